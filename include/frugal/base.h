@@ -1,0 +1,136 @@
+/* base.h - status codes, error messages, element types and devices.
+ *
+ * Everything in frugal reports failure by a status and a sentence: the status is for programs, the sentence,
+ * fr_last_error(), is for people. The library never exits, aborts or prints. */
+#ifndef FRUGAL_BASE_H
+#define FRUGAL_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FR_API __attribute__((visibility("default")))
+#else
+#define FR_API
+#endif
+
+#define FR_VERSION_MAJOR 0
+#define FR_VERSION_MINOR 1
+#define FR_VERSION_PATCH 0
+
+/* The one list of status codes: name, value, what a program may conclude. Errors are negative, FR_OK is 0, and
+ * FR_END is the one positive code: the end of an epoch or of a stream, which is no error. */
+#define FR_STATUS_MAP(X)                                                                                    \
+    X(FR_OK, 0, "success")                                                                                  \
+    X(FR_END, 1, "end of the epoch or stream")                                                              \
+    X(FR_ENOMEM, -1, "out of memory (host, device, or the limit set by the caller)")                        \
+    X(FR_ESHAPE, -2, "shapes or ranks do not fit together")                                                 \
+    X(FR_EDTYPE, -3, "element types do not fit together or are not supported by the op")                    \
+    X(FR_EDEVICE, -4, "tensors live on different devices, or the device is absent")                         \
+    X(FR_EINVAL, -5, "an argument has a value that is never valid")                                         \
+    X(FR_EUSAGE, -6, "a call in the wrong order or state (second backward, saved tensor overwritten, ...)") \
+    X(FR_EUNSUPPORTED, -7, "the backend has no kernel for this op, element type or device")                 \
+    X(FR_EIO, -8, "a file could not be opened, read or written")                                            \
+    X(FR_EFORMAT, -9, "a file was read but its content is not what its format demands")                     \
+    X(FR_ELIBRARY, -10, "a library below (oneDNN, CUDA, cuDNN, ...) reported a failure")                    \
+    X(FR_EINTERNAL, -11, "a broken invariant inside frugal: please report it")
+
+typedef enum fr_status {
+#define FR_STATUS_ENUM(name, value, text) name = value,
+    FR_STATUS_MAP(FR_STATUS_ENUM)
+#undef FR_STATUS_ENUM
+} fr_status;
+
+/* The name of a code ("FR_ESHAPE"); "unknown status" for a value outside the list. Static storage. */
+FR_API const char *fr_status_name(fr_status s);
+
+/* The sentence that belongs to the last failure on this thread, "" if there was none. Borrowed: valid until the
+ * next failing call on the same thread. */
+FR_API const char *fr_last_error(void);
+
+/* Runs an expression of type fr_status; on failure jumps to the label `done`, where the caller cleans up.
+ *     fr_status s = FR_OK;
+ *     FR_TRY(s, fr_relu(x, &x));
+ *  done:
+ *     return s; */
+#define FR_TRY(s, expression)    \
+    do {                         \
+        (s) = (expression);      \
+        if ((s) < 0) goto done;  \
+    } while (0)
+
+/* Element types. Arithmetic is defined on the float types; f64 exists on the CPU only, for gradient checks. */
+typedef enum fr_dtype {
+    FR_F32,
+    FR_F16,
+    FR_BF16,
+    FR_F64,
+    FR_I64,
+    FR_I32,
+    FR_I16,
+    FR_I8,
+    FR_U8,
+    FR_BOOL,
+} fr_dtype;
+enum { FR_DTYPE_COUNT = 10 };
+
+FR_API size_t fr_dtype_size(fr_dtype t);      /* bytes per element; 0 for a value outside the enum */
+FR_API const char *fr_dtype_name(fr_dtype t); /* "f32", "bf16", ...; "?" for a value outside the enum */
+FR_API bool fr_dtype_is_float(fr_dtype t);    /* f32, f16, bf16, f64 */
+
+/* Devices. Meta tensors have shape, type and a place in the allocator, but no data. */
+typedef enum fr_device {
+    FR_CPU,
+    FR_CUDA,
+    FR_META,
+} fr_device;
+enum { FR_DEVICE_COUNT = 3 };
+
+FR_API const char *fr_device_name(fr_device d);      /* "cpu", "cuda", "meta" */
+FR_API bool fr_device_available(fr_device d);        /* false: fr_device_reason says why */
+FR_API const char *fr_device_reason(fr_device d);    /* one line; "" when available. Static storage */
+FR_API fr_status fr_device_parse(const char *name, fr_device *out); /* FR_EINVAL names the known devices */
+
+/* What a byte of device memory is for. Every allocation carries one; at any instant they add up to the total. */
+typedef enum fr_category {
+    FR_MEM_PARAMETER,  /* parameters and buffers of modules */
+    FR_MEM_GRADIENT,   /* .grad of leaves */
+    FR_MEM_OPTIMIZER,  /* optimizer state */
+    FR_MEM_ACTIVATION, /* saved for backward: tensors, masks, codes, indices */
+    FR_MEM_TEMPORARY,  /* everything in use between ops: results not saved, non-leaf gradients, casts, rebuilt tensors */
+    FR_MEM_WORKSPACE,  /* library scratch, reordered or padded weights and inputs */
+    FR_MEM_INPUT,      /* batches and labels */
+    FR_MEM_OTHER,
+} fr_category;
+enum { FR_CATEGORY_COUNT = 8 };
+
+FR_API const char *fr_category_name(fr_category c); /* "parameter", "gradient", ... */
+
+/* The part of a training step that runs. Ops and the trainer set it; reports group by it. */
+typedef enum fr_phase {
+    FR_PHASE_NONE,
+    FR_PHASE_FORWARD,
+    FR_PHASE_BACKWARD,
+    FR_PHASE_OPTIMIZER,
+    FR_PHASE_EVALUATION,
+} fr_phase;
+enum { FR_PHASE_COUNT = 5 };
+
+FR_API const char *fr_phase_name(fr_phase p); /* "forward", ... */
+
+/* Threads used by the CPU backend. Results are reproducible bit for bit at a fixed thread count. */
+FR_API int fr_threads_get(void);
+FR_API fr_status fr_threads_set(int n); /* n >= 1 */
+
+/* Seeds the thread's default generator, as torch.manual_seed. Same seed, same numbers on any thread count. */
+FR_API void fr_seed(uint64_t seed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

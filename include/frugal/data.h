@@ -1,0 +1,144 @@
+/* data.h - datasets, and the loader that turns them into batches.
+ *
+ * A dataset is a list of (image, label). Each image is 8 bit, 1 or 3 channels, and is read when it is asked for.
+ * A loader decodes images on worker threads, transforms them and writes each straight into its place in the batch:
+ * f32, NHWC, normalized. Order and augmentation are a function of (seed, epoch, image) only: never of the number of
+ * workers or of time.
+ *
+ * Limits: an image has sides of at most 32768 and at most 67,108,864 pixels; the header is checked before any memory
+ * is taken. Damaged or hostile files give FR_EIO or FR_EFORMAT and a sentence that names the file and both values. */
+#ifndef FRUGAL_DATA_H
+#define FRUGAL_DATA_H
+
+#include <frugal/base.h>
+#include <frugal/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- datasets ---------------------------------------------------------------------------------------------- */
+
+typedef struct fr_dataset fr_dataset;
+
+typedef enum fr_split {
+    FR_SPLIT_TRAIN,
+    FR_SPLIT_TEST,
+} fr_split;
+
+/* IDX files as MNIST and Fashion-MNIST publish them: `folder` holds {train,t10k}-images-idx3-ubyte and
+ * {train,t10k}-labels-idx1-ubyte, each plain or with .gz (t10k may also be spelled test). Only the files of the split
+ * asked for are needed. Labels lie in 0..classes-1 (10 for both sets). All images are kept in memory, 8 bit. */
+FR_API fr_status fr_dataset_idx(const char *folder, fr_split split, int64_t classes, fr_dataset **out);
+
+/* The same from two files in memory, plain or gzip, which are only read during the call. `name` stands for a file name
+ * in messages. */
+FR_API fr_status fr_dataset_idx_memory(const char *name, const void *images, size_t images_bytes, const void *labels,
+                                       size_t labels_bytes, int64_t classes, fr_dataset **out);
+
+/* The binary versions of CIFAR: data_batch_1..5.bin, test_batch.bin; train.bin, test.bin (fine labels). `folder` is
+ * the one with the files, or the one with cifar-10-batches-bin or cifar-100-binary in it. */
+FR_API fr_status fr_dataset_cifar10(const char *folder, fr_split split, fr_dataset **out);
+FR_API fr_status fr_dataset_cifar100(const char *folder, fr_split split, fr_dataset **out);
+
+/* <root>/<split>/<class>/<image>.jpg, .jpeg or .png; split is "train", and "test" or else "val". Classes are numbered
+ * in the byte order of their names, as torchvision does. Images may differ in size; all are read as RGB. A class
+ * without images is an error, and so is a test split whose classes are not those of train. Only names are kept in
+ * memory: files are read by the loader's workers. */
+FR_API fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset **out);
+
+/* Noise, for benchmarks: bytes and labels are a function of (seed, index). channels is 1 or 3. */
+FR_API fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, int64_t width, int64_t channels,
+                                      uint64_t seed, fr_dataset **out);
+
+/* Drops the reference and clears the pointer; accepts a pointer to NULL. A loader keeps a reference of its own. */
+FR_API void fr_dataset_release(fr_dataset **dataset);
+
+typedef struct fr_dataset_info {
+    int64_t count, classes;
+    int64_t height, width, channels; /* of every image, or of the first one if they differ */
+    bool same_size;
+    const char *source; /* file or folder, for messages; borrowed until the dataset is released */
+} fr_dataset_info;
+
+FR_API fr_status fr_dataset_info_get(const fr_dataset *dataset, fr_dataset_info *out);
+
+FR_API fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *label);
+
+/* The folder name of a class; NULL where the format has no names. Borrowed until the dataset is released. */
+FR_API const char *fr_dataset_class_name(const fr_dataset *dataset, int64_t label);
+
+/* Reads image `index` into `pixels`, rows of height * width * channels bytes as the file has them. `capacity` is the
+ * size of `pixels` in bytes; pixels NULL only asks for the size. */
+FR_API fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, uint8_t *pixels, size_t capacity,
+                                 int64_t *height, int64_t *width, int64_t *channels);
+
+/* Mean and standard deviation per channel, on a scale of 0..1, over at most `limit` images at equal distances. Fills
+ * info.channels numbers each. What fr_loader_opts wants to normalize with. */
+FR_API fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double mean[3], double std[3]);
+
+/* ---- loader ------------------------------------------------------------------------------------------------ */
+
+enum { FR_LOADER_AUTO = -1 };
+
+/* What happens to an image, in this order: bilinear resize (triangle filter, so shrinking averages) to resize_height x
+ * resize_width; zero padding on all sides; a crop of height x width, at random or in the middle; a flip; gray repeated
+ * or RGB made gray; (pixel / 255 - mean) / std. Padding counts as a pixel of value 0. */
+typedef struct fr_loader_opts {
+    int64_t batch_size;
+    int64_t height, width;               /* of the result; FR_LOADER_AUTO: info.height, info.width */
+    int64_t channels;                    /* 1 or 3; FR_LOADER_AUTO: info.channels */
+    int64_t resize_height, resize_width; /* before the crop; FR_LOADER_AUTO: height, width */
+    int64_t padding;                     /* k: with random_crop and no larger resize, shifts of up to k pixels */
+    bool random_crop;                    /* else the middle */
+    bool flip;                           /* mirror left to right, one image in two */
+    double mean[3], std[3];              /* per channel of the result, 0..1 */
+    bool shuffle;                        /* a new order each epoch */
+    bool drop_last;                      /* no batch shorter than batch_size */
+    uint64_t seed;
+    int workers;      /* threads; 0: fr_loader_next decodes by itself */
+    int prefetch;     /* batches decoded ahead of the one in use, at least 1; unused without workers */
+    fr_device device; /* FR_CPU; FR_META: shapes only, nothing is read */
+} fr_loader_opts;
+
+/* The defaults, then what differs from them: FR_LOADER_OPTS(.batch_size = 128, .flip = true). They are those of
+ * training but for augmentation, which is off. */
+#define FR_LOADER_DEFAULTS                                                                                           \
+    .batch_size = 64, .height = FR_LOADER_AUTO, .width = FR_LOADER_AUTO, .channels = FR_LOADER_AUTO,                 \
+    .resize_height = FR_LOADER_AUTO, .resize_width = FR_LOADER_AUTO, .padding = 0, .random_crop = false,             \
+    .flip = false, .mean = {0, 0, 0}, .std = {1, 1, 1}, .shuffle = true, .drop_last = true, .seed = 0, .workers = 2, \
+    .prefetch = 2, .device = FR_CPU
+#define FR_LOADER_OPTS(...) (&(fr_loader_opts){FR_LOADER_DEFAULTS, __VA_ARGS__})
+FR_API fr_loader_opts fr_loader_opts_default(void);
+
+typedef struct fr_loader fr_loader;
+
+/* opts NULL: all defaults. Takes the batch buffers (prefetch + 1 of them, or 1 without workers) and starts the
+ * workers. errors: FR_EINVAL for a value out of range, and for a batch larger than the dataset with drop_last. */
+FR_API fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opts, fr_loader **out);
+
+/* Stops the workers, at any time, and frees everything; tensors that the caller still holds stay valid. */
+FR_API void fr_loader_release(fr_loader **loader);
+
+/* The next batch: images f32 [n, height, width, channels], labels i64 [n]; n is batch_size but for a last short batch.
+ * FR_END after the last one, and the call after that begins the next epoch. On success what the slots held is released
+ * and replaced; otherwise they are untouched. The loader writes a batch buffer again only when nobody else holds it.
+ * errors: what reading an image says, with the file's name. Nothing is skipped: the same call fails again until the
+ * position is set. Call it from one thread, the one that trains. */
+FR_API fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **labels);
+
+/* Batches per epoch. */
+FR_API int64_t fr_loader_batches(const fr_loader *loader);
+
+/* Starts an epoch, also in the middle of another. Epochs count from 0, and 0 begins by itself. */
+FR_API fr_status fr_loader_epoch_begin(fr_loader *loader, int64_t epoch);
+
+/* The batch that fr_loader_next returns next; batch == fr_loader_batches means FR_END. A run that saves the position
+ * and sets it again goes on exactly where it stopped. */
+FR_API fr_status fr_loader_position_get(const fr_loader *loader, int64_t *epoch, int64_t *batch);
+FR_API fr_status fr_loader_position_set(fr_loader *loader, int64_t epoch, int64_t batch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,97 @@
+/* extend.h - writing an op. The built-in ops use exactly these calls.
+ *
+ * An op is a forward function that computes its result and then calls fr_op_record with a static fr_op. What it saves is
+ * given back to its backward by index; whether the tensor was kept, encoded, rebuilt or recomputed in between is not the
+ * op's business. examples/04_custom_op.c writes swish this way. */
+#ifndef FRUGAL_EXTEND_H
+#define FRUGAL_EXTEND_H
+
+#include <frugal/autograd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fr_node fr_node;
+
+/* How autocast treats the op (PyTorch's lists). */
+typedef enum fr_autocast_class {
+    FR_AUTOCAST_NONE,    /* runs in its input's type */
+    FR_AUTOCAST_LOW,     /* f32 inputs are cast to the autocast type */
+    FR_AUTOCAST_F32,     /* f16 and bf16 inputs are cast to f32 */
+    FR_AUTOCAST_PROMOTE, /* inputs are cast to the widest among them */
+} fr_autocast_class;
+
+typedef struct fr_op {
+    const char *name;
+    fr_autocast_class autocast;
+
+    /* Computes the gradients of the inputs that fr_node_wants and hands each over with fr_node_grad. *dy is the gradient of
+     * the output: the op may take it (set *dy to NULL) or, if fr_tensor_reusable(*dy), write into it. */
+    fr_status (*backward)(fr_node *node, fr_tensor **dy);
+
+    /* Makes the output again, bit for bit, from saved tensors and the values of the inputs whose bit is set in
+     * rebuild_inputs (in[i] is NULL for the others). NULL: the output cannot be rebuilt cheaply. */
+    fr_status (*rebuild)(fr_node *node, fr_tensor *const *in, fr_tensor **y);
+    uint64_t rebuild_inputs; /* bit i: input i; UINT64_MAX: all of them */
+    bool rebuild_from_leaf;  /* rebuilt even with the switch off when all its inputs are leaves (casts of weights) */
+
+    /* This op's dx will be 0 wherever its input is <= 0, so that a relu before it need not keep a mask. y is this op's
+     * output. FR_OK only if the promise holds from now on. NULL: cannot. */
+    fr_status (*absorb_mask)(fr_node *node, fr_tensor *y);
+
+    void (*params_free)(void *params); /* for what params point to, or NULL */
+} fr_op;
+
+/* How much of a saved tensor backward needs. */
+enum {
+    FR_SAVE_VALUE = 0, /* all of it */
+    FR_SAVE_SIGN = 1,  /* only where it is <= 0: read it with fr_node_mask; may be kept as 1 bit per element */
+    FR_SAVE_SMALL = 2, /* a few values: kept even inside a checkpoint */
+    FR_SAVE_MASK = 5,  /* SIGN of the op's own output, and dx is exactly 0 where it is <= 0: the one consumer may take
+                        * the mask over (absorb_mask) */
+};
+
+typedef struct fr_save {
+    fr_tensor *tensor; /* NULL: nothing is saved under this index */
+    unsigned flags;
+} fr_save;
+
+/* Enters `out` (new, or in[0] itself for an in-place op) into the graph. Nothing happens when grad mode is off or no input
+ * requires grad. params are copied. `out` must not be visible to anyone else yet. A negative status (FR_ENOMEM, or the
+ * internal stop of a checkpoint) must be passed on. */
+FR_API fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes, fr_tensor *const *in, int n_in,
+                              const fr_save *saves, int n_saves, fr_tensor *out);
+
+/* Inside backward and rebuild: */
+FR_API const void *fr_node_params(const fr_node *node);
+FR_API bool fr_node_wants(const fr_node *node, int input); /* is the gradient of this input asked for? */
+/* A new reference to a saved tensor (NULL if nothing was saved), decoded, rebuilt or recomputed if need be. FR_EUSAGE if it
+ * was overwritten since, FR_ENOMEM. */
+FR_API fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out);
+/* The last use of a saved tensor is over: with early release on, it is freed now. */
+FR_API void fr_node_release_saved(fr_node *node, int index);
+/* *dx = *dy where the saved tensor is not <= 0, else slope * *dy. Takes *dy and reuses it if possible. */
+FR_API fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx);
+/* Hands the gradient of an input over; *dx becomes NULL. An input that is not wanted is accepted and dropped. */
+FR_API fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx);
+FR_API int fr_node_inputs(const fr_node *node);
+
+/* May the op write its result over t? True when the caller holds the only reference and the in-place switch is on. */
+FR_API bool fr_tensor_reusable(const fr_tensor *t);
+
+/* Central differences against backward, element by element and signed. fn computes out[0] from in[0..n); inputs that
+ * require grad are checked. The scalar is sum(out * r) with fixed pseudo-random r, summed in f64. f64 inputs.
+ *   |numeric - analytic| <= atol + rtol * |numeric|
+ * FR_EINVAL with input, index and both values at the first disagreement. */
+typedef struct fr_gradcheck_opts {
+    double eps, atol, rtol;
+} fr_gradcheck_opts;
+#define FR_GRADCHECK_OPTS(...) (&(fr_gradcheck_opts){.eps = 1e-6, .atol = 1e-7, .rtol = 1e-5, __VA_ARGS__})
+FR_API fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in,
+                              const fr_gradcheck_opts *opts);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,13 @@
+/* frugal.h - everything but the trainer (train.h), which is a library of its own. */
+#ifndef FRUGAL_H
+#define FRUGAL_H
+
+#include <frugal/autograd.h>
+#include <frugal/base.h>
+#include <frugal/data.h>
+#include <frugal/extend.h>
+#include <frugal/memory.h>
+#include <frugal/ops.h>
+#include <frugal/tensor.h>
+
+#endif

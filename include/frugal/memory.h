@@ -1,0 +1,55 @@
+/* memory.h - where every byte of device memory went.
+ *
+ * Three numbers, always in bytes:
+ *   requested   sum of the live sizes, each rounded up to 512; the same under every allocator, so formulas speak of it
+ *   allocated   what the caching allocator counts: requested plus the unsplit tails of its blocks (as PyTorch's
+ *               torch.cuda.memory_allocated)
+ *   reserved    what the allocator holds from the device (torch.cuda.memory_reserved)
+ * Peaks are kept since the start or the last fr_memory_reset_peak. */
+#ifndef FRUGAL_MEMORY_H
+#define FRUGAL_MEMORY_H
+
+#include <frugal/base.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fr_memory_stats {
+    size_t requested, allocated, reserved;
+    size_t peak_requested, peak_allocated, peak_reserved;
+    size_t requested_by[FR_CATEGORY_COUNT], allocated_by[FR_CATEGORY_COUNT];
+    /* Snapshots by category at the first instant of the maximum; they add up to the peak and are not rewritten when a
+     * block's category changes later. */
+    size_t at_peak_requested[FR_CATEGORY_COUNT], at_peak_allocated[FR_CATEGORY_COUNT];
+    const char *peak_op, *peak_module; /* scope at the instant of peak_allocated; "" outside; static storage */
+    fr_phase peak_phase;
+    uint64_t allocs, frees;                 /* blocks handed out and given back */
+    uint64_t segment_allocs, segment_frees; /* calls to the device's allocator */
+    uint64_t retries;                       /* times cached segments were freed to satisfy a request */
+    uint64_t ooms;                          /* requests that failed */
+    size_t largest_free;                    /* largest cached block */
+    size_t limit;                           /* cap on reserved, SIZE_MAX if none */
+} fr_memory_stats;
+
+/* FR_EDEVICE if this build does not hold the device. */
+FR_API fr_status fr_memory_stats_get(fr_device d, fr_memory_stats *out);
+
+/* Peaks start again from the current values. */
+FR_API fr_status fr_memory_reset_peak(fr_device d);
+
+/* Gives all wholly free segments back to the device, as torch.cuda.empty_cache. */
+FR_API fr_status fr_memory_empty_cache(fr_device d);
+
+/* No allocation takes reserved memory above `bytes`; SIZE_MAX removes the cap. A request that does not fit returns
+ * FR_ENOMEM, with a report in fr_last_error, and changes nothing. */
+FR_API fr_status fr_memory_limit_set(fr_device d, size_t bytes);
+
+/* The table of live memory by category, with peaks; to a stream of the caller. */
+FR_API fr_status fr_memory_summary(fr_device d, FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,148 @@
+/* ops.h - differentiable operations.
+ *
+ * Every op reads its tensors and puts a new tensor into the slot *y (NULL or a tensor): on success what *y held is released
+ * and replaced, on failure it is untouched. So fr_relu(x, &x) is x = relu(x), and the old x dies at once unless backward
+ * needs it; with the in-place switch on the op then writes over x's storage if nobody else can see it.
+ *
+ * Shapes are in memory order: images [N, H, W, C], convolution weights [K, R, S, C/groups], linear weights [out, in].
+ * Types: x, y and gradients are f32, f16, bf16 or (CPU) f64; arithmetic and sums are in f32 or wider.
+ * Options come by macro with PyTorch's defaults first, FR_CONV2D_OPTS(.stride = 2); NULL means all defaults.
+ * Errors of all ops: FR_EINVAL (a NULL tensor, an impossible option), FR_ESHAPE, FR_EDTYPE, FR_EDEVICE (mixed devices),
+ * FR_EUNSUPPORTED (no kernel on this device), FR_ENOMEM. */
+#ifndef FRUGAL_OPS_H
+#define FRUGAL_OPS_H
+
+#include <frugal/autograd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- convolution and linear -------------------------------------------------------------------------------- */
+
+/* Symmetric values stand for both directions; a _w field of -1 (the default) means "as the other". */
+typedef struct fr_conv2d_opts {
+    int64_t stride, stride_w, padding, padding_w, dilation, dilation_w, groups;
+} fr_conv2d_opts;
+#define FR_CONV2D_OPTS(...)                                                                                     \
+    (&(fr_conv2d_opts){.stride = 1, .stride_w = -1, .padding = 0, .padding_w = -1, .dilation = 1, .dilation_w = -1, \
+                       .groups = 1, __VA_ARGS__})
+
+/* y = conv(x, w) + b, zero padded (torch.nn.functional.conv2d).
+ *   x [N, H, W, C]    w [K, R, S, C/groups]    b [K] or NULL    y [N, P, Q, K]
+ *   P = (H + 2 * padding - dilation * (R - 1) - 1) / stride + 1, likewise Q (floor)
+ * dtype:  x and w equal; b in x's type or f32. grad: x, w, b. Saves x and w (references, no copies). */
+FR_API fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y);
+
+/* y = x w^T + b.   x [N, in]    w [out, in]    b [out] or NULL    y [N, out]. Saves x and w. */
+FR_API fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y);
+
+/* ---- normalization ------------------------------------------------------------------------------------------- */
+
+typedef struct fr_batchnorm2d_opts {
+    bool train; /* use and update batch statistics; false: use the running ones */
+    double eps, momentum;
+} fr_batchnorm2d_opts;
+#define FR_BATCHNORM2D_OPTS(...) (&(fr_batchnorm2d_opts){.train = true, .eps = 1e-5, .momentum = 0.1, __VA_ARGS__})
+
+/* y = (x - mean) / sqrt(var + eps) * gamma + beta over N, H, W (Ioffe and Szegedy 2015; torch batch_norm).
+ *   x [N, H, W, C]    gamma, beta [C] or both NULL    running_mean, running_var [C] (may be NULL in training)
+ * Normalizes with the biased variance; running = (1 - momentum) * running + momentum * batch, with the unbiased variance.
+ * dtype: gamma, beta and statistics are f32 for f32/f16/bf16 x, f64 for f64. grad: x, gamma, beta.
+ * Saves x and, in training, mean and inverse std [C]. A recomputation inside a checkpoint never touches the running values.
+ * FR_EINVAL: training with one value per channel. */
+FR_API fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
+                                fr_tensor *running_var, const fr_batchnorm2d_opts *opts, fr_tensor **y);
+
+/* ---- activations ----------------------------------------------------------------------------------------------- */
+
+/* y = max(x, 0). dx = dy where y > 0. Saves y's sign: shared with y while y lives, later 1 bit or nothing. */
+FR_API fr_status fr_relu(fr_tensor *x, fr_tensor **y);
+/* y = x > 0 ? x : slope * x, slope >= 0. Saves y's sign, for slope 0 < slope. */
+FR_API fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y);
+/* The same, demanded in place, with PyTorch's rules: FR_EUSAGE on a leaf that requires grad; whoever saved the old content
+ * fails in backward. */
+FR_API fr_status fr_relu_inplace(fr_tensor *x);
+FR_API fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope);
+
+/* ---- pooling ------------------------------------------------------------------------------------------------------ */
+
+typedef struct fr_pool2d_opts {
+    int64_t stride, stride_w;   /* -1: the kernel size */
+    int64_t padding, padding_w; /* at most half the kernel */
+    int64_t dilation;           /* max pool only */
+    int64_t kernel_w;           /* -1: as kernel */
+    bool ceil_mode, count_include_pad;
+} fr_pool2d_opts;
+#define FR_POOL2D_OPTS(...)                                                                            \
+    (&(fr_pool2d_opts){.stride = -1, .stride_w = -1, .padding = 0, .padding_w = -1, .dilation = 1, .kernel_w = -1, \
+                       .ceil_mode = false, .count_include_pad = true, __VA_ARGS__})
+
+/* Maximum over windows; the first maximum gets the gradient, NaN wins. Saves one byte per output (i64 with encode off). */
+FR_API fr_status fr_maxpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y);
+FR_API fr_status fr_avgpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y);
+/* Average over windows floor(i H / P) .. ceil((i + 1) H / P). p = q = 1 is global average pooling. Saves nothing. */
+FR_API fr_status fr_adaptive_avgpool2d(fr_tensor *x, int64_t p, int64_t q, fr_tensor **y);
+
+/* ---- pointwise ------------------------------------------------------------------------------------------------------ */
+
+/* y = a + b, y = a * b; equal shapes, types promoted to the wider. add saves nothing, mul saves both. */
+FR_API fr_status fr_add(fr_tensor *a, fr_tensor *b, fr_tensor **y);
+FR_API fr_status fr_mul(fr_tensor *a, fr_tensor *b, fr_tensor **y);
+FR_API fr_status fr_scale(fr_tensor *x, double alpha, fr_tensor **y); /* y = alpha * x; saves nothing */
+FR_API fr_status fr_add_inplace(fr_tensor *a, fr_tensor *b);          /* a += b */
+FR_API fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b);          /* a *= b: saves what it overwrites, so backward fails
+                                                                       * when b requires grad, as in PyTorch */
+FR_API fr_status fr_scale_inplace(fr_tensor *x, double alpha);
+FR_API fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y); /* dx is cast back; saves nothing */
+
+/* ---- reductions and shape ----------------------------------------------------------------------------------------- */
+
+FR_API fr_status fr_sum(fr_tensor *x, fr_tensor **y);  /* scalar, in x's type, summed in f32 or wider */
+FR_API fr_status fr_mean(fr_tensor *x, fr_tensor **y); /* sum / numel */
+/* The same bytes under another shape; one dimension may be -1. Shares storage. */
+FR_API fr_status fr_reshape(fr_tensor *x, int rank, const int64_t *shape, fr_tensor **y);
+FR_API fr_status fr_flatten(fr_tensor *x, int start_dim, fr_tensor **y); /* dims start_dim .. last become one */
+/* Concatenation over the last dimension (channels). y [..., sum of C_i]. */
+FR_API fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y);
+
+/* ---- randomness -------------------------------------------------------------------------------------------------------- */
+
+/* y = kept ? x / (1 - p) : 0 in training, x otherwise. Which elements are kept is a function of the thread's generator state,
+ * and is computed again in backward: nothing is saved (one byte per element with encode off, as PyTorch). */
+FR_API fr_status fr_dropout(fr_tensor *x, double p, bool train, fr_tensor **y);
+FR_API fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y); /* whole channels */
+
+/* ---- lookup and resampling ---------------------------------------------------------------------------------------------- */
+
+/* y[i] = w[index[i]].   index i64, any shape; w [V, D]; y [index shape..., D]. FR_EINVAL names the first index out of range. */
+FR_API fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y);
+
+typedef enum fr_upsample_mode { FR_UPSAMPLE_NEAREST, FR_UPSAMPLE_BILINEAR } fr_upsample_mode;
+/* Resizes [N, H, W, C] to [N, p, q, C] (torch.nn.functional.interpolate with size). Saves nothing. */
+FR_API fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode, bool align_corners,
+                             fr_tensor **y);
+
+/* ---- losses ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct fr_cross_entropy_opts {
+    double label_smoothing;
+    int64_t ignore_index;
+} fr_cross_entropy_opts;
+#define FR_CROSS_ENTROPY_OPTS(...) (&(fr_cross_entropy_opts){.label_smoothing = 0, .ignore_index = -100, __VA_ARGS__})
+
+/* loss = mean over rows of -sum(q * log softmax(x)), q = one-hot smoothed by label_smoothing (torch cross_entropy).
+ *   x [N, classes] or [N, H, W, classes]    target i64 of x's shape without the last dimension    loss: scalar, f32
+ * (f64 for f64). Rows with target == ignore_index count for nothing. One fused pass each way. Saves x and one value per
+ * row. FR_EINVAL names the first row whose target is no class. grad: x. */
+FR_API fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entropy_opts *opts, fr_tensor **loss);
+/* loss = mean((x - t)^2), scalar in x's type. grad: x, t. */
+FR_API fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss);
+
+/* Number of rows whose first largest element is the target, i64 scalar. Not differentiable. */
+FR_API fr_status fr_count_correct(fr_tensor *x, fr_tensor *target, fr_tensor **correct);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,241 @@
+/* backward.c - walking the graph from the newest node to the oldest.
+ *
+ * A node's consumers were all created after it, so taking nodes in strictly decreasing creation number visits each after
+ * all its consumers, and adds contributions to a gradient in one fixed order, whatever the switches. */
+#include "autograd/node.h"
+
+#include "base/status.h"
+#include "memory/event.h"
+
+#include <stdlib.h>
+
+/* ---- a heap of nodes, newest first ------------------------------------------------------------------------- */
+
+typedef struct queue {
+    fr_node **items;
+    size_t count, capacity;
+} queue;
+
+static fr_status queue_push(queue *q, fr_node *n) {
+    if (q->count == q->capacity) {
+        size_t capacity = q->capacity ? 2 * q->capacity : 64;
+        fr_node **items = realloc(q->items, capacity * sizeof(*items));
+        if (items == NULL) return fri_fail(FR_ENOMEM, "backward: out of host memory");
+        q->items = items;
+        q->capacity = capacity;
+    }
+    size_t i = q->count++;
+    while (i > 0 && q->items[(i - 1) / 2]->sequence < n->sequence) {
+        q->items[i] = q->items[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    q->items[i] = fri_node_retain(n);
+    n->queued = true;
+    return FR_OK;
+}
+
+static fr_node *queue_pop(queue *q) {
+    fr_node *top = q->items[0], *last = q->items[--q->count];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < q->count; i = child) {
+        if (child + 1 < q->count && q->items[child + 1]->sequence > q->items[child]->sequence) child++;
+        if (q->items[child]->sequence <= last->sequence) break;
+        q->items[i] = q->items[child];
+    }
+    if (q->count > 0) q->items[i] = last;
+    top->queued = false;
+    return top;
+}
+
+static _Thread_local queue *current; /* of the backward that runs on this thread */
+
+/* ---- counting what each leaf will get ---------------------------------------------------------------------- */
+
+static _Thread_local uint64_t visits;
+
+static fr_status count_contributions(fr_node *root) {
+    queue stack = {0}; /* used as a plain stack */
+    fr_status s = FR_OK;
+    uint64_t mark = ++visits;
+    root->visit = mark;
+    FRI_TRY(s, queue_push(&stack, root));
+    while (stack.count > 0) {
+        fr_node *n = queue_pop(&stack);
+        for (int i = 0; i < n->n_inputs && s == FR_OK; i++) {
+            fri_leaf *l = n->edges[i].leaf;
+            fr_node *up = n->edges[i].node;
+            if (l != NULL) {
+                if (l->visit != mark) l->awaited = 0;
+                l->visit = mark;
+                l->awaited++;
+            } else if (up != NULL && up->visit != mark) {
+                up->visit = mark;
+                s = queue_push(&stack, up);
+            }
+        }
+        fri_node_release(&n);
+        FRI_TRY(s, s);
+    }
+done:
+    while (stack.count > 0) {
+        fr_node *n = queue_pop(&stack);
+        fri_node_release(&n);
+    }
+    free(stack.items);
+    return s;
+}
+
+/* ---- adding contributions ---------------------------------------------------------------------------------- */
+
+/* *sum += *dx, taking *dx. */
+static fr_status add_contribution(fr_tensor **sum, fr_tensor **dx) {
+    fr_status s = FR_OK;
+    if (*sum == NULL) {
+        *sum = *dx;
+        *dx = NULL;
+    } else if (fri_tensor_sole(*sum)) {
+        s = fri_tensor_add_into(*sum, *dx);
+    } else {
+        s = fri_tensor_sum_of(*sum, *dx, FR_MEM_TEMPORARY, sum);
+    }
+    fr_tensor_release(dx);
+    return s;
+}
+
+static fr_status give_to_leaf(fri_leaf *l, fr_tensor **dx) {
+    fr_status s = FR_OK;
+    if (l->tensor == NULL) { /* the leaf died: nobody can read its gradient */
+        fr_tensor_release(dx);
+        return FR_OK;
+    }
+    if ((*dx)->dtype != l->tensor->dtype)
+        FRI_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
+    if (l->grad == NULL && !fri_tensor_sole(*dx))
+        FRI_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
+    FRI_TRY(s, add_contribution(&l->grad, dx));
+    fri_relabel(l->grad, FR_MEM_GRADIENT);
+    l->awaited--;
+    if (l->awaited == 0 && l->hook != NULL) FRI_TRY(s, l->hook(l->hook_ctx, l->tensor));
+done:
+    fr_tensor_release(dx);
+    return s;
+}
+
+static fr_status check_gradient(const fr_node *node, int input, const fr_tensor *dx) {
+    char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
+    const fr_node *up = node->edges[input].node;
+    const fri_leaf *l = node->edges[input].leaf;
+    const fri_shape *shape = up != NULL ? &up->shape : l->tensor != NULL ? &l->tensor->shape : &dx->shape;
+    if (!fri_shape_equal(shape, &dx->shape))
+        return fri_fail(FR_EINTERNAL, "%s: its backward gave input %d a gradient of shape %s, but the input is %s",
+                        node->op->name, input, fri_shape_text(&dx->shape, a), fri_shape_text(shape, b));
+    if (up != NULL && up->dtype != dx->dtype)
+        return fri_fail(FR_EINTERNAL, "%s: its backward gave input %d a gradient of type %s, but the input is %s",
+                        node->op->name, input, fr_dtype_name(dx->dtype), fr_dtype_name(up->dtype));
+    return FR_OK;
+}
+
+fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
+    fr_status s = FR_OK;
+    fr_node *up = node->edges[input].node;
+    if (*dx == NULL) return FR_OK;
+    if (!fr_node_wants(node, input)) {
+        fr_tensor_release(dx);
+        return FR_OK;
+    }
+    FRI_TRY(s, check_gradient(node, input, *dx));
+    if (up == NULL) return give_to_leaf(node->edges[input].leaf, dx);
+    if (up->executed) {
+        s = fri_fail(FR_EUSAGE, "backward: the graph behind op %s was already used and freed", up->op->name);
+        goto done;
+    }
+    FRI_TRY(s, add_contribution(&up->gradient, dx));
+    if (!up->queued) FRI_TRY(s, queue_push(current, up));
+done:
+    fr_tensor_release(dx);
+    return s;
+}
+
+/* ---- the walk ---------------------------------------------------------------------------------------------- */
+
+static fr_status run(fr_node *n) {
+    const char *op = fri_scope_op_push(n->op->name);
+    const char *module = fri_scope_module_set(n->module);
+    fri_event_mark(FRI_EVENT_OP_BEGIN);
+    fr_tensor *dy = n->gradient;
+    n->gradient = NULL;
+    fr_status s = n->op->backward(n, &dy);
+    fr_tensor_release(&dy);
+    fri_node_finish(n);
+    fri_event_mark(FRI_EVENT_OP_END);
+    fri_scope_op_pop(op);
+    fri_scope_module_pop(module);
+    return s;
+}
+
+static fr_status check_start(const fr_tensor *t, const fr_tensor *grad) {
+    char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
+    if (t == NULL) return fri_fail(FR_EINVAL, "backward: the tensor is NULL");
+    if (!t->requires_grad) return fri_fail(FR_EUSAGE, "backward: the tensor does not require grad and has no graph");
+    if (current != NULL) return fri_fail(FR_EUSAGE, "backward: called from inside a backward pass");
+    if (grad == NULL && fri_numel(t) != 1)
+        return fri_fail(FR_ESHAPE, "backward: the tensor has shape %s; without a gradient it must have one element",
+                        fri_shape_text(&t->shape, a));
+    if (grad != NULL && (!fri_shape_equal(&t->shape, &grad->shape) || t->dtype != grad->dtype))
+        return fri_fail(FR_ESHAPE, "backward: the tensor is %s %s but its gradient is %s %s", fr_dtype_name(t->dtype),
+                        fri_shape_text(&t->shape, a), fr_dtype_name(grad->dtype), fri_shape_text(&grad->shape, b));
+    const fr_node *n = fri_node_of(t);
+    if (n != NULL && n->executed)
+        return fri_fail(FR_EUSAGE,
+                        "backward: the graph of this tensor (last op: %s) was already used by an earlier backward pass "
+                        "and has been freed",
+                        n->op->name);
+    return FR_OK;
+}
+
+fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
+    queue q = {0};
+    fr_tensor *start = NULL;
+    fr_node *n = NULL;
+    fr_status s = check_start(t, grad);
+    if (s < 0) return s;
+    bool was_grad = fr_no_grad_begin();
+    fr_phase phase = fri_scope_phase_push(FR_PHASE_BACKWARD);
+    current = &q;
+    if (grad != NULL) {
+        start = fr_tensor_retain(grad);
+    } else {
+        FRI_TRY(s, fri_tensor_new(&t->shape, t->dtype, fri_device_of(t), FR_MEM_TEMPORARY, &start));
+        FRI_TRY(s, fri_tensor_fill(start, 1));
+    }
+    n = fri_node_retain(fri_node_of(t));
+    if (n == NULL) { /* a leaf */
+        fri_leaf_of(t)->awaited = 1;
+        s = give_to_leaf(fri_leaf_of(t), &start);
+        goto done;
+    }
+    FRI_TRY(s, count_contributions(n));
+    n->gradient = start;
+    start = NULL;
+    FRI_TRY(s, queue_push(&q, n));
+    fri_node_release(&n);
+    while (q.count > 0) {
+        n = queue_pop(&q);
+        FRI_TRY(s, run(n));
+        fri_node_release(&n);
+    }
+done:
+    fri_node_release(&n);
+    while (q.count > 0) {
+        n = queue_pop(&q);
+        fr_tensor_release(&n->gradient);
+        fri_node_finish(n); /* a failed backward leaves no half-used graph */
+        fri_node_release(&n);
+    }
+    free(q.items);
+    fr_tensor_release(&start);
+    current = NULL;
+    fri_scope_phase_pop(phase);
+    fr_no_grad_end(was_grad);
+    return s;
+}

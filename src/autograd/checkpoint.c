@@ -1,0 +1,234 @@
+/* checkpoint.c - segments whose saved tensors are made again in backward.
+ *
+ * Note [Checkpoint]
+ * Forward: fn runs once and records its ordinary nodes, so the graph is the same as without a checkpoint. A saved tensor
+ * that was made inside the segment is not held: its slot says INDEX. What came from outside (the segment's inputs, weights)
+ * and small results (batch-norm statistics) are held as usual.
+ * Backward: the first node that reads an INDEX slot runs fn again on the segment's inputs, under the forward's generator
+ * state, autocast and switches. The k-th node recorded then is the shadow of the k-th node of the forward and holds its saved slots,
+ * with settling, encoding and nested checkpoints of its own. Recording stops the run (FRI_STOP) after the last node that
+ * still has work to do.
+ * A checkpoint called while another one records runs fn plainly: the outer recomputation will call it again, and then it
+ * becomes a segment of the shadow graph. That is all that nesting needs. */
+#include "autograd/node.h"
+
+#include "base/rng.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+
+typedef struct fri_segment_record {
+    int references; /* nodes, and the call that records it */
+    fr_checkpoint_fn *fn;
+    void *ctx;
+    void (*ctx_free)(void *ctx);
+    int n_in, n_out;
+    fri_slot *in; /* held inputs */
+    bool *in_requires_grad;
+    fr_node pseudo; /* owner of the input slots, for messages */
+    fri_rng rng;
+    fr_autocast_state autocast;
+    fr_switches switches;
+    const char *module;
+    uint64_t first_birth; /* storages from this number on are made inside */
+    fr_node **nodes;      /* in order of recording, not owned; NULL once dead or executed */
+    int count, capacity;
+} fri_segment_record;
+
+typedef struct fri_recompute {
+    fri_segment_record *segment;
+    int at;   /* nodes recorded so far */
+    int last; /* stop after this one */
+} fri_recompute;
+
+static const fr_op checkpoint_op = {.name = "checkpoint"};
+
+static void segment_release(fri_segment_record *g) {
+    if (--g->references > 0) return;
+    for (int i = 0; i < g->n_in; i++) fri_slot_drop(&g->in[i]);
+    if (g->ctx_free != NULL) g->ctx_free(g->ctx);
+    free(g->in);
+    free(g->in_requires_grad);
+    free(g->nodes);
+    free(g);
+}
+
+void fri_segment_forget(fr_node *n) {
+    fri_segment_record *g = n->segment;
+    g->nodes[n->segment_index] = NULL;
+    n->segment = NULL;
+    segment_release(g);
+}
+
+bool fri_segment_owns(const fr_tensor *t) {
+    const fri_segment_record *g = fri_autograd()->recording;
+    return g != NULL && t->storage->birth >= g->first_birth;
+}
+
+fr_node *fri_recompute_twin(void) {
+    const fri_recompute *r = fri_autograd()->recompute;
+    return r != NULL && r->at < r->segment->count ? r->segment->nodes[r->at] : NULL;
+}
+
+/* ---- entering nodes ---------------------------------------------------------------------------------------- */
+
+static fr_status record_node(fri_segment_record *g, fr_node *n) {
+    if (g->count == g->capacity) {
+        int capacity = g->capacity ? 2 * g->capacity : 32;
+        fr_node **nodes = realloc(g->nodes, (size_t)capacity * sizeof(*nodes));
+        if (nodes == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+        g->nodes = nodes;
+        g->capacity = capacity;
+    }
+    n->segment = g;
+    n->segment_index = g->count;
+    g->nodes[g->count++] = n;
+    g->references++;
+    return FR_OK;
+}
+
+static fr_status shadow_node(fri_recompute *r, fr_node *n) {
+    if (r->at >= r->segment->count)
+        return fri_fail(FR_EUSAGE, "checkpoint: the function recorded %d ops in the forward pass but more when run again",
+                        r->segment->count);
+    fr_node *twin = r->segment->nodes[r->at];
+    if (twin != NULL) {
+        if (twin->op != n->op || !fri_shape_equal(&twin->shape, &n->shape) || twin->dtype != n->dtype)
+            return fri_fail(FR_EUSAGE,
+                            "checkpoint: op %d was %s %s in the forward pass but is %s %s when the function runs again",
+                            r->at, twin->op->name, fr_dtype_name(twin->dtype), n->op->name, fr_dtype_name(n->dtype));
+        fri_node_release(&twin->shadow);
+        twin->shadow = fri_node_retain(n);
+        n->twin_consumers = twin->consumers;
+    }
+    n->is_shadow = true;
+    return r->at++ >= r->last ? FRI_STOP : FR_OK;
+}
+
+fr_status fri_segment_enter(fr_node *n) {
+    fri_autograd_state *state = fri_autograd();
+    if (state->recording != NULL) {
+        fr_status s = record_node(state->recording, n);
+        if (s < 0) return s;
+    }
+    return state->recompute != NULL ? shadow_node(state->recompute, n) : FR_OK;
+}
+
+/* ---- backward ---------------------------------------------------------------------------------------------- */
+
+/* The last node that still has to run and misses something; -1 if there is none. */
+static int last_needed(const fri_segment_record *g) {
+    for (int k = g->count - 1; k >= 0; k--) {
+        const fr_node *n = g->nodes[k];
+        if (n == NULL || n->executed) continue;
+        for (int i = 0; i < n->n_saves; i++)
+            if (n->slots[i].kind == FRI_SLOT_INDEX) return k;
+    }
+    return -1;
+}
+
+static fr_status run_again(fri_segment_record *g) {
+    fr_tensor **tensors = calloc((size_t)(g->n_in + g->n_out), sizeof(*tensors));
+    if (tensors == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    fr_status s = FR_OK;
+    for (int i = 0; i < g->n_in; i++) {
+        if (g->in[i].kind == FRI_SLOT_EMPTY) continue;
+        FRI_TRY(s, fri_slot_value(&g->in[i], &tensors[i]));
+        if (g->in_requires_grad[i]) FRI_TRY(s, fr_tensor_set_requires_grad(tensors[i], true));
+    }
+    s = g->fn(g->ctx, tensors, g->n_in, tensors + g->n_in, g->n_out);
+    if (s == FRI_STOP) s = FR_OK;
+done:
+    for (int i = 0; i < g->n_in + g->n_out; i++) fr_tensor_release(&tensors[i]);
+    free(tensors);
+    return s;
+}
+
+fr_status fri_segment_recompute(fri_segment_record *g) {
+    fri_autograd_state *state = fri_autograd();
+    fri_recompute r = {.segment = g, .last = last_needed(g)};
+    fri_autograd_state was = *state;
+    fri_rng rng = fri_rng_get();
+    fr_switches switches = *fri_switches();
+    const char *module = fri_scope_module_set(g->module);
+    const char *op = fri_scope_op_push("checkpoint");
+    g->references++; /* its last node may go while fn runs */
+    state->recording = NULL;
+    state->recompute = &r;
+    state->grad_disabled = false;
+    state->autocast = g->autocast;
+    fr_switches_set(g->switches);
+    fri_rng_set(g->rng);
+    fr_status s = run_again(g);
+    fri_rng_set(rng);
+    fr_switches_set(switches);
+    state->recording = was.recording;
+    state->recompute = was.recompute;
+    state->grad_disabled = was.grad_disabled;
+    state->autocast = was.autocast;
+    state->stats.recomputed_segments++;
+    fri_scope_op_pop(op);
+    fri_scope_module_pop(module);
+    segment_release(g);
+    return s;
+}
+
+/* ---- forward ----------------------------------------------------------------------------------------------- */
+
+static fr_status segment_create(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *), fr_tensor *const *in,
+                                int n_in, int n_out, fri_segment_record **out) {
+    fri_segment_record *g = calloc(1, sizeof *g);
+    if (g == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    *g = (fri_segment_record){.references = 1,
+                              .fn = fn,
+                              .n_in = n_in,
+                              .n_out = n_out,
+                              .in = calloc((size_t)n_in + 1, sizeof *g->in),
+                              .in_requires_grad = calloc((size_t)n_in + 1, sizeof *g->in_requires_grad),
+                              .pseudo = {.op = &checkpoint_op},
+                              .rng = fri_rng_get(),
+                              .autocast = fr_autocast_get(),
+                              .switches = *fri_switches(),
+                              .module = fri_scope_module(),
+                              .first_birth = fri_storage_next_birth()};
+    if (g->in == NULL || g->in_requires_grad == NULL) {
+        g->n_in = 0;
+        segment_release(g);
+        return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    }
+    for (int i = 0; i < n_in; i++) {
+        if (in[i] == NULL) continue;
+        fri_slot_hold(&g->in[i], &g->pseudo, in[i], FR_SAVE_VALUE);
+        g->in_requires_grad[i] = in[i]->requires_grad;
+    }
+    g->ctx = ctx;
+    g->ctx_free = ctx_free;
+    *out = g;
+    return FR_OK;
+}
+
+fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *ctx), fr_tensor *const *in, int n_in,
+                        fr_tensor **out, int n_out) {
+    fri_autograd_state *state = fri_autograd();
+    fri_segment_record *g = NULL;
+    fr_status s = FR_OK;
+    if (fn == NULL || (n_in > 0 && in == NULL) || (n_out > 0 && out == NULL) || n_in < 0 || n_out < 0) {
+        if (ctx_free != NULL) ctx_free(ctx);
+        return fri_fail(FR_EINVAL, "checkpoint: the function or its tensor lists are NULL");
+    }
+    if (state->grad_disabled || state->recording != NULL) {
+        s = fn(ctx, in, n_in, out, n_out);
+        if (ctx_free != NULL) ctx_free(ctx);
+        return s;
+    }
+    s = segment_create(fn, ctx, ctx_free, in, n_in, n_out, &g);
+    if (s < 0) {
+        if (ctx_free != NULL) ctx_free(ctx);
+        return s;
+    }
+    state->recording = g;
+    s = fn(ctx, in, n_in, out, n_out);
+    state->recording = NULL;
+    segment_release(g);
+    return s;
+}

@@ -1,0 +1,120 @@
+/* leaf.c - what a tensor's grad_state holds: leaves with their gradients and hooks, or the node that made it. */
+#include "autograd/node.h"
+
+#include <stdlib.h>
+
+fri_leaf *fri_leaf_retain(fri_leaf *l) {
+    if (l != NULL) l->references++;
+    return l;
+}
+
+void fri_leaf_release(fri_leaf **p) {
+    fri_leaf *l = *p;
+    *p = NULL;
+    if (l == NULL || --l->references > 0) return;
+    fr_tensor_release(&l->grad);
+    free(l);
+}
+
+fri_leaf *fri_leaf_of(const fr_tensor *t) {
+    fri_grad_state *g = t->grad_state;
+    return g != NULL && t->requires_grad ? g->leaf : NULL;
+}
+
+fr_node *fri_node_of(const fr_tensor *t) {
+    fri_grad_state *g = t->grad_state;
+    return g != NULL ? g->node : NULL;
+}
+
+static void state_free(fr_tensor *t) {
+    fri_grad_state *g = t->grad_state;
+    t->grad_state = NULL;
+    if (g->leaf != NULL) {
+        g->leaf->tensor = NULL;
+        fr_tensor_release(&g->leaf->grad); /* nobody can ask for it any more */
+        fri_leaf_release(&g->leaf);
+    }
+    fri_node_release(&g->node);
+    free(g);
+}
+
+static fr_status state_of(fr_tensor *t, fri_grad_state **out) {
+    if (t->grad_state == NULL) {
+        fri_tensor_set_grad_state_free(state_free);
+        t->grad_state = calloc(1, sizeof(fri_grad_state));
+        if (t->grad_state == NULL) return fri_fail(FR_ENOMEM, "autograd: out of host memory");
+    }
+    *out = t->grad_state;
+    return FR_OK;
+}
+
+fr_status fri_tensor_set_node(fr_tensor *t, fr_node *n) {
+    fri_grad_state *g = NULL;
+    fr_status s = state_of(t, &g);
+    if (s < 0) return s;
+    fr_node *old = g->node;
+    g->node = fri_node_retain(n);
+    fri_node_release(&old);
+    t->requires_grad = true;
+    return FR_OK;
+}
+
+fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on) {
+    fri_grad_state *g = NULL;
+    if (t == NULL) return fri_fail(FR_EINVAL, "requires_grad: the tensor is NULL");
+    if (fri_node_of(t) != NULL)
+        return fri_fail(FR_EUSAGE, "requires_grad: the tensor is the result of op %s; only leaves can be changed",
+                        fri_node_of(t)->op->name);
+    if (on && !fr_dtype_is_float(t->dtype))
+        return fri_fail(FR_EDTYPE, "requires_grad: %s tensors have no gradient; float types do",
+                        fr_dtype_name(t->dtype));
+    if (!on) {
+        t->requires_grad = false;
+        return FR_OK;
+    }
+    fr_status s = state_of(t, &g);
+    if (s < 0) return s;
+    if (g->leaf == NULL) {
+        g->leaf = calloc(1, sizeof *g->leaf);
+        if (g->leaf == NULL) return fri_fail(FR_ENOMEM, "autograd: out of host memory");
+        g->leaf->references = 1;
+        g->leaf->tensor = t;
+    }
+    t->requires_grad = true;
+    return FR_OK;
+}
+
+bool fr_tensor_requires_grad(const fr_tensor *t) {
+    return t->requires_grad;
+}
+
+bool fr_tensor_is_leaf(const fr_tensor *t) {
+    return fri_node_of(t) == NULL;
+}
+
+fr_tensor *fr_tensor_get_grad(const fr_tensor *t) {
+    fri_leaf *l = fri_leaf_of(t);
+    return l != NULL ? l->grad : NULL;
+}
+
+fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad) {
+    char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
+    fri_leaf *l = fri_leaf_of(t);
+    if (l == NULL) return fri_fail(FR_EUSAGE, "set grad: the tensor is not a leaf that requires grad");
+    if (grad != NULL && (!fri_shape_equal(&grad->shape, &t->shape) || grad->dtype != t->dtype))
+        return fri_fail(FR_ESHAPE, "set grad: the leaf is %s %s but the gradient is %s %s", fr_dtype_name(t->dtype),
+                        fri_shape_text(&t->shape, a), fr_dtype_name(grad->dtype), fri_shape_text(&grad->shape, b));
+    fr_tensor *old = l->grad;
+    l->grad = fr_tensor_retain(grad);
+    if (grad != NULL) fri_relabel(grad, FR_MEM_GRADIENT);
+    fr_tensor_release(&old);
+    return FR_OK;
+}
+
+fr_status fr_tensor_set_grad_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ctx) {
+    fri_leaf *l = leaf != NULL ? fri_leaf_of(leaf) : NULL;
+    if (l == NULL) return fri_fail(FR_EUSAGE, "grad hook: the tensor is not a leaf that requires grad");
+    l->hook = fn;
+    l->hook_ctx = ctx;
+    return FR_OK;
+}

@@ -1,0 +1,230 @@
+/* node.c - making, recording and freeing nodes. */
+#include "autograd/node.h"
+
+#include "base/env.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+fr_node *fri_node_retain(fr_node *n) {
+    if (n != NULL) n->references++;
+    return n;
+}
+
+static void release_edges(fr_node *n) {
+    for (int i = 0; i < n->n_inputs; i++) {
+        fri_node_release(&n->edges[i].node);
+        fri_leaf_release(&n->edges[i].leaf);
+    }
+}
+
+static void release_slots(fr_node *n) {
+    for (int i = 0; i < n->n_saves + n->n_inputs; i++) fri_slot_drop(&n->slots[i]);
+}
+
+/* Long chains would recurse once per node; the chain of last references is walked in a loop instead. */
+void fri_node_release(fr_node **p) {
+    fr_node *n = *p;
+    *p = NULL;
+    if (n == NULL || --n->references > 0) return;
+    fr_node *doomed = n; /* linked through `consumer`, which nobody reads in a node without references */
+    doomed->consumer = NULL;
+    while (doomed != NULL) {
+        n = doomed;
+        doomed = n->consumer;
+        release_slots(n);
+        for (int i = 0; i < n->n_inputs; i++) {
+            fr_node *up = n->edges[i].node;
+            fri_leaf_release(&n->edges[i].leaf);
+            if (up == NULL) continue;
+            if (up->consumer == n) up->consumer = NULL;
+            if (--up->references == 0) {
+                up->consumer = doomed;
+                doomed = up;
+            }
+        }
+        if (n->shadow != NULL) fri_node_release(&n->shadow);
+        if (n->segment != NULL) fri_segment_forget(n);
+        if (n->output != NULL) n->output->producer = NULL;
+        fr_tensor_release(&n->gradient);
+        if (n->op->params_free != NULL && n->params != NULL) n->op->params_free(n->params);
+        free(n->params);
+        free(n->edges);
+        free(n->slots);
+        free(n);
+        fri_autograd()->stats.nodes--;
+    }
+}
+
+void fri_node_finish(fr_node *n) {
+    n->executed = true;
+    if (n->rebuild_users == 0) {
+        release_slots(n);
+        release_edges(n);
+    }
+    if (n->shadow != NULL) {
+        fri_node_finish(n->shadow);
+        fri_node_release(&n->shadow);
+    }
+    if (n->segment != NULL) fri_segment_forget(n);
+}
+
+void fri_rebuild_release(fr_node *source) {
+    source->rebuild_users--;
+    if (source->rebuild_users == 0 && source->executed) {
+        release_slots(source);
+        release_edges(source);
+    }
+    fri_node_release(&source);
+}
+
+/* ---- recording --------------------------------------------------------------------------------------------- */
+
+static void storage_orphan(fri_storage *s) {
+    fr_node *n = s->producer;
+    n->output = NULL;
+}
+
+static fr_node *node_new(const fr_op *op, const void *params, size_t params_bytes, int n_in, int n_saves) {
+    fri_storage_set_hooks((fri_storage_hooks){.settle = fri_settle, .orphan = storage_orphan});
+    fr_node *n = calloc(1, sizeof *n);
+    if (n == NULL) return NULL;
+    n->references = 1;
+    n->op = op;
+    n->n_inputs = n_in;
+    n->n_saves = n_saves;
+    n->edges = calloc((size_t)n_in, sizeof *n->edges);
+    n->slots = calloc((size_t)(n_in + n_saves), sizeof *n->slots);
+    n->params = params_bytes > 0 ? malloc(params_bytes) : NULL;
+    fri_autograd()->stats.nodes++;
+    if (n->edges == NULL || n->slots == NULL || (params_bytes > 0 && n->params == NULL)) {
+        free(n->params);
+        free(n->edges);
+        free(n->slots);
+        free(n);
+        fri_autograd()->stats.nodes--;
+        return NULL;
+    }
+    if (params_bytes > 0) memcpy(n->params, params, params_bytes);
+    return n;
+}
+
+static bool any_requires_grad(fr_tensor *const *in, int n_in) {
+    for (int i = 0; i < n_in; i++)
+        if (in[i] != NULL && in[i]->requires_grad) return true;
+    return false;
+}
+
+static void connect(fr_node *n, int i, fr_tensor *t) {
+    if (t == NULL || !t->requires_grad) return;
+    fr_node *producer = fri_node_of(t);
+    if (producer != NULL) {
+        n->edges[i].node = fri_node_retain(producer);
+        producer->consumers++;
+        producer->consumer = n;
+    } else {
+        n->edges[i].leaf = fri_leaf_retain(fri_leaf_of(t));
+    }
+}
+
+/* The storage's content is this node's output from now on. A view shares the content of the node before it. */
+static void own_output(fr_node *n, fr_tensor *out, bool in_place, bool view) {
+    if (view) return;
+    fr_node *before = out->storage->producer;
+    if (before != NULL && in_place) before->output = NULL;
+    out->storage->producer = n;
+    n->output = out->storage;
+    n->output_version = out->storage->version;
+}
+
+static void save(fr_node *n, int i, const fr_save *what) {
+    if (what->tensor == NULL) return;
+    fri_slot *slot = &n->slots[i];
+    if (!(what->flags & FR_SAVE_SMALL) && fri_segment_owns(what->tensor))
+        *slot = (fri_slot){.kind = FRI_SLOT_INDEX, .flags = what->flags, .owner = n};
+    else
+        fri_slot_hold(slot, n, what->tensor, what->flags);
+}
+
+/* With rebuild on, leaves that an op's output depends on are held from the start: they have no producer to ask later. */
+static void keep_leaves(fr_node *n, fr_tensor *const *in) {
+    if (n->op->rebuild == NULL || (!fri_switches()->rebuild && !n->op->rebuild_from_leaf)) return;
+    for (int i = 0; i < n->n_inputs && i < 64; i++)
+        if ((n->op->rebuild_inputs >> i & 1) && n->edges[i].leaf != NULL)
+            fri_slot_hold(&n->slots[n->n_saves + i], n, in[i], FR_SAVE_VALUE);
+}
+
+/* FRUGAL_CHECK_NAN: the first op whose result holds inf or NaN is named. */
+static fr_status check_finite(const fr_op *op, fr_tensor *out) {
+    fr_tensor *found = NULL;
+    double bad = 0;
+    fr_status s = FR_OK;
+    fri_shape scalar = {0};
+    if (!fr_dtype_is_float(out->dtype) || fri_device_of(out) == FR_META) return FR_OK;
+    fri_exec e = fri_exec_of(out);
+    FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, fri_device_of(out), FR_MEM_OTHER, &found));
+    FRI_TRY(s, fri_tensor_fill(found, 0));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(out), out->dtype, unscale,
+                          (&e, out->dtype, fri_numel(out), NULL, fri_data(out), fri_data(found))));
+    FRI_TRY(s, fr_tensor_item(found, &bad));
+    if (bad != 0)
+        s = fri_fail(FR_EUSAGE, "op %s in module %s produced inf or NaN (FRUGAL_CHECK_NAN is set)", op->name,
+                     fri_scope_module()[0] ? fri_scope_module() : "-");
+done:
+    fr_tensor_release(&found);
+    return s;
+}
+
+fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes, fr_tensor *const *in, int n_in,
+                       const fr_save *saves, int n_saves, fr_tensor *out) {
+    fr_status s = FR_OK;
+    fri_autograd_state *state = fri_autograd();
+    if (fri_env_get()->check_nan && (s = check_finite(op, out)) < 0) return s;
+    if (state->grad_disabled || !any_requires_grad(in, n_in)) {
+        if (op->params_free != NULL && params != NULL) {
+            /* Ownership of what params point to is taken in any case. */
+            void *copy = malloc(params_bytes);
+            if (copy == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", op->name);
+            memcpy(copy, params, params_bytes);
+            op->params_free(copy);
+            free(copy);
+        }
+        return FR_OK;
+    }
+    bool in_place = n_in > 0 && out == in[0];
+    bool view = n_in > 0 && !in_place && in[0] != NULL && out->storage == in[0]->storage;
+    fr_node *n = node_new(op, params, params_bytes, n_in, n_saves);
+    if (n == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", op->name);
+    n->sequence = state->next_sequence++;
+    n->module = fri_scope_module();
+    n->shape = out->shape;
+    n->dtype = out->dtype;
+    n->device = fri_device_of(out);
+    for (int i = 0; i < n_in; i++) connect(n, i, in[i]);
+    own_output(n, out, in_place, view);
+    for (int i = 0; i < n_saves; i++) save(n, i, &saves[i]);
+    if (state->recording == NULL) keep_leaves(n, in);
+    s = fri_tensor_set_node(out, n);
+    if (s == FR_OK) s = fri_segment_enter(n);
+    fri_node_release(&n);
+    return s;
+}
+
+/* ---- what an op's backward asks ---------------------------------------------------------------------------- */
+
+const void *fr_node_params(const fr_node *node) {
+    return node->params;
+}
+
+bool fr_node_wants(const fr_node *node, int input) {
+    return node->edges[input].node != NULL || node->edges[input].leaf != NULL;
+}
+
+int fr_node_inputs(const fr_node *node) {
+    return node->n_inputs;
+}
+
+bool fr_tensor_reusable(const fr_tensor *t) {
+    return fri_switches()->inplace && fri_tensor_sole(t);
+}

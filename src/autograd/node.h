@@ -1,0 +1,133 @@
+/* node.h - the graph: nodes, edges, saved slots, leaves.
+ *
+ *      tensor --(grad_state)--> fri_grad_state --> fr_node --edges--> older nodes, leaves
+ *                                                    |
+ *                                                    +--slots--> storages (or what became of them)
+ *
+ * A node is owned by the tensor it made and by the nodes after it. A slot owns its storage's bytes, not a tensor. */
+#ifndef FRI_AUTOGRAD_NODE_H
+#define FRI_AUTOGRAD_NODE_H
+
+#include "autograd/state.h"
+#include "tensor/tensor.h"
+
+#include <frugal/extend.h>
+
+/* What a leaf has besides its value. Shared by the tensor and the edges that lead to it, so that a graph holds no tensor
+ * handle: a handle would keep its storage from settling. */
+typedef struct fri_leaf {
+    int references;
+    fr_tensor *tensor; /* not owned; NULL after the tensor died */
+    fr_tensor *grad;
+    fr_grad_hook_fn *hook;
+    void *hook_ctx;
+    int awaited;    /* contributions this backward will still bring */
+    uint64_t visit; /* backward that counted them */
+} fri_leaf;
+
+/* fr_tensor.grad_state: one of the two is set. */
+typedef struct fri_grad_state {
+    fri_leaf *leaf;
+    fr_node *node;
+} fri_grad_state;
+
+typedef enum fri_slot_kind {
+    FRI_SLOT_EMPTY,   /* nothing saved, or given up */
+    FRI_SLOT_TENSOR,  /* storage holds the value */
+    FRI_SLOT_BITS,    /* storage holds 1 bit per element: !(value <= 0) */
+    FRI_SLOT_PASS,    /* the consumer's gradient is already masked */
+    FRI_SLOT_REBUILD, /* `source` makes the value again */
+    FRI_SLOT_INDEX,   /* the node's checkpoint segment makes it again */
+} fri_slot_kind;
+
+typedef struct fri_slot {
+    fri_slot_kind kind;
+    unsigned flags; /* FR_SAVE_... */
+    fr_node *owner;
+    fri_storage *storage;
+    size_t offset;
+    fri_shape shape;
+    fr_dtype dtype;
+    uint64_t version;                     /* of the storage when saved */
+    fr_node *source;                      /* FRI_SLOT_REBUILD; retained unless it is the owner */
+    struct fri_slot *previous, *next;     /* the storage's list of savers */
+} fri_slot;
+
+typedef struct fri_edge {
+    fr_node *node;  /* the producer of the input, or */
+    fri_leaf *leaf; /* the leaf it is, or neither: no gradient wanted */
+} fri_edge;
+
+struct fr_node {
+    int references;
+    const fr_op *op;
+    void *params;
+    uint64_t sequence;
+    const char *module;
+    int n_inputs, n_saves;
+    fri_edge *edges;
+    fri_slot *slots; /* n_saves of the op, then n_inputs kept for rebuilding */
+    /* the output */
+    fri_shape shape;
+    fr_dtype dtype;
+    fr_device device;
+    fri_storage *output; /* not owned; NULL once the storage died or was overwritten in place */
+    uint64_t output_version;
+    /* who reads it */
+    int consumers;
+    fr_node *consumer; /* the last one, not owned */
+    int rebuild_users; /* slots elsewhere that rebuild from this node */
+    int rebuild_depth; /* > 0: the output can be rebuilt, by this many ops in a row */
+    /* backward */
+    fr_tensor *gradient; /* collected so far */
+    bool queued, executed;
+    uint64_t visit; /* mark of the counting pass */
+    /* checkpoint */
+    struct fri_segment_record *segment; /* retained, or NULL */
+    int segment_index;
+    fr_node *shadow;     /* the recomputed twin that holds the slots now, or NULL */
+    bool is_shadow;
+    int twin_consumers;  /* shadow: consumers of the original */
+};
+
+fr_node *fri_node_retain(fr_node *n);
+void fri_node_release(fr_node **n);
+void fri_node_finish(fr_node *n); /* backward is over: saved slots, edges and shadow go */
+
+fri_leaf *fri_leaf_retain(fri_leaf *l);
+void fri_leaf_release(fri_leaf **l);
+fri_leaf *fri_leaf_of(const fr_tensor *t);    /* NULL if t is no leaf that requires grad */
+fr_node *fri_node_of(const fr_tensor *t);     /* NULL if t is no result of a recorded op */
+/* t becomes the result of n (retained). */
+fr_status fri_tensor_set_node(fr_tensor *t, fr_node *n);
+
+/* ---- slots (slot.c) ---------------------------------------------------------------------------------------- */
+
+void fri_slot_hold(fri_slot *slot, fr_node *owner, const fr_tensor *t, unsigned flags); /* kind becomes TENSOR */
+void fri_slot_drop(fri_slot *slot);                                                     /* any kind becomes EMPTY */
+/* The slot's value as a tensor outside the graph. */
+fr_status fri_slot_value(fri_slot *slot, fr_tensor **out);
+/* The slot behind an INDEX slot, recomputing the segment if need be. */
+fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
+
+/* ---- settling and rebuilding ---------------------------------------------------------------------------------- */
+
+void fri_settle(fri_storage *s);
+bool fri_rebuildable(fr_node *n);
+fr_status fri_rebuild_hold(fr_node *n);                  /* takes slots on inputs that only live elsewhere */
+fr_status fri_rebuild_value(fr_node *n, fr_tensor **out); /* the node's output, made again */
+void fri_rebuild_release(fr_node *source);               /* one user less */
+
+/* ---- checkpoint --------------------------------------------------------------------------------------------- */
+
+/* Called by fr_op_record for every new node: enters it into the segment that is being recorded or recomputed. FRI_STOP when
+ * the recomputation has all it needs. */
+fr_status fri_segment_enter(fr_node *n);
+/* Is t made inside the segment that is being recorded, so that a slot must not hold it? */
+bool fri_segment_owns(const fr_tensor *t);
+fr_status fri_segment_recompute(struct fri_segment_record *segment);
+void fri_segment_forget(fr_node *n); /* the node dies */
+/* In a recomputation: the node that the next record call will stand for, or NULL. */
+fr_node *fri_recompute_twin(void);
+
+#endif

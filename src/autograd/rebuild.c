@@ -1,0 +1,94 @@
+/* rebuild.c - making an op's output again from what is kept anyway.
+ *
+ * A node can be rebuilt if its op has a rebuild function and every input that function reads is a held leaf, or can be
+ * rebuilt itself, or lives in a storage that the node can hold on to. Batch norm reads its own saved input and statistics;
+ * relu, add and concat read the values of their inputs. Convolutions cannot: nothing costly runs twice. */
+#include "autograd/node.h"
+
+#include "base/status.h"
+
+/* A chain of rebuilt residual blocks costs its length at every use. Beyond this many ops the value is kept, so that the
+ * work stays linear in depth (six blocks of add + relu). */
+enum { MAX_DEPTH = 12, MAX_INPUTS = 64 };
+
+static bool alive(const fr_node *n) {
+    return n->output != NULL && n->output->version == n->output_version;
+}
+
+static bool needs(const fr_node *n, int i) {
+    return i < MAX_INPUTS && (n->op->rebuild_inputs >> i & 1);
+}
+
+static fri_slot *kept(fr_node *n, int i) {
+    return &n->slots[n->n_saves + i];
+}
+
+/* Depth of the chain that would be run: 0 if it cannot be. */
+static int depth(fr_node *n) {
+    if (n->rebuild_depth > 0) return n->executed ? 0 : n->rebuild_depth;
+    if (n->op->rebuild == NULL || n->executed || n->n_inputs > MAX_INPUTS) return 0;
+    int deepest = 0;
+    bool only_leaves = true;
+    for (int i = 0; i < n->n_inputs; i++) {
+        if (!needs(n, i) || kept(n, i)->kind != FRI_SLOT_EMPTY) continue;
+        only_leaves = false;
+        fr_node *up = n->edges[i].node;
+        if (up == NULL) return 0;
+        int d = depth(up);
+        if (d == 0 && !alive(up)) return 0;
+        if (d > deepest) deepest = d;
+    }
+    const fr_switches *switches = fri_switches();
+    if (!switches->rebuild && !(n->op->rebuild_from_leaf && only_leaves && !switches->cache_casts)) return 0;
+    return deepest < MAX_DEPTH ? deepest + 1 : 0;
+}
+
+bool fri_rebuildable(fr_node *n) {
+    return depth(n) > 0;
+}
+
+fr_status fri_rebuild_hold(fr_node *n) {
+    if (n->rebuild_depth > 0) return FR_OK;
+    int d = depth(n);
+    for (int i = 0; i < n->n_inputs; i++) {
+        if (!needs(n, i) || kept(n, i)->kind != FRI_SLOT_EMPTY) continue;
+        fr_node *up = n->edges[i].node;
+        if (depth(up) > 0) {
+            fr_status s = fri_rebuild_hold(up);
+            if (s < 0) return s;
+        } else {
+            fr_tensor *value = NULL;
+            fr_status s = fri_tensor_on_storage(up->output, 0, &up->shape, up->dtype, &value);
+            if (s < 0) return s;
+            fri_slot_hold(kept(n, i), n, value, FR_SAVE_VALUE);
+            fr_tensor_release(&value);
+        }
+    }
+    n->rebuild_depth = d;
+    return FR_OK;
+}
+
+fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
+    fr_tensor *in[MAX_INPUTS] = {0}, *y = NULL;
+    fr_status s = FR_OK;
+    if (alive(n)) return fri_tensor_on_storage(n->output, 0, &n->shape, n->dtype, out);
+    if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
+        return fri_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
+    bool was = fr_no_grad_begin();
+    const char *op = fri_scope_op_push(n->op->name);
+    const char *module = fri_scope_module_set(n->module);
+    for (int i = 0; i < n->n_inputs; i++) {
+        if (!needs(n, i)) continue;
+        if (kept(n, i)->kind != FRI_SLOT_EMPTY) FRI_TRY(s, fri_slot_value(kept(n, i), &in[i]));
+        else FRI_TRY(s, fri_rebuild_value(n->edges[i].node, &in[i]));
+    }
+    FRI_TRY(s, n->op->rebuild(n, in, &y));
+    fri_tensor_put(&y, out);
+done:
+    for (int i = 0; i < n->n_inputs; i++) fr_tensor_release(&in[i]);
+    fr_tensor_release(&y);
+    fri_scope_op_pop(op);
+    fri_scope_module_pop(module);
+    fr_no_grad_end(was);
+    return s;
+}

@@ -1,0 +1,109 @@
+/* settle.c - what becomes of saved bytes once only backward can need them.
+ *
+ * Note [Settling]
+ * While a program holds a tensor, its saved slots share its storage and cost nothing. When the last handle dies (a slot
+ * variable is overwritten, a scope ends) the storage settles:
+ *   1. If every slot needs only a sign and encode is on: the single consumer takes the mask over if it can (a max pool
+ *      marks its one-byte codes), otherwise 1 bit per element is kept.
+ *   2. Else, if its producer can make it again cheaply and rebuild is on, every slot becomes "rebuild from the producer";
+ *      slots that need only a sign become 1 bit per element if encode is on.
+ *   3. Else the storage stays as it is.
+ * Only references decide, never data, so a dry run takes the same branches. If host or device memory for a code is not to
+ * be had, the storage stays: nothing is lost. */
+#include "autograd/node.h"
+
+/* Slots of one storage; a storage rarely has more than three. */
+static bool all_signs(const fri_storage *s) {
+    for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next)
+        if (slot->kind != FRI_SLOT_TENSOR || !(slot->flags & FR_SAVE_SIGN) || slot->version != s->version) return false;
+    return true;
+}
+
+/* Runs under the scope of the slot's owner, so that reports show whose bits these are. */
+static fr_status encode_bits(fri_slot *slot) {
+    fr_tensor *bits = NULL;
+    fr_status s = FR_OK;
+    fr_node *owner = slot->owner;
+    const fri_backend *b = slot->storage->backend;
+    int64_t n = fri_shape_numel(&slot->shape);
+    fri_shape shape = FRI_SHAPE((n + 7) / 8);
+    const char *op = fri_scope_op_push(owner->op->name);
+    const char *module = fri_scope_module_set(owner->module);
+    unsigned flags = slot->flags;
+    fri_exec e = {0};
+    FRI_TRY(s, fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits));
+    FRI_TRY(s, FRI_KERNEL(b, slot->dtype, relu_encode,
+                          (&e, slot->dtype, n, (char *)slot->storage->block->data + slot->offset, fri_data(bits))));
+    fri_slot_drop(slot);
+    fri_slot_hold(slot, owner, bits, flags);
+    slot->kind = FRI_SLOT_BITS;
+    fri_autograd()->stats.encoded++;
+done:
+    fr_tensor_release(&bits);
+    fri_scope_op_pop(op);
+    fri_scope_module_pop(module);
+    return s;
+}
+
+/* The relu's only reader is a pool that still sees its own output: it marks its codes and the relu keeps nothing. */
+static bool try_absorb(fri_slot *slot) {
+    fr_node *relu = slot->owner, *pool = relu->consumer;
+    fr_tensor *y = NULL;
+    if ((slot->flags & FR_SAVE_MASK) != FR_SAVE_MASK || relu->output != slot->storage) return false;
+    if (relu->consumers != 1 || pool == NULL || pool->op->absorb_mask == NULL) return false;
+    if (relu->is_shadow && relu->twin_consumers != 1) return false;
+    if (pool->output == NULL || pool->output->handles == 0 || pool->output->version != pool->output_version)
+        return false;
+    bool ok = fri_tensor_on_storage(pool->output, 0, &pool->shape, pool->dtype, &y) == FR_OK &&
+              pool->op->absorb_mask(pool, y) == FR_OK;
+    fr_tensor_release(&y);
+    if (!ok) return false;
+    fri_slot_drop(slot);
+    slot->kind = FRI_SLOT_PASS;
+    fri_autograd()->stats.absorbed++;
+    return true;
+}
+
+static void to_rebuild(fri_slot *slot, fr_node *source) {
+    fri_slot was = *slot;
+    fri_slot_drop(slot);
+    *slot = (fri_slot){.kind = FRI_SLOT_REBUILD,
+                       .flags = was.flags,
+                       .owner = was.owner,
+                       .shape = was.shape,
+                       .dtype = was.dtype,
+                       .source = source};
+    if (source != slot->owner) {
+        fri_node_retain(source);
+        source->rebuild_users++;
+    }
+    fri_autograd()->stats.rebuilt++;
+}
+
+static bool may_rebuild(const fri_storage *s) {
+    fr_node *p = s->producer;
+    if (p == NULL || p->output != s || p->output_version != s->version || p->executed) return false;
+    for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next)
+        if (slot->offset != 0 || slot->version != s->version || slot->dtype != p->dtype ||
+            fri_shape_numel(&slot->shape) != fri_shape_numel(&p->shape))
+            return false;
+    return fri_rebuildable(p);
+}
+
+void fri_settle(fri_storage *s) {
+    bool encode = fri_switches()->encode;
+    if (encode && all_signs(s)) {
+        for (fri_slot *slot = s->savers, *next; slot != NULL; slot = next) {
+            next = slot->next;
+            if (!try_absorb(slot) && encode_bits(slot) < 0) return;
+        }
+    } else if (may_rebuild(s)) {
+        fr_node *p = s->producer;
+        if (fri_rebuild_hold(p) < 0) return;
+        for (fri_slot *slot = s->savers, *next; slot != NULL; slot = next) {
+            next = slot->next;
+            bool sign = encode && (slot->flags & FR_SAVE_SIGN);
+            if (!sign || encode_bits(slot) < 0) to_rebuild(slot, p);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+/* slot.c - saved slots: holding a storage, giving it up, and reading back what became of it. */
+#include "autograd/node.h"
+
+#include "base/status.h"
+
+/* Bytes that only or also backward needs are counted as activations while a slot holds them. Parameters, inputs and the
+ * like keep the category they were made for. */
+static void relabel(fri_storage *s, fr_category from, fr_category to) {
+    if (s->block->tag.category == from) fri_block_relabel(s->block, to);
+}
+
+void fri_slot_hold(fri_slot *slot, fr_node *owner, const fr_tensor *t, unsigned flags) {
+    fri_storage *s = t->storage;
+    *slot = (fri_slot){.kind = FRI_SLOT_TENSOR,
+                       .flags = flags,
+                       .owner = owner,
+                       .storage = s,
+                       .offset = t->offset,
+                       .shape = t->shape,
+                       .dtype = t->dtype,
+                       .version = s->version,
+                       .next = s->savers};
+    if (slot->next != NULL) slot->next->previous = slot;
+    s->savers = slot;
+    fri_storage_retain_slot(s);
+    relabel(s, FR_MEM_TEMPORARY, FR_MEM_ACTIVATION);
+}
+
+static void detach(fri_slot *slot) {
+    fri_storage *s = slot->storage;
+    if (slot->previous != NULL) slot->previous->next = slot->next;
+    else s->savers = slot->next;
+    if (slot->next != NULL) slot->next->previous = slot->previous;
+    slot->storage = NULL;
+    if (s->savers == NULL && s->handles > 0) relabel(s, FR_MEM_ACTIVATION, FR_MEM_TEMPORARY);
+    fri_storage_release_slot(s);
+}
+
+void fri_slot_drop(fri_slot *slot) {
+    fri_slot_kind kind = slot->kind;
+    fr_node *source = slot->source;
+    slot->kind = FRI_SLOT_EMPTY;
+    slot->source = NULL;
+    if (kind == FRI_SLOT_TENSOR || kind == FRI_SLOT_BITS) detach(slot);
+    else if (kind == FRI_SLOT_REBUILD && source != slot->owner) fri_rebuild_release(source);
+}
+
+static fr_status check_version(const fri_slot *slot) {
+    if (slot->version == slot->storage->version) return FR_OK;
+    const char *writer = slot->storage->last_writer;
+    return fri_fail(FR_EUSAGE,
+                    "%s: a tensor it saved for backward was modified in place afterwards by %s "
+                    "(version %llu, expected %llu); use the out-of-place op or clone the tensor",
+                    slot->owner->op->name, writer != NULL && writer[0] ? writer : "a direct write",
+                    (unsigned long long)slot->storage->version, (unsigned long long)slot->version);
+}
+
+fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
+    fr_tensor *value = NULL, *view = NULL;
+    fr_status s = FR_OK;
+    switch (slot->kind) {
+    case FRI_SLOT_TENSOR:
+        FRI_TRY(s, check_version(slot));
+        return fri_tensor_on_storage(slot->storage, slot->offset, &slot->shape, slot->dtype, out);
+    case FRI_SLOT_REBUILD:
+        FRI_TRY(s, fri_rebuild_value(slot->source, &value));
+        FRI_TRY(s, fri_tensor_view(value, &slot->shape, &view));
+        fri_tensor_put(&view, out);
+        break;
+    default:
+        s = fri_fail(FR_EINTERNAL, "%s: saved tensor is in state %d, which holds no value", slot->owner->op->name,
+                     (int)slot->kind);
+    }
+done:
+    fr_tensor_release(&value);
+    fr_tensor_release(&view);
+    return s;
+}
+
+fr_status fri_slot_resolve(fr_node **node, fri_slot **slot) {
+    while ((*slot)->kind == FRI_SLOT_INDEX) {
+        fr_node *n = *node;
+        int index = (int)(*slot - n->slots);
+        if (n->shadow == NULL) {
+            fr_status s = fri_segment_recompute(n->segment);
+            if (s < 0) return s;
+        }
+        if (n->shadow == NULL)
+            return fri_fail(FR_EUSAGE,
+                            "checkpoint: running the function again did not produce the %s it recorded in the forward "
+                            "pass; the function must do the same each time",
+                            n->op->name);
+        *node = n->shadow;
+        *slot = &n->shadow->slots[index];
+    }
+    return FR_OK;
+}
+
+fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out) {
+    fri_slot *slot = &node->slots[index];
+    if (slot->kind == FRI_SLOT_EMPTY) {
+        fr_tensor_release(out);
+        return FR_OK;
+    }
+    fr_status s = fri_slot_resolve(&node, &slot);
+    return s < 0 ? s : fri_slot_value(slot, out);
+}
+
+void fr_node_release_saved(fr_node *node, int index) {
+    if (!fri_switches()->early_release) return;
+    fri_slot *slot = &node->slots[index];
+    while (slot->kind == FRI_SLOT_INDEX && node->shadow != NULL) {
+        node = node->shadow;
+        slot = &node->slots[index];
+    }
+    /* A node that others still rebuild from needs its inputs. */
+    if (slot->kind != FRI_SLOT_INDEX && node->rebuild_users == 0) fri_slot_drop(slot);
+}
+
+/* ---- masks ------------------------------------------------------------------------------------------------- */
+
+static fr_status mask_by_bits(const fri_slot *slot, double slope, const fr_tensor *dy, fr_tensor *dx) {
+    fri_exec e = fri_exec_of(dy);
+    return FRI_KERNEL(fri_backend_of(dy), dy->dtype, relu_backward_bits,
+                      (&e, dy->dtype, fri_numel(dy), slope, slot->storage->block->data, fri_data(dy), fri_data(dx)));
+}
+
+static fr_status mask_by_value(const fr_tensor *y, double slope, const fr_tensor *dy, fr_tensor *dx) {
+    fri_exec e = fri_exec_of(dy);
+    if (slope == 0)
+        return FRI_KERNEL(fri_backend_of(dy), dy->dtype, relu_backward,
+                          (&e, dy->dtype, fri_numel(dy), fri_data(y), fri_data(dy), fri_data(dx)));
+    return FRI_KERNEL(fri_backend_of(dy), dy->dtype, leaky_relu_backward,
+                      (&e, dy->dtype, fri_numel(dy), slope, fri_data(y), fri_data(dy), fri_data(dx)));
+}
+
+fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx) {
+    fr_tensor *value = NULL, *result = NULL;
+    fr_node *holder = node;
+    fri_slot *slot = &node->slots[index];
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_slot_resolve(&holder, &slot));
+    if (slot->kind == FRI_SLOT_PASS) {
+        fri_tensor_put(dy, dx);
+        return FR_OK;
+    }
+    if (slot->kind != FRI_SLOT_BITS) FRI_TRY(s, fri_slot_value(slot, &value));
+    if (fr_tensor_reusable(*dy)) result = fr_tensor_retain(*dy);
+    else FRI_TRY(s, fri_tensor_new(&(*dy)->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &result));
+    if (slot->kind == FRI_SLOT_BITS) FRI_TRY(s, mask_by_bits(slot, slope, *dy, result));
+    else FRI_TRY(s, mask_by_value(value, slope, *dy, result));
+    fr_tensor_release(dy);
+    fri_tensor_put(&result, dx);
+done:
+    fr_tensor_release(&value);
+    fr_tensor_release(&result);
+    if (s == FR_OK) fr_node_release_saved(node, index);
+    return s;
+}

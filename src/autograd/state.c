@@ -1,0 +1,112 @@
+/* state.c - modes and switches of the thread. */
+#include "autograd/state.h"
+
+#include "base/status.h"
+#include "base/tag.h"
+#include "memory/event.h"
+
+static _Thread_local fri_autograd_state state;
+
+enum { WORKSPACE_LIMIT = 64 << 20 };
+
+fri_autograd_state *fri_autograd(void) {
+    return &state;
+}
+
+bool fri_recomputing(void) {
+    return state.recompute != NULL;
+}
+
+/* ---- grad mode --------------------------------------------------------------------------------------------- */
+
+bool fr_no_grad_begin(void) {
+    bool was = !state.grad_disabled;
+    state.grad_disabled = true;
+    return was;
+}
+
+void fr_no_grad_end(bool was) {
+    state.grad_disabled = !was;
+}
+
+bool fr_grad_enabled(void) {
+    return !state.grad_disabled;
+}
+
+/* ---- autocast ---------------------------------------------------------------------------------------------- */
+
+fr_status fr_autocast_begin(fr_dtype dtype, fr_autocast_state *was) {
+    if (dtype != FR_F16 && dtype != FR_BF16)
+        return fri_fail(FR_EDTYPE, "autocast: %s is not a half type; f16 and bf16 are", fr_dtype_name(dtype));
+    *was = state.autocast;
+    state.autocast = (fr_autocast_state){.enabled = true, .dtype = dtype};
+    return FR_OK;
+}
+
+void fr_autocast_end(fr_autocast_state was) {
+    state.autocast = was;
+}
+
+fr_autocast_state fr_autocast_get(void) {
+    return state.autocast;
+}
+
+/* ---- switches ---------------------------------------------------------------------------------------------- */
+
+fr_switches fr_switches_default(void) {
+    return (fr_switches){.inplace = true,
+                         .encode = true,
+                         .early_release = true,
+                         .pool_index = FR_I64,
+                         .workspace_limit = WORKSPACE_LIMIT};
+}
+
+fr_switches fr_switches_all_off(void) {
+    return (fr_switches){.cache_casts = true, .pool_index = FR_I64, .workspace_limit = WORKSPACE_LIMIT};
+}
+
+const fr_switches *fri_switches(void) {
+    if (!state.switches_set) fr_switches_set(fr_switches_default());
+    return &state.switches;
+}
+
+fr_switches fr_switches_get(void) {
+    return *fri_switches();
+}
+
+void fr_switches_set(fr_switches s) {
+    state.switches = s;
+    state.switches_set = true;
+}
+
+/* ---- step -------------------------------------------------------------------------------------------------- */
+
+fr_status fr_step_begin(fr_step_scope *scope) {
+    if (scope == NULL) return fri_fail(FR_EINVAL, "step begin: scope is NULL");
+    *scope = (fr_step_scope){.grad_enabled = fr_grad_enabled(),
+                             .autocast = state.autocast,
+                             .switches = *fri_switches(),
+                             .phase = fri_scope_phase_push(FR_PHASE_FORWARD),
+                             .op = fri_scope_op(),
+                             .module = fri_scope_module()};
+    fri_event_mark(FRI_EVENT_STEP_BEGIN);
+    return FR_OK;
+}
+
+fr_status fr_step_end(fr_step_scope *scope) {
+    if (scope == NULL) return fri_fail(FR_EINVAL, "step end: scope is NULL");
+    fri_event_mark(FRI_EVENT_STEP_END);
+    state.grad_disabled = !scope->grad_enabled;
+    state.autocast = scope->autocast;
+    state.switches = scope->switches;
+    state.recording = NULL;
+    state.recompute = NULL;
+    fri_scope_phase_pop(scope->phase);
+    fri_scope_op_pop(scope->op);
+    fri_scope_module_pop(scope->module);
+    return FR_OK;
+}
+
+fr_graph_stats fr_graph_stats_get(void) {
+    return state.stats;
+}

@@ -1,0 +1,27 @@
+/* state.h - what the thread is doing: grad mode, autocast, switches, and the checkpoint it is inside of. */
+#ifndef FRI_AUTOGRAD_STATE_H
+#define FRI_AUTOGRAD_STATE_H
+
+#include <frugal/autograd.h>
+
+struct fri_segment_record;
+struct fri_recompute;
+
+typedef struct fri_autograd_state {
+    bool grad_disabled; /* zero-initialized state means: grad mode on */
+    fr_autocast_state autocast;
+    bool switches_set;
+    fr_switches switches;
+    struct fri_segment_record *recording; /* checkpoint whose forward runs now, or NULL */
+    struct fri_recompute *recompute;      /* recomputation that runs now, or NULL */
+    uint64_t next_sequence;               /* creation number of the next node */
+    fr_graph_stats stats;
+} fri_autograd_state;
+
+fri_autograd_state *fri_autograd(void);
+const fr_switches *fri_switches(void); /* the thread's switches, borrowed */
+
+/* True while a checkpoint's function runs for the second time: statistics and counters must not be touched. */
+bool fri_recomputing(void);
+
+#endif

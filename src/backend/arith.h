@@ -1,0 +1,178 @@
+/* arith.h - elementwise arithmetic, written once for the C compiler and nvcc.
+ *
+ * fri_real is float; a C file compiled with FRI_REAL_F64 gets double (gradient checks on the CPU). Nothing here loops
+ * or touches memory: a kernel loads, calls one of these, and stores. Comparisons are written so that NaN takes the side
+ * that kernels.h promises; do not rearrange them. */
+#ifndef FRI_BACKEND_ARITH_H
+#define FRI_BACKEND_ARITH_H
+
+#include "backend/kernels.h"
+#include "base/philox.h"
+
+#include <math.h>
+
+#ifdef FRI_REAL_F64
+typedef double fri_real;
+#define FRI_SQRT sqrt
+#define FRI_EXP  exp
+#define FRI_LOG  log
+#define FRI_SIN  sin
+#define FRI_COS  cos
+#else
+typedef float fri_real;
+#define FRI_SQRT sqrtf
+#define FRI_EXP  expf
+#define FRI_LOG  logf
+#define FRI_SIN  sinf
+#define FRI_COS  cosf
+#endif
+
+/* ---- rectifiers ------------------------------------------------------------------------------------------ */
+
+static inline FRI_HOST_DEVICE fri_real fri_relu(fri_real x) {
+    return x <= 0 ? 0 : x; /* NaN passes */
+}
+
+/* The mask rule: does the gradient pass where relu gave y? */
+static inline FRI_HOST_DEVICE bool fri_relu_passes(fri_real y) {
+    return !(y <= 0);
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_relu_gradient(fri_real y, fri_real dy) {
+    return y <= 0 ? 0 : dy;
+}
+
+/* From one bit of the mask. slope 0 gives exactly 0, also for an infinite dy. */
+static inline FRI_HOST_DEVICE fri_real fri_relu_gradient_bit(bool bit, fri_real slope, fri_real dy) {
+    return bit ? dy : slope == 0 ? 0 : slope * dy;
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_leaky_relu(fri_real x, fri_real slope) {
+    return x > 0 ? x : slope * x;
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_leaky_relu_gradient(fri_real y, fri_real slope, fri_real dy) {
+    return y <= 0 ? slope * dy : dy;
+}
+
+/* ---- random numbers -------------------------------------------------------------------------------------- */
+
+/* Uniform in [low, high); where rounding would reach high it answers low, as PyTorch does on CUDA. */
+static inline FRI_HOST_DEVICE fri_real fri_uniform_between(uint32_t u, fri_real low, fri_real high) {
+    fri_real v = (fri_real)fri_uniform_f32(u) * (high - low) + low;
+    return v < high ? v : low;
+}
+
+/* Box-Muller: two numbers become two independent standard normal ones. */
+static inline FRI_HOST_DEVICE void fri_normal_pair(uint32_t a, uint32_t b, fri_real *even, fri_real *odd) {
+    fri_real radius = FRI_SQRT((fri_real)-2 * FRI_LOG((fri_real)1 - (fri_real)fri_uniform_f32(a)));
+    fri_real angle = (fri_real)6.283185307179586476925 * (fri_real)fri_uniform_f32(b);
+    *even = radius * FRI_COS(angle);
+    *odd = radius * FRI_SIN(angle);
+}
+
+/* kept iff uniform >= p, decided on the 24 integer bits behind the uniform number: the same on every backend. */
+static inline uint32_t fri_dropout_threshold(double p) {
+    return (uint32_t)ceil(p * 16777216.0);
+}
+
+static inline FRI_HOST_DEVICE bool fri_dropout_keeps(uint32_t u, uint32_t threshold) {
+    return (u >> 8) >= threshold;
+}
+
+/* ---- batch norm ------------------------------------------------------------------------------------------ */
+
+/* scale = invstd * gamma. The mean is taken off first: x * scale + (beta - mean * scale) cancels where |mean| >> std.
+ */
+static inline FRI_HOST_DEVICE fri_real fri_batchnorm_apply(fri_real x, fri_real mean, fri_real scale, fri_real beta) {
+    return (x - mean) * scale + beta;
+}
+
+/* mean_dy = mean(dy); slope = invstd^2 * mean(dy * (x - mean)). */
+static inline FRI_HOST_DEVICE fri_real fri_batchnorm_gradient(fri_real x, fri_real dy, fri_real mean, fri_real scale,
+                                                              fri_real mean_dy, fri_real slope) {
+    return scale * (dy - mean_dy - (x - mean) * slope);
+}
+
+/* ---- losses ---------------------------------------------------------------------------------------------- */
+
+/* q is the smoothed one-hot target, g = dloss / count. */
+static inline FRI_HOST_DEVICE fri_real fri_cross_entropy_gradient(fri_real x, fri_real lse, fri_real q, fri_real g) {
+    return (FRI_EXP(x - lse) - q) * g;
+}
+
+/* ---- optimizers ------------------------------------------------------------------------------------------ */
+
+typedef struct fri_sgd_coef {
+    fri_real lr, momentum, dampening_left; /* dampening_left = 1 - dampening */
+    fri_real weight_decay;
+    fri_real grad_scale; /* inv_scale, negative under maximize */
+    bool decay, nesterov, first;
+} fri_sgd_coef;
+
+static inline FRI_HOST_DEVICE fri_sgd_coef fri_sgd_coef_of(const fri_sgd_desc *d, float inv_scale) {
+    fri_sgd_coef c;
+    c.lr = (fri_real)d->lr;
+    c.momentum = (fri_real)d->momentum;
+    c.dampening_left = (fri_real)(1 - d->dampening);
+    c.weight_decay = (fri_real)d->weight_decay;
+    c.grad_scale = d->maximize ? -(fri_real)inv_scale : (fri_real)inv_scale;
+    c.decay = d->weight_decay != 0;
+    c.nesterov = d->nesterov;
+    c.first = d->first;
+    return c;
+}
+
+/* The gradient with scale, sign and weight decay. */
+static inline FRI_HOST_DEVICE fri_real fri_sgd_gradient(fri_sgd_coef c, fri_real p, fri_real g) {
+    g *= c.grad_scale;
+    return c.decay ? g + c.weight_decay * p : g;
+}
+
+/* The new momentum buffer. */
+static inline FRI_HOST_DEVICE fri_real fri_sgd_momentum(fri_sgd_coef c, fri_real g, fri_real buf) {
+    return c.first ? g : c.momentum * buf + c.dampening_left * g;
+}
+
+/* The new parameter, from the new buffer. */
+static inline FRI_HOST_DEVICE fri_real fri_sgd_step(fri_sgd_coef c, fri_real p, fri_real g, fri_real buf) {
+    return p - c.lr * (c.nesterov ? g + c.momentum * buf : buf);
+}
+
+typedef struct fri_adam_coef {
+    fri_real beta1_left, beta2, beta2_left; /* *_left = 1 - beta */
+    fri_real step_size;                     /* lr / (1 - beta1^step) */
+    fri_real correction2;                   /* sqrt(1 - beta2^step) */
+    fri_real eps;
+    fri_real weight_decay; /* joins the gradient; 0 when decoupled */
+    fri_real shrink;       /* 1 - lr * weight_decay when decoupled, else 1 */
+    fri_real grad_scale;   /* inv_scale, negative under maximize */
+} fri_adam_coef;
+
+static inline FRI_HOST_DEVICE fri_adam_coef fri_adam_coef_of(const fri_adam_desc *d, float step, float inv_scale) {
+    fri_adam_coef c;
+    c.beta1_left = (fri_real)(1 - d->beta1);
+    c.beta2 = (fri_real)d->beta2;
+    c.beta2_left = (fri_real)(1 - d->beta2);
+    c.step_size = (fri_real)(d->lr / (1 - pow(d->beta1, (double)step)));
+    c.correction2 = (fri_real)sqrt(1 - pow(d->beta2, (double)step));
+    c.eps = (fri_real)d->eps;
+    c.weight_decay = d->decoupled ? 0 : (fri_real)d->weight_decay;
+    c.shrink = d->decoupled ? (fri_real)(1 - d->lr * d->weight_decay) : 1;
+    c.grad_scale = d->maximize ? -(fri_real)inv_scale : (fri_real)inv_scale;
+    return c;
+}
+
+/* One element: p, m and v are updated in place. */
+static inline FRI_HOST_DEVICE void fri_adam_update(fri_adam_coef c, fri_real g, fri_real *p, fri_real *m, fri_real *v) {
+    fri_real x = *p;
+    g *= c.grad_scale;
+    g = c.weight_decay != 0 ? g + c.weight_decay * x : g;
+    fri_real m1 = *m + c.beta1_left * (g - *m);
+    fri_real v1 = c.beta2 * *v + c.beta2_left * g * g;
+    *m = m1;
+    *v = v1;
+    *p = x * c.shrink - c.step_size * (m1 / (FRI_SQRT(v1) / c.correction2 + c.eps));
+}
+
+#endif

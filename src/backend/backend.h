@@ -1,0 +1,90 @@
+/* backend.h - a backend: a device's memory functions and its kernel tables.
+ *
+ * One const table per backend, filled by name. A NULL kernel is answered by FR_EUNSUPPORTED naming op, element type and
+ * device (FRI_KERNEL below); there is no silent detour to another device. */
+#ifndef FRI_BACKEND_BACKEND_H
+#define FRI_BACKEND_BACKEND_H
+
+#include "backend/kernels.h"
+#include "base/status.h"
+
+/* Every kernel a backend offers, in the order of kernels.h. */
+#define FRI_KERNEL_MAP(X)                                                                                        \
+    X(fill) X(copy_rows) X(cast) X(add) X(mul) X(scale) X(broadcast) X(sum) X(sum_workspace)                     \
+    X(relu_forward) X(relu_backward) X(relu_encode) X(relu_backward_bits)                                        \
+    X(leaky_relu_forward) X(leaky_relu_backward)                                                                 \
+    X(uniform) X(normal) X(dropout) X(dropout_mask) X(dropout_apply_mask)                                        \
+    X(conv2d_forward) X(conv2d_backward_input) X(conv2d_backward_weight) X(conv2d_backward_bias)                 \
+    X(linear_forward) X(linear_backward_input) X(linear_backward_weight) X(linear_backward_bias)                 \
+    X(batchnorm2d_workspace) X(batchnorm2d_stats) X(batchnorm2d_invstd) X(batchnorm2d_apply)                     \
+    X(batchnorm2d_backward)                                                                                      \
+    X(maxpool2d_forward) X(maxpool2d_backward) X(maxpool2d_mask) X(avgpool2d_forward) X(avgpool2d_backward)      \
+    X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward) X(upsample_forward) X(upsample_backward)        \
+    X(embedding_forward) X(embedding_backward)                                                                   \
+    X(cross_entropy_forward) X(cross_entropy_backward) X(count_correct) X(mse_forward) X(mse_backward)           \
+    X(unscale) X(norm_squared) X(sgd) X(adam)
+
+typedef struct fri_kernels {
+#define FRI_KERNEL_SLOT(name) fri_##name##_fn *name;
+    FRI_KERNEL_MAP(FRI_KERNEL_SLOT)
+#undef FRI_KERNEL_SLOT
+    /* Scratch of the three convolution and linear passes: one function type, one slot per pass. */
+    fri_conv2d_workspace_fn *conv2d_forward_workspace;
+    fri_conv2d_workspace_fn *conv2d_backward_input_workspace;
+    fri_conv2d_workspace_fn *conv2d_backward_weight_workspace;
+    fri_linear_workspace_fn *linear_forward_workspace;
+    fri_linear_workspace_fn *linear_backward_input_workspace;
+    fri_linear_workspace_fn *linear_backward_weight_workspace;
+} fri_kernels;
+
+typedef enum fri_copy_kind {
+    FRI_COPY_HOST_TO_DEVICE,
+    FRI_COPY_DEVICE_TO_HOST,
+    FRI_COPY_DEVICE_TO_DEVICE,
+} fri_copy_kind;
+
+typedef struct fri_backend {
+    const char *name;
+    fr_device device;
+
+    /* True if the device can be used; else *reason is a static one-line sentence. */
+    bool (*available)(const char **reason);
+
+    /* Driver memory: called by the allocator only. FR_ENOMEM (without a message) when there is none. */
+    fr_status (*segment_alloc)(size_t bytes, void **out);
+    void (*segment_free)(void *segment, size_t bytes);
+    /* Bytes free and in total on the device, or 0 and 0 where that has no meaning. */
+    void (*memory_info)(size_t *free_bytes, size_t *total_bytes);
+
+    /* Copies in stream order; to the host it returns when the bytes are there. */
+    fr_status (*copy)(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
+    /* Waits for everything queued on the stream. */
+    fr_status (*synchronize)(const fri_exec *e);
+
+    fri_kernels kernels;     /* f32, f16, bf16 data, and the copies of every type */
+    fri_kernels kernels_f64; /* f64 data; all NULL where the device has none */
+} fri_backend;
+
+/* The table for a device, NULL if this build does not hold it. src/backend/registry.c is the only file that names the
+ * backends. */
+const fri_backend *fri_backend_get(fr_device d);
+
+static inline const fri_kernels *fri_kernels_for(const fri_backend *b, fr_dtype t) {
+    return t == FR_F64 ? &b->kernels_f64 : &b->kernels;
+}
+
+/* The failure for a kernel slot that is NULL. */
+fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *b);
+
+/* FRI_KERNEL(s, backend, dtype, relu_forward, (&exec, dtype, n, x, y)): calls the kernel or explains its absence. */
+#define FRI_KERNEL(backend_, dtype_, name_, args_)                                        \
+    (fri_kernels_for((backend_), (dtype_))->name_ == NULL                                 \
+         ? fri_kernel_missing(#name_, (dtype_), (backend_))                               \
+         : fri_kernels_for((backend_), (dtype_))->name_ args_)
+
+/* Likewise for a kernel slot that answers a number of bytes; 0 where it is missing (the kernel itself will be, too). */
+#define FRI_KERNEL_BYTES(backend_, dtype_, name_, args_)                                  \
+    (fri_kernels_for((backend_), (dtype_))->name_ == NULL ? (size_t)0                     \
+                                                          : fri_kernels_for((backend_), (dtype_))->name_ args_)
+
+#endif

@@ -1,0 +1,287 @@
+/* kernels.h - what a backend must compute: one function type per kernel, so that the CPU and the CUDA twin are declared
+ * with the same type and a drifted signature does not compile.
+ *
+ * Rules for every kernel:
+ *  - raw pointers, row-major, images NHWC, weights KRSC; the descriptor says shapes and element types;
+ *  - it allocates nothing: scratch is e->workspace, of at least the bytes its *_workspace function answered;
+ *  - a pointer documented "or NULL" may be NULL and means "not there" or "not wanted";
+ *  - an output is overwritten, unless the kernel takes an fri_accum;
+ *  - outputs may alias inputs only where the comment says so;
+ *  - arithmetic is f32 for f32/f16/bf16 data and f64 for f64 data; sums are in f32 or wider, in an order that depends on
+ *    the shapes only, never on the number of threads (library convolutions: fixed at fixed threads);
+ *  - statistics, losses' row values and batch-norm parameters are f32 for f32/f16/bf16 data and f64 for f64 data
+ *    ("real" below), whatever the storage type of x. */
+#ifndef FRI_BACKEND_KERNELS_H
+#define FRI_BACKEND_KERNELS_H
+
+#include <frugal/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where a kernel runs. */
+typedef struct fri_exec {
+    void *stream;    /* cudaStream_t on CUDA, NULL on the CPU */
+    void *workspace; /* scratch, 64-byte aligned, or NULL */
+    size_t workspace_bytes;
+} fri_exec;
+
+typedef enum fri_accum {
+    FRI_SET, /* out = value */
+    FRI_ADD, /* out += value */
+} fri_accum;
+
+/* ---- plain memory and pointwise --------------------------------------------------------------------------- */
+
+/* y[i] = value, converted to `dtype` (integers: truncated). */
+typedef fr_status fri_fill_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double value, void *y);
+
+/* `rows` rows of row_bytes bytes from src (rows src_pitch bytes apart) to dst (dst_pitch apart). No overlap. */
+typedef fr_status fri_copy_rows_fn(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src,
+                                   size_t src_pitch, void *dst, size_t dst_pitch);
+
+/* y = x converted from `from` to `to`; floats round to nearest even. Integer and bool types convert as C does. */
+typedef fr_status fri_cast_fn(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y);
+
+/* y = a + b; y may be a or b. */
+typedef fr_status fri_add_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y);
+/* y = a * b; y may be a or b. */
+typedef fr_status fri_mul_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y);
+/* y = alpha * x; y may be x. */
+typedef fr_status fri_scale_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y);
+/* y[i] = alpha * s[0] for all i: the backward of sum and mean. */
+typedef fr_status fri_broadcast_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *s, void *y);
+/* y[0] = alpha * sum(x); workspace: fri_sum_workspace_fn(n) bytes. */
+typedef fr_status fri_sum_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y);
+typedef size_t fri_sum_workspace_fn(fr_dtype dtype, int64_t n);
+
+/* y = max(x, 0), NaN passes; y may be x. */
+typedef fr_status fri_relu_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, void *y);
+/* dx = dy where !(y <= 0), else 0; dx may be dy. */
+typedef fr_status fri_relu_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, const void *dy,
+                                       void *dx);
+/* bits: bit i%8 of byte i/8 is !(y[i] <= 0); (n + 7) / 8 bytes, unused bits 0. */
+typedef fr_status fri_relu_encode_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, uint8_t *bits);
+/* dx = dy where the bit is 1, else dy * slope (relu: slope 0 gives exactly 0); dx may be dy. */
+typedef fr_status fri_relu_backward_bits_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope,
+                                            const uint8_t *bits, const void *dy, void *dx);
+/* y = x where x > 0, else slope * x; y may be x. */
+typedef fr_status fri_leaky_relu_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const void *x,
+                                            void *y);
+/* dx = dy where !(y <= 0), else slope * dy. y may be the input or, for slope >= 0, the output; dx may be dy. */
+typedef fr_status fri_leaky_relu_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const void *y,
+                                             const void *dy, void *dx);
+
+/* ---- random numbers (Philox, base/philox.h) ---------------------------------------------------------------- */
+
+/* y[i] uniform in [low, high) / normal(mean, std). Element i uses counter i/4, lane i%4 (normal: Box-Muller on lane
+ * pairs (0,1) and (2,3)). Computed in f32 for every dtype but f64. */
+typedef fr_status fri_uniform_fn(const fri_exec *e, fr_dtype dtype, int64_t n, uint64_t seed, uint64_t stream,
+                                 double low, double high, void *y);
+typedef fr_status fri_normal_fn(const fri_exec *e, fr_dtype dtype, int64_t n, uint64_t seed, uint64_t stream,
+                                double mean, double std, void *y);
+
+typedef struct fri_dropout_desc {
+    fr_dtype dtype;
+    int64_t n, hw, c;      /* x [n, hw, c]; plain dropout uses n * hw * c elements */
+    bool per_channel;      /* dropout2d: one number per (n, c) */
+    double p;              /* probability of zeroing, 0 <= p <= 1 */
+    uint64_t seed, stream; /* element i (or n*C+c) is kept iff uniform(i) >= p */
+} fri_dropout_desc;
+
+/* y = kept ? x / (1 - p) : 0; y may be x. Backward is the same kernel on dy. */
+typedef fr_status fri_dropout_fn(const fri_exec *e, const fri_dropout_desc *d, const void *x, void *y);
+/* The byte mask that PyTorch keeps: mask[i] = kept. The number of elements is that of x. */
+typedef fr_status fri_dropout_mask_fn(const fri_exec *e, const fri_dropout_desc *d, uint8_t *mask);
+/* y = mask ? x / (1 - p) : 0; y may be x. */
+typedef fr_status fri_dropout_apply_mask_fn(const fri_exec *e, const fri_dropout_desc *d, const uint8_t *mask,
+                                            const void *x, void *y);
+
+/* ---- convolution and linear -------------------------------------------------------------------------------- */
+
+typedef struct fri_conv2d_desc {
+    fr_dtype dtype;      /* of x, w, y and their gradients */
+    fr_dtype bias_dtype; /* of b and db: dtype or f32 */
+    int64_t n, h, w, c;  /* x [n, h, w, c] */
+    int64_t k, r, s;     /* w [k, r, s, c / groups] */
+    int64_t p, q;        /* y [n, p, q, k] */
+    int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+    size_t workspace_limit; /* bytes; a hint: among equal implementations prefer one below it */
+} fri_conv2d_desc;
+
+typedef fr_status fri_conv2d_workspace_fn(const fri_conv2d_desc *d, size_t *bytes);
+/* y = conv(x, w) + b; b or NULL. */
+typedef fr_status fri_conv2d_forward_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
+                                        const void *b, void *y);
+typedef fr_status fri_conv2d_backward_input_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *w,
+                                               const void *dy, void *dx);
+typedef fr_status fri_conv2d_backward_weight_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
+                                                const void *dy, void *dw);
+/* db[k] = sum of dy over n, p, q. Needs no workspace. */
+typedef fr_status fri_conv2d_backward_bias_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db);
+
+typedef struct fri_linear_desc {
+    fr_dtype dtype;      /* of x, w, y and their gradients */
+    fr_dtype bias_dtype; /* of b and db: dtype or f32 */
+    int64_t n, in, out;  /* x [n, in], w [out, in], b [out], y [n, out] */
+} fri_linear_desc;
+
+typedef fr_status fri_linear_workspace_fn(const fri_linear_desc *d, size_t *bytes);
+/* y = x w^T + b; b or NULL. */
+typedef fr_status fri_linear_forward_fn(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *w,
+                                        const void *b, void *y);
+typedef fr_status fri_linear_backward_input_fn(const fri_exec *e, const fri_linear_desc *d, const void *w,
+                                               const void *dy, void *dx);
+typedef fr_status fri_linear_backward_weight_fn(const fri_exec *e, const fri_linear_desc *d, const void *x,
+                                                const void *dy, void *dw);
+typedef fr_status fri_linear_backward_bias_fn(const fri_exec *e, const fri_linear_desc *d, const void *dy, void *db);
+
+/* ---- batch norm -------------------------------------------------------------------------------------------- */
+
+typedef struct fri_batchnorm2d_desc {
+    fr_dtype dtype;  /* of x, y, dy, dx */
+    int64_t rows, c; /* x [rows, c], rows = n * h * w */
+    double eps;
+    double momentum; /* r = (1 - momentum) * r + momentum * s, variance unbiased (rows / (rows - 1)) */
+} fri_batchnorm2d_desc;
+
+typedef size_t fri_batchnorm2d_workspace_fn(const fri_batchnorm2d_desc *d);
+/* mean [c], invstd [c] (real) of the batch: mean first, then squared distances, biased, invstd = 1/sqrt(var + eps).
+ * running_mean, running_var [c] (real) or both NULL are updated. */
+typedef fr_status fri_batchnorm2d_stats_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
+                                           void *invstd, void *running_mean, void *running_var);
+/* invstd [c] = 1 / sqrt(var + eps): what eval mode hands to apply. */
+typedef fr_status fri_batchnorm2d_invstd_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
+                                            void *invstd);
+/* y = (x - mean) * invstd * gamma + beta, then relu if `relu`; gamma, beta (real) or both NULL. y may be x. */
+typedef fr_status fri_batchnorm2d_apply_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
+                                           const void *mean, const void *invstd, const void *gamma, const void *beta,
+                                           bool relu, void *y);
+/* dgamma, dbeta [c] (real) or NULL; dx or NULL. Train: dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));
+ * eval (train false): dx = gamma * invstd * dy. dx may be dy, not x. */
+typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
+                                              const void *x, const void *mean, const void *invstd, const void *gamma,
+                                              const void *dy, void *dx, void *dgamma, void *dbeta);
+
+/* ---- pooling and resampling -------------------------------------------------------------------------------- */
+
+typedef struct fri_pool2d_desc {
+    fr_dtype dtype;
+    int64_t n, h, w, c;           /* x */
+    int64_t p, q;                 /* y [n, p, q, c] */
+    int64_t kernel_h, kernel_w;   /* max and average pool; adaptive pooling derives its windows from h, w, p, q */
+    int64_t stride_h, stride_w, pad_h, pad_w;
+    int64_t dilation_h, dilation_w; /* max pool only */
+    bool count_include_pad;         /* average pool: divide by kernel_h * kernel_w also at the border */
+} fri_pool2d_desc;
+
+/* y = max over the window, first maximum wins, NaN wins over everything. index [n, p, q, c] or NULL is of index_dtype:
+ * u8 = position in the window (r * kernel_w + s), i32 and i64 = h * W + w in the image, as PyTorch. */
+typedef fr_status fri_maxpool2d_forward_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y,
+                                           fr_dtype index_dtype, void *index);
+/* dx is zeroed and summed into, in order of (p, q); u8 code 255 and i32/i64 -1 pass nothing. */
+typedef fr_status fri_maxpool2d_backward_fn(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
+                                            const void *index, const void *dy, void *dx);
+/* index[i] = 255 (u8) or -1 (i32, i64) where y[i] <= 0: the pool takes over the mask of the relu before it. */
+typedef fr_status fri_maxpool2d_mask_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *y,
+                                        fr_dtype index_dtype, void *index);
+typedef fr_status fri_avgpool2d_forward_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y);
+typedef fr_status fri_avgpool2d_backward_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *dy, void *dx);
+/* Window of output i: floor(i * in / out) .. ceil((i + 1) * in / out), as PyTorch's adaptive pooling. */
+typedef fr_status fri_adaptive_avgpool2d_forward_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *x,
+                                                    void *y);
+typedef fr_status fri_adaptive_avgpool2d_backward_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *dy,
+                                                     void *dx);
+
+typedef struct fri_upsample_desc {
+    fr_dtype dtype;
+    int64_t n, h, w, c, p, q; /* x [n, h, w, c], y [n, p, q, c] */
+    bool bilinear;            /* else nearest: source row floor(p * h / P) */
+    bool align_corners;       /* bilinear only */
+} fri_upsample_desc;
+
+typedef fr_status fri_upsample_forward_fn(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y);
+typedef fr_status fri_upsample_backward_fn(const fri_exec *e, const fri_upsample_desc *d, const void *dy, void *dx);
+
+/* ---- embedding and losses ---------------------------------------------------------------------------------- */
+
+typedef struct fri_embedding_desc {
+    fr_dtype dtype;
+    int64_t n, vocabulary, dim; /* index [n] i64, w [vocabulary, dim], y [n, dim] */
+} fri_embedding_desc;
+
+/* bad [1] i64: -1, or the first position whose index is out of range (its row of y is zero). */
+typedef fr_status fri_embedding_forward_fn(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
+                                           const void *w, void *y, int64_t *bad);
+/* dw is zeroed and summed into in order of position. */
+typedef fr_status fri_embedding_backward_fn(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
+                                            const void *dy, void *dw);
+
+typedef struct fri_cross_entropy_desc {
+    fr_dtype dtype;        /* of x and dx; loss and row statistics are real */
+    int64_t rows, classes; /* x [rows, classes], target [rows] i64 */
+    double label_smoothing;
+    int64_t ignore_index; /* rows with this target count for nothing */
+} fri_cross_entropy_desc;
+
+/* loss [1] = mean over the rows that count; lse [rows] = log(sum(exp(x))); count [1] (real) = rows that count;
+ * bad [1] i64 = -1, or the first row whose target is neither a class nor ignore_index. */
+typedef fr_status fri_cross_entropy_forward_fn(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
+                                               const int64_t *target, void *loss, void *lse, void *count,
+                                               int64_t *bad);
+/* dx = (softmax(x) - q) * dloss[0] / count, q = smoothed one-hot; dloss [1] real; dx may be x. */
+typedef fr_status fri_cross_entropy_backward_fn(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
+                                                const int64_t *target, const void *lse, const void *count,
+                                                const void *dloss, void *dx);
+/* correct [1] i64 = rows whose first largest element is the target. */
+typedef fr_status fri_count_correct_fn(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
+                                       const int64_t *target, int64_t *correct);
+
+/* loss [1] (dtype) = mean((x - t)^2); workspace as sum. */
+typedef fr_status fri_mse_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, const void *t,
+                                     void *loss);
+/* dx = 2 * (x - t) / n * dloss[0] * sign; sign -1 gives the gradient of t. dx may be x. */
+typedef fr_status fri_mse_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double sign, const void *x,
+                                      const void *t, const void *dloss, void *dx);
+
+/* ---- gradients and optimizers ------------------------------------------------------------------------------ */
+
+/* found [1] f32 = 1 if any element of x is inf or NaN, else untouched; x = x * inv_scale[0] unless that is 1.
+ * inv_scale [1] f32 or NULL (check only). */
+typedef fr_status fri_unscale_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const float *inv_scale, void *x,
+                                 float *found);
+/* out [1] f64 (CUDA: also f64) += sum of squares of x; workspace as sum. */
+typedef fr_status fri_norm_squared_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, double *out);
+
+typedef struct fri_sgd_desc {
+    fr_dtype dtype;      /* of the parameter and its momentum */
+    fr_dtype grad_dtype; /* of the gradient */
+    int64_t n;
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov, maximize;
+    bool first; /* momentum buffer is written, not read: buf = g */
+} fri_sgd_desc;
+
+/* torch.optim.SGD in one pass. buf or NULL (momentum 0). found [1] f32 or NULL: nothing happens where it is not 0.
+ * inv_scale [1] f32 or NULL multiplies the gradient on the way in. */
+typedef fr_status fri_sgd_fn(const fri_exec *e, const fri_sgd_desc *d, void *param, const void *grad, void *buf,
+                             const float *inv_scale, const float *found);
+
+typedef struct fri_adam_desc {
+    fr_dtype dtype, grad_dtype;
+    int64_t n;
+    double lr, beta1, beta2, eps, weight_decay;
+    bool decoupled; /* AdamW: p -= lr * weight_decay * p, else the decay joins the gradient */
+    bool maximize;
+} fri_adam_desc;
+
+/* torch.optim.Adam / AdamW in one pass; m, v in the parameter's dtype (f32 for half). step [1] f32 is the step count
+ * after this step (1 at the first). */
+typedef fr_status fri_adam_fn(const fri_exec *e, const fri_adam_desc *d, void *param, const void *grad, void *m,
+                              void *v, const float *step, const float *inv_scale, const float *found);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

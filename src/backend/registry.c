@@ -1,0 +1,67 @@
+/* registry.c - the one file that names the backends: from a device to its table, and what users may ask of devices. */
+#include "backend/backend.h"
+
+#include <omp.h>
+#include <string.h>
+
+extern const fri_backend fri_backend_cpu, fri_backend_meta;
+#ifdef FRI_HAVE_CUDA
+extern const fri_backend fri_backend_cuda;
+#endif
+
+static const char *const names[FR_DEVICE_COUNT] = {[FR_CPU] = "cpu", [FR_CUDA] = "cuda", [FR_META] = "meta"};
+
+const fri_backend *fri_backend_get(fr_device d) {
+    switch (d) {
+    case FR_CPU: return &fri_backend_cpu;
+    case FR_META: return &fri_backend_meta;
+    case FR_CUDA:
+#ifdef FRI_HAVE_CUDA
+        return &fri_backend_cuda;
+#else
+        return NULL;
+#endif
+    }
+    return NULL;
+}
+
+fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *b) {
+    return fri_fail(FR_EUNSUPPORTED, "%s: the %s backend has no kernel for %s data", kernel, b->name, fr_dtype_name(t));
+}
+
+const char *fr_device_name(fr_device d) {
+    return (int)d >= 0 && (int)d < FR_DEVICE_COUNT ? names[d] : "?";
+}
+
+/* "" if the device can be used. */
+const char *fr_device_reason(fr_device d) {
+    if ((int)d < 0 || (int)d >= FR_DEVICE_COUNT) return "no such device";
+    const fri_backend *b = fri_backend_get(d);
+    if (b == NULL) return d == FR_CUDA ? "this build has no CUDA backend" : "this build has no such backend";
+    const char *reason = "";
+    return b->available(&reason) ? "" : reason;
+}
+
+bool fr_device_available(fr_device d) {
+    return fr_device_reason(d)[0] == '\0';
+}
+
+fr_status fr_device_parse(const char *name, fr_device *out) {
+    if (name == NULL || out == NULL) return fri_fail(FR_EINVAL, "device_parse: the name or the output is NULL");
+    for (int i = 0; i < FR_DEVICE_COUNT; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (fr_device)i;
+            return FR_OK;
+        }
+    return fri_fail(FR_EINVAL, "'%s' is not a device: cpu, cuda and meta are", name);
+}
+
+int fr_threads_get(void) {
+    return omp_get_max_threads();
+}
+
+fr_status fr_threads_set(int n) {
+    if (n < 1) return fri_fail(FR_EINVAL, "threads_set: %d threads; at least 1 is needed", n);
+    omp_set_num_threads(n);
+    return FR_OK;
+}

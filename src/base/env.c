@@ -1,0 +1,27 @@
+/* env.c - see env.h. */
+#include "base/env.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static fri_env env;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static bool on(const char *name) {
+    const char *v = getenv(name);
+    return v != NULL && v[0] != '\0' && strcmp(v, "0") != 0;
+}
+
+static void read_environment(void) {
+    env.log = getenv("FRUGAL_LOG");
+    env.no_pool = on("FRUGAL_NO_POOL");
+    env.check_nan = on("FRUGAL_CHECK_NAN");
+    env.sync = on("FRUGAL_SYNC");
+    env.test_device = getenv("FRUGAL_TEST_DEVICE");
+}
+
+const fri_env *fri_env_get(void) {
+    pthread_once(&once, read_environment);
+    return &env;
+}

@@ -1,0 +1,18 @@
+/* env.h - every environment variable the library reads, read once. docs/env.md is the table for users. */
+#ifndef FRI_BASE_ENV_H
+#define FRI_BASE_ENV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct fri_env {
+    const char *log;         /* FRUGAL_LOG: comma-separated topics ("mem", "graph", "plan"), or NULL */
+    bool no_pool;            /* FRUGAL_NO_POOL=1: every allocation is its own segment (for sanitizers) */
+    bool check_nan;          /* FRUGAL_CHECK_NAN=1: every op's result is checked, the first bad op is named */
+    bool sync;               /* FRUGAL_SYNC=1: CUDA launches are checked at once */
+    const char *test_device; /* FRUGAL_TEST_DEVICE: device the test suite runs on, or NULL for cpu */
+} fri_env;
+
+const fri_env *fri_env_get(void);
+
+#endif

@@ -1,0 +1,20 @@
+/* status.h - how a failure is reported inside the library. */
+#ifndef FRI_BASE_STATUS_H
+#define FRI_BASE_STATUS_H
+
+#include <frugal/base.h>
+
+/* Stores the sentence for fr_last_error() and returns s, so that `return fri_fail(FR_ESHAPE, "...", a, b);` is one
+ * line. The sentence names the op and both sides of the disagreement. */
+__attribute__((format(printf, 2, 3))) fr_status fri_fail(fr_status s, const char *format, ...);
+
+/* Puts a prefix before the current sentence: "layer4.0.conv1: " + what the op said. Returns s. */
+__attribute__((format(printf, 2, 3))) fr_status fri_fail_prefix(fr_status s, const char *format, ...);
+
+#define FRI_TRY FR_TRY
+
+/* Not an error and never seen by users: a checkpoint's recomputation has everything it needs, and the function it
+ * runs is asked to return at once. It is negative, so that every caller passes it on like an error. */
+#define FRI_STOP ((fr_status)-1000)
+
+#endif

@@ -1,0 +1,109 @@
+/* tag.c - the scope stack and the string table behind it. */
+#include "base/tag.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local const char *scope_op = "";
+static _Thread_local const char *scope_module = "";
+static _Thread_local fr_phase scope_phase = FR_PHASE_NONE;
+
+const char *fr_category_name(fr_category c) {
+    static const char *const names[FR_CATEGORY_COUNT] = {"parameter", "gradient",  "optimizer", "activation",
+                                                         "temporary", "workspace", "input",     "other"};
+    return (int)c >= 0 && (int)c < FR_CATEGORY_COUNT ? names[c] : "?";
+}
+
+const char *fr_phase_name(fr_phase p) {
+    static const char *const names[FR_PHASE_COUNT] = {"none", "forward", "backward", "optimizer", "evaluation"};
+    return (int)p >= 0 && (int)p < FR_PHASE_COUNT ? names[p] : "?";
+}
+
+fri_tag fri_tag_make(fr_category category, fr_dtype dtype, const fri_shape *shape) {
+    return (fri_tag){.category = category,
+                     .dtype = dtype,
+                     .shape = *shape,
+                     .op = scope_op,
+                     .module = scope_module,
+                     .phase = scope_phase};
+}
+
+const char *fri_scope_op_push(const char *static_name) {
+    const char *was = scope_op;
+    scope_op = static_name;
+    return was;
+}
+
+void fri_scope_op_pop(const char *was) {
+    scope_op = was;
+}
+
+fr_phase fri_scope_phase_push(fr_phase p) {
+    fr_phase was = scope_phase;
+    scope_phase = p;
+    return was;
+}
+
+void fri_scope_phase_pop(fr_phase was) {
+    scope_phase = was;
+}
+
+const char *fri_scope_module_push(const char *name) {
+    char path[512];
+    const char *was = scope_module;
+    snprintf(path, sizeof path, "%s%s%s", was, was[0] ? "." : "", name);
+    scope_module = fri_intern(path);
+    return was;
+}
+
+const char *fri_scope_module_set(const char *interned_path) {
+    const char *was = scope_module;
+    scope_module = interned_path;
+    return was;
+}
+
+void fri_scope_module_pop(const char *was) {
+    scope_module = was;
+}
+
+const char *fri_scope_op(void) {
+    return scope_op;
+}
+
+const char *fri_scope_module(void) {
+    return scope_module;
+}
+
+fr_phase fri_scope_phase(void) {
+    return scope_phase;
+}
+
+/* An open hash of chains: a few hundred module paths per process, looked up on every module call. */
+enum { INTERN_BUCKETS = 1024 };
+
+struct interned {
+    struct interned *next;
+    char text[];
+};
+
+static struct interned *buckets[INTERN_BUCKETS];
+static pthread_mutex_t intern_lock = PTHREAD_MUTEX_INITIALIZER;
+
+const char *fri_intern(const char *text) {
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)text[i]) * 16777619u;
+    struct interned **head = &buckets[hash % INTERN_BUCKETS];
+    pthread_mutex_lock(&intern_lock);
+    struct interned *e = *head;
+    while (e != NULL && strcmp(e->text, text) != 0) e = e->next;
+    if (e == NULL && (e = malloc(sizeof *e + n + 1)) != NULL) {
+        memcpy(e->text, text, n + 1);
+        e->next = *head;
+        *head = e;
+    }
+    pthread_mutex_unlock(&intern_lock);
+    return e != NULL ? e->text : "";
+}

@@ -1,0 +1,42 @@
+/* tag.h - what an allocation says about itself, and the scope stack that fills it in.
+ *
+ * Floors above push the op, the module path and the phase they are in; an allocation made below copies the top of
+ * the stack. So the allocator knows "activation, f32 [64, 32, 32, 64], conv2d, features.0, forward" without knowing
+ * what a tensor, an op or a module is. The stack is thread-local; strings are static or interned. */
+#ifndef FRI_BASE_TAG_H
+#define FRI_BASE_TAG_H
+
+#include "base/shape.h"
+
+typedef struct fri_tag {
+    fr_category category;
+    fr_dtype dtype;
+    fri_shape shape;
+    const char *op;     /* static or interned; "" outside any op */
+    const char *module; /* interned path, "features.0"; "" outside any module */
+    fr_phase phase;
+} fri_tag;
+
+/* A tag with the current scope. */
+fri_tag fri_tag_make(fr_category category, fr_dtype dtype, const fri_shape *shape);
+
+/* Each push returns what it replaced; hand that to the matching pop. */
+const char *fri_scope_op_push(const char *static_name);
+void fri_scope_op_pop(const char *was);
+fr_phase fri_scope_phase_push(fr_phase p);
+void fri_scope_phase_pop(fr_phase was);
+
+/* Appends ".name" to the module path. The returned interned path is the old one. */
+const char *fri_scope_module_push(const char *name);
+/* Replaces the whole path (backward re-enters the path of the node it runs). Both are undone by ..._pop. */
+const char *fri_scope_module_set(const char *interned_path);
+void fri_scope_module_pop(const char *was);
+
+const char *fri_scope_op(void);
+const char *fri_scope_module(void);
+fr_phase fri_scope_phase(void);
+
+/* The one copy of a string, alive until the process ends. "" if memory ran out. */
+const char *fri_intern(const char *text);
+
+#endif

@@ -1,0 +1,35 @@
+/* adam.c - torch.optim.Adam and AdamW in one pass. m and v are real (f32 for half parameters). */
+#include "cpu/cpu.h"
+
+FRI_CLONES static void adam_row(fri_adam_coef c, int64_t n, const real *grad, real *param, real *m, real *v) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) fri_adam_update(c, grad[i], &param[i], &m[i], &v[i]);
+}
+
+static void adam_range(const fri_adam_desc *d, fri_adam_coef c, int64_t first, int64_t last, void *param,
+                       const void *grad, real *m, real *v) {
+    real pbuf[FRI_BLOCK], gbuf[FRI_BLOCK];
+    for (int64_t i = first; i < last; i += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, last - i);
+        const real *g = fri_cpu_load(d->grad_dtype, grad, i, n, gbuf);
+        fri_cpu_load(d->dtype, param, i, n, pbuf);
+        real *p = fri_cpu_target(d->dtype, param, i, pbuf);
+        adam_row(c, n, g, p, m + i, v + i);
+        fri_cpu_store(d->dtype, param, i, n, p);
+    }
+}
+
+fr_status fri_cpu_adam(const fri_exec *e, const fri_adam_desc *d, void *param, const void *grad, void *m, void *v,
+                       const float *step, const float *inv_scale, const float *found) {
+    fr_status s = fri_cpu_accepts("adam", d->dtype);
+    if (s < 0) return s;
+    s = fri_cpu_accepts("adam", d->grad_dtype);
+    if (s < 0) return s;
+    if (found != NULL && *found != 0) return FR_OK;
+    const fri_adam_coef c = fri_adam_coef_of(d, *step, inv_scale != NULL ? *inv_scale : 1.0f);
+    int64_t chunks = fri_ceil_div(d->n, FRI_CHUNK);
+#pragma omp parallel for schedule(static) if (d->n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        adam_range(d, c, i * FRI_CHUNK, fri_min_i64(d->n, (i + 1) * FRI_CHUNK), param, grad, m, v);
+    return FR_OK;
+}

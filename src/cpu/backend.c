@@ -1,0 +1,113 @@
+/* backend.c - the CPU as a backend: its memory and its tables of kernels. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
+#endif
+#include "cpu/cpu.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+
+enum {
+    HUGE_PAGE = 2 * 1024 * 1024,
+    SMALL_ALIGNMENT = 512, /* the allocator's granularity; more than any kernel asks for */
+};
+
+static bool cpu_available(const char **reason) {
+    *reason = "";
+    return true;
+}
+
+/* Segments of a huge page and more come from mmap: they start on a huge page, and go back to the system when freed,
+ * which malloc does not promise. Smaller ones, and all under the sanitizers, come from malloc. */
+static bool is_mapped(size_t bytes) {
+#ifdef FRI_SANITIZED
+    return false;
+#else
+    return bytes >= HUGE_PAGE;
+#endif
+}
+
+static fr_status cpu_segment_alloc(size_t bytes, void **out) {
+    *out = NULL;
+    if (!is_mapped(bytes)) {
+        void *p = NULL;
+        if (posix_memalign(&p, bytes >= HUGE_PAGE ? HUGE_PAGE : SMALL_ALIGNMENT, bytes > 0 ? bytes : 1) != 0)
+            return FR_ENOMEM;
+        *out = p;
+        return FR_OK;
+    }
+    size_t span;
+    if (__builtin_add_overflow(bytes, (size_t)HUGE_PAGE, &span)) return FR_ENOMEM;
+    char *base = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return FR_ENOMEM;
+    size_t page = 4096, head = (HUGE_PAGE - (uintptr_t)base % HUGE_PAGE) % HUGE_PAGE;
+    size_t length = (bytes + page - 1) / page * page, tail = span - head - length;
+    if (head > 0) munmap(base, head);
+    if (tail > 0) munmap(base + head + length, tail);
+    madvise(base + head, length, MADV_HUGEPAGE); /* a refusal costs speed only */
+    *out = base + head;
+    return FR_OK;
+}
+
+static void cpu_segment_free(void *segment, size_t bytes) {
+    if (segment == NULL) return;
+    if (is_mapped(bytes))
+        munmap(segment, bytes);
+    else
+        free(segment);
+}
+
+static void cpu_memory_info(size_t *free_bytes, size_t *total_bytes) {
+    struct sysinfo info;
+    *free_bytes = *total_bytes = 0;
+    if (sysinfo(&info) != 0) return;
+    *free_bytes = (size_t)info.freeram * info.mem_unit;
+    *total_bytes = (size_t)info.totalram * info.mem_unit;
+}
+
+/* Host and device are the same memory. */
+static fr_status cpu_copy(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes) {
+    return fri_cpu_copy_rows(e, 1, bytes, src, bytes, dst, bytes);
+}
+
+static fr_status cpu_synchronize(const fri_exec *e) {
+    return FR_OK; /* kernels return when they are done */
+}
+
+extern const fri_backend fri_backend_cpu; /* read by the registry alone, so no header declares it */
+
+const fri_backend fri_backend_cpu = {
+    .name = "cpu",
+    .device = FR_CPU,
+    .available = cpu_available,
+    .segment_alloc = cpu_segment_alloc,
+    .segment_free = cpu_segment_free,
+    .memory_info = cpu_memory_info,
+    .copy = cpu_copy,
+    .synchronize = cpu_synchronize,
+    .kernels =
+        {
+#define FRI_CPU_SLOT(name) .name = fri_cpu_##name,
+            FRI_KERNEL_MAP(FRI_CPU_SLOT)
+#undef FRI_CPU_SLOT
+                .conv2d_forward_workspace = fri_cpu_conv2d_forward_workspace,
+            .conv2d_backward_input_workspace = fri_cpu_conv2d_backward_input_workspace,
+            .conv2d_backward_weight_workspace = fri_cpu_conv2d_backward_weight_workspace,
+            .linear_forward_workspace = fri_cpu_linear_forward_workspace,
+            .linear_backward_input_workspace = fri_cpu_linear_backward_input_workspace,
+            .linear_backward_weight_workspace = fri_cpu_linear_backward_weight_workspace,
+        },
+    .kernels_f64 =
+        {
+#define FRI_CPU_SLOT_F64(name) .name = fri_cpu_f64_##name,
+            FRI_KERNEL_MAP(FRI_CPU_SLOT_F64)
+#undef FRI_CPU_SLOT_F64
+                .conv2d_forward_workspace = fri_cpu_f64_conv2d_forward_workspace,
+            .conv2d_backward_input_workspace = fri_cpu_f64_conv2d_backward_input_workspace,
+            .conv2d_backward_weight_workspace = fri_cpu_f64_conv2d_backward_weight_workspace,
+            .linear_forward_workspace = fri_cpu_f64_linear_forward_workspace,
+            .linear_backward_input_workspace = fri_cpu_f64_linear_backward_input_workspace,
+            .linear_backward_weight_workspace = fri_cpu_f64_linear_backward_weight_workspace,
+        },
+};

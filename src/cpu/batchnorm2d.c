@@ -1,0 +1,366 @@
+/* batchnorm2d.c - batch normalization over rows of channels.
+ *
+ *     x [rows, c] is cut into tiles:      row chunks x channel blocks of at most C_BLOCK
+ *     partial sums [chunks][c] in real    one tile writes one piece of one row of it
+ *     per channel, over the chunks        added in order, in f64
+ *
+ * Mean first, then squared distances: E[x*x] - E[x]^2 cancels where |mean| >> std. A chunk has at most 1024 rows, so
+ * that an f32 sum never has more than 1024 terms; the number of chunks depends on the shape only. */
+#include "cpu/cpu.h"
+
+#include <string.h>
+
+enum {
+    C_BLOCK = 512, /* channels of a tile: their accumulators stay in L1 */
+    TILE = 2048,   /* elements of half data converted at a time */
+    COMBINE = 64,  /* channels whose partial sums one task adds up */
+};
+
+/* ---- tiles ----------------------------------------------------------------------------------------------- */
+
+static int64_t chunk_rows(const fri_batchnorm2d_desc *d) {
+    return fri_min_i64(1024, fri_max_i64(32, fri_ceil_div(d->rows, 64)));
+}
+
+static int64_t chunks(const fri_batchnorm2d_desc *d) {
+    return fri_ceil_div(d->rows, chunk_rows(d));
+}
+
+typedef struct tile {
+    int64_t row, rows; /* rows row .. row + rows */
+    int64_t c, width;  /* channels c .. c + width */
+    int64_t chunk;
+} tile;
+
+static int64_t tiles(const fri_batchnorm2d_desc *d) {
+    return chunks(d) * fri_ceil_div(d->c, C_BLOCK);
+}
+
+static tile tile_at(const fri_batchnorm2d_desc *d, int64_t i) {
+    int64_t blocks = fri_ceil_div(d->c, C_BLOCK);
+    tile t = {.chunk = i / blocks, .c = i % blocks * C_BLOCK};
+    t.row = t.chunk * chunk_rows(d);
+    t.rows = fri_min_i64(chunk_rows(d), d->rows - t.row);
+    t.width = fri_min_i64(C_BLOCK, d->c - t.c);
+    return t;
+}
+
+/* Rows of a tile that are worked on at a time: all, or what fits the conversion buffer. */
+static int64_t step_rows(const fri_batchnorm2d_desc *d, const tile *t) {
+    return d->dtype == FRI_REAL_DTYPE ? t->rows : fri_max_i64(1, TILE / t->width);
+}
+
+/* Distance between rows of what load_rows answers. */
+static int64_t pitch(const fri_batchnorm2d_desc *d, const tile *t) {
+    return d->dtype == FRI_REAL_DTYPE ? d->c : t->width;
+}
+
+static const real *load_rows(const fri_batchnorm2d_desc *d, const tile *t, const void *x, int64_t row, int64_t rows,
+                             real *buf) {
+    if (d->dtype == FRI_REAL_DTYPE) return (const real *)x + row * d->c + t->c;
+    if (t->width == d->c) return fri_cpu_load(d->dtype, x, row * d->c, rows * d->c, buf);
+    for (int64_t i = 0; i < rows; i++) fri_cpu_load(d->dtype, x, (row + i) * d->c + t->c, t->width, buf + i * t->width);
+    return buf;
+}
+
+static real *target_rows(const fri_batchnorm2d_desc *d, const tile *t, void *y, int64_t row, real *buf) {
+    return d->dtype == FRI_REAL_DTYPE ? (real *)y + row * d->c + t->c : buf;
+}
+
+static void store_rows(const fri_batchnorm2d_desc *d, const tile *t, void *y, int64_t row, int64_t rows,
+                       const real *values) {
+    if (d->dtype == FRI_REAL_DTYPE) return; /* computed in place */
+    if (t->width == d->c) {
+        fri_cpu_store(d->dtype, y, row * d->c, rows * d->c, values);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++)
+        fri_cpu_store(d->dtype, y, (row + i) * d->c + t->c, t->width, values + i * t->width);
+}
+
+/* ---- workspace ------------------------------------------------------------------------------------------- */
+
+/* [chunks][c] twice and [c] twice. */
+size_t fri_cpu_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
+    return (size_t)(2 * (chunks(d) + 1) * d->c) * sizeof(real);
+}
+
+typedef struct scratch {
+    real *partial_a, *partial_b; /* [chunks][c] */
+    real *a, *b;                 /* [c] */
+} scratch;
+
+static fr_status scratch_of(const fri_exec *e, const fri_batchnorm2d_desc *d, scratch *w) {
+    void *memory = NULL;
+    fr_status s = fri_cpu_workspace(e, "batchnorm2d", fri_cpu_batchnorm2d_workspace(d), &memory);
+    if (s < 0) return s;
+    w->partial_a = memory;
+    if (memory == NULL) return FR_OK; /* no elements */
+    w->partial_b = w->partial_a + chunks(d) * d->c;
+    w->a = w->partial_b + chunks(d) * d->c;
+    w->b = w->a + d->c;
+    return FR_OK;
+}
+
+/* total[j] = sum over the chunks of partial[.][c + j], width <= COMBINE. */
+FRI_CLONES static void combine(int64_t n, int64_t c, int64_t width, int64_t ld, const real *partial, double *total) {
+    memset(total, 0, (size_t)width * sizeof *total);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < width; j++) total[j] += (double)partial[i * ld + c + j];
+}
+
+/* ---- statistics ------------------------------------------------------------------------------------------ */
+
+FRI_CLONES static void sum_rows(int64_t rows, int64_t width, int64_t ld, const real *x, real *restrict sum) {
+    int64_t i = 0;
+    for (; i + 4 <= rows; i += 4) {
+        const real *x0 = x + i * ld, *x1 = x0 + ld, *x2 = x1 + ld, *x3 = x2 + ld;
+        for (int64_t j = 0; j < width; j++) sum[j] += (x0[j] + x1[j]) + (x2[j] + x3[j]);
+    }
+    for (; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) sum[j] += x[i * ld + j];
+}
+
+FRI_CLONES static void square_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean,
+                                   real *restrict sum) {
+    int64_t i = 0;
+    for (; i + 2 <= rows; i += 2) {
+        const real *x0 = x + i * ld, *x1 = x0 + ld;
+        for (int64_t j = 0; j < width; j++) {
+            real d0 = x0[j] - mean[j], d1 = x1[j] - mean[j];
+            sum[j] += d0 * d0 + d1 * d1;
+        }
+    }
+    for (; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) {
+            real d0 = x[i * ld + j] - mean[j];
+            sum[j] += d0 * d0;
+        }
+}
+
+/* One tile's sums of x (mean NULL) or of squared distances from mean. */
+static void stats_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean, real *partial) {
+    real buf[TILE], *sum = partial + t->chunk * d->c + t->c;
+    int64_t step = step_rows(d, t), ld = pitch(d, t);
+    memset(sum, 0, (size_t)t->width * sizeof *sum);
+    for (int64_t i = 0; i < t->rows; i += step) {
+        int64_t rows = fri_min_i64(step, t->rows - i);
+        const real *v = load_rows(d, t, x, t->row + i, rows, buf);
+        if (mean == NULL)
+            sum_rows(rows, t->width, ld, v, sum);
+        else
+            square_rows(rows, t->width, ld, v, mean + t->c, sum);
+    }
+}
+
+static void stats_pass(const fri_batchnorm2d_desc *d, const void *x, const real *mean, real *partial) {
+#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < tiles(d); i++) {
+        const tile t = tile_at(d, i);
+        stats_tile(d, &t, x, mean, partial);
+    }
+}
+
+fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
+                                    void *invstd, void *running_mean, void *running_var) {
+    scratch w = {0};
+    real *m = mean, *is = invstd, *rm = running_mean, *rv = running_var;
+    double total[COMBINE];
+    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
+    if (s < 0) return s;
+    s = scratch_of(e, d, &w);
+    if (s < 0) return s;
+    const double rows = (double)d->rows;
+
+    stats_pass(d, x, NULL, w.partial_a);
+    for (int64_t c = 0; c < d->c; c += COMBINE) {
+        int64_t width = fri_min_i64(COMBINE, d->c - c);
+        combine(chunks(d), c, width, d->c, w.partial_a, total);
+        for (int64_t j = 0; j < width; j++) m[c + j] = (real)(total[j] / rows);
+    }
+    stats_pass(d, x, m, w.partial_a);
+    for (int64_t c = 0; c < d->c; c += COMBINE) {
+        int64_t width = fri_min_i64(COMBINE, d->c - c);
+        combine(chunks(d), c, width, d->c, w.partial_a, total);
+        for (int64_t j = 0; j < width; j++) {
+            int64_t k = c + j;
+            is[k] = (real)(1 / sqrt(total[j] / rows + d->eps));
+            if (rm != NULL) rm[k] = (real)((1 - d->momentum) * (double)rm[k] + d->momentum * (double)m[k]);
+            if (rv != NULL) rv[k] = (real)((1 - d->momentum) * (double)rv[k] + d->momentum * total[j] / (rows - 1));
+        }
+    }
+    return FR_OK;
+}
+
+fr_status fri_cpu_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var, void *invstd) {
+    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
+    if (s < 0) return s;
+    for (int64_t j = 0; j < d->c; j++) ((real *)invstd)[j] = (real)(1 / sqrt((double)((const real *)var)[j] + d->eps));
+    return FR_OK;
+}
+
+/* ---- forward --------------------------------------------------------------------------------------------- */
+
+FRI_CLONES static void apply_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean,
+                                  const real *scale, const real *beta, bool relu, real *y) {
+    for (int64_t i = 0; i < rows; i++) {
+        const real *v = x + i * ld;
+        real *out = y + i * ld;
+        if (relu) {
+#pragma GCC ivdep
+            for (int64_t j = 0; j < width; j++)
+                out[j] = fri_relu(fri_batchnorm_apply(v[j], mean[j], scale[j], beta[j]));
+        } else {
+#pragma GCC ivdep
+            for (int64_t j = 0; j < width; j++) out[j] = fri_batchnorm_apply(v[j], mean[j], scale[j], beta[j]);
+        }
+    }
+}
+
+/* scale = invstd * gamma for a tile's channels; gamma or NULL (1). */
+static void scale_of(const tile *t, const real *invstd, const real *gamma, real *scale) {
+    for (int64_t j = 0; j < t->width; j++)
+        scale[j] = gamma != NULL ? invstd[t->c + j] * gamma[t->c + j] : invstd[t->c + j];
+}
+
+static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
+                       const real *invstd, const real *gamma, const real *beta, bool relu, void *y) {
+    real scale[C_BLOCK], shift[C_BLOCK], xbuf[TILE], ybuf[TILE];
+    int64_t step = step_rows(d, t), ld = pitch(d, t);
+    scale_of(t, invstd, gamma, scale);
+    for (int64_t j = 0; j < t->width; j++) shift[j] = beta != NULL ? beta[t->c + j] : 0;
+    for (int64_t i = 0; i < t->rows; i += step) {
+        int64_t rows = fri_min_i64(step, t->rows - i);
+        const real *v = load_rows(d, t, x, t->row + i, rows, xbuf);
+        real *out = target_rows(d, t, y, t->row + i, ybuf);
+        apply_rows(rows, t->width, ld, v, mean + t->c, scale, shift, relu, out);
+        store_rows(d, t, y, t->row + i, rows, out);
+    }
+}
+
+fr_status fri_cpu_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
+                                    const void *invstd, const void *gamma, const void *beta, bool relu, void *y) {
+    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
+    if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < tiles(d); i++) {
+        const tile t = tile_at(d, i);
+        apply_tile(d, &t, x, mean, invstd, gamma, beta, relu, y);
+    }
+    return FR_OK;
+}
+
+/* ---- backward -------------------------------------------------------------------------------------------- */
+
+FRI_CLONES static void reduce_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
+                                   const real *mean, real *restrict sum_dy, real *restrict sum_dyx) {
+    int64_t i = 0;
+    for (; i + 2 <= rows; i += 2) {
+        const real *x0 = x + i * ld, *x1 = x0 + ld, *g0 = dy + i * ld, *g1 = g0 + ld;
+        for (int64_t j = 0; j < width; j++) {
+            sum_dy[j] += g0[j] + g1[j];
+            sum_dyx[j] += g0[j] * (x0[j] - mean[j]) + g1[j] * (x1[j] - mean[j]);
+        }
+    }
+    for (; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) {
+            sum_dy[j] += dy[i * ld + j];
+            sum_dyx[j] += dy[i * ld + j] * (x[i * ld + j] - mean[j]);
+        }
+}
+
+static void reduce_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean, const void *dy,
+                        const scratch *w) {
+    real xbuf[TILE], dybuf[TILE];
+    real *sum_dy = w->partial_a + t->chunk * d->c + t->c, *sum_dyx = w->partial_b + t->chunk * d->c + t->c;
+    int64_t step = step_rows(d, t);
+    memset(sum_dy, 0, (size_t)t->width * sizeof *sum_dy);
+    memset(sum_dyx, 0, (size_t)t->width * sizeof *sum_dyx);
+    for (int64_t i = 0; i < t->rows; i += step) {
+        int64_t rows = fri_min_i64(step, t->rows - i);
+        reduce_rows(rows, t->width, pitch(d, t), load_rows(d, t, x, t->row + i, rows, xbuf),
+                    load_rows(d, t, dy, t->row + i, rows, dybuf), mean + t->c, sum_dy, sum_dyx);
+    }
+}
+
+/* dgamma, dbeta and, in w->a and w->b, what the gradient of x subtracts. */
+static void reduce_channels(const fri_batchnorm2d_desc *d, const real *invstd, const scratch *w, real *dgamma,
+                            real *dbeta) {
+    double dy[COMBINE], dyx[COMBINE];
+    for (int64_t c = 0; c < d->c; c += COMBINE) {
+        int64_t width = fri_min_i64(COMBINE, d->c - c);
+        combine(chunks(d), c, width, d->c, w->partial_a, dy);
+        combine(chunks(d), c, width, d->c, w->partial_b, dyx);
+        for (int64_t j = 0; j < width; j++) {
+            double is = (double)invstd[c + j];
+            if (dbeta != NULL) dbeta[c + j] = (real)dy[j];
+            if (dgamma != NULL) dgamma[c + j] = (real)(dyx[j] * is);
+            w->a[c + j] = (real)(dy[j] / (double)d->rows);
+            w->b[c + j] = (real)(dyx[j] / (double)d->rows * is * is);
+        }
+    }
+}
+
+FRI_CLONES static void gradient_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
+                                     const real *mean, const real *scale, const real *mean_dy, const real *slope,
+                                     real *dx) {
+    for (int64_t i = 0; i < rows; i++) {
+        const real *v = x + i * ld, *g = dy + i * ld;
+        real *out = dx + i * ld;
+#pragma GCC ivdep
+        for (int64_t j = 0; j < width; j++)
+            out[j] = fri_batchnorm_gradient(v[j], g[j], mean[j], scale[j], mean_dy[j], slope[j]);
+    }
+}
+
+FRI_CLONES static void scale_rows(int64_t rows, int64_t width, int64_t ld, const real *dy, const real *scale,
+                                  real *dx) {
+    for (int64_t i = 0; i < rows; i++) {
+#pragma GCC ivdep
+        for (int64_t j = 0; j < width; j++) dx[i * ld + j] = dy[i * ld + j] * scale[j];
+    }
+}
+
+/* w NULL: eval mode, the statistics are constants. */
+static void gradient_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
+                          const real *invstd, const real *gamma, const scratch *w, const void *dy, void *dx) {
+    real scale[C_BLOCK], xbuf[TILE], dybuf[TILE];
+    int64_t step = step_rows(d, t), ld = pitch(d, t);
+    scale_of(t, invstd, gamma, scale);
+    for (int64_t i = 0; i < t->rows; i += step) {
+        int64_t rows = fri_min_i64(step, t->rows - i);
+        const real *g = load_rows(d, t, dy, t->row + i, rows, dybuf);
+        real *out = target_rows(d, t, dx, t->row + i, dybuf);
+        if (w != NULL)
+            gradient_rows(rows, t->width, ld, load_rows(d, t, x, t->row + i, rows, xbuf), g, mean + t->c, scale,
+                          w->a + t->c, w->b + t->c, out);
+        else
+            scale_rows(rows, t->width, ld, g, scale, out);
+        store_rows(d, t, dx, t->row + i, rows, out);
+    }
+}
+
+fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
+                                       const void *mean, const void *invstd, const void *gamma, const void *dy,
+                                       void *dx, void *dgamma, void *dbeta) {
+    scratch w = {0};
+    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
+    if (s < 0) return s;
+    if (train || dgamma != NULL || dbeta != NULL) {
+        s = scratch_of(e, d, &w);
+        if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
+        for (int64_t i = 0; i < tiles(d); i++) {
+            const tile t = tile_at(d, i);
+            reduce_tile(d, &t, x, mean, dy, &w);
+        }
+        reduce_channels(d, invstd, &w, dgamma, dbeta);
+    }
+    if (dx == NULL) return FR_OK;
+#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < tiles(d); i++) {
+        const tile t = tile_at(d, i);
+        gradient_tile(d, &t, x, mean, invstd, gamma, train ? &w : NULL, dy, dx);
+    }
+    return FR_OK;
+}

@@ -1,0 +1,79 @@
+/* conv2d_engine.c - the choice between the library's convolution and im2col, and the former. */
+#include "cpu/conv2d_engine.h"
+
+#include <string.h>
+
+#include "base/status.h"
+
+/* Where the convolution primitives are poor and a matrix product is not. Measured per layer shape (docs: benchmarks of
+ * conv2d); only properties of the layer may be asked here, never d->n. */
+static bool prefers_im2col(const fri_conv2d_desc *d, fri_pass pass) {
+    if (d->groups != 1) return false;
+    bool pointwise = d->r == 1 && d->s == 1;
+    int64_t area = d->p * d->q;
+    if (pointwise) return pass == FRI_PASS_BACKWARD_WEIGHT && d->stride_h == 1 && d->stride_w == 1;
+    if (d->dtype == FR_BF16) return area <= 16;
+    return area <= 4 && pass != FRI_PASS_BACKWARD_INPUT;
+}
+
+static fr_status plan_direct(fri_conv2d_engine *e) {
+    e->method = FRI_CONV2D_NONE;
+    fr_status s = fri_dnnl_conv2d(&e->d, e->pass, &e->direct);
+    if (s < 0 || e->direct == NULL) return s;
+    e->method = FRI_CONV2D_DIRECT;
+    e->bytes = 0;
+    if (e->pass == FRI_PASS_FORWARD)
+        e->bias_at = fri_part(&e->bytes, (size_t)e->d.k * fr_dtype_size(e->d.bias_dtype));
+    e->weight_at = fri_part(&e->bytes, fri_dnnl_packed_bytes(e->direct));
+    e->scratch_at = fri_part(&e->bytes, fri_dnnl_scratch_bytes(e->direct));
+    return FR_OK;
+}
+
+static fr_status plan_im2col(fri_conv2d_engine *e) {
+    e->bytes = 0;
+    return fri_conv2d_im2col_plan(e);
+}
+
+fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method,
+                                 fri_conv2d_engine *e) {
+    memset(e, 0, sizeof *e);
+    e->d = *d;
+    e->pass = pass;
+    if (method == FRI_CONV2D_DIRECT) return plan_direct(e);
+    if (method == FRI_CONV2D_IM2COL) return plan_im2col(e);
+
+    fr_status s = prefers_im2col(d, pass) ? plan_im2col(e) : plan_direct(e);
+    if (s < 0) return s;
+    /* The other way where this one does not exist, or where only the other one keeps the caller's limit. */
+    bool over = d->workspace_limit > 0 && e->bytes > d->workspace_limit;
+    if (e->method != FRI_CONV2D_NONE && !over) return FR_OK;
+    fri_conv2d_engine other = {.d = *d, .pass = pass};
+    s = e->method == FRI_CONV2D_IM2COL || (e->method == FRI_CONV2D_NONE && prefers_im2col(d, pass))
+            ? plan_direct(&other)
+            : plan_im2col(&other);
+    if (s < 0) return s;
+    if (other.method == FRI_CONV2D_NONE) return FR_OK;
+    if (e->method == FRI_CONV2D_NONE || other.bytes <= d->workspace_limit) *e = other;
+    return FR_OK;
+}
+
+fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace) {
+    if (e->pass == FRI_PASS_FORWARD)
+        memset(workspace + e->bias_at, 0, (size_t)e->d.k * fr_dtype_size(e->d.bias_dtype));
+    if (e->method != FRI_CONV2D_DIRECT || e->pass == FRI_PASS_BACKWARD_WEIGHT || fri_dnnl_packed_bytes(e->direct) == 0)
+        return FR_OK;
+    return fri_dnnl_pack(e->direct, w, workspace + e->weight_at, workspace + e->scratch_at);
+}
+
+fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
+                                char *workspace) {
+    if (e->pass == FRI_PASS_FORWARD && bias == NULL) bias = workspace + e->bias_at;
+    if (e->method == FRI_CONV2D_IM2COL) return fri_conv2d_im2col_run(e, a, b, bias, out, workspace);
+    bool packed = fri_dnnl_packed_bytes(e->direct) > 0;
+    void *weight = workspace + e->weight_at, *scratch = workspace + e->scratch_at;
+    if (e->pass != FRI_PASS_BACKWARD_WEIGHT)
+        return fri_dnnl_run(e->direct, a, packed ? weight : b, bias, out, scratch);
+    fr_status s = fri_dnnl_run(e->direct, a, b, NULL, packed ? weight : out, scratch);
+    if (s >= 0 && packed) s = fri_dnnl_unpack(e->direct, weight, out, scratch);
+    return s;
+}

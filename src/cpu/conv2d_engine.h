@@ -1,0 +1,58 @@
+/* conv2d_engine.h - one convolution pass on f32 or bf16 data: which way it is computed, in how much scratch, and doing it.
+ *
+ * Two ways: the library's convolution, and im2col with the library's matrix product in a bounded buffer. The choice
+ * depends on the layer's shape, the element type and the pass, never on the batch size: a batch cut in two computes
+ * the same bits. src/cpu/conv2d.c cuts what the engine cannot compute as stored (f16) into pieces that it can. */
+#ifndef FRI_CPU_CONV2D_ENGINE_H
+#define FRI_CPU_CONV2D_ENGINE_H
+
+#include "cpu/dnnl.h"
+
+typedef enum fri_conv2d_method {
+    FRI_CONV2D_NONE, /* nothing but reference code computes this type here */
+    FRI_CONV2D_AUTO,
+    FRI_CONV2D_DIRECT,
+    FRI_CONV2D_IM2COL,
+} fri_conv2d_method;
+
+typedef struct fri_conv2d_engine {
+    fri_conv2d_desc d;
+    fri_pass pass;
+    fri_conv2d_method method;
+    size_t bytes; /* of workspace */
+
+    size_t bias_at, weight_at, scratch_at; /* parts of it: a zero bias, packed weights, the library's scratchpad */
+    const fri_dnnl_op *direct;
+
+    /* im2col: rows (n, p) of the output are taken `rows` at a time; op[0] writes, op[1] adds, op[2] is for the last,
+     * shorter piece. */
+    const fri_dnnl_op *op[3];
+    bool pointwise; /* the rows of x are the matrix: no col */
+    int64_t rows, images;
+    size_t col_at, sum_at; /* columns; f32 sums (bf16 dx of `images` images, or dw) */
+} fri_conv2d_engine;
+
+/* How an instance is planned. method: what was asked for, mostly FRI_CONV2D_AUTO; e->method says what was taken. */
+fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method,
+                                 fri_conv2d_engine *e);
+
+/* Lays out what depends on the weights only; needed once before any number of runs. w: forward and backward input. */
+fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace);
+
+/* forward: a = x, b = w; backward input: a = dy, b = w; backward weight: a = x, b = dy. bias or NULL. */
+fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
+                                char *workspace);
+
+/* conv2d_im2col.c */
+fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e);
+fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
+                                char *workspace);
+
+/* Parts of a workspace: each starts on a cache line. */
+static inline size_t fri_part(size_t *total, size_t bytes) {
+    size_t at = *total;
+    *total += (bytes + 63) / 64 * 64;
+    return at;
+}
+
+#endif

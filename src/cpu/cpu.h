@@ -1,0 +1,144 @@
+/* cpu.h - what the CPU kernels share: declarations, element access, how loops are cut.
+ *
+ * The own-loop sources are compiled twice: `real` is float for f32, f16 and bf16 data, and double for f64 data
+ * (FRI_REAL_F64, f64_names.h). Data of the storage type `real` is read and written in place; half data passes through
+ * blocks on the stack: fri_cpu_load, a row function on real, fri_cpu_store.
+ *
+ * Threads: an OpenMP loop over tasks calls row functions. Tasks are cut by shape only, never by the number of threads,
+ * and partial sums are combined in task order, so results are bit-equal on any number of threads. The row functions
+ * carry FRI_CLONES themselves, because a parallel region is outlined into a function that is not cloned. */
+#ifndef FRI_CPU_CPU_H
+#define FRI_CPU_CPU_H
+
+#ifdef FRI_REAL_F64
+#include "cpu/f64_names.h"
+#endif
+
+#include "backend/arith.h"
+#include "backend/backend.h"
+
+/* Kernels of one type share a signature; on the CPU most need neither stream nor workspace. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+typedef fri_real real;
+
+#ifdef FRI_REAL_F64
+#define FRI_REAL_DTYPE FR_F64
+#else
+#define FRI_REAL_DTYPE FR_F32
+#endif
+
+/* AVX2 and AVX-512 versions beside the baseline, chosen when the library is loaded. Not under the sanitizers, whose
+ * runtime is not up yet when the choice is made. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FRI_SANITIZED 1
+#endif
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(FRI_SANITIZED)
+#define FRI_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define FRI_CLONES
+#endif
+
+enum {
+    FRI_BLOCK = 1024,            /* elements converted at a time: 4 KiB of f32 on the stack stay in L1 */
+    FRI_CHUNK = 16384,           /* elements per task: 64 KiB of f32 */
+    FRI_PARALLEL_MIN = 2 * 16384 /* elements below which waking threads costs more than the work */
+};
+
+static inline int64_t fri_ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static inline int64_t fri_min_i64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static inline int64_t fri_max_i64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* ---- element access -------------------------------------------------------------------------------------- */
+
+/* FR_OK, or FR_EUNSUPPORTED with the op and the type, for a storage type that this build's kernels do not read. */
+fr_status fri_cpu_accepts(const char *op, fr_dtype t);
+
+/* n elements of another storage type than real, to and from real (rounded to nearest even). */
+void fri_cpu_widen(fr_dtype t, int64_t n, const void *x, real *y);
+void fri_cpu_narrow(fr_dtype t, int64_t n, const real *x, void *y);
+
+static inline const void *fri_cpu_at(fr_dtype t, const void *base, int64_t first) {
+    return (const char *)base + (size_t)first * fr_dtype_size(t);
+}
+
+/* Elements first .. first+n of base as real: in place where that is the storage type, else converted into buf. */
+static inline const real *fri_cpu_load(fr_dtype t, const void *base, int64_t first, int64_t n, real *buf) {
+    if (t == FRI_REAL_DTYPE) return (const real *)base + first;
+    fri_cpu_widen(t, n, fri_cpu_at(t, base, first), buf);
+    return buf;
+}
+
+/* Where to compute elements first .. of base: in place or buf. fri_cpu_store then puts them where they belong. */
+static inline real *fri_cpu_target(fr_dtype t, void *base, int64_t first, real *buf) {
+    return t == FRI_REAL_DTYPE ? (real *)base + first : buf;
+}
+
+static inline void fri_cpu_store(fr_dtype t, void *base, int64_t first, int64_t n, const real *values) {
+    if (t == FRI_REAL_DTYPE) return; /* computed in place */
+    fri_cpu_narrow(t, n, values, (char *)base + (size_t)first * fr_dtype_size(t));
+}
+
+/* ---- loops ----------------------------------------------------------------------------------------------- */
+
+/* y[i] = f(a[i], b[i]) for n elements; y may be a or b; b may be NULL if the function ignores it. */
+typedef void fri_cpu_map_row(const void *args, int64_t n, const real *a, const real *b, real *y);
+/* sum of f(a[i], b[i]) over n elements. */
+typedef double fri_cpu_reduce_row(int64_t n, const real *a, const real *b);
+
+/* The rows of a sum add into this many f64 lanes, element i into lane i % FRI_LANES, so that the order of additions is
+ * the same under every instruction set; fri_cpu_lane_total adds the lanes up as a tree. */
+enum { FRI_LANES = 16 };
+
+static inline double fri_cpu_lane_total(double lane[FRI_LANES]) {
+    for (int half = FRI_LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    return lane[0];
+}
+
+/* Runs row over all n elements in parallel; b or NULL. */
+fr_status fri_cpu_map(const char *op, fr_dtype t, int64_t n, fri_cpu_map_row *row, const void *args, const void *a,
+                      const void *b, void *y);
+
+/* *total = sum of row over all n elements, partial sums per FRI_CHUNK in the workspace (fri_cpu_sum_workspace). */
+fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t n, fri_cpu_reduce_row *row,
+                         const void *a, const void *b, double *total);
+
+/* e->workspace, or FR_EINTERNAL when it is smaller than the op said it needs. */
+fr_status fri_cpu_workspace(const fri_exec *e, const char *op, size_t need, void **out);
+
+/* Philox numbers for counters first .. first+count: out[4 * i + lane]. */
+void fri_cpu_philox(uint64_t seed, uint64_t stream, uint64_t first, int64_t count, uint32_t *out);
+
+/* Means over rectangular windows, shared by average and adaptive average pooling. */
+fr_status fri_cpu_window_mean_forward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *x, void *y);
+fr_status fri_cpu_window_mean_backward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *dy,
+                                       void *dx);
+
+/* ---- the kernels ----------------------------------------------------------------------------------------- */
+
+/* These three know every element type themselves: one function serves both tables. */
+#define fri_cpu_f64_fill      fri_cpu_fill
+#define fri_cpu_f64_copy_rows fri_cpu_copy_rows
+#define fri_cpu_f64_cast      fri_cpu_cast
+
+#define FRI_CPU_DECLARE(name) fri_##name##_fn fri_cpu_##name, fri_cpu_f64_##name;
+FRI_KERNEL_MAP(FRI_CPU_DECLARE)
+#undef FRI_CPU_DECLARE
+
+fri_conv2d_workspace_fn fri_cpu_conv2d_forward_workspace, fri_cpu_f64_conv2d_forward_workspace;
+fri_conv2d_workspace_fn fri_cpu_conv2d_backward_input_workspace, fri_cpu_f64_conv2d_backward_input_workspace;
+fri_conv2d_workspace_fn fri_cpu_conv2d_backward_weight_workspace, fri_cpu_f64_conv2d_backward_weight_workspace;
+fri_linear_workspace_fn fri_cpu_linear_forward_workspace, fri_cpu_f64_linear_forward_workspace;
+fri_linear_workspace_fn fri_cpu_linear_backward_input_workspace, fri_cpu_f64_linear_backward_input_workspace;
+fri_linear_workspace_fn fri_cpu_linear_backward_weight_workspace, fri_cpu_f64_linear_backward_weight_workspace;
+
+#endif

@@ -1,0 +1,139 @@
+/* cross_entropy.c - softmax and negative log-likelihood, fused: one pass over the logits each way.
+ *
+ * A row's maximum is subtracted before exp; sums over a row and over rows are in f64. Rows fall into a fixed number of
+ * groups, whose sums are added in order: the loss is bit-equal on any number of threads. */
+#include "cpu/cpu.h"
+
+enum { GROUPS = 64 };
+
+static real row_max(const fri_cross_entropy_desc *d, int64_t row, const void *x) {
+    real buf[FRI_BLOCK], max = -(real)INFINITY;
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
+        const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf);
+        for (int64_t i = 0; i < n; i++) max = v[i] > max ? v[i] : max;
+    }
+    return max;
+}
+
+/* The row's loss; *lse = log(sum(exp(x))). NaN anywhere in the row makes both NaN. */
+static double row_loss(const fri_cross_entropy_desc *d, int64_t row, const void *x, int64_t target, real *lse) {
+    real buf[FRI_BLOCK], max = row_max(d, row, x);
+    double exps = 0, sum = 0, at_target = 0;
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
+        const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf);
+        for (int64_t i = 0; i < n; i++) {
+            exps += (double)FRI_EXP(v[i] - max);
+            sum += (double)v[i];
+        }
+        if (target >= j && target < j + n) at_target = (double)v[target - j];
+    }
+    double log_sum = (double)max + log(exps);
+    *lse = (real)log_sum;
+    double loss = (1 - d->label_smoothing) * (log_sum - at_target);
+    if (d->label_smoothing > 0) loss += d->label_smoothing * (log_sum - sum / (double)d->classes);
+    return loss;
+}
+
+typedef struct group {
+    double loss;
+    int64_t counted;
+    int64_t bad; /* first row with an impossible target, or -1 */
+} group;
+
+static bool counts(const fri_cross_entropy_desc *d, int64_t target) {
+    return target != d->ignore_index && target >= 0 && target < d->classes;
+}
+
+static group group_forward(const fri_cross_entropy_desc *d, int64_t first, int64_t last, const void *x,
+                           const int64_t *target, real *lse) {
+    group g = {.bad = -1};
+    for (int64_t row = first; row < last; row++) {
+        double loss = row_loss(d, row, x, target[row], &lse[row]);
+        if (counts(d, target[row])) {
+            g.loss += loss;
+            g.counted++;
+        } else if (target[row] != d->ignore_index && g.bad < 0) {
+            g.bad = row;
+        }
+    }
+    return g;
+}
+
+fr_status fri_cpu_cross_entropy_forward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
+                                        const int64_t *target, void *loss, void *lse, void *count, int64_t *bad) {
+    group groups[GROUPS];
+    fr_status s = fri_cpu_accepts("cross_entropy", d->dtype);
+    if (s < 0) return s;
+    int64_t rows = fri_ceil_div(d->rows, GROUPS);
+#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
+    for (int64_t i = 0; i < GROUPS; i++)
+        groups[i] =
+            group_forward(d, fri_min_i64(d->rows, i * rows), fri_min_i64(d->rows, (i + 1) * rows), x, target, lse);
+    group all = {.bad = -1};
+    for (int i = 0; i < GROUPS; i++) {
+        all.loss += groups[i].loss;
+        all.counted += groups[i].counted;
+        if (all.bad < 0) all.bad = groups[i].bad;
+    }
+    *(real *)loss = (real)(all.loss / (double)all.counted); /* NaN where no row counts, as in PyTorch */
+    *(real *)count = (real)all.counted;
+    *bad = all.bad;
+    return FR_OK;
+}
+
+/* q_other is the smoothed target of the wrong classes, q_target of the right one. */
+static void row_backward(const fri_cross_entropy_desc *d, int64_t row, const void *x, int64_t target, real lse, real g,
+                         void *dx) {
+    real xbuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
+    const real q_other = (real)(d->label_smoothing / (double)d->classes);
+    const real q_target = (real)(1 - d->label_smoothing + d->label_smoothing / (double)d->classes);
+    bool counted = counts(d, target);
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
+        const real *v = fri_cpu_load(d->dtype, x, at, n, xbuf);
+        real *out = fri_cpu_target(d->dtype, dx, at, dxbuf);
+        for (int64_t i = 0; i < n; i++)
+            out[i] = counted ? fri_cross_entropy_gradient(v[i], lse, j + i == target ? q_target : q_other, g) : 0;
+        fri_cpu_store(d->dtype, dx, at, n, out);
+    }
+}
+
+fr_status fri_cpu_cross_entropy_backward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
+                                         const int64_t *target, const void *lse, const void *count, const void *dloss,
+                                         void *dx) {
+    fr_status s = fri_cpu_accepts("cross_entropy", d->dtype);
+    if (s < 0) return s;
+    const real g = *(const real *)dloss / *(const real *)count;
+#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
+    for (int64_t row = 0; row < d->rows; row++) row_backward(d, row, x, target[row], ((const real *)lse)[row], g, dx);
+    return FR_OK;
+}
+
+/* The first largest element; NaN is larger than every number, as in torch.argmax. */
+static int64_t row_argmax(const fri_cross_entropy_desc *d, int64_t row, const void *x) {
+    real buf[FRI_BLOCK], max = 0;
+    int64_t at = -1;
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
+        const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf);
+        for (int64_t i = 0; i < n; i++)
+            if (at < 0 || v[i] > max || (v[i] != v[i] && max == max)) {
+                max = v[i];
+                at = j + i;
+            }
+    }
+    return at;
+}
+
+fr_status fri_cpu_count_correct(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
+                                const int64_t *target, int64_t *correct) {
+    fr_status s = fri_cpu_accepts("count_correct", d->dtype);
+    if (s < 0) return s;
+    int64_t hits = 0;
+#pragma omp parallel for schedule(static) reduction(+ : hits) if (d->rows * d->classes >= FRI_PARALLEL_MIN)
+    for (int64_t row = 0; row < d->rows; row++) hits += counts(d, target[row]) && row_argmax(d, row, x) == target[row];
+    *correct = hits;
+    return FR_OK;
+}

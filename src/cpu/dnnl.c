@@ -1,0 +1,538 @@
+/* dnnl.c - the only file that knows oneDNN: its two API generations, the choice among its implementations, execution.
+ *
+ * Activations are handed over as they are (NHWC), weights in the layout the implementation wants (`any`), with a reorder
+ * from or to KRSC that the caller runs in its workspace. The scratchpad is the caller's. An operation is immutable but
+ * for its machine code, which is generated at the first run: plans ask for many operations that never run. */
+#include "cpu/dnnl.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <oneapi/dnnl/dnnl_debug.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "cpu/dnnl_cache.h"
+
+enum { TENSORS = 4, NAME_BYTES = 96 }; /* a, b, bias, out */
+
+/* ---- what differs between oneDNN 2 and 3 ----------------------------------------------------------------- */
+
+#if DNNL_VERSION_MAJOR >= 3
+
+typedef const_dnnl_memory_desc_t md_ref; /* borrowed */
+typedef dnnl_memory_desc_t md_own;
+typedef dnnl_primitive_desc_t walker; /* over the implementations of one operation */
+#define MD(m) (m)
+
+static void md_free(md_own *m) {
+    if (*m != NULL) dnnl_memory_desc_destroy(*m);
+    *m = NULL;
+}
+
+static dnnl_status_t md_tag(md_own *m, int rank, const dnnl_dims_t dim, dnnl_data_type_t t, dnnl_format_tag_t tag) {
+    return dnnl_memory_desc_create_with_tag(m, rank, dim, t, tag);
+}
+
+static dnnl_status_t md_strided(md_own *m, int rank, const dnnl_dims_t dim, dnnl_data_type_t t,
+                                const dnnl_dims_t stride) {
+    return dnnl_memory_desc_create_with_strides(m, rank, dim, t, stride);
+}
+
+static dnnl_status_t walk_pd(walker w, dnnl_primitive_desc_t *pd) {
+    return dnnl_primitive_desc_clone(pd, w);
+}
+
+static dnnl_status_t walk_next(walker w) {
+    return dnnl_primitive_desc_next_impl(w);
+}
+
+static void walk_end(walker w) {
+    if (w != NULL) dnnl_primitive_desc_destroy(w);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+}
+
+#else
+
+typedef const dnnl_memory_desc_t *md_ref;
+typedef dnnl_memory_desc_t md_own;
+typedef dnnl_primitive_desc_iterator_t walker;
+#define MD(m) (&(m))
+
+static void md_free(md_own *m) {
+    (void)m;
+}
+
+static dnnl_status_t md_tag(md_own *m, int rank, const dnnl_dims_t dim, dnnl_data_type_t t, dnnl_format_tag_t tag) {
+    return dnnl_memory_desc_init_by_tag(m, rank, dim, t, tag);
+}
+
+static dnnl_status_t md_strided(md_own *m, int rank, const dnnl_dims_t dim, dnnl_data_type_t t,
+                                const dnnl_dims_t stride) {
+    return dnnl_memory_desc_init_by_strides(m, rank, dim, t, stride);
+}
+
+static dnnl_status_t walk_pd(walker w, dnnl_primitive_desc_t *pd) {
+    *pd = dnnl_primitive_desc_iterator_fetch(w);
+    return *pd != NULL ? dnnl_success : dnnl_out_of_memory;
+}
+
+static dnnl_status_t walk_next(walker w) {
+    return dnnl_primitive_desc_iterator_next(w);
+}
+
+static void walk_end(walker w) {
+    if (w != NULL) dnnl_primitive_desc_iterator_destroy(w);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_sum(ops, 1.0f);
+}
+
+#endif
+
+typedef struct conv_geometry {
+    dnnl_dims_t stride, dilation, pad;
+} conv_geometry;
+
+/* md: x, w, bias, y, whatever the pass. Backward passes want the forward operation as a hint. */
+static dnnl_status_t walk_conv(walker *w, fri_pass pass, md_own md[TENSORS], const conv_geometry *g,
+                               const_dnnl_primitive_attr_t attr, dnnl_engine_t engine, const_dnnl_primitive_desc_t hint) {
+#if DNNL_VERSION_MAJOR >= 3
+    switch (pass) {
+    case FRI_PASS_FORWARD:
+        return dnnl_convolution_forward_primitive_desc_create(w, engine, dnnl_forward_training, dnnl_convolution_direct,
+                                                              md[0], md[1], md[2], md[3], g->stride, g->dilation,
+                                                              g->pad, g->pad, attr);
+    case FRI_PASS_BACKWARD_INPUT:
+        return dnnl_convolution_backward_data_primitive_desc_create(w, engine, dnnl_convolution_direct, md[0], md[1],
+                                                                    md[3], g->stride, g->dilation, g->pad, g->pad, hint,
+                                                                    attr);
+    default:
+        return dnnl_convolution_backward_weights_primitive_desc_create(w, engine, dnnl_convolution_direct, md[0], md[1],
+                                                                       NULL, md[3], g->stride, g->dilation, g->pad,
+                                                                       g->pad, hint, attr);
+    }
+#else
+    dnnl_convolution_desc_t d;
+    dnnl_status_t r;
+    switch (pass) {
+    case FRI_PASS_FORWARD:
+        r = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, &md[0],
+                                                       &md[1], &md[2], &md[3], g->stride, g->dilation, g->pad, g->pad);
+        break;
+    case FRI_PASS_BACKWARD_INPUT:
+        r = dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &md[0], &md[1], &md[3],
+                                                             g->stride, g->dilation, g->pad, g->pad);
+        break;
+    default:
+        r = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &md[0], &md[1], NULL,
+                                                                &md[3], g->stride, g->dilation, g->pad, g->pad);
+    }
+    return r != dnnl_success ? r : dnnl_primitive_desc_iterator_create(w, &d, attr, engine, hint);
+#endif
+}
+
+static dnnl_status_t walk_matmul(walker *w, md_own md[TENSORS], bool bias, const_dnnl_primitive_attr_t attr,
+                                 dnnl_engine_t engine) {
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_matmul_primitive_desc_create(w, engine, md[0], md[1], bias ? md[2] : NULL, md[3], attr);
+#else
+    dnnl_matmul_desc_t d;
+    dnnl_status_t r = dnnl_matmul_desc_init(&d, &md[0], &md[1], bias ? &md[2] : NULL, &md[3]);
+    return r != dnnl_success ? r : dnnl_primitive_desc_iterator_create(w, &d, attr, engine, NULL);
+#endif
+}
+
+/* ---- creation -------------------------------------------------------------------------------------------- */
+
+struct fri_dnnl_op {
+    dnnl_primitive_desc_t pd, reorder_pd;       /* reorder_pd: NULL where the weights stay KRSC */
+    _Atomic(dnnl_primitive_t) run, reorder;     /* NULL until first used */
+    int arg[TENSORS];                           /* DNNL_ARG_* of a, b, bias, out; 0: not there */
+    md_ref md[TENSORS], scratch_md, reorder_scratch_md;
+    md_ref packed_md;
+    md_own krsc_md;
+    size_t scratch_bytes, packed_bytes;
+    char name[4][NAME_BYTES]; /* by fri_dnnl_use */
+};
+
+static dnnl_engine_t engine;
+static dnnl_status_t engine_status;
+
+static void engine_make(void) {
+    engine_status = dnnl_engine_create(&engine, dnnl_cpu, 0);
+}
+
+static fr_status failed(const char *call, dnnl_status_t r) {
+    return fri_fail(r == dnnl_out_of_memory ? FR_ENOMEM : FR_ELIBRARY, "oneDNN: %s answered %s", call,
+                    dnnl_status2str(r));
+}
+
+#define DNNL_TRY(s, what, expression)                        \
+    do {                                                     \
+        dnnl_status_t result_ = (expression);                \
+        if (result_ != dnnl_success) {                       \
+            (s) = failed(what, result_);                     \
+            goto done;                                       \
+        }                                                    \
+    } while (0)
+
+static dnnl_data_type_t type_of(fr_dtype t) {
+    return t == FR_F32 ? dnnl_f32 : t == FR_BF16 ? dnnl_bf16 : dnnl_data_type_undef;
+}
+
+static const char *impl_name(const_dnnl_primitive_desc_t pd) {
+    const char *name = NULL;
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name != NULL ? name : "";
+}
+
+static size_t md_bytes(md_ref md) {
+    return md != NULL ? dnnl_memory_desc_get_size(md) : 0;
+}
+
+static size_t pd_scratch(const_dnnl_primitive_desc_t pd) {
+    return md_bytes(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
+}
+
+typedef struct conv_args {
+    const fri_conv2d_desc *d;
+    fri_pass pass;
+} conv_args;
+
+/* "ref" anything is the library's reference code. Convolutions (c not NULL) have two more exceptions:
+ *  - "gemm" unrolls whole images per thread: our own im2col does that in a bounded buffer, so it is taken for grouped
+ *    convolutions only;
+ *  - jit_bf16_1x1 computes wrong sums over an odd number of NHWC channels (seen in 2.6.3 and 3.7.2): it reads channels
+ *    in pairs, and the last pair runs into the next pixel. */
+static bool acceptable(const char *name, const conv_args *c) {
+    if (name[0] == '\0' || strstr(name, "ref") != NULL) return false;
+    if (c == NULL) return true;
+    if (c->d->groups == 1 && strstr(name, "gemm") != NULL) return false;
+    int64_t summed = (c->pass == FRI_PASS_FORWARD ? c->d->c : c->d->k) / c->d->groups;
+    return c->pass == FRI_PASS_BACKWARD_WEIGHT || summed % 2 == 0 || strncmp(name, "jit_bf16_1x1", 12) != 0;
+}
+
+/* True if both names end in the same instruction set, as in "brgconv:avx512_core" and "jit:avx512_core". */
+static bool equal_isa(const char *a, const char *b) {
+    const char *x = strrchr(a, ':'), *y = strrchr(b, ':');
+    return x != NULL && y != NULL && strcmp(x, y) == 0;
+}
+
+/* The first acceptable implementation, or a later one on the same instruction set whose scratch keeps the limit where
+ * the first does not. *pd stays NULL if there is none. */
+static fr_status pick(walker w, const conv_args *c, dnnl_primitive_desc_t *pd) {
+    fr_status s = FR_OK;
+    size_t limit = c != NULL ? c->d->workspace_limit : 0;
+    dnnl_primitive_desc_t candidate = NULL;
+    do {
+        DNNL_TRY(s, "primitive_desc", walk_pd(w, &candidate));
+        const char *name = impl_name(candidate);
+        bool take = acceptable(name, c);
+        if (take && *pd != NULL) {
+            bool less = pd_scratch(candidate) <= limit && equal_isa(name, impl_name(*pd));
+            take = less && strstr(name, "gemm") == NULL;
+            if (take) dnnl_primitive_desc_destroy(*pd);
+        }
+        if (take) {
+            *pd = candidate;
+            candidate = NULL;
+            if (limit == 0 || pd_scratch(*pd) <= limit) goto done;
+        }
+        if (candidate != NULL) dnnl_primitive_desc_destroy(candidate);
+        candidate = NULL;
+    } while (walk_next(w) == dnnl_success);
+done:
+    if (candidate != NULL) dnnl_primitive_desc_destroy(candidate);
+    return s;
+}
+
+static fr_status make_attr(bool sum, dnnl_primitive_attr_t *attr) {
+    fr_status s = FR_OK;
+    dnnl_post_ops_t ops = NULL;
+    DNNL_TRY(s, "primitive_attr_create", dnnl_primitive_attr_create(attr));
+    DNNL_TRY(s, "set_scratchpad_mode", dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user));
+#if DNNL_VERSION_MAJOR > 3 || (DNNL_VERSION_MAJOR == 3 && DNNL_VERSION_MINOR >= 4)
+    DNNL_TRY(s, "set_deterministic", dnnl_primitive_attr_set_deterministic(*attr, 1));
+#endif
+    if (sum) {
+        DNNL_TRY(s, "post_ops_create", dnnl_post_ops_create(&ops));
+        DNNL_TRY(s, "append_sum", append_sum(ops));
+        DNNL_TRY(s, "set_post_ops", dnnl_primitive_attr_set_post_ops(*attr, ops));
+    }
+done:
+    if (ops != NULL) dnnl_post_ops_destroy(ops);
+    return s;
+}
+
+static void op_free(fri_dnnl_op *op) {
+    if (op == NULL) return;
+    if (op->pd != NULL) dnnl_primitive_desc_destroy(op->pd);
+    if (op->reorder_pd != NULL) dnnl_primitive_desc_destroy(op->reorder_pd);
+    md_free(&op->krsc_md);
+    free(op);
+}
+
+static void op_finish(fri_dnnl_op *op) {
+    op->scratch_md = dnnl_primitive_desc_query_md(op->pd, dnnl_query_scratchpad_md, 0);
+    op->scratch_bytes = md_bytes(op->scratch_md);
+    if (op->reorder_pd != NULL) {
+        op->packed_bytes = md_bytes(op->packed_md);
+        op->reorder_scratch_md = dnnl_primitive_desc_query_md(op->reorder_pd, dnnl_query_scratchpad_md, 0);
+        size_t more = md_bytes(op->reorder_scratch_md);
+        if (more > op->scratch_bytes) op->scratch_bytes = more;
+    }
+    static const char *const use[4] = {"%s", "im2col+%s", "widened:%s", "widened:im2col+%s"};
+    for (int i = 0; i < 4; i++) snprintf(op->name[i], NAME_BYTES, use[i], impl_name(op->pd));
+}
+
+/* Tensors of a convolution in oneDNN's logical order (N C H W, [G] O I H W). */
+static fr_status conv_tensors(const fri_conv2d_desc *d, md_own md[TENSORS], md_own *krsc) {
+    fr_status s = FR_OK;
+    bool grouped = d->groups > 1;
+    dnnl_data_type_t t = type_of(d->dtype);
+    dnnl_dims_t x = {d->n, d->c, d->h, d->w}, y = {d->n, d->k, d->p, d->q}, b = {d->k};
+    dnnl_dims_t w = {d->k, d->c, d->r, d->s};
+    dnnl_dims_t wg = {d->groups, d->k / d->groups, d->c / d->groups, d->r, d->s};
+    int rank = grouped ? 5 : 4;
+    DNNL_TRY(s, "memory_desc", md_tag(&md[0], 4, x, t, dnnl_nhwc));
+    DNNL_TRY(s, "memory_desc", md_tag(&md[1], rank, grouped ? wg : w, t, dnnl_format_tag_any));
+    DNNL_TRY(s, "memory_desc", md_tag(&md[2], 1, b, type_of(d->bias_dtype), dnnl_x));
+    DNNL_TRY(s, "memory_desc", md_tag(&md[3], 4, y, t, dnnl_nhwc));
+    DNNL_TRY(s, "memory_desc", md_tag(krsc, rank, grouped ? wg : w, t, grouped ? dnnl_gohwi : dnnl_ohwi));
+done:
+    return s;
+}
+
+static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **value) {
+    (void)key;
+    const conv_args *c = args;
+    const fri_conv2d_desc *d = c->d;
+    fr_status s = FR_OK;
+    md_own md[TENSORS];
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t hint = NULL;
+    walker w = NULL, forward = NULL;
+    memset(md, 0, sizeof md);
+    conv_geometry g = {{d->stride_h, d->stride_w}, {d->dilation_h - 1, d->dilation_w - 1}, {d->pad_h, d->pad_w}};
+    fri_dnnl_op *op = calloc(1, sizeof *op);
+    if (op == NULL) return fri_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
+    FRI_TRY(s, conv_tensors(d, md, &op->krsc_md));
+    FRI_TRY(s, make_attr(false, &attr));
+    if (c->pass != FRI_PASS_FORWARD) {
+        dnnl_status_t r = walk_conv(&forward, FRI_PASS_FORWARD, md, &g, attr, engine, NULL);
+        if (r == dnnl_success) DNNL_TRY(s, "primitive_desc", walk_pd(forward, &hint));
+    }
+    dnnl_status_t r = walk_conv(&w, c->pass, md, &g, attr, engine, hint);
+    if (r == dnnl_success)
+        FRI_TRY(s, pick(w, c, &op->pd));
+    else if (r != dnnl_unimplemented)
+        DNNL_TRY(s, "convolution primitive_desc", r);
+    if (op->pd == NULL) goto done; /* *value stays NULL: there is none */
+
+    static const int arg[][TENSORS] = {
+        [FRI_PASS_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
+        [FRI_PASS_BACKWARD_INPUT] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, 0, DNNL_ARG_DIFF_SRC},
+        [FRI_PASS_BACKWARD_WEIGHT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, 0, DNNL_ARG_DIFF_WEIGHTS},
+    };
+    bool dw = c->pass == FRI_PASS_BACKWARD_WEIGHT;
+    for (int i = 0; i < TENSORS; i++) {
+        op->arg[i] = arg[c->pass][i];
+        if (op->arg[i] != 0)
+            op->md[i] = dnnl_primitive_desc_query_md(op->pd, dnnl_query_exec_arg_md, op->arg[i]);
+    }
+    op->packed_md = op->md[dw ? 3 : 1];
+    if (!dnnl_memory_desc_equal(MD(op->krsc_md), op->packed_md)) {
+        md_ref from = dw ? op->packed_md : MD(op->krsc_md), to = dw ? MD(op->krsc_md) : op->packed_md;
+        DNNL_TRY(s, "reorder primitive_desc",
+                 dnnl_reorder_primitive_desc_create(&op->reorder_pd, from, engine, to, engine, attr));
+    }
+    op_finish(op);
+    *value = op;
+done:
+    if (s < 0 || op->pd == NULL) op_free(op);
+    for (int i = 0; i < TENSORS; i++) md_free(&md[i]);
+    walk_end(w);
+    walk_end(forward);
+    if (hint != NULL) dnnl_primitive_desc_destroy(hint);
+    if (attr != NULL) dnnl_primitive_attr_destroy(attr);
+    return s;
+}
+
+static fr_status make_matmul(const fri_dnnl_key *key, const void *args, void **value) {
+    (void)key;
+    const fri_matmul_desc *d = args;
+    fr_status s = FR_OK;
+    md_own md[TENSORS];
+    dnnl_primitive_attr_t attr = NULL;
+    walker w = NULL;
+    memset(md, 0, sizeof md);
+    dnnl_dims_t a = {d->m, d->k}, b = {d->k, d->n}, bias = {1, d->n}, c = {d->m, d->n};
+    dnnl_dims_t as = {d->a_row, d->a_col}, bs = {d->b_row, d->b_col}, ones = {d->n, 1}, cs = {d->c_row, 1};
+    fri_dnnl_op *op = calloc(1, sizeof *op);
+    if (op == NULL) return fri_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
+    DNNL_TRY(s, "memory_desc", md_strided(&md[0], 2, a, type_of(d->a_dtype), as));
+    DNNL_TRY(s, "memory_desc", md_strided(&md[1], 2, b, type_of(d->b_dtype), bs));
+    if (d->bias) DNNL_TRY(s, "memory_desc", md_strided(&md[2], 2, bias, type_of(d->bias_dtype), ones));
+    DNNL_TRY(s, "memory_desc", md_strided(&md[3], 2, c, type_of(d->c_dtype), cs));
+    FRI_TRY(s, make_attr(d->accum == FRI_ADD, &attr));
+    dnnl_status_t r = walk_matmul(&w, md, d->bias, attr, engine);
+    if (r == dnnl_success)
+        FRI_TRY(s, pick(w, NULL, &op->pd));
+    else if (r != dnnl_unimplemented)
+        DNNL_TRY(s, "matmul primitive_desc", r);
+    if (op->pd == NULL) goto done;
+    static const int arg[TENSORS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST};
+    for (int i = 0; i < TENSORS; i++) {
+        if (arg[i] == DNNL_ARG_BIAS && !d->bias) continue;
+        op->arg[i] = arg[i];
+        op->md[i] = dnnl_primitive_desc_query_md(op->pd, dnnl_query_exec_arg_md, arg[i]);
+    }
+    op_finish(op);
+    *value = op;
+done:
+    if (s < 0 || op->pd == NULL) op_free(op);
+    for (int i = 0; i < TENSORS; i++) md_free(&md[i]);
+    walk_end(w);
+    if (attr != NULL) dnnl_primitive_attr_destroy(attr);
+    return s;
+}
+
+/* ---- the interface --------------------------------------------------------------------------------------- */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static fr_status get(const fri_dnnl_key *key, fri_dnnl_make_fn *make, const void *args, const fri_dnnl_op **op) {
+    pthread_once(&once, engine_make);
+    if (engine_status != dnnl_success) return failed("engine_create", engine_status);
+    void *value = NULL;
+    fr_status s = fri_dnnl_cache_get(key, make, args, &value);
+    if (s >= 0) *op = value;
+    return s;
+}
+
+fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op) {
+    fri_dnnl_key key = {{1 + (int64_t)pass, fr_threads_get(), d->dtype, d->bias_dtype, d->n, d->h, d->w, d->c, d->k,
+                         d->r, d->s, d->stride_h, d->stride_w, d->pad_h, d->pad_w, d->dilation_h, d->dilation_w,
+                         d->groups, (int64_t)d->workspace_limit}};
+    return get(&key, make_conv, &(conv_args){d, pass}, op);
+}
+
+fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op) {
+    fri_dnnl_key key = {{8, fr_threads_get(), d->a_dtype, d->b_dtype, d->c_dtype, d->bias_dtype, d->m, d->n, d->k,
+                         d->a_row, d->a_col, d->b_row, d->b_col, d->c_row, d->bias, d->accum}};
+    return get(&key, make_matmul, d, op);
+}
+
+const char *fri_dnnl_name(const fri_dnnl_op *op, fri_dnnl_use use) {
+    return op->name[use];
+}
+
+size_t fri_dnnl_scratch_bytes(const fri_dnnl_op *op) {
+    return op->scratch_bytes;
+}
+
+size_t fri_dnnl_packed_bytes(const fri_dnnl_op *op) {
+    return op->packed_bytes;
+}
+
+/* The machine code of a primitive, generated at most once. */
+static dnnl_status_t compiled(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, dnnl_primitive_t *out) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    dnnl_status_t r = dnnl_success;
+    *out = atomic_load_explicit(slot, memory_order_acquire);
+    if (*out != NULL) return r;
+    pthread_mutex_lock(&lock);
+    *out = atomic_load_explicit(slot, memory_order_relaxed);
+    if (*out == NULL) {
+        r = dnnl_primitive_create(out, pd);
+        if (r == dnnl_success) atomic_store_explicit(slot, *out, memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+typedef struct tensor_arg {
+    int arg;
+    md_ref md;
+    void *data;
+} tensor_arg;
+
+/* Memory objects and the stream are handles of some hundred bytes; being private to the call, they need no lock. */
+static fr_status execute(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, int n, const tensor_arg *t) {
+    fr_status s = FR_OK;
+    dnnl_exec_arg_t args[TENSORS + 1];
+    dnnl_primitive_t primitive = NULL;
+    dnnl_stream_t stream = NULL;
+    int count = 0;
+    DNNL_TRY(s, "primitive_create", compiled(slot, pd, &primitive));
+    for (int i = 0; i < n; i++) {
+        if (t[i].arg == 0 || md_bytes(t[i].md) == 0) continue;
+        args[count].arg = t[i].arg;
+        DNNL_TRY(s, "memory_create", dnnl_memory_create(&args[count].memory, t[i].md, engine, t[i].data));
+        count++;
+    }
+    DNNL_TRY(s, "stream_create", dnnl_stream_create(&stream, engine, dnnl_stream_default_flags));
+    DNNL_TRY(s, "primitive_execute", dnnl_primitive_execute(primitive, stream, count, args));
+    DNNL_TRY(s, "stream_wait", dnnl_stream_wait(stream));
+done:
+    for (int i = 0; i < count; i++) dnnl_memory_destroy(args[i].memory);
+    if (stream != NULL) dnnl_stream_destroy(stream);
+    return s;
+}
+
+static fr_status reorder(const fri_dnnl_op *op, md_ref from_md, const void *from, md_ref to_md, void *to,
+                         void *scratch) {
+    const tensor_arg t[] = {{DNNL_ARG_FROM, from_md, (void *)(uintptr_t)from},
+                            {DNNL_ARG_TO, to_md, to},
+                            {DNNL_ARG_SCRATCHPAD, op->reorder_scratch_md, scratch}};
+    return execute(&((fri_dnnl_op *)(uintptr_t)op)->reorder, op->reorder_pd, 3, t);
+}
+
+fr_status fri_dnnl_pack(const fri_dnnl_op *op, const void *krsc, void *packed, void *scratch) {
+    return reorder(op, MD(op->krsc_md), krsc, op->packed_md, packed, scratch);
+}
+
+fr_status fri_dnnl_unpack(const fri_dnnl_op *op, const void *packed, void *krsc, void *scratch) {
+    return reorder(op, op->packed_md, packed, MD(op->krsc_md), krsc, scratch);
+}
+
+fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, const void *bias, void *out,
+                       void *scratch) {
+    const tensor_arg t[] = {{op->arg[0], op->md[0], (void *)(uintptr_t)a},
+                            {op->arg[1], op->md[1], (void *)(uintptr_t)b},
+                            {op->arg[2], op->md[2], (void *)(uintptr_t)bias},
+                            {op->arg[3], op->md[3], out},
+                            {DNNL_ARG_SCRATCHPAD, op->scratch_md, scratch}};
+    return execute(&((fri_dnnl_op *)(uintptr_t)op)->run, op->pd, TENSORS + 1, t);
+}
+
+static const char *isa_name(void) {
+    switch ((int)dnnl_get_effective_cpu_isa()) {
+    case dnnl_cpu_isa_sse41: return "sse41";
+    case dnnl_cpu_isa_avx: return "avx";
+    case dnnl_cpu_isa_avx2: return "avx2";
+    case dnnl_cpu_isa_avx2_vnni: return "avx2_vnni";
+    case dnnl_cpu_isa_avx512_core: return "avx512_core";
+    case dnnl_cpu_isa_avx512_core_vnni: return "avx512_core_vnni";
+    case dnnl_cpu_isa_avx512_core_bf16: return "avx512_core_bf16";
+    case dnnl_cpu_isa_avx512_core_amx: return "avx512_core_amx";
+#if DNNL_VERSION_MAJOR >= 3
+    case dnnl_cpu_isa_avx2_vnni_2: return "avx2_vnni_2";
+    case dnnl_cpu_isa_avx512_core_fp16: return "avx512_core_fp16";
+    case dnnl_cpu_isa_avx512_core_amx_fp16: return "avx512_core_amx_fp16";
+#endif
+    default: return "other isa";
+    }
+}
+
+void fri_dnnl_version(char *buf, size_t n) {
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(buf, n, "oneDNN %d.%d.%d, %s", v->major, v->minor, v->patch, isa_name());
+}

@@ -1,0 +1,54 @@
+/* dnnl.h - convolutions and matrix products by oneDNN, without its headers.
+ *
+ * An operation is created once per (shape, element types, pass, threads) and kept for the life of the process. It never
+ * is one of the library's `ref:` implementations: where only those exist, *op is NULL. Planning (creating an operation
+ * and asking for its sizes) needs no data; machine code is generated at the first run. All scratch comes from the
+ * caller, 64-byte aligned. Everything here may be called from several threads. */
+#ifndef FRI_CPU_DNNL_H
+#define FRI_CPU_DNNL_H
+
+#include "backend/kernels.h"
+
+typedef enum fri_pass {
+    FRI_PASS_FORWARD,
+    FRI_PASS_BACKWARD_INPUT,
+    FRI_PASS_BACKWARD_WEIGHT,
+} fri_pass;
+
+typedef struct fri_dnnl_op fri_dnnl_op;
+
+/* C [m, n] = A [m, k] B [k, n] (+ bias [n]); strides in elements, one of each pair is 1. */
+typedef struct fri_matmul_desc {
+    fr_dtype a_dtype, b_dtype, c_dtype, bias_dtype;
+    int64_t m, n, k;
+    int64_t a_row, a_col, b_row, b_col, c_row; /* element (i, j) of A is a[i * a_row + j * a_col] */
+    bool bias;
+    fri_accum accum; /* FRI_ADD: C += A B */
+} fri_matmul_desc;
+
+/* The convolution pass described by d with f32 or bf16 data. A forward convolution always takes a bias. */
+fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op);
+fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op);
+
+/* What an operation is called in reports: by the library, behind an im2col, on widened data. */
+typedef enum fri_dnnl_use { FRI_DNNL_PLAIN, FRI_DNNL_IM2COL, FRI_DNNL_WIDENED, FRI_DNNL_IM2COL_WIDENED } fri_dnnl_use;
+const char *fri_dnnl_name(const fri_dnnl_op *op, fri_dnnl_use use);
+
+size_t fri_dnnl_scratch_bytes(const fri_dnnl_op *op); /* for run, pack and unpack alike */
+/* Bytes of the weights (or their gradient) in the layout the operation wants; 0 when that is KRSC itself. */
+size_t fri_dnnl_packed_bytes(const fri_dnnl_op *op);
+
+fr_status fri_dnnl_pack(const fri_dnnl_op *op, const void *krsc, void *packed, void *scratch);
+fr_status fri_dnnl_unpack(const fri_dnnl_op *op, const void *packed, void *krsc, void *scratch);
+
+/* forward: a = x, b = w, out = y; backward input: a = dy, b = w, out = dx; backward weight: a = x, b = dy, out = dw;
+ * matmul: A, B, C. bias is read by operations that have one. */
+fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, const void *bias, void *out, void *scratch);
+
+/* "oneDNN 2.6.3, avx512_core_bf16": the version and the instruction set in effect. */
+void fri_dnnl_version(char *buf, size_t n);
+
+/* The implementation that a pass takes, for reports; static storage, the sentence of the failure if there is none. */
+const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass);
+
+#endif

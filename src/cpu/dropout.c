@@ -1,0 +1,93 @@
+/* dropout.c - dropout without a stored mask: the counter-based generator makes it again in backward. */
+#include "cpu/cpu.h"
+
+FRI_CLONES static void keep_row(int64_t n, uint32_t threshold, const uint32_t *u, uint8_t *keep) {
+    for (int64_t i = 0; i < n; i++) keep[i] = fri_dropout_keeps(u[i], threshold);
+}
+
+/* keep[i] for numbers first .. first + n of the stream, n <= FRI_BLOCK; first need not start a counter. */
+static void keep_numbers(const fri_dropout_desc *d, int64_t first, int64_t n, uint8_t *keep) {
+    uint32_t u[FRI_BLOCK + 8];
+    int64_t skip = first % 4;
+    fri_cpu_philox(d->seed, d->stream, (uint64_t)(first / 4), fri_ceil_div(skip + n, 4), u);
+    keep_row(n, fri_dropout_threshold(d->p), u + skip, keep);
+}
+
+FRI_CLONES static void apply_row(int64_t n, real scale, const uint8_t *keep, const real *x, real *y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) y[i] = keep[i] ? x[i] * scale : 0;
+}
+
+static real scale_of(const fri_dropout_desc *d) {
+    return (real)(1 / (1 - d->p)); /* infinite for p = 1, where nothing is kept */
+}
+
+static int64_t elements(const fri_dropout_desc *d) {
+    return d->n * d->hw * d->c;
+}
+
+/* Elements first .. first + n of x; keep belongs to them. */
+static void apply_block(const fri_dropout_desc *d, int64_t first, int64_t n, const uint8_t *keep, const void *x,
+                        void *y) {
+    real xbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
+    real *out = fri_cpu_target(d->dtype, y, first, ybuf);
+    apply_row(n, scale_of(d), keep, fri_cpu_load(d->dtype, x, first, n, xbuf), out);
+    fri_cpu_store(d->dtype, y, first, n, out);
+}
+
+/* Blocks of at most FRI_BLOCK channels of one image share their numbers over all its positions. */
+static int64_t channel_blocks(const fri_dropout_desc *d) {
+    return fri_ceil_div(d->c, FRI_BLOCK);
+}
+
+fr_status fri_cpu_dropout(const fri_exec *e, const fri_dropout_desc *d, const void *x, void *y) {
+    fr_status s = fri_cpu_accepts("dropout", d->dtype);
+    if (s < 0) return s;
+    int64_t n = elements(d);
+    int64_t tasks = d->per_channel ? d->n * channel_blocks(d) : fri_ceil_div(n, FRI_BLOCK);
+#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < tasks; i++) {
+        uint8_t keep[FRI_BLOCK];
+        if (d->per_channel) {
+            int64_t image = i / channel_blocks(d), c = i % channel_blocks(d) * FRI_BLOCK;
+            int64_t count = fri_min_i64(FRI_BLOCK, d->c - c);
+            keep_numbers(d, image * d->c + c, count, keep);
+            for (int64_t at = 0; at < d->hw; at++) apply_block(d, (image * d->hw + at) * d->c + c, count, keep, x, y);
+        } else {
+            int64_t first = i * FRI_BLOCK, count = fri_min_i64(FRI_BLOCK, n - first);
+            keep_numbers(d, first, count, keep);
+            apply_block(d, first, count, keep, x, y);
+        }
+    }
+    return FR_OK;
+}
+
+fr_status fri_cpu_dropout_mask(const fri_exec *e, const fri_dropout_desc *d, uint8_t *mask) {
+    int64_t n = elements(d);
+    int64_t tasks = d->per_channel ? d->n * channel_blocks(d) : fri_ceil_div(n, FRI_BLOCK);
+#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < tasks; i++) {
+        if (d->per_channel) {
+            uint8_t keep[FRI_BLOCK];
+            int64_t image = i / channel_blocks(d), c = i % channel_blocks(d) * FRI_BLOCK;
+            int64_t count = fri_min_i64(FRI_BLOCK, d->c - c);
+            keep_numbers(d, image * d->c + c, count, keep);
+            for (int64_t at = 0; at < d->hw; at++)
+                for (int64_t j = 0; j < count; j++) mask[(image * d->hw + at) * d->c + c + j] = keep[j];
+        } else {
+            keep_numbers(d, i * FRI_BLOCK, fri_min_i64(FRI_BLOCK, n - i * FRI_BLOCK), mask + i * FRI_BLOCK);
+        }
+    }
+    return FR_OK;
+}
+
+fr_status fri_cpu_dropout_apply_mask(const fri_exec *e, const fri_dropout_desc *d, const uint8_t *mask, const void *x,
+                                     void *y) {
+    fr_status s = fri_cpu_accepts("dropout", d->dtype);
+    if (s < 0) return s;
+    int64_t n = elements(d);
+#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < fri_ceil_div(n, FRI_BLOCK); i++)
+        apply_block(d, i * FRI_BLOCK, fri_min_i64(FRI_BLOCK, n - i * FRI_BLOCK), mask + i * FRI_BLOCK, x, y);
+    return FR_OK;
+}

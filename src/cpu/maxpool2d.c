@@ -1,0 +1,243 @@
+/* maxpool2d.c - maximum over windows, channels innermost.
+ *
+ * Backward gathers: each element of dx adds up, in order of (p, q), the dy whose window covers it and whose index names
+ * it. So dx is written once, in f32 or wider sums, and rows of dx are independent tasks. An index is compared with the
+ * code the element has in that window: r * kernel_w + s for u8, h * W + w for i32 and i64. */
+#include "cpu/cpu.h"
+
+#include <string.h>
+
+enum { C_BLOCK = 256 }; /* channels at a time: maximum and index stay in L1 */
+
+static fr_status check(const fri_pool2d_desc *d, fr_dtype index_dtype) {
+    fr_status s = fri_cpu_accepts("maxpool2d", d->dtype);
+    if (s < 0) return s;
+    if (index_dtype == FR_U8 && d->kernel_h * d->kernel_w > 255)
+        return fri_fail(FR_EUNSUPPORTED, "maxpool2d: a window of %lld x %lld does not fit u8 indices (255 positions)",
+                        (long long)d->kernel_h, (long long)d->kernel_w);
+    if (index_dtype != FR_U8 && index_dtype != FR_I32 && index_dtype != FR_I64)
+        return fri_fail(FR_EUNSUPPORTED, "maxpool2d: indices are u8, i32 or i64, not %s", fr_dtype_name(index_dtype));
+    if (d->h * d->w > INT32_MAX)
+        return fri_fail(FR_EUNSUPPORTED, "maxpool2d: an image of %lld x %lld has positions beyond 31 bits",
+                        (long long)d->h, (long long)d->w);
+    return FR_OK;
+}
+
+/* Positions first .. last of a window whose position 0 is at `origin` lie inside 0 .. in. */
+static inline void clip(int64_t origin, int64_t dilation, int64_t kernel, int64_t in, int64_t *first, int64_t *last) {
+    *first = origin < 0 ? fri_ceil_div(-origin, dilation) : 0;
+    *last = origin + (kernel - 1) * dilation < in ? kernel : origin < in ? (in - 1 - origin) / dilation + 1 : 0;
+}
+
+/* Positions of a window that are compared in one go; a last group that is not full repeats its last member, which
+ * changes nothing. */
+enum { GROUP = 4 };
+
+typedef struct group {
+    const real *x[GROUP];
+    int32_t code[GROUP];
+    int size;
+} group;
+
+/* The first group sets best and at, the others go on from them. NaN wins over everything, as in PyTorch. */
+static inline void take_larger(const group *g, bool first, int64_t n, real *best, int32_t *at) {
+    const real *x0 = g->x[0], *x1 = g->x[1], *x2 = g->x[2], *x3 = g->x[3];
+    const int32_t c0 = g->code[0], c1 = g->code[1], c2 = g->code[2], c3 = g->code[3];
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        real v0 = x0[i], v1 = x1[i], v2 = x2[i], v3 = x3[i];
+        real old = first ? v0 : best[i];
+        int32_t c = first ? c0 : at[i];
+        c = v0 > old || v0 != v0 ? c0 : c;
+        old = v0 > old || v0 != v0 ? v0 : old;
+        c = v1 > old || v1 != v1 ? c1 : c;
+        old = v1 > old || v1 != v1 ? v1 : old;
+        c = v2 > old || v2 != v2 ? c2 : c;
+        old = v2 > old || v2 != v2 ? v2 : old;
+        c = v3 > old || v3 != v3 ? c3 : c;
+        old = v3 > old || v3 != v3 ? v3 : old;
+        best[i] = old;
+        at[i] = c;
+    }
+}
+
+static inline void take_group(group *g, bool first, int64_t n, real *best, int32_t *at) {
+    for (int i = g->size; i < GROUP; i++) {
+        g->x[i] = g->x[g->size - 1];
+        g->code[i] = g->code[g->size - 1];
+    }
+    g->size = 0;
+    if (first)
+        take_larger(g, true, n, best, at);
+    else
+        take_larger(g, false, n, best, at);
+}
+
+static inline void store_index(fr_dtype t, int64_t n, const int32_t *at, void *index, int64_t first) {
+    if (t == FR_U8) {
+        uint8_t *out = (uint8_t *)index + first;
+        for (int64_t i = 0; i < n; i++) out[i] = (uint8_t)at[i]; /* -1 becomes 255 */
+    } else if (t == FR_I32) {
+        memcpy((int32_t *)index + first, at, (size_t)n * sizeof *at);
+    } else {
+        int64_t *out = (int64_t *)index + first;
+        for (int64_t i = 0; i < n; i++) out[i] = at[i];
+    }
+}
+
+/* One row of outputs: image n, row p. */
+FRI_CLONES static void forward_row(const fri_pool2d_desc *d, int64_t n, int64_t p, const void *x, void *y,
+                                   fr_dtype index_dtype, void *index) {
+    real xbuf[GROUP][C_BLOCK], ybuf[C_BLOCK];
+    int32_t at[C_BLOCK];
+    int64_t r0, r1, s0, s1, h0 = p * d->stride_h - d->pad_h;
+    clip(h0, d->dilation_h, d->kernel_h, d->h, &r0, &r1);
+    for (int64_t q = 0; q < d->q; q++) {
+        int64_t w0 = q * d->stride_w - d->pad_w;
+        clip(w0, d->dilation_w, d->kernel_w, d->w, &s0, &s1);
+        for (int64_t c = 0; c < d->c; c += C_BLOCK) {
+            int64_t count = fri_min_i64(C_BLOCK, d->c - c);
+            int64_t out = ((n * d->p + p) * d->q + q) * d->c + c;
+            real *best = fri_cpu_target(d->dtype, y, out, ybuf);
+            bool first = true;
+            group g = {.size = 0};
+            for (int64_t r = r0; r < r1; r++)
+                for (int64_t s = s0; s < s1; s++) {
+                    int64_t h = h0 + r * d->dilation_h, w = w0 + s * d->dilation_w;
+                    int64_t from = ((n * d->h + h) * d->w + w) * d->c + c;
+                    g.code[g.size] = (int32_t)(index_dtype == FR_U8 ? r * d->kernel_w + s : h * d->w + w);
+                    g.x[g.size] = fri_cpu_load(d->dtype, x, from, count, xbuf[g.size]);
+                    if (++g.size < GROUP) continue;
+                    take_group(&g, first, count, best, at);
+                    first = false;
+                }
+            if (g.size > 0) {
+                take_group(&g, first, count, best, at);
+                first = false;
+            }
+            if (first) { /* the window lies in the padding */
+                for (int64_t i = 0; i < count; i++) best[i] = -(real)INFINITY;
+                for (int64_t i = 0; i < count; i++) at[i] = -1;
+            }
+            fri_cpu_store(d->dtype, y, out, count, best);
+            if (index != NULL) store_index(index_dtype, count, at, index, out);
+        }
+    }
+}
+
+fr_status fri_cpu_maxpool2d_forward(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y,
+                                    fr_dtype index_dtype, void *index) {
+    fr_status s = check(d, index != NULL ? index_dtype : FR_I32);
+    if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->n * d->h * d->w * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < d->n * d->p; i++)
+        forward_row(d, i / d->p, i % d->p, x, y, index != NULL ? index_dtype : FR_I32, index);
+    return FR_OK;
+}
+
+/* dx = or += dy where the index is code. */
+static inline void pass(int64_t n, bool add, fr_dtype t, const void *index, int64_t first, int32_t code, const real *dy,
+                        real *dx) {
+    if (t == FR_U8) {
+        const uint8_t *at = (const uint8_t *)index + first;
+        if (add) {
+#pragma GCC ivdep
+            for (int64_t i = 0; i < n; i++) dx[i] += at[i] == code ? dy[i] : 0;
+        } else {
+#pragma GCC ivdep
+            for (int64_t i = 0; i < n; i++) dx[i] = at[i] == code ? dy[i] : 0;
+        }
+    } else if (t == FR_I32) {
+        const int32_t *at = (const int32_t *)index + first;
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) dx[i] = (add ? dx[i] : 0) + (at[i] == code ? dy[i] : 0);
+    } else {
+        const int64_t *at = (const int64_t *)index + first;
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) dx[i] = (add ? dx[i] : 0) + (at[i] == code ? dy[i] : 0);
+    }
+}
+
+/* Windows first .. last may cover a position. Both grow with it, so a sweep over positions needs no division. */
+typedef struct cover {
+    int64_t first, last;
+} cover;
+
+static inline void advance(cover *v, int64_t at, int64_t pad, int64_t stride, int64_t reach, int64_t out) {
+    while (v->last < out && v->last * stride <= at + pad) v->last++;
+    while (v->first < v->last && v->first * stride + reach < at + pad) v->first++;
+}
+
+/* Position in the window of what lies `offset` from its start, or -1 if the dilation leaves it out. */
+static inline int64_t position(int64_t offset, int64_t dilation) {
+    if (dilation == 1) return offset;
+    return offset % dilation == 0 ? offset / dilation : -1;
+}
+
+/* One row of dx: image n, row h. */
+FRI_CLONES static void backward_row(const fri_pool2d_desc *d, int64_t n, int64_t h, fr_dtype index_dtype,
+                                    const void *index, const void *dy, void *dx) {
+    real dybuf[C_BLOCK], dxbuf[C_BLOCK];
+    cover ps = {0, 0}, qs = {0, 0};
+    advance(&ps, h, d->pad_h, d->stride_h, (d->kernel_h - 1) * d->dilation_h, d->p);
+    for (int64_t w = 0; w < d->w; w++) {
+        advance(&qs, w, d->pad_w, d->stride_w, (d->kernel_w - 1) * d->dilation_w, d->q);
+        for (int64_t c = 0; c < d->c; c += C_BLOCK) {
+            int64_t count = fri_min_i64(C_BLOCK, d->c - c);
+            int64_t to = ((n * d->h + h) * d->w + w) * d->c + c;
+            real *sum = fri_cpu_target(d->dtype, dx, to, dxbuf);
+            bool add = false;
+            for (int64_t p = ps.first; p < ps.last; p++) {
+                int64_t r = position(h + d->pad_h - p * d->stride_h, d->dilation_h);
+                if (r < 0) continue;
+                for (int64_t q = qs.first; q < qs.last; q++) {
+                    int64_t s = position(w + d->pad_w - q * d->stride_w, d->dilation_w);
+                    if (s < 0) continue;
+                    int64_t from = ((n * d->p + p) * d->q + q) * d->c + c;
+                    int64_t code = index_dtype == FR_U8 ? r * d->kernel_w + s : h * d->w + w;
+                    pass(count, add, index_dtype, index, from, (int32_t)code,
+                         fri_cpu_load(d->dtype, dy, from, count, dybuf), sum);
+                    add = true;
+                }
+            }
+            if (!add) memset(sum, 0, (size_t)count * sizeof *sum);
+            fri_cpu_store(d->dtype, dx, to, count, sum);
+        }
+    }
+}
+
+fr_status fri_cpu_maxpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
+                                     const void *index, const void *dy, void *dx) {
+    fr_status s = check(d, index_dtype);
+    if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->n * d->h * d->w * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < d->n * d->h; i++) backward_row(d, i / d->h, i % d->h, index_dtype, index, dy, dx);
+    return FR_OK;
+}
+
+FRI_CLONES static void mask_row(int64_t n, const real *y, fr_dtype t, void *index, int64_t first) {
+    if (t == FR_U8) {
+        uint8_t *at = (uint8_t *)index + first;
+        for (int64_t i = 0; i < n; i++) at[i] = fri_relu_passes(y[i]) ? at[i] : 255;
+    } else if (t == FR_I32) {
+        int32_t *at = (int32_t *)index + first;
+        for (int64_t i = 0; i < n; i++) at[i] = fri_relu_passes(y[i]) ? at[i] : -1;
+    } else {
+        int64_t *at = (int64_t *)index + first;
+        for (int64_t i = 0; i < n; i++) at[i] = fri_relu_passes(y[i]) ? at[i] : -1;
+    }
+}
+
+fr_status fri_cpu_maxpool2d_mask(const fri_exec *e, const fri_pool2d_desc *d, const void *y, fr_dtype index_dtype,
+                                 void *index) {
+    fr_status s = check(d, index_dtype);
+    if (s < 0) return s;
+    int64_t n = d->n * d->p * d->q * d->c, blocks = fri_ceil_div(n, FRI_BLOCK);
+#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < blocks; i++) {
+        real buf[FRI_BLOCK];
+        int64_t count = fri_min_i64(FRI_BLOCK, n - i * FRI_BLOCK);
+        mask_row(count, fri_cpu_load(d->dtype, y, i * FRI_BLOCK, count, buf), index_dtype, index, i * FRI_BLOCK);
+    }
+    return FR_OK;
+}

@@ -1,0 +1,90 @@
+/* memory.c - fill and copy_rows: bytes, whatever they mean. Also the check of the workspace that an op was handed. */
+#include "cpu/cpu.h"
+
+#include <string.h>
+
+enum { COPY_PIECE = 256 * 1024 }; /* bytes per task */
+
+fr_status fri_cpu_workspace(const fri_exec *e, const char *op, size_t need, void **out) {
+    if (need > 0 && (e == NULL || e->workspace == NULL || e->workspace_bytes < need))
+        return fri_fail(FR_EINTERNAL, "%s: needs %zu bytes of workspace but was handed %zu", op, need,
+                        e != NULL && e->workspace != NULL ? e->workspace_bytes : (size_t)0);
+    *out = need > 0 ? e->workspace : NULL;
+    return FR_OK;
+}
+
+FRI_CLONES static void fill_u16(int64_t n, uint16_t v, uint16_t *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = v;
+}
+
+FRI_CLONES static void fill_u32(int64_t n, uint32_t v, uint32_t *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = v;
+}
+
+FRI_CLONES static void fill_u64(int64_t n, uint64_t v, uint64_t *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = v;
+}
+
+/* n elements of `size` bytes, all equal to the one at `element`. */
+static void fill_elements(size_t size, int64_t n, const void *element, char *y) {
+    uint16_t v16;
+    uint32_t v32;
+    uint64_t v64;
+    switch (size) {
+    case 1: memset(y, *(const unsigned char *)element, (size_t)n); break;
+    case 2:
+        memcpy(&v16, element, sizeof v16);
+        fill_u16(n, v16, (uint16_t *)(void *)y);
+        break;
+    case 4:
+        memcpy(&v32, element, sizeof v32);
+        fill_u32(n, v32, (uint32_t *)(void *)y);
+        break;
+    default:
+        memcpy(&v64, element, sizeof v64);
+        fill_u64(n, v64, (uint64_t *)(void *)y);
+        break;
+    }
+}
+
+fr_status fri_cpu_fill(const fri_exec *e, fr_dtype dtype, int64_t n, double value, void *y) {
+    uint64_t element = 0; /* the first bytes hold one element */
+    size_t size = fr_dtype_size(dtype);
+    fr_status s = fri_cpu_cast(e, FR_F64, dtype, 1, &value, &element);
+    if (s < 0) return s;
+    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        fill_elements(size, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), &element,
+                      (char *)y + (size_t)(i * FRI_CHUNK) * size);
+    return FR_OK;
+}
+
+static void copy_rows(int64_t rows, size_t row_bytes, const char *src, size_t src_pitch, char *dst, size_t dst_pitch) {
+    for (int64_t i = 0; i < rows; i++) memcpy(dst + (size_t)i * dst_pitch, src + (size_t)i * src_pitch, row_bytes);
+}
+
+fr_status fri_cpu_copy_rows(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src, size_t src_pitch,
+                            void *dst, size_t dst_pitch) {
+    const char *from = src;
+    char *to = dst;
+    if (rows <= 0 || row_bytes == 0) return FR_OK;
+    if (src_pitch == row_bytes && dst_pitch == row_bytes) { /* one long row */
+        row_bytes *= (size_t)rows;
+        src_pitch = dst_pitch = row_bytes;
+        rows = 1;
+    }
+    /* Tasks are whole rows, or pieces of one row where rows are long. */
+    int64_t pieces = (int64_t)((row_bytes + COPY_PIECE - 1) / COPY_PIECE);
+    int64_t group = fri_max_i64(1, COPY_PIECE / (int64_t)row_bytes);
+    int64_t groups = fri_ceil_div(rows, group);
+#pragma omp parallel for schedule(static) collapse(2) if (rows * (int64_t)row_bytes > COPY_PIECE)
+    for (int64_t i = 0; i < groups; i++)
+        for (int64_t j = 0; j < pieces; j++) {
+            size_t at = (size_t)j * COPY_PIECE, first = (size_t)(i * group);
+            size_t bytes = row_bytes - at < COPY_PIECE ? row_bytes - at : COPY_PIECE;
+            copy_rows(fri_min_i64(group, rows - i * group), bytes, from + first * src_pitch + at, src_pitch,
+                      to + first * dst_pitch + at, dst_pitch);
+        }
+    return FR_OK;
+}

@@ -1,0 +1,91 @@
+/* relu.c - rectifier: forward, backward from the output, and backward from one bit per element. */
+#include "cpu/cpu.h"
+
+#include <string.h>
+
+FRI_CLONES static void forward_row(const void *args, int64_t n, const real *x, const real *unused, real *y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) y[i] = fri_relu(x[i]);
+}
+
+fr_status fri_cpu_relu_forward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, void *y) {
+    return fri_cpu_map("relu", dtype, n, forward_row, NULL, x, NULL, y);
+}
+
+FRI_CLONES static void backward_row(const void *args, int64_t n, const real *y, const real *dy, real *dx) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) dx[i] = fri_relu_gradient(y[i], dy[i]);
+}
+
+fr_status fri_cpu_relu_backward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, const void *dy, void *dx) {
+    return fri_cpu_map("relu", dtype, n, backward_row, NULL, y, dy, dx);
+}
+
+FRI_CLONES static void passes_row(int64_t n, const real *y, uint8_t *passes) {
+    for (int64_t i = 0; i < n; i++) passes[i] = fri_relu_passes(y[i]);
+}
+
+/* Eight bytes 0 or 1 become the bits of one byte, the first byte the lowest: the product moves byte k to bit 56 + k
+ * and no two terms meet. The shifts make the word the same on either byte order. */
+static uint8_t pack8(const uint8_t b[8]) {
+    uint64_t word = 0;
+    for (int k = 0; k < 8; k++) word |= (uint64_t)b[k] << (8 * k);
+    return (uint8_t)((word * 0x0102040810204080u) >> 56);
+}
+
+/* Elements first .. first+n, first divisible by 8. */
+static void encode_range(fr_dtype t, int64_t first, int64_t n, const void *y, uint8_t *bits) {
+    real buf[FRI_BLOCK];
+    uint8_t passes[FRI_BLOCK];
+    for (int64_t i = 0; i < n; i += FRI_BLOCK) {
+        int64_t count = fri_min_i64(FRI_BLOCK, n - i);
+        passes_row(count, fri_cpu_load(t, y, first + i, count, buf), passes);
+        memset(passes + count, 0, (size_t)(-count & 7)); /* unused bits are 0 */
+        for (int64_t k = 0; k < count; k += 8) bits[(first + i + k) / 8] = pack8(passes + k);
+    }
+}
+
+fr_status fri_cpu_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, uint8_t *bits) {
+    fr_status s = fri_cpu_accepts("relu", dtype);
+    if (s < 0) return s;
+    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        encode_range(dtype, i * FRI_CHUNK, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), y, bits);
+    return FR_OK;
+}
+
+/* One byte per bit, not 0 where the bit is 1: loops over bytes vectorize. */
+FRI_CLONES static void spread_row(int64_t bytes, const uint8_t *bits, uint8_t *passes) {
+    for (int64_t i = 0; i < bytes; i++)
+        for (int k = 0; k < 8; k++) passes[8 * i + k] = (uint8_t)(bits[i] & (1 << k));
+}
+
+FRI_CLONES static void backward_bits_row(int64_t n, real slope, const uint8_t *passes, const real *dy, real *dx) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) dx[i] = fri_relu_gradient_bit(passes[i] != 0, slope, dy[i]);
+}
+
+static void backward_bits_range(fr_dtype t, int64_t first, int64_t n, real slope, const uint8_t *bits, const void *dy,
+                                void *dx) {
+    real dybuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
+    uint8_t passes[FRI_BLOCK];
+    for (int64_t i = first; i < first + n; i += FRI_BLOCK) {
+        int64_t count = fri_min_i64(FRI_BLOCK, first + n - i);
+        real *out = fri_cpu_target(t, dx, i, dxbuf);
+        spread_row(fri_ceil_div(count, 8), bits + i / 8, passes);
+        backward_bits_row(count, slope, passes, fri_cpu_load(t, dy, i, count, dybuf), out);
+        fri_cpu_store(t, dx, i, count, out);
+    }
+}
+
+fr_status fri_cpu_relu_backward_bits(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const uint8_t *bits,
+                                     const void *dy, void *dx) {
+    fr_status s = fri_cpu_accepts("relu", dtype);
+    if (s < 0) return s;
+    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        backward_bits_range(dtype, i * FRI_CHUNK, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), (real)slope, bits, dy, dx);
+    return FR_OK;
+}

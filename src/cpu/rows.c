@@ -1,0 +1,118 @@
+/* rows.c - storage types to and from real, and the two loops that the pointwise kernels are made of. */
+#include "cpu/cpu.h"
+
+#include "base/half.h"
+
+#include <string.h>
+
+fr_status fri_cpu_accepts(const char *op, fr_dtype t) {
+    if (t == FRI_REAL_DTYPE) return FR_OK;
+#ifndef FRI_REAL_F64
+    if (t == FR_F16 || t == FR_BF16) return FR_OK;
+#endif
+    return fri_fail(FR_EUNSUPPORTED, "%s: the cpu kernel for %s data was called with %s data", op,
+                    FRI_REAL_DTYPE == FR_F64 ? "f64" : "f32, f16 and bf16", fr_dtype_name(t));
+}
+
+#ifdef FRI_REAL_F64
+
+/* Never reached: fri_cpu_accepts lets only f64 data in, and that is read and written in place. */
+void fri_cpu_widen(fr_dtype t, int64_t n, const void *x, real *y) {
+    memcpy(y, x, (size_t)n * sizeof *y);
+}
+
+void fri_cpu_narrow(fr_dtype t, int64_t n, const real *x, void *y) {
+    memcpy(y, x, (size_t)n * sizeof *x);
+}
+
+#else
+
+FRI_CLONES static void real_from_f16(int64_t n, const fri_f16 *x, real *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = fri_f32_from_f16(x[i]);
+}
+
+FRI_CLONES static void real_from_bf16(int64_t n, const fri_bf16 *x, real *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = fri_f32_from_bf16(x[i]);
+}
+
+void fri_cpu_widen(fr_dtype t, int64_t n, const void *x, real *y) {
+    if (t == FR_F16)
+        real_from_f16(n, x, y);
+    else
+        real_from_bf16(n, x, y);
+}
+
+FRI_CLONES static void f16_from_real(int64_t n, const real *x, fri_f16 *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = fri_f16_from_f32(x[i]);
+}
+
+FRI_CLONES static void bf16_from_real(int64_t n, const real *x, fri_bf16 *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = fri_bf16_from_f32(x[i]);
+}
+
+void fri_cpu_narrow(fr_dtype t, int64_t n, const real *x, void *y) {
+    if (t == FR_F16)
+        f16_from_real(n, x, y);
+    else
+        bf16_from_real(n, x, y);
+}
+
+#endif
+
+/* Elements first .. last in blocks; a block that is stored in place is the whole range. */
+static void map_range(fr_dtype t, int64_t first, int64_t last, fri_cpu_map_row *row, const void *args, const void *a,
+                      const void *b, void *y) {
+    real abuf[FRI_BLOCK], bbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
+    int64_t block = t == FRI_REAL_DTYPE ? last - first : FRI_BLOCK;
+    for (int64_t i = first; i < last; i += block) {
+        int64_t n = fri_min_i64(block, last - i);
+        const real *av = fri_cpu_load(t, a, i, n, abuf);
+        const real *bv = b != NULL ? fri_cpu_load(t, b, i, n, bbuf) : NULL;
+        real *yv = fri_cpu_target(t, y, i, ybuf);
+        row(args, n, av, bv, yv);
+        fri_cpu_store(t, y, i, n, yv);
+    }
+}
+
+fr_status fri_cpu_map(const char *op, fr_dtype t, int64_t n, fri_cpu_map_row *row, const void *args, const void *a,
+                      const void *b, void *y) {
+    fr_status s = fri_cpu_accepts(op, t);
+    if (s < 0) return s;
+    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        map_range(t, i * FRI_CHUNK, fri_min_i64(n, (i + 1) * FRI_CHUNK), row, args, a, b, y);
+    return FR_OK;
+}
+
+static double reduce_range(fr_dtype t, int64_t first, int64_t last, fri_cpu_reduce_row *row, const void *a,
+                           const void *b) {
+    real abuf[FRI_BLOCK], bbuf[FRI_BLOCK];
+    int64_t block = t == FRI_REAL_DTYPE ? last - first : FRI_BLOCK;
+    double total = 0;
+    for (int64_t i = first; i < last; i += block) {
+        int64_t n = fri_min_i64(block, last - i);
+        const real *av = fri_cpu_load(t, a, i, n, abuf);
+        const real *bv = b != NULL ? fri_cpu_load(t, b, i, n, bbuf) : NULL;
+        total += row(n, av, bv);
+    }
+    return total;
+}
+
+fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t n, fri_cpu_reduce_row *row,
+                         const void *a, const void *b, double *total) {
+    void *scratch = NULL;
+    fr_status s = fri_cpu_accepts(op, t);
+    if (s < 0) return s;
+    s = fri_cpu_workspace(e, op, fri_cpu_sum_workspace(t, n), &scratch);
+    if (s < 0) return s;
+    double *partial = scratch;
+    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        partial[i] = reduce_range(t, i * FRI_CHUNK, fri_min_i64(n, (i + 1) * FRI_CHUNK), row, a, b);
+    double sum = 0;
+    for (int64_t i = 0; i < chunks; i++) sum += partial[i];
+    *total = sum;
+    return FR_OK;
+}

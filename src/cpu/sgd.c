@@ -1,0 +1,52 @@
+/* sgd.c - torch.optim.SGD in one pass over parameter, gradient and momentum. */
+#include "cpu/cpu.h"
+
+FRI_CLONES static void plain_row(fri_sgd_coef c, int64_t n, const real *grad, real *param) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) param[i] -= c.lr * fri_sgd_gradient(c, param[i], grad[i]);
+}
+
+FRI_CLONES static void momentum_row(fri_sgd_coef c, int64_t n, const real *grad, real *param, real *buf) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        real g = fri_sgd_gradient(c, param[i], grad[i]);
+        real b = fri_sgd_momentum(c, g, buf[i]);
+        param[i] = fri_sgd_step(c, param[i], g, b);
+        buf[i] = b;
+    }
+}
+
+static void sgd_range(const fri_sgd_desc *d, fri_sgd_coef c, int64_t first, int64_t last, void *param, const void *grad,
+                      void *buf) {
+    real pbuf[FRI_BLOCK], gbuf[FRI_BLOCK], bbuf[FRI_BLOCK];
+    for (int64_t i = first; i < last; i += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, last - i);
+        const real *g = fri_cpu_load(d->grad_dtype, grad, i, n, gbuf);
+        fri_cpu_load(d->dtype, param, i, n, pbuf);
+        real *p = fri_cpu_target(d->dtype, param, i, pbuf);
+        if (buf == NULL) {
+            plain_row(c, n, g, p);
+        } else {
+            if (!c.first) fri_cpu_load(d->dtype, buf, i, n, bbuf);
+            real *b = fri_cpu_target(d->dtype, buf, i, bbuf);
+            momentum_row(c, n, g, p, b);
+            fri_cpu_store(d->dtype, buf, i, n, b);
+        }
+        fri_cpu_store(d->dtype, param, i, n, p);
+    }
+}
+
+fr_status fri_cpu_sgd(const fri_exec *e, const fri_sgd_desc *d, void *param, const void *grad, void *buf,
+                      const float *inv_scale, const float *found) {
+    fr_status s = fri_cpu_accepts("sgd", d->dtype);
+    if (s < 0) return s;
+    s = fri_cpu_accepts("sgd", d->grad_dtype);
+    if (s < 0) return s;
+    if (found != NULL && *found != 0) return FR_OK;
+    const fri_sgd_coef c = fri_sgd_coef_of(d, inv_scale != NULL ? *inv_scale : 1.0f);
+    int64_t chunks = fri_ceil_div(d->n, FRI_CHUNK);
+#pragma omp parallel for schedule(static) if (d->n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        sgd_range(d, c, i * FRI_CHUNK, fri_min_i64(d->n, (i + 1) * FRI_CHUNK), param, grad, buf);
+    return FR_OK;
+}

@@ -1,0 +1,33 @@
+/* sum.c - sum over all elements, and its backward, broadcast. */
+#include "cpu/cpu.h"
+
+FRI_CLONES static double sum_row(int64_t n, const real *x, const real *unused) {
+    double lane[FRI_LANES] = {0};
+    int64_t i = 0;
+    for (; i + FRI_LANES <= n; i += FRI_LANES)
+        for (int l = 0; l < FRI_LANES; l++) lane[l] += (double)x[i + l];
+    for (int l = 0; i < n; i++, l++) lane[l] += (double)x[i];
+    return fri_cpu_lane_total(lane);
+}
+
+size_t fri_cpu_sum_workspace(fr_dtype dtype, int64_t n) {
+    return (size_t)fri_ceil_div(n, FRI_CHUNK) * sizeof(double);
+}
+
+fr_status fri_cpu_sum(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y) {
+    double total = 0;
+    real buf;
+    fr_status s = fri_cpu_reduce(e, "sum", dtype, n, sum_row, x, NULL, &total);
+    if (s < 0) return s;
+    real *out = fri_cpu_target(dtype, y, 0, &buf);
+    *out = (real)(alpha * total);
+    fri_cpu_store(dtype, y, 0, 1, out);
+    return FR_OK;
+}
+
+fr_status fri_cpu_broadcast(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *s, void *y) {
+    real buf;
+    fr_status status = fri_cpu_accepts("broadcast", dtype);
+    if (status < 0) return status;
+    return fri_cpu_fill(e, dtype, n, (double)(real)(alpha * (double)*fri_cpu_load(dtype, s, 0, 1, &buf)), y);
+}

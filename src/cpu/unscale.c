@@ -1,0 +1,60 @@
+/* unscale.c - what the loss scaler and gradient clipping need: unscale with a check for inf and NaN, and the squared
+ * norm. */
+#include "cpu/cpu.h"
+
+/* 1 if an element is inf or NaN: only those do not vanish when taken from themselves. */
+FRI_CLONES static int bad_row(int64_t n, const real *x) {
+    int bad = 0;
+    for (int64_t i = 0; i < n; i++) bad |= x[i] - x[i] != 0;
+    return bad;
+}
+
+FRI_CLONES static void multiply_row(int64_t n, real factor, const real *x, real *y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor;
+}
+
+static int unscale_range(fr_dtype t, int64_t first, int64_t last, real factor, void *x) {
+    real buf[FRI_BLOCK];
+    int bad = 0;
+    for (int64_t i = first; i < last; i += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, last - i);
+        const real *in = fri_cpu_load(t, x, i, n, buf);
+        bad |= bad_row(n, in);
+        if (factor == 1) continue;
+        real *out = fri_cpu_target(t, x, i, buf);
+        multiply_row(n, factor, in, out);
+        fri_cpu_store(t, x, i, n, out);
+    }
+    return bad;
+}
+
+fr_status fri_cpu_unscale(const fri_exec *e, fr_dtype dtype, int64_t n, const float *inv_scale, void *x, float *found) {
+    fr_status s = fri_cpu_accepts("unscale", dtype);
+    if (s < 0) return s;
+    const real factor = inv_scale != NULL ? (real)*inv_scale : 1;
+    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+    int bad = 0;
+#pragma omp parallel for schedule(static) reduction(| : bad) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        bad |= unscale_range(dtype, i * FRI_CHUNK, fri_min_i64(n, (i + 1) * FRI_CHUNK), factor, x);
+    if (bad) *found = 1;
+    return FR_OK;
+}
+
+FRI_CLONES static double squares_row(int64_t n, const real *x, const real *unused) {
+    double lane[FRI_LANES] = {0};
+    int64_t i = 0;
+    for (; i + FRI_LANES <= n; i += FRI_LANES)
+        for (int l = 0; l < FRI_LANES; l++) lane[l] += (double)x[i + l] * (double)x[i + l];
+    for (int l = 0; i < n; i++, l++) lane[l] += (double)x[i] * (double)x[i];
+    return fri_cpu_lane_total(lane);
+}
+
+fr_status fri_cpu_norm_squared(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, double *out) {
+    double total = 0;
+    fr_status s = fri_cpu_reduce(e, "norm_squared", dtype, n, squares_row, x, NULL, &total);
+    if (s < 0) return s;
+    *out += total;
+    return FR_OK;
+}

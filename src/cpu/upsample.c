@@ -1,0 +1,132 @@
+/* upsample.c - nearest and bilinear interpolation to a given size.
+ *
+ * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone). Backward gathers:
+ * sources grow with o, so the outputs that read source i are one range, and an element of dx adds them up in order of
+ * (p, q). */
+#include "cpu/cpu.h"
+
+#include <string.h>
+
+enum { C_BLOCK = 512 };
+
+typedef struct axis {
+    int64_t in, out;
+    bool bilinear, align_corners;
+} axis;
+
+typedef struct source {
+    int64_t low, high;
+    real t; /* weight of high */
+} source;
+
+static inline source source_of(const axis *a, int64_t o) {
+    if (!a->bilinear) {
+        int64_t i = o * a->in / a->out;
+        return (source){i, i, 0};
+    }
+    double at;
+    if (a->align_corners)
+        at = a->out > 1 ? (double)o * (double)(a->in - 1) / (double)(a->out - 1) : 0;
+    else
+        at = fmax(((double)o + 0.5) * (double)a->in / (double)a->out - 0.5, 0);
+    int64_t low = fri_min_i64((int64_t)at, a->in - 1);
+    return (source){low, fri_min_i64(low + 1, a->in - 1), (real)(at - (double)low)};
+}
+
+/* How much of output o comes from source i. */
+static inline real weight(const source *s, int64_t i) {
+    return (s->low == i ? 1 - s->t : 0) + (s->high == i ? s->t : 0);
+}
+
+static axis axis_h(const fri_upsample_desc *d) {
+    return (axis){d->h, d->p, d->bilinear, d->align_corners};
+}
+
+static axis axis_w(const fri_upsample_desc *d) {
+    return (axis){d->w, d->q, d->bilinear, d->align_corners};
+}
+
+FRI_CLONES static void blend(int64_t n, const real *a, const real *b, const real *c, const real *d, real th, real tw,
+                             real *y) {
+    const real h0 = 1 - th, w0 = 1 - tw;
+    for (int64_t i = 0; i < n; i++) y[i] = h0 * (w0 * a[i] + tw * b[i]) + th * (w0 * c[i] + tw * d[i]);
+}
+
+static void forward_row(const fri_upsample_desc *d, int64_t n, int64_t p, const void *x, void *y) {
+    real buf[4][C_BLOCK], ybuf[C_BLOCK];
+    const axis ah = axis_h(d), aw = axis_w(d);
+    const source sh = source_of(&ah, p);
+    const size_t size = fr_dtype_size(d->dtype);
+    for (int64_t q = 0; q < d->q; q++) {
+        const source sw = source_of(&aw, q);
+        int64_t to = ((n * d->p + p) * d->q + q) * d->c;
+        int64_t top = (n * d->h + sh.low) * d->w, bottom = (n * d->h + sh.high) * d->w;
+        if (!d->bilinear) {
+            memcpy((char *)y + (size_t)to * size, (const char *)x + (size_t)((top + sw.low) * d->c) * size,
+                   (size_t)d->c * size);
+            continue;
+        }
+        for (int64_t c = 0; c < d->c; c += C_BLOCK) {
+            int64_t count = fri_min_i64(C_BLOCK, d->c - c);
+            real *out = fri_cpu_target(d->dtype, y, to + c, ybuf);
+            blend(count, fri_cpu_load(d->dtype, x, (top + sw.low) * d->c + c, count, buf[0]),
+                  fri_cpu_load(d->dtype, x, (top + sw.high) * d->c + c, count, buf[1]),
+                  fri_cpu_load(d->dtype, x, (bottom + sw.low) * d->c + c, count, buf[2]),
+                  fri_cpu_load(d->dtype, x, (bottom + sw.high) * d->c + c, count, buf[3]), sh.t, sw.t, out);
+            fri_cpu_store(d->dtype, y, to + c, count, out);
+        }
+    }
+}
+
+fr_status fri_cpu_upsample_forward(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y) {
+    fr_status s = fri_cpu_accepts("upsample", d->dtype);
+    if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->n * d->p * d->q * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < d->n * d->p; i++) forward_row(d, i / d->p, i % d->p, x, y);
+    return FR_OK;
+}
+
+FRI_CLONES static void add_scaled(int64_t n, real weight_, const real *x, real *sum) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) sum[i] += weight_ * x[i];
+}
+
+/* The first output at or after `from` that reads source i or a later one. */
+static int64_t first_reader(const axis *a, int64_t i, int64_t from) {
+    while (from < a->out && source_of(a, from).high < i) from++;
+    return from;
+}
+
+/* One row of dx: image n, row h. */
+static void backward_row(const fri_upsample_desc *d, int64_t n, int64_t h, const void *dy, void *dx) {
+    real dybuf[C_BLOCK], dxbuf[C_BLOCK];
+    const axis ah = axis_h(d), aw = axis_w(d);
+    int64_t p0 = first_reader(&ah, h, 0), q0 = 0;
+    for (int64_t w = 0; w < d->w; w++) {
+        q0 = first_reader(&aw, w, q0);
+        for (int64_t c = 0; c < d->c; c += C_BLOCK) {
+            int64_t count = fri_min_i64(C_BLOCK, d->c - c), to = ((n * d->h + h) * d->w + w) * d->c + c;
+            real *sum = fri_cpu_target(d->dtype, dx, to, dxbuf);
+            memset(sum, 0, (size_t)count * sizeof *sum);
+            for (int64_t p = p0; p < d->p; p++) {
+                const source sh = source_of(&ah, p);
+                if (sh.low > h) break;
+                for (int64_t q = q0; q < d->q; q++) {
+                    const source sw = source_of(&aw, q);
+                    if (sw.low > w) break;
+                    const real *v = fri_cpu_load(d->dtype, dy, ((n * d->p + p) * d->q + q) * d->c + c, count, dybuf);
+                    add_scaled(count, weight(&sh, h) * weight(&sw, w), v, sum);
+                }
+            }
+            fri_cpu_store(d->dtype, dx, to, count, sum);
+        }
+    }
+}
+
+fr_status fri_cpu_upsample_backward(const fri_exec *e, const fri_upsample_desc *d, const void *dy, void *dx) {
+    fr_status s = fri_cpu_accepts("upsample", d->dtype);
+    if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->n * d->p * d->q * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < d->n * d->h; i++) backward_row(d, i / d->h, i % d->h, dy, dx);
+    return FR_OK;
+}

@@ -1,0 +1,116 @@
+/* cifar.c - the binary versions of CIFAR-10 and CIFAR-100.
+ *
+ *   CIFAR-10   one byte label, then 3072 bytes: 32 x 32 of red, of green, of blue
+ *   CIFAR-100  one byte coarse label, one byte fine label, then the same
+ * A file is any whole number of records. The planes are interleaved once, here. */
+#include "data/dataset.h"
+#include "data/source.h"
+
+#include "base/status.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { SIDE = 32, PLANE = SIDE * SIDE, IMAGE = 3 * PLANE, COARSE_CLASSES = 20, FILES_MAX = 5 };
+
+typedef struct variant {
+    const char *name, *folder;
+    int64_t classes;
+    int label_bytes; /* the last one counts */
+    const char *files[2][FILES_MAX + 1];
+} variant;
+
+static const variant cifar10 = {.name = "CIFAR-10",
+                                .folder = "cifar-10-batches-bin",
+                                .classes = 10,
+                                .label_bytes = 1,
+                                .files = {[FR_SPLIT_TRAIN] = {"data_batch_1.bin", "data_batch_2.bin",
+                                                              "data_batch_3.bin", "data_batch_4.bin",
+                                                              "data_batch_5.bin"},
+                                          [FR_SPLIT_TEST] = {"test_batch.bin"}}};
+
+static const variant cifar100 = {.name = "CIFAR-100",
+                                 .folder = "cifar-100-binary",
+                                 .classes = 100,
+                                 .label_bytes = 2,
+                                 .files = {[FR_SPLIT_TRAIN] = {"train.bin"}, [FR_SPLIT_TEST] = {"test.bin"}}};
+
+static fr_status read_records(const variant *v, fri_source *f, int64_t n, uint8_t *pixels, int32_t *labels) {
+    uint8_t record[2 + IMAGE];
+    for (int64_t i = 0; i < n; i++) {
+        fr_status s = fri_source_read(f, record, (size_t)(v->label_bytes + IMAGE));
+        if (s != FR_OK) return s;
+        if (v->label_bytes == 2 && record[0] >= COARSE_CLASSES)
+            return fri_fail(FR_EFORMAT, "%s: coarse label %lld is %u, outside 0..%d", f->name, (long long)i, record[0],
+                            COARSE_CLASSES - 1);
+        uint8_t label = record[v->label_bytes - 1];
+        if (label >= v->classes)
+            return fri_fail(FR_EFORMAT, "%s: label %lld is %u, outside 0..%lld", f->name, (long long)i, label,
+                            (long long)v->classes - 1);
+        labels[i] = label;
+        const uint8_t *plane = record + v->label_bytes;
+        for (int p = 0; p < PLANE; p++)
+            for (int c = 0; c < 3; c++) pixels[i * IMAGE + p * 3 + c] = plane[c * PLANE + p];
+    }
+    return FR_OK;
+}
+
+static fr_status file_path(const variant *v, const char *folder, const char *file, char path[4096]) {
+    int n = snprintf(path, 4096, "%s/%s", folder, file);
+    if (n > 0 && n < 4096 && access(path, F_OK) == 0) return FR_OK;
+    n = snprintf(path, 4096, "%s/%s/%s", folder, v->folder, file);
+    if (n > 0 && n < 4096 && access(path, F_OK) == 0) return FR_OK;
+    return fri_fail(FR_EIO, "%s: holds neither %s nor %s/%s of %s", folder, file, v->folder, file, v->name);
+}
+
+static fr_status cifar(const variant *v, const char *folder, fr_split split, fr_dataset **out) {
+    if (folder == NULL || out == NULL) return fri_fail(FR_EINVAL, "%s: an argument is NULL", v->name);
+    if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
+        return fri_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
+    const char *const *files = v->files[split];
+    const uint64_t record = (uint64_t)(v->label_bytes + IMAGE);
+    char path[4096];
+    int64_t counts[FILES_MAX] = {0}, total = 0, done_count = 0;
+    fr_dataset *d = NULL;
+    fr_status s = FR_OK;
+    for (int i = 0; files[i] != NULL; i++) {
+        uint64_t bytes = 0;
+        FRI_TRY(s, file_path(v, folder, files[i], path));
+        FRI_TRY(s, fri_file_size(path, &bytes));
+        if (bytes == 0 || bytes % record != 0) {
+            s = fri_fail(FR_EFORMAT, "%s: has %llu bytes, which is not a whole number of %s records of %llu bytes",
+                         path, (unsigned long long)bytes, v->name, (unsigned long long)record);
+            goto done;
+        }
+        counts[i] = (int64_t)(bytes / record);
+        total += counts[i];
+    }
+    FRI_TRY(s, fri_dataset_new(&fri_dataset_array_ops, folder, &d));
+    d->count = total;
+    d->classes = v->classes;
+    d->height = d->width = SIDE;
+    d->channels = 3;
+    FRI_TRY(s, fri_dataset_array_allocate(d));
+    for (int i = 0; files[i] != NULL; i++) {
+        fri_source f;
+        FRI_TRY(s, file_path(v, folder, files[i], path));
+        FRI_TRY(s, fri_source_open_file(&f, path));
+        s = read_records(v, &f, counts[i], d->pixels + done_count * IMAGE, d->labels + done_count);
+        fri_source_close(&f);
+        if (s != FR_OK) goto done;
+        done_count += counts[i];
+    }
+    *out = d;
+    d = NULL;
+done:
+    fr_dataset_release(&d);
+    return s;
+}
+
+fr_status fr_dataset_cifar10(const char *folder, fr_split split, fr_dataset **out) {
+    return cifar(&cifar10, folder, split, out);
+}
+
+fr_status fr_dataset_cifar100(const char *folder, fr_split split, fr_dataset **out) {
+    return cifar(&cifar100, folder, split, out);
+}

@@ -1,0 +1,183 @@
+/* dataset.c - the part that all datasets share: life, questions, images in memory. */
+#include "data/dataset.h"
+
+#include "base/shape.h"
+#include "base/status.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+fr_status fri_buffer_reserve(fri_buffer *b, size_t bytes, const char *what) {
+    if (bytes <= b->capacity) return FR_OK;
+    void *data = malloc(bytes);
+    if (data == NULL) return fri_fail(FR_ENOMEM, "%s: no memory for %zu bytes", what, bytes);
+    free(b->data);
+    *b = (fri_buffer){.data = data, .capacity = bytes};
+    return FR_OK;
+}
+
+void fri_buffer_free(fri_buffer *b) {
+    free(b->data);
+    *b = (fri_buffer){0};
+}
+
+void fri_image_free(fri_image *image) {
+    fri_buffer_free(&image->decoded);
+    fri_buffer_free(&image->file);
+    *image = (fri_image){0};
+}
+
+fr_status fri_image_check_size(const char *name, int64_t height, int64_t width) {
+    if (height < 1 || width < 1 || height > FRI_IMAGE_SIDE_MAX || width > FRI_IMAGE_SIDE_MAX)
+        return fri_fail(FR_EFORMAT, "%s: an image of %lld x %lld pixels; sides must lie in 1..%d", name,
+                        (long long)width, (long long)height, FRI_IMAGE_SIDE_MAX);
+    if (height * width > FRI_IMAGE_PIXELS_MAX)
+        return fri_fail(FR_EFORMAT, "%s: an image of %lld x %lld pixels; the limit is %d pixels", name,
+                        (long long)width, (long long)height, FRI_IMAGE_PIXELS_MAX);
+    return FR_OK;
+}
+
+fr_status fri_dataset_new(const fri_dataset_ops *ops, const char *source, fr_dataset **out) {
+    fr_dataset *d = calloc(1, sizeof *d);
+    if (d != NULL) d->source = strdup(source);
+    if (d == NULL || d->source == NULL) {
+        free(d);
+        return fri_fail(FR_ENOMEM, "%s: no memory for the dataset", source);
+    }
+    d->ops = ops;
+    d->same_size = true;
+    atomic_init(&d->references, 1);
+    *out = d;
+    return FR_OK;
+}
+
+fr_dataset *fri_dataset_retain(fr_dataset *d) {
+    atomic_fetch_add_explicit(&d->references, 1, memory_order_relaxed);
+    return d;
+}
+
+void fr_dataset_release(fr_dataset **dataset) {
+    if (dataset == NULL || *dataset == NULL) return;
+    fr_dataset *d = *dataset;
+    *dataset = NULL;
+    if (atomic_fetch_sub_explicit(&d->references, 1, memory_order_acq_rel) != 1) return;
+    if (d->ops->destroy != NULL) d->ops->destroy(d);
+    free(d->pixels);
+    free(d->labels);
+    free(d->source);
+    free(d);
+}
+
+fr_status fri_dataset_array_allocate(fr_dataset *d) {
+    fri_shape shape = FRI_SHAPE(d->count, d->height, d->width, d->channels);
+    size_t bytes = 0;
+    fr_status s = fri_shape_bytes(d->source, &shape, FR_U8, &bytes);
+    if (s != FR_OK) return s;
+    d->pixels = malloc(bytes);
+    d->labels = calloc((size_t)d->count, sizeof *d->labels);
+    if (d->pixels == NULL || d->labels == NULL)
+        return fri_fail(FR_ENOMEM, "%s: no memory for %lld images of %zu bytes together", d->source,
+                        (long long)d->count, bytes);
+    return FR_OK;
+}
+
+static fr_status array_read(const fr_dataset *d, int64_t index, fri_image *image) {
+    image->height = d->height;
+    image->width = d->width;
+    image->channels = d->channels;
+    image->pixels = d->pixels + (size_t)index * (size_t)(d->height * d->width * d->channels);
+    return FR_OK;
+}
+
+const fri_dataset_ops fri_dataset_array_ops = {.read = array_read};
+
+static fr_status check_index(const fr_dataset *d, int64_t index) {
+    if (d == NULL) return fri_fail(FR_EINVAL, "dataset: the dataset is NULL");
+    if (index < 0 || index >= d->count)
+        return fri_fail(FR_EINVAL, "%s: index %lld is outside 0..%lld", d->source, (long long)index,
+                        (long long)d->count - 1);
+    return FR_OK;
+}
+
+fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fri_image *image) {
+    fr_status s = check_index(d, index);
+    return s != FR_OK ? s : d->ops->read(d, index, image);
+}
+
+fr_status fr_dataset_info_get(const fr_dataset *d, fr_dataset_info *out) {
+    if (d == NULL || out == NULL) return fri_fail(FR_EINVAL, "fr_dataset_info_get: an argument is NULL");
+    *out = (fr_dataset_info){.count = d->count,
+                             .classes = d->classes,
+                             .height = d->height,
+                             .width = d->width,
+                             .channels = d->channels,
+                             .same_size = d->same_size,
+                             .source = d->source};
+    return FR_OK;
+}
+
+fr_status fr_dataset_label(const fr_dataset *d, int64_t index, int64_t *label) {
+    fr_status s = check_index(d, index);
+    if (s != FR_OK) return s;
+    if (label == NULL) return fri_fail(FR_EINVAL, "fr_dataset_label: label is NULL");
+    *label = d->labels[index];
+    return FR_OK;
+}
+
+const char *fr_dataset_class_name(const fr_dataset *d, int64_t label) {
+    if (d == NULL || d->ops->class_name == NULL || label < 0 || label >= d->classes) return NULL;
+    return d->ops->class_name(d, label);
+}
+
+fr_status fr_dataset_read(const fr_dataset *d, int64_t index, uint8_t *pixels, size_t capacity, int64_t *height,
+                          int64_t *width, int64_t *channels) {
+    fri_image image = {0};
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_dataset_read(d, index, &image));
+    size_t bytes = (size_t)(image.height * image.width * image.channels);
+    if (pixels != NULL && capacity < bytes) {
+        s = fri_fail(FR_EINVAL, "%s: image %lld has %zu bytes but the buffer holds %zu", d->source, (long long)index,
+                     bytes, capacity);
+        goto done;
+    }
+    if (pixels != NULL) memcpy(pixels, image.pixels, bytes);
+    if (height != NULL) *height = image.height;
+    if (width != NULL) *width = image.width;
+    if (channels != NULL) *channels = image.channels;
+done:
+    fri_image_free(&image);
+    return s;
+}
+
+fr_status fr_dataset_mean_std(const fr_dataset *d, int64_t limit, double mean[3], double std[3]) {
+    if (d == NULL || mean == NULL || std == NULL)
+        return fri_fail(FR_EINVAL, "fr_dataset_mean_std: an argument is NULL");
+    if (limit < 1) return fri_fail(FR_EINVAL, "fr_dataset_mean_std: limit is %lld, must be >= 1", (long long)limit);
+    fri_image image = {0};
+    fr_status s = FR_OK;
+    uint64_t sum[3] = {0}, squares[3] = {0}, pixels = 0; /* integers: 2^48 pixels of 255^2 fit, and order is free */
+    int64_t n = limit < d->count ? limit : d->count;
+    for (int64_t i = 0; i < n; i++) {
+        /* i * count / n without overflow */
+        int64_t index = i * (d->count / n) + i * (d->count % n) / n;
+        FRI_TRY(s, fri_dataset_read(d, index, &image));
+        int64_t area = image.height * image.width;
+        pixels += (uint64_t)area;
+        for (int64_t p = 0; p < area; p++)
+            for (int64_t c = 0; c < image.channels; c++) {
+                uint64_t v = image.pixels[p * image.channels + c];
+                sum[c] += v;
+                squares[c] += v * v;
+            }
+    }
+    for (int64_t c = 0; c < d->channels; c++) {
+        double m = (double)sum[c] / (double)pixels;
+        double variance = (double)squares[c] / (double)pixels - m * m;
+        mean[c] = m / 255.0;
+        std[c] = sqrt(variance > 0 ? variance : 0) / 255.0;
+    }
+done:
+    fri_image_free(&image);
+    return s;
+}

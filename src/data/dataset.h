@@ -1,0 +1,75 @@
+/* dataset.h - what every dataset is inside, and the images that pass from datasets to the loader.
+ *
+ * After creation a dataset is never written again but for its reference count, so workers read it without a lock;
+ * everything a read needs besides lies in the fri_image of the caller. */
+#ifndef FRI_DATA_DATASET_H
+#define FRI_DATA_DATASET_H
+
+#include <frugal/data.h>
+
+#include <stdatomic.h>
+
+/* Limits on one image, stated in data.h. */
+enum { FRI_IMAGE_SIDE_MAX = 32768, FRI_IMAGE_PIXELS_MAX = 1 << 26 };
+
+/* Memory that grows and is kept from image to image. */
+typedef struct fri_buffer {
+    void *data;
+    size_t capacity;
+} fri_buffer;
+
+/* At least `bytes`; what it held is lost. FR_ENOMEM names `what`. */
+fr_status fri_buffer_reserve(fri_buffer *b, size_t bytes, const char *what);
+void fri_buffer_free(fri_buffer *b);
+
+/* One image in 8 bit, HWC. `pixels` points into `decoded` or into the dataset. */
+typedef struct fri_image {
+    const uint8_t *pixels;
+    int64_t height, width, channels;
+    fri_buffer decoded, file;
+} fri_image;
+
+void fri_image_free(fri_image *image);
+
+/* FR_EFORMAT, naming the file and the limit, unless 1 <= height, width and both limits hold. */
+fr_status fri_image_check_size(const char *name, int64_t height, int64_t width);
+
+typedef struct fri_dataset_ops {
+    /* Fills image; called by several threads at a time, each with an image of its own. 0 <= index < count. */
+    fr_status (*read)(const fr_dataset *d, int64_t index, fri_image *image);
+    void (*destroy)(fr_dataset *d);                                /* frees `state`; NULL if there is none */
+    const char *(*class_name)(const fr_dataset *d, int64_t label); /* NULL: no names */
+} fri_dataset_ops;
+
+struct fr_dataset {
+    const fri_dataset_ops *ops;
+    atomic_int references;
+    char *source;
+    int64_t count, classes;
+    int64_t height, width, channels;
+    bool same_size;
+    uint8_t *pixels; /* count * height * width * channels, or NULL: ops->read knows */
+    int32_t *labels; /* count */
+    void *state;
+};
+
+/* An empty dataset with one reference. fr_dataset_release undoes it at any stage of filling. */
+fr_status fri_dataset_new(const fri_dataset_ops *ops, const char *source, fr_dataset **out);
+
+fr_dataset *fri_dataset_retain(fr_dataset *d);
+
+/* For datasets that keep all pixels in memory. */
+extern const fri_dataset_ops fri_dataset_array_ops;
+
+/* count * height * width * channels bytes and the labels, overflow-checked; the fields must be set. */
+fr_status fri_dataset_array_allocate(fr_dataset *d);
+
+/* ops->read with the index checked. */
+fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fri_image *image);
+
+/* JPEG or PNG by its first bytes, as RGB. `name` stands in messages. */
+fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image);
+fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image);
+fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image);
+
+#endif

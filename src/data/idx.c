@@ -1,0 +1,153 @@
+/* idx.c - the IDX format of MNIST: big-endian 32-bit words, then bytes.
+ *
+ *   images  0x00000803  count  height  width   count * height * width bytes
+ *   labels  0x00000801  count                  count bytes */
+#include "data/dataset.h"
+#include "data/source.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAGIC_LABELS = 0x801, MAGIC_IMAGES = 0x803 };
+
+static uint32_t big_endian(const uint8_t b[4]) {
+    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+}
+
+static fr_status read_header(fri_source *f, uint32_t magic, int words, uint32_t *word) {
+    uint8_t bytes[16];
+    fr_status s = fri_source_read(f, bytes, 4);
+    if (s != FR_OK) return s;
+    if (big_endian(bytes) != magic)
+        return fri_fail(FR_EFORMAT, "%s: starts with 0x%08x, IDX %s start with 0x%08x", f->name, big_endian(bytes),
+                        magic == MAGIC_IMAGES ? "images" : "labels", magic);
+    s = fri_source_read(f, bytes, 4 * (size_t)words);
+    for (int i = 0; s == FR_OK && i < words; i++) word[i] = big_endian(bytes + 4 * i);
+    return s;
+}
+
+static fr_status read_images(fri_source *f, fr_dataset *d) {
+    uint32_t word[3];
+    char what[80];
+    fr_status s = read_header(f, MAGIC_IMAGES, 3, word);
+    if (s != FR_OK) return s;
+    d->count = word[0];
+    d->height = word[1];
+    d->width = word[2];
+    d->channels = 1;
+    if (d->count < 1) return fri_fail(FR_EFORMAT, "%s: holds 0 images, at least 1 is needed", f->name);
+    s = fri_image_check_size(f->name, d->height, d->width);
+    if (s != FR_OK) return s;
+    /* At most 2^32 * 2^26: no overflow. */
+    uint64_t bytes = (uint64_t)d->count * (uint64_t)(d->height * d->width);
+    snprintf(what, sizeof what, "%u images of %u x %u", word[0], word[2], word[1]);
+    s = fri_source_expect(f, bytes, what);
+    if (s == FR_OK) s = fri_dataset_array_allocate(d);
+    if (s == FR_OK) s = fri_source_read(f, d->pixels, (size_t)bytes);
+    return s == FR_OK ? fri_source_end(f) : s;
+}
+
+static fr_status read_labels(fri_source *f, const char *images_name, fr_dataset *d) {
+    uint32_t count;
+    uint8_t *labels = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, read_header(f, MAGIC_LABELS, 1, &count));
+    if (count != d->count) {
+        s = fri_fail(FR_EFORMAT, "%s: holds %u labels but %s holds %lld images", f->name, count, images_name,
+                     (long long)d->count);
+        goto done;
+    }
+    labels = malloc(count);
+    if (labels == NULL) {
+        s = fri_fail(FR_ENOMEM, "%s: no memory for %u labels", f->name, count);
+        goto done;
+    }
+    FRI_TRY(s, fri_source_read(f, labels, count));
+    FRI_TRY(s, fri_source_end(f));
+    for (uint32_t i = 0; i < count; i++) {
+        if (labels[i] >= d->classes) {
+            s = fri_fail(FR_EFORMAT, "%s: label %u is %u, outside 0..%lld", f->name, i, labels[i],
+                         (long long)d->classes - 1);
+            goto done;
+        }
+        d->labels[i] = labels[i];
+    }
+done:
+    free(labels);
+    return s;
+}
+
+/* Takes over and closes both sources. */
+static fr_status read_both(const char *name, fri_source *images, fri_source *labels, int64_t classes,
+                           fr_dataset **out) {
+    fr_dataset *d = NULL;
+    fr_status s = FR_OK;
+    if (classes < 1 || classes > 256) {
+        s = fri_fail(FR_EINVAL, "%s: %lld classes, IDX labels can tell 1..256 apart", name, (long long)classes);
+        goto done;
+    }
+    FRI_TRY(s, fri_dataset_new(&fri_dataset_array_ops, name, &d));
+    d->classes = classes;
+    FRI_TRY(s, read_images(images, d));
+    FRI_TRY(s, read_labels(labels, images->name, d));
+    *out = d;
+    d = NULL;
+done:
+    fr_dataset_release(&d);
+    fri_source_close(images);
+    fri_source_close(labels);
+    return s;
+}
+
+/* folder/<prefix>-<kind>[.gz] for the first prefix and ending that exist; path [bytes]. */
+static fr_status find(const char *folder, fr_split split, const char *kind, char *path, size_t bytes) {
+    static const char *const prefixes[2][2] = {[FR_SPLIT_TRAIN] = {"train", NULL}, [FR_SPLIT_TEST] = {"t10k", "test"}};
+    static const char *const endings[2] = {"", ".gz"};
+    for (int p = 0; p < 2 && prefixes[split][p] != NULL; p++)
+        for (int e = 0; e < 2; e++) {
+            int n = snprintf(path, bytes, "%s/%s-%s%s", folder, prefixes[split][p], kind, endings[e]);
+            if (n < 0 || (size_t)n >= bytes) return fri_fail(FR_EINVAL, "%s: the path is too long", folder);
+            if (access(path, F_OK) == 0) return FR_OK;
+        }
+    return fri_fail(FR_EIO, "%s: holds no %s-%s, plain or .gz%s", folder, prefixes[split][0], kind,
+                    split == FR_SPLIT_TEST ? ", nor one that starts with test" : "");
+}
+
+fr_status fr_dataset_idx(const char *folder, fr_split split, int64_t classes, fr_dataset **out) {
+    if (folder == NULL || out == NULL) return fri_fail(FR_EINVAL, "fr_dataset_idx: an argument is NULL");
+    if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
+        return fri_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
+    char images_path[4096], labels_path[4096];
+    fri_source images, labels;
+    fr_status s = find(folder, split, "images-idx3-ubyte", images_path, sizeof images_path);
+    if (s == FR_OK) s = find(folder, split, "labels-idx1-ubyte", labels_path, sizeof labels_path);
+    if (s == FR_OK) s = fri_source_open_file(&images, images_path);
+    if (s != FR_OK) return s;
+    s = fri_source_open_file(&labels, labels_path);
+    if (s != FR_OK) {
+        fri_source_close(&images);
+        return s;
+    }
+    return read_both(folder, &images, &labels, classes, out);
+}
+
+fr_status fr_dataset_idx_memory(const char *name, const void *images_bytes, size_t images_n, const void *labels_bytes,
+                                size_t labels_n, int64_t classes, fr_dataset **out) {
+    if (name == NULL || images_bytes == NULL || labels_bytes == NULL || out == NULL)
+        return fri_fail(FR_EINVAL, "fr_dataset_idx_memory: an argument is NULL");
+    char images_name[256], labels_name[256];
+    snprintf(images_name, sizeof images_name, "%.200s (images)", name);
+    snprintf(labels_name, sizeof labels_name, "%.200s (labels)", name);
+    fri_source images, labels;
+    fr_status s = fri_source_open_memory(&images, images_name, images_bytes, images_n);
+    if (s != FR_OK) return s;
+    s = fri_source_open_memory(&labels, labels_name, labels_bytes, labels_n);
+    if (s != FR_OK) {
+        fri_source_close(&images);
+        return s;
+    }
+    return read_both(name, &images, &labels, classes, out);
+}

@@ -1,0 +1,232 @@
+/* image_folder.c - <root>/<split>/<class>/<image>, the layout of torchvision's ImageFolder.
+ *
+ * Names are sorted by their bytes, which for UTF-8 is Python's order. What a listing holds: "class/file" per image,
+ * in the order of (class, file). Files are opened only when an image is read. */
+#include "data/dataset.h"
+#include "data/source.h"
+
+#include "base/status.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { PATH_BYTES = 4096, FILE_BYTES_MAX = 1 << 30 };
+
+typedef struct name_list {
+    char **name;
+    int64_t count, capacity;
+} name_list;
+
+typedef struct folder {
+    char *path; /* <root>/<split> */
+    name_list classes, images;
+} folder;
+
+static void names_free(name_list *l) {
+    for (int64_t i = 0; i < l->count; i++) free(l->name[i]);
+    free(l->name);
+    *l = (name_list){0};
+}
+
+static fr_status names_add(name_list *l, const char *prefix, const char *name) {
+    if (l->count == l->capacity) {
+        int64_t capacity = l->capacity > 0 ? 2 * l->capacity : 64;
+        char **grown = realloc(l->name, (size_t)capacity * sizeof *grown);
+        if (grown == NULL) return fri_fail(FR_ENOMEM, "image folder: no memory for %lld names", (long long)capacity);
+        l->name = grown;
+        l->capacity = capacity;
+    }
+    size_t a = strlen(prefix), b = strlen(name);
+    char *text = malloc(a + b + 1);
+    if (text == NULL) return fri_fail(FR_ENOMEM, "image folder: no memory for a name of %zu bytes", a + b);
+    memcpy(text, prefix, a);
+    memcpy(text + a, name, b + 1);
+    l->name[l->count++] = text;
+    return FR_OK;
+}
+
+static int by_bytes(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_image_name(const char *name) {
+    static const char *const endings[] = {".jpg", ".jpeg", ".png"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        size_t k = strlen(endings[i]);
+        if (n > k && strcasecmp(name + n - k, endings[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* Adds the subfolders of `path` (want_folders) or its image files to the list, sorted, with `prefix` before each. */
+static fr_status list(const char *path, bool want_folders, const char *prefix, name_list *out) {
+    int64_t first = out->count;
+    fr_status s = FR_OK;
+    DIR *dir = opendir(path);
+    if (dir == NULL) return fri_fail(FR_EIO, "%s: cannot be opened as a folder: %s", path, strerror(errno));
+    for (;;) {
+        errno = 0;
+        struct dirent *e = readdir(dir);
+        if (e == NULL) {
+            if (errno != 0) s = fri_fail(FR_EIO, "%s: cannot be listed: %s", path, strerror(errno));
+            break;
+        }
+        if (e->d_name[0] == '.') continue;
+        char full[PATH_BYTES];
+        struct stat st;
+        int n = snprintf(full, sizeof full, "%s/%s", path, e->d_name);
+        if (n < 0 || n >= PATH_BYTES) {
+            s = fri_fail(FR_EIO, "%s/%s: the path is longer than %d bytes", path, e->d_name, PATH_BYTES);
+            break;
+        }
+        if (want_folders ? stat(full, &st) != 0 || !S_ISDIR(st.st_mode) : !is_image_name(e->d_name)) continue;
+        s = names_add(out, prefix, e->d_name);
+        if (s != FR_OK) break;
+    }
+    closedir(dir);
+    if (s == FR_OK && out->count > first)
+        qsort(out->name + first, (size_t)(out->count - first), sizeof *out->name, by_bytes);
+    return s;
+}
+
+static fr_status folder_read(const fr_dataset *d, int64_t index, fri_image *image) {
+    const folder *f = d->state;
+    char path[PATH_BYTES];
+    uint64_t size = 0;
+    fr_status s = FR_OK;
+    FILE *file = NULL;
+    int n = snprintf(path, sizeof path, "%s/%s", f->path, f->images.name[index]);
+    if (n < 0 || n >= PATH_BYTES)
+        return fri_fail(FR_EIO, "%s: the path is longer than %d bytes", f->images.name[index], PATH_BYTES);
+    FRI_TRY(s, fri_file_size(path, &size));
+    if (size < 1 || size > FILE_BYTES_MAX) {
+        s = fri_fail(FR_EFORMAT, "%s: has %llu bytes, an image file has 1..%d", path, (unsigned long long)size,
+                     FILE_BYTES_MAX);
+        goto done;
+    }
+    FRI_TRY(s, fri_buffer_reserve(&image->file, (size_t)size, path));
+    errno = 0;
+    file = fopen(path, "rb");
+    if (file == NULL || fread(image->file.data, 1, (size_t)size, file) != size) {
+        s = fri_fail(FR_EIO, "%s: cannot be read: %s", path, errno != 0 ? strerror(errno) : "it changed meanwhile");
+        goto done;
+    }
+    FRI_TRY(s, fri_image_decode(path, image->file.data, (size_t)size, image));
+done:
+    if (file != NULL) fclose(file);
+    return s;
+}
+
+static void folder_destroy(fr_dataset *d) {
+    folder *f = d->state;
+    if (f == NULL) return;
+    names_free(&f->classes);
+    names_free(&f->images);
+    free(f->path);
+    free(f);
+}
+
+static const char *folder_class_name(const fr_dataset *d, int64_t label) {
+    return ((const folder *)d->state)->classes.name[label];
+}
+
+static const fri_dataset_ops folder_ops = {.read = folder_read,
+                                           .destroy = folder_destroy,
+                                           .class_name = folder_class_name};
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The labels of a test set mean something only if they are numbered like those of the training set beside it. */
+static fr_status check_same_classes(const char *root, const char *test_path, const name_list *test) {
+    char path[PATH_BYTES];
+    name_list train = {0};
+    fr_status s = FR_OK;
+    int n = snprintf(path, sizeof path, "%s/train", root);
+    if (n < 0 || n >= PATH_BYTES || !is_folder(path)) return FR_OK;
+    FRI_TRY(s, list(path, true, "", &train));
+    for (int64_t i = 0; i < train.count || i < test->count; i++) {
+        const char *a = i < train.count ? train.name[i] : NULL, *b = i < test->count ? test->name[i] : NULL;
+        if (a != NULL && b != NULL && strcmp(a, b) == 0) continue;
+        bool only_train = b == NULL || (a != NULL && strcmp(a, b) < 0);
+        s = fri_fail(FR_EFORMAT, "%s: class %s is in %s but not in %s, so their labels do not agree", root,
+                     only_train ? a : b, only_train ? path : test_path, only_train ? test_path : path);
+        break;
+    }
+done:
+    names_free(&train);
+    return s;
+}
+
+static fr_status split_path(const char *root, fr_split split, char path[PATH_BYTES]) {
+    static const char *const names[2][2] = {[FR_SPLIT_TRAIN] = {"train", NULL}, [FR_SPLIT_TEST] = {"test", "val"}};
+    for (int i = 0; i < 2 && names[split][i] != NULL; i++) {
+        int n = snprintf(path, PATH_BYTES, "%s/%s", root, names[split][i]);
+        if (n > 0 && n < PATH_BYTES && is_folder(path)) return FR_OK;
+    }
+    return fri_fail(FR_EIO, "%s: holds no folder %s", root, split == FR_SPLIT_TRAIN ? "train" : "test or val");
+}
+
+fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset **out) {
+    if (root == NULL || out == NULL) return fri_fail(FR_EINVAL, "fr_dataset_image_folder: an argument is NULL");
+    if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
+        return fri_fail(FR_EINVAL, "%s: %d is not a split", root, (int)split);
+    char path[PATH_BYTES], class_path[PATH_BYTES], prefix[PATH_BYTES];
+    fri_image first = {0};
+    fr_dataset *d = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, split_path(root, split, path));
+    FRI_TRY(s, fri_dataset_new(&folder_ops, path, &d));
+    folder *f = d->state = calloc(1, sizeof *f);
+    if (f == NULL || (f->path = strdup(path)) == NULL) {
+        s = fri_fail(FR_ENOMEM, "%s: no memory for the dataset", path);
+        goto done;
+    }
+    FRI_TRY(s, list(path, true, "", &f->classes));
+    if (f->classes.count == 0) {
+        s = fri_fail(FR_EFORMAT, "%s: holds 0 class folders, at least 1 is needed", path);
+        goto done;
+    }
+    if (split == FR_SPLIT_TEST) FRI_TRY(s, check_same_classes(root, path, &f->classes));
+    int64_t labelled = 0, capacity = 0;
+    for (int64_t c = 0; c < f->classes.count; c++) {
+        /* Both fit: list() has built the longer of them. */
+        snprintf(prefix, sizeof prefix, "%s/", f->classes.name[c]);
+        if (snprintf(class_path, sizeof class_path, "%s/%s", path, f->classes.name[c]) >= PATH_BYTES) continue;
+        FRI_TRY(s, list(class_path, false, prefix, &f->images));
+        if (f->images.count == labelled) {
+            s = fri_fail(FR_EFORMAT, "%s: the class folder holds 0 images (.jpg, .jpeg, .png)", class_path);
+            goto done;
+        }
+        if (f->images.count > capacity) {
+            capacity = 2 * f->images.count;
+            int32_t *grown = realloc(d->labels, (size_t)capacity * sizeof *grown);
+            if (grown == NULL) {
+                s = fri_fail(FR_ENOMEM, "%s: no memory for %lld labels", path, (long long)capacity);
+                goto done;
+            }
+            d->labels = grown;
+        }
+        while (labelled < f->images.count) d->labels[labelled++] = (int32_t)c;
+    }
+    d->count = f->images.count;
+    d->classes = f->classes.count;
+    d->channels = 3;
+    d->same_size = false; /* nobody has looked */
+    FRI_TRY(s, folder_read(d, 0, &first));
+    d->height = first.height;
+    d->width = first.width;
+    *out = d;
+    d = NULL;
+done:
+    fri_image_free(&first);
+    fr_dataset_release(&d);
+    return s;
+}

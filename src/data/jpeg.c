@@ -1,0 +1,115 @@
+/* jpeg.c - one JPEG in memory to RGB, by libjpeg-turbo.
+ *
+ * libjpeg reports errors by a callback that must not return, so a longjmp leads back here; it is told to print
+ * nothing. Damage that loses picture data is an error, as libjpeg's warnings for it would hide a broken file behind
+ * gray pixels; other warnings (stray bytes between segments) are common in the wild and are let pass. */
+#include "data/dataset.h"
+
+#include "base/status.h"
+
+#include <stdio.h> /* jpeglib.h needs it before */
+#include <jpeglib.h>
+#include <jerror.h>
+#include <setjmp.h>
+#include <string.h>
+
+/* A progressive file may ask for any number of passes over the picture; encoders use some ten. */
+enum { SCANS_MAX = 500 };
+
+typedef struct context {
+    struct jpeg_decompress_struct cinfo;
+    struct jpeg_error_mgr error;
+    struct jpeg_progress_mgr progress;
+    jmp_buf back;
+    char message[JMSG_LENGTH_MAX];
+} context;
+
+static void on_error(j_common_ptr cinfo) {
+    context *c = cinfo->client_data;
+    cinfo->err->format_message(cinfo, c->message);
+    longjmp(c->back, 1);
+}
+
+static void on_message(j_common_ptr cinfo, int level) {
+    if (level >= 0) return;
+    switch (cinfo->err->msg_code) {
+    case JWRN_JPEG_EOF:
+    case JWRN_HIT_MARKER:
+    case JWRN_HUFF_BAD_CODE:
+    case JWRN_ARITH_BAD_CODE:
+    case JWRN_MUST_RESYNC: on_error(cinfo); break;
+    default: break;
+    }
+}
+
+static void no_output(j_common_ptr cinfo) {
+    (void)cinfo;
+}
+
+static void on_progress(j_common_ptr cinfo) {
+    context *c = cinfo->client_data;
+    if (c->cinfo.input_scan_number <= SCANS_MAX) return;
+    snprintf(c->message, sizeof c->message, "more than %d scans", SCANS_MAX);
+    longjmp(c->back, 1);
+}
+
+/* Adobe's CMYK is stored inverted; without its marker it is not. */
+static void row_from_cmyk(const uint8_t *from, bool inverted, int64_t width, uint8_t *to) {
+    for (int64_t x = 0; x < width; x++) {
+        unsigned k = inverted ? from[4 * x + 3] : 255u - from[4 * x + 3];
+        for (int c = 0; c < 3; c++) {
+            unsigned v = inverted ? from[4 * x + c] : 255u - from[4 * x + c];
+            to[3 * x + c] = (uint8_t)((v * k + 127) / 255);
+        }
+    }
+}
+
+/* Everything that may jump. */
+static fr_status decode(context *c, const char *name, fri_image *image) {
+    struct jpeg_decompress_struct *j = &c->cinfo;
+    jpeg_read_header(j, TRUE);
+    fr_status s = fri_image_check_size(name, j->image_height, j->image_width);
+    if (s != FR_OK) return s;
+    bool cmyk = j->jpeg_color_space == JCS_CMYK || j->jpeg_color_space == JCS_YCCK;
+    j->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+    size_t width = j->image_width, height = j->image_height, pixels = width * height;
+    /* One more row at the end takes CMYK rows before they are converted. */
+    s = fri_buffer_reserve(&image->decoded, pixels * 3 + width * 4, name);
+    if (s != FR_OK) return s;
+    uint8_t *to = image->decoded.data, *cmyk_row = to + pixels * 3;
+    jpeg_start_decompress(j);
+    for (size_t y = 0; y < height; y++) {
+        JSAMPROW row = cmyk ? cmyk_row : to + y * width * 3;
+        jpeg_read_scanlines(j, &row, 1);
+        if (cmyk) row_from_cmyk(cmyk_row, j->saw_Adobe_marker, (int64_t)width, to + y * width * 3);
+    }
+    jpeg_finish_decompress(j);
+    image->pixels = to;
+    image->height = (int64_t)height;
+    image->width = (int64_t)width;
+    image->channels = 3;
+    return FR_OK;
+}
+
+/* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
+static fr_status attempt(context *c, const char *name, const uint8_t *bytes, size_t n, fri_image *image) {
+    if (setjmp(c->back) != 0) return fri_fail(FR_EFORMAT, "%s: broken JPEG of %zu bytes: %s", name, n, c->message);
+    jpeg_create_decompress(&c->cinfo); /* keeps err and client_data */
+    c->cinfo.progress = &c->progress;
+    jpeg_mem_src(&c->cinfo, bytes, n);
+    return decode(c, name, image);
+}
+
+fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image) {
+    context c;
+    memset(&c, 0, sizeof c);
+    c.cinfo.err = jpeg_std_error(&c.error);
+    c.error.error_exit = on_error;
+    c.error.emit_message = on_message;
+    c.error.output_message = no_output;
+    c.progress.progress_monitor = on_progress;
+    c.cinfo.client_data = &c;
+    fr_status s = attempt(&c, name, bytes, n, image);
+    jpeg_destroy_decompress(&c.cinfo);
+    return s;
+}

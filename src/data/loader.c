@@ -1,0 +1,350 @@
+/* loader.c - see loader.h.
+ *
+ * Note [Loader numbers] With q counting batches:
+ *     next - 1 < next <= claim <= min(end, unfree)        unfree <= max(next - 1, 0) + slots
+ * next - 1 is held by the caller (from 1 on), next is what fetch returns, claim is what workers are filling, end is the
+ * end of the epoch, and unfree the first number whose slot is not free. `first` is the number of the epoch's batch 0.
+ * next never goes back: setting the position moves `first`. */
+#include "data/loader.h"
+
+#include "base/philox.h"
+#include "base/status.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_MAX = 16, ERROR_BYTES = 1024 };
+#define EPOCH_MAX (INT64_C(1) << 60)
+
+typedef struct slot {
+    float *images;
+    int64_t *labels;
+    int64_t done; /* images finished, also those that failed */
+    int64_t failed_at;
+    fr_status status; /* of the failure at the lowest position: the same whichever worker met it first */
+    char error[ERROR_BYTES];
+} slot;
+
+struct fri_loader {
+    fr_dataset *dataset;
+    fri_transform transform;
+    fr_loader_opts opts;
+    fri_loader_shape shape;
+    int64_t batches;
+    fri_loader_provide_fn *provide;
+    void *ctx;
+    bool decode;
+
+    /* The caller's: read by workers only while a batch of the epoch is claimed. */
+    int64_t *order;
+    int64_t epoch;
+    bool ended;      /* fetch has said FR_END */
+    fri_image image; /* for decoding without workers */
+    fri_transform_scratch scratch;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work, ready, idle; /* for workers; for fetch; for position_set */
+    bool stop, paused;
+    int64_t first, next, claim, end, unfree;
+    int64_t claim_at; /* position within batch `claim` */
+    int in_flight;    /* chunks being decoded */
+    slot *slots;
+
+    int started;
+    pthread_t *threads;
+};
+
+static slot *slot_of(fri_loader *l, int64_t number) {
+    return &l->slots[number % l->shape.slots];
+}
+
+static int64_t length_of(const fri_loader *l, int64_t number) {
+    int64_t left = l->dataset->count - (number - l->first) * l->opts.batch_size;
+    return left < l->opts.batch_size ? left : l->opts.batch_size;
+}
+
+/* ---- one image --------------------------------------------------------------------------------------------- */
+
+static fr_status fill(const fri_loader *l, const slot *s, int64_t batch, int64_t position, int64_t epoch,
+                      fri_image *image, fri_transform_scratch *scratch) {
+    const fri_transform *t = &l->transform;
+    int64_t index = l->order[batch * l->opts.batch_size + position];
+    fr_status status = fri_dataset_read(l->dataset, index, image);
+    if (status != FR_OK) return status;
+    s->labels[position] = l->dataset->labels[index];
+    return fri_transform_apply(t, image, epoch, index, scratch,
+                               s->images + (size_t)position * (size_t)(t->height * t->width * t->channels));
+}
+
+static void slot_reset(slot *s) {
+    s->done = 0;
+    s->status = FR_OK;
+    s->failed_at = INT64_MAX;
+}
+
+/* ---- workers ----------------------------------------------------------------------------------------------- */
+
+static bool claimable(const fri_loader *l) {
+    return !l->paused && l->claim < l->end && l->claim < l->unfree;
+}
+
+static void *work(void *argument) {
+    fri_loader *l = argument;
+    fri_image image = {0};
+    fri_transform_scratch scratch = {0};
+    int64_t chunk = l->opts.batch_size / (2 * l->opts.workers);
+    chunk = chunk < 1 ? 1 : chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        while (!l->stop && !claimable(l)) pthread_cond_wait(&l->work, &l->lock);
+        if (l->stop) break;
+        const int64_t number = l->claim, batch = number - l->first, epoch = l->epoch, from = l->claim_at;
+        const int64_t length = length_of(l, number), to = from + chunk < length ? from + chunk : length;
+        slot *s = slot_of(l, number);
+        if (from == 0) slot_reset(s);
+        l->claim_at = to;
+        if (to == length) {
+            l->claim++;
+            l->claim_at = 0;
+        }
+        l->in_flight++;
+        pthread_mutex_unlock(&l->lock);
+
+        fr_status status = FR_OK;
+        int64_t position = from;
+        while (position < to && status == FR_OK) {
+            status = fill(l, s, batch, position, epoch, &image, &scratch);
+            if (status == FR_OK) position++;
+        }
+
+        pthread_mutex_lock(&l->lock);
+        /* Positions after a failure are not decoded: the batch is lost, and the lowest failure is still found, as
+         * every chunk stops at its own first one. */
+        if (status != FR_OK && position < s->failed_at) {
+            s->failed_at = position;
+            s->status = status;
+            snprintf(s->error, sizeof s->error, "%s", fr_last_error());
+        }
+        s->done += to - from;
+        l->in_flight--;
+        if (s->done == length) pthread_cond_signal(&l->ready);
+        if (l->in_flight == 0) pthread_cond_signal(&l->idle);
+    }
+    pthread_mutex_unlock(&l->lock);
+    fri_image_free(&image);
+    fri_transform_scratch_free(&scratch);
+    return NULL;
+}
+
+/* Signals belong to the program's own threads: workers block them all. */
+static fr_status start_workers(fri_loader *l) {
+    sigset_t all, was;
+    sigfillset(&all);
+    l->threads = calloc((size_t)l->opts.workers, sizeof *l->threads);
+    if (l->threads == NULL) return fri_fail(FR_ENOMEM, "loader: no memory for %d workers", l->opts.workers);
+    pthread_sigmask(SIG_SETMASK, &all, &was);
+    int error = 0;
+    while (l->started < l->opts.workers && (error = pthread_create(&l->threads[l->started], NULL, work, l)) == 0)
+        l->started++;
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    if (error != 0)
+        return fri_fail(FR_ENOMEM, "loader: %d of %d workers could be started: %s", l->started, l->opts.workers,
+                        strerror(error));
+    return FR_OK;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------- */
+
+static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
+    if (o->batch_size < 1)
+        return fri_fail(FR_EINVAL, "loader: batch_size is %lld, must be >= 1", (long long)o->batch_size);
+    if (o->drop_last && o->batch_size > d->count)
+        return fri_fail(FR_EINVAL, "loader: a batch of %lld images, but %s holds %lld and drop_last is set",
+                        (long long)o->batch_size, d->source, (long long)d->count);
+    if (o->workers < 0 || o->workers > FRI_LOADER_WORKERS_MAX)
+        return fri_fail(FR_EINVAL, "loader: workers is %d, must lie in 0..%d", o->workers, FRI_LOADER_WORKERS_MAX);
+    if (o->prefetch < 1 || o->prefetch > FRI_LOADER_PREFETCH_MAX)
+        return fri_fail(FR_EINVAL, "loader: prefetch is %d, must lie in 1..%d", o->prefetch, FRI_LOADER_PREFETCH_MAX);
+    return FR_OK;
+}
+
+fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loader **out) {
+    fr_status s = check_opts(opts, d);
+    if (s != FR_OK) return s;
+    fri_loader *l = calloc(1, sizeof *l);
+    if (l == NULL) return fri_fail(FR_ENOMEM, "loader: no memory");
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->ready, NULL);
+    pthread_cond_init(&l->idle, NULL);
+    l->dataset = fri_dataset_retain(d);
+    l->opts = *opts;
+    if (l->opts.batch_size > d->count) l->opts.batch_size = d->count;
+    l->batches = d->count / l->opts.batch_size + (!opts->drop_last && d->count % l->opts.batch_size != 0);
+    FRI_TRY(s, fri_transform_init(&l->transform, opts, d));
+    l->shape = (fri_loader_shape){.slots = opts->workers > 0 ? opts->prefetch + 1 : 1,
+                                  .capacity = l->opts.batch_size,
+                                  .height = l->transform.height,
+                                  .width = l->transform.width,
+                                  .channels = l->transform.channels};
+    l->unfree = l->shape.slots;
+    l->slots = calloc((size_t)l->shape.slots, sizeof *l->slots);
+    if ((uint64_t)d->count <= SIZE_MAX / sizeof *l->order) l->order = malloc((size_t)d->count * sizeof *l->order);
+    if (l->slots == NULL || l->order == NULL) {
+        s = fri_fail(FR_ENOMEM, "loader: no memory for the order of %lld images", (long long)d->count);
+        goto done;
+    }
+    *out = l;
+    l = NULL;
+done:
+    fri_loader_release(&l);
+    return s;
+}
+
+fri_loader_shape fri_loader_shape_get(const fri_loader *l) {
+    return l->shape;
+}
+
+fr_status fri_loader_start(fri_loader *l, fri_loader_provide_fn *provide, void *ctx, bool decode) {
+    fr_status s = FR_OK;
+    l->provide = provide;
+    l->ctx = ctx;
+    l->decode = decode;
+    if (!decode) l->opts.workers = 0;
+    for (int i = 0; i < l->shape.slots; i++) FRI_TRY(s, provide(ctx, i, &l->slots[i].images, &l->slots[i].labels));
+    FRI_TRY(s, fri_loader_position_set(l, 0, 0));
+    if (l->opts.workers > 0) FRI_TRY(s, start_workers(l));
+done:
+    return s;
+}
+
+void fri_loader_release(fri_loader **loader) {
+    fri_loader *l = *loader;
+    if (l == NULL) return;
+    *loader = NULL;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    for (int i = 0; i < l->started; i++) pthread_join(l->threads[i], NULL);
+    pthread_cond_destroy(&l->idle);
+    pthread_cond_destroy(&l->ready);
+    pthread_cond_destroy(&l->work);
+    pthread_mutex_destroy(&l->lock);
+    fri_image_free(&l->image);
+    fri_transform_scratch_free(&l->scratch);
+    fr_dataset_release(&l->dataset);
+    free(l->threads);
+    free(l->slots);
+    free(l->order);
+    free(l);
+}
+
+/* ---- order and position ------------------------------------------------------------------------------------ */
+
+/* Fisher-Yates from Philox: a function of (seed, epoch). */
+static void make_order(fri_loader *l, int64_t epoch) {
+    const int64_t n = l->dataset->count;
+    for (int64_t i = 0; i < n; i++) l->order[i] = i;
+    if (!l->opts.shuffle) return;
+    for (int64_t i = n - 1; i > 0; i--) {
+        fri_philox4 r = fri_philox(l->transform.seed, fri_stream_shuffle(epoch), (uint64_t)i);
+        /* 64 bits against at most 2^31 images: the modulo's bias is below 2^-32. */
+        int64_t k = (int64_t)(((uint64_t)r.v[1] << 32 | r.v[0]) % (uint64_t)(i + 1));
+        int64_t swap = l->order[i];
+        l->order[i] = l->order[k];
+        l->order[k] = swap;
+    }
+}
+
+int64_t fri_loader_batches(const fri_loader *l) {
+    return l->batches;
+}
+
+void fri_loader_position_get(const fri_loader *l, int64_t *epoch, int64_t *batch) {
+    *epoch = l->epoch + (l->ended ? 1 : 0);
+    *batch = l->ended ? 0 : l->next - l->first;
+}
+
+fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch) {
+    if (epoch < 0 || epoch > EPOCH_MAX)
+        return fri_fail(FR_EINVAL, "loader: epoch %lld is outside 0..%lld", (long long)epoch, (long long)EPOCH_MAX);
+    if (batch < 0 || batch > l->batches)
+        return fri_fail(FR_EINVAL, "loader: batch %lld is outside 0..%lld, the batches of an epoch", (long long)batch,
+                        (long long)l->batches);
+    pthread_mutex_lock(&l->lock);
+    l->paused = true;
+    while (l->in_flight > 0) pthread_cond_wait(&l->idle, &l->lock);
+    make_order(l, epoch);
+    l->epoch = epoch;
+    l->ended = false;
+    l->first = l->next - batch; /* batches decoded ahead are dropped; what the caller holds keeps its slot */
+    l->end = l->first + l->batches;
+    l->claim = l->next;
+    l->claim_at = 0;
+    l->paused = false;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    return FR_OK;
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------------- */
+
+static fr_status fetch_here(fri_loader *l, slot *s) {
+    fr_status status = l->provide(l->ctx, (int)(l->next % l->shape.slots), &s->images, &s->labels);
+    if (!l->decode) return status;
+    for (int64_t i = 0; status == FR_OK && i < length_of(l, l->next); i++)
+        status = fill(l, s, l->next - l->first, i, l->epoch, &l->image, &l->scratch);
+    return status;
+}
+
+/* Frees the slots behind the one that is held. */
+static fr_status give_back(fri_loader *l) {
+    if (l->opts.workers == 0) return FR_OK; /* fetch_here asks for its one buffer itself */
+    /* Only this thread writes next and unfree, so it reads them without the lock. */
+    while (l->unfree < l->next - 1 + l->shape.slots) {
+        slot *s = slot_of(l, l->unfree);
+        float *images = NULL;
+        int64_t *labels = NULL;
+        fr_status status = l->provide(l->ctx, (int)(l->unfree % l->shape.slots), &images, &labels);
+        if (status != FR_OK) return status;
+        pthread_mutex_lock(&l->lock);
+        s->images = images;
+        s->labels = labels;
+        l->unfree++;
+        pthread_cond_broadcast(&l->work);
+        pthread_mutex_unlock(&l->lock);
+    }
+    return FR_OK;
+}
+
+fr_status fri_loader_fetch(fri_loader *l, int *slot_number, int64_t *length) {
+    fr_status status = FR_OK;
+    if (l->ended) status = fri_loader_position_set(l, l->epoch + 1, 0);
+    if (status == FR_OK) status = give_back(l);
+    if (status != FR_OK) return status;
+    if (l->next == l->end) {
+        l->ended = true;
+        return FR_END;
+    }
+    slot *s = slot_of(l, l->next);
+    *slot_number = (int)(l->next % l->shape.slots);
+    *length = length_of(l, l->next);
+    if (l->opts.workers == 0) return fetch_here(l, s);
+    pthread_mutex_lock(&l->lock);
+    while (l->claim <= l->next || s->done < *length) pthread_cond_wait(&l->ready, &l->lock);
+    status = s->status;
+    pthread_mutex_unlock(&l->lock);
+    /* A complete slot is not written again before it is given back. */
+    return status == FR_OK ? FR_OK : fri_fail(status, "%s", s->error);
+}
+
+void fri_loader_advance(fri_loader *l) {
+    pthread_mutex_lock(&l->lock);
+    l->next++;
+    pthread_mutex_unlock(&l->lock);
+    /* A failure to get a buffer is not lost: the next fetch asks again and reports it. */
+    (void)give_back(l);
+}

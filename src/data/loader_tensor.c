@@ -1,0 +1,126 @@
+/* loader_tensor.c - the loader's public face: its batch buffers are tensors.
+ *
+ * Each slot owns one tensor for images and one for labels, of category input. The caller gets views, so a slot can tell
+ * whether anybody else (the caller, a view, a node of the graph) still needs its bytes: if so, the slot lets go of
+ * them and takes new ones. All of this happens on the training thread, inside create, next and release. */
+#include "data/loader.h"
+
+#include "base/status.h"
+#include "base/tag.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+
+struct fr_loader {
+    fri_loader *core;
+    fri_loader_shape shape;
+    fr_device device;
+    fr_tensor **images, **labels; /* per slot */
+};
+
+fr_loader_opts fr_loader_opts_default(void) {
+    return (fr_loader_opts){FR_LOADER_DEFAULTS};
+}
+
+/* *t is a tensor of this shape that only the loader can reach: the old one or a new one. */
+static fr_status own(fr_tensor **t, const fri_shape *shape, fr_dtype dtype, fr_device device) {
+    if (*t != NULL && fri_tensor_sole(*t)) return FR_OK;
+    fr_tensor_release(t);
+    return fri_tensor_new(shape, dtype, device, FR_MEM_INPUT, t);
+}
+
+static fr_status provide(void *ctx, int slot, float **images, int64_t **labels) {
+    fr_loader *l = ctx;
+    const fri_loader_shape *d = &l->shape;
+    fri_shape image_shape = FRI_SHAPE(d->capacity, d->height, d->width, d->channels);
+    fri_shape label_shape = FRI_SHAPE(d->capacity);
+    const char *was = fri_scope_op_push("loader");
+    fr_status s = FR_OK;
+    FRI_TRY(s, own(&l->images[slot], &image_shape, FR_F32, l->device));
+    FRI_TRY(s, own(&l->labels[slot], &label_shape, FR_I64, l->device));
+    *images = fr_tensor_data(l->images[slot]);
+    *labels = fr_tensor_data(l->labels[slot]);
+done:
+    fri_scope_op_pop(was);
+    return s;
+}
+
+fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opts, fr_loader **out) {
+    if (dataset == NULL || out == NULL) return fri_fail(FR_EINVAL, "fr_loader_create: an argument is NULL");
+    fr_loader_opts o = opts != NULL ? *opts : fr_loader_opts_default();
+    if (o.device != FR_CPU && o.device != FR_META)
+        return fri_fail(FR_EUNSUPPORTED, "loader: makes batches on cpu and meta, not on %s", fr_device_name(o.device));
+    if (o.device == FR_META) o.workers = 0;
+    fr_status s = FR_OK;
+    fr_loader *l = calloc(1, sizeof *l);
+    if (l == NULL) return fri_fail(FR_ENOMEM, "loader: no memory");
+    l->device = o.device;
+    FRI_TRY(s, fri_loader_create(dataset, &o, &l->core));
+    l->shape = fri_loader_shape_get(l->core);
+    l->images = calloc((size_t)l->shape.slots, sizeof(fr_tensor *));
+    l->labels = calloc((size_t)l->shape.slots, sizeof(fr_tensor *));
+    if (l->images == NULL || l->labels == NULL) {
+        s = fri_fail(FR_ENOMEM, "loader: no memory for %d slots", l->shape.slots);
+        goto done;
+    }
+    FRI_TRY(s, fri_loader_start(l->core, provide, l, o.device != FR_META));
+    *out = l;
+    l = NULL;
+done:
+    fr_loader_release(&l);
+    return s;
+}
+
+void fr_loader_release(fr_loader **loader) {
+    fr_loader *l = loader != NULL ? *loader : NULL;
+    if (l == NULL) return;
+    *loader = NULL;
+    fri_loader_release(&l->core); /* workers first: they write into the tensors */
+    for (int i = 0; i < l->shape.slots; i++) {
+        if (l->images != NULL) fr_tensor_release(&l->images[i]);
+        if (l->labels != NULL) fr_tensor_release(&l->labels[i]);
+    }
+    free(l->images);
+    free(l->labels);
+    free(l);
+}
+
+fr_status fr_loader_next(fr_loader *l, fr_tensor **images, fr_tensor **labels) {
+    if (l == NULL || images == NULL || labels == NULL)
+        return fri_fail(FR_EINVAL, "fr_loader_next: an argument is NULL");
+    int slot = 0;
+    int64_t length = 0;
+    fr_tensor *x = NULL, *t = NULL;
+    fr_status s = fri_loader_fetch(l->core, &slot, &length);
+    if (s != FR_OK) return s; /* FR_END too */
+    FRI_TRY(s, fr_tensor_narrow0(l->images[slot], 0, length, &x));
+    FRI_TRY(s, fr_tensor_narrow0(l->labels[slot], 0, length, &t));
+    /* First the caller's slots let go of the last batch, then its buffer can be used again. */
+    fri_tensor_put(&x, images);
+    fri_tensor_put(&t, labels);
+    fri_loader_advance(l->core);
+done:
+    fr_tensor_release(&x);
+    fr_tensor_release(&t);
+    return s;
+}
+
+int64_t fr_loader_batches(const fr_loader *l) {
+    return l != NULL ? fri_loader_batches(l->core) : 0;
+}
+
+fr_status fr_loader_epoch_begin(fr_loader *l, int64_t epoch) {
+    return fr_loader_position_set(l, epoch, 0);
+}
+
+fr_status fr_loader_position_get(const fr_loader *l, int64_t *epoch, int64_t *batch) {
+    if (l == NULL || epoch == NULL || batch == NULL)
+        return fri_fail(FR_EINVAL, "fr_loader_position_get: an argument is NULL");
+    fri_loader_position_get(l->core, epoch, batch);
+    return FR_OK;
+}
+
+fr_status fr_loader_position_set(fr_loader *l, int64_t epoch, int64_t batch) {
+    return l != NULL ? fri_loader_position_set(l->core, epoch, batch)
+                     : fri_fail(FR_EINVAL, "fr_loader_position_set: the loader is NULL");
+}

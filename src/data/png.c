@@ -1,0 +1,106 @@
+/* png.c - one PNG in memory to RGB, by libpng; and the choice between PNG and JPEG.
+ *
+ * Palettes and gray are expanded, 16 bit is scaled to 8, alpha is dropped as PIL's convert("RGB") does. libpng
+ * reports errors by a callback that must not return, so a longjmp leads back here; it prints nothing. */
+#include "data/dataset.h"
+
+#include "base/status.h"
+
+#include <png.h>
+#include <setjmp.h>
+#include <string.h>
+
+/* Text and profiles can be compressed too: what one chunk may inflate to. */
+enum { CHUNK_BYTES_MAX = 8 << 20 };
+
+typedef struct context {
+    const char *name;
+    const uint8_t *at;
+    size_t left;
+    png_structp png;
+    png_infop info;
+    jmp_buf back;
+    char message[200];
+} context;
+
+static void on_error(png_structp png, png_const_charp message) {
+    context *c = png_get_error_ptr(png);
+    snprintf(c->message, sizeof c->message, "%s", message);
+    longjmp(c->back, 1);
+}
+
+static void on_warning(png_structp png, png_const_charp message) {
+    (void)png;
+    (void)message;
+}
+
+static void on_read(png_structp png, png_bytep to, size_t n) {
+    context *c = png_get_io_ptr(png);
+    if (n > c->left) png_error(png, "it is truncated");
+    memcpy(to, c->at, n);
+    c->at += n;
+    c->left -= n;
+}
+
+static fr_status decode(context *c, fri_image *image) {
+    png_structp png = c->png;
+    png_set_user_limits(png, 0x7fffffff, 0x7fffffff); /* sizes are checked below, with a sentence */
+    png_set_chunk_malloc_max(png, CHUNK_BYTES_MAX);
+    png_set_read_fn(png, c, on_read);
+    png_read_info(png, c->info);
+    size_t width = png_get_image_width(png, c->info), height = png_get_image_height(png, c->info);
+    fr_status s = fri_image_check_size(c->name, (int64_t)height, (int64_t)width);
+    if (s != FR_OK) return s;
+    png_set_palette_to_rgb(png);
+    png_set_expand_gray_1_2_4_to_8(png);
+    if (png_get_valid(png, c->info, PNG_INFO_tRNS)) png_set_tRNS_to_alpha(png);
+    png_set_scale_16(png);
+    png_set_gray_to_rgb(png);
+    png_set_strip_alpha(png);
+    int passes = png_set_interlace_handling(png);
+    png_read_update_info(png, c->info);
+    if (png_get_rowbytes(png, c->info) != width * 3)
+        return fri_fail(FR_EINTERNAL, "%s: libpng gives rows of %zu bytes for %zu RGB pixels", c->name,
+                        png_get_rowbytes(png, c->info), width);
+    s = fri_buffer_reserve(&image->decoded, width * height * 3, c->name);
+    if (s != FR_OK) return s;
+    uint8_t *to = image->decoded.data;
+    for (int pass = 0; pass < passes; pass++)
+        for (size_t y = 0; y < height; y++) png_read_row(png, to + y * width * 3, NULL);
+    png_read_end(png, NULL);
+    image->pixels = to;
+    image->height = (int64_t)height;
+    image->width = (int64_t)width;
+    image->channels = 3;
+    return FR_OK;
+}
+
+/* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
+static fr_status attempt(context *c, size_t n, fri_image *image) {
+    if (setjmp(c->back) != 0) return fri_fail(FR_EFORMAT, "%s: broken PNG of %zu bytes: %s", c->name, n, c->message);
+    c->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_error, on_warning);
+    if (c->png != NULL) c->info = png_create_info_struct(c->png);
+    if (c->info == NULL) return fri_fail(FR_ENOMEM, "%s: no memory to decode", c->name);
+    return decode(c, image);
+}
+
+fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image) {
+    context c;
+    memset(&c, 0, sizeof c);
+    c.name = name;
+    c.at = bytes;
+    c.left = n;
+    fr_status s = attempt(&c, n, image);
+    png_destroy_read_struct(&c.png, &c.info, NULL);
+    return s;
+}
+
+fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image) {
+    static const uint8_t jpeg[3] = {0xff, 0xd8, 0xff}, png[4] = {0x89, 'P', 'N', 'G'};
+    if (n >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0) return fri_jpeg_decode(name, bytes, n, image);
+    if (n >= sizeof png && memcmp(bytes, png, sizeof png) == 0) return fri_png_decode(name, bytes, n, image);
+    uint8_t b[4] = {0};
+    memcpy(b, bytes, n < 4 ? n : 4);
+    return fri_fail(FR_EFORMAT, "%s: starts with %02x %02x %02x %02x, neither JPEG (ff d8 ff) nor PNG (89 50 4e 47)",
+                    name, b[0], b[1], b[2], b[3]);
+}

@@ -1,0 +1,147 @@
+/* source.c - see source.h. */
+#include "data/source.h"
+
+#include "base/status.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Deflate expands at most 1032 times: 258 bytes from two bits. */
+#define INFLATE_MAX 1032u
+
+fr_status fri_file_size(const char *path, uint64_t *bytes) {
+    struct stat st;
+    if (stat(path, &st) != 0) return fri_fail(FR_EIO, "%s: cannot be opened: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return fri_fail(FR_EIO, "%s: is not a regular file", path);
+    *bytes = (uint64_t)st.st_size;
+    return FR_OK;
+}
+
+/* Makes sure that avail_in > 0, unless the source is at its end. */
+static fr_status refill(fri_source *s) {
+    if (s->z.avail_in > 0 || s->file == NULL) return FR_OK;
+    errno = 0;
+    size_t n = fread(s->chunk, 1, sizeof s->chunk, s->file);
+    if (n == 0 && ferror(s->file)) return fri_fail(FR_EIO, "%s: cannot be read: %s", s->name, strerror(errno));
+    s->z.next_in = s->chunk;
+    s->z.avail_in = (uInt)n;
+    return FR_OK;
+}
+
+static fr_status start(fri_source *s) {
+    fr_status status = refill(s);
+    if (status != FR_OK) return status;
+    s->gzip = s->z.avail_in >= 2 && s->z.next_in[0] == 0x1f && s->z.next_in[1] == 0x8b;
+    if (!s->gzip) return FR_OK;
+    if (inflateInit2(&s->z, 15 + 16) != Z_OK) return fri_fail(FR_ENOMEM, "%s: no memory to inflate", s->name);
+    s->inflating = true;
+    return FR_OK;
+}
+
+fr_status fri_source_open_file(fri_source *s, const char *path) {
+    memset(s, 0, sizeof *s);
+    s->name = path;
+    fr_status status = fri_file_size(path, &s->stored);
+    if (status != FR_OK) return status;
+    s->file = fopen(path, "rb");
+    if (s->file == NULL) return fri_fail(FR_EIO, "%s: cannot be opened: %s", path, strerror(errno));
+    status = start(s);
+    if (status != FR_OK) fri_source_close(s);
+    return status;
+}
+
+fr_status fri_source_open_memory(fri_source *s, const char *name, const void *bytes, size_t n) {
+    memset(s, 0, sizeof *s);
+    s->name = name;
+    s->stored = n;
+    if (n > UINT32_MAX) return fri_fail(FR_EINVAL, "%s: %zu bytes in memory, the limit is 4 GiB", name, n);
+    s->z.next_in = (Bytef *)(uintptr_t)bytes; /* zlib only reads it */
+    s->z.avail_in = (uInt)n;
+    fr_status status = start(s);
+    if (status != FR_OK) fri_source_close(s);
+    return status;
+}
+
+void fri_source_close(fri_source *s) {
+    if (s->inflating) inflateEnd(&s->z);
+    if (s->file != NULL) fclose(s->file);
+    s->inflating = false;
+    s->file = NULL;
+}
+
+fr_status fri_source_expect(const fri_source *s, uint64_t bytes, const char *what) {
+    uint64_t most = s->gzip ? s->stored * INFLATE_MAX : s->stored;
+    if (most >= s->delivered && bytes <= most - s->delivered) return FR_OK;
+    return fri_fail(FR_EFORMAT, "%s: its header promises %s, %llu bytes, but a %s of %llu bytes cannot hold them",
+                    s->name, what, (unsigned long long)bytes, s->gzip ? "gzip file" : "file",
+                    (unsigned long long)s->stored);
+}
+
+/* Up to n bytes, fewer only at the end. */
+static fr_status read_some(fri_source *s, void *to, size_t n, size_t *got) {
+    uint8_t *at = to;
+    size_t left = n;
+    while (left > 0 && !s->at_end) {
+        fr_status status = refill(s);
+        if (status != FR_OK) return status;
+        if (!s->gzip) {
+            size_t k = left < s->z.avail_in ? left : s->z.avail_in;
+            if (k == 0) break;
+            memcpy(at, s->z.next_in, k);
+            s->z.next_in += k;
+            s->z.avail_in -= (uInt)k;
+            at += k;
+            left -= k;
+            continue;
+        }
+        if (s->z.avail_in == 0)
+            return fri_fail(FR_EFORMAT, "%s: the gzip stream breaks off after %llu bytes", s->name,
+                            (unsigned long long)(s->delivered + (n - left)));
+        uInt room = left < (1u << 30) ? (uInt)left : 1u << 30;
+        s->z.next_out = at;
+        s->z.avail_out = room;
+        int z = inflate(&s->z, Z_NO_FLUSH);
+        at += room - s->z.avail_out;
+        left -= room - s->z.avail_out;
+        if (z == Z_STREAM_END) {
+            /* A gzip file may be several members one after another. */
+            status = refill(s);
+            if (status != FR_OK) return status;
+            if (s->z.avail_in == 0)
+                s->at_end = true;
+            else
+                inflateReset(&s->z);
+        } else if (z == Z_MEM_ERROR) {
+            return fri_fail(FR_ENOMEM, "%s: no memory to inflate", s->name);
+        } else if (z != Z_OK && z != Z_BUF_ERROR) {
+            return fri_fail(FR_EFORMAT, "%s: broken gzip stream after %llu bytes: %s", s->name,
+                            (unsigned long long)(s->delivered + (n - left)),
+                            s->z.msg != NULL ? s->z.msg : "not a deflate stream");
+        }
+    }
+    *got = n - left;
+    s->delivered += *got;
+    return FR_OK;
+}
+
+fr_status fri_source_read(fri_source *s, void *to, size_t n) {
+    size_t got = 0;
+    uint64_t before = s->delivered;
+    fr_status status = read_some(s, to, n, &got);
+    if (status == FR_OK && got != n)
+        return fri_fail(FR_EFORMAT, "%s: is truncated: it ends after %llu bytes and should have at least %llu", s->name,
+                        (unsigned long long)s->delivered, (unsigned long long)(before + n));
+    return status;
+}
+
+fr_status fri_source_end(fri_source *s) {
+    uint8_t extra;
+    size_t got = 0;
+    uint64_t before = s->delivered;
+    fr_status status = read_some(s, &extra, 1, &got);
+    if (status == FR_OK && got != 0)
+        return fri_fail(FR_EFORMAT, "%s: goes on after the %llu bytes that its header promises", s->name,
+                        (unsigned long long)before);
+    return status;
+}

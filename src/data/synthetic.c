@@ -1,0 +1,66 @@
+/* synthetic.c - noise as a function of (seed, index): a dataset without files or memory, for benchmarks. */
+#include "data/dataset.h"
+
+#include "base/philox.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LABEL_COUNTER (UINT64_C(1) << 63) /* no image has that many pixels */
+
+static fr_status synthetic_read(const fr_dataset *d, int64_t index, fri_image *image) {
+    const uint64_t seed = *(const uint64_t *)d->state;
+    size_t bytes = (size_t)(d->height * d->width * d->channels);
+    fr_status s = fri_buffer_reserve(&image->decoded, bytes, "synthetic image");
+    if (s != FR_OK) return s;
+    uint8_t *to = image->decoded.data;
+    for (size_t i = 0; i < bytes; i += 16) {
+        fri_philox4 r = fri_philox(seed, (uint64_t)index, i / 16);
+        uint8_t b[16];
+        for (int k = 0; k < 16; k++) b[k] = (uint8_t)(r.v[k / 4] >> 8 * (k % 4)); /* the same on every byte order */
+        memcpy(to + i, b, bytes - i < 16 ? bytes - i : 16);
+    }
+    image->pixels = to;
+    image->height = d->height;
+    image->width = d->width;
+    image->channels = d->channels;
+    return FR_OK;
+}
+
+static void synthetic_destroy(fr_dataset *d) {
+    free(d->state);
+}
+
+static const fri_dataset_ops synthetic_ops = {.read = synthetic_read, .destroy = synthetic_destroy};
+
+fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, int64_t width, int64_t channels,
+                               uint64_t seed, fr_dataset **out) {
+    if (out == NULL) return fri_fail(FR_EINVAL, "fr_dataset_synthetic: out is NULL");
+    if (count < 1 || count > INT32_MAX || classes < 1 || classes > INT32_MAX)
+        return fri_fail(FR_EINVAL, "synthetic: %lld images and %lld classes, both must lie in 1..%d", (long long)count,
+                        (long long)classes, INT32_MAX);
+    if (channels != 1 && channels != 3)
+        return fri_fail(FR_EINVAL, "synthetic: %lld channels, must be 1 or 3", (long long)channels);
+    if (fri_image_check_size("synthetic", height, width) != FR_OK) return FR_EINVAL;
+    fr_dataset *d = NULL;
+    fr_status s = fri_dataset_new(&synthetic_ops, "synthetic", &d);
+    if (s != FR_OK) return s;
+    uint64_t *state = malloc(sizeof *state);
+    d->state = state;
+    d->labels = malloc((size_t)count * sizeof *d->labels);
+    if (state == NULL || d->labels == NULL) {
+        fr_dataset_release(&d);
+        return fri_fail(FR_ENOMEM, "synthetic: no memory for %lld labels", (long long)count);
+    }
+    *state = seed;
+    for (int64_t i = 0; i < count; i++)
+        d->labels[i] = (int32_t)(fri_philox(seed, (uint64_t)i, LABEL_COUNTER).v[0] % (uint32_t)classes);
+    d->count = count;
+    d->classes = classes;
+    d->height = height;
+    d->width = width;
+    d->channels = channels;
+    *out = d;
+    return FR_OK;
+}

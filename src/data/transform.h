@@ -1,0 +1,44 @@
+/* transform.h - from a decoded image to its place in the batch. */
+#ifndef FRI_DATA_TRANSFORM_H
+#define FRI_DATA_TRANSFORM_H
+
+#include "data/dataset.h"
+
+typedef struct fri_transform {
+    int64_t height, width, channels;
+    int64_t resize_height, resize_width;
+    int64_t padding;
+    bool random_crop, flip;
+    uint64_t seed;
+    float value[3][256]; /* per channel, what a byte becomes */
+} fri_transform;
+
+/* What one thread needs besides; zero-initialized, freed once. */
+typedef struct fri_transform_scratch {
+    fri_buffer resized, rows, weights;
+} fri_transform_scratch;
+
+void fri_transform_scratch_free(fri_transform_scratch *s);
+
+/* Resolves FR_LOADER_AUTO and checks every value; FR_EINVAL names the option. */
+fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *opts, const fr_dataset *d);
+
+/* Writes height * width * channels floats. The random choices are a function of (seed, epoch, index). */
+fr_status fri_transform_apply(const fri_transform *t, const fri_image *image, int64_t epoch, int64_t index,
+                              fri_transform_scratch *scratch, float *to);
+
+/* The seed's key for everything the loader draws, and its two streams per epoch. */
+uint64_t fri_loader_key(uint64_t seed);
+static inline uint64_t fri_stream_shuffle(int64_t epoch) {
+    return 2 * (uint64_t)epoch;
+}
+static inline uint64_t fri_stream_augment(int64_t epoch) {
+    return 2 * (uint64_t)epoch + 1;
+}
+
+/* Bilinear with the filter widened to the step when shrinking, pixel centers at half: PIL's BILINEAR, up to rounding
+ * (PIL rounds between the two directions). */
+fr_status fri_resize(const uint8_t *from, int64_t in_h, int64_t in_w, int64_t channels, int64_t out_h, int64_t out_w,
+                     fri_transform_scratch *scratch, const uint8_t **to);
+
+#endif

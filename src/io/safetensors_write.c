@@ -1,0 +1,242 @@
+/* safetensors_write.c - the writer: see safetensors.h.
+ *
+ * The file is complete under a temporary name, and on disk, before it gets its own: temporary file, data, fsync,
+ * rename, fsync of the folder. Whatever fails before the rename removes the temporary file and nothing else. */
+#include "io/safetensors.h"
+
+#include "base/status.h"
+#include "io/safetensors_format.h"
+
+#include <cJSON.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    HEADER_ALIGN = 8,      /* data begin at a multiple of the largest element */
+    TEMPORARY_NAMES = 100, /* names tried before giving up: each taken one is the trace of a killed process */
+};
+#define WRITE_AT_ONCE ((size_t)1 << 30) /* Linux moves at most 2 GiB - 4 KiB in one call */
+
+/* An entry at its place in the file. */
+typedef struct placed {
+    const fri_safetensors_entry *entry;
+    size_t index, bytes;
+} placed;
+
+static int by_element_size(const void *a, const void *b) {
+    const placed *x = a, *y = b;
+    size_t p = fr_dtype_size(x->entry->dtype), q = fr_dtype_size(y->entry->dtype);
+    if (p != q) return p > q ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* `failure` if a string appears twice in texts, which is sorted on the way. */
+static fr_status check_unique(fr_status failure, const char *what, const char **texts, size_t n) {
+    qsort(texts, n, sizeof *texts, by_text);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(texts[i - 1], texts[i]) == 0) return fri_fail(failure, "%s '%s' appears twice", what, texts[i]);
+    return FR_OK;
+}
+
+fr_status fri_safetensors_unique_keys(fr_status failure, const fri_safetensors_text *metadata, size_t n) {
+    const char **keys = calloc(n + 1, sizeof *keys);
+    if (keys == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu metadata keys", n);
+    for (size_t i = 0; i < n; i++) keys[i] = metadata[i].key;
+    fr_status s = check_unique(failure, "metadata", keys, n);
+    free(keys);
+    return s;
+}
+
+static fr_status check_name(const char *what, size_t i, const char *text) {
+    if (text == NULL) return fri_fail(FR_EINVAL, "%s %zu is NULL, expected a string", what, i);
+    if (!fri_safetensors_utf8(text, strlen(text))) return fri_fail(FR_EINVAL, "%s %zu is not valid UTF-8", what, i);
+    return FR_OK;
+}
+
+/* Checks all entries and puts them in the order of the file. */
+static fr_status place(const fri_safetensors_entry *entries, size_t n, bool has_source, placed *order) {
+    const char **names = calloc(n + 1, sizeof *names);
+    if (names == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
+    fr_status s = FR_OK;
+    for (size_t i = 0; i < n; i++) {
+        const fri_safetensors_entry *e = &entries[i];
+        FRI_TRY(s, check_name("the name of tensor", i, e->name));
+        if (strcmp(e->name, FRI_SAFETENSORS_METADATA) == 0) {
+            s = fri_fail(FR_EINVAL, "tensor %zu has the name '%s', which the format reserves", i, e->name);
+            goto done;
+        }
+        names[i] = e->name;
+        order[i] = (placed){.entry = e, .index = i};
+        FRI_TRY(s, fri_shape_bytes(e->name, &e->shape, e->dtype, &order[i].bytes));
+        if (e->data == NULL && order[i].bytes > 0 && !has_source) {
+            s = fri_fail(FR_EINVAL, "tensor '%s' has %zu bytes but neither data nor a source", e->name, order[i].bytes);
+            goto done;
+        }
+    }
+    FRI_TRY(s, check_unique(FR_EINVAL, "tensor", names, n));
+    qsort(order, n, sizeof *order, by_element_size);
+done:
+    free(names);
+    return s;
+}
+
+static bool describe(cJSON *root, const placed *p, size_t begin) {
+    char shape[FRI_SHAPE_TEXT], offsets[64];
+    const fri_safetensors_entry *e = p->entry;
+    snprintf(offsets, sizeof offsets, "[%zu,%zu]", begin, begin + p->bytes);
+    cJSON *item = cJSON_AddObjectToObject(root, e->name);
+    /* Raw text: cJSON would print large numbers in exponent form, which other readers refuse. */
+    return item != NULL && cJSON_AddStringToObject(item, "dtype", fri_safetensors_dtype[e->dtype]) != NULL &&
+           cJSON_AddRawToObject(item, "shape", fri_shape_text(&e->shape, shape)) != NULL &&
+           cJSON_AddRawToObject(item, "data_offsets", offsets) != NULL;
+}
+
+static fr_status make_header(const placed *order, size_t n, const fri_safetensors_text *metadata, size_t n_metadata,
+                             char **out) {
+    fr_status s = FR_OK;
+    bool ok = true;
+    size_t at = 0;
+    cJSON *root = cJSON_CreateObject();
+    cJSON *texts = root != NULL && n_metadata > 0 ? cJSON_AddObjectToObject(root, FRI_SAFETENSORS_METADATA) : NULL;
+    ok = root != NULL && (n_metadata == 0 || texts != NULL);
+    for (size_t i = 0; ok && i < n_metadata; i++) {
+        FRI_TRY(s, check_name("the key of metadata", i, metadata[i].key));
+        FRI_TRY(s, check_name("the value of metadata", i, metadata[i].value));
+        ok = cJSON_AddStringToObject(texts, metadata[i].key, metadata[i].value) != NULL;
+    }
+    if (ok) FRI_TRY(s, fri_safetensors_unique_keys(FR_EINVAL, metadata, n_metadata));
+    for (size_t i = 0; ok && i < n; i++) {
+        ok = describe(root, &order[i], at);
+        if (__builtin_add_overflow(at, order[i].bytes, &at) || at > INT64_MAX) {
+            s = fri_fail(FR_ESHAPE, "the data up to tensor '%s' do not fit into 63 bits", order[i].entry->name);
+            goto done;
+        }
+    }
+    *out = ok ? cJSON_PrintUnformatted(root) : NULL;
+    if (*out == NULL) s = fri_fail(FR_ENOMEM, "no host memory for a header of %zu tensors", n);
+done:
+    cJSON_Delete(root);
+    return s;
+}
+
+static fr_status put(int fd, const void *data, size_t bytes) {
+    const char *at = data;
+    while (bytes > 0) {
+        ssize_t n = write(fd, at, bytes < WRITE_AT_ONCE ? bytes : WRITE_AT_ONCE);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            return fri_fail(FR_EIO, "%zu more bytes cannot be written: %s", bytes, strerror(n < 0 ? errno : EIO));
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return FR_OK;
+}
+
+static fr_status put_header(int fd, const char *json) {
+    static const char spaces[HEADER_ALIGN] = {' ', ' ', ' ', ' ', ' ', ' ', ' ', ' '};
+    size_t n = strlen(json), pad = (HEADER_ALIGN - n % HEADER_ALIGN) % HEADER_ALIGN;
+    unsigned char length[8];
+    if (n + pad > FRI_SAFETENSORS_MAX_HEADER)
+        return fri_fail(FR_EINVAL, "the header needs %zu bytes, expected at most %d", n + pad,
+                        FRI_SAFETENSORS_MAX_HEADER);
+    for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)(n + pad) >> 8 * i);
+    fr_status s = FR_OK;
+    FRI_TRY(s, put(fd, length, sizeof length));
+    FRI_TRY(s, put(fd, json, n));
+    FRI_TRY(s, put(fd, spaces, pad));
+done:
+    return s;
+}
+
+static fr_status put_data(int fd, const placed *p, fri_safetensors_source_fn *source, void *context) {
+    const void *data = p->entry->data;
+    fr_status s = FR_OK;
+    if (p->bytes == 0) return FR_OK;
+    if (data == NULL) FRI_TRY(s, source(context, p->index, &data));
+    if (data == NULL) return fri_fail(FR_EINVAL, "the source of tensor '%s' gave no data", p->entry->name);
+    FRI_TRY(s, put(fd, data, p->bytes));
+done:
+    return s;
+}
+
+/* A new file beside `path`. Not mkstemp: that gives mode 0600, and a saved model is as readable as any other file. */
+static fr_status create_beside(const char *path, char **name, int *fd) {
+    size_t room = strlen(path) + 64;
+    *name = malloc(room);
+    if (*name == NULL) return fri_fail(FR_ENOMEM, "no host memory for a temporary name");
+    for (int i = 0; i < TEMPORARY_NAMES; i++) {
+        snprintf(*name, room, "%s.%ld-%d.tmp", path, (long)getpid(), i);
+        *fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (*fd >= 0) return FR_OK;
+        if (errno != EEXIST) break;
+    }
+    return fri_fail(FR_EIO, "the temporary file '%s' cannot be created: %s", *name, strerror(errno));
+}
+
+/* Makes the rename durable. A file system that cannot sync folders says EINVAL: nothing more can be done there. */
+static fr_status sync_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    if (folder == NULL) return fri_fail(FR_ENOMEM, "no host memory for the folder's name");
+    fr_status s = FR_OK;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        s = fri_fail(FR_EIO, "is complete, but its folder '%s' cannot be synced: %s", folder, strerror(errno));
+    if (fd >= 0) close(fd);
+    free(folder);
+    return s;
+}
+
+fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
+                                const fri_safetensors_text *metadata, size_t n_metadata,
+                                fri_safetensors_source_fn *source, void *context) {
+    fr_status s = FR_OK;
+    char *json = NULL, *temporary = NULL;
+    int fd = -1;
+    if (path == NULL || (entries == NULL && n_entries > 0) || (metadata == NULL && n_metadata > 0))
+        return fri_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address",
+                        path == NULL                       ? "path"
+                        : entries == NULL && n_entries > 0 ? "entry list"
+                                                           : "metadata list");
+    placed *order = calloc(n_entries + 1, sizeof *order);
+    if (order == NULL) {
+        s = fri_fail(FR_ENOMEM, "no host memory for %zu tensors", n_entries);
+        goto done;
+    }
+    FRI_TRY(s, place(entries, n_entries, source != NULL, order));
+    FRI_TRY(s, make_header(order, n_entries, metadata, n_metadata, &json));
+    FRI_TRY(s, create_beside(path, &temporary, &fd));
+    FRI_TRY(s, put_header(fd, json));
+    for (size_t i = 0; i < n_entries; i++) FRI_TRY(s, put_data(fd, &order[i], source, context));
+    if (fsync(fd) != 0) {
+        s = fri_fail(FR_EIO, "cannot be synced: %s", strerror(errno));
+        goto done;
+    }
+    int closed = close(fd);
+    fd = -1;
+    if (closed != 0 || rename(temporary, path) != 0) {
+        s = fri_fail(FR_EIO, "the temporary file '%s' cannot take its name: %s", temporary, strerror(errno));
+        unlink(temporary);
+        goto done;
+    }
+    FRI_TRY(s, sync_folder(path));
+done:
+    if (fd >= 0) {
+        close(fd);
+        unlink(temporary);
+    }
+    if (s < 0) fri_fail_prefix(s, "safetensors file '%.300s': ", path);
+    cJSON_free(json);
+    free(temporary);
+    free(order);
+    return s;
+}

@@ -1,0 +1,77 @@
+/* allocator.h - the one door for device memory: a caching allocator with PyTorch's published rules.
+ *
+ * A block is handed out with a tag and stays where it is until it is freed; its category can change (relabel). The source
+ * of segments is a backend's segment_alloc/segment_free; with the meta backend those are addresses without memory and
+ * everything else is the same code, which is why a dry run and a run agree to the byte. */
+#ifndef FRI_MEMORY_ALLOCATOR_H
+#define FRI_MEMORY_ALLOCATOR_H
+
+#include "base/tag.h"
+
+#include <frugal/memory.h>
+
+/* PyTorch c10/cuda/CUDACachingAllocator.cpp: sizes are rounded to 512; up to 1 MiB comes from 2 MiB segments, below
+ * 10 MiB from 20 MiB segments, above from segments rounded to 2 MiB. */
+#define FRI_ROUND_BYTES ((size_t)512)
+#define FRI_SMALL_BYTES ((size_t)1 << 20)
+#define FRI_SMALL_SEGMENT ((size_t)2 << 20)
+#define FRI_LARGE_SEGMENT ((size_t)20 << 20)
+#define FRI_LARGE_OWN_SEGMENT ((size_t)10 << 20)
+#define FRI_LARGE_ROUND ((size_t)2 << 20)
+
+typedef struct fri_allocator fri_allocator;
+struct fri_segment;
+
+/* A live or cached piece of a segment. The fields above the line are what users of a live block read. */
+typedef struct fri_block {
+    void *data;       /* NULL for a block of 0 bytes */
+    size_t requested; /* bytes asked for, rounded to 512 */
+    size_t size;      /* bytes of the block: requested plus the unsplit tail */
+    fri_tag tag;
+    uint64_t serial;
+    /* ---------------------------------------------------------------------------------------------- */
+    fri_allocator *owner;
+    struct fri_segment *segment;
+    size_t offset; /* in the segment */
+    bool live;
+    struct fri_block *prev, *next; /* neighbours in the segment */
+    struct fri_block *live_prev, *live_next;
+} fri_block;
+
+/* Where segments come from; the two functions of a backend, or a test's. */
+typedef struct fri_segment_source {
+    fr_status (*alloc)(size_t bytes, void **out);
+    void (*free)(void *segment, size_t bytes);
+} fri_segment_source;
+
+/* The allocator of a device, created at the first use and alive until the process ends. FR_EDEVICE if the device cannot be
+ * used (meta always can). */
+fr_status fri_allocator_get(fr_device d, fri_allocator **out);
+
+/* An allocator of one's own, for tests and dry runs. */
+fr_status fri_allocator_create(fr_device d, fri_segment_source source, fri_allocator **out);
+void fri_allocator_destroy(fri_allocator **a); /* all blocks must have been freed */
+
+/* Dry runs and tests put an allocator of their own in the device's place; NULL restores the default. */
+void fri_allocator_override(fr_device d, fri_allocator *a);
+
+/* A block of at least `bytes` bytes. FR_ENOMEM: the report is in fr_last_error and nothing has changed. */
+fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fri_block **out);
+void fri_block_free(fri_block **b); /* accepts NULL, clears the caller's pointer */
+void fri_block_relabel(fri_block *b, fr_category to);
+
+void fri_allocator_stats(const fri_allocator *a, fr_memory_stats *out);
+void fri_allocator_reset_peak(fri_allocator *a);
+void fri_allocator_empty_cache(fri_allocator *a);
+void fri_allocator_limit(fri_allocator *a, size_t bytes);
+fr_device fri_allocator_device(const fri_allocator *a);
+
+/* Fault injection: the n-th allocation from now on fails (1 = the next); 0 switches it off. */
+void fri_allocator_fail_at(fri_allocator *a, uint64_t n);
+
+/* Calls fn for every live block, oldest first. */
+void fri_allocator_each(const fri_allocator *a, void (*fn)(void *ctx, const fri_block *b), void *ctx);
+
+size_t fri_round_bytes(size_t bytes); /* up to a multiple of 512; 0 stays 0 */
+
+#endif

@@ -1,0 +1,44 @@
+/* event.h - the one event log: every change of device memory, in order.
+ *
+ * Tracker, timeline, plan and arena read it and nothing else. A subscriber is called at each event, after the allocator's
+ * own numbers were updated. Events of the training thread only; the log is not locked. */
+#ifndef FRI_MEMORY_EVENT_H
+#define FRI_MEMORY_EVENT_H
+
+#include "base/tag.h"
+
+typedef enum fri_event_kind {
+    FRI_EVENT_ALLOC,
+    FRI_EVENT_FREE,
+    FRI_EVENT_RELABEL,       /* tag.category is the new one, from the old */
+    FRI_EVENT_SEGMENT_ALLOC, /* bytes taken from the device: `allocated` */
+    FRI_EVENT_SEGMENT_FREE,
+    FRI_EVENT_OP_BEGIN, /* name = op, module path and phase in tag */
+    FRI_EVENT_OP_END,
+    FRI_EVENT_STEP_BEGIN,
+    FRI_EVENT_STEP_END,
+    FRI_EVENT_OOM, /* `requested` bytes did not fit */
+} fri_event_kind;
+
+typedef struct fri_event {
+    fri_event_kind kind;
+    fr_device device;
+    uint64_t index;   /* position in the log */
+    uint64_t block;   /* serial number of the block, 0 if the event has none */
+    size_t requested; /* rounded to 512 */
+    size_t allocated;
+    fr_category from;
+    fri_tag tag;
+} fri_event;
+
+typedef void fri_event_fn(void *ctx, const fri_event *e);
+
+/* FR_ENOMEM if all places are taken. */
+fr_status fri_event_subscribe(fri_event_fn *fn, void *ctx);
+void fri_event_unsubscribe(fri_event_fn *fn, void *ctx);
+
+bool fri_event_wanted(void);       /* false: nobody listens, building the event can be skipped */
+void fri_event_emit(fri_event *e); /* fills in index */
+void fri_event_mark(fri_event_kind kind); /* an event without a block, under the current scope */
+
+#endif

@@ -1,0 +1,21 @@
+/* freelist.h - cached blocks of one pool, ordered by (size, segment number, offset).
+ *
+ * Never by address: two runs of the same program make the same choices, and a dry run without memory makes them too. A sorted
+ * array with binary search: a training step caches a few hundred blocks, and moving pointers is cheaper than a tree. */
+#ifndef FRI_MEMORY_FREELIST_H
+#define FRI_MEMORY_FREELIST_H
+
+#include "memory/allocator.h"
+
+typedef struct fri_freelist {
+    fri_block **items;
+    size_t count, capacity;
+} fri_freelist;
+
+/* Makes room for one more block, so that the insert that follows cannot fail. */
+bool fri_freelist_reserve(fri_freelist *l, size_t count);
+void fri_freelist_insert(fri_freelist *l, fri_block *b);
+void fri_freelist_remove(fri_freelist *l, fri_block *b);
+fri_block *fri_freelist_best_fit(const fri_freelist *l, size_t size); /* smallest block >= size, or NULL */
+
+#endif

@@ -1,0 +1,153 @@
+/* report.c - the summary table and the out-of-memory report. */
+#include "memory/report.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGEST = 8, REPORT_BYTES = 3900 };
+
+const char *fri_bytes_text(size_t bytes, char buf[FRI_BYTES_TEXT]) {
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+    if (bytes < 1024) {
+        snprintf(buf, FRI_BYTES_TEXT, "%zu B", bytes);
+        return buf;
+    }
+    double v = (double)bytes / 1024;
+    size_t u = 0;
+    while (v >= 1024 && u + 1 < sizeof units / sizeof *units) {
+        v /= 1024;
+        u++;
+    }
+    snprintf(buf, FRI_BYTES_TEXT, "%.2f %s", v, units[u]);
+    return buf;
+}
+
+/* Live blocks that share op, module, type and shape are one line. */
+struct group {
+    fri_tag tag;
+    size_t bytes, count;
+};
+
+struct groups {
+    struct group *items;
+    size_t count, capacity;
+};
+
+static void group_add(void *ctx, const fri_block *b) {
+    struct groups *g = ctx;
+    for (size_t i = 0; i < g->count; i++) {
+        struct group *it = &g->items[i];
+        if (it->tag.op == b->tag.op && it->tag.module == b->tag.module && it->tag.dtype == b->tag.dtype &&
+            it->tag.category == b->tag.category && fri_shape_equal(&it->tag.shape, &b->tag.shape)) {
+            it->bytes += b->size;
+            it->count++;
+            return;
+        }
+    }
+    if (g->count == g->capacity) {
+        size_t capacity = g->capacity ? 2 * g->capacity : 128;
+        struct group *items = realloc(g->items, capacity * sizeof *items);
+        if (items == NULL) return; /* a shorter report is better than none */
+        g->items = items;
+        g->capacity = capacity;
+    }
+    g->items[g->count++] = (struct group){b->tag, b->size, 1};
+}
+
+static int by_bytes_descending(const void *a, const void *b) {
+    const struct group *x = a, *y = b;
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+static const char *or_dash(const char *s) {
+    return s != NULL && s[0] != '\0' ? s : "-";
+}
+
+fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, const fri_tag *tag) {
+    char text[REPORT_BYTES], b1[FRI_BYTES_TEXT], b2[FRI_BYTES_TEXT], b3[FRI_BYTES_TEXT], shape[FRI_SHAPE_TEXT];
+    size_t at = 0;
+    fr_memory_stats t;
+    fri_allocator_stats(a, &t);
+#define LINE(...)                                                                       \
+    do {                                                                                \
+        if (at < sizeof text) {                                                         \
+            int n = snprintf(text + at, sizeof text - at, __VA_ARGS__);                 \
+            if (n > 0) at += (size_t)n;                                                 \
+        }                                                                               \
+    } while (0)
+    LINE("out of memory on %s: op %s in module %s tried to allocate %s (%zu bytes, %s %s %s)",
+         fr_device_name(fri_allocator_device(a)), or_dash(tag->op), or_dash(tag->module), fri_bytes_text(requested, b1),
+         requested, fr_category_name(tag->category), fr_dtype_name(tag->dtype), fri_shape_text(&tag->shape, shape));
+    if (t.limit != SIZE_MAX) LINE("; the limit is %s (%zu bytes)", fri_bytes_text(t.limit, b1), t.limit);
+    LINE(". Live: %s allocated, %s requested; reserved: %s, of which %s is cached and free (largest piece %s).\n",
+         fri_bytes_text(t.allocated, b1), fri_bytes_text(t.requested, b2), fri_bytes_text(t.reserved, b3),
+         fri_bytes_text(t.reserved - t.allocated, (char[FRI_BYTES_TEXT]){0}),
+         fri_bytes_text(t.largest_free, (char[FRI_BYTES_TEXT]){0}));
+    LINE("  by category:");
+    for (int c = 0; c < FR_CATEGORY_COUNT; c++)
+        if (t.allocated_by[c]) LINE(" %s %s;", fr_category_name((fr_category)c), fri_bytes_text(t.allocated_by[c], b1));
+    LINE("\n  largest live tensors:\n");
+    struct groups g = {0};
+    fri_allocator_each(a, group_add, &g);
+    if (g.count > 0) qsort(g.items, g.count, sizeof *g.items, by_bytes_descending);
+    for (size_t i = 0; i < g.count && i < LARGEST; i++) {
+        const fri_tag *k = &g.items[i].tag;
+        LINE("    %10s  %3zu x %s %s  %s, %s, %s\n", fri_bytes_text(g.items[i].bytes, b1), g.items[i].count,
+             fr_dtype_name(k->dtype), fri_shape_text(&k->shape, shape), fr_category_name(k->category), or_dash(k->op),
+             or_dash(k->module));
+    }
+    free(g.items);
+#undef LINE
+    return fri_fail(FR_ENOMEM, "%s", text);
+}
+
+/* ---- public: one device's allocator ------------------------------------------------------------------------- */
+
+fr_status fr_memory_stats_get(fr_device d, fr_memory_stats *out) {
+    fri_allocator *a = NULL;
+    fr_status s = fri_allocator_get(d, &a);
+    if (s < 0) return s;
+    fri_allocator_stats(a, out);
+    return FR_OK;
+}
+
+fr_status fr_memory_reset_peak(fr_device d) {
+    fri_allocator *a = NULL;
+    fr_status s = fri_allocator_get(d, &a);
+    if (s < 0) return s;
+    fri_allocator_reset_peak(a);
+    return FR_OK;
+}
+
+fr_status fr_memory_empty_cache(fr_device d) {
+    fri_allocator *a = NULL;
+    fr_status s = fri_allocator_get(d, &a);
+    if (s < 0) return s;
+    fri_allocator_empty_cache(a);
+    return FR_OK;
+}
+
+fr_status fr_memory_limit_set(fr_device d, size_t bytes) {
+    fri_allocator *a = NULL;
+    fr_status s = fri_allocator_get(d, &a);
+    if (s < 0) return s;
+    fri_allocator_limit(a, bytes);
+    return FR_OK;
+}
+
+fr_status fr_memory_summary(fr_device d, FILE *out) {
+    fr_memory_stats t;
+    fr_status s = fr_memory_stats_get(d, &t);
+    if (s < 0) return s;
+    fprintf(out, "memory on %s, bytes        %15s %15s %15s\n", fr_device_name(d), "now", "at peak", "requested now");
+    for (int c = 0; c < FR_CATEGORY_COUNT; c++)
+        fprintf(out, "  %-22s %15zu %15zu %15zu\n", fr_category_name((fr_category)c), t.allocated_by[c],
+                t.at_peak_allocated[c], t.requested_by[c]);
+    fprintf(out, "  %-22s %15zu %15zu %15zu\n", "allocated", t.allocated, t.peak_allocated, t.requested);
+    fprintf(out, "  %-22s %15zu %15zu\n", "reserved", t.reserved, t.peak_reserved);
+    fprintf(out, "  peak in op %s, module %s, phase %s; requested peak %zu\n", or_dash(t.peak_op), or_dash(t.peak_module),
+            fr_phase_name(t.peak_phase), t.peak_requested);
+    return ferror(out) ? fri_fail(FR_EIO, "memory summary: the stream reports a write error") : FR_OK;
+}

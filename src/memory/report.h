@@ -1,0 +1,15 @@
+/* report.h - tables about memory, for people. */
+#ifndef FRI_MEMORY_REPORT_H
+#define FRI_MEMORY_REPORT_H
+
+#include "memory/allocator.h"
+
+/* Writes the out-of-memory report (what was asked for and by whom, totals by category, largest live blocks by tag,
+ * fragmentation) as the thread's error sentence; returns FR_ENOMEM. */
+fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, const fri_tag *tag);
+
+/* "1.50 GiB", "12.0 KiB", "512 B" into buf; returns buf. */
+enum { FRI_BYTES_TEXT = 32 };
+const char *fri_bytes_text(size_t bytes, char buf[FRI_BYTES_TEXT]);
+
+#endif

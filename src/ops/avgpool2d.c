@@ -1,0 +1,45 @@
+/* avgpool2d - average over windows.
+ *   forward    y = sum of x over the window / number of positions (with or without the padding)
+ *   backward   every position of the window gets dy / number of positions
+ *   saves      nothing
+ *   in-place   no
+ *   rebuild    no
+ *   kink       none
+ *   order      deterministic */
+#include "ops/pool.h"
+
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    const fri_pool2d_desc *d = fr_node_params(node);
+    fr_tensor *dx = NULL;
+    fri_exec e = fri_exec_of(*dy);
+    fri_shape shape = FRI_SHAPE(d->n, d->h, d->w, d->c);
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, avgpool2d_backward, (&e, d, fri_data(*dy), fri_data(dx))));
+    fr_tensor_release(dy);
+    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+done:
+    fr_tensor_release(&dx);
+    return s;
+}
+
+static const fr_op avgpool2d = {.name = "avgpool2d", .backward = backward};
+
+fr_status fr_avgpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y) {
+    fr_tensor *out = NULL;
+    fri_pool2d_desc d;
+    fri_call c;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_call_begin(&c, &avgpool2d, 1, &x, 1));
+    FRI_TRY(s, fri_pool2d_describe(&avgpool2d, x, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &d));
+    fri_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.c);
+    fri_exec e = fri_exec_of(x);
+    FRI_TRY(s, fri_tensor_new(&shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, avgpool2d_forward, (&e, &d, fri_data(x), fri_data(out))));
+    FRI_TRY(s, fr_op_record(&avgpool2d, &d, sizeof d, &x, 1, NULL, 0, out));
+    fri_tensor_put(&out, y);
+done:
+    fr_tensor_release(&out);
+    fri_call_end(&c);
+    return s;
+}

@@ -1,0 +1,194 @@
+/* batchnorm2d - batch normalization over N, H, W (Ioffe and Szegedy, 2015).
+ *   forward    y = (x - mean) * invstd * gamma + beta,  invstd = 1 / sqrt(var + eps)
+ *   backward   dbeta = sum dy;  dgamma = sum dy * xhat;
+ *              train dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));  eval dx = gamma * invstd * dy
+ *   saves      x, gamma, and [C] values mean and invstd (small: kept inside checkpoints)
+ *   in-place   forward no (x is needed); backward yes (dx may be dy)
+ *   rebuild    from the saved x and statistics, by the forward's own kernel
+ *   recompute  statistics are read from the first forward's node; running values are never touched */
+#include "ops/op.h"
+
+#include "base/status.h"
+
+typedef struct params {
+    fri_batchnorm2d_desc desc;
+    bool train;
+} params;
+
+enum { SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
+
+static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
+                       const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, fr_tensor *y) {
+    fri_exec e = fri_exec_of(x);
+    return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
+                      (&e, d, fri_data(x), fri_data(mean), fri_data(invstd), gamma != NULL ? fri_data(gamma) : NULL,
+                       beta != NULL ? fri_data(beta) : NULL, false, fri_data(y)));
+}
+
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    const params *p = fr_node_params(node);
+    const fri_batchnorm2d_desc *d = &p->desc;
+    fr_tensor *x = NULL, *gamma = NULL, *mean = NULL, *invstd = NULL, *dx = NULL, *dgamma = NULL, *dbeta = NULL;
+    fri_workspace ws = {0};
+    fri_shape vector = FRI_SHAPE(d->c);
+    fr_status s = FR_OK;
+    const fri_backend *be = fri_backend_of(*dy);
+    fr_dtype real = fri_real_of(*dy);
+    bool affine = fr_node_inputs(node) > 1;
+    FRI_TRY(s, fr_node_saved(node, SAVED_X, &x));
+    FRI_TRY(s, fr_node_saved(node, SAVED_GAMMA, &gamma));
+    FRI_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
+    FRI_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
+    if (affine && fr_node_wants(node, 1))
+        FRI_TRY(s, fri_tensor_new(&vector, real, be->device, FR_MEM_TEMPORARY, &dgamma));
+    if (affine && fr_node_wants(node, 2))
+        FRI_TRY(s, fri_tensor_new(&vector, real, be->device, FR_MEM_TEMPORARY, &dbeta));
+    if (fr_node_wants(node, 0)) FRI_TRY(s, fri_gradient_like(*dy, &dx));
+    FRI_TRY(s, fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                          (&ws.exec, d, p->train, fri_data(x), fri_data(mean), fri_data(invstd),
+                           gamma != NULL ? fri_data(gamma) : NULL, fri_data(*dy), dx != NULL ? fri_data(dx) : NULL,
+                           dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
+    fri_workspace_end(&ws);
+    fr_tensor_release(&x);
+    fr_node_release_saved(node, SAVED_X);
+    fr_tensor_release(dy);
+    if (affine) FRI_TRY(s, fr_node_grad(node, 1, &dgamma));
+    if (affine) FRI_TRY(s, fr_node_grad(node, 2, &dbeta));
+    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+done:
+    fri_workspace_end(&ws);
+    fr_tensor_release(&x);
+    fr_tensor_release(&gamma);
+    fr_tensor_release(&mean);
+    fr_tensor_release(&invstd);
+    fr_tensor_release(&dx);
+    fr_tensor_release(&dgamma);
+    fr_tensor_release(&dbeta);
+    return s;
+}
+
+static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
+    (void)in;
+    const params *p = fr_node_params(node);
+    fr_tensor *saved[SAVED_COUNT] = {0}, *out = NULL;
+    fr_status s = FR_OK;
+    for (int i = 0; i < SAVED_COUNT; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
+    FRI_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, apply(&p->desc, saved[SAVED_X], saved[SAVED_MEAN], saved[SAVED_INVSTD], saved[SAVED_GAMMA],
+                     saved[SAVED_BETA], out));
+    fri_tensor_put(&out, y);
+done:
+    for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
+    fr_tensor_release(&out);
+    return s;
+}
+
+static const fr_op batchnorm2d = {.name = "batchnorm2d", .backward = backward, .rebuild = rebuild};
+
+/* ---- statistics -------------------------------------------------------------------------------------------- */
+
+static fr_status batch_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, fr_tensor *running_mean,
+                                  fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd) {
+    fri_workspace ws = {0};
+    fr_status s = FR_OK;
+    fri_shape vector = FRI_SHAPE(d->c);
+    const fri_backend *be = fri_backend_of(x);
+    fr_node *twin = fri_recompute_twin();
+    if (twin != NULL && twin->op == &batchnorm2d && twin->slots[SAVED_MEAN].kind == FRI_SLOT_TENSOR) {
+        FRI_TRY(s, fr_node_saved(twin, SAVED_MEAN, mean));
+        FRI_TRY(s, fr_node_saved(twin, SAVED_INVSTD, invstd));
+        return FR_OK;
+    }
+    bool update = !fri_recomputing() && running_mean != NULL;
+    FRI_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, mean));
+    FRI_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, invstd));
+    FRI_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_stats,
+                          (&ws.exec, d, fri_data(x), fri_data(*mean), fri_data(*invstd),
+                           update ? fri_data(running_mean) : NULL, update ? fri_data(running_var) : NULL)));
+    if (update) {
+        fri_bump_version(running_mean);
+        fri_bump_version(running_var);
+    }
+done:
+    fri_workspace_end(&ws);
+    return s;
+}
+
+static fr_status running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, fr_tensor *running_mean,
+                                    fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd) {
+    fr_status s = FR_OK;
+    fri_exec e = fri_exec_of(x);
+    FRI_TRY(s, fr_tensor_clone(running_mean, mean)); /* a later training step may change the running value */
+    FRI_TRY(s, fri_new_like(running_var, FR_MEM_TEMPORARY, invstd));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_invstd,
+                          (&e, d, fri_data(running_var), fri_data(*invstd))));
+done:
+    return s;
+}
+
+/* ---- the op ------------------------------------------------------------------------------------------------ */
+
+static fr_status expect_statistic(const fr_tensor *x, const fr_tensor *t, const char *what) {
+    if (t == NULL) return FR_OK;
+    fr_status s = fri_expect_vector(&batchnorm2d, t, what, x->shape.dim[3]);
+    if (s < 0) return s;
+    if (t->dtype != fri_real_of(x))
+        return fri_fail(FR_EDTYPE, "batchnorm2d: %s is %s; %s is needed with %s x", what, fr_dtype_name(t->dtype),
+                        fr_dtype_name(fri_real_of(x)), fr_dtype_name(x->dtype));
+    if (fri_device_of(t) != fri_device_of(x))
+        return fri_fail(FR_EDEVICE, "batchnorm2d: %s is on %s but x is on %s", what, fr_device_name(fri_device_of(t)),
+                        fr_device_name(fri_device_of(x)));
+    return FR_OK;
+}
+
+static fr_status describe(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
+                          fr_tensor *running_var, const fr_batchnorm2d_opts *o, params *p) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_expect_float(&batchnorm2d, x, "x"));
+    FRI_TRY(s, fri_expect_rank(&batchnorm2d, x, "x", 4));
+    FRI_TRY(s, expect_statistic(x, gamma, "gamma"));
+    FRI_TRY(s, expect_statistic(x, beta, "beta"));
+    FRI_TRY(s, expect_statistic(x, running_mean, "running_mean"));
+    FRI_TRY(s, expect_statistic(x, running_var, "running_var"));
+    const int64_t *d = x->shape.dim;
+    *p = (params){.desc = {.dtype = x->dtype, .rows = d[0] * d[1] * d[2], .c = d[3], .eps = o->eps,
+                           .momentum = o->momentum},
+                  .train = o->train};
+    if ((gamma == NULL) != (beta == NULL))
+        return fri_fail(FR_EINVAL, "batchnorm2d: gamma and beta must both be given or both be NULL");
+    if ((running_mean == NULL) != (running_var == NULL) || (!o->train && running_mean == NULL))
+        return fri_fail(FR_EINVAL, "batchnorm2d: running_mean and running_var must both be given%s",
+                        o->train ? " or both be NULL" : " in eval mode");
+    if (o->eps < 0) return fri_fail(FR_EINVAL, "batchnorm2d: eps is %g; it must not be negative", o->eps);
+    if (o->train && p->desc.rows == 1)
+        return fri_fail(FR_EINVAL, "batchnorm2d: training needs more than 1 value per channel, x has batch 1 and 1 pixel");
+done:
+    return s;
+}
+
+fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
+                         fr_tensor *running_var, const fr_batchnorm2d_opts *opts, fr_tensor **y) {
+    fr_tensor *out = NULL, *mean = NULL, *invstd = NULL;
+    fr_tensor *in[] = {x, gamma, beta};
+    params p;
+    fri_call c;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
+    FRI_TRY(s, describe(x, gamma, beta, running_mean, running_var, opts != NULL ? opts : FR_BATCHNORM2D_OPTS(), &p));
+    if (p.train) FRI_TRY(s, batch_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
+    else FRI_TRY(s, running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
+    FRI_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, out));
+    fr_save saves[SAVED_COUNT] = {{x, FR_SAVE_VALUE}, {gamma, FR_SAVE_SMALL}, {beta, FR_SAVE_SMALL},
+                                  {mean, FR_SAVE_SMALL}, {invstd, FR_SAVE_SMALL}};
+    FRI_TRY(s, fr_op_record(&batchnorm2d, &p, sizeof p, in, gamma != NULL ? 3 : 1, saves, SAVED_COUNT, out));
+    fri_tensor_put(&out, y);
+done:
+    fr_tensor_release(&out);
+    fr_tensor_release(&mean);
+    fr_tensor_release(&invstd);
+    fri_call_end(&c);
+    return s;
+}

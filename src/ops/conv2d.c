@@ -1,0 +1,165 @@
+/* conv2d - two-dimensional convolution (cross-correlation), zero padded.
+ *   forward    y[n,p,q,k] = b[k] + sum over r,s,c of x[n, p*u + r*d - pad, q*u + s*d - pad, c] * w[k,r,s,c]
+ *   backward   db = sum of dy over n,p,q;  dw = correlation of x and dy;  dx = transposed convolution of dy and w
+ *   saves      x and w (references), never y
+ *   in-place   no
+ *   rebuild    no: a convolution never runs twice outside a checkpoint
+ *   order      dw and db first, then x is given up, then dx is made: x and dx never live together
+ *   autocast   low precision; b too */
+#include "ops/op.h"
+
+#include "base/status.h"
+
+static fri_conv2d_desc desc_of(const fr_node *node) {
+    return *(const fri_conv2d_desc *)fr_node_params(node);
+}
+
+static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy) {
+    fr_tensor *x = NULL, *dw = NULL;
+    fri_workspace ws = {0};
+    size_t bytes = 0;
+    fr_status s = FR_OK;
+    fri_shape shape = FRI_SHAPE(d->k, d->r, d->s, d->c / d->groups);
+    FRI_TRY(s, fr_node_saved(node, 0, &x));
+    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d->dtype, conv2d_backward_weight_workspace, (d, &bytes)));
+    FRI_TRY(s, fri_workspace_begin(dy, bytes, &ws));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d->dtype, conv2d_backward_weight,
+                          (&ws.exec, d, fri_data(x), fri_data(dy), fri_data(dw))));
+    fri_workspace_end(&ws);
+    fr_tensor_release(&x);
+    FRI_TRY(s, fr_node_grad(node, 1, &dw));
+done:
+    fri_workspace_end(&ws);
+    fr_tensor_release(&x);
+    fr_tensor_release(&dw);
+    return s;
+}
+
+static fr_status bias_gradient(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy) {
+    fr_tensor *db = NULL;
+    fri_exec e = fri_exec_of(dy);
+    fri_shape shape = FRI_SHAPE(d->k);
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_tensor_new(&shape, d->bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d->dtype, conv2d_backward_bias, (&e, d, fri_data(dy), fri_data(db))));
+    FRI_TRY(s, fr_node_grad(node, 2, &db));
+done:
+    fr_tensor_release(&db);
+    return s;
+}
+
+static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *d, fr_tensor **dy) {
+    fr_tensor *w = NULL, *dx = NULL;
+    fri_workspace ws = {0};
+    size_t bytes = 0;
+    fr_status s = FR_OK;
+    fri_shape shape = FRI_SHAPE(d->n, d->h, d->w, d->c);
+    FRI_TRY(s, fr_node_saved(node, 1, &w));
+    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, conv2d_backward_input_workspace, (d, &bytes)));
+    FRI_TRY(s, fri_workspace_begin(*dy, bytes, &ws));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, conv2d_backward_input,
+                          (&ws.exec, d, fri_data(w), fri_data(*dy), fri_data(dx))));
+    fri_workspace_end(&ws);
+    fr_tensor_release(&w);
+    fr_tensor_release(dy);
+    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+done:
+    fri_workspace_end(&ws);
+    fr_tensor_release(&w);
+    fr_tensor_release(&dx);
+    return s;
+}
+
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    fri_conv2d_desc d = desc_of(node);
+    fr_status s = FR_OK;
+    if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) FRI_TRY(s, bias_gradient(node, &d, *dy));
+    if (fr_node_wants(node, 1)) FRI_TRY(s, weight_gradient(node, &d, *dy));
+    fr_node_release_saved(node, 0);
+    if (fr_node_wants(node, 0)) FRI_TRY(s, input_gradient(node, &d, dy));
+done:
+    return s;
+}
+
+static const fr_op conv2d = {.name = "conv2d", .autocast = FR_AUTOCAST_LOW, .backward = backward};
+
+static int64_t output_size(int64_t in, int64_t pad, int64_t dilation, int64_t kernel, int64_t stride) {
+    int64_t span = dilation * (kernel - 1) + 1;
+    return in + 2 * pad < span ? 0 : (in + 2 * pad - span) / stride + 1;
+}
+
+static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv2d_opts *o,
+                          fri_conv2d_desc *d) {
+    char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_expect_float(&conv2d, x, "x"));
+    FRI_TRY(s, fri_expect_rank(&conv2d, x, "x", 4));
+    FRI_TRY(s, fri_expect_rank(&conv2d, w, "w", 4));
+    if (x->dtype != w->dtype)
+        return fri_fail(FR_EDTYPE, "conv2d: x is %s but w is %s", fr_dtype_name(x->dtype), fr_dtype_name(w->dtype));
+    const int64_t *xd = x->shape.dim, *wd = w->shape.dim;
+    *d = (fri_conv2d_desc){.dtype = x->dtype,
+                           .bias_dtype = b != NULL ? b->dtype : x->dtype,
+                           .n = xd[0], .h = xd[1], .w = xd[2], .c = xd[3],
+                           .k = wd[0], .r = wd[1], .s = wd[2],
+                           .stride_h = o->stride, .stride_w = o->stride_w < 0 ? o->stride : o->stride_w,
+                           .pad_h = o->padding, .pad_w = o->padding_w < 0 ? o->padding : o->padding_w,
+                           .dilation_h = o->dilation, .dilation_w = o->dilation_w < 0 ? o->dilation : o->dilation_w,
+                           .groups = o->groups,
+                           .workspace_limit = fri_switches()->workspace_limit};
+    if (d->stride_h < 1 || d->stride_w < 1 || d->dilation_h < 1 || d->dilation_w < 1 || d->pad_h < 0 || d->pad_w < 0 ||
+        d->groups < 1)
+        return fri_fail(FR_EINVAL, "conv2d: stride %lld, padding %lld, dilation %lld, groups %lld: padding must be >= 0, "
+                        "the others >= 1", (long long)d->stride_h, (long long)d->pad_h, (long long)d->dilation_h,
+                        (long long)d->groups);
+    if (d->c != wd[3] * d->groups || d->k % d->groups != 0)
+        return fri_fail(FR_ESHAPE, "conv2d: x %s has %lld channels and w %s expects %lld (groups %lld)",
+                        fri_shape_text(&x->shape, xs), (long long)d->c, fri_shape_text(&w->shape, ws),
+                        (long long)(wd[3] * d->groups), (long long)d->groups);
+    d->p = output_size(d->h, d->pad_h, d->dilation_h, d->r, d->stride_h);
+    d->q = output_size(d->w, d->pad_w, d->dilation_w, d->s, d->stride_w);
+    if (d->p < 1 || d->q < 1)
+        return fri_fail(FR_ESHAPE, "conv2d: x %s is smaller than the window of w %s (padding %lld, dilation %lld)",
+                        fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws), (long long)d->pad_h,
+                        (long long)d->dilation_h);
+    if (b != NULL) {
+        FRI_TRY(s, fri_expect_vector(&conv2d, b, "b", d->k));
+        if (b->dtype != x->dtype && b->dtype != FR_F32)
+            return fri_fail(FR_EDTYPE, "conv2d: b is %s; %s or f32 is needed", fr_dtype_name(b->dtype),
+                            fr_dtype_name(x->dtype));
+    }
+done:
+    return s;
+}
+
+fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y) {
+    fr_tensor *out = NULL;
+    fri_workspace ws = {0};
+    fri_conv2d_desc d;
+    fri_call c;
+    size_t bytes = 0;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
+    FRI_TRY(s, describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
+    fri_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.k);
+    const fri_backend *be = fri_backend_of(x);
+    FRI_TRY(s, fri_tensor_new(&shape, d.dtype, be->device, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward_workspace, (&d, &bytes)));
+    FRI_TRY(s, fri_workspace_begin(x, bytes, &ws));
+    FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward,
+                          (&ws.exec, &d, fri_data(c.in[0]), fri_data(c.in[1]),
+                           c.in[2] != NULL ? fri_data(c.in[2]) : NULL, fri_data(out))));
+    fri_workspace_end(&ws);
+    /* Each factor is needed only for the other one's gradient. */
+    fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
+                       {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
+    FRI_TRY(s, fr_op_record(&conv2d, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
+    fri_tensor_put(&out, y);
+done:
+    fri_workspace_end(&ws);
+    fr_tensor_release(&out);
+    fri_call_end(&c);
+    return s;
+}

@@ -1,0 +1,123 @@
+/* cross_entropy - softmax cross-entropy with integer targets, mean over the rows that count.
+ *   forward    loss = mean of lse(x) - (1 - e) x[t] - e mean(x),  lse = log sum exp, e = label_smoothing
+ *   backward   dx = (softmax(x) - (1 - e) onehot(t) - e / classes) * dloss / count; 0 on ignored rows
+ *   saves      x, target (references), one value per row and the count
+ *   in-place   forward no; backward no
+ *   rebuild    no
+ *   order      deterministic; sums in f64 per row
+ *   autocast   f32 */
+#include "ops/op.h"
+
+#include "base/status.h"
+
+enum { SAVED_X, SAVED_TARGET, SAVED_LSE, SAVED_COUNT, SAVES };
+
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    const fri_cross_entropy_desc *d = fr_node_params(node);
+    fr_tensor *saved[SAVES] = {0}, *dx = NULL;
+    fr_status s = FR_OK;
+    fri_exec e = fri_exec_of(*dy);
+    for (int i = 0; i < SAVES; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
+    FRI_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, cross_entropy_backward,
+                          (&e, d, fri_data(saved[SAVED_X]), fri_data(saved[SAVED_TARGET]), fri_data(saved[SAVED_LSE]),
+                           fri_data(saved[SAVED_COUNT]), fri_data(*dy), fri_data(dx))));
+    for (int i = 0; i < SAVES; i++) {
+        fr_tensor_release(&saved[i]);
+        fr_node_release_saved(node, i);
+    }
+    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+done:
+    for (int i = 0; i < SAVES; i++) fr_tensor_release(&saved[i]);
+    fr_tensor_release(&dx);
+    return s;
+}
+
+static const fr_op cross_entropy = {.name = "cross_entropy", .autocast = FR_AUTOCAST_F32, .backward = backward};
+static const fr_op count_correct = {.name = "count_correct"};
+
+static fr_status describe(const fr_op *op, const fr_tensor *x, const fr_tensor *target, fri_cross_entropy_desc *d) {
+    char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
+    fr_status s = fri_expect_float(op, x, "x");
+    if (s < 0) return s;
+    if (target->dtype != FR_I64)
+        return fri_fail(FR_EDTYPE, "%s: target is %s; i64 is needed", op->name, fr_dtype_name(target->dtype));
+    fri_shape rows = x->shape;
+    rows.rank--;
+    if (x->shape.rank < 2 || !fri_shape_equal(&rows, &target->shape) || x->shape.dim[rows.rank] < 1)
+        return fri_fail(FR_ESHAPE, "%s: x %s needs a target of the same shape without the last dimension, not %s",
+                        op->name, fri_shape_text(&x->shape, a), fri_shape_text(&target->shape, b));
+    *d = (fri_cross_entropy_desc){
+        .dtype = x->dtype, .rows = fri_shape_numel(&rows), .classes = x->shape.dim[rows.rank], .ignore_index = -100};
+    return FR_OK;
+}
+
+static fr_status check_targets(const fri_cross_entropy_desc *d, const fr_tensor *bad) {
+    double at = -1;
+    if (fri_device_of(bad) != FR_CPU) return FR_OK; /* elsewhere the read would stall the device: see docs/ops */
+    fr_status s = fr_tensor_item(bad, &at);
+    if (s < 0 || at < 0) return s;
+    return fri_fail(FR_EINVAL, "cross_entropy: the target of row %lld is neither a class 0..%lld nor ignore_index %lld",
+                    (long long)at, (long long)(d->classes - 1), (long long)d->ignore_index);
+}
+
+fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entropy_opts *opts, fr_tensor **loss) {
+    fr_tensor *out = NULL, *lse = NULL, *count = NULL, *bad = NULL;
+    fri_cross_entropy_desc d;
+    fri_shape scalar = {0};
+    fri_call c;
+    fr_status s = FR_OK;
+    const fr_cross_entropy_opts *o = opts != NULL ? opts : FR_CROSS_ENTROPY_OPTS();
+    FRI_TRY(s, fri_call_begin(&c, &cross_entropy, 2, (fr_tensor *[]){x, target}, 2));
+    fr_tensor *v = c.in[0];
+    FRI_TRY(s, describe(&cross_entropy, v, target, &d));
+    if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1)) {
+        s = fri_fail(FR_EINVAL, "cross_entropy: label_smoothing is %g; it must lie in 0..1", o->label_smoothing);
+        goto done;
+    }
+    d.label_smoothing = o->label_smoothing;
+    d.ignore_index = o->ignore_index;
+    const fri_backend *be = fri_backend_of(v);
+    fri_exec e = fri_exec_of(v);
+    fr_dtype real = fri_real_of(v);
+    fri_shape rows = FRI_SHAPE(d.rows);
+    FRI_TRY(s, fri_tensor_new(&scalar, real, be->device, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, fri_tensor_new(&rows, real, be->device, FR_MEM_TEMPORARY, &lse));
+    FRI_TRY(s, fri_tensor_new(&scalar, real, be->device, FR_MEM_TEMPORARY, &count));
+    FRI_TRY(s, fri_tensor_new(&scalar, FR_I64, be->device, FR_MEM_TEMPORARY, &bad));
+    FRI_TRY(s, FRI_KERNEL(be, d.dtype, cross_entropy_forward,
+                          (&e, &d, fri_data(v), fri_data(target), fri_data(out), fri_data(lse), fri_data(count),
+                           fri_data(bad))));
+    FRI_TRY(s, check_targets(&d, bad));
+    fr_tensor_release(&bad);
+    fr_save saves[SAVES] = {
+        {v, FR_SAVE_VALUE}, {target, FR_SAVE_VALUE}, {lse, FR_SAVE_VALUE}, {count, FR_SAVE_VALUE}};
+    FRI_TRY(s, fr_op_record(&cross_entropy, &d, sizeof d, &v, 1, saves, SAVES, out));
+    fri_tensor_put(&out, loss);
+done:
+    fr_tensor_release(&bad);
+    fr_tensor_release(&count);
+    fr_tensor_release(&lse);
+    fr_tensor_release(&out);
+    fri_call_end(&c);
+    return s;
+}
+
+fr_status fr_count_correct(fr_tensor *x, fr_tensor *target, fr_tensor **correct) {
+    fr_tensor *out = NULL;
+    fri_cross_entropy_desc d;
+    fri_shape scalar = {0};
+    fri_call c;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_call_begin(&c, &count_correct, 2, (fr_tensor *[]){x, target}, 2));
+    FRI_TRY(s, describe(&count_correct, x, target, &d));
+    fri_exec e = fri_exec_of(x);
+    FRI_TRY(s, fri_tensor_new(&scalar, FR_I64, fri_device_of(x), FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), d.dtype, count_correct,
+                          (&e, &d, fri_data(x), fri_data(target), fri_data(out))));
+    fri_tensor_put(&out, correct);
+done:
+    fr_tensor_release(&out);
+    fri_call_end(&c);
+    return s;
+}

@@ -1,0 +1,111 @@
+/* dropout, dropout2d - random zeroing of elements or channels (Srivastava et al., 2014).
+ *   forward    y = kept ? x / (1 - p) : 0; kept(i) = uniform(seed, stream, i) >= p
+ *   backward   dx = kept ? dy / (1 - p) : 0, kept computed again from (seed, stream)
+ *   saves      nothing; with encode off PyTorch's mask, one byte per element
+ *   in-place   forward yes; backward yes (dx may be dy)
+ *   rebuild    from x
+ *   order      deterministic; the same elements on every device and thread count */
+#include "ops/op.h"
+
+#include "base/status.h"
+
+static fr_status apply(const fri_dropout_desc *d, const fr_tensor *x, fr_tensor *y) {
+    fri_exec e = fri_exec_of(x);
+    return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout, (&e, d, fri_data(x), fri_data(y)));
+}
+
+static fr_status apply_mask(const fri_dropout_desc *d, const fr_tensor *mask, const fr_tensor *x, fr_tensor *y) {
+    fri_exec e = fri_exec_of(x);
+    return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout_apply_mask,
+                      (&e, d, fri_data(mask), fri_data(x), fri_data(y)));
+}
+
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    const fri_dropout_desc *d = fr_node_params(node);
+    fr_tensor *dx = NULL, *mask = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fr_node_saved(node, 0, &mask));
+    FRI_TRY(s, fri_gradient_like(*dy, &dx));
+    FRI_TRY(s, mask != NULL ? apply_mask(d, mask, *dy, dx) : apply(d, *dy, dx));
+    fr_tensor_release(&mask);
+    fr_node_release_saved(node, 0);
+    fr_tensor_release(dy);
+    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+done:
+    fr_tensor_release(&mask);
+    fr_tensor_release(&dx);
+    return s;
+}
+
+static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
+    fr_tensor *out = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_new_like(in[0], FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, apply(fr_node_params(node), in[0], out));
+    fri_tensor_put(&out, y);
+done:
+    fr_tensor_release(&out);
+    return s;
+}
+
+static const fr_op dropout = {.name = "dropout", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
+static const fr_op dropout2d = {.name = "dropout2d", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
+
+static fr_status describe(const fr_op *op, const fr_tensor *x, double p, fri_dropout_desc *d) {
+    fr_status s = fri_expect_float(op, x, "x");
+    if (s < 0) return s;
+    if (!(p >= 0 && p <= 1)) return fri_fail(FR_EINVAL, "%s: p is %g; it must lie in 0..1", op->name, p);
+    *d = (fri_dropout_desc){.dtype = x->dtype, .n = 1, .hw = 1, .c = fri_numel(x), .p = p};
+    if (op == &dropout2d) {
+        if ((s = fri_expect_rank(op, x, "x", 4)) < 0) return s;
+        const int64_t *dim = x->shape.dim;
+        d->n = dim[0];
+        d->hw = dim[1] * dim[2];
+        d->c = dim[3];
+        d->per_channel = true;
+    }
+    return FR_OK;
+}
+
+static fr_status mask_of(const fri_dropout_desc *d, const fr_tensor *x, fr_tensor **mask) {
+    fri_exec e = fri_exec_of(x);
+    fr_status s = fri_tensor_new(&x->shape, FR_BOOL, fri_device_of(x), FR_MEM_TEMPORARY, mask);
+    if (s < 0) return s;
+    return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout_mask, (&e, d, fri_data(*mask)));
+}
+
+static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_tensor **y) {
+    fr_tensor *out = NULL, *mask = NULL;
+    fri_dropout_desc d;
+    fri_call c;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_call_begin(&c, op, 1, &x, 1));
+    FRI_TRY(s, describe(op, x, p, &d));
+    if (!train || p == 0) { /* the same tensor, as in PyTorch's eval mode */
+        out = fr_tensor_retain(x);
+        fri_tensor_put(&out, y);
+        goto done;
+    }
+    fri_rng r = fri_rng_draw();
+    d.seed = r.seed;
+    d.stream = r.next_stream;
+    FRI_TRY(s, fri_result_like(x, y, &out));
+    if (!fri_switches()->encode && fr_grad_enabled() && x->requires_grad) FRI_TRY(s, mask_of(&d, x, &mask));
+    FRI_TRY(s, apply(&d, x, out));
+    fr_save save = {mask, FR_SAVE_VALUE};
+    FRI_TRY(s, fr_op_record(op, &d, sizeof d, &x, 1, &save, 1, out));
+    fri_result_put(&out, y);
+done:
+    fr_tensor_release(&mask);
+    fr_tensor_release(&out);
+    fri_call_end(&c);
+    return s;
+}
+
+fr_status fr_dropout(fr_tensor *x, double p, bool train, fr_tensor **y) {
+    return run(&dropout, x, p, train, y);
+}
+
+fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y) {
+    return run(&dropout2d, x, p, train, y);
+}

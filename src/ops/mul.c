@@ -1,0 +1,82 @@
+/* mul - elementwise product.
+ *   forward    y = a * b
+ *   backward   da = dy * b, db = dy * a
+ *   saves      b if a wants a gradient, a if b wants one (references)
+ *   in-place   forward over a only when a is not saved; backward no
+ *   rebuild    no (its inputs are kept for backward anyway)
+ *   order      deterministic
+ *   autocast   the wider type of the two */
+#include "ops/op.h"
+
+static fr_status product(const fr_tensor *a, const fr_tensor *b, fr_tensor *y) {
+    fri_exec e = fri_exec_of(a);
+    return FRI_KERNEL(fri_backend_of(a), a->dtype, mul,
+                      (&e, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
+}
+
+enum { SAVED_A, SAVED_B };
+
+/* The gradient of input i is dy times the other factor. */
+static fr_status gradient(fr_node *node, int i, const fr_tensor *dy) {
+    fr_tensor *other = NULL, *dx = NULL;
+    fr_status s = FR_OK;
+    if (!fr_node_wants(node, i)) return FR_OK;
+    FRI_TRY(s, fr_node_saved(node, i == 0 ? SAVED_B : SAVED_A, &other));
+    FRI_TRY(s, fri_new_like(dy, FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(s, product(dy, other, dx));
+    fr_tensor_release(&other);
+    fr_node_release_saved(node, i == 0 ? SAVED_B : SAVED_A);
+    FRI_TRY(s, fr_node_grad(node, i, &dx));
+done:
+    fr_tensor_release(&other);
+    fr_tensor_release(&dx);
+    return s;
+}
+
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    fr_status s = gradient(node, 1, *dy);
+    return s < 0 ? s : gradient(node, 0, *dy);
+}
+
+static const fr_op mul = {.name = "mul", .autocast = FR_AUTOCAST_PROMOTE, .backward = backward};
+
+static fr_status record(fr_tensor *a, fr_tensor *b, fr_tensor *out) {
+    fr_save saves[] = {{b->requires_grad ? a : NULL, FR_SAVE_VALUE}, {a->requires_grad ? b : NULL, FR_SAVE_VALUE}};
+    return fr_op_record(&mul, NULL, 0, (fr_tensor *[]){a, b}, 2, saves, 2, out);
+}
+
+fr_status fr_mul(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
+    fr_tensor *out = NULL;
+    fri_call c;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_call_begin(&c, &mul, 2, (fr_tensor *[]){a, b}, 2));
+    FRI_TRY(s, fri_expect_float(&mul, c.in[0], "a"));
+    FRI_TRY(s, fri_expect_same(&mul, c.in[0], c.in[1]));
+    bool a_is_saved = fr_grad_enabled() && c.in[1]->requires_grad;
+    if (a_is_saved || a == b) FRI_TRY(s, fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out));
+    else FRI_TRY(s, fri_result_like(c.in[0], y, &out));
+    FRI_TRY(s, product(c.in[0], c.in[1], out));
+    FRI_TRY(s, record(c.in[0], c.in[1], out));
+    fri_result_put(&out, y);
+done:
+    fr_tensor_release(&out);
+    fri_call_end(&c);
+    return s;
+}
+
+fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b) {
+    fri_call c;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_call_begin(&c, &mul, 2, (fr_tensor *[]){a, b}, 2));
+    FRI_TRY(s, fri_check_inplace(&mul, a));
+    FRI_TRY(s, fri_expect_float(&mul, a, "a"));
+    FRI_TRY(s, fri_expect_same(&mul, a, b));
+    FRI_TRY(s, product(a, b, a));
+    /* Recorded before the version moves: if b wants a gradient, backward finds that the saved a was overwritten. */
+    FRI_TRY(s, record(a, b, a));
+    fri_bump_version(a);
+    if (fri_node_of(a) != NULL) fri_node_of(a)->output_version = a->storage->version;
+done:
+    fri_call_end(&c);
+    return s;
+}

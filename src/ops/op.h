@@ -1,0 +1,50 @@
+/* op.h - the frame every op shares: argument checks, autocast, scope, in-place permission. */
+#ifndef FRI_OPS_OP_H
+#define FRI_OPS_OP_H
+
+#include "autograd/node.h"
+#include "base/rng.h"
+
+#include <frugal/ops.h>
+
+enum { FRI_OP_INPUTS = 4 };
+
+/* One call of an op, from begin to end. `in` holds the inputs as the op shall read them: borrowed, or cast by autocast. */
+typedef struct fri_call {
+    const fr_op *op;
+    const char *was_op;
+    bool begun;
+    int n_in;
+    fr_tensor *in[FRI_OP_INPUTS];
+    fr_tensor *owned[FRI_OP_INPUTS]; /* the casts, released by end */
+} fri_call;
+
+/* Enters the op's scope, checks that the first `required` of the inputs are there and that all lie on one device, and
+ * applies the op's autocast class. Always pair with fri_call_end, also after failure. */
+fr_status fri_call_begin(fri_call *c, const fr_op *op, int required, fr_tensor *const *in, int n_in);
+void fri_call_end(fri_call *c);
+
+fr_status fri_expect_float(const fr_op *op, const fr_tensor *t, const char *what);
+fr_status fri_expect_rank(const fr_op *op, const fr_tensor *t, const char *what, int rank);
+fr_status fri_expect_same(const fr_op *op, const fr_tensor *a, const fr_tensor *b); /* shape and type */
+/* t has shape [n] and type x's or the statistics type (f32; f64 for f64 x). */
+fr_status fri_expect_vector(const fr_op *op, const fr_tensor *t, const char *what, int64_t n);
+
+/* f32, or f64 where x is f64: the type of statistics and losses. */
+fr_dtype fri_real_of(const fr_tensor *x);
+
+/* The result of an elementwise op on x whose slot is y: x itself when the in-place switch is on, the caller said
+ * x = op(x), and nobody else can see or need x; else a new tensor. */
+fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out);
+/* Hands the result over: nothing to do when it is x itself and sits in the slot already. */
+void fri_result_put(fr_tensor **out, fr_tensor **y);
+
+/* PyTorch's rule for a demanded in-place op: a leaf that requires grad is refused. */
+fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);
+
+/* dy itself if it may be written over, else a new tensor like it. */
+fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx);
+
+fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out);
+
+#endif

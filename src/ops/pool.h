@@ -1,0 +1,11 @@
+/* pool.h - what the three pooling ops share: options and window arithmetic. */
+#ifndef FRI_OPS_POOL_H
+#define FRI_OPS_POOL_H
+
+#include "ops/op.h"
+
+/* Fills the descriptor from x, the kernel size and PyTorch's options; y's size by the floor or ceiling rule. */
+fr_status fri_pool2d_describe(const fr_op *op, const fr_tensor *x, int64_t kernel, const fr_pool2d_opts *o,
+                              fri_pool2d_desc *d);
+
+#endif

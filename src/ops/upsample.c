@@ -1,0 +1,55 @@
+/* upsample - resizing an image, nearest or bilinear (torch.nn.functional.interpolate with size).
+ *   forward    nearest: y[p, q] = x[floor(p H / P), floor(q W / Q)];
+ *              bilinear: the four neighbours of the source position, align_corners as PyTorch
+ *   backward   the transposed map: each dy goes to the pixels it was made from, with the same weights
+ *   saves      nothing
+ *   in-place   no
+ *   rebuild    no
+ *   order      deterministic */
+#include "ops/op.h"
+
+#include "base/status.h"
+
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    const fri_upsample_desc *d = fr_node_params(node);
+    fr_tensor *dx = NULL;
+    fri_exec e = fri_exec_of(*dy);
+    fri_shape shape = FRI_SHAPE(d->n, d->h, d->w, d->c);
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, upsample_backward, (&e, d, fri_data(*dy), fri_data(dx))));
+    fr_tensor_release(dy);
+    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+done:
+    fr_tensor_release(&dx);
+    return s;
+}
+
+static const fr_op upsample = {.name = "upsample", .backward = backward};
+
+fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode, bool align_corners, fr_tensor **y) {
+    fr_tensor *out = NULL;
+    fri_call c;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_call_begin(&c, &upsample, 1, &x, 1));
+    FRI_TRY(s, fri_expect_float(&upsample, x, "x"));
+    FRI_TRY(s, fri_expect_rank(&upsample, x, "x", 4));
+    const int64_t *dim = x->shape.dim;
+    if (p < 1 || q < 1 || dim[1] < 1 || dim[2] < 1) {
+        s = fri_fail(FR_EINVAL, "upsample: from %lld x %lld to %lld x %lld pixels; all must be >= 1", (long long)dim[1],
+                     (long long)dim[2], (long long)p, (long long)q);
+        goto done;
+    }
+    fri_upsample_desc d = {.dtype = x->dtype, .n = dim[0], .h = dim[1], .w = dim[2], .c = dim[3], .p = p, .q = q,
+                           .bilinear = mode == FR_UPSAMPLE_BILINEAR, .align_corners = align_corners};
+    fri_shape shape = FRI_SHAPE(d.n, p, q, d.c);
+    fri_exec e = fri_exec_of(x);
+    FRI_TRY(s, fri_tensor_new(&shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, upsample_forward, (&e, &d, fri_data(x), fri_data(out))));
+    FRI_TRY(s, fr_op_record(&upsample, &d, sizeof d, &x, 1, NULL, 0, out));
+    fri_tensor_put(&out, y);
+done:
+    fr_tensor_release(&out);
+    fri_call_end(&c);
+    return s;
+}

@@ -1,0 +1,166 @@
+/* copy.c - moving, converting and adding data; nothing here enters a graph. */
+#include "tensor/tensor.h"
+
+#include "base/half.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+fr_status fri_tensor_fill(fr_tensor *t, double value) {
+    fri_exec e = fri_exec_of(t);
+    fri_bump_version(t);
+    return FRI_KERNEL(fri_backend_of(t), t->dtype, fill, (&e, t->dtype, fri_numel(t), value, fri_data(t)));
+}
+
+fr_status fr_tensor_fill(fr_tensor *t, double value) {
+    return fri_tensor_fill(t, value);
+}
+
+fr_status fri_tensor_cast_into(const fr_tensor *src, fr_tensor *dst) {
+    fri_exec e = fri_exec_of(dst);
+    fri_bump_version(dst);
+    if (src->dtype == dst->dtype)
+        return fri_backend_of(dst)->copy(&e, FRI_COPY_DEVICE_TO_DEVICE, fri_data(src), fri_data(dst), fri_nbytes(dst));
+    return FRI_KERNEL(fri_backend_of(dst), FR_F32, cast,
+                      (&e, src->dtype, dst->dtype, fri_numel(src), fri_data(src), fri_data(dst)));
+}
+
+fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src) {
+    fri_exec e = fri_exec_of(dst);
+    fri_bump_version(dst);
+    return FRI_KERNEL(fri_backend_of(dst), dst->dtype, add,
+                      (&e, dst->dtype, fri_numel(dst), fri_data(dst), fri_data(src), fri_data(dst)));
+}
+
+fr_status fri_tensor_sum_of(const fr_tensor *a, const fr_tensor *b, fr_category category, fr_tensor **out) {
+    fr_tensor *t = NULL;
+    fr_status s = FR_OK;
+    fri_exec e = fri_exec_of(a);
+    FRI_TRY(s, fri_tensor_new(&a->shape, a->dtype, fri_device_of(a), category, &t));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(a), a->dtype, add,
+                          (&e, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(t))));
+    fri_tensor_put(&t, out);
+done:
+    fr_tensor_release(&t);
+    return s;
+}
+
+fr_status fri_tensor_clone_as(const fr_tensor *t, fr_dtype dtype, fr_category category, fr_tensor **out) {
+    fr_tensor *c = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_tensor_new(&t->shape, dtype, fri_device_of(t), category, &c));
+    FRI_TRY(s, fri_tensor_cast_into(t, c));
+    fri_tensor_put(&c, out);
+done:
+    fr_tensor_release(&c);
+    return s;
+}
+
+fr_status fr_tensor_clone(const fr_tensor *t, fr_tensor **out) {
+    return fri_tensor_clone_as(t, t->dtype, FR_MEM_TEMPORARY, out);
+}
+
+fr_status fr_tensor_to_host(const fr_tensor *t, void *data) {
+    if (fri_nbytes(t) == 0) return FR_OK;
+    if (data == NULL) return fri_fail(FR_EINVAL, "to host: data is NULL");
+    fri_exec e = fri_exec_of(t);
+    return fri_backend_of(t)->copy(&e, FRI_COPY_DEVICE_TO_HOST, fri_data(t), data, fri_nbytes(t));
+}
+
+fr_status fr_tensor_to_device(const fr_tensor *t, fr_device device, fr_tensor **out) {
+    fr_tensor *moved = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_tensor_new(&t->shape, t->dtype, device, FR_MEM_TEMPORARY, &moved));
+    FRI_TRY(s, fr_tensor_copy(moved, t));
+    fri_tensor_put(&moved, out);
+done:
+    fr_tensor_release(&moved);
+    return s;
+}
+
+/* Between two devices: through the host, at the source's dtype, then converted on the destination. */
+static fr_status copy_across(fr_tensor *dst, const fr_tensor *src) {
+    fr_tensor *same_dtype = NULL;
+    void *host = NULL;
+    fr_status s = FR_OK;
+    fri_exec e = fri_exec_of(dst);
+    if (fri_device_of(dst) == FR_META) return FR_OK;
+    if (fri_device_of(src) == FR_META)
+        return fri_fail(FR_EUNSUPPORTED, "copy: a meta tensor holds no data to copy to %s",
+                        fr_device_name(fri_device_of(dst)));
+    if ((host = malloc(fri_nbytes(src))) == NULL) {
+        s = fri_fail(FR_ENOMEM, "copy: out of host memory");
+        goto done;
+    }
+    FRI_TRY(s, fr_tensor_to_host(src, host));
+    if (dst->dtype == src->dtype) {
+        FRI_TRY(s, fri_backend_of(dst)->copy(&e, FRI_COPY_HOST_TO_DEVICE, host, fri_data(dst), fri_nbytes(dst)));
+    } else {
+        FRI_TRY(s, fr_tensor_from_host(host, src->shape.rank, src->shape.dim, src->dtype, fri_device_of(dst),
+                                       &same_dtype));
+        FRI_TRY(s, fri_tensor_cast_into(same_dtype, dst));
+    }
+    fri_bump_version(dst);
+done:
+    free(host);
+    fr_tensor_release(&same_dtype);
+    return s;
+}
+
+fr_status fr_tensor_copy(fr_tensor *dst, const fr_tensor *src) {
+    char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
+    if (!fri_shape_equal(&dst->shape, &src->shape))
+        return fri_fail(FR_ESHAPE, "copy: the destination is %s but the source is %s", fri_shape_text(&dst->shape, a),
+                        fri_shape_text(&src->shape, b));
+    if (fri_numel(src) == 0) return FR_OK;
+    if (fri_device_of(dst) != fri_device_of(src)) return copy_across(dst, src);
+    return fri_tensor_cast_into(src, dst);
+}
+
+/* ---- reading values ---------------------------------------------------------------------------------------- */
+
+static double element(fr_dtype t, const void *data, int64_t i) {
+    switch (t) {
+    case FR_F32: return ((const float *)data)[i];
+    case FR_F16: return fri_f32_from_f16(((const fri_f16 *)data)[i]);
+    case FR_BF16: return fri_f32_from_bf16(((const fri_bf16 *)data)[i]);
+    case FR_F64: return ((const double *)data)[i];
+    case FR_I64: return (double)((const int64_t *)data)[i];
+    case FR_I32: return ((const int32_t *)data)[i];
+    case FR_I16: return ((const int16_t *)data)[i];
+    case FR_I8: return ((const int8_t *)data)[i];
+    case FR_U8: return ((const uint8_t *)data)[i];
+    case FR_BOOL: return ((const uint8_t *)data)[i] != 0;
+    }
+    return 0;
+}
+
+fr_status fr_tensor_item(const fr_tensor *t, double *out) {
+    uint64_t raw = 0; /* the widest element */
+    char text[FRI_SHAPE_TEXT];
+    if (fri_numel(t) != 1)
+        return fri_fail(FR_ESHAPE, "item: the tensor has shape %s, one element is needed",
+                        fri_shape_text(&t->shape, text));
+    fr_status s = fr_tensor_to_host(t, &raw);
+    if (s < 0) return s;
+    *out = element(t->dtype, &raw, 0);
+    return FR_OK;
+}
+
+fr_status fr_tensor_print(const fr_tensor *t, FILE *out) {
+    enum { VALUES = 64 };
+    char text[FRI_SHAPE_TEXT];
+    int64_t n = fri_numel(t);
+    fprintf(out, "%s %s on %s", fr_dtype_name(t->dtype), fri_shape_text(&t->shape, text),
+            fr_device_name(fri_device_of(t)));
+    if (n > 0 && n <= VALUES && fri_device_of(t) != FR_META) {
+        uint64_t values[VALUES];
+        fr_status s = fr_tensor_to_host(t, values);
+        if (s < 0) return s;
+        fprintf(out, ":");
+        for (int64_t i = 0; i < n; i++) fprintf(out, " %.6g", element(t->dtype, values, i));
+    }
+    fprintf(out, "\n");
+    return ferror(out) ? fri_fail(FR_EIO, "tensor print: the stream reports a write error") : FR_OK;
+}

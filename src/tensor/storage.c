@@ -1,0 +1,63 @@
+/* storage.c - see storage.h. */
+#include "tensor/storage.h"
+
+#include <stdlib.h>
+
+static fri_storage_hooks hooks;
+static _Thread_local uint64_t next_birth = 1;
+
+void fri_storage_set_hooks(fri_storage_hooks h) {
+    hooks = h;
+}
+
+uint64_t fri_storage_next_birth(void) {
+    return next_birth;
+}
+
+fr_status fri_storage_create(fr_device d, size_t bytes, const fri_tag *tag, fri_storage **out) {
+    fri_allocator *a = NULL;
+    fr_status status = fri_allocator_get(d, &a);
+    if (status < 0) return status;
+    fri_storage *s = calloc(1, sizeof *s);
+    if (s == NULL) return fri_fail(FR_ENOMEM, "storage: out of host memory");
+    status = fri_block_alloc(a, bytes, tag, &s->block);
+    if (status < 0) {
+        free(s);
+        return status;
+    }
+    s->handles = 1;
+    s->backend = fri_backend_get(d);
+    s->birth = next_birth++;
+    *out = s;
+    return FR_OK;
+}
+
+static void destroy(fri_storage *s) {
+    if (s->producer != NULL && hooks.orphan != NULL) hooks.orphan(s);
+    fri_block_free(&s->block);
+    free(s);
+}
+
+void fri_storage_retain_handle(fri_storage *s) {
+    s->handles++;
+}
+
+void fri_storage_release_handle(fri_storage *s) {
+    if (--s->handles > 0) return;
+    if (s->slots == 0) {
+        destroy(s);
+        return;
+    }
+    /* The hook may release slots; the extra one keeps s alive until it has returned. */
+    s->slots++;
+    if (hooks.settle != NULL) hooks.settle(s);
+    fri_storage_release_slot(s);
+}
+
+void fri_storage_retain_slot(fri_storage *s) {
+    s->slots++;
+}
+
+void fri_storage_release_slot(fri_storage *s) {
+    if (--s->slots == 0 && s->handles == 0) destroy(s);
+}

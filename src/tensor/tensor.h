@@ -1,0 +1,78 @@
+/* tensor.h - the tensor struct, for the floors that work on it. */
+#ifndef FRI_TENSOR_TENSOR_H
+#define FRI_TENSOR_TENSOR_H
+
+#include "tensor/storage.h"
+
+#include <frugal/tensor.h>
+
+_Static_assert((int)FR_MAX_RANK == (int)FRI_MAX_RANK, "one maximum rank");
+
+struct fr_tensor {
+    int references;
+    fri_storage *storage;
+    size_t offset; /* bytes from the start of the storage */
+    fri_shape shape;
+    fr_dtype dtype;
+    bool requires_grad; /* a leaf that collects .grad, or the result of a recorded op */
+    void *grad_state;   /* autograd: the leaf's gradient and hook, or the node that made the tensor; see autograd/node.h */
+};
+
+/* Called when a tensor with grad_state dies. */
+void fri_tensor_set_grad_state_free(void (*fn)(fr_tensor *t));
+
+/* New storage of the given category. The tensor is not in any graph. */
+fr_status fri_tensor_new(const fri_shape *shape, fr_dtype dtype, fr_device device, fr_category category,
+                         fr_tensor **out);
+/* A new handle on a storage (takes its own handle count): same bytes seen as shape/dtype. */
+fr_status fri_tensor_on_storage(fri_storage *s, size_t offset, const fri_shape *shape, fr_dtype dtype,
+                                fr_tensor **out);
+/* Another view of t's bytes with another shape of equal numel, outside any graph. */
+fr_status fri_tensor_view(fr_tensor *t, const fri_shape *shape, fr_tensor **out);
+
+/* Hands *result to the slot *out: what *out held is released. *result becomes NULL. */
+void fri_tensor_put(fr_tensor **result, fr_tensor **out);
+
+static inline void *fri_data(const fr_tensor *t) {
+    return t->storage->block->data == NULL ? NULL : (char *)t->storage->block->data + t->offset;
+}
+static inline const fri_backend *fri_backend_of(const fr_tensor *t) {
+    return t->storage->backend;
+}
+static inline fr_device fri_device_of(const fr_tensor *t) {
+    return t->storage->backend->device;
+}
+size_t fri_nbytes(const fr_tensor *t);
+int64_t fri_numel(const fr_tensor *t);
+void fri_relabel(fr_tensor *t, fr_category c);
+static inline void fri_bump_version(fr_tensor *t) {
+    t->storage->version++;
+    t->storage->last_writer = fri_scope_op();
+}
+
+/* True when nobody but this handle can see or need the bytes: an in-place write is invisible. */
+static inline bool fri_tensor_sole(const fr_tensor *t) {
+    return t->references == 1 && t->storage->handles == 1 && t->storage->slots == 0;
+}
+
+/* The execution context of a device's one stream, without workspace. */
+fri_exec fri_exec_of(const fr_tensor *t);
+
+/* Scratch for the duration of one op: a block of category workspace. bytes 0 gives NULL. */
+typedef struct fri_workspace {
+    fri_block *block;
+    fri_exec exec;
+} fri_workspace;
+fr_status fri_workspace_begin(const fr_tensor *like, size_t bytes, fri_workspace *w);
+void fri_workspace_end(fri_workspace *w);
+
+/* ---- arithmetic on data, no graph (copy.c) ----------------------------------------------------------------- */
+
+fr_status fri_tensor_fill(fr_tensor *t, double value);
+fr_status fri_tensor_cast_into(const fr_tensor *src, fr_tensor *dst); /* same shape and device */
+fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src); /* dst += src; same shape, device, dtype */
+/* out = a + b in new storage of the given category. */
+fr_status fri_tensor_sum_of(const fr_tensor *a, const fr_tensor *b, fr_category category, fr_tensor **out);
+fr_status fri_tensor_clone_as(const fr_tensor *t, fr_dtype dtype, fr_category category, fr_tensor **out);
+
+#endif

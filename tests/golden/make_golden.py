@@ -1,0 +1,443 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/<op>.safetensors: what PyTorch computes for every op, forward and each gradient.
+
+    python3 tests/golden/make_golden.py            # writes all files beside this script
+    python3 tests/golden/make_golden.py --check    # computes all and compares with the files, writes nothing
+
+Every case is a group of tensors "<case>.<field>"; the file's metadata has one key, "cases": the names of the cases,
+separated by spaces. Layouts are frugal's: images [N, H, W, C], convolution weights [K, R, S, C / groups], linear
+weights [out, in]. Inputs are f32 numbers from a generator seeded by "<op>.<case>"; PyTorch computes from them in f64
+and the results are rounded to f32 once, so the files hold true values, not those of some f32 implementation. The loss
+is sum(y * dy) with a random dy; "d" + name is its gradient for the input of that name. Parameters of a case (stride,
+eps, ...) are i64 or f64 tensors of rank 1. README.md lists the fields of each op.
+"""
+
+import argparse
+import math
+import os
+import sys
+import zlib
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NAN, INF = math.nan, math.inf
+
+
+class Op:
+    """The file of one op: add() collects cases, save() writes them."""
+
+    def __init__(self, name):
+        self.name, self.tensors, self.cases = name, {}, []
+
+    def rng(self, case):
+        self.random = np.random.default_rng(zlib.crc32(f"{self.name}.{case}".encode()))
+
+    def normal(self, *shape, mean=0.0, std=1.0):
+        values = self.random.standard_normal(shape) * std + mean
+        return torch.from_numpy(np.asarray(values, dtype=np.float32).reshape(shape))
+
+    def add(self, case, **fields):
+        assert case not in self.cases and "." not in case and " " not in case
+        self.cases.append(case)
+        for field, value in fields.items():
+            if value is None:
+                continue
+            if isinstance(value, (bool, int)):
+                value = torch.tensor([int(value)], dtype=torch.int64)
+            elif isinstance(value, float):
+                value = torch.tensor([value], dtype=torch.float64)
+            elif isinstance(value, (tuple, list)):
+                value = torch.tensor(value, dtype=torch.int64)
+            elif value.dtype == torch.float64:
+                value = value.to(torch.float32)
+            self.tensors[f"{case}.{field}"] = value.detach().clone(memory_format=torch.contiguous_format)
+
+    def add_exact(self, case, **fields):
+        """Like add(), for tensors that keep their types."""
+        assert case not in self.cases
+        self.cases.append(case)
+        self.tensors.update({f"{case}.{field}": value.clone() for field, value in fields.items()})
+
+    def gradients(self, case, function, inputs, dy=None, images=(), **parameters):
+        """Adds inputs, dy, y and gradients. Names in `images` are transposed to NCHW for `function`, and its result
+        back; None inputs are left out. dy None: random in the shape of y."""
+        given = {k: v for k, v in inputs.items() if v is not None}
+        wide = {k: v.double().requires_grad_(True) for k, v in given.items()}
+        args = {k: wide[k].permute(0, 3, 1, 2) if k in images else wide.get(k) for k in inputs}
+        y = function(**args)
+        y = y.permute(0, 2, 3, 1) if images and y.dim() == 4 else y
+        dy = self.normal(*y.shape) if dy is None else dy
+        grads = torch.autograd.grad(y, list(wide.values()), dy.double())
+        self.add(case, **given, **parameters, dy=dy, y=y, **{"d" + k: g for k, g in zip(wide, grads)})
+
+    def write(self, path):
+        save_file(self.tensors, path, metadata={"cases": " ".join(self.cases)})
+        os.chmod(path, 0o644)
+
+
+def conv2d():
+    op = Op("conv2d")
+    #        case          n  h  w   c   k  r  s  stride  padding dilation groups bias
+    cases = [("plain",         2, 5, 7, 3, 4, 3, 2, (1, 1), (0, 0), (1, 1), 1, True),
+             ("no_bias",       2, 6, 5, 2, 5, 2, 3, (1, 1), (1, 2), (1, 1), 1, False),
+             ("same_padding",  2, 4, 6, 5, 3, 3, 5, (1, 1), (1, 2), (1, 1), 1, True),
+             ("stride",        1, 8, 9, 3, 5, 3, 2, (2, 3), (1, 0), (1, 1), 1, True),
+             ("stem",          1, 11, 10, 3, 4, 7, 5, (2, 2), (3, 2), (1, 1), 1, False),
+             ("pointwise",     2, 3, 4, 5, 7, 1, 1, (1, 1), (0, 0), (1, 1), 1, True),
+             ("downsample",    2, 5, 4, 3, 6, 1, 1, (2, 2), (0, 0), (1, 1), 1, False),
+             ("row_kernel",    1, 3, 7, 4, 2, 1, 5, (1, 2), (0, 2), (1, 1), 1, True),
+             ("dilation",      1, 9, 8, 2, 3, 3, 2, (1, 1), (2, 1), (2, 3), 1, True),
+             ("stride_dilation", 1, 10, 9, 3, 2, 2, 3, (2, 1), (1, 2), (3, 2), 1, True),
+             ("groups",        2, 5, 4, 4, 6, 3, 2, (1, 1), (1, 1), (1, 1), 2, True),
+             ("groups_stride", 1, 7, 6, 6, 9, 2, 3, (2, 1), (0, 1), (1, 2), 3, False),
+             ("depthwise_x2",  2, 5, 6, 3, 6, 3, 2, (1, 1), (1, 0), (1, 1), 3, True),
+             ("depthwise",     1, 6, 7, 5, 5, 3, 2, (2, 1), (1, 1), (1, 1), 5, True),
+             ("whole_image",   2, 4, 3, 5, 6, 4, 3, (1, 1), (0, 0), (1, 1), 1, True),
+             ("one_pixel",     3, 1, 1, 3, 4, 3, 5, (1, 1), (1, 2), (1, 1), 1, True),
+             ("wide",          1, 4, 5, 17, 19, 3, 2, (1, 1), (1, 1), (1, 1), 1, True)]
+    for case, n, h, w, c, k, r, s, stride, padding, dilation, groups, bias in cases:
+        op.rng(case)
+        inputs = {"x": op.normal(n, h, w, c), "w": op.normal(k, r, s, c // groups), "b": op.normal(k) if bias else None}
+        op.gradients(case, lambda x, w, b: F.conv2d(x, w, b, stride, padding, dilation, groups), inputs,
+                     images=("x", "w"), stride=stride, padding=padding, dilation=dilation, groups=groups)
+    return op
+
+
+def linear():
+    op = Op("linear")
+    for case, n, i, o, bias in [("bias", 4, 5, 3, True), ("no_bias", 3, 4, 7, False), ("one_row", 1, 6, 5, True),
+                                ("one_output", 5, 3, 1, True), ("wide", 5, 19, 37, True)]:
+        op.rng(case)
+        op.gradients(case, lambda x, w, b: F.linear(x, w, b),
+                     {"x": op.normal(n, i), "w": op.normal(o, i), "b": op.normal(o) if bias else None})
+    return op
+
+
+def batchnorm2d():
+    op = Op("batchnorm2d")
+    #        case          shape         train  eps   momentum affine running
+    cases = [("train",          (2, 3, 4, 5), True, 1e-5, 0.1, True, True),
+             ("train_momentum", (3, 4, 2, 3), True, 1e-3, 0.3, True, True),
+             ("train_no_affine", (2, 2, 5, 3), True, 1e-5, 0.1, False, True),
+             ("train_no_running", (2, 3, 2, 4), True, 1e-5, 0.1, True, False),
+             ("train_constant", (2, 2, 4, 3), True, 1e-5, 0.1, True, True),
+             ("train_one_pixel", (4, 1, 1, 5), True, 1e-5, 0.1, True, True),
+             ("train_wide",     (2, 3, 2, 37), True, 1e-5, 0.1, True, True),
+             ("eval",           (2, 3, 4, 5), False, 1e-5, 0.1, True, True),
+             ("eval_eps",       (1, 4, 3, 2), False, 1e-2, 0.1, True, True),
+             ("eval_no_affine", (2, 2, 3, 4), False, 1e-5, 0.1, False, True),
+             ("eval_one_element", (1, 1, 1, 3), False, 1e-5, 0.1, True, True)]
+    for case, shape, train, eps, momentum, affine, running in cases:
+        op.rng(case)
+        c = shape[3]
+        x = op.normal(*shape, std=0.7) + op.normal(c)
+        if case == "train_constant":
+            x[..., 1] = 0.5  # variance 0: only eps keeps the result finite
+        mean = op.normal(c) if running else None
+        var = op.normal(c).abs() + 0.25 if running else None
+        after = (mean.double(), var.double()) if running else (None, None)
+        inputs = {"x": x, "gamma": op.normal(c, mean=1.0, std=0.3) if affine else None,
+                  "beta": op.normal(c) if affine else None}
+        op.gradients(case, lambda x, gamma, beta: F.batch_norm(x, *after, gamma, beta, train, momentum, eps), inputs,
+                     images=("x",), train=train, eps=eps, momentum=momentum, running_mean=mean, running_var=var)
+        if running:
+            assert train or torch.equal(after[0], mean.double())
+            op.tensors[f"{case}.running_mean_after"] = after[0].float()
+            op.tensors[f"{case}.running_var_after"] = after[1].float()
+    return op
+
+
+SPECIAL = torch.tensor([0.0, -0.0, NAN, INF, -INF, 1e-45, -1e-45, 3.0, -2.0, 65504.0, -1000.0])
+
+
+def relu():
+    op = Op("relu")
+    op.rng("plain")
+    op.gradients("plain", lambda x: F.relu(x), {"x": op.normal(2, 3, 5, 7)})
+    op.rng("odd_length")
+    op.gradients("odd_length", lambda x: F.relu(x), {"x": op.normal(37)})
+    op.rng("special")
+    op.gradients("special", lambda x: F.relu(x), {"x": SPECIAL})
+    return op
+
+
+def leaky_relu():
+    op = Op("leaky_relu")
+    for case, slope, x in [("default", 0.01, None), ("slope", 0.2, None), ("special", 0.01, SPECIAL)]:
+        op.rng(case)
+        op.gradients(case, lambda x: F.leaky_relu(x, slope), {"x": op.normal(2, 3, 5, 4) if x is None else x},
+                     slope=slope)
+    return op
+
+
+def maxpool2d():
+    op = Op("maxpool2d")
+    #        case            shape        kernel  stride  padding dilation values
+    cases = [("plain",           (2, 4, 6, 3), (2, 2), (2, 2), (0, 0), (1, 1), "normal"),
+             ("overlap",         (1, 7, 6, 2), (3, 2), (2, 1), (1, 0), (1, 1), "normal"),
+             ("stem",            (1, 8, 7, 4), (3, 3), (2, 2), (1, 1), (1, 1), "normal"),
+             ("dilation",        (2, 7, 9, 3), (2, 3), (1, 2), (1, 1), (3, 2), "normal"),
+             ("remainder",       (1, 5, 8, 3), (2, 3), (2, 3), (0, 0), (1, 1), "normal"),
+             ("ties",            (2, 6, 7, 3), (3, 2), (2, 1), (1, 1), (1, 1), "ties"),
+             ("ties_dilation",   (1, 7, 6, 2), (2, 2), (1, 1), (0, 1), (2, 1), "ties"),
+             ("all_negative",    (1, 4, 5, 2), (3, 2), (1, 1), (1, 1), (1, 1), "negative"),
+             ("nan",             (1, 6, 5, 3), (2, 2), (2, 1), (0, 0), (1, 1), "nan"),
+             ("nan_twice",       (1, 4, 3, 2), (3, 3), (1, 1), (1, 1), (1, 1), "nan_twice"),
+             ("minus_infinity",  (1, 4, 5, 2), (2, 3), (2, 1), (1, 1), (1, 1), "minus_infinity"),
+             ("window_over_255", (1, 17, 18, 2), (16, 17), (1, 1), (0, 0), (1, 1), "ties")]
+    for case, shape, kernel, stride, padding, dilation, values in cases:
+        op.rng(case)
+        x = op.normal(*shape)
+        if values == "ties":
+            x = torch.from_numpy(op.random.integers(-1, 2, shape).astype(np.float32))
+        elif values == "negative":
+            x = -x.abs() - 0.5
+        elif values == "nan":
+            x[0, 1, 1, 0] = x[0, 3, 4, 2] = NAN
+        elif values == "nan_twice":
+            x[0, 0, 1, 0] = x[0, 1, 0, 0] = x[0, 3, 2, 0] = NAN
+        elif values == "minus_infinity":
+            x[..., 0] = -INF
+            x[0, 0, :, 1] = -INF
+        op.gradients(case, lambda x: F.max_pool2d(x, kernel, stride, padding, dilation), {"x": x}, images=("x",),
+                     kernel=kernel, stride=stride, padding=padding, dilation=dilation)
+        _, index = F.max_pool2d(x.permute(0, 3, 1, 2).contiguous(), kernel, stride, padding, dilation,
+                                return_indices=True)
+        op.tensors[f"{case}.index"] = index.permute(0, 2, 3, 1).contiguous()
+    return op
+
+
+def avgpool2d():
+    op = Op("avgpool2d")
+    for case, shape, kernel, stride, padding in [("plain", (2, 4, 6, 3), (2, 2), (2, 2), (0, 0)),
+                                                 ("overlap", (1, 6, 7, 2), (3, 2), (2, 1), (0, 0)),
+                                                 ("padding", (2, 5, 6, 3), (3, 2), (2, 2), (1, 1)),
+                                                 ("padding_overlap", (1, 5, 7, 2), (4, 3), (1, 2), (2, 1)),
+                                                 ("whole_image", (2, 3, 5, 4), (3, 5), (3, 5), (0, 0))]:
+        for include in (True, False) if padding != (0, 0) else (True,):
+            name = case if include else case + "_excluded"
+            op.rng(name)
+            op.gradients(name, lambda x: F.avg_pool2d(x, kernel, stride, padding, count_include_pad=include),
+                         {"x": op.normal(*shape)}, images=("x",), kernel=kernel, stride=stride, padding=padding,
+                         count_include_pad=include)
+    return op
+
+
+def adaptive_avgpool2d():
+    op = Op("adaptive_avgpool2d")
+    for case, shape, size in [("global", (2, 3, 5, 4), (1, 1)), ("divisible", (1, 4, 6, 3), (2, 3)),
+                              ("non_divisible", (2, 5, 7, 3), (2, 3)), ("one_row", (1, 7, 5, 2), (1, 4)),
+                              ("same", (1, 3, 4, 2), (3, 4)), ("larger", (1, 2, 3, 2), (5, 7))]:
+        op.rng(case)
+        op.gradients(case, lambda x: F.adaptive_avg_pool2d(x, size), {"x": op.normal(*shape)}, images=("x",),
+                     output_size=size)
+    return op
+
+
+def pair(name, function):
+    op = Op(name)
+    for case, shape in [("plain", (2, 3, 5, 4)), ("odd_length", (37,)), ("one", (1,)), ("scalar", ())]:
+        op.rng(case)
+        op.gradients(case, function, {"a": op.normal(*shape), "b": op.normal(*shape)})
+    return op
+
+
+def add():
+    return pair("add", lambda a, b: a + b)
+
+
+def mul():
+    return pair("mul", lambda a, b: a * b)
+
+
+def scale():
+    op = Op("scale")
+    for case, alpha, shape in [("plain", 0.7, (2, 3, 5)), ("negative", -3.0, (37,)), ("zero", 0.0, (4, 3)),
+                               ("one", 1.0, (5,))]:
+        op.rng(case)
+        op.gradients(case, lambda x: x * alpha, {"x": op.normal(*shape)}, alpha=alpha)
+    return op
+
+
+def reduction(name, function):
+    op = Op(name)
+    for case, shape in [("plain", (2, 3, 5, 4)), ("odd_length", (37,)), ("one", (1,)), ("long", (1033,))]:
+        op.rng(case)
+        op.gradients(case, function, {"x": op.normal(*shape, mean=0.25)})
+    return op
+
+
+def sum_():
+    return reduction("sum", lambda x: x.sum())
+
+
+def mean():
+    return reduction("mean", lambda x: x.mean())
+
+
+def concat():
+    op = Op("concat")
+    for case, n, h, w, channels in [("two", 2, 3, 4, (2, 5)), ("three", 1, 4, 3, (3, 1, 6)), ("one", 2, 2, 3, (4,)),
+                                    ("one_pixel", 3, 1, 1, (2, 3)), ("four", 1, 2, 3, (5, 2, 17, 1))]:
+        op.rng(case)
+        inputs = {f"x{i}": op.normal(n, h, w, c) for i, c in enumerate(channels)}
+        op.gradients(case, lambda **x: torch.cat(list(x.values()), 1), inputs, images=tuple(inputs),
+                     n_inputs=len(channels))
+    return op
+
+
+def embedding():
+    op = Op("embedding")
+    for case, index, vocabulary, dim in [("plain", [3, 0, 5], 7, 4), ("duplicates", [2, 4, 2, 0, 2, 4, 6, 2], 7, 5),
+                                         ("all_equal", [1] * 9, 3, 4), ("rank2", [[0, 4, 2], [4, 4, 1]], 5, 3)]:
+        op.rng(case)
+        op.gradients(case, lambda w: F.embedding(torch.tensor(index), w), {"w": op.normal(vocabulary, dim)},
+                     index=torch.tensor(index))
+    return op
+
+
+def upsample():
+    op = Op("upsample")
+    #        case                  shape        output   mode        align_corners
+    cases = [("nearest_x2",         (2, 3, 4, 3), (6, 8), "nearest", None),
+             ("nearest_ratio",      (1, 3, 4, 2), (7, 5), "nearest", None),
+             ("nearest_smaller",    (1, 7, 5, 3), (4, 3), "nearest", None),
+             ("nearest_from_one",   (2, 1, 1, 3), (3, 2), "nearest", None),
+             ("bilinear_x2",        (2, 3, 4, 3), (6, 8), "bilinear", False),
+             ("bilinear_ratio",     (1, 3, 4, 2), (7, 5), "bilinear", False),
+             ("bilinear_smaller",   (1, 7, 5, 3), (4, 3), "bilinear", False),
+             ("bilinear_same",      (1, 3, 4, 2), (3, 4), "bilinear", False),
+             ("bilinear_from_one",  (2, 1, 1, 3), (3, 2), "bilinear", False),
+             ("corners_x2",         (2, 3, 4, 3), (6, 8), "bilinear", True),
+             ("corners_ratio",      (1, 3, 4, 2), (7, 5), "bilinear", True),
+             ("corners_smaller",    (1, 7, 5, 3), (4, 3), "bilinear", True),
+             ("corners_to_one",     (2, 3, 4, 2), (1, 5), "bilinear", True),
+             ("corners_from_one",   (1, 1, 3, 2), (4, 1), "bilinear", True)]
+    for case, shape, size, mode, corners in cases:
+        op.rng(case)
+        op.gradients(case, lambda x: F.interpolate(x, size=size, mode=mode, align_corners=corners),
+                     {"x": op.normal(*shape)}, images=("x",), output_size=size, bilinear=mode == "bilinear",
+                     align_corners=bool(corners))
+        if mode == "nearest":  # PyTorch finds the source with an f32 factor; here that is floor(p * in / out) exactly
+            x, y = op.tensors[f"{case}.x"], op.tensors[f"{case}.y"]
+            rows = [p * shape[1] // size[0] for p in range(size[0])]
+            columns = [q * shape[2] // size[1] for q in range(size[1])]
+            assert torch.equal(y, x[:, rows][:, :, columns])
+    return op
+
+
+def cross_entropy():
+    op = Op("cross_entropy")
+    #        case            rows classes smoothing ignore ignored rows  std
+    cases = [("plain",             5, 7, 0.0, -100, (), 1.0),
+             ("one_row",           1, 4, 0.0, -100, (), 1.0),
+             ("smoothing",         5, 7, 0.1, -100, (), 1.0),
+             ("ignore",            6, 5, 0.0, -100, (1, 4), 1.0),
+             ("ignore_class",      6, 5, 0.0, 2, (0, 3), 1.0),
+             ("smoothing_ignore",  6, 5, 0.2, -100, (0, 5), 1.0),
+             ("all_ignored",       3, 4, 0.0, -100, (0, 1, 2), 1.0),
+             ("large",             4, 6, 0.0, -100, (), 60.0),
+             ("large_smoothing",   4, 6, 0.1, -100, (), 60.0),
+             ("many_classes",      3, 67, 0.1, -100, (1,), 2.0)]
+    for case, rows, classes, smoothing, ignore, ignored, std in cases:
+        op.rng(case)
+        x = op.normal(rows, classes, std=std)
+        target = torch.from_numpy(op.random.integers(0, classes, rows))
+        if ignore >= 0:
+            target[target == ignore] = ignore + 1
+        target[list(ignored)] = ignore
+        op.gradients(case, lambda x: F.cross_entropy(x, target, ignore_index=ignore, label_smoothing=smoothing),
+                     {"x": x}, dy=torch.tensor(1.75), target=target, label_smoothing=smoothing, ignore_index=ignore)
+    return op
+
+
+def mse():
+    op = Op("mse")
+    for case, shape in [("plain", (2, 3, 5, 4)), ("odd_length", (37,)), ("one", (1,))]:
+        op.rng(case)
+        op.gradients(case, lambda x, t: F.mse_loss(x, t), {"x": op.normal(*shape), "t": op.normal(*shape)})
+    return op
+
+
+def cast():
+    """y = x in another type; for float types also dx = dy in the type of x. No arithmetic: compare bit by bit
+    (NaN: as NaN)."""
+    op = Op("cast")
+    types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
+    bits = [0x00000000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000,  # zeros, infinities, NaN
+            0x00000001, 0x807fffff, 0x33000000, 0x33000001, 0x33800000,  # f32 subnormals; around f16's 2^-25, 2^-24
+            0x387fc000, 0x387fe000, 0x387fffff, 0x38800000,              # f16: largest subnormal, smallest normal
+            0x3f801000, 0x3f803000, 0x3f801001, 0x3f808000, 0x3f818000,  # ties of f16 and of bf16
+            0x477fe000, 0x477fefff, 0x477ff000, 0x47800000,              # f16: largest, below the tie, tie, 2^16
+            0x7f7f0000, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff]              # bf16: largest, below the tie, tie, f32 max
+    special = torch.from_numpy(np.array(bits, dtype=np.uint32).view(np.float32).copy())
+    for source, target in [("f32", "f16"), ("f32", "bf16"), ("f32", "f64"), ("f16", "f32"), ("bf16", "f32"),
+                           ("f64", "f32")]:
+        case = f"{source}_to_{target}"
+        op.rng(case)
+        x, dy = torch.cat([special, op.normal(38)]).to(types[source]), op.normal(len(bits) + 38).to(types[target])
+        op.add_exact(case, x=x, y=x.to(types[target]), dy=dy, dx=dy.to(types[source]))
+    whole = torch.tensor([0.0, 1.0, -1.0, 2.9, -2.9, 100.5, -100.5, 127.0])
+    for target, dtype in [("i64", torch.int64), ("i32", torch.int32), ("i16", torch.int16), ("i8", torch.int8),
+                          ("u8", torch.uint8), ("bool", torch.bool)]:
+        x = whole.abs() if target == "u8" else whole
+        op.add_exact(f"f32_to_{target}", x=x, y=x.to(dtype))
+        back = x.to(dtype)
+        op.add_exact(f"{target}_to_f32", x=back, y=back.to(torch.float32))
+    large = torch.tensor([2**24 + 1, 2**24 + 3, -(2**53) - 1, 2**62 + 2**38 + 1, 7])
+    op.add_exact("large_i64_to_f32", x=large, y=large.to(torch.float32))
+    return op
+
+
+OPS = [conv2d, linear, batchnorm2d, relu, leaky_relu, maxpool2d, avgpool2d, adaptive_avgpool2d, add, mul, scale, sum_,
+       mean, concat, embedding, upsample, cross_entropy, mse, cast]
+
+
+def same(a, b, name):
+    """Whether two files agree: types, shapes and integers exactly, floats to the last bit but one."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return f"{name}: {a.dtype} {list(a.shape)} in the file, {b.dtype} {list(b.shape)} computed"
+    close = torch.allclose(a.double(), b.double(), rtol=1.2e-7, atol=1e-12, equal_nan=True)
+    return None if close else f"{name}: other values in the file than computed"
+
+
+def check(op, path):
+    faults = []
+    with safe_open(path, "pt") as f:
+        if sorted(f.keys()) != sorted(op.tensors):
+            faults.append(f"{op.name}: other tensors in the file than computed")
+        else:
+            faults += [same(f.get_tensor(k), v, f"{op.name}: {k}") for k, v in op.tensors.items()]
+        if f.metadata() != {"cases": " ".join(op.cases)}:
+            faults.append(f"{op.name}: other cases in the file than computed")
+    return [fault for fault in faults if fault]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Makes or checks the golden values of all ops.")
+    parser.add_argument("--check", action="store_true", help="compare with the files, write nothing")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    faults, total = [], 0
+    for make in OPS:
+        op = make()
+        path = os.path.join(HERE, op.name + ".safetensors")
+        if args.check:
+            faults += check(op, path)
+        else:
+            op.write(path)
+        total += os.path.getsize(path)
+        print(f"{op.name:20} {len(op.cases):3} cases {os.path.getsize(path):7} bytes")
+    print(f"{'total':20} {total:17} bytes")
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
