@@ -60,6 +60,7 @@ typedef struct fr_switches {
     bool encode;        /* relu: 1 bit, max pool: 1 byte, masks shared, dropout: no mask */
     bool rebuild;       /* batch norm, relu, add, concat outputs are made again in backward */
     bool early_release; /* a saved tensor goes at its last use inside a node's backward */
+    bool offload;       /* large saved activations wait in a file (fr_offload_open) until backward needs them */
     bool cache_casts;   /* autocast: low-precision copies of parameters live from forward to backward, as in PyTorch */
     fr_dtype pool_index; /* index type of max pooling when encode is off: FR_I64 (PyTorch), FR_I32 or FR_U8 */
     size_t workspace_limit; /* bytes of library scratch to prefer staying under, per op */
@@ -69,6 +70,15 @@ FR_API fr_switches fr_switches_default(void);
 FR_API fr_switches fr_switches_all_off(void); /* what PyTorch eager keeps */
 FR_API fr_switches fr_switches_get(void);
 FR_API void fr_switches_set(fr_switches s);
+
+/* The file of the offload switch. path NULL: a temporary file in $TMPDIR or /tmp. It must not exist; it is unlinked as soon
+ * as it is open, so nothing is left behind. Without this call the switch opens a temporary file at its first use.
+ * FR_EIO names the file. */
+FR_API fr_status fr_offload_open(const char *path);
+FR_API void fr_offload_close(void); /* does nothing while a graph still has bytes in the file */
+struct fr_memory_stats;
+/* Bytes in the file, now and at most. FR_EUSAGE if none is open. */
+FR_API fr_status fr_offload_stats_get(struct fr_memory_stats *out);
 
 /* ---- a training step ------------------------------------------------------------------------------------------ */
 
@@ -102,7 +112,7 @@ FR_API fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)
 typedef struct fr_graph_stats {
     uint64_t nodes;                 /* alive on this thread */
     uint64_t inplace, out_of_place; /* ops that were permitted to run in place: did, did not */
-    uint64_t encoded, absorbed, rebuilt, recomputed_segments; /* since the start */
+    uint64_t encoded, absorbed, rebuilt, offloaded, recomputed_segments; /* since the start */
 } fr_graph_stats;
 FR_API fr_graph_stats fr_graph_stats_get(void);
 

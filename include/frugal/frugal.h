@@ -8,6 +8,10 @@
 #include <frugal/extend.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
+#include <frugal/models.h>
+#include <frugal/nn.h>
+#include <frugal/optim.h>
+#include <frugal/plan.h>
 #include <frugal/tensor.h>
 
 #endif

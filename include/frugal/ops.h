@@ -54,6 +54,12 @@ typedef struct fr_batchnorm2d_opts {
 FR_API fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
                                 fr_tensor *running_var, const fr_batchnorm2d_opts *opts, fr_tensor **y);
 
+/* y = leaky_relu(batch norm of x with weight |gamma| + eps, slope), written over x when nobody else needs it; backward
+ * rebuilds x from y (InPlace-ABN, Rota Bulo et al. 2018). Saves y only. Gradients equal those of the two separate ops up to
+ * rounding (bound in docs/ops/inplace_abn.md). slope > 0; shapes, types and statistics as fr_batchnorm2d. */
+FR_API fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
+                                fr_tensor *running_var, const fr_batchnorm2d_opts *opts, double slope, fr_tensor **y);
+
 /* ---- activations ----------------------------------------------------------------------------------------------- */
 
 /* y = max(x, 0). dx = dy where y > 0. Saves y's sign: shared with y while y lives, later 1 bit or nothing. */

@@ -8,6 +8,7 @@
 #ifndef FRI_AUTOGRAD_NODE_H
 #define FRI_AUTOGRAD_NODE_H
 
+#include "autograd/offload.h"
 #include "autograd/state.h"
 #include "tensor/tensor.h"
 
@@ -37,6 +38,7 @@ typedef enum fri_slot_kind {
     FRI_SLOT_BITS,    /* storage holds 1 bit per element: !(value <= 0) */
     FRI_SLOT_PASS,    /* the consumer's gradient is already masked */
     FRI_SLOT_REBUILD, /* `source` makes the value again */
+    FRI_SLOT_AWAY,    /* the value lies in the offload file */
     FRI_SLOT_INDEX,   /* the node's checkpoint segment makes it again */
 } fri_slot_kind;
 
@@ -48,7 +50,9 @@ typedef struct fri_slot {
     size_t offset;
     fri_shape shape;
     fr_dtype dtype;
+    fr_device device;
     uint64_t version;                     /* of the storage when saved */
+    fri_offloaded *away;                  /* FRI_SLOT_AWAY */
     fr_node *source;                      /* FRI_SLOT_REBUILD; retained unless it is the owner */
     struct fri_slot *previous, *next;     /* the storage's list of savers */
 } fri_slot;

@@ -7,7 +7,7 @@
  *      marks its one-byte codes), otherwise 1 bit per element is kept.
  *   2. Else, if its producer can make it again cheaply and rebuild is on, every slot becomes "rebuild from the producer";
  *      slots that need only a sign become 1 bit per element if encode is on.
- *   3. Else the storage stays as it is.
+ *   3. Else the storage stays as it is, or with offload on goes to a file until backward asks for it.
  * Only references decide, never data, so a dry run takes the same branches. If host or device memory for a code is not to
  * be had, the storage stays: nothing is lost. */
 #include "autograd/node.h"
@@ -90,6 +90,29 @@ static bool may_rebuild(const fri_storage *s) {
     return fri_rebuildable(p);
 }
 
+/* What is still a value now waits in the offload file. Parameters, inputs and small results stay. */
+static void send_away(fri_storage *s) {
+    enum { WORTH_MOVING = 64 << 10 };
+    if (s->block->tag.category != FR_MEM_ACTIVATION || s->block->requested < WORTH_MOVING) return;
+    for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next)
+        if (slot->kind != FRI_SLOT_TENSOR || slot->version != s->version) return;
+    fri_offloaded *away = fri_offload_out(s);
+    if (away == NULL) return;
+    for (fri_slot *slot = s->savers, *next; slot != NULL; slot = next) {
+        next = slot->next;
+        fri_slot was = *slot;
+        fri_slot_drop(slot);
+        *slot = was;
+        slot->kind = FRI_SLOT_AWAY;
+        slot->storage = NULL;
+        slot->previous = slot->next = NULL;
+        slot->away = away;
+        away->references++;
+    }
+    fri_offload_release(away);
+    fri_autograd()->stats.offloaded++;
+}
+
 void fri_settle(fri_storage *s) {
     bool encode = fri_switches()->encode;
     if (encode && all_signs(s)) {
@@ -105,5 +128,7 @@ void fri_settle(fri_storage *s) {
             bool sign = encode && (slot->flags & FR_SAVE_SIGN);
             if (!sign || encode_bits(slot) < 0) to_rebuild(slot, p);
         }
+    } else if (fri_switches()->offload) {
+        send_away(s);
     }
 }

@@ -18,6 +18,7 @@ void fri_slot_hold(fri_slot *slot, fr_node *owner, const fr_tensor *t, unsigned 
                        .offset = t->offset,
                        .shape = t->shape,
                        .dtype = t->dtype,
+                       .device = fri_device_of(t),
                        .version = s->version,
                        .next = s->savers};
     if (slot->next != NULL) slot->next->previous = slot;
@@ -42,6 +43,7 @@ void fri_slot_drop(fri_slot *slot) {
     slot->kind = FRI_SLOT_EMPTY;
     slot->source = NULL;
     if (kind == FRI_SLOT_TENSOR || kind == FRI_SLOT_BITS) detach(slot);
+    else if (kind == FRI_SLOT_AWAY) fri_offload_release(slot->away);
     else if (kind == FRI_SLOT_REBUILD && source != slot->owner) fri_rebuild_release(source);
 }
 
@@ -55,6 +57,19 @@ static fr_status check_version(const fri_slot *slot) {
                     (unsigned long long)slot->storage->version, (unsigned long long)slot->version);
 }
 
+/* The whole storage again, as bytes: slots of one storage may look at different parts of it. */
+static fr_status bring_back(const fri_slot *slot, fr_tensor **out) {
+    fr_tensor *bytes = NULL;
+    fr_status s = FR_OK;
+    fri_shape shape = FRI_SHAPE((int64_t)slot->away->bytes);
+    FRI_TRY(s, fri_tensor_new(&shape, FR_U8, slot->device, FR_MEM_TEMPORARY, &bytes));
+    FRI_TRY(s, fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes)));
+    fri_tensor_put(&bytes, out);
+done:
+    fr_tensor_release(&bytes);
+    return s;
+}
+
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
     fr_tensor *value = NULL, *view = NULL;
     fr_status s = FR_OK;
@@ -66,6 +81,10 @@ fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
         FRI_TRY(s, fri_rebuild_value(slot->source, &value));
         FRI_TRY(s, fri_tensor_view(value, &slot->shape, &view));
         fri_tensor_put(&view, out);
+        break;
+    case FRI_SLOT_AWAY:
+        FRI_TRY(s, bring_back(slot, &value));
+        FRI_TRY(s, fri_tensor_on_storage(value->storage, slot->offset, &slot->shape, slot->dtype, out));
         break;
     default:
         s = fri_fail(FR_EINTERNAL, "%s: saved tensor is in state %d, which holds no value", slot->owner->op->name,

@@ -58,6 +58,8 @@ typedef struct fri_backend {
 
     /* Copies in stream order; to the host it returns when the bytes are there. */
     fr_status (*copy)(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
+    /* What results and scratch sizes depend on, "2 threads, oneDNN 2.6.3, avx512_core"; NULL if nothing. */
+    void (*describe)(char *buf, size_t bytes);
     /* Waits for everything queued on the stream. */
     fr_status (*synchronize)(const fri_exec *e);
 

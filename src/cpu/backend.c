@@ -3,7 +3,9 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
 #endif
 #include "cpu/cpu.h"
+#include "cpu/dnnl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
@@ -75,6 +77,12 @@ static fr_status cpu_synchronize(const fri_exec *e) {
     return FR_OK; /* kernels return when they are done */
 }
 
+static void cpu_describe(char *buf, size_t bytes) {
+    char library[96];
+    fri_dnnl_version(library, sizeof library);
+    snprintf(buf, bytes, "%d threads, %s", fr_threads_get(), library);
+}
+
 extern const fri_backend fri_backend_cpu; /* read by the registry alone, so no header declares it */
 
 const fri_backend fri_backend_cpu = {
@@ -85,6 +93,7 @@ const fri_backend fri_backend_cpu = {
     .segment_free = cpu_segment_free,
     .memory_info = cpu_memory_info,
     .copy = cpu_copy,
+    .describe = cpu_describe,
     .synchronize = cpu_synchronize,
     .kernels =
         {

@@ -168,8 +168,7 @@ static fr_status run_widened(const fri_conv2d_desc *d, fri_pass pass, const plan
             const fri_conv2d_engine *e = images < p->images || rows < p->rows ? &p->tail : &p->engine;
             if (e != prepared) FRI_TRY(s, fri_conv2d_engine_prepare(e, w, scratch));
             prepared = e;
-            if (pass != FRI_PASS_BACKWARD_INPUT)
-                widen_x(d, p, n, images, first, input_rows(d, p, rows), a, x);
+            if (pass != FRI_PASS_BACKWARD_INPUT) widen_x(d, p, n, images, first, input_rows(d, p, rows), a, x);
             if (pass != FRI_PASS_FORWARD)
                 fri_cpu_widen_rows(d->dtype, 1, y_elements, half_at(d, dy, y_first), y_elements, y);
             switch (pass) {
@@ -239,8 +238,7 @@ fr_status fri_cpu_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, siz
 
 fr_status fri_cpu_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
                                          void *dw) {
-    if (d->n == 0)
-        memset(dw, 0, (size_t)(d->k * d->r * d->s * (d->c / d->groups)) * fr_dtype_size(d->dtype));
+    if (d->n == 0) memset(dw, 0, (size_t)(d->k * d->r * d->s * (d->c / d->groups)) * fr_dtype_size(d->dtype));
     return run(e, d, FRI_PASS_BACKWARD_WEIGHT, x, dy, NULL, dw);
 }
 
@@ -255,6 +253,8 @@ const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
     if (make_plan(d, (fri_pass)pass, &p) < 0) return fr_last_error();
     if (p.engine.method == FRI_CONV2D_DIRECT)
         return fri_dnnl_name(p.engine.direct, p.widened ? FRI_DNNL_WIDENED : FRI_DNNL_PLAIN);
+    if (p.engine.method == FRI_CONV2D_IM2COL && p.engine.op[0] == NULL)
+        return p.widened ? "widened:im2col+loops" : "im2col+loops";
     if (p.engine.method == FRI_CONV2D_IM2COL)
         return fri_dnnl_name(p.engine.op[0], p.widened ? FRI_DNNL_IM2COL_WIDENED : FRI_DNNL_IM2COL);
     return "nothing to do";

@@ -1,4 +1,5 @@
-/* conv2d_engine.h - one convolution pass on f32 or bf16 data: which way it is computed, in how much scratch, and doing it.
+/* conv2d_engine.h - one convolution pass on f32 or bf16 data: which way it is computed, in how much scratch, and doing
+ * it.
  *
  * Two ways: the library's convolution, and im2col with the library's matrix product in a bounded buffer. The choice
  * depends on the layer's shape, the element type and the pass, never on the batch size: a batch cut in two computes

@@ -75,8 +75,8 @@ fr_status fri_cpu_f64_conv2d_backward_weight_workspace(const fri_conv2d_desc *d,
     return FR_OK;
 }
 
-fr_status fri_cpu_f64_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
-                                             const void *dy, void *dw) {
+fr_status fri_cpu_f64_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
+                                             void *dw) {
     int64_t cg = d->c / d->groups, kg = d->k / d->groups;
     const double *dyv = dy;
     double *dwv = dw;

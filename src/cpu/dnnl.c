@@ -1,8 +1,9 @@
 /* dnnl.c - the only file that knows oneDNN: its two API generations, the choice among its implementations, execution.
  *
- * Activations are handed over as they are (NHWC), weights in the layout the implementation wants (`any`), with a reorder
- * from or to KRSC that the caller runs in its workspace. The scratchpad is the caller's. An operation is immutable but
- * for its machine code, which is generated at the first run: plans ask for many operations that never run. */
+ * Activations are handed over as they are (NHWC), weights in the layout the implementation wants (`any`), with a
+ * reorder from or to KRSC that the caller runs in its workspace. The scratchpad is the caller's. An operation is
+ * immutable but for its machine code, which is generated at the first run: plans ask for many operations that never
+ * run. */
 #include "cpu/dnnl.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -103,7 +104,8 @@ typedef struct conv_geometry {
 
 /* md: x, w, bias, y, whatever the pass. Backward passes want the forward operation as a hint. */
 static dnnl_status_t walk_conv(walker *w, fri_pass pass, md_own md[TENSORS], const conv_geometry *g,
-                               const_dnnl_primitive_attr_t attr, dnnl_engine_t engine, const_dnnl_primitive_desc_t hint) {
+                               const_dnnl_primitive_attr_t attr, dnnl_engine_t engine,
+                               const_dnnl_primitive_desc_t hint) {
 #if DNNL_VERSION_MAJOR >= 3
     switch (pass) {
     case FRI_PASS_FORWARD:
@@ -153,9 +155,9 @@ static dnnl_status_t walk_matmul(walker *w, md_own md[TENSORS], bool bias, const
 /* ---- creation -------------------------------------------------------------------------------------------- */
 
 struct fri_dnnl_op {
-    dnnl_primitive_desc_t pd, reorder_pd;       /* reorder_pd: NULL where the weights stay KRSC */
-    _Atomic(dnnl_primitive_t) run, reorder;     /* NULL until first used */
-    int arg[TENSORS];                           /* DNNL_ARG_* of a, b, bias, out; 0: not there */
+    dnnl_primitive_desc_t pd, reorder_pd;   /* reorder_pd: NULL where the weights stay KRSC */
+    _Atomic(dnnl_primitive_t) run, reorder; /* NULL until first used */
+    int arg[TENSORS];                       /* DNNL_ARG_* of a, b, bias, out; 0: not there */
     md_ref md[TENSORS], scratch_md, reorder_scratch_md;
     md_ref packed_md;
     md_own krsc_md;
@@ -175,13 +177,13 @@ static fr_status failed(const char *call, dnnl_status_t r) {
                     dnnl_status2str(r));
 }
 
-#define DNNL_TRY(s, what, expression)                        \
-    do {                                                     \
-        dnnl_status_t result_ = (expression);                \
-        if (result_ != dnnl_success) {                       \
-            (s) = failed(what, result_);                     \
-            goto done;                                       \
-        }                                                    \
+#define DNNL_TRY(s, what, expression)         \
+    do {                                      \
+        dnnl_status_t result_ = (expression); \
+        if (result_ != dnnl_success) {        \
+            (s) = failed(what, result_);      \
+            goto done;                        \
+        }                                     \
     } while (0)
 
 static dnnl_data_type_t type_of(fr_dtype t) {
@@ -190,7 +192,8 @@ static dnnl_data_type_t type_of(fr_dtype t) {
 
 static const char *impl_name(const_dnnl_primitive_desc_t pd) {
     const char *name = NULL;
-    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name != NULL ? name : "";
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name != NULL ? name
+                                                                                                             : "";
 }
 
 static size_t md_bytes(md_ref md) {
@@ -344,8 +347,7 @@ static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **val
     bool dw = c->pass == FRI_PASS_BACKWARD_WEIGHT;
     for (int i = 0; i < TENSORS; i++) {
         op->arg[i] = arg[c->pass][i];
-        if (op->arg[i] != 0)
-            op->md[i] = dnnl_primitive_desc_query_md(op->pd, dnnl_query_exec_arg_md, op->arg[i]);
+        if (op->arg[i] != 0) op->md[i] = dnnl_primitive_desc_query_md(op->pd, dnnl_query_exec_arg_md, op->arg[i]);
     }
     op->packed_md = op->md[dw ? 3 : 1];
     if (!dnnl_memory_desc_equal(MD(op->krsc_md), op->packed_md)) {
@@ -424,10 +426,27 @@ fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnn
     return get(&key, make_conv, &(conv_args){d, pass}, op);
 }
 
-fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op) {
-    fri_dnnl_key key = {{8, fr_threads_get(), d->a_dtype, d->b_dtype, d->c_dtype, d->bias_dtype, d->m, d->n, d->k,
-                         d->a_row, d->a_col, d->b_row, d->b_col, d->c_row, d->bias, d->accum}};
-    return get(&key, make_matmul, d, op);
+/* One stride for each matrix that has one row or one column. The library ignores strides of dimensions of 1 when it
+ * looks for a primitive that it made before, but not when it lays out the scratchpad: with two spellings of one matrix
+ * it runs one primitive in the other one's scratchpad and writes past its end (seen in 2.6.3). */
+static void canonical_strides(int64_t rows, int64_t columns, int64_t *row, int64_t *column) {
+    if (columns == 1 && *row != 1) *column = 1;
+    if (rows == 1 && *column == 1) *row = columns;
+    if (rows == 1 && columns == 1) *row = *column = 1;
+}
+
+fr_status fri_dnnl_matmul(const fri_matmul_desc *desc, const fri_dnnl_op **op) {
+    fri_matmul_desc d = *desc;
+    int64_t c_column = 1;
+    canonical_strides(d.m, d.k, &d.a_row, &d.a_col);
+    canonical_strides(d.k, d.n, &d.b_row, &d.b_col);
+    canonical_strides(d.m, d.n, &d.c_row, &c_column);
+    /* A single row or column whose elements are apart: 3.7.2 takes it for a dense one. */
+    *op = NULL;
+    if ((d.m == 1 && d.a_col != 1) || (d.n == 1 && (d.c_row != 1 || (d.b_col == 1 && d.b_row != 1)))) return FR_OK;
+    fri_dnnl_key key = {{8, fr_threads_get(), d.a_dtype, d.b_dtype, d.c_dtype, d.bias_dtype, d.m, d.n, d.k, d.a_row,
+                         d.a_col, d.b_row, d.b_col, d.c_row, d.bias, d.accum}};
+    return get(&key, make_matmul, &d, op);
 }
 
 const char *fri_dnnl_name(const fri_dnnl_op *op, fri_dnnl_use use) {

@@ -26,8 +26,9 @@ typedef struct fri_matmul_desc {
     fri_accum accum; /* FRI_ADD: C += A B */
 } fri_matmul_desc;
 
-/* The convolution pass described by d with f32 or bf16 data. A forward convolution always takes a bias. */
+/* The convolution pass described by d, with f32 or bf16 data. A forward convolution always takes a bias. */
 fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op);
+/* Vectors (m or n of 1) are dense, else *op is NULL. */
 fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op);
 
 /* What an operation is called in reports: by the library, behind an im2col, on widened data. */

@@ -4,9 +4,9 @@
 #include <string.h>
 
 enum {
-    SLABS = 64,   /* partial sums over rows ... */
-    LANES = 128,  /* ... for so many columns at a time: 32 KiB on the stack */
-    RUN = 64      /* rows added before they join a longer sum */
+    SLABS = 64,  /* partial sums over rows ... */
+    LANES = 128, /* ... for so many columns at a time: 32 KiB on the stack */
+    RUN = 64     /* rows added before they join a longer sum */
 };
 
 static void convert(fr_dtype t, int64_t n, const char *half, float *wide, bool widen) {

@@ -40,8 +40,8 @@ typedef struct plan {
 static product product_of(const fri_linear_desc *d, fri_pass pass) {
     switch (pass) {
     case FRI_PASS_FORWARD:
-        return (product){.m = d->n, .n = d->out, .k = d->in, .a_pitch = d->in, .b_pitch = d->in, .b_turned = true,
-                         .bias = true};
+        return (product){
+            .m = d->n, .n = d->out, .k = d->in, .a_pitch = d->in, .b_pitch = d->in, .b_turned = true, .bias = true};
     case FRI_PASS_BACKWARD_INPUT:
         return (product){.m = d->n, .n = d->in, .k = d->out, .a_pitch = d->out, .b_pitch = d->in};
     default:
@@ -49,13 +49,22 @@ static product product_of(const fri_linear_desc *d, fri_pass pass) {
     }
 }
 
-static fr_status get_op(const product *p, fr_dtype t, fr_dtype bias_t, int64_t m, int64_t n, int64_t k,
-                        int64_t a_pitch, int64_t b_pitch, int64_t c_pitch, fri_accum accum, const fri_dnnl_op **op) {
-    return fri_dnnl_matmul(&(fri_matmul_desc){.a_dtype = t, .b_dtype = t, .c_dtype = t, .bias_dtype = bias_t,
-                                              .m = m, .n = n, .k = k,
-                                              .a_row = p->a_turned ? 1 : a_pitch, .a_col = p->a_turned ? a_pitch : 1,
-                                              .b_row = p->b_turned ? 1 : b_pitch, .b_col = p->b_turned ? b_pitch : 1,
-                                              .c_row = c_pitch, .bias = p->bias && accum == FRI_SET, .accum = accum},
+static fr_status get_op(const product *p, fr_dtype t, fr_dtype bias_t, int64_t m, int64_t n, int64_t k, int64_t a_pitch,
+                        int64_t b_pitch, int64_t c_pitch, fri_accum accum, const fri_dnnl_op **op) {
+    return fri_dnnl_matmul(&(fri_matmul_desc){.a_dtype = t,
+                                              .b_dtype = t,
+                                              .c_dtype = t,
+                                              .bias_dtype = bias_t,
+                                              .m = m,
+                                              .n = n,
+                                              .k = k,
+                                              .a_row = p->a_turned ? 1 : a_pitch,
+                                              .a_col = p->a_turned ? a_pitch : 1,
+                                              .b_row = p->b_turned ? 1 : b_pitch,
+                                              .b_col = p->b_turned ? b_pitch : 1,
+                                              .c_row = c_pitch,
+                                              .bias = p->bias && accum == FRI_SET,
+                                              .accum = accum},
                            op);
 }
 

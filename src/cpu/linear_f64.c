@@ -44,8 +44,8 @@ fr_status fri_cpu_f64_linear_backward_weight_workspace(const fri_linear_desc *d,
     return FR_OK;
 }
 
-fr_status fri_cpu_f64_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x,
-                                             const void *dy, void *dw) {
+fr_status fri_cpu_f64_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
+                                             void *dw) {
     const double *xv = x, *dyv = dy;
     double *dwv = dw;
 #pragma omp parallel for schedule(static)

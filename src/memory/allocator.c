@@ -13,6 +13,7 @@
 #include "backend/backend.h"
 #include "base/env.h"
 #include "base/status.h"
+#include "memory/arena.h"
 #include "memory/event.h"
 #include "memory/report.h"
 
@@ -27,6 +28,10 @@ struct fri_allocator {
     fri_block *live, *last_live;
     size_t blocks; /* all, live and cached: the free lists are kept roomy enough for them */
     uint64_t next_segment, next_serial, fail_at;
+    bool silent;
+    fri_arena *arena;
+    void *arena_data;
+    size_t arena_blocks; /* live in it */
     fr_memory_stats stats;
 };
 
@@ -84,7 +89,7 @@ void fri_allocator_override(fr_device d, fri_allocator *a) {
 /* ---- numbers and events ------------------------------------------------------------------------------------ */
 
 static void emit(const fri_allocator *a, fri_event_kind kind, const fri_block *b, fr_category from) {
-    if (!fri_event_wanted()) return;
+    if (a->silent || !fri_event_wanted()) return;
     fri_event e = {.kind = kind,
                    .device = a->device,
                    .block = b->serial,
@@ -96,7 +101,7 @@ static void emit(const fri_allocator *a, fri_event_kind kind, const fri_block *b
 }
 
 static void emit_plain(const fri_allocator *a, fri_event_kind kind, size_t bytes) {
-    if (!fri_event_wanted()) return;
+    if (a->silent || !fri_event_wanted()) return;
     fri_event e = {.kind = kind, .device = a->device, .requested = bytes, .allocated = bytes,
                    .tag = {.op = fri_scope_op(), .module = fri_scope_module(), .phase = fri_scope_phase()}};
     fri_event_emit(&e);
@@ -300,13 +305,34 @@ static fr_status alloc_empty(fri_allocator *a, fri_block **out) {
     return FR_OK;
 }
 
+/* A block at its planned place; size is the request, there is no tail. */
+static fr_status alloc_in_arena(fri_allocator *a, size_t offset, size_t rounded, fri_block **out) {
+    fri_block *b = calloc(1, sizeof *b);
+    if (b == NULL) {
+        fri_arena_give(a->arena, offset);
+        return fri_fail(FR_ENOMEM, "allocator: out of host memory");
+    }
+    b->owner = a;
+    b->offset = offset;
+    b->size = rounded;
+    b->data = (char *)a->arena_data + offset;
+    b->in_arena = true;
+    a->arena_blocks++;
+    *out = b;
+    return FR_OK;
+}
+
 fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fri_block **out) {
     fri_block *b = NULL;
+    size_t place = 0;
     if (a->fail_at != 0 && --a->fail_at == 0) return out_of_memory(a, fri_round_bytes(bytes), tag);
     if (bytes > SIZE_MAX / 2) return out_of_memory(a, bytes, tag);
     size_t rounded = fri_round_bytes(bytes);
     if (rounded == 0) {
         fr_status s = alloc_empty(a, &b);
+        if (s < 0) return s;
+    } else if (a->arena != NULL && fri_arena_take(a->arena, rounded, &place)) {
+        fr_status s = alloc_in_arena(a, place, rounded, &b);
         if (s < 0) return s;
     } else {
         fri_freelist *pool = pool_of(a, rounded <= FRI_SMALL_BYTES);
@@ -343,8 +369,46 @@ void fri_block_free(fri_block **p) {
     emit(a, FRI_EVENT_FREE, b, b->tag.category);
     live_remove(a, b);
     b->live = false;
+    if (b->in_arena) {
+        fri_arena_give(a->arena, b->offset);
+        a->arena_blocks--;
+    }
     if (b->segment == NULL) free(b);
     else cache(a, b);
+}
+
+/* ---- the arena --------------------------------------------------------------------------------------------- */
+
+fr_status fri_allocator_arena_install(fri_allocator *a, fri_arena *arena) {
+    size_t extent = fri_arena_extent(arena);
+    fri_tag tag = fri_tag_make(FR_MEM_OTHER, FR_U8, &(fri_shape){.rank = 1, .dim = {(int64_t)extent}});
+    if (a->arena != NULL) return fri_fail(FR_EUSAGE, "arena: the allocator of %s has one", fr_device_name(a->device));
+    if (extent > a->stats.limit || a->stats.reserved > a->stats.limit - extent ||
+        (extent > 0 && a->source.alloc(extent, &a->arena_data) < 0))
+        return out_of_memory(a, extent, &tag);
+    a->arena = arena;
+    a->stats.segment_allocs++;
+    a->stats.reserved += extent;
+    if (a->stats.reserved > a->stats.peak_reserved) a->stats.peak_reserved = a->stats.reserved;
+    emit_plain(a, FRI_EVENT_SEGMENT_ALLOC, extent);
+    return FR_OK;
+}
+
+fr_status fri_allocator_arena_remove(fri_allocator *a) {
+    if (a->arena == NULL) return FR_OK;
+    size_t extent = fri_arena_extent(a->arena);
+    if (a->arena_blocks > 0) return fri_fail(FR_EUSAGE, "arena: %zu blocks still live in it", a->arena_blocks);
+    if (extent > 0) a->source.free(a->arena_data, extent);
+    a->arena_data = NULL;
+    a->stats.segment_frees++;
+    a->stats.reserved -= extent;
+    emit_plain(a, FRI_EVENT_SEGMENT_FREE, extent);
+    fri_arena_destroy(&a->arena);
+    return FR_OK;
+}
+
+fri_arena *fri_allocator_arena(const fri_allocator *a) {
+    return a->arena;
 }
 
 /* ---- looking at it ----------------------------------------------------------------------------------------- */
@@ -374,6 +438,10 @@ void fri_allocator_limit(fri_allocator *a, size_t bytes) {
 
 fr_device fri_allocator_device(const fri_allocator *a) {
     return a->device;
+}
+
+void fri_allocator_silence(fri_allocator *a) {
+    a->silent = true;
 }
 
 void fri_allocator_fail_at(fri_allocator *a, uint64_t n) {

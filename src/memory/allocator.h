@@ -34,6 +34,7 @@ typedef struct fri_block {
     struct fri_segment *segment;
     size_t offset; /* in the segment */
     bool live;
+    bool in_arena; /* offset is in the arena; segment is NULL */
     struct fri_block *prev, *next; /* neighbours in the segment */
     struct fri_block *live_prev, *live_next;
 } fri_block;
@@ -65,6 +66,16 @@ void fri_allocator_reset_peak(fri_allocator *a);
 void fri_allocator_empty_cache(fri_allocator *a);
 void fri_allocator_limit(fri_allocator *a, size_t bytes);
 fr_device fri_allocator_device(const fri_allocator *a);
+
+struct fri_arena;
+/* Takes one segment of the arena's extent from the device; from now on planned allocations get their places in it. The arena
+ * belongs to the allocator. FR_ENOMEM, FR_EUSAGE if there is one. remove: FR_EUSAGE while blocks live in it. */
+fr_status fri_allocator_arena_install(fri_allocator *a, struct fri_arena *arena);
+fr_status fri_allocator_arena_remove(fri_allocator *a);
+struct fri_arena *fri_allocator_arena(const fri_allocator *a); /* NULL if there is none */
+
+/* Its events are not logged: it hands out something other than its device's memory. */
+void fri_allocator_silence(fri_allocator *a);
 
 /* Fault injection: the n-th allocation from now on fails (1 = the next); 0 switches it off. */
 void fri_allocator_fail_at(fri_allocator *a, uint64_t n);

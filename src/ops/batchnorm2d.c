@@ -6,7 +6,7 @@
  *   in-place   forward no (x is needed); backward yes (dx may be dy)
  *   rebuild    from the saved x and statistics, by the forward's own kernel
  *   recompute  statistics are read from the first forward's node; running values are never touched */
-#include "ops/op.h"
+#include "ops/batchnorm2d.h"
 
 #include "base/status.h"
 
@@ -88,16 +88,17 @@ static const fr_op batchnorm2d = {.name = "batchnorm2d", .backward = backward, .
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */
 
-static fr_status batch_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, fr_tensor *running_mean,
-                                  fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd) {
+fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *d, const fr_tensor *x,
+                               fr_tensor *running_mean, fr_tensor *running_var, fr_tensor **mean,
+                               fr_tensor **invstd) {
     fri_workspace ws = {0};
     fr_status s = FR_OK;
     fri_shape vector = FRI_SHAPE(d->c);
     const fri_backend *be = fri_backend_of(x);
     fr_node *twin = fri_recompute_twin();
-    if (twin != NULL && twin->op == &batchnorm2d && twin->slots[SAVED_MEAN].kind == FRI_SLOT_TENSOR) {
-        FRI_TRY(s, fr_node_saved(twin, SAVED_MEAN, mean));
-        FRI_TRY(s, fr_node_saved(twin, SAVED_INVSTD, invstd));
+    if (twin != NULL && twin->op == op && twin->slots[saved_mean].kind == FRI_SLOT_TENSOR) {
+        FRI_TRY(s, fr_node_saved(twin, saved_mean, mean));
+        FRI_TRY(s, fr_node_saved(twin, saved_mean + 1, invstd));
         return FR_OK;
     }
     bool update = !fri_recomputing() && running_mean != NULL;
@@ -116,8 +117,8 @@ done:
     return s;
 }
 
-static fr_status running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, fr_tensor *running_mean,
-                                    fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd) {
+fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, fr_tensor *running_mean,
+                                 fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd) {
     fr_status s = FR_OK;
     fri_exec e = fri_exec_of(x);
     FRI_TRY(s, fr_tensor_clone(running_mean, mean)); /* a later training step may change the running value */
@@ -130,40 +131,41 @@ done:
 
 /* ---- the op ------------------------------------------------------------------------------------------------ */
 
-static fr_status expect_statistic(const fr_tensor *x, const fr_tensor *t, const char *what) {
+static fr_status expect_statistic(const fr_op *op, const fr_tensor *x, const fr_tensor *t, const char *what) {
     if (t == NULL) return FR_OK;
-    fr_status s = fri_expect_vector(&batchnorm2d, t, what, x->shape.dim[3]);
+    fr_status s = fri_expect_vector(op, t, what, x->shape.dim[3]);
     if (s < 0) return s;
     if (t->dtype != fri_real_of(x))
-        return fri_fail(FR_EDTYPE, "batchnorm2d: %s is %s; %s is needed with %s x", what, fr_dtype_name(t->dtype),
+        return fri_fail(FR_EDTYPE, "%s: %s is %s; %s is needed with %s x", op->name, what, fr_dtype_name(t->dtype),
                         fr_dtype_name(fri_real_of(x)), fr_dtype_name(x->dtype));
     if (fri_device_of(t) != fri_device_of(x))
-        return fri_fail(FR_EDEVICE, "batchnorm2d: %s is on %s but x is on %s", what, fr_device_name(fri_device_of(t)),
-                        fr_device_name(fri_device_of(x)));
+        return fri_fail(FR_EDEVICE, "%s: %s is on %s but x is on %s", op->name, what,
+                        fr_device_name(fri_device_of(t)), fr_device_name(fri_device_of(x)));
     return FR_OK;
 }
 
-static fr_status describe(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
-                          fr_tensor *running_var, const fr_batchnorm2d_opts *o, params *p) {
+fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr_tensor *gamma, const fr_tensor *beta,
+                                   const fr_tensor *running_mean, const fr_tensor *running_var,
+                                   const fr_batchnorm2d_opts *o, fri_batchnorm2d_desc *desc) {
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_expect_float(&batchnorm2d, x, "x"));
-    FRI_TRY(s, fri_expect_rank(&batchnorm2d, x, "x", 4));
-    FRI_TRY(s, expect_statistic(x, gamma, "gamma"));
-    FRI_TRY(s, expect_statistic(x, beta, "beta"));
-    FRI_TRY(s, expect_statistic(x, running_mean, "running_mean"));
-    FRI_TRY(s, expect_statistic(x, running_var, "running_var"));
+    FRI_TRY(s, fri_expect_float(op, x, "x"));
+    FRI_TRY(s, fri_expect_rank(op, x, "x", 4));
+    FRI_TRY(s, expect_statistic(op, x, gamma, "gamma"));
+    FRI_TRY(s, expect_statistic(op, x, beta, "beta"));
+    FRI_TRY(s, expect_statistic(op, x, running_mean, "running_mean"));
+    FRI_TRY(s, expect_statistic(op, x, running_var, "running_var"));
     const int64_t *d = x->shape.dim;
-    *p = (params){.desc = {.dtype = x->dtype, .rows = d[0] * d[1] * d[2], .c = d[3], .eps = o->eps,
-                           .momentum = o->momentum},
-                  .train = o->train};
+    *desc = (fri_batchnorm2d_desc){
+        .dtype = x->dtype, .rows = d[0] * d[1] * d[2], .c = d[3], .eps = o->eps, .momentum = o->momentum};
     if ((gamma == NULL) != (beta == NULL))
-        return fri_fail(FR_EINVAL, "batchnorm2d: gamma and beta must both be given or both be NULL");
+        return fri_fail(FR_EINVAL, "%s: gamma and beta must both be given or both be NULL", op->name);
     if ((running_mean == NULL) != (running_var == NULL) || (!o->train && running_mean == NULL))
-        return fri_fail(FR_EINVAL, "batchnorm2d: running_mean and running_var must both be given%s",
+        return fri_fail(FR_EINVAL, "%s: running_mean and running_var must both be given%s", op->name,
                         o->train ? " or both be NULL" : " in eval mode");
-    if (o->eps < 0) return fri_fail(FR_EINVAL, "batchnorm2d: eps is %g; it must not be negative", o->eps);
-    if (o->train && p->desc.rows == 1)
-        return fri_fail(FR_EINVAL, "batchnorm2d: training needs more than 1 value per channel, x has batch 1 and 1 pixel");
+    if (o->eps < 0) return fri_fail(FR_EINVAL, "%s: eps is %g; it must not be negative", op->name, o->eps);
+    if (o->train && desc->rows == 1)
+        return fri_fail(FR_EINVAL, "%s: training needs more than 1 value per channel, x has batch 1 and 1 pixel",
+                        op->name);
 done:
     return s;
 }
@@ -176,9 +178,11 @@ fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
-    FRI_TRY(s, describe(x, gamma, beta, running_mean, running_var, opts != NULL ? opts : FR_BATCHNORM2D_OPTS(), &p));
-    if (p.train) FRI_TRY(s, batch_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
-    else FRI_TRY(s, running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
+    if (opts == NULL) opts = FR_BATCHNORM2D_OPTS();
+    p.train = opts->train;
+    FRI_TRY(s, fri_batchnorm2d_describe(&batchnorm2d, x, gamma, beta, running_mean, running_var, opts, &p.desc));
+    if (p.train) FRI_TRY(s, fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p.desc, x, running_mean, running_var, &mean, &invstd));
+    else FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
     FRI_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, out));
     fr_save saves[SAVED_COUNT] = {{x, FR_SAVE_VALUE}, {gamma, FR_SAVE_SMALL}, {beta, FR_SAVE_SMALL},

@@ -115,6 +115,17 @@ done:
     return s;
 }
 
+fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
+    fri_rng r = fri_rng_draw();
+    fri_exec e = fri_exec_of(t);
+    fri_bump_version(t);
+    if (normal)
+        return FRI_KERNEL(fri_backend_of(t), t->dtype, normal,
+                          (&e, t->dtype, fri_numel(t), r.seed, r.next_stream, a, b, fri_data(t)));
+    return FRI_KERNEL(fri_backend_of(t), t->dtype, uniform,
+                      (&e, t->dtype, fri_numel(t), r.seed, r.next_stream, a, b, fri_data(t)));
+}
+
 static fr_status random_tensor(bool normal, int rank, const int64_t *shape, double a, double b, fr_dtype dtype,
                                fr_device device, fr_tensor **out) {
     fr_tensor *t = NULL;
@@ -122,14 +133,7 @@ static fr_status random_tensor(bool normal, int rank, const int64_t *shape, doub
     if (!fr_dtype_is_float(dtype))
         return fri_fail(FR_EDTYPE, "random tensor: %s is not a float type", fr_dtype_name(dtype));
     FRI_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    fri_rng r = fri_rng_draw();
-    fri_exec e = fri_exec_of(t);
-    if (normal)
-        FRI_TRY(s, FRI_KERNEL(fri_backend_of(t), dtype, normal,
-                              (&e, dtype, fri_numel(t), r.seed, r.next_stream, a, b, fri_data(t))));
-    else
-        FRI_TRY(s, FRI_KERNEL(fri_backend_of(t), dtype, uniform,
-                              (&e, dtype, fri_numel(t), r.seed, r.next_stream, a, b, fri_data(t))));
+    FRI_TRY(s, fri_tensor_randomize(t, normal, a, b));
     fri_tensor_put(&t, out);
 done:
     fr_tensor_release(&t);

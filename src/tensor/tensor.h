@@ -69,6 +69,8 @@ void fri_workspace_end(fri_workspace *w);
 /* ---- arithmetic on data, no graph (copy.c) ----------------------------------------------------------------- */
 
 fr_status fri_tensor_fill(fr_tensor *t, double value);
+/* N(a, b) or U[a, b) from the thread's generator. */
+fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b);
 fr_status fri_tensor_cast_into(const fr_tensor *src, fr_tensor *dst); /* same shape and device */
 fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src); /* dst += src; same shape, device, dtype */
 /* out = a + b in new storage of the given category. */

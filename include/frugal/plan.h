@@ -1,0 +1,91 @@
+/* plan.h - the exact memory of a training run, before the run.
+ *
+ * A plan runs the program's own step on FR_META: the same ops, modules and allocator, with shapes and addresses instead of
+ * data, and with the library scratch that the target device would ask for. So a planned peak equals the measured one to the
+ * byte: requested, allocated, reserved and every category.
+ *
+ *     fr_plan_begin(FR_CPU, &plan);            from here on FR_META stands for the CPU
+ *     build the model and optimizer on FR_META
+ *     fr_plan_section(plan, "first step");     run a step
+ *     fr_plan_section(plan, "steady step");    run another
+ *     fr_plan_end(plan);
+ *     fr_plan_report(plan, stdout);
+ *     fr_plan_release(&plan); */
+#ifndef FRUGAL_PLAN_H
+#define FRUGAL_PLAN_H
+
+#include <frugal/memory.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fr_plan fr_plan;
+
+/* What one section of the plan needs. */
+typedef struct fr_plan_section_stats {
+    const char *name;       /* borrowed from the plan */
+    fr_memory_stats memory; /* at the end of the section, with the section's own peaks */
+} fr_plan_section_stats;
+
+/* A group of live allocations at the peak that share category, op, module, type and shape. */
+typedef struct fr_plan_live {
+    fr_category category;
+    fr_dtype dtype;
+    int rank;
+    int64_t shape[6];
+    const char *op, *module; /* static storage */
+    size_t bytes;            /* allocated, all of them together */
+    size_t count;
+} fr_plan_live;
+
+/* Starts a plan for `target`: FR_META gets a fresh allocator and the target's workspaces until fr_plan_end. One plan at a
+ * time on a thread; no FR_META tensor may be alive across begin or end. FR_EDEVICE if this build does not hold the
+ * target's backend, FR_EUSAGE if a plan is running. */
+FR_API fr_status fr_plan_begin(fr_device target, fr_plan **out);
+/* Everything up to the next section or the end counts for this one; peaks start from what is alive now. */
+FR_API fr_status fr_plan_section(fr_plan *plan, const char *name);
+/* Ends the run: all tensors made during it must be released. Also restores FR_META after a failure. */
+FR_API fr_status fr_plan_end(fr_plan *plan);
+FR_API void fr_plan_release(fr_plan **plan);
+
+FR_API int fr_plan_sections(const fr_plan *plan);
+FR_API fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats *out);
+/* The section with the largest allocated peak. */
+FR_API int fr_plan_peak_section(const fr_plan *plan);
+/* The largest groups alive at the first instant of the plan's peak, largest first; returns how many were written. */
+FR_API int fr_plan_live_at_peak(const fr_plan *plan, fr_plan_live *out, int n);
+/* Peak minus parameters minus optimizer state at the peak. */
+FR_API size_t fr_plan_step_memory(const fr_plan *plan);
+/* No switch goes below this: parameters, optimizer state and gradients' least, plus the largest working set of one op: what
+ * an op allocates while it runs together with what was alive for it. Reported as parameters + state + largest op. */
+FR_API size_t fr_plan_floor(const fr_plan *plan);
+/* What the numbers depend on: "cpu, 2 threads, oneDNN 2.6.3 avx512_core". Plans are comparable only where this is equal. */
+FR_API const char *fr_plan_environment(const fr_plan *plan);
+
+/* ---- the arena: reserving exactly that ---------------------------------------------------------------------- */
+
+typedef struct fr_placement {
+    size_t peak;   /* largest sum of requested bytes alive at one time */
+    size_t extent; /* bytes the arena reserves; peak is its lower bound */
+    size_t blocks;
+    double milliseconds; /* of the placement */
+} fr_placement;
+
+/* Gives every allocation of an ended plan a fixed offset and reserves the extent on `device`, which must hold no tensor of the
+ * run yet. From then on allocations follow the plan; call fr_plan_follow where each section begins. */
+FR_API fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out);
+/* The allocations that follow are those of the plan's section i (also again: steps repeat). */
+FR_API fr_status fr_plan_follow(fr_device device, int section);
+/* Did an allocation depart from the plan since the section began? It was served by the caching allocator. */
+FR_API bool fr_plan_departed(fr_device device);
+/* Gives the arena back. FR_EUSAGE while tensors live in it. */
+FR_API fr_status fr_plan_uninstall(fr_device device);
+
+/* The table for people: sections, categories, what is alive at the peak, step memory, floor, environment. */
+FR_API fr_status fr_plan_report(const fr_plan *plan, FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,113 @@
+/* train.h - the training program that the example trainers share: flags, the loop, progress and reports.
+ *
+ * A library of its own (frugal-train): unlike frugal it writes to the terminal and handles SIGINT and SIGTERM.
+ * A program describes itself in an fr_train_program and its main returns fr_train_main(&program, argc, argv). */
+#ifndef FRUGAL_TRAIN_H
+#define FRUGAL_TRAIN_H
+
+#include <frugal/autograd.h>
+#include <frugal/data.h>
+#include <frugal/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fr_train_dataset {
+    FR_TRAIN_DIGITS, /* what fr_train_program.digits returns */
+    FR_TRAIN_MNIST,
+    FR_TRAIN_FASHION_MNIST,
+    FR_TRAIN_CIFAR10,
+    FR_TRAIN_CIFAR100,
+    FR_TRAIN_FOLDER,
+    FR_TRAIN_SYNTHETIC,
+} fr_train_dataset;
+
+typedef enum fr_train_head {
+    FR_TRAIN_HEAD_AUTO,   /* below 64 px pooled, else torchvision's */
+    FR_TRAIN_HEAD_POOLED, /* global average pool and one linear layer */
+    FR_TRAIN_HEAD_TORCHVISION,
+} fr_train_head;
+
+typedef enum fr_train_optimizer { FR_TRAIN_SGD, FR_TRAIN_ADAM, FR_TRAIN_ADAMW } fr_train_optimizer;
+typedef enum fr_train_schedule { FR_TRAIN_CONSTANT, FR_TRAIN_STEP, FR_TRAIN_COSINE } fr_train_schedule;
+
+/* The value of an option that was not given and depends on others; each line says what it then is. */
+enum { FR_TRAIN_AUTO = -1 };
+
+/* One field per flag of the same name; `train_vgg --help` explains them. */
+typedef struct fr_train_opts {
+    int64_t depth;
+    bool batch_norm;
+    fr_train_head head;
+
+    fr_train_dataset dataset;
+    const char *data;   /* NULL: none. Borrowed */
+    int64_t image_size; /* AUTO: 224 for an image folder, else 32 */
+    int64_t classes;    /* of synthetic data; AUTO: 10 */
+    bool augment;
+    bool keep_last;
+    int64_t workers, prefetch;
+
+    int64_t epochs;
+    int64_t steps; /* AUTO: no limit but epochs */
+    int64_t batch_size;
+    fr_train_optimizer optimizer;
+    double lr; /* AUTO: fr_train_program.sgd_lr for SGD, 0.001 for Adam and AdamW */
+    double momentum, weight_decay;
+    bool nesterov;
+    fr_train_schedule schedule;
+    double warmup; /* epochs */
+    double label_smoothing;
+    int64_t eval_every; /* epochs; 0: at the end only */
+    int64_t seed;
+
+    fr_device device;
+    int64_t threads;     /* AUTO: as the environment says */
+    size_t memory_limit; /* of reserved bytes; SIZE_MAX: none */
+    fr_switches switches;
+    int64_t checkpoint_segments; /* AUTO: none */
+
+    bool quiet;
+    const char *report; /* NULL: none. Borrowed */
+} fr_train_opts;
+
+FR_API fr_train_opts fr_train_opts_default(void);
+
+enum { FR_TRAIN_NAME_BYTES = 64 };
+
+/* What one training program is. */
+typedef struct fr_train_program {
+    const char *name;        /* "train_vgg" */
+    const char *summary;     /* one line without a full stop, for NAME in --help */
+    const char *description; /* sentences for DESCRIPTION in --help */
+    const char *const *examples; /* command lines without the program's path and a comment, in pairs; ends with NULL */
+    fr_train_opts defaults;
+    double sgd_lr;
+    const int64_t *depths; /* allowed values of --depth, ascending */
+    int n_depths;          /* 0: any positive number */
+
+    /* Opens a split of the digits. */
+    fr_status (*digits)(fr_split split, fr_dataset **out);
+    /* Builds the model on opts->device for `classes` classes and writes its name ("vgg16_bn"). opts->image_size is
+     * resolved. FR_EINVAL means that the flags ask for a model that does not exist (a usage error). */
+    fr_status (*model)(const fr_train_opts *opts, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out);
+    /* The side that one output pixel of the deepest layer covers: smaller images are refused. */
+    int64_t (*stride)(const fr_train_opts *opts);
+    bool stride_divides; /* the image size must be a multiple of it */
+
+    /* Segmentation: from the number of image classes to that of pixel classes, and from one image (f32, height x
+     * width x channels, 0..1 before normalization) and its label to its pixels' classes. Both NULL: classification. */
+    int64_t (*pixel_classes)(int64_t classes);
+    void (*pixel_target)(const float *image, int64_t height, int64_t width, int64_t channels, int64_t label,
+                         int64_t *target);
+} fr_train_program;
+
+/* Reads the flags, trains, reports. Returns the exit status: 0, 1 after a failure, 2 after a usage error, or 128 plus
+ * the signal's number when a signal ended the run early. Sentences go to stderr, everything else to stdout. */
+FR_API int fr_train_main(const fr_train_program *program, int argc, char **argv);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,46 @@
+/* arena.h - fixed places for the allocations of a run that repeats.
+ *
+ * A training step makes the same allocations each time, so the lifetimes are known after one dry run. The arena is one segment in
+ * which every allocation of the planned sections has an offset of its own: reserved equals the placement's extent, allocation
+ * takes constant time, and addresses are the same in each step.
+ *
+ *     time ->
+ *     offset | parameters........................................|
+ *            | conv out ....|  | dconv out .....|
+ *            | mask ...........................|   | workspace |
+ *
+ * The run follows section by section, allocation by allocation. One that departs (another size, or a place that is still taken)
+ * is served by the caching allocator, and so is the rest of that section: slower, never wrong. */
+#ifndef FRI_MEMORY_ARENA_H
+#define FRI_MEMORY_ARENA_H
+
+#include "memory/event.h"
+
+/* One planned allocation, in order of allocation. end: index of the event that frees it; SIZE_MAX: lives on. */
+typedef struct fri_lifetime {
+    size_t begin, end; /* event indices */
+    size_t bytes;      /* multiple of 512, > 0 */
+    size_t offset;     /* result */
+} fri_lifetime;
+
+/* Gives every lifetime an offset such that blocks alive at the same time do not overlap. *extent: bytes from 0 to the end of
+ * the last; *peak: the largest sum alive at one time, which no placement can go below. Tries several orders and keeps the
+ * best. */
+fr_status fri_arena_place(fri_lifetime *l, size_t n, size_t *extent, size_t *peak);
+
+typedef struct fri_arena fri_arena;
+
+/* Sections of the run: section i is lifetimes first[i] .. first[i + 1] - 1. Takes copies. */
+fr_status fri_arena_create(const fri_lifetime *l, size_t n, const size_t *first, int n_sections, size_t extent,
+                           fri_arena **out);
+void fri_arena_destroy(fri_arena **a);
+
+size_t fri_arena_extent(const fri_arena *a);
+void fri_arena_section(fri_arena *a, int section); /* the allocations that follow are those of this section */
+bool fri_arena_departed(const fri_arena *a);       /* since the section began */
+
+/* The place of the next allocation; false: not planned, ask the caching allocator. */
+bool fri_arena_take(fri_arena *a, size_t bytes, size_t *offset);
+void fri_arena_give(fri_arena *a, size_t offset);
+
+#endif

@@ -1,0 +1,108 @@
+/* checkpoint.c - checkpointing a chain of units (torch.utils.checkpoint.checkpoint_sequential). */
+#include "nn/module.h"
+
+#include <stdlib.h>
+
+enum { MAX_UNITS = 4096 };
+
+int fr_module_units(fr_module *m, fr_module **out, int n) {
+    if (m->class_->units != NULL) return m->class_->units(m, out, n);
+    for (int i = 0; i < m->n_children && i < n; i++) out[i] = m->children[i];
+    return m->n_children;
+}
+
+/* A run of consecutive units; owned by the graph while a checkpoint may need it again. */
+typedef struct run {
+    fr_module *whole; /* retained: keeps the units alive */
+    int n;
+    fr_module *units[];
+} run;
+
+static void run_free(void *p) {
+    run *r = p;
+    fr_module_release(&r->whole);
+    free(r);
+}
+
+/* The path of a unit is found by walking the tree: units of a class may lie at different depths. */
+static bool path_to(fr_module *m, const fr_module *unit, fr_tensor **x, fr_status *s) {
+    for (int i = 0; i < m->n_children; i++) {
+        const char *was = fri_scope_module_push(m->names[i]);
+        bool found = m->children[i] == unit;
+        if (found) *s = fri_module_run(m->children[i], NULL, x);
+        else found = path_to(m->children[i], unit, x, s);
+        fri_scope_module_pop(was);
+        if (found) return true;
+    }
+    return false;
+}
+
+static fr_status run_unit(fr_module *whole, fr_module *unit, fr_tensor **x) {
+    fr_status s = FR_OK;
+    if (path_to(whole, unit, x, &s)) return s;
+    return fri_module_run(unit, NULL, x);
+}
+
+static fr_status run_units(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+    const run *r = ctx;
+    (void)n_in;
+    (void)n_out;
+    fr_tensor *x = fr_tensor_retain(in[0]);
+    fr_status s = FR_OK;
+    for (int i = 0; i < r->n; i++) FRI_TRY(s, run_unit(r->whole, r->units[i], &x));
+    fri_tensor_put(&x, out);
+done:
+    fr_tensor_release(&x);
+    return s;
+}
+
+static fr_status checkpoint_run(fr_module *m, fr_module **units, int n, fr_tensor **x) {
+    run *r = malloc(sizeof *r + (size_t)n * sizeof(fr_module *));
+    if (r == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    r->whole = fr_module_retain(m);
+    r->n = n;
+    for (int i = 0; i < n; i++) r->units[i] = units[i];
+    fr_tensor *out = NULL;
+    fr_status s = fr_checkpoint(run_units, r, run_free, x, 1, &out, 1);
+    if (s == FR_OK) fri_tensor_put(&out, x);
+    fr_tensor_release(&out);
+    return s;
+}
+
+fr_status fr_checkpoint_units(fr_module *m, const int *first, const bool *checkpoint, int segments, fr_tensor *x,
+                              fr_tensor **y) {
+    fr_module *units[MAX_UNITS];
+    int n = fr_module_units(m, units, MAX_UNITS);
+    if (segments < 1 || segments > n || n > MAX_UNITS)
+        return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible", segments, n,
+                        n < MAX_UNITS ? n : MAX_UNITS);
+    fr_tensor *value = fr_tensor_retain(x);
+    fr_status s = FR_OK;
+    for (int i = 0; i < segments; i++) {
+        int end = i + 1 < segments ? first[i + 1] : n;
+        if (end <= first[i] || first[0] != 0) {
+            s = fri_fail(FR_EINVAL, "checkpoint: segment %d begins at unit %d and ends before unit %d", i, first[i], end);
+            goto done;
+        }
+        if (checkpoint[i]) FRI_TRY(s, checkpoint_run(m, units + first[i], end - first[i], &value));
+        else
+            for (int k = first[i]; k < end; k++) FRI_TRY(s, run_unit(m, units[k], &value));
+    }
+    fri_tensor_put(&value, y);
+done:
+    fr_tensor_release(&value);
+    return s;
+}
+
+fr_status fr_checkpoint_sequential(fr_module *m, int segments, fr_tensor *x, fr_tensor **y) {
+    int first[MAX_UNITS], n = fr_module_units(m, NULL, 0);
+    bool checkpoint[MAX_UNITS];
+    if (segments < 1 || segments > n || n > MAX_UNITS)
+        return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible", segments, n,
+                        n < MAX_UNITS ? n : MAX_UNITS);
+    for (int i = 0; i < segments; i++) {
+        first[i] = i * (n / segments);
+        checkpoint[i] = i + 1 < segments;
+    }
+    return fr_checkpoint_units(m, first, checkpoint, segments, x, y);
+}

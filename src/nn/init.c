@@ -1,0 +1,27 @@
+/* init.c - torch.nn.init, on the thread's generator. */
+#include "nn/module.h"
+
+#include <math.h>
+
+fr_status fr_init_normal(fr_tensor *t, double mean, double std) {
+    return fri_tensor_randomize(t, true, mean, std);
+}
+
+fr_status fr_init_uniform(fr_tensor *t, double low, double high) {
+    return fri_tensor_randomize(t, false, low, high);
+}
+
+/* Convolution [K, R, S, C/g]: fan_in = R S C/g, fan_out = R S K (torchvision's nets have groups 1); linear [out, in]. */
+fr_status fr_init_kaiming_normal(fr_tensor *w, bool fan_out) {
+    int64_t window = 1;
+    if (w->shape.rank < 2)
+        return fri_fail(FR_ESHAPE, "kaiming_normal: a weight has at least 2 dimensions, this one has %d", w->shape.rank);
+    for (int i = 1; i + 1 < w->shape.rank; i++) window *= w->shape.dim[i];
+    int64_t fan = window * (fan_out ? w->shape.dim[0] : w->shape.dim[w->shape.rank - 1]);
+    return fr_init_normal(w, 0, sqrt(2.0 / (double)fan));
+}
+
+fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out) {
+    fri_shape dims = fri_shape_of(rank, shape);
+    return fri_tensor_new(&dims, dtype, device, FR_MEM_PARAMETER, out);
+}

@@ -1,0 +1,151 @@
+/* layers.c - the layers that hold parameters: convolution, linear, batch norm. */
+#include "nn/module.h"
+
+#include <math.h>
+
+/* torch's default for Conv2d and Linear: kaiming uniform with a = sqrt(5) is U(-1/sqrt(fan_in), 1/sqrt(fan_in)), and the
+ * same bound for the bias. */
+static fr_status default_init(fr_tensor *weight, fr_tensor *bias, int64_t fan_in) {
+    double bound = fan_in > 0 ? 1 / sqrt((double)fan_in) : 0;
+    fr_status s = fr_init_uniform(weight, -bound, bound);
+    return s < 0 || bias == NULL ? s : fr_init_uniform(bias, -bound, bound);
+}
+
+/* ---- Conv2d ------------------------------------------------------------------------------------------------ */
+
+static fr_status conv2d_forward(fr_module *m, fr_tensor **x) {
+    const fr_conv2d_opts *o = m->state;
+    return fr_conv2d(*x, m->tensors[0].tensor, m->n_tensors > 1 ? m->tensors[1].tensor : NULL, o, x);
+}
+
+static const fr_module_class conv2d_class = {.name = "Conv2d", .forward = conv2d_forward};
+
+fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts, fr_device device,
+                       fr_module **m) {
+    fr_module *c = NULL;
+    fr_tensor *w = NULL, *b = NULL;
+    fr_status s = FR_OK;
+    if (opts == NULL) opts = FR_CONV2D_MODULE_OPTS();
+    int64_t groups = opts->conv.groups;
+    if (in < 1 || out < 1 || kernel < 1 || groups < 1 || in % groups != 0 || out % groups != 0)
+        return fri_fail(FR_EINVAL, "Conv2d: %lld -> %lld channels, kernel %lld, groups %lld: all must be >= 1 and groups must "
+                        "divide both channel counts", (long long)in, (long long)out, (long long)kernel, (long long)groups);
+    FRI_TRY(s, fr_module_create(&conv2d_class, sizeof(fr_conv2d_opts), &c));
+    *(fr_conv2d_opts *)c->state = opts->conv;
+    FRI_TRY(s, fri_parameter_new(4, (int64_t[]){out, kernel, kernel, in / groups}, FR_F32, device, &w));
+    if (opts->bias) FRI_TRY(s, fri_parameter_new(1, &out, FR_F32, device, &b));
+    FRI_TRY(s, default_init(w, b, kernel * kernel * in / groups));
+    FRI_TRY(s, fr_module_add_parameter(c, "weight", &w));
+    if (b != NULL) FRI_TRY(s, fr_module_add_parameter(c, "bias", &b));
+    fr_module_release(m);
+    *m = c;
+    c = NULL;
+done:
+    fr_tensor_release(&w);
+    fr_tensor_release(&b);
+    fr_module_release(&c);
+    return s;
+}
+
+/* ---- Linear ------------------------------------------------------------------------------------------------ */
+
+static fr_status linear_forward(fr_module *m, fr_tensor **x) {
+    return fr_linear(*x, m->tensors[0].tensor, m->n_tensors > 1 ? m->tensors[1].tensor : NULL, x);
+}
+
+static const fr_module_class linear_class = {.name = "Linear", .forward = linear_forward};
+
+fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m) {
+    fr_module *l = NULL;
+    fr_tensor *w = NULL, *b = NULL;
+    fr_status s = FR_OK;
+    if (in < 1 || out < 1)
+        return fri_fail(FR_EINVAL, "Linear: %lld -> %lld features; both must be >= 1", (long long)in, (long long)out);
+    FRI_TRY(s, fr_module_create(&linear_class, 0, &l));
+    FRI_TRY(s, fri_parameter_new(2, (int64_t[]){out, in}, FR_F32, device, &w));
+    if (bias) FRI_TRY(s, fri_parameter_new(1, &out, FR_F32, device, &b));
+    FRI_TRY(s, default_init(w, b, in));
+    FRI_TRY(s, fr_module_add_parameter(l, "weight", &w));
+    if (b != NULL) FRI_TRY(s, fr_module_add_parameter(l, "bias", &b));
+    fr_module_release(m);
+    *m = l;
+    l = NULL;
+done:
+    fr_tensor_release(&w);
+    fr_tensor_release(&b);
+    fr_module_release(&l);
+    return s;
+}
+
+/* ---- BatchNorm2d ------------------------------------------------------------------------------------------- */
+
+enum { BN_WEIGHT, BN_BIAS, BN_MEAN, BN_VAR, BN_BATCHES };
+
+/* num_batches_tracked is a counter on the device; it moves with the running values, so not in a recomputation. */
+static fr_status count_batch(fr_tensor *counter) {
+    fri_exec e = fri_exec_of(counter);
+    int64_t n = 0;
+    if (fri_device_of(counter) == FR_META) return FR_OK;
+    fr_status s = fr_tensor_to_host(counter, &n);
+    if (s < 0) return s;
+    n++;
+    return fri_backend_of(counter)->copy(&e, FRI_COPY_HOST_TO_DEVICE, &n, fri_data(counter), sizeof n);
+}
+
+static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
+    const fri_named_tensor *t = m->tensors;
+    fr_batchnorm2d_opts o = *FR_BATCHNORM2D_OPTS(.train = m->training);
+    fr_status s = fr_batchnorm2d(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor, &o, x);
+    if (s == FR_OK && m->training && !fri_recomputing()) s = count_batch(t[BN_BATCHES].tensor);
+    return s;
+}
+
+static const fr_module_class batchnorm2d_class = {.name = "BatchNorm2d", .forward = batchnorm2d_forward};
+
+fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
+    static const struct {
+        const char *name;
+        double value;
+    } part[] = {{"weight", 1}, {"bias", 0}, {"running_mean", 0}, {"running_var", 1}, {"num_batches_tracked", 0}};
+    fr_module *b = NULL;
+    fr_tensor *t = NULL;
+    fr_status s = FR_OK;
+    if (channels < 1) return fri_fail(FR_EINVAL, "BatchNorm2d: %lld channels; at least 1", (long long)channels);
+    FRI_TRY(s, fr_module_create(&batchnorm2d_class, 0, &b));
+    for (int i = 0; i < 5; i++) {
+        FRI_TRY(s, fri_parameter_new(i == BN_BATCHES ? 0 : 1, &channels, i == BN_BATCHES ? FR_I64 : FR_F32, device, &t));
+        FRI_TRY(s, fr_tensor_fill(t, part[i].value));
+        if (i <= BN_BIAS) FRI_TRY(s, fr_module_add_parameter(b, part[i].name, &t));
+        else FRI_TRY(s, fr_module_add_buffer(b, part[i].name, &t));
+    }
+    fr_module_release(m);
+    *m = b;
+    b = NULL;
+done:
+    fr_tensor_release(&t);
+    fr_module_release(&b);
+    return s;
+}
+
+/* ---- converting -------------------------------------------------------------------------------------------- */
+
+fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {
+    if (dtype != FR_F32 && dtype != FR_F16 && dtype != FR_BF16)
+        return fri_fail(FR_EDTYPE, "to_dtype: %s; f32, f16 or bf16 is needed", fr_dtype_name(dtype));
+    for (int i = 0; i < m->n_children; i++) {
+        fr_status s = fr_module_to_dtype(m->children[i], dtype);
+        if (s < 0) return s;
+    }
+    if (m->class_ == &batchnorm2d_class) return FR_OK;
+    for (int i = 0; i < m->n_tensors; i++) {
+        fri_named_tensor *n = &m->tensors[i];
+        fr_tensor *t = NULL;
+        if (!fr_dtype_is_float(n->tensor->dtype) || n->tensor->dtype == dtype) continue;
+        fr_status s = fri_tensor_clone_as(n->tensor, dtype, FR_MEM_PARAMETER, &t);
+        if (s == FR_OK && n->is_parameter) s = fr_tensor_set_requires_grad(t, true);
+        if (s == FR_OK) fri_tensor_put(&t, &n->tensor);
+        fr_tensor_release(&t);
+        if (s < 0) return s;
+    }
+    return FR_OK;
+}

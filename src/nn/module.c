@@ -1,0 +1,230 @@
+/* module.c - the tree: ownership, names, visiting, running. */
+#include "nn/module.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+fr_status fr_module_create(const fr_module_class *class_, size_t state_bytes, fr_module **out) {
+    fr_module *m = calloc(1, sizeof *m);
+    if (m == NULL) return fri_fail(FR_ENOMEM, "module %s: out of host memory", class_->name);
+    m->references = 1;
+    m->class_ = class_;
+    m->training = true;
+    if (state_bytes > 0 && (m->state = calloc(1, state_bytes)) == NULL) {
+        free(m);
+        return fri_fail(FR_ENOMEM, "module %s: out of host memory", class_->name);
+    }
+    fr_module *old = *out;
+    *out = m;
+    fr_module_release(&old);
+    return FR_OK;
+}
+
+fr_module *fr_module_retain(fr_module *m) {
+    if (m != NULL) m->references++;
+    return m;
+}
+
+void fr_module_release(fr_module **p) {
+    fr_module *m = *p;
+    *p = NULL;
+    if (m == NULL || --m->references > 0) return;
+    for (int i = 0; i < m->n_children; i++) {
+        fr_module_release(&m->children[i]);
+        free(m->names[i]);
+    }
+    for (int i = 0; i < m->n_tensors; i++) {
+        fr_tensor_release(&m->tensors[i].tensor);
+        free(m->tensors[i].name);
+    }
+    if (m->class_->free_state != NULL && m->state != NULL) m->class_->free_state(m->state);
+    free(m->state);
+    free(m->children);
+    free(m->names);
+    free(m->tensors);
+    free(m);
+}
+
+void *fr_module_state(fr_module *m) {
+    return m->state;
+}
+
+const fr_module_class *fr_module_class_of(const fr_module *m) {
+    return m->class_;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------- */
+
+static fr_status check_name(const fr_module *m, const char *name) {
+    if (name == NULL || name[0] == '\0' || strchr(name, '.') != NULL)
+        return fri_fail(FR_EINVAL, "module %s: '%s' is no name for a part", m->class_->name, name != NULL ? name : "NULL");
+    for (int i = 0; i < m->n_children; i++)
+        if (strcmp(m->names[i], name) == 0)
+            return fri_fail(FR_EINVAL, "module %s: there is a child '%s' already", m->class_->name, name);
+    for (int i = 0; i < m->n_tensors; i++)
+        if (strcmp(m->tensors[i].name, name) == 0)
+            return fri_fail(FR_EINVAL, "module %s: there is a tensor '%s' already", m->class_->name, name);
+    return FR_OK;
+}
+
+static fr_status no_memory(const fr_module *m) {
+    return fri_fail(FR_ENOMEM, "module %s: out of host memory", m->class_->name);
+}
+
+fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child) {
+    fr_status s = check_name(m, name);
+    char *copy = s == FR_OK ? strdup(name) : NULL;
+    if (s == FR_OK && copy == NULL) s = no_memory(m);
+    if (s == FR_OK && m->n_children == m->child_capacity) {
+        int capacity = m->child_capacity ? 2 * m->child_capacity : 8;
+        fr_module **children = realloc(m->children, (size_t)capacity * sizeof(*children));
+        if (children != NULL) m->children = children;
+        char **names = children != NULL ? realloc(m->names, (size_t)capacity * sizeof(*names)) : NULL;
+        if (names != NULL) {
+            m->names = names;
+            m->child_capacity = capacity;
+        } else {
+            s = no_memory(m);
+        }
+    }
+    if (s < 0) {
+        free(copy);
+        fr_module_release(child);
+        return s;
+    }
+    m->children[m->n_children] = *child;
+    m->names[m->n_children++] = copy;
+    *child = NULL;
+    return FR_OK;
+}
+
+static fr_status add_tensor(fr_module *m, const char *name, fr_tensor **t, bool is_parameter) {
+    fr_status s = check_name(m, name);
+    char *copy = s == FR_OK ? strdup(name) : NULL;
+    if (s == FR_OK && copy == NULL) s = no_memory(m);
+    if (s == FR_OK && m->n_tensors == m->tensor_capacity) {
+        int capacity = m->tensor_capacity ? 2 * m->tensor_capacity : 4;
+        fri_named_tensor *tensors = realloc(m->tensors, (size_t)capacity * sizeof(*tensors));
+        if (tensors != NULL) {
+            m->tensors = tensors;
+            m->tensor_capacity = capacity;
+        } else {
+            s = no_memory(m);
+        }
+    }
+    if (s == FR_OK && is_parameter) s = fr_tensor_set_requires_grad(*t, true);
+    if (s < 0) {
+        free(copy);
+        fr_tensor_release(t);
+        return s;
+    }
+    fri_relabel(*t, FR_MEM_PARAMETER);
+    m->tensors[m->n_tensors++] = (fri_named_tensor){copy, *t, is_parameter};
+    *t = NULL;
+    return FR_OK;
+}
+
+fr_status fr_module_add_parameter(fr_module *m, const char *name, fr_tensor **t) {
+    return add_tensor(m, name, t, true);
+}
+
+fr_status fr_module_add_buffer(fr_module *m, const char *name, fr_tensor **t) {
+    return add_tensor(m, name, t, false);
+}
+
+fr_module *fr_module_child(fr_module *m, int i) {
+    return i >= 0 && i < m->n_children ? m->children[i] : NULL;
+}
+
+int fr_module_children(const fr_module *m) {
+    return m->n_children;
+}
+
+fr_tensor *fr_module_tensor(fr_module *m, const char *name) {
+    for (int i = 0; i < m->n_tensors; i++)
+        if (strcmp(m->tensors[i].name, name) == 0) return m->tensors[i].tensor;
+    return NULL;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------- */
+
+fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
+    const char *path = name != NULL ? fri_scope_module_push(name) : fri_scope_module();
+    fr_status s = m->class_->forward(m, x);
+    /* The innermost module names the whole path; the ones above it see that a path is there already. */
+    if (s < 0 && s != FRI_STOP && m->n_children == 0 && fri_scope_module()[0] != '\0')
+        s = fri_fail_prefix(s, "%s (%s): ", fri_scope_module(), m->class_->name);
+    if (name != NULL) fri_scope_module_pop(path);
+    return s;
+}
+
+fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x) {
+    return fri_module_run(m->children[i], m->names[i], x);
+}
+
+fr_status fr_module_forward(fr_module *m, fr_tensor *x, fr_tensor **y) {
+    if (m == NULL || x == NULL) return fri_fail(FR_EINVAL, "module forward: the module or its input is NULL");
+    fr_tensor *value = fr_tensor_retain(x);
+    fr_status s = fri_module_run(m, NULL, &value);
+    if (s == FR_OK) fri_tensor_put(&value, y);
+    fr_tensor_release(&value);
+    return s;
+}
+
+void fr_module_train(fr_module *m, bool on) {
+    m->training = on;
+    for (int i = 0; i < m->n_children; i++) fr_module_train(m->children[i], on);
+}
+
+bool fr_module_training(const fr_module *m) {
+    return m->training;
+}
+
+/* ---- visiting ---------------------------------------------------------------------------------------------- */
+
+enum { PATH_BYTES = 512 };
+
+static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn *fn, void *ctx) {
+    for (int i = 0; i < m->n_tensors; i++) {
+        snprintf(path + at, PATH_BYTES - at, "%s%s", at ? "." : "", m->tensors[i].name);
+        fr_status s = fn(ctx, path, m->tensors[i].tensor, m->tensors[i].is_parameter);
+        if (s < 0) return s;
+    }
+    for (int i = 0; i < m->n_children; i++) {
+        int n = snprintf(path + at, PATH_BYTES - at, "%s%s", at ? "." : "", m->names[i]);
+        if (n < 0 || at + (size_t)n >= PATH_BYTES - 64)
+            return fri_fail(FR_EINVAL, "module path %s is too long", path);
+        fr_status s = visit(m->children[i], path, at + (size_t)n, fn, ctx);
+        if (s < 0) return s;
+    }
+    path[at] = '\0';
+    return FR_OK;
+}
+
+fr_status fr_module_each_tensor(fr_module *m, fr_module_tensor_fn *fn, void *ctx) {
+    char path[PATH_BYTES] = "";
+    return visit(m, path, 0, fn, ctx);
+}
+
+static fr_status count_elements(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)path;
+    if (is_parameter) *(int64_t *)ctx += fri_numel(t);
+    return FR_OK;
+}
+
+int64_t fr_module_parameter_count(fr_module *m) {
+    int64_t n = 0;
+    (void)fr_module_each_tensor(m, count_elements, &n);
+    return n;
+}
+
+static fr_status drop_gradient(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)ctx;
+    (void)path;
+    return is_parameter && fr_tensor_get_grad(t) != NULL ? fr_tensor_set_grad(t, NULL) : FR_OK;
+}
+
+void fr_module_zero_grad(fr_module *m) {
+    (void)fr_module_each_tensor(m, drop_gradient, NULL);
+}

@@ -1,0 +1,187 @@
+/* inplace_abn - in-place activated batch norm (Rota Bulo, Porzi, Kontschieder, CVPR 2018; InPlace-ABN).
+ *   forward    y = leaky_relu((x - mean) * invstd * w + beta, slope),  w = |gamma| + eps > 0, slope > 0
+ *   backward   z = leaky_relu^-1(y), x = (z - beta) / w / invstd + mean, then batch norm's backward on that x;
+ *              dgamma = sign(gamma) * dw
+ *   saves      y (which the next op saves anyway) and [C] values; x is not kept
+ *   in-place   always over x when nobody else needs it
+ *   rebuild    no (y is kept)
+ *   bound      x comes back with a relative rounding error of about (1 + |z| / |z - beta|) epsilon per element: gradients
+ *              equal the plain form's within the tolerance that docs/ops/inplace_abn.md states, not bit for bit
+ *   order      deterministic */
+#include "ops/batchnorm2d.h"
+
+#include "base/status.h"
+
+typedef struct params {
+    fri_batchnorm2d_desc desc;
+    bool train;
+    double slope;
+} params;
+
+enum { SAVED_Y, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_WEIGHT, SAVED_COUNT };
+
+/* ---- small vectors, from the kernels there are ------------------------------------------------------------- */
+
+/* out = 1 / v for positive v: what the inverse standard deviation of variance v * v is. */
+static fr_status reciprocal(const fri_batchnorm2d_desc *d, const fr_tensor *v, fr_tensor **out) {
+    fr_tensor *square = NULL, *r = NULL;
+    fri_batchnorm2d_desc exact = *d;
+    fri_exec e = fri_exec_of(v);
+    fr_status s = FR_OK;
+    exact.eps = 0;
+    FRI_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &square));
+    FRI_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &r));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(v), v->dtype, mul,
+                          (&e, v->dtype, d->c, fri_data(v), fri_data(v), fri_data(square))));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(v), d->dtype, batchnorm2d_invstd, (&e, &exact, fri_data(square), fri_data(r))));
+    fri_tensor_put(&r, out);
+done:
+    fr_tensor_release(&square);
+    fr_tensor_release(&r);
+    return s;
+}
+
+/* w = |gamma| + eps; a leaky relu of slope -1 is the absolute value. */
+static fr_status positive_weight(const fri_batchnorm2d_desc *d, const fr_tensor *gamma, fr_tensor **out) {
+    fr_tensor *w = NULL, *eps = NULL;
+    fri_exec e = fri_exec_of(gamma);
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_new_like(gamma, FR_MEM_TEMPORARY, &w));
+    FRI_TRY(s, fri_new_like(gamma, FR_MEM_TEMPORARY, &eps));
+    FRI_TRY(s, fri_tensor_fill(eps, d->eps));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(gamma), gamma->dtype, leaky_relu_forward,
+                          (&e, gamma->dtype, d->c, -1, fri_data(gamma), fri_data(w))));
+    FRI_TRY(s, fri_tensor_add_into(w, eps));
+    fri_tensor_put(&w, out);
+done:
+    fr_tensor_release(&w);
+    fr_tensor_release(&eps);
+    return s;
+}
+
+/* ---- backward ---------------------------------------------------------------------------------------------- */
+
+static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
+                       const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, fr_tensor *y) {
+    fri_exec e = fri_exec_of(x);
+    return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
+                      (&e, d, fri_data(x), fri_data(mean), fri_data(invstd), fri_data(gamma), fri_data(beta), false,
+                       fri_data(y)));
+}
+
+static fr_status leaky(const fr_tensor *x, double slope, fr_tensor *y) {
+    fri_exec e = fri_exec_of(x);
+    return FRI_KERNEL(fri_backend_of(x), x->dtype, leaky_relu_forward,
+                      (&e, x->dtype, fri_numel(x), slope, fri_data(x), fri_data(y)));
+}
+
+/* x from y: the activation is inverted by the reciprocal slope, the affine map by itself with the roles exchanged. */
+static fr_status invert(const params *p, fr_tensor *const *saved, fr_tensor **x) {
+    fr_tensor *z = NULL, *inverse_weight = NULL, *std = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, reciprocal(&p->desc, saved[SAVED_WEIGHT], &inverse_weight));
+    FRI_TRY(s, reciprocal(&p->desc, saved[SAVED_INVSTD], &std));
+    FRI_TRY(s, fri_new_like(saved[SAVED_Y], FR_MEM_TEMPORARY, &z));
+    FRI_TRY(s, leaky(saved[SAVED_Y], 1 / p->slope, z));
+    FRI_TRY(s, apply(&p->desc, z, saved[SAVED_BETA], inverse_weight, std, saved[SAVED_MEAN], z));
+    fri_tensor_put(&z, x);
+done:
+    fr_tensor_release(&z);
+    fr_tensor_release(&inverse_weight);
+    fr_tensor_release(&std);
+    return s;
+}
+
+static fr_status batchnorm_backward(const params *p, fr_tensor *const *saved, const fr_tensor *x, const fr_tensor *dz,
+                                    fr_tensor *dx, fr_tensor *dgamma, fr_tensor *dbeta) {
+    const fri_backend *be = fri_backend_of(x);
+    const fri_batchnorm2d_desc *d = &p->desc;
+    fri_workspace ws = {0};
+    fri_exec e = fri_exec_of(x);
+    fr_dtype real = fri_real_of(x);
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                          (&ws.exec, d, p->train, fri_data(x), fri_data(saved[SAVED_MEAN]),
+                           fri_data(saved[SAVED_INVSTD]), fri_data(saved[SAVED_WEIGHT]), fri_data(dz),
+                           dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
+                           dbeta != NULL ? fri_data(dbeta) : NULL)));
+    if (dgamma != NULL) /* d|gamma| / dgamma = sign(gamma) */
+        FRI_TRY(s, FRI_KERNEL(be, real, leaky_relu_backward,
+                              (&e, real, d->c, -1, fri_data(saved[SAVED_GAMMA]), fri_data(dgamma), fri_data(dgamma))));
+done:
+    fri_workspace_end(&ws);
+    return s;
+}
+
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    const params *p = fr_node_params(node);
+    fr_tensor *saved[SAVED_COUNT] = {0}, *x = NULL, *dz = NULL, *dx = NULL, *dgamma = NULL, *dbeta = NULL;
+    fri_exec e = fri_exec_of(*dy);
+    fr_status s = FR_OK;
+    for (int i = 0; i < SAVED_COUNT; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
+    FRI_TRY(s, fri_gradient_like(*dy, &dz));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, leaky_relu_backward,
+                          (&e, p->desc.dtype, fri_numel(*dy), p->slope, fri_data(saved[SAVED_Y]), fri_data(*dy),
+                           fri_data(dz))));
+    fr_tensor_release(dy);
+    FRI_TRY(s, invert(p, saved, &x));
+    fr_tensor_release(&saved[SAVED_Y]);
+    fr_node_release_saved(node, SAVED_Y);
+    if (fr_node_wants(node, 1)) FRI_TRY(s, fri_new_like(saved[SAVED_GAMMA], FR_MEM_TEMPORARY, &dgamma));
+    if (fr_node_wants(node, 2)) FRI_TRY(s, fri_new_like(saved[SAVED_BETA], FR_MEM_TEMPORARY, &dbeta));
+    if (fr_node_wants(node, 0)) FRI_TRY(s, fri_gradient_like(dz, &dx));
+    FRI_TRY(s, batchnorm_backward(p, saved, x, dz, dx, dgamma, dbeta));
+    fr_tensor_release(&x);
+    fr_tensor_release(&dz);
+    FRI_TRY(s, fr_node_grad(node, 1, &dgamma));
+    FRI_TRY(s, fr_node_grad(node, 2, &dbeta));
+    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+done:
+    for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
+    fr_tensor_release(&x);
+    fr_tensor_release(&dz);
+    fr_tensor_release(&dx);
+    fr_tensor_release(&dgamma);
+    fr_tensor_release(&dbeta);
+    return s;
+}
+
+/* ---- forward ----------------------------------------------------------------------------------------------- */
+
+static const fr_op inplace_abn = {.name = "inplace_abn", .backward = backward};
+
+fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
+                         fr_tensor *running_var, const fr_batchnorm2d_opts *opts, double slope, fr_tensor **y) {
+    fr_tensor *out = NULL, *mean = NULL, *invstd = NULL, *weight = NULL;
+    fr_tensor *in[] = {x, gamma, beta};
+    params p = {.slope = slope};
+    fri_call c;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_call_begin(&c, &inplace_abn, 3, in, 3));
+    if (!(slope > 0)) {
+        s = fri_fail(FR_EINVAL, "inplace_abn: slope is %g; it must be > 0, so that the activation can be inverted", slope);
+        goto done;
+    }
+    if (opts == NULL) opts = FR_BATCHNORM2D_OPTS();
+    p.train = opts->train;
+    FRI_TRY(s, fri_batchnorm2d_describe(&inplace_abn, x, gamma, beta, running_mean, running_var, opts, &p.desc));
+    if (p.train)
+        FRI_TRY(s, fri_batch_statistics(&inplace_abn, SAVED_MEAN, &p.desc, x, running_mean, running_var, &mean, &invstd));
+    else FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
+    FRI_TRY(s, positive_weight(&p.desc, gamma, &weight));
+    FRI_TRY(s, fri_result_like(x, y, &out));
+    FRI_TRY(s, apply(&p.desc, x, mean, invstd, weight, beta, out));
+    FRI_TRY(s, leaky(out, slope, out));
+    fr_save saves[SAVED_COUNT] = {{out, FR_SAVE_VALUE},  {gamma, FR_SAVE_SMALL},  {beta, FR_SAVE_SMALL},
+                                  {mean, FR_SAVE_SMALL}, {invstd, FR_SAVE_SMALL}, {weight, FR_SAVE_SMALL}};
+    FRI_TRY(s, fr_op_record(&inplace_abn, &p, sizeof p, in, 3, saves, SAVED_COUNT, out));
+    fri_result_put(&out, y);
+done:
+    fr_tensor_release(&out);
+    fr_tensor_release(&mean);
+    fr_tensor_release(&invstd);
+    fr_tensor_release(&weight);
+    fri_call_end(&c);
+    return s;
+}

@@ -1,0 +1,65 @@
+/* clip.c - clipping gradients by their global norm (torch.nn.utils.clip_grad_norm_). */
+#include "optim/optimizer.h"
+
+#include <math.h>
+
+struct norm {
+    fr_tensor *sum; /* f64 scalar on the device */
+    double factor;
+};
+
+static fr_status add_square(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    struct norm *n = ctx;
+    fri_workspace ws = {0};
+    fr_status s = FR_OK;
+    fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
+    (void)path;
+    if (g == NULL) return FR_OK;
+    const fri_backend *be = fri_backend_of(g);
+    FRI_TRY(s, fri_workspace_begin(g, FRI_KERNEL_BYTES(be, g->dtype, sum_workspace, (g->dtype, fri_numel(g))), &ws));
+    FRI_TRY(s, FRI_KERNEL(be, g->dtype, norm_squared,
+                          (&ws.exec, g->dtype, fri_numel(g), fri_data(g), fri_data(n->sum))));
+done:
+    fri_workspace_end(&ws);
+    return s;
+}
+
+static fr_status shrink(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    const struct norm *n = ctx;
+    fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
+    (void)path;
+    if (g == NULL) return FR_OK;
+    fri_exec e = fri_exec_of(g);
+    fri_bump_version(g);
+    return FRI_KERNEL(fri_backend_of(g), g->dtype, scale,
+                      (&e, g->dtype, fri_numel(g), n->factor, fri_data(g), fri_data(g)));
+}
+
+static fr_status first_device(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)path;
+    (void)is_parameter;
+    *(fr_device *)ctx = fri_device_of(t);
+    return FR_OK;
+}
+
+fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
+    struct norm n = {0};
+    double square = 0;
+    fr_device device = FR_CPU;
+    fri_shape scalar = {0};
+    fr_status s = FR_OK;
+    if (!(max_norm > 0)) return fri_fail(FR_EINVAL, "clip_grad_norm: max_norm is %g; it must be > 0", max_norm);
+    FRI_TRY(s, fr_module_each_tensor(m, first_device, &device));
+    FRI_TRY(s, fri_tensor_new(&scalar, FR_F64, device, FR_MEM_TEMPORARY, &n.sum));
+    FRI_TRY(s, fri_tensor_fill(n.sum, 0));
+    FRI_TRY(s, fr_module_each_tensor(m, add_square, &n));
+    if (device == FR_META) goto done;
+    FRI_TRY(s, fr_tensor_item(n.sum, &square));
+    double total = sqrt(square);
+    if (norm != NULL) *norm = total;
+    n.factor = max_norm / (total + 1e-6);
+    if (n.factor < 1) FRI_TRY(s, fr_module_each_tensor(m, shrink, &n));
+done:
+    fr_tensor_release(&n.sum);
+    return s;
+}

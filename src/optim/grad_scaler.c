@@ -1,0 +1,166 @@
+/* grad_scaler.c - dynamic loss scaling with torch.amp.GradScaler's semantics.
+ *
+ *   READY --unscale--> UNSCALED --step--> STEPPED --update--> READY
+ *   READY --step (checks first, unscales inside the update)--> STEPPED */
+#include "optim/optimizer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef enum stage { READY, UNSCALED, STEPPED } stage;
+
+struct fr_grad_scaler {
+    fr_grad_scaler_opts opts;
+    fr_device device;
+    float scale;
+    int64_t tracker, skipped;
+    stage stage;
+    bool checked;
+    fr_tensor *inv_scale, *found; /* f32 scalars on the device */
+};
+
+fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out) {
+    fr_grad_scaler_opts o = opts != NULL ? *opts : *FR_GRAD_SCALER_OPTS();
+    fri_shape scalar = {0};
+    fr_grad_scaler *g = NULL;
+    fr_status s = FR_OK;
+    if (!(o.growth_factor > 1) || !(o.backoff_factor < 1) || !(o.init_scale > 0) || o.growth_interval < 1)
+        return fri_fail(FR_EINVAL, "grad scaler: scale %g must be > 0, growth %g > 1, backoff %g < 1, interval %lld >= 1",
+                        o.init_scale, o.growth_factor, o.backoff_factor, (long long)o.growth_interval);
+    if ((g = calloc(1, sizeof *g)) == NULL) return fri_fail(FR_ENOMEM, "grad scaler: out of host memory");
+    g->opts = o;
+    g->device = device;
+    g->scale = (float)o.init_scale;
+    if (o.enabled) {
+        FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->inv_scale));
+        FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
+        FRI_TRY(s, fri_tensor_fill(g->found, 0));
+    }
+    *out = g;
+    g = NULL;
+done:
+    fr_grad_scaler_release(&g);
+    return s;
+}
+
+void fr_grad_scaler_release(fr_grad_scaler **p) {
+    fr_grad_scaler *g = *p;
+    *p = NULL;
+    if (g == NULL) return;
+    fr_tensor_release(&g->inv_scale);
+    fr_tensor_release(&g->found);
+    free(g);
+}
+
+double fr_grad_scaler_scale_of(const fr_grad_scaler *g) {
+    return g->opts.enabled ? (double)g->scale : 1;
+}
+
+int64_t fr_grad_scaler_growth_tracker(const fr_grad_scaler *g) {
+    return g->tracker;
+}
+
+int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g) {
+    return g->skipped;
+}
+
+fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tracker) {
+    if (!(scale >= 0) || growth_tracker < 0)
+        return fri_fail(FR_EINVAL, "grad scaler: scale %g and growth tracker %lld must not be negative", scale,
+                        (long long)growth_tracker);
+    g->scale = (float)scale;
+    g->tracker = growth_tracker;
+    return FR_OK;
+}
+
+fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled) {
+    return fr_scale(loss, fr_grad_scaler_scale_of(g), scaled);
+}
+
+/* ---- passes over the gradients ----------------------------------------------------------------------------- */
+
+/* multiply: gradients become unscaled; else they are only looked at. */
+static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
+    fr_status s = FR_OK;
+    /* PyTorch: the reciprocal in double, then rounded. */
+    FRI_TRY(s, fri_tensor_fill(g->inv_scale, (double)(float)(1.0 / (double)g->scale)));
+    for (int i = 0; i < o->n; i++) {
+        fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
+        if (grad == NULL) continue;
+        if (multiply && grad->dtype == FR_F16)
+            return fri_fail(FR_EDTYPE, "grad scaler: Attempting to unscale FP16 gradients (%s); keep the parameters in "
+                            "f32 and use autocast", o->parameters[i].path);
+        fri_exec e = fri_exec_of(grad);
+        FRI_TRY(s, FRI_KERNEL(fri_backend_of(grad), grad->dtype, unscale,
+                              (&e, grad->dtype, fri_numel(grad), multiply ? fri_data(g->inv_scale) : NULL,
+                               fri_data(grad), fri_data(g->found))));
+    }
+    g->checked = true;
+done:
+    return s;
+}
+
+fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o) {
+    if (!g->opts.enabled) return FR_OK;
+    if (g->stage == UNSCALED)
+        return fri_fail(FR_EUSAGE, "grad scaler: unscale was already called for this optimizer since the last update");
+    if (g->stage == STEPPED) return fri_fail(FR_EUSAGE, "grad scaler: unscale is called after step");
+    fr_status s = pass(g, o, true);
+    if (s == FR_OK) g->stage = UNSCALED;
+    return s;
+}
+
+fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
+    fr_status s = FR_OK;
+    double found = 0;
+    if (!g->opts.enabled) return fr_optimizer_step(o);
+    if (g->stage == STEPPED) return fri_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
+    bool unscaled = g->stage == UNSCALED;
+    if (!unscaled) FRI_TRY(s, pass(g, o, false));
+    if (g->device == FR_META) {
+        FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->inv_scale, NULL));
+    } else {
+        FRI_TRY(s, fr_tensor_item(g->found, &found));
+        if (found == 0) FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->inv_scale, NULL));
+    }
+    g->stage = STEPPED;
+done:
+    return s;
+}
+
+/* ---- update ------------------------------------------------------------------------------------------------ */
+
+static void shrink_scale(fr_grad_scaler *g) {
+    g->scale = (float)(g->scale * g->opts.backoff_factor);
+    if (g->scale < (float)g->opts.min_scale) g->scale = (float)g->opts.min_scale;
+    g->tracker = 0;
+}
+
+/* A larger scale is adopted only if it is finite. */
+static void maybe_grow(fr_grad_scaler *g) {
+    if (++g->tracker != g->opts.growth_interval) return;
+    float larger = (float)(g->scale * g->opts.growth_factor);
+    if (isfinite(larger)) g->scale = larger;
+    g->tracker = 0;
+}
+
+fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
+    double found = 0;
+    fr_status s = FR_OK;
+    if (skipped != NULL) *skipped = false;
+    if (!g->opts.enabled) return FR_OK;
+    if (!g->checked)
+        return fri_fail(FR_EUSAGE, "grad scaler: no inf checks were recorded since the last update; call step first");
+    if (g->device != FR_META) FRI_TRY(s, fr_tensor_item(g->found, &found));
+    if (found != 0) {
+        g->skipped++;
+        if (skipped != NULL) *skipped = true;
+        FRI_TRY(s, fri_tensor_fill(g->found, 0));
+    }
+    if (g->opts.dynamic && found != 0) shrink_scale(g);
+    else if (g->opts.dynamic) maybe_grow(g);
+    g->stage = READY;
+    g->checked = false;
+done:
+    return s;
+}

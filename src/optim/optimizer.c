@@ -1,0 +1,262 @@
+/* optimizer.c - SGD, Adam and AdamW: state, steps, the fused step. The arithmetic is in the kernels. */
+#include "optim/optimizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- making ------------------------------------------------------------------------------------------------ */
+
+static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    fr_optimizer *o = ctx;
+    if (!is_parameter) return FR_OK;
+    if (o->n == o->capacity) {
+        int capacity = o->capacity ? 2 * o->capacity : 64;
+        fri_parameter *p = realloc(o->parameters, (size_t)capacity * sizeof(*p));
+        if (p == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+        o->parameters = p;
+        o->capacity = capacity;
+    }
+    char *copy = strdup(path);
+    if (copy == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+    o->parameters[o->n++] = (fri_parameter){.path = copy, .parameter = fr_tensor_retain(t)};
+    return FR_OK;
+}
+
+static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
+    if (m == NULL) return fri_fail(FR_EINVAL, "optimizer: the module is NULL");
+    fr_optimizer *o = malloc(sizeof *o);
+    if (o == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+    *o = like;
+    fr_status s = fr_module_each_tensor(m, collect, o);
+    if (s == FR_OK && o->n == 0) s = fri_fail(FR_EINVAL, "optimizer: the module has no parameters");
+    if (s < 0) {
+        fr_optimizer_release(&o);
+        return s;
+    }
+    *out = o;
+    return FR_OK;
+}
+
+static fr_status check(const char *name, const char *option, double value, bool fine) {
+    if (fine) return FR_OK;
+    return fri_fail(FR_EINVAL, "%s: %s is %g, which is out of range", name, option, value);
+}
+
+fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
+    fr_sgd_opts o = opts != NULL ? *opts : *FR_SGD_OPTS();
+    fr_status s = FR_OK;
+    FRI_TRY(s, check("SGD", "lr", o.lr, o.lr >= 0));
+    FRI_TRY(s, check("SGD", "momentum", o.momentum, o.momentum >= 0));
+    FRI_TRY(s, check("SGD", "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
+        return fri_fail(FR_EINVAL, "SGD: Nesterov needs momentum > 0 and dampening 0, not %g and %g", o.momentum,
+                        o.dampening);
+    return create(m, (fr_optimizer){.kind = FRI_SGD, .sgd = o, .lr = o.lr}, out);
+done:
+    return s;
+}
+
+static fr_status adam(const char *name, fr_module *m, fr_adam_opts o, bool decoupled, fr_optimizer **out) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, check(name, "lr", o.lr, o.lr >= 0));
+    FRI_TRY(s, check(name, "eps", o.eps, o.eps >= 0));
+    FRI_TRY(s, check(name, "beta1", o.beta1, o.beta1 >= 0 && o.beta1 < 1));
+    FRI_TRY(s, check(name, "beta2", o.beta2, o.beta2 >= 0 && o.beta2 < 1));
+    FRI_TRY(s, check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    return create(m, (fr_optimizer){.kind = FRI_ADAM, .adam = o, .decoupled = decoupled, .lr = o.lr}, out);
+done:
+    return s;
+}
+
+fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
+    return adam("Adam", m, opts != NULL ? *opts : *FR_ADAM_OPTS(), false, out);
+}
+
+fr_status fr_adamw(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
+    return adam("AdamW", m, opts != NULL ? *opts : *FR_ADAMW_OPTS(), true, out);
+}
+
+void fr_optimizer_release(fr_optimizer **p) {
+    fr_optimizer *o = *p;
+    *p = NULL;
+    if (o == NULL) return;
+    if (o->fused) (void)fr_optimizer_fuse(o, false);
+    for (int i = 0; i < o->n; i++) {
+        free(o->parameters[i].path);
+        fr_tensor_release(&o->parameters[i].parameter);
+        fr_tensor_release(&o->parameters[i].state[0]);
+        fr_tensor_release(&o->parameters[i].state[1]);
+    }
+    fr_tensor_release(&o->step);
+    free(o->parameters);
+    free(o);
+}
+
+/* ---- stepping ---------------------------------------------------------------------------------------------- */
+
+/* Half parameters have f32 moments under Adam; SGD's momentum has the parameter's type, as in PyTorch. */
+static fr_status make_state(const fri_parameter *p, fr_dtype dtype, fr_tensor **state) {
+    fr_tensor *t = NULL;
+    fr_status s = FR_OK;
+    if (*state != NULL) return FR_OK;
+    FRI_TRY(s, fri_tensor_new(&p->parameter->shape, dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
+    FRI_TRY(s, fri_tensor_fill(t, 0));
+    fri_tensor_put(&t, state);
+done:
+    fr_tensor_release(&t);
+    return s;
+}
+
+static fr_dtype moment_type(const fr_tensor *w) {
+    return w->dtype == FR_F64 ? FR_F64 : FR_F32;
+}
+
+static void *data_or_null(const fr_tensor *t) {
+    return t != NULL ? fri_data(t) : NULL;
+}
+
+static fr_status sgd_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *g, const fr_tensor *inv_scale,
+                            const fr_tensor *found) {
+    fr_tensor *w = p->parameter;
+    fri_exec e = fri_exec_of(w);
+    bool first = p->state[0] == NULL;
+    fr_status s = FR_OK;
+    fri_sgd_desc d = {.dtype = w->dtype, .grad_dtype = g->dtype, .n = fri_numel(w), .lr = o->lr,
+                      .momentum = o->sgd.momentum, .dampening = o->sgd.dampening,
+                      .weight_decay = o->sgd.weight_decay, .nesterov = o->sgd.nesterov, .maximize = o->sgd.maximize,
+                      .first = first && found == NULL};
+    if (o->sgd.momentum != 0) {
+        /* A zero buffer and the ordinary rule equal PyTorch's first step unless it is dampened; with found the step may not
+         * happen, so the buffer must hold something defined. */
+        if (first && found == NULL)
+            FRI_TRY(s, fri_tensor_new(&w->shape, w->dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
+        else FRI_TRY(s, make_state(p, w->dtype, &p->state[0]));
+    }
+    fri_bump_version(w);
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, sgd,
+                          (&e, &d, fri_data(w), fri_data(g), data_or_null(p->state[0]), data_or_null(inv_scale),
+                           data_or_null(found))));
+done:
+    return s;
+}
+
+static fr_status adam_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *g, const fr_tensor *inv_scale,
+                             const fr_tensor *found) {
+    fr_tensor *w = p->parameter;
+    fri_exec e = fri_exec_of(w);
+    fr_status s = FR_OK;
+    fri_adam_desc d = {.dtype = w->dtype, .grad_dtype = g->dtype, .n = fri_numel(w), .lr = o->lr,
+                       .beta1 = o->adam.beta1, .beta2 = o->adam.beta2, .eps = o->adam.eps,
+                       .weight_decay = o->adam.weight_decay, .decoupled = o->decoupled, .maximize = o->adam.maximize};
+    FRI_TRY(s, make_state(p, moment_type(w), &p->state[0]));
+    FRI_TRY(s, make_state(p, moment_type(w), &p->state[1]));
+    fri_bump_version(w);
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, adam,
+                          (&e, &d, fri_data(w), fri_data(g), fri_data(p->state[0]), fri_data(p->state[1]),
+                           fri_data(o->step), data_or_null(inv_scale), data_or_null(found))));
+done:
+    return s;
+}
+
+fr_status fri_optimizer_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *inv_scale, const fr_tensor *found) {
+    const fr_tensor *g = fr_tensor_get_grad(p->parameter);
+    if (g == NULL) return FR_OK;
+    const char *module = fri_scope_module_set(fri_intern(p->path));
+    fr_status s = o->kind == FRI_SGD ? sgd_update(o, p, g, inv_scale, found) : adam_update(o, p, g, inv_scale, found);
+    fri_scope_module_pop(module);
+    return s;
+}
+
+/* Adam's bias correction reads the count of steps on the device. */
+static fr_status count_step(fr_optimizer *o, const fr_tensor *like) {
+    fri_shape scalar = {0};
+    fr_status s = FR_OK;
+    o->steps++;
+    if (o->kind != FRI_ADAM) return FR_OK;
+    if (o->step == NULL)
+        FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, fri_device_of(like), FR_MEM_OPTIMIZER, &o->step));
+    FRI_TRY(s, fri_tensor_fill(o->step, (double)o->steps));
+done:
+    return s;
+}
+
+fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found) {
+    fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
+    const char *op = fri_scope_op_push(o->kind == FRI_SGD ? "sgd" : o->decoupled ? "adamw" : "adam");
+    fr_status s = count_step(o, o->parameters[0].parameter);
+    for (int i = 0; i < o->n && s == FR_OK; i++) s = fri_optimizer_update(o, &o->parameters[i], inv_scale, found);
+    fri_scope_op_pop(op);
+    fri_scope_phase_pop(phase);
+    return s;
+}
+
+fr_status fr_optimizer_step(fr_optimizer *o) {
+    if (o->fused) return FR_OK; /* every parameter was updated when its gradient was complete */
+    return fri_optimizer_step(o, NULL, NULL);
+}
+
+void fr_optimizer_zero_grad(fr_optimizer *o) {
+    for (int i = 0; i < o->n; i++)
+        if (fr_tensor_get_grad(o->parameters[i].parameter) != NULL)
+            (void)fr_tensor_set_grad(o->parameters[i].parameter, NULL);
+}
+
+double fr_optimizer_get_lr(const fr_optimizer *o) {
+    return o->lr;
+}
+
+void fr_optimizer_set_lr(fr_optimizer *o, double lr) {
+    o->lr = lr;
+}
+
+int64_t fr_optimizer_steps(const fr_optimizer *o) {
+    return o->steps;
+}
+
+/* ---- the fused step ---------------------------------------------------------------------------------------- */
+
+static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
+    fr_optimizer *o = ctx;
+    fr_status s = FR_OK;
+    fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
+    if (!o->fused_counted) FRI_TRY(s, count_step(o, leaf));
+    o->fused_counted = true;
+    for (int i = 0; i < o->n; i++) {
+        if (o->parameters[i].parameter != leaf) continue;
+        FRI_TRY(s, fri_optimizer_update(o, &o->parameters[i], NULL, NULL));
+        break;
+    }
+    FRI_TRY(s, fr_tensor_set_grad(leaf, NULL));
+done:
+    fri_scope_phase_pop(phase);
+    return s;
+}
+
+fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
+    for (int i = 0; i < o->n; i++) {
+        fr_status s = fr_tensor_set_grad_hook(o->parameters[i].parameter, on ? on_gradient : NULL, o);
+        if (s < 0) return s;
+    }
+    o->fused = on;
+    return FR_OK;
+}
+
+void fr_optimizer_fused_begin(fr_optimizer *o) {
+    o->fused_counted = false;
+}
+
+/* ---- state ------------------------------------------------------------------------------------------------- */
+
+fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
+    static const char *const names[2][2] = {{"momentum_buffer", NULL}, {"exp_avg", "exp_avg_sq"}};
+    char name[600];
+    for (int i = 0; i < o->n; i++)
+        for (int k = 0; k < 2; k++) {
+            if (o->parameters[i].state[k] == NULL) continue;
+            snprintf(name, sizeof name, "%s.%s", o->parameters[i].path, names[o->kind][k]);
+            fr_status s = fn(ctx, name, o->parameters[i].state[k]);
+            if (s < 0) return s;
+        }
+    return FR_OK;
+}

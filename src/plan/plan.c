@@ -1,0 +1,166 @@
+/* plan.c - running a program's step on addresses, and what it would need. */
+#include "plan/plan.h"
+
+#include "base/status.h"
+#include "meta/meta.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local fr_plan *running;
+
+static void close_section(fr_plan *p) {
+    if (p->n_sections > 0 && p->allocator != NULL)
+        fri_allocator_stats(p->allocator, &p->sections[p->n_sections - 1].memory);
+}
+
+fr_status fr_plan_begin(fr_device target, fr_plan **out) {
+    fr_status s = FR_OK;
+    fr_plan *p = NULL;
+    const fri_backend *meta = fri_backend_get(FR_META), *stands_for = fri_backend_get(target);
+    if (running != NULL) return fri_fail(FR_EUSAGE, "plan: another plan is running on this thread");
+    if (stands_for == NULL)
+        return fri_fail(FR_EDEVICE, "plan: this build of frugal does not hold the %s backend", fr_device_name(target));
+    if ((p = calloc(1, sizeof *p)) == NULL) return fri_fail(FR_ENOMEM, "plan: out of host memory");
+    p->record.device = FR_META;
+    p->target = target;
+    FRI_TRY(s, fri_allocator_create(FR_META, (fri_segment_source){meta->segment_alloc, meta->segment_free},
+                                    &p->allocator));
+    FRI_TRY(s, fri_event_subscribe(fri_record_event, &p->record));
+    fri_allocator_override(FR_META, p->allocator);
+    p->was_target = fri_meta_target_set(target == FR_META ? NULL : stands_for);
+    fri_plan_environment(p);
+    running = p;
+    *out = p;
+    return FR_OK;
+done:
+    fri_allocator_destroy(&p->allocator);
+    free(p);
+    return s;
+}
+
+fr_status fr_plan_section(fr_plan *p, const char *name) {
+    if (p != running) return fri_fail(FR_EUSAGE, "plan: section '%s' outside a running plan", name);
+    if (p->n_sections == FRI_PLAN_SECTIONS)
+        return fri_fail(FR_EUSAGE, "plan: section '%s' is one more than the %d a plan can hold", name,
+                        FRI_PLAN_SECTIONS);
+    close_section(p);
+    p->first_event[p->n_sections] = p->record.count;
+    p->sections[p->n_sections++] = (fr_plan_section_stats){.name = fri_intern(name)};
+    fri_allocator_reset_peak(p->allocator);
+    return FR_OK;
+}
+
+fr_status fr_plan_end(fr_plan *p) {
+    if (p == NULL || p != running) return fri_fail(FR_EUSAGE, "plan: end without a running plan");
+    fr_memory_stats left;
+    close_section(p);
+    fri_allocator_stats(p->allocator, &left);
+    fri_event_unsubscribe(fri_record_event, &p->record);
+    fri_allocator_override(FR_META, NULL);
+    fri_meta_target_set(p->was_target);
+    running = NULL;
+    if (p->record.failed) return fri_fail(FR_ENOMEM, "plan: out of host memory while recording the run");
+    if (left.allocs != left.frees)
+        return fri_fail(FR_EUSAGE, "plan: %llu tensors of the planned run are still alive at its end",
+                        (unsigned long long)(left.allocs - left.frees));
+    fri_allocator_destroy(&p->allocator);
+    return FR_OK;
+}
+
+void fr_plan_release(fr_plan **plan) {
+    fr_plan *p = *plan;
+    *plan = NULL;
+    if (p == NULL) return;
+    if (p == running) (void)fr_plan_end(p);
+    fri_record_free(&p->record);
+    /* An allocator with live blocks stays: their tensors still point to it. */
+    fr_memory_stats left = {0};
+    if (p->allocator != NULL) fri_allocator_stats(p->allocator, &left);
+    if (p->allocator != NULL && left.allocs == left.frees) fri_allocator_destroy(&p->allocator);
+    free(p);
+}
+
+/* ---- looking ----------------------------------------------------------------------------------------------- */
+
+int fr_plan_sections(const fr_plan *p) {
+    return p->n_sections;
+}
+
+fr_status fr_plan_section_get(const fr_plan *p, int i, fr_plan_section_stats *out) {
+    if (i < 0 || i >= p->n_sections)
+        return fri_fail(FR_EINVAL, "plan: section %d is outside 0..%d", i, p->n_sections - 1);
+    *out = p->sections[i];
+    return FR_OK;
+}
+
+int fr_plan_peak_section(const fr_plan *p) {
+    int best = 0;
+    for (int i = 1; i < p->n_sections; i++)
+        if (p->sections[i].memory.peak_allocated > p->sections[best].memory.peak_allocated) best = i;
+    return best;
+}
+
+const char *fr_plan_environment(const fr_plan *p) {
+    return p->environment;
+}
+
+size_t fr_plan_step_memory(const fr_plan *p) {
+    const fr_memory_stats *m = &p->sections[fr_plan_peak_section(p)].memory;
+    return m->peak_allocated - m->at_peak_allocated[FR_MEM_PARAMETER] - m->at_peak_allocated[FR_MEM_OPTIMIZER];
+}
+
+size_t fr_plan_floor(const fr_plan *p) {
+    const fr_memory_stats *m = &p->sections[fr_plan_peak_section(p)].memory;
+    fri_tag op;
+    return m->at_peak_allocated[FR_MEM_PARAMETER] + m->at_peak_allocated[FR_MEM_OPTIMIZER] +
+           fri_record_largest_op(&p->record, &op);
+}
+
+struct collector {
+    fr_plan_live *items;
+    size_t count, capacity;
+};
+
+static void collect(void *ctx, const fri_event *alloc) {
+    struct collector *c = ctx;
+    const fri_tag *t = &alloc->tag;
+    for (size_t i = 0; i < c->count; i++) {
+        fr_plan_live *l = &c->items[i];
+        if (l->op == t->op && l->module == t->module && l->category == t->category && l->dtype == t->dtype &&
+            l->rank == t->shape.rank && memcmp(l->shape, t->shape.dim, sizeof l->shape) == 0) {
+            l->bytes += alloc->allocated;
+            l->count++;
+            return;
+        }
+    }
+    if (c->count == c->capacity) {
+        size_t capacity = c->capacity ? 2 * c->capacity : 256;
+        fr_plan_live *items = realloc(c->items, capacity * sizeof(*items));
+        if (items == NULL) return; /* a shorter list */
+        c->items = items;
+        c->capacity = capacity;
+    }
+    fr_plan_live *l = &c->items[c->count++];
+    *l = (fr_plan_live){.category = t->category, .dtype = t->dtype, .rank = t->shape.rank, .op = t->op,
+                        .module = t->module, .bytes = alloc->allocated, .count = 1};
+    memcpy(l->shape, t->shape.dim, sizeof l->shape);
+}
+
+static int larger_first(const void *a, const void *b) {
+    const fr_plan_live *x = a, *y = b;
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+int fr_plan_live_at_peak(const fr_plan *p, fr_plan_live *out, int n) {
+    struct collector c = {0};
+    size_t bytes = 0;
+    size_t at = fri_record_peak(&p->record, &bytes);
+    int written = 0;
+    if (fri_record_live(&p->record, at, collect, &c) == FR_OK && c.count > 0) {
+        qsort(c.items, c.count, sizeof(*c.items), larger_first);
+        for (; written < n && (size_t)written < c.count; written++) out[written] = c.items[written];
+    }
+    free(c.items);
+    return written;
+}

@@ -1,0 +1,27 @@
+/* plan.h - the plan struct, for the files of this folder. */
+#ifndef FRI_PLAN_PLAN_H
+#define FRI_PLAN_PLAN_H
+
+#include "backend/backend.h"
+#include "memory/allocator.h"
+#include "plan/record.h"
+
+#include <frugal/plan.h>
+
+enum { FRI_PLAN_SECTIONS = 16 };
+
+struct fr_plan {
+    fr_device target;
+    const fri_backend *was_target;
+    fri_allocator *allocator; /* NULL once ended */
+    fri_record record;
+    fr_plan_section_stats sections[FRI_PLAN_SECTIONS];
+    size_t first_event[FRI_PLAN_SECTIONS]; /* where each section begins in the record */
+    int n_sections;
+    char environment[256];
+};
+
+/* Fills in what the numbers depend on. */
+void fri_plan_environment(fr_plan *p);
+
+#endif

@@ -1,0 +1,27 @@
+/* record.h - a recorded piece of the event log. */
+#ifndef FRI_PLAN_RECORD_H
+#define FRI_PLAN_RECORD_H
+
+#include "memory/event.h"
+
+typedef struct fri_record {
+    fr_device device; /* events of other devices are ignored */
+    fri_event *events;
+    size_t count, capacity;
+    bool failed; /* host memory ran out: the record is incomplete */
+} fri_record;
+
+void fri_record_event(void *record, const fri_event *e); /* a fri_event_fn */
+void fri_record_free(fri_record *r);
+
+/* Position of the event at which live allocated bytes first reach their maximum; count if there is none. */
+size_t fri_record_peak(const fri_record *r, size_t *bytes);
+
+/* The largest sum, over ops, of bytes allocated between an op's begin and its end: outputs, gradients, workspaces and
+ * temporaries of one op that live together. */
+size_t fri_record_largest_op(const fri_record *r, fri_tag *op);
+
+/* Blocks alive after event `at`: calls fn with the event that allocated each (category as relabelled since). */
+fr_status fri_record_live(const fri_record *r, size_t at, void (*fn)(void *ctx, const fri_event *alloc), void *ctx);
+
+#endif

@@ -1,0 +1,61 @@
+/* files.h - what the data tests share: a folder of their own, and files written into it, good ones and bad ones. */
+#ifndef TESTS_DATA_FILES_H
+#define TESTS_DATA_FILES_H
+
+#include <criterion/criterion.h>
+#include <frugal/data.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A fresh folder per test process, removed by files_end. */
+extern char files_root[512];
+void files_begin(void);
+void files_end(void);
+
+/* files_root/<name>; one of several static buffers. */
+const char *files_path(const char *name);
+void files_write(const char *name, const void *bytes, size_t n);
+void files_write_gzip(const char *name, const void *bytes, size_t n);
+void files_make_folder(const char *name);
+
+/* An IDX file's bytes: header words, then a body; returns the size. */
+size_t idx_bytes(uint8_t *to, uint32_t magic, int words, const uint32_t *word, const uint8_t *body, size_t body_bytes);
+
+/* A picture whose pixel (y, x) has a slowly changing color, so that JPEG keeps it within a few levels. */
+void picture_fill(uint8_t *rgb, int height, int width);
+
+enum jpeg_kind { JPEG_RGB, JPEG_GRAY, JPEG_CMYK, JPEG_PROGRESSIVE };
+/* malloc'ed bytes in *out; returns their number. */
+size_t jpeg_bytes(enum jpeg_kind kind, const uint8_t *rgb, int height, int width, uint8_t **out);
+
+enum png_kind {
+    PNG_KIND_RGB,
+    PNG_KIND_GRAY,
+    PNG_KIND_GRAY_1,
+    PNG_KIND_PALETTE,
+    PNG_KIND_RGB_16,
+    PNG_KIND_RGBA,
+    PNG_KIND_INTERLACED
+};
+size_t png_bytes(enum png_kind kind, const uint8_t *rgb, int height, int width, uint8_t **out);
+
+/* status, and that the sentence holds every one of the words (NULL ends the list). */
+#define EXPECT_FAIL(expression, status, ...)                                                                         \
+    do {                                                                                                             \
+        fr_status got_ = (expression);                                                                               \
+        const char *words_[] = {__VA_ARGS__, NULL};                                                                  \
+        cr_expect_eq(got_, status, "%s: %s: %s", #expression, fr_status_name(got_), fr_last_error());                \
+        for (int i_ = 0; words_[i_] != NULL; i_++)                                                                   \
+            cr_expect_not_null(strstr(fr_last_error(), words_[i_]), "no '%s' in '%s'", words_[i_], fr_last_error()); \
+    } while (0)
+
+#define MUST(expression)                                                                             \
+    do {                                                                                             \
+        fr_status got_ = (expression);                                                               \
+        cr_assert_eq(got_, FR_OK, "%s: %s: %s", #expression, fr_status_name(got_), fr_last_error()); \
+    } while (0)
+
+#endif

@@ -1,0 +1,500 @@
+/* test_loader.c - the loader on raw buffers: the same batches whatever the workers do, exact positions, transforms
+ * that do what they say, errors that surface, and an end at any time. */
+#include "files.h"
+
+#include "data/loader.h"
+#include "digits.h"
+
+#include <math.h>
+#include <unistd.h>
+
+TestSuite(loader, .init = files_begin, .fini = files_end, .timeout = 120);
+
+enum { SLOTS_MAX = 8 };
+
+/* Buffers by malloc, which is what a sanitizer watches best. */
+typedef struct buffers {
+    float *images[SLOTS_MAX];
+    int64_t *labels[SLOTS_MAX];
+    size_t per_image;
+    int64_t capacity;
+    int asked, fail_at; /* the call that fails; 0 none */
+} buffers;
+
+static fr_status provide(void *ctx, int slot, float **images, int64_t **labels) {
+    buffers *b = ctx;
+    if (++b->asked == b->fail_at) return FR_ENOMEM;
+    /* Always new ones, so that a write into the old ones is seen. */
+    free(b->images[slot]);
+    free(b->labels[slot]);
+    *images = b->images[slot] = malloc((size_t)b->capacity * b->per_image * sizeof(float));
+    *labels = b->labels[slot] = malloc((size_t)b->capacity * sizeof(int64_t));
+    return FR_OK;
+}
+
+typedef struct rig {
+    fri_loader *loader;
+    buffers b;
+} rig;
+
+static void rig_open(rig *r, fr_dataset *d, const fr_loader_opts *opts) {
+    *r = (rig){0};
+    MUST(fri_loader_create(d, opts, &r->loader));
+    fri_loader_shape s = fri_loader_shape_get(r->loader);
+    r->b.per_image = (size_t)(s.height * s.width * s.channels);
+    r->b.capacity = s.capacity;
+    cr_assert_leq(s.slots, SLOTS_MAX);
+    MUST(fri_loader_start(r->loader, provide, &r->b, true));
+}
+
+static void rig_close(rig *r) {
+    fri_loader_release(&r->loader);
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        free(r->b.images[i]);
+        free(r->b.labels[i]);
+    }
+}
+
+/* A sum over all bits of a batch that depends on their order. */
+static uint64_t digest(uint64_t h, const void *bytes, size_t n) {
+    const uint8_t *p = bytes;
+    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * UINT64_C(1099511628211);
+    return h;
+}
+
+/* FR_OK: *h takes in the next batch, whose length is returned in *n. */
+static fr_status take(rig *r, uint64_t *h, int64_t *n) {
+    int slot = -1;
+    fr_status s = fri_loader_fetch(r->loader, &slot, n);
+    if (s != FR_OK) return s;
+    *h = digest(*h, r->b.images[slot], (size_t)*n * r->b.per_image * sizeof(float));
+    *h = digest(*h, r->b.labels[slot], (size_t)*n * sizeof(int64_t));
+    fri_loader_advance(r->loader);
+    return FR_OK;
+}
+
+/* Digest per batch over whole epochs; returns the number of batches. */
+static int run(rig *r, int epochs, uint64_t *digests) {
+    int count = 0;
+    for (int e = 0; e < epochs; e++) {
+        fr_status s;
+        int64_t n;
+        uint64_t h = 1;
+        while ((s = take(r, &h, &n)) == FR_OK) {
+            digests[count++] = h;
+            h = 1;
+        }
+        cr_assert_eq(s, FR_END, "%s", fr_last_error());
+    }
+    return count;
+}
+
+static fr_loader_opts augmented(int workers, int prefetch) {
+    return *FR_LOADER_OPTS(.batch_size = 64, .height = 32, .width = 32, .channels = 3, .padding = 2,
+                           .random_crop = true, .flip = true, .mean = {0.3, 0.4, 0.5}, .std = {0.2, 0.3, 0.4},
+                           .seed = 7, .drop_last = false, .workers = workers, .prefetch = prefetch);
+}
+
+static fr_dataset *digits(fr_split split) {
+    fr_dataset *d = NULL;
+    MUST(digits_dataset(split, &d));
+    return d;
+}
+
+Test(loader, workers_and_prefetch_change_nothing) {
+    static const int settings[][2] = {{0, 1}, {1, 1}, {3, 1}, {3, 4}, {2, 2}};
+    static uint64_t first[100], got[100];
+    fr_dataset *d = digits(FR_SPLIT_TRAIN);
+    int count = 0;
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        fr_loader_opts o = augmented(settings[i][0], settings[i][1]);
+        rig r;
+        rig_open(&r, d, &o);
+        int n = run(&r, 2, i == 0 ? first : got);
+        if (i == 0)
+            count = n;
+        else {
+            cr_expect_eq(n, count);
+            cr_expect_arr_eq(got, first, sizeof(uint64_t) * (size_t)count, "%d workers", settings[i][0]);
+        }
+        rig_close(&r);
+    }
+    cr_expect_eq(count, 48);
+    cr_expect_neq(first[0], first[24], "epochs differ");
+    fr_loader_opts o = augmented(2, 2);
+    o.seed = 8;
+    rig r;
+    rig_open(&r, d, &o);
+    cr_expect_eq(run(&r, 1, got), 24);
+    cr_expect_neq(got[0], first[0], "seeds differ");
+    rig_close(&r);
+    fr_dataset_release(&d);
+}
+
+static int by_value(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+Test(loader, augmentation_belongs_to_the_image_and_the_epoch) {
+    /* The same images come out whatever their order and batches; only the epoch changes them. */
+    enum { COUNT = 297 };
+    static uint64_t digests[4][COUNT];
+    static const int epoch_of[4] = {1, 1, 1, 2};
+    fr_dataset *d = digits(FR_SPLIT_TEST);
+    for (int i = 0; i < 4; i++) {
+        fr_loader_opts o = augmented(i, 2);
+        rig r;
+        int slot, at = 0;
+        int64_t n;
+        o.shuffle = i == 1;
+        o.batch_size = i == 2 ? 50 : 64;
+        rig_open(&r, d, &o);
+        MUST(fri_loader_position_set(r.loader, epoch_of[i], 0));
+        while (fri_loader_fetch(r.loader, &slot, &n) == FR_OK) {
+            for (int64_t k = 0; k < n; k++)
+                digests[i][at++] =
+                    digest(1, r.b.images[slot] + (size_t)k * r.b.per_image, r.b.per_image * sizeof(float));
+            fri_loader_advance(r.loader);
+        }
+        cr_assert_eq(at, COUNT);
+        qsort(digests[i], COUNT, sizeof digests[i][0], by_value);
+        rig_close(&r);
+    }
+    cr_expect_arr_eq(digests[0], digests[1], sizeof digests[0], "shuffled");
+    cr_expect_arr_eq(digests[0], digests[2], sizeof digests[0], "other batches");
+    cr_expect_arr_neq(digests[0], digests[3], sizeof digests[0], "another epoch");
+    fr_dataset_release(&d);
+}
+
+Test(loader, each_epoch_has_an_order_of_its_own) {
+    fr_dataset *d = digits(FR_SPLIT_TEST);
+    uint64_t got[2][8];
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        rig r; /* no augmentation, so only the order can differ */
+        rig_open(&r, d, FR_LOADER_OPTS(.batch_size = 64, .shuffle = shuffle));
+        cr_assert_eq(run(&r, 2, got[shuffle]), 8);
+        rig_close(&r);
+    }
+    cr_expect_arr_eq(got[0], got[0] + 4, 4 * sizeof(uint64_t), "in file order");
+    for (int b = 0; b < 4; b++) {
+        cr_expect_neq(got[1][b], got[1][4 + b]);
+        cr_expect_neq(got[0][b], got[1][b]);
+    }
+    fr_dataset_release(&d);
+}
+
+Test(loader, the_batch_in_use_is_left_alone) {
+    fr_dataset *d = digits(FR_SPLIT_TEST);
+    for (int prefetch = 1; prefetch <= 3; prefetch++) {
+        fr_loader_opts o = augmented(2, prefetch);
+        rig r;
+        int slot;
+        int64_t n;
+        o.batch_size = 16;
+        rig_open(&r, d, &o);
+        while (fri_loader_fetch(r.loader, &slot, &n) == FR_OK) {
+            const float *images = r.b.images[slot];
+            size_t bytes = (size_t)n * r.b.per_image * sizeof(float);
+            uint64_t before = digest(1, images, bytes);
+            fri_loader_advance(r.loader);
+            usleep(3000); /* the workers run ahead as far as they may */
+            cr_assert_eq(r.b.images[slot], images, "its buffer was replaced");
+            cr_assert_eq(digest(1, images, bytes), before, "its buffer was written");
+        }
+        rig_close(&r);
+    }
+    fr_dataset_release(&d);
+}
+
+Test(loader, position_resumes_exactly) {
+    static uint64_t all[100];
+    fr_dataset *d = digits(FR_SPLIT_TEST);
+    for (int workers = 0; workers <= 3; workers += 3) {
+        fr_loader_opts o = augmented(workers, 2);
+        rig r, resumed;
+        rig_open(&r, d, &o);
+        cr_assert_eq(run(&r, 3, all), 15);
+        int64_t epoch, batch, n;
+        fri_loader_position_get(r.loader, &epoch, &batch);
+        cr_expect(epoch == 3 && batch == 0, "%lld %lld", (long long)epoch, (long long)batch);
+        for (int at = 0; at <= 5; at++) {
+            uint64_t h = 1;
+            rig_open(&resumed, d, &o);
+            MUST(fri_loader_position_set(resumed.loader, 1, at));
+            fri_loader_position_get(resumed.loader, &epoch, &batch);
+            cr_expect(epoch == 1 && batch == at);
+            for (int b = at; b < 5; b++) {
+                MUST(take(&resumed, &h, &n));
+                cr_expect_eq(h, all[5 + b], "batch %d after a start at %d", b, at);
+                h = 1;
+            }
+            cr_expect_eq(take(&resumed, &h, &n), FR_END);
+            MUST(take(&resumed, &h, &n)); /* the next epoch begins by itself */
+            cr_expect_eq(h, all[10]);
+            /* Also back and forth in the middle of an epoch, with batches decoded ahead and one held. */
+            MUST(fri_loader_position_set(resumed.loader, 0, 3));
+            h = 1;
+            MUST(take(&resumed, &h, &n));
+            cr_expect_eq(h, all[3]);
+            rig_close(&resumed);
+        }
+        EXPECT_FAIL(fri_loader_position_set(r.loader, 0, 6), FR_EINVAL, "batch 6", "0..5");
+        EXPECT_FAIL(fri_loader_position_set(r.loader, -1, 0), FR_EINVAL, "epoch -1");
+        rig_close(&r);
+    }
+    fr_dataset_release(&d);
+}
+
+Test(loader, an_epoch_visits_every_image_once) {
+    fr_dataset *d = NULL;
+    MUST(fr_dataset_synthetic(103, 103, 4, 4, 1, 3, &d));
+    for (int shuffle = 0; shuffle < 2; shuffle++)
+        for (int drop = 0; drop < 2; drop++) {
+            rig r;
+            fr_status s;
+            int64_t n, seen[103] = {0}, total = 0;
+            int slot, sorted = 1, batches = 0;
+            rig_open(&r, d, FR_LOADER_OPTS(.batch_size = 10, .shuffle = shuffle, .drop_last = drop));
+            while ((s = fri_loader_fetch(r.loader, &slot, &n)) == FR_OK) {
+                cr_expect_eq(n, !drop && batches == 10 ? 3 : 10);
+                for (int64_t i = 0; i < n; i++) {
+                    int64_t index = -1; /* by its first pixels: they are a function of the index */
+                    for (int64_t k = 0; k < 103 && index < 0; k++) {
+                        uint8_t p[16];
+                        MUST(fr_dataset_read(d, k, p, sizeof p, NULL, NULL, NULL));
+                        int same = 1;
+                        for (int q = 0; q < 16; q++) same &= r.b.images[slot][i * 16 + q] == (float)(p[q] / 255.0);
+                        if (same) index = k;
+                    }
+                    cr_assert_geq(index, 0);
+                    int64_t label;
+                    MUST(fr_dataset_label(d, index, &label));
+                    cr_expect_eq(r.b.labels[slot][i], label);
+                    seen[index]++;
+                    sorted &= index == total++;
+                }
+                batches++;
+                fri_loader_advance(r.loader);
+            }
+            cr_expect_eq(s, FR_END);
+            cr_expect_eq(batches, drop ? 10 : 11);
+            cr_expect_eq(batches, (int)fri_loader_batches(r.loader));
+            cr_expect_eq(total, drop ? 100 : 103);
+            cr_expect_eq(sorted, !shuffle);
+            for (int i = 0; i < 103; i++) cr_expect_leq(seen[i], 1);
+            rig_close(&r);
+        }
+    fr_dataset_release(&d);
+}
+
+/* One image of 2 x 3 pixels through a loader: what comes out. */
+static void transform_one(const uint8_t pixels[6], const fr_loader_opts *opts, int64_t epoch, float *out) {
+    uint8_t images[22] = {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3}, labels[9] = {0, 0, 8, 1, 0, 0, 0, 1, 0};
+    fr_dataset *d = NULL;
+    rig r;
+    int slot;
+    int64_t n;
+    memcpy(images + 16, pixels, 6);
+    MUST(fr_dataset_idx_memory("one", images, sizeof images, labels, sizeof labels, 1, &d));
+    rig_open(&r, d, opts);
+    MUST(fri_loader_position_set(r.loader, epoch, 0));
+    MUST(fri_loader_fetch(r.loader, &slot, &n));
+    memcpy(out, r.b.images[slot], r.b.per_image * sizeof(float));
+    rig_close(&r);
+    fr_dataset_release(&d);
+}
+
+Test(loader, normalizes_and_repeats_gray) {
+    const uint8_t x[6] = {0, 51, 102, 153, 204, 255};
+    float y[18];
+    transform_one(x,
+                  FR_LOADER_OPTS(.batch_size = 1, .channels = 3, .mean = {0.5, 0.25, 0}, .std = {0.5, 0.25, 1},
+                                 .workers = 0),
+                  0, y);
+    for (int i = 0; i < 6; i++) {
+        cr_expect_eq(y[3 * i], (float)((x[i] / 255.0 - 0.5) / 0.5));
+        cr_expect_eq(y[3 * i + 1], (float)((x[i] / 255.0 - 0.25) / 0.25));
+        cr_expect_eq(y[3 * i + 2], (float)(x[i] / 255.0));
+    }
+}
+
+Test(loader, shifts_and_flips_are_those_of_a_padded_crop) {
+    /* Every result must be one of 5 x 5 shifts, times 2; over many epochs all of them come, evenly. */
+    const uint8_t x[6] = {10, 20, 30, 40, 50, 60};
+    int seen[5][5][2] = {0};
+    enum { EPOCHS = 2000 };
+    for (int epoch = 0; epoch < EPOCHS; epoch++) {
+        float y[6];
+        int hits = 0, at[3] = {0};
+        transform_one(x,
+                      FR_LOADER_OPTS(.batch_size = 1, .padding = 2, .random_crop = true, .flip = true,
+                                     .std = {1 / 255.0, 1, 1}, .workers = 0),
+                      epoch, y);
+        for (int dy = -2; dy <= 2; dy++)
+            for (int dx = -2; dx <= 2; dx++)
+                for (int flip = 0; flip < 2; flip++) {
+                    int same = 1;
+                    for (int i = 0; i < 6; i++) {
+                        int r = i / 3 + dy, c = (flip ? 2 - i % 3 : i % 3) + dx;
+                        float want = r >= 0 && r < 2 && c >= 0 && c < 3 ? x[r * 3 + c] : 0;
+                        same &= fabsf(y[i] - want) < 1e-4f;
+                    }
+                    if (same && hits++ == 0) at[0] = dy + 2, at[1] = dx + 2, at[2] = flip;
+                }
+        cr_assert_gt(hits, 0, "epoch %d", epoch);
+        seen[at[0]][at[1]][at[2]]++;
+    }
+    /* Shifts of 2 rows leave nothing, so all of those look alike; the others are told apart when 2 columns are left. */
+    int blank = 0;
+    for (int dx = 0; dx < 5; dx++)
+        for (int flip = 0; flip < 2; flip++) blank += seen[0][dx][flip] + seen[4][dx][flip];
+    cr_expect(blank > EPOCHS * 0.4 - 110 && blank < EPOCHS * 0.4 + 110, "%d", blank); /* 5 sigma */
+    for (int dy = 1; dy <= 3; dy++)
+        for (int dx = 1; dx <= 3; dx++)
+            for (int flip = 0; flip < 2; flip++)
+                cr_expect(seen[dy][dx][flip] > 10 && seen[dy][dx][flip] < 70, "%d %d %d: %d of 40 expected", dy, dx,
+                          flip, seen[dy][dx][flip]);
+}
+
+Test(loader, without_random_crop_the_middle_is_taken) {
+    const uint8_t x[6] = {10, 20, 30, 40, 50, 60};
+    float y[8];
+    transform_one(x,
+                  FR_LOADER_OPTS(.batch_size = 1, .height = 2, .width = 1, .resize_height = 2, .resize_width = 3,
+                                 .workers = 0),
+                  0, y);
+    cr_expect(y[0] == (float)(20 / 255.0) && y[1] == (float)(50 / 255.0));
+}
+
+/* Values by Pillow: Image.fromarray(x).resize((w, h), Image.BILINEAR). Pillow rounds between the two directions and in
+ * fixed point, so one level of difference is its own. */
+Test(loader, resize_agrees_with_pil) {
+    static const uint8_t x[6] = {0, 100, 255, 30, 60, 90};
+    static const uint8_t up[4 * 5] = {0,  40, 100, 193, 255, 8,  41, 90, 164, 214,
+                                      23, 42, 70,  107, 131, 30, 42, 60, 78,  90};
+    static const uint8_t down[2] = {40, 138};
+    const uint8_t *y = NULL;
+    fri_transform_scratch scratch = {0};
+    MUST(fri_resize(x, 2, 3, 1, 4, 5, &scratch, &y));
+    for (int i = 0; i < 20; i++) cr_expect_leq(abs((int)y[i] - up[i]), 1, "%d: %d, PIL %d", i, y[i], up[i]);
+    MUST(fri_resize(x, 2, 3, 1, 1, 2, &scratch, &y));
+    for (int i = 0; i < 2; i++) cr_expect_leq(abs((int)y[i] - down[i]), 1, "%d: %d, PIL %d", i, y[i], down[i]);
+    MUST(fri_resize(x, 1, 2, 3, 1, 2, &scratch, &y));
+    cr_expect_eq(y, x, "the same size is no work");
+    fri_transform_scratch_free(&scratch);
+}
+
+Test(loader, impossible_options_are_refused) {
+    fr_dataset *d = digits(FR_SPLIT_TEST);
+    fri_loader *l = NULL;
+#define REFUSED(words, ...) EXPECT_FAIL(fri_loader_create(d, FR_LOADER_OPTS(__VA_ARGS__), &l), FR_EINVAL, words)
+    EXPECT_FAIL(fri_loader_create(d, FR_LOADER_OPTS(.batch_size = 298), &l), FR_EINVAL, "298", "297", "digits test");
+    REFUSED("batch_size is 0", .batch_size = 0);
+    REFUSED("workers is -1", .workers = -1);
+    REFUSED("workers is 257", .workers = 257);
+    REFUSED("prefetch is 0", .prefetch = 0);
+    REFUSED("height is 0", .height = 0);
+    REFUSED("width is 40000", .width = 40000);
+    REFUSED("67108864", .height = 32768, .width = 32768);
+    REFUSED("channels is 2", .channels = 2);
+    REFUSED("padding is -2", .padding = -2);
+    REFUSED("std 0", .std = {0, 1, 1});
+    REFUSED("mean nan", .mean = {NAN, 0, 0});
+    REFUSED("a crop of 32 x 32 from images of 8 x 8 padded by 2", .height = 32, .width = 32, .resize_height = 8,
+            .resize_width = 8, .padding = 2);
+    cr_expect_null(l);
+    rig r;
+    uint64_t h = 1;
+    int64_t n;
+    rig_open(&r, d, FR_LOADER_OPTS(.batch_size = 1000, .drop_last = false));
+    MUST(take(&r, &h, &n));
+    cr_expect_eq(n, 297, "a batch above the dataset is the dataset where short batches are kept");
+    rig_close(&r);
+    fr_dataset_release(&d);
+}
+
+/* An image folder of 40 images in which two are broken after the dataset was opened. */
+static fr_dataset *damaged_folder(void) {
+    fr_dataset *d = NULL;
+    uint8_t rgb[3 * 16 * 16], *bytes;
+    char name[64];
+    picture_fill(rgb, 16, 16);
+    size_t n = jpeg_bytes(JPEG_RGB, rgb, 16, 16, &bytes);
+    files_make_folder("train");
+    files_make_folder("train/a");
+    for (int i = 0; i < 40; i++) {
+        snprintf(name, sizeof name, "train/a/%02d.jpg", i);
+        files_write(name, bytes, n);
+    }
+    MUST(fr_dataset_image_folder(files_root, FR_SPLIT_TRAIN, &d));
+    files_write("train/a/23.jpg", bytes, n / 2);
+    remove(files_path("train/a/25.jpg"));
+    free(bytes);
+    return d;
+}
+
+Test(loader, a_broken_image_surfaces_with_its_name_and_nothing_hangs) {
+    fr_dataset *d = damaged_folder();
+    for (int workers = 0; workers <= 3; workers++) {
+        rig r;
+        uint64_t h = 1;
+        int64_t n, epoch, batch;
+        rig_open(&r, d, FR_LOADER_OPTS(.batch_size = 10, .shuffle = false, .workers = workers, .prefetch = 3));
+        MUST(take(&r, &h, &n));
+        MUST(take(&r, &h, &n));
+        for (int again = 0; again < 2; again++) /* of two bad files the first is named, whoever came first */
+            EXPECT_FAIL(take(&r, &h, &n), FR_EFORMAT, "train/a/23.jpg", "broken JPEG");
+        fri_loader_position_get(r.loader, &epoch, &batch);
+        cr_expect(epoch == 0 && batch == 2);
+        MUST(fri_loader_position_set(r.loader, 0, 3)); /* a program may decide to go on behind it */
+        MUST(take(&r, &h, &n));
+        cr_expect_eq(take(&r, &h, &n), FR_END);
+        rig_close(&r);
+    }
+    fr_dataset_release(&d);
+}
+
+Test(loader, a_refused_buffer_is_reported_and_asked_for_again) {
+    fr_dataset *d = digits(FR_SPLIT_TEST);
+    for (int workers = 0; workers <= 2; workers += 2) {
+        rig r;
+        uint64_t h = 1;
+        int64_t n;
+        fr_status s = FR_OK;
+        int refused = 0;
+        rig_open(&r, d, FR_LOADER_OPTS(.batch_size = 16, .workers = workers));
+        r.b.fail_at = r.b.asked + 3;
+        for (int i = 0; i < 18; i++) {
+            while ((s = take(&r, &h, &n)) == FR_ENOMEM) refused++;
+            MUST(s);
+        }
+        /* With workers, advance meets the refusal and the next fetch repairs it without a word. */
+        cr_expect_eq(refused, workers == 0);
+        cr_expect_eq(take(&r, &h, &n), FR_END);
+        rig_close(&r);
+    }
+    fr_dataset_release(&d);
+}
+
+Test(loader, can_be_released_at_any_time) {
+    fr_dataset *d = digits(FR_SPLIT_TRAIN);
+    for (int i = 0; i < 60; i++) {
+        fr_loader_opts o = augmented(1 + i % 4, 1 + i % 3);
+        rig r;
+        uint64_t h = 1;
+        int64_t n;
+        rig_open(&r, d, &o);
+        for (int k = 0; k < i % 5; k++) MUST(take(&r, &h, &n));
+        if (i % 7 == 3) MUST(fri_loader_position_set(r.loader, i, i % 20));
+        if (i % 2) usleep((useconds_t)(i * 20));
+        rig_close(&r);
+    }
+    rig r;
+    fr_loader_opts o = augmented(2, 2);
+    rig_open(&r, d, &o);
+    fr_dataset_release(&d); /* the loader keeps its own reference */
+    uint64_t digests[100];
+    cr_expect_eq(run(&r, 1, digests), 24);
+    rig_close(&r);
+}
