@@ -7,7 +7,8 @@
 
 #include <frugal/autograd.h>
 #include <frugal/data.h>
-#include <frugal/nn.h>
+#include <frugal/models.h>
+#include <frugal/optim.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,14 +24,7 @@ typedef enum fr_train_dataset {
     FR_TRAIN_SYNTHETIC,
 } fr_train_dataset;
 
-typedef enum fr_train_head {
-    FR_TRAIN_HEAD_AUTO,   /* below 64 px pooled, else torchvision's */
-    FR_TRAIN_HEAD_POOLED, /* global average pool and one linear layer */
-    FR_TRAIN_HEAD_TORCHVISION,
-} fr_train_head;
-
 typedef enum fr_train_optimizer { FR_TRAIN_SGD, FR_TRAIN_ADAM, FR_TRAIN_ADAMW } fr_train_optimizer;
-typedef enum fr_train_schedule { FR_TRAIN_CONSTANT, FR_TRAIN_STEP, FR_TRAIN_COSINE } fr_train_schedule;
 
 /* The value of an option that was not given and depends on others; each line says what it then is. */
 enum { FR_TRAIN_AUTO = -1 };
@@ -39,7 +33,9 @@ enum { FR_TRAIN_AUTO = -1 };
 typedef struct fr_train_opts {
     int64_t depth;
     bool batch_norm;
-    fr_train_head head;
+    fr_head head;
+    double dropout; /* VGG */
+    int64_t growth; /* DenseNet-BC */
 
     fr_train_dataset dataset;
     const char *data;   /* NULL: none. Borrowed */
@@ -56,7 +52,7 @@ typedef struct fr_train_opts {
     double lr; /* AUTO: fr_train_program.sgd_lr for SGD, 0.001 for Adam and AdamW */
     double momentum, weight_decay;
     bool nesterov;
-    fr_train_schedule schedule;
+    fr_schedule_kind schedule;
     double warmup; /* epochs */
     double label_smoothing;
     int64_t eval_every; /* epochs; 0: at the end only */
@@ -84,20 +80,17 @@ typedef struct fr_train_program {
     const char *const *examples; /* command lines without the program's path and a comment, in pairs; ends with NULL */
     fr_train_opts defaults;
     double sgd_lr;
-    const int64_t *depths; /* allowed values of --depth, ascending */
-    int n_depths;          /* 0: any positive number */
+    const char *depths;        /* the values of --depth, for people: "11, 13, 16 or 19" */
+    bool batch_norm_optional;  /* false: --no-batch-norm is refused */
 
     /* Opens a split of the digits. */
     fr_status (*digits)(fr_split split, fr_dataset **out);
-    /* Builds the model on opts->device for `classes` classes and writes its name ("vgg16_bn"). opts->image_size is
-     * resolved. FR_EINVAL means that the flags ask for a model that does not exist (a usage error). */
+    /* Builds the model on opts->device for `classes` classes of RGB images and writes its name ("vgg16_bn");
+     * opts->image_size is resolved. FR_EINVAL means that the flags ask for what does not exist (a usage error). */
     fr_status (*model)(const fr_train_opts *opts, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out);
-    /* The side that one output pixel of the deepest layer covers: smaller images are refused. */
-    int64_t (*stride)(const fr_train_opts *opts);
-    bool stride_divides; /* the image size must be a multiple of it */
 
-    /* Segmentation: from the number of image classes to that of pixel classes, and from one image (f32, height x
-     * width x channels, 0..1 before normalization) and its label to its pixels' classes. Both NULL: classification. */
+    /* Segmentation: the number of pixel classes for so many image classes; and the classes of an image's pixels from the
+     * image (height x width x channels, 0..1) and its label. Both NULL: classification. */
     int64_t (*pixel_classes)(int64_t classes);
     void (*pixel_target)(const float *image, int64_t height, int64_t width, int64_t channels, int64_t label,
                          int64_t *target);

@@ -14,6 +14,8 @@ fr_node *fri_node_retain(fr_node *n) {
 
 static void release_edges(fr_node *n) {
     for (int i = 0; i < n->n_inputs; i++) {
+        fr_node *up = n->edges[i].node;
+        if (up != NULL && up->consumer == n) up->consumer = NULL;
         fri_node_release(&n->edges[i].node);
         fri_leaf_release(&n->edges[i].leaf);
     }

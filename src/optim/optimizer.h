@@ -2,7 +2,8 @@
 #ifndef FRI_OPTIM_OPTIMIZER_H
 #define FRI_OPTIM_OPTIMIZER_H
 
-#include "nn/module.h"
+#include "autograd/node.h"
+#include "base/status.h"
 
 #include <frugal/optim.h>
 

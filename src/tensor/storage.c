@@ -48,6 +48,8 @@ void fri_storage_release_handle(fri_storage *s) {
         destroy(s);
         return;
     }
+    if (s->settled) return;
+    s->settled = true;
     /* The hook may release slots; the extra one keeps s alive until it has returned. */
     s->slots++;
     if (hooks.settle != NULL) hooks.settle(s);

@@ -16,6 +16,7 @@ typedef struct fri_storage {
     uint64_t version;        /* writes in place so far */
     const char *last_writer; /* op of the last one, for messages */
     uint64_t birth;         /* creation number, increasing on the thread */
+    bool settled;           /* once only: handles that backward makes later are no second chance */
     void *savers;           /* autograd: list of the slots that hold this storage */
     void *producer;         /* autograd: node whose output this is, not owned; NULL outside any graph */
 } fri_storage;

@@ -1,0 +1,44 @@
+/* train_densenet.c - trains a DenseNet (Huang et al., 2016); as it is, a small DenseNet-BC on the digits. */
+#include "digits.h"
+
+#include <frugal/train.h>
+#include <stdio.h>
+
+static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
+    bool imagenet = o->depth == 121 || o->depth == 169 || o->depth == 201;
+    if (imagenet) snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d", (int)o->depth);
+    else snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d", (int)o->depth, (int)o->growth);
+    return fr_densenet((int)o->depth,
+                       FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
+                                     .growth = o->growth, .device = o->device),
+                       out);
+}
+
+static const char *const examples[] = {
+    "--epochs 5",
+    "DenseNet-BC-40 on the digits:",
+    "--depth 100 --rebuild",
+    "DenseNet-BC-100, its concatenations and activations made again in backward:",
+    "--depth 121 --device meta --dataset synthetic --classes 1000 --image-size 224 --steps 2",
+    "What DenseNet-121 on ImageNet would need, without running it:",
+    NULL,
+};
+
+int main(int argc, char **argv) {
+    fr_train_program program = {
+        .name = "train_densenet",
+        .summary = "train a DenseNet inside a memory budget",
+        .description = "Trains DenseNet-121, 169 or 201, or the form for small images, DenseNet-BC with three blocks, "
+                       "from scratch and shows what its memory was for. Without flags: DenseNet-BC-40 with growth 12 "
+                       "on the handwritten digits that the program carries, at 32 pixels.",
+        .examples = examples,
+        .defaults = fr_train_opts_default(),
+        .sgd_lr = 0.1,
+        .depths = "121, 169 and 201, or 6 n + 4 for DenseNet-BC (22, 40, 100, 190)",
+        .digits = digits_dataset,
+        .model = densenet,
+    };
+    program.defaults.depth = 40;
+    program.defaults.epochs = 10;
+    return fr_train_main(&program, argc, argv);
+}

@@ -1,0 +1,69 @@
+/* evaluate.c - accuracy and loss on the test images, in eval mode and without a graph.
+ *
+ * The loader of the test images lives only here, so its buffers are no part of the training peak. */
+#include "base/tag.h"
+#include "train/run.h"
+
+#include <math.h>
+
+typedef struct sums {
+    double loss, correct;
+    int64_t targets;
+} sums;
+
+static fr_status evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **targets, sums *sum) {
+    fr_tensor *y = NULL, *loss = NULL, *count = NULL;
+    double mean = NAN, correct = NAN;
+    int64_t n = fr_tensor_numel(*targets);
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_model_forward(r, *images, &y));
+    fr_tensor_release(images);
+    FR_TRY(s, fr_cross_entropy(y, *targets, NULL, &loss));
+    FR_TRY(s, fr_count_correct(y, *targets, &count));
+    FR_TRY(s, fri_value(loss, &mean));
+    FR_TRY(s, fri_value(count, &correct));
+    sum->loss += mean * (double)n;
+    sum->correct += correct;
+    sum->targets += n;
+done:
+    fr_tensor_release(&y);
+    fr_tensor_release(&loss);
+    fr_tensor_release(&count);
+    return s;
+}
+
+/* The whole test split; on meta one batch tells all that there is. */
+static fr_status evaluate_all(fri_run *r, sums *sum) {
+    fr_loader *loader = NULL;
+    fr_tensor *images = NULL, *targets = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_data_loader(r, FR_SPLIT_TEST, &loader));
+    while ((s = fri_batch_next(r, loader, &images, &targets)) == FR_OK) {
+        FR_TRY(s, evaluate_batch(r, &images, &targets, sum));
+        fr_tensor_release(&targets);
+        if (r->opts.device == FR_META || fri_signal_seen() != 0) break;
+    }
+done:
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
+    fr_loader_release(&loader);
+    return s;
+}
+
+fr_status fri_evaluate(fri_run *r) {
+    sums sum = {0};
+    bool was = fr_no_grad_begin();
+    fr_phase phase = fri_scope_phase_push(FR_PHASE_EVALUATION);
+    fr_module_train(r->model, false);
+    fr_status s = evaluate_all(r, &sum);
+    fr_module_train(r->model, true);
+    fri_scope_phase_pop(phase);
+    fr_no_grad_end(was);
+    if (s < 0) return s;
+    if (fri_signal_seen() != 0 || sum.targets == 0) return FR_OK; /* half an evaluation says nothing */
+    r->test_targets = sum.targets;
+    r->test_loss = sum.loss / (double)sum.targets;
+    r->test_accuracy = sum.correct / (double)sum.targets;
+    r->test_correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
+    return FR_OK;
+}

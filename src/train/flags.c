@@ -1,0 +1,213 @@
+/* flags.c - reading the command line by the table. */
+#include "train/flags.h"
+
+#include "base/status.h"
+#include "train/size.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+_Static_assert(sizeof(fr_device) == sizeof(int) && sizeof(fr_dtype) == sizeof(int), "choices are stored as int");
+
+/* ---- values ------------------------------------------------------------------------------------------------ */
+
+static fr_status set_int(const fri_flag *f, const char *text, int64_t *to) {
+    int64_t value = 0;
+    if (!fri_parse_int(text, &value)) return fri_fail(FR_EINVAL, "--%s %s: not a whole number", f->name, text);
+    if (value < f->least || value > f->most)
+        return fri_fail(FR_EINVAL, "--%s %s: must lie in %" PRId64 "..%" PRId64, f->name, text, f->least, f->most);
+    *to = value;
+    return FR_OK;
+}
+
+static fr_status set_real(const fri_flag *f, const char *text, double *to) {
+    double value = 0;
+    if (!fri_parse_real(text, &value)) return fri_fail(FR_EINVAL, "--%s %s: not a number", f->name, text);
+    if (!(value >= f->real_least && value < f->below))
+        return fri_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
+    *to = value;
+    return FR_OK;
+}
+
+static fr_status set_size(const fri_flag *f, const char *text, size_t *to) {
+    if (!fri_parse_size(text, to))
+        return fri_fail(FR_EINVAL, "--%s %s: not a size; write bytes, or a number with KiB, MiB or GiB", f->name, text);
+    if (*to == 0) return fri_fail(FR_EINVAL, "--%s %s: must be at least 1 byte", f->name, text);
+    return FR_OK;
+}
+
+static fr_status set_choice(const fri_flag *f, const char *text, int *to) {
+    char names[256] = "";
+    size_t at = 0;
+    for (const fri_choice *c = f->choices; c->name != NULL; c++) {
+        if (strcmp(c->name, text) == 0) {
+            *to = c->value;
+            return FR_OK;
+        }
+        int n = snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "", c->name);
+        if (n > 0 && (size_t)n < sizeof names - at) at += (size_t)n;
+    }
+    return fri_fail(FR_EINVAL, "--%s %s: must be one of %s", f->name, text, names);
+}
+
+static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
+    void *to = (char *)o + f->offset;
+    switch (f->kind) {
+    case FRI_FLAG_INT: return set_int(f, text, to);
+    case FRI_FLAG_REAL: return set_real(f, text, to);
+    case FRI_FLAG_SIZE: return set_size(f, text, to);
+    case FRI_FLAG_CHOICE: return set_choice(f, text, to);
+    case FRI_FLAG_TEXT:
+        if (text[0] == '\0') return fri_fail(FR_EINVAL, "--%s: its value %s is empty", f->name, f->value);
+        *(const char **)to = text;
+        return FR_OK;
+    case FRI_FLAG_BOOL:
+    case FRI_FLAG_SET:
+    case FRI_FLAG_ACT: break;
+    }
+    return fri_fail(FR_EINTERNAL, "--%s takes no value", f->name);
+}
+
+const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]) {
+    const void *field = fri_flag_field(f, o);
+    buf[0] = '\0';
+    switch (f->kind) {
+    case FRI_FLAG_BOOL:
+    case FRI_FLAG_SET: snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const bool *)field ? "on" : "off"); break;
+    case FRI_FLAG_INT:
+        if (*(const int64_t *)field != FR_TRAIN_AUTO)
+            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, *(const int64_t *)field);
+        break;
+    case FRI_FLAG_REAL:
+        if (*(const double *)field != FR_TRAIN_AUTO)
+            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
+        break;
+    case FRI_FLAG_SIZE:
+        if (*(const size_t *)field != SIZE_MAX) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%zu", *(const size_t *)field);
+        break;
+    case FRI_FLAG_CHOICE:
+        for (const fri_choice *c = f->choices; c->name != NULL; c++)
+            if (c->value == *(const int *)field) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", c->name);
+        break;
+    case FRI_FLAG_TEXT:
+        if (*(const char *const *)field != NULL)
+            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const char *const *)field);
+        break;
+    case FRI_FLAG_ACT: break;
+    }
+    return buf;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------- */
+
+static int smallest(int a, int b, int c) {
+    int m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+/* Levenshtein's distance; words longer than the row count as far away. */
+static int distance(const char *a, const char *b) {
+    enum { LONGEST = 48 };
+    int row[LONGEST + 1];
+    size_t n = strlen(a), m = strlen(b);
+    if (n > LONGEST || m > LONGEST) return LONGEST;
+    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int corner = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int above = row[j];
+            row[j] = smallest(above + 1, row[j - 1] + 1, corner + (a[i - 1] != b[j - 1]));
+            corner = above;
+        }
+    }
+    return row[m];
+}
+
+const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
+    int best = 1 + (int)(strlen(word) + 2) / 4; /* about one letter in four may be wrong */
+    bool found = false;
+    for (int i = -2; i < fri_flags_count; i++) {
+        const char *name = i == -2 ? "help" : i == -1 ? "version" : fri_flags[i].name;
+        for (int no = 0; no <= (i >= 0 && fri_flags[i].kind == FRI_FLAG_BOOL); no++) {
+            char spelling[FRI_FLAG_TEXT_BYTES];
+            snprintf(spelling, sizeof spelling, "--%s%s", no ? "no-" : "", name);
+            int d = distance(word, spelling);
+            if (d >= best) continue;
+            best = d;
+            found = true;
+            memcpy(buf, spelling, sizeof spelling);
+        }
+    }
+    return found ? buf : NULL;
+}
+
+/* The flag called name[0..n), and whether it was written with "no-". */
+static const fri_flag *find(const char *name, size_t n, bool *no) {
+    for (int i = 0; i < fri_flags_count; i++) {
+        const fri_flag *f = &fri_flags[i];
+        size_t length = strlen(f->name);
+        *no = false;
+        if (length == n && memcmp(f->name, name, n) == 0) return f;
+        *no = true;
+        if (f->kind == FRI_FLAG_BOOL && length + 3 == n && memcmp(name, "no-", 3) == 0 &&
+            memcmp(name + 3, f->name, length) == 0)
+            return f;
+    }
+    return NULL;
+}
+
+/* ---- the command line -------------------------------------------------------------------------------------- */
+
+static fr_status unknown(const fr_train_program *p, const char *word, size_t n) {
+    char name[FRI_FLAG_TEXT_BYTES], near[FRI_FLAG_TEXT_BYTES];
+    if (strncmp(word, "-", 1) != 0)
+        return fri_fail(FR_EINVAL, "unexpected argument '%s': every argument is a flag or a flag's value", word);
+    snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
+    if (fri_flag_nearest(name, near) != NULL)
+        return fri_fail(FR_EINVAL, "unknown flag '%s'; did you mean '%s'?", name, near);
+    return fri_fail(FR_EINVAL, "unknown flag '%s'; '%s --help' lists all", name, p->name);
+}
+
+/* Reads argv[*i], and argv[*i + 1] if it is the value. */
+static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int *i, fr_train_opts *o) {
+    const char *word = argv[*i], *equals = strchr(word, '=');
+    size_t n = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    bool no = false;
+    const fri_flag *f = n > 2 && strncmp(word, "--", 2) == 0 ? find(word + 2, n - 2, &no) : NULL;
+    if (f == NULL) return unknown(p, word, n);
+    if (f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET || f->kind == FRI_FLAG_ACT) {
+        if (equals != NULL)
+            return fri_fail(FR_EINVAL, "%.*s takes no value, but '%s' was given", (int)n, word, equals + 1);
+        if (f->kind == FRI_FLAG_ACT) f->act(o);
+        else *(bool *)((char *)o + f->offset) = !no;
+        return FR_OK;
+    }
+    if (equals != NULL) return set(f, equals + 1, o);
+    if (*i + 1 >= argc) return fri_fail(FR_EINVAL, "%s needs a value: %s %s", word, word, f->value);
+    if (strncmp(argv[*i + 1], "--", 2) == 0)
+        return fri_fail(FR_EINVAL, "%s needs a value, but '%s' follows; a value that begins so is written %s=%s", word,
+                        argv[*i + 1], word, argv[*i + 1]);
+    *i += 1;
+    return set(f, argv[*i], o);
+}
+
+fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out) {
+    bool epochs = false, steps = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fri_help_print(p, out);
+            return FR_END;
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            fprintf(out, "%s (frugal) %d.%d.%d\n", p->name, FR_VERSION_MAJOR, FR_VERSION_MINOR, FR_VERSION_PATCH);
+            return FR_END;
+        }
+        epochs |= strncmp(argv[i], "--epochs", 8) == 0;
+        steps |= strncmp(argv[i], "--steps", 7) == 0;
+        fr_status s = read_flag(p, argc, argv, &i, o);
+        if (s < 0) return s;
+    }
+    if (steps && !epochs) o->epochs = FR_TRAIN_AUTO; /* as many as the steps need */
+    return FR_OK;
+}

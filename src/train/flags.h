@@ -1,0 +1,71 @@
+/* flags.h - the one table of flags, and what reads it: parsing, --help and the report.
+ *
+ * A new flag is a field in fr_train_opts with its default, and one line in table.c. */
+#ifndef FRI_TRAIN_FLAGS_H
+#define FRI_TRAIN_FLAGS_H
+
+#include <frugal/train.h>
+#include <stdio.h>
+
+typedef enum fri_flag_kind {
+    FRI_FLAG_BOOL,   /* --name and --no-name; a bool */
+    FRI_FLAG_SET,    /* --name alone; a bool */
+    FRI_FLAG_INT,    /* int64_t */
+    FRI_FLAG_REAL,   /* double */
+    FRI_FLAG_SIZE,   /* size_t */
+    FRI_FLAG_CHOICE, /* an enum, or any int */
+    FRI_FLAG_TEXT,   /* const char * */
+    FRI_FLAG_ACT,    /* calls act; stores nothing */
+} fri_flag_kind;
+
+typedef enum fri_flag_group {
+    FRI_GROUP_MODEL,
+    FRI_GROUP_DATA,
+    FRI_GROUP_TRAINING,
+    FRI_GROUP_DEVICE,
+    FRI_GROUP_MEMORY,
+    FRI_GROUP_OUTPUT,
+    FRI_GROUP_COUNT,
+} fri_flag_group;
+
+typedef struct fri_choice {
+    const char *name; /* NULL ends the list */
+    int value;
+} fri_choice;
+
+typedef struct fri_flag {
+    const char *name; /* without dashes */
+    fri_flag_kind kind;
+    fri_flag_group group;
+    size_t offset;     /* in fr_train_opts */
+    const char *value; /* what stands for the value in --help: "N" */
+    const char *help;  /* sentences; the default and the choices are added */
+    const char *unset; /* the default in words, where the field's is FR_TRAIN_AUTO, NULL or SIZE_MAX */
+    int64_t least, most;       /* INT */
+    double real_least, below;  /* REAL: real_least <= value < below */
+    const fri_choice *choices; /* CHOICE */
+    void (*act)(fr_train_opts *o);
+} fri_flag;
+
+extern const fri_flag fri_flags[];
+extern const int fri_flags_count;
+extern const char *const fri_flag_group_names[FRI_GROUP_COUNT];
+
+/* Reads argv from left to right into *o, which holds the defaults; of two flags that contradict each other the later
+ * wins. FR_OK; FR_END after --help or --version, which were printed to `out`; FR_EINVAL with a sentence. */
+fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out);
+
+/* The flag's value in o as one would write it after the flag; "" if it is unset. Returns buf. */
+enum { FRI_FLAG_TEXT_BYTES = 64 };
+const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]);
+
+/* The accepted spelling nearest to `word` ("--epochs" for "--epohcs") in buf, or NULL if none is near. */
+const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]);
+
+void fri_help_print(const fr_train_program *p, FILE *out);
+
+static inline const void *fri_flag_field(const fri_flag *f, const fr_train_opts *o) {
+    return (const char *)o + f->offset;
+}
+
+#endif

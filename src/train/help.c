@@ -1,0 +1,118 @@
+/* help.c - --help, written from the table like a manual page. */
+#include "train/flags.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { COLUMNS = 80, INDENT = 7, DEEP = 14 };
+
+typedef struct page {
+    FILE *out;
+    bool bold;
+    int column;
+} page;
+
+static void heading(page *g, const char *text) {
+    fprintf(g->out, g->bold ? "\n\033[1m%s\033[0m\n" : "\n%s\n", text);
+    g->column = 0;
+}
+
+/* Adds words, broken at COLUMNS, every line indented. */
+static void words(page *g, int indent, const char *text) {
+    while (*text != '\0') {
+        int n = (int)strcspn(text, " ");
+        if (n > 0 && g->column > indent && g->column + 1 + n > COLUMNS) {
+            fputc('\n', g->out);
+            g->column = 0;
+        }
+        if (n > 0) {
+            if (g->column == 0) g->column = fprintf(g->out, "%*s", indent, "");
+            else if (g->column > indent) g->column += fprintf(g->out, " ");
+            g->column += fprintf(g->out, "%.*s", n, text);
+        }
+        text += n;
+        text += strspn(text, " ");
+    }
+}
+
+static void line_end(page *g) {
+    if (g->column > 0) fputc('\n', g->out);
+    g->column = 0;
+}
+
+static void flag_name(page *g, const fri_flag *f) {
+    const char *on = g->bold ? "\033[1m" : "", *off = g->bold ? "\033[0m" : "";
+    fprintf(g->out, "%*s%s--%s%s", INDENT, "", on, f->name, off);
+    if (f->kind == FRI_FLAG_BOOL) fprintf(g->out, ", %s--no-%s%s", on, f->name, off);
+    if (f->value != NULL) fprintf(g->out, " %s", f->value);
+    fputc('\n', g->out);
+}
+
+/* The values that are allowed, where that is not plain. */
+static void allowed(page *g, const fr_train_program *p, const fri_flag *f) {
+    char text[256] = "";
+    size_t at = 0;
+    if (f->kind == FRI_FLAG_CHOICE) {
+        for (const fri_choice *c = f->choices; c->name != NULL && at < sizeof text; c++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "One of ", c->name);
+    } else if (f->kind == FRI_FLAG_INT && f->offset == offsetof(fr_train_opts, depth)) {
+        at = (size_t)snprintf(text, sizeof text, "One of %s", p->depths);
+    }
+    if (at == 0) return;
+    words(g, DEEP, text);
+    fputc('.', g->out);
+    g->column++;
+}
+
+static void flag(page *g, const fr_train_program *p, const fri_flag *f) {
+    char buf[FRI_FLAG_TEXT_BYTES], text[256] = "";
+    flag_name(g, f);
+    words(g, DEEP, f->help);
+    allowed(g, p, f);
+    const char *value = fri_flag_text(f, &p->defaults, buf);
+    if (f->offset == offsetof(fr_train_opts, lr) && f->kind == FRI_FLAG_REAL && value[0] == '\0')
+        snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with adam and adamw.", p->sgd_lr);
+    else if (value[0] != '\0' && f->kind != FRI_FLAG_SET) snprintf(text, sizeof text, "Default: %s.", value);
+    else if (f->unset != NULL) snprintf(text, sizeof text, "Default: %s.", f->unset);
+    words(g, DEEP, text);
+    line_end(g);
+}
+
+void fri_help_print(const fr_train_program *p, FILE *out) {
+    page g = {.out = out, .bold = isatty(fileno(out)) == 1};
+    heading(&g, "NAME");
+    fprintf(out, "%*s%s - %s\n", INDENT, "", p->name, p->summary);
+    heading(&g, "SYNOPSIS");
+    fprintf(out, "%*s%s [--flag VALUE | --flag=VALUE | --switch | --no-switch]...\n", INDENT, "", p->name);
+    heading(&g, "DESCRIPTION");
+    words(&g, INDENT, p->description);
+    line_end(&g);
+    fputc('\n', out);
+    words(&g, INDENT,
+          "A live line shows the progress on a terminal, plain lines elsewhere. The last lines give the accuracy on the "
+          "test images, the time, and the peak of memory with what it was for. Ctrl-C ends the run cleanly after the "
+          "step. Flags are read from left to right; of two that contradict each other the later wins.");
+    line_end(&g);
+    for (int group = 0; group < FRI_GROUP_COUNT; group++) {
+        heading(&g, group == 0 ? "OPTIONS" : "");
+        fprintf(out, "   %s\n", fri_flag_group_names[group]);
+        for (int i = 0; i < fri_flags_count; i++)
+            if ((int)fri_flags[i].group == group) flag(&g, p, &fri_flags[i]);
+    }
+    fprintf(out, "%*s--help, --version\n", INDENT, "");
+    words(&g, DEEP, "Print this page, or the version, and do nothing else.");
+    line_end(&g);
+    heading(&g, "EXAMPLES");
+    for (const char *const *e = p->examples; e != NULL && e[0] != NULL && e[1] != NULL; e += 2) {
+        words(&g, INDENT, e[1]);
+        line_end(&g);
+        fprintf(out, "%*s%s %s\n", DEEP, "", p->name, e[0]);
+    }
+    heading(&g, "EXIT STATUS");
+    fprintf(out, "%*s0    the run is complete\n", INDENT, "");
+    fprintf(out, "%*s1    it failed: one sentence on standard error says what and where\n", INDENT, "");
+    fprintf(out, "%*s2    a flag is wrong: the sentence names it and its value\n", INDENT, "");
+    fprintf(out, "%*s130  ended by Ctrl-C after a step; 143 by SIGTERM\n", INDENT, "");
+    heading(&g, "SEE ALSO");
+    fprintf(out, "%*sdocs/train.md, docs/memory.md, docs/env.md\n", INDENT, "");
+}

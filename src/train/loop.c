@@ -1,0 +1,208 @@
+/* loop.c - epochs of training steps.
+ *
+ * Order of deaths within a step, which decides its peak: images and logits are released as soon as the graph is the only one
+ * that may need them, targets and loss after backward, gradients after the optimizer's step, so that none lives through the
+ * next forward. */
+#include "base/status.h"
+#include "base/tag.h"
+#include "train/run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double fri_seconds_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+fr_status fri_value(const fr_tensor *t, double *out) {
+    *out = NAN;
+    return fr_tensor_device(t) == FR_META ? FR_OK : fr_tensor_item(t, out);
+}
+
+fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept) {
+    fr_memory_stats now;
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_memory_stats_get(d, &now));
+    fr_memory_stats larger = now.peak_allocated > kept->peak_allocated ? now : *kept;
+    if (kept->peak_requested >= now.peak_requested) {
+        larger.peak_requested = kept->peak_requested;
+        memcpy(larger.at_peak_requested, kept->at_peak_requested, sizeof larger.at_peak_requested);
+    } else {
+        larger.peak_requested = now.peak_requested;
+        memcpy(larger.at_peak_requested, now.at_peak_requested, sizeof larger.at_peak_requested);
+    }
+    larger.peak_reserved = kept->peak_reserved > now.peak_reserved ? kept->peak_reserved : now.peak_reserved;
+    *kept = larger;
+    s = fr_memory_reset_peak(d);
+done:
+    return s;
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double fri_median_step_ms(const fri_run *r) {
+    int64_t first = r->step > 1 ? 1 : 0, n = r->step - first;
+    if (n < 1 || r->opts.device == FR_META) return NAN;
+    double *sorted = malloc((size_t)n * sizeof *sorted);
+    if (sorted == NULL) return NAN;
+    memcpy(sorted, r->step_ms + first, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    double median = n % 2 == 1 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
+    free(sorted);
+    return median;
+}
+
+double fri_images_per_second(const fri_run *r) {
+    return 1000.0 * (double)r->opts.batch_size / fri_median_step_ms(r);
+}
+
+static fr_status remember(fri_run *r, double loss, double milliseconds) {
+    if (r->step == r->capacity) {
+        int64_t capacity = r->capacity > 0 ? 2 * r->capacity : 1024;
+        double *losses = realloc(r->losses, (size_t)capacity * sizeof *losses);
+        if (losses != NULL) r->losses = losses;
+        double *step_ms = realloc(r->step_ms, (size_t)capacity * sizeof *step_ms);
+        if (step_ms != NULL) r->step_ms = step_ms;
+        if (losses == NULL || step_ms == NULL)
+            return fri_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
+        r->capacity = capacity;
+    }
+    r->losses[r->step] = loss;
+    r->step_ms[r->step] = milliseconds;
+    return FR_OK;
+}
+
+/* ---- one step ---------------------------------------------------------------------------------------------- */
+
+static fr_status forward_backward(fri_run *r, fr_tensor **images, fr_tensor **targets, double *loss, double *correct) {
+    fr_tensor *y = NULL, *l = NULL, *count = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_model_forward(r, *images, &y));
+    fr_tensor_release(images);
+    FR_TRY(s, fr_count_correct(y, *targets, &count));
+    FR_TRY(s, fri_value(count, correct));
+    fr_tensor_release(&count);
+    FR_TRY(s, fr_cross_entropy(y, *targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = r->opts.label_smoothing), &l));
+    fr_tensor_release(&y);
+    fr_tensor_release(targets);
+    FR_TRY(s, fr_backward(l, NULL));
+    FR_TRY(s, fri_value(l, loss));
+done:
+    fr_tensor_release(&count);
+    fr_tensor_release(&y);
+    fr_tensor_release(&l);
+    return s;
+}
+
+static fr_status optimizer_step(fri_run *r) {
+    fr_phase was = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
+    fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
+    fr_status s = fr_optimizer_step(r->optimizer);
+    fr_optimizer_zero_grad(r->optimizer);
+    fri_scope_phase_pop(was);
+    return s;
+}
+
+static fr_status train_step(fri_run *r, fr_tensor **images, fr_tensor **targets, double *loss) {
+    fr_step_scope scope;
+    double correct = 0;
+    double n = (double)fr_tensor_numel(*targets);
+    fr_status s = fr_step_begin(&scope);
+    if (s < 0) return s;
+    FR_TRY(s, forward_backward(r, images, targets, loss, &correct));
+    FR_TRY(s, optimizer_step(r));
+    r->epoch_loss += *loss * n;
+    r->epoch_correct += correct;
+    r->epoch_targets += n;
+done:
+    return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
+}
+
+/* ---- epochs ------------------------------------------------------------------------------------------------ */
+
+/* Steps until the epoch or the run ends; *more is false when the run does. */
+static fr_status run_epoch(fri_run *r, bool *more) {
+    fr_tensor *images = NULL, *targets = NULL;
+    fr_status s = FR_OK;
+    r->epoch_loss = r->epoch_correct = r->epoch_targets = 0;
+    for (*more = true; *more;) {
+        double loss = NAN, began = fri_seconds_now();
+        FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
+        if (s == FR_END) break;
+        FR_TRY(s, train_step(r, &images, &targets, &loss));
+        FR_TRY(s, remember(r, loss, 1000 * (fri_seconds_now() - began)));
+        r->step++;
+        if (r->opts.device != FR_META && !isfinite(loss)) {
+            s = fri_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high", loss, r->step,
+                         r->opts.lr);
+            goto done;
+        }
+        r->signal = fri_signal_seen();
+        *more = r->step < r->steps_total && r->signal == 0;
+        fri_progress_step(r);
+    }
+    s = FR_OK;
+done:
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
+    return s;
+}
+
+static bool evaluation_due(const fri_run *r, bool last) {
+    if (r->signal != 0) return false;
+    return last || (r->opts.eval_every > 0 && (r->epoch + 1) % r->opts.eval_every == 0);
+}
+
+static void plan_steps(fri_run *r) {
+    const fr_train_opts *o = &r->opts;
+    r->steps_per_epoch = fr_loader_batches(r->loader);
+    r->epochs_total = o->epochs;
+    if (o->epochs == FR_TRAIN_AUTO) r->epochs_total = (o->steps + r->steps_per_epoch - 1) / r->steps_per_epoch;
+    r->steps_total = r->epochs_total * r->steps_per_epoch;
+    if (o->steps != FR_TRAIN_AUTO && o->steps < r->steps_total) {
+        r->steps_total = o->steps;
+        r->epochs_total = (o->steps + r->steps_per_epoch - 1) / r->steps_per_epoch;
+    }
+    r->schedule = (fr_schedule){.kind = o->schedule,
+                                .lr = o->lr,
+                                .warmup = (int64_t)(o->warmup * (double)r->steps_per_epoch + 0.5),
+                                .total = r->steps_total,
+                                .step_size = (r->steps_total + 2) / 3,
+                                .gamma = 0.1};
+}
+
+fr_status fri_loop(fri_run *r) {
+    fr_status s = FR_OK;
+    double began = fri_seconds_now();
+    bool more = true;
+    FR_TRY(s, fri_data_loader(r, FR_SPLIT_TRAIN, &r->loader));
+    plan_steps(r);
+    fri_progress_begin(r);
+    FR_TRY(s, fri_floor_begin(&r->floor, r->opts.device));
+    for (r->epoch = 0; more; r->epoch++) {
+        FR_TRY(s, run_epoch(r, &more));
+        if (r->step >= r->steps_total) more = false;
+        FR_TRY(s, fri_peak_keep(r->opts.device, &r->training));
+        if (evaluation_due(r, !more)) FR_TRY(s, fri_evaluate(r));
+        FR_TRY(s, fri_peak_keep(r->opts.device, &r->evaluation));
+        if (r->signal == 0 && fri_signal_seen() != 0) {
+            r->signal = fri_signal_seen();
+            more = false;
+        }
+        r->seconds = fri_seconds_now() - began;
+        fri_progress_epoch(r);
+    }
+done:
+    fri_floor_end(&r->floor);
+    return s;
+}

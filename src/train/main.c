@@ -1,0 +1,77 @@
+/* main.c - a training program from its arguments to its exit status. */
+#include "base/status.h"
+#include "train/flags.h"
+#include "train/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static fr_status check_device(const fri_run *r) {
+    fr_device d = r->opts.device;
+    if (fr_device_available(d)) return FR_OK;
+    return fri_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
+}
+
+/* Everything that can be found out before training, cheap things first. */
+static fr_status prepare(fri_run *r) {
+    const fr_train_opts *o = &r->opts;
+    fr_status s = FR_OK;
+    FR_TRY(s, check_device(r));
+    if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
+    fr_switches_set(o->switches);
+    FR_TRY(s, fri_data_open(r));
+    FR_TRY(s, fri_model_check(r));
+    FR_TRY(s, fri_report_open(r));
+    /* The check ran on meta. What it left behind is no part of a run there. */
+    FR_TRY(s, fr_memory_empty_cache(FR_META));
+    FR_TRY(s, fr_memory_reset_peak(FR_META));
+    if (o->memory_limit != SIZE_MAX) FR_TRY(s, fr_memory_limit_set(o->device, o->memory_limit));
+done:
+    return s;
+}
+
+static void finish(fri_run *r) {
+    fri_report_close(r);
+    fr_loader_release(&r->loader);
+    fr_optimizer_release(&r->optimizer);
+    fr_module_release(&r->model);
+    fr_dataset_release(&r->train);
+    fr_dataset_release(&r->test);
+    free(r->pixels);
+    free(r->pixel_classes);
+    free(r->losses);
+    free(r->step_ms);
+    (void)fr_memory_empty_cache(r->opts.device);
+    (void)fr_memory_limit_set(r->opts.device, SIZE_MAX);
+}
+
+static int failed(const fr_train_program *p, int status) {
+    fprintf(stderr, "%s: %s\n", p->name, fr_last_error());
+    return status;
+}
+
+int fr_train_main(const fr_train_program *p, int argc, char **argv) {
+    fri_run r = {.program = p, .opts = p->defaults, .out = stdout, .test_accuracy = NAN, .test_loss = NAN};
+    fr_status s = fri_flags_parse(p, argc, argv, &r.opts, stdout);
+    if (s < 0) return failed(p, 2);
+    if (s == FR_END) return fflush(stdout) == 0 ? 0 : 1;
+    int status = 0;
+    s = prepare(&r);
+    if (s < 0) {
+        status = failed(p, s == FR_EINVAL ? 2 : 1);
+        goto done;
+    }
+    fri_signals_begin();
+    s = fri_model_build(&r);
+    if (s == FR_OK) s = fri_loop(&r);
+    fri_signals_end();
+    if (s == FR_OK) {
+        fri_progress_end(&r);
+        s = fri_report_write(&r);
+    }
+    if (s < 0) status = failed(p, 1);
+    else if (r.signal != 0) status = 128 + r.signal;
+done:
+    finish(&r);
+    return status;
+}

@@ -1,0 +1,100 @@
+/* model.c - the model and its optimizer from the flags. */
+#include "base/status.h"
+#include "train/run.h"
+
+#include <math.h>
+
+/* A batch's way through the model, on meta: finds a network that does not exist, images or batches that it cannot take, and
+ * segments that it does not have, before anything is allocated. */
+static fr_status try_batch(const fri_run *r, fr_module *model, int64_t batch) {
+    int64_t size = r->opts.image_size;
+    fr_tensor *x = NULL;
+    fri_run trial = {.opts = r->opts, .model = model};
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){batch, size, size, 3}, FR_F32, FR_META, &x));
+    FR_TRY(s, fri_model_forward(&trial, x, &x));
+done:
+    fr_tensor_release(&x);
+    if (s == FR_ESHAPE || s == FR_EINVAL)
+        return fri_fail_prefix(FR_EINVAL, "--batch-size %lld --image-size %lld: ", (long long)batch, (long long)size);
+    return s;
+}
+
+static fr_status check_segments(const fri_run *r, fr_module *model) {
+    int units = fr_module_units(model, NULL, 0);
+    if (r->opts.checkpoint_segments <= units) return FR_OK;
+    return fri_fail(FR_EINVAL, "--checkpoint-segments %lld: %s is a chain of %d units, so at most %d segments",
+                    (long long)r->opts.checkpoint_segments, r->model_name, units, units);
+}
+
+static fr_status check_flags(const fri_run *r) {
+    const fr_train_opts *o = &r->opts;
+    const fr_train_program *p = r->program;
+    if (!o->batch_norm && !p->batch_norm_optional)
+        return fri_fail(FR_EINVAL, "--no-batch-norm: the networks of %s always have batch norm", p->name);
+    if (o->head != FR_HEAD_AUTO && p->pixel_classes != NULL)
+        return fri_fail(FR_EINVAL, "--head %s: %s classifies pixels and has no classifier to choose",
+                        o->head == FR_HEAD_GLOBAL ? "global" : "torchvision", p->name);
+    if (o->nesterov && (o->optimizer != FR_TRAIN_SGD || o->momentum == 0))
+        return fri_fail(FR_EINVAL, "--nesterov needs --optimizer sgd with a --momentum above 0, not %s and %g",
+                        o->optimizer == FR_TRAIN_SGD    ? "sgd"
+                        : o->optimizer == FR_TRAIN_ADAM ? "adam"
+                                                        : "adamw",
+                        o->momentum);
+    return FR_OK;
+}
+
+fr_status fri_model_check(fri_run *r) {
+    fr_train_opts o = r->opts;
+    fr_module *model = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, check_flags(r));
+    o.device = FR_META;
+    s = r->program->model(&o, r->outputs, r->model_name, &model);
+    if (s == FR_EINVAL || s == FR_ESHAPE) {
+        s = fri_fail_prefix(FR_EINVAL, "--depth %lld --image-size %lld: ", (long long)o.depth, (long long)o.image_size);
+        goto done;
+    }
+    FR_TRY(s, s);
+    FR_TRY(s, check_segments(r, model));
+    int64_t full = o.batch_size < r->train_count ? o.batch_size : r->train_count;
+    FR_TRY(s, try_batch(r, model, full));
+    int64_t rest = r->train_count % full;
+    if (o.keep_last && rest > 0) FR_TRY(s, try_batch(r, model, rest));
+done:
+    fr_module_release(&model);
+    return s;
+}
+
+static fr_status build_optimizer(fri_run *r) {
+    fr_train_opts *o = &r->opts;
+    if (o->lr == FR_TRAIN_AUTO) o->lr = o->optimizer == FR_TRAIN_SGD ? r->program->sgd_lr : 1e-3;
+    switch (o->optimizer) {
+    case FR_TRAIN_SGD:
+        return fr_sgd(r->model,
+                      FR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .weight_decay = o->weight_decay,
+                                  .nesterov = o->nesterov),
+                      &r->optimizer);
+    case FR_TRAIN_ADAM:
+        return fr_adam(r->model, FR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
+    case FR_TRAIN_ADAMW:
+        return fr_adamw(r->model, FR_ADAMW_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
+    }
+    return fri_fail(FR_EINTERNAL, "trainer: optimizer %d", (int)o->optimizer);
+}
+
+fr_status fri_model_build(fri_run *r) {
+    fr_status s = FR_OK;
+    fr_seed((uint64_t)r->opts.seed);
+    FR_TRY(s, r->program->model(&r->opts, r->outputs, r->model_name, &r->model));
+    r->parameters = fr_module_parameter_count(r->model);
+    FR_TRY(s, build_optimizer(r));
+done:
+    return s;
+}
+
+fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y) {
+    if (r->opts.checkpoint_segments != FR_TRAIN_AUTO && fr_grad_enabled())
+        return fr_checkpoint_sequential(r->model, (int)r->opts.checkpoint_segments, x, y);
+    return fr_module_forward(r->model, x, y);
+}

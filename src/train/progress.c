@@ -1,0 +1,140 @@
+/* progress.c - what a run says: one line that is redrawn on a terminal, plain lines elsewhere. */
+#include "backend/backend.h"
+#include "memory/report.h"
+#include "train/run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 512 };
+static const double REDRAW_SECONDS = 0.1; /* the eye needs no more */
+static const double PLAIN_SECONDS = 10;   /* a log does not either */
+
+static bool live(const fri_run *r) {
+    return isatty(fileno(r->out)) == 1;
+}
+
+/* "12.3 %", "-" where there is no number. */
+static const char *number(char *buf, size_t bytes, const char *format, double value) {
+    if (isfinite(value)) snprintf(buf, bytes, format, value);
+    else snprintf(buf, bytes, "-");
+    return buf;
+}
+
+static const char *duration(char *buf, size_t bytes, double seconds) {
+    int64_t s = isfinite(seconds) ? (int64_t)(seconds + 0.5) : 0;
+    if (s >= 3600) snprintf(buf, bytes, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
+    else snprintf(buf, bytes, "%d:%02d", (int)(s / 60), (int)(s % 60));
+    return buf;
+}
+
+/* epoch, step, loss, accuracy, speed, memory; `shown` is the epoch counted from 1. */
+static size_t describe(const fri_run *r, char line[LINE_BYTES]) {
+    char loss[32], accuracy[32], speed[32], now_text[FRI_BYTES_TEXT], peak_text[FRI_BYTES_TEXT];
+    fr_memory_stats m = {0};
+    (void)fr_memory_stats_get(r->opts.device, &m);
+    size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
+    double n = r->epoch_targets;
+    int length = snprintf(
+        line, LINE_BYTES, "epoch %2" PRId64 "/%" PRId64 "  step %4" PRId64 "/%" PRId64
+        "  loss %s  accuracy %s  %s images/s  memory %s, peak %s",
+        r->epoch + 1, r->epochs_total, r->step, r->steps_total,
+        number(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
+        number(accuracy, sizeof accuracy, "%5.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN),
+        number(speed, sizeof speed, "%.1f", fri_images_per_second(r)), fri_bytes_text(m.allocated, now_text),
+        fri_bytes_text(peak, peak_text));
+    return length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
+}
+
+static int columns(const fri_run *r) {
+    struct winsize size = {0};
+    if (ioctl(fileno(r->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 1) return size.ws_col;
+    return 80;
+}
+
+static void redraw(const fri_run *r) {
+    char line[LINE_BYTES], eta[32];
+    size_t at = describe(r, line);
+    double left = fri_median_step_ms(r) / 1000 * (double)(r->steps_total - r->step);
+    snprintf(line + at, sizeof line - at, "  ETA %s", duration(eta, sizeof eta, left));
+    fprintf(r->out, "\r%.*s\033[K", columns(r) - 1, line);
+    fflush(r->out);
+}
+
+void fri_progress_begin(const fri_run *r) {
+    char library[160] = "";
+    const fri_backend *b = fri_backend_get(r->opts.device);
+    if (r->opts.quiet) return;
+    if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
+    fprintf(r->out, "%s, %" PRId64 " parameters, on %s%s%s%s\n", r->model_name, r->parameters,
+            fr_device_name(r->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "");
+    fprintf(r->out,
+            "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " classes, %" PRId64 " px; batches of %" PRId64
+            ", %" PRId64 " steps per epoch\n",
+            fri_dataset_name(r), r->train_count, r->test_count, r->opts.classes, r->opts.image_size, r->opts.batch_size,
+            r->steps_per_epoch);
+    fflush(r->out);
+}
+
+void fri_progress_step(const fri_run *r) {
+    static double last; /* one run at a time has the terminal */
+    char line[LINE_BYTES];
+    double now = fri_seconds_now();
+    if (r->opts.quiet) return;
+    if (r->step == 1) last = now - (live(r) ? REDRAW_SECONDS : 0);
+    if (now - last < (live(r) ? REDRAW_SECONDS : PLAIN_SECONDS)) return;
+    last = now;
+    if (live(r)) {
+        redraw(r);
+        return;
+    }
+    describe(r, line);
+    fprintf(r->out, "%s\n", line);
+    fflush(r->out);
+}
+
+void fri_progress_epoch(const fri_run *r) {
+    char line[LINE_BYTES], accuracy[32], time[32];
+    if (r->opts.quiet) return;
+    describe(r, line);
+    fprintf(r->out, "%s%s  test %s  %s\n", live(r) ? "\r\033[K" : "", line,
+            number(accuracy, sizeof accuracy, "%.2f %%", 100 * r->test_accuracy),
+            duration(time, sizeof time, r->seconds));
+    fflush(r->out);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------- */
+
+static void print_categories(const fri_run *r) {
+    const fr_memory_stats *m = &r->training;
+    char text[FRI_BYTES_TEXT];
+    fprintf(r->out, "at the peak, in op %s of %s (%s):\n", m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
+            m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase));
+    for (int c = 0; c < FR_CATEGORY_COUNT; c++)
+        if (m->at_peak_allocated[c] > 0)
+            fprintf(r->out, "  %-12s %12s  %5.1f %%\n", fr_category_name((fr_category)c),
+                    fri_bytes_text(m->at_peak_allocated[c], text),
+                    100.0 * (double)m->at_peak_allocated[c] / (double)m->peak_allocated);
+    fprintf(r->out, "  %-12s %12s\n", "allocated", fri_bytes_text(m->peak_allocated, text));
+    fprintf(r->out, "  %-12s %12s\n", "reserved", fri_bytes_text(m->peak_reserved, text));
+}
+
+void fri_progress_end(const fri_run *r) {
+    char accuracy[64] = "-", time[32], peak[FRI_BYTES_TEXT], evaluation[FRI_BYTES_TEXT];
+    if (isfinite(r->test_accuracy))
+        snprintf(accuracy, sizeof accuracy, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
+                 r->test_correct, r->test_targets);
+    if (r->signal != 0)
+        fprintf(r->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->signal,
+                strsignal(r->signal), r->step, r->steps_total);
+    fprintf(r->out, "test accuracy %s, %" PRId64 " steps in %s, peak memory %s", accuracy, r->step,
+            duration(time, sizeof time, r->seconds), fri_bytes_text(r->training.peak_allocated, peak));
+    if (r->test_targets > 0)
+        fprintf(r->out, " (evaluation %s)", fri_bytes_text(r->evaluation.peak_allocated, evaluation));
+    fputc('\n', r->out);
+    if (!r->opts.quiet) print_categories(r);
+    fflush(r->out);
+}

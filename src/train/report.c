@@ -1,0 +1,185 @@
+/* report.c - the JSON of --report. docs/train.md lists its keys. */
+#include "backend/backend.h"
+#include "base/status.h"
+#include "train/flags.h"
+#include "train/run.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- the file ---------------------------------------------------------------------------------------------- */
+
+static fr_status cannot(const fri_run *r, const char *path) {
+    return fri_fail(FR_EIO, "--report %s: %s cannot be written: %s", r->opts.report, path, strerror(errno));
+}
+
+/* A regular file is replaced at once, by a rename; anything else ("/dev/stdout", a pipe) is written as it is. */
+fr_status fri_report_open(fri_run *r) {
+    struct stat st;
+    const char *path = r->opts.report;
+    if (path == NULL) return FR_OK;
+    bool exists = stat(path, &st) == 0;
+    if (exists && S_ISDIR(st.st_mode)) return fri_fail(FR_EIO, "--report %s: is a folder, not a file", path);
+    if (exists && access(path, W_OK) != 0) return cannot(r, path);
+    size_t bytes = strlen(path) + 32;
+    r->report_path = strdup(path);
+    r->report_temporary = malloc(bytes);
+    if (r->report_path == NULL || r->report_temporary == NULL)
+        return fri_fail(FR_ENOMEM, "--report %s: no host memory", path);
+    if (exists && !S_ISREG(st.st_mode)) {
+        free(r->report_temporary);
+        r->report_temporary = NULL;
+        r->report = fopen(path, "w");
+        return r->report != NULL ? FR_OK : cannot(r, path);
+    }
+    snprintf(r->report_temporary, bytes, "%s.%ld.tmp", path, (long)getpid());
+    int fd = open(r->report_temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) r->report = fdopen(fd, "w");
+    if (r->report != NULL) return FR_OK;
+    fr_status s = cannot(r, r->report_temporary);
+    if (fd >= 0) {
+        close(fd);
+        unlink(r->report_temporary);
+    }
+    free(r->report_temporary);
+    r->report_temporary = NULL;
+    return s;
+}
+
+void fri_report_close(fri_run *r) {
+    if (r->report != NULL) fclose(r->report);
+    if (r->report_temporary != NULL) unlink(r->report_temporary);
+    free(r->report_temporary);
+    free(r->report_path);
+    r->report = NULL;
+    r->report_temporary = r->report_path = NULL;
+}
+
+/* ---- its content ------------------------------------------------------------------------------------------- */
+
+/* cJSON prints integers exactly up to 2^53 and reals so that they read back the same; NAN becomes null. A NULL parent
+ * (no memory) is passed on, and the sum of all failures is found at the end: the tree lacks a key then. */
+static void add_number(cJSON *to, const char *key, double value) {
+    if (isfinite(value)) cJSON_AddNumberToObject(to, key, value);
+    else cJSON_AddNullToObject(to, key);
+}
+
+static void add_bytes(cJSON *to, const char *key, size_t bytes) {
+    cJSON_AddNumberToObject(to, key, (double)bytes);
+}
+
+static void add_flags(cJSON *root, const fr_train_opts *o) {
+    cJSON *flags = cJSON_AddObjectToObject(root, "flags");
+    for (int i = 0; i < fri_flags_count; i++) {
+        const fri_flag *f = &fri_flags[i];
+        const void *field = fri_flag_field(f, o);
+        char text[FRI_FLAG_TEXT_BYTES];
+        bool unset = fri_flag_text(f, o, text)[0] == '\0';
+        if (f->kind == FRI_FLAG_ACT) continue;
+        if (unset) cJSON_AddNullToObject(flags, f->name);
+        else if (f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET)
+            cJSON_AddBoolToObject(flags, f->name, *(const bool *)field);
+        else if (f->kind == FRI_FLAG_INT) add_number(flags, f->name, (double)*(const int64_t *)field);
+        else if (f->kind == FRI_FLAG_REAL) add_number(flags, f->name, *(const double *)field);
+        else if (f->kind == FRI_FLAG_SIZE) add_bytes(flags, f->name, *(const size_t *)field);
+        else if (f->kind == FRI_FLAG_TEXT) cJSON_AddStringToObject(flags, f->name, *(const char *const *)field);
+        else cJSON_AddStringToObject(flags, f->name, text);
+    }
+}
+
+static void add_categories(cJSON *to, const char *key, const size_t bytes[FR_CATEGORY_COUNT]) {
+    cJSON *parts = cJSON_AddObjectToObject(to, key);
+    for (int c = 0; c < FR_CATEGORY_COUNT; c++) add_bytes(parts, fr_category_name((fr_category)c), bytes[c]);
+}
+
+static void add_peak(cJSON *to, const fr_memory_stats *m) {
+    add_bytes(to, "peak_requested", m->peak_requested);
+    add_bytes(to, "peak_allocated", m->peak_allocated);
+    add_bytes(to, "peak_reserved", m->peak_reserved);
+    add_categories(to, "at_peak", m->at_peak_allocated);
+    add_categories(to, "at_peak_requested", m->at_peak_requested);
+    cJSON_AddStringToObject(to, "peak_op", m->peak_op != NULL ? m->peak_op : "");
+    cJSON_AddStringToObject(to, "peak_module", m->peak_module != NULL ? m->peak_module : "");
+    cJSON_AddStringToObject(to, "peak_phase", fr_phase_name(m->peak_phase));
+}
+
+static void add_memory(cJSON *root, const fri_run *r) {
+    const fr_memory_stats *m = &r->training;
+    cJSON *memory = cJSON_AddObjectToObject(root, "memory");
+    add_peak(memory, m);
+    add_bytes(memory, "step_memory",
+              m->peak_allocated - m->at_peak_allocated[FR_MEM_PARAMETER] - m->at_peak_allocated[FR_MEM_OPTIMIZER]);
+    add_bytes(memory, "floor",
+              m->allocated_by[FR_MEM_PARAMETER] + m->allocated_by[FR_MEM_OPTIMIZER] + r->floor.largest);
+    add_bytes(memory, "largest_op", r->floor.largest);
+    if (r->test_targets > 0) add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
+}
+
+static void add_loss(cJSON *root, const fri_run *r) {
+    cJSON *loss = cJSON_AddObjectToObject(root, "loss");
+    add_number(loss, "first", r->step > 0 ? r->losses[0] : NAN);
+    add_number(loss, "last", r->step > 0 ? r->losses[r->step - 1] : NAN);
+    add_number(loss, "test", r->test_loss);
+    cJSON *steps = cJSON_AddArrayToObject(loss, "steps");
+    for (int64_t i = 0; i < r->step; i++)
+        cJSON_AddItemToArray(steps, isfinite(r->losses[i]) ? cJSON_CreateNumber(r->losses[i]) : cJSON_CreateNull());
+}
+
+static cJSON *build(const fri_run *r) {
+    char library[160] = "";
+    const fri_backend *b = fri_backend_get(r->opts.device);
+    if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "model", r->model_name);
+    cJSON_AddStringToObject(root, "device", fr_device_name(r->opts.device));
+    cJSON_AddStringToObject(root, "environment", library);
+    cJSON_AddStringToObject(root, "dtype", fr_dtype_name(FR_F32));
+    cJSON_AddStringToObject(root, "dataset", fri_dataset_name(r));
+    add_number(root, "parameters", (double)r->parameters);
+    add_number(root, "batch_size", (double)r->opts.batch_size);
+    add_number(root, "image_size", (double)r->opts.image_size);
+    add_number(root, "steps", (double)r->step);
+    add_number(root, "epochs", (double)r->epochs_total);
+    cJSON_AddBoolToObject(root, "interrupted", r->signal != 0);
+    add_flags(root, &r->opts);
+    add_memory(root, r);
+    cJSON *time = cJSON_AddObjectToObject(root, "time");
+    add_number(time, "step_ms_median", fri_median_step_ms(r));
+    add_number(time, "images_per_second", fri_images_per_second(r));
+    add_number(time, "seconds", r->seconds);
+    add_loss(root, r);
+    cJSON *accuracy = cJSON_AddObjectToObject(root, "accuracy");
+    if (accuracy == NULL) {
+        cJSON_Delete(root);
+        return NULL;
+    }
+    add_number(accuracy, "test", r->test_accuracy);
+    return root;
+}
+
+fr_status fri_report_write(fri_run *r) {
+    if (r->report == NULL) return FR_OK;
+    cJSON *root = build(r);
+    char *text = root != NULL ? cJSON_Print(root) : NULL;
+    cJSON_Delete(root);
+    if (text == NULL) return fri_fail(FR_ENOMEM, "--report %s: no host memory", r->report_path);
+    errno = 0;
+    bool fine = fprintf(r->report, "%s\n", text) > 0;
+    cJSON_free(text);
+    fine = fclose(r->report) == 0 && fine;
+    r->report = NULL;
+    if (fine && r->report_temporary != NULL) {
+        fine = rename(r->report_temporary, r->report_path) == 0;
+        if (fine) {
+            free(r->report_temporary);
+            r->report_temporary = NULL;
+        }
+    }
+    return fine ? FR_OK : cannot(r, r->report_path);
+}

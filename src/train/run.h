@@ -1,0 +1,104 @@
+/* run.h - the state of one run of a trainer, and its parts in the order in which they are called.
+ *
+ * Until training begins FR_EINVAL from any part is a usage error (exit status 2); every other failure, and every one later,
+ * has exit status 1. */
+#ifndef FRI_TRAIN_RUN_H
+#define FRI_TRAIN_RUN_H
+
+#include "train/floor.h"
+
+#include <frugal/memory.h>
+#include <frugal/train.h>
+#include <stdio.h>
+
+typedef struct fri_run {
+    const fr_train_program *program;
+    fr_train_opts opts; /* resolved: image_size, lr and classes hold values */
+    FILE *out;
+
+    /* data.c */
+    fr_dataset *train, *test;
+    int64_t train_count, test_count;
+    int64_t outputs; /* classes of the model's output */
+    double mean[3], std[3];
+
+    /* model.c */
+    char model_name[FR_TRAIN_NAME_BYTES];
+    fr_module *model;
+    fr_optimizer *optimizer;
+    fr_schedule schedule;
+    int64_t parameters; /* elements */
+
+    /* batch.c: scratch for segmentation targets */
+    float *pixels;
+    int64_t *pixel_classes;
+    size_t pixels_capacity;
+
+    /* loop.c */
+    fr_loader *loader;
+    int64_t steps_per_epoch, steps_total, epochs_total;
+    int64_t step, epoch;        /* done so far, and the one that runs, from 0 */
+    double *losses, *step_ms;   /* per step; losses are NAN on meta */
+    int64_t capacity;           /* of both */
+    double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
+    double seconds;             /* since training began */
+    int signal;                 /* that ended the run, or 0 */
+
+    /* evaluate.c; NAN and 0 before the first evaluation */
+    double test_accuracy, test_loss;
+    int64_t test_correct, test_targets;
+
+    /* Peaks of the training steps and of the evaluations, each with its own snapshot by category. */
+    fr_memory_stats training, evaluation;
+    fri_floor floor;
+
+    /* report.c */
+    FILE *report;
+    char *report_path, *report_temporary; /* temporary NULL: the report is written in place */
+} fri_run;
+
+/* data.c: opens both splits and finds what to normalize with. */
+fr_status fri_data_open(fri_run *r);
+fr_status fri_data_loader(const fri_run *r, fr_split split, fr_loader **out);
+const char *fri_dataset_name(const fri_run *r);
+
+/* model.c: checks on meta that the model exists and takes these batches, then builds it with its optimizer. */
+fr_status fri_model_check(fri_run *r);
+fr_status fri_model_build(fri_run *r);
+fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
+
+/* batch.c: the next batch on the run's device, labels replaced by pixel classes for segmentation. FR_END as
+ * fr_loader_next. */
+fr_status fri_batch_next(fri_run *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
+
+/* loop.c, evaluate.c */
+fr_status fri_loop(fri_run *r);
+fr_status fri_evaluate(fri_run *r);
+/* *kept = the larger of the two peaks, each part with its snapshot; then the device's peaks start again. */
+fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept);
+
+/* The value of a one-element tensor; NAN on meta. */
+fr_status fri_value(const fr_tensor *t, double *out);
+double fri_seconds_now(void);
+/* Median of the step times without the first step (unless it is the only one), in milliseconds; NAN without any. */
+double fri_median_step_ms(const fri_run *r);
+double fri_images_per_second(const fri_run *r);
+
+/* progress.c */
+void fri_progress_begin(const fri_run *r);
+void fri_progress_step(const fri_run *r);  /* after each step */
+void fri_progress_epoch(const fri_run *r); /* after each epoch and its evaluation */
+void fri_progress_end(const fri_run *r);
+
+/* report.c: open finds out before training whether the file can be written; write replaces it at once; close removes
+ * what was begun. */
+fr_status fri_report_open(fri_run *r);
+fr_status fri_report_write(fri_run *r);
+void fri_report_close(fri_run *r);
+
+/* signals.c: SIGINT and SIGTERM set a flag; the second one of a kind ends the process as usual. */
+void fri_signals_begin(void);
+void fri_signals_end(void);
+int fri_signal_seen(void); /* its number, or 0 */
+
+#endif

@@ -1,0 +1,160 @@
+/* table.c - every flag of the trainers. */
+#include "train/flags.h"
+
+static const fri_choice devices[] = {{"cpu", FR_CPU}, {"cuda", FR_CUDA}, {"meta", FR_META}, {0}};
+static const fri_choice heads[] = {
+    {"auto", FR_HEAD_AUTO}, {"global", FR_HEAD_GLOBAL}, {"torchvision", FR_HEAD_TORCHVISION}, {0}};
+static const fri_choice datasets[] = {{"digits", FR_TRAIN_DIGITS},
+                                      {"mnist", FR_TRAIN_MNIST},
+                                      {"fashion-mnist", FR_TRAIN_FASHION_MNIST},
+                                      {"cifar10", FR_TRAIN_CIFAR10},
+                                      {"cifar100", FR_TRAIN_CIFAR100},
+                                      {"folder", FR_TRAIN_FOLDER},
+                                      {"synthetic", FR_TRAIN_SYNTHETIC},
+                                      {0}};
+static const fri_choice optimizers[] = {
+    {"sgd", FR_TRAIN_SGD}, {"adam", FR_TRAIN_ADAM}, {"adamw", FR_TRAIN_ADAMW}, {0}};
+static const fri_choice schedules[] = {
+    {"constant", FR_SCHEDULE_CONSTANT}, {"step", FR_SCHEDULE_STEP}, {"cosine", FR_SCHEDULE_COSINE}, {0}};
+static const fri_choice pool_indices[] = {{"i64", FR_I64}, {"i32", FR_I32}, {"u8", FR_U8}, {0}};
+
+static void all_off(fr_train_opts *o) {
+    o->switches = fr_switches_all_off();
+    o->checkpoint_segments = FR_TRAIN_AUTO;
+}
+
+const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",             "Data",          "Training",
+                                                           "Device and threads", "Memory switches", "Output"};
+
+#define AT(field) .offset = offsetof(fr_train_opts, field)
+#define COUNT     .least = 1, .most = 1000000000
+
+const fri_flag fri_flags[] = {
+    /* ---- model ---- */
+    {"depth", FRI_FLAG_INT, FRI_GROUP_MODEL, AT(depth), "N", "Which member of the family.", COUNT},
+    {"batch-norm", FRI_FLAG_BOOL, FRI_GROUP_MODEL, AT(batch_norm), NULL, "Batch normalization after convolutions."},
+    {"head", FRI_FLAG_CHOICE, FRI_GROUP_MODEL, AT(head), "NAME",
+     "The classifier: global average pool and one linear layer, torchvision's, or by image size: below 64 pixels "
+     "pooled, else torchvision's.",
+     .choices = heads},
+    {"dropout", FRI_FLAG_REAL, FRI_GROUP_MODEL, AT(dropout), "X", "Dropout in torchvision's VGG classifier.",
+     .real_least = 0, .below = 1},
+    {"growth", FRI_FLAG_INT, FRI_GROUP_MODEL, AT(growth), "N", "Growth rate of DenseNet-BC for small images.",
+     .least = 1, .most = 4096},
+
+    /* ---- data ---- */
+    {"dataset", FRI_FLAG_CHOICE, FRI_GROUP_DATA, AT(dataset), "NAME",
+     "What to train on. 'digits' is inside the program: 1,500 + 297 handwritten digits, enlarged to the image size. "
+     "'folder' is <PATH>/<train|test>/<class>/*.jpg or .png. 'synthetic' is noise, for measuring.",
+     .choices = datasets},
+    {"data", FRI_FLAG_TEXT, FRI_GROUP_DATA, AT(data), "PATH", "The folder with the dataset's files.",
+     .unset = "none; all datasets but digits and synthetic need it"},
+    {"image-size", FRI_FLAG_INT, FRI_GROUP_DATA, AT(image_size), "N", "Side in pixels of the square image that the "
+     "network sees.",
+     .unset = "224 for 'folder', else 32", .least = 1, .most = 4096},
+    {"classes", FRI_FLAG_INT, FRI_GROUP_DATA, AT(classes), "N",
+     "Number of classes of synthetic data, and of a folder on '--device meta' without --data.", .unset = "10",
+     .least = 1, .most = 1000000},
+    {"augment", FRI_FLAG_BOOL, FRI_GROUP_DATA, AT(augment), NULL,
+     "Vary training images: digits and MNIST are shifted by up to 2 pixels; Fashion-MNIST and CIFAR by up to 4 and "
+     "mirrored; a folder's are cropped (shifted below 64 pixels) and mirrored."},
+    {"keep-last", FRI_FLAG_SET, FRI_GROUP_DATA, AT(keep_last), NULL,
+     "Train on the last, smaller batch of an epoch too, instead of dropping it."},
+    {"workers", FRI_FLAG_INT, FRI_GROUP_DATA, AT(workers), "N",
+     "Threads that decode images; 0: the training thread does it.", .least = 0, .most = 256},
+    {"prefetch", FRI_FLAG_INT, FRI_GROUP_DATA, AT(prefetch), "N",
+     "Batches that workers decode ahead. Each takes its place in memory.", .least = 1, .most = 64},
+
+    /* ---- training ---- */
+    {"epochs", FRI_FLAG_INT, FRI_GROUP_TRAINING, AT(epochs), "N", "Passes over the training images.", COUNT},
+    {"steps", FRI_FLAG_INT, FRI_GROUP_TRAINING, AT(steps), "N",
+     "End after N optimizer steps. Without --epochs the epochs go on until then.", .unset = "no limit", COUNT},
+    {"batch-size", FRI_FLAG_INT, FRI_GROUP_TRAINING, AT(batch_size), "N", "Images per step.", .least = 1,
+     .most = 1 << 20},
+    {"optimizer", FRI_FLAG_CHOICE, FRI_GROUP_TRAINING, AT(optimizer), "NAME", "As in PyTorch.", .choices = optimizers},
+    {"lr", FRI_FLAG_REAL, FRI_GROUP_TRAINING, AT(lr), "X", "Learning rate at its highest.", .real_least = 0,
+     .below = 1e6},
+    {"momentum", FRI_FLAG_REAL, FRI_GROUP_TRAINING, AT(momentum), "X", "Momentum of SGD.", .real_least = 0, .below = 1},
+    {"nesterov", FRI_FLAG_SET, FRI_GROUP_TRAINING, AT(nesterov), NULL, "Nesterov's momentum in SGD."},
+    {"weight-decay", FRI_FLAG_REAL, FRI_GROUP_TRAINING, AT(weight_decay), "X",
+     "L2 penalty (SGD, Adam) or decoupled decay (AdamW).", .real_least = 0, .below = 1e6},
+    {"schedule", FRI_FLAG_CHOICE, FRI_GROUP_TRAINING, AT(schedule), "NAME",
+     "Learning rate over the run: constant, a tenth after each third ('step'), or half a cosine down to 0.",
+     .choices = schedules},
+    {"warmup", FRI_FLAG_REAL, FRI_GROUP_TRAINING, AT(warmup), "X",
+     "Epochs in which the learning rate rises linearly from 0, before the schedule.", .real_least = 0, .below = 1e6},
+    {"label-smoothing", FRI_FLAG_REAL, FRI_GROUP_TRAINING, AT(label_smoothing), "X",
+     "Share of the target spread evenly over all classes.", .real_least = 0, .below = 1},
+    {"eval-every", FRI_FLAG_INT, FRI_GROUP_TRAINING, AT(eval_every), "N",
+     "Evaluate on the test images after each N epochs, and at the end; 0: at the end only.", .least = 0,
+     .most = 1000000000},
+    {"seed", FRI_FLAG_INT, FRI_GROUP_TRAINING, AT(seed), "N",
+     "Same seed, same run, bit for bit, at a fixed number of threads.", .least = 0, .most = INT64_MAX},
+
+    /* ---- device ---- */
+    {"device", FRI_FLAG_CHOICE, FRI_GROUP_DEVICE, AT(device), "NAME",
+     "Where to train. 'meta' has shapes and sizes but no data: it shows what a run needs without running it, and "
+     "prints '-' for losses.",
+     .choices = devices},
+    {"threads", FRI_FLAG_INT, FRI_GROUP_DEVICE, AT(threads), "N", "Threads of the CPU's kernels.",
+     .unset = "OMP_NUM_THREADS, else all cores", .least = 1, .most = 4096},
+
+    /* ---- memory ---- */
+    {"memory-limit", FRI_FLAG_SIZE, FRI_GROUP_MEMORY, AT(memory_limit), "BYTES",
+     "No more than this is reserved from the device ('512MiB', '2GiB'); what does not fit ends the run with a report "
+     "of who holds what.",
+     .unset = "none"},
+    {"inplace", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.inplace), NULL,
+     "Activations overwrite their input where nobody else needs it."},
+    {"encode", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.encode), NULL,
+     "For backward, relu keeps 1 bit per element, max pooling 1 byte per output, dropout nothing."},
+    {"rebuild", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.rebuild), NULL,
+     "Outputs of batch norm, relu, add and concat are made again in backward."},
+    {"early-release", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.early_release), NULL,
+     "A saved tensor goes at its last use inside an op's backward."},
+    {"all-off", FRI_FLAG_ACT, FRI_GROUP_MEMORY, .help = "All memory switches off: what PyTorch keeps. Flags after "
+     "this one switch single ones on again.",
+     .act = all_off},
+    {"pool-index", FRI_FLAG_CHOICE, FRI_GROUP_MEMORY, AT(switches.pool_index), "TYPE",
+     "Type of max pooling's indices with --no-encode.", .choices = pool_indices},
+    {"workspace-limit", FRI_FLAG_SIZE, FRI_GROUP_MEMORY, AT(switches.workspace_limit), "BYTES",
+     "Prefer kernels whose scratch memory stays under this."},
+    {"checkpoint-segments", FRI_FLAG_INT, FRI_GROUP_MEMORY, AT(checkpoint_segments), "N",
+     "Cut the network into N segments and compute the inside of all but the last again in backward.", .unset = "none",
+     COUNT},
+
+    /* ---- output ---- */
+    {"quiet", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(quiet), NULL, "Print the last line only."},
+    {"report", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(report), "FILE",
+     "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.", .unset = "none"},
+};
+const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);
+
+fr_train_opts fr_train_opts_default(void) {
+    return (fr_train_opts){
+        .depth = FR_TRAIN_AUTO,
+        .batch_norm = true,
+        .dropout = 0.5,
+        .growth = 12,
+        .image_size = FR_TRAIN_AUTO,
+        .classes = FR_TRAIN_AUTO,
+        .augment = true,
+        .workers = 1,
+        .prefetch = 1,
+        .epochs = 15,
+        .steps = FR_TRAIN_AUTO,
+        .batch_size = 64,
+        .lr = FR_TRAIN_AUTO,
+        .momentum = 0.9,
+        .weight_decay = 5e-4,
+        .schedule = FR_SCHEDULE_COSINE,
+        .warmup = 1,
+        .eval_every = 1,
+        .seed = 1,
+        .device = FR_CPU,
+        .threads = FR_TRAIN_AUTO,
+        .memory_limit = SIZE_MAX,
+        .switches = fr_switches_default(),
+        .checkpoint_segments = FR_TRAIN_AUTO,
+    };
+}

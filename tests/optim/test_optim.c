@@ -1,0 +1,265 @@
+/* test_optim.c - optimizers against torch.optim, schedules, clipping, the loss scaler's published behaviour. */
+#include <criterion/criterion.h>
+#include <frugal/memory.h>
+#include <frugal/optim.h>
+#include <math.h>
+#include <string.h>
+
+enum { N = 5, STEPS = 4 };
+
+static void must(fr_status s) {
+    cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
+}
+
+static fr_status no_forward(fr_module *m, fr_tensor **x) {
+    (void)m;
+    (void)x;
+    return FR_OK;
+}
+static const fr_module_class bag_class = {.name = "Bag", .forward = no_forward};
+
+/* A module with the one parameter w = [0.5, -1.25, 2, 0.03125, -0.75]. */
+static fr_module *bag(void) {
+    fr_module *m = NULL;
+    fr_tensor *w = NULL;
+    must(fr_module_create(&bag_class, 0, &m));
+    must(fr_tensor_from_host((const float[N]){0.5f, -1.25f, 2, 0.03125f, -0.75f}, 1, (int64_t[]){N}, FR_F32, FR_CPU, &w));
+    must(fr_module_add_parameter(m, "w", &w));
+    return m;
+}
+
+static fr_tensor *parameter(fr_module *m) {
+    return fr_module_tensor(m, "w");
+}
+
+static void set_gradient(fr_module *m, int t, float factor) {
+    float g[N] = {0.1f * (float)(t + 1), -0.2f, t % 2 ? -0.3f : 0.3f, 1.5f, -0.01f * (float)t};
+    fr_tensor *grad = NULL;
+    for (int i = 0; i < N; i++) g[i] *= factor;
+    must(fr_tensor_from_host(g, 1, (int64_t[]){N}, FR_F32, FR_CPU, &grad));
+    must(fr_tensor_set_grad(parameter(m), grad));
+    fr_tensor_release(&grad);
+}
+
+static void nothing_left(void) {
+    fr_memory_stats t;
+    must(fr_memory_stats_get(FR_CPU, &t));
+    cr_expect_eq(t.requested, 0u, "%zu bytes live at the end", t.requested);
+}
+
+typedef fr_status make_fn(fr_module *m, fr_optimizer **o);
+
+static fr_status sgd(fr_module *m, fr_optimizer **o) {
+    return fr_sgd(m, FR_SGD_OPTS(.lr = 0.1), o);
+}
+static fr_status momentum(fr_module *m, fr_optimizer **o) {
+    return fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01), o);
+}
+static fr_status dampening(fr_module *m, fr_optimizer **o) {
+    return fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9, .dampening = 0.3), o);
+}
+static fr_status nesterov(fr_module *m, fr_optimizer **o) {
+    return fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01), o);
+}
+static fr_status maximize(fr_module *m, fr_optimizer **o) {
+    return fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.5, .maximize = true), o);
+}
+static fr_status adam(fr_module *m, fr_optimizer **o) {
+    return fr_adam(m, FR_ADAM_OPTS(.lr = 0.01, .weight_decay = 0.1), o);
+}
+static fr_status adam_default(fr_module *m, fr_optimizer **o) {
+    return fr_adam(m, NULL, o);
+}
+static fr_status adamw(fr_module *m, fr_optimizer **o) {
+    return fr_adamw(m, FR_ADAMW_OPTS(.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.05), o);
+}
+
+/* The parameter after four steps of torch.optim in f64 with the same options and gradients. */
+static const struct {
+    const char *name;
+    make_fn *make;
+    double expected[N];
+} cases[] = {
+    {"sgd", sgd, {0.4, -1.17, 2.0, -0.56875, -0.744}},
+    {"momentum", momentum, {0.310088635, -1.0580025, 1.93324641, -1.32430885, -0.733719416}},
+    {"dampening", dampening, {0.35977, -1.10268, 1.93484, -1.07365, -0.743343}},
+    {"nesterov", nesterov, {0.227432045, -0.992666412, 1.93220842, -1.78560082, -0.726376149}},
+    {"maximize", maximize, {0.63875, -1.3725, 2.01875, 0.95, -0.75775}},
+    {"adam", adam, {0.460613796, -1.21000707, 1.97254567, -0.0087484932, -0.709883074}},
+    {"adam_default", adam_default, {0.496116407, -1.246, 1.99876947, 0.02725, -0.7475558}},
+    {"adamw", adamw, {0.45954631, -1.20753206, 1.98479824, -0.00878243649, -0.722810111}},
+};
+
+/* f32 rounds each of the four updates once or twice: a few units in the last place of values near 2. */
+static const double tolerance = 2e-6;
+
+static void expect_near(const char *name, fr_module *m, const double *expected) {
+    float w[N];
+    must(fr_tensor_to_host(parameter(m), w));
+    for (int i = 0; i < N; i++)
+        cr_expect(fabs(w[i] - expected[i]) <= tolerance, "%s element %d: %.9g, expected %.9g", name, i, (double)w[i],
+                  expected[i]);
+}
+
+Test(optim, matches_torch) {
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        fr_module *m = bag();
+        fr_optimizer *o = NULL;
+        must(cases[c].make(m, &o));
+        for (int t = 0; t < STEPS; t++) {
+            set_gradient(m, t, 1);
+            must(fr_optimizer_step(o));
+        }
+        expect_near(cases[c].name, m, cases[c].expected);
+        cr_expect_eq(fr_optimizer_steps(o), STEPS);
+        fr_optimizer_release(&o);
+        fr_module_release(&m);
+    }
+    nothing_left();
+}
+
+/* Scaled gradients, unscaled inside the step or before it, give the unscaled result; a power of two loses nothing. */
+Test(optim, scaler_unscales) {
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int before = 0; before < 2; before++) {
+            fr_module *m = bag();
+            fr_optimizer *o = NULL;
+            fr_grad_scaler *g = NULL;
+            must(cases[c].make(m, &o));
+            must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1024), FR_CPU, &g));
+            for (int t = 0; t < STEPS; t++) {
+                set_gradient(m, t, 1024);
+                if (before) must(fr_grad_scaler_unscale(g, o));
+                must(fr_grad_scaler_step(g, o));
+                must(fr_grad_scaler_update(g, NULL));
+            }
+            expect_near(cases[c].name, m, cases[c].expected);
+            fr_grad_scaler_release(&g);
+            fr_optimizer_release(&o);
+            fr_module_release(&m);
+        }
+    nothing_left();
+}
+
+/* ---- the scaler's test vectors ------------------------------------------------------------------------------- */
+
+struct bench {
+    fr_module *m;
+    fr_optimizer *o;
+    fr_grad_scaler *g;
+};
+
+static struct bench bench_new(double scale) {
+    struct bench b = {.m = bag()};
+    must(fr_adam(b.m, NULL, &b.o));
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = scale), FR_CPU, &b.g));
+    return b;
+}
+
+static void bench_release(struct bench *b) {
+    fr_grad_scaler_release(&b->g);
+    fr_optimizer_release(&b->o);
+    fr_module_release(&b->m);
+    nothing_left();
+}
+
+static bool bench_step(struct bench *b, bool overflow) {
+    bool skipped = false;
+    set_gradient(b->m, 0, overflow ? INFINITY : 1e-6f);
+    must(fr_grad_scaler_step(b->g, b->o));
+    must(fr_grad_scaler_update(b->g, &skipped));
+    return skipped;
+}
+
+Test(scaler, grows_after_2000_clean_steps) {
+    struct bench b = bench_new(65536);
+    for (int i = 0; i < 1999; i++) cr_assert(!bench_step(&b, false));
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 65536.0);
+    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 1999);
+    bench_step(&b, false);
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 131072.0);
+    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 0);
+    bench_release(&b);
+}
+
+Test(scaler, halves_and_skips_on_overflow) {
+    struct bench b = bench_new(65536);
+    float before[N], after[N];
+    must(fr_tensor_to_host(parameter(b.m), before));
+    cr_expect(bench_step(&b, true));
+    must(fr_tensor_to_host(parameter(b.m), after));
+    cr_expect_eq(memcmp(before, after, sizeof before), 0, "a skipped step changed the parameter");
+    cr_expect_eq(fr_optimizer_steps(b.o), 0, "a skipped step was counted");
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 32768.0);
+    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 0);
+    for (int i = 1; i < 16; i++) bench_step(&b, true);
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 1.0);
+    cr_expect_eq(fr_grad_scaler_skipped(b.g), 16);
+    cr_expect(!bench_step(&b, false));
+    must(fr_tensor_to_host(parameter(b.m), after));
+    cr_expect_neq(memcmp(before, after, sizeof before), 0, "the step after recovery did nothing");
+    bench_release(&b);
+}
+
+Test(scaler, stays_finite) {
+    struct bench b = bench_new(ldexp(1, 127));
+    for (int i = 0; i < 2000; i++) bench_step(&b, false);
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), ldexp(1, 127));
+    bench_release(&b);
+}
+
+Test(scaler, refuses_wrong_order) {
+    struct bench b = bench_new(1024);
+    set_gradient(b.m, 0, 1);
+    cr_expect_eq(fr_grad_scaler_update(b.g, NULL), FR_EUSAGE);
+    must(fr_grad_scaler_unscale(b.g, b.o));
+    cr_expect_eq(fr_grad_scaler_unscale(b.g, b.o), FR_EUSAGE);
+    must(fr_grad_scaler_step(b.g, b.o));
+    cr_expect_eq(fr_grad_scaler_step(b.g, b.o), FR_EUSAGE);
+    cr_expect_eq(fr_grad_scaler_unscale(b.g, b.o), FR_EUSAGE);
+    must(fr_grad_scaler_update(b.g, NULL));
+    bench_release(&b);
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------------------ */
+
+Test(optim, clips_by_global_norm) {
+    fr_module *m = bag();
+    double norm = 0;
+    float g[N];
+    set_gradient(m, 0, 1); /* 0.1, -0.2, 0.3, 1.5, 0 */
+    double expected = sqrt(0.01 + 0.04 + 0.09 + 2.25);
+    must(fr_clip_grad_norm(m, 0.5, &norm));
+    cr_expect(fabs(norm - expected) < 1e-6, "norm %.9g, expected %.9g", norm, expected);
+    must(fr_tensor_to_host(fr_tensor_get_grad(parameter(m)), g));
+    cr_expect(fabs(g[3] - 1.5 * 0.5 / (expected + 1e-6)) < 1e-6, "clipped to %.9g", (double)g[3]);
+    must(fr_clip_grad_norm(m, 10, &norm));
+    cr_expect(fabs(norm - 0.5) < 1e-5, "norm after clipping %.9g", norm);
+    cr_expect_eq(fr_clip_grad_norm(m, 0, NULL), FR_EINVAL);
+    fr_module_release(&m);
+    nothing_left();
+}
+
+Test(optim, schedules) {
+    fr_schedule cosine = {.kind = FR_SCHEDULE_COSINE, .lr = 1, .warmup = 10, .total = 110};
+    cr_expect(fabs(fr_schedule_lr(&cosine, 0) - 0.1) < 1e-12);
+    cr_expect(fabs(fr_schedule_lr(&cosine, 9) - 1) < 1e-12);
+    cr_expect(fabs(fr_schedule_lr(&cosine, 60) - 0.5) < 1e-12);
+    cr_expect(fabs(fr_schedule_lr(&cosine, 110)) < 1e-12);
+    fr_schedule step = {.kind = FR_SCHEDULE_STEP, .lr = 2, .step_size = 30, .gamma = 0.1};
+    cr_expect(fabs(fr_schedule_lr(&step, 29) - 2) < 1e-12);
+    cr_expect(fabs(fr_schedule_lr(&step, 60) - 0.02) < 1e-12);
+}
+
+Test(optim, rejects_bad_options) {
+    fr_module *m = bag();
+    fr_optimizer *o = NULL;
+    cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.lr = -1), &o), FR_EINVAL);
+    cr_expect(strstr(fr_last_error(), "lr") != NULL && strstr(fr_last_error(), "-1") != NULL, "%s", fr_last_error());
+    cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.nesterov = true), &o), FR_EINVAL);
+    cr_expect_eq(fr_adam(m, FR_ADAM_OPTS(.beta2 = 1), &o), FR_EINVAL);
+    cr_expect_eq(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.growth_factor = 1), FR_CPU, &(fr_grad_scaler *){0}), FR_EINVAL);
+    cr_expect_null(o);
+    fr_module_release(&m);
+    nothing_left();
+}

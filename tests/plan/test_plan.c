@@ -1,0 +1,169 @@
+/* test_plan.c - a plan equals the run to the byte; the arena changes addresses and nothing else. */
+#include <criterion/criterion.h>
+#include <frugal/memory.h>
+#include <frugal/plan.h>
+#include <string.h>
+
+#include "memory/allocator.h"
+#include "plan/net.h"
+
+enum { STEPS = 6, SHORT_BATCH = 5, BATCH = 8 };
+
+/* Section 0 sets up, section i is step i: the batch of step 2 is shorter. */
+static int64_t batch_of(int step) {
+    return step == 2 ? SHORT_BATCH : BATCH;
+}
+
+static void must(fr_status s) {
+    cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
+}
+
+/* The switches of a cell, from the bits of i. */
+static fr_switches cell(int i) {
+    fr_switches s = i & 1 ? fr_switches_all_off() : fr_switches_default();
+    if (i & 2) s.rebuild = true;
+    if (i & 4) s.inplace = !s.inplace;
+    if (i & 8) s.early_release = !s.early_release;
+    return s;
+}
+
+static fr_plan *plan_of(fr_device target) {
+    fr_plan *plan = NULL;
+    net n;
+    double loss;
+    must(fr_plan_begin(target, &plan));
+    must(fr_plan_section(plan, "setup"));
+    must(net_create(&n, FR_META));
+    for (int i = 0; i < 3; i++) {
+        must(fr_plan_section(plan, i == 0 ? "first step" : i == 1 ? "steady step" : "short batch"));
+        must(net_step(&n, batch_of(i), &loss));
+        must(net_update(&n));
+    }
+    net_release(&n);
+    must(fr_plan_end(plan));
+    return plan;
+}
+
+static void fresh_peak(void) {
+    must(fr_memory_empty_cache(FR_CPU));
+    must(fr_memory_reset_peak(FR_CPU));
+}
+
+/* Every statistic of every section, on a CPU allocator as fresh as the plan's. */
+Test(plan, equals_the_run) {
+    for (int i = 0; i < 16; i++) {
+        net n;
+        double loss;
+        fr_seed(1);
+        fr_switches_set(cell(i));
+        fr_plan *plan = plan_of(FR_CPU);
+        fresh_peak();
+        must(net_create(&n, FR_CPU));
+        for (int step = 0; step < 3; step++) {
+            fr_memory_stats run;
+            fr_plan_section_stats planned;
+            must(fr_memory_reset_peak(FR_CPU));
+            must(net_step(&n, batch_of(step), &loss));
+            must(net_update(&n));
+            must(fr_memory_stats_get(FR_CPU, &run));
+            must(fr_plan_section_get(plan, step + 1, &planned));
+            const fr_memory_stats *p = &planned.memory;
+            cr_expect_eq(p->peak_requested, run.peak_requested, "cell %d %s: requested %zu, run %zu", i, planned.name,
+                         p->peak_requested, run.peak_requested);
+            cr_expect_eq(p->peak_allocated, run.peak_allocated, "cell %d %s: allocated %zu, run %zu", i, planned.name,
+                         p->peak_allocated, run.peak_allocated);
+            cr_expect_eq(p->peak_reserved, run.peak_reserved, "cell %d %s: reserved %zu, run %zu", i, planned.name,
+                         p->peak_reserved, run.peak_reserved);
+            cr_expect_eq(memcmp(p->at_peak_allocated, run.at_peak_allocated, sizeof run.at_peak_allocated), 0,
+                         "cell %d %s: categories differ", i, planned.name);
+        }
+        net_release(&n);
+        fr_plan_release(&plan);
+    }
+}
+
+static void train(double *loss, float *weight, bool arena) {
+    net n;
+    fr_seed(2);
+    if (arena) must(fr_plan_follow(FR_CPU, 0));
+    must(net_create(&n, FR_CPU));
+    for (int i = 0; i < STEPS; i++) {
+        if (arena) must(fr_plan_follow(FR_CPU, i == 0 ? 1 : i == 2 ? 3 : 2));
+        must(net_step(&n, batch_of(i), &loss[i]));
+        must(net_update(&n));
+        if (arena) cr_expect(!fr_plan_departed(FR_CPU), "step %d departed from the plan", i);
+    }
+    must(fr_tensor_to_host(n.parameters[0], weight));
+    net_release(&n);
+}
+
+Test(plan, arena_gives_the_same_bits_and_reserves_the_peak) {
+    double plain[STEPS], placed[STEPS];
+    float w_plain[16 * 27], w_placed[16 * 27];
+    fr_placement placement;
+    fr_memory_stats t;
+    fr_switches_set(fr_switches_default());
+    fr_plan *plan = plan_of(FR_CPU);
+    train(plain, w_plain, false);
+    fresh_peak();
+    must(fr_plan_install(plan, FR_CPU, &placement));
+    must(fr_memory_stats_get(FR_CPU, &t));
+    uint64_t segments = t.segment_allocs;
+    train(placed, w_placed, true);
+    must(fr_memory_stats_get(FR_CPU, &t));
+    cr_expect_eq(t.segment_allocs, segments, "the device allocator was called %d times",
+                 (int)(t.segment_allocs - segments));
+    cr_expect_eq(t.reserved, placement.extent);
+    cr_expect_eq(t.peak_requested, placement.peak, "peak %zu, planned %zu", t.peak_requested, placement.peak);
+    cr_expect(placement.extent <= placement.peak + placement.peak / 100, "extent %zu, peak %zu", placement.extent,
+              placement.peak);
+    cr_expect_eq(memcmp(plain, placed, sizeof plain), 0);
+    cr_expect_eq(memcmp(w_plain, w_placed, sizeof w_plain), 0);
+    must(fr_plan_uninstall(FR_CPU));
+    must(fr_memory_stats_get(FR_CPU, &t));
+    cr_expect_eq(t.reserved, 0u);
+    fr_plan_release(&plan);
+}
+
+/* Steps of random batch sizes leave the plan; the results are those of the caching allocator all the same. */
+Test(plan, departure_is_correct) {
+    fr_switches_set(fr_switches_default());
+    fr_plan *plan = plan_of(FR_CPU);
+    int departed = 0;
+    for (int arena = 0; arena < 2; arena++) {
+        static double loss[2][12];
+        net n;
+        fr_seed(3);
+        if (arena) must(fr_plan_install(plan, FR_CPU, NULL));
+        must(net_create(&n, FR_CPU));
+        for (int i = 0; i < 12; i++) {
+            static const int64_t batches[12] = {8, 3, 8, 9, 5, 1 + 1, 8, 16, 7, 8, 4, 8};
+            if (arena) must(fr_plan_follow(FR_CPU, i == 0 ? 1 : 2));
+            must(net_step(&n, batches[i], &loss[arena][i]));
+            must(net_update(&n));
+            if (arena) departed += fr_plan_departed(FR_CPU);
+        }
+        net_release(&n);
+        if (arena) {
+            must(fr_plan_uninstall(FR_CPU));
+            cr_expect_eq(memcmp(loss[0], loss[1], sizeof loss[0]), 0);
+            cr_expect_eq(departed, 7, "%d steps departed", departed);
+        }
+    }
+    fr_plan_release(&plan);
+}
+
+Test(plan, refuses_misuse) {
+    fr_plan *plan = NULL, *second = NULL;
+    fr_tensor *left = NULL;
+    must(fr_plan_begin(FR_CPU, &plan));
+    cr_expect_eq(fr_plan_begin(FR_CPU, &second), FR_EUSAGE);
+    cr_expect_null(second);
+    must(fr_plan_section(plan, "one"));
+    must(fr_tensor_empty(1, (int64_t[]){1000}, FR_F32, FR_META, &left));
+    cr_expect_eq(fr_plan_end(plan), FR_EUSAGE);
+    cr_expect(strstr(fr_last_error(), "1 tensors") != NULL, "%s", fr_last_error());
+    fr_tensor_release(&left);
+    fr_plan_release(&plan);
+    cr_expect_eq(fr_plan_follow(FR_CPU, 0), FR_EUSAGE);
+}
