@@ -6,8 +6,10 @@
 
 static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     bool imagenet = o->depth == 121 || o->depth == 169 || o->depth == 201;
-    if (imagenet) snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d", (int)o->depth);
-    else snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d", (int)o->depth, (int)o->growth);
+    if (imagenet)
+        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d", (int)o->depth);
+    else
+        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d", (int)o->depth, (int)o->growth);
     return fr_densenet((int)o->depth,
                        FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
                                      .growth = o->growth, .device = o->device),

@@ -1,7 +1,7 @@
 /* autograd.h - gradients, and the switches that decide what backward costs in memory.
  *
- * Reverse mode, eager: an op on a tensor that requires grad records a node; fr_backward walks the nodes from the newest to
- * the oldest and frees them. All state here (grad mode, autocast, switches) belongs to the thread. */
+ * Reverse mode, eager: an op on a tensor that requires grad records a node; fr_backward walks the nodes from the newest
+ * to the oldest and frees them. All state here (grad mode, autocast, switches) belongs to the thread. */
 #ifndef FRUGAL_AUTOGRAD_H
 #define FRUGAL_AUTOGRAD_H
 
@@ -13,7 +13,8 @@ extern "C" {
 
 /* ---- leaves ------------------------------------------------------------------------------------------------ */
 
-/* Makes a leaf collect its gradient (torch.Tensor.requires_grad_). FR_EUSAGE on the result of an op, FR_EDTYPE on integers. */
+/* Makes a leaf collect its gradient (torch.Tensor.requires_grad_). FR_EUSAGE on the result of an op, FR_EDTYPE on
+ * integers. */
 FR_API fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on);
 FR_API bool fr_tensor_requires_grad(const fr_tensor *t);
 FR_API bool fr_tensor_is_leaf(const fr_tensor *t);
@@ -32,7 +33,8 @@ FR_API fr_status fr_tensor_set_grad_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, v
 
 /* d(t)/d(leaf) is added to .grad of every leaf that t depends on. `grad` is the gradient of t, same shape and dtype, or
  * NULL: then t must have one element and 1 is used. The graph is freed as it is walked.
- * FR_EUSAGE: t requires no grad, the graph was already used, a saved tensor was overwritten (the sentence names both ops). */
+ * FR_EUSAGE: t requires no grad, the graph was already used, a saved tensor was overwritten (the sentence names both
+ * ops). */
 FR_API fr_status fr_backward(fr_tensor *t, fr_tensor *grad);
 
 /* ---- modes ------------------------------------------------------------------------------------------------- */
@@ -56,12 +58,12 @@ FR_API fr_autocast_state fr_autocast_get(void);
 /* What may be done to need less memory. A switch never changes results, except where docs/memory.md says so and states
  * the bound. The defaults are the best lossless set that costs no time: in-place, encode, early release. */
 typedef struct fr_switches {
-    bool inplace;       /* x = op(x) reuses x's storage when nobody else can see it; backward reuses dy */
-    bool encode;        /* relu: 1 bit, max pool: 1 byte, masks shared, dropout: no mask */
-    bool rebuild;       /* batch norm, relu, add, concat outputs are made again in backward */
-    bool early_release; /* a saved tensor goes at its last use inside a node's backward */
-    bool offload;       /* large saved activations wait in a file (fr_offload_open) until backward needs them */
-    bool cache_casts;   /* autocast: low-precision copies of parameters live from forward to backward, as in PyTorch */
+    bool inplace;        /* x = op(x) reuses x's storage when nobody else can see it; backward reuses dy */
+    bool encode;         /* relu: 1 bit, max pool: 1 byte, masks shared, dropout: no mask */
+    bool rebuild;        /* batch norm, relu, add, concat outputs are made again in backward */
+    bool early_release;  /* a saved tensor goes at its last use inside a node's backward */
+    bool offload;        /* large saved activations wait in a file (fr_offload_open) until backward needs them */
+    bool cache_casts;    /* autocast: low-precision copies of parameters live from forward to backward, as in PyTorch */
     fr_dtype pool_index; /* index type of max pooling when encode is off: FR_I64 (PyTorch), FR_I32 or FR_U8 */
     size_t workspace_limit; /* bytes of library scratch to prefer staying under, per op */
 } fr_switches;
@@ -71,8 +73,8 @@ FR_API fr_switches fr_switches_all_off(void); /* what PyTorch eager keeps */
 FR_API fr_switches fr_switches_get(void);
 FR_API void fr_switches_set(fr_switches s);
 
-/* The file of the offload switch. path NULL: a temporary file in $TMPDIR or /tmp. It must not exist; it is unlinked as soon
- * as it is open, so nothing is left behind. Without this call the switch opens a temporary file at its first use.
+/* The file of the offload switch. path NULL: a temporary file in $TMPDIR or /tmp. It must not exist; it is unlinked as
+ * soon as it is open, so nothing is left behind. Without this call the switch opens a temporary file at its first use.
  * FR_EIO names the file. */
 FR_API fr_status fr_offload_open(const char *path);
 FR_API void fr_offload_close(void); /* does nothing while a graph still has bytes in the file */
@@ -96,14 +98,14 @@ FR_API fr_status fr_step_end(fr_step_scope *scope);
 
 /* ---- checkpointing -------------------------------------------------------------------------------------------- */
 
-/* A function of tensors: reads in[0..n_in), fills the slots out[0..n_out) (NULL at entry). It must do the same each time
- * and pass on any negative status at once. */
+/* A function of tensors: reads in[0..n_in), fills the slots out[0..n_out) (NULL at entry). It must do the same each
+ * time and pass on any negative status at once. */
 typedef fr_status fr_checkpoint_fn(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out);
 
 /* out = fn(in), without keeping what fn saves for backward: the first backward that needs it runs fn again, under the
- * random numbers and autocast state of the forward, up to the last tensor needed (torch.utils.checkpoint, non-reentrant).
- * Batch-norm statistics are written by the forward only. Nests. ctx belongs to the graph, which calls ctx_free (or NULL)
- * after its last use, also on failure. */
+ * random numbers and autocast state of the forward, up to the last tensor needed (torch.utils.checkpoint,
+ * non-reentrant). Batch-norm statistics are written by the forward only. Nests. ctx belongs to the graph, which calls
+ * ctx_free (or NULL) after its last use, also on failure. */
 FR_API fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *ctx), fr_tensor *const *in,
                                int n_in, fr_tensor **out, int n_out);
 

@@ -58,10 +58,10 @@ FR_API const char *fr_last_error(void);
  *     FR_TRY(s, fr_relu(x, &x));
  *  done:
  *     return s; */
-#define FR_TRY(s, expression)    \
-    do {                         \
-        (s) = (expression);      \
-        if ((s) < 0) goto done;  \
+#define FR_TRY(s, expression)   \
+    do {                        \
+        (s) = (expression);     \
+        if ((s) < 0) goto done; \
     } while (0)
 
 /* Element types. Arithmetic is defined on the float types; f64 exists on the CPU only, for gradient checks. */
@@ -91,9 +91,9 @@ typedef enum fr_device {
 } fr_device;
 enum { FR_DEVICE_COUNT = 3 };
 
-FR_API const char *fr_device_name(fr_device d);      /* "cpu", "cuda", "meta" */
-FR_API bool fr_device_available(fr_device d);        /* false: fr_device_reason says why */
-FR_API const char *fr_device_reason(fr_device d);    /* one line; "" when available. Static storage */
+FR_API const char *fr_device_name(fr_device d);                     /* "cpu", "cuda", "meta" */
+FR_API bool fr_device_available(fr_device d);                       /* false: fr_device_reason says why */
+FR_API const char *fr_device_reason(fr_device d);                   /* one line; "" when available. Static storage */
 FR_API fr_status fr_device_parse(const char *name, fr_device *out); /* FR_EINVAL names the known devices */
 
 /* What a byte of device memory is for. Every allocation carries one; at any instant they add up to the total. */
@@ -102,9 +102,9 @@ typedef enum fr_category {
     FR_MEM_GRADIENT,   /* .grad of leaves */
     FR_MEM_OPTIMIZER,  /* optimizer state */
     FR_MEM_ACTIVATION, /* saved for backward: tensors, masks, codes, indices */
-    FR_MEM_TEMPORARY,  /* everything in use between ops: results not saved, non-leaf gradients, casts, rebuilt tensors */
-    FR_MEM_WORKSPACE,  /* library scratch, reordered or padded weights and inputs */
-    FR_MEM_INPUT,      /* batches and labels */
+    FR_MEM_TEMPORARY, /* everything in use between ops: results not saved, non-leaf gradients, casts, rebuilt tensors */
+    FR_MEM_WORKSPACE, /* library scratch, reordered or padded weights and inputs */
+    FR_MEM_INPUT,     /* batches and labels */
     FR_MEM_OTHER,
 } fr_category;
 enum { FR_CATEGORY_COUNT = 8 };

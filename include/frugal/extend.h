@@ -1,8 +1,8 @@
 /* extend.h - writing an op. The built-in ops use exactly these calls.
  *
- * An op is a forward function that computes its result and then calls fr_op_record with a static fr_op. What it saves is
- * given back to its backward by index; whether the tensor was kept, encoded, rebuilt or recomputed in between is not the
- * op's business. examples/04_custom_op.c writes swish this way. */
+ * An op is a forward function that computes its result and then calls fr_op_record with a static fr_op. What it saves
+ * is given back to its backward by index; whether the tensor was kept, encoded, rebuilt or recomputed in between is not
+ * the op's business. examples/04_custom_op.c writes swish this way. */
 #ifndef FRUGAL_EXTEND_H
 #define FRUGAL_EXTEND_H
 
@@ -26,8 +26,8 @@ typedef struct fr_op {
     const char *name;
     fr_autocast_class autocast;
 
-    /* Computes the gradients of the inputs that fr_node_wants and hands each over with fr_node_grad. *dy is the gradient of
-     * the output: the op may take it (set *dy to NULL) or, if fr_tensor_reusable(*dy), write into it. */
+    /* Computes the gradients of the inputs that fr_node_wants and hands each over with fr_node_grad. *dy is the
+     * gradient of the output: the op may take it (set *dy to NULL) or, if fr_tensor_reusable(*dy), write into it. */
     fr_status (*backward)(fr_node *node, fr_tensor **dy);
 
     /* Makes the output again, bit for bit, from saved tensors and the values of the inputs whose bit is set in
@@ -57,17 +57,17 @@ typedef struct fr_save {
     unsigned flags;
 } fr_save;
 
-/* Enters `out` (new, or in[0] itself for an in-place op) into the graph. Nothing happens when grad mode is off or no input
- * requires grad. params are copied. `out` must not be visible to anyone else yet. A negative status (FR_ENOMEM, or the
- * internal stop of a checkpoint) must be passed on. */
+/* Enters `out` (new, or in[0] itself for an in-place op) into the graph. Nothing happens when grad mode is off or no
+ * input requires grad. params are copied. `out` must not be visible to anyone else yet. A negative status (FR_ENOMEM,
+ * or the internal stop of a checkpoint) must be passed on. */
 FR_API fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes, fr_tensor *const *in, int n_in,
                               const fr_save *saves, int n_saves, fr_tensor *out);
 
 /* Inside backward and rebuild: */
 FR_API const void *fr_node_params(const fr_node *node);
 FR_API bool fr_node_wants(const fr_node *node, int input); /* is the gradient of this input asked for? */
-/* A new reference to a saved tensor (NULL if nothing was saved), decoded, rebuilt or recomputed if need be. FR_EUSAGE if it
- * was overwritten since, FR_ENOMEM. */
+/* A new reference to a saved tensor (NULL if nothing was saved), decoded, rebuilt or recomputed if need be. FR_EUSAGE
+ * if it was overwritten since, FR_ENOMEM. */
 FR_API fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out);
 /* The last use of a saved tensor is over: with early release on, it is freed now. */
 FR_API void fr_node_release_saved(fr_node *node, int index);

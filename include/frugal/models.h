@@ -18,24 +18,24 @@ typedef enum fr_head {
 typedef struct fr_model_opts {
     int64_t classes, in_channels, image_size;
     fr_head head;
-    bool batch_norm;      /* VGG */
-    double dropout;       /* VGG's classifier; DenseNet's layers use their own default 0 */
-    int64_t growth;       /* DenseNet-BC for small images: k */
-    bool small_stem;      /* ResNet: 3 x 3 stride 1 stem without pooling, for 32-pixel images */
+    bool batch_norm; /* VGG */
+    double dropout;  /* VGG's classifier; DenseNet's layers use their own default 0 */
+    int64_t growth;  /* DenseNet-BC for small images: k */
+    bool small_stem; /* ResNet: 3 x 3 stride 1 stem without pooling, for 32-pixel images */
     fr_device device;
 } fr_model_opts;
-#define FR_MODEL_DEFAULTS                                                                                          \
+#define FR_MODEL_DEFAULTS                                                                                            \
     .classes = 1000, .in_channels = 3, .image_size = 224, .head = FR_HEAD_AUTO, .batch_norm = false, .dropout = 0.5, \
     .growth = 12, .small_stem = false, .device = FR_CPU
 #define FR_MODEL_OPTS(...) (&(fr_model_opts){FR_MODEL_DEFAULTS, __VA_ARGS__})
 
-/* depth 11, 13, 16, 19. Simonyan and Zisserman 2014; torchvision.models.vgg*. FR_EINVAL: another depth, or an image below
- * 32 pixels (five poolings). */
+/* depth 11, 13, 16, 19. Simonyan and Zisserman 2014; torchvision.models.vgg*. FR_EINVAL: another depth, or an image
+ * below 32 pixels (five poolings). */
 FR_API fr_status fr_vgg(int depth, const fr_model_opts *opts, fr_module **m);
 /* depth 18, 34, 50, 101, 152. He et al. 2015; torchvision.models.resnet* (v1.5: stride in the 3 x 3). */
 FR_API fr_status fr_resnet(int depth, const fr_model_opts *opts, fr_module **m);
-/* depth 121, 169, 201: torchvision.models.densenet*. Another depth = 3 n + 4, n even: the CIFAR form DenseNet-BC (Huang et
- * al. 2016) of three blocks with growth k, bottleneck 4 k, compression 0.5. */
+/* depth 121, 169, 201: torchvision.models.densenet*. Another depth = 3 n + 4, n even: the CIFAR form DenseNet-BC (Huang
+ * et al. 2016) of three blocks with growth k, bottleneck 4 k, compression 0.5. */
 FR_API fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m);
 /* A small U-Net (Ronneberger et al. 2015) with batch norm, `depth` poolings (1..5) and 32 channels on top; classes per
  * pixel. image_size must be a multiple of 2^depth. */

@@ -1,8 +1,8 @@
 /* nn.h - modules: layers with parameters, and trees of them.
  *
- * A module owns its parameters (leaves that require grad), buffers (running statistics) and children, each under a name;
- * names and order are PyTorch's, so a parameter has the path it has there ("features.0.weight"). A module keeps no
- * activations. Modules are reference-counted and belong to the thread that trains. */
+ * A module owns its parameters (leaves that require grad), buffers (running statistics) and children, each under a
+ * name; names and order are PyTorch's, so a parameter has the path it has there ("features.0.weight"). A module keeps
+ * no activations. Modules are reference-counted and belong to the thread that trains. */
 #ifndef FRUGAL_NN_H
 #define FRUGAL_NN_H
 
@@ -15,13 +15,14 @@ extern "C" {
 
 typedef struct fr_module fr_module;
 
-/* What a kind of module does. forward replaces *x by the result: the old *x dies as soon as nobody needs it, which is what
- * lets activations run in place. A negative status must be passed on at once. */
+/* What a kind of module does. forward replaces *x by the result: the old *x dies as soon as nobody needs it, which is
+ * what lets activations run in place. A negative status must be passed on at once. */
 typedef struct fr_module_class {
     const char *name; /* "Conv2d" */
     fr_status (*forward)(fr_module *m, fr_tensor **x);
-    void (*free_state)(void *state);          /* for what the state points to, or NULL */
-    int (*units)(fr_module *m, fr_module **out, int n); /* the chain that checkpoint_sequential cuts, or NULL: children */
+    void (*free_state)(void *state); /* for what the state points to, or NULL */
+    int (*units)(fr_module *m, fr_module **out,
+                 int n); /* the chain that checkpoint_sequential cuts, or NULL: children */
 } fr_module_class;
 
 /* ---- any module ---------------------------------------------------------------------------------------------- */
@@ -49,8 +50,8 @@ FR_API fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x);
 FR_API void fr_module_train(fr_module *m, bool on); /* this module and all below it; new modules train */
 FR_API bool fr_module_training(const fr_module *m);
 
-/* Visits every parameter and buffer below m in PyTorch's state_dict order with its dotted path. Stops at a negative status
- * and returns it. */
+/* Visits every parameter and buffer below m in PyTorch's state_dict order with its dotted path. Stops at a negative
+ * status and returns it. */
 typedef fr_status fr_module_tensor_fn(void *ctx, const char *path, fr_tensor *t, bool is_parameter);
 FR_API fr_status fr_module_each_tensor(fr_module *m, fr_module_tensor_fn *fn, void *ctx);
 FR_API int64_t fr_module_parameter_count(fr_module *m); /* elements of all parameters */
@@ -65,10 +66,16 @@ typedef struct fr_conv2d_module_opts {
     fr_conv2d_opts conv;
     bool bias;
 } fr_conv2d_module_opts;
-#define FR_CONV2D_MODULE_OPTS(...)                                                                                \
-    (&(fr_conv2d_module_opts){.conv = {.stride = 1, .stride_w = -1, .padding = 0, .padding_w = -1, .dilation = 1, \
-                                       .dilation_w = -1, .groups = 1},                                             \
-                              .bias = true, __VA_ARGS__})
+#define FR_CONV2D_MODULE_OPTS(...)                       \
+    (&(fr_conv2d_module_opts){.conv = {.stride = 1,      \
+                                       .stride_w = -1,   \
+                                       .padding = 0,     \
+                                       .padding_w = -1,  \
+                                       .dilation = 1,    \
+                                       .dilation_w = -1, \
+                                       .groups = 1},     \
+                              .bias = true,              \
+                              __VA_ARGS__})
 
 /* weight [out, kernel, kernel, in / groups], bias [out]: kaiming uniform with a = sqrt(5), as torch.nn.Conv2d. */
 FR_API fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts,
@@ -96,17 +103,19 @@ FR_API fr_status fr_init_kaiming_normal(fr_tensor *weight, bool fan_out); /* N(0
 FR_API fr_status fr_init_normal(fr_tensor *t, double mean, double std);
 FR_API fr_status fr_init_uniform(fr_tensor *t, double low, double high);
 
-/* ---- checkpointing of chains ----------------------------------------------------------------------------------------- */
+/* ---- checkpointing of chains
+ * ----------------------------------------------------------------------------------------- */
 
 /* The chain of units of a module: a Sequential's children, or what its class lists (VGG: layers; ResNet and DenseNet:
  * stem, blocks, head). Writes at most n, borrowed; returns how many there are. */
 FR_API int fr_module_units(fr_module *m, fr_module **out, int n);
 
 /* y = m(x) with the chain of units cut into `segments`, all but the last checkpointed: torch.utils.checkpoint's
- * checkpoint_sequential (units / segments each, the last takes the rest). FR_EINVAL: segments < 1 or more than units. */
+ * checkpoint_sequential (units / segments each, the last takes the rest). FR_EINVAL: segments < 1 or more than units.
+ */
 FR_API fr_status fr_checkpoint_sequential(fr_module *m, int segments, fr_tensor *x, fr_tensor **y);
-/* The same with given cuts: segment i is units first[i] .. first[i + 1] - 1, checkpointed where `checkpoint[i]`. first[0] is
- * 0, ascending. */
+/* The same with given cuts: segment i is units first[i] .. first[i + 1] - 1, checkpointed where `checkpoint[i]`.
+ * first[0] is 0, ascending. */
 FR_API fr_status fr_checkpoint_units(fr_module *m, const int *first, const bool *checkpoint, int segments, fr_tensor *x,
                                      fr_tensor **y);
 

@@ -1,8 +1,8 @@
 /* ops.h - differentiable operations.
  *
- * Every op reads its tensors and puts a new tensor into the slot *y (NULL or a tensor): on success what *y held is released
- * and replaced, on failure it is untouched. So fr_relu(x, &x) is x = relu(x), and the old x dies at once unless backward
- * needs it; with the in-place switch on the op then writes over x's storage if nobody else can see it.
+ * Every op reads its tensors and puts a new tensor into the slot *y (NULL or a tensor): on success what *y held is
+ * released and replaced, on failure it is untouched. So fr_relu(x, &x) is x = relu(x), and the old x dies at once
+ * unless backward needs it; with the in-place switch on the op then writes over x's storage if nobody else can see it.
  *
  * Shapes are in memory order: images [N, H, W, C], convolution weights [K, R, S, C/groups], linear weights [out, in].
  * Types: x, y and gradients are f32, f16, bf16 or (CPU) f64; arithmetic and sums are in f32 or wider.
@@ -24,9 +24,15 @@ extern "C" {
 typedef struct fr_conv2d_opts {
     int64_t stride, stride_w, padding, padding_w, dilation, dilation_w, groups;
 } fr_conv2d_opts;
-#define FR_CONV2D_OPTS(...)                                                                                     \
-    (&(fr_conv2d_opts){.stride = 1, .stride_w = -1, .padding = 0, .padding_w = -1, .dilation = 1, .dilation_w = -1, \
-                       .groups = 1, __VA_ARGS__})
+#define FR_CONV2D_OPTS(...)              \
+    (&(fr_conv2d_opts){.stride = 1,      \
+                       .stride_w = -1,   \
+                       .padding = 0,     \
+                       .padding_w = -1,  \
+                       .dilation = 1,    \
+                       .dilation_w = -1, \
+                       .groups = 1,      \
+                       __VA_ARGS__})
 
 /* y = conv(x, w) + b, zero padded (torch.nn.functional.conv2d).
  *   x [N, H, W, C]    w [K, R, S, C/groups]    b [K] or NULL    y [N, P, Q, K]
@@ -47,16 +53,16 @@ typedef struct fr_batchnorm2d_opts {
 
 /* y = (x - mean) / sqrt(var + eps) * gamma + beta over N, H, W (Ioffe and Szegedy 2015; torch batch_norm).
  *   x [N, H, W, C]    gamma, beta [C] or both NULL    running_mean, running_var [C] (may be NULL in training)
- * Normalizes with the biased variance; running = (1 - momentum) * running + momentum * batch, with the unbiased variance.
- * dtype: gamma, beta and statistics are f32 for f32/f16/bf16 x, f64 for f64. grad: x, gamma, beta.
- * Saves x and, in training, mean and inverse std [C]. A recomputation inside a checkpoint never touches the running values.
+ * Normalizes with the biased variance; running = (1 - momentum) * running + momentum * batch, with the unbiased
+ * variance. dtype: gamma, beta and statistics are f32 for f32/f16/bf16 x, f64 for f64. grad: x, gamma, beta. Saves x
+ * and, in training, mean and inverse std [C]. A recomputation inside a checkpoint never touches the running values.
  * FR_EINVAL: training with one value per channel. */
 FR_API fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
                                 fr_tensor *running_var, const fr_batchnorm2d_opts *opts, fr_tensor **y);
 
 /* y = leaky_relu(batch norm of x with weight |gamma| + eps, slope), written over x when nobody else needs it; backward
- * rebuilds x from y (InPlace-ABN, Rota Bulo et al. 2018). Saves y only. Gradients equal those of the two separate ops up to
- * rounding (bound in docs/ops/inplace_abn.md). slope > 0; shapes, types and statistics as fr_batchnorm2d. */
+ * rebuilds x from y (InPlace-ABN, Rota Bulo et al. 2018). Saves y only. Gradients equal those of the two separate ops
+ * up to rounding (bound in docs/ops/inplace_abn.md). slope > 0; shapes, types and statistics as fr_batchnorm2d. */
 FR_API fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
                                 fr_tensor *running_var, const fr_batchnorm2d_opts *opts, double slope, fr_tensor **y);
 
@@ -66,43 +72,55 @@ FR_API fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta,
 FR_API fr_status fr_relu(fr_tensor *x, fr_tensor **y);
 /* y = x > 0 ? x : slope * x, slope >= 0. Saves y's sign, for slope 0 < slope. */
 FR_API fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y);
-/* The same, demanded in place, with PyTorch's rules: FR_EUSAGE on a leaf that requires grad; whoever saved the old content
- * fails in backward. */
+/* The same, demanded in place, with PyTorch's rules: FR_EUSAGE on a leaf that requires grad; whoever saved the old
+ * content fails in backward. */
 FR_API fr_status fr_relu_inplace(fr_tensor *x);
 FR_API fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope);
 
-/* ---- pooling ------------------------------------------------------------------------------------------------------ */
+/* ---- pooling ------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct fr_pool2d_opts {
-    int64_t stride, stride_w;   /* -1: the kernel size */
-    int64_t padding, padding_w; /* at most half the kernel */
-    int64_t dilation;           /* max pool only */
-    int64_t kernel_w;           /* -1: as kernel */
+    int64_t stride, stride_w;     /* -1: the kernel size */
+    int64_t padding, padding_w;   /* at most half the kernel */
+    int64_t dilation, dilation_w; /* max pool only */
+    int64_t kernel_w;             /* -1: as kernel */
     bool ceil_mode, count_include_pad;
 } fr_pool2d_opts;
-#define FR_POOL2D_OPTS(...)                                                                            \
-    (&(fr_pool2d_opts){.stride = -1, .stride_w = -1, .padding = 0, .padding_w = -1, .dilation = 1, .kernel_w = -1, \
-                       .ceil_mode = false, .count_include_pad = true, __VA_ARGS__})
+#define FR_POOL2D_OPTS(...)                       \
+    (&(fr_pool2d_opts){.stride = -1,              \
+                       .stride_w = -1,            \
+                       .padding = 0,              \
+                       .padding_w = -1,           \
+                       .dilation = 1,             \
+                       .dilation_w = -1,          \
+                       .kernel_w = -1,            \
+                       .ceil_mode = false,        \
+                       .count_include_pad = true, \
+                       __VA_ARGS__})
 
-/* Maximum over windows; the first maximum gets the gradient, NaN wins. Saves one byte per output (i64 with encode off). */
+/* Maximum over windows; the first maximum gets the gradient, NaN wins. Saves one byte per output (i64 with encode off).
+ */
 FR_API fr_status fr_maxpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y);
 FR_API fr_status fr_avgpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y);
 /* Average over windows floor(i H / P) .. ceil((i + 1) H / P). p = q = 1 is global average pooling. Saves nothing. */
 FR_API fr_status fr_adaptive_avgpool2d(fr_tensor *x, int64_t p, int64_t q, fr_tensor **y);
 
-/* ---- pointwise ------------------------------------------------------------------------------------------------------ */
+/* ---- pointwise ------------------------------------------------------------------------------------------------------
+ */
 
 /* y = a + b, y = a * b; equal shapes, types promoted to the wider. add saves nothing, mul saves both. */
 FR_API fr_status fr_add(fr_tensor *a, fr_tensor *b, fr_tensor **y);
 FR_API fr_status fr_mul(fr_tensor *a, fr_tensor *b, fr_tensor **y);
 FR_API fr_status fr_scale(fr_tensor *x, double alpha, fr_tensor **y); /* y = alpha * x; saves nothing */
 FR_API fr_status fr_add_inplace(fr_tensor *a, fr_tensor *b);          /* a += b */
-FR_API fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b);          /* a *= b: saves what it overwrites, so backward fails
-                                                                       * when b requires grad, as in PyTorch */
+FR_API fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b); /* a *= b: saves what it overwrites, so backward fails
+                                                              * when b requires grad, as in PyTorch */
 FR_API fr_status fr_scale_inplace(fr_tensor *x, double alpha);
 FR_API fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y); /* dx is cast back; saves nothing */
 
-/* ---- reductions and shape ----------------------------------------------------------------------------------------- */
+/* ---- reductions and shape -----------------------------------------------------------------------------------------
+ */
 
 FR_API fr_status fr_sum(fr_tensor *x, fr_tensor **y);  /* scalar, in x's type, summed in f32 or wider */
 FR_API fr_status fr_mean(fr_tensor *x, fr_tensor **y); /* sum / numel */
@@ -112,16 +130,19 @@ FR_API fr_status fr_flatten(fr_tensor *x, int start_dim, fr_tensor **y); /* dims
 /* Concatenation over the last dimension (channels). y [..., sum of C_i]. */
 FR_API fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y);
 
-/* ---- randomness -------------------------------------------------------------------------------------------------------- */
+/* ---- randomness
+ * -------------------------------------------------------------------------------------------------------- */
 
-/* y = kept ? x / (1 - p) : 0 in training, x otherwise. Which elements are kept is a function of the thread's generator state,
- * and is computed again in backward: nothing is saved (one byte per element with encode off, as PyTorch). */
+/* y = kept ? x / (1 - p) : 0 in training, x otherwise. Which elements are kept is a function of the thread's generator
+ * state, and is computed again in backward: nothing is saved (one byte per element with encode off, as PyTorch). */
 FR_API fr_status fr_dropout(fr_tensor *x, double p, bool train, fr_tensor **y);
 FR_API fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y); /* whole channels */
 
-/* ---- lookup and resampling ---------------------------------------------------------------------------------------------- */
+/* ---- lookup and resampling
+ * ---------------------------------------------------------------------------------------------- */
 
-/* y[i] = w[index[i]].   index i64, any shape; w [V, D]; y [index shape..., D]. FR_EINVAL names the first index out of range. */
+/* y[i] = w[index[i]].   index i64, any shape; w [V, D]; y [index shape..., D]. FR_EINVAL names the first index out of
+ * range. */
 FR_API fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y);
 
 typedef enum fr_upsample_mode { FR_UPSAMPLE_NEAREST, FR_UPSAMPLE_BILINEAR } fr_upsample_mode;
@@ -129,7 +150,8 @@ typedef enum fr_upsample_mode { FR_UPSAMPLE_NEAREST, FR_UPSAMPLE_BILINEAR } fr_u
 FR_API fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode, bool align_corners,
                              fr_tensor **y);
 
-/* ---- losses ------------------------------------------------------------------------------------------------------------- */
+/* ---- losses
+ * ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct fr_cross_entropy_opts {
     double label_smoothing;

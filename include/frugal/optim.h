@@ -1,4 +1,5 @@
-/* optim.h - optimizers, learning-rate schedules, gradient clipping and loss scaling, with PyTorch's formulas and defaults. */
+/* optim.h - optimizers, learning-rate schedules, gradient clipping and loss scaling, with PyTorch's formulas and
+ * defaults. */
 #ifndef FRUGAL_OPTIM_H
 #define FRUGAL_OPTIM_H
 
@@ -16,20 +17,28 @@ typedef struct fr_sgd_opts {
     double lr, momentum, dampening, weight_decay;
     bool nesterov, maximize;
 } fr_sgd_opts;
-#define FR_SGD_OPTS(...) \
-    (&(fr_sgd_opts){.lr = 1e-3, .momentum = 0, .dampening = 0, .weight_decay = 0, .nesterov = false, .maximize = false, __VA_ARGS__})
+#define FR_SGD_OPTS(...)               \
+    (&(fr_sgd_opts){.lr = 1e-3,        \
+                    .momentum = 0,     \
+                    .dampening = 0,    \
+                    .weight_decay = 0, \
+                    .nesterov = false, \
+                    .maximize = false, \
+                    __VA_ARGS__})
 
 typedef struct fr_adam_opts {
     double lr, beta1, beta2, eps, weight_decay;
     bool maximize;
 } fr_adam_opts;
 #define FR_ADAM_OPTS(...) \
-    (&(fr_adam_opts){.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0, .maximize = false, __VA_ARGS__})
+    (&(fr_adam_opts){     \
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0, .maximize = false, __VA_ARGS__})
 #define FR_ADAMW_OPTS(...) \
-    (&(fr_adam_opts){.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2, .maximize = false, __VA_ARGS__})
+    (&(fr_adam_opts){      \
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2, .maximize = false, __VA_ARGS__})
 
-/* Over all parameters of a module (retained). One pass per parameter, no temporaries; state (momentum; two moments) is made at
- * the first step. opts NULL: defaults. FR_EINVAL names an option out of range. */
+/* Over all parameters of a module (retained). One pass per parameter, no temporaries; state (momentum; two moments) is
+ * made at the first step. opts NULL: defaults. FR_EINVAL names an option out of range. */
 FR_API fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out);
 FR_API fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
 FR_API fr_status fr_adamw(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
@@ -46,13 +55,14 @@ FR_API int64_t fr_optimizer_steps(const fr_optimizer *o); /* steps that changed 
 typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
 FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
 
-/* One more pass over a leaf as soon as its gradient is complete in backward: its update runs there and the gradient dies. Call
- * fr_optimizer_fused_begin before each backward. Not possible with accumulation, clipping
- * by global norm or dynamic loss scaling: the callers refuse. */
+/* One more pass over a leaf as soon as its gradient is complete in backward: its update runs there and the gradient
+ * dies. Call fr_optimizer_fused_begin before each backward. Not possible with accumulation, clipping by global norm or
+ * dynamic loss scaling: the callers refuse. */
 FR_API fr_status fr_optimizer_fuse(fr_optimizer *o, bool on);
 FR_API void fr_optimizer_fused_begin(fr_optimizer *o);
 
-/* torch.nn.utils.clip_grad_norm_: all gradients times min(1, max_norm / (norm + 1e-6)); *norm is the norm before, or NULL. */
+/* torch.nn.utils.clip_grad_norm_: all gradients times min(1, max_norm / (norm + 1e-6)); *norm is the norm before, or
+ * NULL. */
 FR_API fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm);
 
 /* ---- schedules: lr as a function of the step -------------------------------------------------------------------- */
@@ -61,17 +71,18 @@ typedef enum fr_schedule_kind { FR_SCHEDULE_CONSTANT, FR_SCHEDULE_STEP, FR_SCHED
 
 typedef struct fr_schedule {
     fr_schedule_kind kind;
-    double lr;            /* base */
-    int64_t warmup;       /* first steps: lr * (step + 1) / warmup */
-    int64_t total;        /* cosine: from lr to 0 over the steps after the warm-up */
-    int64_t step_size;    /* step: lr * gamma^(step / step_size) */
+    double lr;         /* base */
+    int64_t warmup;    /* first steps: lr * (step + 1) / warmup */
+    int64_t total;     /* cosine: from lr to 0 over the steps after the warm-up */
+    int64_t step_size; /* step: lr * gamma^(step / step_size) */
     double gamma;
 } fr_schedule;
 
 /* The learning rate of step 0, 1, ... A pure function: resuming needs the step number only. */
 FR_API double fr_schedule_lr(const fr_schedule *s, int64_t step);
 
-/* ---- loss scaling (torch.amp.GradScaler) ----------------------------------------------------------------------------- */
+/* ---- loss scaling (torch.amp.GradScaler)
+ * ----------------------------------------------------------------------------- */
 
 typedef struct fr_grad_scaler fr_grad_scaler;
 
@@ -82,9 +93,15 @@ typedef struct fr_grad_scaler_opts {
     bool enabled;     /* false: every call passes through */
     bool dynamic;     /* false: the scale stays; steps with inf or NaN are still skipped */
 } fr_grad_scaler_opts;
-#define FR_GRAD_SCALER_OPTS(...)                                                                                     \
-    (&(fr_grad_scaler_opts){.init_scale = 65536, .growth_factor = 2, .backoff_factor = 0.5, .growth_interval = 2000, \
-                            .min_scale = 0, .enabled = true, .dynamic = true, __VA_ARGS__})
+#define FR_GRAD_SCALER_OPTS(...)                     \
+    (&(fr_grad_scaler_opts){.init_scale = 65536,     \
+                            .growth_factor = 2,      \
+                            .backoff_factor = 0.5,   \
+                            .growth_interval = 2000, \
+                            .min_scale = 0,          \
+                            .enabled = true,         \
+                            .dynamic = true,         \
+                            __VA_ARGS__})
 
 FR_API fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out);
 FR_API void fr_grad_scaler_release(fr_grad_scaler **g);
@@ -97,8 +114,8 @@ FR_API fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_ten
 /* Gradients of o's parameters times 1 / scale, looking for inf and NaN. FR_EUSAGE: twice, or after step. FR_EDTYPE: f16
  * gradients ("Attempting to unscale FP16 gradients"). */
 FR_API fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o);
-/* Unscales if that was not done, then steps, unless an inf or NaN was found: then parameters and state stay. Check and update
- * are two passes over gradients; unscaling joins the update. FR_EUSAGE: twice before update. */
+/* Unscales if that was not done, then steps, unless an inf or NaN was found: then parameters and state stay. Check and
+ * update are two passes over gradients; unscaling joins the update. FR_EUSAGE: twice before update. */
 FR_API fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o);
 /* After the optimizer's step. *skipped (or NULL): was the step skipped? FR_EUSAGE without a check before. */
 FR_API fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped);

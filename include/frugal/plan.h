@@ -1,8 +1,8 @@
 /* plan.h - the exact memory of a training run, before the run.
  *
- * A plan runs the program's own step on FR_META: the same ops, modules and allocator, with shapes and addresses instead of
- * data, and with the library scratch that the target device would ask for. So a planned peak equals the measured one to the
- * byte: requested, allocated, reserved and every category.
+ * A plan runs the program's own step on FR_META: the same ops, modules and allocator, with shapes and addresses instead
+ * of data, and with the library scratch that the target device would ask for. So a planned peak equals the measured one
+ * to the byte: requested, allocated, reserved and every category.
  *
  *     fr_plan_begin(FR_CPU, &plan);            from here on FR_META stands for the CPU
  *     build the model and optimizer on FR_META
@@ -39,8 +39,8 @@ typedef struct fr_plan_live {
     size_t count;
 } fr_plan_live;
 
-/* Starts a plan for `target`: FR_META gets a fresh allocator and the target's workspaces until fr_plan_end. One plan at a
- * time on a thread; no FR_META tensor may be alive across begin or end. FR_EDEVICE if this build does not hold the
+/* Starts a plan for `target`: FR_META gets a fresh allocator and the target's workspaces until fr_plan_end. One plan at
+ * a time on a thread; no FR_META tensor may be alive across begin or end. FR_EDEVICE if this build does not hold the
  * target's backend, FR_EUSAGE if a plan is running. */
 FR_API fr_status fr_plan_begin(fr_device target, fr_plan **out);
 /* Everything up to the next section or the end counts for this one; peaks start from what is alive now. */
@@ -57,10 +57,12 @@ FR_API int fr_plan_peak_section(const fr_plan *plan);
 FR_API int fr_plan_live_at_peak(const fr_plan *plan, fr_plan_live *out, int n);
 /* Peak minus parameters minus optimizer state at the peak. */
 FR_API size_t fr_plan_step_memory(const fr_plan *plan);
-/* No switch goes below this: parameters, optimizer state and gradients' least, plus the largest working set of one op: what
- * an op allocates while it runs together with what was alive for it. Reported as parameters + state + largest op. */
+/* No switch goes below this: parameters, optimizer state and gradients' least, plus the largest working set of one op:
+ * what an op allocates while it runs together with what was alive for it. Reported as parameters + state + largest op.
+ */
 FR_API size_t fr_plan_floor(const fr_plan *plan);
-/* What the numbers depend on: "cpu, 2 threads, oneDNN 2.6.3 avx512_core". Plans are comparable only where this is equal. */
+/* What the numbers depend on: "cpu, 2 threads, oneDNN 2.6.3 avx512_core". Plans are comparable only where this is
+ * equal. */
 FR_API const char *fr_plan_environment(const fr_plan *plan);
 
 /* ---- the arena: reserving exactly that ---------------------------------------------------------------------- */
@@ -72,8 +74,8 @@ typedef struct fr_placement {
     double milliseconds; /* of the placement */
 } fr_placement;
 
-/* Gives every allocation of an ended plan a fixed offset and reserves the extent on `device`, which must hold no tensor of the
- * run yet. From then on allocations follow the plan; call fr_plan_follow where each section begins. */
+/* Gives every allocation of an ended plan a fixed offset and reserves the extent on `device`, which must hold no tensor
+ * of the run yet. From then on allocations follow the plan; call fr_plan_follow where each section begins. */
 FR_API fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out);
 /* The allocations that follow are those of the plan's section i (also again: steps repeat). */
 FR_API fr_status fr_plan_follow(fr_device device, int section);

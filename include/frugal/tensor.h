@@ -1,11 +1,12 @@
 /* tensor.h - dense tensors.
  *
  * Row-major, contiguous; shape order is memory order, so images are [N, H, W, C] and convolution weights [K, R, S, C].
- * A tensor is a reference-counted handle on reference-counted storage; views share storage. Handles belong to the thread
- * that trains: nothing here is locked.
+ * A tensor is a reference-counted handle on reference-counted storage; views share storage. Handles belong to the
+ * thread that trains: nothing here is locked.
  *
  * Ownership, here and in all of frugal: a function with `fr_tensor **out` puts a new reference into *out. *out must be
- * NULL or a tensor; on success what it held is released and replaced, on failure it is untouched. fr_x_get_... borrows. */
+ * NULL or a tensor; on success what it held is released and replaced, on failure it is untouched. fr_x_get_... borrows.
+ */
 #ifndef FRUGAL_TENSOR_H
 #define FRUGAL_TENSOR_H
 
@@ -52,8 +53,8 @@ FR_API void fr_tensor_release(fr_tensor **t);     /* drops one reference and set
 /* ---- looking ----------------------------------------------------------------------------------------------- */
 
 FR_API int fr_tensor_rank(const fr_tensor *t);
-FR_API int64_t fr_tensor_dim(const fr_tensor *t, int i);        /* negative i counts from the end; 0 if out of range */
-FR_API const int64_t *fr_tensor_shape(const fr_tensor *t);      /* rank values, borrowed */
+FR_API int64_t fr_tensor_dim(const fr_tensor *t, int i);   /* negative i counts from the end; 0 if out of range */
+FR_API const int64_t *fr_tensor_shape(const fr_tensor *t); /* rank values, borrowed */
 FR_API int64_t fr_tensor_numel(const fr_tensor *t);
 FR_API size_t fr_tensor_nbytes(const fr_tensor *t);
 FR_API fr_dtype fr_tensor_dtype(const fr_tensor *t);

@@ -74,14 +74,14 @@ enum { FR_TRAIN_NAME_BYTES = 64 };
 
 /* What one training program is. */
 typedef struct fr_train_program {
-    const char *name;        /* "train_vgg" */
-    const char *summary;     /* one line without a full stop, for NAME in --help */
-    const char *description; /* sentences for DESCRIPTION in --help */
+    const char *name;            /* "train_vgg" */
+    const char *summary;         /* one line without a full stop, for NAME in --help */
+    const char *description;     /* sentences for DESCRIPTION in --help */
     const char *const *examples; /* command lines without the program's path and a comment, in pairs; ends with NULL */
     fr_train_opts defaults;
     double sgd_lr;
-    const char *depths;        /* the values of --depth, for people: "11, 13, 16 or 19" */
-    bool batch_norm_optional;  /* false: --no-batch-norm is refused */
+    const char *depths;       /* the values of --depth, for people: "11, 13, 16 or 19" */
+    bool batch_norm_optional; /* false: --no-batch-norm is refused */
 
     /* Opens a split of the digits. */
     fr_status (*digits)(fr_split split, fr_dataset **out);
@@ -89,8 +89,8 @@ typedef struct fr_train_program {
      * opts->image_size is resolved. FR_EINVAL means that the flags ask for what does not exist (a usage error). */
     fr_status (*model)(const fr_train_opts *opts, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out);
 
-    /* Segmentation: the number of pixel classes for so many image classes; and the classes of an image's pixels from the
-     * image (height x width x channels, 0..1) and its label. Both NULL: classification. */
+    /* Segmentation: the number of pixel classes for so many image classes; and the classes of an image's pixels from
+     * the image (height x width x channels, 0..1) and its label. Both NULL: classification. */
     int64_t (*pixel_classes)(int64_t classes);
     void (*pixel_target)(const float *image, int64_t height, int64_t width, int64_t channels, int64_t label,
                          int64_t *target);

@@ -1,7 +1,7 @@
 /* backward.c - walking the graph from the newest node to the oldest.
  *
- * A node's consumers were all created after it, so taking nodes in strictly decreasing creation number visits each after
- * all its consumers, and adds contributions to a gradient in one fixed order, whatever the switches. */
+ * A node's consumers were all created after it, so taking nodes in strictly decreasing creation number visits each
+ * after all its consumers, and adds contributions to a gradient in one fixed order, whatever the switches. */
 #include "autograd/node.h"
 
 #include "base/status.h"
@@ -108,8 +108,7 @@ static fr_status give_to_leaf(fri_leaf *l, fr_tensor **dx) {
         fr_tensor_release(dx);
         return FR_OK;
     }
-    if ((*dx)->dtype != l->tensor->dtype)
-        FRI_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
+    if ((*dx)->dtype != l->tensor->dtype) FRI_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
     if (l->grad == NULL && !fri_tensor_sole(*dx))
         FRI_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
     FRI_TRY(s, add_contribution(&l->grad, dx));

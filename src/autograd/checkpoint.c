@@ -1,15 +1,14 @@
 /* checkpoint.c - segments whose saved tensors are made again in backward.
  *
  * Note [Checkpoint]
- * Forward: fn runs once and records its ordinary nodes, so the graph is the same as without a checkpoint. A saved tensor
- * that was made inside the segment is not held: its slot says INDEX. What came from outside (the segment's inputs, weights)
- * and small results (batch-norm statistics) are held as usual.
- * Backward: the first node that reads an INDEX slot runs fn again on the segment's inputs, under the forward's generator
- * state, autocast and switches. The k-th node recorded then is the shadow of the k-th node of the forward and holds its saved slots,
- * with settling, encoding and nested checkpoints of its own. Recording stops the run (FRI_STOP) after the last node that
- * still has work to do.
- * A checkpoint called while another one records runs fn plainly: the outer recomputation will call it again, and then it
- * becomes a segment of the shadow graph. That is all that nesting needs. */
+ * Forward: fn runs once and records its ordinary nodes, so the graph is the same as without a checkpoint. A saved
+ * tensor that was made inside the segment is not held: its slot says INDEX. What came from outside (the segment's
+ * inputs, weights) and small results (batch-norm statistics) are held as usual. Backward: the first node that reads an
+ * INDEX slot runs fn again on the segment's inputs, under the forward's generator state, autocast and switches. The
+ * k-th node recorded then is the shadow of the k-th node of the forward and holds its saved slots, with settling,
+ * encoding and nested checkpoints of its own. Recording stops the run (FRI_STOP) after the last node that still has
+ * work to do. A checkpoint called while another one records runs fn plainly: the outer recomputation will call it
+ * again, and then it becomes a segment of the shadow graph. That is all that nesting needs. */
 #include "autograd/node.h"
 
 #include "base/rng.h"
@@ -89,7 +88,8 @@ static fr_status record_node(fri_segment_record *g, fr_node *n) {
 
 static fr_status shadow_node(fri_recompute *r, fr_node *n) {
     if (r->at >= r->segment->count)
-        return fri_fail(FR_EUSAGE, "checkpoint: the function recorded %d ops in the forward pass but more when run again",
+        return fri_fail(FR_EUSAGE,
+                        "checkpoint: the function recorded %d ops in the forward pass but more when run again",
                         r->segment->count);
     fr_node *twin = r->segment->nodes[r->at];
     if (twin != NULL) {

@@ -14,8 +14,8 @@
 
 #include <frugal/extend.h>
 
-/* What a leaf has besides its value. Shared by the tensor and the edges that lead to it, so that a graph holds no tensor
- * handle: a handle would keep its storage from settling. */
+/* What a leaf has besides its value. Shared by the tensor and the edges that lead to it, so that a graph holds no
+ * tensor handle: a handle would keep its storage from settling. */
 typedef struct fri_leaf {
     int references;
     fr_tensor *tensor; /* not owned; NULL after the tensor died */
@@ -51,10 +51,10 @@ typedef struct fri_slot {
     fri_shape shape;
     fr_dtype dtype;
     fr_device device;
-    uint64_t version;                     /* of the storage when saved */
-    fri_offloaded *away;                  /* FRI_SLOT_AWAY */
-    fr_node *source;                      /* FRI_SLOT_REBUILD; retained unless it is the owner */
-    struct fri_slot *previous, *next;     /* the storage's list of savers */
+    uint64_t version;                 /* of the storage when saved */
+    fri_offloaded *away;              /* FRI_SLOT_AWAY */
+    fr_node *source;                  /* FRI_SLOT_REBUILD; retained unless it is the owner */
+    struct fri_slot *previous, *next; /* the storage's list of savers */
 } fri_slot;
 
 typedef struct fri_edge {
@@ -89,9 +89,9 @@ struct fr_node {
     /* checkpoint */
     struct fri_segment_record *segment; /* retained, or NULL */
     int segment_index;
-    fr_node *shadow;     /* the recomputed twin that holds the slots now, or NULL */
+    fr_node *shadow; /* the recomputed twin that holds the slots now, or NULL */
     bool is_shadow;
-    int twin_consumers;  /* shadow: consumers of the original */
+    int twin_consumers; /* shadow: consumers of the original */
 };
 
 fr_node *fri_node_retain(fr_node *n);
@@ -100,8 +100,8 @@ void fri_node_finish(fr_node *n); /* backward is over: saved slots, edges and sh
 
 fri_leaf *fri_leaf_retain(fri_leaf *l);
 void fri_leaf_release(fri_leaf **l);
-fri_leaf *fri_leaf_of(const fr_tensor *t);    /* NULL if t is no leaf that requires grad */
-fr_node *fri_node_of(const fr_tensor *t);     /* NULL if t is no result of a recorded op */
+fri_leaf *fri_leaf_of(const fr_tensor *t); /* NULL if t is no leaf that requires grad */
+fr_node *fri_node_of(const fr_tensor *t);  /* NULL if t is no result of a recorded op */
 /* t becomes the result of n (retained). */
 fr_status fri_tensor_set_node(fr_tensor *t, fr_node *n);
 
@@ -118,14 +118,14 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
 
 void fri_settle(fri_storage *s);
 bool fri_rebuildable(fr_node *n);
-fr_status fri_rebuild_hold(fr_node *n);                  /* takes slots on inputs that only live elsewhere */
+fr_status fri_rebuild_hold(fr_node *n);                   /* takes slots on inputs that only live elsewhere */
 fr_status fri_rebuild_value(fr_node *n, fr_tensor **out); /* the node's output, made again */
-void fri_rebuild_release(fr_node *source);               /* one user less */
+void fri_rebuild_release(fr_node *source);                /* one user less */
 
 /* ---- checkpoint --------------------------------------------------------------------------------------------- */
 
-/* Called by fr_op_record for every new node: enters it into the segment that is being recorded or recomputed. FRI_STOP when
- * the recomputation has all it needs. */
+/* Called by fr_op_record for every new node: enters it into the segment that is being recorded or recomputed. FRI_STOP
+ * when the recomputation has all it needs. */
 fr_status fri_segment_enter(fr_node *n);
 /* Is t made inside the segment that is being recorded, so that a slot must not hold it? */
 bool fri_segment_owns(const fr_tensor *t);

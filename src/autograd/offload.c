@@ -1,7 +1,7 @@
 /* offload.c - the file that saved activations go to.
  *
- * Its space is handed out by the same caching allocator as device memory, over segments that are mapped pieces of the file.
- * The file has no name from the moment it is open: it is gone when the process ends, however that happens. */
+ * Its space is handed out by the same caching allocator as device memory, over segments that are mapped pieces of the
+ * file. The file has no name from the moment it is open: it is gone when the process ends, however that happens. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* mkostemp */
 #endif

@@ -1,8 +1,8 @@
 /* rebuild.c - making an op's output again from what is kept anyway.
  *
  * A node can be rebuilt if its op has a rebuild function and every input that function reads is a held leaf, or can be
- * rebuilt itself, or lives in a storage that the node can hold on to. Batch norm reads its own saved input and statistics;
- * relu, add and concat read the values of their inputs. Convolutions cannot: nothing costly runs twice. */
+ * rebuilt itself, or lives in a storage that the node can hold on to. Batch norm reads its own saved input and
+ * statistics; relu, add and concat read the values of their inputs. Convolutions cannot: nothing costly runs twice. */
 #include "autograd/node.h"
 
 #include "base/status.h"
@@ -79,8 +79,10 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
     const char *module = fri_scope_module_set(n->module);
     for (int i = 0; i < n->n_inputs; i++) {
         if (!needs(n, i)) continue;
-        if (kept(n, i)->kind != FRI_SLOT_EMPTY) FRI_TRY(s, fri_slot_value(kept(n, i), &in[i]));
-        else FRI_TRY(s, fri_rebuild_value(n->edges[i].node, &in[i]));
+        if (kept(n, i)->kind != FRI_SLOT_EMPTY)
+            FRI_TRY(s, fri_slot_value(kept(n, i), &in[i]));
+        else
+            FRI_TRY(s, fri_rebuild_value(n->edges[i].node, &in[i]));
     }
     FRI_TRY(s, n->op->rebuild(n, in, &y));
     fri_tensor_put(&y, out);

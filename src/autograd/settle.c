@@ -5,11 +5,11 @@
  * variable is overwritten, a scope ends) the storage settles:
  *   1. If every slot needs only a sign and encode is on: the single consumer takes the mask over if it can (a max pool
  *      marks its one-byte codes), otherwise 1 bit per element is kept.
- *   2. Else, if its producer can make it again cheaply and rebuild is on, every slot becomes "rebuild from the producer";
- *      slots that need only a sign become 1 bit per element if encode is on.
+ *   2. Else, if its producer can make it again cheaply and rebuild is on, every slot becomes "rebuild from the
+ * producer"; slots that need only a sign become 1 bit per element if encode is on.
  *   3. Else the storage stays as it is, or with offload on goes to a file until backward asks for it.
- * Only references decide, never data, so a dry run takes the same branches. If host or device memory for a code is not to
- * be had, the storage stays: nothing is lost. */
+ * Only references decide, never data, so a dry run takes the same branches. If host or device memory for a code is not
+ * to be had, the storage stays: nothing is lost. */
 #include "autograd/node.h"
 
 /* Slots of one storage; a storage rarely has more than three. */
@@ -33,7 +33,8 @@ static fr_status encode_bits(fri_slot *slot) {
     fri_exec e = {0};
     FRI_TRY(s, fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits));
     FRI_TRY(s, FRI_KERNEL(b, slot->dtype, relu_encode,
-                          (&e, slot->dtype, n, (char *)slot->storage->block->data + slot->offset, fri_data(bits))));
+                          (&e, slot->dtype, n, flags != FR_SAVE_MASK, (char *)slot->storage->block->data + slot->offset,
+                           fri_data(bits))));
     fri_slot_drop(slot);
     fri_slot_hold(slot, owner, bits, flags);
     slot->kind = FRI_SLOT_BITS;

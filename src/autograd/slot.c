@@ -29,8 +29,10 @@ void fri_slot_hold(fri_slot *slot, fr_node *owner, const fr_tensor *t, unsigned 
 
 static void detach(fri_slot *slot) {
     fri_storage *s = slot->storage;
-    if (slot->previous != NULL) slot->previous->next = slot->next;
-    else s->savers = slot->next;
+    if (slot->previous != NULL)
+        slot->previous->next = slot->next;
+    else
+        s->savers = slot->next;
     if (slot->next != NULL) slot->next->previous = slot->previous;
     slot->storage = NULL;
     if (s->savers == NULL && s->handles > 0) relabel(s, FR_MEM_ACTIVATION, FR_MEM_TEMPORARY);
@@ -42,9 +44,12 @@ void fri_slot_drop(fri_slot *slot) {
     fr_node *source = slot->source;
     slot->kind = FRI_SLOT_EMPTY;
     slot->source = NULL;
-    if (kind == FRI_SLOT_TENSOR || kind == FRI_SLOT_BITS) detach(slot);
-    else if (kind == FRI_SLOT_AWAY) fri_offload_release(slot->away);
-    else if (kind == FRI_SLOT_REBUILD && source != slot->owner) fri_rebuild_release(source);
+    if (kind == FRI_SLOT_TENSOR || kind == FRI_SLOT_BITS)
+        detach(slot);
+    else if (kind == FRI_SLOT_AWAY)
+        fri_offload_release(slot->away);
+    else if (kind == FRI_SLOT_REBUILD && source != slot->owner)
+        fri_rebuild_release(source);
 }
 
 static fr_status check_version(const fri_slot *slot) {
@@ -144,9 +149,10 @@ static fr_status mask_by_bits(const fri_slot *slot, double slope, const fr_tenso
                       (&e, dy->dtype, fri_numel(dy), slope, slot->storage->block->data, fri_data(dy), fri_data(dx)));
 }
 
-static fr_status mask_by_value(const fr_tensor *y, double slope, const fr_tensor *dy, fr_tensor *dx) {
+static fr_status mask_by_value(const fri_slot *slot, const fr_tensor *y, double slope, const fr_tensor *dy,
+                               fr_tensor *dx) {
     fri_exec e = fri_exec_of(dy);
-    if (slope == 0)
+    if (slot->flags == FR_SAVE_MASK)
         return FRI_KERNEL(fri_backend_of(dy), dy->dtype, relu_backward,
                           (&e, dy->dtype, fri_numel(dy), fri_data(y), fri_data(dy), fri_data(dx)));
     return FRI_KERNEL(fri_backend_of(dy), dy->dtype, leaky_relu_backward,
@@ -164,10 +170,14 @@ fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, f
         return FR_OK;
     }
     if (slot->kind != FRI_SLOT_BITS) FRI_TRY(s, fri_slot_value(slot, &value));
-    if (fr_tensor_reusable(*dy)) result = fr_tensor_retain(*dy);
-    else FRI_TRY(s, fri_tensor_new(&(*dy)->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &result));
-    if (slot->kind == FRI_SLOT_BITS) FRI_TRY(s, mask_by_bits(slot, slope, *dy, result));
-    else FRI_TRY(s, mask_by_value(value, slope, *dy, result));
+    if (fr_tensor_reusable(*dy))
+        result = fr_tensor_retain(*dy);
+    else
+        FRI_TRY(s, fri_tensor_new(&(*dy)->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &result));
+    if (slot->kind == FRI_SLOT_BITS)
+        FRI_TRY(s, mask_by_bits(slot, slope, *dy, result));
+    else
+        FRI_TRY(s, mask_by_value(slot, value, slope, *dy, result));
     fr_tensor_release(dy);
     fri_tensor_put(&result, dx);
 done:

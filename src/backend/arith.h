@@ -52,7 +52,7 @@ static inline FRI_HOST_DEVICE fri_real fri_leaky_relu(fri_real x, fri_real slope
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_leaky_relu_gradient(fri_real y, fri_real slope, fri_real dy) {
-    return y <= 0 ? slope * dy : dy;
+    return fri_relu_gradient_bit(y > 0, slope, dy); /* NaN takes the slope, as PyTorch */
 }
 
 /* ---- random numbers -------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "base/status.h"
 
 /* Every kernel a backend offers, in the order of kernels.h. */
+/* clang-format off */
 #define FRI_KERNEL_MAP(X)                                                                                        \
     X(fill) X(copy_rows) X(cast) X(add) X(mul) X(scale) X(broadcast) X(sum) X(sum_workspace)                     \
     X(relu_forward) X(relu_backward) X(relu_encode) X(relu_backward_bits)                                        \
@@ -23,6 +24,7 @@
     X(embedding_forward) X(embedding_backward)                                                                   \
     X(cross_entropy_forward) X(cross_entropy_backward) X(count_correct) X(mse_forward) X(mse_backward)           \
     X(unscale) X(norm_squared) X(sgd) X(adam)
+/* clang-format on */
 
 typedef struct fri_kernels {
 #define FRI_KERNEL_SLOT(name) fri_##name##_fn *name;
@@ -79,14 +81,13 @@ static inline const fri_kernels *fri_kernels_for(const fri_backend *b, fr_dtype 
 fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *b);
 
 /* FRI_KERNEL(s, backend, dtype, relu_forward, (&exec, dtype, n, x, y)): calls the kernel or explains its absence. */
-#define FRI_KERNEL(backend_, dtype_, name_, args_)                                        \
-    (fri_kernels_for((backend_), (dtype_))->name_ == NULL                                 \
-         ? fri_kernel_missing(#name_, (dtype_), (backend_))                               \
-         : fri_kernels_for((backend_), (dtype_))->name_ args_)
+#define FRI_KERNEL(backend_, dtype_, name_, args_)                                                           \
+    (fri_kernels_for((backend_), (dtype_))->name_ == NULL ? fri_kernel_missing(#name_, (dtype_), (backend_)) \
+                                                          : fri_kernels_for((backend_), (dtype_))->name_ args_)
 
 /* Likewise for a kernel slot that answers a number of bytes; 0 where it is missing (the kernel itself will be, too). */
-#define FRI_KERNEL_BYTES(backend_, dtype_, name_, args_)                                  \
-    (fri_kernels_for((backend_), (dtype_))->name_ == NULL ? (size_t)0                     \
+#define FRI_KERNEL_BYTES(backend_, dtype_, name_, args_)              \
+    (fri_kernels_for((backend_), (dtype_))->name_ == NULL ? (size_t)0 \
                                                           : fri_kernels_for((backend_), (dtype_))->name_ args_)
 
 #endif

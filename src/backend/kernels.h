@@ -7,8 +7,8 @@
  *  - a pointer documented "or NULL" may be NULL and means "not there" or "not wanted";
  *  - an output is overwritten, unless the kernel takes an fri_accum;
  *  - outputs may alias inputs only where the comment says so;
- *  - arithmetic is f32 for f32/f16/bf16 data and f64 for f64 data; sums are in f32 or wider, in an order that depends on
- *    the shapes only, never on the number of threads (library convolutions: fixed at fixed threads);
+ *  - arithmetic is f32 for f32/f16/bf16 data and f64 for f64 data; sums are in f32 or wider, in an order that depends
+ * on the shapes only, never on the number of threads (library convolutions: fixed at fixed threads);
  *  - statistics, losses' row values and batch-norm parameters are f32 for f32/f16/bf16 data and f64 for f64 data
  *    ("real" below), whatever the storage type of x. */
 #ifndef FRI_BACKEND_KERNELS_H
@@ -38,8 +38,8 @@ typedef enum fri_accum {
 typedef fr_status fri_fill_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double value, void *y);
 
 /* `rows` rows of row_bytes bytes from src (rows src_pitch bytes apart) to dst (dst_pitch apart). No overlap. */
-typedef fr_status fri_copy_rows_fn(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src,
-                                   size_t src_pitch, void *dst, size_t dst_pitch);
+typedef fr_status fri_copy_rows_fn(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src, size_t src_pitch,
+                                   void *dst, size_t dst_pitch);
 
 /* y = x converted from `from` to `to`; floats round to nearest even. Integer and bool types convert as C does. */
 typedef fr_status fri_cast_fn(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y);
@@ -61,15 +61,17 @@ typedef fr_status fri_relu_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t
 /* dx = dy where !(y <= 0), else 0; dx may be dy. */
 typedef fr_status fri_relu_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, const void *dy,
                                        void *dx);
-/* bits: bit i%8 of byte i/8 is !(y[i] <= 0); (n + 7) / 8 bytes, unused bits 0. */
-typedef fr_status fri_relu_encode_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, uint8_t *bits);
+/* bits: bit i%8 of byte i/8 is !(y[i] <= 0), or with `strict` y[i] > 0 (they differ for NaN: relu passes it, leaky relu
+ * does not); (n + 7) / 8 bytes, unused bits 0. */
+typedef fr_status fri_relu_encode_fn(const fri_exec *e, fr_dtype dtype, int64_t n, bool strict, const void *y,
+                                     uint8_t *bits);
 /* dx = dy where the bit is 1, else dy * slope (relu: slope 0 gives exactly 0); dx may be dy. */
 typedef fr_status fri_relu_backward_bits_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope,
                                             const uint8_t *bits, const void *dy, void *dx);
 /* y = x where x > 0, else slope * x; y may be x. */
 typedef fr_status fri_leaky_relu_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const void *x,
                                             void *y);
-/* dx = dy where !(y <= 0), else slope * dy. y may be the input or, for slope >= 0, the output; dx may be dy. */
+/* dx = dy where y > 0, else slope * dy. y may be the input or, for slope >= 0, the output; dx may be dy. */
 typedef fr_status fri_leaky_relu_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const void *y,
                                              const void *dy, void *dx);
 
@@ -168,9 +170,9 @@ typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batch
 
 typedef struct fri_pool2d_desc {
     fr_dtype dtype;
-    int64_t n, h, w, c;           /* x */
-    int64_t p, q;                 /* y [n, p, q, c] */
-    int64_t kernel_h, kernel_w;   /* max and average pool; adaptive pooling derives its windows from h, w, p, q */
+    int64_t n, h, w, c;         /* x */
+    int64_t p, q;               /* y [n, p, q, c] */
+    int64_t kernel_h, kernel_w; /* max and average pool; adaptive pooling derives its windows from h, w, p, q */
     int64_t stride_h, stride_w, pad_h, pad_w;
     int64_t dilation_h, dilation_w; /* max pool only */
     bool count_include_pad;         /* average pool: divide by kernel_h * kernel_w also at the border */
@@ -228,8 +230,7 @@ typedef struct fri_cross_entropy_desc {
 /* loss [1] = mean over the rows that count; lse [rows] = log(sum(exp(x))); count [1] (real) = rows that count;
  * bad [1] i64 = -1, or the first row whose target is neither a class nor ignore_index. */
 typedef fr_status fri_cross_entropy_forward_fn(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                               const int64_t *target, void *loss, void *lse, void *count,
-                                               int64_t *bad);
+                                               const int64_t *target, void *loss, void *lse, void *count, int64_t *bad);
 /* dx = (softmax(x) - q) * dloss[0] / count, q = smoothed one-hot; dloss [1] real; dx may be x. */
 typedef fr_status fri_cross_entropy_backward_fn(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
                                                 const int64_t *target, const void *lse, const void *count,

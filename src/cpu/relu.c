@@ -25,6 +25,10 @@ FRI_CLONES static void passes_row(int64_t n, const real *y, uint8_t *passes) {
     for (int64_t i = 0; i < n; i++) passes[i] = fri_relu_passes(y[i]);
 }
 
+FRI_CLONES static void positive_row(int64_t n, const real *y, uint8_t *passes) {
+    for (int64_t i = 0; i < n; i++) passes[i] = (y[i] > 0);
+}
+
 /* Eight bytes 0 or 1 become the bits of one byte, the first byte the lowest: the product moves byte k to bit 56 + k
  * and no two terms meet. The shifts make the word the same on either byte order. */
 static uint8_t pack8(const uint8_t b[8]) {
@@ -34,24 +38,27 @@ static uint8_t pack8(const uint8_t b[8]) {
 }
 
 /* Elements first .. first+n, first divisible by 8. */
-static void encode_range(fr_dtype t, int64_t first, int64_t n, const void *y, uint8_t *bits) {
+static void encode_range(fr_dtype t, int64_t first, int64_t n, bool strict, const void *y, uint8_t *bits) {
     real buf[FRI_BLOCK];
     uint8_t passes[FRI_BLOCK];
     for (int64_t i = 0; i < n; i += FRI_BLOCK) {
         int64_t count = fri_min_i64(FRI_BLOCK, n - i);
-        passes_row(count, fri_cpu_load(t, y, first + i, count, buf), passes);
+        if (strict)
+            positive_row(count, fri_cpu_load(t, y, first + i, count, buf), passes);
+        else
+            passes_row(count, fri_cpu_load(t, y, first + i, count, buf), passes);
         memset(passes + count, 0, (size_t)(-count & 7)); /* unused bits are 0 */
         for (int64_t k = 0; k < count; k += 8) bits[(first + i + k) / 8] = pack8(passes + k);
     }
 }
 
-fr_status fri_cpu_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, uint8_t *bits) {
+fr_status fri_cpu_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, bool strict, const void *y, uint8_t *bits) {
     fr_status s = fri_cpu_accepts("relu", dtype);
     if (s < 0) return s;
     int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < chunks; i++)
-        encode_range(dtype, i * FRI_CHUNK, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), y, bits);
+        encode_range(dtype, i * FRI_CHUNK, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), strict, y, bits);
     return FR_OK;
 }
 

@@ -3,10 +3,11 @@
  * Policy (PyTorch's, to the byte; reference: c10/cuda/CUDACachingAllocator.cpp):
  *  - a request is rounded to 512 bytes; 0 bytes allocate nothing;
  *  - up to 1 MiB is served from the small pool, the rest from the large pool; best fit within the pool;
- *  - a block is split if the rest is >= 512 bytes (small pool) or > 1 MiB (large pool); an unsplit tail belongs to the block;
+ *  - a block is split if the rest is >= 512 bytes (small pool) or > 1 MiB (large pool); an unsplit tail belongs to the
+ * block;
  *  - a freed block merges with its free neighbours and is cached;
- *  - on a miss a segment is taken from the device: 2 MiB (small), 20 MiB (requests below 10 MiB), else the request rounded
- *    up to 2 MiB; if that fails, all wholly free segments are given back and it is tried once more. */
+ *  - on a miss a segment is taken from the device: 2 MiB (small), 20 MiB (requests below 10 MiB), else the request
+ * rounded up to 2 MiB; if that fails, all wholly free segments are given back and it is tried once more. */
 #include "memory/freelist.h"
 #include "memory/segment.h"
 
@@ -102,7 +103,10 @@ static void emit(const fri_allocator *a, fri_event_kind kind, const fri_block *b
 
 static void emit_plain(const fri_allocator *a, fri_event_kind kind, size_t bytes) {
     if (a->silent || !fri_event_wanted()) return;
-    fri_event e = {.kind = kind, .device = a->device, .requested = bytes, .allocated = bytes,
+    fri_event e = {.kind = kind,
+                   .device = a->device,
+                   .requested = bytes,
+                   .allocated = bytes,
                    .tag = {.op = fri_scope_op(), .module = fri_scope_module(), .phase = fri_scope_phase()}};
     fri_event_emit(&e);
 }
@@ -191,8 +195,10 @@ static fri_block *segment_take(fri_allocator *a, size_t rounded) {
     }
     a->next_segment++;
     g->prev = a->last_segment;
-    if (g->prev != NULL) g->prev->next = g;
-    else a->segments = g;
+    if (g->prev != NULL)
+        g->prev->next = g;
+    else
+        a->segments = g;
     a->last_segment = g;
     a->stats.segment_allocs++;
     a->stats.reserved += size;
@@ -207,10 +213,14 @@ fail:
 /* The segment is one free block that is in no list. */
 static void segment_give(fri_allocator *a, fri_segment *g) {
     size_t size = g->size;
-    if (g->prev != NULL) g->prev->next = g->next;
-    else a->segments = g->next;
-    if (g->next != NULL) g->next->prev = g->prev;
-    else a->last_segment = g->prev;
+    if (g->prev != NULL)
+        g->prev->next = g->next;
+    else
+        a->segments = g->next;
+    if (g->next != NULL)
+        g->next->prev = g->prev;
+    else
+        a->last_segment = g->prev;
     a->source.free(g->data, size);
     free(g->first);
     free(g);
@@ -270,23 +280,31 @@ static void cache(fri_allocator *a, fri_block *b) {
         a->blocks--;
         b = p;
     }
-    if (fri_env_get()->no_pool) segment_give(a, b->segment);
-    else fri_freelist_insert(pool_of(a, b->segment->small), b);
+    if (fri_env_get()->no_pool)
+        segment_give(a, b->segment);
+    else
+        fri_freelist_insert(pool_of(a, b->segment->small), b);
 }
 
 static void live_append(fri_allocator *a, fri_block *b) {
     b->live_prev = a->last_live;
     b->live_next = NULL;
-    if (b->live_prev != NULL) b->live_prev->live_next = b;
-    else a->live = b;
+    if (b->live_prev != NULL)
+        b->live_prev->live_next = b;
+    else
+        a->live = b;
     a->last_live = b;
 }
 
 static void live_remove(fri_allocator *a, fri_block *b) {
-    if (b->live_prev != NULL) b->live_prev->live_next = b->live_next;
-    else a->live = b->live_next;
-    if (b->live_next != NULL) b->live_next->live_prev = b->live_prev;
-    else a->last_live = b->live_prev;
+    if (b->live_prev != NULL)
+        b->live_prev->live_next = b->live_next;
+    else
+        a->live = b->live_next;
+    if (b->live_next != NULL)
+        b->live_next->live_prev = b->live_prev;
+    else
+        a->last_live = b->live_prev;
     b->live_prev = b->live_next = NULL;
 }
 
@@ -373,8 +391,10 @@ void fri_block_free(fri_block **p) {
         fri_arena_give(a->arena, b->offset);
         a->arena_blocks--;
     }
-    if (b->segment == NULL) free(b);
-    else cache(a, b);
+    if (b->segment == NULL)
+        free(b);
+    else
+        cache(a, b);
 }
 
 /* ---- the arena --------------------------------------------------------------------------------------------- */

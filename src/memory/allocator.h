@@ -1,8 +1,8 @@
 /* allocator.h - the one door for device memory: a caching allocator with PyTorch's published rules.
  *
- * A block is handed out with a tag and stays where it is until it is freed; its category can change (relabel). The source
- * of segments is a backend's segment_alloc/segment_free; with the meta backend those are addresses without memory and
- * everything else is the same code, which is why a dry run and a run agree to the byte. */
+ * A block is handed out with a tag and stays where it is until it is freed; its category can change (relabel). The
+ * source of segments is a backend's segment_alloc/segment_free; with the meta backend those are addresses without
+ * memory and everything else is the same code, which is why a dry run and a run agree to the byte. */
 #ifndef FRI_MEMORY_ALLOCATOR_H
 #define FRI_MEMORY_ALLOCATOR_H
 
@@ -12,12 +12,12 @@
 
 /* PyTorch c10/cuda/CUDACachingAllocator.cpp: sizes are rounded to 512; up to 1 MiB comes from 2 MiB segments, below
  * 10 MiB from 20 MiB segments, above from segments rounded to 2 MiB. */
-#define FRI_ROUND_BYTES ((size_t)512)
-#define FRI_SMALL_BYTES ((size_t)1 << 20)
-#define FRI_SMALL_SEGMENT ((size_t)2 << 20)
-#define FRI_LARGE_SEGMENT ((size_t)20 << 20)
+#define FRI_ROUND_BYTES       ((size_t)512)
+#define FRI_SMALL_BYTES       ((size_t)1 << 20)
+#define FRI_SMALL_SEGMENT     ((size_t)2 << 20)
+#define FRI_LARGE_SEGMENT     ((size_t)20 << 20)
 #define FRI_LARGE_OWN_SEGMENT ((size_t)10 << 20)
-#define FRI_LARGE_ROUND ((size_t)2 << 20)
+#define FRI_LARGE_ROUND       ((size_t)2 << 20)
 
 typedef struct fri_allocator fri_allocator;
 struct fri_segment;
@@ -34,7 +34,7 @@ typedef struct fri_block {
     struct fri_segment *segment;
     size_t offset; /* in the segment */
     bool live;
-    bool in_arena; /* offset is in the arena; segment is NULL */
+    bool in_arena;                 /* offset is in the arena; segment is NULL */
     struct fri_block *prev, *next; /* neighbours in the segment */
     struct fri_block *live_prev, *live_next;
 } fri_block;
@@ -45,8 +45,8 @@ typedef struct fri_segment_source {
     void (*free)(void *segment, size_t bytes);
 } fri_segment_source;
 
-/* The allocator of a device, created at the first use and alive until the process ends. FR_EDEVICE if the device cannot be
- * used (meta always can). */
+/* The allocator of a device, created at the first use and alive until the process ends. FR_EDEVICE if the device cannot
+ * be used (meta always can). */
 fr_status fri_allocator_get(fr_device d, fri_allocator **out);
 
 /* An allocator of one's own, for tests and dry runs. */
@@ -68,8 +68,8 @@ void fri_allocator_limit(fri_allocator *a, size_t bytes);
 fr_device fri_allocator_device(const fri_allocator *a);
 
 struct fri_arena;
-/* Takes one segment of the arena's extent from the device; from now on planned allocations get their places in it. The arena
- * belongs to the allocator. FR_ENOMEM, FR_EUSAGE if there is one. remove: FR_EUSAGE while blocks live in it. */
+/* Takes one segment of the arena's extent from the device; from now on planned allocations get their places in it. The
+ * arena belongs to the allocator. FR_ENOMEM, FR_EUSAGE if there is one. remove: FR_EUSAGE while blocks live in it. */
 fr_status fri_allocator_arena_install(fri_allocator *a, struct fri_arena *arena);
 fr_status fri_allocator_arena_remove(fri_allocator *a);
 struct fri_arena *fri_allocator_arena(const fri_allocator *a); /* NULL if there is none */

@@ -35,8 +35,8 @@ static bool overlap(const fri_lifetime *a, const fri_lifetime *b) {
     return a->begin < b->end && b->begin < a->end;
 }
 
-/* Puts blocks one by one into the smallest gap that holds them among the blocks alive at the same time. `placed` stays sorted by
- * offset, so one pass finds the gaps. */
+/* Puts blocks one by one into the smallest gap that holds them among the blocks alive at the same time. `placed` stays
+ * sorted by offset, so one pass finds the gaps. */
 static size_t place_in_order(fri_lifetime **order, size_t n, fri_lifetime **placed, size_t stop_above) {
     size_t extent = 0;
     for (size_t i = 0; i < n; i++) {
@@ -132,7 +132,7 @@ struct fri_arena {
     struct place *plan; /* in order of allocation */
     size_t *first;
     int n_sections, section;
-    size_t next;        /* position in the plan */
+    size_t next; /* position in the plan */
     bool departed;
     struct place *live; /* sorted by offset */
     size_t n_live, live_capacity;
@@ -192,8 +192,10 @@ static size_t live_at(const fri_arena *a, size_t offset) {
     size_t low = 0, high = a->n_live;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (a->live[middle].offset + a->live[middle].bytes <= offset) low = middle + 1;
-        else high = middle;
+        if (a->live[middle].offset + a->live[middle].bytes <= offset)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
 }

@@ -1,16 +1,16 @@
 /* arena.h - fixed places for the allocations of a run that repeats.
  *
- * A training step makes the same allocations each time, so the lifetimes are known after one dry run. The arena is one segment in
- * which every allocation of the planned sections has an offset of its own: reserved equals the placement's extent, allocation
- * takes constant time, and addresses are the same in each step.
+ * A training step makes the same allocations each time, so the lifetimes are known after one dry run. The arena is one
+ * segment in which every allocation of the planned sections has an offset of its own: reserved equals the placement's
+ * extent, allocation takes constant time, and addresses are the same in each step.
  *
  *     time ->
  *     offset | parameters........................................|
  *            | conv out ....|  | dconv out .....|
  *            | mask ...........................|   | workspace |
  *
- * The run follows section by section, allocation by allocation. One that departs (another size, or a place that is still taken)
- * is served by the caching allocator, and so is the rest of that section: slower, never wrong. */
+ * The run follows section by section, allocation by allocation. One that departs (another size, or a place that is
+ * still taken) is served by the caching allocator, and so is the rest of that section: slower, never wrong. */
 #ifndef FRI_MEMORY_ARENA_H
 #define FRI_MEMORY_ARENA_H
 
@@ -23,9 +23,9 @@ typedef struct fri_lifetime {
     size_t offset;     /* result */
 } fri_lifetime;
 
-/* Gives every lifetime an offset such that blocks alive at the same time do not overlap. *extent: bytes from 0 to the end of
- * the last; *peak: the largest sum alive at one time, which no placement can go below. Tries several orders and keeps the
- * best. */
+/* Gives every lifetime an offset such that blocks alive at the same time do not overlap. *extent: bytes from 0 to the
+ * end of the last; *peak: the largest sum alive at one time, which no placement can go below. Tries several orders and
+ * keeps the best. */
 fr_status fri_arena_place(fri_lifetime *l, size_t n, size_t *extent, size_t *peak);
 
 typedef struct fri_arena fri_arena;

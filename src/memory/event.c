@@ -13,7 +13,8 @@ static int count;
 static uint64_t next_index;
 
 fr_status fri_event_subscribe(fri_event_fn *fn, void *ctx) {
-    if (count == SUBSCRIBERS) return fri_fail(FR_ENOMEM, "memory events: all %d subscriber places are taken", SUBSCRIBERS);
+    if (count == SUBSCRIBERS)
+        return fri_fail(FR_ENOMEM, "memory events: all %d subscriber places are taken", SUBSCRIBERS);
     subscribers[count].fn = fn;
     subscribers[count].ctx = ctx;
     count++;

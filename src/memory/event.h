@@ -1,7 +1,7 @@
 /* event.h - the one event log: every change of device memory, in order.
  *
- * Tracker, timeline, plan and arena read it and nothing else. A subscriber is called at each event, after the allocator's
- * own numbers were updated. Events of the training thread only; the log is not locked. */
+ * Tracker, timeline, plan and arena read it and nothing else. A subscriber is called at each event, after the
+ * allocator's own numbers were updated. Events of the training thread only; the log is not locked. */
 #ifndef FRI_MEMORY_EVENT_H
 #define FRI_MEMORY_EVENT_H
 
@@ -37,8 +37,8 @@ typedef void fri_event_fn(void *ctx, const fri_event *e);
 fr_status fri_event_subscribe(fri_event_fn *fn, void *ctx);
 void fri_event_unsubscribe(fri_event_fn *fn, void *ctx);
 
-bool fri_event_wanted(void);       /* false: nobody listens, building the event can be skipped */
-void fri_event_emit(fri_event *e); /* fills in index */
+bool fri_event_wanted(void);              /* false: nobody listens, building the event can be skipped */
+void fri_event_emit(fri_event *e);        /* fills in index */
 void fri_event_mark(fri_event_kind kind); /* an event without a block, under the current scope */
 
 #endif

@@ -28,8 +28,10 @@ static size_t lower_bound(const fri_freelist *l, const fri_block *b) {
     size_t low = 0, high = l->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (before(l->items[middle], b)) low = middle + 1;
-        else high = middle;
+        if (before(l->items[middle], b))
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
 }
@@ -51,8 +53,10 @@ fri_block *fri_freelist_best_fit(const fri_freelist *l, size_t size) {
     size_t low = 0, high = l->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (l->items[middle]->size < size) low = middle + 1;
-        else high = middle;
+        if (l->items[middle]->size < size)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low < l->count ? l->items[low] : NULL;
 }

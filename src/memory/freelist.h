@@ -1,7 +1,8 @@
 /* freelist.h - cached blocks of one pool, ordered by (size, segment number, offset).
  *
- * Never by address: two runs of the same program make the same choices, and a dry run without memory makes them too. A sorted
- * array with binary search: a training step caches a few hundred blocks, and moving pointers is cheaper than a tree. */
+ * Never by address: two runs of the same program make the same choices, and a dry run without memory makes them too. A
+ * sorted array with binary search: a training step caches a few hundred blocks, and moving pointers is cheaper than a
+ * tree. */
 #ifndef FRI_MEMORY_FREELIST_H
 #define FRI_MEMORY_FREELIST_H
 

@@ -70,12 +70,12 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
     size_t at = 0;
     fr_memory_stats t;
     fri_allocator_stats(a, &t);
-#define LINE(...)                                                                       \
-    do {                                                                                \
-        if (at < sizeof text) {                                                         \
-            int n = snprintf(text + at, sizeof text - at, __VA_ARGS__);                 \
-            if (n > 0) at += (size_t)n;                                                 \
-        }                                                                               \
+#define LINE(...)                                                       \
+    do {                                                                \
+        if (at < sizeof text) {                                         \
+            int n = snprintf(text + at, sizeof text - at, __VA_ARGS__); \
+            if (n > 0) at += (size_t)n;                                 \
+        }                                                               \
     } while (0)
     LINE("out of memory on %s: op %s in module %s tried to allocate %s (%zu bytes, %s %s %s)",
          fr_device_name(fri_allocator_device(a)), or_dash(tag->op), or_dash(tag->module), fri_bytes_text(requested, b1),
@@ -147,7 +147,7 @@ fr_status fr_memory_summary(fr_device d, FILE *out) {
                 t.at_peak_allocated[c], t.requested_by[c]);
     fprintf(out, "  %-22s %15zu %15zu %15zu\n", "allocated", t.allocated, t.peak_allocated, t.requested);
     fprintf(out, "  %-22s %15zu %15zu\n", "reserved", t.reserved, t.peak_reserved);
-    fprintf(out, "  peak in op %s, module %s, phase %s; requested peak %zu\n", or_dash(t.peak_op), or_dash(t.peak_module),
-            fr_phase_name(t.peak_phase), t.peak_requested);
+    fprintf(out, "  peak in op %s, module %s, phase %s; requested peak %zu\n", or_dash(t.peak_op),
+            or_dash(t.peak_module), fr_phase_name(t.peak_phase), t.peak_requested);
     return ferror(out) ? fri_fail(FR_EIO, "memory summary: the stream reports a write error") : FR_OK;
 }

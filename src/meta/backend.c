@@ -147,7 +147,7 @@ static fr_status no_scaled_binary(const fri_exec *e, fr_dtype t, int64_t n, doub
     return FR_OK;
 }
 
-static fr_status no_relu_encode(const fri_exec *e, fr_dtype t, int64_t n, const void *y, uint8_t *bits) {
+static fr_status no_relu_encode(const fri_exec *e, fr_dtype t, int64_t n, bool strict, const void *y, uint8_t *bits) {
     return FR_OK;
 }
 

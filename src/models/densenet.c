@@ -4,8 +4,8 @@
  *   dense layer  f_j = conv2(relu(norm2(conv1(relu(norm1(concat(f_0 .. f_j-1)))))))
  *   head         relu, global average pooling, classifier
  *
- * Each layer concatenates the list of features anew, as torchvision does: with rebuild on, a block keeps every feature once and
- * its memory grows linearly with depth. */
+ * Each layer concatenates the list of features anew, as torchvision does: with rebuild on, a block keeps every feature
+ * once and its memory grows linearly with depth. */
 #include "models/build.h"
 
 #include <stdio.h>
@@ -74,8 +74,7 @@ static fr_status add_block(fr_module *features, int b, int layers, int64_t *chan
     fr_module *block = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, fr_module_create(&block_class, 0, &block));
-    for (int i = 0; i < layers; i++, *channels += growth)
-        FRI_TRY(s, add_layer(block, i, *channels, growth, device));
+    for (int i = 0; i < layers; i++, *channels += growth) FRI_TRY(s, add_layer(block, i, *channels, growth, device));
     snprintf(name, sizeof name, "denseblock%d", b + 1);
     FRI_TRY(s, fr_module_add_child(features, name, &block));
 done:
@@ -125,8 +124,9 @@ static int densenet_units(fr_module *m, fr_module **out, int n) {
     return count;
 }
 
-static const fr_module_class densenet_class = {
-    .name = "DenseNet", .forward = densenet_forward, .units = densenet_units};
+static const fr_module_class densenet_class = {.name = "DenseNet",
+                                               .forward = densenet_forward,
+                                               .units = densenet_units};
 
 typedef struct plan {
     int blocks, layers[4];
@@ -146,8 +146,8 @@ static fr_status configure(int depth, const fr_model_opts *o, plan *p) {
     }
     int per_block = (depth - 4) / 6; /* two convolutions a layer, three blocks */
     if (depth < 10 || (depth - 4) % 6 != 0 || per_block > MAX_LAYERS)
-        return fri_fail(FR_EINVAL, "DenseNet: depth %d; 121, 169, 201, or 6 n + 4 (22, 40, 100, ...) up to %d exist", depth,
-                        6 * MAX_LAYERS + 4);
+        return fri_fail(FR_EINVAL, "DenseNet: depth %d; 121, 169, 201, or 6 n + 4 (22, 40, 100, ...) up to %d exist",
+                        depth, 6 * MAX_LAYERS + 4);
     if (o->growth < 1) return fri_fail(FR_EINVAL, "DenseNet: growth %lld must be >= 1", (long long)o->growth);
     *p = (plan){.blocks = 3, .layers = {per_block, per_block, per_block}, .growth = o->growth, .stem = 2 * o->growth};
     return FR_OK;

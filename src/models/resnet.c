@@ -1,4 +1,5 @@
-/* resnet.c - ResNet-18/34/50/101/152 (torchvision.models.resnet, v1.5: the 3x3 convolution of a bottleneck has the stride).
+/* resnet.c - ResNet-18/34/50/101/152 (torchvision.models.resnet, v1.5: the 3x3 convolution of a bottleneck has the
+ * stride).
  *
  *   stem     conv1 7x7/2, bn1, relu, maxpool 3x3/2          (small_stem: conv1 3x3/1, bn1, relu)
  *   layers   layer1..layer4 of blocks; block: x + f(x), relu, with a 1x1 downsample where the shape changes
@@ -105,7 +106,7 @@ static const struct {
     bool bottleneck;
     int blocks[4];
 } configurations[] = {
-    {18, false, {2, 2, 2, 2}}, {34, false, {3, 4, 6, 3}},  {50, true, {3, 4, 6, 3}},
+    {18, false, {2, 2, 2, 2}},  {34, false, {3, 4, 6, 3}},  {50, true, {3, 4, 6, 3}},
     {101, true, {3, 4, 23, 3}}, {152, true, {3, 8, 36, 3}},
 };
 

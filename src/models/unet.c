@@ -24,7 +24,8 @@ static fr_status unet_forward(fr_module *m, fr_tensor **x) {
     }
     FRI_TRY(s, fri_run(m, "bottom", x));
     for (int i = *depth - 1; i >= 0; i--) {
-        FRI_TRY(s, fr_upsample(*x, fr_tensor_dim(skip[i], 1), fr_tensor_dim(skip[i], 2), FR_UPSAMPLE_NEAREST, false, x));
+        FRI_TRY(s,
+                fr_upsample(*x, fr_tensor_dim(skip[i], 1), fr_tensor_dim(skip[i], 2), FR_UPSAMPLE_NEAREST, false, x));
         both[0] = skip[i];
         both[1] = *x;
         FRI_TRY(s, fr_concat(both, 2, x));

@@ -1,8 +1,8 @@
 /* vgg.c - VGG-11/13/16/19, with and without batch norm (torchvision.models.vgg).
  *
  *   features     (conv 3x3 [batch norm] relu)* maxpool, five times, 64 to 512 channels
- *   classifier   torchvision: 7x7 average pooling, Linear 25088-4096, relu, dropout, Linear 4096-4096, relu, dropout, Linear
- *                small images: global average pooling, Linear 512-classes */
+ *   classifier   torchvision: 7x7 average pooling, Linear 25088-4096, relu, dropout, Linear 4096-4096, relu, dropout,
+ * Linear small images: global average pooling, Linear 512-classes */
 #include "models/build.h"
 
 enum { POOL = -1, LAYERS = 22 };

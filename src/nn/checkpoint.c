@@ -29,8 +29,10 @@ static bool path_to(fr_module *m, const fr_module *unit, fr_tensor **x, fr_statu
     for (int i = 0; i < m->n_children; i++) {
         const char *was = fri_scope_module_push(m->names[i]);
         bool found = m->children[i] == unit;
-        if (found) *s = fri_module_run(m->children[i], NULL, x);
-        else found = path_to(m->children[i], unit, x, s);
+        if (found)
+            *s = fri_module_run(m->children[i], NULL, x);
+        else
+            found = path_to(m->children[i], unit, x, s);
         fri_scope_module_pop(was);
         if (found) return true;
     }
@@ -74,17 +76,19 @@ fr_status fr_checkpoint_units(fr_module *m, const int *first, const bool *checkp
     fr_module *units[MAX_UNITS];
     int n = fr_module_units(m, units, MAX_UNITS);
     if (segments < 1 || segments > n || n > MAX_UNITS)
-        return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible", segments, n,
-                        n < MAX_UNITS ? n : MAX_UNITS);
+        return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible", segments,
+                        n, n < MAX_UNITS ? n : MAX_UNITS);
     fr_tensor *value = fr_tensor_retain(x);
     fr_status s = FR_OK;
     for (int i = 0; i < segments; i++) {
         int end = i + 1 < segments ? first[i + 1] : n;
         if (end <= first[i] || first[0] != 0) {
-            s = fri_fail(FR_EINVAL, "checkpoint: segment %d begins at unit %d and ends before unit %d", i, first[i], end);
+            s = fri_fail(FR_EINVAL, "checkpoint: segment %d begins at unit %d and ends before unit %d", i, first[i],
+                         end);
             goto done;
         }
-        if (checkpoint[i]) FRI_TRY(s, checkpoint_run(m, units + first[i], end - first[i], &value));
+        if (checkpoint[i])
+            FRI_TRY(s, checkpoint_run(m, units + first[i], end - first[i], &value));
         else
             for (int k = first[i]; k < end; k++) FRI_TRY(s, run_unit(m, units[k], &value));
     }
@@ -98,8 +102,8 @@ fr_status fr_checkpoint_sequential(fr_module *m, int segments, fr_tensor *x, fr_
     int first[MAX_UNITS], n = fr_module_units(m, NULL, 0);
     bool checkpoint[MAX_UNITS];
     if (segments < 1 || segments > n || n > MAX_UNITS)
-        return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible", segments, n,
-                        n < MAX_UNITS ? n : MAX_UNITS);
+        return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible", segments,
+                        n, n < MAX_UNITS ? n : MAX_UNITS);
     for (int i = 0; i < segments; i++) {
         first[i] = i * (n / segments);
         checkpoint[i] = i + 1 < segments;

@@ -11,11 +11,13 @@ fr_status fr_init_uniform(fr_tensor *t, double low, double high) {
     return fri_tensor_randomize(t, false, low, high);
 }
 
-/* Convolution [K, R, S, C/g]: fan_in = R S C/g, fan_out = R S K (torchvision's nets have groups 1); linear [out, in]. */
+/* Convolution [K, R, S, C/g]: fan_in = R S C/g, fan_out = R S K (torchvision's nets have groups 1); linear [out, in].
+ */
 fr_status fr_init_kaiming_normal(fr_tensor *w, bool fan_out) {
     int64_t window = 1;
     if (w->shape.rank < 2)
-        return fri_fail(FR_ESHAPE, "kaiming_normal: a weight has at least 2 dimensions, this one has %d", w->shape.rank);
+        return fri_fail(FR_ESHAPE, "kaiming_normal: a weight has at least 2 dimensions, this one has %d",
+                        w->shape.rank);
     for (int i = 1; i + 1 < w->shape.rank; i++) window *= w->shape.dim[i];
     int64_t fan = window * (fan_out ? w->shape.dim[0] : w->shape.dim[w->shape.rank - 1]);
     return fr_init_normal(w, 0, sqrt(2.0 / (double)fan));

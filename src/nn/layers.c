@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-/* torch's default for Conv2d and Linear: kaiming uniform with a = sqrt(5) is U(-1/sqrt(fan_in), 1/sqrt(fan_in)), and the
- * same bound for the bias. */
+/* torch's default for Conv2d and Linear: kaiming uniform with a = sqrt(5) is U(-1/sqrt(fan_in), 1/sqrt(fan_in)), and
+ * the same bound for the bias. */
 static fr_status default_init(fr_tensor *weight, fr_tensor *bias, int64_t fan_in) {
     double bound = fan_in > 0 ? 1 / sqrt((double)fan_in) : 0;
     fr_status s = fr_init_uniform(weight, -bound, bound);
@@ -25,11 +25,13 @@ fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_
     fr_module *c = NULL;
     fr_tensor *w = NULL, *b = NULL;
     fr_status s = FR_OK;
-    if (opts == NULL) opts = FR_CONV2D_MODULE_OPTS();
+    opts = opts != NULL ? opts : FR_CONV2D_MODULE_OPTS();
     int64_t groups = opts->conv.groups;
     if (in < 1 || out < 1 || kernel < 1 || groups < 1 || in % groups != 0 || out % groups != 0)
-        return fri_fail(FR_EINVAL, "Conv2d: %lld -> %lld channels, kernel %lld, groups %lld: all must be >= 1 and groups must "
-                        "divide both channel counts", (long long)in, (long long)out, (long long)kernel, (long long)groups);
+        return fri_fail(FR_EINVAL,
+                        "Conv2d: %lld -> %lld channels, kernel %lld, groups %lld: all must be >= 1 and groups must "
+                        "divide both channel counts",
+                        (long long)in, (long long)out, (long long)kernel, (long long)groups);
     FRI_TRY(s, fr_module_create(&conv2d_class, sizeof(fr_conv2d_opts), &c));
     *(fr_conv2d_opts *)c->state = opts->conv;
     FRI_TRY(s, fri_parameter_new(4, (int64_t[]){out, kernel, kernel, in / groups}, FR_F32, device, &w));
@@ -95,7 +97,8 @@ static fr_status count_batch(fr_tensor *counter) {
 static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
     const fri_named_tensor *t = m->tensors;
     fr_batchnorm2d_opts o = *FR_BATCHNORM2D_OPTS(.train = m->training);
-    fr_status s = fr_batchnorm2d(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor, &o, x);
+    fr_status s =
+        fr_batchnorm2d(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor, &o, x);
     if (s == FR_OK && m->training && !fri_recomputing()) s = count_batch(t[BN_BATCHES].tensor);
     return s;
 }
@@ -113,10 +116,13 @@ fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
     if (channels < 1) return fri_fail(FR_EINVAL, "BatchNorm2d: %lld channels; at least 1", (long long)channels);
     FRI_TRY(s, fr_module_create(&batchnorm2d_class, 0, &b));
     for (int i = 0; i < 5; i++) {
-        FRI_TRY(s, fri_parameter_new(i == BN_BATCHES ? 0 : 1, &channels, i == BN_BATCHES ? FR_I64 : FR_F32, device, &t));
+        FRI_TRY(s,
+                fri_parameter_new(i == BN_BATCHES ? 0 : 1, &channels, i == BN_BATCHES ? FR_I64 : FR_F32, device, &t));
         FRI_TRY(s, fr_tensor_fill(t, part[i].value));
-        if (i <= BN_BIAS) FRI_TRY(s, fr_module_add_parameter(b, part[i].name, &t));
-        else FRI_TRY(s, fr_module_add_buffer(b, part[i].name, &t));
+        if (i <= BN_BIAS)
+            FRI_TRY(s, fr_module_add_parameter(b, part[i].name, &t));
+        else
+            FRI_TRY(s, fr_module_add_buffer(b, part[i].name, &t));
     }
     fr_module_release(m);
     *m = b;

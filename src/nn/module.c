@@ -58,7 +58,8 @@ const fr_module_class *fr_module_class_of(const fr_module *m) {
 
 static fr_status check_name(const fr_module *m, const char *name) {
     if (name == NULL || name[0] == '\0' || strchr(name, '.') != NULL)
-        return fri_fail(FR_EINVAL, "module %s: '%s' is no name for a part", m->class_->name, name != NULL ? name : "NULL");
+        return fri_fail(FR_EINVAL, "module %s: '%s' is no name for a part", m->class_->name,
+                        name != NULL ? name : "NULL");
     for (int i = 0; i < m->n_children; i++)
         if (strcmp(m->names[i], name) == 0)
             return fri_fail(FR_EINVAL, "module %s: there is a child '%s' already", m->class_->name, name);
@@ -193,8 +194,7 @@ static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn 
     }
     for (int i = 0; i < m->n_children; i++) {
         int n = snprintf(path + at, PATH_BYTES - at, "%s%s", at ? "." : "", m->names[i]);
-        if (n < 0 || at + (size_t)n >= PATH_BYTES - 64)
-            return fri_fail(FR_EINVAL, "module path %s is too long", path);
+        if (n < 0 || at + (size_t)n >= PATH_BYTES - 64) return fri_fail(FR_EINVAL, "module path %s is too long", path);
         fr_status s = visit(m->children[i], path, at + (size_t)n, fn, ctx);
         if (s < 0) return s;
     }

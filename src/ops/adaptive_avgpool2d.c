@@ -45,8 +45,8 @@ fr_status fr_adaptive_avgpool2d(fr_tensor *x, int64_t p, int64_t q, fr_tensor **
     fri_shape shape = FRI_SHAPE(d.n, p, q, d.c);
     fri_exec e = fri_exec_of(x);
     FRI_TRY(s, fri_tensor_new(&shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, adaptive_avgpool2d_forward,
-                          (&e, &d, fri_data(x), fri_data(out))));
+    FRI_TRY(s,
+            FRI_KERNEL(fri_backend_of(x), x->dtype, adaptive_avgpool2d_forward, (&e, &d, fri_data(x), fri_data(out))));
     FRI_TRY(s, fr_op_record(&adaptive_avgpool2d, &d, sizeof d, &x, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
 done:

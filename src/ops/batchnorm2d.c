@@ -89,8 +89,7 @@ static const fr_op batchnorm2d = {.name = "batchnorm2d", .backward = backward, .
 /* ---- statistics -------------------------------------------------------------------------------------------- */
 
 fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *d, const fr_tensor *x,
-                               fr_tensor *running_mean, fr_tensor *running_var, fr_tensor **mean,
-                               fr_tensor **invstd) {
+                               fr_tensor *running_mean, fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd) {
     fri_workspace ws = {0};
     fr_status s = FR_OK;
     fri_shape vector = FRI_SHAPE(d->c);
@@ -139,8 +138,8 @@ static fr_status expect_statistic(const fr_op *op, const fr_tensor *x, const fr_
         return fri_fail(FR_EDTYPE, "%s: %s is %s; %s is needed with %s x", op->name, what, fr_dtype_name(t->dtype),
                         fr_dtype_name(fri_real_of(x)), fr_dtype_name(x->dtype));
     if (fri_device_of(t) != fri_device_of(x))
-        return fri_fail(FR_EDEVICE, "%s: %s is on %s but x is on %s", op->name, what,
-                        fr_device_name(fri_device_of(t)), fr_device_name(fri_device_of(x)));
+        return fri_fail(FR_EDEVICE, "%s: %s is on %s but x is on %s", op->name, what, fr_device_name(fri_device_of(t)),
+                        fr_device_name(fri_device_of(x)));
     return FR_OK;
 }
 
@@ -155,8 +154,11 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     FRI_TRY(s, expect_statistic(op, x, running_mean, "running_mean"));
     FRI_TRY(s, expect_statistic(op, x, running_var, "running_var"));
     const int64_t *d = x->shape.dim;
-    *desc = (fri_batchnorm2d_desc){
-        .dtype = x->dtype, .rows = d[0] * d[1] * d[2], .c = d[3], .eps = o->eps, .momentum = o->momentum};
+    *desc = (fri_batchnorm2d_desc){.dtype = x->dtype,
+                                   .rows = d[0] * d[1] * d[2],
+                                   .c = d[3],
+                                   .eps = o->eps,
+                                   .momentum = o->momentum};
     if ((gamma == NULL) != (beta == NULL))
         return fri_fail(FR_EINVAL, "%s: gamma and beta must both be given or both be NULL", op->name);
     if ((running_mean == NULL) != (running_var == NULL) || (!o->train && running_mean == NULL))
@@ -178,15 +180,21 @@ fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
-    if (opts == NULL) opts = FR_BATCHNORM2D_OPTS();
+    opts = opts != NULL ? opts : FR_BATCHNORM2D_OPTS();
     p.train = opts->train;
     FRI_TRY(s, fri_batchnorm2d_describe(&batchnorm2d, x, gamma, beta, running_mean, running_var, opts, &p.desc));
-    if (p.train) FRI_TRY(s, fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p.desc, x, running_mean, running_var, &mean, &invstd));
-    else FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
+    if (p.train)
+        FRI_TRY(s,
+                fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p.desc, x, running_mean, running_var, &mean, &invstd));
+    else
+        FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
     FRI_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, out));
-    fr_save saves[SAVED_COUNT] = {{x, FR_SAVE_VALUE}, {gamma, FR_SAVE_SMALL}, {beta, FR_SAVE_SMALL},
-                                  {mean, FR_SAVE_SMALL}, {invstd, FR_SAVE_SMALL}};
+    fr_save saves[SAVED_COUNT] = {{x, FR_SAVE_VALUE},
+                                  {gamma, FR_SAVE_SMALL},
+                                  {beta, FR_SAVE_SMALL},
+                                  {mean, FR_SAVE_SMALL},
+                                  {invstd, FR_SAVE_SMALL}};
     FRI_TRY(s, fr_op_record(&batchnorm2d, &p, sizeof p, in, gamma != NULL ? 3 : 1, saves, SAVED_COUNT, out));
     fri_tensor_put(&out, y);
 done:

@@ -9,8 +9,8 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
                                    const fr_tensor *running_mean, const fr_tensor *running_var,
                                    const fr_batchnorm2d_opts *o, fri_batchnorm2d_desc *desc);
 
-/* Mean and inverse std of the batch, and the running values moved along. In a checkpoint's recomputation they come from the
- * slots saved_mean and saved_mean + 1 of the first forward's node, and running values are left alone. */
+/* Mean and inverse std of the batch, and the running values moved along. In a checkpoint's recomputation they come from
+ * the slots saved_mean and saved_mean + 1 of the first forward's node, and running values are left alone. */
 fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *d, const fr_tensor *x,
                                fr_tensor *running_mean, fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd);
 

@@ -25,8 +25,11 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     return fri_tensor_clone_as(in[0], node->dtype, FR_MEM_TEMPORARY, y);
 }
 
-static const fr_op cast = {
-    .name = "cast", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1, .rebuild_from_leaf = true};
+static const fr_op cast = {.name = "cast",
+                           .backward = backward,
+                           .rebuild = rebuild,
+                           .rebuild_inputs = 1,
+                           .rebuild_from_leaf = true};
 
 fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y) {
     fr_tensor *out = NULL;

@@ -98,7 +98,8 @@ static fr_status describe(fr_tensor *const *x, int n, params *p, fri_shape *shap
         fri_shape other = x[i]->shape;
         if (other.rank == shape->rank) other.dim[other.rank - 1] = *last;
         if (!fri_shape_equal(&other, shape))
-            return fri_fail(FR_ESHAPE, "concat: input 0 is %s but input %d is %s; all but the last dimension must agree",
+            return fri_fail(FR_ESHAPE,
+                            "concat: input 0 is %s but input %d is %s; all but the last dimension must agree",
                             fri_shape_text(&x[0]->shape, a), i, fri_shape_text(&x[i]->shape, b));
         if (x[i]->dtype != x[0]->dtype)
             return fri_fail(FR_EDTYPE, "concat: input 0 is %s but input %d is %s", fr_dtype_name(x[0]->dtype), i,

@@ -102,18 +102,27 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
     const int64_t *xd = x->shape.dim, *wd = w->shape.dim;
     *d = (fri_conv2d_desc){.dtype = x->dtype,
                            .bias_dtype = b != NULL ? b->dtype : x->dtype,
-                           .n = xd[0], .h = xd[1], .w = xd[2], .c = xd[3],
-                           .k = wd[0], .r = wd[1], .s = wd[2],
-                           .stride_h = o->stride, .stride_w = o->stride_w < 0 ? o->stride : o->stride_w,
-                           .pad_h = o->padding, .pad_w = o->padding_w < 0 ? o->padding : o->padding_w,
-                           .dilation_h = o->dilation, .dilation_w = o->dilation_w < 0 ? o->dilation : o->dilation_w,
+                           .n = xd[0],
+                           .h = xd[1],
+                           .w = xd[2],
+                           .c = xd[3],
+                           .k = wd[0],
+                           .r = wd[1],
+                           .s = wd[2],
+                           .stride_h = o->stride,
+                           .stride_w = o->stride_w < 0 ? o->stride : o->stride_w,
+                           .pad_h = o->padding,
+                           .pad_w = o->padding_w < 0 ? o->padding : o->padding_w,
+                           .dilation_h = o->dilation,
+                           .dilation_w = o->dilation_w < 0 ? o->dilation : o->dilation_w,
                            .groups = o->groups,
                            .workspace_limit = fri_switches()->workspace_limit};
     if (d->stride_h < 1 || d->stride_w < 1 || d->dilation_h < 1 || d->dilation_w < 1 || d->pad_h < 0 || d->pad_w < 0 ||
         d->groups < 1)
-        return fri_fail(FR_EINVAL, "conv2d: stride %lld, padding %lld, dilation %lld, groups %lld: padding must be >= 0, "
-                        "the others >= 1", (long long)d->stride_h, (long long)d->pad_h, (long long)d->dilation_h,
-                        (long long)d->groups);
+        return fri_fail(FR_EINVAL,
+                        "conv2d: stride %lld, padding %lld, dilation %lld, groups %lld: padding must be >= 0, "
+                        "the others >= 1",
+                        (long long)d->stride_h, (long long)d->pad_h, (long long)d->dilation_h, (long long)d->groups);
     if (d->c != wd[3] * d->groups || d->k % d->groups != 0)
         return fri_fail(FR_ESHAPE, "conv2d: x %s has %lld channels and w %s expects %lld (groups %lld)",
                         fri_shape_text(&x->shape, xs), (long long)d->c, fri_shape_text(&w->shape, ws),

@@ -47,8 +47,10 @@ static fr_status describe(const fr_op *op, const fr_tensor *x, const fr_tensor *
     if (x->shape.rank < 2 || !fri_shape_equal(&rows, &target->shape) || x->shape.dim[rows.rank] < 1)
         return fri_fail(FR_ESHAPE, "%s: x %s needs a target of the same shape without the last dimension, not %s",
                         op->name, fri_shape_text(&x->shape, a), fri_shape_text(&target->shape, b));
-    *d = (fri_cross_entropy_desc){
-        .dtype = x->dtype, .rows = fri_shape_numel(&rows), .classes = x->shape.dim[rows.rank], .ignore_index = -100};
+    *d = (fri_cross_entropy_desc){.dtype = x->dtype,
+                                  .rows = fri_shape_numel(&rows),
+                                  .classes = x->shape.dim[rows.rank],
+                                  .ignore_index = -100};
     return FR_OK;
 }
 
@@ -90,8 +92,7 @@ fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entro
                            fri_data(bad))));
     FRI_TRY(s, check_targets(&d, bad));
     fr_tensor_release(&bad);
-    fr_save saves[SAVES] = {
-        {v, FR_SAVE_VALUE}, {target, FR_SAVE_VALUE}, {lse, FR_SAVE_VALUE}, {count, FR_SAVE_VALUE}};
+    fr_save saves[SAVES] = {{v, FR_SAVE_VALUE}, {target, FR_SAVE_VALUE}, {lse, FR_SAVE_VALUE}, {count, FR_SAVE_VALUE}};
     FRI_TRY(s, fr_op_record(&cross_entropy, &d, sizeof d, &v, 1, saves, SAVES, out));
     fri_tensor_put(&out, loss);
 done:

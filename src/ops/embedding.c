@@ -36,8 +36,10 @@ static fr_status describe(const fr_tensor *index, const fr_tensor *w, fri_embedd
         return fri_fail(FR_EDTYPE, "embedding: index is %s; i64 is needed", fr_dtype_name(index->dtype));
     if (index->shape.rank == FR_MAX_RANK)
         return fri_fail(FR_ESHAPE, "embedding: index has rank %d; %d is the most", index->shape.rank, FR_MAX_RANK - 1);
-    *d = (fri_embedding_desc){
-        .dtype = w->dtype, .n = fri_numel(index), .vocabulary = w->shape.dim[0], .dim = w->shape.dim[1]};
+    *d = (fri_embedding_desc){.dtype = w->dtype,
+                              .n = fri_numel(index),
+                              .vocabulary = w->shape.dim[0],
+                              .dim = w->shape.dim[1]};
     *shape = index->shape;
     shape->dim[shape->rank++] = d->dim;
 done:

@@ -5,9 +5,9 @@
  *   saves      y (which the next op saves anyway) and [C] values; x is not kept
  *   in-place   always over x when nobody else needs it
  *   rebuild    no (y is kept)
- *   bound      x comes back with a relative rounding error of about (1 + |z| / |z - beta|) epsilon per element: gradients
- *              equal the plain form's within the tolerance that docs/ops/inplace_abn.md states, not bit for bit
- *   order      deterministic */
+ *   bound      x comes back with a relative rounding error of about (1 + |z| / |z - beta|) epsilon per element:
+ * gradients equal the plain form's within the tolerance that docs/ops/inplace_abn.md states, not bit for bit order
+ * deterministic */
 #include "ops/batchnorm2d.h"
 
 #include "base/status.h"
@@ -33,7 +33,8 @@ static fr_status reciprocal(const fri_batchnorm2d_desc *d, const fr_tensor *v, f
     FRI_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &r));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(v), v->dtype, mul,
                           (&e, v->dtype, d->c, fri_data(v), fri_data(v), fri_data(square))));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(v), d->dtype, batchnorm2d_invstd, (&e, &exact, fri_data(square), fri_data(r))));
+    FRI_TRY(s,
+            FRI_KERNEL(fri_backend_of(v), d->dtype, batchnorm2d_invstd, (&e, &exact, fri_data(square), fri_data(r))));
     fri_tensor_put(&r, out);
 done:
     fr_tensor_release(&square);
@@ -101,11 +102,11 @@ static fr_status batchnorm_backward(const params *p, fr_tensor *const *saved, co
     fr_dtype real = fri_real_of(x);
     fr_status s = FR_OK;
     FRI_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                          (&ws.exec, d, p->train, fri_data(x), fri_data(saved[SAVED_MEAN]),
-                           fri_data(saved[SAVED_INVSTD]), fri_data(saved[SAVED_WEIGHT]), fri_data(dz),
-                           dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
-                           dbeta != NULL ? fri_data(dbeta) : NULL)));
+    FRI_TRY(s,
+            FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                       (&ws.exec, d, p->train, fri_data(x), fri_data(saved[SAVED_MEAN]), fri_data(saved[SAVED_INVSTD]),
+                        fri_data(saved[SAVED_WEIGHT]), fri_data(dz), dx != NULL ? fri_data(dx) : NULL,
+                        dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
     if (dgamma != NULL) /* d|gamma| / dgamma = sign(gamma) */
         FRI_TRY(s, FRI_KERNEL(be, real, leaky_relu_backward,
                               (&e, real, d->c, -1, fri_data(saved[SAVED_GAMMA]), fri_data(dgamma), fri_data(dgamma))));
@@ -160,15 +161,18 @@ fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &inplace_abn, 3, in, 3));
     if (!(slope > 0)) {
-        s = fri_fail(FR_EINVAL, "inplace_abn: slope is %g; it must be > 0, so that the activation can be inverted", slope);
+        s = fri_fail(FR_EINVAL, "inplace_abn: slope is %g; it must be > 0, so that the activation can be inverted",
+                     slope);
         goto done;
     }
-    if (opts == NULL) opts = FR_BATCHNORM2D_OPTS();
+    opts = opts != NULL ? opts : FR_BATCHNORM2D_OPTS();
     p.train = opts->train;
     FRI_TRY(s, fri_batchnorm2d_describe(&inplace_abn, x, gamma, beta, running_mean, running_var, opts, &p.desc));
     if (p.train)
-        FRI_TRY(s, fri_batch_statistics(&inplace_abn, SAVED_MEAN, &p.desc, x, running_mean, running_var, &mean, &invstd));
-    else FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
+        FRI_TRY(s,
+                fri_batch_statistics(&inplace_abn, SAVED_MEAN, &p.desc, x, running_mean, running_var, &mean, &invstd));
+    else
+        FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
     FRI_TRY(s, positive_weight(&p.desc, gamma, &weight));
     FRI_TRY(s, fri_result_like(x, y, &out));
     FRI_TRY(s, apply(&p.desc, x, mean, invstd, weight, beta, out));

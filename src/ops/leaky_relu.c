@@ -1,6 +1,6 @@
 /* leaky_relu - rectifier with a slope on the negative side (Maas et al., 2013).
  *   forward    y = x where x > 0, else slope * x           (0 <= slope)
- *   backward   dx = dy where !(y <= 0), else slope * dy    (y and x have the same sign; slope 0: y itself is needed)
+ *   backward   dx = dy where y > 0, else slope * dy       (y and x have the same sign)
  *   saves      the sign of y: shared with y, later 1 bit per element
  *   in-place   forward yes; backward yes (dx may be dy)
  *   rebuild    from x
@@ -45,7 +45,7 @@ static fr_status check(const fr_tensor *x, double slope) {
 }
 
 static fr_status record(fr_tensor *x, double slope, fr_tensor *out) {
-    fr_save save = {out, slope == 0 ? FR_SAVE_MASK : FR_SAVE_SIGN};
+    fr_save save = {out, FR_SAVE_SIGN};
     return fr_op_record(&leaky_relu, &slope, sizeof slope, &x, 1, &save, 1, out);
 }
 

@@ -53,8 +53,10 @@ fr_status fr_mul(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
     FRI_TRY(s, fri_expect_float(&mul, c.in[0], "a"));
     FRI_TRY(s, fri_expect_same(&mul, c.in[0], c.in[1]));
     bool a_is_saved = fr_grad_enabled() && c.in[1]->requires_grad;
-    if (a_is_saved || a == b) FRI_TRY(s, fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out));
-    else FRI_TRY(s, fri_result_like(c.in[0], y, &out));
+    if (a_is_saved || a == b)
+        FRI_TRY(s, fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out));
+    else
+        FRI_TRY(s, fri_result_like(c.in[0], y, &out));
     FRI_TRY(s, product(c.in[0], c.in[1], out));
     FRI_TRY(s, record(c.in[0], c.in[1], out));
     fri_result_put(&out, y);

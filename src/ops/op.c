@@ -96,8 +96,8 @@ fr_status fri_expect_same(const fr_op *op, const fr_tensor *a, const fr_tensor *
 fr_status fri_expect_vector(const fr_op *op, const fr_tensor *t, const char *what, int64_t n) {
     char text[FRI_SHAPE_TEXT];
     if (t->shape.rank == 1 && t->shape.dim[0] == n) return FR_OK;
-    return fri_fail(FR_ESHAPE, "%s: %s has shape %s; [%lld] is needed", op->name, what,
-                    fri_shape_text(&t->shape, text), (long long)n);
+    return fri_fail(FR_ESHAPE, "%s: %s has shape %s; [%lld] is needed", op->name, what, fri_shape_text(&t->shape, text),
+                    (long long)n);
 }
 
 fr_dtype fri_real_of(const fr_tensor *x) {

@@ -20,22 +20,31 @@ fr_status fri_pool2d_describe(const fr_op *op, const fr_tensor *x, int64_t kerne
     FRI_TRY(s, fri_expect_rank(op, x, "x", 4));
     const int64_t *xd = x->shape.dim;
     int64_t kernel_w = o->kernel_w < 0 ? kernel : o->kernel_w;
-    *d = (fri_pool2d_desc){.dtype = x->dtype, .n = xd[0], .h = xd[1], .w = xd[2], .c = xd[3],
-                           .kernel_h = kernel, .kernel_w = kernel_w,
+    *d = (fri_pool2d_desc){.dtype = x->dtype,
+                           .n = xd[0],
+                           .h = xd[1],
+                           .w = xd[2],
+                           .c = xd[3],
+                           .kernel_h = kernel,
+                           .kernel_w = kernel_w,
                            .stride_h = o->stride < 0 ? kernel : o->stride,
-                           .stride_w = o->stride_w >= 0 ? o->stride_w : o->stride < 0 ? kernel_w : o->stride,
-                           .pad_h = o->padding, .pad_w = o->padding_w < 0 ? o->padding : o->padding_w,
-                           .dilation_h = o->dilation, .dilation_w = o->dilation,
+                           .stride_w = o->stride_w >= 0 ? o->stride_w
+                                       : o->stride < 0  ? kernel_w
+                                                        : o->stride,
+                           .pad_h = o->padding,
+                           .pad_w = o->padding_w < 0 ? o->padding : o->padding_w,
+                           .dilation_h = o->dilation,
+                           .dilation_w = o->dilation_w < 0 ? o->dilation : o->dilation_w,
                            .count_include_pad = o->count_include_pad};
-    if (kernel < 1 || kernel_w < 1 || d->stride_h < 1 || d->stride_w < 1 || o->dilation < 1)
-        return fri_fail(FR_EINVAL, "%s: kernel %lld x %lld, stride %lld x %lld, dilation %lld must all be >= 1", op->name,
-                        (long long)kernel, (long long)kernel_w, (long long)d->stride_h, (long long)d->stride_w,
-                        (long long)o->dilation);
+    if (kernel < 1 || kernel_w < 1 || d->stride_h < 1 || d->stride_w < 1 || d->dilation_h < 1 || d->dilation_w < 1)
+        return fri_fail(FR_EINVAL, "%s: kernel %lld x %lld, stride %lld x %lld, dilation %lld must all be >= 1",
+                        op->name, (long long)kernel, (long long)kernel_w, (long long)d->stride_h,
+                        (long long)d->stride_w, (long long)o->dilation);
     if (d->pad_h < 0 || d->pad_w < 0 || 2 * d->pad_h > kernel || 2 * d->pad_w > kernel_w)
-        return fri_fail(FR_EINVAL, "%s: padding %lld x %lld must be >= 0 and at most half the kernel %lld x %lld", op->name,
-                        (long long)d->pad_h, (long long)d->pad_w, (long long)kernel, (long long)kernel_w);
-    d->p = output_size(d->h, kernel, d->stride_h, d->pad_h, o->dilation, o->ceil_mode);
-    d->q = output_size(d->w, kernel_w, d->stride_w, d->pad_w, o->dilation, o->ceil_mode);
+        return fri_fail(FR_EINVAL, "%s: padding %lld x %lld must be >= 0 and at most half the kernel %lld x %lld",
+                        op->name, (long long)d->pad_h, (long long)d->pad_w, (long long)kernel, (long long)kernel_w);
+    d->p = output_size(d->h, kernel, d->stride_h, d->pad_h, d->dilation_h, o->ceil_mode);
+    d->q = output_size(d->w, kernel_w, d->stride_w, d->pad_w, d->dilation_w, o->ceil_mode);
     if (d->p < 1 || d->q < 1)
         return fri_fail(FR_ESHAPE, "%s: x %s is smaller than the %lld x %lld window", op->name,
                         fri_shape_text(&x->shape, text), (long long)kernel, (long long)kernel_w);

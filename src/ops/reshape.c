@@ -31,8 +31,10 @@ static fr_status infer(const fr_tensor *x, fri_shape *shape) {
     int unknown = -1;
     bool fits = true;
     for (int i = 0; i < shape->rank; i++) {
-        if (shape->dim[i] == -1 && unknown < 0) unknown = i;
-        else if (shape->dim[i] < 0 || !fri_mul_i64(known, shape->dim[i], &known)) fits = false;
+        if (shape->dim[i] == -1 && unknown < 0)
+            unknown = i;
+        else if (shape->dim[i] < 0 || !fri_mul_i64(known, shape->dim[i], &known))
+            fits = false;
     }
     if (fits && unknown >= 0) {
         fits = known > 0 && n % known == 0;

@@ -44,8 +44,7 @@ static fr_status reduce(const fr_op *op, fr_tensor *x, fr_tensor **y) {
     const fri_backend *be = fri_backend_of(v);
     FRI_TRY(s, fri_tensor_new(&scalar, v->dtype, be->device, FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, fri_workspace_begin(v, FRI_KERNEL_BYTES(be, v->dtype, sum_workspace, (v->dtype, fri_numel(v))), &ws));
-    FRI_TRY(s, FRI_KERNEL(be, v->dtype, sum,
-                          (&ws.exec, v->dtype, fri_numel(v), p.alpha, fri_data(v), fri_data(out))));
+    FRI_TRY(s, FRI_KERNEL(be, v->dtype, sum, (&ws.exec, v->dtype, fri_numel(v), p.alpha, fri_data(v), fri_data(out))));
     fri_workspace_end(&ws);
     FRI_TRY(s, fr_op_record(op, &p, sizeof p, c.in, 1, NULL, 0, out));
     fri_tensor_put(&out, y);

@@ -40,8 +40,15 @@ fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode,
                      (long long)dim[2], (long long)p, (long long)q);
         goto done;
     }
-    fri_upsample_desc d = {.dtype = x->dtype, .n = dim[0], .h = dim[1], .w = dim[2], .c = dim[3], .p = p, .q = q,
-                           .bilinear = mode == FR_UPSAMPLE_BILINEAR, .align_corners = align_corners};
+    fri_upsample_desc d = {.dtype = x->dtype,
+                           .n = dim[0],
+                           .h = dim[1],
+                           .w = dim[2],
+                           .c = dim[3],
+                           .p = p,
+                           .q = q,
+                           .bilinear = mode == FR_UPSAMPLE_BILINEAR,
+                           .align_corners = align_corners};
     fri_shape shape = FRI_SHAPE(d.n, p, q, d.c);
     fri_exec e = fri_exec_of(x);
     FRI_TRY(s, fri_tensor_new(&shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));

@@ -17,8 +17,8 @@ static fr_status add_square(void *ctx, const char *path, fr_tensor *t, bool is_p
     if (g == NULL) return FR_OK;
     const fri_backend *be = fri_backend_of(g);
     FRI_TRY(s, fri_workspace_begin(g, FRI_KERNEL_BYTES(be, g->dtype, sum_workspace, (g->dtype, fri_numel(g))), &ws));
-    FRI_TRY(s, FRI_KERNEL(be, g->dtype, norm_squared,
-                          (&ws.exec, g->dtype, fri_numel(g), fri_data(g), fri_data(n->sum))));
+    FRI_TRY(s,
+            FRI_KERNEL(be, g->dtype, norm_squared, (&ws.exec, g->dtype, fri_numel(g), fri_data(g), fri_data(n->sum))));
 done:
     fri_workspace_end(&ws);
     return s;

@@ -25,7 +25,8 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     fr_grad_scaler *g = NULL;
     fr_status s = FR_OK;
     if (!(o.growth_factor > 1) || !(o.backoff_factor < 1) || !(o.init_scale > 0) || o.growth_interval < 1)
-        return fri_fail(FR_EINVAL, "grad scaler: scale %g must be > 0, growth %g > 1, backoff %g < 1, interval %lld >= 1",
+        return fri_fail(FR_EINVAL,
+                        "grad scaler: scale %g must be > 0, growth %g > 1, backoff %g < 1, interval %lld >= 1",
                         o.init_scale, o.growth_factor, o.backoff_factor, (long long)o.growth_interval);
     if ((g = calloc(1, sizeof *g)) == NULL) return fri_fail(FR_ENOMEM, "grad scaler: out of host memory");
     g->opts = o;
@@ -88,8 +89,10 @@ static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
         fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
         if (grad == NULL) continue;
         if (multiply && grad->dtype == FR_F16)
-            return fri_fail(FR_EDTYPE, "grad scaler: Attempting to unscale FP16 gradients (%s); keep the parameters in "
-                            "f32 and use autocast", o->parameters[i].path);
+            return fri_fail(FR_EDTYPE,
+                            "grad scaler: Attempting to unscale FP16 gradients (%s); keep the parameters in "
+                            "f32 and use autocast",
+                            o->parameters[i].path);
         fri_exec e = fri_exec_of(grad);
         FRI_TRY(s, FRI_KERNEL(fri_backend_of(grad), grad->dtype, unscale,
                               (&e, grad->dtype, fri_numel(grad), multiply ? fri_data(g->inv_scale) : NULL,
@@ -157,8 +160,10 @@ fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
         if (skipped != NULL) *skipped = true;
         FRI_TRY(s, fri_tensor_fill(g->found, 0));
     }
-    if (g->opts.dynamic && found != 0) shrink_scale(g);
-    else if (g->opts.dynamic) maybe_grow(g);
+    if (g->opts.dynamic && found != 0)
+        shrink_scale(g);
+    else if (g->opts.dynamic)
+        maybe_grow(g);
     g->stage = READY;
     g->checked = false;
 done:

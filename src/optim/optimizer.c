@@ -122,16 +122,23 @@ static fr_status sgd_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *
     fri_exec e = fri_exec_of(w);
     bool first = p->state[0] == NULL;
     fr_status s = FR_OK;
-    fri_sgd_desc d = {.dtype = w->dtype, .grad_dtype = g->dtype, .n = fri_numel(w), .lr = o->lr,
-                      .momentum = o->sgd.momentum, .dampening = o->sgd.dampening,
-                      .weight_decay = o->sgd.weight_decay, .nesterov = o->sgd.nesterov, .maximize = o->sgd.maximize,
+    fri_sgd_desc d = {.dtype = w->dtype,
+                      .grad_dtype = g->dtype,
+                      .n = fri_numel(w),
+                      .lr = o->lr,
+                      .momentum = o->sgd.momentum,
+                      .dampening = o->sgd.dampening,
+                      .weight_decay = o->sgd.weight_decay,
+                      .nesterov = o->sgd.nesterov,
+                      .maximize = o->sgd.maximize,
                       .first = first && found == NULL};
     if (o->sgd.momentum != 0) {
-        /* A zero buffer and the ordinary rule equal PyTorch's first step unless it is dampened; with found the step may not
-         * happen, so the buffer must hold something defined. */
+        /* A zero buffer and the ordinary rule equal PyTorch's first step unless it is dampened; with found the step may
+         * not happen, so the buffer must hold something defined. */
         if (first && found == NULL)
             FRI_TRY(s, fri_tensor_new(&w->shape, w->dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
-        else FRI_TRY(s, make_state(p, w->dtype, &p->state[0]));
+        else
+            FRI_TRY(s, make_state(p, w->dtype, &p->state[0]));
     }
     fri_bump_version(w);
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, sgd,
@@ -146,9 +153,16 @@ static fr_status adam_update(fr_optimizer *o, fri_parameter *p, const fr_tensor 
     fr_tensor *w = p->parameter;
     fri_exec e = fri_exec_of(w);
     fr_status s = FR_OK;
-    fri_adam_desc d = {.dtype = w->dtype, .grad_dtype = g->dtype, .n = fri_numel(w), .lr = o->lr,
-                       .beta1 = o->adam.beta1, .beta2 = o->adam.beta2, .eps = o->adam.eps,
-                       .weight_decay = o->adam.weight_decay, .decoupled = o->decoupled, .maximize = o->adam.maximize};
+    fri_adam_desc d = {.dtype = w->dtype,
+                       .grad_dtype = g->dtype,
+                       .n = fri_numel(w),
+                       .lr = o->lr,
+                       .beta1 = o->adam.beta1,
+                       .beta2 = o->adam.beta2,
+                       .eps = o->adam.eps,
+                       .weight_decay = o->adam.weight_decay,
+                       .decoupled = o->decoupled,
+                       .maximize = o->adam.maximize};
     FRI_TRY(s, make_state(p, moment_type(w), &p->state[0]));
     FRI_TRY(s, make_state(p, moment_type(w), &p->state[1]));
     fri_bump_version(w);
@@ -174,8 +188,7 @@ static fr_status count_step(fr_optimizer *o, const fr_tensor *like) {
     fr_status s = FR_OK;
     o->steps++;
     if (o->kind != FRI_ADAM) return FR_OK;
-    if (o->step == NULL)
-        FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, fri_device_of(like), FR_MEM_OPTIMIZER, &o->step));
+    if (o->step == NULL) FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, fri_device_of(like), FR_MEM_OPTIMIZER, &o->step));
     FRI_TRY(s, fri_tensor_fill(o->step, (double)o->steps));
 done:
     return s;

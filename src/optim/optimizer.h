@@ -31,7 +31,8 @@ struct fr_optimizer {
 /* One parameter's update. inv_scale, found: device f32 scalars or NULL (kernels.h). */
 fr_status fri_optimizer_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *inv_scale, const fr_tensor *found);
 
-/* The whole step. State is created and counted before the overflow decision; a skipped step is taken back by the scaler. */
+/* The whole step. State is created and counted before the overflow decision; a skipped step is taken back by the
+ * scaler. */
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found);
 
 #endif

@@ -142,8 +142,13 @@ static void collect(void *ctx, const fri_event *alloc) {
         c->capacity = capacity;
     }
     fr_plan_live *l = &c->items[c->count++];
-    *l = (fr_plan_live){.category = t->category, .dtype = t->dtype, .rank = t->shape.rank, .op = t->op,
-                        .module = t->module, .bytes = alloc->allocated, .count = 1};
+    *l = (fr_plan_live){.category = t->category,
+                        .dtype = t->dtype,
+                        .rank = t->shape.rank,
+                        .op = t->op,
+                        .module = t->module,
+                        .bytes = alloc->allocated,
+                        .count = 1};
     memcpy(l->shape, t->shape.dim, sizeof l->shape);
 }
 

@@ -119,8 +119,10 @@ fr_status fri_record_live(const fri_record *r, size_t at, void (*fn)(void *ctx, 
         struct by_block key = {.block = e->block};
         const struct by_block *b = bsearch(&key, blocks, n, sizeof(*blocks), compare);
         if (b == NULL) continue; /* allocated before the record began */
-        if (e->kind == FRI_EVENT_FREE) dead[b->event] = true;
-        else now[b->event].tag.category = e->tag.category;
+        if (e->kind == FRI_EVENT_FREE)
+            dead[b->event] = true;
+        else
+            now[b->event].tag.category = e->tag.category;
     }
     for (size_t i = 0; i < n; i++)
         if (!dead[i]) fn(ctx, &now[i]);

@@ -1,8 +1,9 @@
 /* storage.h - memory shared by tensors, and the two kinds of owners it has.
  *
- * `handles` counts tensors that a program can reach; `slots` counts saved slots of graph nodes. When the last handle dies
- * while slots remain, only backward can still need the bytes: that instant is the storage's settling, and the autograd floor
- * is told by the hook (Note [Settling] in src/autograd/settle.c). When both are 0 the block goes back to the allocator. */
+ * `handles` counts tensors that a program can reach; `slots` counts saved slots of graph nodes. When the last handle
+ * dies while slots remain, only backward can still need the bytes: that instant is the storage's settling, and the
+ * autograd floor is told by the hook (Note [Settling] in src/autograd/settle.c). When both are 0 the block goes back to
+ * the allocator. */
 #ifndef FRI_TENSOR_STORAGE_H
 #define FRI_TENSOR_STORAGE_H
 
@@ -15,10 +16,10 @@ typedef struct fri_storage {
     const fri_backend *backend;
     uint64_t version;        /* writes in place so far */
     const char *last_writer; /* op of the last one, for messages */
-    uint64_t birth;         /* creation number, increasing on the thread */
-    bool settled;           /* once only: handles that backward makes later are no second chance */
-    void *savers;           /* autograd: list of the slots that hold this storage */
-    void *producer;         /* autograd: node whose output this is, not owned; NULL outside any graph */
+    uint64_t birth;          /* creation number, increasing on the thread */
+    bool settled;            /* once only: handles that backward makes later are no second chance */
+    void *savers;            /* autograd: list of the slots that hold this storage */
+    void *producer;          /* autograd: node whose output this is, not owned; NULL outside any graph */
 } fri_storage;
 
 fr_status fri_storage_create(fr_device d, size_t bytes, const fri_tag *tag, fri_storage **out); /* one handle */
@@ -28,7 +29,8 @@ void fri_storage_release_handle(fri_storage *s);
 void fri_storage_retain_slot(fri_storage *s);
 void fri_storage_release_slot(fri_storage *s);
 
-/* Called when the last handle dies and slots remain, with slots still counted; and when a storage dies with a producer. */
+/* Called when the last handle dies and slots remain, with slots still counted; and when a storage dies with a producer.
+ */
 typedef struct fri_storage_hooks {
     void (*settle)(fri_storage *s);
     void (*orphan)(fri_storage *s);

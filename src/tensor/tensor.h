@@ -15,7 +15,8 @@ struct fr_tensor {
     fri_shape shape;
     fr_dtype dtype;
     bool requires_grad; /* a leaf that collects .grad, or the result of a recorded op */
-    void *grad_state;   /* autograd: the leaf's gradient and hook, or the node that made the tensor; see autograd/node.h */
+    void
+        *grad_state; /* autograd: the leaf's gradient and hook, or the node that made the tensor; see autograd/node.h */
 };
 
 /* Called when a tensor with grad_state dies. */
@@ -25,8 +26,7 @@ void fri_tensor_set_grad_state_free(void (*fn)(fr_tensor *t));
 fr_status fri_tensor_new(const fri_shape *shape, fr_dtype dtype, fr_device device, fr_category category,
                          fr_tensor **out);
 /* A new handle on a storage (takes its own handle count): same bytes seen as shape/dtype. */
-fr_status fri_tensor_on_storage(fri_storage *s, size_t offset, const fri_shape *shape, fr_dtype dtype,
-                                fr_tensor **out);
+fr_status fri_tensor_on_storage(fri_storage *s, size_t offset, const fri_shape *shape, fr_dtype dtype, fr_tensor **out);
 /* Another view of t's bytes with another shape of equal numel, outside any graph. */
 fr_status fri_tensor_view(fr_tensor *t, const fri_shape *shape, fr_tensor **out);
 
@@ -72,7 +72,7 @@ fr_status fri_tensor_fill(fr_tensor *t, double value);
 /* N(a, b) or U[a, b) from the thread's generator. */
 fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b);
 fr_status fri_tensor_cast_into(const fr_tensor *src, fr_tensor *dst); /* same shape and device */
-fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src); /* dst += src; same shape, device, dtype */
+fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src);  /* dst += src; same shape, device, dtype */
 /* out = a + b in new storage of the given category. */
 fr_status fri_tensor_sum_of(const fr_tensor *a, const fr_tensor *b, fr_category category, fr_tensor **out);
 fr_status fri_tensor_clone_as(const fr_tensor *t, fr_dtype dtype, fr_category category, fr_tensor **out);

@@ -119,7 +119,8 @@ static void vary(const fri_run *r, fr_split split, fr_loader_opts *l) {
     bool on = split == FR_SPLIT_TRAIN && r->opts.augment;
     if (r->opts.dataset == FR_TRAIN_FOLDER && size >= SMALL_IMAGE)
         l->resize_height = l->resize_width = size * 256 / 224;
-    else if (r->opts.dataset == FR_TRAIN_FOLDER) shift = size / 8;
+    else if (r->opts.dataset == FR_TRAIN_FOLDER)
+        shift = size / 8;
     if (!on) return;
     l->padding = shift;
     l->random_crop = true;

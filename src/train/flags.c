@@ -79,8 +79,7 @@ const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FR
             snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, *(const int64_t *)field);
         break;
     case FRI_FLAG_REAL:
-        if (*(const double *)field != FR_TRAIN_AUTO)
-            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
+        if (*(const double *)field != FR_TRAIN_AUTO) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
         break;
     case FRI_FLAG_SIZE:
         if (*(const size_t *)field != SIZE_MAX) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%zu", *(const size_t *)field);
@@ -90,8 +89,7 @@ const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FR
             if (c->value == *(const int *)field) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", c->name);
         break;
     case FRI_FLAG_TEXT:
-        if (*(const char *const *)field != NULL)
-            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const char *const *)field);
+        if (*(const char *const *)field != NULL) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const char *const *)field);
         break;
     case FRI_FLAG_ACT: break;
     }
@@ -179,8 +177,10 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     if (f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET || f->kind == FRI_FLAG_ACT) {
         if (equals != NULL)
             return fri_fail(FR_EINVAL, "%.*s takes no value, but '%s' was given", (int)n, word, equals + 1);
-        if (f->kind == FRI_FLAG_ACT) f->act(o);
-        else *(bool *)((char *)o + f->offset) = !no;
+        if (f->kind == FRI_FLAG_ACT)
+            f->act(o);
+        else
+            *(bool *)((char *)o + f->offset) = !no;
         return FR_OK;
     }
     if (equals != NULL) return set(f, equals + 1, o);

@@ -24,8 +24,7 @@ static void event(void *ctx, const fri_event *e) {
     case FRI_EVENT_OP_END:
         if (f->depth == 0) break;
         f->depth--;
-        if (f->depth < FRI_FLOOR_NESTING && f->open[f->depth].most > f->largest)
-            f->largest = f->open[f->depth].most;
+        if (f->depth < FRI_FLOOR_NESTING && f->open[f->depth].most > f->largest) f->largest = f->open[f->depth].most;
         break;
     case FRI_EVENT_ALLOC:
         if (e->device == f->device) add(f, e->allocated);

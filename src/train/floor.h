@@ -1,8 +1,8 @@
 /* floor.h - the least that a run can need: parameters + optimizer state + the largest op.
  *
- * The largest op is the largest sum of bytes that one op, forward or backward, holds at a time of what it allocated itself
- * between its begin and its end: results, gradients, workspace, temporaries. What it reads is not counted, so the floor
- * is a lower bound: no switch and no segment choice goes below it. src/plan counts the same way. */
+ * The largest op is the largest sum of bytes that one op, forward or backward, holds at a time of what it allocated
+ * itself between its begin and its end: results, gradients, workspace, temporaries. What it reads is not counted, so
+ * the floor is a lower bound: no switch and no segment choice goes below it. src/plan counts the same way. */
 #ifndef FRI_TRAIN_FLOOR_H
 #define FRI_TRAIN_FLOOR_H
 

@@ -26,8 +26,10 @@ static void words(page *g, int indent, const char *text) {
             g->column = 0;
         }
         if (n > 0) {
-            if (g->column == 0) g->column = fprintf(g->out, "%*s", indent, "");
-            else if (g->column > indent) g->column += fprintf(g->out, " ");
+            if (g->column == 0)
+                g->column = fprintf(g->out, "%*s", indent, "");
+            else if (g->column > indent)
+                g->column += fprintf(g->out, " ");
             g->column += fprintf(g->out, "%.*s", n, text);
         }
         text += n;
@@ -38,6 +40,19 @@ static void words(page *g, int indent, const char *text) {
 static void line_end(page *g) {
     if (g->column > 0) fputc('\n', g->out);
     g->column = 0;
+}
+
+/* A command line; a long one goes on after a backslash. A flag stays with its value. */
+static void command(page *g, const char *program, const char *flags) {
+    g->column = fprintf(g->out, "%*s%s", DEEP, "", program);
+    while (*flags != '\0') {
+        const char *next = strstr(flags + 1, " --");
+        int n = next != NULL ? (int)(next - flags) : (int)strlen(flags);
+        if (g->column + 1 + n > COLUMNS - 2) g->column = fprintf(g->out, " \\\n%*s", DEEP + 3, "") - 3;
+        g->column += fprintf(g->out, " %.*s", n, flags);
+        flags += n + (next != NULL);
+    }
+    line_end(g);
 }
 
 static void flag_name(page *g, const fri_flag *f) {
@@ -72,8 +87,10 @@ static void flag(page *g, const fr_train_program *p, const fri_flag *f) {
     const char *value = fri_flag_text(f, &p->defaults, buf);
     if (f->offset == offsetof(fr_train_opts, lr) && f->kind == FRI_FLAG_REAL && value[0] == '\0')
         snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with adam and adamw.", p->sgd_lr);
-    else if (value[0] != '\0' && f->kind != FRI_FLAG_SET) snprintf(text, sizeof text, "Default: %s.", value);
-    else if (f->unset != NULL) snprintf(text, sizeof text, "Default: %s.", f->unset);
+    else if (value[0] != '\0' && f->kind != FRI_FLAG_SET)
+        snprintf(text, sizeof text, "Default: %s.", value);
+    else if (f->unset != NULL)
+        snprintf(text, sizeof text, "Default: %s.", f->unset);
     words(g, DEEP, text);
     line_end(g);
 }
@@ -88,14 +105,15 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
     words(&g, INDENT, p->description);
     line_end(&g);
     fputc('\n', out);
-    words(&g, INDENT,
-          "A live line shows the progress on a terminal, plain lines elsewhere. The last lines give the accuracy on the "
-          "test images, the time, and the peak of memory with what it was for. Ctrl-C ends the run cleanly after the "
-          "step. Flags are read from left to right; of two that contradict each other the later wins.");
+    words(
+        &g, INDENT,
+        "A live line shows the progress on a terminal, plain lines elsewhere. The last lines give the accuracy on the "
+        "test images, the time, and the peak of memory with what it was for. Ctrl-C ends the run cleanly after the "
+        "step. Flags are read from left to right; of two that contradict each other the later wins.");
     line_end(&g);
     for (int group = 0; group < FRI_GROUP_COUNT; group++) {
-        heading(&g, group == 0 ? "OPTIONS" : "");
-        fprintf(out, "   %s\n", fri_flag_group_names[group]);
+        if (group == 0) heading(&g, "OPTIONS");
+        fprintf(out, "%s   %s\n", group > 0 ? "\n" : "", fri_flag_group_names[group]);
         for (int i = 0; i < fri_flags_count; i++)
             if ((int)fri_flags[i].group == group) flag(&g, p, &fri_flags[i]);
     }
@@ -106,7 +124,7 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
     for (const char *const *e = p->examples; e != NULL && e[0] != NULL && e[1] != NULL; e += 2) {
         words(&g, INDENT, e[1]);
         line_end(&g);
-        fprintf(out, "%*s%s %s\n", DEEP, "", p->name, e[0]);
+        command(&g, p->name, e[0]);
     }
     heading(&g, "EXIT STATUS");
     fprintf(out, "%*s0    the run is complete\n", INDENT, "");

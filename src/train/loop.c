@@ -1,8 +1,8 @@
 /* loop.c - epochs of training steps.
  *
- * Order of deaths within a step, which decides its peak: images and logits are released as soon as the graph is the only one
- * that may need them, targets and loss after backward, gradients after the optimizer's step, so that none lives through the
- * next forward. */
+ * Order of deaths within a step, which decides its peak: images and logits are released as soon as the graph is the
+ * only one that may need them, targets and loss after backward, gradients after the optimizer's step, so that none
+ * lives through the next forward. */
 #include "base/status.h"
 #include "base/tag.h"
 #include "train/run.h"

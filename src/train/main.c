@@ -69,8 +69,10 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
         fri_progress_end(&r);
         s = fri_report_write(&r);
     }
-    if (s < 0) status = failed(p, 1);
-    else if (r.signal != 0) status = 128 + r.signal;
+    if (s < 0)
+        status = failed(p, 1);
+    else if (r.signal != 0)
+        status = 128 + r.signal;
 done:
     finish(&r);
     return status;

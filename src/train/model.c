@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* A batch's way through the model, on meta: finds a network that does not exist, images or batches that it cannot take, and
- * segments that it does not have, before anything is allocated. */
+/* A batch's way through the model, on meta: finds a network that does not exist, images or batches that it cannot take,
+ * and segments that it does not have, before anything is allocated. */
 static fr_status try_batch(const fri_run *r, fr_module *model, int64_t batch) {
     int64_t size = r->opts.image_size;
     fr_tensor *x = NULL;

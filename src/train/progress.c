@@ -19,33 +19,37 @@ static bool live(const fri_run *r) {
 
 /* "12.3 %", "-" where there is no number. */
 static const char *number(char *buf, size_t bytes, const char *format, double value) {
-    if (isfinite(value)) snprintf(buf, bytes, format, value);
-    else snprintf(buf, bytes, "-");
+    if (isfinite(value))
+        snprintf(buf, bytes, format, value);
+    else
+        snprintf(buf, bytes, "-");
     return buf;
 }
 
 static const char *duration(char *buf, size_t bytes, double seconds) {
     int64_t s = isfinite(seconds) ? (int64_t)(seconds + 0.5) : 0;
-    if (s >= 3600) snprintf(buf, bytes, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
-    else snprintf(buf, bytes, "%d:%02d", (int)(s / 60), (int)(s % 60));
+    if (s >= 3600)
+        snprintf(buf, bytes, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
+    else
+        snprintf(buf, bytes, "%d:%02d", (int)(s / 60), (int)(s % 60));
     return buf;
 }
 
-/* epoch, step, loss, accuracy, speed, memory; `shown` is the epoch counted from 1. */
+/* Epoch, step, loss and accuracy of the epoch so far, speed, memory. Returns the length. */
 static size_t describe(const fri_run *r, char line[LINE_BYTES]) {
     char loss[32], accuracy[32], speed[32], now_text[FRI_BYTES_TEXT], peak_text[FRI_BYTES_TEXT];
     fr_memory_stats m = {0};
     (void)fr_memory_stats_get(r->opts.device, &m);
     size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
     double n = r->epoch_targets;
-    int length = snprintf(
-        line, LINE_BYTES, "epoch %2" PRId64 "/%" PRId64 "  step %4" PRId64 "/%" PRId64
-        "  loss %s  accuracy %s  %s images/s  memory %s, peak %s",
-        r->epoch + 1, r->epochs_total, r->step, r->steps_total,
-        number(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
-        number(accuracy, sizeof accuracy, "%5.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN),
-        number(speed, sizeof speed, "%.1f", fri_images_per_second(r)), fri_bytes_text(m.allocated, now_text),
-        fri_bytes_text(peak, peak_text));
+    int length = snprintf(line, LINE_BYTES,
+                          "epoch %2" PRId64 "/%" PRId64 "  step %4" PRId64 "/%" PRId64
+                          "  loss %s  accuracy %s  %s images/s  memory %s, peak %s",
+                          r->epoch + 1, r->epochs_total, r->step, r->steps_total,
+                          number(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
+                          number(accuracy, sizeof accuracy, "%5.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN),
+                          number(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
+                          fri_bytes_text(m.allocated, now_text), fri_bytes_text(peak, peak_text));
     return length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
 }
 
@@ -72,8 +76,8 @@ void fri_progress_begin(const fri_run *r) {
     fprintf(r->out, "%s, %" PRId64 " parameters, on %s%s%s%s\n", r->model_name, r->parameters,
             fr_device_name(r->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "");
     fprintf(r->out,
-            "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " classes, %" PRId64 " px; batches of %" PRId64
-            ", %" PRId64 " steps per epoch\n",
+            "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " classes, %" PRId64
+            " px; batches of %" PRId64 ", %" PRId64 " steps per epoch\n",
             fri_dataset_name(r), r->train_count, r->test_count, r->opts.classes, r->opts.image_size, r->opts.batch_size,
             r->steps_per_epoch);
     fflush(r->out);

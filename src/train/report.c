@@ -15,8 +15,8 @@
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
-static fr_status cannot(const fri_run *r, const char *path) {
-    return fri_fail(FR_EIO, "--report %s: %s cannot be written: %s", r->opts.report, path, strerror(errno));
+static fr_status cannot_write(const char *path) {
+    return fri_fail(FR_EIO, "--report %s: cannot be written: %s", path, strerror(errno));
 }
 
 /* A regular file is replaced at once, by a rename; anything else ("/dev/stdout", a pipe) is written as it is. */
@@ -26,7 +26,7 @@ fr_status fri_report_open(fri_run *r) {
     if (path == NULL) return FR_OK;
     bool exists = stat(path, &st) == 0;
     if (exists && S_ISDIR(st.st_mode)) return fri_fail(FR_EIO, "--report %s: is a folder, not a file", path);
-    if (exists && access(path, W_OK) != 0) return cannot(r, path);
+    if (exists && access(path, W_OK) != 0) return cannot_write(path);
     size_t bytes = strlen(path) + 32;
     r->report_path = strdup(path);
     r->report_temporary = malloc(bytes);
@@ -36,13 +36,13 @@ fr_status fri_report_open(fri_run *r) {
         free(r->report_temporary);
         r->report_temporary = NULL;
         r->report = fopen(path, "w");
-        return r->report != NULL ? FR_OK : cannot(r, path);
+        return r->report != NULL ? FR_OK : cannot_write(path);
     }
     snprintf(r->report_temporary, bytes, "%s.%ld.tmp", path, (long)getpid());
     int fd = open(r->report_temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0) r->report = fdopen(fd, "w");
     if (r->report != NULL) return FR_OK;
-    fr_status s = cannot(r, r->report_temporary);
+    fr_status s = cannot_write(path);
     if (fd >= 0) {
         close(fd);
         unlink(r->report_temporary);
@@ -66,8 +66,10 @@ void fri_report_close(fri_run *r) {
 /* cJSON prints integers exactly up to 2^53 and reals so that they read back the same; NAN becomes null. A NULL parent
  * (no memory) is passed on, and the sum of all failures is found at the end: the tree lacks a key then. */
 static void add_number(cJSON *to, const char *key, double value) {
-    if (isfinite(value)) cJSON_AddNumberToObject(to, key, value);
-    else cJSON_AddNullToObject(to, key);
+    if (isfinite(value))
+        cJSON_AddNumberToObject(to, key, value);
+    else
+        cJSON_AddNullToObject(to, key);
 }
 
 static void add_bytes(cJSON *to, const char *key, size_t bytes) {
@@ -82,14 +84,20 @@ static void add_flags(cJSON *root, const fr_train_opts *o) {
         char text[FRI_FLAG_TEXT_BYTES];
         bool unset = fri_flag_text(f, o, text)[0] == '\0';
         if (f->kind == FRI_FLAG_ACT) continue;
-        if (unset) cJSON_AddNullToObject(flags, f->name);
+        if (unset)
+            cJSON_AddNullToObject(flags, f->name);
         else if (f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET)
             cJSON_AddBoolToObject(flags, f->name, *(const bool *)field);
-        else if (f->kind == FRI_FLAG_INT) add_number(flags, f->name, (double)*(const int64_t *)field);
-        else if (f->kind == FRI_FLAG_REAL) add_number(flags, f->name, *(const double *)field);
-        else if (f->kind == FRI_FLAG_SIZE) add_bytes(flags, f->name, *(const size_t *)field);
-        else if (f->kind == FRI_FLAG_TEXT) cJSON_AddStringToObject(flags, f->name, *(const char *const *)field);
-        else cJSON_AddStringToObject(flags, f->name, text);
+        else if (f->kind == FRI_FLAG_INT)
+            add_number(flags, f->name, (double)*(const int64_t *)field);
+        else if (f->kind == FRI_FLAG_REAL)
+            add_number(flags, f->name, *(const double *)field);
+        else if (f->kind == FRI_FLAG_SIZE)
+            add_bytes(flags, f->name, *(const size_t *)field);
+        else if (f->kind == FRI_FLAG_TEXT)
+            cJSON_AddStringToObject(flags, f->name, *(const char *const *)field);
+        else
+            cJSON_AddStringToObject(flags, f->name, text);
     }
 }
 
@@ -181,5 +189,5 @@ fr_status fri_report_write(fri_run *r) {
             r->report_temporary = NULL;
         }
     }
-    return fine ? FR_OK : cannot(r, r->report_path);
+    return fine ? FR_OK : cannot_write(r->report_path);
 }

@@ -1,7 +1,7 @@
 /* run.h - the state of one run of a trainer, and its parts in the order in which they are called.
  *
- * Until training begins FR_EINVAL from any part is a usage error (exit status 2); every other failure, and every one later,
- * has exit status 1. */
+ * Until training begins FR_EINVAL from any part is a usage error (exit status 2); every other failure, and every one
+ * later, has exit status 1. */
 #ifndef FRI_TRAIN_RUN_H
 #define FRI_TRAIN_RUN_H
 
@@ -37,12 +37,12 @@ typedef struct fri_run {
     /* loop.c */
     fr_loader *loader;
     int64_t steps_per_epoch, steps_total, epochs_total;
-    int64_t step, epoch;        /* done so far, and the one that runs, from 0 */
-    double *losses, *step_ms;   /* per step; losses are NAN on meta */
-    int64_t capacity;           /* of both */
+    int64_t step, epoch;                             /* done so far, and the one that runs, from 0 */
+    double *losses, *step_ms;                        /* per step; losses are NAN on meta */
+    int64_t capacity;                                /* of both */
     double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
-    double seconds;             /* since training began */
-    int signal;                 /* that ended the run, or 0 */
+    double seconds;                                  /* since training began */
+    int signal;                                      /* that ended the run, or 0 */
 
     /* evaluate.c; NAN and 0 before the first evaluation */
     double test_accuracy, test_loss;

@@ -10,8 +10,16 @@ static const struct {
     const char *name;
     uint64_t bytes;
 } units[] = {
-    {"", 1},          {"B", 1},        {"KiB", 1024},       {"MiB", 1 << 20},        {"GiB", 1 << 30},
-    {"TiB", 1ULL << 40}, {"kB", 1000}, {"MB", 1000 * 1000}, {"GB", 1000 * 1000 * 1000}, {"TB", 1000000000000ULL},
+    {"", 1},
+    {"B", 1},
+    {"KiB", 1024},
+    {"MiB", 1 << 20},
+    {"GiB", 1 << 30},
+    {"TiB", 1ULL << 40},
+    {"kB", 1000},
+    {"MB", 1000 * 1000},
+    {"GB", 1000 * 1000 * 1000},
+    {"TB", 1000000000000ULL},
 };
 
 static uint64_t unit_bytes(const char *name) {

@@ -2,8 +2,10 @@
 #include "train/flags.h"
 
 static const fri_choice devices[] = {{"cpu", FR_CPU}, {"cuda", FR_CUDA}, {"meta", FR_META}, {0}};
-static const fri_choice heads[] = {
-    {"auto", FR_HEAD_AUTO}, {"global", FR_HEAD_GLOBAL}, {"torchvision", FR_HEAD_TORCHVISION}, {0}};
+static const fri_choice heads[] = {{"auto", FR_HEAD_AUTO},
+                                   {"global", FR_HEAD_GLOBAL},
+                                   {"torchvision", FR_HEAD_TORCHVISION},
+                                   {0}};
 static const fri_choice datasets[] = {{"digits", FR_TRAIN_DIGITS},
                                       {"mnist", FR_TRAIN_MNIST},
                                       {"fashion-mnist", FR_TRAIN_FASHION_MNIST},
@@ -12,10 +14,11 @@ static const fri_choice datasets[] = {{"digits", FR_TRAIN_DIGITS},
                                       {"folder", FR_TRAIN_FOLDER},
                                       {"synthetic", FR_TRAIN_SYNTHETIC},
                                       {0}};
-static const fri_choice optimizers[] = {
-    {"sgd", FR_TRAIN_SGD}, {"adam", FR_TRAIN_ADAM}, {"adamw", FR_TRAIN_ADAMW}, {0}};
-static const fri_choice schedules[] = {
-    {"constant", FR_SCHEDULE_CONSTANT}, {"step", FR_SCHEDULE_STEP}, {"cosine", FR_SCHEDULE_COSINE}, {0}};
+static const fri_choice optimizers[] = {{"sgd", FR_TRAIN_SGD}, {"adam", FR_TRAIN_ADAM}, {"adamw", FR_TRAIN_ADAMW}, {0}};
+static const fri_choice schedules[] = {{"constant", FR_SCHEDULE_CONSTANT},
+                                       {"step", FR_SCHEDULE_STEP},
+                                       {"cosine", FR_SCHEDULE_COSINE},
+                                       {0}};
 static const fri_choice pool_indices[] = {{"i64", FR_I64}, {"i32", FR_I32}, {"u8", FR_U8}, {0}};
 
 static void all_off(fr_train_opts *o) {
@@ -23,8 +26,8 @@ static void all_off(fr_train_opts *o) {
     o->checkpoint_segments = FR_TRAIN_AUTO;
 }
 
-const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",             "Data",          "Training",
-                                                           "Device and threads", "Memory switches", "Output"};
+const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
+                                                           "Memory switches", "Output"};
 
 #define AT(field) .offset = offsetof(fr_train_opts, field)
 #define COUNT     .least = 1, .most = 1000000000
@@ -49,7 +52,8 @@ const fri_flag fri_flags[] = {
      .choices = datasets},
     {"data", FRI_FLAG_TEXT, FRI_GROUP_DATA, AT(data), "PATH", "The folder with the dataset's files.",
      .unset = "none; all datasets but digits and synthetic need it"},
-    {"image-size", FRI_FLAG_INT, FRI_GROUP_DATA, AT(image_size), "N", "Side in pixels of the square image that the "
+    {"image-size", FRI_FLAG_INT, FRI_GROUP_DATA, AT(image_size), "N",
+     "Side in pixels of the square image that the "
      "network sees.",
      .unset = "224 for 'folder', else 32", .least = 1, .most = 4096},
     {"classes", FRI_FLAG_INT, FRI_GROUP_DATA, AT(classes), "N",
@@ -112,8 +116,9 @@ const fri_flag fri_flags[] = {
      "Outputs of batch norm, relu, add and concat are made again in backward."},
     {"early-release", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.early_release), NULL,
      "A saved tensor goes at its last use inside an op's backward."},
-    {"all-off", FRI_FLAG_ACT, FRI_GROUP_MEMORY, .help = "All memory switches off: what PyTorch keeps. Flags after "
-     "this one switch single ones on again.",
+    {"all-off", FRI_FLAG_ACT, FRI_GROUP_MEMORY,
+     .help = "All memory switches off: what PyTorch keeps. Flags after "
+             "this one switch single ones on again.",
      .act = all_off},
     {"pool-index", FRI_FLAG_CHOICE, FRI_GROUP_MEMORY, AT(switches.pool_index), "TYPE",
      "Type of max pooling's indices with --no-encode.", .choices = pool_indices},

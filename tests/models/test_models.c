@@ -12,7 +12,8 @@ static void must(fr_status s) {
     cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
 }
 
-/* reference/PyTorch: the parameters, and torch.cuda.memory_allocated / _reserved after model.to("cuda"), caching allocator. */
+/* reference/PyTorch: the parameters, and torch.cuda.memory_allocated / _reserved after model.to("cuda"), caching
+ * allocator. */
 static const struct {
     const char *name;
     model_fn *make;
@@ -130,16 +131,26 @@ static void expect_names(model_fn *make, int depth, const fr_model_opts *o, cons
 
 /* Names of torchvision's state_dict, in its order. */
 Test(models, names_are_torchvisions) {
-    static const char *const vgg[] = {"features.0.weight", "features.0.bias",  "features.1.running_var",
-                                      "features.1.num_batches_tracked", "features.41.bias", "classifier.0.weight",
-                                      "classifier.3.bias", "classifier.6.weight"};
-    static const char *const resnet[] = {"conv1.weight", "bn1.weight", "bn1.running_mean", "layer1.0.conv1.weight",
-                                         "layer1.0.bn3.bias", "layer1.0.downsample.0.weight",
-                                         "layer1.0.downsample.1.running_var", "layer4.2.conv3.weight", "fc.bias"};
-    static const char *const densenet[] = {"features.conv0.weight", "features.norm0.bias",
+    static const char *const vgg[] = {"features.0.weight",      "features.0.bias",
+                                      "features.1.running_var", "features.1.num_batches_tracked",
+                                      "features.41.bias",       "classifier.0.weight",
+                                      "classifier.3.bias",      "classifier.6.weight"};
+    static const char *const resnet[] = {"conv1.weight",
+                                         "bn1.weight",
+                                         "bn1.running_mean",
+                                         "layer1.0.conv1.weight",
+                                         "layer1.0.bn3.bias",
+                                         "layer1.0.downsample.0.weight",
+                                         "layer1.0.downsample.1.running_var",
+                                         "layer4.2.conv3.weight",
+                                         "fc.bias"};
+    static const char *const densenet[] = {"features.conv0.weight",
+                                           "features.norm0.bias",
                                            "features.denseblock1.denselayer1.norm1.weight",
-                                           "features.denseblock1.denselayer1.conv2.weight", "features.transition1.conv.weight",
-                                           "features.denseblock4.denselayer16.conv2.weight", "features.norm5.running_mean",
+                                           "features.denseblock1.denselayer1.conv2.weight",
+                                           "features.transition1.conv.weight",
+                                           "features.denseblock4.denselayer16.conv2.weight",
+                                           "features.norm5.running_mean",
                                            "classifier.weight"};
     expect_names(fr_vgg, 16, FR_MODEL_OPTS(.batch_norm = true, .device = FR_META), vgg, 8);
     expect_names(fr_resnet, 50, FR_MODEL_OPTS(.device = FR_META), resnet, 9);
@@ -154,12 +165,13 @@ Test(models, shapes) {
         int depth;
         int64_t size;
         int rank;
-    } rows[] = {{fr_vgg, 11, 32, 2}, {fr_vgg, 16, 224, 2}, {fr_resnet, 50, 64, 2}, {fr_densenet, 22, 32, 2},
-                {fr_densenet, 121, 64, 2}, {fr_unet, 3, 40, 4}};
+    } rows[] = {{fr_vgg, 11, 32, 2},      {fr_vgg, 16, 224, 2},      {fr_resnet, 50, 64, 2},
+                {fr_densenet, 22, 32, 2}, {fr_densenet, 121, 64, 2}, {fr_unet, 3, 40, 4}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fr_module *m = NULL;
         fr_tensor *x = NULL, *y = NULL;
-        must(rows[i].make(rows[i].depth, FR_MODEL_OPTS(.classes = 7, .image_size = rows[i].size, .device = FR_META), &m));
+        must(rows[i].make(rows[i].depth, FR_MODEL_OPTS(.classes = 7, .image_size = rows[i].size, .device = FR_META),
+                          &m));
         must(fr_tensor_empty(4, (int64_t[]){2, rows[i].size, rows[i].size, 3}, FR_F32, FR_META, &x));
         must(fr_module_forward(m, x, &y));
         cr_expect_eq(fr_tensor_rank(y), rows[i].rank);
@@ -185,11 +197,12 @@ Test(models, refuses) {
                 {fr_unet, 9, 512, {"9", "1..5"}}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fr_module *m = NULL;
-        cr_expect_eq(rows[i].make(rows[i].depth, FR_MODEL_OPTS(.image_size = rows[i].size, .device = FR_META), &m), FR_EINVAL);
+        cr_expect_eq(rows[i].make(rows[i].depth, FR_MODEL_OPTS(.image_size = rows[i].size, .device = FR_META), &m),
+                     FR_EINVAL);
         cr_expect_null(m);
         for (int k = 0; k < 2; k++)
-            cr_expect(strstr(fr_last_error(), rows[i].words[k]) != NULL, "case %zu: '%s' lacks '%s'", i, fr_last_error(),
-                      rows[i].words[k]);
+            cr_expect(strstr(fr_last_error(), rows[i].words[k]) != NULL, "case %zu: '%s' lacks '%s'", i,
+                      fr_last_error(), rows[i].words[k]);
     }
     cr_expect_eq(live(FR_META), 0u);
 }

@@ -53,8 +53,7 @@ static void make_batch(uint64_t seed, int64_t batch, int step, fr_tensor **x, fr
     must(fr_tensor_empty(1, &batch, FR_I64, FR_CPU, target));
     float *images = fr_tensor_data(*x);
     int64_t *labels = fr_tensor_data(*target);
-    for (int64_t i = 0; i < fr_tensor_numel(*x); i++)
-        images[i] = (float)symmetric(seed, 1000 + (uint64_t)step, i);
+    for (int64_t i = 0; i < fr_tensor_numel(*x); i++) images[i] = (float)symmetric(seed, 1000 + (uint64_t)step, i);
     for (int64_t i = 0; i < batch; i++)
         labels[i] = fri_philox(seed, 2000 + (uint64_t)step, (uint64_t)i / 4).v[i % 4] % 10;
 }
@@ -127,7 +126,7 @@ static void expect_step(const fri_safetensors *f, const char *net, int step, fr_
 
 static void train(const fri_safetensors *f, const char *net, fr_module *m, double tolerance) {
     fr_optimizer *o = NULL;
-    uint64_t seed = (uint64_t)*(const int64_t *)golden(f, net, "seed");
+    uint64_t seed = (uint64_t) * (const int64_t *)golden(f, net, "seed");
     int64_t batch = *(const int64_t *)golden(f, net, "batch");
     const double *losses = golden(f, net, "loss");
     struct init init = {.seed = seed};
@@ -143,8 +142,8 @@ static void train(const fri_safetensors *f, const char *net, fr_module *m, doubl
         must(fr_optimizer_step(o));
         fr_optimizer_zero_grad(o);
         must(fr_tensor_item(loss, &value));
-        cr_expect(fabs(value - losses[step - 1]) <= tolerance * fabs(losses[step - 1]), "%s step %d: loss %.9g, not %.9g",
-                  net, step, value, losses[step - 1]);
+        cr_expect(fabs(value - losses[step - 1]) <= tolerance * fabs(losses[step - 1]),
+                  "%s step %d: loss %.9g, not %.9g", net, step, value, losses[step - 1]);
         expect_step(f, net, step, m, tolerance);
         fr_tensor_release(&x);
         fr_tensor_release(&target);
@@ -155,8 +154,9 @@ static void train(const fri_safetensors *f, const char *net, fr_module *m, doubl
 
 typedef fr_status model_fn(int depth, const fr_model_opts *opts, fr_module **m);
 
-/* Tolerance: ten times what PyTorch's own f32 run differs from f64 after three steps (tests/golden/README.md). For densenet_bc
- * those runs differ by 1.8e-4 where a rectifier's input crosses zero; one such crossing is allowed, no multiple of it. */
+/* Tolerance: ten times what PyTorch's own f32 run differs from f64 after three steps (tests/golden/README.md). For
+ * densenet_bc those runs differ by 1.8e-4 where a rectifier's input crosses zero; one such crossing is allowed, no
+ * multiple of it. */
 static void golden_run(const char *net, model_fn *make, int depth, bool batch_norm, double tolerance) {
     fri_safetensors *f = NULL;
     fr_module *m = NULL;

@@ -23,7 +23,8 @@ static fr_module *bag(void) {
     fr_module *m = NULL;
     fr_tensor *w = NULL;
     must(fr_module_create(&bag_class, 0, &m));
-    must(fr_tensor_from_host((const float[N]){0.5f, -1.25f, 2, 0.03125f, -0.75f}, 1, (int64_t[]){N}, FR_F32, FR_CPU, &w));
+    must(fr_tensor_from_host((const float[N]){0.5f, -1.25f, 2, 0.03125f, -0.75f}, 1, (int64_t[]){N}, FR_F32, FR_CPU,
+                             &w));
     must(fr_module_add_parameter(m, "w", &w));
     return m;
 }
@@ -258,7 +259,8 @@ Test(optim, rejects_bad_options) {
     cr_expect(strstr(fr_last_error(), "lr") != NULL && strstr(fr_last_error(), "-1") != NULL, "%s", fr_last_error());
     cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.nesterov = true), &o), FR_EINVAL);
     cr_expect_eq(fr_adam(m, FR_ADAM_OPTS(.beta2 = 1), &o), FR_EINVAL);
-    cr_expect_eq(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.growth_factor = 1), FR_CPU, &(fr_grad_scaler *){0}), FR_EINVAL);
+    cr_expect_eq(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.growth_factor = 1), FR_CPU, &(fr_grad_scaler *){0}),
+                 FR_EINVAL);
     cr_expect_null(o);
     fr_module_release(&m);
     nothing_left();

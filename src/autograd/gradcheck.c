@@ -1,0 +1,101 @@
+/* gradcheck.c - central differences against backward, element by element, signed, in f64.
+ *
+ * The function's result is reduced to one number by fixed weights that look random, so that no element can hide behind
+ * another. Every evaluation starts from the same generator state: dropout drops the same elements. */
+#include "autograd/node.h"
+
+#include "base/rng.h"
+#include "base/status.h"
+
+#include <math.h>
+
+typedef struct check {
+    fr_checkpoint_fn *fn;
+    void *ctx;
+    fr_tensor *const *in;
+    int n_in;
+    fri_rng rng;
+    fr_tensor *weights; /* like the result */
+} check;
+
+static double weight_of(int64_t i) {
+    return 2.0 * (double)fri_uniform_f32(fri_philox(77, 0, (uint64_t)i / 4).v[i % 4]) - 1.0;
+}
+
+static fr_status evaluate(check *c, fr_tensor **out) {
+    fri_rng_set(c->rng);
+    fr_status s = c->fn(c->ctx, c->in, c->n_in, out, 1);
+    if (s < 0) return s;
+    if (*out == NULL || (*out)->dtype != FR_F64 || fri_device_of(*out) != FR_CPU)
+        return fri_fail(FR_EDTYPE, "gradcheck: the function's result must be an f64 tensor on the cpu");
+    return FR_OK;
+}
+
+static fr_status make_weights(check *c, const fr_tensor *like) {
+    fr_status s = fri_tensor_new(&like->shape, FR_F64, FR_CPU, FR_MEM_TEMPORARY, &c->weights);
+    if (s < 0) return s;
+    double *w = fri_data(c->weights);
+    for (int64_t i = 0; i < fri_numel(like); i++) w[i] = weight_of(i);
+    return FR_OK;
+}
+
+static fr_status weighted_sum(check *c, double *sum) {
+    fr_tensor *out = NULL;
+    bool was = fr_no_grad_begin();
+    fr_status s = evaluate(c, &out);
+    fr_no_grad_end(was);
+    *sum = 0;
+    if (s == FR_OK) {
+        const double *y = fri_data(out), *w = fri_data(c->weights);
+        for (int64_t i = 0; i < fri_numel(out); i++) *sum += y[i] * w[i];
+    }
+    fr_tensor_release(&out);
+    return s;
+}
+
+static fr_status check_element(check *c, int input, int64_t i, double analytic, const fr_gradcheck_opts *o) {
+    double *x = (double *)fri_data(c->in[input]) + i, at = *x, plus = 0, minus = 0;
+    fr_status s = FR_OK;
+    *x = at + o->eps;
+    s = weighted_sum(c, &plus);
+    *x = at - o->eps;
+    if (s == FR_OK) s = weighted_sum(c, &minus);
+    *x = at;
+    if (s < 0) return s;
+    double numeric = (plus - minus) / (2 * o->eps);
+    if (fabs(numeric - analytic) <= o->atol + o->rtol * fabs(numeric)) return FR_OK;
+    return fri_fail(FR_EINVAL,
+                    "gradcheck: input %d element %lld: numeric %.10g, backward %.10g (allowed difference %.3g)", input,
+                    (long long)i, numeric, analytic, o->atol + o->rtol * fabs(numeric));
+}
+
+fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in, const fr_gradcheck_opts *opts) {
+    const fr_gradcheck_opts o = opts != NULL ? *opts : *FR_GRADCHECK_OPTS();
+    fri_rng rng = fri_rng_get();
+    check c = {.fn = fn, .ctx = ctx, .in = in, .n_in = n_in, .rng = rng};
+    fr_tensor *out = NULL;
+    bool any = false;
+    fr_status s = FR_OK;
+    for (int i = 0; i < n_in; i++) {
+        if (in[i] == NULL || !in[i]->requires_grad) continue;
+        any = true;
+        if (in[i]->dtype != FR_F64 || fri_device_of(in[i]) != FR_CPU || fri_leaf_of(in[i]) == NULL)
+            return fri_fail(FR_EDTYPE, "gradcheck: input %d must be an f64 leaf on the cpu", i);
+        FRI_TRY(s, fr_tensor_set_grad(in[i], NULL));
+    }
+    if (!any) return fri_fail(FR_EUSAGE, "gradcheck: no input requires grad");
+    FRI_TRY(s, evaluate(&c, &out));
+    FRI_TRY(s, make_weights(&c, out));
+    FRI_TRY(s, fr_backward(out, c.weights));
+    for (int k = 0; k < n_in; k++) {
+        if (in[k] == NULL || !in[k]->requires_grad) continue;
+        const fr_tensor *g = fr_tensor_get_grad(in[k]);
+        for (int64_t i = 0; i < fri_numel(in[k]); i++)
+            FRI_TRY(s, check_element(&c, k, i, g != NULL ? ((const double *)fri_data(g))[i] : 0, &o));
+    }
+done:
+    fri_rng_set(rng);
+    fr_tensor_release(&out);
+    fr_tensor_release(&c.weights);
+    return s;
+}

@@ -1,0 +1,47 @@
+/* test_adaptive_avgpool2d.c - adaptive average pooling: golden values, gradients, refusals. */
+#include <criterion/criterion.h>
+#include <frugal/ops.h>
+
+#include "support/op_suite.h"
+
+static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    return fr_adaptive_avgpool2d(in[0], golden_int(g, "output_size", 0), golden_int(g, "output_size", 1), y);
+}
+
+static const op_suite suite = {.op = "adaptive_avgpool2d", .inputs = {"x"}, .run = run};
+
+Test(adaptive_avgpool2d, forward_golden) {
+    suite_forward_golden(&suite);
+}
+
+Test(adaptive_avgpool2d, gradcheck) {
+    suite_gradcheck(&suite);
+}
+
+Test(adaptive_avgpool2d, half_near_f32) {
+    suite_half_near_f32(&suite);
+}
+
+Test(adaptive_avgpool2d, accumulates) {
+    suite_accumulates(&suite);
+}
+
+Test(adaptive_avgpool2d, switches_agree) {
+    suite_switches_agree(&suite);
+}
+
+Test(adaptive_avgpool2d, rejects_bad_args) {
+    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
+    expect_refused(fr_adaptive_avgpool2d(NULL, 1, 1, &y), FR_EINVAL, "adaptive_avgpool2d", "NULL", y);
+    expect_refused(fr_adaptive_avgpool2d(x, 0, 1, &y), FR_EINVAL, "0 x 1", ">= 1", y);
+    expect_refused(fr_adaptive_avgpool2d(integer, 1, 1, &y), FR_EDTYPE, "i32", "float", y);
+    fr_tensor_release(&x);
+    fr_tensor_release(&other);
+    fr_tensor_release(&integer);
+    fr_tensor_release(&meta);
+    expect_nothing_left();
+}

@@ -1,0 +1,64 @@
+/* test_cross_entropy.c - softmax cross-entropy: golden values, gradients, refusals. */
+#include <criterion/criterion.h>
+#include <frugal/ops.h>
+
+#include "support/op_suite.h"
+
+static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    fr_tensor *target = golden_tensor(g, "target", FR_I64, fr_tensor_device(in[0]));
+    fr_status s = fr_cross_entropy(in[0], target,
+                                   FR_CROSS_ENTROPY_OPTS(.label_smoothing = golden_real(g, "label_smoothing"),
+                                                         .ignore_index = golden_int(g, "ignore_index", 0)),
+                                   y);
+    fr_tensor_release(&target);
+    return s;
+}
+
+static const op_suite suite = {.op = "cross_entropy", .inputs = {"x"}, .run = run, .skip = "all_ignored"};
+
+Test(cross_entropy, forward_golden) {
+    suite_forward_golden(&suite);
+}
+
+Test(cross_entropy, gradcheck) {
+    suite_gradcheck(&suite);
+}
+
+Test(cross_entropy, half_near_f32) {
+    suite_half_near_f32(&suite);
+}
+
+Test(cross_entropy, accumulates) {
+    suite_accumulates(&suite);
+}
+
+Test(cross_entropy, switches_agree) {
+    suite_switches_agree(&suite);
+}
+
+Test(cross_entropy, rejects_bad_args) {
+    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
+    fr_tensor *logits = NULL, *target = NULL, *wrong = NULL;
+    must(fr_tensor_zeros(2, (int64_t[]){3, 5}, FR_F32, FR_CPU, &logits));
+    must(fr_tensor_full(1, (int64_t[]){3}, 5, FR_I64, FR_CPU, &target));
+    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_I64, FR_CPU, &wrong));
+    expect_refused(fr_cross_entropy(logits, target, NULL, &y), FR_EINVAL, "row 0", "0..4", y);
+    expect_refused(fr_cross_entropy(logits, wrong, NULL, &y), FR_ESHAPE, "[3, 5]", "[4]", y);
+    expect_refused(fr_cross_entropy(logits, x, NULL, &y), FR_EDTYPE, "f32", "i64", y);
+    expect_refused(fr_cross_entropy(logits, NULL, NULL, &y), FR_EINVAL, "cross_entropy", "NULL", y);
+    expect_refused(fr_cross_entropy(logits, wrong, FR_CROSS_ENTROPY_OPTS(.label_smoothing = 2), &y), FR_ESHAPE,
+                   "[3, 5]", "[4]", y);
+    expect_refused(fr_count_correct(logits, wrong, &y), FR_ESHAPE, "[3, 5]", "[4]", y);
+    fr_tensor_release(&logits);
+    fr_tensor_release(&target);
+    fr_tensor_release(&wrong);
+    fr_tensor_release(&x);
+    fr_tensor_release(&other);
+    fr_tensor_release(&integer);
+    fr_tensor_release(&meta);
+    expect_nothing_left();
+}

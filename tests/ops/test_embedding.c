@@ -1,0 +1,56 @@
+/* test_embedding.c - rows of a table: golden values with repeated indices, gradients, refusals. */
+#include <criterion/criterion.h>
+#include <frugal/ops.h>
+
+#include "support/op_suite.h"
+
+static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    fr_tensor *index = golden_tensor(g, "index", FR_I64, fr_tensor_device(in[0]));
+    fr_status s = fr_embedding(index, in[0], y);
+    fr_tensor_release(&index);
+    return s;
+}
+
+static const op_suite suite = {.op = "embedding", .inputs = {"w"}, .run = run};
+
+Test(embedding, forward_golden) {
+    suite_forward_golden(&suite);
+}
+
+Test(embedding, gradcheck) {
+    suite_gradcheck(&suite);
+}
+
+Test(embedding, half_near_f32) {
+    suite_half_near_f32(&suite);
+}
+
+Test(embedding, accumulates) {
+    suite_accumulates(&suite);
+}
+
+Test(embedding, switches_agree) {
+    suite_switches_agree(&suite);
+}
+
+Test(embedding, rejects_bad_args) {
+    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
+    fr_tensor *w = NULL, *index = NULL;
+    must(fr_tensor_zeros(2, (int64_t[]){4, 3}, FR_F32, FR_CPU, &w));
+    must(fr_tensor_full(1, (int64_t[]){2}, 4, FR_I64, FR_CPU, &index));
+    expect_refused(fr_embedding(index, w, &y), FR_EINVAL, "index[0]", "0..3", y);
+    expect_refused(fr_embedding(x, w, &y), FR_EDTYPE, "f32", "i64", y);
+    expect_refused(fr_embedding(index, x, &y), FR_ESHAPE, "[2, 5, 6, 3]", "rank 2", y);
+    expect_refused(fr_embedding(index, NULL, &y), FR_EINVAL, "embedding", "NULL", y);
+    fr_tensor_release(&w);
+    fr_tensor_release(&index);
+    fr_tensor_release(&x);
+    fr_tensor_release(&other);
+    fr_tensor_release(&integer);
+    fr_tensor_release(&meta);
+    expect_nothing_left();
+}

@@ -1,0 +1,55 @@
+/* test_linear.c - fully connected: golden values, gradients, refusals. */
+#include <criterion/criterion.h>
+#include <frugal/ops.h>
+
+#include "support/op_suite.h"
+
+static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    (void)g;
+    return fr_linear(in[0], in[1], in[2], y);
+}
+
+static const op_suite suite = {.op = "linear", .inputs = {"x", "w", "b"}, .run = run};
+
+Test(linear, forward_golden) {
+    suite_forward_golden(&suite);
+}
+
+Test(linear, gradcheck) {
+    suite_gradcheck(&suite);
+}
+
+Test(linear, half_near_f32) {
+    suite_half_near_f32(&suite);
+}
+
+Test(linear, accumulates) {
+    suite_accumulates(&suite);
+}
+
+Test(linear, switches_agree) {
+    suite_switches_agree(&suite);
+}
+
+Test(linear, rejects_bad_args) {
+    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
+    fr_tensor *flat = NULL, *w = NULL;
+    must(fr_tensor_zeros(2, (int64_t[]){2, 90}, FR_F32, FR_CPU, &flat));
+    must(fr_tensor_zeros(2, (int64_t[]){4, 80}, FR_F32, FR_CPU, &w));
+    expect_refused(fr_linear(flat, NULL, NULL, &y), FR_EINVAL, "linear", "NULL", y);
+    expect_refused(fr_linear(flat, w, NULL, &y), FR_ESHAPE, "90", "80", y);
+    expect_refused(fr_linear(x, w, NULL, &y), FR_ESHAPE, "[2, 5, 6, 3]", "rank 2", y);
+    expect_refused(fr_linear(x, meta, NULL, &y), FR_EDEVICE, "meta", "cpu", y);
+    expect_refused(fr_linear(integer, w, NULL, &y), FR_EDTYPE, "i32", "float", y);
+    fr_tensor_release(&flat);
+    fr_tensor_release(&w);
+    fr_tensor_release(&x);
+    fr_tensor_release(&other);
+    fr_tensor_release(&integer);
+    fr_tensor_release(&meta);
+    expect_nothing_left();
+}

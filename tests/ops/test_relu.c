@@ -1,0 +1,103 @@
+/* test_relu.c - rectifier: golden values, gradients, in-place, refusals. */
+#include <criterion/criterion.h>
+#include <frugal/ops.h>
+#include <string.h>
+
+#include "support/op_suite.h"
+
+static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    (void)g;
+    return fr_relu(in[0], y);
+}
+
+static const op_suite suite = {.op = "relu", .inputs = {"x"}, .run = run, .kink = 0.02, .not_half = "special"};
+
+Test(relu, forward_golden) {
+    suite_forward_golden(&suite);
+}
+
+Test(relu, gradcheck) {
+    suite_gradcheck(&suite);
+}
+
+Test(relu, half_near_f32) {
+    suite_half_near_f32(&suite);
+}
+
+Test(relu, accumulates) {
+    suite_accumulates(&suite);
+}
+
+Test(relu, switches_agree) {
+    suite_switches_agree(&suite);
+}
+
+/* x = relu(x) over a result, in place or not, and the demanded form: the same y and dx, bit for bit. */
+Test(relu, inplace_equals_plain) {
+    fr_tensor *reference = NULL, *reference_y = NULL;
+    for (int way = 0; way < 3; way++) {
+        fr_tensor *x = NULL, *h = NULL, *s = NULL;
+        fr_switches switches = fr_switches_default();
+        switches.inplace = way > 0;
+        fr_switches_set(switches);
+        fr_seed(4);
+        must(fr_tensor_normal(1, (int64_t[]){1003}, 0, 1, FR_F32, FR_CPU, &x));
+        must(fr_tensor_set_requires_grad(x, true));
+        must(fr_scale(x, 1.5, &h));
+        if (way < 2)
+            must(fr_relu(h, &h));
+        else
+            must(fr_relu_inplace(h));
+        must(fr_mul(h, h, &s));
+        must(fr_sum(s, &s));
+        must(fr_backward(s, NULL));
+        if (way == 0) {
+            must(fr_tensor_clone(fr_tensor_get_grad(x), &reference));
+            must(fr_tensor_clone(h, &reference_y));
+        }
+        cr_expect_eq(memcmp(fr_tensor_data(h), fr_tensor_data(reference_y), fr_tensor_nbytes(h)), 0);
+        cr_expect_eq(memcmp(fr_tensor_data(fr_tensor_get_grad(x)), fr_tensor_data(reference), fr_tensor_nbytes(x)), 0);
+        fr_tensor_release(&x);
+        fr_tensor_release(&h);
+        fr_tensor_release(&s);
+    }
+    fr_tensor_release(&reference);
+    fr_tensor_release(&reference_y);
+    fr_switches_set(fr_switches_default());
+    expect_nothing_left();
+}
+
+/* A saved tensor overwritten afterwards: backward names both ops. */
+Test(relu, overwriting_what_was_saved_fails) {
+    fr_tensor *x = NULL, *h = NULL, *p = NULL, *s = NULL;
+    must(fr_tensor_normal(1, (int64_t[]){64}, 0, 1, FR_F32, FR_CPU, &x));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_scale(x, 2, &h));
+    must(fr_mul(h, h, &p));
+    must(fr_relu_inplace(h));
+    must(fr_sum(p, &s));
+    expect_refused(fr_backward(s, NULL), FR_EUSAGE, "mul", "relu", NULL);
+    fr_tensor_release(&x);
+    fr_tensor_release(&h);
+    fr_tensor_release(&p);
+    fr_tensor_release(&s);
+    expect_nothing_left();
+}
+
+Test(relu, rejects_bad_args) {
+    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
+    expect_refused(fr_relu(NULL, &y), FR_EINVAL, "relu", "NULL", y);
+    expect_refused(fr_relu(integer, &y), FR_EDTYPE, "i32", "float", y);
+    must(fr_tensor_set_requires_grad(x, true));
+    cr_expect_eq(fr_relu_inplace(x), FR_EUSAGE, "a leaf was changed in place");
+    cr_expect_eq(fr_relu_inplace(NULL), FR_EINVAL);
+    fr_tensor_release(&x);
+    fr_tensor_release(&other);
+    fr_tensor_release(&integer);
+    fr_tensor_release(&meta);
+    expect_nothing_left();
+}

@@ -1,0 +1,47 @@
+/* test_sum.c - reduction to a scalar: golden values, gradients, refusals. */
+#include <criterion/criterion.h>
+#include <frugal/ops.h>
+
+#include "support/op_suite.h"
+
+static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    (void)g;
+    return fr_sum(in[0], y);
+}
+
+static const op_suite suite = {.op = "sum", .inputs = {"x"}, .run = run};
+
+Test(sum, forward_golden) {
+    suite_forward_golden(&suite);
+}
+
+Test(sum, gradcheck) {
+    suite_gradcheck(&suite);
+}
+
+Test(sum, half_near_f32) {
+    suite_half_near_f32(&suite);
+}
+
+Test(sum, accumulates) {
+    suite_accumulates(&suite);
+}
+
+Test(sum, switches_agree) {
+    suite_switches_agree(&suite);
+}
+
+Test(sum, rejects_bad_args) {
+    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
+    expect_refused(fr_sum(NULL, &y), FR_EINVAL, "sum", "NULL", y);
+    expect_refused(fr_sum(integer, &y), FR_EDTYPE, "i32", "float", y);
+    fr_tensor_release(&x);
+    fr_tensor_release(&other);
+    fr_tensor_release(&integer);
+    fr_tensor_release(&meta);
+    expect_nothing_left();
+}

@@ -1,0 +1,150 @@
+/* golden.c - see golden.h. */
+#include "support/golden.h"
+
+#include <criterion/criterion.h>
+#include <frugal/memory.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/half.h"
+
+/* The one table of tolerances: |got - expected| <= absolute + relative * |expected|, per element.
+ *   f32    sums of at most a few hundred products of normal numbers, rounded at 2^-24 each; golden values are exact
+ *   f16    11 bits: inputs rounded once (2^-11 each), sums in f32, results rounded once
+ *   bf16   8 bits, likewise
+ *   f64    the golden values themselves are rounded to f32 */
+static const struct {
+    fr_dtype dtype;
+    double absolute, relative;
+} tolerances[] = {{FR_F32, 2e-5, 2e-5}, {FR_F16, 1.2e-2, 4e-3}, {FR_BF16, 1e-1, 3e-2}, {FR_F64, 1e-6, 1e-6}};
+
+void must(fr_status s) {
+    cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
+}
+
+void expect_nothing_left(void) {
+    fr_memory_stats t;
+    must(fr_memory_stats_get(FR_CPU, &t));
+    cr_expect_eq(t.requested, 0u, "%zu bytes live at the end", t.requested);
+    cr_expect_eq(fr_graph_stats_get().nodes, 0u, "%d nodes live at the end", (int)fr_graph_stats_get().nodes);
+}
+
+void expect_refused(fr_status got, fr_status wanted, const char *word1, const char *word2, fr_tensor *slot) {
+    cr_expect_eq(got, wanted, "%s instead of %s: %s", fr_status_name(got), fr_status_name(wanted), fr_last_error());
+    cr_expect(strstr(fr_last_error(), word1) != NULL, "'%s' lacks '%s'", fr_last_error(), word1);
+    cr_expect(strstr(fr_last_error(), word2) != NULL, "'%s' lacks '%s'", fr_last_error(), word2);
+    cr_expect_null(slot, "a refused op filled its slot");
+}
+
+fr_device test_device(void) {
+    fr_device d = FR_CPU;
+    const char *name = fri_env_get()->test_device;
+    if (name != NULL) must(fr_device_parse(name, &d));
+    if (!fr_device_available(d)) cr_skip_test("device %s: %s", fr_device_name(d), fr_device_reason(d));
+    return d;
+}
+
+/* ---- files ---------------------------------------------------------------------------------------------------- */
+
+golden golden_open(const char *op) {
+    golden g = {.op = op};
+    char path[1024];
+    const char *root = getenv("FRUGAL_SOURCE_ROOT");
+    snprintf(path, sizeof path, "%s/tests/golden/%s.safetensors", root != NULL ? root : ".", op);
+    must(fri_safetensors_open(path, &g.file));
+    g.rest = fri_safetensors_metadata(g.file, "cases");
+    cr_assert_not_null(g.rest);
+    return g;
+}
+
+bool golden_next(golden *g) {
+    size_t n = 0;
+    while (*g->rest == ' ') g->rest++;
+    while (g->rest[n] != '\0' && g->rest[n] != ' ') n++;
+    if (n == 0) {
+        fri_safetensors_close(&g->file);
+        return false;
+    }
+    cr_assert_lt(n, sizeof g->name);
+    memcpy(g->name, g->rest, n);
+    g->name[n] = '\0';
+    g->rest += n;
+    return true;
+}
+
+const fri_safetensors_entry *golden_field(const golden *g, const char *field) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", g->name, field);
+    return fri_safetensors_find(g->file, name);
+}
+
+static const fri_safetensors_entry *needed(const golden *g, const char *field) {
+    const fri_safetensors_entry *e = golden_field(g, field);
+    cr_assert_not_null(e, "%s %s: the golden file has no %s", g->op, g->name, field);
+    return e;
+}
+
+int64_t golden_int(const golden *g, const char *field, int i) {
+    int64_t v;
+    memcpy(&v, (const char *)needed(g, field)->data + 8 * i, sizeof v);
+    return v;
+}
+
+double golden_real(const golden *g, const char *field) {
+    double v;
+    memcpy(&v, needed(g, field)->data, sizeof v);
+    return v;
+}
+
+fr_tensor *golden_tensor(const golden *g, const char *field, fr_dtype dtype, fr_device device) {
+    const fri_safetensors_entry *e = golden_field(g, field);
+    fr_tensor *t = NULL, *converted = NULL;
+    if (e == NULL) return NULL;
+    must(fr_tensor_from_host(e->data, e->shape.rank, e->shape.dim, e->dtype, device, &t));
+    if (!fr_dtype_is_float(e->dtype) || e->dtype == dtype) return t;
+    must(fr_tensor_empty(e->shape.rank, e->shape.dim, dtype, device, &converted));
+    must(fr_tensor_copy(converted, t));
+    fr_tensor_release(&t);
+    return converted;
+}
+
+/* ---- comparing ------------------------------------------------------------------------------------------------- */
+
+double *values_of(const fr_tensor *t) {
+    fr_tensor *wide = NULL;
+    double *v = malloc((size_t)fr_tensor_numel(t) * sizeof *v + 1);
+    must(fr_tensor_empty(fr_tensor_rank(t), fr_tensor_shape(t), FR_F64, FR_CPU, &wide));
+    must(fr_tensor_copy(wide, t));
+    must(fr_tensor_to_host(wide, v));
+    fr_tensor_release(&wide);
+    return v;
+}
+
+void golden_expect(const golden *g, const char *field, const fr_tensor *t, fr_dtype computed_in) {
+    fr_tensor *want = golden_tensor(g, field, FR_F64, FR_CPU);
+    double absolute = 0, relative = 0;
+    cr_assert_not_null(want, "%s %s: no %s", g->op, g->name, field);
+    cr_assert_not_null(t, "%s %s: %s is missing", g->op, g->name, field);
+    cr_assert_eq(fr_tensor_numel(t), fr_tensor_numel(want), "%s %s: %s has %lld elements, not %lld", g->op, g->name,
+                 field, (long long)fr_tensor_numel(t), (long long)fr_tensor_numel(want));
+    for (size_t i = 0; i < sizeof tolerances / sizeof *tolerances; i++)
+        if (tolerances[i].dtype == computed_in) {
+            absolute = tolerances[i].absolute;
+            relative = tolerances[i].relative;
+        }
+    double *a = values_of(t), *b = values_of(want);
+    for (int64_t i = 0; i < fr_tensor_numel(t); i++) {
+        bool same =
+            (isnan(a[i]) && isnan(b[i])) || a[i] == b[i] || fabs(a[i] - b[i]) <= absolute + relative * fabs(b[i]);
+        if (same) continue;
+        cr_expect(false, "%s %s in %s: %s[%lld] is %.9g, expected %.9g", g->op, g->name, fr_dtype_name(computed_in),
+                  field, (long long)i, a[i], b[i]);
+        break;
+    }
+    free(a);
+    free(b);
+    fr_tensor_release(&want);
+}

@@ -1,0 +1,44 @@
+/* golden.h - the golden files of tests/golden as tensors, and comparing with them. */
+#ifndef TESTS_SUPPORT_GOLDEN_H
+#define TESTS_SUPPORT_GOLDEN_H
+
+#include <frugal/autograd.h>
+
+#include "io/safetensors.h"
+
+typedef struct golden {
+    fri_safetensors *file;
+    const char *op;
+    char name[64]; /* of the current case */
+    const char *rest;
+} golden;
+
+/* while (golden_next(&g)) runs over the cases of tests/golden/<op>.safetensors; the file is closed at the end. */
+golden golden_open(const char *op);
+bool golden_next(golden *g);
+
+const fri_safetensors_entry *golden_field(const golden *g, const char *field); /* NULL if absent */
+int64_t golden_int(const golden *g, const char *field, int i);
+double golden_real(const golden *g, const char *field);
+
+/* The field as a tensor: float fields are converted to `dtype`, integer fields stay. NULL if the case has none. */
+fr_tensor *golden_tensor(const golden *g, const char *field, fr_dtype dtype, fr_device device);
+
+/* Every element of t within the dtype's tolerance of the field; NaN equals NaN. A failure prints op, case, field,
+ * index, both values. */
+void golden_expect(const golden *g, const char *field, const fr_tensor *t, fr_dtype computed_in);
+
+/* All elements as f64 on the host; free it. */
+double *values_of(const fr_tensor *t);
+
+/* Asserts FR_OK and prints the library's sentence otherwise. */
+void must(fr_status s);
+/* No byte and no node is left. */
+void expect_nothing_left(void);
+/* The status, both words in the sentence, and an untouched slot. */
+void expect_refused(fr_status got, fr_status wanted, const char *word1, const char *word2, fr_tensor *slot);
+
+/* Device of this run: FRUGAL_TEST_DEVICE, cpu by default. Skips the test where it cannot be used. */
+fr_device test_device(void);
+
+#endif

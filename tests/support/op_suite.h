@@ -1,0 +1,29 @@
+/* op_suite.h - the kinds of tests that every op passes, from its golden cases.
+ *
+ * A test file says which fields are inputs and how to call the op; each kind is then one line. */
+#ifndef TESTS_SUPPORT_OP_SUITE_H
+#define TESTS_SUPPORT_OP_SUITE_H
+
+#include "support/golden.h"
+
+enum { OP_INPUTS = 4 };
+
+/* y = op(in) with the options of the current case. in[i] is NULL where the case lacks the field. */
+typedef fr_status op_run_fn(const golden *g, fr_tensor *const *in, fr_tensor **y);
+
+typedef struct op_suite {
+    const char *op;
+    const char *inputs[OP_INPUTS]; /* differentiable fields */
+    op_run_fn *run;
+    double kink;          /* gradcheck keeps |value| of inputs above this */
+    const char *skip;     /* cases without gradcheck, separated by spaces: NaN, ties, infinities */
+    const char *not_half; /* cases whose values do not survive rounding to half: subnormal on the way */
+} op_suite;
+
+void suite_forward_golden(const op_suite *s); /* y and every gradient, f32 */
+void suite_gradcheck(const op_suite *s);      /* f64, signed, per element */
+void suite_half_near_f32(const op_suite *s);  /* f16 and bf16 against the golden values */
+void suite_accumulates(const op_suite *s);    /* two backward passes give twice the gradient, bit for bit */
+void suite_switches_agree(const op_suite *s); /* y and gradients: all switches off, and all on, bit for bit */
+
+#endif

@@ -1,0 +1,33 @@
+/* program.h - runs a trainer as a user does, and keeps what it said. */
+#ifndef TESTS_TRAIN_PROGRAM_H
+#define TESTS_TRAIN_PROGRAM_H
+
+#include <criterion/criterion.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+typedef struct outcome {
+    int status; /* of the exit; 1000 + n if signal n ended the program */
+    char out[1 << 16], err[1 << 14];
+} outcome;
+
+/* "train_vgg" -> its path, from the environment variable FRUGAL_TRAINERS (a folder). */
+const char *program_path(const char *name);
+
+/* Runs `name` with the words of `arguments` (separated by blanks) and waits. on_terminal: standard output is a terminal
+ * of 200 columns; `signal_after` not NULL: SIGINT is sent once this text has appeared on standard output. */
+typedef struct how {
+    bool on_terminal;
+    const char *signal_after;
+} how;
+outcome program_run_as(how h, const char *name, const char *arguments);
+outcome program_run(const char *name, const char *arguments);
+
+/* An extended regular expression somewhere in the text, lines joined. */
+bool matches(const char *text, const char *expression);
+
+#define EXPECT_MATCH(text, expression) \
+    cr_expect(matches((text), (expression)), "no match for /%s/ in: %s", (expression), (text))
+
+#endif

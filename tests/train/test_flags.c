@@ -1,0 +1,147 @@
+/* test_flags.c - numbers as people write them, and the command line by the table. */
+#include "train/flags.h"
+#include "train/size.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+Test(size, units_and_fractions) {
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } good[] = {
+        {"0", 0},
+        {"1", 1},
+        {"512B", 512},
+        {"512MiB", (size_t)512 << 20},
+        {"2GiB", (size_t)2 << 30},
+        {"1.5KiB", 1536},
+        {"1.5 GiB", 1610612736},
+        {"2kB", 2000},
+        {"3MB", 3000000},
+        {"0.5KiB", 512},
+        {"1TiB", (size_t)1 << 40},
+        {"18446744073709551615", SIZE_MAX},
+        {"007", 7},
+    };
+    static const char *const bad[] = {"",
+                                      "-1",
+                                      "+1",
+                                      "x",
+                                      "1x",
+                                      "1.",
+                                      ".5",
+                                      "1.5",
+                                      "0.3KiB",
+                                      "1 2",
+                                      "0x10",
+                                      "1e3",
+                                      "1kib",
+                                      "nanGiB",
+                                      " 1",
+                                      "1GiB ",
+                                      "18446744073709551616",
+                                      "16777216TiB",
+                                      "99999999999999999999999",
+                                      "1.00000001GiB"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        size_t bytes = 77;
+        cr_expect(fri_parse_size(good[i].text, &bytes), "'%s' was refused", good[i].text);
+        cr_expect_eq(bytes, good[i].bytes, "'%s' gave %zu, not %zu", good[i].text, bytes, good[i].bytes);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        size_t bytes = 77;
+        cr_expect(!fri_parse_size(bad[i], &bytes), "'%s' was taken for %zu", bad[i], bytes);
+    }
+}
+
+Test(size, whole_numbers_and_reals) {
+    int64_t n = 0;
+    double x = 0;
+    cr_expect(fri_parse_int("-12", &n) && n == -12);
+    cr_expect(fri_parse_int("9223372036854775807", &n) && n == INT64_MAX);
+    static const char *const no_int[] = {"", "1.0", "0x1", "9223372036854775808", "1 ", " 1", "-", "1-", "ten"};
+    for (size_t i = 0; i < sizeof no_int / sizeof *no_int; i++)
+        cr_expect(!fri_parse_int(no_int[i], &n), "'%s' was taken for a whole number", no_int[i]);
+    cr_expect(fri_parse_real("1e-3", &x) && x == 1e-3);
+    cr_expect(fri_parse_real(".5", &x) && x == 0.5);
+    static const char *const no_real[] = {"", "nan", "inf", "1e999", "0x1p3", "1,5", "1.5.", "e"};
+    for (size_t i = 0; i < sizeof no_real / sizeof *no_real; i++)
+        cr_expect(!fri_parse_real(no_real[i], &x), "'%s' was taken for a number", no_real[i]);
+}
+
+static fr_train_program program(void) {
+    fr_train_program p = {.name = "train_test", .summary = "s", .description = "d", .depths = "1 and 2"};
+    p.defaults = fr_train_opts_default();
+    p.sgd_lr = 0.25;
+    return p;
+}
+
+/* Parses words separated by blanks. */
+static fr_status parse(const char *words, fr_train_opts *o) {
+    static char copy[1024]; /* text flags point into it */
+    char *argv[32] = {(char *)"train_test"};
+    int argc = 1;
+    fr_train_program p = program();
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *w = strtok(copy, " "); w != NULL; w = strtok(NULL, " ")) argv[argc++] = w;
+    *o = p.defaults;
+    return fri_flags_parse(&p, argc, argv, o, stderr);
+}
+
+Test(flags, both_spellings_of_a_value) {
+    fr_train_opts o;
+    cr_assert_eq(parse("--epochs 3 --lr=0.125 --report r.json --memory-limit=2GiB --dataset cifar100", &o), FR_OK, "%s",
+                 fr_last_error());
+    cr_expect_eq(o.epochs, 3);
+    cr_expect_eq(o.lr, 0.125);
+    cr_expect_str_eq(o.report, "r.json");
+    cr_expect_eq(o.memory_limit, (size_t)2 << 30);
+    cr_expect_eq(o.dataset, FR_TRAIN_CIFAR100);
+}
+
+Test(flags, the_later_one_wins) {
+    fr_train_opts o;
+    cr_assert_eq(parse("--no-batch-norm --batch-norm --encode --all-off --inplace --checkpoint-segments 4", &o), FR_OK);
+    cr_expect(o.batch_norm && o.switches.inplace && !o.switches.encode && !o.switches.early_release);
+    cr_expect_eq(o.checkpoint_segments, 4);
+    cr_assert_eq(parse("--checkpoint-segments 4 --rebuild --all-off", &o), FR_OK);
+    cr_expect(!o.switches.rebuild && o.checkpoint_segments == FR_TRAIN_AUTO);
+}
+
+Test(flags, steps_alone_lift_the_limit_of_epochs) {
+    fr_train_opts o;
+    cr_assert_eq(parse("--steps 1000", &o), FR_OK);
+    cr_expect_eq(o.epochs, FR_TRAIN_AUTO);
+    cr_assert_eq(parse("--epochs 2 --steps 1000", &o), FR_OK);
+    cr_expect_eq(o.epochs, 2);
+}
+
+Test(flags, every_flag_has_a_name_a_help_and_a_default_in_range) {
+    fr_train_program p = program();
+    for (int i = 0; i < fri_flags_count; i++) {
+        const fri_flag *f = &fri_flags[i];
+        char text[FRI_FLAG_TEXT_BYTES];
+        fri_flag_text(f, &p.defaults, text);
+        cr_expect(f->help != NULL && strlen(f->help) > 10, "--%s has no help", f->name);
+        cr_expect(f->group < FRI_GROUP_COUNT);
+        for (int k = 0; k < i; k++) cr_expect_str_neq(f->name, fri_flags[k].name);
+        if (f->kind == FRI_FLAG_ACT) continue;
+        bool own_default = strcmp(f->name, "depth") == 0 || strcmp(f->name, "lr") == 0; /* of the program */
+        cr_expect(text[0] != '\0' || f->unset != NULL || own_default, "--%s has no default", f->name);
+        if (text[0] == '\0' || f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET) continue;
+        char words[160];
+        fr_train_opts o;
+        snprintf(words, sizeof words, "--%s=%s", f->name, text);
+        cr_expect_eq(parse(words, &o), FR_OK, "the default of --%s is refused: %s", f->name, fr_last_error());
+    }
+}
+
+Test(flags, nearest_spelling) {
+    char near[FRI_FLAG_TEXT_BYTES];
+    cr_expect_str_eq(fri_flag_nearest("--epohcs", near), "--epochs");
+    cr_expect_str_eq(fri_flag_nearest("--no-batchnorm", near), "--no-batch-norm");
+    cr_expect_str_eq(fri_flag_nearest("--hlep", near), "--help");
+    cr_expect_null(fri_flag_nearest("--quantum-foam", near));
+    cr_expect_null(fri_flag_nearest("--a-word-that-is-longer-than-any-flag-of-any-trainer-here", near));
+}

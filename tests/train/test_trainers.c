@@ -1,0 +1,395 @@
+/* test_trainers.c - the four trainers as programs: what they print and write, how they end, and what they refuse. */
+#include "data/files.h"
+#include "program.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <unistd.h>
+
+/* A network so small that a run takes a moment: three dense blocks of one layer on 8 pixels. */
+#define TINY "--depth 10 --growth 4 --image-size 8 --batch-size 8 "
+
+static cJSON *read_report(const char *path) {
+    static char text[1 << 20];
+    FILE *f = fopen(path, "rb");
+    cr_assert_not_null(f, "no report %s", path);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    cJSON *root = cJSON_Parse(text);
+    cr_assert_not_null(root, "the report is no JSON: %s", text);
+    return root;
+}
+
+static cJSON *at(cJSON *root, const char *outer, const char *inner) {
+    cJSON *o = cJSON_GetObjectItemCaseSensitive(root, outer);
+    cJSON *i = inner != NULL && o != NULL ? cJSON_GetObjectItemCaseSensitive(o, inner) : o;
+    cr_assert_not_null(i, "the report has no %s.%s", outer, inner != NULL ? inner : "");
+    return i;
+}
+
+static double number(cJSON *root, const char *outer, const char *inner) {
+    cJSON *i = at(root, outer, inner);
+    cr_assert(cJSON_IsNumber(i), "%s.%s is no number", outer, inner != NULL ? inner : "");
+    return i->valuedouble;
+}
+
+/* Nothing but what `keep` names lies in the test's folder. */
+static void expect_only(const char *keep) {
+    char command[1200];
+    snprintf(command, sizeof command, "test \"$(ls -A %s)\" = \"%s\"", files_root, keep);
+    cr_expect_eq(system(command), 0, "other files than '%s' lie in %s", keep, files_root);
+}
+
+TestSuite(trainers, .init = files_begin, .fini = files_end);
+
+/* ---- good runs --------------------------------------------------------------------------------------------- */
+
+Test(trainers, each_trains_two_steps_and_its_report_adds_up) {
+    static const struct {
+        const char *name, *flags, *model;
+        double parameters;
+    } runs[] = {
+        {"train_vgg", "--depth 11", "vgg11_bn", 9231114},
+        {"train_vgg", "--depth 11 --no-batch-norm --head torchvision --image-size 32", "vgg11", 128807306},
+        {"train_resnet", "", "resnet18_small", 11173962},
+        {"train_densenet", "--depth 22", "densenet_bc22_k12", 0},
+        {"train_unet", "--depth 2 --image-size 16", "unet2", 0},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char arguments[1024];
+        const char *report = files_path("r.json");
+        snprintf(arguments, sizeof arguments, "%s --steps 2 --batch-size 2 --eval-every 0 --report %s", runs[i].flags,
+                 report);
+        outcome o = program_run(runs[i].name, arguments);
+        cr_assert_eq(o.status, 0, "%s %s: %s", runs[i].name, arguments, o.err);
+        cr_expect_str_empty(o.err);
+        EXPECT_MATCH(o.out,
+                     "test accuracy [0-9.]+ % \\([0-9]+ of [0-9]+\\), 2 steps in [0-9:]+, peak memory [0-9.]+ .iB");
+        EXPECT_MATCH(o.out, "parameter +[0-9.]+ [KM]iB");
+        cJSON *r = read_report(report);
+        cr_expect_str_eq(at(r, "model", NULL)->valuestring, runs[i].model);
+        cr_expect_str_eq(at(r, "device", NULL)->valuestring, "cpu");
+        cr_expect_str_eq(at(r, "dtype", NULL)->valuestring, "f32");
+        cr_expect_eq(number(r, "steps", NULL), 2);
+        cr_expect_eq(number(r, "batch_size", NULL), 2);
+        if (runs[i].parameters > 0) cr_expect_eq(number(r, "parameters", NULL), runs[i].parameters);
+        double sum = 0, peak = number(r, "memory", "peak_allocated");
+        cJSON *part = NULL, *memory = at(r, "memory", NULL), *parts = at(memory, "at_peak", NULL);
+        cJSON_ArrayForEach(part, parts) sum += part->valuedouble;
+        cr_expect_eq(sum, peak, "categories %.0f, peak %.0f", sum, peak);
+        cr_expect_eq(number(memory, "step_memory", NULL),
+                     peak - number(parts, "parameter", NULL) - number(parts, "optimizer", NULL));
+        cr_expect(number(memory, "peak_requested", NULL) <= peak && peak <= number(memory, "peak_reserved", NULL));
+        cr_expect(number(memory, "floor", NULL) > 0 && number(memory, "floor", NULL) <= peak);
+        cr_expect(number(r, "time", "step_ms_median") > 0 && number(r, "time", "images_per_second") > 0);
+        cr_expect(isfinite(number(r, "loss", "first")) && isfinite(number(r, "loss", "last")));
+        cr_expect(number(r, "accuracy", "test") >= 0 && number(r, "accuracy", "test") <= 1);
+        cr_expect_eq(number(r, "flags", "batch-size"), 2);
+        cJSON_Delete(r);
+    }
+    expect_only("r.json");
+}
+
+/* The losses of a run, each with all its digits. */
+static void losses(const char *flags, char *text, size_t bytes) {
+    char arguments[1024];
+    const char *report = files_path("losses.json");
+    snprintf(arguments, sizeof arguments, TINY "--steps 6 --eval-every 0 --report %s %s", report, flags);
+    outcome o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s: %s", arguments, o.err);
+    cJSON *r = read_report(report);
+    char *printed = cJSON_Print(at(r, "loss", "steps"));
+    snprintf(text, bytes, "%s", printed);
+    cJSON_free(printed);
+    cJSON_Delete(r);
+}
+
+Test(trainers, same_seed_same_run) {
+    char one[1024], other[1024];
+    static const char *const same[] = {"",
+                                       "--workers 0",
+                                       "--workers 3 --prefetch 2",
+                                       "--all-off",
+                                       "--rebuild",
+                                       "--checkpoint-segments 2",
+                                       "--no-inplace --no-early-release"};
+    losses("--seed 7", one, sizeof one);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        char flags[128];
+        snprintf(flags, sizeof flags, "--seed 7 %s", same[i]);
+        losses(flags, other, sizeof other);
+        cr_expect_str_eq(one, other, "'%s' changes the run: %s against %s", same[i], one, other);
+    }
+    losses("--seed 8", other, sizeof other);
+    cr_expect_str_neq(one, other, "seeds 7 and 8 give the same run");
+}
+
+Test(trainers, learns_the_digits) {
+    outcome o = program_run("train_densenet", "--depth 10 --growth 8 --image-size 8 --no-augment --epochs 6 --quiet");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "^test accuracy (9[0-9]|100)\\.[0-9]+ % ");
+}
+
+Test(trainers, meta_has_sizes_and_no_numbers) {
+    const char *report = files_path("meta.json");
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments, "--device meta --steps 2 --report %s", report);
+    outcome o = program_run("train_vgg", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "loss -  accuracy -  - images/s");
+    EXPECT_MATCH(o.out, "test accuracy -, 2 steps");
+    cJSON *r = read_report(report);
+    cr_expect(cJSON_IsNull(at(r, "loss", "first")) && cJSON_IsNull(at(r, "loss", "last")));
+    cr_expect(cJSON_IsNull(at(r, "accuracy", "test")));
+    cr_expect(number(r, "memory", "peak_allocated") > 0);
+    cJSON_Delete(r);
+    /* A dataset's sizes are known without its files. */
+    o = program_run("train_resnet", "--device meta --dataset cifar100 --steps 1");
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "cifar100: 50000 training and 10000 test images, 100 classes");
+}
+
+Test(trainers, other_datasets) {
+    uint8_t rgb[16 * 16 * 3], *bytes = NULL;
+    files_make_folder("set");
+    static const char *const folders[] = {"set/train",   "set/test",   "set/train/a",
+                                          "set/train/b", "set/test/a", "set/test/b"};
+    for (int i = 0; i < 6; i++) files_make_folder(folders[i]);
+    for (int i = 0; i < 12; i++) {
+        char name[64];
+        picture_fill(rgb, 16, 16);
+        size_t n = jpeg_bytes(JPEG_RGB, rgb, 16, 16, &bytes);
+        snprintf(name, sizeof name, "%s/%d.jpg", folders[2 + i % 4], i);
+        files_write(name, bytes, n);
+        free(bytes);
+    }
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             "--depth 10 --growth 4 --image-size 8 --batch-size 4 --dataset folder --data %s --epochs 1 --keep-last",
+             files_path("set"));
+    outcome o = program_run("train_densenet", arguments);
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "folder: 6 training and 6 test images, 2 classes, 8 px; batches of 4, 2 steps per epoch");
+    o = program_run("train_densenet",
+                    TINY "--dataset synthetic --classes 3 --steps 2 --optimizer adamw --schedule step");
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "synthetic: .* 3 classes");
+}
+
+/* ---- output ------------------------------------------------------------------------------------------------ */
+
+Test(trainers, plain_lines_in_a_pipe_a_live_line_on_a_terminal) {
+    outcome o = program_run("train_densenet", TINY "--epochs 1");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cr_expect_null(strchr(o.out, '\r'));
+    cr_expect_null(strchr(o.out, '\033'));
+    EXPECT_MATCH(o.out, "epoch +1/1 +step +187/187 +loss [0-9.]+ +accuracy +[0-9.]+ % .*test [0-9.]+ %");
+    o = program_run_as((how){.on_terminal = true}, "train_densenet", TINY "--epochs 1");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "\repoch +1/1 .*images/s .*peak .*ETA [0-9:]+\033\\[K");
+}
+
+Test(trainers, quiet_prints_one_line) {
+    outcome o = program_run("train_densenet", TINY "--steps 3 --quiet");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "^test accuracy [^\n]*\n$");
+}
+
+Test(trainers, help_lists_every_flag_of_the_interface) {
+    static const char *const names[] = {"depth",
+                                        "batch-norm, --no-batch-norm",
+                                        "head",
+                                        "device",
+                                        "dataset",
+                                        "data",
+                                        "image-size",
+                                        "epochs",
+                                        "steps",
+                                        "batch-size",
+                                        "lr",
+                                        "momentum",
+                                        "nesterov",
+                                        "weight-decay",
+                                        "optimizer",
+                                        "schedule",
+                                        "warmup",
+                                        "seed",
+                                        "workers",
+                                        "eval-every",
+                                        "keep-last",
+                                        "quiet",
+                                        "report",
+                                        "threads",
+                                        "memory-limit",
+                                        "label-smoothing",
+                                        "inplace, --no-inplace",
+                                        "encode, --no-encode",
+                                        "rebuild, --no-rebuild",
+                                        "early-release, --no-early-release",
+                                        "all-off",
+                                        "pool-index",
+                                        "workspace-limit",
+                                        "checkpoint-segments"};
+    static const char *const sections[] = {"\nNAME\n",    "\nSYNOPSIS\n", "\nDESCRIPTION\n",
+                                           "\nOPTIONS\n", "\nEXAMPLES\n", "\nEXIT STATUS\n"};
+    static const char *const programs[] = {"train_vgg", "train_resnet", "train_densenet", "train_unet"};
+    for (int p = 0; p < 4; p++) {
+        outcome o = program_run(programs[p], "--epochs 3 --help");
+        cr_expect_eq(o.status, 0);
+        for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+            cr_expect_not_null(strstr(o.out, sections[i]), "%s --help has no section%s", programs[p], sections[i]);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            char line[128];
+            snprintf(line, sizeof line, "\n       --%s[ \n]", names[i]);
+            cr_expect(matches(o.out, line), "%s --help has no --%s", programs[p], names[i]);
+        }
+        for (const char *l = o.out; l != NULL && *l; l = strchr(l, '\n') != NULL ? strchr(l, '\n') + 1 : NULL)
+            cr_expect(strcspn(l, "\n") <= 80, "a line of %zu columns: %.40s", strcspn(l, "\n"), l);
+    }
+}
+
+Test(trainers, interrupt_ends_after_the_step_with_a_report) {
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments, TINY "--epochs 100000 --report %s", files_path("i.json"));
+    outcome o = program_run_as((how){.signal_after = "epoch  1/"}, "train_densenet", arguments);
+    cr_assert_eq(o.status, 130, "%d: %s", o.status, o.err);
+    EXPECT_MATCH(o.out, "ended by signal 2 \\(.*\\) after step [0-9]+ of [0-9]+");
+    cJSON *r = read_report(files_path("i.json"));
+    cr_expect(cJSON_IsTrue(at(r, "interrupted", NULL)));
+    cr_expect(number(r, "steps", NULL) >= 187);
+    cJSON_Delete(r);
+    expect_only("i.json");
+}
+
+/* ---- bad input --------------------------------------------------------------------------------------------- */
+
+typedef struct refusal {
+    const char *name, *arguments;
+    int status;
+    const char *sentence;
+} refusal;
+
+static void expect_refused(const refusal *c) {
+    outcome o = program_run(c->name, c->arguments);
+    cr_expect_eq(o.status, c->status, "%s %s: exit status %d, not %d: %s", c->name, c->arguments, o.status, c->status,
+                 o.err);
+    cr_expect(matches(o.err, c->sentence), "%s %s: no /%s/ in: %s", c->name, c->arguments, c->sentence, o.err);
+    cr_expect(strncmp(o.err, c->name, strlen(c->name)) == 0, "the sentence does not name the program: %s", o.err);
+    const char *end = strchr(o.err, '\n');
+    cr_expect(end != NULL && end[1] == '\0', "not one line: %s", o.err);
+}
+
+Test(trainers, usage_errors_have_status_2_and_name_flag_and_values) {
+    static const refusal cases[] = {
+        {"train_vgg", "--epohcs 3", 2, "'--epohcs'.*'--epochs'"},
+        {"train_vgg", "--epohcs=3", 2, "'--epohcs'.*'--epochs'"},
+        {"train_vgg", "-x", 2, "unknown flag '-x'"},
+        {"train_vgg", "twelve", 2, "unexpected argument 'twelve'"},
+        {"train_vgg", "--epochs", 2, "--epochs needs a value"},
+        {"train_vgg", "--epochs --quiet", 2, "--epochs needs a value, but '--quiet'"},
+        {"train_vgg", "--quiet=yes", 2, "--quiet takes no value, but 'yes'"},
+        {"train_vgg", "--no-batch-norm=1", 2, "--no-batch-norm takes no value, but '1'"},
+        {"train_vgg", "--no-quiet", 2, "unknown flag '--no-quiet'"},
+        {"train_vgg", "--batch-size 0", 2, "--batch-size 0: must lie in 1\\.\\.1048576"},
+        {"train_vgg", "--batch-size 1e3", 2, "--batch-size 1e3: not a whole number"},
+        {"train_vgg", "--steps 99999999999999999999", 2, "--steps 99999999999999999999: not a whole number"},
+        {"train_vgg", "--lr nan", 2, "--lr nan: not a number"},
+        {"train_vgg", "--lr -0.1", 2, "--lr -0.1: must be at least 0"},
+        {"train_vgg", "--momentum 1", 2, "--momentum 1: must be at least 0 and below 1"},
+        {"train_vgg", "--seed -1", 2, "--seed -1: must lie in 0"},
+        {"train_vgg", "--memory-limit 5x", 2, "--memory-limit 5x: not a size"},
+        {"train_vgg", "--memory-limit 0", 2, "--memory-limit 0: must be at least 1 byte"},
+        {"train_vgg", "--device tpu", 2, "--device tpu: must be one of cpu, cuda, meta"},
+        {"train_vgg", "--dataset imagenet", 2, "--dataset imagenet: must be one of digits, .*folder"},
+        {"train_vgg", "--pool-index f32", 2, "--pool-index f32: must be one of i64, i32, u8"},
+        {"train_vgg", "--depth 12", 2, "--depth 12 .*11, 13, 16 and 19"},
+        {"train_vgg", "--image-size 16", 2, "--image-size 16: .*16 pixels.* stride of 32"},
+        {"train_resnet", "--depth 20", 2, "--depth 20 .*18, 34, 50, 101 and 152"},
+        {"train_resnet", "--image-size 4", 2, "--image-size 4: .*4 pixels.* stride of 8"},
+        {"train_resnet", "--no-batch-norm", 2, "--no-batch-norm: .*train_resnet"},
+        {"train_densenet", "--depth 41", 2, "--depth 41 .*DenseNet: depth 41"},
+        {"train_unet", "--depth 9", 2, "--depth 9 .*1\\.\\.5"},
+        {"train_unet", "--image-size 30", 2, "--image-size 30: .*multiple of 8"},
+        {"train_unet", "--head global", 2, "--head global: train_unet"},
+        {"train_unet", "--checkpoint-segments 2", 2, "--checkpoint-segments 2: .*1 units"},
+        {"train_vgg", "--checkpoint-segments 0", 2, "--checkpoint-segments 0: must lie in 1"},
+        {"train_vgg", "--checkpoint-segments 500", 2, "--checkpoint-segments 500: vgg16_bn .* [0-9]+ units"},
+        {"train_vgg", "--batch-size 1501", 2, "--batch-size 1501: dataset digits has 1500"},
+        {"train_unet", "--depth 4 --image-size 16 --batch-size 1", 2,
+         "--batch-size 1 --image-size 16: .*more than 1 value"},
+        {"train_vgg", "--classes 7", 2, "--classes 7: dataset digits has 10"},
+        {"train_vgg", "--dataset cifar10", 2, "--dataset cifar10 needs --data"},
+        {"train_vgg", "--data /tmp", 2, "--data /tmp: --dataset digits reads no files"},
+        {"train_vgg", "--nesterov --optimizer adam", 2, "--nesterov needs .*adam"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_refused(&cases[i]);
+}
+
+Test(trainers, files_that_are_missing_or_broken_have_status_1) {
+    char arguments[8][1024], broken[512];
+    static const uint8_t junk[64] = {1, 2, 3};
+    uint8_t idx[4096], body[20 * 64] = {0}, *jpeg = NULL, rgb[16 * 16 * 3];
+    /* A folder of images whose second picture is cut off. */
+    files_make_folder("cut");
+    static const char *const folders[] = {"cut/train", "cut/test", "cut/train/a", "cut/test/a"};
+    for (int i = 0; i < 4; i++) files_make_folder(folders[i]);
+    picture_fill(rgb, 16, 16);
+    size_t n = jpeg_bytes(JPEG_RGB, rgb, 16, 16, &jpeg);
+    files_write("cut/train/a/0.jpg", jpeg, n);
+    files_write("cut/train/a/1.jpg", jpeg, n / 2);
+    files_write("cut/test/a/0.jpg", jpeg, n);
+    free(jpeg);
+    /* IDX files: wrong magic; 20 images but 19 labels in range. */
+    files_make_folder("magic");
+    files_write("magic/train-images-idx3-ubyte", junk, sizeof junk);
+    files_write("magic/train-labels-idx1-ubyte", junk, sizeof junk);
+    files_make_folder("label");
+    n = idx_bytes(idx, 2051, 3, (uint32_t[]){20, 8, 8}, body, sizeof body);
+    files_write("label/train-images-idx3-ubyte", idx, n);
+    body[19] = 10;
+    n = idx_bytes(idx, 2049, 1, (uint32_t[]){20}, body, 20);
+    files_write("label/train-labels-idx1-ubyte", idx, n);
+    files_make_folder("huge");
+    n = idx_bytes(idx, 2051, 3, (uint32_t[]){0xffffffff, 0xffffffff, 0xffffffff}, body, 16);
+    files_write("huge/train-images-idx3-ubyte", idx, n);
+    files_write("huge/train-labels-idx1-ubyte", idx, n);
+    snprintf(broken, sizeof broken, "%s.*1\\.jpg", "cut/train/a");
+    snprintf(arguments[0], sizeof arguments[0], TINY "--dataset folder --data %s --batch-size 2 --epochs 9",
+             files_path("cut"));
+    snprintf(arguments[1], sizeof arguments[1], TINY "--dataset mnist --data %s", files_path("magic"));
+    snprintf(arguments[2], sizeof arguments[2], TINY "--dataset mnist --data %s", files_path("label"));
+    snprintf(arguments[3], sizeof arguments[3], TINY "--dataset mnist --data %s", files_path("huge"));
+    snprintf(arguments[4], sizeof arguments[4], TINY "--dataset cifar10 --data %s", files_path("nowhere"));
+    snprintf(arguments[5], sizeof arguments[5], TINY "--report %s/no/r.json", files_root);
+    snprintf(arguments[6], sizeof arguments[6], TINY "--report %s", files_root);
+    const refusal cases[] = {
+        {"train_densenet", arguments[0], 1, broken},
+        {"train_densenet", arguments[1], 1, "magic/train-(images|labels)-idx"},
+        {"train_densenet", arguments[2], 1, "label/train-labels-idx1-ubyte.*10"},
+        {"train_densenet", arguments[3], 1, "huge/train-(images|labels)-idx"},
+        {"train_densenet", arguments[4], 1, "nowhere"},
+        {"train_densenet", arguments[5], 1, "--report .*/no/r\\.json: cannot be written"},
+        {"train_densenet", arguments[6], 1, "--report .*: is a folder"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_refused(&cases[i]);
+    if (!fr_device_available(FR_CUDA))
+        expect_refused(&(refusal){"train_vgg", "--device cuda --steps 1", 1, "--device cuda: ."});
+}
+
+Test(trainers, out_of_memory_is_a_report_and_status_1) {
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments, "--steps 1 --batch-size 64 --memory-limit 150MiB --report %s",
+             files_path("oom.json"));
+    outcome o = program_run("train_vgg", arguments);
+    cr_expect_eq(o.status, 1, "%d: %s", o.status, o.out);
+    EXPECT_MATCH(o.err, "out of memory on cpu: op [a-z0-9]+ in module [a-z0-9.]+ .*the limit is 150\\.00 MiB");
+    EXPECT_MATCH(o.err, "by category: parameter");
+    expect_only(""); /* neither a report nor its temporary */
+}
+
+Test(trainers, a_loss_that_is_no_number_ends_the_run) {
+    outcome o = program_run("train_densenet", TINY "--epochs 3 --lr 900000 --warmup 0 --schedule constant");
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "the loss is -?(nan|inf) after step [0-9]+: --lr 900000 may be too high");
+}
