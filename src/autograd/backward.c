@@ -134,6 +134,42 @@ static fr_status check_gradient(const fr_node *node, int input, const fr_tensor 
     return FR_OK;
 }
 
+/* With early release off a node's gradients reach their tensors when its whole backward is over, as in PyTorch. */
+typedef struct held {
+    bool on;
+    int count, capacity;
+    struct {
+        int input;
+        fr_tensor *dx;
+    } * items;
+} held;
+
+static _Thread_local held later;
+
+static fr_status hold(int input, fr_tensor **dx) {
+    if (later.count == later.capacity) {
+        int capacity = later.capacity ? 2 * later.capacity : 8;
+        void *items = realloc(later.items, (size_t)capacity * sizeof(*later.items));
+        if (items == NULL) return fri_fail(FR_ENOMEM, "backward: out of host memory");
+        later.items = items;
+        later.capacity = capacity;
+    }
+    later.items[later.count].input = input;
+    later.items[later.count++].dx = *dx;
+    *dx = NULL;
+    return FR_OK;
+}
+
+static fr_status deliver(fr_node *n, fr_status s) {
+    later.on = false;
+    for (int i = 0; i < later.count; i++) {
+        if (s == FR_OK) s = fr_node_grad(n, later.items[i].input, &later.items[i].dx);
+        fr_tensor_release(&later.items[i].dx);
+    }
+    later.count = 0;
+    return s;
+}
+
 fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
     fr_status s = FR_OK;
     fr_node *up = node->edges[input].node;
@@ -142,6 +178,7 @@ fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
         fr_tensor_release(dx);
         return FR_OK;
     }
+    if (later.on) return hold(input, dx);
     FRI_TRY(s, check_gradient(node, input, *dx));
     if (up == NULL) return give_to_leaf(node->edges[input].leaf, dx);
     if (up->executed) {
@@ -163,8 +200,13 @@ static fr_status run(fr_node *n) {
     fri_event_mark(FRI_EVENT_OP_BEGIN);
     fr_tensor *dy = n->gradient;
     n->gradient = NULL;
+    bool early = fri_switches()->early_release;
+    fr_tensor *kept = early ? NULL : fr_tensor_retain(dy);
+    later.on = !early;
     fr_status s = n->op->backward(n, &dy);
     fr_tensor_release(&dy);
+    if (!early) s = deliver(n, s);
+    fr_tensor_release(&kept);
     fri_node_finish(n);
     fri_event_mark(FRI_EVENT_OP_END);
     fri_scope_op_pop(op);
@@ -232,6 +274,8 @@ done:
         fri_node_release(&n);
     }
     free(q.items);
+    free(later.items);
+    later = (held){0};
     fr_tensor_release(&start);
     current = NULL;
     fri_scope_phase_pop(phase);
