@@ -17,12 +17,14 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 enum {
     MAX_NESTING = 3, /* the file's object, a tensor's object, its shape */
     FOUND_TEXT = 64,
 };
-#define MAX_EXACT 9007199254740992.0 /* 2^53: cJSON keeps numbers as doubles, exact up to here */
+#define READ_AT_ONCE ((size_t)1 << 30)  /* Linux moves at most 2 GiB - 4 KiB in one call */
+#define MAX_EXACT    9007199254740992.0 /* 2^53: cJSON keeps numbers as doubles, exact up to here */
 
 struct fri_safetensors_private {
     fri_safetensors_entry *entries;
@@ -31,6 +33,7 @@ struct fri_safetensors_private {
     cJSON *json; /* owns names, keys and values */
     void *map;
     size_t map_bytes;
+    unsigned char *copy; /* the file's content, where it is not mapped */
 };
 
 const char *const fri_safetensors_dtype[FR_DTYPE_COUNT] = {
@@ -273,22 +276,12 @@ done:
     return s;
 }
 
-/* Maps the file, copies its header and parses that. */
-static fr_status read_file(int fd, fri_safetensors *f) {
-    struct stat st;
-    if (fstat(fd, &st) != 0) return fri_fail(FR_EIO, "cannot be examined: %s", strerror(errno));
-    if (!S_ISREG(st.st_mode)) return fri_fail(FR_EIO, "is not a regular file");
-    if (st.st_size < 8)
-        return fri_fail(FR_EFORMAT, "has %lld bytes, expected at least the 8 bytes of the header's length",
-                        (long long)st.st_size);
-    size_t bytes = (size_t)st.st_size;
-    void *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED) return fri_fail(FR_EIO, "%zu bytes cannot be mapped: %s", bytes, strerror(errno));
-    f->private->map = map;
-    f->private->map_bytes = bytes;
-    const unsigned char *head = map;
+/* What a whole file must look like; `content` stays where it is until close. */
+static fr_status parse_content(fri_safetensors *f, const unsigned char *content, size_t bytes) {
+    if (bytes < 8)
+        return fri_fail(FR_EFORMAT, "has %zu bytes, expected at least the 8 bytes of the header's length", bytes);
     uint64_t length = 0;
-    for (int i = 7; i >= 0; i--) length = length << 8 | head[i];
+    for (int i = 7; i >= 0; i--) length = length << 8 | content[i];
     if (length > FRI_SAFETENSORS_MAX_HEADER)
         return fri_fail(FR_EFORMAT, "the header claims %llu bytes, expected at most %d", (unsigned long long)length,
                         FRI_SAFETENSORS_MAX_HEADER);
@@ -298,31 +291,89 @@ static fr_status read_file(int fd, fri_safetensors *f) {
     size_t n = (size_t)length;
     char *text = malloc(n + 1);
     if (text == NULL) return fri_fail(FR_ENOMEM, "no host memory for a header of %zu bytes", n);
-    memcpy(text, head + 8, n);
+    memcpy(text, content + 8, n);
     text[n] = '\0';
-    fr_status s = parse_header(f, text, n, (const char *)head + 8 + n, bytes - 8 - n);
+    fr_status s = parse_header(f, text, n, (const char *)content + 8 + n, bytes - 8 - n);
     free(text);
     return s;
 }
 
-fr_status fri_safetensors_open(const char *path, fri_safetensors **out) {
+/* The bytes of a regular file. */
+static fr_status examine(int fd, size_t *bytes) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return fri_fail(FR_EIO, "cannot be examined: %s", strerror(errno));
+    if (!S_ISREG(st.st_mode)) return fri_fail(FR_EIO, "is not a regular file");
+    *bytes = (size_t)st.st_size;
+    return FR_OK;
+}
+
+static fr_status map_file(int fd, fri_safetensors *f) {
+    size_t bytes = 0;
+    fr_status s = examine(fd, &bytes);
+    if (s < 0 || bytes == 0) return s < 0 ? s : parse_content(f, NULL, 0);
+    void *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED) return fri_fail(FR_EIO, "%zu bytes cannot be mapped: %s", bytes, strerror(errno));
+    f->private->map = map;
+    f->private->map_bytes = bytes;
+    return parse_content(f, map, bytes);
+}
+
+/* The last FRI_SAFETENSORS_CHECKSUM_BYTES are the CRC-32 of everything before them. */
+static fr_status check_sum(const unsigned char *content, size_t bytes) {
+    uint32_t stored = 0;
+    if (bytes < 8 + FRI_SAFETENSORS_CHECKSUM_BYTES)
+        return fri_fail(FR_EFORMAT, "has %zu bytes, too few for a header and a checksum", bytes);
+    size_t n = bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
+    for (int i = FRI_SAFETENSORS_CHECKSUM_BYTES - 1; i >= 0; i--) stored = stored << 8 | content[n + (size_t)i];
+    uint32_t computed = (uint32_t)crc32_z(0, content, n);
+    if (stored != computed)
+        return fri_fail(FR_EFORMAT,
+                        "its checksum is %08x but its content has %08x: the file is damaged or incomplete, or it was "
+                        "written without a checksum",
+                        stored, computed);
+    return FR_OK;
+}
+
+static fr_status copy_file(int fd, fri_safetensors *f, bool checked) {
+    size_t bytes = 0, at = 0;
+    fr_status s = examine(fd, &bytes);
+    if (s < 0) return s;
+    unsigned char *copy = malloc(bytes + 1);
+    if (copy == NULL) return fri_fail(FR_ENOMEM, "no host memory for its %zu bytes", bytes);
+    f->private->copy = copy;
+    while (at < bytes) {
+        ssize_t n = read(fd, copy + at, bytes - at < READ_AT_ONCE ? bytes - at : READ_AT_ONCE);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fri_fail(FR_EIO, "cannot be read after %zu bytes: %s", at, strerror(errno));
+        if (n == 0) return fri_fail(FR_EIO, "shrank from %zu to %zu bytes while it was read", bytes, at);
+        at += (size_t)n;
+    }
+    if (checked) s = check_sum(copy, bytes);
+    return s < 0 ? s : parse_content(f, copy, bytes);
+}
+
+static fri_safetensors *new_file(void) {
+    fri_safetensors *f = calloc(1, sizeof *f);
+    if (f != NULL) f->private = calloc(1, sizeof *f->private);
+    if (f != NULL && f->private != NULL) return f;
+    free(f);
+    return NULL;
+}
+
+fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri_safetensors **out) {
     fri_safetensors *f = NULL;
     fr_status s = FR_OK;
     int fd = -1;
     if (path == NULL || out == NULL)
         return fri_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", path == NULL ? "path" : "slot");
-    f = calloc(1, sizeof *f);
-    if (f != NULL) f->private = calloc(1, sizeof *f->private);
-    if (f == NULL || f->private == NULL) {
-        free(f);
-        return fri_fail(FR_ENOMEM, "safetensors file '%s': no host memory to open it", path);
-    }
+    f = new_file();
+    if (f == NULL) return fri_fail(FR_ENOMEM, "safetensors file '%s': no host memory to open it", path);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: a FIFO is refused, not waited for */
     if (fd < 0) {
         s = fri_fail(FR_EIO, "cannot be opened: %s", strerror(errno));
         goto done;
     }
-    FRI_TRY(s, read_file(fd, f));
+    FRI_TRY(s, how == FRI_SAFETENSORS_MAPPED ? map_file(fd, f) : copy_file(fd, f, how == FRI_SAFETENSORS_CHECKED));
     fri_safetensors_close(out);
     *out = f;
     f = NULL;
@@ -333,10 +384,31 @@ done:
     return s;
 }
 
+fr_status fri_safetensors_open(const char *path, fri_safetensors **out) {
+    return fri_safetensors_open_as(path, FRI_SAFETENSORS_MAPPED, out);
+}
+
+fr_status fri_safetensors_open_memory(const char *name, const void *content, size_t bytes, bool checked,
+                                      fri_safetensors **out) {
+    fr_status s = FR_OK;
+    fri_safetensors *f = new_file();
+    if (f == NULL) return fri_fail(FR_ENOMEM, "safetensors '%s': no host memory to open it", name);
+    if (checked) FRI_TRY(s, check_sum(content, bytes));
+    FRI_TRY(s, parse_content(f, content, bytes));
+    fri_safetensors_close(out);
+    *out = f;
+    f = NULL;
+done:
+    if (s < 0) fri_fail_prefix(s, "safetensors '%.300s': ", name);
+    fri_safetensors_close(&f);
+    return s;
+}
+
 void fri_safetensors_close(fri_safetensors **file) {
     if (file == NULL || *file == NULL) return;
     struct fri_safetensors_private *p = (*file)->private;
     if (p->map != NULL) munmap(p->map, p->map_bytes);
+    free(p->copy);
     cJSON_Delete(p->json);
     free(p->entries);
     free(p->by_name);

@@ -42,6 +42,20 @@ typedef struct fri_safetensors {
 fr_status fri_safetensors_open(const char *path, fri_safetensors **out);
 void fri_safetensors_close(fri_safetensors **file);
 
+/* The same with the content copied to host memory by ordinary reads: what happens to the file later does not matter,
+ * and a file that shrinks meanwhile is FR_EIO. CHECKED is COPIED, and FR_EFORMAT unless the file ends with the checksum
+ * that fri_safetensors_write_checked puts there. */
+typedef enum fri_safetensors_how {
+    FRI_SAFETENSORS_MAPPED,
+    FRI_SAFETENSORS_COPIED,
+    FRI_SAFETENSORS_CHECKED,
+} fri_safetensors_how;
+fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri_safetensors **out);
+
+/* A file's content in memory, which stays the caller's and in place until close. `name` stands in messages. */
+fr_status fri_safetensors_open_memory(const char *name, const void *content, size_t bytes, bool checked,
+                                      fri_safetensors **out);
+
 /* Borrowed, or NULL where the file has no such tensor or key. */
 const fri_safetensors_entry *fri_safetensors_find(const fri_safetensors *file, const char *name);
 const char *fri_safetensors_metadata(const fri_safetensors *file, const char *key);
@@ -57,5 +71,13 @@ typedef fr_status fri_safetensors_source_fn(void *context, size_t index, const v
 fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
                                 const fri_safetensors_text *metadata, size_t n_metadata,
                                 fri_safetensors_source_fn *source, void *context);
+
+/* The same with one more tensor, "checksum" u8 [4], whose data end the file: the CRC-32 (zlib's), little-endian, of
+ * every byte before them. So a file is checked in one pass, and it stays an ordinary safetensors file. */
+#define FRI_SAFETENSORS_CHECKSUM "checksum"
+enum { FRI_SAFETENSORS_CHECKSUM_BYTES = 4 };
+fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
+                                        const fri_safetensors_text *metadata, size_t n_metadata,
+                                        fri_safetensors_source_fn *source, void *context);
 
 #endif

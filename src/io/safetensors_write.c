@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 
 enum {
     HEADER_ALIGN = 8,      /* data begin at a multiple of the largest element */
@@ -128,10 +129,18 @@ done:
     return s;
 }
 
-static fr_status put(int fd, const void *data, size_t bytes) {
+/* The file that is written, and the CRC-32 of what was. */
+typedef struct sink {
+    int fd;
+    uint32_t crc;
+    unsigned char checksum[FRI_SAFETENSORS_CHECKSUM_BYTES];
+} sink;
+
+static fr_status put(sink *to, const void *data, size_t bytes) {
     const char *at = data;
+    to->crc = (uint32_t)crc32_z(to->crc, data, bytes);
     while (bytes > 0) {
-        ssize_t n = write(fd, at, bytes < WRITE_AT_ONCE ? bytes : WRITE_AT_ONCE);
+        ssize_t n = write(to->fd, at, bytes < WRITE_AT_ONCE ? bytes : WRITE_AT_ONCE);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
             return fri_fail(FR_EIO, "%zu more bytes cannot be written: %s", bytes, strerror(n < 0 ? errno : EIO));
@@ -141,7 +150,7 @@ static fr_status put(int fd, const void *data, size_t bytes) {
     return FR_OK;
 }
 
-static fr_status put_header(int fd, const char *json) {
+static fr_status put_header(sink *to, const char *json) {
     static const char spaces[HEADER_ALIGN] = {' ', ' ', ' ', ' ', ' ', ' ', ' ', ' '};
     size_t n = strlen(json), pad = (HEADER_ALIGN - n % HEADER_ALIGN) % HEADER_ALIGN;
     unsigned char length[8];
@@ -150,20 +159,20 @@ static fr_status put_header(int fd, const char *json) {
                         FRI_SAFETENSORS_MAX_HEADER);
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)(n + pad) >> 8 * i);
     fr_status s = FR_OK;
-    FRI_TRY(s, put(fd, length, sizeof length));
-    FRI_TRY(s, put(fd, json, n));
-    FRI_TRY(s, put(fd, spaces, pad));
+    FRI_TRY(s, put(to, length, sizeof length));
+    FRI_TRY(s, put(to, json, n));
+    FRI_TRY(s, put(to, spaces, pad));
 done:
     return s;
 }
 
-static fr_status put_data(int fd, const placed *p, fri_safetensors_source_fn *source, void *context) {
+static fr_status put_data(sink *to, const placed *p, fri_safetensors_source_fn *source, void *context) {
     const void *data = p->entry->data;
     fr_status s = FR_OK;
     if (p->bytes == 0) return FR_OK;
     if (data == NULL) FRI_TRY(s, source(context, p->index, &data));
     if (data == NULL) return fri_fail(FR_EINVAL, "the source of tensor '%s' gave no data", p->entry->name);
-    FRI_TRY(s, put(fd, data, p->bytes));
+    FRI_TRY(s, put(to, data, p->bytes));
 done:
     return s;
 }
@@ -196,33 +205,35 @@ static fr_status sync_folder(const char *path) {
     return s;
 }
 
-fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
-                                const fri_safetensors_text *metadata, size_t n_metadata,
-                                fri_safetensors_source_fn *source, void *context) {
+/* Writes all entries, or all but the last if that one is the checksum, and then the checksum. */
+static fr_status put_all(sink *to, const char *json, const placed *order, size_t n, bool checked,
+                         fri_safetensors_source_fn *source, void *context) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, put_header(to, json));
+    for (size_t i = 0; i < n; i++) {
+        if (checked && i == n - 1)
+            for (int k = 0; k < FRI_SAFETENSORS_CHECKSUM_BYTES; k++)
+                to->checksum[k] = (unsigned char)(to->crc >> 8 * k);
+        FRI_TRY(s, put_data(to, &order[i], source, context));
+    }
+    if (fsync(to->fd) != 0) s = fri_fail(FR_EIO, "cannot be synced: %s", strerror(errno));
+done:
+    return s;
+}
+
+static fr_status write_file(const char *path, const fri_safetensors_entry *entries, size_t n, bool checked, sink *to,
+                            const fri_safetensors_text *metadata, size_t n_metadata, fri_safetensors_source_fn *source,
+                            void *context) {
     fr_status s = FR_OK;
     char *json = NULL, *temporary = NULL;
-    int fd = -1;
-    if (path == NULL || (entries == NULL && n_entries > 0) || (metadata == NULL && n_metadata > 0))
-        return fri_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address",
-                        path == NULL                       ? "path"
-                        : entries == NULL && n_entries > 0 ? "entry list"
-                                                           : "metadata list");
-    placed *order = calloc(n_entries + 1, sizeof *order);
-    if (order == NULL) {
-        s = fri_fail(FR_ENOMEM, "no host memory for %zu tensors", n_entries);
-        goto done;
-    }
-    FRI_TRY(s, place(entries, n_entries, source != NULL, order));
-    FRI_TRY(s, make_header(order, n_entries, metadata, n_metadata, &json));
-    FRI_TRY(s, create_beside(path, &temporary, &fd));
-    FRI_TRY(s, put_header(fd, json));
-    for (size_t i = 0; i < n_entries; i++) FRI_TRY(s, put_data(fd, &order[i], source, context));
-    if (fsync(fd) != 0) {
-        s = fri_fail(FR_EIO, "cannot be synced: %s", strerror(errno));
-        goto done;
-    }
-    int closed = close(fd);
-    fd = -1;
+    placed *order = calloc(n + 1, sizeof *order);
+    if (order == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
+    FRI_TRY(s, place(entries, n, source != NULL, order));
+    FRI_TRY(s, make_header(order, n, metadata, n_metadata, &json));
+    FRI_TRY(s, create_beside(path, &temporary, &to->fd));
+    FRI_TRY(s, put_all(to, json, order, n, checked, source, context));
+    int closed = close(to->fd);
+    to->fd = -1;
     if (closed != 0 || rename(temporary, path) != 0) {
         s = fri_fail(FR_EIO, "the temporary file '%s' cannot take its name: %s", temporary, strerror(errno));
         unlink(temporary);
@@ -230,13 +241,51 @@ fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *e
     }
     FRI_TRY(s, sync_folder(path));
 done:
-    if (fd >= 0) {
-        close(fd);
+    if (to->fd >= 0) {
+        close(to->fd);
         unlink(temporary);
     }
-    if (s < 0) fri_fail_prefix(s, "safetensors file '%.300s': ", path);
     cJSON_free(json);
     free(temporary);
     free(order);
     return s;
+}
+
+static fr_status check_arguments(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
+                                 const fri_safetensors_text *metadata, size_t n_metadata) {
+    const char *missing = path == NULL                         ? "path"
+                          : entries == NULL && n_entries > 0   ? "entry list"
+                          : metadata == NULL && n_metadata > 0 ? "metadata list"
+                                                               : NULL;
+    if (missing == NULL) return FR_OK;
+    return fri_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", missing);
+}
+
+fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
+                                const fri_safetensors_text *metadata, size_t n_metadata,
+                                fri_safetensors_source_fn *source, void *context) {
+    sink to = {.fd = -1};
+    fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
+    if (s < 0) return s;
+    s = write_file(path, entries, n_entries, false, &to, metadata, n_metadata, source, context);
+    return s < 0 ? fri_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
+}
+
+/* The checksum comes last in the file: it has the smallest element size, and the last index among those. */
+fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
+                                        const fri_safetensors_text *metadata, size_t n_metadata,
+                                        fri_safetensors_source_fn *source, void *context) {
+    sink to = {.fd = -1};
+    fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
+    if (s < 0) return s;
+    fri_safetensors_entry *all = calloc(n_entries + 1, sizeof *all);
+    if (all == NULL) return fri_fail(FR_ENOMEM, "safetensors file '%.300s': no host memory for its entries", path);
+    if (n_entries > 0) memcpy(all, entries, n_entries * sizeof *all);
+    all[n_entries] = (fri_safetensors_entry){.name = FRI_SAFETENSORS_CHECKSUM,
+                                             .dtype = FR_U8,
+                                             .shape = {.rank = 1, .dim = {FRI_SAFETENSORS_CHECKSUM_BYTES}},
+                                             .data = to.checksum};
+    s = write_file(path, all, n_entries + 1, true, &to, metadata, n_metadata, source, context);
+    free(all);
+    return s < 0 ? fri_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
 }

@@ -1,0 +1,130 @@
+/* test_inplace_abn.c - in-place activated batch norm: gradient check, near the two separate ops, and what it saves. */
+#include <criterion/criterion.h>
+#include <frugal/extend.h>
+#include <frugal/memory.h>
+#include <frugal/ops.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "support/golden.h"
+
+enum { N = 3, H = 5, W = 4, C = 6 };
+
+static const double slope = 0.2, eps = 1e-5;
+
+/* x, gamma (both signs), beta; or gamma as the plain op needs it: |gamma| + eps. */
+static void make_inputs(fr_dtype dtype, bool plain, fr_tensor **in) {
+    fr_dtype real = dtype == FR_F64 ? FR_F64 : FR_F32;
+    double gamma[C];
+    fr_seed(13);
+    must(fr_tensor_normal(4, (int64_t[]){N, H, W, C}, 1, 2, dtype, FR_CPU, &in[0]));
+    for (int i = 0; i < C; i++) {
+        gamma[i] = (i % 2 ? -1 : 1) * (0.5 + 0.25 * i);
+        if (plain) gamma[i] = fabs(gamma[i]) + eps;
+    }
+    fr_tensor *wide = NULL;
+    must(fr_tensor_from_host(gamma, 1, (int64_t[]){C}, FR_F64, FR_CPU, &wide));
+    must(fr_tensor_empty(1, (int64_t[]){C}, real, FR_CPU, &in[1]));
+    must(fr_tensor_copy(in[1], wide));
+    fr_tensor_release(&wide);
+    must(fr_tensor_full(1, (int64_t[]){C}, 0.3, real, FR_CPU, &in[2]));
+    for (int i = 0; i < 3; i++) must(fr_tensor_set_requires_grad(in[i], true));
+}
+
+static fr_status abn(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+    (void)ctx;
+    (void)n_in;
+    (void)n_out;
+    return fr_inplace_abn(in[0], in[1], in[2], NULL, NULL, NULL, slope, out);
+}
+
+Test(inplace_abn, gradcheck) {
+    fr_tensor *in[3] = {0};
+    make_inputs(FR_F64, false, in);
+    must(fr_gradcheck(abn, NULL, in, 3, NULL));
+    for (int i = 0; i < 3; i++) fr_tensor_release(&in[i]);
+    expect_nothing_left();
+}
+
+/* y and the gradients of sum(y^2) */
+static void run(bool plain, fr_tensor **in, double **result) {
+    fr_tensor *y = NULL, *s = NULL;
+    make_inputs(FR_F32, plain, in);
+    if (plain) {
+        must(fr_batchnorm2d(in[0], in[1], in[2], NULL, NULL, NULL, &y));
+        must(fr_leaky_relu(y, slope, &y));
+    } else {
+        must(abn(NULL, in, 3, &y, 1));
+    }
+    must(fr_mul(y, y, &s));
+    must(fr_sum(s, &s));
+    must(fr_backward(s, NULL));
+    result[0] = values_of(y);
+    for (int i = 0; i < 3; i++) result[1 + i] = values_of(fr_tensor_get_grad(in[i]));
+    fr_tensor_release(&y);
+    fr_tensor_release(&s);
+}
+
+/* The bound of docs/ops/inplace_abn.md: a few roundings of the rebuilt x, relative to the largest gradient. */
+Test(inplace_abn, near_the_separate_ops) {
+    static const int count[4] = {N * H * W * C, N * H * W * C, C, C};
+    fr_tensor *a[3] = {0}, *b[3] = {0};
+    double *x[4], *y[4];
+    run(true, a, x);
+    run(false, b, y);
+    for (int k = 0; k < 4; k++) {
+        double largest = 0;
+        for (int i = 0; i < count[k]; i++) largest = fmax(largest, fabs(x[k][i]));
+        for (int i = 0; i < count[k]; i++) {
+            double want = k == 2 && i % 2 ? -x[k][i] : x[k][i]; /* d|gamma| / dgamma */
+            cr_expect(fabs(y[k][i] - want) <= 1e-5 * largest, "result %d element %d: %.9g, separate ops %.9g", k, i, y[k][i],
+                      want);
+        }
+        free(x[k]);
+        free(y[k]);
+    }
+    for (int i = 0; i < 3; i++) {
+        fr_tensor_release(&a[i]);
+        fr_tensor_release(&b[i]);
+    }
+    expect_nothing_left();
+}
+
+/* x = abn(x) keeps one map where batch norm and leaky relu keep two. */
+Test(inplace_abn, keeps_one_map) {
+    size_t held[2];
+    for (int fused = 0; fused < 2; fused++) {
+        fr_tensor *in[3] = {0}, *h = NULL, *out = NULL;
+        fr_memory_stats t;
+        make_inputs(FR_F32, !fused, in);
+        must(fr_scale(in[0], 2, &h));
+        must(fr_memory_stats_get(FR_CPU, &t));
+        size_t before = t.requested;
+        if (fused) {
+            must(fr_inplace_abn(h, in[1], in[2], NULL, NULL, NULL, slope, &h));
+        } else {
+            must(fr_batchnorm2d(h, in[1], in[2], NULL, NULL, NULL, &h));
+            must(fr_leaky_relu(h, slope, &h));
+        }
+        must(fr_mul(h, h, &out)); /* somebody needs the result's values */
+        must(fr_memory_stats_get(FR_CPU, &t));
+        held[fused] = t.requested - before;
+        for (int i = 0; i < 3; i++) fr_tensor_release(&in[i]);
+        fr_tensor_release(&h);
+        fr_tensor_release(&out);
+    }
+    size_t map = (N * H * W * C * 4 + 511) / 512 * 512;
+    /* mean and invstd both ways; |gamma| + eps is the fused form's third vector */
+    cr_expect_eq(held[0] - held[1], map - 512, "saved %d bytes, one map is %zu", (int)(held[0] - held[1]), map);
+    expect_nothing_left();
+}
+
+Test(inplace_abn, rejects_bad_args) {
+    fr_tensor *in[3] = {0}, *y = NULL;
+    make_inputs(FR_F32, false, in);
+    expect_refused(fr_inplace_abn(in[0], in[1], in[2], NULL, NULL, NULL, 0, &y), FR_EINVAL, "slope is 0", "> 0", y);
+    expect_refused(fr_inplace_abn(in[0], NULL, in[2], NULL, NULL, NULL, 0.1, &y), FR_EINVAL, "inplace_abn", "NULL", y);
+    expect_refused(fr_inplace_abn(in[1], in[1], in[2], NULL, NULL, NULL, 0.1, &y), FR_ESHAPE, "[6]", "rank 4", y);
+    for (int i = 0; i < 3; i++) fr_tensor_release(&in[i]);
+    expect_nothing_left();
+}
