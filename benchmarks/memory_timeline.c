@@ -131,7 +131,7 @@ static void draw_panel(FILE *f, const recording *r, const char *title, size_t mo
             fprintf(f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#444\" stroke-dasharray=\"3,3\"/>",
                     x_of(r, i), top, x_of(r, i), bottom);
             fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x_of(r, i) + 4, bottom + 14,
-                    fr_phase_name(r->points[i].phase));
+                    r->points[i - 1].phase == FR_PHASE_BACKWARD ? "gradients released" : fr_phase_name(r->points[i].phase));
         }
     double px = x_of(r, r->peak_at), py = bottom - (double)r->peak * scale;
     fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"none\" stroke=\"black\" stroke-width=\"1.5\"/>", px, py);
