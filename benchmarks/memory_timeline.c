@@ -2,9 +2,10 @@
  *
  *     build/benchmarks/memory_timeline FILE.svg [batch] [image size]        (VGG-16, 64 images of 224 pixels, f32)
  *
- * Runs two steps of VGG-16 on addresses without memory (FR_META), once with all switches off, as PyTorch eager keeps things, and
- * once with the defaults; draws the second step of each. One column per change of memory, areas stacked by category, the peak
- * marked. The numbers are exact and the same on every machine: no kernel runs, library scratch is not included. */
+ * Runs two steps of VGG-16 on addresses without memory (FR_META), once with all switches off, as PyTorch eager keeps
+ * things, and once with the defaults; draws the second step of each. One column per change of memory, areas stacked by
+ * category, the peak marked. The numbers are exact and the same on every machine: no kernel runs, library scratch is
+ * not included. */
 #include "memory/event.h"
 #include "memory/report.h"
 
@@ -128,10 +129,12 @@ static void draw_panel(FILE *f, const recording *r, const char *title, size_t mo
     draw_areas(f, r, scale, bottom);
     for (int i = 1; i < r->count; i++)
         if (r->points[i].phase != r->points[i - 1].phase && r->points[i].phase != FR_PHASE_NONE) {
-            fprintf(f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#444\" stroke-dasharray=\"3,3\"/>",
+            fprintf(f,
+                    "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#444\" stroke-dasharray=\"3,3\"/>",
                     x_of(r, i), top, x_of(r, i), bottom);
             fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x_of(r, i) + 4, bottom + 14,
-                    r->points[i - 1].phase == FR_PHASE_BACKWARD ? "gradients released" : fr_phase_name(r->points[i].phase));
+                    r->points[i - 1].phase == FR_PHASE_BACKWARD ? "gradients released"
+                                                                : fr_phase_name(r->points[i].phase));
         }
     double px = x_of(r, r->peak_at), py = bottom - (double)r->peak * scale;
     fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"none\" stroke=\"black\" stroke-width=\"1.5\"/>", px, py);
@@ -162,10 +165,15 @@ int main(int argc, char **argv) {
         return 1;
     }
     int height = TOP + 2 * PANEL + GAP + 60;
-    fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
-               "font-size=\"12\"><rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", WIDTH, height);
-    fprintf(f, "<text x=\"%d\" y=\"18\" font-size=\"14\">VGG-16, batch %lld, %lld pixels, f32: one training step, requested "
-               "bytes by category</text>\n", LEFT, (long long)batch, (long long)size);
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
+            "font-size=\"12\"><rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+            WIDTH, height);
+    fprintf(
+        f,
+        "<text x=\"%d\" y=\"18\" font-size=\"14\">VGG-16, batch %lld, %lld pixels, f32: one training step, requested "
+        "bytes by category</text>\n",
+        LEFT, (long long)batch, (long long)size);
     draw_panel(f, &off, "all switches off", off.peak, TOP);
     draw_panel(f, &on, "default switches", off.peak, TOP + PANEL + GAP);
     draw_legend(f, height - 14);

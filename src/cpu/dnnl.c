@@ -291,8 +291,8 @@ static void op_finish(fri_dnnl_op *op) {
         size_t more = md_bytes(op->reorder_scratch_md);
         if (more > op->scratch_bytes) op->scratch_bytes = more;
     }
-    static const char *const use[4] = {"%s", "im2col+%s", "widened:%s", "widened:im2col+%s"};
-    for (int i = 0; i < 4; i++) snprintf(op->name[i], NAME_BYTES, use[i], impl_name(op->pd));
+    static const char *const use[4] = {"", "im2col+", "widened:", "widened:im2col+"};
+    for (int i = 0; i < 4; i++) snprintf(op->name[i], NAME_BYTES, "%s%s", use[i], impl_name(op->pd));
 }
 
 /* Tensors of a convolution in oneDNN's logical order (N C H W, [G] O I H W). */

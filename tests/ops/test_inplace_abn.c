@@ -77,8 +77,8 @@ Test(inplace_abn, near_the_separate_ops) {
         for (int i = 0; i < count[k]; i++) largest = fmax(largest, fabs(x[k][i]));
         for (int i = 0; i < count[k]; i++) {
             double want = k == 2 && i % 2 ? -x[k][i] : x[k][i]; /* d|gamma| / dgamma */
-            cr_expect(fabs(y[k][i] - want) <= 1e-5 * largest, "result %d element %d: %.9g, separate ops %.9g", k, i, y[k][i],
-                      want);
+            cr_expect(fabs(y[k][i] - want) <= 1e-5 * largest, "result %d element %d: %.9g, separate ops %.9g", k, i,
+                      y[k][i], want);
         }
         free(x[k]);
         free(y[k]);
