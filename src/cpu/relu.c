@@ -47,7 +47,7 @@ static void encode_range(fr_dtype t, int64_t first, int64_t n, bool strict, cons
             positive_row(count, fri_cpu_load(t, y, first + i, count, buf), passes);
         else
             passes_row(count, fri_cpu_load(t, y, first + i, count, buf), passes);
-        memset(passes + count, 0, (size_t)(-count & 7)); /* unused bits are 0 */
+        for (int64_t k = count; k % 8 != 0; k++) passes[k] = 0; /* unused bits are 0 */
         for (int64_t k = 0; k < count; k += 8) bits[(first + i + k) / 8] = pack8(passes + k);
     }
 }
