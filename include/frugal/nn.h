@@ -81,6 +81,8 @@ typedef struct fr_conv2d_module_opts {
 FR_API fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts,
                               fr_device device, fr_module **m);
 FR_API fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m);
+/* weight [rows, dim] from N(0, 1); i64 indices of any shape become [..., dim]. */
+FR_API fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m);
 /* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0; eps 1e-5, momentum 0.1. */
 FR_API fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m);
 FR_API fr_status fr_nn_relu(fr_module **m);

@@ -51,9 +51,14 @@ FR_API double fr_optimizer_get_lr(const fr_optimizer *o);
 FR_API void fr_optimizer_set_lr(fr_optimizer *o, double lr);
 FR_API int64_t fr_optimizer_steps(const fr_optimizer *o); /* steps that changed parameters */
 
-/* Visits the state: "step" and per parameter "<path>.momentum_buffer" or "<path>.exp_avg" / "<path>.exp_avg_sq". */
+FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "adam", "adamw" */
+
+/* Visits the state that exists: per parameter "<path>.momentum_buffer" or "<path>.exp_avg" and "<path>.exp_avg_sq". */
 typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
 FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
+/* Replaces the whole state by that of an optimizer which made `steps` steps: fn fills each tensor t, or returns FR_END
+ * for one that did not exist. On failure nothing has changed. SGD without momentum has no state and asks for none. */
+FR_API fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_state_fn *fn, void *ctx);
 
 /* One more pass over a leaf as soon as its gradient is complete in backward: its update runs there and the gradient
  * dies. Call fr_optimizer_fused_begin before each backward. Not possible with accumulation, clipping by global norm or

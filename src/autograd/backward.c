@@ -102,6 +102,27 @@ static fr_status add_contribution(fr_tensor **sum, fr_tensor **dx) {
     return s;
 }
 
+/* Leaves whose gradient is complete. Their hooks run when the node's backward is over: a hook may write to the leaf,
+ * and the same backward may still read it (dw is handed over before dx is computed from w). */
+static _Thread_local fri_leaf *ready;
+
+static void make_ready(fri_leaf *l) {
+    fri_leaf **end = &ready;
+    while (*end != NULL) end = &(*end)->next_ready;
+    *end = fri_leaf_retain(l);
+}
+
+static fr_status run_hooks(fr_status s) {
+    while (ready != NULL) {
+        fri_leaf *l = ready;
+        ready = l->next_ready;
+        l->next_ready = NULL;
+        if (s == FR_OK && l->tensor != NULL && l->hook != NULL) s = l->hook(l->hook_ctx, l->tensor);
+        fri_leaf_release(&l);
+    }
+    return s;
+}
+
 static fr_status give_to_leaf(fri_leaf *l, fr_tensor **dx) {
     fr_status s = FR_OK;
     if (l->tensor == NULL) { /* the leaf died: nobody can read its gradient */
@@ -114,7 +135,7 @@ static fr_status give_to_leaf(fri_leaf *l, fr_tensor **dx) {
     FRI_TRY(s, add_contribution(&l->grad, dx));
     fri_relabel(l->grad, FR_MEM_GRADIENT);
     l->awaited--;
-    if (l->awaited == 0 && l->hook != NULL) FRI_TRY(s, l->hook(l->hook_ctx, l->tensor));
+    if (l->awaited == 0 && l->hook != NULL) make_ready(l);
 done:
     fr_tensor_release(dx);
     return s;
@@ -160,25 +181,9 @@ static fr_status hold(int input, fr_tensor **dx) {
     return FR_OK;
 }
 
-static fr_status deliver(fr_node *n, fr_status s) {
-    later.on = false;
-    for (int i = 0; i < later.count; i++) {
-        if (s == FR_OK) s = fr_node_grad(n, later.items[i].input, &later.items[i].dx);
-        fr_tensor_release(&later.items[i].dx);
-    }
-    later.count = 0;
-    return s;
-}
-
-fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
+static fr_status give(fr_node *node, int input, fr_tensor **dx) {
     fr_status s = FR_OK;
     fr_node *up = node->edges[input].node;
-    if (*dx == NULL) return FR_OK;
-    if (!fr_node_wants(node, input)) {
-        fr_tensor_release(dx);
-        return FR_OK;
-    }
-    if (later.on) return hold(input, dx);
     FRI_TRY(s, check_gradient(node, input, *dx));
     if (up == NULL) return give_to_leaf(node->edges[input].leaf, dx);
     if (up->executed) {
@@ -190,6 +195,35 @@ fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
 done:
     fr_tensor_release(dx);
     return s;
+}
+
+static fr_status deliver(fr_node *n, fr_status s) {
+    later.on = false;
+    for (int i = 0; i < later.count; i++) {
+        if (s == FR_OK) s = give(n, later.items[i].input, &later.items[i].dx);
+        fr_tensor_release(&later.items[i].dx);
+    }
+    later.count = 0;
+    return s;
+}
+
+fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
+    if (*dx == NULL) return FR_OK;
+    if (!fr_node_wants(node, input)) {
+        fr_tensor_release(dx);
+        return FR_OK;
+    }
+    node->handed++;
+    return later.on ? hold(input, dx) : give(node, input, dx);
+}
+
+/* An op that keeps a wanted gradient to itself would leave leaves incomplete, and their hooks uncalled, in silence. */
+static fr_status check_handed(const fr_node *n) {
+    int wanted = 0;
+    for (int i = 0; i < n->n_inputs; i++) wanted += fr_node_wants(n, i);
+    if (n->handed == wanted) return FR_OK;
+    return fri_fail(FR_EUSAGE, "%s: its backward handed over %d gradients, but %d of its inputs want one", n->op->name,
+                    n->handed, wanted);
 }
 
 /* ---- the walk ---------------------------------------------------------------------------------------------- */
@@ -205,9 +239,11 @@ static fr_status run(fr_node *n) {
     later.on = !early;
     fr_status s = n->op->backward(n, &dy);
     fr_tensor_release(&dy);
+    if (s == FR_OK) s = check_handed(n);
     if (!early) s = deliver(n, s);
     fr_tensor_release(&kept);
     fri_node_finish(n);
+    s = run_hooks(s);
     fri_event_mark(FRI_EVENT_OP_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
@@ -225,6 +261,9 @@ static fr_status check_start(const fr_tensor *t, const fr_tensor *grad) {
     if (grad != NULL && (!fri_shape_equal(&t->shape, &grad->shape) || t->dtype != grad->dtype))
         return fri_fail(FR_ESHAPE, "backward: the tensor is %s %s but its gradient is %s %s", fr_dtype_name(t->dtype),
                         fri_shape_text(&t->shape, a), fr_dtype_name(grad->dtype), fri_shape_text(&grad->shape, b));
+    if (grad != NULL && fri_device_of(grad) != fri_device_of(t))
+        return fri_fail(FR_EDEVICE, "backward: the tensor is on %s but its gradient is on %s",
+                        fr_device_name(fri_device_of(t)), fr_device_name(fri_device_of(grad)));
     const fr_node *n = fri_node_of(t);
     if (n != NULL && n->executed)
         return fri_fail(FR_EUSAGE,
@@ -252,7 +291,7 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
     n = fri_node_retain(fri_node_of(t));
     if (n == NULL) { /* a leaf */
         fri_leaf_of(t)->awaited = 1;
-        s = give_to_leaf(fri_leaf_of(t), &start);
+        s = run_hooks(give_to_leaf(fri_leaf_of(t), &start));
         goto done;
     }
     FRI_TRY(s, count_contributions(n));

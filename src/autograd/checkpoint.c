@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 typedef struct fri_segment_record {
@@ -99,7 +100,8 @@ static fr_status shadow_node(fri_recompute *r, fr_node *n) {
                             r->at, twin->op->name, fr_dtype_name(twin->dtype), n->op->name, fr_dtype_name(n->dtype));
         fri_node_release(&twin->shadow);
         twin->shadow = fri_node_retain(n);
-        n->twin_consumers = twin->consumers;
+        /* Whoever holds the original's output may still start a backward pass of its own there. */
+        n->twin_consumers = twin->output != NULL && twin->output->handles > 0 ? INT_MAX : twin->consumers;
     }
     n->is_shadow = true;
     return r->at++ >= r->last ? FRI_STOP : FR_OK;
@@ -207,6 +209,20 @@ static fr_status segment_create(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free
     return FR_OK;
 }
 
+/* fn sees empty slots, as in a recomputation, and the caller's slots change only on success; so a slot of `out` may
+ * also be one of `in`. */
+static fr_status call(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+    fr_tensor **fresh = calloc((size_t)n_out + 1, sizeof(*fresh));
+    if (fresh == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    fr_status s = fn(ctx, in, n_in, fresh, n_out);
+    for (int i = 0; i < n_out; i++) {
+        if (s >= 0) fri_tensor_put(&fresh[i], &out[i]);
+        fr_tensor_release(&fresh[i]);
+    }
+    free(fresh);
+    return s;
+}
+
 fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *ctx), fr_tensor *const *in, int n_in,
                         fr_tensor **out, int n_out) {
     fri_autograd_state *state = fri_autograd();
@@ -217,7 +233,7 @@ fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *
         return fri_fail(FR_EINVAL, "checkpoint: the function or its tensor lists are NULL");
     }
     if (state->grad_disabled || state->recording != NULL) {
-        s = fn(ctx, in, n_in, out, n_out);
+        s = call(fn, ctx, in, n_in, out, n_out);
         if (ctx_free != NULL) ctx_free(ctx);
         return s;
     }
@@ -227,7 +243,7 @@ fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *
         return s;
     }
     state->recording = g;
-    s = fn(ctx, in, n_in, out, n_out);
+    s = call(fn, ctx, in, n_in, out, n_out);
     state->recording = NULL;
     segment_release(g);
     return s;

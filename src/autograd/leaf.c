@@ -104,6 +104,9 @@ fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad) {
     if (grad != NULL && (!fri_shape_equal(&grad->shape, &t->shape) || grad->dtype != t->dtype))
         return fri_fail(FR_ESHAPE, "set grad: the leaf is %s %s but the gradient is %s %s", fr_dtype_name(t->dtype),
                         fri_shape_text(&t->shape, a), fr_dtype_name(grad->dtype), fri_shape_text(&grad->shape, b));
+    if (grad != NULL && fri_device_of(grad) != fri_device_of(t))
+        return fri_fail(FR_EDEVICE, "set grad: the leaf is on %s but the gradient is on %s",
+                        fr_device_name(fri_device_of(t)), fr_device_name(fri_device_of(grad)));
     fr_tensor *old = l->grad;
     l->grad = fr_tensor_retain(grad);
     if (grad != NULL) fri_relabel(grad, FR_MEM_GRADIENT);

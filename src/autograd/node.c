@@ -25,38 +25,40 @@ static void release_slots(fr_node *n) {
     for (int i = 0; i < n->n_saves + n->n_inputs; i++) fri_slot_drop(&n->slots[i]);
 }
 
-/* Long chains would recurse once per node; the chain of last references is walked in a loop instead. */
+static void destroy(fr_node *n) {
+    release_slots(n);
+    release_edges(n);
+    if (n->shadow != NULL) fri_node_release(&n->shadow);
+    if (n->segment != NULL) fri_segment_forget(n);
+    if (n->output != NULL) n->output->producer = NULL;
+    fr_tensor_release(&n->gradient);
+    if (n->op->params_free != NULL && n->params != NULL) n->op->params_free(n->params);
+    free(n->params);
+    free(n->edges);
+    free(n->slots);
+    free(n);
+    fri_autograd()->stats.nodes--;
+}
+
+/* A node may hold the last reference to others in many ways: edges, slots that rebuild, segments. Long chains would
+ * recurse once per node, so nodes that die while one is being destroyed wait in a list. It is linked through
+ * `consumer`, which nobody reads in a node without references. */
 void fri_node_release(fr_node **p) {
+    static _Thread_local fr_node *doomed;
+    static _Thread_local bool destroying;
     fr_node *n = *p;
     *p = NULL;
     if (n == NULL || --n->references > 0) return;
-    fr_node *doomed = n; /* linked through `consumer`, which nobody reads in a node without references */
-    doomed->consumer = NULL;
+    n->consumer = doomed;
+    doomed = n;
+    if (destroying) return;
+    destroying = true;
     while (doomed != NULL) {
         n = doomed;
         doomed = n->consumer;
-        release_slots(n);
-        for (int i = 0; i < n->n_inputs; i++) {
-            fr_node *up = n->edges[i].node;
-            fri_leaf_release(&n->edges[i].leaf);
-            if (up == NULL) continue;
-            if (up->consumer == n) up->consumer = NULL;
-            if (--up->references == 0) {
-                up->consumer = doomed;
-                doomed = up;
-            }
-        }
-        if (n->shadow != NULL) fri_node_release(&n->shadow);
-        if (n->segment != NULL) fri_segment_forget(n);
-        if (n->output != NULL) n->output->producer = NULL;
-        fr_tensor_release(&n->gradient);
-        if (n->op->params_free != NULL && n->params != NULL) n->op->params_free(n->params);
-        free(n->params);
-        free(n->edges);
-        free(n->slots);
-        free(n);
-        fri_autograd()->stats.nodes--;
+        destroy(n);
     }
+    destroying = false;
 }
 
 void fri_node_finish(fr_node *n) {
@@ -118,25 +120,54 @@ static bool any_requires_grad(fr_tensor *const *in, int n_in) {
     return false;
 }
 
-static void connect(fr_node *n, int i, fr_tensor *t) {
-    if (t == NULL || !t->requires_grad) return;
+/* The node that made what t shows: views are looked through. NULL if that is a leaf, or the graph was freed. */
+static const fr_node *content_of(const fr_tensor *t) {
+    const fr_node *n = fri_node_of(t);
+    while (n != NULL && n->view) n = n->edges[0].node;
+    return n;
+}
+
+/* Another handle on t's storage was changed in place by a recorded op, so t's graph does not describe what t shows.
+ * PyTorch would rewrite t's history; here it is an error, never a wrong gradient. */
+static fr_status check_content(const fr_op *op, int i, const fr_tensor *t) {
+    const fr_node *content = content_of(t), *now = t->storage->producer;
+    if (content == NULL || now == NULL || content == now) return FR_OK;
+    return fri_fail(FR_EUSAGE,
+                    "%s: input %d is a view of a tensor, or the base of a view, that was changed in place through the "
+                    "other handle by %s; clone it before, or use the handle that was changed",
+                    op->name, i, now->op->name);
+}
+
+static fr_status connect(fr_node *n, int i, fr_tensor *t) {
+    if (t == NULL || !t->requires_grad) return FR_OK;
     fr_node *producer = fri_node_of(t);
-    if (producer != NULL) {
-        n->edges[i].node = fri_node_retain(producer);
-        producer->consumers++;
-        producer->consumer = n;
-    } else {
+    if (producer == NULL) {
         n->edges[i].leaf = fri_leaf_retain(fri_leaf_of(t));
+        return FR_OK;
     }
+    fr_status s = check_content(n->op, i, t);
+    if (s < 0) return s;
+    n->edges[i].node = fri_node_retain(producer);
+    producer->consumers++;
+    producer->consumer = n;
+    return FR_OK;
+}
+
+static fr_status check_inplace(const fr_op *op, const fr_tensor *t) {
+    const fr_node *n = fri_node_of(t);
+    if (n == NULL || !n->view || n->executed || content_of(t) != NULL) return FR_OK;
+    return fri_fail(FR_EUSAGE, "%s: a view of a leaf that requires grad cannot be changed in place", op->name);
 }
 
 /* The storage's content is this node's output from now on. A view shares the content of the node before it. */
 static void own_output(fr_node *n, fr_tensor *out, bool in_place, bool view) {
+    n->view = view;
     if (view) return;
     fr_node *before = out->storage->producer;
     if (before != NULL && in_place) before->output = NULL;
     out->storage->producer = n;
     n->output = out->storage;
+    n->output_offset = out->offset;
     n->output_version = out->storage->version;
 }
 
@@ -179,32 +210,33 @@ done:
     return s;
 }
 
+/* Ownership of what params point to is taken in any case, also when no node keeps them. */
+static fr_status drop_params(fr_status s, const fr_op *op, const void *params) {
+    if (op->params_free != NULL && params != NULL) op->params_free((void *)(uintptr_t)params);
+    return s;
+}
+
 fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes, fr_tensor *const *in, int n_in,
                        const fr_save *saves, int n_saves, fr_tensor *out) {
     fr_status s = FR_OK;
     fri_autograd_state *state = fri_autograd();
-    if (fri_env_get()->check_nan && (s = check_finite(op, out)) < 0) return s;
-    if (state->grad_disabled || !any_requires_grad(in, n_in)) {
-        if (op->params_free != NULL && params != NULL) {
-            /* Ownership of what params point to is taken in any case. */
-            void *copy = malloc(params_bytes);
-            if (copy == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", op->name);
-            memcpy(copy, params, params_bytes);
-            op->params_free(copy);
-            free(copy);
-        }
-        return FR_OK;
-    }
+    if (fri_env_get()->check_nan && (s = check_finite(op, out)) < 0) return drop_params(s, op, params);
+    if (state->grad_disabled || !any_requires_grad(in, n_in)) return drop_params(FR_OK, op, params);
     bool in_place = n_in > 0 && out == in[0];
     bool view = n_in > 0 && !in_place && in[0] != NULL && out->storage == in[0]->storage;
+    if (in_place && (s = check_inplace(op, out)) < 0) return drop_params(s, op, params);
     fr_node *n = node_new(op, params, params_bytes, n_in, n_saves);
-    if (n == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", op->name);
+    if (n == NULL) return drop_params(fri_fail(FR_ENOMEM, "%s: out of host memory", op->name), op, params);
     n->sequence = state->next_sequence++;
     n->module = fri_scope_module();
     n->shape = out->shape;
     n->dtype = out->dtype;
     n->device = fri_device_of(out);
-    for (int i = 0; i < n_in; i++) connect(n, i, in[i]);
+    for (int i = 0; i < n_in && s == FR_OK; i++) s = connect(n, i, in[i]);
+    if (s < 0) {
+        fri_node_release(&n);
+        return s;
+    }
     own_output(n, out, in_place, view);
     for (int i = 0; i < n_saves; i++) save(n, i, &saves[i]);
     if (state->recording == NULL) keep_leaves(n, in);

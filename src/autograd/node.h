@@ -22,8 +22,9 @@ typedef struct fri_leaf {
     fr_tensor *grad;
     fr_grad_hook_fn *hook;
     void *hook_ctx;
-    int awaited;    /* contributions this backward will still bring */
-    uint64_t visit; /* backward that counted them */
+    int awaited;                 /* contributions this backward will still bring */
+    uint64_t visit;              /* backward that counted them */
+    struct fri_leaf *next_ready; /* its hook waits for the running node to be over (backward.c) */
 } fri_leaf;
 
 /* fr_tensor.grad_state: one of the two is set. */
@@ -76,7 +77,9 @@ struct fr_node {
     fr_dtype dtype;
     fr_device device;
     fri_storage *output; /* not owned; NULL once the storage died or was overwritten in place */
+    size_t output_offset;
     uint64_t output_version;
+    bool view; /* shows the content that the node before it made; `output` is NULL */
     /* who reads it */
     int consumers;
     fr_node *consumer; /* the last one, not owned */
@@ -85,13 +88,14 @@ struct fr_node {
     /* backward */
     fr_tensor *gradient; /* collected so far */
     bool queued, executed;
+    int handed;     /* gradients that its backward has handed over */
     uint64_t visit; /* mark of the counting pass */
     /* checkpoint */
     struct fri_segment_record *segment; /* retained, or NULL */
     int segment_index;
     fr_node *shadow; /* the recomputed twin that holds the slots now, or NULL */
     bool is_shadow;
-    int twin_consumers; /* shadow: consumers of the original */
+    int twin_consumers; /* shadow: consumers of the original; INT_MAX while the program still holds its output */
 };
 
 fr_node *fri_node_retain(fr_node *n);
@@ -117,7 +121,8 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
 /* ---- settling and rebuilding ---------------------------------------------------------------------------------- */
 
 void fri_settle(fri_storage *s);
-bool fri_rebuildable(fr_node *n);
+/* Can n's output be made again, holding at most `freed` bytes more than are held anyway? */
+bool fri_rebuildable(fr_node *n, size_t freed);
 fr_status fri_rebuild_hold(fr_node *n);                   /* takes slots on inputs that only live elsewhere */
 fr_status fri_rebuild_value(fr_node *n, fr_tensor **out); /* the node's output, made again */
 void fri_rebuild_release(fr_node *source);                /* one user less */

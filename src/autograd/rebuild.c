@@ -2,7 +2,10 @@
  *
  * A node can be rebuilt if its op has a rebuild function and every input that function reads is a held leaf, or can be
  * rebuilt itself, or lives in a storage that the node can hold on to. Batch norm reads its own saved input and
- * statistics; relu, add and concat read the values of their inputs. Convolutions cannot: nothing costly runs twice. */
+ * statistics; relu, add and concat read the values of their inputs. Convolutions cannot: nothing costly runs twice. Nor
+ * can nodes of a checkpoint's segment: their inputs come from running it again, and a segment whose input is "rebuilt"
+ * from the segment before it would bring all of them back at once.
+ * What is newly held for rebuilding is never more than what rebuilding frees. */
 #include "autograd/node.h"
 
 #include "base/status.h"
@@ -23,10 +26,12 @@ static fri_slot *kept(fr_node *n, int i) {
     return &n->slots[n->n_saves + i];
 }
 
-/* Depth of the chain that would be run: 0 if it cannot be. */
-static int depth(fr_node *n) {
+/* Depth of the chain that would be run: 0 if it cannot be. `level` ops are between n and the one asked about: beyond
+ * MAX_DEPTH there is nothing to find. */
+static int depth(fr_node *n, int level) {
     if (n->rebuild_depth > 0) return n->executed ? 0 : n->rebuild_depth;
-    if (n->op->rebuild == NULL || n->executed || n->n_inputs > MAX_INPUTS) return 0;
+    if (n->op->rebuild == NULL || n->executed || n->segment != NULL || n->n_inputs > MAX_INPUTS) return 0;
+    if (level >= MAX_DEPTH) return 0;
     int deepest = 0;
     bool only_leaves = true;
     for (int i = 0; i < n->n_inputs; i++) {
@@ -34,7 +39,7 @@ static int depth(fr_node *n) {
         only_leaves = false;
         fr_node *up = n->edges[i].node;
         if (up == NULL) return 0;
-        int d = depth(up);
+        int d = depth(up, level + 1);
         if (d == 0 && !alive(up)) return 0;
         if (d > deepest) deepest = d;
     }
@@ -43,22 +48,44 @@ static int depth(fr_node *n) {
     return deepest < MAX_DEPTH ? deepest + 1 : 0;
 }
 
-bool fri_rebuildable(fr_node *n) {
-    return depth(n) > 0;
+/* A value that some slot keeps in full anyway. A slot that needs only a sign does not: it may become 1 bit. */
+static bool held_anyway(const fri_storage *s) {
+    for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next)
+        if (!(slot->flags & FR_SAVE_SIGN)) return true;
+    return false;
+}
+
+/* Bytes that fri_rebuild_hold would keep alive and nobody else does; what two inputs share counts twice. */
+static size_t newly_held(fr_node *n) {
+    size_t bytes = 0;
+    if (n->rebuild_depth > 0) return 0;
+    for (int i = 0; i < n->n_inputs; i++) {
+        if (!needs(n, i) || kept(n, i)->kind != FRI_SLOT_EMPTY) continue;
+        fr_node *up = n->edges[i].node;
+        if (depth(up, 0) > 0)
+            bytes += newly_held(up);
+        else if (alive(up) && !held_anyway(up->output))
+            bytes += up->output->block->requested;
+    }
+    return bytes;
+}
+
+bool fri_rebuildable(fr_node *n, size_t freed) {
+    return depth(n, 0) > 0 && newly_held(n) <= freed;
 }
 
 fr_status fri_rebuild_hold(fr_node *n) {
     if (n->rebuild_depth > 0) return FR_OK;
-    int d = depth(n);
+    int d = depth(n, 0);
     for (int i = 0; i < n->n_inputs; i++) {
         if (!needs(n, i) || kept(n, i)->kind != FRI_SLOT_EMPTY) continue;
         fr_node *up = n->edges[i].node;
-        if (depth(up) > 0) {
+        if (depth(up, 0) > 0) {
             fr_status s = fri_rebuild_hold(up);
             if (s < 0) return s;
         } else {
             fr_tensor *value = NULL;
-            fr_status s = fri_tensor_on_storage(up->output, 0, &up->shape, up->dtype, &value);
+            fr_status s = fri_tensor_on_storage(up->output, up->output_offset, &up->shape, up->dtype, &value);
             if (s < 0) return s;
             fri_slot_hold(kept(n, i), n, value, FR_SAVE_VALUE);
             fr_tensor_release(&value);
@@ -71,7 +98,12 @@ fr_status fri_rebuild_hold(fr_node *n) {
 fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
     fr_tensor *in[MAX_INPUTS] = {0}, *y = NULL;
     fr_status s = FR_OK;
-    if (alive(n)) return fri_tensor_on_storage(n->output, 0, &n->shape, n->dtype, out);
+    if (alive(n)) return fri_tensor_on_storage(n->output, n->output_offset, &n->shape, n->dtype, out);
+    if (n->executed && n->rebuild_users == 0)
+        return fri_fail(FR_EUSAGE,
+                        "backward: a saved tensor is rebuilt from op %s, whose graph was already used by an earlier "
+                        "backward pass and has been freed",
+                        n->op->name);
     if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
         return fri_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
     bool was = fr_no_grad_begin();

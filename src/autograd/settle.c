@@ -55,7 +55,7 @@ static bool try_absorb(fri_slot *slot) {
     if (relu->is_shadow && relu->twin_consumers != 1) return false;
     if (pool->output == NULL || pool->output->handles == 0 || pool->output->version != pool->output_version)
         return false;
-    bool ok = fri_tensor_on_storage(pool->output, 0, &pool->shape, pool->dtype, &y) == FR_OK &&
+    bool ok = fri_tensor_on_storage(pool->output, pool->output_offset, &pool->shape, pool->dtype, &y) == FR_OK &&
               pool->op->absorb_mask(pool, y) == FR_OK;
     fr_tensor_release(&y);
     if (!ok) return false;
@@ -83,12 +83,16 @@ static void to_rebuild(fri_slot *slot, fr_node *source) {
 
 static bool may_rebuild(const fri_storage *s) {
     fr_node *p = s->producer;
+    size_t freed = s->block->requested;
     if (p == NULL || p->output != s || p->output_version != s->version || p->executed) return false;
-    for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next)
-        if (slot->offset != 0 || slot->version != s->version || slot->dtype != p->dtype ||
+    for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next) {
+        if (slot->offset != p->output_offset || slot->version != s->version || slot->dtype != p->dtype ||
             fri_shape_numel(&slot->shape) != fri_shape_numel(&p->shape))
             return false;
-    return fri_rebuildable(p);
+        size_t bits = fri_round_bytes((size_t)(fri_shape_numel(&slot->shape) + 7) / 8);
+        if (fri_switches()->encode && (slot->flags & FR_SAVE_SIGN)) freed = freed > bits ? freed - bits : 0;
+    }
+    return fri_rebuildable(p, freed);
 }
 
 /* What is still a value now waits in the offload file. Parameters, inputs and small results stay. */

@@ -105,7 +105,7 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot) {
     while ((*slot)->kind == FRI_SLOT_INDEX) {
         fr_node *n = *node;
         int index = (int)(*slot - n->slots);
-        if (n->shadow == NULL) {
+        if (n->shadow == NULL && n->segment != NULL) {
             fr_status s = fri_segment_recompute(n->segment);
             if (s < 0) return s;
         }

@@ -1,4 +1,4 @@
-/* layers.c - the layers that hold parameters: convolution, linear, batch norm. */
+/* layers.c - the layers that hold parameters: convolution, linear, embedding, batch norm. */
 #include "nn/module.h"
 
 #include <math.h>
@@ -76,6 +76,33 @@ done:
     fr_tensor_release(&w);
     fr_tensor_release(&b);
     fr_module_release(&l);
+    return s;
+}
+
+/* ---- Embedding --------------------------------------------------------------------------------------------- */
+
+static fr_status embedding_forward(fr_module *m, fr_tensor **x) {
+    return fr_embedding(*x, m->tensors[0].tensor, x);
+}
+
+static const fr_module_class embedding_class = {.name = "Embedding", .forward = embedding_forward};
+
+fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m) {
+    fr_module *e = NULL;
+    fr_tensor *w = NULL;
+    fr_status s = FR_OK;
+    if (rows < 1 || dim < 1)
+        return fri_fail(FR_EINVAL, "Embedding: %lld rows of %lld; both must be >= 1", (long long)rows, (long long)dim);
+    FRI_TRY(s, fr_module_create(&embedding_class, 0, &e));
+    FRI_TRY(s, fri_parameter_new(2, (int64_t[]){rows, dim}, FR_F32, device, &w));
+    FRI_TRY(s, fr_init_normal(w, 0, 1));
+    FRI_TRY(s, fr_module_add_parameter(e, "weight", &w));
+    fr_module_release(m);
+    *m = e;
+    e = NULL;
+done:
+    fr_tensor_release(&w);
+    fr_module_release(&e);
     return s;
 }
 

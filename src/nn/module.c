@@ -150,12 +150,19 @@ fr_tensor *fr_module_tensor(fr_module *m, const char *name) {
 
 /* ---- running ----------------------------------------------------------------------------------------------- */
 
+/* Does the sentence begin with this path, or one below it, already? */
+static bool names_path(const char *sentence, const char *path) {
+    size_t n = strlen(path);
+    return strncmp(sentence, path, n) == 0 && (sentence[n] == '.' || strncmp(sentence + n, " (", 2) == 0);
+}
+
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
     const char *path = name != NULL ? fri_scope_module_push(name) : fri_scope_module();
+    const char *here = fri_scope_module();
     fr_status s = m->class_->forward(m, x);
-    /* The innermost module names the whole path; the ones above it see that a path is there already. */
-    if (s < 0 && s != FRI_STOP && m->n_children == 0 && fri_scope_module()[0] != '\0')
-        s = fri_fail_prefix(s, "%s (%s): ", fri_scope_module(), m->class_->name);
+    /* The innermost module that fails names the path: a leaf, or a composite whose own op failed. */
+    if (s < 0 && s != FRI_STOP && here[0] != '\0' && !names_path(fr_last_error(), here))
+        s = fri_fail_prefix(s, "%s (%s): ", here, m->class_->name);
     if (name != NULL) fri_scope_module_pop(path);
     return s;
 }

@@ -34,6 +34,7 @@ static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
         fr_optimizer_release(&o);
         return s;
     }
+    fr_optimizer_release(out);
     *out = o;
     return FR_OK;
 }
@@ -95,7 +96,6 @@ void fr_optimizer_release(fr_optimizer **p) {
 
 /* ---- stepping ---------------------------------------------------------------------------------------------- */
 
-/* Half parameters have f32 moments under Adam; SGD's momentum has the parameter's type, as in PyTorch. */
 static fr_status make_state(const fri_parameter *p, fr_dtype dtype, fr_tensor **state) {
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
@@ -106,10 +106,6 @@ static fr_status make_state(const fri_parameter *p, fr_dtype dtype, fr_tensor **
 done:
     fr_tensor_release(&t);
     return s;
-}
-
-static fr_dtype moment_type(const fr_tensor *w) {
-    return w->dtype == FR_F64 ? FR_F64 : FR_F32;
 }
 
 static void *data_or_null(const fr_tensor *t) {
@@ -163,8 +159,8 @@ static fr_status adam_update(fr_optimizer *o, fri_parameter *p, const fr_tensor 
                        .weight_decay = o->adam.weight_decay,
                        .decoupled = o->decoupled,
                        .maximize = o->adam.maximize};
-    FRI_TRY(s, make_state(p, moment_type(w), &p->state[0]));
-    FRI_TRY(s, make_state(p, moment_type(w), &p->state[1]));
+    FRI_TRY(s, make_state(p, fri_optimizer_state_dtype(o, w), &p->state[0]));
+    FRI_TRY(s, make_state(p, fri_optimizer_state_dtype(o, w), &p->state[1]));
     fri_bump_version(w);
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, adam,
                           (&e, &d, fri_data(w), fri_data(g), fri_data(p->state[0]), fri_data(p->state[1]),
@@ -257,19 +253,4 @@ fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
 
 void fr_optimizer_fused_begin(fr_optimizer *o) {
     o->fused_counted = false;
-}
-
-/* ---- state ------------------------------------------------------------------------------------------------- */
-
-fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
-    static const char *const names[2][2] = {{"momentum_buffer", NULL}, {"exp_avg", "exp_avg_sq"}};
-    char name[600];
-    for (int i = 0; i < o->n; i++)
-        for (int k = 0; k < 2; k++) {
-            if (o->parameters[i].state[k] == NULL) continue;
-            snprintf(name, sizeof name, "%s.%s", o->parameters[i].path, names[o->kind][k]);
-            fr_status s = fn(ctx, name, o->parameters[i].state[k]);
-            if (s < 0) return s;
-        }
-    return FR_OK;
 }

@@ -28,6 +28,10 @@ struct fr_optimizer {
     bool fused, fused_counted;
 };
 
+/* The type of a parameter's state. Half parameters have f32 moments under Adam; SGD's momentum has the parameter's
+ * type, as in PyTorch. */
+fr_dtype fri_optimizer_state_dtype(const fr_optimizer *o, const fr_tensor *w);
+
 /* One parameter's update. inv_scale, found: device f32 scalars or NULL (kernels.h). */
 fr_status fri_optimizer_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *inv_scale, const fr_tensor *found);
 

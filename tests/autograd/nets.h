@@ -1,0 +1,53 @@
+/* nets.h - two small networks built from ops alone, run under any switches, with everything they computed on record.
+ *
+ * Between them they hold what makes saved tensors hard: features that many later ops read (a dense block's list, skips
+ * of a U-Net), residual sums, a pool behind a relu, dropout, batch norm, views, products. */
+#ifndef TESTS_AUTOGRAD_NETS_H
+#define TESTS_AUTOGRAD_NETS_H
+
+#include <frugal/autograd.h>
+#include <frugal/memory.h>
+
+enum { NET_TENSORS = 40 };
+
+typedef enum net_kind { NET_DENSE, NET_UNET } net_kind;
+
+/* How the network is cut into checkpoints; both together nest. */
+enum { CUT_EACH = 1 /* every unit */, CUT_HALVES = 2 /* two segments */ };
+
+typedef struct net {
+    net_kind kind;
+    fr_device device;
+    int cuts;
+    bool autocast; /* bf16 */
+    int n_parameters, n_buffers;
+    fr_tensor *parameters[NET_TENSORS], *buffers[NET_TENSORS];
+} net;
+
+/* What a run computed, byte for byte: losses, gradients, running statistics of every step. */
+typedef struct record {
+    char *bytes;
+    size_t count, capacity;
+    size_t activations; /* requested bytes of saved activations after the last forward pass */
+} record;
+
+fr_status net_create(net *n, net_kind kind, fr_device device);
+void net_release(net *n);
+
+/* Forward and backward on the batch of this number, then a step of gradient descent. r may be NULL; on meta only its
+ * numbers of bytes are filled in. Leaves gradients in place; drops those of before. */
+fr_status net_step(net *n, int step, record *r);
+void net_clear_gradients(net *n);
+
+/* A fresh network of this kind trained for some steps on an allocator of its own, whose last statistics are *stats. */
+void net_run(net_kind kind, fr_device device, int cuts, bool autocast, int steps, record *r, fr_memory_stats *stats);
+
+/* Every allocation of a training step fails in turn: the step returns FR_OK (it managed without) or FR_ENOMEM, nothing
+ * is left behind, and the same step then computes what it computes without failures. Returns the number of failures. */
+int net_fault_sweep(net_kind kind, int cuts);
+
+void record_free(record *r);
+/* The same bytes; a difference is reported with `what`. */
+bool record_equal(const record *a, const record *b, const char *what);
+
+#endif

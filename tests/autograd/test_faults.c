@@ -1,0 +1,43 @@
+/* test_faults.c - every single device allocation of a training step fails in turn. The step says so (or did without,
+ * where only a code could not be made), nothing is left behind, and the same step then gives the same bytes as ever. */
+#include <criterion/criterion.h>
+
+#include "autograd/nets.h"
+#include "support/golden.h"
+
+static void sweep(fr_switches switches, int cuts) {
+    for (int kind = NET_DENSE; kind <= NET_UNET; kind++) {
+        fr_switches_set(switches);
+        int failures = net_fault_sweep((net_kind)kind, cuts);
+        cr_expect_gt(failures, 100, "only %d allocations in a step", failures);
+        fr_switches_set(fr_switches_default());
+        expect_nothing_left();
+    }
+}
+
+Test(faults, default_switches, .timeout = 120) {
+    sweep(fr_switches_default(), 0);
+}
+
+Test(faults, all_off, .timeout = 120) {
+    sweep(fr_switches_all_off(), 0);
+}
+
+static fr_switches everything(void) {
+    fr_switches s = fr_switches_default();
+    s.rebuild = true;
+    s.offload = true;
+    return s;
+}
+
+Test(faults, rebuild_and_offload, .timeout = 120) {
+    sweep(everything(), 0);
+}
+
+Test(faults, every_unit_a_checkpoint, .timeout = 120) {
+    sweep(fr_switches_default(), CUT_EACH);
+}
+
+Test(faults, nested_checkpoints_and_rebuild, .timeout = 120) {
+    sweep(everything(), CUT_EACH | CUT_HALVES);
+}

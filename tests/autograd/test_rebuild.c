@@ -1,0 +1,280 @@
+/* test_rebuild.c - outputs that are made again: what is held for it, when it must not be tried, and graphs whose other
+ * half is gone. */
+#include <criterion/criterion.h>
+#include <frugal/ops.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory/allocator.h"
+#include "support/golden.h"
+#include "tensor/tensor.h"
+
+enum { C = 8, SIZE = 16, IMAGE = 2 * SIZE * SIZE * C * 4 };
+
+static void rebuild_on(bool encode) {
+    fr_switches s = fr_switches_default();
+    s.rebuild = true;
+    s.encode = encode;
+    fr_switches_set(s);
+}
+
+static fr_tensor *image(void) {
+    fr_tensor *x = NULL;
+    must(fr_tensor_normal(4, (int64_t[]){2, SIZE, SIZE, C}, 0, 1, FR_F32, FR_CPU, &x));
+    fri_relabel(x, FR_MEM_INPUT);
+    return x;
+}
+
+static fr_tensor *parameter(int rank, const int64_t *shape) {
+    fr_tensor *w = NULL;
+    must(fr_tensor_normal(rank, shape, 0.2, 0.3, FR_F32, FR_CPU, &w));
+    must(fr_tensor_set_requires_grad(w, true));
+    fri_relabel(w, FR_MEM_PARAMETER);
+    return w;
+}
+
+static fr_tensor *kernel(void) {
+    return parameter(4, (int64_t[]){C, 3, 3, C});
+}
+
+static size_t activations(void) {
+    fr_memory_stats t;
+    must(fr_memory_stats_get(FR_CPU, &t));
+    return t.requested_by[FR_MEM_ACTIVATION];
+}
+
+static fr_status conv(fr_tensor *x, fr_tensor *w, fr_tensor **y) {
+    return fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.padding = 1), y);
+}
+
+/* conv - batch norm - relu - conv: the second conv's input is not kept; 1 bit per element remains of it, or nothing. */
+Test(rebuild, batch_norm_and_relu_between_convolutions_cost_their_mask) {
+    for (int encode = 0; encode < 2; encode++) {
+        fr_tensor *w1 = kernel(), *w2 = kernel(), *y = image();
+        fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
+        rebuild_on(encode);
+        must(conv(y, w1, &y));
+        must(fr_batchnorm2d(y, gamma, beta, NULL, NULL, NULL, &y));
+        must(fr_relu(y, &y));
+        must(conv(y, w2, &y));
+        must(fr_sum(y, &y));
+        cr_expect_eq(activations(), (size_t)IMAGE + 2 * 512 + (encode ? IMAGE / 32 : 0), "%zu", activations());
+        must(fr_backward(y, NULL));
+        fr_tensor_release(&w1);
+        fr_tensor_release(&w2);
+        fr_tensor_release(&gamma);
+        fr_tensor_release(&beta);
+        fr_tensor_release(&y);
+        expect_nothing_left();
+    }
+}
+
+/* z = a + b: holding a and b to be rid of z is no bargain. */
+Test(rebuild, never_holds_more_than_it_frees) {
+    for (int on = 0; on < 2; on++) {
+        fr_tensor *x = image(), *w[3] = {kernel(), kernel(), kernel()}, *a = NULL, *b = NULL, *z = NULL;
+        rebuild_on(true);
+        if (!on) fr_switches_set(fr_switches_default());
+        must(conv(x, w[0], &a));
+        must(conv(x, w[1], &b));
+        must(fr_add(a, b, &z));
+        must(conv(z, w[2], &z)); /* z settles while a and b can still be seen */
+        fr_tensor_release(&a);
+        fr_tensor_release(&b);
+        must(fr_sum(z, &z));
+        cr_expect_leq(activations(), (size_t)IMAGE, "rebuild %d: %zu bytes instead of %d", on, activations(), IMAGE);
+        must(fr_backward(z, NULL));
+        fr_tensor_release(&x);
+        fr_tensor_release(&z);
+        for (int i = 0; i < 3; i++) fr_tensor_release(&w[i]);
+        expect_nothing_left();
+    }
+}
+
+/* ---- with checkpoints ----------------------------------------------------------------------------------------------
+ */
+
+enum { SEGMENTS = 8 };
+
+struct segment {
+    fr_tensor *w, *gamma, *beta;
+};
+
+static fr_status conv_norm_relu(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+    struct segment *g = ctx;
+    fr_tensor *x = NULL;
+    fr_status s = FR_OK;
+    (void)n_in;
+    (void)n_out;
+    FR_TRY(s, conv(in[0], g->w, &x));
+    FR_TRY(s, fr_batchnorm2d(x, g->gamma, g->beta, NULL, NULL, NULL, &x));
+    FR_TRY(s, fr_relu(x, &x));
+    fri_tensor_put(&x, out);
+done:
+    fr_tensor_release(&x);
+    return s;
+}
+
+static size_t peak_of_chain(bool rebuild) {
+    struct segment g[SEGMENTS];
+    fr_tensor *x = image();
+    fr_memory_stats t;
+    rebuild_on(true);
+    if (!rebuild) fr_switches_set(fr_switches_default());
+    for (int i = 0; i < SEGMENTS; i++)
+        g[i] = (struct segment){kernel(), parameter(1, (int64_t[]){C}), parameter(1, (int64_t[]){C})};
+    must(fr_memory_reset_peak(FR_CPU));
+    for (int i = 0; i < SEGMENTS; i++) must(fr_checkpoint(conv_norm_relu, &g[i], NULL, &x, 1, &x, 1));
+    must(fr_sum(x, &x));
+    must(fr_backward(x, NULL));
+    must(fr_memory_stats_get(FR_CPU, &t));
+    fr_tensor_release(&x);
+    for (int i = 0; i < SEGMENTS; i++) {
+        fr_tensor_release(&g[i].w);
+        fr_tensor_release(&g[i].gamma);
+        fr_tensor_release(&g[i].beta);
+    }
+    expect_nothing_left();
+    return t.peak_requested;
+}
+
+/* The input of a segment is never "rebuilt" by running the segment before it: all segments would be alive at once. */
+Test(rebuild, checkpoints_stay_independent_of_each_other) {
+    size_t without = peak_of_chain(false), with = peak_of_chain(true);
+    cr_expect_leq(with, without, "peak %zu with rebuild, %zu without", with, without);
+}
+
+/* ---- graphs of which one half is gone
+ * -------------------------------------------------------------------------------- */
+
+/* Two losses over one batch norm: the first backward frees it, the second finds a used graph. */
+Test(rebuild, a_source_that_was_used_and_freed_is_an_error) {
+    fr_tensor *w[3] = {kernel(), kernel(), kernel()}, *x = image(), *loss[2] = {0};
+    fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
+    rebuild_on(true);
+    must(conv(x, w[0], &x));
+    must(fr_batchnorm2d(x, gamma, beta, NULL, NULL, NULL, &x));
+    for (int i = 0; i < 2; i++) {
+        must(fr_relu(x, &loss[i]));
+        must(conv(loss[i], w[1 + i], &loss[i]));
+        must(fr_sum(loss[i], &loss[i]));
+    }
+    fr_tensor_release(&x);
+    must(fr_backward(loss[0], NULL));
+    expect_refused(fr_backward(loss[1], NULL), FR_EUSAGE, "batchnorm2d", "already used", NULL);
+    for (int i = 0; i < 2; i++) fr_tensor_release(&loss[i]);
+    for (int i = 0; i < 3; i++) fr_tensor_release(&w[i]);
+    fr_tensor_release(&gamma);
+    fr_tensor_release(&beta);
+    expect_nothing_left();
+}
+
+/* ---- depth
+ * ----------------------------------------------------------------------------------------------------------- */
+
+/* A chain of cheap ops is looked at a few ops deep, not to its beginning; time stays linear. */
+Test(rebuild, long_chains, .timeout = 60) {
+    enum { LENGTH = 100000 };
+    fr_switches s = fr_switches_default();
+    fr_tensor *x = parameter(1, (int64_t[]){3}), *w = parameter(1, (int64_t[]){3}), *y = NULL, *z = NULL;
+    s.rebuild = true;
+    s.inplace = false;
+    fr_switches_set(s);
+    must(fr_scale(x, 1, &y));
+    for (int i = 0; i < LENGTH; i++) {
+        must(fr_scale(y, 1, &y));
+        if (i % 1000 == 0) must(fr_mul(y, w, &z)); /* saves y: it settles while the chain goes on */
+    }
+    must(fr_mul(y, w, &y));
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    fr_tensor_release(&x);
+    fr_tensor_release(&w);
+    fr_tensor_release(&y);
+    fr_tensor_release(&z);
+    expect_nothing_left();
+}
+
+/* y = y + 2 y doubles the paths at every step; looking for a way to rebuild must not follow them all. */
+Test(rebuild, branching_chains, .timeout = 60) {
+    enum { LENGTH = 60 };
+    fr_tensor *x = parameter(1, (int64_t[]){3}), *w = parameter(1, (int64_t[]){3}), *y = NULL, *t = NULL;
+    fr_switches s = fr_switches_default();
+    s.rebuild = true;
+    s.inplace = false;
+    fr_switches_set(s);
+    must(fr_scale(x, 1, &y));
+    for (int i = 0; i < LENGTH; i++) {
+        must(fr_scale(y, 0.25, &t));
+        must(fr_add(y, t, &y));
+    }
+    fr_tensor_release(&t);
+    must(fr_mul(y, w, &y));
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    fr_tensor_release(&x);
+    fr_tensor_release(&w);
+    fr_tensor_release(&y);
+    expect_nothing_left();
+}
+
+/* segment - scale - segment - ...: releasing such a graph must not recurse from segment to segment. */
+static fr_status times(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+    (void)n_in;
+    (void)n_out;
+    return fr_mul(in[0], ctx, out);
+}
+
+Test(rebuild, many_segments, .timeout = 60) {
+    enum { LENGTH = 50000 };
+    for (int walk = 0; walk < 2; walk++) {
+        fr_tensor *w = parameter(1, (int64_t[]){3}), *y = NULL, *out = NULL;
+        rebuild_on(true);
+        must(fr_tensor_fill(w, 1));
+        must(fr_scale(w, 1, &y));
+        for (int i = 0; i < LENGTH; i++) {
+            must(fr_checkpoint(times, w, NULL, &y, 1, &out, 1));
+            must(fr_scale(out, 1, &y)); /* rebuilt from the segment's output */
+        }
+        fr_tensor_release(&out);
+        must(fr_sum(y, &y));
+        if (walk) must(fr_backward(y, NULL));
+        fr_tensor_release(&y);
+        fr_tensor_release(&w);
+        expect_nothing_left();
+    }
+}
+
+/* ---- places inside a storage
+ * ----------------------------------------------------------------------------------------- */
+
+/* An op in place on the second half of a storage: what is rebuilt from it reads that half. */
+Test(rebuild, remembers_where_in_the_storage) {
+    float gradient[2][4];
+    for (int on = 0; on < 2; on++) {
+        fr_tensor *all = NULL, *half = NULL, *w = NULL, *v = NULL, *y = NULL;
+        rebuild_on(true);
+        if (!on) fr_switches_set(fr_switches_all_off());
+        must(fr_tensor_from_host((float[]){1, 2, 3, 4, 5, 6, 7, 8}, 1, (int64_t[]){8}, FR_F32, FR_CPU, &all));
+        must(fr_tensor_full(1, (int64_t[]){4}, 0.5, FR_F32, FR_CPU, &w));
+        must(fr_tensor_set_requires_grad(w, true));
+        must(fr_tensor_full(1, (int64_t[]){4}, 1, FR_F32, FR_CPU, &v));
+        must(fr_tensor_set_requires_grad(v, true));
+        must(fr_tensor_narrow0(all, 4, 4, &half));
+        fr_tensor_release(&all);
+        must(fr_add(half, w, &half)); /* half is the only handle left: in place, at offset 16 */
+        must(fr_scale(half, 2, &y));
+        must(fr_mul(y, v, &y)); /* saves 2 half, which can be rebuilt from half */
+        fr_tensor_release(&half);
+        must(fr_sum(y, &y));
+        must(fr_backward(y, NULL));
+        must(fr_tensor_to_host(fr_tensor_get_grad(v), gradient[on]));
+        fr_tensor_release(&w);
+        fr_tensor_release(&v);
+        fr_tensor_release(&y);
+        expect_nothing_left();
+    }
+    cr_expect_float_eq(gradient[0][0], 11, 1e-5, "2 (5 + 0.5), not %g", gradient[0][0]);
+    cr_expect_eq(memcmp(gradient[0], gradient[1], sizeof gradient[0]), 0, "%g with rebuild, %g without", gradient[1][0],
+                 gradient[0][0]);
+}

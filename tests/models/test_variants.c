@@ -1,0 +1,181 @@
+/* test_variants.c - the networks that test_models.c leaves out: torchvision's other depths, small images, U-Net,
+ * initial values per family. Counts are len/sum over torchvision's named_parameters(). */
+#include <criterion/criterion.h>
+#include <frugal/models.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/golden.h"
+
+typedef fr_status model_fn(int depth, const fr_model_opts *opts, fr_module **m);
+
+/* Small images: the counts are sums by hand of the layers named. */
+static const struct {
+    const char *name;
+    model_fn *make;
+    int depth;
+    fr_model_opts o;
+    int64_t parameters;
+} nets[] = {
+    {"VGG-11", fr_vgg, 11, {FR_MODEL_DEFAULTS}, 132863336},
+    {"VGG-11 batch norm", fr_vgg, 11, {FR_MODEL_DEFAULTS, .batch_norm = true}, 132868840},
+    {"VGG-13", fr_vgg, 13, {FR_MODEL_DEFAULTS}, 133047848},
+    {"VGG-13 batch norm", fr_vgg, 13, {FR_MODEL_DEFAULTS, .batch_norm = true}, 133053736},
+    {"VGG-16 batch norm", fr_vgg, 16, {FR_MODEL_DEFAULTS, .batch_norm = true}, 138365992},
+    {"VGG-19 batch norm", fr_vgg, 19, {FR_MODEL_DEFAULTS, .batch_norm = true}, 143678248},
+    {"DenseNet-169", fr_densenet, 169, {FR_MODEL_DEFAULTS}, 14149480},
+    {"DenseNet-201", fr_densenet, 201, {FR_MODEL_DEFAULTS}, 20013928},
+    /* features 9,220,480; Linear 512 -> 10 */
+    {"VGG-11, 32 pixels", fr_vgg, 11, {FR_MODEL_DEFAULTS, .image_size = 32, .classes = 10}, 9220480 + 5130},
+    /* the same head on large images, and torchvision's on small ones: 132,863,336 - 4096 * 990 - 990 */
+    {"VGG-11, global", fr_vgg, 11, {FR_MODEL_DEFAULTS, .head = FR_HEAD_GLOBAL, .classes = 10}, 9220480 + 5130},
+    {"VGG-11, 32 pixels, torchvision's head",
+     fr_vgg,
+     11,
+     {FR_MODEL_DEFAULTS, .image_size = 32, .head = FR_HEAD_TORCHVISION, .classes = 10},
+     128807306},
+    /* 11,689,512 - 513 * 990; the 3x3 stem has 64 * 3 * (49 - 9) weights less */
+    {"ResNet-18, 10 classes", fr_resnet, 18, {FR_MODEL_DEFAULTS, .classes = 10}, 11181642},
+    {"ResNet-18, small stem",
+     fr_resnet,
+     18,
+     {FR_MODEL_DEFAULTS, .classes = 10, .image_size = 32, .small_stem = true},
+     11173962},
+    /* Huang et al.: 0.8M for L = 100, k = 12 */
+    {"DenseNet-BC-100 k = 12", fr_densenet, 100, {FR_MODEL_DEFAULTS, .classes = 10, .image_size = 32}, 769162},
+};
+
+Test(variants, parameters) {
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        fr_module *m = NULL;
+        fr_model_opts o = nets[i].o;
+        o.device = FR_META;
+        must(nets[i].make(nets[i].depth, &o, &m));
+        cr_expect_eq(fr_module_parameter_count(m), nets[i].parameters, "%s has %lld parameters, not %lld", nets[i].name,
+                     (long long)fr_module_parameter_count(m), (long long)nets[i].parameters);
+        fr_module_release(&m);
+    }
+}
+
+/* conv 3x3 a -> b with bias false is 9 a b, its norm 2 b: 32 and 64 channels, one pooling, 3 classes. */
+Test(variants, unet_parameters) {
+    static const int64_t pairs[][2] = {{3, 32}, {32, 32}, {32, 64}, {64, 64}, {64 + 32, 32}, {32, 32}};
+    fr_module *m = NULL;
+    int64_t want = 32 * 3 + 3;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) want += 9 * pairs[i][0] * pairs[i][1] + 2 * pairs[i][1];
+    must(fr_unet(1, FR_MODEL_OPTS(.classes = 3, .image_size = 32, .device = FR_META), &m));
+    cr_expect_eq(fr_module_parameter_count(m), want);
+    fr_module_release(&m);
+}
+
+/* ---- initial values --------------------------------------------------------------------------------------- */
+
+struct wanted {
+    const char *path;
+    double std; /* 0: every value is `mean` */
+    double mean;
+    bool seen;
+};
+
+struct check {
+    struct wanted *rows;
+    int n;
+};
+
+/* Mean and standard deviation within 6 standard errors. */
+static fr_status check_moments(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    struct check *c = ctx;
+    (void)is_parameter;
+    for (int k = 0; k < c->n; k++) {
+        struct wanted *w = &c->rows[k];
+        if (strcmp(w->path, path) != 0) continue;
+        double *v = values_of(t), mean = 0, square = 0, n = (double)fr_tensor_numel(t);
+        for (int64_t i = 0; i < fr_tensor_numel(t); i++) mean += v[i] / n;
+        for (int64_t i = 0; i < fr_tensor_numel(t); i++) square += (v[i] - mean) * (v[i] - mean) / n;
+        cr_expect(fabs(mean - w->mean) <= 6 * w->std / sqrt(n), "%s: mean %g, expected %g", path, mean, w->mean);
+        cr_expect(fabs(sqrt(square) - w->std) <= 6 * w->std / sqrt(2 * n), "%s: std %g, expected %g", path,
+                  sqrt(square), w->std);
+        w->seen = true;
+        free(v);
+    }
+    return FR_OK;
+}
+
+static void expect_initial(model_fn *make, int depth, const fr_model_opts *o, struct wanted *rows, int n) {
+    fr_module *m = NULL;
+    struct check c = {rows, n};
+    fr_seed(41);
+    must(make(depth, o, &m));
+    must(fr_module_each_tensor(m, check_moments, &c));
+    for (int i = 0; i < n; i++) cr_expect(rows[i].seen, "there is no %s", rows[i].path);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* torchvision: VGG kaiming fan_out, bias 0, Linear N(0, 0.01); ResNet kaiming fan_out, fc torch's default; DenseNet
+ * kaiming fan_in, classifier weight torch's default, bias 0; norms 1 and 0. */
+Test(variants, initial_values) {
+    struct wanted vgg[] = {{.path = "features.0.weight", .std = sqrt(2.0 / (64 * 9))},
+                           {.path = "features.0.bias"},
+                           {.path = "features.1.weight", .mean = 1},
+                           {.path = "classifier.weight", .std = 0.01},
+                           {.path = "classifier.bias"}};
+    struct wanted resnet[] = {{.path = "conv1.weight", .std = sqrt(2.0 / (64 * 49))},
+                              {.path = "layer2.0.conv1.weight", .std = sqrt(2.0 / (128 * 9))},
+                              {.path = "layer2.0.downsample.0.weight", .std = sqrt(2.0 / 128)},
+                              {.path = "layer1.0.bn2.weight", .mean = 1},
+                              {.path = "fc.weight", .std = 1 / sqrt(512 * 3)}};
+    struct wanted densenet[] = {{.path = "features.conv0.weight", .std = sqrt(2.0 / (3 * 9))},
+                                {.path = "features.denseblock1.denselayer2.conv1.weight", .std = sqrt(2.0 / 36)},
+                                {.path = "features.denseblock1.denselayer1.conv2.weight", .std = sqrt(2.0 / (48 * 9))},
+                                {.path = "features.norm5.bias"},
+                                {.path = "classifier.bias"}};
+    expect_initial(fr_vgg, 11, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .batch_norm = true), vgg, 5);
+    expect_initial(fr_resnet, 18, FR_MODEL_OPTS(.classes = 10, .image_size = 32), resnet, 5);
+    expect_initial(fr_densenet, 22, FR_MODEL_OPTS(.classes = 10, .image_size = 32), densenet, 5);
+}
+
+/* ---- training ----------------------------------------------------------------------------------------------- */
+
+static fr_status expect_grad(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    int64_t *n = ctx;
+    if (!is_parameter) return FR_OK;
+    cr_assert_not_null(fr_tensor_get_grad(t), "%s has no gradient", path);
+    double *v = values_of(fr_tensor_get_grad(t)), square = 0;
+    for (int64_t i = 0; i < fr_tensor_numel(t); i++) square += v[i] * v[i];
+    cr_expect(isfinite(square), "%s: the gradient is not finite", path);
+    if (square > 0) ++*n;
+    free(v);
+    return FR_OK;
+}
+
+static fr_status count(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)path;
+    (void)t;
+    if (is_parameter) ++*(int64_t *)ctx;
+    return FR_OK;
+}
+
+/* The skips reach every parameter: each one has a gradient that is not 0. */
+Test(variants, unet_trains_every_parameter, .timeout = 60) {
+    fr_module *m = NULL;
+    fr_tensor *x = NULL, *target = NULL, *loss = NULL;
+    int64_t moved = 0, parameters = 0;
+    fr_seed(8);
+    must(fr_unet(2, FR_MODEL_OPTS(.classes = 3, .image_size = 16), &m));
+    must(fr_tensor_uniform(4, (int64_t[]){2, 16, 16, 3}, -1, 1, FR_F32, FR_CPU, &x));
+    must(fr_tensor_full(3, (int64_t[]){2, 16, 16}, 1, FR_I64, FR_CPU, &target));
+    must(fr_module_forward(m, x, &x));
+    must(fr_cross_entropy(x, target, NULL, &loss));
+    must(fr_backward(loss, NULL));
+    must(fr_module_each_tensor(m, expect_grad, &moved));
+    must(fr_module_each_tensor(m, count, &parameters));
+    cr_expect_eq(moved, parameters, "%d of %d gradients are not 0", (int)moved, (int)parameters);
+    fr_module_zero_grad(m);
+    fr_tensor_release(&x);
+    fr_tensor_release(&target);
+    fr_tensor_release(&loss);
+    fr_module_release(&m);
+    expect_nothing_left();
+}

@@ -1,0 +1,254 @@
+/* test_layers.c - every layer is its op with torch's defaults; parameters start as torch's; bad options are refused. */
+#include <criterion/criterion.h>
+#include <frugal/nn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/golden.h"
+
+static fr_tensor *image(void) {
+    fr_tensor *x = NULL;
+    must(fr_tensor_uniform(4, (int64_t[]){2, 7, 6, 4}, -1, 1, FR_F32, FR_CPU, &x));
+    return x;
+}
+
+/* Same shape and bits; releases both. */
+static void expect_same(const char *what, fr_tensor **a, fr_tensor **b) {
+    cr_assert_eq(fr_tensor_rank(*a), fr_tensor_rank(*b), "%s: rank", what);
+    for (int i = 0; i < fr_tensor_rank(*a); i++)
+        cr_assert_eq(fr_tensor_dim(*a, i), fr_tensor_dim(*b, i), "%s: dimension %d", what, i);
+    cr_expect_eq(memcmp(fr_tensor_data(*a), fr_tensor_data(*b), fr_tensor_nbytes(*a)), 0, "%s: values differ", what);
+    fr_tensor_release(a);
+    fr_tensor_release(b);
+}
+
+/* ---- layers without parameters ----------------------------------------------------------------------------- */
+
+typedef fr_status layer_make(fr_module **m);
+typedef fr_status layer_op(fr_tensor *x, fr_tensor **y);
+
+/* One layer: how it is made, and the call to its op that it stands for. */
+#define LAYER(name, make, op)                                 \
+    static fr_status name##_make(fr_module **m) {             \
+        return make;                                          \
+    }                                                         \
+    static fr_status name##_op(fr_tensor *x, fr_tensor **y) { \
+        return op;                                            \
+    }
+LAYER(relu, fr_nn_relu(m), fr_relu(x, y))
+LAYER(leaky_relu, fr_nn_leaky_relu(0.2, m), fr_leaky_relu(x, 0.2, y))
+LAYER(maxpool2d, fr_nn_maxpool2d(2, NULL, m), fr_maxpool2d(x, 2, FR_POOL2D_OPTS(.stride = 2), y))
+LAYER(maxpool2d_options, fr_nn_maxpool2d(3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), m),
+      fr_maxpool2d(x, 3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), y))
+LAYER(avgpool2d, fr_nn_avgpool2d(2, NULL, m), fr_avgpool2d(x, 2, NULL, y))
+LAYER(adaptive_avgpool2d, fr_nn_adaptive_avgpool2d(3, 2, m), fr_adaptive_avgpool2d(x, 3, 2, y))
+LAYER(flatten, fr_nn_flatten(1, m), fr_flatten(x, 1, y))
+LAYER(nearest, fr_nn_upsample(2, FR_UPSAMPLE_NEAREST, m), fr_upsample(x, 14, 12, FR_UPSAMPLE_NEAREST, false, y))
+LAYER(bilinear, fr_nn_upsample(3, FR_UPSAMPLE_BILINEAR, m), fr_upsample(x, 21, 18, FR_UPSAMPLE_BILINEAR, false, y))
+LAYER(dropout, fr_nn_dropout(0.4, m), fr_dropout(x, 0.4, true, y))
+LAYER(dropout2d, fr_nn_dropout2d(0.4, m), fr_dropout2d(x, 0.4, true, y))
+LAYER(identity, fr_nn_identity(m), fr_scale(x, 1, y))
+
+static const struct {
+    const char *name, *class_;
+    layer_make *make;
+    layer_op *op;
+} layers[] = {
+    {"relu", "ReLU", relu_make, relu_op},
+    {"leaky_relu", "LeakyReLU", leaky_relu_make, leaky_relu_op},
+    {"maxpool2d", "MaxPool2d", maxpool2d_make, maxpool2d_op},
+    {"maxpool2d with options", "MaxPool2d", maxpool2d_options_make, maxpool2d_options_op},
+    {"avgpool2d", "AvgPool2d", avgpool2d_make, avgpool2d_op},
+    {"adaptive_avgpool2d", "AdaptiveAvgPool2d", adaptive_avgpool2d_make, adaptive_avgpool2d_op},
+    {"flatten", "Flatten", flatten_make, flatten_op},
+    {"nearest", "Upsample", nearest_make, nearest_op},
+    {"bilinear", "Upsample", bilinear_make, bilinear_op},
+    {"dropout", "Dropout", dropout_make, dropout_op},
+    {"dropout2d", "Dropout2d", dropout2d_make, dropout2d_op},
+    {"identity", "Identity", identity_make, identity_op},
+};
+
+Test(layers, are_their_ops) {
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        fr_module *m = NULL;
+        fr_tensor *x = image(), *y = NULL, *want = NULL;
+        must(layers[i].make(&m));
+        cr_expect_str_eq(fr_module_class_of(m)->name, layers[i].class_);
+        fr_seed(3);
+        must(fr_module_forward(m, x, &y));
+        fr_seed(3);
+        must(layers[i].op(x, &want));
+        expect_same(layers[i].name, &y, &want);
+        fr_tensor_release(&x);
+        fr_module_release(&m);
+    }
+    expect_nothing_left();
+}
+
+Test(layers, dropout_is_the_identity_in_eval) {
+    layer_make *const make[] = {dropout_make, dropout2d_make};
+    for (int i = 0; i < 2; i++) {
+        fr_module *m = NULL;
+        fr_tensor *x = image(), *y = NULL;
+        must(make[i](&m));
+        fr_module_train(m, false);
+        must(fr_module_forward(m, x, &y));
+        expect_same("eval", &y, &x);
+        fr_module_release(&m);
+    }
+    expect_nothing_left();
+}
+
+/* ---- layers with parameters -------------------------------------------------------------------------------- */
+
+Test(layers, conv2d_and_linear_are_their_ops) {
+    fr_module *m = NULL;
+    fr_tensor *x = image(), *y = NULL, *want = NULL;
+    fr_conv2d_module_opts o = *FR_CONV2D_MODULE_OPTS();
+    o.conv = *FR_CONV2D_OPTS(.stride = 2, .padding = 1, .groups = 2);
+    must(fr_nn_conv2d(4, 6, 3, &o, FR_CPU, &m));
+    must(fr_module_forward(m, x, &y));
+    must(fr_conv2d(x, fr_module_tensor(m, "weight"), fr_module_tensor(m, "bias"), &o.conv, &want));
+    expect_same("conv2d", &y, &want);
+    cr_expect_eq(fr_tensor_dim(fr_module_tensor(m, "weight"), 3), 2);
+    must(fr_nn_conv2d(4, 6, 3, FR_CONV2D_MODULE_OPTS(.bias = false), FR_CPU, &m)); /* replaces what *m held */
+    cr_expect_null(fr_module_tensor(m, "bias"));
+    must(fr_flatten(x, 1, &x));
+    must(fr_nn_linear(168, 5, true, FR_CPU, &m));
+    must(fr_module_forward(m, x, &y));
+    must(fr_linear(x, fr_module_tensor(m, "weight"), fr_module_tensor(m, "bias"), &want));
+    expect_same("linear", &y, &want);
+    fr_module_release(&m);
+    fr_tensor_release(&x);
+    expect_nothing_left();
+}
+
+Test(layers, embedding_looks_up_and_learns) {
+    static const int64_t rows[] = {2, 0, 2};
+    static const float times[] = {1, 0, 2, 0};
+    fr_module *m = NULL;
+    fr_tensor *index = NULL, *y = NULL;
+    float g[4 * 3];
+    must(fr_nn_embedding(4, 3, FR_CPU, &m));
+    fr_tensor *w = fr_module_tensor(m, "weight");
+    const float *table = fr_tensor_data(w);
+    must(fr_tensor_from_host(rows, 1, (int64_t[]){3}, FR_I64, FR_CPU, &index));
+    must(fr_module_forward(m, index, &y));
+    cr_expect_eq(fr_tensor_rank(y), 2);
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(memcmp((float *)fr_tensor_data(y) + 3 * i, table + 3 * rows[i], 12), 0, "row %d", i);
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    must(fr_tensor_to_host(fr_tensor_get_grad(w), g));
+    for (int i = 0; i < 4; i++) cr_expect_eq(g[3 * i], times[i], "gradient of row %d", i);
+    fr_module_release(&m);
+    fr_tensor_release(&index);
+    fr_tensor_release(&y);
+    expect_nothing_left();
+}
+
+/* ---- how parameters start ---------------------------------------------------------------------------------- */
+
+/* A sample of n values: the mean of U or N lies within 6 standard errors, and so does the standard deviation (its
+ * error is at most std / sqrt(2 n) for N, less for U). */
+static void expect_moments(const char *what, const fr_tensor *t, double std, double bound) {
+    int64_t n = fr_tensor_numel(t);
+    double *v = values_of(t), mean = 0, square = 0, largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        mean += v[i] / (double)n;
+        square += v[i] * v[i] / (double)n;
+        largest = fmax(largest, fabs(v[i]));
+    }
+    cr_expect(fabs(mean) <= 6 * std / sqrt((double)n), "%s: mean %g", what, mean);
+    cr_expect(fabs(sqrt(square) - std) <= 6 * std / sqrt(2.0 * (double)n), "%s: std %g, expected %g", what,
+              sqrt(square), std);
+    cr_expect(largest <= bound, "%s: |value| up to %g, bound %g", what, largest, bound);
+    free(v);
+}
+
+/* torch: Conv2d and Linear U(-1/sqrt(fan_in), 1/sqrt(fan_in)); Embedding N(0, 1); kaiming_normal N(0, sqrt(2/fan)). */
+Test(layers, start_as_torchs) {
+    fr_module *m = NULL;
+    fr_seed(11);
+    must(fr_nn_conv2d(8, 64, 3, FR_CONV2D_MODULE_OPTS(.conv.groups = 2), FR_CPU, &m)); /* fan_in 3 * 3 * 4 */
+    expect_moments("conv2d weight", fr_module_tensor(m, "weight"), 1 / sqrt(36 * 3), 1 / sqrt(36));
+    expect_moments("conv2d bias", fr_module_tensor(m, "bias"), 1 / sqrt(36 * 3), 1 / sqrt(36));
+    must(fr_init_kaiming_normal(fr_module_tensor(m, "weight"), true));
+    expect_moments("kaiming fan_out", fr_module_tensor(m, "weight"), sqrt(2.0 / (9 * 64)), INFINITY);
+    must(fr_init_kaiming_normal(fr_module_tensor(m, "weight"), false));
+    expect_moments("kaiming fan_in", fr_module_tensor(m, "weight"), sqrt(2.0 / 36), INFINITY);
+    must(fr_nn_linear(100, 300, true, FR_CPU, &m));
+    expect_moments("linear weight", fr_module_tensor(m, "weight"), 1 / sqrt(300), 0.1);
+    expect_moments("linear bias", fr_module_tensor(m, "bias"), 1 / sqrt(300), 0.1);
+    cr_expect_eq(fr_init_kaiming_normal(fr_module_tensor(m, "bias"), true), FR_ESHAPE);
+    must(fr_nn_embedding(200, 50, FR_CPU, &m));
+    expect_moments("embedding", fr_module_tensor(m, "weight"), 1, INFINITY);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+Test(layers, the_seed_decides) {
+    fr_module *m[3] = {0};
+    fr_tensor *w[3];
+    for (int i = 0; i < 3; i++) {
+        fr_seed(i == 2 ? 6 : 5);
+        must(fr_nn_linear(9, 9, true, FR_CPU, &m[i]));
+        w[i] = fr_module_tensor(m[i], "weight");
+    }
+    cr_expect_eq(memcmp(fr_tensor_data(w[0]), fr_tensor_data(w[1]), fr_tensor_nbytes(w[0])), 0);
+    cr_expect_neq(memcmp(fr_tensor_data(w[0]), fr_tensor_data(w[2]), fr_tensor_nbytes(w[0])), 0);
+    for (int i = 0; i < 3; i++) fr_module_release(&m[i]);
+    expect_nothing_left();
+}
+
+Test(layers, batchnorm2d_starts_as_torchs) {
+    static const struct {
+        const char *name;
+        double value;
+    } parts[] = {{"weight", 1}, {"bias", 0}, {"running_mean", 0}, {"running_var", 1}, {"num_batches_tracked", 0}};
+    fr_module *m = NULL;
+    must(fr_nn_batchnorm2d(3, FR_CPU, &m));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        fr_tensor *t = fr_module_tensor(m, parts[i].name);
+        cr_assert_not_null(t, "%s", parts[i].name);
+        double *v = values_of(t);
+        cr_expect_eq(v[0], parts[i].value, "%s is %g", parts[i].name, v[0]);
+        cr_expect_eq(fr_tensor_requires_grad(t), i < 2, "%s", parts[i].name);
+        free(v);
+    }
+    cr_expect_eq(fr_tensor_dtype(fr_module_tensor(m, "num_batches_tracked")), FR_I64);
+    cr_expect_eq(fr_tensor_rank(fr_module_tensor(m, "num_batches_tracked")), 0);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------------- */
+
+static void refused(fr_status s, fr_module *m, const char *word1, const char *word2) {
+    expect_refused(s, FR_EINVAL, word1, word2, NULL);
+    cr_expect_null(m, "a refused layer was made");
+}
+
+Test(layers, refuse_impossible_options) {
+    fr_module *m = NULL;
+    fr_status s = fr_nn_conv2d(0, 4, 3, NULL, FR_CPU, &m);
+    refused(s, m, "0 -> 4", ">= 1");
+    s = fr_nn_conv2d(3, 4, 3, FR_CONV2D_MODULE_OPTS(.conv.groups = 2), FR_CPU, &m);
+    refused(s, m, "3 -> 4", "groups 2");
+    s = fr_nn_linear(-1, 4, true, FR_CPU, &m);
+    refused(s, m, "Linear", "-1 -> 4");
+    s = fr_nn_embedding(5, 0, FR_CPU, &m);
+    refused(s, m, "Embedding", "5 rows of 0");
+    s = fr_nn_batchnorm2d(0, FR_CPU, &m);
+    refused(s, m, "BatchNorm2d", "0 channels");
+    s = fr_nn_dropout(1.5, &m);
+    refused(s, m, "Dropout", "1.5");
+    s = fr_nn_dropout2d(NAN, &m);
+    refused(s, m, "Dropout2d", "nan");
+    s = fr_nn_leaky_relu(-0.1, &m);
+    refused(s, m, "LeakyReLU", "-0.1");
+    s = fr_nn_upsample(0, FR_UPSAMPLE_NEAREST, &m);
+    refused(s, m, "Upsample", "factor 0");
+    expect_nothing_left();
+}
