@@ -6,6 +6,7 @@
 #include <frugal/base.h>
 #include <frugal/data.h>
 #include <frugal/extend.h>
+#include <frugal/fit.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
 #include <frugal/models.h>

@@ -121,6 +121,39 @@ FR_API fr_status fr_checkpoint_sequential(fr_module *m, int segments, fr_tensor 
 FR_API fr_status fr_checkpoint_units(fr_module *m, const int *first, const bool *checkpoint, int segments, fr_tensor *x,
                                      fr_tensor **y);
 
+/* ---- a plan for every unit of a chain ------------------------------------------------------------------------- */
+
+/* What becomes of what one unit saves for backward. */
+typedef enum fr_unit_option {
+    FR_UNIT_AS_SET,  /* as the thread's switches say */
+    FR_UNIT_KEEP,    /* whole tensors: encode, rebuild and offload off */
+    FR_UNIT_ENCODE,  /* bits and one-byte codes */
+    FR_UNIT_REBUILD, /* encode, and elementwise outputs are made again */
+    FR_UNIT_OFFLOAD, /* encode, and what is still large goes to the offload file */
+    FR_UNIT_REBUILD_OFFLOAD,
+    FR_UNIT_OPTIONS
+} fr_unit_option;
+FR_API const char *fr_unit_option_name(fr_unit_option o); /* "keep" */
+
+/* Units first .. end - 1, of which only the input is kept: they run again in backward. */
+typedef struct fr_unit_range {
+    int first, end;
+} fr_unit_range;
+
+/* Which units are recomputed together, and what each saves when it runs for the last time. Ranges nest: one inside
+ * another is recomputed again within the outer one's recomputation. Outer before inner, then by first unit; no two are
+ * equal, none overlap in part. */
+typedef struct fr_unit_plan {
+    int units;
+    const fr_unit_option *option; /* [units] */
+    int ranges;
+    const fr_unit_range *range; /* [ranges] */
+} fr_unit_plan;
+
+/* y = m(x) by the plan. The results are those of fr_module_forward, bit for bit. FR_EINVAL: the plan is for another
+ * number of units, or its ranges do not nest. */
+FR_API fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, fr_tensor **y);
+
 #ifdef __cplusplus
 }
 #endif

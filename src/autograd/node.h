@@ -136,6 +136,9 @@ fr_status fri_segment_enter(fr_node *n);
 bool fri_segment_owns(const fr_tensor *t);
 fr_status fri_segment_recompute(struct fri_segment_record *segment);
 void fri_segment_forget(fr_node *n); /* the node dies */
+/* In a recomputation: is the node of an op on `in`, called now, the last one that is needed? Then only what it saves is
+ * wanted, and an op that does not save its output need not compute it. */
+bool fri_recompute_ends(fr_tensor *const *in, int n_in);
 /* In a recomputation: the node that the next record call will stand for, or NULL. */
 fr_node *fri_recompute_twin(void);
 

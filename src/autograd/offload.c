@@ -95,7 +95,10 @@ fri_offloaded *fri_offload_out(const fri_storage *s) {
     if (o == NULL) return NULL;
     o->references = 1;
     o->bytes = s->block->requested;
-    if (s->backend->device == FR_META) return o; /* no data to move, and the same decisions as on a device */
+    if (s->backend->device == FR_META) { /* no data to move, and the same decisions as on a device */
+        (void)s->backend->copy(&e, FRI_COPY_HOST_TO_DEVICE, NULL, NULL, o->bytes); /* the time counts */
+        return o;
+    }
     if (store.allocator == NULL && fr_offload_open(NULL) < 0) {
         free(o);
         return NULL;
@@ -111,7 +114,7 @@ fri_offloaded *fri_offload_out(const fri_storage *s) {
 
 fr_status fri_offload_in(const fri_offloaded *o, const fri_backend *b, void *dst) {
     fri_exec e = {0};
-    if (o->block == NULL) return FR_OK; /* meta */
+    if (o->block == NULL) return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, NULL, dst, o->bytes); /* meta */
     return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes);
 }
 

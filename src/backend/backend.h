@@ -80,10 +80,29 @@ static inline const fri_kernels *fri_kernels_for(const fri_backend *b, fr_dtype 
 /* The failure for a kernel slot that is NULL. */
 fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *b);
 
+/* Who is told when kernels run, on this thread; NULL: nobody. The cost model's calibration times them so. */
+typedef struct fri_kernel_watch {
+    void (*begin)(void *ctx, const char *kernel);
+    void (*end)(void *ctx, const char *kernel, const fri_backend *b);
+    void *ctx;
+} fri_kernel_watch;
+extern _Thread_local const fri_kernel_watch *fri_kernel_watched;
+
+static inline void fri_kernel_begins(const char *kernel) {
+    if (fri_kernel_watched != NULL) fri_kernel_watched->begin(fri_kernel_watched->ctx, kernel);
+}
+
+static inline fr_status fri_kernel_ended(const char *kernel, const fri_backend *b, fr_status s) {
+    if (fri_kernel_watched != NULL) fri_kernel_watched->end(fri_kernel_watched->ctx, kernel, b);
+    return s;
+}
+
 /* FRI_KERNEL(s, backend, dtype, relu_forward, (&exec, dtype, n, x, y)): calls the kernel or explains its absence. */
-#define FRI_KERNEL(backend_, dtype_, name_, args_)                                                           \
-    (fri_kernels_for((backend_), (dtype_))->name_ == NULL ? fri_kernel_missing(#name_, (dtype_), (backend_)) \
-                                                          : fri_kernels_for((backend_), (dtype_))->name_ args_)
+#define FRI_KERNEL(backend_, dtype_, name_, args_)          \
+    (fri_kernels_for((backend_), (dtype_))->name_ == NULL   \
+         ? fri_kernel_missing(#name_, (dtype_), (backend_)) \
+         : (fri_kernel_begins(#name_),                      \
+            fri_kernel_ended(#name_, (backend_), fri_kernels_for((backend_), (dtype_))->name_ args_)))
 
 /* Likewise for a kernel slot that answers a number of bytes; 0 where it is missing (the kernel itself will be, too). */
 #define FRI_KERNEL_BYTES(backend_, dtype_, name_, args_)              \

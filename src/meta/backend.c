@@ -1,6 +1,7 @@
 /* backend.c - meta: every kernel succeeds and does nothing, so the same ops, modules and allocator run without data.
  *
  * Segments are addresses from a range that no process maps: unique, never reused, never touched. */
+#include "meta/calls.h"
 #include "meta/meta.h"
 
 #include <stdatomic.h>
@@ -19,6 +20,14 @@ const fri_backend *fri_meta_target_set(const fri_backend *t) {
 const fri_backend *fri_meta_target(void) {
     return target;
 }
+
+/* Work of one call: floating-point operations, bytes if every operand moves once, and the dimensions its time depends
+ * on. Nobody listens: nothing is computed. */
+#define CALL(name_, dtype_, flops_, bytes_, ...)                                                              \
+    (!fri_meta_listening()                                                                                    \
+         ? FR_OK                                                                                              \
+         : fri_meta_call(name_, (dtype_), (double)(flops_), (double)(bytes_), (const int64_t[]){__VA_ARGS__}, \
+                         (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))))
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */
 
@@ -54,7 +63,8 @@ static void meta_memory_info(size_t *free_bytes, size_t *total_bytes) {
 static fr_status meta_copy(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes) {
     if (kind == FRI_COPY_DEVICE_TO_HOST && bytes > 0)
         return fri_fail(FR_EUNSUPPORTED, "copy of %zu bytes to the host: meta tensors hold no data", bytes);
-    return FR_OK;
+    return kind == FRI_COPY_DEVICE_TO_DEVICE ? CALL("copy", FR_U8, 0, 2.0 * (double)bytes, (int64_t)bytes)
+                                             : CALL("transfer", FR_U8, 0, bytes, (int64_t)bytes);
 }
 
 static fr_status meta_synchronize(const fri_exec *e) {
@@ -115,211 +125,313 @@ static fr_status meta_linear_backward_weight_workspace(const fri_linear_desc *d,
                             bytes);
 }
 
-/* ---- kernels that do nothing: one per signature ---------------------------------------------------------- */
+/* ---- kernels that do nothing but say what they would do ---------------------------------------------------- */
+
+static double size(fr_dtype t) {
+    return (double)fr_dtype_size(t);
+}
+
+/* One pass over n elements that moves `per` bytes each. */
+static fr_status pass(const char *name, fr_dtype t, int64_t n, double flops, double per) {
+    return CALL(name, t, flops * (double)n, per * (double)n, n);
+}
 
 static fr_status no_fill(const fri_exec *e, fr_dtype t, int64_t n, double value, void *y) {
-    return FR_OK;
+    return pass("fill", t, n, 0, size(t));
 }
 
 static fr_status no_copy_rows(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src, size_t src_pitch,
                               void *dst, size_t dst_pitch) {
-    return FR_OK;
+    return CALL("copy_rows", FR_U8, 0, 2.0 * (double)rows * (double)row_bytes, rows, (int64_t)row_bytes);
 }
 
 static fr_status no_cast(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y) {
-    return FR_OK;
+    return CALL("cast", to, 0, (size(from) + size(to)) * (double)n, n, (int64_t)from);
 }
 
-static fr_status no_unary(const fri_exec *e, fr_dtype t, int64_t n, const void *x, void *y) {
-    return FR_OK;
-}
+#define UNARY(name_)                                                                                \
+    static fr_status no_##name_(const fri_exec *e, fr_dtype t, int64_t n, const void *x, void *y) { \
+        return pass(#name_, t, n, 1, 2 * size(t));                                                  \
+    }
+#define BINARY(name_)                                                                                              \
+    static fr_status no_##name_(const fri_exec *e, fr_dtype t, int64_t n, const void *a, const void *b, void *y) { \
+        return pass(#name_, t, n, 1, 3 * size(t));                                                                 \
+    }
+#define SCALED_UNARY(name_, moves_)                                                                               \
+    static fr_status no_##name_(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *x, void *y) { \
+        return pass(#name_, t, n, 1, (moves_)*size(t));                                                           \
+    }
+#define RANDOM(name_)                                                                                               \
+    static fr_status no_##name_(const fri_exec *e, fr_dtype t, int64_t n, uint64_t seed, uint64_t stream, double a, \
+                                double b, void *y) {                                                                \
+        return pass(#name_, t, n, 20, size(t));                                                                     \
+    }
 
-static fr_status no_binary(const fri_exec *e, fr_dtype t, int64_t n, const void *a, const void *b, void *y) {
-    return FR_OK;
-}
+UNARY(relu_forward)
+BINARY(add)
+BINARY(mul)
+BINARY(relu_backward)
+SCALED_UNARY(scale, 2)
+SCALED_UNARY(broadcast, 1)
+SCALED_UNARY(sum, 1)
+SCALED_UNARY(leaky_relu_forward, 2)
+RANDOM(uniform)
+RANDOM(normal)
 
-static fr_status no_scaled_unary(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *x, void *y) {
-    return FR_OK;
-}
-
-static fr_status no_scaled_binary(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *a, const void *b,
-                                  void *y) {
-    return FR_OK;
+static fr_status no_leaky_relu_backward(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *a,
+                                        const void *b, void *y) {
+    return pass("leaky_relu_backward", t, n, 1, 3 * size(t));
 }
 
 static fr_status no_relu_encode(const fri_exec *e, fr_dtype t, int64_t n, bool strict, const void *y, uint8_t *bits) {
-    return FR_OK;
+    return pass("relu_encode", t, n, 1, size(t) + 0.125);
 }
 
 static fr_status no_relu_backward_bits(const fri_exec *e, fr_dtype t, int64_t n, double slope, const uint8_t *bits,
                                        const void *dy, void *dx) {
-    return FR_OK;
+    return pass("relu_backward_bits", t, n, 1, 2 * size(t) + 0.125);
 }
 
-static fr_status no_random(const fri_exec *e, fr_dtype t, int64_t n, uint64_t seed, uint64_t stream, double a, double b,
-                           void *y) {
-    return FR_OK;
+static fr_status dropout(const char *name, const fri_dropout_desc *d, double per) {
+    double n = (double)d->n * (double)d->hw * (double)d->c;
+    return CALL(name, d->dtype, 10 * n, per * n, d->n, d->hw, d->c, d->per_channel);
 }
 
 static fr_status no_dropout(const fri_exec *e, const fri_dropout_desc *d, const void *x, void *y) {
-    return FR_OK;
+    return dropout("dropout", d, 2 * size(d->dtype));
 }
 
 static fr_status no_dropout_mask(const fri_exec *e, const fri_dropout_desc *d, uint8_t *mask) {
-    return FR_OK;
+    return dropout("dropout_mask", d, 1);
 }
 
 static fr_status no_dropout_apply_mask(const fri_exec *e, const fri_dropout_desc *d, const uint8_t *mask, const void *x,
                                        void *y) {
-    return FR_OK;
+    return dropout("dropout_apply_mask", d, 2 * size(d->dtype) + 1);
+}
+
+/* ---- convolution and linear -------------------------------------------------------------------------------- */
+
+static fr_status conv2d(const char *name, const fri_conv2d_desc *d) {
+    double x = (double)d->n * (double)d->h * (double)d->w * (double)d->c;
+    double y = (double)d->n * (double)d->p * (double)d->q * (double)d->k;
+    double window = (double)d->r * (double)d->s * (double)d->c / (double)d->groups;
+    return CALL(name, d->dtype, 2 * y * window, size(d->dtype) * (x + y + window * (double)d->k), d->n, d->h, d->w,
+                d->c, d->k, d->r, d->s, d->stride_h, d->stride_w, d->pad_h, d->pad_w, d->dilation_h, d->dilation_w,
+                d->groups, (int64_t)(d->workspace_limit < INT64_MAX ? d->workspace_limit : INT64_MAX));
 }
 
 static fr_status no_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                    const void *b, void *y) {
-    return FR_OK;
+    return conv2d("conv2d_forward", d);
 }
 
-static fr_status no_conv2d_backward(const fri_exec *e, const fri_conv2d_desc *d, const void *a, const void *b,
-                                    void *y) {
-    return FR_OK;
+static fr_status no_conv2d_backward_input(const fri_exec *e, const fri_conv2d_desc *d, const void *w, const void *dy,
+                                          void *dx) {
+    return conv2d("conv2d_backward_input", d);
+}
+
+static fr_status no_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
+                                           void *dw) {
+    return conv2d("conv2d_backward_weight", d);
 }
 
 static fr_status no_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db) {
-    return FR_OK;
+    double y = (double)d->n * (double)d->p * (double)d->q * (double)d->k;
+    return CALL("conv2d_backward_bias", d->dtype, y, size(d->dtype) * y, d->n, d->p, d->q, d->k);
+}
+
+static fr_status linear(const char *name, const fri_linear_desc *d) {
+    double n = (double)d->n, in = (double)d->in, out = (double)d->out;
+    return CALL(name, d->dtype, 2 * n * in * out, size(d->dtype) * (n * in + in * out + n * out), d->n, d->in, d->out);
 }
 
 static fr_status no_linear_forward(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *w,
                                    const void *b, void *y) {
-    return FR_OK;
+    return linear("linear_forward", d);
 }
 
-static fr_status no_linear_backward(const fri_exec *e, const fri_linear_desc *d, const void *a, const void *b,
-                                    void *y) {
-    return FR_OK;
+static fr_status no_linear_backward_input(const fri_exec *e, const fri_linear_desc *d, const void *w, const void *dy,
+                                          void *dx) {
+    return linear("linear_backward_input", d);
+}
+
+static fr_status no_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
+                                           void *dw) {
+    return linear("linear_backward_weight", d);
 }
 
 static fr_status no_linear_backward_bias(const fri_exec *e, const fri_linear_desc *d, const void *dy, void *db) {
-    return FR_OK;
+    double y = (double)d->n * (double)d->out;
+    return CALL("linear_backward_bias", d->dtype, y, size(d->dtype) * y, d->n, d->out);
+}
+
+/* ---- batch norm -------------------------------------------------------------------------------------------- */
+
+static fr_status batchnorm(const char *name, const fri_batchnorm2d_desc *d, double flops, double moves, int variant) {
+    double n = (double)d->rows * (double)d->c;
+    return CALL(name, d->dtype, flops * n, moves * size(d->dtype) * n, d->rows, d->c, variant);
 }
 
 static fr_status no_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
                                       void *invstd, void *running_mean, void *running_var) {
-    return FR_OK;
+    return batchnorm("batchnorm2d_stats", d, 4, 2, running_mean != NULL);
 }
 
 static fr_status no_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
                                        void *invstd) {
-    return FR_OK;
+    return CALL("batchnorm2d_invstd", d->dtype, 3 * d->c, 8 * d->c, d->c);
 }
 
 static fr_status no_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
                                       const void *invstd, const void *gamma, const void *beta, bool relu, void *y) {
-    return FR_OK;
+    return batchnorm("batchnorm2d_apply", d, 2, 2, relu);
 }
 
 static fr_status no_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
                                          const void *mean, const void *invstd, const void *gamma, const void *dy,
                                          void *dx, void *dgamma, void *dbeta) {
-    return FR_OK;
+    return batchnorm("batchnorm2d_backward", d, 8, 5, train);
+}
+
+/* ---- pooling and resampling -------------------------------------------------------------------------------- */
+
+/* Bytes of x and y once; flops: the windows. */
+static fr_status pool(const char *name, const fri_pool2d_desc *d, double index_bytes) {
+    double x = (double)d->n * (double)d->h * (double)d->w * (double)d->c;
+    double y = (double)d->n * (double)d->p * (double)d->q * (double)d->c;
+    double window = d->kernel_h > 0 ? (double)d->kernel_h * (double)d->kernel_w : x / (y > 0 ? y : 1);
+    return CALL(name, d->dtype, y * window, size(d->dtype) * (x + y) + index_bytes * y, d->n, d->h, d->w, d->c, d->p,
+                d->q, d->kernel_h, d->kernel_w, d->stride_h, d->stride_w, d->pad_h, d->pad_w, d->dilation_h,
+                d->dilation_w, (int64_t)index_bytes);
 }
 
 static fr_status no_maxpool2d_forward(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y,
                                       fr_dtype index_dtype, void *index) {
-    return FR_OK;
+    return pool("maxpool2d_forward", d, index != NULL ? size(index_dtype) : 0);
 }
 
 static fr_status no_maxpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
                                        const void *index, const void *dy, void *dx) {
-    return FR_OK;
+    return pool("maxpool2d_backward", d, size(index_dtype));
 }
 
 static fr_status no_maxpool2d_mask(const fri_exec *e, const fri_pool2d_desc *d, const void *y, fr_dtype index_dtype,
                                    void *index) {
-    return FR_OK;
+    double n = (double)d->n * (double)d->p * (double)d->q * (double)d->c;
+    return CALL("maxpool2d_mask", d->dtype, n, (size(d->dtype) + 2 * size(index_dtype)) * n, d->n, d->p, d->q, d->c,
+                (int64_t)index_dtype);
 }
 
-static fr_status no_pool2d(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y) {
-    return FR_OK;
-}
+#define POOL(name_)                                                                                    \
+    static fr_status no_##name_(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y) { \
+        return pool(#name_, d, 0);                                                                     \
+    }
+POOL(avgpool2d_forward)
+POOL(avgpool2d_backward)
+POOL(adaptive_avgpool2d_forward)
+POOL(adaptive_avgpool2d_backward)
 
-static fr_status no_upsample(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y) {
-    return FR_OK;
-}
+#define UPSAMPLE(name_)                                                                                         \
+    static fr_status no_##name_(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y) {        \
+        double in = (double)d->n * (double)d->h * (double)d->w * (double)d->c;                                  \
+        double out = (double)d->n * (double)d->p * (double)d->q * (double)d->c;                                 \
+        return CALL(#name_, d->dtype, 4 * out, size(d->dtype) * (in + out), d->n, d->h, d->w, d->c, d->p, d->q, \
+                    d->bilinear, d->align_corners);                                                             \
+    }
+UPSAMPLE(upsample_forward)
+UPSAMPLE(upsample_backward)
+
+/* ---- embedding, losses, optimizers ------------------------------------------------------------------------- */
 
 static fr_status no_embedding_forward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
                                       const void *w, void *y, int64_t *bad) {
-    return FR_OK;
+    return CALL("embedding_forward", d->dtype, 0, 2 * size(d->dtype) * (double)d->n * (double)d->dim, d->n, d->dim);
 }
 
 static fr_status no_embedding_backward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
                                        const void *dy, void *dw) {
-    return FR_OK;
+    double moved = 2 * (double)d->n + (double)d->vocabulary;
+    return CALL("embedding_backward", d->dtype, (double)d->n * (double)d->dim, size(d->dtype) * moved * (double)d->dim,
+                d->n, d->vocabulary, d->dim);
+}
+
+static fr_status rows(const char *name, const fri_cross_entropy_desc *d, double flops, double moves) {
+    double n = (double)d->rows * (double)d->classes;
+    return CALL(name, d->dtype, flops * n, moves * size(d->dtype) * n, d->rows, d->classes);
 }
 
 static fr_status no_cross_entropy_forward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
                                           const int64_t *t, void *loss, void *lse, void *count, int64_t *bad) {
-    return FR_OK;
+    return rows("cross_entropy_forward", d, 8, 1);
 }
 
 static fr_status no_cross_entropy_backward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
                                            const int64_t *t, const void *lse, const void *count, const void *dloss,
                                            void *dx) {
-    return FR_OK;
+    return rows("cross_entropy_backward", d, 8, 2);
 }
 
 static fr_status no_count_correct(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x, const int64_t *t,
                                   int64_t *correct) {
-    return FR_OK;
+    return rows("count_correct", d, 1, 1);
+}
+
+static fr_status no_mse_forward(const fri_exec *e, fr_dtype t, int64_t n, const void *a, const void *b, void *y) {
+    return pass("mse_forward", t, n, 3, 2 * size(t));
 }
 
 static fr_status no_mse_backward(const fri_exec *e, fr_dtype t, int64_t n, double sign, const void *x,
                                  const void *target_, const void *dloss, void *dx) {
-    return FR_OK;
+    return pass("mse_backward", t, n, 3, 3 * size(t));
 }
 
 static fr_status no_unscale(const fri_exec *e, fr_dtype t, int64_t n, const float *inv_scale, void *x, float *found) {
-    return FR_OK;
+    return pass("unscale", t, n, 2, (inv_scale != NULL ? 2 : 1) * size(t));
 }
 
 static fr_status no_norm_squared(const fri_exec *e, fr_dtype t, int64_t n, const void *x, double *out) {
-    return FR_OK;
+    return pass("norm_squared", t, n, 2, size(t));
 }
 
 static fr_status no_sgd(const fri_exec *e, const fri_sgd_desc *d, void *param, const void *grad, void *buf,
                         const float *inv_scale, const float *found) {
-    return FR_OK;
+    double per = 2 * size(d->dtype) + size(d->grad_dtype) + (buf != NULL ? 2 * size(d->dtype) : 0);
+    return CALL("sgd", d->dtype, 5 * (double)d->n, per * (double)d->n, d->n, buf != NULL, d->first);
 }
 
 static fr_status no_adam(const fri_exec *e, const fri_adam_desc *d, void *param, const void *grad, void *m, void *v,
                          const float *step, const float *inv_scale, const float *found) {
-    return FR_OK;
+    double per = 6 * size(d->dtype) + size(d->grad_dtype);
+    return CALL("adam", d->dtype, 12 * (double)d->n, per * (double)d->n, d->n);
 }
 
 /* ---- the table: f64 data is no different ----------------------------------------------------------------- */
 
 #define KERNELS                                                                                                       \
     {                                                                                                                 \
-        .fill = no_fill, .copy_rows = no_copy_rows, .cast = no_cast, .add = no_binary, .mul = no_binary,              \
-        .scale = no_scaled_unary, .broadcast = no_scaled_unary, .sum = no_scaled_unary,                               \
-        .sum_workspace = meta_sum_workspace, .relu_forward = no_unary, .relu_backward = no_binary,                    \
+        .fill = no_fill, .copy_rows = no_copy_rows, .cast = no_cast, .add = no_add, .mul = no_mul, .scale = no_scale, \
+        .broadcast = no_broadcast, .sum = no_sum, .relu_forward = no_relu_forward, .relu_backward = no_relu_backward, \
         .relu_encode = no_relu_encode, .relu_backward_bits = no_relu_backward_bits,                                   \
-        .leaky_relu_forward = no_scaled_unary, .leaky_relu_backward = no_scaled_binary, .uniform = no_random,         \
-        .normal = no_random, .dropout = no_dropout, .dropout_mask = no_dropout_mask,                                  \
+        .leaky_relu_forward = no_leaky_relu_forward, .leaky_relu_backward = no_leaky_relu_backward,                   \
+        .uniform = no_uniform, .normal = no_normal, .dropout = no_dropout, .dropout_mask = no_dropout_mask,           \
         .dropout_apply_mask = no_dropout_apply_mask, .conv2d_forward = no_conv2d_forward,                             \
-        .conv2d_backward_input = no_conv2d_backward, .conv2d_backward_weight = no_conv2d_backward,                    \
+        .conv2d_backward_input = no_conv2d_backward_input, .conv2d_backward_weight = no_conv2d_backward_weight,       \
         .conv2d_backward_bias = no_conv2d_backward_bias, .linear_forward = no_linear_forward,                         \
-        .linear_backward_input = no_linear_backward, .linear_backward_weight = no_linear_backward,                    \
-        .linear_backward_bias = no_linear_backward_bias, .batchnorm2d_workspace = meta_batchnorm2d_workspace,         \
-        .batchnorm2d_stats = no_batchnorm2d_stats, .batchnorm2d_invstd = no_batchnorm2d_invstd,                       \
-        .batchnorm2d_apply = no_batchnorm2d_apply, .batchnorm2d_backward = no_batchnorm2d_backward,                   \
-        .maxpool2d_forward = no_maxpool2d_forward, .maxpool2d_backward = no_maxpool2d_backward,                       \
-        .maxpool2d_mask = no_maxpool2d_mask, .avgpool2d_forward = no_pool2d, .avgpool2d_backward = no_pool2d,         \
-        .adaptive_avgpool2d_forward = no_pool2d, .adaptive_avgpool2d_backward = no_pool2d,                            \
-        .upsample_forward = no_upsample, .upsample_backward = no_upsample, .embedding_forward = no_embedding_forward, \
+        .linear_backward_input = no_linear_backward_input, .linear_backward_weight = no_linear_backward_weight,       \
+        .linear_backward_bias = no_linear_backward_bias, .batchnorm2d_stats = no_batchnorm2d_stats,                   \
+        .batchnorm2d_invstd = no_batchnorm2d_invstd, .batchnorm2d_apply = no_batchnorm2d_apply,                       \
+        .batchnorm2d_backward = no_batchnorm2d_backward, .maxpool2d_forward = no_maxpool2d_forward,                   \
+        .maxpool2d_backward = no_maxpool2d_backward, .maxpool2d_mask = no_maxpool2d_mask,                             \
+        .avgpool2d_forward = no_avgpool2d_forward, .avgpool2d_backward = no_avgpool2d_backward,                       \
+        .adaptive_avgpool2d_forward = no_adaptive_avgpool2d_forward,                                                  \
+        .adaptive_avgpool2d_backward = no_adaptive_avgpool2d_backward, .upsample_forward = no_upsample_forward,       \
+        .upsample_backward = no_upsample_backward, .embedding_forward = no_embedding_forward,                         \
         .embedding_backward = no_embedding_backward, .cross_entropy_forward = no_cross_entropy_forward,               \
         .cross_entropy_backward = no_cross_entropy_backward, .count_correct = no_count_correct,                       \
-        .mse_forward = no_binary, .mse_backward = no_mse_backward, .unscale = no_unscale,                             \
-        .norm_squared = no_norm_squared, .sgd = no_sgd, .adam = no_adam,                                              \
+        .mse_forward = no_mse_forward, .mse_backward = no_mse_backward, .unscale = no_unscale,                        \
+        .norm_squared = no_norm_squared, .sgd = no_sgd, .adam = no_adam, .sum_workspace = meta_sum_workspace,         \
+        .batchnorm2d_workspace = meta_batchnorm2d_workspace,                                                          \
         .conv2d_forward_workspace = meta_conv2d_forward_workspace,                                                    \
         .conv2d_backward_input_workspace = meta_conv2d_backward_input_workspace,                                      \
         .conv2d_backward_weight_workspace = meta_conv2d_backward_weight_workspace,                                    \

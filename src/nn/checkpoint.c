@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-enum { MAX_UNITS = 4096 };
-
 int fr_module_units(fr_module *m, fr_module **out, int n) {
     if (m->class_->units != NULL) return m->class_->units(m, out, n);
     for (int i = 0; i < m->n_children && i < n; i++) out[i] = m->children[i];
@@ -39,7 +37,7 @@ static bool path_to(fr_module *m, const fr_module *unit, fr_tensor **x, fr_statu
     return false;
 }
 
-static fr_status run_unit(fr_module *whole, fr_module *unit, fr_tensor **x) {
+fr_status fri_unit_run(fr_module *whole, fr_module *unit, fr_tensor **x) {
     fr_status s = FR_OK;
     if (path_to(whole, unit, x, &s)) return s;
     return fri_module_run(unit, NULL, x);
@@ -51,7 +49,7 @@ static fr_status run_units(void *ctx, fr_tensor *const *in, int n_in, fr_tensor 
     (void)n_out;
     fr_tensor *x = fr_tensor_retain(in[0]);
     fr_status s = FR_OK;
-    for (int i = 0; i < r->n; i++) FRI_TRY(s, run_unit(r->whole, r->units[i], &x));
+    for (int i = 0; i < r->n; i++) FRI_TRY(s, fri_unit_run(r->whole, r->units[i], &x));
     fri_tensor_put(&x, out);
 done:
     fr_tensor_release(&x);
@@ -73,11 +71,11 @@ static fr_status checkpoint_run(fr_module *m, fr_module **units, int n, fr_tenso
 
 fr_status fr_checkpoint_units(fr_module *m, const int *first, const bool *checkpoint, int segments, fr_tensor *x,
                               fr_tensor **y) {
-    fr_module *units[MAX_UNITS];
-    int n = fr_module_units(m, units, MAX_UNITS);
-    if (segments < 1 || segments > n || n > MAX_UNITS)
+    fr_module *units[FRI_MAX_UNITS];
+    int n = fr_module_units(m, units, FRI_MAX_UNITS);
+    if (segments < 1 || segments > n || n > FRI_MAX_UNITS)
         return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible", segments,
-                        n, n < MAX_UNITS ? n : MAX_UNITS);
+                        n, n < FRI_MAX_UNITS ? n : FRI_MAX_UNITS);
     fr_tensor *value = fr_tensor_retain(x);
     fr_status s = FR_OK;
     for (int i = 0; i < segments; i++) {
@@ -90,7 +88,7 @@ fr_status fr_checkpoint_units(fr_module *m, const int *first, const bool *checkp
         if (checkpoint[i])
             FRI_TRY(s, checkpoint_run(m, units + first[i], end - first[i], &value));
         else
-            for (int k = first[i]; k < end; k++) FRI_TRY(s, run_unit(m, units[k], &value));
+            for (int k = first[i]; k < end; k++) FRI_TRY(s, fri_unit_run(m, units[k], &value));
     }
     fri_tensor_put(&value, y);
 done:
@@ -99,11 +97,11 @@ done:
 }
 
 fr_status fr_checkpoint_sequential(fr_module *m, int segments, fr_tensor *x, fr_tensor **y) {
-    int first[MAX_UNITS], n = fr_module_units(m, NULL, 0);
-    bool checkpoint[MAX_UNITS];
-    if (segments < 1 || segments > n || n > MAX_UNITS)
+    int first[FRI_MAX_UNITS], n = fr_module_units(m, NULL, 0);
+    bool checkpoint[FRI_MAX_UNITS];
+    if (segments < 1 || segments > n || n > FRI_MAX_UNITS)
         return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible", segments,
-                        n, n < MAX_UNITS ? n : MAX_UNITS);
+                        n, n < FRI_MAX_UNITS ? n : FRI_MAX_UNITS);
     for (int i = 0; i < segments; i++) {
         first[i] = i * (n / segments);
         checkpoint[i] = i + 1 < segments;

@@ -32,4 +32,18 @@ fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_d
  */
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x);
 
+/* Runs a unit of `whole` (fr_module_units) under its path. */
+fr_status fri_unit_run(fr_module *whole, fr_module *unit, fr_tensor **x);
+
+enum { FRI_MAX_UNITS = 4096 };
+
+/* Who is told when fr_checkpoint_plan runs a unit, on this thread: before it (done false, x its input) and after it
+ * (done true, x its result, NULL after a failure), also in recomputations. */
+typedef struct fri_unit_watch {
+    void (*fn)(void *ctx, int unit, bool done, const fr_tensor *x);
+    void *ctx;
+} fri_unit_watch;
+/* Returns the one before, to be put back; fn NULL: nobody. */
+fri_unit_watch fri_unit_watch_set(fri_unit_watch w);
+
 #endif

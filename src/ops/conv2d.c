@@ -149,18 +149,21 @@ fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_op
     fri_conv2d_desc d;
     fri_call c;
     size_t bytes = 0;
+    bool wanted = true;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
     FRI_TRY(s, describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
     fri_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.k);
     const fri_backend *be = fri_backend_of(x);
-    FRI_TRY(s, fri_tensor_new(&shape, d.dtype, be->device, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward_workspace, (&d, &bytes)));
-    FRI_TRY(s, fri_workspace_begin(x, bytes, &ws));
-    FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward,
-                          (&ws.exec, &d, fri_data(c.in[0]), fri_data(c.in[1]),
-                           c.in[2] != NULL ? fri_data(c.in[2]) : NULL, fri_data(out))));
-    fri_workspace_end(&ws);
+    FRI_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
+    if (wanted) {
+        FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward_workspace, (&d, &bytes)));
+        FRI_TRY(s, fri_workspace_begin(x, bytes, &ws));
+        FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward,
+                              (&ws.exec, &d, fri_data(c.in[0]), fri_data(c.in[1]),
+                               c.in[2] != NULL ? fri_data(c.in[2]) : NULL, fri_data(out))));
+        fri_workspace_end(&ws);
+    }
     /* Each factor is needed only for the other one's gradient. */
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};

@@ -124,6 +124,20 @@ fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out) {
     return fri_new_like(x, FR_MEM_TEMPORARY, out);
 }
 
+fr_status fri_result_new(const fri_call *c, const fri_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out) {
+    fr_device device = fri_device_of(c->in[0]);
+    fri_shape none = FRI_SHAPE(0);
+    fr_tensor *empty = NULL;
+    fr_status s = FR_OK;
+    *wanted = !fri_recompute_ends(c->in, c->n_in);
+    if (*wanted) return fri_tensor_new(shape, dtype, device, FR_MEM_TEMPORARY, out);
+    FRI_TRY(s, fri_tensor_new(&none, dtype, device, FR_MEM_TEMPORARY, &empty));
+    FRI_TRY(s, fri_tensor_on_storage(empty->storage, 0, shape, dtype, out));
+done:
+    fr_tensor_release(&empty);
+    return s;
+}
+
 void fri_result_put(fr_tensor **out, fr_tensor **y) {
     fri_tensor_put(out, y);
 }

@@ -1,0 +1,55 @@
+/* fit.h - the fastest way to run a chain of units inside a number of bytes.
+ *
+ * A program that can make a dry run of its step (plan.h) under a plan for its units (fr_checkpoint_plan in nn.h) hands
+ * it to fr_fit_find. A few dry runs measure what each unit costs when it keeps, encodes, rebuilds, moves out or
+ * recomputes what it saves; dynamic programming over bytes and time then finds the fastest plan by that model, and a
+ * dry run under the budget says whether it really fits. What does not fit to the byte is not returned. */
+#ifndef FRUGAL_FIT_H
+#define FRUGAL_FIT_H
+
+#include <frugal/memory.h>
+#include <frugal/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One dry run of everything that must fit, from fr_plan_begin to fr_plan_end, with fr_checkpoint_plan(model, plan, ...)
+ * as the forward pass and fr_memory_limit_set(FR_META, limit) at its beginning (SIZE_MAX: none). *peak: the statistics
+ * of the section with the largest reserved memory. FR_ENOMEM where the limit is too small; any other failure ends the
+ * search. */
+typedef fr_status fr_fit_run_fn(void *ctx, const fr_unit_plan *plan, size_t limit, fr_memory_stats *peak);
+
+typedef struct fr_fit_opts {
+    fr_device target; /* whose kernel times count */
+    int units;        /* fr_module_units of the model */
+    size_t budget;    /* bytes of reserved memory; SIZE_MAX: no limit, the fastest plan */
+    bool offload;     /* the offload file may be used */
+} fr_fit_opts;
+
+typedef struct fr_fit {
+    bool fits;
+    fr_unit_plan plan;           /* fits: the plan; else the one that needs least. Owned by the fit */
+    fr_memory_stats memory;      /* of the plan's dry run, within the budget if it fits */
+    double seconds;              /* of a step, predicted */
+    double keep_seconds;         /* of a step that keeps everything and recomputes nothing */
+    fr_memory_stats keep_memory; /* and its memory */
+    size_t smallest;             /* does not fit: the least budget under which a plan was found */
+    int dry_runs;
+    double milliseconds;
+    int64_t kernels_measured, kernels_estimated; /* calls in those dry runs whose time is from a measurement, or not */
+} fr_fit;
+
+/* FR_EINVAL: no unit. The same failure as the dry run's where that fails for another reason than memory. */
+FR_API fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr_fit *out);
+FR_API void fr_fit_release(fr_fit *fit);
+
+/* Seconds that a dry run's slowest step would take on `target`: called once before run, once after. */
+typedef struct fr_fit_clock fr_fit_clock;
+FR_API fr_status fr_fit_clock_begin(fr_device target, fr_fit_clock **out);
+FR_API void fr_fit_clock_end(fr_fit_clock **clock, double *seconds);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,32 @@
+/* calls.h - what the kernels of a dry run would do, one description per call.
+ *
+ * A run on meta calls the same kernels in the same order as a run on its target, so whoever listens sees the target's
+ * work: rebuilt, recomputed, encoded and moved bytes included. The cost model turns it into time. */
+#ifndef FRI_META_CALLS_H
+#define FRI_META_CALLS_H
+
+#include <frugal/base.h>
+
+enum { FRI_CALL_DIMS = 16 };
+
+typedef struct fri_kernel_call {
+    const char *name; /* the kernel's slot in struct fri_kernels, or "copy", "transfer"; static storage */
+    fr_dtype dtype;
+    double flops, bytes;
+    int n;
+    int64_t dim[FRI_CALL_DIMS]; /* with name and dtype: all that the time depends on */
+} fri_kernel_call;
+
+typedef void fri_kernel_call_fn(void *ctx, const fri_kernel_call *c);
+
+typedef struct fri_call_listener {
+    fri_kernel_call_fn *fn; /* NULL: nobody */
+    void *ctx;
+} fri_call_listener;
+
+/* One listener per thread. Returns the one before, to be put back. */
+fri_call_listener fri_meta_listen(fri_call_listener l);
+bool fri_meta_listening(void);
+fr_status fri_meta_call(const char *name, fr_dtype dtype, double flops, double bytes, const int64_t *dim, int n);
+
+#endif

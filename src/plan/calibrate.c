@@ -1,0 +1,119 @@
+/* calibrate.c - see calibrate.h. */
+#include "plan/calibrate.h"
+
+#include "base/status.h"
+#include "memory/event.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void count_steps(void *ctx, const fri_event *e) {
+    fri_step_log *l = ctx;
+    if (e->kind == FRI_EVENT_STEP_BEGIN) l->step++;
+    if (e->kind == FRI_EVENT_STEP_END && l->step == FRI_CALIBRATION_STEP) l->step++; /* nothing after it counts */
+}
+
+static void append(fri_step_log *l, const fri_kernel_call *call, double seconds) {
+    if (l->step != FRI_CALIBRATION_STEP) return;
+    if (l->count == l->capacity) {
+        size_t capacity = l->capacity > 0 ? 2 * l->capacity : 1024;
+        fri_kernel_call *calls = realloc(l->calls, capacity * sizeof *calls);
+        if (calls != NULL) l->calls = calls;
+        double *times = realloc(l->seconds, capacity * sizeof *times);
+        if (times != NULL) l->seconds = times;
+        if (calls == NULL || times == NULL) {
+            l->failed = true;
+            return;
+        }
+        l->capacity = capacity;
+    }
+    l->calls[l->count] = *call;
+    l->seconds[l->count++] = seconds;
+}
+
+/* Copies go around the kernel table, so a run does not time them. */
+static bool is_copy(const char *name) {
+    return strcmp(name, "copy") == 0 || strcmp(name, "transfer") == 0;
+}
+
+static void on_call(void *ctx, const fri_kernel_call *call) {
+    if (!is_copy(call->name)) append(ctx, call, 0);
+}
+
+static void on_begin(void *ctx, const char *kernel) {
+    fri_step_log *l = ctx;
+    (void)kernel;
+    l->began = now();
+}
+
+/* Questions about scratch memory are kernels of the table too, but no work. */
+static bool is_question(const char *kernel) {
+    static const char suffix[] = "_workspace";
+    size_t n = strlen(kernel), k = sizeof suffix - 1;
+    return n > k && strcmp(kernel + n - k, suffix) == 0;
+}
+
+static void on_end(void *ctx, const char *kernel, const fri_backend *b) {
+    fri_step_log *l = ctx;
+    if (is_question(kernel)) return;
+    if (b->device == FR_CUDA && b->synchronize != NULL) (void)b->synchronize(&l->exec);
+    append(l, &(fri_kernel_call){.name = kernel}, now() - l->began);
+}
+
+fr_status fri_step_log_dry(fri_step_log *l) {
+    *l = (fri_step_log){0};
+    fr_status s = fri_event_subscribe(count_steps, l);
+    if (s == FR_OK) l->was_listener = fri_meta_listen((fri_call_listener){on_call, l});
+    return s;
+}
+
+void fri_step_log_dry_end(fri_step_log *l) {
+    fri_event_unsubscribe(count_steps, l);
+    (void)fri_meta_listen(l->was_listener);
+}
+
+fr_status fri_step_log_run(fri_step_log *l) {
+    *l = (fri_step_log){0};
+    fr_status s = fri_event_subscribe(count_steps, l);
+    if (s < 0) return s;
+    l->watch = (fri_kernel_watch){on_begin, on_end, l};
+    l->was_watch = fri_kernel_watched;
+    fri_kernel_watched = &l->watch;
+    return FR_OK;
+}
+
+void fri_step_log_run_end(fri_step_log *l) {
+    fri_event_unsubscribe(count_steps, l);
+    fri_kernel_watched = l->was_watch;
+}
+
+void fri_step_log_free(fri_step_log *l) {
+    free(l->calls);
+    free(l->seconds);
+    *l = (fri_step_log){0};
+}
+
+fr_status fri_calibrate(fri_cost *c, const fri_step_log *dry, const fri_step_log *run) {
+    if (dry->failed || run->failed) return fri_fail(FR_ENOMEM, "calibrate: out of host memory");
+    if (run->count == 0)
+        return fri_fail(FR_EUSAGE, "calibrate: the run made fewer than %d steps", FRI_CALIBRATION_STEP);
+    for (size_t i = 0; i < dry->count && i < run->count; i++)
+        if (strcmp(dry->calls[i].name, run->calls[i].name) != 0)
+            return fri_fail(FR_EUSAGE, "calibrate: kernel %zu of the step is %s in the dry run but %s in the run", i,
+                            dry->calls[i].name, run->calls[i].name);
+    if (dry->count != run->count)
+        return fri_fail(FR_EUSAGE, "calibrate: the step has %zu kernels in the dry run but %zu in the run", dry->count,
+                        run->count);
+    for (size_t i = 0; i < run->count; i++) {
+        fr_status s = fri_cost_add(c, &dry->calls[i], run->seconds[i] > 0 ? run->seconds[i] : 1e-9);
+        if (s < 0) return s;
+    }
+    return FR_OK;
+}

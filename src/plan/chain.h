@@ -1,0 +1,59 @@
+/* chain.h - the cheapest way to run a chain of units forward and backward in given memory.
+ *
+ * The problem of Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova ("Optimal checkpointing for heterogeneous chains",
+ * 2019), with several ways to save per unit. For units i .. j-1 whose last gradient is about to arrive, with m bytes
+ * free (the input of i counts among them):
+ *
+ *   T(i, j, m) = min of
+ *     run i and save by option o:    forward(i, o) + T(i + 1, j, m - saved(i, o)) + backward(i, o)
+ *     keep only the input of i,      forward of i .. k-1 without saving
+ *     go on from k, come back later:   + T(k, j, m - input(i)) + T(i, k, m)
+ *
+ * where each step also needs its peak to fit. Leaf gradients accumulate from the end of the chain, so what is free
+ * shrinks by those of the units behind j (behind i, in i's backward). Memory is cut into slots; every size is rounded
+ * up, so a solution fits by the model. Whether it fits the run is for a dry run to say. */
+#ifndef FRI_PLAN_CHAIN_H
+#define FRI_PLAN_CHAIN_H
+
+#include <frugal/nn.h>
+
+/* One way to save. Sizes are what is alive beyond what earlier units hold. */
+typedef struct fri_unit_cost {
+    bool possible;
+    double forward, backward; /* seconds; encoding, rebuilding and moving included */
+    size_t saved;             /* from its forward to its backward: its input as far as it is saved, not its output */
+    size_t forward_peak;      /* input, output, saved and scratch at their most */
+    size_t backward_peak;     /* the same in backward; gradients of other units' leaves left out */
+} fri_unit_cost;
+
+typedef struct fri_chain_unit {
+    size_t input;    /* held where a range begins with this unit; 0 for the first: that is always alive */
+    size_t gradient; /* leaf gradients that its backward leaves behind */
+    double plain;    /* seconds of a forward that saves nothing */
+    double tail;     /* of it and of every option's forward: what a recomputation that ends with this unit leaves out */
+    size_t plain_peak; /* input, output and scratch of that forward at their most */
+    fri_unit_cost option[FR_UNIT_OPTIONS];
+} fri_chain_unit;
+
+typedef struct fri_chain {
+    int n;
+    fri_chain_unit *unit;
+} fri_chain;
+
+enum { FRI_CHAIN_MOST = 128, FRI_CHAIN_SLOTS = 2000 }; /* more units are merged first */
+
+typedef struct fri_solution fri_solution;
+
+/* All solutions for 0 .. memory bytes, in `slots` steps. FR_EINVAL: no unit or more than FRI_CHAIN_MOST; FR_ENOMEM. */
+fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solution **out);
+void fri_solution_release(fri_solution **s);
+/* Seconds of the best plan in `slots` slots; INFINITY if there is none. */
+double fri_solution_time(const fri_solution *s, int slots);
+/* The plan itself; option [n] and range [n] are the caller's. Returns the number of ranges, -1 if there is no plan. */
+int fri_solution_plan(const fri_solution *s, int slots, fr_unit_option *option, fr_unit_range *range);
+
+/* Merges neighbours until at most FRI_CHAIN_MOST are left, pairs with the least saved bytes first; group[u] is the unit
+ * of the merged chain that unit u belongs to. FR_ENOMEM. */
+fr_status fri_chain_merge(const fri_chain *c, fri_chain *out, int *group);
+
+#endif

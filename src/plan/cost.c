@@ -1,0 +1,260 @@
+/* cost.c - see cost.h. */
+#include "plan/cost.h"
+
+#include "backend/backend.h"
+#include "base/status.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { KEY_BYTES = 384, PATH_BYTES = 1024, KINDS = 96 };
+
+typedef struct entry {
+    char *key; /* "conv2d_forward f32 64 ..." */
+    double seconds, flops, bytes;
+} entry;
+
+/* How far estimates are off for one kernel and element type. */
+typedef struct kind {
+    char name[48];
+    double measured, estimated;
+} kind;
+
+struct fri_cost {
+    fr_device target;
+    char environment[192], path[PATH_BYTES];
+    entry *entries; /* open addressing; key NULL: free */
+    size_t count, capacity;
+    kind kinds[KINDS];
+    int n_kinds;
+    int64_t hits, misses;
+};
+
+static uint64_t hash(const char *text) {
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    for (; *text != '\0'; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
+    return h;
+}
+
+static void key_of(const fri_kernel_call *k, char text[KEY_BYTES]) {
+    int at = snprintf(text, KEY_BYTES, "%s %s", k->name, fr_dtype_name(k->dtype));
+    for (int i = 0; i < k->n && at > 0 && at < KEY_BYTES; i++)
+        at += snprintf(text + at, (size_t)(KEY_BYTES - at), " %" PRId64, k->dim[i]);
+}
+
+/* ---- estimates --------------------------------------------------------------------------------------------- */
+
+/* Rates of a plain machine: a core with AVX-512, two memory channels; a data-center GPU; PCIe and a file in the page
+ * cache. They set the balance of arithmetic against traffic until something was measured. */
+static double estimate(fr_device target, double flops, double bytes, const char *key) {
+    bool gpu = target == FR_CUDA, half = strstr(key, "f16 ") != NULL; /* bf16 too */
+    double per_second = gpu ? (half ? 400e12 : 40e12) : 40e9 * fr_threads_get();
+    double moved = gpu ? 3e12 : 12e9, launch = gpu ? 4e-6 : 2e-6;
+    if (strncmp(key, "transfer ", 9) == 0) moved = gpu ? 20e9 : 2e9;
+    double arithmetic = flops / per_second, traffic = bytes / moved;
+    return launch + (arithmetic > traffic ? arithmetic : traffic);
+}
+
+/* The kernel and element type of a key: its first two words. */
+static kind *kind_of(fri_cost *c, const char *key, bool create) {
+    const char *end = strchr(key, ' ');
+    end = end != NULL ? strchr(end + 1, ' ') : NULL;
+    size_t n = end != NULL ? (size_t)(end - key) : strlen(key);
+    for (int i = 0; i < c->n_kinds; i++)
+        if (strncmp(c->kinds[i].name, key, n) == 0 && c->kinds[i].name[n] == '\0') return &c->kinds[i];
+    if (!create || c->n_kinds == KINDS || n >= sizeof c->kinds->name) return NULL;
+    kind *k = &c->kinds[c->n_kinds++];
+    *k = (kind){0};
+    memcpy(k->name, key, n);
+    return k;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------- */
+
+static entry *find(const fri_cost *c, const char *key) {
+    if (c->capacity == 0) return NULL;
+    for (size_t i = hash(key) % c->capacity;; i = (i + 1) % c->capacity)
+        if (c->entries[i].key == NULL || strcmp(c->entries[i].key, key) == 0) return &c->entries[i];
+}
+
+static fr_status grow(fri_cost *c) {
+    entry *old = c->entries;
+    size_t n = c->capacity;
+    size_t capacity = n > 0 ? 2 * n : 256;
+    entry *entries = calloc(capacity, sizeof *entries);
+    if (entries == NULL) return fri_fail(FR_ENOMEM, "cost: out of host memory");
+    c->entries = entries;
+    c->capacity = capacity;
+    for (size_t i = 0; i < n; i++)
+        if (old[i].key != NULL) *find(c, old[i].key) = old[i];
+    free(old);
+    return FR_OK;
+}
+
+static fr_status put(fri_cost *c, const char *key, const entry *new) {
+    if (2 * (c->count + 1) > c->capacity) {
+        fr_status s = grow(c);
+        if (s < 0) return s;
+    }
+    entry *e = find(c, key);
+    kind *k = kind_of(c, key, true);
+    if (e->key == NULL) {
+        char *copy = strdup(key);
+        if (copy == NULL) return fri_fail(FR_ENOMEM, "cost: out of host memory");
+        *e = *new;
+        e->key = copy;
+        c->count++;
+        if (k != NULL) {
+            k->measured += new->seconds;
+            k->estimated += estimate(c->target, new->flops, new->bytes, key);
+        }
+    } else if (new->seconds < e->seconds) {
+        if (k != NULL) k->measured += new->seconds - e->seconds;
+        e->seconds = new->seconds;
+    }
+    return FR_OK;
+}
+
+double fri_cost_seconds(fri_cost *c, const fri_kernel_call *call) {
+    char key[KEY_BYTES];
+    key_of(call, key);
+    const entry *e = find(c, key);
+    if (e != NULL && e->key != NULL) {
+        c->hits++;
+        return e->seconds;
+    }
+    c->misses++;
+    const kind *k = kind_of(c, key, false);
+    double scale = k != NULL && k->estimated > 0 ? k->measured / k->estimated : 1;
+    return scale * estimate(c->target, call->flops, call->bytes, key);
+}
+
+fr_status fri_cost_add(fri_cost *c, const fri_kernel_call *call, double seconds) {
+    char key[KEY_BYTES];
+    key_of(call, key);
+    return put(c, key, &(entry){.seconds = seconds, .flops = call->flops, .bytes = call->bytes});
+}
+
+void fri_cost_coverage(const fri_cost *c, int64_t *measured, int64_t *estimated) {
+    *measured = c->hits;
+    *estimated = c->misses;
+}
+
+size_t fri_cost_count(const fri_cost *c) {
+    return c->count;
+}
+
+const char *fri_cost_path(const fri_cost *c) {
+    return c->path;
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------- */
+
+static const char header[] = "frugal kernel times 1";
+
+static void find_path(fri_cost *c) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char folder[PATH_BYTES - 64];
+    int n = -1;
+    if (cache != NULL && cache[0] == '/')
+        n = snprintf(folder, sizeof folder, "%s/frugal", cache);
+    else if (home != NULL && home[0] == '/')
+        n = snprintf(folder, sizeof folder, "%s/.cache/frugal", home);
+    if (n > 0 && (size_t)n < sizeof folder)
+        snprintf(c->path, sizeof c->path, "%s/times-%016" PRIx64 ".txt", folder, hash(c->environment));
+}
+
+/* "0.00123 2.4e9 1.1e8 conv2d_forward f32 64 224 ...": seconds, operations, bytes, key. A line that is not of this
+ * form is skipped. */
+static fr_status read_line(fri_cost *c, const char *line) {
+    entry e = {0};
+    int at = 0;
+    if (sscanf(line, "%lf %lf %lf %n", &e.seconds, &e.flops, &e.bytes, &at) != 3 || at == 0 || !(e.seconds > 0) ||
+        strchr(line + at, ' ') == NULL)
+        return FR_OK;
+    return put(c, line + at, &e);
+}
+
+static fr_status load(fri_cost *c) {
+    char line[KEY_BYTES + 128];
+    fr_status s = FR_OK;
+    FILE *f = c->path[0] != '\0' ? fopen(c->path, "r") : NULL;
+    if (f == NULL) return FR_OK;
+    for (int n = 0; s == FR_OK && fgets(line, sizeof line, f) != NULL; n++) {
+        line[strcspn(line, "\n")] = '\0';
+        if (n == 0 && strcmp(line, header) != 0) break;
+        if (n == 1 && strcmp(line, c->environment) != 0) break;
+        if (n > 1) s = read_line(c, line);
+    }
+    fclose(f);
+    return s;
+}
+
+fr_status fri_cost_open(fr_device target, fri_cost **out) {
+    const fri_backend *b = fri_backend_get(target);
+    char library[128] = "";
+    if (b == NULL)
+        return fri_fail(FR_EDEVICE, "cost: this build of frugal does not hold the %s backend", fr_device_name(target));
+    fri_cost *c = calloc(1, sizeof *c);
+    if (c == NULL) return fri_fail(FR_ENOMEM, "cost: out of host memory");
+    c->target = target;
+    if (b->describe != NULL) b->describe(library, sizeof library);
+    snprintf(c->environment, sizeof c->environment, "%s, %s", fr_device_name(target), library);
+    find_path(c);
+    fr_status s = load(c);
+    if (s < 0) {
+        fri_cost_release(&c);
+        return s;
+    }
+    fri_cost_release(out);
+    *out = c;
+    return FR_OK;
+}
+
+void fri_cost_release(fri_cost **p) {
+    fri_cost *c = *p;
+    *p = NULL;
+    if (c == NULL) return;
+    for (size_t i = 0; i < c->capacity; i++) free(c->entries[i].key);
+    free(c->entries);
+    free(c);
+}
+
+static void make_folders(const char *path) {
+    char folder[PATH_BYTES];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *p = strchr(folder + 1, '/'); p != NULL; p = strchr(p + 1, '/')) {
+        *p = '\0';
+        (void)mkdir(folder, 0700); /* what cannot be made is found out by fopen */
+        *p = '/';
+    }
+}
+
+fr_status fri_cost_save(const fri_cost *c) {
+    char temporary[PATH_BYTES + 32];
+    if (c->path[0] == '\0')
+        return fri_fail(FR_EIO, "cost: neither XDG_CACHE_HOME nor HOME is an absolute path: no place for kernel times");
+    make_folders(c->path);
+    snprintf(temporary, sizeof temporary, "%s.%ld.tmp", c->path, (long)getpid());
+    FILE *f = fopen(temporary, "w");
+    if (f == NULL) return fri_fail(FR_EIO, "cost: cannot create %s: %s", temporary, strerror(errno));
+    fprintf(f, "%s\n%s\n", header, c->environment);
+    for (size_t i = 0; i < c->capacity; i++) {
+        if (c->entries[i].key != NULL) {
+            const entry *e = &c->entries[i];
+            fprintf(f, "%.9g %.17g %.17g %s\n", e->seconds, e->flops, e->bytes, e->key);
+        }
+    }
+    bool bad = ferror(f) != 0;
+    if (fclose(f) != 0 || bad || rename(temporary, c->path) != 0) {
+        fr_status s = fri_fail(FR_EIO, "cost: cannot write %s: %s", c->path, strerror(errno));
+        unlink(temporary);
+        return s;
+    }
+    return FR_OK;
+}

@@ -1,0 +1,380 @@
+/* fit.c - from dry runs to the fastest plan that fits.
+ *
+ * 1. Dry runs with every unit saving in one way, and with every unit recomputed, give the chain (measure.c).
+ * 2. The dynamic programme (chain.c) solves it for all amounts of memory at once. Its amount of memory is only a knob:
+ *    the model rounds and adds what a run may overlap. Bisection over the knob, a dry run under the budget at each
+ *    step, finds the fastest of its plans that fits.
+ * 3. If none fits, the plans at the lower end of the knob are tried under smaller and larger limits: the least limit
+ *    under which one of them runs is the smallest budget. They do not depend on the budget, so that budget, asked for
+ *    again, does fit. */
+#include "base/status.h"
+#include "plan/measure.h"
+
+#include <frugal/fit.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LIMIT_STEP = 2 << 20 }; /* no segment of the allocator is smaller */
+
+typedef struct candidate {
+    fr_unit_option *option; /* [units] */
+    fr_unit_range *range;   /* [units] */
+    int ranges;
+    fr_memory_stats memory;
+    double seconds;
+    bool ok; /* a dry run under some limit succeeded; memory and seconds are its own */
+} candidate;
+
+typedef struct finder {
+    fr_fit_run_fn *run;
+    void *ctx;
+    const fr_fit_opts *opts;
+    fri_cost *cost;
+    int dry_runs;
+    fri_step_trace trace[FR_UNIT_OPTIONS], recompute;
+    fri_chain_unit *unit; /* [units] */
+    fri_chain chain;      /* merged */
+    int *group;           /* [units] */
+    candidate best, least, trial;
+    candidate last; /* tried before */
+    bool any;       /* last holds one */
+} finder;
+
+static double milliseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* ---- candidates -------------------------------------------------------------------------------------------- */
+
+static fr_status candidate_create(candidate *c, int units) {
+    *c = (candidate){.option = calloc((size_t)units, sizeof *c->option),
+                     .range = calloc((size_t)units, sizeof *c->range)};
+    return c->option != NULL && c->range != NULL ? FR_OK : fri_fail(FR_ENOMEM, "fit: out of host memory");
+}
+
+static void candidate_free(candidate *c) {
+    free(c->option);
+    free(c->range);
+    *c = (candidate){0};
+}
+
+static void candidate_copy(candidate *to, const candidate *from, int units) {
+    memcpy(to->option, from->option, (size_t)units * sizeof *to->option);
+    memcpy(to->range, from->range, (size_t)from->ranges * sizeof *to->range);
+    to->ranges = from->ranges;
+    to->memory = from->memory;
+    to->seconds = from->seconds;
+    to->ok = from->ok;
+}
+
+static bool same_plan(const candidate *a, const candidate *b, int units) {
+    return a->ranges == b->ranges && memcmp(a->option, b->option, (size_t)units * sizeof *a->option) == 0 &&
+           memcmp(a->range, b->range, (size_t)a->ranges * sizeof *a->range) == 0;
+}
+
+static fr_unit_plan plan_of(const candidate *c, int units) {
+    return (fr_unit_plan){.units = units, .option = c->option, .ranges = c->ranges, .range = c->range};
+}
+
+/* Every unit saves by o; `each`: and is a range of its own. */
+static void uniform(candidate *c, int units, fr_unit_option o, bool each) {
+    for (int i = 0; i < units; i++) {
+        c->option[i] = o;
+        c->range[i] = (fr_unit_range){i, i + 1};
+    }
+    c->ranges = each ? units : 0;
+}
+
+/* A dry run of c under a limit. c->ok says whether it fits. */
+static fr_status dry_run(finder *f, candidate *c, size_t limit) {
+    fr_fit_clock *clock = NULL;
+    fr_unit_plan plan = plan_of(c, f->opts->units);
+    fr_status s = fr_fit_clock_begin(f->opts->target, &clock);
+    if (s < 0) return s;
+    s = f->run(f->ctx, &plan, limit, &c->memory);
+    fr_fit_clock_end(&clock, &c->seconds);
+    f->dry_runs++;
+    c->ok = s == FR_OK;
+    return s == FR_ENOMEM && limit != SIZE_MAX ? FR_OK : s;
+}
+
+/* ---- measuring --------------------------------------------------------------------------------------------- */
+
+/* c's plan without a limit, watched. */
+static fr_status observe(finder *f, candidate *c, fri_step_trace *out) {
+    fri_observer *o = NULL;
+    fr_unit_plan plan = plan_of(c, f->opts->units);
+    fr_status s = fri_observe_begin(f->cost, f->opts->units, &o);
+    if (s < 0) return s;
+    s = f->run(f->ctx, &plan, SIZE_MAX, &c->memory);
+    fr_status ended = fri_observe_end(&o, out);
+    f->dry_runs++;
+    if (s < 0) return s;
+    if (ended < 0) return ended;
+    if (!out->seen)
+        return fri_fail(FR_EUSAGE,
+                        "fit: the dry run made no training step through fr_checkpoint_plan in which all %d "
+                        "units ran",
+                        f->opts->units);
+    c->seconds = out->seconds;
+    c->ok = true;
+    return FR_OK;
+}
+
+static bool fits(const finder *f, const candidate *c) {
+    return c->ok && c->memory.peak_reserved <= f->opts->budget;
+}
+
+/* Fewer seconds, then fewer bytes. */
+static bool better(const candidate *a, const candidate *b) {
+    if (!b->ok) return true;
+    if (a->seconds != b->seconds) return a->seconds < b->seconds;
+    return a->memory.peak_reserved < b->memory.peak_reserved;
+}
+
+static void consider(finder *f, const candidate *c) {
+    if (fits(f, c) && better(c, &f->best)) candidate_copy(&f->best, c, f->opts->units);
+}
+
+static fr_status measure(finder *f, fr_fit *out) {
+    int n = f->opts->units;
+    fr_status s = FR_OK;
+    for (int o = FR_UNIT_KEEP; o < FR_UNIT_OPTIONS; o++) {
+        if (!f->opts->offload && (o == FR_UNIT_OFFLOAD || o == FR_UNIT_REBUILD_OFFLOAD)) continue;
+        uniform(&f->trial, n, (fr_unit_option)o, false);
+        FRI_TRY(s, observe(f, &f->trial, &f->trace[o]));
+        consider(f, &f->trial);
+        if (o != FR_UNIT_KEEP) continue;
+        out->keep_seconds = f->trial.seconds;
+        out->keep_memory = f->trial.memory;
+    }
+    uniform(&f->trial, n, FR_UNIT_ENCODE, true);
+    FRI_TRY(s, observe(f, &f->trial, &f->recompute));
+    consider(f, &f->trial);
+    fri_chain_of(f->trace, &f->recompute, f->unit);
+    FRI_TRY(s, fri_chain_merge(&(fri_chain){n, f->unit}, &f->chain, f->group));
+done:
+    return s;
+}
+
+/* ---- searching --------------------------------------------------------------------------------------------- */
+
+/* The solution's plan for so many slots, over the unmerged units. */
+static bool plan_at(const finder *f, const fri_solution *solution, int slots, candidate *c) {
+    fr_unit_option option[FRI_CHAIN_MOST];
+    fr_unit_range range[FRI_CHAIN_MOST];
+    int first[FRI_CHAIN_MOST + 1], n = f->opts->units;
+    c->ok = false;
+    c->ranges = fri_solution_plan(solution, slots, option, range);
+    if (c->ranges < 0) {
+        c->ranges = 0;
+        return false;
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        first[f->group[i]] = i;
+        c->option[i] = option[f->group[i]];
+    }
+    first[f->chain.n] = n;
+    for (int r = 0; r < c->ranges; r++) c->range[r] = (fr_unit_range){first[range[r].first], first[range[r].end]};
+    return true;
+}
+
+static int least_slots(const fri_solution *solution, int slots) {
+    int low = 0, high = slots; /* no plan below low; a plan at high */
+    if (!isfinite(fri_solution_time(solution, slots))) return -1;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (isfinite(fri_solution_time(solution, middle)))
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}
+
+/* The plan for so many slots under the budget: *ok says whether it fits. f->last is the plan that was tried before. */
+static fr_status try_slots(finder *f, const fri_solution *solution, int slots, bool *ok) {
+    int n = f->opts->units;
+    fr_status s = FR_OK;
+    (void)plan_at(f, solution, slots, &f->trial);
+    if (f->any && same_plan(&f->trial, &f->last, n)) {
+        *ok = fits(f, &f->last);
+        return FR_OK;
+    }
+    FRI_TRY(s, dry_run(f, &f->trial, f->opts->budget));
+    candidate_copy(&f->last, &f->trial, n);
+    f->any = true;
+    consider(f, &f->trial);
+    *ok = fits(f, &f->trial);
+done:
+    return s;
+}
+
+/* From `low` slots, the least with a plan: bisection for the most slots whose plan fits. What overlaps in a run makes
+ * its memory not quite monotonic in the slots, so some plans beyond are tried as well. */
+static fr_status bisect(finder *f, const fri_solution *solution, int low, int guess) {
+    enum { BEYOND = 10 };
+    int high = FRI_CHAIN_SLOTS;
+    bool ok = false;
+    fr_status s = FR_OK;
+    while (low <= high) {
+        int middle = guess >= low && guess <= high ? guess : low + (high - low) / 2;
+        guess = -1;
+        FRI_TRY(s, try_slots(f, solution, middle, &ok));
+        if (ok)
+            low = middle + 1;
+        else
+            high = middle - 1;
+    }
+    for (int k = 1; k <= BEYOND && low <= FRI_CHAIN_SLOTS; k++, low += FRI_CHAIN_SLOTS / 60)
+        FRI_TRY(s, try_slots(f, solution, low, &ok));
+done:
+    return s;
+}
+
+static fr_status search(finder *f) {
+    const fri_step_trace *keep = &f->trace[FR_UNIT_KEEP];
+    size_t budget = f->opts->budget, room = budget > keep->base ? budget - keep->base : 0;
+    size_t all = keep->most - keep->base;
+    if (room == 0) return FR_OK;
+    /* The model may be too careful, so the knob goes above the room that there is. */
+    size_t memory = room / 2 < all / 2 ? room + room / 3 : all + all / 8;
+    fri_solution *solution = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
+    int low = least_slots(solution, FRI_CHAIN_SLOTS);
+    if (low >= 0) FRI_TRY(s, bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))));
+done:
+    fri_solution_release(&solution);
+    return s;
+}
+
+/* ---- the smallest budget ----------------------------------------------------------------------------------- */
+
+/* The least limit under which c runs; c ends with the statistics of that run. */
+static fr_status least_limit(finder *f, candidate *c, size_t *limit) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, dry_run(f, c, SIZE_MAX));
+    fr_memory_stats memory = c->memory;
+    double seconds = c->seconds;
+    size_t low = memory.peak_allocated, high = memory.peak_reserved; /* runs under high */
+    while (high > low && high - low > LIMIT_STEP) {
+        size_t middle = low + (high - low) / 2;
+        FRI_TRY(s, dry_run(f, c, middle));
+        if (c->ok) {
+            memory = c->memory;
+            seconds = c->seconds;
+            high = memory.peak_reserved < middle ? memory.peak_reserved : middle;
+        } else {
+            low = middle;
+        }
+    }
+    c->memory = memory;
+    c->seconds = seconds;
+    c->ok = true;
+    *limit = high;
+done:
+    return s;
+}
+
+static fr_status try_smallest(finder *f, size_t *smallest) {
+    size_t limit = 0;
+    fr_status s = FR_OK;
+    FRI_TRY(s, least_limit(f, &f->trial, &limit));
+    if (limit < *smallest) {
+        *smallest = limit;
+        candidate_copy(&f->least, &f->trial, f->opts->units);
+    }
+done:
+    return s;
+}
+
+static fr_status find_smallest(finder *f, size_t *smallest) {
+    static const double knob[] = {1, 1.03, 1.08, 1.2};
+    fri_solution *solution = NULL;
+    fr_status s = FR_OK;
+    int n = f->opts->units;
+    size_t room = f->recompute.most - f->recompute.base;
+    *smallest = SIZE_MAX;
+    for (int o = FR_UNIT_ENCODE; o < FR_UNIT_OPTIONS; o++) {
+        if (!f->trace[o].seen) continue;
+        uniform(&f->trial, n, (fr_unit_option)o, true);
+        FRI_TRY(s, try_smallest(f, smallest));
+    }
+    FRI_TRY(s, fri_chain_solve(&f->chain, room + room / 2, FRI_CHAIN_SLOTS, &solution));
+    int low = least_slots(solution, FRI_CHAIN_SLOTS);
+    for (size_t k = 0; low >= 0 && k < sizeof knob / sizeof *knob; k++) {
+        (void)plan_at(f, solution, (int)ceil(low * knob[k]), &f->trial);
+        FRI_TRY(s, try_smallest(f, smallest));
+    }
+done:
+    fri_solution_release(&solution);
+    return s;
+}
+
+/* ---- public ------------------------------------------------------------------------------------------------ */
+
+static fr_status find(finder *f, fr_fit *out) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, measure(f, out));
+    FRI_TRY(s, search(f));
+    out->fits = f->best.ok;
+    if (!out->fits) {
+        FRI_TRY(s, find_smallest(f, &out->smallest));
+        out->fits = out->smallest <= f->opts->budget;
+        candidate_copy(&f->best, &f->least, f->opts->units);
+    }
+    out->memory = f->best.memory;
+    out->seconds = f->best.seconds;
+    out->plan = plan_of(&f->best, f->opts->units);
+    f->best.option = NULL; /* the fit owns them */
+    f->best.range = NULL;
+done:
+    return s;
+}
+
+fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr_fit *out) {
+    double began = milliseconds();
+    fr_status s = FR_OK;
+    finder f = {.run = run, .ctx = ctx, .opts = opts};
+    *out = (fr_fit){0};
+    if (opts->units < 1 || opts->units > FRI_MAX_UNITS)
+        return fri_fail(FR_EINVAL, "fit: %d units; 1..%d are possible", opts->units, FRI_MAX_UNITS);
+    FRI_TRY(s, fri_cost_open(opts->target, &f.cost));
+    FRI_TRY(s, candidate_create(&f.best, opts->units));
+    FRI_TRY(s, candidate_create(&f.least, opts->units));
+    FRI_TRY(s, candidate_create(&f.trial, opts->units));
+    FRI_TRY(s, candidate_create(&f.last, opts->units));
+    f.unit = calloc((size_t)opts->units, sizeof *f.unit);
+    f.group = calloc((size_t)opts->units, sizeof *f.group);
+    if (f.unit == NULL || f.group == NULL) {
+        s = fri_fail(FR_ENOMEM, "fit: out of host memory");
+        goto done;
+    }
+    FRI_TRY(s, find(&f, out));
+done:
+    if (f.cost != NULL) fri_cost_coverage(f.cost, &out->kernels_measured, &out->kernels_estimated);
+    out->dry_runs = f.dry_runs;
+    out->milliseconds = milliseconds() - began;
+    for (int o = 0; o < FR_UNIT_OPTIONS; o++) fri_step_trace_free(&f.trace[o]);
+    fri_step_trace_free(&f.recompute);
+    candidate_free(&f.best);
+    candidate_free(&f.least);
+    candidate_free(&f.trial);
+    candidate_free(&f.last);
+    free(f.unit);
+    free(f.group);
+    free(f.chain.unit);
+    fri_cost_release(&f.cost);
+    return s;
+}
+
+void fr_fit_release(fr_fit *fit) {
+    free((void *)(uintptr_t)fit->plan.option);
+    free((void *)(uintptr_t)fit->plan.range);
+    *fit = (fr_fit){0};
+}

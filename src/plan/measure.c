@@ -1,0 +1,266 @@
+/* measure.c - see measure.h.
+ *
+ * In forward the executor says which unit runs. In backward the module path of an op's node says it: paths are
+ * interned, so the paths seen in a unit's forward are that unit's. Work between the last unit's forward and the first
+ * op of its backward (the loss) is counted as its backward. */
+#include "plan/measure.h"
+
+#include "autograd/state.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum stage { OUTSIDE, FORWARD, BACKWARD } stage;
+
+typedef struct owner {
+    const char *module;
+    int unit;
+} owner;
+
+struct fri_observer {
+    fri_cost *cost;
+    stage stage;
+    int unit; /* that runs */
+    size_t live, gradients;
+    fri_step_trace now, best;
+    owner *owners; /* open addressing by pointer; module NULL: free */
+    size_t owners_count, owners_capacity;
+    bool failed; /* host memory ran out */
+    fri_unit_watch was_watch;
+    fri_call_listener was_listener;
+};
+
+/* ---- whose module path ------------------------------------------------------------------------------------- */
+
+static owner *owner_of(const fri_observer *o, const char *module) {
+    for (size_t i = ((uintptr_t)module >> 4) % o->owners_capacity;; i = (i + 1) % o->owners_capacity)
+        if (o->owners[i].module == NULL || o->owners[i].module == module) return &o->owners[i];
+}
+
+static void remember(fri_observer *o, const char *module) {
+    if (2 * (o->owners_count + 1) > o->owners_capacity) {
+        size_t n = o->owners_capacity;
+        owner *old = o->owners, *items = calloc(n > 0 ? 2 * n : 256, sizeof *items);
+        if (items == NULL) {
+            o->failed = true;
+            return;
+        }
+        o->owners = items;
+        o->owners_capacity = n > 0 ? 2 * n : 256;
+        for (size_t i = 0; i < n; i++)
+            if (old[i].module != NULL) *owner_of(o, old[i].module) = old[i];
+        free(old);
+    }
+    owner *w = owner_of(o, module);
+    if (w->module != NULL) return;
+    *w = (owner){module, o->unit};
+    o->owners_count++;
+}
+
+static int unit_of(const fri_observer *o, const char *module) {
+    if (o->owners_capacity == 0) return -1;
+    const owner *w = owner_of(o, module);
+    return w->module != NULL ? w->unit : -1;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------ */
+
+static fri_unit_trace *current(fri_observer *o) {
+    return &o->now.unit[o->unit];
+}
+
+static void touch(fri_observer *o) {
+    if (o->live > o->now.most) o->now.most = o->live;
+    if (o->stage == FORWARD && o->live > current(o)->forward_most) current(o)->forward_most = o->live;
+    if (o->stage != BACKWARD || fri_scope_phase() == FR_PHASE_OPTIMIZER) return;
+    if (o->live > current(o)->backward_most) current(o)->backward_most = o->live;
+}
+
+static void enter_backward(fri_observer *o, int unit) {
+    o->unit = unit;
+    current(o)->gradients_before = o->gradients;
+    current(o)->backward_most = o->live;
+}
+
+static void leave_backward(fri_observer *o) {
+    fri_unit_trace *u = current(o);
+    u->gradients = o->gradients > u->gradients_before ? o->gradients - u->gradients_before : 0;
+}
+
+/* Units without an op of their own (flatten may be one) are passed on the way. */
+static void go_back_to(fri_observer *o, int unit) {
+    while (o->unit > unit) {
+        leave_backward(o);
+        enter_backward(o, o->unit - 1);
+    }
+}
+
+static void end_step(fri_observer *o) {
+    if (o->stage == BACKWARD) {
+        go_back_to(o, 0);
+        leave_backward(o);
+    }
+    if (o->stage == BACKWARD && (!o->best.seen || o->now.most >= o->best.most)) {
+        fri_unit_trace *unit = o->best.unit;
+        memcpy(unit, o->now.unit, (size_t)o->now.n * sizeof *unit);
+        o->best = o->now;
+        o->best.unit = unit;
+        o->best.seen = true;
+    }
+    o->stage = OUTSIDE;
+}
+
+static void on_event(void *ctx, const fri_event *e) {
+    fri_observer *o = ctx;
+    switch (e->kind) {
+    case FRI_EVENT_ALLOC:
+        if (e->device != FR_META) return;
+        o->live += e->allocated;
+        if (e->tag.category == FR_MEM_GRADIENT) o->gradients += e->allocated;
+        touch(o);
+        break;
+    case FRI_EVENT_FREE:
+        if (e->device != FR_META) return;
+        o->live -= e->allocated;
+        if (e->tag.category == FR_MEM_GRADIENT) o->gradients -= e->allocated;
+        break;
+    case FRI_EVENT_RELABEL:
+        if (e->device != FR_META) return;
+        if (e->tag.category == FR_MEM_GRADIENT) o->gradients += e->allocated;
+        if (e->from == FR_MEM_GRADIENT) o->gradients -= e->allocated;
+        break;
+    case FRI_EVENT_OP_BEGIN:
+        if (fri_recomputing()) return;
+        if (o->stage == FORWARD) remember(o, e->tag.module);
+        if (o->stage == BACKWARD && e->tag.phase == FR_PHASE_BACKWARD) {
+            int unit = unit_of(o, e->tag.module);
+            if (unit >= 0 && unit < o->unit) go_back_to(o, unit);
+        }
+        break;
+    case FRI_EVENT_STEP_BEGIN:
+        o->stage = OUTSIDE;
+        o->now.seconds = 0;
+        break;
+    case FRI_EVENT_STEP_END: end_step(o); break;
+    default: break;
+    }
+}
+
+/* ---- units and time ---------------------------------------------------------------------------------------- */
+
+static void on_unit(void *ctx, int unit, bool done, const fr_tensor *x) {
+    fri_observer *o = ctx;
+    if (fri_recomputing() || unit >= o->now.n) return;
+    if (!done && unit == 0) {
+        memset(o->now.unit, 0, (size_t)o->now.n * sizeof *o->now.unit);
+        o->now.base = o->now.most = o->live;
+        o->now.base_gradients = o->gradients;
+        o->stage = FORWARD;
+    }
+    if (o->stage != FORWARD) return;
+    o->unit = unit;
+    fri_unit_trace *u = current(o);
+    if (!done) {
+        u->before = u->forward_most = o->live;
+        return;
+    }
+    u->after = o->live;
+    u->output = x != NULL ? x->storage->block->size : 0;
+    if (unit + 1 == o->now.n) {
+        o->stage = BACKWARD;
+        enter_backward(o, unit);
+    }
+}
+
+static void on_call(void *ctx, const fri_kernel_call *call) {
+    fri_observer *o = ctx;
+    double t = fri_cost_seconds(o->cost, call);
+    o->now.seconds += t;
+    if (o->stage == BACKWARD && fri_scope_phase() == FR_PHASE_OPTIMIZER) return;
+    if (o->stage == FORWARD) current(o)->forward += t;
+    if (o->stage == BACKWARD) *(fri_recomputing() ? &current(o)->recompute : &current(o)->backward) += t;
+}
+
+/* ---- begin, end -------------------------------------------------------------------------------------------- */
+
+fr_status fri_observe_begin(fri_cost *cost, int units, fri_observer **out) {
+    fri_observer *o = calloc(1, sizeof *o);
+    fr_status s = FR_OK;
+    if (o == NULL) return fri_fail(FR_ENOMEM, "fit: out of host memory");
+    o->cost = cost;
+    o->now = (fri_step_trace){.n = units, .unit = calloc((size_t)units, sizeof *o->now.unit)};
+    o->best = (fri_step_trace){.n = units, .unit = calloc((size_t)units, sizeof *o->best.unit)};
+    if (o->now.unit == NULL || o->best.unit == NULL) {
+        s = fri_fail(FR_ENOMEM, "fit: out of host memory");
+        goto done;
+    }
+    FRI_TRY(s, fri_event_subscribe(on_event, o));
+    o->was_watch = fri_unit_watch_set((fri_unit_watch){on_unit, o});
+    o->was_listener = fri_meta_listen((fri_call_listener){on_call, o});
+    *out = o;
+    o = NULL;
+done:
+    if (o != NULL) {
+        fri_step_trace_free(&o->now);
+        fri_step_trace_free(&o->best);
+        free(o);
+    }
+    return s;
+}
+
+fr_status fri_observe_end(fri_observer **p, fri_step_trace *out) {
+    fri_observer *o = *p;
+    *p = NULL;
+    *out = (fri_step_trace){0};
+    if (o == NULL) return FR_OK;
+    fri_event_unsubscribe(on_event, o);
+    (void)fri_unit_watch_set(o->was_watch);
+    (void)fri_meta_listen(o->was_listener);
+    *out = o->best;
+    bool failed = o->failed;
+    fri_step_trace_free(&o->now);
+    free(o->owners);
+    free(o);
+    return failed ? fri_fail(FR_ENOMEM, "fit: out of host memory") : FR_OK;
+}
+
+void fri_step_trace_free(fri_step_trace *t) {
+    free(t->unit);
+    *t = (fri_step_trace){0};
+}
+
+/* ---- the chain --------------------------------------------------------------------------------------------- */
+
+static size_t minus(size_t a, size_t b) {
+    return a > b ? a - b : 0;
+}
+
+static fri_unit_cost cost_of(const fri_step_trace *t, int i) {
+    const fri_unit_trace *u = &t->unit[i];
+    /* Alive because of units 0 .. i and i - 1, without the result that the next unit will read. */
+    size_t held = minus(minus(u->after, t->base), u->output), earlier = 0;
+    if (i > 0) earlier = minus(minus(u[-1].after, t->base), u[-1].output);
+    return (fri_unit_cost){
+        .possible = true,
+        .forward = u->forward,
+        .backward = u->backward,
+        .saved = minus(held, earlier),
+        .forward_peak = minus(u->forward_most, t->base + earlier),
+        .backward_peak = minus(u->backward_most, t->base + earlier + minus(u->gradients_before, t->base_gradients)),
+    };
+}
+
+void fri_chain_of(const fri_step_trace option[FR_UNIT_OPTIONS], const fri_step_trace *recompute, fri_chain_unit *unit) {
+    for (int i = 0; i < recompute->n; i++) {
+        const fri_unit_trace *u = &recompute->unit[i];
+        size_t input = i > 0 ? u[-1].output : 0;
+        unit[i] = (fri_chain_unit){.input = input,
+                                   .gradient = u->gradients,
+                                   .plain = u->forward,
+                                   .tail = u->forward > u->recompute ? u->forward - u->recompute : 0,
+                                   .plain_peak = minus(u->forward_most, u->before) + input};
+        for (int o = 0; o < FR_UNIT_OPTIONS; o++)
+            if (option[o].seen) unit[i].option[o] = cost_of(&option[o], i);
+    }
+}

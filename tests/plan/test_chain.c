@@ -1,0 +1,272 @@
+/* test_chain.c - the dynamic programme against brute force: every plan of small chains, walked step by step. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/chain.h"
+
+enum { MOST = 6 };
+
+static void must(fr_status s) {
+    cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
+}
+
+static int roll(uint64_t *state, int n) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((*state >> 33) % (uint64_t)n);
+}
+
+/* ---- a walk through a plan, with no recursion formula: memory goes up and down as in a run ---------------------- */
+
+typedef struct machine {
+    const fri_chain *chain;
+    size_t held;  /* by saved units and inputs of ranges */
+    size_t grads; /* of leaves whose backward is over */
+    size_t peak;
+    double time;
+} machine;
+
+static void touch(machine *m, size_t more, int waiting_at) {
+    size_t waiting = waiting_at < m->chain->n ? m->chain->unit[waiting_at].input : 0;
+    size_t now = m->held + m->grads + more + waiting;
+    if (now > m->peak) m->peak = now;
+}
+
+/* Units i .. j-1 forward, keeping what the plan says, then backward. The ranges of this level begin at number r. */
+static void run(machine *m, const fr_unit_plan *p, int i, int j, int r) {
+    int first[MOST], end[MOST], number[MOST], steps = 0;
+    size_t kept[MOST];
+    for (int u = i; u < j; steps++) {
+        while (r < p->ranges && p->range[r].first < u) r++;
+        const fri_chain_unit *c = &m->chain->unit[u];
+        first[steps] = u;
+        if (r < p->ranges && p->range[r].first == u && p->range[r].end <= j) {
+            number[steps] = r;
+            end[steps] = p->range[r].end;
+            for (int k = u; k < end[steps]; k++) {
+                touch(m, m->chain->unit[k].plain_peak + (k > u ? c->input : 0), j);
+                m->time += m->chain->unit[k].plain;
+            }
+            kept[steps] = c->input;
+        } else {
+            const fri_unit_cost *o = &c->option[p->option[u]];
+            number[steps] = -1;
+            end[steps] = u + 1;
+            touch(m, o->forward_peak, j);
+            /* The run ends here if this is a recomputation: nobody reads the last result. */
+            m->time += o->forward - (u + 1 == j && j < m->chain->n ? c->tail : 0);
+            kept[steps] = o->saved;
+        }
+        m->held += kept[steps];
+        u = end[steps];
+    }
+    while (steps-- > 0) {
+        m->held -= kept[steps];
+        if (number[steps] >= 0) {
+            run(m, p, first[steps], end[steps], number[steps] + 1);
+        } else {
+            const fri_chain_unit *c = &m->chain->unit[first[steps]];
+            const fri_unit_cost *o = &c->option[p->option[first[steps]]];
+            size_t now = m->held + m->grads + o->backward_peak;
+            if (now > m->peak) m->peak = now;
+            m->time += o->backward;
+            m->grads += c->gradient;
+        }
+    }
+}
+
+static machine walk(const fri_chain *c, const fr_unit_plan *p) {
+    machine m = {.chain = c};
+    run(&m, p, 0, c->n, 0);
+    return m;
+}
+
+/* ---- every plan ---------------------------------------------------------------------------------------------- */
+
+typedef struct search {
+    const fri_chain *chain;
+    size_t memory;
+    double best;
+    long plans;
+    fr_unit_option option[MOST];
+    fr_unit_range range[MOST];
+    int ranges;
+    struct {
+        int i, j;
+    } open[2 * MOST]; /* parts of the chain that are still undecided, the next one on top */
+    int depth;
+} search;
+
+static void enumerate(search *s) {
+    if (s->depth == 0) {
+        fr_unit_plan p = {s->chain->n, s->option, s->ranges, s->range};
+        machine m = walk(s->chain, &p);
+        s->plans++;
+        if (m.peak <= s->memory && m.time < s->best) s->best = m.time;
+        return;
+    }
+    int i = s->open[s->depth - 1].i, j = s->open[s->depth - 1].j;
+    s->depth--;
+    if (i == j) {
+        enumerate(s);
+    } else {
+        for (int o = 0; o < FR_UNIT_OPTIONS; o++) {
+            if (!s->chain->unit[i].option[o].possible) continue;
+            s->option[i] = (fr_unit_option)o;
+            s->open[s->depth].i = i + 1;
+            s->open[s->depth++].j = j;
+            enumerate(s);
+            s->depth--;
+        }
+        for (int k = i + 1; k < j; k++) {
+            s->range[s->ranges++] = (fr_unit_range){i, k};
+            s->open[s->depth].i = k;
+            s->open[s->depth++].j = j;
+            s->open[s->depth].i = i;
+            s->open[s->depth++].j = k;
+            enumerate(s);
+            s->depth -= 2;
+            s->ranges--;
+        }
+    }
+    s->open[s->depth].i = i;
+    s->open[s->depth++].j = j;
+}
+
+static double brute_force(const fri_chain *c, size_t memory, long *plans) {
+    search s = {.chain = c, .memory = memory, .best = INFINITY, .depth = 1};
+    s.open[0].i = 0;
+    s.open[0].j = c->n;
+    enumerate(&s);
+    *plans += s.plans;
+    return s.best;
+}
+
+/* ---- tests ---------------------------------------------------------------------------------------------------- */
+
+static void random_chain(uint64_t *rng, fri_chain_unit *u, int n) {
+    memset(u, 0, (size_t)n * sizeof *u);
+    for (int i = 0; i < n; i++) {
+        u[i].input = i == 0 ? 0 : (size_t)(1 + roll(rng, 3));
+        u[i].gradient = (size_t)roll(rng, 2);
+        u[i].plain = 1 + roll(rng, 9);
+        u[i].tail = roll(rng, (int)u[i].plain + 1);
+        u[i].plain_peak = u[i].input + (size_t)(1 + roll(rng, 4));
+        for (int o = FR_UNIT_KEEP; o <= FR_UNIT_REBUILD; o++) {
+            fri_unit_cost *c = &u[i].option[o];
+            c->possible = o == FR_UNIT_KEEP || roll(rng, 3) > 0;
+            c->saved = (size_t)(2 + roll(rng, 12));
+            c->forward = u[i].plain + roll(rng, 2);
+            c->backward = 2 + roll(rng, 9);
+            c->forward_peak = (u[i].input > c->saved ? u[i].input : c->saved) + (size_t)(1 + roll(rng, 4));
+            c->backward_peak = c->saved + (size_t)(1 + roll(rng, 5));
+        }
+    }
+}
+
+/* Slots of one byte: nothing is rounded, so the times must be equal, and the plan must be one of that time. */
+Test(chain, equals_brute_force) {
+    uint64_t rng = 7;
+    long plans = 0;
+    int solved = 0, impossible = 0, nested = 0;
+    for (int trial = 0; trial < 120; trial++) {
+        fri_chain_unit unit[MOST];
+        int n = 1 + roll(&rng, 5);
+        fri_chain c = {n, unit};
+        fri_solution *s = NULL;
+        random_chain(&rng, unit, n);
+        must(fri_chain_solve(&c, 60, 60, &s));
+        for (int memory = 4; memory <= 60; memory += 4) {
+            double expected = brute_force(&c, (size_t)memory, &plans), found = fri_solution_time(s, memory);
+            fr_unit_option option[MOST];
+            fr_unit_range range[MOST];
+            int ranges = fri_solution_plan(s, memory, option, range);
+            cr_assert((isinf(expected) && isinf(found)) || fabs(expected - found) < 1e-9,
+                      "trial %d, %d units, %d bytes: %g, brute force %g", trial, n, memory, found, expected);
+            cr_assert_eq(ranges < 0, isinf(found) != 0);
+            if (ranges < 0) {
+                impossible++;
+                continue;
+            }
+            solved++;
+            fr_unit_plan p = {n, option, ranges, range};
+            machine m = walk(&c, &p);
+            cr_expect(m.peak <= (size_t)memory, "trial %d: the plan needs %zu of %d", trial, m.peak, memory);
+            cr_expect(fabs(m.time - found) < 1e-9, "trial %d: the plan takes %g, not %g", trial, m.time, found);
+            for (int a = 0; a < ranges; a++)
+                for (int b = 0; b < a; b++) nested += range[a].end <= range[b].end;
+        }
+        fri_solution_release(&s);
+    }
+    cr_log_info("%ld plans, %d solved, %d impossible, %d nested ranges\n", plans, solved, impossible, nested);
+    cr_expect(solved > 500 && impossible > 50 && nested > 20, "%d solved, %d impossible, %d nested", solved, impossible,
+              nested);
+}
+
+/* A chain whose bytes are at the front and whose time is in the middle, as in a convolutional net: equal segments
+ * recompute the dear units or keep the large ones. */
+Test(chain, beats_every_equal_split) {
+    static const size_t saved[MOST] = {40, 4, 4, 4, 4, 40};
+    static const double work[MOST] = {1, 20, 20, 20, 20, 1};
+    fri_chain_unit unit[MOST];
+    fri_chain c = {MOST, unit};
+    fri_solution *s = NULL;
+    memset(unit, 0, sizeof unit);
+    for (int i = 0; i < MOST; i++) {
+        unit[i].input = i == 0 ? 0 : 4;
+        unit[i].plain = work[i];
+        unit[i].plain_peak = unit[i].input + 4;
+        unit[i].option[FR_UNIT_KEEP] = (fri_unit_cost){true, work[i], 2 * work[i], saved[i], saved[i], saved[i] + 4};
+    }
+    const size_t memory = 64;
+    must(fri_chain_solve(&c, memory, (int)memory, &s));
+    double found = fri_solution_time(s, (int)memory), equal = INFINITY;
+    fr_unit_option option[MOST];
+    for (int i = 0; i < MOST; i++) option[i] = FR_UNIT_KEEP;
+    for (int segments = 1; segments <= MOST; segments++) {
+        fr_unit_range range[MOST];
+        int size = MOST / segments;
+        for (int i = 0; i + 1 < segments; i++) range[i] = (fr_unit_range){i * size, (i + 1) * size};
+        fr_unit_plan p = {MOST, option, segments - 1, range};
+        machine m = walk(&c, &p);
+        if (m.peak <= memory && m.time < equal) equal = m.time;
+    }
+    cr_expect(isfinite(equal), "some equal split must fit, or there is nothing to beat");
+    cr_expect(found < 0.95 * equal, "dynamic programme %g, best equal split %g", found, equal);
+    fri_solution_release(&s);
+}
+
+Test(chain, merges_long_chains) {
+    enum { LONG = 400 };
+    static fri_chain_unit unit[LONG];
+    static int group[LONG];
+    fri_chain c = {LONG, unit}, merged = {0};
+    fri_solution *s = NULL;
+    size_t gradients = 0, saved = 0;
+    double forward = 0;
+    for (int i = 0; i < LONG; i++)
+        unit[i] = (fri_chain_unit){.input = i == 0 ? 0 : 10,
+                                   .gradient = 1,
+                                   .plain = 1,
+                                   .plain_peak = 20,
+                                   .option[FR_UNIT_KEEP] = {true, 1, 2, 10, 20, 30}};
+    must(fri_chain_merge(&c, &merged, group));
+    cr_expect_eq(merged.n, FRI_CHAIN_MOST);
+    cr_expect_eq(group[0], 0);
+    cr_expect_eq(group[LONG - 1], merged.n - 1);
+    for (int i = 1; i < LONG; i++) cr_expect(group[i] == group[i - 1] || group[i] == group[i - 1] + 1);
+    for (int i = 0; i < merged.n; i++) {
+        gradients += merged.unit[i].gradient;
+        saved += merged.unit[i].option[FR_UNIT_KEEP].saved;
+        forward += merged.unit[i].plain;
+    }
+    cr_expect_eq(gradients, (size_t)LONG);
+    cr_expect_eq(saved, (size_t)(10 * LONG));
+    cr_expect(fabs(forward - LONG) < 1e-9);
+    must(fri_chain_solve(&merged, 2000, 500, &s));
+    cr_expect(isfinite(fri_solution_time(s, 500)));
+    fri_solution_release(&s);
+    free(merged.unit);
+    cr_expect_eq(fri_chain_solve(&c, 2000, 500, &s), FR_EINVAL);
+}

@@ -1,0 +1,155 @@
+/* test_cost.c - kernel times: a dry run names the kernels that a run calls, times survive in their file, and what was
+ * not measured is scaled by what was. */
+#include <criterion/criterion.h>
+#include <frugal/fit.h>
+#include <frugal/plan.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "plan/calibrate.h"
+#include "plan/net.h"
+
+static char folder[] = "/tmp/frugal-test-cost-XXXXXX";
+
+static void must(fr_status s) {
+    cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
+}
+
+static void own_cache(void) {
+    cr_assert_not_null(mkdtemp(folder));
+    setenv("XDG_CACHE_HOME", folder, 1);
+}
+
+static void remove_cache(void) {
+    char path[128];
+    fri_cost *c = NULL;
+    if (fri_cost_open(FR_CPU, &c) == FR_OK) unlink(fri_cost_path(c));
+    fri_cost_release(&c);
+    snprintf(path, sizeof path, "%s/frugal", folder);
+    rmdir(path);
+    rmdir(folder);
+}
+
+TestSuite(cost, .init = own_cache, .fini = remove_cache);
+
+static void steps(fr_device device, int n) {
+    net m;
+    double loss;
+    fr_seed(1);
+    must(net_create(&m, device));
+    for (int i = 0; i < n; i++) {
+        must(net_step(&m, 4, &loss));
+        must(net_update(&m));
+    }
+    net_release(&m);
+}
+
+static void logs(fri_step_log *dry, fri_step_log *run) {
+    fr_plan *plan = NULL;
+    must(fr_plan_begin(FR_CPU, &plan));
+    must(fr_plan_section(plan, "steps"));
+    must(fri_step_log_dry(dry));
+    steps(FR_META, 3);
+    fri_step_log_dry_end(dry);
+    must(fr_plan_end(plan));
+    fr_plan_release(&plan);
+    must(fri_step_log_run(run));
+    steps(FR_CPU, 3);
+    fri_step_log_run_end(run);
+}
+
+/* Over switches: the sequences of kernels are equal, name by name, and every call finds its time again. */
+Test(cost, dry_run_names_the_kernels_of_the_run) {
+    for (int i = 0; i < 4; i++) {
+        fri_step_log dry = {0}, run = {0};
+        fri_cost *c = NULL;
+        int64_t measured, estimated;
+        fr_switches sw = i & 1 ? fr_switches_all_off() : fr_switches_default();
+        sw.rebuild = (i & 2) != 0;
+        fr_switches_set(sw);
+        logs(&dry, &run);
+        must(fri_cost_open(FR_CPU, &c));
+        must(fri_calibrate(c, &dry, &run));
+        cr_expect(dry.count > 40, "%zu kernels", dry.count);
+        for (size_t k = 0; k < dry.count; k++) {
+            double t = fri_cost_seconds(c, &dry.calls[k]);
+            cr_expect(t > 0 && t <= run.seconds[k] + 1e-9, "%s: %g of %g", dry.calls[k].name, t, run.seconds[k]);
+        }
+        fri_cost_coverage(c, &measured, &estimated);
+        cr_expect_eq(measured, (int64_t)dry.count);
+        cr_expect_eq(estimated, 0);
+        dry.calls[3].name = "another";
+        cr_expect_eq(fri_calibrate(c, &dry, &run), FR_EUSAGE);
+        cr_expect(strstr(fr_last_error(), "kernel 3") != NULL, "%s", fr_last_error());
+        fri_cost_release(&c);
+        fri_step_log_free(&dry);
+        fri_step_log_free(&run);
+    }
+    fr_switches_set(fr_switches_default());
+}
+
+static fri_kernel_call convolution(int64_t n) {
+    return (fri_kernel_call){.name = "conv2d_forward",
+                             .dtype = FR_F32,
+                             .flops = 1e9 * (double)n,
+                             .bytes = 1e6 * (double)n,
+                             .n = 2,
+                             .dim = {n, 7}};
+}
+
+Test(cost, file_keeps_times_and_scales_the_rest) {
+    fri_cost *c = NULL;
+    fri_kernel_call one = convolution(1), two = convolution(2), other = convolution(1);
+    other.name = "linear_forward";
+    must(fri_cost_open(FR_CPU, &c));
+    cr_expect_eq(fri_cost_count(c), 0u);
+    double guess = fri_cost_seconds(c, &one), unknown = fri_cost_seconds(c, &other);
+    must(fri_cost_add(c, &one, 10 * guess));
+    must(fri_cost_add(c, &one, 11 * guess)); /* the shorter stays */
+    must(fri_cost_save(c));
+    fri_cost_release(&c);
+    must(fri_cost_open(FR_CPU, &c));
+    cr_expect_eq(fri_cost_count(c), 1u);
+    cr_expect(fabs(fri_cost_seconds(c, &one) / guess - 10) < 1e-6);
+    double twice = fri_cost_seconds(c, &two);
+    cr_expect(fabs(twice / guess - 20) < 0.1, "the measured kernel is 10 times the estimate, so %g must be 20",
+              twice / guess);
+    cr_expect_eq(fri_cost_seconds(c, &other), unknown, "another kernel is not scaled");
+    fri_cost_release(&c);
+}
+
+/* Another machine's file, a damaged line: ignored, never an error. */
+Test(cost, foreign_and_damaged_files_are_ignored) {
+    char path[1024];
+    fri_cost *c = NULL;
+    must(fri_cost_open(FR_CPU, &c));
+    fri_kernel_call one = convolution(1);
+    must(fri_cost_add(c, &one, 1));
+    must(fri_cost_save(c));
+    snprintf(path, sizeof path, "%s", fri_cost_path(c));
+    fri_cost_release(&c);
+    FILE *f = fopen(path, "a");
+    cr_assert_not_null(f);
+    fputs("nonsense\n-1 2 3 fill f32 9\n1 2\n", f);
+    fclose(f);
+    must(fri_cost_open(FR_CPU, &c));
+    cr_expect_eq(fri_cost_count(c), 1u);
+    fri_cost_release(&c);
+    f = fopen(path, "w");
+    cr_assert_not_null(f);
+    fputs("frugal kernel times 1\nanother machine\n1 2 3 conv2d_forward f32 1 7\n", f);
+    fclose(f);
+    must(fri_cost_open(FR_CPU, &c));
+    cr_expect_eq(fri_cost_count(c), 0u);
+    fri_cost_release(&c);
+    setenv("XDG_CACHE_HOME", "/proc/nowhere", 1);
+    must(fri_cost_open(FR_CPU, &c));
+    cr_expect_eq(fri_cost_save(c), FR_EIO);
+    cr_expect(strstr(fr_last_error(), "/proc/nowhere") != NULL, "%s", fr_last_error());
+    fri_cost_release(&c);
+    setenv("XDG_CACHE_HOME", folder, 1);
+}
