@@ -212,10 +212,9 @@ fr_status fri_loader_start(fri_loader *l, fri_loader_provide_fn *provide, void *
     l->provide = provide;
     l->ctx = ctx;
     l->decode = decode;
-    if (!decode) l->opts.workers = 0;
     for (int i = 0; i < l->shape.slots; i++) FRI_TRY(s, provide(ctx, i, &l->slots[i].images, &l->slots[i].labels));
     FRI_TRY(s, fri_loader_position_set(l, 0, 0));
-    if (l->opts.workers > 0) FRI_TRY(s, start_workers(l));
+    if (l->opts.workers > 0 && decode) FRI_TRY(s, start_workers(l));
 done:
     return s;
 }
@@ -333,6 +332,7 @@ fr_status fri_loader_fetch(fri_loader *l, int *slot_number, int64_t *length) {
     *slot_number = (int)(l->next % l->shape.slots);
     *length = length_of(l, l->next);
     if (l->opts.workers == 0) return fetch_here(l, s);
+    if (!l->decode) return FR_OK;
     pthread_mutex_lock(&l->lock);
     while (l->claim <= l->next || s->done < *length) pthread_cond_wait(&l->ready, &l->lock);
     status = s->status;

@@ -26,7 +26,8 @@ typedef struct fri_loader_shape {
 /* Checks the options and everything about them; no buffers yet. */
 fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loader **out);
 fri_loader_shape fri_loader_shape_get(const fri_loader *l);
-/* Asks for all buffers and starts the workers. With `decode` false (meta) slots count as filled at once. */
+/* Asks for all buffers and starts the workers. With `decode` false (meta) no worker starts and slots count as filled at
+ * once; buffers are asked for when workers would need them. */
 fr_status fri_loader_start(fri_loader *l, fri_loader_provide_fn *provide, void *ctx, bool decode);
 /* Stops and joins the workers, then frees. */
 void fri_loader_release(fri_loader **l);

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/tag.h"
+#include "meta/meta.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
@@ -50,7 +51,8 @@ fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opts, fr_l
     fr_loader_opts o = opts != NULL ? *opts : fr_loader_opts_default();
     if (o.device != FR_CPU && o.device != FR_META)
         return fri_fail(FR_EUNSUPPORTED, "loader: makes batches on cpu and meta, not on %s", fr_device_name(o.device));
-    if (o.device == FR_META) o.workers = 0;
+    /* On meta nothing is decoded. In a dry run the buffers are the target's all the same. */
+    if (o.device == FR_META && fri_meta_target() == NULL) o.workers = 0;
     fr_status s = FR_OK;
     fr_loader *l = calloc(1, sizeof *l);
     if (l == NULL) return fri_fail(FR_ENOMEM, "loader: no memory");

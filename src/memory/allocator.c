@@ -456,6 +456,18 @@ void fri_allocator_limit(fri_allocator *a, size_t bytes) {
     a->stats.limit = bytes;
 }
 
+uint64_t fri_allocator_fingerprint(const fri_allocator *a) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (const fri_segment *g = a->segments; g != NULL; g = g->next) {
+        h = (h ^ g->size ^ (uint64_t)g->small) * 0x9e3779b97f4a7c15u;
+        for (const fri_block *b = g->first; b != NULL; b = b->next) {
+            h = (h ^ (b->size << 1) ^ (uint64_t)b->live) * 0x9e3779b97f4a7c15u;
+            h ^= h >> 29;
+        }
+    }
+    return h;
+}
+
 fr_device fri_allocator_device(const fri_allocator *a) {
     return a->device;
 }

@@ -67,6 +67,10 @@ void fri_allocator_empty_cache(fri_allocator *a);
 void fri_allocator_limit(fri_allocator *a, size_t bytes);
 fr_device fri_allocator_device(const fri_allocator *a);
 
+/* A number for everything that decides what later allocations get: segments, their blocks and which of them live. Equal
+ * numbers: the same requests will have the same sizes and the same places. */
+uint64_t fri_allocator_fingerprint(const fri_allocator *a);
+
 struct fri_arena;
 /* Takes one segment of the arena's extent from the device; from now on planned allocations get their places in it. The
  * arena belongs to the allocator. FR_ENOMEM, FR_EUSAGE if there is one. remove: FR_EUSAGE while blocks live in it. */

@@ -110,6 +110,11 @@ size_t fr_plan_step_memory(const fr_plan *p) {
     return m->peak_allocated - m->at_peak_allocated[FR_MEM_PARAMETER] - m->at_peak_allocated[FR_MEM_OPTIMIZER];
 }
 
+size_t fri_plan_largest_op(const fr_plan *p) {
+    fri_tag op;
+    return fri_record_largest_op(&p->record, &op);
+}
+
 size_t fr_plan_floor(const fr_plan *p) {
     const fr_memory_stats *m = &p->sections[fr_plan_peak_section(p)].memory;
     fri_tag op;

@@ -8,7 +8,7 @@
 
 #include <frugal/plan.h>
 
-enum { FRI_PLAN_SECTIONS = 16 };
+enum { FRI_PLAN_SECTIONS = 64 };
 
 struct fr_plan {
     fr_device target;
@@ -20,6 +20,9 @@ struct fr_plan {
     int n_sections;
     char environment[256];
 };
+
+/* Bytes of the largest op, see fri_record_largest_op. */
+size_t fri_plan_largest_op(const fr_plan *p);
 
 /* Fills in what the numbers depend on. */
 void fri_plan_environment(fr_plan *p);

@@ -21,6 +21,10 @@ static const struct {
 
 enum { SMALL_IMAGE = 64 }; /* below, folders are shifted; from here on, cropped as ImageNet is */
 
+bool fri_without_data(const fri_run *r) {
+    return r->opts.device == FR_META || r->opts.plan;
+}
+
 const char *fri_dataset_name(const fri_run *r) {
     return known[r->opts.dataset].name;
 }
@@ -49,7 +53,7 @@ static fr_status open_split(const fri_run *r, fr_split split, fr_dataset **out) 
 static fr_status check_flags(const fri_run *r) {
     const fr_train_opts *o = &r->opts;
     const char *name = known[o->dataset].name;
-    if (known[o->dataset].needs_data && o->data == NULL && o->device != FR_META)
+    if (known[o->dataset].needs_data && o->data == NULL && !fri_without_data(r))
         return fri_fail(FR_EINVAL, "--dataset %s needs --data PATH, the folder with its files", name);
     if (!known[o->dataset].needs_data && o->data != NULL)
         return fri_fail(FR_EINVAL,
@@ -62,7 +66,7 @@ static fr_status check_flags(const fri_run *r) {
 static fr_status find_mean_std(fri_run *r, const fr_dataset_info *info) {
     enum { LOOK_AT = 1024 };
     fr_status s = FR_OK;
-    if (r->opts.device == FR_META || r->opts.dataset == FR_TRAIN_SYNTHETIC) {
+    if (fri_without_data(r) || r->opts.dataset == FR_TRAIN_SYNTHETIC) {
         for (int c = 0; c < 3; c++) {
             r->mean[c] = 0.5;
             r->std[c] = 0.25;

@@ -6,12 +6,7 @@
 
 #include <math.h>
 
-typedef struct sums {
-    double loss, correct;
-    int64_t targets;
-} sums;
-
-static fr_status evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **targets, sums *sum) {
+fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **targets, fri_sums *sum) {
     fr_tensor *y = NULL, *loss = NULL, *count = NULL;
     double mean = NAN, correct = NAN;
     int64_t n = fr_tensor_numel(*targets);
@@ -29,18 +24,30 @@ done:
     fr_tensor_release(&y);
     fr_tensor_release(&loss);
     fr_tensor_release(&count);
+    fr_tensor_release(targets);
     return s;
 }
 
+fri_evaluation_scope fri_evaluation_begin(const fri_run *r) {
+    fri_evaluation_scope was = {fr_no_grad_begin(), fri_scope_phase_push(FR_PHASE_EVALUATION)};
+    fr_module_train(r->model, false);
+    return was;
+}
+
+void fri_evaluation_end(const fri_run *r, fri_evaluation_scope was) {
+    fr_module_train(r->model, true);
+    fri_scope_phase_pop(was.phase);
+    fr_no_grad_end(was.no_grad);
+}
+
 /* The whole test split; on meta one batch tells all that there is. */
-static fr_status evaluate_all(fri_run *r, sums *sum) {
+static fr_status evaluate_all(fri_run *r, fri_sums *sum) {
     fr_loader *loader = NULL;
     fr_tensor *images = NULL, *targets = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fri_data_loader(r, FR_SPLIT_TEST, &loader));
     while ((s = fri_batch_next(r, loader, &images, &targets)) == FR_OK) {
-        FR_TRY(s, evaluate_batch(r, &images, &targets, sum));
-        fr_tensor_release(&targets);
+        FR_TRY(s, fri_evaluate_batch(r, &images, &targets, sum));
         if (r->opts.device == FR_META || fri_signal_seen() != 0) break;
     }
 done:
@@ -51,14 +58,10 @@ done:
 }
 
 fr_status fri_evaluate(fri_run *r) {
-    sums sum = {0};
-    bool was = fr_no_grad_begin();
-    fr_phase phase = fri_scope_phase_push(FR_PHASE_EVALUATION);
-    fr_module_train(r->model, false);
+    fri_sums sum = {0};
+    fri_evaluation_scope was = fri_evaluation_begin(r);
     fr_status s = evaluate_all(r, &sum);
-    fr_module_train(r->model, true);
-    fri_scope_phase_pop(phase);
-    fr_no_grad_end(was);
+    fri_evaluation_end(r, was);
     if (s < 0) return s;
     if (fri_signal_seen() != 0 || sum.targets == 0) return FR_OK; /* half an evaluation says nothing */
     r->test_targets = sum.targets;

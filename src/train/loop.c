@@ -24,20 +24,20 @@ fr_status fri_value(const fr_tensor *t, double *out) {
     return fr_tensor_device(t) == FR_META ? FR_OK : fr_tensor_item(t, out);
 }
 
+void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept) {
+    fr_memory_stats larger = now->peak_allocated > kept->peak_allocated ? *now : *kept;
+    const fr_memory_stats *requested = now->peak_requested > kept->peak_requested ? now : kept;
+    larger.peak_requested = requested->peak_requested;
+    memcpy(larger.at_peak_requested, requested->at_peak_requested, sizeof larger.at_peak_requested);
+    larger.peak_reserved = kept->peak_reserved > now->peak_reserved ? kept->peak_reserved : now->peak_reserved;
+    *kept = larger;
+}
+
 fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept) {
     fr_memory_stats now;
     fr_status s = FR_OK;
     FR_TRY(s, fr_memory_stats_get(d, &now));
-    fr_memory_stats larger = now.peak_allocated > kept->peak_allocated ? now : *kept;
-    if (kept->peak_requested >= now.peak_requested) {
-        larger.peak_requested = kept->peak_requested;
-        memcpy(larger.at_peak_requested, kept->at_peak_requested, sizeof larger.at_peak_requested);
-    } else {
-        larger.peak_requested = now.peak_requested;
-        memcpy(larger.at_peak_requested, now.at_peak_requested, sizeof larger.at_peak_requested);
-    }
-    larger.peak_reserved = kept->peak_reserved > now.peak_reserved ? kept->peak_reserved : now.peak_reserved;
-    *kept = larger;
+    fri_peak_fold(&now, kept);
     s = fr_memory_reset_peak(d);
 done:
     return s;
@@ -113,7 +113,7 @@ static fr_status optimizer_step(fri_run *r) {
     return s;
 }
 
-static fr_status train_step(fri_run *r, fr_tensor **images, fr_tensor **targets, double *loss) {
+fr_status fri_train_step(fri_run *r, fr_tensor **images, fr_tensor **targets, double *loss) {
     fr_step_scope scope;
     double correct = 0;
     double n = (double)fr_tensor_numel(*targets);
@@ -139,7 +139,7 @@ static fr_status run_epoch(fri_run *r, bool *more) {
         double loss = NAN, began = fri_seconds_now();
         FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
         if (s == FR_END) break;
-        FR_TRY(s, train_step(r, &images, &targets, &loss));
+        FR_TRY(s, fri_train_step(r, &images, &targets, &loss));
         FR_TRY(s, remember(r, loss, 1000 * (fri_seconds_now() - began)));
         r->step++;
         if (r->opts.device != FR_META && !isfinite(loss)) {
@@ -158,14 +158,15 @@ done:
     return s;
 }
 
-static bool evaluation_due(const fri_run *r, bool last) {
+bool fri_evaluation_due(const fri_run *r, bool last) {
     if (r->signal != 0) return false;
     return last || (r->opts.eval_every > 0 && (r->epoch + 1) % r->opts.eval_every == 0);
 }
 
-static void plan_steps(fri_run *r) {
+void fri_loop_steps(fri_run *r) {
     const fr_train_opts *o = &r->opts;
-    r->steps_per_epoch = fr_loader_batches(r->loader);
+    int64_t batch = o->batch_size < r->train_count ? o->batch_size : r->train_count;
+    r->steps_per_epoch = (r->train_count + (o->keep_last ? batch - 1 : 0)) / batch;
     r->epochs_total = o->epochs;
     if (o->epochs == FR_TRAIN_AUTO) r->epochs_total = (o->steps + r->steps_per_epoch - 1) / r->steps_per_epoch;
     r->steps_total = r->epochs_total * r->steps_per_epoch;
@@ -186,14 +187,14 @@ fr_status fri_loop(fri_run *r) {
     double began = fri_seconds_now();
     bool more = true;
     FR_TRY(s, fri_data_loader(r, FR_SPLIT_TRAIN, &r->loader));
-    plan_steps(r);
+    fri_loop_steps(r);
     fri_progress_begin(r);
     FR_TRY(s, fri_floor_begin(&r->floor, r->opts.device));
     for (r->epoch = 0; more; r->epoch++) {
         FR_TRY(s, run_epoch(r, &more));
         if (r->step >= r->steps_total) more = false;
         FR_TRY(s, fri_peak_keep(r->opts.device, &r->training));
-        if (evaluation_due(r, !more)) FR_TRY(s, fri_evaluate(r));
+        if (fri_evaluation_due(r, !more)) FR_TRY(s, fri_evaluate(r));
         FR_TRY(s, fri_peak_keep(r->opts.device, &r->evaluation));
         if (r->signal == 0 && fri_signal_seen() != 0) {
             r->signal = fri_signal_seen();

@@ -1,6 +1,7 @@
 /* main.c - a training program from its arguments to its exit status. */
 #include "base/status.h"
 #include "train/flags.h"
+#include "train/plan.h"
 #include "train/run.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 
 static fr_status check_device(const fri_run *r) {
     fr_device d = r->opts.device;
+    if (r->opts.plan) return FR_OK;
     if (fr_device_available(d)) return FR_OK;
     return fri_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
 }
@@ -25,6 +27,7 @@ static fr_status prepare(fri_run *r) {
     /* The check ran on meta. What it left behind is no part of a run there. */
     FR_TRY(s, fr_memory_empty_cache(FR_META));
     FR_TRY(s, fr_memory_reset_peak(FR_META));
+    if (o->plan) goto done;
     if (o->memory_limit != SIZE_MAX) FR_TRY(s, fr_memory_limit_set(o->device, o->memory_limit));
 done:
     return s;
@@ -41,6 +44,7 @@ static void finish(fri_run *r) {
     free(r->pixel_classes);
     free(r->losses);
     free(r->step_ms);
+    if (!fr_device_available(r->opts.device)) return;
     (void)fr_memory_empty_cache(r->opts.device);
     (void)fr_memory_limit_set(r->opts.device, SIZE_MAX);
 }
@@ -59,6 +63,11 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     s = prepare(&r);
     if (s < 0) {
         status = failed(p, s == FR_EINVAL ? 2 : 1);
+        goto done;
+    }
+    if (r.opts.plan) {
+        s = fri_plan_command(&r);
+        if (s < 0) status = failed(p, 1);
         goto done;
     }
     fri_signals_begin();

@@ -126,7 +126,8 @@ static void add_memory(cJSON *root, const fri_run *r) {
     add_bytes(memory, "floor",
               m->allocated_by[FR_MEM_PARAMETER] + m->allocated_by[FR_MEM_OPTIMIZER] + r->floor.largest);
     add_bytes(memory, "largest_op", r->floor.largest);
-    if (r->test_targets > 0) add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
+    if (r->test_targets > 0 || (r->planned && r->evaluation.peak_allocated > 0))
+        add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
 }
 
 static void add_loss(cJSON *root, const fri_run *r) {
@@ -152,7 +153,8 @@ static cJSON *build(const fri_run *r) {
     add_number(root, "parameters", (double)r->parameters);
     add_number(root, "batch_size", (double)r->opts.batch_size);
     add_number(root, "image_size", (double)r->opts.image_size);
-    add_number(root, "steps", (double)r->step);
+    cJSON_AddBoolToObject(root, "planned", r->planned);
+    add_number(root, "steps", (double)(r->planned ? r->steps_total : r->step));
     add_number(root, "epochs", (double)r->epochs_total);
     cJSON_AddBoolToObject(root, "interrupted", r->signal != 0);
     add_flags(root, &r->opts);

@@ -53,6 +53,7 @@ typedef struct fri_run {
     fri_floor floor;
 
     /* report.c */
+    bool planned; /* the numbers are a plan's, nothing ran */
     FILE *report;
     char *report_path, *report_temporary; /* temporary NULL: the report is written in place */
 } fri_run;
@@ -61,6 +62,7 @@ typedef struct fri_run {
 fr_status fri_data_open(fri_run *r);
 fr_status fri_data_loader(const fri_run *r, fr_split split, fr_loader **out);
 const char *fri_dataset_name(const fri_run *r);
+bool fri_without_data(const fri_run *r); /* no image is read: on meta, and for a plan */
 
 /* model.c: checks on meta that the model exists and takes these batches, then builds it with its optimizer. */
 fr_status fri_model_check(fri_run *r);
@@ -71,10 +73,32 @@ fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
  * fr_loader_next. */
 fr_status fri_batch_next(fri_run *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
 
-/* loop.c, evaluate.c */
+/* loop.c, evaluate.c. Their parts are what a dry run (plan.c) runs too. */
 fr_status fri_loop(fri_run *r);
 fr_status fri_evaluate(fri_run *r);
-/* *kept = the larger of the two peaks, each part with its snapshot; then the device's peaks start again. */
+
+/* Steps, epochs and the schedule from the flags and the number of training images. */
+void fri_loop_steps(fri_run *r);
+/* One optimizer step on a batch; both tensors are released as early as possible. */
+fr_status fri_train_step(fri_run *r, fr_tensor **images, fr_tensor **targets, double *loss);
+
+typedef struct fri_sums {
+    double loss, correct;
+    int64_t targets;
+} fri_sums;
+typedef struct fri_evaluation_scope {
+    bool no_grad;
+    fr_phase phase;
+} fri_evaluation_scope;
+fri_evaluation_scope fri_evaluation_begin(const fri_run *r);
+void fri_evaluation_end(const fri_run *r, fri_evaluation_scope was);
+fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **targets, fri_sums *sum);
+/* True if the evaluation after this epoch takes place. */
+bool fri_evaluation_due(const fri_run *r, bool last);
+
+/* *kept = the larger of the two peaks, each part with its snapshot. */
+void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept);
+/* The same with the device's peaks, which then start again. */
 fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept);
 
 /* The value of a one-element tensor; NAN on meta. */

@@ -128,6 +128,9 @@ const fri_flag fri_flags[] = {
      "Cut the network into N segments and compute the inside of all but the last again in backward.", .unset = "none",
      COUNT},
 
+    {"plan", FRI_FLAG_SET, FRI_GROUP_MEMORY, AT(plan), NULL,
+     "Do not train: print the exact memory that this command would need, found by a dry run without data, and end."},
+
     /* ---- output ---- */
     {"quiet", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(quiet), NULL, "Print the last line only."},
     {"report", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(report), "FILE",

@@ -1,0 +1,309 @@
+/* plan.c - see plan.h.
+ *
+ * Note [Settling of the allocator]
+ * What a request is given depends on the free blocks it finds, so allocated and reserved bytes of a step depend on the
+ * step before. The allocator is deterministic: once a step leaves it in the state in which it found it, all further
+ * steps are copies of that step, and the dry run leaves them out. The same holds for the batches of an evaluation and
+ * for whole epochs. */
+#include "train/plan.h"
+
+#include "backend/backend.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "memory/allocator.h"
+#include "tensor/tensor.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Seen so far: networks settle at the second or third step. A run that did not settle within these is not exact. */
+enum { STEPS_AT_MOST = 12, EPOCHS_AT_MOST = 6, SECTIONS_LEFT = 8 };
+
+typedef struct epoch_kind {
+    uint64_t before; /* the allocator's state */
+    int64_t full;    /* steps with a full batch */
+    bool shorter, evaluation;
+} epoch_kind;
+
+typedef struct dry_run {
+    fri_run run; /* on meta, with data sets of two full batches and a short one */
+    fri_train_plan *out;
+    fri_allocator *allocator;
+    fr_device device;                 /* that meta stands for */
+    epoch_kind fixed[EPOCHS_AT_MOST]; /* epochs that left the state as it was */
+    int n_fixed, epochs_run;
+    bool is_evaluation[64]; /* per section */
+} dry_run;
+
+static fr_status section(dry_run *d, fri_part part, const char *name, bool is_part) {
+    int i = fr_plan_sections(d->out->plan);
+    fr_status s = fr_plan_section(d->out->plan, name);
+    if (s < 0) return s;
+    if (is_part && d->out->section[part] < 0) d->out->section[part] = i;
+    d->is_evaluation[i] = part >= FRI_PART_EVALUATION;
+    return FR_OK;
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------------- */
+
+static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
+    int64_t size = d->run.opts.image_size;
+    bool pixels = d->run.program->pixel_target != NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, 3}, FR_F32, FR_META, images));
+    fri_relabel(*images, FR_MEM_INPUT);
+    FR_TRY(s, fr_tensor_empty(pixels ? 3 : 1, (int64_t[]){n, size, size}, FR_I64, FR_META, targets));
+    fri_relabel(*targets, FR_MEM_INPUT);
+done:
+    return s;
+}
+
+/* The loader's data set holds batches 0 and 1, which are full, and 2, which is short. */
+static fr_status next_batch(dry_run *d, fr_loader *loader, int64_t n, bool shorter, fr_tensor **images,
+                            fr_tensor **targets) {
+    if (loader == NULL) return filled(d, n, images, targets);
+    fr_status s = fr_loader_position_set(loader, 0, shorter ? 2 : 0);
+    return s < 0 ? s : fri_batch_next(&d->run, loader, images, targets);
+}
+
+/* A loader's buffers count where it fills them on the device itself. Elsewhere batches are copied there. */
+static fr_status open_loader(dry_run *d, fr_split split, int64_t full, int64_t rest, fr_loader **loader) {
+    const fr_train_opts *o = &d->run.opts;
+    fr_dataset **data = split == FR_SPLIT_TRAIN ? &d->run.train : &d->run.test;
+    if (d->device == FR_CUDA) return FR_OK;
+    fr_dataset_release(data);
+    fr_status s = fr_dataset_synthetic(2 * full + rest, o->classes, o->image_size, o->image_size, 3, 0, data);
+    return s < 0 ? s : fri_data_loader(&d->run, split, loader);
+}
+
+/* ---- training ---------------------------------------------------------------------------------------------- */
+
+static fr_status step(dry_run *d, int64_t n, bool shorter) {
+    fr_tensor *images = NULL, *targets = NULL;
+    double loss = 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, next_batch(d, d->run.loader, n, shorter, &images, &targets));
+    FR_TRY(s, fri_train_step(&d->run, &images, &targets, &loss));
+done:
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
+    return s;
+}
+
+static bool room(dry_run *d) {
+    if (fr_plan_sections(d->out->plan) + SECTIONS_LEFT < (int)(sizeof d->is_evaluation)) return true;
+    d->out->settled = false;
+    return false;
+}
+
+/* The steps of an epoch with full batches, as many as it takes to settle. */
+static fr_status full_steps(dry_run *d, int64_t steps, int64_t batch) {
+    fr_status s = FR_OK;
+    for (int64_t i = 0; i < steps; i++) {
+        bool first = d->out->section[FRI_PART_FIRST_STEP] < 0, steady = d->out->section[FRI_PART_STEP] < 0;
+        if (!first && !steady && (i == STEPS_AT_MOST || !room(d))) {
+            d->out->settled = false;
+            break;
+        }
+        uint64_t before = fri_allocator_fingerprint(d->allocator);
+        if (first)
+            FR_TRY(s, section(d, FRI_PART_FIRST_STEP, "first step", true));
+        else
+            FR_TRY(s, section(d, FRI_PART_STEP, steady ? "steady step" : "further step", steady));
+        FR_TRY(s, step(d, batch, false));
+        if (!first && fri_allocator_fingerprint(d->allocator) == before) break;
+    }
+done:
+    return s;
+}
+
+/* ---- evaluation -------------------------------------------------------------------------------------------- */
+
+static fr_status evaluation_batch(dry_run *d, fr_loader *loader, int64_t n, bool shorter) {
+    fri_sums sum = {0};
+    fr_tensor *images = NULL, *targets = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, next_batch(d, loader, n, shorter, &images, &targets));
+    FR_TRY(s, fri_evaluate_batch(&d->run, &images, &targets, &sum));
+done:
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
+    return s;
+}
+
+static fr_status evaluation_batches(dry_run *d, fr_loader *loader, int64_t batch, int64_t rest) {
+    int64_t full = d->run.test_count / batch;
+    fr_status s = FR_OK;
+    if (d->device == FR_META) return evaluation_batch(d, loader, batch, false); /* all that a run there does */
+    for (int64_t i = 0; i < full; i++) {
+        bool steady = d->out->section[FRI_PART_EVALUATION_BATCH] < 0;
+        if (i > 0 && !steady && (i == STEPS_AT_MOST || !room(d))) {
+            d->out->settled = false;
+            break;
+        }
+        uint64_t before = fri_allocator_fingerprint(d->allocator);
+        if (i > 0)
+            FR_TRY(s, section(d, FRI_PART_EVALUATION_BATCH,
+                              steady ? "evaluation, next batch" : "evaluation, further batch", steady));
+        FR_TRY(s, evaluation_batch(d, loader, batch, false));
+        if (i > 0 && fri_allocator_fingerprint(d->allocator) == before) break;
+    }
+    if (rest > 0) {
+        FR_TRY(s, section(d, FRI_PART_EVALUATION_SHORT, "evaluation, short batch", true));
+        FR_TRY(s, evaluation_batch(d, loader, rest, true));
+    }
+done:
+    return s;
+}
+
+static fr_status evaluation(dry_run *d) {
+    const fri_run *r = &d->run;
+    int64_t batch = r->opts.batch_size < r->test_count ? r->opts.batch_size : r->test_count;
+    int64_t rest = r->test_count % batch;
+    fr_loader *loader = NULL;
+    fr_status s = section(d, FRI_PART_EVALUATION, "evaluation", true);
+    if (s < 0) return s;
+    fri_evaluation_scope was = fri_evaluation_begin(r);
+    FR_TRY(s, open_loader(d, FR_SPLIT_TEST, batch, rest, &loader));
+    FR_TRY(s, evaluation_batches(d, loader, batch, rest));
+done:
+    fr_loader_release(&loader);
+    fri_evaluation_end(r, was);
+    return s;
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------- */
+
+static bool same_epoch(const epoch_kind *a, const epoch_kind *b) {
+    return a->before == b->before && a->full == b->full && a->shorter == b->shorter && a->evaluation == b->evaluation;
+}
+
+static bool changes_nothing(const dry_run *d, const epoch_kind *e) {
+    for (int i = 0; i < d->n_fixed; i++)
+        if (same_epoch(&d->fixed[i], e)) return true;
+    return false;
+}
+
+static fr_status epoch(dry_run *d, const epoch_kind *e, int64_t batch, int64_t rest) {
+    fr_status s = FR_OK;
+    FR_TRY(s, full_steps(d, e->full, batch));
+    if (e->shorter) {
+        FR_TRY(s, section(d, FRI_PART_SHORT_STEP, "step on the short batch", true));
+        FR_TRY(s, step(d, rest, true));
+    }
+    if (e->evaluation) FR_TRY(s, evaluation(d));
+    d->epochs_run++;
+    if (fri_allocator_fingerprint(d->allocator) == e->before) d->fixed[d->n_fixed++] = *e;
+done:
+    return s;
+}
+
+static fr_status epochs(dry_run *d, int64_t batch, int64_t rest) {
+    fri_run *r = &d->run;
+    int64_t unchanged = 0, patience = (r->opts.eval_every > 0 ? r->opts.eval_every : 0) + 1;
+    fr_status s = FR_OK;
+    for (r->epoch = 0; r->epoch < r->epochs_total; r->epoch++) {
+        bool last = r->epoch == r->epochs_total - 1;
+        int64_t left = r->steps_total - r->epoch * r->steps_per_epoch;
+        bool whole = left >= r->steps_per_epoch;
+        epoch_kind e = {.before = fri_allocator_fingerprint(d->allocator),
+                        .full = whole ? r->train_count / batch : left,
+                        .shorter = whole && rest > 0,
+                        .evaluation = fri_evaluation_due(r, last)};
+        if (changes_nothing(d, &e)) {
+            /* Every kind of epoch was seen to change nothing: so do all up to the last. */
+            if (++unchanged > patience && !last) r->epoch = r->epochs_total - 2;
+            continue;
+        }
+        unchanged = 0;
+        if (d->epochs_run >= EPOCHS_AT_MOST - 1 && !last) {
+            d->out->settled = false;
+            r->epoch = r->epochs_total - 2;
+            continue;
+        }
+        FR_TRY(s, epoch(d, &e, batch, rest));
+    }
+done:
+    return s;
+}
+
+static fr_status run(dry_run *d) {
+    fri_run *r = &d->run;
+    int64_t batch = r->opts.batch_size < r->train_count ? r->opts.batch_size : r->train_count;
+    int64_t rest = r->opts.keep_last ? r->train_count % batch : 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, section(d, FRI_PART_SETUP, "setup", true));
+    FR_TRY(s, fri_model_build(r));
+    FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, batch, rest, &r->loader));
+    fri_loop_steps(r);
+    FR_TRY(s, epochs(d, batch, rest));
+    snprintf(d->out->model_name, sizeof d->out->model_name, "%s", r->model_name);
+    d->out->parameters = r->parameters;
+    d->out->steps_total = r->steps_total;
+    d->out->epochs_total = r->epochs_total;
+    d->out->lr = r->opts.lr;
+done:
+    fr_loader_release(&r->loader);
+    fr_optimizer_release(&r->optimizer);
+    fr_module_release(&r->model);
+    fr_dataset_release(&r->train);
+    fr_dataset_release(&r->test);
+    return s;
+}
+
+/* The peaks of training and of evaluation, as a run keeps them. */
+static fr_status fold(const dry_run *d) {
+    fri_train_plan *out = d->out;
+    for (int i = 0; i < fr_plan_sections(out->plan); i++) {
+        fr_plan_section_stats t;
+        fr_status s = fr_plan_section_get(out->plan, i, &t);
+        if (s < 0) return s;
+        fri_peak_fold(&t.memory, d->is_evaluation[i] ? &out->evaluation : &out->training);
+    }
+    return FR_OK;
+}
+
+/* A backend that can be asked for its libraries' workspaces. */
+static bool answers(fr_device device) {
+    const fri_backend *b = fri_backend_get(device);
+    return device != FR_META && b != NULL && fri_kernels_for(b, FR_F32)->conv2d_forward_workspace != NULL;
+}
+
+fr_status fri_train_plan_make(const fri_run *r, const fr_train_opts *o, fri_train_plan *out) {
+    dry_run d = {.out = out, .device = o->device};
+    fr_switches switches = fr_switches_get();
+    fri_rng rng = fri_rng_get();
+    int threads = fr_threads_get();
+    fr_status s = FR_OK;
+    *out = (fri_train_plan){.settled = true, .workspaces = answers(o->device)};
+    for (int i = 0; i < FRI_PART_COUNT; i++) out->section[i] = -1;
+    d.run = (fri_run){.program = r->program,
+                      .opts = *o,
+                      .train_count = r->train_count,
+                      .test_count = r->test_count,
+                      .outputs = r->outputs};
+    memcpy(d.run.mean, r->mean, sizeof d.run.mean);
+    memcpy(d.run.std, r->std, sizeof d.run.std);
+    d.run.opts.device = FR_META;
+    double began = fri_seconds_now();
+    if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
+    FR_TRY(s, fr_plan_begin(out->workspaces ? o->device : FR_META, &out->plan));
+    FR_TRY(s, fri_allocator_get(FR_META, &d.allocator));
+    fri_allocator_limit(d.allocator, o->memory_limit);
+    fr_switches_set(o->switches);
+    FR_TRY(s, run(&d));
+    FR_TRY(s, fr_plan_end(out->plan));
+    FR_TRY(s, fold(&d));
+    out->seconds = fri_seconds_now() - began;
+done:
+    if (s < 0) fri_train_plan_release(out);
+    fr_switches_set(switches);
+    fri_rng_set(rng);
+    if (fr_threads_get() != threads) (void)fr_threads_set(threads);
+    return s;
+}
+
+void fri_train_plan_release(fri_train_plan *p) {
+    fr_plan_release(&p->plan);
+    *p = (fri_train_plan){0};
+}

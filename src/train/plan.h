@@ -1,0 +1,62 @@
+/* plan.h - the exact memory of a trainer's run, before the run.
+ *
+ * fri_train_plan() runs on meta what the command would run on its device: building the model, the first step (it
+ * creates the optimizer's state), steady steps, the short last batch of an epoch, evaluations, and the steps after one.
+ * It prints nothing, writes nothing and leaves no trace: switches, generator and threads are as before, so a program
+ * may plan as often as it likes, before the run or instead of it.
+ *
+ *     fri_run r = ...;                        opts parsed, fri_data_open(&r) done: the counts and classes are known
+ *     fr_train_opts o = r.opts;               any variation: batch_size, switches, checkpoint_segments, ...
+ *     fri_train_plan plan = {0};
+ *     s = fri_train_plan_make(&r, &o, &plan);
+ *     plan.training.peak_allocated            what the run's --report will say; peak_requested, at_peak likewise
+ *     plan.plan                               sections, live tensors, floor (<frugal/plan.h>)
+ *     fri_train_plan_release(&plan);
+ *
+ * To the byte: every number of `training` and `evaluation` equals the run's, if the run has the same environment
+ * (threads, instruction set, library versions). An allocator's state after a step decides what the next one gets, so
+ * steps are repeated until that state repeats; `settled` says that it did. */
+#ifndef FRI_TRAIN_PLAN_H
+#define FRI_TRAIN_PLAN_H
+
+#include "train/run.h"
+
+#include <frugal/plan.h>
+
+/* What repeats in a run. Each is a section of the plan, with one exception: steps and evaluations that were run again
+ * only to see the allocator settle have sections that are no part. */
+typedef enum fri_part {
+    FRI_PART_SETUP,
+    FRI_PART_FIRST_STEP,
+    FRI_PART_STEP,
+    FRI_PART_SHORT_STEP,       /* on the short last batch of an epoch */
+    FRI_PART_EVALUATION,       /* its loader and first batch */
+    FRI_PART_EVALUATION_BATCH, /* each further one */
+    FRI_PART_EVALUATION_SHORT, /* the short last one */
+    FRI_PART_COUNT,
+} fri_part;
+
+typedef struct fri_train_plan {
+    fr_plan *plan;
+    int section[FRI_PART_COUNT];          /* its section; -1: not in this run */
+    fr_memory_stats training, evaluation; /* as fri_run's at the run's end; evaluation is all 0 if there is none */
+    bool workspaces;                      /* false: this build cannot ask the device's libraries; they count 0 */
+    bool settled;
+    double seconds; /* that planning took */
+    char model_name[FR_TRAIN_NAME_BYTES];
+    int64_t parameters, steps_total, epochs_total;
+    double lr;
+} fri_train_plan;
+
+/* `r` says what to train on (program, counts, classes, mean and deviation) and is not changed; `o` says how, and on
+ * which device. o->memory_limit holds for the dry run as it would for the run: FR_ENOMEM if it does not fit, with the
+ * run's own sentence; SIZE_MAX plans without limit. FR_EINVAL, FR_ESHAPE: the network does not take these batches. On
+ * failure *out holds nothing. */
+fr_status fri_train_plan_make(const fri_run *r, const fr_train_opts *o, fri_train_plan *out);
+void fri_train_plan_release(fri_train_plan *p); /* accepts what holds nothing */
+
+/* plan_command.c: --plan. Plans the run, prints it and writes the report. FR_ENOMEM if it does not fit into
+ * --memory-limit: the sentence says what it needs. */
+fr_status fri_plan_command(fri_run *r);
+
+#endif
