@@ -33,12 +33,13 @@ int main(int argc, char **argv) {
                        "pixels.",
         .examples = examples,
         .defaults = fr_train_opts_default(),
-        .sgd_lr = 0.05,
+        .sgd_lr = 0.02,
         .depths = "11, 13, 16 and 19",
         .batch_norm_optional = true,
         .digits = digits_dataset,
         .model = vgg,
     };
     program.defaults.depth = 16;
+    program.defaults.label_smoothing = 0.1;
     return fr_train_main(&program, argc, argv);
 }

@@ -82,8 +82,9 @@ FR_API fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, d
 enum { FR_LOADER_AUTO = -1 };
 
 /* What happens to an image, in this order: bilinear resize (triangle filter, so shrinking averages) to resize_height x
- * resize_width; zero padding on all sides; a crop of height x width, at random or in the middle; a flip; gray repeated
- * or RGB made gray; (pixel / 255 - mean) / std. Padding counts as a pixel of value 0. */
+ * resize_width; a random rotation, zoom and shear about the middle (bilinear; torchvision's RandomAffine); zero padding
+ * on all sides; a crop of height x width, at random or in the middle; a flip; gray repeated or RGB made gray;
+ * (pixel / 255 - mean) / std. Padding and what a rotation uncovers count as pixels of value 0. */
 typedef struct fr_loader_opts {
     int64_t batch_size;
     int64_t height, width;               /* of the result; FR_LOADER_AUTO: info.height, info.width */
@@ -92,6 +93,9 @@ typedef struct fr_loader_opts {
     int64_t padding;                     /* k: with random_crop and no larger resize, shifts of up to k pixels */
     bool random_crop;                    /* else the middle */
     bool flip;                           /* mirror left to right, one image in two */
+    double degrees;                      /* rotation by up to so much either way, 0..180 */
+    double zoom;                         /* z: sizes times 1/(1+z) to 1+z, log-uniform; 0..1 */
+    double shear;                        /* x-shear by up to so many degrees either way, 0..45 */
     double mean[3], std[3];              /* per channel of the result, 0..1 */
     bool shuffle;                        /* a new order each epoch */
     bool drop_last;                      /* no batch shorter than batch_size */
@@ -103,11 +107,11 @@ typedef struct fr_loader_opts {
 
 /* The defaults, then what differs from them: FR_LOADER_OPTS(.batch_size = 128, .flip = true). They are those of
  * training but for augmentation, which is off. */
-#define FR_LOADER_DEFAULTS                                                                                           \
-    .batch_size = 64, .height = FR_LOADER_AUTO, .width = FR_LOADER_AUTO, .channels = FR_LOADER_AUTO,                 \
-    .resize_height = FR_LOADER_AUTO, .resize_width = FR_LOADER_AUTO, .padding = 0, .random_crop = false,             \
-    .flip = false, .mean = {0, 0, 0}, .std = {1, 1, 1}, .shuffle = true, .drop_last = true, .seed = 0, .workers = 2, \
-    .prefetch = 2, .device = FR_CPU
+#define FR_LOADER_DEFAULTS                                                                                    \
+    .batch_size = 64, .height = FR_LOADER_AUTO, .width = FR_LOADER_AUTO, .channels = FR_LOADER_AUTO,          \
+    .resize_height = FR_LOADER_AUTO, .resize_width = FR_LOADER_AUTO, .padding = 0, .random_crop = false,      \
+    .flip = false, .degrees = 0, .zoom = 0, .shear = 0, .mean = {0, 0, 0}, .std = {1, 1, 1}, .shuffle = true, \
+    .drop_last = true, .seed = 0, .workers = 2, .prefetch = 2, .device = FR_CPU
 #define FR_LOADER_OPTS(...) (&(fr_loader_opts){FR_LOADER_DEFAULTS, __VA_ARGS__})
 FR_API fr_loader_opts fr_loader_opts_default(void);
 

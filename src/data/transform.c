@@ -15,6 +15,7 @@ void fri_transform_scratch_free(fri_transform_scratch *s) {
     fri_buffer_free(&s->resized);
     fri_buffer_free(&s->rows);
     fri_buffer_free(&s->weights);
+    fri_buffer_free(&s->warped);
 }
 
 static fr_status check_side(const char *name, int64_t value) {
@@ -32,6 +33,9 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, const fr
     t->padding = o->padding;
     t->random_crop = o->random_crop;
     t->flip = o->flip;
+    t->degrees = o->degrees;
+    t->zoom = o->zoom;
+    t->shear = o->shear;
     t->seed = fri_loader_key(o->seed);
     FRI_TRY(s, check_side("height", t->height));
     FRI_TRY(s, check_side("width", t->width));
@@ -50,6 +54,11 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, const fr
         return fri_fail(FR_EINVAL, "loader: a crop of %lld x %lld from images of %lld x %lld padded by %lld",
                         (long long)t->width, (long long)t->height, (long long)t->resize_width,
                         (long long)t->resize_height, (long long)t->padding);
+    if (!(t->degrees >= 0 && t->degrees <= 180))
+        return fri_fail(FR_EINVAL, "loader: degrees is %g, must lie in 0..180", t->degrees);
+    if (!(t->zoom >= 0 && t->zoom <= 1)) return fri_fail(FR_EINVAL, "loader: zoom is %g, must lie in 0..1", t->zoom);
+    if (!(t->shear >= 0 && t->shear <= 45))
+        return fri_fail(FR_EINVAL, "loader: shear is %g degrees, must lie in 0..45", t->shear);
     for (int64_t c = 0; c < t->channels; c++) {
         if (!isfinite(o->mean[c]) || !isfinite(o->std[c]) || o->std[c] <= 0)
             return fri_fail(FR_EINVAL, "loader: mean %g and std %g of channel %lld; std must be positive", o->mean[c],
@@ -77,6 +86,7 @@ fr_status fri_transform_apply(const fri_transform *t, const fri_image *image, in
     const uint8_t *pixels = NULL;
     fr_status s = fri_resize(image->pixels, image->height, image->width, image->channels, t->resize_height,
                              t->resize_width, scratch, &pixels);
+    if (s == FR_OK) s = fri_affine(t, pixels, image->channels, epoch, index, scratch, &pixels);
     if (s != FR_OK) return s;
     const fri_philox4 r = fri_philox(t->seed, fri_stream_augment(epoch), (uint64_t)index);
     const int64_t top = offset(t->resize_height, t->height, t->padding, t->random_crop, r.v[0]);

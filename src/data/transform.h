@@ -9,13 +9,14 @@ typedef struct fri_transform {
     int64_t resize_height, resize_width;
     int64_t padding;
     bool random_crop, flip;
+    double degrees, zoom, shear;
     uint64_t seed;
     float value[3][256]; /* per channel, what a byte becomes */
 } fri_transform;
 
 /* What one thread needs besides; zero-initialized, freed once. */
 typedef struct fri_transform_scratch {
-    fri_buffer resized, rows, weights;
+    fri_buffer resized, rows, weights, warped;
 } fri_transform_scratch;
 
 void fri_transform_scratch_free(fri_transform_scratch *s);
@@ -27,7 +28,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *opts, const
 fr_status fri_transform_apply(const fri_transform *t, const fri_image *image, int64_t epoch, int64_t index,
                               fri_transform_scratch *scratch, float *to);
 
-/* The seed's key for everything the loader draws, and its two streams per epoch. */
+/* The seed's key for everything the loader draws, and its three streams: two per epoch from 0 up, one from the top. */
 uint64_t fri_loader_key(uint64_t seed);
 static inline uint64_t fri_stream_shuffle(int64_t epoch) {
     return 2 * (uint64_t)epoch;
@@ -35,10 +36,18 @@ static inline uint64_t fri_stream_shuffle(int64_t epoch) {
 static inline uint64_t fri_stream_augment(int64_t epoch) {
     return 2 * (uint64_t)epoch + 1;
 }
+static inline uint64_t fri_stream_affine(int64_t epoch) {
+    return UINT64_MAX - (uint64_t)epoch;
+}
 
 /* Bilinear with the filter widened to the step when shrinking, pixel centers at half: PIL's BILINEAR, up to rounding
  * (PIL rounds between the two directions). */
 fr_status fri_resize(const uint8_t *from, int64_t in_h, int64_t in_w, int64_t channels, int64_t out_h, int64_t out_w,
+                     fri_transform_scratch *scratch, const uint8_t **to);
+
+/* The resized image turned, zoomed and sheared by numbers of (seed, epoch, index); *to is `from` when all three are
+ * 0. */
+fr_status fri_affine(const fri_transform *t, const uint8_t *from, int64_t channels, int64_t epoch, int64_t index,
                      fri_transform_scratch *scratch, const uint8_t **to);
 
 #endif

@@ -9,8 +9,9 @@ static const struct {
     int64_t train, test, classes; /* published sizes; classes 0: --classes */
     int64_t shift;                /* pixels */
     bool flip;
+    double degrees, zoom, shear; /* as fr_loader_opts has them */
 } known[] = {
-    [FR_TRAIN_DIGITS] = {"digits", false, 1500, 297, 10, 2, false},
+    [FR_TRAIN_DIGITS] = {"digits", false, 1500, 297, 10, 2, false, 10, 0.1, 10},
     [FR_TRAIN_MNIST] = {"mnist", true, 60000, 10000, 10, 2, false},
     [FR_TRAIN_FASHION_MNIST] = {"fashion-mnist", true, 60000, 10000, 10, 4, true},
     [FR_TRAIN_CIFAR10] = {"cifar10", true, 50000, 10000, 10, 4, true},
@@ -129,6 +130,9 @@ static void vary(const fri_run *r, fr_split split, fr_loader_opts *l) {
     l->padding = shift;
     l->random_crop = true;
     l->flip = known[r->opts.dataset].flip;
+    l->degrees = known[r->opts.dataset].degrees;
+    l->zoom = known[r->opts.dataset].zoom;
+    l->shear = known[r->opts.dataset].shear;
 }
 
 fr_status fri_data_loader(const fri_run *r, fr_split split, fr_loader **out) {

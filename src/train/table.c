@@ -60,7 +60,8 @@ const fri_flag fri_flags[] = {
      "Number of classes of synthetic data, and of a folder on '--device meta' without --data.", .unset = "10",
      .least = 1, .most = 1000000},
     {"augment", FRI_FLAG_BOOL, FRI_GROUP_DATA, AT(augment), NULL,
-     "Vary training images: digits and MNIST are shifted by up to 2 pixels; Fashion-MNIST and CIFAR by up to 4 and "
+     "Vary training images: digits and MNIST are shifted by up to 2 pixels, digits turned, "
+     "scaled and sheared by up to 10 degrees and 10 %; Fashion-MNIST and CIFAR by up to 4 and "
      "mirrored; a folder's are cropped (shifted below 64 pixels) and mirrored."},
     {"keep-last", FRI_FLAG_SET, FRI_GROUP_DATA, AT(keep_last), NULL,
      "Train on the last, smaller batch of an epoch too, instead of dropping it."},

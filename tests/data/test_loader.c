@@ -399,6 +399,9 @@ Test(loader, impossible_options_are_refused) {
     REFUSED("67108864", .height = 32768, .width = 32768);
     REFUSED("channels is 2", .channels = 2);
     REFUSED("padding is -2", .padding = -2);
+    REFUSED("degrees is 181", .degrees = 181);
+    REFUSED("zoom is -0.1", .zoom = -0.1);
+    REFUSED("shear is nan", .shear = NAN);
     REFUSED("std 0", .std = {0, 1, 1});
     REFUSED("mean nan", .mean = {NAN, 0, 0});
     REFUSED("a crop of 32 x 32 from images of 8 x 8 padded by 2", .height = 32, .width = 32, .resize_height = 8,

@@ -1,0 +1,413 @@
+#!/usr/bin/env python3
+"""compare.py - frugal beside PyTorch: step time and peak memory, measured in one run.
+
+    python3 benchmarks/compare.py [--build build] [--full] [--rows TEXT] [--rounds N] [--out DIR]
+
+Needs PyTorch and torchvision in the Python that runs it. Each row is a model, batch, image size, dtype and set of
+options. Both sides get a process of their own with the same number of threads; one warms up, then the other, then they
+take steps in turn (A B A B), so that whatever else the machine does meets both. Times are medians over all steps, with
+the quartiles; a ratio is the median of the ratios of neighbouring turns.
+
+Options: plain is PyTorch eager without in-place activations, and frugal with every switch off; inplace adds in-place
+activations on both sides (torchvision's default); best is torchvision as it comes, and frugal as it comes; checkpoint-N
+is N segments of the same units on both sides; all is in-place and sqrt(units) segments, and every lossless switch of
+frugal. PyTorch runs channels_last, SGD foreach, gradients set to none; torch.compile where --compile is given.
+
+Peak bytes of PyTorch are the largest total of its CPU allocator, from the profiler's memory events of a process that
+does nothing else; frugal's are its allocator's, requested. Resident bytes are each process's peak above its idle level
+(libraries loaded, nothing built).
+"""
+import argparse
+import csv
+import datetime
+import math
+import os
+import platform
+import select
+import statistics
+import subprocess
+import sys
+import time
+
+MIB = 1024 * 1024
+CONFIGS = ("plain", "inplace", "best", "checkpoint-2", "checkpoint-4", "checkpoint-sqrt", "all")
+NETS = (("vgg16", 64, 32, 10), ("vgg16", 16, 224, 1000), ("resnet18", 64, 32, 10), ("resnet50", 64, 32, 10),
+        ("resnet50", 8, 224, 1000), ("densenet121", 32, 32, 10), ("unet4", 16, 64, 11))
+CORE = [(net, "f32", c) for net in NETS for c in ("plain", "best")] + \
+       [(net, "bf16", "best") for net in NETS] + \
+       [(NETS[0], "f32", c) for c in ("inplace", "checkpoint-4", "all")]
+FULL = [(net, dtype, c) for net in NETS for dtype in ("f32", "bf16", "f16") for c in CONFIGS]
+
+
+# ---- PyTorch's side: the same commands as compare_worker.c ----------------------------------------------------------
+
+def torch_model(name, size, classes, inplace):
+    """The network, and the units that a checkpoint may hold, as nn.Sequential of them."""
+    import torch
+    import torchvision
+    from torch import nn
+    small = size < 64
+    if name.startswith("vgg"):
+        m = torchvision.models.get_model(name + "_bn", num_classes=classes)
+        if small:
+            m.avgpool, m.classifier = nn.AdaptiveAvgPool2d(1), nn.Linear(512, classes)
+        units = list(m.features) + [nn.Sequential(m.avgpool, nn.Flatten(1), m.classifier)]
+    elif name.startswith("resnet"):
+        m = torchvision.models.get_model(name, num_classes=classes)
+        units = [nn.Sequential(m.conv1, m.bn1, m.relu, m.maxpool)]
+        units += [b for layer in (m.layer1, m.layer2, m.layer3, m.layer4) for b in layer]
+        units += [nn.Sequential(m.avgpool, nn.Flatten(1), m.fc)]
+    elif name.startswith("densenet"):
+        m = torchvision.models.get_model(name, num_classes=classes)
+        units = list(m.features) + [nn.Sequential(nn.ReLU(True), nn.AdaptiveAvgPool2d(1), nn.Flatten(1), m.classifier)]
+    else:
+        units = [torch_unet(int(name[4:]), classes)]
+    chain = nn.Sequential(*units)
+    for module in chain.modules():
+        if isinstance(module, nn.ReLU):
+            module.inplace = inplace
+    return chain.to(memory_format=torch.channels_last)
+
+
+def torch_unet(depth, classes):
+    import torch
+    from torch import nn
+
+    def double(a, b):
+        return nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(True),
+                             nn.Conv2d(b, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(True))
+
+    class UNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            widths = [32 << i for i in range(depth + 1)]
+            self.down = nn.ModuleList(double(a, b) for a, b in zip([3] + widths, widths[:-1]))
+            self.bottom = double(widths[-2], widths[-1])
+            self.up = nn.ModuleList(double(b + a, a) for a, b in zip(widths[-2::-1], widths[:0:-1]))
+            self.head = nn.Conv2d(32, classes, 1)
+
+        def forward(self, x):
+            skips = []
+            for down in self.down:
+                x = down(x)
+                skips.append(x)
+                x = nn.functional.max_pool2d(x, 2)
+            x = self.bottom(x)
+            for up in self.up:
+                x = nn.functional.interpolate(x, scale_factor=2, mode="nearest")
+                x = up(torch.cat([skips.pop(), x], 1))
+            return self.head(x)
+
+    return UNet()
+
+
+def resident(field):
+    with open("/proc/self/status") as f:
+        for line in f:
+            if line.startswith(field):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def segments_of(config, units):
+    if config == "all" or config == "checkpoint-sqrt":
+        return max(1, round(math.sqrt(units)))
+    return int(config.split("-")[1]) if config.startswith("checkpoint") else 0
+
+
+def torch_worker(name, batch, size, classes, dtype, config, threads, compiled):
+    import torch
+    import torchvision  # noqa: F401 (part of the idle level)
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint_sequential
+    torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    idle = resident("VmRSS")
+    state = {}
+
+    def build():
+        model = torch_model(name, size, classes, config != "plain" and not config.startswith("checkpoint"))
+        state["units"] = len(model)
+        state["segments"] = min(segments_of(config, len(model)), len(model))
+        state["model"] = torch.compile(model) if compiled else model
+        state["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+        state["scaler"] = torch.amp.GradScaler("cpu", enabled=dtype == "f16")
+        state["x"] = torch.rand(batch, 3, size, size).contiguous(memory_format=torch.channels_last)
+        n = (batch, size, size) if name.startswith("unet") else (batch,)
+        state["t"] = (torch.arange(math.prod(n)) % classes).reshape(n)
+
+    def step():
+        m, o, g = state["model"], state["optimizer"], state["scaler"]
+        low = {"bf16": torch.bfloat16, "f16": torch.float16}.get(dtype)
+        with torch.autocast("cpu", dtype=low, enabled=low is not None):
+            y = checkpoint_sequential(m, state["segments"], state["x"], use_reentrant=False) if state["segments"] \
+                else m(state["x"])
+            loss = nn.functional.cross_entropy(y, state["t"])
+            del y
+        g.scale(loss).backward()
+        g.step(o)
+        g.update()
+        o.zero_grad(set_to_none=True)
+        return loss.item()
+
+    build()
+    parameters = sum(p.numel() for p in state["model"].parameters())
+    print("ready", parameters, state["segments"], flush=True)
+    for line in sys.stdin:
+        words = line.split()
+        if words[0] == "steps":
+            times = []
+            for _ in range(int(words[1])):
+                began = time.perf_counter()
+                step()
+                times.append(1e3 * (time.perf_counter() - began))
+            print(*(f"{t:.4f}" for t in times), flush=True)
+        elif words[0] == "memory":
+            print(idle, resident("VmHWM"), flush=True)
+        elif words[0] == "profile":
+            state.clear()
+            from torch.profiler import ProfilerActivity, profile, record_function
+            with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+                build()
+                with record_function("built"):
+                    pass
+                step()
+                step()
+            total = peak = 0
+            for e in sorted(prof.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
+                if e.name() == "[memory]":
+                    total += e.nbytes()
+                    peak = max(peak, total)
+                elif e.name() == "built":
+                    peak = total
+            print(peak, flush=True)
+
+
+# ---- one row --------------------------------------------------------------------------------------------------------
+
+class Timeout(Exception):
+    pass
+
+
+class Side:
+    """A worker process that answers each line by a line."""
+
+    def __init__(self, command, env, limit):
+        self.limit, self.left = limit, ""
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
+        self.ready = self.read(limit).split()
+
+    def read(self, limit):
+        end = time.monotonic() + limit
+        line = b""
+        while not line.endswith(b"\n"):
+            wait = end - time.monotonic()
+            if wait <= 0 or not select.select([self.process.stdout], [], [], wait)[0]:
+                raise Timeout
+            part = os.read(self.process.stdout.fileno(), 65536)
+            if not part:
+                raise RuntimeError(f"worker ended with status {self.process.wait()}")
+            line += part
+        return line.decode()
+
+    def ask(self, text):
+        self.process.stdin.write((text + "\n").encode())
+        return [float(w) for w in self.read(self.limit).split()]
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def environment(threads):
+    env = dict(os.environ)
+    env.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads), OMP_DYNAMIC="false")
+    env.pop("OMP_WAIT_POLICY", None)
+    return env
+
+
+def commands(args, net, dtype, config):
+    name, batch, size, classes = net
+    ours = {"best": "default", "checkpoint-2": "plain", "checkpoint-4": "plain", "checkpoint-sqrt": "plain"}
+    torch_side = [sys.executable, os.path.abspath(__file__), "--torch-worker", name, str(batch), str(size),
+                  str(classes), dtype, config, str(args.threads), str(int(args.compile))]
+    our_side = [os.path.join(args.build, "benchmarks", "compare_worker"), name, str(batch), str(size), str(classes),
+                dtype, ours.get(config, config)]
+    return our_side, torch_side
+
+
+def measure(args, net, dtype, config):
+    our_command, torch_command = commands(args, net, dtype, config)
+    env = environment(args.threads)
+    sides = []
+    try:
+        theirs = Side(torch_command, env, args.timeout)
+        sides.append(theirs)
+        ours = Side(our_command + [theirs.ready[2]], env, args.timeout)
+        sides.append(ours)
+        if ours.ready[1] != theirs.ready[1]:
+            raise RuntimeError(f"{ours.ready[1]} and {theirs.ready[1]} parameters: not the same network")
+        ours.ask("steps 2")
+        warm = theirs.ask("steps 2")[-1]
+        turn = max(1, min(8, int(2000 / max(warm, 1))))
+        a, b, ratios = [], [], []
+        for _ in range(args.rounds):
+            x, y = ours.ask(f"steps {turn}"), theirs.ask(f"steps {turn}")
+            a += x
+            b += y
+            ratios.append(statistics.median(x) / statistics.median(y))
+        memory, their_memory = ours.ask("memory"), theirs.ask("memory")
+        ours.close()
+        theirs.close()
+        profiled = 0
+        if not args.compile:
+            side = Side(torch_command, env, args.timeout)
+            sides.append(side)
+            profiled = side.ask("profile")[0]
+        return {"ms": statistics.median(a), "torch ms": statistics.median(b), "time": statistics.median(ratios),
+                "spread": spread(a), "torch spread": spread(b), "images/s": 1000 * net[1] / statistics.median(a),
+                "peak": memory[0], "reserved": memory[2], "torch peak": profiled,
+                "memory": memory[0] / profiled if profiled else math.nan,
+                "resident": memory[4] - memory[3], "torch resident": their_memory[1] - their_memory[0]}
+    finally:
+        for side in sides:
+            side.close()
+
+
+def spread(values):
+    """Half the distance of the quartiles over the median."""
+    if len(values) < 4:
+        return (max(values) - min(values)) / 2 / statistics.median(values)
+    q = statistics.quantiles(values, n=4)
+    return (q[2] - q[0]) / 2 / q[1]
+
+
+# ---- whole processes ------------------------------------------------------------------------------------------------
+
+def first_step(args):
+    """Seconds from exec to the end of the first training step on the digits, and PyTorch's for the same network."""
+    env = environment(args.threads)
+    ours = [os.path.join(args.build, "examples", "train_vgg"), "--steps", "1", "--eval-every", "0", "--quiet"]
+    began = time.monotonic()
+    subprocess.run(ours, env=env, check=True, stdout=subprocess.DEVNULL)
+    mine = time.monotonic() - began
+    _, command = commands(args, ("vgg16", 64, 32, 10), "f32", "best")
+    began = time.monotonic()
+    side = Side(command, env, args.timeout)
+    side.ask("steps 1")
+    theirs = time.monotonic() - began
+    side.close()
+    return mine, theirs
+
+
+def size_of(path):
+    if os.path.isfile(path):
+        return os.path.getsize(path)
+    return sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(path) for f in files
+               if not os.path.islink(os.path.join(d, f)))
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+HEADER = ("model", "batch", "px", "dtype", "options", "ms", "PyTorch ms", "time ratio", "spread", "images/s",
+          "peak MiB", "PyTorch MiB", "peak ratio", "resident MiB", "PyTorch resident")
+
+
+def cells(net, dtype, config, r):
+    head = [net[0], net[1], net[2], dtype, config]
+    if isinstance(r, str):
+        return head + [r] + [""] * (len(HEADER) - 6)
+    return head + [f"{r['ms']:.1f}", f"{r['torch ms']:.1f}", f"{r['time']:.2f}",
+                   f"{100 * r['spread']:.0f}/{100 * r['torch spread']:.0f} %", f"{r['images/s']:.1f}",
+                   f"{r['peak'] / MIB:.1f}", f"{r['torch peak'] / MIB:.1f}", f"{r['memory']:.3f}",
+                   f"{r['resident'] / MIB:.0f}", f"{r['torch resident'] / MIB:.0f}"]
+
+
+def plot(path, rows):
+    """Both ratios of every row as bars, by gnuplot where it is installed."""
+    data = "".join(f'"{n[0]} {n[1]}x{n[2]} {d} {c}" {r["time"]:.4f} {r["memory"]:.4f}\n'
+                   for n, d, c, r in rows if not isinstance(r, str))
+    script = f"""set terminal svg size 1100,520 font "sans-serif,11"
+set output "{path}"
+set style data histograms
+set style fill solid
+set boxwidth 0.9
+set xtics rotate by -50 scale 0
+set yrange [0:*]
+set grid ytics
+set ylabel "frugal / PyTorch (lower is better)"
+$d << EOD
+{data}EOD
+plot $d using 2:xtic(1) title "step time" lc rgb "#4477aa", "" using 3 title "peak bytes" lc rgb "#cc6677", \\
+     1 with lines lc rgb "black" title "equal"
+"""
+    try:
+        subprocess.run(["gnuplot"], input=script.encode(), check=True)
+    except (OSError, subprocess.CalledProcessError) as e:
+        print(f"compare.py: no picture: {e}", file=sys.stderr)
+
+
+def processor():
+    with open("/proc/cpuinfo") as f:
+        for line in f:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", default="build", help="the build folder")
+    p.add_argument("--full", action="store_true", help="all rows instead of the core")
+    p.add_argument("--rows", default="", help="only rows whose 'model batch px dtype options' contains this text")
+    p.add_argument("--rounds", type=int, default=5, help="turns of each side")
+    p.add_argument("--threads", type=int, default=os.cpu_count())
+    p.add_argument("--timeout", type=float, default=240, help="seconds that one answer may take")
+    p.add_argument("--compile", action="store_true", help="PyTorch through torch.compile")
+    p.add_argument("--out", default="", help="folder for compare.csv, compare.md and compare.svg")
+    args = p.parse_args()
+    try:
+        import torch
+        import torchvision
+    except ImportError as e:
+        print(f"compare.py: skipped: {e}")
+        return 0
+    print(f"{datetime.date.today()}, {processor()}, {args.threads} threads, torch {torch.__version__}, "
+          f"torchvision {torchvision.__version__}, {os.path.realpath(args.build)}\n")
+    print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
+    rows = []
+    for net, dtype, config in FULL if args.full else CORE:
+        if args.rows not in f"{net[0]} {net[1]} {net[2]} {dtype} {config}":
+            continue
+        if net[0].startswith("unet") and config.startswith(("checkpoint", "all")):
+            continue  # one unit: its skips tie it together
+        try:
+            r = measure(args, net, dtype, config)
+        except Timeout:
+            r = f"no answer in {args.timeout:g} s"
+        except (RuntimeError, OSError) as e:
+            r = str(e)
+        rows.append((net, dtype, config, r))
+        print("| " + " | ".join(str(c) for c in cells(net, dtype, config, r)) + " |", flush=True)
+    mine, theirs = first_step(args)
+    print(f"\nStart to first step: {mine:.2f} s, PyTorch {theirs:.2f} s. Library: "
+          f"{size_of(os.path.join(args.build, 'src', 'libfrugal.so')) / 1e6:.1f} MB, "
+          f"PyTorch {size_of(os.path.dirname(torch.__file__)) / 1e6:.0f} MB.")
+    if args.out:
+        os.makedirs(args.out, exist_ok=True)
+        table = [cells(*row) for row in rows]
+        with open(os.path.join(args.out, "compare.csv"), "w", newline="") as f:
+            csv.writer(f).writerows([HEADER] + table)
+        with open(os.path.join(args.out, "compare.md"), "w") as f:
+            for line in [HEADER, ["---"] * len(HEADER)] + table:
+                f.write("| " + " | ".join(str(c) for c in line) + " |\n")
+        plot(os.path.join(args.out, "compare.svg"), rows)
+    return 1 if any(isinstance(r, str) for _, _, _, r in rows) else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and sys.argv[1] == "--torch-worker":
+        _, _, model, batch, size, classes, dtype, config, threads, compiled = sys.argv
+        torch_worker(model, int(batch), int(size), int(classes), dtype, config, int(threads), compiled == "1")
+        sys.exit(0)
+    sys.exit(main())

@@ -1,0 +1,170 @@
+/* compare_worker.c - frugal's side of compare.py: training steps on demand.
+ *
+ *     compare_worker MODEL BATCH IMAGE_SIZE CLASSES DTYPE CONFIG SEGMENTS
+ *
+ * DTYPE f32, bf16 or f16 (autocast; f16 with a loss scaler). CONFIG plain (all switches off), inplace, default or all
+ * (every lossless switch); SEGMENTS 0: no checkpoints. Reads commands from standard input, a line each, and answers
+ * each by one line of standard output:
+ *
+ *     ready          (at the start)          "ready PARAMETERS"
+ *     steps N        N training steps        their milliseconds
+ *     memory                                 "peak_requested peak_allocated peak_reserved resident_idle resident_peak"
+ *
+ * A step is forward, cross-entropy, backward, SGD with momentum 0.9 and weight decay 5e-4, and the loss read back. */
+#include <frugal/frugal.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct worker {
+    fr_module *model;
+    fr_optimizer *optimizer;
+    fr_grad_scaler *scaler;
+    fr_tensor *images, *targets;
+    fr_dtype autocast; /* FR_F32: none */
+    int segments;
+} worker;
+
+static void must(fr_status s, const char *what) {
+    if (s >= 0) return;
+    fprintf(stderr, "compare_worker: %s: %s\n", what, fr_last_error());
+    exit(1);
+}
+
+static void usage(const char *what, const char *value) {
+    fprintf(stderr, "compare_worker: %s '%s' is not known\n", what, value);
+    exit(2);
+}
+
+static double milliseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* A field of /proc/self/status in bytes; 0 where there is none. */
+static int64_t resident(const char *field) {
+    FILE *f = fopen("/proc/self/status", "r");
+    char line[256];
+    int64_t kib = 0;
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, field, strlen(field)) == 0) kib = strtoll(line + strlen(field) + 1, NULL, 10);
+    if (f != NULL) fclose(f);
+    return kib * 1024;
+}
+
+static fr_status build(const char *name, int64_t classes, int64_t size, fr_module **m) {
+    const fr_model_opts *o = FR_MODEL_OPTS(.classes = classes, .image_size = size, .batch_norm = true);
+    int depth = 0;
+    if (sscanf(name, "vgg%d", &depth) == 1) return fr_vgg(depth, o, m);
+    if (sscanf(name, "resnet%d", &depth) == 1) return fr_resnet(depth, o, m);
+    if (sscanf(name, "densenet%d", &depth) == 1) return fr_densenet(depth, o, m);
+    if (sscanf(name, "unet%d", &depth) == 1) return fr_unet(depth, o, m);
+    usage("model", name);
+    return FR_EINVAL;
+}
+
+static fr_switches switches_of(const char *config) {
+    fr_switches s = fr_switches_all_off();
+    if (strcmp(config, "plain") == 0) return s;
+    if (strcmp(config, "default") == 0) return fr_switches_default();
+    if (strcmp(config, "inplace") != 0 && strcmp(config, "all") != 0) usage("configuration", config);
+    s.inplace = true;
+    if (strcmp(config, "inplace") == 0) return s;
+    s = fr_switches_default();
+    s.rebuild = true;
+    return s;
+}
+
+static fr_dtype dtype_of(const char *name) {
+    if (strcmp(name, "f32") == 0) return FR_F32;
+    if (strcmp(name, "bf16") == 0) return FR_BF16;
+    if (strcmp(name, "f16") == 0) return FR_F16;
+    usage("dtype", name);
+    return FR_F32;
+}
+
+/* Random images, and classes that go around; a network for pixels has a target each. */
+static void make_batch(worker *w, const char *name, int64_t batch, int64_t size, int64_t classes) {
+    bool pixels = strncmp(name, "unet", 4) == 0;
+    int64_t n = pixels ? batch * size * size : batch;
+    int64_t *t = malloc((size_t)n * sizeof *t);
+    if (t == NULL) must(FR_ENOMEM, "targets");
+    for (int64_t i = 0; i < n; i++) t[i] = i % classes;
+    must(fr_tensor_uniform(4, (int64_t[]){batch, size, size, 3}, 0, 1, FR_F32, FR_CPU, &w->images), "images");
+    must(fr_tensor_from_host(t, pixels ? 3 : 1, (int64_t[]){batch, size, size}, FR_I64, FR_CPU, &w->targets),
+         "targets");
+    free(t);
+}
+
+static void step(worker *w) {
+    fr_step_scope scope;
+    fr_autocast_state was;
+    fr_tensor *y = NULL, *loss = NULL, *scaled = NULL;
+    double value = 0;
+    must(fr_step_begin(&scope), "step");
+    if (w->autocast != FR_F32) must(fr_autocast_begin(w->autocast, &was), "autocast");
+    if (w->segments > 0)
+        must(fr_checkpoint_sequential(w->model, w->segments, w->images, &y), "forward");
+    else
+        must(fr_module_forward(w->model, w->images, &y), "forward");
+    must(fr_cross_entropy(y, w->targets, NULL, &loss), "loss");
+    fr_tensor_release(&y);
+    if (w->autocast != FR_F32) fr_autocast_end(was);
+    must(fr_grad_scaler_scale(w->scaler, loss, &scaled), "scale");
+    must(fr_backward(scaled, NULL), "backward");
+    fr_tensor_release(&scaled);
+    must(fr_grad_scaler_step(w->scaler, w->optimizer), "optimizer");
+    must(fr_grad_scaler_update(w->scaler, NULL), "scaler");
+    fr_optimizer_zero_grad(w->optimizer);
+    must(fr_tensor_item(loss, &value), "loss");
+    fr_tensor_release(&loss);
+    must(fr_step_end(&scope), "step");
+}
+
+static void answer(worker *w, const char *line, int64_t idle) {
+    int n = 0;
+    if (sscanf(line, "steps %d", &n) == 1) {
+        for (int i = 0; i < n; i++) {
+            double began = milliseconds();
+            step(w);
+            printf("%.4f ", milliseconds() - began);
+        }
+        printf("\n");
+    } else if (strncmp(line, "memory", 6) == 0) {
+        fr_memory_stats m;
+        must(fr_memory_stats_get(FR_CPU, &m), "statistics");
+        printf("%zu %zu %zu %" PRId64 " %" PRId64 "\n", m.peak_requested, m.peak_allocated, m.peak_reserved, idle,
+               resident("VmHWM"));
+    } else {
+        usage("command", line);
+    }
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 8) {
+        fprintf(stderr, "usage: compare_worker MODEL BATCH IMAGE_SIZE CLASSES f32|bf16|f16 "
+                        "plain|inplace|default|all SEGMENTS\n");
+        return 2;
+    }
+    worker w = {.autocast = dtype_of(argv[5]), .segments = atoi(argv[7])};
+    int64_t batch = atoll(argv[2]), size = atoll(argv[3]), classes = atoll(argv[4]), idle = resident("VmRSS");
+    char line[64];
+    fr_switches_set(switches_of(argv[6]));
+    must(build(argv[1], classes, size, &w.model), "model");
+    must(fr_sgd(w.model, FR_SGD_OPTS(.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4), &w.optimizer), "optimizer");
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = w.autocast == FR_F16), FR_CPU, &w.scaler), "scaler");
+    make_batch(&w, argv[1], batch, size, classes);
+    printf("ready %" PRId64 "\n", fr_module_parameter_count(w.model));
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin) != NULL) answer(&w, line, idle);
+    fr_tensor_release(&w.images);
+    fr_tensor_release(&w.targets);
+    fr_grad_scaler_release(&w.scaler);
+    fr_optimizer_release(&w.optimizer);
+    fr_module_release(&w.model);
+    return 0;
+}
