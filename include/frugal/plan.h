@@ -65,6 +65,13 @@ FR_API size_t fr_plan_floor(const fr_plan *plan);
  * equal. */
 FR_API const char *fr_plan_environment(const fr_plan *plan);
 
+/* Are the peaks of section i, requested, allocated, reserved and each category, what was measured on `device`? FR_OK:
+ * to the byte. FR_EINVAL: the sentence names the first difference. FR_EUSAGE: the environment is not the plan's
+ * (threads, instruction set, library versions), so the numbers are not comparable. */
+FR_API fr_status fr_plan_verify(const fr_plan *plan, int section, fr_device device, const fr_memory_stats *measured);
+/* The same for all sections of two plans. */
+FR_API fr_status fr_plan_compare(const fr_plan *a, const fr_plan *b);
+
 /* ---- the arena: reserving exactly that ---------------------------------------------------------------------- */
 
 typedef struct fr_placement {
@@ -74,6 +81,9 @@ typedef struct fr_placement {
     double milliseconds; /* of the placement */
 } fr_placement;
 
+/* From now on the numbers of an ended plan are those of a run in the arena: nothing has a tail, so allocated is
+ * requested, and reserved is the extent. */
+FR_API fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out);
 /* Gives every allocation of an ended plan a fixed offset and reserves the extent on `device`, which must hold no tensor
  * of the run yet. From then on allocations follow the plan; call fr_plan_follow where each section begins. */
 FR_API fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out);

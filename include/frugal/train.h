@@ -64,7 +64,8 @@ typedef struct fr_train_opts {
     fr_switches switches;
     int64_t checkpoint_segments; /* AUTO: none */
 
-    bool plan; /* a dry run instead of a run */
+    bool arena; /* reserve exactly the planned peak, at fixed places */
+    bool plan;  /* a dry run instead of a run */
 
     bool quiet;
     const char *report; /* NULL: none. Borrowed */

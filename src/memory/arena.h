@@ -23,16 +23,16 @@ typedef struct fri_lifetime {
     size_t offset;     /* result */
 } fri_lifetime;
 
-/* Gives every lifetime an offset such that blocks alive at the same time do not overlap. *extent: bytes from 0 to the
- * end of the last; *peak: the largest sum alive at one time, which no placement can go below. Tries several orders and
- * keeps the best. */
-fr_status fri_arena_place(fri_lifetime *l, size_t n, size_t *extent, size_t *peak);
+/* placement.c: gives every lifetime an offset such that blocks alive at the same time do not overlap. cuts: event
+ * indices, ascending, at which sections begin. *extent: bytes from 0 to the end of the last; *peak: the largest sum
+ * alive at one time, which no placement can go below. The same on every machine. */
+fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t n_cuts, size_t *extent, size_t *peak);
 
 typedef struct fri_arena fri_arena;
 
-/* Sections of the run: section i is lifetimes first[i] .. first[i + 1] - 1. Takes copies. */
-fr_status fri_arena_create(const fri_lifetime *l, size_t n, const size_t *first, int n_sections, size_t extent,
-                           fri_arena **out);
+/* Sections of the run: section i is lifetimes first[i] .. end[i] - 1; two sections may share them. Takes copies. */
+fr_status fri_arena_create(const fri_lifetime *l, size_t n, const size_t *first, const size_t *end, int n_sections,
+                           size_t extent, fri_arena **out);
 void fri_arena_destroy(fri_arena **a);
 
 size_t fri_arena_extent(const fri_arena *a);

@@ -5,41 +5,85 @@
 #include "plan/plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-/* Lifetimes in order of allocation; first[i] is where section i's begin. The run before the first section joins it. */
-static fr_status lifetimes(const fr_plan *p, fri_lifetime **out, size_t *n, size_t *first) {
+/* Placed lifetimes; section i's are first[i] .. end[i] - 1. */
+struct fri_layout {
+    fri_lifetime *l;
+    size_t n;
+    size_t first[FRI_PLAN_SECTIONS], end[FRI_PLAN_SECTIONS];
+    fr_placement placement;
+};
+
+static void layout_free(struct fri_layout **layout) {
+    if (*layout != NULL) free((*layout)->l);
+    free(*layout);
+    *layout = NULL;
+}
+
+static bool moves(const fri_event *e) {
+    return (e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE) && e->requested > 0;
+}
+
+static size_t section_end(const fr_plan *p, int i) {
+    return i + 1 < p->n_sections ? p->first_event[i + 1] : p->record.count;
+}
+
+static size_t next_move(const fr_plan *p, size_t at, size_t end) {
+    while (at < end && !moves(&p->record.events[at])) at++;
+    return at;
+}
+
+/* Sections a and b allocate and free the same sizes in the same order, and nothing that b allocates outlives it. So the
+ * places of a serve b as well. */
+static bool repeats(const fr_plan *p, int a, int b, const uint64_t *end_of) {
+    size_t x = p->first_event[a], y = p->first_event[b], x_end = section_end(p, a), y_end = section_end(p, b);
+    for (;; x++, y++) {
+        x = next_move(p, x, x_end);
+        y = next_move(p, y, y_end);
+        if (x == x_end || y == y_end) return x == x_end && y == y_end;
+        const fri_event *e = &p->record.events[x], *f = &p->record.events[y];
+        if (e->kind != f->kind || e->requested != f->requested) return false;
+        if (f->kind == FRI_EVENT_ALLOC && end_of[f->block] >= y_end) return false;
+    }
+}
+
+/* Lifetimes in order of allocation. A section that repeats an earlier one has none of its own but the earlier one's
+ * span. The run before the first section joins it. */
+static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
     const fri_record *r = &p->record;
     fr_status s = FR_OK;
     uint64_t last_block = 0;
-    int section = 0;
-    *n = 0;
     for (size_t i = 0; i < r->count; i++)
-        if (r->events[i].kind == FRI_EVENT_ALLOC && r->events[i].block > last_block) last_block = r->events[i].block;
-    fri_lifetime *l = malloc((r->count + 1) * sizeof(*l));
-    size_t *index = malloc((last_block + 1) * sizeof(*index)); /* block serial number -> lifetime */
-    if (l == NULL || index == NULL) {
+        if (r->events[i].block > last_block) last_block = r->events[i].block;
+    uint64_t *end_of = malloc((last_block + 1) * sizeof(*end_of)); /* block serial number -> event that frees it */
+    out->l = malloc((r->count + 1) * sizeof(*out->l));
+    if (end_of == NULL || out->l == NULL) {
         s = fri_fail(FR_ENOMEM, "arena: out of host memory");
         goto done;
     }
-    first[0] = 0;
-    for (size_t i = 0; i < r->count; i++) {
-        const fri_event *e = &r->events[i];
-        while (section + 1 < p->n_sections && p->first_event[section + 1] <= i) first[++section] = *n;
-        if (e->requested == 0) continue;
-        if (e->kind == FRI_EVENT_ALLOC) {
-            index[e->block] = *n;
-            l[(*n)++] = (fri_lifetime){.begin = i, .end = SIZE_MAX, .bytes = e->requested};
-        } else if (e->kind == FRI_EVENT_FREE && e->block <= last_block) {
-            l[index[e->block]].end = i;
+    for (size_t b = 0; b <= last_block; b++) end_of[b] = SIZE_MAX;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->events[i].kind == FRI_EVENT_FREE) end_of[r->events[i].block] = i;
+    for (int k = 0; k < p->n_sections; k++) {
+        int same = 0;
+        while (same < k && !repeats(p, same, k, end_of)) same++;
+        if (same < k) {
+            out->first[k] = out->first[same];
+            out->end[k] = out->end[same];
+            continue;
         }
+        out->first[k] = out->n;
+        for (size_t i = k == 0 ? 0 : p->first_event[k]; i < section_end(p, k); i++) {
+            const fri_event *e = &r->events[i];
+            if (e->kind == FRI_EVENT_ALLOC && e->requested > 0)
+                out->l[out->n++] = (fri_lifetime){.begin = i, .end = end_of[e->block], .bytes = e->requested};
+        }
+        out->end[k] = out->n;
     }
-    while (section + 1 < p->n_sections) first[++section] = *n;
-    *out = l;
-    l = NULL;
 done:
-    free(l);
-    free(index);
+    free(end_of);
     return s;
 }
 
@@ -49,28 +93,84 @@ static double milliseconds(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-fr_status fr_plan_install(const fr_plan *p, fr_device device, fr_placement *out) {
-    fri_lifetime *l = NULL;
-    fri_arena *arena = NULL;
-    fri_allocator *a = NULL;
-    fr_placement result = {0};
-    size_t first[FRI_PLAN_SECTIONS + 1];
+static fr_status place(const fr_plan *p, struct fri_layout **out) {
     fr_status s = FR_OK;
     if (p->allocator != NULL || p->n_sections == 0)
         return fri_fail(FR_EUSAGE, "arena: the plan has not ended, or has no section");
-    FRI_TRY(s, fri_allocator_get(device, &a));
+    struct fri_layout *layout = calloc(1, sizeof *layout);
+    if (layout == NULL) return fri_fail(FR_ENOMEM, "arena: out of host memory");
+    fr_placement *result = &layout->placement;
     double began = milliseconds();
-    FRI_TRY(s, lifetimes(p, &l, &result.blocks, first));
-    FRI_TRY(s, fri_arena_place(l, result.blocks, &result.extent, &result.peak));
-    result.milliseconds = milliseconds() - began;
-    FRI_TRY(s, fri_arena_create(l, result.blocks, first, p->n_sections, result.extent, &arena));
+    FRI_TRY(s, find_lifetimes(p, layout));
+    result->blocks = layout->n;
+    FRI_TRY(s, fri_arena_place(layout->l, layout->n, p->first_event + 1, (size_t)p->n_sections - 1, &result->extent,
+                               &result->peak));
+    result->milliseconds = milliseconds() - began;
+    *out = layout;
+    layout = NULL;
+done:
+    layout_free(&layout);
+    return s;
+}
+
+void fri_plan_layout_free(fr_plan *p) {
+    layout_free(&p->layout);
+}
+
+/* Peaks of section i as its events say, with the op of the first instant; `live` goes on from section to section. */
+static void section_in_arena(fr_plan *p, int i, size_t extent, size_t *live) {
+    fr_memory_stats *m = &p->sections[i].memory;
+    size_t peak = *live;
+    for (size_t k = i == 0 ? 0 : p->first_event[i]; k < section_end(p, i); k++) {
+        fri_event *e = &p->record.events[k];
+        e->allocated = e->requested;
+        if (e->kind == FRI_EVENT_FREE) *live -= e->requested;
+        if (e->kind != FRI_EVENT_ALLOC) continue;
+        *live += e->requested;
+        if (*live <= peak) continue;
+        peak = *live;
+        m->peak_op = e->tag.op;
+        m->peak_module = e->tag.module;
+        m->peak_phase = e->tag.phase;
+    }
+    m->allocated = m->requested;
+    m->peak_allocated = m->peak_requested;
+    memcpy(m->allocated_by, m->requested_by, sizeof m->allocated_by);
+    memcpy(m->at_peak_allocated, m->at_peak_requested, sizeof m->at_peak_allocated);
+    m->reserved = m->peak_reserved = extent;
+}
+
+fr_status fr_plan_use_arena(fr_plan *p, fr_placement *out) {
+    size_t live = 0;
+    fr_status s = FR_OK;
+    if (p->layout == NULL) FRI_TRY(s, place(p, &p->layout));
+    for (int i = 0; i < p->n_sections; i++) section_in_arena(p, i, p->layout->placement.extent, &live);
+    if (out != NULL) *out = p->layout->placement;
+done:
+    return s;
+}
+
+fr_status fr_plan_install(const fr_plan *p, fr_device device, fr_placement *out) {
+    struct fri_layout *own = NULL;
+    const struct fri_layout *layout = p->layout;
+    fri_arena *arena = NULL;
+    fri_allocator *a = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_plan_same_environment(p, device));
+    FRI_TRY(s, fri_allocator_get(device, &a));
+    if (layout == NULL) {
+        FRI_TRY(s, place(p, &own));
+        layout = own;
+    }
+    FRI_TRY(s, fri_arena_create(layout->l, layout->n, layout->first, layout->end, p->n_sections,
+                                layout->placement.extent, &arena));
     FRI_TRY(s, fri_allocator_arena_install(a, arena));
     fri_arena_section(arena, 0);
     arena = NULL; /* the allocator owns it */
-    if (out != NULL) *out = result;
+    if (out != NULL) *out = layout->placement;
 done:
     fri_arena_destroy(&arena);
-    free(l);
+    layout_free(&own);
     return s;
 }
 

@@ -74,6 +74,7 @@ void fr_plan_release(fr_plan **plan) {
     if (p == NULL) return;
     if (p == running) (void)fr_plan_end(p);
     fri_record_free(&p->record);
+    fri_plan_layout_free(p);
     /* An allocator with live blocks stays: their tensors still point to it. */
     fr_memory_stats left = {0};
     if (p->allocator != NULL) fri_allocator_stats(p->allocator, &left);

@@ -19,10 +19,16 @@ struct fr_plan {
     size_t first_event[FRI_PLAN_SECTIONS]; /* where each section begins in the record */
     int n_sections;
     char environment[256];
+    struct fri_layout *layout; /* places in an arena; NULL until asked for */
 };
 
 /* Bytes of the largest op, see fri_record_largest_op. */
 size_t fri_plan_largest_op(const fr_plan *p);
+
+void fri_plan_layout_free(fr_plan *p);
+
+/* FR_EUSAGE, naming both sides, unless `device` would now answer as it did when the plan was made. */
+fr_status fri_plan_same_environment(const fr_plan *p, fr_device device);
 
 /* Fills in what the numbers depend on. */
 void fri_plan_environment(fr_plan *p);

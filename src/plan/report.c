@@ -7,14 +7,6 @@ static const char *or_dash(const char *s) {
     return s != NULL && s[0] != '\0' ? s : "-";
 }
 
-void fri_plan_environment(fr_plan *p) {
-    char library[128] = "";
-    const fri_backend *b = fri_backend_get(p->target);
-    if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
-    snprintf(p->environment, sizeof p->environment, "%s%s%s", fr_device_name(p->target), library[0] ? ", " : "",
-             library);
-}
-
 static void print_sections(const fr_plan *p, FILE *out) {
     fprintf(out, "%-24s %15s %15s %15s\n", "section, peak in bytes", "requested", "allocated", "reserved");
     for (int i = 0; i < p->n_sections; i++) {

@@ -45,8 +45,12 @@ static fr_status evaluate_all(fri_run *r, fri_sums *sum) {
     fr_loader *loader = NULL;
     fr_tensor *images = NULL, *targets = NULL;
     fr_status s = FR_OK;
+    FR_TRY(s, fri_train_arena_part(r, FRI_PART_EVALUATION));
     FR_TRY(s, fri_data_loader(r, FR_SPLIT_TEST, &loader));
-    while ((s = fri_batch_next(r, loader, &images, &targets)) == FR_OK) {
+    for (int64_t batch = 0;; batch++) {
+        FR_TRY(s, fri_train_arena_batch(r, batch));
+        FR_TRY(s, fri_batch_next(r, loader, &images, &targets));
+        if (s == FR_END) break;
         FR_TRY(s, fri_evaluate_batch(r, &images, &targets, sum));
         if (r->opts.device == FR_META || fri_signal_seen() != 0) break;
     }

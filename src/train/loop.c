@@ -137,6 +137,7 @@ static fr_status run_epoch(fri_run *r, bool *more) {
     r->epoch_loss = r->epoch_correct = r->epoch_targets = 0;
     for (*more = true; *more;) {
         double loss = NAN, began = fri_seconds_now();
+        FR_TRY(s, fri_train_arena_step(r));
         FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
         if (s == FR_END) break;
         FR_TRY(s, fri_train_step(r, &images, &targets, &loss));

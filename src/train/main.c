@@ -45,6 +45,7 @@ static void finish(fri_run *r) {
     free(r->losses);
     free(r->step_ms);
     if (!fr_device_available(r->opts.device)) return;
+    fri_train_arena_release(r);
     (void)fr_memory_empty_cache(r->opts.device);
     (void)fr_memory_limit_set(r->opts.device, SIZE_MAX);
 }
@@ -71,9 +72,11 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
         goto done;
     }
     fri_signals_begin();
+    fri_train_arena_begin(&r);
     s = fri_model_build(&r);
     if (s == FR_OK) s = fri_loop(&r);
     fri_signals_end();
+    fri_train_arena_end(&r);
     if (s == FR_OK) {
         fri_progress_end(&r);
         s = fri_report_write(&r);

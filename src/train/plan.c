@@ -32,7 +32,6 @@ typedef struct dry_run {
     fr_device device;                 /* that meta stands for */
     epoch_kind fixed[EPOCHS_AT_MOST]; /* epochs that left the state as it was */
     int n_fixed, epochs_run;
-    bool is_evaluation[64]; /* per section */
 } dry_run;
 
 static fr_status section(dry_run *d, fri_part part, const char *name, bool is_part) {
@@ -40,7 +39,7 @@ static fr_status section(dry_run *d, fri_part part, const char *name, bool is_pa
     fr_status s = fr_plan_section(d->out->plan, name);
     if (s < 0) return s;
     if (is_part && d->out->section[part] < 0) d->out->section[part] = i;
-    d->is_evaluation[i] = part >= FRI_PART_EVALUATION;
+    d->out->is_evaluation[i] = part >= FRI_PART_EVALUATION;
     return FR_OK;
 }
 
@@ -91,7 +90,7 @@ done:
 }
 
 static bool room(dry_run *d) {
-    if (fr_plan_sections(d->out->plan) + SECTIONS_LEFT < (int)(sizeof d->is_evaluation)) return true;
+    if (fr_plan_sections(d->out->plan) + SECTIONS_LEFT < FRI_PLAN_SECTIONS) return true;
     d->out->settled = false;
     return false;
 }
@@ -252,15 +251,20 @@ done:
 }
 
 /* The peaks of training and of evaluation, as a run keeps them. */
-static fr_status fold(const dry_run *d) {
-    fri_train_plan *out = d->out;
-    for (int i = 0; i < fr_plan_sections(out->plan); i++) {
+static fr_status fold(fri_train_plan *p) {
+    p->training = p->evaluation = (fr_memory_stats){0};
+    for (int i = 0; i < fr_plan_sections(p->plan); i++) {
         fr_plan_section_stats t;
-        fr_status s = fr_plan_section_get(out->plan, i, &t);
+        fr_status s = fr_plan_section_get(p->plan, i, &t);
         if (s < 0) return s;
-        fri_peak_fold(&t.memory, d->is_evaluation[i] ? &out->evaluation : &out->training);
+        fri_peak_fold(&t.memory, p->is_evaluation[i] ? &p->evaluation : &p->training);
     }
     return FR_OK;
+}
+
+fr_status fri_train_plan_use_arena(fri_train_plan *p, fr_placement *out) {
+    fr_status s = fr_plan_use_arena(p->plan, out);
+    return s < 0 ? s : fold(p);
 }
 
 /* A backend that can be asked for its libraries' workspaces. */
@@ -293,7 +297,7 @@ fr_status fri_train_plan_make(const fri_run *r, const fr_train_opts *o, fri_trai
     fr_switches_set(o->switches);
     FR_TRY(s, run(&d));
     FR_TRY(s, fr_plan_end(out->plan));
-    FR_TRY(s, fold(&d));
+    FR_TRY(s, fold(out));
     out->seconds = fri_seconds_now() - began;
 done:
     if (s < 0) fri_train_plan_release(out);

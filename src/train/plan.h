@@ -19,26 +19,13 @@
 #ifndef FRI_TRAIN_PLAN_H
 #define FRI_TRAIN_PLAN_H
 
+#include "plan/plan.h"
 #include "train/run.h"
-
-#include <frugal/plan.h>
-
-/* What repeats in a run. Each is a section of the plan, with one exception: steps and evaluations that were run again
- * only to see the allocator settle have sections that are no part. */
-typedef enum fri_part {
-    FRI_PART_SETUP,
-    FRI_PART_FIRST_STEP,
-    FRI_PART_STEP,
-    FRI_PART_SHORT_STEP,       /* on the short last batch of an epoch */
-    FRI_PART_EVALUATION,       /* its loader and first batch */
-    FRI_PART_EVALUATION_BATCH, /* each further one */
-    FRI_PART_EVALUATION_SHORT, /* the short last one */
-    FRI_PART_COUNT,
-} fri_part;
 
 typedef struct fri_train_plan {
     fr_plan *plan;
-    int section[FRI_PART_COUNT];          /* its section; -1: not in this run */
+    int section[FRI_PART_COUNT]; /* of a part; -1: not in this run. Sections that are no part only settle */
+    bool is_evaluation[FRI_PLAN_SECTIONS];
     fr_memory_stats training, evaluation; /* as fri_run's at the run's end; evaluation is all 0 if there is none */
     bool workspaces;                      /* false: this build cannot ask the device's libraries; they count 0 */
     bool settled;
@@ -54,6 +41,9 @@ typedef struct fri_train_plan {
  * failure *out holds nothing. */
 fr_status fri_train_plan_make(const fri_run *r, const fr_train_opts *o, fri_train_plan *out);
 void fri_train_plan_release(fri_train_plan *p); /* accepts what holds nothing */
+
+/* Places the plan's blocks; from now on its numbers are those of a run with --arena (see fr_plan_use_arena). */
+fr_status fri_train_plan_use_arena(fri_train_plan *p, fr_placement *out);
 
 /* plan_command.c: --plan. Plans the run, prints it and writes the report. FR_ENOMEM if it does not fit into
  * --memory-limit: the sentence says what it needs. */

@@ -33,6 +33,7 @@ static fr_status print(const fri_run *r, const fri_train_plan *p) {
         if (!p->settled)
             fprintf(r->out, "the allocator had not settled: allocated and reserved bytes of later steps may differ\n");
     }
+    if (!o->quiet) fri_progress_arena(r);
     fprintf(r->out, "planned in %.3f s: peak memory %s", p->seconds, fri_bytes_text(p->training.peak_allocated, peak));
     if (p->evaluation.peak_allocated > 0)
         fprintf(r->out, " (evaluation %s)", fri_bytes_text(p->evaluation.peak_allocated, evaluation));
@@ -41,13 +42,25 @@ done:
     return s;
 }
 
+/* The arena of the run, which reserves nothing here. */
+static fr_status use_arena(fri_run *r, fri_train_plan *p) {
+    fri_train_arena *a = &r->arena;
+    double began = fri_seconds_now();
+    if (!fri_train_arena_wanted(r)) return FR_OK;
+    fr_status s = fri_train_plan_use_arena(p, &a->placement);
+    a->used = s == FR_OK;
+    a->plan_seconds = p->seconds + fri_seconds_now() - began;
+    return s;
+}
+
 /* Under a limit the allocator gives cached segments back before it fails, so what fits is found by trying. */
-static fr_status under_limit(const fri_run *r, fri_train_plan *p) {
+static fr_status under_limit(fri_run *r, fri_train_plan *p) {
     char limit[FRI_BYTES_TEXT], needs[FRI_BYTES_TEXT];
     size_t reserved = p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved
                                                                               : p->evaluation.peak_reserved;
     fri_train_plan limited = {0};
     if (reserved <= r->opts.memory_limit) return FR_OK;
+    r->arena.used = false;
     fr_status s = fri_train_plan_make(r, &r->opts, &limited);
     if (s == FR_ENOMEM)
         return fri_fail(FR_ENOMEM, "--memory-limit %s: does not fit: this run reserves %zu bytes (%s)",
@@ -64,6 +77,7 @@ fr_status fri_plan_command(fri_run *r) {
     fr_status s = FR_OK, fits = FR_OK;
     unlimited.memory_limit = SIZE_MAX;
     FR_TRY(s, fri_train_plan_make(r, &unlimited, &p));
+    FR_TRY(s, use_arena(r, &p));
     fits = under_limit(r, &p);
     take(r, &p);
     FR_TRY(s, print(r, &p));

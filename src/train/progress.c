@@ -126,6 +126,19 @@ static void print_categories(const fri_run *r) {
     fprintf(r->out, "  %-12s %12s\n", "reserved", fri_bytes_text(m->peak_reserved, text));
 }
 
+void fri_progress_arena(const fri_run *r) {
+    const fri_train_arena *a = &r->arena;
+    char extent[FRI_BYTES_TEXT], gap[FRI_BYTES_TEXT];
+    if (a->reason[0] != '\0') fprintf(r->out, "without an arena: %s\n", a->reason);
+    if (!a->used) return;
+    fprintf(r->out, "arena: %s reserved, %s more than the largest live set; %zu blocks placed in %.1f ms",
+            fri_bytes_text(a->placement.extent, extent), fri_bytes_text(a->placement.extent - a->placement.peak, gap),
+            a->placement.blocks, a->placement.milliseconds);
+    if (a->counting) fprintf(r->out, "; calls to the device's allocator from the second step on: %" PRIu64, a->calls);
+    if (a->departures > 0) fprintf(r->out, "; %" PRId64 " departures from the plan", a->departures);
+    fputc('\n', r->out);
+}
+
 void fri_progress_end(const fri_run *r) {
     char accuracy[64] = "-", time[32], peak[FRI_BYTES_TEXT], evaluation[FRI_BYTES_TEXT];
     if (isfinite(r->test_accuracy))
@@ -139,6 +152,9 @@ void fri_progress_end(const fri_run *r) {
     if (r->test_targets > 0)
         fprintf(r->out, " (evaluation %s)", fri_bytes_text(r->evaluation.peak_allocated, evaluation));
     fputc('\n', r->out);
-    if (!r->opts.quiet) print_categories(r);
+    if (!r->opts.quiet) {
+        print_categories(r);
+        fri_progress_arena(r);
+    }
     fflush(r->out);
 }

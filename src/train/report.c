@@ -130,6 +130,23 @@ static void add_memory(cJSON *root, const fri_run *r) {
         add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
 }
 
+/* What the arena reserved, beside the least that any placement can reserve. */
+static void add_arena(cJSON *root, const fri_run *r) {
+    const fri_train_arena *a = &r->arena;
+    cJSON *arena = cJSON_AddObjectToObject(root, "arena");
+    cJSON_AddBoolToObject(arena, "used", a->used);
+    if (a->reason[0] != '\0') cJSON_AddStringToObject(arena, "reason", a->reason);
+    if (a->used) {
+        add_bytes(arena, "reserved", a->placement.extent);
+        add_bytes(arena, "largest_live_set", a->placement.peak);
+        add_number(arena, "blocks", (double)a->placement.blocks);
+        add_number(arena, "placement_ms", a->placement.milliseconds);
+        add_number(arena, "plan_ms", 1000 * a->plan_seconds);
+        add_number(arena, "departures", (double)a->departures);
+    }
+    add_number(arena, "device_calls_from_second_step", a->counting ? (double)a->calls : NAN);
+}
+
 static void add_loss(cJSON *root, const fri_run *r) {
     cJSON *loss = cJSON_AddObjectToObject(root, "loss");
     add_number(loss, "first", r->step > 0 ? r->losses[0] : NAN);
@@ -159,6 +176,7 @@ static cJSON *build(const fri_run *r) {
     cJSON_AddBoolToObject(root, "interrupted", r->signal != 0);
     add_flags(root, &r->opts);
     add_memory(root, r);
+    add_arena(root, r);
     cJSON *time = cJSON_AddObjectToObject(root, "time");
     add_number(time, "step_ms_median", fri_median_step_ms(r));
     add_number(time, "images_per_second", fri_images_per_second(r));

@@ -5,6 +5,7 @@
 #ifndef FRI_TRAIN_RUN_H
 #define FRI_TRAIN_RUN_H
 
+#include "train/arena.h"
 #include "train/floor.h"
 
 #include <frugal/memory.h>
@@ -51,6 +52,7 @@ typedef struct fri_run {
     /* Peaks of the training steps and of the evaluations, each with its own snapshot by category. */
     fr_memory_stats training, evaluation;
     fri_floor floor;
+    fri_train_arena arena;
 
     /* report.c */
     bool planned; /* the numbers are a plan's, nothing ran */
@@ -113,6 +115,7 @@ void fri_progress_begin(const fri_run *r);
 void fri_progress_step(const fri_run *r);  /* after each step */
 void fri_progress_epoch(const fri_run *r); /* after each epoch and its evaluation */
 void fri_progress_end(const fri_run *r);
+void fri_progress_arena(const fri_run *r); /* the lines about it */
 
 /* report.c: open finds out before training whether the file can be written; write replaces it at once; close removes
  * what was begun. */

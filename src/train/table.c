@@ -129,6 +129,8 @@ const fri_flag fri_flags[] = {
      "Cut the network into N segments and compute the inside of all but the last again in backward.", .unset = "none",
      COUNT},
 
+    {"arena", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(arena), NULL,
+     "Plan the run, reserve exactly what it needs, and give each allocation a fixed place in it."},
     {"plan", FRI_FLAG_SET, FRI_GROUP_MEMORY, AT(plan), NULL,
      "Do not train: print the exact memory that this command would need, found by a dry run without data, and end."},
 
@@ -164,6 +166,7 @@ fr_train_opts fr_train_opts_default(void) {
         .threads = FR_TRAIN_AUTO,
         .memory_limit = SIZE_MAX,
         .switches = fr_switches_default(),
+        .arena = true,
         .checkpoint_segments = FR_TRAIN_AUTO,
     };
 }

@@ -1,0 +1,300 @@
+/* placement.c - offsets for blocks whose lifetimes are known: dynamic storage allocation, offline.
+ *
+ * The problem is NP-hard, but training has a shape that helps. Blocks that live across sections (parameters, optimizer
+ * state, buffers of the loader) are placed first, at the bottom. What remains lives inside one section, so each section
+ * is a small problem of its own above them. A section is placed greedily (the smallest gap that holds the block, in
+ * some order); if that ends above the lower bound, the blocks that stick out are moved to the front of the order and it
+ * is tried again ("squeaky wheel": Joslin and Clements 1999). Work is bounded by counted comparisons, not by a clock,
+ * so the result is the same on every machine. */
+#include "memory/arena.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Comparisons of two lifetimes, about two nanoseconds each. */
+static const size_t WORK_AT_MOST = 8 * 1000 * 1000;
+enum { ROUNDS_AT_MOST = 40 };
+
+/* What is close enough to the lower bound to stop: a thousandth. */
+static size_t enough(size_t bound) {
+    return bound + bound / 1024;
+}
+
+typedef int order_fn(const void *a, const void *b);
+
+static int by_begin(const fri_lifetime *x, const fri_lifetime *y) {
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static int largest_first(const void *a, const void *b) {
+    const fri_lifetime *x = *(fri_lifetime *const *)a, *y = *(fri_lifetime *const *)b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return by_begin(x, y);
+}
+
+static int longest_first(const void *a, const void *b) {
+    const fri_lifetime *x = *(fri_lifetime *const *)a, *y = *(fri_lifetime *const *)b;
+    size_t p = x->end - x->begin, q = y->end - y->begin;
+    if (p != q) return p < q ? 1 : -1;
+    return largest_first(a, b);
+}
+
+static int oldest_first(const void *a, const void *b) {
+    return by_begin(*(fri_lifetime *const *)a, *(fri_lifetime *const *)b);
+}
+
+/* ---- one order --------------------------------------------------------------------------------------------- */
+
+typedef struct spot {
+    size_t begin, end, offset, top;
+} spot;
+
+/* What is placed, sorted by offset, so that one pass finds the gaps. */
+typedef struct space {
+    spot *placed;
+    size_t n;
+    size_t bottom; /* nothing is placed below */
+    size_t work;   /* comparisons so far */
+} space;
+
+static void insert(space *s, const fri_lifetime *b) {
+    size_t at = s->n++;
+    while (at > 0 && s->placed[at - 1].offset > b->offset) {
+        s->placed[at] = s->placed[at - 1];
+        at--;
+    }
+    s->placed[at] = (spot){b->begin, b->end, b->offset, b->offset + b->bytes};
+}
+
+/* The smallest gap that holds b among the blocks alive at the same time, else the place above them all. */
+static size_t gap_for(space *s, const fri_lifetime *b) {
+    size_t top = s->bottom, best = SIZE_MAX, best_gap = SIZE_MAX;
+    s->work += s->n;
+    for (size_t k = 0; k < s->n; k++) {
+        const spot *p = &s->placed[k];
+        if (b->begin >= p->end || p->begin >= b->end) continue;
+        if (p->offset > top && p->offset - top >= b->bytes && p->offset - top < best_gap) {
+            best = top;
+            best_gap = p->offset - top;
+            if (best_gap == b->bytes) break;
+        }
+        if (p->top > top) top = p->top;
+    }
+    return best != SIZE_MAX ? best : top;
+}
+
+static size_t place_in_order(space *s, fri_lifetime **order, size_t n) {
+    size_t extent = s->bottom;
+    for (size_t i = 0; i < n; i++) {
+        order[i]->offset = gap_for(s, order[i]);
+        insert(s, order[i]);
+        if (order[i]->offset + order[i]->bytes > extent) extent = order[i]->offset + order[i]->bytes;
+    }
+    return extent;
+}
+
+/* ---- searching an order ------------------------------------------------------------------------------------ */
+
+/* Blocks that are placed together, beside blocks that have their places already. */
+typedef struct group {
+    fri_lifetime **blocks;
+    size_t n;
+    spot *fixed; /* sorted by offset */
+    size_t n_fixed;
+    size_t bottom;
+} group;
+
+typedef struct search {
+    spot *placed;         /* room for all */
+    fri_lifetime **order; /* the same */
+    fri_lifetime **moved;
+    size_t *best; /* offsets of the best attempt, by position in the group */
+    size_t work;
+} search;
+
+static size_t attempt(search *t, const group *g) {
+    space s = {.placed = t->placed, .n = g->n_fixed, .bottom = g->bottom};
+    memcpy(t->placed, g->fixed, g->n_fixed * sizeof(*g->fixed));
+    size_t extent = place_in_order(&s, t->order, g->n);
+    t->work += s.work;
+    return extent;
+}
+
+static void keep(search *t, const group *g, size_t *least, size_t extent) {
+    *least = extent;
+    for (size_t i = 0; i < g->n; i++) t->best[i] = g->blocks[i]->offset;
+}
+
+/* Blocks that end above the target go to the front of the order, the others follow as they were. */
+static bool blame(search *t, const group *g, size_t target) {
+    size_t front = 0, at = 0;
+    bool changed = false;
+    for (size_t i = 0; i < g->n; i++)
+        if (t->order[i]->offset + t->order[i]->bytes > target) {
+            changed = changed || i != front;
+            t->moved[front++] = t->order[i];
+        }
+    at = front;
+    for (size_t i = 0; i < g->n; i++)
+        if (t->order[i]->offset + t->order[i]->bytes <= target) t->moved[at++] = t->order[i];
+    memcpy(t->order, t->moved, g->n * sizeof(*t->order));
+    return changed;
+}
+
+/* The best extent found, at the blocks' offsets. */
+static size_t place_group(search *t, const group *g, size_t bound) {
+    static order_fn *const orders[] = {largest_first, longest_first, oldest_first};
+    size_t least = SIZE_MAX;
+    for (size_t k = 0; k < sizeof orders / sizeof *orders && least > enough(bound); k++) {
+        memcpy(t->order, g->blocks, g->n * sizeof(*t->order));
+        qsort(t->order, g->n, sizeof(*t->order), orders[k]);
+        for (int round = 0; round < ROUNDS_AT_MOST; round++) {
+            size_t extent = attempt(t, g);
+            if (extent < least) keep(t, g, &least, extent);
+            if (least <= enough(bound) || t->work > WORK_AT_MOST || !blame(t, g, bound)) break;
+        }
+    }
+    for (size_t i = 0; i < g->n; i++) g->blocks[i]->offset = t->best[i];
+    return least;
+}
+
+/* ---- the largest live set ---------------------------------------------------------------------------------- */
+
+typedef struct edge {
+    size_t at, bytes;
+    bool begins;
+} edge;
+
+static int earlier(const void *a, const void *b) {
+    const edge *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return (int)x->begins - (int)y->begins; /* frees first */
+}
+
+/* The largest sum of bytes alive at one time, and when it is first reached. */
+static size_t largest_live_set(const fri_lifetime *l, size_t n, edge *edges, size_t *when) {
+    size_t live = 0, peak = 0;
+    *when = 0;
+    for (size_t i = 0; i < n; i++) {
+        edges[2 * i] = (edge){l[i].begin, l[i].bytes, true};
+        edges[2 * i + 1] = (edge){l[i].end, l[i].bytes, false};
+    }
+    qsort(edges, 2 * n, sizeof(*edges), earlier);
+    for (size_t i = 0; i < 2 * n; i++) {
+        live = edges[i].begins ? live + edges[i].bytes : live - edges[i].bytes;
+        if (live <= peak) continue;
+        peak = live;
+        *when = edges[i].at;
+    }
+    return peak;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------- */
+
+typedef struct problem {
+    fri_lifetime *l;
+    size_t n;
+    const size_t *cuts;
+    size_t n_cuts;
+    spot *lasting; /* placed blocks that live across sections, by offset */
+    size_t n_lasting;
+    group g;
+    search t;
+    edge *edges;
+} problem;
+
+static size_t section_of(const problem *p, size_t at) {
+    size_t low = 0, high = p->n_cuts;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (p->cuts[middle] <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const spot *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Longest first: what never dies lies densely at the bottom, and a section sees it as one floor. */
+static size_t place_lasting(problem *p) {
+    group *g = &p->g;
+    for (size_t i = 0; i < p->n; i++)
+        if (section_of(p, p->l[i].begin) != section_of(p, p->l[i].end)) g->blocks[g->n++] = &p->l[i];
+    memcpy(p->t.order, g->blocks, g->n * sizeof(*g->blocks));
+    qsort(p->t.order, g->n, sizeof(*g->blocks), longest_first);
+    size_t extent = attempt(&p->t, g);
+    p->n_lasting = g->n;
+    for (size_t i = 0; i < g->n; i++) {
+        const fri_lifetime *b = g->blocks[i];
+        p->lasting[i] = (spot){b->begin, b->end, b->offset, b->offset + b->bytes};
+    }
+    qsort(p->lasting, p->n_lasting, sizeof(*p->lasting), by_offset);
+    return extent;
+}
+
+static size_t place_section(problem *p, size_t k, size_t bound) {
+    group *g = &p->g;
+    size_t from = k == 0 ? 0 : p->cuts[k - 1], to = k == p->n_cuts ? SIZE_MAX : p->cuts[k];
+    bool floor = true;
+    g->n = g->n_fixed = g->bottom = 0;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->l[i].begin >= from && p->l[i].end < to) g->blocks[g->n++] = &p->l[i];
+    for (size_t i = 0; i < p->n_lasting; i++) {
+        const spot *b = &p->lasting[i];
+        if (b->begin >= to || b->end <= from) continue;
+        floor = floor && b->begin < from && (b->end >= to || k == p->n_cuts) && b->offset == g->bottom;
+        if (floor)
+            g->bottom = b->top;
+        else
+            g->fixed[g->n_fixed++] = *b;
+    }
+    return g->n > 0 ? place_group(&p->t, g, bound) : 0;
+}
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t n_cuts, size_t *extent, size_t *peak) {
+    fr_status s = FR_OK;
+    size_t when = 0;
+    problem p = {.l = l, .n = n, .cuts = cuts, .n_cuts = n_cuts};
+    *extent = *peak = 0;
+    p.g.blocks = malloc((n + 1) * sizeof(*p.g.blocks));
+    p.g.fixed = malloc((n + 1) * sizeof(*p.g.fixed));
+    p.t.placed = malloc((n + 1) * sizeof(*p.t.placed));
+    p.t.order = malloc((n + 1) * sizeof(*p.t.order));
+    p.t.moved = malloc((n + 1) * sizeof(*p.t.moved));
+    p.t.best = malloc((n + 1) * sizeof(*p.t.best));
+    p.lasting = malloc((n + 1) * sizeof(*p.lasting));
+    p.edges = malloc((2 * n + 1) * sizeof(*p.edges));
+    if (p.g.blocks == NULL || p.g.fixed == NULL || p.t.placed == NULL || p.t.order == NULL || p.t.moved == NULL ||
+        p.t.best == NULL || p.lasting == NULL || p.edges == NULL) {
+        s = fri_fail(FR_ENOMEM, "arena: out of host memory");
+        goto done;
+    }
+    *peak = largest_live_set(l, n, p.edges, &when);
+    *extent = place_lasting(&p);
+    /* The section of the peak decides how far the others may go. */
+    size_t decisive = section_of(&p, when);
+    *extent = larger(*extent, place_section(&p, decisive, *peak));
+    for (size_t k = 0; k <= n_cuts; k++)
+        if (k != decisive) *extent = larger(*extent, place_section(&p, k, larger(*peak, *extent)));
+done:
+    free(p.g.blocks);
+    free(p.g.fixed);
+    free(p.t.placed);
+    free(p.t.order);
+    free(p.t.moved);
+    free(p.t.best);
+    free(p.lasting);
+    free(p.edges);
+    return s;
+}
