@@ -1,0 +1,346 @@
+/* op_bandwidth.c - every memory-bound kernel against a copy.
+ *
+ *     build/benchmarks/op_bandwidth [f32|bf16|f16] [rounds]          (f32, 9 rounds)
+ *
+ * One activation of 32 x 56 x 56 x 64 (25.7 MB in f32: beyond the caches). Each kernel runs in turn with a copy of the
+ * same array by all threads; the bytes of a kernel are those it must move at least, each operand once per pass that the
+ * result depends on; the percentage is the median of the rounds' ratios of GB/s. Before a kernel is timed its result is
+ * compared with that of its f64 twin. */
+#include "backend/backend.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { N = 32, H = 56, W = 56, C = 64, MAX_ROUNDS = 99, CLASSES = 1000, ROWS = N * H * W * C / CLASSES };
+enum { COUNT = N * H * W * C, PIXELS = N * H * W };
+
+/* What a kernel needs, in the element type of its table. Statistics are real: f64 in the twin's. */
+typedef struct arena {
+    const fri_kernels *k;
+    fri_exec e;
+    fr_dtype t;
+    void *x, *dy, *y, *buf, *buf2;            /* COUNT elements each */
+    void *mean, *invstd, *gamma, *beta, *out; /* real, CLASSES of each; out also takes scalars */
+    void *lse;                                /* real, ROWS */
+    uint8_t *bits;                            /* COUNT */
+    int64_t *target;                          /* ROWS */
+    int64_t *bad;
+} arena;
+
+static const fri_dropout_desc dropout = {.n = N, .hw = H * W, .c = C, .p = 0.5, .seed = 1};
+static const fri_pool2d_desc halves = {.n = N,
+                                       .h = H,
+                                       .w = W,
+                                       .c = C,
+                                       .p = H / 2,
+                                       .q = W / 2,
+                                       .kernel_h = 2,
+                                       .kernel_w = 2,
+                                       .stride_h = 2,
+                                       .stride_w = 2,
+                                       .dilation_h = 1,
+                                       .dilation_w = 1};
+
+static fri_pool2d_desc pool(const arena *a, int64_t p, int64_t q) {
+    fri_pool2d_desc d = halves;
+    d.dtype = a->t;
+    d.p = p;
+    d.q = q;
+    return d;
+}
+
+static fri_batchnorm2d_desc norm(const arena *a) {
+    return (fri_batchnorm2d_desc){.dtype = a->t, .rows = PIXELS, .c = C, .eps = 1e-5, .momentum = 0.1};
+}
+
+static fri_cross_entropy_desc classes(const arena *a) {
+    return (fri_cross_entropy_desc){.dtype = a->t, .rows = ROWS, .classes = CLASSES, .ignore_index = -100};
+}
+
+static fri_dropout_desc dropping(const arena *a) {
+    fri_dropout_desc d = dropout;
+    d.dtype = a->t;
+    return d;
+}
+
+/* ---- the kernels ---------------------------------------------------------------------------------------------------
+ */
+
+#define KERNEL(name, call)                  \
+    static fr_status run_##name(arena *a) { \
+        const fri_exec *e = &a->e;          \
+        return a->k->call;                  \
+    }
+#define KERNEL_OF(name, type, make, call)   \
+    static fr_status run_##name(arena *a) { \
+        const fri_exec *e = &a->e;          \
+        const type d = make;                \
+        return a->k->call;                  \
+    }
+KERNEL(fill, fill(e, a->t, COUNT, 0.25, a->y))
+KERNEL(copy_rows, copy_rows(e, PIXELS, (size_t)C *fr_dtype_size(a->t), a->x, (size_t)C *fr_dtype_size(a->t), a->y,
+                            (size_t)C *fr_dtype_size(a->t)))
+KERNEL(add, add(e, a->t, COUNT, a->x, a->dy, a->y))
+KERNEL(mul, mul(e, a->t, COUNT, a->x, a->dy, a->y))
+KERNEL(scale, scale(e, a->t, COUNT, 0.3, a->x, a->y))
+KERNEL(sum, sum(e, a->t, COUNT, 1.0 / COUNT, a->x, a->y))
+KERNEL(broadcast, broadcast(e, a->t, COUNT, 0.5, a->x, a->y))
+KERNEL(relu_forward, relu_forward(e, a->t, COUNT, a->x, a->y))
+KERNEL(relu_backward, relu_backward(e, a->t, COUNT, a->x, a->dy, a->y))
+KERNEL(relu_encode, relu_encode(e, a->t, COUNT, false, a->x, a->bits))
+KERNEL(relu_backward_bits, relu_backward_bits(e, a->t, COUNT, 0, a->bits, a->dy, a->y))
+KERNEL(leaky_relu_forward, leaky_relu_forward(e, a->t, COUNT, 0.1, a->x, a->y))
+KERNEL(leaky_relu_backward, leaky_relu_backward(e, a->t, COUNT, 0.1, a->x, a->dy, a->y))
+KERNEL(uniform, uniform(e, a->t, COUNT, 1, 2, -1, 1, a->y))
+KERNEL(normal, normal(e, a->t, COUNT, 1, 2, 0, 1, a->y))
+KERNEL_OF(dropout, fri_dropout_desc, dropping(a), dropout(e, &d, a->x, a->y))
+KERNEL_OF(bn_stats, fri_batchnorm2d_desc, norm(a), batchnorm2d_stats(e, &d, a->x, a->mean, a->invstd, NULL, NULL))
+KERNEL_OF(bn_apply, fri_batchnorm2d_desc, norm(a),
+          batchnorm2d_apply(e, &d, a->x, a->mean, a->invstd, a->gamma, a->beta, true, a->y))
+KERNEL_OF(bn_backward, fri_batchnorm2d_desc, norm(a),
+          batchnorm2d_backward(e, &d, true, a->x, a->mean, a->invstd, a->gamma, a->dy, a->y, a->out, a->beta))
+KERNEL_OF(maxpool_forward, fri_pool2d_desc, pool(a, H / 2, W / 2), maxpool2d_forward(e, &d, a->x, a->y, FR_U8, a->bits))
+KERNEL_OF(maxpool_backward, fri_pool2d_desc, pool(a, H / 2, W / 2),
+          maxpool2d_backward(e, &d, FR_U8, a->bits, a->dy, a->y))
+KERNEL_OF(avgpool_forward, fri_pool2d_desc, pool(a, H / 2, W / 2), avgpool2d_forward(e, &d, a->x, a->y))
+KERNEL_OF(avgpool_backward, fri_pool2d_desc, pool(a, H / 2, W / 2), avgpool2d_backward(e, &d, a->dy, a->y))
+KERNEL_OF(global_pool_forward, fri_pool2d_desc, pool(a, 1, 1), adaptive_avgpool2d_forward(e, &d, a->x, a->y))
+KERNEL_OF(global_pool_backward, fri_pool2d_desc, pool(a, 1, 1), adaptive_avgpool2d_backward(e, &d, a->dy, a->y))
+#define HALF_SIZE \
+    { .dtype = a->t, .n = N, .h = H / 2, .w = W / 2, .c = C, .p = H, .q = W }
+KERNEL_OF(nearest_forward, fri_upsample_desc, HALF_SIZE, upsample_forward(e, &d, a->x, a->y))
+KERNEL_OF(nearest_backward, fri_upsample_desc, HALF_SIZE, upsample_backward(e, &d, a->dy, a->y))
+KERNEL_OF(loss_forward, fri_cross_entropy_desc, classes(a),
+          cross_entropy_forward(e, &d, a->x, a->target, a->out, a->lse, a->beta, a->bad))
+KERNEL_OF(loss_backward, fri_cross_entropy_desc, classes(a),
+          cross_entropy_backward(e, &d, a->x, a->target, a->lse, a->beta, a->out, a->y))
+KERNEL(norm_squared, norm_squared(e, a->t, COUNT, a->x, a->out))
+
+static fr_status run_cast(arena *a) {
+    return a->k->cast(&a->e, a->t, a->t == FR_F32 ? FR_BF16 : FR_F32, COUNT, a->x, a->t == FR_F32 ? a->bits : a->y);
+}
+static fr_status run_sgd(arena *a) {
+    fri_sgd_desc d = {.dtype = a->t, .grad_dtype = a->t, .n = COUNT, .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4};
+    return a->k->sgd(&a->e, &d, a->y, a->dy, a->buf, NULL, NULL);
+}
+static fr_status run_adam(arena *a) {
+    static const float step = 3;
+    fri_adam_desc d =
+        {.dtype = a->t, .grad_dtype = a->t, .n = COUNT, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    return a->k->adam(&a->e, &d, a->y, a->dy, a->buf, a->buf2, &step, NULL, NULL);
+}
+
+/* What the check looks at: y's first `elements`, the bits, or `out`. */
+typedef enum shown { SHOW_Y, SHOW_BITS, SHOW_OUT, SHOW_STATS, SHOW_NOTHING } shown;
+
+/* Bytes moved = elements * size of an element + bytes, both per element of the activation. */
+static const struct {
+    const char *name;
+    fr_status (*run)(arena *a);
+    double elements, bytes;
+    shown shown;
+    double shown_share; /* of COUNT */
+} kernels[] = {
+    {"fill", run_fill, 1, 0, SHOW_Y, 1},
+    {"copy_rows (concat)", run_copy_rows, 2, 0, SHOW_Y, 1},
+    {"cast", run_cast, 1, -1, SHOW_NOTHING, 0},
+    {"add", run_add, 3, 0, SHOW_Y, 1},
+    {"mul", run_mul, 3, 0, SHOW_Y, 1},
+    {"scale", run_scale, 2, 0, SHOW_Y, 1},
+    {"sum", run_sum, 1, 0, SHOW_Y, 1.0 / COUNT},
+    {"broadcast", run_broadcast, 1, 0, SHOW_Y, 1},
+    {"relu_forward", run_relu_forward, 2, 0, SHOW_Y, 1},
+    {"relu_backward", run_relu_backward, 3, 0, SHOW_Y, 1},
+    {"relu_encode", run_relu_encode, 1, 0.125, SHOW_BITS, 0.125},
+    {"relu_backward_bits", run_relu_backward_bits, 2, 0.125, SHOW_Y, 1},
+    {"leaky_relu_forward", run_leaky_relu_forward, 2, 0, SHOW_Y, 1},
+    {"leaky_relu_backward", run_leaky_relu_backward, 3, 0, SHOW_Y, 1},
+    {"uniform", run_uniform, 1, 0, SHOW_Y, 1},
+    {"normal", run_normal, 1, 0, SHOW_NOTHING, 0},
+    {"dropout", run_dropout, 2, 0, SHOW_Y, 1},
+    {"batchnorm2d_stats", run_bn_stats, 2, 0, SHOW_STATS, 0},
+    {"batchnorm2d_apply", run_bn_apply, 2, 0, SHOW_Y, 1},
+    {"batchnorm2d_backward", run_bn_backward, 5, 0, SHOW_Y, 1},
+    {"maxpool2d_forward", run_maxpool_forward, 1.25, 0.25, SHOW_Y, 0.25},
+    {"maxpool2d_backward", run_maxpool_backward, 1.25, 0.25, SHOW_Y, 1},
+    {"avgpool2d_forward", run_avgpool_forward, 1.25, 0, SHOW_Y, 0.25},
+    {"avgpool2d_backward", run_avgpool_backward, 1.25, 0, SHOW_Y, 1},
+    {"global pool forward", run_global_pool_forward, 1, 0, SHOW_Y, 1.0 / (H * W)},
+    {"global pool backward", run_global_pool_backward, 1, 0, SHOW_Y, 1},
+    {"upsample nearest forward", run_nearest_forward, 1.25, 0, SHOW_Y, 1},
+    {"upsample nearest backward", run_nearest_backward, 1.25, 0, SHOW_Y, 0.25},
+    {"cross_entropy_forward", run_loss_forward, 1, 0, SHOW_OUT, 0},
+    {"cross_entropy_backward", run_loss_backward, 2, 0, SHOW_Y, 1},
+    {"norm_squared", run_norm_squared, 1, 0, SHOW_NOTHING, 0},
+    {"sgd with momentum", run_sgd, 5, 0, SHOW_Y, 1},
+    {"adam", run_adam, 7, 0, SHOW_Y, 1},
+};
+enum { KERNELS = sizeof kernels / sizeof kernels[0] };
+
+/* ---- the bed
+ * --------------------------------------------------------------------------------------------------------- */
+
+static void must(fr_status s, const char *what) {
+    if (s >= 0) return;
+    fprintf(stderr, "op_bandwidth: %s: %s\n", what, fr_last_error());
+    exit(1);
+}
+
+static void *room(size_t bytes) {
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (p == NULL) {
+        fprintf(stderr, "op_bandwidth: out of memory\n");
+        exit(1);
+    }
+    memset(p, 0, bytes);
+    return p;
+}
+
+static fr_dtype real_of(const arena *a) {
+    return a->t == FR_F64 ? FR_F64 : FR_F32;
+}
+
+/* Numbers in [-1, 1) in x, dy and y, in [0, 1) in the optimizer's state; the twin holds what the narrow type can. */
+static void arena_fill(arena *a, const arena *like) {
+    const fri_backend *b = fri_backend_get(FR_CPU);
+    void *const big[] = {a->x, a->dy, a->y, a->buf, a->buf2};
+    void *const small[] = {a->mean, a->invstd, a->gamma, a->beta, a->out};
+    for (int i = 0; i < 5; i++) {
+        if (like != NULL) {
+            void *const from[] = {like->x, like->dy, like->y, like->buf, like->buf2};
+            must(b->kernels.cast(&a->e, like->t, a->t, COUNT, from[i], big[i]), "cast");
+        } else {
+            must(a->k->uniform(&a->e, a->t, COUNT, 5, (uint64_t)i, i > 2 ? 0 : -1, 1, big[i]), "numbers");
+        }
+        must(b->kernels.fill(&a->e, real_of(a), CLASSES, 0.5 + 0.1 * i, small[i]), "fill");
+    }
+    must(b->kernels.fill(&a->e, real_of(a), ROWS, 7, a->lse), "fill");
+    for (int64_t i = 0; i < COUNT; i++) a->bits[i] = (uint8_t)(i % 4);
+    for (int64_t i = 0; i < ROWS; i++) a->target[i] = i * 7 % CLASSES;
+}
+
+static void arena_make(arena *a, fr_dtype t) {
+    size_t n = (size_t)COUNT * fr_dtype_size(t), r = CLASSES * 8;
+    *a = (arena){.k = fri_kernels_for(fri_backend_get(FR_CPU), t), .t = t};
+    fri_batchnorm2d_desc d = norm(a);
+    a->e.workspace_bytes = a->k->batchnorm2d_workspace(&d) + a->k->sum_workspace(t, COUNT) + 4096;
+    a->e.workspace = room(a->e.workspace_bytes);
+    void **const big[] = {&a->x, &a->dy, &a->y, &a->buf, &a->buf2};
+    void **const small[] = {&a->mean, &a->invstd, &a->gamma, &a->beta, &a->out};
+    for (int i = 0; i < 5; i++) {
+        *big[i] = room(n);
+        *small[i] = room(r);
+    }
+    a->lse = room(ROWS * 8);
+    a->bits = room((size_t)COUNT * 2);
+    a->target = room(ROWS * 8);
+    a->bad = room(8);
+}
+
+static double element(const void *p, fr_dtype t, int64_t i) {
+    double v = 0;
+    fri_exec e = {0};
+    const char *at = (const char *)p + i * (int64_t)fr_dtype_size(t);
+    must(fri_backend_get(FR_CPU)->kernels.cast(&e, t, FR_F64, 1, at, &v), "cast");
+    return v;
+}
+
+/* The result of the twin, at every 997th element; half types may be one rounding apart. */
+static void check(int i, const arena *a, const arena *twin) {
+    const double tolerance = a->t == FR_F32 ? 2e-5 : a->t == FR_BF16 ? 1.0 / 128 : 1.0 / 1024;
+    const void *p = a->y, *q = twin->y;
+    fr_dtype t = a->t, u = twin->t;
+    int64_t n = (int64_t)(kernels[i].shown_share * COUNT + 0.5);
+    if (kernels[i].shown == SHOW_NOTHING) return;
+    if (kernels[i].shown == SHOW_BITS) p = a->bits, q = twin->bits, t = u = FR_U8;
+    if (kernels[i].shown == SHOW_OUT) p = a->out, q = twin->out, t = real_of(a), u = FR_F64, n = 1;
+    if (kernels[i].shown == SHOW_STATS) p = a->invstd, q = twin->invstd, t = real_of(a), u = FR_F64, n = C;
+    double largest = 1e-30, worst = 0;
+    for (int64_t j = 0; j<n; j += n> 1000 ? 997 : 1) {
+        double x = element(p, t, j), y = element(q, u, j);
+        largest = fmax(largest, fabs(y));
+        worst = fmax(worst, fabs(x - y));
+    }
+    if (worst <= tolerance * largest) return;
+    fprintf(stderr, "op_bandwidth: %s differs from its f64 twin by %g of %g\n", kernels[i].name, worst, largest);
+    exit(1);
+}
+
+/* ---- time
+ * ------------------------------------------------------------------------------------------------------------ */
+
+static double milliseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n) {
+    qsort(v, (size_t)n, sizeof *v, ascending);
+    return v[n / 2];
+}
+
+/* Each thread copies its part; reads and writes count. */
+static double copy_ms(void *to, const void *from, size_t bytes) {
+    double began = milliseconds();
+#pragma omp parallel
+    {
+        size_t parts = (size_t)omp_get_num_threads(), i = (size_t)omp_get_thread_num();
+        size_t at = bytes / parts * i, n = i + 1 == parts ? bytes - at : bytes / parts;
+        memcpy((char *)to + at, (const char *)from + at, n);
+    }
+    return milliseconds() - began;
+}
+
+static double moved(int i, fr_dtype t) {
+    double size = (double)fr_dtype_size(t);
+    double bytes = kernels[i].bytes >= 0 ? kernels[i].bytes : t == FR_F32 ? 2 : 4; /* a cast writes the other width */
+    return COUNT * (kernels[i].elements * size + bytes);
+}
+
+int main(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : "f32";
+    int rounds = argc > 2 ? atoi(argv[2]) : 9;
+    fr_dtype t = strcmp(name, "f32") == 0    ? FR_F32
+                 : strcmp(name, "bf16") == 0 ? FR_BF16
+                 : strcmp(name, "f16") == 0  ? FR_F16
+                                             : FR_I64;
+    if (t == FR_I64 || rounds < 1 || rounds > MAX_ROUNDS) {
+        fprintf(stderr, "usage: op_bandwidth [f32|bf16|f16] [rounds, 1..%d]\n", MAX_ROUNDS);
+        return 2;
+    }
+    arena a, twin;
+    arena_make(&a, t);
+    arena_make(&twin, FR_F64);
+    size_t bytes = (size_t)COUNT * fr_dtype_size(t);
+    void *copied = room(bytes);
+    printf("%s, %d x %d x %d x %d, %d threads, %d rounds\n\n", name, N, H, W, C, omp_get_max_threads(), rounds);
+    printf("| kernel | MB moved | ms | GB/s | of a copy |\n|---|---|---|---|---|\n");
+    for (int i = 0; i < KERNELS; i++) {
+        double ms[MAX_ROUNDS], share[MAX_ROUNDS];
+        arena_fill(&a, NULL);
+        arena_fill(&twin, &a);
+        must(kernels[i].run(&a), kernels[i].name);
+        must(kernels[i].run(&twin), kernels[i].name);
+        check(i, &a, &twin);
+        for (int r = 0; r < rounds; r++) {
+            double copy = 2.0 * (double)bytes / copy_ms(copied, a.x, bytes), began = milliseconds();
+            must(kernels[i].run(&a), kernels[i].name);
+            ms[r] = milliseconds() - began;
+            share[r] = moved(i, t) / ms[r] / copy;
+        }
+        double time = median(ms, rounds);
+        printf("| %s | %.1f | %.2f | %.1f | %.0f %% |\n", kernels[i].name, moved(i, t) * 1e-6, time,
+               moved(i, t) / time * 1e-6, 100 * median(share, rounds));
+    }
+    return 0;
+}
