@@ -19,7 +19,7 @@ static const char *const examples[] = {
     "Three small steps, and where each byte at their peak went:",
     "--device meta --dataset synthetic --classes 1000 --image-size 224 --steps 2",
     "What the ImageNet network would need, without running it:",
-    "--depth 11 --dataset folder --data cifar10 --image-size 32 --batch-size 128 --epochs 2",
+    "--depth 11 --dataset folder --data cifar10 --image-size 32 --lr 0.05 --epochs 2",
     "VGG-11 on CIFAR-10 from image files:",
     NULL,
 };

@@ -2,37 +2,64 @@
  *
  * A row's maximum is subtracted before exp; sums over a row and over rows are in f64. Rows fall into a fixed number of
  * groups, whose sums are added in order: the loss is bit-equal on any number of threads. */
-#include "cpu/cpu.h"
+#include "cpu/exp.h"
+
+#include <string.h>
 
 enum { GROUPS = 64 };
+
+FRI_CLONES static real block_max(int64_t n, const real *v, real max) {
+    real lane[FRI_LANES];
+    for (int l = 0; l < FRI_LANES; l++) lane[l] = max;
+    int64_t whole = n / FRI_LANES * FRI_LANES;
+    for (int64_t i = 0; i < whole; i += FRI_LANES)
+        for (int l = 0; l < FRI_LANES; l++) lane[l] = v[i + l] > lane[l] ? v[i + l] : lane[l];
+    for (int64_t i = whole; i < n; i++) lane[0] = v[i] > lane[0] ? v[i] : lane[0];
+    for (int l = 0; l < FRI_LANES; l++) max = lane[l] > max ? lane[l] : max;
+    return max;
+}
 
 static real row_max(const fri_cross_entropy_desc *d, int64_t row, const void *x) {
     real buf[FRI_BLOCK], max = -(real)INFINITY;
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
         int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
         const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf);
-        for (int64_t i = 0; i < n; i++) max = v[i] > max ? v[i] : max;
+        max = block_max(n, v, max);
     }
     return max;
 }
 
+/* Adds f64 copies of n elements to the lanes of a sum. */
+FRI_CLONES static void add_lanes(int64_t n, const real *v, double lane[FRI_LANES]) {
+    double sum[FRI_LANES];
+    memcpy(sum, lane, sizeof sum);
+    int64_t whole = n / FRI_LANES * FRI_LANES;
+    for (int64_t i = 0; i < whole; i += FRI_LANES)
+        for (int l = 0; l < FRI_LANES; l++) sum[l] += (double)v[i + l];
+    for (int64_t i = whole; i < n; i++) sum[i - whole] += (double)v[i];
+    memcpy(lane, sum, sizeof sum);
+}
+
+FRI_CLONES static void exp_block(int64_t n, const real *v, real max, real *y) {
+    for (int64_t i = 0; i < n; i++) y[i] = fri_cpu_exp(v[i] - max);
+}
+
 /* The row's loss; *lse = log(sum(exp(x))). NaN anywhere in the row makes both NaN. */
 static double row_loss(const fri_cross_entropy_desc *d, int64_t row, const void *x, int64_t target, real *lse) {
-    real buf[FRI_BLOCK], max = row_max(d, row, x);
-    double exps = 0, sum = 0, at_target = 0;
+    real buf[FRI_BLOCK], e[FRI_BLOCK], max = row_max(d, row, x);
+    double exps[FRI_LANES] = {0}, sum[FRI_LANES] = {0}, at_target = 0;
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
         int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
         const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf);
-        for (int64_t i = 0; i < n; i++) {
-            exps += (double)FRI_EXP(v[i] - max);
-            sum += (double)v[i];
-        }
+        exp_block(n, v, max, e);
+        add_lanes(n, e, exps);
+        if (d->label_smoothing > 0) add_lanes(n, v, sum);
         if (target >= j && target < j + n) at_target = (double)v[target - j];
     }
-    double log_sum = (double)max + log(exps);
+    double log_sum = (double)max + log(fri_cpu_lane_total(exps));
     *lse = (real)log_sum;
     double loss = (1 - d->label_smoothing) * (log_sum - at_target);
-    if (d->label_smoothing > 0) loss += d->label_smoothing * (log_sum - sum / (double)d->classes);
+    if (d->label_smoothing > 0) loss += d->label_smoothing * (log_sum - fri_cpu_lane_total(sum) / (double)d->classes);
     return loss;
 }
 
@@ -83,6 +110,12 @@ fr_status fri_cpu_cross_entropy_forward(const fri_exec *e, const fri_cross_entro
     return FR_OK;
 }
 
+/* fri_cross_entropy_gradient of a block whose target is `q` everywhere. */
+FRI_CLONES static void gradient_block(int64_t n, const real *v, real lse, real q, real g, real *dx) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) dx[i] = (fri_cpu_exp(v[i] - lse) - q) * g;
+}
+
 /* q_other is the smoothed target of the wrong classes, q_target of the right one. */
 static void row_backward(const fri_cross_entropy_desc *d, int64_t row, const void *x, int64_t target, real lse, real g,
                          void *dx) {
@@ -94,8 +127,14 @@ static void row_backward(const fri_cross_entropy_desc *d, int64_t row, const voi
         int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
         const real *v = fri_cpu_load(d->dtype, x, at, n, xbuf);
         real *out = fri_cpu_target(d->dtype, dx, at, dxbuf);
-        for (int64_t i = 0; i < n; i++)
-            out[i] = counted ? fri_cross_entropy_gradient(v[i], lse, j + i == target ? q_target : q_other, g) : 0;
+        if (counted) {
+            bool here = target >= j && target < j + n;
+            real right = here ? (fri_cpu_exp(v[target - j] - lse) - q_target) * g : 0; /* before dx overwrites x */
+            gradient_block(n, v, lse, q_other, g, out);
+            if (here) out[target - j] = right;
+        } else {
+            memset(out, 0, (size_t)n * sizeof *out);
+        }
         fri_cpu_store(d->dtype, dx, at, n, out);
     }
 }

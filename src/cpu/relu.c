@@ -2,6 +2,9 @@
 #include "cpu/cpu.h"
 
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 FRI_CLONES static void forward_row(const void *args, int64_t n, const real *x, const real *unused, real *y) {
 #pragma GCC ivdep
@@ -37,6 +40,20 @@ static uint8_t pack8(const uint8_t b[8]) {
     return (uint8_t)((word * 0x0102040810204080u) >> 56);
 }
 
+/* n bytes 0 or 1, n a multiple of 8, become n / 8 bytes of bits. */
+static void pack_row(int64_t n, const uint8_t *passes, uint8_t *bits) {
+    int64_t k = 0;
+#ifdef __SSE2__
+    for (; k + 16 <= n; k += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(passes + k));
+        int sixteen = _mm_movemask_epi8(_mm_slli_epi16(bytes, 7)); /* the top bit of each byte */
+        bits[k / 8] = (uint8_t)sixteen;
+        bits[k / 8 + 1] = (uint8_t)(sixteen >> 8);
+    }
+#endif
+    for (; k < n; k += 8) bits[k / 8] = pack8(passes + k);
+}
+
 /* Elements first .. first+n, first divisible by 8. */
 static void encode_range(fr_dtype t, int64_t first, int64_t n, bool strict, const void *y, uint8_t *bits) {
     real buf[FRI_BLOCK];
@@ -47,8 +64,9 @@ static void encode_range(fr_dtype t, int64_t first, int64_t n, bool strict, cons
             positive_row(count, fri_cpu_load(t, y, first + i, count, buf), passes);
         else
             passes_row(count, fri_cpu_load(t, y, first + i, count, buf), passes);
-        for (int64_t k = count; k % 8 != 0; k++) passes[k] = 0; /* unused bits are 0 */
-        for (int64_t k = 0; k < count; k += 8) bits[(first + i + k) / 8] = pack8(passes + k);
+        int64_t padded = count;
+        for (; padded % 8 != 0; padded++) passes[padded] = 0; /* unused bits are 0 */
+        pack_row(padded, passes, bits + (first + i) / 8);
     }
 }
 
@@ -62,10 +80,16 @@ fr_status fri_cpu_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, bool
     return FR_OK;
 }
 
-/* One byte per bit, not 0 where the bit is 1: loops over bytes vectorize. */
-FRI_CLONES static void spread_row(int64_t bytes, const uint8_t *bits, uint8_t *passes) {
-    for (int64_t i = 0; i < bytes; i++)
-        for (int k = 0; k < 8; k++) passes[8 * i + k] = (uint8_t)(bits[i] & (1 << k));
+/* One byte per bit, not 0 where the bit is 1: eight copies of the byte, of which each keeps another bit. All copies are
+ * alike, so the order of bytes in a word does not matter. */
+static void spread_row(int64_t bytes, const uint8_t *bits, uint8_t *passes) {
+    static const uint8_t each[8] = {1, 2, 4, 8, 16, 32, 64, 128};
+    uint64_t keep;
+    memcpy(&keep, each, 8);
+    for (int64_t i = 0; i < bytes; i++) {
+        uint64_t word = bits[i] * UINT64_C(0x0101010101010101) & keep;
+        memcpy(passes + 8 * i, &word, 8);
+    }
 }
 
 FRI_CLONES static void backward_bits_row(int64_t n, real slope, const uint8_t *passes, const real *dy, real *dx) {
