@@ -154,6 +154,26 @@ typedef struct fr_unit_plan {
  * number of units, or its ranges do not nest. */
 FR_API fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, fr_tensor **y);
 
+/* ---- cutting a chain ------------------------------------------------------------------------------------------ */
+
+typedef enum fr_segmentation {
+    FR_SEGMENTS_COUNT, /* `segments` of them */
+    FR_SEGMENTS_SQRT,  /* sqrt(units), rounded: about 2 sqrt(n) units alive, one more forward */
+    FR_SEGMENTS_LOG,   /* halves of halves: about log2(n) inputs alive, log2(n) / 2 more forwards on average */
+    FR_SEGMENTS_EACH,  /* every unit: its input is kept, one more forward */
+} fr_segmentation;
+
+/* The ranges of a plan that cuts a chain of `units` this way; the last part is in no range, it runs plainly (as in
+ * checkpoint_sequential). `segments` matters to COUNT only. weight[i] (NULL: all the same) is what unit i costs, in
+ * bytes for example: parts are cut so that the heaviest is as light as possible, halves at half the weight. COUNT
+ * without weights cuts as PyTorch does: units / segments each, the last takes the rest. `range` has room for `units`.
+ * FR_EINVAL: segments < 1 or more than units, units < 1. */
+FR_API fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight,
+                                  fr_unit_range *range, int *ranges);
+/* y = m(x) cut this way. */
+FR_API fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments, const size_t *weight,
+                                        fr_tensor *x, fr_tensor **y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,139 @@
+/* segments.c - where to cut a chain of units: N parts, sqrt(n) parts, each unit, or recursive halves.
+ *
+ * Everything here is about numbers of units and their weights, so a plan is the same on every device. The last part is
+ * never a range: its saved tensors are needed at once, recomputing them would save nothing.
+ *
+ * Halves ("log"): the first half of a range is recomputed as one, the second half is cut again at the same level. So
+ * one level holds the inputs of the parts n/2, n/4, ... 1 to its right, and those are gone by the time the first half
+ * is taken apart: never more than log2(n) + 1 inputs, and a unit runs again at most log2(n) times, log2(n) / 2 on
+ * average (Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4.3). */
+#include "nn/module.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static size_t weight_of(const size_t *weight, int unit) {
+    return weight != NULL ? weight[unit] : 1;
+}
+
+/* How many parts are needed if none may weigh more than `most`, which the heaviest unit does not. Fills first[] if it
+ * is not NULL; then no part is left without a unit as long as `parts` are asked for. */
+static int cut(int units, const size_t *weight, size_t most, int parts, int *first) {
+    int n = 0;
+    for (int i = 0; i < units;) {
+        size_t sum = 0;
+        if (first != NULL) first[n] = i;
+        n++;
+        for (; i < units && sum + weight_of(weight, i) <= most; i++) {
+            if (first != NULL && first[n - 1] < i && units - i <= parts - n) break; /* one unit for each later part */
+            sum += weight_of(weight, i);
+        }
+    }
+    return n;
+}
+
+/* `parts` parts, the heaviest as light as can be. */
+static void balance(int units, const size_t *weight, int parts, int *first) {
+    size_t least = 0, most = 0;
+    for (int i = 0; i < units; i++) {
+        size_t w = weight_of(weight, i);
+        least = w > least ? w : least;
+        most += w;
+    }
+    while (least < most) {
+        size_t middle = least + (most - least) / 2;
+        if (cut(units, weight, middle, parts, NULL) <= parts)
+            most = middle;
+        else
+            least = middle + 1;
+    }
+    cut(units, weight, least, parts, first);
+}
+
+/* Units first .. end - 1 in halves of equal weight; the left one becomes a range. */
+static int halve(int first, int end, const size_t *weight, fr_unit_range *range) {
+    int n = 0;
+    while (end - first > 1) {
+        size_t total = 0, left = 0;
+        for (int i = first; i < end; i++) total += weight_of(weight, i);
+        int middle = first;
+        do left += weight_of(weight, middle++);
+        while (middle < end - 1 && left + weight_of(weight, middle) / 2 < total - total / 2);
+        range[n++] = (fr_unit_range){first, middle};
+        n += halve(first, middle, weight, range + n);
+        first = middle;
+    }
+    return n;
+}
+
+static fr_status by_parts(int parts, int units, const size_t *weight, bool balanced, fr_unit_range *range) {
+    int *first = malloc((size_t)parts * sizeof *first);
+    if (first == NULL) return fri_fail(FR_ENOMEM, "segments: out of host memory");
+    if (balanced)
+        balance(units, weight, parts, first);
+    else
+        for (int i = 0; i < parts; i++) first[i] = i * (units / parts);
+    for (int i = 0; i + 1 < parts; i++) range[i] = (fr_unit_range){first[i], first[i + 1]};
+    free(first);
+    return FR_OK;
+}
+
+fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight, fr_unit_range *range,
+                           int *ranges) {
+    fr_status s = FR_OK;
+    if (range == NULL || ranges == NULL) return fri_fail(FR_EINVAL, "segments: the result is NULL");
+    if (units < 1) return fri_fail(FR_EINVAL, "segments: a chain of %d units; at least 1 is needed", units);
+    size_t total = 0;
+    for (int i = 0; i < units; i++) {
+        size_t w = weight_of(weight, i);
+        if (w > SIZE_MAX / 2 - total)
+            return fri_fail(FR_EINVAL, "segments: the weights of %d units add up to more than %zu", units,
+                            SIZE_MAX / 2);
+        total += w;
+    }
+    switch (how) {
+    case FR_SEGMENTS_COUNT:
+        if (segments < 1 || segments > units)
+            return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible",
+                            segments, units, units);
+        FRI_TRY(s, by_parts(segments, units, weight, weight != NULL, range));
+        *ranges = segments - 1;
+        break;
+    case FR_SEGMENTS_SQRT:
+        segments = (int)lround(sqrt((double)units));
+        FRI_TRY(s, by_parts(segments, units, weight, true, range));
+        *ranges = segments - 1;
+        break;
+    case FR_SEGMENTS_EACH:
+        for (int i = 0; i + 1 < units; i++) range[i] = (fr_unit_range){i, i + 1};
+        *ranges = units - 1;
+        break;
+    case FR_SEGMENTS_LOG: *ranges = halve(0, units, weight, range); break;
+    default: return fri_fail(FR_EINVAL, "segments: %d is not a way to cut a chain", (int)how);
+    }
+done:
+    return s;
+}
+
+fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments, const size_t *weight, fr_tensor *x,
+                                 fr_tensor **y) {
+    fr_unit_option *option = NULL;
+    fr_unit_range *range = NULL;
+    fr_status s = FR_OK;
+    if (m == NULL) return fri_fail(FR_EINVAL, "checkpoint: the module is NULL");
+    fr_unit_plan plan = {.units = fr_module_units(m, NULL, 0)};
+    option = calloc((size_t)plan.units + 1, sizeof *option); /* FR_UNIT_AS_SET */
+    range = malloc(((size_t)plan.units + 1) * sizeof *range);
+    if (option == NULL || range == NULL) {
+        s = fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+        goto done;
+    }
+    FRI_TRY(s, fr_unit_segments(how, segments, plan.units, weight, range, &plan.ranges));
+    plan.option = option;
+    plan.range = range;
+    FRI_TRY(s, fr_checkpoint_plan(m, &plan, x, y));
+done:
+    free(option);
+    free(range);
+    return s;
+}
