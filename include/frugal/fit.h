@@ -25,11 +25,12 @@ typedef struct fr_fit_opts {
     int units;        /* fr_module_units of the model */
     size_t budget;    /* bytes of reserved memory; SIZE_MAX: no limit, the fastest plan */
     bool offload;     /* the offload file may be used */
+    bool any;         /* any plan that fits will do: the search ends at the first, or tells only that there is none */
 } fr_fit_opts;
 
 typedef struct fr_fit {
     bool fits;
-    fr_unit_plan plan;           /* fits: the plan; else the one that needs least. Owned by the fit */
+    fr_unit_plan plan;           /* fits: the plan; else, without `any`, the one that needs least. Owned by the fit */
     fr_memory_stats memory;      /* of the plan's dry run, within the budget if it fits */
     double seconds;              /* of a step, predicted */
     double keep_seconds;         /* of a step that keeps everything and recomputes nothing */

@@ -67,6 +67,13 @@ typedef struct fr_train_opts {
     bool arena; /* reserve exactly the planned peak, at fixed places */
     bool plan;  /* a dry run instead of a run */
 
+    size_t memory_budget;          /* of reserved bytes, kept to by fitting; SIZE_MAX: none */
+    bool fit_switches;             /* with memory_budget: choose what each unit saves and recomputes */
+    bool fit_batch;                /* the largest batch for memory_budget */
+    bool plan_all;                 /* with plan: every combination of switches */
+    bool calibrate;                /* measure kernel times in the second step */
+    const fr_unit_plan *unit_plan; /* how the model's units run; set by fitting, no flag. NULL: none. Borrowed */
+
     bool quiet;
     const char *report; /* NULL: none. Borrowed */
 } fr_train_opts;

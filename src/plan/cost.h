@@ -12,7 +12,7 @@
 
 typedef struct fri_cost fri_cost;
 
-/* The times known for `target`. A missing or foreign file gives an empty table; FR_ENOMEM, FR_EDEVICE. */
+/* The times known for `target`. A missing or foreign file gives an empty table; FR_ENOMEM. */
 fr_status fri_cost_open(fr_device target, fri_cost **out);
 void fri_cost_release(fri_cost **c);
 

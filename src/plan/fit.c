@@ -148,9 +148,11 @@ static fr_status measure(finder *f, fr_fit *out) {
         uniform(&f->trial, n, (fr_unit_option)o, false);
         FRI_TRY(s, observe(f, &f->trial, &f->trace[o]));
         consider(f, &f->trial);
-        if (o != FR_UNIT_KEEP) continue;
-        out->keep_seconds = f->trial.seconds;
-        out->keep_memory = f->trial.memory;
+        if (o == FR_UNIT_KEEP) {
+            out->keep_seconds = f->trial.seconds;
+            out->keep_memory = f->trial.memory;
+        }
+        if (f->opts->any && f->best.ok) return FR_OK;
     }
     uniform(&f->trial, n, FR_UNIT_ENCODE, true);
     FRI_TRY(s, observe(f, &f->trial, &f->recompute));
@@ -293,27 +295,35 @@ done:
     return s;
 }
 
-static fr_status find_smallest(finder *f, size_t *smallest) {
+/* Calls fn for each of the leanest plans, in f->trial, until it has found what it looks for. */
+static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smallest), size_t *smallest) {
     static const double knob[] = {1, 1.03, 1.08, 1.2};
     fri_solution *solution = NULL;
     fr_status s = FR_OK;
     int n = f->opts->units;
     size_t room = f->recompute.most - f->recompute.base;
-    *smallest = SIZE_MAX;
-    for (int o = FR_UNIT_ENCODE; o < FR_UNIT_OPTIONS; o++) {
-        if (!f->trace[o].seen) continue;
-        uniform(&f->trial, n, (fr_unit_option)o, true);
-        FRI_TRY(s, try_smallest(f, smallest));
-    }
     FRI_TRY(s, fri_chain_solve(&f->chain, room + room / 2, FRI_CHAIN_SLOTS, &solution));
     int low = least_slots(solution, FRI_CHAIN_SLOTS);
-    for (size_t k = 0; low >= 0 && k < sizeof knob / sizeof *knob; k++) {
+    for (size_t k = 0; low >= 0 && s == FR_OK && k < sizeof knob / sizeof *knob; k++) {
         (void)plan_at(f, solution, (int)ceil(low * knob[k]), &f->trial);
-        FRI_TRY(s, try_smallest(f, smallest));
+        s = fn(f, smallest);
+    }
+    for (int o = FR_UNIT_ENCODE; o < FR_UNIT_OPTIONS && s == FR_OK; o++) {
+        if (!f->trace[o].seen) continue;
+        uniform(&f->trial, n, (fr_unit_option)o, true);
+        s = fn(f, smallest);
     }
 done:
     fri_solution_release(&solution);
     return s;
+}
+
+static fr_status try_budget(finder *f, size_t *smallest) {
+    (void)smallest;
+    fr_status s = dry_run(f, &f->trial, f->opts->budget);
+    if (s < 0) return s;
+    consider(f, &f->trial);
+    return f->best.ok ? FR_END : FR_OK;
 }
 
 /* ---- public ------------------------------------------------------------------------------------------------ */
@@ -321,10 +331,14 @@ done:
 static fr_status find(finder *f, fr_fit *out) {
     fr_status s = FR_OK;
     FRI_TRY(s, measure(f, out));
-    FRI_TRY(s, search(f));
+    if (!f->opts->any)
+        FRI_TRY(s, search(f));
+    else if (!f->best.ok)
+        FRI_TRY(s, each_lean(f, try_budget, NULL));
     out->fits = f->best.ok;
-    if (!out->fits) {
-        FRI_TRY(s, find_smallest(f, &out->smallest));
+    if (!out->fits && !f->opts->any) {
+        out->smallest = SIZE_MAX;
+        FRI_TRY(s, each_lean(f, try_smallest, &out->smallest));
         out->fits = out->smallest <= f->opts->budget;
         candidate_copy(&f->best, &f->least, f->opts->units);
     }
@@ -333,6 +347,7 @@ static fr_status find(finder *f, fr_fit *out) {
     out->plan = plan_of(&f->best, f->opts->units);
     f->best.option = NULL; /* the fit owns them */
     f->best.range = NULL;
+    s = FR_OK; /* or FR_END */
 done:
     return s;
 }

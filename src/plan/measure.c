@@ -116,19 +116,19 @@ static void on_event(void *ctx, const fri_event *e) {
     switch (e->kind) {
     case FRI_EVENT_ALLOC:
         if (e->device != FR_META) return;
-        o->live += e->allocated;
-        if (e->tag.category == FR_MEM_GRADIENT) o->gradients += e->allocated;
+        o->live += e->requested;
+        if (e->tag.category == FR_MEM_GRADIENT) o->gradients += e->requested;
         touch(o);
         break;
     case FRI_EVENT_FREE:
         if (e->device != FR_META) return;
-        o->live -= e->allocated;
-        if (e->tag.category == FR_MEM_GRADIENT) o->gradients -= e->allocated;
+        o->live -= e->requested;
+        if (e->tag.category == FR_MEM_GRADIENT) o->gradients -= e->requested;
         break;
     case FRI_EVENT_RELABEL:
         if (e->device != FR_META) return;
-        if (e->tag.category == FR_MEM_GRADIENT) o->gradients += e->allocated;
-        if (e->from == FR_MEM_GRADIENT) o->gradients -= e->allocated;
+        if (e->tag.category == FR_MEM_GRADIENT) o->gradients += e->requested;
+        if (e->from == FR_MEM_GRADIENT) o->gradients -= e->requested;
         break;
     case FRI_EVENT_OP_BEGIN:
         if (fri_recomputing()) return;
@@ -166,7 +166,7 @@ static void on_unit(void *ctx, int unit, bool done, const fr_tensor *x) {
         return;
     }
     u->after = o->live;
-    u->output = x != NULL ? x->storage->block->size : 0;
+    u->output = x != NULL ? x->storage->block->requested : 0;
     if (unit + 1 == o->now.n) {
         o->stage = BACKWARD;
         enter_backward(o, unit);

@@ -7,7 +7,7 @@
 #include "plan/chain.h"
 #include "plan/cost.h"
 
-/* One unit in one training step. Bytes are allocated bytes, all that is alive on the device. */
+/* One unit in one training step. Bytes are requested bytes, all that is alive on the device. */
 typedef struct fri_unit_trace {
     size_t before, after;                /* at the two ends of its forward */
     size_t output;                       /* of the storage of its result */

@@ -1,5 +1,6 @@
 /* main.c - a training program from its arguments to its exit status. */
 #include "base/status.h"
+#include "train/fit.h"
 #include "train/flags.h"
 #include "train/plan.h"
 #include "train/run.h"
@@ -27,6 +28,7 @@ static fr_status prepare(fri_run *r) {
     /* The check ran on meta. What it left behind is no part of a run there. */
     FR_TRY(s, fr_memory_empty_cache(FR_META));
     FR_TRY(s, fr_memory_reset_peak(FR_META));
+    FR_TRY(s, fri_fit(r));
     if (o->plan) goto done;
     if (o->memory_limit != SIZE_MAX) FR_TRY(s, fr_memory_limit_set(o->device, o->memory_limit));
 done:
@@ -44,6 +46,7 @@ static void finish(fri_run *r) {
     free(r->pixel_classes);
     free(r->losses);
     free(r->step_ms);
+    fr_fit_release(&r->fit);
     if (!fr_device_available(r->opts.device)) return;
     fri_train_arena_release(r);
     (void)fr_memory_empty_cache(r->opts.device);
@@ -55,6 +58,24 @@ static int failed(const fr_train_program *p, int status) {
     return status;
 }
 
+/* What it says is extra: that the run failed stands already. */
+static void advise(const fri_run *r) {
+    if (fri_advise(r, stderr) < 0) fprintf(stderr, "  no advice: %s\n", fr_last_error());
+}
+
+static fr_status train(fri_run *r) {
+    fri_calibration *calibration = NULL;
+    fr_status s = FR_OK;
+    fri_train_arena_begin(r);
+    if (r->opts.calibrate) FR_TRY(s, fri_calibration_begin(r, &calibration));
+    FR_TRY(s, fri_model_build(r));
+    FR_TRY(s, fri_loop(r));
+done:
+    if (s == FR_OK) return fri_calibration_end(r, &calibration, r->signal == 0);
+    (void)fri_calibration_end(r, &calibration, false);
+    return s;
+}
+
 int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     fri_run r = {.program = p, .opts = p->defaults, .out = stdout, .test_accuracy = NAN, .test_loss = NAN};
     fr_status s = fri_flags_parse(p, argc, argv, &r.opts, stdout);
@@ -64,27 +85,29 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     s = prepare(&r);
     if (s < 0) {
         status = failed(p, s == FR_EINVAL ? 2 : 1);
+        if (s == FR_ENOMEM) advise(&r);
         goto done;
     }
     if (r.opts.plan) {
-        s = fri_plan_command(&r);
+        s = r.opts.plan_all ? fri_plan_all(&r) : fri_plan_command(&r);
         if (s < 0) status = failed(p, 1);
+        if (s == FR_ENOMEM) advise(&r);
         goto done;
     }
     fri_signals_begin();
-    fri_train_arena_begin(&r);
-    s = fri_model_build(&r);
-    if (s == FR_OK) s = fri_loop(&r);
+    s = train(&r);
     fri_signals_end();
     fri_train_arena_end(&r);
     if (s == FR_OK) {
         fri_progress_end(&r);
         s = fri_report_write(&r);
     }
-    if (s < 0)
+    if (s < 0) {
         status = failed(p, 1);
-    else if (r.signal != 0)
+        if (s == FR_ENOMEM) advise(&r);
+    } else if (r.signal != 0) {
         status = 128 + r.signal;
+    }
 done:
     finish(&r);
     return status;

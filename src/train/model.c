@@ -94,6 +94,7 @@ done:
 }
 
 fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y) {
+    if (r->opts.unit_plan != NULL && fr_grad_enabled()) return fr_checkpoint_plan(r->model, r->opts.unit_plan, x, y);
     if (r->opts.checkpoint_segments != FR_TRAIN_AUTO && fr_grad_enabled())
         return fr_checkpoint_sequential(r->model, (int)r->opts.checkpoint_segments, x, y);
     return fr_module_forward(r->model, x, y);

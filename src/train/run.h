@@ -8,6 +8,7 @@
 #include "train/arena.h"
 #include "train/floor.h"
 
+#include <frugal/fit.h>
 #include <frugal/memory.h>
 #include <frugal/train.h>
 #include <stdio.h>
@@ -53,6 +54,9 @@ typedef struct fri_run {
     fr_memory_stats training, evaluation;
     fri_floor floor;
     fri_train_arena arena;
+
+    /* fit.c */
+    fr_fit fit; /* the plan that opts.unit_plan shows, if there is one */
 
     /* report.c */
     bool planned; /* the numbers are a plan's, nothing ran */

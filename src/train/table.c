@@ -24,6 +24,7 @@ static const fri_choice pool_indices[] = {{"i64", FR_I64}, {"i32", FR_I32}, {"u8
 static void all_off(fr_train_opts *o) {
     o->switches = fr_switches_all_off();
     o->checkpoint_segments = FR_TRAIN_AUTO;
+    o->fit_switches = false;
 }
 
 const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
@@ -131,6 +132,23 @@ const fri_flag fri_flags[] = {
 
     {"arena", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(arena), NULL,
      "Plan the run, reserve exactly what it needs, and give each allocation a fixed place in it."},
+    {"offload", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.offload), NULL,
+     "Large saved tensors that no other switch shrinks wait in a file in $TMPDIR until backward needs them. With "
+     "--memory-budget: they may."},
+    {"memory-budget", FRI_FLAG_SIZE, FRI_GROUP_MEMORY, AT(memory_budget), "BYTES",
+     "Reserve no more than this: choose, unit by unit, what is kept, encoded, rebuilt or recomputed, the fastest way "
+     "that fits; then train so. Other switches and --checkpoint-segments give way. If nothing fits, say what the "
+     "smallest budget is.",
+     .unset = "none"},
+    {"fit-switches", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(fit_switches), NULL,
+     "With --memory-budget, choose; --no-fit-switches takes the other flags as they are, and --all-off implies that."},
+    {"fit-batch", FRI_FLAG_SET, FRI_GROUP_MEMORY, AT(fit_batch), NULL,
+     "Train with the largest batch that fits into --memory-budget, instead of --batch-size."},
+    {"calibrate", FRI_FLAG_SET, FRI_GROUP_MEMORY, AT(calibrate), NULL,
+     "Measure how long each kernel takes in the second step and keep the times for --memory-budget and --plan --all."},
+    {"all", FRI_FLAG_SET, FRI_GROUP_MEMORY, AT(plan_all), NULL,
+     "With --plan: peak and predicted relative time of every combination of switches and segments, and of fitted "
+     "budgets. A star marks what nothing beats in both."},
     {"plan", FRI_FLAG_SET, FRI_GROUP_MEMORY, AT(plan), NULL,
      "Do not train: print the exact memory that this command would need, found by a dry run without data, and end."},
 
@@ -168,5 +186,7 @@ fr_train_opts fr_train_opts_default(void) {
         .switches = fr_switches_default(),
         .arena = true,
         .checkpoint_segments = FR_TRAIN_AUTO,
+        .memory_budget = SIZE_MAX,
+        .fit_switches = true,
     };
 }
