@@ -9,6 +9,7 @@
 #include "autograd/node.h"
 
 #include "base/status.h"
+#include "memory/event.h"
 
 /* A chain of rebuilt residual blocks costs its length at every use. Beyond this many ops the value is kept, so that the
  * work stays linear in depth (six blocks of add + relu). */
@@ -109,6 +110,7 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
     bool was = fr_no_grad_begin();
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);
+    fri_event_mark(FRI_EVENT_REBUILD_BEGIN);
     for (int i = 0; i < n->n_inputs; i++) {
         if (!needs(n, i)) continue;
         if (kept(n, i)->kind != FRI_SLOT_EMPTY)
@@ -121,6 +123,7 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
 done:
     for (int i = 0; i < n->n_inputs; i++) fr_tensor_release(&in[i]);
     fr_tensor_release(&y);
+    fri_event_mark(FRI_EVENT_REBUILD_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     fr_no_grad_end(was);

@@ -2,6 +2,7 @@
 #include "plan/record.h"
 
 #include "base/status.h"
+#include "plan/largest_op.h"
 
 #include <stdlib.h>
 
@@ -43,45 +44,15 @@ size_t fri_record_peak(const fri_record *r, size_t *bytes) {
 }
 
 size_t fri_record_largest_op(const fri_record *r, fri_tag *op) {
-    enum { NESTING = 64 };
-    struct {
-        size_t live, most;
-        fri_tag tag;
-    } open[NESTING];
-    size_t largest = 0;
-    int depth = 0;
+    fri_largest_op *l = malloc(sizeof *l);
     *op = (fri_tag){.op = "", .module = ""};
-    for (size_t i = 0; i < r->count; i++) {
-        const fri_event *e = &r->events[i];
-        switch (e->kind) {
-        case FRI_EVENT_OP_BEGIN:
-            if (depth < NESTING) {
-                open[depth].live = open[depth].most = 0;
-                open[depth].tag = e->tag;
-            }
-            depth++;
-            break;
-        case FRI_EVENT_OP_END:
-            if (depth > 0 && --depth < NESTING && open[depth].most > largest) {
-                largest = open[depth].most;
-                *op = open[depth].tag;
-            }
-            break;
-        case FRI_EVENT_ALLOC:
-            for (int k = 0; k < depth && k < NESTING; k++) {
-                open[k].live += e->allocated;
-                if (open[k].live > open[k].most) open[k].most = open[k].live;
-            }
-            break;
-        case FRI_EVENT_FREE:
-            /* An op may free what was made before it; its own sum does not go below zero for that. */
-            for (int k = 0; k < depth && k < NESTING; k++)
-                open[k].live -= e->allocated < open[k].live ? e->allocated : open[k].live;
-            break;
-        default: break;
-        }
-    }
-    return largest;
+    if (l == NULL) return 0;
+    fri_largest_op_begin(l);
+    for (size_t i = 0; i < r->count; i++) fri_largest_op_event(l, &r->events[i]);
+    size_t bytes = l->bytes;
+    *op = l->op;
+    free(l);
+    return bytes;
 }
 
 /* A block's allocation event, found again by its serial number. */

@@ -17,8 +17,7 @@ void fri_record_free(fri_record *r);
 /* Position of the event at which live allocated bytes first reach their maximum; count if there is none. */
 size_t fri_record_peak(const fri_record *r, size_t *bytes);
 
-/* The largest sum, over ops, of bytes allocated between an op's begin and its end: outputs, gradients, workspaces and
- * temporaries of one op that live together. */
+/* The largest working set of one op (largest_op.h). */
 size_t fri_record_largest_op(const fri_record *r, fri_tag *op);
 
 /* Blocks alive after event `at`: calls fn with the event that allocated each (category as relabelled since). */

@@ -1,0 +1,59 @@
+/* largest_op.c - see largest_op.h. */
+#include "plan/largest_op.h"
+
+void fri_largest_op_begin(fri_largest_op *l) {
+    l->bytes = 0;
+    l->op = (fri_tag){.op = "", .module = ""};
+    l->depth = 0;
+}
+
+static void begin(fri_largest_op *l, const fri_tag *tag) {
+    if (l->depth < FRI_OP_NESTING) {
+        l->open[l->depth].tag = *tag;
+        l->open[l->depth].live = l->open[l->depth].most = 0;
+        l->open[l->depth].blocks = 0;
+    }
+    l->depth++;
+}
+
+static void end(fri_largest_op *l) {
+    if (l->depth == 0 || --l->depth >= FRI_OP_NESTING || l->open[l->depth].most <= l->bytes) return;
+    l->bytes = l->open[l->depth].most;
+    l->op = l->open[l->depth].tag;
+}
+
+static void take(fri_largest_op *l, const fri_event *e) {
+    if (l->depth == 0 || l->depth > FRI_OP_NESTING || l->open[l->depth - 1].blocks == FRI_OP_BLOCKS) return;
+    int i = l->depth - 1, n = l->open[i].blocks++;
+    l->open[i].block[n] = e->block;
+    l->open[i].size[n] = e->allocated;
+    l->open[i].live += e->allocated;
+    if (l->open[i].live > l->open[i].most) l->open[i].most = l->open[i].live;
+}
+
+/* The block may be another open op's, or older than all of them. */
+static void give(fri_largest_op *l, const fri_event *e) {
+    int depth = l->depth < FRI_OP_NESTING ? l->depth : FRI_OP_NESTING;
+    for (int i = depth - 1; i >= 0; i--)
+        for (int k = l->open[i].blocks - 1; k >= 0; k--) {
+            if (l->open[i].block[k] != e->block) continue;
+            int last = --l->open[i].blocks;
+            l->open[i].live -= l->open[i].size[k];
+            l->open[i].block[k] = l->open[i].block[last];
+            l->open[i].size[k] = l->open[i].size[last];
+            return;
+        }
+}
+
+void fri_largest_op_event(fri_largest_op *l, const fri_event *e) {
+    switch (e->kind) {
+    case FRI_EVENT_OP_BEGIN:
+    case FRI_EVENT_REBUILD_BEGIN: begin(l, &e->tag); break;
+    case FRI_EVENT_OP_END:
+    case FRI_EVENT_REBUILD_END: end(l); break;
+    case FRI_EVENT_ALLOC: take(l, e); break;
+    case FRI_EVENT_FREE: give(l, e); break;
+    case FRI_EVENT_STEP_BEGIN: l->depth = 0; break; /* an op that failed may have left its begin behind */
+    default: break;
+    }
+}
