@@ -38,10 +38,16 @@ typedef struct fr_adam_opts {
         .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2, .maximize = false, __VA_ARGS__})
 
 /* Over all parameters of a module (retained). One pass per parameter, no temporaries; state (momentum; two moments) is
- * made at the first step. opts NULL: defaults. FR_EINVAL names an option out of range. */
+ * made at the first step. opts NULL: defaults. *out is NULL or an optimizer: on success what it held is released and
+ * replaced, on failure it is untouched. FR_EINVAL names an option out of range. */
 FR_API fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out);
 FR_API fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
 FR_API fr_status fr_adamw(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
+/* Adam with moments of 8 bits, the formula and the dynamic map of bitsandbytes' Adam8bit (Dettmers et al. 2021,
+ * arXiv 2110.02861): a parameter of n elements has 2 n bytes of codes and 8 bytes of scales per block of 256, and the
+ * optimizer 2 KiB of maps. Parameters below 4,096 elements, and of f64, keep Adam's moments. Weight decay is decoupled
+ * as in AdamW. A block shares its scale: what an inf gradient spoils is the block, not one element. */
+FR_API fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
 FR_API void fr_optimizer_release(fr_optimizer **o);
 
 /* Updates every parameter that has a gradient. */
@@ -51,9 +57,11 @@ FR_API double fr_optimizer_get_lr(const fr_optimizer *o);
 FR_API void fr_optimizer_set_lr(fr_optimizer *o, double lr);
 FR_API int64_t fr_optimizer_steps(const fr_optimizer *o); /* steps that changed parameters */
 
-FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "adam", "adamw" */
+FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "adam", "adamw", "adam8" */
 
-/* Visits the state that exists: per parameter "<path>.momentum_buffer" or "<path>.exp_avg" and "<path>.exp_avg_sq". */
+/* Visits the state that exists: per parameter "<path>.momentum_buffer" or "<path>.exp_avg" and "<path>.exp_avg_sq"; in
+ * 8 bits these two are codes (u8), and "<path>.exp_avg_absmax" and "<path>.exp_avg_sq_absmax" the scales (f32
+ * [blocks]). */
 typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
 FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
 /* Replaces the whole state by that of an optimizer which made `steps` steps: fn fills each tensor t, or returns FR_END
@@ -108,6 +116,7 @@ typedef struct fr_grad_scaler_opts {
                             .dynamic = true,         \
                             __VA_ARGS__})
 
+/* *out as of fr_sgd. */
 FR_API fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out);
 FR_API void fr_grad_scaler_release(fr_grad_scaler **g);
 FR_API double fr_grad_scaler_scale_of(const fr_grad_scaler *g);

@@ -24,7 +24,7 @@ typedef enum fr_train_dataset {
     FR_TRAIN_SYNTHETIC,
 } fr_train_dataset;
 
-typedef enum fr_train_optimizer { FR_TRAIN_SGD, FR_TRAIN_ADAM, FR_TRAIN_ADAMW } fr_train_optimizer;
+typedef enum fr_train_optimizer { FR_TRAIN_SGD, FR_TRAIN_ADAM, FR_TRAIN_ADAMW, FR_TRAIN_ADAM8 } fr_train_optimizer;
 
 /* The value of an option that was not given and depends on others; each line says what it then is. */
 enum { FR_TRAIN_AUTO = -1 };
@@ -49,7 +49,7 @@ typedef struct fr_train_opts {
     int64_t steps; /* AUTO: no limit but epochs */
     int64_t batch_size;
     fr_train_optimizer optimizer;
-    double lr; /* AUTO: fr_train_program.sgd_lr for SGD, 0.001 for Adam and AdamW */
+    double lr; /* AUTO: fr_train_program.sgd_lr for SGD, 0.001 for the Adams */
     double momentum, weight_decay;
     bool nesterov;
     fr_schedule_kind schedule;

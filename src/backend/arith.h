@@ -175,4 +175,16 @@ static inline FRI_HOST_DEVICE void fri_adam_update(fri_adam_coef c, fri_real g, 
     *p = x * c.shrink - c.step_size * (m1 / (FRI_SQRT(v1) / c.correction2 + c.eps));
 }
 
+/* Which of 256 ascending values is nearest to x, from their 255 midpoints: how many of those are below x. NaN is 0. */
+static inline FRI_HOST_DEVICE int fri_nearest_code(const fri_real *midpoint, fri_real x) {
+    int at = x > midpoint[127] ? 128 : 0;
+    at += x > midpoint[at + 63] ? 64 : 0;
+    at += x > midpoint[at + 31] ? 32 : 0;
+    at += x > midpoint[at + 15] ? 16 : 0;
+    at += x > midpoint[at + 7] ? 8 : 0;
+    at += x > midpoint[at + 3] ? 4 : 0;
+    at += x > midpoint[at + 1] ? 2 : 0;
+    return at + (x > midpoint[at] ? 1 : 0);
+}
+
 #endif

@@ -23,7 +23,7 @@
     X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward) X(upsample_forward) X(upsample_backward)        \
     X(embedding_forward) X(embedding_backward)                                                                   \
     X(cross_entropy_forward) X(cross_entropy_backward) X(count_correct) X(mse_forward) X(mse_backward)           \
-    X(unscale) X(norm_squared) X(sgd) X(adam)
+    X(unscale) X(norm_squared) X(sgd) X(adam) X(adam8)
 /* clang-format on */
 
 typedef struct fri_kernels {

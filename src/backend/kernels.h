@@ -282,6 +282,16 @@ typedef struct fri_adam_desc {
 typedef fr_status fri_adam_fn(const fri_exec *e, const fri_adam_desc *d, void *param, const void *grad, void *m,
                               void *v, const float *step, const float *inv_scale, const float *found);
 
+enum { FRI_ADAM8_BLOCK = 256 }; /* elements that share one scale */
+
+/* The same step on 8-bit moments. Elements in the order of memory form blocks of FRI_ADAM8_BLOCK, the last one shorter.
+ * m = maps[0][m_code] * m_absmax[block], v = maps[1][v_code] * v_absmax[block]; after the step absmax is the block's
+ * largest magnitude and a code the nearest of the map to value / absmax (of two equally near ones the lower).
+ * maps [2, 256] f32, each ascending; codes [n] u8; absmax [blocks] f32. */
+typedef fr_status fri_adam8_fn(const fri_exec *e, const fri_adam_desc *d, const float *maps, void *param,
+                               const void *grad, uint8_t *m_code, float *m_absmax, uint8_t *v_code, float *v_absmax,
+                               const float *step, const float *inv_scale, const float *found);
+
 #ifdef __cplusplus
 }
 #endif

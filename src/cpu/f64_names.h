@@ -58,5 +58,6 @@
 #define fri_cpu_norm_squared                fri_cpu_f64_norm_squared
 #define fri_cpu_sgd                         fri_cpu_f64_sgd
 #define fri_cpu_adam                        fri_cpu_f64_adam
+#define fri_cpu_adam8                       fri_cpu_f64_adam8
 
 #endif

@@ -406,6 +406,13 @@ static fr_status no_adam(const fri_exec *e, const fri_adam_desc *d, void *param,
     return CALL("adam", d->dtype, 12 * (double)d->n, per * (double)d->n, d->n);
 }
 
+static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, void *param, const void *grad,
+                          uint8_t *m_code, float *m_absmax, uint8_t *v_code, float *v_absmax, const float *step,
+                          const float *inv_scale, const float *found) {
+    double per = 2 * size(d->dtype) + size(d->grad_dtype) + 4;
+    return CALL("adam8", d->dtype, 40 * (double)d->n, per * (double)d->n, d->n);
+}
+
 /* ---- the table: f64 data is no different ----------------------------------------------------------------- */
 
 #define KERNELS                                                                                                       \
@@ -430,8 +437,8 @@ static fr_status no_adam(const fri_exec *e, const fri_adam_desc *d, void *param,
         .embedding_backward = no_embedding_backward, .cross_entropy_forward = no_cross_entropy_forward,               \
         .cross_entropy_backward = no_cross_entropy_backward, .count_correct = no_count_correct,                       \
         .mse_forward = no_mse_forward, .mse_backward = no_mse_backward, .unscale = no_unscale,                        \
-        .norm_squared = no_norm_squared, .sgd = no_sgd, .adam = no_adam, .sum_workspace = meta_sum_workspace,         \
-        .batchnorm2d_workspace = meta_batchnorm2d_workspace,                                                          \
+        .norm_squared = no_norm_squared, .sgd = no_sgd, .adam = no_adam, .adam8 = no_adam8,                           \
+        .sum_workspace = meta_sum_workspace, .batchnorm2d_workspace = meta_batchnorm2d_workspace,                     \
         .conv2d_forward_workspace = meta_conv2d_forward_workspace,                                                    \
         .conv2d_backward_input_workspace = meta_conv2d_backward_input_workspace,                                      \
         .conv2d_backward_weight_workspace = meta_conv2d_backward_weight_workspace,                                    \

@@ -1,4 +1,4 @@
-/* optimizer.c - SGD, Adam and AdamW: state, steps, the fused step. The arithmetic is in the kernels. */
+/* optimizer.c - SGD, Adam, AdamW and 8-bit Adam: state, steps, the fused step. The arithmetic is in the kernels. */
 #include "optim/optimizer.h"
 
 #include <stdio.h>
@@ -58,24 +58,32 @@ done:
     return s;
 }
 
-static fr_status adam(const char *name, fr_module *m, fr_adam_opts o, bool decoupled, fr_optimizer **out) {
+static fr_status adam(const char *name, fr_module *m, fr_adam_opts o, fr_optimizer like, fr_optimizer **out) {
     fr_status s = FR_OK;
     FRI_TRY(s, check(name, "lr", o.lr, o.lr >= 0));
     FRI_TRY(s, check(name, "eps", o.eps, o.eps >= 0));
     FRI_TRY(s, check(name, "beta1", o.beta1, o.beta1 >= 0 && o.beta1 < 1));
     FRI_TRY(s, check(name, "beta2", o.beta2, o.beta2 >= 0 && o.beta2 < 1));
     FRI_TRY(s, check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
-    return create(m, (fr_optimizer){.kind = FRI_ADAM, .adam = o, .decoupled = decoupled, .lr = o.lr}, out);
+    like.kind = FRI_ADAM;
+    like.adam = o;
+    like.lr = o.lr;
+    return create(m, like, out);
 done:
     return s;
 }
 
 fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
-    return adam("Adam", m, opts != NULL ? *opts : *FR_ADAM_OPTS(), false, out);
+    return adam("Adam", m, opts != NULL ? *opts : *FR_ADAM_OPTS(), (fr_optimizer){.decoupled = false}, out);
 }
 
 fr_status fr_adamw(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
-    return adam("AdamW", m, opts != NULL ? *opts : *FR_ADAMW_OPTS(), true, out);
+    return adam("AdamW", m, opts != NULL ? *opts : *FR_ADAMW_OPTS(), (fr_optimizer){.decoupled = true}, out);
+}
+
+fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
+    return adam("Adam8", m, opts != NULL ? *opts : *FR_ADAM_OPTS(), (fr_optimizer){.decoupled = true, .eight = true},
+                out);
 }
 
 void fr_optimizer_release(fr_optimizer **p) {
@@ -86,23 +94,28 @@ void fr_optimizer_release(fr_optimizer **p) {
     for (int i = 0; i < o->n; i++) {
         free(o->parameters[i].path);
         fr_tensor_release(&o->parameters[i].parameter);
-        fr_tensor_release(&o->parameters[i].state[0]);
-        fr_tensor_release(&o->parameters[i].state[1]);
+        for (int k = 0; k < FRI_STATE_SLOTS; k++) fr_tensor_release(&o->parameters[i].state[k]);
     }
     fr_tensor_release(&o->step);
+    fr_tensor_release(&o->maps);
     free(o->parameters);
     free(o);
 }
 
 /* ---- stepping ---------------------------------------------------------------------------------------------- */
 
-static fr_status make_state(const fri_parameter *p, fr_dtype dtype, fr_tensor **state) {
+/* The state that a parameter lacks, zeroed. A scale of 0 makes every code 0. */
+static fr_status make_state(const fr_optimizer *o, fri_parameter *p) {
+    fri_state_slot slots[FRI_STATE_SLOTS];
+    int n = fri_optimizer_slots(o, p->parameter, slots);
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
-    if (*state != NULL) return FR_OK;
-    FRI_TRY(s, fri_tensor_new(&p->parameter->shape, dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
-    FRI_TRY(s, fri_tensor_fill(t, 0));
-    fri_tensor_put(&t, state);
+    for (int k = 0; k < n; k++) {
+        if (p->state[k] != NULL) continue;
+        FRI_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
+        FRI_TRY(s, fri_tensor_fill(t, 0));
+        fri_tensor_put(&t, &p->state[k]);
+    }
 done:
     fr_tensor_release(&t);
     return s;
@@ -134,7 +147,7 @@ static fr_status sgd_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *
         if (first && found == NULL)
             FRI_TRY(s, fri_tensor_new(&w->shape, w->dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
         else
-            FRI_TRY(s, make_state(p, w->dtype, &p->state[0]));
+            FRI_TRY(s, make_state(o, p));
     }
     fri_bump_version(w);
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, sgd,
@@ -159,9 +172,15 @@ static fr_status adam_update(fr_optimizer *o, fri_parameter *p, const fr_tensor 
                        .weight_decay = o->adam.weight_decay,
                        .decoupled = o->decoupled,
                        .maximize = o->adam.maximize};
-    FRI_TRY(s, make_state(p, fri_optimizer_state_dtype(o, w), &p->state[0]));
-    FRI_TRY(s, make_state(p, fri_optimizer_state_dtype(o, w), &p->state[1]));
+    FRI_TRY(s, make_state(o, p));
     fri_bump_version(w);
+    if (fri_optimizer_in_8_bits(o, w)) {
+        FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, adam8,
+                              (&e, &d, fri_data(o->maps), fri_data(w), fri_data(g), fri_data(p->state[0]),
+                               fri_data(p->state[1]), fri_data(p->state[2]), fri_data(p->state[3]), fri_data(o->step),
+                               data_or_null(inv_scale), data_or_null(found))));
+        return FR_OK;
+    }
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, adam,
                           (&e, &d, fri_data(w), fri_data(g), fri_data(p->state[0]), fri_data(p->state[1]),
                            fri_data(o->step), data_or_null(inv_scale), data_or_null(found))));
@@ -178,6 +197,20 @@ fr_status fri_optimizer_update(fr_optimizer *o, fri_parameter *p, const fr_tenso
     return s;
 }
 
+static fr_status make_maps(fr_optimizer *o, fr_device device) {
+    float maps[2][FRI_MAP_VALUES];
+    fr_tensor *t = NULL;
+    fr_status s = FR_OK;
+    fri_dynamic_map(true, maps[0]);
+    fri_dynamic_map(false, maps[1]);
+    FRI_TRY(s, fr_tensor_from_host(maps, 2, (const int64_t[]){2, FRI_MAP_VALUES}, FR_F32, device, &t));
+    fri_relabel(t, FR_MEM_OPTIMIZER);
+    fri_tensor_put(&t, &o->maps);
+done:
+    fr_tensor_release(&t);
+    return s;
+}
+
 /* Adam's bias correction reads the count of steps on the device. */
 static fr_status count_step(fr_optimizer *o, const fr_tensor *like) {
     fri_shape scalar = {0};
@@ -186,13 +219,14 @@ static fr_status count_step(fr_optimizer *o, const fr_tensor *like) {
     if (o->kind != FRI_ADAM) return FR_OK;
     if (o->step == NULL) FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, fri_device_of(like), FR_MEM_OPTIMIZER, &o->step));
     FRI_TRY(s, fri_tensor_fill(o->step, (double)o->steps));
+    if (o->eight && o->maps == NULL) FRI_TRY(s, make_maps(o, fri_device_of(like)));
 done:
     return s;
 }
 
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found) {
     fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
-    const char *op = fri_scope_op_push(o->kind == FRI_SGD ? "sgd" : o->decoupled ? "adamw" : "adam");
+    const char *op = fri_scope_op_push(fr_optimizer_name(o));
     fr_status s = count_step(o, o->parameters[0].parameter);
     for (int i = 0; i < o->n && s == FR_OK; i++) s = fri_optimizer_update(o, &o->parameters[i], inv_scale, found);
     fri_scope_op_pop(op);

@@ -9,28 +9,49 @@
 
 typedef enum fri_optimizer_kind { FRI_SGD, FRI_ADAM } fri_optimizer_kind;
 
+enum {
+    FRI_STATE_SLOTS = 4,
+    FRI_ADAM8_LEAST = 4096, /* smaller parameters keep f32 moments, as bitsandbytes' min_8bit_size */
+    FRI_MAP_VALUES = 256
+};
+
 typedef struct fri_parameter {
     char *path;
-    fr_tensor *parameter; /* retained */
-    fr_tensor *state[2];  /* momentum; or first and second moment. NULL until the first step */
+    fr_tensor *parameter;              /* retained */
+    fr_tensor *state[FRI_STATE_SLOTS]; /* what fri_optimizer_slots says. NULL until the first step */
 } fri_parameter;
 
 struct fr_optimizer {
     fri_optimizer_kind kind;
     fr_sgd_opts sgd;
     fr_adam_opts adam;
-    bool decoupled; /* AdamW */
+    bool decoupled; /* AdamW, adam8 */
+    bool eight;     /* adam8 */
     double lr;
     int64_t steps;
     fri_parameter *parameters;
     int n, capacity;
     fr_tensor *step; /* Adam: f32 [] on the device, the count after this step */
+    fr_tensor *maps; /* adam8: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */
     bool fused, fused_counted;
 };
 
-/* The type of a parameter's state. Half parameters have f32 moments under Adam; SGD's momentum has the parameter's
- * type, as in PyTorch. */
-fr_dtype fri_optimizer_state_dtype(const fr_optimizer *o, const fr_tensor *w);
+/* One state tensor of a parameter: name in training states, type, shape. */
+typedef struct fri_state_slot {
+    const char *name;
+    fr_dtype dtype;
+    fri_shape shape;
+} fri_state_slot;
+
+/* The state a parameter has; returns how many tensors. SGD's momentum has the parameter's type, as in PyTorch. Adam has
+ * two moments, f32 for half parameters. adam8 has codes (u8) and one f32 scale per block for each of the two, but
+ * Adam's for parameters that are small or f64. */
+int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]);
+
+/* Does adam8 keep this parameter's moments in 8 bits? */
+bool fri_optimizer_in_8_bits(const fr_optimizer *o, const fr_tensor *w);
+
+void fri_dynamic_map(bool is_signed, float map[FRI_MAP_VALUES]);
 
 /* One parameter's update. inv_scale, found: device f32 scalars or NULL (kernels.h). */
 fr_status fri_optimizer_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *inv_scale, const fr_tensor *found);

@@ -4,41 +4,61 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SLOTS = 2, NAME_BYTES = 600 };
-
-static const char *const slot_names[2][SLOTS] =
-    {[FRI_SGD] = {"momentum_buffer", NULL}, [FRI_ADAM] = {"exp_avg", "exp_avg_sq"}};
+enum { SLOTS = FRI_STATE_SLOTS, NAME_BYTES = 600 };
 
 const char *fr_optimizer_name(const fr_optimizer *o) {
-    return o->kind == FRI_SGD ? "sgd" : o->decoupled ? "adamw" : "adam";
+    return o->kind == FRI_SGD ? "sgd" : o->eight ? "adam8" : o->decoupled ? "adamw" : "adam";
 }
 
-fr_dtype fri_optimizer_state_dtype(const fr_optimizer *o, const fr_tensor *w) {
-    if (o->kind == FRI_SGD || w->dtype == FR_F64) return w->dtype;
-    return FR_F32;
+bool fri_optimizer_in_8_bits(const fr_optimizer *o, const fr_tensor *w) {
+    return o->eight && w->dtype != FR_F64 && fri_numel(w) >= FRI_ADAM8_LEAST;
+}
+
+int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]) {
+    if (o->kind == FRI_SGD) {
+        slots[0] = (fri_state_slot){"momentum_buffer", w->dtype, w->shape};
+        return o->sgd.momentum != 0 ? 1 : 0;
+    }
+    if (!fri_optimizer_in_8_bits(o, w)) {
+        fr_dtype dtype = w->dtype == FR_F64 ? FR_F64 : FR_F32;
+        slots[0] = (fri_state_slot){"exp_avg", dtype, w->shape};
+        slots[1] = (fri_state_slot){"exp_avg_sq", dtype, w->shape};
+        return 2;
+    }
+    fri_shape blocks = {.rank = 1, .dim = {(fri_numel(w) + FRI_ADAM8_BLOCK - 1) / FRI_ADAM8_BLOCK}};
+    slots[0] = (fri_state_slot){"exp_avg", FR_U8, w->shape};
+    slots[1] = (fri_state_slot){"exp_avg_absmax", FR_F32, blocks};
+    slots[2] = (fri_state_slot){"exp_avg_sq", FR_U8, w->shape};
+    slots[3] = (fri_state_slot){"exp_avg_sq_absmax", FR_F32, blocks};
+    return 4;
 }
 
 fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
+    fri_state_slot slots[SLOTS];
     char name[NAME_BYTES];
-    for (int i = 0; i < o->n; i++)
-        for (int k = 0; k < SLOTS; k++) {
+    for (int i = 0; i < o->n; i++) {
+        int n = fri_optimizer_slots(o, o->parameters[i].parameter, slots);
+        for (int k = 0; k < n; k++) {
             if (o->parameters[i].state[k] == NULL) continue;
-            snprintf(name, sizeof name, "%s.%s", o->parameters[i].path, slot_names[o->kind][k]);
+            snprintf(name, sizeof name, "%s.%s", o->parameters[i].path, slots[k].name);
             fr_status s = fn(ctx, name, o->parameters[i].state[k]);
             if (s < 0) return s;
         }
+    }
     return FR_OK;
 }
 
 /* The slots of one parameter; those that fn has nothing for stay NULL. */
 static fr_status make_slots(fr_optimizer *o, const fri_parameter *p, fr_optimizer_state_fn *fn, void *ctx,
                             fr_tensor *fresh[SLOTS]) {
+    fri_state_slot slots[SLOTS];
     char name[NAME_BYTES];
     fr_status s = FR_OK;
-    for (int k = 0; k < SLOTS && slot_names[o->kind][k] != NULL; k++) {
-        FRI_TRY(s, fri_tensor_new(&p->parameter->shape, fri_optimizer_state_dtype(o, p->parameter),
-                                  fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &fresh[k]));
-        snprintf(name, sizeof name, "%s.%s", p->path, slot_names[o->kind][k]);
+    int n = fri_optimizer_slots(o, p->parameter, slots);
+    for (int k = 0; k < n; k++) {
+        FRI_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER,
+                                  &fresh[k]));
+        snprintf(name, sizeof name, "%s.%s", p->path, slots[k].name);
         FRI_TRY(s, fn(ctx, name, fresh[k]));
         if (s == FR_END) fr_tensor_release(&fresh[k]);
     }
@@ -53,9 +73,7 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
     if (steps < 0) return fri_fail(FR_EINVAL, "optimizer: %lld steps; at least 0", (long long)steps);
     fresh = calloc((size_t)o->n, sizeof *fresh);
     if (fresh == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
-    /* Without momentum SGD has no use for a buffer. */
-    bool stateful = o->kind != FRI_SGD || o->sgd.momentum != 0;
-    for (int i = 0; i < o->n && stateful; i++) FRI_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i]));
+    for (int i = 0; i < o->n; i++) FRI_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i]));
     s = FR_OK;
     o->steps = steps;
     for (int i = 0; i < o->n; i++)

@@ -86,7 +86,7 @@ static void flag(page *g, const fr_train_program *p, const fri_flag *f) {
     allowed(g, p, f);
     const char *value = fri_flag_text(f, &p->defaults, buf);
     if (f->offset == offsetof(fr_train_opts, lr) && f->kind == FRI_FLAG_REAL && value[0] == '\0')
-        snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with adam and adamw.", p->sgd_lr);
+        snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with the others.", p->sgd_lr);
     else if (value[0] != '\0' && f->kind != FRI_FLAG_SET)
         snprintf(text, sizeof text, "Default: %s.", value);
     else if (f->unset != NULL)

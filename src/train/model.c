@@ -37,9 +37,10 @@ static fr_status check_flags(const fri_run *r) {
                         o->head == FR_HEAD_GLOBAL ? "global" : "torchvision", p->name);
     if (o->nesterov && (o->optimizer != FR_TRAIN_SGD || o->momentum == 0))
         return fri_fail(FR_EINVAL, "--nesterov needs --optimizer sgd with a --momentum above 0, not %s and %g",
-                        o->optimizer == FR_TRAIN_SGD    ? "sgd"
-                        : o->optimizer == FR_TRAIN_ADAM ? "adam"
-                                                        : "adamw",
+                        o->optimizer == FR_TRAIN_SGD     ? "sgd"
+                        : o->optimizer == FR_TRAIN_ADAM  ? "adam"
+                        : o->optimizer == FR_TRAIN_ADAM8 ? "adam8"
+                                                         : "adamw",
                         o->momentum);
     return FR_OK;
 }
@@ -79,6 +80,8 @@ static fr_status build_optimizer(fri_run *r) {
         return fr_adam(r->model, FR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
     case FR_TRAIN_ADAMW:
         return fr_adamw(r->model, FR_ADAMW_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
+    case FR_TRAIN_ADAM8:
+        return fr_adam8(r->model, FR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
     }
     return fri_fail(FR_EINTERNAL, "trainer: optimizer %d", (int)o->optimizer);
 }

@@ -252,6 +252,21 @@ Test(optim, schedules) {
     cr_expect(fabs(fr_schedule_lr(&step, 60) - 0.02) < 1e-12);
 }
 
+/* A slot that holds one is filled anew: the old one, its state and its hooks go. */
+Test(optim, create_replaces) {
+    struct bench b = bench_new(1024);
+    must(fr_optimizer_fuse(b.o, true));
+    bench_step(&b, false);
+    must(fr_sgd(b.m, NULL, &b.o));
+    cr_expect_str_eq(fr_optimizer_name(b.o), "sgd");
+    must(fr_grad_scaler_create(NULL, FR_CPU, &b.g));
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 65536.0);
+    cr_expect_eq(fr_sgd(b.m, FR_SGD_OPTS(.lr = -1), &b.o), FR_EINVAL);
+    cr_expect_str_eq(fr_optimizer_name(b.o), "sgd", "a refusal emptied the slot");
+    bench_step(&b, false);
+    bench_release(&b);
+}
+
 Test(optim, rejects_bad_options) {
     fr_module *m = bag();
     fr_optimizer *o = NULL;

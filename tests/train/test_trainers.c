@@ -177,6 +177,14 @@ Test(trainers, other_datasets) {
     EXPECT_MATCH(o.out, "synthetic: .* 3 classes");
 }
 
+Test(trainers, eight_bit_moments) {
+    outcome o = program_run("train_vgg", "--device meta --dataset synthetic --steps 1 --optimizer adam8");
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    o = program_run("train_vgg", "--nesterov --optimizer adam8");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "--nesterov needs --optimizer sgd .*, not adam8");
+}
+
 /* ---- output ------------------------------------------------------------------------------------------------ */
 
 Test(trainers, plain_lines_in_a_pipe_a_live_line_on_a_terminal) {
