@@ -121,6 +121,8 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
 /* ---- settling and rebuilding ---------------------------------------------------------------------------------- */
 
 void fri_settle(fri_storage *s);
+/* A slot of a settled storage was given up early: where the others need signs only, bits take the storage's place. */
+void fri_settle_signs(fri_storage *s);
 /* Can n's output be made again, holding at most `freed` bytes more than are held anyway? */
 bool fri_rebuildable(fr_node *n, size_t freed);
 fr_status fri_rebuild_hold(fr_node *n);                   /* takes slots on inputs that only live elsewhere */

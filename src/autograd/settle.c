@@ -8,8 +8,10 @@
  *   2. Else, if its producer can make it again cheaply and rebuild is on, every slot becomes "rebuild from the
  * producer"; slots that need only a sign become 1 bit per element if encode is on.
  *   3. Else the storage stays as it is, or with offload on goes to a file until backward asks for it.
- * Only references decide, never data, so a dry run takes the same branches. If host or device memory for a code is not
- * to be had, the storage stays: nothing is lost. */
+ * A storage that stayed because one slot needs its values (a relu's output, input of the next convolution) is asked
+ * once more when early release gives that slot up: if the rest need signs, bits take its place, so that the
+ * convolution's input is gone before its gradient is made. Only references decide, never data, so a dry run takes the
+ * same branches. If host or device memory for a code is not to be had, the storage stays: nothing is lost. */
 #include "autograd/node.h"
 
 /* Slots of one storage; a storage rarely has more than three. */
@@ -135,5 +137,13 @@ void fri_settle(fri_storage *s) {
         }
     } else if (fri_switches()->offload) {
         send_away(s);
+    }
+}
+
+void fri_settle_signs(fri_storage *s) {
+    if (!fri_switches()->encode || !s->settled || s->handles > 0 || s->savers == NULL || !all_signs(s)) return;
+    for (fri_slot *slot = s->savers, *next; slot != NULL; slot = next) {
+        next = slot->next;
+        if (encode_bits(slot) < 0) return;
     }
 }

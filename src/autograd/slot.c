@@ -138,7 +138,16 @@ void fr_node_release_saved(fr_node *node, int index) {
         slot = &node->slots[index];
     }
     /* A node that others still rebuild from needs its inputs. */
-    if (slot->kind != FRI_SLOT_INDEX && node->rebuild_users == 0) fri_slot_drop(slot);
+    if (slot->kind == FRI_SLOT_INDEX || node->rebuild_users > 0) return;
+    fri_storage *s = slot->kind == FRI_SLOT_TENSOR ? slot->storage : NULL;
+    if (s == NULL) {
+        fri_slot_drop(slot);
+        return;
+    }
+    fri_storage_retain_slot(s); /* alive until it was asked whether signs are all that is left */
+    fri_slot_drop(slot);
+    fri_settle_signs(s);
+    fri_storage_release_slot(s);
 }
 
 /* ---- masks ------------------------------------------------------------------------------------------------- */

@@ -278,3 +278,44 @@ Test(rebuild, remembers_where_in_the_storage) {
     cr_expect_eq(memcmp(gradient[0], gradient[1], sizeof gradient[0]), 0, "%g with rebuild, %g without", gradient[1][0],
                  gradient[0][0]);
 }
+
+/* ---- bits at the last moment ---------------------------------------------------------------------------------- */
+
+/* conv, relu, conv: the second convolution needs relu's output, relu its signs. With early release and encode the signs
+ * become bits when the convolution has had its values, so that they and its input gradient do not live together. */
+static size_t two_convolutions(fr_device d, bool early, float *gradient) {
+    fr_memory_stats t;
+    fr_switches s = fr_switches_default();
+    fr_tensor *x = NULL, *w = NULL, *v = NULL, *y = NULL;
+    s.early_release = early;
+    fr_switches_set(s);
+    fr_seed(7);
+    must(fr_tensor_normal(4, (int64_t[]){2, SIZE, SIZE, C}, 0, 1, FR_F32, d, &x));
+    must(fr_tensor_normal(4, (int64_t[]){C, 3, 3, C}, 0, 0.3, FR_F32, d, &w));
+    must(fr_tensor_normal(4, (int64_t[]){C, 3, 3, C}, 0, 0.3, FR_F32, d, &v));
+    must(fr_tensor_set_requires_grad(w, true));
+    must(fr_tensor_set_requires_grad(v, true));
+    must(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.padding = 1), &y));
+    must(fr_relu(y, &y));
+    must(fr_conv2d(y, v, NULL, FR_CONV2D_OPTS(.padding = 1), &y));
+    must(fr_sum(y, &y));
+    must(fr_memory_reset_peak(d));
+    must(fr_backward(y, NULL));
+    must(fr_memory_stats_get(d, &t));
+    if (gradient != NULL) must(fr_tensor_to_host(fr_tensor_get_grad(w), gradient));
+    fr_tensor_release(&x);
+    fr_tensor_release(&w);
+    fr_tensor_release(&v);
+    fr_tensor_release(&y);
+    return t.peak_requested;
+}
+
+Test(rebuild, values_become_bits_before_the_next_gradient) {
+    float late[C * 3 * 3 * C], early[C * 3 * 3 * C];
+    size_t kept = two_convolutions(FR_META, false, NULL), bits = two_convolutions(FR_META, true, NULL);
+    cr_expect_eq(kept - bits, (size_t)IMAGE - IMAGE / 32, "%zu and %zu bytes, an image has %d", kept, bits, IMAGE);
+    two_convolutions(FR_CPU, false, late);
+    two_convolutions(FR_CPU, true, early);
+    cr_expect_eq(memcmp(late, early, sizeof late), 0);
+    expect_nothing_left();
+}
