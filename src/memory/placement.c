@@ -245,7 +245,7 @@ static size_t place_section(problem *p, size_t k, size_t bound) {
     bool floor = true;
     g->n = g->n_fixed = g->bottom = 0;
     for (size_t i = 0; i < p->n; i++)
-        if (p->l[i].begin >= from && p->l[i].end < to) g->blocks[g->n++] = &p->l[i];
+        if (p->l[i].begin >= from && (p->l[i].end < to || k == p->n_cuts)) g->blocks[g->n++] = &p->l[i];
     for (size_t i = 0; i < p->n_lasting; i++) {
         const spot *b = &p->lasting[i];
         if (b->begin >= to || b->end <= from) continue;

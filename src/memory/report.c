@@ -8,6 +8,16 @@
 
 enum { LARGEST = 8, REPORT_BYTES = 3900 };
 
+const char *fri_report_shape(const fri_shape *s, char buf[FRI_SHAPE_TEXT]) {
+    fri_shape t = *s;
+    if (t.rank == 4) {
+        t.dim[1] = s->dim[3];
+        t.dim[2] = s->dim[1];
+        t.dim[3] = s->dim[2];
+    }
+    return fri_shape_text(&t, buf);
+}
+
 const char *fri_bytes_text(size_t bytes, char buf[FRI_BYTES_TEXT]) {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
     if (bytes < 1024) {
@@ -79,7 +89,7 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
     } while (0)
     LINE("out of memory on %s: op %s in module %s tried to allocate %s (%zu bytes, %s %s %s)",
          fr_device_name(fri_allocator_device(a)), or_dash(tag->op), or_dash(tag->module), fri_bytes_text(requested, b1),
-         requested, fr_category_name(tag->category), fr_dtype_name(tag->dtype), fri_shape_text(&tag->shape, shape));
+         requested, fr_category_name(tag->category), fr_dtype_name(tag->dtype), fri_report_shape(&tag->shape, shape));
     if (t.limit != SIZE_MAX) LINE("; the limit is %s (%zu bytes)", fri_bytes_text(t.limit, b1), t.limit);
     LINE(". Live: %s allocated, %s requested; reserved: %s, of which %s is cached and free (largest piece %s).\n",
          fri_bytes_text(t.allocated, b1), fri_bytes_text(t.requested, b2), fri_bytes_text(t.reserved, b3),
@@ -95,7 +105,7 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
     for (size_t i = 0; i < g.count && i < LARGEST; i++) {
         const fri_tag *k = &g.items[i].tag;
         LINE("    %10s  %3zu x %s %s  %s, %s, %s\n", fri_bytes_text(g.items[i].bytes, b1), g.items[i].count,
-             fr_dtype_name(k->dtype), fri_shape_text(&k->shape, shape), fr_category_name(k->category), or_dash(k->op),
+             fr_dtype_name(k->dtype), fri_report_shape(&k->shape, shape), fr_category_name(k->category), or_dash(k->op),
              or_dash(k->module));
     }
     free(g.items);

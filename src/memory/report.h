@@ -12,4 +12,8 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
 enum { FRI_BYTES_TEXT = 32 };
 const char *fri_bytes_text(size_t bytes, char buf[FRI_BYTES_TEXT]);
 
+/* The shape as PyTorch's users read it: rank 4 is (N, C, H, W) or (K, C, R, S), though memory holds the channels last.
+ */
+const char *fri_report_shape(const fri_shape *s, char buf[FRI_SHAPE_TEXT]);
+
 #endif

@@ -38,7 +38,7 @@ static void print_live(const fr_plan *p, FILE *out) {
     for (int i = 0; i < n; i++) {
         fri_shape shape = fri_shape_of(live[i].rank, live[i].shape);
         fprintf(out, "  %12s  %3zu x %-5s %-24s %-11s %s, %s\n", fri_bytes_text(live[i].bytes, bytes), live[i].count,
-                fr_dtype_name(live[i].dtype), fri_shape_text(&shape, shape_text), fr_category_name(live[i].category),
+                fr_dtype_name(live[i].dtype), fri_report_shape(&shape, shape_text), fr_category_name(live[i].category),
                 or_dash(live[i].op), or_dash(live[i].module));
     }
 }

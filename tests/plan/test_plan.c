@@ -153,6 +153,116 @@ Test(plan, departure_is_correct) {
     fr_plan_release(&plan);
 }
 
+/* Random batch sizes, sections that are not the step's, sections that do not exist, tensors of the caller in between:
+ * whatever departs, every loss and every weight is that of the caching allocator. */
+Test(plan, random_departures_change_no_bit) {
+    enum { RANDOM_STEPS = 40, CELLS = 6 };
+    static double loss[2][RANDOM_STEPS];
+    static float w[2][16 * 27];
+    int departed = 0, followed = 0;
+    for (int i = 0; i < CELLS; i++) {
+        fr_switches_set(cell(5 * i));
+        fr_plan *plan = plan_of(FR_CPU);
+        for (int arena = 0; arena < 2; arena++) {
+            uint64_t r = 99 + (uint64_t)i;
+            fr_tensor *extra = NULL;
+            net n;
+            fr_seed(3);
+            if (arena) must(fr_plan_install(plan, FR_CPU, NULL));
+            must(net_create(&n, FR_CPU));
+            for (int k = 0; k < RANDOM_STEPS; k++) {
+                r = r * 6364136223846793005u + 1442695040888963407u;
+                unsigned d = (unsigned)(r >> 33);
+                int64_t batch = d % 3 == 0 ? 1 + d / 3 % 12 : BATCH;
+                int section = d / 64 % 4 == 0 ? (int)(d / 256 % 6) - 1 : k == 0 ? 1 : 2;
+                if (arena) must(fr_plan_follow(FR_CPU, section));
+                if (d / 4096 % 4 == 0)
+                    must(fr_tensor_full(1, (int64_t[]){1 + d % 5000}, 1, FR_F32, FR_CPU, &extra));
+                else
+                    fr_tensor_release(&extra);
+                must(net_step(&n, batch, &loss[arena][k]));
+                must(net_update(&n));
+                if (arena) departed += fr_plan_departed(FR_CPU);
+                if (arena) followed += !fr_plan_departed(FR_CPU);
+            }
+            fr_tensor_release(&extra);
+            must(fr_tensor_to_host(n.parameters[0], w[arena]));
+            net_release(&n);
+        }
+        must(fr_plan_uninstall(FR_CPU));
+        cr_expect_eq(memcmp(loss[0], loss[1], sizeof loss[0]), 0, "cell %d: losses differ", i);
+        cr_expect_eq(memcmp(w[0], w[1], sizeof w[0]), 0, "cell %d: weights differ", i);
+        fr_plan_release(&plan);
+    }
+    cr_expect(departed > CELLS * 5 && followed > CELLS * 5, "%d steps departed, %d followed", departed, followed);
+}
+
+/* Sections after the first of its kind have no places of their own, and may be followed all the same. */
+Test(plan, sections_that_repeat_share_their_places) {
+    fr_plan *plan = NULL;
+    fr_placement two, five;
+    net n;
+    double loss;
+    for (int steps = 2; steps <= 5; steps += 3) {
+        must(fr_plan_begin(FR_CPU, &plan));
+        must(fr_plan_section(plan, "setup"));
+        must(net_create(&n, FR_META));
+        for (int i = 0; i < steps; i++) {
+            must(fr_plan_section(plan, "step"));
+            must(net_step(&n, BATCH, &loss));
+            must(net_update(&n));
+        }
+        net_release(&n);
+        must(fr_plan_end(plan));
+        must(fr_plan_use_arena(plan, steps == 2 ? &two : &five));
+        if (steps == 2) fr_plan_release(&plan);
+    }
+    cr_expect_eq(two.blocks, five.blocks, "%zu blocks with two steps, %zu with five", two.blocks, five.blocks);
+    cr_expect_eq(two.extent, five.extent);
+    must(fr_plan_install(plan, FR_CPU, NULL));
+    must(net_create(&n, FR_CPU));
+    for (int i = 0; i < 5; i++) {
+        must(fr_plan_follow(FR_CPU, 1 + i));
+        must(net_step(&n, BATCH, &loss));
+        must(net_update(&n));
+        cr_expect(!fr_plan_departed(FR_CPU), "step %d departed", i);
+    }
+    fr_memory_stats run;
+    must(fr_memory_stats_get(FR_CPU, &run));
+    cr_expect_eq(run.reserved, five.extent);
+    cr_expect_eq(run.allocated, run.requested);
+    net_release(&n);
+    must(fr_plan_uninstall(FR_CPU));
+    fr_plan_release(&plan);
+}
+
+Test(plan, is_compared_only_where_it_holds) {
+    int threads = fr_threads_get();
+    fr_memory_stats run;
+    fr_plan_section_stats planned;
+    must(fr_threads_set(2));
+    fr_plan *plan = plan_of(FR_CPU), *other = NULL;
+    must(fr_plan_section_get(plan, 1, &planned));
+    run = planned.memory;
+    must(fr_plan_verify(plan, 1, FR_CPU, &run));
+    run.at_peak_allocated[FR_MEM_WORKSPACE] += 512;
+    cr_expect_eq(fr_plan_verify(plan, 1, FR_CPU, &run), FR_EINVAL);
+    cr_expect(strstr(fr_last_error(), "of workspace") != NULL, "%s", fr_last_error());
+    cr_expect_eq(fr_plan_verify(plan, 99, FR_CPU, &planned.memory), FR_EINVAL);
+    must(fr_threads_set(1));
+    other = plan_of(FR_CPU);
+    cr_expect_eq(fr_plan_verify(plan, 1, FR_CPU, &planned.memory), FR_EUSAGE);
+    cr_expect(strstr(fr_last_error(), "2 threads") != NULL && strstr(fr_last_error(), "1 threads") != NULL, "%s",
+              fr_last_error());
+    cr_expect_eq(fr_plan_install(plan, FR_CPU, NULL), FR_EUSAGE);
+    cr_expect_eq(fr_plan_compare(plan, other), FR_EUSAGE);
+    must(fr_plan_compare(other, other));
+    cr_expect_eq(fr_plan_verify(plan, 1, FR_META, &planned.memory), FR_EUSAGE);
+    must(fr_threads_set(threads));
+    fr_plan_release(&plan);
+    fr_plan_release(&other);
+}
+
 Test(plan, refuses_misuse) {
     fr_plan *plan = NULL, *second = NULL;
     fr_tensor *left = NULL;
