@@ -14,6 +14,8 @@
  * same branches. If host or device memory for a code is not to be had, the storage stays: nothing is lost. */
 #include "autograd/node.h"
 
+#include "memory/event.h"
+
 /* Slots of one storage; a storage rarely has more than three. */
 static bool all_signs(const fri_storage *s) {
     for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next)
@@ -33,6 +35,7 @@ static fr_status encode_bits(fri_slot *slot) {
     const char *module = fri_scope_module_set(owner->module);
     unsigned flags = slot->flags;
     fri_exec e = {0};
+    fri_event_mark(FRI_EVENT_ASIDE_BEGIN);
     FRI_TRY(s, fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits));
     FRI_TRY(s, FRI_KERNEL(b, slot->dtype, relu_encode,
                           (&e, slot->dtype, n, flags != FR_SAVE_MASK, (char *)slot->storage->block->data + slot->offset,
@@ -43,6 +46,7 @@ static fr_status encode_bits(fri_slot *slot) {
     fri_autograd()->stats.encoded++;
 done:
     fr_tensor_release(&bits);
+    fri_event_mark(FRI_EVENT_ASIDE_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     return s;

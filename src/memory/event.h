@@ -15,8 +15,8 @@ typedef enum fri_event_kind {
     FRI_EVENT_SEGMENT_FREE,
     FRI_EVENT_OP_BEGIN, /* name = op, module path and phase in tag */
     FRI_EVENT_OP_END,
-    FRI_EVENT_REBUILD_BEGIN, /* an op's output is made again inside a backward op; name as above */
-    FRI_EVENT_REBUILD_END,
+    FRI_EVENT_ASIDE_BEGIN, /* inside an op, but no part of it: a saved tensor is encoded, made again or brought back */
+    FRI_EVENT_ASIDE_END,
     FRI_EVENT_STEP_BEGIN,
     FRI_EVENT_STEP_END,
     FRI_EVENT_OOM, /* `requested` bytes did not fit */

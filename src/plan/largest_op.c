@@ -7,9 +7,10 @@ void fri_largest_op_begin(fri_largest_op *l) {
     l->depth = 0;
 }
 
-static void begin(fri_largest_op *l, const fri_tag *tag) {
+static void begin(fri_largest_op *l, const fri_tag *tag, bool aside) {
     if (l->depth < FRI_OP_NESTING) {
         l->open[l->depth].tag = *tag;
+        l->open[l->depth].aside = aside;
         l->open[l->depth].live = l->open[l->depth].most = 0;
         l->open[l->depth].blocks = 0;
     }
@@ -17,7 +18,8 @@ static void begin(fri_largest_op *l, const fri_tag *tag) {
 }
 
 static void end(fri_largest_op *l) {
-    if (l->depth == 0 || --l->depth >= FRI_OP_NESTING || l->open[l->depth].most <= l->bytes) return;
+    if (l->depth == 0 || --l->depth >= FRI_OP_NESTING) return;
+    if (l->open[l->depth].aside || l->open[l->depth].most <= l->bytes) return;
     l->bytes = l->open[l->depth].most;
     l->op = l->open[l->depth].tag;
 }
@@ -48,9 +50,9 @@ static void give(fri_largest_op *l, const fri_event *e) {
 void fri_largest_op_event(fri_largest_op *l, const fri_event *e) {
     switch (e->kind) {
     case FRI_EVENT_OP_BEGIN:
-    case FRI_EVENT_REBUILD_BEGIN: begin(l, &e->tag); break;
+    case FRI_EVENT_ASIDE_BEGIN: begin(l, &e->tag, e->kind == FRI_EVENT_ASIDE_BEGIN); break;
     case FRI_EVENT_OP_END:
-    case FRI_EVENT_REBUILD_END: end(l); break;
+    case FRI_EVENT_ASIDE_END: end(l); break;
     case FRI_EVENT_ALLOC: take(l, e); break;
     case FRI_EVENT_FREE: give(l, e); break;
     case FRI_EVENT_STEP_BEGIN: l->depth = 0; break; /* an op that failed may have left its begin behind */

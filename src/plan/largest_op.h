@@ -1,9 +1,10 @@
 /* largest_op.h - the largest working set of one op, found from the event log.
  *
  * An op, forward or backward, holds what it allocated itself and has not freed yet, between its begin and its end:
- * results, gradients, workspace, temporaries. An op that runs inside another one (recomputed or rebuilt inside a
- * backward op) is an op of its own, and what it allocated is no part of the outer one's. What an op reads is not
- * counted. So the largest of these sums is a lower bound: no switch and no checkpoint goes below it. */
+ * results, gradients, workspace, temporaries. An op that runs inside another one (recomputed inside a backward op) is
+ * an op of its own, and what it allocated is no part of the outer one's. What an op reads is not counted, nor is making
+ * it readable: rebuilding, encoding, bringing back. So the largest of these sums is a lower bound: no switch and no
+ * checkpoint goes below it. */
 #ifndef FRI_PLAN_LARGEST_OP_H
 #define FRI_PLAN_LARGEST_OP_H
 
@@ -18,6 +19,7 @@ typedef struct fri_largest_op {
     int depth;
     struct {
         fri_tag tag;
+        bool aside; /* part of no op */
         size_t live, most;
         int blocks;
         uint64_t block[FRI_OP_BLOCKS];
