@@ -29,6 +29,12 @@ typedef enum fr_train_optimizer { FR_TRAIN_SGD, FR_TRAIN_ADAM, FR_TRAIN_ADAMW, F
 /* The value of an option that was not given and depends on others; each line says what it then is. */
 enum { FR_TRAIN_AUTO = -1 };
 
+/* checkpoint_segments other than a number; see fr_segmentation. */
+enum { FR_TRAIN_SQRT = -2, FR_TRAIN_LOG = -3, FR_TRAIN_EACH = -4 };
+typedef enum fr_train_balance { FR_TRAIN_BALANCE_BYTES, FR_TRAIN_BALANCE_COUNT } fr_train_balance;
+
+typedef enum fr_train_amp { FR_TRAIN_AMP_OFF, FR_TRAIN_AMP_FP16, FR_TRAIN_AMP_BF16 } fr_train_amp;
+
 /* One field per flag of the same name; `train_vgg --help` explains them. */
 typedef struct fr_train_opts {
     int64_t depth;
@@ -62,7 +68,16 @@ typedef struct fr_train_opts {
     int64_t threads;     /* AUTO: as the environment says */
     size_t memory_limit; /* of reserved bytes; SIZE_MAX: none */
     fr_switches switches;
+    fr_train_amp amp, half;
+    double loss_scale; /* AUTO: dynamic with --amp=fp16, else none */
+    int64_t accumulate, split_batch;
+    double clip;    /* largest norm of all gradients; AUTO: no limit */
+    bool grad_zero; /* gradients are kept and cleared between steps instead of released */
+    bool fused_step;
+    const char *offload;         /* NULL: off; "": a temporary file. Borrowed */
+    int64_t empty_cache_every;   /* steps; 0: never */
     int64_t checkpoint_segments; /* AUTO: none */
+    fr_train_balance balance;
 
     bool arena; /* reserve exactly the planned peak, at fixed places */
     bool plan;  /* a dry run instead of a run */

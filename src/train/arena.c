@@ -29,6 +29,10 @@ done:
 
 bool fri_train_arena_wanted(fri_run *r) {
     if (!r->opts.arena || r->opts.device == FR_META) return false;
+    if (r->opts.empty_cache_every > 0) {
+        snprintf(r->arena.reason, sizeof r->arena.reason, "--empty-cache-every gives memory back, an arena keeps it");
+        return false;
+    }
     if (!fri_env_get()->no_pool) return true;
     snprintf(r->arena.reason, sizeof r->arena.reason, "FRUGAL_NO_POOL asks for a segment per allocation");
     return false;

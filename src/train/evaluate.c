@@ -10,7 +10,9 @@ fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **t
     fr_tensor *y = NULL, *loss = NULL, *count = NULL;
     double mean = NAN, correct = NAN;
     int64_t n = fr_tensor_numel(*targets);
-    fr_status s = FR_OK;
+    fr_autocast_state was;
+    fr_status s = fri_precision_begin(r, &was);
+    if (s < 0) return s;
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
     FR_TRY(s, fr_cross_entropy(y, *targets, NULL, &loss));
@@ -21,6 +23,7 @@ fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **t
     sum->correct += correct;
     sum->targets += n;
 done:
+    fri_precision_end(r, was);
     fr_tensor_release(&y);
     fr_tensor_release(&loss);
     fr_tensor_release(&count);

@@ -11,9 +11,44 @@ _Static_assert(sizeof(fr_device) == sizeof(int) && sizeof(fr_dtype) == sizeof(in
 
 /* ---- values ------------------------------------------------------------------------------------------------ */
 
+/* The choice of that name, or NULL. */
+static const fri_choice *choice(const fri_flag *f, const char *text) {
+    for (const fri_choice *c = f->choices; c != NULL && c->name != NULL; c++)
+        if (strcmp(c->name, text) == 0) return c;
+    return NULL;
+}
+
+static const fri_choice *choice_of_value(const fri_flag *f, int64_t value) {
+    for (const fri_choice *c = f->choices; c != NULL && c->name != NULL; c++)
+        if (c->value == value) return c;
+    return NULL;
+}
+
+/* "sqrt, log, each" */
+static const char *choice_names(const fri_flag *f, char *names, size_t bytes) {
+    size_t at = 0;
+    names[0] = '\0';
+    for (const fri_choice *c = f->choices; c != NULL && c->name != NULL; c++) {
+        int n = snprintf(names + at, bytes - at, "%s%s", at > 0 ? ", " : "", c->name);
+        if (n > 0 && (size_t)n < bytes - at) at += (size_t)n;
+    }
+    return names;
+}
+
+static fr_status not_a_number(const fri_flag *f, const char *text, const char *what) {
+    char names[256];
+    if (f->choices == NULL) return fri_fail(FR_EINVAL, "--%s %s: not %s", f->name, text, what);
+    return fri_fail(FR_EINVAL, "--%s %s: neither %s nor one of %s", f->name, text, what,
+                    choice_names(f, names, sizeof names));
+}
+
 static fr_status set_int(const fri_flag *f, const char *text, int64_t *to) {
     int64_t value = 0;
-    if (!fri_parse_int(text, &value)) return fri_fail(FR_EINVAL, "--%s %s: not a whole number", f->name, text);
+    if (choice(f, text) != NULL) {
+        *to = choice(f, text)->value;
+        return FR_OK;
+    }
+    if (!fri_parse_int(text, &value)) return not_a_number(f, text, "a whole number");
     if (value < f->least || value > f->most)
         return fri_fail(FR_EINVAL, "--%s %s: must lie in %" PRId64 "..%" PRId64, f->name, text, f->least, f->most);
     *to = value;
@@ -22,7 +57,11 @@ static fr_status set_int(const fri_flag *f, const char *text, int64_t *to) {
 
 static fr_status set_real(const fri_flag *f, const char *text, double *to) {
     double value = 0;
-    if (!fri_parse_real(text, &value)) return fri_fail(FR_EINVAL, "--%s %s: not a number", f->name, text);
+    if (choice(f, text) != NULL) {
+        *to = choice(f, text)->value;
+        return FR_OK;
+    }
+    if (!fri_parse_real(text, &value)) return not_a_number(f, text, "a number");
     if (!(value >= f->real_least && value < f->below))
         return fri_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
     *to = value;
@@ -37,17 +76,12 @@ static fr_status set_size(const fri_flag *f, const char *text, size_t *to) {
 }
 
 static fr_status set_choice(const fri_flag *f, const char *text, int *to) {
-    char names[256] = "";
-    size_t at = 0;
-    for (const fri_choice *c = f->choices; c->name != NULL; c++) {
-        if (strcmp(c->name, text) == 0) {
-            *to = c->value;
-            return FR_OK;
-        }
-        int n = snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "", c->name);
-        if (n > 0 && (size_t)n < sizeof names - at) at += (size_t)n;
-    }
-    return fri_fail(FR_EINVAL, "--%s %s: must be one of %s", f->name, text, names);
+    char names[256];
+    const fri_choice *c = choice(f, text);
+    if (c == NULL)
+        return fri_fail(FR_EINVAL, "--%s %s: must be one of %s", f->name, text, choice_names(f, names, sizeof names));
+    *to = c->value;
+    return FR_OK;
 }
 
 static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
@@ -58,7 +92,8 @@ static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
     case FRI_FLAG_SIZE: return set_size(f, text, to);
     case FRI_FLAG_CHOICE: return set_choice(f, text, to);
     case FRI_FLAG_TEXT:
-        if (text[0] == '\0') return fri_fail(FR_EINVAL, "--%s: its value %s is empty", f->name, f->value);
+        if (text[0] == '\0' && f->implied == NULL)
+            return fri_fail(FR_EINVAL, "--%s: its value %s is empty", f->name, f->value);
         *(const char **)to = text;
         return FR_OK;
     case FRI_FLAG_BOOL:
@@ -70,23 +105,30 @@ static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
 
 const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]) {
     const void *field = fri_flag_field(f, o);
+    const fri_choice *word = NULL;
     buf[0] = '\0';
     switch (f->kind) {
     case FRI_FLAG_BOOL:
     case FRI_FLAG_SET: snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const bool *)field ? "on" : "off"); break;
     case FRI_FLAG_INT:
-        if (*(const int64_t *)field != FR_TRAIN_AUTO)
+        word = choice_of_value(f, *(const int64_t *)field);
+        if (word != NULL)
+            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", word->name);
+        else if (*(const int64_t *)field != FR_TRAIN_AUTO)
             snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, *(const int64_t *)field);
         break;
     case FRI_FLAG_REAL:
-        if (*(const double *)field != FR_TRAIN_AUTO) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
+        word = *(const double *)field < 0 ? choice_of_value(f, (int64_t) * (const double *)field) : NULL;
+        if (word != NULL)
+            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", word->name);
+        else if (*(const double *)field != FR_TRAIN_AUTO)
+            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
         break;
     case FRI_FLAG_SIZE:
         if (*(const size_t *)field != SIZE_MAX) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%zu", *(const size_t *)field);
         break;
     case FRI_FLAG_CHOICE:
-        for (const fri_choice *c = f->choices; c->name != NULL; c++)
-            if (c->value == *(const int *)field) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", c->name);
+        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", choice_of_value(f, *(const int *)field)->name);
         break;
     case FRI_FLAG_TEXT:
         if (*(const char *const *)field != NULL) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const char *const *)field);
@@ -184,6 +226,7 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
         return FR_OK;
     }
     if (equals != NULL) return set(f, equals + 1, o);
+    if (f->implied != NULL) return set(f, f->implied, o);
     if (*i + 1 >= argc) return fri_fail(FR_EINVAL, "%s needs a value: %s %s", word, word, f->value);
     if (strncmp(argv[*i + 1], "--", 2) == 0)
         return fri_fail(FR_EINVAL, "%s needs a value, but '%s' follows; a value that begins so is written %s=%s", word,

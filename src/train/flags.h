@@ -37,13 +37,14 @@ typedef struct fri_flag {
     const char *name; /* without dashes */
     fri_flag_kind kind;
     fri_flag_group group;
-    size_t offset;             /* in fr_train_opts */
-    const char *value;         /* what stands for the value in --help: "N" */
-    const char *help;          /* sentences; the default and the choices are added */
-    const char *unset;         /* the default in words, where the field's is FR_TRAIN_AUTO, NULL or SIZE_MAX */
-    int64_t least, most;       /* INT */
+    size_t offset;       /* in fr_train_opts */
+    const char *value;   /* what stands for the value in --help: "N" */
+    const char *help;    /* sentences; the default and the choices are added */
+    const char *unset;   /* the default in words, where the field's is FR_TRAIN_AUTO, NULL or SIZE_MAX */
+    const char *implied; /* the value of the flag alone; others are written --name=VALUE. NULL: a value must follow */
+    int64_t least, most; /* INT */
     double real_least, below;  /* REAL: real_least <= value < below */
-    const fri_choice *choices; /* CHOICE */
+    const fri_choice *choices; /* CHOICE; INT and REAL: words beside the numbers */
     void (*act)(fr_train_opts *o);
 } fri_flag;
 

@@ -59,7 +59,10 @@ static void flag_name(page *g, const fri_flag *f) {
     const char *on = g->bold ? "\033[1m" : "", *off = g->bold ? "\033[0m" : "";
     fprintf(g->out, "%*s%s--%s%s", INDENT, "", on, f->name, off);
     if (f->kind == FRI_FLAG_BOOL) fprintf(g->out, ", %s--no-%s%s", on, f->name, off);
-    if (f->value != NULL) fprintf(g->out, " %s", f->value);
+    if (f->implied != NULL)
+        fprintf(g->out, "[=%s]", f->value);
+    else if (f->value != NULL)
+        fprintf(g->out, " %s", f->value);
     fputc('\n', g->out);
 }
 
@@ -73,10 +76,10 @@ static void allowed(page *g, const fr_train_program *p, const fri_flag *f) {
     } else if (f->kind == FRI_FLAG_INT && f->offset == offsetof(fr_train_opts, depth)) {
         at = (size_t)snprintf(text, sizeof text, "One of %s", p->depths);
     }
-    if (at == 0) return;
+    if (at == 0 || at + 1 >= sizeof text) return;
+    text[at] = '.';
+    text[at + 1] = '\0';
     words(g, DEEP, text);
-    fputc('.', g->out);
-    g->column++;
 }
 
 static void flag(page *g, const fr_train_program *p, const fri_flag *f) {

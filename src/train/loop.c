@@ -1,8 +1,4 @@
-/* loop.c - epochs of training steps.
- *
- * Order of deaths within a step, which decides its peak: images and logits are released as soon as the graph is the
- * only one that may need them, targets and loss after backward, gradients after the optimizer's step, so that none
- * lives through the next forward. */
+/* loop.c - epochs of training steps. */
 #include "base/status.h"
 #include "base/tag.h"
 #include "train/run.h"
@@ -17,11 +13,6 @@ double fri_seconds_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-fr_status fri_value(const fr_tensor *t, double *out) {
-    *out = NAN;
-    return fr_tensor_device(t) == FR_META ? FR_OK : fr_tensor_item(t, out);
 }
 
 void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept) {
@@ -82,68 +73,32 @@ static fr_status remember(fri_run *r, double loss, double milliseconds) {
     return FR_OK;
 }
 
-/* ---- one step ---------------------------------------------------------------------------------------------- */
-
-static fr_status forward_backward(fri_run *r, fr_tensor **images, fr_tensor **targets, double *loss, double *correct) {
-    fr_tensor *y = NULL, *l = NULL, *count = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_model_forward(r, *images, &y));
-    fr_tensor_release(images);
-    FR_TRY(s, fr_count_correct(y, *targets, &count));
-    FR_TRY(s, fri_value(count, correct));
-    fr_tensor_release(&count);
-    FR_TRY(s, fr_cross_entropy(y, *targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = r->opts.label_smoothing), &l));
-    fr_tensor_release(&y);
-    fr_tensor_release(targets);
-    FR_TRY(s, fr_backward(l, NULL));
-    FR_TRY(s, fri_value(l, loss));
-done:
-    fr_tensor_release(&count);
-    fr_tensor_release(&y);
-    fr_tensor_release(&l);
-    return s;
-}
-
-static fr_status optimizer_step(fri_run *r) {
-    fr_phase was = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
-    fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
-    fr_status s = fr_optimizer_step(r->optimizer);
-    fr_optimizer_zero_grad(r->optimizer);
-    fri_scope_phase_pop(was);
-    return s;
-}
-
-fr_status fri_train_step(fri_run *r, fr_tensor **images, fr_tensor **targets, double *loss) {
-    fr_step_scope scope;
-    double correct = 0;
-    double n = (double)fr_tensor_numel(*targets);
-    fr_status s = fr_step_begin(&scope);
-    if (s < 0) return s;
-    FR_TRY(s, forward_backward(r, images, targets, loss, &correct));
-    FR_TRY(s, optimizer_step(r));
-    r->epoch_loss += *loss * n;
-    r->epoch_correct += correct;
-    r->epoch_targets += n;
-done:
-    return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
-}
-
 /* ---- epochs ------------------------------------------------------------------------------------------------ */
 
-/* Steps until the epoch or the run ends; *more is false when the run does. */
+static fr_status next_of_loader(void *ctx, fr_tensor **images, fr_tensor **targets) {
+    fri_run *r = ctx;
+    return fri_batch_next(r, r->loader, images, targets);
+}
+
+/* Steps until the epoch or the run ends; *more is false when the run does. Batches that do not fill a step
+ * (--accumulate) are left out. */
 static fr_status run_epoch(fri_run *r, bool *more) {
+    const fri_batches batches = {next_of_loader, r};
     fr_tensor *images = NULL, *targets = NULL;
     fr_status s = FR_OK;
     r->epoch_loss = r->epoch_correct = r->epoch_targets = 0;
-    for (*more = true; *more;) {
+    FR_TRY(s, fr_loader_position_set(r->loader, r->epoch, 0));
+    *more = true;
+    for (int64_t i = 0; *more && i < r->steps_per_epoch; i++) {
         double loss = NAN, began = fri_seconds_now();
         FR_TRY(s, fri_train_arena_step(r));
         FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
-        if (s == FR_END) break;
-        FR_TRY(s, fri_train_step(r, &images, &targets, &loss));
+        FR_TRY(s, fri_train_step(r, &batches, &images, &targets, &loss));
         FR_TRY(s, remember(r, loss, 1000 * (fri_seconds_now() - began)));
         r->step++;
-        if (r->opts.device != FR_META && !isfinite(loss)) {
+        if (r->opts.empty_cache_every > 0 && r->step % r->opts.empty_cache_every == 0)
+            FR_TRY(s, fr_memory_empty_cache(r->opts.device));
+        if (r->opts.device != FR_META && !isfinite(loss) && !r->step_skipped) {
             s = fri_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high", loss, r->step,
                          r->opts.lr);
             goto done;
@@ -152,7 +107,6 @@ static fr_status run_epoch(fri_run *r, bool *more) {
         *more = r->step < r->steps_total && r->signal == 0;
         fri_progress_step(r);
     }
-    s = FR_OK;
 done:
     fr_tensor_release(&images);
     fr_tensor_release(&targets);
@@ -167,7 +121,7 @@ bool fri_evaluation_due(const fri_run *r, bool last) {
 void fri_loop_steps(fri_run *r) {
     const fr_train_opts *o = &r->opts;
     int64_t batch = o->batch_size < r->train_count ? o->batch_size : r->train_count;
-    r->steps_per_epoch = (r->train_count + (o->keep_last ? batch - 1 : 0)) / batch;
+    r->steps_per_epoch = (r->train_count + (o->keep_last ? batch - 1 : 0)) / batch / o->accumulate;
     r->epochs_total = o->epochs;
     if (o->epochs == FR_TRAIN_AUTO) r->epochs_total = (o->steps + r->steps_per_epoch - 1) / r->steps_per_epoch;
     r->steps_total = r->epochs_total * r->steps_per_epoch;

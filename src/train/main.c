@@ -19,6 +19,7 @@ static fr_status check_device(const fri_run *r) {
 static fr_status prepare(fri_run *r) {
     const fr_train_opts *o = &r->opts;
     fr_status s = FR_OK;
+    if (o->offload != NULL) r->opts.switches.offload = true;
     FR_TRY(s, check_device(r));
     if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
     fr_switches_set(o->switches);
@@ -29,7 +30,9 @@ static fr_status prepare(fri_run *r) {
     FR_TRY(s, fr_memory_empty_cache(FR_META));
     FR_TRY(s, fr_memory_reset_peak(FR_META));
     FR_TRY(s, fri_fit(r));
+    FR_TRY(s, fri_segment_weights(r, o, &r->unit_weight));
     if (o->plan) goto done;
+    if (o->offload != NULL) FR_TRY(s, fr_offload_open(o->offload[0] != '\0' ? o->offload : NULL));
     if (o->memory_limit != SIZE_MAX) FR_TRY(s, fr_memory_limit_set(o->device, o->memory_limit));
 done:
     return s;
@@ -38,15 +41,18 @@ done:
 static void finish(fri_run *r) {
     fri_report_close(r);
     fr_loader_release(&r->loader);
+    fr_grad_scaler_release(&r->scaler);
     fr_optimizer_release(&r->optimizer);
     fr_module_release(&r->model);
     fr_dataset_release(&r->train);
     fr_dataset_release(&r->test);
+    free(r->unit_weight);
     free(r->pixels);
     free(r->pixel_classes);
     free(r->losses);
     free(r->step_ms);
     fr_fit_release(&r->fit);
+    fr_offload_close();
     if (!fr_device_available(r->opts.device)) return;
     fri_train_arena_release(r);
     (void)fr_memory_empty_cache(r->opts.device);
@@ -66,6 +72,7 @@ static void advise(const fri_run *r) {
 static fr_status train(fri_run *r) {
     fri_calibration *calibration = NULL;
     fr_status s = FR_OK;
+    fri_segments_note(r);
     fri_train_arena_begin(r);
     if (r->opts.calibrate) FR_TRY(s, fri_calibration_begin(r, &calibration));
     FR_TRY(s, fri_model_build(r));
@@ -89,6 +96,7 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
         goto done;
     }
     if (r.opts.plan) {
+        if (!r.opts.plan_all) fri_segments_note(&r);
         s = r.opts.plan_all ? fri_plan_all(&r) : fri_plan_command(&r);
         if (s < 0) status = failed(p, 1);
         if (s == FR_ENOMEM) advise(&r);

@@ -20,13 +20,6 @@ done:
     return s;
 }
 
-static fr_status check_segments(const fri_run *r, fr_module *model) {
-    int units = fr_module_units(model, NULL, 0);
-    if (r->opts.checkpoint_segments <= units) return FR_OK;
-    return fri_fail(FR_EINVAL, "--checkpoint-segments %lld: %s is a chain of %d units, so at most %d segments",
-                    (long long)r->opts.checkpoint_segments, r->model_name, units, units);
-}
-
 static fr_status check_flags(const fri_run *r) {
     const fr_train_opts *o = &r->opts;
     const fr_train_program *p = r->program;
@@ -45,11 +38,43 @@ static fr_status check_flags(const fri_run *r) {
     return FR_OK;
 }
 
+static fr_status both(const char *a, const char *b, const char *why) {
+    return fri_fail(FR_EINVAL, "%s with %s: %s", a, b, why);
+}
+
+/* What a step can be asked for, and what not at the same time. */
+static fr_status check_step(const fri_run *r) {
+    const fr_train_opts *o = &r->opts;
+    bool scaled = fri_run_scaled(o);
+    if (o->amp != FR_TRAIN_AMP_OFF && o->half != FR_TRAIN_AMP_OFF)
+        return both("--half", "--amp", "pure half precision has no f32 parameters to cast");
+    if (o->loss_scale != FR_TRAIN_AUTO && o->amp == FR_TRAIN_AMP_OFF)
+        return fri_fail(FR_EINVAL, "--loss-scale %g: scales the loss of --amp, which is off", o->loss_scale);
+    if (o->keep_last && o->accumulate > 1) return both("--keep-last", "--accumulate", "a step is made of full batches");
+    if (o->split_batch > o->batch_size)
+        return fri_fail(FR_EINVAL, "--split-batch %lld: more parts than the %lld images of --batch-size",
+                        (long long)o->split_batch, (long long)o->batch_size);
+    int64_t batches = r->train_count / (o->batch_size < r->train_count ? o->batch_size : r->train_count);
+    if (o->accumulate > batches)
+        return fri_fail(FR_EINVAL, "--accumulate %lld: an epoch has %lld batches of %lld", (long long)o->accumulate,
+                        (long long)batches, (long long)o->batch_size);
+    if (!o->fused_step) return FR_OK;
+    if (o->accumulate > 1) return both("--fused-step", "--accumulate", "gradients are complete after the last batch");
+    if (o->split_batch > 1) return both("--fused-step", "--split-batch", "gradients are complete after the last part");
+    if (o->clip != FR_TRAIN_AUTO) return both("--fused-step", "--clip", "the norm needs all gradients at once");
+    if (scaled)
+        return both("--fused-step", "a loss scale (--amp=fp16)",
+                    "whether a step is skipped is known when all gradients are; --amp=bf16 needs no scale");
+    if (o->grad_zero) return both("--fused-step", "--grad-zero", "its gradients go as soon as they are used");
+    return FR_OK;
+}
+
 fr_status fri_model_check(fri_run *r) {
     fr_train_opts o = r->opts;
     fr_module *model = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, check_flags(r));
+    FR_TRY(s, check_step(r));
     o.device = FR_META;
     s = r->program->model(&o, r->outputs, r->model_name, &model);
     if (s == FR_EINVAL || s == FR_ESHAPE) {
@@ -57,7 +82,8 @@ fr_status fri_model_check(fri_run *r) {
         goto done;
     }
     FR_TRY(s, s);
-    FR_TRY(s, check_segments(r, model));
+    if (o.half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_module_to_dtype(model, fri_run_dtype(&o)));
+    FR_TRY(s, fri_segments_check(r, model));
     int64_t full = o.batch_size < r->train_count ? o.batch_size : r->train_count;
     FR_TRY(s, try_batch(r, model, full));
     int64_t rest = r->train_count % full;
@@ -86,19 +112,34 @@ static fr_status build_optimizer(fri_run *r) {
     return fri_fail(FR_EINTERNAL, "trainer: optimizer %d", (int)o->optimizer);
 }
 
+static fr_status build_scaler(fri_run *r) {
+    const fr_train_opts *o = &r->opts;
+    bool dynamic = o->loss_scale == FR_TRAIN_AUTO;
+    return fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = fri_run_scaled(o),
+                                                     .init_scale = dynamic ? 65536 : o->loss_scale, .dynamic = dynamic),
+                                 o->device, &r->scaler);
+}
+
 fr_status fri_model_build(fri_run *r) {
     fr_status s = FR_OK;
     fr_seed((uint64_t)r->opts.seed);
     FR_TRY(s, r->program->model(&r->opts, r->outputs, r->model_name, &r->model));
+    if (r->opts.half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_module_to_dtype(r->model, fri_run_dtype(&r->opts)));
     r->parameters = fr_module_parameter_count(r->model);
     FR_TRY(s, build_optimizer(r));
+    if (r->opts.fused_step) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
+    FR_TRY(s, build_scaler(r));
 done:
     return s;
 }
 
 fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y) {
+    if (r->opts.half != FR_TRAIN_AMP_OFF) {
+        fr_status s = fr_cast(x, fri_run_dtype(&r->opts), y);
+        if (s < 0) return s;
+        x = *y;
+    }
     if (r->opts.unit_plan != NULL && fr_grad_enabled()) return fr_checkpoint_plan(r->model, r->opts.unit_plan, x, y);
-    if (r->opts.checkpoint_segments != FR_TRAIN_AUTO && fr_grad_enabled())
-        return fr_checkpoint_sequential(r->model, (int)r->opts.checkpoint_segments, x, y);
+    if (r->opts.checkpoint_segments != FR_TRAIN_AUTO && fr_grad_enabled()) return fri_segments_forward(r, x, y);
     return fr_module_forward(r->model, x, y);
 }

@@ -14,6 +14,7 @@
 #include "tensor/tensor.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Seen so far: networks settle at the second or third step. A run that did not settle within these is not exact. */
@@ -77,12 +78,26 @@ static fr_status open_loader(dry_run *d, fr_split split, int64_t full, int64_t r
 
 /* ---- training ---------------------------------------------------------------------------------------------- */
 
+typedef struct step_batch {
+    dry_run *d;
+    int64_t n;
+    bool shorter;
+} step_batch;
+
+static fr_status next_of_step(void *ctx, fr_tensor **images, fr_tensor **targets) {
+    const step_batch *b = ctx;
+    return next_batch(b->d, b->d->run.loader, b->n, b->shorter, images, targets);
+}
+
 static fr_status step(dry_run *d, int64_t n, bool shorter) {
+    step_batch like = {d, n, shorter};
+    const fri_batches batches = {next_of_step, &like};
     fr_tensor *images = NULL, *targets = NULL;
     double loss = 0;
     fr_status s = FR_OK;
-    FR_TRY(s, next_batch(d, d->run.loader, n, shorter, &images, &targets));
-    FR_TRY(s, fri_train_step(&d->run, &images, &targets, &loss));
+    FR_TRY(s, next_of_step(&like, &images, &targets));
+    FR_TRY(s, fri_train_step(&d->run, &batches, &images, &targets, &loss));
+    if (d->run.opts.empty_cache_every > 0) FR_TRY(s, fr_memory_empty_cache(FR_META));
 done:
     fr_tensor_release(&images);
     fr_tensor_release(&targets);
@@ -206,7 +221,7 @@ static fr_status epochs(dry_run *d, int64_t batch, int64_t rest) {
         int64_t left = r->steps_total - r->epoch * r->steps_per_epoch;
         bool whole = left >= r->steps_per_epoch;
         epoch_kind e = {.before = fri_allocator_fingerprint(d->allocator),
-                        .full = whole ? r->train_count / batch : left,
+                        .full = whole ? r->train_count / batch / r->opts.accumulate : left,
                         .shorter = whole && rest > 0,
                         .evaluation = fri_evaluation_due(r, last)};
         if (changes_nothing(d, &e)) {
@@ -243,6 +258,7 @@ static fr_status run(dry_run *d) {
     d->out->lr = r->opts.lr;
 done:
     fr_loader_release(&r->loader);
+    fr_grad_scaler_release(&r->scaler);
     fr_optimizer_release(&r->optimizer);
     fr_module_release(&r->model);
     fr_dataset_release(&r->train);
@@ -291,6 +307,7 @@ fr_status fri_train_plan_make(const fri_run *r, const fr_train_opts *o, fri_trai
     d.run.opts.device = FR_META;
     double began = fri_seconds_now();
     if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
+    FR_TRY(s, fri_segment_weights(r, o, &d.run.unit_weight));
     FR_TRY(s, fr_plan_begin(out->workspaces ? o->device : FR_META, &out->plan));
     FR_TRY(s, fri_allocator_get(FR_META, &d.allocator));
     fri_allocator_limit(d.allocator, o->memory_limit);
@@ -301,6 +318,7 @@ fr_status fri_train_plan_make(const fri_run *r, const fr_train_opts *o, fri_trai
     out->seconds = fri_seconds_now() - began;
 done:
     if (s < 0) fri_train_plan_release(out);
+    free(d.run.unit_weight);
     fr_switches_set(switches);
     fri_rng_set(rng);
     if (fr_threads_get() != threads) (void)fr_threads_set(threads);

@@ -153,6 +153,9 @@ void fri_progress_end(const fri_run *r) {
         fprintf(r->out, " (evaluation %s)", fri_bytes_text(r->evaluation.peak_allocated, evaluation));
     fputc('\n', r->out);
     if (!r->opts.quiet) {
+        if (fri_run_scaled(&r->opts))
+            fprintf(r->out, "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
+                    fr_grad_scaler_scale_of(r->scaler), fr_grad_scaler_skipped(r->scaler), r->step);
         print_categories(r);
         fri_progress_arena(r);
     }

@@ -88,9 +88,9 @@ static void add_flags(cJSON *root, const fr_train_opts *o) {
             cJSON_AddNullToObject(flags, f->name);
         else if (f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET)
             cJSON_AddBoolToObject(flags, f->name, *(const bool *)field);
-        else if (f->kind == FRI_FLAG_INT)
+        else if (f->kind == FRI_FLAG_INT && *(const int64_t *)field >= 0)
             add_number(flags, f->name, (double)*(const int64_t *)field);
-        else if (f->kind == FRI_FLAG_REAL)
+        else if (f->kind == FRI_FLAG_REAL && *(const double *)field >= 0)
             add_number(flags, f->name, *(const double *)field);
         else if (f->kind == FRI_FLAG_SIZE)
             add_bytes(flags, f->name, *(const size_t *)field);
@@ -157,6 +157,13 @@ static void add_loss(cJSON *root, const fri_run *r) {
         cJSON_AddItemToArray(steps, isfinite(r->losses[i]) ? cJSON_CreateNumber(r->losses[i]) : cJSON_CreateNull());
 }
 
+static void add_scale(cJSON *root, const fri_run *r) {
+    cJSON *scale = fri_run_scaled(&r->opts) && r->scaler != NULL ? cJSON_AddObjectToObject(root, "loss_scale") : NULL;
+    if (scale == NULL) return;
+    add_number(scale, "last", fr_grad_scaler_scale_of(r->scaler));
+    add_number(scale, "skipped", (double)fr_grad_scaler_skipped(r->scaler));
+}
+
 static cJSON *build(const fri_run *r) {
     char library[160] = "";
     const fri_backend *b = fri_backend_get(r->opts.device);
@@ -165,7 +172,7 @@ static cJSON *build(const fri_run *r) {
     cJSON_AddStringToObject(root, "model", r->model_name);
     cJSON_AddStringToObject(root, "device", fr_device_name(r->opts.device));
     cJSON_AddStringToObject(root, "environment", library);
-    cJSON_AddStringToObject(root, "dtype", fr_dtype_name(FR_F32));
+    cJSON_AddStringToObject(root, "dtype", fr_dtype_name(fri_run_dtype(&r->opts)));
     cJSON_AddStringToObject(root, "dataset", fri_dataset_name(r));
     add_number(root, "parameters", (double)r->parameters);
     add_number(root, "batch_size", (double)r->opts.batch_size);
@@ -182,6 +189,7 @@ static cJSON *build(const fri_run *r) {
     add_number(time, "images_per_second", fri_images_per_second(r));
     add_number(time, "seconds", r->seconds);
     add_loss(root, r);
+    add_scale(root, r);
     cJSON *accuracy = cJSON_AddObjectToObject(root, "accuracy");
     if (accuracy == NULL) {
         cJSON_Delete(root);

@@ -28,6 +28,8 @@ typedef struct fri_run {
     char model_name[FR_TRAIN_NAME_BYTES];
     fr_module *model;
     fr_optimizer *optimizer;
+    size_t *unit_weight;    /* segments.c; NULL: all the same */
+    fr_grad_scaler *scaler; /* passes everything through where nothing is to be scaled */
     fr_schedule schedule;
     int64_t parameters; /* elements */
 
@@ -42,6 +44,7 @@ typedef struct fri_run {
     int64_t step, epoch;                             /* done so far, and the one that runs, from 0 */
     double *losses, *step_ms;                        /* per step; losses are NAN on meta */
     int64_t capacity;                                /* of both */
+    bool step_skipped;                               /* the last step, for inf or NaN in its gradients */
     double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
     double seconds;                                  /* since training began */
     int signal;                                      /* that ended the run, or 0 */
@@ -75,6 +78,14 @@ fr_status fri_model_check(fri_run *r);
 fr_status fri_model_build(fri_run *r);
 fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
 
+/* segments.c: what --checkpoint-segments cuts. Bytes that each unit saves for backward on meta, malloced; *weight stays
+ * NULL where the flags do not ask for them. Leaves no trace. */
+fr_status fri_segment_weights(const fri_run *r, const fr_train_opts *o, size_t **weight);
+fr_status fri_segments_check(const fri_run *r, fr_module *model);
+fr_status fri_segments_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
+/* A line where segments raise the peak. */
+void fri_segments_note(const fri_run *r);
+
 /* batch.c: the next batch on the run's device, labels replaced by pixel classes for segmentation. FR_END as
  * fr_loader_next. */
 fr_status fri_batch_next(fri_run *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
@@ -85,8 +96,23 @@ fr_status fri_evaluate(fri_run *r);
 
 /* Steps, epochs and the schedule from the flags and the number of training images. */
 void fri_loop_steps(fri_run *r);
-/* One optimizer step on a batch; both tensors are released as early as possible. */
-fr_status fri_train_step(fri_run *r, fr_tensor **images, fr_tensor **targets, double *loss);
+
+/* Where a step finds the batches after its first (--accumulate). */
+typedef struct fri_batches {
+    fr_status (*next)(void *ctx, fr_tensor **images, fr_tensor **targets);
+    void *ctx;
+} fri_batches;
+/* step.c: one optimizer step, of which images and targets are the first batch; both are released as early as
+ * possible. *loss is the mean over the step's batches. */
+fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **images, fr_tensor **targets, double *loss);
+
+/* The element type that --amp or --half asks for; f32 without. Between begin and end ops run in it (--amp). */
+fr_dtype fri_run_dtype(const fr_train_opts *o);
+static inline bool fri_run_scaled(const fr_train_opts *o) {
+    return o->amp == FR_TRAIN_AMP_FP16 || (o->amp != FR_TRAIN_AMP_OFF && o->loss_scale != FR_TRAIN_AUTO);
+}
+fr_status fri_precision_begin(const fri_run *r, fr_autocast_state *was);
+void fri_precision_end(const fri_run *r, fr_autocast_state was);
 
 typedef struct fri_sums {
     double loss, correct;

@@ -25,10 +25,23 @@ static const fri_choice schedules[] = {{"constant", FR_SCHEDULE_CONSTANT},
                                        {0}};
 static const fri_choice pool_indices[] = {{"i64", FR_I64}, {"i32", FR_I32}, {"u8", FR_U8}, {0}};
 
+static const fri_choice amps[] = {{"fp16", FR_TRAIN_AMP_FP16},
+                                  {"bf16", FR_TRAIN_AMP_BF16},
+                                  {"off", FR_TRAIN_AMP_OFF},
+                                  {0}};
+static const fri_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
+                                           {"log", FR_TRAIN_LOG},
+                                           {"each", FR_TRAIN_EACH},
+                                           {0}};
+static const fri_choice balances[] = {{"bytes", FR_TRAIN_BALANCE_BYTES}, {"count", FR_TRAIN_BALANCE_COUNT}, {0}};
+static const fri_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
+
 static void all_off(fr_train_opts *o) {
     o->switches = fr_switches_all_off();
     o->checkpoint_segments = FR_TRAIN_AUTO;
     o->fit_switches = false;
+    o->fused_step = false;
+    o->offload = NULL;
 }
 
 const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
@@ -102,6 +115,23 @@ const fri_flag fri_flags[] = {
     {"seed", FRI_FLAG_INT, FRI_GROUP_TRAINING, AT(seed), "N",
      "Same seed, same run, bit for bit, at a fixed number of threads.", .least = 0, .most = INT64_MAX},
 
+    {"accumulate", FRI_FLAG_INT, FRI_GROUP_TRAINING, AT(accumulate), "K",
+     "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped.",
+     COUNT},
+    {"clip", FRI_FLAG_REAL, FRI_GROUP_TRAINING, AT(clip), "X",
+     "Scale the gradients down when their common norm is above X (clip_grad_norm_).", .unset = "no limit",
+     .real_least = 0, .below = 1e30},
+    {"amp", FRI_FLAG_CHOICE, FRI_GROUP_TRAINING, AT(amp), "TYPE",
+     "Mixed precision: ops on PyTorch's autocast lists run in this type, parameters stay f32. '--amp' alone is fp16.",
+     .implied = "fp16", .choices = amps},
+    {"loss-scale", FRI_FLAG_REAL, FRI_GROUP_TRAINING, AT(loss_scale), "X",
+     "Scale of the loss under --amp: 'dynamic' (65536, doubled after 2,000 good steps, halved and the step skipped on "
+     "inf or NaN; what fp16 does by itself), or a fixed number.",
+     .real_least = 1e-30, .below = 1e30, .choices = scales},
+    {"half", FRI_FLAG_CHOICE, FRI_GROUP_TRAINING, AT(half), "TYPE",
+     "Pure half precision: parameters themselves in this type, batch norm in f32. '--half' alone is fp16.",
+     .implied = "fp16", .choices = amps},
+
     /* ---- device ---- */
     {"device", FRI_FLAG_CHOICE, FRI_GROUP_DEVICE, AT(device), "NAME",
      "Where to train. 'meta' has shapes and sizes but no data: it shows what a run needs without running it, and "
@@ -123,6 +153,25 @@ const fri_flag fri_flags[] = {
      "Outputs of batch norm, relu, add and concat are made again in backward."},
     {"early-release", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.early_release), NULL,
      "A saved tensor goes at its last use inside an op's backward."},
+    {"split-batch", FRI_FLAG_INT, FRI_GROUP_MEMORY, AT(split_batch), "K",
+     "Train on a batch in K parts, one after the other; losses are averaged. Batch norm sees each part alone, so its "
+     "statistics are those of the smaller batch.",
+     COUNT},
+    {"grad-zero", FRI_FLAG_SET, FRI_GROUP_MEMORY, AT(grad_zero), NULL,
+     "Keep gradients between steps and clear them (zero_grad(set_to_none=False)), instead of releasing them."},
+    {"fused-step", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(fused_step), NULL,
+     "Update a parameter as soon as its gradient is complete; the gradient goes at once."},
+    {"offload", FRI_FLAG_TEXT, FRI_GROUP_MEMORY, AT(offload), "FILE",
+     "Large saved activations wait in this file until backward needs them. '--offload' alone takes a temporary one. It "
+     "is "
+     "unlinked at once, so nothing is left behind.",
+     .unset = "off", .implied = ""},
+    {"cache-casts", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.cache_casts), NULL,
+     "Under --amp, low-precision copies of parameters live from forward to backward, as PyTorch's do, instead of while "
+     "an op runs."},
+    {"empty-cache-every", FRI_FLAG_INT, FRI_GROUP_MEMORY, AT(empty_cache_every), "N",
+     "Give cached memory back to the device after each N steps; 0: never. Turns the arena off.", .least = 0,
+     .most = 1000000000},
     {"all-off", FRI_FLAG_ACT, FRI_GROUP_MEMORY,
      .help = "All memory switches off: what PyTorch keeps. Flags after "
              "this one switch single ones on again.",
@@ -132,14 +181,15 @@ const fri_flag fri_flags[] = {
     {"workspace-limit", FRI_FLAG_SIZE, FRI_GROUP_MEMORY, AT(switches.workspace_limit), "BYTES",
      "Prefer kernels whose scratch memory stays under this."},
     {"checkpoint-segments", FRI_FLAG_INT, FRI_GROUP_MEMORY, AT(checkpoint_segments), "N",
-     "Cut the network into N segments and compute the inside of all but the last again in backward.", .unset = "none",
-     COUNT},
+     "Cut the network into N segments and compute the inside of all but the last again in backward; 'sqrt': as many as "
+     "the root of its units, 'each': every unit, 'log': halves of halves.",
+     .unset = "none", .least = 1, .most = 1000000000, .choices = segmentations},
+    {"balance", FRI_FLAG_CHOICE, FRI_GROUP_MEMORY, AT(balance), "WHAT",
+     "What segments have the same amount of: bytes saved for backward, or units (as PyTorch cuts).",
+     .choices = balances},
 
     {"arena", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(arena), NULL,
      "Plan the run, reserve exactly what it needs, and give each allocation a fixed place in it."},
-    {"offload", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.offload), NULL,
-     "Large saved tensors that no other switch shrinks wait in a file in $TMPDIR until backward needs them. With "
-     "--memory-budget: they may."},
     {"memory-budget", FRI_FLAG_SIZE, FRI_GROUP_MEMORY, AT(memory_budget), "BYTES",
      "Reserve no more than this: choose, unit by unit, what is kept, encoded, rebuilt or recomputed, the fastest way "
      "that fits; then train so. Other switches and --checkpoint-segments give way. If nothing fits, say what the "
@@ -189,6 +239,10 @@ fr_train_opts fr_train_opts_default(void) {
         .threads = FR_TRAIN_AUTO,
         .memory_limit = SIZE_MAX,
         .switches = fr_switches_default(),
+        .loss_scale = FR_TRAIN_AUTO,
+        .accumulate = 1,
+        .split_batch = 1,
+        .clip = FR_TRAIN_AUTO,
         .arena = true,
         .checkpoint_segments = FR_TRAIN_AUTO,
         .memory_budget = SIZE_MAX,

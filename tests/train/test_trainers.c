@@ -1,38 +1,13 @@
 /* test_trainers.c - the four trainers as programs: what they print and write, how they end, and what they refuse. */
 #include "data/files.h"
 #include "program.h"
+#include "report.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <unistd.h>
 
 /* A network so small that a run takes a moment: three dense blocks of one layer on 8 pixels. */
 #define TINY "--depth 10 --growth 4 --image-size 8 --batch-size 8 "
-
-static cJSON *read_report(const char *path) {
-    static char text[1 << 20];
-    FILE *f = fopen(path, "rb");
-    cr_assert_not_null(f, "no report %s", path);
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = '\0';
-    cJSON *root = cJSON_Parse(text);
-    cr_assert_not_null(root, "the report is no JSON: %s", text);
-    return root;
-}
-
-static cJSON *at(cJSON *root, const char *outer, const char *inner) {
-    cJSON *o = cJSON_GetObjectItemCaseSensitive(root, outer);
-    cJSON *i = inner != NULL && o != NULL ? cJSON_GetObjectItemCaseSensitive(o, inner) : o;
-    cr_assert_not_null(i, "the report has no %s.%s", outer, inner != NULL ? inner : "");
-    return i;
-}
-
-static double number(cJSON *root, const char *outer, const char *inner) {
-    cJSON *i = at(root, outer, inner);
-    cr_assert(cJSON_IsNumber(i), "%s.%s is no number", outer, inner != NULL ? inner : "");
-    return i->valuedouble;
-}
 
 /* Nothing but what `keep` names lies in the test's folder. */
 static void expect_only(const char *keep) {
@@ -67,25 +42,26 @@ Test(trainers, each_trains_two_steps_and_its_report_adds_up) {
         EXPECT_MATCH(o.out,
                      "test accuracy [0-9.]+ % \\([0-9]+ of [0-9]+\\), 2 steps in [0-9:]+, peak memory [0-9.]+ .iB");
         EXPECT_MATCH(o.out, "parameter +[0-9.]+ [KM]iB");
-        cJSON *r = read_report(report);
-        cr_expect_str_eq(at(r, "model", NULL)->valuestring, runs[i].model);
-        cr_expect_str_eq(at(r, "device", NULL)->valuestring, "cpu");
-        cr_expect_str_eq(at(r, "dtype", NULL)->valuestring, "f32");
-        cr_expect_eq(number(r, "steps", NULL), 2);
-        cr_expect_eq(number(r, "batch_size", NULL), 2);
-        if (runs[i].parameters > 0) cr_expect_eq(number(r, "parameters", NULL), runs[i].parameters);
-        double sum = 0, peak = number(r, "memory", "peak_allocated");
-        cJSON *part = NULL, *memory = at(r, "memory", NULL), *parts = at(memory, "at_peak", NULL);
+        cJSON *r = report_read(report);
+        cr_expect_str_eq(report_at(r, "model", NULL)->valuestring, runs[i].model);
+        cr_expect_str_eq(report_at(r, "device", NULL)->valuestring, "cpu");
+        cr_expect_str_eq(report_at(r, "dtype", NULL)->valuestring, "f32");
+        cr_expect_eq(report_number(r, "steps", NULL), 2);
+        cr_expect_eq(report_number(r, "batch_size", NULL), 2);
+        if (runs[i].parameters > 0) cr_expect_eq(report_number(r, "parameters", NULL), runs[i].parameters);
+        double sum = 0, peak = report_number(r, "memory", "peak_allocated");
+        cJSON *part = NULL, *memory = report_at(r, "memory", NULL), *parts = report_at(memory, "at_peak", NULL);
         cJSON_ArrayForEach(part, parts) sum += part->valuedouble;
         cr_expect_eq(sum, peak, "categories %.0f, peak %.0f", sum, peak);
-        cr_expect_eq(number(memory, "step_memory", NULL),
-                     peak - number(parts, "parameter", NULL) - number(parts, "optimizer", NULL));
-        cr_expect(number(memory, "peak_requested", NULL) <= peak && peak <= number(memory, "peak_reserved", NULL));
-        cr_expect(number(memory, "floor", NULL) > 0 && number(memory, "floor", NULL) <= peak);
-        cr_expect(number(r, "time", "step_ms_median") > 0 && number(r, "time", "images_per_second") > 0);
-        cr_expect(isfinite(number(r, "loss", "first")) && isfinite(number(r, "loss", "last")));
-        cr_expect(number(r, "accuracy", "test") >= 0 && number(r, "accuracy", "test") <= 1);
-        cr_expect_eq(number(r, "flags", "batch-size"), 2);
+        cr_expect_eq(report_number(memory, "step_memory", NULL),
+                     peak - report_number(parts, "parameter", NULL) - report_number(parts, "optimizer", NULL));
+        cr_expect(report_number(memory, "peak_requested", NULL) <= peak &&
+                  peak <= report_number(memory, "peak_reserved", NULL));
+        cr_expect(report_number(memory, "floor", NULL) > 0 && report_number(memory, "floor", NULL) <= peak);
+        cr_expect(report_number(r, "time", "step_ms_median") > 0 && report_number(r, "time", "images_per_second") > 0);
+        cr_expect(isfinite(report_number(r, "loss", "first")) && isfinite(report_number(r, "loss", "last")));
+        cr_expect(report_number(r, "accuracy", "test") >= 0 && report_number(r, "accuracy", "test") <= 1);
+        cr_expect_eq(report_number(r, "flags", "batch-size"), 2);
         cJSON_Delete(r);
     }
     expect_only("r.json");
@@ -98,8 +74,8 @@ static void losses(const char *flags, char *text, size_t bytes) {
     snprintf(arguments, sizeof arguments, TINY "--steps 6 --eval-every 0 --report %s %s", report, flags);
     outcome o = program_run("train_densenet", arguments);
     cr_assert_eq(o.status, 0, "%s: %s", arguments, o.err);
-    cJSON *r = read_report(report);
-    char *printed = cJSON_Print(at(r, "loss", "steps"));
+    cJSON *r = report_read(report);
+    char *printed = cJSON_Print(report_at(r, "loss", "steps"));
     snprintf(text, bytes, "%s", printed);
     cJSON_free(printed);
     cJSON_Delete(r);
@@ -139,10 +115,10 @@ Test(trainers, meta_has_sizes_and_no_numbers) {
     cr_assert_eq(o.status, 0, "%s", o.err);
     EXPECT_MATCH(o.out, "loss -  accuracy -  - images/s");
     EXPECT_MATCH(o.out, "test accuracy -, 2 steps");
-    cJSON *r = read_report(report);
-    cr_expect(cJSON_IsNull(at(r, "loss", "first")) && cJSON_IsNull(at(r, "loss", "last")));
-    cr_expect(cJSON_IsNull(at(r, "accuracy", "test")));
-    cr_expect(number(r, "memory", "peak_allocated") > 0);
+    cJSON *r = report_read(report);
+    cr_expect(cJSON_IsNull(report_at(r, "loss", "first")) && cJSON_IsNull(report_at(r, "loss", "last")));
+    cr_expect(cJSON_IsNull(report_at(r, "accuracy", "test")));
+    cr_expect(report_number(r, "memory", "peak_allocated") > 0);
     cJSON_Delete(r);
     /* A dataset's sizes are known without its files. */
     o = program_run("train_resnet", "--device meta --dataset cifar100 --steps 1");
@@ -263,9 +239,9 @@ Test(trainers, interrupt_ends_after_the_step_with_a_report) {
     outcome o = program_run_as((how){.signal_after = "epoch  1/"}, "train_densenet", arguments);
     cr_assert_eq(o.status, 130, "%d: %s", o.status, o.err);
     EXPECT_MATCH(o.out, "ended by signal 2 \\(.*\\) after step [0-9]+ of [0-9]+");
-    cJSON *r = read_report(files_path("i.json"));
-    cr_expect(cJSON_IsTrue(at(r, "interrupted", NULL)));
-    cr_expect(number(r, "steps", NULL) >= 187);
+    cJSON *r = report_read(files_path("i.json"));
+    cr_expect(cJSON_IsTrue(report_at(r, "interrupted", NULL)));
+    cr_expect(report_number(r, "steps", NULL) >= 187);
     cJSON_Delete(r);
     expect_only("i.json");
 }

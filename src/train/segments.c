@@ -1,0 +1,121 @@
+/* segments.c - --checkpoint-segments: how a network is cut, and whether that pays. */
+#include "base/rng.h"
+#include "base/status.h"
+#include "train/plan.h"
+
+#include <stdlib.h>
+
+static fr_segmentation how(const fr_train_opts *o) {
+    switch (o->checkpoint_segments) {
+    case FR_TRAIN_SQRT: return FR_SEGMENTS_SQRT;
+    case FR_TRAIN_LOG: return FR_SEGMENTS_LOG;
+    case FR_TRAIN_EACH: return FR_SEGMENTS_EACH;
+    }
+    return FR_SEGMENTS_COUNT;
+}
+
+fr_status fri_segments_check(const fri_run *r, fr_module *model) {
+    int units = fr_module_units(model, NULL, 0);
+    if (r->opts.checkpoint_segments <= units) return FR_OK;
+    return fri_fail(FR_EINVAL, "--checkpoint-segments %lld: %s is a chain of %d units, so at most %d segments",
+                    (long long)r->opts.checkpoint_segments, r->model_name, units, units);
+}
+
+fr_status fri_segments_forward(const fri_run *r, fr_tensor *x, fr_tensor **y) {
+    return fr_checkpoint_segments(r->model, how(&r->opts), (int)r->opts.checkpoint_segments, r->unit_weight, x, y);
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------------- */
+
+static fr_status saved_bytes(size_t *bytes) {
+    fr_memory_stats m;
+    fr_status s = fr_memory_stats_get(FR_META, &m);
+    if (s >= 0) *bytes = m.requested_by[FR_MEM_ACTIVATION];
+    return s;
+}
+
+/* The units run one after the other on a full batch; what a unit adds to the activations is its weight. */
+static fr_status weigh(fri_run *trial, fr_module **unit, int units, size_t *weight) {
+    int64_t n = trial->opts.batch_size < trial->train_count ? trial->opts.batch_size : trial->train_count;
+    int64_t size = trial->opts.image_size;
+    fr_autocast_state was;
+    fr_tensor *x = NULL;
+    size_t before = 0, after = 0;
+    fr_status s = fri_precision_begin(trial, &was);
+    if (s < 0) return s;
+    n = (n + trial->opts.split_batch - 1) / trial->opts.split_batch;
+    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, 3}, FR_F32, FR_META, &x));
+    if (trial->opts.half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x, fri_run_dtype(&trial->opts), &x));
+    for (int i = 0; i < units; i++) {
+        FR_TRY(s, saved_bytes(&before));
+        FR_TRY(s, fr_module_forward(unit[i], x, &x));
+        FR_TRY(s, saved_bytes(&after));
+        weight[i] = after > before ? after - before : 0; /* an in-place unit may free more than it saves */
+    }
+done:
+    fri_precision_end(trial, was);
+    fr_tensor_release(&x);
+    return s;
+}
+
+fr_status fri_segment_weights(const fri_run *r, const fr_train_opts *o, size_t **weight) {
+    fri_run trial = {.program = r->program, .opts = *o, .outputs = r->outputs, .train_count = r->train_count};
+    fr_switches switches = fr_switches_get();
+    fri_rng rng = fri_rng_get();
+    fr_module **unit = NULL;
+    size_t *w = NULL;
+    fr_status s = FR_OK;
+    if (o->checkpoint_segments == FR_TRAIN_AUTO || o->balance == FR_TRAIN_BALANCE_COUNT) return FR_OK;
+    trial.opts.device = FR_META;
+    fr_switches_set(o->switches);
+    FR_TRY(s, fri_model_build(&trial));
+    int units = fr_module_units(trial.model, NULL, 0);
+    unit = calloc((size_t)units + 1, sizeof *unit);
+    w = calloc((size_t)units + 1, sizeof *w);
+    if (unit == NULL || w == NULL) {
+        s = fri_fail(FR_ENOMEM, "--checkpoint-segments: no host memory for %d units", units);
+        goto done;
+    }
+    fr_module_units(trial.model, unit, units);
+    FR_TRY(s, weigh(&trial, unit, units, w));
+    *weight = w;
+    w = NULL;
+done:
+    free(unit);
+    free(w);
+    fr_grad_scaler_release(&trial.scaler);
+    fr_optimizer_release(&trial.optimizer);
+    fr_module_release(&trial.model);
+    fr_switches_set(switches);
+    fri_rng_set(rng);
+    if (o->device == FR_META && r->model != NULL) return s; /* a run goes on there */
+    if (fr_memory_empty_cache(FR_META) < 0 || fr_memory_reset_peak(FR_META) < 0) return s < 0 ? s : FR_EINTERNAL;
+    return s;
+}
+
+/* ---- does it pay? --------------------------------------------------------------------------------------------- */
+
+static bool peak(const fri_run *r, const fr_train_opts *o, size_t *bytes) {
+    fri_train_plan p = {0};
+    if (fri_train_plan_make(r, o, &p) < 0) return false;
+    *bytes = p.training.peak_requested;
+    fri_train_plan_release(&p);
+    return true;
+}
+
+void fri_segments_note(const fri_run *r) {
+    fr_train_opts plain = r->opts;
+    size_t with = 0, without = 0;
+    if (r->opts.quiet || r->opts.checkpoint_segments == FR_TRAIN_AUTO) return;
+    plain.memory_limit = SIZE_MAX;
+    fr_train_opts cut = plain;
+    plain.checkpoint_segments = FR_TRAIN_AUTO;
+    if (!peak(r, &plain, &without) || !peak(r, &cut, &with)) return;
+    if (with > without)
+        fprintf(r->out,
+                "note: these segments raise the peak, from %zu to %zu bytes: what one segment needs in backward is "
+                "more than it saves\n",
+                without, with);
+    else if (with == without)
+        fprintf(r->out, "note: these segments save nothing: the peak of %zu bytes lies elsewhere\n", with);
+}

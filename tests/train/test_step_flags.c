@@ -1,0 +1,168 @@
+/* test_step_flags.c - the flags of a training step: what changes nothing, what is planned to the byte, what is refused.
+ */
+#include "data/files.h"
+#include "program.h"
+#include "report.h"
+
+#include <math.h>
+
+#define TINY "--depth 10 --growth 4 --image-size 8 --batch-size 8 "
+
+TestSuite(step_flags, .init = files_begin, .fini = files_end);
+
+static cJSON *run(const char *flags) {
+    char arguments[1024];
+    const char *report = files_path("r.json");
+    snprintf(arguments, sizeof arguments, TINY "--steps 6 --eval-every 0 --quiet --report %s %s", report, flags);
+    outcome o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s: %s", arguments, o.err);
+    return report_read(report);
+}
+
+/* The losses of all steps and of the test images, each with all its digits. */
+static char *losses(const char *flags) {
+    cJSON *r = run(flags);
+    char *text = cJSON_Print(report_at(r, "loss", NULL));
+    cJSON_Delete(r);
+    return text;
+}
+
+static void expect_same(const char *flags, const char *than) {
+    char *a = losses(than), *b = losses(flags);
+    cr_expect_str_eq(a, b, "'%s' differs from '%s': %s against %s", flags, than, b, a);
+    cJSON_free(a);
+    cJSON_free(b);
+}
+
+Test(step_flags, what_only_moves_bytes_changes_no_loss) {
+    static const char *const same[] = {"--checkpoint-segments sqrt",
+                                       "--checkpoint-segments log",
+                                       "--checkpoint-segments each",
+                                       "--checkpoint-segments 3 --balance count",
+                                       "--checkpoint-segments 3 --balance bytes",
+                                       "--offload",
+                                       "--grad-zero",
+                                       "--fused-step",
+                                       "--empty-cache-every 2",
+                                       "--accumulate 1 --split-batch 1",
+                                       "--clip 1e20"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) expect_same(same[i], "");
+    expect_same("--amp --cache-casts", "--amp");
+    expect_same("--amp=bf16 --checkpoint-segments each", "--amp=bf16");
+    expect_same("--amp=bf16 --fused-step", "--amp=bf16");
+    expect_same("--amp --loss-scale 65536", "--amp --loss-scale dynamic");
+    expect_same("--optimizer adam --fused-step", "--optimizer adam");
+}
+
+/* Rounding differs, the mean does not: without batch norm, parts and accumulation give the large batch's loss. */
+Test(step_flags, parts_and_accumulation_average) {
+    static const char *const flags[] = {"--batch-size 8", "--batch-size 8 --split-batch 4",
+                                        "--batch-size 4 --accumulate 2"};
+    double last[3];
+    for (int i = 0; i < 3; i++) {
+        char arguments[1024];
+        snprintf(arguments, sizeof arguments,
+                 "--depth 11 --no-batch-norm --lr 0.1 --warmup 0 --steps 3 --eval-every 0 --no-augment --quiet "
+                 "--report %s %s",
+                 files_path("r.json"), flags[i]);
+        outcome o = program_run("train_vgg", arguments);
+        cr_assert_eq(o.status, 0, "%s: %s", arguments, o.err);
+        cJSON *r = report_read(files_path("r.json"));
+        last[i] = report_number(r, "loss", "last");
+        cJSON_Delete(r);
+    }
+    cr_expect(fabs(last[1] - last[0]) < 1e-5, "in parts %.9g, at once %.9g", last[1], last[0]);
+    cr_expect(fabs(last[2] - last[0]) < 1e-5, "accumulated %.9g, at once %.9g", last[2], last[0]);
+}
+
+Test(step_flags, planned_is_measured) {
+    static const char *const flags[] = {"--amp",
+                                        "--amp=bf16 --checkpoint-segments sqrt",
+                                        "--half",
+                                        "--accumulate 3",
+                                        "--split-batch 3",
+                                        "--split-batch 2 --accumulate 2 --clip 1 --amp",
+                                        "--fused-step --optimizer adam",
+                                        "--grad-zero --checkpoint-segments log",
+                                        "--offload",
+                                        "--cache-casts --amp",
+                                        "--empty-cache-every 1",
+                                        "--no-arena --checkpoint-segments each"};
+    static const char *const keys[] = {"peak_requested", "peak_allocated", "peak_reserved"};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        char plan[256];
+        snprintf(plan, sizeof plan, "--plan %s", flags[i]);
+        cJSON *planned = run(plan), *measured = run(flags[i]);
+        for (int k = 0; k < 3; k++)
+            cr_expect_eq(report_number(planned, "memory", keys[k]), report_number(measured, "memory", keys[k]),
+                         "%s, %s: planned %.0f, measured %.0f", flags[i], keys[k],
+                         report_number(planned, "memory", keys[k]), report_number(measured, "memory", keys[k]));
+        cr_expect(cJSON_Compare(report_at(planned, "memory", "at_peak"), report_at(measured, "memory", "at_peak"),
+                                true),
+                  "%s: other categories at the peak", flags[i]);
+        cJSON_Delete(planned);
+        cJSON_Delete(measured);
+    }
+}
+
+/* A scale that overflows f16 from the start: steps are skipped, the scale halves, the run recovers. */
+Test(step_flags, overflow_skips_halves_and_recovers) {
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments, "--depth 11 --batch-size 4 --steps 4 --eval-every 0 --amp --report %s",
+             files_path("r.json"));
+    outcome o = program_run("train_vgg", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "loss scale [0-9.e+]+, [0-4] of 4 steps skipped for inf or NaN in the gradients");
+    cJSON *r = report_read(files_path("r.json"));
+    cr_expect_eq(report_number(r, "loss_scale", "last"), 65536 / exp2(report_number(r, "loss_scale", "skipped")));
+    cr_expect_str_eq(report_at(r, "dtype", NULL)->valuestring, "f16");
+    cJSON_Delete(r);
+    snprintf(arguments, sizeof arguments,
+             TINY "--steps 3 --eval-every 0 --amp --loss-scale 1237940039285380274899124224 "
+                  "--report %s",
+             files_path("r.json"));
+    o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    r = report_read(files_path("r.json"));
+    cr_expect_eq(report_number(r, "loss_scale", "skipped"), 3);
+    cr_expect(fabs(report_number(r, "loss_scale", "last") / exp2(90) - 1) < 1e-12, "a fixed scale stays");
+    cr_expect(isfinite(report_number(r, "loss", "last")));
+    cJSON_Delete(r);
+}
+
+Test(step_flags, a_choice_that_saves_nothing_says_so) {
+    outcome o = program_run("train_densenet", TINY "--plan --checkpoint-segments 1");
+    EXPECT_MATCH(o.out, "these segments save nothing");
+}
+
+Test(step_flags, refused) {
+    static const struct {
+        const char *flags, *sentence;
+    } cases[] = {
+        {"--amp=fp8", "--amp fp8: must be one of fp16, bf16, off"},
+        {"--loss-scale 8", "--loss-scale 8: scales the loss of --amp, which is off"},
+        {"--amp --loss-scale fast", "--loss-scale fast: neither a number nor one of dynamic"},
+        {"--amp --loss-scale 0", "--loss-scale 0: must be at least 1e-30"},
+        {"--half --amp", "--half with --amp"},
+        {"--accumulate 0", "--accumulate 0: must lie in 1"},
+        {"--accumulate 1000", "--accumulate 1000: an epoch has 187 batches of 8"},
+        {"--accumulate 2 --keep-last", "--keep-last with --accumulate"},
+        {"--split-batch 9", "--split-batch 9: more parts than the 8 images"},
+        {"--fused-step --accumulate 2", "--fused-step with --accumulate"},
+        {"--fused-step --split-batch 2", "--fused-step with --split-batch"},
+        {"--fused-step --clip 1", "--fused-step with --clip"},
+        {"--fused-step --amp", "--fused-step with a loss scale"},
+        {"--fused-step --grad-zero", "--fused-step with --grad-zero"},
+        {"--checkpoint-segments 0", "--checkpoint-segments 0: must lie in 1"},
+        {"--checkpoint-segments 99", "--checkpoint-segments 99: .* so at most"},
+        {"--checkpoint-segments root", "--checkpoint-segments root: neither a whole number nor one of sqrt, log, each"},
+        {"--balance weight", "--balance weight: must be one of bytes, count"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, TINY "%s", cases[i].flags);
+        outcome o = program_run("train_densenet", arguments);
+        cr_expect_eq(o.status, 2, "%s: exit status %d: %s", cases[i].flags, o.status, o.err);
+        EXPECT_MATCH(o.err, cases[i].sentence);
+    }
+}
