@@ -87,7 +87,9 @@ FR_API fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out);
 /* Gives every allocation of an ended plan a fixed offset and reserves the extent on `device`, which must hold no tensor
  * of the run yet. From then on allocations follow the plan; call fr_plan_follow where each section begins. */
 FR_API fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out);
-/* The allocations that follow are those of the plan's section i (also again: steps repeat). */
+/* The allocations that follow are those of the plan's section i (also again: steps repeat). If the section before
+ * departed and left nothing alive, it is planned anew from what it asked for: the next time it goes that way it has
+ * places, in the arena or, for what finds none there, in one more segment. Up to 8 ways per section. */
 FR_API fr_status fr_plan_follow(fr_device device, int section);
 /* Did an allocation depart from the plan since the section began? It was served by the caching allocator. */
 FR_API bool fr_plan_departed(fr_device device);

@@ -33,6 +33,8 @@ struct fri_allocator {
     fri_arena *arena;
     void *arena_data;
     size_t arena_blocks; /* live in it */
+    void *extension;     /* of the arena: Note [Learning] in arena.h */
+    size_t extension_bytes;
     fr_memory_stats stats;
 };
 
@@ -333,7 +335,8 @@ static fr_status alloc_in_arena(fri_allocator *a, size_t offset, size_t rounded,
     b->owner = a;
     b->offset = offset;
     b->size = rounded;
-    b->data = (char *)a->arena_data + offset;
+    size_t extent = fri_arena_extent(a->arena);
+    b->data = offset < extent ? (char *)a->arena_data + offset : (char *)a->extension + (offset - extent);
     b->in_arena = true;
     a->arena_blocks++;
     *out = b;
@@ -343,13 +346,14 @@ static fr_status alloc_in_arena(fri_allocator *a, size_t offset, size_t rounded,
 fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fri_block **out) {
     fri_block *b = NULL;
     size_t place = 0;
+    uint64_t note = 0;
     if (a->fail_at != 0 && --a->fail_at == 0) return out_of_memory(a, fri_round_bytes(bytes), tag);
     if (bytes > SIZE_MAX / 2) return out_of_memory(a, bytes, tag);
     size_t rounded = fri_round_bytes(bytes);
     if (rounded == 0) {
         fr_status s = alloc_empty(a, &b);
         if (s < 0) return s;
-    } else if (a->arena != NULL && fri_arena_take(a->arena, rounded, &place)) {
+    } else if (a->arena != NULL && fri_arena_take(a->arena, rounded, &place, &note)) {
         fr_status s = alloc_in_arena(a, place, rounded, &b);
         if (s < 0) return s;
     } else {
@@ -369,6 +373,7 @@ fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fr
     }
     b->requested = rounded;
     b->tag = *tag;
+    b->arena_note = note;
     b->serial = a->next_serial++;
     b->live = true;
     live_append(a, b);
@@ -387,6 +392,7 @@ void fri_block_free(fri_block **p) {
     emit(a, FRI_EVENT_FREE, b, b->tag.category);
     live_remove(a, b);
     b->live = false;
+    if (a->arena != NULL) fri_arena_gone(a->arena, b->arena_note);
     if (b->in_arena) {
         fri_arena_give(a->arena, b->offset);
         a->arena_blocks--;
@@ -399,32 +405,60 @@ void fri_block_free(fri_block **p) {
 
 /* ---- the arena --------------------------------------------------------------------------------------------- */
 
+/* Segments that belong to no pool. False: over the limit, or the device has no room. */
+static bool plain_segment_take(fri_allocator *a, size_t bytes, void **data) {
+    *data = NULL;
+    if (bytes > a->stats.limit || a->stats.reserved > a->stats.limit - bytes) return false;
+    if (bytes > 0 && a->source.alloc(bytes, data) < 0) return false;
+    a->stats.segment_allocs++;
+    a->stats.reserved += bytes;
+    if (a->stats.reserved > a->stats.peak_reserved) a->stats.peak_reserved = a->stats.reserved;
+    emit_plain(a, FRI_EVENT_SEGMENT_ALLOC, bytes);
+    return true;
+}
+
+static void plain_segment_give(fri_allocator *a, size_t bytes, void *data) {
+    if (bytes > 0) a->source.free(data, bytes);
+    a->stats.segment_frees++;
+    a->stats.reserved -= bytes;
+    emit_plain(a, FRI_EVENT_SEGMENT_FREE, bytes);
+}
+
 fr_status fri_allocator_arena_install(fri_allocator *a, fri_arena *arena) {
     size_t extent = fri_arena_extent(arena);
     fri_tag tag = fri_tag_make(FR_MEM_OTHER, FR_U8, &(fri_shape){.rank = 1, .dim = {(int64_t)extent}});
     if (a->arena != NULL) return fri_fail(FR_EUSAGE, "arena: the allocator of %s has one", fr_device_name(a->device));
-    if (extent > a->stats.limit || a->stats.reserved > a->stats.limit - extent ||
-        (extent > 0 && a->source.alloc(extent, &a->arena_data) < 0))
-        return out_of_memory(a, extent, &tag);
+    if (!plain_segment_take(a, extent, &a->arena_data)) return out_of_memory(a, extent, &tag);
     a->arena = arena;
-    a->stats.segment_allocs++;
-    a->stats.reserved += extent;
-    if (a->stats.reserved > a->stats.peak_reserved) a->stats.peak_reserved = a->stats.reserved;
-    emit_plain(a, FRI_EVENT_SEGMENT_ALLOC, extent);
     return FR_OK;
 }
 
 fr_status fri_allocator_arena_remove(fri_allocator *a) {
     if (a->arena == NULL) return FR_OK;
-    size_t extent = fri_arena_extent(a->arena);
     if (a->arena_blocks > 0) return fri_fail(FR_EUSAGE, "arena: %zu blocks still live in it", a->arena_blocks);
-    if (extent > 0) a->source.free(a->arena_data, extent);
-    a->arena_data = NULL;
-    a->stats.segment_frees++;
-    a->stats.reserved -= extent;
-    emit_plain(a, FRI_EVENT_SEGMENT_FREE, extent);
+    plain_segment_give(a, fri_arena_extent(a->arena), a->arena_data);
+    if (a->extension_bytes > 0) plain_segment_give(a, a->extension_bytes, a->extension);
+    a->arena_data = a->extension = NULL;
+    a->extension_bytes = 0;
     fri_arena_destroy(&a->arena);
     return FR_OK;
+}
+
+/* An fri_arena_extend_fn. What the departed section left in the cache is not needed a second time. */
+static bool extend_arena(void *allocator, size_t bytes) {
+    fri_allocator *a = allocator;
+    void *data = NULL;
+    fri_allocator_empty_cache(a);
+    if (bytes <= a->extension_bytes) return true;
+    if (!plain_segment_take(a, bytes, &data)) return false;
+    if (a->extension_bytes > 0) plain_segment_give(a, a->extension_bytes, a->extension);
+    a->extension = data;
+    a->extension_bytes = bytes;
+    return true;
+}
+
+void fri_allocator_arena_follow(fri_allocator *a, int section) {
+    if (a->arena != NULL) fri_arena_section(a->arena, section, extend_arena, a);
 }
 
 fri_arena *fri_allocator_arena(const fri_allocator *a) {

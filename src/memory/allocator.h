@@ -35,6 +35,7 @@ typedef struct fri_block {
     size_t offset; /* in the segment */
     bool live;
     bool in_arena;                 /* offset is in the arena; segment is NULL */
+    uint64_t arena_note;           /* see fri_arena_gone */
     struct fri_block *prev, *next; /* neighbours in the segment */
     struct fri_block *live_prev, *live_next;
 } fri_block;
@@ -76,6 +77,8 @@ struct fri_arena;
  * arena belongs to the allocator. FR_ENOMEM, FR_EUSAGE if there is one. remove: FR_EUSAGE while blocks live in it. */
 fr_status fri_allocator_arena_install(fri_allocator *a, struct fri_arena *arena);
 fr_status fri_allocator_arena_remove(fri_allocator *a);
+/* The allocations that follow are those of this section of the arena. */
+void fri_allocator_arena_follow(fri_allocator *a, int section);
 struct fri_arena *fri_allocator_arena(const fri_allocator *a); /* NULL if there is none */
 
 /* Its events are not logged: it hands out something other than its device's memory. */

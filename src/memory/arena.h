@@ -10,7 +10,13 @@
  *            | mask ...........................|   | workspace |
  *
  * The run follows section by section, allocation by allocation. One that departs (another size, or a place that is
- * still taken) is served by the caching allocator, and so is the rest of that section: slower, never wrong. */
+ * still taken) is served by the caching allocator, and so is the rest of that section: slower, never wrong.
+ *
+ * Note [Learning]
+ * What a section asked for is noted. If it departed, and left nothing alive, it is placed when the next section begins:
+ * beside what is alive now, in the arena as it is; blocks that find no place there get an extension, a segment of their
+ * own. So a section has variants. It begins with the one that was followed last; where sizes differ from that, a
+ * variant with the same beginning takes over. A place that is still taken is never handed out, whatever the variant. */
 #ifndef FRI_MEMORY_ARENA_H
 #define FRI_MEMORY_ARENA_H
 
@@ -28,6 +34,15 @@ typedef struct fri_lifetime {
  * alive at one time, which no placement can go below. The same on every machine. */
 fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t n_cuts, size_t *extent, size_t *peak);
 
+/* A piece of the arena. Offsets from the extent on lie in the extension. */
+typedef struct fri_place {
+    size_t offset, bytes;
+} fri_place;
+
+/* The same beside blocks that stay where they are, sorted by offset: a search that ends below the bound ends there. */
+fr_status fri_arena_place_beside(fri_lifetime *l, size_t n, const fri_place *fixed, size_t n_fixed, size_t bound,
+                                 size_t *extent);
+
 typedef struct fri_arena fri_arena;
 
 /* Sections of the run: section i is lifetimes first[i] .. end[i] - 1; two sections may share them. Takes copies. */
@@ -36,11 +51,17 @@ fr_status fri_arena_create(const fri_lifetime *l, size_t n, const size_t *first,
 void fri_arena_destroy(fri_arena **a);
 
 size_t fri_arena_extent(const fri_arena *a);
-void fri_arena_section(fri_arena *a, int section); /* the allocations that follow are those of this section */
-bool fri_arena_departed(const fri_arena *a);       /* since the section began */
+bool fri_arena_departed(const fri_arena *a); /* since the section began */
 
-/* The place of the next allocation; false: not planned, ask the caching allocator. */
-bool fri_arena_take(fri_arena *a, size_t bytes, size_t *offset);
+/* The allocations that follow are those of this section. Before, the one that ended is learned if it departed: `extend`
+ * gets the bytes its extension needs (0: none) and says whether it is there; it may move, nothing lives in it. */
+typedef bool fri_arena_extend_fn(void *ctx, size_t bytes);
+void fri_arena_section(fri_arena *a, int section, fri_arena_extend_fn *extend, void *ctx);
+
+/* The place of the next allocation; false: not planned, ask the caching allocator. *note: for fri_arena_gone, of every
+ * block asked for, wherever it is. */
+bool fri_arena_take(fri_arena *a, size_t bytes, size_t *offset, uint64_t *note);
 void fri_arena_give(fri_arena *a, size_t offset);
+void fri_arena_gone(fri_arena *a, uint64_t note);
 
 #endif

@@ -262,24 +262,43 @@ static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+static bool problem_new(problem *p, fri_lifetime *l, size_t n, size_t n_fixed) {
+    size_t most = n + n_fixed + 1;
+    *p = (problem){.l = l, .n = n};
+    p->g.blocks = malloc(most * sizeof(*p->g.blocks));
+    p->g.fixed = malloc(most * sizeof(*p->g.fixed));
+    p->t.placed = malloc(most * sizeof(*p->t.placed));
+    p->t.order = malloc(most * sizeof(*p->t.order));
+    p->t.moved = malloc(most * sizeof(*p->t.moved));
+    p->t.best = malloc(most * sizeof(*p->t.best));
+    p->lasting = malloc(most * sizeof(*p->lasting));
+    p->edges = malloc(2 * most * sizeof(*p->edges));
+    return p->g.blocks != NULL && p->g.fixed != NULL && p->t.placed != NULL && p->t.order != NULL &&
+           p->t.moved != NULL && p->t.best != NULL && p->lasting != NULL && p->edges != NULL;
+}
+
+static void problem_free(problem *p) {
+    free(p->g.blocks);
+    free(p->g.fixed);
+    free(p->t.placed);
+    free(p->t.order);
+    free(p->t.moved);
+    free(p->t.best);
+    free(p->lasting);
+    free(p->edges);
+}
+
 fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t n_cuts, size_t *extent, size_t *peak) {
-    fr_status s = FR_OK;
+    problem p;
     size_t when = 0;
-    problem p = {.l = l, .n = n, .cuts = cuts, .n_cuts = n_cuts};
+    fr_status s = FR_OK;
     *extent = *peak = 0;
-    p.g.blocks = malloc((n + 1) * sizeof(*p.g.blocks));
-    p.g.fixed = malloc((n + 1) * sizeof(*p.g.fixed));
-    p.t.placed = malloc((n + 1) * sizeof(*p.t.placed));
-    p.t.order = malloc((n + 1) * sizeof(*p.t.order));
-    p.t.moved = malloc((n + 1) * sizeof(*p.t.moved));
-    p.t.best = malloc((n + 1) * sizeof(*p.t.best));
-    p.lasting = malloc((n + 1) * sizeof(*p.lasting));
-    p.edges = malloc((2 * n + 1) * sizeof(*p.edges));
-    if (p.g.blocks == NULL || p.g.fixed == NULL || p.t.placed == NULL || p.t.order == NULL || p.t.moved == NULL ||
-        p.t.best == NULL || p.lasting == NULL || p.edges == NULL) {
+    if (!problem_new(&p, l, n, 0)) {
         s = fri_fail(FR_ENOMEM, "arena: out of host memory");
         goto done;
     }
+    p.cuts = cuts;
+    p.n_cuts = n_cuts;
     *peak = largest_live_set(l, n, p.edges, &when);
     *extent = place_lasting(&p);
     /* The section of the peak decides how far the others may go. */
@@ -288,13 +307,28 @@ fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t 
     for (size_t k = 0; k <= n_cuts; k++)
         if (k != decisive) *extent = larger(*extent, place_section(&p, k, larger(*peak, *extent)));
 done:
-    free(p.g.blocks);
-    free(p.g.fixed);
-    free(p.t.placed);
-    free(p.t.order);
-    free(p.t.moved);
-    free(p.t.best);
-    free(p.lasting);
-    free(p.edges);
+    problem_free(&p);
+    return s;
+}
+
+fr_status fri_arena_place_beside(fri_lifetime *l, size_t n, const fri_place *fixed, size_t n_fixed, size_t bound,
+                                 size_t *extent) {
+    problem p;
+    fr_status s = FR_OK;
+    *extent = 0;
+    if (!problem_new(&p, l, n, n_fixed)) {
+        s = fri_fail(FR_ENOMEM, "arena: out of host memory");
+        goto done;
+    }
+    for (size_t i = 0; i < n; i++) p.g.blocks[p.g.n++] = &l[i];
+    for (size_t i = 0; i < n_fixed; i++) {
+        if (p.g.n_fixed == 0 && fixed[i].offset == p.g.bottom)
+            p.g.bottom += fixed[i].bytes;
+        else
+            p.g.fixed[p.g.n_fixed++] = (spot){0, SIZE_MAX, fixed[i].offset, fixed[i].offset + fixed[i].bytes};
+    }
+    if (n > 0) *extent = place_group(&p.t, &p.g, bound);
+done:
+    problem_free(&p);
     return s;
 }

@@ -165,8 +165,8 @@ fr_status fr_plan_install(const fr_plan *p, fr_device device, fr_placement *out)
     FRI_TRY(s, fri_arena_create(layout->l, layout->n, layout->first, layout->end, p->n_sections,
                                 layout->placement.extent, &arena));
     FRI_TRY(s, fri_allocator_arena_install(a, arena));
-    fri_arena_section(arena, 0);
     arena = NULL; /* the allocator owns it */
+    fri_allocator_arena_follow(a, 0);
     if (out != NULL) *out = layout->placement;
 done:
     fri_arena_destroy(&arena);
@@ -180,7 +180,7 @@ fr_status fr_plan_follow(fr_device device, int section) {
     if (s < 0) return s;
     if (fri_allocator_arena(a) == NULL)
         return fri_fail(FR_EUSAGE, "arena: none is installed on %s", fr_device_name(device));
-    fri_arena_section(fri_allocator_arena(a), section);
+    fri_allocator_arena_follow(a, section);
     return FR_OK;
 }
 

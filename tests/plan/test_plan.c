@@ -197,6 +197,43 @@ Test(plan, random_departures_change_no_bit) {
     cr_expect(departed > CELLS * 5 && followed > CELLS * 5, "%d steps departed, %d followed", departed, followed);
 }
 
+/* A batch size that was not planned departs once; from then on it has places too, and the device is not asked again. */
+Test(plan, a_departed_step_is_planned_anew) {
+    static const int64_t batches[] = {8, 3, 3, 8, 16, 16, 3, 8, 16, 5, 8, 5, 16, 3};
+    enum { N = sizeof batches / sizeof *batches };
+    static const bool expected[N] = {[1] = true, [4] = true, [9] = true};
+    double loss[2][N];
+    uint64_t calls = 0;
+    fr_memory_stats t;
+    fr_switches_set(fr_switches_default());
+    fr_plan *plan = plan_of(FR_CPU);
+    for (int arena = 0; arena < 2; arena++) {
+        net n;
+        fr_seed(5);
+        if (arena) must(fr_plan_install(plan, FR_CPU, NULL));
+        must(net_create(&n, FR_CPU));
+        for (int i = 0; i < N; i++) {
+            if (arena) must(fr_plan_follow(FR_CPU, i == 0 ? 1 : 2));
+            if (i == 10) must(fr_memory_stats_get(FR_CPU, &t));
+            if (i == 10) calls = t.segment_allocs + t.segment_frees;
+            must(net_step(&n, batches[i], &loss[arena][i]));
+            must(net_update(&n));
+            if (arena)
+                cr_expect_eq(fr_plan_departed(FR_CPU), expected[i], "step %d with a batch of %d", i, (int)batches[i]);
+        }
+        must(fr_memory_stats_get(FR_CPU, &t));
+        if (arena) cr_expect_eq(t.segment_allocs + t.segment_frees, calls, "the device was asked again");
+        if (arena) cr_expect_eq(t.allocated, t.requested);
+        net_release(&n);
+    }
+    must(fr_plan_uninstall(FR_CPU));
+    must(fr_memory_empty_cache(FR_CPU));
+    must(fr_memory_stats_get(FR_CPU, &t));
+    cr_expect_eq(t.reserved, 0u);
+    cr_expect_eq(memcmp(loss[0], loss[1], sizeof loss[0]), 0);
+    fr_plan_release(&plan);
+}
+
 /* Sections after the first of its kind have no places of their own, and may be followed all the same. */
 Test(plan, sections_that_repeat_share_their_places) {
     fr_plan *plan = NULL;
