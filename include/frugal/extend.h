@@ -34,7 +34,11 @@ typedef struct fr_op {
      * rebuild_inputs (in[i] is NULL for the others). NULL: the output cannot be rebuilt cheaply. */
     fr_status (*rebuild)(fr_node *node, fr_tensor *const *in, fr_tensor **y);
     uint64_t rebuild_inputs; /* bit i: input i; UINT64_MAX: all of them */
-    bool rebuild_from_leaf;  /* rebuilt even with the switch off when all its inputs are leaves (casts of weights) */
+    /* relu of the output in the same pass, bit for bit what rebuild and then relu give; or NULL. Needs no input: ops
+     * whose rebuild_inputs is 0. */
+    fr_status (*rebuild_relu)(fr_node *node, fr_tensor **y);
+    bool is_relu;           /* the output is relu of input 0 and nothing else */
+    bool rebuild_from_leaf; /* rebuilt even with the switch off when all its inputs are leaves (casts of weights) */
 
     /* This op's dx will be 0 wherever its input is <= 0, so that a relu before it need not keep a mask. y is this op's
      * output. FR_OK only if the promise holds from now on. NULL: cannot. */

@@ -128,7 +128,8 @@ typedef enum fr_unit_option {
     FR_UNIT_AS_SET,  /* as the thread's switches say */
     FR_UNIT_KEEP,    /* whole tensors: encode, rebuild and offload off */
     FR_UNIT_ENCODE,  /* bits and one-byte codes */
-    FR_UNIT_REBUILD, /* encode, and elementwise outputs are made again */
+    FR_UNIT_INSIDE,  /* encode, and elementwise outputs made inside the unit are made again; its input is kept */
+    FR_UNIT_REBUILD, /* encode, and all elementwise outputs are made again, the unit's input too */
     FR_UNIT_OFFLOAD, /* encode, and what is still large goes to the offload file */
     FR_UNIT_REBUILD_OFFLOAD,
     FR_UNIT_OPTIONS

@@ -96,6 +96,24 @@ fr_status fri_rebuild_hold(fr_node *n) {
     return FR_OK;
 }
 
+/* The op before a relu that makes relu(output) in one pass; NULL if there is none, or its output is at hand. */
+static fr_node *under_relu(fr_node *n) {
+    fr_node *up = n->n_inputs == 1 ? n->edges[0].node : NULL;
+    if (!n->op->is_relu || up == NULL || up->op->rebuild_relu == NULL) return NULL;
+    return kept(n, 0)->kind == FRI_SLOT_EMPTY && !alive(up) && !(up->executed && up->rebuild_users == 0) ? up : NULL;
+}
+
+static fr_status value_under_relu(fr_node *up, fr_tensor **out) {
+    bool was = fr_no_grad_begin();
+    const char *op = fri_scope_op_push(up->op->name);
+    const char *module = fri_scope_module_set(up->module);
+    fr_status s = up->op->rebuild_relu(up, out);
+    fri_scope_op_pop(op);
+    fri_scope_module_pop(module);
+    fr_no_grad_end(was);
+    return s;
+}
+
 fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
     fr_tensor *in[MAX_INPUTS] = {0}, *y = NULL;
     fr_status s = FR_OK;
@@ -107,6 +125,8 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
                         n->op->name);
     if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
         return fri_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
+    fr_node *fused = under_relu(n);
+    if (fused != NULL) return value_under_relu(fused, out);
     bool was = fr_no_grad_begin();
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);

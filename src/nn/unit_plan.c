@@ -17,8 +17,15 @@ fri_unit_watch fri_unit_watch_set(fri_unit_watch w) {
 }
 
 const char *fr_unit_option_name(fr_unit_option o) {
-    static const char *const names[FR_UNIT_OPTIONS] = {"as set",  "keep",    "encode",
-                                                       "rebuild", "offload", "rebuild+offload"};
+    static const char *const names[FR_UNIT_OPTIONS] = {
+        [FR_UNIT_AS_SET] = "as set",
+        [FR_UNIT_KEEP] = "keep",
+        [FR_UNIT_ENCODE] = "encode",
+        [FR_UNIT_INSIDE] = "inside",
+        [FR_UNIT_REBUILD] = "rebuild",
+        [FR_UNIT_OFFLOAD] = "offload",
+        [FR_UNIT_REBUILD_OFFLOAD] = "rebuild+offload",
+    };
     return (int)o >= 0 && o < FR_UNIT_OPTIONS ? names[o] : "?";
 }
 
@@ -60,16 +67,21 @@ static void piece_free(void *p) {
 static fr_switches switches_for(fr_unit_option o, fr_switches s) {
     if (o == FR_UNIT_AS_SET) return s;
     s.encode = o != FR_UNIT_KEEP;
-    s.rebuild = o == FR_UNIT_REBUILD || o == FR_UNIT_REBUILD_OFFLOAD;
+    s.rebuild = o == FR_UNIT_INSIDE || o == FR_UNIT_REBUILD || o == FR_UNIT_REBUILD_OFFLOAD;
     s.offload = o == FR_UNIT_OFFLOAD || o == FR_UNIT_REBUILD_OFFLOAD;
     return s;
 }
 
 static fr_status run_one(const schedule *c, int i, fr_tensor **x) {
     fr_switches was = fr_switches_get();
+    fr_tensor *input = c->option[i] == FR_UNIT_INSIDE ? fr_tensor_retain(*x) : NULL;
     fr_switches_set(switches_for(c->option[i], was));
     if (watch.fn != NULL) watch.fn(watch.ctx, i, false, *x);
     fr_status s = fri_unit_run(c->whole, c->unit[i], x);
+    if (input != NULL) { /* what becomes of it is decided where its last handle dies: here, without rebuild */
+        fr_switches_set(switches_for(FR_UNIT_ENCODE, was));
+        fr_tensor_release(&input);
+    }
     if (watch.fn != NULL) watch.fn(watch.ctx, i, true, s == FR_OK ? *x : NULL);
     fr_switches_set(was);
     return s;

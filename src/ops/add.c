@@ -24,7 +24,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     (void)node;
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_new_like(in[0], FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, fri_gradient_like(fr_tensor_reusable(in[1]) ? in[1] : in[0], &out));
     FRI_TRY(s, values(in[0], in[1], out));
     fri_tensor_put(&out, y);
 done:

@@ -18,11 +18,12 @@ typedef struct params {
 enum { SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
 
 static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
-                       const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, fr_tensor *y) {
+                       const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, bool relu,
+                       fr_tensor *y) {
     fri_exec e = fri_exec_of(x);
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
                       (&e, d, fri_data(x), fri_data(mean), fri_data(invstd), gamma != NULL ? fri_data(gamma) : NULL,
-                       beta != NULL ? fri_data(beta) : NULL, false, fri_data(y)));
+                       beta != NULL ? fri_data(beta) : NULL, relu, fri_data(y)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
@@ -68,15 +69,14 @@ done:
     return s;
 }
 
-static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
-    (void)in;
+static fr_status rebuild_as(fr_node *node, bool relu, fr_tensor **y) {
     const params *p = fr_node_params(node);
     fr_tensor *saved[SAVED_COUNT] = {0}, *out = NULL;
     fr_status s = FR_OK;
     for (int i = 0; i < SAVED_COUNT; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
     FRI_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, apply(&p->desc, saved[SAVED_X], saved[SAVED_MEAN], saved[SAVED_INVSTD], saved[SAVED_GAMMA],
-                     saved[SAVED_BETA], out));
+                     saved[SAVED_BETA], relu, out));
     fri_tensor_put(&out, y);
 done:
     for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
@@ -84,7 +84,20 @@ done:
     return s;
 }
 
-static const fr_op batchnorm2d = {.name = "batchnorm2d", .backward = backward, .rebuild = rebuild};
+static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
+    (void)in;
+    return rebuild_as(node, false, y);
+}
+
+/* Most batch norms feed a relu, and rebuilding is bound by memory traffic. */
+static fr_status rebuild_relu(fr_node *node, fr_tensor **y) {
+    return rebuild_as(node, true, y);
+}
+
+static const fr_op batchnorm2d = {.name = "batchnorm2d",
+                                  .backward = backward,
+                                  .rebuild = rebuild,
+                                  .rebuild_relu = rebuild_relu};
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */
 
@@ -189,7 +202,7 @@ fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
     else
         FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
     FRI_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, out));
+    FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, false, out));
     fr_save saves[SAVED_COUNT] = {{x, FR_SAVE_VALUE},
                                   {gamma, FR_SAVE_SMALL},
                                   {beta, FR_SAVE_SMALL},

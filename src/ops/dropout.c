@@ -40,7 +40,7 @@ done:
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_new_like(in[0], FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, fri_gradient_like(in[0], &out));
     FRI_TRY(s, apply(fr_node_params(node), in[0], out));
     fri_tensor_put(&out, y);
 done:

@@ -46,7 +46,7 @@ void fri_result_put(fr_tensor **out, fr_tensor **y);
 /* PyTorch's rule for a demanded in-place op: a leaf that requires grad is refused. */
 fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);
 
-/* dy itself if it may be written over, else a new tensor like it. */
+/* dy itself if it may be written over, else a new tensor like it. Also for a rebuilt input that only this op reads. */
 fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx);
 
 fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out);

@@ -24,7 +24,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     (void)node;
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_new_like(in[0], FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, fri_gradient_like(in[0], &out));
     FRI_TRY(s, relu_values(in[0], out));
     fri_tensor_put(&out, y);
 done:
@@ -32,7 +32,11 @@ done:
     return s;
 }
 
-static const fr_op relu = {.name = "relu", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
+static const fr_op relu = {.name = "relu",
+                           .backward = backward,
+                           .rebuild = rebuild,
+                           .rebuild_inputs = 1,
+                           .is_relu = true};
 
 static fr_status record(fr_tensor *x, fr_tensor *out) {
     fr_save save = {out, FR_SAVE_MASK};

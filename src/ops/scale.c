@@ -30,7 +30,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     const double *alpha = fr_node_params(node);
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_new_like(in[0], FR_MEM_TEMPORARY, &out));
+    FRI_TRY(s, fri_gradient_like(in[0], &out));
     FRI_TRY(s, values(in[0], *alpha, out));
     fri_tensor_put(&out, y);
 done:

@@ -7,33 +7,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sizes in slots. */
-typedef struct cell {
-    int input, saved[FR_UNIT_OPTIONS];
-} cell;
-
 struct fri_solution {
-    const fri_chain *chain; /* only during the solving */
+    const fri_chain *chain; /* borrowed */
     int n, slots;
-    size_t slot; /* bytes */
-    cell *cell;
-    double *time;    /* [i, j][slots + 1] */
+    size_t slot;     /* bytes */
+    float *time;     /* [i, j][before][slots + 1] */
     int16_t *choice; /* an option, FR_UNIT_OPTIONS + k for a range that ends before unit k, or -1 */
 };
 
-/* State (i, j), i < j, among the pairs. */
-static size_t at(const fri_solution *s, int i, int j) {
-    size_t n = (size_t)s->n, row = (size_t)i;
-    return (row * n - row * (row - 1) / 2 + (size_t)(j - i - 1)) * (size_t)(s->slots + 1);
+static bool rebuilds(fr_unit_option o) {
+    return o == FR_UNIT_REBUILD || o == FR_UNIT_REBUILD_OFFLOAD;
+}
+
+fri_before fri_chain_next(const fri_chain_unit *u, fri_before before, fr_unit_option o) {
+    if (before == FRI_BEFORE_RANGE && !u->source) return FRI_BEFORE_RANGE;
+    return rebuilds(o) ? FRI_BEFORE_REBUILT : FRI_BEFORE_KEPT;
+}
+
+const fri_unit_cost *fri_chain_cost(const fri_chain_unit *u, fri_before before, fr_unit_option o) {
+    if (!u->option[o].possible || (rebuilds(o) && before == FRI_BEFORE_RANGE)) return NULL;
+    return o == FR_UNIT_REBUILD && before == FRI_BEFORE_REBUILT ? &u->chained : &u->option[o];
+}
+
+/* State (i, j, before), i < j, among the pairs. */
+static size_t at(const fri_solution *s, int i, int j, fri_before before) {
+    size_t n = (size_t)s->n, row = (size_t)i, pair = row * n - row * (row - 1) / 2 + (size_t)(j - i - 1);
+    return (pair * FRI_BEFORE_STATES + before) * (size_t)(s->slots + 1);
 }
 
 static int in_slots(const fri_solution *s, size_t bytes) {
     size_t n = bytes / s->slot + (bytes % s->slot != 0);
     return n > (size_t)s->slots + 1 ? s->slots + 1 : (int)n;
-}
-
-static double time_of(const fri_solution *s, int i, int j, int m) {
-    return i == j ? 0 : m < 0 ? INFINITY : s->time[at(s, i, j) + (size_t)m];
 }
 
 /* Leaf gradients of units j and behind, and the gradient that waits at j. */
@@ -49,20 +53,22 @@ static size_t leaf_gradients_after(const fri_chain *c, int i) {
     return bytes;
 }
 
-static void try_option(fri_solution *s, int i, int j, int o, size_t waiting) {
+static void try_option(fri_solution *s, int i, int j, fri_before before, fr_unit_option o, size_t waiting) {
     const fri_chain_unit *u = &s->chain->unit[i];
-    const fri_unit_cost *c = &u->option[o];
-    double *time = s->time + at(s, i, j);
-    int16_t *choice = s->choice + at(s, i, j);
-    int saved = s->cell[i].saved[o];
+    const fri_unit_cost *c = fri_chain_cost(u, before, o);
+    if (c == NULL) return;
+    float *time = s->time + at(s, i, j, before);
+    int16_t *choice = s->choice + at(s, i, j, before);
+    const float *rest = i + 1 < j ? s->time + at(s, i + 1, j, fri_chain_next(u, before, o)) : NULL;
+    int saved = in_slots(s, c->saved);
     int forward = in_slots(s, c->forward_peak + waiting);
     int backward = in_slots(s, c->backward_peak + leaf_gradients_after(s->chain, i));
     int least = forward > backward ? forward : backward;
     if (least < saved) least = saved;
     /* The last unit of a recomputation; the whole chain's last unit runs in full. */
-    double own = c->forward + c->backward - (j == i + 1 && j < s->n ? u->tail : 0);
+    float own = (float)(c->forward + c->backward - (j == i + 1 && j < s->n ? u->tail : 0));
     for (int m = least; m <= s->slots; m++) {
-        double t = own + time_of(s, i + 1, j, m - saved);
+        float t = rest != NULL ? own + rest[m - saved] : own;
         if (t < time[m]) {
             time[m] = t;
             choice[m] = (int16_t)o;
@@ -70,13 +76,13 @@ static void try_option(fri_solution *s, int i, int j, int o, size_t waiting) {
     }
 }
 
-static void try_range(fri_solution *s, int i, int j, int k, double plain, size_t peak) {
-    double *time = s->time + at(s, i, j);
-    int16_t *choice = s->choice + at(s, i, j);
-    const double *again = s->time + at(s, i, k), *rest = s->time + at(s, k, j);
-    int held = s->cell[i].input, least = in_slots(s, peak);
+static void try_range(fri_solution *s, int i, int j, fri_before before, int k, double plain, size_t peak) {
+    float *time = s->time + at(s, i, j, before), once = (float)plain;
+    int16_t *choice = s->choice + at(s, i, j, before);
+    const float *again = s->time + at(s, i, k, FRI_BEFORE_RANGE), *rest = s->time + at(s, k, j, FRI_BEFORE_RANGE);
+    int held = in_slots(s, s->chain->unit[i].input), least = in_slots(s, peak);
     for (int m = least > held ? least : held; m <= s->slots; m++) {
-        double t = plain + again[m] + rest[m - held];
+        float t = once + again[m] + rest[m - held];
         if (t < time[m]) {
             time[m] = t;
             choice[m] = (int16_t)(FR_UNIT_OPTIONS + k);
@@ -84,11 +90,10 @@ static void try_range(fri_solution *s, int i, int j, int k, double plain, size_t
     }
 }
 
-static void solve_state(fri_solution *s, int i, int j) {
+static void solve_state(fri_solution *s, int i, int j, fri_before before) {
     const fri_chain *c = s->chain;
     size_t waiting = behind(c, j);
-    for (int o = 0; o < FR_UNIT_OPTIONS; o++)
-        if (c->unit[i].option[o].possible) try_option(s, i, j, o, waiting);
+    for (int o = 0; o < FR_UNIT_OPTIONS; o++) try_option(s, i, j, before, (fr_unit_option)o, waiting);
     double plain = 0;
     size_t peak = 0;
     for (int k = i + 1; k < j; k++) {
@@ -96,7 +101,7 @@ static void solve_state(fri_solution *s, int i, int j) {
         size_t now = u->plain_peak + (k - 1 > i ? c->unit[i].input : 0) + waiting;
         plain += u->plain;
         if (now > peak) peak = now;
-        try_range(s, i, j, k, plain, peak);
+        try_range(s, i, j, before, k, plain, peak);
     }
 }
 
@@ -106,15 +111,14 @@ fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solu
                         slots, FRI_CHAIN_MOST);
     fri_solution *s = calloc(1, sizeof *s);
     if (s == NULL) return fri_fail(FR_ENOMEM, "chain: out of host memory");
-    size_t cells = (size_t)c->n * (size_t)(c->n + 1) / 2 * (size_t)(slots + 1);
+    size_t cells = (size_t)c->n * (size_t)(c->n + 1) / 2 * FRI_BEFORE_STATES * (size_t)(slots + 1);
     *s = (fri_solution){.chain = c,
                         .n = c->n,
                         .slots = slots,
                         .slot = memory / (size_t)slots > 0 ? memory / (size_t)slots : 1,
-                        .cell = calloc((size_t)c->n, sizeof *s->cell),
                         .time = malloc(cells * sizeof *s->time),
                         .choice = malloc(cells * sizeof *s->choice)};
-    if (s->cell == NULL || s->time == NULL || s->choice == NULL) {
+    if (s->time == NULL || s->choice == NULL) {
         fri_solution_release(&s);
         return fri_fail(FR_ENOMEM, "chain: no host memory for %zu states", cells);
     }
@@ -122,13 +126,9 @@ fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solu
         s->time[k] = INFINITY;
         s->choice[k] = -1;
     }
-    for (int i = 0; i < c->n; i++) {
-        s->cell[i].input = in_slots(s, c->unit[i].input);
-        for (int o = 0; o < FR_UNIT_OPTIONS; o++) s->cell[i].saved[o] = in_slots(s, c->unit[i].option[o].saved);
-    }
     for (int length = 1; length <= c->n; length++)
-        for (int i = 0; i + length <= c->n; i++) solve_state(s, i, i + length);
-    s->chain = NULL;
+        for (int i = 0; i + length <= c->n; i++)
+            for (int b = 0; b < FRI_BEFORE_STATES; b++) solve_state(s, i, i + length, (fri_before)b);
     fri_solution_release(out);
     *out = s;
     return FR_OK;
@@ -138,29 +138,33 @@ void fri_solution_release(fri_solution **p) {
     fri_solution *s = *p;
     *p = NULL;
     if (s == NULL) return;
-    free(s->cell);
     free(s->time);
     free(s->choice);
     free(s);
 }
 
 double fri_solution_time(const fri_solution *s, int slots) {
-    return time_of(s, 0, s->n, slots > s->slots ? s->slots : slots);
+    if (slots < 0) return INFINITY;
+    return s->time[at(s, 0, s->n, FRI_BEFORE_KEPT) + (size_t)(slots > s->slots ? s->slots : slots)];
 }
 
 /* Ranges come out outer first, then by first unit: a range, what is in it, what is behind it. */
-static void walk(const fri_solution *s, int i, int j, int m, fr_unit_option *option, fr_unit_range *range, int *count) {
+static void walk(const fri_solution *s, int i, int j, fri_before before, int m, fr_unit_option *option,
+                 fr_unit_range *range, int *count) {
     while (i < j) {
-        int choice = s->choice[at(s, i, j) + (size_t)m];
+        const fri_chain_unit *u = &s->chain->unit[i];
+        int choice = s->choice[at(s, i, j, before) + (size_t)m];
         if (choice < FR_UNIT_OPTIONS) {
             option[i] = (fr_unit_option)choice;
-            m -= s->cell[i].saved[choice];
+            m -= in_slots(s, fri_chain_cost(u, before, option[i])->saved);
+            before = fri_chain_next(u, before, option[i]);
             i++;
         } else {
             int k = choice - FR_UNIT_OPTIONS;
             range[(*count)++] = (fr_unit_range){i, k};
-            walk(s, i, k, m, option, range, count);
-            m -= s->cell[i].input;
+            walk(s, i, k, FRI_BEFORE_RANGE, m, option, range, count);
+            m -= in_slots(s, u->input);
+            before = FRI_BEFORE_RANGE;
             i = k;
         }
     }
@@ -170,7 +174,7 @@ int fri_solution_plan(const fri_solution *s, int slots, fr_unit_option *option, 
     int count = 0;
     if (slots > s->slots) slots = s->slots;
     if (!isfinite(fri_solution_time(s, slots))) return -1;
-    walk(s, 0, s->n, slots, option, range, &count);
+    walk(s, 0, s->n, FRI_BEFORE_KEPT, slots, option, range, &count);
     return count;
 }
 
@@ -180,18 +184,20 @@ static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+static void join_costs(fri_unit_cost *x, const fri_unit_cost *y, size_t gradient) {
+    x->possible = x->possible && y->possible;
+    x->forward += y->forward;
+    x->backward += y->backward;
+    x->forward_peak = larger(x->forward_peak, x->saved + y->forward_peak);
+    x->backward_peak = larger(x->backward_peak + gradient, x->saved + y->backward_peak);
+    x->saved += y->saved;
+}
+
 /* *a becomes a followed by b. */
 static void join(fri_chain_unit *a, const fri_chain_unit *b) {
-    for (int o = 0; o < FR_UNIT_OPTIONS; o++) {
-        fri_unit_cost *x = &a->option[o];
-        const fri_unit_cost *y = &b->option[o];
-        x->possible = x->possible && y->possible;
-        x->forward += y->forward;
-        x->backward += y->backward;
-        x->forward_peak = larger(x->forward_peak, x->saved + y->forward_peak);
-        x->backward_peak = larger(x->backward_peak + b->gradient, x->saved + y->backward_peak);
-        x->saved += y->saved;
-    }
+    for (int o = 0; o < FR_UNIT_OPTIONS; o++) join_costs(&a->option[o], &b->option[o], b->gradient);
+    join_costs(&a->chained, &b->chained, b->gradient);
+    a->source = a->source || b->source;
     a->gradient += b->gradient;
     a->plain += b->plain;
     a->tail = b->tail;

@@ -9,7 +9,10 @@
  *     keep only the input of i,      forward of i .. k-1 without saving
  *     go on from k, come back later:   + T(k, j, m - input(i)) + T(i, k, m)
  *
- * where each step also needs its peak to fit. Leaf gradients accumulate from the end of the chain, so what is free
+ * with T once per state of what is before unit i: rebuilding its input pays for a whole chain where that input would be
+ * rebuilt from a rebuilt one, and is impossible where a range ends before it (fri_before).
+ *
+ * Each step also needs its peak to fit. Leaf gradients accumulate from the end of the chain, so what is free
  * shrinks by those of the units behind j (behind i, in i's backward). Memory is cut into slots; every size is rounded
  * up, so a solution fits by the model. Whether it fits the run is for a dry run to say. */
 #ifndef FRI_PLAN_CHAIN_H
@@ -26,6 +29,14 @@ typedef struct fri_unit_cost {
     size_t backward_peak;     /* the same in backward; gradients of other units' leaves left out */
 } fri_unit_cost;
 
+/* What is before a unit. */
+typedef enum fri_before {
+    FRI_BEFORE_KEPT,    /* values, or what they can be rebuilt from */
+    FRI_BEFORE_REBUILT, /* a unit whose own input is rebuilt: rebuilding from it costs `chained` */
+    FRI_BEFORE_RANGE,   /* a range, or this unit begins a recomputation: nothing to rebuild from */
+    FRI_BEFORE_STATES
+} fri_before;
+
 typedef struct fri_chain_unit {
     size_t input;    /* held where a range begins with this unit; 0 for the first: that is always alive */
     size_t gradient; /* leaf gradients that its backward leaves behind */
@@ -33,6 +44,8 @@ typedef struct fri_chain_unit {
     double tail;     /* of it and of every option's forward: what a recomputation that ends with this unit leaves out */
     size_t plain_peak; /* input, output and scratch of that forward at their most */
     fri_unit_cost option[FR_UNIT_OPTIONS];
+    fri_unit_cost chained; /* of FR_UNIT_REBUILD behind a unit that rebuilds its input */
+    bool source;           /* keeps what its own results can be rebuilt from, whatever is before it */
 } fri_chain_unit;
 
 typedef struct fri_chain {
@@ -40,11 +53,16 @@ typedef struct fri_chain {
     fri_chain_unit *unit;
 } fri_chain;
 
-enum { FRI_CHAIN_MOST = 128, FRI_CHAIN_SLOTS = 2000 }; /* more units are merged first */
+/* The state before the next unit. Is option o possible here, and at what cost? NULL: no. */
+fri_before fri_chain_next(const fri_chain_unit *u, fri_before before, fr_unit_option o);
+const fri_unit_cost *fri_chain_cost(const fri_chain_unit *u, fri_before before, fr_unit_option o);
+
+enum { FRI_CHAIN_MOST = 128, FRI_CHAIN_SLOTS = 1600 }; /* more units are merged first */
 
 typedef struct fri_solution fri_solution;
 
-/* All solutions for 0 .. memory bytes, in `slots` steps. FR_EINVAL: no unit or more than FRI_CHAIN_MOST; FR_ENOMEM. */
+/* All solutions for 0 .. memory bytes, in `slots` steps. The chain must outlive them. FR_EINVAL: no unit or more than
+ * FRI_CHAIN_MOST; FR_ENOMEM. */
 fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solution **out);
 void fri_solution_release(fri_solution **s);
 /* Seconds of the best plan in `slots` slots; INFINITY if there is none. */

@@ -34,9 +34,10 @@ typedef struct finder {
     fri_cost *cost;
     int dry_runs;
     fri_step_trace trace[FR_UNIT_OPTIONS], recompute;
-    fri_chain_unit *unit; /* [units] */
-    fri_chain chain;      /* merged */
-    int *group;           /* [units] */
+    fri_step_trace apart[2]; /* rebuild in the units of one parity only, inside in the others */
+    fri_chain_unit *unit;    /* [units] */
+    fri_chain chain;         /* merged */
+    int *group;              /* [units] */
     candidate best, least, trial;
     candidate last; /* tried before */
     bool any;       /* last holds one */
@@ -157,7 +158,16 @@ static fr_status measure(finder *f, fr_fit *out) {
     uniform(&f->trial, n, FR_UNIT_ENCODE, true);
     FRI_TRY(s, observe(f, &f->trial, &f->recompute));
     consider(f, &f->trial);
+    if (f->opts->any && f->best.ok) return FR_OK;
+    for (int parity = 0; parity < 2; parity++) {
+        for (int i = 0; i < n; i++) f->trial.option[i] = i % 2 == parity ? FR_UNIT_REBUILD : FR_UNIT_INSIDE;
+        f->trial.ranges = 0;
+        FRI_TRY(s, observe(f, &f->trial, &f->apart[parity]));
+        consider(f, &f->trial);
+        if (f->opts->any && f->best.ok) return FR_OK;
+    }
     fri_chain_of(f->trace, &f->recompute, f->unit);
+    for (int i = 0; i < n; i++) fri_chain_rebuild_of(&f->apart[i % 2], &f->trace[FR_UNIT_REBUILD], i, &f->unit[i]);
     FRI_TRY(s, fri_chain_merge(&(fri_chain){n, f->unit}, &f->chain, f->group));
 done:
     return s;
@@ -331,10 +341,8 @@ static fr_status try_budget(finder *f, size_t *smallest) {
 static fr_status find(finder *f, fr_fit *out) {
     fr_status s = FR_OK;
     FRI_TRY(s, measure(f, out));
-    if (!f->opts->any)
-        FRI_TRY(s, search(f));
-    else if (!f->best.ok)
-        FRI_TRY(s, each_lean(f, try_budget, NULL));
+    if (!f->opts->any) FRI_TRY(s, search(f));
+    if (f->opts->any && !f->best.ok) FRI_TRY(s, each_lean(f, try_budget, NULL));
     out->fits = f->best.ok;
     if (!out->fits && !f->opts->any) {
         out->smallest = SIZE_MAX;
@@ -377,6 +385,8 @@ done:
     out->milliseconds = milliseconds() - began;
     for (int o = 0; o < FR_UNIT_OPTIONS; o++) fri_step_trace_free(&f.trace[o]);
     fri_step_trace_free(&f.recompute);
+    fri_step_trace_free(&f.apart[0]);
+    fri_step_trace_free(&f.apart[1]);
     candidate_free(&f.best);
     candidate_free(&f.least);
     candidate_free(&f.trial);

@@ -264,3 +264,10 @@ void fri_chain_of(const fri_step_trace option[FR_UNIT_OPTIONS], const fri_step_t
             if (option[o].seen) unit[i].option[o] = cost_of(&option[o], i);
     }
 }
+
+void fri_chain_rebuild_of(const fri_step_trace *apart, const fri_step_trace *all, int i, fri_chain_unit *unit) {
+    unit->option[FR_UNIT_REBUILD] = cost_of(apart, i);
+    unit->chained = cost_of(all, i);
+    /* Bits and codes are not what a result is rebuilt from: at least half the input's bytes are kept in full. */
+    unit->source = 2 * unit->chained.saved >= unit->input && unit->chained.saved > 0;
+}

@@ -40,4 +40,8 @@ void fri_step_trace_free(fri_step_trace *t);
  * the caller's. */
 void fri_chain_of(const fri_step_trace option[FR_UNIT_OPTIONS], const fri_step_trace *recompute, fri_chain_unit *unit);
 
+/* Rebuild's two costs for unit i, from a step in which its neighbours keep their inputs and one in which all units
+ * rebuild; and whether it is a source. */
+void fri_chain_rebuild_of(const fri_step_trace *apart, const fri_step_trace *all, int i, fri_chain_unit *unit);
+
 #endif

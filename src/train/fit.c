@@ -155,7 +155,7 @@ done:
 
 /* One letter per unit, brackets around what runs again: "[kk]ee[k[rr]e]". */
 static void print_units(const fr_unit_plan *p, FILE *out) {
-    static const char letter[FR_UNIT_OPTIONS] = {'-', 'k', 'e', 'r', 'o', 'R'};
+    static const char letter[FR_UNIT_OPTIONS] = {'-', 'k', 'e', 'i', 'r', 'o', 'R'};
     for (int i = 0; i < p->units; i++) {
         for (int k = 0; k < p->ranges; k++)
             if (p->range[k].first == i) fputc('[', out);
@@ -174,8 +174,8 @@ static void print_chosen(const fri_run *r, double milliseconds) {
             r->opts.memory_budget, r->opts.batch_size);
     print_units(&f->plan, r->out);
     fprintf(r->out,
-            "\n  (per unit: k keep, e encode, r rebuild, o offload, R rebuild and offload; [in brackets]: run again in "
-            "backward)\n"
+            "\n  (per unit: k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in\n"
+            "  brackets]: run again in backward)\n"
             "  planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n"
             "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
             fri_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,

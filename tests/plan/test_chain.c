@@ -25,6 +25,7 @@ typedef struct machine {
     size_t grads; /* of leaves whose backward is over */
     size_t peak;
     double time;
+    bool impossible; /* rebuilds where there is nothing to rebuild from */
 } machine;
 
 static void touch(machine *m, size_t more, int waiting_at) {
@@ -33,10 +34,21 @@ static void touch(machine *m, size_t more, int waiting_at) {
     if (now > m->peak) m->peak = now;
 }
 
+/* What unit u costs, and what is before the next one. */
+static const fri_unit_cost *price(machine *m, const fr_unit_plan *p, int u, fri_before *before) {
+    const fri_chain_unit *c = &m->chain->unit[u];
+    fr_unit_option o = p->option[u];
+    bool chained = o == FR_UNIT_REBUILD && *before == FRI_BEFORE_REBUILT;
+    if (o == FR_UNIT_REBUILD && *before == FRI_BEFORE_RANGE) m->impossible = true;
+    if (*before != FRI_BEFORE_RANGE || c->source) *before = o == FR_UNIT_REBUILD ? FRI_BEFORE_REBUILT : FRI_BEFORE_KEPT;
+    return chained ? &c->chained : &c->option[o];
+}
+
 /* Units i .. j-1 forward, keeping what the plan says, then backward. The ranges of this level begin at number r. */
-static void run(machine *m, const fr_unit_plan *p, int i, int j, int r) {
+static void run(machine *m, const fr_unit_plan *p, int i, int j, int r, fri_before before) {
     int first[MOST], end[MOST], number[MOST], steps = 0;
     size_t kept[MOST];
+    const fri_unit_cost *cost[MOST];
     for (int u = i; u < j; steps++) {
         while (r < p->ranges && p->range[r].first < u) r++;
         const fri_chain_unit *c = &m->chain->unit[u];
@@ -49,8 +61,10 @@ static void run(machine *m, const fr_unit_plan *p, int i, int j, int r) {
                 m->time += m->chain->unit[k].plain;
             }
             kept[steps] = c->input;
+            before = FRI_BEFORE_RANGE;
         } else {
-            const fri_unit_cost *o = &c->option[p->option[u]];
+            const fri_unit_cost *o = price(m, p, u, &before);
+            cost[steps] = o;
             number[steps] = -1;
             end[steps] = u + 1;
             touch(m, o->forward_peak, j);
@@ -64,10 +78,10 @@ static void run(machine *m, const fr_unit_plan *p, int i, int j, int r) {
     while (steps-- > 0) {
         m->held -= kept[steps];
         if (number[steps] >= 0) {
-            run(m, p, first[steps], end[steps], number[steps] + 1);
+            run(m, p, first[steps], end[steps], number[steps] + 1, FRI_BEFORE_RANGE);
         } else {
             const fri_chain_unit *c = &m->chain->unit[first[steps]];
-            const fri_unit_cost *o = &c->option[p->option[first[steps]]];
+            const fri_unit_cost *o = cost[steps];
             size_t now = m->held + m->grads + o->backward_peak;
             if (now > m->peak) m->peak = now;
             m->time += o->backward;
@@ -78,7 +92,7 @@ static void run(machine *m, const fr_unit_plan *p, int i, int j, int r) {
 
 static machine walk(const fri_chain *c, const fr_unit_plan *p) {
     machine m = {.chain = c};
-    run(&m, p, 0, c->n, 0);
+    run(&m, p, 0, c->n, 0, FRI_BEFORE_KEPT);
     return m;
 }
 
@@ -103,7 +117,7 @@ static void enumerate(search *s) {
         fr_unit_plan p = {s->chain->n, s->option, s->ranges, s->range};
         machine m = walk(s->chain, &p);
         s->plans++;
-        if (m.peak <= s->memory && m.time < s->best) s->best = m.time;
+        if (!m.impossible && m.peak <= s->memory && m.time < s->best) s->best = m.time;
         return;
     }
     int i = s->open[s->depth - 1].i, j = s->open[s->depth - 1].j;
@@ -153,8 +167,11 @@ static void random_chain(uint64_t *rng, fri_chain_unit *u, int n) {
         u[i].plain = 1 + roll(rng, 9);
         u[i].tail = roll(rng, (int)u[i].plain + 1);
         u[i].plain_peak = u[i].input + (size_t)(1 + roll(rng, 4));
-        for (int o = FR_UNIT_KEEP; o <= FR_UNIT_REBUILD; o++) {
-            fri_unit_cost *c = &u[i].option[o];
+        static const fr_unit_option options[] = {FR_UNIT_KEEP, FR_UNIT_ENCODE, FR_UNIT_REBUILD, FR_UNIT_AS_SET};
+        u[i].source = roll(rng, 2);
+        for (int k = 0; k < 4; k++) {
+            fr_unit_option o = options[k];
+            fri_unit_cost *c = o == FR_UNIT_AS_SET ? &u[i].chained : &u[i].option[o];
             c->possible = o == FR_UNIT_KEEP || roll(rng, 3) > 0;
             c->saved = (size_t)(2 + roll(rng, 12));
             c->forward = u[i].plain + roll(rng, 2);
@@ -170,7 +187,7 @@ Test(chain, equals_brute_force) {
     uint64_t rng = 7;
     long plans = 0;
     int solved = 0, impossible = 0, nested = 0;
-    for (int trial = 0; trial < 120; trial++) {
+    for (int trial = 0; trial < 160; trial++) {
         fri_chain_unit unit[MOST];
         int n = 1 + roll(&rng, 5);
         fri_chain c = {n, unit};
@@ -192,7 +209,8 @@ Test(chain, equals_brute_force) {
             solved++;
             fr_unit_plan p = {n, option, ranges, range};
             machine m = walk(&c, &p);
-            cr_expect(m.peak <= (size_t)memory, "trial %d: the plan needs %zu of %d", trial, m.peak, memory);
+            cr_expect(!m.impossible && m.peak <= (size_t)memory, "trial %d: the plan needs %zu of %d", trial, m.peak,
+                      memory);
             cr_expect(fabs(m.time - found) < 1e-9, "trial %d: the plan takes %g, not %g", trial, m.time, found);
             for (int a = 0; a < ranges; a++)
                 for (int b = 0; b < a; b++) nested += range[a].end <= range[b].end;
@@ -200,7 +218,7 @@ Test(chain, equals_brute_force) {
         fri_solution_release(&s);
     }
     cr_log_info("%ld plans, %d solved, %d impossible, %d nested ranges\n", plans, solved, impossible, nested);
-    cr_expect(solved > 500 && impossible > 50 && nested > 20, "%d solved, %d impossible, %d nested", solved, impossible,
+    cr_expect(solved > 500 && impossible > 50 && nested > 15, "%d solved, %d impossible, %d nested", solved, impossible,
               nested);
 }
 
