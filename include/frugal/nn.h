@@ -57,7 +57,8 @@ FR_API fr_status fr_module_each_tensor(fr_module *m, fr_module_tensor_fn *fn, vo
 FR_API int64_t fr_module_parameter_count(fr_module *m); /* elements of all parameters */
 /* Gradients of all parameters are released (torch: zero_grad(set_to_none=True)). */
 FR_API void fr_module_zero_grad(fr_module *m);
-/* Parameters are converted to f16 or bf16 (or back to f32) in place; batch norm keeps f32. */
+/* Parameters are replaced by f16, bf16 or f32 copies; batch norm keeps f32. An optimizer made before would go on with
+ * the old ones: convert first. */
 FR_API fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype);
 
 /* ---- layers: PyTorch's names, defaults and initialization ------------------------------------------------------- */

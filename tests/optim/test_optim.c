@@ -206,6 +206,67 @@ Test(scaler, stays_finite) {
     struct bench b = bench_new(ldexp(1, 127));
     for (int i = 0; i < 2000; i++) bench_step(&b, false);
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), ldexp(1, 127));
+    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 0, "a scale that cannot grow counts from 0 again, too");
+    bench_release(&b);
+}
+
+/* Overflow after overflow the scale goes to 0, as in PyTorch; min_scale is a floor that PyTorch does not have. */
+Test(scaler, shrinks_to_zero_or_to_the_floor) {
+    for (int floor = 0; floor < 2; floor++) {
+        struct bench b = bench_new(1);
+        must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1, .min_scale = floor ? 0.125 : 0), FR_CPU, &b.g));
+        for (int i = 0; i < 160; i++) cr_assert(bench_step(&b, true));
+        cr_expect_eq(fr_grad_scaler_scale_of(b.g), floor ? 0.125 : 0.0);
+        cr_expect_eq(fr_optimizer_steps(b.o), 0);
+        bench_release(&b);
+    }
+}
+
+/* A growth that meets an overflow starts counting again; what was set is what counts on. */
+Test(scaler, goes_on_from_what_was_set) {
+    struct bench b = bench_new(65536);
+    must(fr_grad_scaler_set(b.g, 1024, 1999));
+    cr_expect(!bench_step(&b, false));
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 2048.0);
+    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 0);
+    must(fr_grad_scaler_set(b.g, 1024, 1999));
+    cr_expect(bench_step(&b, true));
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 512.0);
+    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 0);
+    cr_expect_eq(fr_grad_scaler_set(b.g, -1, 0), FR_EINVAL);
+    cr_expect_eq(fr_grad_scaler_set(b.g, NAN, 0), FR_EINVAL);
+    cr_expect_eq(fr_grad_scaler_set(b.g, 1, -1), FR_EINVAL);
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 512.0);
+    bench_release(&b);
+}
+
+/* A fixed scale still skips; a scaler that is off multiplies by 1 and steps. */
+Test(scaler, fixed_or_off) {
+    struct bench b = bench_new(1024);
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1024, .dynamic = false), FR_CPU, &b.g));
+    cr_expect(bench_step(&b, true));
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 1024.0);
+    cr_expect_eq(fr_optimizer_steps(b.o), 0);
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = false), FR_CPU, &b.g));
+    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 1.0);
+    cr_expect(!bench_step(&b, false));
+    cr_expect_eq(fr_optimizer_steps(b.o), 1);
+    bench_release(&b);
+}
+
+/* Gradients of f16 parameters cannot be unscaled by hand: PyTorch's words. */
+Test(scaler, refuses_f16_gradients) {
+    struct bench b = bench_new(1024);
+    fr_tensor *grad = NULL;
+    must(fr_module_to_dtype(b.m, FR_F16));
+    must(fr_adam(b.m, NULL, &b.o));
+    must(fr_tensor_zeros(1, (int64_t[]){N}, FR_F16, FR_CPU, &grad));
+    must(fr_tensor_set_grad(parameter(b.m), grad));
+    fr_tensor_release(&grad);
+    cr_expect_eq(fr_grad_scaler_unscale(b.g, b.o), FR_EDTYPE);
+    cr_expect(strstr(fr_last_error(), "Attempting to unscale FP16 gradients") != NULL, "%s", fr_last_error());
+    must(fr_grad_scaler_step(b.g, b.o)); /* checks, and unscales inside the update */
+    must(fr_grad_scaler_update(b.g, NULL));
     bench_release(&b);
 }
 
