@@ -5,8 +5,10 @@
 #include <frugal/autograd.h>
 #include <frugal/base.h>
 #include <frugal/data.h>
+#include <frugal/dlpack.h>
 #include <frugal/extend.h>
 #include <frugal/fit.h>
+#include <frugal/io.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
 #include <frugal/models.h>

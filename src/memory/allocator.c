@@ -145,7 +145,7 @@ static void count_free(fri_allocator *a, const fri_block *b) {
 
 void fri_block_relabel(fri_block *b, fr_category to) {
     fr_category from = b->tag.category;
-    if (from == to) return;
+    if (from == to || b->owner == NULL) return; /* no owner: memory of another program, in no statistics */
     fr_memory_stats *t = &b->owner->stats;
     t->requested_by[from] -= b->requested;
     t->allocated_by[from] -= b->size;

@@ -32,9 +32,32 @@ fr_status fri_storage_create(fr_device d, size_t bytes, const fri_tag *tag, fri_
     return FR_OK;
 }
 
+fr_status fri_storage_foreign(void *data, size_t bytes, const fri_tag *tag, void (*fn)(void *owner), void *owner,
+                              fri_storage **out) {
+    fri_storage *s = calloc(1, sizeof *s);
+    if (s != NULL) s->block = calloc(1, sizeof *s->block);
+    if (s == NULL || s->block == NULL) {
+        free(s);
+        return fri_fail(FR_ENOMEM, "storage: out of host memory");
+    }
+    *s->block = (fri_block){.data = data, .requested = bytes, .size = bytes, .tag = *tag};
+    s->handles = 1;
+    s->backend = fri_backend_get(FR_CPU);
+    s->birth = next_birth++;
+    s->foreign_free = fn;
+    s->foreign_owner = owner;
+    *out = s;
+    return FR_OK;
+}
+
 static void destroy(fri_storage *s) {
     if (s->producer != NULL && hooks.orphan != NULL) hooks.orphan(s);
-    fri_block_free(&s->block);
+    if (s->foreign_free != NULL) {
+        s->foreign_free(s->foreign_owner);
+        free(s->block);
+    } else {
+        fri_block_free(&s->block);
+    }
     free(s);
 }
 

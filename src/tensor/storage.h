@@ -14,15 +14,22 @@ typedef struct fri_storage {
     int handles, slots;
     fri_block *block;
     const fri_backend *backend;
-    uint64_t version;        /* writes in place so far */
-    const char *last_writer; /* op of the last one, for messages */
-    uint64_t birth;          /* creation number, increasing on the thread */
-    bool settled;            /* once only: handles that backward makes later are no second chance */
-    void *savers;            /* autograd: list of the slots that hold this storage */
-    void *producer;          /* autograd: node whose output this is, not owned; NULL outside any graph */
+    uint64_t version;                  /* writes in place so far */
+    const char *last_writer;           /* op of the last one, for messages */
+    uint64_t birth;                    /* creation number, increasing on the thread */
+    bool settled;                      /* once only: handles that backward makes later are no second chance */
+    void *savers;                      /* autograd: list of the slots that hold this storage */
+    void (*foreign_free)(void *owner); /* memory of another program (fri_storage_foreign); NULL: the allocator's */
+    void *foreign_owner;
+    void *producer; /* autograd: node whose output this is, not owned; NULL outside any graph */
 } fri_storage;
 
 fr_status fri_storage_create(fr_device d, size_t bytes, const fri_tag *tag, fri_storage **out); /* one handle */
+
+/* A storage on host memory that somebody else owns: in no allocator, no event and no report. When the last user is gone
+ * fn(owner) is called. One handle. */
+fr_status fri_storage_foreign(void *data, size_t bytes, const fri_tag *tag, void (*fn)(void *owner), void *owner,
+                              fri_storage **out);
 
 void fri_storage_retain_handle(fri_storage *s);
 void fri_storage_release_handle(fri_storage *s);

@@ -52,7 +52,7 @@ static inline void fri_bump_version(fr_tensor *t) {
 
 /* True when nobody but this handle can see or need the bytes: an in-place write is invisible. */
 static inline bool fri_tensor_sole(const fr_tensor *t) {
-    return t->references == 1 && t->storage->handles == 1 && t->storage->slots == 0;
+    return t->references == 1 && t->storage->handles == 1 && t->storage->slots == 0 && t->storage->foreign_free == NULL;
 }
 
 /* The execution context of a device's one stream, without workspace. */

@@ -1,0 +1,143 @@
+/* io.h - files: weights, training states, logs.
+ *
+ * A file that this library writes appears under its name complete and on disk, or not at all: it is written under a
+ * temporary name in the same folder, synced, renamed, and the folder is synced. A failed write leaves the older file as
+ * it was. A failed read changes nothing in the program. docs/io.md has the formats. */
+#ifndef FRUGAL_IO_H
+#define FRUGAL_IO_H
+
+#include <frugal/data.h>
+#include <frugal/optim.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- weights: safetensors ----------------------------------------------------------------------------------- */
+
+/* How tensors lie in the file. Names are the same in both. */
+typedef enum fr_weights_layout {
+    FR_WEIGHTS_AUTO,   /* load: what the file says (metadata "frugal.layout"), else TORCH; save: TORCH */
+    FR_WEIGHTS_TORCH,  /* PyTorch, torchvision: every tensor of rank 4 is [K, C, R, S], and the columns of a Linear
+                        * behind  a Flatten come in C, H, W order */
+    FR_WEIGHTS_FRUGAL, /* as in memory: [K, R, S, C], columns in H, W, C order */
+} fr_weights_layout;
+
+/* Which Linear lies behind a Flatten of what height and width is read off the module, layers in the order of the tree:
+ * an AdaptiveAvgPool2d fixes the size, ReLU, Dropout, Identity and BatchNorm2d keep it, everything else hides it. Where
+ * it is hidden, flatten_height and flatten_width must say it: FR_EINVAL names the Linear. */
+typedef struct fr_weights_opts {
+    fr_weights_layout layout;
+    bool strict;                           /* load: the file has all of the module's names and no others */
+    int64_t flatten_height, flatten_width; /* 0: as the module tells */
+} fr_weights_opts;
+#define FR_WEIGHTS_OPTS(...)                       \
+    (&(fr_weights_opts){.layout = FR_WEIGHTS_AUTO, \
+                        .strict = true,            \
+                        .flatten_height = 0,       \
+                        .flatten_width = 0,        \
+                        __VA_ARGS__})
+
+/* Parameters and buffers under their paths, each in its type. opts NULL: defaults. Holds one tensor on the host at a
+ * time. errors: FR_EIO (disk full, read-only folder: the older file stays), FR_EUNSUPPORTED on meta, FR_ENOMEM. */
+FR_API fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts *opts);
+
+/* Fills the module. Float types are converted to the module's; other types must be equal. A file without
+ * "num_batches_tracked" (older PyTorch) fits: the module's stays.
+ * FR_EINVAL lists the missing and the unexpected names, FR_ESHAPE and FR_EDTYPE the tensors that do not fit. Everything
+ * is read and checked before the first byte of the module changes; the file's content is on the host meanwhile. */
+FR_API fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts *opts);
+
+/* ---- training state ----------------------------------------------------------------------------------------- */
+
+/* Something a run is asked for: "batch_size" "64", "switches" "rebuild". Kept for people; with must_match, a state
+ * saved under another value is refused. */
+typedef struct fr_state_setting {
+    const char *name, *value; /* UTF-8 */
+    bool must_match;
+} fr_state_setting;
+
+/* A number of the program's own; NaN and infinities are kept too. */
+typedef struct fr_state_number {
+    const char *name;
+    double *value;
+} fr_state_number;
+
+/* What a state holds. Save reads it, load fills it; the two name the same parts. The thread's random generator belongs
+ * to every state. */
+typedef struct fr_state {
+    fr_module *model;          /* all parameters and buffers */
+    fr_optimizer *optimizer;   /* NULL: not saved, not restored */
+    fr_grad_scaler *scaler;    /* scale and growth tracker; NULL also for a scaler that is switched off. A state without
+                                * one leaves the scaler as it is */
+    fr_loader *loader;         /* the position; NULL */
+    const fr_dataset *dataset; /* only compared: size, classes, labels, first image; NULL */
+    const char *model_name;    /* only compared: "vgg16_bn"; NULL */
+    int64_t step, epoch;
+    fr_schedule schedule;
+    const fr_state_setting *settings;
+    size_t n_settings;
+    const fr_state_number *numbers; /* load: each must be in the state */
+    size_t n_numbers;
+} fr_state;
+
+enum { FR_STATE_PATH_BYTES = 4096 };
+
+/* Writes <dir>/state-<serial>-step-<step>.safetensors, serial one above the highest in the folder, and then removes all
+ * but the `keep` newest (0: keeps all) and what killed runs left half written. dir is made if its parent exists. path:
+ * FR_STATE_PATH_BYTES, or NULL. errors: as fr_weights_save; the states that were there stay, and can be loaded. A
+ * folder belongs to one run at a time. */
+FR_API fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, char *path);
+
+/* Called for a file that is passed over, with the sentence that says why. */
+typedef void fr_state_skipped_fn(void *ctx, const char *path, const char *reason);
+
+/* The newest state in dir whose checksum is right, in path (FR_STATE_PATH_BYTES). Damaged and half-written ones are
+ * passed over and told to fn (or NULL). FR_EIO if the folder cannot be read or holds no state; FR_EFORMAT if all are
+ * damaged, naming the newest. */
+FR_API fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx);
+
+/* Continues where the state was saved: at the same step with the same numbers. Memory switches, device and number of
+ * threads may differ. FR_EFORMAT: damaged, or no state. FR_EINVAL: of another model, dataset, optimizer or setting; the
+ * sentence has both. On failure nothing has changed (but a device that fails while the model is copied to it leaves the
+ * model undefined). */
+FR_API fr_status fr_state_load(const char *path, fr_state *state);
+
+/* ---- logs --------------------------------------------------------------------------------------------------- */
+
+/* One step of training. */
+typedef struct fr_log_step {
+    int64_t step, epoch;
+    double loss, lr;
+    double scale; /* of the loss; 1 without a scaler */
+    bool skipped; /* the optimizer's step, because of inf or NaN */
+    double images_per_second;
+    uint64_t allocated, peak; /* bytes after the step, and at most so far */
+} fr_log_step;
+
+typedef struct fr_log_opts {
+    const char *jsonl;       /* file: one JSON object per line; NULL: none */
+    const char *csv;         /* file: a line of names, then one line per step; NULL: none */
+    const char *tensorboard; /* folder: a new event file in it; NULL: none */
+    int64_t resume;          /* the step a run continues from: later lines are cut off the files, the event file tells
+                              * TensorBoard to forget them; -1: new files */
+} fr_log_opts;
+#define FR_LOG_OPTS(...) (&(fr_log_opts){.jsonl = NULL, .csv = NULL, .tensorboard = NULL, .resume = -1, __VA_ARGS__})
+
+typedef struct fr_log fr_log;
+
+/* errors: FR_EIO names the file. */
+FR_API fr_status fr_log_open(const fr_log_opts *opts, fr_log **out);
+FR_API void fr_log_close(fr_log **log);
+
+/* A line in each file, complete when the call returns. After FR_EIO (disk full) the files end with the last complete
+ * line, and later calls may succeed. */
+FR_API fr_status fr_log_write(fr_log *log, const fr_log_step *step);
+
+/* A number of another kind, for TensorBoard and JSONL: "test/accuracy". */
+FR_API fr_status fr_log_scalar(fr_log *log, const char *tag, int64_t step, double value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,24 @@
+/* append.c - see append.h. */
+#include "io/append.h"
+
+#include "base/status.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+fr_status fri_append(int fd, const char *path, int64_t *at, const void *data, size_t bytes) {
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t n = pwrite(fd, (const char *)data + done, bytes - done, (off_t)(*at + (int64_t)done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            int why = n < 0 ? errno : EIO;
+            if (ftruncate(fd, (off_t)*at) != 0) why = errno; /* the next write begins at the same place anyway */
+            return fri_fail(FR_EIO, "the log '%.300s' cannot be written: %s", path, strerror(why));
+        }
+        done += (size_t)n;
+    }
+    *at += (int64_t)bytes;
+    return FR_OK;
+}

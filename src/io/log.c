@@ -1,0 +1,219 @@
+/* log.c - the step log: JSON lines, CSV and TensorBoard's event files.
+ *
+ * A resumed run goes on at the step of its state, but the files may go on further: what was logged after the state was
+ * saved is cut off, and so is a line that a killed process left incomplete. */
+#include "base/status.h"
+#include "io/append.h"
+#include "io/number.h"
+#include "io/safetensors_format.h"
+#include "io/tfevents.h"
+
+#include <frugal/io.h>
+
+#include <cJSON.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 1024 };
+
+typedef struct text_file {
+    int fd; /* -1: not asked for */
+    char *path;
+    int64_t bytes; /* complete so far */
+} text_file;
+
+struct fr_log {
+    text_file jsonl, csv;
+    fri_tfevents events; /* fd -1: not asked for */
+};
+
+static const char csv_head[] = "step,epoch,loss,lr,scale,skipped,images_per_second,allocated,peak\n";
+
+/* ---- numbers ----------------------------------------------------------------------------------------------- */
+
+/* JSON has no NaN and no infinities: null. */
+static const char *json_number(double value, char text[FRI_NUMBER_BYTES]) {
+    return isfinite(value) ? fri_number_text(value, text) : "null";
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------- */
+
+/* The step of a line, or -1 for a line without one (the names at the top of a CSV file, a scalar without step). */
+static int64_t step_of(const char *line) {
+    static const char key[] = "{\"step\":";
+    if (strncmp(line, key, sizeof key - 1) == 0) line += sizeof key - 1;
+    if (*line < '0' || *line > '9') return -1;
+    return strtoll(line, NULL, 10);
+}
+
+/* Where the first line of a step above `resume`, or an incomplete one, begins. */
+static fr_status find_cut(text_file *f, int64_t resume, int64_t *cut) {
+    char *line = NULL;
+    size_t capacity = 0;
+    fr_status s = FR_OK;
+    int copy = dup(f->fd);
+    FILE *file = copy >= 0 ? fdopen(copy, "r") : NULL;
+    *cut = 0;
+    if (file == NULL) {
+        if (copy >= 0) close(copy);
+        return fri_fail(FR_EIO, "the log '%.300s' cannot be read: %s", f->path, strerror(errno));
+    }
+    rewind(file);
+    for (ssize_t n; (n = getline(&line, &capacity, file)) > 0; *cut += n)
+        if (line[n - 1] != '\n' || step_of(line) > resume) break;
+    if (ferror(file)) s = fri_fail(FR_EIO, "the log '%.300s' cannot be read: %s", f->path, strerror(errno));
+    free(line);
+    fclose(file);
+    return s;
+}
+
+static fr_status open_text(const char *path, int64_t resume, const char *head, text_file *f) {
+    struct stat st;
+    if (path == NULL) return FR_OK;
+    f->path = strdup(path);
+    if (f->path == NULL) return fri_fail(FR_ENOMEM, "no host memory for a file name");
+    f->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (f->fd < 0 || fstat(f->fd, &st) != 0)
+        return fri_fail(FR_EIO, "the log '%.300s' cannot be opened: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return fri_fail(FR_EIO, "the log '%.300s' is not a regular file", path);
+    fr_status s = FR_OK;
+    if (resume >= 0) FRI_TRY(s, find_cut(f, resume, &f->bytes));
+    if (ftruncate(f->fd, (off_t)f->bytes) != 0)
+        return fri_fail(FR_EIO, "the log '%.300s' cannot be cut to %lld bytes: %s", path, (long long)f->bytes,
+                        strerror(errno));
+    if (f->bytes == 0 && head != NULL) FRI_TRY(s, fri_append(f->fd, f->path, &f->bytes, head, strlen(head)));
+done:
+    return s;
+}
+
+static void close_text(text_file *f) {
+    if (f->fd >= 0) close(f->fd);
+    free(f->path);
+}
+
+fr_status fr_log_open(const fr_log_opts *opts, fr_log **out) {
+    fr_log *log = NULL;
+    fr_status s = FR_OK;
+    if (opts == NULL || out == NULL)
+        return fri_fail(FR_EINVAL, "opening a log: the %s is NULL", opts == NULL ? "options" : "slot");
+    log = calloc(1, sizeof *log);
+    if (log == NULL) return fri_fail(FR_ENOMEM, "no host memory for a log");
+    log->jsonl.fd = log->csv.fd = log->events.fd = -1;
+    FRI_TRY(s, open_text(opts->jsonl, opts->resume, NULL, &log->jsonl));
+    FRI_TRY(s, open_text(opts->csv, opts->resume, csv_head, &log->csv));
+    if (opts->tensorboard != NULL)
+        FRI_TRY(s, fri_tfevents_open(opts->tensorboard, opts->resume >= 0 ? opts->resume + 1 : -1, &log->events));
+    fr_log_close(out);
+    *out = log;
+    log = NULL;
+done:
+    fr_log_close(&log);
+    return s;
+}
+
+void fr_log_close(fr_log **log) {
+    if (log == NULL || *log == NULL) return;
+    close_text(&(*log)->jsonl);
+    close_text(&(*log)->csv);
+    fri_tfevents_close(&(*log)->events);
+    free(*log);
+    *log = NULL;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------- */
+
+static fr_status write_jsonl(text_file *f, const fr_log_step *p) {
+    char line[LINE_BYTES], loss[FRI_NUMBER_BYTES], lr[FRI_NUMBER_BYTES], scale[FRI_NUMBER_BYTES],
+        rate[FRI_NUMBER_BYTES];
+    int n =
+        snprintf(line, sizeof line,
+                 "{\"step\":%" PRId64 ",\"epoch\":%" PRId64
+                 ",\"loss\":%s,\"lr\":%s,\"scale\":%s,\"skipped\":%s,\"images_per_second\":%s,\"allocated\":%" PRIu64
+                 ",\"peak\":%" PRIu64 "}\n",
+                 p->step, p->epoch, json_number(p->loss, loss), json_number(p->lr, lr), json_number(p->scale, scale),
+                 p->skipped ? "true" : "false", json_number(p->images_per_second, rate), p->allocated, p->peak);
+    return fri_append(f->fd, f->path, &f->bytes, line, (size_t)n);
+}
+
+static fr_status write_csv(text_file *f, const fr_log_step *p) {
+    char line[LINE_BYTES], loss[FRI_NUMBER_BYTES], lr[FRI_NUMBER_BYTES], scale[FRI_NUMBER_BYTES],
+        rate[FRI_NUMBER_BYTES];
+    int n =
+        snprintf(line, sizeof line, "%" PRId64 ",%" PRId64 ",%s,%s,%s,%d,%s,%" PRIu64 ",%" PRIu64 "\n", p->step,
+                 p->epoch, fri_number_text(p->loss, loss), fri_number_text(p->lr, lr), fri_number_text(p->scale, scale),
+                 p->skipped, fri_number_text(p->images_per_second, rate), p->allocated, p->peak);
+    return fri_append(f->fd, f->path, &f->bytes, line, (size_t)n);
+}
+
+static fr_status write_events(fri_tfevents *t, const fr_log_step *p) {
+    const fri_scalar scalars[] = {
+        {"train/loss", p->loss},
+        {"train/lr", p->lr},
+        {"train/loss_scale", p->scale},
+        {"train/skipped", p->skipped},
+        {"train/images_per_second", p->images_per_second},
+        {"memory/allocated", (double)p->allocated},
+        {"memory/peak", (double)p->peak},
+    };
+    return fri_tfevents_write(t, p->step, scalars, sizeof scalars / sizeof *scalars);
+}
+
+/* Every file gets its line, whatever happens to the others; the first failure is the one that is told. */
+static fr_status first_failure(fr_status before, fr_status now) {
+    return before < 0 ? before : now;
+}
+
+static fr_status check_step(const fr_log *log, int64_t step) {
+    if (log == NULL) return fri_fail(FR_EINVAL, "the log is NULL");
+    if (step < 0) return fri_fail(FR_EINVAL, "the log: step %lld must not be negative", (long long)step);
+    return FR_OK;
+}
+
+fr_status fr_log_write(fr_log *log, const fr_log_step *step) {
+    if (step == NULL) return fri_fail(FR_EINVAL, "the log: the step is NULL");
+    fr_status s = check_step(log, step->step);
+    if (s < 0) return s;
+    if (log->jsonl.fd >= 0) s = write_jsonl(&log->jsonl, step);
+    if (log->csv.fd >= 0) s = first_failure(s, write_csv(&log->csv, step));
+    if (log->events.fd >= 0) s = first_failure(s, write_events(&log->events, step));
+    return s;
+}
+
+static fr_status scalar_jsonl(text_file *f, const char *tag, int64_t step, double value) {
+    char text[FRI_NUMBER_BYTES];
+    cJSON *quoted = cJSON_CreateString(tag);
+    char *name = quoted != NULL ? cJSON_PrintUnformatted(quoted) : NULL;
+    size_t room = name != NULL ? strlen(name) + 128 : 0;
+    char *line = room > 0 ? malloc(room) : NULL;
+    fr_status s = FR_OK;
+    if (line == NULL) {
+        s = fri_fail(FR_ENOMEM, "no host memory for a line of the log");
+        goto done;
+    }
+    int n = snprintf(line, room, "{\"step\":%" PRId64 ",%s:%s}\n", step, name, json_number(value, text));
+    s = fri_append(f->fd, f->path, &f->bytes, line, (size_t)n);
+done:
+    free(line);
+    cJSON_free(name);
+    cJSON_Delete(quoted);
+    return s;
+}
+
+fr_status fr_log_scalar(fr_log *log, const char *tag, int64_t step, double value) {
+    fr_status s = check_step(log, step);
+    if (s < 0) return s;
+    if (tag == NULL || !fri_safetensors_utf8(tag, strlen(tag)))
+        return fri_fail(FR_EINVAL, "the log: the tag is %s", tag == NULL ? "NULL" : "not valid UTF-8");
+    const fri_scalar scalar = {tag, value};
+    if (log->jsonl.fd >= 0) s = scalar_jsonl(&log->jsonl, tag, step, value);
+    if (log->events.fd >= 0) s = first_failure(s, fri_tfevents_write(&log->events, step, &scalar, 1));
+    return s;
+}

@@ -1,0 +1,20 @@
+/* state.h - what saving and loading a training state share. */
+#ifndef FRI_IO_STATE_H
+#define FRI_IO_STATE_H
+
+#include "io/state_record.h"
+#include "io/safetensors.h"
+
+#define FRI_STATE_MODEL     "model."     /* before a tensor's path */
+#define FRI_STATE_OPTIMIZER "optimizer." /* before an optimizer state's name */
+
+enum { FRI_FINGERPRINT_BYTES = 200 };
+
+/* "1347 images of 8 x 8 x 1, 10 classes, labels 1a2b3c4d, first image 5e6f7a8b": two datasets with the same one are
+ * taken for the same. Reads one image. */
+fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]);
+
+/* fr_state_load from an open file. */
+fr_status fri_state_restore(const fri_safetensors *file, fr_state *state);
+
+#endif

@@ -1,0 +1,242 @@
+/* state_load.c - finds and reads a training state.
+ *
+ * Everything is read, checked and allocated before the first part of the run changes; what is left then cannot fail but
+ * for a device that stops working. */
+#include "io/convert.h"
+#include "io/entries.h"
+#include "io/state_folder.h"
+#include "io/state.h"
+
+#include "base/status.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct restoring {
+    const fri_safetensors *file;
+    fr_state *state;
+    fri_state_record record;
+    fri_entries entries;
+    const fri_safetensors_entry **from; /* per entry */
+    void *converted;                    /* one tensor in the run's type */
+    size_t converted_capacity;
+} restoring;
+
+/* ---- comparing --------------------------------------------------------------------------------------------- */
+
+static fr_status same(const char *what, const char *saved, const char *now) {
+    if (now == NULL || (saved != NULL && strcmp(saved, now) == 0)) return FR_OK;
+    return fri_fail(FR_EINVAL, "it was saved with another %s: %.300s, this run has %.300s", what,
+                    saved != NULL ? saved : "none", now);
+}
+
+static fr_status compare_run(restoring *v) {
+    char fingerprint[FRI_FINGERPRINT_BYTES];
+    const fr_state *state = v->state;
+    const fri_state_record *r = &v->record;
+    fr_status s = FR_OK;
+    FRI_TRY(s, same("model", r->model, state->model_name));
+    if (state->dataset != NULL) {
+        FRI_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
+        FRI_TRY(s, same("dataset", r->dataset, fingerprint));
+    }
+    for (size_t i = 0; i < state->n_settings; i++) {
+        const fr_state_setting *w = &state->settings[i];
+        if (w->must_match) FRI_TRY(s, same(w->name, fri_state_record_setting(r, w->name), w->value));
+    }
+    if (state->optimizer != NULL) FRI_TRY(s, same("optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
+    for (size_t i = 0; i < state->n_numbers; i++) {
+        double value = 0;
+        if (fri_state_record_number(r, state->numbers[i].name, &value)) continue;
+        s = fri_fail(FR_EINVAL, "it has no number '%.100s', which this run keeps", state->numbers[i].name);
+        goto done;
+    }
+    if (state->loader == NULL) goto done;
+    int64_t batches = fr_loader_batches(state->loader);
+    if (!r->has_loader)
+        s = fri_fail(FR_EINVAL, "it has no position in a dataset, and this run needs one");
+    else if (r->loader_batches != batches)
+        s = fri_fail(FR_EINVAL, "it was saved with %" PRId64 " batches per epoch, this run has %" PRId64,
+                     r->loader_batches, batches);
+    else if (r->loader_batch > batches)
+        s = fri_fail(FR_EFORMAT, "its position is batch %" PRId64 " of %" PRId64, r->loader_batch, batches);
+done:
+    return s;
+}
+
+/* The tensor called prefix + name, which must have t's shape and a type that can be converted; *out NULL: none. */
+static fr_status find(const restoring *v, const char *prefix, const char *name, const fr_tensor *t,
+                      const fri_safetensors_entry **out) {
+    char full[700], a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    const fri_safetensors_entry *e = fri_safetensors_find(v->file, full);
+    *out = e;
+    if (e == NULL) return FR_OK;
+    if (!fri_shape_equal(&e->shape, &t->shape))
+        return fri_fail(FR_EINVAL, "it was saved with another model: its %s is %s, this run's is %s", full,
+                        fri_shape_text(&e->shape, a), fri_shape_text(&t->shape, b));
+    if (e->dtype != t->dtype && !(fr_dtype_is_float(e->dtype) && fr_dtype_is_float(t->dtype)))
+        return fri_fail(FR_EINVAL, "it was saved with another model: its %s is %s, this run's is %s", full,
+                        fr_dtype_name(e->dtype), fr_dtype_name(t->dtype));
+    return FR_OK;
+}
+
+static fr_status compare_model(restoring *v) {
+    size_t in_file = 0, largest = 0;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_entries_collect(v->state->model, &v->entries));
+    v->from = calloc(v->entries.n + 1, sizeof *v->from);
+    if (v->from == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", v->entries.n);
+    for (size_t i = 0; i < v->entries.n; i++) {
+        const fri_entry *e = &v->entries.entry[i];
+        FRI_TRY(s, find(v, FRI_STATE_MODEL, e->name, e->tensor, &v->from[i]));
+        if (v->from[i] == NULL)
+            return fri_fail(FR_EINVAL, "it was saved with another model: it has no '%.200s', this run's has", e->name);
+        if (fri_nbytes(e->tensor) > largest) largest = fri_nbytes(e->tensor);
+    }
+    const size_t prefix = strlen(FRI_STATE_MODEL);
+    for (size_t i = 0; i < v->file->n_entries; i++)
+        in_file += strncmp(v->file->entries[i].name, FRI_STATE_MODEL, prefix) == 0;
+    if (in_file != v->entries.n)
+        return fri_fail(FR_EINVAL, "it was saved with another model, of %zu tensors; this run's has %zu", in_file,
+                        v->entries.n);
+    FRI_TRY(s, fri_scratch(&v->converted, &v->converted_capacity, largest));
+done:
+    return s;
+}
+
+/* ---- restoring --------------------------------------------------------------------------------------------- */
+
+static fr_status fill(restoring *v, const fri_safetensors_entry *e, fr_tensor *t) {
+    const void *data = e->data;
+    if (e->dtype != t->dtype) {
+        fr_status s = fri_scratch(&v->converted, &v->converted_capacity, fri_nbytes(t));
+        if (s < 0) return s;
+        fri_convert(data, e->dtype, v->converted, t->dtype, fri_numel(t));
+        data = v->converted;
+    }
+    return fri_upload(data, t);
+}
+
+static fr_status fill_optimizer(void *ctx, const char *name, fr_tensor *t) {
+    restoring *v = ctx;
+    const fri_safetensors_entry *e = NULL;
+    fr_status s = find(v, FRI_STATE_OPTIMIZER, name, t, &e);
+    if (s < 0) return s;
+    return e != NULL ? fill(v, e, t) : FR_END;
+}
+
+/* Position and optimizer can fail, each without a trace of its own. */
+static fr_status change_parts(restoring *v) {
+    const fri_state_record *r = &v->record;
+    fr_state *state = v->state;
+    int64_t epoch = 0, batch = 0;
+    fr_status s = FR_OK;
+    if (state->loader != NULL) {
+        FRI_TRY(s, fr_loader_position_get(state->loader, &epoch, &batch));
+        FRI_TRY(s, fr_loader_position_set(state->loader, r->loader_epoch, r->loader_batch));
+    }
+    if (state->optimizer == NULL) goto done;
+    s = fr_optimizer_set_state(state->optimizer, r->optimizer_steps, fill_optimizer, v);
+    if (s < 0 && state->loader != NULL) (void)fr_loader_position_set(state->loader, epoch, batch);
+done:
+    return s;
+}
+
+static fr_status change_rest(restoring *v) {
+    const fri_state_record *r = &v->record;
+    fr_state *state = v->state;
+    fr_status s = FR_OK;
+    for (size_t i = 0; i < v->entries.n; i++) FRI_TRY(s, fill(v, v->from[i], v->entries.entry[i].tensor));
+    if (state->scaler != NULL && r->has_scaler)
+        FRI_TRY(s, fr_grad_scaler_set(state->scaler, r->scale, r->growth_tracker));
+    fri_rng_set(r->random);
+    state->step = r->step;
+    state->epoch = r->epoch;
+    state->schedule = r->schedule;
+    for (size_t i = 0; i < state->n_numbers; i++)
+        (void)fri_state_record_number(r, state->numbers[i].name, state->numbers[i].value);
+done:
+    return s;
+}
+
+fr_status fri_state_restore(const fri_safetensors *file, fr_state *state) {
+    restoring v = {.file = file, .state = state};
+    const char *text = fri_safetensors_metadata(file, FRI_STATE_RECORD_KEY);
+    if (text == NULL) return fri_fail(FR_EFORMAT, "it has no \"%s\": it is not a training state", FRI_STATE_RECORD_KEY);
+    fr_status s = fri_state_record_parse(text, &v.record);
+    if (s < 0) return s;
+    FRI_TRY(s, compare_run(&v));
+    FRI_TRY(s, compare_model(&v));
+    FRI_TRY(s, change_parts(&v));
+    FRI_TRY(s, change_rest(&v));
+done:
+    fri_state_record_free(&v.record);
+    fri_entries_free(&v.entries);
+    free(v.from);
+    free(v.converted);
+    return s;
+}
+
+fr_status fr_state_load(const char *path, fr_state *state) {
+    fri_safetensors *file = NULL;
+    if (path == NULL || state == NULL || state->model == NULL)
+        return fri_fail(FR_EINVAL, "loading a training state: the %s is NULL",
+                        path == NULL    ? "path"
+                        : state == NULL ? "state"
+                                        : "model");
+    fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_CHECKED, &file);
+    if (s < 0) return fri_fail_prefix(s, "loading the training state: ");
+    s = fri_state_restore(file, state);
+    fri_safetensors_close(&file);
+    return s < 0 ? fri_fail_prefix(s, "loading the training state '%.300s': ", path) : s;
+}
+
+/* ---- finding ----------------------------------------------------------------------------------------------- */
+
+static fr_status check_file(const char *path) {
+    fri_safetensors *file = NULL;
+    fri_state_record record;
+    fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_CHECKED, &file);
+    if (s < 0) return s;
+    const char *text = fri_safetensors_metadata(file, FRI_STATE_RECORD_KEY);
+    s = text != NULL ? fri_state_record_parse(text, &record)
+                     : fri_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
+    if (text != NULL && s == FR_OK) fri_state_record_free(&record);
+    fri_safetensors_close(&file);
+    return s;
+}
+
+fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx) {
+    char place[FR_STATE_PATH_BYTES], newest[600] = "";
+    fri_state_files files = {0};
+    size_t damaged = 0;
+    fr_status s = FR_OK;
+    if (dir == NULL || path == NULL)
+        return fri_fail(FR_EINVAL, "finding a training state: the %s is NULL", dir == NULL ? "folder" : "path");
+    FRI_TRY(s, fri_folder_list(dir, &files));
+    for (size_t i = 0; i < files.n; i++) {
+        const fri_state_file *f = &files.file[i];
+        FRI_TRY(s, fri_folder_path(dir, f->name, place));
+        if (f->temporary) {
+            if (fn != NULL) fn(ctx, place, "it was left half written");
+            continue;
+        }
+        s = check_file(place);
+        if (s == FR_OK) {
+            memcpy(path, place, strlen(place) + 1);
+            goto done;
+        }
+        if (s == FR_ENOMEM) goto done; /* says nothing about the file */
+        if (damaged++ == 0) snprintf(newest, sizeof newest, "%.599s", fr_last_error());
+        if (fn != NULL) fn(ctx, place, fr_last_error());
+    }
+    s = damaged == 0 ? fri_fail(FR_EIO, "the folder '%.300s' holds no training state", dir)
+                     : fri_fail(FR_EFORMAT, "none of the %zu training states in '%.300s' is intact; the newest: %s",
+                                damaged, dir, newest);
+done:
+    fri_folder_free(&files);
+    return s;
+}

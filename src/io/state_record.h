@@ -1,0 +1,46 @@
+/* state_record.h - the JSON part of a training state: everything that is no tensor.
+ *
+ * 64-bit integers are written as strings, since a JSON number is a double; NaN and infinities too, since JSON has none.
+ * What is parsed has the types it must have; whether it fits a run is decided by the caller. */
+#ifndef FRI_IO_STATE_RECORD_H
+#define FRI_IO_STATE_RECORD_H
+
+#include "base/rng.h"
+
+#include <frugal/io.h>
+
+#define FRI_STATE_RECORD_KEY "frugal.state" /* of the file's metadata */
+
+struct cJSON;
+
+typedef struct fri_state_record {
+    struct cJSON *json; /* owns the strings; NULL in a record that was not parsed */
+
+    int64_t step, epoch;
+    const char *model, *dataset; /* NULL: none */
+    fri_rng random;
+    fr_schedule schedule;
+
+    const char *optimizer; /* NULL: no optimizer was saved, and optimizer_steps means nothing */
+    int64_t optimizer_steps;
+    bool has_scaler, has_loader;
+    double scale;
+    int64_t growth_tracker;
+    int64_t loader_epoch, loader_batch, loader_batches; /* the last: per epoch */
+
+    const struct cJSON *settings, *numbers; /* see below */
+} fri_state_record;
+
+/* FR_EFORMAT with a sentence. On success the record is freed by fri_state_record_free. */
+fr_status fri_state_record_parse(const char *text, fri_state_record *out);
+void fri_state_record_free(fri_state_record *r);
+
+/* A parsed record's setting, or NULL; a number in *out, or false. */
+const char *fri_state_record_setting(const fri_state_record *r, const char *name);
+bool fri_state_record_number(const fri_state_record *r, const char *name, double *out);
+
+/* The JSON of a record and of state's settings and numbers, in *text, which is freed by fri_state_record_text_free. */
+fr_status fri_state_record_print(const fri_state_record *r, const fr_state *state, char **text);
+void fri_state_record_text_free(char *text);
+
+#endif

@@ -1,0 +1,191 @@
+/* state_save.c - writes a training state: one safetensors file with a checksum, the record in its metadata. */
+#include "io/entries.h"
+#include "io/state_folder.h"
+#include "io/state.h"
+
+#include "base/status.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+/* ---- what is compared -------------------------------------------------------------------------------------- */
+
+static fr_status first_image(const fr_dataset *d, uint32_t *crc) {
+    int64_t height = 0, width = 0, channels = 0;
+    uint8_t *pixels = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fr_dataset_read(d, 0, NULL, 0, &height, &width, &channels));
+    size_t bytes = (size_t)(height * width * channels); /* bounded by data.h's limits */
+    if ((pixels = malloc(bytes)) == NULL) return fri_fail(FR_ENOMEM, "no host memory for an image of %zu bytes", bytes);
+    FRI_TRY(s, fr_dataset_read(d, 0, pixels, bytes, &height, &width, &channels));
+    *crc = (uint32_t)crc32_z(0, pixels, bytes);
+done:
+    free(pixels);
+    return s;
+}
+
+fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]) {
+    fr_dataset_info info;
+    uint32_t labels = 0, image = 0;
+    int64_t label = 0;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fr_dataset_info_get(d, &info));
+    for (int64_t i = 0; i < info.count; i++) {
+        FRI_TRY(s, fr_dataset_label(d, i, &label));
+        labels = (uint32_t)crc32_z(labels, (const unsigned char *)&label, sizeof label);
+    }
+    FRI_TRY(s, first_image(d, &image));
+    snprintf(text, FRI_FINGERPRINT_BYTES,
+             "%" PRId64 " images of %" PRId64 " x %" PRId64 " x %" PRId64 ", %" PRId64
+             " classes, labels %08x, first image %08x",
+             info.count, info.height, info.width, info.channels, info.classes, labels, image);
+done:
+    return s;
+}
+
+/* ---- the tensors ------------------------------------------------------------------------------------------- */
+
+typedef struct list {
+    fri_safetensors_entry *entry;
+    fr_tensor **tensor;
+    size_t n, capacity;
+    const char *prefix; /* of the names that come now */
+    void *bytes;        /* one tensor on the host */
+    size_t bytes_capacity;
+} list;
+
+static fr_status append(list *l, const char *name, fr_tensor *t) {
+    if (fri_device_of(t) == FR_META)
+        return fri_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", name);
+    if (l->n == l->capacity) {
+        size_t capacity = l->capacity > 0 ? 2 * l->capacity : 128;
+        fri_safetensors_entry *entry = realloc(l->entry, capacity * sizeof *entry);
+        if (entry != NULL) l->entry = entry;
+        fr_tensor **tensor = realloc(l->tensor, capacity * sizeof *tensor);
+        if (tensor != NULL) l->tensor = tensor;
+        if (entry == NULL || tensor == NULL)
+            return fri_fail(FR_ENOMEM, "no host memory for the names of %zu tensors", capacity);
+        l->capacity = capacity;
+    }
+    size_t room = strlen(l->prefix) + strlen(name) + 1;
+    char *full = malloc(room);
+    if (full == NULL) return fri_fail(FR_ENOMEM, "no host memory for a name");
+    snprintf(full, room, "%s%s", l->prefix, name);
+    l->tensor[l->n] = t;
+    l->entry[l->n++] = (fri_safetensors_entry){.name = full, .dtype = t->dtype, .shape = t->shape};
+    return FR_OK;
+}
+
+static fr_status append_model(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)is_parameter;
+    return append(ctx, path, t);
+}
+
+static fr_status append_optimizer(void *ctx, const char *name, fr_tensor *t) {
+    return append(ctx, name, t);
+}
+
+static void list_free(list *l) {
+    for (size_t i = 0; i < l->n; i++) free((char *)(uintptr_t)l->entry[i].name);
+    free(l->entry);
+    free(l->tensor);
+    free(l->bytes);
+}
+
+static fr_status hand_out(void *context, size_t index, const void **data) {
+    list *l = context;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_scratch(&l->bytes, &l->bytes_capacity, fri_nbytes(l->tensor[index])));
+    FRI_TRY(s, fr_tensor_to_host(l->tensor[index], l->bytes));
+    *data = l->bytes;
+done:
+    return s;
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------- */
+
+static fr_status check(const char *dir, const fr_state *state, int64_t keep) {
+    if (dir == NULL || state == NULL || state->model == NULL)
+        return fri_fail(FR_EINVAL, "the %s is NULL", dir == NULL ? "folder" : state == NULL ? "state" : "model");
+    if (state->step < 0 || state->epoch < 0 || keep < 0)
+        return fri_fail(FR_EINVAL, "step %" PRId64 ", epoch %" PRId64 " and keep %" PRId64 " must not be negative",
+                        state->step, state->epoch, keep);
+    if (state->schedule.kind < FR_SCHEDULE_CONSTANT || state->schedule.kind > FR_SCHEDULE_COSINE)
+        return fri_fail(FR_EINVAL, "%d is no kind of schedule", (int)state->schedule.kind);
+    for (size_t i = 0; i < state->n_settings; i++)
+        if (state->settings[i].name == NULL || state->settings[i].value == NULL)
+            return fri_fail(FR_EINVAL, "the name or the value of setting %zu is NULL", i);
+    for (size_t i = 0; i < state->n_numbers; i++)
+        if (state->numbers[i].name == NULL || state->numbers[i].value == NULL)
+            return fri_fail(FR_EINVAL, "the name or the address of number %zu is NULL", i);
+    return FR_OK;
+}
+
+static fr_status make_record(const fr_state *state, char fingerprint[FRI_FINGERPRINT_BYTES], char **text) {
+    fri_state_record r = {.step = state->step,
+                          .epoch = state->epoch,
+                          .model = state->model_name,
+                          .random = fri_rng_get(),
+                          .schedule = state->schedule};
+    fr_status s = FR_OK;
+    if (state->dataset != NULL) {
+        FRI_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
+        r.dataset = fingerprint;
+    }
+    if (state->optimizer != NULL) {
+        r.optimizer = fr_optimizer_name(state->optimizer);
+        r.optimizer_steps = fr_optimizer_steps(state->optimizer);
+    }
+    if (state->scaler != NULL) {
+        r.has_scaler = true;
+        r.scale = fr_grad_scaler_scale_of(state->scaler);
+        r.growth_tracker = fr_grad_scaler_growth_tracker(state->scaler);
+    }
+    if (state->loader != NULL) {
+        r.has_loader = true;
+        r.loader_batches = fr_loader_batches(state->loader);
+        FRI_TRY(s, fr_loader_position_get(state->loader, &r.loader_epoch, &r.loader_batch));
+    }
+    FRI_TRY(s, fri_state_record_print(&r, state, text));
+done:
+    return s;
+}
+
+/* One above every serial in the folder, temporary files included. */
+static fr_status next_path(const char *dir, int64_t step, char *path) {
+    fri_state_files files = {0};
+    char name[80];
+    fr_status s = fri_folder_list(dir, &files);
+    if (s < 0) return s;
+    int64_t serial = files.n > 0 ? files.file[0].serial + 1 : 1;
+    fri_folder_free(&files);
+    if (serial > FRI_STATE_SERIAL_MAX)
+        return fri_fail(FR_EINVAL, "the folder '%.300s' has a state with the last serial number", dir);
+    snprintf(name, sizeof name, "state-%08" PRId64 "-step-%" PRId64 ".safetensors", serial, step);
+    return fri_folder_path(dir, name, path);
+}
+
+fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, char *path) {
+    char place[FR_STATE_PATH_BYTES], fingerprint[FRI_FINGERPRINT_BYTES];
+    char *text = NULL;
+    list l = {.prefix = FRI_STATE_MODEL};
+    fr_status s = FR_OK;
+    FRI_TRY(s, check(dir, state, keep));
+    FRI_TRY(s, make_record(state, fingerprint, &text));
+    FRI_TRY(s, fr_module_each_tensor(state->model, append_model, &l));
+    l.prefix = FRI_STATE_OPTIMIZER;
+    if (state->optimizer != NULL) FRI_TRY(s, fr_optimizer_each_state(state->optimizer, append_optimizer, &l));
+    FRI_TRY(s, fri_folder_make(dir));
+    FRI_TRY(s, next_path(dir, state->step, place));
+    fri_safetensors_text metadata = {FRI_STATE_RECORD_KEY, text};
+    FRI_TRY(s, fri_safetensors_write_checked(place, l.entry, l.n, &metadata, 1, hand_out, &l));
+    if (path != NULL) memcpy(path, place, strlen(place) + 1);
+    FRI_TRY(s, fri_folder_clean(dir, keep));
+done:
+    fri_state_record_text_free(text);
+    list_free(&l);
+    return s < 0 ? fri_fail_prefix(s, "saving the training state: ") : s;
+}

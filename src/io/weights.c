@@ -1,0 +1,265 @@
+/* weights.c - a module's tensors to a safetensors file and back.
+ *
+ * Loading has two phases: everything is read, checked and allocated, and only then does the module change. */
+#include "io/convert.h"
+#include "io/entries.h"
+#include "io/safetensors.h"
+
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYOUT_KEY "frugal.layout"
+
+static const char *const layout_names[] = {[FR_WEIGHTS_TORCH] = "torch", [FR_WEIGHTS_FRUGAL] = "frugal"};
+
+static fr_status check_options(fr_module *m, const char *path, const fr_weights_opts *o) {
+    if (m == NULL || path == NULL) return fri_fail(FR_EINVAL, "weights: the %s is NULL", m == NULL ? "module" : "path");
+    if (o->layout < FR_WEIGHTS_AUTO || o->layout > FR_WEIGHTS_FRUGAL)
+        return fri_fail(FR_EINVAL, "weights: %d is not a layout", (int)o->layout);
+    if (o->flatten_height < 0 || o->flatten_width < 0 || (o->flatten_height > 0) != (o->flatten_width > 0))
+        return fri_fail(FR_EINVAL, "weights: flatten_height %lld and flatten_width %lld must both be given, or both 0",
+                        (long long)o->flatten_height, (long long)o->flatten_width);
+    return FR_OK;
+}
+
+/* ---- saving ------------------------------------------------------------------------------------------------ */
+
+typedef struct saving {
+    fri_entries entries;
+    void *bytes, *turned; /* one tensor as it is, and in the file's layout */
+    size_t bytes_capacity, turned_capacity;
+} saving;
+
+static fr_status hand_out(void *context, size_t index, const void **data) {
+    saving *v = context;
+    const fri_entry *e = &v->entries.entry[index];
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_scratch(&v->bytes, &v->bytes_capacity, fri_nbytes(e->tensor)));
+    FRI_TRY(s, fr_tensor_to_host(e->tensor, v->bytes));
+    *data = v->bytes;
+    if (e->spatial > 1 && e->channels > 1) {
+        FRI_TRY(s, fri_scratch(&v->turned, &v->turned_capacity, fri_nbytes(e->tensor)));
+        fri_transpose(v->bytes, v->turned, fr_dtype_size(e->tensor->dtype), e->outer, e->spatial, e->channels);
+        *data = v->turned;
+    }
+done:
+    return s;
+}
+
+fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts *opts) {
+    fr_weights_opts o = opts != NULL ? *opts : *FR_WEIGHTS_OPTS();
+    saving v = {0};
+    fri_safetensors_entry *list = NULL;
+    fr_status s = check_options(m, path, &o);
+    if (s < 0) return s;
+    bool torch = o.layout != FR_WEIGHTS_FRUGAL;
+    /* "format": other readers of safetensors ask for it before they take tensors into PyTorch. */
+    fri_safetensors_text metadata[2] = {{"format", "pt"},
+                                        {LAYOUT_KEY, layout_names[torch ? FR_WEIGHTS_TORCH : FR_WEIGHTS_FRUGAL]}};
+    FRI_TRY(s, fri_entries_collect(m, &v.entries));
+    if (torch) FRI_TRY(s, fri_entries_torch_layout(m, &o, &v.entries));
+    list = calloc(v.entries.n + 1, sizeof *list);
+    if (list == NULL) {
+        s = fri_fail(FR_ENOMEM, "no host memory for %zu tensors", v.entries.n);
+        goto done;
+    }
+    for (size_t i = 0; i < v.entries.n; i++) {
+        const fri_entry *e = &v.entries.entry[i];
+        if (fri_device_of(e->tensor) == FR_META) {
+            s = fri_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", e->name);
+            goto done;
+        }
+        list[i] = (fri_safetensors_entry){.name = e->name,
+                                          .dtype = e->tensor->dtype,
+                                          .shape = torch ? fri_entry_torch_shape(e) : e->tensor->shape};
+    }
+    FRI_TRY(s, fri_safetensors_write(path, list, v.entries.n, metadata, 2, hand_out, &v));
+done:
+    free(list);
+    free(v.bytes);
+    free(v.turned);
+    fri_entries_free(&v.entries);
+    return s < 0 ? fri_fail_prefix(s, "saving weights: ") : s;
+}
+
+/* ---- loading: what does not fit ---------------------------------------------------------------------------- */
+
+enum { COMPLAINT_BYTES = 2048, NAMED = 8 };
+
+/* "missing a, b and 3 more; unexpected c": the first few of a kind are named, all are counted. */
+typedef struct complaint {
+    char text[COMPLAINT_BYTES];
+    size_t at, of_kind;
+    fr_status status;
+} complaint;
+
+__attribute__((format(printf, 2, 3))) static void put(complaint *c, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(c->text + c->at, sizeof c->text - c->at, format, args);
+    va_end(args);
+    c->at = n < 0 || (size_t)n >= sizeof c->text - c->at ? sizeof c->text - 1 : c->at + (size_t)n;
+}
+
+static bool begin_item(complaint *c, const char *kind, fr_status status) {
+    if (c->status == FR_OK) c->status = status;
+    if (++c->of_kind > NAMED) return false;
+    put(c, "%s%s", c->of_kind > 1 ? ", " : c->at > 0 ? "; " : "", c->of_kind > 1 ? "" : kind);
+    return true;
+}
+
+static void end_kind(complaint *c) {
+    if (c->of_kind > NAMED) put(c, " and %zu more", c->of_kind - NAMED);
+    c->of_kind = 0;
+}
+
+static bool may_be_missing(const char *name) {
+    static const char suffix[] = "num_batches_tracked";
+    size_t n = strlen(name), k = sizeof suffix - 1;
+    return n >= k && strcmp(name + n - k, suffix) == 0;
+}
+
+/* ---- loading: phases --------------------------------------------------------------------------------------- */
+
+typedef struct loading {
+    fri_entries entries;
+    fri_safetensors *file;
+    const fri_safetensors_entry **from; /* per entry; NULL: stays as it is */
+    bool torch;
+    void *turned, *converted; /* one tensor in the module's layout, and in its type: the largest */
+} loading;
+
+static fri_shape shape_in_file(const loading *l, const fri_entry *e) {
+    return l->torch ? fri_entry_torch_shape(e) : e->tensor->shape;
+}
+
+static void find_missing(loading *l, bool strict, complaint *c) {
+    for (size_t i = 0; i < l->entries.n; i++) {
+        const fri_entry *e = &l->entries.entry[i];
+        l->from[i] = fri_safetensors_find(l->file, e->name);
+        if (l->from[i] == NULL && strict && !may_be_missing(e->name) && begin_item(c, "missing ", FR_EINVAL))
+            put(c, "%.200s", e->name);
+    }
+    end_kind(c);
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static fr_status find_unexpected(const loading *l, complaint *c) {
+    const char **names = calloc(l->entries.n + 1, sizeof *names);
+    if (names == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu names", l->entries.n);
+    for (size_t i = 0; i < l->entries.n; i++) names[i] = l->entries.entry[i].name;
+    qsort(names, l->entries.n, sizeof *names, by_text);
+    for (size_t i = 0; i < l->file->n_entries; i++) {
+        const char *name = l->file->entries[i].name;
+        if (bsearch(&name, names, l->entries.n, sizeof *names, by_text) == NULL &&
+            begin_item(c, "unexpected ", FR_EINVAL))
+            put(c, "%.200s", name);
+    }
+    end_kind(c);
+    free(names);
+    return FR_OK;
+}
+
+static void find_unfit(const loading *l, complaint *c) {
+    char have[FRI_SHAPE_TEXT], want[FRI_SHAPE_TEXT];
+    for (size_t i = 0; i < l->entries.n; i++) {
+        const fri_entry *e = &l->entries.entry[i];
+        const fri_safetensors_entry *f = l->from[i];
+        if (f == NULL) continue;
+        fri_shape shape = shape_in_file(l, e);
+        if (!fri_shape_equal(&f->shape, &shape) && begin_item(c, "", FR_ESHAPE))
+            put(c, "%.200s is %s in the file but %s in the module", e->name, fri_shape_text(&f->shape, have),
+                fri_shape_text(&shape, want));
+    }
+    end_kind(c);
+    for (size_t i = 0; i < l->entries.n; i++) {
+        const fri_entry *e = &l->entries.entry[i];
+        if (l->from[i] == NULL || l->from[i]->dtype == e->tensor->dtype) continue;
+        if (fr_dtype_is_float(l->from[i]->dtype) && fr_dtype_is_float(e->tensor->dtype)) continue;
+        if (begin_item(c, "", FR_EDTYPE))
+            put(c, "%.200s is %s in the file but %s in the module", e->name, fr_dtype_name(l->from[i]->dtype),
+                fr_dtype_name(e->tensor->dtype));
+    }
+    end_kind(c);
+}
+
+static fr_status check_layout(const fr_weights_opts *o, loading *l) {
+    const char *said = fri_safetensors_metadata(l->file, LAYOUT_KEY);
+    fr_weights_layout layout = o->layout;
+    for (int i = FR_WEIGHTS_TORCH; said != NULL && i <= FR_WEIGHTS_FRUGAL; i++) {
+        if (strcmp(said, layout_names[i]) != 0) continue;
+        if (layout != FR_WEIGHTS_AUTO && (int)layout != i)
+            return fri_fail(FR_EINVAL, "it says that its layout is %s, but %s is asked for", said,
+                            layout_names[layout]);
+        layout = (fr_weights_layout)i;
+        said = NULL;
+    }
+    if (said != NULL) return fri_fail(FR_EFORMAT, "its layout is '%.40s'; torch and frugal exist", said);
+    l->torch = layout != FR_WEIGHTS_FRUGAL;
+    return FR_OK;
+}
+
+static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
+    complaint c = {.status = FR_OK};
+    size_t largest = 1;
+    fr_status s = FR_OK;
+    FRI_TRY(s, check_layout(o, l));
+    FRI_TRY(s, fri_entries_collect(m, &l->entries));
+    if (l->torch) FRI_TRY(s, fri_entries_torch_layout(m, o, &l->entries));
+    l->from = calloc(l->entries.n + 1, sizeof *l->from);
+    if (l->from == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", l->entries.n);
+    find_missing(l, o->strict, &c);
+    if (o->strict) FRI_TRY(s, find_unexpected(l, &c));
+    find_unfit(l, &c);
+    if (c.status < 0) return fri_fail(c.status, "does not fit the module, which stays as it was: %s", c.text);
+    for (size_t i = 0; i < l->entries.n; i++) {
+        size_t a = fri_nbytes(l->entries.entry[i].tensor), b = l->from[i] != NULL ? l->from[i]->bytes : 0;
+        largest = a > largest ? a : largest;
+        largest = b > largest ? b : largest;
+    }
+    l->turned = malloc(largest);
+    l->converted = malloc(largest);
+    if (l->turned == NULL || l->converted == NULL)
+        s = fri_fail(FR_ENOMEM, "no host memory for two copies of a tensor of %zu bytes", largest);
+done:
+    return s;
+}
+
+static fr_status fill(const loading *l, const fri_entry *e, const fri_safetensors_entry *f) {
+    const void *data = f->data;
+    if (l->torch && e->spatial > 1 && e->channels > 1) {
+        fri_transpose(data, l->turned, fr_dtype_size(f->dtype), e->outer, e->channels, e->spatial);
+        data = l->turned;
+    }
+    if (f->dtype != e->tensor->dtype) {
+        fri_convert(data, f->dtype, l->converted, e->tensor->dtype, fri_numel(e->tensor));
+        data = l->converted;
+    }
+    return fri_upload(data, e->tensor);
+}
+
+fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts *opts) {
+    fr_weights_opts o = opts != NULL ? *opts : *FR_WEIGHTS_OPTS();
+    loading l = {0};
+    fr_status s = check_options(m, path, &o);
+    if (s < 0) return s;
+    s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
+    if (s < 0) return fri_fail_prefix(s, "loading weights: ");
+    FRI_TRY(s, prepare(m, &o, &l));
+    for (size_t i = 0; i < l.entries.n; i++)
+        if (l.from[i] != NULL) FRI_TRY(s, fill(&l, &l.entries.entry[i], l.from[i]));
+done:
+    fri_safetensors_close(&l.file);
+    fri_entries_free(&l.entries);
+    free(l.from);
+    free(l.turned);
+    free(l.converted);
+    return s < 0 ? fri_fail_prefix(s, "loading weights: file '%.300s': ", path) : s;
+}

@@ -1,0 +1,19 @@
+/* fuzz_image.c - any bytes as a JPEG or PNG file: refused, or pixels that are all there. */
+#include "fuzz.h"
+
+#include "data/dataset.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    fri_image image = {0};
+    unsigned sum = 0;
+    fr_status s = fri_image_decode("fuzz", data, n, &image);
+    if (s == FR_OK) {
+        FUZZ_CHECK(image.channels == 3 && image.height >= 1 && image.width >= 1);
+        FUZZ_CHECK(image.height <= FRI_IMAGE_SIDE_MAX && image.width <= FRI_IMAGE_SIDE_MAX);
+        for (int64_t i = 0; i < image.height * image.width * 3; i++) sum += image.pixels[i];
+    } else {
+        FUZZ_CHECK(fr_last_error()[0] != '\0');
+    }
+    fri_image_free(&image);
+    return sum == 1u << 31 ? -1 : 0;
+}

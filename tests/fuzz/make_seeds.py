@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Makes tests/fuzz/seeds: small files of each format, from which the fuzzer starts. Needs Pillow for the pictures."""
+import gzip
+import io
+import json
+import os
+import struct
+import zlib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STRIDE = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2, "U8": 1, "I8": 1, "BOOL": 1}
+
+
+def put(target, name, data):
+    folder = os.path.join(HERE, "seeds", target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(data)
+
+
+def safetensors(tensors, metadata):
+    header, data = {}, b""
+    if metadata:
+        header["__metadata__"] = metadata
+    for name, (dtype, shape) in tensors.items():
+        n = STRIDE[dtype]
+        for d in shape:
+            n *= d
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + n]}
+        data += bytes(i % 7 for i in range(n))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def record(**more):
+    r = {"format": "frugal training state", "version": 1, "step": "7", "epoch": "1", "model": "small",
+         "schedule": {"kind": "cosine", "lr": 0.1, "warmup": "1", "total": "9", "step_size": "3", "gamma": 0.5},
+         "random": {"seed": "18446744073709551615", "next_stream": "12"},
+         "settings": {"seed": "1", "batch_size": "5"}, "numbers": {"sum": 1.25}}
+    r.update(more)
+    return json.dumps(r, separators=(",", ":"))
+
+
+FULL = record(optimizer={"name": "sgd", "steps": "7"}, scaler={"scale": 65536, "growth_tracker": "3"},
+              loader={"epoch": "1", "batch": "2", "batches": "2"})
+
+
+def state(text, **more):
+    tensors = {"model.weight": ("F32", [2, 3]), "model.bias": ("F32", [2]),
+               "optimizer.weight.momentum_buffer": ("F32", [2, 3]), "checksum": ("U8", [4])}
+    for name, what in more.items():
+        tensors[name.replace("__", ".")] = what
+    checksum = tensors.pop("checksum")
+    return safetensors({**tensors, "checksum": checksum}, {"frugal.state": text})
+
+
+def idx(count, height, width, zipped):
+    images = struct.pack(">4I", 0x803, count, height, width) + bytes(i % 256 for i in range(count * height * width))
+    labels = struct.pack(">2I", 0x801, count) + bytes(i % 10 for i in range(count))
+    if zipped:
+        images, labels = gzip.compress(images, mtime=0), gzip.compress(labels, mtime=0)
+    total = len(images) + len(labels)
+    assert len(images) < total + 1
+    return struct.pack(">H", len(images)) + images + labels
+
+
+def pictures():
+    from PIL import Image
+    for mode in ("RGB", "L", "CMYK", "P", "RGBA", "LA", "1", "I;16"):
+        picture = Image.new("RGB", (7, 5))
+        picture.putdata([(i * 7 % 256, i * 11 % 256, i * 13 % 256) for i in range(35)])
+        if mode == "I;16":
+            picture = Image.frombytes("I;16", (7, 5), bytes(i % 256 for i in range(70)))
+        else:
+            picture = picture.convert(mode)
+        name = mode.lower().replace(";", "")
+        for form, options in (("PNG", {}), ("JPEG", {"progressive": False}), ("JPEG", {"progressive": True})):
+            out = io.BytesIO()
+            try:
+                picture.save(out, form, **options)
+            except OSError:
+                continue  # this mode has no such form
+            put("image", f"{name}{'_progressive' if options.get('progressive') else ''}.{form.lower()}", out.getvalue())
+
+
+def main():
+    put("safetensors", "empty", safetensors({}, None))
+    put("safetensors", "types", safetensors({t.lower(): (t, [2, 1]) for t in STRIDE}, {"format": "pt"}))
+    put("safetensors", "shapes", safetensors({"a": ("F32", []), "b": ("F32", [2, 0, 3]), "c": ("U8", [1] * 6)}, None))
+    put("safetensors", "state", state(FULL))
+    put("state", "full", state(FULL))
+    put("state", "half", state(FULL, model__bias=("F16", [2]), optimizer__bias__momentum_buffer=("F64", [2])))
+    put("state", "bare", state(record()))
+    put("state", "other", state(FULL, model__weight=("F32", [3, 3])))
+    put("json", "full", FULL.encode())
+    put("json", "bare", record().encode())
+    put("json", "odd", record(numbers={"sum": "nan", "b": "-inf"}, dataset="1 image").encode())
+    put("idx", "plain", idx(3, 4, 5, False))
+    put("idx", "gzip", idx(3, 4, 5, True))
+    put("cifar", "ten", b"\0" + bytes([3]) + bytes(i % 256 for i in range(3072)))
+    put("cifar", "hundred", b"\1" + bytes([5, 77]) + bytes(i % 256 for i in range(3072)))
+    put("cifar", "gzip", b"\0" + gzip.compress(bytes(3073), mtime=0))
+    pictures()
+    assert zlib.crc32(b"123456789") == 0xCBF43926
+
+
+if __name__ == "__main__":
+    main()

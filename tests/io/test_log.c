@@ -1,0 +1,215 @@
+/* test_log.c - every line of a log is whole, also after a kill, a resume and a full disk. That TensorBoard reads the
+ * event files is test_tensorboard.py's business; the framing is checked here. */
+#define _GNU_SOURCE /* memmem */
+#include "io/support.h"
+
+#include "io/number.h"
+#include "io/tfevents.h"
+
+#include <frugal/io.h>
+
+#include <dirent.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+TestSuite(log, .init = make_folder, .fini = remove_folder);
+
+static fr_log_step step(int64_t i) {
+    return (fr_log_step){.step = i,
+                         .epoch = i / 10,
+                         .loss = 2.5 - 0.125 * (double)i,
+                         .lr = 0.1,
+                         .scale = 65536,
+                         .skipped = i == 2,
+                         .images_per_second = 1000.0 / 3,
+                         .allocated = 1u << 20,
+                         .peak = UINT64_C(5000000000)};
+}
+
+static void expect_file(const char *name, const char *want) {
+    size_t n = 0;
+    unsigned char *bytes = read_bytes(in_folder(name), &n);
+    cr_expect_str_eq((char *)bytes, want);
+    free(bytes);
+}
+
+#define CSV_HEAD "step,epoch,loss,lr,scale,skipped,images_per_second,allocated,peak\n"
+#define JSON_1                                                                             \
+    "{\"step\":1,\"epoch\":0,\"loss\":2.375,\"lr\":0.1,\"scale\":65536,\"skipped\":false," \
+    "\"images_per_second\":333.33333333333331,\"allocated\":1048576,\"peak\":5000000000}\n"
+#define JSON_2                                                                           \
+    "{\"step\":2,\"epoch\":0,\"loss\":2.25,\"lr\":0.1,\"scale\":65536,\"skipped\":true," \
+    "\"images_per_second\":333.33333333333331,\"allocated\":1048576,\"peak\":5000000000}\n"
+#define CSV_1 "1,0,2.375,0.1,65536,0,333.33333333333331,1048576,5000000000\n"
+#define CSV_2 "2,0,2.25,0.1,65536,1,333.33333333333331,1048576,5000000000\n"
+
+static fr_log *open_both(int64_t resume) {
+    fr_log *log = NULL;
+    OK(fr_log_open(FR_LOG_OPTS(.jsonl = in_folder("log.jsonl"), .csv = in_folder("log.csv"), .resume = resume), &log));
+    return log;
+}
+
+static void write_steps(fr_log *log, int64_t from, int64_t to) {
+    for (int64_t i = from; i <= to; i++) {
+        fr_log_step p = step(i);
+        OK(fr_log_write(log, &p));
+    }
+}
+
+Test(log, lines_are_what_the_page_says) {
+    fr_log *log = open_both(-1);
+    write_steps(log, 1, 2);
+    expect_file("log.jsonl", JSON_1 JSON_2); /* there already, without a close */
+    expect_file("log.csv", CSV_HEAD CSV_1 CSV_2);
+    OK(fr_log_scalar(log, "test/\"accuracy\"", 2, 0.5));
+    fr_log_step p = step(3);
+    p.loss = NAN;
+    p.images_per_second = INFINITY;
+    OK(fr_log_write(log, &p));
+    fr_log_close(&log);
+    expect_file("log.jsonl", JSON_1 JSON_2 "{\"step\":2,\"test/\\\"accuracy\\\"\":0.5}\n"
+                                           "{\"step\":3,\"epoch\":0,\"loss\":null,\"lr\":0.1,\"scale\":65536,"
+                                           "\"skipped\":false,\"images_per_second\":null,\"allocated\":1048576,"
+                                           "\"peak\":5000000000}\n");
+    expect_file("log.csv", CSV_HEAD CSV_1 CSV_2 "3,0,nan,0.1,65536,0,inf,1048576,5000000000\n");
+}
+
+Test(log, a_resumed_run_cuts_off_what_came_after_its_state) {
+    fr_log *log = open_both(-1);
+    write_steps(log, 1, 9);
+    fr_log_close(&log);
+    log = open_both(1);
+    expect_file("log.jsonl", JSON_1);
+    expect_file("log.csv", CSV_HEAD CSV_1);
+    write_steps(log, 2, 2);
+    fr_log_close(&log);
+    expect_file("log.jsonl", JSON_1 JSON_2);
+    expect_file("log.csv", CSV_HEAD CSV_1 CSV_2);
+    /* A line that a killed process left incomplete, although its step is not too late. */
+    write_bytes(in_folder("log.jsonl"), JSON_1 "{\"step\":2,\"ep", strlen(JSON_1) + 13);
+    write_bytes(in_folder("log.csv"), CSV_HEAD CSV_1 "2,0,2.2", strlen(CSV_HEAD CSV_1) + 7);
+    log = open_both(2);
+    expect_file("log.jsonl", JSON_1);
+    expect_file("log.csv", CSV_HEAD CSV_1);
+    fr_log_close(&log);
+    /* Nothing was there: the names come first. From the start: everything goes. */
+    remove(in_folder("log.csv"));
+    log = open_both(2);
+    expect_file("log.csv", CSV_HEAD);
+    fr_log_close(&log);
+    log = open_both(-1);
+    expect_file("log.jsonl", "");
+    fr_log_close(&log);
+}
+
+Test(log, a_full_disk_leaves_whole_lines_and_a_later_one_follows) {
+    size_t n = 0;
+    fr_log *log = NULL;
+    OK(fr_log_open(FR_LOG_OPTS(.jsonl = in_folder("log.jsonl"), .tensorboard = in_folder("board")), &log));
+    write_steps(log, 1, 1);
+    fr_log_step p = step(2);
+    limit_files(strlen(JSON_1) + 50);
+    cr_expect_eq(fr_log_write(log, &p), FR_EIO);
+    limit_files(RLIM_INFINITY);
+    expect_file("log.jsonl", JSON_1);
+    write_steps(log, 2, 2);
+    fr_log_close(&log);
+    expect_file("log.jsonl", JSON_1 JSON_2);
+    unsigned char *bytes = read_bytes(in_folder("log.jsonl"), &n);
+    cr_expect_eq(n, strlen(JSON_1 JSON_2));
+    free(bytes);
+}
+
+/* A program that embeds the library may have a locale with a decimal comma. */
+Test(log, numbers_have_a_point_in_every_locale) {
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "nl_NL.UTF-8"};
+    char text[FRI_NUMBER_BYTES];
+    bool comma = false;
+    for (size_t i = 0; i < COUNT(names) && !comma; i++)
+        comma = setlocale(LC_ALL, names[i]) != NULL && localeconv()->decimal_point[0] == ',';
+    if (!comma) cr_skip("no locale with a decimal comma is installed");
+    cr_expect_str_eq(fri_number_text(0.1, text), "0.1");
+    cr_expect_str_eq(fri_number_text(-1e-300 / 3, text), "-3.3333333333333335e-301");
+}
+
+Test(log, files_that_cannot_be_are_named) {
+    fr_log *log = NULL;
+    write_bytes(in_folder("file"), "x", 1);
+    cr_expect_eq(fr_log_open(FR_LOG_OPTS(.jsonl = in_folder("file/log")), &log), FR_EIO);
+    EXPECT_SENTENCE("file/log' cannot be opened: Not a directory");
+    cr_expect_eq(fr_log_open(FR_LOG_OPTS(.csv = folder), &log), FR_EIO);
+    cr_expect_eq(fr_log_open(FR_LOG_OPTS(.tensorboard = in_folder("file")), &log), FR_EIO);
+    EXPECT_SENTENCE("Not a directory");
+    cr_expect_eq(fr_log_open(FR_LOG_OPTS(.jsonl = "/dev/full"), &log), FR_EIO);
+    EXPECT_SENTENCE("is not a regular file");
+    cr_expect_eq(fr_log_open(NULL, &log), FR_EINVAL);
+    cr_expect(log == NULL);
+    OK(fr_log_open(FR_LOG_OPTS(.resume = -1), &log));
+    fr_log_step p = step(-1);
+    cr_expect_eq(fr_log_write(log, &p), FR_EINVAL);
+    cr_expect_eq(fr_log_scalar(log, "\xff", 1, 0), FR_EINVAL);
+    cr_expect_eq(fr_log_scalar(log, NULL, 1, 0), FR_EINVAL);
+    fr_log_close(&log);
+    fr_log_close(&log);
+}
+
+/* ---- event files ------------------------------------------------------------------------------------------- */
+
+Test(log, crc32c_is_castagnolis) {
+    unsigned char zeros[32] = {0}, ones[32];
+    memset(ones, 0xff, sizeof ones);
+    cr_expect_eq(fri_crc32c("123456789", 9), 0xe3069283u);
+    cr_expect_eq(fri_crc32c(zeros, 32), 0x8a9136aau); /* RFC 3720, B.4 */
+    cr_expect_eq(fri_crc32c(ones, 32), 0x62a8ab43u);
+    cr_expect_eq(fri_crc32c("", 0), 0);
+}
+
+static uint64_t little(const unsigned char *at, int bytes) {
+    uint64_t value = 0;
+    for (int i = bytes - 1; i >= 0; i--) value = value << 8 | at[i];
+    return value;
+}
+
+static uint32_t unmasked(uint64_t stored) {
+    uint32_t rotated = (uint32_t)stored - 0xa282ead8u;
+    return rotated >> 17 | rotated << 15;
+}
+
+Test(log, event_records_are_framed_and_summed) {
+    fr_log *log = NULL;
+    OK(fr_log_open(FR_LOG_OPTS(.tensorboard = in_folder("board"), .resume = 4), &log));
+    write_steps(log, 5, 7);
+    OK(fr_log_scalar(log, "test/accuracy", 7, 0.75));
+    char tag[600];
+    memset(tag, 'x', sizeof tag);
+    tag[599] = '\0';
+    cr_expect_eq(fr_log_scalar(log, tag, 7, 0.75), FR_EINVAL);
+    fr_log_close(&log);
+    char path[1200];
+    DIR *d = opendir(in_folder("board"));
+    struct dirent *e = readdir(d);
+    while (e->d_name[0] == '.') e = readdir(d);
+    cr_expect(strncmp(e->d_name, "events.out.tfevents.", 20) == 0, "%s", e->d_name);
+    snprintf(path, sizeof path, "%s/%s", in_folder("board"), e->d_name);
+    closedir(d);
+    size_t n = 0, at = 0;
+    int records = 0;
+    unsigned char *bytes = read_bytes(path, &n);
+    while (at < n) {
+        cr_assert_leq(at + 12, n);
+        uint64_t length = little(bytes + at, 8);
+        cr_assert_eq(unmasked(little(bytes + at + 8, 4)), fri_crc32c(bytes + at, 8));
+        cr_assert_leq(length, n - at - 16);
+        cr_assert_eq(unmasked(little(bytes + at + 12 + length, 4)), fri_crc32c(bytes + at + 12, length));
+        if (records == 0) cr_expect(memmem(bytes + at, length + 12, "brain.Event:2", 13) != NULL);
+        if (records == 5) cr_expect(memmem(bytes + at, length + 12, "test/accuracy", 13) != NULL);
+        at += length + 16;
+        records++;
+    }
+    cr_expect_eq(records, 1 + 1 + 3 + 1);
+    free(bytes);
+}

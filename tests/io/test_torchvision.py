@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Weights go to torchvision and come back: the same logits in both, in both directions.
+
+Usage: test_torchvision.py LOGITS      the helper program (tests/io/logits.c)
+
+For VGG-16-BN, ResNet-50 and DenseNet-121: torchvision's model with random weights and statistics is saved, loaded here
+and run on the same images; then a model made here is saved, loaded by torchvision (strict) and run. Prints the largest
+absolute difference of the logits and the largest absolute logit. The bound: 1e-5 of the largest logit, some 80 times
+the rounding of one f32 operation, for sums in another order through up to 121 layers. A permuted channel or column
+shows in the first digit. Needs PyTorch, torchvision and safetensors; exits with 77 (skipped) without.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+RELATIVE_BOUND = 1e-5
+MODELS = ["vgg16_bn", "resnet50", "densenet121"]
+# Height and width differ, so that a transposed picture shows.
+HEIGHT, WIDTH, IMAGES = 224, 192, 2
+
+
+def main():
+    try:
+        import torch
+        import torchvision
+        from safetensors.torch import load_file, save_file
+    except ImportError as e:
+        print(f"[SKIP] io::torchvision: {e}")
+        return 77
+    if len(sys.argv) != 2:
+        print(__doc__)
+        return 2
+    program = os.path.abspath(sys.argv[1])
+    torch.manual_seed(0)
+    torch.set_grad_enabled(False)
+    print(f"PyTorch {torch.__version__}, torchvision {torchvision.__version__}, f32 on the CPU, "
+          f"{IMAGES} images of {HEIGHT} x {WIDTH}")
+
+    def randomize(model):
+        for name, buffer in model.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.uniform_(-0.1, 0.1)
+            elif name.endswith("running_var"):
+                buffer.uniform_(0.5, 1.5)
+            elif name.endswith("num_batches_tracked"):
+                buffer.fill_(7)
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.uniform_(-0.1, 0.1)
+
+    def ours(name, weights, images, folder):
+        save_file({"images": images.permute(0, 2, 3, 1).contiguous()}, f"{folder}/images")
+        subprocess.run([program, name, weights, f"{folder}/images", f"{folder}/logits"], check=True)
+        return load_file(f"{folder}/logits")["logits"]
+
+    failures = 0
+    for name in MODELS:
+        for direction in ("torchvision to frugal", "frugal to torchvision"):
+            with tempfile.TemporaryDirectory() as folder:
+                weights = f"{folder}/weights"
+                images = torch.randn(IMAGES, 3, HEIGHT, WIDTH)
+                theirs = getattr(torchvision.models, name)(weights=None)
+                if direction == "torchvision to frugal":
+                    randomize(theirs)
+                    save_file({k: v.contiguous() for k, v in theirs.state_dict().items()}, weights)
+                    mine = ours(name, weights, images, folder)
+                else:
+                    mine = ours(name, weights, images, folder)
+                    theirs.load_state_dict(load_file(weights), strict=True)
+                expected = theirs.eval()(images)
+                difference = (mine - expected).abs().max().item()
+                largest = expected.abs().max().item()
+                fine = difference <= RELATIVE_BOUND * largest and largest > 0
+                failures += not fine
+                print(f"{name:12} {direction}: largest difference {difference:.3g} of logits up to {largest:.3g} "
+                      f"({difference / largest:.2g}), bound {RELATIVE_BOUND * largest:.3g}: "
+                      f"{'ok' if fine else 'FAILED'}", flush=True)
+    print(f"{2 * len(MODELS)} comparisons, {failures} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

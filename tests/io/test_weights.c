@@ -1,0 +1,315 @@
+/* test_weights.c - weights go to files and come back; layouts and types are those that PyTorch has; what does not fit
+ * is listed and changes nothing. That PyTorch agrees is test_torchvision.py's business. */
+#include "io/support.h"
+
+#include "base/half.h"
+#include "io/safetensors.h"
+
+#include <frugal/io.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+TestSuite(weights, .init = make_folder, .fini = remove_folder);
+
+static const char *file(void) {
+    return in_folder("weights.safetensors");
+}
+
+static const fri_safetensors_entry *entry(const fri_safetensors *f, const char *name) {
+    const fri_safetensors_entry *e = fri_safetensors_find(f, name);
+    cr_assert(e != NULL, "no tensor '%s' in the file", name);
+    return e;
+}
+
+static fr_tensor *tensor(fr_module *m, int child, const char *name) {
+    return fr_module_tensor(fr_module_child(m, child), name);
+}
+
+Test(weights, come_back_bit_for_bit_in_both_layouts) {
+    static const fr_weights_layout layouts[] = {FR_WEIGHTS_AUTO, FR_WEIGHTS_TORCH, FR_WEIGHTS_FRUGAL};
+    for (size_t i = 0; i < COUNT(layouts); i++) {
+        size_t n = 0;
+        fr_module *a = small_net(1, FR_CPU), *b = small_net(2, FR_CPU);
+        OK(fr_tensor_fill(tensor(a, 1, "num_batches_tracked"), 12345));
+        unsigned char *want = module_bytes(a, &n);
+        cr_assert_not(module_equals(b, want, n));
+        OK(fr_weights_save(a, file(), FR_WEIGHTS_OPTS(.layout = layouts[i])));
+        OK(fr_weights_load(b, file(), NULL));
+        cr_expect(module_equals(b, want, n), "layout %d", (int)layouts[i]);
+        cr_expect_eq(files_in(folder), 1);
+        free(want);
+        fr_module_release(&a);
+        fr_module_release(&b);
+    }
+}
+
+Test(weights, torch_layout_is_pytorchs) {
+    fr_module *m = small_net(1, FR_CPU);
+    fri_safetensors *f = NULL;
+    OK(fr_weights_save(m, file(), NULL));
+    OK(fri_safetensors_open(file(), &f));
+    const fri_safetensors_entry *conv = entry(f, "0.weight"), *linear = entry(f, "6.weight");
+    const fri_shape krsc = FRI_SHAPE(4, 3, 3, 3);
+    cr_expect(fri_shape_equal(&conv->shape, &krsc));
+    const float *w = fr_tensor_data(tensor(m, 0, "weight")), *v = fr_tensor_data(tensor(m, 6, "weight"));
+    const float *cw = conv->data, *lw = linear->data;
+    for (int k = 0; k < 4; k++)
+        for (int c = 0; c < 3; c++)
+            for (int p = 0; p < 9; p++) cr_assert_eq(cw[(k * 3 + c) * 9 + p], w[(k * 9 + p) * 3 + c]);
+    for (int o = 0; o < 5; o++)
+        for (int c = 0; c < 4; c++)
+            for (int p = 0; p < 6; p++) cr_assert_eq(lw[o * 24 + c * 6 + p], v[o * 24 + p * 4 + c]);
+    cr_expect_eq(entry(f, "1.num_batches_tracked")->dtype, FR_I64);
+    cr_expect_eq(entry(f, "1.num_batches_tracked")->shape.rank, 0);
+    cr_expect_str_eq(fri_safetensors_metadata(f, "format"), "pt");
+    cr_expect_str_eq(fri_safetensors_metadata(f, "frugal.layout"), "torch");
+    fri_safetensors_close(&f);
+    fr_module_release(&m);
+}
+
+/* The file's tensors again, floats as `to` and multiplied by `factor`, without the one called `without`. */
+static void rewrite(const char *to_path, fr_dtype to, const char *without) {
+    fri_safetensors *f = NULL;
+    OK(fri_safetensors_open(file(), &f));
+    fri_safetensors_entry *list = calloc(f->n_entries, sizeof *list);
+    void **owned = calloc(f->n_entries, sizeof *owned);
+    size_t n = 0;
+    for (size_t i = 0; i < f->n_entries; i++) {
+        const fri_safetensors_entry *e = &f->entries[i];
+        if (without != NULL && strcmp(e->name, without) == 0) continue;
+        list[n] = *e;
+        if (e->dtype == FR_F32) {
+            int64_t count = fri_shape_numel(&e->shape);
+            const float *from = e->data;
+            owned[n] = malloc((size_t)count * 8);
+            for (int64_t k = 0; k < count; k++) {
+                if (to == FR_F64)
+                    ((double *)owned[n])[k] = from[k];
+                else if (to == FR_F32)
+                    ((float *)owned[n])[k] = from[k];
+                else
+                    ((uint16_t *)owned[n])[k] = to == FR_F16 ? fri_f16_from_f32(from[k]) : fri_bf16_from_f32(from[k]);
+            }
+            list[n].dtype = to;
+            list[n].data = owned[n];
+        }
+        n++;
+    }
+    OK(fri_safetensors_write(to_path, list, n, NULL, 0, NULL, NULL));
+    for (size_t i = 0; i < n; i++) free(owned[i]);
+    free(list);
+    free(owned);
+    fri_safetensors_close(&f);
+}
+
+Test(weights, every_float_type_is_converted_on_load) {
+    static const fr_dtype types[] = {FR_F32, FR_F64, FR_F16, FR_BF16};
+    fr_module *a = small_net(1, FR_CPU);
+    OK(fr_weights_save(a, file(), NULL));
+    for (size_t i = 0; i < COUNT(types); i++) {
+        fr_module *b = small_net(2, FR_CPU);
+        rewrite(in_folder("converted"), types[i], NULL);
+        OK(fr_weights_load(b, in_folder("converted"), NULL)); /* no layout said: PyTorch's */
+        const float *x = fr_tensor_data(tensor(a, 6, "weight")), *y = fr_tensor_data(tensor(b, 6, "weight"));
+        for (int k = 0; k < 120; k++) {
+            float want = types[i] == FR_F16    ? fri_f32_from_f16(fri_f16_from_f32(x[k]))
+                         : types[i] == FR_BF16 ? fri_f32_from_bf16(fri_bf16_from_f32(x[k]))
+                                               : x[k];
+            cr_assert_eq(y[k], want, "%s, element %d", fr_dtype_name(types[i]), k);
+        }
+        /* And into a half module: the same bits as a cast. */
+        OK(fr_module_to_dtype(b, FR_F16));
+        OK(fr_weights_load(b, in_folder("converted"), NULL));
+        const uint16_t *h = fr_tensor_data(tensor(b, 6, "weight"));
+        for (int k = 0; k < 120 && types[i] != FR_BF16; k++) cr_assert_eq(h[k], fri_f16_from_f32(x[k]));
+        fr_module_release(&b);
+    }
+    fr_module_release(&a);
+}
+
+/* A network of other names and shapes than small_net's. */
+static fr_module *other_net(void) {
+    fr_module *net = NULL, *part = NULL;
+    OK(fr_nn_sequential(&net));
+    OK(fr_nn_conv2d(3, 4, 5, NULL, FR_CPU, &part));
+    OK(fr_module_add_child(net, "0", &part));
+    OK(fr_nn_linear(7, 5, true, FR_CPU, &part));
+    OK(fr_module_add_child(net, "extra", &part));
+    return net;
+}
+
+Test(weights, misfits_are_listed_in_one_sentence_and_change_nothing) {
+    size_t n = 0;
+    fr_module *a = other_net(), *b = small_net(2, FR_CPU);
+    unsigned char *was = module_bytes(b, &n);
+    OK(fr_weights_save(a, file(), NULL));
+    cr_expect_eq(fr_weights_load(b, file(), NULL), FR_EINVAL);
+    EXPECT_SENTENCE("missing 1.weight, 1.bias, 1.running_mean, 1.running_var, 6.weight, 6.bias;");
+    EXPECT_SENTENCE("unexpected extra.");
+    EXPECT_SENTENCE("0.weight is [4, 3, 5, 5] in the file but [4, 3, 3, 3] in the module");
+    EXPECT_SENTENCE(file());
+    cr_expect(module_equals(b, was, n));
+    cr_expect_eq(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.strict = false)), FR_ESHAPE);
+    cr_expect(strstr(fr_last_error(), "missing") == NULL, "%s", fr_last_error());
+    cr_expect(module_equals(b, was, n));
+    free(was);
+    fr_module_release(&a);
+    fr_module_release(&b);
+}
+
+Test(weights, long_lists_are_cut_and_counted) {
+    fr_module *a = small_net(1, FR_CPU), *many = NULL, *part = NULL;
+    OK(fr_weights_save(a, file(), NULL));
+    OK(fr_nn_sequential(&many));
+    for (int i = 0; i < 30; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "part%d", i);
+        OK(fr_nn_linear(2, 2, true, FR_CPU, &part));
+        OK(fr_module_add_child(many, name, &part));
+    }
+    cr_expect_eq(fr_weights_load(many, file(), NULL), FR_EINVAL);
+    EXPECT_SENTENCE("part3.bias and 52 more; unexpected ");
+    EXPECT_SENTENCE(" and 1 more");
+    fr_module_release(&a);
+    fr_module_release(&many);
+}
+
+Test(weights, a_file_of_older_pytorch_has_no_batch_count) {
+    fr_module *a = small_net(1, FR_CPU), *b = small_net(2, FR_CPU);
+    OK(fr_weights_save(a, file(), NULL));
+    rewrite(in_folder("older"), FR_F32, "1.num_batches_tracked");
+    OK(fr_weights_load(b, in_folder("older"), NULL));
+    rewrite(in_folder("broken"), FR_F32, "1.running_var");
+    cr_expect_eq(fr_weights_load(b, in_folder("broken"), NULL), FR_EINVAL);
+    EXPECT_SENTENCE("missing 1.running_var");
+    OK(fr_weights_load(b, in_folder("broken"), FR_WEIGHTS_OPTS(.strict = false)));
+    fr_module_release(&a);
+    fr_module_release(&b);
+}
+
+Test(weights, integers_are_not_converted) {
+    fr_module *m = NULL;
+    fr_tensor *count = NULL;
+    const float one = 1;
+    size_t n = 0;
+    OK(fr_nn_sequential(&m));
+    OK(fr_tensor_full(1, (int64_t[]){1}, 3, FR_I64, FR_CPU, &count));
+    OK(fr_module_add_buffer(m, "count", &count));
+    unsigned char *was = module_bytes(m, &n);
+    fri_safetensors_entry e = {.name = "count", .dtype = FR_F32, .shape = {1, {1}}, .data = &one};
+    OK(fri_safetensors_write(file(), &e, 1, NULL, 0, NULL, NULL));
+    cr_expect_eq(fr_weights_load(m, file(), NULL), FR_EDTYPE);
+    EXPECT_SENTENCE("count is f32 in the file but i64 in the module");
+    cr_expect(module_equals(m, was, n));
+    free(was);
+    fr_module_release(&m);
+}
+
+Test(weights, another_layout_than_the_file_says_is_refused) {
+    fr_module *m = small_net(1, FR_CPU);
+    OK(fr_weights_save(m, file(), NULL));
+    cr_expect_eq(fr_weights_load(m, file(), FR_WEIGHTS_OPTS(.layout = FR_WEIGHTS_FRUGAL)), FR_EINVAL);
+    EXPECT_SENTENCE("its layout is torch, but frugal is asked for");
+    fr_module_release(&m);
+}
+
+Test(weights, a_flatten_of_unknown_size_must_be_told) {
+    size_t n = 0;
+    fr_module *m = NULL, *part = NULL;
+    fri_safetensors *f = NULL;
+    OK(fr_nn_sequential(&m));
+    OK(fr_nn_adaptive_avgpool2d(4, 5, &part));
+    OK(fr_nn_append(m, &part));
+    OK(fr_nn_conv2d(3, 2, 3, NULL, FR_CPU, &part));
+    OK(fr_nn_append(m, &part));
+    OK(fr_nn_flatten(1, &part));
+    OK(fr_nn_append(m, &part));
+    OK(fr_nn_linear(12, 5, false, FR_CPU, &part));
+    OK(fr_nn_append(m, &part));
+    cr_expect_eq(fr_weights_save(m, file(), NULL), FR_EINVAL);
+    EXPECT_SENTENCE("the 12 columns of '3.weight' lie behind a Flatten");
+    cr_expect_eq(fr_weights_save(m, file(), FR_WEIGHTS_OPTS(.flatten_height = 5, .flatten_width = 7)), FR_EINVAL);
+    EXPECT_SENTENCE("are not made of 5 x 7 pixels");
+    cr_expect_eq(files_in(folder), 0);
+    OK(fr_weights_save(m, file(), FR_WEIGHTS_OPTS(.flatten_height = 2, .flatten_width = 3)));
+    OK(fri_safetensors_open(file(), &f));
+    const float *v = fr_tensor_data(tensor(m, 3, "weight")), *w = entry(f, "3.weight")->data;
+    for (int o = 0; o < 5; o++)
+        for (int c = 0; c < 2; c++)
+            for (int p = 0; p < 6; p++) cr_assert_eq(w[o * 12 + c * 6 + p], v[o * 12 + p * 2 + c]);
+    unsigned char *was = module_bytes(m, &n);
+    OK(fr_weights_load(m, file(), FR_WEIGHTS_OPTS(.flatten_height = 2, .flatten_width = 3)));
+    cr_expect(module_equals(m, was, n));
+    free(was);
+    fri_safetensors_close(&f);
+    fr_module_release(&m);
+}
+
+Test(weights, a_cut_file_changes_nothing) {
+    size_t n = 0, bytes = 0;
+    fr_module *a = small_net(1, FR_CPU), *b = small_net(2, FR_CPU);
+    OK(fr_weights_save(a, file(), NULL));
+    unsigned char *was = module_bytes(b, &n), *whole = read_bytes(file(), &bytes);
+    for (size_t cut = 0; cut < bytes; cut += 5) {
+        write_bytes(in_folder("cut"), whole, cut);
+        cr_assert_eq(fr_weights_load(b, in_folder("cut"), NULL), FR_EFORMAT, "cut to %zu bytes", cut);
+    }
+    cr_expect(module_equals(b, was, n));
+    cr_expect_eq(fr_weights_load(b, in_folder("absent"), NULL), FR_EIO);
+    cr_expect_eq(fr_weights_load(b, folder, NULL), FR_EIO);
+    free(was);
+    free(whole);
+    fr_module_release(&a);
+    fr_module_release(&b);
+}
+
+Test(weights, a_full_disk_and_a_bad_folder_keep_the_older_file) {
+    size_t n = 0, now_n = 0;
+    fr_module *a = small_net(1, FR_CPU), *b = small_net(2, FR_CPU);
+    OK(fr_weights_save(a, file(), NULL));
+    unsigned char *older = read_bytes(file(), &n);
+    for (size_t room = 0; room < n; room += 97) {
+        limit_files(room);
+        fr_status s = fr_weights_save(b, file(), NULL);
+        limit_files(RLIM_INFINITY);
+        cr_assert_eq(s, FR_EIO, "%zu bytes of room", room);
+        EXPECT_SENTENCE("File too large");
+        cr_assert_eq(files_in(folder), 1);
+    }
+    unsigned char *now = read_bytes(file(), &now_n);
+    cr_expect(now_n == n && memcmp(now, older, n) == 0);
+    char inside_a_file[1100];
+    snprintf(inside_a_file, sizeof inside_a_file, "%s/weights", file());
+    cr_expect_eq(fr_weights_save(b, inside_a_file, NULL), FR_EIO);
+    EXPECT_SENTENCE("Not a directory");
+    free(now);
+    free(older);
+    fr_module_release(&a);
+    fr_module_release(&b);
+}
+
+Test(weights, meta_has_nothing_to_save_and_checks_what_it_loads) {
+    fr_module *a = small_net(1, FR_CPU), *meta = small_net(1, FR_META), *other = other_net();
+    cr_expect_eq(fr_weights_save(meta, file(), NULL), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("'0.weight' is on meta");
+    OK(fr_weights_save(a, file(), NULL));
+    OK(fr_weights_load(meta, file(), NULL));
+    OK(fr_weights_save(other, file(), NULL));
+    cr_expect_eq(fr_weights_load(meta, file(), NULL), FR_EINVAL);
+    fr_module_release(&a);
+    fr_module_release(&meta);
+    fr_module_release(&other);
+}
+
+Test(weights, bad_arguments_are_refused) {
+    fr_module *m = small_net(1, FR_CPU);
+    cr_expect_eq(fr_weights_save(NULL, file(), NULL), FR_EINVAL);
+    cr_expect_eq(fr_weights_load(m, NULL, NULL), FR_EINVAL);
+    cr_expect_eq(fr_weights_save(m, file(), FR_WEIGHTS_OPTS(.layout = (fr_weights_layout)9)), FR_EINVAL);
+    cr_expect_eq(fr_weights_save(m, file(), FR_WEIGHTS_OPTS(.flatten_height = 7)), FR_EINVAL);
+    EXPECT_SENTENCE("flatten_height 7 and flatten_width 0");
+    fr_module_release(&m);
+}
