@@ -89,8 +89,15 @@ typedef struct fr_train_opts {
     bool calibrate;                /* measure kernel times in the second step */
     const fr_unit_plan *unit_plan; /* how the model's units run; set by fitting, no flag. NULL: none. Borrowed */
 
+    const char *weights, *export_weights; /* safetensors files; NULL: none. Borrowed, as all that follows */
+    const char *save, *resume;            /* folders; resume may be "latest": the newest state of `save` */
+    int64_t save_every, keep;             /* steps, AUTO: an epoch; states that stay, 0: all */
+    const char *const *predict;           /* image files */
+    int64_t n_predict;
+
     bool quiet;
-    const char *report; /* NULL: none. Borrowed */
+    const char *report;                  /* NULL: none */
+    const char *log, *csv, *tensorboard; /* NULL: none */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

@@ -29,6 +29,11 @@ done:
 
 bool fri_train_arena_wanted(fri_run *r) {
     if (!r->opts.arena || r->opts.device == FR_META) return false;
+    if (r->opts.resume != NULL) {
+        snprintf(r->arena.reason, sizeof r->arena.reason,
+                 "a resumed run begins with another step than the planned one");
+        return false;
+    }
     if (r->opts.empty_cache_every > 0) {
         snprintf(r->arena.reason, sizeof r->arena.reason, "--empty-cache-every gives memory back, an arena keeps it");
         return false;

@@ -135,25 +135,30 @@ static void vary(const fri_run *r, fr_split split, fr_loader_opts *l) {
     l->shear = known[r->opts.dataset].shear;
 }
 
-fr_status fri_data_loader(const fri_run *r, fr_split split, fr_loader **out) {
+void fri_data_loader_opts(const fri_run *r, fr_split split, fr_loader_opts *l) {
     const fr_train_opts *o = &r->opts;
     bool train = split == FR_SPLIT_TRAIN;
-    fr_loader_opts l = fr_loader_opts_default();
-    l.batch_size = o->batch_size;
-    if (!train && l.batch_size > r->test_count) l.batch_size = r->test_count;
-    if (train && l.batch_size > r->train_count) l.batch_size = r->train_count;
-    l.height = l.width = o->image_size;
-    l.channels = 3;
+    *l = fr_loader_opts_default();
+    l->batch_size = o->batch_size;
+    if (!train && l->batch_size > r->test_count) l->batch_size = r->test_count;
+    if (train && l->batch_size > r->train_count) l->batch_size = r->train_count;
+    l->height = l->width = o->image_size;
+    l->channels = 3;
     for (int c = 0; c < 3; c++) {
-        l.mean[c] = r->mean[c];
-        l.std[c] = r->std[c];
+        l->mean[c] = r->mean[c];
+        l->std[c] = r->std[c];
     }
-    l.shuffle = train;
-    l.drop_last = train && !o->keep_last;
-    l.seed = (uint64_t)o->seed;
-    l.workers = (int)o->workers;
-    l.prefetch = (int)o->prefetch;
-    l.device = o->device == FR_META ? FR_META : FR_CPU;
-    vary(r, split, &l);
-    return fr_loader_create(train ? r->train : r->test, &l, out);
+    l->shuffle = train;
+    l->drop_last = train && !o->keep_last;
+    l->seed = (uint64_t)o->seed;
+    l->workers = (int)o->workers;
+    l->prefetch = (int)o->prefetch;
+    l->device = o->device == FR_META ? FR_META : FR_CPU;
+    vary(r, split, l);
+}
+
+fr_status fri_data_loader(const fri_run *r, fr_split split, fr_loader **out) {
+    fr_loader_opts l;
+    fri_data_loader_opts(r, split, &l);
+    return fr_loader_create(split == FR_SPLIT_TRAIN ? r->train : r->test, &l, out);
 }

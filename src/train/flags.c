@@ -96,6 +96,7 @@ static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
             return fri_fail(FR_EINVAL, "--%s: its value %s is empty", f->name, f->value);
         *(const char **)to = text;
         return FR_OK;
+    case FRI_FLAG_LIST:
     case FRI_FLAG_BOOL:
     case FRI_FLAG_SET:
     case FRI_FLAG_ACT: break;
@@ -132,6 +133,10 @@ const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FR
         break;
     case FRI_FLAG_TEXT:
         if (*(const char *const *)field != NULL) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const char *const *)field);
+        break;
+    case FRI_FLAG_LIST:
+        if (((const int64_t *)field)[1] > 0)
+            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64 " files", ((const int64_t *)field)[1]);
         break;
     case FRI_FLAG_ACT: break;
     }
@@ -209,6 +214,16 @@ static fr_status unknown(const fr_train_program *p, const char *word, size_t n) 
     return fri_fail(FR_EINVAL, "unknown flag '%s'; '%s --help' lists all", name, p->name);
 }
 
+/* The words after argv[*i] that are no flags. */
+static fr_status read_list(const fri_flag *f, int argc, char **argv, int *i, fr_train_opts *o) {
+    int first = *i + 1;
+    while (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2) != 0) ++*i;
+    if (*i < first) return fri_fail(FR_EINVAL, "--%s needs a value: --%s %s", f->name, f->name, f->value);
+    o->predict = (const char *const *)(argv + first);
+    o->n_predict = *i + 1 - first;
+    return FR_OK;
+}
+
 /* Reads argv[*i], and argv[*i + 1] if it is the value. */
 static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int *i, fr_train_opts *o) {
     const char *word = argv[*i], *equals = strchr(word, '=');
@@ -225,6 +240,9 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
             *(bool *)((char *)o + f->offset) = !no;
         return FR_OK;
     }
+    if (f->kind == FRI_FLAG_LIST && equals == NULL) return read_list(f, argc, argv, i, o);
+    if (equals != NULL && f->kind == FRI_FLAG_LIST)
+        return fri_fail(FR_EINVAL, "%.*s: its values follow it, '%.*s FILE ...', not '='", (int)n, word, (int)n, word);
     if (equals != NULL) return set(f, equals + 1, o);
     if (f->implied != NULL) return set(f, f->implied, o);
     if (*i + 1 >= argc) return fri_fail(FR_EINVAL, "%s needs a value: %s %s", word, word, f->value);

@@ -15,6 +15,7 @@ typedef enum fri_flag_kind {
     FRI_FLAG_SIZE,   /* size_t */
     FRI_FLAG_CHOICE, /* an enum, or any int */
     FRI_FLAG_TEXT,   /* const char * */
+    FRI_FLAG_LIST,   /* all words up to the next flag: const char *const *, and an int64_t behind it */
     FRI_FLAG_ACT,    /* calls act; stores nothing */
 } fri_flag_kind;
 
@@ -24,6 +25,7 @@ typedef enum fri_flag_group {
     FRI_GROUP_TRAINING,
     FRI_GROUP_DEVICE,
     FRI_GROUP_MEMORY,
+    FRI_GROUP_FILES,
     FRI_GROUP_OUTPUT,
     FRI_GROUP_COUNT,
 } fri_flag_group;

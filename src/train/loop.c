@@ -42,7 +42,7 @@ static int ascending(const void *a, const void *b) {
 }
 
 double fri_median_step_ms(const fri_run *r) {
-    int64_t first = r->step > 1 ? 1 : 0, n = r->step - first;
+    int64_t done = r->step - r->first_step, first = done > 1 ? 1 : 0, n = done - first;
     if (n < 1 || r->opts.device == FR_META) return NAN;
     double *sorted = malloc((size_t)n * sizeof *sorted);
     if (sorted == NULL) return NAN;
@@ -58,7 +58,8 @@ double fri_images_per_second(const fri_run *r) {
 }
 
 static fr_status remember(fri_run *r, double loss, double milliseconds) {
-    if (r->step == r->capacity) {
+    int64_t i = r->step - r->first_step;
+    if (i == r->capacity) {
         int64_t capacity = r->capacity > 0 ? 2 * r->capacity : 1024;
         double *losses = realloc(r->losses, (size_t)capacity * sizeof *losses);
         if (losses != NULL) r->losses = losses;
@@ -68,8 +69,8 @@ static fr_status remember(fri_run *r, double loss, double milliseconds) {
             return fri_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
         r->capacity = capacity;
     }
-    r->losses[r->step] = loss;
-    r->step_ms[r->step] = milliseconds;
+    r->losses[i] = loss;
+    r->step_ms[i] = milliseconds;
     return FR_OK;
 }
 
@@ -86,10 +87,11 @@ static fr_status run_epoch(fri_run *r, bool *more) {
     const fri_batches batches = {next_of_loader, r};
     fr_tensor *images = NULL, *targets = NULL;
     fr_status s = FR_OK;
-    r->epoch_loss = r->epoch_correct = r->epoch_targets = 0;
-    FR_TRY(s, fr_loader_position_set(r->loader, r->epoch, 0));
+    int64_t done = r->step - r->epoch * r->steps_per_epoch; /* a resumed run begins in the middle */
+    if (done == 0) r->epoch_loss = r->epoch_correct = r->epoch_targets = 0;
+    FR_TRY(s, fr_loader_position_set(r->loader, r->epoch, done * r->opts.accumulate));
     *more = true;
-    for (int64_t i = 0; *more && i < r->steps_per_epoch; i++) {
+    for (int64_t i = done; *more && i < r->steps_per_epoch; i++) {
         double loss = NAN, began = fri_seconds_now();
         FR_TRY(s, fri_train_arena_step(r));
         FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
@@ -105,6 +107,8 @@ static fr_status run_epoch(fri_run *r, bool *more) {
         }
         r->signal = fri_signal_seen();
         *more = r->step < r->steps_total && r->signal == 0;
+        FR_TRY(s, fri_log_step(r, loss));
+        FR_TRY(s, fri_save_due(r, !*more));
         fri_progress_step(r);
     }
 done:
@@ -144,12 +148,18 @@ fr_status fri_loop(fri_run *r) {
     FR_TRY(s, fri_data_loader(r, FR_SPLIT_TRAIN, &r->loader));
     fri_loop_steps(r);
     fri_progress_begin(r);
+    FR_TRY(s, fri_resume(r));
+    FR_TRY(s, fri_log_begin(r));
     FR_TRY(s, fri_floor_begin(&r->floor, r->opts.device));
-    for (r->epoch = 0; more; r->epoch++) {
-        FR_TRY(s, run_epoch(r, &more));
+    for (r->epoch = r->step / r->steps_per_epoch; more; r->epoch++) {
+        if (r->step >= r->steps_total) r->epoch = r->epochs_total - 1; /* resumed at the end: evaluate again */
+        if (r->step < r->steps_total) FR_TRY(s, run_epoch(r, &more));
         if (r->step >= r->steps_total) more = false;
         FR_TRY(s, fri_peak_keep(r->opts.device, &r->training));
-        if (fri_evaluation_due(r, !more)) FR_TRY(s, fri_evaluate(r));
+        if (fri_evaluation_due(r, !more)) {
+            FR_TRY(s, fri_evaluate(r));
+            FR_TRY(s, fri_log_evaluation(r));
+        }
         FR_TRY(s, fri_peak_keep(r->opts.device, &r->evaluation));
         if (r->signal == 0 && fri_signal_seen() != 0) {
             r->signal = fri_signal_seen();

@@ -40,6 +40,7 @@ done:
 
 static void finish(fri_run *r) {
     fri_report_close(r);
+    fr_log_close(&r->log);
     fr_loader_release(&r->loader);
     fr_grad_scaler_release(&r->scaler);
     fr_optimizer_release(&r->optimizer);
@@ -76,7 +77,9 @@ static fr_status train(fri_run *r) {
     fri_train_arena_begin(r);
     if (r->opts.calibrate) FR_TRY(s, fri_calibration_begin(r, &calibration));
     FR_TRY(s, fri_model_build(r));
+    FR_TRY(s, fri_weights_begin(r));
     FR_TRY(s, fri_loop(r));
+    FR_TRY(s, fri_weights_end(r));
 done:
     if (s == FR_OK) return fri_calibration_end(r, &calibration, r->signal == 0);
     (void)fri_calibration_end(r, &calibration, false);
@@ -100,6 +103,11 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
         s = r.opts.plan_all ? fri_plan_all(&r) : fri_plan_command(&r);
         if (s < 0) status = failed(p, 1);
         if (s == FR_ENOMEM) advise(&r);
+        goto done;
+    }
+    if (r.opts.predict != NULL) {
+        s = fri_predict(&r);
+        if (s < 0) status = failed(p, 1);
         goto done;
     }
     fri_signals_begin();

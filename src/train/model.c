@@ -3,6 +3,7 @@
 #include "train/run.h"
 
 #include <math.h>
+#include <string.h>
 
 /* A batch's way through the model, on meta: finds a network that does not exist, images or batches that it cannot take,
  * and segments that it does not have, before anything is allocated. */
@@ -42,6 +43,30 @@ static fr_status both(const char *a, const char *b, const char *why) {
     return fri_fail(FR_EINVAL, "%s with %s: %s", a, b, why);
 }
 
+/* Files that need each other, and what has no weights to read or write. */
+static fr_status check_files(const fri_run *r) {
+    const fr_train_opts *o = &r->opts;
+    if (o->resume != NULL && strcmp(o->resume, "latest") == 0 && o->save == NULL)
+        return fri_fail(FR_EINVAL, "--resume latest: of which folder? --save DIR names it");
+    if (o->save_every != FR_TRAIN_AUTO && o->save == NULL)
+        return fri_fail(FR_EINVAL, "--save-every %lld: --save DIR says where to", (long long)o->save_every);
+    if (o->predict != NULL && o->weights == NULL && o->resume == NULL)
+        return fri_fail(FR_EINVAL, "--predict: wants trained weights; add --weights FILE or --resume DIR");
+    if (o->predict != NULL && r->program->pixel_classes != NULL)
+        return fri_fail(FR_EINVAL, "--predict: %s classifies pixels, not images", r->program->name);
+    const struct {
+        const char *name, *value;
+    } with_numbers[] = {{"weights", o->weights},
+                        {"export", o->export_weights},
+                        {"save", o->save},
+                        {"resume", o->resume}};
+    for (size_t i = 0; i < sizeof with_numbers / sizeof *with_numbers && o->device == FR_META; i++)
+        if (with_numbers[i].value != NULL)
+            return fri_fail(FR_EINVAL, "--%s %s with --device meta: there are no numbers there", with_numbers[i].name,
+                            with_numbers[i].value);
+    return FR_OK;
+}
+
 /* What a step can be asked for, and what not at the same time. */
 static fr_status check_step(const fri_run *r) {
     const fr_train_opts *o = &r->opts;
@@ -75,6 +100,7 @@ fr_status fri_model_check(fri_run *r) {
     fr_status s = FR_OK;
     FR_TRY(s, check_flags(r));
     FR_TRY(s, check_step(r));
+    FR_TRY(s, check_files(r));
     o.device = FR_META;
     s = r->program->model(&o, r->outputs, r->model_name, &model);
     if (s == FR_EINVAL || s == FR_ESHAPE) {

@@ -76,6 +76,12 @@ static void add_bytes(cJSON *to, const char *key, size_t bytes) {
     cJSON_AddNumberToObject(to, key, (double)bytes);
 }
 
+static void add_list(cJSON *to, const fri_flag *f, const void *field) {
+    cJSON *list = cJSON_AddArrayToObject(to, f->name);
+    const char *const *word = *(const char *const *const *)field;
+    for (int64_t i = 0; i < ((const int64_t *)field)[1]; i++) cJSON_AddItemToArray(list, cJSON_CreateString(word[i]));
+}
+
 static void add_flags(cJSON *root, const fr_train_opts *o) {
     cJSON *flags = cJSON_AddObjectToObject(root, "flags");
     for (int i = 0; i < fri_flags_count; i++) {
@@ -94,6 +100,8 @@ static void add_flags(cJSON *root, const fr_train_opts *o) {
             add_number(flags, f->name, *(const double *)field);
         else if (f->kind == FRI_FLAG_SIZE)
             add_bytes(flags, f->name, *(const size_t *)field);
+        else if (f->kind == FRI_FLAG_LIST)
+            add_list(flags, f, field);
         else if (f->kind == FRI_FLAG_TEXT)
             cJSON_AddStringToObject(flags, f->name, *(const char *const *)field);
         else
@@ -149,11 +157,12 @@ static void add_arena(cJSON *root, const fri_run *r) {
 
 static void add_loss(cJSON *root, const fri_run *r) {
     cJSON *loss = cJSON_AddObjectToObject(root, "loss");
-    add_number(loss, "first", r->step > 0 ? r->losses[0] : NAN);
-    add_number(loss, "last", r->step > 0 ? r->losses[r->step - 1] : NAN);
+    int64_t n = r->step - r->first_step;
+    add_number(loss, "first", n > 0 ? r->losses[0] : NAN);
+    add_number(loss, "last", n > 0 ? r->losses[n - 1] : NAN);
     add_number(loss, "test", r->test_loss);
     cJSON *steps = cJSON_AddArrayToObject(loss, "steps");
-    for (int64_t i = 0; i < r->step; i++)
+    for (int64_t i = 0; i < n; i++)
         cJSON_AddItemToArray(steps, isfinite(r->losses[i]) ? cJSON_CreateNumber(r->losses[i]) : cJSON_CreateNull());
 }
 

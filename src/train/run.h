@@ -9,6 +9,7 @@
 #include "train/floor.h"
 
 #include <frugal/fit.h>
+#include <frugal/io.h>
 #include <frugal/memory.h>
 #include <frugal/train.h>
 #include <stdio.h>
@@ -42,6 +43,8 @@ typedef struct fri_run {
     fr_loader *loader;
     int64_t steps_per_epoch, steps_total, epochs_total;
     int64_t step, epoch;                             /* done so far, and the one that runs, from 0 */
+    int64_t first_step;                              /* that this process ran; losses and times count from it */
+    fr_log *log;                                     /* NULL: none */
     double *losses, *step_ms;                        /* per step; losses are NAN on meta */
     int64_t capacity;                                /* of both */
     bool step_skipped;                               /* the last step, for inf or NaN in its gradients */
@@ -69,6 +72,7 @@ typedef struct fri_run {
 
 /* data.c: opens both splits and finds what to normalize with. */
 fr_status fri_data_open(fri_run *r);
+void fri_data_loader_opts(const fri_run *r, fr_split split, fr_loader_opts *l);
 fr_status fri_data_loader(const fri_run *r, fr_split split, fr_loader **out);
 const char *fri_dataset_name(const fri_run *r);
 bool fri_without_data(const fri_run *r); /* no image is read: on meta, and for a plan */
@@ -146,6 +150,20 @@ void fri_progress_step(const fri_run *r);  /* after each step */
 void fri_progress_epoch(const fri_run *r); /* after each epoch and its evaluation */
 void fri_progress_end(const fri_run *r);
 void fri_progress_arena(const fri_run *r); /* the lines about it */
+
+/* state.c: --save, --resume, --weights, --export. resume needs the loader and the planned steps; it sets r->step. */
+fr_status fri_resume(fri_run *r);
+fr_status fri_save_due(fri_run *r, bool last); /* saves if a save is due after this step */
+fr_status fri_weights_begin(fri_run *r);
+fr_status fri_weights_end(fri_run *r);
+
+/* predict.c: --predict, instead of training. */
+fr_status fri_predict(fri_run *r);
+
+/* log.c: --log, --csv, --tensorboard. */
+fr_status fri_log_begin(fri_run *r);
+fr_status fri_log_step(fri_run *r, double loss);
+fr_status fri_log_evaluation(fri_run *r);
 
 /* report.c: open finds out before training whether the file can be written; write replaces it at once; close removes
  * what was begun. */

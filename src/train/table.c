@@ -45,7 +45,7 @@ static void all_off(fr_train_opts *o) {
 }
 
 const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
-                                                           "Memory switches", "Output"};
+                                                           "Memory switches", "Files", "Output"};
 
 #define AT(field) .offset = offsetof(fr_train_opts, field)
 #define COUNT     .least = 1, .most = 1000000000
@@ -207,10 +207,37 @@ const fri_flag fri_flags[] = {
     {"plan", FRI_FLAG_SET, FRI_GROUP_MEMORY, AT(plan), NULL,
      "Do not train: print the exact memory that this command would need, found by a dry run without data, and end."},
 
+    /* ---- files ---- */
+    {"weights", FRI_FLAG_TEXT, FRI_GROUP_FILES, AT(weights), "FILE",
+     "Start from these weights: safetensors, torchvision's names and layouts.", .unset = "none"},
+    {"export", FRI_FLAG_TEXT, FRI_GROUP_FILES, AT(export_weights), "FILE",
+     "Write the weights at the end; torchvision loads them.", .unset = "none"},
+    {"save", FRI_FLAG_TEXT, FRI_GROUP_FILES, AT(save), "DIR",
+     "Save the state of the training here: after each epoch or --save-every steps, at the end, and before a signal "
+     "ends "
+     "the run.",
+     .unset = "none"},
+    {"save-every", FRI_FLAG_INT, FRI_GROUP_FILES, AT(save_every), "N", "Steps from one save to the next.",
+     .unset = "an epoch", COUNT},
+    {"keep", FRI_FLAG_INT, FRI_GROUP_FILES, AT(keep), "N", "States that stay in the folder, the newest; 0: all.",
+     .least = 0, .most = 1000000000},
+    {"resume", FRI_FLAG_TEXT, FRI_GROUP_FILES, AT(resume), "DIR",
+     "Continue from the newest good state of this folder; 'latest': of the --save folder, or from the start if it "
+     "holds none. --epochs and --steps count from the start of the training.",
+     .unset = "none"},
+    {"predict", FRI_FLAG_LIST, FRI_GROUP_FILES, AT(predict), "IMAGE...",
+     "Do not train: print the five likeliest classes of each image file (JPEG, PNG). Wants --weights or --resume.",
+     .unset = "none"},
+
     /* ---- output ---- */
     {"quiet", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(quiet), NULL, "Print the last line only."},
     {"report", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(report), "FILE",
      "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.", .unset = "none"},
+    {"log", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(log), "FILE", "Write one JSON object per step and line.",
+     .unset = "none"},
+    {"csv", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(csv), "FILE", "The same as comma-separated values.", .unset = "none"},
+    {"tensorboard", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(tensorboard), "DIR", "The same as TensorBoard events.",
+     .unset = "none"},
 };
 const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);
 
@@ -244,6 +271,8 @@ fr_train_opts fr_train_opts_default(void) {
         .split_batch = 1,
         .clip = FR_TRAIN_AUTO,
         .arena = true,
+        .save_every = FR_TRAIN_AUTO,
+        .keep = 3,
         .checkpoint_segments = FR_TRAIN_AUTO,
         .memory_budget = SIZE_MAX,
         .fit_switches = true,

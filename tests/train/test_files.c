@@ -1,0 +1,163 @@
+/* test_files.c - states, weights, predictions and logs of the trainers. Killing is tests/io/kill_resume.sh. */
+#include "data/files.h"
+#include "program.h"
+#include "report.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <unistd.h>
+
+#define TINY "--depth 10 --growth 4 --image-size 8 --batch-size 8 --quiet "
+
+TestSuite(files, .init = files_begin, .fini = files_end);
+
+/* Runs train_densenet on the test's folder, which %s in the flags stands for (up to three times). */
+static outcome run(const char *flags) {
+    char arguments[2048], format[1024];
+    snprintf(format, sizeof format, TINY "%s", flags);
+    snprintf(arguments, sizeof arguments, format, files_root, files_root, files_root);
+    return program_run("train_densenet", arguments);
+}
+
+static void good(const char *flags) {
+    outcome o = run(flags);
+    cr_assert_eq(o.status, 0, "%s: %s", flags, o.err);
+}
+
+static bool same_file(const char *a, const char *b) {
+    char command[2048];
+    snprintf(command, sizeof command, "cmp -s %s/%s %s/%s", files_root, a, files_root, b);
+    return system(command) == 0;
+}
+
+static int lines(const char *name) {
+    FILE *f = fopen(files_path(name), "r");
+    int n = 0;
+    cr_assert_not_null(f, "%s is not there", name);
+    for (int c; (c = getc(f)) != EOF;) n += c == '\n';
+    fclose(f);
+    return n;
+}
+
+Test(files, a_resumed_run_ends_where_the_whole_run_does) {
+    static const char *const flags[] = {"", "--optimizer adam --amp", "--accumulate 2 --workers 0", "--fused-step"};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "--epochs 1 --steps 20 --eval-every 0 --export %%s/whole.st %s", flags[i]);
+        good(text);
+        /* The first part is the same command with its end cut off: the schedule counts the whole training. */
+        snprintf(text, sizeof text, "--epochs 1 --steps 20 --eval-every 0 --save %%s/s --save-every 9 --keep 0 %s",
+                 flags[i]);
+        good(text);
+        cr_assert_eq(unlink(files_path("s/state-00000003-step-20.safetensors")), 0);
+        cr_assert_eq(unlink(files_path("s/state-00000002-step-18.safetensors")), 0);
+        snprintf(text, sizeof text,
+                 "--epochs 1 --steps 20 --eval-every 0 --save %%s/s --resume latest --rebuild --checkpoint-segments 2 "
+                 "--export %%s/resumed.st %s",
+                 flags[i]);
+        if (strstr(flags[i], "--amp") == NULL) good(text);
+        snprintf(text, sizeof text, "--epochs 1 --steps 20 --eval-every 0 --resume %%s/s --export %%s/resumed.st %s",
+                 flags[i]);
+        good(text);
+        cr_expect(same_file("whole.st", "resumed.st"), "'%s': other parameters after resuming", flags[i]);
+        char command[1100];
+        snprintf(command, sizeof command, "rm -r %s/s", files_root);
+        cr_assert_eq(system(command), 0);
+    }
+}
+
+Test(files, latest_begins_anew_where_nothing_was_saved) {
+    good("--steps 3 --eval-every 0 --save %s/s --resume latest --keep 1");
+    good("--steps 3 --eval-every 0 --save %s/s --resume latest"); /* at its end: only evaluates */
+}
+
+Test(files, a_damaged_state_is_named_and_passed_over) {
+    good("--steps 4 --eval-every 0 --save %s/s --save-every 2 --keep 0 --export %s/whole.st");
+    FILE *f = fopen(files_path("s/state-00000002-step-4.safetensors"), "r+b");
+    cr_assert_not_null(f);
+    fseek(f, -100, SEEK_END);
+    fputc(0x5a, f);
+    fclose(f);
+    outcome o = run("--steps 4 --eval-every 0 --resume %s/s --export %s/resumed.st");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.err, "state-00000002-step-4.safetensors is passed over: .*checksum");
+    cr_expect(same_file("whole.st", "resumed.st"));
+}
+
+Test(files, another_training_is_refused) {
+    static const struct {
+        const char *flags, *sentence;
+    } cases[] = {
+        {"--batch-size 4 --resume %s/s", "batch-size: 8, this run has 4"},
+        {"--growth 8 --resume %s/s", "densenet_bc10_k4.*densenet_bc10_k8"},
+        {"--amp --resume %s/s", "amp: 0, this run has 1"},
+        {"--dataset synthetic --resume %s/s", "data"},
+        {"--resume %s/nothing", "nothing"},
+        {"--weights %s/nothing.safetensors", "nothing.safetensors"},
+        {"--steps 2 --save %s/s/state-00000001-step-3.safetensors", "state-00000001-step-3.safetensors"},
+        {"--steps 2 --resume %s/s", "is at step 3, the flags end the training at step 2"},
+    };
+    good("--steps 3 --eval-every 0 --save %s/s");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        outcome o = run(cases[i].flags);
+        cr_expect_eq(o.status, 1, "%s: exit status %d: %s", cases[i].flags, o.status, o.err);
+        EXPECT_MATCH(o.err, cases[i].sentence);
+    }
+}
+
+Test(files, usage) {
+    static const struct {
+        const char *flags, *sentence;
+    } cases[] = {
+        {"--resume latest", "--resume latest: of which folder"},
+        {"--save-every 3", "--save-every 3: --save DIR"},
+        {"--predict a.png", "--predict: wants trained weights"},
+        {"--predict", "--predict needs a value"},
+        {"--predict=a.png", "--predict: its values follow it"},
+        {"--device meta --save x", "--save x with --device meta"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        outcome o = run(cases[i].flags);
+        cr_expect_eq(o.status, 2, "%s: exit status %d: %s", cases[i].flags, o.status, o.err);
+        EXPECT_MATCH(o.err, cases[i].sentence);
+    }
+}
+
+Test(files, weights_and_predictions) {
+    uint8_t rgb[3 * 16 * 16], *bytes;
+    picture_fill(rgb, 16, 16);
+    size_t n = jpeg_bytes(JPEG_RGB, rgb, 16, 16, &bytes);
+    files_write("a.jpg", bytes, n);
+    free(bytes);
+    good("--steps 3 --eval-every 0 --export %s/a.st");
+    good("--steps 1 --eval-every 0 --lr 0 --momentum 0 --weight-decay 0 --weights %s/a.st");
+    outcome o = run("--weights %s/a.st --predict %s/a.jpg %s/a.jpg");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "a\\.jpg\n +[0-9.]+ %  [0-9]\n");
+    int rows = 0;
+    for (const char *p = o.out; (p = strstr(p, " %  ")) != NULL; p++) rows++;
+    cr_expect_eq(rows, 10, "five classes of two images: %s", o.out);
+    o = run("--weights %s/a.st --predict %s/absent.jpg");
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "absent.jpg");
+    o = run("--growth 8 --weights %s/a.st");
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "a.st");
+}
+
+Test(files, logs_have_a_line_per_step_also_after_resuming) {
+    good("--steps 7 --eval-every 0 --log %s/l.jsonl --csv %s/l.csv --tensorboard %s/tb");
+    cr_expect_eq(lines("l.jsonl"), 9, "7 steps and two numbers of the evaluation");
+    cr_expect_eq(lines("l.csv"), 8, "a head and 7 steps");
+    DIR *d = opendir(files_path("tb"));
+    cr_assert_not_null(d);
+    int events = 0;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) events += strstr(e->d_name, "tfevents") != NULL;
+    closedir(d);
+    cr_expect_eq(events, 1);
+    good("--steps 4 --eval-every 0 --save %s/s --csv %s/m.csv");
+    cr_expect_eq(lines("m.csv"), 5);
+    outcome o = run("--steps 4 --eval-every 0 --log %s/none/l.jsonl");
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "none/l.jsonl");
+}
