@@ -1,38 +1,34 @@
-/* backend.c - the CUDA backend's registration.
- *
- * The table answers why the device cannot be used. Its kernels come with the backend itself; until then `available` is
- * false whatever the machine has, and every path that would need a kernel ends with this reason. */
+/* backend.c - CUDA as a backend: its memory and its table of kernels. f64 data can be filled, copied and converted; it
+ * has no arithmetic here. */
 #include "backend/backend.h"
 
-#include <dlfcn.h>
+#include "context.h"
+#include "kernels.h"
+#include "memory.h"
 
-static bool available(const char **reason) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (driver == NULL) {
-        *reason = "no CUDA driver on this machine (libcuda.so.1 cannot be loaded)";
-        return false;
-    }
-    dlclose(driver);
-    *reason = "a CUDA driver is there, but this version of frugal has no CUDA kernels yet";
-    return false;
-}
+extern const fri_backend fri_backend_cuda; /* read by the registry alone, so no header declares it */
 
-static fr_status segment_alloc(size_t bytes, void **out) {
-    (void)bytes;
-    *out = NULL;
-    return FR_EDEVICE;
-}
-
-static void segment_free(void *segment, size_t bytes) {
-    (void)segment;
-    (void)bytes;
-}
-
-extern const fri_backend fri_backend_cuda;
 const fri_backend fri_backend_cuda = {
     .name = "cuda",
     .device = FR_CUDA,
-    .available = available,
-    .segment_alloc = segment_alloc,
-    .segment_free = segment_free,
+    .available = fri_cuda_available,
+    .segment_alloc = fri_cuda_segment_alloc,
+    .segment_free = fri_cuda_segment_free,
+    .memory_info = fri_cuda_memory_info,
+    .copy = fri_cuda_copy,
+    .describe = fri_cuda_describe,
+    .synchronize = fri_cuda_synchronize,
+    .kernels =
+        {
+#define FRI_CUDA_KERNEL(name) .name = fri_cuda_##name,
+            FRI_KERNEL_MAP(FRI_CUDA_KERNEL)
+#undef FRI_CUDA_KERNEL
+                .conv2d_forward_workspace = fri_cuda_conv2d_forward_workspace,
+            .conv2d_backward_input_workspace = fri_cuda_conv2d_backward_input_workspace,
+            .conv2d_backward_weight_workspace = fri_cuda_conv2d_backward_weight_workspace,
+            .linear_forward_workspace = fri_cuda_linear_forward_workspace,
+            .linear_backward_input_workspace = fri_cuda_linear_backward_input_workspace,
+            .linear_backward_weight_workspace = fri_cuda_linear_backward_weight_workspace,
+        },
+    .kernels_f64 = {.fill = fri_cuda_fill, .copy_rows = fri_cuda_copy_rows, .cast = fri_cuda_cast},
 };

@@ -17,13 +17,13 @@
     X(uniform) X(normal) X(dropout) X(dropout_mask) X(dropout_apply_mask)                                        \
     X(conv2d_forward) X(conv2d_backward_input) X(conv2d_backward_weight) X(conv2d_backward_bias)                 \
     X(linear_forward) X(linear_backward_input) X(linear_backward_weight) X(linear_backward_bias)                 \
-    X(batchnorm2d_workspace) X(batchnorm2d_stats) X(batchnorm2d_invstd) X(batchnorm2d_apply)                     \
+    X(bias_workspace) X(batchnorm2d_workspace) X(batchnorm2d_stats) X(batchnorm2d_invstd) X(batchnorm2d_apply)   \
     X(batchnorm2d_backward)                                                                                      \
     X(maxpool2d_forward) X(maxpool2d_backward) X(maxpool2d_mask) X(avgpool2d_forward) X(avgpool2d_backward)      \
     X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward) X(upsample_forward) X(upsample_backward)        \
     X(embedding_forward) X(embedding_backward)                                                                   \
-    X(cross_entropy_forward) X(cross_entropy_backward) X(count_correct) X(mse_forward) X(mse_backward)           \
-    X(unscale) X(norm_squared) X(sgd) X(adam) X(adam8)
+    X(cross_entropy_workspace) X(cross_entropy_forward) X(cross_entropy_backward) X(count_correct)               \
+    X(mse_forward) X(mse_backward) X(unscale) X(norm_squared) X(sgd) X(adam) X(adam8)
 /* clang-format on */
 
 typedef struct fri_kernels {
@@ -80,6 +80,8 @@ static inline const fri_kernels *fri_kernels_for(const fri_backend *b, fr_dtype 
 /* The failure for a kernel slot that is NULL. */
 fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *b);
 
+#ifndef __cplusplus /* nvcc sees types only */
+
 /* Who is told when kernels run, on this thread; NULL: nobody. The cost model's calibration times them so. */
 typedef struct fri_kernel_watch {
     void (*begin)(void *ctx, const char *kernel);
@@ -109,4 +111,5 @@ static inline fr_status fri_kernel_ended(const char *kernel, const fri_backend *
     (fri_kernels_for((backend_), (dtype_))->name_ == NULL ? (size_t)0 \
                                                           : fri_kernels_for((backend_), (dtype_))->name_ args_)
 
+#endif
 #endif

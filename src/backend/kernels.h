@@ -120,7 +120,9 @@ typedef fr_status fri_conv2d_backward_input_fn(const fri_exec *e, const fri_conv
                                                const void *dy, void *dx);
 typedef fr_status fri_conv2d_backward_weight_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
                                                 const void *dy, void *dw);
-/* db[k] = sum of dy over n, p, q. Needs no workspace. */
+/* Scratch of the two bias gradients, sums over the rows of dy [rows, k]. */
+typedef size_t fri_bias_workspace_fn(fr_dtype dtype, int64_t rows, int64_t k);
+/* db[k] = sum of dy over n, p, q; workspace: fri_bias_workspace_fn(n * p * q, k) bytes. */
 typedef fr_status fri_conv2d_backward_bias_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db);
 
 typedef struct fri_linear_desc {
@@ -137,6 +139,7 @@ typedef fr_status fri_linear_backward_input_fn(const fri_exec *e, const fri_line
                                                const void *dy, void *dx);
 typedef fr_status fri_linear_backward_weight_fn(const fri_exec *e, const fri_linear_desc *d, const void *x,
                                                 const void *dy, void *dw);
+/* db[out] = sum of dy over n; workspace: fri_bias_workspace_fn(n, out) bytes. */
 typedef fr_status fri_linear_backward_bias_fn(const fri_exec *e, const fri_linear_desc *d, const void *dy, void *db);
 
 /* ---- batch norm -------------------------------------------------------------------------------------------- */
@@ -227,6 +230,7 @@ typedef struct fri_cross_entropy_desc {
     int64_t ignore_index; /* rows with this target count for nothing */
 } fri_cross_entropy_desc;
 
+typedef size_t fri_cross_entropy_workspace_fn(const fri_cross_entropy_desc *d);
 /* loss [1] = mean over the rows that count; lse [rows] = log(sum(exp(x))); count [1] (real) = rows that count;
  * bad [1] i64 = -1, or the first row whose target is neither a class nor ignore_index. */
 typedef fr_status fri_cross_entropy_forward_fn(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,

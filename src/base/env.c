@@ -18,6 +18,11 @@ static void read_environment(void) {
     env.no_pool = on("FRUGAL_NO_POOL");
     env.check_nan = on("FRUGAL_CHECK_NAN");
     env.sync = on("FRUGAL_SYNC");
+    env.tf32 = on("FRUGAL_TF32");
+    env.cuda_device = getenv("FRUGAL_CUDA_DEVICE");
+    env.cudnn = getenv("FRUGAL_CUDNN");
+    env.cublaslt = getenv("FRUGAL_CUBLASLT");
+    env.nvml = getenv("FRUGAL_NVML");
     env.test_device = getenv("FRUGAL_TEST_DEVICE");
 }
 

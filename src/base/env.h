@@ -10,7 +10,10 @@ typedef struct fri_env {
     bool no_pool;            /* FRUGAL_NO_POOL=1: every allocation is its own segment (for sanitizers) */
     bool check_nan;          /* FRUGAL_CHECK_NAN=1: every op's result is checked, the first bad op is named */
     bool sync;               /* FRUGAL_SYNC=1: CUDA launches are checked at once */
-    const char *test_device; /* FRUGAL_TEST_DEVICE: device the test suite runs on, or NULL for cpu */
+    bool tf32;               /* FRUGAL_TF32=1: f32 products on CUDA may round their factors to TF32 */
+    const char *cuda_device; /* FRUGAL_CUDA_DEVICE: file with the device description that plans are made for, or NULL */
+    const char *cudnn, *cublaslt, *nvml; /* FRUGAL_CUDNN, ...: file or folder of a CUDA library, or NULL */
+    const char *test_device;             /* FRUGAL_TEST_DEVICE: device the test suite runs on, or NULL for cpu */
 } fri_env;
 
 const fri_env *fri_env_get(void);

@@ -4,6 +4,10 @@
 
 #include <frugal/base.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Stores the sentence for fr_last_error() and returns s, so that `return fri_fail(FR_ESHAPE, "...", a, b);` is one
  * line. The sentence names the op and both sides of the disagreement. */
 __attribute__((format(printf, 2, 3))) fr_status fri_fail(fr_status s, const char *format, ...);
@@ -16,5 +20,9 @@ __attribute__((format(printf, 2, 3))) fr_status fri_fail_prefix(fr_status s, con
 /* Not an error and never seen by users: a checkpoint's recomputation has everything it needs, and the function it
  * runs is asked to return at once. It is negative, so that every caller passes it on like an error. */
 #define FRI_STOP ((fr_status)-1000)
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

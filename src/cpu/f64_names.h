@@ -33,6 +33,8 @@
 #define fri_cpu_dropout                     fri_cpu_f64_dropout
 #define fri_cpu_dropout_mask                fri_cpu_f64_dropout_mask
 #define fri_cpu_dropout_apply_mask          fri_cpu_f64_dropout_apply_mask
+#define fri_cpu_bias_workspace              fri_cpu_f64_bias_workspace
+#define fri_cpu_cross_entropy_workspace     fri_cpu_f64_cross_entropy_workspace
 #define fri_cpu_batchnorm2d_workspace       fri_cpu_f64_batchnorm2d_workspace
 #define fri_cpu_batchnorm2d_stats           fri_cpu_f64_batchnorm2d_stats
 #define fri_cpu_batchnorm2d_invstd          fri_cpu_f64_batchnorm2d_invstd

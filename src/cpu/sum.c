@@ -14,6 +14,10 @@ size_t fri_cpu_sum_workspace(fr_dtype dtype, int64_t n) {
     return (size_t)fri_ceil_div(n, FRI_CHUNK) * sizeof(double);
 }
 
+size_t fri_cpu_bias_workspace(fr_dtype dtype, int64_t rows, int64_t k) {
+    return 0; /* partial sums over rows are on the stack */
+}
+
 fr_status fri_cpu_sum(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y) {
     double total = 0;
     real buf;

@@ -83,6 +83,17 @@ static size_t meta_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
     return f != NULL ? f(d) : 0;
 }
 
+static size_t meta_bias_workspace(fr_dtype dtype, int64_t rows, int64_t k) {
+    fri_bias_workspace_fn *f = target != NULL ? fri_kernels_for(target, dtype)->bias_workspace : NULL;
+    return f != NULL ? f(dtype, rows, k) : 0;
+}
+
+static size_t meta_cross_entropy_workspace(const fri_cross_entropy_desc *d) {
+    fri_cross_entropy_workspace_fn *f =
+        target != NULL ? fri_kernels_for(target, d->dtype)->cross_entropy_workspace : NULL;
+    return f != NULL ? f(d) : 0;
+}
+
 static fr_status conv2d_workspace(const char *kernel, fri_conv2d_workspace_fn *f, const fri_conv2d_desc *d,
                                   size_t *bytes) {
     *bytes = 0;
@@ -438,7 +449,8 @@ static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float
         .cross_entropy_backward = no_cross_entropy_backward, .count_correct = no_count_correct,                       \
         .mse_forward = no_mse_forward, .mse_backward = no_mse_backward, .unscale = no_unscale,                        \
         .norm_squared = no_norm_squared, .sgd = no_sgd, .adam = no_adam, .adam8 = no_adam8,                           \
-        .sum_workspace = meta_sum_workspace, .batchnorm2d_workspace = meta_batchnorm2d_workspace,                     \
+        .sum_workspace = meta_sum_workspace, .bias_workspace = meta_bias_workspace,                                   \
+        .cross_entropy_workspace = meta_cross_entropy_workspace, .batchnorm2d_workspace = meta_batchnorm2d_workspace, \
         .conv2d_forward_workspace = meta_conv2d_forward_workspace,                                                    \
         .conv2d_backward_input_workspace = meta_conv2d_backward_input_workspace,                                      \
         .conv2d_backward_weight_workspace = meta_conv2d_backward_weight_workspace,                                    \

@@ -65,6 +65,7 @@ static fr_status check_targets(const fri_cross_entropy_desc *d, const fr_tensor 
 
 fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entropy_opts *opts, fr_tensor **loss) {
     fr_tensor *out = NULL, *lse = NULL, *count = NULL, *bad = NULL;
+    fri_workspace ws = {0};
     fri_cross_entropy_desc d;
     fri_shape scalar = {0};
     fri_call c;
@@ -80,22 +81,24 @@ fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entro
     d.label_smoothing = o->label_smoothing;
     d.ignore_index = o->ignore_index;
     const fri_backend *be = fri_backend_of(v);
-    fri_exec e = fri_exec_of(v);
     fr_dtype real = fri_real_of(v);
     fri_shape rows = FRI_SHAPE(d.rows);
     FRI_TRY(s, fri_tensor_new(&scalar, real, be->device, FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, fri_tensor_new(&rows, real, be->device, FR_MEM_TEMPORARY, &lse));
     FRI_TRY(s, fri_tensor_new(&scalar, real, be->device, FR_MEM_TEMPORARY, &count));
     FRI_TRY(s, fri_tensor_new(&scalar, FR_I64, be->device, FR_MEM_TEMPORARY, &bad));
+    FRI_TRY(s, fri_workspace_begin(v, FRI_KERNEL_BYTES(be, d.dtype, cross_entropy_workspace, (&d)), &ws));
     FRI_TRY(s, FRI_KERNEL(be, d.dtype, cross_entropy_forward,
-                          (&e, &d, fri_data(v), fri_data(target), fri_data(out), fri_data(lse), fri_data(count),
+                          (&ws.exec, &d, fri_data(v), fri_data(target), fri_data(out), fri_data(lse), fri_data(count),
                            fri_data(bad))));
+    fri_workspace_end(&ws);
     FRI_TRY(s, check_targets(&d, bad));
     fr_tensor_release(&bad);
     fr_save saves[SAVES] = {{v, FR_SAVE_VALUE}, {target, FR_SAVE_VALUE}, {lse, FR_SAVE_VALUE}, {count, FR_SAVE_VALUE}};
     FRI_TRY(s, fr_op_record(&cross_entropy, &d, sizeof d, &v, 1, saves, SAVES, out));
     fri_tensor_put(&out, loss);
 done:
+    fri_workspace_end(&ws);
     fr_tensor_release(&bad);
     fr_tensor_release(&count);
     fr_tensor_release(&lse);

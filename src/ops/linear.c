@@ -34,13 +34,17 @@ done:
 
 static fr_status bias_gradient(fr_node *node, const fri_linear_desc *d, const fr_tensor *dy) {
     fr_tensor *db = NULL;
-    fri_exec e = fri_exec_of(dy);
+    fri_workspace ws = {0};
+    const fri_backend *be = fri_backend_of(dy);
     fri_shape shape = FRI_SHAPE(d->out);
     fr_status s = FR_OK;
     FRI_TRY(s, fri_tensor_new(&shape, d->bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d->dtype, linear_backward_bias, (&e, d, fri_data(dy), fri_data(db))));
+    FRI_TRY(s, fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, bias_workspace, (d->dtype, d->n, d->out)), &ws));
+    FRI_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_bias, (&ws.exec, d, fri_data(dy), fri_data(db))));
+    fri_workspace_end(&ws);
     FRI_TRY(s, fr_node_grad(node, 2, &db));
 done:
+    fri_workspace_end(&ws);
     fr_tensor_release(&db);
     return s;
 }

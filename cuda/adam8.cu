@@ -1,0 +1,90 @@
+/* adam8.cu - Adam on 8-bit moments: a block of threads is a block of FRI_ADAM8_BLOCK elements.
+ * Moves 2 n elements of the parameter, n of the gradient, 4 n bytes of codes and 16 bytes per block of scales.
+ * Widen, step, find the new scales, narrow: between the two codes of an element nothing leaves the registers. */
+#include "common.cuh"
+
+enum {
+    CODES = 256,
+    GRID = 1024 /* thread blocks at most: each reads the maps once and walks over its share */
+};
+
+/* ---- kernels ----------------------------------------------------------------------------------------------- */
+
+/* The largest magnitude in the block. A NaN is passed over, as by fmax: the parameter shows it. */
+static __device__ float block_largest(float x, float part[FRI_THREADS / 32]) {
+    float most = x < 0 ? -x : x > 0 ? x : 0;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        float other = __shfl_xor_sync(0xffffffffu, most, step);
+        most = other > most ? other : most;
+    }
+    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = most;
+    __syncthreads();
+    most = part[0];
+#pragma unroll
+    for (int i = 1; i < FRI_THREADS / 32; i++) most = part[i] > most ? part[i] : most;
+    __syncthreads();
+    return most;
+}
+
+/* A block of zeros gets the codes of 0. */
+static __device__ __forceinline__ uint8_t code_of(const float *midpoint, float x, float absmax) {
+    return (uint8_t)fri_nearest_code(midpoint, x / (absmax > 0 ? absmax : 1));
+}
+
+template <typename T, typename G>
+__global__ void __launch_bounds__(FRI_THREADS)
+    step(fri_adam_desc d, const float *maps, T *param, const G *grad, uint8_t *m_code, float *m_absmax, uint8_t *v_code,
+         float *v_absmax, const float *count, const float *inv_scale, const float *found) {
+    __shared__ float value[2][CODES], midpoint[2][CODES], part[FRI_THREADS / 32];
+    __shared__ fri_adam_coef shared;
+    const int t = (int)threadIdx.x;
+    if (found != NULL && *found != 0) return;
+    for (int k = 0; k < 2; k++) {
+        value[k][t] = maps[k * CODES + t];
+        midpoint[k][t] = t + 1 < CODES ? (maps[k * CODES + t] + maps[k * CODES + t + 1]) * 0.5f : 0;
+    }
+    if (t == 0) shared = fri_adam_coef_of(&d, *count, inv_scale != NULL ? *inv_scale : 1.0f);
+    __syncthreads();
+    const fri_adam_coef c = shared;
+    for (int64_t block = blockIdx.x; block * FRI_ADAM8_BLOCK < d.n; block += gridDim.x) {
+        const int64_t i = block * FRI_ADAM8_BLOCK + t;
+        const bool inside = i < d.n;
+        float m = 0, v = 0;
+        if (inside) {
+            float p = fri_load(param[i]);
+            m = value[0][m_code[i]] * m_absmax[block];
+            v = value[1][v_code[i]] * v_absmax[block];
+            fri_adam_update(c, fri_load(grad[i]), &p, &m, &v);
+            fri_store(&param[i], p);
+        }
+        /* Both sums wait for all threads, so every old scale has been read before thread 0 writes the new one. */
+        const float m_most = block_largest(m, part), v_most = block_largest(v, part);
+        if (inside) {
+            m_code[i] = code_of(midpoint[0], m, m_most);
+            v_code[i] = code_of(midpoint[1], v, v_most);
+        }
+        if (t == 0) {
+            m_absmax[block] = m_most;
+            v_absmax[block] = v_most;
+        }
+    }
+}
+
+/* ---- launchers --------------------------------------------------------------------------------------------- */
+
+static_assert(FRI_ADAM8_BLOCK == (int)FRI_THREADS, "one thread per element of a block");
+
+extern "C" fr_status fri_cuda_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, void *param,
+                                    const void *grad, uint8_t *m_code, float *m_absmax, uint8_t *v_code,
+                                    float *v_absmax, const float *count, const float *inv_scale, const float *found) {
+    const int64_t blocks = fri_ceil_div(d->n, FRI_ADAM8_BLOCK);
+    if (d->n == 0) return FR_OK;
+    FRI_FLOAT_TYPES(d->dtype, "adam8", FRI_FLOAT_TYPES_AS(G, d->grad_dtype, "adam8", {
+                        step<T, G>
+                            <<<(unsigned)(blocks < GRID ? blocks : (int64_t)GRID), FRI_THREADS, 0, fri_stream(e)>>>(
+                                *d, maps, (T *)param, (const G *)grad, m_code, m_absmax, v_code, v_absmax, count,
+                                inv_scale, found);
+                    }))
+    return fri_cuda_launched("adam8");
+}

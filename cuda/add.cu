@@ -1,0 +1,12 @@
+/* add.cu - y = a + b: residual connections, sums of gradients. Moves 3 n elements. */
+#include "common.cuh"
+
+struct sum_of {
+    __device__ float operator()(float a, float b) const {
+        return a + b;
+    }
+};
+
+extern "C" fr_status fri_cuda_add(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y) {
+    FRI_FLOAT_TYPES(dtype, "add", return fri_launch_map2<T>(e, "add", n, a, b, y, sum_of{});)
+}

@@ -1,0 +1,328 @@
+/* batchnorm2d.cu - batch normalization over rows of channels.
+ *   stats      n elements                       n = rows * c; partial results are 8 * chunks * c bytes
+ *   apply      2 n elements
+ *   backward   2 n (sums) + 3 n (dx) elements; eval mode without parameter gradients: 2 n
+ *
+ * Statistics read x once: a thread keeps a running mean and a sum of squared distances from it (Welford), threads and
+ * chunks are merged by Chan's formula, chunks in f64. E[x*x] - E[x]^2 would cancel where |mean| >> std. */
+#include "columns.cuh"
+
+/* ---- kernels: statistics ----------------------------------------------------------------------------------- */
+
+/* partial_mean, partial_square [chunks][c]: a chunk's mean, and its sum of squared distances from that. */
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS)
+    stats_chunks(fri_columns g, const T *x, float *partial_mean, float *partial_square) {
+    __shared__ float mean_of[FRI_THREADS * N], square_of[FRI_THREADS * N];
+    __shared__ float count_of[FRI_THREADS];
+    const int tx = (int)blockDim.x, ty = (int)blockDim.y, at_x = (int)threadIdx.x, at_y = (int)threadIdx.y;
+    int64_t c = ((int64_t)blockIdx.x * tx + at_x) * N, first = (int64_t)blockIdx.y * g.chunk;
+    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+    float mean[N] = {0}, square[N] = {0}, count = 0;
+    if (c < g.c)
+        for (int64_t row = first + at_y; row < last; row += ty) {
+            fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c);
+            count += 1;
+            const float share = 1 / count;
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                float v = fri_load(p.v[k]), distance = v - mean[k];
+                mean[k] += distance * share;
+                square[k] += distance * (v - mean[k]);
+            }
+        }
+    const int own = at_y * tx + at_x;
+    for (int k = 0; k < N; k++) {
+        mean_of[own * N + k] = mean[k];
+        square_of[own * N + k] = square[k];
+    }
+    count_of[own] = count;
+    for (int half = ty / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (at_y >= half) continue;
+        const int other = (at_y + half) * tx + at_x;
+        const float a = count_of[own], b = count_of[other], all = a + b, share = all > 0 ? b / all : 0;
+        for (int k = 0; k < N; k++) {
+            float distance = mean_of[other * N + k] - mean_of[own * N + k];
+            mean_of[own * N + k] += distance * share;
+            square_of[own * N + k] += square_of[other * N + k] + distance * distance * a * share;
+        }
+        count_of[own] = all;
+    }
+    if (at_y > 0 || c >= g.c) return;
+    for (int k = 0; k < N; k++) {
+        partial_mean[(int64_t)blockIdx.y * g.c + c + k] = mean_of[own * N + k];
+        partial_square[(int64_t)blockIdx.y * g.c + c + k] = square_of[own * N + k];
+    }
+}
+
+/* Sum over the 8 lanes of a channel; valid in all of them. */
+static __device__ __forceinline__ double lanes_sum(double v, double part[8][32]) {
+    part[threadIdx.y][threadIdx.x] = v;
+    __syncthreads();
+    double sum = part[0][threadIdx.x];
+    for (int i = 1; i < 8; i++) sum += part[i][threadIdx.x];
+    __syncthreads();
+    return sum;
+}
+
+/* 32 channels per block, 8 lanes of chunks each. */
+__global__ void __launch_bounds__(FRI_THREADS)
+    stats_ends(fri_columns g, double eps, double momentum, const float *partial_mean, const float *partial_square,
+               float *mean, float *invstd, float *running_mean, float *running_var) {
+    __shared__ double part[8][32];
+    int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x, at = c < g.c ? c : g.c - 1;
+    double sum = 0, square = 0;
+    for (int64_t i = threadIdx.y; i < g.chunks; i += 8) {
+        int64_t rows = g.rows - i * g.chunk < g.chunk ? g.rows - i * g.chunk : g.chunk;
+        sum += (double)rows * (double)partial_mean[i * g.c + at];
+    }
+    const double m = lanes_sum(sum, part) / (double)g.rows;
+    for (int64_t i = threadIdx.y; i < g.chunks; i += 8) {
+        int64_t rows = g.rows - i * g.chunk < g.chunk ? g.rows - i * g.chunk : g.chunk;
+        double distance = (double)partial_mean[i * g.c + at] - m;
+        square += (double)partial_square[i * g.c + at] + (double)rows * distance * distance;
+    }
+    square = lanes_sum(square, part);
+    if (threadIdx.y > 0 || c >= g.c) return;
+    mean[c] = (float)m;
+    invstd[c] = (float)(1 / sqrt(square / (double)g.rows + eps));
+    if (running_mean != NULL)
+        running_mean[c] = (float)((1 - momentum) * (double)running_mean[c] + momentum * (double)(float)m);
+    if (running_var != NULL)
+        running_var[c] = (float)((1 - momentum) * (double)running_var[c] + momentum * square / (double)(g.rows - 1));
+}
+
+__global__ void __launch_bounds__(FRI_THREADS) invert(int64_t c, double eps, const float *var, float *invstd) {
+    int64_t i = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x;
+    if (i < c) invstd[i] = (float)(1 / sqrt((double)var[i] + eps));
+}
+
+/* ---- kernels: forward -------------------------------------------------------------------------------------- */
+
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS) apply(fri_columns g, const T *x, const float *mean, const float *invstd,
+                                                     const float *gamma, const float *beta, bool relu, T *y) {
+    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
+    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+    float m[N], scale[N], shift[N];
+    if (c >= g.c) return;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        m[k] = mean[c + k];
+        scale[k] = gamma != NULL ? invstd[c + k] * gamma[c + k] : invstd[c + k];
+        shift[k] = beta != NULL ? beta[c + k] : 0;
+    }
+#pragma unroll 4
+    for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
+        fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            float v = fri_batchnorm_apply(fri_load(p.v[k]), m[k], scale[k], shift[k]);
+            fri_store(&p.v[k], relu ? fri_relu(v) : v);
+        }
+        fri_store_pack<T, N>(y + row * g.c + c, p);
+    }
+}
+
+/* ---- kernels: backward ------------------------------------------------------------------------------------- */
+
+/* partial_dy, partial_dyx [chunks][c]: sums of dy and of dy * (x - mean). */
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS)
+    backward_chunks(fri_columns g, const T *x, const float *mean, const T *dy, float *partial_dy, float *partial_dyx) {
+    __shared__ float shared[FRI_THREADS * N];
+    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
+    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+    float m[N], sum_dy[N] = {0}, sum_dyx[N] = {0};
+    if (c < g.c) {
+#pragma unroll
+        for (int k = 0; k < N; k++) m[k] = mean[c + k];
+        for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
+            fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c), q = fri_load_pack<T, N>(dy + row * g.c + c);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                float gradient = fri_load(q.v[k]);
+                sum_dy[k] += gradient;
+                sum_dyx[k] += gradient * (fri_load(p.v[k]) - m[k]);
+            }
+        }
+    }
+    fri_column_sum<N>(sum_dy, shared);
+    fri_column_sum<N>(sum_dyx, shared);
+    if (threadIdx.y > 0 || c >= g.c) return;
+    for (int k = 0; k < N; k++) {
+        partial_dy[(int64_t)blockIdx.y * g.c + c + k] = sum_dy[k];
+        partial_dyx[(int64_t)blockIdx.y * g.c + c + k] = sum_dyx[k];
+    }
+}
+
+/* dgamma, dbeta and what the gradient of x subtracts. */
+__global__ void __launch_bounds__(FRI_THREADS)
+    backward_ends(fri_columns g, const float *partial_dy, const float *partial_dyx, const float *invstd, float *dgamma,
+                  float *dbeta, float *mean_dy, float *slope) {
+    __shared__ double part[8][32];
+    int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x, at = c < g.c ? c : g.c - 1;
+    double dy = 0, dyx = 0;
+    for (int64_t i = threadIdx.y; i < g.chunks; i += 8) {
+        dy += (double)partial_dy[i * g.c + at];
+        dyx += (double)partial_dyx[i * g.c + at];
+    }
+    dy = lanes_sum(dy, part);
+    dyx = lanes_sum(dyx, part);
+    if (threadIdx.y > 0 || c >= g.c) return;
+    const double is = (double)invstd[c], rows = (double)g.rows;
+    if (dbeta != NULL) dbeta[c] = (float)dy;
+    if (dgamma != NULL) dgamma[c] = (float)(dyx * is);
+    mean_dy[c] = (float)(dy / rows);
+    slope[c] = (float)(dyx / rows * is * is);
+}
+
+/* mean_dy NULL: eval mode, the statistics are constants. */
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS)
+    gradient(fri_columns g, const T *x, const float *mean, const float *invstd, const float *gamma,
+             const float *mean_dy, const float *slope, const T *dy, T *dx) {
+    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
+    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+    float m[N], scale[N], a[N], b[N];
+    if (c >= g.c) return;
+    const bool train = mean_dy != NULL;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        m[k] = mean[c + k];
+        scale[k] = gamma != NULL ? invstd[c + k] * gamma[c + k] : invstd[c + k];
+        a[k] = train ? mean_dy[c + k] : 0;
+        b[k] = train ? slope[c + k] : 0;
+    }
+    for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
+        fri_pack<T, N> q = fri_load_pack<T, N>(dy + row * g.c + c);
+        if (train) {
+            fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                fri_store(&q.v[k],
+                          fri_batchnorm_gradient(fri_load(p.v[k]), fri_load(q.v[k]), m[k], scale[k], a[k], b[k]));
+        } else {
+#pragma unroll
+            for (int k = 0; k < N; k++) fri_store(&q.v[k], fri_load(q.v[k]) * scale[k]);
+        }
+        fri_store_pack<T, N>(dx + row * g.c + c, q);
+    }
+}
+
+/* ---- launchers --------------------------------------------------------------------------------------------- */
+
+/* [chunks][c] twice and [c] twice. */
+extern "C" size_t fri_cuda_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
+    return (size_t)(2 * (fri_columns_chunks(d->rows, d->c) + 1) * d->c) * sizeof(float);
+}
+
+typedef struct scratch {
+    float *partial_a, *partial_b, *a, *b;
+} scratch;
+
+static fr_status scratch_of(const fri_exec *e, const fri_batchnorm2d_desc *d, const char *kernel, scratch *w) {
+    const size_t need = fri_cuda_batchnorm2d_workspace(d);
+    const int64_t chunks = fri_columns_chunks(d->rows, d->c);
+    if (e->workspace == NULL || e->workspace_bytes < need)
+        return fri_cuda_workspace_short(kernel, need, e->workspace != NULL ? e->workspace_bytes : 0);
+    w->a = (float *)e->workspace;
+    w->b = w->a + d->c;
+    w->partial_a = w->b + d->c;
+    w->partial_b = w->partial_a + chunks * d->c;
+    return FR_OK;
+}
+
+extern "C" fr_status fri_cuda_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
+                                                void *mean, void *invstd, void *running_mean, void *running_var) {
+    scratch w;
+    fri_columns g;
+    if (d->c == 0) return FR_OK;
+    fr_status s = scratch_of(e, d, "batchnorm2d_stats", &w);
+    if (s < 0) return s;
+    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_stats", FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16), {
+                        g = fri_columns_of(d->rows, d->c, N);
+                        if (g.chunks > 0)
+                            stats_chunks<T, N>
+                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
+                                                                                                  w.partial_a,
+                                                                                                  w.partial_b);
+                    }))
+    s = fri_cuda_launched("batchnorm2d_stats");
+    if (s < 0) return s;
+    stats_ends<<<(unsigned)fri_ceil_div(d->c, 32), dim3(32, 8), 0, fri_stream(e)>>>(g, d->eps, d->momentum, w.partial_a,
+                                                                                    w.partial_b, (float *)mean,
+                                                                                    (float *)invstd,
+                                                                                    (float *)running_mean,
+                                                                                    (float *)running_var);
+    return fri_cuda_launched("batchnorm2d_stats");
+}
+
+extern "C" fr_status fri_cuda_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
+                                                 void *invstd) {
+    if (d->c == 0) return FR_OK;
+    invert<<<fri_blocks(d->c), FRI_THREADS, 0, fri_stream(e)>>>(d->c, d->eps, (const float *)var, (float *)invstd);
+    return fri_cuda_launched("batchnorm2d_invstd");
+}
+
+extern "C" fr_status fri_cuda_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
+                                                const void *mean, const void *invstd, const void *gamma,
+                                                const void *beta, bool relu, void *y) {
+    if (d->rows * d->c == 0) return FR_OK;
+    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply",
+                    FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(y, 16), {
+                        const fri_columns g = fri_columns_of(d->rows, d->c, N);
+                        apply<T, N>
+                            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
+                                                                                              (const float *)mean,
+                                                                                              (const float *)invstd,
+                                                                                              (const float *)gamma,
+                                                                                              (const float *)beta, relu,
+                                                                                              (T *)y);
+                    }))
+    return fri_cuda_launched("batchnorm2d_apply");
+}
+
+extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
+                                                   const void *x, const void *mean, const void *invstd,
+                                                   const void *gamma, const void *dy, void *dx, void *dgamma,
+                                                   void *dbeta) {
+    const char *kernel = "batchnorm2d_backward";
+    scratch w = {NULL, NULL, NULL, NULL};
+    fr_status s = FR_OK;
+    if (d->c == 0) return FR_OK;
+    if (train || dgamma != NULL || dbeta != NULL) {
+        fri_columns g;
+        s = scratch_of(e, d, kernel, &w);
+        if (s < 0) return s;
+        FRI_FLOAT_TYPES(d->dtype, kernel, FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16), {
+                            g = fri_columns_of(d->rows, d->c, N);
+                            if (g.chunks > 0)
+                                backward_chunks<T, N><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                    g, (const T *)x, (const float *)mean, (const T *)dy, w.partial_a, w.partial_b);
+                        }))
+        s = fri_cuda_launched(kernel);
+        if (s < 0) return s;
+        backward_ends<<<(unsigned)fri_ceil_div(d->c, 32), dim3(32, 8), 0, fri_stream(e)>>>(g, w.partial_a, w.partial_b,
+                                                                                           (const float *)invstd,
+                                                                                           (float *)dgamma,
+                                                                                           (float *)dbeta, w.a, w.b);
+        s = fri_cuda_launched(kernel);
+        if (s < 0) return s;
+    }
+    if (dx == NULL || d->rows == 0) return FR_OK;
+    FRI_FLOAT_TYPES(d->dtype, kernel,
+                    FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16), {
+                        const fri_columns g = fri_columns_of(d->rows, d->c, N);
+                        gradient<T, N>
+                            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
+                                                                                              (const float *)mean,
+                                                                                              (const float *)invstd,
+                                                                                              (const float *)gamma,
+                                                                                              train ? w.a : NULL,
+                                                                                              train ? w.b : NULL,
+                                                                                              (const T *)dy, (T *)dx);
+                    }))
+    return fri_cuda_launched(kernel);
+}

@@ -1,0 +1,67 @@
+/* cast.cu - every element type to every other. Moves n elements of each type.
+ *
+ * The pairs of a training step (f32 and the half types, bytes to f32) move packs; all others go one element per thread
+ * through f64 or i64. */
+#include "convert.cuh"
+
+/* ---- kernels ----------------------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ float fri_load(uint8_t v) {
+    return (float)v;
+}
+
+template <typename A, typename B, int N>
+__global__ void __launch_bounds__(FRI_THREADS) convert(int64_t n, const A *x, B *y) {
+    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
+    if (i + N <= n) {
+        fri_pack<A, N> p = fri_load_pack<A, N>(x + i);
+        fri_pack<B, N> q;
+#pragma unroll
+        for (int k = 0; k < N; k++) fri_store(&q.v[k], fri_load(p.v[k]));
+        fri_store_pack<B, N>(y + i, q);
+    } else {
+        for (; i < n; i++) fri_store(&y[i], fri_load(x[i]));
+    }
+}
+
+__global__ void __launch_bounds__(FRI_THREADS)
+    convert_any(int64_t n, fr_dtype from, fr_dtype to, bool real, const void *x, void *y) {
+    int64_t i = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x;
+    if (i >= n) return;
+    if (real)
+        fri_put_real(to, y, i, fri_real_at(from, x, i));
+    else
+        fri_put_integer(to, y, i, fri_integer_at(from, x, i));
+}
+
+/* ---- launchers --------------------------------------------------------------------------------------------- */
+
+template <typename A, typename B> static fr_status launch(const fri_exec *e, int64_t n, const void *x, void *y) {
+    constexpr int N = 4; /* 16 bytes of the wider type at most */
+    if (fri_aligned(x, N * sizeof(A)) && fri_aligned(y, N * sizeof(B)))
+        convert<A, B, N><<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, (const A *)x, (B *)y);
+    else
+        convert<A, B, 1><<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, (const A *)x, (B *)y);
+    return fri_cuda_launched("cast");
+}
+
+template <typename B> static fr_status launch_to(const fri_exec *e, fr_dtype from, int64_t n, const void *x, void *y) {
+    switch (from) {
+    case FR_F32: return launch<float, B>(e, n, x, y);
+    case FR_F16: return launch<__half, B>(e, n, x, y);
+    case FR_BF16: return launch<__nv_bfloat16, B>(e, n, x, y);
+    default: return launch<uint8_t, B>(e, n, x, y);
+    }
+}
+
+extern "C" fr_status fri_cuda_cast(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y) {
+    bool packed = from == FR_F32 || from == FR_F16 || from == FR_BF16 || from == FR_U8;
+    if (fr_dtype_size(from) == 0) return fri_cuda_no_type("cast", from);
+    if (fr_dtype_size(to) == 0) return fri_cuda_no_type("cast", to);
+    if (n == 0) return FR_OK;
+    if (packed && to == FR_F32) return launch_to<float>(e, from, n, x, y);
+    if (packed && to == FR_F16) return launch_to<__half>(e, from, n, x, y);
+    if (packed && to == FR_BF16) return launch_to<__nv_bfloat16>(e, from, n, x, y);
+    convert_any<<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, from, to, fr_dtype_is_float(from), x, y);
+    return fri_cuda_launched("cast");
+}

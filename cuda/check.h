@@ -1,0 +1,38 @@
+/* check.h - from CUDA's error codes to a status and a sentence. Seen by C and by nvcc. */
+#ifndef FRI_CUDA_CHECK_H
+#define FRI_CUDA_CHECK_H
+
+#include <frugal/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* FR_OK for cudaSuccess, else FR_ENOMEM or FR_ELIBRARY with the call's name and CUDA's message. The sticky error is
+ * cleared, so that the next call does not report it again. `code` is a cudaError_t. */
+fr_status fri_cuda_check(int code, const char *call);
+
+/* After a launch: its own error, and with FRUGAL_SYNC=1 that of the kernel, which is waited for. */
+fr_status fri_cuda_launched(const char *kernel);
+
+/* The kernel has no instance for this element type. */
+fr_status fri_cuda_no_type(const char *kernel, fr_dtype t);
+
+/* The workspace that an op was handed is smaller than its *_workspace function said. */
+fr_status fri_cuda_workspace_short(const char *kernel, size_t need, size_t got);
+
+/* `bytes` bytes at p become `value`, in stream order. */
+struct fri_exec;
+fr_status fri_cuda_set_bytes(const struct fri_exec *e, const char *kernel, void *p, int value, size_t bytes);
+
+/* The device's compute stream (a cudaStream_t); NULL, CUDA's default stream, before the first use of the device. */
+void *fri_cuda_stream(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* FRI_CUDART(s, StreamSynchronize, (stream)): calls through the table, checks, goes to `done` on failure. */
+#define FRI_CUDART(s_, name_, args_) FRI_TRY(s_, fri_cuda_check((int)fri_cudart_table->name_ args_, "cuda" #name_))
+
+#endif

@@ -1,0 +1,84 @@
+/* columns.cuh - how a matrix [rows, c] with channels innermost is cut into blocks.
+ *
+ *     a block is  tx packs of channels wide  and  ty rows high, tx * ty = FRI_THREADS;
+ *     the grid is  (channel blocks, chunks of rows); a block walks down its chunk, ty rows at a time.
+ *
+ * A thread keeps to its channels: what depends on the channel is loaded once. The number of chunks depends on the shape
+ * only, and partial results of chunks are combined in order. */
+#ifndef FRI_CUDA_COLUMNS_CUH
+#define FRI_CUDA_COLUMNS_CUH
+
+#include "common.cuh"
+
+enum {
+    FRI_COLUMN_PACKS = 32,   /* widest block: 512 bytes of each row */
+    FRI_COLUMN_BLOCKS = 1024 /* blocks in all, at most: several per processor */
+};
+
+typedef struct fri_columns {
+    int64_t rows, c;
+    int tx, ty;            /* threads */
+    int64_t across;        /* channel blocks */
+    int64_t chunks, chunk; /* chunks of rows; rows of one */
+} fri_columns;
+
+/* For packs of n channels; c is divisible by n. */
+static inline fri_columns fri_columns_of(int64_t rows, int64_t c, int n) {
+    fri_columns g;
+    int64_t packs = c / n;
+    g.rows = rows;
+    g.c = c;
+    g.tx = 1;
+    while (g.tx < packs && g.tx < FRI_COLUMN_PACKS) g.tx *= 2;
+    g.ty = FRI_THREADS / g.tx;
+    g.across = fri_ceil_div(packs, g.tx);
+    int64_t most = FRI_COLUMN_BLOCKS / g.across, useful = fri_ceil_div(rows, (int64_t)g.ty * 4);
+    g.chunks = most < 1 ? 1 : most < useful ? most : useful;
+    g.chunk = fri_ceil_div(rows, g.chunks > 0 ? g.chunks : 1);
+    g.chunks = g.chunk > 0 ? fri_ceil_div(rows, g.chunk) : 0;
+    return g;
+}
+
+/* The most chunks over all pack sizes: what a workspace must hold, whatever the alignment turns out to be. */
+static inline int64_t fri_columns_chunks(int64_t rows, int64_t c) {
+    int64_t most = 0;
+    for (int n = 1; n <= 8; n *= 2) {
+        if (c % n != 0) continue;
+        int64_t chunks = fri_columns_of(rows, c, n).chunks;
+        most = chunks > most ? chunks : most;
+    }
+    return most;
+}
+
+static inline dim3 fri_columns_grid(const fri_columns &g) {
+    return dim3((unsigned)g.across, (unsigned)g.chunks);
+}
+
+static inline dim3 fri_columns_block(const fri_columns &g) {
+    return dim3((unsigned)g.tx, (unsigned)g.ty);
+}
+
+/* v[k], k < N, becomes the sum over the block's rows of threads, valid in threads with threadIdx.y = 0. */
+template <int N> static __device__ __forceinline__ void fri_column_sum(float v[N], float *shared) {
+    const int tx = (int)blockDim.x, ty = (int)blockDim.y, x = (int)threadIdx.x, y = (int)threadIdx.y;
+    for (int k = 0; k < N; k++) shared[(y * tx + x) * N + k] = v[k];
+    for (int half = ty / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (y < half)
+            for (int k = 0; k < N; k++) shared[(y * tx + x) * N + k] += shared[((y + half) * tx + x) * N + k];
+    }
+    for (int k = 0; k < N; k++) v[k] = shared[(y * tx + x) * N + k];
+    __syncthreads();
+}
+
+/* A launch with the widest packs that the channels and the pointers allow: body sees N. */
+#define FRI_COLUMN_PACKS_OF(T, c_, aligned_, ...)          \
+    if ((c_) % (16 / (int)sizeof(T)) == 0 && (aligned_)) { \
+        constexpr int N = 16 / sizeof(T);                  \
+        __VA_ARGS__                                        \
+    } else {                                               \
+        constexpr int N = 1;                               \
+        __VA_ARGS__                                        \
+    }
+
+#endif

@@ -1,0 +1,163 @@
+/* common.cuh - what every kernel file shares: storage types, packs of 16 bytes, elementwise launches.
+ *
+ * Templates range over storage types, pack sizes and functors; arithmetic is float. A pack is what one thread loads in
+ * one instruction. Blocks and grids follow from shapes alone, so sums have one order on every device. */
+#ifndef FRI_CUDA_COMMON_CUH
+#define FRI_CUDA_COMMON_CUH
+
+#include "backend/arith.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "check.h"
+#include "kernels.h"
+
+enum { FRI_THREADS = 256 };
+
+/* ---- storage types ----------------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ float fri_load(float v) {
+    return v;
+}
+static __device__ __forceinline__ float fri_load(__half v) {
+    return __half2float(v);
+}
+static __device__ __forceinline__ float fri_load(__nv_bfloat16 v) {
+    return __bfloat162float(v);
+}
+static __device__ __forceinline__ void fri_store(float *p, float v) {
+    *p = v;
+}
+static __device__ __forceinline__ void fri_store(__half *p, float v) {
+    *p = __float2half_rn(v);
+}
+static __device__ __forceinline__ void fri_store(__nv_bfloat16 *p, float v) {
+    *p = __float2bfloat16_rn(v);
+}
+
+/* FRI_FLOAT_TYPES(dtype, "relu_forward", body): body sees the storage type T. f64 and integers are refused. */
+#define FRI_FLOAT_TYPES_AS(T_, dtype_, kernel_, ...)   \
+    switch (dtype_) {                                  \
+    case FR_F32: {                                     \
+        typedef float T_;                              \
+        __VA_ARGS__                                    \
+    } break;                                           \
+    case FR_F16: {                                     \
+        typedef __half T_;                             \
+        __VA_ARGS__                                    \
+    } break;                                           \
+    case FR_BF16: {                                    \
+        typedef __nv_bfloat16 T_;                      \
+        __VA_ARGS__                                    \
+    } break;                                           \
+    default: return fri_cuda_no_type(kernel_, dtype_); \
+    }
+#define FRI_FLOAT_TYPES(dtype_, kernel_, ...) FRI_FLOAT_TYPES_AS(T, dtype_, kernel_, __VA_ARGS__)
+
+/* ---- packs ------------------------------------------------------------------------------------------------- */
+
+template <typename T, int N> struct alignas(sizeof(T) * N) fri_pack { T v[N]; };
+
+template <typename T, int N> static __device__ __forceinline__ fri_pack<T, N> fri_load_pack(const T *p) {
+    return *(const fri_pack<T, N> *)p;
+}
+
+template <typename T, int N> static __device__ __forceinline__ void fri_store_pack(T *p, fri_pack<T, N> v) {
+    *(fri_pack<T, N> *)p = v;
+}
+
+static inline bool fri_aligned(const void *p, size_t to) {
+    return ((uintptr_t)p & (to - 1)) == 0;
+}
+
+static inline int64_t fri_ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static inline unsigned fri_blocks(int64_t items) {
+    return (unsigned)(items > 0 ? fri_ceil_div(items, FRI_THREADS) : 1);
+}
+
+static inline cudaStream_t fri_stream(const fri_exec *e) {
+    return (cudaStream_t)(e != NULL && e->stream != NULL ? e->stream : fri_cuda_stream());
+}
+
+/* ---- elementwise: a pack per thread, the tail one by one ------------------------------------------------------- */
+
+/* y[i] = f(x[i]) */
+template <typename T, int N, typename F>
+__global__ void __launch_bounds__(FRI_THREADS) fri_map1(int64_t n, const T *x, T *y, F f) {
+    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
+    if (i + N <= n) {
+        fri_pack<T, N> a = fri_load_pack<T, N>(x + i);
+#pragma unroll
+        for (int k = 0; k < N; k++) fri_store(&a.v[k], f(fri_load(a.v[k])));
+        fri_store_pack<T, N>(y + i, a);
+    } else {
+        for (; i < n; i++) fri_store(&y[i], f(fri_load(x[i])));
+    }
+}
+
+/* y[i] = f(a[i], b[i]) */
+template <typename T, int N, typename F>
+__global__ void __launch_bounds__(FRI_THREADS) fri_map2(int64_t n, const T *a, const T *b, T *y, F f) {
+    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
+    if (i + N <= n) {
+        fri_pack<T, N> p = fri_load_pack<T, N>(a + i), q = fri_load_pack<T, N>(b + i);
+#pragma unroll
+        for (int k = 0; k < N; k++) fri_store(&p.v[k], f(fri_load(p.v[k]), fri_load(q.v[k])));
+        fri_store_pack<T, N>(y + i, p);
+    } else {
+        for (; i < n; i++) fri_store(&y[i], f(fri_load(a[i]), fri_load(b[i])));
+    }
+}
+
+/* A view may start anywhere: packs are used where all pointers allow them. */
+template <typename T, typename F>
+static fr_status fri_launch_map1(const fri_exec *e, const char *kernel, int64_t n, const void *x, void *y, F f) {
+    constexpr int N = 16 / sizeof(T);
+    if (n == 0) return FR_OK;
+    if (fri_aligned(x, 16) && fri_aligned(y, 16))
+        fri_map1<T, N><<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)x, (T *)y, f);
+    else
+        fri_map1<T, 1><<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)x, (T *)y, f);
+    return fri_cuda_launched(kernel);
+}
+
+template <typename T, typename F>
+static fr_status fri_launch_map2(const fri_exec *e, const char *kernel, int64_t n, const void *a, const void *b,
+                                 void *y, F f) {
+    constexpr int N = 16 / sizeof(T);
+    if (n == 0) return FR_OK;
+    if (fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(y, 16))
+        fri_map2<T, N><<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)a, (const T *)b,
+                                                                                          (T *)y, f);
+    else
+        fri_map2<T, 1><<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)a, (const T *)b, (T *)y, f);
+    return fri_cuda_launched(kernel);
+}
+
+/* ---- sums over a block or a warp, always in the same order ----------------------------------------------------- */
+
+template <typename V> static __device__ __forceinline__ V fri_warp_sum(V v) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
+    return v;
+}
+
+/* Every thread of a block of FRI_THREADS gets the sum. */
+template <typename V> static __device__ V fri_block_sum(V v) {
+    __shared__ V part[FRI_THREADS / 32];
+    v = fri_warp_sum(v);
+    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = v;
+    __syncthreads();
+    V total = part[0];
+#pragma unroll
+    for (int i = 1; i < FRI_THREADS / 32; i++) total += part[i];
+    __syncthreads();
+    return total;
+}
+
+#endif

@@ -1,0 +1,145 @@
+/* context.c - see context.h. */
+#include "context.h"
+
+#include "base/env.h"
+#include "cublaslt.h"
+#include "cudnn.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "memory.h"
+
+/* ---- errors ------------------------------------------------------------------------------------------------ */
+
+fr_status fri_cuda_check(int code, const char *call) {
+    if (code == (int)cudaSuccess) return FR_OK;
+    const char *text = fri_cudart_table->GetErrorString((cudaError_t)code);
+    (void)fri_cudart_table->GetLastError();
+    return fri_fail(code == (int)cudaErrorMemoryAllocation ? FR_ENOMEM : FR_ELIBRARY, "%s: %s (CUDA error %d)", call,
+                    text, code);
+}
+
+fr_status fri_cuda_launched(const char *kernel) {
+    int code = (int)fri_cudart_table->GetLastError();
+    if (code == (int)cudaSuccess && fri_env_get()->sync)
+        code = (int)fri_cudart_table->StreamSynchronize(fri_cuda_stream());
+    return fri_cuda_check(code, kernel);
+}
+
+fr_status fri_cuda_no_type(const char *kernel, fr_dtype t) {
+    return fri_fail(FR_EUNSUPPORTED, "%s: the cuda kernel for f32, f16 and bf16 data was called with %s data", kernel,
+                    fr_dtype_name(t));
+}
+
+fr_status fri_cuda_workspace_short(const char *kernel, size_t need, size_t got) {
+    return fri_fail(FR_EINTERNAL, "%s: needs %zu bytes of workspace but was handed %zu", kernel, need, got);
+}
+
+/* ---- the device -------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool probed, usable;
+static char why_not[512];
+static fri_cuda_device device;
+static cudaStream_t compute; /* one stream, not synchronizing with the default stream */
+
+/* The first device; CUDA_VISIBLE_DEVICES chooses which that is. */
+static bool probe(void) {
+    const fri_cudart *rt = fri_cudart_table;
+    struct cudaDeviceProp p;
+    int n = 0;
+    cudaError_t code = rt->GetDeviceCount(&n);
+    if (code != cudaSuccess) {
+        (void)rt->GetLastError();
+        snprintf(why_not, sizeof why_not, "no CUDA device: %s", rt->GetErrorString(code));
+        return false;
+    }
+    if (n < 1) {
+        snprintf(why_not, sizeof why_not, "no CUDA device: the driver sees none");
+        return false;
+    }
+    device = (fri_cuda_device){.count = n};
+    if ((code = rt->GetDeviceProperties(&p, 0)) != cudaSuccess) {
+        (void)rt->GetLastError();
+        snprintf(why_not, sizeof why_not, "CUDA device 0 does not tell its properties: %s", rt->GetErrorString(code));
+        return false;
+    }
+    snprintf(device.name, sizeof device.name, "%s", p.name);
+    device.major = p.major;
+    device.minor = p.minor;
+    device.processors = p.multiProcessorCount;
+    device.total_bytes = p.totalGlobalMem;
+    if (10 * p.major + p.minor < FRI_CUDA_OLDEST_ARCH) {
+        snprintf(why_not, sizeof why_not,
+                 "%s has compute capability %d.%d and this build is for %d.%d and newer (option gpu_arch)", device.name,
+                 p.major, p.minor, FRI_CUDA_OLDEST_ARCH / 10, FRI_CUDA_OLDEST_ARCH % 10);
+        return false;
+    }
+    return fri_cudnn_open(why_not, sizeof why_not) != NULL && fri_cublaslt_open(why_not, sizeof why_not) != NULL;
+}
+
+bool fri_cuda_available(const char **reason) {
+    pthread_mutex_lock(&lock);
+    if (!probed) usable = probe();
+    probed = true;
+    pthread_mutex_unlock(&lock);
+    *reason = usable ? "" : why_not;
+    return usable;
+}
+
+static fr_status make_stream(void) {
+    fr_status s = FR_OK;
+    pthread_mutex_lock(&lock);
+    FRI_CUDART(s, SetDevice, (device.index));
+    if (compute == NULL) FRI_CUDART(s, StreamCreateWithFlags, (&compute, cudaStreamNonBlocking));
+done:
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+fr_status fri_cuda_context(const fri_cuda_device **out) {
+    static _Thread_local cudaStream_t current; /* the stream whose device this thread has made current */
+    const char *reason;
+    if (!fri_cuda_available(&reason)) return fri_fail(FR_EDEVICE, "cuda: %s", reason);
+    if (out != NULL) *out = &device;
+    if (compute != NULL && current == compute) return FR_OK;
+    fr_status s = make_stream();
+    if (s >= 0) current = compute;
+    return s;
+}
+
+void *fri_cuda_stream(void) {
+    return compute;
+}
+
+fr_status fri_cuda_synchronize(const fri_exec *e) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_cuda_context(NULL));
+    FRI_CUDART(s, StreamSynchronize, (fri_cuda_stream_of(e)));
+done:
+    return s;
+}
+
+void fri_cuda_forget(void) {
+    fri_cuda_staging_forget();
+    pthread_mutex_lock(&lock);
+    probed = usable = false;
+    compute = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+/* What results and scratch sizes depend on: the device that is planned for and the libraries' versions. */
+void fri_cuda_describe(char *buf, size_t bytes) {
+    char reason[256];
+    const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
+    size_t version = dnn != NULL ? dnn->GetVersion() : 0;
+    int at = snprintf(buf, bytes, "%s", fri_cudnn_device_name());
+    if (at < 0 || (size_t)at >= bytes) return;
+    if (version > 0)
+        snprintf(buf + at, bytes - (size_t)at, ", cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100,
+                 version % 100);
+    else
+        snprintf(buf + at, bytes - (size_t)at, ", no cuDNN");
+}

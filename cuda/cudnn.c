@@ -1,0 +1,188 @@
+/* cudnn.c - see cudnn.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memmem */
+#endif
+#include "cudnn.h"
+
+#include "base/env.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "context.h"
+
+/* ---- the library ------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static fri_cudnn table;
+static bool loaded;
+
+static bool load(char *reason, size_t bytes) {
+    void *library = fri_cuda_open("FRUGAL_CUDNN", fri_env_get()->cudnn, "libcudnn.so.9", reason, bytes);
+    if (library == NULL) return false;
+    const char *missing = NULL;
+    void *symbol;
+#define LOAD(name)                                                  \
+    symbol = fri_cuda_opener_table->symbol(library, "cudnn" #name); \
+    if (symbol == NULL) missing = "cudnn" #name;                    \
+    memcpy(&table.name, &symbol, sizeof symbol);
+    FRI_CUDNN_MAP(LOAD)
+#undef LOAD
+    if (missing != NULL) snprintf(reason, bytes, "libcudnn.so.9 lacks %s", missing);
+    return missing == NULL;
+}
+
+const fri_cudnn *fri_cudnn_open(char *reason, size_t bytes) {
+    pthread_mutex_lock(&lock);
+    if (!loaded) loaded = load(reason, bytes);
+    pthread_mutex_unlock(&lock);
+    return loaded ? &table : NULL;
+}
+
+fr_status fri_cudnn_check(const fri_cudnn *dnn, cudnnStatus_t code, const char *call) {
+    char text[256] = "";
+    if (code == CUDNN_STATUS_SUCCESS) return FR_OK;
+    dnn->GetLastErrorString(text, sizeof text);
+    text[strcspn(text, "\n")] = '\0';
+    return fri_fail(FR_ELIBRARY, "%s: %s (%d)%s%s", call, dnn->GetErrorString(code), (int)code,
+                    text[0] != '\0' ? ": " : "", text);
+}
+
+/* ---- the device that plans are made for -------------------------------------------------------------------- */
+
+/* Written by hand from NVIDIA's data sheet and CUDA's programming guide; benchmarks/gpu_check.sh --first writes the
+ * real one of the device it runs on. */
+static const char h200[] =
+    "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,"
+    "\"multiProcessorCount\":132,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,"
+    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,"
+    "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"
+    "\"supportCoopLaunch\":1,\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560,"
+    "\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,"
+    "\"totalGlobalMem\":150120000000}";
+
+static pthread_mutex_t device_lock = PTHREAD_MUTEX_INITIALIZER;
+static cudnnBackendDescriptor_t description;
+static char device_name[256];
+
+enum { DESCRIPTION_BYTES = 1 << 16 };
+
+static fr_status read_description(const char *path, char *text, size_t *length) {
+    FILE *f = fopen(path, "rb");
+    if (f == NULL) return fri_fail(FR_EIO, "FRUGAL_CUDA_DEVICE=%s: the file cannot be read", path);
+    *length = fread(text, 1, DESCRIPTION_BYTES, f);
+    bool bad = ferror(f) || *length == 0 || *length == DESCRIPTION_BYTES;
+    fclose(f);
+    return bad ? fri_fail(FR_EFORMAT, "FRUGAL_CUDA_DEVICE=%s: not a device description of less than %d bytes", path,
+                          DESCRIPTION_BYTES)
+               : FR_OK;
+}
+
+/* "deviceName":"..." in the JSON text, for reports. */
+static void name_from(const char *text, size_t length) {
+    static const char key[] = "\"deviceName\"";
+    const char *at = memmem(text, length, key, sizeof key - 1), *end = text + length;
+    snprintf(device_name, sizeof device_name, "a device without a name");
+    if (at == NULL) return;
+    at += sizeof key - 1;
+    while (at < end && *at != '"') at++;
+    const char *first = at + 1;
+    for (at = first; at < end && *at != '"';) at++;
+    if (at < end) snprintf(device_name, sizeof device_name, "%.*s", (int)(at - first), first);
+}
+
+static fr_status describe(const fri_cudnn *dnn, cudnnBackendDescriptor_t d) {
+    static char text[DESCRIPTION_BYTES];
+    fr_status s = FR_OK;
+    const char *path = fri_env_get()->cuda_device, *reason;
+    size_t length = sizeof h200 - 1;
+    if (path != NULL && path[0] != '\0') {
+        FRI_TRY(s, read_description(path, text, &length));
+    } else if (fri_cuda_available(&reason)) {
+        const fri_cuda_device *device = NULL;
+        FRI_TRY(s, fri_cuda_context(&device));
+        int32_t index = device->index;
+        snprintf(device_name, sizeof device_name, "%s", device->name);
+        FRI_TRY(s, fri_cudnn_check(dnn,
+                                   dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1,
+                                                            &index),
+                                   "device properties"));
+        return FR_OK;
+    } else {
+        memcpy(text, h200, length);
+    }
+    name_from(text, length);
+    FRI_TRY(s, fri_cudnn_check(dnn,
+                               dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                                        (int64_t)length, text),
+                               "device description"));
+done:
+    return s;
+}
+
+fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out) {
+    char reason[256];
+    fr_status s = FR_OK;
+    cudnnBackendDescriptor_t d = NULL;
+    const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
+    if (dnn == NULL) return fri_fail(FR_ELIBRARY, "cuda: %s", reason);
+    pthread_mutex_lock(&device_lock);
+    if (description == NULL) {
+        FRI_TRY(s, fri_cudnn_check(dnn, dnn->BackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d),
+                                   "device description"));
+        FRI_TRY(s, describe(dnn, d));
+        FRI_TRY(s, fri_cudnn_check(dnn, dnn->BackendFinalize(d), "device description"));
+        description = d;
+        d = NULL;
+    }
+    *out = description;
+done:
+    pthread_mutex_unlock(&device_lock);
+    if (d != NULL) dnn->BackendDestroyDescriptor(d);
+    return s;
+}
+
+const char *fri_cudnn_device_name(void) {
+    cudnnBackendDescriptor_t d;
+    return fri_cudnn_device(&d) == FR_OK ? device_name : "no device description";
+}
+
+fr_status fri_cudnn_device_json(char **text) {
+    char reason[256];
+    int64_t bytes = 0;
+    cudnnBackendDescriptor_t d;
+    char *json = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_cudnn_device(&d));
+    const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
+    FRI_TRY(s, fri_cudnn_check(dnn,
+                               dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                                        0, &bytes, NULL),
+                               "device description"));
+    if ((json = calloc(1, (size_t)bytes + 1)) == NULL) return fri_fail(FR_ENOMEM, "cuda: out of host memory");
+    FRI_TRY(s, fri_cudnn_check(dnn,
+                               dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                                        bytes, &bytes, json),
+                               "device description"));
+    *text = json;
+    json = NULL;
+done:
+    free(json);
+    return s;
+}
+
+fr_status fri_cudnn_handle(void *stream, cudnnHandle_t *out) {
+    static _Thread_local cudnnHandle_t handle;
+    char reason[256];
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_cuda_context(NULL));
+    const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
+    if (dnn == NULL) return fri_fail(FR_ELIBRARY, "cuda: %s", reason);
+    if (handle == NULL) FRI_TRY(s, fri_cudnn_check(dnn, dnn->Create(&handle), "cudnnCreate"));
+    FRI_TRY(s, fri_cudnn_check(dnn, dnn->SetStream(handle, stream), "cudnnSetStream"));
+    *out = handle;
+done:
+    return s;
+}

@@ -1,0 +1,266 @@
+/* linear.c - the fully connected kernels: three matrix products by cuBLASLt, the bias as an epilogue.
+ *
+ * cuBLASLt's matrices are column-major: a row-major matrix is its transpose, so every product is asked for transposed.
+ *
+ *   forward          y^T  [out, n]  = (w^T)^T x^T         M = out, N = n,   K = in
+ *   backward input   dx^T [in, n]   =  w^T dy^T           M = in,  N = n,   K = out
+ *   backward weight  dw^T [in, out] =  x^T (dy^T)^T       M = in,  N = out, K = n
+ *
+ * Splitting K may use the workspace, with partial sums in f32; sums in the output's type are not allowed. */
+#include "base/env.h"
+#include "cublaslt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "context.h"
+#include "kernels.h"
+
+/* Partial sums of up to SPLITS parts of K, as far as they fit WORKSPACE_MOST. Nothing is asked of the library, so a dry
+ * run knows the size without a device. */
+enum { SPLITS = 16, WORKSPACE_MOST = 4 << 20, ALIGNED_MOST = 256 };
+
+typedef enum pass { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT } pass;
+
+static const char *const pass_name[] = {
+    [FORWARD] = "linear_forward",
+    [BACKWARD_INPUT] = "linear_backward_input",
+    [BACKWARD_WEIGHT] = "linear_backward_weight",
+};
+
+/* D [m, n] = op(A) op(B), column-major; a_rows x a_columns is A as it is stored. */
+typedef struct product {
+    int64_t m, n, k;
+    bool a_turned, b_turned;
+    int64_t a_rows, a_columns, b_rows, b_columns;
+} product;
+
+static product product_of(const fri_linear_desc *d, pass p) {
+    switch (p) {
+    case FORWARD:
+        return (product){.m = d->out,
+                         .n = d->n,
+                         .k = d->in,
+                         .a_turned = true,
+                         .a_rows = d->in,
+                         .a_columns = d->out,
+                         .b_rows = d->in,
+                         .b_columns = d->n};
+    case BACKWARD_INPUT:
+        return (product){.m = d->in,
+                         .n = d->n,
+                         .k = d->out,
+                         .a_rows = d->in,
+                         .a_columns = d->out,
+                         .b_rows = d->out,
+                         .b_columns = d->n};
+    default:
+        return (product){.m = d->in,
+                         .n = d->out,
+                         .k = d->n,
+                         .b_turned = true,
+                         .a_rows = d->in,
+                         .a_columns = d->n,
+                         .b_rows = d->out,
+                         .b_columns = d->n};
+    }
+}
+
+static size_t workspace_of(const product *p) {
+    size_t partial = (size_t)(p->m * p->n) * sizeof(float);
+    return partial >= WORKSPACE_MOST / SPLITS ? WORKSPACE_MOST : partial * SPLITS;
+}
+
+/* ---- the choice of an algorithm ---------------------------------------------------------------------------- */
+
+enum { KEY = 11 };
+
+typedef struct entry {
+    int64_t key[KEY];
+    cublasLtMatmulAlgo_t algorithm;
+    struct entry *next;
+} entry;
+
+static _Thread_local entry *cache; /* a network has few linear layers */
+
+/* What one call is made of. */
+typedef struct call {
+    const fri_cublaslt *lt;
+    cublasLtHandle_t handle;
+    const char *name;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulPreference_t preference;
+    uint32_t alignment[3]; /* of A, B, D */
+} call;
+
+static uint32_t alignment_of(const void *p) {
+    uint32_t a = ALIGNED_MOST;
+    while (((uintptr_t)p & (a - 1)) != 0) a /= 2;
+    return a;
+}
+
+static fr_status check(const call *c, cublasStatus_t code) {
+    return fri_cublaslt_check(c->lt, code, c->name);
+}
+
+static fr_status describe(call *c, const fri_linear_desc *d, const product *p, const void *bias) {
+    const cudaDataType_t type = d->dtype == FR_F32 ? CUDA_R_32F : d->dtype == FR_F16 ? CUDA_R_16F : CUDA_R_16BF;
+    const cublasComputeType_t compute =
+        d->dtype == FR_F32 && fri_env_get()->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const cublasOperation_t a = p->a_turned ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const fri_cublaslt *lt = c->lt;
+    fr_status s = FR_OK;
+    FRI_TRY(s, check(c, lt->MatmulDescCreate(&c->product, compute, CUDA_R_32F)));
+    FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a)));
+    FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b)));
+    if (bias != NULL) {
+        FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                                       sizeof epilogue)));
+        FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                       sizeof bias)));
+    }
+    FRI_TRY(s, check(c, lt->MatrixLayoutCreate(&c->a, type, (uint64_t)p->a_rows, (uint64_t)p->a_columns, p->a_rows)));
+    FRI_TRY(s, check(c, lt->MatrixLayoutCreate(&c->b, type, (uint64_t)p->b_rows, (uint64_t)p->b_columns, p->b_rows)));
+    FRI_TRY(s, check(c, lt->MatrixLayoutCreate(&c->d, type, (uint64_t)p->m, (uint64_t)p->n, p->m)));
+done:
+    return s;
+}
+
+static fr_status ask_heuristic(call *c, size_t workspace, cublasLtMatmulAlgo_t *out) {
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const fri_cublaslt *lt = c->lt;
+    cublasLtMatmulHeuristicResult_t best;
+    int found = 0;
+    fr_status s = FR_OK;
+    static const cublasLtMatmulPreferenceAttributes_t alignments[3] = {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                                                                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                                                                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    FRI_TRY(s, check(c, lt->MatmulPreferenceCreate(&c->preference)));
+    FRI_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                         &workspace, sizeof workspace)));
+    FRI_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                         &schemes, sizeof schemes)));
+    for (int i = 0; i < 3; i++)
+        FRI_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, alignments[i], &c->alignment[i],
+                                                             sizeof c->alignment[i])));
+    /* C is D's memory with beta 0: it is not read, but its alignment counts. */
+    FRI_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                                                         &c->alignment[2], sizeof c->alignment[2])));
+    FRI_TRY(s, check(c, lt->MatmulAlgoGetHeuristic(c->handle, c->product, c->a, c->b, c->d, c->d, c->preference, 1,
+                                                   &best, &found)));
+    if (found < 1) {
+        s = fri_fail(FR_EUNSUPPORTED, "%s: cuBLASLt has no algorithm within %zu bytes of workspace", c->name,
+                     workspace);
+        goto done;
+    }
+    *out = best.algo;
+done:
+    return s;
+}
+
+static fr_status algorithm_of(call *c, const fri_linear_desc *d, const product *p, bool bias, size_t workspace,
+                              const cublasLtMatmulAlgo_t **out) {
+    const int64_t key[KEY] = {p->m,
+                              p->n,
+                              p->k,
+                              p->a_turned,
+                              p->b_turned,
+                              d->dtype,
+                              bias,
+                              c->alignment[0],
+                              c->alignment[1],
+                              c->alignment[2],
+                              fri_env_get()->tf32};
+    for (entry *e = cache; e != NULL; e = e->next)
+        if (memcmp(e->key, key, sizeof key) == 0) {
+            *out = &e->algorithm;
+            return FR_OK;
+        }
+    entry *e = calloc(1, sizeof *e);
+    if (e == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", c->name);
+    fr_status s = ask_heuristic(c, workspace, &e->algorithm);
+    if (s < 0) {
+        free(e);
+        return s;
+    }
+    memcpy(e->key, key, sizeof key);
+    e->next = cache;
+    cache = e;
+    *out = &e->algorithm;
+    return FR_OK;
+}
+
+static fr_status run(const fri_exec *e, const fri_linear_desc *d, pass which, const void *a, const void *b,
+                     const void *bias, void *out) {
+    const float one = 1, zero = 0;
+    const product p = product_of(d, which);
+    const size_t workspace = workspace_of(&p);
+    const cublasLtMatmulAlgo_t *algorithm = NULL;
+    call c = {.name = pass_name[which], .alignment = {alignment_of(a), alignment_of(b), alignment_of(out)}};
+    fr_status s = FR_OK;
+    if (d->dtype != FR_F32 && d->dtype != FR_F16 && d->dtype != FR_BF16) return fri_cuda_no_type(c.name, d->dtype);
+    if (p.m * p.n == 0) return FR_OK;
+    if (p.k == 0) return fri_cuda_fill(e, d->dtype, p.m * p.n, 0, out);
+    if (e->workspace == NULL || e->workspace_bytes < workspace)
+        return fri_cuda_workspace_short(c.name, workspace, e->workspace != NULL ? e->workspace_bytes : 0);
+    FRI_TRY(s, fri_cublaslt_handle(&c.lt, &c.handle));
+    FRI_TRY(s, describe(&c, d, &p, bias));
+    FRI_TRY(s, algorithm_of(&c, d, &p, bias != NULL, workspace, &algorithm));
+    FRI_TRY(s, check(&c, c.lt->Matmul(c.handle, c.product, &one, a, c.a, b, c.b, &zero, out, c.d, out, c.d, algorithm,
+                                      e->workspace, workspace, fri_cuda_stream_of(e))));
+    FRI_TRY(s, fri_cuda_launched(c.name));
+done:
+    if (c.preference != NULL) c.lt->MatmulPreferenceDestroy(c.preference);
+    if (c.d != NULL) c.lt->MatrixLayoutDestroy(c.d);
+    if (c.b != NULL) c.lt->MatrixLayoutDestroy(c.b);
+    if (c.a != NULL) c.lt->MatrixLayoutDestroy(c.a);
+    if (c.product != NULL) c.lt->MatmulDescDestroy(c.product);
+    return s;
+}
+
+static fr_status answer(const fri_linear_desc *d, pass which, size_t *bytes) {
+    const product p = product_of(d, which);
+    *bytes = p.k == 0 ? 0 : workspace_of(&p);
+    return FR_OK;
+}
+
+/* ---- the kernels ------------------------------------------------------------------------------------------- */
+
+fr_status fri_cuda_linear_forward_workspace(const fri_linear_desc *d, size_t *bytes) {
+    return answer(d, FORWARD, bytes);
+}
+
+fr_status fri_cuda_linear_forward(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *w,
+                                  const void *b, void *y) {
+    /* The epilogue takes a bias of the result's type; a wider one is added afterwards. */
+    bool fused = b != NULL && d->bias_dtype == d->dtype && d->in > 0;
+    fr_status s = FR_OK;
+    FRI_TRY(s, run(e, d, FORWARD, w, x, fused ? b : NULL, y));
+    if (b != NULL && !fused) FRI_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n, d->out, b, y));
+done:
+    return s;
+}
+
+fr_status fri_cuda_linear_backward_input_workspace(const fri_linear_desc *d, size_t *bytes) {
+    return answer(d, BACKWARD_INPUT, bytes);
+}
+
+fr_status fri_cuda_linear_backward_input(const fri_exec *e, const fri_linear_desc *d, const void *w, const void *dy,
+                                         void *dx) {
+    return run(e, d, BACKWARD_INPUT, w, dy, NULL, dx);
+}
+
+fr_status fri_cuda_linear_backward_weight_workspace(const fri_linear_desc *d, size_t *bytes) {
+    return answer(d, BACKWARD_WEIGHT, bytes);
+}
+
+fr_status fri_cuda_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
+                                          void *dw) {
+    return run(e, d, BACKWARD_WEIGHT, x, dy, NULL, dw);
+}
+
+fr_status fri_cuda_linear_backward_bias(const fri_exec *e, const fri_linear_desc *d, const void *dy, void *db) {
+    return fri_cuda_column_sum(e, "linear_backward_bias", d->dtype, d->n, d->out, dy, d->bias_dtype, db);
+}

@@ -1,0 +1,44 @@
+/* mse.cu - mean squared error.
+ *   mse_forward    2 n elements
+ *   mse_backward   3 n elements */
+#include "reduce.cuh"
+
+/* ---- kernels ----------------------------------------------------------------------------------------------- */
+
+struct squared_distance {
+    __device__ double operator()(double x, double t) const {
+        return (x - t) * (x - t);
+    }
+};
+
+template <typename T> struct put_mean {
+    double n;
+    T *y;
+    __device__ void operator()(double sum) const {
+        fri_store(y, (float)(sum / n));
+    }
+};
+
+template <typename T> struct distance_times {
+    double factor; /* 2 * sign / n */
+    const T *dloss;
+    __device__ float operator()(float x, float t) const {
+        return (x - t) * (float)(factor * (double)fri_load(*dloss));
+    }
+};
+
+/* ---- launchers --------------------------------------------------------------------------------------------- */
+
+extern "C" fr_status fri_cuda_mse_forward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, const void *t,
+                                          void *loss) {
+    FRI_FLOAT_TYPES(dtype, "mse_forward",
+                    return fri_launch_reduce<T>(e, "mse_forward", n, x, t, squared_distance{},
+                                                put_mean<T>{(double)n, (T *)loss});)
+}
+
+extern "C" fr_status fri_cuda_mse_backward(const fri_exec *e, fr_dtype dtype, int64_t n, double sign, const void *x,
+                                           const void *t, const void *dloss, void *dx) {
+    FRI_FLOAT_TYPES(dtype, "mse_backward",
+                    return fri_launch_map2<T>(e, "mse_backward", n, x, t, dx,
+                                              distance_times<T>{2 * sign / (double)n, (const T *)dloss});)
+}

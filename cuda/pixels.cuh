@@ -1,0 +1,73 @@
+/* pixels.cuh - how an image [n, h, w, c] is spread over threads: one thread per pixel and pack of channels.
+ *
+ *     a block is tx packs wide and FRI_THREADS / tx pixels high; the grid is (pixel blocks, channel blocks) */
+#ifndef FRI_CUDA_PIXELS_CUH
+#define FRI_CUDA_PIXELS_CUH
+
+#include "common.cuh"
+
+enum { FRI_PIXEL_PACKS = 32 };
+
+typedef struct fri_pixels {
+    int64_t count, h, w, c; /* count = n * h * w */
+} fri_pixels;
+
+typedef struct fri_pixel {
+    int64_t n, h, w;
+    int64_t c;  /* first channel of the pack */
+    int64_t at; /* element of the pack */
+    bool inside;
+} fri_pixel;
+
+/* Division by 32-bit numbers wherever they suffice: it costs a quarter. */
+static __device__ __forceinline__ fri_pixel fri_pixel_of(const fri_pixels &s, int pack) {
+    fri_pixel p;
+    int64_t i = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    p.c = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * pack;
+    p.inside = i < s.count && p.c < s.c;
+    p.at = i * s.c + p.c;
+    if (s.count <= UINT32_MAX) {
+        uint32_t row = (uint32_t)i / (uint32_t)s.w, image = row / (uint32_t)s.h;
+        p.w = (uint32_t)i - row * (uint32_t)s.w;
+        p.h = row - image * (uint32_t)s.h;
+        p.n = image;
+    } else {
+        int64_t row = i / s.w;
+        p.w = i - row * s.w;
+        p.n = row / s.h;
+        p.h = row - p.n * s.h;
+    }
+    return p;
+}
+
+/* The element of channel p.c at (h, w) of p's image in another tensor [n, h, w, c]. */
+static __device__ __forceinline__ int64_t fri_pixel_at(const fri_pixel &p, int64_t c, int64_t height, int64_t width,
+                                                       int64_t h, int64_t w) {
+    return ((p.n * height + h) * width + w) * c + p.c;
+}
+
+typedef struct fri_pixel_launch {
+    dim3 grid, block;
+} fri_pixel_launch;
+
+static inline fri_pixel_launch fri_pixel_launch_of(const fri_pixels &s, int pack) {
+    fri_pixel_launch l;
+    int64_t packs = s.c / pack;
+    unsigned tx = 1;
+    while (tx < packs && tx < FRI_PIXEL_PACKS) tx *= 2;
+    l.block = dim3(tx, FRI_THREADS / tx);
+    l.grid = dim3((unsigned)fri_ceil_div(s.count, FRI_THREADS / tx), (unsigned)fri_ceil_div(packs, tx));
+    return l;
+}
+
+/* A launch with the widest packs that the channels and the pointers allow: body sees N. */
+#define FRI_PIXEL_PACKS_OF(T, c_, aligned_, ...)           \
+    if ((c_) % (16 / (int)sizeof(T)) == 0 && (aligned_)) { \
+        constexpr int N = 16 / sizeof(T);                  \
+        __VA_ARGS__                                        \
+    } else {                                               \
+        constexpr int N = 1;                               \
+        __VA_ARGS__                                        \
+    }
+
+#endif

@@ -1,0 +1,100 @@
+/* relu.cu - rectifier, its gradient from y or from 1 bit per element.
+ *   relu_forward         2 n elements
+ *   relu_backward        3 n elements
+ *   relu_encode          n elements + n / 8 bytes
+ *   relu_backward_bits   2 n elements + n / 8 bytes */
+#include "common.cuh"
+
+/* ---- kernels ----------------------------------------------------------------------------------------------- */
+
+struct rectify {
+    __device__ float operator()(float x) const {
+        return fri_relu(x);
+    }
+};
+
+struct masked_by_value {
+    __device__ float operator()(float y, float dy) const {
+        return fri_relu_gradient(y, dy);
+    }
+};
+
+/* One thread makes one byte: bit i % 8 of byte i / 8. */
+template <typename T, bool PACKED>
+__global__ void __launch_bounds__(FRI_THREADS) encode(int64_t n, bool strict, const T *y, uint8_t *bits) {
+    constexpr int N = PACKED ? 16 / sizeof(T) : 1;
+    int64_t byte = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x, first = byte * 8;
+    if (first >= n) return;
+    unsigned code = 0;
+    if (first + 8 <= n) {
+#pragma unroll
+        for (int k = 0; k < 8; k += N) {
+            fri_pack<T, N> p = fri_load_pack<T, N>(y + first + k);
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                float v = fri_load(p.v[j]);
+                code |= (unsigned)(strict ? v > 0 : fri_relu_passes(v)) << (k + j);
+            }
+        }
+    } else {
+        for (int k = 0; first + k < n; k++) {
+            float v = fri_load(y[first + k]);
+            code |= (unsigned)(strict ? v > 0 : fri_relu_passes(v)) << k;
+        }
+    }
+    bits[byte] = (uint8_t)code;
+}
+
+/* N elements per thread, 4 or 8: they lie in one byte. N = 1: any alignment. */
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS)
+    backward_bits(int64_t n, float slope, const uint8_t *bits, const T *dy, T *dx) {
+    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
+    if (i >= n) return;
+    unsigned code = (unsigned)bits[i >> 3] >> (i & 7);
+    if (i + N <= n) {
+        fri_pack<T, N> p = fri_load_pack<T, N>(dy + i);
+#pragma unroll
+        for (int k = 0; k < N; k++) fri_store(&p.v[k], fri_relu_gradient_bit(code >> k & 1, slope, fri_load(p.v[k])));
+        fri_store_pack<T, N>(dx + i, p);
+    } else {
+        for (int k = 0; i + k < n; k++)
+            fri_store(&dx[i + k], fri_relu_gradient_bit(code >> k & 1, slope, fri_load(dy[i + k])));
+    }
+}
+
+/* ---- launchers --------------------------------------------------------------------------------------------- */
+
+extern "C" fr_status fri_cuda_relu_forward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, void *y) {
+    FRI_FLOAT_TYPES(dtype, "relu_forward", return fri_launch_map1<T>(e, "relu_forward", n, x, y, rectify{});)
+}
+
+extern "C" fr_status fri_cuda_relu_backward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, const void *dy,
+                                            void *dx) {
+    FRI_FLOAT_TYPES(dtype, "relu_backward",
+                    return fri_launch_map2<T>(e, "relu_backward", n, y, dy, dx, masked_by_value{});)
+}
+
+extern "C" fr_status fri_cuda_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, bool strict, const void *y,
+                                          uint8_t *bits) {
+    unsigned blocks = fri_blocks(fri_ceil_div(n, 8));
+    if (n == 0) return FR_OK;
+    FRI_FLOAT_TYPES(dtype, "relu_encode",
+                    if (fri_aligned(y, 16))
+                        encode<T, true><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(n, strict, (const T *)y, bits);
+                    else encode<T, false><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(n, strict, (const T *)y, bits);)
+    return fri_cuda_launched("relu_encode");
+}
+
+extern "C" fr_status fri_cuda_relu_backward_bits(const fri_exec *e, fr_dtype dtype, int64_t n, double slope,
+                                                 const uint8_t *bits, const void *dy, void *dx) {
+    const float k = (float)slope;
+    if (n == 0) return FR_OK;
+    FRI_FLOAT_TYPES(dtype, "relu_backward_bits", constexpr int N = 16 / sizeof(T);
+                    if (fri_aligned(dy, 16) && fri_aligned(dx, 16)) backward_bits<T, N>
+                    <<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, k, bits, (const T *)dy,
+                                                                                        (T *)dx);
+                    else backward_bits<T, 1>
+                    <<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, k, bits, (const T *)dy, (T *)dx);)
+    return fri_cuda_launched("relu_backward_bits");
+}

@@ -1,0 +1,139 @@
+/* upsample.cu - nearest and bilinear interpolation to a given size. Forward and backward move x once and y once;
+ * sources are read again from the cache.
+ *
+ * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone). Backward gathers,
+ * in order of (p, q): an estimate from the inverse map brackets the outputs that may read a source, each is then asked.
+ */
+#include "pixels.cuh"
+
+/* ---- kernels ----------------------------------------------------------------------------------------------- */
+
+typedef struct axis {
+    int64_t in, out;
+    bool bilinear, align_corners;
+    double scale; /* source positions per output */
+} axis;
+
+typedef struct source {
+    int64_t low, high;
+    float t; /* weight of high */
+} source;
+
+static __device__ __forceinline__ source source_of(const axis &a, int64_t o) {
+    source s;
+    if (!a.bilinear) {
+        s.low = s.high = o * a.in / a.out;
+        s.t = 0;
+        return s;
+    }
+    double at = a.align_corners ? (double)o * a.scale : ((double)o + 0.5) * a.scale - 0.5;
+    if (at < 0) at = 0;
+    s.low = (int64_t)at < a.in - 1 ? (int64_t)at : a.in - 1;
+    s.high = s.low + 1 < a.in - 1 ? s.low + 1 : a.in - 1;
+    s.t = (float)(at - (double)s.low);
+    return s;
+}
+
+static __device__ __forceinline__ bool reads(const source &s, int64_t i) {
+    return s.low == i || s.high == i;
+}
+
+static __device__ __forceinline__ float weight(const source &s, int64_t i) {
+    return (s.low == i ? 1 - s.t : 0) + (s.high == i ? s.t : 0);
+}
+
+/* Outputs first .. last: no other one reads source i. */
+static __device__ __forceinline__ void readers(const axis &a, int64_t i, int64_t *first, int64_t *last) {
+    if (!a.bilinear) {
+        *first = (i * a.out + a.in - 1) / a.in;
+        *last = ((i + 1) * a.out + a.in - 1) / a.in;
+        return;
+    }
+    *first = 0;
+    *last = a.out;
+    if (a.scale <= 0) return; /* one source, or one output */
+    double back = 1 / a.scale, shift = a.align_corners ? 0 : 0.5;
+    if (i > 0) *first = (int64_t)fmax(((double)i - 1 + shift) * back - shift - 1, 0.0);
+    if (i < a.in - 1) {
+        int64_t end = (int64_t)(((double)i + 1 + shift) * back - shift) + 2;
+        if (end < a.out) *last = end;
+    }
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS) forward(axis ah, axis aw, fri_pixels out, const T *x, T *y) {
+    const fri_pixel o = fri_pixel_of(out, N);
+    if (!o.inside) return;
+    const source sh = source_of(ah, o.h), sw = source_of(aw, o.w);
+    fri_pack<T, N> a = fri_load_pack<T, N>(x + fri_pixel_at(o, out.c, ah.in, aw.in, sh.low, sw.low));
+    if (ah.bilinear) {
+        const float th = sh.t, tw = sw.t, h0 = 1 - th, w0 = 1 - tw;
+        fri_pack<T, N> b = fri_load_pack<T, N>(x + fri_pixel_at(o, out.c, ah.in, aw.in, sh.low, sw.high));
+        fri_pack<T, N> c = fri_load_pack<T, N>(x + fri_pixel_at(o, out.c, ah.in, aw.in, sh.high, sw.low));
+        fri_pack<T, N> d = fri_load_pack<T, N>(x + fri_pixel_at(o, out.c, ah.in, aw.in, sh.high, sw.high));
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            fri_store(&a.v[k], h0 * (w0 * fri_load(a.v[k]) + tw * fri_load(b.v[k])) +
+                                   th * (w0 * fri_load(c.v[k]) + tw * fri_load(d.v[k])));
+    }
+    fri_store_pack<T, N>(y + o.at, a);
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS) backward(axis ah, axis aw, fri_pixels in, const T *dy, T *dx) {
+    const fri_pixel i = fri_pixel_of(in, N);
+    int64_t p0, p1, q0, q1;
+    float sum[N] = {0};
+    if (!i.inside) return;
+    readers(ah, i.h, &p0, &p1);
+    readers(aw, i.w, &q0, &q1);
+    for (int64_t p = p0; p < p1; p++) {
+        const source sh = source_of(ah, p);
+        if (!reads(sh, i.h)) continue;
+        for (int64_t q = q0; q < q1; q++) {
+            const source sw = source_of(aw, q);
+            if (!reads(sw, i.w)) continue;
+            const float share = weight(sh, i.h) * weight(sw, i.w);
+            fri_pack<T, N> g = fri_load_pack<T, N>(dy + fri_pixel_at(i, in.c, ah.out, aw.out, p, q));
+#pragma unroll
+            for (int k = 0; k < N; k++) sum[k] += share * fri_load(g.v[k]);
+        }
+    }
+    fri_pack<T, N> out;
+#pragma unroll
+    for (int k = 0; k < N; k++) fri_store(&out.v[k], sum[k]);
+    fri_store_pack<T, N>(dx + i.at, out);
+}
+
+/* ---- launchers --------------------------------------------------------------------------------------------- */
+
+static axis axis_of(const fri_upsample_desc *d, int64_t in, int64_t out) {
+    axis a = {in, out, d->bilinear, d->align_corners, (double)in / (double)out};
+    if (d->align_corners) a.scale = out > 1 ? (double)(in - 1) / (double)(out - 1) : 0;
+    return a;
+}
+
+extern "C" fr_status fri_cuda_upsample_forward(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y) {
+    const fri_pixels out = {d->n * d->p * d->q, d->p, d->q, d->c};
+    if (out.count * out.c == 0) return FR_OK;
+    const axis ah = axis_of(d, d->h, d->p), aw = axis_of(d, d->w, d->q);
+    FRI_FLOAT_TYPES(d->dtype, "upsample_forward",
+                    FRI_PIXEL_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(y, 16), {
+                        const fri_pixel_launch l = fri_pixel_launch_of(out, N);
+                        forward<T, N><<<l.grid, l.block, 0, fri_stream(e)>>>(ah, aw, out, (const T *)x, (T *)y);
+                    }))
+    return fri_cuda_launched("upsample_forward");
+}
+
+extern "C" fr_status fri_cuda_upsample_backward(const fri_exec *e, const fri_upsample_desc *d, const void *dy,
+                                                void *dx) {
+    const fri_pixels in = {d->n * d->h * d->w, d->h, d->w, d->c};
+    if (in.count * in.c == 0) return FR_OK;
+    const axis ah = axis_of(d, d->h, d->p), aw = axis_of(d, d->w, d->q);
+    FRI_FLOAT_TYPES(d->dtype, "upsample_backward",
+                    FRI_PIXEL_PACKS_OF(T, d->c, fri_aligned(dy, 16) && fri_aligned(dx, 16), {
+                        const fri_pixel_launch l = fri_pixel_launch_of(in, N);
+                        backward<T, N><<<l.grid, l.block, 0, fri_stream(e)>>>(ah, aw, in, (const T *)dy, (T *)dx);
+                    }))
+    return fri_cuda_launched("upsample_backward");
+}

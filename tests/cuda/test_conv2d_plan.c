@@ -1,0 +1,139 @@
+/* test_conv2d_plan.c - convolutions are planned for a device description, without a GPU: every one of the networks that
+ * this library has, in every float type and all three directions, and what each needs of workspace. */
+#include <criterion/criterion.h>
+#include <frugal/models.h>
+#include <frugal/nn.h>
+#include <frugal/ops.h>
+#include <frugal/plan.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/conv2d.h"
+#include "cuda/cudnn.h"
+#include "meta/calls.h"
+#include "support/golden.h"
+
+static void needs_cudnn(void) {
+    char reason[256];
+    if (fri_cudnn_open(reason, sizeof reason) == NULL) cr_skip_test("%s", reason);
+}
+
+TestSuite(conv2d_plan, .init = needs_cudnn);
+
+/* ---- the convolutions of a network ----------------------------------------------------------------------------- */
+
+enum { MOST = 256 };
+
+typedef struct list {
+    fri_conv2d_desc conv[MOST];
+    int n;
+} list;
+
+static void collect(void *ctx, const fri_kernel_call *c) {
+    list *l = ctx;
+    if (strcmp(c->name, "conv2d_forward") != 0) return;
+    const int64_t *v = c->dim;
+    fri_conv2d_desc d = {.dtype = FR_F32,
+                         .n = v[0],
+                         .h = v[1],
+                         .w = v[2],
+                         .c = v[3],
+                         .k = v[4],
+                         .r = v[5],
+                         .s = v[6],
+                         .stride_h = v[7],
+                         .stride_w = v[8],
+                         .pad_h = v[9],
+                         .pad_w = v[10],
+                         .dilation_h = v[11],
+                         .dilation_w = v[12],
+                         .groups = v[13]};
+    d.p = (d.h + 2 * d.pad_h - d.dilation_h * (d.r - 1) - 1) / d.stride_h + 1;
+    d.q = (d.w + 2 * d.pad_w - d.dilation_w * (d.s - 1) - 1) / d.stride_w + 1;
+    for (int i = 0; i < l->n; i++)
+        if (memcmp(&l->conv[i], &d, sizeof d) == 0) return;
+    cr_assert_lt(l->n, MOST);
+    l->conv[l->n++] = d;
+}
+
+static void convolutions_of(fr_module **m, int64_t batch, list *l) {
+    fr_tensor *x = NULL;
+    memset(l, 0, sizeof *l);
+    must(fr_tensor_zeros(4, (int64_t[]){batch, 224, 224, 3}, FR_F32, FR_META, &x));
+    fri_call_listener was = fri_meta_listen((fri_call_listener){collect, l});
+    must(fr_module_forward(*m, x, &x));
+    fri_meta_listen(was);
+    fr_tensor_release(&x);
+    fr_module_release(m);
+}
+
+static const char *const pass_name[] = {"forward", "backward input", "backward weight"};
+
+/* One line per type: directions planned, the largest workspace and whose it is. */
+static void expect_planned(const char *network, const list *l, size_t limit) {
+    static const fr_dtype types[] = {FR_F16, FR_BF16, FR_F32};
+    cr_assert_gt(l->n, 0);
+    for (size_t t = 0; t < 3; t++) {
+        fri_cuda_conv2d_choice largest = {0};
+        fri_conv2d_desc whose = l->conv[0];
+        int planned = 0, fallback = 0, pass_of = 0;
+        for (int i = 0; i < l->n; i++)
+            for (int pass = 0; pass < 3; pass++) {
+                fri_conv2d_desc d = l->conv[i];
+                fri_cuda_conv2d_choice c;
+                d.dtype = types[t];
+                d.workspace_limit = limit;
+                fr_status s = fri_cuda_conv2d_choose(&d, (fri_cuda_conv2d_pass)pass, &c);
+                cr_expect_eq(s, FR_OK, "%s: %s", network, fr_last_error());
+                if (s != FR_OK) continue;
+                planned++;
+                fallback += c.fallback;
+                if (c.workspace <= largest.workspace) continue;
+                largest = c;
+                whose = d;
+                pass_of = pass;
+            }
+        printf("%s %s: %d convolutions, %d plans, %d from the fallback list; largest workspace %.2f MiB (%s, x (%d, "
+               "%d, %d, %d), w (%d, %d, %d, %d), stride %d)\n",
+               network, fr_dtype_name(types[t]), l->n, planned, fallback, (double)largest.workspace / (1 << 20),
+               pass_name[pass_of], (int)whose.n, (int)whose.c, (int)whose.h, (int)whose.w, (int)whose.k, (int)whose.c,
+               (int)whose.r, (int)whose.s, (int)whose.stride_h);
+        cr_expect_eq(planned, 3 * l->n);
+    }
+    fflush(stdout);
+}
+
+enum { BATCH = 64, LIMIT = 64 << 20 };
+
+Test(conv2d_plan, vgg16) {
+    fr_module *m = NULL;
+    list l;
+    must(fr_vgg(16, FR_MODEL_OPTS(.device = FR_META), &m));
+    convolutions_of(&m, BATCH, &l);
+    expect_planned("VGG-16", &l, LIMIT);
+}
+
+Test(conv2d_plan, resnet50) {
+    fr_module *m = NULL;
+    list l;
+    must(fr_resnet(50, FR_MODEL_OPTS(.device = FR_META), &m));
+    convolutions_of(&m, BATCH, &l);
+    expect_planned("ResNet-50", &l, LIMIT);
+}
+
+Test(conv2d_plan, densenet121) {
+    fr_module *m = NULL;
+    list l;
+    must(fr_densenet(121, FR_MODEL_OPTS(.device = FR_META), &m));
+    convolutions_of(&m, BATCH, &l);
+    expect_planned("DenseNet-121", &l, LIMIT);
+}
+
+Test(conv2d_plan, unet) {
+    fr_module *m = NULL;
+    list l;
+    must(fr_unet(4, FR_MODEL_OPTS(.device = FR_META, .classes = 2), &m));
+    convolutions_of(&m, BATCH, &l);
+    expect_planned("U-Net", &l, LIMIT);
+}
