@@ -49,10 +49,14 @@ static cudaStream_t compute; /* one stream, not synchronizing with the default s
 static bool probe(void) {
     const fri_cudart *rt = fri_cudart_table;
     struct cudaDeviceProp p;
-    int n = 0;
+    int n = 0, driver = 0;
     cudaError_t code = rt->GetDeviceCount(&n);
     if (code != cudaSuccess) {
         (void)rt->GetLastError();
+        if (code == cudaErrorInsufficientDriver && rt->DriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+            snprintf(why_not, sizeof why_not, "no CUDA device: this machine has no NVIDIA driver");
+            return false;
+        }
         snprintf(why_not, sizeof why_not, "no CUDA device: %s", rt->GetErrorString(code));
         return false;
     }
