@@ -1,0 +1,33 @@
+/* fake.h - a CUDA runtime without a GPU: its memory is malloc's, its streams run nothing until somebody waits.
+ *
+ * Copies are queued and done at the next wait that covers them, so a test sees a staging slot that is written again too
+ * early, and a caller that reads before it waited. Any function can be made to fail. */
+#ifndef TESTS_CUDA_FAKE_H
+#define TESTS_CUDA_FAKE_H
+
+#include "cuda/runtime.h"
+
+typedef struct fake_state {
+    int devices;
+    int major, minor;
+    cudaError_t count_error; /* what cudaGetDeviceCount answers */
+    size_t memory;           /* bytes that cudaMalloc has left */
+    bool no_pinned;
+    cudaError_t copy_error; /* what cudaMemcpyAsync answers */
+    cudaError_t sticky;     /* what cudaGetLastError answers and clears */
+    int copies, event_waits, stream_waits, frees, streams;
+    size_t queued; /* copies that have not been done */
+} fake_state;
+
+/* A device of compute capability 9.0 with 1 GiB, both libraries there; changed before fake_begin's caller goes on. */
+extern fake_state fake;
+
+/* Puts the fake in place of cudart, cuDNN and cuBLASLt. */
+void fake_begin(void);
+
+/* Libraries whose name contains `name` cannot be opened from now on; NULL: all can. */
+void fake_hide(const char *name);
+/* Symbols whose name contains `name` are not found. */
+void fake_lack(const char *name);
+
+#endif
