@@ -92,6 +92,7 @@ void fri_fit_switches(fr_train_opts *o) {
     o->switches.inplace = o->switches.encode = o->switches.early_release = true;
     o->switches.cache_casts = false;
     o->checkpoint_segments = FR_TRAIN_AUTO;
+    if (fri_fused_step_possible(o)) o->fused_step = true;
 }
 
 fr_status fri_fit_find(const fri_run *r, const fr_train_opts *opts, size_t budget, bool any, fr_fit *out) {
@@ -176,8 +177,11 @@ static void print_chosen(const fri_run *r, double milliseconds) {
     fprintf(r->out,
             "\n  (per unit: k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in\n"
             "  brackets]: run again in backward)\n"
+            "%s"
             "  planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n"
             "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
+            r->opts.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
+                               : "",
             fri_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
             f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1, f->dry_runs, milliseconds / 1000,
             calls > 0 ? 100.0 * (double)f->kernels_measured / (double)calls : 0,

@@ -67,6 +67,10 @@ static fr_status check_files(const fri_run *r) {
     return FR_OK;
 }
 
+bool fri_fused_step_possible(const fr_train_opts *o) {
+    return o->accumulate == 1 && o->split_batch == 1 && o->clip == FR_TRAIN_AUTO && !fri_run_scaled(o) && !o->grad_zero;
+}
+
 /* What a step can be asked for, and what not at the same time. */
 static fr_status check_step(const fri_run *r) {
     const fr_train_opts *o = &r->opts;

@@ -80,6 +80,7 @@ bool fri_without_data(const fri_run *r); /* no image is read: on meta, and for a
 /* model.c: checks on meta that the model exists and takes these batches, then builds it with its optimizer. */
 fr_status fri_model_check(fri_run *r);
 fr_status fri_model_build(fri_run *r);
+bool fri_fused_step_possible(const fr_train_opts *o); /* do the other flags allow --fused-step? */
 fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
 
 /* segments.c: what --checkpoint-segments cuts. Bytes that each unit saves for backward on meta, malloced; *weight stays
