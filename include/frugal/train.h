@@ -97,6 +97,7 @@ typedef struct fr_train_opts {
 
     bool quiet;
     const char *report;                  /* NULL: none */
+    const char *track, *trace;           /* of the first steps; NULL: none */
     const char *log, *csv, *tensorboard; /* NULL: none */
 } fr_train_opts;
 

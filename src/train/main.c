@@ -40,6 +40,8 @@ done:
 
 static void finish(fri_run *r) {
     fri_report_close(r);
+    (void)fri_track_end(r);
+    (void)fri_trace_end(r);
     fr_log_close(&r->log);
     fr_loader_release(&r->loader);
     fr_grad_scaler_release(&r->scaler);
@@ -75,10 +77,14 @@ static fr_status train(fri_run *r) {
     fr_status s = FR_OK;
     fri_segments_note(r);
     fri_train_arena_begin(r);
+    FR_TRY(s, fri_track_begin(r));
+    FR_TRY(s, fri_trace_begin(r));
     if (r->opts.calibrate) FR_TRY(s, fri_calibration_begin(r, &calibration));
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, fri_weights_begin(r));
     FR_TRY(s, fri_loop(r));
+    FR_TRY(s, fri_track_end(r));
+    FR_TRY(s, fri_trace_end(r));
     FR_TRY(s, fri_weights_end(r));
 done:
     if (s == FR_OK) return fri_calibration_end(r, &calibration, r->signal == 0);

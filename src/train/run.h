@@ -14,6 +14,9 @@
 #include <frugal/train.h>
 #include <stdio.h>
 
+typedef struct fri_trace fri_trace;
+typedef struct fri_track fri_track;
+
 typedef struct fri_run {
     const fr_train_program *program;
     fr_train_opts opts; /* resolved: image_size, lr and classes hold values */
@@ -63,6 +66,10 @@ typedef struct fri_run {
 
     /* fit.c */
     fr_fit fit; /* the plan that opts.unit_plan shows, if there is one */
+
+    /* trace.c, track.c; NULL: none */
+    fri_trace *trace;
+    fri_track *track;
 
     /* report.c */
     bool planned; /* the numbers are a plan's, nothing ran */
@@ -160,6 +167,12 @@ fr_status fri_weights_end(fri_run *r);
 
 /* predict.c: --predict, instead of training. */
 fr_status fri_predict(fri_run *r);
+
+/* trace.c, track.c: --trace, --track. Begun before the model is built; end closes the file and may be called twice. */
+fr_status fri_trace_begin(fri_run *r);
+fr_status fri_trace_end(fri_run *r);
+fr_status fri_track_begin(fri_run *r);
+fr_status fri_track_end(fri_run *r);
 
 /* log.c: --log, --csv, --tensorboard. */
 fr_status fri_log_begin(fri_run *r);

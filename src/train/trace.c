@@ -1,0 +1,112 @@
+/* trace.c - --trace: the first steps as Chrome trace events, which Perfetto and chrome://tracing show.
+ *
+ * Ops are slices ("B", "E") in the order of the event log, bytes per category are counters ("C"), steps are slices
+ * around their ops. Times are microseconds since the first event. */
+#include "base/status.h"
+#include "memory/event.h"
+#include "train/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 3 };
+
+struct fri_trace {
+    FILE *file;
+    fr_device device;
+    double began;
+    int steps;
+    bool comma, listening;
+    size_t live[FR_CATEGORY_COUNT];
+};
+
+static void begin_event(fri_trace *t, const char *kind) {
+    double now = fri_seconds_now();
+    if (!t->comma) t->began = now;
+    fprintf(t->file, "%s\n{\"ph\":\"%s\",\"pid\":1,\"tid\":1,\"ts\":%.3f", t->comma ? "," : "", kind,
+            1e6 * (now - t->began));
+    t->comma = true;
+}
+
+/* Names of ops and modules are identifiers and dots: nothing in them needs escaping. */
+static void slice(fri_trace *t, const char *name, const char *category, const char *module) {
+    begin_event(t, "B");
+    fprintf(t->file, ",\"name\":\"%s\",\"cat\":\"%s\",\"args\":{\"module\":\"%s\"}}", name, category, module);
+}
+
+static void slice_end(fri_trace *t) {
+    begin_event(t, "E");
+    fputc('}', t->file);
+}
+
+static void counter(fri_trace *t, fr_category c) {
+    begin_event(t, "C");
+    fprintf(t->file, ",\"name\":\"memory\",\"args\":{\"%s\":%zu}}", fr_category_name(c), t->live[c]);
+}
+
+static void memory_event(fri_trace *t, const fri_event *e) {
+    fr_category c = e->tag.category;
+    if (e->kind == FRI_EVENT_ALLOC)
+        t->live[c] += e->requested;
+    else
+        t->live[c] -= e->requested;
+    if (e->kind == FRI_EVENT_RELABEL) {
+        t->live[c] += 2 * e->requested; /* taken off above */
+        t->live[e->from] -= e->requested;
+    }
+    if (t->steps >= STEPS) return;
+    counter(t, c);
+    if (e->kind == FRI_EVENT_RELABEL) counter(t, e->from);
+}
+
+static void on_event(void *ctx, const fri_event *e) {
+    fri_trace *t = ctx;
+    bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
+    if (memory) {
+        if (e->device == t->device) memory_event(t, e);
+        return;
+    }
+    if (t->steps >= STEPS) return;
+    switch (e->kind) {
+    case FRI_EVENT_OP_BEGIN: slice(t, e->tag.op, fr_phase_name(e->tag.phase), e->tag.module); break;
+    case FRI_EVENT_STEP_BEGIN: slice(t, "step", "step", ""); break;
+    case FRI_EVENT_OP_END: slice_end(t); break;
+    case FRI_EVENT_STEP_END:
+        slice_end(t);
+        t->steps++;
+        break;
+    default: break;
+    }
+}
+
+fr_status fri_trace_begin(fri_run *r) {
+    const char *path = r->opts.trace;
+    if (path == NULL) return FR_OK;
+    fri_trace *t = calloc(1, sizeof *t);
+    if (t == NULL) return fri_fail(FR_ENOMEM, "--trace %s: no host memory", path);
+    r->trace = t;
+    t->device = r->opts.device;
+    t->file = fopen(path, "w");
+    if (t->file == NULL) return fri_fail(FR_EIO, "--trace %s: cannot be written: %s", path, strerror(errno));
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
+    fr_status s = fri_event_subscribe(on_event, t);
+    t->listening = s == FR_OK;
+    return s;
+}
+
+fr_status fri_trace_end(fri_run *r) {
+    fri_trace *t = r->trace;
+    fr_status s = FR_OK;
+    r->trace = NULL;
+    if (t == NULL) return FR_OK;
+    if (t->listening) fri_event_unsubscribe(on_event, t);
+    if (t->file != NULL) {
+        errno = 0;
+        bool fine = fputs("\n]}\n", t->file) >= 0 && ferror(t->file) == 0;
+        fine = fclose(t->file) == 0 && fine;
+        if (!fine) s = fri_fail(FR_EIO, "--trace %s: cannot be written: %s", r->opts.trace, strerror(errno));
+    }
+    free(t);
+    return s;
+}

@@ -1,0 +1,120 @@
+/* test_track.c - the tracker's published lines, and the trace's form. */
+#include "data/files.h"
+#include "program.h"
+#include "report.h"
+
+#include <math.h>
+
+TestSuite(track, .init = files_begin, .fini = files_end);
+
+static const char *file_text(const char *name) {
+    static char text[1 << 20];
+    FILE *f = fopen(files_path(name), "r");
+    cr_assert_not_null(f, "%s was not written", name);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    return text;
+}
+
+/* Lines that guides on PyTorch's memory print for VGG-19: count, shape, and decimal megabytes cut off. */
+Test(track, lines_of_vgg19) {
+    static const char *const lines[] =
+        {"7 * Size:(512, 512, 3, 3)     | Memory: 66.060 M", "1 * Size:(512, 256, 3, 3)     | Memory: 4.7185 M",
+         "1 * Size:(64, 64, 3, 3)       | Memory: 0.1474 M", "1 * Size:(128, 64, 3, 3)      | Memory: 0.2949 M",
+         "1 * Size:(128, 128, 3, 3)     | Memory: 0.5898 M", "8 * Size:(512,)               | Memory: 0.0163 M",
+         "3 * Size:(256, 256, 3, 3)     | Memory: 7.0778 M", "1 * Size:(256, 128, 3, 3)     | Memory: 1.1796 M",
+         "2 * Size:(64,)                | Memory: 0.0005 M", "4 * Size:(256,)               | Memory: 0.0040 M",
+         "2 * Size:(128,)               | Memory: 0.0010 M", "1 * Size:(64, 3, 3, 3)        | Memory: 0.0069 M",
+         "1 * Size:(4096, 25088)        | Memory: 411.04 M", "1 * Size:(4096, 4096)         | Memory: 67.108 M",
+         "1 * Size:(1000, 4096)         | Memory: 16.384 M", "2 * Size:(4096,)              | Memory: 0.0327 M",
+         "1 * Size:(1000,)              | Memory: 0.0040 M"};
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             "--depth 19 --no-batch-norm --head torchvision --image-size 224 --device meta --dataset synthetic "
+             "--classes 1000 --steps 1 --batch-size 2 --eval-every 0 --quiet --track %s",
+             files_path("t.txt"));
+    outcome o = program_run("train_vgg", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    const char *text = file_text("t.txt"), *step = strstr(text, "At the end of forward");
+    cr_assert_not_null(step);
+    size_t sum = 0;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        const char *at = strstr(text, lines[i]);
+        size_t bytes = 0;
+        cr_assert(at != NULL && at < step, "no line '%s' in %s", lines[i], text);
+        cr_expect_eq(sscanf(at + strlen(lines[i]), " | parameter f32, %zu bytes", &bytes), 1);
+        sum += bytes;
+    }
+    cr_expect_eq(sum, 143667240u * 4, "the parameters of VGG-19: %zu bytes", sum);
+    cr_expect(strstr(text, "At the end of backward") != NULL && strstr(text, "At the first step's end") != NULL);
+}
+
+/* What was added and not freed is what is left: each point's total is the sum of the lines so far. */
+Test(track, points_add_up) {
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             "--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 1 --eval-every 0 --quiet --track %s",
+             files_path("t.txt"));
+    outcome o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    char *line = strtok((char *)file_text("t.txt"), "\n");
+    long long sum = 0, total = -1;
+    int points = 0;
+    for (; line != NULL; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "At ", 3) == 0) {
+            cr_expect(total < 0 || sum == total, "the lines add up to %lld, the total is %lld", sum, total);
+            cr_assert_eq(sscanf(strrchr(line, '('), "(%lld bytes)", &total), 1);
+            points++;
+        } else {
+            long long bytes = 0;
+            cr_assert_eq(sscanf(strrchr(line, ','), ", %lld bytes", &bytes), 1, "%s", line);
+            sum += line[0] == '+' ? bytes : -bytes;
+        }
+    }
+    cr_expect_eq(sum, total);
+    cr_expect_geq(points, 4);
+}
+
+/* Chrome's trace event format: an object with traceEvents; B and E nest, times ascend, counters are numbers. */
+Test(track, the_trace_is_chrome_s_format) {
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             "--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 4 --eval-every 0 --quiet --trace %s",
+             files_path("t.json"));
+    outcome o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cJSON *root = report_read(files_path("t.json")), *e = NULL;
+    double last = 0;
+    int depth = 0, steps = 0, ops = 0, counters = 0;
+    cJSON_ArrayForEach(e, report_at(root, "traceEvents", NULL)) {
+        const char *kind = cJSON_GetObjectItem(e, "ph")->valuestring;
+        double now = report_number(e, "ts", NULL);
+        cr_assert(now >= last, "time goes back from %g to %g", last, now);
+        last = now;
+        if (strcmp(kind, "B") == 0) {
+            const char *name = report_at(e, "name", NULL)->valuestring;
+            depth++;
+            if (strcmp(name, "step") == 0) {
+                cr_expect_eq(depth, 1);
+                steps++;
+            } else {
+                cr_expect(cJSON_IsString(report_at(e, "args", "module")));
+                ops++;
+            }
+        } else if (strcmp(kind, "E") == 0) {
+            cr_assert_geq(--depth, 0);
+        } else {
+            cr_assert_str_eq(kind, "C");
+            cr_expect(report_at(e, "args", NULL)->child->valuedouble >= 0);
+            counters++;
+        }
+    }
+    cr_expect_eq(depth, 0);
+    cr_expect_eq(steps, 3);
+    cr_expect(ops > 60 && counters > 100, "%d ops, %d counters", ops, counters);
+    cJSON_Delete(root);
+    snprintf(arguments, sizeof arguments, "--steps 1 --trace %s/none/t.json", files_root);
+    o = program_run("train_densenet", arguments);
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "--trace .*none/t.json: cannot be written");
+}
