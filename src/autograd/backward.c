@@ -103,7 +103,8 @@ static fr_status add_contribution(fr_tensor **sum, fr_tensor **dx) {
 }
 
 /* Leaves whose gradient is complete. Their hooks run when the node's backward is over: a hook may write to the leaf,
- * and the same backward may still read it (dw is handed over before dx is computed from w). */
+ * and the same backward may still read it (dw is handed over before dx is computed from w). A leaf that no slot holds
+ * (a bias) cannot be read again: its hook runs at once, so that its gradient and the weight's do not live together. */
 static _Thread_local fri_leaf *ready;
 
 static void make_ready(fri_leaf *l) {
@@ -123,6 +124,13 @@ static fr_status run_hooks(fr_status s) {
     return s;
 }
 
+static fr_status complete(fri_leaf *l) {
+    if (l->hook == NULL) return FR_OK;
+    if (l->tensor->storage->savers == NULL) return l->hook(l->hook_ctx, l->tensor);
+    make_ready(l);
+    return FR_OK;
+}
+
 static fr_status give_to_leaf(fri_leaf *l, fr_tensor **dx) {
     fr_status s = FR_OK;
     if (l->tensor == NULL) { /* the leaf died: nobody can read its gradient */
@@ -135,7 +143,7 @@ static fr_status give_to_leaf(fri_leaf *l, fr_tensor **dx) {
     FRI_TRY(s, add_contribution(&l->grad, dx));
     fri_relabel(l->grad, FR_MEM_GRADIENT);
     l->awaited--;
-    if (l->awaited == 0 && l->hook != NULL) make_ready(l);
+    if (l->awaited == 0) s = complete(l);
 done:
     fr_tensor_release(dx);
     return s;

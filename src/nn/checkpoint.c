@@ -22,15 +22,24 @@ static void run_free(void *p) {
     free(r);
 }
 
-/* The path of a unit is found by walking the tree: units of a class may lie at different depths. */
+static void run_under(fr_module *m, int child, fr_tensor **x, fr_status *s) {
+    const char *was = fri_scope_module_push(m->names[child]);
+    *s = fri_module_run(m->children[child], NULL, x);
+    fri_scope_module_pop(was);
+}
+
+/* The path of a unit is found by walking the tree: units of a class may lie at different depths. Children first: a path
+ * costs more than a pointer, and a chain may have a thousand of them. */
 static bool path_to(fr_module *m, const fr_module *unit, fr_tensor **x, fr_status *s) {
     for (int i = 0; i < m->n_children; i++) {
+        if (m->children[i] != unit) continue;
+        run_under(m, i, x, s);
+        return true;
+    }
+    for (int i = 0; i < m->n_children; i++) {
+        if (m->children[i]->n_children == 0) continue;
         const char *was = fri_scope_module_push(m->names[i]);
-        bool found = m->children[i] == unit;
-        if (found)
-            *s = fri_module_run(m->children[i], NULL, x);
-        else
-            found = path_to(m->children[i], unit, x, s);
+        bool found = path_to(m->children[i], unit, x, s);
         fri_scope_module_pop(was);
         if (found) return true;
     }
