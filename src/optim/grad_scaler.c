@@ -37,6 +37,7 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
         FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
         FRI_TRY(s, fri_tensor_fill(g->found, 0));
     }
+    fr_grad_scaler_release(out);
     *out = g;
     g = NULL;
 done:

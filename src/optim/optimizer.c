@@ -34,6 +34,7 @@ static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
         fr_optimizer_release(&o);
         return s;
     }
+    fr_optimizer_release(out);
     *out = o;
     return FR_OK;
 }
