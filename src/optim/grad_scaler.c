@@ -125,7 +125,10 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
         FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->inv_scale, NULL));
     } else {
         FRI_TRY(s, fr_tensor_item(g->found, &found));
-        if (found == 0) FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->inv_scale, NULL));
+        if (found == 0)
+            FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->inv_scale, NULL));
+        else
+            FRI_TRY(s, fri_optimizer_skip(o));
     }
     g->stage = STEPPED;
 done:

@@ -129,7 +129,7 @@ static fr_status sgd_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *
                             const fr_tensor *found) {
     fr_tensor *w = p->parameter;
     fri_exec e = fri_exec_of(w);
-    bool first = p->state[0] == NULL;
+    bool first = p->state[0] == NULL || p->unused;
     fr_status s = FR_OK;
     fri_sgd_desc d = {.dtype = w->dtype,
                       .grad_dtype = g->dtype,
@@ -144,10 +144,11 @@ static fr_status sgd_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *
     if (o->sgd.momentum != 0) {
         /* A zero buffer and the ordinary rule equal PyTorch's first step unless it is dampened; with found the step may
          * not happen, so the buffer must hold something defined. */
-        if (first && found == NULL)
+        if (p->state[0] == NULL && found == NULL)
             FRI_TRY(s, fri_tensor_new(&w->shape, w->dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
         else
             FRI_TRY(s, make_state(o, p));
+        p->unused = false;
     }
     fri_bump_version(w);
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, sgd,
@@ -212,15 +213,37 @@ done:
 }
 
 /* Adam's bias correction reads the count of steps on the device. */
-static fr_status count_step(fr_optimizer *o, const fr_tensor *like) {
+static fr_status make_shared(fr_optimizer *o, const fr_tensor *like) {
     fri_shape scalar = {0};
     fr_status s = FR_OK;
-    o->steps++;
     if (o->kind != FRI_ADAM) return FR_OK;
     if (o->step == NULL) FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, fri_device_of(like), FR_MEM_OPTIMIZER, &o->step));
     FRI_TRY(s, fri_tensor_fill(o->step, (double)o->steps));
     if (o->eight && o->maps == NULL) FRI_TRY(s, make_maps(o, fri_device_of(like)));
 done:
+    return s;
+}
+
+static fr_status count_step(fr_optimizer *o, const fr_tensor *like) {
+    o->steps++;
+    return make_shared(o, like);
+}
+
+fr_status fri_optimizer_skip(fr_optimizer *o) {
+    fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
+    const char *op = fri_scope_op_push(fr_optimizer_name(o));
+    fr_status s = make_shared(o, o->parameters[0].parameter);
+    for (int i = 0; i < o->n && s == FR_OK; i++) {
+        fri_parameter *p = &o->parameters[i];
+        if (fr_tensor_get_grad(p->parameter) == NULL) continue;
+        const char *module = fri_scope_module_set(fri_intern(p->path));
+        bool first = p->state[0] == NULL;
+        s = make_state(o, p);
+        p->unused = p->unused || (first && p->state[0] != NULL);
+        fri_scope_module_pop(module);
+    }
+    fri_scope_op_pop(op);
+    fri_scope_phase_pop(phase);
     return s;
 }
 

@@ -19,6 +19,7 @@ typedef struct fri_parameter {
     char *path;
     fr_tensor *parameter;              /* retained */
     fr_tensor *state[FRI_STATE_SLOTS]; /* what fri_optimizer_slots says. NULL until the first step */
+    bool unused;                       /* the state was made by a skipped step: SGD's first one is still to come */
 } fri_parameter;
 
 struct fr_optimizer {
@@ -59,5 +60,9 @@ fr_status fri_optimizer_update(fr_optimizer *o, fri_parameter *p, const fr_tenso
 /* The whole step. State is created and counted before the overflow decision; a skipped step is taken back by the
  * scaler. */
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found);
+
+/* A step that overflow skips: the state is made all the same, so that a run needs the same memory whenever its first
+ * step overflows or not; parameters, moments and the count of steps stay. */
+fr_status fri_optimizer_skip(fr_optimizer *o);
 
 #endif

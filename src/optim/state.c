@@ -39,7 +39,7 @@ fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, vo
     for (int i = 0; i < o->n; i++) {
         int n = fri_optimizer_slots(o, o->parameters[i].parameter, slots);
         for (int k = 0; k < n; k++) {
-            if (o->parameters[i].state[k] == NULL) continue;
+            if (o->parameters[i].state[k] == NULL || o->parameters[i].unused) continue;
             snprintf(name, sizeof name, "%s.%s", o->parameters[i].path, slots[k].name);
             fr_status s = fn(ctx, name, o->parameters[i].state[k]);
             if (s < 0) return s;
@@ -80,6 +80,7 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
         for (int k = 0; k < SLOTS; k++) {
             fr_tensor_release(&o->parameters[i].state[k]);
             o->parameters[i].state[k] = fresh[i][k];
+            o->parameters[i].unused = false;
             fresh[i][k] = NULL;
         }
 done:

@@ -33,6 +33,7 @@ typedef struct dry_run {
     fr_device device;                 /* that meta stands for */
     epoch_kind fixed[EPOCHS_AT_MOST]; /* epochs that left the state as it was */
     int n_fixed, epochs_run;
+    int64_t steps; /* that the run would have done */
 } dry_run;
 
 static fr_status section(dry_run *d, fri_part part, const char *name, bool is_part) {
@@ -97,11 +98,18 @@ static fr_status step(dry_run *d, int64_t n, bool shorter) {
     fr_status s = FR_OK;
     FR_TRY(s, next_of_step(&like, &images, &targets));
     FR_TRY(s, fri_train_step(&d->run, &batches, &images, &targets, &loss));
-    if (d->run.opts.empty_cache_every > 0) FR_TRY(s, fr_memory_empty_cache(FR_META));
+    d->steps++;
+    if (d->run.opts.empty_cache_every > 0 && d->steps % d->run.opts.empty_cache_every == 0)
+        FR_TRY(s, fr_memory_empty_cache(FR_META));
 done:
     fr_tensor_release(&images);
     fr_tensor_release(&targets);
     return s;
+}
+
+/* The cache is emptied after some steps and not after others, so one step is not like the next. */
+static bool steps_differ(const dry_run *d) {
+    return d->run.opts.empty_cache_every > 1 && d->run.opts.empty_cache_every <= d->run.steps_total;
 }
 
 static bool room(dry_run *d) {
@@ -125,7 +133,7 @@ static fr_status full_steps(dry_run *d, int64_t steps, int64_t batch) {
         else
             FR_TRY(s, section(d, FRI_PART_STEP, steady ? "steady step" : "further step", steady));
         FR_TRY(s, step(d, batch, false));
-        if (!first && fri_allocator_fingerprint(d->allocator) == before) break;
+        if (!first && !steps_differ(d) && fri_allocator_fingerprint(d->allocator) == before) break;
     }
 done:
     return s;
@@ -207,7 +215,7 @@ static fr_status epoch(dry_run *d, const epoch_kind *e, int64_t batch, int64_t r
     }
     if (e->evaluation) FR_TRY(s, evaluation(d));
     d->epochs_run++;
-    if (fri_allocator_fingerprint(d->allocator) == e->before) d->fixed[d->n_fixed++] = *e;
+    if (!steps_differ(d) && fri_allocator_fingerprint(d->allocator) == e->before) d->fixed[d->n_fixed++] = *e;
 done:
     return s;
 }

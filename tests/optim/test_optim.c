@@ -142,6 +142,39 @@ Test(optim, scaler_unscales) {
     nothing_left();
 }
 
+static size_t optimizer_bytes(void) {
+    fr_memory_stats t;
+    must(fr_memory_stats_get(FR_CPU, &t));
+    return t.requested_by[FR_MEM_OPTIMIZER];
+}
+
+/* A first step that overflows makes the state, so that memory does not depend on data, and nothing else: the steps
+ * after it are those of an optimizer that never saw it. */
+Test(optim, a_skipped_first_step_makes_the_state_and_no_difference) {
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        fr_module *m = bag();
+        fr_optimizer *o = NULL;
+        fr_grad_scaler *g = NULL;
+        must(cases[c].make(m, &o));
+        must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 2048), FR_CPU, &g));
+        set_gradient(m, 0, INFINITY);
+        size_t before = optimizer_bytes(), made = 0;
+        for (int t = -1; t < STEPS; t++) {
+            if (t >= 0) set_gradient(m, t, 1024);
+            must(fr_grad_scaler_step(g, o));
+            must(fr_grad_scaler_update(g, NULL));
+            if (t == -1) made = optimizer_bytes() - before;
+        }
+        cr_expect_eq(optimizer_bytes() - before, made, "%s: %zu bytes of state after a skipped step", cases[c].name,
+                     made);
+        expect_near(cases[c].name, m, cases[c].expected);
+        fr_grad_scaler_release(&g);
+        fr_optimizer_release(&o);
+        fr_module_release(&m);
+    }
+    nothing_left();
+}
+
 /* ---- the scaler's test vectors ------------------------------------------------------------------------------- */
 
 struct bench {

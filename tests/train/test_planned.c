@@ -92,14 +92,39 @@ static void draw_model(command *c, bool whole_epochs) {
 static void draw_switches(command *c) {
     static const char *const names[] = {"inplace", "encode", "rebuild", "early-release"};
     static const char *const types[] = {"u8", "i32", "i64"};
+    static const char *const cuts[] = {"sqrt", "log", "each"};
     static const char *const limits[] = {"4KiB", "64KiB", "1MiB", "16MiB"};
     if (draw(4) == 0) add(c, " --all-off");
     for (int i = 0; i < 4; i++)
         if (draw(2) == 0) add(c, " --%s%s", draw(2) == 0 ? "no-" : "", names[i]);
     if (draw(3) == 0) add(c, " --pool-index %s", types[draw(3)]);
     if (draw(3) == 0) add(c, " --workspace-limit %s", limits[draw(4)]);
-    if (draw(3) == 0) add(c, " --checkpoint-segments %d", strcmp(c->program, "train_unet") == 0 ? 1 : 1 + draw(4));
+    if (draw(3) == 0)
+        add(c, " --checkpoint-segments %d", strcmp(c->program, "train_unet") == 0 ? 1 : 1 + draw(4));
+    else if (draw(4) == 0)
+        add(c, " --checkpoint-segments %s", cuts[draw(3)]);
+    if (draw(4) == 0) add(c, " --balance count");
+    if (draw(8) == 0) add(c, " --offload");
+    if (draw(10) == 0) add(c, " --empty-cache-every %d", 1 + draw(3));
     if (draw(2) == 0) add(c, " --no-arena");
+}
+
+/* What one step is made of; only combinations that are allowed. */
+static void draw_step(command *c, bool whole_epochs) {
+    static const char *const types[] = {"fp16", "bf16"};
+    int precision = draw(8), type = draw(2);
+    bool scaled = precision < 2 && type == 0;
+    if (precision < 2) add(c, " --amp=%s%s", types[type], draw(3) == 0 ? " --cache-casts" : "");
+    if (precision == 2) add(c, " --half=%s", types[type]);
+    if (scaled && draw(3) == 0) add(c, " --loss-scale 1024");
+    if (!scaled && draw(4) == 0) {
+        add(c, " --fused-step");
+        return;
+    }
+    if (!whole_epochs && draw(5) == 0) add(c, " --accumulate %d", 2 + draw(2));
+    if (draw(6) == 0) add(c, " --split-batch 2");
+    if (draw(6) == 0) add(c, " --clip 1");
+    if (draw(6) == 0) add(c, " --grad-zero");
 }
 
 static void draw_training(command *c, bool whole_epochs) {
@@ -108,8 +133,8 @@ static void draw_training(command *c, bool whole_epochs) {
         add(c, " --batch-size %d --epochs %d --eval-every %d", 200 + draw(1500), 1 + draw(4), draw(3));
     else
         add(c, " --batch-size %d --steps %d", 2 + draw(8), 1 + draw(5));
-    if (whole_epochs || draw(3) == 0) add(c, " --keep-last");
-    add(c, " --optimizer %s", optimizers[draw(3)]);
+    if (whole_epochs || (strstr(c->flags, "--accumulate") == NULL && draw(3) == 0)) add(c, " --keep-last");
+    add(c, " --lr 1e-5 --optimizer %s", optimizers[draw(3)]);
     if (draw(3) == 0) add(c, " --momentum 0");
     add(c, " --workers %d --prefetch %d --threads %d", draw(3), 1 + draw(3), 1 + draw(2));
     if (!whole_epochs && draw(3) == 0) add(c, " --dataset synthetic --classes %d", 2 + draw(30));
@@ -121,6 +146,7 @@ static command draw_command(void) {
     bool whole_epochs = draw(5) == 0;
     draw_model(&c, whole_epochs);
     draw_switches(&c);
+    draw_step(&c, whole_epochs);
     draw_training(&c, whole_epochs);
     return c;
 }
