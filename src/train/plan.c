@@ -297,13 +297,13 @@ static bool answers(fr_device device) {
     return device != FR_META && b != NULL && fri_kernels_for(b, FR_F32)->conv2d_forward_workspace != NULL;
 }
 
-fr_status fri_train_plan_make(const fri_run *r, const fr_train_opts *o, fri_train_plan *out) {
+static fr_status make(const fri_run *r, const fr_train_opts *o, bool workspaces, fri_train_plan *out) {
     dry_run d = {.out = out, .device = o->device};
     fr_switches switches = fr_switches_get();
     fri_rng rng = fri_rng_get();
     int threads = fr_threads_get();
     fr_status s = FR_OK;
-    *out = (fri_train_plan){.settled = true, .workspaces = answers(o->device)};
+    *out = (fri_train_plan){.settled = true, .workspaces = workspaces};
     for (int i = 0; i < FRI_PART_COUNT; i++) out->section[i] = -1;
     d.run = (fri_run){.program = r->program,
                       .opts = *o,
@@ -331,6 +331,13 @@ done:
     fri_rng_set(rng);
     if (fr_threads_get() != threads) (void)fr_threads_set(threads);
     return s;
+}
+
+/* A backend whose libraries are not on this machine (no cuDNN) is planned without their workspaces. */
+fr_status fri_train_plan_make(const fri_run *r, const fr_train_opts *o, fri_train_plan *out) {
+    bool workspaces = answers(o->device);
+    fr_status s = make(r, o, workspaces, out);
+    return s == FR_ELIBRARY && workspaces ? make(r, o, false, out) : s;
 }
 
 void fri_train_plan_release(fri_train_plan *p) {
