@@ -17,6 +17,7 @@ const fri_backend fri_backend_cuda = {
     .memory_info = fri_cuda_memory_info,
     .copy = fri_cuda_copy,
     .describe = fri_cuda_describe,
+    .pin_memory = fri_cuda_pin_memory,
     .synchronize = fri_cuda_synchronize,
     .kernels =
         {

@@ -46,6 +46,14 @@ static struct {
     bool refused; /* no pinned memory: the driver stages */
 } ring;
 
+static bool pinning_off;
+
+void fri_cuda_pin_memory(bool on) {
+    pthread_mutex_lock(&lock);
+    pinning_off = !on;
+    pthread_mutex_unlock(&lock);
+}
+
 static void take_ring(void) {
     const fri_cudart *rt = fri_cudart_table;
     void *memory = NULL;
@@ -91,8 +99,8 @@ done:
 static fr_status to_device(cudaStream_t stream, const char *src, char *dst, size_t bytes) {
     fr_status s = FR_OK;
     pthread_mutex_lock(&lock);
-    take_ring();
-    if (ring.memory == NULL) { /* the call itself waits until the bytes may be reused */
+    if (!pinning_off) take_ring();
+    if (pinning_off || ring.memory == NULL) { /* the call itself waits until the bytes may be reused */
         FRI_CUDART(s, MemcpyAsync, (dst, src, bytes, cudaMemcpyHostToDevice, stream));
         FRI_CUDART(s, StreamSynchronize, (stream));
         goto done;

@@ -18,6 +18,9 @@ void fri_cuda_segment_free(void *segment, size_t bytes);
 void fri_cuda_memory_info(size_t *free_bytes, size_t *total_bytes);
 fr_status fri_cuda_copy(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
 
+/* Off: copies from the host wait instead of using pinned slots. On at the start. */
+void fri_cuda_pin_memory(bool on);
+
 /* Gives the pinned slots back. */
 void fri_cuda_staging_forget(void);
 

@@ -1,4 +1,5 @@
 /* main.c - a training program from its arguments to its exit status. */
+#include "backend/backend.h"
 #include "base/status.h"
 #include "train/fit.h"
 #include "train/flags.h"
@@ -23,6 +24,8 @@ static fr_status prepare(fri_run *r) {
     FR_TRY(s, check_device(r));
     if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
     fr_switches_set(o->switches);
+    const fri_backend *backend = fri_backend_get(o->device);
+    if (backend != NULL && backend->pin_memory != NULL) backend->pin_memory(o->pin_memory);
     FR_TRY(s, fri_data_open(r));
     FR_TRY(s, fri_model_check(r));
     FR_TRY(s, fri_report_open(r));

@@ -87,6 +87,8 @@ const fri_flag fri_flags[] = {
      "Threads that decode images; 0: the training thread does it.", .least = 0, .most = 256},
     {"prefetch", FRI_FLAG_INT, FRI_GROUP_DATA, AT(prefetch), "N",
      "Batches that workers decode ahead. Each takes its place in memory.", .least = 1, .most = 64},
+    {"pin-memory", FRI_FLAG_BOOL, FRI_GROUP_DATA, AT(pin_memory), NULL,
+     "Batches go to a GPU through pinned host memory, so that the copy does not wait."},
 
     /* ---- training ---- */
     {"epochs", FRI_FLAG_INT, FRI_GROUP_TRAINING, AT(epochs), "N", "Passes over the training images.", COUNT},
@@ -257,6 +259,7 @@ fr_train_opts fr_train_opts_default(void) {
         .augment = true,
         .workers = 1,
         .prefetch = 1,
+        .pin_memory = true,
         .epochs = 15,
         .steps = FR_TRAIN_AUTO,
         .batch_size = 64,

@@ -175,6 +175,18 @@ Test(control, without_pinned_memory_the_copy_waits_itself) {
     cr_expect_eq(back[0], 1.0f);
 }
 
+Test(control, pinning_can_be_turned_off) {
+    float x[4] = {1, 2, 3, 4};
+    void *p = NULL;
+    must(fri_cuda_segment_alloc(512, &p));
+    fri_cuda_pin_memory(false);
+    must(fri_cuda_copy(NULL, FRI_COPY_HOST_TO_DEVICE, x, p, sizeof x));
+    cr_expect_eq(fake.stream_waits, 1, "the copy from ordinary memory must wait");
+    fri_cuda_pin_memory(true);
+    must(fri_cuda_copy(NULL, FRI_COPY_HOST_TO_DEVICE, x, p, sizeof x));
+    cr_expect_eq(fake.stream_waits, 1);
+}
+
 Test(control, tensors_come_back_as_they_went) {
     fr_tensor *t = NULL, *u = NULL;
     float x[6] = {1, 2, 3, 4, 5, 6}, back[6] = {0};
