@@ -27,7 +27,7 @@ void must(fr_status s) {
 
 void expect_nothing_left(void) {
     fr_memory_stats t;
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_memory_stats_get(test_device(), &t));
     cr_expect_eq(t.requested, 0u, "%zu bytes live at the end", t.requested);
     cr_expect_eq(fr_graph_stats_get().nodes, 0u, "%d nodes live at the end", (int)fr_graph_stats_get().nodes);
 }

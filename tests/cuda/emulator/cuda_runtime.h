@@ -1,0 +1,70 @@
+/* cuda_runtime.h - what the kernels use of CUDA, for a C++ compiler: launches run on the CPU, one block after another.
+ *
+ * A block's threads are fibers. __syncthreads and the warp's exchanges hand control to the next thread until all that
+ * live have arrived; shared memory is static memory, which one block at a time uses. So index arithmetic, tails,
+ * reductions and their order are those of the GPU; speed, races between blocks and the memory model are not shown. */
+#ifndef TESTS_CUDA_EMULATOR_RUNTIME_H
+#define TESTS_CUDA_EMULATOR_RUNTIME_H
+
+#include <functional>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__ static
+#define __device__
+#define __host__
+#define __shared__      static
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(threads)
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {
+    }
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+typedef void *cudaStream_t;
+
+extern dim3 gridDim, blockDim, blockIdx, threadIdx;
+
+void emulate_launch(dim3 grid, dim3 block, const std::function<void()> &thread);
+void __syncthreads();
+void __syncwarp();
+/* Every lane of the warp gives 8 bytes and gets those of all. */
+const uint64_t *emulate_exchange(uint64_t own);
+int emulate_lane();
+
+template <typename V> static inline V __shfl_xor_sync(unsigned, V v, int step) {
+    uint64_t bits = 0;
+    memcpy(&bits, &v, sizeof v);
+    uint64_t other = emulate_exchange(bits)[emulate_lane() ^ step];
+    memcpy(&v, &other, sizeof v);
+    return v;
+}
+
+static inline unsigned __ballot_sync(unsigned, bool own) {
+    const uint64_t *all = emulate_exchange(own);
+    unsigned bits = 0;
+    for (int i = 0; i < 32; i++) bits |= (unsigned)(all[i] != 0) << i;
+    return bits;
+}
+
+static inline int __ffs(int v) {
+    return __builtin_ffs(v);
+}
+
+static inline void atomicMin(unsigned long long *at, unsigned long long v) {
+    if (v < *at) *at = v;
+}
+
+static inline void atomicAdd(unsigned long long *at, unsigned long long v) {
+    *at += v;
+}
+
+#endif

@@ -1,0 +1,289 @@
+/* test_twins.c - every own CUDA kernel against its CPU twin: all float types, lengths that leave tails, pointers that
+ * are not aligned, guard bytes behind every output. Here: vectors and rows of channels. */
+#include "cuda/twin.h"
+
+TestSuite(twins, .init = twin_begin, .timeout = 300);
+
+static const int64_t lengths[] = {1, 3, 8, 31, 257, 4099, 9000};
+
+/* Every float type, length and alignment; body sees t, n and offset. */
+#define EACH_VECTOR(...)                                      \
+    for (int ti_ = 0; ti_ < 3; ti_++)                         \
+        for (size_t ni_ = 0; ni_ < sizeof lengths / 8; ni_++) \
+            for (int64_t offset = 0; offset < 2; offset++) {  \
+                const fr_dtype t = floats[ti_];               \
+                const int64_t n = lengths[ni_];               \
+                __VA_ARGS__                                   \
+            }
+
+/* ---- pointwise ------------------------------------------------------------------------------------------------- */
+
+Test(twins, pointwise){EACH_VECTOR({
+    buf a = numbers_between(t, n, offset, -2, 2, true);
+    buf b = numbers(t, n, offset);
+    buf y = zeros(t, n, offset);
+    BOTH(k->add(ex(), t, n, p(&a), p(&b), p(&y)));
+    expect_same("add", &y, 0);
+    BOTH(k->mul(ex(), t, n, p(&a), p(&b), p(&y)));
+    expect_same("mul", &y, 0);
+    BOTH(k->scale(ex(), t, n, 0.37, p(&a), p(&y)));
+    expect_same("scale", &y, 0);
+    BOTH(k->broadcast(ex(), t, n, 0.37, p(&b), p(&y)));
+    expect_same("broadcast", &y, 0);
+    BOTH(k->relu_forward(ex(), t, n, p(&a), p(&y)));
+    expect_same("relu_forward", &y, 0);
+    BOTH(k->relu_backward(ex(), t, n, p(&a), p(&b), p(&y)));
+    expect_same("relu_backward", &y, 0);
+    BOTH(k->leaky_relu_forward(ex(), t, n, 0.1, p(&a), p(&y)));
+    expect_same("leaky_relu_forward", &y, 0);
+    BOTH(k->leaky_relu_backward(ex(), t, n, 0.1, p(&a), p(&b), p(&y)));
+    expect_same("leaky_relu_backward", &y, 0);
+    BOTH(k->mse_backward(ex(), t, n, -1, p(&a), p(&b), p(&b), p(&y)));
+    expect_same("mse_backward", &y, 0);
+    BOTH(k->add(ex(), t, n, p(&a), p(&b), p(&a))); /* in place */
+    expect_same("add in place", &a, 0);
+    drop(&a);
+    drop(&b);
+    drop(&y);
+})}
+
+Test(twins, relu_bits){EACH_VECTOR({
+    buf y = numbers_between(t, n, offset, -2, 2, true);
+    buf dy = numbers(t, n, offset);
+    buf bits = zeros(FR_U8, (n + 7) / 8, 0);
+    for (int strict = 0; strict < 2; strict++) {
+        BOTH(k->relu_encode(ex(), t, n, strict, p(&y), p(&bits)));
+        expect_same("relu_encode", &bits, 0);
+    }
+    BOTH(k->relu_backward_bits(ex(), t, n, 0.25, p(&bits), p(&dy), p(&dy)));
+    expect_same("relu_backward_bits", &dy, 0);
+    drop(&y);
+    drop(&dy);
+    drop(&bits);
+})}
+
+Test(twins, sums){EACH_VECTOR({
+    buf x = numbers(t, n, offset);
+    buf u = numbers(t, n, offset);
+    buf y = zeros(t, 1, 0);
+    buf norm = zeros(FR_F64, 1, 0);
+    BOTH(k->sum(ex(), t, n, 0.5, p(&x), p(&y)));
+    expect_same("sum", &y, rounding(t));
+    BOTH(k->mse_forward(ex(), t, n, p(&x), p(&u), p(&y)));
+    expect_same("mse_forward", &y, rounding(t));
+    BOTH(k->norm_squared(ex(), t, n, p(&x), p(&norm)));
+    BOTH(k->norm_squared(ex(), t, n, p(&x), p(&norm)));
+    expect_same("norm_squared", &norm, 1e-12);
+    drop(&x);
+    drop(&u);
+    drop(&y);
+    drop(&norm);
+})}
+
+Test(twins, unscale) {
+    EACH_VECTOR({
+        for (int special = 0; special < 2; special++) {
+            buf x = numbers_between(t, n, offset, -2, 2, special);
+            buf found = zeros(FR_F32, 1, 0);
+            buf factor = numbers_between(FR_F32, 1, 0, 0.1, 0.9, false);
+            BOTH(k->unscale(ex(), t, n, p(&factor), p(&x), p(&found)));
+            expect_same("unscale", &x, 0);
+            expect_same("unscale's found", &found, 0);
+            drop(&x);
+            drop(&found);
+            drop(&factor);
+        }
+    })
+}
+
+static const fr_dtype every[] = {FR_F32, FR_F16, FR_BF16, FR_F64, FR_I64, FR_I32, FR_I16, FR_I8, FR_U8, FR_BOOL};
+
+Test(twins, cast_and_fill) {
+    for (int from = 0; from < 10; from++)
+        for (int to = 0; to < 10; to++)
+            for (int64_t offset = 0; offset < 2; offset++) {
+                const int64_t n = 259;
+                buf x = fr_dtype_is_float(every[from]) ? numbers_between(every[from], n, offset, -300, 300, true)
+                                                       : numbers_between(every[from], n, offset, -120, 250, false);
+                buf y = zeros(every[to], n, offset);
+                BOTH(k->cast(ex(), every[from], every[to], n, p(&x), p(&y)));
+                expect_same(fr_dtype_name(every[from]), &y, 0);
+                drop(&x);
+                drop(&y);
+            }
+    for (int to = 0; to < 10; to++)
+        for (int64_t offset = 0; offset < 2; offset++) {
+            buf y = zeros(every[to], 1001, offset);
+            BOTH(k->fill(ex(), every[to], 1001, 1.0009765, p(&y)));
+            expect_same("fill", &y, 0);
+            drop(&y);
+        }
+}
+
+Test(twins, copy_rows) {
+    static const struct {
+        int64_t rows, bytes, src_pitch, dst_pitch;
+    } cases[] = {{1, 5000, 5000, 5000}, {37, 64, 64, 192}, {9, 6, 10, 14}, {300, 1, 3, 2}, {5, 4100, 5000, 4104}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int64_t offset = 0; offset < 2; offset++) {
+            const int64_t rows = cases[i].rows;
+            buf x = numbers_between(FR_U8, rows * cases[i].src_pitch, offset, 0, 255, false);
+            buf y = zeros(FR_U8, rows * cases[i].dst_pitch, offset);
+            BOTH(k->copy_rows(ex(), rows, (size_t)cases[i].bytes, p(&x), (size_t)cases[i].src_pitch, p(&y),
+                              (size_t)cases[i].dst_pitch));
+            expect_same("copy_rows", &y, 0);
+            drop(&x);
+            drop(&y);
+        }
+}
+
+/* ---- random numbers -------------------------------------------------------------------------------------------- */
+
+Test(twins, random_numbers){EACH_VECTOR({
+    buf y = zeros(t, n, offset);
+    BOTH(k->uniform(ex(), t, n, 7, 3, -0.5, 1.5, p(&y)));
+    expect_same("uniform", &y, 0);
+    BOTH(k->normal(ex(), t, n, 7, 3, 0.5, 2, p(&y)));
+    expect_same("normal", &y, on_gpu ? rounding(t) : 0);
+    drop(&y);
+})}
+
+Test(twins, dropout) {
+    static const int64_t channels[] = {1, 3, 8, 17, 64};
+    for (int ti = 0; ti < 3; ti++)
+        for (int ci = 0; ci < 5; ci++)
+            for (int mode = 0; mode < 4; mode++) {
+                const fr_dtype t = floats[ti];
+                fri_dropout_desc d = {.dtype = t,
+                                      .n = 3,
+                                      .hw = 11,
+                                      .c = channels[ci],
+                                      .per_channel = mode & 1,
+                                      .p = 0.4,
+                                      .seed = 5,
+                                      .stream = 9};
+                const int64_t n = d.n * d.hw * d.c;
+                buf x = numbers(t, n, mode >> 1);
+                buf y = zeros(t, n, mode >> 1);
+                buf mask = zeros(FR_U8, n, mode >> 1);
+                BOTH(k->dropout(ex(), &d, p(&x), p(&y)));
+                expect_same("dropout", &y, 0);
+                BOTH(k->dropout_mask(ex(), &d, p(&mask)));
+                expect_same("dropout_mask", &mask, 0);
+                BOTH(k->dropout_apply_mask(ex(), &d, p(&mask), p(&x), p(&x)));
+                expect_same("dropout_apply_mask", &x, 0);
+                drop(&x);
+                drop(&y);
+                drop(&mask);
+            }
+}
+
+/* ---- rows of channels ------------------------------------------------------------------------------------------ */
+
+static const int64_t row_shapes[][2] = {{1, 1}, {7, 3}, {100, 8}, {1000, 17}, {333, 64}, {40, 520}, {5000, 2}};
+
+#define EACH_MATRIX(...)                                                          \
+    for (int ti_ = 0; ti_ < 3; ti_++)                                             \
+        for (size_t ri_ = 0; ri_ < sizeof row_shapes / sizeof *row_shapes; ri_++) \
+            for (int64_t offset = 0; offset < 2; offset++) {                      \
+                const fr_dtype t = floats[ti_];                                   \
+                const int64_t rows = row_shapes[ri_][0], c = row_shapes[ri_][1];  \
+                __VA_ARGS__                                                       \
+            }
+
+Test(twins, batchnorm2d){EACH_MATRIX({
+    fri_batchnorm2d_desc d = {.dtype = t, .rows = rows, .c = c, .eps = 1e-5, .momentum = 0.1};
+    buf x = numbers_between(t, rows * c, offset, 3, 5, false);
+    buf dy = numbers(t, rows * c, offset);
+    buf y = zeros(t, rows * c, offset);
+    buf mean = zeros(FR_F32, c, 0);
+    buf invstd = zeros(FR_F32, c, 0);
+    buf rm = numbers(FR_F32, c, 0);
+    buf rv = numbers_between(FR_F32, c, 0, 0.5, 2, false);
+    buf gamma = numbers(FR_F32, c, 0);
+    buf beta = numbers(FR_F32, c, 0);
+    buf none = {0};
+    BOTH(k->batchnorm2d_stats(ex(), &d, p(&x), p(&mean), p(&invstd), p(&rm), p(&rv)));
+    expect_same("mean", &mean, 1e-6);
+    if (rows > 1) expect_same("invstd", &invstd, 1e-5);
+    expect_same("running mean", &rm, 1e-6);
+    if (rows > 1) expect_same("running variance", &rv, 1e-5);
+    BOTH(k->batchnorm2d_invstd(ex(), &d, p(&rv), p(&invstd)));
+    copy_in(&mean); /* the same statistics on both sides from here on */
+    copy_in(&invstd);
+    for (int relu = 0; relu < 2; relu++) {
+        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), relu, p(&y)));
+        expect_same("apply", &y, 0);
+    }
+    BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&none), p(&none), false, p(&y)));
+    expect_same("apply without parameters", &y, 0);
+    buf dgamma = zeros(FR_F32, c, 0);
+    buf dbeta = zeros(FR_F32, c, 0);
+    BOTH(k->batchnorm2d_backward(ex(), &d, true, p(&x), p(&mean), p(&invstd), p(&gamma), p(&dy), p(&y), p(&dgamma),
+                                 p(&dbeta)));
+    expect_same("backward", &y, 2 * rounding(t));
+    expect_same("dgamma", &dgamma, 1e-5);
+    expect_same("dbeta", &dbeta, 1e-5);
+    BOTH(k->batchnorm2d_backward(ex(), &d, false, p(&x), p(&mean), p(&invstd), p(&none), p(&dy), p(&dy), p(&none),
+                                 p(&none)));
+    expect_same("backward in eval mode", &dy, 0);
+    drop(&x), drop(&dy), drop(&y), drop(&mean), drop(&invstd), drop(&rm), drop(&rv), drop(&gamma), drop(&beta);
+    drop(&dgamma), drop(&dbeta);
+})}
+
+/* The CPU's fully connected layer has the sum of rows; the addition is checked against a plain loop. */
+Test(twins, bias) {
+    if (on_gpu) cr_skip_test("the op tests of conv2d and linear cover it on the GPU");
+    EACH_MATRIX({
+        for (int wide = 0; wide < 2; wide++) {
+            fri_linear_desc d = {.dtype = t, .bias_dtype = wide ? FR_F32 : t, .n = rows, .in = 1, .out = c};
+            buf dy = numbers(t, rows * c, offset);
+            buf db = zeros(d.bias_dtype, c, 0);
+            twin_side(0);
+            must(fri_backend_get(FR_CPU)->kernels.linear_backward_bias(ex(), &d, p(&dy), p(&db)));
+            twin_side(1);
+            must(fri_emulated_column_sum(ex(), "bias", t, rows, c, p(&dy), d.bias_dtype, p(&db)));
+            expect_same("column_sum", &db, wide ? 1e-5 : rounding(t));
+            buf y = numbers(t, rows * c, offset);
+            for (int64_t i = 0; i < rows * c; i++)
+                set(&y, i, (double)((float)value_at(t, y.data[0], i) + (float)value_at(db.t, db.data[0], i % c)));
+            copy_in(&db);
+            must(fri_emulated_bias_add(ex(), t, d.bias_dtype, rows, c, p(&db), p(&y)));
+            expect_same("bias_add", &y, 0);
+            drop(&dy), drop(&db), drop(&y);
+        }
+    })
+}
+
+Test(twins, cross_entropy) {
+    static const int64_t shapes[][2] = {{1, 1}, {5, 3}, {100, 10}, {33, 1000}, {9000, 2}};
+    for (int ti = 0; ti < 3; ti++)
+        for (int si = 0; si < 5; si++)
+            for (int smooth = 0; smooth < 2; smooth++) {
+                const fr_dtype t = floats[ti];
+                fri_cross_entropy_desc d = {.dtype = t,
+                                            .rows = shapes[si][0],
+                                            .classes = shapes[si][1],
+                                            .label_smoothing = smooth ? 0.1 : 0,
+                                            .ignore_index = -100};
+                buf x = numbers_between(t, d.rows * d.classes, 0, -3, 3, smooth && si == 3);
+                buf target = zeros(FR_I64, d.rows, 0);
+                for (int64_t i = 0; i < d.rows; i++)
+                    set(&target, i, i % 7 == 6 ? -100 : i == 40 ? (double)d.classes : (double)(i * 5 % d.classes));
+                copy_in(&target);
+                buf loss = zeros(FR_F32, 1, 0), lse = zeros(FR_F32, d.rows, 0), count = zeros(FR_F32, 1, 0);
+                buf bad = zeros(FR_I64, 1, 0), dloss = numbers(FR_F32, 1, 0), correct = zeros(FR_I64, 1, 0);
+                buf dx = zeros(t, d.rows * d.classes, 0);
+                BOTH(k->cross_entropy_forward(ex(), &d, p(&x), p(&target), p(&loss), p(&lse), p(&count), p(&bad)));
+                expect_same("loss", &loss, 1e-5);
+                expect_same("lse", &lse, 1e-6);
+                expect_same("count", &count, 0);
+                expect_same("bad", &bad, 0);
+                BOTH(k->cross_entropy_backward(ex(), &d, p(&x), p(&target), p(&lse), p(&count), p(&dloss), p(&dx)));
+                expect_same("dx", &dx, 2 * rounding(t));
+                BOTH(k->count_correct(ex(), &d, p(&x), p(&target), p(&correct)));
+                expect_same("count_correct", &correct, 0);
+                drop(&x), drop(&target), drop(&loss), drop(&lse), drop(&count), drop(&bad), drop(&dloss), drop(&dx);
+                drop(&correct);
+            }
+}

@@ -1,0 +1,277 @@
+/* test_twins_images.c - CUDA kernels against their CPU twins: images, tables and optimizers. */
+#include "cuda/twin.h"
+
+TestSuite(twins, .init = twin_begin, .timeout = 300);
+
+/* ---- pooling --------------------------------------------------------------------------------------------------- */
+
+static int64_t pooled(int64_t in, int64_t pad, int64_t dilation, int64_t kernel, int64_t stride) {
+    return (in + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
+}
+
+static const fri_pool2d_desc pools[] = {
+    {.n = 2, .h = 8, .w = 6, .c = 8, .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2},
+    {.n = 2,
+     .h = 9,
+     .w = 7,
+     .c = 3,
+     .kernel_h = 3,
+     .kernel_w = 3,
+     .stride_h = 2,
+     .stride_w = 2,
+     .pad_h = 1,
+     .pad_w = 1},
+    {.n = 1, .h = 11, .w = 13, .c = 16, .kernel_h = 3, .kernel_w = 2, .stride_h = 1, .stride_w = 3, .pad_h = 1},
+    {.n = 3,
+     .h = 5,
+     .w = 5,
+     .c = 40,
+     .kernel_h = 5,
+     .kernel_w = 4,
+     .stride_h = 1,
+     .stride_w = 1,
+     .pad_h = 2,
+     .pad_w = 2},
+    {.n = 1, .h = 14, .w = 12, .c = 5, .kernel_h = 2, .kernel_w = 3, .stride_h = 5, .stride_w = 4},
+};
+
+#define EACH_POOL(dilation, ...)                                                       \
+    for (int ti_ = 0; ti_ < 3; ti_++)                                                  \
+        for (size_t pi_ = 0; pi_ < sizeof pools / sizeof *pools; pi_++)                \
+            for (int64_t offset = 0; offset < 2; offset++) {                           \
+                const fr_dtype t = floats[ti_];                                        \
+                fri_pool2d_desc d = pools[pi_];                                        \
+                d.dtype = t;                                                           \
+                d.dilation_h = d.dilation_w = (dilation);                              \
+                d.p = pooled(d.h, d.pad_h, d.dilation_h, d.kernel_h, d.stride_h);      \
+                d.q = pooled(d.w, d.pad_w, d.dilation_w, d.kernel_w, d.stride_w);      \
+                if (d.p < 1 || d.q < 1) continue;                                      \
+                const int64_t in = d.n * d.h * d.w * d.c, out = d.n * d.p * d.q * d.c; \
+                __VA_ARGS__                                                            \
+            }
+
+static void maxpool(int64_t dilation) {
+    static const fr_dtype indices[] = {FR_U8, FR_I32, FR_I64};
+    EACH_POOL(dilation, {
+        for (int i = 0; i < 3; i++) {
+            buf x = numbers_between(t, in, offset, -2, 2, i == 1);
+            buf y = zeros(t, out, offset);
+            buf index = zeros(indices[i], out, offset);
+            buf dy = numbers(t, out, offset);
+            buf dx = zeros(t, in, offset);
+            buf none = {0};
+            BOTH(k->maxpool2d_forward(ex(), &d, p(&x), p(&y), indices[i], p(&none)));
+            expect_same("maxpool2d without indices", &y, 0);
+            BOTH(k->maxpool2d_forward(ex(), &d, p(&x), p(&y), indices[i], p(&index)));
+            expect_same("maxpool2d", &y, 0);
+            expect_same("maxpool2d's indices", &index, 0);
+            BOTH(k->maxpool2d_mask(ex(), &d, p(&y), indices[i], p(&index)));
+            expect_same("maxpool2d_mask", &index, 0);
+            BOTH(k->maxpool2d_backward(ex(), &d, indices[i], p(&index), p(&dy), p(&dx)));
+            expect_same("maxpool2d_backward", &dx, 0);
+            drop(&x), drop(&y), drop(&index), drop(&dy), drop(&dx);
+        }
+    })
+}
+
+Test(twins, maxpool2d) {
+    maxpool(1);
+}
+
+Test(twins, maxpool2d_dilated) {
+    maxpool(2);
+}
+
+Test(twins, avgpool2d) {
+    EACH_POOL(1, {
+        for (int pad = 0; pad < 2; pad++) {
+            buf x = numbers(t, in, offset);
+            buf y = zeros(t, out, offset);
+            d.count_include_pad = pad;
+            BOTH(k->avgpool2d_forward(ex(), &d, p(&x), p(&y)));
+            expect_same("avgpool2d", &y, 0);
+            BOTH(k->avgpool2d_backward(ex(), &d, p(&y), p(&x)));
+            expect_same("avgpool2d_backward", &x, 0);
+            drop(&x), drop(&y);
+        }
+    })
+}
+
+static const int64_t sizes[][4] = {{7, 5, 7, 5}, {8, 6, 4, 3}, {7, 5, 3, 2},  {3, 4, 7, 9},
+                                   {6, 1, 1, 1}, {1, 1, 3, 4}, {5, 7, 10, 21}};
+
+#define EACH_SIZE(...)                                                                                      \
+    for (int ti_ = 0; ti_ < 3; ti_++)                                                                       \
+        for (size_t si_ = 0; si_ < sizeof sizes / sizeof *sizes; si_++)                                     \
+            for (int64_t c = 3; c <= 16; c += 13) {                                                         \
+                const fr_dtype t = floats[ti_];                                                             \
+                const int64_t h = sizes[si_][0], w = sizes[si_][1], hh = sizes[si_][2], ww = sizes[si_][3]; \
+                const int64_t in = 2 * h * w * c, out = 2 * hh * ww * c;                                    \
+                __VA_ARGS__                                                                                 \
+            }
+
+Test(twins, adaptive_avgpool2d){EACH_SIZE({
+    fri_pool2d_desc d = {.dtype = t, .n = 2, .h = h, .w = w, .c = c, .p = hh, .q = ww};
+    buf x = numbers(t, in, 0);
+    buf y = zeros(t, out, 0);
+    BOTH(k->adaptive_avgpool2d_forward(ex(), &d, p(&x), p(&y)));
+    expect_same("adaptive_avgpool2d", &y, 0);
+    BOTH(k->adaptive_avgpool2d_backward(ex(), &d, p(&y), p(&x)));
+    expect_same("adaptive_avgpool2d_backward", &x, 0);
+    drop(&x), drop(&y);
+})}
+
+Test(twins, upsample){EACH_SIZE({
+    for (int mode = 0; mode < 3; mode++) {
+        fri_upsample_desc d = {.dtype = t,
+                               .n = 2,
+                               .h = h,
+                               .w = w,
+                               .c = c,
+                               .p = hh,
+                               .q = ww,
+                               .bilinear = mode > 0,
+                               .align_corners = mode > 1};
+        buf x = numbers(t, in, 0);
+        buf y = zeros(t, out, 0);
+        BOTH(k->upsample_forward(ex(), &d, p(&x), p(&y)));
+        expect_same("upsample", &y, mode > 0 ? rounding(t) : 0);
+        buf dy = numbers(t, out, 0);
+        BOTH(k->upsample_backward(ex(), &d, p(&dy), p(&x)));
+        expect_same("upsample_backward", &x, mode > 0 ? rounding(t) : 0);
+        drop(&x), drop(&y), drop(&dy);
+    }
+})}
+
+/* ---- tables ---------------------------------------------------------------------------------------------------- */
+
+Test(twins, embedding) {
+    static const int64_t shapes[][3] = {{1, 1, 1}, {50, 7, 3}, {1000, 30, 16}, {40, 5, 300}};
+    for (int ti = 0; ti < 3; ti++)
+        for (int si = 0; si < 4; si++)
+            for (int out_of_range = 0; out_of_range < 2; out_of_range++) {
+                const fr_dtype t = floats[ti];
+                fri_embedding_desc d = {.dtype = t,
+                                        .n = shapes[si][0],
+                                        .vocabulary = shapes[si][1],
+                                        .dim = shapes[si][2]};
+                buf index = zeros(FR_I64, d.n, 0);
+                for (int64_t i = 0; i < d.n; i++) set(&index, i, (double)(i * i % d.vocabulary));
+                if (out_of_range && d.n > 20) {
+                    set(&index, 20, -1);
+                    set(&index, 17, (double)d.vocabulary);
+                }
+                copy_in(&index);
+                buf w = numbers(t, d.vocabulary * d.dim, 0);
+                buf y = zeros(t, d.n * d.dim, 0);
+                buf bad = zeros(FR_I64, 1, 0);
+                BOTH(k->embedding_forward(ex(), &d, p(&index), p(&w), p(&y), p(&bad)));
+                expect_same("embedding", &y, 0);
+                expect_same("embedding's first bad position", &bad, 0);
+                BOTH(k->embedding_backward(ex(), &d, p(&index), p(&y), p(&w)));
+                expect_same("embedding_backward", &w, 0);
+                drop(&index), drop(&w), drop(&y), drop(&bad);
+            }
+}
+
+/* ---- optimizers ------------------------------------------------------------------------------------------------ */
+
+#define EACH_PARAMETER(...)                                      \
+    for (int ti_ = 0; ti_ < 3; ti_++)                            \
+        for (int gi_ = 0; gi_ < 3; gi_++)                        \
+            for (int64_t n = 5; n < 2000; n = n * 7 + 4)         \
+                for (int64_t offset = 0; offset < 2; offset++) { \
+                    const fr_dtype t = floats[ti_];              \
+                    const fr_dtype g = floats[gi_];              \
+                    __VA_ARGS__                                  \
+                }
+
+Test(twins, sgd){EACH_PARAMETER({
+    for (int mode = 0; mode < 5; mode++) {
+        fri_sgd_desc d = {.dtype = t,
+                          .grad_dtype = g,
+                          .n = n,
+                          .lr = 0.1,
+                          .momentum = mode > 0 ? 0.9 : 0,
+                          .dampening = mode == 2 ? 0.3 : 0,
+                          .weight_decay = mode > 1 ? 0.01 : 0,
+                          .nesterov = mode == 3,
+                          .maximize = mode == 4,
+                          .first = mode == 1};
+        buf param = numbers(t, n, offset);
+        buf grad = numbers(g, n, offset);
+        buf momentum = mode > 0 ? numbers(t, n, offset) : (buf){0};
+        buf scale = numbers_between(FR_F32, 1, 0, 0.1, 0.2, false);
+        buf found = zeros(FR_F32, 1, 0);
+        BOTH(k->sgd(ex(), &d, p(&param), p(&grad), p(&momentum), p(&scale), p(&found)));
+        expect_same("sgd", &param, 0);
+        if (mode > 0) expect_same("sgd's momentum", &momentum, 0);
+        set(&found, 0, 1);
+        copy_in(&found);
+        BOTH(k->sgd(ex(), &d, p(&param), p(&grad), p(&momentum), p(&scale), p(&found)));
+        expect_same("sgd after an overflow", &param, 0);
+        drop(&param), drop(&grad), drop(&scale), drop(&found);
+        if (mode > 0) drop(&momentum);
+    }
+})}
+
+Test(twins, adam){EACH_PARAMETER({
+    for (int mode = 0; mode < 3; mode++) {
+        fri_adam_desc d = {.dtype = t,
+                           .grad_dtype = g,
+                           .n = n,
+                           .lr = 0.01,
+                           .beta1 = 0.9,
+                           .beta2 = 0.999,
+                           .eps = 1e-8,
+                           .weight_decay = mode > 0 ? 0.02 : 0,
+                           .decoupled = mode == 2,
+                           .maximize = mode == 1};
+        buf param = numbers(t, n, offset);
+        buf grad = numbers(g, n, offset);
+        buf m = numbers(FR_F32, n, offset);
+        buf v = numbers_between(FR_F32, n, offset, 0, 1, false);
+        buf step = zeros(FR_F32, 1, 0);
+        buf none = {0};
+        set(&step, 0, 3);
+        copy_in(&step);
+        BOTH(k->adam(ex(), &d, p(&param), p(&grad), p(&m), p(&v), p(&step), p(&none), p(&none)));
+        expect_same("adam", &param, on_gpu ? rounding(t) : 0);
+        expect_same("adam's m", &m, on_gpu ? 1e-7 : 0);
+        expect_same("adam's v", &v, on_gpu ? 1e-7 : 0);
+        drop(&param), drop(&grad), drop(&m), drop(&v), drop(&step);
+    }
+})}
+
+Test(twins, adam8) {
+    buf maps = zeros(FR_F32, 512, 0);
+    for (int i = 0; i < 256; i++) {
+        double x = (i - 127.5) / 127.5;
+        set(&maps, i, x * x * x);
+        set(&maps, 256 + i, (double)i * i / 65025.0);
+    }
+    copy_in(&maps);
+    EACH_PARAMETER({
+        const int64_t blocks = (n + FRI_ADAM8_BLOCK - 1) / FRI_ADAM8_BLOCK;
+        fri_adam_desc d = {.dtype = t, .grad_dtype = g, .n = n, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+        buf param = numbers(t, n, offset);
+        buf grad = numbers(g, n, offset);
+        buf m = numbers_between(FR_U8, n, 0, 0, 255, false);
+        buf v = numbers_between(FR_U8, n, 0, 0, 255, false);
+        buf mm = numbers_between(FR_F32, blocks, 0, 0.1, 1, false);
+        buf vm = numbers_between(FR_F32, blocks, 0, 0.1, 1, false);
+        buf step = zeros(FR_F32, 1, 0);
+        buf none = {0};
+        set(&step, 0, 3);
+        copy_in(&step);
+        BOTH(k->adam8(ex(), &d, p(&maps), p(&param), p(&grad), p(&m), p(&mm), p(&v), p(&vm), p(&step), p(&none),
+                      p(&none)));
+        expect_same("adam8", &param, on_gpu ? rounding(t) : 0);
+        expect_same("adam8's codes of m", &m, on_gpu ? 0.005 : 0); /* one code, where a rounding decides */
+        expect_same("adam8's codes of v", &v, on_gpu ? 0.005 : 0);
+        expect_same("adam8's scale of m", &mm, on_gpu ? 1e-6 : 0);
+        expect_same("adam8's scale of v", &vm, on_gpu ? 1e-6 : 0);
+        drop(&param), drop(&grad), drop(&m), drop(&v), drop(&mm), drop(&vm), drop(&step);
+    })
+    drop(&maps);
+}
