@@ -6,10 +6,10 @@
 #   bash benchmarks/gpu_check.sh first tests
 #   OUT=folder BUILD=build-gpu bash benchmarks/gpu_check.sh
 #
-# Parts: build, first (device description, three convolutions, relu), plan (planned == measured), tests (the op tests and
-# the twins on the device), sanitizer (memcheck, racecheck, initcheck over the twins), train (images/s of VGG-16 and
-# ResNet-50; PyTorch beside them where it is installed). Logs go to $OUT. A short table ends the output; the exit status is
-# 1 if a part failed. Where there is no device every part but build says so and is skipped.
+# Parts: build, first (device description, three convolutions, relu), plan (planned == measured), tests (the op tests
+# and the twins on the device), sanitizer (memcheck, racecheck, initcheck), train (images/s of VGG-16 and ResNet-50;
+# PyTorch beside them where it is installed). Logs go to $OUT. A short table ends the output; the exit status is 1 if a
+# part failed. Where there is no device that is said once and the rest is skipped.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build-gpu}

@@ -1,7 +1,8 @@
 /* gpu_first.c - the first two minutes on a GPU: what the device is, three convolutions and a relu against the CPU, and
  * whether what was planned is what is taken.
  *
- *     build/benchmarks/gpu_first [description.json]       writes the device description that planning elsewhere can read
+ *     build/benchmarks/gpu_first [description.json]       writes the device description that planning elsewhere can
+ * read
  *
  * Exit status 77: no device, with the reason. */
 #include "backend/backend.h"
@@ -160,9 +161,29 @@ static void write_description(const char *path) {
 
 int main(int argc, char **argv) {
     static const fri_conv2d_desc shapes[] = {
-        {.n = 8, .h = 56, .w = 56, .c = 64, .k = 64, .r = 3, .s = 3, .stride_h = 1, .stride_w = 1, .pad_h = 1, .pad_w = 1},
+        {.n = 8,
+         .h = 56,
+         .w = 56,
+         .c = 64,
+         .k = 64,
+         .r = 3,
+         .s = 3,
+         .stride_h = 1,
+         .stride_w = 1,
+         .pad_h = 1,
+         .pad_w = 1},
         {.n = 8, .h = 28, .w = 28, .c = 512, .k = 128, .r = 1, .s = 1, .stride_h = 1, .stride_w = 1},
-        {.n = 4, .h = 224, .w = 224, .c = 3, .k = 64, .r = 7, .s = 7, .stride_h = 2, .stride_w = 2, .pad_h = 3, .pad_w = 3},
+        {.n = 4,
+         .h = 224,
+         .w = 224,
+         .c = 3,
+         .k = 64,
+         .r = 7,
+         .s = 7,
+         .stride_h = 2,
+         .stride_w = 2,
+         .pad_h = 3,
+         .pad_w = 3},
     };
     static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16};
     char text[320];

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A training step of PyTorch on the GPU, beside benchmarks/gpu_check.sh's.
 
-Usage: gpu_torch.py vgg|resnet       channels_last, cudnn.benchmark, f32 and autocast to f16; prints images/s and peak MiB
+Usage: gpu_torch.py vgg|resnet       channels_last, cudnn.benchmark, f32 and autocast to f16; prints images/s and peak
 """
 import sys
 import time

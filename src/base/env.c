@@ -22,7 +22,6 @@ static void read_environment(void) {
     env.cuda_device = getenv("FRUGAL_CUDA_DEVICE");
     env.cudnn = getenv("FRUGAL_CUDNN");
     env.cublaslt = getenv("FRUGAL_CUBLASLT");
-    env.nvml = getenv("FRUGAL_NVML");
     env.test_device = getenv("FRUGAL_TEST_DEVICE");
 }
 

@@ -4,19 +4,20 @@
 #include <string.h>
 
 /* Every kernel that is a .cu file. */
-#define EMULATED_MAP(X)                                                                                               \
-    X(fill)                                                                                                           \
-    X(copy_rows)                                                                                                      \
-    X(cast) X(add) X(mul) X(scale) X(broadcast) X(sum) X(sum_workspace) X(relu_forward) X(relu_backward)              \
-        X(relu_encode) X(relu_backward_bits) X(leaky_relu_forward) X(leaky_relu_backward) X(uniform) X(normal)        \
-            X(dropout) X(dropout_mask) X(dropout_apply_mask) X(bias_workspace) X(batchnorm2d_workspace)               \
-                X(batchnorm2d_stats) X(batchnorm2d_invstd) X(batchnorm2d_apply) X(batchnorm2d_backward)               \
-                    X(maxpool2d_forward) X(maxpool2d_backward) X(maxpool2d_mask) X(avgpool2d_forward)                 \
-                        X(avgpool2d_backward) X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward)            \
-                            X(upsample_forward) X(upsample_backward) X(embedding_forward) X(embedding_backward)       \
-                                X(cross_entropy_workspace) X(cross_entropy_forward) X(cross_entropy_backward)         \
-                                    X(count_correct) X(mse_forward) X(mse_backward) X(unscale) X(norm_squared) X(sgd) \
-                                        X(adam) X(adam8)
+/* clang-format off */
+#define EMULATED_MAP(X)                                                                                          \
+    X(fill) X(copy_rows) X(cast) X(add) X(mul) X(scale) X(broadcast) X(sum) X(sum_workspace)                     \
+    X(relu_forward) X(relu_backward) X(relu_encode) X(relu_backward_bits)                                        \
+    X(leaky_relu_forward) X(leaky_relu_backward)                                                                 \
+    X(uniform) X(normal) X(dropout) X(dropout_mask) X(dropout_apply_mask)                                        \
+    X(bias_workspace) X(batchnorm2d_workspace) X(batchnorm2d_stats) X(batchnorm2d_invstd) X(batchnorm2d_apply)   \
+    X(batchnorm2d_backward)                                                                                      \
+    X(maxpool2d_forward) X(maxpool2d_backward) X(maxpool2d_mask) X(avgpool2d_forward) X(avgpool2d_backward)      \
+    X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward) X(upsample_forward) X(upsample_backward)        \
+    X(embedding_forward) X(embedding_backward)                                                                   \
+    X(cross_entropy_workspace) X(cross_entropy_forward) X(cross_entropy_backward) X(count_correct)               \
+    X(mse_forward) X(mse_backward) X(unscale) X(norm_squared) X(sgd) X(adam) X(adam8)
+/* clang-format on */
 
 #define DECLARE(name) fri_##name##_fn fri_emulated_##name;
 EMULATED_MAP(DECLARE)
