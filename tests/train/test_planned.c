@@ -132,7 +132,7 @@ static void draw_training(command *c, bool whole_epochs) {
     if (whole_epochs)
         add(c, " --batch-size %d --epochs %d --eval-every %d", 200 + draw(1500), 1 + draw(4), draw(3));
     else
-        add(c, " --batch-size %d --steps %d", 2 + draw(8), 1 + draw(5));
+        add(c, " --batch-size %d --steps %d", 4 + draw(6), 1 + draw(5));
     if (whole_epochs || (strstr(c->flags, "--accumulate") == NULL && draw(3) == 0)) add(c, " --keep-last");
     add(c, " --lr 1e-5 --optimizer %s", optimizers[draw(3)]);
     if (draw(3) == 0) add(c, " --momentum 0");
