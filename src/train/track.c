@@ -141,7 +141,7 @@ static void memory_event(fri_track *t, const fri_event *e) {
 static void phase_event(fri_track *t) {
     char where[64];
     fr_phase now = fri_scope_phase();
-    if (!t->in_step || now == t->phase || now == FR_PHASE_NONE) return;
+    if (!t->in_step || now <= t->phase) return; /* a step goes forward: what falls back to an earlier phase is short */
     snprintf(where, sizeof where, "the end of %s", fr_phase_name(t->phase));
     if (t->phase != FR_PHASE_NONE) point(t, where);
     t->phase = now;

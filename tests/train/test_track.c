@@ -72,7 +72,7 @@ Test(track, points_add_up) {
         }
     }
     cr_expect_eq(sum, total);
-    cr_expect_geq(points, 4);
+    cr_expect_eq(points, 4, "begin, forward, backward, end: %d points", points);
 }
 
 /* Chrome's trace event format: an object with traceEvents; B and E nest, times ascend, counters are numbers. */
