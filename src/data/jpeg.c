@@ -21,12 +21,14 @@ typedef struct context {
     struct jpeg_error_mgr error;
     struct jpeg_progress_mgr progress;
     jmp_buf back;
+    bool no_memory;
     char message[JMSG_LENGTH_MAX];
 } context;
 
 static void on_error(j_common_ptr cinfo) {
     context *c = cinfo->client_data;
     cinfo->err->format_message(cinfo, c->message);
+    c->no_memory = cinfo->err->msg_code == JERR_OUT_OF_MEMORY;
     longjmp(c->back, 1);
 }
 
@@ -93,7 +95,10 @@ static fr_status decode(context *c, const char *name, fri_image *image) {
 
 /* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
 static fr_status attempt(context *c, const char *name, const uint8_t *bytes, size_t n, fri_image *image) {
-    if (setjmp(c->back) != 0) return fri_fail(FR_EFORMAT, "%s: broken JPEG of %zu bytes: %s", name, n, c->message);
+    if (setjmp(c->back) != 0) {
+        if (c->no_memory) return fri_fail(FR_ENOMEM, "%s: no memory to decode", name);
+        return fri_fail(FR_EFORMAT, "%s: broken JPEG of %zu bytes: %s", name, n, c->message);
+    }
     jpeg_create_decompress(&c->cinfo); /* keeps err and client_data */
     c->cinfo.progress = &c->progress;
     jpeg_mem_src(&c->cinfo, bytes, n);

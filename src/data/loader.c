@@ -52,7 +52,7 @@ struct fri_loader {
     int in_flight;    /* chunks being decoded */
     slot *slots;
 
-    int started;
+    int started, dead; /* dead: ended in the middle of an image, see worker_died */
     pthread_t *threads;
 };
 
@@ -90,51 +90,92 @@ static bool claimable(const fri_loader *l) {
     return !l->paused && l->claim < l->end && l->claim < l->unfree;
 }
 
+/* What a worker does right now. */
+typedef struct chunk {
+    fri_loader *l;
+    slot *s;
+    int64_t batch, epoch, position, from, to, length;
+    fr_status status;
+    fri_image image;
+    fri_transform_scratch scratch;
+} chunk;
+
+/* Under the lock. Positions after a failure are not decoded: the batch is lost, and the lowest failure is still found,
+ * as every chunk stops at its own first one. */
+static void finish_chunk(const chunk *c, const char *error) {
+    fri_loader *l = c->l;
+    slot *s = c->s;
+    if (c->status != FR_OK && c->position < s->failed_at) {
+        s->failed_at = c->position;
+        s->status = c->status;
+        snprintf(s->error, sizeof s->error, "%s", error);
+    }
+    s->done += c->to - c->from;
+    l->in_flight--;
+    if (s->done == c->length) pthread_cond_signal(&l->ready);
+    if (l->in_flight == 0) pthread_cond_signal(&l->idle);
+}
+
+static void free_chunk(chunk *c) {
+    fri_image_free(&c->image);
+    fri_transform_scratch_free(&c->scratch);
+}
+
+/* A thread that ends inside a dataset's read (pthread_exit in somebody's code) must not leave the caller waiting. */
+static void worker_died(void *argument) {
+    chunk *c = argument;
+    char error[120];
+    snprintf(error, sizeof error, "loader: a worker ended in the middle of image %lld",
+             (long long)c->l->order[c->batch * c->l->opts.batch_size + c->position]);
+    pthread_mutex_lock(&c->l->lock);
+    c->l->dead++;
+    c->status = FR_EINTERNAL;
+    finish_chunk(c, error);
+    pthread_cond_signal(&c->l->ready); /* perhaps nobody is left to complete what is waited for */
+    pthread_mutex_unlock(&c->l->lock);
+    free_chunk(c);
+}
+
+static void fill_chunk(chunk *c) {
+    pthread_cleanup_push(worker_died, c);
+    c->status = FR_OK;
+    while (c->position < c->to && c->status == FR_OK) {
+        c->status = fill(c->l, c->s, c->batch, c->position, c->epoch, &c->image, &c->scratch);
+        if (c->status == FR_OK) c->position++;
+    }
+    pthread_cleanup_pop(0);
+}
+
 static void *work(void *argument) {
     fri_loader *l = argument;
-    fri_image image = {0};
-    fri_transform_scratch scratch = {0};
-    int64_t chunk = l->opts.batch_size / (2 * l->opts.workers);
-    chunk = chunk < 1 ? 1 : chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
+    chunk c = {.l = l};
+    int64_t images = l->opts.batch_size / (2 * l->opts.workers);
+    images = images < 1 ? 1 : images > CHUNK_MAX ? CHUNK_MAX : images;
     pthread_mutex_lock(&l->lock);
     for (;;) {
         while (!l->stop && !claimable(l)) pthread_cond_wait(&l->work, &l->lock);
         if (l->stop) break;
-        const int64_t number = l->claim, batch = number - l->first, epoch = l->epoch, from = l->claim_at;
-        const int64_t length = length_of(l, number), to = from + chunk < length ? from + chunk : length;
-        slot *s = slot_of(l, number);
-        if (from == 0) slot_reset(s);
-        l->claim_at = to;
-        if (to == length) {
+        const int64_t number = l->claim;
+        c.s = slot_of(l, number);
+        c.batch = number - l->first;
+        c.epoch = l->epoch;
+        c.length = length_of(l, number);
+        c.from = c.position = l->claim_at;
+        c.to = c.from + images < c.length ? c.from + images : c.length;
+        if (c.from == 0) slot_reset(c.s);
+        l->claim_at = c.to;
+        if (c.to == c.length) {
             l->claim++;
             l->claim_at = 0;
         }
         l->in_flight++;
         pthread_mutex_unlock(&l->lock);
-
-        fr_status status = FR_OK;
-        int64_t position = from;
-        while (position < to && status == FR_OK) {
-            status = fill(l, s, batch, position, epoch, &image, &scratch);
-            if (status == FR_OK) position++;
-        }
-
+        fill_chunk(&c);
         pthread_mutex_lock(&l->lock);
-        /* Positions after a failure are not decoded: the batch is lost, and the lowest failure is still found, as
-         * every chunk stops at its own first one. */
-        if (status != FR_OK && position < s->failed_at) {
-            s->failed_at = position;
-            s->status = status;
-            snprintf(s->error, sizeof s->error, "%s", fr_last_error());
-        }
-        s->done += to - from;
-        l->in_flight--;
-        if (s->done == length) pthread_cond_signal(&l->ready);
-        if (l->in_flight == 0) pthread_cond_signal(&l->idle);
+        finish_chunk(&c, c.status != FR_OK ? fr_last_error() : "");
     }
     pthread_mutex_unlock(&l->lock);
-    fri_image_free(&image);
-    fri_transform_scratch_free(&scratch);
+    free_chunk(&c);
     return NULL;
 }
 
@@ -334,9 +375,14 @@ fr_status fri_loader_fetch(fri_loader *l, int *slot_number, int64_t *length) {
     if (l->opts.workers == 0) return fetch_here(l, s);
     if (!l->decode) return FR_OK;
     pthread_mutex_lock(&l->lock);
-    while (l->claim <= l->next || s->done < *length) pthread_cond_wait(&l->ready, &l->lock);
+    bool complete;
+    while (!(complete = l->claim > l->next && s->done == *length) && l->dead < l->started)
+        pthread_cond_wait(&l->ready, &l->lock);
     status = s->status;
     pthread_mutex_unlock(&l->lock);
+    if (!complete)
+        return fri_fail(FR_EINTERNAL, "loader: none of its %d workers is left: each ended in the middle of an image",
+                        l->started);
     /* A complete slot is not written again before it is given back. */
     return status == FR_OK ? FR_OK : fri_fail(status, "%s", s->error);
 }

@@ -164,6 +164,7 @@ fr_status fri_loop(fri_run *r) {
         if (r->signal == 0 && fri_signal_seen() != 0) {
             r->signal = fri_signal_seen();
             more = false;
+            FR_TRY(s, fri_save_due(r, true)); /* the signal came in the evaluation */
         }
         r->seconds = fri_seconds_now() - began;
         fri_progress_epoch(r);

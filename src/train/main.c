@@ -6,8 +6,10 @@
 #include "train/plan.h"
 #include "train/run.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static fr_status check_device(const fri_run *r) {
     fr_device d = r->opts.device;
@@ -36,6 +38,7 @@ static fr_status prepare(fri_run *r) {
     FR_TRY(s, fri_segment_weights(r, o, &r->unit_weight));
     if (o->plan) goto done;
     if (o->offload != NULL) FR_TRY(s, fr_offload_open(o->offload[0] != '\0' ? o->offload : NULL));
+    if (o->predict == NULL) FR_TRY(s, fri_saving_check(r));
     if (o->memory_limit != SIZE_MAX) FR_TRY(s, fr_memory_limit_set(o->device, o->memory_limit));
 done:
     return s;
@@ -70,6 +73,12 @@ static int failed(const fr_train_program *p, int status) {
     return status;
 }
 
+/* What was printed has arrived. */
+static fr_status flush(FILE *out) {
+    if (fflush(out) != 0) return fri_fail(FR_EIO, "standard output cannot be written: %s", strerror(errno));
+    return ferror(out) ? fri_fail(FR_EIO, "standard output cannot be written: a part of it is lost") : FR_OK;
+}
+
 /* What it says is extra: that the run failed stands already. */
 static void advise(const fri_run *r) {
     if (fri_advise(r, stderr) < 0) fprintf(stderr, "  no advice: %s\n", fr_last_error());
@@ -96,10 +105,11 @@ done:
 }
 
 int fr_train_main(const fr_train_program *p, int argc, char **argv) {
-    fri_run r = {.program = p, .opts = p->defaults, .out = stdout, .test_accuracy = NAN, .test_loss = NAN};
+    fri_run r = {.program = p, .opts = p->defaults, .out = stdout, .saved_step = -1};
+    r.test_accuracy = r.test_loss = NAN;
     fr_status s = fri_flags_parse(p, argc, argv, &r.opts, stdout);
     if (s < 0) return failed(p, 2);
-    if (s == FR_END) return fflush(stdout) == 0 ? 0 : 1;
+    if (s == FR_END) return flush(stdout) == FR_OK ? 0 : failed(p, 1);
     int status = 0;
     s = prepare(&r);
     if (s < 0) {
@@ -110,12 +120,14 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     if (r.opts.plan) {
         if (!r.opts.plan_all) fri_segments_note(&r);
         s = r.opts.plan_all ? fri_plan_all(&r) : fri_plan_command(&r);
+        if (s == FR_OK) s = flush(stdout);
         if (s < 0) status = failed(p, 1);
         if (s == FR_ENOMEM) advise(&r);
         goto done;
     }
     if (r.opts.predict != NULL) {
         s = fri_predict(&r);
+        if (s == FR_OK) s = flush(stdout);
         if (s < 0) status = failed(p, 1);
         goto done;
     }
@@ -126,6 +138,8 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     if (s == FR_OK) {
         fri_progress_end(&r);
         s = fri_report_write(&r);
+        if (s == FR_OK) s = fri_log_end(&r);
+        if (s == FR_OK) s = flush(stdout);
     }
     if (s < 0) {
         status = failed(p, 1);

@@ -48,6 +48,8 @@ typedef struct fri_run {
     int64_t step, epoch;                             /* done so far, and the one that runs, from 0 */
     int64_t first_step;                              /* that this process ran; losses and times count from it */
     fr_log *log;                                     /* NULL: none */
+    int64_t log_failures;                            /* steps and evaluations that are not in it */
+    int64_t saved_step;                              /* of the newest state that this process saved, or -1 */
     double *losses, *step_ms;                        /* per step; losses are NAN on meta */
     int64_t capacity;                                /* of both */
     bool step_skipped;                               /* the last step, for inf or NaN in its gradients */
@@ -159,9 +161,13 @@ void fri_progress_epoch(const fri_run *r); /* after each epoch and its evaluatio
 void fri_progress_end(const fri_run *r);
 void fri_progress_arena(const fri_run *r); /* the lines about it */
 
-/* state.c: --save, --resume, --weights, --export. resume needs the loader and the planned steps; it sets r->step. */
+/* state.c: --save, --resume, --weights, --export. check finds out before training whether the places can be written to;
+ * resume needs the loader and the planned steps; it sets r->step. */
+fr_status fri_saving_check(const fri_run *r);
 fr_status fri_resume(fri_run *r);
-fr_status fri_save_due(fri_run *r, bool last); /* saves if a save is due after this step */
+/* Saves if a save is due after this step. If that fails for want of space or memory, it is said and the training goes
+ * on; after the last step it is a failure. */
+fr_status fri_save_due(fri_run *r, bool last);
 fr_status fri_weights_begin(fri_run *r);
 fr_status fri_weights_end(fri_run *r);
 
@@ -174,10 +180,12 @@ fr_status fri_trace_end(fri_run *r);
 fr_status fri_track_begin(fri_run *r);
 fr_status fri_track_end(fri_run *r);
 
-/* log.c: --log, --csv, --tensorboard. */
+/* log.c: --log, --csv, --tensorboard. A log that cannot be written does not stop the training: it is said once, end
+ * fails. */
 fr_status fri_log_begin(fri_run *r);
 fr_status fri_log_step(fri_run *r, double loss);
 fr_status fri_log_evaluation(fri_run *r);
+fr_status fri_log_end(const fri_run *r);
 
 /* report.c: open finds out before training whether the file can be written; write replaces it at once; close removes
  * what was begun. */

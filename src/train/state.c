@@ -4,12 +4,15 @@
  * What the flags say again (schedule, switches, device) is taken from them; what would make another training of it
  * must match. */
 #include "base/status.h"
+#include "io/state_folder.h"
 #include "train/run.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { SETTINGS = 6, NUMBERS = 3, VALUE_BYTES = 32 };
 
@@ -52,15 +55,56 @@ static void describe(fri_run *r, parts *p) {
                           .n_numbers = NUMBERS};
 }
 
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* ---- save -------------------------------------------------------------------------------------------------- */
+
+/* The folder `path` can take a new file. */
+static fr_status check_folder(const char *flag, const char *value, const char *path) {
+    if (access(path, W_OK | X_OK) == 0) return FR_OK;
+    return fri_fail(FR_EIO, "%s %s: nothing can be written there: %s", flag, value, strerror(errno));
+}
+
+static fr_status check_export(const char *path) {
+    char folder[FR_STATE_PATH_BYTES] = ".";
+    const char *slash = strrchr(path, '/');
+    if (is_folder(path)) return fri_fail(FR_EIO, "--export %s: is a folder, not a file", path);
+    if (slash != NULL) {
+        size_t n = slash == path ? 1 : (size_t)(slash - path);
+        if (n >= sizeof folder) return fri_fail(FR_EINVAL, "--export: the name is too long");
+        memcpy(folder, path, n);
+        folder[n] = '\0';
+    }
+    return check_folder("--export", path, folder);
+}
+
+fr_status fri_saving_check(const fri_run *r) {
+    const fr_train_opts *o = &r->opts;
+    fr_status s = FR_OK;
+    if (o->save != NULL) {
+        s = fri_folder_make(o->save);
+        if (s < 0) return fri_fail_prefix(s, "--save: ");
+        FR_TRY(s, check_folder("--save", o->save, o->save));
+    }
+    if (o->export_weights != NULL) FR_TRY(s, check_export(o->export_weights));
+done:
+    return s;
+}
 
 fr_status fri_save_due(fri_run *r, bool last) {
     const fr_train_opts *o = &r->opts;
     int64_t every = o->save_every != FR_TRAIN_AUTO ? o->save_every : r->steps_per_epoch;
     parts p;
-    if (o->save == NULL || (!last && r->step % every != 0)) return FR_OK;
+    if (o->save == NULL || r->saved_step == r->step || (!last && r->step % every != 0)) return FR_OK;
     describe(r, &p);
-    return fr_state_save(o->save, &p.state, o->keep, NULL);
+    fr_status s = fr_state_save(o->save, &p.state, o->keep, NULL);
+    if (s == FR_OK) r->saved_step = r->step;
+    if (last || (s != FR_EIO && s != FR_ENOMEM)) return s;
+    fprintf(stderr, "%s: step %" PRId64 ": %s; the training goes on\n", r->program->name, r->step, fr_last_error());
+    return FR_OK;
 }
 
 /* ---- resume ------------------------------------------------------------------------------------------------ */
@@ -68,11 +112,6 @@ fr_status fri_save_due(fri_run *r, bool last) {
 static void passed_over(void *ctx, const char *path, const char *reason) {
     const fri_run *r = ctx;
     fprintf(stderr, "%s: %s is passed over: %s\n", r->program->name, path, reason);
-}
-
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 /* The state to continue from. FR_END: "latest", and the folder holds none yet. */

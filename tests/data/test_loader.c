@@ -6,6 +6,7 @@
 #include "digits.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <unistd.h>
 
 TestSuite(loader, .init = files_begin, .fini = files_end, .timeout = 120);
@@ -456,6 +457,53 @@ Test(loader, a_broken_image_surfaces_with_its_name_and_nothing_hangs) {
         rig_close(&r);
     }
     fr_dataset_release(&d);
+}
+
+/* Reads like digits until one image, in which it ends the thread that reads. */
+typedef struct trap {
+    fr_dataset *digits;
+    int64_t image;
+    bool every; /* not only that image */
+} trap;
+
+static fr_status trap_read(const fr_dataset *d, int64_t index, fri_image *image) {
+    const trap *t = d->state;
+    if (t->every || index == t->image) pthread_exit(NULL);
+    return fri_dataset_read(t->digits, index, image);
+}
+
+static void check_deaths(trap *t, int workers, const char *sentence) {
+    static const fri_dataset_ops ops = {.read = trap_read};
+    fr_dataset *d = NULL;
+    rig r;
+    uint64_t h = 0;
+    int64_t n = 0, batches = 0;
+    MUST(fri_dataset_new(&ops, "trap", &d));
+    d->state = t;
+    d->count = 40;
+    d->classes = t->digits->classes;
+    d->height = t->digits->height;
+    d->width = t->digits->width;
+    d->channels = t->digits->channels;
+    d->labels = calloc((size_t)d->count, sizeof *d->labels);
+    rig_open(&r, d, FR_LOADER_OPTS(.batch_size = 4, .workers = workers, .prefetch = 2, .shuffle = false));
+    fr_status s;
+    while ((s = take(&r, &h, &n)) == FR_OK) batches++;
+    cr_expect_eq(s, FR_EINTERNAL, "%s: %s", fr_status_name(s), fr_last_error());
+    cr_expect_not_null(strstr(fr_last_error(), sentence), "%s", fr_last_error());
+    cr_expect_leq(batches, t->every ? 0 : t->image / 4);
+    EXPECT_FAIL(take(&r, &h, &n), FR_EINTERNAL, "loader"); /* and again, without waiting */
+    rig_close(&r);
+    fr_dataset_release(&d);
+}
+
+Test(loader, a_worker_that_dies_is_told_and_nothing_hangs) {
+    trap t = {.digits = digits(FR_SPLIT_TRAIN), .image = 21};
+    check_deaths(&t, 2, "a worker ended in the middle of image 21");
+    check_deaths(&t, 1, "none of its 1 workers is left");
+    t.every = true;
+    check_deaths(&t, 3, "none of its 3 workers is left");
+    fr_dataset_release(&t.digits);
 }
 
 Test(loader, a_refused_buffer_is_reported_and_asked_for_again) {

@@ -30,9 +30,10 @@ bool matches(const char *text, const char *expression) {
     return found;
 }
 
-static void child(const char *path, char **argv, int out, int err) {
+static void child(how h, const char *path, char **argv, int out, int err) {
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
+    if (h.prepare != NULL) h.prepare();
     execv(path, argv);
     _exit(127);
 }
@@ -77,17 +78,18 @@ outcome program_run_as(how h, const char *name, const char *arguments) {
     cr_assert_eq(pipe2(err, O_CLOEXEC), 0);
     pid_t pid = fork();
     cr_assert(pid >= 0);
-    if (pid == 0) child(path, argv, out[1], err[1]);
+    if (pid == 0) child(h, path, argv, out[1], err[1]);
     close(out[1]);
     close(err[1]);
     struct pollfd ends[2] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
     while (ends[0].fd >= 0 || ends[1].fd >= 0) {
-        if (poll(ends, 2, -1) < 0 && errno != EINTR) break;
+        if (poll(ends, 2, h.watch != NULL ? 2 : -1) < 0 && errno != EINTR) break;
+        if (h.watch != NULL && h.watch()) h.watch = NULL;
         if (ends[0].fd >= 0 && ends[0].revents != 0 && !take(out[0], o.out, sizeof o.out)) ends[0].fd = -1;
         if (ends[1].fd >= 0 && ends[1].revents != 0 && !take(err[0], o.err, sizeof o.err)) ends[1].fd = -1;
         if (h.signal_after != NULL && !signalled && strstr(o.out, h.signal_after) != NULL) {
             signalled = true;
-            kill(pid, SIGINT);
+            kill(pid, h.signal != 0 ? h.signal : SIGINT);
         }
     }
     close(out[0]);

@@ -16,10 +16,15 @@ typedef struct outcome {
 const char *program_path(const char *name);
 
 /* Runs `name` with the words of `arguments` (separated by blanks) and waits. on_terminal: standard output is a terminal
- * of 200 columns; `signal_after` not NULL: SIGINT is sent once this text has appeared on standard output. */
+ * of 200 columns; `signal_after` not NULL: `signal` (0: SIGINT) is sent once this text has appeared on standard output.
+ * `prepare` runs in the new process before the program does (limits); `watch` runs here every few milliseconds until it
+ * is true. */
 typedef struct how {
     bool on_terminal;
     const char *signal_after;
+    int signal;
+    void (*prepare)(void);
+    bool (*watch)(void);
 } how;
 outcome program_run_as(how h, const char *name, const char *arguments);
 outcome program_run(const char *name, const char *arguments);
