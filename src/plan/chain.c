@@ -60,13 +60,14 @@ static void try_option(fri_solution *s, int i, int j, fri_before before, fr_unit
     float *time = s->time + at(s, i, j, before);
     int16_t *choice = s->choice + at(s, i, j, before);
     const float *rest = i + 1 < j ? s->time + at(s, i + 1, j, fri_chain_next(u, before, o)) : NULL;
+    bool tail = j == i + 1 && j < s->n; /* the last unit of a recomputation; the whole chain's last runs in full */
+    size_t most = tail && u->tail_peak < c->forward_peak ? u->tail_peak : c->forward_peak;
     int saved = in_slots(s, c->saved);
-    int forward = in_slots(s, c->forward_peak + waiting);
+    int forward = in_slots(s, most + waiting);
     int backward = in_slots(s, c->backward_peak + leaf_gradients_after(s->chain, i));
     int least = forward > backward ? forward : backward;
     if (least < saved) least = saved;
-    /* The last unit of a recomputation; the whole chain's last unit runs in full. */
-    float own = (float)(c->forward + c->backward - (j == i + 1 && j < s->n ? u->tail : 0));
+    float own = (float)(c->forward + c->backward - (tail ? u->tail : 0));
     for (int m = least; m <= s->slots; m++) {
         float t = rest != NULL ? own + rest[m - saved] : own;
         if (t < time[m]) {
@@ -201,6 +202,7 @@ static void join(fri_chain_unit *a, const fri_chain_unit *b) {
     a->gradient += b->gradient;
     a->plain += b->plain;
     a->tail = b->tail;
+    a->tail_peak = larger(a->plain_peak, b->tail_peak); /* before plain_peak becomes that of both */
     a->plain_peak = larger(a->plain_peak, b->plain_peak);
 }
 

@@ -43,6 +43,7 @@ typedef struct fri_chain_unit {
     double plain;    /* seconds of a forward that saves nothing */
     double tail;     /* of it and of every option's forward: what a recomputation that ends with this unit leaves out */
     size_t plain_peak; /* input, output and scratch of that forward at their most */
+    size_t tail_peak;  /* the most that forward_peak can be where a recomputation ends with this unit */
     fri_unit_cost option[FR_UNIT_OPTIONS];
     fri_unit_cost chained; /* of FR_UNIT_REBUILD behind a unit that rebuilds its input */
     bool source;           /* keeps what its own results can be rebuilt from, whatever is before it */

@@ -305,6 +305,19 @@ done:
     return s;
 }
 
+/* Solves for little more than the least memory there is: *low slots, -1 if there is no plan. Sizes are rounded up to
+ * slots, so slots are made small: a coarse solution says how much has to be shared out. */
+static fr_status solve_lean(finder *f, fri_solution **out, int *low) {
+    enum { COARSE = FRI_CHAIN_SLOTS / 8 };
+    size_t all = f->recompute.most - f->recompute.base, memory = all + all / 2;
+    fr_status s = fri_chain_solve(&f->chain, memory, COARSE, out);
+    if (s < 0 || (*low = least_slots(*out, COARSE)) < 0) return s;
+    memory = memory / COARSE * (size_t)*low;
+    s = fri_chain_solve(&f->chain, memory + memory / 2, FRI_CHAIN_SLOTS, out);
+    if (s == FR_OK) *low = least_slots(*out, FRI_CHAIN_SLOTS);
+    return s;
+}
+
 /* Calls fn for each of the leanest plans, in f->trial, until it has found what it looks for. The chain is changed: this
  * is the last that is asked of it. */
 static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smallest), size_t *smallest) {
@@ -312,11 +325,10 @@ static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smalles
     fri_solution *solution = NULL;
     fr_status s = FR_OK;
     int n = f->opts->units;
-    size_t room = f->recompute.most - f->recompute.base;
+    int low = -1;
     /* Encoding is never larger than keeping, but may seem slower by a hair. */
     for (int i = 0; i < f->chain.n; i++) f->chain.unit[i].option[FR_UNIT_KEEP].possible = false;
-    FRI_TRY(s, fri_chain_solve(&f->chain, room + room / 2, FRI_CHAIN_SLOTS, &solution));
-    int low = least_slots(solution, FRI_CHAIN_SLOTS);
+    FRI_TRY(s, solve_lean(f, &solution, &low));
     for (size_t k = 0; low >= 0 && s == FR_OK && k < sizeof knob / sizeof *knob; k++) {
         (void)plan_at(f, solution, (int)ceil(low * knob[k]), &f->trial);
         s = fn(f, smallest);

@@ -21,7 +21,8 @@ typedef struct owner {
 struct fri_observer {
     fri_cost *cost;
     stage stage;
-    int unit; /* that runs */
+    int unit;  /* that runs */
+    int again; /* that runs again, or -1 */
     size_t live, gradients;
     fri_step_trace now, best;
     owner *owners; /* open addressing by pointer; module NULL: free */
@@ -74,6 +75,7 @@ static void touch(fri_observer *o) {
     if (o->live > o->now.most) o->now.most = o->live;
     if (o->stage == FORWARD && o->live > current(o)->forward_most) current(o)->forward_most = o->live;
     if (o->stage != BACKWARD || fri_scope_phase() == FR_PHASE_OPTIMIZER) return;
+    if (o->again >= 0 && o->live > o->now.unit[o->again].again_most) o->now.unit[o->again].again_most = o->live;
     if (o->live > current(o)->backward_most) current(o)->backward_most = o->live;
 }
 
@@ -151,7 +153,12 @@ static void on_event(void *ctx, const fri_event *e) {
 
 static void on_unit(void *ctx, int unit, bool done, const fr_tensor *x) {
     fri_observer *o = ctx;
-    if (fri_recomputing() || unit >= o->now.n) return;
+    if (unit >= o->now.n) return;
+    if (fri_recomputing()) {
+        o->again = done ? -1 : unit;
+        if (!done) o->now.unit[unit].again_before = o->now.unit[unit].again_most = o->live;
+        return;
+    }
     if (!done && unit == 0) {
         memset(o->now.unit, 0, (size_t)o->now.n * sizeof *o->now.unit);
         o->now.base = o->now.most = o->live;
@@ -189,6 +196,7 @@ fr_status fri_observe_begin(fri_cost *cost, int units, fri_observer **out) {
     fr_status s = FR_OK;
     if (o == NULL) return fri_fail(FR_ENOMEM, "fit: out of host memory");
     o->cost = cost;
+    o->again = -1;
     o->now = (fri_step_trace){.n = units, .unit = calloc((size_t)units, sizeof *o->now.unit)};
     o->best = (fri_step_trace){.n = units, .unit = calloc((size_t)units, sizeof *o->best.unit)};
     if (o->now.unit == NULL || o->best.unit == NULL) {
@@ -259,7 +267,8 @@ void fri_chain_of(const fri_step_trace option[FR_UNIT_OPTIONS], const fri_step_t
                                    .gradient = u->gradients,
                                    .plain = u->forward,
                                    .tail = u->forward > u->recompute ? u->forward - u->recompute : 0,
-                                   .plain_peak = minus(u->forward_most, u->before) + input};
+                                   .plain_peak = minus(u->forward_most, u->before) + input,
+                                   .tail_peak = minus(u->again_most, u->again_before) + input};
         for (int o = 0; o < FR_UNIT_OPTIONS; o++)
             if (option[o].seen) unit[i].option[o] = cost_of(&option[o], i);
     }

@@ -12,6 +12,7 @@ typedef struct fri_unit_trace {
     size_t before, after;                /* at the two ends of its forward */
     size_t output;                       /* of the storage of its result */
     size_t forward_most, backward_most;  /* during them */
+    size_t again_before, again_most;     /* when it runs again: at its begin, and at most */
     size_t gradients_before, gradients;  /* of leaves: when its backward begins; what it adds */
     double forward, backward, recompute; /* seconds; recompute: of units that its backward runs again */
 } fri_unit_trace;

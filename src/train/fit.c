@@ -71,7 +71,10 @@ static fr_status dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_m
     o.memory_limit = limit;
     fr_status s = fri_plan_run(t->run, &o, &p);
     if (s < 0) return s;
-    *peak = p.training.peak_reserved >= p.evaluation.peak_reserved ? p.training : p.evaluation;
+    const fr_memory_stats *x = &p.training, *y = &p.evaluation;
+    bool evaluation = y->peak_reserved > x->peak_reserved ||
+                      (y->peak_reserved == x->peak_reserved && y->peak_allocated > x->peak_allocated);
+    *peak = evaluation ? *y : *x;
     fri_train_plan_release(&p);
     return FR_OK;
 }

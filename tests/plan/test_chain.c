@@ -67,9 +67,10 @@ static void run(machine *m, const fr_unit_plan *p, int i, int j, int r, fri_befo
             cost[steps] = o;
             number[steps] = -1;
             end[steps] = u + 1;
-            touch(m, o->forward_peak, j);
             /* The run ends here if this is a recomputation: nobody reads the last result. */
-            m->time += o->forward - (u + 1 == j && j < m->chain->n ? c->tail : 0);
+            bool tail = u + 1 == j && j < m->chain->n;
+            touch(m, tail && c->tail_peak < o->forward_peak ? c->tail_peak : o->forward_peak, j);
+            m->time += o->forward - (tail ? c->tail : 0);
             kept[steps] = o->saved;
         }
         m->held += kept[steps];
@@ -167,6 +168,7 @@ static void random_chain(uint64_t *rng, fri_chain_unit *u, int n) {
         u[i].plain = 1 + roll(rng, 9);
         u[i].tail = roll(rng, (int)u[i].plain + 1);
         u[i].plain_peak = u[i].input + (size_t)(1 + roll(rng, 4));
+        u[i].tail_peak = u[i].input + (size_t)roll(rng, 3);
         static const fr_unit_option options[] = {FR_UNIT_KEEP, FR_UNIT_ENCODE, FR_UNIT_REBUILD, FR_UNIT_AS_SET};
         u[i].source = roll(rng, 2);
         for (int k = 0; k < 4; k++) {
