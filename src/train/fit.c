@@ -157,32 +157,34 @@ done:
 
 /* ---- saying what was chosen -------------------------------------------------------------------------------- */
 
-/* One letter per unit, brackets around what runs again: "[kk]ee[k[rr]e]". */
-static void print_units(const fr_unit_plan *p, FILE *out) {
+const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]) {
     static const char letter[FR_UNIT_OPTIONS] = {'-', 'k', 'e', 'i', 'r', 'o', 'R'};
+    char *t = text;
     for (int i = 0; i < p->units; i++) {
         for (int k = 0; k < p->ranges; k++)
-            if (p->range[k].first == i) fputc('[', out);
-        fputc(letter[p->option[i]], out);
+            if (p->range[k].first == i) *t++ = '[';
+        *t++ = letter[p->option[i]];
         for (int k = 0; k < p->ranges; k++)
-            if (p->range[k].end == i + 1) fputc(']', out);
+            if (p->range[k].end == i + 1) *t++ = ']';
     }
+    *t = '\0';
+    return text;
 }
 
 static void print_chosen(const fri_run *r, double milliseconds) {
     const fr_fit *f = &r->fit;
-    char budget[FRI_BYTES_TEXT], peak[FRI_BYTES_TEXT];
+    char budget[FRI_BYTES_TEXT], peak[FRI_BYTES_TEXT], units[FRI_UNITS_TEXT];
     int64_t calls = f->kernels_measured + f->kernels_estimated;
     if (r->opts.quiet) return;
     fprintf(r->out, "budget %s (%zu bytes), batches of %" PRId64 ": ", fri_bytes_text(r->opts.memory_budget, budget),
             r->opts.memory_budget, r->opts.batch_size);
-    print_units(&f->plan, r->out);
     fprintf(r->out,
-            "\n  (per unit: k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in\n"
+            "%s\n  (per unit: k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in\n"
             "  brackets]: run again in backward)\n"
             "%s"
             "  planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n"
             "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
+            fri_units_text(&f->plan, units),
             r->opts.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
                                : "",
             fri_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,

@@ -2,6 +2,7 @@
 #ifndef FRI_TRAIN_FIT_H
 #define FRI_TRAIN_FIT_H
 
+#include "nn/module.h"
 #include "train/plan.h"
 
 /* fit.c: --memory-budget and --fit-batch. Sets opts.batch_size, opts.unit_plan and opts.memory_limit so that the run
@@ -18,6 +19,10 @@ fr_status fri_fits(const fri_run *r, const fr_train_opts *o, size_t *reserved);
 /* How many units the model has; it is built on meta for that. */
 fr_status fri_fit_units(const fri_run *r, int *out);
 /* What fitting sets for the whole run: the switches that cost no time. */
+/* One letter per unit, brackets around what runs again: "[kk]ee[k[rr]e]". Returns text. */
+enum { FRI_UNITS_TEXT = 3 * FRI_MAX_UNITS + 1 };
+const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]);
+
 void fri_fit_switches(fr_train_opts *o);
 /* The fastest plan for a budget, or with `any` the first, under these switches. */
 fr_status fri_fit_find(const fri_run *r, const fr_train_opts *o, size_t budget, bool any, fr_fit *out);

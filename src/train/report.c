@@ -1,6 +1,7 @@
 /* report.c - the JSON of --report. docs/train.md lists its keys. */
 #include "backend/backend.h"
 #include "base/status.h"
+#include "train/fit.h"
 #include "train/flags.h"
 #include "train/run.h"
 
@@ -155,6 +156,24 @@ static void add_arena(cJSON *root, const fri_run *r) {
     add_number(arena, "device_calls_from_second_step", a->counting ? (double)a->calls : NAN);
 }
 
+/* What --memory-budget chose. */
+static void add_fit(cJSON *root, const fri_run *r) {
+    if (r->opts.unit_plan == NULL) return;
+    const fr_fit *f = &r->fit;
+    char units[FRI_UNITS_TEXT];
+    cJSON *fit = cJSON_AddObjectToObject(root, "fit");
+    add_bytes(fit, "budget", r->opts.memory_budget);
+    cJSON_AddStringToObject(fit, "units", fri_units_text(&f->plan, units));
+    cJSON_AddBoolToObject(fit, "fused_step", r->opts.fused_step);
+    add_bytes(fit, "planned_reserved", f->memory.peak_reserved);
+    add_bytes(fit, "planned_allocated", f->memory.peak_allocated);
+    add_number(fit, "relative_time", f->keep_seconds > 0 ? f->seconds / f->keep_seconds : NAN);
+    add_number(fit, "kernels_measured", (double)f->kernels_measured);
+    add_number(fit, "kernels_estimated", (double)f->kernels_estimated);
+    add_number(fit, "dry_runs", f->dry_runs);
+    add_number(fit, "search_ms", f->milliseconds);
+}
+
 static void add_loss(cJSON *root, const fri_run *r) {
     cJSON *loss = cJSON_AddObjectToObject(root, "loss");
     int64_t n = r->step - r->first_step;
@@ -193,6 +212,7 @@ static cJSON *build(const fri_run *r) {
     add_flags(root, &r->opts);
     add_memory(root, r);
     add_arena(root, r);
+    add_fit(root, r);
     cJSON *time = cJSON_AddObjectToObject(root, "time");
     add_number(time, "step_ms_median", fri_median_step_ms(r));
     add_number(time, "images_per_second", fri_images_per_second(r));

@@ -1,6 +1,7 @@
 /* test_fit_flags.c - budgets, batches, advice: what the trainers promise before a run holds when it runs. */
 #include "data/files.h"
 #include "program.h"
+#include "report.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -53,19 +54,13 @@ static command random_command(uint64_t *rng) {
     return c;
 }
 
-/* A number of the report's "memory". */
-static double memory_of(const char *report, const char *key) {
-    static char text[1 << 20];
-    FILE *f = fopen(report, "rb");
-    cr_assert_not_null(f, "no report %s", report);
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
-    fclose(f);
-    cJSON *root = cJSON_Parse(text), *memory = cJSON_GetObjectItem(root, "memory");
-    cJSON *number = cJSON_GetObjectItem(memory, key);
-    cr_assert(cJSON_IsNumber(number), "no memory.%s in %s", key, text);
-    double value = number->valuedouble;
-    cJSON_Delete(root);
-    return value;
+/* A number of the report's "memory": the larger of training's and evaluation's. */
+static double memory_of(cJSON *root, const char *key) {
+    cJSON *memory = cJSON_GetObjectItem(root, "memory");
+    cJSON *evaluation = cJSON_GetObjectItem(memory, "evaluation");
+    cJSON *number = cJSON_GetObjectItem(memory, key), *other = cJSON_GetObjectItem(evaluation, key);
+    cr_assert(cJSON_IsNumber(number), "no memory.%s", key);
+    return other != NULL && other->valuedouble > number->valuedouble ? other->valuedouble : number->valuedouble;
 }
 
 static double planned_reserved(const command *c) {
@@ -74,7 +69,10 @@ static double planned_reserved(const command *c) {
     snprintf(arguments, sizeof arguments, "%s --plan --quiet --report %s", c->arguments, report);
     outcome o = program_run(c->name, arguments);
     cr_assert_eq(o.status, 0, "%s %s: %s", c->name, arguments, o.err);
-    return memory_of(report, "peak_reserved");
+    cJSON *root = report_read(report);
+    double reserved = memory_of(root, "peak_reserved");
+    cJSON_Delete(root);
+    return reserved;
 }
 
 /* Runs the command with each line's flags added; returns how many lines said that they fit. */
@@ -150,10 +148,16 @@ Test(fit_flags, budgets_hold) {
             const char *planned = strstr(o.out, "planned peak");
             cr_assert_not_null(planned, "%s", o.out);
             size_t reserved = number_after(planned, "(");
-            double run = memory_of(report, "peak_reserved");
+            cJSON *root = report_read(report);
+            double run = memory_of(root, "peak_reserved"), allocated = memory_of(root, "peak_allocated");
             cr_expect(run <= (double)budget && reserved <= budget);
             cr_expect_eq(run, (double)reserved, "%s: planned %zu, reserved %.0f", arguments, reserved, run);
-            cr_expect_eq(memory_of(report, "peak_allocated"), (double)number_after(planned, "reserved, "));
+            cr_expect_eq(allocated, (double)number_after(planned, "reserved, "));
+            cr_expect_eq(report_number(root, "fit", "planned_reserved"), run);
+            cr_expect_eq(report_number(root, "fit", "planned_allocated"), allocated);
+            cr_expect_leq(report_number(root, "fit", "planned_reserved"), report_number(root, "fit", "budget"));
+            cr_expect_not_null(strstr(o.out, report_at(root, "fit", "units")->valuestring));
+            cJSON_Delete(root);
         }
     }
 }
