@@ -34,8 +34,10 @@ static inline source source_of(const axis *a, int64_t o) {
 }
 
 /* How much of output o comes from source i. */
-static inline real weight(const source *s, int64_t i) {
-    return (s->low == i ? 1 - s->t : 0) + (s->high == i ? s->t : 0);
+static inline real share(const axis *a, int64_t o, int64_t i) {
+    if (!a->bilinear) return 1;
+    const source s = source_of(a, o);
+    return (s.low == i ? 1 - s.t : 0) + (s.high == i ? s.t : 0);
 }
 
 static axis axis_h(const fri_upsample_desc *d) {
@@ -86,38 +88,85 @@ fr_status fri_cpu_upsample_forward(const fri_exec *e, const fri_upsample_desc *d
     return FR_OK;
 }
 
-FRI_CLONES static void add_scaled(int64_t n, real weight_, const real *x, real *sum) {
+/* Outputs that are added in one go; a last group that is not full goes on with weight 0. */
+enum { GROUP = 4 };
+
+typedef struct group {
+    const real *x[GROUP];
+    real weight[GROUP];
+    int size;
+} group;
+
+/* In order: ((sum + w0 x0) + w1 x1) + ...; the first group begins with w0 x0. */
+FRI_CLONES static void add_group(const group *g, const bool first, int64_t n, real *sum) {
+    const real *x0 = g->x[0], *x1 = g->x[1], *x2 = g->x[2], *x3 = g->x[3];
+    const real w0 = g->weight[0], w1 = g->weight[1], w2 = g->weight[2], w3 = g->weight[3];
+    switch (g->size) {
+    case 1:
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) sum[i] += weight_ * x[i];
+        for (int64_t i = 0; i < n; i++) sum[i] = (first ? 0 : sum[i]) + w0 * x0[i];
+        break;
+    case 2:
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) sum[i] = (first ? 0 : sum[i]) + w0 * x0[i] + w1 * x1[i];
+        break;
+    case 3:
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) sum[i] = (first ? 0 : sum[i]) + w0 * x0[i] + w1 * x1[i] + w2 * x2[i];
+        break;
+    default:
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++)
+            sum[i] = (first ? 0 : sum[i]) + w0 * x0[i] + w1 * x1[i] + w2 * x2[i] + w3 * x3[i];
+    }
 }
 
-/* The first output at or after `from` that reads source i or a later one. */
-static int64_t first_reader(const axis *a, int64_t i, int64_t from) {
-    while (from < a->out && source_of(a, from).high < i) from++;
-    return from;
+static inline void take_group(group *g, bool *first, int64_t n, real *sum) {
+    if (*first)
+        add_group(g, true, n, sum);
+    else
+        add_group(g, false, n, sum);
+    *first = false;
+    g->size = 0;
+}
+
+/* Outputs begin .. end - 1 are those that read source i; none before `from` does. */
+typedef struct readers {
+    int64_t begin, end;
+} readers;
+
+static readers readers_of(const axis *a, int64_t i, int64_t from) {
+    readers r = {from, from};
+    if (!a->bilinear) return (readers){fri_ceil_div(i * a->out, a->in), fri_ceil_div((i + 1) * a->out, a->in)};
+    while (r.begin < a->out && source_of(a, r.begin).high < i) r.begin++;
+    for (r.end = r.begin; r.end < a->out && source_of(a, r.end).low <= i;) r.end++;
+    return r;
 }
 
 /* One row of dx: image n, row h. */
 static void backward_row(const fri_upsample_desc *d, int64_t n, int64_t h, const void *dy, void *dx) {
-    real dybuf[C_BLOCK], dxbuf[C_BLOCK];
+    real dybuf[GROUP][C_BLOCK], dxbuf[C_BLOCK];
     const axis ah = axis_h(d), aw = axis_w(d);
-    int64_t p0 = first_reader(&ah, h, 0), q0 = 0;
+    const readers rows = readers_of(&ah, h, 0);
+    readers columns = {0, 0};
     for (int64_t w = 0; w < d->w; w++) {
-        q0 = first_reader(&aw, w, q0);
+        columns = readers_of(&aw, w, columns.begin);
         for (int64_t c = 0; c < d->c; c += C_BLOCK) {
             int64_t count = fri_min_i64(C_BLOCK, d->c - c), to = ((n * d->h + h) * d->w + w) * d->c + c;
             real *sum = fri_cpu_target(d->dtype, dx, to, dxbuf);
-            memset(sum, 0, (size_t)count * sizeof *sum);
-            for (int64_t p = p0; p < d->p; p++) {
-                const source sh = source_of(&ah, p);
-                if (sh.low > h) break;
-                for (int64_t q = q0; q < d->q; q++) {
-                    const source sw = source_of(&aw, q);
-                    if (sw.low > w) break;
-                    const real *v = fri_cpu_load(d->dtype, dy, ((n * d->p + p) * d->q + q) * d->c + c, count, dybuf);
-                    add_scaled(count, weight(&sh, h) * weight(&sw, w), v, sum);
+            bool first = true;
+            group g = {.size = 0};
+            for (int64_t p = rows.begin; p < rows.end; p++) {
+                const real down = share(&ah, p, h);
+                for (int64_t q = columns.begin; q < columns.end; q++) {
+                    int64_t from = ((n * d->p + p) * d->q + q) * d->c + c;
+                    g.x[g.size] = fri_cpu_load(d->dtype, dy, from, count, dybuf[g.size]);
+                    g.weight[g.size] = down * share(&aw, q, w);
+                    if (++g.size == GROUP) take_group(&g, &first, count, sum);
                 }
             }
+            if (g.size > 0) take_group(&g, &first, count, sum);
+            if (first) memset(sum, 0, (size_t)count * sizeof *sum); /* nobody reads it */
             fri_cpu_store(d->dtype, dx, to, count, sum);
         }
     }
