@@ -1,0 +1,337 @@
+/* op_gflops.c - every convolution and matrix product of VGG-16 and ResNet-50 against the library's primitive alone.
+ *
+ *     build/benchmarks/op_gflops [f32|bf16|f16] [rounds] [layer]          (f32, 5 rounds, all layers)
+ *
+ * A row is one layer and direction: our kernel as a step calls it (weights in KRSC, packing and widening included)
+ * beside one oneDNN primitive whose weights are already packed (dw stays packed). Where the library has no primitive of
+ * a type (f16; bf16 without hardware) it is given f32 data. Both run in turn; the share is the median of the rounds'
+ * ratios, 100 % is the library's time, more is faster than it. Before a row is timed the two results are compared. */
+#include "backend/backend.h"
+#include "cpu/dnnl.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_ROUNDS = 99 };
+
+/* A convolution, or with size 0 a linear layer of c inputs and k outputs. */
+static const struct {
+    const char *name;
+    int64_t n, size, c, k, kernel, stride;
+    int count; /* in the network */
+} layers[] = {
+    {"VGG-16 32px", 64, 32, 3, 64, 3, 1, 1},       {"VGG-16 32px", 64, 32, 64, 64, 3, 1, 1},
+    {"VGG-16 32px", 64, 16, 64, 128, 3, 1, 1},     {"VGG-16 32px", 64, 16, 128, 128, 3, 1, 1},
+    {"VGG-16 32px", 64, 8, 128, 256, 3, 1, 1},     {"VGG-16 32px", 64, 8, 256, 256, 3, 1, 2},
+    {"VGG-16 32px", 64, 4, 256, 512, 3, 1, 1},     {"VGG-16 32px", 64, 4, 512, 512, 3, 1, 2},
+    {"VGG-16 32px", 64, 2, 512, 512, 3, 1, 3},     {"VGG-16 224px", 8, 224, 64, 64, 3, 1, 1},
+    {"VGG-16 224px", 8, 112, 128, 128, 3, 1, 1},   {"VGG-16 224px", 8, 56, 256, 256, 3, 1, 2},
+    {"VGG-16 224px", 8, 28, 512, 512, 3, 1, 2},    {"VGG-16 224px", 8, 14, 512, 512, 3, 1, 3},
+    {"VGG-16 224px", 64, 0, 25088, 4096, 1, 1, 1}, {"VGG-16 224px", 64, 0, 4096, 4096, 1, 1, 1},
+    {"ResNet-50", 8, 224, 3, 64, 7, 2, 1},         {"ResNet-50", 8, 56, 64, 64, 1, 1, 1},
+    {"ResNet-50", 8, 56, 64, 64, 3, 1, 3},         {"ResNet-50", 8, 56, 64, 256, 1, 1, 4},
+    {"ResNet-50", 8, 56, 256, 64, 1, 1, 2},        {"ResNet-50", 8, 56, 256, 128, 1, 1, 1},
+    {"ResNet-50", 8, 56, 128, 128, 3, 2, 1},       {"ResNet-50", 8, 56, 256, 512, 1, 2, 1},
+    {"ResNet-50", 8, 28, 128, 128, 3, 1, 3},       {"ResNet-50", 8, 28, 128, 512, 1, 1, 4},
+    {"ResNet-50", 8, 28, 512, 128, 1, 1, 3},       {"ResNet-50", 8, 28, 512, 256, 1, 1, 1},
+    {"ResNet-50", 8, 28, 256, 256, 3, 2, 1},       {"ResNet-50", 8, 28, 512, 1024, 1, 2, 1},
+    {"ResNet-50", 8, 14, 256, 256, 3, 1, 5},       {"ResNet-50", 8, 14, 256, 1024, 1, 1, 6},
+    {"ResNet-50", 8, 14, 1024, 256, 1, 1, 5},      {"ResNet-50", 8, 14, 1024, 512, 1, 1, 1},
+    {"ResNet-50", 8, 14, 512, 512, 3, 2, 1},       {"ResNet-50", 8, 14, 1024, 2048, 1, 2, 1},
+    {"ResNet-50", 8, 7, 512, 512, 3, 1, 2},        {"ResNet-50", 8, 7, 512, 2048, 1, 1, 3},
+    {"ResNet-50", 8, 7, 2048, 512, 1, 1, 2},
+};
+enum { LAYERS = sizeof layers / sizeof layers[0] };
+static const char *const pass_name[] = {"forward", "dx", "dw"};
+
+typedef struct bed {
+    fri_conv2d_desc conv;
+    fri_linear_desc linear;
+    bool is_linear;
+    int64_t elements[3]; /* of x, w, y */
+    void *x, *w, *y, *dx, *dw;
+    float *x32, *w32, *y32, *out32; /* for the library */
+    void *packed, *scratch;
+    fri_exec exec;
+    const fri_dnnl_op *op;
+    fr_dtype library; /* what the primitive computes on */
+} bed;
+
+static void must(fr_status s, const char *what) {
+    if (s >= 0) return;
+    fprintf(stderr, "op_gflops: %s: %s\n", what, fr_last_error());
+    exit(1);
+}
+
+static void *room(size_t bytes) {
+    void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    if (p == NULL) must(FR_ENOMEM, "room");
+    memset(p, 0, bytes);
+    return p;
+}
+
+static const fri_kernels *kernels(void) {
+    return &fri_backend_get(FR_CPU)->kernels;
+}
+
+static double milliseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n) {
+    qsort(v, (size_t)n, sizeof *v, ascending);
+    return v[n / 2];
+}
+
+/* ---- one layer ------------------------------------------------------------------------------------------------- */
+
+static fri_conv2d_desc conv_of(int i, fr_dtype t) {
+    int64_t pad = layers[i].kernel / 2, out = (layers[i].size + 2 * pad - layers[i].kernel) / layers[i].stride + 1;
+    return (fri_conv2d_desc){.dtype = t,
+                             .bias_dtype = FR_F32,
+                             .n = layers[i].n,
+                             .h = layers[i].size,
+                             .w = layers[i].size,
+                             .c = layers[i].c,
+                             .k = layers[i].k,
+                             .r = layers[i].kernel,
+                             .s = layers[i].kernel,
+                             .p = out,
+                             .q = out,
+                             .stride_h = layers[i].stride,
+                             .stride_w = layers[i].stride,
+                             .pad_h = pad,
+                             .pad_w = pad,
+                             .dilation_h = 1,
+                             .dilation_w = 1,
+                             .groups = 1,
+                             .workspace_limit = (size_t)64 << 20};
+}
+
+static double gflop(const bed *b) {
+    const fri_conv2d_desc *d = &b->conv;
+    if (b->is_linear) return 2e-9 * (double)(b->linear.n * b->linear.in * b->linear.out);
+    return 2e-9 * (double)(d->n * d->p * d->q * d->k * d->r * d->s * d->c);
+}
+
+/* Uniform numbers of our type, and the same widened for a library that computes on f32. */
+static void numbers(const bed *b, fr_dtype t, int64_t n, uint64_t stream, double scale, void **ours, float **wide) {
+    *ours = room((size_t)n * fr_dtype_size(t));
+    *wide = room((size_t)n * sizeof(float));
+    must(kernels()->uniform(&b->exec, t, n, 1, stream, -scale, scale, *ours), "numbers");
+    if (t == FR_F32)
+        memcpy(*wide, *ours, (size_t)n * sizeof(float));
+    else
+        must(kernels()->cast(&b->exec, t, FR_F32, n, *ours, *wide), "cast");
+}
+
+static void bed_make(bed *b, int i, fr_dtype t) {
+    *b = (bed){.is_linear = layers[i].size == 0};
+    if (b->is_linear) {
+        b->linear = (fri_linear_desc){.dtype = t,
+                                      .bias_dtype = FR_F32,
+                                      .n = layers[i].n,
+                                      .in = layers[i].c,
+                                      .out = layers[i].k};
+        b->elements[0] = b->linear.n * b->linear.in;
+        b->elements[1] = b->linear.in * b->linear.out;
+        b->elements[2] = b->linear.n * b->linear.out;
+    } else {
+        b->conv = conv_of(i, t);
+        b->elements[0] = b->conv.n * b->conv.h * b->conv.w * b->conv.c;
+        b->elements[1] = b->conv.k * b->conv.r * b->conv.s * b->conv.c;
+        b->elements[2] = b->conv.n * b->conv.p * b->conv.q * b->conv.k;
+    }
+    numbers(b, t, b->elements[0], 1, 1, &b->x, &b->x32);
+    numbers(b, t, b->elements[1], 2, 0.05, &b->w, &b->w32);
+    numbers(b, t, b->elements[2], 3, 1, &b->y, &b->y32);
+    b->dx = room((size_t)b->elements[0] * fr_dtype_size(t));
+    b->dw = room((size_t)b->elements[1] * fr_dtype_size(t));
+}
+
+static void bed_free(bed *b) {
+    void *const all[] = {b->x, b->w, b->y, b->dx, b->dw, b->x32, b->w32, b->y32};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* ---- the two sides --------------------------------------------------------------------------------------------- */
+
+static size_t workspace_of(const bed *b, int pass) {
+    const fri_kernels *k = kernels();
+    fri_linear_workspace_fn *const linear[] = {k->linear_forward_workspace, k->linear_backward_input_workspace,
+                                               k->linear_backward_weight_workspace};
+    fri_conv2d_workspace_fn *const conv[] = {k->conv2d_forward_workspace, k->conv2d_backward_input_workspace,
+                                             k->conv2d_backward_weight_workspace};
+    size_t bytes = 0;
+    must(b->is_linear ? linear[pass](&b->linear, &bytes) : conv[pass](&b->conv, &bytes), "workspace");
+    return bytes;
+}
+
+static void run_ours(bed *b, int pass) {
+    const fri_kernels *k = kernels();
+    const fri_exec *e = &b->exec;
+    fr_status s = FR_OK;
+    if (b->is_linear)
+        s = pass == 0   ? k->linear_forward(e, &b->linear, b->x, b->w, NULL, b->y)
+            : pass == 1 ? k->linear_backward_input(e, &b->linear, b->w, b->y, b->dx)
+                        : k->linear_backward_weight(e, &b->linear, b->x, b->y, b->dw);
+    else
+        s = pass == 0   ? k->conv2d_forward(e, &b->conv, b->x, b->w, NULL, b->y)
+            : pass == 1 ? k->conv2d_backward_input(e, &b->conv, b->w, b->y, b->dx)
+                        : k->conv2d_backward_weight(e, &b->conv, b->x, b->y, b->dw);
+    must(s, "kernel");
+}
+
+/* The library's product for a pass, all matrices stored as the layer has them. */
+static fri_matmul_desc product(const fri_linear_desc *d, int pass, fr_dtype t) {
+    fri_matmul_desc p = {.a_dtype = t, .b_dtype = t, .c_dtype = t, .bias_dtype = FR_F32};
+    if (pass == 0) p.m = d->n, p.n = d->out, p.k = d->in, p.a_row = d->in, p.a_col = 1, p.b_row = 1, p.b_col = d->in;
+    if (pass == 1) p.m = d->n, p.n = d->in, p.k = d->out, p.a_row = d->out, p.a_col = 1, p.b_row = d->in, p.b_col = 1;
+    if (pass == 2) p.m = d->out, p.n = d->in, p.k = d->n, p.a_row = 1, p.a_col = d->out, p.b_row = d->in, p.b_col = 1;
+    p.c_row = p.n;
+    return p;
+}
+
+static void library_make(bed *b, int pass, fr_dtype t) {
+    for (fr_dtype type = t;; type = FR_F32) {
+        fri_conv2d_desc d = b->conv;
+        fri_matmul_desc p = product(&b->linear, pass, type);
+        d.dtype = type;
+        b->op = NULL;
+        b->library = type;
+        if (type != FR_F16)
+            must(b->is_linear ? fri_dnnl_matmul(&p, &b->op) : fri_dnnl_conv2d(&d, (fri_pass)pass, &b->op), "primitive");
+        if (b->op != NULL) break;
+        if (type == FR_F32) must(FR_EUNSUPPORTED, "the library has nothing but reference code");
+    }
+    b->packed = room(fri_dnnl_packed_bytes(b->op) + 64);
+    b->scratch = room(fri_dnnl_scratch_bytes(b->op) + 64);
+    int64_t out = b->elements[pass == 0 ? 2 : pass == 1 ? 0 : 1];
+    b->out32 = room((size_t)out * sizeof(float));
+    const void *w = b->library == t ? b->w : b->w32;
+    if (pass < 2 && fri_dnnl_packed_bytes(b->op) > 0) must(fri_dnnl_pack(b->op, w, b->packed, b->scratch), "pack");
+}
+
+static void library_free(bed *b) {
+    free(b->packed);
+    free(b->scratch);
+    free(b->out32);
+}
+
+static void run_library(bed *b, int pass, fr_dtype t) {
+    static const float bias[8192];
+    bool same = b->library == t;
+    const void *x = same ? b->x : (void *)b->x32, *w = same ? b->w : (void *)b->w32, *y = same ? b->y : (void *)b->y32;
+    bool packed = fri_dnnl_packed_bytes(b->op) > 0;
+    const void *weights = packed ? b->packed : w;
+    if (pass == 0) must(fri_dnnl_run(b->op, x, weights, bias, b->out32, b->scratch), "library");
+    if (pass == 1) must(fri_dnnl_run(b->op, y, weights, NULL, b->out32, b->scratch), "library");
+    if (pass != 2) return;
+    if (b->is_linear)
+        must(fri_dnnl_run(b->op, y, x, NULL, b->out32, b->scratch), "library");
+    else
+        must(fri_dnnl_run(b->op, x, y, NULL, packed ? b->packed : (void *)b->out32, b->scratch), "library");
+}
+
+/* Both results as f32, the largest difference relative to the largest value. */
+static void check(bed *b, int pass, fr_dtype t, int layer) {
+    int64_t n = b->elements[pass == 0 ? 2 : pass == 1 ? 0 : 1];
+    float *ours = room((size_t)n * sizeof(float)), *theirs = room((size_t)n * sizeof(float));
+    bool unpack = pass == 2 && fri_dnnl_packed_bytes(b->op) > 0;
+    if (unpack) must(fri_dnnl_unpack(b->op, b->packed, b->out32, b->scratch), "unpack");
+    const void *from = pass == 0 ? b->y : pass == 1 ? b->dx : b->dw;
+    must(kernels()->cast(&b->exec, t, FR_F32, n, from, ours), "cast");
+    must(kernels()->cast(&b->exec, b->library, FR_F32, n, b->out32, theirs), "cast");
+    double worst = 0, largest = 1e-30;
+    for (int64_t i = 0; i < n; i++) {
+        worst = fmax(worst, fabs((double)ours[i] - (double)theirs[i]));
+        largest = fmax(largest, fabs((double)theirs[i]));
+    }
+    free(ours);
+    free(theirs);
+    double tolerance = t == FR_F32 ? 1e-4 : t == FR_BF16 ? 1.0 / 64 : 1.0 / 512;
+    if (worst <= tolerance * largest) return;
+    fprintf(stderr, "op_gflops: layer %d, %s: our result differs from the library's by %g of %g\n", layer,
+            pass_name[pass], worst, largest);
+    exit(1);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
+
+typedef struct total {
+    double ours, library;
+} total;
+
+static void row(int i, int pass, fr_dtype t, int rounds, total *sum) {
+    double ms[MAX_ROUNDS], alone[MAX_ROUNDS], share[MAX_ROUNDS];
+    bed b;
+    bed_make(&b, i, t);
+    b.exec.workspace_bytes = workspace_of(&b, pass);
+    b.exec.workspace = room(b.exec.workspace_bytes + 64);
+    library_make(&b, pass, t);
+    run_library(&b, pass, t); /* before ours: forward overwrites y */
+    run_ours(&b, pass);
+    check(&b, pass, t, i);
+    for (int r = 0; r < rounds; r++) {
+        double t0 = milliseconds();
+        run_ours(&b, pass);
+        double t1 = milliseconds();
+        run_library(&b, pass, t);
+        alone[r] = milliseconds() - t1;
+        ms[r] = t1 - t0;
+        share[r] = alone[r] / ms[r];
+    }
+    double mine = median(ms, rounds), theirs = median(alone, rounds);
+    const char *how = b.is_linear ? "" : fri_cpu_conv2d_impl(&b.conv, pass);
+    printf("| %s | %lld x %lld x %lld | %lld, %lld x %lld / %lld | %s | %.2f | %.0f | %.2f | %.0f | %.0f %% | %s |\n",
+           layers[i].name, (long long)layers[i].n, (long long)layers[i].size, (long long)layers[i].c,
+           (long long)layers[i].k, (long long)layers[i].kernel, (long long)layers[i].kernel,
+           (long long)layers[i].stride, pass_name[pass], mine, gflop(&b) / mine * 1e3, theirs, gflop(&b) / theirs * 1e3,
+           100 * median(share, rounds), how);
+    fflush(stdout);
+    sum->ours += layers[i].count * mine;
+    sum->library += layers[i].count * theirs;
+    library_free(&b);
+    free(b.exec.workspace);
+    bed_free(&b);
+}
+
+int main(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : "f32";
+    int rounds = argc > 2 ? atoi(argv[2]) : 5, only = argc > 3 ? atoi(argv[3]) : -1;
+    fr_dtype t = strcmp(name, "f32") == 0    ? FR_F32
+                 : strcmp(name, "bf16") == 0 ? FR_BF16
+                 : strcmp(name, "f16") == 0  ? FR_F16
+                                             : FR_I64;
+    if (t == FR_I64 || rounds < 1 || rounds > MAX_ROUNDS || only >= LAYERS) {
+        fprintf(stderr, "usage: op_gflops [f32|bf16|f16] [rounds, 1..%d] [layer, 0..%d]\n", MAX_ROUNDS, LAYERS - 1);
+        return 2;
+    }
+    char library[128];
+    fri_dnnl_version(library, sizeof library);
+    printf("%s, %s, %d threads, %d rounds\n\n", name, library, omp_get_max_threads(), rounds);
+    printf(
+        "| network | n x size x c | k, kernel / stride | pass | ms | GFLOP/s | library ms | GFLOP/s | share | ours |\n"
+        "|---|---|---|---|---|---|---|---|---|---|\n");
+    total sum = {0};
+    for (int i = 0; i < LAYERS; i++)
+        for (int pass = 0; pass < 3; pass++) {
+            if (only >= 0 && i != only) continue;
+            if (pass == 1 && layers[i].c == 3) continue; /* nobody wants the images' gradient */
+            row(i, pass, t, rounds, &sum);
+        }
+    printf("\nall layers, each as often as it occurs: ours %.1f ms, library %.1f ms, %.0f %%\n", sum.ours, sum.library,
+           100 * sum.library / sum.ours);
+    return 0;
+}
