@@ -32,6 +32,7 @@ struct fri_cost {
     size_t count, capacity;
     kind kinds[KINDS];
     int n_kinds;
+    kind all[2]; /* whose time is traffic, whose is arithmetic: for kernels of which no shape was measured */
     int64_t hits, misses;
 };
 
@@ -51,12 +52,13 @@ static void key_of(const fri_kernel_call *k, char text[KEY_BYTES]) {
 
 /* Rates of a plain machine: a core with AVX-512, two memory channels; a data-center GPU; PCIe and a file in the page
  * cache. They set the balance of arithmetic against traffic until something was measured. */
-static double estimate(fr_device target, double flops, double bytes, const char *key) {
+static double estimate(fr_device target, double flops, double bytes, const char *key, bool *arithmetic_bound) {
     bool gpu = target == FR_CUDA, half = strstr(key, "f16 ") != NULL; /* bf16 too */
     double per_second = gpu ? (half ? 400e12 : 40e12) : 40e9 * fr_threads_get();
     double moved = gpu ? 3e12 : 12e9, launch = gpu ? 4e-6 : 2e-6;
     if (strncmp(key, "transfer ", 9) == 0) moved = gpu ? 20e9 : 2e9;
     double arithmetic = flops / per_second, traffic = bytes / moved;
+    *arithmetic_bound = arithmetic > traffic;
     return launch + (arithmetic > traffic ? arithmetic : traffic);
 }
 
@@ -102,7 +104,9 @@ static fr_status put(fri_cost *c, const char *key, const entry *new) {
         if (s < 0) return s;
     }
     entry *e = find(c, key);
-    kind *k = kind_of(c, key, true);
+    bool arithmetic;
+    double estimated = estimate(c->target, new->flops, new->bytes, key, &arithmetic);
+    kind *k = kind_of(c, key, true), *all = &c->all[arithmetic];
     if (e->key == NULL) {
         char *copy = strdup(key);
         if (copy == NULL) return fri_fail(FR_ENOMEM, "cost: out of host memory");
@@ -111,10 +115,13 @@ static fr_status put(fri_cost *c, const char *key, const entry *new) {
         c->count++;
         if (k != NULL) {
             k->measured += new->seconds;
-            k->estimated += estimate(c->target, new->flops, new->bytes, key);
+            k->estimated += estimated;
         }
+        all->measured += new->seconds;
+        all->estimated += estimated;
     } else if (new->seconds < e->seconds) {
         if (k != NULL) k->measured += new->seconds - e->seconds;
+        all->measured += new->seconds - e->seconds;
         e->seconds = new->seconds;
     }
     return FR_OK;
@@ -129,9 +136,11 @@ double fri_cost_seconds(fri_cost *c, const fri_kernel_call *call) {
         return e->seconds;
     }
     c->misses++;
+    bool arithmetic;
+    double estimated = estimate(c->target, call->flops, call->bytes, key, &arithmetic);
     const kind *k = kind_of(c, key, false);
-    double scale = k != NULL && k->estimated > 0 ? k->measured / k->estimated : 1;
-    return scale * estimate(c->target, call->flops, call->bytes, key);
+    if (k == NULL || !(k->estimated > 0)) k = &c->all[arithmetic];
+    return k->estimated > 0 ? estimated * k->measured / k->estimated : estimated;
 }
 
 fr_status fri_cost_add(fri_cost *c, const fri_kernel_call *call, double seconds) {
