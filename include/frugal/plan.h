@@ -99,6 +99,57 @@ FR_API fr_status fr_plan_uninstall(fr_device device);
 /* The table for people: sections, categories, what is alive at the peak, step memory, floor, environment. */
 FR_API fr_status fr_plan_report(const fr_plan *plan, FILE *out);
 
+/* ---- a table of layers -------------------------------------------------------------------------------------- */
+
+/* What the layers of a network are, and what one training step keeps of each:
+ *
+ *     fr_summary_begin(FR_META, &summary);
+ *     fr_step_begin ... forward, fr_backward ... fr_step_end
+ *     fr_summary_end(summary);
+ *     fr_summary_print(summary, stdout);
+ *     fr_summary_release(&summary);
+ *
+ * Bytes are read from the event log at the instant the step's first backward begins; the step itself is not changed. */
+typedef struct fr_summary fr_summary;
+
+typedef struct fr_summary_layer {
+    const char *path, *kind; /* "features.0", "Conv2d"; static storage and the class's own. What ran outside any
+                              * module: path "", kind "loss" */
+    int rank;                /* of its last result; 0 for what is no module */
+    int64_t shape[6];        /* as in memory: images are [N, H, W, C] */
+    int64_t parameters;      /* its own elements, those of its parts are theirs */
+    size_t parameter_bytes;  /* of them */
+    size_t buffer_bytes;     /* running statistics and the like */
+    size_t saved;            /* requested bytes it made that are kept for backward: activations, masks, codes,
+                              * statistics, cached casts. What the next layer reads again counts here, once */
+    double flops;            /* of its forward; a multiply-add is two. 0 but on FR_META */
+} fr_summary_layer;
+
+typedef struct fr_summary_totals {
+    int64_t parameters;
+    size_t parameter_bytes, buffer_bytes;
+    size_t parameters_requested; /* parameters and buffers, each rounded up to 512 */
+    size_t saved;                /* of all layers: the device's activations when backward began */
+    size_t input;                /* the batch: images that the first layer reads again, targets */
+    double flops, flops_backward;
+    double multiply_adds; /* of the forward convolutions and linear layers */
+} fr_summary_totals;
+
+/* Watches this thread's next step on `device`: forward and first backward. FR_EUSAGE if another summary is watching,
+ * FR_ENOMEM. */
+FR_API fr_status fr_summary_begin(fr_device device, fr_summary **out);
+/* FR_EUSAGE if there was no step with a forward and a backward, FR_ENOMEM. */
+FR_API fr_status fr_summary_end(fr_summary *s);
+FR_API void fr_summary_release(fr_summary **s); /* accepts NULL; ends it if need be */
+
+FR_API int fr_summary_layers(const fr_summary *s);
+/* In the order in which they ended: a network comes after its parts. */
+FR_API fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out);
+FR_API void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out);
+/* The table for people, shapes in PyTorch's order, without layers that own nothing, keep nothing and compute nothing.
+ */
+FR_API fr_status fr_summary_print(const fr_summary *s, FILE *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -96,6 +96,9 @@ typedef struct fr_train_opts {
     const char *const *predict;           /* image files */
     int64_t n_predict;
 
+    bool summary, textbook;  /* a table of layers instead of a run; and published figures */
+    const char *memory_plot; /* a picture of the step that needs most; NULL: none. Borrowed */
+
     bool quiet;
     const char *report;                  /* NULL: none */
     const char *track, *trace;           /* of the first steps; NULL: none */

@@ -156,6 +156,14 @@ static bool names_path(const char *sentence, const char *path) {
     return strncmp(sentence, path, n) == 0 && (sentence[n] == '.' || strncmp(sentence + n, " (", 2) == 0);
 }
 
+static _Thread_local fri_module_watch watch;
+
+fri_module_watch fri_module_watch_set(fri_module_watch w) {
+    fri_module_watch was = watch;
+    watch = w;
+    return was;
+}
+
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
     const char *path = name != NULL ? fri_scope_module_push(name) : fri_scope_module();
     const char *here = fri_scope_module();
@@ -163,6 +171,7 @@ fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
     /* The innermost module that fails names the path: a leaf, or a composite whose own op failed. */
     if (s < 0 && s != FRI_STOP && here[0] != '\0' && !names_path(fr_last_error(), here))
         s = fri_fail_prefix(s, "%s (%s): ", here, m->class_->name);
+    if (s == FR_OK && watch.fn != NULL) watch.fn(watch.ctx, m, *x);
     if (name != NULL) fri_scope_module_pop(path);
     return s;
 }

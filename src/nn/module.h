@@ -46,4 +46,13 @@ typedef struct fri_unit_watch {
 /* Returns the one before, to be put back; fn NULL: nobody. */
 fri_unit_watch fri_unit_watch_set(fri_unit_watch w);
 
+/* Who is told when a module's forward is over, on this thread: under the module's path, x its result; not after a
+ * failure. Recomputations too. */
+typedef struct fri_module_watch {
+    void (*fn)(void *ctx, const fr_module *m, const fr_tensor *x);
+    void *ctx;
+} fri_module_watch;
+/* Returns the one before, to be put back; fn NULL: nobody. */
+fri_module_watch fri_module_watch_set(fri_module_watch w);
+
 #endif

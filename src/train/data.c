@@ -23,7 +23,7 @@ static const struct {
 enum { SMALL_IMAGE = 64 }; /* below, folders are shifted; from here on, cropped as ImageNet is */
 
 bool fri_without_data(const fri_run *r) {
-    return r->opts.device == FR_META || r->opts.plan;
+    return r->opts.device == FR_META || r->opts.plan || r->opts.summary;
 }
 
 const char *fri_dataset_name(const fri_run *r) {

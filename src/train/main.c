@@ -13,7 +13,7 @@
 
 static fr_status check_device(const fri_run *r) {
     fr_device d = r->opts.device;
-    if (r->opts.plan) return FR_OK;
+    if (r->opts.plan || r->opts.summary) return FR_OK;
     if (fr_device_available(d)) return FR_OK;
     return fri_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
 }
@@ -36,7 +36,7 @@ static fr_status prepare(fri_run *r) {
     FR_TRY(s, fr_memory_reset_peak(FR_META));
     FR_TRY(s, fri_fit(r));
     FR_TRY(s, fri_segment_weights(r, o, &r->unit_weight));
-    if (o->plan) goto done;
+    if (o->plan || o->summary) goto done;
     if (o->offload != NULL) FR_TRY(s, fr_offload_open(o->offload[0] != '\0' ? o->offload : NULL));
     if (o->predict == NULL) FR_TRY(s, fri_saving_check(r));
     if (o->memory_limit != SIZE_MAX) FR_TRY(s, fr_memory_limit_set(o->device, o->memory_limit));
@@ -48,6 +48,7 @@ static void finish(fri_run *r) {
     fri_report_close(r);
     (void)fri_track_end(r);
     (void)fri_trace_end(r);
+    fri_memory_plot_release(r);
     fr_log_close(&r->log);
     fr_loader_release(&r->loader);
     fr_grad_scaler_release(&r->scaler);
@@ -91,12 +92,14 @@ static fr_status train(fri_run *r) {
     fri_train_arena_begin(r);
     FR_TRY(s, fri_track_begin(r));
     FR_TRY(s, fri_trace_begin(r));
+    FR_TRY(s, fri_memory_plot_begin(r, r->opts.device));
     if (r->opts.calibrate) FR_TRY(s, fri_calibration_begin(r, &calibration));
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, fri_weights_begin(r));
     FR_TRY(s, fri_loop(r));
     FR_TRY(s, fri_track_end(r));
     FR_TRY(s, fri_trace_end(r));
+    FR_TRY(s, fri_memory_plot_end(r));
     FR_TRY(s, fri_weights_end(r));
 done:
     if (s == FR_OK) return fri_calibration_end(r, &calibration, r->signal == 0);
@@ -115,6 +118,11 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     if (s < 0) {
         status = failed(p, s == FR_EINVAL ? 2 : 1);
         if (s == FR_ENOMEM) advise(&r);
+        goto done;
+    }
+    if (r.opts.summary) {
+        s = fri_summary_command(&r);
+        if (s < 0) status = failed(p, 1);
         goto done;
     }
     if (r.opts.plan) {

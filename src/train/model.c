@@ -24,6 +24,7 @@ done:
 static fr_status check_flags(const fri_run *r) {
     const fr_train_opts *o = &r->opts;
     const fr_train_program *p = r->program;
+    if (o->textbook && !o->summary) return fri_fail(FR_EINVAL, "--textbook: its table is part of --summary; add that");
     if (!o->batch_norm && !p->batch_norm_optional)
         return fri_fail(FR_EINVAL, "--no-batch-norm: the networks of %s always have batch norm", p->name);
     if (o->head != FR_HEAD_AUTO && p->pixel_classes != NULL)

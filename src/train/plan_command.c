@@ -76,7 +76,9 @@ fr_status fri_plan_command(fri_run *r) {
     fr_train_opts unlimited = r->opts;
     fr_status s = FR_OK, fits = FR_OK;
     unlimited.memory_limit = SIZE_MAX;
+    FR_TRY(s, fri_memory_plot_begin(r, FR_META));
     FR_TRY(s, fri_train_plan_make(r, &unlimited, &p));
+    FR_TRY(s, fri_memory_plot_end(r));
     FR_TRY(s, use_arena(r, &p));
     fits = under_limit(r, &p);
     take(r, &p);

@@ -16,6 +16,7 @@
 
 typedef struct fri_trace fri_trace;
 typedef struct fri_track fri_track;
+typedef struct fri_memory_plot fri_memory_plot;
 
 typedef struct fri_run {
     const fr_train_program *program;
@@ -69,9 +70,10 @@ typedef struct fri_run {
     /* fit.c */
     fr_fit fit; /* the plan that opts.unit_plan shows, if there is one */
 
-    /* trace.c, track.c; NULL: none */
+    /* trace.c, track.c, memory_plot.c; NULL: none */
     fri_trace *trace;
     fri_track *track;
+    fri_memory_plot *memory_plot;
 
     /* report.c */
     bool planned; /* the numbers are a plan's, nothing ran */
@@ -179,6 +181,16 @@ fr_status fri_trace_begin(fri_run *r);
 fr_status fri_trace_end(fri_run *r);
 fr_status fri_track_begin(fri_run *r);
 fr_status fri_track_end(fri_run *r);
+
+/* memory_plot.c: --memory-plot. Begun before the model is built, on the device where it will be (meta for a plan); end
+ * draws. Release gives up what was begun. */
+fr_status fri_memory_plot_begin(fri_run *r, fr_device device);
+fr_status fri_memory_plot_end(fri_run *r);
+void fri_memory_plot_release(fri_run *r);
+
+/* summary.c: --summary, instead of training. textbook.c: --textbook, its second table. */
+fr_status fri_summary_command(fri_run *r);
+fr_status fri_textbook_print(FILE *out);
 
 /* log.c: --log, --csv, --tensorboard. A log that cannot be written does not stop the training: it is said once, end
  * fails. */

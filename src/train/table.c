@@ -232,11 +232,18 @@ const fri_flag fri_flags[] = {
      .unset = "none"},
 
     /* ---- output ---- */
+    {"summary", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(summary), NULL,
+     "Do not train: print a line per layer, from a dry run of one step: shape, parameters, bytes that it keeps for "
+     "backward under these flags, operations; and end."},
+    {"textbook", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(textbook), NULL,
+     "With --summary: figures that tools and guides publish, computed anew, and what is wrong with some."},
     {"quiet", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(quiet), NULL, "Print the last line only."},
     {"report", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(report), "FILE",
      "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.", .unset = "none"},
     {"track", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(track), "FILE",
      "Write what each phase of the first step adds and frees, a line per kind of tensor.", .unset = "none"},
+    {"memory-plot", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(memory_plot), "FILE",
+     "Draw the step that needs most memory, bytes by category over time, as SVG; with --plan too.", .unset = "none"},
     {"trace", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(trace), "FILE",
      "Write the first three steps for Perfetto (ui.perfetto.dev): ops as slices, bytes by category as counters.",
      .unset = "none"},

@@ -40,9 +40,13 @@ static void slice_end(fri_trace *t) {
     fputc('}', t->file);
 }
 
-static void counter(fri_trace *t, fr_category c) {
+/* One counter with all categories: viewers stack its values. */
+static void counter(fri_trace *t) {
     begin_event(t, "C");
-    fprintf(t->file, ",\"name\":\"memory\",\"args\":{\"%s\":%zu}}", fr_category_name(c), t->live[c]);
+    fputs(",\"name\":\"memory\",\"args\":{", t->file);
+    for (int c = 0; c < FR_CATEGORY_COUNT; c++)
+        fprintf(t->file, "%s\"%s\":%zu", c > 0 ? "," : "", fr_category_name((fr_category)c), t->live[c]);
+    fputs("}}", t->file);
 }
 
 static void memory_event(fri_trace *t, const fri_event *e) {
@@ -56,8 +60,7 @@ static void memory_event(fri_trace *t, const fri_event *e) {
         t->live[e->from] -= e->requested;
     }
     if (t->steps >= STEPS) return;
-    counter(t, c);
-    if (e->kind == FRI_EVENT_RELABEL) counter(t, e->from);
+    counter(t);
 }
 
 static void on_event(void *ctx, const fri_event *e) {

@@ -3,6 +3,7 @@
 #include "program.h"
 #include "report.h"
 
+#include <frugal/base.h>
 #include <math.h>
 
 TestSuite(track, .init = files_begin, .fini = files_end);
@@ -27,7 +28,7 @@ Test(track, lines_of_vgg19) {
          "2 * Size:(128,)               | Memory: 0.0010 M", "1 * Size:(64, 3, 3, 3)        | Memory: 0.0069 M",
          "1 * Size:(4096, 25088)        | Memory: 411.04 M", "1 * Size:(4096, 4096)         | Memory: 67.108 M",
          "1 * Size:(1000, 4096)         | Memory: 16.384 M", "2 * Size:(4096,)              | Memory: 0.0327 M",
-         "1 * Size:(1000,)              | Memory: 0.0040 M"};
+         "1 * Size:(1000,)              | Memory: 0.004 M"};
     char arguments[1024];
     snprintf(arguments, sizeof arguments,
              "--depth 19 --no-batch-norm --head torchvision --image-size 224 --device meta --dataset synthetic "
@@ -75,16 +76,34 @@ Test(track, points_add_up) {
     cr_expect_eq(points, 4, "begin, forward, backward, end: %d points", points);
 }
 
-/* Chrome's trace event format: an object with traceEvents; B and E nest, times ascend, counters are numbers. */
+/* All categories in one counter: its sum, or -1 and a failure. */
+static double counter_sum(cJSON *e) {
+    cJSON *value = NULL;
+    double sum = 0;
+    int categories = 0;
+    cr_expect_str_eq(report_at(e, "name", NULL)->valuestring, "memory");
+    cJSON_ArrayForEach(value, report_at(e, "args", NULL)) {
+        cr_assert(cJSON_IsNumber(value) && value->valuedouble >= 0, "%s is no size", value->string);
+        sum += value->valuedouble;
+        categories++;
+    }
+    cr_expect_eq(categories, FR_CATEGORY_COUNT);
+    return sum;
+}
+
+/* Chrome's trace event format: an object with traceEvents; B and E nest, times ascend, counters are numbers. The
+ * highest sum of a counter is the peak of the report. */
 Test(track, the_trace_is_chrome_s_format) {
-    char arguments[1024];
+    char arguments[1024], report[512];
+    snprintf(report, sizeof report, "%s", files_path("r.json"));
     snprintf(arguments, sizeof arguments,
-             "--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 4 --eval-every 0 --quiet --trace %s",
-             files_path("t.json"));
+             "--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 3 --eval-every 0 --quiet --trace %s "
+             "--report %s",
+             files_path("t.json"), report);
     outcome o = program_run("train_densenet", arguments);
     cr_assert_eq(o.status, 0, "%s", o.err);
     cJSON *root = report_read(files_path("t.json")), *e = NULL;
-    double last = 0;
+    double last = 0, most = 0, sum = 0;
     int depth = 0, steps = 0, ops = 0, counters = 0;
     cJSON_ArrayForEach(e, report_at(root, "traceEvents", NULL)) {
         const char *kind = cJSON_GetObjectItem(e, "ph")->valuestring;
@@ -105,13 +124,18 @@ Test(track, the_trace_is_chrome_s_format) {
             cr_assert_geq(--depth, 0);
         } else {
             cr_assert_str_eq(kind, "C");
-            cr_expect(report_at(e, "args", NULL)->child->valuedouble >= 0);
+            sum = counter_sum(e);
+            if (sum > most) most = sum;
             counters++;
         }
     }
     cr_expect_eq(depth, 0);
     cr_expect_eq(steps, 3);
     cr_expect(ops > 60 && counters > 100, "%d ops, %d counters", ops, counters);
+    cJSON_Delete(root);
+    root = report_read(report);
+    cr_expect_eq(most, report_number(root, "memory", "peak_requested"), "counters reach %.0f bytes", most);
+    cr_expect_lt(sum, most, "a step ends below its peak");
     cJSON_Delete(root);
     snprintf(arguments, sizeof arguments, "--steps 1 --trace %s/none/t.json", files_root);
     o = program_run("train_densenet", arguments);

@@ -1,0 +1,119 @@
+/* tracker.c - see tracker.h. */
+#include "memory/tracker.h"
+
+#include "base/status.h"
+#include "memory/allocator.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t fri_tracker_bytes(const fri_tag *tag, size_t requested) {
+    size_t exact = (size_t)fri_shape_numel(&tag->shape) * fr_dtype_size(tag->dtype);
+    return exact <= requested && requested - exact < FRI_ROUND_BYTES ? exact : requested;
+}
+
+static bool same_kind(const fri_tracker_kind *k, const fri_tag *t, size_t bytes) {
+    return k->each == bytes && k->tag.category == t->category && k->tag.dtype == t->dtype &&
+           fri_shape_equal(&k->tag.shape, &t->shape);
+}
+
+void fri_tracker_count(fri_tracker *t, const fri_tag *tag, size_t bytes, int by) {
+    size_t i = 0;
+    while (i < t->n && !same_kind(&t->kinds[i], tag, bytes)) i++;
+    if (i == t->n) {
+        if (t->n == t->capacity) {
+            size_t capacity = t->capacity > 0 ? 2 * t->capacity : 64;
+            fri_tracker_kind *kinds = realloc(t->kinds, capacity * sizeof *kinds);
+            if (kinds == NULL) {
+                t->no_memory = true;
+                return;
+            }
+            t->kinds = kinds;
+            t->capacity = capacity;
+        }
+        t->kinds[t->n++] = (fri_tracker_kind){.tag = *tag, .each = bytes};
+    }
+    t->kinds[i].count += by;
+}
+
+void fri_tracker_free(fri_tracker *t) {
+    free(t->kinds);
+    *t = (fri_tracker){0};
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------- */
+
+const char *fri_tracker_shape(const fri_shape *s, char text[FRI_SHAPE_TEXT]) {
+    static const int order[4] = {0, 3, 1, 2};
+    size_t at = (size_t)snprintf(text, FRI_SHAPE_TEXT, "(");
+    for (int i = 0; i < s->rank && at < FRI_SHAPE_TEXT; i++)
+        at += (size_t)snprintf(text + at, FRI_SHAPE_TEXT - at, "%s%" PRId64, i > 0 ? ", " : "",
+                               s->dim[s->rank == 4 ? order[i] : i]);
+    if (at < FRI_SHAPE_TEXT) snprintf(text + at, FRI_SHAPE_TEXT - at, s->rank == 1 ? ",)" : ")");
+    return text;
+}
+
+const char *fri_tracker_megabytes(size_t bytes, char text[FRI_MEGABYTES_TEXT]) {
+    char all[40];
+    snprintf(all, sizeof all, "%f", (double)bytes / 1e6);
+    char *end = all + strlen(all) - 1;
+    while (*end == '0' && end[-1] != '.') *end-- = '\0';
+    snprintf(text, FRI_MEGABYTES_TEXT, "%.6s", all);
+    return text;
+}
+
+static size_t moved(const fri_tracker_kind *k) {
+    int64_t change = k->count - k->before;
+    return (size_t)(change < 0 ? -change : change) * k->each;
+}
+
+/* Ties in a fixed order: what came before what went. */
+static int larger_first(const void *a, const void *b) {
+    const fri_tracker_kind *k = a, *l = b;
+    size_t x = moved(k), y = moved(l);
+    if (x != y) return x < y ? 1 : -1;
+    return (l->count > l->before) - (k->count > k->before);
+}
+
+void fri_tracker_point(fri_tracker *t, const char *where, FILE *out) {
+    size_t total = 0;
+    for (size_t i = 0; i < t->n; i++) total += (size_t)t->kinds[i].count * t->kinds[i].each;
+    fprintf(out, "At %-50s Total Used Memory:%-7.1fMb (%zu bytes)\n", where, (double)total / 1e6, total);
+    if (t->n > 0) qsort(t->kinds, t->n, sizeof *t->kinds, larger_first);
+    for (size_t i = 0; i < t->n && moved(&t->kinds[i]) > 0; i++) {
+        fri_tracker_kind *k = &t->kinds[i];
+        int64_t change = k->count - k->before;
+        char shape[FRI_SHAPE_TEXT], size[FRI_MEGABYTES_TEXT];
+        fprintf(out, "%c | %" PRId64 " * Size:%-20s | Memory: %s M | %s %s, %zu bytes\n", change > 0 ? '+' : '-',
+                change > 0 ? change : -change, fri_tracker_shape(&k->tag.shape, shape),
+                fri_tracker_megabytes(moved(k), size), fr_category_name(k->tag.category), fr_dtype_name(k->tag.dtype),
+                moved(k));
+        k->before = k->count;
+    }
+}
+
+/* ---- public: FR_TRACK ----------------------------------------------------------------------------------------- */
+
+static void count_block(void *ctx, const fri_block *b) {
+    fri_tracker_count(ctx, &b->tag, fri_tracker_bytes(&b->tag, b->requested), 1);
+}
+
+fr_status fr_memory_track(fr_device d, const char *file, const char *function, int line, FILE *out) {
+    static fri_tracker trackers[FR_DEVICE_COUNT]; /* what each held at its last call */
+    fri_allocator *a = NULL;
+    fr_status s = fri_allocator_get(d, &a);
+    if (s < 0) return s;
+    fri_tracker *t = &trackers[d];
+    char where[160];
+    const char *base = strrchr(file, '/');
+    for (size_t i = 0; i < t->n; i++) t->kinds[i].count = 0;
+    fri_allocator_each(a, count_block, t);
+    if (t->no_memory) {
+        t->no_memory = false;
+        return fri_fail(FR_ENOMEM, "tracker: out of host memory");
+    }
+    snprintf(where, sizeof where, "%s %s: line %d", base != NULL ? base + 1 : file, function, line);
+    fri_tracker_point(t, where, out);
+    return ferror(out) ? fri_fail(FR_EIO, "tracker: the stream reports a write error") : FR_OK;
+}

@@ -1,0 +1,271 @@
+/* summary.c - what each layer is and what a step keeps of it.
+ *
+ * Three sources, one step: modules tell their results (shapes, parameters), the event log tells bytes by module path,
+ * meta's kernel calls tell operations. A row is a module path; what runs under the empty path after the outermost
+ * module has ended is the loss. The picture is taken before the first event of backward. */
+#include "memory/event.h"
+#include "memory/report.h"
+#include "meta/calls.h"
+#include "nn/module.h"
+
+#include <frugal/plan.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum stage { BEFORE_STEP, FORWARD, BACKWARD, OVER } stage;
+
+typedef struct row {
+    fr_summary_layer layer;
+    bool ended, loss;
+    int order; /* among the modules that ended */
+} row;
+
+typedef struct live_block {
+    uint64_t block;
+    size_t bytes;
+    fr_category category;
+    int row;
+} live_block;
+
+struct fr_summary {
+    fr_device device;
+    stage stage;
+    bool listening, failed, root_ended;
+    fri_call_listener was_listener;
+    fri_module_watch was_watch;
+    row *rows;
+    int n_rows, rows_capacity, ended;
+    live_block *blocks;
+    size_t n_blocks, blocks_capacity;
+    fr_summary_totals totals;
+};
+
+static _Thread_local bool running;
+
+static bool grow(void **array, size_t n, size_t *capacity, size_t size) {
+    if (n < *capacity) return true;
+    size_t larger = *capacity > 0 ? 2 * *capacity : 128;
+    void *p = realloc(*array, larger * size);
+    if (p == NULL) return false;
+    *array = p;
+    *capacity = larger;
+    return true;
+}
+
+/* The row of a path, which is interned, so that pointers are names. -1 without host memory. */
+static int row_of(fr_summary *s, const char *path) {
+    static const char outside[] = "";
+    if (path == NULL || path[0] == '\0') path = outside;
+    bool loss = path[0] == '\0' && s->root_ended;
+    for (int i = s->n_rows - 1; i >= 0; i--)
+        if (s->rows[i].layer.path == path && s->rows[i].loss == loss) return i;
+    size_t capacity = (size_t)s->rows_capacity;
+    if (!grow((void **)&s->rows, (size_t)s->n_rows, &capacity, sizeof *s->rows)) {
+        s->failed = true;
+        return -1;
+    }
+    s->rows_capacity = (int)capacity;
+    s->rows[s->n_rows] = (row){.layer = {.path = path, .kind = loss ? "loss" : ""}, .loss = loss};
+    return s->n_rows++;
+}
+
+/* ---- the three sources ---------------------------------------------------------------------------------------- */
+
+static void on_module(void *ctx, const fr_module *m, const fr_tensor *x) {
+    fr_summary *s = ctx;
+    if (s->stage != FORWARD || s->root_ended || fri_device_of(x) != s->device) return;
+    const char *path = fri_scope_module();
+    int i = row_of(s, path);
+    if (i < 0) return;
+    fr_summary_layer *l = &s->rows[i].layer;
+    l->rank = x->shape.rank;
+    memcpy(l->shape, x->shape.dim, sizeof l->shape);
+    if (!s->rows[i].ended) { /* a module that runs twice has its parameters once */
+        s->rows[i].ended = true;
+        s->rows[i].order = s->ended++;
+        l->kind = m->class_->name;
+        for (int t = 0; t < m->n_tensors; t++) {
+            size_t bytes = fri_nbytes(m->tensors[t].tensor);
+            if (m->tensors[t].is_parameter) l->parameters += fri_numel(m->tensors[t].tensor);
+            *(m->tensors[t].is_parameter ? &l->parameter_bytes : &l->buffer_bytes) += bytes;
+            s->totals.parameters_requested += fri_round_bytes(bytes);
+        }
+    }
+    if (path[0] == '\0') s->root_ended = true;
+}
+
+static void on_call(void *ctx, const fri_kernel_call *c) {
+    fr_summary *s = ctx;
+    if (s->was_listener.fn != NULL) s->was_listener.fn(s->was_listener.ctx, c);
+    if (s->stage == BACKWARD) s->totals.flops_backward += c->flops;
+    if (s->stage != FORWARD || fri_scope_phase() == FR_PHASE_BACKWARD) return;
+    int i = row_of(s, fri_scope_module());
+    if (i < 0) return;
+    s->rows[i].layer.flops += c->flops;
+    s->totals.flops += c->flops;
+    if (strcmp(c->name, "conv2d_forward") == 0 || strcmp(c->name, "linear_forward") == 0)
+        s->totals.multiply_adds += c->flops / 2;
+}
+
+static live_block *find(fr_summary *s, uint64_t block) {
+    for (size_t i = s->n_blocks; i-- > 0;)
+        if (s->blocks[i].block == block) return &s->blocks[i];
+    return NULL;
+}
+
+static void memory_event(fr_summary *s, const fri_event *e) {
+    live_block *b = NULL;
+    if (e->kind == FRI_EVENT_ALLOC) {
+        int i = row_of(s, e->tag.module);
+        if (i < 0 || !grow((void **)&s->blocks, s->n_blocks, &s->blocks_capacity, sizeof *s->blocks)) {
+            s->failed = true;
+            return;
+        }
+        s->blocks[s->n_blocks++] = (live_block){e->block, e->requested, e->tag.category, i};
+    } else if ((b = find(s, e->block)) != NULL) {
+        if (e->kind == FRI_EVENT_RELABEL)
+            b->category = e->tag.category;
+        else
+            *b = s->blocks[--s->n_blocks];
+    }
+}
+
+static void take_picture(fr_summary *s) {
+    for (size_t i = 0; i < s->n_blocks; i++) {
+        const live_block *b = &s->blocks[i];
+        if (b->category == FR_MEM_INPUT) s->totals.input += b->bytes;
+        if (b->category != FR_MEM_ACTIVATION) continue;
+        s->rows[b->row].layer.saved += b->bytes;
+        s->totals.saved += b->bytes;
+    }
+}
+
+/* Blocks are known from the start: the batch is there before the step begins. */
+static void on_event(void *ctx, const fri_event *e) {
+    fr_summary *s = ctx;
+    bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
+    bool backward = fri_scope_phase() == FR_PHASE_BACKWARD;
+    if (memory && e->device != s->device) return;
+    if (s->stage == BEFORE_STEP && e->kind == FRI_EVENT_STEP_BEGIN) s->stage = FORWARD;
+    if (s->stage == FORWARD && backward) {
+        take_picture(s);
+        s->stage = BACKWARD;
+    }
+    if (s->stage == BACKWARD && (!backward || e->kind == FRI_EVENT_STEP_END)) s->stage = OVER;
+    if (memory && (s->stage == BEFORE_STEP || s->stage == FORWARD)) memory_event(s, e);
+}
+
+/* ---- begin and end -------------------------------------------------------------------------------------------- */
+
+fr_status fr_summary_begin(fr_device device, fr_summary **out) {
+    fr_summary *s = NULL;
+    if (running) return fri_fail(FR_EUSAGE, "summary: another summary is watching on this thread");
+    if ((s = calloc(1, sizeof *s)) == NULL) return fri_fail(FR_ENOMEM, "summary: out of host memory");
+    s->device = device;
+    fr_status status = fri_event_subscribe(on_event, s);
+    if (status < 0) {
+        free(s);
+        return status;
+    }
+    s->was_listener = fri_meta_listen((fri_call_listener){on_call, s});
+    s->was_watch = fri_module_watch_set((fri_module_watch){on_module, s});
+    s->listening = running = true;
+    fr_summary_release(out);
+    *out = s;
+    return FR_OK;
+}
+
+static void stop(fr_summary *s) {
+    if (!s->listening) return;
+    fri_event_unsubscribe(on_event, s);
+    (void)fri_meta_listen(s->was_listener);
+    (void)fri_module_watch_set(s->was_watch);
+    s->listening = running = false;
+}
+
+static int in_order(const void *a, const void *b) {
+    const row *x = a, *y = b;
+    if (x->ended != y->ended) return x->ended ? -1 : 1;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+fr_status fr_summary_end(fr_summary *s) {
+    if (!s->listening) return fri_fail(FR_EUSAGE, "summary: it has ended already");
+    stop(s);
+    free(s->blocks);
+    s->blocks = NULL;
+    if (s->failed) return fri_fail(FR_ENOMEM, "summary: out of host memory");
+    if (s->stage != BACKWARD && s->stage != OVER)
+        return fri_fail(FR_EUSAGE, "summary: no step with a forward and a backward ran on %s between begin and end",
+                        fr_device_name(s->device));
+    qsort(s->rows, (size_t)s->n_rows, sizeof *s->rows, in_order);
+    for (int i = 0; i < s->n_rows; i++) {
+        fr_summary_layer *l = &s->rows[i].layer;
+        if (!s->rows[i].ended && l->path[0] == '\0') l->kind = "loss"; /* units ran, no outermost module */
+        s->totals.parameters += l->parameters;
+        s->totals.parameter_bytes += l->parameter_bytes;
+        s->totals.buffer_bytes += l->buffer_bytes;
+    }
+    return FR_OK;
+}
+
+void fr_summary_release(fr_summary **p) {
+    fr_summary *s = *p;
+    *p = NULL;
+    if (s == NULL) return;
+    stop(s);
+    free(s->blocks);
+    free(s->rows);
+    free(s);
+}
+
+int fr_summary_layers(const fr_summary *s) {
+    return s->n_rows;
+}
+
+fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out) {
+    if (i < 0 || i >= s->n_rows) return fri_fail(FR_EINVAL, "summary: layer %d is outside 0..%d", i, s->n_rows - 1);
+    *out = s->rows[i].layer;
+    return FR_OK;
+}
+
+void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out) {
+    *out = s->totals;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------------ */
+
+static const char *shape_text(const fr_summary_layer *l, char text[FRI_SHAPE_TEXT]) {
+    fri_shape shape = fri_shape_of(l->rank, l->shape);
+    if (l->rank == 0) return "";
+    return fri_report_shape(&shape, text);
+}
+
+fr_status fr_summary_print(const fr_summary *s, FILE *out) {
+    const fr_summary_totals *t = &s->totals;
+    char text[FRI_SHAPE_TEXT], a[FRI_BYTES_TEXT], b[FRI_BYTES_TEXT];
+    fprintf(out, "%-36s %-18s %-22s %12s %14s %16s %18s\n", "layer", "kind", "output", "parameters", "bytes",
+            "saved, bytes", "FLOPs forward");
+    for (int i = 0; i < s->n_rows; i++) {
+        const fr_summary_layer *l = &s->rows[i].layer;
+        size_t bytes = l->parameter_bytes + l->buffer_bytes;
+        if (bytes == 0 && l->saved == 0 && l->flops == 0) continue;
+        fprintf(out, "%-36s %-18s %-22s %12" PRId64 " %14zu %16zu %18.0f\n", l->path[0] != '\0' ? l->path : "-",
+                l->kind, shape_text(l, text), l->parameters, bytes, l->saved, l->flops);
+    }
+    fprintf(out, "%-36s %-18s %-22s %12" PRId64 " %14zu %16zu %18.0f\n", "total", "", "", t->parameters,
+            t->parameter_bytes + t->buffer_bytes, t->saved, t->flops);
+    fprintf(out,
+            "parameters: %" PRId64 " of %zu bytes (%s), buffers of %zu; requested, each rounded up to 512: %zu bytes\n",
+            t->parameters, t->parameter_bytes, fri_bytes_text(t->parameter_bytes, a), t->buffer_bytes,
+            t->parameters_requested);
+    fprintf(out, "kept when backward begins: %zu bytes (%s) of the layers, and %zu (%s) of the batch\n", t->saved,
+            fri_bytes_text(t->saved, a), t->input, fri_bytes_text(t->input, b));
+    if (t->flops > 0)
+        fprintf(out,
+                "FLOPs: %.0f forward, of them %.0f multiply-adds (2 each) in convolutions and linear layers; %.0f "
+                "backward\n",
+                t->flops, t->multiply_adds, t->flops_backward);
+    return ferror(out) ? fri_fail(FR_EIO, "summary: the stream reports a write error") : FR_OK;
+}

@@ -1,0 +1,222 @@
+/* timeline.c - see timeline.h. */
+#include "train/timeline.h"
+
+#include "base/status.h"
+#include "memory/report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 860, PANEL = 250, LEFT = 70, RIGHT = 20, TOP = 50, GAP = 70, LEGEND = 60, COLUMNS = 1500, LABEL = 90 };
+
+static const char *const colors[FR_CATEGORY_COUNT] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
+                                                      "#edc948", "#b07aa1", "#76b7b2", "#9c9c9c"};
+
+static size_t total(const fri_timeline_point *p) {
+    size_t sum = 0;
+    for (int c = 0; c < FR_CATEGORY_COUNT; c++) sum += p->bytes[c];
+    return sum;
+}
+
+/* ---- recording ------------------------------------------------------------------------------------------------ */
+
+static void add_point(fri_timeline_recorder *r, const fri_event *e) {
+    fri_timeline *t = &r->now;
+    if (t->count == t->capacity) {
+        size_t capacity = t->capacity > 0 ? 2 * t->capacity : 1024;
+        fri_timeline_point *points = realloc(t->points, capacity * sizeof *points);
+        if (points == NULL) {
+            r->no_memory = true;
+            return;
+        }
+        t->points = points;
+        t->capacity = capacity;
+    }
+    fri_timeline_point *p = &t->points[t->count++];
+    memcpy(p->bytes, r->live, sizeof p->bytes);
+    p->phase = fri_scope_phase();
+    if (total(p) <= t->peak) return;
+    t->peak = total(p);
+    t->peak_at = t->count - 1;
+    t->at_peak = e->tag;
+    t->at_peak.phase = p->phase;
+}
+
+static void step_over(fri_timeline_recorder *r) {
+    r->in_step = false;
+    if (r->now.peak < r->most.peak) return;
+    fri_timeline was = r->most;
+    r->most = r->now;
+    r->now = was;
+}
+
+static void on_event(void *ctx, const fri_event *e) {
+    fri_timeline_recorder *r = ctx;
+    bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
+    if (memory && e->device != r->device) return;
+    switch (e->kind) {
+    case FRI_EVENT_ALLOC: r->live[e->tag.category] += e->requested; break;
+    case FRI_EVENT_FREE: r->live[e->tag.category] -= e->requested; break;
+    case FRI_EVENT_RELABEL:
+        r->live[e->from] -= e->requested;
+        r->live[e->tag.category] += e->requested;
+        break;
+    case FRI_EVENT_STEP_BEGIN:
+        r->now.count = r->now.peak = r->now.peak_at = 0;
+        r->in_step = true;
+        add_point(r, e);
+        return;
+    case FRI_EVENT_STEP_END:
+        if (r->in_step) step_over(r);
+        return;
+    default: return;
+    }
+    if (r->in_step) add_point(r, e);
+}
+
+fr_status fri_timeline_begin(fri_timeline_recorder *r, fr_device device) {
+    *r = (fri_timeline_recorder){.device = device};
+    fr_status s = fri_event_subscribe(on_event, r);
+    r->listening = s == FR_OK;
+    return s;
+}
+
+fr_status fri_timeline_end(fri_timeline_recorder *r) {
+    if (r->listening) fri_event_unsubscribe(on_event, r);
+    r->listening = false;
+    if (r->no_memory) return fri_fail(FR_ENOMEM, "timeline: out of host memory");
+    return r->most.count > 0 ? FR_OK : fri_fail(FR_EUSAGE, "timeline: no training step ran");
+}
+
+void fri_timeline_free(fri_timeline_recorder *r) {
+    if (r->listening) fri_event_unsubscribe(on_event, r);
+    free(r->now.points);
+    free(r->most.points);
+    *r = (fri_timeline_recorder){0};
+}
+
+/* ---- drawing -------------------------------------------------------------------------------------------------- */
+
+static void text(FILE *f, const char *s) {
+    for (; *s != '\0'; s++) {
+        if (*s == '&')
+            fputs("&amp;", f);
+        else if (*s == '<')
+            fputs("&lt;", f);
+        else if (*s == '>')
+            fputs("&gt;", f);
+        else
+            fputc(*s, f);
+    }
+}
+
+static double x_of(const fri_timeline *t, size_t i) {
+    return LEFT + (double)(WIDTH - LEFT - RIGHT) * (double)i / (double)(t->count > 1 ? t->count - 1 : 1);
+}
+
+/* The samples that are drawn: all of them, or of each column the highest. */
+static size_t drawn(const fri_timeline *t, size_t column) {
+    if (t->count <= COLUMNS) return column;
+    size_t first = column * t->count / COLUMNS, end = (column + 1) * t->count / COLUMNS, best = first;
+    for (size_t i = first; i < end; i++)
+        if (total(&t->points[i]) > total(&t->points[best])) best = i;
+    return best;
+}
+
+static void draw_areas(FILE *f, const fri_timeline *t, double scale, double bottom) {
+    double base[COLUMNS] = {0};
+    size_t at[COLUMNS], n = t->count < COLUMNS ? t->count : COLUMNS;
+    for (size_t i = 0; i < n; i++) at[i] = drawn(t, i);
+    for (int c = 0; c < FR_CATEGORY_COUNT; c++) {
+        bool any = false;
+        for (size_t i = 0; i < n; i++) any = any || t->points[at[i]].bytes[c] > 0;
+        if (!any) continue;
+        fprintf(f, "<path fill=\"%s\" d=\"M", colors[c]);
+        for (size_t i = 0; i < n; i++)
+            fprintf(f, "%.1f,%.1f ", x_of(t, at[i]), bottom - (base[i] + (double)t->points[at[i]].bytes[c]) * scale);
+        fprintf(f, "L");
+        for (size_t i = n; i-- > 0;) fprintf(f, "%.1f,%.1f ", x_of(t, at[i]), bottom - base[i] * scale);
+        fprintf(f, "Z\"/>\n");
+        for (size_t i = 0; i < n; i++) base[i] += (double)t->points[at[i]].bytes[c];
+    }
+}
+
+/* A dashed line where a phase begins; its name, if there is room. A program without an optimizer phase is back in the
+ * step's own after backward. */
+static void draw_phases(FILE *f, const fri_timeline *t, double top, double bottom) {
+    fr_phase was = FR_PHASE_NONE;
+    double room_from = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        fr_phase now = t->points[i].phase;
+        double x = x_of(t, i);
+        if (now == was || now == FR_PHASE_NONE) continue;
+        const char *name = was == FR_PHASE_BACKWARD && now == FR_PHASE_FORWARD ? "update" : fr_phase_name(now);
+        if (i > 0)
+            fprintf(f,
+                    "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#444\" stroke-dasharray=\"3,3\"/>",
+                    x, top, x, bottom);
+        if (x + LABEL > WIDTH) /* too near to the right edge: the name stands before the line */
+            fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", x - 4, bottom + 14, name);
+        else if (x >= room_from)
+            fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 4, bottom + 14, name);
+        if (x >= room_from) room_from = x + LABEL;
+        was = now;
+    }
+}
+
+static void draw_panel(FILE *f, const fri_timeline_panel *panel, size_t most, double top) {
+    const fri_timeline *t = panel->timeline;
+    char bytes[FRI_BYTES_TEXT];
+    double bottom = top + PANEL, scale = PANEL / (double)(most > 0 ? most : 1);
+    for (int tick = 0; tick <= 4; tick++) {
+        double y = bottom - PANEL * tick / 4.0;
+        fprintf(f, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>", LEFT, y, WIDTH - RIGHT, y);
+        fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 6, y + 4,
+                fri_bytes_text(most / 4 * (size_t)tick, bytes));
+    }
+    draw_areas(f, t, scale, bottom);
+    draw_phases(f, t, top, bottom);
+    fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"none\" stroke=\"black\" stroke-width=\"1.5\"/>",
+            x_of(t, t->peak_at), bottom - (double)t->peak * scale);
+    fprintf(f, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">", LEFT, top - 10);
+    text(f, panel->title);
+    fprintf(f, "peak %s (%zu bytes) in %s", fri_bytes_text(t->peak, bytes), t->peak, fr_phase_name(t->at_peak.phase));
+    if (t->at_peak.op != NULL && t->at_peak.op[0] != '\0') fprintf(f, ", %s", t->at_peak.op);
+    if (t->at_peak.module != NULL && t->at_peak.module[0] != '\0') {
+        fputs(" of ", f);
+        text(f, t->at_peak.module);
+    }
+    fputs("</text>\n", f);
+}
+
+static void draw_legend(FILE *f, double y) {
+    for (int c = 0; c < FR_CATEGORY_COUNT; c++) {
+        double x = LEFT + (double)c * 98;
+        fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" fill=\"%s\"/>", x, y - 10, colors[c]);
+        fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 16, y, fr_category_name((fr_category)c));
+    }
+}
+
+fr_status fri_timeline_draw(const char *path, const char *heading, const fri_timeline_panel *panel, int panels) {
+    int height = TOP + panels * (PANEL + GAP) - GAP + LEGEND;
+    size_t most = 0;
+    for (int i = 0; i < panels; i++)
+        if (panel[i].timeline->peak > most) most = panel[i].timeline->peak;
+    FILE *f = fopen(path, "w");
+    if (f == NULL) return fri_fail(FR_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
+            "font-size=\"12\"><rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+            WIDTH, height);
+    fprintf(f, "<text x=\"%d\" y=\"18\" font-size=\"14\">", LEFT);
+    text(f, heading);
+    fputs("</text>\n", f);
+    for (int i = 0; i < panels; i++) draw_panel(f, &panel[i], most, TOP + i * (PANEL + GAP));
+    draw_legend(f, height - 14);
+    fputs("</svg>\n", f);
+    errno = 0;
+    bool fine = ferror(f) == 0;
+    fine = fclose(f) == 0 && fine;
+    return fine ? FR_OK : fri_fail(FR_EIO, "%s: cannot be written: %s", path, strerror(errno));
+}

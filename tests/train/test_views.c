@@ -1,0 +1,196 @@
+/* test_views.c - --summary, --textbook and --memory-plot: the same bytes as the plan and the report have. */
+#include "data/files.h"
+#include "program.h"
+#include "report.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(views, .init = files_begin, .fini = files_end);
+
+static const struct {
+    const char *program, *arguments;
+} trainers[] = {{"train_vgg", "--depth 11 "},
+                {"train_resnet", "--depth 18 "},
+                {"train_densenet", "--depth 10 --growth 4 "},
+                {"train_unet", "--depth 2 "}};
+enum { TRAINERS = sizeof trainers / sizeof *trainers };
+
+static double number_after(const char *text, const char *words) {
+    const char *at = strstr(text, words);
+    cr_assert_not_null(at, "no '%s' in %s", words, text);
+    return strtod(at + strlen(words), NULL);
+}
+
+/* On every trainer; nothing is trained; parameters are the plan's. */
+Test(views, summary_has_the_plan_s_parameters) {
+    for (int i = 0; i < TRAINERS; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "%s--image-size 32 --batch-size 4 --summary", trainers[i].arguments);
+        outcome o = program_run(trainers[i].program, arguments);
+        cr_assert_eq(o.status, 0, "%s: %s", trainers[i].program, o.err);
+        cr_expect(strstr(o.out, "accuracy") == NULL, "it trained: %s", o.out);
+        double requested = number_after(o.out, "each rounded up to 512: ");
+        snprintf(arguments, sizeof arguments, "%s--image-size 32 --batch-size 4 --plan --report %s",
+                 trainers[i].arguments, files_path("r.json"));
+        outcome p = program_run(trainers[i].program, arguments);
+        cr_assert_eq(p.status, 0, "%s: %s", trainers[i].program, p.err);
+        cJSON *root = report_read(files_path("r.json"));
+        cJSON *by = report_at(root, "memory", "at_peak_requested");
+        cr_expect_eq(requested, report_number(by, "parameter", NULL), "%s: %.0f", trainers[i].program, requested);
+        cr_expect_eq(number_after(o.out, "\nparameters: "), report_number(root, "parameters", NULL));
+        cJSON_Delete(root);
+    }
+}
+
+/* VGG-16, 64 images of 224 pixels: what backward keeps, with PyTorch's rules and encoded (docs/memory.md). */
+Test(views, summary_of_vgg16) {
+    static const struct {
+        const char *flags;
+        double saved;
+    } cells[] = {{"--all-off", 4686999040.0}, {"", 2431741440.0}};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments,
+                 "--no-batch-norm --device meta --dataset synthetic --classes 1000 --image-size 224 --batch-size 64 "
+                 "--steps 1 --eval-every 0 --summary %s",
+                 cells[i].flags);
+        outcome o = program_run("train_vgg", arguments);
+        cr_assert_eq(o.status, 0, "%s", o.err);
+        const char *kept = strstr(o.out, "kept when backward begins: ");
+        cr_assert_not_null(kept);
+        double saved = number_after(kept, "begins: ") + number_after(kept, "of the layers, and ");
+        cr_expect_eq(saved, cells[i].saved, "%s: %.0f bytes", cells[i].flags, saved);
+        cr_expect_eq(number_after(o.out, "\nparameters: "), 138357544);
+    }
+}
+
+Test(views, textbook_explains_every_figure) {
+    outcome o = program_run("train_vgg", "--summary --textbook --batch-size 2");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cr_expect(strstr(o.out, "65 published figures are reproduced, 7 are wrong (errata A to E), 0 unexplained") != NULL,
+              "%s", o.out);
+    cr_expect(strstr(o.out, "DIFFERS") == NULL);
+    for (char erratum = 'A'; erratum <= 'E'; erratum++) {
+        char line[16];
+        snprintf(line, sizeof line, "erratum %c:", erratum);
+        cr_expect(strstr(o.out, line) != NULL, "%s is missing", line);
+    }
+    EXPECT_MATCH(o.out, "VGG-16: outputs twice, MiB +218.59 +218.59  equal");
+    EXPECT_MATCH(o.out, "sum of the rows, 10\\^6 values +24 +15.24  published figure is wrong");
+    o = program_run("train_vgg", "--textbook");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "--textbook: .*--summary");
+}
+
+/* ---- the picture --------------------------------------------------------------------------------------------- */
+
+/* Is it XML? Elements nest, attributes have quotes, text has no bare < & >. Returns the number of elements. */
+static int expect_xml(const char *p) {
+    enum { DEPTH = 16, NAME = 32 };
+    char open[DEPTH][NAME];
+    int depth = 0, elements = 0;
+    while (*p != '\0') {
+        if (*p == '&') {
+            cr_assert(strncmp(p, "&amp;", 5) == 0 || strncmp(p, "&lt;", 4) == 0 || strncmp(p, "&gt;", 4) == 0);
+            p++;
+            continue;
+        }
+        cr_assert_neq(*p, '>', "a bare > at %.40s", p);
+        if (*p != '<') {
+            cr_assert(depth > 0 || isspace((unsigned char)*p), "text outside the root: %.40s", p);
+            p++;
+            continue;
+        }
+        bool end = p[1] == '/';
+        char name[NAME] = "";
+        p += end ? 2 : 1;
+        size_t n = strspn(p, "abcdefghijklmnopqrstuvwxyz");
+        cr_assert(n > 0 && n < NAME, "no name at %.40s", p);
+        memcpy(name, p, n);
+        p += n;
+        if (end) {
+            cr_assert(depth > 0 && *p == '>', "</%s", name);
+            cr_assert_str_eq(open[--depth], name);
+            p++;
+            continue;
+        }
+        elements++;
+        cr_assert(depth > 0 || elements == 1, "a second root: %s", name);
+        while (*p == ' ') {
+            p += 1 + strspn(p + 1, "abcdefghijklmnopqrstuvwxyz0123456789-");
+            cr_assert(p[0] == '=' && p[1] == '"', "an attribute of %s: %.40s", name, p);
+            size_t value = strcspn(p + 2, "\"<");
+            cr_assert_eq(p[2 + value], '"', "a value in %s does not end", name);
+            p += value + 3;
+        }
+        if (*p == '/') {
+            p++;
+        } else {
+            cr_assert_lt(depth, (int)DEPTH);
+            memcpy(open[depth++], name, NAME);
+        }
+        cr_assert_eq(*p, '>', "<%s does not end: %.40s", name, p);
+        p++;
+    }
+    cr_assert_eq(depth, 0, "%s is not closed", open[0]);
+    return elements;
+}
+
+static const char *picture(const char *path) {
+    static char text[1 << 20];
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s was not written", path);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    return text;
+}
+
+/* Runs and plans, on every trainer: the peak in the picture is the report's. */
+Test(views, memory_plot_shows_the_report_s_peak) {
+    for (int i = 0; i < 2 * TRAINERS; i++) {
+        char arguments[512], svg[256];
+        snprintf(svg, sizeof svg, "%s", files_path("m.svg"));
+        snprintf(arguments, sizeof arguments,
+                 "%s--image-size 32 --batch-size 4 --steps 3 --eval-every 0 --quiet %s --memory-plot %s --report %s",
+                 trainers[i / 2].arguments, i % 2 == 0 ? "--device meta --dataset synthetic" : "--plan", svg,
+                 files_path("r.json"));
+        outcome o = program_run(trainers[i / 2].program, arguments);
+        cr_assert_eq(o.status, 0, "%s: %s", arguments, o.err);
+        cJSON *root = report_read(files_path("r.json"));
+        const char *text = picture(svg);
+        int elements = expect_xml(text);
+        cr_expect_gt(elements, 30, "%d elements", elements);
+        const char *peak = strstr(text, ">peak ");
+        cr_assert_not_null(peak);
+        double bytes = number_after(peak, "(");
+        cr_expect_eq(bytes, report_number(root, "memory", "peak_requested"), "%s: %.0f bytes", arguments, bytes);
+        cr_expect(strstr(text, ">forward</text>") != NULL && strstr(text, ">backward</text>") != NULL);
+        cr_expect(strstr(text, ">activation</text>") != NULL);
+        cJSON_Delete(root);
+    }
+    outcome o =
+        program_run("train_densenet", "--depth 10 --growth 4 --steps 1 --device meta --dataset synthetic --quiet "
+                                      "--memory-plot none/none/m.svg");
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "--memory-plot none/none/m.svg: cannot be written");
+}
+
+/* A real run on the CPU, with its library scratch. */
+Test(views, memory_plot_of_a_run) {
+    char arguments[512], svg[256];
+    snprintf(svg, sizeof svg, "%s", files_path("m.svg"));
+    snprintf(arguments, sizeof arguments,
+             "--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 3 --eval-every 0 --quiet --memory-plot %s "
+             "--report %s",
+             svg, files_path("r.json"));
+    outcome o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cJSON *root = report_read(files_path("r.json"));
+    const char *text = picture(svg);
+    expect_xml(text);
+    double bytes = number_after(strstr(text, ">peak "), "(");
+    cr_expect_eq(bytes, report_number(root, "memory", "peak_requested"), "%.0f bytes", bytes);
+    cJSON_Delete(root);
+}
