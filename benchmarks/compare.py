@@ -10,8 +10,8 @@ the quartiles; a ratio is the median of the ratios of neighbouring turns.
 
 Options: plain is PyTorch eager without in-place activations, and frugal with every switch off; inplace adds in-place
 activations on both sides (torchvision's default); best is torchvision as it comes, and frugal as it comes; checkpoint-N
-is N segments of the same units on both sides; all is in-place and sqrt(units) segments, and every lossless switch of
-frugal. PyTorch runs channels_last, SGD foreach, gradients set to none; torch.compile where --compile is given.
+is N segments of the same units on both sides; all is sqrt(units) segments, and every lossless switch of frugal (PyTorch
+refuses activations that are in place across segments). PyTorch runs channels_last, SGD foreach, gradients set to none; torch.compile where --compile is given.
 
 Peak bytes of PyTorch are the largest total of its CPU allocator, from the profiler's memory events of a process that
 does nothing else; frugal's are its allocator's, requested. Resident bytes are each process's peak above its idle level
@@ -33,10 +33,12 @@ MIB = 1024 * 1024
 CONFIGS = ("plain", "inplace", "best", "checkpoint-2", "checkpoint-4", "checkpoint-sqrt", "all")
 NETS = (("vgg16", 64, 32, 10), ("vgg16", 16, 224, 1000), ("resnet18", 64, 32, 10), ("resnet50", 64, 32, 10),
         ("resnet50", 8, 224, 1000), ("densenet121", 32, 32, 10), ("unet4", 16, 64, 11))
+LARGE = (("resnet18", 16, 224, 1000), ("densenet121", 8, 224, 1000), ("unet4", 4, 256, 11))
 CORE = [(net, "f32", c) for net in NETS for c in ("plain", "best")] + \
        [(net, "bf16", "best") for net in NETS] + \
-       [(NETS[0], "f32", c) for c in ("inplace", "checkpoint-4", "all")]
-FULL = [(net, dtype, c) for net in NETS for dtype in ("f32", "bf16", "f16") for c in CONFIGS]
+       [(NETS[0], "f32", c) for c in ("inplace", "checkpoint-4", "all")] + \
+       [(net, "f32", "plain") for net in LARGE]
+FULL = [(net, dtype, c) for net in NETS + LARGE for dtype in ("f32", "bf16", "f16") for c in CONFIGS]
 
 
 # ---- PyTorch's side: the same commands as compare_worker.c ----------------------------------------------------------
@@ -95,7 +97,8 @@ def torch_unet(depth, classes):
             x = self.bottom(x)
             for up in self.up:
                 x = nn.functional.interpolate(x, scale_factor=2, mode="nearest")
-                x = up(torch.cat([skips.pop(), x], 1))
+                x = torch.cat([skips.pop(), x], 1)
+                x = up(x)
             return self.head(x)
 
     return UNet()
@@ -126,7 +129,7 @@ def torch_worker(name, batch, size, classes, dtype, config, threads, compiled):
     state = {}
 
     def build():
-        model = torch_model(name, size, classes, config != "plain" and not config.startswith("checkpoint"))
+        model = torch_model(name, size, classes, config in ("inplace", "best"))
         state["units"] = len(model)
         state["segments"] = min(segments_of(config, len(model)), len(model))
         state["model"] = torch.compile(model) if compiled else model

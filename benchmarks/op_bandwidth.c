@@ -1,6 +1,6 @@
 /* op_bandwidth.c - every memory-bound kernel against a copy.
  *
- *     build/benchmarks/op_bandwidth [f32|bf16|f16] [rounds]          (f32, 9 rounds)
+ *     build/benchmarks/op_bandwidth [f32|bf16|f16] [rounds] [kernel]          (f32, 9 rounds, all kernels)
  *
  * One activation of 32 x 56 x 56 x 64 (25.7 MB in f32: beyond the caches). Each kernel runs in turn with a copy of the
  * same array by all threads; the bytes of a kernel are those it must move at least, each operand once per pass that the
@@ -310,12 +310,13 @@ static double moved(int i, fr_dtype t) {
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "f32";
     int rounds = argc > 2 ? atoi(argv[2]) : 9;
+    const char *only = argc > 3 ? argv[3] : ""; /* part of a name */
     fr_dtype t = strcmp(name, "f32") == 0    ? FR_F32
                  : strcmp(name, "bf16") == 0 ? FR_BF16
                  : strcmp(name, "f16") == 0  ? FR_F16
                                              : FR_I64;
     if (t == FR_I64 || rounds < 1 || rounds > MAX_ROUNDS) {
-        fprintf(stderr, "usage: op_bandwidth [f32|bf16|f16] [rounds, 1..%d]\n", MAX_ROUNDS);
+        fprintf(stderr, "usage: op_bandwidth [f32|bf16|f16] [rounds, 1..%d] [part of a kernel's name]\n", MAX_ROUNDS);
         return 2;
     }
     arena a, twin;
@@ -327,6 +328,7 @@ int main(int argc, char **argv) {
     printf("| kernel | MB moved | ms | GB/s | of a copy |\n|---|---|---|---|---|\n");
     for (int i = 0; i < KERNELS; i++) {
         double ms[MAX_ROUNDS], share[MAX_ROUNDS];
+        if (strstr(kernels[i].name, only) == NULL) continue;
         arena_fill(&a, NULL);
         arena_fill(&twin, &a);
         must(kernels[i].run(&a), kernels[i].name);

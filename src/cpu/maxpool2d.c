@@ -106,6 +106,7 @@ FRI_CLONES static void forward_row(const fri_pool2d_desc *d, int64_t n, int64_t 
                     int64_t h = h0 + r * d->dilation_h, w = w0 + s * d->dilation_w;
                     int64_t from = ((n * d->h + h) * d->w + w) * d->c + c;
                     g.code[g.size] = (int32_t)(index_dtype == FR_U8 ? r * d->kernel_w + s : h * d->w + w);
+                    fri_cpu_prefetch(d->dtype, x, from, count);
                     g.x[g.size] = fri_cpu_load(d->dtype, x, from, count, xbuf[g.size]);
                     if (++g.size < GROUP) continue;
                     take_group(&g, first, count, best, at);

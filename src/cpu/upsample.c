@@ -160,6 +160,7 @@ static void backward_row(const fri_upsample_desc *d, int64_t n, int64_t h, const
                 const real down = share(&ah, p, h);
                 for (int64_t q = columns.begin; q < columns.end; q++) {
                     int64_t from = ((n * d->p + p) * d->q + q) * d->c + c;
+                    fri_cpu_prefetch(d->dtype, dy, from, count);
                     g.x[g.size] = fri_cpu_load(d->dtype, dy, from, count, dybuf[g.size]);
                     g.weight[g.size] = down * share(&aw, q, w);
                     if (++g.size == GROUP) take_group(&g, &first, count, sum);

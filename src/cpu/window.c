@@ -77,7 +77,9 @@ FRI_CLONES static void forward_row(const fri_pool2d_desc *d, bool adaptive, int6
             memset(sum, 0, (size_t)count * sizeof *sum);
             for (int64_t h = vh.first; h < vh.last; h++)
                 for (int64_t w = vw.first; w < vw.last; w++) {
-                    const real *v = fri_cpu_load(d->dtype, x, ((n * d->h + h) * d->w + w) * d->c + c, count, xbuf);
+                    int64_t from = ((n * d->h + h) * d->w + w) * d->c + c;
+                    fri_cpu_prefetch(d->dtype, x, from, count);
+                    const real *v = fri_cpu_load(d->dtype, x, from, count, xbuf);
 #pragma GCC ivdep
                     for (int64_t i = 0; i < count; i++) sum[i] += v[i];
                 }
