@@ -11,7 +11,8 @@ the quartiles; a ratio is the median of the ratios of neighbouring turns.
 Options: plain is PyTorch eager without in-place activations, and frugal with every switch off; inplace adds in-place
 activations on both sides (torchvision's default); best is torchvision as it comes, and frugal as it comes; checkpoint-N
 is N segments of the same units on both sides; all is sqrt(units) segments, and every lossless switch of frugal (PyTorch
-refuses activations that are in place across segments). PyTorch runs channels_last, SGD foreach, gradients set to none; torch.compile where --compile is given.
+refuses activations that are in place across segments). PyTorch runs channels_last, SGD foreach, gradients set to none;
+torch.compile where --compile is given.
 
 Peak bytes of PyTorch are the largest total of its CPU allocator, from the profiler's memory events of a process that
 does nothing else; frugal's are its allocator's, requested. Resident bytes are each process's peak above its idle level
