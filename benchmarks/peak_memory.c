@@ -1,13 +1,13 @@
 /* peak_memory.c - what each memory switch does to the peak of a training step.
  *
  *     build/benchmarks/peak_memory [--model NAME|all] [--batch-size N] [--image-size N] [--device cpu|meta] [--amp]
- *                                  [--adam] [--rounds N] [--csv FILE] [--svg FILE] [--architecture]
+ *                                  [--adam] [--rounds N] [--csv FILE] [--svg FILE] [--only ROW] [--architecture]
  *
  * Each network is trained for two steps under each set of switches, from the same seed, and the second step is looked
  * at. On meta (the default) no kernel runs and library scratch is not included: the bytes are exact and the same on
  * every machine. On the CPU the parameters after the second step are compared bit for bit with those of the baseline,
- * and step times are measured in pairs, baseline and case in turn. --amp: every row in f16, against PyTorch's autocast
- * with its cached casts. --architecture: what head, image size and strides cost instead.
+ * and step times are measured in pairs, baseline and case in turn; --only measures one row. --amp: every row in f16,
+ * against PyTorch's autocast with its cached casts. --architecture: what head, image size and strides cost instead.
  * Loss scaling is left out: its bytes are a few scalars. */
 #include "architecture.h"
 #include "peak_write.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 typedef struct options {
-    const char *model, *csv, *svg;
+    const char *model, *csv, *svg, *only;
     int64_t batch, image_size;
     int rounds;
     fr_device device;
@@ -27,7 +27,7 @@ static int usage(const char *why, const char *what) {
     fprintf(stderr,
             "peak_memory: %s%s\nusage: peak_memory [--model vgg16|resnet50|densenet121|densenet_bc100|unet|all] "
             "[--batch-size N] [--image-size N] [--device cpu|meta] [--amp] [--adam] [--rounds N] [--csv FILE] "
-            "[--svg FILE] [--architecture]\n",
+            "[--svg FILE] [--only ROW] [--architecture]\n",
             why, what);
     return 2;
 }
@@ -64,6 +64,8 @@ static int parse(int argc, char **argv, options *o) {
         if (strcmp(flag, "--model") == 0) {
             if (strcmp(value, "all") != 0 && find(value) == NULL) return usage("there is no model ", value);
             o->model = value;
+        } else if (strcmp(flag, "--only") == 0) {
+            o->only = value;
         } else if (strcmp(flag, "--csv") == 0) {
             o->csv = value;
         } else if (strcmp(flag, "--svg") == 0) {
@@ -134,6 +136,18 @@ static void matrix(peak_table *t, const options *o) {
     segments(c, PEAK_PLAN, 0);
 }
 
+/* The baseline and the row of that label; false if there is none. */
+static bool keep_only(peak_table *t, const char *label) {
+    for (int i = 1; i < t->n; i++)
+        if (strcmp(t->c[i].label, label) == 0) {
+            t->c[1] = t->c[i];
+            t->n = 2;
+            return true;
+        }
+    fprintf(stderr, "peak_memory: there is no row '%s'\n", label);
+    return false;
+}
+
 /* Are the results of case i those of the baseline, where they must be? */
 static bool same(const peak_table *t, int i) {
     const peak_result *r = &t->r[i];
@@ -145,6 +159,7 @@ static bool same(const peak_table *t, int i) {
 
 static bool run(peak_table *t, const options *o) {
     matrix(t, o);
+    if (o->only != NULL && !keep_only(t, o->only)) return false;
     for (int i = 0; i < t->n; i++) {
         if (t->c[i].how == PEAK_PLAN) {
             if (!peak_cuts_find(&t->at, &t->c[i], &t->cuts)) continue;

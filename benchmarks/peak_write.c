@@ -26,25 +26,38 @@ static const char *type_name(const peak_table *t) {
     return t->c[0].amp ? fr_dtype_name(t->at.low) : "f32";
 }
 
+/* The peak's parts: a column for each, temporaries with library scratch. */
+static void write_parts(FILE *f, const peak_result *r) {
+    char text[32];
+    fprintf(f, " %s |", grouped(r->by[FR_MEM_PARAMETER], text));
+    fprintf(f, " %s |", grouped(r->by[FR_MEM_OPTIMIZER], text));
+    fprintf(f, " %s |", grouped(r->by[FR_MEM_GRADIENT], text));
+    fprintf(f, " %s |", grouped(r->by[FR_MEM_ACTIVATION], text));
+    fprintf(f, " %s |", grouped(r->by[FR_MEM_TEMPORARY] + r->by[FR_MEM_WORKSPACE] + r->by[FR_MEM_OTHER], text));
+    fprintf(f, " %s |", grouped(r->by[FR_MEM_INPUT], text));
+}
+
 void peak_write_markdown(FILE *f, const peak_table *t) {
-    char a[32], b[32], c[32], d[32], e[32], g[32], time[32];
+    char a[32], b[32], c[32], time[32];
     const peak_result *base = &t->r[0];
     fprintf(f, "\n%s, batch %lld, %lld pixels, %s, %s on %s; requested bytes of the second step\n\n", t->at.net->title,
             (long long)t->at.batch, (long long)t->at.image_size, t->c[0].amp ? "mixed precision" : "f32",
             t->c[0].adam ? "Adam" : "SGD with momentum", fr_device_name(t->at.device));
-    fprintf(f, "| switches | peak | step memory | of all off | saved for backward | of all off | gradients | "
-               "temporaries | floor | time |\n|---|---|---|---|---|---|---|---|---|---|\n");
+    fprintf(f, "| switches | peak | parameters | state | gradients | activations | temporaries | batch | step memory | "
+               "of all off | saved for backward | of all off | floor | time |\n"
+               "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < t->n; i++) {
         const peak_result *r = &t->r[i];
         if (!r->possible) {
-            fprintf(f, "| %s | - | | | | | | | | the network is one unit |\n", t->c[i].label);
+            fprintf(f, "| %s | - | | | | | | | | | | | | the network is one unit |\n", t->c[i].label);
             continue;
         }
         snprintf(time, sizeof time, r->time_ratio > 0 ? "%.2f" : "-", r->time_ratio);
-        fprintf(f, "| %s | %s | %s | %.3f | %s | %.3f | %s | %s | %s | %s |\n", t->c[i].label, grouped(r->peak, a),
-                grouped(r->step_memory, b), share(r->step_memory, base->step_memory), grouped(r->saved, c),
-                share(r->saved, base->saved), grouped(r->by[FR_MEM_GRADIENT], d),
-                grouped(r->by[FR_MEM_TEMPORARY] + r->by[FR_MEM_WORKSPACE], e), grouped(r->floor, g), time);
+        fprintf(f, "| %s | %s |", t->c[i].label, grouped(r->peak, a));
+        write_parts(f, r);
+        fprintf(f, " %s | %.3f | %s | %.3f |", grouped(r->step_memory, a), share(r->step_memory, base->step_memory),
+                grouped(r->saved, b), share(r->saved, base->saved));
+        fprintf(f, " %s | %s |\n", grouped(r->floor, c), time);
     }
     if (t->at.net->part == NULL) return;
     fprintf(f, "\n| saved inside the dense blocks | bytes | of all off |\n|---|---|---|\n");

@@ -123,7 +123,7 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     if (r.opts.summary) {
         s = fri_summary_command(&r);
         if (s < 0) status = failed(p, 1);
-        goto done;
+        if (s < 0 || !r.opts.plan) goto done;
     }
     if (r.opts.plan) {
         if (!r.opts.plan_all) fri_segments_note(&r);

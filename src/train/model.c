@@ -21,10 +21,28 @@ done:
     return s;
 }
 
+/* --summary and --plan run nothing, so there is nothing to write about; a plan has its own report and picture. */
+static fr_status check_views(const fri_run *r) {
+    const fr_train_opts *o = &r->opts;
+    const struct {
+        const char *name, *value;
+        bool of_a_plan;
+    } files[] = {{"report", o->report, true},
+                 {"memory-plot", o->memory_plot, true},
+                 {"track", o->track, false},
+                 {"trace", o->trace, false}};
+    if (o->textbook && !o->summary) return fri_fail(FR_EINVAL, "--textbook: its table is part of --summary; add that");
+    for (size_t i = 0; i < sizeof files / sizeof *files && (o->summary || o->plan); i++)
+        if (files[i].value != NULL && !(o->plan && files[i].of_a_plan))
+            return fri_fail(FR_EINVAL, "--%s %s with %s: no run that could be written there%s", files[i].name,
+                            files[i].value, o->summary ? "--summary" : "--plan",
+                            files[i].of_a_plan ? "; add --plan to write the plan's" : "");
+    return FR_OK;
+}
+
 static fr_status check_flags(const fri_run *r) {
     const fr_train_opts *o = &r->opts;
     const fr_train_program *p = r->program;
-    if (o->textbook && !o->summary) return fri_fail(FR_EINVAL, "--textbook: its table is part of --summary; add that");
     if (!o->batch_norm && !p->batch_norm_optional)
         return fri_fail(FR_EINVAL, "--no-batch-norm: the networks of %s always have batch norm", p->name);
     if (o->head != FR_HEAD_AUTO && p->pixel_classes != NULL)
@@ -106,6 +124,7 @@ fr_status fri_model_check(fri_run *r) {
     FR_TRY(s, check_flags(r));
     FR_TRY(s, check_step(r));
     FR_TRY(s, check_files(r));
+    FR_TRY(s, check_views(r));
     o.device = FR_META;
     s = r->program->model(&o, r->outputs, r->model_name, &model);
     if (s == FR_EINVAL || s == FR_ESHAPE) {

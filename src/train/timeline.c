@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 860, PANEL = 250, LEFT = 70, RIGHT = 20, TOP = 50, GAP = 70, LEGEND = 60, COLUMNS = 1500, LABEL = 90 };
+enum { WIDTH = 860, PANEL = 250, LEFT = 84, RIGHT = 20, TOP = 50, GAP = 70, LEGEND = 60, COLUMNS = 1500, LABEL = 90 };
 
 static const char *const colors[FR_CATEGORY_COUNT] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
                                                       "#edc948", "#b07aa1", "#76b7b2", "#9c9c9c"};
@@ -142,16 +142,24 @@ static void draw_areas(FILE *f, const fri_timeline *t, double scale, double bott
     }
 }
 
-/* A dashed line where a phase begins; its name, if there is room. A program without an optimizer phase is back in the
- * step's own after backward. */
+/* A step's own phase is forward: it is back there for a moment between backward and the optimizer, and after it. */
+static const char *phase_name(const fri_timeline *t, size_t i, fr_phase was) {
+    fr_phase now = t->points[i].phase;
+    if (now != FR_PHASE_FORWARD || was == FR_PHASE_NONE) return fr_phase_name(now);
+    while (i < t->count && t->points[i].phase == now) i++;
+    if (was == FR_PHASE_OPTIMIZER || (i < t->count && t->points[i].phase == FR_PHASE_OPTIMIZER)) return NULL;
+    return i < t->count ? fr_phase_name(now) : "update";
+}
+
+/* A dashed line where a phase begins; its name, if there is room. */
 static void draw_phases(FILE *f, const fri_timeline *t, double top, double bottom) {
     fr_phase was = FR_PHASE_NONE;
     double room_from = 0;
     for (size_t i = 0; i < t->count; i++) {
         fr_phase now = t->points[i].phase;
         double x = x_of(t, i);
-        if (now == was || now == FR_PHASE_NONE) continue;
-        const char *name = was == FR_PHASE_BACKWARD && now == FR_PHASE_FORWARD ? "update" : fr_phase_name(now);
+        const char *name = now == was || now == FR_PHASE_NONE ? NULL : phase_name(t, i, was);
+        if (name == NULL) continue;
         if (i > 0)
             fprintf(f,
                     "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#444\" stroke-dasharray=\"3,3\"/>",

@@ -84,6 +84,24 @@ Test(views, textbook_explains_every_figure) {
     EXPECT_MATCH(o.err, "--textbook: .*--summary");
 }
 
+/* Flags that ask for what a summary, or a plan, does not have. */
+Test(views, nothing_runs_nothing_to_write) {
+    static const struct {
+        const char *arguments, *sentence;
+    } cells[] = {{"--summary --report r.json", "--report r.json with --summary: no run .*; add --plan"},
+                 {"--summary --memory-plot m.svg", "--memory-plot m.svg with --summary: no run .*; add --plan"},
+                 {"--summary --plan --track t.txt", "--track t.txt with --summary: no run"},
+                 {"--plan --trace t.json", "--trace t.json with --plan: no run"}};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        outcome o = program_run("train_vgg", cells[i].arguments);
+        cr_expect_eq(o.status, 2, "%s", cells[i].arguments);
+        EXPECT_MATCH(o.err, cells[i].sentence);
+    }
+    outcome o = program_run("train_vgg", "--depth 11 --batch-size 2 --summary --plan");
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "kept when backward begins: .*planned in .* peak memory");
+}
+
 /* ---- the picture --------------------------------------------------------------------------------------------- */
 
 /* Is it XML? Elements nest, attributes have quotes, text has no bare < & >. Returns the number of elements. */
