@@ -89,6 +89,7 @@ fr_status fr_step_begin(fr_step_scope *scope) {
                              .phase = fri_scope_phase_push(FR_PHASE_FORWARD),
                              .op = fri_scope_op(),
                              .module = fri_scope_module()};
+    state.steps++;
     fri_event_mark(FRI_EVENT_STEP_BEGIN);
     return FR_OK;
 }
@@ -105,6 +106,10 @@ fr_status fr_step_end(fr_step_scope *scope) {
     fri_scope_op_pop(scope->op);
     fri_scope_module_pop(scope->module);
     return FR_OK;
+}
+
+uint64_t fri_step_number(void) {
+    return state.steps;
 }
 
 fr_graph_stats fr_graph_stats_get(void) {

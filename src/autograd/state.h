@@ -15,11 +15,13 @@ typedef struct fri_autograd_state {
     struct fri_segment_record *recording; /* checkpoint whose forward runs now, or NULL */
     struct fri_recompute *recompute;      /* recomputation that runs now, or NULL */
     uint64_t next_sequence;               /* creation number of the next node */
+    uint64_t steps;                       /* begun so far */
     fr_graph_stats stats;
 } fri_autograd_state;
 
 fri_autograd_state *fri_autograd(void);
 const fr_switches *fri_switches(void); /* the thread's switches, borrowed */
+uint64_t fri_step_number(void);        /* training steps that this thread has begun */
 
 /* True while a checkpoint's function runs for the second time: statistics and counters must not be touched. */
 bool fri_recomputing(void);

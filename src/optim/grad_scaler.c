@@ -1,7 +1,9 @@
 /* grad_scaler.c - dynamic loss scaling with torch.amp.GradScaler's semantics.
  *
  *   READY --unscale--> UNSCALED --step--> STEPPED --update--> READY
- *   READY --step (checks first, unscales inside the update)--> STEPPED */
+ *   READY --step (checks first, unscales inside the update)--> STEPPED
+ * A step that failed on the way is forgotten: what was begun in another training step (fr_step_begin) counts as READY.
+ */
 #include "optim/optimizer.h"
 
 #include <math.h>
@@ -16,6 +18,7 @@ struct fr_grad_scaler {
     int64_t tracker, skipped;
     stage stage;
     bool checked;
+    uint64_t step;                /* the training step to which stage and found belong */
     fr_tensor *inv_scale, *found; /* f32 scalars on the device */
 };
 
@@ -104,12 +107,25 @@ done:
     return s;
 }
 
+static fr_status forget_other_step(fr_grad_scaler *g) {
+    fr_status s = FR_OK;
+    if (g->step == fri_step_number()) return FR_OK;
+    if (g->stage != READY || g->checked) FRI_TRY(s, fri_tensor_fill(g->found, 0));
+    g->stage = READY;
+    g->checked = false;
+    g->step = fri_step_number();
+done:
+    return s;
+}
+
 fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o) {
     if (!g->opts.enabled) return FR_OK;
+    fr_status s = forget_other_step(g);
+    if (s < 0) return s;
     if (g->stage == UNSCALED)
         return fri_fail(FR_EUSAGE, "grad scaler: unscale was already called for this optimizer since the last update");
     if (g->stage == STEPPED) return fri_fail(FR_EUSAGE, "grad scaler: unscale is called after step");
-    fr_status s = pass(g, o, true);
+    s = pass(g, o, true);
     if (s == FR_OK) g->stage = UNSCALED;
     return s;
 }
@@ -118,6 +134,7 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
     fr_status s = FR_OK;
     double found = 0;
     if (!g->opts.enabled) return fr_optimizer_step(o);
+    FRI_TRY(s, forget_other_step(g));
     if (g->stage == STEPPED) return fri_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
     bool unscaled = g->stage == UNSCALED;
     if (!unscaled) FRI_TRY(s, pass(g, o, false));
