@@ -71,7 +71,8 @@ void fri_source_close(fri_source *s) {
 }
 
 fr_status fri_source_expect(const fri_source *s, uint64_t bytes, const char *what) {
-    uint64_t most = s->gzip ? s->stored * INFLATE_MAX : s->stored;
+    uint64_t most = s->stored;
+    if (s->gzip && __builtin_mul_overflow(most, (uint64_t)INFLATE_MAX, &most)) most = UINT64_MAX;
     if (most >= s->delivered && bytes <= most - s->delivered) return FR_OK;
     return fri_fail(FR_EFORMAT, "%s: its header promises %s, %llu bytes, but a %s of %llu bytes cannot hold them",
                     s->name, what, (unsigned long long)bytes, s->gzip ? "gzip file" : "file",

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "memory/report.h"
 #include "train/fit.h"
+#include "train/plan.h"
 
 #include <inttypes.h>
 
@@ -111,6 +112,21 @@ done:
     return s;
 }
 
+/* What the command as it is comes to, and the floor that nothing but a smaller op can lower. */
+static fr_status say_needs(const adviser *a) {
+    char peak[FRI_BYTES_TEXT], floor[FRI_BYTES_TEXT], op[FRI_BYTES_TEXT];
+    fr_train_opts o = a->run->opts;
+    fri_train_plan p = {0};
+    o.memory_limit = SIZE_MAX;
+    fr_status s = fri_train_plan_make(a->run, &o, &p);
+    if (s < 0) return s;
+    fprintf(a->out, "this command needs %s; its floor (parameters, optimizer state and the largest op, %s) is %s\n",
+            fri_bytes_text(p.training.peak_allocated, peak), fri_bytes_text(fri_plan_largest_op(p.plan), op),
+            fri_bytes_text(fr_plan_floor(p.plan), floor));
+    fri_train_plan_release(&p);
+    return FR_OK;
+}
+
 fr_status fri_advise(const fri_run *r, FILE *out) {
     adviser a = {.run = r, .limit = r->opts.memory_limit, .out = out};
     fr_memory_stats now;
@@ -120,6 +136,7 @@ fr_status fri_advise(const fri_run *r, FILE *out) {
         FR_TRY(s, fr_memory_stats_get(r->opts.device, &now));
         a.limit = now.reserved;
     }
+    FR_TRY(s, say_needs(&a));
     fprintf(out, "what would fit into %s; each line is a dry run of this command with these flags added:\n",
             fri_bytes_text(a.limit, text));
     if (r->opts.unit_plan == NULL) {

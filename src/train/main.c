@@ -82,6 +82,8 @@ static fr_status flush(FILE *out) {
 
 /* What it says is extra: that the run failed stands already. */
 static void advise(const fri_run *r) {
+    /* Dry runs make their model on meta; a limit there was for the run. */
+    if (r->opts.device == FR_META) (void)fr_memory_limit_set(FR_META, SIZE_MAX);
     if (fri_advise(r, stderr) < 0) fprintf(stderr, "  no advice: %s\n", fr_last_error());
 }
 

@@ -11,6 +11,7 @@ void *__real_calloc(size_t n, size_t bytes);
 void *__real_realloc(void *p, size_t bytes);
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t n);
+int __real_posix_memalign(void **out, size_t alignment, size_t bytes);
 void __real_free(void *p);
 
 void *__wrap_malloc(size_t bytes);
@@ -18,6 +19,7 @@ void *__wrap_calloc(size_t n, size_t bytes);
 void *__wrap_realloc(void *p, size_t bytes);
 char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t n);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes);
 void __wrap_free(void *p);
 
 static _Thread_local struct {
@@ -58,6 +60,13 @@ char *__wrap_strdup(const char *text) {
 
 char *__wrap_strndup(const char *text, size_t n) {
     return fails() ? NULL : given(__real_strndup(text, n));
+}
+
+/* The CPU's device memory: counted, since free takes it, but its failures are the allocator's business. */
+int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes) {
+    int error = __real_posix_memalign(out, alignment, bytes);
+    if (error == 0) (void)given(*out);
+    return error;
 }
 
 void __wrap_free(void *p) {

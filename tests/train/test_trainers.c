@@ -361,6 +361,20 @@ Test(trainers, files_that_are_missing_or_broken_have_status_1) {
         expect_refused(&(refusal){"train_vgg", "--device cuda --steps 1", 1, "--device cuda: ."});
 }
 
+/* Each line stands in docs/memory.md. */
+static void expect_quoted(char *text) {
+    static char page[1 << 17];
+    char path[1024];
+    const char *root = getenv("FRUGAL_SOURCE_ROOT");
+    snprintf(path, sizeof path, "%s/docs/memory.md", root != NULL ? root : ".");
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    page[fread(page, 1, sizeof page - 1, f)] = '\0';
+    fclose(f);
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
+        cr_expect_not_null(strstr(page, line), "not in docs/memory.md: %s", line);
+}
+
 Test(trainers, out_of_memory_is_a_report_and_status_1) {
     char arguments[1024];
     snprintf(arguments, sizeof arguments, "--steps 1 --batch-size 64 --memory-limit 150MiB --report %s",
@@ -369,6 +383,12 @@ Test(trainers, out_of_memory_is_a_report_and_status_1) {
     cr_expect_eq(o.status, 1, "%d: %s", o.status, o.out);
     EXPECT_MATCH(o.err, "out of memory on cpu: op [a-z0-9]+ in module [a-z0-9.]+ .*the limit is 150\\.00 MiB");
     EXPECT_MATCH(o.err, "by category: parameter");
+    EXPECT_MATCH(o.err, "this command needs [0-9.]+ MiB; its floor .* is [0-9.]+ MiB");
+    /* On meta too, where the dry runs of the advice live beside the run that failed. */
+    o = program_run("train_vgg", "--device meta --dataset synthetic --steps 1 --batch-size 64 --memory-limit 200MiB");
+    cr_expect_eq(o.status, 1, "%d: %s", o.status, o.out);
+    EXPECT_MATCH(o.err, "out of memory on meta: op [a-z0-9]+ in module [a-z0-9.]+ .*the limit is 200\\.00 MiB");
+    expect_quoted(o.err);
     expect_only(""); /* neither a report nor its temporary */
 }
 
