@@ -2,6 +2,7 @@
  * a status and a sentence with its name and both values. */
 #include "files.h"
 
+#include "data/source.h"
 #include "digits.h"
 
 #include <unistd.h>
@@ -152,6 +153,14 @@ Test(datasets, idx_never_inflates_past_the_header) {
     files_write_gzip("train-images-idx3-ubyte.gz", bomb, 4096);
     EXPECT_FAIL(fr_dataset_idx(files_root, FR_SPLIT_TRAIN, 10, &d), FR_EFORMAT, "1099511627776 bytes", "cannot hold");
     free(bomb);
+}
+
+/* A gzip file of 2^61 bytes (a hole in a file system that allows it) may hold more than 64 bits can count. */
+Test(datasets, what_a_gzip_file_can_hold_does_not_overflow) {
+    fri_source s = {.name = "hole.gz", .gzip = true, .stored = UINT64_C(1) << 61};
+    MUST(fri_source_expect(&s, UINT64_C(1) << 62, "many images"));
+    s.stored = 10;
+    EXPECT_FAIL(fri_source_expect(&s, 10321, "many images"), FR_EFORMAT, "hole.gz", "10321", "10 bytes");
 }
 
 Test(datasets, idx_refuses_what_is_no_file) {
