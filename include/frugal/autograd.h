@@ -115,6 +115,8 @@ typedef struct fr_graph_stats {
     uint64_t nodes;                 /* alive on this thread */
     uint64_t inplace, out_of_place; /* ops that were permitted to run in place: did, did not */
     uint64_t encoded, absorbed, rebuilt, offloaded, recomputed_segments; /* since the start */
+    uint64_t growing_steps; /* steps in a row (fr_step_end) that each left more nodes than the one before. 3: the graph
+                               grows, as when losses are summed without fr_tensor_item */
 } fr_graph_stats;
 FR_API fr_graph_stats fr_graph_stats_get(void);
 

@@ -131,6 +131,10 @@ FR_API fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o);
 /* Unscales if that was not done, then steps, unless an inf or NaN was found: then parameters and state stay. Check and
  * update are two passes over gradients; unscaling joins the update. FR_EUSAGE: twice before update. */
 FR_API fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o);
+/* Which gradient of o's parameters with an inf or NaN was made first: *path its parameter, *op the op whose backward
+ * made it; both borrowed from o, NULL if all are finite. To be called while the gradients are there: after unscale and
+ * before clipping, where it returns at once if unscale found nothing, or after an update that skipped. */
+FR_API fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const char **path, const char **op);
 /* After the optimizer's step. *skipped (or NULL): was the step skipped? FR_EUSAGE without a check before. */
 FR_API fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped);
 

@@ -70,7 +70,8 @@ typedef struct fr_train_opts {
     size_t memory_limit; /* of reserved bytes; SIZE_MAX: none */
     fr_switches switches;
     fr_train_amp amp, half;
-    double loss_scale; /* AUTO: dynamic with --amp=fp16, else none */
+    double loss_scale;       /* AUTO: dynamic with --amp=fp16, else none */
+    double loss_scale_floor; /* a dynamic scale stops here; 0: no floor */
     int64_t accumulate, split_batch;
     double clip;    /* largest norm of all gradients; AUTO: no limit */
     bool grad_zero; /* gradients are kept and cleared between steps instead of released */

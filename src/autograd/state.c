@@ -105,6 +105,8 @@ fr_status fr_step_end(fr_step_scope *scope) {
     fri_scope_phase_pop(scope->phase);
     fri_scope_op_pop(scope->op);
     fri_scope_module_pop(scope->module);
+    state.stats.growing_steps = state.stats.nodes > state.nodes_at_step_end ? state.stats.growing_steps + 1 : 0;
+    state.nodes_at_step_end = state.stats.nodes;
     return FR_OK;
 }
 

@@ -17,6 +17,7 @@ typedef struct fri_autograd_state {
     uint64_t next_sequence;               /* creation number of the next node */
     uint64_t steps;                       /* begun so far */
     fr_graph_stats stats;
+    uint64_t nodes_at_step_end;
 } fri_autograd_state;
 
 fri_autograd_state *fri_autograd(void);

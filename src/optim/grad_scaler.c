@@ -84,6 +84,14 @@ fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **s
 
 /* ---- passes over the gradients ----------------------------------------------------------------------------- */
 
+/* g->found becomes 1 on inf or NaN. Multiplies by inv_scale unless it is NULL. */
+static fr_status look(fr_grad_scaler *g, fr_tensor *grad, fr_tensor *inv_scale) {
+    fri_exec e = fri_exec_of(grad);
+    return FRI_KERNEL(fri_backend_of(grad), grad->dtype, unscale,
+                      (&e, grad->dtype, fri_numel(grad), inv_scale != NULL ? fri_data(inv_scale) : NULL, fri_data(grad),
+                       fri_data(g->found)));
+}
+
 /* multiply: gradients become unscaled; else they are only looked at. */
 static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
     fr_status s = FR_OK;
@@ -97,10 +105,7 @@ static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
                             "grad scaler: Attempting to unscale FP16 gradients (%s); keep the parameters in "
                             "f32 and use autocast",
                             o->parameters[i].path);
-        fri_exec e = fri_exec_of(grad);
-        FRI_TRY(s, FRI_KERNEL(fri_backend_of(grad), grad->dtype, unscale,
-                              (&e, grad->dtype, fri_numel(grad), multiply ? fri_data(g->inv_scale) : NULL,
-                               fri_data(grad), fri_data(g->found))));
+        FRI_TRY(s, look(g, grad, multiply ? g->inv_scale : NULL));
     }
     g->checked = true;
 done:
@@ -148,6 +153,31 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
             FRI_TRY(s, fri_optimizer_skip(o));
     }
     g->stage = STEPPED;
+done:
+    return s;
+}
+
+/* Storages are numbered as they are made, so the smallest number is the first in backward. */
+fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const char **path, const char **op) {
+    uint64_t first = UINT64_MAX;
+    double was = 0, found = 0;
+    fr_status s = FR_OK;
+    *path = *op = NULL;
+    if (!g->opts.enabled || g->device == FR_META) return FR_OK;
+    FRI_TRY(s, fr_tensor_item(g->found, &was));
+    if (g->stage == UNSCALED && was == 0) return FR_OK;
+    for (int i = 0; i < o->n; i++) {
+        fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
+        if (grad == NULL || grad->storage->birth >= first) continue;
+        FRI_TRY(s, fri_tensor_fill(g->found, 0));
+        FRI_TRY(s, look(g, grad, NULL));
+        FRI_TRY(s, fr_tensor_item(g->found, &found));
+        if (found == 0) continue;
+        first = grad->storage->birth;
+        *path = o->parameters[i].path;
+        *op = grad->storage->block->tag.op;
+    }
+    s = fri_tensor_fill(g->found, was);
 done:
     return s;
 }

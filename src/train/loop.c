@@ -98,6 +98,7 @@ static fr_status run_epoch(fri_run *r, bool *more) {
         FR_TRY(s, fri_train_step(r, &batches, &images, &targets, &loss));
         FR_TRY(s, remember(r, loss, 1000 * (fri_seconds_now() - began)));
         r->step++;
+        fri_watch_step(r);
         if (r->opts.empty_cache_every > 0 && r->step % r->opts.empty_cache_every == 0)
             FR_TRY(s, fr_memory_empty_cache(r->opts.device));
         if (r->opts.device != FR_META && !isfinite(loss) && !r->step_skipped) {

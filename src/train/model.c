@@ -98,6 +98,9 @@ static fr_status check_step(const fri_run *r) {
         return both("--half", "--amp", "pure half precision has no f32 parameters to cast");
     if (o->loss_scale != FR_TRAIN_AUTO && o->amp == FR_TRAIN_AMP_OFF)
         return fri_fail(FR_EINVAL, "--loss-scale %g: scales the loss of --amp, which is off", o->loss_scale);
+    if (o->loss_scale_floor > 0 && (!scaled || o->loss_scale != FR_TRAIN_AUTO))
+        return fri_fail(FR_EINVAL, "--loss-scale-floor %g: is for a dynamic loss scale (--amp=fp16), and there is none",
+                        o->loss_scale_floor);
     if (o->keep_last && o->accumulate > 1) return both("--keep-last", "--accumulate", "a step is made of full batches");
     if (o->split_batch > o->batch_size)
         return fri_fail(FR_EINVAL, "--split-batch %lld: more parts than the %lld images of --batch-size",
@@ -166,7 +169,8 @@ static fr_status build_scaler(fri_run *r) {
     const fr_train_opts *o = &r->opts;
     bool dynamic = o->loss_scale == FR_TRAIN_AUTO;
     return fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = fri_run_scaled(o),
-                                                     .init_scale = dynamic ? 65536 : o->loss_scale, .dynamic = dynamic),
+                                                     .init_scale = dynamic ? 65536 : o->loss_scale,
+                                                     .min_scale = o->loss_scale_floor, .dynamic = dynamic),
                                  o->device, &r->scaler);
 }
 

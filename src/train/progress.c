@@ -50,7 +50,13 @@ static size_t describe(const fri_run *r, char line[LINE_BYTES]) {
                           number(accuracy, sizeof accuracy, "%5.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN),
                           number(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
                           fri_bytes_text(m.allocated, now_text), fri_bytes_text(peak, peak_text));
-    return length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
+    size_t at = length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
+    if (fri_run_scaled(&r->opts) && r->scaler != NULL) {
+        snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", fr_grad_scaler_scale_of(r->scaler),
+                 fr_grad_scaler_skipped(r->scaler));
+        at += strlen(line + at);
+    }
+    return at;
 }
 
 static int columns(const fri_run *r) {
@@ -81,6 +87,10 @@ void fri_progress_begin(const fri_run *r) {
             fri_dataset_name(r), r->train_count, r->test_count, r->opts.classes, r->opts.image_size, r->opts.batch_size,
             r->steps_per_epoch);
     fflush(r->out);
+}
+
+void fri_progress_line_begin(const fri_run *r) {
+    if (live(r)) fputs("\r\033[K", r->out);
 }
 
 void fri_progress_step(const fri_run *r) {
@@ -126,6 +136,21 @@ static void print_categories(const fri_run *r) {
     fprintf(r->out, "  %-12s %12s\n", "reserved", fri_bytes_text(m->peak_reserved, text));
 }
 
+/* What evaluation needs beside training, and what the engine does not see. */
+static void print_beside(const fri_run *r) {
+    char a[FRI_BYTES_TEXT], b[FRI_BYTES_TEXT], c[FRI_BYTES_TEXT];
+    size_t training = r->training.peak_allocated, evaluation = r->evaluation.peak_allocated, resident, reserved;
+    if (r->test_targets > 0)
+        fprintf(r->out, "evaluation's peak, without a graph: %s, %s %s than training's\n",
+                fri_bytes_text(evaluation, a),
+                fri_bytes_text(training > evaluation ? training - evaluation : evaluation - training, b),
+                evaluation > training ? "more" : "less");
+    size_t outside = fri_watch_outside(r, &resident, &reserved);
+    if (outside > 0)
+        fprintf(r->out, "outside the engine: %s (resident set %s minus reserved %s)\n", fri_bytes_text(outside, a),
+                fri_bytes_text(resident, b), fri_bytes_text(reserved, c));
+}
+
 void fri_progress_arena(const fri_run *r) {
     const fri_train_arena *a = &r->arena;
     char extent[FRI_BYTES_TEXT], gap[FRI_BYTES_TEXT];
@@ -157,6 +182,7 @@ void fri_progress_end(const fri_run *r) {
             fprintf(r->out, "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
                     fr_grad_scaler_scale_of(r->scaler), fr_grad_scaler_skipped(r->scaler), r->step);
         print_categories(r);
+        print_beside(r);
         fri_progress_arena(r);
     }
     fflush(r->out);

@@ -137,6 +137,8 @@ static void add_memory(cJSON *root, const fri_run *r) {
     add_bytes(memory, "largest_op", r->floor.largest);
     if (r->test_targets > 0 || (r->planned && r->evaluation.peak_allocated > 0))
         add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
+    size_t resident, reserved, outside = r->planned ? 0 : fri_watch_outside(r, &resident, &reserved);
+    add_number(memory, "outside_the_engine", outside > 0 ? (double)outside : NAN);
 }
 
 /* What the arena reserved, beside the least that any placement can reserve. */
@@ -190,6 +192,11 @@ static void add_scale(cJSON *root, const fri_run *r) {
     if (scale == NULL) return;
     add_number(scale, "last", fr_grad_scaler_scale_of(r->scaler));
     add_number(scale, "skipped", (double)fr_grad_scaler_skipped(r->scaler));
+    if (r->overflow_step == 0) return;
+    cJSON *overflow = cJSON_AddObjectToObject(scale, "overflow");
+    add_number(overflow, "step", (double)r->overflow_step);
+    cJSON_AddStringToObject(overflow, "parameter", r->overflow_path != NULL ? r->overflow_path : "");
+    cJSON_AddStringToObject(overflow, "op", r->overflow_op != NULL ? r->overflow_op : "");
 }
 
 static cJSON *build(const fri_run *r) {

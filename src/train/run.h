@@ -54,6 +54,9 @@ typedef struct fri_run {
     double *losses, *step_ms;                        /* per step; losses are NAN on meta */
     int64_t capacity;                                /* of both */
     bool step_skipped;                               /* the last step, for inf or NaN in its gradients */
+    int64_t overflow_step;                           /* the last one skipped, from 1; 0: none */
+    const char *overflow_path, *overflow_op;         /* its first gradient with inf or NaN; NULL: not known */
+    double overflow_loss;                            /* its loss */
     double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
     double seconds;                                  /* since training began */
     int signal;                                      /* that ended the run, or 0 */
@@ -156,7 +159,16 @@ double fri_seconds_now(void);
 double fri_median_step_ms(const fri_run *r);
 double fri_images_per_second(const fri_run *r);
 
+/* watch.c: what a run keeps an eye on. */
+/* Between the gradients' unscaling and the update: names the gradient that will make the step be skipped, or none. */
+fr_status fri_watch_overflow(fri_run *r);
+/* After each step: lines about a skipped step and about a graph that grows. */
+void fri_watch_step(const fri_run *r);
+/* The process' resident set without what the engine reserved, in bytes; 0 where there is no such thing or less. */
+size_t fri_watch_outside(const fri_run *r, size_t *resident, size_t *reserved);
+
 /* progress.c */
+void fri_progress_line_begin(const fri_run *r); /* before a line of its own, over the one that is redrawn */
 void fri_progress_begin(const fri_run *r);
 void fri_progress_step(const fri_run *r);  /* after each step */
 void fri_progress_epoch(const fri_run *r); /* after each epoch and its evaluation */

@@ -101,11 +101,13 @@ static fr_status optimizer_step(fri_run *r) {
     fr_status s = FR_OK;
     if (r->opts.clip != FR_TRAIN_AUTO) {
         FR_TRY(s, fr_grad_scaler_unscale(r->scaler, r->optimizer));
+        FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
         FR_TRY(s, fr_clip_grad_norm(r->model, r->opts.clip, NULL));
     }
     FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
     FR_TRY(s, fr_grad_scaler_update(r->scaler, &skipped));
     r->step_skipped = skipped;
+    if (skipped && r->opts.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
     if (r->opts.grad_zero)
         FR_TRY(s, fr_module_each_tensor(r->model, clear_gradient, NULL));
     else
@@ -130,6 +132,10 @@ fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **ima
         FR_TRY(s, in_parts(r, images, targets, 1.0 / (double)r->opts.accumulate, loss, &correct));
     }
     FR_TRY(s, optimizer_step(r));
+    if (r->step_skipped) {
+        r->overflow_step = r->step + 1;
+        r->overflow_loss = *loss;
+    }
     r->epoch_loss += *loss * n;
     r->epoch_correct += correct;
     r->epoch_targets += n;

@@ -130,6 +130,8 @@ const fri_flag fri_flags[] = {
      "Scale of the loss under --amp: 'dynamic' (65536, doubled after 2,000 good steps, halved and the step skipped on "
      "inf or NaN; what fp16 does by itself), or a fixed number.",
      .real_least = 1e-30, .below = 1e30, .choices = scales},
+    {"loss-scale-floor", FRI_FLAG_REAL, FRI_GROUP_TRAINING, AT(loss_scale_floor), "X",
+     "A dynamic loss scale does not fall below this; 0: no floor, as in PyTorch.", .real_least = 0, .below = 65537},
     {"half", FRI_FLAG_CHOICE, FRI_GROUP_TRAINING, AT(half), "TYPE",
      "Pure half precision: parameters themselves in this type, batch norm in f32. '--half' alone is fp16.",
      .implied = "fp16", .choices = amps},

@@ -607,16 +607,29 @@ Test(switch_bytes, summing_losses) {
     size_t parameters = live_total();
     must(fr_tensor_zeros(0, NULL, FR_F32, FR_META, &total));
     for (int step = 1; step <= 5; step++) {
+        fr_step_scope scope;
         fr_tensor *x = labelled(2, (int64_t[]){B, widths[0]}, FR_F32, FR_MEM_INPUT);
+        must(fr_step_begin(&scope));
         must(fr_module_forward(m, x, &x));
         must(fr_sum(x, &x));
         must(fr_add(total, x, &total));
         fr_tensor_release(&x);
+        must(fr_step_end(&scope));
+        cr_expect_eq(fr_graph_stats_get().growing_steps, (uint64_t)step);
         expect_bytes(live(FR_MEM_ACTIVATION), (size_t)step * saved, "saved after %d steps", step);
         expect_bytes(live_total() - parameters, (size_t)step * (saved + batch) + 512, "all after %d steps", step);
     }
     fr_tensor_release(&total);
     expect_bytes(live_total(), parameters, "when the sum is gone");
+    for (int step = 1; step <= 4; step++) { /* a graph that dies with its step does not grow */
+        fr_step_scope scope;
+        fr_tensor *x = labelled(2, (int64_t[]){B, widths[0]}, FR_F32, FR_MEM_INPUT);
+        must(fr_step_begin(&scope));
+        must(fr_module_forward(m, x, &x));
+        fr_tensor_release(&x);
+        must(fr_step_end(&scope));
+        cr_expect_eq(fr_graph_stats_get().growing_steps, 0);
+    }
     fr_module_release(&m);
     nothing_left();
 }

@@ -125,8 +125,40 @@ Test(step_flags, overflow_skips_halves_and_recovers) {
     cr_assert_eq(o.status, 0, "%s", o.err);
     r = report_read(files_path("r.json"));
     cr_expect_eq(report_number(r, "loss_scale", "skipped"), 3);
+    EXPECT_MATCH(o.out, "step 1 is skipped: inf or NaN first in the gradient of [a-z0-9.]+, made by op [a-z0-9_]+");
+    const cJSON *overflow = report_at(r, "loss_scale", "overflow");
+    cr_expect_eq(cJSON_GetObjectItem(overflow, "step")->valueint, 3);
+    cr_expect_str_eq(cJSON_GetObjectItem(overflow, "parameter")->valuestring, "classifier.bias");
+    EXPECT_MATCH(o.out, "scale [0-9.e+]+, 3 skipped");
     cr_expect(fabs(report_number(r, "loss_scale", "last") / exp2(90) - 1) < 1e-12, "a fixed scale stays");
     cr_expect(isfinite(report_number(r, "loss", "last")));
+    cJSON_Delete(r);
+}
+
+/* Halving stops at the floor; clipping by a norm of NaN does not hide which gradient it was. */
+Test(step_flags, floor_of_the_loss_scale) {
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             TINY
+             "--steps 3 --eval-every 0 --amp --loss-scale-floor 65536 --lr 60000 --warmup 0 --clip 1e20 --report %s",
+             files_path("r.json"));
+    outcome o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cJSON *r = report_read(files_path("r.json"));
+    cr_expect_eq(report_number(r, "loss_scale", "last"), 65536);
+    cJSON_Delete(r);
+}
+
+Test(step_flags, evaluation_and_what_is_outside) {
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments, TINY "--steps 2 --report %s", files_path("r.json"));
+    outcome o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out,
+                 "evaluation's peak, without a graph: [0-9.]+ [KMi]*B, [0-9.]+ [KMi]*B (less|more) than training's");
+    EXPECT_MATCH(o.out, "outside the engine: [0-9.]+ [KMG]iB .resident set [0-9.]+ [KMG]iB minus reserved");
+    cJSON *r = report_read(files_path("r.json"));
+    cr_expect_gt(report_number(r, "memory", "outside_the_engine"), 1e6);
     cJSON_Delete(r);
 }
 
@@ -143,6 +175,9 @@ Test(step_flags, refused) {
         {"--loss-scale 8", "--loss-scale 8: scales the loss of --amp, which is off"},
         {"--amp --loss-scale fast", "--loss-scale fast: neither a number nor one of dynamic"},
         {"--amp --loss-scale 0", "--loss-scale 0: must be at least 1e-30"},
+        {"--loss-scale-floor 1", "--loss-scale-floor 1: is for a dynamic loss scale"},
+        {"--amp --loss-scale 8 --loss-scale-floor 1", "--loss-scale-floor 1: is for a dynamic loss scale"},
+        {"--amp --loss-scale-floor -1", "--loss-scale-floor -1: must be at least 0"},
         {"--half --amp", "--half with --amp"},
         {"--accumulate 0", "--accumulate 0: must lie in 1"},
         {"--accumulate 1000", "--accumulate 1000: an epoch has 187 batches of 8"},

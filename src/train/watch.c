@@ -1,0 +1,60 @@
+/* watch.c - what a run keeps an eye on: gradients that overflow, a graph that grows, memory the engine does not see. */
+#include "backend/backend.h"
+#include "memory/report.h"
+#include "train/run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <unistd.h>
+
+enum { GROWING_STEPS = 3 };
+
+fr_status fri_watch_overflow(fri_run *r) {
+    const char *path = NULL, *op = NULL;
+    fr_status s = fr_grad_scaler_find_overflow(r->scaler, r->optimizer, &path, &op);
+    if (s == FR_OK && path != NULL) {
+        r->overflow_path = path;
+        r->overflow_op = op;
+    }
+    return s;
+}
+
+static void overflow_line(const fri_run *r) {
+    fri_progress_line_begin(r);
+    fprintf(r->out, "step %" PRId64 " is skipped: ", r->step);
+    if (!isfinite(r->overflow_loss)) fprintf(r->out, "the forward pass overflowed, its loss is %g; ", r->overflow_loss);
+    fprintf(r->out, "inf or NaN first in the gradient of %s, made by op %s\n",
+            r->overflow_path != NULL ? r->overflow_path : "-",
+            r->overflow_op != NULL && r->overflow_op[0] != '\0' ? r->overflow_op : "-");
+}
+
+static void growth_line(const fri_run *r) {
+    fr_memory_stats m = {0};
+    char text[FRI_BYTES_TEXT];
+    (void)fr_memory_stats_get(r->opts.device, &m);
+    fri_progress_line_begin(r);
+    fprintf(r->out,
+            "warning: the graph grew in each of the last %d steps: %" PRIu64 " nodes live between steps, with %s of "
+            "activations. Is something summed over steps that requires a gradient, a loss without fr_tensor_item?\n",
+            GROWING_STEPS, fr_graph_stats_get().nodes, fri_bytes_text(m.allocated_by[FR_MEM_ACTIVATION], text));
+}
+
+void fri_watch_step(const fri_run *r) {
+    if (r->opts.quiet) return;
+    if (r->step_skipped) overflow_line(r);
+    if (fr_graph_stats_get().growing_steps == GROWING_STEPS) growth_line(r);
+}
+
+size_t fri_watch_outside(const fri_run *r, size_t *resident, size_t *reserved) {
+    fr_memory_stats m;
+    unsigned long long pages = 0;
+    FILE *f = r->opts.device == FR_CPU ? fopen("/proc/self/statm", "r") : NULL;
+    *resident = *reserved = 0;
+    if (f == NULL) return 0;
+    bool read = fscanf(f, "%*u %llu", &pages) == 1;
+    fclose(f);
+    if (!read || fr_memory_stats_get(FR_CPU, &m) < 0) return 0;
+    *resident = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+    *reserved = m.reserved;
+    return *resident > *reserved ? *resident - *reserved : 0;
+}
