@@ -90,11 +90,16 @@ typedef struct fr_step_scope {
     bool grad_enabled;
     fr_autocast_state autocast;
     fr_switches switches;
+    bool statistics_frozen;
     fr_phase phase;
     const char *op, *module;
 } fr_step_scope;
 FR_API fr_status fr_step_begin(fr_step_scope *scope);
 FR_API fr_status fr_step_end(fr_step_scope *scope);
+
+/* While frozen, a training forward leaves batch norm's running statistics and counters as they are: for a second
+ * forward of the same batch. Returns what was set before. */
+FR_API bool fr_statistics_freeze(bool frozen);
 
 /* ---- checkpointing -------------------------------------------------------------------------------------------- */
 

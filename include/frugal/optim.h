@@ -69,8 +69,8 @@ FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn 
 FR_API fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_state_fn *fn, void *ctx);
 
 /* One more pass over a leaf as soon as its gradient is complete in backward: its update runs there and the gradient
- * dies. Call fr_optimizer_fused_begin before each backward. Not possible with accumulation, clipping by global norm or
- * dynamic loss scaling: the callers refuse. */
+ * dies. Call fr_optimizer_fused_begin before each backward. Not possible with accumulation or clipping by global norm:
+ * the callers refuse. With a loss scale it takes two passes, see fr_grad_scaler_check_begin. */
 FR_API fr_status fr_optimizer_fuse(fr_optimizer *o, bool on);
 FR_API void fr_optimizer_fused_begin(fr_optimizer *o);
 
@@ -135,6 +135,13 @@ FR_API fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o);
  * made it; both borrowed from o, NULL if all are finite. To be called while the gradients are there: after unscale and
  * before clipping, where it returns at once if unscale found nothing, or after an update that skipped. */
 FR_API fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const char **path, const char **op);
+/* A fused optimizer under a loss scale: whether a step is skipped is known when all gradients are, so a batch runs
+ * twice. Between check_begin and check_end each gradient is only looked at as soon as it is complete, and dies; *found:
+ * was there an inf or NaN? If not, a second forward and backward of the same batch, under the same random numbers and
+ * with fr_statistics_freeze, updates each parameter as fr_grad_scaler_step would. In both cases fr_grad_scaler_update
+ * follows. FR_EUSAGE: o is not fused, or the calls are out of order. */
+FR_API fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o);
+FR_API fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *found);
 /* After the optimizer's step. *skipped (or NULL): was the step skipped? FR_EUSAGE without a check before. */
 FR_API fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped);
 

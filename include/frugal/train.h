@@ -33,6 +33,9 @@ enum { FR_TRAIN_AUTO = -1 };
 enum { FR_TRAIN_SQRT = -2, FR_TRAIN_LOG = -3, FR_TRAIN_EACH = -4 };
 typedef enum fr_train_balance { FR_TRAIN_BALANCE_BYTES, FR_TRAIN_BALANCE_COUNT } fr_train_balance;
 
+/* Parameters are updated inside backward; with a loss scale in a second pass, after one that looks for inf and NaN. */
+typedef enum fr_train_fused { FR_TRAIN_FUSED_OFF, FR_TRAIN_FUSED_ON, FR_TRAIN_FUSED_TWO_PASS } fr_train_fused;
+
 typedef enum fr_train_amp { FR_TRAIN_AMP_OFF, FR_TRAIN_AMP_FP16, FR_TRAIN_AMP_BF16 } fr_train_amp;
 
 /* One field per flag of the same name; `train_vgg --help` explains them. */
@@ -75,7 +78,7 @@ typedef struct fr_train_opts {
     int64_t accumulate, split_batch;
     double clip;    /* largest norm of all gradients; AUTO: no limit */
     bool grad_zero; /* gradients are kept and cleared between steps instead of released */
-    bool fused_step;
+    fr_train_fused fused_step;
     const char *offload;         /* NULL: off; "": a temporary file. Borrowed */
     int64_t empty_cache_every;   /* steps; 0: never */
     int64_t checkpoint_segments; /* AUTO: none */

@@ -79,6 +79,18 @@ void fr_switches_set(fr_switches s) {
     state.switches_set = true;
 }
 
+/* ---- statistics -------------------------------------------------------------------------------------------- */
+
+bool fr_statistics_freeze(bool frozen) {
+    bool was = state.statistics_frozen;
+    state.statistics_frozen = frozen;
+    return was;
+}
+
+bool fri_statistics_move(void) {
+    return !fri_recomputing() && !state.statistics_frozen;
+}
+
 /* ---- step -------------------------------------------------------------------------------------------------- */
 
 fr_status fr_step_begin(fr_step_scope *scope) {
@@ -86,6 +98,7 @@ fr_status fr_step_begin(fr_step_scope *scope) {
     *scope = (fr_step_scope){.grad_enabled = fr_grad_enabled(),
                              .autocast = state.autocast,
                              .switches = *fri_switches(),
+                             .statistics_frozen = state.statistics_frozen,
                              .phase = fri_scope_phase_push(FR_PHASE_FORWARD),
                              .op = fri_scope_op(),
                              .module = fri_scope_module()};
@@ -102,6 +115,7 @@ fr_status fr_step_end(fr_step_scope *scope) {
     state.switches = scope->switches;
     state.recording = NULL;
     state.recompute = NULL;
+    state.statistics_frozen = scope->statistics_frozen;
     fri_scope_phase_pop(scope->phase);
     fri_scope_op_pop(scope->op);
     fri_scope_module_pop(scope->module);

@@ -18,13 +18,16 @@ typedef struct fri_autograd_state {
     uint64_t steps;                       /* begun so far */
     fr_graph_stats stats;
     uint64_t nodes_at_step_end;
+    bool statistics_frozen;
 } fri_autograd_state;
 
 fri_autograd_state *fri_autograd(void);
 const fr_switches *fri_switches(void); /* the thread's switches, borrowed */
 uint64_t fri_step_number(void);        /* training steps that this thread has begun */
 
-/* True while a checkpoint's function runs for the second time: statistics and counters must not be touched. */
+/* True while a checkpoint's function runs for the second time. */
 bool fri_recomputing(void);
+/* False while that is so, or by fr_statistics_freeze: may running statistics and counters be touched? */
+bool fri_statistics_move(void);
 
 #endif

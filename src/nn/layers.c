@@ -126,7 +126,7 @@ static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
     fr_batchnorm2d_opts o = *FR_BATCHNORM2D_OPTS(.train = m->training);
     fr_status s =
         fr_batchnorm2d(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor, &o, x);
-    if (s == FR_OK && m->training && !fri_recomputing()) s = count_batch(t[BN_BATCHES].tensor);
+    if (s == FR_OK && m->training && fri_statistics_move()) s = count_batch(t[BN_BATCHES].tensor);
     return s;
 }
 

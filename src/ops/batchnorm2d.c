@@ -113,7 +113,7 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
         FRI_TRY(s, fr_node_saved(twin, saved_mean + 1, invstd));
         return FR_OK;
     }
-    bool update = !fri_recomputing() && running_mean != NULL;
+    bool update = fri_statistics_move() && running_mean != NULL;
     FRI_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, mean));
     FRI_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, invstd));
     FRI_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));

@@ -2,6 +2,9 @@
  *
  *   READY --unscale--> UNSCALED --step--> STEPPED --update--> READY
  *   READY --step (checks first, unscales inside the update)--> STEPPED
+ * and with a fused optimizer, which updates inside backward:
+ *   READY --check_begin--> CHECKING (a backward) --check_end--> STEPPED (a backward that updates, if all is finite)
+ * --update--> READY
  * A step that failed on the way is forgotten: what was begun in another training step (fr_step_begin) counts as READY.
  */
 #include "optim/optimizer.h"
@@ -9,7 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef enum stage { READY, UNSCALED, STEPPED } stage;
+typedef enum stage { READY, UNSCALED, STEPPED, CHECKING } stage;
 
 struct fr_grad_scaler {
     fr_grad_scaler_opts opts;
@@ -92,11 +95,15 @@ static fr_status look(fr_grad_scaler *g, fr_tensor *grad, fr_tensor *inv_scale) 
                        fri_data(g->found)));
 }
 
+/* PyTorch: the reciprocal in double, then rounded. */
+static fr_status set_inverse(fr_grad_scaler *g) {
+    return fri_tensor_fill(g->inv_scale, (double)(float)(1.0 / (double)g->scale));
+}
+
 /* multiply: gradients become unscaled; else they are only looked at. */
 static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
     fr_status s = FR_OK;
-    /* PyTorch: the reciprocal in double, then rounded. */
-    FRI_TRY(s, fri_tensor_fill(g->inv_scale, (double)(float)(1.0 / (double)g->scale)));
+    FRI_TRY(s, set_inverse(g));
     for (int i = 0; i < o->n; i++) {
         fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
         if (grad == NULL) continue;
@@ -140,6 +147,9 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
     double found = 0;
     if (!g->opts.enabled) return fr_optimizer_step(o);
     FRI_TRY(s, forget_other_step(g));
+    if (g->stage == CHECKING || (o->fused && o->scaler != g))
+        return fri_fail(FR_EUSAGE, "grad scaler: a fused optimizer under a loss scale steps between "
+                                   "fr_grad_scaler_check_begin and fr_grad_scaler_update");
     if (g->stage == STEPPED) return fri_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
     bool unscaled = g->stage == UNSCALED;
     if (!unscaled) FRI_TRY(s, pass(g, o, false));
@@ -156,6 +166,53 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
 done:
     return s;
 }
+
+/* ---- two passes -------------------------------------------------------------------------------------------- */
+
+fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o) {
+    if (!o->fused) return fri_fail(FR_EUSAGE, "grad scaler: check_begin is for a fused optimizer; this one is not");
+    if (!g->opts.enabled) return fri_fail(FR_EUSAGE, "grad scaler: check_begin of a scaler that is not enabled");
+    fr_status s = FR_OK;
+    FRI_TRY(s, forget_other_step(g));
+    if (g->stage != READY) return fri_fail(FR_EUSAGE, "grad scaler: check_begin before the last step's update");
+    FRI_TRY(s, set_inverse(g));
+    o->scaler = g;
+    g->stage = CHECKING;
+done:
+    return s;
+}
+
+fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *found) {
+    double value = 0;
+    *found = false;
+    if (g->stage != CHECKING || o->scaler != g)
+        return fri_fail(FR_EUSAGE, "grad scaler: check_end without a check_begin of this optimizer");
+    if (g->device != FR_META) {
+        fr_status s = fr_tensor_item(g->found, &value);
+        if (s < 0) return s;
+    }
+    *found = value != 0;
+    g->checked = true;
+    g->stage = STEPPED;
+    return FR_OK;
+}
+
+fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_parameter *p, bool *update,
+                                   const fr_tensor **inv_scale) {
+    fr_status s = FR_OK;
+    if (g->stage == CHECKING) {
+        *update = false;
+        FRI_TRY(s, fri_optimizer_skip_one(o, p)); /* a step that is skipped makes the state, too */
+        return look(g, fr_tensor_get_grad(p->parameter), NULL);
+    }
+    if (g->stage != STEPPED)
+        return fri_fail(FR_EUSAGE, "grad scaler: backward with a fused optimizer (%s) before check_begin", p->path);
+    *inv_scale = g->inv_scale;
+done:
+    return s;
+}
+
+/* ---- what overflowed --------------------------------------------------------------------------------------- */
 
 /* Storages are numbered as they are made, so the smallest number is the first in backward. */
 fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const char **path, const char **op) {

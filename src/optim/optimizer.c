@@ -229,19 +229,21 @@ static fr_status count_step(fr_optimizer *o, const fr_tensor *like) {
     return make_shared(o, like);
 }
 
+fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p) {
+    if (fr_tensor_get_grad(p->parameter) == NULL) return FR_OK;
+    const char *module = fri_scope_module_set(fri_intern(p->path));
+    bool first = p->state[0] == NULL;
+    fr_status s = make_state(o, p);
+    p->unused = p->unused || (first && p->state[0] != NULL);
+    fri_scope_module_pop(module);
+    return s;
+}
+
 fr_status fri_optimizer_skip(fr_optimizer *o) {
     fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
     const char *op = fri_scope_op_push(fr_optimizer_name(o));
     fr_status s = make_shared(o, o->parameters[0].parameter);
-    for (int i = 0; i < o->n && s == FR_OK; i++) {
-        fri_parameter *p = &o->parameters[i];
-        if (fr_tensor_get_grad(p->parameter) == NULL) continue;
-        const char *module = fri_scope_module_set(fri_intern(p->path));
-        bool first = p->state[0] == NULL;
-        s = make_state(o, p);
-        p->unused = p->unused || (first && p->state[0] != NULL);
-        fri_scope_module_pop(module);
-    }
+    for (int i = 0; i < o->n && s == FR_OK; i++) s = fri_optimizer_skip_one(o, &o->parameters[i]);
     fri_scope_op_pop(op);
     fri_scope_phase_pop(phase);
     return s;
@@ -282,16 +284,24 @@ int64_t fr_optimizer_steps(const fr_optimizer *o) {
 
 /* ---- the fused step ---------------------------------------------------------------------------------------- */
 
+static fri_parameter *parameter_of(fr_optimizer *o, const fr_tensor *leaf) {
+    for (int i = 0; i < o->n; i++)
+        if (o->parameters[i].parameter == leaf) return &o->parameters[i];
+    return NULL;
+}
+
 static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     fr_optimizer *o = ctx;
+    fri_parameter *p = parameter_of(o, leaf);
+    const fr_tensor *inv_scale = NULL;
+    bool update = p != NULL;
     fr_status s = FR_OK;
     fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
-    if (!o->fused_counted) FRI_TRY(s, count_step(o, leaf));
-    o->fused_counted = true;
-    for (int i = 0; i < o->n; i++) {
-        if (o->parameters[i].parameter != leaf) continue;
-        FRI_TRY(s, fri_optimizer_update(o, &o->parameters[i], NULL, NULL));
-        break;
+    if (update && o->scaler != NULL) FRI_TRY(s, fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale));
+    if (update) {
+        if (!o->fused_counted) FRI_TRY(s, count_step(o, leaf));
+        o->fused_counted = true;
+        FRI_TRY(s, fri_optimizer_update(o, p, inv_scale, NULL));
     }
     FRI_TRY(s, fr_tensor_set_grad(leaf, NULL));
 done:
@@ -305,6 +315,7 @@ fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
         if (s < 0) return s;
     }
     o->fused = on;
+    o->scaler = NULL;
     return FR_OK;
 }
 

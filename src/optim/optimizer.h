@@ -35,6 +35,7 @@ struct fr_optimizer {
     fr_tensor *step; /* Adam: f32 [] on the device, the count after this step */
     fr_tensor *maps; /* adam8: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */
     bool fused, fused_counted;
+    fr_grad_scaler *scaler; /* of the two-pass fused step: borrowed, from its first check on; NULL: none */
 };
 
 /* One state tensor of a parameter: name in training states, type, shape. */
@@ -56,6 +57,14 @@ void fri_dynamic_map(bool is_signed, float map[FRI_MAP_VALUES]);
 
 /* One parameter's update. inv_scale, found: device f32 scalars or NULL (kernels.h). */
 fr_status fri_optimizer_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *inv_scale, const fr_tensor *found);
+
+/* What the fused step does with a complete gradient under a loss scale: *update false: it was looked at, that is all;
+ * true: the parameter is to be updated with *inv_scale. */
+fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_parameter *p, bool *update,
+                                   const fr_tensor **inv_scale);
+
+/* The state of one parameter, made as by a step that is skipped. */
+fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p);
 
 /* The whole step. State is created and counted before the overflow decision; a skipped step is taken back by the
  * scaler. */

@@ -95,7 +95,7 @@ void fri_fit_switches(fr_train_opts *o) {
     o->switches.inplace = o->switches.encode = o->switches.early_release = true;
     o->switches.cache_casts = false;
     o->checkpoint_segments = FR_TRAIN_AUTO;
-    if (fri_fused_step_possible(o)) o->fused_step = true;
+    if (fri_fused_step_possible(o)) o->fused_step = FR_TRAIN_FUSED_ON;
 }
 
 fr_status fri_fit_find(const fri_run *r, const fr_train_opts *opts, size_t budget, bool any, fr_fit *out) {

@@ -109,13 +109,17 @@ static fr_status check_step(const fri_run *r) {
     if (o->accumulate > batches)
         return fri_fail(FR_EINVAL, "--accumulate %lld: an epoch has %lld batches of %lld", (long long)o->accumulate,
                         (long long)batches, (long long)o->batch_size);
-    if (!o->fused_step) return FR_OK;
+    if (o->fused_step == FR_TRAIN_FUSED_OFF) return FR_OK;
     if (o->accumulate > 1) return both("--fused-step", "--accumulate", "gradients are complete after the last batch");
     if (o->split_batch > 1) return both("--fused-step", "--split-batch", "gradients are complete after the last part");
     if (o->clip != FR_TRAIN_AUTO) return both("--fused-step", "--clip", "the norm needs all gradients at once");
-    if (scaled)
+    if (scaled && o->fused_step == FR_TRAIN_FUSED_ON)
         return both("--fused-step", "a loss scale (--amp=fp16)",
-                    "whether a step is skipped is known when all gradients are; --amp=bf16 needs no scale");
+                    "whether a step is skipped is known when all gradients are; --fused-step=two-pass looks first, and "
+                    "--amp=bf16 needs no scale");
+    if (!scaled && o->fused_step == FR_TRAIN_FUSED_TWO_PASS)
+        return fri_fail(FR_EINVAL, "--fused-step=two-pass: looks for inf and NaN under a loss scale (--amp=fp16), and "
+                                   "there is none; --fused-step does it in one pass");
     if (o->grad_zero) return both("--fused-step", "--grad-zero", "its gradients go as soon as they are used");
     return FR_OK;
 }
@@ -181,7 +185,7 @@ fr_status fri_model_build(fri_run *r) {
     if (r->opts.half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_module_to_dtype(r->model, fri_run_dtype(&r->opts)));
     r->parameters = fr_module_parameter_count(r->model);
     FR_TRY(s, build_optimizer(r));
-    if (r->opts.fused_step) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
+    if (r->opts.fused_step != FR_TRAIN_FUSED_OFF) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
     FR_TRY(s, build_scaler(r));
 done:
     return s;

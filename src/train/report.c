@@ -137,8 +137,14 @@ static void add_memory(cJSON *root, const fri_run *r) {
     add_bytes(memory, "largest_op", r->floor.largest);
     if (r->test_targets > 0 || (r->planned && r->evaluation.peak_allocated > 0))
         add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
-    size_t resident, reserved, outside = r->planned ? 0 : fri_watch_outside(r, &resident, &reserved);
-    add_number(memory, "outside_the_engine", outside > 0 ? (double)outside : NAN);
+}
+
+/* What the engine does not see: no part of a plan. */
+static void add_process(cJSON *root, const fri_run *r) {
+    size_t resident = 0, reserved = 0, outside = r->planned ? 0 : fri_watch_outside(r, &resident, &reserved);
+    cJSON *process = cJSON_AddObjectToObject(root, "process");
+    add_number(process, "resident", resident > 0 ? (double)resident : NAN);
+    add_number(process, "outside_the_engine", outside > 0 ? (double)outside : NAN);
 }
 
 /* What the arena reserved, beside the least that any placement can reserve. */
@@ -166,7 +172,7 @@ static void add_fit(cJSON *root, const fri_run *r) {
     cJSON *fit = cJSON_AddObjectToObject(root, "fit");
     add_bytes(fit, "budget", r->opts.memory_budget);
     cJSON_AddStringToObject(fit, "units", fri_units_text(&f->plan, units));
-    cJSON_AddBoolToObject(fit, "fused_step", r->opts.fused_step);
+    cJSON_AddBoolToObject(fit, "fused_step", r->opts.fused_step != FR_TRAIN_FUSED_OFF);
     add_bytes(fit, "planned_reserved", f->memory.peak_reserved);
     add_bytes(fit, "planned_allocated", f->memory.peak_allocated);
     add_number(fit, "relative_time", f->keep_seconds > 0 ? f->seconds / f->keep_seconds : NAN);
@@ -218,6 +224,7 @@ static cJSON *build(const fri_run *r) {
     cJSON_AddBoolToObject(root, "interrupted", r->signal != 0);
     add_flags(root, &r->opts);
     add_memory(root, r);
+    add_process(root, r);
     add_arena(root, r);
     add_fit(root, r);
     cJSON *time = cJSON_AddObjectToObject(root, "time");

@@ -3,6 +3,7 @@
  * Order of deaths within a step, which decides its peak: images and logits are released as soon as the graph is the
  * only one that may need them, targets and loss after backward, gradients after the optimizer's step, so that none
  * lives through the next forward. */
+#include "base/rng.h"
 #include "base/status.h"
 #include "base/tag.h"
 #include "train/run.h"
@@ -86,6 +87,31 @@ done:
     return s;
 }
 
+/* A fused step under a loss scale: the first pass looks at the gradients, the second, of the same numbers, updates.
+ * What the report counts is the first's. */
+static fr_status two_passes(fri_run *r, fr_tensor **images, fr_tensor **targets, double *loss, double *correct) {
+    fr_tensor *x = fr_tensor_retain(*images), *t = fr_tensor_retain(*targets);
+    fri_rng rng = fri_rng_get();
+    double again = 0;
+    bool found = false, was = false;
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_grad_scaler_check_begin(r->scaler, r->optimizer));
+    FR_TRY(s, forward_backward(r, &x, &t, 1, loss, correct));
+    FR_TRY(s, fr_grad_scaler_check_end(r->scaler, r->optimizer, &found));
+    if (!found) {
+        fri_rng_set(rng);
+        was = fr_statistics_freeze(true);
+        s = forward_backward(r, images, targets, 1, &again, &again);
+        (void)fr_statistics_freeze(was);
+    }
+done:
+    fr_tensor_release(&x);
+    fr_tensor_release(&t);
+    fr_tensor_release(images);
+    fr_tensor_release(targets);
+    return s;
+}
+
 /* ---- the update ---------------------------------------------------------------------------------------------- */
 
 static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
@@ -104,7 +130,7 @@ static fr_status optimizer_step(fri_run *r) {
         FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
         FR_TRY(s, fr_clip_grad_norm(r->model, r->opts.clip, NULL));
     }
-    FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
+    if (r->opts.fused_step != FR_TRAIN_FUSED_TWO_PASS) FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
     FR_TRY(s, fr_grad_scaler_update(r->scaler, &skipped));
     r->step_skipped = skipped;
     if (skipped && r->opts.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
@@ -125,11 +151,14 @@ fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **ima
     if (s < 0) return s;
     *loss = 0;
     fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
-    if (r->opts.fused_step) fr_optimizer_fused_begin(r->optimizer);
+    if (r->opts.fused_step != FR_TRAIN_FUSED_OFF) fr_optimizer_fused_begin(r->optimizer);
     for (int64_t i = 0; i < r->opts.accumulate; i++) {
         if (i > 0) FR_TRY(s, batches->next(batches->ctx, images, targets));
         n += (double)fr_tensor_numel(*targets);
-        FR_TRY(s, in_parts(r, images, targets, 1.0 / (double)r->opts.accumulate, loss, &correct));
+        if (r->opts.fused_step == FR_TRAIN_FUSED_TWO_PASS)
+            FR_TRY(s, two_passes(r, images, targets, loss, &correct));
+        else
+            FR_TRY(s, in_parts(r, images, targets, 1.0 / (double)r->opts.accumulate, loss, &correct));
     }
     FR_TRY(s, optimizer_step(r));
     if (r->step_skipped) {

@@ -29,6 +29,10 @@ static const fri_choice amps[] = {{"fp16", FR_TRAIN_AMP_FP16},
                                   {"bf16", FR_TRAIN_AMP_BF16},
                                   {"off", FR_TRAIN_AMP_OFF},
                                   {0}};
+static const fri_choice fusings[] = {{"on", FR_TRAIN_FUSED_ON},
+                                     {"two-pass", FR_TRAIN_FUSED_TWO_PASS},
+                                     {"off", FR_TRAIN_FUSED_OFF},
+                                     {0}};
 static const fri_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
                                            {"log", FR_TRAIN_LOG},
                                            {"each", FR_TRAIN_EACH},
@@ -40,8 +44,11 @@ static void all_off(fr_train_opts *o) {
     o->switches = fr_switches_all_off();
     o->checkpoint_segments = FR_TRAIN_AUTO;
     o->fit_switches = false;
-    o->fused_step = false;
+    o->fused_step = FR_TRAIN_FUSED_OFF;
     o->offload = NULL;
+    o->grad_zero = false;
+    o->split_batch = 1;
+    o->empty_cache_every = 0;
 }
 
 const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
@@ -163,8 +170,10 @@ const fri_flag fri_flags[] = {
      COUNT},
     {"grad-zero", FRI_FLAG_SET, FRI_GROUP_MEMORY, AT(grad_zero), NULL,
      "Keep gradients between steps and clear them (zero_grad(set_to_none=False)), instead of releasing them."},
-    {"fused-step", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(fused_step), NULL,
-     "Update a parameter as soon as its gradient is complete; the gradient goes at once."},
+    {"fused-step", FRI_FLAG_CHOICE, FRI_GROUP_MEMORY, AT(fused_step), "HOW",
+     "Update a parameter as soon as its gradient is complete; the gradient goes at once. 'two-pass' is for a loss "
+     "scale: each batch runs forward and backward twice, first only to look for inf and NaN.",
+     .implied = "on", .choices = fusings},
     {"offload", FRI_FLAG_TEXT, FRI_GROUP_MEMORY, AT(offload), "FILE",
      "Large saved activations wait in this file until backward needs them. '--offload' alone takes a temporary one. It "
      "is "

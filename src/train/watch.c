@@ -23,9 +23,11 @@ static void overflow_line(const fri_run *r) {
     fri_progress_line_begin(r);
     fprintf(r->out, "step %" PRId64 " is skipped: ", r->step);
     if (!isfinite(r->overflow_loss)) fprintf(r->out, "the forward pass overflowed, its loss is %g; ", r->overflow_loss);
-    fprintf(r->out, "inf or NaN first in the gradient of %s, made by op %s\n",
-            r->overflow_path != NULL ? r->overflow_path : "-",
-            r->overflow_op != NULL && r->overflow_op[0] != '\0' ? r->overflow_op : "-");
+    if (r->overflow_path == NULL)
+        fprintf(r->out, "inf or NaN in a gradient that is gone (--fused-step)\n");
+    else
+        fprintf(r->out, "inf or NaN first in the gradient of %s, made by op %s\n", r->overflow_path,
+                r->overflow_op != NULL && r->overflow_op[0] != '\0' ? r->overflow_op : "-");
 }
 
 static void growth_line(const fri_run *r) {

@@ -536,6 +536,44 @@ Test(switch_bytes, fused_step) {
     nothing_left();
 }
 
+/* Under a loss scale, in two passes: the same, and 512 bytes each for the scale's inverse and the flag. */
+Test(switch_bytes, fused_step_in_two_passes) {
+    for (int two = 0; two < 2; two++) {
+        watch w = {0};
+        must(fri_event_subscribe(observe, &w));
+        fr_module *m = chain_of_linear(1);
+        fr_optimizer *o = NULL;
+        fr_grad_scaler *g = NULL;
+        must(fr_sgd(m, FR_SGD_OPTS(.momentum = 0.9), &o));
+        must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 2), FR_META, &g));
+        must(fr_optimizer_fuse(o, two));
+        for (int i = 0; i < 2; i++) {
+            bool found = true;
+            fr_optimizer_fused_begin(o);
+            if (two) {
+                must(fr_grad_scaler_check_begin(g, o));
+                forward_backward(m, FR_F32);
+                must(fr_grad_scaler_check_end(g, o, &found));
+                cr_expect(!found);
+            }
+            forward_backward(m, FR_F32);
+            if (!two) must(fr_grad_scaler_step(g, o));
+            must(fr_grad_scaler_update(g, NULL));
+            fr_optimizer_zero_grad(o);
+        }
+        size_t p = all_layers(4, 1);
+        expect_bytes(w.most[FR_MEM_PARAMETER], p, "parameters");
+        expect_bytes(w.most[FR_MEM_OPTIMIZER], p, "state");
+        expect_bytes(w.most[FR_MEM_GRADIENT], two ? largest_layer(4, false) : p, "gradients, two passes %d", two);
+        expect_bytes(w.most[FR_MEM_OTHER], 2 * 512, "scaler");
+        fr_grad_scaler_release(&g);
+        fr_optimizer_release(&o);
+        fr_module_release(&m);
+        fri_event_unsubscribe(observe, &w);
+    }
+    nothing_left();
+}
+
 /* ---- autocast
  * ---------------------------------------------------------------------------------------------------------- */
 

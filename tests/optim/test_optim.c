@@ -349,8 +349,7 @@ Test(optim, schedules) {
 /* A slot that holds one is filled anew: the old one, its state and its hooks go. */
 Test(optim, create_replaces) {
     struct bench b = bench_new(1024);
-    must(fr_optimizer_fuse(b.o, true));
-    bench_step(&b, false);
+    must(fr_optimizer_fuse(b.o, true)); /* its hooks go with it */
     must(fr_sgd(b.m, NULL, &b.o));
     cr_expect_str_eq(fr_optimizer_name(b.o), "sgd");
     must(fr_grad_scaler_create(NULL, FR_CPU, &b.g));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "support/golden.h"
 #include "support/small_train.h"
 
@@ -28,13 +29,11 @@ static small_bytes parameters(fr_module *m) {
     return b;
 }
 
-/* One step; `blow` multiplies the scaled loss by a number that no gradient survives in f16. */
-static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool blow, double *loss_out) {
-    fr_tensor *x = NULL, *target = NULL, *y = NULL, *loss = NULL;
+/* `blow` multiplies the scaled loss by a number that no gradient survives in f16. */
+static void forward_backward(fr_module *m, fr_tensor *x, fr_tensor *target, fr_grad_scaler *g, bool blow,
+                             double *loss_out) {
+    fr_tensor *y = NULL, *loss = NULL;
     fr_autocast_state was = {0};
-    bool skipped = false;
-    must(fr_tensor_uniform(4, (int64_t[]){BATCH, SIZE, SIZE, 3}, -1, 1, FR_F32, FR_CPU, &x));
-    must(fr_tensor_full(1, (int64_t[]){BATCH}, 3, FR_I64, FR_CPU, &target));
     must(fr_autocast_begin(FR_F16, &was));
     must(fr_module_forward(m, x, &y));
     must(fr_cross_entropy(y, target, NULL, &loss));
@@ -43,13 +42,39 @@ static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool blow, do
     must(fr_grad_scaler_scale(g, loss, &loss));
     if (blow) must(fr_scale(loss, 1e12, &loss));
     must(fr_backward(loss, NULL));
-    must(fr_grad_scaler_step(g, o));
+    fr_tensor_release(&y);
+    fr_tensor_release(&loss);
+}
+
+static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool two_pass, bool blow, double *loss_out) {
+    fr_tensor *x = NULL, *target = NULL;
+    bool skipped = false, found = false;
+    double again = 0;
+    must(fr_tensor_uniform(4, (int64_t[]){BATCH, SIZE, SIZE, 3}, -1, 1, FR_F32, FR_CPU, &x));
+    must(fr_tensor_full(1, (int64_t[]){BATCH}, 3, FR_I64, FR_CPU, &target));
+    if (two_pass) {
+        fri_rng rng = fri_rng_get();
+        must(fr_grad_scaler_check_begin(g, o));
+        forward_backward(m, x, target, g, blow, loss_out);
+        must(fr_grad_scaler_check_end(g, o, &found));
+        if (!found) {
+            fri_rng_set(rng);
+            fr_optimizer_fused_begin(o);
+            bool was = fr_statistics_freeze(true);
+            forward_backward(m, x, target, g, blow, &again);
+            (void)fr_statistics_freeze(was);
+            cr_expect_eq(again, *loss_out, "the second pass saw a loss of %.17g, the first one of %.17g", again,
+                         *loss_out);
+        }
+    } else {
+        forward_backward(m, x, target, g, blow, loss_out);
+        must(fr_grad_scaler_step(g, o));
+    }
     must(fr_grad_scaler_update(g, &skipped));
+    if (two_pass) cr_expect_eq(found, skipped);
     fr_optimizer_zero_grad(o);
     fr_tensor_release(&x);
     fr_tensor_release(&target);
-    fr_tensor_release(&y);
-    fr_tensor_release(&loss);
     return skipped;
 }
 
@@ -66,7 +91,7 @@ static void train_through_overflow(small_net net, bool adam) {
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = scale, .growth_interval = INTERVAL), FR_CPU, &g));
     for (int i = 0; i < STEPS; i++) {
         small_bytes before = parameters(m);
-        bool skip = step(m, o, g, i == FORCED, &loss);
+        bool skip = step(m, o, g, false, i == FORCED, &loss);
         small_bytes after = parameters(m);
         cr_expect(isfinite(loss), "step %d: the loss is %g", i, loss);
         if (i == 0) first = loss;
@@ -103,4 +128,85 @@ static void train_through_overflow(small_net net, bool adam) {
 Test(overflow, is_skipped_and_training_recovers, .timeout = 120) {
     train_through_overflow(SMALL_VGG, false);
     train_through_overflow(SMALL_RESNET, true);
+}
+
+/* ---- two passes ------------------------------------------------------------------------------------------------ */
+
+static fr_status keep_all(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)is_parameter;
+    return keep(ctx, path, t, true);
+}
+
+static fr_status keep_state(void *ctx, const char *name, fr_tensor *t) {
+    return keep(ctx, name, t, true);
+}
+
+typedef enum kind { SGD, ADAM, ADAM8 } kind;
+
+/* Parameters, running statistics, counters, optimizer state and losses of 20 steps, three of them skipped at least. */
+static small_bytes result(small_net net, kind k, bool two_pass) {
+    enum { TWENTY = 20, BLOWN = 11 };
+    fr_optimizer *o = NULL;
+    fr_grad_scaler *g = NULL;
+    small_bytes b = {0};
+    double losses[TWENTY];
+    fr_seed(5);
+    fr_module *m = small_net_make(net, FR_CPU);
+    must(k == SGD    ? fr_sgd(m, FR_SGD_OPTS(.lr = 0.002, .momentum = 0.9, .weight_decay = 1e-3), &o)
+         : k == ADAM ? fr_adam(m, FR_ADAM_OPTS(.lr = 0.002), &o)
+                     : fr_adam8(m, FR_ADAM_OPTS(.lr = 0.002), &o));
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = ldexp(1, 24), .growth_interval = 5), FR_CPU, &g));
+    if (two_pass) must(fr_optimizer_fuse(o, true));
+    for (int i = 0; i < TWENTY; i++) (void)step(m, o, g, two_pass, i == BLOWN, &losses[i]);
+    cr_expect_geq(fr_grad_scaler_skipped(g), 3);
+    cr_expect_leq(fr_grad_scaler_skipped(g), TWENTY / 2);
+    must(fr_module_each_tensor(m, keep_all, &b));
+    must(fr_optimizer_each_state(o, keep_state, &b));
+    b.data = realloc(b.data, b.n + sizeof losses);
+    cr_assert_not_null(b.data);
+    memcpy(b.data + b.n, losses, sizeof losses);
+    b.n += sizeof losses;
+    fr_grad_scaler_release(&g);
+    fr_optimizer_release(&o);
+    fr_module_release(&m);
+    expect_nothing_left();
+    return b;
+}
+
+Test(overflow, two_passes_end_with_the_same_bits, .timeout = 240) {
+    static const struct {
+        small_net net;
+        kind k;
+    } cases[] = {{SMALL_VGG, SGD}, {SMALL_RESNET, ADAM}, {SMALL_DENSENET, SGD}, {SMALL_VGG, ADAM8}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        small_bytes one = result(cases[i].net, cases[i].k, false), two = result(cases[i].net, cases[i].k, true);
+        cr_expect(one.n == two.n && memcmp(one.data, two.data, one.n) == 0, "%s: two passes end with other bits",
+                  small_net_names[cases[i].net]);
+        free(one.data);
+        free(two.data);
+    }
+}
+
+Test(overflow, passes_out_of_order_are_refused) {
+    fr_optimizer *o = NULL;
+    fr_grad_scaler *g = NULL;
+    bool found = false;
+    fr_seed(5);
+    fr_module *m = small_net_make(SMALL_VGG, FR_CPU);
+    must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.002), &o));
+    must(fr_grad_scaler_create(NULL, FR_CPU, &g));
+    cr_expect_eq(fr_grad_scaler_check_begin(g, o), FR_EUSAGE);
+    cr_expect_not_null(strstr(fr_last_error(), "is for a fused optimizer"));
+    must(fr_optimizer_fuse(o, true));
+    cr_expect_eq(fr_grad_scaler_check_end(g, o, &found), FR_EUSAGE);
+    cr_expect_eq(fr_grad_scaler_step(g, o), FR_EUSAGE);
+    must(fr_grad_scaler_check_begin(g, o));
+    cr_expect_eq(fr_grad_scaler_check_begin(g, o), FR_EUSAGE);
+    cr_expect_eq(fr_grad_scaler_step(g, o), FR_EUSAGE);
+    must(fr_grad_scaler_check_end(g, o, &found));
+    must(fr_grad_scaler_update(g, NULL));
+    fr_grad_scaler_release(&g);
+    fr_optimizer_release(&o);
+    fr_module_release(&m);
+    expect_nothing_left();
 }

@@ -117,8 +117,8 @@ static void draw_step(command *c, bool whole_epochs) {
     if (precision < 2) add(c, " --amp=%s%s", types[type], draw(3) == 0 ? " --cache-casts" : "");
     if (precision == 2) add(c, " --half=%s", types[type]);
     if (scaled && draw(3) == 0) add(c, " --loss-scale 1024");
-    if (!scaled && draw(4) == 0) {
-        add(c, " --fused-step");
+    if (draw(4) == 0) {
+        add(c, scaled ? " --fused-step=two-pass" : " --fused-step");
         return;
     }
     if (!whole_epochs && draw(5) == 0) add(c, " --accumulate %d", 2 + draw(2));
