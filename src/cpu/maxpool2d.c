@@ -196,6 +196,8 @@ FRI_CLONES static void backward_row(const fri_pool2d_desc *d, int64_t n, int64_t
                     if (s < 0) continue;
                     int64_t from = ((n * d->p + p) * d->q + q) * d->c + c;
                     int64_t code = index_dtype == FR_U8 ? r * d->kernel_w + s : h * d->w + w;
+                    fri_cpu_prefetch(d->dtype, dy, from, count);
+                    fri_cpu_prefetch(index_dtype, index, from, count);
                     pass(count, add, index_dtype, index, from, (int32_t)code,
                          fri_cpu_load(d->dtype, dy, from, count, dybuf), sum);
                     add = true;
