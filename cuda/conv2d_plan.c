@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "context.h"
+#include "plan_file.h"
 
 const char *const fri_cuda_conv2d_pass_name[3] = {
     [FRI_CUDA_CONV2D_FORWARD] = "conv2d_forward",
@@ -277,7 +278,7 @@ done:
 
 /* ---- the cache --------------------------------------------------------------------------------------------- */
 
-enum { KEY = 18 };
+enum { KEY = FRI_CUDA_PLAN_KEY };
 
 typedef struct entry {
     int64_t key[KEY];
@@ -330,7 +331,11 @@ fr_status fri_cuda_conv2d_plan_get(const fri_conv2d_desc *d, fri_cuda_conv2d_pas
         }
     entry *e = calloc(1, sizeof *e);
     if (e == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", fri_cuda_conv2d_pass_name[pass]);
-    fr_status s = make_plan(d, pass, &e->plan);
+    fr_status s = FR_OK;
+    if (!fri_cuda_plan_file_find(key, &e->plan)) {
+        s = make_plan(d, pass, &e->plan);
+        if (s == FR_OK) fri_cuda_plan_file_add(key, &e->plan);
+    }
     if (s < 0) {
         free(e->plan.json);
         free(e);

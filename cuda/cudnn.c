@@ -4,6 +4,7 @@
 #endif
 #include "cudnn.h"
 
+#include "base/cache.h"
 #include "base/env.h"
 
 #include <pthread.h>
@@ -93,31 +94,40 @@ static void name_from(const char *text, size_t length) {
     if (at < end) snprintf(device_name, sizeof device_name, "%.*s", (int)(at - first), first);
 }
 
-static fr_status describe(const fri_cudnn *dnn, cudnnBackendDescriptor_t d) {
-    static char text[DESCRIPTION_BYTES];
+/* What is described, and its name: a GPU that is there (*gpu), else the text of a file or of the stored description. */
+static fr_status describe(const fri_cuda_device **gpu, const char **text, size_t *length) {
+    static char from_file[DESCRIPTION_BYTES];
     fr_status s = FR_OK;
     const char *path = fri_env_get()->cuda_device, *reason;
-    size_t length = sizeof h200 - 1;
+    *gpu = NULL;
+    *text = h200;
+    *length = sizeof h200 - 1;
     if (path != NULL && path[0] != '\0') {
-        FRI_TRY(s, read_description(path, text, &length));
+        FRI_TRY(s, read_description(path, from_file, length));
+        *text = from_file;
     } else if (fri_cuda_available(&reason)) {
-        const fri_cuda_device *device = NULL;
-        FRI_TRY(s, fri_cuda_context(&device));
-        int32_t index = device->index;
-        snprintf(device_name, sizeof device_name, "%s", device->name);
-        FRI_TRY(s, fri_cudnn_check(dnn,
-                                   dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1,
-                                                            &index),
-                                   "device properties"));
+        FRI_TRY(s, fri_cuda_context(gpu));
+        snprintf(device_name, sizeof device_name, "%s", (*gpu)->name);
         return FR_OK;
-    } else {
-        memcpy(text, h200, length);
     }
-    name_from(text, length);
+    name_from(*text, *length);
+done:
+    return s;
+}
+
+static fr_status fill_in(const fri_cudnn *dnn, cudnnBackendDescriptor_t d) {
+    const fri_cuda_device *gpu = NULL;
+    const char *text = NULL;
+    size_t length = 0;
+    fr_status s = FR_OK;
+    FRI_TRY(s, describe(&gpu, &text, &length));
+    int32_t index = gpu != NULL ? gpu->index : 0;
     FRI_TRY(s, fri_cudnn_check(dnn,
-                               dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                                        (int64_t)length, text),
-                               "device description"));
+                               gpu != NULL ? dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID,
+                                                                      CUDNN_TYPE_INT32, 1, &index)
+                                           : dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                                                      CUDNN_TYPE_CHAR, (int64_t)length, text),
+                               gpu != NULL ? "device properties" : "device description"));
 done:
     return s;
 }
@@ -132,7 +142,7 @@ fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out) {
     if (description == NULL) {
         FRI_TRY(s, fri_cudnn_check(dnn, dnn->BackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d),
                                    "device description"));
-        FRI_TRY(s, describe(dnn, d));
+        FRI_TRY(s, fill_in(dnn, d));
         FRI_TRY(s, fri_cudnn_check(dnn, dnn->BackendFinalize(d), "device description"));
         description = d;
         d = NULL;
@@ -144,9 +154,26 @@ done:
     return s;
 }
 
+/* Neither needs cuDNN's engines, which take a tenth of a second to load. */
+fr_status fri_cudnn_device_key(uint64_t *key) {
+    const fri_cuda_device *gpu = NULL;
+    const char *text = NULL;
+    size_t length = 0;
+    pthread_mutex_lock(&device_lock);
+    fr_status s = describe(&gpu, &text, &length);
+    if (s == FR_OK && gpu != NULL) {
+        const int64_t numbers[] = {gpu->major, gpu->minor, gpu->processors, (int64_t)gpu->total_bytes};
+        *key = fri_hash(fri_hash(FRI_HASH, gpu->name, strlen(gpu->name)), numbers, sizeof numbers);
+    } else if (s == FR_OK) {
+        *key = fri_hash(FRI_HASH, text, length);
+    }
+    pthread_mutex_unlock(&device_lock);
+    return s;
+}
+
 const char *fri_cudnn_device_name(void) {
-    cudnnBackendDescriptor_t d;
-    return fri_cudnn_device(&d) == FR_OK ? device_name : "no device description";
+    uint64_t key;
+    return device_name[0] != '\0' || fri_cudnn_device_key(&key) == FR_OK ? device_name : "no device description";
 }
 
 fr_status fri_cudnn_device_json(char **text) {

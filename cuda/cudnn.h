@@ -37,6 +37,9 @@ fr_status fri_cudnn_check(const fri_cudnn *dnn, cudnnStatus_t code, const char *
  * ends. FRUGAL_CUDA_DEVICE names a file with another one, as JSON. */
 fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out);
 
+/* A number that differs where the description does. */
+fr_status fri_cudnn_device_key(uint64_t *key);
+
 /* "NVIDIA H200" or what the description in use says. */
 const char *fri_cudnn_device_name(void);
 

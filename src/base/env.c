@@ -20,6 +20,8 @@ static void read_environment(void) {
     env.sync = on("FRUGAL_SYNC");
     env.tf32 = on("FRUGAL_TF32");
     env.cuda_device = getenv("FRUGAL_CUDA_DEVICE");
+    const char *cache = getenv("FRUGAL_PLAN_CACHE");
+    env.no_plan_cache = cache != NULL && strcmp(cache, "0") == 0;
     env.cudnn = getenv("FRUGAL_CUDNN");
     env.cublaslt = getenv("FRUGAL_CUBLASLT");
     env.test_device = getenv("FRUGAL_TEST_DEVICE");

@@ -12,6 +12,7 @@ typedef struct fri_env {
     bool sync;               /* FRUGAL_SYNC=1: CUDA launches are checked at once */
     bool tf32;               /* FRUGAL_TF32=1: f32 products on CUDA may round their factors to TF32 */
     const char *cuda_device; /* FRUGAL_CUDA_DEVICE: file with the device description that plans are made for, or NULL */
+    bool no_plan_cache;      /* FRUGAL_PLAN_CACHE=0: plans of CUDA convolutions are not kept in a file */
     const char *cudnn, *cublaslt; /* FRUGAL_CUDNN, ...: file or folder of a CUDA library, or NULL */
     const char *test_device;      /* FRUGAL_TEST_DEVICE: device the test suite runs on, or NULL for cpu */
 } fri_env;

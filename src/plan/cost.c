@@ -2,6 +2,7 @@
 #include "plan/cost.h"
 
 #include "backend/backend.h"
+#include "base/cache.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { KEY_BYTES = 384, PATH_BYTES = 1024, KINDS = 96 };
@@ -35,12 +35,6 @@ struct fri_cost {
     kind all[2]; /* whose time is traffic, whose is arithmetic: for kernels of which no shape was measured */
     int64_t hits, misses;
 };
-
-static uint64_t hash(const char *text) {
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (; *text != '\0'; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
-    return h;
-}
 
 static void key_of(const fri_kernel_call *k, char text[KEY_BYTES]) {
     int at = snprintf(text, KEY_BYTES, "%s %s", k->name, fr_dtype_name(k->dtype));
@@ -80,7 +74,7 @@ static kind *kind_of(fri_cost *c, const char *key, bool create) {
 
 static entry *find(const fri_cost *c, const char *key) {
     if (c->capacity == 0) return NULL;
-    for (size_t i = hash(key) % c->capacity;; i = (i + 1) % c->capacity)
+    for (size_t i = fri_hash(FRI_HASH, key, strlen(key)) % c->capacity;; i = (i + 1) % c->capacity)
         if (c->entries[i].key == NULL || strcmp(c->entries[i].key, key) == 0) return &c->entries[i];
 }
 
@@ -166,18 +160,6 @@ const char *fri_cost_path(const fri_cost *c) {
 
 static const char header[] = "frugal kernel times 1";
 
-static void find_path(fri_cost *c) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char folder[PATH_BYTES - 64];
-    int n = -1;
-    if (cache != NULL && cache[0] == '/')
-        n = snprintf(folder, sizeof folder, "%s/frugal", cache);
-    else if (home != NULL && home[0] == '/')
-        n = snprintf(folder, sizeof folder, "%s/.cache/frugal", home);
-    if (n > 0 && (size_t)n < sizeof folder)
-        snprintf(c->path, sizeof c->path, "%s/times-%016" PRIx64 ".txt", folder, hash(c->environment));
-}
-
 /* "0.00123 2.4e9 1.1e8 conv2d_forward f32 64 224 ...": seconds, operations, bytes, key. A line that is not of this
  * form is skipped. */
 static fr_status read_line(fri_cost *c, const char *line) {
@@ -212,7 +194,7 @@ fr_status fri_cost_open(fr_device target, fri_cost **out) {
     c->target = target;
     if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
     snprintf(c->environment, sizeof c->environment, "%s, %s", fr_device_name(target), library);
-    find_path(c);
+    (void)fri_cache_path("times", c->environment, c->path, sizeof c->path);
     fr_status s = load(c);
     if (s < 0) {
         fri_cost_release(&c);
@@ -232,21 +214,11 @@ void fri_cost_release(fri_cost **p) {
     free(c);
 }
 
-static void make_folders(const char *path) {
-    char folder[PATH_BYTES];
-    snprintf(folder, sizeof folder, "%s", path);
-    for (char *p = strchr(folder + 1, '/'); p != NULL; p = strchr(p + 1, '/')) {
-        *p = '\0';
-        (void)mkdir(folder, 0700); /* what cannot be made is found out by fopen */
-        *p = '/';
-    }
-}
-
 fr_status fri_cost_save(const fri_cost *c) {
     char temporary[PATH_BYTES + 32];
     if (c->path[0] == '\0')
         return fri_fail(FR_EIO, "cost: neither XDG_CACHE_HOME nor HOME is an absolute path: no place for kernel times");
-    make_folders(c->path);
+    fri_cache_make_folders(c->path);
     snprintf(temporary, sizeof temporary, "%s.%ld.tmp", c->path, (long)getpid());
     FILE *f = fopen(temporary, "w");
     if (f == NULL) return fri_fail(FR_EIO, "cost: cannot create %s: %s", temporary, strerror(errno));
