@@ -145,3 +145,34 @@ Test(flags, nearest_spelling) {
     cr_expect_null(fri_flag_nearest("--quantum-foam", near));
     cr_expect_null(fri_flag_nearest("--a-word-that-is-longer-than-any-flag-of-any-trainer-here", near));
 }
+
+/* Every memory switch of the table, set to what it is not by default, is taken back by --all-off; flags that say where
+ * memory lies or how a run is planned are not switches. A flag added to the group must be put on one of the lists. */
+Test(flags, all_off_takes_every_memory_switch_back) {
+    static const char *const set = "--no-inplace --no-encode --rebuild --no-early-release --split-batch 3 --grad-zero "
+                                   "--fused-step --offload=x --no-cache-casts --empty-cache-every 2 --pool-index u8 "
+                                   "--workspace-limit 1MiB --checkpoint-segments 3";
+    static const char *const others[] = {"memory-limit", "all-off",   "balance",   "arena", "memory-budget",
+                                         "fit-switches", "fit-batch", "calibrate", "all",   "plan"};
+    fr_train_opts before, off, both;
+    char line[512];
+    int switches = 0;
+    cr_assert_eq(parse("--all-off", &off), FR_OK);
+    cr_assert_eq(parse(set, &before), FR_OK);
+    snprintf(line, sizeof line, "%s --all-off", set);
+    cr_assert_eq(parse(line, &both), FR_OK);
+    for (const fri_flag *f = fri_flags; f->name != NULL; f++) {
+        char a[FRI_FLAG_TEXT_BYTES], b[FRI_FLAG_TEXT_BYTES], c[FRI_FLAG_TEXT_BYTES], name[64];
+        bool other = f->group != FRI_GROUP_MEMORY;
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) other = other || strcmp(others[i], f->name) == 0;
+        if (other) continue;
+        switches++;
+        snprintf(name, sizeof name, "--%s", f->name);
+        snprintf(line, sizeof line, "--no-%s", f->name);
+        cr_expect(strstr(set, name) != NULL || strstr(set, line) != NULL, "--%s is on neither list", f->name);
+        cr_expect_str_eq(fri_flag_text(f, &both, a), fri_flag_text(f, &off, b), "--%s outlives --all-off", f->name);
+        if (strcmp(f->name, "inplace") != 0 && strcmp(f->name, "encode") != 0 && strcmp(f->name, "early-release") != 0)
+            cr_expect_str_neq(fri_flag_text(f, &before, c), b, "--%s is not set to anything else", f->name);
+    }
+    cr_expect_eq(switches, 13, "%d switches", switches);
+}
