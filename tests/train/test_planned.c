@@ -10,7 +10,7 @@
 
 #define TINY "--depth 10 --growth 4 --image-size 8 --batch-size 8 "
 
-enum { CELLS = 300, SEED = 20261121 };
+enum { CELLS = 200, SEED = 20261121 };
 
 TestSuite(planned, .init = files_begin, .fini = files_end, .timeout = 7200);
 
