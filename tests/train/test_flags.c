@@ -161,7 +161,7 @@ Test(flags, all_off_takes_every_memory_switch_back) {
     cr_assert_eq(parse(set, &before), FR_OK);
     snprintf(line, sizeof line, "%s --all-off", set);
     cr_assert_eq(parse(line, &both), FR_OK);
-    for (const fri_flag *f = fri_flags; f->name != NULL; f++) {
+    for (const fri_flag *f = fri_flags; f < fri_flags + fri_flags_count; f++) {
         char a[FRI_FLAG_TEXT_BYTES], b[FRI_FLAG_TEXT_BYTES], c[FRI_FLAG_TEXT_BYTES], name[64];
         bool other = f->group != FRI_GROUP_MEMORY;
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) other = other || strcmp(others[i], f->name) == 0;
