@@ -1,6 +1,9 @@
 /* adam8.cu - Adam on 8-bit moments: a block of threads is a block of FRI_ADAM8_BLOCK elements.
- * Moves 2 n elements of the parameter, n of the gradient, 4 n bytes of codes and 16 bytes per block of scales.
- * Widen, step, find the new scales, narrow: between the two codes of an element nothing leaves the registers. */
+ *   adam8   n * (2 * p + g + 4) + 16 * ceil(n / 256) bytes     p, g = bytes of an element of the parameter, gradient
+ *
+ * All but the gradient is read and written: 4 are two codes, 16 two scales. The maps (2 KiB per thread block) come from
+ * the cache. Widen, step, find the new scales, narrow: between the two codes of an element nothing leaves the
+ * registers. */
 #include "common.cuh"
 
 enum {

@@ -1,4 +1,5 @@
-/* add.cu - y = a + b: residual connections, sums of gradients. Moves 3 n elements. */
+/* add.cu - y = a + b: residual connections, sums of gradients.
+ *   add   3 * n * size bytes     size = bytes of an element: a and b read, y written */
 #include "common.cuh"
 
 struct sum_of {

@@ -1,7 +1,8 @@
-/* batchnorm2d.cu - batch normalization over rows of channels.
- *   stats      n elements                       n = rows * c; partial results are 8 * chunks * c bytes
- *   apply      2 n elements
- *   backward   2 n (sums) + 3 n (dx) elements; eval mode without parameter gradients: 2 n
+/* batchnorm2d.cu - batch normalization over rows of channels; n = rows * c, size = bytes of an element.
+ *   stats      n * size + 16 * chunks * c bytes           x; two f32 per chunk and channel, written and read
+ *   apply      2 * n * size bytes                         x, y
+ *   backward   5 * n * size + 16 * chunks * c bytes       x, dy for the sums, then x, dy, dx; the sums as in stats
+ *              2 * n * size bytes                         dy, dx: in eval mode without parameter gradients
  *
  * Statistics read x once: a thread keeps a running mean and a sum of squared distances from it (Welford), threads and
  * chunks are merged by Chan's formula, chunks in f64. E[x*x] - E[x]^2 would cancel where |mean| >> std. */

@@ -1,6 +1,6 @@
-/* bias.cu - the bias of convolution and linear, and its gradient.
- *   bias_add     2 * rows * c elements
- *   column_sum   rows * c elements + 8 * chunks * c bytes */
+/* bias.cu - the bias of convolution and linear, and its gradient; size, bias = bytes of an element of y, of b.
+ *   bias_add     (2 * rows * size + bias) * c bytes               y is read and written
+ *   column_sum   (rows * size + bias + 8 * chunks) * c bytes      8: an f32 per chunk of rows, written and read */
 #include "columns.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* cast.cu - every element type to every other. Moves n elements of each type.
+/* cast.cu - every element type to every other.
+ *   cast   n * (from + to) bytes     from, to = bytes of an element of each type: x read, y written
  *
  * The pairs of a training step (f32 and the half types, bytes to f32) move packs; all others go one element per thread
  * through f64 or i64. */

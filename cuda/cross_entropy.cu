@@ -1,7 +1,7 @@
-/* cross_entropy.cu - softmax and negative log-likelihood, fused; a warp per row.
- *   forward         rows * classes elements (the second and third pass over a row hit the cache) + 12 * rows bytes
- *   backward        2 * rows * classes elements + 12 * rows bytes
- *   count_correct   rows * classes elements + 8 * rows bytes
+/* cross_entropy.cu - softmax and negative log-likelihood, fused; a warp per row; size = bytes of an element.
+ *   forward         rows * (classes * size + 12) bytes       x, target, lse; later passes over a row hit the cache
+ *   backward        rows * (2 * classes * size + 12) bytes   x, dx, target, lse
+ *   count_correct   rows * (classes * size + 8) bytes        x, target
  *
  * A row's maximum is subtracted before exp; sums over a row and over rows are in f64. The number of blocks depends on
  * the number of rows only, and their sums are added in order. */

@@ -1,7 +1,7 @@
 /* dropout.cu - dropout without a stored mask: the counter-based generator makes it again in backward.
- *   dropout              2 n elements
- *   dropout_mask         n bytes
- *   dropout_apply_mask   2 n elements + n bytes
+ *   dropout              2 * n * size bytes       size = bytes of an element: x read, y written
+ *   dropout_mask         n bytes                  written
+ *   dropout_apply_mask   n * (2 * size + 1) bytes
  *
  * Number i decides element i, or with per_channel number image * C + channel all positions of a channel; it is lane i %
  * 4 of Philox counter i / 4, as on the CPU: the same elements are kept. */

@@ -1,6 +1,6 @@
-/* embedding.cu - rows of a table by index.
- *   forward    2 * n * dim elements + 8 n bytes
- *   backward   (n + vocabulary) * dim elements, and 8 n bytes of indices per row of the table, from the cache
+/* embedding.cu - rows of a table by index; size = bytes of an element.
+ *   forward    n * (2 * dim * size + 8) bytes                a row read and written, its index
+ *   backward   (n + vocabulary) * dim * size + 8 * n bytes   dy, dw, indices (again for every row, from the cache)
  *
  * Backward: a block owns one row of the table and up to FRI_THREADS columns, reads all indices in order and adds up the
  * rows of dy that name it: no two blocks write the same element, and each sum has the order of positions. */

@@ -1,6 +1,6 @@
 /* fill.cu - fill and copy_rows: bytes, whatever they mean.
- *   fill        n elements
- *   copy_rows   2 * rows * row_bytes */
+ *   fill        n * size bytes               size = bytes of an element: written
+ *   copy_rows   2 * rows * row_bytes bytes   read and written */
 #include "convert.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

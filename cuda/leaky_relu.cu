@@ -1,6 +1,6 @@
 /* leaky_relu.cu - rectifier with a slope on the negative side.
- *   leaky_relu_forward    2 n elements
- *   leaky_relu_backward   3 n elements */
+ *   leaky_relu_forward    2 * n * size bytes     size = bytes of an element: x read, y written
+ *   leaky_relu_backward   3 * n * size bytes     y and dy read, dx written */
 #include "common.cuh"
 
 struct leak {

@@ -1,7 +1,8 @@
-/* maxpool2d.cu - maximum over windows.
- *   forward    x once (windows overlap in the cache) + y + index
- *   backward   index and dy once + dx
- *   mask       y + 2 * index
+/* maxpool2d.cu - maximum over windows; x = n * h * w * c and y = n * p * q * c elements of size bytes, index bytes per
+ * index.
+ *   forward    (x + y) * size + y * index bytes     windows overlap in the cache
+ *   backward   (x + y) * size + y * index bytes     dx, dy
+ *   mask       y * size + y * index bytes           at most: an index is written where y <= 0
  *
  * Backward gathers: an element of dx adds up, in order of (p, q), the dy whose window covers it and whose index names
  * it. */
@@ -9,35 +10,35 @@
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
-/* Positions first .. last of a window whose position 0 is at `origin` lie inside 0 .. in. */
-static __device__ __forceinline__ void clip(int64_t origin, int64_t dilation, int64_t kernel, int64_t in,
-                                            int64_t *first, int64_t *last) {
-    *first = origin < 0 ? (-origin + dilation - 1) / dilation : 0;
-    *last = origin + (kernel - 1) * dilation < in ? kernel : origin < in ? (in - 1 - origin) / dilation + 1 : 0;
+/* Positions first .. last of a window whose position 0 is at `origin` lie inside the image. */
+static __device__ __forceinline__ void clip(const fri_axis &a, int32_t origin, int32_t *first, int32_t *last) {
+    *first = origin < 0 ? (-origin + a.dilation - 1) / a.dilation : 0;
+    *last = origin + a.reach < a.in ? a.kernel : origin < a.in ? (a.in - 1 - origin) / a.dilation + 1 : 0;
 }
 
 /* index or NULL. NaN wins over everything; the first maximum wins; a window in the padding gives -inf and -1. */
 template <typename T, typename I, int N>
-__global__ void __launch_bounds__(FRI_THREADS) forward(fri_pool2d_desc d, fri_pixels out, const T *x, T *y, I *index) {
+__global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
+    forward(fri_axis ah, fri_axis aw, fri_pixels out, const T *x, T *y, I *index) {
     const fri_pixel o = fri_pixel_of(out, N);
-    const int64_t h0 = o.h * d.stride_h - d.pad_h, w0 = o.w * d.stride_w - d.pad_w;
-    int64_t r0, r1, s0, s1;
+    const int32_t h0 = o.h * ah.stride - ah.pad, w0 = o.w * aw.stride - aw.pad;
+    int32_t r0, r1, s0, s1;
     float best[N];
     int32_t at[N];
     bool first = true;
     if (!o.inside) return;
-    clip(h0, d.dilation_h, d.kernel_h, d.h, &r0, &r1);
-    clip(w0, d.dilation_w, d.kernel_w, d.w, &s0, &s1);
+    clip(ah, h0, &r0, &r1);
+    clip(aw, w0, &s0, &s1);
 #pragma unroll
     for (int k = 0; k < N; k++) {
         best[k] = -INFINITY;
         at[k] = -1;
     }
-    for (int64_t r = r0; r < r1; r++)
-        for (int64_t s = s0; s < s1; s++) {
-            const int64_t h = h0 + r * d.dilation_h, w = w0 + s * d.dilation_w;
-            const int32_t code = (int32_t)(sizeof(I) == 1 ? r * d.kernel_w + s : h * d.w + w);
-            fri_pack<T, N> p = fri_load_pack<T, N>(x + fri_pixel_at(o, d.c, d.h, d.w, h, w));
+    for (int32_t r = r0; r < r1; r++)
+        for (int32_t s = s0; s < s1; s++) {
+            const int32_t h = h0 + r * ah.dilation, w = w0 + s * aw.dilation;
+            const int32_t code = sizeof(I) == 1 ? r * aw.kernel + s : h * aw.in + w;
+            fri_pack<T, N> p = fri_load_pack<T, N>(x + fri_pixel_at(o, out.c, ah.in, aw.in, h, w));
 #pragma unroll
             for (int k = 0; k < N; k++) {
                 float v = fri_load(p.v[k]);
@@ -64,37 +65,36 @@ __global__ void __launch_bounds__(FRI_THREADS) forward(fri_pool2d_desc d, fri_pi
 }
 
 /* Windows first .. last may cover position `at` of an axis. */
-static __device__ __forceinline__ void cover(int64_t at, int64_t pad, int64_t stride, int64_t reach, int64_t out,
-                                             int64_t *first, int64_t *last) {
-    const int64_t from = at + pad - reach;
-    *first = from > 0 ? (from + stride - 1) / stride : 0;
-    *last = (at + pad) / stride + 1;
-    if (*last > out) *last = out;
+static __device__ __forceinline__ void cover(const fri_axis &a, int32_t at, int32_t *first, int32_t *last) {
+    const int32_t from = at + a.pad - a.reach;
+    *first = from > 0 ? (from + a.stride - 1) / a.stride : 0;
+    *last = (at + a.pad) / a.stride + 1;
+    if (*last > a.out) *last = a.out;
 }
 
 /* Position in the window of what lies `offset` from its start, or -1 if the dilation leaves it out. */
-static __device__ __forceinline__ int64_t position(int64_t offset, int64_t dilation) {
+static __device__ __forceinline__ int32_t position(int32_t offset, int32_t dilation) {
     if (dilation == 1) return offset;
     return offset % dilation == 0 ? offset / dilation : -1;
 }
 
 template <typename T, typename I, int N>
-__global__ void __launch_bounds__(FRI_THREADS)
-    backward(fri_pool2d_desc d, fri_pixels in, const I *index, const T *dy, T *dx) {
+__global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
+    backward(fri_axis ah, fri_axis aw, fri_pixels in, const I *index, const T *dy, T *dx) {
     const fri_pixel i = fri_pixel_of(in, N);
-    int64_t p0, p1, q0, q1;
+    int32_t p0, p1, q0, q1;
     float sum[N] = {0};
     if (!i.inside) return;
-    cover(i.h, d.pad_h, d.stride_h, (d.kernel_h - 1) * d.dilation_h, d.p, &p0, &p1);
-    cover(i.w, d.pad_w, d.stride_w, (d.kernel_w - 1) * d.dilation_w, d.q, &q0, &q1);
-    for (int64_t p = p0; p < p1; p++) {
-        const int64_t r = position(i.h + d.pad_h - p * d.stride_h, d.dilation_h);
+    cover(ah, i.h, &p0, &p1);
+    cover(aw, i.w, &q0, &q1);
+    for (int32_t p = p0; p < p1; p++) {
+        const int32_t r = position(i.h + ah.pad - p * ah.stride, ah.dilation);
         if (r < 0) continue;
-        for (int64_t q = q0; q < q1; q++) {
-            const int64_t s = position(i.w + d.pad_w - q * d.stride_w, d.dilation_w);
+        for (int32_t q = q0; q < q1; q++) {
+            const int32_t s = position(i.w + aw.pad - q * aw.stride, aw.dilation);
             if (s < 0) continue;
-            const int64_t from = fri_pixel_at(i, d.c, d.p, d.q, p, q);
-            const I code = (I)(sizeof(I) == 1 ? r * d.kernel_w + s : i.h * d.w + i.w);
+            const int64_t from = fri_pixel_at(i, in.c, ah.out, aw.out, p, q);
+            const I code = (I)(sizeof(I) == 1 ? r * aw.kernel + s : i.h * aw.in + i.w);
             fri_pack<T, N> g = fri_load_pack<T, N>(dy + from);
 #pragma unroll
             for (int k = 0; k < N; k++) sum[k] += index[from + k] == code ? fri_load(g.v[k]) : 0;
@@ -113,7 +113,7 @@ template <typename T, typename I> __global__ void __launch_bounds__(FRI_THREADS)
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
-static fr_status check(const fri_pool2d_desc *d, fr_dtype index_dtype) {
+static fr_status check(const fri_pool2d_desc *d, fr_dtype index_dtype, fri_axis *h, fri_axis *w) {
     if (index_dtype == FR_U8 && d->kernel_h * d->kernel_w > 255)
         return fri_fail(FR_EUNSUPPORTED, "maxpool2d: a window of %lld x %lld does not fit u8 indices (255 positions)",
                         (long long)d->kernel_h, (long long)d->kernel_w);
@@ -122,7 +122,7 @@ static fr_status check(const fri_pool2d_desc *d, fr_dtype index_dtype) {
     if (d->h * d->w > INT32_MAX)
         return fri_fail(FR_EUNSUPPORTED, "maxpool2d: an image of %lld x %lld has positions beyond 31 bits",
                         (long long)d->h, (long long)d->w);
-    return FR_OK;
+    return fri_axes_of("maxpool2d", d, h, w);
 }
 
 /* Body sees the index type I. */
@@ -142,13 +142,14 @@ extern "C" fr_status fri_cuda_maxpool2d_forward(const fri_exec *e, const fri_poo
                                                 fr_dtype index_dtype, void *index) {
     const fr_dtype it = index != NULL ? index_dtype : FR_I32;
     const fri_pixels out = {d->n * d->p * d->q, d->p, d->q, d->c};
-    fr_status s = check(d, it);
+    fri_axis ah = {}, aw = {};
+    fr_status s = check(d, it, &ah, &aw);
     if (s < 0 || out.count * out.c == 0) return s;
     bool aligned = fri_aligned(x, 16) && fri_aligned(y, 16) && fri_aligned(index, 16);
     FRI_FLOAT_TYPES(d->dtype, "maxpool2d_forward",
                     INDEX_TYPES(it, FRI_PIXEL_PACKS_OF(T, d->c, aligned, {
                                     const fri_pixel_launch l = fri_pixel_launch_of(out, N);
-                                    forward<T, I, N><<<l.grid, l.block, 0, fri_stream(e)>>>(*d, out, (const T *)x,
+                                    forward<T, I, N><<<l.grid, l.block, 0, fri_stream(e)>>>(ah, aw, out, (const T *)x,
                                                                                             (T *)y, (I *)index);
                                 })))
     return fri_cuda_launched("maxpool2d_forward");
@@ -157,13 +158,15 @@ extern "C" fr_status fri_cuda_maxpool2d_forward(const fri_exec *e, const fri_poo
 extern "C" fr_status fri_cuda_maxpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
                                                  const void *index, const void *dy, void *dx) {
     const fri_pixels in = {d->n * d->h * d->w, d->h, d->w, d->c};
-    fr_status s = check(d, index_dtype);
+    fri_axis ah = {}, aw = {};
+    fr_status s = check(d, index_dtype, &ah, &aw);
     if (s < 0 || in.count * in.c == 0) return s;
     bool aligned = fri_aligned(dy, 16) && fri_aligned(dx, 16);
     FRI_FLOAT_TYPES(d->dtype, "maxpool2d_backward",
                     INDEX_TYPES(index_dtype, FRI_PIXEL_PACKS_OF(T, d->c, aligned, {
                                     const fri_pixel_launch l = fri_pixel_launch_of(in, N);
-                                    backward<T, I, N><<<l.grid, l.block, 0, fri_stream(e)>>>(*d, in, (const I *)index,
+                                    backward<T, I, N><<<l.grid, l.block, 0, fri_stream(e)>>>(ah, aw, in,
+                                                                                             (const I *)index,
                                                                                              (const T *)dy, (T *)dx);
                                 })))
     return fri_cuda_launched("maxpool2d_backward");
@@ -172,7 +175,8 @@ extern "C" fr_status fri_cuda_maxpool2d_backward(const fri_exec *e, const fri_po
 extern "C" fr_status fri_cuda_maxpool2d_mask(const fri_exec *e, const fri_pool2d_desc *d, const void *y,
                                              fr_dtype index_dtype, void *index) {
     const int64_t n = d->n * d->p * d->q * d->c;
-    fr_status s = check(d, index_dtype);
+    fri_axis ah = {}, aw = {};
+    fr_status s = check(d, index_dtype, &ah, &aw);
     if (s < 0 || n == 0) return s;
     FRI_FLOAT_TYPES(d->dtype, "maxpool2d_mask", INDEX_TYPES(index_dtype, {
                         mask<T, I><<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)y, (I *)index);

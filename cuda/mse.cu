@@ -1,6 +1,6 @@
-/* mse.cu - mean squared error.
- *   mse_forward    2 n elements
- *   mse_backward   3 n elements */
+/* mse.cu - mean squared error; size = bytes of an element.
+ *   mse_forward    2 * n * size + 16 * blocks bytes     x, t; an f64 per block, written and read (reduce.cuh)
+ *   mse_backward   3 * n * size bytes                   x, t, dx */
 #include "reduce.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* mul.cu - y = a * b. Moves 3 n elements. */
+/* mul.cu - y = a * b.
+ *   mul   3 * n * size bytes     size = bytes of an element: a and b read, y written */
 #include "common.cuh"
 
 struct product_of {

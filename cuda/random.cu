@@ -1,4 +1,5 @@
-/* random.cu - tensors of uniform and normal numbers. Writes n elements.
+/* random.cu - tensors of uniform and normal numbers.
+ *   uniform, normal   n * size bytes     size = bytes of an element: written
  *
  * Element i is lane i % 4 of Philox counter i / 4, as on the CPU: uniform numbers are the same bits, normal ones differ
  * by the last bits of the logarithm and the sine. */

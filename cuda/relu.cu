@@ -1,8 +1,8 @@
 /* relu.cu - rectifier, its gradient from y or from 1 bit per element.
- *   relu_forward         2 n elements
- *   relu_backward        3 n elements
- *   relu_encode          n elements + n / 8 bytes
- *   relu_backward_bits   2 n elements + n / 8 bytes */
+ *   relu_forward         2 * n * size bytes           size = bytes of an element: x read, y written
+ *   relu_backward        3 * n * size bytes           y and dy read, dx written
+ *   relu_encode          n * size + n / 8 bytes       y read, bits written
+ *   relu_backward_bits   2 * n * size + n / 8 bytes   dy and bits read, dx written */
 #include "common.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* scale.cu - y = alpha * x. Moves 2 n elements. */
+/* scale.cu - y = alpha * x.
+ *   scale   2 * n * size bytes     size = bytes of an element: x read, y written */
 #include "common.cuh"
 
 struct times {

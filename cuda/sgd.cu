@@ -1,6 +1,9 @@
 /* sgd.cu - torch.optim.SGD in one pass, the gradient unscaled on the way in.
- * Moves 2 n elements of the parameter, n of the gradient, 2 n of the momentum (1 n at the first step).
- * Where the loss scaler found an overflow nothing is read or written; the decision is made on the device. */
+ *   sgd   n * (4 * p + g) bytes     p, g = bytes of an element of the parameter and its momentum, of the gradient
+ *
+ * Parameter and momentum are read and written, 20 n bytes in f32; without momentum n * (2 * p + g), at the first step
+ * n * (3 * p + g). Where the loss scaler found an overflow nothing is read or written; the decision is made on the
+ * device. */
 #include "common.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

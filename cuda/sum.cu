@@ -1,6 +1,6 @@
-/* sum.cu - sum over all elements, and its backward, broadcast.
- *   sum         n elements + 8 bytes per block, twice
- *   broadcast   n elements */
+/* sum.cu - sum over all elements, and its backward, broadcast; size = bytes of an element.
+ *   sum         n * size + 16 * blocks bytes     x; an f64 per block, written and read (reduce.cuh)
+ *   broadcast   n * size bytes                   written */
 #include "reduce.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

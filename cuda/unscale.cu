@@ -1,6 +1,6 @@
-/* unscale.cu - what the loss scaler and gradient clipping need.
- *   unscale        2 n elements; n where the factor is 1 or absent
- *   norm_squared   n elements + 8 bytes per block, twice */
+/* unscale.cu - what the loss scaler and gradient clipping need; size = bytes of an element.
+ *   unscale        2 * n * size bytes             n * size where the factor is 1 or absent
+ *   norm_squared   n * size + 16 * blocks bytes   x; an f64 per block, written and read (reduce.cuh) */
 #include "reduce.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

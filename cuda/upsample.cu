@@ -1,5 +1,6 @@
-/* upsample.cu - nearest and bilinear interpolation to a given size. Forward and backward move x once and y once;
- * sources are read again from the cache.
+/* upsample.cu - nearest and bilinear interpolation to a given size.
+ *   forward    (n * h * w * c + n * p * q * c) * size bytes     size = bytes of an element; x read, y written
+ *   backward   the same: dy read, dx written. Sources are read again from the cache.
  *
  * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone). Backward gathers,
  * in order of (p, q): an estimate from the inverse map brackets the outputs that may read a source, each is then asked.

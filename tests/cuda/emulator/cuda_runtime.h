@@ -16,7 +16,7 @@
 #define __host__
 #define __shared__      static
 #define __forceinline__ inline __attribute__((always_inline))
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 struct dim3 {
     unsigned x, y, z;
