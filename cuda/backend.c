@@ -2,9 +2,24 @@
  * has no arithmetic here. */
 #include "backend/backend.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "context.h"
+#include "conv2d.h"
 #include "kernels.h"
 #include "memory.h"
+
+static void remark(char *buf, size_t bytes) {
+    int64_t timed, guessed;
+    fri_cuda_conv2d_timed(&timed, &guessed);
+    buf[0] = '\0';
+    if (timed + guessed == 0) return;
+    snprintf(buf, bytes, "cudnn-benchmark: %" PRId64 " of %" PRId64 " plans are timed ones%s", timed, timed + guessed,
+             guessed == 0 ? ""
+             : timed == 0 ? "; nothing to time them on, so scratch is that of the heuristics' choice"
+                          : "; the scratch of the others is that of the heuristics' choice");
+}
 
 extern const fri_backend fri_backend_cuda; /* read by the registry alone, so no header declares it */
 
@@ -17,6 +32,7 @@ const fri_backend fri_backend_cuda = {
     .memory_info = fri_cuda_memory_info,
     .copy = fri_cuda_copy,
     .describe = fri_cuda_describe,
+    .remark = remark,
     .pin_memory = fri_cuda_pin_memory,
     .synchronize = fri_cuda_synchronize,
     .kernels =

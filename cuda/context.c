@@ -139,11 +139,9 @@ void fri_cuda_describe(char *buf, size_t bytes) {
     char reason[256];
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
     size_t version = dnn != NULL ? dnn->GetVersion() : 0;
-    int at = snprintf(buf, bytes, "%s", fri_cudnn_device_name());
-    if (at < 0 || (size_t)at >= bytes) return;
+    char number[64] = "no cuDNN";
     if (version > 0)
-        snprintf(buf + at, bytes - (size_t)at, ", cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100,
-                 version % 100);
-    else
-        snprintf(buf + at, bytes - (size_t)at, ", no cuDNN");
+        snprintf(number, sizeof number, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+    snprintf(buf, bytes, "%s, %s%s%s", fri_cudnn_device_name(), number, fr_cudnn_benchmark_get() ? ", benchmark" : "",
+             fr_cudnn_deterministic_get() ? "" : ", not deterministic");
 }

@@ -1,10 +1,14 @@
 /* conv2d.h - plans for convolutions, with or without a GPU.
  *
  * A plan is a cuDNN engine with its settings, chosen for a device description: heuristics first, then the fallback
- * list; pre-compiled engines only (a run-time compiled one costs up to a second of CPU), deterministic ones only, and
- * for f32 none that rounds to TF32 unless FRUGAL_TF32=1. Among those the first whose workspace is within the limit,
- * else the one with the smallest workspace. Its bytes are known before any device is touched, so a dry run counts them.
- */
+ * list; pre-compiled engines only (a run-time compiled one costs up to a second of CPU), deterministic ones only unless
+ * fr_cudnn_deterministic_set(false), and for f32 none that rounds to TF32 unless FRUGAL_TF32=1. Among those the first
+ * whose workspace is within the limit, else the one with the smallest workspace. Its bytes are known before any device
+ * is touched, so a dry run counts them.
+ *
+ * With fr_cudnn_benchmark_set(true) and a device, all plans within the limit are timed and the fastest is taken; it is
+ * kept in the file of plans, where a dry run finds it too. Without a device and without such a plan the heuristics'
+ * choice stands in. */
 #ifndef FRI_CUDA_CONV2D_H
 #define FRI_CUDA_CONV2D_H
 
@@ -14,18 +18,26 @@ typedef enum fri_cuda_conv2d_pass {
     FRI_CUDA_CONV2D_FORWARD,
     FRI_CUDA_CONV2D_BACKWARD_INPUT,
     FRI_CUDA_CONV2D_BACKWARD_WEIGHT,
+    FRI_CUDA_CONV2D_FORWARD_BIAS,      /* y = conv(x, w) + b in one kernel; b of x's type */
+    FRI_CUDA_CONV2D_FORWARD_BIAS_RELU, /* y = max(conv(x, w) + b, 0) */
 } fri_cuda_conv2d_pass;
+enum { FRI_CUDA_CONV2D_PASSES = 5 };
 
 typedef struct fri_cuda_conv2d_choice {
-    size_t workspace;   /* bytes that the kernel must be handed */
-    int64_t engine;     /* cuDNN's global index of the engine */
-    int configurations; /* looked at, of the lists that were asked for */
-    bool fallback;      /* from the fallback list */
+    size_t workspace;    /* bytes that the kernel must be handed */
+    int64_t engine;      /* cuDNN's global index of the engine */
+    int64_t nanoseconds; /* of the fastest of three executions; 0: not timed */
+    int configurations;  /* looked at, of the lists that were asked for */
+    bool fallback;       /* from the fallback list */
     bool tensor_core;
 } fri_cuda_conv2d_choice;
 
 /* What would run. FR_EUNSUPPORTED names the convolution if no engine will do; FR_ELIBRARY without cuDNN. Also behind
  * the backend's conv2d_*_workspace slots. */
 fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_choice *out);
+
+/* Under fr_cudnn_benchmark_set(true): plans of this thread that were timed, now or for the file, and those that were
+ * not. */
+void fri_cuda_conv2d_timed(int64_t *timed, int64_t *guessed);
 
 #endif

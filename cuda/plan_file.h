@@ -1,15 +1,15 @@
 /* plan_file.h - convolution plans, kept between processes.
  *
  * Loading cuDNN's engines and asking its heuristics takes a tenth of a second and more; what they answered for a
- * version, a device description and a setting of TF32 does not change. A file per such environment holds it, in the
- * folder of base/cache.h; FRUGAL_PLAN_CACHE=0 does without. A file that is damaged or of another environment is not
- * believed and written anew. */
+ * version, a device description and a setting of TF32 does not change, and timing all plans takes longer still. A file
+ * per such environment holds it, in the folder of base/cache.h; FRUGAL_PLAN_CACHE=0 does without. A file that is
+ * damaged or of another environment is not believed and written anew. */
 #ifndef FRI_CUDA_PLAN_FILE_H
 #define FRI_CUDA_PLAN_FILE_H
 
 #include "conv2d_plan.h"
 
-enum { FRI_CUDA_PLAN_KEY = 18 };
+enum { FRI_CUDA_PLAN_KEY = 20 };
 
 /* The kept plan; p owns its text. False: there is none. */
 bool fri_cuda_plan_file_find(const int64_t key[FRI_CUDA_PLAN_KEY], fri_cuda_conv2d_plan *p);

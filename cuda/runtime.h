@@ -17,7 +17,7 @@
     X(GetLastError) X(GetErrorString) X(GetErrorName)                                                            \
     X(Malloc) X(Free) X(MemGetInfo) X(HostAlloc) X(FreeHost) X(MemcpyAsync) X(MemsetAsync)                       \
     X(StreamCreateWithFlags) X(StreamSynchronize)                                                                \
-    X(EventCreateWithFlags) X(EventRecord) X(EventSynchronize)
+    X(EventCreateWithFlags) X(EventDestroy) X(EventRecord) X(EventSynchronize) X(EventElapsedTime)
 /* clang-format on */
 
 typedef struct fri_cudart {

@@ -69,8 +69,9 @@ typedef struct fr_train_opts {
     int64_t seed;
 
     fr_device device;
-    int64_t threads;     /* AUTO: as the environment says */
-    size_t memory_limit; /* of reserved bytes; SIZE_MAX: none */
+    int64_t threads;                     /* AUTO: as the environment says */
+    bool deterministic, cudnn_benchmark; /* engines of CUDA convolutions (fr_cudnn_deterministic_set) */
+    size_t memory_limit;                 /* of reserved bytes; SIZE_MAX: none */
     fr_switches switches;
     fr_train_amp amp, half;
     double loss_scale;       /* AUTO: dynamic with --amp=fp16, else none */

@@ -62,6 +62,9 @@ typedef struct fri_backend {
     fr_status (*copy)(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
     /* What results and scratch sizes depend on, "2 threads, oneDNN 2.6.3, avx512_core"; NULL if nothing. */
     void (*describe)(char *buf, size_t bytes);
+    /* A line about how the sizes that *_workspace answered so far came about, "" if there is nothing to say; NULL:
+     * there never is. */
+    void (*remark)(char *buf, size_t bytes);
     /* Whether copies from the host go through pinned memory, so that they do not wait; NULL: there is nothing to pin.
      */
     void (*pin_memory)(bool on);

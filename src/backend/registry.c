@@ -67,3 +67,23 @@ fr_status fr_threads_set(int n) {
     omp_set_num_threads(n);
     return FR_OK;
 }
+
+/* ---- engines of convolutions --------------------------------------------------------------------------------- */
+
+static _Atomic bool nondeterministic, benchmark;
+
+bool fr_cudnn_deterministic_get(void) {
+    return !nondeterministic;
+}
+
+void fr_cudnn_deterministic_set(bool on) {
+    nondeterministic = !on;
+}
+
+bool fr_cudnn_benchmark_get(void) {
+    return benchmark;
+}
+
+void fr_cudnn_benchmark_set(bool on) {
+    benchmark = on;
+}

@@ -26,6 +26,8 @@ static fr_status prepare(fri_run *r) {
     FR_TRY(s, check_device(r));
     if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
     fr_switches_set(o->switches);
+    fr_cudnn_deterministic_set(o->deterministic);
+    fr_cudnn_benchmark_set(o->cudnn_benchmark);
     const fri_backend *backend = fri_backend_get(o->device);
     if (backend != NULL && backend->pin_memory != NULL) backend->pin_memory(o->pin_memory);
     FR_TRY(s, fri_data_open(r));

@@ -1,4 +1,5 @@
 /* plan_command.c - --plan: the dry run as a table, and as a report of the run that was not made. */
+#include "backend/backend.h"
 #include "base/status.h"
 #include "memory/report.h"
 #include "plan/plan.h"
@@ -19,6 +20,13 @@ static void take(fri_run *r, const fri_train_plan *p) {
     snprintf(r->model_name, sizeof r->model_name, "%s", p->model_name);
 }
 
+static void print_remark(fr_device device, FILE *out) {
+    char line[256] = "";
+    const fri_backend *b = fri_backend_get(device);
+    if (b != NULL && b->remark != NULL) b->remark(line, sizeof line);
+    if (line[0] != '\0') fprintf(out, "%s\n", line);
+}
+
 static fr_status print(const fri_run *r, const fri_train_plan *p) {
     const fr_train_opts *o = &r->opts;
     char peak[FRI_BYTES_TEXT], evaluation[FRI_BYTES_TEXT];
@@ -30,6 +38,7 @@ static fr_status print(const fri_run *r, const fri_train_plan *p) {
         if (!p->workspaces && o->device != FR_META)
             fprintf(r->out, "workspaces are not included: this build cannot ask the libraries of %s for them\n",
                     fr_device_name(o->device));
+        print_remark(o->device, r->out);
         if (!p->settled)
             fprintf(r->out, "the allocator had not settled: allocated and reserved bytes of later steps may differ\n");
     }

@@ -150,6 +150,11 @@ const fri_flag fri_flags[] = {
      .choices = devices},
     {"threads", FRI_FLAG_INT, FRI_GROUP_DEVICE, AT(threads), "N", "Threads of the CPU's kernels.",
      .unset = "OMP_NUM_THREADS, else all cores", .least = 1, .most = 4096},
+    {"deterministic", FRI_FLAG_BOOL, FRI_GROUP_DEVICE, AT(deterministic), NULL,
+     "On a GPU, convolutions run on engines that give the same bits each time, and on no others. The CPU's always do."},
+    {"cudnn-benchmark", FRI_FLAG_BOOL, FRI_GROUP_DEVICE, AT(cudnn_benchmark), NULL,
+     "On a GPU, time the engines of each convolution whose scratch is within --workspace-limit, before the first step, "
+     "and keep the fastest, also for later runs. Without effect on the CPU."},
 
     /* ---- memory ---- */
     {"memory-limit", FRI_FLAG_SIZE, FRI_GROUP_MEMORY, AT(memory_limit), "BYTES",
@@ -290,6 +295,7 @@ fr_train_opts fr_train_opts_default(void) {
         .seed = 1,
         .device = FR_CPU,
         .threads = FR_TRAIN_AUTO,
+        .deterministic = true,
         .memory_limit = SIZE_MAX,
         .switches = fr_switches_default(),
         .loss_scale = FR_TRAIN_AUTO,

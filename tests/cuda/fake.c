@@ -16,9 +16,12 @@ static struct {
     size_t bytes;
 } queue[QUEUE];
 
-static struct { size_t at; /* copies queued when it was recorded */ } events[EVENTS];
+static struct {
+    size_t at; /* copies queued when it was recorded */
+    double ms;
+} events[EVENTS];
 
-static size_t done, recorded_events;
+static size_t done, made_events;
 
 static cudaError_t fails(cudaError_t code) {
     if (code != cudaSuccess) fake.sticky = code;
@@ -45,6 +48,7 @@ static cudaError_t device_count(int *n) {
 static cudaError_t properties(struct cudaDeviceProp *p, int device) {
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "Fake %d", device);
+    if (fake.name != NULL) snprintf(p->name, sizeof p->name, "%s", fake.name);
     p->major = fake.major;
     p->minor = fake.minor;
     p->multiProcessorCount = 132;
@@ -142,20 +146,34 @@ static cudaError_t stream_synchronize(cudaStream_t stream) {
 
 static cudaError_t event_create(cudaEvent_t *out, unsigned flags) {
     (void)flags;
-    if (recorded_events == EVENTS) return fails(cudaErrorMemoryAllocation);
-    *out = (cudaEvent_t)(uintptr_t)(++recorded_events);
+    if (made_events == EVENTS) return fails(cudaErrorMemoryAllocation);
+    *out = (cudaEvent_t)(uintptr_t)(++made_events);
+    fake.events++;
+    return cudaSuccess;
+}
+
+/* Only the newest one's place is used again. */
+static cudaError_t event_destroy(cudaEvent_t event) {
+    if ((uintptr_t)event == made_events) made_events--;
+    fake.events--;
     return cudaSuccess;
 }
 
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
     (void)stream;
     events[(uintptr_t)event - 1].at = (size_t)fake.copies;
+    events[(uintptr_t)event - 1].ms = fake.clock_ms;
     return cudaSuccess;
 }
 
 static cudaError_t event_synchronize(cudaEvent_t event) {
     fake.event_waits++;
     run_until(events[(uintptr_t)event - 1].at);
+    return cudaSuccess;
+}
+
+static cudaError_t event_elapsed_time(float *ms, cudaEvent_t begin, cudaEvent_t end) {
+    *ms = (float)(events[(uintptr_t)end - 1].ms - events[(uintptr_t)begin - 1].ms);
     return cudaSuccess;
 }
 
@@ -178,8 +196,10 @@ static const fri_cudart table = {
     .StreamCreateWithFlags = stream_create,
     .StreamSynchronize = stream_synchronize,
     .EventCreateWithFlags = event_create,
+    .EventDestroy = event_destroy,
     .EventRecord = event_record,
     .EventSynchronize = event_synchronize,
+    .EventElapsedTime = event_elapsed_time,
 };
 
 /* ---- libraries ------------------------------------------------------------------------------------------------- */
@@ -192,7 +212,9 @@ static void *open_fake(const char *name) {
 }
 
 static void *symbol_of(void *library, const char *name) {
-    return lacking != NULL && strstr(name, lacking) != NULL ? NULL : library;
+    void *at = fake.symbol != NULL ? fake.symbol(name) : NULL;
+    if (lacking != NULL && strstr(name, lacking) != NULL) return NULL;
+    return at != NULL ? at : library;
 }
 
 static const fri_cuda_opener opener = {open_fake, symbol_of};

@@ -15,8 +15,11 @@ typedef struct fake_state {
     bool no_pinned;
     cudaError_t copy_error; /* what cudaMemcpyAsync answers */
     cudaError_t sticky;     /* what cudaGetLastError answers and clears */
-    int copies, event_waits, stream_waits, frees, streams;
-    size_t queued; /* copies that have not been done */
+    int copies, event_waits, stream_waits, frees, streams, events;
+    size_t queued;                     /* copies that have not been done */
+    double clock_ms;                   /* what events take the time from */
+    const char *name;                  /* of the device; NULL: "Fake 0" */
+    void *(*symbol)(const char *name); /* a library's functions; NULL, or answering NULL: some address */
 } fake_state;
 
 /* A device of compute capability 9.0 with 1 GiB, both libraries there; changed before fake_begin's caller goes on. */

@@ -205,6 +205,8 @@ Test(trainers, help_lists_every_flag_of_the_interface) {
                                         "quiet",
                                         "report",
                                         "threads",
+                                        "deterministic, --no-deterministic",
+                                        "cudnn-benchmark, --no-cudnn-benchmark",
                                         "memory-limit",
                                         "label-smoothing",
                                         "inplace, --no-inplace",

@@ -1,0 +1,186 @@
+/* conv2d_graph.c - see conv2d_graph.h. */
+#include "conv2d_graph.h"
+
+#include <string.h>
+
+const char *const fri_cuda_conv2d_pass_name[FRI_CUDA_CONV2D_PASSES] = {
+    [FRI_CUDA_CONV2D_FORWARD] = "conv2d_forward",
+    [FRI_CUDA_CONV2D_BACKWARD_INPUT] = "conv2d_backward_input",
+    [FRI_CUDA_CONV2D_BACKWARD_WEIGHT] = "conv2d_backward_weight",
+    [FRI_CUDA_CONV2D_FORWARD_BIAS] = "conv2d_forward_bias",
+    [FRI_CUDA_CONV2D_FORWARD_BIAS_RELU] = "conv2d_forward_bias_relu",
+};
+
+/* Blocks start at multiples of 512 bytes; a view that does not keep to this is refused. */
+static const int64_t alignment = 16;
+
+/* ---- tensors ----------------------------------------------------------------------------------------------- */
+
+static cudnnDataType_t type_of(fr_dtype t) {
+    return t == FR_F32 ? CUDNN_DATA_FLOAT : t == FR_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
+}
+
+/* cuDNN wants dimensions as (n, c, h, w) and learns the order in memory from the strides. A tensor between two
+ * operations of a graph is `inner`: it is f32 and never in memory. */
+static fr_status make_tensor(fri_cuda_conv2d_graph *g, int i, int64_t uid, fr_dtype dtype, bool inner,
+                             const int64_t dim[4]) {
+    const int64_t stride[4] = {dim[1] * dim[2] * dim[3], 1, dim[3] * dim[1], dim[1]};
+    const cudnnDataType_t type = inner ? CUDNN_DATA_FLOAT : type_of(dtype);
+    const fri_cudnn_call c = g->call;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_TENSOR_DESCRIPTOR, &g->tensor[i]));
+    cudnnBackendDescriptor_t t = g->tensor[i];
+    FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
+    FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim));
+    FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride));
+    FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid));
+    FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
+    if (inner) FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inner));
+    FRI_TRY(s, fri_descriptor_finalize(c, t));
+done:
+    return s;
+}
+
+/* ---- the convolution --------------------------------------------------------------------------------------- */
+
+static fr_status make_convolution(fri_cuda_conv2d_graph *g, const fri_conv2d_desc *d) {
+    const int64_t pad[2] = {d->pad_h, d->pad_w}, stride[2] = {d->stride_h, d->stride_w};
+    const int64_t dilation[2] = {d->dilation_h, d->dilation_w}, spatial = 2;
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    const fri_cudnn_call c = g->call;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, &g->convolution));
+    cudnnBackendDescriptor_t v = g->convolution;
+    FRI_TRY(s, fri_descriptor_set(c, v, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &spatial));
+    FRI_TRY(s, fri_descriptor_set(c, v, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute));
+    FRI_TRY(s, fri_descriptor_set(c, v, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
+    FRI_TRY(s, fri_descriptor_set(c, v, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pad));
+    FRI_TRY(s, fri_descriptor_set(c, v, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pad));
+    FRI_TRY(s, fri_descriptor_set(c, v, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation));
+    FRI_TRY(s, fri_descriptor_set(c, v, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, stride));
+    FRI_TRY(s, fri_descriptor_finalize(c, v));
+done:
+    return s;
+}
+
+/* The attribute names of the three operations, in one order: convolution, x, w, y, alpha, beta. */
+typedef struct operation_names {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t convolution, x, w, y, alpha, beta;
+} operation_names;
+
+static const operation_names forward = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                                        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+static const operation_names backward_input = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+static const operation_names backward_weight = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+
+static fr_status make_operation(fri_cuda_conv2d_graph *g, const operation_names *names, cudnnBackendDescriptor_t y) {
+    const float one = 1, zero = 0;
+    const fri_cudnn_call c = g->call;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_descriptor_make(c, names->type, &g->operation[0]));
+    cudnnBackendDescriptor_t o = g->operation[0];
+    FRI_TRY(s, fri_descriptor_set_child(c, o, names->convolution, g->convolution));
+    FRI_TRY(s, fri_descriptor_set_child(c, o, names->x, g->tensor[0]));
+    FRI_TRY(s, fri_descriptor_set_child(c, o, names->w, g->tensor[1]));
+    FRI_TRY(s, fri_descriptor_set_child(c, o, names->y, y));
+    FRI_TRY(s, fri_descriptor_set(c, o, names->alpha, CUDNN_TYPE_FLOAT, 1, &one));
+    FRI_TRY(s, fri_descriptor_set(c, o, names->beta, CUDNN_TYPE_FLOAT, 1, &zero));
+    FRI_TRY(s, fri_descriptor_finalize(c, o));
+done:
+    return s;
+}
+
+/* ---- what follows a forward pass ----------------------------------------------------------------------------- */
+
+/* Operation `i`: y = mode(x), or mode(x, b) with b not NULL. */
+static fr_status make_pointwise(fri_cuda_conv2d_graph *g, int i, cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t x,
+                                cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t y) {
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const fri_cudnn_call c = g->call;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &g->pointwise[i - 1]));
+    cudnnBackendDescriptor_t p = g->pointwise[i - 1];
+    FRI_TRY(s, fri_descriptor_set(c, p, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
+    FRI_TRY(s, fri_descriptor_set(c, p, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
+    FRI_TRY(s, fri_descriptor_finalize(c, p));
+    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &g->operation[i]));
+    cudnnBackendDescriptor_t o = g->operation[i];
+    FRI_TRY(s, fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p));
+    FRI_TRY(s, fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
+    if (b != NULL) FRI_TRY(s, fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
+    FRI_TRY(s, fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+    FRI_TRY(s, fri_descriptor_finalize(c, o));
+done:
+    return s;
+}
+
+/* product = conv(x, w); y = product + b, or sum = product + b and y = relu(sum). */
+static fr_status make_fused(fri_cuda_conv2d_graph *g, const fri_conv2d_desc *d, bool relu) {
+    const int64_t y[4] = {d->n, d->k, d->p, d->q}, b[4] = {1, d->k, 1, 1};
+    fr_status s = FR_OK;
+    FRI_TRY(s, make_tensor(g, 3, FRI_UID_BIAS, d->dtype, false, b));
+    FRI_TRY(s, make_tensor(g, 4, FRI_UID_PRODUCT, d->dtype, true, y));
+    if (relu) FRI_TRY(s, make_tensor(g, 5, FRI_UID_SUM, d->dtype, true, y));
+    FRI_TRY(s, make_operation(g, &forward, g->tensor[4]));
+    FRI_TRY(s, make_pointwise(g, 1, CUDNN_POINTWISE_ADD, g->tensor[4], g->tensor[3], g->tensor[relu ? 5 : 2]));
+    if (relu) FRI_TRY(s, make_pointwise(g, 2, CUDNN_POINTWISE_RELU_FWD, g->tensor[5], NULL, g->tensor[2]));
+done:
+    return s;
+}
+
+/* ---- the graph --------------------------------------------------------------------------------------------- */
+
+fr_status fri_cuda_conv2d_graph_make(const fri_cudnn *dnn, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass,
+                                     fri_cuda_conv2d_graph *g) {
+    const int64_t x[4] = {d->n, d->c, d->h, d->w}, w[4] = {d->k, d->c / d->groups, d->r, d->s};
+    const int64_t y[4] = {d->n, d->k, d->p, d->q};
+    fr_status s = FR_OK;
+    *g = (fri_cuda_conv2d_graph){.call = {dnn, fri_cuda_conv2d_pass_name[pass]}};
+    FRI_TRY(s, make_tensor(g, 0, FRI_UID_X, d->dtype, false, x));
+    FRI_TRY(s, make_tensor(g, 1, FRI_UID_W, d->dtype, false, w));
+    FRI_TRY(s, make_tensor(g, 2, FRI_UID_Y, d->dtype, false, y));
+    FRI_TRY(s, make_convolution(g, d));
+    switch (pass) {
+    case FRI_CUDA_CONV2D_FORWARD: FRI_TRY(s, make_operation(g, &forward, g->tensor[2])); break;
+    case FRI_CUDA_CONV2D_BACKWARD_INPUT: FRI_TRY(s, make_operation(g, &backward_input, g->tensor[2])); break;
+    case FRI_CUDA_CONV2D_BACKWARD_WEIGHT: FRI_TRY(s, make_operation(g, &backward_weight, g->tensor[2])); break;
+    case FRI_CUDA_CONV2D_FORWARD_BIAS: FRI_TRY(s, make_fused(g, d, false)); break;
+    case FRI_CUDA_CONV2D_FORWARD_BIAS_RELU: FRI_TRY(s, make_fused(g, d, true)); break;
+    }
+    FRI_TRY(s, fri_descriptor_make(g->call, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph));
+    int64_t operations = 1;
+    while (operations < FRI_CONV2D_OPERATIONS && g->operation[operations] != NULL) operations++;
+    FRI_TRY(s, fri_descriptor_set(g->call, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                  operations, g->operation));
+    FRI_TRY(s, fri_descriptor_finalize(g->call, g->graph));
+done:
+    return s;
+}
+
+void fri_cuda_conv2d_graph_release(fri_cuda_conv2d_graph *g) {
+    const fri_cudnn *dnn = g->call.dnn;
+    fri_descriptor_destroy(dnn, &g->graph);
+    for (int i = 0; i < FRI_CONV2D_OPERATIONS; i++) fri_descriptor_destroy(dnn, &g->operation[i]);
+    for (int i = 0; i < FRI_CONV2D_OPERATIONS - 1; i++) fri_descriptor_destroy(dnn, &g->pointwise[i]);
+    fri_descriptor_destroy(dnn, &g->convolution);
+    for (int i = 0; i < FRI_CONV2D_TENSORS; i++) fri_descriptor_destroy(dnn, &g->tensor[i]);
+}

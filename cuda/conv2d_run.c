@@ -1,0 +1,169 @@
+/* conv2d_run.c - plans on the device: bound to a handle, executed, timed.
+ *
+ * A plan made for a device description becomes one of the handle by way of its JSON text, as cuDNN documents for plans
+ * that were made without a device. */
+#include "conv2d_plan.h"
+#include "memory.h"
+
+enum { TIMES = 3 }; /* executions of which the fastest counts, after one that warms up */
+
+/* ---- executing --------------------------------------------------------------------------------------------- */
+
+/* cuDNN's own plan for this thread's handle. */
+static fr_status bind(fri_cudnn_call c, cudnnHandle_t handle, fri_cuda_conv2d_plan *p) {
+    cudnnBackendDescriptor_t d = NULL;
+    int64_t bytes = 0, n = 0;
+    fr_status s = FR_OK;
+    if (p->bound != NULL) return FR_OK;
+    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d));
+    FRI_TRY(s, fri_descriptor_set(c, d, FRI_CUDNN_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
+    FRI_TRY(s, fri_descriptor_set(c, d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, p->json_bytes,
+                                  p->json));
+    FRI_TRY(s, fri_descriptor_finalize(c, d));
+    FRI_TRY(s, fri_descriptor_get(c, d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes));
+    if (bytes > 0 && (size_t)bytes > p->choice.workspace) {
+        s = fri_fail(FR_EINTERNAL, "%s: the plan needs %lld bytes of workspace on this device but %zu were planned",
+                     c.name, (long long)bytes, p->choice.workspace);
+        goto done;
+    }
+    p->bound = d;
+    d = NULL;
+done:
+    fri_descriptor_destroy(c.dnn, &d);
+    return s;
+}
+
+static fr_status execute(fri_cudnn_call c, cudnnHandle_t handle, const fri_cuda_conv2d_plan *p,
+                         const fri_cuda_conv2d_data *data) {
+    const int64_t uid[4] = {FRI_UID_X, FRI_UID_W, FRI_UID_Y, FRI_UID_BIAS}, n = data->b != NULL ? 4 : 3;
+    const void *at[4] = {data->x, data->w, data->y, data->b};
+    cudnnBackendDescriptor_t pack = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
+    FRI_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
+    FRI_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
+    FRI_TRY(s,
+            fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &data->workspace));
+    FRI_TRY(s, fri_descriptor_finalize(c, pack));
+    FRI_TRY(s, fri_cudnn_check(c.dnn, c.dnn->BackendExecute(handle, p->bound, pack), c.name));
+    FRI_TRY(s, fri_cuda_launched(c.name));
+done:
+    fri_descriptor_destroy(c.dnn, &pack);
+    return s;
+}
+
+static fr_status begin(void *stream, fri_cuda_conv2d_pass pass, fri_cudnn_call *c, cudnnHandle_t *handle) {
+    char reason[256];
+    fr_status s = fri_cudnn_handle(stream, handle);
+    *c = (fri_cudnn_call){s >= 0 ? fri_cudnn_open(reason, sizeof reason) : NULL, fri_cuda_conv2d_pass_name[pass]};
+    return s;
+}
+
+fr_status fri_cuda_conv2d_run(void *stream, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p,
+                              const fri_cuda_conv2d_data *data) {
+    cudnnHandle_t handle = NULL;
+    fri_cudnn_call c;
+    fr_status s = FR_OK;
+    FRI_TRY(s, begin(stream, pass, &c, &handle));
+    FRI_TRY(s, bind(c, handle, p));
+    FRI_TRY(s, execute(c, handle, p, data));
+done:
+    return s;
+}
+
+/* ---- timing ------------------------------------------------------------------------------------------------ */
+
+/* What plans are timed on. */
+typedef struct stage {
+    char *memory;
+    size_t bytes;
+    cudaStream_t stream;
+    cudaEvent_t begin, end;
+    fri_cuda_conv2d_data data;
+} stage;
+
+static size_t rounded(size_t bytes) {
+    return (bytes + 511) / 512 * 512;
+}
+
+static size_t most_workspace(const fri_cuda_conv2d_plan *plans, int n) {
+    size_t most = 0;
+    for (int i = 0; i < n; i++)
+        if (plans[i].choice.workspace > most) most = plans[i].choice.workspace;
+    return most;
+}
+
+/* FR_ENOMEM where the driver has no room for x, w, y, b and the largest workspace. Every byte is 0x3c: numbers between
+ * 0.01 and 1.1 in all three types. */
+static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_plan *plans, int n) {
+    const size_t size = fr_dtype_size(d->dtype);
+    const size_t x = rounded((size_t)(d->n * d->h * d->w * d->c) * size), b = rounded((size_t)d->k * size);
+    const size_t w = rounded((size_t)(d->k * d->r * d->s * (d->c / d->groups)) * size);
+    const size_t y = rounded((size_t)(d->n * d->p * d->q * d->k) * size);
+    void *memory = NULL;
+    fr_status s = FR_OK;
+    t->bytes = x + w + y + b + rounded(most_workspace(plans, n));
+    FRI_TRY(s, fri_cuda_segment_alloc(t->bytes, &memory));
+    t->memory = memory;
+    t->stream = fri_cuda_stream();
+    t->data = (fri_cuda_conv2d_data){.x = t->memory,
+                                     .w = t->memory + x,
+                                     .y = t->memory + x + w,
+                                     .b = t->memory + x + w + y,
+                                     .workspace = t->memory + x + w + y + b};
+    FRI_CUDART(s, MemsetAsync, (memory, 0x3c, t->bytes, t->stream));
+    FRI_CUDART(s, EventCreateWithFlags, (&t->begin, cudaEventDefault));
+    FRI_CUDART(s, EventCreateWithFlags, (&t->end, cudaEventDefault));
+done:
+    return s;
+}
+
+static void give_back(stage *t) {
+    if (t->end != NULL) (void)fri_cudart_table->EventDestroy(t->end);
+    if (t->begin != NULL) (void)fri_cudart_table->EventDestroy(t->begin);
+    fri_cuda_segment_free(t->memory, t->bytes);
+}
+
+/* Nanoseconds of the fastest execution, 0 < *ns. */
+static fr_status time_plan(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p, int64_t *ns) {
+    float ms = 0, best = 0;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_cuda_conv2d_run(t->stream, pass, p, &t->data));
+    for (int i = 0; i < TIMES; i++) {
+        FRI_CUDART(s, EventRecord, (t->begin, t->stream));
+        FRI_TRY(s, fri_cuda_conv2d_run(t->stream, pass, p, &t->data));
+        FRI_CUDART(s, EventRecord, (t->end, t->stream));
+        FRI_CUDART(s, EventSynchronize, (t->end));
+        FRI_CUDART(s, EventElapsedTime, (&ms, t->begin, t->end));
+        if (i == 0 || ms < best) best = ms;
+    }
+    *ns = (int64_t)((double)best * 1e6);
+    if (*ns < 1) *ns = 1;
+done:
+    return s;
+}
+
+fr_status fri_cuda_conv2d_time(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *plans, int n,
+                               int *best) {
+    const bool fused = pass == FRI_CUDA_CONV2D_FORWARD_BIAS || pass == FRI_CUDA_CONV2D_FORWARD_BIAS_RELU;
+    stage t = {0};
+    fr_status s = FR_OK;
+    *best = -1;
+    FRI_TRY(s, fri_cuda_context(NULL));
+    s = take(&t, d, plans, n);
+    if (s == FR_ENOMEM) {
+        s = FR_OK; /* not timed, and no failure: the heuristics' choice runs */
+        goto done;
+    }
+    FRI_TRY(s, s);
+    if (!fused) t.data.b = NULL;
+    for (int i = 0; i < n; i++) {
+        int64_t ns = 0;
+        if (time_plan(&t, pass, &plans[i], &ns) < 0) continue; /* listed, but it does not run here */
+        plans[i].choice.nanoseconds = ns;
+        if (*best < 0 || ns < plans[*best].choice.nanoseconds) *best = i;
+    }
+done:
+    give_back(&t);
+    return s;
+}

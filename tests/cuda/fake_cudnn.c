@@ -1,0 +1,168 @@
+/* fake_cudnn.c - see fake_cudnn.h. */
+#include "cuda/fake_cudnn.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/cudnn.h"
+
+fake_cudnn_state fake_dnn;
+
+typedef struct descriptor {
+    cudnnBackendDescriptorType_t type;
+    int engine; /* of an engine, a configuration, a plan */
+    cudnnBackendHeurMode_t mode;
+    bool for_handle;
+} descriptor;
+
+static __typeof__(cudnnGetVersion) version;
+static __typeof__(cudnnGetErrorString) error_string;
+static __typeof__(cudnnGetLastErrorString) last_error_string;
+static __typeof__(cudnnCreate) create;
+static __typeof__(cudnnSetStream) set_stream;
+static __typeof__(cudnnBackendCreateDescriptor) make;
+static __typeof__(cudnnBackendDestroyDescriptor) destroy;
+static __typeof__(cudnnBackendFinalize) finalize;
+static __typeof__(cudnnBackendSetAttribute) set;
+static __typeof__(cudnnBackendGetAttribute) get;
+static __typeof__(cudnnBackendExecute) execute;
+
+static size_t version(void) {
+    return 91900;
+}
+
+static const char *error_string(cudnnStatus_t code) {
+    return code == CUDNN_STATUS_SUCCESS ? "success" : "fake refusal";
+}
+
+static void last_error_string(char *text, size_t bytes) {
+    snprintf(text, bytes, "of the fake");
+}
+
+static cudnnStatus_t create(cudnnHandle_t *out) {
+    *out = (cudnnHandle_t)(uintptr_t)0x2000;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t set_stream(cudnnHandle_t handle, cudaStream_t stream) {
+    (void)handle;
+    (void)stream;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t make(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out) {
+    descriptor *d = calloc(1, sizeof *d);
+    if (d == NULL) return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
+    d->type = type;
+    d->engine = -1;
+    fake_dnn.descriptors++;
+    *out = d;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t destroy(cudnnBackendDescriptor_t d) {
+    fake_dnn.descriptors--;
+    free(d);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t finalize(cudnnBackendDescriptor_t at) {
+    const descriptor *d = at;
+    bool refused =
+        d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && d->for_handle && fake_dnn.engine[d->engine].unbindable;
+    return refused ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t set(cudnnBackendDescriptor_t at, cudnnBackendAttributeName_t name,
+                         cudnnBackendAttributeType_t type, int64_t n, const void *values) {
+    descriptor *d = at;
+    (void)type;
+    (void)n;
+    if (name == CUDNN_ATTR_ENGINEHEUR_MODE) memcpy(&d->mode, values, sizeof d->mode);
+    if (name == FRI_CUDNN_PLAN_HANDLE) d->for_handle = true;
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) d->engine = (*(descriptor *const *)values)->engine;
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) d->engine = ((const char *)values)[7] - '0';
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t results(const descriptor *d, int64_t most, int64_t *n, void *values) {
+    int first = d->mode == CUDNN_HEUR_MODE_A ? 0 : fake_dnn.in_list_a;
+    int end = d->mode == CUDNN_HEUR_MODE_A ? fake_dnn.in_list_a : fake_dnn.n;
+    fake_dnn.searches++;
+    *n = 0;
+    for (int i = first; i < end && *n < most; i++) ((descriptor **)values)[(*n)++]->engine = i;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t number(int64_t *n, void *values, int64_t value) {
+    *n = 1;
+    memcpy(values, &value, sizeof value);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t get(const cudnnBackendDescriptor_t at, cudnnBackendAttributeName_t name,
+                         cudnnBackendAttributeType_t type, int64_t most, int64_t *n, void *values) {
+    const descriptor *d = at;
+    const cudnnBackendNumericalNote_t note = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    char text[16];
+    (void)type;
+    *n = 0;
+    if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) return results(d, most, n, values);
+    if (d->engine < 0) return CUDNN_STATUS_BAD_PARAM;
+    if (name == CUDNN_ATTR_ENGINECFG_ENGINE) (*(descriptor **)values)->engine = d->engine;
+    if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX) return number(n, values, d->engine);
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)
+        return number(n, values, fake_dnn.engine[d->engine].workspace);
+    if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && fake_dnn.engine[d->engine].nondeterministic) {
+        *n = 1;
+        memcpy(values, &note, sizeof note);
+    }
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) {
+        *n = snprintf(text, sizeof text, "engine %d", d->engine);
+        if (most >= *n) memcpy(values, text, (size_t)*n);
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
+    fake_engine *e = &fake_dnn.engine[((const descriptor *)plan)->engine];
+    (void)handle;
+    (void)pack;
+    fake.clock_ms += e->executions == 0 ? e->warm_up_ms + e->ms : e->ms;
+    e->executions++;
+    return e->fails ? CUDNN_STATUS_EXECUTION_FAILED : CUDNN_STATUS_SUCCESS;
+}
+
+typedef void function(void);
+
+static const struct {
+    const char *name;
+    function *at;
+} symbols[] = {
+    {"cudnnGetVersion", (function *)version},
+    {"cudnnGetErrorString", (function *)error_string},
+    {"cudnnGetLastErrorString", (function *)last_error_string},
+    {"cudnnCreate", (function *)create},
+    {"cudnnSetStream", (function *)set_stream},
+    {"cudnnBackendCreateDescriptor", (function *)make},
+    {"cudnnBackendDestroyDescriptor", (function *)destroy},
+    {"cudnnBackendFinalize", (function *)finalize},
+    {"cudnnBackendSetAttribute", (function *)set},
+    {"cudnnBackendGetAttribute", (function *)get},
+    {"cudnnBackendExecute", (function *)execute},
+};
+
+static void *symbol_of(const char *name) {
+    void *at = NULL;
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
+        if (strcmp(symbols[i].name, name) == 0) memcpy(&at, &symbols[i].at, sizeof at);
+    return at;
+}
+
+void fake_cudnn_begin(void) {
+    fake_dnn = (fake_cudnn_state){0};
+    fake_begin();
+    fake.symbol = symbol_of;
+}

@@ -1,0 +1,252 @@
+/* test_conv2d_choice.c - which of cuDNN's plans a convolution gets: the workspace limit, determinism, and timing with
+ * what is kept of it. On a fake runtime and a fake cuDNN whose engines take the time that the test says. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "cuda/conv2d.h"
+#include "cuda/conv2d_plan.h"
+#include "cuda/fake_cudnn.h"
+#include "cuda/plan_file.h"
+#include "data/files.h"
+#include "support/golden.h"
+
+enum { MIB = 1 << 20 };
+
+static void begin(void) {
+    files_begin();
+    setenv("XDG_CACHE_HOME", files_path("cache"), 1);
+    fake_cudnn_begin();
+}
+
+TestSuite(conv2d_choice, .init = begin, .fini = files_end);
+
+static void engines(int in_list_a, int n, const fake_engine *e) {
+    fake_dnn.in_list_a = in_list_a;
+    fake_dnn.n = n;
+    for (int i = 0; i < n; i++) fake_dnn.engine[i] = e[i];
+}
+
+static fri_conv2d_desc shape(int64_t height, size_t limit) {
+    return (fri_conv2d_desc){.dtype = FR_F16,
+                             .n = 8,
+                             .h = height,
+                             .w = 28,
+                             .c = 64,
+                             .k = 128,
+                             .r = 3,
+                             .s = 3,
+                             .p = height,
+                             .q = 28,
+                             .stride_h = 1,
+                             .stride_w = 1,
+                             .pad_h = 1,
+                             .pad_w = 1,
+                             .dilation_h = 1,
+                             .dilation_w = 1,
+                             .groups = 1,
+                             .workspace_limit = limit};
+}
+
+static fri_cuda_conv2d_choice choose(int64_t height, size_t limit) {
+    fri_conv2d_desc d = shape(height, limit);
+    fri_cuda_conv2d_choice c;
+    must(fri_cuda_conv2d_choose(&d, FRI_CUDA_CONV2D_FORWARD, &c));
+    return c;
+}
+
+static int executions(void) {
+    int n = 0;
+    for (int i = 0; i < fake_dnn.n; i++) n += fake_dnn.engine[i].executions;
+    return n;
+}
+
+static void expect_counts(int64_t timed, int64_t guessed) {
+    int64_t t, g;
+    fri_cuda_conv2d_timed(&t, &g);
+    cr_expect_eq(t, timed, "%lld timed", (long long)t);
+    cr_expect_eq(g, guessed, "%lld not timed", (long long)g);
+}
+
+/* What a process without a device in its cache does: here a thread, after what is known of the device and the file was
+ * forgotten. */
+typedef struct process {
+    int64_t height;
+    size_t limit;
+    int64_t timed, guessed;
+    fri_cuda_conv2d_choice choice;
+} process;
+
+static void *in_thread(void *ctx) {
+    process *p = ctx;
+    p->choice = choose(p->height, p->limit);
+    fri_cuda_conv2d_timed(&p->timed, &p->guessed);
+    return NULL;
+}
+
+static process another_process(int64_t height, size_t limit) {
+    process p = {.height = height, .limit = limit};
+    pthread_t t;
+    fri_cuda_use(fri_cudart_table);
+    (void)fri_cuda_plan_file_forget();
+    cr_assert_eq(pthread_create(&t, NULL, in_thread, &p), 0);
+    cr_assert_eq(pthread_join(t, NULL), 0);
+    return p;
+}
+
+/* ---- the workspace limit --------------------------------------------------------------------------------------- */
+
+Test(conv2d_choice, the_first_within_the_limit_wins) {
+    engines(3, 4, (fake_engine[]){{.workspace = 9 * MIB}, {.workspace = 4 * MIB}, {.workspace = 0}, {.workspace = 1}});
+    cr_expect_eq(choose(1, 8 * MIB).engine, 1, "not the first, and not the smallest");
+    cr_expect_eq(choose(1, 9 * MIB).engine, 0, "the limit itself is within");
+    cr_expect_eq(choose(1, 4 * MIB - 1).engine, 2);
+    cr_expect_eq(choose(1, 0).engine, 0, "0: no limit");
+    cr_expect_eq(fake_dnn.searches, 4, "the fallback list was asked for without need");
+}
+
+Test(conv2d_choice, without_one_within_the_limit_the_smallest_of_both_lists_is_taken) {
+    engines(2, 4,
+            (fake_engine[]){{.workspace = 9 * MIB},
+                            {.workspace = 7 * MIB},
+                            {.workspace = 5 * MIB},
+                            {.workspace = 6 * MIB}});
+    fri_cuda_conv2d_choice c = choose(1, MIB);
+    cr_expect_eq(c.engine, 2);
+    cr_expect(c.fallback);
+    cr_expect_eq(c.workspace, (size_t)5 * MIB);
+    cr_expect_eq(c.configurations, 3, "looked at %d before it", c.configurations);
+}
+
+Test(conv2d_choice, without_an_engine_the_convolution_is_named) {
+    fri_conv2d_desc d = shape(7, MIB);
+    fri_cuda_conv2d_choice c;
+    cr_expect_eq(fri_cuda_conv2d_choose(&d, FRI_CUDA_CONV2D_FORWARD, &c), FR_EUNSUPPORTED);
+    cr_expect_not_null(strstr(fr_last_error(), "x (8, 64, 7, 28)"), "%s", fr_last_error());
+    cr_expect_not_null(strstr(fr_last_error(), "deterministic"), "%s", fr_last_error());
+}
+
+/* ---- determinism ----------------------------------------------------------------------------------------------- */
+
+Test(conv2d_choice, engines_that_vary_are_taken_only_when_allowed) {
+    engines(2, 2, (fake_engine[]){{.nondeterministic = true}, {.workspace = 1}});
+    cr_expect(fr_cudnn_deterministic_get(), "on at the start");
+    cr_expect_eq(choose(1, MIB).engine, 1);
+    fr_cudnn_deterministic_set(false);
+    cr_expect_eq(choose(1, MIB).engine, 0);
+    fr_cudnn_deterministic_set(true);
+    cr_expect_eq(choose(1, MIB).engine, 1, "what was chosen under the other setting stayed");
+}
+
+/* ---- timing ---------------------------------------------------------------------------------------------------- */
+
+/* The second is the fastest within the limit; the fourth would be, above it; the first is slow only at its first
+ * execution's side, the fifth is of the fallback list and a copy of nothing. */
+static const fake_engine timed_engines[] = {{.ms = 3},
+                                            {.workspace = MIB, .ms = 1, .warm_up_ms = 50},
+                                            {.workspace = 2 * MIB, .ms = 2},
+                                            {.workspace = 9 * MIB, .ms = 0.1},
+                                            {.workspace = 512, .ms = 1.5}};
+
+Test(conv2d_choice, the_fastest_within_the_limit_is_kept) {
+    const size_t memory = fake.memory;
+    engines(4, 5, timed_engines);
+    fr_cudnn_benchmark_set(true);
+    fri_cuda_conv2d_choice c = choose(1, 8 * MIB);
+    cr_expect_eq(c.engine, 1);
+    cr_expect_eq(c.workspace, (size_t)MIB);
+    cr_expect(abs((int)c.nanoseconds - 1000000) < 1000, "%lld ns", (long long)c.nanoseconds);
+    cr_expect_eq(c.configurations, 4, "%d plans timed", c.configurations);
+    for (int i = 0; i < 5; i++)
+        cr_expect_eq(fake_dnn.engine[i].executions, i == 3 ? 0 : 4, "engine %d ran %d times", i,
+                     fake_dnn.engine[i].executions);
+    cr_expect_eq(fake.frees, 1, "the memory of the timing was kept");
+    cr_expect_gt(memory - fake.memory, (size_t)2 * MIB, "x, w, y and the largest workspace were not there");
+    cr_expect_eq(fake.events, 0);
+    expect_counts(1, 0);
+    (void)choose(1, 8 * MIB);
+    cr_expect_eq(executions(), 16, "timed again");
+    expect_counts(1, 0);
+}
+
+Test(conv2d_choice, timing_leaves_one_plan_per_convolution) {
+    engines(4, 5, timed_engines);
+    fr_cudnn_benchmark_set(true);
+    (void)choose(1, 8 * MIB);
+    int first = fake_dnn.descriptors;
+    (void)choose(2, 8 * MIB);
+    cr_expect_eq(fake_dnn.descriptors - first, 1, "%d descriptors more", fake_dnn.descriptors - first);
+}
+
+Test(conv2d_choice, plans_that_do_not_run_are_passed_over) {
+    engines(3, 3, (fake_engine[]){{.ms = 1, .unbindable = true}, {.ms = 2, .fails = true}, {.ms = 3}});
+    fr_cudnn_benchmark_set(true);
+    cr_expect_eq(choose(1, MIB).engine, 2);
+    expect_counts(1, 0);
+}
+
+Test(conv2d_choice, without_a_plan_that_runs_the_heuristics_choice_stands_in_for_this_process_only) {
+    engines(2, 2, (fake_engine[]){{.workspace = 7, .fails = true}, {.fails = true}});
+    fr_cudnn_benchmark_set(true);
+    fri_cuda_conv2d_choice c = choose(1, MIB);
+    cr_expect_eq(c.engine, 0);
+    cr_expect_eq(c.workspace, 7u);
+    cr_expect_eq(c.nanoseconds, 0);
+    expect_counts(0, 1);
+    int n = executions();
+    (void)choose(1, MIB);
+    cr_expect_eq(executions(), n, "tried again");
+    fake_dnn.engine[1] = (fake_engine){.ms = 1};
+    process p = another_process(1, MIB);
+    cr_expect_eq(p.choice.engine, 1, "the next process could not time it");
+    cr_expect_eq(p.timed, 1);
+}
+
+Test(conv2d_choice, without_memory_for_timing_the_heuristics_choice_stands_in) {
+    engines(4, 5, timed_engines);
+    fr_cudnn_benchmark_set(true);
+    fake.memory = MIB;
+    cr_expect_eq(choose(28, 8 * MIB).engine, 0);
+    cr_expect_eq(executions(), 0);
+    cr_expect_eq(fake.sticky, cudaSuccess);
+    expect_counts(0, 1);
+}
+
+Test(conv2d_choice, determinism_holds_for_timed_plans_too) {
+    engines(3, 3, (fake_engine[]){{.ms = 3}, {.ms = 1, .nondeterministic = true}, {.ms = 2}});
+    fr_cudnn_benchmark_set(true);
+    cr_expect_eq(choose(1, MIB).engine, 2);
+    fr_cudnn_deterministic_set(false);
+    cr_expect_eq(choose(1, MIB).engine, 1);
+}
+
+/* The dry run of another process: with the device and without one, for which a description of the device stands. What
+ * it counts is what the timed plan needs. */
+Test(conv2d_choice, a_timed_plan_is_kept_for_other_processes) {
+    engines(4, 5, timed_engines);
+    fake.name = "NVIDIA H200"; /* the device that the stored description is of */
+    fake.memory = 150120000000;
+    fri_cuda_use(fri_cudart_table);
+    fr_cudnn_benchmark_set(true);
+    fri_cuda_conv2d_choice c = choose(1, 8 * MIB);
+    cr_expect_eq(c.engine, 1);
+    int n = executions();
+    for (fake.devices = 1; fake.devices >= 0; fake.devices--) {
+        fake.memory = 150120000000;
+        process p = another_process(1, 8 * MIB);
+        cr_expect_eq(executions(), n, "timed again with %d devices", fake.devices);
+        cr_expect_eq(p.choice.workspace, c.workspace, "planned %zu, measured %zu", p.choice.workspace, c.workspace);
+        cr_expect_eq(p.choice.engine, c.engine);
+        cr_expect_eq(p.choice.nanoseconds, c.nanoseconds);
+        cr_expect_eq(p.timed, 1);
+        cr_expect_eq(p.guessed, 0);
+    }
+    fake.devices = 0;
+    process other = another_process(2, 8 * MIB);
+    cr_expect_eq(other.choice.engine, 0, "without a device and a timed plan the heuristics choose");
+    cr_expect_eq(other.guessed, 1);
+    fr_cudnn_benchmark_set(false);
+    process plain = another_process(1, 8 * MIB);
+    cr_expect_eq(plain.choice.engine, 0, "the timed plan was taken without being asked for");
+    cr_expect_eq(plain.timed + plain.guessed, 0);
+}
