@@ -91,8 +91,8 @@ static void row(const char *what, const peak_net *net, int64_t batch, int64_t si
 }
 
 int architecture_run(int64_t batch) {
-    static const peak_net flatten = {"flatten", "flatten", 224, 1000, false, NULL, build_flatten};
-    static const peak_net global = {"global", "global", 224, 1000, false, NULL, build_global};
+    static const peak_net flatten = {"flatten", "flatten", 224, 1000, false, false, NULL, build_flatten};
+    static const peak_net global = {"global", "global", 224, 1000, false, false, NULL, build_global};
     printf("VGG-16's convolutions, batch %lld, f32, SGD with momentum, default switches; requested bytes on meta\n\n"
            "| network | image | parameters | saved for backward | step memory | peak |\n|---|---|---|---|---|---|\n",
            (long long)batch);

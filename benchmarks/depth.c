@@ -86,8 +86,8 @@ static fr_status dense_build(const fr_model_opts *o, fr_module **out) {
     return fr_densenet(6 * layers + 4, o, out);
 }
 
-static const peak_net chain = {"chain", "residual chain", SIZE, 10, false, NULL, chain_build};
-static const peak_net dense = {"densenet_bc", "DenseNet-BC", 32, 10, false, "denseblock", dense_build};
+static const peak_net chain = {"chain", "residual chain", SIZE, 10, false, true, NULL, chain_build};
+static const peak_net dense = {"densenet_bc", "DenseNet-BC", 32, 10, false, true, "denseblock", dense_build};
 
 /* ---- measuring ------------------------------------------------------------------------------------------------ */
 

@@ -109,6 +109,8 @@ static void matrix(peak_table *t, const options *o) {
     s.encode = true, append(t, o, "encode", s), s = off;
     s.rebuild = true, append(t, o, "rebuild", s), s = off;
     s.early_release = true, append(t, o, "early release", s);
+    s = off, s.inplace = true;
+    if (t->at.net->norms) append(t, o, "inplace abn", s)->abn = true;
     segments(append(t, o, "checkpoint 2", off), FR_SEGMENTS_COUNT, 2);
     segments(append(t, o, "checkpoint 4", off), FR_SEGMENTS_COUNT, 4);
     segments(append(t, o, "checkpoint sqrt", off), FR_SEGMENTS_SQRT, 0);
@@ -151,7 +153,7 @@ static bool keep_only(peak_table *t, const char *label) {
 /* Are the results of case i those of the baseline, where they must be? */
 static bool same(const peak_table *t, int i) {
     const peak_result *r = &t->r[i];
-    if (!r->possible || t->c[i].amp != t->c[0].amp || r->fingerprint == t->r[0].fingerprint) return true;
+    if (!r->possible || t->c[i].abn || t->c[i].amp != t->c[0].amp || r->fingerprint == t->r[0].fingerprint) return true;
     fprintf(stderr, "peak_memory: %s with %s: the parameters differ from those of the baseline\n", t->at.net->title,
             t->c[i].label);
     return false;

@@ -33,12 +33,12 @@ static fr_status unet(const fr_model_opts *o, fr_module **m) {
     return fr_unet(4, o, m);
 }
 
-const peak_net peak_nets[] = {{"vgg16", "VGG-16", 224, 1000, false, NULL, vgg16},
-                              {"resnet50", "ResNet-50", 224, 1000, false, NULL, resnet50},
-                              {"densenet121", "DenseNet-121", 224, 1000, false, "denseblock", densenet121},
-                              {"densenet_bc100", "DenseNet-BC-100 (k = 12)", 32, 10, false, "denseblock",
+const peak_net peak_nets[] = {{"vgg16", "VGG-16", 224, 1000, false, false, NULL, vgg16},
+                              {"resnet50", "ResNet-50", 224, 1000, false, true, NULL, resnet50},
+                              {"densenet121", "DenseNet-121", 224, 1000, false, true, "denseblock", densenet121},
+                              {"densenet_bc100", "DenseNet-BC-100 (k = 12)", 32, 10, false, true, "denseblock",
                                densenet_bc100},
-                              {"unet", "U-Net", 224, 2, true, NULL, unet}};
+                              {"unet", "U-Net", 224, 2, true, true, NULL, unet}};
 const int peak_nets_count = (int)(sizeof peak_nets / sizeof *peak_nets);
 
 void peak_must(fr_status s) {
@@ -57,7 +57,8 @@ typedef struct trainee {
 } trainee;
 
 static fr_status trainee_make(trainee *t, const peak_setting *at, const peak_case *c) {
-    fr_model_opts o = *FR_MODEL_OPTS(.classes = at->net->classes, .image_size = at->image_size, .device = at->device);
+    fr_model_opts o = *FR_MODEL_OPTS(.classes = at->net->classes, .image_size = at->image_size,
+                                     .abn_slope = c->abn ? 0.01 : 0, .device = at->device);
     fr_status s = FR_OK;
     *t = (trainee){.at = at, .c = c};
     fr_seed(1);

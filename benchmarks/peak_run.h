@@ -8,6 +8,7 @@ typedef struct peak_net {
     const char *name, *title;
     int64_t image_size, classes; /* what it is made for */
     bool pixels;                 /* classifies each pixel */
+    bool norms;                  /* has batch norm */
     const char *part;            /* modules of this name are counted on their own, or NULL */
     fr_status (*build)(const fr_model_opts *opts, fr_module **out);
 } peak_net;
@@ -22,6 +23,7 @@ typedef struct peak_case {
     fr_switches switches;
     int how, segments; /* fr_segmentation, or PEAK_PLAIN */
     bool amp, fused, adam;
+    bool abn;                 /* the network with fr_nn_inplace_abn: other mathematics than the baseline */
     const fr_unit_plan *plan; /* PEAK_PLAN */
 } peak_case;
 

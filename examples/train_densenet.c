@@ -6,13 +6,15 @@
 
 static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     bool imagenet = o->depth == 121 || o->depth == 169 || o->depth == 201;
+    const char *norm = o->inplace_abn ? "_abn" : "";
     if (imagenet)
-        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d", (int)o->depth);
+        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d%s", (int)o->depth, norm);
     else
-        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d", (int)o->depth, (int)o->growth);
+        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d%s", (int)o->depth, (int)o->growth, norm);
     return fr_densenet((int)o->depth,
                        FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
-                                     .growth = o->growth, .device = o->device),
+                                     .growth = o->growth, .abn_slope = o->inplace_abn ? FR_TRAIN_ABN_SLOPE : 0,
+                                     .device = o->device),
                        out);
 }
 

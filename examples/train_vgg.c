@@ -5,10 +5,14 @@
 #include <stdio.h>
 
 static fr_status vgg(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    snprintf(name, FR_TRAIN_NAME_BYTES, "vgg%d%s", (int)o->depth, o->batch_norm ? "_bn" : "");
+    snprintf(name, FR_TRAIN_NAME_BYTES, "vgg%d%s", (int)o->depth,
+             !o->batch_norm   ? ""
+             : o->inplace_abn ? "_abn"
+                              : "_bn");
     return fr_vgg((int)o->depth,
                   FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
-                                .batch_norm = o->batch_norm, .dropout = o->dropout, .device = o->device),
+                                .batch_norm = o->batch_norm, .dropout = o->dropout,
+                                .abn_slope = o->inplace_abn ? FR_TRAIN_ABN_SLOPE : 0, .device = o->device),
                   out);
 }
 

@@ -18,15 +18,17 @@ typedef enum fr_head {
 typedef struct fr_model_opts {
     int64_t classes, in_channels, image_size;
     fr_head head;
-    bool batch_norm; /* VGG */
-    double dropout;  /* VGG's classifier; DenseNet's layers use their own default 0 */
-    int64_t growth;  /* DenseNet-BC for small images: k */
-    bool small_stem; /* ResNet: 3 x 3 stride 1 stem without pooling, for 32-pixel images */
+    bool batch_norm;  /* VGG */
+    double dropout;   /* VGG's classifier; DenseNet's layers use their own default 0 */
+    int64_t growth;   /* DenseNet-BC for small images: k */
+    bool small_stem;  /* ResNet: 3 x 3 stride 1 stem without pooling, for 32-pixel images */
+    double abn_slope; /* > 0: batch norm and the relu behind it become one fr_nn_inplace_abn of this slope, parameters
+                         keep their names; 0: they stay two. Rota Bulo et al. 2018 take 0.01 */
     fr_device device;
 } fr_model_opts;
 #define FR_MODEL_DEFAULTS                                                                                            \
     .classes = 1000, .in_channels = 3, .image_size = 224, .head = FR_HEAD_AUTO, .batch_norm = false, .dropout = 0.5, \
-    .growth = 12, .small_stem = false, .device = FR_CPU
+    .growth = 12, .small_stem = false, .abn_slope = 0, .device = FR_CPU
 #define FR_MODEL_OPTS(...) (&(fr_model_opts){FR_MODEL_DEFAULTS, __VA_ARGS__})
 
 /* depth 11, 13, 16, 19. Simonyan and Zisserman 2014; torchvision.models.vgg*. FR_EINVAL: another depth, or an image

@@ -86,6 +86,9 @@ FR_API fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device devi
 FR_API fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m);
 /* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0; eps 1e-5, momentum 0.1. */
 FR_API fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m);
+/* BatchNorm2d and leaky relu as one (fr_inplace_abn): the same tensors under the same names, and only the output is
+ * kept. FR_EINVAL: slope is not > 0. */
+FR_API fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m);
 FR_API fr_status fr_nn_relu(fr_module **m);
 FR_API fr_status fr_nn_leaky_relu(double slope, fr_module **m);
 FR_API fr_status fr_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m);

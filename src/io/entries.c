@@ -49,7 +49,8 @@ static bool is(const fr_module *m, const char *name) {
 }
 
 static bool keeps_size(const fr_module *m) {
-    static const char *const names[] = {"ReLU", "LeakyReLU", "Dropout", "Dropout2d", "Identity", "BatchNorm2d"};
+    static const char *const names[] = {"ReLU",     "LeakyReLU",   "Dropout",   "Dropout2d",
+                                        "Identity", "BatchNorm2d", "InPlaceABN"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (is(m, names[i])) return true;
     return false;

@@ -43,6 +43,25 @@ fr_status fri_add_relu(fr_module *m, const char *name) {
     return s < 0 ? s : fri_add(m, name, &r);
 }
 
+fr_status fri_add_activated_norm(fr_module *m, const char *name, int64_t channels, const fr_model_opts *o) {
+    fr_module *b = NULL;
+    if (o->abn_slope == 0) return fri_add_batchnorm(m, name, channels, o->device);
+    fr_status s = fr_nn_inplace_abn(channels, o->abn_slope, o->device, &b);
+    return s < 0 ? s : fri_add(m, name, &b);
+}
+
+fr_status fri_add_activation(fr_module *m, const char *name, const fr_model_opts *o) {
+    fr_module *i = NULL;
+    if (o->abn_slope == 0) return fri_add_relu(m, name);
+    fr_status s = fr_nn_identity(&i);
+    return s < 0 ? s : fri_add(m, name, &i);
+}
+
+fr_status fri_run_activated_norm(fr_module *m, const char *name, fr_tensor **x, bool abn) {
+    fr_status s = fri_run(m, name, x);
+    return s < 0 || abn ? s : fr_relu(*x, x);
+}
+
 fr_status fri_add_maxpool(fr_module *m, const char *name, int64_t kernel, int64_t stride, int64_t padding) {
     fr_module *p = NULL;
     fr_status s = fr_nn_maxpool2d(kernel, FR_POOL2D_OPTS(.stride = stride, .padding = padding), &p);
@@ -71,6 +90,9 @@ fr_status fri_model_opts(const char *model, const fr_model_opts *opts, int64_t s
     if (out->classes < 1 || out->in_channels < 1)
         return fri_fail(FR_EINVAL, "%s: %lld classes, %lld input channels; both must be >= 1", model,
                         (long long)out->classes, (long long)out->in_channels);
+    if (!(out->abn_slope >= 0))
+        return fri_fail(FR_EINVAL, "%s: abn_slope is %g; it must be > 0, or 0 for batch norm and relu", model,
+                        out->abn_slope);
     if (out->image_size < stride)
         return fri_fail(FR_EINVAL, "%s: images of %lld pixels are smaller than the network's stride of %lld", model,
                         (long long)out->image_size, (long long)stride);

@@ -15,12 +15,11 @@ enum { MAX_LAYERS = 64 };
 /* ---- blocks ------------------------------------------------------------------------------------------------ */
 
 static fr_status layer_forward(fr_module *m, fr_tensor **x) {
+    const bool *abn = m->state;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_run(m, "norm1", x));
-    FRI_TRY(s, fr_relu(*x, x));
+    FRI_TRY(s, fri_run_activated_norm(m, "norm1", x, *abn));
     FRI_TRY(s, fri_run(m, "conv1", x));
-    FRI_TRY(s, fri_run(m, "norm2", x));
-    FRI_TRY(s, fr_relu(*x, x));
+    FRI_TRY(s, fri_run_activated_norm(m, "norm2", x, *abn));
     FRI_TRY(s, fri_run(m, "conv2", x));
 done:
     return s;
@@ -51,16 +50,17 @@ done:
 
 static const fr_module_class block_class = {.name = "DenseBlock", .forward = block_forward};
 
-static fr_status add_layer(fr_module *block, int i, int64_t in, int64_t growth, fr_device device) {
+static fr_status add_layer(fr_module *block, int i, int64_t in, int64_t growth, const fr_model_opts *o) {
     enum { BOTTLENECK = 4 };
     char name[24];
     fr_module *l = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_module_create(&layer_class, 0, &l));
-    FRI_TRY(s, fri_add_batchnorm(l, "norm1", in, device));
-    FRI_TRY(s, fri_add_conv(l, "conv1", in, BOTTLENECK * growth, 1, 1, 0, false, FRI_INIT_FAN_IN, device));
-    FRI_TRY(s, fri_add_batchnorm(l, "norm2", BOTTLENECK * growth, device));
-    FRI_TRY(s, fri_add_conv(l, "conv2", BOTTLENECK * growth, growth, 3, 1, 1, false, FRI_INIT_FAN_IN, device));
+    FRI_TRY(s, fr_module_create(&layer_class, sizeof(bool), &l));
+    *(bool *)l->state = o->abn_slope > 0;
+    FRI_TRY(s, fri_add_activated_norm(l, "norm1", in, o));
+    FRI_TRY(s, fri_add_conv(l, "conv1", in, BOTTLENECK * growth, 1, 1, 0, false, FRI_INIT_FAN_IN, o->device));
+    FRI_TRY(s, fri_add_activated_norm(l, "norm2", BOTTLENECK * growth, o));
+    FRI_TRY(s, fri_add_conv(l, "conv2", BOTTLENECK * growth, growth, 3, 1, 1, false, FRI_INIT_FAN_IN, o->device));
     snprintf(name, sizeof name, "denselayer%d", i + 1);
     FRI_TRY(s, fr_module_add_child(block, name, &l));
 done:
@@ -69,12 +69,12 @@ done:
 }
 
 static fr_status add_block(fr_module *features, int b, int layers, int64_t *channels, int64_t growth,
-                           fr_device device) {
+                           const fr_model_opts *o) {
     char name[24];
     fr_module *block = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, fr_module_create(&block_class, 0, &block));
-    for (int i = 0; i < layers; i++, *channels += growth) FRI_TRY(s, add_layer(block, i, *channels, growth, device));
+    for (int i = 0; i < layers; i++, *channels += growth) FRI_TRY(s, add_layer(block, i, *channels, growth, o));
     snprintf(name, sizeof name, "denseblock%d", b + 1);
     FRI_TRY(s, fr_module_add_child(features, name, &block));
 done:
@@ -83,14 +83,14 @@ done:
 }
 
 /* norm, relu, 1x1 convolution to half the channels, 2x2 average pooling. */
-static fr_status add_transition(fr_module *features, int b, int64_t *channels, fr_device device) {
+static fr_status add_transition(fr_module *features, int b, int64_t *channels, const fr_model_opts *o) {
     char name[24];
     fr_module *t = NULL, *pool = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, fr_nn_sequential(&t));
-    FRI_TRY(s, fri_add_batchnorm(t, "norm", *channels, device));
-    FRI_TRY(s, fri_add_relu(t, "relu"));
-    FRI_TRY(s, fri_add_conv(t, "conv", *channels, *channels / 2, 1, 1, 0, false, FRI_INIT_FAN_IN, device));
+    FRI_TRY(s, fri_add_activated_norm(t, "norm", *channels, o));
+    FRI_TRY(s, fri_add_activation(t, "relu", o));
+    FRI_TRY(s, fri_add_conv(t, "conv", *channels, *channels / 2, 1, 1, 0, false, FRI_INIT_FAN_IN, o->device));
     FRI_TRY(s, fr_nn_avgpool2d(2, NULL, &pool));
     FRI_TRY(s, fr_module_add_child(t, "pool", &pool));
     *channels /= 2;
@@ -160,17 +160,17 @@ static fr_status add_features(fr_module *m, const plan *p, const fr_model_opts *
     *channels = p->stem;
     if (p->imagenet) {
         FRI_TRY(s, fri_add_conv(f, "conv0", o->in_channels, p->stem, 7, 2, 3, false, FRI_INIT_FAN_IN, o->device));
-        FRI_TRY(s, fri_add_batchnorm(f, "norm0", p->stem, o->device));
-        FRI_TRY(s, fri_add_relu(f, "relu0"));
+        FRI_TRY(s, fri_add_activated_norm(f, "norm0", p->stem, o));
+        FRI_TRY(s, fri_add_activation(f, "relu0", o));
         FRI_TRY(s, fri_add_maxpool(f, "pool0", 3, 2, 1));
     } else {
         FRI_TRY(s, fri_add_conv(f, "conv0", o->in_channels, p->stem, 3, 1, 1, false, FRI_INIT_FAN_IN, o->device));
     }
     for (int b = 0; b < p->blocks; b++) {
-        FRI_TRY(s, add_block(f, b, p->layers[b], channels, p->growth, o->device));
-        if (b + 1 < p->blocks) FRI_TRY(s, add_transition(f, b, channels, o->device));
+        FRI_TRY(s, add_block(f, b, p->layers[b], channels, p->growth, o));
+        if (b + 1 < p->blocks) FRI_TRY(s, add_transition(f, b, channels, o));
     }
-    FRI_TRY(s, fri_add_batchnorm(f, "norm5", *channels, o->device));
+    FRI_TRY(s, fri_add_activated_norm(f, "norm5", *channels, o));
     FRI_TRY(s, fr_module_add_child(m, "features", &f));
 done:
     fr_module_release(&f);
@@ -188,7 +188,7 @@ fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m) {
     FRI_TRY(s, fri_model_opts("DenseNet", opts, p.imagenet ? 32 : 4, &o));
     FRI_TRY(s, fr_module_create(&densenet_class, 0, &d));
     FRI_TRY(s, add_features(d, &p, &o, &channels));
-    FRI_TRY(s, fri_add_relu(d, "relu"));
+    FRI_TRY(s, fri_add_activation(d, "relu", &o));
     FRI_TRY(s, fr_nn_adaptive_avgpool2d(1, 1, &pool));
     FRI_TRY(s, fr_module_add_child(d, "avgpool", &pool));
     FRI_TRY(s, fr_nn_flatten(1, &flatten));

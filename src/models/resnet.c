@@ -13,6 +13,7 @@
 typedef struct block_state {
     int convs;       /* 2: basic, 3: bottleneck */
     bool downsample; /* the last child */
+    bool abn;        /* the norms within the branch are InPlaceABN; the last has no activation of its own */
 } block_state;
 
 /* The branch's handle dies inside the add, the identity's right after it. */
@@ -25,8 +26,7 @@ static fr_status block_forward(fr_module *m, fr_tensor **x) {
         snprintf(name, sizeof name, "conv%d", i);
         FRI_TRY(s, fri_run(m, name, x));
         snprintf(name, sizeof name, "bn%d", i);
-        FRI_TRY(s, fri_run(m, name, x));
-        if (i < b->convs) FRI_TRY(s, fr_relu(*x, x));
+        FRI_TRY(s, i < b->convs ? fri_run_activated_norm(m, name, x, b->abn) : fri_run(m, name, x));
     }
     if (b->downsample) FRI_TRY(s, fri_run(m, "downsample", &identity));
     FRI_TRY(s, fr_add(*x, identity, x));
@@ -41,34 +41,37 @@ static const fr_module_class basic_class = {.name = "BasicBlock", .forward = blo
 static const fr_module_class bottleneck_class = {.name = "Bottleneck", .forward = block_forward};
 
 static fr_status add_conv_bn(fr_module *m, int i, int64_t in, int64_t out, int64_t kernel, int64_t stride,
-                             fr_device device) {
+                             const fr_model_opts *o) {
+    const block_state *b = m->state;
     char conv[24], bn[24];
     snprintf(conv, sizeof conv, "conv%d", i);
     snprintf(bn, sizeof bn, "bn%d", i);
-    fr_status s = fri_add_conv(m, conv, in, out, kernel, stride, kernel / 2, false, FRI_INIT_FAN_OUT, device);
-    return s < 0 ? s : fri_add_batchnorm(m, bn, out, device);
+    fr_status s = fri_add_conv(m, conv, in, out, kernel, stride, kernel / 2, false, FRI_INIT_FAN_OUT, o->device);
+    if (s < 0) return s;
+    return i < b->convs ? fri_add_activated_norm(m, bn, out, o) : fri_add_batchnorm(m, bn, out, o->device);
 }
 
 static fr_status add_block(fr_module *layer, bool bottleneck, int64_t in, int64_t width, int64_t stride,
-                           fr_device device) {
+                           const fr_model_opts *o) {
     int64_t out = bottleneck ? 4 * width : width;
     bool downsample = stride != 1 || in != out;
     fr_module *b = NULL, *d = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, fr_module_create(bottleneck ? &bottleneck_class : &basic_class, sizeof(block_state), &b));
-    *(block_state *)b->state = (block_state){.convs = bottleneck ? 3 : 2, .downsample = downsample};
+    *(block_state *)b->state =
+        (block_state){.convs = bottleneck ? 3 : 2, .downsample = downsample, .abn = o->abn_slope > 0};
     if (bottleneck) {
-        FRI_TRY(s, add_conv_bn(b, 1, in, width, 1, 1, device));
-        FRI_TRY(s, add_conv_bn(b, 2, width, width, 3, stride, device));
-        FRI_TRY(s, add_conv_bn(b, 3, width, out, 1, 1, device));
+        FRI_TRY(s, add_conv_bn(b, 1, in, width, 1, 1, o));
+        FRI_TRY(s, add_conv_bn(b, 2, width, width, 3, stride, o));
+        FRI_TRY(s, add_conv_bn(b, 3, width, out, 1, 1, o));
     } else {
-        FRI_TRY(s, add_conv_bn(b, 1, in, width, 3, stride, device));
-        FRI_TRY(s, add_conv_bn(b, 2, width, out, 3, 1, device));
+        FRI_TRY(s, add_conv_bn(b, 1, in, width, 3, stride, o));
+        FRI_TRY(s, add_conv_bn(b, 2, width, out, 3, 1, o));
     }
     if (downsample) {
         FRI_TRY(s, fr_nn_sequential(&d));
-        FRI_TRY(s, fri_add_conv(d, NULL, in, out, 1, stride, 0, false, FRI_INIT_FAN_OUT, device));
-        FRI_TRY(s, fri_add_batchnorm(d, NULL, out, device));
+        FRI_TRY(s, fri_add_conv(d, NULL, in, out, 1, stride, 0, false, FRI_INIT_FAN_OUT, o->device));
+        FRI_TRY(s, fri_add_batchnorm(d, NULL, out, o->device));
         FRI_TRY(s, fr_module_add_child(b, "downsample", &d));
     }
     FRI_TRY(s, fr_nn_append(layer, &b));
@@ -110,14 +113,14 @@ static const struct {
     {101, true, {3, 4, 23, 3}}, {152, true, {3, 8, 36, 3}},
 };
 
-static fr_status add_layer(fr_module *m, int i, int blocks, bool bottleneck, int64_t *in, fr_device device) {
+static fr_status add_layer(fr_module *m, int i, int blocks, bool bottleneck, int64_t *in, const fr_model_opts *o) {
     char name[24];
     fr_module *layer = NULL;
     int64_t width = (int64_t)64 << i;
     fr_status s = FR_OK;
     FRI_TRY(s, fr_nn_sequential(&layer));
     for (int k = 0; k < blocks; k++) {
-        FRI_TRY(s, add_block(layer, bottleneck, *in, width, k == 0 && i > 0 ? 2 : 1, device));
+        FRI_TRY(s, add_block(layer, bottleneck, *in, width, k == 0 && i > 0 ? 2 : 1, o));
         *in = bottleneck ? 4 * width : width;
     }
     snprintf(name, sizeof name, "layer%d", i + 1);
@@ -132,8 +135,8 @@ static fr_status add_stem(fr_module *m, const fr_model_opts *o) {
     int64_t kernel = o->small_stem ? 3 : 7, stride = o->small_stem ? 1 : 2;
     FRI_TRY(s, fri_add_conv(m, "conv1", o->in_channels, 64, kernel, stride, kernel / 2, false, FRI_INIT_FAN_OUT,
                             o->device));
-    FRI_TRY(s, fri_add_batchnorm(m, "bn1", 64, o->device));
-    FRI_TRY(s, fri_add_relu(m, "relu"));
+    FRI_TRY(s, fri_add_activated_norm(m, "bn1", 64, o));
+    FRI_TRY(s, fri_add_activation(m, "relu", o));
     if (!o->small_stem) FRI_TRY(s, fri_add_maxpool(m, "maxpool", 3, 2, 1));
 done:
     return s;
@@ -152,7 +155,7 @@ fr_status fr_resnet(int depth, const fr_model_opts *opts, fr_module **m) {
     FRI_TRY(s, fr_module_create(&resnet_class, 0, &r));
     FRI_TRY(s, add_stem(r, &o));
     for (int i = 0; i < 4; i++)
-        FRI_TRY(s, add_layer(r, i, configurations[at].blocks[i], configurations[at].bottleneck, &channels, o.device));
+        FRI_TRY(s, add_layer(r, i, configurations[at].blocks[i], configurations[at].bottleneck, &channels, &o));
     FRI_TRY(s, fr_nn_adaptive_avgpool2d(1, 1, &pool));
     FRI_TRY(s, fr_module_add_child(r, "avgpool", &pool));
     FRI_TRY(s, fr_nn_flatten(1, &flatten));

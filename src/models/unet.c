@@ -47,14 +47,14 @@ static int unet_units(fr_module *m, fr_module **out, int n) {
 
 static const fr_module_class unet_class = {.name = "UNet", .forward = unet_forward, .units = unet_units};
 
-static fr_status add_double(fr_module *m, const char *name, int64_t in, int64_t out, fr_device device) {
+static fr_status add_double(fr_module *m, const char *name, int64_t in, int64_t out, const fr_model_opts *o) {
     fr_module *d = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, fr_nn_sequential(&d));
     for (int i = 0; i < 2; i++) {
-        FRI_TRY(s, fri_add_conv(d, NULL, i == 0 ? in : out, out, 3, 1, 1, false, FRI_INIT_FAN_OUT, device));
-        FRI_TRY(s, fri_add_batchnorm(d, NULL, out, device));
-        FRI_TRY(s, fri_add_relu(d, NULL));
+        FRI_TRY(s, fri_add_conv(d, NULL, i == 0 ? in : out, out, 3, 1, 1, false, FRI_INIT_FAN_OUT, o->device));
+        FRI_TRY(s, fri_add_activated_norm(d, NULL, out, o));
+        FRI_TRY(s, fri_add_activation(d, NULL, o));
     }
     FRI_TRY(s, fr_module_add_child(m, name, &d));
 done:
@@ -78,13 +78,13 @@ fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m) {
     int64_t in = o.in_channels, width = TOP_CHANNELS;
     for (int i = 0; i < depth; i++, in = width, width *= 2) {
         snprintf(name, sizeof name, "down%d", i);
-        FRI_TRY(s, add_double(u, name, in, width, o.device));
+        FRI_TRY(s, add_double(u, name, in, width, &o));
     }
-    FRI_TRY(s, add_double(u, "bottom", in, width, o.device));
+    FRI_TRY(s, add_double(u, "bottom", in, width, &o));
     for (int i = depth - 1; i >= 0; i--) {
         int64_t skip = (int64_t)TOP_CHANNELS << i;
         snprintf(name, sizeof name, "up%d", i);
-        FRI_TRY(s, add_double(u, name, width + skip, skip, o.device));
+        FRI_TRY(s, add_double(u, name, width + skip, skip, &o));
         width = skip;
     }
     FRI_TRY(s, fri_add_conv(u, "head", TOP_CHANNELS, o.classes, 1, 1, 0, true, FRI_INIT_DEFAULT, o.device));

@@ -50,8 +50,12 @@ static fr_status add_features(fr_module *m, const int *layers, const fr_model_op
             continue;
         }
         FRI_TRY(s, fri_add_conv(f, NULL, in, layers[i], 3, 1, 1, true, FRI_INIT_FAN_OUT, o->device));
-        if (o->batch_norm) FRI_TRY(s, fri_add_batchnorm(f, NULL, layers[i], o->device));
-        FRI_TRY(s, fri_add_relu(f, NULL));
+        if (o->batch_norm) {
+            FRI_TRY(s, fri_add_activated_norm(f, NULL, layers[i], o));
+            FRI_TRY(s, fri_add_activation(f, NULL, o));
+        } else {
+            FRI_TRY(s, fri_add_relu(f, NULL));
+        }
         in = layers[i];
     }
     FRI_TRY(s, fr_module_add_child(m, "features", &f));
@@ -114,6 +118,9 @@ fr_status fr_vgg(int depth, const fr_model_opts *opts, fr_module **m) {
         if (configurations[i].depth == depth) layers = configurations[i].layers;
     if (layers == NULL) return fri_fail(FR_EINVAL, "VGG: depth %d; 11, 13, 16 and 19 exist", depth);
     FRI_TRY(s, fri_model_opts("VGG", opts, 32, &o));
+    if (o.abn_slope > 0 && !o.batch_norm)
+        return fri_fail(FR_EINVAL, "VGG: abn_slope %g without batch_norm: there is no batch norm to activate in place",
+                        o.abn_slope);
     FRI_TRY(s, fr_module_create(&vgg_class, 0, &v));
     FRI_TRY(s, add_features(v, layers, &o));
     if (fri_global_head(&o)) {

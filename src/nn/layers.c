@@ -1,4 +1,5 @@
-/* layers.c - the layers that hold parameters: convolution, linear, embedding, batch norm. */
+/* layers.c - the layers that hold parameters: convolution, linear, embedding, batch norm and in-place activated batch
+ * norm. */
 #include "nn/module.h"
 
 #include <math.h>
@@ -106,7 +107,7 @@ done:
     return s;
 }
 
-/* ---- BatchNorm2d ------------------------------------------------------------------------------------------- */
+/* ---- BatchNorm2d, InPlaceABN ------------------------------------------------------------------------------- */
 
 enum { BN_WEIGHT, BN_BIAS, BN_MEAN, BN_VAR, BN_BATCHES };
 
@@ -130,18 +131,28 @@ static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
     return s;
 }
 
-static const fr_module_class batchnorm2d_class = {.name = "BatchNorm2d", .forward = batchnorm2d_forward};
+static fr_status inplace_abn_forward(fr_module *m, fr_tensor **x) {
+    const fri_named_tensor *t = m->tensors;
+    const double *slope = m->state;
+    fr_batchnorm2d_opts o = *FR_BATCHNORM2D_OPTS(.train = m->training);
+    fr_status s =
+        fr_inplace_abn(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor, &o, *slope, x);
+    if (s == FR_OK && m->training && fri_statistics_move()) s = count_batch(t[BN_BATCHES].tensor);
+    return s;
+}
 
-fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
+static const fr_module_class batchnorm2d_class = {.name = "BatchNorm2d", .forward = batchnorm2d_forward};
+static const fr_module_class inplace_abn_class = {.name = "InPlaceABN", .forward = inplace_abn_forward};
+
+/* Adds what both have, in PyTorch's order. */
+static fr_status add_statistics(fr_module *b, int64_t channels, fr_device device) {
     static const struct {
         const char *name;
         double value;
     } part[] = {{"weight", 1}, {"bias", 0}, {"running_mean", 0}, {"running_var", 1}, {"num_batches_tracked", 0}};
-    fr_module *b = NULL;
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
-    if (channels < 1) return fri_fail(FR_EINVAL, "BatchNorm2d: %lld channels; at least 1", (long long)channels);
-    FRI_TRY(s, fr_module_create(&batchnorm2d_class, 0, &b));
+    if (channels < 1) return fri_fail(FR_EINVAL, "%s: %lld channels; at least 1", b->class_->name, (long long)channels);
     for (int i = 0; i < 5; i++) {
         FRI_TRY(s,
                 fri_parameter_new(i == BN_BATCHES ? 0 : 1, &channels, i == BN_BATCHES ? FR_I64 : FR_F32, device, &t));
@@ -151,11 +162,35 @@ fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
         else
             FRI_TRY(s, fr_module_add_buffer(b, part[i].name, &t));
     }
+done:
+    fr_tensor_release(&t);
+    return s;
+}
+
+fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
+    fr_module *b = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fr_module_create(&batchnorm2d_class, 0, &b));
+    FRI_TRY(s, add_statistics(b, channels, device));
     fr_module_release(m);
     *m = b;
     b = NULL;
 done:
-    fr_tensor_release(&t);
+    fr_module_release(&b);
+    return s;
+}
+
+fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m) {
+    fr_module *b = NULL;
+    fr_status s = FR_OK;
+    if (!(slope > 0)) return fri_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
+    FRI_TRY(s, fr_module_create(&inplace_abn_class, sizeof(double), &b));
+    *(double *)b->state = slope;
+    FRI_TRY(s, add_statistics(b, channels, device));
+    fr_module_release(m);
+    *m = b;
+    b = NULL;
+done:
     fr_module_release(&b);
     return s;
 }
@@ -169,7 +204,7 @@ fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {
         fr_status s = fr_module_to_dtype(m->children[i], dtype);
         if (s < 0) return s;
     }
-    if (m->class_ == &batchnorm2d_class) return FR_OK;
+    if (m->class_ == &batchnorm2d_class || m->class_ == &inplace_abn_class) return FR_OK;
     for (int i = 0; i < m->n_tensors; i++) {
         fri_named_tensor *n = &m->tensors[i];
         fr_tensor *t = NULL;

@@ -45,6 +45,8 @@ static fr_status check_flags(const fri_run *r) {
     const fr_train_program *p = r->program;
     if (!o->batch_norm && !p->batch_norm_optional)
         return fri_fail(FR_EINVAL, "--no-batch-norm: the networks of %s always have batch norm", p->name);
+    if (!o->batch_norm && o->inplace_abn)
+        return fri_fail(FR_EINVAL, "--inplace-abn with --no-batch-norm: there is no batch norm to activate in place");
     if (o->head != FR_HEAD_AUTO && p->pixel_classes != NULL)
         return fri_fail(FR_EINVAL, "--head %s: %s classifies pixels and has no classifier to choose",
                         o->head == FR_HEAD_GLOBAL ? "global" : "torchvision", p->name);

@@ -48,6 +48,7 @@ static void all_off(fr_train_opts *o) {
     o->offload = NULL;
     o->grad_zero = false;
     o->split_batch = 1;
+    o->inplace_abn = false;
     o->empty_cache_every = 0;
 }
 
@@ -163,6 +164,9 @@ const fri_flag fri_flags[] = {
      .unset = "none"},
     {"inplace", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.inplace), NULL,
      "Activations overwrite their input where nobody else needs it."},
+    {"inplace-abn", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(inplace_abn), NULL,
+     "Batch norm and the relu behind it become one op with a leaky relu of slope 0.01 and weights |gamma|; it "
+     "overwrites its input and backward computes that from the output (InPlace-ABN)."},
     {"encode", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.encode), NULL,
      "For backward, relu keeps 1 bit per element, max pooling 1 byte per output, dropout nothing."},
     {"rebuild", FRI_FLAG_BOOL, FRI_GROUP_MEMORY, AT(switches.rebuild), NULL,
