@@ -125,6 +125,18 @@ typedef struct fr_graph_stats {
 } fr_graph_stats;
 FR_API fr_graph_stats fr_graph_stats_get(void);
 
+/* While on, the results of all ops of this thread and the gradients they make are read for inf and NaN, and the first
+ * op that made one is remembered (torch.autograd.set_detect_anomaly, but nothing fails). Each value is read once more
+ * on the host, which takes time, and no device memory. Turning it on forgets what was found. Returns what was set.
+ * FRUGAL_CHECK_NAN=1 makes the op itself fail. */
+FR_API bool fr_detect_anomaly(bool on);
+
+typedef struct fr_anomaly {
+    const char *op, *module; /* names that live as long as the process; op is NULL if nothing was found */
+    bool backward;           /* it is a gradient that the op's backward made, not the op's result */
+} fr_anomaly;
+FR_API fr_anomaly fr_anomaly_get(void);
+
 #ifdef __cplusplus
 }
 #endif

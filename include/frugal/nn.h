@@ -50,6 +50,11 @@ FR_API fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x);
 FR_API void fr_module_train(fr_module *m, bool on); /* this module and all below it; new modules train */
 FR_API bool fr_module_training(const fr_module *m);
 
+/* The activations of this module and all below it run in place, or never do, whatever fr_switches.inplace says: as if
+ * every ReLU, LeakyReLU and Dropout were made with inplace=True, and functional ones too. In place is what nobody else
+ * needs; nothing is overwritten that backward reads, so the results are the same bits. */
+FR_API void fr_module_inplace(fr_module *m, bool on);
+
 /* Visits every parameter and buffer below m in PyTorch's state_dict order with its dotted path. Stops at a negative
  * status and returns it. */
 typedef fr_status fr_module_tensor_fn(void *ctx, const char *path, fr_tensor *t, bool is_parameter);

@@ -108,6 +108,7 @@ typedef struct fr_train_opts {
     bool summary, textbook;  /* a table of layers instead of a run; and published figures */
     const char *memory_plot; /* a picture of the step that needs most; NULL: none. Borrowed */
 
+    bool detect_anomaly; /* every step is searched for the first op that made inf or NaN */
     bool quiet;
     const char *report;                  /* NULL: none */
     const char *track, *trace;           /* of the first steps; NULL: none */

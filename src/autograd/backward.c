@@ -4,6 +4,7 @@
  * after all its consumers, and adds contributions to a gradient in one fixed order, whatever the switches. */
 #include "autograd/node.h"
 
+#include "autograd/anomaly.h"
 #include "base/status.h"
 #include "memory/event.h"
 
@@ -222,6 +223,8 @@ fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
         return FR_OK;
     }
     node->handed++;
+    fr_status s = fri_anomaly_look(node->op->name, true, *dx);
+    if (s < 0) return s;
     return later.on ? hold(input, dx) : give(node, input, dx);
 }
 

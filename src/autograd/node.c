@@ -1,6 +1,7 @@
 /* node.c - making, recording and freeing nodes. */
 #include "autograd/node.h"
 
+#include "autograd/anomaly.h"
 #include "base/env.h"
 #include "base/status.h"
 
@@ -221,6 +222,7 @@ fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes,
     fr_status s = FR_OK;
     fri_autograd_state *state = fri_autograd();
     if (fri_env_get()->check_nan && (s = check_finite(op, out)) < 0) return drop_params(s, op, params);
+    if ((s = fri_anomaly_look(op->name, false, out)) < 0) return drop_params(s, op, params);
     if (state->grad_disabled || !any_requires_grad(in, n_in)) return drop_params(FR_OK, op, params);
     bool in_place = n_in > 0 && out == in[0];
     bool view = n_in > 0 && !in_place && in[0] != NULL && out->storage == in[0]->storage;

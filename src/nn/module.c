@@ -164,10 +164,19 @@ fri_module_watch fri_module_watch_set(fri_module_watch w) {
     return was;
 }
 
+static void switch_inplace(bool on) {
+    fr_switches s = fr_switches_get();
+    s.inplace = on;
+    fr_switches_set(s);
+}
+
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
     const char *path = name != NULL ? fri_scope_module_push(name) : fri_scope_module();
     const char *here = fri_scope_module();
+    bool inplace = fr_switches_get().inplace;
+    if (m->inplace_set) switch_inplace(m->inplace);
     fr_status s = m->class_->forward(m, x);
+    if (m->inplace_set) switch_inplace(inplace);
     /* The innermost module that fails names the path: a leaf, or a composite whose own op failed. */
     if (s < 0 && s != FRI_STOP && here[0] != '\0' && !names_path(fr_last_error(), here))
         s = fri_fail_prefix(s, "%s (%s): ", here, m->class_->name);
@@ -192,6 +201,12 @@ fr_status fr_module_forward(fr_module *m, fr_tensor *x, fr_tensor **y) {
 void fr_module_train(fr_module *m, bool on) {
     m->training = on;
     for (int i = 0; i < m->n_children; i++) fr_module_train(m->children[i], on);
+}
+
+void fr_module_inplace(fr_module *m, bool on) {
+    m->inplace_set = true;
+    m->inplace = on;
+    for (int i = 0; i < m->n_children; i++) fr_module_inplace(m->children[i], on);
 }
 
 bool fr_module_training(const fr_module *m) {

@@ -18,6 +18,7 @@ struct fr_module {
     const fr_module_class *class_;
     void *state;
     bool training;
+    bool inplace_set, inplace; /* set: the second holds while it runs, not the thread's switch */
     fr_module **children;
     char **names;
     int n_children, child_capacity;

@@ -253,6 +253,19 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     return set(f, argv[*i], o);
 }
 
+/* A flag's value does not begin with two dashes, unless it is part of the flag's own word. */
+bool fri_flag_given(const fri_flag *f, int argc, char *const *argv) {
+    size_t n = strlen(f->name);
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (strncmp(word, "--", 2) != 0) continue;
+        word += 2;
+        if (f->kind == FRI_FLAG_BOOL && strncmp(word, "no-", 3) == 0) word += 3;
+        if (strncmp(word, f->name, n) == 0 && (word[n] == '\0' || word[n] == '=')) return true;
+    }
+    return false;
+}
+
 fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out) {
     bool epochs = false, steps = false;
     for (int i = 1; i < argc; i++) {

@@ -58,6 +58,9 @@ extern const char *const fri_flag_group_names[FRI_GROUP_COUNT];
  * wins. FR_OK; FR_END after --help or --version, which were printed to `out`; FR_EINVAL with a sentence. */
 fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out);
 
+/* Is the flag, or its "no-" form, among the words of a command that fri_flags_parse took? */
+bool fri_flag_given(const fri_flag *f, int argc, char *const *argv);
+
 /* The flag's value in o as one would write it after the flag; "" if it is unset. Returns buf. */
 enum { FRI_FLAG_TEXT_BYTES = 64 };
 const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]);

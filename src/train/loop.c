@@ -95,17 +95,15 @@ static fr_status run_epoch(fri_run *r, bool *more) {
         double loss = NAN, began = fri_seconds_now();
         FR_TRY(s, fri_train_arena_step(r));
         FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
+        fri_watch_begin(r);
         FR_TRY(s, fri_train_step(r, &batches, &images, &targets, &loss));
+        fri_watch_end(r);
         FR_TRY(s, remember(r, loss, 1000 * (fri_seconds_now() - began)));
         r->step++;
         fri_watch_step(r);
         if (r->opts.empty_cache_every > 0 && r->step % r->opts.empty_cache_every == 0)
             FR_TRY(s, fr_memory_empty_cache(r->opts.device));
-        if (r->opts.device != FR_META && !isfinite(loss) && !r->step_skipped) {
-            s = fri_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high", loss, r->step,
-                         r->opts.lr);
-            goto done;
-        }
+        FR_TRY(s, fri_watch_loss(r, loss));
         r->signal = fri_signal_seen();
         *more = r->step < r->steps_total && r->signal == 0;
         FR_TRY(s, fri_log_step(r, loss));

@@ -92,7 +92,7 @@ static void advise(const fri_run *r) {
 static fr_status train(fri_run *r) {
     fri_calibration *calibration = NULL;
     fr_status s = FR_OK;
-    fri_segments_note(r);
+    fri_switch_notes(r);
     fri_train_arena_begin(r);
     FR_TRY(s, fri_track_begin(r));
     FR_TRY(s, fri_trace_begin(r));
@@ -112,7 +112,7 @@ done:
 }
 
 int fr_train_main(const fr_train_program *p, int argc, char **argv) {
-    fri_run r = {.program = p, .opts = p->defaults, .out = stdout, .saved_step = -1};
+    fri_run r = {.program = p, .opts = p->defaults, .out = stdout, .saved_step = -1, .argc = argc, .argv = argv};
     r.test_accuracy = r.test_loss = NAN;
     fr_status s = fri_flags_parse(p, argc, argv, &r.opts, stdout);
     if (s < 0) return failed(p, 2);
@@ -130,7 +130,7 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
         if (s < 0 || !r.opts.plan) goto done;
     }
     if (r.opts.plan) {
-        if (!r.opts.plan_all) fri_segments_note(&r);
+        if (!r.opts.plan_all) fri_switch_notes(&r);
         s = r.opts.plan_all ? fri_plan_all(&r) : fri_plan_command(&r);
         if (s == FR_OK) s = flush(stdout);
         if (s < 0) status = failed(p, 1);

@@ -203,6 +203,11 @@ static void add_scale(cJSON *root, const fri_run *r) {
     add_number(overflow, "step", (double)r->overflow_step);
     cJSON_AddStringToObject(overflow, "parameter", r->overflow_path != NULL ? r->overflow_path : "");
     cJSON_AddStringToObject(overflow, "op", r->overflow_op != NULL ? r->overflow_op : "");
+    if (r->overflow_first.op == NULL) return;
+    cJSON *first = cJSON_AddObjectToObject(overflow, "first");
+    cJSON_AddStringToObject(first, "op", r->overflow_first.op);
+    cJSON_AddStringToObject(first, "module", r->overflow_first.module);
+    cJSON_AddBoolToObject(first, "backward", r->overflow_first.backward);
 }
 
 static cJSON *build(const fri_run *r) {

@@ -22,6 +22,8 @@ typedef struct fri_run {
     const fr_train_program *program;
     fr_train_opts opts; /* resolved: image_size, lr and classes hold values */
     FILE *out;
+    int argc;
+    char *const *argv; /* the command, for what was asked for by name */
 
     /* data.c */
     fr_dataset *train, *test;
@@ -57,6 +59,8 @@ typedef struct fri_run {
     int64_t overflow_step;                           /* the last one skipped, from 1; 0: none */
     const char *overflow_path, *overflow_op;         /* its first gradient with inf or NaN; NULL: not known */
     double overflow_loss;                            /* its loss */
+    bool looks;                                      /* is this step searched for the first op with inf or NaN? */
+    fr_anomaly anomaly, overflow_first;              /* what was found in it, and in the last one skipped */
     double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
     double seconds;                                  /* since training began */
     int signal;                                      /* that ended the run, or 0 */
@@ -102,8 +106,9 @@ fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
 fr_status fri_segment_weights(const fri_run *r, const fr_train_opts *o, size_t **weight);
 fr_status fri_segments_check(const fri_run *r, fr_module *model);
 fr_status fri_segments_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
-/* A line where segments raise the peak. */
-void fri_segments_note(const fri_run *r);
+
+/* notes.c: a line for each memory switch of the command that saves nothing in this network, or raises its peak. */
+void fri_switch_notes(const fri_run *r);
 
 /* batch.c: the next batch on the run's device, labels replaced by pixel classes for segmentation. FR_END as
  * fr_loader_next. */
@@ -162,6 +167,11 @@ double fri_images_per_second(const fri_run *r);
 /* watch.c: what a run keeps an eye on. */
 /* Between the gradients' unscaling and the update: names the gradient that will make the step be skipped, or none. */
 fr_status fri_watch_overflow(fri_run *r);
+/* Around a step: is it searched for the first op that makes inf or NaN, and what was found? */
+void fri_watch_begin(fri_run *r);
+void fri_watch_end(fri_run *r);
+/* FR_EINVAL: the loss is no number, and no loss scale made it so. */
+fr_status fri_watch_loss(const fri_run *r, double loss);
 /* After each step: lines about a skipped step and about a graph that grows. */
 void fri_watch_step(const fri_run *r);
 /* The process' resident set without what the engine reserved, in bytes; 0 where there is no such thing or less. */

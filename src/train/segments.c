@@ -92,30 +92,3 @@ done:
     if (fr_memory_empty_cache(FR_META) < 0 || fr_memory_reset_peak(FR_META) < 0) return s < 0 ? s : FR_EINTERNAL;
     return s;
 }
-
-/* ---- does it pay? --------------------------------------------------------------------------------------------- */
-
-static bool peak(const fri_run *r, const fr_train_opts *o, size_t *bytes) {
-    fri_train_plan p = {0};
-    if (fri_train_plan_make(r, o, &p) < 0) return false;
-    *bytes = p.training.peak_requested;
-    fri_train_plan_release(&p);
-    return true;
-}
-
-void fri_segments_note(const fri_run *r) {
-    fr_train_opts plain = r->opts;
-    size_t with = 0, without = 0;
-    if (r->opts.quiet || r->opts.checkpoint_segments == FR_TRAIN_AUTO) return;
-    plain.memory_limit = SIZE_MAX;
-    fr_train_opts cut = plain;
-    plain.checkpoint_segments = FR_TRAIN_AUTO;
-    if (!peak(r, &plain, &without) || !peak(r, &cut, &with)) return;
-    if (with > without)
-        fprintf(r->out,
-                "note: these segments raise the peak, from %zu to %zu bytes: what one segment needs in backward is "
-                "more than it saves\n",
-                without, with);
-    else if (with == without)
-        fprintf(r->out, "note: these segments save nothing: the peak of %zu bytes lies elsewhere\n", with);
-}

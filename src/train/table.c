@@ -257,6 +257,9 @@ const fri_flag fri_flags[] = {
      "backward under these flags, operations; and end."},
     {"textbook", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(textbook), NULL,
      "With --summary: figures that tools and guides publish, computed anew, and what is wrong with some."},
+    {"detect-anomaly", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(detect_anomaly), NULL,
+     "Look at what each op makes, and name the first with inf or NaN when a step is skipped or the loss is no number. "
+     "Without this flag, the step after one whose loss overflowed is looked at."},
     {"quiet", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(quiet), NULL, "Print the last line only."},
     {"report", FRI_FLAG_TEXT, FRI_GROUP_OUTPUT, AT(report), "FILE",
      "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.", .unset = "none"},

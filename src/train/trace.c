@@ -29,10 +29,28 @@ static void begin_event(fri_trace *t, const char *kind) {
     t->comma = true;
 }
 
-/* Names of ops and modules are identifiers and dots: nothing in them needs escaping. */
+/* A JSON string: a program names its ops and modules as it likes. */
+static void text(fri_trace *t, const char *key, const char *value) {
+    fprintf(t->file, "\"%s\":\"", key);
+    for (const unsigned char *c = (const unsigned char *)value; *c != '\0'; c++)
+        if (*c == '"' || *c == '\\')
+            fprintf(t->file, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(t->file, "\\u%04x", *c);
+        else
+            fputc(*c, t->file);
+    fputc('"', t->file);
+}
+
 static void slice(fri_trace *t, const char *name, const char *category, const char *module) {
     begin_event(t, "B");
-    fprintf(t->file, ",\"name\":\"%s\",\"cat\":\"%s\",\"args\":{\"module\":\"%s\"}}", name, category, module);
+    fputc(',', t->file);
+    text(t, "name", name);
+    fputc(',', t->file);
+    text(t, "cat", category);
+    fputs(",\"args\":{", t->file);
+    text(t, "module", module);
+    fputs("}}", t->file);
 }
 
 static void slice_end(fri_trace *t) {

@@ -1,5 +1,6 @@
 /* watch.c - what a run keeps an eye on: gradients that overflow, a graph that grows, memory the engine does not see. */
 #include "backend/backend.h"
+#include "base/status.h"
 #include "memory/report.h"
 #include "train/run.h"
 
@@ -7,7 +8,7 @@
 #include <math.h>
 #include <unistd.h>
 
-enum { GROWING_STEPS = 3 };
+enum { GROWING_STEPS = 3, FRI_WATCH_TEXT = 256 };
 
 fr_status fri_watch_overflow(fri_run *r) {
     const char *path = NULL, *op = NULL;
@@ -19,10 +20,47 @@ fr_status fri_watch_overflow(fri_run *r) {
     return s;
 }
 
+/* "nan", whatever its sign. */
+static double unsigned_nan(double x) {
+    return isnan(x) ? NAN : x;
+}
+
+void fri_watch_begin(fri_run *r) {
+    r->looks = r->opts.detect_anomaly || (r->step_skipped && !isfinite(r->overflow_loss));
+    (void)fr_detect_anomaly(r->looks);
+}
+
+/* ", first in ..."; "" if this step was not looked at. */
+static const char *anomaly_text(const fr_anomaly *a, char text[FRI_WATCH_TEXT]) {
+    text[0] = '\0';
+    if (a->op != NULL)
+        snprintf(text, FRI_WATCH_TEXT, "inf or NaN first in %s of op %s in module %s",
+                 a->backward ? "a gradient" : "the result", a->op, a->module[0] != '\0' ? a->module : "-");
+    return text;
+}
+
+fr_status fri_watch_loss(const fri_run *r, double loss) {
+    char text[FRI_WATCH_TEXT];
+    if (r->opts.device == FR_META || isfinite(loss) || r->step_skipped) return FR_OK;
+    return fri_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high; %s", unsigned_nan(loss),
+                    r->step, r->opts.lr,
+                    r->anomaly.op != NULL ? anomaly_text(&r->anomaly, text)
+                                          : "--detect-anomaly names the op where it began");
+}
+
+void fri_watch_end(fri_run *r) {
+    (void)fr_detect_anomaly(false);
+    r->anomaly = r->looks ? fr_anomaly_get() : (fr_anomaly){0};
+    if (r->step_skipped) r->overflow_first = r->anomaly;
+}
+
 static void overflow_line(const fri_run *r) {
+    char text[FRI_WATCH_TEXT];
     fri_progress_line_begin(r);
     fprintf(r->out, "step %" PRId64 " is skipped: ", r->step);
-    if (!isfinite(r->overflow_loss)) fprintf(r->out, "the forward pass overflowed, its loss is %g; ", r->overflow_loss);
+    if (!isfinite(r->overflow_loss))
+        fprintf(r->out, "the forward pass overflowed, its loss is %g; ", unsigned_nan(r->overflow_loss));
+    if (r->anomaly.op != NULL) fprintf(r->out, "%s; ", anomaly_text(&r->anomaly, text));
     if (r->overflow_path == NULL)
         fprintf(r->out, "inf or NaN in a gradient that is gone (--fused-step)\n");
     else

@@ -179,3 +179,39 @@ Test(variants, unet_trains_every_parameter, .timeout = 60) {
     fr_module_release(&m);
     expect_nothing_left();
 }
+
+/* ---- in place, by module ------------------------------------------------------------------------------------ */
+
+/* One call turns every activation of a network in place or out of it, layers and functions, against the thread's
+ * switch, and changes no bit. */
+Test(variants, one_call_turns_all_activations_in_place) {
+    fr_switches s = fr_switches_default();
+    fr_tensor *x = NULL, *y[2] = {0};
+    fr_module *m = NULL;
+    fr_seed(1);
+    must(fr_resnet(18, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .small_stem = true), &m));
+    must(fr_tensor_normal(4, (int64_t[]){2, 32, 32, 3}, 0, 1, FR_F32, FR_CPU, &x));
+    for (int on = 0; on < 2; on++) {
+        s.inplace = !on;
+        fr_switches_set(s);
+        fr_module_inplace(m, on);
+        uint64_t before = fr_graph_stats_get().inplace;
+        must(fr_module_forward(m, x, &y[on]));
+        uint64_t ran = fr_graph_stats_get().inplace - before;
+        /* 17 relus and 8 additions; what a convolution keeps for backward stays */
+        if (on)
+            cr_expect_geq(ran, 17, "%d ops ran in place", (int)ran);
+        else
+            cr_expect_eq(ran, 0, "%d ops ran in place", (int)ran);
+        cr_expect_eq(fr_switches_get().inplace, !on, "the thread's switch is as before");
+    }
+    double *a = values_of(y[0]), *b = values_of(y[1]);
+    cr_expect_eq(memcmp(a, b, (size_t)fr_tensor_numel(y[0]) * sizeof *a), 0);
+    free(a);
+    free(b);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y[0]);
+    fr_tensor_release(&y[1]);
+    fr_module_release(&m);
+    expect_nothing_left();
+}

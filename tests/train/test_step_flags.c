@@ -133,6 +133,7 @@ Test(step_flags, overflow_skips_halves_and_recovers) {
     const cJSON *overflow = report_at(r, "loss_scale", "overflow");
     cr_expect_eq(cJSON_GetObjectItem(overflow, "step")->valueint, 3);
     cr_expect_str_eq(cJSON_GetObjectItem(overflow, "parameter")->valuestring, "classifier.bias");
+    cr_expect_null(cJSON_GetObjectItem(overflow, "first"), "nobody looked");
     EXPECT_MATCH(o.out, "scale [0-9.e+]+, 3 skipped");
     cr_expect(fabs(report_number(r, "loss_scale", "last") / exp2(90) - 1) < 1e-12, "a fixed scale stays");
     cr_expect(isfinite(report_number(r, "loss", "last")));
@@ -167,8 +168,17 @@ Test(step_flags, evaluation_and_what_is_outside) {
 }
 
 Test(step_flags, a_choice_that_saves_nothing_says_so) {
-    outcome o = program_run("train_densenet", TINY "--plan --checkpoint-segments 1");
-    EXPECT_MATCH(o.out, "these segments save nothing");
+    outcome o = program_run("train_densenet", TINY "--plan --checkpoint-segments 1 --fused-step --rebuild");
+    EXPECT_MATCH(o.out, "note: --fused-step saves nothing here: the peak of [0-9]+ bytes is the same without");
+    EXPECT_MATCH(o.out, "note: --checkpoint-segments 1 saves nothing here");
+    cr_expect_null(strstr(o.out, "note: --rebuild"), "rebuilding saves something: %s", o.out);
+    /* Recomputing each unit of a VGG keeps every unit's input, which was not kept before. */
+    o = program_run("train_vgg", "--depth 11 --no-batch-norm --device meta --steps 1 --checkpoint-segments each");
+    EXPECT_MATCH(o.out, "note: --checkpoint-segments each raises the peak, from [0-9]+ to [0-9]+ bytes: what one");
+    o = program_run("train_densenet", TINY "--plan");
+    cr_expect_null(strstr(o.out, "note: "), "defaults are not talked about: %s", o.out);
+    o = program_run("train_densenet", TINY "--plan --quiet --checkpoint-segments 1");
+    cr_expect_null(strstr(o.out, "note: "), "quiet: %s", o.out);
 }
 
 Test(step_flags, refused) {
@@ -207,4 +217,72 @@ Test(step_flags, refused) {
         cr_expect_eq(o.status, 2, "%s: exit status %d: %s", cases[i].flags, o.status, o.err);
         EXPECT_MATCH(o.err, cases[i].sentence);
     }
+}
+
+/* A learning rate that spoils the network: the step is named, and with --detect-anomaly the op. */
+Test(step_flags, a_loss_that_is_no_number_is_traced_to_its_op) {
+    static const char *const flags = "--depth 11 --no-batch-norm --batch-size 4 --steps 30 --eval-every 0 --lr 1e5 ";
+    char arguments[512];
+    outcome o = program_run("train_vgg", flags);
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "the loss is (nan|-?inf) after step [0-9]+: --lr 100000 .*; --detect-anomaly names the op");
+    snprintf(arguments, sizeof arguments, "%s --detect-anomaly", flags);
+    o = program_run("train_vgg", arguments);
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "inf or NaN first in (a gradient|the result) of op [a-z0-9_]+ in module [a-z0-9.]+");
+}
+
+/* Under a loss scale such a step is skipped; the step after one whose loss overflowed is looked at unasked, and that
+ * changes no byte of memory. */
+Test(step_flags, an_overflow_of_the_forward_pass_is_traced_to_its_op) {
+    static const char *const flags = "--depth 11 --no-batch-norm --amp --batch-size 4 --steps 12 --eval-every 0 "
+                                     "--lr 1e3 --report";
+    char arguments[1024];
+    double peak[2];
+    for (int looked = 0; looked < 2; looked++) {
+        snprintf(arguments, sizeof arguments, "%s %s%s", flags, files_path("r.json"),
+                 looked ? " --detect-anomaly" : "");
+        outcome o = program_run("train_vgg", arguments);
+        cr_assert_eq(o.status, 0, "%s", o.err);
+        EXPECT_MATCH(o.out,
+                     "the forward pass overflowed, its loss is (nan|-?inf); inf or NaN first in the result of op "
+                     "[a-z0-9_]+ in module [a-z0-9.]+; ");
+        cJSON *r = report_read(files_path("r.json"));
+        const cJSON *first = cJSON_GetObjectItem(report_at(r, "loss_scale", "overflow"), "first");
+        cr_assert_not_null(first);
+        cr_expect(cJSON_IsFalse(cJSON_GetObjectItem(first, "backward")));
+        cr_expect_str_neq(cJSON_GetObjectItem(first, "op")->valuestring, "");
+        peak[looked] = report_number(r, "memory", "peak_requested");
+        cJSON_Delete(r);
+    }
+    cr_expect_eq(peak[0], peak[1], "looking costs %.0f bytes", peak[1] - peak[0]);
+}
+
+/* Every precision on a processor without AVX-512: oneDNN held to AVX2 trains, says so, and ends near the run with all
+ * that this processor has. */
+Test(step_flags, every_precision_without_avx512, .timeout = 300) {
+    static const char *const flags[] = {"", "--amp=fp16", "--amp=bf16", "--half=bf16", "--amp=fp16 --all-off"};
+    static const char *const variables[] = {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"};
+    char arguments[1024];
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        double last[2];
+        for (int narrow = 0; narrow < 2; narrow++) {
+            for (int k = 0; k < 2; k++)
+                cr_assert_eq(narrow ? setenv(variables[k], "AVX2", 1) : unsetenv(variables[k]), 0);
+            snprintf(arguments, sizeof arguments, TINY "--steps 10 --eval-every 0 --report %s %s", files_path("r.json"),
+                     flags[i]);
+            outcome o = program_run("train_densenet", arguments);
+            cr_assert_eq(o.status, 0, "%s: %s", flags[i], o.err);
+            cJSON *r = report_read(files_path("r.json"));
+            const char *library = report_at(r, "environment", NULL)->valuestring;
+            cr_expect(!narrow || strstr(library, "avx512") == NULL, "%s with AVX2: %s", flags[i], library);
+            last[narrow] = report_number(r, "loss", "last");
+            cJSON_Delete(r);
+        }
+        /* f32 sums in another order; the halves round each of ten steps anew */
+        double bound = flags[i][0] == '\0' ? 1e-4 : 0.02;
+        cr_expect_lt(fabs(last[0] - last[1]), bound * last[0], "%s: loss %.9g, with AVX2 %.9g", flags[i], last[0],
+                     last[1]);
+    }
+    for (int k = 0; k < 2; k++) unsetenv(variables[k]);
 }

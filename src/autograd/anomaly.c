@@ -1,0 +1,96 @@
+/* anomaly.c - the first op that made inf or NaN.
+ *
+ * Results and gradients are read as they are made, on the host and through a small buffer of it: a program that looks
+ * allocates the same device memory as one that does not. Recomputations make what was looked at already. */
+#include "autograd/anomaly.h"
+
+#include "base/status.h"
+#include "base/tag.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 20 };
+
+static _Thread_local struct {
+    bool on;
+    fr_anomaly found;
+} look;
+
+bool fr_detect_anomaly(bool on) {
+    bool was = look.on;
+    look.on = on;
+    if (on) look.found = (fr_anomaly){0};
+    return was;
+}
+
+fr_anomaly fr_anomaly_get(void) {
+    return look.found;
+}
+
+bool fri_anomaly_looks(void) {
+    return look.on;
+}
+
+/* ---- numbers that are none: the exponent's bits are all ones ------------------------------------------------- */
+
+static bool finite_halves(const uint16_t *x, size_t n, uint16_t exponent) {
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) bad |= (x[i] & exponent) == exponent;
+    return !bad;
+}
+
+static bool finite_f32(const uint32_t *x, size_t n) {
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) bad |= (x[i] & 0x7f800000u) == 0x7f800000u;
+    return !bad;
+}
+
+static bool finite_f64(const uint64_t *x, size_t n) {
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) bad |= (x[i] & 0x7ff0000000000000u) == 0x7ff0000000000000u;
+    return !bad;
+}
+
+static bool finite_part(fr_dtype t, const void *x, size_t bytes) {
+    switch (t) {
+    case FR_F16: return finite_halves(x, bytes / 2, 0x7c00u);
+    case FR_BF16: return finite_halves(x, bytes / 2, 0x7f80u);
+    case FR_F32: return finite_f32(x, bytes / 4);
+    case FR_F64: return finite_f64(x, bytes / 8);
+    default: return true;
+    }
+}
+
+static fr_status all_finite(const fr_tensor *t, bool *out) {
+    size_t bytes = (size_t)fri_numel(t) * fr_dtype_size(t->dtype);
+    const char *data = fri_data(t);
+    fr_status s = FR_OK;
+    *out = true;
+    if (fri_device_of(t) == FR_CPU) {
+        *out = finite_part(t->dtype, data, bytes);
+        return FR_OK;
+    }
+    void *chunk = malloc(CHUNK);
+    if (chunk == NULL) return fri_fail(FR_ENOMEM, "looking for inf and NaN: out of host memory");
+    fri_exec e = fri_exec_of(t);
+    for (size_t at = 0; at < bytes && *out; at += CHUNK) {
+        size_t part = bytes - at < CHUNK ? bytes - at : CHUNK;
+        FRI_TRY(s, fri_backend_of(t)->copy(&e, FRI_COPY_DEVICE_TO_HOST, data + at, chunk, part));
+        *out = finite_part(t->dtype, chunk, part);
+    }
+done:
+    free(chunk);
+    return s;
+}
+
+fr_status fri_anomaly_look(const char *op, bool backward, const fr_tensor *t) {
+    bool fine = true;
+    if (!look.on || look.found.op != NULL || fri_recomputing()) return FR_OK;
+    if (!fr_dtype_is_float(t->dtype) || fri_device_of(t) == FR_META) return FR_OK;
+    fr_status s = all_finite(t, &fine);
+    if (s < 0 || fine) return s;
+    look.found = (fr_anomaly){.op = op, .module = fri_scope_module(), .backward = backward};
+    return FR_OK;
+}

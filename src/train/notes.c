@@ -1,0 +1,76 @@
+/* notes.c - does a memory switch pay? Every switch of the command is planned without it; one that saves nothing in this
+ * network, or makes its peak larger, is named before the run. */
+#include "train/flags.h"
+#include "train/plan.h"
+#include "train/run.h"
+
+#include <string.h>
+
+static bool peak(const fri_run *r, const fr_train_opts *o, size_t *bytes) {
+    fri_train_plan p = {0};
+    if (fri_train_plan_make(r, o, &p) < 0) return false;
+    *bytes = p.training.peak_requested;
+    fri_train_plan_release(&p);
+    return true;
+}
+
+static size_t field_bytes(const fri_flag *f) {
+    switch (f->kind) {
+    case FRI_FLAG_BOOL:
+    case FRI_FLAG_SET: return sizeof(bool);
+    case FRI_FLAG_INT: return sizeof(int64_t);
+    case FRI_FLAG_REAL: return sizeof(double);
+    case FRI_FLAG_SIZE: return sizeof(size_t);
+    case FRI_FLAG_CHOICE: return sizeof(int);
+    case FRI_FLAG_TEXT: return sizeof(const char *);
+    case FRI_FLAG_LIST:
+    case FRI_FLAG_ACT: break;
+    }
+    return 0;
+}
+
+/* The command without this switch: its field is what --all-off makes of it. False if it is so already. */
+static bool without(const fri_flag *f, const fr_train_opts *now, const fr_train_opts *off, fr_train_opts *out) {
+    char a[FRI_FLAG_TEXT_BYTES], b[FRI_FLAG_TEXT_BYTES];
+    if (strcmp(fri_flag_text(f, now, a), fri_flag_text(f, off, b)) == 0) return false;
+    *out = *now;
+    memcpy((char *)out + f->offset, (const char *)off + f->offset, field_bytes(f));
+    if (out->offload == NULL) out->switches.offload = false;
+    return true;
+}
+
+static void note(const fri_run *r, const fri_flag *f, size_t with, size_t plain) {
+    char value[FRI_FLAG_TEXT_BYTES], name[2 * FRI_FLAG_TEXT_BYTES];
+    bool segments = strcmp(f->name, "checkpoint-segments") == 0;
+    (void)fri_flag_text(f, &r->opts, value);
+    bool alone = f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET || value[0] == '\0' ||
+                 (f->implied != NULL && strcmp(value, f->implied) == 0);
+    bool no = f->kind == FRI_FLAG_BOOL && !*(const bool *)fri_flag_field(f, &r->opts);
+    snprintf(name, sizeof name, "--%s%s%s%s", no ? "no-" : "", f->name,
+             alone                ? ""
+             : f->implied != NULL ? "="
+                                  : " ",
+             alone ? "" : value);
+    if (with > plain)
+        fprintf(r->out, "note: %s raises the peak, from %zu to %zu bytes%s\n", name, plain, with,
+                segments ? ": what one segment needs in backward is more than the segments save" : "");
+    else if (with == plain)
+        fprintf(r->out, "note: %s saves nothing here: the peak of %zu bytes is the same without\n", name, with);
+}
+
+void fri_switch_notes(const fri_run *r) {
+    fr_train_opts now = r->opts, off, other;
+    size_t with = 0, plain = 0;
+    if (r->opts.quiet || r->opts.unit_plan != NULL) return; /* a fit has weighed them all */
+    now.memory_limit = SIZE_MAX;
+    off = now;
+    for (int i = 0; i < fri_flags_count; i++)
+        if (strcmp(fri_flags[i].name, "all-off") == 0) fri_flags[i].act(&off);
+    for (int i = 0; i < fri_flags_count; i++) {
+        const fri_flag *f = &fri_flags[i];
+        if (f->group != FRI_GROUP_MEMORY || f->kind == FRI_FLAG_ACT) continue;
+        if (!fri_flag_given(f, r->argc, r->argv) || !without(f, &now, &off, &other)) continue;
+        if (with == 0 && !peak(r, &now, &with)) return;
+        if (peak(r, &other, &plain)) note(r, f, with, plain);
+    }
+}
