@@ -4,8 +4,8 @@
  * number about memory. FRUGAL_PLAN_CELLS=500 sets how many; the default fits into a minute. */
 #include "data/files.h"
 #include "program.h"
+#include "report.h"
 
-#include <cjson/cJSON.h>
 #include <stdarg.h>
 
 #define TINY "--depth 10 --growth 4 --image-size 8 --batch-size 8 "
@@ -13,18 +13,6 @@
 enum { CELLS = 200, SEED = 20261121 };
 
 TestSuite(planned, .init = files_begin, .fini = files_end, .timeout = 7200);
-
-static cJSON *read_report(const char *path) {
-    static char text[1 << 20];
-    FILE *f = fopen(path, "rb");
-    cr_assert_not_null(f, "no report %s", path);
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = '\0';
-    cJSON *root = cJSON_Parse(text);
-    cr_assert_not_null(root, "the report is no JSON: %s", text);
-    return root;
-}
 
 static cJSON *at(const cJSON *root, const char *key) {
     cJSON *i = cJSON_GetObjectItemCaseSensitive(root, key);
@@ -44,7 +32,7 @@ static cJSON *report_of(const char *name, const char *flags) {
     snprintf(arguments, sizeof arguments, "%s --quiet --report %s", flags, path);
     outcome o = program_run(name, arguments);
     cr_assert_eq(o.status, 0, "%s %s: %s", name, arguments, o.err);
-    return read_report(path);
+    return report_read(path);
 }
 
 /* ---- planned == measured ----------------------------------------------------------------------------------- */
