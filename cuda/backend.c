@@ -9,6 +9,7 @@
 #include "conv2d.h"
 #include "kernels.h"
 #include "memory.h"
+#include "nvml.h"
 
 static void remark(char *buf, size_t bytes) {
     int64_t timed, guessed;
@@ -30,6 +31,7 @@ const fri_backend fri_backend_cuda = {
     .segment_alloc = fri_cuda_segment_alloc,
     .segment_free = fri_cuda_segment_free,
     .memory_info = fri_cuda_memory_info,
+    .memory_use = fri_cuda_memory_use,
     .copy = fri_cuda_copy,
     .describe = fri_cuda_describe,
     .remark = remark,

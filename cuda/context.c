@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "memory.h"
+#include "nvml.h"
 
 /* ---- errors ------------------------------------------------------------------------------------------------ */
 
@@ -96,6 +97,7 @@ bool fri_cuda_available(const char **reason) {
 static fr_status make_stream(void) {
     fr_status s = FR_OK;
     pthread_mutex_lock(&lock);
+    if (compute == NULL) fri_nvml_baseline(device.index);
     FRI_CUDART(s, SetDevice, (device.index));
     if (compute == NULL) FRI_CUDART(s, StreamCreateWithFlags, (&compute, cudaStreamNonBlocking));
 done:

@@ -24,6 +24,7 @@ static void read_environment(void) {
     env.no_plan_cache = cache != NULL && strcmp(cache, "0") == 0;
     env.cudnn = getenv("FRUGAL_CUDNN");
     env.cublaslt = getenv("FRUGAL_CUBLASLT");
+    env.nvml = getenv("FRUGAL_NVML");
     env.test_device = getenv("FRUGAL_TEST_DEVICE");
 }
 

@@ -13,8 +13,8 @@ typedef struct fri_env {
     bool tf32;               /* FRUGAL_TF32=1: f32 products on CUDA may round their factors to TF32 */
     const char *cuda_device; /* FRUGAL_CUDA_DEVICE: file with the device description that plans are made for, or NULL */
     bool no_plan_cache;      /* FRUGAL_PLAN_CACHE=0: plans of CUDA convolutions are not kept in a file */
-    const char *cudnn, *cublaslt; /* FRUGAL_CUDNN, ...: file or folder of a CUDA library, or NULL */
-    const char *test_device;      /* FRUGAL_TEST_DEVICE: device the test suite runs on, or NULL for cpu */
+    const char *cudnn, *cublaslt, *nvml; /* FRUGAL_CUDNN, ...: file or folder of a CUDA library, or NULL */
+    const char *test_device;             /* FRUGAL_TEST_DEVICE: device the test suite runs on, or NULL for cpu */
 } fri_env;
 
 const fri_env *fri_env_get(void);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 enum {
     HUGE_PAGE = 2 * 1024 * 1024,
@@ -68,6 +69,16 @@ static void cpu_memory_info(size_t *free_bytes, size_t *total_bytes) {
     *total_bytes = (size_t)info.totalram * info.mem_unit;
 }
 
+/* The resident set, in pages. */
+static void cpu_memory_use(fri_memory_use *out) {
+    unsigned long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    *out = (fri_memory_use){.source = "resident set"};
+    if (f == NULL) return;
+    if (fscanf(f, "%*u %llu", &pages) == 1) out->process = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+    fclose(f);
+}
+
 /* Host and device are the same memory. */
 static fr_status cpu_copy(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes) {
     return fri_cpu_copy_rows(e, 1, bytes, src, bytes, dst, bytes);
@@ -92,6 +103,7 @@ const fri_backend fri_backend_cpu = {
     .segment_alloc = cpu_segment_alloc,
     .segment_free = cpu_segment_free,
     .memory_info = cpu_memory_info,
+    .memory_use = cpu_memory_use,
     .copy = cpu_copy,
     .describe = cpu_describe,
     .synchronize = cpu_synchronize,

@@ -1,6 +1,7 @@
 /* report.c - the summary table and the out-of-memory report. */
 #include "memory/report.h"
 
+#include "backend/backend.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -75,8 +76,35 @@ static const char *or_dash(const char *s) {
     return s != NULL && s[0] != '\0' ? s : "-";
 }
 
+static void use_line(char buf[FRI_USE_TEXT], const char *name, size_t bytes, const char *rest) {
+    char text[FRI_BYTES_TEXT];
+    size_t at = strlen(buf);
+    snprintf(buf + at, FRI_USE_TEXT - at, "  %-10s %12s%s%s\n", name, bytes > 0 ? fri_bytes_text(bytes, text) : "-",
+             rest[0] != '\0' ? "  " : "", rest);
+}
+
+const char *fri_report_use(fr_device d, const fr_memory_stats *now, char buf[FRI_USE_TEXT]) {
+    const fri_backend *b = fri_backend_get(d);
+    fri_memory_use use = {.source = ""};
+    char total[FRI_BYTES_TEXT], device[192];
+    buf[0] = '\0';
+    if (b == NULL || b->memory_use == NULL) return buf;
+    b->memory_use(&use);
+    if (use.device == 0) return buf;
+    snprintf(device, sizeof device, "of %s (%s)", fri_bytes_text(use.total, total), use.source);
+    use_line(buf, "requested", now->requested, "");
+    use_line(buf, "allocated", now->allocated, "");
+    use_line(buf, "reserved", now->reserved, "");
+    use_line(buf, "process", use.process, "");
+    use_line(buf, "context", use.process > now->reserved ? use.process - now->reserved : 0,
+             "process minus reserved: CUDA's context and libraries");
+    use_line(buf, "device", use.device, device);
+    return buf;
+}
+
 fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, const fri_tag *tag) {
-    char text[REPORT_BYTES], b1[FRI_BYTES_TEXT], b2[FRI_BYTES_TEXT], b3[FRI_BYTES_TEXT], shape[FRI_SHAPE_TEXT];
+    char use[FRI_USE_TEXT], text[REPORT_BYTES], b1[FRI_BYTES_TEXT], b2[FRI_BYTES_TEXT], b3[FRI_BYTES_TEXT],
+        shape[FRI_SHAPE_TEXT];
     size_t at = 0;
     fr_memory_stats t;
     fri_allocator_stats(a, &t);
@@ -95,6 +123,7 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
          fri_bytes_text(t.allocated, b1), fri_bytes_text(t.requested, b2), fri_bytes_text(t.reserved, b3),
          fri_bytes_text(t.reserved - t.allocated, (char[FRI_BYTES_TEXT]){0}),
          fri_bytes_text(t.largest_free, (char[FRI_BYTES_TEXT]){0}));
+    if (fri_report_use(fri_allocator_device(a), &t, use)[0] != '\0') LINE("%s", use);
     LINE("  by category:");
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         if (t.allocated_by[c]) LINE(" %s %s;", fr_category_name((fr_category)c), fri_bytes_text(t.allocated_by[c], b1));
@@ -148,6 +177,7 @@ fr_status fr_memory_limit_set(fr_device d, size_t bytes) {
 }
 
 fr_status fr_memory_summary(fr_device d, FILE *out) {
+    char use[FRI_USE_TEXT];
     fr_memory_stats t;
     fr_status s = fr_memory_stats_get(d, &t);
     if (s < 0) return s;
@@ -159,5 +189,6 @@ fr_status fr_memory_summary(fr_device d, FILE *out) {
     fprintf(out, "  %-22s %15zu %15zu\n", "reserved", t.reserved, t.peak_reserved);
     fprintf(out, "  peak in op %s, module %s, phase %s; requested peak %zu\n", or_dash(t.peak_op),
             or_dash(t.peak_module), fr_phase_name(t.peak_phase), t.peak_requested);
+    fputs(fri_report_use(d, &t, use), out);
     return ferror(out) ? fri_fail(FR_EIO, "memory summary: the stream reports a write error") : FR_OK;
 }

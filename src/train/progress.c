@@ -138,17 +138,22 @@ static void print_categories(const fri_run *r) {
 
 /* What evaluation needs beside training, and what the engine does not see. */
 static void print_beside(const fri_run *r) {
-    char a[FRI_BYTES_TEXT], b[FRI_BYTES_TEXT], c[FRI_BYTES_TEXT];
-    size_t training = r->training.peak_allocated, evaluation = r->evaluation.peak_allocated, resident, reserved;
+    char a[FRI_BYTES_TEXT], b[FRI_BYTES_TEXT], c[FRI_BYTES_TEXT], device[FRI_USE_TEXT];
+    size_t training = r->training.peak_allocated, evaluation = r->evaluation.peak_allocated, reserved;
+    fri_memory_use use;
     if (r->test_targets > 0)
         fprintf(r->out, "evaluation's peak, without a graph: %s, %s %s than training's\n",
                 fri_bytes_text(evaluation, a),
                 fri_bytes_text(training > evaluation ? training - evaluation : evaluation - training, b),
                 evaluation > training ? "more" : "less");
-    size_t outside = fri_watch_outside(r, &resident, &reserved);
-    if (outside > 0)
-        fprintf(r->out, "outside the engine: %s (resident set %s minus reserved %s)\n", fri_bytes_text(outside, a),
-                fri_bytes_text(resident, b), fri_bytes_text(reserved, c));
+    size_t outside = fri_watch_outside(r, &use, &reserved);
+    if (outside > 0 && use.device == 0)
+        fprintf(r->out, "outside the engine: %s (%s %s minus reserved %s)\n", fri_bytes_text(outside, a), use.source,
+                fri_bytes_text(use.process, b), fri_bytes_text(reserved, c));
+    fr_memory_stats now = {0};
+    (void)fr_memory_stats_get(r->opts.device, &now);
+    if (!r->planned && fri_report_use(r->opts.device, &now, device)[0] != '\0')
+        fprintf(r->out, "on the device, at the end:\n%s", device);
 }
 
 void fri_progress_arena(const fri_run *r) {

@@ -141,10 +141,16 @@ static void add_memory(cJSON *root, const fri_run *r) {
 
 /* What the engine does not see: no part of a plan. */
 static void add_process(cJSON *root, const fri_run *r) {
-    size_t resident = 0, reserved = 0, outside = r->planned ? 0 : fri_watch_outside(r, &resident, &reserved);
+    fri_memory_use use;
+    size_t reserved, outside = fri_watch_outside(r, &use, &reserved);
+    bool host = r->opts.device == FR_CPU;
     cJSON *process = cJSON_AddObjectToObject(root, "process");
-    add_number(process, "resident", resident > 0 ? (double)resident : NAN);
+    add_number(process, "resident", host && use.process > 0 ? (double)use.process : NAN);
+    add_number(process, "on_device", !host && use.process > 0 ? (double)use.process : NAN);
     add_number(process, "outside_the_engine", outside > 0 ? (double)outside : NAN);
+    add_number(process, "device_used", use.device > 0 ? (double)use.device : NAN);
+    add_number(process, "device_total", use.total > 0 ? (double)use.total : NAN);
+    cJSON_AddStringToObject(process, "source", use.source);
 }
 
 /* What the arena reserved, beside the least that any placement can reserve. */

@@ -5,6 +5,7 @@
 #ifndef FRI_TRAIN_RUN_H
 #define FRI_TRAIN_RUN_H
 
+#include "backend/backend.h"
 #include "train/arena.h"
 #include "train/floor.h"
 
@@ -174,8 +175,9 @@ void fri_watch_end(fri_run *r);
 fr_status fri_watch_loss(const fri_run *r, double loss);
 /* After each step: lines about a skipped step and about a graph that grows. */
 void fri_watch_step(const fri_run *r);
-/* The process' resident set without what the engine reserved, in bytes; 0 where there is no such thing or less. */
-size_t fri_watch_outside(const fri_run *r, size_t *resident, size_t *reserved);
+/* What the process holds (on the CPU its resident set) without what the engine reserved, in bytes; 0 where nobody
+ * counts it, in a plan, or where it is less. *use as the backend says. */
+size_t fri_watch_outside(const fri_run *r, fri_memory_use *use, size_t *reserved);
 
 /* progress.c */
 void fri_progress_line_begin(const fri_run *r); /* before a line of its own, over the one that is redrawn */

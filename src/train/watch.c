@@ -1,12 +1,10 @@
 /* watch.c - what a run keeps an eye on: gradients that overflow, a graph that grows, memory the engine does not see. */
-#include "backend/backend.h"
 #include "base/status.h"
 #include "memory/report.h"
 #include "train/run.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <unistd.h>
 
 enum { GROWING_STEPS = 3, FRI_WATCH_TEXT = 256 };
 
@@ -85,16 +83,13 @@ void fri_watch_step(const fri_run *r) {
     if (fr_graph_stats_get().growing_steps == GROWING_STEPS) growth_line(r);
 }
 
-size_t fri_watch_outside(const fri_run *r, size_t *resident, size_t *reserved) {
+size_t fri_watch_outside(const fri_run *r, fri_memory_use *use, size_t *reserved) {
+    const fri_backend *b = fri_backend_get(r->opts.device);
     fr_memory_stats m;
-    unsigned long long pages = 0;
-    FILE *f = r->opts.device == FR_CPU ? fopen("/proc/self/statm", "r") : NULL;
-    *resident = *reserved = 0;
-    if (f == NULL) return 0;
-    bool read = fscanf(f, "%*u %llu", &pages) == 1;
-    fclose(f);
-    if (!read || fr_memory_stats_get(FR_CPU, &m) < 0) return 0;
-    *resident = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+    *use = (fri_memory_use){.source = ""};
+    *reserved = 0;
+    if (r->planned || b == NULL || b->memory_use == NULL || fr_memory_stats_get(r->opts.device, &m) < 0) return 0;
+    b->memory_use(use);
     *reserved = m.reserved;
-    return *resident > *reserved ? *resident - *reserved : 0;
+    return use->process > m.reserved ? use->process - m.reserved : 0;
 }

@@ -25,12 +25,27 @@ typedef struct fake_state {
 /* A device of compute capability 9.0 with 1 GiB, both libraries there; changed before fake_begin's caller goes on. */
 extern fake_state fake;
 
-/* Puts the fake in place of cudart, cuDNN and cuBLASLt. */
+/* Puts the fake in place of cudart, cuDNN, cuBLASLt and NVML. */
 void fake_begin(void);
 
 /* Libraries whose name contains `name` cannot be opened from now on; NULL: all can. */
 void fake_hide(const char *name);
 /* Symbols whose name contains `name` are not found. */
 void fake_lack(const char *name);
+
+/* NVML: what its functions answer. */
+typedef struct fake_nvml_state {
+    int init_error, handle_error, memory_error, process_error;
+    unsigned long long used, total; /* of the device; every call adds `growth` to used */
+    unsigned long long growth;
+    unsigned processes;     /* listed, this one last */
+    bool hide_own;          /* as in a container */
+    unsigned long long own; /* bytes of this process; ~0: not known */
+    int calls;              /* of any function but for the error's name */
+} fake_nvml_state;
+extern fake_nvml_state fake_nvml_says;
+
+/* NVML's function of that name. */
+void *fake_nvml(const char *name);
 
 #endif
