@@ -10,6 +10,7 @@
 #include "kernels.h"
 #include "memory.h"
 #include "nvml.h"
+#include "streams.h"
 
 static void remark(char *buf, size_t bytes) {
     int64_t timed, guessed;
@@ -37,6 +38,7 @@ const fri_backend fri_backend_cuda = {
     .remark = remark,
     .pin_memory = fri_cuda_pin_memory,
     .synchronize = fri_cuda_synchronize,
+    .streams = &fri_cuda_streams,
     .kernels =
         {
 #define FRI_CUDA_KERNEL(name) .name = fri_cuda_##name,

@@ -11,6 +11,7 @@
 
 #include "memory.h"
 #include "nvml.h"
+#include "streams.h"
 
 /* ---- errors ------------------------------------------------------------------------------------------------ */
 
@@ -130,6 +131,7 @@ done:
 
 void fri_cuda_forget(void) {
     fri_cuda_staging_forget();
+    fri_cuda_streams_forget();
     pthread_mutex_lock(&lock);
     probed = usable = false;
     compute = NULL;

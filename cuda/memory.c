@@ -85,7 +85,10 @@ static fr_status stage_piece(cudaStream_t stream, const char *src, char *dst, si
     fr_status s = FR_OK;
     int i = ring.next;
     char *slot = ring.memory + (size_t)i * FRI_STAGING_BYTES;
-    if (ring.in_flight[i]) FRI_CUDART(s, EventSynchronize, (ring.done[i]));
+    if (ring.in_flight[i] && fri_cudart_table->EventQuery(ring.done[i]) != cudaSuccess) {
+        (void)fri_cudart_table->GetLastError();
+        FRI_CUDART(s, EventSynchronize, (ring.done[i]));
+    }
     ring.in_flight[i] = false;
     memcpy(slot, src, bytes);
     FRI_CUDART(s, MemcpyAsync, (dst, slot, bytes, cudaMemcpyHostToDevice, stream));

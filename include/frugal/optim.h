@@ -119,6 +119,7 @@ typedef struct fr_grad_scaler_opts {
 /* *out as of fr_sgd. */
 FR_API fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out);
 FR_API void fr_grad_scaler_release(fr_grad_scaler **g);
+/* These three wait for the device where it decides about overflow by itself (CUDA). */
 FR_API double fr_grad_scaler_scale_of(const fr_grad_scaler *g);
 FR_API int64_t fr_grad_scaler_growth_tracker(const fr_grad_scaler *g);
 FR_API int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g); /* steps skipped so far */
@@ -139,10 +140,12 @@ FR_API fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o
  * twice. Between check_begin and check_end each gradient is only looked at as soon as it is complete, and dies; *found:
  * was there an inf or NaN? If not, a second forward and backward of the same batch, under the same random numbers and
  * with fr_statistics_freeze, updates each parameter as fr_grad_scaler_step would. In both cases fr_grad_scaler_update
- * follows. FR_EUSAGE: o is not fused, or the calls are out of order. */
+ * follows. On CUDA *found is always false: the second pass runs, and the device leaves the parameters as they are.
+ * FR_EUSAGE: o is not fused, or the calls are out of order. */
 FR_API fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o);
 FR_API fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *found);
-/* After the optimizer's step. *skipped (or NULL): was the step skipped? FR_EUSAGE without a check before. */
+/* After the optimizer's step. *skipped (or NULL): was the step skipped? Asking waits for the device; with NULL nobody
+ * does, on CUDA. FR_EUSAGE without a check before. */
 FR_API fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped);
 
 #ifdef __cplusplus

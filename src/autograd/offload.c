@@ -1,7 +1,13 @@
 /* offload.c - the file that saved activations go to.
  *
  * Its space is handed out by the same caching allocator as device memory, over segments that are mapped pieces of the
- * file. The file has no name from the moment it is open: it is gone when the process ends, however that happens. */
+ * file. The file has no name from the moment it is open: it is gone when the process ends, however that happens.
+ *
+ * Note [A store in memory]
+ * For a device that runs ahead the store is page-locked host memory, unless a file was named: then copies go both ways
+ * on a stream of their own and the host waits for none. A copy out begins behind what compute has queued, and the
+ * block's place is not used again before it has arrived (memory/uses.h); compute follows a copy back. All copies are on
+ * one stream, so a place in the store can be used again at once. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* mkostemp */
 #endif
@@ -21,12 +27,15 @@ static struct {
     int fd;
     off_t size;
     fri_allocator *allocator;
+    bool named;                 /* by the program: it wants a file */
+    const fri_streams *streams; /* Note [A store in memory]; NULL: a file */
 } store = {.fd = -1};
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
 static fr_status map_segment(size_t bytes, void **out) {
     off_t at = store.size;
+    if (store.streams != NULL) return store.streams->host_alloc(bytes, out);
     if (ftruncate(store.fd, at + (off_t)bytes) != 0) return FR_ENOMEM;
     /* Blocks are reserved now: a full disk must be a refusal here, not a SIGBUS at the first write. */
     if (posix_fallocate(store.fd, at, (off_t)bytes) != 0) return FR_ENOMEM;
@@ -38,7 +47,10 @@ static fr_status map_segment(size_t bytes, void **out) {
 }
 
 static void unmap_segment(void *segment, size_t bytes) {
-    munmap(segment, bytes);
+    if (store.streams != NULL)
+        store.streams->host_free(segment, bytes);
+    else
+        munmap(segment, bytes);
 }
 
 static fr_status open_file(const char *path) {
@@ -67,6 +79,20 @@ fr_status fr_offload_open(const char *path) {
         return s;
     }
     fri_allocator_silence(store.allocator);
+    store.named = path != NULL;
+    store.streams = NULL;
+    return FR_OK;
+}
+
+/* Before anything is in it the store becomes what suits the device. */
+static fr_status ready_for(const fri_backend *b) {
+    fr_memory_stats t;
+    if (store.allocator == NULL) {
+        fr_status s = fr_offload_open(NULL);
+        if (s < 0) return s;
+    }
+    fri_allocator_stats(store.allocator, &t);
+    if (!store.named && t.segment_allocs == t.segment_frees) store.streams = b->streams;
     return FR_OK;
 }
 
@@ -89,6 +115,23 @@ fr_status fr_offload_stats_get(fr_memory_stats *out) {
 
 /* ---- moving bytes ------------------------------------------------------------------------------------------ */
 
+static fr_status copy_out(const fri_storage *s, const fri_offloaded *o) {
+    const fri_streams *streams = store.streams;
+    fri_exec e = {0};
+    fri_fence f = {0};
+    fr_status status = FR_OK;
+    if (streams == NULL || streams != s->backend->streams)
+        return s->backend->copy(&e, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes);
+    FRI_TRY(status, streams->mark(FRI_STREAM_COMPUTE, &f));
+    FRI_TRY(status, streams->follow(FRI_STREAM_OFFLOAD, f));
+    FRI_TRY(status,
+            streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes));
+    FRI_TRY(status, streams->mark(FRI_STREAM_OFFLOAD, &f));
+    FRI_TRY(status, fri_block_used(s->block, f));
+done:
+    return status;
+}
+
 fri_offloaded *fri_offload_out(const fri_storage *s) {
     fri_exec e = {0};
     fri_offloaded *o = calloc(1, sizeof *o);
@@ -99,12 +142,11 @@ fri_offloaded *fri_offload_out(const fri_storage *s) {
         (void)s->backend->copy(&e, FRI_COPY_HOST_TO_DEVICE, NULL, NULL, o->bytes); /* the time counts */
         return o;
     }
-    if (store.allocator == NULL && fr_offload_open(NULL) < 0) {
+    if (ready_for(s->backend) < 0) {
         free(o);
         return NULL;
     }
-    if (fri_block_alloc(store.allocator, o->bytes, &s->block->tag, &o->block) < 0 ||
-        s->backend->copy(&e, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes) < 0) {
+    if (fri_block_alloc(store.allocator, o->bytes, &s->block->tag, &o->block) < 0 || copy_out(s, o) < 0) {
         fri_block_free(&o->block);
         free(o);
         return NULL;
@@ -113,9 +155,20 @@ fri_offloaded *fri_offload_out(const fri_storage *s) {
 }
 
 fr_status fri_offload_in(const fri_offloaded *o, const fri_backend *b, void *dst) {
+    const fri_streams *streams = store.streams;
     fri_exec e = {0};
+    fri_fence f = {0};
+    fr_status s = FR_OK;
     if (o->block == NULL) return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, NULL, dst, o->bytes); /* meta */
-    return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes);
+    if (streams == NULL || streams != b->streams)
+        return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes);
+    FRI_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &f)); /* who had the place before may still use it */
+    FRI_TRY(s, streams->follow(FRI_STREAM_OFFLOAD, f));
+    FRI_TRY(s, streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes));
+    FRI_TRY(s, streams->mark(FRI_STREAM_OFFLOAD, &f));
+    FRI_TRY(s, streams->follow(FRI_STREAM_COMPUTE, f));
+done:
+    return s;
 }
 
 void fri_offload_release(fri_offloaded *o) {

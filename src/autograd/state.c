@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "base/tag.h"
 #include "memory/event.h"
+#include "tensor/late.h"
 
 static _Thread_local fri_autograd_state state;
 
@@ -95,6 +96,8 @@ bool fri_statistics_move(void) {
 
 fr_status fr_step_begin(fr_step_scope *scope) {
     if (scope == NULL) return fri_fail(FR_EINVAL, "step begin: scope is NULL");
+    fr_status s = fri_late_check_all();
+    if (s < 0) return s;
     *scope = (fr_step_scope){.grad_enabled = fr_grad_enabled(),
                              .autocast = state.autocast,
                              .switches = *fri_switches(),

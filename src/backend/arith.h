@@ -101,6 +101,36 @@ static inline FRI_HOST_DEVICE fri_real fri_cross_entropy_gradient(fri_real x, fr
     return (FRI_EXP(x - lse) - q) * g;
 }
 
+/* ---- single numbers ----------------------------------------------------------------------------------------- */
+
+/* torch.nn.utils.clip_grad_norm_ from the sum of squares. NaN: 1, the gradients stay as they are. */
+static inline FRI_HOST_DEVICE double fri_clip_factor(double max_norm, double square) {
+    double factor = max_norm / (sqrt(square) + 1e-6);
+    return factor < 1 ? factor : 1;
+}
+
+static inline FRI_HOST_DEVICE float fri_loss_scale_inverse(float scale) {
+    return (float)(1.0 / (double)scale); /* PyTorch: the reciprocal in double, then rounded */
+}
+
+/* GradScaler.update after a step: overflow shrinks the scale, growth_interval steps without it grow it, if the larger
+ * one is finite. */
+static inline FRI_HOST_DEVICE fri_loss_scale fri_loss_scale_next(const fri_loss_scale_desc *d, fri_loss_scale s,
+                                                                 bool found) {
+    if (found) s.skipped++;
+    if (d->dynamic && found) {
+        s.scale = (float)(s.scale * d->backoff_factor);
+        if (s.scale < (float)d->min_scale) s.scale = (float)d->min_scale;
+        s.tracker = 0;
+    } else if (d->dynamic && ++s.tracker == d->growth_interval) {
+        float larger = (float)(s.scale * d->growth_factor);
+        if (larger - larger == 0) s.scale = larger;
+        s.tracker = 0;
+    }
+    s.inverse = fri_loss_scale_inverse(s.scale);
+    return s;
+}
+
 /* ---- optimizers ------------------------------------------------------------------------------------------ */
 
 typedef struct fri_sgd_coef {

@@ -23,7 +23,8 @@
     X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward) X(upsample_forward) X(upsample_backward)        \
     X(embedding_forward) X(embedding_backward)                                                                   \
     X(cross_entropy_workspace) X(cross_entropy_forward) X(cross_entropy_backward) X(count_correct)               \
-    X(mse_forward) X(mse_backward) X(unscale) X(norm_squared) X(sgd) X(adam) X(adam8)
+    X(mse_forward) X(mse_backward) X(unscale) X(norm_squared) X(count_up) X(clip_factor) X(loss_scale_update)        \
+    X(sgd) X(adam) X(adam8)
 /* clang-format on */
 
 typedef struct fri_kernels {
@@ -52,6 +53,37 @@ typedef struct fri_memory_use {
     const char *source;   /* who counted; static storage */
 } fri_memory_use;
 
+/* ---- streams beside the one that kernels run in ------------------------------------------------------------- */
+
+typedef enum fri_stream_id {
+    FRI_STREAM_COMPUTE, /* kernels, and the copies that `copy` queues */
+    FRI_STREAM_INPUT,   /* batches on their way to the device */
+    FRI_STREAM_OFFLOAD, /* saved activations on their way out and back */
+    FRI_STREAM_COUNT,
+} fri_stream_id;
+
+/* A point in a stream's order. Number 0 has always passed. */
+typedef struct fri_fence {
+    fri_stream_id stream;
+    uint64_t number;
+} fri_fence;
+
+typedef struct fri_streams {
+    /* The point behind everything queued on the stream so far. */
+    fr_status (*mark)(fri_stream_id stream, fri_fence *out);
+    /* What is queued on the stream from now on runs after f. The host does not wait. */
+    fr_status (*follow)(fri_stream_id stream, fri_fence f);
+    /* The host waits until f has passed; passed: it only asks. */
+    fr_status (*wait)(fri_fence f);
+    bool (*passed)(fri_fence f);
+    /* Queued, and nobody waits: what is on the host is memory of host_alloc and stays until a fence behind it passed.
+     */
+    fr_status (*copy)(fri_stream_id stream, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
+    /* Page-locked memory. FR_ENOMEM (without a message) when there is none. */
+    fr_status (*host_alloc)(size_t bytes, void **out);
+    void (*host_free)(void *p, size_t bytes);
+} fri_streams;
+
 typedef struct fri_backend {
     const char *name;
     fr_device device;
@@ -79,6 +111,8 @@ typedef struct fri_backend {
     void (*pin_memory)(bool on);
     /* Waits for everything queued on the stream. */
     fr_status (*synchronize)(const fri_exec *e);
+    /* A device that works while the host goes on; NULL: calls return when their work is done. */
+    const fri_streams *streams;
 
     fri_kernels kernels;     /* f32, f16, bf16 data, and the copies of every type */
     fri_kernels kernels_f64; /* f64 data; all NULL where the device has none */
@@ -87,6 +121,9 @@ typedef struct fri_backend {
 /* The table for a device, NULL if this build does not hold it. src/backend/registry.c is the only file that names the
  * backends. */
 const fri_backend *fri_backend_get(fr_device d);
+
+/* Tests put a table of their own in a device's place; NULL restores the default. */
+void fri_backend_override(fr_device d, const fri_backend *b);
 
 static inline const fri_kernels *fri_kernels_for(const fri_backend *b, fr_dtype t) {
     return t == FR_F64 ? &b->kernels_f64 : &b->kernels;

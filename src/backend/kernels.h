@@ -259,6 +259,30 @@ typedef fr_status fri_unscale_fn(const fri_exec *e, fr_dtype dtype, int64_t n, c
 /* out [1] f64 (CUDA: also f64) += sum of squares of x; workspace as sum. */
 typedef fr_status fri_norm_squared_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, double *out);
 
+/* ---- single numbers that steer a training: changed on the device, so that nobody waits for them ---------------- */
+
+/* counter [1] (f32 or i64) += 1, unless found [1] f32 is given and is not 0. */
+typedef fr_status fri_count_up_fn(const fri_exec *e, fr_dtype dtype, const float *found, void *counter);
+
+/* factor [1] f32 = max_norm / (sqrt(square[0]) + 1e-6) where that is below 1, else (and for NaN) 1. */
+typedef fr_status fri_clip_factor_fn(const fri_exec *e, double max_norm, const double *square, float *factor);
+
+/* What torch.amp.GradScaler keeps. inverse is the first member: an inv_scale [1]. */
+typedef struct fri_loss_scale {
+    float inverse, scale;     /* inverse = (float)(1 / (double)scale) */
+    int64_t tracker, skipped; /* steps since the scale changed; steps skipped since the start */
+} fri_loss_scale;
+
+typedef struct fri_loss_scale_desc {
+    double growth_factor, backoff_factor, min_scale;
+    int64_t growth_interval;
+    bool dynamic; /* else the scale stays */
+} fri_loss_scale_desc;
+
+/* GradScaler.update: state moves on by one step, skipped where found [1] is not 0; found becomes 0. */
+typedef fr_status fri_loss_scale_update_fn(const fri_exec *e, const fri_loss_scale_desc *d, fri_loss_scale *state,
+                                           float *found);
+
 typedef struct fri_sgd_desc {
     fr_dtype dtype;      /* of the parameter and its momentum */
     fr_dtype grad_dtype; /* of the gradient */

@@ -58,6 +58,9 @@
 #define fri_cpu_mse_backward                fri_cpu_f64_mse_backward
 #define fri_cpu_unscale                     fri_cpu_f64_unscale
 #define fri_cpu_norm_squared                fri_cpu_f64_norm_squared
+#define fri_cpu_count_up                    fri_cpu_f64_count_up
+#define fri_cpu_clip_factor                 fri_cpu_f64_clip_factor
+#define fri_cpu_loss_scale_update           fri_cpu_f64_loss_scale_update
 #define fri_cpu_sgd                         fri_cpu_f64_sgd
 #define fri_cpu_adam                        fri_cpu_f64_adam
 #define fri_cpu_adam8                       fri_cpu_f64_adam8

@@ -17,6 +17,7 @@
 #include "memory/arena.h"
 #include "memory/event.h"
 #include "memory/report.h"
+#include "memory/uses.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +36,19 @@ struct fri_allocator {
     size_t arena_blocks; /* live in it */
     void *extension;     /* of the arena: Note [Learning] in arena.h */
     size_t extension_bytes;
+    fri_uses uses; /* elsewhere than on the compute stream */
     fr_memory_stats stats;
 };
+
+static const fri_streams *streams_of(const fri_allocator *a) {
+    return fri_backend_get(a->device)->streams;
+}
+
+/* Back to the device. */
+static void source_free(fri_allocator *a, void *data, size_t bytes) {
+    if (a->uses.count > 0) fri_uses_wait(&a->uses, streams_of(a), data, bytes);
+    a->source.free(data, bytes);
+}
 
 size_t fri_round_bytes(size_t bytes) {
     return (bytes + FRI_ROUND_BYTES - 1) / FRI_ROUND_BYTES * FRI_ROUND_BYTES;
@@ -60,6 +72,7 @@ void fri_allocator_destroy(fri_allocator **p) {
     fri_allocator_empty_cache(a);
     free(a->small.items);
     free(a->large.items);
+    free(a->uses.items);
     free(a);
     *p = NULL;
 }
@@ -192,7 +205,7 @@ static fri_block *segment_take(fri_allocator *a, size_t rounded) {
     g->number = a->next_segment;
     g->first = block_new(a, g, 0, size);
     if (g->first == NULL) {
-        a->source.free(g->data, size);
+        source_free(a, g->data, size);
         goto fail;
     }
     a->next_segment++;
@@ -223,7 +236,7 @@ static void segment_give(fri_allocator *a, fri_segment *g) {
         g->next->prev = g->prev;
     else
         a->last_segment = g->prev;
-    a->source.free(g->data, size);
+    source_free(a, g->data, size);
     free(g->first);
     free(g);
     a->blocks--;
@@ -380,7 +393,16 @@ fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fr
     count_alloc(a, b);
     emit(a, FRI_EVENT_ALLOC, b, tag->category);
     *out = b;
-    return FR_OK;
+    if (a->uses.count == 0) return FR_OK;
+    fr_status s = fri_uses_follow(&a->uses, streams_of(a), b->data, b->size);
+    if (s < 0) fri_block_free(out);
+    return s;
+}
+
+fr_status fri_block_used(fri_block *b, fri_fence until) {
+    fri_allocator *a = b->owner;
+    if (a == NULL || b->data == NULL) return FR_OK;
+    return fri_uses_add(&a->uses, streams_of(a), b->data, b->size, until);
 }
 
 void fri_block_free(fri_block **p) {
@@ -418,7 +440,7 @@ static bool plain_segment_take(fri_allocator *a, size_t bytes, void **data) {
 }
 
 static void plain_segment_give(fri_allocator *a, size_t bytes, void *data) {
-    if (bytes > 0) a->source.free(data, bytes);
+    if (bytes > 0) source_free(a, data, bytes);
     a->stats.segment_frees++;
     a->stats.reserved -= bytes;
     emit_plain(a, FRI_EVENT_SEGMENT_FREE, bytes);

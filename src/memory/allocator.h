@@ -6,6 +6,7 @@
 #ifndef FRI_MEMORY_ALLOCATOR_H
 #define FRI_MEMORY_ALLOCATOR_H
 
+#include "backend/backend.h"
 #include "base/tag.h"
 
 #include <frugal/memory.h>
@@ -61,6 +62,8 @@ void fri_allocator_override(fr_device d, fri_allocator *a);
 fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fri_block **out);
 void fri_block_free(fri_block **b); /* accepts NULL, clears the caller's pointer */
 void fri_block_relabel(fri_block *b, fr_category to);
+/* Another stream than the compute stream uses the block until this fence: uses.h. The block may be freed before. */
+fr_status fri_block_used(fri_block *b, fri_fence until);
 
 void fri_allocator_stats(const fri_allocator *a, fr_memory_stats *out);
 void fri_allocator_reset_peak(fri_allocator *a);

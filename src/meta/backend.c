@@ -405,6 +405,19 @@ static fr_status no_norm_squared(const fri_exec *e, fr_dtype t, int64_t n, const
     return pass("norm_squared", t, n, 2, size(t));
 }
 
+static fr_status no_count_up(const fri_exec *e, fr_dtype t, const float *found, void *counter) {
+    return FR_OK;
+}
+
+static fr_status no_clip_factor(const fri_exec *e, double max_norm, const double *square, float *factor) {
+    return FR_OK;
+}
+
+static fr_status no_loss_scale_update(const fri_exec *e, const fri_loss_scale_desc *d, fri_loss_scale *state,
+                                      float *found) {
+    return FR_OK;
+}
+
 static fr_status no_sgd(const fri_exec *e, const fri_sgd_desc *d, void *param, const void *grad, void *buf,
                         const float *inv_scale, const float *found) {
     double per = 2 * size(d->dtype) + size(d->grad_dtype) + (buf != NULL ? 2 * size(d->dtype) : 0);
@@ -448,7 +461,8 @@ static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float
         .embedding_backward = no_embedding_backward, .cross_entropy_forward = no_cross_entropy_forward,               \
         .cross_entropy_backward = no_cross_entropy_backward, .count_correct = no_count_correct,                       \
         .mse_forward = no_mse_forward, .mse_backward = no_mse_backward, .unscale = no_unscale,                        \
-        .norm_squared = no_norm_squared, .sgd = no_sgd, .adam = no_adam, .adam8 = no_adam8,                           \
+        .norm_squared = no_norm_squared, .count_up = no_count_up, .clip_factor = no_clip_factor,                      \
+        .loss_scale_update = no_loss_scale_update, .sgd = no_sgd, .adam = no_adam, .adam8 = no_adam8,                 \
         .sum_workspace = meta_sum_workspace, .bias_workspace = meta_bias_workspace,                                   \
         .cross_entropy_workspace = meta_cross_entropy_workspace, .batchnorm2d_workspace = meta_batchnorm2d_workspace, \
         .conv2d_forward_workspace = meta_conv2d_forward_workspace,                                                    \

@@ -115,11 +115,13 @@ enum { BN_WEIGHT, BN_BIAS, BN_MEAN, BN_VAR, BN_BATCHES };
 static fr_status count_batch(fr_tensor *counter) {
     fri_exec e = fri_exec_of(counter);
     int64_t n = 0;
-    if (fri_device_of(counter) == FR_META) return FR_OK;
+    const fri_backend *b = fri_backend_of(counter);
+    if (b->device == FR_META) return FR_OK;
+    if (b->streams != NULL) return FRI_KERNEL(b, FR_I64, count_up, (&e, FR_I64, NULL, fri_data(counter)));
     fr_status s = fr_tensor_to_host(counter, &n);
     if (s < 0) return s;
     n++;
-    return fri_backend_of(counter)->copy(&e, FRI_COPY_HOST_TO_DEVICE, &n, fri_data(counter), sizeof n);
+    return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, &n, fri_data(counter), sizeof n);
 }
 
 static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {

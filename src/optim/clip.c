@@ -1,10 +1,13 @@
 /* clip.c - clipping gradients by their global norm (torch.nn.utils.clip_grad_norm_). */
 #include "optim/optimizer.h"
 
+#include "backend/arith.h"
+#include "tensor/late.h"
+
 #include <math.h>
 
 struct norm {
-    fr_tensor *sum; /* f64 scalar on the device */
+    fr_tensor *sum; /* f64 [2] on the device: the sum of squares; factor and unused flag, two f32 */
     double factor;
 };
 
@@ -35,6 +38,27 @@ static fr_status shrink(void *ctx, const char *path, fr_tensor *t, bool is_param
                       (&e, g->dtype, fri_numel(g), n->factor, fri_data(g), fri_data(g)));
 }
 
+/* The factor stays on the device. What the norm's inf or NaN mean for the step is the loss scaler's business. */
+static fr_status shrink_there(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    const struct norm *n = ctx;
+    fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
+    float *factor = (float *)((char *)fri_data(n->sum) + sizeof(double));
+    (void)path;
+    if (g == NULL) return FR_OK;
+    fri_exec e = fri_exec_of(g);
+    fri_bump_version(g);
+    return FRI_KERNEL(fri_backend_of(g), g->dtype, unscale,
+                      (&e, g->dtype, fri_numel(g), factor, fri_data(g), factor + 1));
+}
+
+static fr_status clip_there(fr_module *m, double max_norm, struct norm *n) {
+    const fri_backend *b = fri_backend_of(n->sum);
+    fri_exec e = fri_exec_of(n->sum);
+    fr_status s = FRI_KERNEL(b, FR_F32, clip_factor,
+                             (&e, max_norm, fri_data(n->sum), (float *)((char *)fri_data(n->sum) + sizeof(double))));
+    return s < 0 ? s : fr_module_each_tensor(m, shrink_there, n);
+}
+
 static fr_status first_device(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     (void)path;
     (void)is_parameter;
@@ -44,20 +68,22 @@ static fr_status first_device(void *ctx, const char *path, fr_tensor *t, bool is
 
 fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
     struct norm n = {0};
-    double square = 0;
+    double sums[2] = {0};
     fr_device device = FR_CPU;
-    fri_shape scalar = {0};
+    fri_shape shape = FRI_SHAPE(2);
     fr_status s = FR_OK;
     if (!(max_norm > 0)) return fri_fail(FR_EINVAL, "clip_grad_norm: max_norm is %g; it must be > 0", max_norm);
     FRI_TRY(s, fr_module_each_tensor(m, first_device, &device));
-    FRI_TRY(s, fri_tensor_new(&scalar, FR_F64, device, FR_MEM_TEMPORARY, &n.sum));
+    FRI_TRY(s, fri_tensor_new(&shape, FR_F64, device, FR_MEM_TEMPORARY, &n.sum));
     FRI_TRY(s, fri_tensor_fill(n.sum, 0));
     FRI_TRY(s, fr_module_each_tensor(m, add_square, &n));
     if (device == FR_META) goto done;
-    FRI_TRY(s, fr_tensor_item(n.sum, &square));
-    double total = sqrt(square);
-    if (norm != NULL) *norm = total;
-    n.factor = max_norm / (total + 1e-6);
+    if (fri_device_runs_ahead(device)) FRI_TRY(s, clip_there(m, max_norm, &n));
+    if (fri_device_runs_ahead(device) && norm == NULL) goto done;
+    FRI_TRY(s, fr_tensor_to_host(n.sum, sums));
+    if (norm != NULL) *norm = sqrt(sums[0]);
+    if (fri_device_runs_ahead(device)) goto done;
+    n.factor = fri_clip_factor(max_norm, sums[0]);
     if (n.factor < 1) FRI_TRY(s, fr_module_each_tensor(m, shrink, &n));
 done:
     fr_tensor_release(&n.sum);

@@ -6,28 +6,59 @@
  *   READY --check_begin--> CHECKING (a backward) --check_end--> STEPPED (a backward that updates, if all is finite)
  * --update--> READY
  * A step that failed on the way is forgotten: what was begun in another training step (fr_step_begin) counts as READY.
- */
+ *
+ * Note [Deciding on the device]
+ * On a device that runs ahead of the host nobody may ask "was there an inf?" inside a step. There the scale lives on
+ * the device: the loss is multiplied by it there, the optimizer's kernels read `found` and do nothing where it is set,
+ * and update is a kernel. What the host knows is older; who asks for the scale or the counts waits. */
+#include "optim/grad_scaler.h"
 #include "optim/optimizer.h"
 
-#include <math.h>
+#include "backend/arith.h"
+#include "tensor/late.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 typedef enum stage { READY, UNSCALED, STEPPED, CHECKING } stage;
 
 struct fr_grad_scaler {
     fr_grad_scaler_opts opts;
     fr_device device;
-    float scale;
-    int64_t tracker, skipped;
+    bool there; /* Note [Deciding on the device] */
+    bool stale; /* `now` is older than what the device has */
+    fri_loss_scale now;
     stage stage;
     bool checked;
-    uint64_t step;                /* the training step to which stage and found belong */
-    fr_tensor *inv_scale, *found; /* f32 scalars on the device */
+    uint64_t step;    /* the training step to which stage and found belong */
+    fr_tensor *state; /* an fri_loss_scale on the device; where the host decides, only its inverse holds */
+    fr_tensor *found; /* f32 scalar on the device */
 };
+
+static fri_loss_scale_desc rule(const fr_grad_scaler *g) {
+    return (fri_loss_scale_desc){.growth_factor = g->opts.growth_factor,
+                                 .backoff_factor = g->opts.backoff_factor,
+                                 .min_scale = g->opts.min_scale,
+                                 .growth_interval = g->opts.growth_interval,
+                                 .dynamic = g->opts.dynamic};
+}
+
+/* What the host knows goes to the device. */
+static fr_status upload(fr_grad_scaler *g) {
+    fri_exec e = fri_exec_of(g->state);
+    return fri_backend_of(g->state)->copy(&e, FRI_COPY_HOST_TO_DEVICE, &g->now, fri_data(g->state), sizeof g->now);
+}
+
+/* The host learns what the device has; waits for it. */
+static void refresh(const fr_grad_scaler *known) {
+    fr_grad_scaler *g = (fr_grad_scaler *)(uintptr_t)known; /* a getter's own copy of what is elsewhere */
+    if (!g->stale || g->device == FR_META) return;
+    if (fr_tensor_to_host(g->state, &g->now) == FR_OK) g->stale = false;
+}
 
 fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out) {
     fr_grad_scaler_opts o = opts != NULL ? *opts : *FR_GRAD_SCALER_OPTS();
-    fri_shape scalar = {0};
+    fri_shape scalar = {0}, state = FRI_SHAPE((int64_t)sizeof(fri_loss_scale));
     fr_grad_scaler *g = NULL;
     fr_status s = FR_OK;
     if (!(o.growth_factor > 1) || !(o.backoff_factor < 1) || !(o.init_scale > 0) || o.growth_interval < 1)
@@ -37,10 +68,13 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     if ((g = calloc(1, sizeof *g)) == NULL) return fri_fail(FR_ENOMEM, "grad scaler: out of host memory");
     g->opts = o;
     g->device = device;
-    g->scale = (float)o.init_scale;
+    g->now.scale = (float)o.init_scale;
+    g->now.inverse = fri_loss_scale_inverse(g->now.scale);
+    g->there = fri_device_runs_ahead(device);
     if (o.enabled) {
-        FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->inv_scale));
+        FRI_TRY(s, fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
         FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
+        if (g->there) FRI_TRY(s, upload(g));
         FRI_TRY(s, fri_tensor_fill(g->found, 0));
     }
     fr_grad_scaler_release(out);
@@ -55,34 +89,64 @@ void fr_grad_scaler_release(fr_grad_scaler **p) {
     fr_grad_scaler *g = *p;
     *p = NULL;
     if (g == NULL) return;
-    fr_tensor_release(&g->inv_scale);
+    fr_tensor_release(&g->state);
     fr_tensor_release(&g->found);
     free(g);
 }
 
 double fr_grad_scaler_scale_of(const fr_grad_scaler *g) {
-    return g->opts.enabled ? (double)g->scale : 1;
+    refresh(g);
+    return g->opts.enabled ? (double)g->now.scale : 1;
 }
 
 int64_t fr_grad_scaler_growth_tracker(const fr_grad_scaler *g) {
-    return g->tracker;
+    refresh(g);
+    return g->now.tracker;
 }
 
 int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g) {
-    return g->skipped;
+    refresh(g);
+    return g->now.skipped;
 }
 
 fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tracker) {
     if (!(scale >= 0) || growth_tracker < 0)
         return fri_fail(FR_EINVAL, "grad scaler: scale %g and growth tracker %lld must not be negative", scale,
                         (long long)growth_tracker);
-    g->scale = (float)scale;
-    g->tracker = growth_tracker;
-    return FR_OK;
+    refresh(g);
+    g->now.scale = (float)scale;
+    g->now.inverse = fri_loss_scale_inverse(g->now.scale);
+    g->now.tracker = growth_tracker;
+    g->stale = false;
+    return g->there && g->opts.enabled ? upload(g) : FR_OK;
 }
 
 fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled) {
-    return fr_scale(loss, fr_grad_scaler_scale_of(g), scaled);
+    fri_shape scalar = {0};
+    fr_tensor *factor = NULL;
+    fr_status s = FR_OK;
+    if (!g->there || !g->opts.enabled || loss->dtype != FR_F32 || fri_numel(loss) != 1)
+        return fr_scale(loss, fr_grad_scaler_scale_of(g), scaled);
+    FRI_TRY(s, fri_tensor_on_storage(g->state->storage, offsetof(fri_loss_scale, scale), &scalar, FR_F32, &factor));
+    factor->shape = loss->shape;
+    s = fr_mul(loss, factor, scaled);
+done:
+    fr_tensor_release(&factor);
+    return s;
+}
+
+bool fri_grad_scaler_decides_there(const fr_grad_scaler *g) {
+    return g->there && g->opts.enabled;
+}
+
+fr_status fri_grad_scaler_outcome(const fr_grad_scaler *g, fri_late *l) {
+    return fri_late_begin(g->state, l);
+}
+
+fr_status fri_grad_scaler_learn(fri_late *l, fri_loss_scale *now) {
+    fr_status s = fri_late_wait(l);
+    if (s == FR_OK) memcpy(now, l->bytes, sizeof *now);
+    return s;
 }
 
 /* ---- passes over the gradients ----------------------------------------------------------------------------- */
@@ -95,9 +159,12 @@ static fr_status look(fr_grad_scaler *g, fr_tensor *grad, fr_tensor *inv_scale) 
                        fri_data(g->found)));
 }
 
-/* PyTorch: the reciprocal in double, then rounded. */
+/* Where the host decides, it says before each step by what the gradients are to be multiplied. */
 static fr_status set_inverse(fr_grad_scaler *g) {
-    return fri_tensor_fill(g->inv_scale, (double)(float)(1.0 / (double)g->scale));
+    fri_exec e = fri_exec_of(g->state);
+    if (g->there) return FR_OK;
+    g->now.inverse = fri_loss_scale_inverse(g->now.scale);
+    return FRI_KERNEL(fri_backend_of(g->state), FR_F32, fill, (&e, FR_F32, 1, g->now.inverse, fri_data(g->state)));
 }
 
 /* multiply: gradients become unscaled; else they are only looked at. */
@@ -112,7 +179,7 @@ static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
                             "grad scaler: Attempting to unscale FP16 gradients (%s); keep the parameters in "
                             "f32 and use autocast",
                             o->parameters[i].path);
-        FRI_TRY(s, look(g, grad, multiply ? g->inv_scale : NULL));
+        FRI_TRY(s, look(g, grad, multiply ? g->state : NULL));
     }
     g->checked = true;
 done:
@@ -153,12 +220,14 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
     if (g->stage == STEPPED) return fri_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
     bool unscaled = g->stage == UNSCALED;
     if (!unscaled) FRI_TRY(s, pass(g, o, false));
-    if (g->device == FR_META) {
-        FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->inv_scale, NULL));
+    if (fri_optimizer_can_skip(o) && g->there) {
+        FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, g->found));
+    } else if (g->device == FR_META) {
+        FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
     } else {
         FRI_TRY(s, fr_tensor_item(g->found, &found));
         if (found == 0)
-            FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->inv_scale, NULL));
+            FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
         else
             FRI_TRY(s, fri_optimizer_skip(o));
     }
@@ -187,7 +256,7 @@ fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *fou
     *found = false;
     if (g->stage != CHECKING || o->scaler != g)
         return fri_fail(FR_EUSAGE, "grad scaler: check_end without a check_begin of this optimizer");
-    if (g->device != FR_META) {
+    if (g->device != FR_META && !(g->there && fri_optimizer_can_skip(o))) {
         fr_status s = fr_tensor_item(g->found, &value);
         if (s < 0) return s;
     }
@@ -198,7 +267,7 @@ fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *fou
 }
 
 fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_parameter *p, bool *update,
-                                   const fr_tensor **inv_scale) {
+                                   const fr_tensor **inv_scale, const fr_tensor **found) {
     fr_status s = FR_OK;
     if (g->stage == CHECKING) {
         *update = false;
@@ -207,7 +276,8 @@ fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_param
     }
     if (g->stage != STEPPED)
         return fri_fail(FR_EUSAGE, "grad scaler: backward with a fused optimizer (%s) before check_begin", p->path);
-    *inv_scale = g->inv_scale;
+    *inv_scale = g->state;
+    *found = g->there && fri_optimizer_can_skip(o) ? g->found : NULL;
 done:
     return s;
 }
@@ -241,37 +311,26 @@ done:
 
 /* ---- update ------------------------------------------------------------------------------------------------ */
 
-static void shrink_scale(fr_grad_scaler *g) {
-    g->scale = (float)(g->scale * g->opts.backoff_factor);
-    if (g->scale < (float)g->opts.min_scale) g->scale = (float)g->opts.min_scale;
-    g->tracker = 0;
-}
-
-/* A larger scale is adopted only if it is finite. */
-static void maybe_grow(fr_grad_scaler *g) {
-    if (++g->tracker != g->opts.growth_interval) return;
-    float larger = (float)(g->scale * g->opts.growth_factor);
-    if (isfinite(larger)) g->scale = larger;
-    g->tracker = 0;
-}
-
 fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
+    fri_loss_scale_desc d = rule(g);
     double found = 0;
     fr_status s = FR_OK;
     if (skipped != NULL) *skipped = false;
     if (!g->opts.enabled) return FR_OK;
     if (!g->checked)
         return fri_fail(FR_EUSAGE, "grad scaler: no inf checks were recorded since the last update; call step first");
-    if (g->device != FR_META) FRI_TRY(s, fr_tensor_item(g->found, &found));
-    if (found != 0) {
-        g->skipped++;
-        if (skipped != NULL) *skipped = true;
-        FRI_TRY(s, fri_tensor_fill(g->found, 0));
+    if (g->there) {
+        fri_exec e = fri_exec_of(g->state);
+        if (skipped != NULL && g->device != FR_META) FRI_TRY(s, fr_tensor_item(g->found, &found));
+        FRI_TRY(s, FRI_KERNEL(fri_backend_of(g->state), FR_F32, loss_scale_update,
+                              (&e, &d, fri_data(g->state), fri_data(g->found))));
+        g->stale = true;
+    } else {
+        if (g->device != FR_META) FRI_TRY(s, fr_tensor_item(g->found, &found));
+        g->now = fri_loss_scale_next(&d, g->now, found != 0);
+        if (found != 0) FRI_TRY(s, fri_tensor_fill(g->found, 0));
     }
-    if (g->opts.dynamic && found != 0)
-        shrink_scale(g);
-    else if (g->opts.dynamic)
-        maybe_grow(g);
+    if (skipped != NULL) *skipped = found != 0;
     g->stage = READY;
     g->checked = false;
 done:

@@ -213,20 +213,55 @@ done:
 }
 
 /* Adam's bias correction reads the count of steps on the device. */
-static fr_status make_shared(fr_optimizer *o, const fr_tensor *like) {
+static fr_status make_step(fr_optimizer *o, const fr_tensor *like) {
     fri_shape scalar = {0};
+    if (o->step != NULL) return FR_OK;
+    return fri_tensor_new(&scalar, FR_F32, fri_device_of(like), FR_MEM_OPTIMIZER, &o->step);
+}
+
+/* What only the device knows comes back; waits. */
+static fr_status learn_steps(fr_optimizer *o) {
+    double steps = 0;
+    if (!o->counted_there || fri_device_of(o->step) == FR_META) return FR_OK;
+    fr_status s = fr_tensor_item(o->step, &steps);
+    if (s < 0) return s;
+    o->steps = (int64_t)steps;
+    o->counted_there = false;
+    return FR_OK;
+}
+
+static fr_status make_shared(fr_optimizer *o, const fr_tensor *like) {
     fr_status s = FR_OK;
     if (o->kind != FRI_ADAM) return FR_OK;
-    if (o->step == NULL) FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, fri_device_of(like), FR_MEM_OPTIMIZER, &o->step));
+    FRI_TRY(s, make_step(o, like));
     FRI_TRY(s, fri_tensor_fill(o->step, (double)o->steps));
     if (o->eight && o->maps == NULL) FRI_TRY(s, make_maps(o, fri_device_of(like)));
 done:
     return s;
 }
 
-static fr_status count_step(fr_optimizer *o, const fr_tensor *like) {
+static fr_status count_there(fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
+    fri_exec e = fri_exec_of(like);
+    fr_status s = FR_OK;
+    FRI_TRY(s, make_step(o, like));
+    if (!o->counted_there) FRI_TRY(s, fri_tensor_fill(o->step, (double)o->steps));
+    if (o->eight && o->maps == NULL) FRI_TRY(s, make_maps(o, fri_device_of(like)));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(like), FR_F32, count_up, (&e, FR_F32, fri_data(found), fri_data(o->step))));
+    o->counted_there = true;
+done:
+    return s;
+}
+
+static fr_status count_step(fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
+    if (found != NULL) return count_there(o, like, found);
+    fr_status s = learn_steps(o);
+    if (s < 0) return s;
     o->steps++;
     return make_shared(o, like);
+}
+
+bool fri_optimizer_can_skip(const fr_optimizer *o) {
+    return o->kind != FRI_SGD || o->sgd.momentum == 0 || o->sgd.dampening == 0;
 }
 
 fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p) {
@@ -252,7 +287,7 @@ fr_status fri_optimizer_skip(fr_optimizer *o) {
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found) {
     fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
     const char *op = fri_scope_op_push(fr_optimizer_name(o));
-    fr_status s = count_step(o, o->parameters[0].parameter);
+    fr_status s = count_step(o, o->parameters[0].parameter, found);
     for (int i = 0; i < o->n && s == FR_OK; i++) s = fri_optimizer_update(o, &o->parameters[i], inv_scale, found);
     fri_scope_op_pop(op);
     fri_scope_phase_pop(phase);
@@ -279,6 +314,7 @@ void fr_optimizer_set_lr(fr_optimizer *o, double lr) {
 }
 
 int64_t fr_optimizer_steps(const fr_optimizer *o) {
+    (void)learn_steps((fr_optimizer *)(uintptr_t)o); /* a getter's own copy of what is elsewhere */
     return o->steps;
 }
 
@@ -293,15 +329,15 @@ static fri_parameter *parameter_of(fr_optimizer *o, const fr_tensor *leaf) {
 static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     fr_optimizer *o = ctx;
     fri_parameter *p = parameter_of(o, leaf);
-    const fr_tensor *inv_scale = NULL;
+    const fr_tensor *inv_scale = NULL, *found = NULL;
     bool update = p != NULL;
     fr_status s = FR_OK;
     fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
-    if (update && o->scaler != NULL) FRI_TRY(s, fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale));
+    if (update && o->scaler != NULL) FRI_TRY(s, fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale, &found));
     if (update) {
-        if (!o->fused_counted) FRI_TRY(s, count_step(o, leaf));
+        if (!o->fused_counted) FRI_TRY(s, count_step(o, leaf, found));
         o->fused_counted = true;
-        FRI_TRY(s, fri_optimizer_update(o, p, inv_scale, NULL));
+        FRI_TRY(s, fri_optimizer_update(o, p, inv_scale, found));
     }
     FRI_TRY(s, fr_tensor_set_grad(leaf, NULL));
 done:

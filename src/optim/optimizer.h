@@ -32,8 +32,9 @@ struct fr_optimizer {
     int64_t steps;
     fri_parameter *parameters;
     int n, capacity;
-    fr_tensor *step; /* Adam: f32 [] on the device, the count after this step */
-    fr_tensor *maps; /* adam8: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */
+    fr_tensor *step;    /* f32 [] on the device, the count after this step: Adam's, and where the device counts */
+    bool counted_there; /* `steps` is older than *step: only the device knows which steps were skipped */
+    fr_tensor *maps;    /* adam8: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */
     bool fused, fused_counted;
     fr_grad_scaler *scaler; /* of the two-pass fused step: borrowed, from its first check on; NULL: none */
 };
@@ -59,15 +60,18 @@ void fri_dynamic_map(bool is_signed, float map[FRI_MAP_VALUES]);
 fr_status fri_optimizer_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *inv_scale, const fr_tensor *found);
 
 /* What the fused step does with a complete gradient under a loss scale: *update false: it was looked at, that is all;
- * true: the parameter is to be updated with *inv_scale. */
+ * true: the parameter is to be updated with *inv_scale, and *found unless that is NULL. */
 fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_parameter *p, bool *update,
-                                   const fr_tensor **inv_scale);
+                                   const fr_tensor **inv_scale, const fr_tensor **found);
+
+/* Can its kernels skip a step by themselves? Not where the first step differs from the others (a dampened momentum) and
+ * the host must know whether it took place. */
+bool fri_optimizer_can_skip(const fr_optimizer *o);
 
 /* The state of one parameter, made as by a step that is skipped. */
 fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p);
 
-/* The whole step. State is created and counted before the overflow decision; a skipped step is taken back by the
- * scaler. */
+/* The whole step. With `found` it is the device that decides whether it takes place, and that counts it. */
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found);
 
 /* A step that overflow skips: the state is made all the same, so that a run needs the same memory whenever its first

@@ -89,15 +89,19 @@ static fr_status copy_across(fr_tensor *dst, const fr_tensor *src) {
     if (fri_device_of(src) == FR_META)
         return fri_fail(FR_EUNSUPPORTED, "copy: a meta tensor holds no data to copy to %s",
                         fr_device_name(fri_device_of(dst)));
-    if ((host = malloc(fri_nbytes(src))) == NULL) {
-        s = fri_fail(FR_ENOMEM, "copy: out of host memory");
-        goto done;
+    const void *from = fri_data(src);
+    if (fri_device_of(src) != FR_CPU) {
+        if ((host = malloc(fri_nbytes(src))) == NULL) {
+            s = fri_fail(FR_ENOMEM, "copy: out of host memory");
+            goto done;
+        }
+        FRI_TRY(s, fr_tensor_to_host(src, host));
+        from = host;
     }
-    FRI_TRY(s, fr_tensor_to_host(src, host));
     if (dst->dtype == src->dtype) {
-        FRI_TRY(s, fri_backend_of(dst)->copy(&e, FRI_COPY_HOST_TO_DEVICE, host, fri_data(dst), fri_nbytes(dst)));
+        FRI_TRY(s, fri_backend_of(dst)->copy(&e, FRI_COPY_HOST_TO_DEVICE, from, fri_data(dst), fri_nbytes(dst)));
     } else {
-        FRI_TRY(s, fr_tensor_from_host(host, src->shape.rank, src->shape.dim, src->dtype, fri_device_of(dst),
+        FRI_TRY(s, fr_tensor_from_host(from, src->shape.rank, src->shape.dim, src->dtype, fri_device_of(dst),
                                        &same_dtype));
         FRI_TRY(s, fri_tensor_cast_into(same_dtype, dst));
     }
@@ -120,7 +124,7 @@ fr_status fr_tensor_copy(fr_tensor *dst, const fr_tensor *src) {
 
 /* ---- reading values ---------------------------------------------------------------------------------------- */
 
-static double element(fr_dtype t, const void *data, int64_t i) {
+double fri_element(fr_dtype t, const void *data, int64_t i) {
     switch (t) {
     case FR_F32: return ((const float *)data)[i];
     case FR_F16: return fri_f32_from_f16(((const fri_f16 *)data)[i]);
@@ -144,7 +148,7 @@ fr_status fr_tensor_item(const fr_tensor *t, double *out) {
                         fri_shape_text(&t->shape, text));
     fr_status s = fr_tensor_to_host(t, &raw);
     if (s < 0) return s;
-    *out = element(t->dtype, &raw, 0);
+    *out = fri_element(t->dtype, &raw, 0);
     return FR_OK;
 }
 
@@ -159,7 +163,7 @@ fr_status fr_tensor_print(const fr_tensor *t, FILE *out) {
         fr_status s = fr_tensor_to_host(t, values);
         if (s < 0) return s;
         fprintf(out, ":");
-        for (int64_t i = 0; i < n; i++) fprintf(out, " %.6g", element(t->dtype, values, i));
+        for (int64_t i = 0; i < n; i++) fprintf(out, " %.6g", fri_element(t->dtype, values, i));
     }
     fprintf(out, "\n");
     return ferror(out) ? fri_fail(FR_EIO, "tensor print: the stream reports a write error") : FR_OK;

@@ -69,6 +69,8 @@ void fri_workspace_end(fri_workspace *w);
 /* ---- arithmetic on data, no graph (copy.c) ----------------------------------------------------------------- */
 
 fr_status fri_tensor_fill(fr_tensor *t, double value);
+/* Element i of host memory of that type. */
+double fri_element(fr_dtype t, const void *data, int64_t i);
 /* N(a, b) or U[a, b) from the thread's generator. */
 fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b);
 fr_status fri_tensor_cast_into(const fr_tensor *src, fr_tensor *dst); /* same shape and device */

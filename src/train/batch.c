@@ -1,9 +1,14 @@
-/* batch.c - a batch from the loader to the device, with targets for classification or segmentation. */
+/* batch.c - a batch from the loader to the device, with targets for classification or segmentation.
+ *
+ * On a device that runs ahead a batch is laid into one of two page-locked places, in turn, and goes from there on a
+ * stream of its own: behind what the device still does with that memory, and before what is queued next. The loader's
+ * buffer is free at once. The host waits only if the batch before the last one has not left its place yet. */
 #include "base/status.h"
 #include "tensor/tensor.h"
 #include "train/run.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Both scratch arrays for n pixels of 3 channels. */
 static fr_status reserve(fri_run *r, size_t n) {
@@ -40,10 +45,58 @@ done:
     return s;
 }
 
-static fr_status to_device(fr_device device, fr_tensor **t) {
+/* Makes the place large enough. Without page-locked memory its pointer stays NULL. */
+static fr_status make_room(const fri_streams *streams, fri_input_place *p, size_t bytes) {
+    fr_status s = streams->wait(p->left);
+    if (s < 0 || bytes <= p->bytes) return s;
+    streams->host_free(p->memory, p->bytes);
+    *p = (fri_input_place){.streams = streams};
+    if (streams->host_alloc(bytes, &p->memory) == FR_OK) p->bytes = bytes;
+    return FR_OK;
+}
+
+void fri_input_place_free(fri_input_place *p) {
+    if (p->memory != NULL) p->streams->host_free(p->memory, p->bytes);
+    *p = (fri_input_place){0};
+}
+
+static fr_status queue(const fri_streams *streams, fri_input_place *p, const fr_tensor *from, fr_tensor *to) {
+    size_t bytes = fri_nbytes(from);
+    fri_fence before = {0};
+    fr_status s = FR_OK;
+    memcpy(p->memory, fri_data(from), bytes);
+    FR_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &before));
+    FR_TRY(s, streams->follow(FRI_STREAM_INPUT, before));
+    FR_TRY(s, streams->copy(FRI_STREAM_INPUT, FRI_COPY_HOST_TO_DEVICE, p->memory, fri_data(to), bytes));
+    FR_TRY(s, streams->mark(FRI_STREAM_INPUT, &p->left));
+    FR_TRY(s, streams->follow(FRI_STREAM_COMPUTE, p->left));
+    fri_bump_version(to);
+done:
+    return s;
+}
+
+/* which: 0 images, 1 targets. */
+static fr_status to_device(fri_run *r, int which, fr_tensor **t) {
+    fr_device device = r->opts.device;
+    const fri_backend *b = fri_backend_get(device);
+    fri_input_place *p = &r->input[which][r->input_turn];
+    fr_tensor *moved = NULL;
+    fr_status s = FR_OK;
     if (fr_tensor_device(*t) == device) return FR_OK;
-    fr_status s = fr_tensor_to_device(*t, device, t);
-    if (s == FR_OK) fri_relabel(*t, FR_MEM_INPUT);
+    if (b != NULL && b->streams != NULL && r->opts.pin_memory) {
+        FR_TRY(s, make_room(b->streams, p, fri_nbytes(*t)));
+        if (p->memory != NULL) {
+            FR_TRY(s, fr_tensor_empty((*t)->shape.rank, (*t)->shape.dim, (*t)->dtype, device, &moved));
+            fri_relabel(moved, FR_MEM_INPUT);
+            FR_TRY(s, queue(b->streams, p, *t, moved));
+            fri_tensor_put(&moved, t);
+            goto done;
+        }
+    }
+    FR_TRY(s, fr_tensor_to_device(*t, device, t));
+    fri_relabel(*t, FR_MEM_INPUT);
+done:
+    fr_tensor_release(&moved);
     return s;
 }
 
@@ -51,8 +104,9 @@ fr_status fri_batch_next(fri_run *r, fr_loader *loader, fr_tensor **images, fr_t
     fr_status s = fr_loader_next(loader, images, targets);
     if (s != FR_OK) return s;
     if (r->program->pixel_target != NULL) FR_TRY(s, to_pixel_classes(r, *images, targets));
-    FR_TRY(s, to_device(r->opts.device, images));
-    FR_TRY(s, to_device(r->opts.device, targets));
+    FR_TRY(s, to_device(r, 0, images));
+    FR_TRY(s, to_device(r, 1, targets));
+    r->input_turn = 1 - r->input_turn;
 done:
     return s;
 }

@@ -27,13 +27,13 @@ fr_status fri_log_step(fri_run *r, double loss) {
     fr_status s = fr_memory_stats_get(r->opts.device, &m);
     if (s < 0) return s;
     double images = (double)(r->opts.batch_size * r->opts.accumulate);
-    double ms = r->step_ms[r->step - r->first_step - 1];
+    double ms = r->step_ms[r->known - r->first_step - 1];
     size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
-    s = fr_log_write(r->log, &(fr_log_step){.step = r->step,
+    s = fr_log_write(r->log, &(fr_log_step){.step = r->known,
                                             .epoch = r->epoch,
                                             .loss = loss,
-                                            .lr = fr_optimizer_get_lr(r->optimizer),
-                                            .scale = fri_run_scaled(&r->opts) ? fr_grad_scaler_scale_of(r->scaler) : 1,
+                                            .lr = fr_schedule_lr(&r->schedule, r->known - 1),
+                                            .scale = fri_run_scaled(&r->opts) ? r->scale : 1,
                                             .skipped = r->step_skipped,
                                             .images_per_second = 1000 * images / ms,
                                             .allocated = m.allocated,

@@ -42,7 +42,7 @@ static int ascending(const void *a, const void *b) {
 }
 
 double fri_median_step_ms(const fri_run *r) {
-    int64_t done = r->step - r->first_step, first = done > 1 ? 1 : 0, n = done - first;
+    int64_t done = r->known - r->first_step, first = done > 1 ? 1 : 0, n = done - first;
     if (n < 1 || r->opts.device == FR_META) return NAN;
     double *sorted = malloc((size_t)n * sizeof *sorted);
     if (sorted == NULL) return NAN;
@@ -58,7 +58,7 @@ double fri_images_per_second(const fri_run *r) {
 }
 
 static fr_status remember(fri_run *r, double loss, double milliseconds) {
-    int64_t i = r->step - r->first_step;
+    int64_t i = r->known - r->first_step;
     if (i == r->capacity) {
         int64_t capacity = r->capacity > 0 ? 2 * r->capacity : 1024;
         double *losses = realloc(r->losses, (size_t)capacity * sizeof *losses);
@@ -81,10 +81,35 @@ static fr_status next_of_loader(void *ctx, fr_tensor **images, fr_tensor **targe
     return fri_batch_next(r, r->loader, images, targets);
 }
 
+/* The step's numbers are waited for, kept and shown. A device that runs ahead is at work on the next step meanwhile, so
+ * a step lasts from the end of the one before. */
+static fr_status step_known(fri_run *r, fri_step_values *v) {
+    double loss = NAN;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_step_settle(r, v, &loss));
+    double now = fri_seconds_now();
+    FR_TRY(s, remember(r, loss, 1000 * (now - (r->known_at > v->began ? r->known_at : v->began))));
+    r->known_at = now;
+    r->known = v->number;
+    fri_watch_step(r);
+    FR_TRY(s, fri_watch_loss(r, loss));
+    FR_TRY(s, fri_log_step(r, loss));
+    fri_progress_step(r);
+done:
+    return s;
+}
+
+static fr_status steps_known(fri_run *r, int64_t up_to) {
+    fr_status s = FR_OK;
+    while (s == FR_OK && r->known < up_to) s = step_known(r, &r->values[r->known % 2]);
+    return s;
+}
+
 /* Steps until the epoch or the run ends; *more is false when the run does. Batches that do not fill a step
  * (--accumulate) are left out. */
 static fr_status run_epoch(fri_run *r, bool *more) {
     const fri_batches batches = {next_of_loader, r};
+    bool ahead = fri_device_runs_ahead(r->opts.device);
     fr_tensor *images = NULL, *targets = NULL;
     fr_status s = FR_OK;
     int64_t done = r->step - r->epoch * r->steps_per_epoch; /* a resumed run begins in the middle */
@@ -92,24 +117,23 @@ static fr_status run_epoch(fri_run *r, bool *more) {
     FR_TRY(s, fr_loader_position_set(r->loader, r->epoch, done * r->opts.accumulate));
     *more = true;
     for (int64_t i = done; *more && i < r->steps_per_epoch; i++) {
-        double loss = NAN, began = fri_seconds_now();
+        fri_step_values *v = &r->values[r->step % 2];
+        v->began = fri_seconds_now();
         FR_TRY(s, fri_train_arena_step(r));
         FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
         fri_watch_begin(r);
-        FR_TRY(s, fri_train_step(r, &batches, &images, &targets, &loss));
+        FR_TRY(s, fri_train_step(r, &batches, &images, &targets, v));
         fri_watch_end(r);
-        FR_TRY(s, remember(r, loss, 1000 * (fri_seconds_now() - began)));
         r->step++;
-        fri_watch_step(r);
+        FR_TRY(s, steps_known(r, ahead ? r->step - 1 : r->step));
         if (r->opts.empty_cache_every > 0 && r->step % r->opts.empty_cache_every == 0)
             FR_TRY(s, fr_memory_empty_cache(r->opts.device));
-        FR_TRY(s, fri_watch_loss(r, loss));
         r->signal = fri_signal_seen();
         *more = r->step < r->steps_total && r->signal == 0;
-        FR_TRY(s, fri_log_step(r, loss));
+        if (fri_save_is_due(r, !*more)) FR_TRY(s, steps_known(r, r->step));
         FR_TRY(s, fri_save_due(r, !*more));
-        fri_progress_step(r);
     }
+    FR_TRY(s, steps_known(r, r->step));
 done:
     fr_tensor_release(&images);
     fr_tensor_release(&targets);
@@ -148,6 +172,8 @@ fr_status fri_loop(fri_run *r) {
     fri_loop_steps(r);
     fri_progress_begin(r);
     FR_TRY(s, fri_resume(r));
+    r->known = r->first_step;
+    r->scale = fr_grad_scaler_scale_of(r->scaler);
     FR_TRY(s, fri_log_begin(r));
     FR_TRY(s, fri_floor_begin(&r->floor, r->opts.device));
     for (r->epoch = r->step / r->steps_per_epoch; more; r->epoch++) {

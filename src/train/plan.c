@@ -94,10 +94,9 @@ static fr_status step(dry_run *d, int64_t n, bool shorter) {
     step_batch like = {d, n, shorter};
     const fri_batches batches = {next_of_step, &like};
     fr_tensor *images = NULL, *targets = NULL;
-    double loss = 0;
     fr_status s = FR_OK;
     FR_TRY(s, next_of_step(&like, &images, &targets));
-    FR_TRY(s, fri_train_step(&d->run, &batches, &images, &targets, &loss));
+    FR_TRY(s, fri_train_step(&d->run, &batches, &images, &targets, d->run.values));
     d->steps++;
     if (d->run.opts.empty_cache_every > 0 && d->steps % d->run.opts.empty_cache_every == 0)
         FR_TRY(s, fr_memory_empty_cache(FR_META));
@@ -265,6 +264,7 @@ static fr_status run(dry_run *d) {
     d->out->epochs_total = r->epochs_total;
     d->out->lr = r->opts.lr;
 done:
+    fri_step_values_free(r->values);
     fr_loader_release(&r->loader);
     fr_grad_scaler_release(&r->scaler);
     fr_optimizer_release(&r->optimizer);

@@ -52,8 +52,7 @@ static size_t describe(const fri_run *r, char line[LINE_BYTES]) {
                           fri_bytes_text(m.allocated, now_text), fri_bytes_text(peak, peak_text));
     size_t at = length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
     if (fri_run_scaled(&r->opts) && r->scaler != NULL) {
-        snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", fr_grad_scaler_scale_of(r->scaler),
-                 fr_grad_scaler_skipped(r->scaler));
+        snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
         at += strlen(line + at);
     }
     return at;
@@ -98,7 +97,7 @@ void fri_progress_step(const fri_run *r) {
     char line[LINE_BYTES];
     double now = fri_seconds_now();
     if (r->opts.quiet) return;
-    if (r->step == 1) last = now - (live(r) ? REDRAW_SECONDS : 0);
+    if (r->known == 1) last = now - (live(r) ? REDRAW_SECONDS : 0);
     if (now - last < (live(r) ? REDRAW_SECONDS : PLAIN_SECONDS)) return;
     last = now;
     if (live(r)) {

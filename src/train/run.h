@@ -6,6 +6,7 @@
 #define FRI_TRAIN_RUN_H
 
 #include "backend/backend.h"
+#include "tensor/late.h"
 #include "train/arena.h"
 #include "train/floor.h"
 
@@ -18,6 +19,29 @@
 typedef struct fri_trace fri_trace;
 typedef struct fri_track fri_track;
 typedef struct fri_memory_plot fri_memory_plot;
+
+/* batch.c: page-locked memory that a batch leaves from. */
+typedef struct fri_input_place {
+    const fri_streams *streams;
+    void *memory;
+    size_t bytes;
+    fri_fence left; /* passed: it may be written again */
+} fri_input_place;
+void fri_input_place_free(fri_input_place *p);
+
+/* The numbers of one step, some of them still on their way from the device. */
+typedef struct fri_step_part {
+    fri_late loss, correct; /* of one batch, or part of a batch */
+} fri_step_part;
+typedef struct fri_step_values {
+    int64_t number; /* of the step, from 1 */
+    double began;   /* seconds */
+    double targets;
+    fri_step_part *part;
+    int64_t n, capacity;
+    bool decided_there; /* then `scaler` tells whether it was skipped */
+    fri_late scaler;
+} fri_step_values;
 
 typedef struct fri_run {
     const fr_train_program *program;
@@ -45,6 +69,8 @@ typedef struct fri_run {
     float *pixels;
     int64_t *pixel_classes;
     size_t pixels_capacity;
+    fri_input_place input[2][2]; /* images and targets, in turn */
+    int input_turn;
 
     /* loop.c */
     fr_loader *loader;
@@ -54,9 +80,15 @@ typedef struct fri_run {
     fr_log *log;                                     /* NULL: none */
     int64_t log_failures;                            /* steps and evaluations that are not in it */
     int64_t saved_step;                              /* of the newest state that this process saved, or -1 */
+    fri_step_values values[2];                       /* step.c; of the last steps, in turn */
+    int64_t known;                                   /* steps whose values are; step or, where the device runs ahead,
+                                                        one less until the end of the epoch */
+    double known_at;                                 /* seconds */
     double *losses, *step_ms;                        /* per step; losses are NAN on meta */
     int64_t capacity;                                /* of both */
-    bool step_skipped;                               /* the last step, for inf or NaN in its gradients */
+    bool step_skipped;                               /* the last known step, for inf or NaN in its gradients */
+    double scale;                                    /* of the loss, after that step */
+    int64_t skipped;                                 /* steps, up to that one */
     int64_t overflow_step;                           /* the last one skipped, from 1; 0: none */
     const char *overflow_path, *overflow_op;         /* its first gradient with inf or NaN; NULL: not known */
     double overflow_loss;                            /* its loss */
@@ -128,8 +160,12 @@ typedef struct fri_batches {
     void *ctx;
 } fri_batches;
 /* step.c: one optimizer step, of which images and targets are the first batch; both are released as early as
- * possible. *loss is the mean over the step's batches. */
-fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **images, fr_tensor **targets, double *loss);
+ * possible. Nothing in it waits for a device that runs ahead: its numbers are on their way into *v. */
+fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **images, fr_tensor **targets,
+                         fri_step_values *v);
+/* Waits for them and counts them. *loss is the mean over the step's batches. */
+fr_status fri_step_settle(fri_run *r, fri_step_values *v, double *loss);
+void fri_step_values_free(fri_step_values *v);
 
 /* The element type that --amp or --half asks for; f32 without. Between begin and end ops run in it (--amp). */
 fr_dtype fri_run_dtype(const fr_train_opts *o);
@@ -194,6 +230,7 @@ fr_status fri_resume(fri_run *r);
 /* Saves if a save is due after this step. If that fails for want of space or memory, it is said and the training goes
  * on; after the last step it is a failure. */
 fr_status fri_save_due(fri_run *r, bool last);
+bool fri_save_is_due(const fri_run *r, bool last);
 fr_status fri_weights_begin(fri_run *r);
 fr_status fri_weights_end(fri_run *r);
 

@@ -94,11 +94,16 @@ done:
     return s;
 }
 
-fr_status fri_save_due(fri_run *r, bool last) {
+bool fri_save_is_due(const fri_run *r, bool last) {
     const fr_train_opts *o = &r->opts;
     int64_t every = o->save_every != FR_TRAIN_AUTO ? o->save_every : r->steps_per_epoch;
+    return o->save != NULL && r->saved_step != r->step && (last || r->step % every == 0);
+}
+
+fr_status fri_save_due(fri_run *r, bool last) {
+    const fr_train_opts *o = &r->opts;
     parts p;
-    if (o->save == NULL || r->saved_step == r->step || (!last && r->step % every != 0)) return FR_OK;
+    if (!fri_save_is_due(r, last)) return FR_OK;
     describe(r, &p);
     fr_status s = fr_state_save(o->save, &p.state, o->keep, NULL);
     if (s == FR_OK) r->saved_step = r->step;

@@ -6,9 +6,12 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "base/tag.h"
+#include "optim/grad_scaler.h"
 #include "train/run.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
 fr_status fri_value(const fr_tensor *t, double *out) {
     *out = NAN;
@@ -31,21 +34,92 @@ void fri_precision_end(const fri_run *r, fr_autocast_state was) {
     if (r->opts.amp != FR_TRAIN_AMP_OFF) fr_autocast_end(was);
 }
 
+/* ---- numbers ------------------------------------------------------------------------------------------------- */
+
+static fr_status part_next(fri_step_values *v, fri_step_part **out) {
+    if (v->n == v->capacity) {
+        int64_t capacity = v->capacity > 0 ? 2 * v->capacity : 4;
+        fri_step_part *part = realloc(v->part, (size_t)capacity * sizeof *part);
+        if (part == NULL) return fri_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
+        v->part = part;
+        v->capacity = capacity;
+    }
+    v->part[v->n] = (fri_step_part){0};
+    *out = &v->part[v->n++];
+    return FR_OK;
+}
+
+static void forget(fri_step_values *v) {
+    for (int64_t i = 0; i < v->n; i++) {
+        fri_late_drop(&v->part[i].loss);
+        fri_late_drop(&v->part[i].correct);
+    }
+    fri_late_drop(&v->scaler);
+    v->n = 0;
+    v->targets = 0;
+    v->decided_there = false;
+}
+
+void fri_step_values_free(fri_step_values *v) {
+    forget(v);
+    free(v->part);
+    *v = (fri_step_values){0};
+}
+
+/* Was the step skipped? */
+static fr_status settle_scaler(fri_run *r, fri_step_values *v) {
+    fri_loss_scale now;
+    fr_status s = FR_OK;
+    if (!v->decided_there) {
+        r->scale = fr_grad_scaler_scale_of(r->scaler);
+        r->skipped = fr_grad_scaler_skipped(r->scaler);
+        return FR_OK;
+    }
+    FR_TRY(s, fri_grad_scaler_learn(&v->scaler, &now));
+    r->step_skipped = now.skipped > r->skipped;
+    r->scale = (double)now.scale;
+    r->skipped = now.skipped;
+done:
+    return s;
+}
+
+fr_status fri_step_settle(fri_run *r, fri_step_values *v, double *loss) {
+    double correct = 0, value = NAN;
+    fr_status s = FR_OK;
+    *loss = 0;
+    for (int64_t i = 0; i < v->n; i++) {
+        FR_TRY(s, fri_late_value(&v->part[i].correct, &value));
+        correct += value;
+        FR_TRY(s, fri_late_value(&v->part[i].loss, &value));
+        *loss += value;
+    }
+    if (r->opts.device != FR_META) FR_TRY(s, settle_scaler(r, v));
+    if (r->step_skipped) {
+        r->overflow_step = v->number;
+        r->overflow_loss = *loss;
+    }
+    r->epoch_loss += *loss * v->targets;
+    r->epoch_correct += correct;
+    r->epoch_targets += v->targets;
+done:
+    return s;
+}
+
 /* ---- forward and backward ------------------------------------------------------------------------------------ */
 
-/* Loss and gradients of one batch that counts `share` of the step. Adds to *loss and *correct. */
-static fr_status forward_backward(fri_run *r, fr_tensor **images, fr_tensor **targets, double share, double *loss,
-                                  double *correct) {
+/* Loss and gradients of one batch that counts `share` of the step. v NULL: nobody asks for its numbers. */
+static fr_status forward_backward(fri_run *r, fr_tensor **images, fr_tensor **targets, double share,
+                                  fri_step_values *v) {
     fr_tensor *y = NULL, *l = NULL, *count = NULL, *scaled = NULL;
+    fri_step_part *part = NULL;
     fr_autocast_state was;
-    double value = NAN;
     fr_status s = fri_precision_begin(r, &was);
     if (s < 0) return s;
+    if (v != NULL) FR_TRY(s, part_next(v, &part));
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
     FR_TRY(s, fr_count_correct(y, *targets, &count));
-    FR_TRY(s, fri_value(count, &value));
-    *correct += value;
+    if (part != NULL) FR_TRY(s, fri_late_begin(count, &part->correct));
     fr_tensor_release(&count);
     FR_TRY(s, fr_cross_entropy(y, *targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = r->opts.label_smoothing), &l));
     fr_tensor_release(&y);
@@ -54,8 +128,7 @@ static fr_status forward_backward(fri_run *r, fr_tensor **images, fr_tensor **ta
     fri_precision_end(r, was);
     FR_TRY(s, fr_grad_scaler_scale(r->scaler, l, &scaled));
     FR_TRY(s, fr_backward(scaled, NULL));
-    FR_TRY(s, fri_value(l, &value));
-    *loss += value;
+    if (part != NULL) FR_TRY(s, fri_late_begin(l, &part->loss));
 done:
     if (s < 0) fri_precision_end(r, was);
     fr_tensor_release(&count);
@@ -66,18 +139,17 @@ done:
 }
 
 /* The batch in --split-batch parts of equal size, up to one image. */
-static fr_status in_parts(fri_run *r, fr_tensor **images, fr_tensor **targets, double share, double *loss,
-                          double *correct) {
+static fr_status in_parts(fri_run *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
     int64_t parts = r->opts.split_batch, n = fr_tensor_dim(*images, 0);
     fr_tensor *x = NULL, *t = NULL;
     fr_status s = FR_OK;
     if (parts > n) parts = n;
-    if (parts == 1) return forward_backward(r, images, targets, share, loss, correct);
+    if (parts == 1) return forward_backward(r, images, targets, share, v);
     for (int64_t i = 0; i < parts; i++) {
         int64_t first = n * i / parts, count = n * (i + 1) / parts - first;
         FR_TRY(s, fr_tensor_narrow0(*images, first, count, &x));
         FR_TRY(s, fr_tensor_narrow0(*targets, first, count, &t));
-        FR_TRY(s, forward_backward(r, &x, &t, share * (double)count / (double)n, loss, correct));
+        FR_TRY(s, forward_backward(r, &x, &t, share * (double)count / (double)n, v));
     }
 done:
     fr_tensor_release(&x);
@@ -89,19 +161,18 @@ done:
 
 /* A fused step under a loss scale: the first pass looks at the gradients, the second, of the same numbers, updates.
  * What the report counts is the first's. */
-static fr_status two_passes(fri_run *r, fr_tensor **images, fr_tensor **targets, double *loss, double *correct) {
+static fr_status two_passes(fri_run *r, fr_tensor **images, fr_tensor **targets, fri_step_values *v) {
     fr_tensor *x = fr_tensor_retain(*images), *t = fr_tensor_retain(*targets);
     fri_rng rng = fri_rng_get();
-    double again = 0;
     bool found = false, was = false;
     fr_status s = FR_OK;
     FR_TRY(s, fr_grad_scaler_check_begin(r->scaler, r->optimizer));
-    FR_TRY(s, forward_backward(r, &x, &t, 1, loss, correct));
+    FR_TRY(s, forward_backward(r, &x, &t, 1, v));
     FR_TRY(s, fr_grad_scaler_check_end(r->scaler, r->optimizer, &found));
     if (!found) {
         fri_rng_set(rng);
         was = fr_statistics_freeze(true);
-        s = forward_backward(r, images, targets, 1, &again, &again);
+        s = forward_backward(r, images, targets, 1, NULL);
         (void)fr_statistics_freeze(was);
     }
 done:
@@ -121,17 +192,21 @@ static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool 
     return g != NULL ? fr_tensor_fill(g, 0) : FR_OK;
 }
 
-static fr_status optimizer_step(fri_run *r) {
-    bool skipped = false;
+/* Where the device decides, nobody asks inside the step: whether it was skipped is known later, and by then the
+ * gradients are gone. */
+static fr_status optimizer_step(fri_run *r, fri_step_values *v) {
+    bool skipped = false, there = fri_grad_scaler_decides_there(r->scaler);
     fr_phase was = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
     fr_status s = FR_OK;
     if (r->opts.clip != FR_TRAIN_AUTO) {
         FR_TRY(s, fr_grad_scaler_unscale(r->scaler, r->optimizer));
-        FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
+        if (!there) FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
         FR_TRY(s, fr_clip_grad_norm(r->model, r->opts.clip, NULL));
     }
     if (r->opts.fused_step != FR_TRAIN_FUSED_TWO_PASS) FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
-    FR_TRY(s, fr_grad_scaler_update(r->scaler, &skipped));
+    FR_TRY(s, fr_grad_scaler_update(r->scaler, there ? NULL : &skipped));
+    v->decided_there = there;
+    if (there) FR_TRY(s, fri_grad_scaler_outcome(r->scaler, &v->scaler));
     r->step_skipped = skipped;
     if (skipped && r->opts.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
     if (r->opts.grad_zero)
@@ -144,30 +219,23 @@ done:
 }
 
 fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **images, fr_tensor **targets,
-                         double *loss) {
+                         fri_step_values *v) {
     fr_step_scope scope;
-    double correct = 0, n = 0;
     fr_status s = fr_step_begin(&scope);
     if (s < 0) return s;
-    *loss = 0;
+    forget(v);
+    v->number = r->step + 1;
     fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
     if (r->opts.fused_step != FR_TRAIN_FUSED_OFF) fr_optimizer_fused_begin(r->optimizer);
     for (int64_t i = 0; i < r->opts.accumulate; i++) {
         if (i > 0) FR_TRY(s, batches->next(batches->ctx, images, targets));
-        n += (double)fr_tensor_numel(*targets);
+        v->targets += (double)fr_tensor_numel(*targets);
         if (r->opts.fused_step == FR_TRAIN_FUSED_TWO_PASS)
-            FR_TRY(s, two_passes(r, images, targets, loss, &correct));
+            FR_TRY(s, two_passes(r, images, targets, v));
         else
-            FR_TRY(s, in_parts(r, images, targets, 1.0 / (double)r->opts.accumulate, loss, &correct));
+            FR_TRY(s, in_parts(r, images, targets, 1.0 / (double)r->opts.accumulate, v));
     }
-    FR_TRY(s, optimizer_step(r));
-    if (r->step_skipped) {
-        r->overflow_step = r->step + 1;
-        r->overflow_loss = *loss;
-    }
-    r->epoch_loss += *loss * n;
-    r->epoch_correct += correct;
-    r->epoch_targets += n;
+    FR_TRY(s, optimizer_step(r, v));
 done:
     return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
 }

@@ -41,7 +41,7 @@ fr_status fri_watch_loss(const fri_run *r, double loss) {
     char text[FRI_WATCH_TEXT];
     if (r->opts.device == FR_META || isfinite(loss) || r->step_skipped) return FR_OK;
     return fri_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high; %s", unsigned_nan(loss),
-                    r->step, r->opts.lr,
+                    r->known, r->opts.lr,
                     r->anomaly.op != NULL ? anomaly_text(&r->anomaly, text)
                                           : "--detect-anomaly names the op where it began");
 }
@@ -55,12 +55,13 @@ void fri_watch_end(fri_run *r) {
 static void overflow_line(const fri_run *r) {
     char text[FRI_WATCH_TEXT];
     fri_progress_line_begin(r);
-    fprintf(r->out, "step %" PRId64 " is skipped: ", r->step);
+    fprintf(r->out, "step %" PRId64 " is skipped: ", r->known);
     if (!isfinite(r->overflow_loss))
         fprintf(r->out, "the forward pass overflowed, its loss is %g; ", unsigned_nan(r->overflow_loss));
     if (r->anomaly.op != NULL) fprintf(r->out, "%s; ", anomaly_text(&r->anomaly, text));
     if (r->overflow_path == NULL)
-        fprintf(r->out, "inf or NaN in a gradient that is gone (--fused-step)\n");
+        fprintf(r->out, "inf or NaN in a gradient that is gone (%s)\n",
+                fri_device_runs_ahead(r->opts.device) ? "the device was ahead" : "--fused-step");
     else
         fprintf(r->out, "inf or NaN first in the gradient of %s, made by op %s\n", r->overflow_path,
                 r->overflow_op != NULL && r->overflow_op[0] != '\0' ? r->overflow_op : "-");

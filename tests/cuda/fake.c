@@ -1,6 +1,10 @@
 /* fake.c - see fake.h. */
 #include "cuda/fake.h"
 
+#include "backend/backend.h"
+#include "cuda/check.h"
+
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,29 +12,67 @@
 
 fake_state fake;
 
-enum { QUEUE = 64, EVENTS = 16 };
+enum { STREAMS = 8, EVENTS = 512, PINNED = 256 };
 
-static struct {
+/* One thing in a stream: a copy, or to follow another stream up to a place. */
+typedef struct work {
     void *dst;
     const void *src;
     size_t bytes;
-} queue[QUEUE];
+    int follow; /* the other stream, or -1 */
+    size_t up_to;
+} work;
 
 static struct {
-    size_t at; /* copies queued when it was recorded */
+    work *items;
+    size_t count, capacity, done;
+    int launches; /* kernels that it was told to follow */
+} queue[STREAMS];
+
+static struct {
+    int stream;
+    size_t at;    /* things queued in it when it was recorded */
+    int launches; /* kernels by then */
     double ms;
 } events[EVENTS];
 
-static size_t done, made_events;
+static struct { char *begin, *end; } pinned[PINNED];
+
+static size_t made_events, n_pinned;
 
 static cudaError_t fails(cudaError_t code) {
     if (code != cudaSuccess) fake.sticky = code;
     return code;
 }
 
-static void run_until(size_t n) {
-    for (; done < n; done++) memcpy(queue[done % QUEUE].dst, queue[done % QUEUE].src, queue[done % QUEUE].bytes);
-    fake.queued = (size_t)fake.copies - done;
+static int index_of(cudaStream_t stream) {
+    return (int)((uintptr_t)stream & 0xfff);
+}
+
+static void run(int stream, size_t up_to) {
+    while (queue[stream].done < up_to) {
+        work w = queue[stream].items[queue[stream].done++];
+        if (w.follow >= 0) {
+            run(w.follow, w.up_to);
+        } else {
+            memcpy(w.dst, w.src, w.bytes);
+            fake.queued--;
+        }
+    }
+}
+
+static void append(int stream, work w) {
+    if (queue[stream].count == queue[stream].capacity) {
+        queue[stream].capacity = queue[stream].capacity > 0 ? 2 * queue[stream].capacity : 256;
+        queue[stream].items = realloc(queue[stream].items, queue[stream].capacity * sizeof w);
+    }
+    queue[stream].items[queue[stream].count++] = w;
+}
+
+static bool is_pinned(const void *p) {
+    for (size_t i = 0; i < n_pinned; i++)
+        if (pinned[i].begin <= (const char *)p && (const char *)p < pinned[i].end) return true;
+    return false;
 }
 
 /* ---- cudart ---------------------------------------------------------------------------------------------------- */
@@ -63,7 +105,8 @@ static cudaError_t set_device(int device) {
 }
 
 static cudaError_t device_synchronize(void) {
-    run_until((size_t)fake.copies);
+    fake.device_waits++;
+    for (int i = 0; i < STREAMS; i++) run(i, queue[i].count);
     return cudaSuccess;
 }
 
@@ -89,8 +132,10 @@ static cudaError_t allocate(void **out, size_t bytes) {
     return cudaSuccess;
 }
 
+/* As the real one it waits for the device first. */
 static cudaError_t release(void *p) {
     fake.frees++;
+    for (int i = 0; i < STREAMS; i++) run(i, queue[i].count);
     free(p);
     return cudaSuccess;
 }
@@ -103,46 +148,57 @@ static cudaError_t memory_info(size_t *left, size_t *total) {
 
 static cudaError_t host_allocate(void **out, size_t bytes, unsigned flags) {
     (void)flags;
-    if (fake.no_pinned) return fails(cudaErrorMemoryAllocation);
+    if (fake.no_pinned || n_pinned == PINNED) return fails(cudaErrorMemoryAllocation);
     *out = malloc(bytes);
+    pinned[n_pinned].begin = *out;
+    pinned[n_pinned++].end = (char *)*out + bytes;
     return cudaSuccess;
 }
 
 static cudaError_t host_release(void *p) {
+    for (size_t i = 0; i < n_pinned; i++)
+        if (pinned[i].begin == p) pinned[i] = pinned[--n_pinned];
     free(p);
     return cudaSuccess;
 }
 
 static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
-    (void)kind;
-    (void)stream;
     if (fake.copy_error != cudaSuccess) return fails(fake.copy_error);
-    if ((size_t)fake.copies - done == QUEUE) run_until(done + 1);
-    queue[(size_t)fake.copies % QUEUE].dst = dst;
-    queue[(size_t)fake.copies % QUEUE].src = src;
-    queue[(size_t)fake.copies % QUEUE].bytes = bytes;
+    if (kind == cudaMemcpyHostToDevice && !is_pinned(src)) fake.waiting_copies++;
+    if (kind == cudaMemcpyDeviceToHost && !is_pinned(dst)) fake.waiting_copies++;
+    if (stream != fri_cuda_stream() && queue[index_of(stream)].launches < fake.launches) fake.unordered++;
+    append(index_of(stream), (work){.dst = dst, .src = src, .bytes = bytes, .follow = -1});
     fake.copies++;
-    fake.queued = (size_t)fake.copies - done;
+    fake.queued++;
     return cudaSuccess;
 }
 
 static cudaError_t set_bytes(void *p, int value, size_t bytes, cudaStream_t stream) {
-    (void)stream;
+    run(index_of(stream), queue[index_of(stream)].count);
     memset(p, value, bytes);
     return cudaSuccess;
 }
 
 static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
-    if (flags != cudaStreamNonBlocking) return fails(cudaErrorInvalidValue);
+    if (flags != cudaStreamNonBlocking || fake.streams + 1 == STREAMS) return fails(cudaErrorInvalidValue);
     fake.streams++;
     *out = (cudaStream_t)(uintptr_t)(0x1000 + fake.streams);
     return cudaSuccess;
 }
 
 static cudaError_t stream_synchronize(cudaStream_t stream) {
-    (void)stream;
     fake.stream_waits++;
-    run_until((size_t)fake.copies);
+    run(index_of(stream), queue[index_of(stream)].count);
+    return cudaSuccess;
+}
+
+static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    (void)flags;
+    fake.follows++;
+    if (queue[index_of(stream)].launches < events[(uintptr_t)event - 1].launches)
+        queue[index_of(stream)].launches = events[(uintptr_t)event - 1].launches;
+    append(index_of(stream),
+           (work){.follow = events[(uintptr_t)event - 1].stream, .up_to = events[(uintptr_t)event - 1].at});
     return cudaSuccess;
 }
 
@@ -162,21 +218,29 @@ static cudaError_t event_destroy(cudaEvent_t event) {
 }
 
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
-    (void)stream;
-    events[(uintptr_t)event - 1].at = (size_t)fake.copies;
+    fake.records++;
+    events[(uintptr_t)event - 1].launches = stream == fri_cuda_stream() ? fake.launches : 0;
+    events[(uintptr_t)event - 1].stream = index_of(stream);
+    events[(uintptr_t)event - 1].at = queue[index_of(stream)].count;
     events[(uintptr_t)event - 1].ms = fake.clock_ms;
     return cudaSuccess;
 }
 
 static cudaError_t event_synchronize(cudaEvent_t event) {
     fake.event_waits++;
-    run_until(events[(uintptr_t)event - 1].at);
+    run(events[(uintptr_t)event - 1].stream, events[(uintptr_t)event - 1].at);
     return cudaSuccess;
 }
 
 static cudaError_t event_elapsed_time(float *ms, cudaEvent_t begin, cudaEvent_t end) {
     *ms = (float)(events[(uintptr_t)end - 1].ms - events[(uintptr_t)begin - 1].ms);
     return cudaSuccess;
+}
+
+static cudaError_t event_query(cudaEvent_t event) {
+    fake.queries++;
+    size_t done = queue[events[(uintptr_t)event - 1].stream].done;
+    return events[(uintptr_t)event - 1].at <= done ? cudaSuccess : fails(cudaErrorNotReady);
 }
 
 static const fri_cudart table = {
@@ -197,11 +261,13 @@ static const fri_cudart table = {
     .MemsetAsync = set_bytes,
     .StreamCreateWithFlags = stream_create,
     .StreamSynchronize = stream_synchronize,
+    .StreamWaitEvent = stream_wait_event,
     .EventCreateWithFlags = event_create,
     .EventDestroy = event_destroy,
     .EventRecord = event_record,
     .EventSynchronize = event_synchronize,
     .EventElapsedTime = event_elapsed_time,
+    .EventQuery = event_query,
 };
 
 /* ---- libraries ------------------------------------------------------------------------------------------------- */
@@ -234,4 +300,30 @@ void fake_begin(void) {
     fake = (fake_state){.devices = 1, .major = 9, .memory = (size_t)1 << 30};
     fri_cuda_opener_table = &opener;
     fri_cuda_use(&table);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------------------- */
+
+static void kernel_begins(void *ctx, const char *kernel) {
+    (void)ctx;
+    (void)kernel;
+    fake.launches++;
+    run(index_of(fri_cuda_stream()), queue[index_of(fri_cuda_stream())].count);
+}
+
+static void kernel_ends(void *ctx, const char *kernel, const fri_backend *b) {
+    (void)ctx;
+    (void)kernel;
+    (void)b;
+}
+
+void fake_kernels(void) {
+    static fri_backend device;
+    static const fri_kernel_watch watch = {kernel_begins, kernel_ends, NULL};
+    device = *fri_backend_get(FR_CUDA);
+    device.kernels = fri_backend_get(FR_CPU)->kernels;
+    device.kernels_f64 = fri_backend_get(FR_CPU)->kernels_f64;
+    device.describe = NULL; /* asks cuDNN */
+    fri_backend_override(FR_CUDA, &device);
+    fri_kernel_watched = &watch;
 }

@@ -1,7 +1,12 @@
 /* fake.h - a CUDA runtime without a GPU: its memory is malloc's, its streams run nothing until somebody waits.
  *
- * Copies are queued and done at the next wait that covers them, so a test sees a staging slot that is written again too
- * early, and a caller that reads before it waited. Any function can be made to fail. */
+ * Copies are queued per stream and done as late as the rules allow: at the next wait that covers them, or when another
+ * stream that was told to follow them runs. So a test sees a staging slot that is written again too early, a caller
+ * that reads before it waited, and memory that is used again while a copy of another stream still needs it. Any
+ * function can be made to fail.
+ *
+ * fake_kernels also gives the device kernels, the CPU's: each first runs what the compute stream has queued. Then whole
+ * trainings run on it, and must give the CPU's numbers. */
 #ifndef TESTS_CUDA_FAKE_H
 #define TESTS_CUDA_FAKE_H
 
@@ -15,10 +20,14 @@ typedef struct fake_state {
     bool no_pinned;
     cudaError_t copy_error; /* what cudaMemcpyAsync answers */
     cudaError_t sticky;     /* what cudaGetLastError answers and clears */
-    int copies, event_waits, stream_waits, frees, streams, events;
-    size_t queued;                     /* copies that have not been done */
-    double clock_ms;                   /* what events take the time from */
-    const char *name;                  /* of the device; NULL: "Fake 0" */
+    int copies, event_waits, stream_waits, device_waits, frees, streams, events;
+    int waiting_copies; /* from or to memory that is not page-locked: the real ones wait */
+    int records, follows, queries;
+    int launches;     /* kernels */
+    int unordered;    /* copies on another stream than the compute stream that do not follow its last kernel */
+    size_t queued;    /* copies that have not been done */
+    double clock_ms;  /* what events take the time from */
+    const char *name; /* of the device; NULL: "Fake 0" */
     void *(*symbol)(const char *name); /* a library's functions; NULL, or answering NULL: some address */
 } fake_state;
 
@@ -27,6 +36,9 @@ extern fake_state fake;
 
 /* Puts the fake in place of cudart, cuDNN, cuBLASLt and NVML. */
 void fake_begin(void);
+
+/* After fake_begin: the device's kernels are the CPU's. Of this thread. */
+void fake_kernels(void);
 
 /* Libraries whose name contains `name` cannot be opened from now on; NULL: all can. */
 void fake_hide(const char *name);

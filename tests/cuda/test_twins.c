@@ -1,5 +1,7 @@
 /* test_twins.c - every own CUDA kernel against its CPU twin: all float types, lengths that leave tails, pointers that
  * are not aligned, guard bytes behind every output. Here: vectors and rows of channels. */
+#include <math.h>
+
 #include "cuda/twin.h"
 
 TestSuite(twins, .init = twin_begin, .timeout = 300);
@@ -80,20 +82,64 @@ Test(twins, sums){EACH_VECTOR({
     drop(&norm);
 })}
 
-Test(twins, unscale) {
-    EACH_VECTOR({
-        for (int special = 0; special < 2; special++) {
-            buf x = numbers_between(t, n, offset, -2, 2, special);
-            buf found = zeros(FR_F32, 1, 0);
-            buf factor = numbers_between(FR_F32, 1, 0, 0.1, 0.9, false);
-            BOTH(k->unscale(ex(), t, n, p(&factor), p(&x), p(&found)));
-            expect_same("unscale", &x, 0);
-            expect_same("unscale's found", &found, 0);
-            drop(&x);
-            drop(&found);
-            drop(&factor);
-        }
-    })
+Test(twins, unscale){EACH_VECTOR({
+    for (int special = 0; special < 2; special++) {
+        buf x = numbers_between(t, n, offset, -2, 2, special);
+        buf found = zeros(FR_F32, 1, 0);
+        buf factor = numbers_between(FR_F32, 1, 0, 0.1, 0.9, false);
+        BOTH(k->unscale(ex(), t, n, p(&factor), p(&x), p(&found)));
+        expect_same("unscale", &x, 0);
+        expect_same("unscale's found", &found, 0);
+        drop(&x);
+        drop(&found);
+        drop(&factor);
+    }
+})}
+
+/* Counters, the clipping factor and the loss scale: single numbers. */
+Test(twins, steering) {
+    static const double squares[] = {0, 1e-30, 0.3, 4, 1e30, INFINITY, NAN};
+    fri_loss_scale_desc rule = {.growth_factor = 2, .backoff_factor = 0.5, .growth_interval = 3, .dynamic = true};
+    buf counter = zeros(FR_F32, 1, 0), batches = zeros(FR_I64, 1, 0), found = zeros(FR_F32, 1, 0);
+    for (int i = 0; i < 6; i++) {
+        set(&found, 0, i % 3 == 2);
+        copy_in(&found);
+        BOTH(k->count_up(ex(), FR_F32, p(&found), p(&counter)));
+        BOTH(k->count_up(ex(), FR_I64, NULL, p(&batches)));
+    }
+    expect_same("count_up", &counter, 0);
+    expect_same("count_up of i64", &batches, 0);
+    cr_expect_eq(value_at(FR_F32, counter.data[0], 0), 4.0);
+    cr_expect_eq(value_at(FR_I64, batches.data[0], 0), 6.0);
+    for (int i = 0; i < 7; i++) {
+        buf square = zeros(FR_F64, 1, 0), factor = zeros(FR_F32, 1, 0);
+        set(&square, 0, squares[i]);
+        copy_in(&square);
+        BOTH(k->clip_factor(ex(), 0.5, p(&square), p(&factor)));
+        expect_same("clip_factor", &factor, 0);
+        drop(&square);
+        drop(&factor);
+    }
+    buf state = zeros(FR_U8, sizeof(fri_loss_scale), 0);
+    *(fri_loss_scale *)state.data[0] = (fri_loss_scale){.inverse = 1.0f / 1024, .scale = 1024};
+    copy_in(&state);
+    for (int i = 0; i < 12; i++) {
+        set(&found, 0, i == 4 || i > 9);
+        copy_in(&found);
+        BOTH(k->loss_scale_update(ex(), &rule, p(&state), p(&found)));
+        expect_same("loss_scale_update", &state, 0);
+        expect_same("loss_scale_update's found", &found, 0);
+    }
+    fri_loss_scale end = *(fri_loss_scale *)state.data[0];
+    /* grows after 3; an overflow; grows after 3 more; the rest is two clean ones and two overflows */
+    cr_expect_eq(end.scale, 1024.0f * 2 / 2 * 2 / 2 / 2);
+    cr_expect_eq(end.inverse, 1 / end.scale);
+    cr_expect_eq(end.skipped, 3);
+    cr_expect_eq(end.tracker, 0);
+    drop(&state);
+    drop(&counter);
+    drop(&batches);
+    drop(&found);
 }
 
 static const fr_dtype every[] = {FR_F32, FR_F16, FR_BF16, FR_F64, FR_I64, FR_I32, FR_I16, FR_I8, FR_U8, FR_BOOL};

@@ -1,0 +1,55 @@
+/* uses.c - see uses.h. The list is short: copies of the offload stream that have not arrived. */
+#include "memory/uses.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+
+static bool overlaps(const fri_use *u, const char *begin, const char *end) {
+    return u->begin < end && begin < u->end;
+}
+
+static void drop(fri_uses *u, size_t i) {
+    u->items[i] = u->items[--u->count];
+}
+
+fr_status fri_uses_add(fri_uses *u, const fri_streams *streams, const void *data, size_t bytes, fri_fence fence) {
+    for (size_t i = 0; i < u->count;)
+        if (streams->passed(u->items[i].fence))
+            drop(u, i);
+        else
+            i++;
+    if (u->count == u->capacity) {
+        size_t capacity = u->capacity > 0 ? 2 * u->capacity : 32;
+        fri_use *items = realloc(u->items, capacity * sizeof *items);
+        if (items == NULL) return fri_fail(FR_ENOMEM, "allocator: out of host memory");
+        u->items = items;
+        u->capacity = capacity;
+    }
+    u->items[u->count++] = (fri_use){data, (const char *)data + bytes, fence};
+    return FR_OK;
+}
+
+fr_status fri_uses_follow(fri_uses *u, const fri_streams *streams, const void *data, size_t bytes) {
+    for (size_t i = 0; i < u->count;) {
+        if (!overlaps(&u->items[i], data, (const char *)data + bytes)) {
+            i++;
+            continue;
+        }
+        fr_status s = streams->follow(FRI_STREAM_COMPUTE, u->items[i].fence);
+        if (s < 0) return s;
+        drop(u, i); /* from here on the compute stream's own order holds for all of it */
+    }
+    return FR_OK;
+}
+
+void fri_uses_wait(fri_uses *u, const fri_streams *streams, const void *data, size_t bytes) {
+    for (size_t i = 0; i < u->count;) {
+        if (!overlaps(&u->items[i], data, (const char *)data + bytes)) {
+            i++;
+            continue;
+        }
+        (void)streams->wait(u->items[i].fence);
+        drop(u, i);
+    }
+}

@@ -1,0 +1,151 @@
+/* late.c - see late.h. */
+#include "tensor/late.h"
+
+#include "base/status.h"
+#include "meta/meta.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- places in page-locked memory --------------------------------------------------------------------------- */
+
+enum { CHUNK_PLACES = 128 };
+
+typedef struct place {
+    struct place *next; /* of the free ones */
+    void *pinned;
+} place;
+
+/* Page-locked pages are dear, so places are kept until the process ends. */
+static _Thread_local place *free_places, *spent; /* spent: without memory, to be used again */
+static _Thread_local const fri_streams *owner;
+
+static fr_status more_places(const fri_streams *streams) {
+    void *memory = NULL;
+    place *p = calloc(CHUNK_PLACES, sizeof *p);
+    if (p == NULL || streams->host_alloc((size_t)CHUNK_PLACES * FRI_LATE_BYTES, &memory) < 0) {
+        free(p);
+        return fri_fail(FR_ENOMEM, "no page-locked host memory for values that come back from the device");
+    }
+    for (int i = 0; i < CHUNK_PLACES; i++) {
+        p[i] = (place){free_places, (char *)memory + (size_t)i * FRI_LATE_BYTES};
+        free_places = &p[i];
+    }
+    return FR_OK;
+}
+
+static fr_status take(const fri_streams *streams, void **out) {
+    fr_status s = FR_OK;
+    if (owner != streams) free_places = NULL;
+    owner = streams;
+    if (free_places == NULL && (s = more_places(streams)) < 0) return s;
+    place *p = free_places;
+    free_places = p->next;
+    *out = p->pinned;
+    p->next = spent;
+    spent = p;
+    return FR_OK;
+}
+
+/* A copy that is still on its way into the place runs before the next one that is queued there. */
+static void give(void *pinned) {
+    place *p = spent;
+    spent = p->next;
+    *p = (place){free_places, pinned};
+    free_places = p;
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------- */
+
+bool fri_device_runs_ahead(fr_device d) {
+    const fri_backend *b = d == FR_META ? fri_meta_target() : fri_backend_get(d);
+    return b != NULL && b->streams != NULL;
+}
+
+fr_status fri_late_begin(const fr_tensor *t, fri_late *l) {
+    const fri_backend *b = fri_backend_of(t);
+    size_t bytes = fri_nbytes(t);
+    fr_status s = FR_OK;
+    if (bytes > FRI_LATE_BYTES) return fri_fail(FR_EINTERNAL, "late value: %zu bytes", bytes);
+    fri_late_drop(l);
+    l->dtype = t->dtype;
+    if (b->device == FR_META) {
+        double none = NAN;
+        l->dtype = FR_F64;
+        memcpy(l->bytes, &none, sizeof none);
+        return FR_OK;
+    }
+    if (b->streams == NULL) return fr_tensor_to_host(t, l->bytes);
+    FRI_TRY(s, take(b->streams, &l->pinned));
+    l->streams = b->streams;
+    FRI_TRY(s, b->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, fri_data(t), l->pinned, bytes));
+    FRI_TRY(s, b->streams->mark(FRI_STREAM_COMPUTE, &l->fence));
+done:
+    if (s < 0) fri_late_drop(l);
+    return s;
+}
+
+bool fri_late_arrived(const fri_late *l) {
+    return l->streams == NULL || l->streams->passed(l->fence);
+}
+
+fr_status fri_late_wait(fri_late *l) {
+    if (l->streams == NULL) return FR_OK;
+    fr_status s = l->streams->wait(l->fence);
+    if (s == FR_OK) memcpy(l->bytes, l->pinned, FRI_LATE_BYTES);
+    fri_late_drop(l);
+    return s;
+}
+
+fr_status fri_late_value(fri_late *l, double *value) {
+    fr_status s = fri_late_wait(l);
+    if (s == FR_OK) *value = fri_element(l->dtype, l->bytes, 0);
+    return s;
+}
+
+void fri_late_drop(fri_late *l) {
+    if (l->streams != NULL) give(l->pinned);
+    l->streams = NULL;
+    l->pinned = NULL;
+}
+
+/* ---- positions that should be -1 ---------------------------------------------------------------------------- */
+
+enum { CHECKS = 64 };
+
+typedef struct check {
+    fri_late late;
+    const char *op, *what;
+    int64_t limit;
+} check;
+
+static _Thread_local check checks[CHECKS];
+static _Thread_local size_t first_check, n_checks;
+
+static fr_status oldest(void) {
+    check *c = &checks[first_check];
+    double at = -1;
+    first_check = (first_check + 1) % CHECKS;
+    n_checks--;
+    fr_status s = fri_late_value(&c->late, &at);
+    if (s < 0 || !(at >= 0)) return s;
+    return fri_fail(FR_EINVAL, "%s: %s %lld is outside 0..%lld (some steps ago: the device was still at work)", c->op,
+                    c->what, (long long)at, (long long)c->limit);
+}
+
+fr_status fri_late_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
+    check c = {.op = op, .what = what, .limit = limit};
+    fr_status s = FR_OK;
+    if (n_checks == CHECKS) FRI_TRY(s, oldest());
+    FRI_TRY(s, fri_late_begin(bad, &c.late));
+    checks[(first_check + n_checks++) % CHECKS] = c;
+done:
+    return s;
+}
+
+fr_status fri_late_check_all(void) {
+    fr_status s = FR_OK;
+    while (s == FR_OK && n_checks > 0 && fri_late_arrived(&checks[first_check].late)) s = oldest();
+    return s;
+}
