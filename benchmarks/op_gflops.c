@@ -185,7 +185,7 @@ static void run_ours(bed *b, int pass) {
     if (b->is_linear)
         s = pass == 0   ? k->linear_forward(e, &b->linear, b->x, b->w, NULL, b->y)
             : pass == 1 ? k->linear_backward_input(e, &b->linear, b->w, b->y, b->dx)
-                        : k->linear_backward_weight(e, &b->linear, b->x, b->y, b->dw);
+                        : k->linear_backward_weight(e, &b->linear, b->x, b->y, b->dw, NULL);
     else
         s = pass == 0   ? k->conv2d_forward(e, &b->conv, b->x, b->w, NULL, b->y)
             : pass == 1 ? k->conv2d_backward_input(e, &b->conv, b->w, b->y, b->dx)

@@ -1,36 +1,91 @@
 /* conv2d.c - convolutions through cuDNN's graph API. The bias is added, and its gradient summed, by bias.cu. */
 #include "conv2d.h"
 
-#include "context.h"
 #include "conv2d_plan.h"
 #include "kernels.h"
+#include "memory.h"
 
-static bool aligned(const void *p) {
-    return ((uintptr_t)p & 15) == 0;
+/* How a pass runs: its plan, and where in the workspace operands lie that must be copied to be aligned. */
+typedef struct way {
+    fri_cuda_conv2d_pass pass;
+    fri_cuda_conv2d_plan *plan;
+    size_t size[3], at[3]; /* of x, w, y; size 0: used where it is */
+    size_t bytes;          /* of workspace in all */
+} way;
+
+enum { X, W, Y };
+
+/* One kernel for the product and the bias where there is an engine for it that needs no more scratch than is liked, or
+ * than the product alone. Its relu is left alone: it does not pass NaN as ours does. */
+static fr_status forward_plan(const fri_conv2d_desc *d, way *v) {
+    const size_t limit = d->workspace_limit > 0 ? d->workspace_limit : SIZE_MAX;
+    fri_cuda_conv2d_plan *fused = NULL;
+    fr_status s = FR_OK;
+    if (d->bias && d->bias_dtype == d->dtype && !(d->unaligned & FRI_UNALIGNED_B))
+        FRI_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD_BIAS, &fused));
+    if (fused == NULL || fused->choice.workspace > limit)
+        FRI_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &v->plan));
+    if (fused != NULL && (v->plan == NULL || fused->choice.workspace <= v->plan->choice.workspace)) {
+        v->pass = FRI_CUDA_CONV2D_FORWARD_BIAS;
+        v->plan = fused;
+    }
+done:
+    return s;
+}
+
+static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way *v) {
+    static const uint8_t bit[3] = {FRI_UNALIGNED_X, FRI_UNALIGNED_W, FRI_UNALIGNED_Y};
+    const int64_t elements[3] = {d->n * d->h * d->w * d->c, d->k * d->r * d->s * (d->c / d->groups),
+                                 d->n * d->p * d->q * d->k};
+    *v = (way){.pass = pass};
+    if (d->n == 0) return FR_OK; /* nothing runs */
+    fr_status s = pass == FRI_CUDA_CONV2D_FORWARD ? forward_plan(d, v) : fri_cuda_conv2d_plan_get(d, pass, &v->plan);
+    if (s < 0) return s;
+    v->bytes = v->plan->choice.workspace;
+    for (int i = 0; i < 3; i++) {
+        if (!(d->unaligned & bit[i])) continue;
+        v->size[i] = (size_t)elements[i] * fr_dtype_size(d->dtype);
+        v->at[i] = (v->bytes + 511) / 512 * 512;
+        v->bytes = v->at[i] + v->size[i];
+    }
+    return FR_OK;
+}
+
+/* *p becomes the copy that was planned for. */
+static fr_status align(const fri_exec *e, const way *v, int i, const void **p) {
+    char *copy = (char *)e->workspace + v->at[i];
+    if (v->size[i] > 0) {
+        fr_status s = fri_cuda_copy(e, FRI_COPY_DEVICE_TO_DEVICE, *p, copy, v->size[i]);
+        *p = copy;
+        return s;
+    }
+    if ((uintptr_t)*p % 16 == 0) return FR_OK;
+    return fri_fail(FR_EINTERNAL, "%s: %s does not start at a multiple of 16 bytes, which nobody said",
+                    fri_cuda_conv2d_pass_name[v->pass],
+                    i == X   ? "x"
+                    : i == W ? "w"
+                             : "y");
 }
 
 /* x, w and y are data or gradients; which of them is written depends on the pass. */
-static fr_status run(const fri_exec *e, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, const void *x,
-                     const void *w, const void *y) {
-    const char *name = fri_cuda_conv2d_pass_name[pass];
-    fri_cuda_conv2d_plan *p = NULL;
+static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
+    fri_cuda_conv2d_data data = {.x = x, .w = w, .y = y, .b = b, .workspace = e->workspace};
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cuda_conv2d_plan_get(d, pass, &p));
-    if (!aligned(x) || !aligned(w) || !aligned(y))
-        return fri_fail(FR_EUNSUPPORTED, "%s: x, w or y does not start at a multiple of 16 bytes, which cuDNN needs",
-                        name);
-    if (p->choice.workspace > 0 && (e->workspace == NULL || e->workspace_bytes < p->choice.workspace))
-        return fri_cuda_workspace_short(name, p->choice.workspace, e->workspace != NULL ? e->workspace_bytes : 0);
-    const fri_cuda_conv2d_data data = {.x = x, .w = w, .y = y, .workspace = e->workspace};
-    FRI_TRY(s, fri_cuda_conv2d_run(fri_cuda_stream_of(e), pass, p, &data));
+    if (v->bytes > 0 && (e->workspace == NULL || e->workspace_bytes < v->bytes))
+        return fri_cuda_workspace_short(fri_cuda_conv2d_pass_name[v->pass], v->bytes,
+                                        e->workspace != NULL ? e->workspace_bytes : 0);
+    FRI_TRY(s, align(e, v, X, &data.x));
+    FRI_TRY(s, align(e, v, W, &data.w));
+    FRI_TRY(s, align(e, v, Y, &data.y));
+    FRI_TRY(s, fri_cuda_conv2d_run(fri_cuda_stream_of(e), v->pass, v->plan, &data));
 done:
     return s;
 }
 
 static fr_status workspace_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, size_t *bytes) {
-    fri_cuda_conv2d_choice c;
-    fr_status s = fri_cuda_conv2d_choose(d, pass, &c);
-    if (s >= 0) *bytes = c.workspace;
+    way v;
+    fr_status s = way_of(d, pass, &v);
+    if (s >= 0) *bytes = v.bytes;
     return s;
 }
 
@@ -42,10 +97,13 @@ fr_status fri_cuda_conv2d_forward_workspace(const fri_conv2d_desc *d, size_t *by
 
 fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                   const void *b, void *y) {
+    way v;
     fr_status s = FR_OK;
     if (d->n == 0) return FR_OK;
-    FRI_TRY(s, run(e, d, FRI_CUDA_CONV2D_FORWARD, x, w, y));
-    if (b != NULL) FRI_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y));
+    FRI_TRY(s, way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
+    bool fused = v.pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
+    FRI_TRY(s, run(e, &v, x, w, y, fused ? b : NULL));
+    if (b != NULL && !fused) FRI_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y));
 done:
     return s;
 }
@@ -56,7 +114,10 @@ fr_status fri_cuda_conv2d_backward_input_workspace(const fri_conv2d_desc *d, siz
 
 fr_status fri_cuda_conv2d_backward_input(const fri_exec *e, const fri_conv2d_desc *d, const void *w, const void *dy,
                                          void *dx) {
-    return d->n == 0 ? FR_OK : run(e, d, FRI_CUDA_CONV2D_BACKWARD_INPUT, dx, w, dy);
+    way v;
+    if (d->n == 0) return FR_OK;
+    fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_INPUT, &v);
+    return s < 0 ? s : run(e, &v, dx, w, dy, NULL);
 }
 
 fr_status fri_cuda_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, size_t *bytes) {
@@ -65,8 +126,10 @@ fr_status fri_cuda_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, si
 
 fr_status fri_cuda_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
                                           void *dw) {
+    way v;
     if (d->n == 0) return fri_cuda_fill(e, d->dtype, d->k * d->r * d->s * (d->c / d->groups), 0, dw);
-    return run(e, d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, x, dw, dy);
+    fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, &v);
+    return s < 0 ? s : run(e, &v, x, dw, dy, NULL);
 }
 
 fr_status fri_cuda_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db) {

@@ -13,6 +13,7 @@ typedef struct entry {
     int64_t key[KEY];
     fri_cuda_conv2d_plan plan;
     fri_cuda_conv2d_plan *stands_in; /* instead of `plan`, for one that could not be timed */
+    bool none;
     struct entry *next;
 } entry;
 
@@ -90,12 +91,21 @@ static fr_status make(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool 
     } else {
         FRI_TRY(s, s);
         FRI_TRY(s, get(d, pass, false, &e->stands_in));
-        guessed++;
+        e->none = e->stands_in == NULL;
+        guessed += !e->none;
         return FR_OK; /* kept for this process only: the next one may have a device */
     }
     fri_cuda_plan_file_add(e->key, &e->plan);
 done:
     return s;
+}
+
+static bool is_fused(fri_cuda_conv2d_pass pass) {
+    return pass == FRI_CUDA_CONV2D_FORWARD_BIAS || pass == FRI_CUDA_CONV2D_FORWARD_BIAS_RELU;
+}
+
+static fri_cuda_conv2d_plan *plan_of(entry *e) {
+    return e->none ? NULL : e->stands_in != NULL ? e->stands_in : &e->plan;
 }
 
 /* ---- the cache --------------------------------------------------------------------------------------------- */
@@ -106,20 +116,21 @@ static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool b
     entry **at = bucket_of(key);
     for (entry *e = *at; e != NULL; e = e->next)
         if (memcmp(e->key, key, sizeof key) == 0) {
-            *out = e->stands_in != NULL ? e->stands_in : &e->plan;
+            *out = plan_of(e);
             return FR_OK;
         }
     entry *e = calloc(1, sizeof *e);
     if (e == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", fri_cuda_conv2d_pass_name[pass]);
     memcpy(e->key, key, sizeof key);
     fr_status s = make(d, pass, benchmark, e);
-    if (s < 0) {
+    if (s < 0 && s != FR_ENOMEM && is_fused(pass)) e->none = true; /* the pass alone will do, or say what is wrong */
+    if (s < 0 && !e->none) {
         free(e);
         return s;
     }
     e->next = *at; /* making may have put another one there */
     *at = e;
-    *out = e->stands_in != NULL ? e->stands_in : &e->plan;
+    *out = plan_of(e);
     return FR_OK;
 }
 
@@ -134,8 +145,11 @@ fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass 
     *out = (fri_cuda_conv2d_choice){0};
     if (d->n == 0) return FR_OK; /* nothing runs */
     fr_status s = fri_cuda_conv2d_plan_get(d, pass, &p);
-    if (s >= 0) *out = p->choice;
-    return s;
+    if (s < 0) return s;
+    if (p == NULL)
+        return fri_fail(FR_EUNSUPPORTED, "%s: cuDNN has no engine for the fused pass", fri_cuda_conv2d_pass_name[pass]);
+    *out = p->choice;
+    return FR_OK;
 }
 
 void fri_cuda_conv2d_timed(int64_t *yes, int64_t *no) {

@@ -11,7 +11,8 @@ typedef struct fri_cuda_conv2d_plan {
     cudnnBackendDescriptor_t bound; /* read with a handle, at the first execution; NULL before */
 } fri_cuda_conv2d_plan;
 
-/* The plan, from the thread's cache or made now. Borrowed: lives until the thread ends. FR_EUNSUPPORTED: no engine. */
+/* The plan, from the thread's cache or made now. Borrowed: lives until the thread ends. Without an engine that will do
+ * *out is NULL for a fused pass, and for the others FR_EUNSUPPORTED is returned. */
 fr_status fri_cuda_conv2d_plan_get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan **out);
 
 /* ---- conv2d_search.c ---- */

@@ -1,4 +1,4 @@
-/* linear.c - the fully connected kernels: three matrix products by cuBLASLt, the bias as an epilogue.
+/* linear.c - the fully connected kernels: three matrix products by cuBLASLt; the bias and its gradient are epilogues.
  *
  * cuBLASLt's matrices are column-major: a row-major matrix is its transpose, so every product is asked for transposed.
  *
@@ -6,7 +6,11 @@
  *   backward input   dx^T [in, n]   =  w^T dy^T           M = in,  N = n,   K = out
  *   backward weight  dw^T [in, out] =  x^T (dy^T)^T       M = in,  N = out, K = n
  *
- * Splitting K may use the workspace, with partial sums in f32; sums in the output's type are not allowed. */
+ * Splitting K may use the workspace, with partial sums in f32; sums in the output's type are not allowed.
+ *
+ * A bias of the result's type is added by the forward product (BIAS), and its gradient, the sum of dy over K = n, is
+ * made by the product of the weight's gradient (BGRADB: dy is matrix B there). Where cuBLASLt has no algorithm for
+ * that, and for a wider bias, bias.cu does it. Its relu epilogues are left alone: they do not pass NaN as ours does. */
 #include "base/env.h"
 #include "cublaslt.h"
 
@@ -73,11 +77,12 @@ static size_t workspace_of(const product *p) {
 
 /* ---- the choice of an algorithm ---------------------------------------------------------------------------- */
 
-enum { KEY = 11 };
+enum { KEY = 12 };
 
 typedef struct entry {
     int64_t key[KEY];
     cublasLtMatmulAlgo_t algorithm;
+    bool none; /* not with this epilogue */
     struct entry *next;
 } entry;
 
@@ -91,7 +96,8 @@ typedef struct call {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulPreference_t preference;
-    uint32_t alignment[3]; /* of A, B, D */
+    cublasLtEpilogue_t epilogue;
+    uint32_t alignment[4]; /* of A, B, D and the epilogue's vector */
 } call;
 
 static uint32_t alignment_of(const void *p) {
@@ -104,20 +110,20 @@ static fr_status check(const call *c, cublasStatus_t code) {
     return fri_cublaslt_check(c->lt, code, c->name);
 }
 
+/* bias: what the epilogue reads or writes. */
 static fr_status describe(call *c, const fri_linear_desc *d, const product *p, const void *bias) {
     const cudaDataType_t type = d->dtype == FR_F32 ? CUDA_R_32F : d->dtype == FR_F16 ? CUDA_R_16F : CUDA_R_16BF;
     const cublasComputeType_t compute =
         d->dtype == FR_F32 && fri_env_get()->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t a = p->a_turned ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     const fri_cublaslt *lt = c->lt;
     fr_status s = FR_OK;
     FRI_TRY(s, check(c, lt->MatmulDescCreate(&c->product, compute, CUDA_R_32F)));
     FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a)));
     FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b)));
-    if (bias != NULL) {
-        FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                                       sizeof epilogue)));
+    if (c->epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+        FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &c->epilogue,
+                                                       sizeof c->epilogue)));
         FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                                        sizeof bias)));
     }
@@ -148,9 +154,12 @@ static fr_status ask_heuristic(call *c, size_t workspace, cublasLtMatmulAlgo_t *
     /* C is D's memory with beta 0: it is not read, but its alignment counts. */
     FRI_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
                                                          &c->alignment[2], sizeof c->alignment[2])));
-    FRI_TRY(s, check(c, lt->MatmulAlgoGetHeuristic(c->handle, c->product, c->a, c->b, c->d, c->d, c->preference, 1,
-                                                   &best, &found)));
-    if (found < 1) {
+    cublasStatus_t code =
+        lt->MatmulAlgoGetHeuristic(c->handle, c->product, c->a, c->b, c->d, c->d, c->preference, 1, &best, &found);
+    bool refused = code == CUBLAS_STATUS_NOT_SUPPORTED ||
+                   (code == CUBLAS_STATUS_INVALID_VALUE && c->epilogue != CUBLASLT_EPILOGUE_DEFAULT);
+    if (!refused) FRI_TRY(s, check(c, code));
+    if (refused || found < 1) {
         s = fri_fail(FR_EUNSUPPORTED, "%s: cuBLASLt has no algorithm within %zu bytes of workspace", c->name,
                      workspace);
         goto done;
@@ -160,7 +169,8 @@ done:
     return s;
 }
 
-static fr_status algorithm_of(call *c, const fri_linear_desc *d, const product *p, bool bias, size_t workspace,
+/* *out is NULL where there is none with this epilogue; without one that is a failure. */
+static fr_status algorithm_of(call *c, const fri_linear_desc *d, const product *p, size_t workspace,
                               const cublasLtMatmulAlgo_t **out) {
     const int64_t key[KEY] = {p->m,
                               p->n,
@@ -168,38 +178,45 @@ static fr_status algorithm_of(call *c, const fri_linear_desc *d, const product *
                               p->a_turned,
                               p->b_turned,
                               d->dtype,
-                              bias,
+                              c->epilogue,
                               c->alignment[0],
                               c->alignment[1],
                               c->alignment[2],
+                              c->alignment[3],
                               fri_env_get()->tf32};
     for (entry *e = cache; e != NULL; e = e->next)
         if (memcmp(e->key, key, sizeof key) == 0) {
-            *out = &e->algorithm;
+            *out = e->none ? NULL : &e->algorithm;
             return FR_OK;
         }
     entry *e = calloc(1, sizeof *e);
     if (e == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", c->name);
     fr_status s = ask_heuristic(c, workspace, &e->algorithm);
-    if (s < 0) {
+    e->none = s == FR_EUNSUPPORTED && c->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+    if (s < 0 && !e->none) {
         free(e);
         return s;
     }
     memcpy(e->key, key, sizeof key);
     e->next = cache;
     cache = e;
-    *out = &e->algorithm;
+    *out = e->none ? NULL : &e->algorithm;
     return FR_OK;
 }
 
+/* With an epilogue, `bias` is its vector; *ran is false where
+ * there is no algorithm for it: then nothing has run. */
 static fr_status run(const fri_exec *e, const fri_linear_desc *d, pass which, const void *a, const void *b,
-                     const void *bias, void *out) {
+                     cublasLtEpilogue_t epilogue, const void *bias, void *out, bool *ran) {
     const float one = 1, zero = 0;
     const product p = product_of(d, which);
     const size_t workspace = workspace_of(&p);
     const cublasLtMatmulAlgo_t *algorithm = NULL;
-    call c = {.name = pass_name[which], .alignment = {alignment_of(a), alignment_of(b), alignment_of(out)}};
+    call c = {.name = pass_name[which],
+              .epilogue = epilogue,
+              .alignment = {alignment_of(a), alignment_of(b), alignment_of(out), alignment_of(bias)}};
     fr_status s = FR_OK;
+    *ran = true;
     if (d->dtype != FR_F32 && d->dtype != FR_F16 && d->dtype != FR_BF16) return fri_cuda_no_type(c.name, d->dtype);
     if (p.m * p.n == 0) return FR_OK;
     if (p.k == 0) return fri_cuda_fill(e, d->dtype, p.m * p.n, 0, out);
@@ -207,7 +224,9 @@ static fr_status run(const fri_exec *e, const fri_linear_desc *d, pass which, co
         return fri_cuda_workspace_short(c.name, workspace, e->workspace != NULL ? e->workspace_bytes : 0);
     FRI_TRY(s, fri_cublaslt_handle(&c.lt, &c.handle));
     FRI_TRY(s, describe(&c, d, &p, bias));
-    FRI_TRY(s, algorithm_of(&c, d, &p, bias != NULL, workspace, &algorithm));
+    FRI_TRY(s, algorithm_of(&c, d, &p, workspace, &algorithm));
+    *ran = algorithm != NULL;
+    if (!*ran) goto done;
     FRI_TRY(s, check(&c, c.lt->Matmul(c.handle, c.product, &one, a, c.a, b, c.b, &zero, out, c.d, out, c.d, algorithm,
                                       e->workspace, workspace, fri_cuda_stream_of(e))));
     FRI_TRY(s, fri_cuda_launched(c.name));
@@ -220,10 +239,21 @@ done:
     return s;
 }
 
+static fr_status run_plain(const fri_exec *e, const fri_linear_desc *d, pass which, const void *a, const void *b,
+                           void *out) {
+    bool ran;
+    return run(e, d, which, a, b, CUBLASLT_EPILOGUE_DEFAULT, NULL, out, &ran);
+}
+
 static fr_status answer(const fri_linear_desc *d, pass which, size_t *bytes) {
     const product p = product_of(d, which);
     *bytes = p.k == 0 ? 0 : workspace_of(&p);
     return FR_OK;
+}
+
+/* Does the epilogue know this vector's type, and is there a product for it to end? */
+static bool fusable(const fri_linear_desc *d, int64_t k) {
+    return d->bias_dtype == d->dtype && k > 0 && d->n > 0 && d->in > 0 && d->out > 0;
 }
 
 /* ---- the kernels ------------------------------------------------------------------------------------------- */
@@ -234,11 +264,12 @@ fr_status fri_cuda_linear_forward_workspace(const fri_linear_desc *d, size_t *by
 
 fr_status fri_cuda_linear_forward(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *w,
                                   const void *b, void *y) {
-    /* The epilogue takes a bias of the result's type; a wider one is added afterwards. */
-    bool fused = b != NULL && d->bias_dtype == d->dtype && d->in > 0;
+    bool fused = b != NULL && fusable(d, d->in);
     fr_status s = FR_OK;
-    FRI_TRY(s, run(e, d, FORWARD, w, x, fused ? b : NULL, y));
-    if (b != NULL && !fused) FRI_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n, d->out, b, y));
+    if (fused) FRI_TRY(s, run(e, d, FORWARD, w, x, CUBLASLT_EPILOGUE_BIAS, b, y, &fused));
+    if (fused) return FR_OK;
+    FRI_TRY(s, run_plain(e, d, FORWARD, w, x, y));
+    if (b != NULL) FRI_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n, d->out, b, y));
 done:
     return s;
 }
@@ -249,16 +280,27 @@ fr_status fri_cuda_linear_backward_input_workspace(const fri_linear_desc *d, siz
 
 fr_status fri_cuda_linear_backward_input(const fri_exec *e, const fri_linear_desc *d, const void *w, const void *dy,
                                          void *dx) {
-    return run(e, d, BACKWARD_INPUT, w, dy, NULL, dx);
+    return run_plain(e, d, BACKWARD_INPUT, w, dy, dx);
 }
 
+/* Whether the library sums the bias's gradient is found out on the device, so there is room for bias.cu too. */
 fr_status fri_cuda_linear_backward_weight_workspace(const fri_linear_desc *d, size_t *bytes) {
-    return answer(d, BACKWARD_WEIGHT, bytes);
+    const size_t sum = d->bias_gradient ? fri_cuda_bias_workspace(d->dtype, d->n, d->out) : 0;
+    fr_status s = answer(d, BACKWARD_WEIGHT, bytes);
+    if (*bytes < sum) *bytes = sum;
+    return s;
 }
 
 fr_status fri_cuda_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
-                                          void *dw) {
-    return run(e, d, BACKWARD_WEIGHT, x, dy, NULL, dw);
+                                          void *dw, void *db) {
+    bool fused = db != NULL && fusable(d, d->n);
+    fr_status s = FR_OK;
+    if (fused) FRI_TRY(s, run(e, d, BACKWARD_WEIGHT, x, dy, CUBLASLT_EPILOGUE_BGRADB, db, dw, &fused));
+    if (fused) return FR_OK;
+    FRI_TRY(s, run_plain(e, d, BACKWARD_WEIGHT, x, dy, dw));
+    if (db != NULL) FRI_TRY(s, fri_cuda_linear_backward_bias(e, d, dy, db));
+done:
+    return s;
 }
 
 fr_status fri_cuda_linear_backward_bias(const fri_exec *e, const fri_linear_desc *d, const void *dy, void *db) {

@@ -1,6 +1,8 @@
 /* state.c - modes and switches of the thread. */
 #include "autograd/state.h"
 
+#include "autograd/anomaly.h"
+#include "base/env.h"
 #include "base/status.h"
 #include "base/tag.h"
 #include "memory/event.h"
@@ -78,6 +80,18 @@ fr_switches fr_switches_get(void) {
 void fr_switches_set(fr_switches s) {
     state.switches = s;
     state.switches_set = true;
+}
+
+/* ---- relu in the kernel before it -------------------------------------------------------------------------------- */
+
+void fri_relu_follows(bool follows) {
+    state.relu_follows = follows;
+}
+
+bool fri_relu_follows_take(void) {
+    bool follows = state.relu_follows && fri_switches()->inplace && !fri_env_get()->check_nan && !fri_anomaly_looks();
+    state.relu_follows = false;
+    return follows;
 }
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 /* Every kernel a backend offers, in the order of kernels.h. */
 /* clang-format off */
 #define FRI_KERNEL_MAP(X)                                                                                        \
-    X(fill) X(copy_rows) X(cast) X(add) X(mul) X(scale) X(broadcast) X(sum) X(sum_workspace)                     \
+    X(fill) X(copy_rows) X(cast) X(add) X(add_relu) X(mul) X(scale) X(broadcast) X(sum) X(sum_workspace)         \
     X(relu_forward) X(relu_backward) X(relu_encode) X(relu_backward_bits)                                        \
     X(leaky_relu_forward) X(leaky_relu_backward)                                                                 \
     X(uniform) X(normal) X(dropout) X(dropout_mask) X(dropout_apply_mask)                                        \

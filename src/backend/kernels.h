@@ -46,6 +46,8 @@ typedef fr_status fri_cast_fn(const fri_exec *e, fr_dtype from, fr_dtype to, int
 
 /* y = a + b; y may be a or b. */
 typedef fr_status fri_add_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y);
+/* y = max(a + b, 0), NaN passes; y may be a or b. The bits of add and relu_forward on its result. */
+typedef fr_status fri_add_relu_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y);
 /* y = a * b; y may be a or b. */
 typedef fr_status fri_mul_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y);
 /* y = alpha * x; y may be x. */
@@ -110,7 +112,12 @@ typedef struct fri_conv2d_desc {
     int64_t p, q;        /* y [n, p, q, k] */
     int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
     size_t workspace_limit; /* bytes; a hint: among equal implementations prefer one below it */
+    bool bias;              /* the forward pass is given b */
+    uint8_t unaligned;      /* FRI_UNALIGNED_*: operands that do not start at a multiple of 16 bytes */
 } fri_conv2d_desc;
+
+/* y: also its gradient, where that is read. What a kernel writes is always aligned. */
+enum { FRI_UNALIGNED_X = 1, FRI_UNALIGNED_W = 2, FRI_UNALIGNED_Y = 4, FRI_UNALIGNED_B = 8 };
 
 typedef fr_status fri_conv2d_workspace_fn(const fri_conv2d_desc *d, size_t *bytes);
 /* y = conv(x, w) + b; b or NULL. */
@@ -129,6 +136,7 @@ typedef struct fri_linear_desc {
     fr_dtype dtype;      /* of x, w, y and their gradients */
     fr_dtype bias_dtype; /* of b and db: dtype or f32 */
     int64_t n, in, out;  /* x [n, in], w [out, in], b [out], y [n, out] */
+    bool bias_gradient;  /* backward weight makes db too */
 } fri_linear_desc;
 
 typedef fr_status fri_linear_workspace_fn(const fri_linear_desc *d, size_t *bytes);
@@ -137,8 +145,9 @@ typedef fr_status fri_linear_forward_fn(const fri_exec *e, const fri_linear_desc
                                         const void *b, void *y);
 typedef fr_status fri_linear_backward_input_fn(const fri_exec *e, const fri_linear_desc *d, const void *w,
                                                const void *dy, void *dx);
+/* db, a sum over the rows of dy, is made in the same call where d->bias_gradient is set, else NULL. */
 typedef fr_status fri_linear_backward_weight_fn(const fri_exec *e, const fri_linear_desc *d, const void *x,
-                                                const void *dy, void *dw);
+                                                const void *dy, void *dw, void *db);
 /* db[out] = sum of dy over n; workspace: fri_bias_workspace_fn(n, out) bytes. */
 typedef fr_status fri_linear_backward_bias_fn(const fri_exec *e, const fri_linear_desc *d, const void *dy, void *db);
 

@@ -17,6 +17,7 @@
 
 /* the kernels */
 #define fri_cpu_add                         fri_cpu_f64_add
+#define fri_cpu_add_relu                    fri_cpu_f64_add_relu
 #define fri_cpu_mul                         fri_cpu_f64_mul
 #define fri_cpu_scale                       fri_cpu_f64_scale
 #define fri_cpu_broadcast                   fri_cpu_f64_broadcast

@@ -226,7 +226,9 @@ fr_status fri_cpu_linear_backward_weight_workspace(const fri_linear_desc *d, siz
 }
 
 fr_status fri_cpu_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
-                                         void *dw) {
+                                         void *dw, void *db) {
+    fr_status s = db != NULL ? fri_cpu_linear_backward_bias(e, d, dy, db) : FR_OK;
+    if (s < 0) return s;
     if (d->n == 0) memset(dw, 0, (size_t)(d->out * d->in) * fr_dtype_size(d->dtype));
     return run(e, d, FRI_PASS_BACKWARD_WEIGHT, dy, x, NULL, dw);
 }

@@ -180,6 +180,7 @@ static fr_status no_cast(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t 
 
 UNARY(relu_forward)
 BINARY(add)
+BINARY(add_relu)
 BINARY(mul)
 BINARY(relu_backward)
 SCALED_UNARY(scale, 2)
@@ -268,7 +269,7 @@ static fr_status no_linear_backward_input(const fri_exec *e, const fri_linear_de
 }
 
 static fr_status no_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
-                                           void *dw) {
+                                           void *dw, void *db) {
     return linear("linear_backward_weight", d);
 }
 
@@ -439,38 +440,38 @@ static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float
 
 /* ---- the table: f64 data is no different ----------------------------------------------------------------- */
 
-#define KERNELS                                                                                                       \
-    {                                                                                                                 \
-        .fill = no_fill, .copy_rows = no_copy_rows, .cast = no_cast, .add = no_add, .mul = no_mul, .scale = no_scale, \
-        .broadcast = no_broadcast, .sum = no_sum, .relu_forward = no_relu_forward, .relu_backward = no_relu_backward, \
-        .relu_encode = no_relu_encode, .relu_backward_bits = no_relu_backward_bits,                                   \
-        .leaky_relu_forward = no_leaky_relu_forward, .leaky_relu_backward = no_leaky_relu_backward,                   \
-        .uniform = no_uniform, .normal = no_normal, .dropout = no_dropout, .dropout_mask = no_dropout_mask,           \
-        .dropout_apply_mask = no_dropout_apply_mask, .conv2d_forward = no_conv2d_forward,                             \
-        .conv2d_backward_input = no_conv2d_backward_input, .conv2d_backward_weight = no_conv2d_backward_weight,       \
-        .conv2d_backward_bias = no_conv2d_backward_bias, .linear_forward = no_linear_forward,                         \
-        .linear_backward_input = no_linear_backward_input, .linear_backward_weight = no_linear_backward_weight,       \
-        .linear_backward_bias = no_linear_backward_bias, .batchnorm2d_stats = no_batchnorm2d_stats,                   \
-        .batchnorm2d_invstd = no_batchnorm2d_invstd, .batchnorm2d_apply = no_batchnorm2d_apply,                       \
-        .batchnorm2d_backward = no_batchnorm2d_backward, .maxpool2d_forward = no_maxpool2d_forward,                   \
-        .maxpool2d_backward = no_maxpool2d_backward, .maxpool2d_mask = no_maxpool2d_mask,                             \
-        .avgpool2d_forward = no_avgpool2d_forward, .avgpool2d_backward = no_avgpool2d_backward,                       \
-        .adaptive_avgpool2d_forward = no_adaptive_avgpool2d_forward,                                                  \
-        .adaptive_avgpool2d_backward = no_adaptive_avgpool2d_backward, .upsample_forward = no_upsample_forward,       \
-        .upsample_backward = no_upsample_backward, .embedding_forward = no_embedding_forward,                         \
-        .embedding_backward = no_embedding_backward, .cross_entropy_forward = no_cross_entropy_forward,               \
-        .cross_entropy_backward = no_cross_entropy_backward, .count_correct = no_count_correct,                       \
-        .mse_forward = no_mse_forward, .mse_backward = no_mse_backward, .unscale = no_unscale,                        \
-        .norm_squared = no_norm_squared, .count_up = no_count_up, .clip_factor = no_clip_factor,                      \
-        .loss_scale_update = no_loss_scale_update, .sgd = no_sgd, .adam = no_adam, .adam8 = no_adam8,                 \
-        .sum_workspace = meta_sum_workspace, .bias_workspace = meta_bias_workspace,                                   \
-        .cross_entropy_workspace = meta_cross_entropy_workspace, .batchnorm2d_workspace = meta_batchnorm2d_workspace, \
-        .conv2d_forward_workspace = meta_conv2d_forward_workspace,                                                    \
-        .conv2d_backward_input_workspace = meta_conv2d_backward_input_workspace,                                      \
-        .conv2d_backward_weight_workspace = meta_conv2d_backward_weight_workspace,                                    \
-        .linear_forward_workspace = meta_linear_forward_workspace,                                                    \
-        .linear_backward_input_workspace = meta_linear_backward_input_workspace,                                      \
-        .linear_backward_weight_workspace = meta_linear_backward_weight_workspace,                                    \
+#define KERNELS                                                                                                        \
+    {                                                                                                                  \
+        .fill = no_fill, .copy_rows = no_copy_rows, .cast = no_cast, .add = no_add, .add_relu = no_add_relu,           \
+        .mul = no_mul, .scale = no_scale, .broadcast = no_broadcast, .sum = no_sum, .relu_forward = no_relu_forward,   \
+        .relu_backward = no_relu_backward, .relu_encode = no_relu_encode, .relu_backward_bits = no_relu_backward_bits, \
+        .leaky_relu_forward = no_leaky_relu_forward, .leaky_relu_backward = no_leaky_relu_backward,                    \
+        .uniform = no_uniform, .normal = no_normal, .dropout = no_dropout, .dropout_mask = no_dropout_mask,            \
+        .dropout_apply_mask = no_dropout_apply_mask, .conv2d_forward = no_conv2d_forward,                              \
+        .conv2d_backward_input = no_conv2d_backward_input, .conv2d_backward_weight = no_conv2d_backward_weight,        \
+        .conv2d_backward_bias = no_conv2d_backward_bias, .linear_forward = no_linear_forward,                          \
+        .linear_backward_input = no_linear_backward_input, .linear_backward_weight = no_linear_backward_weight,        \
+        .linear_backward_bias = no_linear_backward_bias, .batchnorm2d_stats = no_batchnorm2d_stats,                    \
+        .batchnorm2d_invstd = no_batchnorm2d_invstd, .batchnorm2d_apply = no_batchnorm2d_apply,                        \
+        .batchnorm2d_backward = no_batchnorm2d_backward, .maxpool2d_forward = no_maxpool2d_forward,                    \
+        .maxpool2d_backward = no_maxpool2d_backward, .maxpool2d_mask = no_maxpool2d_mask,                              \
+        .avgpool2d_forward = no_avgpool2d_forward, .avgpool2d_backward = no_avgpool2d_backward,                        \
+        .adaptive_avgpool2d_forward = no_adaptive_avgpool2d_forward,                                                   \
+        .adaptive_avgpool2d_backward = no_adaptive_avgpool2d_backward, .upsample_forward = no_upsample_forward,        \
+        .upsample_backward = no_upsample_backward, .embedding_forward = no_embedding_forward,                          \
+        .embedding_backward = no_embedding_backward, .cross_entropy_forward = no_cross_entropy_forward,                \
+        .cross_entropy_backward = no_cross_entropy_backward, .count_correct = no_count_correct,                        \
+        .mse_forward = no_mse_forward, .mse_backward = no_mse_backward, .unscale = no_unscale,                         \
+        .norm_squared = no_norm_squared, .count_up = no_count_up, .clip_factor = no_clip_factor,                       \
+        .loss_scale_update = no_loss_scale_update, .sgd = no_sgd, .adam = no_adam, .adam8 = no_adam8,                  \
+        .sum_workspace = meta_sum_workspace, .bias_workspace = meta_bias_workspace,                                    \
+        .cross_entropy_workspace = meta_cross_entropy_workspace, .batchnorm2d_workspace = meta_batchnorm2d_workspace,  \
+        .conv2d_forward_workspace = meta_conv2d_forward_workspace,                                                     \
+        .conv2d_backward_input_workspace = meta_conv2d_backward_input_workspace,                                       \
+        .conv2d_backward_weight_workspace = meta_conv2d_backward_weight_workspace,                                     \
+        .linear_forward_workspace = meta_linear_forward_workspace,                                                     \
+        .linear_backward_input_workspace = meta_linear_backward_input_workspace,                                       \
+        .linear_backward_weight_workspace = meta_linear_backward_weight_workspace,                                     \
     }
 
 const fri_backend fri_backend_meta = {

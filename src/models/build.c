@@ -58,7 +58,9 @@ fr_status fri_add_activation(fr_module *m, const char *name, const fr_model_opts
 }
 
 fr_status fri_run_activated_norm(fr_module *m, const char *name, fr_tensor **x, bool abn) {
+    fri_relu_follows(!abn); /* Note [Relu in the kernel before it] */
     fr_status s = fri_run(m, name, x);
+    fri_relu_follows(false);
     return s < 0 || abn ? s : fr_relu(*x, x);
 }
 

@@ -104,14 +104,6 @@ done:
 
 /* ---- the network ------------------------------------------------------------------------------------------- */
 
-static fr_status densenet_forward(fr_module *m, fr_tensor **x) {
-    for (int i = 0; i < m->n_children; i++) {
-        fr_status s = fr_module_run_child(m, i, x);
-        if (s < 0) return s;
-    }
-    return FR_OK;
-}
-
 /* The parts of features (a dense block is one unit: its layers share a list), then the head's. */
 static int densenet_units(fr_module *m, fr_module **out, int n) {
     int count = 0;
@@ -125,7 +117,7 @@ static int densenet_units(fr_module *m, fr_module **out, int n) {
 }
 
 static const fr_module_class densenet_class = {.name = "DenseNet",
-                                               .forward = densenet_forward,
+                                               .forward = fri_module_run_children,
                                                .units = densenet_units};
 
 typedef struct plan {

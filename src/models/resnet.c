@@ -29,6 +29,7 @@ static fr_status block_forward(fr_module *m, fr_tensor **x) {
         FRI_TRY(s, i < b->convs ? fri_run_activated_norm(m, name, x, b->abn) : fri_run(m, name, x));
     }
     if (b->downsample) FRI_TRY(s, fri_run(m, "downsample", &identity));
+    fri_relu_follows(true); /* Note [Relu in the kernel before it] */
     FRI_TRY(s, fr_add(*x, identity, x));
     fr_tensor_release(&identity);
     FRI_TRY(s, fr_relu(*x, x));
@@ -83,14 +84,6 @@ done:
 
 /* ---- the network ------------------------------------------------------------------------------------------- */
 
-static fr_status resnet_forward(fr_module *m, fr_tensor **x) {
-    for (int i = 0; i < m->n_children; i++) {
-        fr_status s = fr_module_run_child(m, i, x);
-        if (s < 0) return s;
-    }
-    return FR_OK;
-}
-
 /* Every layer of the stem, every block, the head's parts. */
 static int resnet_units(fr_module *m, fr_module **out, int n) {
     int count = 0;
@@ -102,7 +95,9 @@ static int resnet_units(fr_module *m, fr_module **out, int n) {
     return count;
 }
 
-static const fr_module_class resnet_class = {.name = "ResNet", .forward = resnet_forward, .units = resnet_units};
+static const fr_module_class resnet_class = {.name = "ResNet",
+                                             .forward = fri_module_run_children,
+                                             .units = resnet_units};
 
 static const struct {
     int depth;

@@ -17,14 +17,6 @@ static const struct {
     {19, {64, 64, POOL, 128, 128, POOL, 256, 256, 256, 256, POOL, 512, 512, 512, 512, POOL, 512, 512, 512, 512, POOL}},
 };
 
-static fr_status vgg_forward(fr_module *m, fr_tensor **x) {
-    for (int i = 0; i < m->n_children; i++) {
-        fr_status s = fr_module_run_child(m, i, x);
-        if (s < 0) return s;
-    }
-    return FR_OK;
-}
-
 /* The layers of features, then pooling, flatten and the classifier's layers. */
 static int vgg_units(fr_module *m, fr_module **out, int n) {
     int count = 0;
@@ -37,7 +29,7 @@ static int vgg_units(fr_module *m, fr_module **out, int n) {
     return count;
 }
 
-static const fr_module_class vgg_class = {.name = "VGG", .forward = vgg_forward, .units = vgg_units};
+static const fr_module_class vgg_class = {.name = "VGG", .forward = fri_module_run_children, .units = vgg_units};
 
 static fr_status add_features(fr_module *m, const int *layers, const fr_model_opts *o) {
     fr_module *f = NULL;

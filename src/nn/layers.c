@@ -143,7 +143,7 @@ static fr_status inplace_abn_forward(fr_module *m, fr_tensor **x) {
     return s;
 }
 
-static const fr_module_class batchnorm2d_class = {.name = "BatchNorm2d", .forward = batchnorm2d_forward};
+const fr_module_class fri_batchnorm2d_class = {.name = "BatchNorm2d", .forward = batchnorm2d_forward};
 static const fr_module_class inplace_abn_class = {.name = "InPlaceABN", .forward = inplace_abn_forward};
 
 /* Adds what both have, in PyTorch's order. */
@@ -172,7 +172,7 @@ done:
 fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
     fr_module *b = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_module_create(&batchnorm2d_class, 0, &b));
+    FRI_TRY(s, fr_module_create(&fri_batchnorm2d_class, 0, &b));
     FRI_TRY(s, add_statistics(b, channels, device));
     fr_module_release(m);
     *m = b;
@@ -206,7 +206,7 @@ fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {
         fr_status s = fr_module_to_dtype(m->children[i], dtype);
         if (s < 0) return s;
     }
-    if (m->class_ == &batchnorm2d_class || m->class_ == &inplace_abn_class) return FR_OK;
+    if (m->class_ == &fri_batchnorm2d_class || m->class_ == &inplace_abn_class) return FR_OK;
     for (int i = 0; i < m->n_tensors; i++) {
         fri_named_tensor *n = &m->tensors[i];
         fr_tensor *t = NULL;

@@ -33,6 +33,11 @@ fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_d
  */
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x);
 
+/* Runs all children, one on the result of the other. */
+fr_status fri_module_run_children(fr_module *m, fr_tensor **x);
+
+extern const fr_module_class fri_batchnorm2d_class, fri_relu_class;
+
 /* Runs a unit of `whole` (fr_module_units) under its path. */
 fr_status fri_unit_run(fr_module *whole, fr_module *unit, fr_tensor **x);
 

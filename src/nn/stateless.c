@@ -20,10 +20,10 @@ static fr_status relu_forward(fr_module *m, fr_tensor **x) {
     (void)m;
     return fr_relu(*x, x);
 }
-static const fr_module_class relu_class = {.name = "ReLU", .forward = relu_forward};
+const fr_module_class fri_relu_class = {.name = "ReLU", .forward = relu_forward};
 
 fr_status fr_nn_relu(fr_module **m) {
-    return make(&relu_class, NULL, 0, m);
+    return make(&fri_relu_class, NULL, 0, m);
 }
 
 static fr_status leaky_relu_forward(fr_module *m, fr_tensor **x) {
@@ -142,14 +142,19 @@ fr_status fr_nn_identity(fr_module **m) {
 
 /* ---- chains ------------------------------------------------------------------------------------------------ */
 
-static fr_status sequential_forward(fr_module *m, fr_tensor **x) {
-    for (int i = 0; i < m->n_children; i++) {
-        fr_status s = fr_module_run_child(m, i, x);
-        if (s < 0) return s;
+/* Note [Relu in the kernel before it]: a relu in the chain is the only reader of what the child before it returns. */
+fr_status fri_module_run_children(fr_module *m, fr_tensor **x) {
+    fr_status s = FR_OK;
+    for (int i = 0; i < m->n_children && s >= 0; i++) {
+        const fr_module_class *next = i + 1 < m->n_children ? m->children[i + 1]->class_ : NULL;
+        fri_relu_follows(next == &fri_relu_class && m->children[i]->class_ == &fri_batchnorm2d_class);
+        s = fr_module_run_child(m, i, x);
     }
-    return FR_OK;
+    fri_relu_follows(false);
+    return s;
 }
-static const fr_module_class sequential_class = {.name = "Sequential", .forward = sequential_forward};
+
+static const fr_module_class sequential_class = {.name = "Sequential", .forward = fri_module_run_children};
 
 fr_status fr_nn_sequential(fr_module **m) {
     return make(&sequential_class, NULL, 0, m);

@@ -8,8 +8,11 @@
  *   autocast   the wider type of the two */
 #include "ops/op.h"
 
-static fr_status values(const fr_tensor *a, const fr_tensor *b, fr_tensor *y) {
+static fr_status values(const fr_tensor *a, const fr_tensor *b, bool relu, fr_tensor *y) {
     fri_exec e = fri_exec_of(a);
+    if (relu)
+        return FRI_KERNEL(fri_backend_of(a), a->dtype, add_relu,
+                          (&e, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
     return FRI_KERNEL(fri_backend_of(a), a->dtype, add,
                       (&e, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
 }
@@ -25,7 +28,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_gradient_like(fr_tensor_reusable(in[1]) ? in[1] : in[0], &out));
-    FRI_TRY(s, values(in[0], in[1], out));
+    FRI_TRY(s, values(in[0], in[1], false, out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -41,13 +44,15 @@ static const fr_op add = {.name = "add",
 fr_status fr_add(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
+    bool relu = fri_relu_follows_take();
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &add, 2, (fr_tensor *[]){a, b}, 2));
     FRI_TRY(s, fri_expect_float(&add, c.in[0], "a"));
     FRI_TRY(s, fri_expect_same(&add, c.in[0], c.in[1]));
     /* x + x must not write over x while it is read as the other summand's handle. */
     FRI_TRY(s, a == b ? fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out) : fri_result_like(c.in[0], y, &out));
-    FRI_TRY(s, values(c.in[0], c.in[1], out));
+    FRI_TRY(s, values(c.in[0], c.in[1], relu, out));
+    if (relu) fri_mark_rectified(out);
     FRI_TRY(s, fr_op_record(&add, NULL, 0, c.in, 2, NULL, 0, out));
     fri_result_put(&out, y);
 done:
@@ -64,7 +69,7 @@ fr_status fr_add_inplace(fr_tensor *a, fr_tensor *b) {
     FRI_TRY(s, fri_expect_float(&add, a, "a"));
     FRI_TRY(s, fri_expect_same(&add, a, b));
     fri_bump_version(a);
-    FRI_TRY(s, values(a, b, a));
+    FRI_TRY(s, values(a, b, false, a));
     FRI_TRY(s, fr_op_record(&add, NULL, 0, (fr_tensor *[]){a, b}, 2, NULL, 0, a));
 done:
     fri_call_end(&c);

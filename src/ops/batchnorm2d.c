@@ -191,7 +191,7 @@ fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
     fr_tensor *in[] = {x, gamma, beta};
     params p;
     fri_call c;
-    bool wanted;
+    bool wanted, relu = fri_relu_follows_take();
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
     opts = opts != NULL ? opts : FR_BATCHNORM2D_OPTS();
@@ -203,7 +203,8 @@ fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
     else
         FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
     FRI_TRY(s, fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
-    if (wanted) FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, false, out));
+    if (wanted) FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, relu, out));
+    if (wanted && relu) fri_mark_rectified(out);
     fr_save saves[SAVED_COUNT] = {{x, FR_SAVE_VALUE},
                                   {gamma, FR_SAVE_SMALL},
                                   {beta, FR_SAVE_SMALL},

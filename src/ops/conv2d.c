@@ -10,22 +10,34 @@
 
 #include "base/status.h"
 
+/* What the CPU does not mind and cuDNN does; a view may start anywhere. NULL: not an operand that is read. */
+static uint8_t unaligned(const fr_tensor *x, const fr_tensor *w, const fr_tensor *y, const fr_tensor *b) {
+    const fr_tensor *t[4] = {x, w, y, b};
+    const uint8_t bit[4] = {FRI_UNALIGNED_X, FRI_UNALIGNED_W, FRI_UNALIGNED_Y, FRI_UNALIGNED_B};
+    uint8_t bits = 0;
+    for (int i = 0; i < 4; i++)
+        if (t[i] != NULL && (uintptr_t)fri_data(t[i]) % 16 != 0) bits |= bit[i];
+    return bits;
+}
+
 static fri_conv2d_desc desc_of(const fr_node *node) {
     return *(const fri_conv2d_desc *)fr_node_params(node);
 }
 
-static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy) {
+static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *forward, const fr_tensor *dy) {
     fr_tensor *x = NULL, *dw = NULL;
     fri_workspace ws = {0};
+    fri_conv2d_desc d = *forward;
     size_t bytes = 0;
     fr_status s = FR_OK;
-    fri_shape shape = FRI_SHAPE(d->k, d->r, d->s, d->c / d->groups);
+    fri_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
     FRI_TRY(s, fr_node_saved(node, 0, &x));
-    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d->dtype, conv2d_backward_weight_workspace, (d, &bytes)));
+    FRI_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    d.unaligned = unaligned(x, NULL, dy, NULL);
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, conv2d_backward_weight_workspace, (&d, &bytes)));
     FRI_TRY(s, fri_workspace_begin(dy, bytes, &ws));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d->dtype, conv2d_backward_weight,
-                          (&ws.exec, d, fri_data(x), fri_data(dy), fri_data(dw))));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, conv2d_backward_weight,
+                          (&ws.exec, &d, fri_data(x), fri_data(dy), fri_data(dw))));
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
     FRI_TRY(s, fr_node_grad(node, 1, &dw));
@@ -55,18 +67,20 @@ done:
     return s;
 }
 
-static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *d, fr_tensor **dy) {
+static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *forward, fr_tensor **dy) {
     fr_tensor *w = NULL, *dx = NULL;
     fri_workspace ws = {0};
+    fri_conv2d_desc d = *forward;
     size_t bytes = 0;
     fr_status s = FR_OK;
-    fri_shape shape = FRI_SHAPE(d->n, d->h, d->w, d->c);
+    fri_shape shape = FRI_SHAPE(d.n, d.h, d.w, d.c);
     FRI_TRY(s, fr_node_saved(node, 1, &w));
-    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, conv2d_backward_input_workspace, (d, &bytes)));
+    FRI_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    d.unaligned = unaligned(NULL, w, *dy, NULL);
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d.dtype, conv2d_backward_input_workspace, (&d, &bytes)));
     FRI_TRY(s, fri_workspace_begin(*dy, bytes, &ws));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, conv2d_backward_input,
-                          (&ws.exec, d, fri_data(w), fri_data(*dy), fri_data(dx))));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d.dtype, conv2d_backward_input,
+                          (&ws.exec, &d, fri_data(w), fri_data(*dy), fri_data(dx))));
     fri_workspace_end(&ws);
     fr_tensor_release(&w);
     fr_tensor_release(dy);
@@ -122,7 +136,9 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
                            .dilation_h = o->dilation,
                            .dilation_w = o->dilation_w < 0 ? o->dilation : o->dilation_w,
                            .groups = o->groups,
-                           .workspace_limit = fri_switches()->workspace_limit};
+                           .workspace_limit = fri_switches()->workspace_limit,
+                           .bias = b != NULL,
+                           .unaligned = unaligned(x, w, NULL, b)};
     if (d->stride_h < 1 || d->stride_w < 1 || d->dilation_h < 1 || d->dilation_w < 1 || d->pad_h < 0 || d->pad_w < 0 ||
         d->groups < 1)
         return fri_fail(FR_EINVAL,

@@ -4,30 +4,36 @@
  *   saves      x and w (references), never y
  *   in-place   no
  *   rebuild    no
- *   order      dw and db first, then x is given up, then dx is made
+ *   order      db and dw in one call, then x is given up, then dx is made
  *   autocast   low precision; b too */
 #include "ops/op.h"
 
 #include "base/status.h"
 
-static fr_status weight_gradient(fr_node *node, const fri_linear_desc *d, const fr_tensor *dy) {
-    fr_tensor *x = NULL, *dw = NULL;
+/* dw, and db with it: a product that reads dy can sum its rows on the way. */
+static fr_status weight_gradient(fr_node *node, const fri_linear_desc *forward, const fr_tensor *dy, bool bias) {
+    fr_tensor *x = NULL, *dw = NULL, *db = NULL;
     fri_workspace ws = {0};
+    fri_linear_desc d = *forward;
     size_t bytes = 0;
     fr_status s = FR_OK;
-    fri_shape shape = FRI_SHAPE(d->out, d->in);
+    fri_shape shape = FRI_SHAPE(d.out, d.in), vector = FRI_SHAPE(d.out);
+    d.bias_gradient = bias;
     FRI_TRY(s, fr_node_saved(node, 0, &x));
-    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d->dtype, linear_backward_weight_workspace, (d, &bytes)));
+    if (bias) FRI_TRY(s, fri_tensor_new(&vector, d.bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
+    FRI_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, linear_backward_weight_workspace, (&d, &bytes)));
     FRI_TRY(s, fri_workspace_begin(dy, bytes, &ws));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d->dtype, linear_backward_weight,
-                          (&ws.exec, d, fri_data(x), fri_data(dy), fri_data(dw))));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, linear_backward_weight,
+                          (&ws.exec, &d, fri_data(x), fri_data(dy), fri_data(dw), bias ? fri_data(db) : NULL)));
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
+    if (bias) FRI_TRY(s, fr_node_grad(node, 2, &db));
     FRI_TRY(s, fr_node_grad(node, 1, &dw));
 done:
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
+    fr_tensor_release(&db);
     fr_tensor_release(&dw);
     return s;
 }
@@ -75,8 +81,9 @@ done:
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_linear_desc *d = fr_node_params(node);
     fr_status s = FR_OK;
-    if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) FRI_TRY(s, bias_gradient(node, d, *dy));
-    if (fr_node_wants(node, 1)) FRI_TRY(s, weight_gradient(node, d, *dy));
+    bool bias = fr_node_inputs(node) > 2 && fr_node_wants(node, 2), weight = fr_node_wants(node, 1);
+    if (bias && !weight) FRI_TRY(s, bias_gradient(node, d, *dy));
+    if (weight) FRI_TRY(s, weight_gradient(node, d, *dy, bias));
     fr_node_release_saved(node, 0);
     if (fr_node_wants(node, 0)) FRI_TRY(s, input_gradient(node, d, dy));
 done:

@@ -49,6 +49,17 @@ fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);
 /* dy itself if it may be written over, else a new tensor like it. Also for a rebuilt input that only this op reads. */
 fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx);
 
+/* Note [Relu in the kernel before it]: the op has rectified its result. The next relu is told, if nobody has written to
+ * it since. */
+static inline void fri_mark_rectified(fr_tensor *t) {
+    t->storage->rectified = t->storage->version + 1;
+}
+static inline bool fri_take_rectified(fr_tensor *t) {
+    bool rectified = t->storage->rectified == t->storage->version + 1;
+    t->storage->rectified = 0;
+    return rectified;
+}
+
 fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out);
 
 #endif

@@ -49,8 +49,9 @@ fr_status fr_relu(fr_tensor *x, fr_tensor **y) {
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &relu, 1, &x, 1));
     FRI_TRY(s, fri_expect_float(&relu, x, "x"));
+    bool rectified = fri_take_rectified(x);
     FRI_TRY(s, fri_result_like(x, y, &out));
-    FRI_TRY(s, relu_values(x, out));
+    if (out != x || !rectified) FRI_TRY(s, relu_values(x, out));
     FRI_TRY(s, record(x, out));
     fri_result_put(&out, y);
 done:

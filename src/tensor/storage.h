@@ -15,6 +15,7 @@ typedef struct fri_storage {
     fri_block *block;
     const fri_backend *backend;
     uint64_t version;                  /* writes in place so far */
+    uint64_t rectified;                /* version + 1 of a result that an op has rectified; 0: none */
     const char *last_writer;           /* op of the last one, for messages */
     uint64_t birth;                    /* creation number, increasing on the thread */
     bool settled;                      /* once only: handles that backward makes later are no second chance */

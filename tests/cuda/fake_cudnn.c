@@ -15,6 +15,10 @@ typedef struct descriptor {
     int engine; /* of an engine, a configuration, a plan */
     cudnnBackendHeurMode_t mode;
     bool for_handle;
+    int operations; /* of a graph, and of what was made from it */
+    int pointers;
+    const void *data[4];
+    char uid[4];
 } descriptor;
 
 static __typeof__(cudnnGetVersion) version;
@@ -79,11 +83,22 @@ static cudnnStatus_t set(cudnnBackendDescriptor_t at, cudnnBackendAttributeName_
                          cudnnBackendAttributeType_t type, int64_t n, const void *values) {
     descriptor *d = at;
     (void)type;
-    (void)n;
+    if (name == CUDNN_ATTR_OPERATIONGRAPH_OPS) d->operations = (int)n;
+    if (name == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH) d->operations = (*(descriptor *const *)values)->operations;
+    if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS) memcpy(d->data, values, (size_t)n * sizeof *d->data);
+    if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)
+        for (d->pointers = 0; d->pointers < n && d->pointers < 4; d->pointers++)
+            d->uid[d->pointers] = (char)((const int64_t *)values)[d->pointers];
     if (name == CUDNN_ATTR_ENGINEHEUR_MODE) memcpy(&d->mode, values, sizeof d->mode);
     if (name == FRI_CUDNN_PLAN_HANDLE) d->for_handle = true;
-    if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) d->engine = (*(descriptor *const *)values)->engine;
-    if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) d->engine = ((const char *)values)[7] - '0';
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) {
+        d->engine = (*(descriptor *const *)values)->engine;
+        d->operations = (*(descriptor *const *)values)->operations;
+    }
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) { /* "engine 1 for 2" */
+        d->engine = ((const char *)values)[7] - '0';
+        d->operations = ((const char *)values)[13] - '0';
+    }
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -92,7 +107,11 @@ static cudnnStatus_t results(const descriptor *d, int64_t most, int64_t *n, void
     int end = d->mode == CUDNN_HEUR_MODE_A ? fake_dnn.in_list_a : fake_dnn.n;
     fake_dnn.searches++;
     *n = 0;
-    for (int i = first; i < end && *n < most; i++) ((descriptor **)values)[(*n)++]->engine = i;
+    if (fake_dnn.not_fused && d->operations > 1) return CUDNN_STATUS_SUCCESS;
+    for (int i = first; i < end && *n < most; i++) {
+        ((descriptor **)values)[*n]->engine = i;
+        ((descriptor **)values)[(*n)++]->operations = d->operations;
+    }
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -106,7 +125,7 @@ static cudnnStatus_t get(const cudnnBackendDescriptor_t at, cudnnBackendAttribut
                          cudnnBackendAttributeType_t type, int64_t most, int64_t *n, void *values) {
     const descriptor *d = at;
     const cudnnBackendNumericalNote_t note = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-    char text[16];
+    char text[32];
     (void)type;
     *n = 0;
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) return results(d, most, n, values);
@@ -114,13 +133,15 @@ static cudnnStatus_t get(const cudnnBackendDescriptor_t at, cudnnBackendAttribut
     if (name == CUDNN_ATTR_ENGINECFG_ENGINE) (*(descriptor **)values)->engine = d->engine;
     if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX) return number(n, values, d->engine);
     if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)
-        return number(n, values, fake_dnn.engine[d->engine].workspace);
+        return number(n, values,
+                      d->operations > 1 ? fake_dnn.engine[d->engine].fused_workspace
+                                        : fake_dnn.engine[d->engine].workspace);
     if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && fake_dnn.engine[d->engine].nondeterministic) {
         *n = 1;
         memcpy(values, &note, sizeof note);
     }
     if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) {
-        *n = snprintf(text, sizeof text, "engine %d", d->engine);
+        *n = snprintf(text, sizeof text, "engine %d for %d", d->engine, d->operations);
         if (most >= *n) memcpy(values, text, (size_t)*n);
     }
     return CUDNN_STATUS_SUCCESS;
@@ -128,8 +149,17 @@ static cudnnStatus_t get(const cudnnBackendDescriptor_t at, cudnnBackendAttribut
 
 static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
     fake_engine *e = &fake_dnn.engine[((const descriptor *)plan)->engine];
+    const descriptor *p = pack;
     (void)handle;
-    (void)pack;
+    fake_dnn.x = fake_dnn.w = fake_dnn.y = fake_dnn.b = NULL;
+    for (int i = 0; i < p->pointers; i++) {
+        if (p->uid[i] == 'x') fake_dnn.x = p->data[i];
+        if (p->uid[i] == 'w') fake_dnn.w = p->data[i];
+        if (p->uid[i] == 'y') fake_dnn.y = p->data[i];
+        if (p->uid[i] == 'b') fake_dnn.b = p->data[i];
+    }
+    fake_dnn.pointers = p->pointers;
+    fake_dnn.operations = ((const descriptor *)plan)->operations;
     fake.clock_ms += e->executions == 0 ? e->warm_up_ms + e->ms : e->ms;
     e->executions++;
     return e->fails ? CUDNN_STATUS_EXECUTION_FAILED : CUDNN_STATUS_SUCCESS;

@@ -16,6 +16,7 @@ typedef struct fake_engine {
     double warm_up_ms;
     bool nondeterministic, unbindable, fails;
     int executions;
+    int64_t fused_workspace; /* for a graph of more than one operation */
 } fake_engine;
 
 typedef struct fake_cudnn_state {
@@ -23,6 +24,10 @@ typedef struct fake_cudnn_state {
     int n, in_list_a; /* engines; the first ones are the heuristics', the others the fallback's */
     int searches;     /* lists that were asked for */
     int descriptors;  /* alive */
+    bool not_fused;   /* a graph of more than one operation has no engine */
+    int pointers;     /* of the last execution, and which: */
+    const void *x, *w, *y, *b;
+    int operations; /* of the graph that the last executed plan was searched for with */
 } fake_cudnn_state;
 
 extern fake_cudnn_state fake_dnn;

@@ -6,7 +6,9 @@
 
 #include "cuda/conv2d.h"
 #include "cuda/conv2d_plan.h"
+#include "cuda/context.h"
 #include "cuda/fake_cudnn.h"
+#include "cuda/kernels.h"
 #include "cuda/plan_file.h"
 #include "data/files.h"
 #include "support/golden.h"
@@ -249,4 +251,110 @@ Test(conv2d_choice, a_timed_plan_is_kept_for_other_processes) {
     process plain = another_process(1, 8 * MIB);
     cr_expect_eq(plain.choice.engine, 0, "the timed plan was taken without being asked for");
     cr_expect_eq(plain.timed + plain.guessed, 0);
+}
+
+/* ---- the bias in the same kernel ------------------------------------------------------------------------------- */
+
+static _Alignas(512) char memory[4][1 << 20], scratch[4 << 20];
+
+/* Bytes of workspace that the forward pass asks for; it runs with exactly those. */
+static size_t forward(fri_conv2d_desc d, const void *x, const void *w, const void *b) {
+    fri_exec e = {.workspace = scratch};
+    must(fri_cuda_conv2d_forward_workspace(&d, &e.workspace_bytes));
+    must(fri_cuda_conv2d_forward(&e, &d, x, w, b, memory[2]));
+    return e.workspace_bytes;
+}
+
+static fri_conv2d_desc with_bias(size_t limit) {
+    fri_conv2d_desc d = shape(1, limit);
+    d.bias = true;
+    d.bias_dtype = FR_F16;
+    return d;
+}
+
+Test(conv2d_choice, bias_is_added_by_the_convolution) {
+    engines(1, 1, (fake_engine[]){{.workspace = MIB, .fused_workspace = 512}});
+    cr_expect_eq(forward(with_bias(MIB), memory[0], memory[1], memory[3]), 512u);
+    cr_expect_eq(fake_dnn.operations, 2);
+    cr_expect_eq(fake_dnn.b, memory[3]);
+    cr_expect_eq(fake_dnn.pointers, 4);
+    cr_expect_eq(fake_dnn.x, memory[0]);
+    cr_expect_eq(fake_dnn.w, memory[1]);
+    cr_expect_eq(fake_dnn.y, memory[2]);
+    cr_expect_eq(fake_dnn.searches, 1, "the plain pass was planned without need");
+}
+
+Test(conv2d_choice, a_bias_of_another_type_or_none_leaves_the_plain_pass) {
+    fri_conv2d_desc wide = with_bias(MIB), none = shape(1, MIB), crooked = with_bias(MIB);
+    wide.bias_dtype = FR_F32;
+    crooked.unaligned = FRI_UNALIGNED_B;
+    engines(1, 1, (fake_engine[]){{.workspace = 1024, .fused_workspace = 512}});
+    cr_expect_eq(forward(none, memory[0], memory[1], NULL), 1024u);
+    cr_expect_eq(fake_dnn.operations, 1);
+    cr_expect_eq(fake_dnn.pointers, 3);
+    cr_expect_eq(forward(wide, memory[0], memory[1], memory[3]), 1024u);
+    cr_expect_eq(fake_dnn.operations, 1);
+    cr_expect_eq(forward(crooked, memory[0], memory[1], memory[3] + 2), 1024u);
+    cr_expect_eq(fake_dnn.operations, 1);
+}
+
+Test(conv2d_choice, without_a_fused_engine_the_plain_pass_runs) {
+    engines(1, 1, (fake_engine[]){{.workspace = 1024}});
+    fake_dnn.not_fused = true;
+    cr_expect_eq(forward(with_bias(MIB), memory[0], memory[1], memory[3]), 1024u);
+    cr_expect_eq(fake_dnn.operations, 1);
+    int n = fake_dnn.searches;
+    (void)forward(with_bias(MIB), memory[0], memory[1], memory[3]);
+    cr_expect_eq(fake_dnn.searches, n, "searched again");
+}
+
+/* Above the limit the fused pass is taken only where it needs no more than the plain one. */
+Test(conv2d_choice, the_fused_pass_keeps_to_the_workspace_limit) {
+    engines(1, 1, (fake_engine[]){{.workspace = 1024, .fused_workspace = 2048}});
+    cr_expect_eq(forward(with_bias(1024), memory[0], memory[1], memory[3]), 1024u);
+    cr_expect_eq(fake_dnn.operations, 1);
+    cr_expect_eq(forward(with_bias(2048), memory[0], memory[1], memory[3]), 2048u);
+    cr_expect_eq(fake_dnn.operations, 2);
+    engines(1, 1, (fake_engine[]){{.workspace = 4096, .fused_workspace = 2048}});
+    cr_expect_eq(forward(with_bias(512), memory[0], memory[1], memory[3]), 2048u);
+    cr_expect_eq(fake_dnn.operations, 2);
+}
+
+/* ---- operands that start anywhere ------------------------------------------------------------------------------ */
+
+Test(conv2d_choice, an_unaligned_operand_is_copied_into_counted_scratch) {
+    fri_conv2d_desc d = shape(1, MIB);
+    const size_t x = (size_t)(d.n * d.h * d.w * d.c) * 2;
+    engines(1, 1, (fake_engine[]){{.workspace = 700}});
+    for (size_t i = 0; i < x; i++) memory[0][i + 2] = (char)(i * 31 + 7);
+    d.unaligned = FRI_UNALIGNED_X;
+    cr_expect_eq(forward(d, memory[0] + 2, memory[1], NULL), 1024 + x);
+    cr_expect_eq(fake_dnn.x, scratch + 1024, "behind the engine's scratch");
+    cr_expect_eq(fake_dnn.w, memory[1]);
+    cr_expect_eq(fake.copies, 1);
+    must(fri_cuda_synchronize(NULL));
+    cr_expect_eq(memcmp(scratch + 1024, memory[0] + 2, x), 0);
+}
+
+Test(conv2d_choice, both_operands_of_a_gradient_may_be_unaligned) {
+    fri_conv2d_desc d = shape(1, MIB);
+    fri_exec e = {.workspace = scratch};
+    const size_t x = (size_t)(d.n * d.h * d.w * d.c) * 2, y = (size_t)(d.n * d.p * d.q * d.k) * 2;
+    engines(1, 1, (fake_engine[]){{.workspace = 0}});
+    d.unaligned = FRI_UNALIGNED_X | FRI_UNALIGNED_Y;
+    must(fri_cuda_conv2d_backward_weight_workspace(&d, &e.workspace_bytes));
+    cr_expect_eq(e.workspace_bytes, (x + 511) / 512 * 512 + y);
+    must(fri_cuda_conv2d_backward_weight(&e, &d, memory[0] + 2, memory[2] + 4, memory[1]));
+    cr_expect_eq(fake_dnn.x, scratch);
+    cr_expect_eq(fake_dnn.y, scratch + (x + 511) / 512 * 512);
+    cr_expect_eq(fake_dnn.w, memory[1], "what is written is where it was asked for");
+    cr_expect_eq(fake.copies, 2);
+}
+
+Test(conv2d_choice, an_operand_that_nobody_said_is_unaligned_is_refused) {
+    fri_conv2d_desc d = shape(1, MIB);
+    fri_exec e = {.workspace = scratch, .workspace_bytes = sizeof scratch};
+    engines(1, 1, (fake_engine[]){{.workspace = 0}});
+    cr_expect_eq(fri_cuda_conv2d_forward(&e, &d, memory[0] + 2, memory[1], NULL, memory[2]), FR_EINTERNAL);
+    cr_expect_not_null(strstr(fr_last_error(), "16 bytes"));
 }

@@ -77,6 +77,35 @@ static void convolutions_of(fr_module **m, int64_t batch, list *l) {
 
 static const char *const pass_name[] = {"forward", "backward input", "backward weight"};
 
+/* The forward pass with bias, and with bias and relu, as one kernel: plans, and those above the workspace limit. Then
+ * how many of the three passes would be another engine's without --deterministic. */
+static void expect_fused(const char *network, fr_dtype type, const list *l, size_t limit) {
+    int plans[2] = {0}, above = 0, others = 0;
+    for (int i = 0; i < l->n; i++) {
+        fri_conv2d_desc d = l->conv[i];
+        fri_cuda_conv2d_choice c, other;
+        d.dtype = type;
+        d.workspace_limit = limit;
+        for (int relu = 0; relu < 2; relu++) {
+            if (fri_cuda_conv2d_choose(&d, FRI_CUDA_CONV2D_FORWARD_BIAS + relu, &c) < 0) continue;
+            plans[relu]++;
+            above += c.workspace > limit;
+        }
+        for (int pass = 0; pass < 3; pass++) {
+            must(fri_cuda_conv2d_choose(&d, (fri_cuda_conv2d_pass)pass, &c));
+            fr_cudnn_deterministic_set(false);
+            must(fri_cuda_conv2d_choose(&d, (fri_cuda_conv2d_pass)pass, &other));
+            fr_cudnn_deterministic_set(true);
+            others += c.engine != other.engine;
+        }
+    }
+    printf("%s %s: %d fused plans with bias, %d with bias and relu, %d above the limit; %d of %d passes have another "
+           "engine without --deterministic\n",
+           network, fr_dtype_name(type), plans[0], plans[1], above, others, 3 * l->n);
+    cr_expect_eq(plans[0], l->n, "%s %s: bias", network, fr_dtype_name(type));
+    cr_expect_eq(plans[1], l->n, "%s %s: bias and relu", network, fr_dtype_name(type));
+}
+
 /* One line per type: directions planned, the largest workspace and whose it is. */
 static void expect_planned(const char *network, const list *l, size_t limit) {
     static const fr_dtype types[] = {FR_F16, FR_BF16, FR_F32};
@@ -107,6 +136,7 @@ static void expect_planned(const char *network, const list *l, size_t limit) {
                pass_name[pass_of], (int)whose.n, (int)whose.c, (int)whose.h, (int)whose.w, (int)whose.k, (int)whose.c,
                (int)whose.r, (int)whose.s, (int)whose.stride_h);
         cr_expect_eq(planned, 3 * l->n);
+        expect_fused(network, types[t], l, limit);
     }
     fflush(stdout);
 }
@@ -143,6 +173,72 @@ Test(conv2d_plan, unet) {
     must(fr_unet(4, FR_MODEL_OPTS(.device = FR_META, .classes = 2), &m));
     convolutions_of(&m, BATCH, &l);
     expect_planned("U-Net", &l, LIMIT);
+}
+
+/* ---- channels padded in scratch -------------------------------------------------------------------------------- */
+
+static size_t rounded(size_t bytes) {
+    return (bytes + 511) / 512 * 512;
+}
+
+/* Scratch for x and w with zeros up to a multiple of 4 or 8 channels, and the workspace of that convolution. */
+static size_t padded_total(fri_conv2d_desc d, fri_cuda_conv2d_pass pass, int64_t to) {
+    fri_cuda_conv2d_choice c;
+    const size_t size = fr_dtype_size(d.dtype);
+    d.c = (d.c + to - 1) / to * to;
+    if (fri_cuda_conv2d_choose(&d, pass, &c) < 0) return SIZE_MAX;
+    return rounded((size_t)(d.n * d.h * d.w * d.c) * size) + rounded((size_t)(d.k * d.r * d.s * d.c) * size) +
+           c.workspace;
+}
+
+/* cuDNN's workspace for a stem of 3 channels in half types is such a copy already: with padding of our own the total
+ * stays what it was, so convolutions are not padded. Where that changes (another cuDNN), this fails. */
+Test(conv2d_plan, padding_a_stem_in_scratch_saves_next_to_nothing) {
+    static const struct {
+        const char *whose;
+        int64_t size, k, r, stride, pad;
+    } stems[] = {{"ResNet-50, DenseNet-121", 224, 64, 7, 2, 3},
+                 {"VGG-16", 224, 64, 3, 1, 1},
+                 {"U-Net", 224, 32, 3, 1, 1},
+                 {"ResNet, small images", 32, 64, 3, 1, 1}};
+    static const fr_dtype types[] = {FR_F16, FR_BF16, FR_F32};
+    static const fri_cuda_conv2d_pass passes[] = {FRI_CUDA_CONV2D_FORWARD, FRI_CUDA_CONV2D_BACKWARD_WEIGHT};
+    for (size_t i = 0; i < sizeof stems / sizeof *stems; i++)
+        for (int64_t batch = 64; batch <= 256; batch *= 4)
+            for (size_t t = 0; t < 3; t++)
+                for (int p = 0; p < 2; p++) {
+                    const int64_t out = (stems[i].size + 2 * stems[i].pad - stems[i].r) / stems[i].stride + 1;
+                    fri_conv2d_desc d = {.dtype = types[t],
+                                         .n = batch,
+                                         .h = stems[i].size,
+                                         .w = stems[i].size,
+                                         .c = 3,
+                                         .k = stems[i].k,
+                                         .r = stems[i].r,
+                                         .s = stems[i].r,
+                                         .p = out,
+                                         .q = out,
+                                         .stride_h = stems[i].stride,
+                                         .stride_w = stems[i].stride,
+                                         .pad_h = stems[i].pad,
+                                         .pad_w = stems[i].pad,
+                                         .dilation_h = 1,
+                                         .dilation_w = 1,
+                                         .groups = 1,
+                                         .workspace_limit = LIMIT};
+                    fri_cuda_conv2d_choice c;
+                    must(fri_cuda_conv2d_choose(&d, passes[p], &c));
+                    size_t four = padded_total(d, passes[p], 4), eight = padded_total(d, passes[p], 8);
+                    size_t best = four < eight ? four : eight;
+                    if (c.workspace > 0 || p > 0)
+                        printf("stem of %s, %s, batch %d, %s: %.2f MiB of workspace; padded to 4 channels %.2f, to 8 "
+                               "%.2f in all\n",
+                               stems[i].whose, fr_dtype_name(types[t]), (int)batch, pass_name[passes[p]],
+                               (double)c.workspace / (1 << 20), (double)four / (1 << 20), (double)eight / (1 << 20));
+                    cr_expect_geq(best, c.workspace - c.workspace / 10, "padding the stem of %s would pay: %zu, %zu",
+                                  stems[i].whose, best, c.workspace);
+                }
+    fflush(stdout);
 }
 
 /* ---- plans kept between processes ------------------------------------------------------------------------------ */

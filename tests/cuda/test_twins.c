@@ -26,6 +26,8 @@ Test(twins, pointwise){EACH_VECTOR({
     buf y = zeros(t, n, offset);
     BOTH(k->add(ex(), t, n, p(&a), p(&b), p(&y)));
     expect_same("add", &y, 0);
+    BOTH(k->add_relu(ex(), t, n, p(&a), p(&b), p(&y)));
+    expect_same("add_relu", &y, 0);
     BOTH(k->mul(ex(), t, n, p(&a), p(&b), p(&y)));
     expect_same("mul", &y, 0);
     BOTH(k->scale(ex(), t, n, 0.37, p(&a), p(&y)));

@@ -1,0 +1,23 @@
+/* fake_cublaslt.h - cuBLASLt without cuBLASLt: what the last product was asked to end with. */
+#ifndef TESTS_CUDA_FAKE_CUBLASLT_H
+#define TESTS_CUDA_FAKE_CUBLASLT_H
+
+#include "cuda/cublaslt.h"
+#include "cuda/fake.h"
+
+typedef struct fake_cublaslt_state {
+    cublasLtEpilogue_t without; /* an epilogue that has no algorithm; 0: none */
+    cublasStatus_t refusal;     /* what is said then; success: no algorithm is found */
+    int heuristics, products, descriptors;
+    cublasLtEpilogue_t epilogue; /* of the last product, */
+    const void *bias;            /* its vector, */
+    const void *a, *b, *d;       /* and its matrices */
+    size_t workspace;
+} fake_cublaslt_state;
+
+extern fake_cublaslt_state fake_lt;
+
+/* fake_begin, with this library behind cuBLASLt's name. */
+void fake_cublaslt_begin(void);
+
+#endif
