@@ -7,6 +7,7 @@
 
 #include "context.h"
 #include "conv2d.h"
+#include "expandable.h"
 #include "kernels.h"
 #include "memory.h"
 #include "nvml.h"
@@ -38,6 +39,7 @@ const fri_backend fri_backend_cuda = {
     .remark = remark,
     .pin_memory = fri_cuda_pin_memory,
     .synchronize = fri_cuda_synchronize,
+    .expandable = fri_cuda_expandable,
     .streams = &fri_cuda_streams,
     .kernels =
         {

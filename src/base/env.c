@@ -18,6 +18,7 @@ static void read_environment(void) {
     env.no_pool = on("FRUGAL_NO_POOL");
     env.check_nan = on("FRUGAL_CHECK_NAN");
     env.sync = on("FRUGAL_SYNC");
+    env.expandable = on("FRUGAL_EXPANDABLE_SEGMENTS");
     env.tf32 = on("FRUGAL_TF32");
     env.cuda_device = getenv("FRUGAL_CUDA_DEVICE");
     const char *cache = getenv("FRUGAL_PLAN_CACHE");

@@ -10,6 +10,7 @@ typedef struct fri_env {
     bool no_pool;            /* FRUGAL_NO_POOL=1: every allocation is its own segment (for sanitizers) */
     bool check_nan;          /* FRUGAL_CHECK_NAN=1: every op's result is checked, the first bad op is named */
     bool sync;               /* FRUGAL_SYNC=1: CUDA launches are checked at once */
+    bool expandable;         /* FRUGAL_EXPANDABLE_SEGMENTS=1: CUDA memory in segments that grow */
     bool tf32;               /* FRUGAL_TF32=1: f32 products on CUDA may round their factors to TF32 */
     const char *cuda_device; /* FRUGAL_CUDA_DEVICE: file with the device description that plans are made for, or NULL */
     bool no_plan_cache;      /* FRUGAL_PLAN_CACHE=0: plans of CUDA convolutions are not kept in a file */

@@ -7,7 +7,10 @@
  * block;
  *  - a freed block merges with its free neighbours and is cached;
  *  - on a miss a segment is taken from the device: 2 MiB (small), 20 MiB (requests below 10 MiB), else the request
- * rounded up to 2 MiB; if that fails, all wholly free segments are given back and it is tried once more. */
+ * rounded up to 2 MiB; if that fails, all wholly free segments are given back and it is tried once more;
+ *  - with segments that grow (PyTorch's expandable_segments) each pool is one segment: a miss maps as many granules (2
+ * MiB small, 20 MiB large) behind its end as the free block there lacks, every rest is split off, and granules behind
+ * the last live block are what goes back. The arena is a segment of its own in any case. */
 #include "memory/freelist.h"
 #include "memory/segment.h"
 
@@ -91,7 +94,8 @@ fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
         if (!fr_device_available(d))
             return fri_fail(FR_EDEVICE, "device %s cannot be used: %s", fr_device_name(d), fr_device_reason(d));
         const fri_backend *b = fri_backend_get(d);
-        fr_status s = fri_allocator_create(d, (fri_segment_source){b->segment_alloc, b->segment_free}, &defaults[d]);
+        fri_segment_source source = {b->segment_alloc, b->segment_free, b->expandable != NULL ? b->expandable() : NULL};
+        fr_status s = fri_allocator_create(d, source, &defaults[d]);
         if (s < 0) return s;
     }
     *out = defaults[d];
@@ -194,31 +198,152 @@ static size_t segment_size(size_t rounded) {
     return (rounded + FRI_LARGE_ROUND - 1) / FRI_LARGE_ROUND * FRI_LARGE_ROUND;
 }
 
-static fri_block *segment_take(fri_allocator *a, size_t rounded) {
-    size_t size = segment_size(rounded);
-    fri_segment *g = NULL;
-    if (size > a->stats.limit || a->stats.reserved > a->stats.limit - size) return NULL;
-    if ((g = calloc(1, sizeof *g)) == NULL) return NULL;
-    if (a->source.alloc(size, &g->data) < 0) goto fail;
-    g->size = size;
-    g->small = rounded <= FRI_SMALL_BYTES;
-    g->number = a->next_segment;
-    g->first = block_new(a, g, 0, size);
-    if (g->first == NULL) {
-        source_free(a, g->data, size);
-        goto fail;
-    }
-    a->next_segment++;
+static void count_segment(fri_allocator *a, size_t size) {
+    a->stats.segment_allocs++;
+    a->stats.reserved += size;
+    if (a->stats.reserved > a->stats.peak_reserved) a->stats.peak_reserved = a->stats.reserved;
+    emit_plain(a, FRI_EVENT_SEGMENT_ALLOC, size);
+}
+
+static void count_segment_gone(fri_allocator *a, size_t size) {
+    a->stats.segment_frees++;
+    a->stats.reserved -= size;
+    emit_plain(a, FRI_EVENT_SEGMENT_FREE, size);
+}
+
+static void segment_append(fri_allocator *a, fri_segment *g) {
+    g->number = a->next_segment++;
     g->prev = a->last_segment;
     if (g->prev != NULL)
         g->prev->next = g;
     else
         a->segments = g;
     a->last_segment = g;
-    a->stats.segment_allocs++;
-    a->stats.reserved += size;
-    if (a->stats.reserved > a->stats.peak_reserved) a->stats.peak_reserved = a->stats.reserved;
-    emit_plain(a, FRI_EVENT_SEGMENT_ALLOC, size);
+}
+
+static void segment_unlink(fri_allocator *a, fri_segment *g) {
+    if (g->prev != NULL)
+        g->prev->next = g->next;
+    else
+        a->segments = g->next;
+    if (g->next != NULL)
+        g->next->prev = g->prev;
+    else
+        a->last_segment = g->prev;
+}
+
+/* ---- segments that grow */
+
+static size_t granule_of(bool small) {
+    return small ? FRI_SMALL_SEGMENT : FRI_LARGE_SEGMENT;
+}
+
+static fri_segment *growing(const fri_allocator *a, bool small) {
+    for (fri_segment *g = a->segments; g != NULL; g = g->next)
+        if (g->span > 0 && g->small == small) return g;
+    return NULL;
+}
+
+static fri_block *last_block(const fri_segment *g) {
+    fri_block *b = g->first;
+    while (b != NULL && b->next != NULL) b = b->next;
+    return b;
+}
+
+static fri_segment *reserve(fri_allocator *a, bool small) {
+    fri_segment *g = calloc(1, sizeof *g);
+    if (g == NULL || a->source.expandable->reserve(granule_of(small), &g->data, &g->span) < 0) {
+        free(g);
+        return NULL;
+    }
+    g->small = small;
+    segment_append(a, g);
+    return g;
+}
+
+static void release_empty(fri_allocator *a, fri_segment *g) {
+    if (g->size > 0) return;
+    segment_unlink(a, g);
+    a->source.expandable->release(g->data, g->span);
+    free(g);
+}
+
+/* A block of at least `rounded` bytes at the segment's end, in no list. */
+static fri_block *grow(fri_allocator *a, bool small, size_t rounded) {
+    size_t granule = granule_of(small);
+    fri_segment *g = growing(a, small);
+    fri_block *tail = g != NULL ? last_block(g) : NULL, *b = NULL;
+    size_t have = tail != NULL && !tail->live ? tail->size : 0;
+    size_t more = (rounded - have + granule - 1) / granule * granule;
+    if (more > a->stats.limit || a->stats.reserved > a->stats.limit - more) return NULL;
+    if (g == NULL && (g = reserve(a, small)) == NULL) return NULL;
+    if (have == 0) b = block_new(a, g, g->size, more);
+    if ((have == 0 && b == NULL) || more > g->span - g->size ||
+        a->source.expandable->map((char *)g->data + g->size, more, granule) < 0) {
+        if (b != NULL) a->blocks--;
+        free(b);
+        release_empty(a, g);
+        return NULL;
+    }
+    g->size += more;
+    count_segment(a, more);
+    if (have > 0) {
+        fri_freelist_remove(pool_of(a, small), tail);
+        tail->size += more;
+        return tail;
+    }
+    b->prev = tail;
+    if (tail != NULL)
+        tail->next = b;
+    else
+        g->first = b;
+    return b;
+}
+
+/* Granules behind the last live block go back. */
+static void shrink(fri_allocator *a, fri_segment *g) {
+    fri_block *tail = last_block(g);
+    size_t granule = granule_of(g->small);
+    if (tail->live) return;
+    size_t keep = (tail->offset + granule - 1) / granule * granule, gone = keep < g->size ? g->size - keep : 0;
+    if (gone == 0) return;
+    fri_freelist_remove(pool_of(a, g->small), tail);
+    if (a->uses.count > 0) fri_uses_wait(&a->uses, streams_of(a), (char *)g->data + keep, gone);
+    a->source.expandable->unmap((char *)g->data + keep, gone);
+    g->size = keep;
+    count_segment_gone(a, gone);
+    tail->size = keep - tail->offset;
+    if (tail->size > 0) {
+        fri_freelist_insert(pool_of(a, g->small), tail);
+        return;
+    }
+    if (tail->prev != NULL)
+        tail->prev->next = NULL;
+    else
+        g->first = NULL;
+    free(tail);
+    a->blocks--;
+    release_empty(a, g);
+}
+
+/* ---- segments of fixed size */
+
+static fri_block *segment_take(fri_allocator *a, size_t rounded) {
+    size_t size = segment_size(rounded);
+    fri_segment *g = NULL;
+    if (a->source.expandable != NULL && !fri_env_get()->no_pool) return grow(a, rounded <= FRI_SMALL_BYTES, rounded);
+    if (size > a->stats.limit || a->stats.reserved > a->stats.limit - size) return NULL;
+    if ((g = calloc(1, sizeof *g)) == NULL) return NULL;
+    if (a->source.alloc(size, &g->data) < 0) goto fail;
+    g->size = size;
+    g->small = rounded <= FRI_SMALL_BYTES;
+    g->first = block_new(a, g, 0, size);
+    if (g->first == NULL) {
+        source_free(a, g->data, size);
+        goto fail;
+    }
+    segment_append(a, g);
+    count_segment(a, size);
     return g->first;
 fail:
     free(g);
@@ -228,26 +353,21 @@ fail:
 /* The segment is one free block that is in no list. */
 static void segment_give(fri_allocator *a, fri_segment *g) {
     size_t size = g->size;
-    if (g->prev != NULL)
-        g->prev->next = g->next;
-    else
-        a->segments = g->next;
-    if (g->next != NULL)
-        g->next->prev = g->prev;
-    else
-        a->last_segment = g->prev;
+    segment_unlink(a, g);
     source_free(a, g->data, size);
     free(g->first);
     free(g);
     a->blocks--;
-    a->stats.segment_frees++;
-    a->stats.reserved -= size;
-    emit_plain(a, FRI_EVENT_SEGMENT_FREE, size);
+    count_segment_gone(a, size);
 }
 
 void fri_allocator_empty_cache(fri_allocator *a) {
     for (fri_segment *g = a->segments, *next; g != NULL; g = next) {
         next = g->next;
+        if (g->span > 0) {
+            shrink(a, g);
+            continue;
+        }
         if (g->first->live || g->first->next != NULL) continue;
         fri_freelist_remove(pool_of(a, g->small), g->first);
         segment_give(a, g);
@@ -259,7 +379,7 @@ void fri_allocator_empty_cache(fri_allocator *a) {
 /* Cuts b after `size` bytes when the rest is worth a block of its own. False: out of host memory, b is whole. */
 static bool split(fri_allocator *a, fri_block *b, size_t size) {
     size_t rest = b->size - size;
-    if (b->segment->small ? rest < FRI_ROUND_BYTES : rest <= FRI_SMALL_BYTES) return true;
+    if (b->segment->small || b->segment->span > 0 ? rest < FRI_ROUND_BYTES : rest <= FRI_SMALL_BYTES) return true;
     fri_block *tail = block_new(a, b->segment, b->offset + size, rest);
     if (tail == NULL) return false;
     tail->prev = b;
@@ -432,18 +552,13 @@ static bool plain_segment_take(fri_allocator *a, size_t bytes, void **data) {
     *data = NULL;
     if (bytes > a->stats.limit || a->stats.reserved > a->stats.limit - bytes) return false;
     if (bytes > 0 && a->source.alloc(bytes, data) < 0) return false;
-    a->stats.segment_allocs++;
-    a->stats.reserved += bytes;
-    if (a->stats.reserved > a->stats.peak_reserved) a->stats.peak_reserved = a->stats.reserved;
-    emit_plain(a, FRI_EVENT_SEGMENT_ALLOC, bytes);
+    count_segment(a, bytes);
     return true;
 }
 
 static void plain_segment_give(fri_allocator *a, size_t bytes, void *data) {
     if (bytes > 0) source_free(a, data, bytes);
-    a->stats.segment_frees++;
-    a->stats.reserved -= bytes;
-    emit_plain(a, FRI_EVENT_SEGMENT_FREE, bytes);
+    count_segment_gone(a, bytes);
 }
 
 fr_status fri_allocator_arena_install(fri_allocator *a, fri_arena *arena) {

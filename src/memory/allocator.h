@@ -45,6 +45,7 @@ typedef struct fri_block {
 typedef struct fri_segment_source {
     fr_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *segment, size_t bytes);
+    const fri_expandable *expandable; /* NULL: all segments are of fixed size */
 } fri_segment_source;
 
 /* The allocator of a device, created at the first use and alive until the process ends. FR_EDEVICE if the device cannot

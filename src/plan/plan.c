@@ -24,8 +24,9 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     if ((p = calloc(1, sizeof *p)) == NULL) return fri_fail(FR_ENOMEM, "plan: out of host memory");
     p->record.device = FR_META;
     p->target = target;
-    FRI_TRY(s, fri_allocator_create(FR_META, (fri_segment_source){meta->segment_alloc, meta->segment_free},
-                                    &p->allocator));
+    fri_segment_source source = {meta->segment_alloc, meta->segment_free, NULL};
+    if (stands_for->expandable != NULL && stands_for->expandable() != NULL) source.expandable = &fri_meta_expandable;
+    FRI_TRY(s, fri_allocator_create(FR_META, source, &p->allocator));
     FRI_TRY(s, fri_event_subscribe(fri_record_event, &p->record));
     fri_allocator_override(FR_META, p->allocator);
     p->was_target = fri_meta_target_set(target == FR_META ? NULL : stands_for);

@@ -40,6 +40,15 @@ void fake_begin(void);
 /* After fake_begin: the device's kernels are the CPU's. Of this thread. */
 void fake_kernels(void);
 
+/* The driver's virtual memory: what is mapped, and the call of cuMemCreate or cuMemMap that fails (1: the next). */
+typedef struct fake_virtual_state {
+    bool unsupported;
+    int creates_left, maps_left; /* 0: none fails */
+    size_t reserved, mapped, handles, unmaps;
+    int unmapped_early; /* while a stream had work left */
+} fake_virtual_state;
+extern fake_virtual_state fake_virtual;
+
 /* Libraries whose name contains `name` cannot be opened from now on; NULL: all can. */
 void fake_hide(const char *name);
 /* Symbols whose name contains `name` are not found. */
