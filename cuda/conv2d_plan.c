@@ -1,6 +1,7 @@
 /* conv2d_plan.c - which plan a convolution has: from this thread's cache, the file of plans, a search, or timing. */
 #include "conv2d_plan.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,26 @@ typedef struct entry {
 enum { BUCKETS = 256 };
 static _Thread_local entry *cache[BUCKETS];
 static _Thread_local int64_t timed, guessed;
+
+/* A thread's cache goes with it. Without a key the plans stay until the process ends. */
+static pthread_key_t owner;
+static bool owned;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void drop_cache(void *of_thread) {
+    entry **bucket = of_thread;
+    for (int i = 0; i < BUCKETS; i++)
+        while (bucket[i] != NULL) {
+            entry *e = bucket[i];
+            bucket[i] = e->next;
+            fri_cuda_conv2d_plan_drop(&e->plan);
+            free(e);
+        }
+}
+
+static void make_owner(void) {
+    owned = pthread_key_create(&owner, drop_cache) == 0;
+}
 
 static void key_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool benchmark, int64_t key[KEY]) {
     const int64_t k[KEY] = {pass,
@@ -130,6 +151,8 @@ static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool b
     }
     e->next = *at; /* making may have put another one there */
     *at = e;
+    (void)pthread_once(&once, make_owner);
+    if (owned) (void)pthread_setspecific(owner, cache);
     *out = plan_of(e);
     return FR_OK;
 }
