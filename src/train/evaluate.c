@@ -6,10 +6,37 @@
 
 #include <math.h>
 
+static fr_status settle(fri_sums *sum, int i) {
+    double mean = NAN, correct = NAN;
+    int64_t n = sum->n[i];
+    fr_status s = FR_OK;
+    if (n == 0) return FR_OK;
+    sum->n[i] = 0;
+    FR_TRY(s, fri_late_value(&sum->part[i].loss, &mean));
+    FR_TRY(s, fri_late_value(&sum->part[i].correct, &correct));
+    sum->loss += mean * (double)n;
+    sum->correct += correct;
+    sum->targets += n;
+done:
+    return s;
+}
+
+fr_status fri_sums_settle(fri_sums *sum) {
+    fr_status s = settle(sum, sum->turn);
+    return s < 0 ? s : settle(sum, 1 - sum->turn);
+}
+
+void fri_sums_drop(fri_sums *sum) {
+    for (int i = 0; i < 2; i++) {
+        fri_late_drop(&sum->part[i].loss);
+        fri_late_drop(&sum->part[i].correct);
+        sum->n[i] = 0;
+    }
+}
+
 fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **targets, fri_sums *sum) {
     fr_tensor *y = NULL, *loss = NULL, *count = NULL;
-    double mean = NAN, correct = NAN;
-    int64_t n = fr_tensor_numel(*targets);
+    fri_step_part *part = &sum->part[sum->turn];
     fr_autocast_state was;
     fr_status s = fri_precision_begin(r, &was);
     if (s < 0) return s;
@@ -17,11 +44,11 @@ fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **t
     fr_tensor_release(images);
     FR_TRY(s, fr_cross_entropy(y, *targets, NULL, &loss));
     FR_TRY(s, fr_count_correct(y, *targets, &count));
-    FR_TRY(s, fri_value(loss, &mean));
-    FR_TRY(s, fri_value(count, &correct));
-    sum->loss += mean * (double)n;
-    sum->correct += correct;
-    sum->targets += n;
+    FR_TRY(s, fri_late_begin(loss, &part->loss));
+    FR_TRY(s, fri_late_begin(count, &part->correct));
+    sum->n[sum->turn] = fr_tensor_numel(*targets);
+    sum->turn = 1 - sum->turn;
+    FR_TRY(s, settle(sum, sum->turn));
 done:
     fri_precision_end(r, was);
     fr_tensor_release(&y);
@@ -57,7 +84,9 @@ static fr_status evaluate_all(fri_run *r, fri_sums *sum) {
         FR_TRY(s, fri_evaluate_batch(r, &images, &targets, sum));
         if (r->opts.device == FR_META || fri_signal_seen() != 0) break;
     }
+    FR_TRY(s, fri_sums_settle(sum));
 done:
+    fri_sums_drop(sum);
     fr_tensor_release(&images);
     fr_tensor_release(&targets);
     fr_loader_release(&loader);

@@ -147,6 +147,7 @@ static fr_status evaluation_batch(dry_run *d, fr_loader *loader, int64_t n, bool
     FR_TRY(s, next_batch(d, loader, n, shorter, &images, &targets));
     FR_TRY(s, fri_evaluate_batch(&d->run, &images, &targets, &sum));
 done:
+    fri_sums_drop(&sum);
     fr_tensor_release(&images);
     fr_tensor_release(&targets);
     return s;

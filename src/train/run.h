@@ -175,9 +175,13 @@ static inline bool fri_run_scaled(const fr_train_opts *o) {
 fr_status fri_precision_begin(const fri_run *r, fr_autocast_state *was);
 void fri_precision_end(const fri_run *r, fr_autocast_state was);
 
+/* Of an evaluation. The last batches' numbers may still be on their way from the device. */
 typedef struct fri_sums {
     double loss, correct;
     int64_t targets;
+    fri_step_part part[2];
+    int64_t n[2]; /* targets of that part; 0: nothing is on its way */
+    int turn;
 } fri_sums;
 typedef struct fri_evaluation_scope {
     bool no_grad;
@@ -185,7 +189,10 @@ typedef struct fri_evaluation_scope {
 } fri_evaluation_scope;
 fri_evaluation_scope fri_evaluation_begin(const fri_run *r);
 void fri_evaluation_end(const fri_run *r, fri_evaluation_scope was);
+/* Counts the batch before the one that it queues; settle counts what is left, drop forgets it. */
 fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **targets, fri_sums *sum);
+fr_status fri_sums_settle(fri_sums *sum);
+void fri_sums_drop(fri_sums *sum);
 /* True if the evaluation after this epoch takes place. */
 bool fri_evaluation_due(const fri_run *r, bool last);
 
@@ -194,8 +201,6 @@ void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept);
 /* The same with the device's peaks, which then start again. */
 fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept);
 
-/* The value of a one-element tensor; NAN on meta. */
-fr_status fri_value(const fr_tensor *t, double *out);
 double fri_seconds_now(void);
 /* Median of the step times without the first step (unless it is the only one), in milliseconds; NAN without any. */
 double fri_median_step_ms(const fri_run *r);

@@ -13,11 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-fr_status fri_value(const fr_tensor *t, double *out) {
-    *out = NAN;
-    return fr_tensor_device(t) == FR_META ? FR_OK : fr_tensor_item(t, out);
-}
-
 /* ---- precision --------------------------------------------------------------------------------------------- */
 
 fr_dtype fri_run_dtype(const fr_train_opts *o) {
