@@ -126,14 +126,15 @@ static fr_status run_cast(arena *a) {
     return a->k->cast(&a->e, a->t, a->t == FR_F32 ? FR_BF16 : FR_F32, COUNT, a->x, a->t == FR_F32 ? a->bits : a->y);
 }
 static fr_status run_sgd(arena *a) {
-    fri_sgd_desc d = {.dtype = a->t, .grad_dtype = a->t, .n = COUNT, .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4};
-    return a->k->sgd(&a->e, &d, a->y, a->dy, a->buf, NULL, NULL);
+    fri_sgd_desc d = {.dtype = a->t, .grad_dtype = a->t, .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4};
+    fri_step_item item = {.n = COUNT, .param = a->y, .grad = a->dy, .state = {a->buf}};
+    return a->k->sgd(&a->e, &d, 1, &item, NULL, NULL);
 }
 static fr_status run_adam(arena *a) {
     static const float step = 3;
-    fri_adam_desc d =
-        {.dtype = a->t, .grad_dtype = a->t, .n = COUNT, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
-    return a->k->adam(&a->e, &d, a->y, a->dy, a->moment1, a->moment2, &step, NULL, NULL);
+    fri_adam_desc d = {.dtype = a->t, .grad_dtype = a->t, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    fri_step_item item = {.n = COUNT, .param = a->y, .grad = a->dy, .state = {a->moment1, a->moment2}};
+    return a->k->adam(&a->e, &d, 1, &item, &step, NULL, NULL);
 }
 
 /* What the check looks at: y's first `elements`, the bits, or `out`. */

@@ -1,15 +1,19 @@
-/* adam8.cu - Adam on 8-bit moments: a block of threads is a block of FRI_ADAM8_BLOCK elements.
- *   adam8   n * (2 * p + g + 4) + 16 * ceil(n / 256) bytes     p, g = bytes of an element of the parameter, gradient
+/* adam8.cu - Adam on 8-bit moments, over a list of parameters: a block of threads is a block of FRI_ADAM8_BLOCK
+ * elements. adam8   n * (2 * p + g + 4) + 16 * ceil(n / 256) bytes     p, g = bytes of an element of the parameter,
+ * gradient
  *
  * All but the gradient is read and written: 4 are two codes, 16 two scales. The maps (2 KiB per thread block) come from
  * the cache. Widen, step, find the new scales, narrow: between the two codes of an element nothing leaves the
  * registers. */
-#include "common.cuh"
+#include "multi.cuh"
 
 enum {
     CODES = 256,
-    GRID = 1024 /* thread blocks at most: each reads the maps once and walks over its share */
+    BLOCKS = 32 /* of elements per block of threads, which reads the maps once and walks over them */
 };
+
+typedef fri_list<fri_step_item, FRI_STEP_ITEMS> list;
+static_assert(sizeof(list) + sizeof(fri_adam_desc) + 4 * sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
@@ -37,8 +41,8 @@ static __device__ __forceinline__ uint8_t code_of(const float *midpoint, float x
 
 template <typename T, typename G>
 __global__ void __launch_bounds__(FRI_THREADS)
-    step(fri_adam_desc d, const float *maps, T *param, const G *grad, uint8_t *m_code, float *m_absmax, uint8_t *v_code,
-         float *v_absmax, const float *count, const float *inv_scale, const float *found) {
+    step(const __grid_constant__ list all, fri_adam_desc d, const float *maps, const float *count,
+         const float *inv_scale, const float *found) {
     __shared__ float value[2][CODES], midpoint[2][CODES], part[FRI_THREADS / 32];
     __shared__ fri_adam_coef shared;
     const int t = (int)threadIdx.x;
@@ -50,9 +54,15 @@ __global__ void __launch_bounds__(FRI_THREADS)
     if (t == 0) shared = fri_adam_coef_of(&d, *count, inv_scale != NULL ? *inv_scale : 1.0f);
     __syncthreads();
     const fri_adam_coef c = shared;
-    for (int64_t block = blockIdx.x; block * FRI_ADAM8_BLOCK < d.n; block += gridDim.x) {
-        const int64_t i = block * FRI_ADAM8_BLOCK + t;
-        const bool inside = i < d.n;
+    const fri_chunk at = fri_chunk_of(all, BLOCKS * FRI_ADAM8_BLOCK);
+    const fri_step_item &item = all.item[at.item];
+    T *param = (T *)item.param;
+    const G *grad = (const G *)item.grad;
+    uint8_t *m_code = (uint8_t *)item.state[0], *v_code = (uint8_t *)item.state[2];
+    float *m_absmax = (float *)item.state[1], *v_absmax = (float *)item.state[3];
+    for (int64_t first = at.begin; first < at.end; first += FRI_ADAM8_BLOCK) {
+        const int64_t i = first + t, block = first / FRI_ADAM8_BLOCK;
+        const bool inside = i < at.end;
         float m = 0, v = 0;
         if (inside) {
             float p = fri_load(param[i]);
@@ -78,16 +88,17 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 static_assert(FRI_ADAM8_BLOCK == (int)FRI_THREADS, "one thread per element of a block");
 
-extern "C" fr_status fri_cuda_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, void *param,
-                                    const void *grad, uint8_t *m_code, float *m_absmax, uint8_t *v_code,
-                                    float *v_absmax, const float *count, const float *inv_scale, const float *found) {
-    const int64_t blocks = fri_ceil_div(d->n, FRI_ADAM8_BLOCK);
-    if (d->n == 0) return FR_OK;
+extern "C" fr_status fri_cuda_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
+                                    const fri_step_item *items, const float *step_count, const float *inv_scale,
+                                    const float *found) {
+    list all;
     FRI_FLOAT_TYPES(d->dtype, "adam8", FRI_FLOAT_TYPES_AS(G, d->grad_dtype, "adam8", {
-                        step<T, G>
-                            <<<(unsigned)(blocks < GRID ? blocks : (int64_t)GRID), FRI_THREADS, 0, fri_stream(e)>>>(
-                                *d, maps, (T *)param, (const G *)grad, m_code, m_absmax, v_code, v_absmax, count,
-                                inv_scale, found);
+                        for (int at = 0; at < count;) {
+                            const unsigned blocks = fri_list_fill(&all, count, items, BLOCKS * FRI_ADAM8_BLOCK, &at);
+                            if (blocks > 0)
+                                step<T, G><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, maps, step_count,
+                                                                                      inv_scale, found);
+                        }
                     }))
     return fri_cuda_launched("adam8");
 }

@@ -200,8 +200,9 @@ static fr_status check_finite(const fr_op *op, fr_tensor *out) {
     fri_exec e = fri_exec_of(out);
     FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, fri_device_of(out), FR_MEM_OTHER, &found));
     FRI_TRY(s, fri_tensor_fill(found, 0));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(out), out->dtype, unscale,
-                          (&e, out->dtype, fri_numel(out), NULL, fri_data(out), fri_data(found))));
+    fri_array array = {fri_numel(out), fri_data(out)};
+    FRI_TRY(s,
+            FRI_KERNEL(fri_backend_of(out), out->dtype, unscale, (&e, out->dtype, 1, &array, NULL, fri_data(found))));
     FRI_TRY(s, fr_tensor_item(found, &bad));
     if (bad != 0)
         s = fri_fail(FR_EUSAGE, "op %s in module %s produced inf or NaN (FRUGAL_CHECK_NAN is set)", op->name,

@@ -261,10 +261,16 @@ typedef fr_status fri_mse_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t
 
 /* ---- gradients and optimizers ------------------------------------------------------------------------------ */
 
-/* found [1] f32 = 1 if any element of x is inf or NaN, else untouched; x = x * inv_scale[0] unless that is 1.
- * inv_scale [1] f32 or NULL (check only). */
-typedef fr_status fri_unscale_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const float *inv_scale, void *x,
-                                 float *found);
+/* An array of a list: one call works on all of them, in no order; n may be 0. */
+typedef struct fri_array {
+    int64_t n;
+    void *data;
+} fri_array;
+
+/* found [1] f32 = 1 if any element is inf or NaN, else untouched; x = x * inv_scale[0] unless that is 1. inv_scale [1]
+ * f32 or NULL (check only). */
+typedef fr_status fri_unscale_fn(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays,
+                                 const float *inv_scale, float *found);
 /* out [1] f64 (CUDA: also f64) += sum of squares of x; workspace as sum. */
 typedef fr_status fri_norm_squared_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, double *out);
 
@@ -292,23 +298,29 @@ typedef struct fri_loss_scale_desc {
 typedef fr_status fri_loss_scale_update_fn(const fri_exec *e, const fri_loss_scale_desc *d, fri_loss_scale *state,
                                            float *found);
 
+/* One parameter of a step; all of a call have the same types and options. */
+typedef struct fri_step_item {
+    int64_t n;
+    void *param;
+    const void *grad;
+    void *state[4]; /* sgd: momentum or NULL; adam: m, v; adam8: m's codes and scales, v's codes and scales */
+} fri_step_item;
+
 typedef struct fri_sgd_desc {
     fr_dtype dtype;      /* of the parameter and its momentum */
     fr_dtype grad_dtype; /* of the gradient */
-    int64_t n;
     double lr, momentum, dampening, weight_decay;
     bool nesterov, maximize;
     bool first; /* momentum buffer is written, not read: buf = g */
 } fri_sgd_desc;
 
-/* torch.optim.SGD in one pass. buf or NULL (momentum 0). found [1] f32 or NULL: nothing happens where it is not 0.
- * inv_scale [1] f32 or NULL multiplies the gradient on the way in. */
-typedef fr_status fri_sgd_fn(const fri_exec *e, const fri_sgd_desc *d, void *param, const void *grad, void *buf,
+/* torch.optim.SGD in one pass; the momentum is NULL where there is none. found [1] f32 or NULL: nothing happens where
+ * it is not 0. inv_scale [1] f32 or NULL multiplies the gradient on the way in. */
+typedef fr_status fri_sgd_fn(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
                              const float *inv_scale, const float *found);
 
 typedef struct fri_adam_desc {
     fr_dtype dtype, grad_dtype;
-    int64_t n;
     double lr, beta1, beta2, eps, weight_decay;
     bool decoupled; /* AdamW: p -= lr * weight_decay * p, else the decay joins the gradient */
     bool maximize;
@@ -316,8 +328,8 @@ typedef struct fri_adam_desc {
 
 /* torch.optim.Adam / AdamW in one pass; m, v in the parameter's dtype (f32 for half). step [1] f32 is the step count
  * after this step (1 at the first). */
-typedef fr_status fri_adam_fn(const fri_exec *e, const fri_adam_desc *d, void *param, const void *grad, void *m,
-                              void *v, const float *step, const float *inv_scale, const float *found);
+typedef fr_status fri_adam_fn(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
+                              const float *step, const float *inv_scale, const float *found);
 
 enum { FRI_ADAM8_BLOCK = 256 }; /* elements that share one scale */
 
@@ -325,9 +337,9 @@ enum { FRI_ADAM8_BLOCK = 256 }; /* elements that share one scale */
  * m = maps[0][m_code] * m_absmax[block], v = maps[1][v_code] * v_absmax[block]; after the step absmax is the block's
  * largest magnitude and a code the nearest of the map to value / absmax (of two equally near ones the lower).
  * maps [2, 256] f32, each ascending; codes [n] u8; absmax [blocks] f32. */
-typedef fr_status fri_adam8_fn(const fri_exec *e, const fri_adam_desc *d, const float *maps, void *param,
-                               const void *grad, uint8_t *m_code, float *m_absmax, uint8_t *v_code, float *v_absmax,
-                               const float *step, const float *inv_scale, const float *found);
+typedef fr_status fri_adam8_fn(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
+                               const fri_step_item *items, const float *step, const float *inv_scale,
+                               const float *found);
 
 #ifdef __cplusplus
 }

@@ -19,7 +19,15 @@ static void adam_range(const fri_adam_desc *d, fri_adam_coef c, int64_t first, i
     }
 }
 
-fr_status fri_cpu_adam(const fri_exec *e, const fri_adam_desc *d, void *param, const void *grad, void *m, void *v,
+static void adam_item(const fri_adam_desc *d, fri_adam_coef c, const fri_step_item *t) {
+    int64_t chunks = fri_ceil_div(t->n, FRI_CHUNK);
+#pragma omp parallel for schedule(static) if (t->n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        adam_range(d, c, i * FRI_CHUNK, fri_min_i64(t->n, (i + 1) * FRI_CHUNK), t->param, t->grad, t->state[0],
+                   t->state[1]);
+}
+
+fr_status fri_cpu_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
                        const float *step, const float *inv_scale, const float *found) {
     fr_status s = fri_cpu_accepts("adam", d->dtype);
     if (s < 0) return s;
@@ -27,9 +35,6 @@ fr_status fri_cpu_adam(const fri_exec *e, const fri_adam_desc *d, void *param, c
     if (s < 0) return s;
     if (found != NULL && *found != 0) return FR_OK;
     const fri_adam_coef c = fri_adam_coef_of(d, *step, inv_scale != NULL ? *inv_scale : 1.0f);
-    int64_t chunks = fri_ceil_div(d->n, FRI_CHUNK);
-#pragma omp parallel for schedule(static) if (d->n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        adam_range(d, c, i * FRI_CHUNK, fri_min_i64(d->n, (i + 1) * FRI_CHUNK), param, grad, m, v);
+    for (int i = 0; i < count; i++) adam_item(d, c, &items[i]);
     return FR_OK;
 }

@@ -39,26 +39,23 @@ FRI_CLONES static void narrow(const real *midpoint, int64_t n, const real *x, fl
     for (int64_t i = 0; i < n; i++) code[i] = (uint8_t)nearest[i];
 }
 
-struct state {
-    uint8_t *m_code, *v_code;
-    float *m_absmax, *v_absmax;
-};
-
-static void step_block(const fri_adam_desc *d, fri_adam_coef c, const struct maps *maps, int64_t block, void *param,
-                       const void *grad, const struct state *s) {
+static void step_block(const fri_adam_desc *d, fri_adam_coef c, const struct maps *maps, int64_t block,
+                       const fri_step_item *t) {
+    uint8_t *m_code = t->state[0], *v_code = t->state[2];
+    float *m_absmax = t->state[1], *v_absmax = t->state[3];
     real pbuf[BLOCK], gbuf[BLOCK], m[BLOCK], v[BLOCK];
-    int64_t first = block * BLOCK, n = fri_min_i64(BLOCK, d->n - first);
-    const real *g = fri_cpu_load(d->grad_dtype, grad, first, n, gbuf);
-    fri_cpu_load(d->dtype, param, first, n, pbuf);
-    real *p = fri_cpu_target(d->dtype, param, first, pbuf);
-    widen(maps->value[0], n, s->m_code + first, s->m_absmax[block], m);
-    widen(maps->value[1], n, s->v_code + first, s->v_absmax[block], v);
+    int64_t first = block * BLOCK, n = fri_min_i64(BLOCK, t->n - first);
+    const real *g = fri_cpu_load(d->grad_dtype, t->grad, first, n, gbuf);
+    fri_cpu_load(d->dtype, t->param, first, n, pbuf);
+    real *p = fri_cpu_target(d->dtype, t->param, first, pbuf);
+    widen(maps->value[0], n, m_code + first, m_absmax[block], m);
+    widen(maps->value[1], n, v_code + first, v_absmax[block], v);
     step_row(c, n, g, p, m, v);
-    fri_cpu_store(d->dtype, param, first, n, p);
-    s->m_absmax[block] = (float)largest(n, m);
-    s->v_absmax[block] = (float)largest(n, v);
-    narrow(maps->midpoint[0], n, m, s->m_absmax[block], s->m_code + first);
-    narrow(maps->midpoint[1], n, v, s->v_absmax[block], s->v_code + first);
+    fri_cpu_store(d->dtype, t->param, first, n, p);
+    m_absmax[block] = (float)largest(n, m);
+    v_absmax[block] = (float)largest(n, v);
+    narrow(maps->midpoint[0], n, m, m_absmax[block], m_code + first);
+    narrow(maps->midpoint[1], n, v, v_absmax[block], v_code + first);
 }
 
 static void read_maps(const float *from, struct maps *to) {
@@ -68,20 +65,20 @@ static void read_maps(const float *from, struct maps *to) {
     }
 }
 
-fr_status fri_cpu_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, void *param, const void *grad,
-                        uint8_t *m_code, float *m_absmax, uint8_t *v_code, float *v_absmax, const float *step,
-                        const float *inv_scale, const float *found) {
+fr_status fri_cpu_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
+                        const fri_step_item *items, const float *step, const float *inv_scale, const float *found) {
     fr_status s = fri_cpu_accepts("adam8", d->dtype);
     if (s < 0) return s;
     s = fri_cpu_accepts("adam8", d->grad_dtype);
     if (s < 0) return s;
     if (found != NULL && *found != 0) return FR_OK;
     const fri_adam_coef c = fri_adam_coef_of(d, *step, inv_scale != NULL ? *inv_scale : 1.0f);
-    const struct state state = {m_code, v_code, m_absmax, v_absmax};
     struct maps wide;
     read_maps(maps, &wide);
-    int64_t blocks = fri_ceil_div(d->n, BLOCK);
-#pragma omp parallel for schedule(static) if (d->n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < blocks; i++) step_block(d, c, &wide, i, param, grad, &state);
+    for (int k = 0; k < count; k++) {
+        int64_t blocks = fri_ceil_div(items[k].n, BLOCK);
+#pragma omp parallel for schedule(static) if (items[k].n >= FRI_PARALLEL_MIN)
+        for (int64_t i = 0; i < blocks; i++) step_block(d, c, &wide, i, &items[k]);
+    }
     return FR_OK;
 }

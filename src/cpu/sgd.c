@@ -1,4 +1,4 @@
-/* sgd.c - torch.optim.SGD in one pass over parameter, gradient and momentum. */
+/* sgd.c - torch.optim.SGD in one pass over parameter, gradient and momentum, one parameter after the other. */
 #include "cpu/cpu.h"
 
 FRI_CLONES static void plain_row(fri_sgd_coef c, int64_t n, const real *grad, real *param) {
@@ -36,7 +36,14 @@ static void sgd_range(const fri_sgd_desc *d, fri_sgd_coef c, int64_t first, int6
     }
 }
 
-fr_status fri_cpu_sgd(const fri_exec *e, const fri_sgd_desc *d, void *param, const void *grad, void *buf,
+static void sgd_item(const fri_sgd_desc *d, fri_sgd_coef c, const fri_step_item *t) {
+    int64_t chunks = fri_ceil_div(t->n, FRI_CHUNK);
+#pragma omp parallel for schedule(static) if (t->n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        sgd_range(d, c, i * FRI_CHUNK, fri_min_i64(t->n, (i + 1) * FRI_CHUNK), t->param, t->grad, t->state[0]);
+}
+
+fr_status fri_cpu_sgd(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
                       const float *inv_scale, const float *found) {
     fr_status s = fri_cpu_accepts("sgd", d->dtype);
     if (s < 0) return s;
@@ -44,9 +51,6 @@ fr_status fri_cpu_sgd(const fri_exec *e, const fri_sgd_desc *d, void *param, con
     if (s < 0) return s;
     if (found != NULL && *found != 0) return FR_OK;
     const fri_sgd_coef c = fri_sgd_coef_of(d, inv_scale != NULL ? *inv_scale : 1.0f);
-    int64_t chunks = fri_ceil_div(d->n, FRI_CHUNK);
-#pragma omp parallel for schedule(static) if (d->n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        sgd_range(d, c, i * FRI_CHUNK, fri_min_i64(d->n, (i + 1) * FRI_CHUNK), param, grad, buf);
+    for (int i = 0; i < count; i++) sgd_item(d, c, &items[i]);
     return FR_OK;
 }

@@ -29,16 +29,22 @@ static int unscale_range(fr_dtype t, int64_t first, int64_t last, real factor, v
     return bad;
 }
 
-fr_status fri_cpu_unscale(const fri_exec *e, fr_dtype dtype, int64_t n, const float *inv_scale, void *x, float *found) {
-    fr_status s = fri_cpu_accepts("unscale", dtype);
-    if (s < 0) return s;
-    const real factor = inv_scale != NULL ? (real)*inv_scale : 1;
-    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+static int unscale_array(fr_dtype t, const fri_array *a, real factor) {
+    int64_t n = a->n, chunks = fri_ceil_div(n, FRI_CHUNK);
     int bad = 0;
 #pragma omp parallel for schedule(static) reduction(| : bad) if (n >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < chunks; i++)
-        bad |= unscale_range(dtype, i * FRI_CHUNK, fri_min_i64(n, (i + 1) * FRI_CHUNK), factor, x);
-    if (bad) *found = 1;
+        bad |= unscale_range(t, i * FRI_CHUNK, fri_min_i64(n, (i + 1) * FRI_CHUNK), factor, a->data);
+    return bad;
+}
+
+fr_status fri_cpu_unscale(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays, const float *inv_scale,
+                          float *found) {
+    fr_status s = fri_cpu_accepts("unscale", dtype);
+    if (s < 0) return s;
+    const real factor = inv_scale != NULL ? (real)*inv_scale : 1;
+    for (int i = 0; i < count; i++)
+        if (unscale_array(dtype, &arrays[i], factor)) *found = 1;
     return FR_OK;
 }
 

@@ -409,7 +409,10 @@ static fr_status no_mse_backward(const fri_exec *e, fr_dtype t, int64_t n, doubl
     return pass("mse_backward", t, n, 3, 3 * size(t));
 }
 
-static fr_status no_unscale(const fri_exec *e, fr_dtype t, int64_t n, const float *inv_scale, void *x, float *found) {
+static fr_status no_unscale(const fri_exec *e, fr_dtype t, int count, const fri_array *arrays, const float *inv_scale,
+                            float *found) {
+    int64_t n = 0;
+    for (int i = 0; i < count; i++) n += arrays[i].n;
     return pass("unscale", t, n, 2, (inv_scale != NULL ? 2 : 1) * size(t));
 }
 
@@ -430,23 +433,32 @@ static fr_status no_loss_scale_update(const fri_exec *e, const fri_loss_scale_de
     return FR_OK;
 }
 
-static fr_status no_sgd(const fri_exec *e, const fri_sgd_desc *d, void *param, const void *grad, void *buf,
-                        const float *inv_scale, const float *found) {
-    double per = 2 * size(d->dtype) + size(d->grad_dtype) + (buf != NULL ? 2 * size(d->dtype) : 0);
-    return CALL("sgd", d->dtype, 5 * (double)d->n, per * (double)d->n, d->n, buf != NULL, d->first);
+static int64_t elements(int count, const fri_step_item *items) {
+    int64_t n = 0;
+    for (int i = 0; i < count; i++) n += items[i].n;
+    return n;
 }
 
-static fr_status no_adam(const fri_exec *e, const fri_adam_desc *d, void *param, const void *grad, void *m, void *v,
+static fr_status no_sgd(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
+                        const float *inv_scale, const float *found) {
+    bool momentum = count > 0 && items[0].state[0] != NULL;
+    double per = 2 * size(d->dtype) + size(d->grad_dtype) + (momentum ? 2 * size(d->dtype) : 0);
+    int64_t n = elements(count, items);
+    return CALL("sgd", d->dtype, 5 * (double)n, per * (double)n, n, count, momentum, d->first);
+}
+
+static fr_status no_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
                          const float *step, const float *inv_scale, const float *found) {
     double per = 6 * size(d->dtype) + size(d->grad_dtype);
-    return CALL("adam", d->dtype, 12 * (double)d->n, per * (double)d->n, d->n);
+    int64_t n = elements(count, items);
+    return CALL("adam", d->dtype, 12 * (double)n, per * (double)n, n, count);
 }
 
-static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, void *param, const void *grad,
-                          uint8_t *m_code, float *m_absmax, uint8_t *v_code, float *v_absmax, const float *step,
-                          const float *inv_scale, const float *found) {
+static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
+                          const fri_step_item *items, const float *step, const float *inv_scale, const float *found) {
     double per = 2 * size(d->dtype) + size(d->grad_dtype) + 4;
-    return CALL("adam8", d->dtype, 40 * (double)d->n, per * (double)d->n, d->n);
+    int64_t n = elements(count, items);
+    return CALL("adam8", d->dtype, 40 * (double)n, per * (double)n, n, count);
 }
 
 /* ---- the table: f64 data is no different ----------------------------------------------------------------- */

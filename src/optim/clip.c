@@ -47,8 +47,8 @@ static fr_status shrink_there(void *ctx, const char *path, fr_tensor *t, bool is
     if (g == NULL) return FR_OK;
     fri_exec e = fri_exec_of(g);
     fri_bump_version(g);
-    return FRI_KERNEL(fri_backend_of(g), g->dtype, unscale,
-                      (&e, g->dtype, fri_numel(g), factor, fri_data(g), factor + 1));
+    fri_array array = {fri_numel(g), fri_data(g)};
+    return FRI_KERNEL(fri_backend_of(g), g->dtype, unscale, (&e, g->dtype, 1, &array, factor, factor + 1));
 }
 
 static fr_status clip_there(fr_module *m, double max_norm, struct norm *n) {

@@ -152,11 +152,25 @@ fr_status fri_grad_scaler_learn(fri_late *l, fri_loss_scale *now) {
 /* ---- passes over the gradients ----------------------------------------------------------------------------- */
 
 /* g->found becomes 1 on inf or NaN. Multiplies by inv_scale unless it is NULL. */
-static fr_status look(fr_grad_scaler *g, fr_tensor *grad, fr_tensor *inv_scale) {
-    fri_exec e = fri_exec_of(grad);
-    return FRI_KERNEL(fri_backend_of(grad), grad->dtype, unscale,
-                      (&e, grad->dtype, fri_numel(grad), inv_scale != NULL ? fri_data(inv_scale) : NULL, fri_data(grad),
+static fr_status look_at(fr_grad_scaler *g, const fr_tensor *like, int count, const fri_array *gradients,
+                         const fr_tensor *inv_scale) {
+    fri_exec e = fri_exec_of(like);
+    return FRI_KERNEL(fri_backend_of(like), like->dtype, unscale,
+                      (&e, like->dtype, count, gradients, inv_scale != NULL ? fri_data(inv_scale) : NULL,
                        fri_data(g->found)));
+}
+
+static fr_status look(fr_grad_scaler *g, const fr_tensor *grad) {
+    fri_array array = {fri_numel(grad), fri_data(grad)};
+    return look_at(g, grad, 1, &array, NULL);
+}
+
+static fr_status look_at_list(void *ctx, const fr_tensor *like, int count, const fri_array *gradients) {
+    return look_at(ctx, like, count, gradients, NULL);
+}
+
+static fr_status unscale_list(void *ctx, const fr_tensor *like, int count, const fri_array *gradients) {
+    return look_at(ctx, like, count, gradients, ((fr_grad_scaler *)ctx)->state);
 }
 
 /* Where the host decides, it says before each step by what the gradients are to be multiplied. */
@@ -171,16 +185,15 @@ static fr_status set_inverse(fr_grad_scaler *g) {
 static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
     fr_status s = FR_OK;
     FRI_TRY(s, set_inverse(g));
-    for (int i = 0; i < o->n; i++) {
-        fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
-        if (grad == NULL) continue;
-        if (multiply && grad->dtype == FR_F16)
+    for (int i = 0; i < o->n && multiply; i++) {
+        const fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
+        if (grad != NULL && grad->dtype == FR_F16)
             return fri_fail(FR_EDTYPE,
                             "grad scaler: Attempting to unscale FP16 gradients (%s); keep the parameters in "
                             "f32 and use autocast",
                             o->parameters[i].path);
-        FRI_TRY(s, look(g, grad, multiply ? g->state : NULL));
     }
+    FRI_TRY(s, fri_optimizer_gradients(o, multiply ? unscale_list : look_at_list, g));
     g->checked = true;
 done:
     return s;
@@ -272,7 +285,7 @@ fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_param
     if (g->stage == CHECKING) {
         *update = false;
         FRI_TRY(s, fri_optimizer_skip_one(o, p)); /* a step that is skipped makes the state, too */
-        return look(g, fr_tensor_get_grad(p->parameter), NULL);
+        return look(g, fr_tensor_get_grad(p->parameter));
     }
     if (g->stage != STEPPED)
         return fri_fail(FR_EUSAGE, "grad scaler: backward with a fused optimizer (%s) before check_begin", p->path);
@@ -297,7 +310,7 @@ fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const
         fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
         if (grad == NULL || grad->storage->birth >= first) continue;
         FRI_TRY(s, fri_tensor_fill(g->found, 0));
-        FRI_TRY(s, look(g, grad, NULL));
+        FRI_TRY(s, look(g, grad));
         FRI_TRY(s, fr_tensor_item(g->found, &found));
         if (found == 0) continue;
         first = grad->storage->birth;

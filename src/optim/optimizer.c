@@ -1,4 +1,4 @@
-/* optimizer.c - SGD, Adam, AdamW and 8-bit Adam: state, steps, the fused step. The arithmetic is in the kernels. */
+/* optimizer.c - SGD, Adam, AdamW and 8-bit Adam: making, steps, the fused step. A step's work is in update.c. */
 #include "optim/optimizer.h"
 
 #include <stdio.h>
@@ -99,104 +99,14 @@ void fr_optimizer_release(fr_optimizer **p) {
     fr_tensor_release(&o->step);
     fr_tensor_release(&o->maps);
     free(o->parameters);
+    free(o->room.items);
+    free(o->room.list);
+    free(o->room.keys);
+    free(o->room.arrays);
     free(o);
 }
 
 /* ---- stepping ---------------------------------------------------------------------------------------------- */
-
-/* The state that a parameter lacks, zeroed. A scale of 0 makes every code 0. */
-static fr_status make_state(const fr_optimizer *o, fri_parameter *p) {
-    fri_state_slot slots[FRI_STATE_SLOTS];
-    int n = fri_optimizer_slots(o, p->parameter, slots);
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
-    for (int k = 0; k < n; k++) {
-        if (p->state[k] != NULL) continue;
-        FRI_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
-        FRI_TRY(s, fri_tensor_fill(t, 0));
-        fri_tensor_put(&t, &p->state[k]);
-    }
-done:
-    fr_tensor_release(&t);
-    return s;
-}
-
-static void *data_or_null(const fr_tensor *t) {
-    return t != NULL ? fri_data(t) : NULL;
-}
-
-static fr_status sgd_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *g, const fr_tensor *inv_scale,
-                            const fr_tensor *found) {
-    fr_tensor *w = p->parameter;
-    fri_exec e = fri_exec_of(w);
-    bool first = p->state[0] == NULL || p->unused;
-    fr_status s = FR_OK;
-    fri_sgd_desc d = {.dtype = w->dtype,
-                      .grad_dtype = g->dtype,
-                      .n = fri_numel(w),
-                      .lr = o->lr,
-                      .momentum = o->sgd.momentum,
-                      .dampening = o->sgd.dampening,
-                      .weight_decay = o->sgd.weight_decay,
-                      .nesterov = o->sgd.nesterov,
-                      .maximize = o->sgd.maximize,
-                      .first = first && found == NULL};
-    if (o->sgd.momentum != 0) {
-        /* A zero buffer and the ordinary rule equal PyTorch's first step unless it is dampened; with found the step may
-         * not happen, so the buffer must hold something defined. */
-        if (p->state[0] == NULL && found == NULL)
-            FRI_TRY(s, fri_tensor_new(&w->shape, w->dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
-        else
-            FRI_TRY(s, make_state(o, p));
-        p->unused = false;
-    }
-    fri_bump_version(w);
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, sgd,
-                          (&e, &d, fri_data(w), fri_data(g), data_or_null(p->state[0]), data_or_null(inv_scale),
-                           data_or_null(found))));
-done:
-    return s;
-}
-
-static fr_status adam_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *g, const fr_tensor *inv_scale,
-                             const fr_tensor *found) {
-    fr_tensor *w = p->parameter;
-    fri_exec e = fri_exec_of(w);
-    fr_status s = FR_OK;
-    fri_adam_desc d = {.dtype = w->dtype,
-                       .grad_dtype = g->dtype,
-                       .n = fri_numel(w),
-                       .lr = o->lr,
-                       .beta1 = o->adam.beta1,
-                       .beta2 = o->adam.beta2,
-                       .eps = o->adam.eps,
-                       .weight_decay = o->adam.weight_decay,
-                       .decoupled = o->decoupled,
-                       .maximize = o->adam.maximize};
-    FRI_TRY(s, make_state(o, p));
-    fri_bump_version(w);
-    if (fri_optimizer_in_8_bits(o, w)) {
-        FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, adam8,
-                              (&e, &d, fri_data(o->maps), fri_data(w), fri_data(g), fri_data(p->state[0]),
-                               fri_data(p->state[1]), fri_data(p->state[2]), fri_data(p->state[3]), fri_data(o->step),
-                               data_or_null(inv_scale), data_or_null(found))));
-        return FR_OK;
-    }
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(w), w->dtype, adam,
-                          (&e, &d, fri_data(w), fri_data(g), fri_data(p->state[0]), fri_data(p->state[1]),
-                           fri_data(o->step), data_or_null(inv_scale), data_or_null(found))));
-done:
-    return s;
-}
-
-fr_status fri_optimizer_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *inv_scale, const fr_tensor *found) {
-    const fr_tensor *g = fr_tensor_get_grad(p->parameter);
-    if (g == NULL) return FR_OK;
-    const char *module = fri_scope_module_set(fri_intern(p->path));
-    fr_status s = o->kind == FRI_SGD ? sgd_update(o, p, g, inv_scale, found) : adam_update(o, p, g, inv_scale, found);
-    fri_scope_module_pop(module);
-    return s;
-}
 
 static fr_status make_maps(fr_optimizer *o, fr_device device) {
     float maps[2][FRI_MAP_VALUES];
@@ -268,7 +178,7 @@ fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p) {
     if (fr_tensor_get_grad(p->parameter) == NULL) return FR_OK;
     const char *module = fri_scope_module_set(fri_intern(p->path));
     bool first = p->state[0] == NULL;
-    fr_status s = make_state(o, p);
+    fr_status s = fri_optimizer_make_state(o, p);
     p->unused = p->unused || (first && p->state[0] != NULL);
     fri_scope_module_pop(module);
     return s;
@@ -288,7 +198,7 @@ fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const 
     fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
     const char *op = fri_scope_op_push(fr_optimizer_name(o));
     fr_status s = count_step(o, o->parameters[0].parameter, found);
-    for (int i = 0; i < o->n && s == FR_OK; i++) s = fri_optimizer_update(o, &o->parameters[i], inv_scale, found);
+    if (s == FR_OK) s = fri_optimizer_update(o, o->n, o->parameters, inv_scale, found);
     fri_scope_op_pop(op);
     fri_scope_phase_pop(phase);
     return s;
@@ -337,7 +247,7 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     if (update) {
         if (!o->fused_counted) FRI_TRY(s, count_step(o, leaf, found));
         o->fused_counted = true;
-        FRI_TRY(s, fri_optimizer_update(o, p, inv_scale, found));
+        FRI_TRY(s, fri_optimizer_update(o, 1, p, inv_scale, found));
     }
     FRI_TRY(s, fr_tensor_set_grad(leaf, NULL));
 done:

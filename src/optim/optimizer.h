@@ -22,6 +22,19 @@ typedef struct fri_parameter {
     bool unused;                       /* the state was made by a skipped step: SGD's first one is still to come */
 } fri_parameter;
 
+/* What the parameters of one kernel call have in common. */
+typedef struct fri_update_key {
+    fr_dtype dtype, grad_dtype;
+    bool first; /* SGD: the momentum is written, not read */
+    bool eight; /* moments in 8 bits */
+} fri_update_key;
+
+typedef struct fri_update_room {
+    fri_step_item *items, *list;
+    fri_update_key *keys;
+    fri_array *arrays;
+} fri_update_room;
+
 struct fr_optimizer {
     fri_optimizer_kind kind;
     fr_sgd_opts sgd;
@@ -36,6 +49,7 @@ struct fr_optimizer {
     bool counted_there; /* `steps` is older than *step: only the device knows which steps were skipped */
     fr_tensor *maps;    /* adam8: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */
     bool fused, fused_counted;
+    fri_update_room room;   /* update.c: for n parameters; NULL until the first step */
     fr_grad_scaler *scaler; /* of the two-pass fused step: borrowed, from its first check on; NULL: none */
 };
 
@@ -56,8 +70,17 @@ bool fri_optimizer_in_8_bits(const fr_optimizer *o, const fr_tensor *w);
 
 void fri_dynamic_map(bool is_signed, float map[FRI_MAP_VALUES]);
 
-/* One parameter's update. inv_scale, found: device f32 scalars or NULL (kernels.h). */
-fr_status fri_optimizer_update(fr_optimizer *o, fri_parameter *p, const fr_tensor *inv_scale, const fr_tensor *found);
+/* The state that a parameter lacks, zeroed. */
+fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p);
+
+/* Calls fn for the gradients of each element type, as one list. */
+typedef fr_status fri_gradients_fn(void *ctx, const fr_tensor *like, int count, const fri_array *gradients);
+fr_status fri_optimizer_gradients(fr_optimizer *o, fri_gradients_fn *fn, void *ctx);
+
+/* Updates n of the optimizer's parameters, those that have a gradient. inv_scale, found: device f32 scalars or NULL
+ * (kernels.h). Where state cannot be made none is updated. */
+fr_status fri_optimizer_update(fr_optimizer *o, int n, fri_parameter *parameters, const fr_tensor *inv_scale,
+                               const fr_tensor *found);
 
 /* What the fused step does with a complete gradient under a loss scale: *update false: it was looked at, that is all;
  * true: the parameter is to be updated with *inv_scale, and *found unless that is NULL. */

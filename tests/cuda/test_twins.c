@@ -84,19 +84,32 @@ Test(twins, sums){EACH_VECTOR({
     drop(&norm);
 })}
 
-Test(twins, unscale){EACH_VECTOR({
-    for (int special = 0; special < 2; special++) {
-        buf x = numbers_between(t, n, offset, -2, 2, special);
-        buf found = zeros(FR_F32, 1, 0);
-        buf factor = numbers_between(FR_F32, 1, 0, 0.1, 0.9, false);
-        BOTH(k->unscale(ex(), t, n, p(&factor), p(&x), p(&found)));
-        expect_same("unscale", &x, 0);
-        expect_same("unscale's found", &found, 0);
-        drop(&x);
-        drop(&found);
-        drop(&factor);
-    }
-})}
+/* More arrays than one launch holds, empty ones among them, some not aligned; the last one, or none, has the inf. */
+Test(twins, unscale) {
+    enum { ARRAYS = 400 };
+    static buf x[ARRAYS];
+    static fri_array arrays[ARRAYS];
+    for (int ti = 0; ti < 3; ti++)
+        for (int count = 0; count <= ARRAYS; count += count == 0 ? 1 : ARRAYS - 1)
+            for (int special = 0; special < 2; special++)
+                for (int scaled = 0; scaled < 2; scaled++) {
+                    buf found = zeros(FR_F32, 1, 0);
+                    buf factor = scaled ? numbers_between(FR_F32, 1, 0, 0.1, 0.9, false) : (buf){0};
+                    for (int i = 0; i < count; i++)
+                        x[i] = numbers_between(floats[ti], i % 3 == 2 ? 0 : lengths[i % 7], i % 2, -2, 2,
+                                               special && i + 1 == count);
+                    for (int side = 0; side < 2; side++) {
+                        twin_side(side);
+                        for (int i = 0; i < count; i++) arrays[i] = (fri_array){x[i].n, p(&x[i])};
+                        must(twin_kernels->unscale(ex(), floats[ti], count, arrays, p(&factor), p(&found)));
+                    }
+                    for (int i = 0; i < count; i++) expect_same("unscale", &x[i], 0);
+                    expect_same("unscale's found", &found, 0);
+                    for (int i = 0; i < count; i++) drop(&x[i]);
+                    drop(&found);
+                    if (scaled) drop(&factor);
+                }
+}
 
 /* Counters, the clipping factor and the loss scale: single numbers. */
 Test(twins, steering) {

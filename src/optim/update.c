@@ -1,0 +1,160 @@
+/* update.c - the work of a step: state that is lacking is made, then parameters with the same types and options go to
+ * the kernel as one list. The arithmetic is in the kernels. */
+#include "optim/optimizer.h"
+
+#include <stdlib.h>
+
+/* ---- state ------------------------------------------------------------------------------------------------- */
+
+/* A scale of 0 makes every code 0. */
+fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p) {
+    fri_state_slot slots[FRI_STATE_SLOTS];
+    int n = fri_optimizer_slots(o, p->parameter, slots);
+    fr_tensor *t = NULL;
+    fr_status s = FR_OK;
+    for (int k = 0; k < n; k++) {
+        if (p->state[k] != NULL) continue;
+        FRI_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
+        FRI_TRY(s, fri_tensor_fill(t, 0));
+        fri_tensor_put(&t, &p->state[k]);
+    }
+done:
+    fr_tensor_release(&t);
+    return s;
+}
+
+/* *first: the momentum is written, not read. A zero buffer and the ordinary rule equal PyTorch's first step unless it
+ * is dampened; with found the step may not happen, so the buffer must hold something defined. */
+static fr_status make_momentum(const fr_optimizer *o, fri_parameter *p, const fr_tensor *found, bool *first) {
+    fr_tensor *w = p->parameter;
+    fr_status s = FR_OK;
+    *first = (p->state[0] == NULL || p->unused) && found == NULL;
+    if (o->sgd.momentum == 0) return FR_OK;
+    if (p->state[0] == NULL && found == NULL)
+        FRI_TRY(s, fri_tensor_new(&w->shape, w->dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
+    else
+        FRI_TRY(s, fri_optimizer_make_state(o, p));
+    p->unused = false;
+done:
+    return s;
+}
+
+/* ---- lists ------------------------------------------------------------------------------------------------- */
+
+static bool same(const fri_update_key *a, const fri_update_key *b) {
+    return a->dtype == b->dtype && a->grad_dtype == b->grad_dtype && a->first == b->first && a->eight == b->eight;
+}
+
+/* One parameter with its gradient. From here on it counts as written. */
+static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tensor *g, const fr_tensor *found,
+                         fri_step_item *item, fri_update_key *key) {
+    fr_tensor *w = p->parameter;
+    const char *module = fri_scope_module_set(fri_intern(p->path));
+    *key = (fri_update_key){.dtype = w->dtype, .grad_dtype = g->dtype};
+    fr_status s = o->kind == FRI_SGD ? make_momentum(o, p, found, &key->first) : fri_optimizer_make_state(o, p);
+    fri_scope_module_pop(module);
+    if (s < 0) return s;
+    key->eight = o->kind == FRI_ADAM && fri_optimizer_in_8_bits(o, w);
+    fri_bump_version(w);
+    *item = (fri_step_item){.n = fri_numel(w), .param = fri_data(w), .grad = fri_data(g)};
+    for (int k = 0; k < FRI_STATE_SLOTS; k++) item->state[k] = p->state[k] != NULL ? fri_data(p->state[k]) : NULL;
+    return FR_OK;
+}
+
+static const float *scalar(const fr_tensor *t) {
+    return t != NULL ? fri_data(t) : NULL;
+}
+
+/* All items have this key; `like` is one of the parameters. */
+static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_update_key *key, int count,
+                        const fri_step_item *items, const fr_tensor *inv_scale, const fr_tensor *found) {
+    const fri_backend *b = fri_backend_of(like);
+    fri_exec e = fri_exec_of(like);
+    if (o->kind == FRI_SGD) {
+        fri_sgd_desc d = {.dtype = key->dtype,
+                          .grad_dtype = key->grad_dtype,
+                          .lr = o->lr,
+                          .momentum = o->sgd.momentum,
+                          .dampening = o->sgd.dampening,
+                          .weight_decay = o->sgd.weight_decay,
+                          .nesterov = o->sgd.nesterov,
+                          .maximize = o->sgd.maximize,
+                          .first = key->first};
+        return FRI_KERNEL(b, key->dtype, sgd, (&e, &d, count, items, scalar(inv_scale), scalar(found)));
+    }
+    fri_adam_desc d = {.dtype = key->dtype,
+                       .grad_dtype = key->grad_dtype,
+                       .lr = o->lr,
+                       .beta1 = o->adam.beta1,
+                       .beta2 = o->adam.beta2,
+                       .eps = o->adam.eps,
+                       .weight_decay = o->adam.weight_decay,
+                       .decoupled = o->decoupled,
+                       .maximize = o->adam.maximize};
+    if (key->eight)
+        return FRI_KERNEL(b, key->dtype, adam8,
+                          (&e, &d, fri_data(o->maps), count, items, scalar(o->step), scalar(inv_scale), scalar(found)));
+    return FRI_KERNEL(b, key->dtype, adam, (&e, &d, count, items, scalar(o->step), scalar(inv_scale), scalar(found)));
+}
+
+/* Room for every parameter, taken at the first step. */
+static fr_status make_room(fr_optimizer *o) {
+    fri_update_room *r = &o->room;
+    size_t n = (size_t)o->n;
+    if (r->items == NULL) r->items = malloc(n * sizeof *r->items);
+    if (r->list == NULL) r->list = malloc(n * sizeof *r->list);
+    if (r->keys == NULL) r->keys = malloc(n * sizeof *r->keys);
+    if (r->arrays == NULL) r->arrays = malloc(n * sizeof *r->arrays);
+    return r->items != NULL && r->list != NULL && r->keys != NULL && r->arrays != NULL
+               ? FR_OK
+               : fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+}
+
+fr_status fri_optimizer_gradients(fr_optimizer *o, fri_gradients_fn *fn, void *ctx) {
+    static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16, FR_F64};
+    fr_status s = FR_OK;
+    FRI_TRY(s, make_room(o));
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        const fr_tensor *like = NULL;
+        int count = 0;
+        for (int i = 0; i < o->n; i++) {
+            const fr_tensor *g = fr_tensor_get_grad(o->parameters[i].parameter);
+            if (g == NULL || g->dtype != types[t]) continue;
+            o->room.arrays[count++] = (fri_array){fri_numel(g), fri_data(g)};
+            like = g;
+        }
+        if (count > 0) FRI_TRY(s, fn(ctx, like, count, o->room.arrays));
+    }
+done:
+    return s;
+}
+
+fr_status fri_optimizer_update(fr_optimizer *o, int n, fri_parameter *parameters, const fr_tensor *inv_scale,
+                               const fr_tensor *found) {
+    fri_update_room *r = &o->room;
+    int left = 0;
+    fr_status s = FR_OK;
+    FRI_TRY(s, make_room(o));
+    for (int i = 0; i < n; i++) {
+        const fr_tensor *g = fr_tensor_get_grad(parameters[i].parameter);
+        if (g == NULL) continue;
+        FRI_TRY(s, prepare(o, &parameters[i], g, found, &r->items[left], &r->keys[left]));
+        left++;
+    }
+    while (left > 0) { /* those like the first one; the others move up */
+        const fri_update_key key = r->keys[0];
+        int count = 0, others = 0;
+        for (int i = 0; i < left; i++) {
+            if (same(&r->keys[i], &key)) {
+                r->list[count++] = r->items[i];
+            } else {
+                r->keys[others] = r->keys[i];
+                r->items[others++] = r->items[i];
+            }
+        }
+        FRI_TRY(s, launch(o, parameters[0].parameter, &key, count, r->list, inv_scale, found));
+        left = others;
+    }
+done:
+    return s;
+}
