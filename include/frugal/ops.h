@@ -142,7 +142,7 @@ FR_API fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y)
  * ---------------------------------------------------------------------------------------------- */
 
 /* y[i] = w[index[i]].   index i64, any shape; w [V, D]; y [index shape..., D]. FR_EINVAL names the first index out of
- * range. */
+ * range; on CUDA it comes from a later fr_step_begin, so that nobody waits. */
 FR_API fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y);
 
 typedef enum fr_upsample_mode { FR_UPSAMPLE_NEAREST, FR_UPSAMPLE_BILINEAR } fr_upsample_mode;
@@ -162,7 +162,7 @@ typedef struct fr_cross_entropy_opts {
 /* loss = mean over rows of -sum(q * log softmax(x)), q = one-hot smoothed by label_smoothing (torch cross_entropy).
  *   x [N, classes] or [N, H, W, classes]    target i64 of x's shape without the last dimension    loss: scalar, f32
  * (f64 for f64). Rows with target == ignore_index count for nothing. One fused pass each way. Saves x and one value per
- * row. FR_EINVAL names the first row whose target is no class. grad: x. */
+ * row. FR_EINVAL names the first row whose target is no class; on CUDA it comes from a later fr_step_begin. grad: x. */
 FR_API fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entropy_opts *opts, fr_tensor **loss);
 /* loss = mean((x - t)^2), scalar in x's type. grad: x, t. */
 FR_API fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss);

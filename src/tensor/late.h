@@ -16,7 +16,7 @@ typedef struct fri_late {
     fri_fence fence;
     void *pinned;
     fr_dtype dtype;
-    unsigned char bytes[FRI_LATE_BYTES];
+    _Alignas(8) unsigned char bytes[FRI_LATE_BYTES]; /* as for the widest element */
 } fri_late;
 
 /* Of a tensor of at most FRI_LATE_BYTES; on meta the value will be NaN. */
