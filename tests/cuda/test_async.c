@@ -172,6 +172,9 @@ TRAINING(scaled_and_clipped, "--amp=fp16 --clip 0.5 --loss-scale 1e9")
 TRAINING(offloaded, "--offload --no-encode")
 TRAINING(split, "--split-batch 2")
 TRAINING(fused, "--fused-step")
+TRAINING(two_passes, "--amp=fp16 --fused-step=two-pass")
+TRAINING(two_passes_overflow, "--amp=fp16 --fused-step=two-pass --loss-scale=1e9")
+TRAINING(scaled_adam8, "--amp=fp16 --optimizer adam8 --lr 0.001")
 
 /* ---- the loss scaler on the device, against the one on the host -------------------------------------------------- */
 
