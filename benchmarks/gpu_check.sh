@@ -6,15 +6,21 @@
 #   bash benchmarks/gpu_check.sh first tests
 #   OUT=folder BUILD=build-gpu bash benchmarks/gpu_check.sh
 #
-# Parts: build, first (device description, three convolutions, relu), plan (planned == measured), tests (the op tests
-# and the twins on the device), sanitizer (memcheck, racecheck, initcheck), train (images/s of VGG-16 and ResNet-50;
-# PyTorch beside them where it is installed). Logs go to $OUT. A short table ends the output; the exit status is 1 if a
-# part failed. Where there is no device that is said once and the rest is skipped.
+# The toolkit is found as docs/cuda.md says: an installed one, or nvcc, cudart, cuBLAS and cuDNN from pip. Parts:
+#   build      the library, the tests, the trainers
+#   first      device description; three convolutions in three types and three directions, relu, against the CPU
+#   plan       planned == measured: VGG-16, ResNet, and 200 random commands
+#   tests      tests that take the device as a parameter, and the own kernels against their CPU twins
+#   bandwidth  each own kernel's GB/s beside a copy's, f32 and f16
+#   sanitizer  memcheck, racecheck, initcheck of the own kernels and of `first`
+#   train      images/s and peak of VGG-16 and ResNet-50, f32 and AMP; PyTorch beside them where it is installed
+# Logs go to $OUT. A short table ends the output. Exit status: 1 if a part failed, 77 if there is no device (said once;
+# nothing after that is tried), 2 for an unknown part.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build-gpu}
 OUT=${OUT:-$BUILD/gpu-check}
-mkdir -p "$OUT"
+LIMIT=${LIMIT:-540} # seconds for all parts; what is cut off counts as failed
 FRUGAL_SOURCE_ROOT=$(pwd)
 export FRUGAL_SOURCE_ROOT BUILD
 
@@ -22,59 +28,95 @@ parts=()
 for argument in "$@"; do
     case $argument in
     --first) parts=(build first) ;;
-    build | first | plan | tests | sanitizer | train) parts+=("$argument") ;;
+    build | first | plan | tests | bandwidth | sanitizer | train) parts+=("$argument") ;;
     *)
-        echo "gpu_check: no part '$argument' (--first, build, first, plan, tests, sanitizer, train)" >&2
+        echo "gpu_check: no part '$argument' (--first, build, first, plan, tests, bandwidth, sanitizer, train)" >&2
         exit 2
         ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(build first plan tests sanitizer train)
+[ ${#parts[@]} -gt 0 ] || parts=(build first plan tests bandwidth sanitizer train)
+mkdir -p "$OUT" || exit 1
+
+# limited SECONDS COMMAND...: within that time, and within what is left of LIMIT.
+limited() {
+    local most=$1 left=$((LIMIT - SECONDS))
+    shift
+    if ((left <= 0)); then
+        echo "no time left (LIMIT is $LIMIT s): $*"
+        return 124
+    fi
+    timeout -k 10 "$((left < most ? left : most))" "$@"
+}
 
 part_build() {
     if [ ! -f "$BUILD/build.ninja" ]; then
         meson setup "$BUILD" --buildtype=release -Dcuda=enabled || return 1
     fi
-    ninja -C "$BUILD"
+    limited 540 ninja -C "$BUILD"
 }
 
-part_first() { "$BUILD/benchmarks/gpu_first" "$OUT/device.json"; }
+part_first() { limited 120 "$BUILD/benchmarks/gpu_first" "$OUT/device.json"; }
 
 # The same command planned and run: every number of the two memory reports must be equal.
 part_plan() {
     local network failed=0
     for network in vgg resnet; do
-        "$BUILD/examples/train_$network" --device cuda --steps 3 --plan --quiet --report "$OUT/$network-plan.json" &&
-            "$BUILD/examples/train_$network" --device cuda --steps 3 --quiet --report "$OUT/$network-run.json" &&
+        limited 60 "$BUILD/examples/train_$network" --device cuda --steps 3 --plan --quiet \
+            --report "$OUT/$network-plan.json" &&
+            limited 60 "$BUILD/examples/train_$network" --device cuda --steps 3 --quiet \
+                --report "$OUT/$network-run.json" &&
             .ci/check-plan "$OUT/$network-plan.json" "$OUT/$network-run.json" || failed=1
     done
+    FRUGAL_TEST_DEVICE=cuda limited 120 sh tests/run.sh test_planned || failed=1
     return $failed
 }
 
 # Criterion programs that take the device as a parameter; what a device cannot do is skipped with a reason and counted.
-part_tests() { FRUGAL_TEST_DEVICE=cuda sh tests/run.sh --suite ops --suite cuda; }
+# Each test is a process with a CUDA context of its own, so few run at a time.
+part_tests() {
+    FRUGAL_TEST_DEVICE=cuda limited 240 sh tests/run.sh --num-processes 4 --suite ops --suite autograd --suite nn \
+        --suite optim --suite models --suite plan --suite cuda
+}
+
+part_bandwidth() {
+    local type failed=0
+    for type in f32 f16; do
+        limited 60 "$BUILD/benchmarks/op_bandwidth" "$type" 9 --device cuda || failed=1
+    done
+    return $failed
+}
 
 part_sanitizer() {
-    local tool failed=0
+    local tool program failed=0
     if ! command -v compute-sanitizer >/dev/null; then
         echo "compute-sanitizer is not installed"
         return 77
     fi
     for tool in memcheck racecheck initcheck; do
-        echo "--- $tool"
-        timeout 100 compute-sanitizer --tool "$tool" --error-exitcode 1 "$BUILD/benchmarks/gpu_first" || failed=1
+        for program in tests/test_twins tests/test_twins_images benchmarks/gpu_first; do
+            echo "--- $tool $program"
+            FRUGAL_TEST_DEVICE=cuda CRITERION_JOBS=1 limited 60 compute-sanitizer --tool "$tool" \
+                --target-processes all --error-exitcode 1 "$BUILD/$program" || failed=1
+        done
     done
     return $failed
 }
 
 part_train() {
-    local arguments="--device cuda --dataset synthetic --image-size 224 --steps 30" failed=0 network
-    # shellcheck disable=SC2086
+    local failed=0 network amp
+    local common=(--device cuda --dataset synthetic --classes 1000 --image-size 224 --steps 30 --eval-every 0
+        --cudnn-benchmark --no-deterministic)
     for network in "vgg --depth 16 --no-batch-norm --batch-size 64" "resnet --depth 50 --batch-size 128"; do
+        # shellcheck disable=SC2086
         set -- $network
-        timeout 120 "$BUILD/examples/train_$1" "${@:2}" $arguments --report "$OUT/$1-train.json" || failed=1
-        if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-            timeout 120 python3 benchmarks/gpu_torch.py "$1" || failed=1
+        for amp in "" --amp; do
+            echo "--- train_$network $amp"
+            limited 60 "$BUILD/examples/train_$1" "${@:2}" "${common[@]}" ${amp:+"$amp"} \
+                --report "$OUT/$1$amp-train.json" || failed=1
+        done
+        if python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+            limited 90 python3 benchmarks/gpu_torch.py "$1" || failed=1
         else
             echo "PyTorch with CUDA is not installed: nothing beside $1"
         fi
@@ -84,24 +126,46 @@ part_train() {
 
 names=()
 results=()
+absent=0
 for part in "${parts[@]}"; do
     echo "=== $part"
     began=$SECONDS
-    "part_$part" 2>&1 | tee "$OUT/$part.log"
+    case $part in
+    build) part_build ;;
+    first) part_first ;;
+    plan) part_plan ;;
+    tests) part_tests ;;
+    bandwidth) part_bandwidth ;;
+    sanitizer) part_sanitizer ;;
+    train) part_train ;;
+    esac 2>&1 | tee "$OUT/$part.log"
     status=${PIPESTATUS[0]}
     names+=("$part")
     case $status in
     0) results+=("ok in $((SECONDS - began)) s") ;;
-    77) results+=("skipped: $(tail -1 "$OUT/$part.log")") ;;
+    77) results+=("skipped: $(tail -n 1 "$OUT/$part.log")") ;;
     *) results+=("FAILED ($status), see $OUT/$part.log") ;;
     esac
-    # Without a device the rest would only say the same.
-    if [ "$part" = first ] && [ "$status" -eq 77 ]; then break; fi
+    # What cannot be built cannot run; without a device the rest would only say the same.
+    if [ "$part" = build ] && [ "$status" -ne 0 ]; then break; fi
+    if [ "$part" = first ] && [ "$status" -eq 77 ]; then
+        absent=1
+        break
+    fi
 done
+
 printf '\n'
+for part in "${names[@]}"; do
+    case $part in
+    first) grep -h 'in use before the first tensor\|GB/s\| wrong$' "$OUT/first.log" ;;
+    tests) grep -h '^[0-9]* skipped$\|Synthesis' "$OUT/tests.log" | tail -n 2 ;;
+    train) grep -h 'images/s' "$OUT/train.log" | tail -n 12 ;;
+    esac
+done
 failed=0
 for i in "${!names[@]}"; do
     printf '%-10s %s\n' "${names[$i]}" "${results[$i]}"
     case ${results[$i]} in FAILED*) failed=1 ;; esac
 done
-exit $failed
+[ "$failed" -eq 0 ] || exit 1
+[ "$absent" -eq 0 ] || exit 77

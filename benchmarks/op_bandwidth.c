@@ -1,11 +1,12 @@
 /* op_bandwidth.c - every memory-bound kernel against a copy.
  *
- *     build/benchmarks/op_bandwidth [f32|bf16|f16] [rounds] [kernel]          (f32, 9 rounds, all kernels)
+ *     build/benchmarks/op_bandwidth [f32|bf16|f16] [rounds] [kernel] [--device cuda]     (f32, 9 rounds, all kernels)
  *
  * One activation of 128 x 56 x 56 x 64 (103 MB in f32: beyond the caches). Each kernel runs in turn with a copy of the
  * same array by all threads; the bytes of a kernel are those it must move at least, each operand once per pass that the
  * result depends on; the percentage is the median of the rounds' ratios of GB/s. Before a kernel is timed its result is
- * compared with that of its f64 twin. */
+ * compared with that of its f64 twin on the CPU. On a GPU the copy is the driver's, and a time is that of 20 calls in a
+ * row, divided. Exit status 77: no such device. */
 #include "backend/backend.h"
 
 #include <math.h>
@@ -30,6 +31,8 @@ typedef struct arena {
     uint8_t *bits;                            /* COUNT */
     int64_t *target;                          /* ROWS */
     int64_t *bad;
+    float *count; /* Adam's steps */
+    const fri_backend *b;
 } arena;
 
 static const fri_dropout_desc dropout = {.n = N, .hw = H * W, .c = C, .p = 0.5, .seed = 1};
@@ -89,7 +92,7 @@ KERNEL(add, add(e, a->t, COUNT, a->x, a->dy, a->y))
 KERNEL(add_relu, add_relu(e, a->t, COUNT, a->x, a->dy, a->y))
 KERNEL(mul, mul(e, a->t, COUNT, a->x, a->dy, a->y))
 KERNEL(scale, scale(e, a->t, COUNT, 0.3, a->x, a->y))
-KERNEL(sum, sum(e, a->t, COUNT, 1.0 / COUNT, a->x, a->y))
+KERNEL(sum, sum(e, a->t, COUNT, 1.0 / 1024, a->x, a->y))
 KERNEL(broadcast, broadcast(e, a->t, COUNT, 0.5, a->x, a->y))
 KERNEL(relu_forward, relu_forward(e, a->t, COUNT, a->x, a->y))
 KERNEL(relu_backward, relu_backward(e, a->t, COUNT, a->x, a->dy, a->y))
@@ -131,10 +134,9 @@ static fr_status run_sgd(arena *a) {
     return a->k->sgd(&a->e, &d, 1, &item, NULL, NULL);
 }
 static fr_status run_adam(arena *a) {
-    static const float step = 3;
     fri_adam_desc d = {.dtype = a->t, .grad_dtype = a->t, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     fri_step_item item = {.n = COUNT, .param = a->y, .grad = a->dy, .state = {a->moment1, a->moment2}};
-    return a->k->adam(&a->e, &d, 1, &item, &step, NULL, NULL);
+    return a->k->adam(&a->e, &d, 1, &item, a->count, NULL, NULL);
 }
 
 /* What the check looks at: y's first `elements`, the bits, or `out`. */
@@ -230,24 +232,57 @@ static void arena_fill(arena *a, const arena *like) {
     must(b->kernels.fill(&a->e, real_of(a), ROWS, 7, a->lse), "fill");
     for (int64_t i = 0; i < COUNT; i++) a->bits[i] = (uint8_t)(i % 4);
     for (int64_t i = 0; i < ROWS; i++) a->target[i] = i * 7 % CLASSES;
+    *a->count = 3;
 }
 
-static void arena_make(arena *a, fr_dtype t) {
-    size_t n = (size_t)COUNT * fr_dtype_size(t), r = CLASSES * 8;
-    *a = (arena){.k = fri_kernels_for(fri_backend_get(FR_CPU), t), .t = t};
+enum { ARRAYS = 16 };
+
+/* Every array and its bytes, in one order. */
+static void arrays_of(arena *a, void **at[ARRAYS], size_t bytes[ARRAYS]) {
+    const size_t n = (size_t)COUNT * fr_dtype_size(a->t), moment = (size_t)COUNT * fr_dtype_size(real_of(a));
+    void *const all[ARRAYS] = {&a->x,   &a->dy,      &a->y,       &a->buf, &a->mean, &a->invstd, &a->gamma, &a->beta,
+                               &a->out, &a->moment1, &a->moment2, &a->lse, &a->bits, &a->target, &a->bad,   &a->count};
+    const size_t size[ARRAYS] =
+        {n,           n,      n,      n,        CLASSES * 8,       CLASSES * 8, CLASSES * 8, CLASSES * 8,
+         CLASSES * 8, moment, moment, ROWS * 8, (size_t)COUNT * 2, ROWS * 8,    8,           8};
+    for (int i = 0; i < ARRAYS; i++) {
+        at[i] = all[i];
+        bytes[i] = size[i];
+    }
+}
+
+static void *room_on(const fri_backend *b, size_t bytes) {
+    void *p = NULL;
+    if (b->device == FR_CPU) return room(bytes);
+    must(b->segment_alloc(bytes, &p), "device memory");
+    return p;
+}
+
+static void arena_make(arena *a, fr_dtype t, const fri_backend *b) {
+    void **at[ARRAYS];
+    size_t bytes[ARRAYS];
+    *a = (arena){.k = fri_kernels_for(b, t), .t = t, .b = b};
     fri_batchnorm2d_desc d = norm(a);
-    a->e.workspace_bytes = a->k->batchnorm2d_workspace(&d) + a->k->sum_workspace(t, COUNT) + 4096;
-    a->e.workspace = room(a->e.workspace_bytes);
-    void **const big[] = {&a->x, &a->dy, &a->y, &a->buf};
-    void **const small[] = {&a->mean, &a->invstd, &a->gamma, &a->beta, &a->out};
-    for (int i = 0; i < 4; i++) *big[i] = room(n);
-    for (int i = 0; i < 5; i++) *small[i] = room(r);
-    a->moment1 = room((size_t)COUNT * fr_dtype_size(real_of(a)));
-    a->moment2 = room((size_t)COUNT * fr_dtype_size(real_of(a)));
-    a->lse = room(ROWS * 8);
-    a->bits = room((size_t)COUNT * 2);
-    a->target = room(ROWS * 8);
-    a->bad = room(8);
+    fri_cross_entropy_desc c = classes(a);
+    a->e.workspace_bytes =
+        a->k->batchnorm2d_workspace(&d) + a->k->sum_workspace(t, COUNT) + a->k->cross_entropy_workspace(&c) + 4096;
+    a->e.workspace = room_on(b, a->e.workspace_bytes);
+    arrays_of(a, at, bytes);
+    for (int i = 0; i < ARRAYS; i++) *at[i] = room_on(b, bytes[i]);
+}
+
+/* All arrays from one arena to the other; one of them is on the device. */
+static void arena_move(arena *from, arena *to) {
+    const bool there = to->b->device != FR_CPU;
+    void **src[ARRAYS], **dst[ARRAYS];
+    size_t bytes[ARRAYS];
+    arrays_of(from, src, bytes);
+    arrays_of(to, dst, bytes);
+    for (int i = 0; i < ARRAYS; i++)
+        must((there ? to : from)
+                 ->b->copy(&(there ? to : from)->e, there ? FRI_COPY_HOST_TO_DEVICE : FRI_COPY_DEVICE_TO_HOST, *src[i],
+                           *dst[i], bytes[i]),
+             "copy");
 }
 
 static double element(const void *p, fr_dtype t, int64_t i) {
@@ -298,8 +333,29 @@ static double median(double *v, int n) {
     return v[n / 2];
 }
 
+enum { REPEAT = 20 }; /* calls in a row on a device, so that waiting for them does not count */
+
+static double device_copy_ms(const arena *a, void *to, size_t bytes) {
+    must(a->b->synchronize(&a->e), "wait");
+    double began = milliseconds();
+    for (int i = 0; i < REPEAT; i++) must(a->b->copy(&a->e, FRI_COPY_DEVICE_TO_DEVICE, a->x, to, bytes), "copy");
+    must(a->b->synchronize(&a->e), "wait");
+    return (milliseconds() - began) / REPEAT;
+}
+
+static double run_ms(int i, arena *a) {
+    const int times = a->b->device == FR_CPU ? 1 : REPEAT;
+    must(a->b->synchronize(&a->e), "wait");
+    double began = milliseconds();
+    for (int k = 0; k < times; k++) must(kernels[i].run(a), kernels[i].name);
+    must(a->b->synchronize(&a->e), "wait");
+    return (milliseconds() - began) / times;
+}
+
 /* Each thread copies its part; reads and writes count. */
-static double copy_ms(void *to, const void *from, size_t bytes) {
+static double copy_ms(const arena *a, void *to, size_t bytes) {
+    const void *from = a->x;
+    if (a->b->device != FR_CPU) return device_copy_ms(a, to, bytes);
     double began = milliseconds();
 #pragma omp parallel
     {
@@ -310,48 +366,75 @@ static double copy_ms(void *to, const void *from, size_t bytes) {
     return milliseconds() - began;
 }
 
-static double moved(int i, fr_dtype t) {
+/* The CPU reads twice for the statistics, CUDA once. */
+static double moved(int i, const arena *a) {
+    const fr_dtype t = a->t;
     double size = (double)fr_dtype_size(t);
+    double passes = kernels[i].run == run_bn_stats && a->b->device != FR_CPU ? 1 : kernels[i].elements;
     double bytes = kernels[i].bytes >= 0 ? kernels[i].bytes : t == FR_F32 ? 2 : 4; /* a cast writes the other width */
-    return COUNT * (kernels[i].elements * size + bytes);
+    return COUNT * (passes * size + bytes);
+}
+
+static int usage(void) {
+    fprintf(stderr,
+            "usage: op_bandwidth [f32|bf16|f16] [rounds, 1..%d] [part of a kernel's name] [--device cpu|cuda]\n",
+            MAX_ROUNDS);
+    return 2;
 }
 
 int main(int argc, char **argv) {
-    const char *name = argc > 1 ? argv[1] : "f32";
-    int rounds = argc > 2 ? atoi(argv[2]) : 9;
-    const char *only = argc > 3 ? argv[3] : ""; /* part of a name */
+    const char *word[3] = {"f32", "9", ""}; /* type, rounds, part of a name */
+    fr_device device = FR_CPU;
+    for (int i = 1, n = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
+            if (fr_device_parse(argv[++i], &device) < 0 || device == FR_META) return usage();
+        } else if (n < 3) {
+            word[n++] = argv[i];
+        } else {
+            return usage();
+        }
+    }
+    const char *name = word[0], *only = word[2];
+    const int rounds = atoi(word[1]);
     fr_dtype t = strcmp(name, "f32") == 0    ? FR_F32
                  : strcmp(name, "bf16") == 0 ? FR_BF16
                  : strcmp(name, "f16") == 0  ? FR_F16
                                              : FR_I64;
-    if (t == FR_I64 || rounds < 1 || rounds > MAX_ROUNDS) {
-        fprintf(stderr, "usage: op_bandwidth [f32|bf16|f16] [rounds, 1..%d] [part of a kernel's name]\n", MAX_ROUNDS);
-        return 2;
+    if (t == FR_I64 || rounds < 1 || rounds > MAX_ROUNDS) return usage();
+    if (!fr_device_available(device)) {
+        printf("op_bandwidth: skipped: %s\n", fr_device_reason(device));
+        return 77;
     }
-    arena a, twin;
-    arena_make(&a, t);
-    arena_make(&twin, FR_F64);
+    static arena host, twin, there;
+    const bool away = device != FR_CPU;
+    arena *a = away ? &there : &host;
+    arena_make(&host, t, fri_backend_get(FR_CPU));
+    arena_make(&twin, FR_F64, fri_backend_get(FR_CPU));
+    if (away) arena_make(&there, t, fri_backend_get(device));
     size_t bytes = (size_t)COUNT * fr_dtype_size(t);
-    void *copied = room(bytes);
-    printf("%s, %d x %d x %d x %d, %d threads, %d rounds\n\n", name, N, H, W, C, omp_get_max_threads(), rounds);
+    void *copied = room_on(a->b, bytes);
+    char library[160] = "";
+    a->b->describe(library, sizeof library);
+    printf("%s, %d x %d x %d x %d, %s, %d rounds\n\n", name, N, H, W, C, library, rounds);
     printf("| kernel | MB moved | ms | GB/s | of a copy |\n|---|---|---|---|---|\n");
     for (int i = 0; i < KERNELS; i++) {
         double ms[MAX_ROUNDS], share[MAX_ROUNDS];
         if (strstr(kernels[i].name, only) == NULL) continue;
-        arena_fill(&a, NULL);
-        arena_fill(&twin, &a);
-        must(kernels[i].run(&a), kernels[i].name);
+        arena_fill(&host, NULL);
+        arena_fill(&twin, &host);
+        if (away) arena_move(&host, &there);
+        must(kernels[i].run(a), kernels[i].name);
         must(kernels[i].run(&twin), kernels[i].name);
-        check(i, &a, &twin);
+        if (away) arena_move(&there, &host);
+        check(i, &host, &twin);
         for (int r = 0; r < rounds; r++) {
-            double copy = 2.0 * (double)bytes / copy_ms(copied, a.x, bytes), began = milliseconds();
-            must(kernels[i].run(&a), kernels[i].name);
-            ms[r] = milliseconds() - began;
-            share[r] = moved(i, t) / ms[r] / copy;
+            double copy = 2.0 * (double)bytes / copy_ms(a, copied, bytes);
+            ms[r] = run_ms(i, a);
+            share[r] = moved(i, a) / ms[r] / copy;
         }
         double time = median(ms, rounds);
-        printf("| %s | %.1f | %.2f | %.1f | %.0f %% |\n", kernels[i].name, moved(i, t) * 1e-6, time,
-               moved(i, t) / time * 1e-6, 100 * median(share, rounds));
+        printf("| %s | %.1f | %.3f | %.1f | %.0f %% |\n", kernels[i].name, moved(i, a) * 1e-6, time,
+               moved(i, a) / time * 1e-6, 100 * median(share, rounds));
     }
     return 0;
 }

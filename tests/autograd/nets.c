@@ -386,14 +386,19 @@ static void append(record *r, const void *bytes, size_t count) {
 
 static void append_tensor(record *r, fr_tensor *t) {
     cr_assert_not_null(t, "a gradient is missing");
-    append(r, fr_tensor_data(t), fr_tensor_nbytes(t));
+    append(r, host_of(t), fr_tensor_nbytes(t));
 }
 
-/* Through raw pointers: no allocation, no version, the same on every device that has data. */
+/* By the host: no allocation, no version, the same on every device that has data. */
 static void descend(net *n) {
     for (int i = 0; i < n->n_parameters; i++) {
-        float *w = fr_tensor_data(n->parameters[i]), *g = fr_tensor_data(fr_tensor_get_grad(n->parameters[i]));
-        for (int64_t k = 0; k < fr_tensor_numel(n->parameters[i]); k++) w[k] -= 0.05f * g[k];
+        fr_tensor *p = n->parameters[i];
+        const float *old = host_of(p), *g = host_of(fr_tensor_get_grad(p));
+        float *w = malloc(fr_tensor_nbytes(p));
+        cr_assert_not_null(w);
+        for (int64_t k = 0; k < fr_tensor_numel(p); k++) w[k] = old[k] - 0.05f * g[k];
+        host_to(p, w);
+        free(w);
     }
 }
 
@@ -454,7 +459,7 @@ void net_run(net_kind kind, fr_device device, int cuts, bool autocast, int steps
     net n;
     must(fri_allocator_create(device, (fri_segment_source){b->segment_alloc, b->segment_free}, &a));
     fri_allocator_override(device, a);
-    const fri_backend *was = fri_meta_target_set(fri_backend_get(FR_CPU));
+    const fri_backend *was = fri_meta_target_set(fri_backend_get(test_device()));
     fr_seed(5);
     must(net_create(&n, kind, device));
     n.cuts = cuts;
@@ -479,7 +484,7 @@ void net_run(net_kind kind, fr_device device, int cuts, bool autocast, int steps
 static fr_status one_step(net *n, char *const *initial, record *r) {
     for (int i = 0; i < n->n_parameters + n->n_buffers; i++) {
         fr_tensor *t = i < n->n_parameters ? n->parameters[i] : n->buffers[i - n->n_parameters];
-        memcpy(fr_tensor_data(t), initial[i], fr_tensor_nbytes(t));
+        host_to(t, initial[i]);
     }
     r->count = 0;
     fr_seed(9);
@@ -494,9 +499,9 @@ int net_fault_sweep(net_kind kind, int cuts) {
     net n;
     int failures = 0;
     fr_seed(5);
-    must(net_create(&n, kind, FR_CPU));
+    must(net_create(&n, kind, test_device()));
     n.cuts = cuts;
-    must(fri_allocator_get(FR_CPU, &a));
+    must(fri_allocator_get(test_device(), &a));
     fri_allocator_stats(a, &t);
     size_t resting = t.requested;
     for (int i = 0; i < n.n_parameters + n.n_buffers; i++) {

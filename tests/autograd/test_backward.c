@@ -10,7 +10,7 @@
 
 static fr_tensor *leaf(double value) {
     fr_tensor *x = NULL;
-    must(fr_tensor_full(1, (int64_t[]){3}, value, FR_F32, FR_CPU, &x));
+    must(fr_tensor_full(1, (int64_t[]){3}, value, FR_F32, test_device(), &x));
     must(fr_tensor_set_requires_grad(x, true));
     return x;
 }
@@ -42,8 +42,8 @@ Test(backward, misuse_is_a_status_and_a_sentence) {
     fr_tensor *x = leaf(2), *y = NULL, *s = NULL, *plain = NULL, *wrong = NULL;
     must(fr_scale(x, 2, &y));
     must(fr_sum(y, &s));
-    must(fr_tensor_zeros(1, (int64_t[]){3}, FR_F32, FR_CPU, &plain));
-    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_F32, FR_CPU, &wrong));
+    must(fr_tensor_zeros(1, (int64_t[]){3}, FR_F32, test_device(), &plain));
+    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_F32, test_device(), &wrong));
     expect_refused(fr_backward(NULL, NULL), FR_EINVAL, "backward", "NULL", NULL);
     expect_refused(fr_backward(plain, NULL), FR_EUSAGE, "backward", "does not require grad", NULL);
     expect_refused(fr_backward(y, NULL), FR_ESHAPE, "[3]", "one element", NULL);
@@ -134,8 +134,8 @@ static fr_status step(fr_module *m, fr_optimizer *o) {
     fr_tensor *x = NULL, *target = NULL, *loss = NULL;
     fr_step_scope scope;
     fr_status s = fr_step_begin(&scope);
-    FR_TRY(s, fr_tensor_uniform(4, (int64_t[]){2, 32, 32, 3}, -1, 1, FR_F32, FR_CPU, &x));
-    FR_TRY(s, fr_tensor_full(1, (int64_t[]){2}, 1, FR_I64, FR_CPU, &target));
+    FR_TRY(s, fr_tensor_uniform(4, (int64_t[]){2, 32, 32, 3}, -1, 1, FR_F32, test_device(), &x));
+    FR_TRY(s, fr_tensor_full(1, (int64_t[]){2}, 1, FR_I64, test_device(), &target));
     FR_TRY(s, fr_checkpoint_sequential(m, 4, x, &x));
     FR_TRY(s, fr_cross_entropy(x, target, NULL, &loss));
     FR_TRY(s, fr_backward(loss, NULL));
@@ -155,15 +155,15 @@ Test(backward, every_allocation_fails_in_turn, .timeout = 240) {
     fr_optimizer *o = NULL;
     fr_memory_stats t;
     uint64_t n = 1;
-    must(fri_allocator_get(FR_CPU, &a));
-    must(fr_resnet(18, FR_MODEL_OPTS(.classes = 4, .image_size = 32), &m));
+    must(fri_allocator_get(test_device(), &a));
+    must(fr_resnet(18, FR_MODEL_OPTS(.classes = 4, .image_size = 32, .device = test_device()), &m));
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.01, .momentum = 0.9), &o));
     must(step(m, o)); /* optimizer state is there from here on */
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_memory_stats_get(test_device(), &t));
     size_t live = t.requested;
     uint64_t before = t.allocs;
     must(step(m, o));
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_memory_stats_get(test_device(), &t));
     uint64_t allocations = t.allocs - before;
     for (n = 1; n <= allocations; n += n < 40 ? 1 : 23) {
         fri_allocator_fail_at(a, n);
@@ -172,7 +172,7 @@ Test(backward, every_allocation_fails_in_turn, .timeout = 240) {
         /* A mask that could not be encoded stays a tensor: some failures are absorbed. */
         cr_expect(s == FR_ENOMEM || s == FR_OK, "allocation %d of %d: %s: %s", (int)n, (int)allocations,
                   fr_status_name(s), fr_last_error());
-        must(fr_memory_stats_get(FR_CPU, &t));
+        must(fr_memory_stats_get(test_device(), &t));
         cr_assert_eq(t.requested, live, "allocation %d of %d leaked %d bytes", (int)n, (int)allocations,
                      (int)(t.requested - live));
         cr_assert_eq(fr_graph_stats_get().nodes, 0u, "allocation %d left a graph", (int)n);

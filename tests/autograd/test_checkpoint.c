@@ -18,9 +18,9 @@ static fr_module *make_net(void) {
     o.conv.padding = 1;
     must(fr_nn_sequential(&m));
     for (int i = 0; i < 4; i++) {
-        must(fr_nn_conv2d(i == 0 ? 3 : 6, 6, 3, &o, FR_CPU, &c));
+        must(fr_nn_conv2d(i == 0 ? 3 : 6, 6, 3, &o, test_device(), &c));
         must(fr_nn_append(m, &c));
-        must(fr_nn_batchnorm2d(6, FR_CPU, &c));
+        must(fr_nn_batchnorm2d(6, test_device(), &c));
         must(fr_nn_append(m, &c));
         must(fr_nn_relu(&c));
         must(fr_nn_append(m, &c));
@@ -31,7 +31,7 @@ static fr_module *make_net(void) {
     must(fr_nn_append(m, &c));
     must(fr_nn_flatten(1, &c));
     must(fr_nn_append(m, &c));
-    must(fr_nn_linear(6, CLASSES, true, FR_CPU, &c));
+    must(fr_nn_linear(6, CLASSES, true, test_device(), &c));
     must(fr_nn_append(m, &c));
     return m;
 }
@@ -78,8 +78,8 @@ static void train(form f, double *loss, struct bytes *b) {
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.05, .momentum = 0.9), &o));
     for (int i = 0; i < STEPS; i++) {
         fr_tensor *x = NULL, *target = NULL, *y = NULL, *value = NULL;
-        must(fr_tensor_uniform(4, (int64_t[]){4, 9, 8, 3}, -1, 1, FR_F32, FR_CPU, &x));
-        must(fr_tensor_full(1, (int64_t[]){4}, i % CLASSES, FR_I64, FR_CPU, &target));
+        must(fr_tensor_uniform(4, (int64_t[]){4, 9, 8, 3}, -1, 1, FR_F32, test_device(), &x));
+        must(fr_tensor_full(1, (int64_t[]){4}, i % CLASSES, FR_I64, test_device(), &target));
         must(forward(m, f, x, &y));
         must(fr_cross_entropy(y, target, NULL, &value));
         must(fr_backward(value, NULL));
@@ -115,7 +115,7 @@ Test(checkpoint, fifty_steps_with_dropout_and_batch_norm, .timeout = 120) {
 Test(checkpoint, segments_out_of_range) {
     fr_module *m = make_net();
     fr_tensor *x = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 8, 8, 3}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 8, 8, 3}, FR_F32, test_device(), &x));
     expect_refused(fr_checkpoint_sequential(m, 0, x, &y), FR_EINVAL, "0 segments", "19 units", y);
     expect_refused(fr_checkpoint_sequential(m, 20, x, &y), FR_EINVAL, "20 segments", "19 units", y);
     fr_tensor_release(&x);
@@ -162,7 +162,7 @@ static fr_status run(struct context *c, bool backward) {
     fr_tensor *in[2] = {0}, *out[2] = {0}, *s = NULL;
     fr_status status = FR_OK;
     for (int i = 0; i < 2; i++) {
-        must(fr_tensor_full(1, (int64_t[]){4}, 2 + i, FR_F32, FR_CPU, &in[i]));
+        must(fr_tensor_full(1, (int64_t[]){4}, 2 + i, FR_F32, test_device(), &in[i]));
         must(fr_tensor_set_requires_grad(in[i], true));
     }
     must(fr_checkpoint(two_outputs, c, context_free, in, 2, out, 2));

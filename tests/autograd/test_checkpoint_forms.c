@@ -21,7 +21,7 @@ static void expect_equal(const small_bytes *plain, const small_bytes *cut, const
 static void all_forms(small_net net) {
     small_setting c = {.net = net, .steps = STEPS, .switches = fr_switches_all_off()};
     small_record plain, cut;
-    small_train(&c, FR_CPU, &plain);
+    small_train(&c, test_device(), &plain);
     cr_expect_eq(plain.graph.recomputed_segments, 0u);
     cr_expect_lt(plain.loss[STEPS - 1], plain.loss[0], "%s does not train", small_net_names[net]);
     for (int lossless = 0; lossless < 2; lossless++)
@@ -30,7 +30,7 @@ static void all_forms(small_net net) {
             c.form = (small_form)form;
             c.switches = lossless ? fr_switches_default() : fr_switches_all_off();
             c.switches.rebuild = lossless;
-            small_train(&c, FR_CPU, &cut);
+            small_train(&c, test_device(), &cut);
             expect_equal(&plain.state, &cut.state, "losses, parameters and statistics", &c);
             expect_equal(&plain.gradients, &cut.gradients, "gradients", &c);
             cr_expect_geq(cut.graph.recomputed_segments, (uint64_t)STEPS, "%s, %s: nothing ran again",

@@ -11,7 +11,7 @@ enum { N = 3 };
 
 static fr_tensor *leaf(void) {
     fr_tensor *x = NULL;
-    must(fr_tensor_full(1, (int64_t[]){N}, 2, FR_F32, FR_CPU, &x));
+    must(fr_tensor_full(1, (int64_t[]){N}, 2, FR_F32, test_device(), &x));
     must(fr_tensor_set_requires_grad(x, true));
     return x;
 }
@@ -177,8 +177,8 @@ Test(custom_op, a_gradient_on_another_device_is_refused) {
     fr_tensor *a = leaf(), *y = NULL, *g = NULL;
     must(fr_scale(a, 2, &y));
     must(fr_tensor_zeros(1, (int64_t[]){N}, FR_F32, FR_META, &g));
-    expect_refused(fr_backward(y, g), FR_EDEVICE, "cpu", "meta", NULL);
-    expect_refused(fr_tensor_set_grad(a, g), FR_EDEVICE, "cpu", "meta", NULL);
+    expect_refused(fr_backward(y, g), FR_EDEVICE, fr_device_name(test_device()), "meta", NULL);
+    expect_refused(fr_tensor_set_grad(a, g), FR_EDEVICE, fr_device_name(test_device()), "meta", NULL);
     fr_tensor_release(&a);
     fr_tensor_release(&y);
     fr_tensor_release(&g);

@@ -12,7 +12,7 @@ static const float values[N] = {-2, -1, 0.5f, 1, 2, 3};
 
 static fr_tensor *leaf(void) {
     fr_tensor *x = NULL;
-    must(fr_tensor_from_host(values, 1, (int64_t[]){N}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_from_host(values, 1, (int64_t[]){N}, FR_F32, test_device(), &x));
     must(fr_tensor_set_requires_grad(x, true));
     return x;
 }
@@ -215,7 +215,7 @@ Test(inplace, the_switch_takes_the_permission_away) {
 Test(inplace, the_gradient_that_was_passed_in_survives) {
     fr_tensor *x = leaf(), *y = NULL, *dy = NULL;
     const float before[N] = {1, 2, 3, 4, 5, 6};
-    must(fr_tensor_from_host(before, 1, (int64_t[]){N}, FR_F32, FR_CPU, &dy));
+    must(fr_tensor_from_host(before, 1, (int64_t[]){N}, FR_F32, test_device(), &dy));
     must(fr_relu(x, &y));
     must(fr_scale(y, 2, &y));
     must(fr_backward(y, dy));

@@ -20,14 +20,14 @@ static void rebuild_on(bool encode) {
 
 static fr_tensor *image(void) {
     fr_tensor *x = NULL;
-    must(fr_tensor_normal(4, (int64_t[]){2, SIZE, SIZE, C}, 0, 1, FR_F32, FR_CPU, &x));
+    must(fr_tensor_normal(4, (int64_t[]){2, SIZE, SIZE, C}, 0, 1, FR_F32, test_device(), &x));
     fri_relabel(x, FR_MEM_INPUT);
     return x;
 }
 
 static fr_tensor *parameter(int rank, const int64_t *shape) {
     fr_tensor *w = NULL;
-    must(fr_tensor_normal(rank, shape, 0.2, 0.3, FR_F32, FR_CPU, &w));
+    must(fr_tensor_normal(rank, shape, 0.2, 0.3, FR_F32, test_device(), &w));
     must(fr_tensor_set_requires_grad(w, true));
     fri_relabel(w, FR_MEM_PARAMETER);
     return w;
@@ -39,7 +39,7 @@ static fr_tensor *kernel(void) {
 
 static size_t activations(void) {
     fr_memory_stats t;
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_memory_stats_get(test_device(), &t));
     return t.requested_by[FR_MEM_ACTIVATION];
 }
 
@@ -123,11 +123,11 @@ static size_t peak_of_chain(bool rebuild) {
     if (!rebuild) fr_switches_set(fr_switches_default());
     for (int i = 0; i < SEGMENTS; i++)
         g[i] = (struct segment){kernel(), parameter(1, (int64_t[]){C}), parameter(1, (int64_t[]){C})};
-    must(fr_memory_reset_peak(FR_CPU));
+    must(fr_memory_reset_peak(test_device()));
     for (int i = 0; i < SEGMENTS; i++) must(fr_checkpoint(conv_norm_relu, &g[i], NULL, &x, 1, &x, 1));
     must(fr_sum(x, &x));
     must(fr_backward(x, NULL));
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_memory_stats_get(test_device(), &t));
     fr_tensor_release(&x);
     for (int i = 0; i < SEGMENTS; i++) {
         fr_tensor_release(&g[i].w);
@@ -255,10 +255,10 @@ Test(rebuild, remembers_where_in_the_storage) {
         fr_tensor *all = NULL, *half = NULL, *w = NULL, *v = NULL, *y = NULL;
         rebuild_on(true);
         if (!on) fr_switches_set(fr_switches_all_off());
-        must(fr_tensor_from_host((float[]){1, 2, 3, 4, 5, 6, 7, 8}, 1, (int64_t[]){8}, FR_F32, FR_CPU, &all));
-        must(fr_tensor_full(1, (int64_t[]){4}, 0.5, FR_F32, FR_CPU, &w));
+        must(fr_tensor_from_host((float[]){1, 2, 3, 4, 5, 6, 7, 8}, 1, (int64_t[]){8}, FR_F32, test_device(), &all));
+        must(fr_tensor_full(1, (int64_t[]){4}, 0.5, FR_F32, test_device(), &w));
         must(fr_tensor_set_requires_grad(w, true));
-        must(fr_tensor_full(1, (int64_t[]){4}, 1, FR_F32, FR_CPU, &v));
+        must(fr_tensor_full(1, (int64_t[]){4}, 1, FR_F32, test_device(), &v));
         must(fr_tensor_set_requires_grad(v, true));
         must(fr_tensor_narrow0(all, 4, 4, &half));
         fr_tensor_release(&all);
@@ -314,8 +314,8 @@ Test(rebuild, values_become_bits_before_the_next_gradient) {
     float late[C * 3 * 3 * C], early[C * 3 * 3 * C];
     size_t kept = two_convolutions(FR_META, false, NULL), bits = two_convolutions(FR_META, true, NULL);
     cr_expect_eq(kept - bits, (size_t)IMAGE - IMAGE / 32, "%zu and %zu bytes, an image has %d", kept, bits, IMAGE);
-    two_convolutions(FR_CPU, false, late);
-    two_convolutions(FR_CPU, true, early);
+    two_convolutions(test_device(), false, late);
+    two_convolutions(test_device(), true, early);
     cr_expect_eq(memcmp(late, early, sizeof late), 0);
     expect_nothing_left();
 }

@@ -11,7 +11,7 @@ enum { N = 4 };
 
 static fr_tensor *leaf(double value) {
     fr_tensor *x = NULL;
-    must(fr_tensor_full(1, (int64_t[]){N}, value, FR_F32, FR_CPU, &x));
+    must(fr_tensor_full(1, (int64_t[]){N}, value, FR_F32, test_device(), &x));
     must(fr_tensor_set_requires_grad(x, true));
     return x;
 }
@@ -216,8 +216,8 @@ Test(recompute, a_mask_is_not_given_away_while_the_output_can_be_used) {
     float want[N], got[N];
     for (int checkpoint = 0; checkpoint < 2; checkpoint++) {
         fr_tensor *x = NULL, *out[2] = {0}, *g = NULL;
-        must(fr_tensor_from_host(values, 4, (int64_t[]){1, 2, 2, 1}, FR_F32, FR_CPU, &x));
-        must(fr_tensor_from_host(dy, 4, (int64_t[]){1, 2, 2, 1}, FR_F32, FR_CPU, &g));
+        must(fr_tensor_from_host(values, 4, (int64_t[]){1, 2, 2, 1}, FR_F32, test_device(), &x));
+        must(fr_tensor_from_host(dy, 4, (int64_t[]){1, 2, 2, 1}, FR_F32, test_device(), &g));
         must(fr_tensor_set_requires_grad(x, true));
         if (checkpoint)
             must(fr_checkpoint(relu_and_pool, NULL, NULL, &x, 1, out, 2));
@@ -239,7 +239,7 @@ Test(recompute, a_mask_is_not_given_away_while_the_output_can_be_used) {
 /* Backward through the outputs one after the other: the second finds the part it shares with the first used. */
 Test(recompute, one_output_at_a_time) {
     fr_tensor *x = NULL, *out[2] = {0}, *s = NULL;
-    must(fr_tensor_full(4, (int64_t[]){1, 2, 2, 1}, 0.5, FR_F32, FR_CPU, &x));
+    must(fr_tensor_full(4, (int64_t[]){1, 2, 2, 1}, 0.5, FR_F32, test_device(), &x));
     must(fr_tensor_set_requires_grad(x, true));
     must(fr_checkpoint(relu_and_pool, NULL, NULL, &x, 1, out, 2));
     fr_tensor_release(&out[0]);

@@ -115,7 +115,7 @@ static fr_status hash_tensor(void *ctx, const char *path, fr_tensor *t, bool is_
     uint64_t *h = ctx;
     (void)path;
     (void)is_parameter;
-    *h = fnv(*h, fr_tensor_data(t), fr_tensor_nbytes(t));
+    *h = fnv(*h, host_of(t), fr_tensor_nbytes(t));
     return FR_OK;
 }
 
@@ -157,14 +157,14 @@ static void expect_same_bytes(const setting *c, const outcome *run, const outcom
 }
 
 static void all_settings(kind k) {
-    fri_meta_target_set(fri_backend_get(FR_CPU));
+    fri_meta_target_set(fri_backend_get(test_device()));
     for (int amp = 0; amp < 2; amp++) {
         setting c = {.k = k, .autocast = amp};
-        outcome off = train(&c, FR_CPU);
+        outcome off = train(&c, test_device());
         cr_assert(off.loss[0] > 0 && off.loss[2] == off.loss[2], "the reference run lost its loss");
         for (c.checkpoint = 0; c.checkpoint < CHECKPOINTS; c.checkpoint++)
             for (c.switches = 0; c.switches < SETTINGS; c.switches++) {
-                outcome r = train(&c, FR_CPU), dry = train(&c, FR_META);
+                outcome r = train(&c, test_device()), dry = train(&c, FR_META);
                 cr_expect_eq(r.bits, off.bits,
                              "net %d switches %d checkpoint %d amp %d: losses %.9g %.9g %.9g, not %.9g %.9g %.9g", k,
                              c.switches, c.checkpoint, amp, r.loss[0], r.loss[1], r.loss[2], off.loss[0], off.loss[1],
@@ -199,18 +199,18 @@ Test(settling, relu_and_pool_bytes_are_the_formula) {
         fr_tensor *x = NULL, *w = NULL, *w2 = NULL;
         fr_memory_stats t;
         fr_switches_set(on ? fr_switches_default() : fr_switches_all_off());
-        must(fr_tensor_uniform(4, (int64_t[]){BATCH, H, H, C}, -1, 1, FR_F32, FR_CPU, &x));
-        must(fr_tensor_uniform(4, (int64_t[]){K, 3, 3, C}, -1, 1, FR_F32, FR_CPU, &w));
-        must(fr_tensor_uniform(4, (int64_t[]){K, 3, 3, K}, -1, 1, FR_F32, FR_CPU, &w2));
+        must(fr_tensor_uniform(4, (int64_t[]){BATCH, H, H, C}, -1, 1, FR_F32, test_device(), &x));
+        must(fr_tensor_uniform(4, (int64_t[]){K, 3, 3, C}, -1, 1, FR_F32, test_device(), &w));
+        must(fr_tensor_uniform(4, (int64_t[]){K, 3, 3, K}, -1, 1, FR_F32, test_device(), &w2));
         must(fr_tensor_set_requires_grad(w, true));
         must(fr_tensor_set_requires_grad(w2, true));
-        must(fr_memory_stats_get(FR_CPU, &t));
+        must(fr_memory_stats_get(test_device(), &t));
         size_t before = t.requested_by[FR_MEM_ACTIVATION] + fri_round_bytes(fr_tensor_nbytes(x));
         must(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.padding = 1), &x));
         must(fr_relu(x, &x));
         must(fr_maxpool2d(x, 2, NULL, &x));
         must(fr_conv2d(x, w2, NULL, FR_CONV2D_OPTS(.padding = 1), &x));
-        must(fr_memory_stats_get(FR_CPU, &t));
+        must(fr_memory_stats_get(test_device(), &t));
         size_t saved = t.requested_by[FR_MEM_ACTIVATION] - before;
         /* The weights are leaves made here, not parameters of a module: they count as saved once a conv holds them. */
         saved -= fri_round_bytes(fr_tensor_nbytes(w2));

@@ -325,7 +325,7 @@ Test(switch_bytes, early_release_convolution) {
 /* conv - conv - conv: of the two inputs kept, that of at least 64 KiB goes to the file. On the CPU the file is looked
  * at, too. */
 Test(switch_bytes, offload_moves_large_maps) {
-    static const fr_device devices[] = {FR_META, FR_CPU};
+    const fr_device devices[] = {FR_META, test_device()};
     size_t large = map_bytes(24), small = map_bytes(2);
     cr_assert(large >= 65536 && small < 65536);
     for (int d = 0; d < 2; d++)
@@ -349,7 +349,7 @@ Test(switch_bytes, offload_moves_large_maps) {
             fr_tensor_release(&x);
             must(fr_memory_stats_get(devices[d], &t));
             expect_bytes(t.requested_by[FR_MEM_ACTIVATION], small + (on ? 0 : large), "offload %d on device %d", on, d);
-            if (on && devices[d] == FR_CPU) {
+            if (on && devices[d] == test_device()) {
                 must(fr_offload_stats_get(&t));
                 expect_bytes(t.requested, large, "in the file");
                 must(fr_backward(loss, NULL));

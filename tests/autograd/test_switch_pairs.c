@@ -126,7 +126,7 @@ static void run_set(study *s, unsigned set) {
     const char *text = text_of(s->net, set);
     small_setting c = setting_of(s->net, set);
     small_record r, dry;
-    small_train(&c, FR_CPU, &r);
+    small_train(&c, test_device(), &r);
     expect_equal(&s->off[c.amp].state, &r.state, "losses, parameters and statistics", text);
     if (!c.fused) expect_equal(&s->off[c.amp].gradients, &r.gradients, "gradients", text);
     expect_at_work(s->net, set, &r);
@@ -178,11 +178,11 @@ static int wanted_sets(void) {
 
 static void study_net(small_net net) {
     study s = {.net = net};
-    fri_meta_target_set(fri_backend_get(FR_CPU));
+    fri_meta_target_set(fri_backend_get(test_device()));
     for (int amp = 0; amp < 3; amp++) {
         small_setting c = setting_of(net, 0);
         c.amp = (small_amp)amp;
-        small_train(&c, FR_CPU, &s.off[amp]);
+        small_train(&c, test_device(), &s.off[amp]);
         cr_assert(isfinite(s.off[amp].loss[STEPS - 1]));
         cr_expect_neq(s.off[amp].loss[0], s.off[amp].loss[STEPS - 1], "%s does not train", small_net_names[net]);
     }
@@ -225,7 +225,7 @@ Test(switch_pairs, autocast_stays_near_f32, .timeout = 250) {
         for (int amp = 0; amp < 3; amp++) {
             small_setting c = setting_of((small_net)net, 0);
             c.amp = (small_amp)amp;
-            small_train(&c, FR_CPU, &r[amp]);
+            small_train(&c, test_device(), &r[amp]);
         }
         for (int amp = 1; amp < 3; amp++) {
             const char *name = amp == 1 ? "f16" : "bf16";

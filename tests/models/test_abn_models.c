@@ -129,14 +129,15 @@ static fr_module *chain(bool abn) {
     fr_module *m = NULL, *part = NULL;
     must(fr_nn_sequential(&m));
     for (int i = 0; i < LAYERS; i++) {
-        must(fr_nn_conv2d(i == 0 ? 3 : CHANNELS, CHANNELS, 3, FR_CONV2D_MODULE_OPTS(.bias = false), FR_CPU, &part));
+        must(fr_nn_conv2d(i == 0 ? 3 : CHANNELS, CHANNELS, 3, FR_CONV2D_MODULE_OPTS(.bias = false), test_device(),
+                          &part));
         must(fr_nn_append(m, &part));
         if (abn) {
-            must(fr_nn_inplace_abn(CHANNELS, SLOPE, FR_CPU, &part));
+            must(fr_nn_inplace_abn(CHANNELS, SLOPE, test_device(), &part));
             must(fr_nn_append(m, &part));
             continue;
         }
-        must(fr_nn_batchnorm2d(CHANNELS, FR_CPU, &part));
+        must(fr_nn_batchnorm2d(CHANNELS, test_device(), &part));
         must(fr_tensor_fill(fr_module_tensor(part, "weight"), 1 + 1e-5));
         must(fr_nn_append(m, &part));
         must(fr_nn_leaky_relu(SLOPE, &part));
@@ -169,7 +170,7 @@ static values trained(bool abn) {
     fr_seed(3);
     fr_module *m = chain(abn);
     fr_seed(4);
-    must(fr_tensor_normal(4, (int64_t[]){N, SIDE, SIDE, 3}, 0, 1, FR_F32, FR_CPU, &x));
+    must(fr_tensor_normal(4, (int64_t[]){N, SIDE, SIDE, 3}, 0, 1, FR_F32, test_device(), &x));
     must(fr_module_forward(m, x, &x));
     must(fr_mul(x, x, &loss));
     must(fr_mul(loss, x, &loss));
@@ -208,8 +209,8 @@ Test(abn_models, refuse_what_has_no_norm) {
     expect_refused(fr_vgg(11, FR_MODEL_OPTS(.abn_slope = SLOPE), &m), FR_EINVAL, "abn_slope 0.01", "no batch norm",
                    NULL);
     expect_refused(fr_resnet(18, FR_MODEL_OPTS(.abn_slope = -1), &m), FR_EINVAL, "abn_slope is -1", "> 0", NULL);
-    expect_refused(fr_nn_inplace_abn(4, 0, FR_CPU, &m), FR_EINVAL, "slope is 0", "> 0", NULL);
-    expect_refused(fr_nn_inplace_abn(0, SLOPE, FR_CPU, &m), FR_EINVAL, "InPlaceABN", "0 channels", NULL);
+    expect_refused(fr_nn_inplace_abn(4, 0, test_device(), &m), FR_EINVAL, "slope is 0", "> 0", NULL);
+    expect_refused(fr_nn_inplace_abn(0, SLOPE, test_device(), &m), FR_EINVAL, "InPlaceABN", "0 channels", NULL);
     cr_expect_null(m);
     expect_nothing_left();
 }

@@ -80,8 +80,8 @@ static void step(fr_module *m, int segments, fr_device device, struct outcome *o
 static struct outcome run(int net, int segments) {
     struct outcome o = {0};
     fr_seed(23);
-    fr_module *m = make(net, FR_CPU);
-    step(m, segments, FR_CPU, &o);
+    fr_module *m = make(net, test_device());
+    step(m, segments, test_device(), &o);
     fr_module_release(&m);
     return o;
 }
@@ -117,14 +117,15 @@ Test(checkpoint_models, dropout_in_a_segment, .timeout = 120) {
         fr_seed(29);
         must(fr_nn_sequential(&m));
         for (int i = 0; i < 4; i++) {
-            must(fr_nn_linear(16, 16, true, FR_CPU, &c));
+            must(fr_nn_linear(16, 16, true, test_device(), &c));
             must(fr_nn_append(m, &c));
             must(fr_nn_dropout(0.5, &c));
             must(fr_nn_append(m, &c));
         }
-        must(fr_tensor_uniform(2, (int64_t[]){5, 16}, -1, 1, FR_F32, FR_CPU, &x));
+        must(fr_tensor_uniform(2, (int64_t[]){5, 16}, -1, 1, FR_F32, test_device(), &x));
         must(segments == 0 ? fr_module_forward(m, x, &y) : fr_checkpoint_sequential(m, segments, x, &y));
-        must(fr_tensor_uniform(2, (int64_t[]){5, 16}, -1, 1, FR_F32, FR_CPU, &w)); /* the generator went on alike */
+        must(fr_tensor_uniform(2, (int64_t[]){5, 16}, -1, 1, FR_F32, test_device(),
+                               &w)); /* the generator went on alike */
         must(fr_mul(y, w, &y));
         must(fr_sum(y, &y));
         must(fr_backward(y, NULL));
@@ -156,7 +157,7 @@ Test(checkpoint_models, dropout_in_a_segment, .timeout = 120) {
 Test(checkpoint_models, units_are_the_network) {
     enum { MOST = 64 };
     for (int net = 0; net < NETS; net++) {
-        fr_module *m = make(net, FR_CPU), *units[MOST] = {0};
+        fr_module *m = make(net, test_device()), *units[MOST] = {0};
         fr_tensor *x = NULL, *y = NULL;
         cr_expect_eq(fr_module_units(m, NULL, 0), nets[net].units, "%s has %d units", nets[net].name,
                      fr_module_units(m, NULL, 0));
@@ -166,11 +167,11 @@ Test(checkpoint_models, units_are_the_network) {
         int n = fr_module_units(m, units, MOST);
         fr_module_train(m, false);
         bool was = fr_no_grad_begin();
-        must(fr_tensor_uniform(4, (int64_t[]){BATCH, SIZE, SIZE, 3}, -1, 1, FR_F32, FR_CPU, &x));
+        must(fr_tensor_uniform(4, (int64_t[]){BATCH, SIZE, SIZE, 3}, -1, 1, FR_F32, test_device(), &x));
         must(fr_module_forward(m, x, &y));
         for (int i = 0; i < n; i++) must(fr_module_forward(units[i], x, &x));
         fr_no_grad_end(was);
-        cr_expect_eq(memcmp(fr_tensor_data(x), fr_tensor_data(y), fr_tensor_nbytes(y)), 0, "%s", nets[net].name);
+        cr_expect_eq(memcmp(host_of(x), host_of(y), fr_tensor_nbytes(y)), 0, "%s", nets[net].name);
         fr_tensor_release(&x);
         fr_tensor_release(&y);
         fr_module_release(&m);
@@ -200,9 +201,9 @@ Test(checkpoint_models, refuses_impossible_cuts) {
 
 /* A failure inside a checkpointed unit names its path once and leaves nothing behind. */
 Test(checkpoint_models, a_failing_unit_names_its_path) {
-    fr_module *m = make(0, FR_CPU);
+    fr_module *m = make(0, test_device());
     fr_tensor *x = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){BATCH, SIZE, SIZE, 5}, FR_F32, FR_CPU, &x)); /* 5 channels */
+    must(fr_tensor_zeros(4, (int64_t[]){BATCH, SIZE, SIZE, 5}, FR_F32, test_device(), &x)); /* 5 channels */
     fr_status s = fr_checkpoint_sequential(m, 4, x, &y);
     expect_refused(s, FR_ESHAPE, "features.0 (Conv2d): conv2d: ", "5 channels", y);
     fr_tensor_release(&x);

@@ -131,9 +131,11 @@ Test(variants, initial_values) {
                                 {.path = "features.denseblock1.denselayer1.conv2.weight", .std = sqrt(2.0 / (48 * 9))},
                                 {.path = "features.norm5.bias"},
                                 {.path = "classifier.bias"}};
-    expect_initial(fr_vgg, 11, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .batch_norm = true), vgg, 5);
-    expect_initial(fr_resnet, 18, FR_MODEL_OPTS(.classes = 10, .image_size = 32), resnet, 5);
-    expect_initial(fr_densenet, 22, FR_MODEL_OPTS(.classes = 10, .image_size = 32), densenet, 5);
+    expect_initial(fr_vgg, 11,
+                   FR_MODEL_OPTS(.classes = 10, .image_size = 32, .batch_norm = true, .device = test_device()), vgg, 5);
+    expect_initial(fr_resnet, 18, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .device = test_device()), resnet, 5);
+    expect_initial(fr_densenet, 22, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .device = test_device()), densenet,
+                   5);
 }
 
 /* ---- training ----------------------------------------------------------------------------------------------- */
@@ -163,9 +165,9 @@ Test(variants, unet_trains_every_parameter, .timeout = 60) {
     fr_tensor *x = NULL, *target = NULL, *loss = NULL;
     int64_t moved = 0, parameters = 0;
     fr_seed(8);
-    must(fr_unet(2, FR_MODEL_OPTS(.classes = 3, .image_size = 16), &m));
-    must(fr_tensor_uniform(4, (int64_t[]){2, 16, 16, 3}, -1, 1, FR_F32, FR_CPU, &x));
-    must(fr_tensor_full(3, (int64_t[]){2, 16, 16}, 1, FR_I64, FR_CPU, &target));
+    must(fr_unet(2, FR_MODEL_OPTS(.classes = 3, .image_size = 16, .device = test_device()), &m));
+    must(fr_tensor_uniform(4, (int64_t[]){2, 16, 16, 3}, -1, 1, FR_F32, test_device(), &x));
+    must(fr_tensor_full(3, (int64_t[]){2, 16, 16}, 1, FR_I64, test_device(), &target));
     must(fr_module_forward(m, x, &x));
     must(fr_cross_entropy(x, target, NULL, &loss));
     must(fr_backward(loss, NULL));
@@ -189,8 +191,9 @@ Test(variants, one_call_turns_all_activations_in_place) {
     fr_tensor *x = NULL, *y[2] = {0};
     fr_module *m = NULL;
     fr_seed(1);
-    must(fr_resnet(18, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .small_stem = true), &m));
-    must(fr_tensor_normal(4, (int64_t[]){2, 32, 32, 3}, 0, 1, FR_F32, FR_CPU, &x));
+    must(
+        fr_resnet(18, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .small_stem = true, .device = test_device()), &m));
+    must(fr_tensor_normal(4, (int64_t[]){2, 32, 32, 3}, 0, 1, FR_F32, test_device(), &x));
     for (int on = 0; on < 2; on++) {
         s.inplace = !on;
         fr_switches_set(s);

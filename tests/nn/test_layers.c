@@ -9,7 +9,7 @@
 
 static fr_tensor *image(void) {
     fr_tensor *x = NULL;
-    must(fr_tensor_uniform(4, (int64_t[]){2, 7, 6, 4}, -1, 1, FR_F32, FR_CPU, &x));
+    must(fr_tensor_uniform(4, (int64_t[]){2, 7, 6, 4}, -1, 1, FR_F32, test_device(), &x));
     return x;
 }
 
@@ -18,7 +18,7 @@ static void expect_same(const char *what, fr_tensor **a, fr_tensor **b) {
     cr_assert_eq(fr_tensor_rank(*a), fr_tensor_rank(*b), "%s: rank", what);
     for (int i = 0; i < fr_tensor_rank(*a); i++)
         cr_assert_eq(fr_tensor_dim(*a, i), fr_tensor_dim(*b, i), "%s: dimension %d", what, i);
-    cr_expect_eq(memcmp(fr_tensor_data(*a), fr_tensor_data(*b), fr_tensor_nbytes(*a)), 0, "%s: values differ", what);
+    cr_expect_eq(memcmp(host_of(*a), host_of(*b), fr_tensor_nbytes(*a)), 0, "%s: values differ", what);
     fr_tensor_release(a);
     fr_tensor_release(b);
 }
@@ -107,15 +107,15 @@ Test(layers, conv2d_and_linear_are_their_ops) {
     fr_tensor *x = image(), *y = NULL, *want = NULL;
     fr_conv2d_module_opts o = *FR_CONV2D_MODULE_OPTS();
     o.conv = *FR_CONV2D_OPTS(.stride = 2, .padding = 1, .groups = 2);
-    must(fr_nn_conv2d(4, 6, 3, &o, FR_CPU, &m));
+    must(fr_nn_conv2d(4, 6, 3, &o, test_device(), &m));
     must(fr_module_forward(m, x, &y));
     must(fr_conv2d(x, fr_module_tensor(m, "weight"), fr_module_tensor(m, "bias"), &o.conv, &want));
     expect_same("conv2d", &y, &want);
     cr_expect_eq(fr_tensor_dim(fr_module_tensor(m, "weight"), 3), 2);
-    must(fr_nn_conv2d(4, 6, 3, FR_CONV2D_MODULE_OPTS(.bias = false), FR_CPU, &m)); /* replaces what *m held */
+    must(fr_nn_conv2d(4, 6, 3, FR_CONV2D_MODULE_OPTS(.bias = false), test_device(), &m)); /* replaces what *m held */
     cr_expect_null(fr_module_tensor(m, "bias"));
     must(fr_flatten(x, 1, &x));
-    must(fr_nn_linear(168, 5, true, FR_CPU, &m));
+    must(fr_nn_linear(168, 5, true, test_device(), &m));
     must(fr_module_forward(m, x, &y));
     must(fr_linear(x, fr_module_tensor(m, "weight"), fr_module_tensor(m, "bias"), &want));
     expect_same("linear", &y, &want);
@@ -130,14 +130,14 @@ Test(layers, embedding_looks_up_and_learns) {
     fr_module *m = NULL;
     fr_tensor *index = NULL, *y = NULL;
     float g[4 * 3];
-    must(fr_nn_embedding(4, 3, FR_CPU, &m));
+    must(fr_nn_embedding(4, 3, test_device(), &m));
     fr_tensor *w = fr_module_tensor(m, "weight");
-    const float *table = fr_tensor_data(w);
-    must(fr_tensor_from_host(rows, 1, (int64_t[]){3}, FR_I64, FR_CPU, &index));
+    const float *table = host_of(w);
+    must(fr_tensor_from_host(rows, 1, (int64_t[]){3}, FR_I64, test_device(), &index));
     must(fr_module_forward(m, index, &y));
     cr_expect_eq(fr_tensor_rank(y), 2);
     for (int i = 0; i < 3; i++)
-        cr_expect_eq(memcmp((float *)fr_tensor_data(y) + 3 * i, table + 3 * rows[i], 12), 0, "row %d", i);
+        cr_expect_eq(memcmp((float *)host_of(y) + 3 * i, table + 3 * rows[i], 12), 0, "row %d", i);
     must(fr_sum(y, &y));
     must(fr_backward(y, NULL));
     must(fr_tensor_to_host(fr_tensor_get_grad(w), g));
@@ -171,18 +171,18 @@ static void expect_moments(const char *what, const fr_tensor *t, double std, dou
 Test(layers, start_as_torchs) {
     fr_module *m = NULL;
     fr_seed(11);
-    must(fr_nn_conv2d(8, 64, 3, FR_CONV2D_MODULE_OPTS(.conv.groups = 2), FR_CPU, &m)); /* fan_in 3 * 3 * 4 */
+    must(fr_nn_conv2d(8, 64, 3, FR_CONV2D_MODULE_OPTS(.conv.groups = 2), test_device(), &m)); /* fan_in 3 * 3 * 4 */
     expect_moments("conv2d weight", fr_module_tensor(m, "weight"), 1 / sqrt(36 * 3), 1 / sqrt(36));
     expect_moments("conv2d bias", fr_module_tensor(m, "bias"), 1 / sqrt(36 * 3), 1 / sqrt(36));
     must(fr_init_kaiming_normal(fr_module_tensor(m, "weight"), true));
     expect_moments("kaiming fan_out", fr_module_tensor(m, "weight"), sqrt(2.0 / (9 * 64)), INFINITY);
     must(fr_init_kaiming_normal(fr_module_tensor(m, "weight"), false));
     expect_moments("kaiming fan_in", fr_module_tensor(m, "weight"), sqrt(2.0 / 36), INFINITY);
-    must(fr_nn_linear(100, 300, true, FR_CPU, &m));
+    must(fr_nn_linear(100, 300, true, test_device(), &m));
     expect_moments("linear weight", fr_module_tensor(m, "weight"), 1 / sqrt(300), 0.1);
     expect_moments("linear bias", fr_module_tensor(m, "bias"), 1 / sqrt(300), 0.1);
     cr_expect_eq(fr_init_kaiming_normal(fr_module_tensor(m, "bias"), true), FR_ESHAPE);
-    must(fr_nn_embedding(200, 50, FR_CPU, &m));
+    must(fr_nn_embedding(200, 50, test_device(), &m));
     expect_moments("embedding", fr_module_tensor(m, "weight"), 1, INFINITY);
     fr_module_release(&m);
     expect_nothing_left();
@@ -193,11 +193,11 @@ Test(layers, the_seed_decides) {
     fr_tensor *w[3];
     for (int i = 0; i < 3; i++) {
         fr_seed(i == 2 ? 6 : 5);
-        must(fr_nn_linear(9, 9, true, FR_CPU, &m[i]));
+        must(fr_nn_linear(9, 9, true, test_device(), &m[i]));
         w[i] = fr_module_tensor(m[i], "weight");
     }
-    cr_expect_eq(memcmp(fr_tensor_data(w[0]), fr_tensor_data(w[1]), fr_tensor_nbytes(w[0])), 0);
-    cr_expect_neq(memcmp(fr_tensor_data(w[0]), fr_tensor_data(w[2]), fr_tensor_nbytes(w[0])), 0);
+    cr_expect_eq(memcmp(host_of(w[0]), host_of(w[1]), fr_tensor_nbytes(w[0])), 0);
+    cr_expect_neq(memcmp(host_of(w[0]), host_of(w[2]), fr_tensor_nbytes(w[0])), 0);
     for (int i = 0; i < 3; i++) fr_module_release(&m[i]);
     expect_nothing_left();
 }
@@ -208,7 +208,7 @@ Test(layers, batchnorm2d_starts_as_torchs) {
         double value;
     } parts[] = {{"weight", 1}, {"bias", 0}, {"running_mean", 0}, {"running_var", 1}, {"num_batches_tracked", 0}};
     fr_module *m = NULL;
-    must(fr_nn_batchnorm2d(3, FR_CPU, &m));
+    must(fr_nn_batchnorm2d(3, test_device(), &m));
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         fr_tensor *t = fr_module_tensor(m, parts[i].name);
         cr_assert_not_null(t, "%s", parts[i].name);
@@ -232,15 +232,15 @@ static void refused(fr_status s, fr_module *m, const char *word1, const char *wo
 
 Test(layers, refuse_impossible_options) {
     fr_module *m = NULL;
-    fr_status s = fr_nn_conv2d(0, 4, 3, NULL, FR_CPU, &m);
+    fr_status s = fr_nn_conv2d(0, 4, 3, NULL, test_device(), &m);
     refused(s, m, "0 -> 4", ">= 1");
-    s = fr_nn_conv2d(3, 4, 3, FR_CONV2D_MODULE_OPTS(.conv.groups = 2), FR_CPU, &m);
+    s = fr_nn_conv2d(3, 4, 3, FR_CONV2D_MODULE_OPTS(.conv.groups = 2), test_device(), &m);
     refused(s, m, "3 -> 4", "groups 2");
-    s = fr_nn_linear(-1, 4, true, FR_CPU, &m);
+    s = fr_nn_linear(-1, 4, true, test_device(), &m);
     refused(s, m, "Linear", "-1 -> 4");
-    s = fr_nn_embedding(5, 0, FR_CPU, &m);
+    s = fr_nn_embedding(5, 0, test_device(), &m);
     refused(s, m, "Embedding", "5 rows of 0");
-    s = fr_nn_batchnorm2d(0, FR_CPU, &m);
+    s = fr_nn_batchnorm2d(0, test_device(), &m);
     refused(s, m, "BatchNorm2d", "0 channels");
     s = fr_nn_dropout(1.5, &m);
     refused(s, m, "Dropout", "1.5");

@@ -11,7 +11,7 @@
 
 static fr_tensor *filled(int rank, const int64_t *shape, double value) {
     fr_tensor *t = NULL;
-    must(fr_tensor_full(rank, shape, value, FR_F32, FR_CPU, &t));
+    must(fr_tensor_full(rank, shape, value, FR_F32, test_device(), &t));
     return t;
 }
 
@@ -72,7 +72,7 @@ static fr_module *residual(fr_module *body, int *freed) {
 Test(module, own_module) {
     int freed = 0;
     fr_module *body = NULL;
-    must(fr_nn_linear(2, 2, true, FR_CPU, &body));
+    must(fr_nn_linear(2, 2, true, test_device(), &body));
     must(fr_tensor_fill(fr_module_tensor(body, "weight"), 1));
     fr_module *m = residual(body, &freed), *shared = fr_module_retain(m);
     must(fr_tensor_fill(fr_module_tensor(fr_module_child(m, 0), "bias"), 0.5));
@@ -105,7 +105,7 @@ Test(module, own_module) {
 Test(module, takes_its_parts_also_on_failure) {
     static const char *const bad[] = {"act", "", "a.b", "weight"};
     fr_module *m = NULL, *c = NULL;
-    must(fr_nn_linear(2, 3, true, FR_CPU, &m));
+    must(fr_nn_linear(2, 3, true, test_device(), &m));
     must(fr_nn_relu(&c));
     must(fr_module_add_child(m, "act", &c));
     cr_expect_null(c);
@@ -118,7 +118,7 @@ Test(module, takes_its_parts_also_on_failure) {
         cr_expect_null(t);
     }
     fr_tensor *integer = NULL;
-    must(fr_tensor_zeros(1, (int64_t[]){2}, FR_I64, FR_CPU, &integer));
+    must(fr_tensor_zeros(1, (int64_t[]){2}, FR_I64, test_device(), &integer));
     cr_expect_eq(fr_module_add_parameter(m, "steps", &integer), FR_EDTYPE);
     cr_expect_null(integer);
     cr_expect_eq(fr_module_children(m), 1);
@@ -147,11 +147,11 @@ static fr_status list(void *ctx, const char *path, fr_tensor *t, bool is_paramet
 
 /* torch: nn.Sequential(OrderedDict(conv=..., norm=..., act=...)) inside another one, state_dict().keys(). */
 Test(module, state_order_is_torchs) {
-    fr_module *m = NULL, *c = conv_bn_relu(FR_CPU);
+    fr_module *m = NULL, *c = conv_bn_relu(test_device());
     struct listing l = {.stop = -1}, stopped = {.stop = 2};
     must(fr_nn_sequential(&m));
     must(fr_nn_append(m, &c));
-    must(fr_nn_linear(4, 2, true, FR_CPU, &c));
+    must(fr_nn_linear(4, 2, true, test_device(), &c));
     must(fr_nn_append(m, &c));
     must(fr_module_each_tensor(m, list, &l));
     cr_expect_str_eq(l.text, "0.conv.weight 0.norm.weight 0.norm.bias 0.norm.running_mean* 0.norm.running_var* "
@@ -172,10 +172,10 @@ static int64_t batches(fr_module *norm) {
 }
 
 Test(module, train_and_eval) {
-    fr_module *m = conv_bn_relu(FR_CPU), *norm = fr_module_child(m, 1);
+    fr_module *m = conv_bn_relu(test_device()), *norm = fr_module_child(m, 1);
     fr_tensor *x = NULL, *y = NULL;
     float before[4], after[4];
-    must(fr_tensor_uniform(4, (int64_t[]){2, 5, 4, 3}, -1, 1, FR_F32, FR_CPU, &x));
+    must(fr_tensor_uniform(4, (int64_t[]){2, 5, 4, 3}, -1, 1, FR_F32, test_device(), &x));
     cr_expect(fr_module_training(m) && fr_module_training(norm), "new modules train");
     must(fr_module_forward(m, x, &y));
     cr_expect_eq(batches(norm), 1);
@@ -212,7 +212,7 @@ Test(module, errors_name_the_path) {
     int freed = 0;
     fr_module *m = NULL, *c = NULL, *body = NULL;
     fr_tensor *narrow = filled(2, (int64_t[]){2, 3}, 1), *wide = filled(2, (int64_t[]){2, 4}, 1), *y = NULL;
-    must(fr_nn_linear(4, 3, true, FR_CPU, &body));
+    must(fr_nn_linear(4, 3, true, test_device(), &body));
     c = residual(body, &freed);
     must(fr_nn_sequential(&m));
     must(fr_module_add_child(m, "block", &c));
@@ -274,7 +274,7 @@ Test(module, keeps_no_activations) {
 /* ---- conversion ---------------------------------------------------------------------------------------------- */
 
 Test(module, to_dtype_spares_batch_norm) {
-    fr_module *m = conv_bn_relu(FR_CPU), *norm = fr_module_child(m, 1);
+    fr_module *m = conv_bn_relu(test_device()), *norm = fr_module_child(m, 1);
     fr_tensor *x = NULL, *y = NULL;
     float before[108], after[108];
     must(fr_tensor_to_host(fr_module_tensor(fr_module_child(m, 0), "weight"), before));
@@ -284,7 +284,7 @@ Test(module, to_dtype_spares_batch_norm) {
     cr_expect(fr_tensor_requires_grad(w) && fr_tensor_is_leaf(w));
     cr_expect_eq(fr_tensor_dtype(fr_module_tensor(norm, "weight")), FR_F32);
     cr_expect_eq(fr_tensor_dtype(fr_module_tensor(norm, "num_batches_tracked")), FR_I64);
-    must(fr_tensor_uniform(4, (int64_t[]){2, 6, 5, 3}, -1, 1, FR_BF16, FR_CPU, &x));
+    must(fr_tensor_uniform(4, (int64_t[]){2, 6, 5, 3}, -1, 1, FR_BF16, test_device(), &x));
     must(fr_module_forward(m, x, &y));
     cr_expect_eq(fr_tensor_dtype(y), FR_BF16);
     must(fr_module_to_dtype(m, FR_F32));

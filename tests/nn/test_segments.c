@@ -129,8 +129,8 @@ static void step(fr_module *m, int how, int segments, fr_tensor *x, float *grad)
 Test(segments, gradients_are_bit_identical) {
     static float plain[128 * 128], grad[128 * 128];
     fr_tensor *x = NULL;
-    fr_module *m = chain(13, FR_CPU);
-    must(fr_tensor_normal(2, (int64_t[]){3, 128}, 0, 1, FR_F32, FR_CPU, &x));
+    fr_module *m = chain(13, test_device());
+    must(fr_tensor_normal(2, (int64_t[]){3, 128}, 0, 1, FR_F32, test_device(), &x));
     step(m, -1, 0, x, plain);
     for (int how = 0; how <= FR_SEGMENTS_EACH; how++) {
         uint64_t before = fr_graph_stats_get().recomputed_segments;

@@ -5,8 +5,9 @@
 #include "support/op_suite.h"
 
 static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
-    fr_tensor *mean = golden_tensor(g, "running_mean", fr_tensor_dtype(in[0]) == FR_F64 ? FR_F64 : FR_F32, FR_CPU);
-    fr_tensor *var = golden_tensor(g, "running_var", fr_tensor_dtype(in[0]) == FR_F64 ? FR_F64 : FR_F32, FR_CPU);
+    fr_tensor *mean =
+        golden_tensor(g, "running_mean", fr_tensor_dtype(in[0]) == FR_F64 ? FR_F64 : FR_F32, test_device());
+    fr_tensor *var = golden_tensor(g, "running_var", fr_tensor_dtype(in[0]) == FR_F64 ? FR_F64 : FR_F32, test_device());
     fr_status s =
         fr_batchnorm2d(in[0], in[1], in[2], mean, var,
                        FR_BATCHNORM2D_OPTS(.train = golden_int(g, "train", 0) != 0, .eps = golden_real(g, "eps"),
@@ -41,21 +42,22 @@ Test(batchnorm2d, switches_agree) {
 
 Test(batchnorm2d, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
     must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
     fr_tensor *c3 = NULL, *c4 = NULL, *one = NULL;
-    must(fr_tensor_full(1, (int64_t[]){3}, 1, FR_F32, FR_CPU, &c3));
-    must(fr_tensor_full(1, (int64_t[]){4}, 1, FR_F32, FR_CPU, &c4));
-    must(fr_tensor_zeros(4, (int64_t[]){1, 1, 1, 3}, FR_F32, FR_CPU, &one));
+    must(fr_tensor_full(1, (int64_t[]){3}, 1, FR_F32, test_device(), &c3));
+    must(fr_tensor_full(1, (int64_t[]){4}, 1, FR_F32, test_device(), &c4));
+    must(fr_tensor_zeros(4, (int64_t[]){1, 1, 1, 3}, FR_F32, test_device(), &one));
     expect_refused(fr_batchnorm2d(NULL, c3, c3, NULL, NULL, NULL, &y), FR_EINVAL, "batchnorm2d", "NULL", y);
     expect_refused(fr_batchnorm2d(x, c4, c4, NULL, NULL, NULL, &y), FR_ESHAPE, "[4]", "[3]", y);
     expect_refused(fr_batchnorm2d(x, c3, NULL, NULL, NULL, NULL, &y), FR_EINVAL, "gamma", "beta", y);
     expect_refused(fr_batchnorm2d(x, c3, c3, NULL, NULL, FR_BATCHNORM2D_OPTS(.train = false), &y), FR_EINVAL,
                    "running_mean", "eval", y);
     expect_refused(fr_batchnorm2d(one, c3, c3, NULL, NULL, NULL, &y), FR_EINVAL, "more than 1", "batch 1", y);
-    expect_refused(fr_batchnorm2d(x, meta, meta, NULL, NULL, NULL, &y), FR_EDEVICE, "meta", "cpu", y);
+    expect_refused(fr_batchnorm2d(x, meta, meta, NULL, NULL, NULL, &y), FR_EDEVICE, "meta",
+                   fr_device_name(test_device()), y);
     fr_tensor_release(&c3);
     fr_tensor_release(&c4);
     fr_tensor_release(&one);

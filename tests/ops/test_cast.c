@@ -11,7 +11,7 @@
 static fr_tensor *raw(const golden *g, const char *field) {
     const fri_safetensors_entry *e = golden_field(g, field);
     fr_tensor *t = NULL;
-    if (e != NULL) must(fr_tensor_from_host(e->data, e->shape.rank, e->shape.dim, e->dtype, FR_CPU, &t));
+    if (e != NULL) must(fr_tensor_from_host(e->data, e->shape.rank, e->shape.dim, e->dtype, test_device(), &t));
     return t;
 }
 
@@ -57,14 +57,14 @@ Test(cast, weight_casts_are_rebuilt_unless_cached) {
         fr_switches switches = fr_switches_default();
         switches.cache_casts = cached;
         fr_switches_set(switches);
-        must(fr_tensor_normal(2, (int64_t[]){32, 64}, 0, 1, FR_F16, FR_CPU, &x));
-        must(fr_tensor_normal(2, (int64_t[]){64, 64}, 0, 1, FR_F32, FR_CPU, &w));
+        must(fr_tensor_normal(2, (int64_t[]){32, 64}, 0, 1, FR_F16, test_device(), &x));
+        must(fr_tensor_normal(2, (int64_t[]){64, 64}, 0, 1, FR_F32, test_device(), &w));
         must(fr_tensor_set_requires_grad(x, true));
         must(fr_tensor_set_requires_grad(w, true));
         must(fr_autocast_begin(FR_F16, &was));
         must(fr_linear(x, w, NULL, &y));
         fr_autocast_end(was);
-        must(fr_memory_stats_get(FR_CPU, &t));
+        must(fr_memory_stats_get(test_device(), &t));
         held[cached] = t.requested;
         must(fr_mean(y, &y));
         must(fr_backward(y, NULL));
@@ -80,7 +80,7 @@ Test(cast, weight_casts_are_rebuilt_unless_cached) {
 
 Test(cast, rejects_bad_args) {
     fr_tensor *x = NULL, *y = NULL;
-    must(fr_tensor_zeros(1, (int64_t[]){3}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(1, (int64_t[]){3}, FR_F32, test_device(), &x));
     expect_refused(fr_cast(NULL, FR_F16, &y), FR_EINVAL, "cast", "NULL", y);
     expect_refused(fr_cast(x, (fr_dtype)42, &y), FR_EDTYPE, "42", "element type", y);
     must(fr_tensor_set_requires_grad(x, true));

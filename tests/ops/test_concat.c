@@ -32,16 +32,16 @@ Test(concat, switches_agree) {
 
 Test(concat, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
     must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
     fr_tensor *two[] = {x, other}, *mixed[] = {x, integer}, *devices[] = {x, meta}, *hole[] = {x, NULL};
     expect_refused(fr_concat(two, 0, &y), FR_EINVAL, "0 inputs", "at least 1", y);
     expect_refused(fr_concat(hole, 2, &y), FR_EINVAL, "input 1", "NULL", y);
     expect_refused(fr_concat(two, 2, &y), FR_ESHAPE, "[2, 5, 6, 3]", "[2, 5, 7, 3]", y);
     expect_refused(fr_concat(mixed, 2, &y), FR_EDTYPE, "f32", "i32", y);
-    expect_refused(fr_concat(devices, 2, &y), FR_EDEVICE, "cpu", "meta", y);
+    expect_refused(fr_concat(devices, 2, &y), FR_EDEVICE, fr_device_name(test_device()), "meta", y);
     fr_tensor_release(&x);
     fr_tensor_release(&other);
     fr_tensor_release(&integer);

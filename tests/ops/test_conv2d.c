@@ -37,7 +37,7 @@ Test(conv2d, switches_agree) {
 
 static fr_tensor *zeros(int rank, const int64_t *shape, fr_dtype t) {
     fr_tensor *x = NULL;
-    must(fr_tensor_zeros(rank, shape, t, FR_CPU, &x));
+    must(fr_tensor_zeros(rank, shape, t, test_device(), &x));
     return x;
 }
 
@@ -52,7 +52,7 @@ Test(conv2d, rejects_bad_args) {
     expect_refused(fr_conv2d(x, half, NULL, NULL, &y), FR_EDTYPE, "f32", "f16", y);
     expect_refused(fr_conv2d(flat, w, NULL, NULL, &y), FR_ESHAPE, "[2, 90]", "rank 4", y);
     expect_refused(fr_conv2d(x, w, b, NULL, &y), FR_ESHAPE, "[5]", "[4]", y);
-    expect_refused(fr_conv2d(x, meta, NULL, NULL, &y), FR_EDEVICE, "meta", "cpu", y);
+    expect_refused(fr_conv2d(x, meta, NULL, NULL, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
     expect_refused(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.stride = 0), &y), FR_EINVAL, "stride 0", ">= 1", y);
     expect_refused(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.dilation = 9), &y), FR_ESHAPE, "smaller", "dilation 9", y);
     expect_refused(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.groups = 3), &y), FR_ESHAPE, "3 channels", "groups 3", y);

@@ -38,14 +38,14 @@ Test(cross_entropy, switches_agree) {
 
 Test(cross_entropy, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
     must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
     fr_tensor *logits = NULL, *target = NULL, *wrong = NULL;
-    must(fr_tensor_zeros(2, (int64_t[]){3, 5}, FR_F32, FR_CPU, &logits));
-    must(fr_tensor_full(1, (int64_t[]){3}, 5, FR_I64, FR_CPU, &target));
-    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_I64, FR_CPU, &wrong));
+    must(fr_tensor_zeros(2, (int64_t[]){3, 5}, FR_F32, test_device(), &logits));
+    must(fr_tensor_full(1, (int64_t[]){3}, 5, FR_I64, test_device(), &target));
+    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_I64, test_device(), &wrong));
     expect_refused(fr_cross_entropy(logits, target, NULL, &y), FR_EINVAL, "row 0", "0..4", y);
     expect_refused(fr_cross_entropy(logits, wrong, NULL, &y), FR_ESHAPE, "[3, 5]", "[4]", y);
     expect_refused(fr_cross_entropy(logits, x, NULL, &y), FR_EDTYPE, "f32", "i64", y);

@@ -35,13 +35,13 @@ Test(embedding, switches_agree) {
 
 Test(embedding, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
     must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
     fr_tensor *w = NULL, *index = NULL;
-    must(fr_tensor_zeros(2, (int64_t[]){4, 3}, FR_F32, FR_CPU, &w));
-    must(fr_tensor_full(1, (int64_t[]){2}, 4, FR_I64, FR_CPU, &index));
+    must(fr_tensor_zeros(2, (int64_t[]){4, 3}, FR_F32, test_device(), &w));
+    must(fr_tensor_full(1, (int64_t[]){2}, 4, FR_I64, test_device(), &index));
     expect_refused(fr_embedding(index, w, &y), FR_EINVAL, "index[0]", "0..3", y);
     expect_refused(fr_embedding(x, w, &y), FR_EDTYPE, "f32", "i64", y);
     expect_refused(fr_embedding(index, x, &y), FR_ESHAPE, "[2, 5, 6, 3]", "rank 2", y);

@@ -33,13 +33,13 @@ Test(mse, switches_agree) {
 
 Test(mse, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
     must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
     expect_refused(fr_mse(x, NULL, &y), FR_EINVAL, "mse", "NULL", y);
     expect_refused(fr_mse(x, other, &y), FR_ESHAPE, "[2, 5, 6, 3]", "[2, 5, 7, 3]", y);
-    expect_refused(fr_mse(x, meta, &y), FR_EDEVICE, "meta", "cpu", y);
+    expect_refused(fr_mse(x, meta, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
     expect_refused(fr_mse(integer, integer, &y), FR_EDTYPE, "i32", "float", y);
     fr_tensor_release(&x);
     fr_tensor_release(&other);

@@ -33,13 +33,13 @@ Test(mul, switches_agree) {
 
 Test(mul, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
     must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
     expect_refused(fr_mul(x, NULL, &y), FR_EINVAL, "mul", "NULL", y);
     expect_refused(fr_mul(x, other, &y), FR_ESHAPE, "[2, 5, 6, 3]", "[2, 5, 7, 3]", y);
-    expect_refused(fr_mul(x, meta, &y), FR_EDEVICE, "meta", "cpu", y);
+    expect_refused(fr_mul(x, meta, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
     expect_refused(fr_mul(integer, integer, &y), FR_EDTYPE, "i32", "float", y);
     fr_tensor_release(&x);
     fr_tensor_release(&other);
@@ -52,8 +52,8 @@ Test(mul, rejects_bad_args) {
 Test(mul, inplace_follows_pytorch) {
     for (int b_wants = 0; b_wants < 2; b_wants++) {
         fr_tensor *x = NULL, *b = NULL, *h = NULL, *s = NULL;
-        must(fr_tensor_normal(1, (int64_t[]){10}, 0, 1, FR_F32, FR_CPU, &x));
-        must(fr_tensor_normal(1, (int64_t[]){10}, 0, 1, FR_F32, FR_CPU, &b));
+        must(fr_tensor_normal(1, (int64_t[]){10}, 0, 1, FR_F32, test_device(), &x));
+        must(fr_tensor_normal(1, (int64_t[]){10}, 0, 1, FR_F32, test_device(), &b));
         must(fr_tensor_set_requires_grad(x, true));
         must(fr_tensor_set_requires_grad(b, b_wants));
         must(fr_scale(x, 2, &h));

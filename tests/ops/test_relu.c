@@ -41,7 +41,7 @@ Test(relu, inplace_equals_plain) {
         switches.inplace = way > 0;
         fr_switches_set(switches);
         fr_seed(4);
-        must(fr_tensor_normal(1, (int64_t[]){1003}, 0, 1, FR_F32, FR_CPU, &x));
+        must(fr_tensor_normal(1, (int64_t[]){1003}, 0, 1, FR_F32, test_device(), &x));
         must(fr_tensor_set_requires_grad(x, true));
         must(fr_scale(x, 1.5, &h));
         if (way < 2)
@@ -55,8 +55,8 @@ Test(relu, inplace_equals_plain) {
             must(fr_tensor_clone(fr_tensor_get_grad(x), &reference));
             must(fr_tensor_clone(h, &reference_y));
         }
-        cr_expect_eq(memcmp(fr_tensor_data(h), fr_tensor_data(reference_y), fr_tensor_nbytes(h)), 0);
-        cr_expect_eq(memcmp(fr_tensor_data(fr_tensor_get_grad(x)), fr_tensor_data(reference), fr_tensor_nbytes(x)), 0);
+        cr_expect_eq(memcmp(host_of(h), host_of(reference_y), fr_tensor_nbytes(h)), 0);
+        cr_expect_eq(memcmp(host_of(fr_tensor_get_grad(x)), host_of(reference), fr_tensor_nbytes(x)), 0);
         fr_tensor_release(&x);
         fr_tensor_release(&h);
         fr_tensor_release(&s);
@@ -70,7 +70,7 @@ Test(relu, inplace_equals_plain) {
 /* A saved tensor overwritten afterwards: backward names both ops. */
 Test(relu, overwriting_what_was_saved_fails) {
     fr_tensor *x = NULL, *h = NULL, *p = NULL, *s = NULL;
-    must(fr_tensor_normal(1, (int64_t[]){64}, 0, 1, FR_F32, FR_CPU, &x));
+    must(fr_tensor_normal(1, (int64_t[]){64}, 0, 1, FR_F32, test_device(), &x));
     must(fr_tensor_set_requires_grad(x, true));
     must(fr_scale(x, 2, &h));
     must(fr_mul(h, h, &p));
@@ -86,9 +86,9 @@ Test(relu, overwriting_what_was_saved_fails) {
 
 Test(relu, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_CPU, &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, FR_CPU, &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, FR_CPU, &integer));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
     must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
     expect_refused(fr_relu(NULL, &y), FR_EINVAL, "relu", "NULL", y);
     expect_refused(fr_relu(integer, &y), FR_EDTYPE, "i32", "float", y);

@@ -17,9 +17,10 @@ static fr_status flatten_and_square(void *ctx, fr_tensor *const *in, int n_in, f
 }
 
 Test(reshape, gradcheck) {
+    cpu_only("gradient checks are in f64, which CUDA does not compute");
     fr_tensor *x = NULL;
     fr_seed(8);
-    must(fr_tensor_normal(4, (int64_t[]){2, 3, 2, 4}, 0, 1, FR_F64, FR_CPU, &x));
+    must(fr_tensor_normal(4, (int64_t[]){2, 3, 2, 4}, 0, 1, FR_F64, test_device(), &x));
     must(fr_tensor_set_requires_grad(x, true));
     must(fr_gradcheck(flatten_and_square, NULL, &x, 1, NULL));
     fr_tensor_release(&x);
@@ -28,7 +29,7 @@ Test(reshape, gradcheck) {
 
 Test(reshape, shares_bytes) {
     fr_tensor *x = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 3, 2, 4}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 3, 2, 4}, FR_F32, test_device(), &x));
     must(fr_reshape(x, 3, (int64_t[]){6, -1, 2}, &y));
     cr_expect_eq(fr_tensor_dim(y, 1), 4);
     cr_expect_eq(fr_tensor_data(x), fr_tensor_data(y));
@@ -42,7 +43,7 @@ Test(reshape, shares_bytes) {
 
 Test(reshape, rejects_bad_args) {
     fr_tensor *x = NULL, *y = NULL;
-    must(fr_tensor_zeros(2, (int64_t[]){4, 6}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(2, (int64_t[]){4, 6}, FR_F32, test_device(), &x));
     expect_refused(fr_reshape(NULL, 1, (int64_t[]){24}, &y), FR_EINVAL, "reshape", "NULL", y);
     expect_refused(fr_reshape(x, 2, (int64_t[]){5, -1}, &y), FR_ESHAPE, "[4, 6]", "[5, -1]", y);
     expect_refused(fr_reshape(x, 2, (int64_t[]){-1, -1}, &y), FR_ESHAPE, "[4, 6]", "[-1, -1]", y);

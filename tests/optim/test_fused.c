@@ -120,7 +120,7 @@ static fr_status touch(void *ctx, const char *path, fr_tensor *t, bool is_parame
 
 /* Parameters without a gradient stay, and a step is a write that saved tensors notice. */
 Test(fused, steps_what_has_a_gradient) {
-    fr_module *m = chain(FR_CPU), *first = fr_module_child(m, 0);
+    fr_module *m = chain(test_device()), *first = fr_module_child(m, 0);
     fr_optimizer *o = NULL;
     fr_tensor *w = fr_module_tensor(first, "weight");
     uint64_t before = 0, after = 0;
@@ -129,7 +129,7 @@ Test(fused, steps_what_has_a_gradient) {
     must(fr_optimizer_step(o));
     must(fr_module_each_tensor(m, touch, &after));
     cr_expect_eq(after, before, "a step without gradients wrote");
-    backward(m, FR_CPU);
+    backward(m, test_device());
     must(fr_tensor_set_grad(w, NULL));
     before = fr_tensor_version(w);
     must(fr_optimizer_step(o));
@@ -164,13 +164,13 @@ static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_para
 static void train(make_fn *make, bool fused, struct bytes *b) {
     fr_optimizer *o = NULL;
     fr_seed(17);
-    fr_module *m = chain(FR_CPU);
+    fr_module *m = chain(test_device());
     must(make(m, &o));
     must(fr_optimizer_fuse(o, fused));
     for (int i = 0; i < STEPS; i++) {
         fr_optimizer_set_lr(o, 0.05 / (1 + i));
         fr_optimizer_fused_begin(o);
-        backward(m, FR_CPU);
+        backward(m, test_device());
         must(fr_optimizer_step(o));
         if (!fused) fr_optimizer_zero_grad(o);
     }
@@ -178,7 +178,7 @@ static void train(make_fn *make, bool fused, struct bytes *b) {
     b->n = 0;
     must(fr_module_each_tensor(m, collect, b));
     fr_optimizer_release(&o);
-    backward(m, FR_CPU); /* the hooks are gone with the optimizer */
+    backward(m, test_device()); /* the hooks are gone with the optimizer */
     cr_expect_not_null(fr_tensor_get_grad(fr_module_tensor(fr_module_child(m, 0), "weight")));
     fr_module_release(&m);
 }

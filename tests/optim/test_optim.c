@@ -5,11 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { N = 5, STEPS = 4 };
+#include "support/golden.h"
 
-static void must(fr_status s) {
-    cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
-}
+enum { N = 5, STEPS = 4 };
 
 static fr_status no_forward(fr_module *m, fr_tensor **x) {
     (void)m;
@@ -23,8 +21,8 @@ static fr_module *bag(void) {
     fr_module *m = NULL;
     fr_tensor *w = NULL;
     must(fr_module_create(&bag_class, 0, &m));
-    must(fr_tensor_from_host((const float[N]){0.5f, -1.25f, 2, 0.03125f, -0.75f}, 1, (int64_t[]){N}, FR_F32, FR_CPU,
-                             &w));
+    must(fr_tensor_from_host((const float[N]){0.5f, -1.25f, 2, 0.03125f, -0.75f}, 1, (int64_t[]){N}, FR_F32,
+                             test_device(), &w));
     must(fr_module_add_parameter(m, "w", &w));
     return m;
 }
@@ -37,14 +35,14 @@ static void set_gradient(fr_module *m, int t, float factor) {
     float g[N] = {0.1f * (float)(t + 1), -0.2f, t % 2 ? -0.3f : 0.3f, 1.5f, -0.01f * (float)t};
     fr_tensor *grad = NULL;
     for (int i = 0; i < N; i++) g[i] *= factor;
-    must(fr_tensor_from_host(g, 1, (int64_t[]){N}, FR_F32, FR_CPU, &grad));
+    must(fr_tensor_from_host(g, 1, (int64_t[]){N}, FR_F32, test_device(), &grad));
     must(fr_tensor_set_grad(parameter(m), grad));
     fr_tensor_release(&grad);
 }
 
 static void nothing_left(void) {
     fr_memory_stats t;
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_memory_stats_get(test_device(), &t));
     cr_expect_eq(t.requested, 0u, "%zu bytes live at the end", t.requested);
 }
 
@@ -127,7 +125,7 @@ Test(optim, scaler_unscales) {
             fr_optimizer *o = NULL;
             fr_grad_scaler *g = NULL;
             must(cases[c].make(m, &o));
-            must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1024), FR_CPU, &g));
+            must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1024), test_device(), &g));
             for (int t = 0; t < STEPS; t++) {
                 set_gradient(m, t, 1024);
                 if (before) must(fr_grad_scaler_unscale(g, o));
@@ -144,7 +142,7 @@ Test(optim, scaler_unscales) {
 
 static size_t optimizer_bytes(void) {
     fr_memory_stats t;
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_memory_stats_get(test_device(), &t));
     return t.requested_by[FR_MEM_OPTIMIZER];
 }
 
@@ -156,7 +154,7 @@ Test(optim, a_skipped_first_step_makes_the_state_and_no_difference) {
         fr_optimizer *o = NULL;
         fr_grad_scaler *g = NULL;
         must(cases[c].make(m, &o));
-        must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 2048), FR_CPU, &g));
+        must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 2048), test_device(), &g));
         set_gradient(m, 0, INFINITY);
         size_t before = optimizer_bytes(), made = 0;
         for (int t = -1; t < STEPS; t++) {
@@ -186,7 +184,7 @@ struct bench {
 static struct bench bench_new(double scale) {
     struct bench b = {.m = bag()};
     must(fr_adam(b.m, NULL, &b.o));
-    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = scale), FR_CPU, &b.g));
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = scale), test_device(), &b.g));
     return b;
 }
 
@@ -247,7 +245,8 @@ Test(scaler, stays_finite) {
 Test(scaler, shrinks_to_zero_or_to_the_floor) {
     for (int floor = 0; floor < 2; floor++) {
         struct bench b = bench_new(1);
-        must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1, .min_scale = floor ? 0.125 : 0), FR_CPU, &b.g));
+        must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1, .min_scale = floor ? 0.125 : 0), test_device(),
+                                   &b.g));
         for (int i = 0; i < 160; i++) cr_assert(bench_step(&b, true));
         cr_expect_eq(fr_grad_scaler_scale_of(b.g), floor ? 0.125 : 0.0);
         cr_expect_eq(fr_optimizer_steps(b.o), 0);
@@ -276,11 +275,11 @@ Test(scaler, goes_on_from_what_was_set) {
 /* A fixed scale still skips; a scaler that is off multiplies by 1 and steps. */
 Test(scaler, fixed_or_off) {
     struct bench b = bench_new(1024);
-    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1024, .dynamic = false), FR_CPU, &b.g));
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1024, .dynamic = false), test_device(), &b.g));
     cr_expect(bench_step(&b, true));
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), 1024.0);
     cr_expect_eq(fr_optimizer_steps(b.o), 0);
-    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = false), FR_CPU, &b.g));
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = false), test_device(), &b.g));
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), 1.0);
     cr_expect(!bench_step(&b, false));
     cr_expect_eq(fr_optimizer_steps(b.o), 1);
@@ -293,7 +292,7 @@ Test(scaler, refuses_f16_gradients) {
     fr_tensor *grad = NULL;
     must(fr_module_to_dtype(b.m, FR_F16));
     must(fr_adam(b.m, NULL, &b.o));
-    must(fr_tensor_zeros(1, (int64_t[]){N}, FR_F16, FR_CPU, &grad));
+    must(fr_tensor_zeros(1, (int64_t[]){N}, FR_F16, test_device(), &grad));
     must(fr_tensor_set_grad(parameter(b.m), grad));
     fr_tensor_release(&grad);
     cr_expect_eq(fr_grad_scaler_unscale(b.g, b.o), FR_EDTYPE);
@@ -352,7 +351,7 @@ Test(optim, create_replaces) {
     must(fr_optimizer_fuse(b.o, true)); /* its hooks go with it */
     must(fr_sgd(b.m, NULL, &b.o));
     cr_expect_str_eq(fr_optimizer_name(b.o), "sgd");
-    must(fr_grad_scaler_create(NULL, FR_CPU, &b.g));
+    must(fr_grad_scaler_create(NULL, test_device(), &b.g));
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), 65536.0);
     cr_expect_eq(fr_sgd(b.m, FR_SGD_OPTS(.lr = -1), &b.o), FR_EINVAL);
     cr_expect_str_eq(fr_optimizer_name(b.o), "sgd", "a refusal emptied the slot");
@@ -367,7 +366,7 @@ Test(optim, rejects_bad_options) {
     cr_expect(strstr(fr_last_error(), "lr") != NULL && strstr(fr_last_error(), "-1") != NULL, "%s", fr_last_error());
     cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.nesterov = true), &o), FR_EINVAL);
     cr_expect_eq(fr_adam(m, FR_ADAM_OPTS(.beta2 = 1), &o), FR_EINVAL);
-    cr_expect_eq(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.growth_factor = 1), FR_CPU, &(fr_grad_scaler *){0}),
+    cr_expect_eq(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.growth_factor = 1), test_device(), &(fr_grad_scaler *){0}),
                  FR_EINVAL);
     cr_expect_null(o);
     fr_module_release(&m);

@@ -15,7 +15,7 @@ static fr_module *chain(void) {
     fr_module *m = NULL, *c = NULL;
     must(fr_nn_sequential(&m));
     for (int i = 0; i < 2; i++) {
-        must(fr_nn_linear(WIDTH, WIDTH, true, FR_CPU, &c));
+        must(fr_nn_linear(WIDTH, WIDTH, true, test_device(), &c));
         must(fr_nn_append(m, &c));
     }
     return m;
@@ -25,7 +25,7 @@ static void train(fr_module *m, fr_optimizer *o, int first, int steps) {
     for (int i = first; i < first + steps; i++) {
         fr_tensor *x = NULL;
         fr_seed(100 + (uint64_t)i);
-        must(fr_tensor_uniform(2, (int64_t[]){8, WIDTH}, -1, 1, FR_F32, FR_CPU, &x));
+        must(fr_tensor_uniform(2, (int64_t[]){8, WIDTH}, -1, 1, FR_F32, test_device(), &x));
         must(fr_module_forward(m, x, &x));
         must(fr_mul(x, x, &x));
         must(fr_mean(x, &x));
@@ -98,7 +98,7 @@ static fr_status restore(void *ctx, const char *name, fr_tensor *t) {
         if (strcmp(name, s->name[i]) != 0) continue;
         cr_expect_eq(fr_tensor_dtype(t), s->dtype[i], "%s", name);
         cr_assert_eq(fr_tensor_nbytes(t), s->bytes[i], "%s", name);
-        memcpy(fr_tensor_data(t), s->data[i], s->bytes[i]);
+        host_to(t, s->data[i]);
         return FR_OK;
     }
     cr_assert(false, "asked for %s, which was never saved", name);
@@ -181,7 +181,7 @@ Test(optimizer_state, a_failed_restore_changes_nothing) {
         must(kinds[k].make(m, &o));
         train(m, o, 0, BEFORE);
         must(fr_optimizer_each_state(o, save, &state));
-        must(fr_memory_stats_get(FR_CPU, &before));
+        must(fr_memory_stats_get(test_device(), &before));
         for (int at = 1; at <= kinds[k].tensors; at++) {
             state.asked = 0;
             state.fail_at = at;
@@ -191,7 +191,7 @@ Test(optimizer_state, a_failed_restore_changes_nothing) {
         expect_refused(fr_optimizer_set_state(o, -1, restore, &state), FR_EINVAL, "-1 steps", "at least 0", NULL);
         must(fr_optimizer_each_state(o, save, &after));
         expect_same(&state, &after, kinds[k].name);
-        must(fr_memory_stats_get(FR_CPU, &now));
+        must(fr_memory_stats_get(test_device(), &now));
         cr_expect_eq(now.requested, before.requested, "%s: %zu bytes, %zu before", kinds[k].name, now.requested,
                      before.requested);
         forget(&state);

@@ -18,7 +18,7 @@ static fr_status keep(void *ctx, const char *path, fr_tensor *t, bool is_paramet
     if (!is_parameter) return FR_OK;
     b->data = realloc(b->data, b->n + n);
     cr_assert_not_null(b->data);
-    memcpy(b->data + b->n, fr_tensor_data(t), n);
+    memcpy(b->data + b->n, host_of(t), n);
     b->n += n;
     return FR_OK;
 }
@@ -50,8 +50,8 @@ static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool two_pass
     fr_tensor *x = NULL, *target = NULL;
     bool skipped = false, found = false;
     double again = 0;
-    must(fr_tensor_uniform(4, (int64_t[]){BATCH, SIZE, SIZE, 3}, -1, 1, FR_F32, FR_CPU, &x));
-    must(fr_tensor_full(1, (int64_t[]){BATCH}, 3, FR_I64, FR_CPU, &target));
+    must(fr_tensor_uniform(4, (int64_t[]){BATCH, SIZE, SIZE, 3}, -1, 1, FR_F32, test_device(), &x));
+    must(fr_tensor_full(1, (int64_t[]){BATCH}, 3, FR_I64, test_device(), &target));
     if (two_pass) {
         fri_rng rng = fri_rng_get();
         must(fr_grad_scaler_check_begin(g, o));
@@ -86,9 +86,10 @@ static void train_through_overflow(small_net net, bool adam) {
     double scale = ldexp(1, 30), first = 0, loss = 0;
     int clean = 0, skipped = 0, at_start = 0;
     fr_seed(31);
-    fr_module *m = small_net_make(net, FR_CPU);
+    fr_module *m = small_net_make(net, test_device());
     must(adam ? fr_adam(m, FR_ADAM_OPTS(.lr = 0.002), &o) : fr_sgd(m, FR_SGD_OPTS(.lr = 0.002, .momentum = 0.9), &o));
-    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = scale, .growth_interval = INTERVAL), FR_CPU, &g));
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = scale, .growth_interval = INTERVAL), test_device(),
+                               &g));
     for (int i = 0; i < STEPS; i++) {
         small_bytes before = parameters(m);
         bool skip = step(m, o, g, false, i == FORCED, &loss);
@@ -151,11 +152,12 @@ static small_bytes result(small_net net, kind k, bool two_pass) {
     small_bytes b = {0};
     double losses[TWENTY];
     fr_seed(5);
-    fr_module *m = small_net_make(net, FR_CPU);
+    fr_module *m = small_net_make(net, test_device());
     must(k == SGD    ? fr_sgd(m, FR_SGD_OPTS(.lr = 0.002, .momentum = 0.9, .weight_decay = 1e-3), &o)
          : k == ADAM ? fr_adam(m, FR_ADAM_OPTS(.lr = 0.002), &o)
                      : fr_adam8(m, FR_ADAM_OPTS(.lr = 0.002), &o));
-    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = ldexp(1, 24), .growth_interval = 5), FR_CPU, &g));
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = ldexp(1, 24), .growth_interval = 5), test_device(),
+                               &g));
     if (two_pass) must(fr_optimizer_fuse(o, true));
     for (int i = 0; i < TWENTY; i++) (void)step(m, o, g, two_pass, i == BLOWN, &losses[i]);
     cr_expect_geq(fr_grad_scaler_skipped(g), 3);
@@ -192,9 +194,9 @@ Test(overflow, passes_out_of_order_are_refused) {
     fr_grad_scaler *g = NULL;
     bool found = false;
     fr_seed(5);
-    fr_module *m = small_net_make(SMALL_VGG, FR_CPU);
+    fr_module *m = small_net_make(SMALL_VGG, test_device());
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.002), &o));
-    must(fr_grad_scaler_create(NULL, FR_CPU, &g));
+    must(fr_grad_scaler_create(NULL, test_device(), &g));
     cr_expect_eq(fr_grad_scaler_check_begin(g, o), FR_EUSAGE);
     cr_expect_not_null(strstr(fr_last_error(), "is for a fused optimizer"));
     must(fr_optimizer_fuse(o, true));

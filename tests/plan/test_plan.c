@@ -6,16 +6,13 @@
 
 #include "memory/allocator.h"
 #include "plan/net.h"
+#include "support/golden.h"
 
 enum { STEPS = 6, SHORT_BATCH = 5, BATCH = 8 };
 
 /* Section 0 sets up, section i is step i: the batch of step 2 is shorter. */
 static int64_t batch_of(int step) {
     return step == 2 ? SHORT_BATCH : BATCH;
-}
-
-static void must(fr_status s) {
-    cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
 }
 
 /* The switches of a cell, from the bits of i. */
@@ -45,8 +42,8 @@ static fr_plan *plan_of(fr_device target) {
 }
 
 static void fresh_peak(void) {
-    must(fr_memory_empty_cache(FR_CPU));
-    must(fr_memory_reset_peak(FR_CPU));
+    must(fr_memory_empty_cache(test_device()));
+    must(fr_memory_reset_peak(test_device()));
 }
 
 /* Every statistic of every section, on a CPU allocator as fresh as the plan's. */
@@ -56,16 +53,16 @@ Test(plan, equals_the_run) {
         double loss;
         fr_seed(1);
         fr_switches_set(cell(i));
-        fr_plan *plan = plan_of(FR_CPU);
+        fr_plan *plan = plan_of(test_device());
         fresh_peak();
-        must(net_create(&n, FR_CPU));
+        must(net_create(&n, test_device()));
         for (int step = 0; step < 3; step++) {
             fr_memory_stats run;
             fr_plan_section_stats planned;
-            must(fr_memory_reset_peak(FR_CPU));
+            must(fr_memory_reset_peak(test_device()));
             must(net_step(&n, batch_of(step), &loss));
             must(net_update(&n));
-            must(fr_memory_stats_get(FR_CPU, &run));
+            must(fr_memory_stats_get(test_device(), &run));
             must(fr_plan_section_get(plan, step + 1, &planned));
             const fr_memory_stats *p = &planned.memory;
             cr_expect_eq(p->peak_requested, run.peak_requested, "cell %d %s: requested %zu, run %zu", i, planned.name,
@@ -85,13 +82,13 @@ Test(plan, equals_the_run) {
 static void train(double *loss, float *weight, bool arena) {
     net n;
     fr_seed(2);
-    if (arena) must(fr_plan_follow(FR_CPU, 0));
-    must(net_create(&n, FR_CPU));
+    if (arena) must(fr_plan_follow(test_device(), 0));
+    must(net_create(&n, test_device()));
     for (int i = 0; i < STEPS; i++) {
-        if (arena) must(fr_plan_follow(FR_CPU, i == 0 ? 1 : i == 2 ? 3 : 2));
+        if (arena) must(fr_plan_follow(test_device(), i == 0 ? 1 : i == 2 ? 3 : 2));
         must(net_step(&n, batch_of(i), &loss[i]));
         must(net_update(&n));
-        if (arena) cr_expect(!fr_plan_departed(FR_CPU), "step %d departed from the plan", i);
+        if (arena) cr_expect(!fr_plan_departed(test_device()), "step %d departed from the plan", i);
     }
     must(fr_tensor_to_host(n.parameters[0], weight));
     net_release(&n);
@@ -103,14 +100,14 @@ Test(plan, arena_gives_the_same_bits_and_reserves_the_peak) {
     fr_placement placement;
     fr_memory_stats t;
     fr_switches_set(fr_switches_default());
-    fr_plan *plan = plan_of(FR_CPU);
+    fr_plan *plan = plan_of(test_device());
     train(plain, w_plain, false);
     fresh_peak();
-    must(fr_plan_install(plan, FR_CPU, &placement));
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_plan_install(plan, test_device(), &placement));
+    must(fr_memory_stats_get(test_device(), &t));
     uint64_t segments = t.segment_allocs;
     train(placed, w_placed, true);
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_memory_stats_get(test_device(), &t));
     cr_expect_eq(t.segment_allocs, segments, "the device allocator was called %d times",
                  (int)(t.segment_allocs - segments));
     cr_expect_eq(t.reserved, placement.extent);
@@ -119,8 +116,8 @@ Test(plan, arena_gives_the_same_bits_and_reserves_the_peak) {
               placement.peak);
     cr_expect_eq(memcmp(plain, placed, sizeof plain), 0);
     cr_expect_eq(memcmp(w_plain, w_placed, sizeof w_plain), 0);
-    must(fr_plan_uninstall(FR_CPU));
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_plan_uninstall(test_device()));
+    must(fr_memory_stats_get(test_device(), &t));
     cr_expect_eq(t.reserved, 0u);
     fr_plan_release(&plan);
 }
@@ -128,24 +125,24 @@ Test(plan, arena_gives_the_same_bits_and_reserves_the_peak) {
 /* Steps of random batch sizes leave the plan; the results are those of the caching allocator all the same. */
 Test(plan, departure_is_correct) {
     fr_switches_set(fr_switches_default());
-    fr_plan *plan = plan_of(FR_CPU);
+    fr_plan *plan = plan_of(test_device());
     int departed = 0;
     for (int arena = 0; arena < 2; arena++) {
         static double loss[2][12];
         net n;
         fr_seed(3);
-        if (arena) must(fr_plan_install(plan, FR_CPU, NULL));
-        must(net_create(&n, FR_CPU));
+        if (arena) must(fr_plan_install(plan, test_device(), NULL));
+        must(net_create(&n, test_device()));
         for (int i = 0; i < 12; i++) {
             static const int64_t batches[12] = {8, 3, 8, 9, 5, 1 + 1, 8, 16, 7, 8, 4, 8};
-            if (arena) must(fr_plan_follow(FR_CPU, i == 0 ? 1 : 2));
+            if (arena) must(fr_plan_follow(test_device(), i == 0 ? 1 : 2));
             must(net_step(&n, batches[i], &loss[arena][i]));
             must(net_update(&n));
-            if (arena) departed += fr_plan_departed(FR_CPU);
+            if (arena) departed += fr_plan_departed(test_device());
         }
         net_release(&n);
         if (arena) {
-            must(fr_plan_uninstall(FR_CPU));
+            must(fr_plan_uninstall(test_device()));
             cr_expect_eq(memcmp(loss[0], loss[1], sizeof loss[0]), 0);
             cr_expect_eq(departed, 7, "%d steps departed", departed);
         }
@@ -162,34 +159,34 @@ Test(plan, random_departures_change_no_bit) {
     int departed = 0, followed = 0;
     for (int i = 0; i < CELLS; i++) {
         fr_switches_set(cell(5 * i));
-        fr_plan *plan = plan_of(FR_CPU);
+        fr_plan *plan = plan_of(test_device());
         for (int arena = 0; arena < 2; arena++) {
             uint64_t r = 99 + (uint64_t)i;
             fr_tensor *extra = NULL;
             net n;
             fr_seed(3);
-            if (arena) must(fr_plan_install(plan, FR_CPU, NULL));
-            must(net_create(&n, FR_CPU));
+            if (arena) must(fr_plan_install(plan, test_device(), NULL));
+            must(net_create(&n, test_device()));
             for (int k = 0; k < RANDOM_STEPS; k++) {
                 r = r * 6364136223846793005u + 1442695040888963407u;
                 unsigned d = (unsigned)(r >> 33);
                 int64_t batch = d % 3 == 0 ? 1 + d / 3 % 12 : BATCH;
                 int section = d / 64 % 4 == 0 ? (int)(d / 256 % 6) - 1 : k == 0 ? 1 : 2;
-                if (arena) must(fr_plan_follow(FR_CPU, section));
+                if (arena) must(fr_plan_follow(test_device(), section));
                 if (d / 4096 % 4 == 0)
-                    must(fr_tensor_full(1, (int64_t[]){1 + d % 5000}, 1, FR_F32, FR_CPU, &extra));
+                    must(fr_tensor_full(1, (int64_t[]){1 + d % 5000}, 1, FR_F32, test_device(), &extra));
                 else
                     fr_tensor_release(&extra);
                 must(net_step(&n, batch, &loss[arena][k]));
                 must(net_update(&n));
-                if (arena) departed += fr_plan_departed(FR_CPU);
-                if (arena) followed += !fr_plan_departed(FR_CPU);
+                if (arena) departed += fr_plan_departed(test_device());
+                if (arena) followed += !fr_plan_departed(test_device());
             }
             fr_tensor_release(&extra);
             must(fr_tensor_to_host(n.parameters[0], w[arena]));
             net_release(&n);
         }
-        must(fr_plan_uninstall(FR_CPU));
+        must(fr_plan_uninstall(test_device()));
         cr_expect_eq(memcmp(loss[0], loss[1], sizeof loss[0]), 0, "cell %d: losses differ", i);
         cr_expect_eq(memcmp(w[0], w[1], sizeof w[0]), 0, "cell %d: weights differ", i);
         fr_plan_release(&plan);
@@ -206,29 +203,30 @@ Test(plan, a_departed_step_is_planned_anew) {
     uint64_t calls = 0;
     fr_memory_stats t;
     fr_switches_set(fr_switches_default());
-    fr_plan *plan = plan_of(FR_CPU);
+    fr_plan *plan = plan_of(test_device());
     for (int arena = 0; arena < 2; arena++) {
         net n;
         fr_seed(5);
-        if (arena) must(fr_plan_install(plan, FR_CPU, NULL));
-        must(net_create(&n, FR_CPU));
+        if (arena) must(fr_plan_install(plan, test_device(), NULL));
+        must(net_create(&n, test_device()));
         for (int i = 0; i < N; i++) {
-            if (arena) must(fr_plan_follow(FR_CPU, i == 0 ? 1 : 2));
-            if (i == 10) must(fr_memory_stats_get(FR_CPU, &t));
+            if (arena) must(fr_plan_follow(test_device(), i == 0 ? 1 : 2));
+            if (i == 10) must(fr_memory_stats_get(test_device(), &t));
             if (i == 10) calls = t.segment_allocs + t.segment_frees;
             must(net_step(&n, batches[i], &loss[arena][i]));
             must(net_update(&n));
             if (arena)
-                cr_expect_eq(fr_plan_departed(FR_CPU), expected[i], "step %d with a batch of %d", i, (int)batches[i]);
+                cr_expect_eq(fr_plan_departed(test_device()), expected[i], "step %d with a batch of %d", i,
+                             (int)batches[i]);
         }
-        must(fr_memory_stats_get(FR_CPU, &t));
+        must(fr_memory_stats_get(test_device(), &t));
         if (arena) cr_expect_eq(t.segment_allocs + t.segment_frees, calls, "the device was asked again");
         if (arena) cr_expect_eq(t.allocated, t.requested);
         net_release(&n);
     }
-    must(fr_plan_uninstall(FR_CPU));
-    must(fr_memory_empty_cache(FR_CPU));
-    must(fr_memory_stats_get(FR_CPU, &t));
+    must(fr_plan_uninstall(test_device()));
+    must(fr_memory_empty_cache(test_device()));
+    must(fr_memory_stats_get(test_device(), &t));
     cr_expect_eq(t.reserved, 0u);
     cr_expect_eq(memcmp(loss[0], loss[1], sizeof loss[0]), 0);
     fr_plan_release(&plan);
@@ -241,7 +239,7 @@ Test(plan, sections_that_repeat_share_their_places) {
     net n;
     double loss;
     for (int steps = 2; steps <= 5; steps += 3) {
-        must(fr_plan_begin(FR_CPU, &plan));
+        must(fr_plan_begin(test_device(), &plan));
         must(fr_plan_section(plan, "setup"));
         must(net_create(&n, FR_META));
         for (int i = 0; i < steps; i++) {
@@ -256,42 +254,43 @@ Test(plan, sections_that_repeat_share_their_places) {
     }
     cr_expect_eq(two.blocks, five.blocks, "%zu blocks with two steps, %zu with five", two.blocks, five.blocks);
     cr_expect_eq(two.extent, five.extent);
-    must(fr_plan_install(plan, FR_CPU, NULL));
-    must(net_create(&n, FR_CPU));
+    must(fr_plan_install(plan, test_device(), NULL));
+    must(net_create(&n, test_device()));
     for (int i = 0; i < 5; i++) {
-        must(fr_plan_follow(FR_CPU, 1 + i));
+        must(fr_plan_follow(test_device(), 1 + i));
         must(net_step(&n, BATCH, &loss));
         must(net_update(&n));
-        cr_expect(!fr_plan_departed(FR_CPU), "step %d departed", i);
+        cr_expect(!fr_plan_departed(test_device()), "step %d departed", i);
     }
     fr_memory_stats run;
-    must(fr_memory_stats_get(FR_CPU, &run));
+    must(fr_memory_stats_get(test_device(), &run));
     cr_expect_eq(run.reserved, five.extent);
     cr_expect_eq(run.allocated, run.requested);
     net_release(&n);
-    must(fr_plan_uninstall(FR_CPU));
+    must(fr_plan_uninstall(test_device()));
     fr_plan_release(&plan);
 }
 
 Test(plan, is_compared_only_where_it_holds) {
+    cpu_only("what a plan depends on is told apart by the number of threads");
     int threads = fr_threads_get();
     fr_memory_stats run;
     fr_plan_section_stats planned;
     must(fr_threads_set(2));
-    fr_plan *plan = plan_of(FR_CPU), *other = NULL;
+    fr_plan *plan = plan_of(test_device()), *other = NULL;
     must(fr_plan_section_get(plan, 1, &planned));
     run = planned.memory;
-    must(fr_plan_verify(plan, 1, FR_CPU, &run));
+    must(fr_plan_verify(plan, 1, test_device(), &run));
     run.at_peak_allocated[FR_MEM_WORKSPACE] += 512;
-    cr_expect_eq(fr_plan_verify(plan, 1, FR_CPU, &run), FR_EINVAL);
+    cr_expect_eq(fr_plan_verify(plan, 1, test_device(), &run), FR_EINVAL);
     cr_expect(strstr(fr_last_error(), "of workspace") != NULL, "%s", fr_last_error());
-    cr_expect_eq(fr_plan_verify(plan, 99, FR_CPU, &planned.memory), FR_EINVAL);
+    cr_expect_eq(fr_plan_verify(plan, 99, test_device(), &planned.memory), FR_EINVAL);
     must(fr_threads_set(1));
-    other = plan_of(FR_CPU);
-    cr_expect_eq(fr_plan_verify(plan, 1, FR_CPU, &planned.memory), FR_EUSAGE);
+    other = plan_of(test_device());
+    cr_expect_eq(fr_plan_verify(plan, 1, test_device(), &planned.memory), FR_EUSAGE);
     cr_expect(strstr(fr_last_error(), "2 threads") != NULL && strstr(fr_last_error(), "1 threads") != NULL, "%s",
               fr_last_error());
-    cr_expect_eq(fr_plan_install(plan, FR_CPU, NULL), FR_EUSAGE);
+    cr_expect_eq(fr_plan_install(plan, test_device(), NULL), FR_EUSAGE);
     cr_expect_eq(fr_plan_compare(plan, other), FR_EUSAGE);
     must(fr_plan_compare(other, other));
     cr_expect_eq(fr_plan_verify(plan, 1, FR_META, &planned.memory), FR_EUSAGE);
@@ -303,8 +302,8 @@ Test(plan, is_compared_only_where_it_holds) {
 Test(plan, refuses_misuse) {
     fr_plan *plan = NULL, *second = NULL;
     fr_tensor *left = NULL;
-    must(fr_plan_begin(FR_CPU, &plan));
-    cr_expect_eq(fr_plan_begin(FR_CPU, &second), FR_EUSAGE);
+    must(fr_plan_begin(test_device(), &plan));
+    cr_expect_eq(fr_plan_begin(test_device(), &second), FR_EUSAGE);
     cr_expect_null(second);
     must(fr_plan_section(plan, "one"));
     must(fr_tensor_empty(1, (int64_t[]){1000}, FR_F32, FR_META, &left));
@@ -312,5 +311,5 @@ Test(plan, refuses_misuse) {
     cr_expect(strstr(fr_last_error(), "1 tensors") != NULL, "%s", fr_last_error());
     fr_tensor_release(&left);
     fr_plan_release(&plan);
-    cr_expect_eq(fr_plan_follow(FR_CPU, 0), FR_EUSAGE);
+    cr_expect_eq(fr_plan_follow(test_device(), 0), FR_EUSAGE);
 }

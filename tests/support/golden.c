@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/backend.h"
 #include "base/env.h"
 #include "base/half.h"
+#include "support/stand_in.h"
 
 /* The one table of tolerances: |got - expected| <= absolute + relative * |expected|, per element.
  *   f32    sums of at most a few hundred products of normal numbers, rounded at 2^-24 each; golden values are exact
@@ -42,9 +44,31 @@ void expect_refused(fr_status got, fr_status wanted, const char *word1, const ch
 fr_device test_device(void) {
     fr_device d = FR_CPU;
     const char *name = fri_env_get()->test_device;
+    if (name != NULL && strcmp(name, "stand-in") == 0) {
+        stand_in_begin();
+        return FR_CUDA;
+    }
     if (name != NULL) must(fr_device_parse(name, &d));
     if (!fr_device_available(d)) cr_skip_test("device %s: %s", fr_device_name(d), fr_device_reason(d));
     return d;
+}
+
+void cpu_only(const char *reason) {
+    if (test_device() != FR_CPU) cr_skip_test("only on the CPU: %s", reason);
+}
+
+const void *host_of(fr_tensor *t) {
+    if (fr_tensor_device(t) == FR_CPU) return fr_tensor_data(t);
+    void *copy = malloc(fr_tensor_nbytes(t) + 1);
+    cr_assert_not_null(copy);
+    must(fr_tensor_to_host(t, copy));
+    return copy;
+}
+
+void host_to(fr_tensor *t, const void *data) {
+    fri_exec e = {0};
+    must(fri_backend_get(fr_tensor_device(t))
+             ->copy(&e, FRI_COPY_HOST_TO_DEVICE, data, fr_tensor_data(t), fr_tensor_nbytes(t)));
 }
 
 /* ---- files ---------------------------------------------------------------------------------------------------- */

@@ -38,7 +38,16 @@ void expect_nothing_left(void);
 /* The status, both words in the sentence, and an untouched slot. */
 void expect_refused(fr_status got, fr_status wanted, const char *word1, const char *word2, fr_tensor *slot);
 
-/* Device of this run: FRUGAL_TEST_DEVICE, cpu by default. Skips the test where it cannot be used. */
+/* Device of this run: FRUGAL_TEST_DEVICE, cpu by default. Skips the test where it cannot be used. "stand-in" is
+ * stand_in.h's. */
 fr_device test_device(void);
+
+/* For a test that only the CPU can run: skips it on any other device, with the reason. */
+void cpu_only(const char *reason);
+
+/* The elements where the host can read them: on the CPU the tensor's memory, else a copy, kept to the process's end. */
+const void *host_of(fr_tensor *t);
+/* Writes all elements from the host. */
+void host_to(fr_tensor *t, const void *data);
 
 #endif

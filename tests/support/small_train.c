@@ -198,7 +198,7 @@ static void keep(small_bytes *b, const void *data, size_t n) {
 static fr_status keep_state(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     (void)path;
     (void)is_parameter;
-    keep(ctx, fr_tensor_data(t), fr_tensor_nbytes(t));
+    keep(ctx, host_of(t), fr_tensor_nbytes(t));
     return FR_OK;
 }
 
@@ -208,7 +208,7 @@ static fr_status keep_gradient(void *ctx, const char *path, fr_tensor *t, bool i
     fr_tensor *grad = fr_tensor_get_grad(t);
     cr_assert_not_null(grad, "%s has no gradient", path);
     cr_assert_eq(fr_tensor_dtype(grad), FR_F32);
-    const float *v = fr_tensor_data(grad);
+    const float *v = host_of(grad);
     for (int64_t i = 0; i < fr_tensor_numel(grad); i++) {
         float x = v[i] + 0.0f;
         keep(ctx, &x, sizeof x);

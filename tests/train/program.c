@@ -62,6 +62,11 @@ static bool take(int from, char *to, size_t capacity) {
     return true;
 }
 
+const char *program_device(void) {
+    const char *d = getenv("FRUGAL_TEST_DEVICE");
+    return d != NULL && strcmp(d, "stand-in") != 0 ? d : "cpu"; /* another process has no stand-in */
+}
+
 outcome program_run_as(how h, const char *name, const char *arguments) {
     enum { WORDS = 64 };
     outcome o = {0};
@@ -74,6 +79,12 @@ outcome program_run_as(how h, const char *name, const char *arguments) {
     snprintf(own, sizeof own, "%s", name);
     argv[0] = own;
     for (char *w = strtok(words, " "); w != NULL && n < WORDS; w = strtok(NULL, " ")) argv[n++] = w;
+    char device[32], flag[] = "--device";
+    snprintf(device, sizeof device, "%s", program_device());
+    if (strcmp(device, "cpu") != 0 && strstr(arguments, flag) == NULL && n + 2 <= WORDS) {
+        argv[n++] = flag;
+        argv[n++] = device;
+    }
     open_ends(h.on_terminal, out);
     cr_assert_eq(pipe2(err, O_CLOEXEC), 0);
     pid_t pid = fork();

@@ -15,6 +15,9 @@ typedef struct outcome {
 /* "train_vgg" -> its path, from the environment variable FRUGAL_TRAINERS (a folder). */
 const char *program_path(const char *name);
 
+/* The device of this run, "cpu" or what FRUGAL_TEST_DEVICE says: arguments without --device are run on it. */
+const char *program_device(void);
+
 /* Runs `name` with the words of `arguments` (separated by blanks) and waits. on_terminal: standard output is a terminal
  * of 200 columns; `signal_after` not NULL: `signal` (0: SIGINT) is sent once this text has appeared on standard output.
  * `prepare` runs in the new process before the program does (limits); `watch` runs here every few milliseconds until it

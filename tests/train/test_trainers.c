@@ -44,7 +44,7 @@ Test(trainers, each_trains_two_steps_and_its_report_adds_up) {
         EXPECT_MATCH(o.out, "parameter +[0-9.]+ [KM]iB");
         cJSON *r = report_read(report);
         cr_expect_str_eq(report_at(r, "model", NULL)->valuestring, runs[i].model);
-        cr_expect_str_eq(report_at(r, "device", NULL)->valuestring, "cpu");
+        cr_expect_str_eq(report_at(r, "device", NULL)->valuestring, program_device());
         cr_expect_str_eq(report_at(r, "dtype", NULL)->valuestring, "f32");
         cr_expect_eq(report_number(r, "steps", NULL), 2);
         cr_expect_eq(report_number(r, "batch_size", NULL), 2);
