@@ -72,7 +72,7 @@ typedef struct fr_train_opts {
     int64_t eval_every; /* epochs; 0: at the end only */
     int64_t seed;
 
-    fr_device device;
+    fr_device device;                    /* AUTO, as a value of this type: CUDA where it can be used, else the CPU */
     int64_t threads;                     /* AUTO: as the environment says */
     bool deterministic, cudnn_benchmark; /* engines of CUDA convolutions (fr_cudnn_deterministic_set) */
     size_t memory_limit;                 /* of reserved bytes; SIZE_MAX: none */

@@ -11,7 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static fr_status check_device(const fri_run *r) {
+static fr_status check_device(fri_run *r) {
+    if (r->opts.device == (fr_device)FR_TRAIN_AUTO) {
+        bool built = fri_backend_get(FR_CUDA) != NULL, there = built && fr_device_available(FR_CUDA);
+        r->opts.device = there ? FR_CUDA : FR_CPU;
+        r->no_gpu = built && !there ? fr_device_reason(FR_CUDA) : NULL;
+    }
     fr_device d = r->opts.device;
     if (r->opts.plan || r->opts.summary) return FR_OK;
     if (fr_device_available(d)) return FR_OK;

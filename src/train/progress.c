@@ -78,8 +78,9 @@ void fri_progress_begin(const fri_run *r) {
     const fri_backend *b = fri_backend_get(r->opts.device);
     if (r->opts.quiet) return;
     if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
-    fprintf(r->out, "%s, %" PRId64 " parameters, on %s%s%s%s\n", r->model_name, r->parameters,
-            fr_device_name(r->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "");
+    fprintf(r->out, "%s, %" PRId64 " parameters, on %s%s%s%s%s%s\n", r->model_name, r->parameters,
+            fr_device_name(r->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
+            r->no_gpu != NULL ? "; " : "", r->no_gpu != NULL ? r->no_gpu : "");
     fprintf(r->out,
             "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " classes, %" PRId64
             " px; batches of %" PRId64 ", %" PRId64 " steps per epoch\n",

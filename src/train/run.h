@@ -47,6 +47,7 @@ typedef struct fri_run {
     const fr_train_program *program;
     fr_train_opts opts; /* resolved: image_size, lr and classes hold values */
     FILE *out;
+    const char *no_gpu; /* why --device auto is the CPU in a build with CUDA; NULL: no question */
     int argc;
     char *const *argv; /* the command, for what was asked for by name */
 

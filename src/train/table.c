@@ -1,7 +1,11 @@
 /* table.c - every flag of the trainers. */
 #include "train/flags.h"
 
-static const fri_choice devices[] = {{"cpu", FR_CPU}, {"cuda", FR_CUDA}, {"meta", FR_META}, {0}};
+static const fri_choice devices[] = {{"auto", FR_TRAIN_AUTO},
+                                     {"cpu", FR_CPU},
+                                     {"cuda", FR_CUDA},
+                                     {"meta", FR_META},
+                                     {0}};
 static const fri_choice heads[] = {{"auto", FR_HEAD_AUTO},
                                    {"global", FR_HEAD_GLOBAL},
                                    {"torchvision", FR_HEAD_TORCHVISION},
@@ -146,8 +150,8 @@ const fri_flag fri_flags[] = {
 
     /* ---- device ---- */
     {"device", FRI_FLAG_CHOICE, FRI_GROUP_DEVICE, AT(device), "NAME",
-     "Where to train. 'meta' has shapes and sizes but no data: it shows what a run needs without running it, and "
-     "prints '-' for losses.",
+     "Where to train; 'auto' is the GPU where there is one, else the CPU, and the first line says why. 'meta' has "
+     "shapes and sizes but no data: it shows what a run needs without running it, and prints '-' for losses.",
      .choices = devices},
     {"threads", FRI_FLAG_INT, FRI_GROUP_DEVICE, AT(threads), "N", "Threads of the CPU's kernels.",
      .unset = "OMP_NUM_THREADS, else all cores", .least = 1, .most = 4096},
@@ -300,7 +304,7 @@ fr_train_opts fr_train_opts_default(void) {
         .warmup = 1,
         .eval_every = 1,
         .seed = 1,
-        .device = FR_CPU,
+        .device = (fr_device)FR_TRAIN_AUTO,
         .threads = FR_TRAIN_AUTO,
         .deterministic = true,
         .memory_limit = SIZE_MAX,

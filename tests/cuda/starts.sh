@@ -43,3 +43,11 @@ case $said in
 "$name: "$expected) ;;
 *) fail "said '$said', not '$name: $expected'" ;;
 esac
+
+# Unasked it takes the CPU, and its first line says why, where there is a question.
+# shellcheck disable=SC2086
+first=$("$trainer" ${small%--quiet} | head -n 1)
+case $built:$first in
+with:*' on cpu ('*'); no CUDA device: '* | without:*' on cpu ('*')') ;;
+*) fail "the first line is '$first'" ;;
+esac
