@@ -286,7 +286,7 @@ Test(trainers, usage_errors_have_status_2_and_name_flag_and_values) {
         {"train_vgg", "--seed -1", 2, "--seed -1: must lie in 0"},
         {"train_vgg", "--memory-limit 5x", 2, "--memory-limit 5x: not a size"},
         {"train_vgg", "--memory-limit 0", 2, "--memory-limit 0: must be at least 1 byte"},
-        {"train_vgg", "--device tpu", 2, "--device tpu: must be one of cpu, cuda, meta"},
+        {"train_vgg", "--device tpu", 2, "--device tpu: must be one of auto, cpu, cuda, meta"},
         {"train_vgg", "--dataset imagenet", 2, "--dataset imagenet: must be one of digits, .*folder"},
         {"train_vgg", "--pool-index f32", 2, "--pool-index f32: must be one of i64, i32, u8"},
         {"train_vgg", "--depth 12", 2, "--depth 12 .*11, 13, 16 and 19"},
