@@ -221,13 +221,13 @@ Test(step_flags, refused) {
 
 /* A learning rate that spoils the network: the step is named, and with --detect-anomaly the op. */
 Test(step_flags, a_loss_that_is_no_number_is_traced_to_its_op) {
-    static const char *const flags = "--depth 11 --no-batch-norm --batch-size 4 --steps 30 --eval-every 0 --lr 1e5 ";
+    static const char *const flags = TINY "--steps 30 --eval-every 0 --lr 1e5 --momentum 0.99 --weight-decay 0.99 ";
     char arguments[512];
-    outcome o = program_run("train_vgg", flags);
+    outcome o = program_run("train_densenet", flags);
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "the loss is (nan|-?inf) after step [0-9]+: --lr 100000 .*; --detect-anomaly names the op");
     snprintf(arguments, sizeof arguments, "%s --detect-anomaly", flags);
-    o = program_run("train_vgg", arguments);
+    o = program_run("train_densenet", arguments);
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "inf or NaN first in (a gradient|the result) of op [a-z0-9_]+ in module [a-z0-9.]+");
 }
@@ -235,14 +235,14 @@ Test(step_flags, a_loss_that_is_no_number_is_traced_to_its_op) {
 /* Under a loss scale such a step is skipped; the step after one whose loss overflowed is looked at unasked, and that
  * changes no byte of memory. */
 Test(step_flags, an_overflow_of_the_forward_pass_is_traced_to_its_op) {
-    static const char *const flags = "--depth 11 --no-batch-norm --amp --batch-size 4 --steps 12 --eval-every 0 "
-                                     "--lr 1e3 --report";
+    static const char *const flags = TINY "--amp --steps 8 --eval-every 0 --lr 1e5 --momentum 0.99 --weight-decay 0.99 "
+                                          "--report";
     char arguments[1024];
     double peak[2];
     for (int looked = 0; looked < 2; looked++) {
         snprintf(arguments, sizeof arguments, "%s %s%s", flags, files_path("r.json"),
                  looked ? " --detect-anomaly" : "");
-        outcome o = program_run("train_vgg", arguments);
+        outcome o = program_run("train_densenet", arguments);
         cr_assert_eq(o.status, 0, "%s", o.err);
         EXPECT_MATCH(o.out,
                      "the forward pass overflowed, its loss is (nan|-?inf); inf or NaN first in the result of op "
