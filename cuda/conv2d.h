@@ -18,10 +18,16 @@ typedef enum fri_cuda_conv2d_pass {
     FRI_CUDA_CONV2D_FORWARD,
     FRI_CUDA_CONV2D_BACKWARD_INPUT,
     FRI_CUDA_CONV2D_BACKWARD_WEIGHT,
-    FRI_CUDA_CONV2D_FORWARD_BIAS,      /* y = conv(x, w) + b in one kernel; b of x's type */
-    FRI_CUDA_CONV2D_FORWARD_BIAS_RELU, /* y = max(conv(x, w) + b, 0) */
+    /* Fused passes: not every convolution has a plan. Those after the first are planned only. */
+    FRI_CUDA_CONV2D_FORWARD_BIAS,         /* y = conv(x, w) + b in one kernel; b of x's type */
+    FRI_CUDA_CONV2D_FORWARD_BIAS_RELU,    /* y = max(conv(x, w) + b, 0) */
+    FRI_CUDA_CONV2D_FORWARD_STATS,        /* y = conv(x, w), and per channel the sums of y and y * y, in f32 */
+    FRI_CUDA_CONV2D_FORWARD_BIAS_STATS,   /* y = conv(x, w) + b, and the sums */
+    FRI_CUDA_CONV2D_NORM_FORWARD,         /* y = conv(v, w) of v = max(x * scale + shift, 0); both of x's type, [c] */
+    FRI_CUDA_CONV2D_NORM_FORWARD_STATS,   /* likewise, and the sums */
+    FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT, /* dw of both */
 } fri_cuda_conv2d_pass;
-enum { FRI_CUDA_CONV2D_PASSES = 5 };
+enum { FRI_CUDA_CONV2D_PASSES = 10 };
 
 typedef struct fri_cuda_conv2d_choice {
     size_t workspace;    /* bytes that the kernel must be handed */

@@ -9,6 +9,11 @@ const char *const fri_cuda_conv2d_pass_name[FRI_CUDA_CONV2D_PASSES] = {
     [FRI_CUDA_CONV2D_BACKWARD_WEIGHT] = "conv2d_backward_weight",
     [FRI_CUDA_CONV2D_FORWARD_BIAS] = "conv2d_forward_bias",
     [FRI_CUDA_CONV2D_FORWARD_BIAS_RELU] = "conv2d_forward_bias_relu",
+    [FRI_CUDA_CONV2D_FORWARD_STATS] = "conv2d_forward_stats",
+    [FRI_CUDA_CONV2D_FORWARD_BIAS_STATS] = "conv2d_forward_bias_stats",
+    [FRI_CUDA_CONV2D_NORM_FORWARD] = "conv2d_norm_forward",
+    [FRI_CUDA_CONV2D_NORM_FORWARD_STATS] = "conv2d_norm_forward_stats",
+    [FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT] = "conv2d_norm_backward_weight",
 };
 
 /* Blocks start at multiples of 512 bytes; a view that does not keep to this is refused. */
@@ -20,23 +25,26 @@ static cudnnDataType_t type_of(fr_dtype t) {
     return t == FR_F32 ? CUDNN_DATA_FLOAT : t == FR_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
 }
 
-/* cuDNN wants dimensions as (n, c, h, w) and learns the order in memory from the strides. A tensor between two
- * operations of a graph is `inner`: it is f32 and never in memory. */
-static fr_status make_tensor(fri_cuda_conv2d_graph *g, int i, int64_t uid, fr_dtype dtype, bool inner,
-                             const int64_t dim[4]) {
+/* Adds a tensor. cuDNN wants dimensions as (n, c, h, w) and learns the order in memory from the strides. A tensor
+ * between two operations of a graph (uid FRI_UID_INNER) is f32 and never in memory. */
+static fr_status add_tensor(fri_cuda_conv2d_graph *g, int64_t uid, cudnnDataType_t type, const int64_t dim[4],
+                            cudnnBackendDescriptor_t *out) {
     const int64_t stride[4] = {dim[1] * dim[2] * dim[3], 1, dim[3] * dim[1], dim[1]};
-    const cudnnDataType_t type = inner ? CUDNN_DATA_FLOAT : type_of(dtype);
+    const bool inner = uid == FRI_UID_INNER;
     const fri_cudnn_call c = g->call;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_TENSOR_DESCRIPTOR, &g->tensor[i]));
-    cudnnBackendDescriptor_t t = g->tensor[i];
-    FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
-    FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim));
-    FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride));
-    FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid));
-    FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
-    if (inner) FRI_TRY(s, fri_descriptor_set(c, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inner));
-    FRI_TRY(s, fri_descriptor_finalize(c, t));
+    if (inner) uid += g->inner++;
+    cudnnBackendDescriptor_t *t = &g->tensor[g->tensors];
+    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_TENSOR_DESCRIPTOR, t));
+    g->tensors++;
+    FRI_TRY(s, fri_descriptor_set(c, *t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
+    FRI_TRY(s, fri_descriptor_set(c, *t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim));
+    FRI_TRY(s, fri_descriptor_set(c, *t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride));
+    FRI_TRY(s, fri_descriptor_set(c, *t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid));
+    FRI_TRY(s, fri_descriptor_set(c, *t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
+    if (inner) FRI_TRY(s, fri_descriptor_set(c, *t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inner));
+    FRI_TRY(s, fri_descriptor_finalize(c, *t));
+    *out = *t;
 done:
     return s;
 }
@@ -92,15 +100,16 @@ static const operation_names backward_weight = {CUDNN_BACKEND_OPERATION_CONVOLUT
                                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
                                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 
-static fr_status make_operation(fri_cuda_conv2d_graph *g, const operation_names *names, cudnnBackendDescriptor_t y) {
+static fr_status add_convolution(fri_cuda_conv2d_graph *g, const operation_names *names, cudnnBackendDescriptor_t x,
+                                 cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t y) {
     const float one = 1, zero = 0;
     const fri_cudnn_call c = g->call;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_descriptor_make(c, names->type, &g->operation[0]));
-    cudnnBackendDescriptor_t o = g->operation[0];
+    FRI_TRY(s, fri_descriptor_make(c, names->type, &g->operation[g->operations]));
+    cudnnBackendDescriptor_t o = g->operation[g->operations++];
     FRI_TRY(s, fri_descriptor_set_child(c, o, names->convolution, g->convolution));
-    FRI_TRY(s, fri_descriptor_set_child(c, o, names->x, g->tensor[0]));
-    FRI_TRY(s, fri_descriptor_set_child(c, o, names->w, g->tensor[1]));
+    FRI_TRY(s, fri_descriptor_set_child(c, o, names->x, x));
+    FRI_TRY(s, fri_descriptor_set_child(c, o, names->w, w));
     FRI_TRY(s, fri_descriptor_set_child(c, o, names->y, y));
     FRI_TRY(s, fri_descriptor_set(c, o, names->alpha, CUDNN_TYPE_FLOAT, 1, &one));
     FRI_TRY(s, fri_descriptor_set(c, o, names->beta, CUDNN_TYPE_FLOAT, 1, &zero));
@@ -109,20 +118,22 @@ done:
     return s;
 }
 
-/* ---- what follows a forward pass ----------------------------------------------------------------------------- */
+/* ---- what stands before and behind it ------------------------------------------------------------------------ */
 
-/* Operation `i`: y = mode(x), or mode(x, b) with b not NULL. */
-static fr_status make_pointwise(fri_cuda_conv2d_graph *g, int i, cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t x,
-                                cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t y) {
+/* y = mode(x), or mode(x, b) with b not NULL. */
+static fr_status add_pointwise(fri_cuda_conv2d_graph *g, cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t x,
+                               cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t y) {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     const fri_cudnn_call c = g->call;
+    const int i = g->operations;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &g->pointwise[i - 1]));
-    cudnnBackendDescriptor_t p = g->pointwise[i - 1];
+    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &g->pointwise[i]));
+    cudnnBackendDescriptor_t p = g->pointwise[i];
     FRI_TRY(s, fri_descriptor_set(c, p, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
     FRI_TRY(s, fri_descriptor_set(c, p, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
     FRI_TRY(s, fri_descriptor_finalize(c, p));
     FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &g->operation[i]));
+    g->operations++;
     cudnnBackendDescriptor_t o = g->operation[i];
     FRI_TRY(s, fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p));
     FRI_TRY(s, fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
@@ -133,44 +144,95 @@ done:
     return s;
 }
 
-/* product = conv(x, w); y = product + b, or sum = product + b and y = relu(sum). */
-static fr_status make_fused(fri_cuda_conv2d_graph *g, const fri_conv2d_desc *d, bool relu) {
-    const int64_t y[4] = {d->n, d->k, d->p, d->q}, b[4] = {1, d->k, 1, 1};
+/* Per channel the sums of y and of its squares. */
+static fr_status add_statistics(fri_cuda_conv2d_graph *g, const fri_conv2d_desc *d, cudnnBackendDescriptor_t y) {
+    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const int64_t channels[4] = {1, d->k, 1, 1};
+    const fri_cudnn_call c = g->call;
+    cudnnBackendDescriptor_t sums, squares;
     fr_status s = FR_OK;
-    FRI_TRY(s, make_tensor(g, 3, FRI_UID_BIAS, d->dtype, false, b));
-    FRI_TRY(s, make_tensor(g, 4, FRI_UID_PRODUCT, d->dtype, true, y));
-    if (relu) FRI_TRY(s, make_tensor(g, 5, FRI_UID_SUM, d->dtype, true, y));
-    FRI_TRY(s, make_operation(g, &forward, g->tensor[4]));
-    FRI_TRY(s, make_pointwise(g, 1, CUDNN_POINTWISE_ADD, g->tensor[4], g->tensor[3], g->tensor[relu ? 5 : 2]));
-    if (relu) FRI_TRY(s, make_pointwise(g, 2, CUDNN_POINTWISE_RELU_FWD, g->tensor[5], NULL, g->tensor[2]));
+    FRI_TRY(s, add_tensor(g, FRI_UID_SUMS, CUDNN_DATA_FLOAT, channels, &sums));
+    FRI_TRY(s, add_tensor(g, FRI_UID_SQUARES, CUDNN_DATA_FLOAT, channels, &squares));
+    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, &g->operation[g->operations]));
+    cudnnBackendDescriptor_t o = g->operation[g->operations++];
+    FRI_TRY(s, fri_descriptor_set(c, o, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode));
+    FRI_TRY(s, fri_descriptor_set(c, o, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
+    FRI_TRY(s, fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y));
+    FRI_TRY(s, fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sums));
+    FRI_TRY(s, fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares));
+    FRI_TRY(s, fri_descriptor_finalize(c, o));
+done:
+    return s;
+}
+
+/* *x becomes max(*x * scale + shift, 0). */
+static fr_status add_norm(fri_cuda_conv2d_graph *g, const fri_conv2d_desc *d, cudnnBackendDescriptor_t *x) {
+    const int64_t channels[4] = {1, d->c, 1, 1}, image[4] = {d->n, d->c, d->h, d->w};
+    cudnnBackendDescriptor_t scale, shift, scaled, shifted, rectified;
+    fr_status s = FR_OK;
+    FRI_TRY(s, add_tensor(g, FRI_UID_SCALE, type_of(d->dtype), channels, &scale));
+    FRI_TRY(s, add_tensor(g, FRI_UID_SHIFT, type_of(d->dtype), channels, &shift));
+    FRI_TRY(s, add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, image, &scaled));
+    FRI_TRY(s, add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, image, &shifted));
+    FRI_TRY(s, add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, image, &rectified));
+    FRI_TRY(s, add_pointwise(g, CUDNN_POINTWISE_MUL, *x, scale, scaled));
+    FRI_TRY(s, add_pointwise(g, CUDNN_POINTWISE_ADD, scaled, shift, shifted));
+    FRI_TRY(s, add_pointwise(g, CUDNN_POINTWISE_RELU_FWD, shifted, NULL, rectified));
+    *x = rectified;
 done:
     return s;
 }
 
 /* ---- the graph --------------------------------------------------------------------------------------------- */
 
+static const operation_names *names_of(fri_cuda_conv2d_pass pass) {
+    if (pass == FRI_CUDA_CONV2D_BACKWARD_INPUT) return &backward_input;
+    return pass == FRI_CUDA_CONV2D_BACKWARD_WEIGHT || pass == FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT ? &backward_weight
+                                                                                                   : &forward;
+}
+
+static fr_status add_operations(fri_cuda_conv2d_graph *g, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass) {
+    const int64_t y_dim[4] = {d->n, d->k, d->p, d->q}, b_dim[4] = {1, d->k, 1, 1};
+    const unsigned is = 1u << pass;
+    const bool norm = is & (1u << FRI_CUDA_CONV2D_NORM_FORWARD | 1u << FRI_CUDA_CONV2D_NORM_FORWARD_STATS |
+                            1u << FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT);
+    const bool relu = pass == FRI_CUDA_CONV2D_FORWARD_BIAS_RELU;
+    const bool bias = relu || is & (1u << FRI_CUDA_CONV2D_FORWARD_BIAS | 1u << FRI_CUDA_CONV2D_FORWARD_BIAS_STATS);
+    const bool statistics = is & (1u << FRI_CUDA_CONV2D_FORWARD_STATS | 1u << FRI_CUDA_CONV2D_FORWARD_BIAS_STATS |
+                                  1u << FRI_CUDA_CONV2D_NORM_FORWARD_STATS);
+    cudnnBackendDescriptor_t x = g->tensor[0], w = g->tensor[1], y = g->tensor[2], product = y, sum = y, b;
+    fr_status s = FR_OK;
+    if (norm) FRI_TRY(s, add_norm(g, d, &x));
+    if (bias) FRI_TRY(s, add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, y_dim, &product));
+    if (relu) FRI_TRY(s, add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, y_dim, &sum));
+    FRI_TRY(s, add_convolution(g, names_of(pass), x, w, product));
+    if (bias) {
+        FRI_TRY(s, add_tensor(g, FRI_UID_BIAS, type_of(d->dtype), b_dim, &b));
+        FRI_TRY(s, add_pointwise(g, CUDNN_POINTWISE_ADD, product, b, sum));
+    }
+    if (relu) FRI_TRY(s, add_pointwise(g, CUDNN_POINTWISE_RELU_FWD, sum, NULL, y));
+    if (statistics) FRI_TRY(s, add_statistics(g, d, y));
+done:
+    return s;
+}
+
 fr_status fri_cuda_conv2d_graph_make(const fri_cudnn *dnn, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass,
                                      fri_cuda_conv2d_graph *g) {
     const int64_t x[4] = {d->n, d->c, d->h, d->w}, w[4] = {d->k, d->c / d->groups, d->r, d->s};
     const int64_t y[4] = {d->n, d->k, d->p, d->q};
+    const cudnnDataType_t type = type_of(d->dtype);
+    cudnnBackendDescriptor_t made;
     fr_status s = FR_OK;
     *g = (fri_cuda_conv2d_graph){.call = {dnn, fri_cuda_conv2d_pass_name[pass]}};
-    FRI_TRY(s, make_tensor(g, 0, FRI_UID_X, d->dtype, false, x));
-    FRI_TRY(s, make_tensor(g, 1, FRI_UID_W, d->dtype, false, w));
-    FRI_TRY(s, make_tensor(g, 2, FRI_UID_Y, d->dtype, false, y));
+    FRI_TRY(s, add_tensor(g, FRI_UID_X, type, x, &made));
+    FRI_TRY(s, add_tensor(g, FRI_UID_W, type, w, &made));
+    FRI_TRY(s, add_tensor(g, FRI_UID_Y, type, y, &made));
     FRI_TRY(s, make_convolution(g, d));
-    switch (pass) {
-    case FRI_CUDA_CONV2D_FORWARD: FRI_TRY(s, make_operation(g, &forward, g->tensor[2])); break;
-    case FRI_CUDA_CONV2D_BACKWARD_INPUT: FRI_TRY(s, make_operation(g, &backward_input, g->tensor[2])); break;
-    case FRI_CUDA_CONV2D_BACKWARD_WEIGHT: FRI_TRY(s, make_operation(g, &backward_weight, g->tensor[2])); break;
-    case FRI_CUDA_CONV2D_FORWARD_BIAS: FRI_TRY(s, make_fused(g, d, false)); break;
-    case FRI_CUDA_CONV2D_FORWARD_BIAS_RELU: FRI_TRY(s, make_fused(g, d, true)); break;
-    }
+    FRI_TRY(s, add_operations(g, d, pass));
     FRI_TRY(s, fri_descriptor_make(g->call, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph));
-    int64_t operations = 1;
-    while (operations < FRI_CONV2D_OPERATIONS && g->operation[operations] != NULL) operations++;
     FRI_TRY(s, fri_descriptor_set(g->call, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                  operations, g->operation));
+                                  g->operations, g->operation));
     FRI_TRY(s, fri_descriptor_finalize(g->call, g->graph));
 done:
     return s;
@@ -179,8 +241,10 @@ done:
 void fri_cuda_conv2d_graph_release(fri_cuda_conv2d_graph *g) {
     const fri_cudnn *dnn = g->call.dnn;
     fri_descriptor_destroy(dnn, &g->graph);
-    for (int i = 0; i < FRI_CONV2D_OPERATIONS; i++) fri_descriptor_destroy(dnn, &g->operation[i]);
-    for (int i = 0; i < FRI_CONV2D_OPERATIONS - 1; i++) fri_descriptor_destroy(dnn, &g->pointwise[i]);
+    for (int i = 0; i < FRI_CONV2D_OPERATIONS; i++) {
+        fri_descriptor_destroy(dnn, &g->operation[i]);
+        fri_descriptor_destroy(dnn, &g->pointwise[i]);
+    }
     fri_descriptor_destroy(dnn, &g->convolution);
     for (int i = 0; i < FRI_CONV2D_TENSORS; i++) fri_descriptor_destroy(dnn, &g->tensor[i]);
 }

@@ -5,22 +5,26 @@
 #include "conv2d.h"
 #include "descriptor.h"
 
-/* Tensors of a graph, by the unique ids that an execution names; the others are never in memory. */
+/* Tensors of a graph, by the unique ids that an execution names. */
 enum {
     FRI_UID_X = 'x',
     FRI_UID_W = 'w',
     FRI_UID_Y = 'y',
     FRI_UID_BIAS = 'b',
-    FRI_UID_PRODUCT = 'p',
-    FRI_UID_SUM = 's'
+    FRI_UID_SUMS = 's',    /* per channel of y */
+    FRI_UID_SQUARES = 'q', /* likewise, of y * y */
+    FRI_UID_SCALE = 'g',   /* per channel of x */
+    FRI_UID_SHIFT = 'h',
+    FRI_UID_INNER = '0' /* and the characters after it: between two operations, never in memory */
 };
 
-enum { FRI_CONV2D_TENSORS = 6, FRI_CONV2D_OPERATIONS = 3 };
+enum { FRI_CONV2D_TENSORS = 10, FRI_CONV2D_OPERATIONS = 5 };
 
 typedef struct fri_cuda_conv2d_graph {
     fri_cudnn_call call;
     cudnnBackendDescriptor_t tensor[FRI_CONV2D_TENSORS]; /* x, w, y, then of the fused passes */
-    cudnnBackendDescriptor_t convolution, pointwise[FRI_CONV2D_OPERATIONS - 1], operation[FRI_CONV2D_OPERATIONS];
+    cudnnBackendDescriptor_t convolution, pointwise[FRI_CONV2D_OPERATIONS], operation[FRI_CONV2D_OPERATIONS];
+    int tensors, inner, operations;
     cudnnBackendDescriptor_t graph; /* finalized */
 } fri_cuda_conv2d_graph;
 

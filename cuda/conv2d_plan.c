@@ -122,7 +122,7 @@ done:
 }
 
 static bool is_fused(fri_cuda_conv2d_pass pass) {
-    return pass == FRI_CUDA_CONV2D_FORWARD_BIAS || pass == FRI_CUDA_CONV2D_FORWARD_BIAS_RELU;
+    return pass >= FRI_CUDA_CONV2D_FORWARD_BIAS;
 }
 
 static fri_cuda_conv2d_plan *plan_of(entry *e) {

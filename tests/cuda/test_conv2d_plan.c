@@ -1,10 +1,6 @@
 /* test_conv2d_plan.c - convolutions are planned for a device description, without a GPU: every one of the networks that
  * this library has, in every float type and all three directions, and what each needs of workspace. */
 #include <criterion/criterion.h>
-#include <frugal/models.h>
-#include <frugal/nn.h>
-#include <frugal/ops.h>
-#include <frugal/plan.h>
 #include <stdio.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -14,9 +10,9 @@
 #include "cuda/conv2d.h"
 #include "cuda/conv2d_plan.h"
 #include "cuda/cudnn.h"
+#include "cuda/networks.h"
 #include "cuda/plan_file.h"
 #include "data/files.h"
-#include "meta/calls.h"
 #include "support/golden.h"
 
 /* Planned anew in each process, but for the test that says otherwise. */
@@ -30,56 +26,11 @@ TestSuite(conv2d_plan, .init = needs_cudnn);
 
 /* ---- the convolutions of a network ----------------------------------------------------------------------------- */
 
-enum { MOST = 256 };
-
-typedef struct list {
-    fri_conv2d_desc conv[MOST];
-    int n;
-} list;
-
-static void collect(void *ctx, const fri_kernel_call *c) {
-    list *l = ctx;
-    if (strcmp(c->name, "conv2d_forward") != 0) return;
-    const int64_t *v = c->dim;
-    fri_conv2d_desc d = {.dtype = FR_F32,
-                         .n = v[0],
-                         .h = v[1],
-                         .w = v[2],
-                         .c = v[3],
-                         .k = v[4],
-                         .r = v[5],
-                         .s = v[6],
-                         .stride_h = v[7],
-                         .stride_w = v[8],
-                         .pad_h = v[9],
-                         .pad_w = v[10],
-                         .dilation_h = v[11],
-                         .dilation_w = v[12],
-                         .groups = v[13]};
-    d.p = (d.h + 2 * d.pad_h - d.dilation_h * (d.r - 1) - 1) / d.stride_h + 1;
-    d.q = (d.w + 2 * d.pad_w - d.dilation_w * (d.s - 1) - 1) / d.stride_w + 1;
-    for (int i = 0; i < l->n; i++)
-        if (memcmp(&l->conv[i], &d, sizeof d) == 0) return;
-    cr_assert_lt(l->n, MOST);
-    l->conv[l->n++] = d;
-}
-
-static void convolutions_of(fr_module **m, int64_t batch, list *l) {
-    fr_tensor *x = NULL;
-    memset(l, 0, sizeof *l);
-    must(fr_tensor_zeros(4, (int64_t[]){batch, 224, 224, 3}, FR_F32, FR_META, &x));
-    fri_call_listener was = fri_meta_listen((fri_call_listener){collect, l});
-    must(fr_module_forward(*m, x, &x));
-    fri_meta_listen(was);
-    fr_tensor_release(&x);
-    fr_module_release(m);
-}
-
 static const char *const pass_name[] = {"forward", "backward input", "backward weight"};
 
 /* The forward pass with bias, and with bias and relu, as one kernel: plans, and those above the workspace limit. Then
  * how many of the three passes would be another engine's without --deterministic. */
-static void expect_fused(const char *network, fr_dtype type, const list *l, size_t limit) {
+static void expect_fused(const char *name, fr_dtype type, const convolutions *l, size_t limit) {
     int plans[2] = {0}, above = 0, others = 0;
     for (int i = 0; i < l->n; i++) {
         fri_conv2d_desc d = l->conv[i];
@@ -101,13 +52,13 @@ static void expect_fused(const char *network, fr_dtype type, const list *l, size
     }
     printf("%s %s: %d fused plans with bias, %d with bias and relu, %d above the limit; %d of %d passes have another "
            "engine without --deterministic\n",
-           network, fr_dtype_name(type), plans[0], plans[1], above, others, 3 * l->n);
-    cr_expect_eq(plans[0], l->n, "%s %s: bias", network, fr_dtype_name(type));
-    cr_expect_eq(plans[1], l->n, "%s %s: bias and relu", network, fr_dtype_name(type));
+           name, fr_dtype_name(type), plans[0], plans[1], above, others, 3 * l->n);
+    cr_expect_eq(plans[0], l->n, "%s %s: bias", name, fr_dtype_name(type));
+    cr_expect_eq(plans[1], l->n, "%s %s: bias and relu", name, fr_dtype_name(type));
 }
 
 /* One line per type: directions planned, the largest workspace and whose it is. */
-static void expect_planned(const char *network, const list *l, size_t limit) {
+static void expect_planned(const char *name, const convolutions *l, size_t limit) {
     static const fr_dtype types[] = {FR_F16, FR_BF16, FR_F32};
     cr_assert_gt(l->n, 0);
     for (size_t t = 0; t < 3; t++) {
@@ -121,7 +72,7 @@ static void expect_planned(const char *network, const list *l, size_t limit) {
                 d.dtype = types[t];
                 d.workspace_limit = limit;
                 fr_status s = fri_cuda_conv2d_choose(&d, (fri_cuda_conv2d_pass)pass, &c);
-                cr_expect_eq(s, FR_OK, "%s: %s", network, fr_last_error());
+                cr_expect_eq(s, FR_OK, "%s: %s", name, fr_last_error());
                 if (s != FR_OK) continue;
                 planned++;
                 fallback += c.fallback;
@@ -132,47 +83,37 @@ static void expect_planned(const char *network, const list *l, size_t limit) {
             }
         printf("%s %s: %d convolutions, %d plans, %d from the fallback list; largest workspace %.2f MiB (%s, x (%d, "
                "%d, %d, %d), w (%d, %d, %d, %d), stride %d)\n",
-               network, fr_dtype_name(types[t]), l->n, planned, fallback, (double)largest.workspace / (1 << 20),
+               name, fr_dtype_name(types[t]), l->n, planned, fallback, (double)largest.workspace / (1 << 20),
                pass_name[pass_of], (int)whose.n, (int)whose.c, (int)whose.h, (int)whose.w, (int)whose.k, (int)whose.c,
                (int)whose.r, (int)whose.s, (int)whose.stride_h);
         cr_expect_eq(planned, 3 * l->n);
-        expect_fused(network, types[t], l, limit);
+        expect_fused(name, types[t], l, limit);
     }
     fflush(stdout);
 }
 
-enum { BATCH = 64, LIMIT = 64 << 20 };
+enum { LIMIT = 64 << 20 };
+
+static void expect_network(network which) {
+    convolutions l;
+    network_convolutions(which, &l);
+    expect_planned(network_name[which], &l, LIMIT);
+}
 
 Test(conv2d_plan, vgg16) {
-    fr_module *m = NULL;
-    list l;
-    must(fr_vgg(16, FR_MODEL_OPTS(.device = FR_META), &m));
-    convolutions_of(&m, BATCH, &l);
-    expect_planned("VGG-16", &l, LIMIT);
+    expect_network(VGG16);
 }
 
 Test(conv2d_plan, resnet50) {
-    fr_module *m = NULL;
-    list l;
-    must(fr_resnet(50, FR_MODEL_OPTS(.device = FR_META), &m));
-    convolutions_of(&m, BATCH, &l);
-    expect_planned("ResNet-50", &l, LIMIT);
+    expect_network(RESNET50);
 }
 
 Test(conv2d_plan, densenet121) {
-    fr_module *m = NULL;
-    list l;
-    must(fr_densenet(121, FR_MODEL_OPTS(.device = FR_META), &m));
-    convolutions_of(&m, BATCH, &l);
-    expect_planned("DenseNet-121", &l, LIMIT);
+    expect_network(DENSENET121);
 }
 
 Test(conv2d_plan, unet) {
-    fr_module *m = NULL;
-    list l;
-    must(fr_unet(4, FR_MODEL_OPTS(.device = FR_META, .classes = 2), &m));
-    convolutions_of(&m, BATCH, &l);
-    expect_planned("U-Net", &l, LIMIT);
+    expect_network(UNET);
 }
 
 /* ---- channels padded in scratch -------------------------------------------------------------------------------- */
