@@ -58,7 +58,7 @@ typedef struct trainee {
 
 static fr_status trainee_make(trainee *t, const peak_setting *at, const peak_case *c) {
     fr_model_opts o = *FR_MODEL_OPTS(.classes = at->net->classes, .image_size = at->image_size,
-                                     .abn_slope = c->abn ? 0.01 : 0, .device = at->device);
+                                     .abn_slope = c->abn ? FR_ABN_SLOPE : 0, .device = at->device);
     fr_status s = FR_OK;
     *t = (trainee){.at = at, .c = c};
     fr_seed(1);

@@ -13,7 +13,7 @@ static fr_status resnet(const fr_train_opts *o, int64_t classes, char name[FR_TR
              o->inplace_abn ? "_abn" : "");
     return fr_resnet((int)o->depth,
                      FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
-                                   .small_stem = small, .abn_slope = o->inplace_abn ? FR_TRAIN_ABN_SLOPE : 0,
+                                   .small_stem = small, .abn_slope = o->inplace_abn ? FR_ABN_SLOPE : 0,
                                    .device = o->device),
                      out);
 }

@@ -12,7 +12,7 @@ static fr_status vgg(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN
     return fr_vgg((int)o->depth,
                   FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
                                 .batch_norm = o->batch_norm, .dropout = o->dropout,
-                                .abn_slope = o->inplace_abn ? FR_TRAIN_ABN_SLOPE : 0, .device = o->device),
+                                .abn_slope = o->inplace_abn ? FR_ABN_SLOPE : 0, .device = o->device),
                   out);
 }
 

@@ -15,6 +15,9 @@ typedef enum fr_head {
     FR_HEAD_GLOBAL,      /* global average pooling and one Linear */
 } fr_head;
 
+/* InPlaceABN's slope in its paper (Rota Bulo et al. 2018), and that of the trainers' --inplace-abn. */
+#define FR_ABN_SLOPE 0.01
+
 typedef struct fr_model_opts {
     int64_t classes, in_channels, image_size;
     fr_head head;
@@ -23,7 +26,7 @@ typedef struct fr_model_opts {
     int64_t growth;   /* DenseNet-BC for small images: k */
     bool small_stem;  /* ResNet: 3 x 3 stride 1 stem without pooling, for 32-pixel images */
     double abn_slope; /* > 0: batch norm and the relu behind it become one fr_nn_inplace_abn of this slope, parameters
-                         keep their names; 0: they stay two. Rota Bulo et al. 2018 take 0.01 */
+                         keep their names; 0: they stay two */
     fr_device device;
 } fr_model_opts;
 #define FR_MODEL_DEFAULTS                                                                                            \

@@ -36,9 +36,6 @@ typedef enum fr_train_balance { FR_TRAIN_BALANCE_BYTES, FR_TRAIN_BALANCE_COUNT }
 /* Parameters are updated inside backward; with a loss scale in a second pass, after one that looks for inf and NaN. */
 typedef enum fr_train_fused { FR_TRAIN_FUSED_OFF, FR_TRAIN_FUSED_ON, FR_TRAIN_FUSED_TWO_PASS } fr_train_fused;
 
-/* --inplace-abn's slope of leaky relu, that of the paper. */
-#define FR_TRAIN_ABN_SLOPE 0.01
-
 typedef enum fr_train_amp { FR_TRAIN_AMP_OFF, FR_TRAIN_AMP_FP16, FR_TRAIN_AMP_BF16 } fr_train_amp;
 
 /* One field per flag of the same name; `train_vgg --help` explains them. */

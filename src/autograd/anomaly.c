@@ -63,11 +63,12 @@ static bool finite_part(fr_dtype t, const void *x, size_t bytes) {
     }
 }
 
-static fr_status all_finite(const fr_tensor *t, bool *out) {
-    size_t bytes = (size_t)fri_numel(t) * fr_dtype_size(t->dtype);
+fr_status fri_all_finite(const fr_tensor *t, bool *out) {
+    size_t bytes = fri_nbytes(t);
     const char *data = fri_data(t);
     fr_status s = FR_OK;
     *out = true;
+    if (!fr_dtype_is_float(t->dtype) || fri_device_of(t) == FR_META) return FR_OK;
     if (fri_device_of(t) == FR_CPU) {
         *out = finite_part(t->dtype, data, bytes);
         return FR_OK;
@@ -88,8 +89,7 @@ done:
 fr_status fri_anomaly_look(const char *op, bool backward, const fr_tensor *t) {
     bool fine = true;
     if (!look.on || look.found.op != NULL || fri_recomputing()) return FR_OK;
-    if (!fr_dtype_is_float(t->dtype) || fri_device_of(t) == FR_META) return FR_OK;
-    fr_status s = all_finite(t, &fine);
+    fr_status s = fri_all_finite(t, &fine);
     if (s < 0 || fine) return s;
     look.found = (fr_anomaly){.op = op, .module = fri_scope_module(), .backward = backward};
     return FR_OK;

@@ -191,25 +191,12 @@ static void keep_leaves(fr_node *n, fr_tensor *const *in) {
 }
 
 /* FRUGAL_CHECK_NAN: the first op whose result holds inf or NaN is named. */
-static fr_status check_finite(const fr_op *op, fr_tensor *out) {
-    fr_tensor *found = NULL;
-    double bad = 0;
-    fr_status s = FR_OK;
-    fri_shape scalar = {0};
-    if (!fr_dtype_is_float(out->dtype) || fri_device_of(out) == FR_META) return FR_OK;
-    fri_exec e = fri_exec_of(out);
-    FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, fri_device_of(out), FR_MEM_OTHER, &found));
-    FRI_TRY(s, fri_tensor_fill(found, 0));
-    fri_array array = {fri_numel(out), fri_data(out)};
-    FRI_TRY(s,
-            FRI_KERNEL(fri_backend_of(out), out->dtype, unscale, (&e, out->dtype, 1, &array, NULL, fri_data(found))));
-    FRI_TRY(s, fr_tensor_item(found, &bad));
-    if (bad != 0)
-        s = fri_fail(FR_EUSAGE, "op %s in module %s produced inf or NaN (FRUGAL_CHECK_NAN is set)", op->name,
-                     fri_scope_module()[0] ? fri_scope_module() : "-");
-done:
-    fr_tensor_release(&found);
-    return s;
+static fr_status check_finite(const fr_op *op, const fr_tensor *out) {
+    bool fine = true;
+    fr_status s = fri_all_finite(out, &fine);
+    if (s < 0 || fine) return s;
+    return fri_fail(FR_EUSAGE, "op %s in module %s produced inf or NaN (FRUGAL_CHECK_NAN is set)", op->name,
+                    fri_scope_module()[0] ? fri_scope_module() : "-");
 }
 
 /* Ownership of what params point to is taken in any case, also when no node keeps them. */

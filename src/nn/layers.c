@@ -124,37 +124,42 @@ static fr_status count_batch(fr_tensor *counter) {
     return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, &n, fri_data(counter), sizeof n);
 }
 
+/* After a forward pass: running values have moved, unless it was a recomputation. */
+static fr_status counted(fr_module *m, fr_status s) {
+    if (s < 0 || !m->training || !fri_statistics_move()) return s;
+    return count_batch(m->tensors[BN_BATCHES].tensor);
+}
+
 static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
     const fri_named_tensor *t = m->tensors;
     fr_batchnorm2d_opts o = *FR_BATCHNORM2D_OPTS(.train = m->training);
-    fr_status s =
-        fr_batchnorm2d(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor, &o, x);
-    if (s == FR_OK && m->training && fri_statistics_move()) s = count_batch(t[BN_BATCHES].tensor);
-    return s;
+    return counted(m, fr_batchnorm2d(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor,
+                                     &o, x));
 }
 
 static fr_status inplace_abn_forward(fr_module *m, fr_tensor **x) {
     const fri_named_tensor *t = m->tensors;
     const double *slope = m->state;
     fr_batchnorm2d_opts o = *FR_BATCHNORM2D_OPTS(.train = m->training);
-    fr_status s =
-        fr_inplace_abn(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor, &o, *slope, x);
-    if (s == FR_OK && m->training && fri_statistics_move()) s = count_batch(t[BN_BATCHES].tensor);
-    return s;
+    return counted(m, fr_inplace_abn(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor,
+                                     &o, *slope, x));
 }
 
 const fr_module_class fri_batchnorm2d_class = {.name = "BatchNorm2d", .forward = batchnorm2d_forward};
 static const fr_module_class inplace_abn_class = {.name = "InPlaceABN", .forward = inplace_abn_forward};
 
-/* Adds what both have, in PyTorch's order. */
-static fr_status add_statistics(fr_module *b, int64_t channels, fr_device device) {
+/* What both are made of, in PyTorch's order; state is zeroed. */
+static fr_status norm_create(const fr_module_class *class_, size_t state_bytes, int64_t channels, fr_device device,
+                             fr_module **m) {
     static const struct {
         const char *name;
         double value;
     } part[] = {{"weight", 1}, {"bias", 0}, {"running_mean", 0}, {"running_var", 1}, {"num_batches_tracked", 0}};
+    fr_module *b = NULL;
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
-    if (channels < 1) return fri_fail(FR_EINVAL, "%s: %lld channels; at least 1", b->class_->name, (long long)channels);
+    if (channels < 1) return fri_fail(FR_EINVAL, "%s: %lld channels; at least 1", class_->name, (long long)channels);
+    FRI_TRY(s, fr_module_create(class_, state_bytes, &b));
     for (int i = 0; i < 5; i++) {
         FRI_TRY(s,
                 fri_parameter_new(i == BN_BATCHES ? 0 : 1, &channels, i == BN_BATCHES ? FR_I64 : FR_F32, device, &t));
@@ -164,36 +169,23 @@ static fr_status add_statistics(fr_module *b, int64_t channels, fr_device device
         else
             FRI_TRY(s, fr_module_add_buffer(b, part[i].name, &t));
     }
+    fr_module_release(m);
+    *m = b;
+    b = NULL;
 done:
     fr_tensor_release(&t);
+    fr_module_release(&b);
     return s;
 }
 
 fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
-    fr_module *b = NULL;
-    fr_status s = FR_OK;
-    FRI_TRY(s, fr_module_create(&fri_batchnorm2d_class, 0, &b));
-    FRI_TRY(s, add_statistics(b, channels, device));
-    fr_module_release(m);
-    *m = b;
-    b = NULL;
-done:
-    fr_module_release(&b);
-    return s;
+    return norm_create(&fri_batchnorm2d_class, 0, channels, device, m);
 }
 
 fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m) {
-    fr_module *b = NULL;
-    fr_status s = FR_OK;
     if (!(slope > 0)) return fri_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
-    FRI_TRY(s, fr_module_create(&inplace_abn_class, sizeof(double), &b));
-    *(double *)b->state = slope;
-    FRI_TRY(s, add_statistics(b, channels, device));
-    fr_module_release(m);
-    *m = b;
-    b = NULL;
-done:
-    fr_module_release(&b);
+    fr_status s = norm_create(&inplace_abn_class, sizeof(double), channels, device, m);
+    if (s == FR_OK) *(double *)(*m)->state = slope;
     return s;
 }
 

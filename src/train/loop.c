@@ -123,7 +123,7 @@ static fr_status run_epoch(fri_run *r, bool *more) {
         FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
         fri_watch_begin(r);
         FR_TRY(s, fri_train_step(r, &batches, &images, &targets, v));
-        fri_watch_end(r);
+        fri_watch_end(v);
         r->step++;
         FR_TRY(s, steps_known(r, ahead ? r->step - 1 : r->step));
         if (r->opts.empty_cache_every > 0 && r->step % r->opts.empty_cache_every == 0)

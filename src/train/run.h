@@ -41,6 +41,7 @@ typedef struct fri_step_values {
     int64_t n, capacity;
     bool decided_there; /* then `scaler` tells whether it was skipped */
     fri_late scaler;
+    fr_anomaly anomaly; /* found in this step, if it was searched */
 } fri_step_values;
 
 typedef struct fri_run {
@@ -93,8 +94,7 @@ typedef struct fri_run {
     int64_t overflow_step;                           /* the last one skipped, from 1; 0: none */
     const char *overflow_path, *overflow_op;         /* its first gradient with inf or NaN; NULL: not known */
     double overflow_loss;                            /* its loss */
-    bool looks;                                      /* is this step searched for the first op with inf or NaN? */
-    fr_anomaly anomaly, overflow_first;              /* what was found in it, and in the last one skipped */
+    fr_anomaly anomaly, overflow_first;              /* found in the last known step, and in the last one skipped */
     double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
     double seconds;                                  /* since training began */
     int signal;                                      /* that ended the run, or 0 */
@@ -210,9 +210,10 @@ double fri_images_per_second(const fri_run *r);
 /* watch.c: what a run keeps an eye on. */
 /* Between the gradients' unscaling and the update: names the gradient that will make the step be skipped, or none. */
 fr_status fri_watch_overflow(fri_run *r);
-/* Around a step: is it searched for the first op that makes inf or NaN, and what was found? */
-void fri_watch_begin(fri_run *r);
-void fri_watch_end(fri_run *r);
+/* Around a step: it is searched for the first op that makes inf or NaN, if that was asked for or the last known step
+ * overflowed; what was found goes into v. */
+void fri_watch_begin(const fri_run *r);
+void fri_watch_end(fri_step_values *v);
 /* FR_EINVAL: the loss is no number, and no loss scale made it so. */
 fr_status fri_watch_loss(const fri_run *r, double loss);
 /* After each step: lines about a skipped step and about a graph that grows. */

@@ -89,9 +89,11 @@ fr_status fri_step_settle(fri_run *r, fri_step_values *v, double *loss) {
         *loss += value;
     }
     if (r->opts.device != FR_META) FR_TRY(s, settle_scaler(r, v));
+    r->anomaly = v->anomaly;
     if (r->step_skipped) {
         r->overflow_step = v->number;
         r->overflow_loss = *loss;
+        r->overflow_first = v->anomaly;
     }
     r->epoch_loss += *loss * v->targets;
     r->epoch_correct += correct;

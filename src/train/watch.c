@@ -23,12 +23,16 @@ static double unsigned_nan(double x) {
     return isnan(x) ? NAN : x;
 }
 
-void fri_watch_begin(fri_run *r) {
-    r->looks = r->opts.detect_anomaly || (r->step_skipped && !isfinite(r->overflow_loss));
-    (void)fr_detect_anomaly(r->looks);
+void fri_watch_begin(const fri_run *r) {
+    (void)fr_detect_anomaly(r->opts.detect_anomaly || (r->step_skipped && !isfinite(r->overflow_loss)));
 }
 
-/* ", first in ..."; "" if this step was not looked at. */
+void fri_watch_end(fri_step_values *v) {
+    bool looked = fr_detect_anomaly(false);
+    v->anomaly = looked ? fr_anomaly_get() : (fr_anomaly){0};
+}
+
+/* "" if this step was not looked at. */
 static const char *anomaly_text(const fr_anomaly *a, char text[FRI_WATCH_TEXT]) {
     text[0] = '\0';
     if (a->op != NULL)
@@ -44,12 +48,6 @@ fr_status fri_watch_loss(const fri_run *r, double loss) {
                     r->known, r->opts.lr,
                     r->anomaly.op != NULL ? anomaly_text(&r->anomaly, text)
                                           : "--detect-anomaly names the op where it began");
-}
-
-void fri_watch_end(fri_run *r) {
-    (void)fr_detect_anomaly(false);
-    r->anomaly = r->looks ? fr_anomaly_get() : (fr_anomaly){0};
-    if (r->step_skipped) r->overflow_first = r->anomaly;
 }
 
 static void overflow_line(const fri_run *r) {
