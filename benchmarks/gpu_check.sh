@@ -104,16 +104,17 @@ part_sanitizer() {
 }
 
 part_train() {
-    local failed=0 network amp
+    local failed=0 network flags
     local common=(--device cuda --dataset synthetic --classes 1000 --image-size 224 --steps 30 --eval-every 0
         --cudnn-benchmark --no-deterministic)
     for network in "vgg --depth 16 --no-batch-norm --batch-size 64" "resnet --depth 50 --batch-size 128"; do
         # shellcheck disable=SC2086
         set -- $network
-        for amp in "" --amp; do
-            echo "--- train_$network $amp"
-            limited 60 "$BUILD/examples/train_$1" "${@:2}" "${common[@]}" ${amp:+"$amp"} \
-                --report "$OUT/$1$amp-train.json" || failed=1
+        for flags in "" --amp "--amp --cuda-graph"; do
+            echo "--- train_$network $flags"
+            # shellcheck disable=SC2086
+            limited 60 "$BUILD/examples/train_$1" "${@:2}" "${common[@]}" $flags \
+                --report "$OUT/$1${flags// /}-train.json" || failed=1
         done
         if python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
             limited 90 python3 benchmarks/gpu_torch.py "$1" || failed=1
@@ -159,7 +160,8 @@ for part in "${names[@]}"; do
     case $part in
     first) grep -h 'in use before the first tensor\|GB/s\| wrong$' "$OUT/first.log" ;;
     tests) grep -h '^[0-9]* skipped$\|Synthesis' "$OUT/tests.log" | tail -n 2 ;;
-    train) grep -h 'images/s' "$OUT/train.log" | tail -n 12 ;;
+    train) grep -h 'images/s' "$OUT/train.log" | tail -n 12
+        grep -h '^cuda graph:' "$OUT/train.log" ;;
     esac
 done
 failed=0

@@ -8,6 +8,7 @@
 #include "context.h"
 #include "conv2d.h"
 #include "expandable.h"
+#include "graph.h"
 #include "kernels.h"
 #include "memory.h"
 #include "nvml.h"
@@ -41,6 +42,7 @@ const fri_backend fri_backend_cuda = {
     .synchronize = fri_cuda_synchronize,
     .expandable = fri_cuda_expandable,
     .streams = &fri_cuda_streams,
+    .graphs = &fri_cuda_graphs,
     .kernels =
         {
 #define FRI_CUDA_KERNEL(name) .name = fri_cuda_##name,

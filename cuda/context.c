@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "expandable.h"
+#include "graph.h"
 #include "memory.h"
 #include "nvml.h"
 #include "streams.h"
@@ -125,6 +126,7 @@ void *fri_cuda_stream(void) {
 fr_status fri_cuda_synchronize(const fri_exec *e) {
     fr_status s = FR_OK;
     FRI_TRY(s, fri_cuda_context(NULL));
+    FRI_TRY(s, fri_cuda_refuse_in_graph("waiting"));
     FRI_CUDART(s, StreamSynchronize, (fri_cuda_stream_of(e)));
 done:
     return s;

@@ -1,6 +1,8 @@
 /* streams.c - see streams.h. */
 #include "streams.h"
 
+#include "graph.h"
+
 #include <pthread.h>
 #include <string.h>
 
@@ -35,6 +37,7 @@ done:
 static fr_status mark_locked(fri_stream_id id, fri_fence *out) {
     lane *l = NULL;
     fr_status s = FR_OK;
+    FRI_TRY(s, fri_cuda_refuse_in_graph("a fence"));
     FRI_TRY(s, lane_of(id, &l));
     cudaEvent_t *event = &l->event[(l->marked + 1) % FRI_FENCES];
     if (*event == NULL) FRI_CUDART(s, EventCreateWithFlags, (event, cudaEventDisableTiming));
@@ -59,6 +62,7 @@ static fr_status follow(fri_stream_id id, fri_fence f) {
     lane *l = NULL;
     fr_status s = FR_OK;
     if (f.number == 0 || f.stream == id) return FR_OK;
+    if ((s = fri_cuda_refuse_in_graph("a fence")) < 0) return s;
     pthread_mutex_lock(&lock);
     FRI_TRY(s, lane_of(id, &l));
     if (lanes[f.stream].passed < f.number) FRI_CUDART(s, StreamWaitEvent, (l->stream, event_of(f), 0));
@@ -80,8 +84,8 @@ static bool passed(fri_fence f) {
 
 /* The lock is not held while the host waits: the caller is the one thread that queues. */
 static fr_status wait(fri_fence f) {
-    fr_status s = FR_OK;
-    if (passed(f)) return FR_OK;
+    fr_status s = fri_cuda_refuse_in_graph("waiting");
+    if (s < 0 || passed(f)) return s;
     FRI_CUDART(s, EventSynchronize, (event_of(f)));
     lanes[f.stream].passed = f.number;
 done:
@@ -95,7 +99,8 @@ static fr_status copy(fri_stream_id id, fri_copy_kind kind, const void *src, voi
         [FRI_COPY_DEVICE_TO_DEVICE] = cudaMemcpyDeviceToDevice,
     };
     lane *l = NULL;
-    fr_status s = FR_OK;
+    fr_status s = id == FRI_STREAM_COMPUTE ? FR_OK : fri_cuda_refuse_in_graph("another stream's copy");
+    if (s < 0) return s;
     pthread_mutex_lock(&lock);
     FRI_TRY(s, lane_of(id, &l));
     FRI_CUDART(s, MemcpyAsync, (dst, src, bytes, kinds[kind], l->stream));

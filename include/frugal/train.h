@@ -72,7 +72,8 @@ typedef struct fr_train_opts {
     fr_device device;                    /* AUTO, as a value of this type: CUDA where it can be used, else the CPU */
     int64_t threads;                     /* AUTO: as the environment says */
     bool deterministic, cudnn_benchmark; /* engines of CUDA convolutions (fr_cudnn_deterministic_set) */
-    size_t memory_limit;                 /* of reserved bytes; SIZE_MAX: none */
+    bool cuda_graph;
+    size_t memory_limit; /* of reserved bytes; SIZE_MAX: none */
     fr_switches switches;
     fr_train_amp amp, half;
     double loss_scale;       /* AUTO: dynamic with --amp=fp16, else none */

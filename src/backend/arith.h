@@ -76,6 +76,11 @@ static inline uint32_t fri_dropout_threshold(double p) {
     return (uint32_t)ceil(p * 16777216.0);
 }
 
+/* Where the description itself is read: on the device. */
+static inline FRI_HOST_DEVICE uint64_t fri_dropout_stream(uint64_t stream, const int64_t *later) {
+    return later != NULL ? stream + (uint64_t)*later : stream;
+}
+
 static inline FRI_HOST_DEVICE bool fri_dropout_keeps(uint32_t u, uint32_t threshold) {
     return (u >> 8) >= threshold;
 }
@@ -142,7 +147,7 @@ typedef struct fri_sgd_coef {
 
 static inline FRI_HOST_DEVICE fri_sgd_coef fri_sgd_coef_of(const fri_sgd_desc *d, float inv_scale) {
     fri_sgd_coef c;
-    c.lr = (fri_real)d->lr;
+    c.lr = (fri_real)(d->lr_there != NULL ? *d->lr_there : d->lr);
     c.momentum = (fri_real)d->momentum;
     c.dampening_left = (fri_real)(1 - d->dampening);
     c.weight_decay = (fri_real)d->weight_decay;
@@ -181,14 +186,15 @@ typedef struct fri_adam_coef {
 
 static inline FRI_HOST_DEVICE fri_adam_coef fri_adam_coef_of(const fri_adam_desc *d, float step, float inv_scale) {
     fri_adam_coef c;
+    const double lr = d->lr_there != NULL ? *d->lr_there : d->lr;
     c.beta1_left = (fri_real)(1 - d->beta1);
     c.beta2 = (fri_real)d->beta2;
     c.beta2_left = (fri_real)(1 - d->beta2);
-    c.step_size = (fri_real)(d->lr / (1 - pow(d->beta1, (double)step)));
+    c.step_size = (fri_real)(lr / (1 - pow(d->beta1, (double)step)));
     c.correction2 = (fri_real)sqrt(1 - pow(d->beta2, (double)step));
     c.eps = (fri_real)d->eps;
     c.weight_decay = d->decoupled ? 0 : (fri_real)d->weight_decay;
-    c.shrink = d->decoupled ? (fri_real)(1 - d->lr * d->weight_decay) : 1;
+    c.shrink = d->decoupled ? (fri_real)(1 - lr * d->weight_decay) : 1;
     c.grad_scale = d->maximize ? -(fri_real)inv_scale : (fri_real)inv_scale;
     return c;
 }

@@ -10,6 +10,7 @@ static struct {
     void *ctx;
 } subscribers[SUBSCRIBERS];
 static int count;
+static bool muted;
 static uint64_t next_index;
 
 fr_status fri_event_subscribe(fri_event_fn *fn, void *ctx) {
@@ -34,7 +35,12 @@ bool fri_event_wanted(void) {
     return count > 0;
 }
 
+void fri_event_mute(bool on) {
+    muted = on;
+}
+
 void fri_event_emit(fri_event *e) {
+    if (muted && e->kind != FRI_EVENT_SEGMENT_ALLOC && e->kind != FRI_EVENT_SEGMENT_FREE) return;
     e->index = next_index++;
     for (int i = 0; i < count; i++) subscribers[i].fn(subscribers[i].ctx, e);
 }

@@ -40,6 +40,7 @@ fr_status fri_event_subscribe(fri_event_fn *fn, void *ctx);
 void fri_event_unsubscribe(fri_event_fn *fn, void *ctx);
 
 bool fri_event_wanted(void);              /* false: nobody listens, building the event can be skipped */
+void fri_event_mute(bool on);             /* only segments are told of: what happens meanwhile leaves no trace */
 void fri_event_emit(fri_event *e);        /* fills in index */
 void fri_event_mark(fri_event_kind kind); /* an event without a block, under the current scope */
 

@@ -15,7 +15,7 @@
 #include "optim/optimizer.h"
 
 #include "backend/arith.h"
-#include "tensor/late.h"
+#include "tensor/capture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -324,6 +324,12 @@ done:
 
 /* ---- update ------------------------------------------------------------------------------------------------ */
 
+/* A step that ran on the device: what the host knows is older. */
+static void moved_on(void *ctx) {
+    fr_grad_scaler *g = ctx;
+    g->stale = true;
+}
+
 fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
     fri_loss_scale_desc d = rule(g);
     double found = 0;
@@ -337,7 +343,8 @@ fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
         if (skipped != NULL && g->device != FR_META) FRI_TRY(s, fr_tensor_item(g->found, &found));
         FRI_TRY(s, FRI_KERNEL(fri_backend_of(g->state), FR_F32, loss_scale_update,
                               (&e, &d, fri_data(g->state), fri_data(g->found))));
-        g->stale = true;
+        FRI_TRY(s, fri_capture_around(NULL, moved_on, g));
+        moved_on(g);
     } else {
         if (g->device != FR_META) FRI_TRY(s, fr_tensor_item(g->found, &found));
         g->now = fri_loss_scale_next(&d, g->now, found != 0);

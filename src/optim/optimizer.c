@@ -1,6 +1,8 @@
 /* optimizer.c - SGD, Adam, AdamW and 8-bit Adam: making, steps, the fused step. A step's work is in update.c. */
 #include "optim/optimizer.h"
 
+#include "tensor/capture.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +131,12 @@ static fr_status make_step(fr_optimizer *o, const fr_tensor *like) {
     return fri_tensor_new(&scalar, FR_F32, fri_device_of(like), FR_MEM_OPTIMIZER, &o->step);
 }
 
+static fr_status write_step(fr_optimizer *o, int64_t steps) {
+    fr_status s = fri_tensor_fill(o->step, (double)steps);
+    o->step_holds = s == FR_OK;
+    return s;
+}
+
 /* What only the device knows comes back; waits. */
 static fr_status learn_steps(fr_optimizer *o) {
     double steps = 0;
@@ -144,29 +152,68 @@ static fr_status make_shared(fr_optimizer *o, const fr_tensor *like) {
     fr_status s = FR_OK;
     if (o->kind != FRI_ADAM) return FR_OK;
     FRI_TRY(s, make_step(o, like));
-    FRI_TRY(s, fri_tensor_fill(o->step, (double)o->steps));
+    FRI_TRY(s, write_step(o, o->steps));
     if (o->eight && o->maps == NULL) FRI_TRY(s, make_maps(o, fri_device_of(like)));
 done:
     return s;
 }
 
-static fr_status count_there(fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
+static fr_status count_up(const fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
     fri_exec e = fri_exec_of(like);
+    return FRI_KERNEL(fri_backend_of(like), FR_F32, count_up, (&e, FR_F32, fri_data(found), fri_data(o->step)));
+}
+
+static fr_status count_there(fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
     fr_status s = FR_OK;
     FRI_TRY(s, make_step(o, like));
-    if (!o->counted_there) FRI_TRY(s, fri_tensor_fill(o->step, (double)o->steps));
+    if (!o->step_holds) FRI_TRY(s, write_step(o, o->steps));
     if (o->eight && o->maps == NULL) FRI_TRY(s, make_maps(o, fri_device_of(like)));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(like), FR_F32, count_up, (&e, FR_F32, fri_data(found), fri_data(o->step))));
+    FRI_TRY(s, count_up(o, like, found));
     o->counted_there = true;
 done:
     return s;
 }
 
+/* A captured step counts when it runs, again and again: on the device, or before it on the host, which then says what
+ * the count will be. */
+static fr_status write_if_older(void *ctx) {
+    fr_optimizer *o = ctx;
+    return o->step_holds ? FR_OK : write_step(o, o->steps);
+}
+
+static void counted_by_device(void *ctx) {
+    fr_optimizer *o = ctx;
+    o->counted_there = true;
+}
+
+static fr_status write_next(void *ctx) {
+    fr_optimizer *o = ctx;
+    fr_status s = learn_steps(o);
+    if (s == FR_OK) s = write_step(o, o->steps + 1);
+    o->step_holds = false; /* until it has run */
+    return s;
+}
+
+static void counted_by_host(void *ctx) {
+    fr_optimizer *o = ctx;
+    o->steps++;
+}
+
+static fr_status count_captured(fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
+    if (o->step == NULL && (found != NULL || o->kind == FRI_ADAM))
+        return fri_fail(FR_EUSAGE, "%s: a step is captured before one ran", fr_optimizer_name(o));
+    if (found == NULL) return fri_capture_around(o->kind == FRI_ADAM ? write_next : NULL, counted_by_host, o);
+    fr_status s = fri_capture_around(write_if_older, counted_by_device, o);
+    return s < 0 ? s : count_up(o, like, found);
+}
+
 static fr_status count_step(fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
+    if (fri_capturing()) return count_captured(o, like, found);
     if (found != NULL) return count_there(o, like, found);
     fr_status s = learn_steps(o);
     if (s < 0) return s;
     o->steps++;
+    o->step_holds = false;
     return make_shared(o, like);
 }
 

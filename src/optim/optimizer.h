@@ -47,6 +47,7 @@ struct fr_optimizer {
     int n, capacity;
     fr_tensor *step;    /* f32 [] on the device, the count after this step: Adam's, and where the device counts */
     bool counted_there; /* `steps` is older than *step: only the device knows which steps were skipped */
+    bool step_holds;    /* *step is the count */
     fr_tensor *maps;    /* adam8: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */
     bool fused, fused_counted;
     fri_update_room room;   /* update.c: for n parameters; NULL until the first step */

@@ -76,7 +76,7 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
     for (int i = 0; i < o->n; i++) FRI_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i]));
     s = FR_OK;
     o->steps = steps;
-    o->counted_there = false;
+    o->counted_there = o->step_holds = false;
     for (int i = 0; i < o->n; i++)
         for (int k = 0; k < SLOTS; k++) {
             fr_tensor_release(&o->parameters[i].state[k]);

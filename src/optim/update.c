@@ -2,6 +2,8 @@
  * the kernel as one list. The arithmetic is in the kernels. */
 #include "optim/optimizer.h"
 
+#include "tensor/capture.h"
+
 #include <stdlib.h>
 
 /* ---- state ------------------------------------------------------------------------------------------------- */
@@ -70,6 +72,9 @@ static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_
                         const fri_step_item *items, const fr_tensor *inv_scale, const fr_tensor *found) {
     const fri_backend *b = fri_backend_of(like);
     fri_exec e = fri_exec_of(like);
+    const double *lr_there = NULL;
+    fr_status s = fri_capture_number(&o->lr, &lr_there);
+    if (s < 0) return s;
     if (o->kind == FRI_SGD) {
         fri_sgd_desc d = {.dtype = key->dtype,
                           .grad_dtype = key->grad_dtype,
@@ -79,7 +84,8 @@ static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_
                           .weight_decay = o->sgd.weight_decay,
                           .nesterov = o->sgd.nesterov,
                           .maximize = o->sgd.maximize,
-                          .first = key->first};
+                          .first = key->first,
+                          .lr_there = lr_there};
         return FRI_KERNEL(b, key->dtype, sgd, (&e, &d, count, items, scalar(inv_scale), scalar(found)));
     }
     fri_adam_desc d = {.dtype = key->dtype,
@@ -90,7 +96,8 @@ static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_
                        .eps = o->adam.eps,
                        .weight_decay = o->adam.weight_decay,
                        .decoupled = o->decoupled,
-                       .maximize = o->adam.maximize};
+                       .maximize = o->adam.maximize,
+                       .lr_there = lr_there};
     if (key->eight)
         return FRI_KERNEL(b, key->dtype, adam8,
                           (&e, &d, fri_data(o->maps), count, items, scalar(o->step), scalar(inv_scale), scalar(found)));

@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "meta/meta.h"
+#include "tensor/capture.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -77,6 +78,7 @@ fr_status fri_late_begin(const fr_tensor *t, fri_late *l) {
         return FR_OK;
     }
     if (b->streams == NULL) return fr_tensor_to_host(t, l->bytes);
+    if (fri_capturing()) return fri_capture_value(t, l);
     FRI_TRY(s, take(b->streams, &l->pinned));
     l->streams = b->streams;
     FRI_TRY(s, b->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, fri_data(t), l->pinned, bytes));
@@ -105,9 +107,10 @@ fr_status fri_late_value(fri_late *l, double *value) {
 }
 
 void fri_late_drop(fri_late *l) {
-    if (l->streams != NULL) give(l->pinned);
+    if (l->streams != NULL && l->place == 0) give(l->pinned);
     l->streams = NULL;
     l->pinned = NULL;
+    l->place = 0;
 }
 
 /* ---- positions that should be -1 ---------------------------------------------------------------------------- */
@@ -134,18 +137,24 @@ static fr_status oldest(void) {
                     c->what, (long long)at, (long long)c->limit);
 }
 
-fr_status fri_late_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
-    check c = {.op = op, .what = what, .limit = limit};
+fr_status fri_late_check_later(const fri_late *bad, const char *op, const char *what, int64_t limit) {
     fr_status s = FR_OK;
     if (n_checks == CHECKS) FRI_TRY(s, oldest());
-    FRI_TRY(s, fri_late_begin(bad, &c.late));
-    checks[(first_check + n_checks++) % CHECKS] = c;
+    checks[(first_check + n_checks++) % CHECKS] = (check){.late = *bad, .op = op, .what = what, .limit = limit};
 done:
     return s;
 }
 
+fr_status fri_late_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
+    fri_late late = {0};
+    if (fri_capturing()) return fri_capture_check(bad, op, what, limit);
+    fr_status s = fri_late_begin(bad, &late);
+    return s < 0 ? s : fri_late_check_later(&late, op, what, limit);
+}
+
 fr_status fri_late_check_all(void) {
     fr_status s = FR_OK;
+    if (fri_capturing()) return FR_OK; /* to ask the device is to wait, in a captured step */
     while (s == FR_OK && n_checks > 0 && fri_late_arrived(&checks[first_check].late)) s = oldest();
     return s;
 }

@@ -15,6 +15,7 @@ typedef struct fri_late {
     const fri_streams *streams; /* NULL: the bytes are here */
     fri_fence fence;
     void *pinned;
+    int64_t place; /* of a captured step (capture.h), whose memory `pinned` is; 0: of none */
     fr_dtype dtype;
     _Alignas(8) unsigned char bytes[FRI_LATE_BYTES]; /* as for the widest element */
 } fri_late;
@@ -34,6 +35,8 @@ bool fri_device_runs_ahead(fr_device d);
 /* bad [1] i64, of a device that runs ahead: a position that a kernel found something wrong at, or -1. The failure
  * appears when it has arrived, from fri_late_check_all: "<op>: <what> <position> is outside 0..<limit>". */
 fr_status fri_late_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit);
+/* The same for a value that is on its way already. */
+fr_status fri_late_check_later(const fri_late *bad, const char *op, const char *what, int64_t limit);
 /* FR_EINVAL for the first bad position that has arrived; does not wait. */
 fr_status fri_late_check_all(void);
 

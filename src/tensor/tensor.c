@@ -2,6 +2,7 @@
 #include "tensor/tensor.h"
 
 #include "base/rng.h"
+#include "tensor/capture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,9 @@ done:
 }
 
 fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
+    if (fri_capturing())
+        return fri_fail(FR_EUNSUPPORTED, "%s: a captured step would draw the same numbers again",
+                        normal ? "normal" : "uniform");
     fri_rng r = fri_rng_draw();
     fri_exec e = fri_exec_of(t);
     fri_bump_version(t);

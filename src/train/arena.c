@@ -57,6 +57,7 @@ void fri_train_arena_begin(fri_run *r) {
 
 fr_status fri_train_arena_part(fri_run *r, fri_part part) {
     fri_train_arena *a = &r->arena;
+    if (part == FRI_PART_COUNT) return FR_OK;
     if (!a->counting && (part == FRI_PART_STEP || part == FRI_PART_SHORT_STEP)) {
         a->counting = true;
         a->calls_before = device_calls(r);
@@ -66,13 +67,15 @@ fr_status fri_train_arena_part(fri_run *r, fri_part part) {
     return fr_plan_follow(r->opts.device, a->section[part]);
 }
 
-fr_status fri_train_arena_step(fri_run *r) {
+fr_status fri_train_arena_next(fri_run *r, fri_part *part) {
     int64_t epoch = 0, batch = 0, batches = fr_loader_batches(r->loader);
     fr_status s = fr_loader_position_get(r->loader, &epoch, &batch);
-    if (s < 0 || batch == batches) return s; /* the end of the epoch comes next */
+    *part = FRI_PART_COUNT;
+    if (s < 0 || batch == batches) return s;
     int64_t size = r->opts.batch_size < r->train_count ? r->opts.batch_size : r->train_count;
     bool shorter = r->train_count - batch * size < size;
-    return fri_train_arena_part(r, r->step == 0 ? FRI_PART_FIRST_STEP : shorter ? FRI_PART_SHORT_STEP : FRI_PART_STEP);
+    *part = r->step == 0 ? FRI_PART_FIRST_STEP : shorter ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
+    return FR_OK;
 }
 
 fr_status fri_train_arena_batch(fri_run *r, int64_t batch) {

@@ -60,17 +60,16 @@ void fri_input_place_free(fri_input_place *p) {
     *p = (fri_input_place){0};
 }
 
-static fr_status queue(const fri_streams *streams, fri_input_place *p, const fr_tensor *from, fr_tensor *to) {
+static fr_status queue(const fri_streams *streams, fri_input_place *p, const fr_tensor *from, void *to) {
     size_t bytes = fri_nbytes(from);
     fri_fence before = {0};
     fr_status s = FR_OK;
     memcpy(p->memory, fri_data(from), bytes);
     FR_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &before));
     FR_TRY(s, streams->follow(FRI_STREAM_INPUT, before));
-    FR_TRY(s, streams->copy(FRI_STREAM_INPUT, FRI_COPY_HOST_TO_DEVICE, p->memory, fri_data(to), bytes));
+    FR_TRY(s, streams->copy(FRI_STREAM_INPUT, FRI_COPY_HOST_TO_DEVICE, p->memory, to, bytes));
     FR_TRY(s, streams->mark(FRI_STREAM_INPUT, &p->left));
     FR_TRY(s, streams->follow(FRI_STREAM_COMPUTE, p->left));
-    fri_bump_version(to);
 done:
     return s;
 }
@@ -88,7 +87,8 @@ static fr_status to_device(fri_run *r, int which, fr_tensor **t) {
         if (p->memory != NULL) {
             FR_TRY(s, fr_tensor_empty((*t)->shape.rank, (*t)->shape.dim, (*t)->dtype, device, &moved));
             fri_relabel(moved, FR_MEM_INPUT);
-            FR_TRY(s, queue(b->streams, p, *t, moved));
+            FR_TRY(s, queue(b->streams, p, *t, fri_data(moved)));
+            fri_bump_version(moved);
             fri_tensor_put(&moved, t);
             goto done;
         }
@@ -97,6 +97,36 @@ static fr_status to_device(fri_run *r, int which, fr_tensor **t) {
     fri_relabel(*t, FR_MEM_INPUT);
 done:
     fr_tensor_release(&moved);
+    return s;
+}
+
+static fr_status into_place(fri_run *r, int which, const fr_tensor *t, void *place, size_t bytes) {
+    const fri_backend *b = fri_backend_get(r->opts.device);
+    fri_input_place *p = &r->input[which][r->input_turn];
+    fr_status s = FR_OK;
+    if (fri_nbytes(t) != bytes)
+        return fri_fail(FR_ESHAPE, "trainer: a batch of %zu bytes where a recorded step has %zu", fri_nbytes(t), bytes);
+    if (b->streams != NULL && r->opts.pin_memory) {
+        FR_TRY(s, make_room(b->streams, p, bytes));
+        if (p->memory != NULL) return queue(b->streams, p, t, place);
+    }
+    s = b->copy(&(fri_exec){0}, FRI_COPY_HOST_TO_DEVICE, fri_data(t), place, bytes);
+done:
+    return s;
+}
+
+fr_status fri_batch_into(fri_run *r, fr_loader *loader, const fri_batch_place *place, int64_t *count) {
+    fr_tensor *images = NULL, *targets = NULL;
+    fr_status s = fr_loader_next(loader, &images, &targets);
+    if (s != FR_OK) return s;
+    if (r->program->pixel_target != NULL) FR_TRY(s, to_pixel_classes(r, images, &targets));
+    FR_TRY(s, into_place(r, 0, images, place->data[0], place->bytes[0]));
+    FR_TRY(s, into_place(r, 1, targets, place->data[1], place->bytes[1]));
+    r->input_turn = 1 - r->input_turn;
+    *count = fr_tensor_numel(targets);
+done:
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
     return s;
 }
 

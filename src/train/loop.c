@@ -105,12 +105,30 @@ static fr_status steps_known(fri_run *r, int64_t up_to) {
     return s;
 }
 
+static fr_status one_step(fri_run *r, fri_step_values *v) {
+    const fri_batches batches = {next_of_loader, r};
+    fr_tensor *images = NULL, *targets = NULL;
+    fri_part part;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_train_arena_next(r, &part));
+    if (fri_train_graph_holds(r, part)) return fri_train_graph_replay(r, part, v);
+    FR_TRY(s, fri_train_arena_part(r, part));
+    FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
+    fri_train_graph_batch(r, images, targets);
+    fri_watch_begin(r);
+    FR_TRY(s, fri_train_step(r, &batches, &images, &targets, v));
+    fri_watch_end(v);
+    fri_train_graph_capture(r, part);
+done:
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
+    return s;
+}
+
 /* Steps until the epoch or the run ends; *more is false when the run does. Batches that do not fill a step
  * (--accumulate) are left out. */
 static fr_status run_epoch(fri_run *r, bool *more) {
-    const fri_batches batches = {next_of_loader, r};
     bool ahead = fri_device_runs_ahead(r->opts.device);
-    fr_tensor *images = NULL, *targets = NULL;
     fr_status s = FR_OK;
     int64_t done = r->step - r->epoch * r->steps_per_epoch; /* a resumed run begins in the middle */
     if (done == 0) r->epoch_loss = r->epoch_correct = r->epoch_targets = 0;
@@ -119,11 +137,7 @@ static fr_status run_epoch(fri_run *r, bool *more) {
     for (int64_t i = done; *more && i < r->steps_per_epoch; i++) {
         fri_step_values *v = &r->values[r->step % 2];
         v->began = fri_seconds_now();
-        FR_TRY(s, fri_train_arena_step(r));
-        FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
-        fri_watch_begin(r);
-        FR_TRY(s, fri_train_step(r, &batches, &images, &targets, v));
-        fri_watch_end(v);
+        FR_TRY(s, one_step(r, v));
         r->step++;
         FR_TRY(s, steps_known(r, ahead ? r->step - 1 : r->step));
         if (r->opts.empty_cache_every > 0 && r->step % r->opts.empty_cache_every == 0)
@@ -135,8 +149,6 @@ static fr_status run_epoch(fri_run *r, bool *more) {
     }
     FR_TRY(s, steps_known(r, r->step));
 done:
-    fr_tensor_release(&images);
-    fr_tensor_release(&targets);
     return s;
 }
 

@@ -111,6 +111,15 @@ static fr_status check_step(const fri_run *r) {
     if (o->accumulate > batches)
         return fri_fail(FR_EINVAL, "--accumulate %lld: an epoch has %lld batches of %lld", (long long)o->accumulate,
                         (long long)batches, (long long)o->batch_size);
+    if (o->cuda_graph) {
+        if (o->device != FR_CUDA)
+            return fri_fail(FR_EINVAL, "--cuda-graph: records the steps of a GPU, and this run is on %s",
+                            fr_device_name(o->device));
+        if (!o->arena) return both("--cuda-graph", "--no-arena", "a recorded step needs its tensors at fixed places");
+        if (o->empty_cache_every > 0) return both("--cuda-graph", "--empty-cache-every", "that turns the arena off");
+        if (o->offload != NULL) return both("--cuda-graph", "--offload", "the host moves the saved tensors");
+        if (o->detect_anomaly) return both("--cuda-graph", "--detect-anomaly", "the host looks at each result");
+    }
     if (o->fused_step == FR_TRAIN_FUSED_OFF) return FR_OK;
     if (o->accumulate > 1) return both("--fused-step", "--accumulate", "gradients are complete after the last batch");
     if (o->split_batch > 1) return both("--fused-step", "--split-batch", "gradients are complete after the last part");
@@ -189,6 +198,7 @@ fr_status fri_model_build(fri_run *r) {
     FR_TRY(s, build_optimizer(r));
     if (r->opts.fused_step != FR_TRAIN_FUSED_OFF) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
     FR_TRY(s, build_scaler(r));
+    FR_TRY(s, fri_train_graph_prepare(r));
 done:
     return s;
 }

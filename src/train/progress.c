@@ -169,6 +169,15 @@ void fri_progress_arena(const fri_run *r) {
     fputc('\n', r->out);
 }
 
+static void print_graph(const fri_run *r) {
+    const fri_train_graph *g = &r->graph;
+    if (!r->opts.cuda_graph) return;
+    fprintf(r->out, "cuda graph: %" PRId64 " of %" PRId64 " steps ran from a record, %" PRId64 " made", g->replays,
+            r->step - r->first_step, g->captures);
+    if (g->reason[0] != '\0') fprintf(r->out, "; not the others: %s", g->reason);
+    fputc('\n', r->out);
+}
+
 void fri_progress_end(const fri_run *r) {
     char accuracy[64] = "-", time[32], peak[FRI_BYTES_TEXT], evaluation[FRI_BYTES_TEXT];
     if (isfinite(r->test_accuracy))
@@ -189,6 +198,7 @@ void fri_progress_end(const fri_run *r) {
         print_categories(r);
         print_beside(r);
         fri_progress_arena(r);
+        print_graph(r);
     }
     fflush(r->out);
 }

@@ -170,6 +170,15 @@ static void add_arena(cJSON *root, const fri_run *r) {
     add_number(arena, "device_calls_from_second_step", a->counting ? (double)a->calls : NAN);
 }
 
+static void add_cuda_graph(cJSON *root, const fri_run *r) {
+    const fri_train_graph *g = &r->graph;
+    if (!r->opts.cuda_graph || r->planned) return;
+    cJSON *graph = cJSON_AddObjectToObject(root, "cuda_graph");
+    add_number(graph, "captures", (double)g->captures);
+    add_number(graph, "replays", (double)g->replays);
+    if (g->reason[0] != '\0') cJSON_AddStringToObject(graph, "reason", g->reason);
+}
+
 /* What --memory-budget chose. */
 static void add_fit(cJSON *root, const fri_run *r) {
     if (r->opts.unit_plan == NULL) return;
@@ -237,6 +246,7 @@ static cJSON *build(const fri_run *r) {
     add_memory(root, r);
     add_process(root, r);
     add_arena(root, r);
+    add_cuda_graph(root, r);
     add_fit(root, r);
     cJSON *time = cJSON_AddObjectToObject(root, "time");
     add_number(time, "step_ms_median", fri_median_step_ms(r));

@@ -6,8 +6,9 @@
 #define FRI_TRAIN_RUN_H
 
 #include "backend/backend.h"
-#include "tensor/late.h"
+#include "tensor/capture.h"
 #include "train/arena.h"
+#include "train/cuda_graph.h"
 #include "train/floor.h"
 
 #include <frugal/fit.h>
@@ -107,6 +108,7 @@ typedef struct fri_run {
     fr_memory_stats training, evaluation;
     fri_floor floor;
     fri_train_arena arena;
+    fri_train_graph graph;
 
     /* fit.c */
     fr_fit fit; /* the plan that opts.unit_plan shows, if there is one */
@@ -147,6 +149,9 @@ void fri_switch_notes(const fri_run *r);
 /* batch.c: the next batch on the run's device, labels replaced by pixel classes for segmentation. FR_END as
  * fr_loader_next. */
 fr_status fri_batch_next(fri_run *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
+/* The same into memory of the device that is there: of images and of targets. FR_ESHAPE if the batch has other sizes.
+ * *count: targets. */
+fr_status fri_batch_into(fri_run *r, fr_loader *loader, const fri_batch_place *place, int64_t *count);
 
 /* loop.c, evaluate.c. Their parts are what a dry run (plan.c) runs too. */
 fr_status fri_loop(fri_run *r);
@@ -166,7 +171,10 @@ fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **ima
                          fri_step_values *v);
 /* Waits for them and counts them. *loss is the mean over the step's batches. */
 fr_status fri_step_settle(fri_run *r, fri_step_values *v, double *loss);
+void fri_step_values_forget(fri_step_values *v);
 void fri_step_values_free(fri_step_values *v);
+/* *v = the values of a step that was recorded and ran again. */
+fr_status fri_step_values_replayed(const fri_step_values *recorded, const fri_capture *c, fri_step_values *v);
 
 /* The element type that --amp or --half asks for; f32 without. Between begin and end ops run in it (--amp). */
 fr_dtype fri_run_dtype(const fr_train_opts *o);
@@ -212,6 +220,7 @@ double fri_images_per_second(const fri_run *r);
 fr_status fri_watch_overflow(fri_run *r);
 /* Around a step: it is searched for the first op that makes inf or NaN, if that was asked for or the last known step
  * overflowed; what was found goes into v. */
+bool fri_watch_looks(const fri_run *r);
 void fri_watch_begin(const fri_run *r);
 void fri_watch_end(fri_step_values *v);
 /* FR_EINVAL: the loss is no number, and no loss scale made it so. */

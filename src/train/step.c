@@ -44,7 +44,7 @@ static fr_status part_next(fri_step_values *v, fri_step_part **out) {
     return FR_OK;
 }
 
-static void forget(fri_step_values *v) {
+void fri_step_values_forget(fri_step_values *v) {
     for (int64_t i = 0; i < v->n; i++) {
         fri_late_drop(&v->part[i].loss);
         fri_late_drop(&v->part[i].correct);
@@ -56,9 +56,23 @@ static void forget(fri_step_values *v) {
 }
 
 void fri_step_values_free(fri_step_values *v) {
-    forget(v);
+    fri_step_values_forget(v);
     free(v->part);
     *v = (fri_step_values){0};
+}
+
+fr_status fri_step_values_replayed(const fri_step_values *recorded, const fri_capture *c, fri_step_values *v) {
+    fr_status s = FR_OK;
+    for (int64_t i = 0; i < recorded->n; i++) {
+        fri_step_part *part = NULL;
+        FR_TRY(s, part_next(v, &part));
+        fri_capture_late(c, &recorded->part[i].loss, &part->loss);
+        fri_capture_late(c, &recorded->part[i].correct, &part->correct);
+    }
+    fri_capture_late(c, &recorded->scaler, &v->scaler);
+    v->decided_there = recorded->decided_there;
+done:
+    return s;
 }
 
 /* Was the step skipped? */
@@ -220,7 +234,7 @@ fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **ima
     fr_step_scope scope;
     fr_status s = fr_step_begin(&scope);
     if (s < 0) return s;
-    forget(v);
+    fri_step_values_forget(v);
     v->number = r->step + 1;
     fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
     if (r->opts.fused_step != FR_TRAIN_FUSED_OFF) fr_optimizer_fused_begin(r->optimizer);

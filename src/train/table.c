@@ -160,6 +160,9 @@ const fri_flag fri_flags[] = {
     {"cudnn-benchmark", FRI_FLAG_BOOL, FRI_GROUP_DEVICE, AT(cudnn_benchmark), NULL,
      "On a GPU, time the engines of each convolution whose scratch is within --workspace-limit, before the first step, "
      "and keep the fastest, also for later runs. Without effect on the CPU."},
+    {"cuda-graph", FRI_FLAG_BOOL, FRI_GROUP_DEVICE, AT(cuda_graph), NULL,
+     "On a GPU, record a training step once its places in memory are fixed, and run the record from then on: the host "
+     "no longer launches each kernel. Needs the arena."},
 
     /* ---- memory ---- */
     {"memory-limit", FRI_FLAG_SIZE, FRI_GROUP_MEMORY, AT(memory_limit), "BYTES",

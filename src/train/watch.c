@@ -23,8 +23,12 @@ static double unsigned_nan(double x) {
     return isnan(x) ? NAN : x;
 }
 
+bool fri_watch_looks(const fri_run *r) {
+    return r->opts.detect_anomaly || (r->step_skipped && !isfinite(r->overflow_loss));
+}
+
 void fri_watch_begin(const fri_run *r) {
-    (void)fr_detect_anomaly(r->opts.detect_anomaly || (r->step_skipped && !isfinite(r->overflow_loss)));
+    (void)fr_detect_anomaly(fri_watch_looks(r));
 }
 
 void fri_watch_end(fri_step_values *v) {

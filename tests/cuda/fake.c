@@ -3,6 +3,7 @@
 
 #include "backend/backend.h"
 #include "cuda/check.h"
+#include "cuda/fake_record.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -47,6 +48,17 @@ static size_t made_events, n_pinned;
 static cudaError_t fails(cudaError_t code) {
     if (code != cudaSuccess) fake.sticky = code;
     return code;
+}
+
+static bool spoiled; /* the capture, by a call that it does not allow */
+
+/* To be asked by each of those. */
+static bool capturing(void) {
+    if (!fake_recording()) return false;
+    fake.forbidden++;
+    spoiled = true;
+    fake.sticky = cudaErrorStreamCaptureUnsupported;
+    return true;
 }
 
 static int index_of(cudaStream_t stream) {
@@ -109,6 +121,7 @@ static cudaError_t set_device(int device) {
 }
 
 static cudaError_t device_synchronize(void) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.device_waits++;
     for (int i = 0; i < STREAMS; i++) run(i, queue[i].count);
     return cudaSuccess;
@@ -130,6 +143,7 @@ static const char *error_name(cudaError_t code) {
 }
 
 static cudaError_t allocate(void **out, size_t bytes) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     if (bytes > fake.memory) return fails(cudaErrorMemoryAllocation);
     fake.memory -= bytes;
     *out = aligned_alloc(512, (bytes + 511) / 512 * 512);
@@ -138,6 +152,7 @@ static cudaError_t allocate(void **out, size_t bytes) {
 
 /* As the real one it waits for the device first. */
 static cudaError_t release(void *p) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.frees++;
     for (int i = 0; i < STREAMS; i++) run(i, queue[i].count);
     free(p);
@@ -151,6 +166,7 @@ static cudaError_t memory_info(size_t *left, size_t *total) {
 }
 
 static cudaError_t host_allocate(void **out, size_t bytes, unsigned flags) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     if (fake.no_pinned || n_pinned == PINNED) return fails(cudaErrorMemoryAllocation);
     *out = malloc(bytes);
@@ -160,6 +176,7 @@ static cudaError_t host_allocate(void **out, size_t bytes, unsigned flags) {
 }
 
 static cudaError_t host_release(void *p) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     for (size_t i = 0; i < n_pinned; i++)
         if (pinned[i].begin == p) pinned[i] = pinned[--n_pinned];
     free(p);
@@ -168,6 +185,12 @@ static cudaError_t host_release(void *p) {
 
 static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
     if (fake.copy_error != cudaSuccess) return fails(fake.copy_error);
+    if (fake_recording() && (kind != cudaMemcpyDeviceToDevice || stream != fri_cuda_stream()) && capturing())
+        return cudaErrorStreamCaptureUnsupported;
+    if (fake_recording()) {
+        fake_record_copy(dst, src, bytes);
+        return cudaSuccess;
+    }
     if (kind == cudaMemcpyHostToDevice && !is_pinned(src)) fake.waiting_copies++;
     if (kind == cudaMemcpyDeviceToHost && !is_pinned(dst)) fake.waiting_copies++;
     if (stream != fri_cuda_stream() && queue[index_of(stream)].launches < fake.launches) fake.unordered++;
@@ -178,12 +201,17 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
 }
 
 static cudaError_t set_bytes(void *p, int value, size_t bytes, cudaStream_t stream) {
+    if (fake_recording()) {
+        fake_record_fill(p, value, bytes);
+        return cudaSuccess;
+    }
     run(index_of(stream), queue[index_of(stream)].count);
     memset(p, value, bytes);
     return cudaSuccess;
 }
 
 static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     if (flags != cudaStreamNonBlocking || fake.streams + 1 == STREAMS) return fails(cudaErrorInvalidValue);
     fake.streams++;
     *out = (cudaStream_t)(uintptr_t)(0x1000 + fake.streams);
@@ -191,12 +219,14 @@ static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
 }
 
 static cudaError_t stream_synchronize(cudaStream_t stream) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.stream_waits++;
     run(index_of(stream), queue[index_of(stream)].count);
     return cudaSuccess;
 }
 
 static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     fake.follows++;
     if (queue[index_of(stream)].launches < events[(uintptr_t)event - 1].launches)
@@ -222,6 +252,7 @@ static cudaError_t event_destroy(cudaEvent_t event) {
 }
 
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.records++;
     events[(uintptr_t)event - 1].launches = stream == fri_cuda_stream() ? fake.launches : 0;
     events[(uintptr_t)event - 1].stream = index_of(stream);
@@ -231,6 +262,7 @@ static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
 }
 
 static cudaError_t event_synchronize(cudaEvent_t event) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.event_waits++;
     run(events[(uintptr_t)event - 1].stream, events[(uintptr_t)event - 1].at);
     return cudaSuccess;
@@ -242,9 +274,67 @@ static cudaError_t event_elapsed_time(float *ms, cudaEvent_t begin, cudaEvent_t 
 }
 
 static cudaError_t event_query(cudaEvent_t event) {
+    if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.queries++;
     size_t done = queue[events[(uintptr_t)event - 1].stream].done;
     return events[(uintptr_t)event - 1].at <= done ? cudaSuccess : fails(cudaErrorNotReady);
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
+static cudaError_t begin_capture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+    if (capturing()) return cudaErrorIllegalState;
+    if (fake.capture_error != cudaSuccess) return fails(fake.capture_error);
+    if (stream != fri_cuda_stream() || mode != cudaStreamCaptureModeThreadLocal) return fails(cudaErrorInvalidValue);
+    spoiled = false;
+    fake.captures++;
+    fake_record_begin();
+    return cudaSuccess;
+}
+
+static cudaError_t end_capture(cudaStream_t stream, cudaGraph_t *out) {
+    *out = NULL;
+    if (!fake_recording() || stream != fri_cuda_stream()) return fails(cudaErrorIllegalState);
+    void *record = fake_record_end();
+    if (spoiled) {
+        fake_record_free(record);
+        return fails(cudaErrorStreamCaptureInvalidated);
+    }
+    *out = record;
+    fake.graphs++;
+    return cudaSuccess;
+}
+
+/* The executable takes the record over: the graph itself is only ever destroyed. */
+static cudaError_t instantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
+    if (flags != 0) return fails(cudaErrorInvalidValue);
+    if (fake.instantiate_error != cudaSuccess) {
+        fake_record_free(graph);
+        return fails(fake.instantiate_error);
+    }
+    *out = (cudaGraphExec_t)(void *)graph;
+    fake.graphs++;
+    return cudaSuccess;
+}
+
+static cudaError_t graph_destroy(cudaGraph_t graph) {
+    (void)graph;
+    fake.graphs--;
+    return cudaSuccess;
+}
+
+static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream) {
+    if (capturing() || stream != fri_cuda_stream()) return fails(cudaErrorInvalidValue);
+    run(index_of(stream), queue[index_of(stream)].count);
+    fake.graph_launches++;
+    fake.launches += fake_record_run(graph);
+    return cudaSuccess;
+}
+
+static cudaError_t exec_destroy(cudaGraphExec_t graph) {
+    fake_record_free(graph);
+    fake.graphs--;
+    return cudaSuccess;
 }
 
 /* ---- the driver's virtual memory --------------------------------------------------------------------------- */
@@ -394,6 +484,12 @@ static const fri_cudart table = {
     .EventSynchronize = event_synchronize,
     .EventElapsedTime = event_elapsed_time,
     .EventQuery = event_query,
+    .StreamBeginCapture = begin_capture,
+    .StreamEndCapture = end_capture,
+    .GraphInstantiate = instantiate,
+    .GraphDestroy = graph_destroy,
+    .GraphLaunch = graph_launch,
+    .GraphExecDestroy = exec_destroy,
 };
 
 /* ---- libraries ------------------------------------------------------------------------------------------------- */
@@ -431,6 +527,7 @@ void fake_begin(void) {
 static void kernel_begins(void *ctx, const char *kernel) {
     (void)ctx;
     (void)kernel;
+    if (fake_recording()) return;
     fake.launches++;
     run(index_of(fri_cuda_stream()), queue[index_of(fri_cuda_stream())].count);
 }
@@ -445,8 +542,8 @@ void fake_kernels(void) {
     static fri_backend device;
     static const fri_kernel_watch watch = {kernel_begins, kernel_ends, NULL};
     device = *fri_backend_get(FR_CUDA);
-    device.kernels = fri_backend_get(FR_CPU)->kernels;
-    device.kernels_f64 = fri_backend_get(FR_CPU)->kernels_f64;
+    const fri_backend *cpu = fri_backend_get(FR_CPU);
+    fake_record_wrap(&cpu->kernels, &cpu->kernels_f64, &device.kernels, &device.kernels_f64);
     device.describe = NULL; /* asks cuDNN */
     fri_backend_override(FR_CUDA, &device);
     fri_kernel_watched = &watch;

@@ -6,7 +6,8 @@
  * function can be made to fail.
  *
  * fake_kernels also gives the device kernels, the CPU's: each first runs what the compute stream has queued. Then whole
- * trainings run on it, and must give the CPU's numbers. */
+ * trainings run on it, and must give the CPU's numbers. While a stream is captured kernels and copies are kept with
+ * their arguments, and whatever CUDA does not allow meanwhile fails and spoils the capture. */
 #ifndef TESTS_CUDA_FAKE_H
 #define TESTS_CUDA_FAKE_H
 
@@ -23,7 +24,10 @@ typedef struct fake_state {
     int copies, event_waits, stream_waits, device_waits, frees, streams, events;
     int waiting_copies; /* from or to memory that is not page-locked: the real ones wait */
     int records, follows, queries;
-    int launches;     /* kernels */
+    int launches;                                 /* kernels */
+    int captures, graph_launches, graphs;         /* begun; launched; alive */
+    int forbidden;                                /* calls that a capture does not allow */
+    cudaError_t capture_error, instantiate_error; /* what BeginCapture, Instantiate answer */
     int unordered;    /* copies on another stream than the compute stream that do not follow its last kernel */
     size_t queued;    /* copies that have not been done */
     double clock_ms;  /* what events take the time from */

@@ -2,135 +2,34 @@
  * that waits for everything. Whole trainings on the fake device, whose copies are done as late as the rules allow. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
-#include <frugal/models.h>
 #include <frugal/optim.h>
-#include <frugal/train.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cuda/context.h"
 #include "cuda/fake.h"
 #include "cuda/memory.h"
+#include "cuda/small.h"
 #include "memory/allocator.h"
 #include "support/golden.h"
 
-TestSuite(async, .init = fake_begin);
+TestSuite(async, .init = fake_begin, .fini = small_end);
 
-/* ---- a trainer of a few thousand parameters -------------------------------------------------------------------- */
+enum { TEST_BATCHES = 256 / 4 };
 
-static fr_status add(fr_module *net, fr_status made, fr_module **part) {
-    fr_status s = made < 0 ? made : fr_nn_append(net, part);
-    fr_module_release(part);
-    return s;
-}
-
-static fr_status small(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    fr_module *net = NULL, *m = NULL;
-    fr_status s = FR_OK;
-    strcpy(name, "small");
-    FR_TRY(s, fr_nn_sequential(&net));
-    FR_TRY(s, add(net, fr_nn_conv2d(3, 16, 3, FR_CONV2D_MODULE_OPTS(.conv.padding = 1), o->device, &m), &m));
-    FR_TRY(s, add(net, fr_nn_batchnorm2d(16, o->device, &m), &m));
-    FR_TRY(s, add(net, fr_nn_relu(&m), &m));
-    FR_TRY(s, add(net, fr_nn_conv2d(16, 16, 3, FR_CONV2D_MODULE_OPTS(.conv.padding = 1), o->device, &m), &m));
-    FR_TRY(s, add(net, fr_nn_batchnorm2d(16, o->device, &m), &m));
-    FR_TRY(s, add(net, fr_nn_relu(&m), &m));
-    FR_TRY(s, add(net, fr_nn_maxpool2d(4, NULL, &m), &m));
-    FR_TRY(s, add(net, fr_nn_dropout(0.25, &m), &m));
-    FR_TRY(s, add(net, fr_nn_adaptive_avgpool2d(1, 1, &m), &m));
-    FR_TRY(s, add(net, fr_nn_flatten(1, &m), &m));
-    FR_TRY(s, add(net, fr_nn_linear(16, classes, true, o->device, &m), &m));
-    fr_module_release(out);
-    *out = net;
-    net = NULL;
-done:
-    fr_module_release(&net);
-    return s;
-}
-
-static fr_status no_digits(fr_split split, fr_dataset **out) {
-    (void)split;
-    (void)out;
-    return FR_EUNSUPPORTED;
-}
-
-static char folder[] = "/tmp/frugal-async-XXXXXX";
-
-enum { ARGS = 40, TEST_BATCHES = 256 / 4 };
-
-/* Trains and leaves the weights in <folder>/<name>. `more` is separated by blanks. */
 static void train(const char *device, int steps, const char *more, const char *name) {
-    static const char *const none[] = {NULL};
-    fr_train_program program = {.name = "small",
-                                .summary = "",
-                                .description = "",
-                                .examples = none,
-                                .defaults = fr_train_opts_default(),
-                                .sgd_lr = 0.05,
-                                .depths = "1",
-                                .batch_norm_optional = true,
-                                .digits = no_digits,
-                                .model = small};
-    char *argv[ARGS] = {0}, count[16], export[64], report[64], flags[512];
-    int argc = 0;
-    snprintf(count, sizeof count, "%d", steps);
-    snprintf(export, sizeof export, "%s/%s", folder, name);
-    snprintf(report, sizeof report, "%s/%s.json", folder, name);
-    snprintf(flags, sizeof flags,
-             "small --dataset synthetic --image-size 32 --classes 10 --batch-size 4 --quiet --workers 0 "
-             "--device %s --steps %s --export %s --report %s %s",
-             device, count, export, report, more);
-    for (char *word = strtok(flags, " "); word != NULL; word = strtok(NULL, " ")) argv[argc++] = word;
-    program.defaults.depth = 1;
-    cr_assert_eq(fr_train_main(&program, argc, argv), 0, "%s: %s", more, fr_last_error());
-}
-
-static char *contents(const char *name, size_t *bytes) {
-    char path[80];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "rb");
-    cr_assert_not_null(f, "%s", path);
-    char *all = malloc(1 << 22);
-    *bytes = fread(all, 1, 1 << 22, f);
-    fclose(f);
-    return all;
-}
-
-/* The report's value behind "key": as text. */
-static void report_value(const char *name, const char *key, char text[64]) {
-    char file[64];
-    size_t bytes, length = 0;
-    snprintf(file, sizeof file, "%s.json", name);
-    char *all = contents(file, &bytes);
-    all[bytes] = '\0';
-    const char *at = strstr(all, key);
-    cr_assert_not_null(at, "%s has no %s", file, key);
-    at += strlen(key);
-    while (at[length] != '\n' && at[length] != '\0' && length < 63) length++;
-    memcpy(text, at, length);
-    text[length] = '\0';
-    free(all);
+    char flags[512];
+    snprintf(flags, sizeof flags, "--dataset synthetic --classes 10 --steps %d %s", steps, more);
+    small_train(device, flags, name);
 }
 
 static void same_training(const char *more) {
-    size_t a_bytes, b_bytes;
     train("cpu", 9, more, "cpu");
     train("cuda", 9, more, "cuda");
-    char *a = contents("cpu", &a_bytes), *b = contents("cuda", &b_bytes);
-    cr_expect(a_bytes > 1000 && a_bytes == b_bytes && memcmp(a, b, a_bytes) == 0, "%s: other weights", more);
-    free(a);
-    free(b);
+    small_expect_same("cpu", "cuda", more);
     cr_expect_eq(fake.unordered, 0, "%s: %d copies do not wait for what was computed before", more, fake.unordered);
     cr_expect_gt(fake.launches, 0);
-    static const char *const keys[] = {"\"first\":", "\"last\":", "\"accuracy\":", "\"skipped\":"};
-    for (size_t i = 0; i < (strstr(more, "--amp") != NULL ? 4 : 3); i++) {
-        char x[64], y[64];
-        report_value("cpu", keys[i], x);
-        report_value("cuda", keys[i], y);
-        cr_expect_str_eq(x, y, "%s: %s is %s, on cpu %s", more, keys[i], y, x);
-    }
 }
 
 static int waits(void) {
@@ -150,7 +49,7 @@ static void nobody_waits(const char *more) {
 }
 
 static void set_up(void) {
-    cr_assert_not_null(mkdtemp(folder));
+    small_begin();
     fake_kernels();
 }
 

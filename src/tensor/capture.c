@@ -1,0 +1,308 @@
+/* capture.c - see capture.h. */
+#include "tensor/capture.h"
+
+#include "base/rng.h"
+#include "base/status.h"
+#include "memory/event.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LATER = 0, FIRST = 1, TURNS = 2, WHY = 1024 }; /* places; copies of them in page-locked memory, used in turn */
+
+typedef struct number {
+    const double *host;
+    int64_t place;
+} number;
+
+typedef struct around {
+    fri_capture_before *before;
+    fri_capture_after *after;
+    void *ctx;
+} around;
+
+typedef struct check {
+    fri_late bad;
+    const char *op, *what;
+    int64_t limit;
+} check;
+
+struct fri_capture {
+    const fri_backend *backend;
+    fr_tensor *memory; /* places of FRI_LATE_BYTES */
+    int64_t places, used;
+    char *pinned; /* the same, TURNS times */
+    int turn;
+    fri_fence copied; /* of the last replay's values */
+
+    void **pieces;
+    int n_pieces;
+    fri_rng rng;    /* when the step began */
+    uint64_t drawn; /* streams, by the step */
+    number *numbers;
+    around *arounds;
+    check *checks;
+    int n_numbers, n_arounds, n_checks;
+    bool open; /* between begin and end */
+};
+
+static _Thread_local fri_capture *current; /* NULL while nothing is recorded */
+
+bool fri_capturing(void) {
+    return current != NULL;
+}
+
+/* ---- making -------------------------------------------------------------------------------------------------- */
+
+static size_t bytes_of(int64_t places) {
+    return (size_t)places * FRI_LATE_BYTES;
+}
+
+fr_status fri_capture_create(fr_device device, int64_t places, fri_capture **out) {
+    void *pinned = NULL;
+    fr_status s = FR_OK;
+    fri_capture *c = calloc(1, sizeof *c);
+    if (c == NULL) return fri_fail(FR_ENOMEM, "capture: out of host memory");
+    c->backend = fri_backend_get(device);
+    c->places = places + FIRST;
+    fri_shape shape = FRI_SHAPE((int64_t)bytes_of(c->places));
+    FRI_TRY(s, fri_tensor_new(&shape, FR_U8, device, FR_MEM_OTHER, &c->memory));
+    if (c->backend->streams != NULL && c->backend->streams->host_alloc(TURNS * bytes_of(c->places), &pinned) < 0) {
+        s = fri_fail(FR_ENOMEM, "capture: no page-locked host memory for the values of a recorded step");
+        goto done;
+    }
+    c->pinned = pinned;
+    fri_capture_release(out);
+    *out = c;
+    c = NULL;
+done:
+    fri_capture_release(&c);
+    return s;
+}
+
+void fri_capture_forget(fri_capture *c) {
+    for (int i = 0; i < c->n_pieces; i++) c->backend->graphs->free(c->pieces[i]);
+    free(c->pieces);
+    free(c->numbers);
+    free(c->arounds);
+    free(c->checks);
+    c->pieces = NULL;
+    c->numbers = NULL;
+    c->arounds = NULL;
+    c->checks = NULL;
+    c->n_pieces = c->n_numbers = c->n_arounds = c->n_checks = 0;
+    c->used = FIRST;
+}
+
+void fri_capture_release(fri_capture **p) {
+    fri_capture *c = *p;
+    *p = NULL;
+    if (c == NULL) return;
+    fri_capture_forget(c);
+    if (c->pinned != NULL) c->backend->streams->host_free(c->pinned, TURNS * bytes_of(c->places));
+    fr_tensor_release(&c->memory);
+    free(c);
+}
+
+/* One more item at the end of a list; NULL without memory. */
+static void *more(void **items, int n, size_t size) {
+    void *grown = realloc(*items, ((size_t)n + 1) * size);
+    if (grown == NULL) return NULL;
+    *items = grown;
+    return memset((char *)grown + (size_t)n * size, 0, size);
+}
+
+static fr_status no_host_memory(void) {
+    return fri_fail(FR_ENOMEM, "capture: out of host memory");
+}
+
+/* ---- recording ----------------------------------------------------------------------------------------------- */
+
+static fr_status record(fri_capture *c) {
+    fr_status s = c->backend->graphs->begin();
+    if (s == FR_OK) current = c;
+    return s;
+}
+
+/* What was recorded since becomes a piece; without `keep` it goes. */
+static fr_status stop(fri_capture *c, bool keep) {
+    void *graph = NULL;
+    fr_status s = c->backend->graphs->end(&graph);
+    current = NULL;
+    if (s < 0) return s;
+    void **piece = keep ? more((void **)&c->pieces, c->n_pieces, sizeof *piece) : NULL;
+    if (piece != NULL) {
+        *piece = graph;
+        c->n_pieces++;
+        return FR_OK;
+    }
+    c->backend->graphs->free(graph);
+    return keep ? no_host_memory() : FR_OK;
+}
+
+fr_status fri_capture_begin(fri_capture *c) {
+    if (c->backend->graphs == NULL)
+        return fri_fail(FR_EUNSUPPORTED, "capture: %s records nothing", fr_device_name(c->backend->device));
+    fri_capture_forget(c);
+    c->rng = fri_rng_get();
+    fr_status s = record(c);
+    if (s < 0) return s;
+    c->open = true;
+    fri_event_mute(true); /* what the step allocates now it allocates for good */
+    return FR_OK;
+}
+
+fr_status fri_capture_pause(fri_capture *c) {
+    return stop(c, true);
+}
+
+fr_status fri_capture_resume(fri_capture *c) {
+    return record(c);
+}
+
+fr_status fri_capture_end(fri_capture *c, fr_status s) {
+    if (!c->open) return s;
+    if (current == c && s == FR_OK) {
+        s = stop(c, true);
+    } else if (current == c) {
+        char why[WHY];
+        snprintf(why, sizeof why, "%s", fr_last_error());
+        (void)stop(c, false); /* fails, too, and knows less */
+        s = fri_fail(s, "%s", why);
+    }
+    c->open = false;
+    fri_event_mute(false);
+    c->drawn = fri_rng_get().next_stream - c->rng.next_stream;
+    fri_rng_set(c->rng);
+    if (s < 0) fri_capture_forget(c);
+    return s;
+}
+
+int fri_capture_pieces(const fri_capture *c) {
+    return c->n_pieces;
+}
+
+/* ---- what a captured step is made of -------------------------------------------------------------------------- */
+
+static void *place_of(const fri_capture *c, int64_t place) {
+    return (char *)fri_data(c->memory) + bytes_of(place);
+}
+
+static fr_status take(fri_capture *c, int64_t *place) {
+    if (c->used == c->places)
+        return fri_fail(FR_EUNSUPPORTED, "capture: the step has more than %lld numbers of its own",
+                        (long long)(c->places - FIRST));
+    *place = c->used++;
+    return FR_OK;
+}
+
+fr_status fri_capture_number(const double *host, const double **there) {
+    fri_capture *c = current;
+    fr_status s = FR_OK;
+    *there = NULL;
+    if (c == NULL) return FR_OK;
+    for (int i = 0; i < c->n_numbers && *there == NULL; i++)
+        if (c->numbers[i].host == host) *there = place_of(c, c->numbers[i].place);
+    if (*there != NULL) return FR_OK;
+    number *n = more((void **)&c->numbers, c->n_numbers, sizeof *n);
+    if (n == NULL) return no_host_memory();
+    n->host = host;
+    FRI_TRY(s, take(c, &n->place));
+    c->n_numbers++;
+    *there = place_of(c, n->place);
+done:
+    return s;
+}
+
+fr_status fri_capture_later(const int64_t **later) {
+    *later = current != NULL ? place_of(current, LATER) : NULL;
+    return FR_OK;
+}
+
+fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *after, void *ctx) {
+    fri_capture *c = current;
+    if (c == NULL) return FR_OK;
+    for (int i = 0; i < c->n_arounds; i++)
+        if (c->arounds[i].before == before && c->arounds[i].after == after && c->arounds[i].ctx == ctx) return FR_OK;
+    around *a = more((void **)&c->arounds, c->n_arounds, sizeof *a);
+    if (a == NULL) return no_host_memory();
+    *a = (around){before, after, ctx};
+    c->n_arounds++;
+    return FR_OK;
+}
+
+fr_status fri_capture_value(const fr_tensor *t, fri_late *l) {
+    fri_capture *c = current;
+    int64_t place = 0;
+    fr_status s = FR_OK;
+    FRI_TRY(s, take(c, &place));
+    FRI_TRY(s, c->backend->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(t), place_of(c, place),
+                                         fri_nbytes(t)));
+    *l = (fri_late){.dtype = t->dtype, .place = place};
+done:
+    return s;
+}
+
+fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
+    fri_capture *c = current;
+    check *k = more((void **)&c->checks, c->n_checks, sizeof *k);
+    if (k == NULL) return no_host_memory();
+    *k = (check){.op = op, .what = what, .limit = limit};
+    fr_status s = fri_capture_value(bad, &k->bad);
+    if (s == FR_OK) c->n_checks++;
+    return s;
+}
+
+/* ---- running again -------------------------------------------------------------------------------------------- */
+
+fr_status fri_capture_replay_begin(fri_capture *c) {
+    const fri_backend *b = c->backend;
+    fri_exec e = fri_exec_of(c->memory);
+    fri_rng now = fri_rng_get();
+    fr_status s = FR_OK;
+    if (now.seed != c->rng.seed)
+        return fri_fail(FR_EUSAGE, "capture: the generator was seeded anew since the step was captured");
+    double later = (double)(int64_t)(now.next_stream - c->rng.next_stream);
+    if (c->drawn > 0) FRI_TRY(s, FRI_KERNEL(b, FR_I64, fill, (&e, FR_I64, 1, later, place_of(c, LATER))));
+    for (int i = 0; i < c->n_numbers; i++)
+        FRI_TRY(s, FRI_KERNEL(b, FR_F64, fill, (&e, FR_F64, 1, *c->numbers[i].host, place_of(c, c->numbers[i].place))));
+    for (int i = 0; i < c->n_arounds; i++)
+        if (c->arounds[i].before != NULL) FRI_TRY(s, c->arounds[i].before(c->arounds[i].ctx));
+done:
+    return s;
+}
+
+fr_status fri_capture_replay_piece(fri_capture *c, int piece) {
+    return c->backend->graphs->launch(c->pieces[piece]);
+}
+
+void fri_capture_late(const fri_capture *c, const fri_late *recorded, fri_late *out) {
+    fri_late_drop(out);
+    if (recorded->place == 0) return;
+    *out = (fri_late){.streams = c->backend->streams,
+                      .fence = c->copied,
+                      .pinned = c->pinned + bytes_of(c->turn * c->places + recorded->place),
+                      .dtype = recorded->dtype,
+                      .place = recorded->place};
+}
+
+fr_status fri_capture_replay_end(fri_capture *c) {
+    const fri_streams *streams = c->backend->streams;
+    fri_rng now = fri_rng_get();
+    fr_status s = FR_OK;
+    c->turn = (c->turn + 1) % TURNS;
+    FRI_TRY(s, streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, place_of(c, 0),
+                             c->pinned + bytes_of(c->turn * c->places), bytes_of(c->used)));
+    FRI_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &c->copied));
+    now.next_stream += c->drawn;
+    fri_rng_set(now);
+    for (int i = 0; i < c->n_arounds; i++) c->arounds[i].after(c->arounds[i].ctx);
+    for (int i = 0; i < c->n_checks; i++) {
+        fri_late bad = {0};
+        fri_capture_late(c, &c->checks[i].bad, &bad);
+        FRI_TRY(s, fri_late_check_later(&bad, c->checks[i].op, c->checks[i].what, c->checks[i].limit));
+    }
+done:
+    return s;
+}

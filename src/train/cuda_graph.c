@@ -1,0 +1,185 @@
+/* cuda_graph.c - see cuda_graph.h. */
+#include "train/cuda_graph.h"
+
+#include "base/env.h"
+#include "base/status.h"
+#include "train/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Places per part of a batch: loss, number of correct answers, a bad target, and that again for a second pass; of the
+ * step: the learning rate and the loss scaler's state. */
+enum { PLACES_PER_PART = 4, PLACES = 2, FAILURES_AT_MOST = 3 };
+
+/* ---- making -------------------------------------------------------------------------------------------------- */
+
+static fr_status step_prepare(const fri_run *r, fri_recorded_step *step) {
+    const fr_train_opts *o = &r->opts;
+    fr_status s = FR_OK;
+    step->values = calloc(1, sizeof *step->values);
+    step->places = calloc((size_t)o->accumulate, sizeof *step->places);
+    if (step->values == NULL || step->places == NULL)
+        return fri_fail(FR_ENOMEM, "trainer: no host memory for a recorded step");
+    FR_TRY(s, fri_capture_create(o->device, PLACES_PER_PART * o->accumulate * o->split_batch + PLACES, &step->capture));
+done:
+    return s;
+}
+
+fr_status fri_train_graph_prepare(fri_run *r) {
+    fri_train_graph *g = &r->graph;
+    int64_t batch = r->opts.batch_size < r->train_count ? r->opts.batch_size : r->train_count;
+    fr_status s = FR_OK;
+    if (!r->opts.cuda_graph) return FR_OK;
+    FR_TRY(s, step_prepare(r, &g->full));
+    if (r->opts.keep_last && r->train_count % batch > 0) FR_TRY(s, step_prepare(r, &g->shorter));
+done:
+    return s;
+}
+
+static void step_release(fri_recorded_step *step) {
+    fri_capture_release(&step->capture);
+    if (step->values != NULL) fri_step_values_free(step->values);
+    free(step->values);
+    free(step->places);
+    *step = (fri_recorded_step){0};
+}
+
+void fri_train_graph_release(fri_run *r) {
+    step_release(&r->graph.full);
+    step_release(&r->graph.shorter);
+}
+
+/* ---- recording ----------------------------------------------------------------------------------------------- */
+
+static fri_recorded_step *step_of(fri_run *r, fri_part part) {
+    fri_recorded_step *step = part == FRI_PART_STEP         ? &r->graph.full
+                              : part == FRI_PART_SHORT_STEP ? &r->graph.shorter
+                                                            : NULL;
+    return step != NULL && step->capture != NULL ? step : NULL;
+}
+
+static void keep_reason(fri_train_graph *g, const char *why) {
+    snprintf(g->reason, sizeof g->reason, "%.*s", (int)strcspn(why, "\n"), why);
+}
+
+/* What is the same for the whole run. */
+static bool possible(fri_run *r) {
+    const fri_env *env = fri_env_get();
+    if (r->arena.used && !env->sync && !env->check_nan) return true;
+    keep_reason(&r->graph, env->sync        ? "FRUGAL_SYNC waits after each launch"
+                           : env->check_nan ? "FRUGAL_CHECK_NAN looks at each result"
+                                            : "the run is without an arena");
+    return false;
+}
+
+void fri_train_graph_batch(fri_run *r, const fr_tensor *images, const fr_tensor *targets) {
+    const fr_tensor *t[2] = {images, targets};
+    for (int i = 0; i < 2 && r->opts.cuda_graph; i++) {
+        r->graph.dtype[i] = t[i]->dtype;
+        r->graph.shape[i] = t[i]->shape;
+    }
+}
+
+typedef struct recording {
+    fri_run *r;
+    fri_recorded_step *step;
+    int batches;
+} recording;
+
+/* The allocations of fri_batch_next. Nothing is laid there now. */
+static fr_status lay_out(recording *c, fr_tensor **images, fr_tensor **targets) {
+    fr_tensor **out[2] = {images, targets};
+    fri_batch_place *place = &c->step->places[c->batches++];
+    fr_status s = FR_OK;
+    for (int i = 0; i < 2; i++) {
+        FR_TRY(s, fri_tensor_new(&c->r->graph.shape[i], c->r->graph.dtype[i], c->r->opts.device, FR_MEM_TEMPORARY,
+                                 out[i]));
+        fri_relabel(*out[i], FR_MEM_INPUT);
+        place->data[i] = fri_data(*out[i]);
+        place->bytes[i] = fri_nbytes(*out[i]);
+    }
+done:
+    return s;
+}
+
+static fr_status next_batch(void *ctx, fr_tensor **images, fr_tensor **targets) {
+    recording *c = ctx;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_capture_pause(c->step->capture));
+    FR_TRY(s, lay_out(c, images, targets));
+    FR_TRY(s, fri_capture_resume(c->step->capture));
+done:
+    return s;
+}
+
+static fr_status record(fri_run *r, fri_recorded_step *step, fri_part part) {
+    recording c = {r, step, 0};
+    const fri_batches batches = {next_batch, &c};
+    fr_tensor *images = NULL, *targets = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_train_arena_part(r, part));
+    FR_TRY(s, lay_out(&c, &images, &targets));
+    FR_TRY(s, fri_capture_begin(step->capture));
+    s = fri_train_step(r, &batches, &images, &targets, step->values);
+    FR_TRY(s, fri_capture_end(step->capture, s));
+    if (fr_plan_departed(r->opts.device)) {
+        fri_capture_forget(step->capture);
+        s = fri_fail(FR_EUSAGE, "an allocation of the step departs from the plan");
+    }
+done:
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
+    return s;
+}
+
+void fri_train_graph_capture(fri_run *r, fri_part part) {
+    fri_train_graph *g = &r->graph;
+    fri_recorded_step *step = step_of(r, part);
+    if (step == NULL || step->failures == FAILURES_AT_MOST || fri_capture_pieces(step->capture) > 0) return;
+    if (!possible(r) || fri_watch_looks(r) || fr_plan_departed(r->opts.device)) return;
+    step->departures = r->arena.departures;
+    if (record(r, step, part) < 0) {
+        step->failures++;
+        keep_reason(g, fr_last_error());
+        if (!r->opts.grad_zero) fr_optimizer_zero_grad(r->optimizer);
+        return;
+    }
+    g->reason[0] = '\0';
+    g->captures++;
+}
+
+/* ---- running again ------------------------------------------------------------------------------------------- */
+
+bool fri_train_graph_holds(fri_run *r, fri_part part) {
+    fri_recorded_step *step = step_of(r, part);
+    if (step == NULL || fri_capture_pieces(step->capture) == 0) return false;
+    if (step->departures != r->arena.departures) { /* then a part of the arena may have moved */
+        fri_capture_forget(step->capture);
+        return false;
+    }
+    return !fri_watch_looks(r);
+}
+
+fr_status fri_train_graph_replay(fri_run *r, fri_part part, fri_step_values *v) {
+    fri_recorded_step *step = step_of(r, part);
+    fr_step_scope scope;
+    int64_t count = 0;
+    fr_status s = fr_step_begin(&scope);
+    if (s < 0) return s;
+    fri_step_values_forget(v);
+    v->number = r->step + 1;
+    v->anomaly = (fr_anomaly){0};
+    fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
+    FR_TRY(s, fri_capture_replay_begin(step->capture));
+    for (int i = 0; i < fri_capture_pieces(step->capture); i++) {
+        FR_TRY(s, fri_batch_into(r, r->loader, &step->places[i], &count));
+        v->targets += (double)count;
+        FR_TRY(s, fri_capture_replay_piece(step->capture, i));
+    }
+    FR_TRY(s, fri_capture_replay_end(step->capture));
+    FR_TRY(s, fri_step_values_replayed(step->values, step->capture, v));
+    r->graph.replays++;
+done:
+    return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
+}

@@ -1,0 +1,140 @@
+/* fake_record.cpp - see fake_record.h. In C++ because its templates keep the arguments of a function of any type. */
+#include "fake_record.h"
+
+#include <functional>
+#include <memory>
+#include <string.h>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+struct step {
+    std::function<void()> run;
+    bool kernel;
+};
+
+typedef std::vector<step> record;
+
+static record *now; /* NULL: nothing is recorded */
+
+/* ---- arguments ------------------------------------------------------------------------------------------------- */
+
+typedef std::vector<std::shared_ptr<const void>> owned;
+
+template <typename T> static T keep(owned &, int, T value) {
+    return value;
+}
+
+template <typename T> static const T *copy_of(owned &o, int count, const T *p) {
+    if (p == nullptr) return nullptr;
+    std::shared_ptr<T> all(new T[(size_t)count], std::default_delete<T[]>());
+    memcpy(all.get(), p, (size_t)count * sizeof(T));
+    o.push_back(all);
+    return all.get();
+}
+
+/* Structs that are only read are the host's: descriptions, and lists whose length is the call's one int. */
+#define KEPT(type, n) \
+    static const type *keep(owned &o, int count, const type *p) { (void)count; return copy_of(o, n, p); }
+KEPT(fri_exec, 1)
+KEPT(fri_dropout_desc, 1)
+KEPT(fri_conv2d_desc, 1)
+KEPT(fri_linear_desc, 1)
+KEPT(fri_batchnorm2d_desc, 1)
+KEPT(fri_pool2d_desc, 1)
+KEPT(fri_upsample_desc, 1)
+KEPT(fri_embedding_desc, 1)
+KEPT(fri_cross_entropy_desc, 1)
+KEPT(fri_loss_scale_desc, 1)
+KEPT(fri_sgd_desc, 1)
+KEPT(fri_adam_desc, 1)
+KEPT(fri_array, count)
+KEPT(fri_step_item, count)
+
+static int length() {
+    return 1;
+}
+
+template <typename A, typename... B> static int length(A first, B... rest) {
+    if constexpr (std::is_same_v<A, int>)
+        return first;
+    else
+        return length(rest...);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------------------- */
+
+/* A slot of the table of f32 and halves, or of the other one. */
+static const fri_kernels *table[2];
+
+template <int TABLE, auto SLOT, typename F> struct wrapped;
+
+template <int TABLE, auto SLOT, typename R, typename... A> struct wrapped<TABLE, SLOT, R (*)(A...)> {
+    static R call(A... a) {
+        R (*real)(A...) = table[TABLE]->*SLOT;
+        if constexpr (std::is_same_v<R, fr_status>) {
+            if (now != nullptr && !asks_only) {
+                auto o = std::make_shared<owned>();
+                auto kept = std::make_tuple(keep(*o, length(a...), a)...);
+                now->push_back({[real, kept, o] { (void)std::apply(real, kept); }, true});
+                return FR_OK;
+            }
+        }
+        return real(a...);
+    }
+    /* Scratch sizes are answered at once. */
+    static constexpr bool asks_only = !std::is_same_v<std::tuple_element_t<0, std::tuple<A...>>, const fri_exec *>;
+};
+
+template <int TABLE> static void wrap(const fri_kernels *real, fri_kernels *out) {
+    table[TABLE] = real;
+    *out = *real;
+#define WRAP(name) \
+    if (real->name != nullptr) \
+        out->name = wrapped<TABLE, &fri_kernels::name, decltype(fri_kernels::name)>::call;
+    FRI_KERNEL_MAP(WRAP)
+#undef WRAP
+}
+
+extern "C" void fake_record_wrap(const fri_kernels *real, const fri_kernels *real_f64, fri_kernels *out,
+                                 fri_kernels *out_f64) {
+    wrap<0>(real, out);
+    wrap<1>(real_f64, out_f64);
+}
+
+/* ---- records --------------------------------------------------------------------------------------------------- */
+
+extern "C" bool fake_recording(void) {
+    return now != nullptr;
+}
+
+extern "C" void fake_record_begin(void) {
+    now = new record;
+}
+
+extern "C" void fake_record_copy(void *dst, const void *src, size_t bytes) {
+    now->push_back({[=] { memcpy(dst, src, bytes); }, false});
+}
+
+extern "C" void fake_record_fill(void *dst, int value, size_t bytes) {
+    now->push_back({[=] { memset(dst, value, bytes); }, false});
+}
+
+extern "C" void *fake_record_end(void) {
+    record *done = now;
+    now = nullptr;
+    return done;
+}
+
+extern "C" int fake_record_run(const void *r) {
+    int kernels = 0;
+    for (const step &s : *(const record *)r) {
+        s.run();
+        kernels += s.kernel;
+    }
+    return kernels;
+}
+
+extern "C" void fake_record_free(void *r) {
+    delete (record *)r;
+}

@@ -1,0 +1,28 @@
+/* fake_record.h - what the fake runtime's graphs are made of: calls of kernels and copies, kept with their arguments as
+ * CUDA keeps them: descriptions and lists by value, device pointers as they are. */
+#ifndef TESTS_CUDA_FAKE_RECORD_H
+#define TESTS_CUDA_FAKE_RECORD_H
+
+#include "backend/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* *out has real's kernels; while something is recorded they are kept instead of run. real stays where it is. */
+void fake_record_wrap(const fri_kernels *real, const fri_kernels *real_f64, fri_kernels *out, fri_kernels *out_f64);
+
+bool fake_recording(void);
+void fake_record_begin(void);
+void fake_record_copy(void *dst, const void *src, size_t bytes);
+void fake_record_fill(void *dst, int value, size_t bytes);
+/* What was recorded, to be freed. */
+void *fake_record_end(void);
+/* Returns how many kernels it ran. */
+int fake_record_run(const void *record);
+void fake_record_free(void *record);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

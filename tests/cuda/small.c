@@ -1,0 +1,156 @@
+/* small.c - see small.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* mkdtemp, nftw */
+#endif
+#include "cuda/small.h"
+
+#include <criterion/criterion.h>
+#include <frugal/models.h>
+#include <frugal/train.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/frugal-small-XXXXXX";
+static bool begun;
+
+enum { ARGS = 48 };
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at) {
+    (void)st;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+void small_begin(void) {
+    cr_assert_not_null(mkdtemp(folder));
+    begun = true;
+}
+
+void small_end(void) {
+    if (begun) (void)nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+int small_odd_forward;
+
+static fr_status odd_forward(fr_module *m, fr_tensor **x) {
+    static int forwards;
+    fr_tensor *more = NULL;
+    (void)m;
+    if (fr_tensor_device(*x) != FR_CUDA || ++forwards != small_odd_forward) return FR_OK;
+    fr_status s = fr_tensor_empty(1, (int64_t[]){12345}, FR_F32, FR_CUDA, &more);
+    fr_tensor_release(&more);
+    return s;
+}
+
+static const fr_module_class odd = {.name = "Odd", .forward = odd_forward};
+
+static fr_status add(fr_module *net, fr_status made, fr_module **part) {
+    fr_status s = made < 0 ? made : fr_nn_append(net, part);
+    fr_module_release(part);
+    return s;
+}
+
+static fr_status small(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
+    fr_module *net = NULL, *m = NULL;
+    fr_status s = FR_OK;
+    strcpy(name, "small");
+    FR_TRY(s, fr_nn_sequential(&net));
+    FR_TRY(s, add(net, fr_nn_conv2d(3, 16, 3, FR_CONV2D_MODULE_OPTS(.conv.padding = 1), o->device, &m), &m));
+    FR_TRY(s, add(net, fr_nn_batchnorm2d(16, o->device, &m), &m));
+    FR_TRY(s, add(net, fr_nn_relu(&m), &m));
+    FR_TRY(s, add(net, fr_module_create(&odd, 0, &m), &m));
+    FR_TRY(s, add(net, fr_nn_conv2d(16, 16, 3, FR_CONV2D_MODULE_OPTS(.conv.padding = 1), o->device, &m), &m));
+    FR_TRY(s, add(net, fr_nn_batchnorm2d(16, o->device, &m), &m));
+    FR_TRY(s, add(net, fr_nn_relu(&m), &m));
+    FR_TRY(s, add(net, fr_nn_maxpool2d(4, NULL, &m), &m));
+    FR_TRY(s, add(net, fr_nn_dropout(0.25, &m), &m));
+    FR_TRY(s, add(net, fr_nn_adaptive_avgpool2d(1, 1, &m), &m));
+    FR_TRY(s, add(net, fr_nn_flatten(1, &m), &m));
+    FR_TRY(s, add(net, fr_nn_linear(16, classes, true, o->device, &m), &m));
+    fr_module_release(out);
+    *out = net;
+    net = NULL;
+done:
+    fr_module_release(&net);
+    return s;
+}
+
+static fr_status few_images(fr_split split, fr_dataset **out) {
+    bool train = split == FR_SPLIT_TRAIN;
+    return fr_dataset_synthetic(train ? SMALL_IMAGES : SMALL_TEST_IMAGES, 10, 32, 32, 3, train ? 0 : 1, out);
+}
+
+int small_try(const char *device, const char *flags, const char *name) {
+    static const char *const none[] = {NULL};
+    fr_train_program program = {.name = "small",
+                                .summary = "",
+                                .description = "",
+                                .examples = none,
+                                .defaults = fr_train_opts_default(),
+                                .sgd_lr = 0.05,
+                                .depths = "1",
+                                .batch_norm_optional = true,
+                                .digits = few_images,
+                                .model = small};
+    char *argv[ARGS] = {0}, all[1024];
+    int argc = 0;
+    program.defaults.depth = 1;
+    program.defaults.batch_size = 4;
+    program.defaults.image_size = 32;
+    snprintf(all, sizeof all,
+             "small --image-size 32 --quiet --workers 0 --device %s --export %s/%s --report %s/%s.json %s", device,
+             folder, name, folder, name, flags);
+    for (char *word = strtok(all, " "); word != NULL; word = strtok(NULL, " ")) {
+        cr_assert_lt(argc, ARGS - 1);
+        argv[argc++] = word;
+    }
+    return fr_train_main(&program, argc, argv);
+}
+
+void small_train(const char *device, const char *flags, const char *name) {
+    cr_assert_eq(small_try(device, flags, name), 0, "%s: %s", flags, fr_last_error());
+}
+
+static char *contents(const char *name, size_t *bytes) {
+    char path[80];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    cr_assert_not_null(f, "%s", path);
+    char *all = malloc(1 << 22);
+    *bytes = fread(all, 1, (1 << 22) - 1, f);
+    all[*bytes] = '\0';
+    fclose(f);
+    return all;
+}
+
+void small_report(const char *name, const char *key, char text[64]) {
+    char file[64];
+    size_t bytes, length = 0;
+    snprintf(file, sizeof file, "%s.json", name);
+    char *all = contents(file, &bytes);
+    const char *at = strstr(all, key);
+    cr_assert_not_null(at, "%s has no %s", file, key);
+    at += strlen(key);
+    while (at[length] != '\n' && at[length] != '\0' && length < 63) length++;
+    memcpy(text, at, length);
+    text[length] = '\0';
+    free(all);
+}
+
+void small_expect_same(const char *a, const char *b, const char *what) {
+    static const char *const keys[] = {"\"first\":", "\"last\":", "\"accuracy\":", "\"skipped\":"};
+    size_t a_bytes, b_bytes;
+    char *x = contents(a, &a_bytes), *y = contents(b, &b_bytes);
+    cr_expect(a_bytes > 1000 && a_bytes == b_bytes && memcmp(x, y, a_bytes) == 0, "%s: other weights", what);
+    free(x);
+    free(y);
+    for (size_t i = 0; i < (strstr(what, "--amp=fp16") != NULL ? 4 : 3); i++) {
+        char p[64], q[64];
+        small_report(a, keys[i], p);
+        small_report(b, keys[i], q);
+        cr_expect_str_eq(p, q, "%s: %s is %s and %s", what, keys[i], p, q);
+    }
+}

@@ -1,0 +1,29 @@
+/* small.h - a trainer of a few thousand parameters, run inside the test program: convolutions, batch norm, pooling,
+ * dropout and a linear layer, on the CPU or on the device that a test put in CUDA's place. */
+#ifndef TESTS_CUDA_SMALL_H
+#define TESTS_CUDA_SMALL_H
+
+#include <stddef.h>
+
+/* Images of 32 pixels in 10 classes; '--dataset digits' has this many, synthetic ones. */
+enum { SMALL_IMAGES = 22, SMALL_TEST_IMAGES = 8 };
+
+/* This forward pass on the device, from 1, asks for memory that no plan knows; 0: none. */
+extern int small_odd_forward;
+
+/* A folder for what trainings leave behind; small_end removes it. */
+void small_begin(void);
+void small_end(void);
+
+/* Trains with these flags (separated by blanks; batches of 4 unless they say so), leaves weights and report in the
+ * folder under this name. The exit status must be 0. */
+void small_train(const char *device, const char *flags, const char *name);
+/* Likewise, and returns the exit status. */
+int small_try(const char *device, const char *flags, const char *name);
+
+/* The report's text behind "key":, up to the end of the line. */
+void small_report(const char *name, const char *key, char text[64]);
+/* Weights, losses, accuracy and skipped steps of two trainings are the same, bit for bit. */
+void small_expect_same(const char *a, const char *b, const char *what);
+
+#endif
