@@ -215,9 +215,8 @@ done:
     return s;
 }
 
-fr_status fri_capture_later(const int64_t **later) {
-    *later = current != NULL ? place_of(current, LATER) : NULL;
-    return FR_OK;
+const int64_t *fri_capture_later(void) {
+    return current != NULL ? place_of(current, LATER) : NULL;
 }
 
 fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *after, void *ctx) {

@@ -52,11 +52,12 @@ void fri_capture_late(const fri_capture *c, const fri_late *recorded, fri_late *
 
 /* Does this thread capture right now? */
 bool fri_capturing(void);
-/* *there: a device address that holds *host whenever the step runs. host stays where it is as long as the capture
- * lives. */
+/* *there: a device address that holds *host whenever the step runs, NULL while nothing is captured. host stays where
+ * it is as long as the capture lives. */
 fr_status fri_capture_number(const double *host, const double **there);
-/* *later: a device address that holds how many streams of random numbers were drawn between capture and replay. */
-fr_status fri_capture_later(const int64_t **later);
+/* A device address that holds how many streams of random numbers were drawn between capture and replay; NULL while
+ * nothing is captured. */
+const int64_t *fri_capture_later(void);
 /* Called around each replay, `before` may be NULL; the same pair is called once. */
 typedef fr_status fri_capture_before(void *ctx);
 typedef void fri_capture_after(void *ctx);

@@ -29,11 +29,6 @@ done:
 
 bool fri_train_arena_wanted(fri_run *r) {
     if (!r->opts.arena || r->opts.device == FR_META) return false;
-    if (r->opts.resume != NULL) {
-        snprintf(r->arena.reason, sizeof r->arena.reason,
-                 "a resumed run begins with another step than the planned one");
-        return false;
-    }
     if (r->opts.empty_cache_every > 0) {
         snprintf(r->arena.reason, sizeof r->arena.reason, "--empty-cache-every gives memory back, an arena keeps it");
         return false;
@@ -74,7 +69,7 @@ fr_status fri_train_arena_next(fri_run *r, fri_part *part) {
     if (s < 0 || batch == batches) return s;
     int64_t size = r->opts.batch_size < r->train_count ? r->opts.batch_size : r->train_count;
     bool shorter = r->train_count - batch * size < size;
-    *part = r->step == 0 ? FRI_PART_FIRST_STEP : shorter ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
+    *part = r->step == r->first_step ? FRI_PART_FIRST_STEP : shorter ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
     return FR_OK;
 }
 

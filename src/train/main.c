@@ -41,6 +41,7 @@ static fr_status prepare(fri_run *r) {
     /* The check ran on meta. What it left behind is no part of a run there. */
     FR_TRY(s, fr_memory_empty_cache(FR_META));
     FR_TRY(s, fr_memory_reset_peak(FR_META));
+    FR_TRY(s, fri_resume_find(r));
     FR_TRY(s, fri_fit(r));
     FR_TRY(s, fri_segment_weights(r, o, &r->unit_weight));
     if (o->plan || o->summary) goto done;

@@ -258,6 +258,7 @@ static fr_status run(dry_run *d) {
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, batch, rest, &r->loader));
     fri_loop_steps(r);
+    FR_TRY(s, fri_resume_dry(r));
     FR_TRY(s, epochs(d, batch, rest));
     snprintf(d->out->model_name, sizeof d->out->model_name, "%s", r->model_name);
     d->out->parameters = r->parameters;
@@ -311,7 +312,8 @@ static fr_status make(const fri_run *r, const fr_train_opts *o, bool workspaces,
                       .opts = *o,
                       .train_count = r->train_count,
                       .test_count = r->test_count,
-                      .outputs = r->outputs};
+                      .outputs = r->outputs,
+                      .resumes = r->resumes};
     memcpy(d.run.mean, r->mean, sizeof d.run.mean);
     memcpy(d.run.std, r->std, sizeof d.run.std);
     d.run.opts.device = FR_META;

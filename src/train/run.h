@@ -78,7 +78,9 @@ typedef struct fri_run {
     /* loop.c */
     fr_loader *loader;
     int64_t steps_per_epoch, steps_total, epochs_total;
-    int64_t step, epoch;                             /* done so far, and the one that runs, from 0 */
+    int64_t step, epoch; /* done so far, and the one that runs, from 0 */
+    bool resumes;        /* goes on from the state resume_path */
+    char resume_path[FR_STATE_PATH_BYTES];
     int64_t first_step;                              /* that this process ran; losses and times count from it */
     fr_log *log;                                     /* NULL: none */
     int64_t log_failures;                            /* steps and evaluations that are not in it */
@@ -239,10 +241,13 @@ void fri_progress_epoch(const fri_run *r); /* after each epoch and its evaluatio
 void fri_progress_end(const fri_run *r);
 void fri_progress_arena(const fri_run *r); /* the lines about it */
 
-/* state.c: --save, --resume, --weights, --export. check finds out before training whether the places can be written to;
- * resume needs the loader and the planned steps; it sets r->step. */
+/* state.c: --save, --resume, --weights, --export. check finds out before training whether the places can be written to,
+ * and find whether there is a state to go on from; resume needs the loader and the planned steps; it sets r->step. dry:
+ * what resuming allocates, in a dry run. */
 fr_status fri_saving_check(const fri_run *r);
+fr_status fri_resume_find(fri_run *r);
 fr_status fri_resume(fri_run *r);
+fr_status fri_resume_dry(fri_run *r);
 /* Saves if a save is due after this step. If that fails for want of space or memory, it is said and the training goes
  * on; after the last step it is a failure. */
 fr_status fri_save_due(fri_run *r, bool last);

@@ -119,7 +119,7 @@ static void passed_over(void *ctx, const char *path, const char *reason) {
     fprintf(stderr, "%s: %s is passed over: %s\n", r->program->name, path, reason);
 }
 
-/* The state to continue from. FR_END: "latest", and the folder holds none yet. */
+/* FR_END: "latest", and the folder holds none yet. */
 static fr_status find(fri_run *r, char path[FR_STATE_PATH_BYTES]) {
     const fr_train_opts *o = &r->opts;
     bool latest = strcmp(o->resume, "latest") == 0;
@@ -134,13 +134,30 @@ static fr_status find(fri_run *r, char path[FR_STATE_PATH_BYTES]) {
     return latest && s == FR_EIO && is_folder(folder) ? FR_END : s;
 }
 
+fr_status fri_resume_find(fri_run *r) {
+    if (r->opts.resume == NULL) return FR_OK;
+    fr_status s = find(r, r->resume_path);
+    r->resumes = s == FR_OK;
+    return s == FR_END ? FR_OK : s;
+}
+
+/* Every state tensor is there: what it takes of the device is all that counts. */
+static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
+    (void)ctx;
+    (void)name;
+    (void)t;
+    return FR_OK;
+}
+
+fr_status fri_resume_dry(fri_run *r) {
+    return r->resumes ? fr_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
+}
+
 fr_status fri_resume(fri_run *r) {
-    char path[FR_STATE_PATH_BYTES];
+    const char *path = r->resume_path;
     parts p;
     fr_status s = FR_OK;
-    if (r->opts.resume == NULL) return FR_OK;
-    FR_TRY(s, find(r, path));
-    if (s == FR_END) return FR_OK;
+    if (!r->resumes) return FR_OK;
     describe(r, &p);
     FR_TRY(s, fr_state_load(path, &p.state));
     r->step = r->first_step = p.state.step;

@@ -39,6 +39,14 @@ static int lines(const char *name) {
     return n;
 }
 
+/* What the run allocated had the places of its dry run, the state it began with included. */
+static void expect_in_arena(const char *flags) {
+    cJSON *report = report_read(files_path("r.json"));
+    cr_expect(cJSON_IsTrue(report_at(report, "arena", "used")), "%s", flags);
+    cr_expect_eq(report_number(report, "arena", "departures"), 0, "%s", flags);
+    cJSON_Delete(report);
+}
+
 Test(files, a_resumed_run_ends_where_the_whole_run_does) {
     static const char *const flags[] = {"", "--optimizer adam --amp", "--accumulate 2 --workers 0", "--fused-step"};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
@@ -53,12 +61,17 @@ Test(files, a_resumed_run_ends_where_the_whole_run_does) {
         cr_assert_eq(unlink(files_path("s/state-00000002-step-18.safetensors")), 0);
         snprintf(text, sizeof text,
                  "--epochs 1 --steps 20 --eval-every 0 --save %%s/s --resume latest --rebuild --checkpoint-segments 2 "
-                 "--export %%s/resumed.st %s",
+                 "--export %%s/resumed.st --report %%s/r.json %s",
                  flags[i]);
-        if (strstr(flags[i], "--amp") == NULL) good(text);
-        snprintf(text, sizeof text, "--epochs 1 --steps 20 --eval-every 0 --resume %%s/s --export %%s/resumed.st %s",
+        if (strstr(flags[i], "--amp") == NULL) {
+            good(text);
+            expect_in_arena(flags[i]);
+        }
+        snprintf(text, sizeof text,
+                 "--epochs 1 --steps 20 --eval-every 0 --resume %%s/s --export %%s/resumed.st --report %%s/r.json %s",
                  flags[i]);
         good(text);
+        expect_in_arena(flags[i]);
         cr_expect(same_file("whole.st", "resumed.st"), "'%s': other parameters after resuming", flags[i]);
         char command[1100];
         snprintf(command, sizeof command, "rm -r %s/s", files_root);
