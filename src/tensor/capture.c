@@ -100,7 +100,10 @@ void fri_capture_release(fri_capture **p) {
     *p = NULL;
     if (c == NULL) return;
     fri_capture_forget(c);
-    if (c->pinned != NULL) c->backend->streams->host_free(c->pinned, TURNS * bytes_of(c->places));
+    if (c->pinned != NULL) {
+        fri_late_check_drop(c->pinned, TURNS * bytes_of(c->places));
+        c->backend->streams->host_free(c->pinned, TURNS * bytes_of(c->places));
+    }
     fr_tensor_release(&c->memory);
     free(c);
 }

@@ -152,6 +152,17 @@ fr_status fri_late_check(const fr_tensor *bad, const char *op, const char *what,
     return s < 0 ? s : fri_late_check_later(&late, op, what, limit);
 }
 
+void fri_late_check_drop(const void *memory, size_t bytes) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n_checks; i++) {
+        const check *c = &checks[(first_check + i) % CHECKS];
+        const char *at = c->late.pinned;
+        if (at < (const char *)memory || at >= (const char *)memory + bytes)
+            checks[(first_check + kept++) % CHECKS] = *c;
+    }
+    n_checks = kept;
+}
+
 fr_status fri_late_check_all(void) {
     fr_status s = FR_OK;
     if (fri_capturing()) return FR_OK; /* to ask the device is to wait, in a captured step */

@@ -37,6 +37,8 @@ bool fri_device_runs_ahead(fr_device d);
 fr_status fri_late_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit);
 /* The same for a value that is on its way already. */
 fr_status fri_late_check_later(const fri_late *bad, const char *op, const char *what, int64_t limit);
+/* Those whose page-locked memory lies here are forgotten: it goes. */
+void fri_late_check_drop(const void *memory, size_t bytes);
 /* FR_EINVAL for the first bad position that has arrived; does not wait. */
 fr_status fri_late_check_all(void);
 

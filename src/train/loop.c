@@ -148,6 +148,7 @@ static fr_status run_epoch(fri_run *r, bool *more) {
         FR_TRY(s, fri_save_due(r, !*more));
     }
     FR_TRY(s, steps_known(r, r->step));
+    FR_TRY(s, fri_late_check_all()); /* bad targets of the last steps */
 done:
     return s;
 }

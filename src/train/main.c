@@ -59,10 +59,7 @@ static void finish(fri_run *r) {
     fri_memory_plot_release(r);
     fr_log_close(&r->log);
     fr_loader_release(&r->loader);
-    fri_train_graph_release(r);
-    fr_grad_scaler_release(&r->scaler);
-    fr_optimizer_release(&r->optimizer);
-    fr_module_release(&r->model);
+    fri_model_release(r);
     fr_dataset_release(&r->train);
     fr_dataset_release(&r->test);
     free(r->unit_weight);

@@ -203,6 +203,13 @@ done:
     return s;
 }
 
+void fri_model_release(fri_run *r) {
+    fri_train_graph_release(r);
+    fr_grad_scaler_release(&r->scaler);
+    fr_optimizer_release(&r->optimizer);
+    fr_module_release(&r->model);
+}
+
 fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y) {
     if (r->opts.half != FR_TRAIN_AMP_OFF) {
         fr_status s = fr_cast(x, fri_run_dtype(&r->opts), y);

@@ -268,10 +268,7 @@ static fr_status run(dry_run *d) {
 done:
     fri_step_values_free(r->values);
     fr_loader_release(&r->loader);
-    fri_train_graph_release(r);
-    fr_grad_scaler_release(&r->scaler);
-    fr_optimizer_release(&r->optimizer);
-    fr_module_release(&r->model);
+    fri_model_release(r);
     fr_dataset_release(&r->train);
     fr_dataset_release(&r->test);
     return s;

@@ -133,9 +133,11 @@ fr_status fri_data_loader(const fri_run *r, fr_split split, fr_loader **out);
 const char *fri_dataset_name(const fri_run *r);
 bool fri_without_data(const fri_run *r); /* no image is read: on meta, and for a plan */
 
-/* model.c: checks on meta that the model exists and takes these batches, then builds it with its optimizer. */
+/* model.c: checks on meta that the model exists and takes these batches, then builds it with its optimizer and what
+ * else a step needs of the device. */
 fr_status fri_model_check(fri_run *r);
 fr_status fri_model_build(fri_run *r);
+void fri_model_release(fri_run *r);
 bool fri_fused_step_possible(const fr_train_opts *o); /* do the other flags allow --fused-step? */
 fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
 

@@ -83,9 +83,7 @@ fr_status fri_segment_weights(const fri_run *r, const fr_train_opts *o, size_t *
 done:
     free(unit);
     free(w);
-    fr_grad_scaler_release(&trial.scaler);
-    fr_optimizer_release(&trial.optimizer);
-    fr_module_release(&trial.model);
+    fri_model_release(&trial);
     fr_switches_set(switches);
     fri_rng_set(rng);
     if (o->device == FR_META && r->model != NULL) return s; /* a run goes on there */
