@@ -10,6 +10,7 @@
 #   build      the library, the tests, the trainers
 #   first      device description; three convolutions in three types and three directions, relu, against the CPU
 #   plan       planned == measured: VGG-16, ResNet, and 200 random commands
+#   graph      --cuda-graph trains the same weights, bit for bit, as without
 #   tests      tests that take the device as a parameter, and the own kernels against their CPU twins
 #   bandwidth  each own kernel's GB/s beside a copy's, f32 and f16
 #   sanitizer  memcheck, racecheck, initcheck of the own kernels and of `first`
@@ -28,14 +29,14 @@ parts=()
 for argument in "$@"; do
     case $argument in
     --first) parts=(build first) ;;
-    build | first | plan | tests | bandwidth | sanitizer | train) parts+=("$argument") ;;
+    build | first | plan | graph | tests | bandwidth | sanitizer | train) parts+=("$argument") ;;
     *)
-        echo "gpu_check: no part '$argument' (--first, build, first, plan, tests, bandwidth, sanitizer, train)" >&2
+        echo "gpu_check: no part '$argument' (--first, build, first, plan, graph, tests, bandwidth, sanitizer, train)" >&2
         exit 2
         ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(build first plan tests bandwidth sanitizer train)
+[ ${#parts[@]} -gt 0 ] || parts=(build first plan graph tests bandwidth sanitizer train)
 mkdir -p "$OUT" || exit 1
 
 # limited SECONDS COMMAND...: within that time, and within what is left of LIMIT.
@@ -69,6 +70,18 @@ part_plan() {
             .ci/check-plan "$OUT/$network-plan.json" "$OUT/$network-run.json" || failed=1
     done
     FRUGAL_TEST_DEVICE=cuda limited 120 sh tests/run.sh test_planned || failed=1
+    return $failed
+}
+
+part_graph() {
+    local flags failed=0
+    for flags in "" --amp "--optimizer adamw --accumulate 2 --schedule cosine" "--keep-last --checkpoint-segments 4"; do
+        # shellcheck disable=SC2086
+        limited 40 "$BUILD/examples/train_resnet" --device cuda --epochs 2 $flags --export "$OUT/walked.safetensors" &&
+            limited 40 "$BUILD/examples/train_resnet" --device cuda --epochs 2 $flags --cuda-graph \
+                --export "$OUT/replayed.safetensors" &&
+            cmp "$OUT/walked.safetensors" "$OUT/replayed.safetensors" || failed=1
+    done
     return $failed
 }
 
@@ -135,6 +148,7 @@ for part in "${parts[@]}"; do
     build) part_build ;;
     first) part_first ;;
     plan) part_plan ;;
+    graph) part_graph ;;
     tests) part_tests ;;
     bandwidth) part_bandwidth ;;
     sanitizer) part_sanitizer ;;
@@ -160,6 +174,7 @@ for part in "${names[@]}"; do
     case $part in
     first) grep -h 'in use before the first tensor\|GB/s\| wrong$' "$OUT/first.log" ;;
     tests) grep -h '^[0-9]* skipped$\|Synthesis' "$OUT/tests.log" | tail -n 2 ;;
+    graph) grep -h '^cuda graph:' "$OUT/graph.log" ;;
     train) grep -h 'images/s' "$OUT/train.log" | tail -n 12
         grep -h '^cuda graph:' "$OUT/train.log" ;;
     esac
