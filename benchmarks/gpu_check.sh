@@ -31,7 +31,8 @@ for argument in "$@"; do
     --first) parts=(build first) ;;
     build | first | plan | graph | tests | bandwidth | sanitizer | train) parts+=("$argument") ;;
     *)
-        echo "gpu_check: no part '$argument' (--first, build, first, plan, graph, tests, bandwidth, sanitizer, train)" >&2
+        echo "gpu_check: no part '$argument' (--first, build, first, plan, graph, tests, bandwidth, sanitizer," \
+            "train)" >&2
         exit 2
         ;;
     esac
@@ -123,7 +124,7 @@ part_train() {
     for network in "vgg --depth 16 --no-batch-norm --batch-size 64" "resnet --depth 50 --batch-size 128"; do
         # shellcheck disable=SC2086
         set -- $network
-        for flags in "" --amp "--amp --cuda-graph"; do
+        for flags in "" --amp "--amp --cuda-graph --device-prefetch"; do
             echo "--- train_$network $flags"
             # shellcheck disable=SC2086
             limited 60 "$BUILD/examples/train_$1" "${@:2}" "${common[@]}" $flags \

@@ -54,7 +54,7 @@ typedef struct fr_train_opts {
     bool augment;
     bool keep_last;
     int64_t workers, prefetch;
-    bool pin_memory; /* without effect on the CPU */
+    bool pin_memory, device_prefetch; /* without effect on the CPU */
 
     int64_t epochs;
     int64_t steps; /* AUTO: no limit but epochs */

@@ -65,6 +65,7 @@ fr_status fri_train_arena_part(fri_run *r, fri_part part) {
 fr_status fri_train_arena_next(fri_run *r, fri_part *part) {
     int64_t epoch = 0, batch = 0, batches = fr_loader_batches(r->loader);
     fr_status s = fr_loader_position_get(r->loader, &epoch, &batch);
+    if (r->ahead.full) batch--; /* it is still to come */
     *part = FRI_PART_COUNT;
     if (s < 0 || batch == batches) return s;
     int64_t size = r->opts.batch_size < r->train_count ? r->opts.batch_size : r->train_count;

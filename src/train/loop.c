@@ -76,9 +76,15 @@ static fr_status remember(fri_run *r, double loss, double milliseconds) {
 
 /* ---- epochs ------------------------------------------------------------------------------------------------ */
 
-static fr_status next_of_loader(void *ctx, fr_tensor **images, fr_tensor **targets) {
-    fri_run *r = ctx;
-    return fri_batch_next(r, r->loader, images, targets);
+typedef struct step_batches {
+    fri_run *r;
+    int64_t left; /* of the step, after the one that was taken */
+} step_batches;
+
+static fr_status next_of_step(void *ctx, fr_tensor **images, fr_tensor **targets) {
+    step_batches *b = ctx;
+    fr_status s = fri_batch_next(b->r, b->r->loader, images, targets);
+    return s == FR_OK && --b->left > 0 ? fri_batch_ahead(b->r) : s;
 }
 
 /* The step's numbers are waited for, kept and shown. A device that runs ahead is at work on the next step meanwhile, so
@@ -106,14 +112,15 @@ static fr_status steps_known(fri_run *r, int64_t up_to) {
 }
 
 static fr_status one_step(fri_run *r, fri_step_values *v) {
-    const fri_batches batches = {next_of_loader, r};
+    step_batches of = {r, r->opts.accumulate};
+    const fri_batches batches = {next_of_step, &of};
     fr_tensor *images = NULL, *targets = NULL;
     fri_part part;
     fr_status s = FR_OK;
     FR_TRY(s, fri_train_arena_next(r, &part));
     if (fri_train_graph_holds(r, part)) return fri_train_graph_replay(r, part, v);
     FR_TRY(s, fri_train_arena_part(r, part));
-    FR_TRY(s, fri_batch_next(r, r->loader, &images, &targets));
+    FR_TRY(s, next_of_step(&of, &images, &targets));
     fri_train_graph_batch(r, images, targets);
     fri_watch_begin(r);
     FR_TRY(s, fri_train_step(r, &batches, &images, &targets, v));
@@ -146,6 +153,7 @@ static fr_status run_epoch(fri_run *r, bool *more) {
         *more = r->step < r->steps_total && r->signal == 0;
         if (fri_save_is_due(r, !*more)) FR_TRY(s, steps_known(r, r->step));
         FR_TRY(s, fri_save_due(r, !*more));
+        if (*more && i + 1 < r->steps_per_epoch) FR_TRY(s, fri_batch_ahead(r));
     }
     FR_TRY(s, steps_known(r, r->step));
     FR_TRY(s, fri_late_check_all()); /* bad targets of the last steps */

@@ -30,6 +30,15 @@ typedef struct fri_input_place {
 } fri_input_place;
 void fri_input_place_free(fri_input_place *p);
 
+/* batch.c, Note [Ahead]: memory for one more batch. */
+typedef struct fri_ahead {
+    fr_tensor *memory[2]; /* images, targets; NULL: off */
+    fr_dtype dtype[2];    /* of the batch that is there */
+    fri_shape shape[2];
+    bool full; /* it is there, or on its way */
+    fri_fence arrived[2], taken;
+} fri_ahead;
+
 /* The numbers of one step, some of them still on their way from the device. */
 typedef struct fri_step_part {
     fri_late loss, correct; /* of one batch, or part of a batch */
@@ -74,6 +83,7 @@ typedef struct fri_run {
     size_t pixels_capacity;
     fri_input_place input[2][2]; /* images and targets, in turn */
     int input_turn;
+    fri_ahead ahead;
 
     /* loop.c */
     fr_loader *loader;
@@ -156,6 +166,11 @@ fr_status fri_batch_next(fri_run *r, fr_loader *loader, fr_tensor **images, fr_t
 /* The same into memory of the device that is there: of images and of targets. FR_ESHAPE if the batch has other sizes.
  * *count: targets. */
 fr_status fri_batch_into(fri_run *r, fr_loader *loader, const fri_batch_place *place, int64_t *count);
+/* --device-prefetch: takes memory for a batch; copies the training loader's next one there, unless one is there
+ * already. The next call of the two above takes it. */
+fr_status fri_batch_ahead_prepare(fri_run *r);
+void fri_batch_ahead_release(fri_run *r);
+fr_status fri_batch_ahead(fri_run *r);
 
 /* loop.c, evaluate.c. Their parts are what a dry run (plan.c) runs too. */
 fr_status fri_loop(fri_run *r);

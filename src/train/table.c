@@ -101,6 +101,9 @@ const fri_flag fri_flags[] = {
      "Batches that workers decode ahead. Each takes its place in memory.", .least = 1, .most = 64},
     {"pin-memory", FRI_FLAG_BOOL, FRI_GROUP_DATA, AT(pin_memory), NULL,
      "Batches go to a GPU through pinned host memory, so that the copy does not wait."},
+    {"device-prefetch", FRI_FLAG_BOOL, FRI_GROUP_DATA, AT(device_prefetch), NULL,
+     "On a GPU, copy the next batch there while a step runs; takes the memory of one more batch. Without effect on the "
+     "CPU."},
 
     /* ---- training ---- */
     {"epochs", FRI_FLAG_INT, FRI_GROUP_TRAINING, AT(epochs), "N", "Passes over the training images.", COUNT},
