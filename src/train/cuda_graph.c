@@ -176,7 +176,7 @@ fr_status fri_train_graph_replay(fri_run *r, fri_part part, fri_step_values *v) 
         FR_TRY(s, fri_batch_into(r, r->loader, &step->places[i], &count));
         v->targets += (double)count;
         FR_TRY(s, fri_capture_replay_piece(step->capture, i));
-        if (i + 1 < fri_capture_pieces(step->capture)) FR_TRY(s, fri_batch_ahead(r));
+        if (i + 1 < fri_capture_pieces(step->capture)) FR_TRY(s, fri_ahead_fetch(r));
     }
     FR_TRY(s, fri_capture_replay_end(step->capture));
     FR_TRY(s, fri_step_values_replayed(step->values, step->capture, v));

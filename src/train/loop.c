@@ -84,7 +84,7 @@ typedef struct step_batches {
 static fr_status next_of_step(void *ctx, fr_tensor **images, fr_tensor **targets) {
     step_batches *b = ctx;
     fr_status s = fri_batch_next(b->r, b->r->loader, images, targets);
-    return s == FR_OK && --b->left > 0 ? fri_batch_ahead(b->r) : s;
+    return s == FR_OK && --b->left > 0 ? fri_ahead_fetch(b->r) : s;
 }
 
 /* The step's numbers are waited for, kept and shown. A device that runs ahead is at work on the next step meanwhile, so
@@ -153,7 +153,7 @@ static fr_status run_epoch(fri_run *r, bool *more) {
         *more = r->step < r->steps_total && r->signal == 0;
         if (fri_save_is_due(r, !*more)) FR_TRY(s, steps_known(r, r->step));
         FR_TRY(s, fri_save_due(r, !*more));
-        if (*more && i + 1 < r->steps_per_epoch) FR_TRY(s, fri_batch_ahead(r));
+        if (*more && i + 1 < r->steps_per_epoch) FR_TRY(s, fri_ahead_fetch(r));
     }
     FR_TRY(s, steps_known(r, r->step));
     FR_TRY(s, fri_late_check_all()); /* bad targets of the last steps */

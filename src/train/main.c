@@ -67,8 +67,8 @@ static void finish(fri_run *r) {
     free(r->pixel_classes);
     for (int i = 0; i < 2; i++) {
         fri_step_values_free(&r->values[i]);
-        fri_input_place_free(&r->input[0][i]);
-        fri_input_place_free(&r->input[1][i]);
+        fri_input_free(&r->input[0][i]);
+        fri_input_free(&r->input[1][i]);
     }
     free(r->losses);
     free(r->step_ms);

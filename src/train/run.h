@@ -10,6 +10,7 @@
 #include "train/arena.h"
 #include "train/cuda_graph.h"
 #include "train/floor.h"
+#include "train/input.h"
 
 #include <frugal/fit.h>
 #include <frugal/io.h>
@@ -21,16 +22,7 @@ typedef struct fri_trace fri_trace;
 typedef struct fri_track fri_track;
 typedef struct fri_memory_plot fri_memory_plot;
 
-/* batch.c: page-locked memory that a batch leaves from. */
-typedef struct fri_input_place {
-    const fri_streams *streams;
-    void *memory;
-    size_t bytes;
-    fri_fence left; /* passed: it may be written again */
-} fri_input_place;
-void fri_input_place_free(fri_input_place *p);
-
-/* batch.c, Note [Ahead]: memory for one more batch. */
+/* ahead.c: memory for one more batch. */
 typedef struct fri_ahead {
     fr_tensor *memory[2]; /* images, targets; NULL: off */
     fr_dtype dtype[2];    /* of the batch that is there */
@@ -166,11 +158,17 @@ fr_status fri_batch_next(fri_run *r, fr_loader *loader, fr_tensor **images, fr_t
 /* The same into memory of the device that is there: of images and of targets. FR_ESHAPE if the batch has other sizes.
  * *count: targets. */
 fr_status fri_batch_into(fri_run *r, fr_loader *loader, const fri_batch_place *place, int64_t *count);
-/* --device-prefetch: takes memory for a batch; copies the training loader's next one there, unless one is there
- * already. The next call of the two above takes it. */
-fr_status fri_batch_ahead_prepare(fri_run *r);
-void fri_batch_ahead_release(fri_run *r);
-fr_status fri_batch_ahead(fri_run *r);
+/* Their parts: the batch as the loader has it, with pixel classes; FR_ESHAPE unless the two are equal. */
+fr_status fri_batch_on_host(fri_run *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
+fr_status fri_batch_fits(size_t bytes, size_t place);
+
+/* ahead.c: prepare takes memory for a batch, fetch copies the training loader's next one there unless one is there
+ * already; the next call of fri_batch_next or fri_batch_into takes it, by the other two. */
+fr_status fri_ahead_prepare(fri_run *r);
+void fri_ahead_release(fri_run *r);
+fr_status fri_ahead_fetch(fri_run *r);
+fr_status fri_ahead_next(fri_run *r, fr_tensor **images, fr_tensor **targets);
+fr_status fri_ahead_into(fri_run *r, const fri_batch_place *place, int64_t *count);
 
 /* loop.c, evaluate.c. Their parts are what a dry run (plan.c) runs too. */
 fr_status fri_loop(fri_run *r);
