@@ -105,7 +105,9 @@ KERNEL(normal, normal(e, a->t, COUNT, 1, 2, 0, 1, a->y))
 KERNEL_OF(dropout, fri_dropout_desc, dropping(a), dropout(e, &d, a->x, a->y))
 KERNEL_OF(bn_stats, fri_batchnorm2d_desc, norm(a), batchnorm2d_stats(e, &d, a->x, a->mean, a->invstd, NULL, NULL))
 KERNEL_OF(bn_apply, fri_batchnorm2d_desc, norm(a),
-          batchnorm2d_apply(e, &d, a->x, a->mean, a->invstd, a->gamma, a->beta, true, a->y))
+          batchnorm2d_apply(e, &d, a->x, a->mean, a->invstd, a->gamma, a->beta, NULL, true, a->y))
+KERNEL_OF(bn_apply_add, fri_batchnorm2d_desc, norm(a),
+          batchnorm2d_apply(e, &d, a->x, a->mean, a->invstd, a->gamma, a->beta, a->dy, true, a->y))
 KERNEL_OF(bn_backward, fri_batchnorm2d_desc, norm(a),
           batchnorm2d_backward(e, &d, true, a->x, a->mean, a->invstd, a->gamma, a->dy, a->y, a->out, a->beta))
 KERNEL_OF(maxpool_forward, fri_pool2d_desc, pool(a, H / 2, W / 2), maxpool2d_forward(e, &d, a->x, a->y, FR_U8, a->bits))
@@ -170,6 +172,7 @@ static const struct {
     {"dropout", run_dropout, 2, 0, SHOW_Y, 1},
     {"batchnorm2d_stats", run_bn_stats, 2, 0, SHOW_STATS, 0},
     {"batchnorm2d_apply", run_bn_apply, 2, 0, SHOW_Y, 1},
+    {"batchnorm2d_apply, add", run_bn_apply_add, 3, 0, SHOW_Y, 1},
     {"batchnorm2d_backward", run_bn_backward, 5, 0, SHOW_Y, 1},
     {"maxpool2d_forward", run_maxpool_forward, 1.25, 0.25, SHOW_Y, 0.25},
     {"maxpool2d_backward", run_maxpool_backward, 1.25, 0.25, SHOW_Y, 1},

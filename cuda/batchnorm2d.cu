@@ -1,6 +1,6 @@
 /* batchnorm2d.cu - batch normalization over rows of channels; n = rows * c, size = bytes of an element.
  *   stats      n * size + 16 * chunks * c bytes           x; two f32 per chunk and channel, written and read
- *   apply      2 * n * size bytes                         x, y
+ *   apply      2 * n * size bytes                         x, y; with an addend 3 * n * size: that, too
  *   backward   5 * n * size + 16 * chunks * c bytes       x, dy for the sums, then x, dy, dx; the sums as in stats
  *              2 * n * size bytes                         dy, dx: in eval mode without parameter gradients
  *
@@ -101,9 +101,11 @@ __global__ void __launch_bounds__(FRI_THREADS) invert(int64_t c, double eps, con
 
 /* ---- kernels: forward -------------------------------------------------------------------------------------- */
 
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS) apply(fri_columns g, const T *x, const float *mean, const float *invstd,
-                                                     const float *gamma, const float *beta, bool relu, T *y) {
+/* ADD: the normalized value is rounded to T, as if it had been stored, before the addend joins it. */
+template <typename T, int N, bool ADD>
+__global__ void __launch_bounds__(FRI_THREADS)
+    apply(fri_columns g, const T *x, const float *mean, const float *invstd, const float *gamma, const float *beta,
+          const T *addend, bool relu, T *y) {
     int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
     int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
     float m[N], scale[N], shift[N];
@@ -116,10 +118,15 @@ __global__ void __launch_bounds__(FRI_THREADS) apply(fri_columns g, const T *x, 
     }
 #pragma unroll 4
     for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c);
+        fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c), q = p;
+        if (ADD) q = fri_load_pack<T, N>(addend + row * g.c + c);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             float v = fri_batchnorm_apply(fri_load(p.v[k]), m[k], scale[k], shift[k]);
+            if (ADD) {
+                fri_store(&p.v[k], v);
+                v = fri_load(p.v[k]) + fri_load(q.v[k]);
+            }
             fri_store(&p.v[k], relu ? fri_relu(v) : v);
         }
         fri_store_pack<T, N>(y + row * g.c + c, p);
@@ -267,22 +274,30 @@ extern "C" fr_status fri_cuda_batchnorm2d_invstd(const fri_exec *e, const fri_ba
     return fri_cuda_launched("batchnorm2d_invstd");
 }
 
-extern "C" fr_status fri_cuda_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
-                                                const void *mean, const void *invstd, const void *gamma,
-                                                const void *beta, bool relu, void *y) {
-    if (d->rows * d->c == 0) return FR_OK;
+template <bool ADD>
+static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const float *mean,
+                              const float *invstd, const float *gamma, const float *beta, const void *addend, bool relu,
+                              void *y) {
     FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply",
-                    FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(y, 16), {
+                    FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(addend, 16) && fri_aligned(y, 16), {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
-                        apply<T, N>
-                            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
-                                                                                              (const float *)mean,
-                                                                                              (const float *)invstd,
-                                                                                              (const float *)gamma,
-                                                                                              (const float *)beta, relu,
+                        apply<T, N, ADD>
+                            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, mean,
+                                                                                              invstd, gamma, beta,
+                                                                                              (const T *)addend, relu,
                                                                                               (T *)y);
                     }))
     return fri_cuda_launched("batchnorm2d_apply");
+}
+
+extern "C" fr_status fri_cuda_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
+                                                const void *mean, const void *invstd, const void *gamma,
+                                                const void *beta, const void *addend, bool relu, void *y) {
+    if (d->rows * d->c == 0) return FR_OK;
+    const float *m = (const float *)mean, *is = (const float *)invstd;
+    const float *scale = (const float *)gamma, *shift = (const float *)beta;
+    return addend != NULL ? launch_apply<true>(e, d, x, m, is, scale, shift, addend, relu, y)
+                          : launch_apply<false>(e, d, x, m, is, scale, shift, NULL, relu, y);
 }
 
 extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,

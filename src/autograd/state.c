@@ -82,16 +82,26 @@ void fr_switches_set(fr_switches s) {
     state.switches_set = true;
 }
 
-/* ---- relu in the kernel before it -------------------------------------------------------------------------------- */
+/* ---- add and relu in the kernel before them ---------------------------------------------------------------------- */
 
 void fri_relu_follows(bool follows) {
-    state.relu_follows = follows;
+    state.follows = (fri_follows){.relu = follows};
 }
 
-bool fri_relu_follows_take(void) {
-    bool follows = state.relu_follows && fri_switches()->inplace && !fri_env_get()->check_nan && !fri_anomaly_looks();
-    state.relu_follows = false;
-    return follows;
+void fri_add_follows(fr_tensor *addend, bool over, bool relu) {
+    state.follows = (fri_follows){addend, over, relu};
+}
+
+fri_follows fri_follows_exchange(fri_follows now) {
+    fri_follows was = state.follows;
+    state.follows = now;
+    return was;
+}
+
+fri_follows fri_follows_take(void) {
+    bool permitted = fri_switches()->inplace && !fri_env_get()->check_nan && !fri_anomaly_looks();
+    fri_follows said = fri_follows_exchange((fri_follows){0});
+    return permitted ? said : (fri_follows){0};
 }
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */

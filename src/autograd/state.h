@@ -7,6 +7,13 @@
 struct fri_segment_record;
 struct fri_recompute;
 
+/* What a module said about the result of the op that it calls next (the two Notes below). */
+typedef struct fri_follows {
+    fr_tensor *addend; /* borrowed; or NULL */
+    bool over;         /* the add goes over the addend, not over what is added to it */
+    bool relu;
+} fri_follows;
+
 typedef struct fri_autograd_state {
     bool grad_disabled; /* zero-initialized state means: grad mode on */
     fr_autocast_state autocast;
@@ -19,7 +26,7 @@ typedef struct fri_autograd_state {
     fr_graph_stats stats;
     uint64_t nodes_at_step_end;
     bool statistics_frozen;
-    bool relu_follows;
+    fri_follows follows;
 } fri_autograd_state;
 
 fri_autograd_state *fri_autograd(void);
@@ -35,8 +42,22 @@ uint64_t fri_step_number(void);        /* training steps that this thread has be
  * (FRUGAL_CHECK_NAN, fr_detect_anomaly), because minus infinity would pass for 0. Library kernels are no part of this:
  * their relu does not pass NaN. */
 void fri_relu_follows(bool follows);
-/* What was said, once: for the op that may make use of it. */
-bool fri_relu_follows_take(void);
+
+/* Note [Add in the kernel before it]
+ * Likewise a module that hands batch norm's result to an add with a tensor that is there already, and to nobody else,
+ * says so before it calls batch norm: which of the two the add goes over, and whether a relu follows it. Batch norm's
+ * last pass then reads the addend too and writes the sum (rectified) at once to where the add would have written it;
+ * the add, and the relu behind it, find marks on the storages and have nothing left to compute. In half types the
+ * normalized value is rounded to its type before the addend joins it, in a register, so every bit is that of the
+ * separate passes. Only where types and shapes are the same, and where a relu could be taken over, too. Rebuilding
+ * makes batch norm's own result from what batch norm saved and the sum from that: no node knows of all this. Between
+ * batch norm and add a marked storage does not hold what its node says: any other op refuses it (fri_call_begin). */
+void fri_add_follows(fr_tensor *addend, bool over, bool relu);
+
+/* What was said, once, if it is permitted: for the op that may make use of it. */
+fri_follows fri_follows_take(void);
+/* Says something else and answers what had been said: for modules that run others. */
+fri_follows fri_follows_exchange(fri_follows now);
 
 /* True while a checkpoint's function runs for the second time. */
 bool fri_recomputing(void);

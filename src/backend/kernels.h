@@ -169,10 +169,11 @@ typedef fr_status fri_batchnorm2d_stats_fn(const fri_exec *e, const fri_batchnor
 /* invstd [c] = 1 / sqrt(var + eps): what eval mode hands to apply. */
 typedef fr_status fri_batchnorm2d_invstd_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
                                             void *invstd);
-/* y = (x - mean) * invstd * gamma + beta, then relu if `relu`; gamma, beta (real) or both NULL. y may be x. */
+/* y = (x - mean) * invstd * gamma + beta, rounded to its type, then + addend (of dtype, or NULL), then relu if `relu`;
+ * gamma, beta (real) or both NULL. y may be x or the addend. */
 typedef fr_status fri_batchnorm2d_apply_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                            const void *mean, const void *invstd, const void *gamma, const void *beta,
-                                           bool relu, void *y);
+                                           const void *addend, bool relu, void *y);
 /* dgamma, dbeta [c] (real) or NULL; dx or NULL. Train: dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));
  * eval (train false): dx = gamma * invstd * dy. dx may be dy, not x. */
 typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,

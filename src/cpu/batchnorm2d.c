@@ -217,6 +217,42 @@ FRI_CLONES static void apply_rows(int64_t rows, int64_t width, int64_t ld, const
     }
 }
 
+/* y = apply(x) + addend, for data that is read and written in place. */
+FRI_CLONES static void apply_add_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean,
+                                      const real *scale, const real *beta, const real *addend, bool relu, real *y) {
+    for (int64_t i = 0; i < rows; i++) {
+        const real *v = x + i * ld, *a = addend + i * ld;
+        real *out = y + i * ld;
+        if (relu) {
+#pragma GCC ivdep
+            for (int64_t j = 0; j < width; j++)
+                out[j] = fri_relu(fri_batchnorm_apply(v[j], mean[j], scale[j], beta[j]) + a[j]);
+        } else {
+#pragma GCC ivdep
+            for (int64_t j = 0; j < width; j++) out[j] = fri_batchnorm_apply(v[j], mean[j], scale[j], beta[j]) + a[j];
+        }
+    }
+}
+
+FRI_CLONES static void add_values(int64_t n, const real *a, bool relu, real *y) {
+    if (relu) {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) y[i] = fri_relu(y[i] + a[i]);
+    } else {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) y[i] = y[i] + a[i];
+    }
+}
+
+/* The same for half data: n normalized values are rounded to their type, as if they had been stored, before they join
+ * the addend's. */
+static void add_rounded(const fri_batchnorm2d_desc *d, int64_t n, const real *addend, bool relu, real *y) {
+    uint16_t stored[TILE];
+    fri_cpu_narrow(d->dtype, n, y, stored);
+    fri_cpu_widen(d->dtype, n, stored, y);
+    add_values(n, addend, relu, y);
+}
+
 /* scale = invstd * gamma for a tile's channels; gamma or NULL (1). */
 static void scale_of(const tile *t, const real *invstd, const real *gamma, real *scale) {
     for (int64_t j = 0; j < t->width; j++)
@@ -224,7 +260,8 @@ static void scale_of(const tile *t, const real *invstd, const real *gamma, real 
 }
 
 static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
-                       const real *invstd, const real *gamma, const real *beta, bool relu, void *y) {
+                       const real *invstd, const real *gamma, const real *beta, const void *addend, bool relu,
+                       void *y) {
     real scale[C_BLOCK], shift[C_BLOCK], xbuf[TILE], ybuf[TILE];
     int64_t step = step_rows(d, t), ld = pitch(d, t);
     scale_of(t, invstd, gamma, scale);
@@ -233,19 +270,28 @@ static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
         int64_t rows = fri_min_i64(step, t->rows - i);
         const real *v = load_rows(d, t, x, t->row + i, rows, xbuf);
         real *out = target_rows(d, t, y, t->row + i, ybuf);
-        apply_rows(rows, t->width, ld, v, mean + t->c, scale, shift, relu, out);
+        if (addend == NULL) {
+            apply_rows(rows, t->width, ld, v, mean + t->c, scale, shift, relu, out);
+        } else if (d->dtype == FRI_REAL_DTYPE) {
+            apply_add_rows(rows, t->width, ld, v, mean + t->c, scale, shift,
+                           load_rows(d, t, addend, t->row + i, rows, xbuf), relu, out);
+        } else {
+            apply_rows(rows, t->width, ld, v, mean + t->c, scale, shift, false, out);
+            add_rounded(d, rows * t->width, load_rows(d, t, addend, t->row + i, rows, xbuf), relu, out);
+        }
         store_rows(d, t, y, t->row + i, rows, out);
     }
 }
 
 fr_status fri_cpu_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
-                                    const void *invstd, const void *gamma, const void *beta, bool relu, void *y) {
+                                    const void *invstd, const void *gamma, const void *beta, const void *addend,
+                                    bool relu, void *y) {
     fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
     if (s < 0) return s;
 #pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < tiles(d); i++) {
         const tile t = tile_at(d, i);
-        apply_tile(d, &t, x, mean, invstd, gamma, beta, relu, y);
+        apply_tile(d, &t, x, mean, invstd, gamma, beta, addend, relu, y);
     }
     return FR_OK;
 }

@@ -307,8 +307,10 @@ static fr_status no_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_
 }
 
 static fr_status no_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
-                                      const void *invstd, const void *gamma, const void *beta, bool relu, void *y) {
-    return batchnorm("batchnorm2d_apply", d, 2, 2, relu);
+                                      const void *invstd, const void *gamma, const void *beta, const void *addend,
+                                      bool relu, void *y) {
+    return batchnorm("batchnorm2d_apply", d, addend != NULL ? 3 : 2, addend != NULL ? 3 : 2,
+                     relu + 2 * (addend != NULL));
 }
 
 static fr_status no_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,

@@ -16,7 +16,8 @@ typedef struct block_state {
     bool abn;        /* the norms within the branch are InPlaceABN; the last has no activation of its own */
 } block_state;
 
-/* The branch's handle dies inside the add, the identity's right after it. */
+/* The branch's handle dies inside the add, the identity's right after it. The last batch norm, the branch's or the
+ * downsample's, finds the other summand there already: Note [Add in the kernel before it] in src/autograd/state.h. */
 static fr_status block_forward(fr_module *m, fr_tensor **x) {
     const block_state *b = m->state;
     fr_tensor *identity = fr_tensor_retain(*x);
@@ -26,14 +27,19 @@ static fr_status block_forward(fr_module *m, fr_tensor **x) {
         snprintf(name, sizeof name, "conv%d", i);
         FRI_TRY(s, fri_run(m, name, x));
         snprintf(name, sizeof name, "bn%d", i);
+        if (i == b->convs && !b->downsample) fri_add_follows(identity, false, true);
         FRI_TRY(s, i < b->convs ? fri_run_activated_norm(m, name, x, b->abn) : fri_run(m, name, x));
     }
-    if (b->downsample) FRI_TRY(s, fri_run(m, "downsample", &identity));
-    fri_relu_follows(true); /* Note [Relu in the kernel before it] */
+    if (b->downsample) {
+        fri_add_follows(*x, true, true);
+        FRI_TRY(s, fri_run(m, "downsample", &identity));
+    }
+    fri_relu_follows(true); /* where batch norm did not add */
     FRI_TRY(s, fr_add(*x, identity, x));
     fr_tensor_release(&identity);
     FRI_TRY(s, fr_relu(*x, x));
 done:
+    fri_relu_follows(false);
     fr_tensor_release(&identity);
     return s;
 }

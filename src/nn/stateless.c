@@ -142,12 +142,15 @@ fr_status fr_nn_identity(fr_module **m) {
 
 /* ---- chains ------------------------------------------------------------------------------------------------ */
 
-/* Note [Relu in the kernel before it]: a relu in the chain is the only reader of what the child before it returns. */
+/* Note [Relu in the kernel before it]: a relu in the chain is the only reader of what the child before it returns. What
+ * was said about the chain's result holds for its last child's. */
 fr_status fri_module_run_children(fr_module *m, fr_tensor **x) {
     fr_status s = FR_OK;
+    const fri_follows after = fri_follows_exchange((fri_follows){0});
     for (int i = 0; i < m->n_children && s >= 0; i++) {
         const fr_module_class *next = i + 1 < m->n_children ? m->children[i + 1]->class_ : NULL;
-        fri_relu_follows(next == &fri_relu_class && m->children[i]->class_ == &fri_batchnorm2d_class);
+        if (m->children[i]->class_ == &fri_batchnorm2d_class)
+            (void)fri_follows_exchange(next == NULL ? after : (fri_follows){.relu = next == &fri_relu_class});
         s = fr_module_run_child(m, i, x);
     }
     fri_relu_follows(false);

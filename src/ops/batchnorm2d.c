@@ -18,12 +18,13 @@ typedef struct params {
 enum { SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
 
 static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
-                       const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, bool relu,
-                       fr_tensor *y) {
+                       const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, const fr_tensor *addend,
+                       bool relu, fr_tensor *y) {
     fri_exec e = fri_exec_of(x);
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
                       (&e, d, fri_data(x), fri_data(mean), fri_data(invstd), gamma != NULL ? fri_data(gamma) : NULL,
-                       beta != NULL ? fri_data(beta) : NULL, relu, fri_data(y)));
+                       beta != NULL ? fri_data(beta) : NULL, addend != NULL ? fri_data(addend) : NULL, relu,
+                       fri_data(y)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
@@ -76,7 +77,7 @@ static fr_status rebuild_as(fr_node *node, bool relu, fr_tensor **y) {
     for (int i = 0; i < SAVED_COUNT; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
     FRI_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, apply(&p->desc, saved[SAVED_X], saved[SAVED_MEAN], saved[SAVED_INVSTD], saved[SAVED_GAMMA],
-                     saved[SAVED_BETA], relu, out));
+                     saved[SAVED_BETA], NULL, relu, out));
     fri_tensor_put(&out, y);
 done:
     for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
@@ -185,13 +186,25 @@ done:
     return s;
 }
 
+/* Note [Add in the kernel before it] in src/autograd/state.h. */
+static bool takes_addend(const fri_follows *f, const fr_tensor *x) {
+    const fr_tensor *a = f->addend;
+    if (a == NULL || a->dtype != x->dtype || fri_device_of(a) != fri_device_of(x) ||
+        !fri_shape_equal(&a->shape, &x->shape))
+        return false;
+    if (!f->over) return true;
+    const bool leaf = a->requires_grad && fri_node_of(a) == NULL;
+    return !leaf && a->storage != x->storage && fr_tensor_reusable(a); /* x will be saved */
+}
+
 fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
                          fr_tensor *running_var, const fr_batchnorm2d_opts *opts, fr_tensor **y) {
     fr_tensor *out = NULL, *mean = NULL, *invstd = NULL;
     fr_tensor *in[] = {x, gamma, beta};
     params p;
     fri_call c;
-    bool wanted, relu = fri_relu_follows_take();
+    bool wanted;
+    fri_follows follows = fri_follows_take();
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
     opts = opts != NULL ? opts : FR_BATCHNORM2D_OPTS();
@@ -203,8 +216,13 @@ fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
     else
         FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
     FRI_TRY(s, fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
-    if (wanted) FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, relu, out));
-    if (wanted && relu) fri_mark_rectified(out);
+    const bool adds = takes_addend(&follows, x), relu = follows.relu && (adds || follows.addend == NULL);
+    fr_tensor *to = adds && follows.over ? follows.addend : out;
+    if (wanted) FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, adds ? follows.addend : NULL, relu, to));
+    if (wanted && adds)
+        fri_mark_summed(to, to == out ? follows.addend : out, to != out, relu);
+    else if (wanted && relu)
+        fri_mark_rectified(out);
     fr_save saves[SAVED_COUNT] = {{x, FR_SAVE_VALUE},
                                   {gamma, FR_SAVE_SMALL},
                                   {beta, FR_SAVE_SMALL},

@@ -60,6 +60,12 @@ static inline bool fri_take_rectified(fr_tensor *t) {
     return rectified;
 }
 
+/* Note [Add in the kernel before it]: sum holds sum + other, rectified if relu, and other, if empty, nothing at all,
+ * though their nodes do not say so. fri_take_summed: is that so, and which is it? An op that did not ask fails at
+ * fri_call_begin. */
+void fri_mark_summed(fr_tensor *sum, fr_tensor *other, bool empty, bool relu);
+bool fri_take_summed(fr_tensor *sum, fr_tensor *other, bool *relu);
+
 fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out);
 
 #endif

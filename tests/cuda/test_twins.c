@@ -273,10 +273,16 @@ Test(twins, batchnorm2d){EACH_MATRIX({
     copy_in(&mean); /* the same statistics on both sides from here on */
     copy_in(&invstd);
     for (int relu = 0; relu < 2; relu++) {
-        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), relu, p(&y)));
+        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), NULL, relu, p(&y)));
         expect_same("apply", &y, 0);
+        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), p(&dy), relu, p(&y)));
+        expect_same("apply and add", &y, 0);
+        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), p(&y), relu, p(&y)));
+        expect_same("apply and add to y itself", &y, 0);
+        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), p(&x), relu, p(&y)));
+        expect_same("apply and add x", &y, 0);
     }
-    BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&none), p(&none), false, p(&y)));
+    BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&none), p(&none), NULL, false, p(&y)));
     expect_same("apply without parameters", &y, 0);
     buf dgamma = zeros(FR_F32, c, 0);
     buf dbeta = zeros(FR_F32, c, 0);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/state.h"
 #include "support/golden.h"
 
 enum { BATCH = 4, SIZE = 32, CLASSES = 5, SCALE = 1024 };
@@ -75,15 +76,27 @@ static void vgg(fr_module *m, fr_device device) {
     classifier(m, 8 * 8 * 16, device);
 }
 
-/* relu(x + norm(conv(relu(norm(conv(x)))))) */
+enum { BRANCH = 5 };
+
+/* relu(x + norm(conv(relu(norm(conv(x)))))); with a sixth child, a Sequential, its x is norm(conv(x)). The norm before
+ * the add is told of it, as in src/models/resnet.c. */
 static fr_status block_forward(fr_module *m, fr_tensor **x) {
     fr_tensor *identity = fr_tensor_retain(*x);
+    const bool other = fr_module_children(m) > BRANCH;
     fr_status s = FR_OK;
-    for (int i = 0; i < 5; i++) FR_TRY(s, fr_module_run_child(m, i, x));
+    for (int i = 0; i < BRANCH; i++) {
+        if (i == BRANCH - 1 && !other) fri_add_follows(identity, false, true);
+        FR_TRY(s, fr_module_run_child(m, i, x));
+    }
+    if (other) {
+        fri_add_follows(*x, true, true);
+        FR_TRY(s, fr_module_run_child(m, BRANCH, &identity));
+    }
     FR_TRY(s, fr_add(*x, identity, x));
     fr_tensor_release(&identity);
     FR_TRY(s, fr_relu(*x, x));
 done:
+    fri_relu_follows(false);
     fr_tensor_release(&identity);
     return s;
 }
@@ -95,14 +108,20 @@ static int block_units(fr_module *m, fr_module **out, int n) {
 
 static const fr_module_class block_class = {.name = "Block", .forward = block_forward, .units = block_units};
 
-static void block(fr_module *m, int64_t channels, fr_device device) {
-    fr_module *b = NULL;
+static void block(fr_module *m, int64_t channels, bool downsample, fr_device device) {
+    fr_module *b = NULL, *d = NULL;
     must(fr_module_create(&block_class, 0, &b));
     conv(b, channels, channels, device);
     norm(b, channels, device);
     relu(b);
     conv(b, channels, channels, device);
     norm(b, channels, device);
+    if (downsample) {
+        must(fr_nn_sequential(&d));
+        conv(d, channels, channels, device);
+        norm(d, channels, device);
+        append(b, &d);
+    }
     append(m, &b);
 }
 
@@ -112,11 +131,11 @@ static void resnet(fr_module *m, fr_device device) {
     norm(m, 8, device);
     must(fr_nn_leaky_relu(0.1, &c));
     append(m, &c);
-    block(m, 8, device);
+    block(m, 8, false, device);
     must(fr_nn_avgpool2d(2, NULL, &c));
     append(m, &c);
     drop(m, 0.2, true);
-    block(m, 8, device);
+    block(m, 8, true, device);
     must(fr_nn_adaptive_avgpool2d(4, 4, &c));
     append(m, &c);
     classifier(m, 4 * 4 * 8, device);
