@@ -54,6 +54,8 @@ const fri_backend fri_backend_cuda = {
             .linear_forward_workspace = fri_cuda_linear_forward_workspace,
             .linear_backward_input_workspace = fri_cuda_linear_backward_input_workspace,
             .linear_backward_weight_workspace = fri_cuda_linear_backward_weight_workspace,
+            .conv2d_forward_stats_workspace = fri_cuda_conv2d_forward_stats_workspace,
+            .conv2d_forward_stats = fri_cuda_conv2d_forward_stats,
         },
     .kernels_f64 = {.fill = fri_cuda_fill, .copy_rows = fri_cuda_copy_rows, .cast = fri_cuda_cast},
 };

@@ -33,14 +33,36 @@ done:
     return s;
 }
 
+/* The product and the sums over it in one kernel, by the same rule; without one v->plan stays NULL. What cuDNN has such
+ * engines for is known (test_conv2d_patterns): looking for others in vain would take a tenth of a second each. */
+static fr_status stats_plan(const fri_conv2d_desc *d, way *v) {
+    const size_t limit = d->workspace_limit > 0 ? d->workspace_limit : SIZE_MAX;
+    fri_cuda_conv2d_plan *fused = NULL, *plain = NULL;
+    fr_status s = FR_OK;
+    if (d->dtype != FR_F16 || d->bias || d->c % 8 != 0 || d->k % 8 != 0) return FR_OK;
+    FRI_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD_STATS, &fused));
+    if (fused != NULL && fused->choice.workspace > limit) {
+        FRI_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &plain));
+        if (fused->choice.workspace > plain->choice.workspace) fused = NULL;
+    }
+    v->plan = fused;
+done:
+    return s;
+}
+
+static fr_status find_plan(const fri_conv2d_desc *d, way *v) {
+    if (v->pass == FRI_CUDA_CONV2D_FORWARD) return forward_plan(d, v);
+    return v->pass == FRI_CUDA_CONV2D_FORWARD_STATS ? stats_plan(d, v) : fri_cuda_conv2d_plan_get(d, v->pass, &v->plan);
+}
+
 static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way *v) {
     static const uint8_t bit[3] = {FRI_UNALIGNED_X, FRI_UNALIGNED_W, FRI_UNALIGNED_Y};
     const int64_t elements[3] = {d->n * d->h * d->w * d->c, d->k * d->r * d->s * (d->c / d->groups),
                                  d->n * d->p * d->q * d->k};
     *v = (way){.pass = pass};
     if (d->n == 0) return FR_OK; /* nothing runs */
-    fr_status s = pass == FRI_CUDA_CONV2D_FORWARD ? forward_plan(d, v) : fri_cuda_conv2d_plan_get(d, pass, &v->plan);
-    if (s < 0) return s;
+    fr_status s = find_plan(d, v);
+    if (s < 0 || v->plan == NULL) return s;
     v->bytes = v->plan->choice.workspace;
     for (int i = 0; i < 3; i++) {
         if (!(d->unaligned & bit[i])) continue;
@@ -68,9 +90,9 @@ static fr_status align(const fri_exec *e, const way *v, int i, const void **p) {
 }
 
 /* x, w and y are data or gradients; which of them is written depends on the pass. */
-static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
-    fri_cuda_conv2d_data data = {.x = x, .w = w, .y = y, .b = b, .workspace = e->workspace};
+static fr_status run_with(const fri_exec *e, const way *v, fri_cuda_conv2d_data data) {
     fr_status s = FR_OK;
+    data.workspace = e->workspace;
     if (v->bytes > 0 && (e->workspace == NULL || e->workspace_bytes < v->bytes))
         return fri_cuda_workspace_short(fri_cuda_conv2d_pass_name[v->pass], v->bytes,
                                         e->workspace != NULL ? e->workspace_bytes : 0);
@@ -80,6 +102,10 @@ static fr_status run(const fri_exec *e, const way *v, const void *x, const void 
     FRI_TRY(s, fri_cuda_conv2d_run(fri_cuda_stream_of(e), v->pass, v->plan, &data));
 done:
     return s;
+}
+
+static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
+    return run_with(e, v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .b = b});
 }
 
 static fr_status workspace_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, size_t *bytes) {
@@ -106,6 +132,23 @@ fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, c
     if (b != NULL && !fused) FRI_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y));
 done:
     return s;
+}
+
+fr_status fri_cuda_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
+    way v;
+    fr_status s = way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v);
+    *there = s >= 0 && v.plan != NULL;
+    if (*there) *bytes = v.bytes;
+    return s;
+}
+
+fr_status fri_cuda_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
+                                        void *y, void *sums) {
+    way v;
+    fr_status s = way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v);
+    if (s < 0) return s;
+    if (v.plan == NULL) return fri_fail(FR_EINTERNAL, "conv2d_forward_stats: this convolution has no such kernel");
+    return run_with(e, &v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .sums = sums, .k = d->k});
 }
 
 fr_status fri_cuda_conv2d_backward_input_workspace(const fri_conv2d_desc *d, size_t *bytes) {

@@ -6,6 +6,9 @@
  * whose workspace is within the limit, else the one with the smallest workspace. Its bytes are known before any device
  * is touched, so a dry run counts them.
  *
+ * A forward pass may be a fused one: with the bias, or (fr_cudnn_fuse_statistics_set) with the sums that batch norm
+ * needs. Such a plan is taken under the same limit, or if it needs no more than the plain pass.
+ *
  * With fr_cudnn_benchmark_set(true) and a device, all plans within the limit are timed and the fastest is taken; it is
  * kept in the file of plans, where a dry run finds it too. Without a device and without such a plan the heuristics'
  * choice stands in. */
@@ -18,9 +21,9 @@ typedef enum fri_cuda_conv2d_pass {
     FRI_CUDA_CONV2D_FORWARD,
     FRI_CUDA_CONV2D_BACKWARD_INPUT,
     FRI_CUDA_CONV2D_BACKWARD_WEIGHT,
-    /* Fused passes: not every convolution has a plan. Those after the first are planned only. */
+    /* Fused passes: not every convolution has a plan. */
     FRI_CUDA_CONV2D_FORWARD_BIAS,         /* y = conv(x, w) + b in one kernel; b of x's type */
-    FRI_CUDA_CONV2D_FORWARD_BIAS_RELU,    /* y = max(conv(x, w) + b, 0) */
+    FRI_CUDA_CONV2D_FORWARD_BIAS_RELU,    /* y = max(conv(x, w) + b, 0); planned only, as the last four */
     FRI_CUDA_CONV2D_FORWARD_STATS,        /* y = conv(x, w), and per channel the sums of y and y * y, in f32 */
     FRI_CUDA_CONV2D_FORWARD_BIAS_STATS,   /* y = conv(x, w) + b, and the sums */
     FRI_CUDA_CONV2D_NORM_FORWARD,         /* y = conv(v, w) of v = max(x * scale + shift, 0); both of x's type, [c] */
@@ -37,6 +40,11 @@ typedef struct fri_cuda_conv2d_choice {
     bool fallback;       /* from the fallback list */
     bool tensor_core;
 } fri_cuda_conv2d_choice;
+
+/* The passes that are executed. */
+static inline bool fri_cuda_conv2d_runs(fri_cuda_conv2d_pass pass) {
+    return pass <= FRI_CUDA_CONV2D_FORWARD_BIAS || pass == FRI_CUDA_CONV2D_FORWARD_STATS;
+}
 
 /* What would run. FR_EUNSUPPORTED names the convolution if no engine will do; FR_ELIBRARY without cuDNN. Also behind
  * the backend's conv2d_*_workspace slots. */

@@ -160,7 +160,7 @@ static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool b
 fr_status fri_cuda_conv2d_plan_get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan **out) {
     if (d->dtype != FR_F32 && d->dtype != FR_F16 && d->dtype != FR_BF16)
         return fri_cuda_no_type(fri_cuda_conv2d_pass_name[pass], d->dtype);
-    return get(d, pass, fr_cudnn_benchmark_get(), out);
+    return get(d, pass, fr_cudnn_benchmark_get() && fri_cuda_conv2d_runs(pass), out);
 }
 
 fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_choice *out) {

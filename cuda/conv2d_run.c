@@ -5,7 +5,10 @@
 #include "conv2d_plan.h"
 #include "memory.h"
 
-enum { TIMES = 3 }; /* executions of which the fastest counts, after one that warms up */
+enum {
+    TENSORS = 6, /* of the largest execution */
+    TIMES = 3    /* executions of which the fastest counts, after one that warms up */
+};
 
 /* ---- executing --------------------------------------------------------------------------------------------- */
 
@@ -35,10 +38,20 @@ done:
 
 static fr_status execute(fri_cudnn_call c, cudnnHandle_t handle, const fri_cuda_conv2d_plan *p,
                          const fri_cuda_conv2d_data *data) {
-    const int64_t uid[4] = {FRI_UID_X, FRI_UID_W, FRI_UID_Y, FRI_UID_BIAS}, n = data->b != NULL ? 4 : 3;
-    const void *at[4] = {data->x, data->w, data->y, data->b};
+    int64_t uid[TENSORS] = {FRI_UID_X, FRI_UID_W, FRI_UID_Y}, n = 3;
+    const void *at[TENSORS] = {data->x, data->w, data->y};
     cudnnBackendDescriptor_t pack = NULL;
     fr_status s = FR_OK;
+    if (data->b != NULL) {
+        uid[n] = FRI_UID_BIAS;
+        at[n++] = data->b;
+    }
+    if (data->sums != NULL) {
+        uid[n] = FRI_UID_SUMS;
+        at[n++] = data->sums;
+        uid[n] = FRI_UID_SQUARES;
+        at[n++] = data->sums + data->k;
+    }
     FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
     FRI_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
     FRI_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
@@ -93,16 +106,16 @@ static size_t most_workspace(const fri_cuda_conv2d_plan *plans, int n) {
     return most;
 }
 
-/* FR_ENOMEM where the driver has no room for x, w, y, b and the largest workspace. Every byte is 0x3c: numbers between
- * 0.01 and 1.1 in all three types. */
+/* FR_ENOMEM where the driver has no room for x, w, y, b, sums and the largest workspace. Every byte is 0x3c: numbers
+ * between 0.01 and 1.1 in all three types. */
 static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_plan *plans, int n) {
     const size_t size = fr_dtype_size(d->dtype);
     const size_t x = rounded((size_t)(d->n * d->h * d->w * d->c) * size), b = rounded((size_t)d->k * size);
     const size_t w = rounded((size_t)(d->k * d->r * d->s * (d->c / d->groups)) * size);
-    const size_t y = rounded((size_t)(d->n * d->p * d->q * d->k) * size);
+    const size_t y = rounded((size_t)(d->n * d->p * d->q * d->k) * size), sums = rounded((size_t)d->k * 8);
     void *memory = NULL;
     fr_status s = FR_OK;
-    t->bytes = x + w + y + b + rounded(most_workspace(plans, n));
+    t->bytes = x + w + y + b + sums + rounded(most_workspace(plans, n));
     FRI_TRY(s, fri_cuda_segment_alloc(t->bytes, &memory));
     t->memory = memory;
     t->stream = fri_cuda_stream();
@@ -110,7 +123,9 @@ static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_
                                      .w = t->memory + x,
                                      .y = t->memory + x + w,
                                      .b = t->memory + x + w + y,
-                                     .workspace = t->memory + x + w + y + b};
+                                     .sums = (float *)(void *)(t->memory + x + w + y + b),
+                                     .k = d->k,
+                                     .workspace = t->memory + x + w + y + b + sums};
     FRI_CUDART(s, MemsetAsync, (memory, 0x3c, t->bytes, t->stream));
     FRI_CUDART(s, EventCreateWithFlags, (&t->begin, cudaEventDefault));
     FRI_CUDART(s, EventCreateWithFlags, (&t->end, cudaEventDefault));
@@ -145,7 +160,6 @@ done:
 
 fr_status fri_cuda_conv2d_time(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *plans, int n,
                                int *best) {
-    const bool fused = pass == FRI_CUDA_CONV2D_FORWARD_BIAS || pass == FRI_CUDA_CONV2D_FORWARD_BIAS_RELU;
     stage t = {0};
     fr_status s = FR_OK;
     *best = -1;
@@ -156,7 +170,8 @@ fr_status fri_cuda_conv2d_time(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pa
         goto done;
     }
     FRI_TRY(s, s);
-    if (!fused) t.data.b = NULL;
+    if (pass != FRI_CUDA_CONV2D_FORWARD_BIAS) t.data.b = NULL;
+    if (pass != FRI_CUDA_CONV2D_FORWARD_STATS) t.data.sums = NULL;
     for (int i = 0; i < n; i++) {
         int64_t ns = 0;
         if (time_plan(&t, pass, &plans[i], &ns) < 0) continue; /* listed, but it does not run here */

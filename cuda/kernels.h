@@ -14,6 +14,8 @@ FRI_KERNEL_MAP(FRI_CUDA_DECLARE)
 
 fri_conv2d_workspace_fn fri_cuda_conv2d_forward_workspace, fri_cuda_conv2d_backward_input_workspace,
     fri_cuda_conv2d_backward_weight_workspace;
+fri_conv2d_stats_workspace_fn fri_cuda_conv2d_forward_stats_workspace;
+fri_conv2d_forward_stats_fn fri_cuda_conv2d_forward_stats;
 fri_linear_workspace_fn fri_cuda_linear_forward_workspace, fri_cuda_linear_backward_input_workspace,
     fri_cuda_linear_backward_weight_workspace;
 

@@ -128,16 +128,21 @@ FR_API int fr_threads_get(void);
 FR_API fr_status fr_threads_set(int n); /* n >= 1 */
 
 /* Which engines cuDNN's convolutions may run on, for the whole process; other devices have no such choice and are
- * deterministic. Both apply to convolutions of shapes that were not seen before.
+ * deterministic. The first two apply to convolutions of shapes that were not seen before.
  *   deterministic  (torch.backends.cudnn.deterministic) engines that give the same bits each time, and no others. On at
  *                  the start, unlike in PyTorch: same seed, same run.
  *   benchmark      (torch.backends.cudnn.benchmark) every engine whose scratch is within the workspace limit is timed
  *                  once per shape and the fastest kept, also for later processes. Timing takes memory of its own from
- *                  the driver for a moment, before the planned run reserves any. Off at the start. */
+ *                  the driver for a moment, before the planned run reserves any. Off at the start.
+ *   fuse statistics  a convolution of f16 data, without a bias, whose result a module hands to a batch norm in training
+ *                  mode also makes the sums that this needs, where an engine does that within the workspace limit. The
+ *                  batch's mean and variance then differ in the last bits: see docs/cuda.md. Off at the start. */
 FR_API bool fr_cudnn_deterministic_get(void);
 FR_API void fr_cudnn_deterministic_set(bool on);
 FR_API bool fr_cudnn_benchmark_get(void);
 FR_API void fr_cudnn_benchmark_set(bool on);
+FR_API bool fr_cudnn_fuse_statistics_get(void);
+FR_API void fr_cudnn_fuse_statistics_set(bool on);
 
 /* Seeds the thread's default generator, as torch.manual_seed. Same seed, same numbers on any thread count. */
 FR_API void fr_seed(uint64_t seed);

@@ -104,6 +104,19 @@ fri_follows fri_follows_take(void) {
     return permitted ? said : (fri_follows){0};
 }
 
+/* ---- statistics in the kernel before it ----------------------------------------------------------------------------
+ */
+
+void fri_batchnorm_follows(bool follows) {
+    state.batchnorm_follows = follows;
+}
+
+bool fri_batchnorm_follows_take(void) {
+    bool follows = state.batchnorm_follows && fr_cudnn_fuse_statistics_get();
+    state.batchnorm_follows = false;
+    return follows;
+}
+
 /* ---- statistics -------------------------------------------------------------------------------------------- */
 
 bool fr_statistics_freeze(bool frozen) {

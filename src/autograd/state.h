@@ -27,6 +27,7 @@ typedef struct fri_autograd_state {
     uint64_t nodes_at_step_end;
     bool statistics_frozen;
     fri_follows follows;
+    bool batchnorm_follows;
 } fri_autograd_state;
 
 fri_autograd_state *fri_autograd(void);
@@ -58,6 +59,18 @@ void fri_add_follows(fr_tensor *addend, bool over, bool relu);
 fri_follows fri_follows_take(void);
 /* Says something else and answers what had been said: for modules that run others. */
 fri_follows fri_follows_exchange(fri_follows now);
+
+/* Note [Statistics in the kernel before it]
+ * A module that hands the result of a convolution to a batch norm in training mode may say so before it calls the
+ * convolution. Under fr_cudnn_fuse_statistics_set, where the backend has a kernel for it (f16 on CUDA), the convolution
+ * then makes the sums over its result and the sums of squares, too. They travel with the result's storage; the batch
+ * norm takes them if nobody has written to it since and it reads all of it, and turns them into mean and variance
+ * instead of reading the result. Others may read the result, which is written as ever. Whether sums are made follows
+ * from the shape and what was said alone, never from who is computing: so a checkpoint's recomputation runs the same
+ * kernel as the forward, and its batch norm takes the statistics of the first run as it always does. */
+void fri_batchnorm_follows(bool follows);
+/* What was said, once, if the setting is on: for the convolution. */
+bool fri_batchnorm_follows_take(void);
 
 /* True while a checkpoint's function runs for the second time. */
 bool fri_recomputing(void);

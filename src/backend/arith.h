@@ -93,6 +93,13 @@ static inline FRI_HOST_DEVICE fri_real fri_batchnorm_apply(fri_real x, fri_real 
     return (x - mean) * scale + beta;
 }
 
+/* The biased variance of `rows` numbers, from their sum and the sum of their squares. Where rounding of these sums
+ * makes it negative it is 0; NaN stays. */
+static inline FRI_HOST_DEVICE double fri_batchnorm_variance(double sum, double squares, double rows) {
+    const double mean = sum / rows, variance = squares / rows - mean * mean;
+    return variance < 0 ? 0 : variance;
+}
+
 /* mean_dy = mean(dy); slope = invstd^2 * mean(dy * (x - mean)). */
 static inline FRI_HOST_DEVICE fri_real fri_batchnorm_gradient(fri_real x, fri_real dy, fri_real mean, fri_real scale,
                                                               fri_real mean_dy, fri_real slope) {

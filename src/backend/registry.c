@@ -77,7 +77,7 @@ fr_status fr_threads_set(int n) {
 
 /* ---- engines of convolutions --------------------------------------------------------------------------------- */
 
-static _Atomic bool nondeterministic, benchmark;
+static _Atomic bool nondeterministic, benchmark, fuse_statistics;
 
 bool fr_cudnn_deterministic_get(void) {
     return !nondeterministic;
@@ -93,4 +93,12 @@ bool fr_cudnn_benchmark_get(void) {
 
 void fr_cudnn_benchmark_set(bool on) {
     benchmark = on;
+}
+
+bool fr_cudnn_fuse_statistics_get(void) {
+    return fuse_statistics;
+}
+
+void fr_cudnn_fuse_statistics_set(bool on) {
+    fuse_statistics = on;
 }

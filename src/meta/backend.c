@@ -134,6 +134,12 @@ static fr_status meta_conv2d_backward_weight_workspace(const fri_conv2d_desc *d,
                             bytes);
 }
 
+static fr_status meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
+    fri_conv2d_stats_workspace_fn *f = TARGET_SLOT(d->dtype, conv2d_forward_stats_workspace);
+    *there = false;
+    return f != NULL ? f(d, there, bytes) : FR_OK;
+}
+
 static fr_status meta_linear_forward_workspace(const fri_linear_desc *d, size_t *bytes) {
     return linear_workspace("linear_forward", TARGET_SLOT(d->dtype, linear_forward_workspace), d, bytes);
 }
@@ -249,6 +255,11 @@ static fr_status no_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, 
     return conv2d("conv2d_forward", d);
 }
 
+static fr_status no_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
+                                         void *y, void *sums) {
+    return conv2d("conv2d_forward_stats", d);
+}
+
 static fr_status no_conv2d_backward_input(const fri_exec *e, const fri_conv2d_desc *d, const void *w, const void *dy,
                                           void *dx) {
     return conv2d("conv2d_backward_input", d);
@@ -299,6 +310,11 @@ static fr_status batchnorm(const char *name, const fri_batchnorm2d_desc *d, doub
 static fr_status no_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
                                       void *invstd, void *running_mean, void *running_var) {
     return batchnorm("batchnorm2d_stats", d, 4, 2, running_mean != NULL);
+}
+
+static fr_status no_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums, void *mean,
+                                         void *invstd, void *running_mean, void *running_var) {
+    return CALL("batchnorm2d_finalize", d->dtype, 8 * d->c, 24 * d->c, d->c);
 }
 
 static fr_status no_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
@@ -478,10 +494,12 @@ static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float
         .linear_backward_input = no_linear_backward_input, .linear_backward_weight = no_linear_backward_weight,        \
         .linear_backward_bias = no_linear_backward_bias, .batchnorm2d_stats = no_batchnorm2d_stats,                    \
         .batchnorm2d_invstd = no_batchnorm2d_invstd, .batchnorm2d_apply = no_batchnorm2d_apply,                        \
-        .batchnorm2d_backward = no_batchnorm2d_backward, .maxpool2d_forward = no_maxpool2d_forward,                    \
-        .maxpool2d_backward = no_maxpool2d_backward, .maxpool2d_mask = no_maxpool2d_mask,                              \
-        .avgpool2d_forward = no_avgpool2d_forward, .avgpool2d_backward = no_avgpool2d_backward,                        \
-        .adaptive_avgpool2d_forward = no_adaptive_avgpool2d_forward,                                                   \
+        .batchnorm2d_backward = no_batchnorm2d_backward, .batchnorm2d_finalize = no_batchnorm2d_finalize,              \
+        .conv2d_forward_stats = no_conv2d_forward_stats,                                                               \
+        .conv2d_forward_stats_workspace = meta_conv2d_forward_stats_workspace,                                         \
+        .maxpool2d_forward = no_maxpool2d_forward, .maxpool2d_backward = no_maxpool2d_backward,                        \
+        .maxpool2d_mask = no_maxpool2d_mask, .avgpool2d_forward = no_avgpool2d_forward,                                \
+        .avgpool2d_backward = no_avgpool2d_backward, .adaptive_avgpool2d_forward = no_adaptive_avgpool2d_forward,      \
         .adaptive_avgpool2d_backward = no_adaptive_avgpool2d_backward, .upsample_forward = no_upsample_forward,        \
         .upsample_backward = no_upsample_backward, .embedding_forward = no_embedding_forward,                          \
         .embedding_backward = no_embedding_backward, .cross_entropy_forward = no_cross_entropy_forward,                \

@@ -87,6 +87,14 @@ fr_status fri_run(fr_module *m, const char *name, fr_tensor **x) {
     return fr_module_run_child(m, i, x);
 }
 
+fr_status fri_run_before_norm(fr_module *m, const char *conv, const char *norm, fr_tensor **x) {
+    fr_module *c = fri_child(m, conv);
+    if (c != NULL) fri_module_runs_before(c, fri_child(m, norm));
+    fr_status s = fri_run(m, conv, x);
+    fri_batchnorm_follows(false);
+    return s;
+}
+
 fr_status fri_model_opts(const char *model, const fr_model_opts *opts, int64_t stride, fr_model_opts *out) {
     *out = opts != NULL ? *opts : *FR_MODEL_OPTS();
     if (out->classes < 1 || out->in_channels < 1)

@@ -16,6 +16,8 @@ fr_status fri_add_relu(fr_module *m, const char *name);
 /* Batch norm that a relu follows, wherever that stands: one InPlaceABN if abn_slope > 0, whose relu is an Identity. */
 fr_status fri_add_activated_norm(fr_module *m, const char *name, int64_t channels, const fr_model_opts *o);
 fr_status fri_add_activation(fr_module *m, const char *name, const fr_model_opts *o);
+/* *x = conv(*x), by name, where the child `norm` runs on the result next. */
+fr_status fri_run_before_norm(fr_module *m, const char *conv, const char *norm, fr_tensor **x);
 /* *x = relu(norm(*x)) for a norm added so. */
 fr_status fri_run_activated_norm(fr_module *m, const char *name, fr_tensor **x, bool abn);
 fr_status fri_add_maxpool(fr_module *m, const char *name, int64_t kernel, int64_t stride, int64_t padding);

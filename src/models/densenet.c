@@ -18,7 +18,7 @@ static fr_status layer_forward(fr_module *m, fr_tensor **x) {
     const bool *abn = m->state;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_run_activated_norm(m, "norm1", x, *abn));
-    FRI_TRY(s, fri_run(m, "conv1", x));
+    FRI_TRY(s, fri_run_before_norm(m, "conv1", "norm2", x));
     FRI_TRY(s, fri_run_activated_norm(m, "norm2", x, *abn));
     FRI_TRY(s, fri_run(m, "conv2", x));
 done:

@@ -22,13 +22,13 @@ static fr_status block_forward(fr_module *m, fr_tensor **x) {
     const block_state *b = m->state;
     fr_tensor *identity = fr_tensor_retain(*x);
     fr_status s = FR_OK;
-    char name[24];
+    char conv[24], norm[24];
     for (int i = 1; i <= b->convs; i++) {
-        snprintf(name, sizeof name, "conv%d", i);
-        FRI_TRY(s, fri_run(m, name, x));
-        snprintf(name, sizeof name, "bn%d", i);
+        snprintf(conv, sizeof conv, "conv%d", i);
+        snprintf(norm, sizeof norm, "bn%d", i);
+        FRI_TRY(s, fri_run_before_norm(m, conv, norm, x));
         if (i == b->convs && !b->downsample) fri_add_follows(identity, false, true);
-        FRI_TRY(s, i < b->convs ? fri_run_activated_norm(m, name, x, b->abn) : fri_run(m, name, x));
+        FRI_TRY(s, i < b->convs ? fri_run_activated_norm(m, norm, x, b->abn) : fri_run(m, norm, x));
     }
     if (b->downsample) {
         fri_add_follows(*x, true, true);

@@ -13,7 +13,7 @@ int fr_module_units(fr_module *m, fr_module **out, int n) {
 typedef struct run {
     fr_module *whole; /* retained: keeps the units alive */
     int n;
-    fr_module *units[];
+    fr_module *units[]; /* n, and the one behind them or NULL */
 } run;
 
 static void run_free(void *p) {
@@ -46,10 +46,12 @@ static bool path_to(fr_module *m, const fr_module *unit, fr_tensor **x, fr_statu
     return false;
 }
 
-fr_status fri_unit_run(fr_module *whole, fr_module *unit, fr_tensor **x) {
+fr_status fri_unit_run(fr_module *whole, fr_module *unit, const fr_module *next, fr_tensor **x) {
     fr_status s = FR_OK;
-    if (path_to(whole, unit, x, &s)) return s;
-    return fri_module_run(unit, NULL, x);
+    fri_module_runs_before(unit, next);
+    if (!path_to(whole, unit, x, &s)) s = fri_module_run(unit, NULL, x);
+    fri_batchnorm_follows(false);
+    return s;
 }
 
 static fr_status run_units(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
@@ -58,7 +60,7 @@ static fr_status run_units(void *ctx, fr_tensor *const *in, int n_in, fr_tensor 
     (void)n_out;
     fr_tensor *x = fr_tensor_retain(in[0]);
     fr_status s = FR_OK;
-    for (int i = 0; i < r->n; i++) FRI_TRY(s, fri_unit_run(r->whole, r->units[i], &x));
+    for (int i = 0; i < r->n; i++) FRI_TRY(s, fri_unit_run(r->whole, r->units[i], r->units[i + 1], &x));
     fri_tensor_put(&x, out);
 done:
     fr_tensor_release(&x);
@@ -66,11 +68,11 @@ done:
 }
 
 static fr_status checkpoint_run(fr_module *m, fr_module **units, int n, fr_tensor **x) {
-    run *r = malloc(sizeof *r + (size_t)n * sizeof(fr_module *));
+    run *r = malloc(sizeof *r + ((size_t)n + 1) * sizeof(fr_module *));
     if (r == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
     r->whole = fr_module_retain(m);
     r->n = n;
-    for (int i = 0; i < n; i++) r->units[i] = units[i];
+    for (int i = 0; i <= n; i++) r->units[i] = units[i];
     fr_tensor *out = NULL;
     fr_status s = fr_checkpoint(run_units, r, run_free, x, 1, &out, 1);
     if (s == FR_OK) fri_tensor_put(&out, x);
@@ -80,11 +82,12 @@ static fr_status checkpoint_run(fr_module *m, fr_module **units, int n, fr_tenso
 
 fr_status fr_checkpoint_units(fr_module *m, const int *first, const bool *checkpoint, int segments, fr_tensor *x,
                               fr_tensor **y) {
-    fr_module *units[FRI_MAX_UNITS];
+    fr_module *units[FRI_MAX_UNITS + 1];
     int n = fr_module_units(m, units, FRI_MAX_UNITS);
     if (segments < 1 || segments > n || n > FRI_MAX_UNITS)
         return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible", segments,
                         n, n < FRI_MAX_UNITS ? n : FRI_MAX_UNITS);
+    units[n] = NULL;
     fr_tensor *value = fr_tensor_retain(x);
     fr_status s = FR_OK;
     for (int i = 0; i < segments; i++) {
@@ -97,7 +100,7 @@ fr_status fr_checkpoint_units(fr_module *m, const int *first, const bool *checkp
         if (checkpoint[i])
             FRI_TRY(s, checkpoint_run(m, units + first[i], end - first[i], &value));
         else
-            for (int k = first[i]; k < end; k++) FRI_TRY(s, fri_unit_run(m, units[k], &value));
+            for (int k = first[i]; k < end; k++) FRI_TRY(s, fri_unit_run(m, units[k], units[k + 1], &value));
     }
     fri_tensor_put(&value, y);
 done:

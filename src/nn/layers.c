@@ -189,6 +189,11 @@ fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr
     return s;
 }
 
+void fri_module_runs_before(const fr_module *m, const fr_module *next) {
+    bool norm = next != NULL && (next->class_ == &fri_batchnorm2d_class || next->class_ == &inplace_abn_class);
+    fri_batchnorm_follows(norm && next->training && m->class_ == &conv2d_class);
+}
+
 /* ---- converting -------------------------------------------------------------------------------------------- */
 
 fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {

@@ -38,8 +38,12 @@ fr_status fri_module_run_children(fr_module *m, fr_tensor **x);
 
 extern const fr_module_class fri_batchnorm2d_class, fri_relu_class;
 
-/* Runs a unit of `whole` (fr_module_units) under its path. */
-fr_status fri_unit_run(fr_module *whole, fr_module *unit, fr_tensor **x);
+/* Note [Statistics in the kernel before it]: m runs now, and `next` (or NULL), nobody else before it, on its result.
+ * Says so if that is a convolution before a batch norm in training mode. */
+void fri_module_runs_before(const fr_module *m, const fr_module *next);
+
+/* Runs a unit of `whole` (fr_module_units) under its path; `next` is the unit behind it or NULL. */
+fr_status fri_unit_run(fr_module *whole, fr_module *unit, const fr_module *next, fr_tensor **x);
 
 enum { FRI_MAX_UNITS = 4096 };
 

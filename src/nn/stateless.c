@@ -148,12 +148,14 @@ fr_status fri_module_run_children(fr_module *m, fr_tensor **x) {
     fr_status s = FR_OK;
     const fri_follows after = fri_follows_exchange((fri_follows){0});
     for (int i = 0; i < m->n_children && s >= 0; i++) {
-        const fr_module_class *next = i + 1 < m->n_children ? m->children[i + 1]->class_ : NULL;
+        const fr_module *next = i + 1 < m->n_children ? m->children[i + 1] : NULL;
         if (m->children[i]->class_ == &fri_batchnorm2d_class)
-            (void)fri_follows_exchange(next == NULL ? after : (fri_follows){.relu = next == &fri_relu_class});
+            (void)fri_follows_exchange(next == NULL ? after : (fri_follows){.relu = next->class_ == &fri_relu_class});
+        fri_module_runs_before(m->children[i], next);
         s = fr_module_run_child(m, i, x);
     }
     fri_relu_follows(false);
+    fri_batchnorm_follows(false);
     return s;
 }
 

@@ -77,7 +77,7 @@ static fr_status run_one(const schedule *c, int i, fr_tensor **x) {
     fr_tensor *input = c->option[i] == FR_UNIT_INSIDE ? fr_tensor_retain(*x) : NULL;
     fr_switches_set(switches_for(c->option[i], was));
     if (watch.fn != NULL) watch.fn(watch.ctx, i, false, *x);
-    fr_status s = fri_unit_run(c->whole, c->unit[i], x);
+    fr_status s = fri_unit_run(c->whole, c->unit[i], c->unit[i + 1], x); /* behind the last: NULL */
     if (input != NULL) { /* what becomes of it is decided where its last handle dies: here, without rebuild */
         fr_switches_set(switches_for(FR_UNIT_ENCODE, was));
         fr_tensor_release(&input);

@@ -108,25 +108,34 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     fr_status s = FR_OK;
     fri_shape vector = FRI_SHAPE(d->c);
     const fri_backend *be = fri_backend_of(x);
+    fr_tensor *sums = fri_take_sums(x, d->rows, d->c);
     fr_node *twin = fri_recompute_twin();
     if (twin != NULL && twin->op == op && twin->slots[saved_mean].kind == FRI_SLOT_TENSOR) {
         FRI_TRY(s, fr_node_saved(twin, saved_mean, mean));
         FRI_TRY(s, fr_node_saved(twin, saved_mean + 1, invstd));
-        return FR_OK;
+        goto done;
     }
     bool update = fri_statistics_move() && running_mean != NULL;
     FRI_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, mean));
     FRI_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, invstd));
-    FRI_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_stats,
-                          (&ws.exec, d, fri_data(x), fri_data(*mean), fri_data(*invstd),
-                           update ? fri_data(running_mean) : NULL, update ? fri_data(running_var) : NULL)));
+    void *moved_mean = update ? fri_data(running_mean) : NULL, *moved_var = update ? fri_data(running_var) : NULL;
+    if (sums != NULL) { /* Note [Statistics in the kernel before it] */
+        FRI_TRY(s, fri_workspace_begin(x, 0, &ws));
+        FRI_TRY(s,
+                FRI_KERNEL(be, d->dtype, batchnorm2d_finalize,
+                           (&ws.exec, d, fri_data(sums), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
+    } else {
+        FRI_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+        FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_stats,
+                              (&ws.exec, d, fri_data(x), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
+    }
     if (update) {
         fri_bump_version(running_mean);
         fri_bump_version(running_var);
     }
 done:
     fri_workspace_end(&ws);
+    fr_tensor_release(&sums);
     return s;
 }
 

@@ -2,6 +2,7 @@
  *   forward    y[n,p,q,k] = b[k] + sum over r,s,c of x[n, p*u + r*d - pad, q*u + s*d - pad, c] * w[k,r,s,c]
  *   backward   db = sum of dy over n,p,q;  dw = correlation of x and dy;  dx = transposed convolution of dy and w
  *   saves      x and w (references), never y
+ *   sums       may be made of y and y * y, too: Note [Statistics in the kernel before it]
  *   in-place   no
  *   rebuild    no: a convolution never runs twice outside a checkpoint
  *   order      dw and db first, then x is given up, then dx is made: x and dx never live together
@@ -165,20 +166,46 @@ done:
     return s;
 }
 
+/* y = conv(x, w), and the sums that the batch norm behind it needs. *made is false, and nothing was done, where the
+ * backend has no kernel for it. */
+static fr_status forward_with_sums(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *w, fr_tensor *y,
+                                   bool *made) {
+    const fri_backend *be = fri_backend_of(x);
+    fr_tensor *sums = NULL;
+    fri_workspace ws = {0};
+    size_t bytes = 0;
+    fri_shape shape = FRI_SHAPE(2, d->k);
+    fr_status s = FR_OK;
+    *made = false;
+    if (fri_kernels_for(be, d->dtype)->conv2d_forward_stats_workspace == NULL) return FR_OK;
+    FRI_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_stats_workspace, (d, made, &bytes)));
+    if (!*made) return FR_OK;
+    FRI_TRY(s, fri_tensor_new(&shape, FR_F32, be->device, FR_MEM_TEMPORARY, &sums));
+    FRI_TRY(s, fri_workspace_begin(x, bytes, &ws));
+    FRI_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_stats,
+                          (&ws.exec, d, fri_data(x), fri_data(w), fri_data(y), fri_data(sums))));
+    fri_put_sums(y, &sums, d->n * d->p * d->q);
+done:
+    fri_workspace_end(&ws);
+    fr_tensor_release(&sums);
+    return s;
+}
+
 fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_workspace ws = {0};
     fri_conv2d_desc d;
     fri_call c;
     size_t bytes = 0;
-    bool wanted = true;
+    bool wanted = true, made = false, sums = fri_batchnorm_follows_take();
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
     FRI_TRY(s, describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
     fri_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.k);
     const fri_backend *be = fri_backend_of(x);
     FRI_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
-    if (wanted) {
+    if (wanted && sums) FRI_TRY(s, forward_with_sums(&d, c.in[0], c.in[1], out, &made));
+    if (wanted && !made) {
         FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward_workspace, (&d, &bytes)));
         FRI_TRY(s, fri_workspace_begin(x, bytes, &ws));
         FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward,

@@ -66,6 +66,22 @@ static inline bool fri_take_rectified(fr_tensor *t) {
 void fri_mark_summed(fr_tensor *sum, fr_tensor *other, bool empty, bool relu);
 bool fri_take_summed(fr_tensor *sum, fr_tensor *other, bool *relu);
 
+/* Note [Statistics in the kernel before it]: sums over the rows of all of t. Takes them. */
+static inline void fri_put_sums(fr_tensor *t, fr_tensor **sums, int64_t rows) {
+    fri_tensor_put(sums, &t->storage->channel_sums);
+    t->storage->sums_version = t->storage->version;
+    t->storage->sums_rows = rows;
+}
+/* The caller's from now on, NULL if there are none or not of what x is now: rows of c, the whole of its storage. */
+static inline fr_tensor *fri_take_sums(const fr_tensor *x, int64_t rows, int64_t c) {
+    fri_storage *s = x->storage;
+    fr_tensor *sums = s->channel_sums;
+    s->channel_sums = NULL;
+    if (sums != NULL && (s->sums_version != s->version || s->sums_rows != rows || sums->shape.dim[1] != c))
+        fr_tensor_release(&sums);
+    return sums;
+}
+
 fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out);
 
 #endif

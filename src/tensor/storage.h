@@ -10,6 +10,8 @@
 #include "backend/backend.h"
 #include "memory/allocator.h"
 
+struct fr_tensor;
+
 /* Note [Add in the kernel before it] in src/autograd/state.h: the storage holds the sum of what it held, or would have,
  * and another tensor. */
 typedef struct fri_summed {
@@ -26,6 +28,9 @@ typedef struct fri_storage {
     uint64_t version;   /* writes in place so far */
     uint64_t rectified; /* version + 1 of a result that an op has rectified; 0: none */
     fri_summed summed;
+    struct fr_tensor *channel_sums;    /* [2, c]: Note [Statistics in the kernel before it]; NULL: none */
+    uint64_t sums_version;             /* what they are sums of, */
+    int64_t sums_rows;                 /* and how many rows it has */
     const char *last_writer;           /* op of the last one, for messages */
     uint64_t birth;                    /* creation number, increasing on the thread */
     bool settled;                      /* once only: handles that backward makes later are no second chance */

@@ -1,6 +1,7 @@
 /* fake_cudnn.h - cuDNN's graph API without cuDNN: engines are rows of a table, and executing one moves a clock.
  *
- * Enough of it for planning, keeping and timing convolution plans; any graph gets the same engines. */
+ * Enough of it for planning, keeping and timing convolution plans; any graph gets the same engines. It remembers what a
+ * graph was made of, and forward convolutions without a bias can also be computed. */
 #ifndef TESTS_CUDA_FAKE_CUDNN_H
 #define TESTS_CUDA_FAKE_CUDNN_H
 
@@ -19,6 +20,22 @@ typedef struct fake_engine {
     int64_t fused_workspace; /* for a graph of more than one operation */
 } fake_engine;
 
+/* A tensor as it was described; uid 0: there is none. */
+typedef struct fake_tensor {
+    int64_t uid, dim[4], stride[4], alignment;
+    int type; /* cudnnDataType_t */
+    bool is_virtual;
+} fake_tensor;
+
+/* What a graph was made of. */
+typedef struct fake_graph {
+    int operations, kind[8]; /* cudnnBackendDescriptorType_t, in the order they were given */
+    fake_tensor x, w, y;     /* of the convolution */
+    int64_t pad[2], stride[2], dilation[2];
+    fake_tensor read, sums, squares; /* of the statistics */
+    int statistics_math;             /* cudnnDataType_t */
+} fake_graph;
+
 typedef struct fake_cudnn_state {
     fake_engine engine[FAKE_ENGINES];
     int n, in_list_a; /* engines; the first ones are the heuristics', the others the fallback's */
@@ -27,7 +44,11 @@ typedef struct fake_cudnn_state {
     bool not_fused;   /* a graph of more than one operation has no engine */
     int pointers;     /* of the last execution, and which: */
     const void *x, *w, *y, *b;
-    int operations; /* of the graph that the last executed plan was searched for with */
+    float *sums, *squares;
+    int operations;   /* of the graph that the last executed plan was searched for with */
+    fake_graph graph; /* likewise */
+    bool computes;    /* forward convolutions and their sums, when they are executed */
+    int computed;
 } fake_cudnn_state;
 
 extern fake_cudnn_state fake_dnn;

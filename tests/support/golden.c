@@ -147,23 +147,26 @@ double *values_of(const fr_tensor *t) {
     return v;
 }
 
-void golden_expect(const golden *g, const char *field, const fr_tensor *t, fr_dtype computed_in) {
-    fr_tensor *want = golden_tensor(g, field, FR_F64, FR_CPU);
+bool close_enough(fr_dtype computed_in, double got, double expected) {
     double absolute = 0, relative = 0;
-    cr_assert_not_null(want, "%s %s: no %s", g->op, g->name, field);
-    cr_assert_not_null(t, "%s %s: %s is missing", g->op, g->name, field);
-    cr_assert_eq(fr_tensor_numel(t), fr_tensor_numel(want), "%s %s: %s has %lld elements, not %lld", g->op, g->name,
-                 field, (long long)fr_tensor_numel(t), (long long)fr_tensor_numel(want));
     for (size_t i = 0; i < sizeof tolerances / sizeof *tolerances; i++)
         if (tolerances[i].dtype == computed_in) {
             absolute = tolerances[i].absolute;
             relative = tolerances[i].relative;
         }
+    return (isnan(got) && isnan(expected)) || got == expected ||
+           fabs(got - expected) <= absolute + relative * fabs(expected);
+}
+
+void golden_expect(const golden *g, const char *field, const fr_tensor *t, fr_dtype computed_in) {
+    fr_tensor *want = golden_tensor(g, field, FR_F64, FR_CPU);
+    cr_assert_not_null(want, "%s %s: no %s", g->op, g->name, field);
+    cr_assert_not_null(t, "%s %s: %s is missing", g->op, g->name, field);
+    cr_assert_eq(fr_tensor_numel(t), fr_tensor_numel(want), "%s %s: %s has %lld elements, not %lld", g->op, g->name,
+                 field, (long long)fr_tensor_numel(t), (long long)fr_tensor_numel(want));
     double *a = values_of(t), *b = values_of(want);
     for (int64_t i = 0; i < fr_tensor_numel(t); i++) {
-        bool same =
-            (isnan(a[i]) && isnan(b[i])) || a[i] == b[i] || fabs(a[i] - b[i]) <= absolute + relative * fabs(b[i]);
-        if (same) continue;
+        if (close_enough(computed_in, a[i], b[i])) continue;
         cr_expect(false, "%s %s in %s: %s[%lld] is %.9g, expected %.9g", g->op, g->name, fr_dtype_name(computed_in),
                   field, (long long)i, a[i], b[i]);
         break;

@@ -28,6 +28,9 @@ fr_tensor *golden_tensor(const golden *g, const char *field, fr_dtype dtype, fr_
  * index, both values. */
 void golden_expect(const golden *g, const char *field, const fr_tensor *t, fr_dtype computed_in);
 
+/* Within the dtype's tolerance; NaN equals NaN. */
+bool close_enough(fr_dtype computed_in, double got, double expected);
+
 /* All elements as f64 on the host; free it. */
 double *values_of(const fr_tensor *t);
 
