@@ -56,6 +56,8 @@ const fri_backend fri_backend_cuda = {
             .linear_backward_weight_workspace = fri_cuda_linear_backward_weight_workspace,
             .conv2d_forward_stats_workspace = fri_cuda_conv2d_forward_stats_workspace,
             .conv2d_forward_stats = fri_cuda_conv2d_forward_stats,
+            .conv2d_backward_weight_norm_workspace = fri_cuda_conv2d_backward_weight_norm_workspace,
+            .conv2d_backward_weight_norm = fri_cuda_conv2d_backward_weight_norm,
         },
     .kernels_f64 = {.fill = fri_cuda_fill, .copy_rows = fri_cuda_copy_rows, .cast = fri_cuda_cast},
 };

@@ -6,7 +6,7 @@
 #include "memory.h"
 
 enum {
-    TENSORS = 6, /* of the largest execution */
+    TENSORS = 8, /* no execution has more */
     TIMES = 3    /* executions of which the fastest counts, after one that warms up */
 };
 
@@ -51,6 +51,12 @@ static fr_status execute(fri_cudnn_call c, cudnnHandle_t handle, const fri_cuda_
         at[n++] = data->sums;
         uid[n] = FRI_UID_SQUARES;
         at[n++] = data->sums + data->k;
+    }
+    if (data->scale != NULL) {
+        uid[n] = FRI_UID_SCALE;
+        at[n++] = data->scale;
+        uid[n] = FRI_UID_SHIFT;
+        at[n++] = data->shift;
     }
     FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
     FRI_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
@@ -106,16 +112,17 @@ static size_t most_workspace(const fri_cuda_conv2d_plan *plans, int n) {
     return most;
 }
 
-/* FR_ENOMEM where the driver has no room for x, w, y, b, sums and the largest workspace. Every byte is 0x3c: numbers
+/* FR_ENOMEM where the driver has no room for x, w, y, vectors and the largest workspace. Every byte is 0x3c: numbers
  * between 0.01 and 1.1 in all three types. */
 static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_plan *plans, int n) {
     const size_t size = fr_dtype_size(d->dtype);
     const size_t x = rounded((size_t)(d->n * d->h * d->w * d->c) * size), b = rounded((size_t)d->k * size);
     const size_t w = rounded((size_t)(d->k * d->r * d->s * (d->c / d->groups)) * size);
     const size_t y = rounded((size_t)(d->n * d->p * d->q * d->k) * size), sums = rounded((size_t)d->k * 8);
+    const size_t vector = rounded((size_t)d->c * size); /* scale; shift has the same numbers */
     void *memory = NULL;
     fr_status s = FR_OK;
-    t->bytes = x + w + y + b + sums + rounded(most_workspace(plans, n));
+    t->bytes = x + w + y + b + sums + vector + rounded(most_workspace(plans, n));
     FRI_TRY(s, fri_cuda_segment_alloc(t->bytes, &memory));
     t->memory = memory;
     t->stream = fri_cuda_stream();
@@ -125,7 +132,9 @@ static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_
                                      .b = t->memory + x + w + y,
                                      .sums = (float *)(void *)(t->memory + x + w + y + b),
                                      .k = d->k,
-                                     .workspace = t->memory + x + w + y + b + sums};
+                                     .scale = t->memory + x + w + y + b + sums,
+                                     .shift = t->memory + x + w + y + b + sums,
+                                     .workspace = t->memory + x + w + y + b + sums + vector};
     FRI_CUDART(s, MemsetAsync, (memory, 0x3c, t->bytes, t->stream));
     FRI_CUDART(s, EventCreateWithFlags, (&t->begin, cudaEventDefault));
     FRI_CUDART(s, EventCreateWithFlags, (&t->end, cudaEventDefault));
@@ -172,6 +181,7 @@ fr_status fri_cuda_conv2d_time(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pa
     FRI_TRY(s, s);
     if (pass != FRI_CUDA_CONV2D_FORWARD_BIAS) t.data.b = NULL;
     if (pass != FRI_CUDA_CONV2D_FORWARD_STATS) t.data.sums = NULL;
+    if (pass != FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT) t.data.scale = NULL;
     for (int i = 0; i < n; i++) {
         int64_t ns = 0;
         if (time_plan(&t, pass, &plans[i], &ns) < 0) continue; /* listed, but it does not run here */

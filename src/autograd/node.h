@@ -128,6 +128,9 @@ bool fri_rebuildable(fr_node *n, size_t freed);
 fr_status fri_rebuild_hold(fr_node *n);                   /* takes slots on inputs that only live elsewhere */
 fr_status fri_rebuild_value(fr_node *n, fr_tensor **out); /* the node's output, made again */
 void fri_rebuild_release(fr_node *source);                /* one user less */
+/* The node whose output, rectified, is all that the saved value is rebuilt from, and none of it is at hand; else NULL.
+ * Borrowed from the node. An op that can rectify what it reads need not have the value made. */
+fr_node *fri_rebuilt_under_relu(fr_node *node, int index);
 
 /* ---- checkpoint --------------------------------------------------------------------------------------------- */
 

@@ -103,6 +103,13 @@ static fr_node *under_relu(fr_node *n) {
     return kept(n, 0)->kind == FRI_SLOT_EMPTY && !alive(up) && !(up->executed && up->rebuild_users == 0) ? up : NULL;
 }
 
+fr_node *fri_rebuilt_under_relu(fr_node *node, int index) {
+    const fri_slot *slot = &node->slots[index];
+    fr_node *relu = slot->kind == FRI_SLOT_REBUILD ? slot->source : NULL;
+    if (relu == NULL || alive(relu) || (relu->executed && relu->rebuild_users == 0)) return NULL;
+    return fri_shape_equal(&slot->shape, &relu->shape) ? under_relu(relu) : NULL;
+}
+
 static fr_status value_under_relu(fr_node *up, fr_tensor **out) {
     bool was = fr_no_grad_begin();
     const char *op = fri_scope_op_push(up->op->name);

@@ -18,7 +18,7 @@
     X(conv2d_forward) X(conv2d_backward_input) X(conv2d_backward_weight) X(conv2d_backward_bias)                 \
     X(linear_forward) X(linear_backward_input) X(linear_backward_weight) X(linear_backward_bias)                 \
     X(bias_workspace) X(batchnorm2d_workspace) X(batchnorm2d_stats) X(batchnorm2d_invstd) X(batchnorm2d_apply)   \
-    X(batchnorm2d_backward) X(batchnorm2d_finalize)                                                              \
+    X(batchnorm2d_backward) X(batchnorm2d_finalize) X(batchnorm2d_fold)                                          \
     X(maxpool2d_forward) X(maxpool2d_backward) X(maxpool2d_mask) X(avgpool2d_forward) X(avgpool2d_backward)      \
     X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward) X(upsample_forward) X(upsample_backward)        \
     X(embedding_forward) X(embedding_backward)                                                                   \
@@ -39,8 +39,11 @@ typedef struct fri_kernels {
     fri_linear_workspace_fn *linear_backward_input_workspace;
     fri_linear_workspace_fn *linear_backward_weight_workspace;
     /* NULL where no convolution makes sums for a batch norm. */
-    fri_conv2d_stats_workspace_fn *conv2d_forward_stats_workspace;
+    fri_conv2d_fused_workspace_fn *conv2d_forward_stats_workspace;
     fri_conv2d_forward_stats_fn *conv2d_forward_stats;
+    /* NULL where none normalizes what it reads. */
+    fri_conv2d_fused_workspace_fn *conv2d_backward_weight_norm_workspace;
+    fri_conv2d_backward_weight_norm_fn *conv2d_backward_weight_norm;
 } fri_kernels;
 
 typedef enum fri_copy_kind {

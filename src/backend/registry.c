@@ -77,7 +77,7 @@ fr_status fr_threads_set(int n) {
 
 /* ---- engines of convolutions --------------------------------------------------------------------------------- */
 
-static _Atomic bool nondeterministic, benchmark, fuse_statistics;
+static _Atomic bool nondeterministic, benchmark, fuse_statistics, fuse_rebuild;
 
 bool fr_cudnn_deterministic_get(void) {
     return !nondeterministic;
@@ -101,4 +101,12 @@ bool fr_cudnn_fuse_statistics_get(void) {
 
 void fr_cudnn_fuse_statistics_set(bool on) {
     fuse_statistics = on;
+}
+
+bool fr_cudnn_fuse_rebuild_get(void) {
+    return fuse_rebuild;
+}
+
+void fr_cudnn_fuse_rebuild_set(bool on) {
+    fuse_rebuild = on;
 }

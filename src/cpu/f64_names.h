@@ -40,6 +40,7 @@
 #define fri_cpu_batchnorm2d_stats           fri_cpu_f64_batchnorm2d_stats
 #define fri_cpu_batchnorm2d_invstd          fri_cpu_f64_batchnorm2d_invstd
 #define fri_cpu_batchnorm2d_finalize        fri_cpu_f64_batchnorm2d_finalize
+#define fri_cpu_batchnorm2d_fold            fri_cpu_f64_batchnorm2d_fold
 #define fri_cpu_batchnorm2d_apply           fri_cpu_f64_batchnorm2d_apply
 #define fri_cpu_batchnorm2d_backward        fri_cpu_f64_batchnorm2d_backward
 #define fri_cpu_maxpool2d_forward           fri_cpu_f64_maxpool2d_forward

@@ -134,10 +134,18 @@ static fr_status meta_conv2d_backward_weight_workspace(const fri_conv2d_desc *d,
                             bytes);
 }
 
-static fr_status meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
-    fri_conv2d_stats_workspace_fn *f = TARGET_SLOT(d->dtype, conv2d_forward_stats_workspace);
+static fr_status fused_workspace(fri_conv2d_fused_workspace_fn *f, const fri_conv2d_desc *d, bool *there,
+                                 size_t *bytes) {
     *there = false;
     return f != NULL ? f(d, there, bytes) : FR_OK;
+}
+
+static fr_status meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
+    return fused_workspace(TARGET_SLOT(d->dtype, conv2d_forward_stats_workspace), d, there, bytes);
+}
+
+static fr_status meta_conv2d_backward_weight_norm_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
+    return fused_workspace(TARGET_SLOT(d->dtype, conv2d_backward_weight_norm_workspace), d, there, bytes);
 }
 
 static fr_status meta_linear_forward_workspace(const fri_linear_desc *d, size_t *bytes) {
@@ -270,6 +278,11 @@ static fr_status no_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_d
     return conv2d("conv2d_backward_weight", d);
 }
 
+static fr_status no_conv2d_backward_weight_norm(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
+                                                const void *scale_shift, const void *dy, void *dw) {
+    return conv2d("conv2d_backward_weight_norm", d);
+}
+
 static fr_status no_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db) {
     double y = (double)d->n * (double)d->p * (double)d->q * (double)d->k;
     return CALL("conv2d_backward_bias", d->dtype, y, size(d->dtype) * y, d->n, d->p, d->q, d->k);
@@ -315,6 +328,11 @@ static fr_status no_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_d
 static fr_status no_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums, void *mean,
                                          void *invstd, void *running_mean, void *running_var) {
     return CALL("batchnorm2d_finalize", d->dtype, 8 * d->c, 24 * d->c, d->c);
+}
+
+static fr_status no_batchnorm2d_fold(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *mean,
+                                     const void *invstd, const void *gamma, const void *beta, void *scale_shift) {
+    return CALL("batchnorm2d_fold", d->dtype, 3 * d->c, 20 * d->c, d->c);
 }
 
 static fr_status no_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
@@ -495,7 +513,9 @@ static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float
         .linear_backward_bias = no_linear_backward_bias, .batchnorm2d_stats = no_batchnorm2d_stats,                    \
         .batchnorm2d_invstd = no_batchnorm2d_invstd, .batchnorm2d_apply = no_batchnorm2d_apply,                        \
         .batchnorm2d_backward = no_batchnorm2d_backward, .batchnorm2d_finalize = no_batchnorm2d_finalize,              \
-        .conv2d_forward_stats = no_conv2d_forward_stats,                                                               \
+        .batchnorm2d_fold = no_batchnorm2d_fold, .conv2d_forward_stats = no_conv2d_forward_stats,                      \
+        .conv2d_backward_weight_norm = no_conv2d_backward_weight_norm,                                                 \
+        .conv2d_backward_weight_norm_workspace = meta_conv2d_backward_weight_norm_workspace,                           \
         .conv2d_forward_stats_workspace = meta_conv2d_forward_stats_workspace,                                         \
         .maxpool2d_forward = no_maxpool2d_forward, .maxpool2d_backward = no_maxpool2d_backward,                        \
         .maxpool2d_mask = no_maxpool2d_mask, .avgpool2d_forward = no_avgpool2d_forward,                                \

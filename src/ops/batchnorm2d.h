@@ -18,4 +18,8 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, fr_tensor *running_mean,
                                  fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd);
 
+/* For one who normalizes what it reads: if the node is of a batch norm, *x is what this read and *scale_shift [2, c]
+ * what makes its result of that (fri_batchnorm2d_fold_fn); else both stay NULL. */
+fr_status fri_batchnorm2d_folded(fr_node *node, fr_tensor **x, fr_tensor **scale_shift);
+
 #endif

@@ -109,14 +109,19 @@ static void set_numbers(descriptor *d, cudnnBackendAttributeName_t name, int64_t
 /* What an operation is given. */
 static void set_child(descriptor *d, cudnnBackendAttributeName_t name, const descriptor *child) {
     fake_graph *g = &d->of;
-    if (name == CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC) {
+    if (name == CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC ||
+        name == CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC) {
         memcpy(g->pad, child->of.pad, sizeof g->pad);
         memcpy(g->stride, child->of.stride, sizeof g->stride);
         memcpy(g->dilation, child->of.dilation, sizeof g->dilation);
     }
-    if (name == CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X) g->x = child->tensor;
-    if (name == CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W) g->w = child->tensor;
-    if (name == CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y) g->y = child->tensor;
+    if (name == CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X || name == CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X)
+        g->x = child->tensor;
+    if (name == CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W || name == CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW)
+        g->w = child->tensor;
+    if (name == CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y || name == CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY)
+        g->y = child->tensor;
+    if (name == CUDNN_ATTR_OPERATION_POINTWISE_BDESC) g->factor[0] = child->tensor;
     if (name == CUDNN_ATTR_OPERATION_GENSTATS_XDESC) g->read = child->tensor;
     if (name == CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC) g->sums = child->tensor;
     if (name == CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC) g->squares = child->tensor;
@@ -127,6 +132,7 @@ static void make_graph(descriptor *d, int64_t n, descriptor *const *operation) {
     for (int64_t i = 0; i < n; i++) {
         const fake_graph *of = &operation[i]->of;
         g.kind[i] = operation[i]->type;
+        if (g.x.uid == 0 && i < 3) g.factor[i] = of->factor[0];
         if (of->x.uid != 0) {
             g.x = of->x;
             g.w = of->w;
@@ -221,30 +227,62 @@ static cudnnStatus_t get(const cudnnBackendDescriptor_t at, cudnnBackendAttribut
     return CUDNN_STATUS_SUCCESS;
 }
 
+static fri_conv2d_desc convolution_of(const fake_graph *g) {
+    return (fri_conv2d_desc){.dtype = g->w.type == CUDNN_DATA_HALF ? FR_F16 : FR_F32,
+                             .bias_dtype = FR_F32,
+                             .n = g->x.dim[0],
+                             .h = g->x.dim[2],
+                             .w = g->x.dim[3],
+                             .c = g->x.dim[1],
+                             .k = g->w.dim[0],
+                             .r = g->w.dim[2],
+                             .s = g->w.dim[3],
+                             .p = g->y.dim[2],
+                             .q = g->y.dim[3],
+                             .stride_h = g->stride[0],
+                             .stride_w = g->stride[1],
+                             .pad_h = g->pad[0],
+                             .pad_w = g->pad[1],
+                             .dilation_h = g->dilation[0],
+                             .dilation_w = g->dilation[1],
+                             .groups = g->x.dim[1] / g->w.dim[1]};
+}
+
+static fri_exec scratch_of(size_t bytes) {
+    return (fri_exec){.workspace = aligned_alloc(512, (bytes + 511) / 512 * 512 + 512), .workspace_bytes = bytes};
+}
+
+/* dw of relu(x * scale + shift), which goes to the product rounded. */
+static bool compute_weight_gradient(const fake_graph *g) {
+    const fri_kernels *cpu = &fri_backend_get(FR_CPU)->kernels;
+    const fri_conv2d_desc d = convolution_of(g);
+    const int64_t n = d.n * d.h * d.w * d.c;
+    const fri_f16 *x = fake_dnn.x, *scale = fake_dnn.scale, *shift = fake_dnn.shift;
+    fri_f16 *v = malloc((size_t)n * sizeof *v);
+    size_t bytes = 0;
+    if (cpu->conv2d_backward_weight_workspace(&d, &bytes) < 0) return false;
+    fri_exec e = scratch_of(bytes);
+    for (int64_t i = 0; i < n; i++) {
+        float y = fri_f32_from_f16(x[i]) * fri_f32_from_f16(scale[i % d.c]) + fri_f32_from_f16(shift[i % d.c]);
+        v[i] = fri_f16_from_f32(y > 0 ? y : 0);
+    }
+    fr_status s = cpu->conv2d_backward_weight(&e, &d, v, fake_dnn.y, (void *)(uintptr_t)fake_dnn.w);
+    free(e.workspace);
+    free(v);
+    fake_dnn.computed++;
+    return s >= 0;
+}
+
 /* By the CPU's kernel, so that y has its bits; the sums are those of y as it was rounded. */
 static bool compute(const fake_graph *g) {
     const fri_kernels *cpu = &fri_backend_get(FR_CPU)->kernels;
-    const fri_conv2d_desc d = {.dtype = g->x.type == CUDNN_DATA_HALF ? FR_F16 : FR_F32,
-                               .bias_dtype = FR_F32,
-                               .n = g->x.dim[0],
-                               .h = g->x.dim[2],
-                               .w = g->x.dim[3],
-                               .c = g->x.dim[1],
-                               .k = g->w.dim[0],
-                               .r = g->w.dim[2],
-                               .s = g->w.dim[3],
-                               .p = g->y.dim[2],
-                               .q = g->y.dim[3],
-                               .stride_h = g->stride[0],
-                               .stride_w = g->stride[1],
-                               .pad_h = g->pad[0],
-                               .pad_w = g->pad[1],
-                               .dilation_h = g->dilation[0],
-                               .dilation_w = g->dilation[1],
-                               .groups = g->x.dim[1] / g->w.dim[1]};
-    fri_exec e = {0};
-    if (cpu->conv2d_forward_workspace(&d, &e.workspace_bytes) < 0) return false;
-    e.workspace = aligned_alloc(512, (e.workspace_bytes + 511) / 512 * 512 + 512);
+    const fri_conv2d_desc d = convolution_of(g);
+    size_t bytes = 0;
+    for (int i = 0; i < g->operations; i++)
+        if (g->kind[i] == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR)
+            return compute_weight_gradient(g);
+    if (cpu->conv2d_forward_workspace(&d, &bytes) < 0) return false;
+    fri_exec e = scratch_of(bytes);
     fr_status s = cpu->conv2d_forward(&e, &d, fake_dnn.x, fake_dnn.w, NULL, (void *)(uintptr_t)fake_dnn.y);
     free(e.workspace);
     for (int64_t k = 0; fake_dnn.sums != NULL && k < d.k; k++) {
@@ -268,12 +306,15 @@ static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan
     (void)handle;
     fake_dnn.x = fake_dnn.w = fake_dnn.y = fake_dnn.b = NULL;
     fake_dnn.sums = fake_dnn.squares = NULL;
+    fake_dnn.scale = fake_dnn.shift = NULL;
     for (int i = 0; i < p->pointers; i++) {
         if (p->uid[i] == 'x') fake_dnn.x = p->data[i];
         if (p->uid[i] == 'w') fake_dnn.w = p->data[i];
         if (p->uid[i] == 'y') fake_dnn.y = p->data[i];
         if (p->uid[i] == 'b') fake_dnn.b = p->data[i];
         if (p->uid[i] == 's') fake_dnn.sums = (float *)(uintptr_t)p->data[i];
+        if (p->uid[i] == 'g') fake_dnn.scale = p->data[i];
+        if (p->uid[i] == 'h') fake_dnn.shift = p->data[i];
         if (p->uid[i] == 'q') fake_dnn.squares = (float *)(uintptr_t)p->data[i];
     }
     fake_dnn.pointers = p->pointers;

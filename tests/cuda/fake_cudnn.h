@@ -1,7 +1,8 @@
 /* fake_cudnn.h - cuDNN's graph API without cuDNN: engines are rows of a table, and executing one moves a clock.
  *
  * Enough of it for planning, keeping and timing convolution plans; any graph gets the same engines. It remembers what a
- * graph was made of, and forward convolutions without a bias can also be computed. */
+ * graph was made of. Forward convolutions without a bias, with or without statistics, and the weight gradient behind
+ * scale, shift and relu can also be computed. */
 #ifndef TESTS_CUDA_FAKE_CUDNN_H
 #define TESTS_CUDA_FAKE_CUDNN_H
 
@@ -33,6 +34,7 @@ typedef struct fake_graph {
     fake_tensor x, w, y;     /* of the convolution */
     int64_t pad[2], stride[2], dilation[2];
     fake_tensor read, sums, squares; /* of the statistics */
+    fake_tensor factor[3];           /* b of the pointwise operations before the convolution, in order */
     int statistics_math;             /* cudnnDataType_t */
 } fake_graph;
 
@@ -45,9 +47,10 @@ typedef struct fake_cudnn_state {
     int pointers;     /* of the last execution, and which: */
     const void *x, *w, *y, *b;
     float *sums, *squares;
+    const void *scale, *shift;
     int operations;   /* of the graph that the last executed plan was searched for with */
     fake_graph graph; /* likewise */
-    bool computes;    /* forward convolutions and their sums, when they are executed */
+    bool computes;    /* what is executed */
     int computed;
 } fake_cudnn_state;
 

@@ -11,7 +11,7 @@
     X(leaky_relu_forward) X(leaky_relu_backward)                                                                 \
     X(uniform) X(normal) X(dropout) X(dropout_mask) X(dropout_apply_mask)                                        \
     X(bias_workspace) X(batchnorm2d_workspace) X(batchnorm2d_stats) X(batchnorm2d_invstd) X(batchnorm2d_apply)   \
-    X(batchnorm2d_backward) X(batchnorm2d_finalize)                                                              \
+    X(batchnorm2d_backward) X(batchnorm2d_finalize) X(batchnorm2d_fold)                                          \
     X(maxpool2d_forward) X(maxpool2d_backward) X(maxpool2d_mask) X(avgpool2d_forward) X(avgpool2d_backward)      \
     X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward) X(upsample_forward) X(upsample_backward)        \
     X(embedding_forward) X(embedding_backward)                                                                   \
