@@ -109,7 +109,11 @@ KERNEL_OF(bn_apply, fri_batchnorm2d_desc, norm(a),
 KERNEL_OF(bn_apply_add, fri_batchnorm2d_desc, norm(a),
           batchnorm2d_apply(e, &d, a->x, a->mean, a->invstd, a->gamma, a->beta, a->dy, true, a->y))
 KERNEL_OF(bn_backward, fri_batchnorm2d_desc, norm(a),
-          batchnorm2d_backward(e, &d, true, a->x, a->mean, a->invstd, a->gamma, a->dy, a->y, a->out, a->beta))
+          batchnorm2d_backward(e, &d, true, a->x, a->mean, a->invstd, a->gamma, NULL, false, a->dy, a->y, a->out,
+                               a->beta))
+KERNEL_OF(bn_backward_relu, fri_batchnorm2d_desc, norm(a),
+          batchnorm2d_backward(e, &d, true, a->x, a->mean, a->invstd, a->gamma, NULL, true, a->dy, a->y, a->out,
+                               a->beta))
 KERNEL_OF(maxpool_forward, fri_pool2d_desc, pool(a, H / 2, W / 2), maxpool2d_forward(e, &d, a->x, a->y, FR_U8, a->bits))
 KERNEL_OF(maxpool_backward, fri_pool2d_desc, pool(a, H / 2, W / 2),
           maxpool2d_backward(e, &d, FR_U8, a->bits, a->dy, a->y))
@@ -174,6 +178,7 @@ static const struct {
     {"batchnorm2d_apply", run_bn_apply, 2, 0, SHOW_Y, 1},
     {"batchnorm2d_apply, add", run_bn_apply_add, 3, 0, SHOW_Y, 1},
     {"batchnorm2d_backward", run_bn_backward, 5, 0, SHOW_Y, 1},
+    {"batchnorm2d_backward, relu", run_bn_backward_relu, 5, 0, SHOW_Y, 1},
     {"maxpool2d_forward", run_maxpool_forward, 1.25, 0.25, SHOW_Y, 0.25},
     {"maxpool2d_backward", run_maxpool_backward, 1.25, 0.25, SHOW_Y, 1},
     {"avgpool2d_forward", run_avgpool_forward, 1.25, 0, SHOW_Y, 0.25},

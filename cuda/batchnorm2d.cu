@@ -5,6 +5,7 @@
  *   apply      2 * n * size bytes                         x, y; with an addend 3 * n * size: that, too
  *   backward   5 * n * size + 16 * chunks * c bytes       x, dy for the sums, then x, dy, dx; the sums as in stats
  *              2 * n * size bytes                         dy, dx: in eval mode without parameter gradients
+ *              the same where a relu follows (in eval mode 3 * n * size): its sign is made again from x, in registers
  *
  * Statistics read x once: a thread keeps a running mean and a sum of squared distances from it (Welford), threads and
  * chunks are merged by Chan's formula, chunks in f64. E[x*x] - E[x]^2 would cancel where |mean| >> std. */
@@ -163,24 +164,42 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 /* ---- kernels: backward ------------------------------------------------------------------------------------- */
 
-/* partial_dy, partial_dyx [chunks][c]: sums of dy and of dy * (x - mean). */
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS)
-    backward_chunks(fri_columns g, const T *x, const float *mean, const T *dy, float *partial_dy, float *partial_dyx) {
+/* Where a relu follows: which of dy it lets through. */
+typedef struct gate {
+    const float *invstd, *gamma, *beta;
+    float zero;
+} gate;
+
+template <int N>
+static __device__ __forceinline__ void gate_channels(const gate &p, int64_t c, float scale[N], float shift[N]) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        scale[k] = p.gamma != NULL ? p.invstd[c + k] * p.gamma[c + k] : p.invstd[c + k];
+        shift[k] = p.beta != NULL ? p.beta[c + k] : 0;
+    }
+}
+
+/* partial_dy, partial_dyx [chunks][c]: sums of dy and of dy * (x - mean); RELU: of what passes of dy. */
+template <typename T, int N, bool RELU>
+__global__ void __launch_bounds__(FRI_THREADS) backward_chunks(fri_columns g, const T *x, const float *mean, gate p,
+                                                               const T *dy, float *partial_dy, float *partial_dyx) {
     __shared__ float shared[FRI_THREADS * N];
     int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
     int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    float m[N], sum_dy[N] = {0}, sum_dyx[N] = {0};
+    float m[N], scale[N], shift[N], sum_dy[N] = {0}, sum_dyx[N] = {0};
     if (c < g.c) {
+        if (RELU) gate_channels<N>(p, c, scale, shift);
 #pragma unroll
         for (int k = 0; k < N; k++) m[k] = mean[c + k];
         for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
-            fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c), q = fri_load_pack<T, N>(dy + row * g.c + c);
+            fri_pack<T, N> v = fri_load_pack<T, N>(x + row * g.c + c), q = fri_load_pack<T, N>(dy + row * g.c + c);
 #pragma unroll
             for (int k = 0; k < N; k++) {
+                const float at = fri_load(v.v[k]);
                 float gradient = fri_load(q.v[k]);
+                if (RELU) gradient = fri_batchnorm_relu_gradient(at, gradient, m[k], scale[k], shift[k], p.zero);
                 sum_dy[k] += gradient;
-                sum_dyx[k] += gradient * (fri_load(p.v[k]) - m[k]);
+                sum_dyx[k] += gradient * (at - m[k]);
             }
         }
     }
@@ -214,34 +233,31 @@ __global__ void __launch_bounds__(FRI_THREADS)
     slope[c] = (float)(dyx / rows * is * is);
 }
 
-/* mean_dy NULL: eval mode, the statistics are constants. */
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS)
-    gradient(fri_columns g, const T *x, const float *mean, const float *invstd, const float *gamma,
-             const float *mean_dy, const float *slope, const T *dy, T *dx) {
+/* mean_dy NULL: eval mode, the statistics are constants. RELU: beta is read. */
+template <typename T, int N, bool RELU>
+__global__ void __launch_bounds__(FRI_THREADS) gradient(fri_columns g, const T *x, const float *mean, gate p,
+                                                        const float *mean_dy, const float *slope, const T *dy, T *dx) {
     int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
     int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    float m[N], scale[N], a[N], b[N];
+    float m[N], scale[N], shift[N], a[N], b[N];
     if (c >= g.c) return;
     const bool train = mean_dy != NULL;
+    gate_channels<N>(p, c, scale, shift);
 #pragma unroll
     for (int k = 0; k < N; k++) {
         m[k] = mean[c + k];
-        scale[k] = gamma != NULL ? invstd[c + k] * gamma[c + k] : invstd[c + k];
         a[k] = train ? mean_dy[c + k] : 0;
         b[k] = train ? slope[c + k] : 0;
     }
     for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
-        fri_pack<T, N> q = fri_load_pack<T, N>(dy + row * g.c + c);
-        if (train) {
-            fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c);
+        fri_pack<T, N> q = fri_load_pack<T, N>(dy + row * g.c + c), v = q;
+        if (train || RELU) v = fri_load_pack<T, N>(x + row * g.c + c);
 #pragma unroll
-            for (int k = 0; k < N; k++)
-                fri_store(&q.v[k],
-                          fri_batchnorm_gradient(fri_load(p.v[k]), fri_load(q.v[k]), m[k], scale[k], a[k], b[k]));
-        } else {
-#pragma unroll
-            for (int k = 0; k < N; k++) fri_store(&q.v[k], fri_load(q.v[k]) * scale[k]);
+        for (int k = 0; k < N; k++) {
+            const float at = fri_load(v.v[k]);
+            float d = fri_load(q.v[k]);
+            if (RELU) d = fri_batchnorm_relu_gradient(at, d, m[k], scale[k], shift[k], p.zero);
+            fri_store(&q.v[k], train ? fri_batchnorm_gradient(at, d, m[k], scale[k], a[k], b[k]) : d * scale[k]);
         }
         fri_store_pack<T, N>(dx + row * g.c + c, q);
     }
@@ -349,14 +365,13 @@ extern "C" fr_status fri_cuda_batchnorm2d_apply(const fri_exec *e, const fri_bat
                           : launch_apply<false>(e, d, x, m, is, scale, shift, NULL, relu, y);
 }
 
-extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
-                                                   const void *x, const void *mean, const void *invstd,
-                                                   const void *gamma, const void *dy, void *dx, void *dgamma,
-                                                   void *dbeta) {
+template <bool RELU>
+static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
+                                 const float *mean, const gate &p, const void *dy, void *dx, float *dgamma,
+                                 float *dbeta) {
     const char *kernel = "batchnorm2d_backward";
     scratch w = {NULL, NULL, NULL, NULL};
     fr_status s = FR_OK;
-    if (d->c == 0) return FR_OK;
     if (train || dgamma != NULL || dbeta != NULL) {
         fri_columns g;
         s = scratch_of(e, d, kernel, &w);
@@ -364,15 +379,18 @@ extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_
         FRI_FLOAT_TYPES(d->dtype, kernel, FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16), {
                             g = fri_columns_of(d->rows, d->c, N);
                             if (g.chunks > 0)
-                                backward_chunks<T, N><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
-                                    g, (const T *)x, (const float *)mean, (const T *)dy, w.partial_a, w.partial_b);
+                                backward_chunks<T, N, RELU>
+                                    <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
+                                                                                                      mean, p,
+                                                                                                      (const T *)dy,
+                                                                                                      w.partial_a,
+                                                                                                      w.partial_b);
                         }))
         s = fri_cuda_launched(kernel);
         if (s < 0) return s;
         backward_ends<<<(unsigned)fri_ceil_div(d->c, 32), dim3(32, 8), 0, fri_stream(e)>>>(g, w.partial_a, w.partial_b,
-                                                                                           (const float *)invstd,
-                                                                                           (float *)dgamma,
-                                                                                           (float *)dbeta, w.a, w.b);
+                                                                                           p.invstd, dgamma, dbeta, w.a,
+                                                                                           w.b);
         s = fri_cuda_launched(kernel);
         if (s < 0) return s;
     }
@@ -380,14 +398,24 @@ extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_
     FRI_FLOAT_TYPES(d->dtype, kernel,
                     FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16), {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
-                        gradient<T, N>
-                            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
-                                                                                              (const float *)mean,
-                                                                                              (const float *)invstd,
-                                                                                              (const float *)gamma,
+                        gradient<T, N, RELU>
+                            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, mean, p,
                                                                                               train ? w.a : NULL,
                                                                                               train ? w.b : NULL,
                                                                                               (const T *)dy, (T *)dx);
                     }))
     return fri_cuda_launched(kernel);
+}
+
+extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
+                                                   const void *x, const void *mean, const void *invstd,
+                                                   const void *gamma, const void *beta, bool relu, const void *dy,
+                                                   void *dx, void *dgamma, void *dbeta) {
+    if (d->c == 0) return FR_OK;
+    const gate p = {(const float *)invstd, (const float *)gamma, relu ? (const float *)beta : NULL,
+                    fri_largest_zero(d->dtype)};
+    const float *m = (const float *)mean;
+    float *dg = (float *)dgamma, *db = (float *)dbeta;
+    return relu ? launch_backward<true>(e, d, train, x, m, p, dy, dx, dg, db)
+                : launch_backward<false>(e, d, train, x, m, p, dy, dx, dg, db);
 }

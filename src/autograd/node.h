@@ -88,8 +88,9 @@ struct fr_node {
     /* backward */
     fr_tensor *gradient; /* collected so far */
     bool queued, executed;
-    int handed;     /* gradients that its backward has handed over */
-    uint64_t visit; /* mark of the counting pass */
+    bool relu_pending; /* batch norm: `gradient` is that of relu(output) */
+    int handed;        /* gradients that its backward has handed over */
+    uint64_t visit;    /* mark of the counting pass */
     /* checkpoint */
     struct fri_segment_record *segment; /* retained, or NULL */
     int segment_index;
@@ -117,6 +118,10 @@ void fri_slot_drop(fri_slot *slot);                                             
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out);
 /* The slot behind an INDEX slot, recomputing the segment if need be. */
 fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
+
+/* Is the mask that fr_node_mask would apply to dy at hand, and would it be written over dy? The segment is recomputed
+ * for the answer where fr_node_mask would. */
+fr_status fri_node_mask_ready(fr_node *node, int index, const fr_tensor *dy, bool *ready);
 
 /* ---- settling and rebuilding ---------------------------------------------------------------------------------- */
 

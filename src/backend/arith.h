@@ -105,6 +105,18 @@ static inline FRI_HOST_DEVICE double fri_batchnorm_variance(double sum, double s
     return variance < 0 ? 0 : variance;
 }
 
+/* The largest number that a type rounds to 0: half of its smallest one. */
+static inline FRI_HOST_DEVICE fri_real fri_largest_zero(fr_dtype t) {
+    return t == FR_F16 ? (fri_real)0x1p-25f : t == FR_BF16 ? (fri_real)0x1p-134f : 0;
+}
+
+/* What a relu behind the above lets through of dy. The sign is that of the value the forward pass rounded and stored:
+ * zero = fri_largest_zero of its type. NaN passes. */
+static inline FRI_HOST_DEVICE fri_real fri_batchnorm_relu_gradient(fri_real x, fri_real dy, fri_real mean,
+                                                                   fri_real scale, fri_real beta, fri_real zero) {
+    return fri_batchnorm_apply(x, mean, scale, beta) <= zero ? 0 : dy;
+}
+
 /* mean_dy = mean(dy); slope = invstd^2 * mean(dy * (x - mean)). */
 static inline FRI_HOST_DEVICE fri_real fri_batchnorm_gradient(fri_real x, fri_real dy, fri_real mean, fri_real scale,
                                                               fri_real mean_dy, fri_real slope) {

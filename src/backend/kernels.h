@@ -193,10 +193,12 @@ typedef fr_status fri_batchnorm2d_apply_fn(const fri_exec *e, const fri_batchnor
                                            const void *mean, const void *invstd, const void *gamma, const void *beta,
                                            const void *addend, bool relu, void *y);
 /* dgamma, dbeta [c] (real) or NULL; dx or NULL. Train: dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));
- * eval (train false): dx = gamma * invstd * dy. dx may be dy, not x. */
+ * eval (train false): dx = gamma * invstd * dy. dx may be dy, not x. relu: dy is the gradient of relu(y), and 0 stands
+ * for it where y, as apply stores it, is <= 0; only then beta is read. */
 typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
                                               const void *x, const void *mean, const void *invstd, const void *gamma,
-                                              const void *dy, void *dx, void *dgamma, void *dbeta);
+                                              const void *beta, bool relu, const void *dy, void *dx, void *dgamma,
+                                              void *dbeta);
 
 /* ---- pooling and resampling -------------------------------------------------------------------------------- */
 

@@ -337,11 +337,11 @@ fr_status fri_cpu_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_des
 
 /* ---- backward -------------------------------------------------------------------------------------------- */
 
-FRI_CLONES static void reduce_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
-                                   const real *mean, real *restrict sum_dy, real *restrict sum_dyx) {
+FRI_CLONES static void reduce_rows(int64_t rows, int64_t width, int64_t ld, const real *x, int64_t ld_dy,
+                                   const real *dy, const real *mean, real *restrict sum_dy, real *restrict sum_dyx) {
     int64_t i = 0;
     for (; i + 2 <= rows; i += 2) {
-        const real *x0 = x + i * ld, *x1 = x0 + ld, *g0 = dy + i * ld, *g1 = g0 + ld;
+        const real *x0 = x + i * ld, *x1 = x0 + ld, *g0 = dy + i * ld_dy, *g1 = g0 + ld_dy;
         for (int64_t j = 0; j < width; j++) {
             sum_dy[j] += g0[j] + g1[j];
             sum_dyx[j] += g0[j] * (x0[j] - mean[j]) + g1[j] * (x1[j] - mean[j]);
@@ -349,22 +349,54 @@ FRI_CLONES static void reduce_rows(int64_t rows, int64_t width, int64_t ld, cons
     }
     for (; i < rows; i++)
         for (int64_t j = 0; j < width; j++) {
-            sum_dy[j] += dy[i * ld + j];
-            sum_dyx[j] += dy[i * ld + j] * (x[i * ld + j] - mean[j]);
+            sum_dy[j] += dy[i * ld_dy + j];
+            sum_dyx[j] += dy[i * ld_dy + j] * (x[i * ld + j] - mean[j]);
         }
 }
 
-static void reduce_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean, const void *dy,
-                        const scratch *w) {
+/* Where a relu follows: which of a tile's dy it lets through follows from x. */
+typedef struct gate {
+    real scale[C_BLOCK], shift[C_BLOCK], zero;
+} gate;
+
+static void gate_of(const fri_batchnorm2d_desc *d, const tile *t, const real *invstd, const real *gamma,
+                    const real *beta, gate *p) {
+    p->zero = fri_largest_zero(d->dtype);
+    scale_of(t, invstd, gamma, p->scale);
+    for (int64_t j = 0; j < t->width; j++) p->shift[j] = beta != NULL ? beta[t->c + j] : 0;
+}
+
+/* x and dy in rows of ld; out, which may be dy, in rows of width. */
+FRI_CLONES static void pass_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
+                                 const real *mean, const gate *p, real *out) {
+    for (int64_t i = 0; i < rows; i++) {
+        const real *v = x + i * ld, *g = dy + i * ld;
+        real *y = out + i * width;
+#pragma GCC ivdep
+        for (int64_t j = 0; j < width; j++)
+            y[j] = fri_batchnorm_relu_gradient(v[j], g[j], mean[j], p->scale[j], p->shift[j], p->zero);
+    }
+}
+
+/* As step_rows, but what passes always fits the buffer; even, so that reduce_rows pairs the rows it would pair. */
+static int64_t pass_step(const fri_batchnorm2d_desc *d, const tile *t) {
+    return d->dtype == FRI_REAL_DTYPE ? TILE / t->width / 2 * 2 : step_rows(d, t);
+}
+
+/* p or NULL: no relu follows. */
+static void reduce_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean, const gate *p,
+                        const void *dy, const scratch *w) {
     real xbuf[TILE], dybuf[TILE];
     real *sum_dy = w->partial_a + t->chunk * d->c + t->c, *sum_dyx = w->partial_b + t->chunk * d->c + t->c;
-    int64_t step = step_rows(d, t);
+    int64_t step = p != NULL ? pass_step(d, t) : step_rows(d, t), ld = pitch(d, t);
     memset(sum_dy, 0, (size_t)t->width * sizeof *sum_dy);
     memset(sum_dyx, 0, (size_t)t->width * sizeof *sum_dyx);
     for (int64_t i = 0; i < t->rows; i += step) {
         int64_t rows = fri_min_i64(step, t->rows - i);
-        reduce_rows(rows, t->width, pitch(d, t), load_rows(d, t, x, t->row + i, rows, xbuf),
-                    load_rows(d, t, dy, t->row + i, rows, dybuf), mean + t->c, sum_dy, sum_dyx);
+        const real *v = load_rows(d, t, x, t->row + i, rows, xbuf), *g = load_rows(d, t, dy, t->row + i, rows, dybuf);
+        if (p != NULL) pass_rows(rows, t->width, ld, v, g, mean + t->c, p, dybuf);
+        reduce_rows(rows, t->width, ld, v, p != NULL ? t->width : ld, p != NULL ? dybuf : g, mean + t->c, sum_dy,
+                    sum_dyx);
     }
 }
 
@@ -386,11 +418,11 @@ static void reduce_channels(const fri_batchnorm2d_desc *d, const real *invstd, c
     }
 }
 
-FRI_CLONES static void gradient_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
-                                     const real *mean, const real *scale, const real *mean_dy, const real *slope,
-                                     real *dx) {
+FRI_CLONES static void gradient_rows(int64_t rows, int64_t width, int64_t ld, const real *x, int64_t ld_dy,
+                                     const real *dy, const real *mean, const real *scale, const real *mean_dy,
+                                     const real *slope, real *dx) {
     for (int64_t i = 0; i < rows; i++) {
-        const real *v = x + i * ld, *g = dy + i * ld;
+        const real *v = x + i * ld, *g = dy + i * ld_dy;
         real *out = dx + i * ld;
 #pragma GCC ivdep
         for (int64_t j = 0; j < width; j++)
@@ -398,36 +430,39 @@ FRI_CLONES static void gradient_rows(int64_t rows, int64_t width, int64_t ld, co
     }
 }
 
-FRI_CLONES static void scale_rows(int64_t rows, int64_t width, int64_t ld, const real *dy, const real *scale,
-                                  real *dx) {
+FRI_CLONES static void scale_rows(int64_t rows, int64_t width, int64_t ld_dy, const real *dy, const real *scale,
+                                  int64_t ld, real *dx) {
     for (int64_t i = 0; i < rows; i++) {
 #pragma GCC ivdep
-        for (int64_t j = 0; j < width; j++) dx[i * ld + j] = dy[i * ld + j] * scale[j];
+        for (int64_t j = 0; j < width; j++) dx[i * ld + j] = dy[i * ld_dy + j] * scale[j];
     }
 }
 
-/* w NULL: eval mode, the statistics are constants. */
+/* w NULL: eval mode, the statistics are constants. p or NULL: no relu follows. */
 static void gradient_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
-                          const real *invstd, const real *gamma, const scratch *w, const void *dy, void *dx) {
-    real scale[C_BLOCK], xbuf[TILE], dybuf[TILE];
-    int64_t step = step_rows(d, t), ld = pitch(d, t);
-    scale_of(t, invstd, gamma, scale);
+                          const real *scale, const gate *p, const scratch *w, const void *dy, void *dx) {
+    real xbuf[TILE], dybuf[TILE];
+    int64_t step = p != NULL ? pass_step(d, t) : step_rows(d, t), ld = pitch(d, t), ld_dy = p != NULL ? t->width : ld;
     for (int64_t i = 0; i < t->rows; i += step) {
         int64_t rows = fri_min_i64(step, t->rows - i);
+        const real *v = w != NULL || p != NULL ? load_rows(d, t, x, t->row + i, rows, xbuf) : NULL;
         const real *g = load_rows(d, t, dy, t->row + i, rows, dybuf);
         real *out = target_rows(d, t, dx, t->row + i, dybuf);
+        if (p != NULL) {
+            pass_rows(rows, t->width, ld, v, g, mean + t->c, p, dybuf);
+            g = dybuf;
+        }
         if (w != NULL)
-            gradient_rows(rows, t->width, ld, load_rows(d, t, x, t->row + i, rows, xbuf), g, mean + t->c, scale,
-                          w->a + t->c, w->b + t->c, out);
+            gradient_rows(rows, t->width, ld, v, ld_dy, g, mean + t->c, scale, w->a + t->c, w->b + t->c, out);
         else
-            scale_rows(rows, t->width, ld, g, scale, out);
+            scale_rows(rows, t->width, ld_dy, g, scale, ld, out);
         store_rows(d, t, dx, t->row + i, rows, out);
     }
 }
 
 fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
-                                       const void *mean, const void *invstd, const void *gamma, const void *dy,
-                                       void *dx, void *dgamma, void *dbeta) {
+                                       const void *mean, const void *invstd, const void *gamma, const void *beta,
+                                       bool relu, const void *dy, void *dx, void *dgamma, void *dbeta) {
     scratch w = {0};
     fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
     if (s < 0) return s;
@@ -436,16 +471,20 @@ fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_
         if (s < 0) return s;
 #pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
         for (int64_t i = 0; i < tiles(d); i++) {
+            gate p;
             const tile t = tile_at(d, i);
-            reduce_tile(d, &t, x, mean, dy, &w);
+            if (relu) gate_of(d, &t, invstd, gamma, beta, &p);
+            reduce_tile(d, &t, x, mean, relu ? &p : NULL, dy, &w);
         }
         reduce_channels(d, invstd, &w, dgamma, dbeta);
     }
     if (dx == NULL) return FR_OK;
 #pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < tiles(d); i++) {
+        gate p;
         const tile t = tile_at(d, i);
-        gradient_tile(d, &t, x, mean, invstd, gamma, train ? &w : NULL, dy, dx);
+        gate_of(d, &t, invstd, gamma, relu ? beta : NULL, &p);
+        gradient_tile(d, &t, x, mean, p.scale, relu ? &p : NULL, train ? &w : NULL, dy, dx);
     }
     return FR_OK;
 }

@@ -348,9 +348,9 @@ static fr_status no_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_d
 }
 
 static fr_status no_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
-                                         const void *mean, const void *invstd, const void *gamma, const void *dy,
-                                         void *dx, void *dgamma, void *dbeta) {
-    return batchnorm("batchnorm2d_backward", d, 8, 5, train);
+                                         const void *mean, const void *invstd, const void *gamma, const void *beta,
+                                         bool relu, const void *dy, void *dx, void *dgamma, void *dbeta) {
+    return batchnorm("batchnorm2d_backward", d, relu ? 14 : 8, 5, train + 2 * relu);
 }
 
 /* ---- pooling and resampling -------------------------------------------------------------------------------- */

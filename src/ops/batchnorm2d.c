@@ -30,7 +30,8 @@ static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     const fri_batchnorm2d_desc *d = &p->desc;
-    fr_tensor *x = NULL, *gamma = NULL, *mean = NULL, *invstd = NULL, *dx = NULL, *dgamma = NULL, *dbeta = NULL;
+    fr_tensor *x = NULL, *gamma = NULL, *beta = NULL, *mean = NULL, *invstd = NULL;
+    fr_tensor *dx = NULL, *dgamma = NULL, *dbeta = NULL;
     fri_workspace ws = {0};
     fri_shape vector = FRI_SHAPE(d->c);
     fr_status s = FR_OK;
@@ -39,6 +40,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     bool affine = fr_node_inputs(node) > 1;
     FRI_TRY(s, fr_node_saved(node, SAVED_X, &x));
     FRI_TRY(s, fr_node_saved(node, SAVED_GAMMA, &gamma));
+    if (node->relu_pending) FRI_TRY(s, fr_node_saved(node, SAVED_BETA, &beta));
     FRI_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
     FRI_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
     if (affine && fr_node_wants(node, 1))
@@ -49,7 +51,8 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_TRY(s, fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
     FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
                           (&ws.exec, d, p->train, fri_data(x), fri_data(mean), fri_data(invstd),
-                           gamma != NULL ? fri_data(gamma) : NULL, fri_data(*dy), dx != NULL ? fri_data(dx) : NULL,
+                           gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL,
+                           node->relu_pending, fri_data(*dy), dx != NULL ? fri_data(dx) : NULL,
                            dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
@@ -62,6 +65,7 @@ done:
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
     fr_tensor_release(&gamma);
+    fr_tensor_release(&beta);
     fr_tensor_release(&mean);
     fr_tensor_release(&invstd);
     fr_tensor_release(&dx);
@@ -121,6 +125,21 @@ done:
     for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
     fr_tensor_release(&out);
     return s;
+}
+
+bool fri_made_by_batchnorm2d(const fr_tensor *t) {
+    const fr_node *n = fri_node_of(t);
+    return n != NULL && n->op == &batchnorm2d && n->output == t->storage && n->output_offset == t->offset &&
+           n->output_version == t->storage->version;
+}
+
+bool fri_batchnorm2d_masks(fr_node *n) {
+    const fri_slot *beta = &n->slots[SAVED_BETA];
+    if (n->consumers != 1 || n->executed || n->gradient != NULL) return false;
+    if (beta->kind != FRI_SLOT_EMPTY && (beta->kind != FRI_SLOT_TENSOR || beta->version != beta->storage->version))
+        return false;
+    n->relu_pending = true;
+    return true;
 }
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */

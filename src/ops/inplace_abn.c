@@ -105,7 +105,7 @@ static fr_status batchnorm_backward(const params *p, fr_tensor *const *saved, co
     FRI_TRY(s,
             FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
                        (&ws.exec, d, p->train, fri_data(x), fri_data(saved[SAVED_MEAN]), fri_data(saved[SAVED_INVSTD]),
-                        fri_data(saved[SAVED_WEIGHT]), fri_data(dz), dx != NULL ? fri_data(dx) : NULL,
+                        fri_data(saved[SAVED_WEIGHT]), NULL, false, fri_data(dz), dx != NULL ? fri_data(dx) : NULL,
                         dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
     if (dgamma != NULL) /* d|gamma| / dgamma = sign(gamma) */
         FRI_TRY(s, FRI_KERNEL(be, real, leaky_relu_backward,

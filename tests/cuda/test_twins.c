@@ -286,14 +286,21 @@ Test(twins, batchnorm2d){EACH_MATRIX({
     expect_same("apply without parameters", &y, 0);
     buf dgamma = zeros(FR_F32, c, 0);
     buf dbeta = zeros(FR_F32, c, 0);
-    BOTH(k->batchnorm2d_backward(ex(), &d, true, p(&x), p(&mean), p(&invstd), p(&gamma), p(&dy), p(&y), p(&dgamma),
-                                 p(&dbeta)));
-    expect_same("backward", &y, 2 * rounding(t));
-    expect_same("dgamma", &dgamma, 1e-5);
-    expect_same("dbeta", &dbeta, 1e-5);
-    BOTH(k->batchnorm2d_backward(ex(), &d, false, p(&x), p(&mean), p(&invstd), p(&none), p(&dy), p(&dy), p(&none),
-                                 p(&none)));
-    expect_same("backward in eval mode", &dy, 0);
+    for (int relu = 0; relu < 2; relu++) {
+        buf dx = zeros(t, rows * c, offset);
+        BOTH(k->batchnorm2d_backward(ex(), &d, true, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), relu, p(&dy),
+                                     p(&dx), p(&dgamma), p(&dbeta)));
+        expect_same("backward", &dx, 2 * rounding(t));
+        expect_same("dgamma", &dgamma, 1e-5);
+        expect_same("dbeta", &dbeta, 1e-5);
+        BOTH(k->batchnorm2d_backward(ex(), &d, false, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), relu, p(&dy),
+                                     p(&dx), p(&none), p(&none)));
+        expect_same("backward in eval mode", &dx, 0);
+        drop(&dx);
+    }
+    BOTH(k->batchnorm2d_backward(ex(), &d, false, p(&x), p(&mean), p(&invstd), p(&none), p(&none), true, p(&dy), p(&dy),
+                                 p(&none), p(&none)));
+    expect_same("backward in eval mode, without parameters", &dy, 0);
     drop(&x), drop(&dy), drop(&y), drop(&mean), drop(&invstd), drop(&rm), drop(&rv), drop(&gamma), drop(&beta);
     drop(&dgamma), drop(&dbeta);
 })}

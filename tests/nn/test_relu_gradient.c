@@ -1,0 +1,219 @@
+/* test_relu_gradient.c - a relu's gradient that batch norm's backward has taken over: the same bits and bytes, one pass
+ * fewer, and only where batch norm's input tells the sign (Note [Relu's gradient in batch norm's]). */
+#include <criterion/criterion.h>
+#include <frugal/frugal.h>
+#include <math.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "support/golden.h"
+#include "tensor/tensor.h"
+
+enum { N = 3, H = 5, W = 7, C = 8, COUNT = N * H * W * C };
+
+static int masks; /* kernels that masked a gradient */
+
+static void count(void *ctx, const char *kernel) {
+    (void)ctx;
+    masks += strncmp(kernel, "relu_backward", 13) == 0;
+}
+
+static void ignore(void *ctx, const char *kernel, const fri_backend *b) {
+    (void)ctx;
+    (void)kernel;
+    (void)b;
+}
+
+static const fri_kernel_watch watch = {count, ignore, NULL};
+
+static void begin_counting(void) {
+    (void)test_device();
+    if (fri_kernel_watched != NULL && fri_kernel_watched != &watch)
+        cr_skip_test("the stand-in device watches the kernels itself");
+    masks = 0;
+    fri_kernel_watched = &watch;
+}
+
+/* Normalized by mean 0 and variance 1: values around what each type rounds to 0, both signs; with `wild` also
+ * infinities and NaN. */
+static fr_tensor *image(fr_dtype t, int seed, bool wild) {
+    static const float odd[] = {0.0f,       -0.0f,     0x1p-24f,  -0x1p-24f,   0x1p-25f,   0x1.8p-25f,
+                                0x1p-26f,   0x1p-133f, 0x1p-134f, 0x1.8p-134f, -0x1p-134f, 0x1p-149f,
+                                -0x1p-149f, 1e-7f,     INFINITY,  -INFINITY,   NAN};
+    float v[COUNT];
+    fr_tensor *f = NULL, *x = NULL;
+    for (int i = 0; i < COUNT; i++) v[i] = (float)(((i + seed) * 2654435761u >> 12) % 2001) / 500.0f - 2.0f;
+    for (int i = 0; i < (wild ? 17 : 14); i++) v[(i * 41 + seed * 7) % COUNT] = odd[i];
+    must(fr_tensor_from_host(v, 4, (int64_t[]){N, H, W, C}, FR_F32, test_device(), &f));
+    must(fr_cast(f, t, &x));
+    fr_tensor_release(&f);
+    return x;
+}
+
+typedef enum kind { PLAIN, SHARED, CHANGED, BETA_CHANGED } kind;
+
+typedef struct setting {
+    fr_dtype dtype;
+    bool eval, frozen, wild, checkpoint, looked;
+    kind kind;
+    fr_switches switches;
+} setting;
+
+typedef struct result {
+    fr_tensor *y, *grad[4]; /* of x, gamma, beta, the factor */
+    size_t peak, allocated;
+} result;
+
+static void release(result *r) {
+    fr_tensor_release(&r->y);
+    for (int i = 0; i < 4; i++) fr_tensor_release(&r->grad[i]);
+}
+
+static fr_status net(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+    const setting *c = ((void **)ctx)[0];
+    fr_module *bn = ((void **)ctx)[1];
+    fr_tensor *y = NULL, *z = NULL;
+    fr_status s = FR_OK;
+    (void)n_in;
+    (void)n_out;
+    FR_TRY(s, fr_module_forward(bn, in[0], &y));
+    if (c->kind == CHANGED) { /* behind the graph's back: what the relu sees is not what batch norm made */
+        bool was = fr_no_grad_begin();
+        s = fr_scale_inplace(y, -1);
+        fr_no_grad_end(was);
+        FR_TRY(s, s);
+    }
+    if (c->kind == SHARED) FR_TRY(s, fr_scale(y, 0.5, &z));
+    FR_TRY(s, fr_relu(y, &y));
+    if (z != NULL) FR_TRY(s, fr_add(y, z, &y));
+    FR_TRY(s, fr_mul(y, in[1], &y)); /* reads values; when its backward is over, signs are left */
+    fr_tensor_release(&out[0]);
+    out[0] = y;
+    y = NULL;
+done:
+    fr_tensor_release(&y);
+    fr_tensor_release(&z);
+    return s;
+}
+
+static void set(fr_tensor *t, const float *values) {
+    fr_tensor *v = NULL;
+    bool was = fr_no_grad_begin();
+    must(fr_tensor_from_host(values, 1, (int64_t[]){C}, FR_F32, test_device(), &v));
+    must(fr_tensor_copy(t, v));
+    fr_no_grad_end(was);
+    fr_tensor_release(&v);
+}
+
+/* Gamma and beta of both signs and 0, so that some channels are all 0 and some as small as x is. */
+static result run(setting c) {
+    static const float gammas[C] = {1, -1, -0.5f, 1, -0.7f, 0, 0.5f, 1}, betas[C] = {0, 0, 0, -0.3f, 0.2f, 0, -0.0f, 0};
+    result r = {0};
+    fr_memory_stats m;
+    fr_module *bn = NULL;
+    fr_switches was = fr_switches_get();
+    fr_switches_set(c.switches);
+    must(fr_nn_batchnorm2d(C, test_device(), &bn));
+    fr_tensor *x = image(c.dtype, 1, c.wild), *dy = image(c.dtype, 5, c.wild);
+    fr_tensor *factor = image(c.dtype, 3, false), *in[2] = {x, factor};
+    fr_tensor *leaf[4] = {x, fr_module_tensor(bn, "weight"), fr_module_tensor(bn, "bias"), factor};
+    set(leaf[1], gammas);
+    set(leaf[2], betas);
+    for (int i = 1; i < 3; i++) must(fr_tensor_set_requires_grad(leaf[i], !c.frozen));
+    fr_module_train(bn, !c.eval);
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_tensor_set_requires_grad(factor, true));
+    must(fr_memory_empty_cache(test_device()));
+    must(fr_memory_reset_peak(test_device()));
+    must(fr_memory_stats_get(test_device(), &m));
+    r.peak = m.requested;
+    r.allocated = m.allocated;
+    void *ctx[] = {&c, bn};
+    if (c.looked) fr_detect_anomaly(true);
+    begin_counting();
+    if (c.checkpoint)
+        must(fr_checkpoint(net, ctx, NULL, in, 2, &r.y, 1));
+    else
+        must(net(ctx, in, 2, &r.y, 1));
+    if (c.kind == BETA_CHANGED) must(fr_tensor_fill(leaf[2], 5));
+    must(fr_backward(r.y, dy));
+    fri_kernel_watched = NULL;
+    fr_detect_anomaly(false);
+    must(fr_memory_stats_get(test_device(), &m));
+    r.peak = m.peak_requested - r.peak;
+    r.allocated = m.peak_allocated - r.allocated;
+    for (int i = 0; i < 4; i++) r.grad[i] = fr_tensor_retain(fr_tensor_get_grad(leaf[i]));
+    fr_switches_set(was);
+    fr_tensor_release(&x);
+    fr_tensor_release(&dy);
+    fr_tensor_release(&factor);
+    fr_module_release(&bn);
+    return r;
+}
+
+static void expect_equal(const fr_tensor *a, const fr_tensor *b, const char *what) {
+    cr_assert_eq(a == NULL, b == NULL, "%s", what);
+    if (a == NULL) return;
+    size_t n = fri_nbytes(a);
+    char *p = malloc(n), *q = malloc(n);
+    must(fr_tensor_to_host(a, p));
+    must(fr_tensor_to_host(b, q));
+    cr_expect_eq(memcmp(p, q, n), 0, "%s differs (%s)", what, fr_dtype_name(a->dtype));
+    free(p);
+    free(q);
+}
+
+/* With the mask in a pass of its own, because gradients are looked at, and without. */
+static void compare(setting c, int wanted) {
+    static const char *const names[] = {"dx", "dgamma", "dbeta", "the factor's gradient"};
+    c.looked = true;
+    result two = run(c);
+    cr_expect_eq(masks, 1, "where gradients are looked at the relu masks");
+    c.looked = false;
+    result one = run(c);
+    cr_expect_eq(masks, wanted, "%d passes that mask, %d expected", masks, wanted);
+    expect_equal(one.y, two.y, "y");
+    for (int i = 0; i < 4; i++) expect_equal(one.grad[i], two.grad[i], names[i]);
+    cr_expect_eq(one.peak, two.peak, "peak of %zu bytes, %zu with a pass of its own", one.peak, two.peak);
+    cr_expect_eq(one.allocated, two.allocated, "%zu bytes allocated, %zu with a pass of its own", one.allocated,
+                 two.allocated);
+    release(&one);
+    release(&two);
+}
+
+static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16};
+
+Test(relu_gradient, every_bit_and_byte_is_that_of_the_separate_passes) {
+    for (int i = 0; i < 3 * 16; i++)
+        compare((setting){.dtype = types[i % 3],
+                          .eval = i / 3 & 1,
+                          .frozen = i / 6 & 1,
+                          .wild = i / 12 & 1,
+                          .checkpoint = i / 24 & 1,
+                          .switches = fr_switches_default()},
+                0);
+    expect_nothing_left();
+}
+
+/* Without the in-place switch the gradient is not written over, and without early release it is not the relu's alone. A
+ * value that would be made again for its sign is made again. */
+Test(relu_gradient, under_every_switch) {
+    for (int i = 0; i < 16; i++) {
+        fr_switches s = fr_switches_default();
+        s.inplace = i & 1;
+        s.early_release = i & 2;
+        s.encode = i & 4;
+        s.rebuild = i & 8;
+        bool ready = s.inplace && s.early_release && (s.encode || !s.rebuild);
+        compare((setting){.dtype = FR_F16, .switches = s}, !ready);
+    }
+    expect_nothing_left();
+}
+
+/* Batch norm's result has another reader, is not what the relu saw, or cannot be made again: the relu masks. */
+Test(relu_gradient, only_where_batch_norm_can_tell) {
+    for (int k = SHARED; k <= BETA_CHANGED; k++)
+        for (int i = 0; i < 3; i++)
+            compare((setting){.dtype = types[i], .kind = (kind)k, .switches = fr_switches_default()}, 1);
+    expect_nothing_left();
+}
