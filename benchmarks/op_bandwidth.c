@@ -129,10 +129,13 @@ KERNEL_OF(loss_forward, fri_cross_entropy_desc, classes(a),
           cross_entropy_forward(e, &d, a->x, a->target, a->out, a->lse, a->beta, a->bad))
 KERNEL_OF(loss_backward, fri_cross_entropy_desc, classes(a),
           cross_entropy_backward(e, &d, a->x, a->target, a->lse, a->beta, a->out, a->y))
-KERNEL(norm_squared, norm_squared(e, a->t, COUNT, a->x, a->out))
 
 static fr_status run_cast(arena *a) {
     return a->k->cast(&a->e, a->t, a->t == FR_F32 ? FR_BF16 : FR_F32, COUNT, a->x, a->t == FR_F32 ? a->bits : a->y);
+}
+static fr_status run_norm_squared(arena *a) {
+    fri_array array = {COUNT, a->x};
+    return a->k->norm_squared(&a->e, a->t, 1, &array, a->out);
 }
 static fr_status run_sgd(arena *a) {
     fri_sgd_desc d = {.dtype = a->t, .grad_dtype = a->t, .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4};

@@ -1,6 +1,6 @@
 /* unscale.cu - what the loss scaler and gradient clipping need; size = bytes of an element.
  *   unscale        2 * n * size bytes             over a list of arrays; n * size where the factor is 1 or absent
- *   norm_squared   n * size + 16 * blocks bytes   x; an f64 per block, written and read (reduce.cuh) */
+ *   norm_squared   n * size + 16 * blocks bytes   over a list of arrays; an f64 per block, written and read */
 #include "multi.cuh"
 #include "reduce.cuh"
 
@@ -38,11 +38,25 @@ __global__ void __launch_bounds__(FRI_THREADS)
     if (bad) *found = 1;
 }
 
-struct square_of {
-    __device__ double operator()(double a, double) const {
-        return a * a;
+/* partial[block] = sum of the squares of its chunk. */
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS) squares(const __grid_constant__ list all, double *partial) {
+    const fri_chunk at = fri_chunk_of(all, FRI_STEP_PACKS * FRI_THREADS * N);
+    const T *x = (const T *)all.item[at.item].data;
+    const bool packed = fri_aligned_here(x, N * sizeof(T));
+    int64_t i = at.begin + threadIdx.x * N;
+    double sum = 0;
+    for (; packed && i + N <= at.end; i += FRI_THREADS * N) {
+        fri_pack<T, N> p = fri_load_pack<T, N>(x + i);
+#pragma unroll
+        for (int k = 0; k < N; k++) sum += (double)fri_load(p.v[k]) * (double)fri_load(p.v[k]);
     }
-};
+    const int64_t stride = packed ? 1 : (int64_t)FRI_THREADS;
+    for (i = packed ? i : at.begin + threadIdx.x; i < at.end; i += stride)
+        sum += (double)fri_load(x[i]) * (double)fri_load(x[i]);
+    sum = fri_block_sum(sum);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
 
 struct add_to {
     double *out;
@@ -66,7 +80,36 @@ extern "C" fr_status fri_cuda_unscale(const fri_exec *e, fr_dtype dtype, int cou
     return fri_cuda_launched("unscale");
 }
 
-extern "C" fr_status fri_cuda_norm_squared(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, double *out) {
-    FRI_FLOAT_TYPES(dtype, "norm_squared",
-                    return fri_launch_reduce<T>(e, "norm_squared", n, x, x, square_of{}, add_to{out});)
+static int64_t squares_chunk(fr_dtype dtype) {
+    return FRI_STEP_PACKS * FRI_THREADS * (16 / (int64_t)fr_dtype_size(dtype));
+}
+
+/* An f64 for each block of the largest launch. */
+extern "C" size_t fri_cuda_norm_squared_workspace(fr_dtype dtype, int count, const fri_array *arrays) {
+    list all;
+    size_t most = 0;
+    for (int at = 0; at < count;) {
+        const unsigned blocks = fri_list_fill(&all, count, arrays, squares_chunk(dtype), &at);
+        most = blocks > most ? blocks : most;
+    }
+    return most * sizeof(double);
+}
+
+extern "C" fr_status fri_cuda_norm_squared(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays,
+                                           double *out) {
+    const size_t need = fri_cuda_norm_squared_workspace(dtype, count, arrays);
+    double *partial = (double *)e->workspace;
+    list all;
+    if (need > 0 && (partial == NULL || e->workspace_bytes < need))
+        return fri_cuda_workspace_short("norm_squared", need, partial != NULL ? e->workspace_bytes : 0);
+    FRI_FLOAT_TYPES(dtype, "norm_squared", {
+        constexpr int N = 16 / sizeof(T);
+        for (int at = 0; at < count;) {
+            const unsigned blocks = fri_list_fill(&all, count, arrays, squares_chunk(dtype), &at);
+            if (blocks == 0) continue;
+            squares<T, N><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, partial);
+            fri_reduce_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>((int64_t)blocks, partial, add_to{out});
+        }
+    })
+    return fri_cuda_launched("norm_squared");
 }

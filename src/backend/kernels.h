@@ -293,8 +293,11 @@ typedef struct fri_array {
  * f32 or NULL (check only). */
 typedef fr_status fri_unscale_fn(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays,
                                  const float *inv_scale, float *found);
-/* out [1] f64 (CUDA: also f64) += sum of squares of x; workspace as sum. */
-typedef fr_status fri_norm_squared_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, double *out);
+/* out [1] f64 += sums of squares, in an order that the lengths alone decide. */
+typedef fr_status fri_norm_squared_fn(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays,
+                                      double *out);
+/* Its scratch; looks at the lengths only. */
+typedef size_t fri_norm_squared_workspace_fn(fr_dtype dtype, int count, const fri_array *arrays);
 
 /* ---- single numbers that steer a training: changed on the device, so that nobody waits for them ---------------- */
 

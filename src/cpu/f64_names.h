@@ -61,6 +61,7 @@
 #define fri_cpu_mse_backward                fri_cpu_f64_mse_backward
 #define fri_cpu_unscale                     fri_cpu_f64_unscale
 #define fri_cpu_norm_squared                fri_cpu_f64_norm_squared
+#define fri_cpu_norm_squared_workspace      fri_cpu_f64_norm_squared_workspace
 #define fri_cpu_count_up                    fri_cpu_f64_count_up
 #define fri_cpu_clip_factor                 fri_cpu_f64_clip_factor
 #define fri_cpu_loss_scale_update           fri_cpu_f64_loss_scale_update

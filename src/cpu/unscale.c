@@ -57,10 +57,22 @@ FRI_CLONES static double squares_row(int64_t n, const real *x, const real *unuse
     return fri_cpu_lane_total(lane);
 }
 
-fr_status fri_cpu_norm_squared(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, double *out) {
-    double total = 0;
-    fr_status s = fri_cpu_reduce(e, "norm_squared", dtype, n, squares_row, x, NULL, &total);
-    if (s < 0) return s;
-    *out += total;
+/* One array after the other, in the same scratch. */
+size_t fri_cpu_norm_squared_workspace(fr_dtype dtype, int count, const fri_array *arrays) {
+    size_t most = 0;
+    for (int i = 0; i < count; i++) {
+        size_t own = fri_cpu_sum_workspace(dtype, arrays[i].n);
+        if (own > most) most = own;
+    }
+    return most;
+}
+
+fr_status fri_cpu_norm_squared(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays, double *out) {
+    for (int i = 0; i < count; i++) {
+        double total = 0;
+        fr_status s = fri_cpu_reduce(e, "norm_squared", dtype, arrays[i].n, squares_row, arrays[i].data, NULL, &total);
+        if (s < 0) return s;
+        *out += total;
+    }
     return FR_OK;
 }

@@ -89,6 +89,11 @@ static size_t meta_sum_workspace(fr_dtype dtype, int64_t n) {
     return f != NULL ? f(dtype, n) : 0;
 }
 
+static size_t meta_norm_squared_workspace(fr_dtype dtype, int count, const fri_array *arrays) {
+    fri_norm_squared_workspace_fn *f = target != NULL ? fri_kernels_for(target, dtype)->norm_squared_workspace : NULL;
+    return f != NULL ? f(dtype, count, arrays) : 0;
+}
+
 static size_t meta_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
     fri_batchnorm2d_workspace_fn *f = target != NULL ? fri_kernels_for(target, d->dtype)->batchnorm2d_workspace : NULL;
     return f != NULL ? f(d) : 0;
@@ -452,7 +457,9 @@ static fr_status no_unscale(const fri_exec *e, fr_dtype t, int count, const fri_
     return pass("unscale", t, n, 2, (inv_scale != NULL ? 2 : 1) * size(t));
 }
 
-static fr_status no_norm_squared(const fri_exec *e, fr_dtype t, int64_t n, const void *x, double *out) {
+static fr_status no_norm_squared(const fri_exec *e, fr_dtype t, int count, const fri_array *arrays, double *out) {
+    int64_t n = 0;
+    for (int i = 0; i < count; i++) n += arrays[i].n;
     return pass("norm_squared", t, n, 2, size(t));
 }
 
@@ -525,10 +532,11 @@ static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float
         .embedding_backward = no_embedding_backward, .cross_entropy_forward = no_cross_entropy_forward,                \
         .cross_entropy_backward = no_cross_entropy_backward, .count_correct = no_count_correct,                        \
         .mse_forward = no_mse_forward, .mse_backward = no_mse_backward, .unscale = no_unscale,                         \
-        .norm_squared = no_norm_squared, .count_up = no_count_up, .clip_factor = no_clip_factor,                       \
-        .loss_scale_update = no_loss_scale_update, .sgd = no_sgd, .adam = no_adam, .adam8 = no_adam8,                  \
-        .sum_workspace = meta_sum_workspace, .bias_workspace = meta_bias_workspace,                                    \
-        .cross_entropy_workspace = meta_cross_entropy_workspace, .batchnorm2d_workspace = meta_batchnorm2d_workspace,  \
+        .norm_squared = no_norm_squared, .norm_squared_workspace = meta_norm_squared_workspace,                        \
+        .count_up = no_count_up, .clip_factor = no_clip_factor, .loss_scale_update = no_loss_scale_update,             \
+        .sgd = no_sgd, .adam = no_adam, .adam8 = no_adam8, .sum_workspace = meta_sum_workspace,                        \
+        .bias_workspace = meta_bias_workspace, .cross_entropy_workspace = meta_cross_entropy_workspace,                \
+        .batchnorm2d_workspace = meta_batchnorm2d_workspace,                                                           \
         .conv2d_forward_workspace = meta_conv2d_forward_workspace,                                                     \
         .conv2d_backward_input_workspace = meta_conv2d_backward_input_workspace,                                       \
         .conv2d_backward_weight_workspace = meta_conv2d_backward_weight_workspace,                                     \

@@ -5,26 +5,54 @@
 #include "tensor/late.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 struct norm {
     fr_tensor *sum; /* f64 [2] on the device: the sum of squares; factor and unused flag, two f32 */
     double factor;
+    /* gradients of one type, in the modules' order, whose squares one call adds */
+    fr_dtype dtype;
+    int count, capacity;
+    fri_array *arrays;
 };
 
-static fr_status add_square(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
-    struct norm *n = ctx;
+static fr_status add_squares(struct norm *n) {
     fri_workspace ws = {0};
     fr_status s = FR_OK;
+    const fri_backend *be = fri_backend_of(n->sum);
+    if (n->count == 0) return FR_OK;
+    FRI_TRY(s,
+            fri_workspace_begin(n->sum,
+                                FRI_KERNEL_BYTES(be, n->dtype, norm_squared_workspace, (n->dtype, n->count, n->arrays)),
+                                &ws));
+    FRI_TRY(s, FRI_KERNEL(be, n->dtype, norm_squared, (&ws.exec, n->dtype, n->count, n->arrays, fri_data(n->sum))));
+done:
+    fri_workspace_end(&ws);
+    n->count = 0;
+    return s;
+}
+
+/* Takes the gradient into the list; before another type begins, what is there is added: sums keep the modules' order.
+ */
+static fr_status take_square(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    struct norm *n = ctx;
     fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
     (void)path;
     if (g == NULL) return FR_OK;
-    const fri_backend *be = fri_backend_of(g);
-    FRI_TRY(s, fri_workspace_begin(g, FRI_KERNEL_BYTES(be, g->dtype, sum_workspace, (g->dtype, fri_numel(g))), &ws));
-    FRI_TRY(s,
-            FRI_KERNEL(be, g->dtype, norm_squared, (&ws.exec, g->dtype, fri_numel(g), fri_data(g), fri_data(n->sum))));
-done:
-    fri_workspace_end(&ws);
-    return s;
+    if (n->count > 0 && n->dtype != g->dtype) {
+        fr_status s = add_squares(n);
+        if (s < 0) return s;
+    }
+    if (n->count == n->capacity) {
+        int capacity = n->capacity > 0 ? 2 * n->capacity : 64;
+        fri_array *arrays = realloc(n->arrays, (size_t)capacity * sizeof *arrays);
+        if (arrays == NULL) return fri_fail(FR_ENOMEM, "clip_grad_norm: out of host memory");
+        n->arrays = arrays;
+        n->capacity = capacity;
+    }
+    n->dtype = g->dtype;
+    n->arrays[n->count++] = (fri_array){fri_numel(g), fri_data(g)};
+    return FR_OK;
 }
 
 static fr_status shrink(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
@@ -76,7 +104,8 @@ fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
     FRI_TRY(s, fr_module_each_tensor(m, first_device, &device));
     FRI_TRY(s, fri_tensor_new(&shape, FR_F64, device, FR_MEM_TEMPORARY, &n.sum));
     FRI_TRY(s, fri_tensor_fill(n.sum, 0));
-    FRI_TRY(s, fr_module_each_tensor(m, add_square, &n));
+    FRI_TRY(s, fr_module_each_tensor(m, take_square, &n));
+    FRI_TRY(s, add_squares(&n));
     if (device == FR_META) goto done;
     if (fri_device_runs_ahead(device)) FRI_TRY(s, clip_there(m, max_norm, &n));
     if (fri_device_runs_ahead(device) && norm == NULL) goto done;
@@ -87,5 +116,6 @@ fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
     if (n.factor < 1) FRI_TRY(s, fr_module_each_tensor(m, shrink, &n));
 done:
     fr_tensor_release(&n.sum);
+    free(n.arrays);
     return s;
 }

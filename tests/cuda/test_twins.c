@@ -70,19 +70,36 @@ Test(twins, sums){EACH_VECTOR({
     buf x = numbers(t, n, offset);
     buf u = numbers(t, n, offset);
     buf y = zeros(t, 1, 0);
-    buf norm = zeros(FR_F64, 1, 0);
     BOTH(k->sum(ex(), t, n, 0.5, p(&x), p(&y)));
     expect_same("sum", &y, rounding(t));
     BOTH(k->mse_forward(ex(), t, n, p(&x), p(&u), p(&y)));
     expect_same("mse_forward", &y, rounding(t));
-    BOTH(k->norm_squared(ex(), t, n, p(&x), p(&norm)));
-    BOTH(k->norm_squared(ex(), t, n, p(&x), p(&norm)));
-    expect_same("norm_squared", &norm, 1e-12);
     drop(&x);
     drop(&u);
     drop(&y);
-    drop(&norm);
 })}
+
+/* More arrays than one launch holds, empty ones among them, some not aligned; a second call adds to the first's sum. */
+Test(twins, norm_squared) {
+    enum { ARRAYS = 400 };
+    static buf x[ARRAYS];
+    static fri_array arrays[ARRAYS];
+    for (int ti = 0; ti < 3; ti++)
+        for (int count = 0; count <= ARRAYS; count += count == 0 ? 1 : ARRAYS - 1) {
+            buf norm = zeros(FR_F64, 1, 0);
+            for (int i = 0; i < count; i++) x[i] = numbers(floats[ti], i % 3 == 2 ? 0 : lengths[i % 7], i % 2);
+            for (int twice = 0; twice < 2; twice++)
+                for (int side = 0; side < 2; side++) {
+                    twin_side(side);
+                    for (int i = 0; i < count; i++) arrays[i] = (fri_array){x[i].n, p(&x[i])};
+                    cr_expect_leq(twin_kernels->norm_squared_workspace(floats[ti], count, arrays), (size_t)8 << 20);
+                    must(twin_kernels->norm_squared(ex(), floats[ti], count, arrays, p(&norm)));
+                }
+            expect_same("norm_squared", &norm, 1e-12);
+            for (int i = 0; i < count; i++) drop(&x[i]);
+            drop(&norm);
+        }
+}
 
 /* More arrays than one launch holds, empty ones among them, some not aligned; the last one, or none, has the inf. */
 Test(twins, unscale) {

@@ -16,7 +16,8 @@
     X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward) X(upsample_forward) X(upsample_backward)        \
     X(embedding_forward) X(embedding_backward)                                                                   \
     X(cross_entropy_workspace) X(cross_entropy_forward) X(cross_entropy_backward) X(count_correct)               \
-    X(mse_forward) X(mse_backward) X(unscale) X(norm_squared) X(count_up) X(clip_factor) X(loss_scale_update)        \
+    X(mse_forward) X(mse_backward) X(unscale) X(norm_squared) X(norm_squared_workspace) X(count_up)              \
+    X(clip_factor) X(loss_scale_update)                                                                          \
     X(sgd) X(adam) X(adam8)
 /* clang-format on */
 
