@@ -8,38 +8,19 @@
 #include "autograd/state.h"
 #include "backend/backend.h"
 #include "support/golden.h"
+#include "support/kernels_run.h"
 #include "tensor/tensor.h"
 
 enum { N = 3, H = 5, W = 7, C = 8, COUNT = N * H * W * C };
 
 /* ---- which kernels run ----------------------------------------------------------------------------------------- */
 
-typedef struct counts {
-    int relu, apply, add;
-} counts;
-
-static void count(void *ctx, const char *kernel) {
-    counts *c = ctx;
-    c->relu += strcmp(kernel, "relu_forward") == 0;
-    c->apply += strcmp(kernel, "batchnorm2d_apply") == 0;
-    c->add += strcmp(kernel, "add") == 0 || strcmp(kernel, "add_relu") == 0;
+static int adds(void) {
+    return kernels_run("add") + kernels_run("add_relu");
 }
 
-static void ignore(void *ctx, const char *kernel, const fri_backend *b) {
-    (void)ctx;
-    (void)kernel;
-    (void)b;
-}
-
-static counts counted;
-static const fri_kernel_watch watch = {count, ignore, &counted};
-
-static void begin_counting(void) {
-    (void)test_device();
-    if (fri_kernel_watched != NULL && fri_kernel_watched != &watch)
-        cr_skip_test("the stand-in device watches the kernels itself");
-    counted = (counts){0};
-    fri_kernel_watched = &watch;
+static int relus(void) {
+    return kernels_run("relu_forward");
 }
 
 /* ---- what goes in ---------------------------------------------------------------------------------------------- */
@@ -116,14 +97,14 @@ static result run(setting c) {
     r.allocated = m.allocated;
     uint64_t inplace = fr_graph_stats_get().inplace;
     bool grad = c.no_grad ? fr_no_grad_begin() : false;
-    begin_counting();
+    kernels_watch();
     if (c.said) fri_add_follows(addend, false, c.relu);
     must(fr_module_forward(bn, x, &r.y));
     if (c.relu) fri_relu_follows(c.said);
     must(fr_add(r.y, addend, &r.y));
     fr_tensor_release(&addend);
     if (c.relu) must(fr_relu(r.y, &r.y));
-    fri_kernel_watched = NULL;
+    kernels_unwatch();
     if (c.no_grad)
         fr_no_grad_end(grad);
     else
@@ -158,12 +139,12 @@ static void expect_same(const result *one, const result *two) {
 /* Said and not said, under the same switches. */
 static void compare(setting c) {
     result two = run(c);
-    cr_expect_eq(counted.add, 1, "nothing was said: the add runs");
+    cr_expect_eq(adds(), 1, "nothing was said: the add runs");
     c.said = true;
     result one = run(c);
-    cr_expect_eq(counted.apply, 1);
-    cr_expect_eq(counted.add, 0, "%d add kernels", counted.add);
-    cr_expect_eq(counted.relu, 0, "%d relu kernels", counted.relu);
+    cr_expect_eq(kernels_run("batchnorm2d_apply"), 1);
+    cr_expect_eq(adds(), 0, "%d add kernels", adds());
+    cr_expect_eq(relus(), 0, "%d relu kernels", relus());
     expect_same(&one, &two);
     release(&one);
     release(&two);
@@ -200,14 +181,14 @@ Test(add_follows, rebuild_encodings_and_early_release_see_no_difference) {
 Test(add_follows, without_permission_every_pass_runs) {
     setting c = {.relu = true, .said = true, .switches = fr_switches_all_off()};
     result off = run(c);
-    cr_expect_eq(counted.add, 1);
-    cr_expect_eq(counted.relu, 1);
+    cr_expect_eq(adds(), 1);
+    cr_expect_eq(relus(), 1);
     c.switches = fr_switches_default();
     fr_detect_anomaly(true);
     result looked = run(c);
     fr_detect_anomaly(false);
-    cr_expect_eq(counted.add, 1);
-    cr_expect_eq(counted.relu, 1, "where each result is looked at, each op makes its own");
+    cr_expect_eq(adds(), 1);
+    cr_expect_eq(relus(), 1, "where each result is looked at, each op makes its own");
     expect_equal(off.y, looked.y, "y");
     release(&off);
     release(&looked);
@@ -245,12 +226,12 @@ Test(add_follows, in_f64) {
     must(norm(&p, NULL, &two));
     must(fr_add(two, other, &two));
     must(fr_relu(two, &two));
-    begin_counting();
+    kernels_watch();
     must(norm(&p, other, &one));
     must(fr_add(one, other, &one));
     must(fr_relu(one, &one));
-    fri_kernel_watched = NULL;
-    cr_expect_eq(counted.add + counted.relu, 0);
+    kernels_unwatch();
+    cr_expect_eq(adds() + relus(), 0);
     expect_equal(one, two, "y");
     fr_tensor_release(&other);
     fr_tensor_release(&one);
@@ -266,13 +247,13 @@ Test(add_follows, another_type_or_shape_is_left_to_the_add) {
     must(norm(&p, NULL, &two));
     must(fr_add(two, wide, &two));
     must(fr_relu(two, &two));
-    begin_counting();
+    kernels_watch();
     must(norm(&p, wide, &one));
     fri_relu_follows(true);
     must(fr_add(one, wide, &one));
     must(fr_relu(one, &one));
-    fri_kernel_watched = NULL;
-    cr_expect_eq(counted.add, 1);
+    kernels_unwatch();
+    cr_expect_eq(adds(), 1);
     expect_equal(one, two, "y");
     must(fr_tensor_full(4, (int64_t[]){N, H, 1, C}, 1, FR_F16, test_device(), &flat));
     must(norm(&p, flat, &one));
@@ -304,14 +285,14 @@ Test(add_follows, it_is_said_for_one_batch_norm) {
         must(fr_module_forward(chain, p.x, &want));
         must(fr_add(want, other, &want));
         must(fr_relu(want, &want));
-        begin_counting();
+        kernels_watch();
         fri_add_follows(other, false, true);
         must(fr_module_forward(chain, p.x, &z));
         fri_relu_follows(true);
         must(fr_add(z, other, &z));
         must(fr_relu(z, &z));
-        fri_kernel_watched = NULL;
-        cr_expect_eq(counted.add, i == 1 ? 0 : 1, "a chain of %d: %d adds", 2 + i, counted.add);
+        kernels_unwatch();
+        cr_expect_eq(adds(), i == 1 ? 0 : 1, "a chain of %d: %d adds", 2 + i, adds());
         expect_equal(z, want, "the chain's result");
     }
     fr_module_release(&chain);
@@ -332,11 +313,11 @@ Test(add_follows, the_sum_moves_where_it_cannot_stay) {
     must(fr_relu(want, &want));
     for (int swapped = 0; swapped < 2; swapped++) {
         must(norm(&p, other, &y));
-        begin_counting();
+        kernels_watch();
         must(swapped ? fr_add(other, y, &z) : fr_add(y, other, &z));
         must(fr_relu(z, &z));
-        fri_kernel_watched = NULL;
-        cr_expect_eq(counted.add + counted.relu, 0);
+        kernels_unwatch();
+        cr_expect_eq(adds() + relus(), 0);
         expect_equal(z, want, swapped ? "the sum of the addend and batch norm" : "a sum in its own place");
     }
     fr_tensor_release(&other);
@@ -360,14 +341,14 @@ Test(add_follows, the_sum_may_lie_over_the_addend) {
         must(norm(&p, NULL, &want));
         must(fr_add(other, want, &want));
         must(fr_relu(want, &want));
-        begin_counting();
+        kernels_watch();
         fri_add_follows(other, true, true);
         must(norm(&p, NULL, &y));
         fri_relu_follows(true);
         must(fr_add(other, y, &other));
         must(fr_relu(other, &other));
-        fri_kernel_watched = NULL;
-        cr_expect_eq(counted.add, held == 0 ? 0 : 1);
+        kernels_unwatch();
+        cr_expect_eq(adds(), held == 0 ? 0 : 1);
         expect_equal(other, want, "the sum");
         if (held == 0) { /* the kernel left nothing in y */
             must(fr_scale(leaf, 1, &other));
@@ -453,9 +434,9 @@ static bytes resnet(int depth, fr_dtype half, bool checkpointed, fr_switches swi
                    &m));
     must(fr_tensor_uniform(4, (int64_t[]){2, 16, 16, 3}, -1, 1, FR_F32, test_device(), &x));
     if (half != FR_F32) must(fr_autocast_begin(half, &cast));
-    begin_counting();
+    kernels_watch();
     must(checkpointed ? fr_checkpoint_sequential(m, 3, x, &y) : fr_module_forward(m, x, &y));
-    fri_kernel_watched = NULL;
+    kernels_unwatch();
     if (half != FR_F32) fr_autocast_end(cast);
     must(fr_sum(y, &y));
     must(fr_backward(y, NULL));
@@ -474,13 +455,13 @@ Test(add_follows, residual_networks_add_nowhere, .timeout = 300) {
     } nets[] = {{18, FR_F32}, {18, FR_BF16}, {18, FR_F16}, {50, FR_F32}};
     for (int i = 0; i < 4; i++) {
         bytes two = resnet(nets[i].depth, nets[i].half, false, fr_switches_all_off());
-        cr_expect_eq(counted.add, nets[i].depth == 18 ? 8 : 16, "each block adds");
+        cr_expect_eq(adds(), nets[i].depth == 18 ? 8 : 16, "each block adds");
         for (int k = 0; k < 3; k++) {
             fr_switches s = fr_switches_default();
             s.rebuild = k == 1;
             bytes one = resnet(nets[i].depth, nets[i].half, k == 2, s);
-            cr_expect_eq(counted.add, 0, "ResNet-%d adds %d times", nets[i].depth, counted.add);
-            cr_expect_eq(counted.relu, k == 2, "%d relus: only that of a stem in units stands alone", counted.relu);
+            cr_expect_eq(adds(), 0, "ResNet-%d adds %d times", nets[i].depth, adds());
+            cr_expect_eq(relus(), k == 2, "%d relus: only that of a stem in units stands alone", relus());
             cr_assert_eq(one.n, two.n);
             cr_expect_eq(memcmp(one.data, two.data, one.n), 0, "ResNet-%d in %s differs (%d)", nets[i].depth,
                          fr_dtype_name(nets[i].half), k);

@@ -9,40 +9,10 @@
 #include "autograd/state.h"
 #include "backend/backend.h"
 #include "support/golden.h"
+#include "support/kernels_run.h"
 #include "tensor/tensor.h"
 
 enum { N = 3, H = 4, W = 5, C = 6, COUNT = N * H * W * C };
-
-/* ---- which kernels run ----------------------------------------------------------------------------------------- */
-
-typedef struct counts {
-    int relu, apply, add, add_relu;
-} counts;
-
-static void count(void *ctx, const char *kernel) {
-    counts *c = ctx;
-    c->relu += strcmp(kernel, "relu_forward") == 0;
-    c->apply += strcmp(kernel, "batchnorm2d_apply") == 0;
-    c->add += strcmp(kernel, "add") == 0;
-    c->add_relu += strcmp(kernel, "add_relu") == 0;
-}
-
-static void ignore(void *ctx, const char *kernel, const fri_backend *b) {
-    (void)ctx;
-    (void)kernel;
-    (void)b;
-}
-
-static counts counted;
-static const fri_kernel_watch watch = {count, ignore, &counted};
-
-static void begin_counting(void) {
-    (void)test_device();
-    if (fri_kernel_watched != NULL && fri_kernel_watched != &watch)
-        cr_skip_test("the stand-in device watches the kernels itself");
-    counted = (counts){0};
-    fri_kernel_watched = &watch;
-}
 
 /* ---- what goes in ---------------------------------------------------------------------------------------------- */
 
@@ -112,9 +82,9 @@ static result run(fr_dtype t, bool train, fr_switches switches) {
     must(fr_nn_append(m, &relu));
     fr_module_train(m, train);
     must(fr_tensor_set_requires_grad(x, true));
-    begin_counting();
+    kernels_watch();
     must(fr_module_forward(m, x, &r.y));
-    fri_kernel_watched = NULL;
+    kernels_unwatch();
     must(fr_backward(r.y, dy));
     r.dx = grad_of(x);
     r.dgamma = grad_of(gamma);
@@ -134,10 +104,10 @@ Test(relu_follows, batch_norm_rectifies_with_the_bits_of_the_two_passes) {
     for (int i = 0; i < 3; i++)
         for (int train = 0; train < 2; train++) {
             result two = run(types[i], train, fr_switches_all_off());
-            cr_expect_eq(counted.relu, 1, "without permission the relu runs");
+            cr_expect_eq(kernels_run("relu_forward"), 1, "without permission the relu runs");
             result one = run(types[i], train, fr_switches_default());
-            cr_expect_eq(counted.relu, 0, "%d relu kernels", counted.relu);
-            cr_expect_eq(counted.apply, 1);
+            cr_expect_eq(kernels_run("relu_forward"), 0, "%d relu kernels", kernels_run("relu_forward"));
+            cr_expect_eq(kernels_run("batchnorm2d_apply"), 1);
             expect_equal(one.y, two.y, "y");
             expect_equal(one.dx, two.dx, "dx");
             expect_equal(one.dgamma, two.dgamma, "dgamma");
@@ -170,13 +140,13 @@ Test(relu_follows, add_rectifies_with_the_bits_of_the_two_passes) {
         fr_tensor *a = image(types[i], 2, true), *b = image(types[i], 9, true), *one = NULL, *two = NULL;
         must(fr_add(a, b, &two));
         must(fr_relu(two, &two));
-        begin_counting();
+        kernels_watch();
         fri_relu_follows(true);
         must(fr_add(a, b, &one));
         must(fr_relu(one, &one));
-        fri_kernel_watched = NULL;
-        cr_expect_eq(counted.add_relu, 1);
-        cr_expect_eq(counted.add + counted.relu, 0);
+        kernels_unwatch();
+        cr_expect_eq(kernels_run("add_relu"), 1);
+        cr_expect_eq(kernels_run("add") + kernels_run("relu_forward"), 0);
         expect_equal(one, two, "relu(a + b)");
         fr_tensor_release(&a);
         fr_tensor_release(&b);
@@ -193,11 +163,11 @@ Test(relu_follows, it_is_said_for_one_op_only) {
     fr_tensor *a = image(FR_F32, 2, false), *b = image(FR_F32, 9, false), *y = NULL;
     fri_relu_follows(true);
     must(fr_add(a, b, &y));
-    begin_counting();
+    kernels_watch();
     must(fr_add(a, b, &y));
-    fri_kernel_watched = NULL;
-    cr_expect_eq(counted.add, 1);
-    cr_expect_eq(counted.add_relu, 0);
+    kernels_unwatch();
+    cr_expect_eq(kernels_run("add"), 1);
+    cr_expect_eq(kernels_run("add_relu"), 0);
     fr_tensor_release(&a);
     fr_tensor_release(&b);
     fr_tensor_release(&y);
@@ -211,10 +181,10 @@ Test(relu_follows, a_relu_out_of_place_still_runs) {
     must(fr_relu(want, &want));
     fri_relu_follows(true);
     must(fr_add(a, b, &y));
-    begin_counting();
+    kernels_watch();
     must(fr_relu(y, &z));
-    fri_kernel_watched = NULL;
-    cr_expect_eq(counted.relu, 1);
+    kernels_unwatch();
+    cr_expect_eq(kernels_run("relu_forward"), 1);
     expect_equal(z, want, "z");
     fr_tensor_release(&a);
     fr_tensor_release(&b);
@@ -231,10 +201,10 @@ Test(relu_follows, what_was_written_over_is_rectified_again) {
     fri_relu_follows(true);
     must(fr_add(a, b, &y));
     must(fr_scale_inplace(y, -1));
-    begin_counting();
+    kernels_watch();
     must(fr_relu(y, &y));
-    fri_kernel_watched = NULL;
-    cr_expect_eq(counted.relu, 1);
+    kernels_unwatch();
+    cr_expect_eq(kernels_run("relu_forward"), 1);
     must(fr_tensor_to_host(y, got));
     for (int i = 0; i < COUNT; i++) cr_assert_eq(got[i], 0.0f, "element %d is %g", i, (double)got[i]);
     fr_tensor_release(&a);

@@ -7,31 +7,14 @@
 
 #include "backend/backend.h"
 #include "support/golden.h"
+#include "support/kernels_run.h"
 #include "tensor/tensor.h"
 
 enum { N = 3, H = 5, W = 7, C = 8, COUNT = N * H * W * C };
 
-static int masks; /* kernels that masked a gradient */
-
-static void count(void *ctx, const char *kernel) {
-    (void)ctx;
-    masks += strncmp(kernel, "relu_backward", 13) == 0;
-}
-
-static void ignore(void *ctx, const char *kernel, const fri_backend *b) {
-    (void)ctx;
-    (void)kernel;
-    (void)b;
-}
-
-static const fri_kernel_watch watch = {count, ignore, NULL};
-
-static void begin_counting(void) {
-    (void)test_device();
-    if (fri_kernel_watched != NULL && fri_kernel_watched != &watch)
-        cr_skip_test("the stand-in device watches the kernels itself");
-    masks = 0;
-    fri_kernel_watched = &watch;
+/* Kernels that masked a gradient. */
+static int masks(void) {
+    return kernels_run("relu_backward") + kernels_run("relu_backward_bits");
 }
 
 /* Normalized by mean 0 and variance 1: values around what each type rounds to 0, both signs; with `wild` also
@@ -130,14 +113,14 @@ static result run(setting c) {
     r.allocated = m.allocated;
     void *ctx[] = {&c, bn};
     if (c.looked) fr_detect_anomaly(true);
-    begin_counting();
+    kernels_watch();
     if (c.checkpoint)
         must(fr_checkpoint(net, ctx, NULL, in, 2, &r.y, 1));
     else
         must(net(ctx, in, 2, &r.y, 1));
     if (c.kind == BETA_CHANGED) must(fr_tensor_fill(leaf[2], 5));
     must(fr_backward(r.y, dy));
-    fri_kernel_watched = NULL;
+    kernels_unwatch();
     fr_detect_anomaly(false);
     must(fr_memory_stats_get(test_device(), &m));
     r.peak = m.peak_requested - r.peak;
@@ -168,10 +151,10 @@ static void compare(setting c, int wanted) {
     static const char *const names[] = {"dx", "dgamma", "dbeta", "the factor's gradient"};
     c.looked = true;
     result two = run(c);
-    cr_expect_eq(masks, 1, "where gradients are looked at the relu masks");
+    cr_expect_eq(masks(), 1, "where gradients are looked at the relu masks");
     c.looked = false;
     result one = run(c);
-    cr_expect_eq(masks, wanted, "%d passes that mask, %d expected", masks, wanted);
+    cr_expect_eq(masks(), wanted, "%d passes that mask, %d expected", masks(), wanted);
     expect_equal(one.y, two.y, "y");
     for (int i = 0; i < 4; i++) expect_equal(one.grad[i], two.grad[i], names[i]);
     cr_expect_eq(one.peak, two.peak, "peak of %zu bytes, %zu with a pass of its own", one.peak, two.peak);
