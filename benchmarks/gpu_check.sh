@@ -8,7 +8,8 @@
 #
 # The toolkit is found as docs/cuda.md says: an installed one, or nvcc, cudart, cuBLAS and cuDNN from pip. Parts:
 #   build      the library, the tests, the trainers
-#   first      device description; three convolutions in three types and three directions, relu, against the CPU
+#   first      device description; three convolutions in three types and three directions, also from a graph,
+#              with statistics and normalizing, and relu, against the CPU
 #   plan       planned == measured: VGG-16, ResNet, and 200 random commands
 #   graph      --cuda-graph trains the same weights, bit for bit, as without
 #   tests      tests that take the device as a parameter, and the own kernels against their CPU twins

@@ -104,8 +104,7 @@ fri_follows fri_follows_take(void) {
     return permitted ? said : (fri_follows){0};
 }
 
-/* ---- statistics in the kernel before it ----------------------------------------------------------------------------
- */
+/* ---- statistics in the kernel before it --------------------------------------------------------------------- */
 
 void fri_batchnorm_follows(bool follows) {
     state.batchnorm_follows = follows;
