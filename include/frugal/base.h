@@ -1,7 +1,22 @@
 /* base.h - status codes, error messages, element types and devices.
  *
  * Everything in frugal reports failure by a status and a sentence: the status is for programs, the sentence,
- * fr_last_error(), is for people. The library never exits, aborts or prints. */
+ * fr_last_error(), is for people. The library never exits, aborts or prints.
+ *
+ * Threads. Any number of threads may train and infer at the same time, each with its own modules, tensors, optimizers
+ * and loaders. A handle belongs to one thread at a time: counts of references are not locked, so it is handed over at
+ * a moment when both threads agree, together with every other handle on the same memory (views, and the graph that
+ * made it).
+ *
+ * Of the thread are: the last error; grad mode, autocast, switches, anomaly detection and the open training step; the
+ * random generator; the number of threads that ops use (fr_threads_set); the pool that memory comes from and the dry
+ * run that is under way. A new thread starts with the defaults. Of the process are: each device's default pool, the
+ * caches of library primitives, the table of module paths, cuDNN's settings below and the environment variables; all
+ * of it is locked.
+ *
+ * fork. A child of a process that has taken memory from the library gets FR_EUSAGE where it needs memory, and frees
+ * nothing, because locks and threads of its parent are not there; it may call exec. A child of a process that has not
+ * used the library uses it like any other. */
 #ifndef FRUGAL_BASE_H
 #define FRUGAL_BASE_H
 
@@ -123,7 +138,8 @@ enum { FR_PHASE_COUNT = 5 };
 
 FR_API const char *fr_phase_name(fr_phase p); /* "forward", ... */
 
-/* Threads used by the CPU backend. Results are reproducible bit for bit at a fixed thread count. */
+/* Threads that the CPU backend uses for the calls of this thread. Results are reproducible bit for bit at a fixed
+ * thread count. */
 FR_API int fr_threads_get(void);
 FR_API fr_status fr_threads_set(int n); /* n >= 1 */
 

@@ -33,8 +33,31 @@ typedef struct fr_memory_stats {
     size_t limit;                           /* cap on reserved, SIZE_MAX if none */
 } fr_memory_stats;
 
-/* FR_EDEVICE if this build does not hold the device. */
+/* A pool is memory of its own on one device, as PyTorch's MemPool: blocks, cache, limit, statistics and arena. Between
+ * begin and end the calling thread takes what it allocates on the device from the pool; everything else in this header
+ * and in plan.h then speaks of that pool. Threads outside any pool share the device's default one. A training that has
+ * a pool to itself is exact to the byte whatever other threads do.
+ *
+ * A block goes back to the pool that it came from, whichever thread frees it. Release gives the pool up; blocks that
+ * live stay valid, and the last one to be freed takes the pool with it. Begin and end nest; end takes what begin filled
+ * in, on the same thread. create: FR_EDEVICE if the device cannot be used, FR_ENOMEM. */
+typedef struct fr_pool fr_pool;
+typedef struct fr_pool_state {
+    fr_device device;
+    fr_pool *entered, *pool;
+    struct fri_event_log *log;
+} fr_pool_state;
+FR_API fr_status fr_pool_create(fr_device d, fr_pool **out);
+FR_API void fr_pool_release(fr_pool **pool);
+FR_API fr_status fr_pool_begin(fr_pool *pool, fr_pool_state *was);
+FR_API void fr_pool_end(fr_pool_state was);
+
+/* Of the thread's pool on the device. FR_EDEVICE if this build does not hold the device. */
 FR_API fr_status fr_memory_stats_get(fr_device d, fr_memory_stats *out);
+
+/* Sums over all pools of the device. The pools reach their peaks at different times, so the sums of peaks are upper
+ * bounds; no op or module stands beside them. */
+FR_API fr_status fr_memory_process_get(fr_device d, fr_memory_stats *out);
 
 /* Peaks start again from the current values. */
 FR_API fr_status fr_memory_reset_peak(fr_device d);

@@ -38,9 +38,13 @@ static void state_free(fr_tensor *t) {
     free(g);
 }
 
+/* Before any thread can make a tensor. */
+__attribute__((constructor)) static void set_hook(void) {
+    fri_tensor_set_grad_state_free(state_free);
+}
+
 static fr_status state_of(fr_tensor *t, fri_grad_state **out) {
     if (t->grad_state == NULL) {
-        fri_tensor_set_grad_state_free(state_free);
         t->grad_state = calloc(1, sizeof(fri_grad_state));
         if (t->grad_state == NULL) return fri_fail(FR_ENOMEM, "autograd: out of host memory");
     }

@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "base/status.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,8 +92,15 @@ static void storage_orphan(fri_storage *s) {
     n->output = NULL;
 }
 
-static fr_node *node_new(const fr_op *op, const void *params, size_t params_bytes, int n_in, int n_saves) {
+/* Before any thread can make a tensor. */
+__attribute__((constructor)) static void set_hooks(void) {
     fri_storage_set_hooks((fri_storage_hooks){.settle = fri_settle, .orphan = storage_orphan});
+}
+
+/* Creation numbers are the process's: a graph may be handed to another thread, which goes on with it. */
+static _Atomic uint64_t next_sequence;
+
+static fr_node *node_new(const fr_op *op, const void *params, size_t params_bytes, int n_in, int n_saves) {
     fr_node *n = calloc(1, sizeof *n);
     if (n == NULL) return NULL;
     n->references = 1;
@@ -217,7 +225,7 @@ fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes,
     if (in_place && (s = check_inplace(op, out)) < 0) return drop_params(s, op, params);
     fr_node *n = node_new(op, params, params_bytes, n_in, n_saves);
     if (n == NULL) return drop_params(fri_fail(FR_ENOMEM, "%s: out of host memory", op->name), op, params);
-    n->sequence = state->next_sequence++;
+    n->sequence = atomic_fetch_add_explicit(&next_sequence, 1, memory_order_relaxed);
     n->module = fri_scope_module();
     n->shape = out->shape;
     n->dtype = out->dtype;

@@ -21,7 +21,6 @@ typedef struct fri_autograd_state {
     fr_switches switches;
     struct fri_segment_record *recording; /* checkpoint whose forward runs now, or NULL */
     struct fri_recompute *recompute;      /* recomputation that runs now, or NULL */
-    uint64_t next_sequence;               /* creation number of the next node */
     uint64_t steps;                       /* begun so far */
     fr_graph_stats stats;
     uint64_t nodes_at_step_end;

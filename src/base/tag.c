@@ -91,6 +91,14 @@ struct interned {
 static struct interned *buckets[INTERN_BUCKETS];
 static pthread_mutex_t intern_lock = PTHREAD_MUTEX_INITIALIZER;
 
+void fri_intern_lock(void) {
+    pthread_mutex_lock(&intern_lock);
+}
+
+void fri_intern_unlock(void) {
+    pthread_mutex_unlock(&intern_lock);
+}
+
 const char *fri_intern(const char *text) {
     uint32_t hash = 2166136261u; /* FNV-1a */
     size_t n = strlen(text);

@@ -20,7 +20,7 @@
 #define FRI_LARGE_OWN_SEGMENT ((size_t)10 << 20)
 #define FRI_LARGE_ROUND       ((size_t)2 << 20)
 
-typedef struct fri_allocator fri_allocator;
+typedef struct fr_pool fri_allocator; /* what users know as a pool */
 struct fri_segment;
 
 /* A live or cached piece of a segment. The fields above the line are what users of a live block read. */
@@ -48,16 +48,21 @@ typedef struct fri_segment_source {
     const fri_expandable *expandable; /* NULL: all segments are of fixed size */
 } fri_segment_source;
 
-/* The allocator of a device, created at the first use and alive until the process ends. FR_EDEVICE if the device cannot
- * be used (meta always can). */
+/* The allocator that this thread uses on a device: the one of the pool it has begun, else the device's default one,
+ * which is created at the first use and lives until the process ends. FR_EDEVICE if the device cannot be used (meta
+ * always can); FR_EUSAGE in a child of fork whose parent had used the library. */
 fr_status fri_allocator_get(fr_device d, fri_allocator **out);
 
-/* An allocator of one's own, for tests and dry runs. */
+/* Safe for any number of threads, as every function here that takes an allocator or a block. destroy: while blocks live
+ * it is only given up, and goes with the last of them. */
 fr_status fri_allocator_create(fr_device d, fri_segment_source source, fri_allocator **out);
-void fri_allocator_destroy(fri_allocator **a); /* all blocks must have been freed */
+void fri_allocator_destroy(fri_allocator **a);
 
-/* Dry runs and tests put an allocator of their own in the device's place; NULL restores the default. */
-void fri_allocator_override(fr_device d, fri_allocator *a);
+/* This thread uses another allocator on the device, NULL: the default one. Returns what it used, NULL for the default
+ * one. The caller keeps the allocator alive meanwhile, by enter and leave where others may destroy it. */
+fri_allocator *fri_allocator_override(fr_device d, fri_allocator *a);
+void fri_allocator_enter(fri_allocator *a);
+void fri_allocator_leave(fri_allocator *a);
 
 /* A block of at least `bytes` bytes. FR_ENOMEM: the report is in fr_last_error and nothing has changed. */
 fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fri_block **out);
@@ -81,11 +86,13 @@ struct fri_arena;
  * arena belongs to the allocator. FR_ENOMEM, FR_EUSAGE if there is one. remove: FR_EUSAGE while blocks live in it. */
 fr_status fri_allocator_arena_install(fri_allocator *a, struct fri_arena *arena);
 fr_status fri_allocator_arena_remove(fri_allocator *a);
-/* The allocations that follow are those of this section of the arena. */
-void fri_allocator_arena_follow(fri_allocator *a, int section);
-struct fri_arena *fri_allocator_arena(const fri_allocator *a); /* NULL if there is none */
+/* The allocations of this thread that follow are those of this section of the arena; other threads are served by the
+ * caching allocator. False: there is no arena. departed: since the section began. */
+bool fri_allocator_arena_follow(fri_allocator *a, int section);
+bool fri_allocator_arena_departed(const fri_allocator *a);
 
-/* Its events are not logged: it hands out something other than its device's memory. */
+/* Its events are not logged, and no sum counts it: it hands out something other than its device's memory. To be called
+ * before it is used. */
 void fri_allocator_silence(fri_allocator *a);
 
 /* Fault injection: the n-th allocation from now on fails (1 = the next); 0 switches it off. */

@@ -3,51 +3,102 @@
 
 #include "base/status.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
 enum { SUBSCRIBERS = 16 };
 
-static struct {
-    fri_event_fn *fn;
-    void *ctx;
-} subscribers[SUBSCRIBERS];
-static int count;
-static bool muted;
-static uint64_t next_index;
+struct fri_event_log {
+    pthread_mutex_t lock;
+    struct {
+        fri_event_fn *fn;
+        void *ctx;
+    } subscribers[SUBSCRIBERS];
+    atomic_int count; /* written under the lock; read without it to skip what nobody wants */
+    bool muted;
+    uint64_t next_index;
+};
 
-fr_status fri_event_subscribe(fri_event_fn *fn, void *ctx) {
-    if (count == SUBSCRIBERS)
-        return fri_fail(FR_ENOMEM, "memory events: all %d subscriber places are taken", SUBSCRIBERS);
-    subscribers[count].fn = fn;
-    subscribers[count].ctx = ctx;
-    count++;
+static _Thread_local fri_event_log own = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static _Thread_local fri_event_log *current; /* NULL: own */
+
+static fri_event_log *log_of(const fri_event_log *log) {
+    if (log != NULL) return (fri_event_log *)log;
+    return current != NULL ? current : &own;
+}
+
+fr_status fri_event_log_create(fri_event_log **out) {
+    fri_event_log *l = calloc(1, sizeof *l);
+    if (l == NULL) return fri_fail(FR_ENOMEM, "memory events: out of host memory");
+    pthread_mutex_init(&l->lock, NULL);
+    *out = l;
     return FR_OK;
 }
 
-void fri_event_unsubscribe(fri_event_fn *fn, void *ctx) {
-    for (int i = 0; i < count; i++)
-        if (subscribers[i].fn == fn && subscribers[i].ctx == ctx) {
-            for (int j = i + 1; j < count; j++) subscribers[j - 1] = subscribers[j];
-            count--;
-            return;
-        }
+void fri_event_log_destroy(fri_event_log **log) {
+    if (*log != NULL) pthread_mutex_destroy(&(*log)->lock);
+    free(*log);
+    *log = NULL;
 }
 
-bool fri_event_wanted(void) {
-    return count > 0;
+fri_event_log *fri_event_log_use(fri_event_log *log) {
+    fri_event_log *was = current;
+    current = log;
+    return was;
+}
+
+fr_status fri_event_subscribe(fri_event_fn *fn, void *ctx) {
+    fri_event_log *l = log_of(NULL);
+    fr_status s = FR_OK;
+    pthread_mutex_lock(&l->lock);
+    if (l->count == SUBSCRIBERS) {
+        s = fri_fail(FR_ENOMEM, "memory events: all %d subscriber places are taken", SUBSCRIBERS);
+    } else {
+        l->subscribers[l->count].fn = fn;
+        l->subscribers[l->count].ctx = ctx;
+        l->count++;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return s;
+}
+
+void fri_event_unsubscribe(fri_event_fn *fn, void *ctx) {
+    fri_event_log *l = log_of(NULL);
+    pthread_mutex_lock(&l->lock);
+    for (int i = 0; i < l->count; i++)
+        if (l->subscribers[i].fn == fn && l->subscribers[i].ctx == ctx) {
+            for (int j = i + 1; j < l->count; j++) l->subscribers[j - 1] = l->subscribers[j];
+            l->count--;
+            break;
+        }
+    pthread_mutex_unlock(&l->lock);
+}
+
+bool fri_event_wanted(const fri_event_log *log) {
+    return atomic_load_explicit(&log_of(log)->count, memory_order_relaxed) > 0;
 }
 
 void fri_event_mute(bool on) {
-    muted = on;
+    fri_event_log *l = log_of(NULL);
+    pthread_mutex_lock(&l->lock);
+    l->muted = on;
+    pthread_mutex_unlock(&l->lock);
 }
 
-void fri_event_emit(fri_event *e) {
-    if (muted && e->kind != FRI_EVENT_SEGMENT_ALLOC && e->kind != FRI_EVENT_SEGMENT_FREE) return;
-    e->index = next_index++;
-    for (int i = 0; i < count; i++) subscribers[i].fn(subscribers[i].ctx, e);
+void fri_event_emit(fri_event_log *log, fri_event *e) {
+    fri_event_log *l = log_of(log);
+    pthread_mutex_lock(&l->lock);
+    if (!l->muted || e->kind == FRI_EVENT_SEGMENT_ALLOC || e->kind == FRI_EVENT_SEGMENT_FREE) {
+        e->index = l->next_index++;
+        for (int i = 0; i < l->count; i++) l->subscribers[i].fn(l->subscribers[i].ctx, e);
+    }
+    pthread_mutex_unlock(&l->lock);
 }
 
 void fri_event_mark(fri_event_kind kind) {
-    if (!fri_event_wanted()) return;
+    if (!fri_event_wanted(NULL)) return;
     fri_event e = {.kind = kind,
                    .tag = {.op = fri_scope_op(), .module = fri_scope_module(), .phase = fri_scope_phase()}};
-    fri_event_emit(&e);
+    fri_event_emit(NULL, &e);
 }

@@ -1,7 +1,12 @@
 /* event.h - the one event log: every change of device memory, in order.
  *
  * Tracker, timeline, plan and arena read it and nothing else. A subscriber is called at each event, after the
- * allocator's own numbers were updated. Events of the training thread only; the log is not locked. */
+ * allocator's own numbers were updated.
+ *
+ * Each thread has a log, and each pool of a run has one. A thread's current log is that of the innermost pool it has
+ * begun, else its own; ops are marked there. An allocator that belongs to a pool writes to the pool's log, whichever
+ * thread frees a block; the others write to the current log of the thread that calls. A log is locked while its
+ * subscribers are called, so they run one at a time; they must not subscribe or unsubscribe meanwhile. */
 #ifndef FRI_MEMORY_EVENT_H
 #define FRI_MEMORY_EVENT_H
 
@@ -35,13 +40,22 @@ typedef struct fri_event {
 
 typedef void fri_event_fn(void *ctx, const fri_event *e);
 
-/* FR_ENOMEM if all places are taken. */
+typedef struct fri_event_log fri_event_log;
+fr_status fri_event_log_create(fri_event_log **out);
+void fri_event_log_destroy(fri_event_log **log); /* accepts NULL */
+/* The log becomes this thread's current one; NULL: the thread's own. Returns what was, NULL for the thread's own. */
+fri_event_log *fri_event_log_use(fri_event_log *log);
+
+/* To the thread's current log. FR_ENOMEM if all places are taken. */
 fr_status fri_event_subscribe(fri_event_fn *fn, void *ctx);
 void fri_event_unsubscribe(fri_event_fn *fn, void *ctx);
 
-bool fri_event_wanted(void);              /* false: nobody listens, building the event can be skipped */
+/* log: NULL stands for the thread's current one. */
+bool fri_event_wanted(const fri_event_log *log);       /* false: nobody listens, building the event can be skipped */
+void fri_event_emit(fri_event_log *log, fri_event *e); /* fills in index */
+
+/* Both in the thread's current log. */
 void fri_event_mute(bool on);             /* only segments are told of: what happens meanwhile leaves no trace */
-void fri_event_emit(fri_event *e);        /* fills in index */
 void fri_event_mark(fri_event_kind kind); /* an event without a block, under the current scope */
 
 #endif

@@ -2,7 +2,7 @@
 #include "memory/tracker.h"
 
 #include "base/status.h"
-#include "memory/allocator.h"
+#include "memory/segment.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -100,20 +100,20 @@ static void count_block(void *ctx, const fri_block *b) {
 }
 
 fr_status fr_memory_track(fr_device d, const char *file, const char *function, int line, FILE *out) {
-    static fri_tracker trackers[FR_DEVICE_COUNT]; /* what each held at its last call */
     fri_allocator *a = NULL;
     fr_status s = fri_allocator_get(d, &a);
     if (s < 0) return s;
-    fri_tracker *t = &trackers[d];
     char where[160];
     const char *base = strrchr(file, '/');
+    snprintf(where, sizeof where, "%s %s: line %d", base != NULL ? base + 1 : file, function, line);
+    fri_allocator_lock(a);
+    fri_tracker *t = &a->tracker;
     for (size_t i = 0; i < t->n; i++) t->kinds[i].count = 0;
     fri_allocator_each(a, count_block, t);
-    if (t->no_memory) {
-        t->no_memory = false;
-        return fri_fail(FR_ENOMEM, "tracker: out of host memory");
-    }
-    snprintf(where, sizeof where, "%s %s: line %d", base != NULL ? base + 1 : file, function, line);
-    fri_tracker_point(t, where, out);
+    bool failed = t->no_memory;
+    t->no_memory = false;
+    if (!failed) fri_tracker_point(t, where, out);
+    fri_allocator_unlock(a);
+    if (failed) return fri_fail(FR_ENOMEM, "tracker: out of host memory");
     return ferror(out) ? fri_fail(FR_EIO, "tracker: the stream reports a write error") : FR_OK;
 }

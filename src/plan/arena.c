@@ -166,7 +166,7 @@ fr_status fr_plan_install(const fr_plan *p, fr_device device, fr_placement *out)
                                 layout->placement.extent, &arena));
     FRI_TRY(s, fri_allocator_arena_install(a, arena));
     arena = NULL; /* the allocator owns it */
-    fri_allocator_arena_follow(a, 0);
+    (void)fri_allocator_arena_follow(a, 0);
     if (out != NULL) *out = layout->placement;
 done:
     fri_arena_destroy(&arena);
@@ -178,16 +178,13 @@ fr_status fr_plan_follow(fr_device device, int section) {
     fri_allocator *a = NULL;
     fr_status s = fri_allocator_get(device, &a);
     if (s < 0) return s;
-    if (fri_allocator_arena(a) == NULL)
-        return fri_fail(FR_EUSAGE, "arena: none is installed on %s", fr_device_name(device));
-    fri_allocator_arena_follow(a, section);
-    return FR_OK;
+    if (fri_allocator_arena_follow(a, section)) return FR_OK;
+    return fri_fail(FR_EUSAGE, "arena: none is installed on %s", fr_device_name(device));
 }
 
 bool fr_plan_departed(fr_device device) {
     fri_allocator *a = NULL;
-    return fri_allocator_get(device, &a) == FR_OK && fri_allocator_arena(a) != NULL &&
-           fri_arena_departed(fri_allocator_arena(a));
+    return fri_allocator_get(device, &a) == FR_OK && fri_allocator_arena_departed(a);
 }
 
 fr_status fr_plan_uninstall(fr_device device) {

@@ -28,7 +28,7 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     if (stands_for->expandable != NULL && stands_for->expandable() != NULL) source.expandable = &fri_meta_expandable;
     FRI_TRY(s, fri_allocator_create(FR_META, source, &p->allocator));
     FRI_TRY(s, fri_event_subscribe(fri_record_event, &p->record));
-    fri_allocator_override(FR_META, p->allocator);
+    p->was_allocator = fri_allocator_override(FR_META, p->allocator);
     p->was_target = fri_meta_target_set(target == FR_META ? NULL : stands_for);
     fri_plan_environment(p);
     running = p;
@@ -58,7 +58,7 @@ fr_status fr_plan_end(fr_plan *p) {
     close_section(p);
     fri_allocator_stats(p->allocator, &left);
     fri_event_unsubscribe(fri_record_event, &p->record);
-    fri_allocator_override(FR_META, NULL);
+    (void)fri_allocator_override(FR_META, p->was_allocator);
     fri_meta_target_set(p->was_target);
     running = NULL;
     if (p->record.failed) return fri_fail(FR_ENOMEM, "plan: out of host memory while recording the run");
@@ -76,10 +76,7 @@ void fr_plan_release(fr_plan **plan) {
     if (p == running) (void)fr_plan_end(p);
     fri_record_free(&p->record);
     fri_plan_layout_free(p);
-    /* An allocator with live blocks stays: their tensors still point to it. */
-    fr_memory_stats left = {0};
-    if (p->allocator != NULL) fri_allocator_stats(p->allocator, &left);
-    if (p->allocator != NULL && left.allocs == left.frees) fri_allocator_destroy(&p->allocator);
+    fri_allocator_destroy(&p->allocator);
     free(p);
 }
 

@@ -14,6 +14,7 @@ struct fr_plan {
     fr_device target;
     const fri_backend *was_target;
     fri_allocator *allocator; /* NULL once ended */
+    fri_allocator *was_allocator;
     fri_record record;
     fr_plan_section_stats sections[FRI_PLAN_SECTIONS];
     size_t first_event[FRI_PLAN_SECTIONS]; /* where each section begins in the record */

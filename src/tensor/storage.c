@@ -3,17 +3,18 @@
 
 #include "tensor/tensor.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 static fri_storage_hooks hooks;
-static _Thread_local uint64_t next_birth = 1;
+static _Atomic uint64_t next_birth = 1; /* of the process: a storage may be handed to another thread */
 
 void fri_storage_set_hooks(fri_storage_hooks h) {
     hooks = h;
 }
 
 uint64_t fri_storage_next_birth(void) {
-    return next_birth;
+    return atomic_load_explicit(&next_birth, memory_order_relaxed);
 }
 
 fr_status fri_storage_create(fr_device d, size_t bytes, const fri_tag *tag, fri_storage **out) {
@@ -29,7 +30,7 @@ fr_status fri_storage_create(fr_device d, size_t bytes, const fri_tag *tag, fri_
     }
     s->handles = 1;
     s->backend = fri_backend_get(d);
-    s->birth = next_birth++;
+    s->birth = atomic_fetch_add_explicit(&next_birth, 1, memory_order_relaxed);
     *out = s;
     return FR_OK;
 }
@@ -45,7 +46,7 @@ fr_status fri_storage_foreign(void *data, size_t bytes, const fri_tag *tag, void
     *s->block = (fri_block){.data = data, .requested = bytes, .size = bytes, .tag = *tag};
     s->handles = 1;
     s->backend = fri_backend_get(FR_CPU);
-    s->birth = next_birth++;
+    s->birth = atomic_fetch_add_explicit(&next_birth, 1, memory_order_relaxed);
     s->foreign_free = fn;
     s->foreign_owner = owner;
     *out = s;

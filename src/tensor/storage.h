@@ -32,7 +32,7 @@ typedef struct fri_storage {
     uint64_t sums_version;             /* what they are sums of, */
     int64_t sums_rows;                 /* and how many rows it has */
     const char *last_writer;           /* op of the last one, for messages */
-    uint64_t birth;                    /* creation number, increasing on the thread */
+    uint64_t birth;                    /* creation number in the process */
     bool settled;                      /* once only: handles that backward makes later are no second chance */
     void *savers;                      /* autograd: list of the slots that hold this storage */
     void (*foreign_free)(void *owner); /* memory of another program (fri_storage_foreign); NULL: the allocator's */

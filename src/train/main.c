@@ -40,13 +40,12 @@ static fr_status prepare(fri_run *r) {
     FR_TRY(s, fri_data_open(r));
     FR_TRY(s, fri_model_check(r));
     FR_TRY(s, fri_report_open(r));
-    /* The check ran on meta. What it left behind is no part of a run there. */
-    FR_TRY(s, fr_memory_empty_cache(FR_META));
-    FR_TRY(s, fr_memory_reset_peak(FR_META));
     FR_TRY(s, fri_resume_find(r));
     FR_TRY(s, fri_fit(r));
     FR_TRY(s, fri_segment_weights(r, o, &r->unit_weight));
     if (o->plan || o->summary) goto done;
+    FR_TRY(s, fr_pool_create(o->device, &r->pool));
+    FR_TRY(s, fr_pool_begin(r->pool, &r->no_pool));
     if (o->offload != NULL) FR_TRY(s, fr_offload_open(o->offload[0] != '\0' ? o->offload : NULL));
     if (o->predict == NULL) FR_TRY(s, fri_saving_check(r));
     if (o->memory_limit != SIZE_MAX) FR_TRY(s, fr_memory_limit_set(o->device, o->memory_limit));
@@ -76,10 +75,10 @@ static void finish(fri_run *r) {
     free(r->step_ms);
     fr_fit_release(&r->fit);
     fr_offload_close();
-    if (!fr_device_available(r->opts.device)) return;
     fri_train_arena_release(r);
-    (void)fr_memory_empty_cache(r->opts.device);
-    (void)fr_memory_limit_set(r->opts.device, SIZE_MAX);
+    if (r->pool == NULL) return;
+    fr_pool_end(r->no_pool);
+    fr_pool_release(&r->pool);
 }
 
 static int failed(const fr_train_program *p, int status) {

@@ -94,7 +94,7 @@ void fri_progress_line_begin(const fri_run *r) {
 }
 
 void fri_progress_step(const fri_run *r) {
-    static double last; /* one run at a time has the terminal */
+    static _Thread_local double last; /* a run belongs to a thread */
     char line[LINE_BYTES];
     double now = fri_seconds_now();
     if (r->opts.quiet) return;

@@ -50,6 +50,8 @@ typedef struct fri_run {
     const fr_train_program *program;
     fr_train_opts opts; /* resolved: image_size, lr and classes hold values */
     FILE *out;
+    fr_pool *pool; /* its memory on opts.device; NULL: none yet */
+    fr_pool_state no_pool;
     const char *no_gpu; /* why --device auto is the CPU in a build with CUDA; NULL: no question */
     int argc;
     char *const *argv; /* the command, for what was asked for by name */

@@ -1,0 +1,16 @@
+/* fork.h - what a child of fork may still do.
+ *
+ * A child has one thread: locks that other threads of its parent held stay locked in it, and the teams of OpenMP are
+ * gone. So once memory has been taken from the library a child gets no more of it (FR_EUSAGE), frees nothing, and runs
+ * what needs no memory on one thread. A child whose parent had not used the library is free. */
+#ifndef FRI_BACKEND_FORK_H
+#define FRI_BACKEND_FORK_H
+
+#include <frugal/base.h>
+
+/* From the first call on this process's children are told apart. */
+void fri_fork_watch(void);
+/* True in a child whose parent had called fri_fork_watch. */
+bool fri_forked(void);
+
+#endif

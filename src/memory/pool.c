@@ -1,0 +1,151 @@
+/* pool.c - which allocator a thread uses: a device's default one, or that of a pool of its own. */
+#include "memory/segment.h"
+
+#include "backend/fork.h"
+#include "base/status.h"
+
+#include <stdatomic.h>
+
+/* Guards the list of all allocators and the making of the default ones. It is taken before an allocator's own lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static fri_allocator *all;
+static fri_allocator *_Atomic defaults[FR_DEVICE_COUNT];
+
+static _Thread_local fri_allocator *overrides[FR_DEVICE_COUNT];
+static _Thread_local char self;
+
+const void *fri_thread_self(void) {
+    return &self;
+}
+
+void fri_pool_register(fri_allocator *a) {
+    pthread_mutex_lock(&lock);
+    a->next = all;
+    all = a;
+    pthread_mutex_unlock(&lock);
+}
+
+void fri_pool_unregister(fri_allocator *a) {
+    pthread_mutex_lock(&lock);
+    fri_allocator **at = &all;
+    while (*at != a) at = &(*at)->next;
+    *at = a->next;
+    pthread_mutex_unlock(&lock);
+}
+
+static fr_status check_device(fr_device d) {
+    if ((int)d < 0 || (int)d >= FR_DEVICE_COUNT) return fri_fail(FR_EDEVICE, "%d is not a device", (int)d);
+    if (fr_device_available(d)) return FR_OK;
+    return fri_fail(FR_EDEVICE, "device %s cannot be used: %s", fr_device_name(d), fr_device_reason(d));
+}
+
+static fr_status create(fr_device d, fri_allocator **out) {
+    fr_status s = check_device(d);
+    if (s < 0) return s;
+    const fri_backend *b = fri_backend_get(d);
+    fri_segment_source source = {b->segment_alloc, b->segment_free, b->expandable != NULL ? b->expandable() : NULL};
+    fri_fork_watch();
+    return fri_allocator_create(d, source, out);
+}
+
+/* Two threads may both make one; the second is thrown away. */
+static fr_status make_default(fr_device d, fri_allocator **out) {
+    fri_allocator *none = NULL;
+    fr_status s = create(d, out);
+    if (s < 0) return s;
+    if (!atomic_compare_exchange_strong(&defaults[d], &none, *out)) {
+        fri_allocator_destroy(out);
+        *out = none;
+    }
+    return FR_OK;
+}
+
+fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
+    if (fri_forked())
+        return fri_fail(FR_EUSAGE, "this process was forked from one that uses frugal: it can use it after exec only");
+    if ((int)d < 0 || (int)d >= FR_DEVICE_COUNT) return check_device(d);
+    *out = overrides[d] != NULL ? overrides[d] : atomic_load_explicit(&defaults[d], memory_order_acquire);
+    return *out != NULL ? FR_OK : make_default(d, out);
+}
+
+fri_allocator *fri_allocator_override(fr_device d, fri_allocator *a) {
+    fri_allocator *was = overrides[d];
+    overrides[d] = a;
+    return was;
+}
+
+/* ---- public ------------------------------------------------------------------------------------------------- */
+
+fr_status fr_pool_create(fr_device d, fr_pool **out) {
+    fri_allocator *a = NULL;
+    if (out == NULL) return fri_fail(FR_EINVAL, "pool_create: the output is NULL");
+    if (fri_forked()) return fri_allocator_get(d, &a);
+    fr_status s = create(d, &a);
+    if (s < 0) return s;
+    s = fri_event_log_create(&a->log);
+    if (s < 0)
+        fri_allocator_destroy(&a);
+    else
+        *out = a;
+    return s;
+}
+
+void fr_pool_release(fr_pool **pool) {
+    if (pool != NULL) fri_allocator_destroy(pool);
+}
+
+fr_status fr_pool_begin(fr_pool *pool, fr_pool_state *was) {
+    if (pool == NULL || was == NULL)
+        return fri_fail(FR_EINVAL, "pool_begin: the %s is NULL", pool == NULL ? "pool" : "place for what was");
+    fri_allocator_enter(pool);
+    *was = (fr_pool_state){.device = pool->device,
+                           .entered = pool,
+                           .pool = fri_allocator_override(pool->device, pool),
+                           .log = fri_event_log_use(pool->log)};
+    return FR_OK;
+}
+
+void fr_pool_end(fr_pool_state was) {
+    (void)fri_allocator_override(was.device, was.pool);
+    (void)fri_event_log_use(was.log);
+    if (was.entered != NULL) fri_allocator_leave(was.entered);
+}
+
+static void add(fr_memory_stats *sum, const fr_memory_stats *t) {
+    sum->requested += t->requested;
+    sum->allocated += t->allocated;
+    sum->reserved += t->reserved;
+    sum->peak_requested += t->peak_requested;
+    sum->peak_allocated += t->peak_allocated;
+    sum->peak_reserved += t->peak_reserved;
+    for (int c = 0; c < FR_CATEGORY_COUNT; c++) {
+        sum->requested_by[c] += t->requested_by[c];
+        sum->allocated_by[c] += t->allocated_by[c];
+        sum->at_peak_requested[c] += t->at_peak_requested[c];
+        sum->at_peak_allocated[c] += t->at_peak_allocated[c];
+    }
+    sum->allocs += t->allocs;
+    sum->frees += t->frees;
+    sum->segment_allocs += t->segment_allocs;
+    sum->segment_frees += t->segment_frees;
+    sum->retries += t->retries;
+    sum->ooms += t->ooms;
+    if (t->largest_free > sum->largest_free) sum->largest_free = t->largest_free;
+}
+
+fr_status fr_memory_process_get(fr_device d, fr_memory_stats *out) {
+    fr_status s = check_device(d);
+    if (s < 0) return s;
+    if (out == NULL) return fri_fail(FR_EINVAL, "memory_process_get: the output is NULL");
+    if (fri_forked()) return fri_allocator_get(d, &(fri_allocator *){NULL});
+    *out = (fr_memory_stats){.peak_op = "", .peak_module = "", .limit = SIZE_MAX};
+    pthread_mutex_lock(&lock);
+    for (const fri_allocator *a = all; a != NULL; a = a->next) {
+        fr_memory_stats t;
+        if (a->device != d || a->silent) continue;
+        fri_allocator_stats(a, &t);
+        add(out, &t);
+    }
+    pthread_mutex_unlock(&lock);
+    return FR_OK;
+}
