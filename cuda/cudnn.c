@@ -4,6 +4,7 @@
 #endif
 #include "cudnn.h"
 
+#include "base/atomic_file.h"
 #include "base/cache.h"
 #include "base/env.h"
 
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "context.h"
 
@@ -71,14 +73,15 @@ static char device_name[256];
 enum { DESCRIPTION_BYTES = 1 << 16 };
 
 static fr_status read_description(const char *path, char *text, size_t *length) {
-    FILE *f = fopen(path, "rb");
-    if (f == NULL) return fri_fail(FR_EIO, "FRUGAL_CUDA_DEVICE=%s: the file cannot be read", path);
-    *length = fread(text, 1, DESCRIPTION_BYTES, f);
-    bool bad = ferror(f) || *length == 0 || *length == DESCRIPTION_BYTES;
-    fclose(f);
-    return bad ? fri_fail(FR_EFORMAT, "FRUGAL_CUDA_DEVICE=%s: not a device description of less than %d bytes", path,
-                          DESCRIPTION_BYTES)
-               : FR_OK;
+    uint64_t bytes = 0;
+    int fd = -1;
+    fr_status s = fri_input_open(path, &fd, &bytes);
+    if (s == FR_OK && (bytes == 0 || bytes >= DESCRIPTION_BYTES))
+        s = fri_fail(FR_EFORMAT, "not a device description of less than %d bytes", DESCRIPTION_BYTES);
+    if (s == FR_OK) s = fri_input_read(fd, text, (size_t)bytes, 0);
+    if (fd >= 0) close(fd);
+    *length = (size_t)bytes;
+    return s < 0 ? fri_fail_prefix(s, "FRUGAL_CUDA_DEVICE=%s: ", path) : s;
 }
 
 /* "deviceName":"..." in the JSON text, for reports. */

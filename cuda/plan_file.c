@@ -7,6 +7,7 @@
 #endif
 #include "plan_file.h"
 
+#include "base/atomic_file.h"
 #include "base/cache.h"
 #include "base/env.h"
 
@@ -97,18 +98,14 @@ static bool read_record(const char **at, const char *end) {
 }
 
 static void read_file(void) {
-    struct stat about;
+    uint64_t bytes = 0;
+    int fd = -1;
     was_read = true;
-    if (!find_environment()) return;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
+    if (!find_environment() || fri_input_open(path, &fd, &bytes) < 0) return;
     damaged = true; /* until all of it was understood */
     size_t n = 0, header = strlen(format) + strlen(environment);
-    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size <= FILE_MOST &&
-        (contents = malloc((size_t)about.st_size + 1)) != NULL) {
-        size_t size = (size_t)about.st_size;
-        ssize_t got = 0;
-        while (n < size && (got = read(fd, contents + n, size - n)) > 0) n += (size_t)got;
+    if (bytes <= FILE_MOST && (contents = malloc((size_t)bytes + 1)) != NULL) {
+        if (fri_input_read(fd, contents, (size_t)bytes, 0) == FR_OK) n = (size_t)bytes;
         contents[n] = '\0';
     }
     close(fd);
@@ -157,6 +154,16 @@ static char *record_text(const int64_t key[FRI_CUDA_PLAN_KEY], const fri_cuda_co
     return text;
 }
 
+/* The file that others may have begun. Records are appended by all processes, so it is not replaced; but what is no
+ * regular file is left alone, and not waited for. */
+static int open_to_append(void) {
+    struct stat about;
+    int fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || (fstat(fd, &about) == 0 && S_ISREG(about.st_mode))) return fd;
+    close(fd);
+    return -1;
+}
+
 static bool write_all(int fd, const char *text, size_t n) {
     return write(fd, text, n) == (ssize_t)n;
 }
@@ -170,8 +177,9 @@ void fri_cuda_plan_file_add(const int64_t key[FRI_CUDA_PLAN_KEY], const fri_cuda
         if (damaged) (void)unlink(path); /* others that have it open go on with the old one */
         damaged = false;
         fri_cache_make_folders(path);
-        int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC), created = -1;
-        if (fd < 0 && (created = open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) >= 0) {
+        int fd = open_to_append(), created = -1;
+        if (fd < 0 &&
+            (created = open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)) >= 0) {
             fd = created;
             char header[sizeof format + sizeof environment];
             int n = snprintf(header, sizeof header, "%s%s", format, environment);

@@ -1,8 +1,11 @@
 /* status.c - the thread's last error sentence. */
 #include "base/status.h"
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MESSAGE_BYTES = 4096 }; /* an out-of-memory report with its table fits */
@@ -23,22 +26,45 @@ const char *fr_last_error(void) {
     return message;
 }
 
+/* Formats the whole sentence, however long; in `brief` where there is no memory for it. Released by the caller unless
+ * it is brief. */
+static char *compose(char brief[MESSAGE_BYTES], const char *format, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(brief, MESSAGE_BYTES, format, args);
+    char *all = n >= MESSAGE_BYTES ? malloc((size_t)n + 1) : NULL;
+    if (all != NULL) vsnprintf(all, (size_t)n + 1, format, again);
+    va_end(again);
+    return all != NULL ? all : brief;
+}
+
+/* Arguments may point into the old message, so the new one is complete before it takes its place. */
 fr_status fri_fail(fr_status s, const char *format, ...) {
-    /* Arguments may point into the old message, so the new one is written beside it first. */
-    char fresh[MESSAGE_BYTES];
+    char brief[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(fresh, sizeof fresh, format, args);
+    char *text = compose(brief, format, args);
     va_end(args);
-    memcpy(message, fresh, sizeof message);
+    fri_text_printable(text, false, message, sizeof message);
+    if (text != brief) free(text);
     return s;
 }
 
+fr_status fri_fail_report(fr_status s, const char *text) {
+    fri_text_printable(text, true, message, sizeof message);
+    return s;
+}
+
+/* The old message is printable already and may have lines. */
 fr_status fri_fail_prefix(fr_status s, const char *format, ...) {
-    char prefix[512];
+    enum { PREFIX_BYTES = 512 };
+    char prefix[PREFIX_BYTES], brief[MESSAGE_BYTES], both[PREFIX_BYTES + MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(prefix, sizeof prefix, format, args);
+    char *text = compose(brief, format, args);
     va_end(args);
-    return fri_fail(s, "%s%s", prefix, message);
+    snprintf(both, sizeof both, "%s%s", fri_text_printable(text, false, prefix, sizeof prefix), message);
+    if (text != brief) free(text);
+    fri_text_printable(both, true, message, sizeof message);
+    return s;
 }

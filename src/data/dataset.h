@@ -67,6 +67,12 @@ fr_status fri_dataset_array_allocate(fr_dataset *d);
 /* ops->read with the index checked. */
 fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fri_image *image);
 
+/* FR_EFORMAT unless these first bytes of a file (all of a shorter one) are those of a JPEG or PNG file. Does not name
+ * it. */
+enum { FRI_IMAGE_SIGNATURE = 4 };
+fr_status fri_image_check_signature(const uint8_t *bytes, size_t n);
+/* A file's bytes in image->file, after its size and its first bytes were looked at. Sentences name the file. */
+fr_status fri_image_read_file(const char *path, fri_image *image, size_t *bytes);
 /* JPEG or PNG by its first bytes, as RGB. `name` stands in messages. */
 fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image);
 fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image);

@@ -3,8 +3,8 @@
  * Names are sorted by their bytes, which for UTF-8 is Python's order. What a listing holds: "class/file" per image,
  * in the order of (class, file). Files are opened only when an image is read. */
 #include "data/dataset.h"
-#include "data/source.h"
 
+#include "base/atomic_file.h"
 #include "base/status.h"
 
 #include <dirent.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { PATH_BYTES = 4096, FILE_BYTES_MAX = 1 << 30 };
 
@@ -94,31 +95,38 @@ static fr_status list(const char *path, bool want_folders, const char *prefix, n
     return s;
 }
 
+fr_status fri_image_read_file(const char *path, fri_image *image, size_t *bytes) {
+    uint8_t first[FRI_IMAGE_SIGNATURE];
+    uint64_t size = 0;
+    int fd = -1;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_input_open(path, &fd, &size));
+    if (size < 1 || size > FILE_BYTES_MAX) {
+        s = fri_fail(FR_EFORMAT, "has %llu bytes, an image file has 1..%d", (unsigned long long)size, FILE_BYTES_MAX);
+        goto done;
+    }
+    size_t n = size < sizeof first ? (size_t)size : sizeof first;
+    FRI_TRY(s, fri_input_read(fd, first, n, 0));
+    FRI_TRY(s, fri_image_check_signature(first, n)); /* before memory is taken for all of it */
+    FRI_TRY(s, fri_buffer_reserve(&image->file, (size_t)size, "its bytes"));
+    FRI_TRY(s, fri_input_read(fd, image->file.data, (size_t)size, 0));
+    *bytes = (size_t)size;
+done:
+    if (fd >= 0) close(fd);
+    return s < 0 ? fri_fail_prefix(s, "%s: ", path) : s;
+}
+
 static fr_status folder_read(const fr_dataset *d, int64_t index, fri_image *image) {
     const folder *f = d->state;
     char path[PATH_BYTES];
-    uint64_t size = 0;
+    size_t bytes = 0;
     fr_status s = FR_OK;
-    FILE *file = NULL;
     int n = snprintf(path, sizeof path, "%s/%s", f->path, f->images.name[index]);
     if (n < 0 || n >= PATH_BYTES)
         return fri_fail(FR_EIO, "%s: the path is longer than %d bytes", f->images.name[index], PATH_BYTES);
-    FRI_TRY(s, fri_file_size(path, &size));
-    if (size < 1 || size > FILE_BYTES_MAX) {
-        s = fri_fail(FR_EFORMAT, "%s: has %llu bytes, an image file has 1..%d", path, (unsigned long long)size,
-                     FILE_BYTES_MAX);
-        goto done;
-    }
-    FRI_TRY(s, fri_buffer_reserve(&image->file, (size_t)size, path));
-    errno = 0;
-    file = fopen(path, "rb");
-    if (file == NULL || fread(image->file.data, 1, (size_t)size, file) != size) {
-        s = fri_fail(FR_EIO, "%s: cannot be read: %s", path, errno != 0 ? strerror(errno) : "it changed meanwhile");
-        goto done;
-    }
-    FRI_TRY(s, fri_image_decode(path, image->file.data, (size_t)size, image));
+    FRI_TRY(s, fri_image_read_file(path, image, &bytes));
+    FRI_TRY(s, fri_image_decode(path, image->file.data, bytes, image));
 done:
-    if (file != NULL) fclose(file);
     return s;
 }
 

@@ -95,12 +95,24 @@ fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fri_i
     return s;
 }
 
+static const uint8_t jpeg_first[3] = {0xff, 0xd8, 0xff}, png_first[4] = {0x89, 'P', 'N', 'G'};
+
+static bool begins_with(const uint8_t *bytes, size_t n, const uint8_t *first, size_t k) {
+    return n >= k && memcmp(bytes, first, k) == 0;
+}
+
+fr_status fri_image_check_signature(const uint8_t *bytes, size_t n) {
+    uint8_t b[FRI_IMAGE_SIGNATURE] = {0};
+    if (begins_with(bytes, n, jpeg_first, sizeof jpeg_first) || begins_with(bytes, n, png_first, sizeof png_first))
+        return FR_OK;
+    memcpy(b, bytes, n < sizeof b ? n : sizeof b);
+    return fri_fail(FR_EFORMAT, "starts with %02x %02x %02x %02x, neither JPEG (ff d8 ff) nor PNG (89 50 4e 47)", b[0],
+                    b[1], b[2], b[3]);
+}
+
 fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image) {
-    static const uint8_t jpeg[3] = {0xff, 0xd8, 0xff}, png[4] = {0x89, 'P', 'N', 'G'};
-    if (n >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0) return fri_jpeg_decode(name, bytes, n, image);
-    if (n >= sizeof png && memcmp(bytes, png, sizeof png) == 0) return fri_png_decode(name, bytes, n, image);
-    uint8_t b[4] = {0};
-    memcpy(b, bytes, n < 4 ? n : 4);
-    return fri_fail(FR_EFORMAT, "%s: starts with %02x %02x %02x %02x, neither JPEG (ff d8 ff) nor PNG (89 50 4e 47)",
-                    name, b[0], b[1], b[2], b[3]);
+    fr_status s = fri_image_check_signature(bytes, n);
+    if (s < 0) return fri_fail_prefix(s, "%s: ", name);
+    return begins_with(bytes, n, jpeg_first, sizeof jpeg_first) ? fri_jpeg_decode(name, bytes, n, image)
+                                                                : fri_png_decode(name, bytes, n, image);
 }

@@ -1,29 +1,23 @@
 /* source.c - see source.h. */
 #include "data/source.h"
 
+#include "base/atomic_file.h"
 #include "base/status.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 /* Deflate expands at most 1032 times: 258 bytes from two bits. */
 #define INFLATE_MAX 1032u
 
-fr_status fri_file_size(const char *path, uint64_t *bytes) {
-    struct stat st;
-    if (stat(path, &st) != 0) return fri_fail(FR_EIO, "%s: cannot be opened: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return fri_fail(FR_EIO, "%s: is not a regular file", path);
-    *bytes = (uint64_t)st.st_size;
-    return FR_OK;
-}
-
 /* Makes sure that avail_in > 0, unless the source is at its end. */
 static fr_status refill(fri_source *s) {
-    if (s->z.avail_in > 0 || s->file == NULL) return FR_OK;
-    errno = 0;
-    size_t n = fread(s->chunk, 1, sizeof s->chunk, s->file);
-    if (n == 0 && ferror(s->file)) return fri_fail(FR_EIO, "%s: cannot be read: %s", s->name, strerror(errno));
+    if (s->z.avail_in > 0 || s->fd < 0) return FR_OK;
+    ssize_t n = 0;
+    do n = read(s->fd, s->chunk, sizeof s->chunk);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return fri_fail(FR_EIO, "%s: cannot be read: %s", s->name, strerror(errno));
     s->z.next_in = s->chunk;
     s->z.avail_in = (uInt)n;
     return FR_OK;
@@ -41,11 +35,10 @@ static fr_status start(fri_source *s) {
 
 fr_status fri_source_open_file(fri_source *s, const char *path) {
     memset(s, 0, sizeof *s);
+    s->fd = -1;
     s->name = path;
-    fr_status status = fri_file_size(path, &s->stored);
-    if (status != FR_OK) return status;
-    s->file = fopen(path, "rb");
-    if (s->file == NULL) return fri_fail(FR_EIO, "%s: cannot be opened: %s", path, strerror(errno));
+    fr_status status = fri_input_open(path, &s->fd, &s->stored);
+    if (status < 0) return fri_fail_prefix(status, "%s: ", path);
     status = start(s);
     if (status != FR_OK) fri_source_close(s);
     return status;
@@ -53,6 +46,7 @@ fr_status fri_source_open_file(fri_source *s, const char *path) {
 
 fr_status fri_source_open_memory(fri_source *s, const char *name, const void *bytes, size_t n) {
     memset(s, 0, sizeof *s);
+    s->fd = -1;
     s->name = name;
     s->stored = n;
     if (n > UINT32_MAX) return fri_fail(FR_EINVAL, "%s: %zu bytes in memory, the limit is 4 GiB", name, n);
@@ -65,9 +59,9 @@ fr_status fri_source_open_memory(fri_source *s, const char *name, const void *by
 
 void fri_source_close(fri_source *s) {
     if (s->inflating) inflateEnd(&s->z);
-    if (s->file != NULL) fclose(s->file);
+    if (s->fd >= 0) close(s->fd);
     s->inflating = false;
-    s->file = NULL;
+    s->fd = -1;
 }
 
 fr_status fri_source_expect(const fri_source *s, uint64_t bytes, const char *what) {

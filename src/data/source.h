@@ -8,12 +8,12 @@
 
 #include <frugal/base.h>
 
-#include <stdio.h>
+#include <stdint.h>
 #include <zlib.h>
 
 typedef struct fri_source {
     const char *name;   /* borrowed; stands in messages */
-    FILE *file;         /* or NULL: memory */
+    int fd;             /* of a file; -1: memory */
     uint64_t stored;    /* bytes of the file or the memory */
     uint64_t delivered; /* bytes handed out so far */
     bool gzip, inflating, at_end;
@@ -34,8 +34,5 @@ fr_status fri_source_read(fri_source *s, void *to, size_t n);
 
 /* FR_EFORMAT if anything is left; checks a gzip stream's checksum. */
 fr_status fri_source_end(fri_source *s);
-
-/* The size of a regular file. FR_EIO otherwise. */
-fr_status fri_file_size(const char *path, uint64_t *bytes);
 
 #endif

@@ -2,6 +2,7 @@
  *
  * A resumed run goes on at the step of its state, but the files may go on further: what was logged after the state was
  * saved is cut off, and so is a line that a killed process left incomplete. */
+#include "base/atomic_file.h"
 #include "base/status.h"
 #include "io/append.h"
 #include "io/number.h"
@@ -54,25 +55,28 @@ static int64_t step_of(const char *line) {
     return strtoll(line, NULL, 10);
 }
 
-/* Where the first line of a step above `resume`, or an incomplete one, begins. */
-static fr_status find_cut(text_file *f, int64_t resume, int64_t *cut) {
-    char *line = NULL;
-    size_t capacity = 0;
+/* Where the first line of a step above `resume`, or an incomplete one, begins. A line that is longer than any of ours
+ * counts as incomplete, so a file that is none of ours is not read through for its end. */
+static fr_status find_cut(const text_file *f, int64_t resume, int64_t bytes, int64_t *cut) {
+    static const int64_t longest = 1 << 16;
+    char *text = malloc((size_t)longest);
     fr_status s = FR_OK;
-    int copy = dup(f->fd);
-    FILE *file = copy >= 0 ? fdopen(copy, "r") : NULL;
     *cut = 0;
-    if (file == NULL) {
-        if (copy >= 0) close(copy);
-        return fri_fail(FR_EIO, "the log '%.300s' cannot be read: %s", f->path, strerror(errno));
+    if (text == NULL) return fri_fail(FR_ENOMEM, "no host memory to read a log");
+    for (bool more = true; more && *cut < bytes;) {
+        size_t n = (size_t)(bytes - *cut < longest ? bytes - *cut : longest), at = 0;
+        const char *end = NULL;
+        FRI_TRY(s, fri_input_read(f->fd, text, n, (uint64_t)*cut));
+        while (more && (end = memchr(text + at, '\n', n - at)) != NULL) {
+            more = step_of(text + at) <= resume;
+            if (more) at = (size_t)(end - text) + 1;
+        }
+        *cut += (int64_t)at;
+        more = more && at > 0;
     }
-    rewind(file);
-    for (ssize_t n; (n = getline(&line, &capacity, file)) > 0; *cut += n)
-        if (line[n - 1] != '\n' || step_of(line) > resume) break;
-    if (ferror(file)) s = fri_fail(FR_EIO, "the log '%.300s' cannot be read: %s", f->path, strerror(errno));
-    free(line);
-    fclose(file);
-    return s;
+done:
+    free(text);
+    return s < 0 ? fri_fail_prefix(s, "the log '%.300s' ", f->path) : s;
 }
 
 static fr_status open_text(const char *path, int64_t resume, const char *head, text_file *f) {
@@ -80,12 +84,13 @@ static fr_status open_text(const char *path, int64_t resume, const char *head, t
     if (path == NULL) return FR_OK;
     f->path = strdup(path);
     if (f->path == NULL) return fri_fail(FR_ENOMEM, "no host memory for a file name");
-    f->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    f->fd =
+        open(path, O_RDWR | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666); /* a FIFO is refused, not waited for */
     if (f->fd < 0 || fstat(f->fd, &st) != 0)
         return fri_fail(FR_EIO, "the log '%.300s' cannot be opened: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return fri_fail(FR_EIO, "the log '%.300s' is not a regular file", path);
     fr_status s = FR_OK;
-    if (resume >= 0) FRI_TRY(s, find_cut(f, resume, &f->bytes));
+    if (resume >= 0) FRI_TRY(s, find_cut(f, resume, (int64_t)st.st_size, &f->bytes));
     if (ftruncate(f->fd, (off_t)f->bytes) != 0)
         return fri_fail(FR_EIO, "the log '%.300s' cannot be cut to %lld bytes: %s", path, (long long)f->bytes,
                         strerror(errno));

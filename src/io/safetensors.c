@@ -4,27 +4,27 @@
  * check_text (bytes: UTF-8, no control characters, bounded nesting, one object), cJSON (syntax), parse_* (meaning). */
 #include "io/safetensors.h"
 
+#include "base/atomic_file.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "io/safetensors_format.h"
 
 #include <cJSON.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 enum {
     MAX_NESTING = 3, /* the file's object, a tensor's object, its shape */
     FOUND_TEXT = 64,
+    CHUNK_BYTES = 1 << 16, /* read at once where nothing is kept */
 };
-#define READ_AT_ONCE ((size_t)1 << 30)  /* Linux moves at most 2 GiB - 4 KiB in one call */
-#define MAX_EXACT    9007199254740992.0 /* 2^53: cJSON keeps numbers as doubles, exact up to here */
+#define MAX_EXACT 9007199254740992.0 /* 2^53: cJSON keeps numbers as doubles, exact up to here */
 
 struct fri_safetensors_private {
     fri_safetensors_entry *entries;
@@ -33,7 +33,11 @@ struct fri_safetensors_private {
     cJSON *json; /* owns names, keys and values */
     void *map;
     size_t map_bytes;
-    unsigned char *copy; /* the file's content, where it is not mapped */
+    unsigned char *copy; /* the data, where they are copied */
+    int fd;              /* -1: the data are there, or come from elsewhere */
+    size_t data_at, data_bytes;
+    bool checked;
+    uint32_t header_crc; /* of the bytes before the data */
 };
 
 const char *const fri_safetensors_dtype[FR_DTYPE_COUNT] = {
@@ -42,18 +46,8 @@ const char *const fri_safetensors_dtype[FR_DTYPE_COUNT] = {
 };
 
 bool fri_safetensors_utf8(const char *text, size_t n) {
-    const unsigned char *s = (const unsigned char *)text;
-    for (size_t i = 0; i < n;) {
-        size_t more = s[i] < 0x80 ? 0 : s[i] >= 0xc2 && s[i] < 0xe0 ? 1 : (s[i] & 0xf0) == 0xe0 ? 2 : 3;
-        if (more == 3 && !(s[i] >= 0xf0 && s[i] < 0xf5)) return false;
-        if (n - i <= more) return false;
-        for (size_t j = 1; j <= more; j++)
-            if ((s[i + j] & 0xc0) != 0x80) return false;
-        /* Overlong forms, surrogates and values above U+10FFFF show in the second byte. */
-        if ((s[i] == 0xe0 && s[i + 1] < 0xa0) || (s[i] == 0xed && s[i + 1] > 0x9f)) return false;
-        if ((s[i] == 0xf0 && s[i + 1] < 0x90) || (s[i] == 0xf4 && s[i + 1] > 0x8f)) return false;
-        i += more + 1;
-    }
+    for (size_t i = 0, k; i < n; i += k)
+        if ((k = fri_utf8_length(text + i, n - i)) == 0) return false;
     return true;
 }
 
@@ -162,7 +156,7 @@ static fr_status parse_offsets(const char *name, const cJSON *item, size_t data_
     return FR_OK;
 }
 
-static fr_status parse_entry(const cJSON *item, const char *data, size_t data_bytes, fri_safetensors_entry *e) {
+static fr_status parse_entry(const cJSON *item, size_t data_bytes, fri_safetensors_entry *e) {
     static const char *const keys[3] = {"dtype", "shape", "data_offsets"};
     const cJSON *value[3] = {NULL, NULL, NULL};
     char text[FOUND_TEXT], shape[FRI_SHAPE_TEXT];
@@ -183,7 +177,7 @@ static fr_status parse_entry(const cJSON *item, const char *data, size_t data_by
     FRI_TRY(s, parse_offsets(e->name, value[2], data_bytes, offset));
     if (fri_shape_bytes(e->name, &e->shape, e->dtype, &expected) != FR_OK)
         return fri_fail(FR_EFORMAT, "tensor %s", fr_last_error());
-    e->data = data + offset[0];
+    e->at = offset[0];
     e->bytes = offset[1] - offset[0];
     if (e->bytes != expected)
         return fri_fail(FR_EFORMAT, "tensor '%s': %s %s needs %zu bytes but its data offsets [%zu, %zu] hold %zu",
@@ -219,19 +213,18 @@ static int by_name(const void *a, const void *b) {
 
 static int by_place(const void *a, const void *b) {
     const fri_safetensors_entry *x = a, *y = b;
-    if (x->data != y->data) return (const char *)x->data < (const char *)y->data ? -1 : 1;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1; /* empty tensors first: they share an offset */
     return strcmp(x->name, y->name);
 }
 
-static fr_status check_places(const fri_safetensors *f, const char *data, size_t data_bytes) {
+static fr_status check_places(const fri_safetensors *f, size_t data_bytes) {
     size_t at = 0;
     for (size_t i = 0; i < f->n_entries; i++) {
         const fri_safetensors_entry *e = &f->entries[i];
-        size_t begin = (size_t)((const char *)e->data - data);
-        if (begin != at)
-            return fri_fail(FR_EFORMAT, "tensor '%s' begins at data offset %zu, expected %zu (%s)", e->name, begin, at,
-                            begin < at ? "it overlaps the tensor before it" : "there is a hole before it");
+        if (e->at != at)
+            return fri_fail(FR_EFORMAT, "tensor '%s' begins at data offset %zu, expected %zu (%s)", e->name, e->at, at,
+                            e->at < at ? "it overlaps the tensor before it" : "there is a hole before it");
         at += e->bytes;
     }
     if (at != data_bytes)
@@ -240,8 +233,8 @@ static fr_status check_places(const fri_safetensors *f, const char *data, size_t
 }
 
 /* `text` is a copy of the header, ended by a NUL: the file may change between two looks at it, and releases of cJSON
- * before 1.7.18 read one byte too far. `data` follows the header in the file. */
-static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, const char *data, size_t data_bytes) {
+ * before 1.7.18 read one byte too far. */
+static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, size_t data_bytes) {
     struct fri_safetensors_private *p = f->private;
     const char *stopped = text;
     size_t count = 0;
@@ -262,7 +255,7 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, co
         }
         fri_safetensors_entry *e = &p->entries[f->n_entries];
         e->name = item->string;
-        FRI_TRY(s, parse_entry(item, data, data_bytes, e));
+        FRI_TRY(s, parse_entry(item, data_bytes, e));
         f->n_entries++;
     }
     qsort(p->entries, f->n_entries, sizeof *p->entries, by_place);
@@ -271,91 +264,159 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, co
     for (size_t i = 1; i < f->n_entries; i++)
         if (strcmp(p->by_name[i - 1]->name, p->by_name[i]->name) == 0)
             return fri_fail(FR_EFORMAT, "tensor '%s' appears twice", p->by_name[i]->name);
-    FRI_TRY(s, check_places(f, data, data_bytes));
+    FRI_TRY(s, check_places(f, data_bytes));
 done:
     return s;
 }
 
-/* What a whole file must look like; `content` stays where it is until close. */
-static fr_status parse_content(fri_safetensors *f, const unsigned char *content, size_t bytes) {
-    if (bytes < 8)
-        return fri_fail(FR_EFORMAT, "has %zu bytes, expected at least the 8 bytes of the header's length", bytes);
+/* Entries get their data, which begin at `data` and stay there until close. */
+static void attach(fri_safetensors *f, const void *data) {
+    for (size_t i = 0; i < f->n_entries; i++) f->private->entries[i].data = (const char *)data + f->entries[i].at;
+}
+
+/* The header's length, from the first 8 of all bytes. */
+static fr_status header_bytes(const unsigned char first[8], uint64_t bytes, size_t *n) {
     uint64_t length = 0;
-    for (int i = 7; i >= 0; i--) length = length << 8 | content[i];
+    for (int i = 7; i >= 0; i--) length = length << 8 | first[i];
     if (length > FRI_SAFETENSORS_MAX_HEADER)
         return fri_fail(FR_EFORMAT, "the header claims %llu bytes, expected at most %d", (unsigned long long)length,
                         FRI_SAFETENSORS_MAX_HEADER);
     if (length > bytes - 8)
-        return fri_fail(FR_EFORMAT, "the header claims %llu bytes but only %zu follow", (unsigned long long)length,
-                        bytes - 8);
-    size_t n = (size_t)length;
-    char *text = malloc(n + 1);
+        return fri_fail(FR_EFORMAT, "the header claims %llu bytes but only %llu follow", (unsigned long long)length,
+                        (unsigned long long)(bytes - 8));
+    *n = (size_t)length;
+    return FR_OK;
+}
+
+/* Where the first bytes of a file are: in memory, or (content NULL) in fd. */
+static fr_status first_bytes(const unsigned char *content, int fd, void *to, size_t n, size_t at) {
+    if (content == NULL) return fri_input_read(fd, to, n, at);
+    memcpy(to, content + at, n);
+    return FR_OK;
+}
+
+/* Reads and checks the header of a file of so many bytes. */
+static fr_status read_header(fri_safetensors *f, const unsigned char *content, int fd, uint64_t bytes) {
+    struct fri_safetensors_private *p = f->private;
+    unsigned char first[8];
+    char *text = NULL;
+    size_t n = 0;
+    fr_status s = FR_OK;
+    if (bytes < sizeof first)
+        return fri_fail(FR_EFORMAT, "has %llu bytes, expected at least the 8 bytes of the header's length",
+                        (unsigned long long)bytes);
+    FRI_TRY(s, first_bytes(content, fd, first, sizeof first, 0));
+    FRI_TRY(s, header_bytes(first, bytes, &n));
+    text = malloc(n + 1);
     if (text == NULL) return fri_fail(FR_ENOMEM, "no host memory for a header of %zu bytes", n);
-    memcpy(text, content + 8, n);
+    FRI_TRY(s, first_bytes(content, fd, text, n, sizeof first));
     text[n] = '\0';
-    fr_status s = parse_header(f, text, n, (const char *)content + 8 + n, bytes - 8 - n);
+    p->header_crc = (uint32_t)crc32_z(crc32_z(0, first, sizeof first), (const unsigned char *)text, n);
+    p->data_at = sizeof first + n;
+    p->data_bytes = (size_t)(bytes - p->data_at);
+    FRI_TRY(s, parse_header(f, text, n, p->data_bytes));
+done:
     free(text);
     return s;
 }
 
-/* The bytes of a regular file. */
-static fr_status examine(int fd, size_t *bytes) {
-    struct stat st;
-    if (fstat(fd, &st) != 0) return fri_fail(FR_EIO, "cannot be examined: %s", strerror(errno));
-    if (!S_ISREG(st.st_mode)) return fri_fail(FR_EIO, "is not a regular file");
-    *bytes = (size_t)st.st_size;
-    return FR_OK;
-}
-
-static fr_status map_file(int fd, fri_safetensors *f) {
-    size_t bytes = 0;
-    fr_status s = examine(fd, &bytes);
-    if (s < 0 || bytes == 0) return s < 0 ? s : parse_content(f, NULL, 0);
-    void *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED) return fri_fail(FR_EIO, "%zu bytes cannot be mapped: %s", bytes, strerror(errno));
-    f->private->map = map;
-    f->private->map_bytes = bytes;
-    return parse_content(f, map, bytes);
-}
-
-/* The last FRI_SAFETENSORS_CHECKSUM_BYTES are the CRC-32 of everything before them. */
-static fr_status check_sum(const unsigned char *content, size_t bytes) {
-    uint32_t stored = 0;
-    if (bytes < 8 + FRI_SAFETENSORS_CHECKSUM_BYTES)
-        return fri_fail(FR_EFORMAT, "has %zu bytes, too few for a header and a checksum", bytes);
-    size_t n = bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
-    for (int i = FRI_SAFETENSORS_CHECKSUM_BYTES - 1; i >= 0; i--) stored = stored << 8 | content[n + (size_t)i];
-    uint32_t computed = (uint32_t)crc32_z(0, content, n);
-    if (stored != computed)
-        return fri_fail(FR_EFORMAT,
-                        "its checksum is %08x but its content has %08x: the file is damaged or incomplete, or it was "
-                        "written without a checksum",
-                        stored, computed);
-    return FR_OK;
-}
-
-static fr_status copy_file(int fd, fri_safetensors *f, bool checked) {
-    size_t bytes = 0, at = 0;
-    fr_status s = examine(fd, &bytes);
-    if (s < 0) return s;
-    unsigned char *copy = malloc(bytes + 1);
-    if (copy == NULL) return fri_fail(FR_ENOMEM, "no host memory for its %zu bytes", bytes);
-    f->private->copy = copy;
-    while (at < bytes) {
-        ssize_t n = read(fd, copy + at, bytes - at < READ_AT_ONCE ? bytes - at : READ_AT_ONCE);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fri_fail(FR_EIO, "cannot be read after %zu bytes: %s", at, strerror(errno));
-        if (n == 0) return fri_fail(FR_EIO, "shrank from %zu to %zu bytes while it was read", bytes, at);
-        at += (size_t)n;
+static fr_status map_file(int fd, uint64_t bytes, fri_safetensors *f) {
+    fr_status s = FR_OK;
+    if (bytes > 0) {
+        void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map == MAP_FAILED)
+            return fri_fail(FR_EIO, "%llu bytes cannot be mapped: %s", (unsigned long long)bytes, strerror(errno));
+        f->private->map = map;
+        f->private->map_bytes = (size_t)bytes;
     }
-    if (checked) s = check_sum(copy, bytes);
-    return s < 0 ? s : parse_content(f, copy, bytes);
+    FRI_TRY(s, read_header(f, f->private->map, fd, bytes));
+    attach(f, (const char *)f->private->map + f->private->data_at);
+done:
+    return s;
+}
+
+/* The last FRI_SAFETENSORS_CHECKSUM_BYTES of the file are the CRC-32 of everything before them. */
+static fr_status compare_sum(uint32_t computed, const unsigned char last[FRI_SAFETENSORS_CHECKSUM_BYTES]) {
+    uint32_t stored = 0;
+    for (int i = FRI_SAFETENSORS_CHECKSUM_BYTES - 1; i >= 0; i--) stored = stored << 8 | last[i];
+    if (stored == computed) return FR_OK;
+    return fri_fail(FR_EFORMAT,
+                    "its checksum is %08x but its content has %08x: the file is damaged or incomplete, or it was "
+                    "written without a checksum",
+                    stored, computed);
+}
+
+static fr_status too_short_for_a_sum(uint64_t bytes) {
+    if (bytes >= 8 + FRI_SAFETENSORS_CHECKSUM_BYTES) return FR_OK;
+    return fri_fail(FR_EFORMAT, "has %llu bytes, too few for a header and a checksum", (unsigned long long)bytes);
+}
+
+static fr_status check_sum(const unsigned char *content, size_t bytes) {
+    fr_status s = too_short_for_a_sum(bytes);
+    if (s < 0) return s;
+    size_t n = bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
+    return compare_sum((uint32_t)crc32_z(0, content, n), content + n);
+}
+
+/* check_sum of a file, whose size nobody has compared with anything yet: in small pieces. */
+static fr_status check_file_sum(int fd, uint64_t bytes) {
+    unsigned char chunk[CHUNK_BYTES], last[FRI_SAFETENSORS_CHECKSUM_BYTES];
+    uint32_t crc = 0;
+    fr_status s = too_short_for_a_sum(bytes);
+    if (s < 0) return s;
+    const uint64_t end = bytes - sizeof last;
+    for (uint64_t at = 0; at < end;) {
+        size_t n = end - at < sizeof chunk ? (size_t)(end - at) : sizeof chunk;
+        FRI_TRY(s, fri_input_read(fd, chunk, n, at));
+        crc = (uint32_t)crc32_z(crc, chunk, n);
+        at += n;
+    }
+    FRI_TRY(s, fri_input_read(fd, last, sizeof last, end));
+    s = compare_sum(crc, last);
+done:
+    return s;
+}
+
+fr_status fri_safetensors_read(fri_safetensors *f) {
+    struct fri_safetensors_private *p = f->private;
+    fr_status s = FR_OK;
+    if (p->fd < 0) return FR_OK;
+    p->copy = malloc(p->data_bytes + 1);
+    if (p->copy == NULL) return fri_fail(FR_ENOMEM, "no host memory for its %zu bytes", p->data_bytes);
+    FRI_TRY(s, fri_input_read(p->fd, p->copy, p->data_bytes, p->data_at));
+    if (p->checked) { /* once more: what is used now was read now; open has made sure that the sum has its place */
+        size_t n = p->data_bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
+        FRI_TRY(s, compare_sum((uint32_t)crc32_z(p->header_crc, p->copy, n), p->copy + n));
+    }
+    attach(f, p->copy);
+    close(p->fd);
+    p->fd = -1;
+done:
+    if (s < 0) {
+        free(p->copy);
+        p->copy = NULL;
+    }
+    return s;
+}
+
+/* The header first: what it says must agree with the file's size before a file, however large, is read through for its
+ * sum. Where a file should have one, a header that is wrong in any way is damage. */
+static fr_status open_copied(int fd, uint64_t bytes, fri_safetensors *f) {
+    fr_status s = read_header(f, NULL, fd, bytes);
+    if (!f->private->checked) return s;
+    if (s == FR_OK) return check_file_sum(fd, bytes);
+    if (s == FR_ENOMEM || s == FR_EIO) return s;
+    return fri_fail(FR_EFORMAT, "%s: the file is damaged or incomplete, and its checksum was not looked at",
+                    fr_last_error());
 }
 
 static fri_safetensors *new_file(void) {
     fri_safetensors *f = calloc(1, sizeof *f);
     if (f != NULL) f->private = calloc(1, sizeof *f->private);
-    if (f != NULL && f->private != NULL) return f;
+    if (f != NULL && f->private != NULL) {
+        f->private->fd = -1;
+        return f;
+    }
     free(f);
     return NULL;
 }
@@ -363,17 +424,21 @@ static fri_safetensors *new_file(void) {
 fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri_safetensors **out) {
     fri_safetensors *f = NULL;
     fr_status s = FR_OK;
+    uint64_t bytes = 0;
     int fd = -1;
     if (path == NULL || out == NULL)
         return fri_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", path == NULL ? "path" : "slot");
     f = new_file();
     if (f == NULL) return fri_fail(FR_ENOMEM, "safetensors file '%s': no host memory to open it", path);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: a FIFO is refused, not waited for */
-    if (fd < 0) {
-        s = fri_fail(FR_EIO, "cannot be opened: %s", strerror(errno));
-        goto done;
+    FRI_TRY(s, fri_input_open(path, &fd, &bytes));
+    if (how == FRI_SAFETENSORS_MAPPED) {
+        FRI_TRY(s, map_file(fd, bytes, f));
+    } else {
+        f->private->checked = how == FRI_SAFETENSORS_CHECKED;
+        FRI_TRY(s, open_copied(fd, bytes, f));
+        f->private->fd = fd;
+        fd = -1;
     }
-    FRI_TRY(s, how == FRI_SAFETENSORS_MAPPED ? map_file(fd, f) : copy_file(fd, f, how == FRI_SAFETENSORS_CHECKED));
     fri_safetensors_close(out);
     *out = f;
     f = NULL;
@@ -394,7 +459,8 @@ fr_status fri_safetensors_open_memory(const char *name, const void *content, siz
     fri_safetensors *f = new_file();
     if (f == NULL) return fri_fail(FR_ENOMEM, "safetensors '%s': no host memory to open it", name);
     if (checked) FRI_TRY(s, check_sum(content, bytes));
-    FRI_TRY(s, parse_content(f, content, bytes));
+    FRI_TRY(s, read_header(f, content, -1, bytes));
+    attach(f, (const char *)content + f->private->data_at);
     fri_safetensors_close(out);
     *out = f;
     f = NULL;
@@ -408,6 +474,7 @@ void fri_safetensors_close(fri_safetensors **file) {
     if (file == NULL || *file == NULL) return;
     struct fri_safetensors_private *p = (*file)->private;
     if (p->map != NULL) munmap(p->map, p->map_bytes);
+    if (p->fd >= 0) close(p->fd);
     free(p->copy);
     cJSON_Delete(p->json);
     free(p->entries);

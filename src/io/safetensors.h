@@ -20,6 +20,7 @@ typedef struct fri_safetensors_entry {
     const void *data; /* aligned to the element in files written here and by the reference implementation; the format
                        * promises no alignment, so copy with memcpy where the writer is unknown */
     size_t bytes;     /* of data. fri_safetensors_write computes it from dtype and shape and ignores this */
+    size_t at;        /* where data begin, from the first byte of all data; the writer ignores this too */
 } fri_safetensors_entry;
 
 typedef struct fri_safetensors_text {
@@ -42,15 +43,19 @@ typedef struct fri_safetensors {
 fr_status fri_safetensors_open(const char *path, fri_safetensors **out);
 void fri_safetensors_close(fri_safetensors **file);
 
-/* The same with the content copied to host memory by ordinary reads: what happens to the file later does not matter,
- * and a file that shrinks meanwhile is FR_EIO. CHECKED is COPIED, and FR_EFORMAT unless the file ends with the checksum
- * that fri_safetensors_write_checked puts there. */
+/* COPIED: the header alone is read and checked against the file's size; entries have no data until fri_safetensors_read
+ * has copied them to host memory by ordinary reads. So a caller can compare names and shapes with what it has before
+ * anything of the file's size is allocated; what happens to the file later does not matter, and one that shrinks
+ * meanwhile is FR_EIO. CHECKED is COPIED, and FR_EFORMAT unless the file ends with the checksum that
+ * fri_safetensors_write_checked puts there; open and read both look. */
 typedef enum fri_safetensors_how {
     FRI_SAFETENSORS_MAPPED,
     FRI_SAFETENSORS_COPIED,
     FRI_SAFETENSORS_CHECKED,
 } fri_safetensors_how;
 fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri_safetensors **out);
+/* Nothing to do where the data are there. FR_EIO, FR_EFORMAT, FR_ENOMEM. */
+fr_status fri_safetensors_read(fri_safetensors *file);
 
 /* A file's content in memory, which stays the caller's and in place until close. `name` stands in messages. */
 fr_status fri_safetensors_open_memory(const char *name, const void *content, size_t bytes, bool checked,

@@ -1,27 +1,18 @@
-/* safetensors_write.c - the writer: see safetensors.h.
- *
- * The file is complete under a temporary name, and on disk, before it gets its own: temporary file, data, fsync,
- * rename, fsync of the folder. Whatever fails before the rename removes the temporary file and nothing else. */
+/* safetensors_write.c - the writer: see safetensors.h. How the file takes its place is base/atomic_file.h. */
 #include "io/safetensors.h"
 
+#include "base/atomic_file.h"
 #include "base/status.h"
 #include "io/safetensors_format.h"
 
 #include <cJSON.h>
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <zlib.h>
 
-enum {
-    HEADER_ALIGN = 8,      /* data begin at a multiple of the largest element */
-    TEMPORARY_NAMES = 100, /* names tried before giving up: each taken one is the trace of a killed process */
-};
-#define WRITE_AT_ONCE ((size_t)1 << 30) /* Linux moves at most 2 GiB - 4 KiB in one call */
+enum { HEADER_ALIGN = 8 }; /* data begin at a multiple of the largest element */
 
 /* An entry at its place in the file. */
 typedef struct placed {
@@ -131,23 +122,14 @@ done:
 
 /* The file that is written, and the CRC-32 of what was. */
 typedef struct sink {
-    int fd;
+    fri_atomic_file file;
     uint32_t crc;
     unsigned char checksum[FRI_SAFETENSORS_CHECKSUM_BYTES];
 } sink;
 
 static fr_status put(sink *to, const void *data, size_t bytes) {
-    const char *at = data;
     to->crc = (uint32_t)crc32_z(to->crc, data, bytes);
-    while (bytes > 0) {
-        ssize_t n = write(to->fd, at, bytes < WRITE_AT_ONCE ? bytes : WRITE_AT_ONCE);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0)
-            return fri_fail(FR_EIO, "%zu more bytes cannot be written: %s", bytes, strerror(n < 0 ? errno : EIO));
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return FR_OK;
+    return fri_atomic_put(&to->file, data, bytes);
 }
 
 static fr_status put_header(sink *to, const char *json) {
@@ -177,34 +159,6 @@ done:
     return s;
 }
 
-/* A new file beside `path`. Not mkstemp: that gives mode 0600, and a saved model is as readable as any other file. */
-static fr_status create_beside(const char *path, char **name, int *fd) {
-    size_t room = strlen(path) + 64;
-    *name = malloc(room);
-    if (*name == NULL) return fri_fail(FR_ENOMEM, "no host memory for a temporary name");
-    for (int i = 0; i < TEMPORARY_NAMES; i++) {
-        snprintf(*name, room, "%s.%ld-%d.tmp", path, (long)getpid(), i);
-        *fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (*fd >= 0) return FR_OK;
-        if (errno != EEXIST) break;
-    }
-    return fri_fail(FR_EIO, "the temporary file '%s' cannot be created: %s", *name, strerror(errno));
-}
-
-/* Makes the rename durable. A file system that cannot sync folders says EINVAL: nothing more can be done there. */
-static fr_status sync_folder(const char *path) {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
-    if (folder == NULL) return fri_fail(FR_ENOMEM, "no host memory for the folder's name");
-    fr_status s = FR_OK;
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
-        s = fri_fail(FR_EIO, "is complete, but its folder '%s' cannot be synced: %s", folder, strerror(errno));
-    if (fd >= 0) close(fd);
-    free(folder);
-    return s;
-}
-
 /* Writes all entries, or all but the last if that one is the checksum, and then the checksum. */
 static fr_status put_all(sink *to, const char *json, const placed *order, size_t n, bool checked,
                          fri_safetensors_source_fn *source, void *context) {
@@ -216,7 +170,6 @@ static fr_status put_all(sink *to, const char *json, const placed *order, size_t
                 to->checksum[k] = (unsigned char)(to->crc >> 8 * k);
         FRI_TRY(s, put_data(to, &order[i], source, context));
     }
-    if (fsync(to->fd) != 0) s = fri_fail(FR_EIO, "cannot be synced: %s", strerror(errno));
 done:
     return s;
 }
@@ -225,28 +178,17 @@ static fr_status write_file(const char *path, const fri_safetensors_entry *entri
                             const fri_safetensors_text *metadata, size_t n_metadata, fri_safetensors_source_fn *source,
                             void *context) {
     fr_status s = FR_OK;
-    char *json = NULL, *temporary = NULL;
+    char *json = NULL;
     placed *order = calloc(n + 1, sizeof *order);
     if (order == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
     FRI_TRY(s, place(entries, n, source != NULL, order));
     FRI_TRY(s, make_header(order, n, metadata, n_metadata, &json));
-    FRI_TRY(s, create_beside(path, &temporary, &to->fd));
+    FRI_TRY(s, fri_atomic_open(path, 0666, &to->file));
     FRI_TRY(s, put_all(to, json, order, n, checked, source, context));
-    int closed = close(to->fd);
-    to->fd = -1;
-    if (closed != 0 || rename(temporary, path) != 0) {
-        s = fri_fail(FR_EIO, "the temporary file '%s' cannot take its name: %s", temporary, strerror(errno));
-        unlink(temporary);
-        goto done;
-    }
-    FRI_TRY(s, sync_folder(path));
+    FRI_TRY(s, fri_atomic_commit(&to->file));
 done:
-    if (to->fd >= 0) {
-        close(to->fd);
-        unlink(temporary);
-    }
+    fri_atomic_abandon(&to->file);
     cJSON_free(json);
-    free(temporary);
     free(order);
     return s;
 }
@@ -264,7 +206,7 @@ static fr_status check_arguments(const char *path, const fri_safetensors_entry *
 fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
                                 const fri_safetensors_text *metadata, size_t n_metadata,
                                 fri_safetensors_source_fn *source, void *context) {
-    sink to = {.fd = -1};
+    sink to = {.file = FRI_ATOMIC_FILE_CLOSED};
     fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
     if (s < 0) return s;
     s = write_file(path, entries, n_entries, false, &to, metadata, n_metadata, source, context);
@@ -275,7 +217,7 @@ fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *e
 fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
                                         const fri_safetensors_text *metadata, size_t n_metadata,
                                         fri_safetensors_source_fn *source, void *context) {
-    sink to = {.fd = -1};
+    sink to = {.file = FRI_ATOMIC_FILE_CLOSED};
     fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
     if (s < 0) return s;
     fri_safetensors_entry *all = calloc(n_entries + 1, sizeof *all);

@@ -15,6 +15,6 @@ enum { FRI_FINGERPRINT_BYTES = 200 };
 fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]);
 
 /* fr_state_load from an open file. */
-fr_status fri_state_restore(const fri_safetensors *file, fr_state *state);
+fr_status fri_state_restore(fri_safetensors *file, fr_state *state);
 
 #endif

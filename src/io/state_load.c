@@ -15,7 +15,7 @@
 #include <string.h>
 
 typedef struct restoring {
-    const fri_safetensors *file;
+    fri_safetensors *file;
     fr_state *state;
     fri_state_record record;
     fri_entries entries;
@@ -162,7 +162,7 @@ done:
     return s;
 }
 
-fr_status fri_state_restore(const fri_safetensors *file, fr_state *state) {
+fr_status fri_state_restore(fri_safetensors *file, fr_state *state) {
     restoring v = {.file = file, .state = state};
     const char *text = fri_safetensors_metadata(file, FRI_STATE_RECORD_KEY);
     if (text == NULL) return fri_fail(FR_EFORMAT, "it has no \"%s\": it is not a training state", FRI_STATE_RECORD_KEY);
@@ -170,6 +170,7 @@ fr_status fri_state_restore(const fri_safetensors *file, fr_state *state) {
     if (s < 0) return s;
     FRI_TRY(s, compare_run(&v));
     FRI_TRY(s, compare_model(&v));
+    FRI_TRY(s, fri_safetensors_read(file));
     FRI_TRY(s, change_parts(&v));
     FRI_TRY(s, change_rest(&v));
 done:

@@ -253,6 +253,7 @@ fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts 
     s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
     if (s < 0) return fri_fail_prefix(s, "loading weights: ");
     FRI_TRY(s, prepare(m, &o, &l));
+    FRI_TRY(s, fri_safetensors_read(l.file));
     for (size_t i = 0; i < l.entries.n; i++)
         if (l.from[i] != NULL) FRI_TRY(s, fill(&l, &l.entries.entry[i], l.from[i]));
 done:

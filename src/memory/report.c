@@ -139,7 +139,7 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
     }
     free(g.items);
 #undef LINE
-    return fri_fail(FR_ENOMEM, "%s", text);
+    return fri_fail_report(FR_ENOMEM, text);
 }
 
 /* ---- public: one device's allocator ------------------------------------------------------------------------- */

@@ -2,17 +2,17 @@
 #include "plan/cost.h"
 
 #include "backend/backend.h"
+#include "base/atomic_file.h"
 #include "base/cache.h"
 #include "base/status.h"
 
-#include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { KEY_BYTES = 384, PATH_BYTES = 1024, KINDS = 96 };
+enum { KEY_BYTES = 384, PATH_BYTES = 1024, KINDS = 96, FILE_MOST = 4 << 20 /* bytes, some 40,000 kernels */ };
 
 typedef struct entry {
     char *key; /* "conv2d_forward f32 64 ..." */
@@ -165,8 +165,9 @@ static const char header[] = "frugal kernel times 1";
 static fr_status read_line(fri_cost *c, const char *line) {
     entry e = {0};
     int at = 0;
-    if (sscanf(line, "%lf %lf %lf %n", &e.seconds, &e.flops, &e.bytes, &at) != 3 || at == 0 || !(e.seconds > 0) ||
-        strchr(line + at, ' ') == NULL)
+    if (sscanf(line, "%lf %lf %lf %n", &e.seconds, &e.flops, &e.bytes, &at) != 3 || at == 0 ||
+        strchr(line + at, ' ') == NULL || !(e.seconds > 0) || !isfinite(e.seconds) || !isfinite(e.flops) ||
+        !isfinite(e.bytes))
         return FR_OK;
     return put(c, line + at, &e);
 }
@@ -174,8 +175,13 @@ static fr_status read_line(fri_cost *c, const char *line) {
 static fr_status load(fri_cost *c) {
     char line[KEY_BYTES + 128];
     fr_status s = FR_OK;
-    FILE *f = c->path[0] != '\0' ? fopen(c->path, "r") : NULL;
-    if (f == NULL) return FR_OK;
+    FILE *f = NULL;
+    uint64_t bytes = 0;
+    if (c->path[0] == '\0' || fri_input_stream(c->path, &f, &bytes) < 0) return FR_OK;
+    if (bytes > FILE_MOST) {
+        fclose(f);
+        return FR_OK;
+    }
     for (int n = 0; s == FR_OK && fgets(line, sizeof line, f) != NULL; n++) {
         line[strcspn(line, "\n")] = '\0';
         if (n == 0 && strcmp(line, header) != 0) break;
@@ -215,25 +221,20 @@ void fri_cost_release(fri_cost **p) {
 }
 
 fr_status fri_cost_save(const fri_cost *c) {
-    char temporary[PATH_BYTES + 32];
+    fri_atomic_file file = FRI_ATOMIC_FILE_CLOSED;
+    fr_status s = FR_OK;
     if (c->path[0] == '\0')
         return fri_fail(FR_EIO, "cost: neither XDG_CACHE_HOME nor HOME is an absolute path: no place for kernel times");
     fri_cache_make_folders(c->path);
-    snprintf(temporary, sizeof temporary, "%s.%ld.tmp", c->path, (long)getpid());
-    FILE *f = fopen(temporary, "w");
-    if (f == NULL) return fri_fail(FR_EIO, "cost: cannot create %s: %s", temporary, strerror(errno));
-    fprintf(f, "%s\n%s\n", header, c->environment);
+    FRI_TRY(s, fri_atomic_open(c->path, 0600, &file));
+    FRI_TRY(s, fri_atomic_stream(&file));
+    fprintf(file.stream, "%s\n%s\n", header, c->environment);
     for (size_t i = 0; i < c->capacity; i++) {
-        if (c->entries[i].key != NULL) {
-            const entry *e = &c->entries[i];
-            fprintf(f, "%.9g %.17g %.17g %s\n", e->seconds, e->flops, e->bytes, e->key);
-        }
+        const entry *e = &c->entries[i];
+        if (e->key != NULL) fprintf(file.stream, "%.9g %.17g %.17g %s\n", e->seconds, e->flops, e->bytes, e->key);
     }
-    bool bad = ferror(f) != 0;
-    if (fclose(f) != 0 || bad || rename(temporary, c->path) != 0) {
-        fr_status s = fri_fail(FR_EIO, "cost: cannot write %s: %s", c->path, strerror(errno));
-        unlink(temporary);
-        return s;
-    }
-    return FR_OK;
+    FRI_TRY(s, fri_atomic_commit(&file));
+done:
+    fri_atomic_abandon(&file);
+    return s < 0 ? fri_fail_prefix(s, "cost: %s: ", c->path) : s;
 }

@@ -122,7 +122,13 @@ done:
 }
 
 int fr_train_main(const fr_train_program *p, int argc, char **argv) {
-    fri_run r = {.program = p, .opts = p->defaults, .out = stdout, .saved_step = -1, .argc = argc, .argv = argv};
+    fri_run r = {.program = p,
+                 .opts = p->defaults,
+                 .out = stdout,
+                 .saved_step = -1,
+                 .report = FRI_ATOMIC_FILE_CLOSED,
+                 .argc = argc,
+                 .argv = argv};
     r.test_accuracy = r.test_loss = NAN;
     fr_status s = fri_flags_parse(p, argc, argv, &r.opts, stdout);
     if (s < 0) return failed(p, 2);

@@ -1,30 +1,13 @@
 /* predict.c - --predict: the likeliest classes of image files. */
 #include "base/status.h"
-#include "data/source.h"
+#include "base/text.h"
 #include "data/transform.h"
 #include "train/run.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { TOP = 5 };
-
-static fr_status read_file(const char *path, fri_buffer *file, size_t *bytes) {
-    fri_source source;
-    uint64_t size = 0;
-    fr_status s = fri_file_size(path, &size);
-    if (s < 0) return s;
-    if (size > (uint64_t)INT32_MAX)
-        return fri_fail(FR_EFORMAT, "%s: %llu bytes, too many for an image", path, (unsigned long long)size);
-    s = fri_buffer_reserve(file, (size_t)size + 1, "image file");
-    if (s < 0) return s;
-    s = fri_source_open_file(&source, path);
-    if (s < 0) return s;
-    s = fri_source_read(&source, file->data, (size_t)size);
-    fri_source_close(&source);
-    *bytes = (size_t)size;
-    return s;
-}
+enum { TOP = 5, NAME_BYTES = 1024 };
 
 /* One image as the evaluation sees it, f32 [1, size, size, 3] on the run's device. */
 static fr_status load(const fri_run *r, const fri_transform *t, const char *path, fri_transform_scratch *scratch,
@@ -35,7 +18,7 @@ static fr_status load(const fri_run *r, const fri_transform *t, const char *path
     size_t bytes = 0;
     fr_status s = pixels != NULL ? FR_OK : fri_fail(FR_ENOMEM, "%s: no host memory for the image", path);
     FR_TRY(s, s);
-    FR_TRY(s, read_file(path, &image.file, &bytes));
+    FR_TRY(s, fri_image_read_file(path, &image, &bytes));
     FR_TRY(s, fri_image_decode(path, image.file.data, bytes, &image));
     FR_TRY(s, fri_transform_apply(t, &image, 0, 0, scratch, pixels));
     FR_TRY(s, fr_tensor_from_host(pixels, 4, (int64_t[]){1, size, size, 3}, FR_F32, r->opts.device, x));
@@ -48,10 +31,11 @@ done:
 /* The TOP largest of n logits with their softmax, in order. */
 static void print(const fri_run *r, const char *path, const float *logit, int64_t n) {
     double sum = 0, largest = -INFINITY;
+    char shown_name[NAME_BYTES];
     int64_t shown[TOP];
     for (int64_t i = 0; i < n; i++) largest = logit[i] > largest ? (double)logit[i] : largest;
     for (int64_t i = 0; i < n; i++) sum += exp((double)logit[i] - largest);
-    fprintf(r->out, "%s\n", path);
+    fprintf(r->out, "%s\n", fri_text_printable(path, false, shown_name, sizeof shown_name));
     for (int k = 0; k < TOP && k < n; k++) {
         int64_t best = -1;
         for (int64_t i = 0; i < n; i++) {
@@ -62,7 +46,8 @@ static void print(const fri_run *r, const char *path, const float *logit, int64_
         shown[k] = best;
         const char *name = r->train != NULL ? fr_dataset_class_name(r->train, best) : NULL;
         fprintf(r->out, "  %6.2f %%  %lld%s%s\n", 100 * exp((double)logit[best] - largest) / sum, (long long)best,
-                name != NULL ? "  " : "", name != NULL ? name : "");
+                name != NULL ? "  " : "",
+                name != NULL ? fri_text_printable(name, false, shown_name, sizeof shown_name) : "");
     }
 }
 

@@ -6,60 +6,21 @@
 #include "train/run.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
-static fr_status cannot_write(const char *path) {
-    return fri_fail(FR_EIO, "--report %s: cannot be written: %s", path, strerror(errno));
-}
-
-/* A regular file is replaced at once, by a rename; anything else ("/dev/stdout", a pipe) is written as it is. */
 fr_status fri_report_open(fri_run *r) {
-    struct stat st;
-    const char *path = r->opts.report;
-    if (path == NULL) return FR_OK;
-    bool exists = stat(path, &st) == 0;
-    if (exists && S_ISDIR(st.st_mode)) return fri_fail(FR_EIO, "--report %s: is a folder, not a file", path);
-    if (exists && access(path, W_OK) != 0) return cannot_write(path);
-    size_t bytes = strlen(path) + 32;
-    r->report_path = strdup(path);
-    r->report_temporary = malloc(bytes);
-    if (r->report_path == NULL || r->report_temporary == NULL)
-        return fri_fail(FR_ENOMEM, "--report %s: no host memory", path);
-    if (exists && !S_ISREG(st.st_mode)) {
-        free(r->report_temporary);
-        r->report_temporary = NULL;
-        r->report = fopen(path, "w");
-        return r->report != NULL ? FR_OK : cannot_write(path);
-    }
-    snprintf(r->report_temporary, bytes, "%s.%ld.tmp", path, (long)getpid());
-    int fd = open(r->report_temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) r->report = fdopen(fd, "w");
-    if (r->report != NULL) return FR_OK;
-    fr_status s = cannot_write(path);
-    if (fd >= 0) {
-        close(fd);
-        unlink(r->report_temporary);
-    }
-    free(r->report_temporary);
-    r->report_temporary = NULL;
-    return s;
+    fr_status s = FR_OK;
+    if (r->opts.report == NULL) return FR_OK;
+    FR_TRY(s, fri_atomic_open(r->opts.report, 0666, &r->report));
+    FR_TRY(s, fri_atomic_stream(&r->report));
+done:
+    return s < 0 ? fri_fail_prefix(s, "--report %s: ", r->opts.report) : s;
 }
 
 void fri_report_close(fri_run *r) {
-    if (r->report != NULL) fclose(r->report);
-    if (r->report_temporary != NULL) unlink(r->report_temporary);
-    free(r->report_temporary);
-    free(r->report_path);
-    r->report = NULL;
-    r->report_temporary = r->report_path = NULL;
+    fri_atomic_abandon(&r->report);
 }
 
 /* ---- its content ------------------------------------------------------------------------------------------- */
@@ -264,22 +225,13 @@ static cJSON *build(const fri_run *r) {
 }
 
 fr_status fri_report_write(fri_run *r) {
-    if (r->report == NULL) return FR_OK;
+    if (r->report.stream == NULL) return FR_OK;
     cJSON *root = build(r);
     char *text = root != NULL ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
-    if (text == NULL) return fri_fail(FR_ENOMEM, "--report %s: no host memory", r->report_path);
-    errno = 0;
-    bool fine = fprintf(r->report, "%s\n", text) > 0;
+    if (text == NULL) return fri_fail(FR_ENOMEM, "--report %s: no host memory", r->opts.report);
+    fprintf(r->report.stream, "%s\n", text);
     cJSON_free(text);
-    fine = fclose(r->report) == 0 && fine;
-    r->report = NULL;
-    if (fine && r->report_temporary != NULL) {
-        fine = rename(r->report_temporary, r->report_path) == 0;
-        if (fine) {
-            free(r->report_temporary);
-            r->report_temporary = NULL;
-        }
-    }
-    return fine ? FR_OK : cannot_write(r->report_path);
+    fr_status s = fri_atomic_commit(&r->report);
+    return s < 0 ? fri_fail_prefix(s, "--report %s: ", r->opts.report) : s;
 }

@@ -6,6 +6,7 @@
 #define FRI_TRAIN_RUN_H
 
 #include "backend/backend.h"
+#include "base/atomic_file.h"
 #include "tensor/capture.h"
 #include "train/arena.h"
 #include "train/cuda_graph.h"
@@ -125,9 +126,8 @@ typedef struct fri_run {
     fri_memory_plot *memory_plot;
 
     /* report.c */
-    bool planned; /* the numbers are a plan's, nothing ran */
-    FILE *report;
-    char *report_path, *report_temporary; /* temporary NULL: the report is written in place */
+    bool planned;           /* the numbers are a plan's, nothing ran */
+    fri_atomic_file report; /* open from the beginning, so that a place that cannot be written is known then */
 } fri_run;
 
 /* data.c: opens both splits and finds what to normalize with. */

@@ -1,10 +1,10 @@
 /* timeline.c - see timeline.h. */
 #include "train/timeline.h"
 
+#include "base/atomic_file.h"
 #include "base/status.h"
 #include "memory/report.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,8 +211,14 @@ fr_status fri_timeline_draw(const char *path, const char *heading, const fri_tim
     size_t most = 0;
     for (int i = 0; i < panels; i++)
         if (panel[i].timeline->peak > most) most = panel[i].timeline->peak;
-    FILE *f = fopen(path, "w");
-    if (f == NULL) return fri_fail(FR_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    fri_atomic_file output;
+    fr_status s = fri_atomic_open(path, 0666, &output);
+    if (s == FR_OK) s = fri_atomic_stream(&output);
+    if (s < 0) {
+        fri_atomic_abandon(&output);
+        return fri_fail_prefix(s, "%s: ", path);
+    }
+    FILE *f = output.stream;
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
             "font-size=\"12\"><rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
@@ -223,8 +229,6 @@ fr_status fri_timeline_draw(const char *path, const char *heading, const fri_tim
     for (int i = 0; i < panels; i++) draw_panel(f, &panel[i], most, TOP + i * (PANEL + GAP));
     draw_legend(f, height - 14);
     fputs("</svg>\n", f);
-    errno = 0;
-    bool fine = ferror(f) == 0;
-    fine = fclose(f) == 0 && fine;
-    return fine ? FR_OK : fri_fail(FR_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    s = fri_atomic_commit(&output);
+    return s < 0 ? fri_fail_prefix(s, "%s: ", path) : s;
 }

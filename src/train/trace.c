@@ -6,14 +6,13 @@
 #include "memory/event.h"
 #include "train/run.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { STEPS = 3 };
 
 struct fri_trace {
-    FILE *file;
+    fri_atomic_file output;
+    FILE *file; /* its stream */
     fr_device device;
     double began;
     int steps;
@@ -108,10 +107,12 @@ fr_status fri_trace_begin(fri_run *r) {
     if (t == NULL) return fri_fail(FR_ENOMEM, "--trace %s: no host memory", path);
     r->trace = t;
     t->device = r->opts.device;
-    t->file = fopen(path, "w");
-    if (t->file == NULL) return fri_fail(FR_EIO, "--trace %s: cannot be written: %s", path, strerror(errno));
+    fr_status s = fri_atomic_open(path, 0666, &t->output);
+    if (s == FR_OK) s = fri_atomic_stream(&t->output);
+    if (s < 0) return fri_fail_prefix(s, "--trace %s: ", path);
+    t->file = t->output.stream;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
-    fr_status s = fri_event_subscribe(on_event, t);
+    s = fri_event_subscribe(on_event, t);
     t->listening = s == FR_OK;
     return s;
 }
@@ -123,11 +124,11 @@ fr_status fri_trace_end(fri_run *r) {
     if (t == NULL) return FR_OK;
     if (t->listening) fri_event_unsubscribe(on_event, t);
     if (t->file != NULL) {
-        errno = 0;
-        bool fine = fputs("\n]}\n", t->file) >= 0 && ferror(t->file) == 0;
-        fine = fclose(t->file) == 0 && fine;
-        if (!fine) s = fri_fail(FR_EIO, "--trace %s: cannot be written: %s", r->opts.trace, strerror(errno));
+        fputs("\n]}\n", t->file);
+        s = fri_atomic_commit(&t->output);
+        if (s < 0) s = fri_fail_prefix(s, "--trace %s: ", r->opts.trace);
     }
+    fri_atomic_abandon(&t->output);
     free(t);
     return s;
 }

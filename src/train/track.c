@@ -4,7 +4,6 @@
 #include "memory/tracker.h"
 #include "train/run.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +14,8 @@ typedef struct live_block {
 } live_block;
 
 struct fri_track {
-    FILE *file;
+    fri_atomic_file output;
+    FILE *file; /* its stream */
     fr_device device;
     live_block *block;
     size_t n, capacity;
@@ -91,9 +91,11 @@ fr_status fri_track_begin(fri_run *r) {
     if (t == NULL) return fri_fail(FR_ENOMEM, "--track %s: no host memory", path);
     r->track = t;
     t->device = r->opts.device;
-    t->file = fopen(path, "w");
-    if (t->file == NULL) return fri_fail(FR_EIO, "--track %s: cannot be written: %s", path, strerror(errno));
-    fr_status s = fri_event_subscribe(on_event, t);
+    fr_status s = fri_atomic_open(path, 0666, &t->output);
+    if (s == FR_OK) s = fri_atomic_stream(&t->output);
+    if (s < 0) return fri_fail_prefix(s, "--track %s: ", path);
+    t->file = t->output.stream;
+    s = fri_event_subscribe(on_event, t);
     t->listening = s == FR_OK;
     return s;
 }
@@ -105,12 +107,11 @@ fr_status fri_track_end(fri_run *r) {
     if (t == NULL) return FR_OK;
     if (t->listening) fri_event_unsubscribe(on_event, t);
     if (t->no_memory || t->tracker.no_memory) s = fri_fail(FR_ENOMEM, "--track %s: no host memory", r->opts.track);
-    if (t->file != NULL) {
-        errno = 0;
-        bool fine = ferror(t->file) == 0;
-        fine = fclose(t->file) == 0 && fine;
-        if (!fine) s = fri_fail(FR_EIO, "--track %s: cannot be written: %s", r->opts.track, strerror(errno));
+    if (t->file != NULL && s == FR_OK) {
+        s = fri_atomic_commit(&t->output);
+        if (s < 0) s = fri_fail_prefix(s, "--track %s: ", r->opts.track);
     }
+    fri_atomic_abandon(&t->output);
     free(t->block);
     fri_tracker_free(&t->tracker);
     free(t);

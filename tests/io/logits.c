@@ -45,10 +45,9 @@ static fr_status read_images(const char *path, fr_tensor **x) {
     fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &file);
     if (s < 0) return s;
     const fri_safetensors_entry *e = fri_safetensors_find(file, "images");
-    if (e == NULL || e->dtype != FR_F32)
-        s = FR_EFORMAT;
-    else
-        s = fr_tensor_from_host(e->data, e->shape.rank, e->shape.dim, FR_F32, FR_CPU, x);
+    s = fri_safetensors_read(file);
+    if (s == FR_OK && (e == NULL || e->dtype != FR_F32)) s = FR_EFORMAT;
+    if (s == FR_OK) s = fr_tensor_from_host(e->data, e->shape.rank, e->shape.dim, FR_F32, FR_CPU, x);
     fri_safetensors_close(&file);
     return s;
 }

@@ -1,0 +1,243 @@
+/* atomic_file.c - see atomic_file.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* O_NOFOLLOW */
+#endif
+#include "base/atomic_file.h"
+
+#include "base/status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(FRI_TARGET_BYTES >= PATH_MAX, "realpath writes up to PATH_MAX bytes");
+
+enum { TEMPORARY_NAMES = 100 };        /* tried before giving up: each taken one is the trace of a killed process */
+#define MOVE_AT_ONCE ((size_t)1 << 30) /* Linux moves at most 2 GiB - 4 KiB in one call */
+
+static fr_status cannot(const char *what) {
+    return fri_fail(FR_EIO, "cannot be %s: %s", what, strerror(errno));
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------- */
+
+/* The folder of path in `folder`; returns the name in it. */
+static const char *split(const char *path, char folder[FRI_TARGET_BYTES]) {
+    const char *slash = strrchr(path, '/');
+    size_t n = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    memcpy(folder, n > 0 ? path : ".", n > 0 ? n : 1);
+    folder[n > 0 ? n : 1] = '\0';
+    return slash != NULL ? slash + 1 : path;
+}
+
+static bool join(char out[FRI_TARGET_BYTES], const char *folder, const char *name) {
+    int n = snprintf(out, FRI_TARGET_BYTES, "%s%s%s", folder, strcmp(folder, "/") == 0 ? "" : "/", name);
+    return n > 0 && n < FRI_TARGET_BYTES;
+}
+
+/* A name that is not there may be a link all the same: to what is not there yet. realpath has counted the links of a
+ * circle (ELOOP), so this ends. */
+bool fri_file_target(const char *path, char target[FRI_TARGET_BYTES]) {
+    char here[FRI_TARGET_BYTES], folder[FRI_TARGET_BYTES], link[FRI_TARGET_BYTES];
+    if (strlen(path) >= sizeof here) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    strcpy(here, path);
+    for (;;) {
+        if (realpath(here, target) != NULL) return true;
+        if (errno != ENOENT) return false;
+        const char *name = split(here, folder);
+        ssize_t n = readlink(here, link, sizeof link - 1);
+        if (n < 0) return realpath(folder, link) != NULL && join(target, link, name);
+        link[n] = '\0';
+        if (link[0] == '/')
+            strcpy(here, link);
+        else if (!join(target, folder, link))
+            return false;
+        else
+            strcpy(here, target);
+    }
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------- */
+
+/* A new file beside the target. O_EXCL and O_NOFOLLOW: nothing that lies there already is written to. */
+static fr_status create_temporary(fri_atomic_file *f, mode_t mode) {
+    size_t room = strlen(f->target) + 64;
+    f->temporary = malloc(room);
+    if (f->temporary == NULL) return fri_fail(FR_ENOMEM, "no host memory for a temporary name");
+    for (int i = 0; i < TEMPORARY_NAMES; i++) {
+        snprintf(f->temporary, room, "%s.%ld-%d.tmp", f->target, (long)getpid(), i);
+        f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (f->fd >= 0) return FR_OK;
+        if (errno != EEXIST) break;
+    }
+    return cannot("written");
+}
+
+/* The number of the standard stream that goes to this file, or -1. */
+static int standard_stream(const struct stat *file) {
+    struct stat st;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fstat(fd, &st) == 0 && st.st_dev == file->st_dev && st.st_ino == file->st_ino) return fd;
+    return -1;
+}
+
+/* O_NONBLOCK for the opening alone: a FIFO without a reader answers ENXIO instead of waiting for one. */
+static fr_status open_as_it_is(const char *path, fri_atomic_file *f) {
+    f->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (f->fd < 0 && errno == ENXIO) return fri_fail(FR_EIO, "cannot be written: nobody reads from it");
+    if (f->fd < 0) return cannot("written");
+    int flags = fcntl(f->fd, F_GETFL);
+    return flags >= 0 && fcntl(f->fd, F_SETFL, flags & ~O_NONBLOCK) == 0 ? FR_OK : cannot("written");
+}
+
+static fr_status open_file(const char *path, mode_t mode, fri_atomic_file *f) {
+    char target[FRI_TARGET_BYTES];
+    struct stat st;
+    bool exists = stat(path, &st) == 0;
+    if (exists && S_ISDIR(st.st_mode)) return fri_fail(FR_EIO, "is a folder, not a file");
+    int standard = exists ? standard_stream(&st) : -1;
+    if (standard >= 0) {
+        f->fd = fcntl(standard, F_DUPFD_CLOEXEC, 0);
+        return f->fd >= 0 ? FR_OK : cannot("written");
+    }
+    if (exists && !S_ISREG(st.st_mode)) return open_as_it_is(path, f);
+    if ((exists && access(path, W_OK) != 0) || !fri_file_target(path, target)) return cannot("written");
+    f->target = strdup(target);
+    if (f->target == NULL) return fri_fail(FR_ENOMEM, "no host memory for a file name");
+    fr_status s = create_temporary(f, mode);
+    if (s == FR_OK && exists && fchmod(f->fd, st.st_mode & 0777) != 0) s = cannot("given its mode");
+    return s;
+}
+
+fr_status fri_atomic_open(const char *path, mode_t mode, fri_atomic_file *f) {
+    *f = (fri_atomic_file)FRI_ATOMIC_FILE_CLOSED;
+    fr_status s = open_file(path, mode, f);
+    if (s < 0) fri_atomic_abandon(f);
+    return s;
+}
+
+fr_status fri_atomic_put(fri_atomic_file *f, const void *data, size_t bytes) {
+    const char *at = data;
+    while (bytes > 0) {
+        ssize_t n = write(f->fd, at, bytes < MOVE_AT_ONCE ? bytes : MOVE_AT_ONCE);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            return fri_fail(FR_EIO, "%zu more bytes cannot be written: %s", bytes, strerror(n < 0 ? errno : EIO));
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return FR_OK;
+}
+
+fr_status fri_atomic_stream(fri_atomic_file *f) {
+    f->stream = fdopen(f->fd, "w");
+    return f->stream != NULL ? FR_OK : cannot("written");
+}
+
+/* Makes the rename durable. A file system that cannot sync folders says EINVAL: nothing more can be done there. */
+static fr_status sync_folder(const char *target) {
+    char folder[FRI_TARGET_BYTES];
+    fr_status s = FR_OK;
+    (void)split(target, folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        s = fri_fail(FR_EIO, "is complete, but its folder '%s' cannot be synced: %s", folder, strerror(errno));
+    if (fd >= 0) close(fd);
+    return s;
+}
+
+static void close_file(fri_atomic_file *f) {
+    if (f->stream != NULL)
+        fclose(f->stream);
+    else if (f->fd >= 0)
+        close(f->fd);
+    f->stream = NULL;
+    f->fd = -1;
+}
+
+/* What was written is on its way to disk, or has failed. A part that the stream lost earlier has no errno of its own.
+ */
+static fr_status finish(fri_atomic_file *f) {
+    errno = 0;
+    bool whole = f->stream == NULL || (fflush(f->stream) == 0 && ferror(f->stream) == 0);
+    if (!whole && errno == 0) return fri_fail(FR_EIO, "cannot be written: a part of it is lost");
+    if (!whole) return cannot("written");
+    return f->temporary == NULL || fsync(f->fd) == 0 ? FR_OK : cannot("synced");
+}
+
+fr_status fri_atomic_commit(fri_atomic_file *f) {
+    fr_status s = finish(f);
+    if (s == FR_OK && f->temporary != NULL) {
+        close_file(f);
+        if (rename(f->temporary, f->target) != 0) {
+            s = cannot("written under its name");
+        } else {
+            free(f->temporary);
+            f->temporary = NULL;
+            s = sync_folder(f->target);
+        }
+    }
+    fri_atomic_abandon(f);
+    return s;
+}
+
+void fri_atomic_abandon(fri_atomic_file *f) {
+    int why = errno;
+    close_file(f);
+    if (f->temporary != NULL) unlink(f->temporary);
+    free(f->temporary);
+    free(f->target);
+    *f = (fri_atomic_file)FRI_ATOMIC_FILE_CLOSED;
+    errno = why;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------- */
+
+fr_status fri_input_open(const char *path, int *out, uint64_t *bytes) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 && errno == ENXIO) return fri_fail(FR_EIO, "is not a regular file"); /* a socket */
+    if (fd < 0) return cannot("opened");
+    fr_status s = fstat(fd, &st) != 0 ? cannot("examined") : FR_OK;
+    if (s == FR_OK && !S_ISREG(st.st_mode)) s = fri_fail(FR_EIO, "is not a regular file");
+    if (s < 0) {
+        close(fd);
+        return s;
+    }
+    *out = fd;
+    *bytes = (uint64_t)st.st_size;
+    return FR_OK;
+}
+
+fr_status fri_input_read(int fd, void *to, size_t bytes, uint64_t at) {
+    size_t done = 0;
+    while (done < bytes) {
+        size_t some = bytes - done < MOVE_AT_ONCE ? bytes - done : MOVE_AT_ONCE;
+        ssize_t n = pread(fd, (char *)to + done, some, (off_t)(at + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return cannot("read");
+        if (n == 0)
+            return fri_fail(FR_EIO, "shrank from at least %llu to %llu bytes while it was read",
+                            (unsigned long long)(at + bytes), (unsigned long long)(at + done));
+        done += (size_t)n;
+    }
+    return FR_OK;
+}
+
+fr_status fri_input_stream(const char *path, FILE **out, uint64_t *bytes) {
+    int fd = -1;
+    fr_status s = fri_input_open(path, &fd, bytes);
+    if (s < 0) return s;
+    *out = fdopen(fd, "rb");
+    if (*out != NULL) return FR_OK;
+    s = cannot("opened");
+    close(fd);
+    return s;
+}

@@ -1,0 +1,62 @@
+/* text.c - see text.h. */
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { UNIT_BYTES = 12 }; /* of one character as it is printed: two escapes, or four bytes of UTF-8 */
+
+size_t fri_utf8_length(const char *text, size_t n) {
+    const unsigned char *s = (const unsigned char *)text;
+    size_t more = s[0] < 0x80 ? 0 : s[0] >= 0xc2 && s[0] < 0xe0 ? 1 : (s[0] & 0xf0) == 0xe0 ? 2 : 3;
+    if (more == 3 && !(s[0] >= 0xf0 && s[0] < 0xf5)) return 0;
+    if (n <= more) return 0;
+    for (size_t j = 1; j <= more; j++)
+        if ((s[j] & 0xc0) != 0x80) return 0;
+    /* Overlong forms, surrogates and values above U+10FFFF show in the second byte. */
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0;
+    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0;
+    return more + 1;
+}
+
+/* The next character as it is printed, in unit; *text moves behind it. Returns the bytes in unit. */
+static size_t next(const char **text, const char *end, bool lines, char unit[UNIT_BYTES]) {
+    const unsigned char *s = (const unsigned char *)*text;
+    size_t n = fri_utf8_length(*text, (size_t)(end - *text)), at = 0;
+    bool control = n == 1 ? s[0] < 0x20 || s[0] == 0x7f : n == 2 && s[0] == 0xc2 && s[1] < 0xa0;
+    if (n == 0)
+        n = 1;
+    else if (!control || (lines && s[0] == '\n')) {
+        memcpy(unit, s, n);
+        *text += n;
+        return n;
+    }
+    for (size_t i = 0; i < n; i++) at += (size_t)snprintf(unit + at, UNIT_BYTES - at, "\\x%02x", s[i]);
+    *text += n;
+    return at;
+}
+
+const char *fri_text_printable(const char *text, bool lines, char *out, size_t bytes) {
+    static const char gap[] = "...";
+    const char *end = text + strlen(text);
+    char unit[UNIT_BYTES];
+    size_t total = 0, at = 0, passed = 0;
+    for (const char *p = text; p < end;) total += next(&p, end, lines, unit);
+    size_t half = (bytes - sizeof gap) / 2;
+    bool fits = total < bytes, cut = false;
+    for (const char *p = text; p < end;) {
+        size_t n = next(&p, end, lines, unit);
+        bool head = !cut && at + n <= half, tail = total - passed <= half;
+        passed += n;
+        if (fits || head || tail) {
+            memcpy(out + at, unit, n);
+            at += n;
+        } else if (!cut) {
+            memcpy(out + at, gap, sizeof gap - 1);
+            at += sizeof gap - 1;
+            cut = true;
+        }
+    }
+    out[at] = '\0';
+    return out;
+}
