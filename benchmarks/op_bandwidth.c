@@ -145,7 +145,7 @@ static fr_status run_sgd(arena *a) {
 static fr_status run_adam(arena *a) {
     fri_adam_desc d = {.dtype = a->t, .grad_dtype = a->t, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     fri_step_item item = {.n = COUNT, .param = a->y, .grad = a->dy, .state = {a->moment1, a->moment2}};
-    return a->k->adam(&a->e, &d, 1, &item, a->count, NULL, NULL);
+    return a->k->adam(&a->e, &d, 1, &item, NULL, NULL);
 }
 
 /* What the check looks at: y's first `elements`, the bits, or `out`. */

@@ -117,7 +117,6 @@ static fr_status step_loss(trainee *t, void (*look)(void *ctx), void *ctx, doubl
     fr_tensor_release(&y);
     fr_tensor_release(&target);
     if (look != NULL) look(ctx);
-    if (t->c->fused) fr_optimizer_fused_begin(t->o);
     FR_TRY(s, fr_backward(loss, NULL));
     FR_TRY(s, fr_optimizer_step(t->o));
     fr_optimizer_zero_grad(t->o);

@@ -9,18 +9,18 @@
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
 typedef fri_list<fri_step_item, FRI_STEP_ITEMS> list;
-static_assert(sizeof(list) + sizeof(fri_adam_desc) + 3 * sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
+static_assert(sizeof(list) + sizeof(fri_adam_desc) + 2 * sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
 
 template <typename T, typename G, int N>
-__global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ list all, fri_adam_desc d,
-                                                    const float *count, const float *inv_scale, const float *found) {
+__global__ void __launch_bounds__(FRI_THREADS)
+    step(const __grid_constant__ list all, fri_adam_desc d, const float *inv_scale, const float *found) {
     __shared__ fri_adam_coef shared; /* two powers in f64: made once per block */
     if (found != NULL && *found != 0) return;
-    if (threadIdx.x == 0) shared = fri_adam_coef_of(&d, *count, inv_scale != NULL ? *inv_scale : 1.0f);
-    __syncthreads();
-    const fri_adam_coef c = shared;
     const fri_chunk at = fri_chunk_of(all, FRI_STEP_PACKS * FRI_THREADS * N);
     const fri_step_item &item = all.item[at.item];
+    if (threadIdx.x == 0) shared = fri_adam_coef_of(&d, *item.step, inv_scale != NULL ? *inv_scale : 1.0f);
+    __syncthreads();
+    const fri_adam_coef c = shared;
     T *param = (T *)item.param;
     const G *grad = (const G *)item.grad;
     float *m = (float *)item.state[0], *v = (float *)item.state[1];
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ list
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
 extern "C" fr_status fri_cuda_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
-                                   const float *step_count, const float *inv_scale, const float *found) {
+                                   const float *inv_scale, const float *found) {
     constexpr int N = 4; /* 16 bytes of f32 */
     list all;
     FRI_FLOAT_TYPES(d->dtype, "adam", FRI_FLOAT_TYPES_AS(G, d->grad_dtype, "adam", {
@@ -61,8 +61,7 @@ extern "C" fr_status fri_cuda_adam(const fri_exec *e, const fri_adam_desc *d, in
                             const unsigned blocks =
                                 fri_list_fill(&all, count, items, FRI_STEP_PACKS * FRI_THREADS * N, &at);
                             if (blocks > 0)
-                                step<T, G, N>
-                                    <<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, step_count, inv_scale, found);
+                                step<T, G, N><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, inv_scale, found);
                         }
                     }))
     return fri_cuda_launched("adam");

@@ -13,7 +13,7 @@ enum {
 };
 
 typedef fri_list<fri_step_item, FRI_STEP_ITEMS> list;
-static_assert(sizeof(list) + sizeof(fri_adam_desc) + 4 * sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
+static_assert(sizeof(list) + sizeof(fri_adam_desc) + 3 * sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
@@ -40,9 +40,8 @@ static __device__ __forceinline__ uint8_t code_of(const float *midpoint, float x
 }
 
 template <typename T, typename G>
-__global__ void __launch_bounds__(FRI_THREADS)
-    step(const __grid_constant__ list all, fri_adam_desc d, const float *maps, const float *count,
-         const float *inv_scale, const float *found) {
+__global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ list all, fri_adam_desc d,
+                                                    const float *maps, const float *inv_scale, const float *found) {
     __shared__ float value[2][CODES], midpoint[2][CODES], part[FRI_THREADS / 32];
     __shared__ fri_adam_coef shared;
     const int t = (int)threadIdx.x;
@@ -51,11 +50,11 @@ __global__ void __launch_bounds__(FRI_THREADS)
         value[k][t] = maps[k * CODES + t];
         midpoint[k][t] = t + 1 < CODES ? (maps[k * CODES + t] + maps[k * CODES + t + 1]) * 0.5f : 0;
     }
-    if (t == 0) shared = fri_adam_coef_of(&d, *count, inv_scale != NULL ? *inv_scale : 1.0f);
-    __syncthreads();
-    const fri_adam_coef c = shared;
     const fri_chunk at = fri_chunk_of(all, BLOCKS * FRI_ADAM8_BLOCK);
     const fri_step_item &item = all.item[at.item];
+    if (t == 0) shared = fri_adam_coef_of(&d, *item.step, inv_scale != NULL ? *inv_scale : 1.0f);
+    __syncthreads();
+    const fri_adam_coef c = shared;
     T *param = (T *)item.param;
     const G *grad = (const G *)item.grad;
     uint8_t *m_code = (uint8_t *)item.state[0], *v_code = (uint8_t *)item.state[2];
@@ -89,15 +88,13 @@ __global__ void __launch_bounds__(FRI_THREADS)
 static_assert(FRI_ADAM8_BLOCK == (int)FRI_THREADS, "one thread per element of a block");
 
 extern "C" fr_status fri_cuda_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
-                                    const fri_step_item *items, const float *step_count, const float *inv_scale,
-                                    const float *found) {
+                                    const fri_step_item *items, const float *inv_scale, const float *found) {
     list all;
     FRI_FLOAT_TYPES(d->dtype, "adam8", FRI_FLOAT_TYPES_AS(G, d->grad_dtype, "adam8", {
                         for (int at = 0; at < count;) {
                             const unsigned blocks = fri_list_fill(&all, count, items, BLOCKS * FRI_ADAM8_BLOCK, &at);
                             if (blocks > 0)
-                                step<T, G><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, maps, step_count,
-                                                                                      inv_scale, found);
+                                step<T, G><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, maps, inv_scale, found);
                         }
                     }))
     return fri_cuda_launched("adam8");

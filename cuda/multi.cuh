@@ -11,7 +11,7 @@
 
 enum {
     FRI_PARAMETER_BYTES = 4096,
-    FRI_STEP_ITEMS = 64,
+    FRI_STEP_ITEMS = 56,
     FRI_UNSCALE_ARRAYS = 192,
     FRI_STEP_BLOCKS = 4, /* per processor, so 64 registers a thread: left alone, the compiler spills for more blocks */
     FRI_STEP_PACKS = 4 /* packs per thread: what a block does first, finding its array, two powers, is paid for once */

@@ -50,7 +50,8 @@ FR_API fr_status fr_adamw(fr_module *m, const fr_adam_opts *opts, fr_optimizer *
 FR_API fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
 FR_API void fr_optimizer_release(fr_optimizer **o);
 
-/* Updates every parameter that has a gradient. */
+/* Updates every parameter that has a gradient. Adam's bias correction counts the steps of each parameter by itself, as
+ * PyTorch does. */
 FR_API fr_status fr_optimizer_step(fr_optimizer *o);
 FR_API void fr_optimizer_zero_grad(fr_optimizer *o); /* gradients are released (set_to_none) */
 FR_API double fr_optimizer_get_lr(const fr_optimizer *o);
@@ -61,18 +62,20 @@ FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "adam", "
 
 /* Visits the state that exists: per parameter "<path>.momentum_buffer" or "<path>.exp_avg" and "<path>.exp_avg_sq"; in
  * 8 bits these two are codes (u8), and "<path>.exp_avg_absmax" and "<path>.exp_avg_sq_absmax" the scales (f32
- * [blocks]). */
+ * [blocks]). "<path>.step" (f32 []) is Adam's count of a parameter whose steps are not fr_optimizer_steps. */
 typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
 FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
 /* Replaces the whole state by that of an optimizer which made `steps` steps: fn fills each tensor t, or returns FR_END
- * for one that did not exist. On failure nothing has changed. SGD without momentum has no state and asks for none. */
+ * for one that did not exist; a "<path>.step" that did not is `steps`. FR_EINVAL: one is not in 0..steps. On failure
+ * nothing has changed. SGD without momentum has no state and asks for none. */
 FR_API fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_state_fn *fn, void *ctx);
 
-/* One more pass over a leaf as soon as its gradient is complete in backward: its update runs there and the gradient
- * dies. Call fr_optimizer_fused_begin before each backward. Not possible with accumulation or clipping by global norm:
- * the callers refuse. With a loss scale it takes two passes, see fr_grad_scaler_check_begin. */
+/* Each parameter is updated in backward, as soon as its gradient is complete, and the gradient dies. A step begins with
+ * the first update between fr_step_begin and fr_step_end; outside of them fr_backward answers FR_EUSAGE. Not possible
+ * with accumulation or clipping by global norm: the callers refuse. With a loss scale it takes two passes, see
+ * fr_grad_scaler_check_begin. */
 FR_API fr_status fr_optimizer_fuse(fr_optimizer *o, bool on);
-FR_API void fr_optimizer_fused_begin(fr_optimizer *o);
+FR_API void fr_optimizer_fused_begin(fr_optimizer *o); /* does nothing: kept for one minor version */
 
 /* torch.nn.utils.clip_grad_norm_: all gradients times min(1, max_norm / (norm + 1e-6)); *norm is the norm before, or
  * NULL. */

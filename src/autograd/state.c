@@ -142,6 +142,7 @@ fr_status fr_step_begin(fr_step_scope *scope) {
                              .op = fri_scope_op(),
                              .module = fri_scope_module()};
     state.steps++;
+    state.open_steps++;
     fri_event_mark(FRI_EVENT_STEP_BEGIN);
     return FR_OK;
 }
@@ -149,6 +150,7 @@ fr_status fr_step_begin(fr_step_scope *scope) {
 fr_status fr_step_end(fr_step_scope *scope) {
     if (scope == NULL) return fri_fail(FR_EINVAL, "step end: scope is NULL");
     fri_event_mark(FRI_EVENT_STEP_END);
+    if (state.open_steps > 0) state.open_steps--;
     state.grad_disabled = !scope->grad_enabled;
     state.autocast = scope->autocast;
     state.switches = scope->switches;
@@ -165,6 +167,10 @@ fr_status fr_step_end(fr_step_scope *scope) {
 
 uint64_t fri_step_number(void) {
     return state.steps;
+}
+
+bool fri_step_is_open(void) {
+    return state.open_steps > 0;
 }
 
 fr_graph_stats fr_graph_stats_get(void) {

@@ -22,6 +22,7 @@ typedef struct fri_autograd_state {
     struct fri_segment_record *recording; /* checkpoint whose forward runs now, or NULL */
     struct fri_recompute *recompute;      /* recomputation that runs now, or NULL */
     uint64_t steps;                       /* begun so far */
+    int open_steps;                       /* begun and not ended */
     fr_graph_stats stats;
     uint64_t nodes_at_step_end;
     bool statistics_frozen;
@@ -32,6 +33,7 @@ typedef struct fri_autograd_state {
 fri_autograd_state *fri_autograd(void);
 const fr_switches *fri_switches(void); /* the thread's switches, borrowed */
 uint64_t fri_step_number(void);        /* training steps that this thread has begun */
+bool fri_step_is_open(void);           /* between fr_step_begin and fr_step_end */
 
 /* Note [Relu in the kernel before it]
  * A module that hands the result of an op to a relu, and to nobody else, may say so before it calls the op. Batch norm

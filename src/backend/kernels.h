@@ -301,8 +301,9 @@ typedef size_t fri_norm_squared_workspace_fn(fr_dtype dtype, int count, const fr
 
 /* ---- single numbers that steer a training: changed on the device, so that nobody waits for them ---------------- */
 
-/* counter [1] (f32 or i64) += 1, unless found [1] f32 is given and is not 0. */
-typedef fr_status fri_count_up_fn(const fri_exec *e, fr_dtype dtype, const float *found, void *counter);
+/* Every element of the arrays (f32 or i64) += 1, unless found [1] f32 is given and is not 0. */
+typedef fr_status fri_count_up_fn(const fri_exec *e, fr_dtype dtype, const float *found, int count,
+                                  const fri_array *arrays);
 
 /* factor [1] f32 = max_norm / (sqrt(square[0]) + 1e-6) where that is below 1, else (and for NaN) 1. */
 typedef fr_status fri_clip_factor_fn(const fri_exec *e, double max_norm, const double *square, float *factor);
@@ -328,7 +329,8 @@ typedef struct fri_step_item {
     int64_t n;
     void *param;
     const void *grad;
-    void *state[4]; /* sgd: momentum or NULL; adam: m, v; adam8: m's codes and scales, v's codes and scales */
+    void *state[4];    /* sgd: momentum or NULL; adam: m, v; adam8: m's codes and scales, v's codes and scales */
+    const float *step; /* adam, adam8: [1], the parameter's count of steps after this one (1 at its first) */
 } fri_step_item;
 
 typedef struct fri_sgd_desc {
@@ -353,10 +355,9 @@ typedef struct fri_adam_desc {
     const double *lr_there; /* as fri_sgd_desc's */
 } fri_adam_desc;
 
-/* torch.optim.Adam / AdamW in one pass; m, v in the parameter's dtype (f32 for half). step [1] f32 is the step count
- * after this step (1 at the first). */
+/* torch.optim.Adam / AdamW in one pass; m, v in the parameter's dtype (f32 for half). */
 typedef fr_status fri_adam_fn(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
-                              const float *step, const float *inv_scale, const float *found);
+                              const float *inv_scale, const float *found);
 
 enum { FRI_ADAM8_BLOCK = 256 }; /* elements that share one scale */
 
@@ -365,8 +366,7 @@ enum { FRI_ADAM8_BLOCK = 256 }; /* elements that share one scale */
  * largest magnitude and a code the nearest of the map to value / absmax (of two equally near ones the lower).
  * maps [2, 256] f32, each ascending; codes [n] u8; absmax [blocks] f32. */
 typedef fr_status fri_adam8_fn(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
-                               const fri_step_item *items, const float *step, const float *inv_scale,
-                               const float *found);
+                               const fri_step_item *items, const float *inv_scale, const float *found);
 
 #ifdef __cplusplus
 }

@@ -66,16 +66,16 @@ static void read_maps(const float *from, struct maps *to) {
 }
 
 fr_status fri_cpu_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
-                        const fri_step_item *items, const float *step, const float *inv_scale, const float *found) {
+                        const fri_step_item *items, const float *inv_scale, const float *found) {
     fr_status s = fri_cpu_accepts("adam8", d->dtype);
     if (s < 0) return s;
     s = fri_cpu_accepts("adam8", d->grad_dtype);
     if (s < 0) return s;
     if (found != NULL && *found != 0) return FR_OK;
-    const fri_adam_coef c = fri_adam_coef_of(d, *step, inv_scale != NULL ? *inv_scale : 1.0f);
     struct maps wide;
     read_maps(maps, &wide);
     for (int k = 0; k < count; k++) {
+        const fri_adam_coef c = fri_adam_coef_of(d, *items[k].step, inv_scale != NULL ? *inv_scale : 1.0f);
         int64_t blocks = fri_ceil_div(items[k].n, BLOCK);
 #pragma omp parallel for schedule(static) if (items[k].n >= FRI_PARALLEL_MIN)
         for (int64_t i = 0; i < blocks; i++) step_block(d, c, &wide, i, &items[k]);

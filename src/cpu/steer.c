@@ -3,12 +3,15 @@
 
 #include "cpu/cpu.h"
 
-fr_status fri_cpu_count_up(const fri_exec *e, fr_dtype dtype, const float *found, void *counter) {
+fr_status fri_cpu_count_up(const fri_exec *e, fr_dtype dtype, const float *found, int count, const fri_array *arrays) {
     if (found != NULL && *found != 0) return FR_OK;
-    if (dtype == FR_I64)
-        ++*(int64_t *)counter;
-    else
-        *(float *)counter += 1;
+    for (int k = 0; k < count; k++)
+        for (int64_t i = 0; i < arrays[k].n; i++) {
+            if (dtype == FR_I64)
+                ++((int64_t *)arrays[k].data)[i];
+            else
+                ((float *)arrays[k].data)[i] += 1;
+        }
     return FR_OK;
 }
 

@@ -463,7 +463,7 @@ static fr_status no_norm_squared(const fri_exec *e, fr_dtype t, int count, const
     return pass("norm_squared", t, n, 2, size(t));
 }
 
-static fr_status no_count_up(const fri_exec *e, fr_dtype t, const float *found, void *counter) {
+static fr_status no_count_up(const fri_exec *e, fr_dtype t, const float *found, int count, const fri_array *arrays) {
     return FR_OK;
 }
 
@@ -491,14 +491,14 @@ static fr_status no_sgd(const fri_exec *e, const fri_sgd_desc *d, int count, con
 }
 
 static fr_status no_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
-                         const float *step, const float *inv_scale, const float *found) {
+                         const float *inv_scale, const float *found) {
     double per = 6 * size(d->dtype) + size(d->grad_dtype);
     int64_t n = elements(count, items);
     return CALL("adam", d->dtype, 12 * (double)n, per * (double)n, n, count);
 }
 
 static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
-                          const fri_step_item *items, const float *step, const float *inv_scale, const float *found) {
+                          const fri_step_item *items, const float *inv_scale, const float *found) {
     double per = 2 * size(d->dtype) + size(d->grad_dtype) + 4;
     int64_t n = elements(count, items);
     return CALL("adam8", d->dtype, 40 * (double)n, per * (double)n, n, count);

@@ -117,7 +117,8 @@ static fr_status count_batch(fr_tensor *counter) {
     int64_t n = 0;
     const fri_backend *b = fri_backend_of(counter);
     if (b->device == FR_META) return FR_OK;
-    if (b->streams != NULL) return FRI_KERNEL(b, FR_I64, count_up, (&e, FR_I64, NULL, fri_data(counter)));
+    const fri_array one = {1, fri_data(counter)};
+    if (b->streams != NULL) return FRI_KERNEL(b, FR_I64, count_up, (&e, FR_I64, NULL, 1, &one));
     fr_status s = fr_tensor_to_host(counter, &n);
     if (s < 0) return s;
     n++;

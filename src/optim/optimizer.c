@@ -1,6 +1,7 @@
 /* optimizer.c - SGD, Adam, AdamW and 8-bit Adam: making, steps, the fused step. A step's work is in update.c. */
 #include "optim/optimizer.h"
 
+#include "autograd/state.h"
 #include "tensor/capture.h"
 
 #include <stdio.h>
@@ -96,9 +97,10 @@ void fr_optimizer_release(fr_optimizer **p) {
     for (int i = 0; i < o->n; i++) {
         free(o->parameters[i].path);
         fr_tensor_release(&o->parameters[i].parameter);
+        fr_tensor_release(&o->parameters[i].step);
         for (int k = 0; k < FRI_STATE_SLOTS; k++) fr_tensor_release(&o->parameters[i].state[k]);
     }
-    fr_tensor_release(&o->step);
+    fr_tensor_release(&o->counts);
     fr_tensor_release(&o->maps);
     free(o->parameters);
     free(o->room.items);
@@ -124,97 +126,16 @@ done:
     return s;
 }
 
-/* Adam's bias correction reads the count of steps on the device. */
-static fr_status make_step(fr_optimizer *o, const fr_tensor *like) {
-    fri_shape scalar = {0};
-    if (o->step != NULL) return FR_OK;
-    return fri_tensor_new(&scalar, FR_F32, fri_device_of(like), FR_MEM_OPTIMIZER, &o->step);
-}
-
-static fr_status write_step(fr_optimizer *o, int64_t steps) {
-    fr_status s = fri_tensor_fill(o->step, (double)steps);
-    o->step_holds = s == FR_OK;
-    return s;
-}
-
-/* What only the device knows comes back; waits. */
-static fr_status learn_steps(fr_optimizer *o) {
-    double steps = 0;
-    if (!o->counted_there || fri_device_of(o->step) == FR_META) return FR_OK;
-    fr_status s = fr_tensor_item(o->step, &steps);
-    if (s < 0) return s;
-    o->steps = (int64_t)steps;
-    o->counted_there = false;
-    return FR_OK;
-}
-
-static fr_status make_shared(fr_optimizer *o, const fr_tensor *like) {
+/* What all parameters share: counts, and the maps of adam8. */
+static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
+    const fr_device device = fri_device_of(o->parameters[0].parameter);
     fr_status s = FR_OK;
-    if (o->kind != FRI_ADAM) return FR_OK;
-    FRI_TRY(s, make_step(o, like));
-    FRI_TRY(s, write_step(o, o->steps));
-    if (o->eight && o->maps == NULL) FRI_TRY(s, make_maps(o, fri_device_of(like)));
-done:
-    return s;
-}
-
-static fr_status count_up(const fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
-    fri_exec e = fri_exec_of(like);
-    return FRI_KERNEL(fri_backend_of(like), FR_F32, count_up, (&e, FR_F32, fri_data(found), fri_data(o->step)));
-}
-
-static fr_status count_there(fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
-    fr_status s = FR_OK;
-    FRI_TRY(s, make_step(o, like));
-    if (!o->step_holds) FRI_TRY(s, write_step(o, o->steps));
-    if (o->eight && o->maps == NULL) FRI_TRY(s, make_maps(o, fri_device_of(like)));
-    FRI_TRY(s, count_up(o, like, found));
-    o->counted_there = true;
-done:
-    return s;
-}
-
-/* A captured step counts when it runs, again and again: on the device, or before it on the host, which then says what
- * the count will be. */
-static fr_status write_if_older(void *ctx) {
-    fr_optimizer *o = ctx;
-    return o->step_holds ? FR_OK : write_step(o, o->steps);
-}
-
-static void counted_by_device(void *ctx) {
-    fr_optimizer *o = ctx;
-    o->counted_there = true;
-}
-
-static fr_status write_next(void *ctx) {
-    fr_optimizer *o = ctx;
-    fr_status s = learn_steps(o);
-    if (s == FR_OK) s = write_step(o, o->steps + 1);
-    o->step_holds = false; /* until it has run */
-    return s;
-}
-
-static void counted_by_host(void *ctx) {
-    fr_optimizer *o = ctx;
-    o->steps++;
-}
-
-static fr_status count_captured(fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
-    if (o->step == NULL && (found != NULL || o->kind == FRI_ADAM))
+    if (fri_capturing() && o->counts == NULL && (found != NULL || o->kind == FRI_ADAM))
         return fri_fail(FR_EUSAGE, "%s: a step is captured before one ran", fr_optimizer_name(o));
-    if (found == NULL) return fri_capture_around(o->kind == FRI_ADAM ? write_next : NULL, counted_by_host, o);
-    fr_status s = fri_capture_around(write_if_older, counted_by_device, o);
-    return s < 0 ? s : count_up(o, like, found);
-}
-
-static fr_status count_step(fr_optimizer *o, const fr_tensor *like, const fr_tensor *found) {
-    if (fri_capturing()) return count_captured(o, like, found);
-    if (found != NULL) return count_there(o, like, found);
-    fr_status s = learn_steps(o);
-    if (s < 0) return s;
-    o->steps++;
-    o->step_holds = false;
-    return make_shared(o, like);
+    FRI_TRY(s, fri_optimizer_make_counts(o, device, found != NULL));
+    if (o->eight && o->maps == NULL) FRI_TRY(s, make_maps(o, device));
+done:
+    return s;
 }
 
 bool fri_optimizer_can_skip(const fr_optimizer *o) {
@@ -234,7 +155,7 @@ fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p) {
 fr_status fri_optimizer_skip(fr_optimizer *o) {
     fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
     const char *op = fri_scope_op_push(fr_optimizer_name(o));
-    fr_status s = make_shared(o, o->parameters[0].parameter);
+    fr_status s = make_shared(o, NULL);
     for (int i = 0; i < o->n && s == FR_OK; i++) s = fri_optimizer_skip_one(o, &o->parameters[i]);
     fri_scope_op_pop(op);
     fri_scope_phase_pop(phase);
@@ -244,8 +165,8 @@ fr_status fri_optimizer_skip(fr_optimizer *o) {
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found) {
     fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
     const char *op = fri_scope_op_push(fr_optimizer_name(o));
-    fr_status s = count_step(o, o->parameters[0].parameter, found);
-    if (s == FR_OK) s = fri_optimizer_update(o, o->n, o->parameters, inv_scale, found);
+    fr_status s = make_shared(o, found);
+    if (s == FR_OK) s = fri_optimizer_update(o, true, o->n, o->parameters, inv_scale, found);
     fri_scope_op_pop(op);
     fri_scope_phase_pop(phase);
     return s;
@@ -271,7 +192,7 @@ void fr_optimizer_set_lr(fr_optimizer *o, double lr) {
 }
 
 int64_t fr_optimizer_steps(const fr_optimizer *o) {
-    (void)learn_steps((fr_optimizer *)(uintptr_t)o); /* a getter's own copy of what is elsewhere */
+    (void)fri_optimizer_learn_steps((fr_optimizer *)(uintptr_t)o); /* a getter's own copy of what is elsewhere */
     return o->steps;
 }
 
@@ -290,11 +211,19 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     bool update = p != NULL;
     fr_status s = FR_OK;
     fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
+    if (!fri_step_is_open()) {
+        s = fri_fail(FR_EUSAGE,
+                     "%s: a backward pass with a fused optimizer outside of a training step; call fr_step_begin before "
+                     "it and fr_step_end after it, so that steps can be counted",
+                     fr_optimizer_name(o));
+        goto done;
+    }
     if (update && o->scaler != NULL) FRI_TRY(s, fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale, &found));
     if (update) {
-        if (!o->fused_counted) FRI_TRY(s, count_step(o, leaf, found));
-        o->fused_counted = true;
-        FRI_TRY(s, fri_optimizer_update(o, 1, p, inv_scale, found));
+        const bool new_step = o->fused_step != fri_step_number();
+        FRI_TRY(s, make_shared(o, found));
+        FRI_TRY(s, fri_optimizer_update(o, new_step, 1, p, inv_scale, found));
+        o->fused_step = p->fused_step = fri_step_number();
     }
     FRI_TRY(s, fr_tensor_set_grad(leaf, NULL));
 done:
@@ -313,5 +242,5 @@ fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
 }
 
 void fr_optimizer_fused_begin(fr_optimizer *o) {
-    o->fused_counted = false;
+    (void)o;
 }

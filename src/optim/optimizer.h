@@ -19,7 +19,10 @@ typedef struct fri_parameter {
     char *path;
     fr_tensor *parameter;              /* retained */
     fr_tensor *state[FRI_STATE_SLOTS]; /* what fri_optimizer_slots says. NULL until the first step */
-    bool unused;                       /* the state was made by a skipped step: SGD's first one is still to come */
+    bool unused;                       /* the state was made by a skipped step: the first one is still to come */
+    int64_t steps;                     /* Adam: its count as it was restored; from then on count.c's is newer */
+    fr_tensor *step;                   /* a view of that, for each_state; or NULL */
+    uint64_t fused_step;               /* the training step whose fused update counted it */
 } fri_parameter;
 
 /* What the parameters of one kernel call have in common. */
@@ -45,11 +48,11 @@ struct fr_optimizer {
     int64_t steps;
     fri_parameter *parameters;
     int n, capacity;
-    fr_tensor *step;    /* f32 [] on the device, the count after this step: Adam's, and where the device counts */
-    bool counted_there; /* `steps` is older than *step: only the device knows which steps were skipped */
-    bool step_holds;    /* *step is the count */
+    fr_tensor *counts;  /* of steps, on the device: see count.c; NULL until the first step */
+    bool device_counts; /* `steps` is older than counts[0]: only the device knows which steps were skipped */
     fr_tensor *maps;    /* adam8: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */
-    bool fused, fused_counted;
+    bool fused;
+    uint64_t fused_step;    /* the training step that the fused update counted */
     fri_update_room room;   /* update.c: for n parameters; NULL until the first step */
     fr_grad_scaler *scaler; /* of the two-pass fused step: borrowed, from its first check on; NULL: none */
 };
@@ -78,10 +81,22 @@ fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p);
 typedef fr_status fri_gradients_fn(void *ctx, const fr_tensor *like, int count, const fri_array *gradients);
 fr_status fri_optimizer_gradients(fr_optimizer *o, fri_gradients_fn *fn, void *ctx);
 
-/* Updates n of the optimizer's parameters, those that have a gradient. inv_scale, found: device f32 scalars or NULL
- * (kernels.h). Where state cannot be made none is updated. */
-fr_status fri_optimizer_update(fr_optimizer *o, int n, fri_parameter *parameters, const fr_tensor *inv_scale,
-                               const fr_tensor *found);
+/* Counts and updates n of the optimizer's parameters, those that have a gradient. new_step: the optimizer's count
+ * moves, too. inv_scale, found: device f32 scalars or NULL (kernels.h). Where state cannot be made none is updated. */
+fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parameter *parameters,
+                               const fr_tensor *inv_scale, const fr_tensor *found);
+
+/* count.c. Makes o->counts where it is needed: always for Adam, else where the device counts. */
+fr_status fri_optimizer_make_counts(fr_optimizer *o, fr_device device, bool device_counts);
+/* o->steps becomes what the device knows; waits. */
+fr_status fri_optimizer_learn_steps(fr_optimizer *o);
+fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host); /* all of o->counts; free it */
+fr_status fri_optimizer_set_counts(fr_optimizer *o, int64_t steps, const int64_t *of_parameter);
+/* Where the kernels read a parameter's count; NULL for SGD. */
+const float *fri_optimizer_count_of(const fr_optimizer *o, const fri_parameter *p);
+/* Counts a step, if it is a new one, and those of n parameters that have a gradient; where found is not 0 none. */
+fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_parameter *parameters,
+                              const fr_tensor *found);
 
 /* What the fused step does with a complete gradient under a loss scale: *update false: it was looked at, that is all;
  * true: the parameter is to be updated with *inv_scale, and *found unless that is NULL. */

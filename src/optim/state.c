@@ -1,6 +1,7 @@
 /* state.c - an optimizer's state by name: what training states save and restore. */
 #include "optim/optimizer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -33,6 +34,28 @@ int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slo
     return 4;
 }
 
+/* A parameter's count of steps, where it is not the optimizer's, as "<path>.step" (PyTorch's name). */
+static fr_status each_count(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
+    const fri_shape scalar = {0};
+    char name[NAME_BYTES];
+    float *counts = NULL;
+    fr_status s = FR_OK;
+    if (o->kind != FRI_ADAM || o->counts == NULL || fri_device_of(o->counts) == FR_META) return FR_OK;
+    FRI_TRY(s, fri_optimizer_read_counts(o, &counts));
+    for (int i = 0; i < o->n; i++) {
+        fri_parameter *p = &o->parameters[i];
+        const size_t at = 1 + (size_t)i;
+        if (p->state[0] == NULL || p->unused || counts[at] == counts[0]) continue;
+        if (p->step == NULL)
+            FRI_TRY(s, fri_tensor_on_storage(o->counts->storage, at * sizeof(float), &scalar, FR_F32, &p->step));
+        snprintf(name, sizeof name, "%s.step", p->path);
+        FRI_TRY(s, fn(ctx, name, p->step));
+    }
+done:
+    free(counts);
+    return s < 0 ? s : FR_OK;
+}
+
 fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
     fri_state_slot slots[SLOTS];
     char name[NAME_BYTES];
@@ -45,7 +68,7 @@ fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, vo
             if (s < 0) return s;
         }
     }
-    return FR_OK;
+    return each_count(o, fn, ctx);
 }
 
 /* The slots of one parameter; those that fn has nothing for stay NULL. */
@@ -67,16 +90,47 @@ done:
     return s;
 }
 
+/* How many steps a parameter made; the optimizer's `steps` where fn has nothing else for it, as in states that were
+ * written before parameters counted. */
+static fr_status read_count(const fri_parameter *p, int64_t steps, fr_tensor *scalar, fr_optimizer_state_fn *fn,
+                            void *ctx, int64_t *count) {
+    char name[NAME_BYTES];
+    double value = 0;
+    *count = steps;
+    if (fri_device_of(scalar) == FR_META) return FR_OK;
+    snprintf(name, sizeof name, "%s.step", p->path);
+    fr_status s = fn(ctx, name, scalar);
+    if (s == FR_END) return FR_OK;
+    if (s >= 0) s = fr_tensor_item(scalar, &value);
+    if (s < 0) return s;
+    if (!(value >= 0 && value <= (double)steps) || value != floor(value))
+        return fri_fail(FR_EINVAL, "optimizer: '%s' is %g; it must be one of the numbers 0..%lld", name, value,
+                        (long long)steps);
+    *count = (int64_t)value;
+    return FR_OK;
+}
+
 fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_state_fn *fn, void *ctx) {
     fr_status s = FR_OK;
     fr_tensor *(*fresh)[SLOTS] = NULL;
+    fr_tensor *scalar = NULL;
+    int64_t *counts = NULL;
     if (steps < 0) return fri_fail(FR_EINVAL, "optimizer: %lld steps; at least 0", (long long)steps);
     fresh = calloc((size_t)o->n, sizeof *fresh);
-    if (fresh == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
-    for (int i = 0; i < o->n; i++) FRI_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i]));
-    s = FR_OK;
-    o->steps = steps;
-    o->counted_there = o->step_holds = false;
+    counts = calloc((size_t)o->n, sizeof *counts);
+    if (fresh == NULL || counts == NULL) {
+        s = fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+        goto done;
+    }
+    for (int i = 0; i < o->n; i++) {
+        FRI_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i]));
+        if (o->kind != FRI_ADAM || fresh[i][0] == NULL) continue;
+        if (scalar == NULL)
+            FRI_TRY(s, fri_tensor_new(&(fri_shape){0}, FR_F32, fri_device_of(o->parameters[i].parameter),
+                                      FR_MEM_TEMPORARY, &scalar));
+        FRI_TRY(s, read_count(&o->parameters[i], steps, scalar, fn, ctx, &counts[i]));
+    }
+    FRI_TRY(s, fri_optimizer_set_counts(o, steps, counts));
     for (int i = 0; i < o->n; i++)
         for (int k = 0; k < SLOTS; k++) {
             fr_tensor_release(&o->parameters[i].state[k]);
@@ -85,8 +139,10 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
             fresh[i][k] = NULL;
         }
 done:
-    for (int i = 0; i < o->n; i++)
+    for (int i = 0; fresh != NULL && i < o->n; i++)
         for (int k = 0; k < SLOTS; k++) fr_tensor_release(&fresh[i][k]);
+    fr_tensor_release(&scalar);
     free(fresh);
+    free(counts);
     return s;
 }

@@ -36,7 +36,6 @@ static fr_status make_momentum(const fr_optimizer *o, fri_parameter *p, const fr
         FRI_TRY(s, fri_tensor_new(&w->shape, w->dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
     else
         FRI_TRY(s, fri_optimizer_make_state(o, p));
-    p->unused = false;
 done:
     return s;
 }
@@ -56,9 +55,13 @@ static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tenso
     fr_status s = o->kind == FRI_SGD ? make_momentum(o, p, found, &key->first) : fri_optimizer_make_state(o, p);
     fri_scope_module_pop(module);
     if (s < 0) return s;
+    p->unused = false;
     key->eight = o->kind == FRI_ADAM && fri_optimizer_in_8_bits(o, w);
     fri_bump_version(w);
-    *item = (fri_step_item){.n = fri_numel(w), .param = fri_data(w), .grad = fri_data(g)};
+    *item = (fri_step_item){.n = fri_numel(w),
+                            .param = fri_data(w),
+                            .grad = fri_data(g),
+                            .step = fri_optimizer_count_of(o, p)};
     for (int k = 0; k < FRI_STATE_SLOTS; k++) item->state[k] = p->state[k] != NULL ? fri_data(p->state[k]) : NULL;
     return FR_OK;
 }
@@ -100,8 +103,8 @@ static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_
                        .lr_there = lr_there};
     if (key->eight)
         return FRI_KERNEL(b, key->dtype, adam8,
-                          (&e, &d, fri_data(o->maps), count, items, scalar(o->step), scalar(inv_scale), scalar(found)));
-    return FRI_KERNEL(b, key->dtype, adam, (&e, &d, count, items, scalar(o->step), scalar(inv_scale), scalar(found)));
+                          (&e, &d, fri_data(o->maps), count, items, scalar(inv_scale), scalar(found)));
+    return FRI_KERNEL(b, key->dtype, adam, (&e, &d, count, items, scalar(inv_scale), scalar(found)));
 }
 
 /* Room for every parameter, taken at the first step. */
@@ -111,7 +114,7 @@ static fr_status make_room(fr_optimizer *o) {
     if (r->items == NULL) r->items = malloc(n * sizeof *r->items);
     if (r->list == NULL) r->list = malloc(n * sizeof *r->list);
     if (r->keys == NULL) r->keys = malloc(n * sizeof *r->keys);
-    if (r->arrays == NULL) r->arrays = malloc(n * sizeof *r->arrays);
+    if (r->arrays == NULL) r->arrays = malloc((n + 1) * sizeof *r->arrays); /* gradients; counts and the step's own */
     return r->items != NULL && r->list != NULL && r->keys != NULL && r->arrays != NULL
                ? FR_OK
                : fri_fail(FR_ENOMEM, "optimizer: out of host memory");
@@ -136,8 +139,8 @@ done:
     return s;
 }
 
-fr_status fri_optimizer_update(fr_optimizer *o, int n, fri_parameter *parameters, const fr_tensor *inv_scale,
-                               const fr_tensor *found) {
+fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parameter *parameters,
+                               const fr_tensor *inv_scale, const fr_tensor *found) {
     fri_update_room *r = &o->room;
     int left = 0;
     fr_status s = FR_OK;
@@ -148,6 +151,7 @@ fr_status fri_optimizer_update(fr_optimizer *o, int n, fri_parameter *parameters
         FRI_TRY(s, prepare(o, &parameters[i], g, found, &r->items[left], &r->keys[left]));
         left++;
     }
+    FRI_TRY(s, fri_optimizer_count(o, new_step, n, parameters, found));
     while (left > 0) { /* those like the first one; the others move up */
         const fri_update_key key = r->keys[0];
         int count = 0, others = 0;

@@ -237,7 +237,6 @@ fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **ima
     fri_step_values_forget(v);
     v->number = r->step + 1;
     fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
-    if (r->opts.fused_step != FR_TRAIN_FUSED_OFF) fr_optimizer_fused_begin(r->optimizer);
     for (int64_t i = 0; i < r->opts.accumulate; i++) {
         if (i > 0) FR_TRY(s, batches->next(batches->ctx, images, targets));
         v->targets += (double)fr_tensor_numel(*targets);

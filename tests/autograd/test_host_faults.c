@@ -164,7 +164,6 @@ static fr_status step(world *w, double *loss) {
     if (s < 0) return s;
     *loss = NAN;
     FR_TRY(s, fr_loader_next(w->loader, &images, &labels));
-    fr_optimizer_fused_begin(w->optimizer);
     FR_TRY(s, backward(w, images, labels, loss));
     FR_TRY(s, update(w));
 done:

@@ -519,9 +519,11 @@ Test(switch_bytes, fused_step) {
                               : fr_adam(m, NULL, &o));
                 must(fr_optimizer_fuse(o, fused));
                 for (int i = 0; i < 2; i++) {
-                    fr_optimizer_fused_begin(o);
+                    fr_step_scope scope;
+                    must(fr_step_begin(&scope));
                     forward_backward(m, FR_F32);
                     must(fr_optimizer_step(o));
+                    must(fr_step_end(&scope));
                     fr_optimizer_zero_grad(o);
                 }
                 size_t p = all_layers(4, bias);
@@ -549,7 +551,8 @@ Test(switch_bytes, fused_step_in_two_passes) {
         must(fr_optimizer_fuse(o, two));
         for (int i = 0; i < 2; i++) {
             bool found = true;
-            fr_optimizer_fused_begin(o);
+            fr_step_scope scope;
+            must(fr_step_begin(&scope));
             if (two) {
                 must(fr_grad_scaler_check_begin(g, o));
                 forward_backward(m, FR_F32);
@@ -560,6 +563,7 @@ Test(switch_bytes, fused_step_in_two_passes) {
             if (!two) must(fr_grad_scaler_step(g, o));
             must(fr_grad_scaler_update(g, NULL));
             fr_optimizer_zero_grad(o);
+            must(fr_step_end(&scope));
         }
         size_t p = all_layers(4, 1);
         expect_bytes(w.most[FR_MEM_PARAMETER], p, "parameters");

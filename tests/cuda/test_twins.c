@@ -136,8 +136,8 @@ Test(twins, steering) {
     for (int i = 0; i < 6; i++) {
         set(&found, 0, i % 3 == 2);
         copy_in(&found);
-        BOTH(k->count_up(ex(), FR_F32, p(&found), p(&counter)));
-        BOTH(k->count_up(ex(), FR_I64, NULL, p(&batches)));
+        BOTH(k->count_up(ex(), FR_F32, p(&found), 1, &(fri_array){1, p(&counter)}));
+        BOTH(k->count_up(ex(), FR_I64, NULL, 1, &(fri_array){1, p(&batches)}));
     }
     expect_same("count_up", &counter, 0);
     expect_same("count_up of i64", &batches, 0);

@@ -183,6 +183,7 @@ enum { MOST_ITEMS = 150 };
 typedef struct parameters {
     int count, states;
     buf param[MOST_ITEMS], grad[MOST_ITEMS], state[4][MOST_ITEMS];
+    buf step; /* Adam: a count for each */
     fri_step_item items[MOST_ITEMS];
 } parameters;
 
@@ -206,10 +207,18 @@ static void make(parameters *all, int count, fr_dtype t, fr_dtype g, int states,
     }
 }
 
+/* Each parameter has made another number of steps, 1 the fewest. */
+static void count_steps(parameters *all, int count) {
+    all->step = zeros(FR_F32, count > 0 ? count : 1, 0);
+    for (int i = 0; i < count; i++) set(&all->step, i, 1 + i % 5);
+    copy_in(&all->step);
+}
+
 /* Pointers of the side that runs. */
 static const fri_step_item *items_of(parameters *all) {
     for (int i = 0; i < all->count; i++) {
         all->items[i] = (fri_step_item){.n = all->param[i].n, .param = p(&all->param[i]), .grad = p(&all->grad[i])};
+        if (all->step.n > 0) all->items[i].step = (const float *)p(&all->step) + i;
         for (int k = 0; k < all->states; k++) all->items[i].state[k] = p(&all->state[k][i]);
     }
     return all->items;
@@ -278,18 +287,16 @@ Test(twins, adam){EACH_LIST({
                            .decoupled = mode == 2,
                            .maximize = mode == 1};
         make(&all, count, t, g, 2, FR_F32);
-        buf step = zeros(FR_F32, 1, 0);
+        count_steps(&all, count);
         buf scale = numbers_between(FR_F32, 1, 0, 0.1, 0.2, false);
         buf found = zeros(FR_F32, 1, 0);
-        set(&step, 0, 3);
-        copy_in(&step);
-        BOTH(k->adam(ex(), &d, count, items_of(&all), p(&step), p(&scale), p(&found)));
+        BOTH(k->adam(ex(), &d, count, items_of(&all), p(&scale), p(&found)));
         expect_parameters("adam", &all, on_gpu ? rounding(t) : 0, on_gpu ? 1e-7 : 0);
         set(&found, 0, 1);
         copy_in(&found);
-        BOTH(k->adam(ex(), &d, count, items_of(&all), p(&step), p(&scale), p(&found)));
+        BOTH(k->adam(ex(), &d, count, items_of(&all), p(&scale), p(&found)));
         expect_parameters("adam after an overflow", &all, on_gpu ? rounding(t) : 0, on_gpu ? 1e-7 : 0);
-        forget(&all), drop(&step), drop(&scale), drop(&found);
+        forget(&all), drop(&all.step), drop(&scale), drop(&found);
     }
 })}
 
@@ -304,14 +311,12 @@ Test(twins, adam8) {
     EACH_LIST({
         fri_adam_desc d = {.dtype = t, .grad_dtype = g, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
         make(&all, count, t, g, 4, FR_U8);
-        buf step = zeros(FR_F32, 1, 0);
+        count_steps(&all, count);
         buf none = {0};
-        set(&step, 0, 3);
-        copy_in(&step);
-        BOTH(k->adam8(ex(), &d, p(&maps), count, items_of(&all), p(&step), p(&none), p(&none)));
+        BOTH(k->adam8(ex(), &d, p(&maps), count, items_of(&all), p(&none), p(&none)));
         /* On a GPU one code, where a rounding decides; scales are numbers up to 1. */
         expect_parameters("adam8", &all, on_gpu ? rounding(t) : 0, on_gpu ? 0.005 : 0);
-        forget(&all), drop(&step);
+        forget(&all), drop(&all.step);
     })
     drop(&maps);
 }

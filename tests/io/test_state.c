@@ -627,7 +627,7 @@ Test(state, every_failed_allocation_of_a_load_changes_nothing) {
         cr_assert_eq(s, FR_ENOMEM, "allocation %d", (int)n);
         expect_same(&r, &was, "after a failed allocation");
     }
-    cr_expect_eq(points, 12, "two moments of six parameters, but %d allocations", points);
+    cr_expect_eq(points, 13, "two moments of six parameters and their counts, but %d allocations", points);
     free(was.bytes);
     close_run(&r);
 }

@@ -168,10 +168,12 @@ static void train(make_fn *make, bool fused, struct bytes *b) {
     must(make(m, &o));
     must(fr_optimizer_fuse(o, fused));
     for (int i = 0; i < STEPS; i++) {
+        fr_step_scope scope;
         fr_optimizer_set_lr(o, 0.05 / (1 + i));
-        fr_optimizer_fused_begin(o);
+        must(fr_step_begin(&scope));
         backward(m, test_device());
         must(fr_optimizer_step(o));
+        must(fr_step_end(&scope));
         if (!fused) fr_optimizer_zero_grad(o);
     }
     cr_expect_eq(fr_optimizer_steps(o), STEPS);
@@ -202,11 +204,13 @@ Test(fused, gradients_die_in_backward) {
         fr_module *m = chain(FR_META);
         fr_optimizer *o = NULL;
         fr_memory_stats t;
+        fr_step_scope scope;
         must(sgd(m, &o));
         must(fr_optimizer_fuse(o, fused));
-        fr_optimizer_fused_begin(o);
+        must(fr_step_begin(&scope));
         must(fr_memory_reset_peak(FR_META));
         backward(m, FR_META);
+        must(fr_step_end(&scope));
         must(fr_memory_stats_get(FR_META, &t));
         peak[fused] = t.peak_requested;
         cr_expect_eq(t.requested_by[FR_MEM_GRADIENT], fused ? 0 : (size_t)LAYERS * (WEIGHT_BYTES + BIAS_BYTES));

@@ -92,6 +92,8 @@ static fr_status save(void *ctx, const char *name, fr_tensor *t) {
 
 static fr_status restore(void *ctx, const char *name, fr_tensor *t) {
     struct saved *s = ctx;
+    const char *last = strrchr(name, '.');
+    if (last != NULL && strcmp(last, ".step") == 0) return FR_END; /* all parameters made all steps */
     if (++s->asked == s->fail_at) return FR_EIO;
     if (s->missing != NULL && strcmp(name, s->missing) == 0) return FR_END;
     for (int i = 0; i < s->n; i++) {

@@ -269,7 +269,6 @@ static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, const small_s
     fr_step_scope scope;
     bool skipped = false;
     must(fr_step_begin(&scope));
-    fr_optimizer_fused_begin(o);
     forward_backward(m, c, device, g, &out->loss[i]);
     if (device != FR_META && !c->fused) must(fr_module_each_tensor(m, keep_gradient, &out->gradients));
     if (g != NULL) {

@@ -1,0 +1,125 @@
+/* count.c - how many steps an optimizer made, and how many each of its parameters took part in.
+ *
+ * Adam's bias correction goes by the parameter's own count, as in PyTorch: a parameter whose first gradient comes late
+ * starts at 1. o->counts is f32 on the device, [1 + parameters]: first the optimizer's count, then the parameters'.
+ * Kernels read it and a kernel moves it on, so that a step which the device skips, or a recorded step that runs again,
+ * counts there. SGD corrects nothing: its tensor holds the first number only, and exists only where the device decides
+ * whether a step takes place. */
+#include "optim/optimizer.h"
+
+#include "autograd/state.h"
+#include "tensor/capture.h"
+
+#include <stdlib.h>
+
+static int64_t length(const fr_optimizer *o) {
+    return o->kind == FRI_ADAM ? 1 + (int64_t)o->n : 1;
+}
+
+/* What the host knows, to the device. */
+static fr_status upload(fr_optimizer *o) {
+    fri_exec e = fri_exec_of(o->counts);
+    float *host = malloc((size_t)length(o) * sizeof *host);
+    if (host == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+    host[0] = (float)o->steps;
+    for (int64_t i = 1; i < length(o); i++) host[i] = (float)o->parameters[i - 1].steps;
+    fr_status s =
+        fri_backend_of(o->counts)->copy(&e, FRI_COPY_HOST_TO_DEVICE, host, fri_data(o->counts), fri_nbytes(o->counts));
+    free(host);
+    return s;
+}
+
+fr_status fri_optimizer_make_counts(fr_optimizer *o, fr_device device, bool device_counts) {
+    fri_shape shape = FRI_SHAPE(length(o));
+    fr_status s = FR_OK;
+    if (o->counts != NULL || (o->kind != FRI_ADAM && !device_counts)) return FR_OK;
+    FRI_TRY(s, fri_tensor_new(&shape, FR_F32, device, FR_MEM_OPTIMIZER, &o->counts));
+    FRI_TRY(s, upload(o));
+    return FR_OK;
+done:
+    fr_tensor_release(&o->counts);
+    return s;
+}
+
+fr_status fri_optimizer_learn_steps(fr_optimizer *o) {
+    float *host = NULL;
+    fr_status s = FR_OK;
+    if (!o->device_counts || fri_device_of(o->counts) == FR_META) return FR_OK;
+    FRI_TRY(s, fri_optimizer_read_counts(o, &host));
+    o->steps = (int64_t)host[0];
+    o->device_counts = false;
+done:
+    free(host);
+    return s;
+}
+
+fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host) {
+    *host = malloc((size_t)length(o) * sizeof **host);
+    if (*host == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+    return fr_tensor_to_host(o->counts, *host);
+}
+
+fr_status fri_optimizer_set_counts(fr_optimizer *o, int64_t steps, const int64_t *of_parameter) {
+    o->steps = steps;
+    o->device_counts = false;
+    for (int i = 0; i < o->n; i++) o->parameters[i].steps = of_parameter[i];
+    return o->counts != NULL ? upload(o) : FR_OK;
+}
+
+const float *fri_optimizer_count_of(const fr_optimizer *o, const fri_parameter *p) {
+    return o->kind == FRI_ADAM ? (const float *)fri_data(o->counts) + 1 + (p - o->parameters) : NULL;
+}
+
+/* ---- counting ---------------------------------------------------------------------------------------------- */
+
+static void counted_by_device(void *ctx) {
+    fr_optimizer *o = ctx;
+    o->device_counts = true;
+}
+
+static void counted_by_host(void *ctx) {
+    fr_optimizer *o = ctx;
+    o->steps++;
+}
+
+/* The host's side: now, or each time a recorded step runs. */
+static fr_status count_on_host(fr_optimizer *o, const fr_tensor *found) {
+    fr_status s = FR_OK;
+    if (fri_capturing()) return fri_capture_around(NULL, found != NULL ? counted_by_device : counted_by_host, o);
+    if (found == NULL) FRI_TRY(s, fri_optimizer_learn_steps(o));
+    (found != NULL ? counted_by_device : counted_by_host)(o);
+done:
+    return s;
+}
+
+/* Numbers first .. first + n - 1 join the list; neighbours become one array. */
+static void add_numbers(const fr_optimizer *o, int64_t first, fri_array *arrays, int *count) {
+    float *at = (float *)fri_data(o->counts) + first;
+    fri_array *last = *count > 0 ? &arrays[*count - 1] : NULL;
+    if (last != NULL && (float *)last->data + last->n == at)
+        last->n++;
+    else
+        arrays[(*count)++] = (fri_array){1, at};
+}
+
+fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_parameter *parameters,
+                              const fr_tensor *found) {
+    fri_array *arrays = o->room.arrays;
+    const int of_parameters = o->kind == FRI_ADAM ? n : 0;
+    int count = 0;
+    fr_status s = FR_OK;
+    if (new_step) FRI_TRY(s, count_on_host(o, found));
+    if (o->counts == NULL) return FR_OK;
+    if (new_step) add_numbers(o, 0, arrays, &count);
+    for (int i = 0; i < of_parameters; i++) {
+        const fri_parameter *p = &parameters[i];
+        if (fr_tensor_get_grad(p->parameter) != NULL && !(o->fused && p->fused_step == fri_step_number()))
+            add_numbers(o, 1 + (p - o->parameters), arrays, &count);
+    }
+    if (count == 0) return FR_OK;
+    fri_exec e = fri_exec_of(o->counts);
+    s = FRI_KERNEL(fri_backend_of(o->counts), FR_F32, count_up,
+                   (&e, FR_F32, found != NULL ? fri_data(found) : NULL, count, arrays));
+done:
+    return s;
+}
