@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cache.h"
 #include "context.h"
 #include "plan_file.h"
 
@@ -68,8 +69,7 @@ static void key_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool ben
 }
 
 static entry **bucket_of(const int64_t key[KEY]) {
-    uint64_t h = 1469598103934665603u; /* FNV-1a over words */
-    for (int i = 0; i < KEY; i++) h = (h ^ (uint64_t)key[i]) * 1099511628211u;
+    uint64_t h = fri_hash(FRI_HASH, key, KEY * sizeof *key);
     return &cache[(h >> 32) % BUCKETS];
 }
 

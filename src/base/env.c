@@ -14,7 +14,6 @@ static bool on(const char *name) {
 }
 
 static void read_environment(void) {
-    env.log = getenv("FRUGAL_LOG");
     env.no_pool = on("FRUGAL_NO_POOL");
     env.check_nan = on("FRUGAL_CHECK_NAN");
     env.sync = on("FRUGAL_SYNC");

@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 typedef struct fri_env {
-    const char *log;         /* FRUGAL_LOG: comma-separated topics ("mem", "graph", "plan"), or NULL */
     bool no_pool;            /* FRUGAL_NO_POOL=1: every allocation is its own segment (for sanitizers) */
     bool check_nan;          /* FRUGAL_CHECK_NAN=1: every op's result is checked, the first bad op is named */
     bool sync;               /* FRUGAL_SYNC=1: CUDA launches are checked at once */

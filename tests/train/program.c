@@ -46,9 +46,9 @@ static void open_ends(bool terminal, int ends[2]) {
     }
     struct winsize size = {.ws_row = 24, .ws_col = 200};
     ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    cr_assert(ends[0] >= 0 && grantpt(ends[0]) == 0 && unlockpt(ends[0]) == 0, "no terminal: %s", strerror(errno));
-    ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
-    cr_assert(ends[1] >= 0, "no terminal: %s", strerror(errno));
+    bool made = ends[0] >= 0 && grantpt(ends[0]) == 0 && unlockpt(ends[0]) == 0;
+    ends[1] = made ? open(ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
+    if (ends[1] < 0) cr_skip("this system gives no terminal: %s", strerror(errno));
     ioctl(ends[1], TIOCSWINSZ, &size);
 }
 
