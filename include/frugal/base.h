@@ -3,6 +3,11 @@
  * Everything in frugal reports failure by a status and a sentence: the status is for programs, the sentence,
  * fr_last_error(), is for people. The library never exits, aborts or prints.
  *
+ * NULL, in every function of libfrugal: where the header gives it a meaning ("or NULL", options, callbacks' ctx, an
+ * array of no elements), it has that. Elsewhere a function that returns a status answers FR_EINVAL with a sentence that
+ * names itself and the argument; any other does nothing and returns 0, false or NULL. To release NULL, or a pointer to
+ * NULL, is always fine.
+ *
  * Threads. Any number of threads may train and infer at the same time, each with its own modules, tensors, optimizers
  * and loaders. A handle belongs to one thread at a time: counts of references are not locked, so it is handed over at
  * a moment when both threads agree, together with every other handle on the same memory (views, and the graph that

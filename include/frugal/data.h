@@ -69,7 +69,7 @@ FR_API fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int6
 FR_API const char *fr_dataset_class_name(const fr_dataset *dataset, int64_t label);
 
 /* Reads image `index` into `pixels`, rows of height * width * channels bytes as the file has them. `capacity` is the
- * size of `pixels` in bytes; pixels NULL only asks for the size. */
+ * size of `pixels` in bytes; pixels NULL only asks for the size. height, width, channels: or NULL. */
 FR_API fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, uint8_t *pixels, size_t capacity,
                                  int64_t *height, int64_t *width, int64_t *channels);
 

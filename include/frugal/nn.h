@@ -118,7 +118,7 @@ FR_API fr_status fr_init_uniform(fr_tensor *t, double low, double high);
  * ----------------------------------------------------------------------------------------- */
 
 /* The chain of units of a module: a Sequential's children, or what its class lists (VGG: layers; ResNet and DenseNet:
- * stem, blocks, head). Writes at most n, borrowed; returns how many there are. */
+ * stem, blocks, head). Writes at most n (0: out may be NULL), borrowed; returns how many there are. */
 FR_API int fr_module_units(fr_module *m, fr_module **out, int n);
 
 /* y = m(x) with the chain of units cut into `segments`, all but the last checkpointed: torch.utils.checkpoint's

@@ -82,10 +82,11 @@ typedef struct fr_placement {
 } fr_placement;
 
 /* From now on the numbers of an ended plan are those of a run in the arena: nothing has a tail, so allocated is
- * requested, and reserved is the extent. */
+ * requested, and reserved is the extent. out: or NULL. */
 FR_API fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out);
 /* Gives every allocation of an ended plan a fixed offset and reserves the extent on `device`, which must hold no tensor
- * of the run yet. From then on allocations follow the plan; call fr_plan_follow where each section begins. */
+ * of the run yet. From then on allocations follow the plan; call fr_plan_follow where each section begins. out: or
+ * NULL. */
 FR_API fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out);
 /* The allocations that follow are those of the plan's section i (also again: steps repeat). If the section before
  * departed and left nothing alive, it is planned anew from what it asked for: the next time it goes that way it has

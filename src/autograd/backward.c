@@ -217,6 +217,7 @@ static fr_status deliver(fr_node *n, fr_status s) {
 }
 
 fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
+    FRI_NOT_NULL(node, dx);
     if (*dx == NULL) return FR_OK;
     if (!fr_node_wants(node, input)) {
         fr_tensor_release(dx);
@@ -263,7 +264,6 @@ static fr_status run(fr_node *n) {
 
 static fr_status check_start(const fr_tensor *t, const fr_tensor *grad) {
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
-    if (t == NULL) return fri_fail(FR_EINVAL, "backward: the tensor is NULL");
     if (!t->requires_grad) return fri_fail(FR_EUSAGE, "backward: the tensor does not require grad and has no graph");
     if (current != NULL) return fri_fail(FR_EUSAGE, "backward: called from inside a backward pass");
     if (grad == NULL && fri_numel(t) != 1)
@@ -285,6 +285,7 @@ static fr_status check_start(const fr_tensor *t, const fr_tensor *grad) {
 }
 
 fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
+    FRI_NOT_NULL(t);
     queue q = {0};
     fr_tensor *start = NULL;
     fr_node *n = NULL;

@@ -239,10 +239,12 @@ fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *
                         fr_tensor **out, int n_out) {
     fri_autograd_state *state = fri_autograd();
     fri_segment_record *g = NULL;
-    fr_status s = FR_OK;
-    if (fn == NULL || (n_in > 0 && in == NULL) || (n_out > 0 && out == NULL) || n_in < 0 || n_out < 0) {
+    fr_status s = FRI_CHECK_NULL(fn, in, out);
+    if (s == FR_OK && (n_in < 0 || n_out < 0))
+        s = fri_fail(FR_EINVAL, "checkpoint: %d inputs, %d outputs; at least 0", n_in, n_out);
+    if (s < 0) {
         if (ctx_free != NULL) ctx_free(ctx);
-        return fri_fail(FR_EINVAL, "checkpoint: the function or its tensor lists are NULL");
+        return s;
     }
     if (state->grad_disabled || state->recording != NULL) {
         s = call(fn, ctx, in, n_in, out, n_out);

@@ -70,6 +70,7 @@ static fr_status check_element(check *c, int input, int64_t i, double analytic, 
 }
 
 fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in, const fr_gradcheck_opts *opts) {
+    FRI_NOT_NULL(fn, in);
     const fr_gradcheck_opts o = opts != NULL ? *opts : *FR_GRADCHECK_OPTS();
     fri_rng rng = fri_rng_get();
     check c = {.fn = fn, .ctx = ctx, .in = in, .n_in = n_in, .rng = rng};

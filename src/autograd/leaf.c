@@ -64,8 +64,8 @@ fr_status fri_tensor_set_node(fr_tensor *t, fr_node *n) {
 }
 
 fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on) {
+    FRI_NOT_NULL(t);
     fri_grad_state *g = NULL;
-    if (t == NULL) return fri_fail(FR_EINVAL, "requires_grad: the tensor is NULL");
     if (fri_node_of(t) != NULL)
         return fri_fail(FR_EUSAGE, "requires_grad: the tensor is the result of op %s; only leaves can be changed",
                         fri_node_of(t)->op->name);
@@ -89,19 +89,23 @@ fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on) {
 }
 
 bool fr_tensor_requires_grad(const fr_tensor *t) {
+    if (t == NULL) return false;
     return t->requires_grad;
 }
 
 bool fr_tensor_is_leaf(const fr_tensor *t) {
+    if (t == NULL) return false;
     return fri_node_of(t) == NULL;
 }
 
 fr_tensor *fr_tensor_get_grad(const fr_tensor *t) {
+    if (t == NULL) return NULL;
     fri_leaf *l = fri_leaf_of(t);
     return l != NULL ? l->grad : NULL;
 }
 
 fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad) {
+    FRI_NOT_NULL(t);
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     fri_leaf *l = fri_leaf_of(t);
     if (l == NULL) return fri_fail(FR_EUSAGE, "set grad: the tensor is not a leaf that requires grad");
@@ -119,7 +123,8 @@ fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad) {
 }
 
 fr_status fr_tensor_set_grad_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ctx) {
-    fri_leaf *l = leaf != NULL ? fri_leaf_of(leaf) : NULL;
+    FRI_NOT_NULL(leaf);
+    fri_leaf *l = fri_leaf_of(leaf);
     if (l == NULL) return fri_fail(FR_EUSAGE, "grad hook: the tensor is not a leaf that requires grad");
     l->hook = fn;
     l->hook_ctx = ctx;

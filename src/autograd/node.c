@@ -215,8 +215,12 @@ static fr_status drop_params(fr_status s, const fr_op *op, const void *params) {
 
 fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes, fr_tensor *const *in, int n_in,
                        const fr_save *saves, int n_saves, fr_tensor *out) {
-    fr_status s = FR_OK;
+    FRI_NOT_NULL(op);
+    fr_status s = FRI_CHECK_NULL(in, out);
+    if (s == FR_OK && params_bytes > 0) s = FRI_CHECK_NULL(params);
+    if (s == FR_OK && n_saves > 0) s = FRI_CHECK_NULL(saves);
     fri_autograd_state *state = fri_autograd();
+    if (s < 0) return drop_params(s, op, params);
     if (fri_env_get()->check_nan && (s = check_finite(op, out)) < 0) return drop_params(s, op, params);
     if ((s = fri_anomaly_look(op->name, false, out)) < 0) return drop_params(s, op, params);
     if (state->grad_disabled || !any_requires_grad(in, n_in)) return drop_params(FR_OK, op, params);
@@ -247,17 +251,21 @@ fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes,
 /* ---- what an op's backward asks ---------------------------------------------------------------------------- */
 
 const void *fr_node_params(const fr_node *node) {
+    if (node == NULL) return NULL;
     return node->params;
 }
 
 bool fr_node_wants(const fr_node *node, int input) {
+    if (node == NULL) return false;
     return node->edges[input].node != NULL || node->edges[input].leaf != NULL;
 }
 
 int fr_node_inputs(const fr_node *node) {
+    if (node == NULL) return 0;
     return node->n_inputs;
 }
 
 bool fr_tensor_reusable(const fr_tensor *t) {
+    if (t == NULL) return false;
     return fri_switches()->inplace && fri_tensor_sole(t);
 }

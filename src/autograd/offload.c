@@ -108,6 +108,7 @@ void fr_offload_close(void) {
 }
 
 fr_status fr_offload_stats_get(fr_memory_stats *out) {
+    FRI_NOT_NULL(out);
     if (store.allocator == NULL) return fri_fail(FR_EUSAGE, "offload: no file is open");
     fri_allocator_stats(store.allocator, out);
     return FR_OK;

@@ -124,6 +124,7 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot) {
 }
 
 fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out) {
+    FRI_NOT_NULL(node, out);
     fri_slot *slot = &node->slots[index];
     if (slot->kind == FRI_SLOT_EMPTY) {
         fr_tensor_release(out);
@@ -134,6 +135,7 @@ fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out) {
 }
 
 void fr_node_release_saved(fr_node *node, int index) {
+    if (node == NULL) return;
     if (!fri_switches()->early_release) return;
     fri_slot *slot = &node->slots[index];
     while (slot->kind == FRI_SLOT_INDEX && node->shadow != NULL) {
@@ -180,6 +182,7 @@ fr_status fri_node_mask_ready(fr_node *node, int index, const fr_tensor *dy, boo
 }
 
 fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx) {
+    FRI_NOT_NULL(node, dy, dx);
     fr_tensor *value = NULL, *result = NULL;
     fr_node *holder = node;
     fri_slot *slot = &node->slots[index];

@@ -39,6 +39,7 @@ bool fr_grad_enabled(void) {
 /* ---- autocast ---------------------------------------------------------------------------------------------- */
 
 fr_status fr_autocast_begin(fr_dtype dtype, fr_autocast_state *was) {
+    FRI_NOT_NULL(was);
     if (dtype != FR_F16 && dtype != FR_BF16)
         return fri_fail(FR_EDTYPE, "autocast: %s is not a half type; f16 and bf16 are", fr_dtype_name(dtype));
     *was = state.autocast;
@@ -131,7 +132,7 @@ bool fri_statistics_move(void) {
 /* ---- step -------------------------------------------------------------------------------------------------- */
 
 fr_status fr_step_begin(fr_step_scope *scope) {
-    if (scope == NULL) return fri_fail(FR_EINVAL, "step begin: scope is NULL");
+    FRI_NOT_NULL(scope);
     fr_status s = fri_late_check_all();
     if (s < 0) return s;
     *scope = (fr_step_scope){.grad_enabled = fr_grad_enabled(),
@@ -148,7 +149,7 @@ fr_status fr_step_begin(fr_step_scope *scope) {
 }
 
 fr_status fr_step_end(fr_step_scope *scope) {
-    if (scope == NULL) return fri_fail(FR_EINVAL, "step end: scope is NULL");
+    FRI_NOT_NULL(scope);
     fri_event_mark(FRI_EVENT_STEP_END);
     if (state.open_steps > 0) state.open_steps--;
     state.grad_disabled = !scope->grad_enabled;

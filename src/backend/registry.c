@@ -56,7 +56,7 @@ bool fr_device_available(fr_device d) {
 }
 
 fr_status fr_device_parse(const char *name, fr_device *out) {
-    if (name == NULL || out == NULL) return fri_fail(FR_EINVAL, "device_parse: the name or the output is NULL");
+    FRI_NOT_NULL(name, out);
     for (int i = 0; i < FR_DEVICE_COUNT; i++)
         if (strcmp(name, names[i]) == 0) {
             *out = (fr_device)i;

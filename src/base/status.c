@@ -68,3 +68,9 @@ fr_status fri_fail_prefix(fr_status s, const char *format, ...) {
     fri_text_printable(both, true, message, sizeof message);
     return s;
 }
+
+/* names: "m, name, child", as the caller wrote them. */
+fr_status fri_fail_null(const char *function, const char *names, size_t i) {
+    for (; i > 0; i--) names += strcspn(names, ",") + 2;
+    return fri_fail(FR_EINVAL, "%s: %.*s is NULL", function, (int)strcspn(names, ","), names);
+}

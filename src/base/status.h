@@ -19,6 +19,26 @@ fr_status fri_fail_report(fr_status s, const char *text);
 /* Puts a prefix before the current sentence: "layer4.0.conv1: " + what the op said. Returns s. */
 __attribute__((format(printf, 2, 3))) fr_status fri_fail_prefix(fr_status s, const char *format, ...);
 
+/* The rule about NULL (base.h), as the first line of a public function that returns a status: returns FR_EINVAL and
+ * "<function>: <argument> is NULL" for the first of these arguments that is. */
+#define FRI_NOT_NULL(...)                                      \
+    do {                                                       \
+        if (FRI_CHECK_NULL(__VA_ARGS__) < 0) return FR_EINVAL; \
+    } while (0)
+
+/* The same as a value, for a function that has something to clean up. */
+#define FRI_CHECK_NULL(...)                                                    \
+    fri_check_null(__func__, #__VA_ARGS__, (const void *const[]){__VA_ARGS__}, \
+                   sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *))
+
+fr_status fri_fail_null(const char *function, const char *names, size_t i);
+
+static inline fr_status fri_check_null(const char *function, const char *names, const void *const *p, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (p[i] == NULL) return fri_fail_null(function, names, i);
+    return FR_OK;
+}
+
 #define FRI_TRY FR_TRY
 
 /* Not an error and never seen by users: a checkpoint's recomputation has everything it needs, and the function it

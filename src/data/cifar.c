@@ -65,7 +65,6 @@ static fr_status file_path(const variant *v, const char *folder, const char *fil
 }
 
 static fr_status cifar(const variant *v, const char *folder, fr_split split, fr_dataset **out) {
-    if (folder == NULL || out == NULL) return fri_fail(FR_EINVAL, "%s: an argument is NULL", v->name);
     if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
         return fri_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
     const char *const *files = v->files[split];
@@ -116,9 +115,11 @@ done:
 }
 
 fr_status fr_dataset_cifar10(const char *folder, fr_split split, fr_dataset **out) {
+    FRI_NOT_NULL(folder, out);
     return cifar(&cifar10, folder, split, out);
 }
 
 fr_status fr_dataset_cifar100(const char *folder, fr_split split, fr_dataset **out) {
+    FRI_NOT_NULL(folder, out);
     return cifar(&cifar100, folder, split, out);
 }

@@ -93,7 +93,6 @@ static fr_status array_read(const fr_dataset *d, int64_t index, fri_image *image
 const fri_dataset_ops fri_dataset_array_ops = {.read = array_read};
 
 static fr_status check_index(const fr_dataset *d, int64_t index) {
-    if (d == NULL) return fri_fail(FR_EINVAL, "dataset: the dataset is NULL");
     if (index < 0 || index >= d->count)
         return fri_fail(FR_EINVAL, "%s: index %lld is outside 0..%lld", d->source, (long long)index,
                         (long long)d->count - 1);
@@ -105,23 +104,23 @@ fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fri_image *image)
     return s != FR_OK ? s : d->ops->read(d, index, image);
 }
 
-fr_status fr_dataset_info_get(const fr_dataset *d, fr_dataset_info *out) {
-    if (d == NULL || out == NULL) return fri_fail(FR_EINVAL, "fr_dataset_info_get: an argument is NULL");
-    *out = (fr_dataset_info){.count = d->count,
-                             .classes = d->classes,
-                             .height = d->height,
-                             .width = d->width,
-                             .channels = d->channels,
-                             .same_size = d->same_size,
-                             .source = d->source};
+fr_status fr_dataset_info_get(const fr_dataset *dataset, fr_dataset_info *out) {
+    FRI_NOT_NULL(dataset, out);
+    *out = (fr_dataset_info){.count = dataset->count,
+                             .classes = dataset->classes,
+                             .height = dataset->height,
+                             .width = dataset->width,
+                             .channels = dataset->channels,
+                             .same_size = dataset->same_size,
+                             .source = dataset->source};
     return FR_OK;
 }
 
-fr_status fr_dataset_label(const fr_dataset *d, int64_t index, int64_t *label) {
-    fr_status s = check_index(d, index);
+fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *label) {
+    FRI_NOT_NULL(dataset, label);
+    fr_status s = check_index(dataset, index);
     if (s != FR_OK) return s;
-    if (label == NULL) return fri_fail(FR_EINVAL, "fr_dataset_label: label is NULL");
-    *label = d->labels[index];
+    *label = dataset->labels[index];
     return FR_OK;
 }
 
@@ -130,15 +129,16 @@ const char *fr_dataset_class_name(const fr_dataset *d, int64_t label) {
     return d->ops->class_name(d, label);
 }
 
-fr_status fr_dataset_read(const fr_dataset *d, int64_t index, uint8_t *pixels, size_t capacity, int64_t *height,
+fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, uint8_t *pixels, size_t capacity, int64_t *height,
                           int64_t *width, int64_t *channels) {
+    FRI_NOT_NULL(dataset);
     fri_image image = {0};
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_dataset_read(d, index, &image));
+    FRI_TRY(s, fri_dataset_read(dataset, index, &image));
     size_t bytes = (size_t)(image.height * image.width * image.channels);
     if (pixels != NULL && capacity < bytes) {
-        s = fri_fail(FR_EINVAL, "%s: image %lld has %zu bytes but the buffer holds %zu", d->source, (long long)index,
-                     bytes, capacity);
+        s = fri_fail(FR_EINVAL, "%s: image %lld has %zu bytes but the buffer holds %zu", dataset->source,
+                     (long long)index, bytes, capacity);
         goto done;
     }
     if (pixels != NULL) memcpy(pixels, image.pixels, bytes);
@@ -150,18 +150,17 @@ done:
     return s;
 }
 
-fr_status fr_dataset_mean_std(const fr_dataset *d, int64_t limit, double mean[3], double std[3]) {
-    if (d == NULL || mean == NULL || std == NULL)
-        return fri_fail(FR_EINVAL, "fr_dataset_mean_std: an argument is NULL");
+fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double mean[3], double std[3]) {
+    FRI_NOT_NULL(dataset, mean, std);
     if (limit < 1) return fri_fail(FR_EINVAL, "fr_dataset_mean_std: limit is %lld, must be >= 1", (long long)limit);
     fri_image image = {0};
     fr_status s = FR_OK;
     uint64_t sum[3] = {0}, squares[3] = {0}, pixels = 0; /* integers: 2^48 pixels of 255^2 fit, and order is free */
-    int64_t n = limit < d->count ? limit : d->count;
+    int64_t n = limit < dataset->count ? limit : dataset->count;
     for (int64_t i = 0; i < n; i++) {
         /* i * count / n without overflow */
-        int64_t index = i * (d->count / n) + i * (d->count % n) / n;
-        FRI_TRY(s, fri_dataset_read(d, index, &image));
+        int64_t index = i * (dataset->count / n) + i * (dataset->count % n) / n;
+        FRI_TRY(s, fri_dataset_read(dataset, index, &image));
         int64_t area = image.height * image.width;
         pixels += (uint64_t)area;
         for (int64_t p = 0; p < area; p++)
@@ -171,7 +170,7 @@ fr_status fr_dataset_mean_std(const fr_dataset *d, int64_t limit, double mean[3]
                 squares[c] += v * v;
             }
     }
-    for (int64_t c = 0; c < d->channels; c++) {
+    for (int64_t c = 0; c < dataset->channels; c++) {
         double m = (double)sum[c] / (double)pixels;
         double variance = (double)squares[c] / (double)pixels - m * m;
         mean[c] = m / 255.0;

@@ -117,7 +117,7 @@ static fr_status find(const char *folder, fr_split split, const char *kind, char
 }
 
 fr_status fr_dataset_idx(const char *folder, fr_split split, int64_t classes, fr_dataset **out) {
-    if (folder == NULL || out == NULL) return fri_fail(FR_EINVAL, "fr_dataset_idx: an argument is NULL");
+    FRI_NOT_NULL(folder, out);
     if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
         return fri_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
     char images_path[4096], labels_path[4096];
@@ -134,20 +134,19 @@ fr_status fr_dataset_idx(const char *folder, fr_split split, int64_t classes, fr
     return read_both(folder, &images, &labels, classes, out);
 }
 
-fr_status fr_dataset_idx_memory(const char *name, const void *images_bytes, size_t images_n, const void *labels_bytes,
-                                size_t labels_n, int64_t classes, fr_dataset **out) {
-    if (name == NULL || images_bytes == NULL || labels_bytes == NULL || out == NULL)
-        return fri_fail(FR_EINVAL, "fr_dataset_idx_memory: an argument is NULL");
+fr_status fr_dataset_idx_memory(const char *name, const void *images, size_t images_bytes, const void *labels,
+                                size_t labels_bytes, int64_t classes, fr_dataset **out) {
+    FRI_NOT_NULL(name, images, labels, out);
     char images_name[256], labels_name[256];
     snprintf(images_name, sizeof images_name, "%.200s (images)", name);
     snprintf(labels_name, sizeof labels_name, "%.200s (labels)", name);
-    fri_source images, labels;
-    fr_status s = fri_source_open_memory(&images, images_name, images_bytes, images_n);
+    fri_source image_source, label_source;
+    fr_status s = fri_source_open_memory(&image_source, images_name, images, images_bytes);
     if (s != FR_OK) return s;
-    s = fri_source_open_memory(&labels, labels_name, labels_bytes, labels_n);
+    s = fri_source_open_memory(&label_source, labels_name, labels, labels_bytes);
     if (s != FR_OK) {
-        fri_source_close(&images);
+        fri_source_close(&image_source);
         return s;
     }
-    return read_both(name, &images, &labels, classes, out);
+    return read_both(name, &image_source, &label_source, classes, out);
 }

@@ -183,7 +183,7 @@ static fr_status split_path(const char *root, fr_split split, char path[PATH_BYT
 }
 
 fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset **out) {
-    if (root == NULL || out == NULL) return fri_fail(FR_EINVAL, "fr_dataset_image_folder: an argument is NULL");
+    FRI_NOT_NULL(root, out);
     if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
         return fri_fail(FR_EINVAL, "%s: %d is not a split", root, (int)split);
     char path[PATH_BYTES], class_path[PATH_BYTES], prefix[PATH_BYTES];

@@ -47,7 +47,7 @@ done:
 }
 
 fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opts, fr_loader **out) {
-    if (dataset == NULL || out == NULL) return fri_fail(FR_EINVAL, "fr_loader_create: an argument is NULL");
+    FRI_NOT_NULL(dataset, out);
     fr_loader_opts o = opts != NULL ? *opts : fr_loader_opts_default();
     if (o.device != FR_CPU && o.device != FR_META)
         return fri_fail(FR_EUNSUPPORTED, "loader: makes batches on cpu and meta, not on %s", fr_device_name(o.device));
@@ -87,20 +87,19 @@ void fr_loader_release(fr_loader **loader) {
     free(l);
 }
 
-fr_status fr_loader_next(fr_loader *l, fr_tensor **images, fr_tensor **labels) {
-    if (l == NULL || images == NULL || labels == NULL)
-        return fri_fail(FR_EINVAL, "fr_loader_next: an argument is NULL");
+fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **labels) {
+    FRI_NOT_NULL(loader, images, labels);
     int slot = 0;
     int64_t length = 0;
     fr_tensor *x = NULL, *t = NULL;
-    fr_status s = fri_loader_fetch(l->core, &slot, &length);
+    fr_status s = fri_loader_fetch(loader->core, &slot, &length);
     if (s != FR_OK) return s; /* FR_END too */
-    FRI_TRY(s, fr_tensor_narrow0(l->images[slot], 0, length, &x));
-    FRI_TRY(s, fr_tensor_narrow0(l->labels[slot], 0, length, &t));
+    FRI_TRY(s, fr_tensor_narrow0(loader->images[slot], 0, length, &x));
+    FRI_TRY(s, fr_tensor_narrow0(loader->labels[slot], 0, length, &t));
     /* First the caller's slots let go of the last batch, then its buffer can be used again. */
     fri_tensor_put(&x, images);
     fri_tensor_put(&t, labels);
-    fri_loader_advance(l->core);
+    fri_loader_advance(loader->core);
 done:
     fr_tensor_release(&x);
     fr_tensor_release(&t);
@@ -111,18 +110,18 @@ int64_t fr_loader_batches(const fr_loader *l) {
     return l != NULL ? fri_loader_batches(l->core) : 0;
 }
 
-fr_status fr_loader_epoch_begin(fr_loader *l, int64_t epoch) {
-    return fr_loader_position_set(l, epoch, 0);
+fr_status fr_loader_epoch_begin(fr_loader *loader, int64_t epoch) {
+    FRI_NOT_NULL(loader);
+    return fr_loader_position_set(loader, epoch, 0);
 }
 
-fr_status fr_loader_position_get(const fr_loader *l, int64_t *epoch, int64_t *batch) {
-    if (l == NULL || epoch == NULL || batch == NULL)
-        return fri_fail(FR_EINVAL, "fr_loader_position_get: an argument is NULL");
-    fri_loader_position_get(l->core, epoch, batch);
+fr_status fr_loader_position_get(const fr_loader *loader, int64_t *epoch, int64_t *batch) {
+    FRI_NOT_NULL(loader, epoch, batch);
+    fri_loader_position_get(loader->core, epoch, batch);
     return FR_OK;
 }
 
-fr_status fr_loader_position_set(fr_loader *l, int64_t epoch, int64_t batch) {
-    return l != NULL ? fri_loader_position_set(l->core, epoch, batch)
-                     : fri_fail(FR_EINVAL, "fr_loader_position_set: the loader is NULL");
+fr_status fr_loader_position_set(fr_loader *loader, int64_t epoch, int64_t batch) {
+    FRI_NOT_NULL(loader);
+    return fri_loader_position_set(loader->core, epoch, batch);
 }

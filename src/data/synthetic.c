@@ -36,7 +36,7 @@ static const fri_dataset_ops synthetic_ops = {.read = synthetic_read, .destroy =
 
 fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, int64_t width, int64_t channels,
                                uint64_t seed, fr_dataset **out) {
-    if (out == NULL) return fri_fail(FR_EINVAL, "fr_dataset_synthetic: out is NULL");
+    FRI_NOT_NULL(out);
     if (count < 1 || count > INT32_MAX || classes < 1 || classes > INT32_MAX)
         return fri_fail(FR_EINVAL, "synthetic: %lld images and %lld classes, both must lie in 1..%d", (long long)count,
                         (long long)classes, INT32_MAX);

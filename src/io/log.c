@@ -105,10 +105,9 @@ static void close_text(text_file *f) {
 }
 
 fr_status fr_log_open(const fr_log_opts *opts, fr_log **out) {
+    FRI_NOT_NULL(opts, out);
     fr_log *log = NULL;
     fr_status s = FR_OK;
-    if (opts == NULL || out == NULL)
-        return fri_fail(FR_EINVAL, "opening a log: the %s is NULL", opts == NULL ? "options" : "slot");
     log = calloc(1, sizeof *log);
     if (log == NULL) return fri_fail(FR_ENOMEM, "no host memory for a log");
     log->jsonl.fd = log->csv.fd = log->events.fd = -1;
@@ -176,15 +175,14 @@ static fr_status first_failure(fr_status before, fr_status now) {
     return before < 0 ? before : now;
 }
 
-static fr_status check_step(const fr_log *log, int64_t step) {
-    if (log == NULL) return fri_fail(FR_EINVAL, "the log is NULL");
+static fr_status check_step(int64_t step) {
     if (step < 0) return fri_fail(FR_EINVAL, "the log: step %lld must not be negative", (long long)step);
     return FR_OK;
 }
 
 fr_status fr_log_write(fr_log *log, const fr_log_step *step) {
-    if (step == NULL) return fri_fail(FR_EINVAL, "the log: the step is NULL");
-    fr_status s = check_step(log, step->step);
+    FRI_NOT_NULL(log, step);
+    fr_status s = check_step(step->step);
     if (s < 0) return s;
     if (log->jsonl.fd >= 0) s = write_jsonl(&log->jsonl, step);
     if (log->csv.fd >= 0) s = first_failure(s, write_csv(&log->csv, step));
@@ -213,10 +211,10 @@ done:
 }
 
 fr_status fr_log_scalar(fr_log *log, const char *tag, int64_t step, double value) {
-    fr_status s = check_step(log, step);
+    FRI_NOT_NULL(log, tag);
+    fr_status s = check_step(step);
     if (s < 0) return s;
-    if (tag == NULL || !fri_safetensors_utf8(tag, strlen(tag)))
-        return fri_fail(FR_EINVAL, "the log: the tag is %s", tag == NULL ? "NULL" : "not valid UTF-8");
+    if (!fri_safetensors_utf8(tag, strlen(tag))) return fri_fail(FR_EINVAL, "the log: the tag is not valid UTF-8");
     const fri_scalar scalar = {tag, value};
     if (log->jsonl.fd >= 0) s = scalar_jsonl(&log->jsonl, tag, step, value);
     if (log->events.fd >= 0) s = first_failure(s, fri_tfevents_write(&log->events, step, &scalar, 1));

@@ -182,12 +182,9 @@ done:
 }
 
 fr_status fr_state_load(const char *path, fr_state *state) {
+    FRI_NOT_NULL(path, state);
     fri_safetensors *file = NULL;
-    if (path == NULL || state == NULL || state->model == NULL)
-        return fri_fail(FR_EINVAL, "loading a training state: the %s is NULL",
-                        path == NULL    ? "path"
-                        : state == NULL ? "state"
-                                        : "model");
+    if (state->model == NULL) return fri_fail(FR_EINVAL, "loading a training state: the model is NULL");
     fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_CHECKED, &file);
     if (s < 0) return fri_fail_prefix(s, "loading the training state: ");
     s = fri_state_restore(file, state);
@@ -211,12 +208,11 @@ static fr_status check_file(const char *path) {
 }
 
 fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx) {
+    FRI_NOT_NULL(dir, path);
     char place[FR_STATE_PATH_BYTES], newest[600] = "";
     fri_state_files files = {0};
     size_t damaged = 0;
     fr_status s = FR_OK;
-    if (dir == NULL || path == NULL)
-        return fri_fail(FR_EINVAL, "finding a training state: the %s is NULL", dir == NULL ? "folder" : "path");
     FRI_TRY(s, fri_folder_list(dir, &files));
     for (size_t i = 0; i < files.n; i++) {
         const fri_state_file *f = &files.file[i];

@@ -107,9 +107,8 @@ done:
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
-static fr_status check(const char *dir, const fr_state *state, int64_t keep) {
-    if (dir == NULL || state == NULL || state->model == NULL)
-        return fri_fail(FR_EINVAL, "the %s is NULL", dir == NULL ? "folder" : state == NULL ? "state" : "model");
+static fr_status check(const fr_state *state, int64_t keep) {
+    if (state->model == NULL) return fri_fail(FR_EINVAL, "the model is NULL");
     if (state->step < 0 || state->epoch < 0 || keep < 0)
         return fri_fail(FR_EINVAL, "step %" PRId64 ", epoch %" PRId64 " and keep %" PRId64 " must not be negative",
                         state->step, state->epoch, keep);
@@ -169,11 +168,12 @@ static fr_status next_path(const char *dir, int64_t step, char *path) {
 }
 
 fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, char *path) {
+    FRI_NOT_NULL(dir, state);
     char place[FR_STATE_PATH_BYTES], fingerprint[FRI_FINGERPRINT_BYTES];
     char *text = NULL;
     list l = {.prefix = FRI_STATE_MODEL};
     fr_status s = FR_OK;
-    FRI_TRY(s, check(dir, state, keep));
+    FRI_TRY(s, check(state, keep));
     FRI_TRY(s, make_record(state, fingerprint, &text));
     FRI_TRY(s, fr_module_each_tensor(state->model, append_model, &l));
     l.prefix = FRI_STATE_OPTIMIZER;

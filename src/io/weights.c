@@ -16,8 +16,7 @@
 
 static const char *const layout_names[] = {[FR_WEIGHTS_TORCH] = "torch", [FR_WEIGHTS_FRUGAL] = "frugal"};
 
-static fr_status check_options(fr_module *m, const char *path, const fr_weights_opts *o) {
-    if (m == NULL || path == NULL) return fri_fail(FR_EINVAL, "weights: the %s is NULL", m == NULL ? "module" : "path");
+static fr_status check_options(const fr_weights_opts *o) {
     if (o->layout < FR_WEIGHTS_AUTO || o->layout > FR_WEIGHTS_FRUGAL)
         return fri_fail(FR_EINVAL, "weights: %d is not a layout", (int)o->layout);
     if (o->flatten_height < 0 || o->flatten_width < 0 || (o->flatten_height > 0) != (o->flatten_width > 0))
@@ -51,10 +50,11 @@ done:
 }
 
 fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts *opts) {
+    FRI_NOT_NULL(m, path);
     fr_weights_opts o = opts != NULL ? *opts : *FR_WEIGHTS_OPTS();
     saving v = {0};
     fri_safetensors_entry *list = NULL;
-    fr_status s = check_options(m, path, &o);
+    fr_status s = check_options(&o);
     if (s < 0) return s;
     bool torch = o.layout != FR_WEIGHTS_FRUGAL;
     /* "format": other readers of safetensors ask for it before they take tensors into PyTorch. */
@@ -246,9 +246,10 @@ static fr_status fill(const loading *l, const fri_entry *e, const fri_safetensor
 }
 
 fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts *opts) {
+    FRI_NOT_NULL(m, path);
     fr_weights_opts o = opts != NULL ? *opts : *FR_WEIGHTS_OPTS();
     loading l = {0};
-    fr_status s = check_options(m, path, &o);
+    fr_status s = check_options(&o);
     if (s < 0) return s;
     s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
     if (s < 0) return fri_fail_prefix(s, "loading weights: ");

@@ -77,8 +77,8 @@ fri_allocator *fri_allocator_override(fr_device d, fri_allocator *a) {
 /* ---- public ------------------------------------------------------------------------------------------------- */
 
 fr_status fr_pool_create(fr_device d, fr_pool **out) {
+    FRI_NOT_NULL(out);
     fri_allocator *a = NULL;
-    if (out == NULL) return fri_fail(FR_EINVAL, "pool_create: the output is NULL");
     if (fri_forked()) return fri_allocator_get(d, &a);
     fr_status s = create(d, &a);
     if (s < 0) return s;
@@ -95,8 +95,7 @@ void fr_pool_release(fr_pool **pool) {
 }
 
 fr_status fr_pool_begin(fr_pool *pool, fr_pool_state *was) {
-    if (pool == NULL || was == NULL)
-        return fri_fail(FR_EINVAL, "pool_begin: the %s is NULL", pool == NULL ? "pool" : "place for what was");
+    FRI_NOT_NULL(pool, was);
     fri_allocator_enter(pool);
     *was = (fr_pool_state){.device = pool->device,
                            .entered = pool,
@@ -134,9 +133,9 @@ static void add(fr_memory_stats *sum, const fr_memory_stats *t) {
 }
 
 fr_status fr_memory_process_get(fr_device d, fr_memory_stats *out) {
+    FRI_NOT_NULL(out);
     fr_status s = check_device(d);
     if (s < 0) return s;
-    if (out == NULL) return fri_fail(FR_EINVAL, "memory_process_get: the output is NULL");
     if (fri_forked()) return fri_allocator_get(d, &(fri_allocator *){NULL});
     *out = (fr_memory_stats){.peak_op = "", .peak_module = "", .limit = SIZE_MAX};
     pthread_mutex_lock(&lock);

@@ -145,6 +145,7 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
 /* ---- public: one device's allocator ------------------------------------------------------------------------- */
 
 fr_status fr_memory_stats_get(fr_device d, fr_memory_stats *out) {
+    FRI_NOT_NULL(out);
     fri_allocator *a = NULL;
     fr_status s = fri_allocator_get(d, &a);
     if (s < 0) return s;
@@ -177,6 +178,7 @@ fr_status fr_memory_limit_set(fr_device d, size_t bytes) {
 }
 
 fr_status fr_memory_summary(fr_device d, FILE *out) {
+    FRI_NOT_NULL(out);
     char use[FRI_USE_TEXT];
     fr_memory_stats t;
     fr_status s = fr_memory_stats_get(d, &t);

@@ -100,6 +100,7 @@ static void count_block(void *ctx, const fri_block *b) {
 }
 
 fr_status fr_memory_track(fr_device d, const char *file, const char *function, int line, FILE *out) {
+    FRI_NOT_NULL(file, function, out);
     fri_allocator *a = NULL;
     fr_status s = fri_allocator_get(d, &a);
     if (s < 0) return s;

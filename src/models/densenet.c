@@ -170,6 +170,7 @@ done:
 }
 
 fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m) {
+    FRI_NOT_NULL(m);
     fr_model_opts o;
     plan p = {0};
     int64_t channels = 0;

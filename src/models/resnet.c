@@ -144,6 +144,7 @@ done:
 }
 
 fr_status fr_resnet(int depth, const fr_model_opts *opts, fr_module **m) {
+    FRI_NOT_NULL(m);
     fr_model_opts o;
     fr_module *r = NULL, *pool = NULL, *flatten = NULL;
     int at = -1;

@@ -63,6 +63,7 @@ done:
 }
 
 fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m) {
+    FRI_NOT_NULL(m);
     fr_model_opts o;
     fr_module *u = NULL;
     char name[24];

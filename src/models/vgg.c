@@ -102,6 +102,7 @@ done:
 }
 
 fr_status fr_vgg(int depth, const fr_model_opts *opts, fr_module **m) {
+    FRI_NOT_NULL(m);
     fr_model_opts o;
     fr_module *v = NULL;
     const int *layers = NULL;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 int fr_module_units(fr_module *m, fr_module **out, int n) {
+    if (m == NULL || (out == NULL && n > 0)) return 0;
     if (m->class_->units != NULL) return m->class_->units(m, out, n);
     for (int i = 0; i < m->n_children && i < n; i++) out[i] = m->children[i];
     return m->n_children;
@@ -82,6 +83,7 @@ static fr_status checkpoint_run(fr_module *m, fr_module **units, int n, fr_tenso
 
 fr_status fr_checkpoint_units(fr_module *m, const int *first, const bool *checkpoint, int segments, fr_tensor *x,
                               fr_tensor **y) {
+    FRI_NOT_NULL(m, first, checkpoint, x, y);
     fr_module *units[FRI_MAX_UNITS + 1];
     int n = fr_module_units(m, units, FRI_MAX_UNITS);
     if (segments < 1 || segments > n || n > FRI_MAX_UNITS)
@@ -109,6 +111,7 @@ done:
 }
 
 fr_status fr_checkpoint_sequential(fr_module *m, int segments, fr_tensor *x, fr_tensor **y) {
+    FRI_NOT_NULL(m, x, y);
     int first[FRI_MAX_UNITS], n = fr_module_units(m, NULL, 0);
     bool checkpoint[FRI_MAX_UNITS];
     if (segments < 1 || segments > n || n > FRI_MAX_UNITS)

@@ -23,6 +23,7 @@ static const fr_module_class conv2d_class = {.name = "Conv2d", .forward = conv2d
 
 fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts, fr_device device,
                        fr_module **m) {
+    FRI_NOT_NULL(m);
     fr_module *c = NULL;
     fr_tensor *w = NULL, *b = NULL;
     fr_status s = FR_OK;
@@ -59,6 +60,7 @@ static fr_status linear_forward(fr_module *m, fr_tensor **x) {
 static const fr_module_class linear_class = {.name = "Linear", .forward = linear_forward};
 
 fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m) {
+    FRI_NOT_NULL(m);
     fr_module *l = NULL;
     fr_tensor *w = NULL, *b = NULL;
     fr_status s = FR_OK;
@@ -89,6 +91,7 @@ static fr_status embedding_forward(fr_module *m, fr_tensor **x) {
 static const fr_module_class embedding_class = {.name = "Embedding", .forward = embedding_forward};
 
 fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m) {
+    FRI_NOT_NULL(m);
     fr_module *e = NULL;
     fr_tensor *w = NULL;
     fr_status s = FR_OK;
@@ -180,10 +183,12 @@ done:
 }
 
 fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
+    FRI_NOT_NULL(m);
     return norm_create(&fri_batchnorm2d_class, 0, channels, device, m);
 }
 
 fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m) {
+    FRI_NOT_NULL(m);
     if (!(slope > 0)) return fri_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
     fr_status s = norm_create(&inplace_abn_class, sizeof(double), channels, device, m);
     if (s == FR_OK) *(double *)(*m)->state = slope;
@@ -198,6 +203,7 @@ void fri_module_runs_before(const fr_module *m, const fr_module *next) {
 /* ---- converting -------------------------------------------------------------------------------------------- */
 
 fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {
+    FRI_NOT_NULL(m);
     if (dtype != FR_F32 && dtype != FR_F16 && dtype != FR_BF16)
         return fri_fail(FR_EDTYPE, "to_dtype: %s; f32, f16 or bf16 is needed", fr_dtype_name(dtype));
     for (int i = 0; i < m->n_children; i++) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 fr_status fr_module_create(const fr_module_class *class_, size_t state_bytes, fr_module **out) {
+    FRI_NOT_NULL(class_, out);
     fr_module *m = calloc(1, sizeof *m);
     if (m == NULL) return fri_fail(FR_ENOMEM, "module %s: out of host memory", class_->name);
     m->references = 1;
@@ -27,6 +28,7 @@ fr_module *fr_module_retain(fr_module *m) {
 }
 
 void fr_module_release(fr_module **p) {
+    if (p == NULL) return;
     fr_module *m = *p;
     *p = NULL;
     if (m == NULL || --m->references > 0) return;
@@ -47,19 +49,21 @@ void fr_module_release(fr_module **p) {
 }
 
 void *fr_module_state(fr_module *m) {
+    if (m == NULL) return NULL;
     return m->state;
 }
 
 const fr_module_class *fr_module_class_of(const fr_module *m) {
+    if (m == NULL) return NULL;
     return m->class_;
 }
 
 /* ---- parts ------------------------------------------------------------------------------------------------- */
 
-static fr_status check_name(const fr_module *m, const char *name) {
-    if (name == NULL || name[0] == '\0' || strchr(name, '.') != NULL)
-        return fri_fail(FR_EINVAL, "module %s: '%s' is no name for a part", m->class_->name,
-                        name != NULL ? name : "NULL");
+static fr_status check_name(const fr_module *m, const char *name, const void *part) {
+    if (part == NULL) return fri_fail(FR_EINVAL, "module %s: the slot of part '%s' holds NULL", m->class_->name, name);
+    if (name[0] == '\0' || strchr(name, '.') != NULL)
+        return fri_fail(FR_EINVAL, "module %s: '%s' is no name for a part", m->class_->name, name);
     for (int i = 0; i < m->n_children; i++)
         if (strcmp(m->names[i], name) == 0)
             return fri_fail(FR_EINVAL, "module %s: there is a child '%s' already", m->class_->name, name);
@@ -74,7 +78,8 @@ static fr_status no_memory(const fr_module *m) {
 }
 
 fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child) {
-    fr_status s = check_name(m, name);
+    fr_status s = FRI_CHECK_NULL(m, name, child);
+    if (s == FR_OK) s = check_name(m, name, *child);
     char *copy = s == FR_OK ? strdup(name) : NULL;
     if (s == FR_OK && copy == NULL) s = no_memory(m);
     if (s == FR_OK && m->n_children == m->child_capacity) {
@@ -100,8 +105,9 @@ fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child)
     return FR_OK;
 }
 
-static fr_status add_tensor(fr_module *m, const char *name, fr_tensor **t, bool is_parameter) {
-    fr_status s = check_name(m, name);
+/* s: that of the caller's check of its arguments. */
+static fr_status add_tensor(fr_status s, fr_module *m, const char *name, fr_tensor **t, bool is_parameter) {
+    if (s == FR_OK) s = check_name(m, name, *t);
     char *copy = s == FR_OK ? strdup(name) : NULL;
     if (s == FR_OK && copy == NULL) s = no_memory(m);
     if (s == FR_OK && m->n_tensors == m->tensor_capacity) {
@@ -127,22 +133,25 @@ static fr_status add_tensor(fr_module *m, const char *name, fr_tensor **t, bool 
 }
 
 fr_status fr_module_add_parameter(fr_module *m, const char *name, fr_tensor **t) {
-    return add_tensor(m, name, t, true);
+    return add_tensor(FRI_CHECK_NULL(m, name, t), m, name, t, true);
 }
 
 fr_status fr_module_add_buffer(fr_module *m, const char *name, fr_tensor **t) {
-    return add_tensor(m, name, t, false);
+    return add_tensor(FRI_CHECK_NULL(m, name, t), m, name, t, false);
 }
 
 fr_module *fr_module_child(fr_module *m, int i) {
+    if (m == NULL) return NULL;
     return i >= 0 && i < m->n_children ? m->children[i] : NULL;
 }
 
 int fr_module_children(const fr_module *m) {
+    if (m == NULL) return 0;
     return m->n_children;
 }
 
 fr_tensor *fr_module_tensor(fr_module *m, const char *name) {
+    if (m == NULL || name == NULL) return NULL;
     for (int i = 0; i < m->n_tensors; i++)
         if (strcmp(m->tensors[i].name, name) == 0) return m->tensors[i].tensor;
     return NULL;
@@ -186,11 +195,12 @@ fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
 }
 
 fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x) {
+    FRI_NOT_NULL(m, x);
     return fri_module_run(m->children[i], m->names[i], x);
 }
 
 fr_status fr_module_forward(fr_module *m, fr_tensor *x, fr_tensor **y) {
-    if (m == NULL || x == NULL) return fri_fail(FR_EINVAL, "module forward: the module or its input is NULL");
+    FRI_NOT_NULL(m, x, y);
     fr_tensor *value = fr_tensor_retain(x);
     fr_status s = fri_module_run(m, NULL, &value);
     if (s == FR_OK) fri_tensor_put(&value, y);
@@ -199,17 +209,20 @@ fr_status fr_module_forward(fr_module *m, fr_tensor *x, fr_tensor **y) {
 }
 
 void fr_module_train(fr_module *m, bool on) {
+    if (m == NULL) return;
     m->training = on;
     for (int i = 0; i < m->n_children; i++) fr_module_train(m->children[i], on);
 }
 
 void fr_module_inplace(fr_module *m, bool on) {
+    if (m == NULL) return;
     m->inplace_set = true;
     m->inplace = on;
     for (int i = 0; i < m->n_children; i++) fr_module_inplace(m->children[i], on);
 }
 
 bool fr_module_training(const fr_module *m) {
+    if (m == NULL) return false;
     return m->training;
 }
 
@@ -234,6 +247,7 @@ static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn 
 }
 
 fr_status fr_module_each_tensor(fr_module *m, fr_module_tensor_fn *fn, void *ctx) {
+    FRI_NOT_NULL(m, fn);
     char path[PATH_BYTES] = "";
     return visit(m, path, 0, fn, ctx);
 }
@@ -245,6 +259,7 @@ static fr_status count_elements(void *ctx, const char *path, fr_tensor *t, bool 
 }
 
 int64_t fr_module_parameter_count(fr_module *m) {
+    if (m == NULL) return 0;
     int64_t n = 0;
     (void)fr_module_each_tensor(m, count_elements, &n);
     return n;
@@ -257,5 +272,6 @@ static fr_status drop_gradient(void *ctx, const char *path, fr_tensor *t, bool i
 }
 
 void fr_module_zero_grad(fr_module *m) {
+    if (m == NULL) return;
     (void)fr_module_each_tensor(m, drop_gradient, NULL);
 }

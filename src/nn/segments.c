@@ -80,8 +80,8 @@ static fr_status by_parts(int parts, int units, const size_t *weight, bool balan
 
 fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight, fr_unit_range *range,
                            int *ranges) {
+    FRI_NOT_NULL(range, ranges);
     fr_status s = FR_OK;
-    if (range == NULL || ranges == NULL) return fri_fail(FR_EINVAL, "segments: the result is NULL");
     if (units < 1) return fri_fail(FR_EINVAL, "segments: a chain of %d units; at least 1 is needed", units);
     size_t total = 0;
     for (int i = 0; i < units; i++) {
@@ -117,10 +117,10 @@ done:
 
 fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments, const size_t *weight, fr_tensor *x,
                                  fr_tensor **y) {
+    FRI_NOT_NULL(m, x, y);
     fr_unit_option *option = NULL;
     fr_unit_range *range = NULL;
     fr_status s = FR_OK;
-    if (m == NULL) return fri_fail(FR_EINVAL, "checkpoint: the module is NULL");
     fr_unit_plan plan = {.units = fr_module_units(m, NULL, 0)};
     option = calloc((size_t)plan.units + 1, sizeof *option); /* FR_UNIT_AS_SET */
     range = malloc(((size_t)plan.units + 1) * sizeof *range);

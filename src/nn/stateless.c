@@ -23,6 +23,7 @@ static fr_status relu_forward(fr_module *m, fr_tensor **x) {
 const fr_module_class fri_relu_class = {.name = "ReLU", .forward = relu_forward};
 
 fr_status fr_nn_relu(fr_module **m) {
+    FRI_NOT_NULL(m);
     return make(&fri_relu_class, NULL, 0, m);
 }
 
@@ -32,6 +33,7 @@ static fr_status leaky_relu_forward(fr_module *m, fr_tensor **x) {
 static const fr_module_class leaky_relu_class = {.name = "LeakyReLU", .forward = leaky_relu_forward};
 
 fr_status fr_nn_leaky_relu(double slope, fr_module **m) {
+    FRI_NOT_NULL(m);
     if (!(slope >= 0)) return fri_fail(FR_EINVAL, "LeakyReLU: slope %g must be >= 0", slope);
     return make(&leaky_relu_class, &slope, sizeof slope, m);
 }
@@ -50,6 +52,7 @@ static fr_status maxpool2d_forward(fr_module *m, fr_tensor **x) {
 static const fr_module_class maxpool2d_class = {.name = "MaxPool2d", .forward = maxpool2d_forward};
 
 fr_status fr_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
+    FRI_NOT_NULL(m);
     pool_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
     return make(&maxpool2d_class, &p, sizeof p, m);
 }
@@ -61,6 +64,7 @@ static fr_status avgpool2d_forward(fr_module *m, fr_tensor **x) {
 static const fr_module_class avgpool2d_class = {.name = "AvgPool2d", .forward = avgpool2d_forward};
 
 fr_status fr_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
+    FRI_NOT_NULL(m);
     pool_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
     return make(&avgpool2d_class, &p, sizeof p, m);
 }
@@ -72,6 +76,7 @@ static fr_status adaptive_forward(fr_module *m, fr_tensor **x) {
 static const fr_module_class adaptive_class = {.name = "AdaptiveAvgPool2d", .forward = adaptive_forward};
 
 fr_status fr_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m) {
+    FRI_NOT_NULL(m);
     int64_t size[2] = {p, q};
     return make(&adaptive_class, size, sizeof size, m);
 }
@@ -94,10 +99,12 @@ static fr_status make_dropout(const fr_module_class *class_, double p, fr_module
 }
 
 fr_status fr_nn_dropout(double p, fr_module **m) {
+    FRI_NOT_NULL(m);
     return make_dropout(&dropout_class, p, m);
 }
 
 fr_status fr_nn_dropout2d(double p, fr_module **m) {
+    FRI_NOT_NULL(m);
     return make_dropout(&dropout2d_class, p, m);
 }
 
@@ -109,6 +116,7 @@ static fr_status flatten_forward(fr_module *m, fr_tensor **x) {
 static const fr_module_class flatten_class = {.name = "Flatten", .forward = flatten_forward};
 
 fr_status fr_nn_flatten(int start_dim, fr_module **m) {
+    FRI_NOT_NULL(m);
     return make(&flatten_class, &start_dim, sizeof start_dim, m);
 }
 
@@ -124,6 +132,7 @@ static fr_status upsample_forward(fr_module *m, fr_tensor **x) {
 static const fr_module_class upsample_class = {.name = "Upsample", .forward = upsample_forward};
 
 fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) {
+    FRI_NOT_NULL(m);
     upsample_state u = {factor, mode};
     if (factor < 1) return fri_fail(FR_EINVAL, "Upsample: factor %lld must be >= 1", (long long)factor);
     return make(&upsample_class, &u, sizeof u, m);
@@ -137,6 +146,7 @@ static fr_status identity_forward(fr_module *m, fr_tensor **x) {
 static const fr_module_class identity_class = {.name = "Identity", .forward = identity_forward};
 
 fr_status fr_nn_identity(fr_module **m) {
+    FRI_NOT_NULL(m);
     return make(&identity_class, NULL, 0, m);
 }
 
@@ -162,11 +172,17 @@ fr_status fri_module_run_children(fr_module *m, fr_tensor **x) {
 static const fr_module_class sequential_class = {.name = "Sequential", .forward = fri_module_run_children};
 
 fr_status fr_nn_sequential(fr_module **m) {
+    FRI_NOT_NULL(m);
     return make(&sequential_class, NULL, 0, m);
 }
 
 fr_status fr_nn_append(fr_module *sequential, fr_module **child) {
     char name[16];
+    fr_status s = FRI_CHECK_NULL(sequential, child);
+    if (s < 0) {
+        fr_module_release(child); /* taken also on failure */
+        return s;
+    }
     snprintf(name, sizeof name, "%d", sequential->n_children);
     return fr_module_add_child(sequential, name, child);
 }

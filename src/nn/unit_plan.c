@@ -179,11 +179,10 @@ static fr_status copy(fr_module *m, const fr_unit_plan *p, schedule **out) {
 }
 
 fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, fr_tensor **y) {
+    FRI_NOT_NULL(m, plan, x, y);
     schedule *c = NULL;
     fr_tensor *value = NULL;
     fr_status s = FR_OK;
-    if (m == NULL || plan == NULL || x == NULL)
-        return fri_fail(FR_EINVAL, "checkpoint plan: the module, the plan or the input is NULL");
     FRI_TRY(s, check(plan, fr_module_units(m, NULL, 0)));
     FRI_TRY(s, copy(m, plan, &c));
     value = fr_tensor_retain(x);

@@ -29,6 +29,7 @@ done:
 static const fr_op adaptive_avgpool2d = {.name = "adaptive_avgpool2d", .backward = backward};
 
 fr_status fr_adaptive_avgpool2d(fr_tensor *x, int64_t p, int64_t q, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;

@@ -55,6 +55,7 @@ static fr_status sum_into(const fr_tensor *sum, fr_tensor *out) {
 }
 
 fr_status fr_add(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
+    FRI_NOT_NULL(a, b, y);
     fr_tensor *out = NULL;
     fri_call c;
     fri_follows follows = fri_follows_take();
@@ -77,6 +78,7 @@ done:
 }
 
 fr_status fr_add_inplace(fr_tensor *a, fr_tensor *b) {
+    FRI_NOT_NULL(a, b);
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &add, 2, (fr_tensor *[]){a, b}, 2));

@@ -26,6 +26,7 @@ done:
 static const fr_op avgpool2d = {.name = "avgpool2d", .backward = backward};
 
 fr_status fr_avgpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL;
     fri_pool2d_desc d;
     fri_call c;

@@ -250,6 +250,7 @@ static bool takes_addend(const fri_follows *f, const fr_tensor *x) {
 
 fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
                          fr_tensor *running_var, const fr_batchnorm2d_opts *opts, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL, *mean = NULL, *invstd = NULL;
     fr_tensor *in[] = {x, gamma, beta};
     params p;

@@ -32,6 +32,7 @@ static const fr_op cast = {.name = "cast",
                            .rebuild_from_leaf = true};
 
 fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;

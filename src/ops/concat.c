@@ -117,6 +117,7 @@ static fr_status describe(fr_tensor *const *x, int n, params *p, fri_shape *shap
 }
 
 fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL;
     params p = {0};
     fri_shape shape;

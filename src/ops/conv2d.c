@@ -229,6 +229,7 @@ done:
 }
 
 fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y) {
+    FRI_NOT_NULL(x, w, y);
     fr_tensor *out = NULL;
     fri_workspace ws = {0};
     fri_conv2d_desc d;

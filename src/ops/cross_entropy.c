@@ -67,6 +67,7 @@ static fr_status check_targets(const fri_cross_entropy_desc *d, const fr_tensor 
 }
 
 fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entropy_opts *opts, fr_tensor **loss) {
+    FRI_NOT_NULL(x, target, loss);
     fr_tensor *out = NULL, *lse = NULL, *count = NULL, *bad = NULL;
     fri_workspace ws = {0};
     fri_cross_entropy_desc d;
@@ -111,6 +112,7 @@ done:
 }
 
 fr_status fr_count_correct(fr_tensor *x, fr_tensor *target, fr_tensor **correct) {
+    FRI_NOT_NULL(x, target, correct);
     fr_tensor *out = NULL;
     fri_cross_entropy_desc d;
     fri_shape scalar = {0};

@@ -105,9 +105,11 @@ done:
 }
 
 fr_status fr_dropout(fr_tensor *x, double p, bool train, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     return run(&dropout, x, p, train, y);
 }
 
 fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     return run(&dropout2d, x, p, train, y);
 }

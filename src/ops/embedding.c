@@ -60,6 +60,7 @@ static fr_status check_range(const fri_embedding_desc *d, const fr_tensor *bad) 
 }
 
 fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y) {
+    FRI_NOT_NULL(index, w, y);
     fr_tensor *out = NULL, *bad = NULL;
     fri_embedding_desc d;
     fri_shape shape, scalar = {0};

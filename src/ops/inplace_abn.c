@@ -154,6 +154,7 @@ static const fr_op inplace_abn = {.name = "inplace_abn", .backward = backward};
 
 fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
                          fr_tensor *running_var, const fr_batchnorm2d_opts *opts, double slope, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL, *mean = NULL, *invstd = NULL, *weight = NULL;
     fr_tensor *in[] = {x, gamma, beta};
     params p = {.slope = slope};

@@ -50,6 +50,7 @@ static fr_status record(fr_tensor *x, double slope, fr_tensor *out) {
 }
 
 fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
@@ -66,6 +67,7 @@ done:
 }
 
 fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope) {
+    FRI_NOT_NULL(x);
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &leaky_relu, 1, &x, 1));

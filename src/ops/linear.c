@@ -120,6 +120,7 @@ done:
 }
 
 fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y) {
+    FRI_NOT_NULL(x, w, y);
     fr_tensor *out = NULL;
     fri_workspace ws = {0};
     fri_linear_desc d;

@@ -58,6 +58,7 @@ static fr_dtype index_type(const fri_pool2d_desc *d) {
 }
 
 fr_status fr_maxpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL, *index = NULL;
     params p;
     fri_call c;

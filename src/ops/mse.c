@@ -39,6 +39,7 @@ done:
 static const fr_op mse = {.name = "mse", .autocast = FR_AUTOCAST_F32, .backward = backward};
 
 fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
+    FRI_NOT_NULL(x, t, loss);
     fr_tensor *out = NULL;
     fri_workspace ws = {0};
     fri_shape scalar = {0};

@@ -46,6 +46,7 @@ static fr_status record(fr_tensor *a, fr_tensor *b, fr_tensor *out) {
 }
 
 fr_status fr_mul(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
+    FRI_NOT_NULL(a, b, y);
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
@@ -67,6 +68,7 @@ done:
 }
 
 fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b) {
+    FRI_NOT_NULL(a, b);
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &mul, 2, (fr_tensor *[]){a, b}, 2));

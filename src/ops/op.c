@@ -165,7 +165,6 @@ bool fri_take_summed(fr_tensor *sum, fr_tensor *other, bool *relu) {
 }
 
 fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x) {
-    if (x == NULL) return fri_fail(FR_EINVAL, "%s: the tensor is NULL", op->name);
     if (fr_grad_enabled() && x->requires_grad && fri_node_of(x) == NULL)
         return fri_fail(FR_EUSAGE, "%s: a leaf that requires grad cannot be changed in place", op->name);
     return FR_OK;

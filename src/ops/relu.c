@@ -68,6 +68,7 @@ static fr_status record(fr_tensor *x, bool of_batchnorm, fr_tensor *out) {
 }
 
 fr_status fr_relu(fr_tensor *x, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
@@ -85,6 +86,7 @@ done:
 }
 
 fr_status fr_relu_inplace(fr_tensor *x) {
+    FRI_NOT_NULL(x);
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &relu, 1, &x, 1));

@@ -61,13 +61,15 @@ done:
 }
 
 fr_status fr_reshape(fr_tensor *x, int rank, const int64_t *shape, fr_tensor **y) {
-    if (rank < 0 || rank > FR_MAX_RANK || (rank > 0 && shape == NULL))
-        return fri_fail(FR_ESHAPE, "reshape: rank %d is outside 0..%d, or the shape is NULL", rank, FR_MAX_RANK);
+    FRI_NOT_NULL(x, y);
+    if (rank > 0) FRI_NOT_NULL(shape);
+    if (rank < 0 || rank > FR_MAX_RANK)
+        return fri_fail(FR_ESHAPE, "reshape: rank %d is outside 0..%d", rank, FR_MAX_RANK);
     return view(x, fri_shape_of(rank, shape), y);
 }
 
 fr_status fr_flatten(fr_tensor *x, int start_dim, fr_tensor **y) {
-    if (x == NULL) return fri_fail(FR_EINVAL, "flatten: the tensor is NULL");
+    FRI_NOT_NULL(x, y);
     if (start_dim < 0 || start_dim >= x->shape.rank)
         return fri_fail(FR_ESHAPE, "flatten: start_dim %d is outside 0..%d", start_dim, x->shape.rank - 1);
     fri_shape shape = {.rank = start_dim + 1};

@@ -41,6 +41,7 @@ done:
 static const fr_op scale = {.name = "scale", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
 
 fr_status fr_scale(fr_tensor *x, double alpha, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
@@ -57,6 +58,7 @@ done:
 }
 
 fr_status fr_scale_inplace(fr_tensor *x, double alpha) {
+    FRI_NOT_NULL(x);
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &scale, 1, &x, 1));

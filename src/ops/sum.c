@@ -56,9 +56,11 @@ done:
 }
 
 fr_status fr_sum(fr_tensor *x, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     return reduce(&sum, x, y);
 }
 
 fr_status fr_mean(fr_tensor *x, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     return reduce(&mean, x, y);
 }

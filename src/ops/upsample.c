@@ -28,6 +28,7 @@ done:
 static const fr_op upsample = {.name = "upsample", .backward = backward};
 
 fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode, bool align_corners, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;

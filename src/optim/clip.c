@@ -95,6 +95,7 @@ static fr_status first_device(void *ctx, const char *path, fr_tensor *t, bool is
 }
 
 fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
+    FRI_NOT_NULL(m);
     struct norm n = {0};
     double sums[2] = {0};
     fr_device device = FR_CPU;

@@ -57,6 +57,7 @@ static void refresh(const fr_grad_scaler *known) {
 }
 
 fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out) {
+    FRI_NOT_NULL(out);
     fr_grad_scaler_opts o = opts != NULL ? *opts : *FR_GRAD_SCALER_OPTS();
     fri_shape scalar = {0}, state = FRI_SHAPE((int64_t)sizeof(fri_loss_scale));
     fr_grad_scaler *g = NULL;
@@ -86,6 +87,7 @@ done:
 }
 
 void fr_grad_scaler_release(fr_grad_scaler **p) {
+    if (p == NULL) return;
     fr_grad_scaler *g = *p;
     *p = NULL;
     if (g == NULL) return;
@@ -95,21 +97,25 @@ void fr_grad_scaler_release(fr_grad_scaler **p) {
 }
 
 double fr_grad_scaler_scale_of(const fr_grad_scaler *g) {
+    if (g == NULL) return 0;
     refresh(g);
     return g->opts.enabled ? (double)g->now.scale : 1;
 }
 
 int64_t fr_grad_scaler_growth_tracker(const fr_grad_scaler *g) {
+    if (g == NULL) return 0;
     refresh(g);
     return g->now.tracker;
 }
 
 int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g) {
+    if (g == NULL) return 0;
     refresh(g);
     return g->now.skipped;
 }
 
 fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tracker) {
+    FRI_NOT_NULL(g);
     if (!(scale >= 0) || growth_tracker < 0)
         return fri_fail(FR_EINVAL, "grad scaler: scale %g and growth tracker %lld must not be negative", scale,
                         (long long)growth_tracker);
@@ -122,6 +128,7 @@ fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tra
 }
 
 fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled) {
+    FRI_NOT_NULL(g, loss, scaled);
     fri_shape scalar = {0};
     fr_tensor *factor = NULL;
     fr_status s = FR_OK;
@@ -211,6 +218,7 @@ done:
 }
 
 fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o) {
+    FRI_NOT_NULL(g, o);
     if (!g->opts.enabled) return FR_OK;
     fr_status s = forget_other_step(g);
     if (s < 0) return s;
@@ -223,6 +231,7 @@ fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o) {
 }
 
 fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
+    FRI_NOT_NULL(g, o);
     fr_status s = FR_OK;
     double found = 0;
     if (!g->opts.enabled) return fr_optimizer_step(o);
@@ -252,6 +261,7 @@ done:
 /* ---- two passes -------------------------------------------------------------------------------------------- */
 
 fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o) {
+    FRI_NOT_NULL(g, o);
     if (!o->fused) return fri_fail(FR_EUSAGE, "grad scaler: check_begin is for a fused optimizer; this one is not");
     if (!g->opts.enabled) return fri_fail(FR_EUSAGE, "grad scaler: check_begin of a scaler that is not enabled");
     fr_status s = FR_OK;
@@ -265,6 +275,7 @@ done:
 }
 
 fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *found) {
+    FRI_NOT_NULL(g, o, found);
     double value = 0;
     *found = false;
     if (g->stage != CHECKING || o->scaler != g)
@@ -299,6 +310,7 @@ done:
 
 /* Storages are numbered as they are made, so the smallest number is the first in backward. */
 fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const char **path, const char **op) {
+    FRI_NOT_NULL(g, o, path, op);
     uint64_t first = UINT64_MAX;
     double was = 0, found = 0;
     fr_status s = FR_OK;
@@ -331,6 +343,7 @@ static void moved_on(void *ctx) {
 }
 
 fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
+    FRI_NOT_NULL(g);
     fri_loss_scale_desc d = rule(g);
     double found = 0;
     fr_status s = FR_OK;

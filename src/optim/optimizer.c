@@ -27,7 +27,6 @@ static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_para
 }
 
 static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
-    if (m == NULL) return fri_fail(FR_EINVAL, "optimizer: the module is NULL");
     fr_optimizer *o = malloc(sizeof *o);
     if (o == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
     *o = like;
@@ -48,6 +47,7 @@ static fr_status check(const char *name, const char *option, double value, bool 
 }
 
 fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
+    FRI_NOT_NULL(m, out);
     fr_sgd_opts o = opts != NULL ? *opts : *FR_SGD_OPTS();
     fr_status s = FR_OK;
     FRI_TRY(s, check("SGD", "lr", o.lr, o.lr >= 0));
@@ -77,19 +77,23 @@ done:
 }
 
 fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
+    FRI_NOT_NULL(m, out);
     return adam("Adam", m, opts != NULL ? *opts : *FR_ADAM_OPTS(), (fr_optimizer){.decoupled = false}, out);
 }
 
 fr_status fr_adamw(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
+    FRI_NOT_NULL(m, out);
     return adam("AdamW", m, opts != NULL ? *opts : *FR_ADAMW_OPTS(), (fr_optimizer){.decoupled = true}, out);
 }
 
 fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
+    FRI_NOT_NULL(m, out);
     return adam("Adam8", m, opts != NULL ? *opts : *FR_ADAM_OPTS(), (fr_optimizer){.decoupled = true, .eight = true},
                 out);
 }
 
 void fr_optimizer_release(fr_optimizer **p) {
+    if (p == NULL) return;
     fr_optimizer *o = *p;
     *p = NULL;
     if (o == NULL) return;
@@ -173,25 +177,30 @@ fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const 
 }
 
 fr_status fr_optimizer_step(fr_optimizer *o) {
+    FRI_NOT_NULL(o);
     if (o->fused) return FR_OK; /* every parameter was updated when its gradient was complete */
     return fri_optimizer_step(o, NULL, NULL);
 }
 
 void fr_optimizer_zero_grad(fr_optimizer *o) {
+    if (o == NULL) return;
     for (int i = 0; i < o->n; i++)
         if (fr_tensor_get_grad(o->parameters[i].parameter) != NULL)
             (void)fr_tensor_set_grad(o->parameters[i].parameter, NULL);
 }
 
 double fr_optimizer_get_lr(const fr_optimizer *o) {
+    if (o == NULL) return 0;
     return o->lr;
 }
 
 void fr_optimizer_set_lr(fr_optimizer *o, double lr) {
+    if (o == NULL) return;
     o->lr = lr;
 }
 
 int64_t fr_optimizer_steps(const fr_optimizer *o) {
+    if (o == NULL) return 0;
     (void)fri_optimizer_learn_steps((fr_optimizer *)(uintptr_t)o); /* a getter's own copy of what is elsewhere */
     return o->steps;
 }
@@ -232,6 +241,7 @@ done:
 }
 
 fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
+    FRI_NOT_NULL(o);
     for (int i = 0; i < o->n; i++) {
         fr_status s = fr_tensor_set_grad_hook(o->parameters[i].parameter, on ? on_gradient : NULL, o);
         if (s < 0) return s;

@@ -4,6 +4,7 @@
 #include <math.h>
 
 double fr_schedule_lr(const fr_schedule *s, int64_t step) {
+    if (s == NULL) return 0;
     if (step < s->warmup) return s->lr * (double)(step + 1) / (double)s->warmup;
     int64_t after = step - s->warmup, total = s->total - s->warmup;
     switch (s->kind) {

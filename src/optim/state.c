@@ -8,6 +8,7 @@
 enum { SLOTS = FRI_STATE_SLOTS, NAME_BYTES = 600 };
 
 const char *fr_optimizer_name(const fr_optimizer *o) {
+    if (o == NULL) return NULL;
     return o->kind == FRI_SGD ? "sgd" : o->eight ? "adam8" : o->decoupled ? "adamw" : "adam";
 }
 
@@ -57,6 +58,7 @@ done:
 }
 
 fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
+    FRI_NOT_NULL(o, fn);
     fri_state_slot slots[SLOTS];
     char name[NAME_BYTES];
     for (int i = 0; i < o->n; i++) {
@@ -111,6 +113,7 @@ static fr_status read_count(const fri_parameter *p, int64_t steps, fr_tensor *sc
 }
 
 fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_state_fn *fn, void *ctx) {
+    FRI_NOT_NULL(o, fn);
     fr_status s = FR_OK;
     fr_tensor *(*fresh)[SLOTS] = NULL;
     fr_tensor *scalar = NULL;

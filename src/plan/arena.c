@@ -140,29 +140,31 @@ static void section_in_arena(fr_plan *p, int i, size_t extent, size_t *live) {
     m->reserved = m->peak_reserved = extent;
 }
 
-fr_status fr_plan_use_arena(fr_plan *p, fr_placement *out) {
+fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out) {
+    FRI_NOT_NULL(plan);
     size_t live = 0;
     fr_status s = FR_OK;
-    if (p->layout == NULL) FRI_TRY(s, place(p, &p->layout));
-    for (int i = 0; i < p->n_sections; i++) section_in_arena(p, i, p->layout->placement.extent, &live);
-    if (out != NULL) *out = p->layout->placement;
+    if (plan->layout == NULL) FRI_TRY(s, place(plan, &plan->layout));
+    for (int i = 0; i < plan->n_sections; i++) section_in_arena(plan, i, plan->layout->placement.extent, &live);
+    if (out != NULL) *out = plan->layout->placement;
 done:
     return s;
 }
 
-fr_status fr_plan_install(const fr_plan *p, fr_device device, fr_placement *out) {
+fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out) {
+    FRI_NOT_NULL(plan);
     struct fri_layout *own = NULL;
-    const struct fri_layout *layout = p->layout;
+    const struct fri_layout *layout = plan->layout;
     fri_arena *arena = NULL;
     fri_allocator *a = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_plan_same_environment(p, device));
+    FRI_TRY(s, fri_plan_same_environment(plan, device));
     FRI_TRY(s, fri_allocator_get(device, &a));
     if (layout == NULL) {
-        FRI_TRY(s, place(p, &own));
+        FRI_TRY(s, place(plan, &own));
         layout = own;
     }
-    FRI_TRY(s, fri_arena_create(layout->l, layout->n, layout->first, layout->end, p->n_sections,
+    FRI_TRY(s, fri_arena_create(layout->l, layout->n, layout->first, layout->end, plan->n_sections,
                                 layout->placement.extent, &arena));
     FRI_TRY(s, fri_allocator_arena_install(a, arena));
     arena = NULL; /* the allocator owns it */

@@ -24,6 +24,7 @@ static void on_call(void *ctx, const fri_kernel_call *call) {
 }
 
 fr_status fr_fit_clock_begin(fr_device target, fr_fit_clock **out) {
+    FRI_NOT_NULL(out);
     fr_status s = FR_OK;
     fr_fit_clock *c = calloc(1, sizeof *c);
     if (c == NULL) return fri_fail(FR_ENOMEM, "fit: out of host memory");
@@ -39,6 +40,7 @@ done:
 }
 
 void fr_fit_clock_end(fr_fit_clock **p, double *seconds) {
+    if (p == NULL || seconds == NULL) return;
     fr_fit_clock *c = *p;
     *p = NULL;
     *seconds = 0;

@@ -59,17 +59,19 @@ done:
     return s;
 }
 
-fr_status fr_plan_verify(const fr_plan *p, int section, fr_device device, const fr_memory_stats *measured) {
+fr_status fr_plan_verify(const fr_plan *plan, int section, fr_device device, const fr_memory_stats *measured) {
+    FRI_NOT_NULL(plan, measured);
     fr_plan_section_stats planned;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_plan_same_environment(p, device));
-    FRI_TRY(s, fr_plan_section_get(p, section, &planned));
+    FRI_TRY(s, fri_plan_same_environment(plan, device));
+    FRI_TRY(s, fr_plan_section_get(plan, section, &planned));
     s = same_stats(planned.name, &planned.memory, measured);
 done:
     return s;
 }
 
 fr_status fr_plan_compare(const fr_plan *a, const fr_plan *b) {
+    FRI_NOT_NULL(a, b);
     fr_status s = FR_OK;
     FRI_TRY(s, same_environment(a->environment, b->environment));
     if (a->n_sections != b->n_sections)

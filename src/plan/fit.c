@@ -376,6 +376,7 @@ done:
 }
 
 fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr_fit *out) {
+    FRI_NOT_NULL(run, opts, out);
     double began = milliseconds();
     fr_status s = FR_OK;
     finder f = {.run = run, .ctx = ctx, .opts = opts};
@@ -414,6 +415,7 @@ done:
 }
 
 void fr_fit_release(fr_fit *fit) {
+    if (fit == NULL) return;
     free((void *)(uintptr_t)fit->plan.option);
     free((void *)(uintptr_t)fit->plan.range);
     *fit = (fr_fit){0};

@@ -15,6 +15,7 @@ static void close_section(fr_plan *p) {
 }
 
 fr_status fr_plan_begin(fr_device target, fr_plan **out) {
+    FRI_NOT_NULL(out);
     fr_status s = FR_OK;
     fr_plan *p = NULL;
     const fri_backend *meta = fri_backend_get(FR_META), *stands_for = fri_backend_get(target);
@@ -40,36 +41,39 @@ done:
     return s;
 }
 
-fr_status fr_plan_section(fr_plan *p, const char *name) {
-    if (p != running) return fri_fail(FR_EUSAGE, "plan: section '%s' outside a running plan", name);
-    if (p->n_sections == FRI_PLAN_SECTIONS)
+fr_status fr_plan_section(fr_plan *plan, const char *name) {
+    FRI_NOT_NULL(plan, name);
+    if (plan != running) return fri_fail(FR_EUSAGE, "plan: section '%s' outside a running plan", name);
+    if (plan->n_sections == FRI_PLAN_SECTIONS)
         return fri_fail(FR_EUSAGE, "plan: section '%s' is one more than the %d a plan can hold", name,
                         FRI_PLAN_SECTIONS);
-    close_section(p);
-    p->first_event[p->n_sections] = p->record.count;
-    p->sections[p->n_sections++] = (fr_plan_section_stats){.name = fri_intern(name)};
-    fri_allocator_reset_peak(p->allocator);
+    close_section(plan);
+    plan->first_event[plan->n_sections] = plan->record.count;
+    plan->sections[plan->n_sections++] = (fr_plan_section_stats){.name = fri_intern(name)};
+    fri_allocator_reset_peak(plan->allocator);
     return FR_OK;
 }
 
-fr_status fr_plan_end(fr_plan *p) {
-    if (p == NULL || p != running) return fri_fail(FR_EUSAGE, "plan: end without a running plan");
+fr_status fr_plan_end(fr_plan *plan) {
+    FRI_NOT_NULL(plan);
+    if (plan != running) return fri_fail(FR_EUSAGE, "plan: end without a running plan");
     fr_memory_stats left;
-    close_section(p);
-    fri_allocator_stats(p->allocator, &left);
-    fri_event_unsubscribe(fri_record_event, &p->record);
-    (void)fri_allocator_override(FR_META, p->was_allocator);
-    fri_meta_target_set(p->was_target);
+    close_section(plan);
+    fri_allocator_stats(plan->allocator, &left);
+    fri_event_unsubscribe(fri_record_event, &plan->record);
+    (void)fri_allocator_override(FR_META, plan->was_allocator);
+    fri_meta_target_set(plan->was_target);
     running = NULL;
-    if (p->record.failed) return fri_fail(FR_ENOMEM, "plan: out of host memory while recording the run");
+    if (plan->record.failed) return fri_fail(FR_ENOMEM, "plan: out of host memory while recording the run");
     if (left.allocs != left.frees)
         return fri_fail(FR_EUSAGE, "plan: %llu tensors of the planned run are still alive at its end",
                         (unsigned long long)(left.allocs - left.frees));
-    fri_allocator_destroy(&p->allocator);
+    fri_allocator_destroy(&plan->allocator);
     return FR_OK;
 }
 
 void fr_plan_release(fr_plan **plan) {
+    if (plan == NULL) return;
     fr_plan *p = *plan;
     *plan = NULL;
     if (p == NULL) return;
@@ -83,17 +87,20 @@ void fr_plan_release(fr_plan **plan) {
 /* ---- looking ----------------------------------------------------------------------------------------------- */
 
 int fr_plan_sections(const fr_plan *p) {
+    if (p == NULL) return 0;
     return p->n_sections;
 }
 
-fr_status fr_plan_section_get(const fr_plan *p, int i, fr_plan_section_stats *out) {
-    if (i < 0 || i >= p->n_sections)
-        return fri_fail(FR_EINVAL, "plan: section %d is outside 0..%d", i, p->n_sections - 1);
-    *out = p->sections[i];
+fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats *out) {
+    FRI_NOT_NULL(plan, out);
+    if (i < 0 || i >= plan->n_sections)
+        return fri_fail(FR_EINVAL, "plan: section %d is outside 0..%d", i, plan->n_sections - 1);
+    *out = plan->sections[i];
     return FR_OK;
 }
 
 int fr_plan_peak_section(const fr_plan *p) {
+    if (p == NULL) return 0;
     int best = 0;
     for (int i = 1; i < p->n_sections; i++)
         if (p->sections[i].memory.peak_allocated > p->sections[best].memory.peak_allocated) best = i;
@@ -101,10 +108,12 @@ int fr_plan_peak_section(const fr_plan *p) {
 }
 
 const char *fr_plan_environment(const fr_plan *p) {
+    if (p == NULL) return NULL;
     return p->environment;
 }
 
 size_t fr_plan_step_memory(const fr_plan *p) {
+    if (p == NULL) return 0;
     const fr_memory_stats *m = &p->sections[fr_plan_peak_section(p)].memory;
     return m->peak_allocated - m->at_peak_allocated[FR_MEM_PARAMETER] - m->at_peak_allocated[FR_MEM_OPTIMIZER];
 }
@@ -115,6 +124,7 @@ size_t fri_plan_largest_op(const fr_plan *p) {
 }
 
 size_t fr_plan_floor(const fr_plan *p) {
+    if (p == NULL) return 0;
     const fr_memory_stats *m = &p->sections[fr_plan_peak_section(p)].memory;
     fri_tag op;
     return m->at_peak_allocated[FR_MEM_PARAMETER] + m->at_peak_allocated[FR_MEM_OPTIMIZER] +
@@ -162,6 +172,7 @@ static int larger_first(const void *a, const void *b) {
 }
 
 int fr_plan_live_at_peak(const fr_plan *p, fr_plan_live *out, int n) {
+    if (p == NULL || out == NULL) return 0;
     struct collector c = {0};
     size_t bytes = 0;
     size_t at = fri_record_peak(&p->record, &bytes);

@@ -43,15 +43,17 @@ static void print_live(const fr_plan *p, FILE *out) {
     }
 }
 
-fr_status fr_plan_report(const fr_plan *p, FILE *out) {
+fr_status fr_plan_report(const fr_plan *plan, FILE *out) {
+    FRI_NOT_NULL(plan, out);
     char a[FRI_BYTES_TEXT];
     fri_tag op;
-    if (p->n_sections == 0) return fri_fail(FR_EUSAGE, "plan report: the plan has no section");
-    fprintf(out, "plan for %s\n", p->environment);
-    print_sections(p, out);
-    print_peak(p, out);
-    print_live(p, out);
-    size_t step = fr_plan_step_memory(p), floor = fr_plan_floor(p), largest = fri_record_largest_op(&p->record, &op);
+    if (plan->n_sections == 0) return fri_fail(FR_EUSAGE, "plan report: the plan has no section");
+    fprintf(out, "plan for %s\n", plan->environment);
+    print_sections(plan, out);
+    print_peak(plan, out);
+    print_live(plan, out);
+    size_t step = fr_plan_step_memory(plan), floor = fr_plan_floor(plan),
+           largest = fri_record_largest_op(&plan->record, &op);
     fprintf(out, "step memory (peak - parameters - optimizer state): %s (%zu bytes)\n", fri_bytes_text(step, a), step);
     fprintf(out, "floor (parameters + state + largest op): %s (%zu bytes); largest op: %s in %s, %zu bytes\n",
             fri_bytes_text(floor, a), floor, or_dash(op.op), or_dash(op.module), largest);

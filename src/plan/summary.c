@@ -159,6 +159,7 @@ static void on_event(void *ctx, const fri_event *e) {
 /* ---- begin and end -------------------------------------------------------------------------------------------- */
 
 fr_status fr_summary_begin(fr_device device, fr_summary **out) {
+    FRI_NOT_NULL(out);
     fr_summary *s = NULL;
     if (running) return fri_fail(FR_EUSAGE, "summary: another summary is watching on this thread");
     if ((s = calloc(1, sizeof *s)) == NULL) return fri_fail(FR_ENOMEM, "summary: out of host memory");
@@ -191,6 +192,7 @@ static int in_order(const void *a, const void *b) {
 }
 
 fr_status fr_summary_end(fr_summary *s) {
+    FRI_NOT_NULL(s);
     if (!s->listening) return fri_fail(FR_EUSAGE, "summary: it has ended already");
     stop(s);
     free(s->blocks);
@@ -211,6 +213,7 @@ fr_status fr_summary_end(fr_summary *s) {
 }
 
 void fr_summary_release(fr_summary **p) {
+    if (p == NULL) return;
     fr_summary *s = *p;
     *p = NULL;
     if (s == NULL) return;
@@ -221,16 +224,19 @@ void fr_summary_release(fr_summary **p) {
 }
 
 int fr_summary_layers(const fr_summary *s) {
+    if (s == NULL) return 0;
     return s->n_rows;
 }
 
 fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out) {
+    FRI_NOT_NULL(s, out);
     if (i < 0 || i >= s->n_rows) return fri_fail(FR_EINVAL, "summary: layer %d is outside 0..%d", i, s->n_rows - 1);
     *out = s->rows[i].layer;
     return FR_OK;
 }
 
 void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out) {
+    if (s == NULL || out == NULL) return;
     *out = s->totals;
 }
 
@@ -243,6 +249,7 @@ static const char *shape_text(const fr_summary_layer *l, char text[FRI_SHAPE_TEX
 }
 
 fr_status fr_summary_print(const fr_summary *s, FILE *out) {
+    FRI_NOT_NULL(s, out);
     const fr_summary_totals *t = &s->totals;
     char text[FRI_SHAPE_TEXT], a[FRI_BYTES_TEXT], b[FRI_BYTES_TEXT];
     fprintf(out, "%-36s %-18s %-22s %12s %14s %16s %18s\n", "layer", "kind", "output", "parameters", "bytes",

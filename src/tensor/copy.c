@@ -14,6 +14,7 @@ fr_status fri_tensor_fill(fr_tensor *t, double value) {
 }
 
 fr_status fr_tensor_fill(fr_tensor *t, double value) {
+    FRI_NOT_NULL(t);
     return fri_tensor_fill(t, value);
 }
 
@@ -58,17 +59,20 @@ done:
 }
 
 fr_status fr_tensor_clone(const fr_tensor *t, fr_tensor **out) {
+    FRI_NOT_NULL(t, out);
     return fri_tensor_clone_as(t, t->dtype, FR_MEM_TEMPORARY, out);
 }
 
 fr_status fr_tensor_to_host(const fr_tensor *t, void *data) {
+    FRI_NOT_NULL(t);
     if (fri_nbytes(t) == 0) return FR_OK;
-    if (data == NULL) return fri_fail(FR_EINVAL, "to host: data is NULL");
+    FRI_NOT_NULL(data);
     fri_exec e = fri_exec_of(t);
     return fri_backend_of(t)->copy(&e, FRI_COPY_DEVICE_TO_HOST, fri_data(t), data, fri_nbytes(t));
 }
 
 fr_status fr_tensor_to_device(const fr_tensor *t, fr_device device, fr_tensor **out) {
+    FRI_NOT_NULL(t, out);
     fr_tensor *moved = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_tensor_new(&t->shape, t->dtype, device, FR_MEM_TEMPORARY, &moved));
@@ -113,6 +117,7 @@ done:
 }
 
 fr_status fr_tensor_copy(fr_tensor *dst, const fr_tensor *src) {
+    FRI_NOT_NULL(dst, src);
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     if (!fri_shape_equal(&dst->shape, &src->shape))
         return fri_fail(FR_ESHAPE, "copy: the destination is %s but the source is %s", fri_shape_text(&dst->shape, a),
@@ -141,6 +146,7 @@ double fri_element(fr_dtype t, const void *data, int64_t i) {
 }
 
 fr_status fr_tensor_item(const fr_tensor *t, double *out) {
+    FRI_NOT_NULL(t, out);
     uint64_t raw = 0; /* the widest element */
     char text[FRI_SHAPE_TEXT];
     if (fri_numel(t) != 1)
@@ -153,6 +159,7 @@ fr_status fr_tensor_item(const fr_tensor *t, double *out) {
 }
 
 fr_status fr_tensor_print(const fr_tensor *t, FILE *out) {
+    FRI_NOT_NULL(t, out);
     enum { VALUES = 64 };
     char text[FRI_SHAPE_TEXT];
     int64_t n = fri_numel(t);

@@ -45,7 +45,6 @@ static void delete_legacy(struct DLManagedTensor *self) {
 }
 
 static fr_status make_exported(fr_tensor *t, exported **out) {
-    if (t == NULL) return fri_fail(FR_EINVAL, "dlpack: the tensor is NULL");
     if (t->requires_grad)
         return fri_fail(FR_EUSAGE, "dlpack: the tensor requires grad; export what fr_tensor_detach makes of it");
     if (fri_device_of(t) != FR_CPU)
@@ -79,6 +78,7 @@ static fri_dl_tensor describe(exported *e) {
 }
 
 fr_status fr_tensor_to_dlpack(fr_tensor *t, struct DLManagedTensorVersioned **out) {
+    FRI_NOT_NULL(t, out);
     exported *e = NULL;
     fr_status s = make_exported(t, &e);
     if (s < 0) return s;
@@ -91,6 +91,7 @@ fr_status fr_tensor_to_dlpack(fr_tensor *t, struct DLManagedTensorVersioned **ou
 }
 
 fr_status fr_tensor_to_dlpack_legacy(fr_tensor *t, struct DLManagedTensor **out) {
+    FRI_NOT_NULL(t, out);
     exported *e = NULL;
     fr_status s = make_exported(t, &e);
     if (s < 0) return s;
@@ -170,8 +171,8 @@ static void release_legacy(void *owner) {
 }
 
 fr_status fr_tensor_from_dlpack(struct DLManagedTensorVersioned **managed, fr_tensor **out) {
-    if (managed == NULL || *managed == NULL || out == NULL)
-        return fri_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
+    FRI_NOT_NULL(managed, out);
+    if (*managed == NULL) return fri_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
     if ((*managed)->version.major != FRI_DL_MAJOR)
         return fri_fail(FR_EFORMAT, "dlpack: the tensor is of major version %u, this library reads version %d",
                         (*managed)->version.major, FRI_DL_MAJOR);
@@ -183,8 +184,8 @@ fr_status fr_tensor_from_dlpack(struct DLManagedTensorVersioned **managed, fr_te
 }
 
 fr_status fr_tensor_from_dlpack_legacy(struct DLManagedTensor **managed, fr_tensor **out) {
-    if (managed == NULL || *managed == NULL || out == NULL)
-        return fri_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
+    FRI_NOT_NULL(managed, out);
+    if (*managed == NULL) return fri_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
     fr_status s = import(&(*managed)->dl_tensor, release_legacy, *managed, out);
     if (s == FR_OK) *managed = NULL;
     return s;

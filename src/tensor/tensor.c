@@ -69,15 +69,16 @@ void fr_tensor_release(fr_tensor **p) {
 
 /* ---- making ------------------------------------------------------------------------------------------------ */
 
-static fr_status check_rank(int rank, const int64_t *shape) {
+static fr_status check_rank(int rank) {
     if (rank < 0 || rank > FR_MAX_RANK)
         return fri_fail(FR_ESHAPE, "tensor: rank %d is outside 0..%d", rank, FR_MAX_RANK);
-    if (rank > 0 && shape == NULL) return fri_fail(FR_EINVAL, "tensor: shape is NULL but the rank is %d", rank);
     return FR_OK;
 }
 
 fr_status fr_tensor_empty(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out) {
-    fr_status s = check_rank(rank, shape);
+    FRI_NOT_NULL(out);
+    if (rank > 0) FRI_NOT_NULL(shape);
+    fr_status s = check_rank(rank);
     if (s < 0) return s;
     fri_shape dims = fri_shape_of(rank, shape);
     return fri_tensor_new(&dims, dtype, device, FR_MEM_TEMPORARY, out);
@@ -85,6 +86,8 @@ fr_status fr_tensor_empty(int rank, const int64_t *shape, fr_dtype dtype, fr_dev
 
 fr_status fr_tensor_full(int rank, const int64_t *shape, double value, fr_dtype dtype, fr_device device,
                          fr_tensor **out) {
+    FRI_NOT_NULL(out);
+    if (rank > 0) FRI_NOT_NULL(shape);
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
@@ -96,18 +99,19 @@ done:
 }
 
 fr_status fr_tensor_zeros(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out) {
+    FRI_NOT_NULL(out);
+    if (rank > 0) FRI_NOT_NULL(shape);
     return fr_tensor_full(rank, shape, 0, dtype, device, out);
 }
 
 fr_status fr_tensor_from_host(const void *data, int rank, const int64_t *shape, fr_dtype dtype, fr_device device,
                               fr_tensor **out) {
+    FRI_NOT_NULL(out);
+    if (rank > 0) FRI_NOT_NULL(shape);
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    if (data == NULL && fri_nbytes(t) > 0) {
-        s = fri_fail(FR_EINVAL, "tensor from host: data is NULL");
-        goto done;
-    }
+    if (fri_nbytes(t) > 0) FRI_TRY(s, FRI_CHECK_NULL(data));
     fri_exec e = fri_exec_of(t);
     FRI_TRY(s, fri_backend_of(t)->copy(&e, FRI_COPY_HOST_TO_DEVICE, data, fri_data(t), fri_nbytes(t)));
     fri_tensor_put(&t, out);
@@ -146,19 +150,25 @@ done:
 
 fr_status fr_tensor_uniform(int rank, const int64_t *shape, double low, double high, fr_dtype dtype, fr_device device,
                             fr_tensor **out) {
+    FRI_NOT_NULL(out);
+    if (rank > 0) FRI_NOT_NULL(shape);
     return random_tensor(false, rank, shape, low, high, dtype, device, out);
 }
 
 fr_status fr_tensor_normal(int rank, const int64_t *shape, double mean, double std, fr_dtype dtype, fr_device device,
                            fr_tensor **out) {
+    FRI_NOT_NULL(out);
+    if (rank > 0) FRI_NOT_NULL(shape);
     return random_tensor(true, rank, shape, mean, std, dtype, device, out);
 }
 
 fr_status fr_tensor_detach(fr_tensor *t, fr_tensor **out) {
+    FRI_NOT_NULL(t, out);
     return fri_tensor_view(t, &t->shape, out);
 }
 
 fr_status fr_tensor_narrow0(fr_tensor *t, int64_t start, int64_t length, fr_tensor **out) {
+    FRI_NOT_NULL(t, out);
     if (t->shape.rank == 0) return fri_fail(FR_ESHAPE, "narrow0: a scalar has no dimension 0");
     int64_t rows = t->shape.dim[0];
     if (start < 0 || length < 0 || start > rows - length)
@@ -173,15 +183,18 @@ fr_status fr_tensor_narrow0(fr_tensor *t, int64_t start, int64_t length, fr_tens
 /* ---- looking ----------------------------------------------------------------------------------------------- */
 
 int fr_tensor_rank(const fr_tensor *t) {
+    if (t == NULL) return 0;
     return t->shape.rank;
 }
 
 int64_t fr_tensor_dim(const fr_tensor *t, int i) {
+    if (t == NULL) return 0;
     if (i < 0) i += t->shape.rank;
     return i >= 0 && i < t->shape.rank ? t->shape.dim[i] : 0;
 }
 
 const int64_t *fr_tensor_shape(const fr_tensor *t) {
+    if (t == NULL) return NULL;
     return t->shape.dim;
 }
 
@@ -190,6 +203,7 @@ int64_t fri_numel(const fr_tensor *t) {
 }
 
 int64_t fr_tensor_numel(const fr_tensor *t) {
+    if (t == NULL) return 0;
     return fri_numel(t);
 }
 
@@ -198,22 +212,27 @@ size_t fri_nbytes(const fr_tensor *t) {
 }
 
 size_t fr_tensor_nbytes(const fr_tensor *t) {
+    if (t == NULL) return 0;
     return fri_nbytes(t);
 }
 
 fr_dtype fr_tensor_dtype(const fr_tensor *t) {
+    if (t == NULL) return FR_F32;
     return t->dtype;
 }
 
 fr_device fr_tensor_device(const fr_tensor *t) {
+    if (t == NULL) return FR_CPU;
     return fri_device_of(t);
 }
 
 void *fr_tensor_data(fr_tensor *t) {
+    if (t == NULL) return NULL;
     return fri_device_of(t) == FR_META ? NULL : fri_data(t);
 }
 
 uint64_t fr_tensor_version(const fr_tensor *t) {
+    if (t == NULL) return 0;
     return t->storage->version;
 }
 

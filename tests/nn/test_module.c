@@ -221,7 +221,7 @@ Test(module, errors_name_the_path) {
     expect_refused(fr_module_forward(m, wide, &y), FR_ESHAPE, "block (Residual): add: ", "[2, 4]", y);
     cr_expect_str_eq(fri_scope_module(), "", "the module path was left at '%s'", fri_scope_module());
     expect_refused(fr_module_forward(NULL, wide, &y), FR_EINVAL, "module", "NULL", y);
-    expect_refused(fr_module_forward(m, NULL, &y), FR_EINVAL, "input", "NULL", y);
+    expect_refused(fr_module_forward(m, NULL, &y), FR_EINVAL, "x", "NULL", y);
     fr_module_release(&m);
     fr_tensor_release(&narrow);
     fr_tensor_release(&wide);

@@ -1,0 +1,162 @@
+/* test_null.c - the rule about NULL (base.h): every public function, each pointer argument NULL in turn. The tests are
+ * written by public_calls.py from the headers; here is what their other arguments are. */
+#include <criterion/criterion.h>
+#include <frugal/frugal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autograd/node.h"
+
+/* A path at which nothing can be opened or made. */
+#define NOWHERE "/dev/null/nothing"
+
+static struct {
+    fr_tensor *x, *y, *slot, *list[1];
+    fr_node *node; /* y's */
+    fr_op op;
+    fr_module_class class;
+    fr_module *module, *module_slot;
+    fr_optimizer *optimizer, *optimizer_slot;
+    fr_grad_scaler *scaler, *scaler_slot;
+    fr_dataset *dataset, *dataset_slot;
+    fr_loader *loader, *loader_slot;
+    fr_plan *plan, *plan_slot;
+    fr_summary *summary, *summary_slot;
+    fr_log *log, *log_slot;
+    fr_pool *pool, *pool_slot;
+    fr_fit_clock *clock_slot;
+    fr_fit fit;
+    struct DLManagedTensorVersioned *dlpack;
+    struct DLManagedTensor *dlpack_legacy;
+    FILE *file;
+    const char *words;
+    char text[FR_STATE_PATH_BYTES];
+    uint8_t bytes[64];
+    int64_t numbers[8];
+    double reals[8];
+    size_t sizes[8];
+    int ints[8];
+    bool flags[8];
+} given;
+
+static fr_status given_fr_grad_hook_fn(void *ctx, fr_tensor *leaf) {
+    (void)ctx, (void)leaf;
+    return FR_OK;
+}
+
+static fr_status given_fr_checkpoint_fn(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+    (void)ctx, (void)in, (void)n_in, (void)out, (void)n_out;
+    return FR_EUNSUPPORTED;
+}
+
+static fr_status given_fr_fit_run_fn(void *ctx, const fr_unit_plan *plan, size_t limit, fr_memory_stats *peak) {
+    (void)ctx, (void)plan, (void)limit, (void)peak;
+    return FR_EUNSUPPORTED;
+}
+
+static fr_status given_fr_module_tensor_fn(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)ctx, (void)path, (void)t, (void)is_parameter;
+    return FR_OK;
+}
+
+static fr_status given_fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t) {
+    (void)ctx, (void)name, (void)t;
+    return FR_END;
+}
+
+static void given_fr_state_skipped_fn(void *ctx, const char *path, const char *reason) {
+    (void)ctx, (void)path, (void)reason;
+}
+
+static void given_free(void *ctx) {
+    (void)ctx;
+}
+
+static fr_status nothing_forward(fr_module *m, fr_tensor **x) {
+    (void)m, (void)x;
+    return FR_OK;
+}
+
+static void make(void) {
+    memset(&given, 0, sizeof given);
+    for (int i = 0; i < 8; i++) given.numbers[i] = given.ints[i] = 1;
+    given.op = (fr_op){.name = "given"};
+    given.class = (fr_module_class){.name = "Given", .forward = nothing_forward};
+    given.file = fopen("/dev/null", "w");
+    cr_assert_not_null(given.file);
+    const struct {
+        const char *what;
+        fr_status s;
+    } made[] = {
+        {"x", fr_tensor_full(2, (int64_t[]){2, 2}, 1, FR_F32, FR_CPU, &given.x)},
+        {"x", fr_tensor_set_requires_grad(given.x, true)},
+        {"y", fr_relu(given.x, &given.y)},
+        {"module", fr_nn_linear(2, 2, true, FR_CPU, &given.module)},
+        {"optimizer", fr_sgd(given.module, NULL, &given.optimizer)},
+        {"scaler", fr_grad_scaler_create(NULL, FR_CPU, &given.scaler)},
+        {"dataset", fr_dataset_synthetic(4, 2, 2, 2, 1, 1, &given.dataset)},
+        {"loader", fr_loader_create(given.dataset, FR_LOADER_OPTS(.batch_size = 2, .workers = 0), &given.loader)},
+        {"plan", fr_plan_begin(FR_CPU, &given.plan)},
+        {"plan", fr_plan_section(given.plan, "step")},
+        {"plan", fr_plan_end(given.plan)},
+        {"summary", fr_summary_begin(FR_CPU, &given.summary)},
+        {"pool", fr_pool_create(FR_CPU, &given.pool)},
+        {"log", fr_log_open(FR_LOG_OPTS(.jsonl = NULL), &given.log)},
+    };
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        cr_assert_eq(made[i].s, FR_OK, "%s: %s", made[i].what, fr_last_error());
+    given.list[0] = given.x;
+    given.node = fri_node_of(given.y);
+}
+
+static void drop(void) {
+    fr_fit_clock_end(&given.clock_slot, given.reals);
+    fr_fit_release(&given.fit);
+    fr_log_close(&given.log_slot);
+    fr_log_close(&given.log);
+    fr_summary_release(&given.summary_slot);
+    fr_summary_release(&given.summary);
+    fr_plan_release(&given.plan_slot);
+    fr_plan_release(&given.plan);
+    fr_loader_release(&given.loader_slot);
+    fr_loader_release(&given.loader);
+    fr_dataset_release(&given.dataset_slot);
+    fr_dataset_release(&given.dataset);
+    fr_grad_scaler_release(&given.scaler_slot);
+    fr_grad_scaler_release(&given.scaler);
+    fr_optimizer_release(&given.optimizer_slot);
+    fr_optimizer_release(&given.optimizer);
+    fr_module_release(&given.module_slot);
+    fr_module_release(&given.module);
+    fr_tensor_release(&given.slot);
+    fr_tensor_release(&given.y);
+    fr_tensor_release(&given.x);
+    fr_pool_release(&given.pool_slot);
+    fr_pool_release(&given.pool);
+    fclose(given.file);
+}
+
+/* "function: parameter is NULL". */
+static const char *sentence(const char *function, const char *parameter) {
+    static char text[200];
+    snprintf(text, sizeof text, "%s: %s is NULL", function, parameter);
+    return text;
+}
+
+static void refused(const char *function, const char *parameter, fr_status s) {
+    cr_expect_eq(s, FR_EINVAL, "%s, %s NULL: %s, FR_EINVAL is expected", function, parameter, fr_status_name(s));
+    cr_expect_str_eq(fr_last_error(), sentence(function, parameter));
+}
+
+/* The call may fail for another reason. */
+static void accepted(const char *function, const char *parameter, fr_status s) {
+    cr_expect(s >= 0 || strcmp(fr_last_error(), sentence(function, parameter)) != 0, "%s", fr_last_error());
+}
+
+#define REFUSED(function, parameter, call)  refused(#function, #parameter, call)
+#define ACCEPTED(function, parameter, call) accepted(#function, #parameter, call)
+#define NOTHING(function, parameter, call)  cr_expect(!(call), #function ", " #parameter " NULL: not 0")
+
+TestSuite(null, .init = make, .fini = drop);
+
+#include "null_calls.inc"
