@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""The built library exports fr_* and nothing else; it and a program are hardened as meson.build asks.
+
+Usage: test_binaries.py LIBRARY PROGRAM
+"""
+import re
+import shutil
+import subprocess
+import sys
+
+faults = []
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def expect(condition, sentence):
+    if not condition:
+        faults.append(sentence)
+
+
+def exported(library):
+    names = [line.split()[-1] for line in output("nm", "-D", "--defined-only", library).splitlines() if line]
+    others = sorted(n for n in names if not n.startswith("fr_"))
+    expect(not others, f"{library}: exports {len(others)} names beside fr_*: {' '.join(others[:5])}")
+    expect("fr_last_error" in names, f"{library}: exports {len(names)} names, fr_last_error is not among them")
+
+
+def hardened(path, program):
+    text = output("readelf", "-W", "-h", "-l", "-d", path)
+    symbols = output("nm", "-D", "--undefined-only", path)
+    stack = re.search(r"GNU_STACK\s+(?:0x\w+\s+){5}(\w+)", text)
+    expect(re.search(r"Type:\s+DYN", text), f"{path}: not position-independent")
+    expect(not program or re.search(r"Flags:.*\bPIE\b", text), f"{path}: not a position-independent executable")
+    expect("GNU_RELRO" in text, f"{path}: no RELRO segment")
+    expect("BIND_NOW" in text, f"{path}: symbols are bound lazily, so its table of addresses stays writable")
+    expect(stack and "E" not in stack.group(1), f"{path}: the stack is executable")
+    expect("__stack_chk_fail" in symbols, f"{path}: no stack protector")
+    expect(re.search(r"__(snprintf|memcpy|read)_chk", symbols), f"{path}: no call checked by FORTIFY_SOURCE")
+
+
+def main():
+    for tool in ("nm", "readelf"):
+        if shutil.which(tool) is None:
+            print(f"[SKIP] binaries: there is no {tool}")
+            return 77
+    library, program = sys.argv[1:]
+    exported(library)
+    hardened(library, False)
+    hardened(program, True)
+    print("\n".join(faults) if faults else f"{library} and {program}: as asked")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
