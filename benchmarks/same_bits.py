@@ -6,8 +6,8 @@
 
 A record holds, per training, the losses of all steps, a hash of the exported weights and the report's numbers of
 memory; per plan (for cpu and, where the build has it, cuda) the numbers of memory. The comparison names each cell that
-differs and how, and ends with 1 if there is one. What is compared does not depend on the machine's speed; bits depend on
-its instruction set, so both records belong to one machine. Needs nothing but Python.
+differs and how, and ends with 1 if there is one. What is compared does not depend on the machine's speed; bits depend
+on its instruction set, so both records belong to one machine. Needs nothing but Python.
 """
 import argparse
 import hashlib

@@ -19,6 +19,10 @@
  * caches of library primitives, the table of module paths, cuDNN's settings below and the environment variables; all
  * of it is locked.
  *
+ * Callbacks. A callback that fails returns its status, and the call that it was made from undoes what it began and
+ * returns that status. A callback must return: an exception or longjmp through a call of the library leaves the
+ * thread's modes as the call had set them, and leaks.
+ *
  * fork. A child of a process that has taken memory from the library gets FR_EUSAGE where it needs memory, and frees
  * nothing, because locks and threads of its parent are not there; it may call exec. A child of a process that has not
  * used the library uses it like any other. */

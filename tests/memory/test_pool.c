@@ -223,7 +223,6 @@ static int goes_on(void *t) {
     if (convolve() != FR_EUSAGE || fr_pool_create(FR_CPU, &pool) != FR_EUSAGE) return 1;
     if (fr_memory_stats_get(FR_CPU, &stats) != FR_EUSAGE) return 2;
     if (fr_memory_process_get(FR_CPU, &stats) != FR_EUSAGE) return 2;
-    return 2;
     if (fr_tensor_fill(own, 3) != FR_OK || ((float *)fr_tensor_data(own))[99999] != 3) return 3;
     fr_tensor_release(&own);
     return 0;
@@ -259,7 +258,10 @@ Test(fork, a_child_does_not_wait_for_locks_of_threads_that_are_not_there) {
     fr_tensor *t = NULL;
     OK(fr_tensor_full(1, (int64_t[]){100000}, 1, FR_F32, FR_CPU, &t));
     cr_assert_eq(pthread_create(&thread, NULL, keeps_the_locks_busy, NULL), 0);
-    for (int i = 0; i < 50; i++) cr_expect_eq(in_child(goes_on, t), 0, "fork %d", i);
+    for (int i = 0; i < 50; i++) {
+        int status = in_child(goes_on, t);
+        cr_expect_eq(status, 0, "fork %d: %d", i, status);
+    }
     over = true;
     pthread_join(thread, NULL);
     fr_tensor_release(&t);
