@@ -69,6 +69,19 @@ Test(inplace, a_chain_on_one_storage_has_the_gradient_of_the_plain_chain) {
     expect_nothing_left();
 }
 
+/* Once nobody holds y its mask is kept as bits: not those of what overwrote it. */
+Test(inplace, an_overwritten_result_is_not_encoded_when_its_last_handle_goes) {
+    fr_tensor *x = leaf(), *y = NULL, *z = NULL, *s = NULL;
+    must(fr_relu(x, &y));
+    must(fr_scale(y, 2, &z));
+    must(fr_tensor_fill(y, 1));
+    fr_tensor_release(&y);
+    must(fr_sum(z, &s));
+    expect_refused(fr_backward(s, NULL), FR_EUSAGE, "relu", "modified in place", NULL);
+    RELEASE(&x, &z, &s);
+    expect_nothing_left();
+}
+
 /* Who saved what was overwritten fails in backward, and the sentence names both. */
 Test(inplace, an_overwritten_saved_tensor_is_an_error_that_names_both_ops) {
     fr_tensor *x = leaf(), *w = leaf(), *y = NULL, *z = NULL, *s = NULL;

@@ -169,6 +169,35 @@ Test(rebuild, a_source_that_was_used_and_freed_is_an_error) {
     expect_nothing_left();
 }
 
+/* What a loss rebuilds from a batch norm behind detach stays there when the backward of another loss has passed it. */
+Test(rebuild, a_source_that_backward_passed_serves_who_is_left) {
+    float gradient[2][C * 3 * 3 * C];
+    for (int on = 0; on < 2; on++) {
+        fr_seed(11);
+        fr_tensor *w[3] = {kernel(), kernel(), kernel()}, *x = image(), *d = NULL, *loss[2] = {0};
+        fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
+        rebuild_on(true);
+        if (!on) fr_switches_set(fr_switches_default());
+        must(conv(x, w[0], &x));
+        must(fr_batchnorm2d(x, gamma, beta, NULL, NULL, NULL, &x));
+        must(fr_tensor_detach(x, &d));
+        must(conv(x, w[1], &loss[0]));
+        must(conv(d, w[2], &loss[1]));
+        for (int i = 0; i < 2; i++) must(fr_sum(loss[i], &loss[i]));
+        fr_tensor_release(&x);
+        fr_tensor_release(&d);
+        for (int i = 0; i < 2; i++) must(fr_backward(loss[i], NULL));
+        must(fr_tensor_to_host(fr_tensor_get_grad(w[2]), gradient[on]));
+        for (int i = 0; i < 2; i++) fr_tensor_release(&loss[i]);
+        for (int i = 0; i < 3; i++) fr_tensor_release(&w[i]);
+        fr_tensor_release(&gamma);
+        fr_tensor_release(&beta);
+        expect_nothing_left();
+    }
+    cr_expect_gt(fr_graph_stats_get().rebuilt, 1u, "two slots are rebuilt from the batch norm");
+    cr_expect_eq(memcmp(gradient[0], gradient[1], sizeof gradient[0]), 0);
+}
+
 /* ---- depth
  * ----------------------------------------------------------------------------------------------------------- */
 

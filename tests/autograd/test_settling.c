@@ -186,6 +186,35 @@ Test(settling, unet_under_all_switches, .timeout = 250) {
     all_settings(UNET);
 }
 
+/* relu's mask may move into the codes of its only reader: a pool beside another reader leaves it where it is. */
+Test(settling, a_relu_with_two_readers_keeps_its_mask) {
+    for (int encode = 0; encode < 2; encode++) {
+        const float values[] = {-3, 1, -2, 4};
+        fr_switches s = fr_switches_default();
+        fr_tensor *x = NULL, *y = NULL, *a = NULL, *p = NULL;
+        float dx[4];
+        s.encode = encode;
+        fr_switches_set(s);
+        must(fr_tensor_from_host(values, 4, (int64_t[]){1, 2, 2, 1}, FR_F32, test_device(), &x));
+        must(fr_tensor_set_requires_grad(x, true));
+        must(fr_relu(x, &y));
+        must(fr_scale(y, 10, &a));
+        must(fr_maxpool2d(y, 2, NULL, &p));
+        fr_tensor_release(&y); /* settles: the pool is the reader that came last */
+        must(fr_sum(a, &a));
+        must(fr_sum(p, &p));
+        must(fr_add(a, p, &a));
+        must(fr_backward(a, NULL));
+        must(fr_tensor_to_host(fr_tensor_get_grad(x), dx));
+        const float want[] = {0, 10, 0, 11};
+        for (int i = 0; i < 4; i++) cr_expect_eq(dx[i], want[i], "encode %d: dx[%d] is %g", encode, i, dx[i]);
+        fr_tensor_release(&x);
+        fr_tensor_release(&a);
+        fr_tensor_release(&p);
+        expect_nothing_left();
+    }
+}
+
 /* ---- bytes ------------------------------------------------------------------------------------------------------ */
 
 /* conv - relu - max pool 2 on [N, H, W, C] -> K channels in f32: what stays for backward besides the input.

@@ -356,6 +356,13 @@ Test(loader, shifts_and_flips_are_those_of_a_padded_crop) {
             for (int flip = 0; flip < 2; flip++)
                 cr_expect(seen[dy][dx][flip] > 10 && seen[dy][dx][flip] < 70, "%d %d %d: %d of 40 expected", dy, dx,
                           flip, seen[dy][dx][flip]);
+    int told = 0, flipped = 0; /* one in two is mirrored: 360 of the 720 that are told apart, sigma 13.4 */
+    for (int dy = 1; dy <= 3; dy++)
+        for (int dx = 1; dx <= 3; dx++) {
+            told += seen[dy][dx][0] + seen[dy][dx][1];
+            flipped += seen[dy][dx][1];
+        }
+    cr_expect(abs(2 * flipped - told) < 134, "%d of %d are mirrored", flipped, told);
 }
 
 Test(loader, without_random_crop_the_middle_is_taken) {

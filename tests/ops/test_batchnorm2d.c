@@ -40,6 +40,26 @@ Test(batchnorm2d, switches_agree) {
     suite_switches_agree(&suite);
 }
 
+/* Running statistics are written in place, which whoever saved them must see; eval mode writes nothing. */
+Test(batchnorm2d, moved_statistics_are_a_new_version) {
+    fr_tensor *x = NULL, *mean = NULL, *var = NULL, *y = NULL;
+    must(fr_tensor_full(4, (int64_t[]){2, 3, 4, 5}, 1, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(1, (int64_t[]){5}, FR_F32, test_device(), &mean));
+    must(fr_tensor_full(1, (int64_t[]){5}, 1, FR_F32, test_device(), &var));
+    uint64_t was[] = {fr_tensor_version(mean), fr_tensor_version(var)};
+    must(fr_batchnorm2d(x, NULL, NULL, mean, var, FR_BATCHNORM2D_OPTS(.train = false), &y));
+    cr_expect_eq(fr_tensor_version(mean), was[0]);
+    cr_expect_eq(fr_tensor_version(var), was[1]);
+    must(fr_batchnorm2d(x, NULL, NULL, mean, var, FR_BATCHNORM2D_OPTS(.train = true), &y));
+    cr_expect_eq(fr_tensor_version(mean), was[0] + 1);
+    cr_expect_eq(fr_tensor_version(var), was[1] + 1);
+    fr_tensor_release(&x);
+    fr_tensor_release(&mean);
+    fr_tensor_release(&var);
+    fr_tensor_release(&y);
+    expect_nothing_left();
+}
+
 Test(batchnorm2d, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
     must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));

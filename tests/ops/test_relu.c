@@ -1,6 +1,7 @@
 /* test_relu.c - rectifier: golden values, gradients, in-place, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
+#include <math.h>
 #include <string.h>
 
 #include "support/op_suite.h"
@@ -82,6 +83,28 @@ Test(relu, overwriting_what_was_saved_fails) {
     fr_tensor_release(&p);
     fr_tensor_release(&s);
     expect_nothing_left();
+}
+
+/* The gradient passes where y is NaN, whether y or its mask is kept. */
+Test(relu, nan_passes_the_gradient_however_it_is_kept) {
+    for (int encode = 0; encode < 2; encode++) {
+        const float values[] = {NAN, -1, 0, 2};
+        fr_switches switches = fr_switches_default();
+        fr_tensor *x = NULL, *y = NULL;
+        switches.encode = encode;
+        fr_switches_set(switches);
+        must(fr_tensor_from_host(values, 1, (int64_t[]){4}, FR_F32, test_device(), &x));
+        must(fr_tensor_set_requires_grad(x, true));
+        must(fr_relu(x, &y));
+        must(fr_sum(y, &y));
+        must(fr_backward(y, NULL));
+        const float want[] = {1, 0, 0, 1}, *got = host_of(fr_tensor_get_grad(x));
+        for (int i = 0; i < 4; i++)
+            cr_expect_eq(got[i], want[i], "encode %d: dx is %g where x is %g", encode, got[i], values[i]);
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+        expect_nothing_left();
+    }
 }
 
 Test(relu, rejects_bad_args) {

@@ -224,6 +224,45 @@ Test(chain, equals_brute_force) {
               nested);
 }
 
+/* What a unit holds until its backward counts, whatever its own peaks say: they are measured, not derived. */
+Test(chain, a_unit_holds_what_it_saves) {
+    fri_chain_unit unit[2];
+    fri_chain c = {2, unit};
+    fri_solution *s = NULL;
+    memset(unit, 0, sizeof unit);
+    unit[0].plain = unit[1].plain = 100; /* no range pays */
+    unit[0].plain_peak = 60;
+    unit[0].option[FR_UNIT_REBUILD] = (fri_unit_cost){true, 1, 2, 20, 5, 5};
+    unit[1].option[FR_UNIT_KEEP] = (fri_unit_cost){true, 1, 2, 2, 2, 2};
+    must(fri_chain_solve(&c, 60, 60, &s));
+    for (int memory = 0; memory <= 60; memory++)
+        cr_expect_eq(isinf(fri_solution_time(s, memory)) != 0, memory < 22, "%d bytes: %g seconds", memory,
+                     fri_solution_time(s, memory));
+    fri_solution_release(&s);
+}
+
+/* A range keeps its unit's input while the units behind it run without saving: 10 for the first, 30 for the second. */
+Test(chain, a_range_holds_its_input_while_it_runs) {
+    fri_chain_unit unit[4];
+    fri_chain c = {4, unit};
+    fri_solution *s = NULL;
+    memset(unit, 0, sizeof unit);
+    for (int i = 0; i < 4; i++) {
+        unit[i].input = i == 0 ? 0 : i == 1 ? 10 : 1;
+        unit[i].plain = 1;
+        unit[i].plain_peak = i == 2 ? 30 : 2;
+        unit[i].option[FR_UNIT_KEEP] = (fri_unit_cost){true, 1, 2, i == 3 ? 1 : 11, 12, 12};
+    }
+    must(fri_chain_solve(&c, 60, 60, &s));
+    for (int memory = 0; memory <= 60; memory++) {
+        long plans = 0;
+        double expected = brute_force(&c, (size_t)memory, &plans), found = fri_solution_time(s, memory);
+        cr_expect((isinf(expected) && isinf(found)) || fabs(expected - found) < 1e-9, "%d bytes: %g, brute force %g",
+                  memory, found, expected);
+    }
+    fri_solution_release(&s);
+}
+
 /* A chain whose bytes are at the front and whose time is in the middle, as in a convolutional net: equal segments
  * recompute the dear units or keep the large ones. */
 Test(chain, beats_every_equal_split) {
