@@ -148,9 +148,10 @@ enum { FR_PHASE_COUNT = 5 };
 FR_API const char *fr_phase_name(fr_phase p); /* "forward", ... */
 
 /* Threads that the CPU backend uses for the calls of this thread. Results are reproducible bit for bit at a fixed
- * thread count. */
+ * thread count. Set: 1 <= n <= 4096; FR_EUSAGE with both numbers if the process may not start so many (ulimit -u,
+ * pids.max): that is tried here, because OpenMP's run time ends the process where it finds out. */
 FR_API int fr_threads_get(void);
-FR_API fr_status fr_threads_set(int n); /* n >= 1 */
+FR_API fr_status fr_threads_set(int n);
 
 /* Which engines cuDNN's convolutions may run on, for the whole process; other devices have no such choice and are
  * deterministic. The first two apply to convolutions of shapes that were not seen before.

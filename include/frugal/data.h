@@ -131,6 +131,10 @@ FR_API void fr_loader_release(fr_loader **loader);
  * position is set. Call it from one thread, the one that trains. */
 FR_API fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **labels);
 
+/* Threads that decode for it: fewer than were asked for where the system starts no more. With 0 fr_loader_next decodes;
+ * the batches are the same. */
+FR_API int fr_loader_workers(const fr_loader *loader);
+
 /* Batches per epoch. */
 FR_API int64_t fr_loader_batches(const fr_loader *loader);
 

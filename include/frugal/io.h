@@ -50,12 +50,16 @@ FR_API fr_status fr_weights_load(fr_module *m, const char *path, const fr_weight
 
 /* ---- training state ----------------------------------------------------------------------------------------- */
 
-/* Something a run is asked for: "batch_size" "64", "switches" "rebuild". Kept for people; with must_match, a state
- * saved under another value is refused. */
+/* Something a run is asked for: "batch_size" "64", "switches" "rebuild". With must_match, a state saved under another
+ * value is refused; other differences are told to fr_state's changed. may_lack: a state without the setting, of a
+ * program that did not have it yet, is taken all the same. */
 typedef struct fr_state_setting {
     const char *name, *value; /* UTF-8 */
-    bool must_match;
+    bool must_match, may_lack;
 } fr_state_setting;
+
+/* A setting that has another value now than when the state was saved. */
+typedef void fr_state_changed_fn(void *ctx, const fr_state_setting *now, const char *saved);
 
 /* A number of the program's own; NaN and infinities are kept too. */
 typedef struct fr_state_number {
@@ -79,14 +83,18 @@ typedef struct fr_state {
     size_t n_settings;
     const fr_state_number *numbers; /* load: each must be in the state */
     size_t n_numbers;
+    uint64_t run; /* a number that all states of one training have; 0: none. Save then counts and removes states of this
+                   * training only; load takes the state's */
+    fr_state_changed_fn *changed; /* load: called for each setting that changed; NULL */
+    void *changed_ctx;
 } fr_state;
 
 enum { FR_STATE_PATH_BYTES = 4096 };
 
 /* Writes <dir>/state-<serial>-step-<step>.safetensors, serial one above the highest in the folder, and then removes all
- * but the `keep` newest (0: keeps all) and what killed runs left half written. dir is made if its parent exists. path:
- * FR_STATE_PATH_BYTES, or NULL. errors: as fr_weights_save; the states that were there stay, and can be loaded. A
- * folder belongs to one run at a time. */
+ * but the `keep` newest of this run (0: keeps all) and what killed runs left half written. dir is made if its parent
+ * exists. path: FR_STATE_PATH_BYTES, or NULL. errors: as fr_weights_save; the states that were there stay, and can be
+ * loaded. A folder belongs to one run at a time. */
 FR_API fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, char *path);
 
 /* Called for a file that is passed over, with the sentence that says why. */

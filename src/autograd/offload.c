@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 static struct {
@@ -30,6 +31,9 @@ static struct {
     bool named;                 /* by the program: it wants a file */
     const fri_streams *streams; /* Note [A store in memory]; NULL: a file */
 } store = {.fd = -1};
+
+enum { NAME_BYTES = 4096 };
+static char warning[512]; /* what is to be said about the file */
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
@@ -53,19 +57,64 @@ static void unmap_segment(void *segment, size_t bytes) {
         munmap(segment, bytes);
 }
 
-static fr_status open_file(const char *path) {
-    char name[4096];
-    if (path != NULL) {
-        snprintf(name, sizeof name, "%s", path);
-        store.fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    } else {
-        const char *folder = getenv("TMPDIR");
-        snprintf(name, sizeof name, "%s/frugal-offload-XXXXXX", folder != NULL && folder[0] ? folder : "/tmp");
-        store.fd = mkostemp(name, O_CLOEXEC);
+/* A file system whose files are memory: what is offloaded there leaves nothing free. */
+static bool is_in_memory(int fd) {
+    enum { TMPFS = 0x01021994, RAMFS = 0x858458f6 };
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 && ((unsigned)fs.f_type == (unsigned)TMPFS || (unsigned)fs.f_type == (unsigned)RAMFS);
+}
+
+static int open_in(const char *folder, char name[NAME_BYTES]) {
+    int n = snprintf(name, NAME_BYTES, "%s/frugal-offload-XXXXXX", folder);
+    int fd = n > 0 && n < NAME_BYTES ? mkostemp(name, O_CLOEXEC) : -1;
+    if (fd >= 0) unlink(name);
+    return fd;
+}
+
+/* The first folder on disk, else the first that takes a file. */
+static fr_status open_temporary(void) {
+    const char *wanted = getenv("TMPDIR");
+    if (wanted != NULL && wanted[0] == '\0') wanted = NULL;
+    const char *folders[] = {wanted != NULL ? wanted : "/var/tmp", "/var/tmp", "/tmp"}, *in_memory = NULL;
+    char name[NAME_BYTES];
+    int why = 0;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        int fd = open_in(folders[i], name);
+        if (fd < 0) {
+            if (i == 0) why = errno;
+            if (i == 0 && wanted != NULL) break; /* a folder that was named and is wrong is told, not passed over */
+        } else if (!is_in_memory(fd)) {
+            if (store.fd >= 0) close(store.fd);
+            store.fd = fd;
+            if (in_memory != NULL && in_memory == wanted)
+                snprintf(warning, sizeof warning, "TMPDIR %s is in memory, so the file is in %s", wanted, folders[i]);
+            return FR_OK;
+        } else if (store.fd < 0) {
+            store.fd = fd;
+            in_memory = folders[i];
+        } else {
+            close(fd);
+        }
     }
-    if (store.fd < 0) return fri_fail(FR_EIO, "offload: cannot create %s: %s", name, strerror(errno));
-    unlink(name);
+    if (store.fd < 0) return fri_fail(FR_EIO, "offload: cannot create a file in %s: %s", folders[0], strerror(why));
+    snprintf(warning, sizeof warning, "its file in %s is in memory (tmpfs), so what is offloaded frees none",
+             in_memory);
     return FR_OK;
+}
+
+static fr_status open_file(const char *path) {
+    warning[0] = '\0';
+    if (path == NULL) return open_temporary();
+    store.fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (store.fd < 0) return fri_fail(FR_EIO, "offload: cannot create %s: %s", path, strerror(errno));
+    unlink(path);
+    if (is_in_memory(store.fd))
+        snprintf(warning, sizeof warning, "%.300s is in memory (tmpfs), so what is offloaded there frees none", path);
+    return FR_OK;
+}
+
+const char *fr_offload_warning(void) {
+    return warning;
 }
 
 fr_status fr_offload_open(const char *path) {
@@ -116,13 +165,24 @@ fr_status fr_offload_stats_get(fr_memory_stats *out) {
 
 /* ---- moving bytes ------------------------------------------------------------------------------------------ */
 
+/* The pages of these bytes leave the process's resident set; the file keeps them. Whole pages, so that neighbours' go
+ * as well: they come back from the file when they are read. */
+static void forget_pages(const void *data, size_t bytes) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page * page;
+    if (store.streams == NULL && bytes > 0)
+        (void)madvise((void *)first, (uintptr_t)data + bytes - first, MADV_DONTNEED);
+}
+
 static fr_status copy_out(const fri_storage *s, const fri_offloaded *o) {
     const fri_streams *streams = store.streams;
     fri_exec e = {0};
     fri_fence f = {0};
     fr_status status = FR_OK;
-    if (streams == NULL || streams != s->backend->streams)
-        return s->backend->copy(&e, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes);
+    if (streams == NULL || streams != s->backend->streams) {
+        status = s->backend->copy(&e, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes);
+        forget_pages(o->block->data, o->bytes);
+        return status;
+    }
     FRI_TRY(status, streams->mark(FRI_STREAM_COMPUTE, &f));
     FRI_TRY(status, streams->follow(FRI_STREAM_OFFLOAD, f));
     FRI_TRY(status,
@@ -161,8 +221,11 @@ fr_status fri_offload_in(const fri_offloaded *o, const fri_backend *b, void *dst
     fri_fence f = {0};
     fr_status s = FR_OK;
     if (o->block == NULL) return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, NULL, dst, o->bytes); /* meta */
-    if (streams == NULL || streams != b->streams)
-        return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes);
+    if (streams == NULL || streams != b->streams) {
+        s = b->copy(&e, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes);
+        forget_pages(o->block->data, o->bytes);
+        return s;
+    }
     FRI_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &f)); /* who had the place before may still use it */
     FRI_TRY(s, streams->follow(FRI_STREAM_OFFLOAD, f));
     FRI_TRY(s, streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes));

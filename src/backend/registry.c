@@ -1,5 +1,6 @@
 /* registry.c - the one file that names the backends: from a device to its table, and what users may ask of devices. */
 #include "backend/backend.h"
+#include "base/threads.h"
 
 #include <omp.h>
 #include <string.h>
@@ -69,10 +70,24 @@ int fr_threads_get(void) {
     return omp_get_max_threads();
 }
 
+/* The largest number that is known to start: what was possible once is not tried again. */
+static _Atomic int known_to_start = 1;
+
 fr_status fr_threads_set(int n) {
-    if (n < 1) return fri_fail(FR_EINVAL, "threads_set: %d threads; at least 1 is needed", n);
+    if (n < 1 || n > FRI_THREADS_MOST)
+        return fri_fail(FR_EINVAL, "threads_set: %d threads; must lie in 1..%d", n, FRI_THREADS_MOST);
+    int started = n > known_to_start ? 1 + fri_threads_startable(n - 1) : n;
+    if (started < n)
+        return fri_fail(FR_EUSAGE, "threads_set: %d threads are asked for, and this process may start %d", n, started);
+    if (n > known_to_start) known_to_start = n;
     omp_set_num_threads(n);
     return FR_OK;
+}
+
+void fri_threads_begin(void) {
+#pragma omp parallel
+    { /* a team is made by its first use, and kept */
+    }
 }
 
 /* ---- engines of convolutions --------------------------------------------------------------------------------- */

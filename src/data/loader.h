@@ -38,6 +38,7 @@ fr_status fri_loader_fetch(fri_loader *l, int *slot, int64_t *length);
 /* The fetched batch is now held; the one held before is free. */
 void fri_loader_advance(fri_loader *l);
 
+int fri_loader_workers(const fri_loader *l); /* that were started */
 int64_t fri_loader_batches(const fri_loader *l);
 void fri_loader_position_get(const fri_loader *l, int64_t *epoch, int64_t *batch);
 fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch);

@@ -106,6 +106,10 @@ done:
     return s;
 }
 
+int fr_loader_workers(const fr_loader *l) {
+    return l != NULL ? fri_loader_workers(l->core) : 0;
+}
+
 int64_t fr_loader_batches(const fr_loader *l) {
     return l != NULL ? fri_loader_batches(l->core) : 0;
 }

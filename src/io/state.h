@@ -14,6 +14,14 @@ enum { FRI_FINGERPRINT_BYTES = 200 };
  * taken for the same. Reads one image. */
 fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]);
 
+/* What a state says of itself. Reads the header alone: whether the rest is intact stays open. */
+typedef struct fri_state_summary {
+    uint64_t run;
+    int64_t step;
+    char model[80];
+} fri_state_summary;
+fr_status fri_state_summary_read(const char *path, fri_state_summary *out);
+
 /* fr_state_load from an open file. */
 fr_status fri_state_restore(fri_safetensors *file, fr_state *state);
 

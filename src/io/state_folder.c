@@ -1,5 +1,6 @@
 /* state_folder.c - see state_folder.h. */
 #include "io/state_folder.h"
+#include "io/state.h"
 
 #include "base/status.h"
 
@@ -123,7 +124,12 @@ static bool alive(int64_t process) {
     return process > INT32_MAX || kill((pid_t)process, 0) == 0 || errno != ESRCH;
 }
 
-fr_status fri_folder_clean(const char *dir, int64_t keep) {
+static bool is_of_run(const char *path, uint64_t run) {
+    fri_state_summary of;
+    return run == 0 || (fri_state_summary_read(path, &of) == FR_OK && of.run == run);
+}
+
+fr_status fri_folder_clean(const char *dir, int64_t keep, uint64_t run) {
     char path[FR_STATE_PATH_BYTES];
     fri_state_files files = {0};
     int64_t kept = 0, serial = 0, process = 0;
@@ -131,9 +137,10 @@ fr_status fri_folder_clean(const char *dir, int64_t keep) {
     FRI_TRY(s, fri_folder_list(dir, &files));
     for (size_t i = 0; i < files.n; i++) {
         const fri_state_file *f = &files.file[i];
-        (void)parse_name(f->name, &serial, &process);
-        if (f->temporary ? process != getpid() && alive(process) : keep == 0 || ++kept <= keep) continue;
         FRI_TRY(s, fri_folder_path(dir, f->name, path));
+        (void)parse_name(f->name, &serial, &process);
+        if (f->temporary ? process != getpid() && alive(process) : keep == 0 || !is_of_run(path, run) || ++kept <= keep)
+            continue;
         if (unlink(path) != 0 && errno != ENOENT && s == FR_OK)
             s = fri_fail(FR_EIO, "the new state is saved, but the old file '%.300s' cannot be removed: %s", path,
                          strerror(errno));

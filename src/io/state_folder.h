@@ -30,7 +30,8 @@ fr_status fri_folder_make(const char *dir);
 /* <dir>/<name> in path (FR_STATE_PATH_BYTES). */
 fr_status fri_folder_path(const char *dir, const char *name, char *path);
 
-/* Removes all states but the `keep` newest (0: none), and the temporary files of processes that are gone. */
-fr_status fri_folder_clean(const char *dir, int64_t keep);
+/* Removes all states but the `keep` newest (0: none), and the temporary files of processes that are gone. run > 0:
+ * states of another training, or of none that can be read, are neither counted nor removed. */
+fr_status fri_folder_clean(const char *dir, int64_t keep, uint64_t run);
 
 #endif

@@ -9,10 +9,12 @@
 
 #include "base/status.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct restoring {
     fri_safetensors *file;
@@ -44,7 +46,8 @@ static fr_status compare_run(restoring *v) {
     }
     for (size_t i = 0; i < state->n_settings; i++) {
         const fr_state_setting *w = &state->settings[i];
-        if (w->must_match) FRI_TRY(s, same(w->name, fri_state_record_setting(r, w->name), w->value));
+        const char *saved = fri_state_record_setting(r, w->name);
+        if (w->must_match && !(saved == NULL && w->may_lack)) FRI_TRY(s, same(w->name, saved, w->value));
     }
     if (state->optimizer != NULL) FRI_TRY(s, same("optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
     for (size_t i = 0; i < state->n_numbers; i++) {
@@ -107,6 +110,19 @@ done:
     return s;
 }
 
+/* A sum of parameters without state is no mistake: those that never had a gradient. One that had is missed here. */
+static fr_status compare_optimizer(const restoring *v) {
+    const int64_t saved = v->record.optimizer_tensors;
+    const size_t prefix = strlen(FRI_STATE_OPTIMIZER);
+    int64_t found = 0;
+    if (v->record.optimizer == NULL || saved < 0) return FR_OK;
+    for (size_t i = 0; i < v->file->n_entries; i++)
+        found += strncmp(v->file->entries[i].name, FRI_STATE_OPTIMIZER, prefix) == 0;
+    if (found == saved) return FR_OK;
+    return fri_fail(FR_EFORMAT, "it holds %" PRId64 " tensors of the optimizer, and was saved with %" PRId64, found,
+                    saved);
+}
+
 /* ---- restoring --------------------------------------------------------------------------------------------- */
 
 static fr_status fill(restoring *v, const fri_safetensors_entry *e, fr_tensor *t) {
@@ -156,8 +172,14 @@ static fr_status change_rest(restoring *v) {
     state->step = r->step;
     state->epoch = r->epoch;
     state->schedule = r->schedule;
+    state->run = r->run;
     for (size_t i = 0; i < state->n_numbers; i++)
         (void)fri_state_record_number(r, state->numbers[i].name, state->numbers[i].value);
+    for (size_t i = 0; state->changed != NULL && i < state->n_settings; i++) {
+        const fr_state_setting *now = &state->settings[i];
+        const char *saved = fri_state_record_setting(r, now->name);
+        if (saved != NULL && strcmp(saved, now->value) != 0) state->changed(state->changed_ctx, now, saved);
+    }
 done:
     return s;
 }
@@ -170,6 +192,7 @@ fr_status fri_state_restore(fri_safetensors *file, fr_state *state) {
     if (s < 0) return s;
     FRI_TRY(s, compare_run(&v));
     FRI_TRY(s, compare_model(&v));
+    FRI_TRY(s, compare_optimizer(&v));
     FRI_TRY(s, fri_safetensors_read(file));
     FRI_TRY(s, change_parts(&v));
     FRI_TRY(s, change_rest(&v));
@@ -194,25 +217,42 @@ fr_status fr_state_load(const char *path, fr_state *state) {
 
 /* ---- finding ----------------------------------------------------------------------------------------------- */
 
-static fr_status check_file(const char *path) {
+/* Opens a state and reads its record, which the caller frees. */
+static fr_status open_record(const char *path, fri_safetensors_how how, fri_state_record *record) {
     fri_safetensors *file = NULL;
-    fri_state_record record;
-    fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_CHECKED, &file);
+    fr_status s = fri_safetensors_open_as(path, how, &file);
     if (s < 0) return s;
     const char *text = fri_safetensors_metadata(file, FRI_STATE_RECORD_KEY);
-    s = text != NULL ? fri_state_record_parse(text, &record)
+    s = text != NULL ? fri_state_record_parse(text, record)
                      : fri_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
-    if (text != NULL && s == FR_OK) fri_state_record_free(&record);
     fri_safetensors_close(&file);
     return s;
 }
 
-fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx) {
-    FRI_NOT_NULL(dir, path);
+static fr_status check_file(const char *path) {
+    fri_state_record record;
+    fr_status s = open_record(path, FRI_SAFETENSORS_CHECKED, &record);
+    if (s == FR_OK) fri_state_record_free(&record);
+    return s;
+}
+
+fr_status fri_state_summary_read(const char *path, fri_state_summary *out) {
+    fri_state_record r;
+    fr_status s = open_record(path, FRI_SAFETENSORS_COPIED, &r);
+    if (s < 0) return s;
+    *out = (fri_state_summary){.run = r.run, .step = r.step};
+    snprintf(out->model, sizeof out->model, "%s", r.model != NULL ? r.model : "a model without a name");
+    fri_state_record_free(&r);
+    return FR_OK;
+}
+
+/* The newest intact state of those in the folder. *gone: one that was listed is no longer there. */
+static fr_status find_once(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx, bool *gone) {
     char place[FR_STATE_PATH_BYTES], newest[600] = "";
     fri_state_files files = {0};
     size_t damaged = 0;
     fr_status s = FR_OK;
+    *gone = false;
     FRI_TRY(s, fri_folder_list(dir, &files));
     for (size_t i = 0; i < files.n; i++) {
         const fri_state_file *f = &files.file[i];
@@ -227,6 +267,10 @@ fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn 
             goto done;
         }
         if (s == FR_ENOMEM) goto done; /* says nothing about the file */
+        if (s == FR_EIO && access(place, F_OK) != 0 && errno == ENOENT) {
+            *gone = true;
+            continue;
+        }
         if (damaged++ == 0) snprintf(newest, sizeof newest, "%.599s", fr_last_error());
         if (fn != NULL) fn(ctx, place, fr_last_error());
     }
@@ -236,4 +280,13 @@ fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn 
 done:
     fri_folder_free(&files);
     return s;
+}
+
+/* A run that saves into the folder meanwhile removes states only after a newer one is there: that one is seen by
+ * looking again. */
+fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx) {
+    FRI_NOT_NULL(dir, path);
+    bool gone = false;
+    fr_status s = find_once(dir, path, fn, ctx, &gone);
+    return s != FR_OK && gone ? find_once(dir, path, fn, ctx, &gone) : s;
 }

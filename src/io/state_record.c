@@ -57,7 +57,8 @@ static bool add_parts(cJSON *to, const fri_state_record *r) {
     ok = o != NULL && add_u64(o, "seed", r->random.seed) && add_u64(o, "next_stream", r->random.next_stream);
     if (ok && r->optimizer != NULL) {
         o = cJSON_AddObjectToObject(to, "optimizer");
-        ok = o != NULL && add_text(o, "name", r->optimizer) && add_i64(o, "steps", r->optimizer_steps);
+        ok = o != NULL && add_text(o, "name", r->optimizer) && add_i64(o, "steps", r->optimizer_steps) &&
+             add_i64(o, "tensors", r->optimizer_tensors);
     }
     if (ok && r->has_scaler) {
         o = cJSON_AddObjectToObject(to, "scaler");
@@ -86,9 +87,9 @@ fr_status fri_state_record_print(const fri_state_record *r, const fr_state *stat
     cJSON *root = cJSON_CreateObject();
     bool ok = root != NULL && add_text(root, "format", "frugal training state") &&
               cJSON_AddNumberToObject(root, "version", VERSION) != NULL && add_i64(root, "step", r->step) &&
-              add_i64(root, "epoch", r->epoch) && add_text(root, "model", r->model) &&
-              add_text(root, "dataset", r->dataset) && add_schedule(root, &r->schedule) && add_parts(root, r) &&
-              add_state(root, state);
+              add_i64(root, "epoch", r->epoch) && (r->run == 0 || add_u64(root, "run", r->run)) &&
+              add_text(root, "model", r->model) && add_text(root, "dataset", r->dataset) &&
+              add_schedule(root, &r->schedule) && add_parts(root, r) && add_state(root, state);
     char *printed = ok ? cJSON_PrintUnformatted(root) : NULL;
     cJSON_Delete(root);
     if (printed == NULL) return fri_fail(FR_ENOMEM, "no host memory for the record of a state");
@@ -123,9 +124,9 @@ static fr_status get_u64(const cJSON *o, const char *name, uint64_t limit, uint6
     return FR_OK;
 }
 
-static fr_status get_i64(const cJSON *o, const char *name, int64_t *out) {
+static fr_status get_count(const cJSON *o, const char *name, int64_t *out) {
     uint64_t value = 0;
-    fr_status s = get_u64(o, name, INT64_MAX, &value);
+    fr_status s = get_u64(o, name, (uint64_t)FRI_STATE_COUNT_MOST, &value);
     if (s == FR_OK) *out = (int64_t)value;
     return s;
 }
@@ -146,8 +147,10 @@ static bool to_double(const cJSON *item, double *out) {
     return true;
 }
 
-static fr_status get_double(const cJSON *o, const char *name, double *out) {
-    return to_double(member(o, name), out) ? FR_OK : broken(name, "a number");
+/* A rate or a scale: at least 0, finite. */
+static fr_status get_real(const cJSON *o, const char *name, double *out) {
+    if (!to_double(member(o, name), out)) return broken(name, "a number");
+    return *out >= 0 && isfinite(*out) ? FR_OK : broken(name, "a number of at least 0");
 }
 
 /* *out stays NULL where there is none. */
@@ -178,11 +181,11 @@ static fr_status parse_schedule(const cJSON *root, fr_schedule *out) {
         if (strcmp(kind, schedule_names[i]) == 0) found = i;
     if (found < 0) return broken("kind", "a schedule's name");
     out->kind = (fr_schedule_kind)found;
-    FRI_TRY(s, get_double(o, "lr", &out->lr));
-    FRI_TRY(s, get_i64(o, "warmup", &out->warmup));
-    FRI_TRY(s, get_i64(o, "total", &out->total));
-    FRI_TRY(s, get_i64(o, "step_size", &out->step_size));
-    FRI_TRY(s, get_double(o, "gamma", &out->gamma));
+    FRI_TRY(s, get_real(o, "lr", &out->lr));
+    FRI_TRY(s, get_count(o, "warmup", &out->warmup));
+    FRI_TRY(s, get_count(o, "total", &out->total));
+    FRI_TRY(s, get_count(o, "step_size", &out->step_size));
+    FRI_TRY(s, get_real(o, "gamma", &out->gamma));
 done:
     return s;
 }
@@ -197,21 +200,22 @@ static fr_status parse_parts(const cJSON *root, fri_state_record *r) {
     if (optimizer != NULL) {
         FRI_TRY(s, get_text(optimizer, "name", &r->optimizer));
         if (r->optimizer == NULL) return broken("name", "a string");
-        FRI_TRY(s, get_i64(optimizer, "steps", &r->optimizer_steps));
+        FRI_TRY(s, get_count(optimizer, "steps", &r->optimizer_steps));
+        r->optimizer_tensors = -1;
+        if (member(optimizer, "tensors") != NULL) FRI_TRY(s, get_count(optimizer, "tensors", &r->optimizer_tensors));
     }
     FRI_TRY(s, get_object(root, "scaler", false, &scaler));
     r->has_scaler = scaler != NULL;
     if (scaler != NULL) {
-        FRI_TRY(s, get_double(scaler, "scale", &r->scale));
-        if (!(r->scale >= 0)) return broken("scale", "a number of at least 0");
-        FRI_TRY(s, get_i64(scaler, "growth_tracker", &r->growth_tracker));
+        FRI_TRY(s, get_real(scaler, "scale", &r->scale));
+        FRI_TRY(s, get_count(scaler, "growth_tracker", &r->growth_tracker));
     }
     FRI_TRY(s, get_object(root, "loader", false, &loader));
     r->has_loader = loader != NULL;
     if (loader != NULL) {
-        FRI_TRY(s, get_i64(loader, "epoch", &r->loader_epoch));
-        FRI_TRY(s, get_i64(loader, "batch", &r->loader_batch));
-        FRI_TRY(s, get_i64(loader, "batches", &r->loader_batches));
+        FRI_TRY(s, get_count(loader, "epoch", &r->loader_epoch));
+        FRI_TRY(s, get_count(loader, "batch", &r->loader_batch));
+        FRI_TRY(s, get_count(loader, "batches", &r->loader_batches));
     }
 done:
     return s;
@@ -228,8 +232,9 @@ static fr_status parse(const cJSON *root, fri_state_record *r) {
     if (!cJSON_IsNumber(version) || version->valuedouble != VERSION)
         return fri_fail(FR_EFORMAT, "the record is of version %g, this library reads version %d",
                         cJSON_IsNumber(version) ? version->valuedouble : (double)NAN, VERSION);
-    FRI_TRY(s, get_i64(root, "step", &r->step));
-    FRI_TRY(s, get_i64(root, "epoch", &r->epoch));
+    FRI_TRY(s, get_count(root, "step", &r->step));
+    FRI_TRY(s, get_count(root, "epoch", &r->epoch));
+    if (member(root, "run") != NULL) FRI_TRY(s, get_u64(root, "run", UINT64_MAX, &r->run));
     FRI_TRY(s, get_text(root, "model", &r->model));
     FRI_TRY(s, get_text(root, "dataset", &r->dataset));
     FRI_TRY(s, parse_schedule(root, &r->schedule));

@@ -1,7 +1,8 @@
 /* state_record.h - the JSON part of a training state: everything that is no tensor.
  *
  * 64-bit integers are written as strings, since a JSON number is a double; NaN and infinities too, since JSON has none.
- * What is parsed has the types it must have; whether it fits a run is decided by the caller. */
+ * What is parsed has the types it must have and lies in the bounds of what can be saved, so that nothing that is
+ * computed from it overflows; whether it fits a run is decided by the caller. */
 #ifndef FRI_IO_STATE_RECORD_H
 #define FRI_IO_STATE_RECORD_H
 
@@ -11,18 +12,22 @@
 
 #define FRI_STATE_RECORD_KEY "frugal.state" /* of the file's metadata */
 
+/* Of steps, epochs and batches: more than any run makes, and sums of them do not overflow. */
+#define FRI_STATE_COUNT_MOST (INT64_C(1) << 60)
+
 struct cJSON;
 
 typedef struct fri_state_record {
     struct cJSON *json; /* owns the strings; NULL in a record that was not parsed */
 
     int64_t step, epoch;
+    uint64_t run;                /* 0: none */
     const char *model, *dataset; /* NULL: none */
     fri_rng random;
     fr_schedule schedule;
 
-    const char *optimizer; /* NULL: no optimizer was saved, and optimizer_steps means nothing */
-    int64_t optimizer_steps;
+    const char *optimizer;                      /* NULL: no optimizer was saved, and optimizer_steps means nothing */
+    int64_t optimizer_steps, optimizer_tensors; /* tensors -1: an older state does not say */
     bool has_scaler, has_loader;
     double scale;
     int64_t growth_tracker;

@@ -6,6 +6,7 @@
 #include "base/status.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,13 @@ static fr_status check(const fr_state *state, int64_t keep) {
     if (state->step < 0 || state->epoch < 0 || keep < 0)
         return fri_fail(FR_EINVAL, "step %" PRId64 ", epoch %" PRId64 " and keep %" PRId64 " must not be negative",
                         state->step, state->epoch, keep);
+    if (state->step > FRI_STATE_COUNT_MOST || state->epoch > FRI_STATE_COUNT_MOST)
+        return fri_fail(FR_EINVAL, "step %" PRId64 " and epoch %" PRId64 " must not be above 2^60", state->step,
+                        state->epoch);
+    if (!(state->schedule.lr >= 0 && isfinite(state->schedule.lr)) ||
+        !(state->schedule.gamma >= 0 && isfinite(state->schedule.gamma)))
+        return fri_fail(FR_EINVAL, "the schedule's lr %g and gamma %g must be finite and not negative",
+                        state->schedule.lr, state->schedule.gamma);
     if (state->schedule.kind < FR_SCHEDULE_CONSTANT || state->schedule.kind > FR_SCHEDULE_COSINE)
         return fri_fail(FR_EINVAL, "%d is no kind of schedule", (int)state->schedule.kind);
     for (size_t i = 0; i < state->n_settings; i++)
@@ -123,9 +131,11 @@ static fr_status check(const fr_state *state, int64_t keep) {
     return FR_OK;
 }
 
-static fr_status make_record(const fr_state *state, char fingerprint[FRI_FINGERPRINT_BYTES], char **text) {
+static fr_status make_record(const fr_state *state, size_t optimizer_tensors, char fingerprint[FRI_FINGERPRINT_BYTES],
+                             char **text) {
     fri_state_record r = {.step = state->step,
                           .epoch = state->epoch,
+                          .run = state->run,
                           .model = state->model_name,
                           .random = fri_rng_get(),
                           .schedule = state->schedule};
@@ -137,6 +147,7 @@ static fr_status make_record(const fr_state *state, char fingerprint[FRI_FINGERP
     if (state->optimizer != NULL) {
         r.optimizer = fr_optimizer_name(state->optimizer);
         r.optimizer_steps = fr_optimizer_steps(state->optimizer);
+        r.optimizer_tensors = (int64_t)optimizer_tensors;
     }
     if (state->scaler != NULL) {
         r.has_scaler = true;
@@ -174,16 +185,17 @@ fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, ch
     list l = {.prefix = FRI_STATE_MODEL};
     fr_status s = FR_OK;
     FRI_TRY(s, check(state, keep));
-    FRI_TRY(s, make_record(state, fingerprint, &text));
     FRI_TRY(s, fr_module_each_tensor(state->model, append_model, &l));
+    const size_t of_model = l.n;
     l.prefix = FRI_STATE_OPTIMIZER;
     if (state->optimizer != NULL) FRI_TRY(s, fr_optimizer_each_state(state->optimizer, append_optimizer, &l));
+    FRI_TRY(s, make_record(state, l.n - of_model, fingerprint, &text));
     FRI_TRY(s, fri_folder_make(dir));
     FRI_TRY(s, next_path(dir, state->step, place));
     fri_safetensors_text metadata = {FRI_STATE_RECORD_KEY, text};
     FRI_TRY(s, fri_safetensors_write_checked(place, l.entry, l.n, &metadata, 1, hand_out, &l));
     if (path != NULL) memcpy(path, place, strlen(place) + 1);
-    FRI_TRY(s, fri_folder_clean(dir, keep));
+    FRI_TRY(s, fri_folder_clean(dir, keep, state->run));
 done:
     fri_state_record_text_free(text);
     list_free(&l);

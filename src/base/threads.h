@@ -1,0 +1,10 @@
+/* threads.h - how many threads the process may start. */
+#ifndef FRI_BASE_THREADS_H
+#define FRI_BASE_THREADS_H
+
+/* Starts up to n threads that live at the same time and do nothing, and returns how many that were; all have ended by
+ * then. OpenMP's run time ends the process when a thread of its team cannot be started, so whoever is about to use a
+ * team asks first. */
+int fri_threads_startable(int n);
+
+#endif

@@ -1,0 +1,88 @@
+/* test_threads.c - a system that starts few threads or none: what asks for them says so, or goes on with fewer.
+ *
+ * Linked with --wrap: pthread_create fails once `left` threads were started. */
+#include "base/threads.h"
+
+#include <frugal/base.h>
+#include <frugal/data.h>
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static atomic_int left = 1 << 20;
+
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *argument);
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *argument) {
+    return atomic_fetch_sub(&left, 1) > 0 ? __real_pthread_create(t, a, f, argument) : EAGAIN;
+}
+
+Test(threads, the_number_that_starts_is_counted) {
+    cr_expect_eq(fri_threads_startable(5), 5);
+    left = 3;
+    cr_expect_eq(fri_threads_startable(5), 3);
+    left = 0;
+    cr_expect_eq(fri_threads_startable(5), 0);
+    cr_expect_eq(fri_threads_startable(0), 0);
+}
+
+Test(threads, more_than_can_be_started_are_refused_with_both_numbers) {
+    int was = fr_threads_get();
+    left = 3;
+    cr_expect_eq(fr_threads_set(64), FR_EUSAGE);
+    cr_expect_not_null(strstr(fr_last_error(), "64 threads are asked for, and this process may start 4"), "%s",
+                       fr_last_error());
+    cr_expect_eq(fr_threads_get(), was, "a refused number was set");
+    left = 3;
+    cr_expect_eq(fr_threads_set(4), FR_OK, "%s", fr_last_error());
+    cr_expect_eq(fr_threads_get(), 4);
+    cr_expect_eq(fr_threads_set(3), FR_OK, "what was possible once is tried again");
+    cr_expect_eq(fr_threads_set(0), FR_EINVAL);
+    cr_expect_eq(fr_threads_set(1 << 30), FR_EINVAL);
+}
+
+enum { IMAGES = 23, SIDE = 6, PIXELS = SIDE * SIDE * 3 };
+
+/* All batches of two epochs, one after another. */
+static float *batches(int workers, int may_start, int64_t *count) {
+    fr_dataset *d = NULL;
+    fr_loader *l = NULL;
+    fr_tensor *x = NULL, *t = NULL;
+    float *all = calloc(2 * IMAGES * PIXELS, sizeof *all);
+    *count = 0;
+    left = may_start;
+    cr_assert_eq(fr_dataset_synthetic(IMAGES, 3, SIDE, SIDE, 3, 1, &d), FR_OK);
+    cr_assert_eq(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 4, .workers = workers, .prefetch = 2, .seed = 3), &l),
+                 FR_OK, "%s", fr_last_error());
+    cr_expect_eq(fr_loader_workers(l), workers < may_start ? workers : may_start);
+    for (int epoch = 0; epoch < 2; epoch++)
+        for (;;) {
+            fr_status s = fr_loader_next(l, &x, &t);
+            if (s == FR_END) break;
+            cr_assert_eq(s, FR_OK, "%s", fr_last_error());
+            memcpy(all + *count, fr_tensor_data(x), fr_tensor_nbytes(x));
+            *count += fr_tensor_numel(x);
+        }
+    fr_tensor_release(&x);
+    fr_tensor_release(&t);
+    fr_loader_release(&l);
+    fr_dataset_release(&d);
+    return all;
+}
+
+Test(threads, a_loader_goes_on_with_fewer_workers_or_none) {
+    int64_t n = 0, m = 0;
+    float *expected = batches(0, 0, &n);
+    for (int may_start = 0; may_start <= 3; may_start++) {
+        float *got = batches(3, may_start, &m);
+        cr_expect_eq(m, n, "%d workers", may_start);
+        cr_expect_eq(memcmp(got, expected, (size_t)n * sizeof *got), 0, "%d workers: other images", may_start);
+        free(got);
+    }
+    free(expected);
+}
