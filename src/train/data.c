@@ -160,5 +160,9 @@ void fri_data_loader_opts(const fri_run *r, fr_split split, fr_loader_opts *l) {
 fr_status fri_data_loader(const fri_run *r, fr_split split, fr_loader **out) {
     fr_loader_opts l;
     fri_data_loader_opts(r, split, &l);
-    return fr_loader_create(split == FR_SPLIT_TRAIN ? r->train : r->test, &l, out);
+    fr_status s = fr_loader_create(split == FR_SPLIT_TRAIN ? r->train : r->test, &l, out);
+    int started = fr_loader_workers(*out);
+    if (s == FR_OK && !fri_without_data(r) && started < l.workers && split == FR_SPLIT_TRAIN && !r->opts.quiet)
+        fprintf(r->out, "note: --workers %d: %d could be started\n", l.workers, started);
+    return s;
 }

@@ -266,6 +266,11 @@ bool fri_flag_given(const fri_flag *f, int argc, char *const *argv) {
     return false;
 }
 
+const fri_flag *fri_flag_find(const char *name) {
+    bool no = false;
+    return find(name, strlen(name), &no);
+}
+
 fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out) {
     bool epochs = false, steps = false;
     for (int i = 1; i < argc; i++) {

@@ -58,6 +58,9 @@ extern const char *const fri_flag_group_names[FRI_GROUP_COUNT];
  * wins. FR_OK; FR_END after --help or --version, which were printed to `out`; FR_EINVAL with a sentence. */
 fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out);
 
+/* The flag of that name (without dashes), or NULL. */
+const fri_flag *fri_flag_find(const char *name);
+
 /* Is the flag, or its "no-" form, among the words of a command that fri_flags_parse took? */
 bool fri_flag_given(const fri_flag *f, int argc, char *const *argv);
 

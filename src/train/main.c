@@ -23,13 +23,32 @@ static fr_status check_device(fri_run *r) {
     return fri_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
 }
 
+/* All of them now: a loader's workers, started later, can be fewer; OpenMP's run time ends the process if it lacks one.
+ */
+static fr_status start_threads(const fr_train_opts *o) {
+    fr_status s = fr_threads_set(o->threads != FR_TRAIN_AUTO ? (int)o->threads : fr_threads_get());
+    if (s < 0 && o->threads != FR_TRAIN_AUTO) return fri_fail_prefix(s, "--threads %d: ", (int)o->threads);
+    if (s < 0) return fri_fail_prefix(s, "--threads is not given (OMP_NUM_THREADS, else all cores): ");
+    if (o->device == FR_CPU && !o->plan && !o->summary) fri_threads_begin();
+    return FR_OK;
+}
+
+static fr_status open_offload(const fri_run *r) {
+    const char *file = r->opts.offload;
+    fr_status s = fr_offload_open(file[0] != '\0' ? file : NULL);
+    if (s == FR_OK && !r->opts.quiet && fr_offload_warning()[0] != '\0')
+        fprintf(r->out, "note: --offload: %s\n", fr_offload_warning());
+    return s;
+}
+
 /* Everything that can be found out before training, cheap things first. */
 static fr_status prepare(fri_run *r) {
     const fr_train_opts *o = &r->opts;
     fr_status s = FR_OK;
     if (o->offload != NULL) r->opts.switches.offload = true;
+    FR_TRY(s, fri_places_check(r));
     FR_TRY(s, check_device(r));
-    if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
+    FR_TRY(s, start_threads(o));
     fr_switches_set(o->switches);
     fr_cudnn_deterministic_set(o->deterministic);
     fr_cudnn_benchmark_set(o->cudnn_benchmark);
@@ -46,7 +65,7 @@ static fr_status prepare(fri_run *r) {
     if (o->plan || o->summary) goto done;
     FR_TRY(s, fr_pool_create(o->device, &r->pool));
     FR_TRY(s, fr_pool_begin(r->pool, &r->no_pool));
-    if (o->offload != NULL) FR_TRY(s, fr_offload_open(o->offload[0] != '\0' ? o->offload : NULL));
+    if (o->offload != NULL) FR_TRY(s, open_offload(r));
     if (o->predict == NULL) FR_TRY(s, fri_saving_check(r));
     if (o->memory_limit != SIZE_MAX) FR_TRY(s, fr_memory_limit_set(o->device, o->memory_limit));
 done:
@@ -92,8 +111,10 @@ static fr_status flush(FILE *out) {
     return ferror(out) ? fri_fail(FR_EIO, "standard output cannot be written: a part of it is lost") : FR_OK;
 }
 
-/* What it says is extra: that the run failed stands already. */
+/* What it says is extra: that the run failed stands already. Where host memory ended, dry runs would need more of it,
+ * and no flag that they could name helps. */
 static void advise(const fri_run *r) {
+    if (strstr(fr_last_error(), "host memory") != NULL) return;
     /* Dry runs make their model on meta; a limit there was for the run. */
     if (r->opts.device == FR_META) (void)fr_memory_limit_set(FR_META, SIZE_MAX);
     if (fri_advise(r, stderr) < 0) fprintf(stderr, "  no advice: %s\n", fr_last_error());
@@ -130,6 +151,7 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
                  .argc = argc,
                  .argv = argv};
     r.test_accuracy = r.test_loss = NAN;
+    fri_streams_begin();
     fr_status s = fri_flags_parse(p, argc, argv, &r.opts, stdout);
     if (s < 0) return failed(p, 2);
     if (s == FR_END) return flush(stdout) == FR_OK ? 0 : failed(p, 1);

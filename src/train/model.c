@@ -1,5 +1,6 @@
 /* model.c - the model and its optimizer from the flags. */
 #include "base/status.h"
+#include "train/flags.h"
 #include "train/run.h"
 
 #include <math.h>
@@ -57,6 +58,8 @@ static fr_status check_flags(const fri_run *r) {
                         : o->optimizer == FR_TRAIN_ADAM8 ? "adam8"
                                                          : "adamw",
                         o->momentum);
+    if (o->optimizer != FR_TRAIN_SGD && o->momentum > 0 && fri_flag_given(fri_flag_find("momentum"), r->argc, r->argv))
+        return fri_fail(FR_EINVAL, "--momentum %g: is of --optimizer sgd; the others have their own", o->momentum);
     return FR_OK;
 }
 
@@ -71,6 +74,8 @@ static fr_status check_files(const fri_run *r) {
         return fri_fail(FR_EINVAL, "--resume latest: of which folder? --save DIR names it");
     if (o->save_every != FR_TRAIN_AUTO && o->save == NULL)
         return fri_fail(FR_EINVAL, "--save-every %lld: --save DIR says where to", (long long)o->save_every);
+    if (o->save == NULL && fri_flag_given(fri_flag_find("keep"), r->argc, r->argv))
+        return fri_fail(FR_EINVAL, "--keep %lld: --save DIR says of which states", (long long)o->keep);
     if (o->predict != NULL && o->weights == NULL && o->resume == NULL)
         return fri_fail(FR_EINVAL, "--predict: wants trained weights; add --weights FILE or --resume DIR");
     if (o->predict != NULL && r->program->pixel_classes != NULL)

@@ -86,6 +86,7 @@ typedef struct fri_run {
     int64_t step, epoch; /* done so far, and the one that runs, from 0 */
     bool resumes;        /* goes on from the state resume_path */
     char resume_path[FR_STATE_PATH_BYTES];
+    uint64_t run_number;                             /* of the training, in all its states; 0: they have none */
     int64_t first_step;                              /* that this process ran; losses and times count from it */
     fr_log *log;                                     /* NULL: none */
     int64_t log_failures;                            /* steps and evaluations that are not in it */
@@ -258,10 +259,16 @@ void fri_progress_epoch(const fri_run *r); /* after each epoch and its evaluatio
 void fri_progress_end(const fri_run *r);
 void fri_progress_arena(const fri_run *r); /* the lines about it */
 
+/* places.c: FR_EINVAL if two files that the command writes are one, or one that it writes is one that it reads. */
+fr_status fri_places_check(const fri_run *r);
+
+/* streams.c: at the very beginning, so that no file gets the number of a standard stream that is closed. */
+void fri_streams_begin(void);
+
 /* state.c: --save, --resume, --weights, --export. check finds out before training whether the places can be written to,
  * and find whether there is a state to go on from; resume needs the loader and the planned steps; it sets r->step. dry:
  * what resuming allocates, in a dry run. */
-fr_status fri_saving_check(const fri_run *r);
+fr_status fri_saving_check(fri_run *r);
 fr_status fri_resume_find(fri_run *r);
 fr_status fri_resume(fri_run *r);
 fr_status fri_resume_dry(fri_run *r);

@@ -1,10 +1,14 @@
 /* state.c - --save, --resume, --weights, --export.
  *
  * A state is saved between steps only, so the step number says all about the position: the epoch, and the batch in it.
- * What the flags say again (schedule, switches, device) is taken from them; what would make another training of it
- * must match. */
+ * What the flags say again (schedule, switches, device) is taken from them; what would make the saved steps those of
+ * another training must match, and what changes the steps to come is named. */
+#include "base/cache.h"
 #include "base/status.h"
+#include "base/text.h"
+#include "io/state.h"
 #include "io/state_folder.h"
+#include "train/flags.h"
 #include "train/run.h"
 
 #include <errno.h>
@@ -12,20 +16,44 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { SETTINGS = 6, NUMBERS = 3, VALUE_BYTES = 32 };
+enum { MUST_MATCH = 8, NUMBERS = 3, CHANGES_TEXT = 512 };
+
+/* The flags whose change is named. */
+static const char *const named[] = {"lr",           "momentum",   "nesterov",
+                                    "weight-decay", "schedule",   "epochs",
+                                    "steps",        "warmup",     "label-smoothing",
+                                    "clip",         "loss-scale", "loss-scale-floor",
+                                    "dropout"};
+enum { NAMED = sizeof named / sizeof *named, SETTINGS = MUST_MATCH + NAMED };
 
 typedef struct parts {
-    char value[SETTINGS][VALUE_BYTES];
+    char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
     fr_state_setting setting[SETTINGS];
     fr_state_number number[NUMBERS];
     fr_state state;
+    char changes[CHANGES_TEXT]; /* "lr 0.02 was 0.1, clip unset was 1" */
 } parts;
 
 static void set(parts *p, size_t i, const char *name, int64_t value) {
-    snprintf(p->value[i], VALUE_BYTES, "%" PRId64, value);
+    snprintf(p->value[i], FRI_FLAG_TEXT_BYTES, "%" PRId64, value);
     p->setting[i] = (fr_state_setting){.name = name, .value = p->value[i], .must_match = true};
+}
+
+/* What decides the images of each step: no matter for a prediction, and not in the states of older programs. */
+static void set_of_training(parts *p, size_t i, const char *name, int64_t value, bool predict) {
+    set(p, i, name, value);
+    p->setting[i].must_match = !predict;
+    p->setting[i].may_lack = true;
+}
+
+static void note_change(void *ctx, const fr_state_setting *now, const char *saved) {
+    parts *p = ctx;
+    size_t at = strlen(p->changes);
+    snprintf(p->changes + at, sizeof p->changes - at, "%s%s %s was %s", at > 0 ? ", " : "", now->name,
+             now->value[0] != '\0' ? now->value : "unset", saved[0] != '\0' ? saved : "unset");
 }
 
 /* What this run's states hold; points into *p and the run. */
@@ -37,6 +65,14 @@ static void describe(fri_run *r, parts *p) {
     set(p, 3, "split-batch", o->split_batch);
     set(p, 4, "amp", o->amp);
     set(p, 5, "half", o->half);
+    set_of_training(p, 6, "seed", o->seed, o->predict != NULL);
+    set_of_training(p, 7, "augment", o->augment, o->predict != NULL);
+    for (int i = 0; i < NAMED; i++) {
+        char *value = p->value[MUST_MATCH + i];
+        p->setting[MUST_MATCH + i] =
+            (fr_state_setting){.name = named[i], .value = fri_flag_text(fri_flag_find(named[i]), o, value)};
+    }
+    p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
     p->number[1] = (fr_state_number){"epoch_correct", &r->epoch_correct};
     p->number[2] = (fr_state_number){"epoch_targets", &r->epoch_targets};
@@ -52,7 +88,10 @@ static void describe(fri_run *r, parts *p) {
                           .settings = p->setting,
                           .n_settings = SETTINGS,
                           .numbers = p->number,
-                          .n_numbers = NUMBERS};
+                          .n_numbers = NUMBERS,
+                          .run = r->run_number,
+                          .changed = note_change,
+                          .changed_ctx = p};
 }
 
 static bool is_folder(const char *path) {
@@ -68,26 +107,70 @@ static fr_status check_folder(const char *flag, const char *value, const char *p
     return fri_fail(FR_EIO, "%s %s: nothing can be written there: %s", flag, value, strerror(errno));
 }
 
+/* Its folder takes a new file, or what is there can be written to. */
 static fr_status check_export(const char *path) {
-    char folder[FR_STATE_PATH_BYTES] = ".";
-    const char *slash = strrchr(path, '/');
+    char target[FRI_TARGET_BYTES];
+    struct stat st;
     if (is_folder(path)) return fri_fail(FR_EIO, "--export %s: is a folder, not a file", path);
-    if (slash != NULL) {
-        size_t n = slash == path ? 1 : (size_t)(slash - path);
-        if (n >= sizeof folder) return fri_fail(FR_EINVAL, "--export: the name is too long");
-        memcpy(folder, path, n);
-        folder[n] = '\0';
-    }
-    return check_folder("--export", path, folder);
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return access(path, W_OK) == 0 ? FR_OK
+                                       : fri_fail(FR_EIO, "--export %s: cannot be written: %s", path, strerror(errno));
+    if (!fri_file_target(path, target))
+        return fri_fail(FR_EIO, "--export %s: nothing can be written there: %s", path, strerror(errno));
+    char *slash = strrchr(target, '/');
+    slash[slash == target] = '\0';
+    return check_folder("--export", path, target);
 }
 
-fr_status fri_saving_check(const fri_run *r) {
+/* Is the state that this run goes on from one of the folder? */
+static bool goes_on_in(const fri_run *r, const char *folder) {
+    char state[FRI_TARGET_BYTES], here[FRI_TARGET_BYTES];
+    if (!r->resumes || !fri_file_target(r->resume_path, state) || !fri_file_target(folder, here)) return false;
+    *strrchr(state, '/') = '\0';
+    return strcmp(state, here) == 0;
+}
+
+/* States of another training would be mixed with this one's. */
+static fr_status check_states(const fri_run *r) {
+    const char *folder = r->opts.save;
+    char path[FR_STATE_PATH_BYTES], of[128] = "";
+    fri_state_files files = {0};
+    fri_state_summary newest;
+    size_t states = 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_folder_list(folder, &files));
+    for (size_t i = files.n; i-- > 0;) {
+        if (files.file[i].temporary) continue;
+        states++;
+        FR_TRY(s, fri_folder_path(folder, files.file[i].name, path));
+    }
+    if (states == 0 || goes_on_in(r, folder)) goto done;
+    if (fri_state_summary_read(path, &newest) == FR_OK)
+        snprintf(of, sizeof of, ", the newest of %s at step %" PRId64, newest.model, newest.step);
+    s = fri_fail(FR_EUSAGE, "--save %s: holds %zu %s already%s: add --resume latest, or name another folder", folder,
+                 states, states == 1 ? "state" : "states", of);
+done:
+    fri_folder_free(&files);
+    return s;
+}
+
+/* Told apart from those of all other trainings. */
+static uint64_t new_run_number(void) {
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t unique[3] = {now.tv_sec, now.tv_nsec, getpid()};
+    return fri_hash(FRI_HASH, unique, sizeof unique) | 1;
+}
+
+fr_status fri_saving_check(fri_run *r) {
     const fr_train_opts *o = &r->opts;
     fr_status s = FR_OK;
+    r->run_number = new_run_number();
     if (o->save != NULL) {
         s = fri_folder_make(o->save);
         if (s < 0) return fri_fail_prefix(s, "--save: ");
         FR_TRY(s, check_folder("--save", o->save, o->save));
+        FR_TRY(s, check_states(r));
     }
     if (o->export_weights != NULL) FR_TRY(s, check_export(o->export_weights));
 done:
@@ -116,7 +199,9 @@ fr_status fri_save_due(fri_run *r, bool last) {
 
 static void passed_over(void *ctx, const char *path, const char *reason) {
     const fri_run *r = ctx;
-    fprintf(stderr, "%s: %s is passed over: %s\n", r->program->name, path, reason);
+    char name[FR_STATE_PATH_BYTES];
+    fprintf(stderr, "%s: %s is passed over: %s\n", r->program->name, fri_text_printable(path, false, name, sizeof name),
+            reason);
 }
 
 /* FR_END: "latest", and the folder holds none yet. */
@@ -153,18 +238,40 @@ fr_status fri_resume_dry(fri_run *r) {
     return r->resumes ? fr_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
 }
 
+/* The numbers are added to: nonsense in them would stay in every accuracy of the epoch. */
+static fr_status check_numbers(const fri_run *r) {
+    if (r->epoch_targets >= 0 && r->epoch_targets <= (double)FRI_STATE_COUNT_MOST && r->epoch_correct >= 0 &&
+        r->epoch_correct <= r->epoch_targets)
+        return FR_OK;
+    return fri_fail(FR_EFORMAT, "--resume %s: it counts %g right answers of %g", r->resume_path, r->epoch_correct,
+                    r->epoch_targets);
+}
+
+/* Another run that saves into the folder may have removed the state since it was found: it has a newer one then. */
+static fr_status load(fri_run *r, fr_state *state) {
+    fr_status s = fr_state_load(r->resume_path, state);
+    if (s != FR_EIO || access(r->resume_path, F_OK) == 0) return s;
+    return find(r, r->resume_path) == FR_OK ? fr_state_load(r->resume_path, state) : s;
+}
+
 fr_status fri_resume(fri_run *r) {
-    const char *path = r->resume_path;
     parts p;
     fr_status s = FR_OK;
     if (!r->resumes) return FR_OK;
     describe(r, &p);
-    FR_TRY(s, fr_state_load(path, &p.state));
+    FR_TRY(s, load(r, &p.state));
+    FR_TRY(s, check_numbers(r));
     r->step = r->first_step = p.state.step;
+    r->run_number = p.state.run;
     if (r->loader != NULL && r->step > r->steps_total)
         return fri_fail(FR_EINVAL, "--resume %s: is at step %" PRId64 ", the flags end the training at step %" PRId64,
-                        path, r->step, r->steps_total);
-    if (!r->opts.quiet) fprintf(r->out, "resumed from %s at step %" PRId64 "\n", path, r->step);
+                        r->resume_path, r->step, r->steps_total);
+    if (r->opts.quiet) goto done;
+    char path[FR_STATE_PATH_BYTES];
+    fprintf(r->out, "resumed from %s at step %" PRId64 "\n",
+            fri_text_printable(r->resume_path, false, path, sizeof path), r->step);
+    if (p.changes[0] != '\0' && r->opts.predict == NULL)
+        fprintf(r->out, "note: other settings than when it was saved: %s\n", p.changes);
 done:
     return s;
 }

@@ -137,7 +137,7 @@ const fri_flag fri_flags[] = {
      COUNT},
     {"clip", FRI_FLAG_REAL, FRI_GROUP_TRAINING, AT(clip), "X",
      "Scale the gradients down when their common norm is above X (clip_grad_norm_).", .unset = "no limit",
-     .real_least = 0, .below = 1e30},
+     .real_least = 1e-30, .below = 1e30},
     {"amp", FRI_FLAG_CHOICE, FRI_GROUP_TRAINING, AT(amp), "TYPE",
      "Mixed precision: ops on PyTorch's autocast lists run in this type, parameters stay f32. '--amp' alone is fp16.",
      .implied = "fp16", .choices = amps},

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,7 +106,9 @@ outcome program_run_as(how h, const char *name, const char *arguments) {
     }
     close(out[0]);
     close(err[0]);
-    waitpid(pid, &status, 0);
+    struct rusage use;
+    wait4(pid, &status, 0, &use);
+    o.resident = use.ru_maxrss;
     o.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
     return o;
 }

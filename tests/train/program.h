@@ -8,7 +8,8 @@
 #include <sys/types.h>
 
 typedef struct outcome {
-    int status; /* of the exit; 1000 + n if signal n ended the program */
+    int status;    /* of the exit; 1000 + n if signal n ended the program */
+    long resident; /* KiB at most */
     char out[1 << 16], err[1 << 14];
 } outcome;
 
