@@ -250,7 +250,7 @@ static void ignore_interrupts(void) {
 
 Test(hosts, a_closed_terminal_saves_and_an_ignored_signal_stays_ignored) {
     static const char *const flags =
-        TINY "--epochs 2 --save s --save-every 1000000 --eval-every 1 --schedule constant --batch-size 50";
+        TINY "--epochs 500 --save s --save-every 1000000 --eval-every 1 --schedule constant --batch-size 50";
     outcome o = run_as((how){.signal_after = "epoch  1/", .signal = SIGHUP}, flags);
     cr_expect_eq(o.status, 128 + SIGHUP, "%d: %s", o.status, o.err);
     cr_expect_eq(count("s", "state-"), 1, "no state was saved");
