@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 TestSuite(state_record, .init = make_folder, .fini = remove_folder);
 
@@ -179,5 +180,34 @@ Test(state_record, a_run_counts_and_removes_its_own_states) {
     nobody.run = 0;
     OK(fr_state_save(states, &nobody, 1, NULL));
     cr_expect_eq(files_in(states), 1, "a run without a number counts all");
+    fr_module_release(&m);
+}
+
+typedef struct pruning {
+    fr_state *state;
+    char *old;
+    int n;
+} pruning;
+
+/* While the newest state is found damaged, a run saves a newer one and removes the one that comes next. */
+static void prune(void *ctx, const char *path, const char *reason) {
+    pruning *p = ctx;
+    (void)path;
+    (void)reason;
+    if (p->n++ > 0) return;
+    OK(fr_state_save(in_folder("states"), p->state, 0, NULL));
+    cr_assert_eq(unlink(p->old), 0);
+}
+
+Test(state_record, a_folder_that_is_pruned_meanwhile_is_looked_at_again) {
+    char old[FR_STATE_PATH_BYTES], damaged[FR_STATE_PATH_BYTES], found[FR_STATE_PATH_BYTES];
+    fr_module *m = small_net(1, FR_CPU);
+    fr_state state = {.model = m};
+    pruning p = {.state = &state, .old = old};
+    OK(fr_state_save(in_folder("states"), &state, 0, old));
+    OK(fr_state_save(in_folder("states"), &state, 0, damaged));
+    write_bytes(damaged, "x", 1);
+    OK(fr_state_find_latest(in_folder("states"), found, prune, &p));
+    cr_expect(strstr(found, "state-00000003-") != NULL, "%s", found);
     fr_module_release(&m);
 }

@@ -138,7 +138,9 @@ Test(cost, foreign_and_damaged_files_are_ignored) {
     fri_cost_release(&c);
     FILE *f = fopen(path, "a");
     cr_assert_not_null(f);
-    fputs("nonsense\n-1 2 3 fill f32 9\n1 2\n", f);
+    fputs("nonsense\n-1 2 3 fill f32 9\n1 2\ninf 2 3 fill f32 9\nnan 2 3 fill f32 9\n1 nan 3 fill f32 9\n1 2 inf fill "
+          "f32 9\n",
+          f);
     fclose(f);
     must(fri_cost_open(FR_CPU, &c));
     cr_expect_eq(fri_cost_count(c), 1u);
@@ -156,4 +158,40 @@ Test(cost, foreign_and_damaged_files_are_ignored) {
     cr_expect(strstr(fr_last_error(), "/proc/nowhere") != NULL, "%s", fr_last_error());
     fri_cost_release(&c);
     setenv("XDG_CACHE_HOME", folder, 1);
+}
+
+/* What lies at the temporary name, or at the name itself, is neither written to nor waited for. */
+Test(cost, a_planted_file_is_not_written_to) {
+    char path[1024], temporary[1100], victim[1100];
+    struct stat st;
+    fri_cost *c = NULL;
+    must(fri_cost_open(FR_CPU, &c));
+    fri_kernel_call one = convolution(1);
+    must(fri_cost_add(c, &one, 1));
+    must(fri_cost_save(c));
+    snprintf(path, sizeof path, "%s", fri_cost_path(c));
+    cr_expect(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600, "mode %o", st.st_mode);
+    snprintf(victim, sizeof victim, "%s.victim", path);
+    fclose(fopen(victim, "w"));
+    for (int i = 0; i < 2; i++) { /* the names of this library and of the one before it */
+        snprintf(temporary, sizeof temporary, i == 0 ? "%s.%ld-0.tmp" : "%s.%ld.tmp", path, (long)getpid());
+        cr_assert_eq(symlink(victim, temporary), 0);
+    }
+    must(fri_cost_save(c));
+    cr_expect(stat(victim, &st) == 0 && st.st_size == 0, "a link was written through");
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_expect_eq(fri_cost_save(c), FR_EIO);
+    fri_cost_release(&c);
+    must(fri_cost_open(FR_CPU, &c));
+    cr_expect_eq(fri_cost_count(c), 0u);
+    cr_assert_eq(unlink(path), 0);
+    FILE *f = fopen(path, "w");
+    fclose(f);
+    cr_assert_eq(truncate(path, (off_t)10 << 30), 0);
+    fri_cost_release(&c);
+    must(fri_cost_open(FR_CPU, &c));
+    cr_expect_eq(fri_cost_count(c), 0u);
+    unlink(path);
+    fri_cost_release(&c);
 }
