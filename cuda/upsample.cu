@@ -2,7 +2,8 @@
  *   forward    (n * h * w * c + n * p * q * c) * size bytes     size = bytes of an element; x read, y written
  *   backward   the same: dy read, dx written. Sources are read again from the cache.
  *
- * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone). Backward gathers,
+ * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone). What a source of
+ * weight 0 holds is not used: 0 times inf or NaN is NaN. Backward gathers,
  * in order of (p, q): an estimate from the inverse map brackets the outputs that may read a source, each is then asked.
  */
 #include "pixels.cuh"
@@ -32,6 +33,11 @@ static __device__ __forceinline__ source source_of(const axis &a, int64_t o) {
     s.low = (int64_t)at < a.in - 1 ? (int64_t)at : a.in - 1;
     s.high = s.low + 1 < a.in - 1 ? s.low + 1 : a.in - 1;
     s.t = (float)(at - (double)s.low);
+    if (s.t >= 1) s.low = s.high;
+    if (s.t == 0 || s.t >= 1) {
+        s.high = s.low;
+        s.t = 0;
+    }
     return s;
 }
 
@@ -69,13 +75,15 @@ __global__ void __launch_bounds__(FRI_THREADS) forward(axis ah, axis aw, fri_pix
     fri_pack<T, N> a = fri_load_pack<T, N>(x + fri_pixel_at(o, out.c, ah.in, aw.in, sh.low, sw.low));
     if (ah.bilinear) {
         const float th = sh.t, tw = sw.t, h0 = 1 - th, w0 = 1 - tw;
+        const bool right = tw > 0, below = th > 0;
         fri_pack<T, N> b = fri_load_pack<T, N>(x + fri_pixel_at(o, out.c, ah.in, aw.in, sh.low, sw.high));
         fri_pack<T, N> c = fri_load_pack<T, N>(x + fri_pixel_at(o, out.c, ah.in, aw.in, sh.high, sw.low));
         fri_pack<T, N> d = fri_load_pack<T, N>(x + fri_pixel_at(o, out.c, ah.in, aw.in, sh.high, sw.high));
 #pragma unroll
         for (int k = 0; k < N; k++)
-            fri_store(&a.v[k], h0 * (w0 * fri_load(a.v[k]) + tw * fri_load(b.v[k])) +
-                                   th * (w0 * fri_load(c.v[k]) + tw * fri_load(d.v[k])));
+            fri_store(&a.v[k],
+                      h0 * (w0 * fri_load(a.v[k]) + tw * (right ? fri_load(b.v[k]) : 0)) +
+                          th * (w0 * (below ? fri_load(c.v[k]) : 0) + tw * (right && below ? fri_load(d.v[k]) : 0)));
     }
     fri_store_pack<T, N>(y + o.at, a);
 }

@@ -106,8 +106,8 @@ FR_API bool fr_statistics_freeze(bool frozen);
 
 /* ---- checkpointing -------------------------------------------------------------------------------------------- */
 
-/* A function of tensors: reads in[0..n_in), fills the slots out[0..n_out) (NULL at entry). It must do the same each
- * time and pass on any negative status at once. */
+/* A function of tensors: reads in[0..n_in), fills all slots out[0..n_out) (NULL at entry; one that stays so is
+ * FR_EINVAL). It must do the same each time and pass on any negative status at once. */
 typedef fr_status fr_checkpoint_fn(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out);
 
 /* out = fn(in), without keeping what fn saves for backward: the first backward that needs it runs fn again, under the

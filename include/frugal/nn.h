@@ -21,8 +21,9 @@ typedef struct fr_module_class {
     const char *name; /* "Conv2d" */
     fr_status (*forward)(fr_module *m, fr_tensor **x);
     void (*free_state)(void *state); /* for what the state points to, or NULL */
-    int (*units)(fr_module *m, fr_module **out,
-                 int n); /* the chain that checkpoint_sequential cuts, or NULL: children */
+    /* The chain that fr_module_units lists, each unit run on the result of the one before; NULL: the module is one
+     * unit, because nobody else knows what its forward does with its children. */
+    int (*units)(fr_module *m, fr_module **out, int n);
 } fr_module_class;
 
 /* ---- any module ---------------------------------------------------------------------------------------------- */
@@ -34,7 +35,8 @@ FR_API void fr_module_release(fr_module **m);
 FR_API void *fr_module_state(fr_module *m);
 FR_API const fr_module_class *fr_module_class_of(const fr_module *m);
 
-/* The module takes the reference in *child / *t and clears it, also on failure. Names are unique within the module. */
+/* The module takes the reference in *child / *t and clears it, also on failure. Names are unique within the module, and
+ * no module is below itself. */
 FR_API fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child);
 FR_API fr_status fr_module_add_parameter(fr_module *m, const char *name, fr_tensor **t); /* becomes a leaf */
 FR_API fr_status fr_module_add_buffer(fr_module *m, const char *name, fr_tensor **t);
@@ -62,8 +64,8 @@ FR_API fr_status fr_module_each_tensor(fr_module *m, fr_module_tensor_fn *fn, vo
 FR_API int64_t fr_module_parameter_count(fr_module *m); /* elements of all parameters */
 /* Gradients of all parameters are released (torch: zero_grad(set_to_none=True)). */
 FR_API void fr_module_zero_grad(fr_module *m);
-/* Parameters are replaced by f16, bf16 or f32 copies; batch norm keeps f32. An optimizer made before would go on with
- * the old ones: convert first. */
+/* Parameters are replaced by f16, bf16 or f32 copies, frozen where they were; batch norm keeps f32. An optimizer made
+ * before would go on with the old ones: convert first. */
 FR_API fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype);
 
 /* ---- layers: PyTorch's names, defaults and initialization ------------------------------------------------------- */
@@ -104,7 +106,8 @@ FR_API fr_status fr_nn_dropout2d(double p, fr_module **m);
 FR_API fr_status fr_nn_flatten(int start_dim, fr_module **m);
 FR_API fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m);
 FR_API fr_status fr_nn_identity(fr_module **m);
-/* An empty chain; add children with fr_module_add_child, or unnamed ("0", "1", ...) with fr_nn_append. */
+/* An empty chain; add children with fr_module_add_child, or unnamed ("0", "1", ...) with fr_nn_append, which refuses a
+ * module of another kind (FR_EINVAL). */
 FR_API fr_status fr_nn_sequential(fr_module **m);
 FR_API fr_status fr_nn_append(fr_module *sequential, fr_module **child);
 
@@ -118,7 +121,8 @@ FR_API fr_status fr_init_uniform(fr_tensor *t, double low, double high);
  * ----------------------------------------------------------------------------------------- */
 
 /* The chain of units of a module: a Sequential's children, or what its class lists (VGG: layers; ResNet and DenseNet:
- * stem, blocks, head). Writes at most n (0: out may be NULL), borrowed; returns how many there are. */
+ * stem, blocks, head); any other module is one unit, itself. Writes at most n (0: out may be NULL), borrowed; returns
+ * how many there are. */
 FR_API int fr_module_units(fr_module *m, fr_module **out, int n);
 
 /* y = m(x) with the chain of units cut into `segments`, all but the last checkpointed: torch.utils.checkpoint's

@@ -55,8 +55,8 @@ FR_API void fr_optimizer_release(fr_optimizer **o);
 FR_API fr_status fr_optimizer_step(fr_optimizer *o);
 FR_API void fr_optimizer_zero_grad(fr_optimizer *o); /* gradients are released (set_to_none) */
 FR_API double fr_optimizer_get_lr(const fr_optimizer *o);
-FR_API void fr_optimizer_set_lr(fr_optimizer *o, double lr);
-FR_API int64_t fr_optimizer_steps(const fr_optimizer *o); /* steps that changed parameters */
+FR_API void fr_optimizer_set_lr(fr_optimizer *o, double lr); /* inf or NaN: the next step is FR_EINVAL */
+FR_API int64_t fr_optimizer_steps(const fr_optimizer *o);    /* steps that changed parameters */
 
 FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "adam", "adamw", "adam8" */
 
@@ -78,7 +78,7 @@ FR_API fr_status fr_optimizer_fuse(fr_optimizer *o, bool on);
 FR_API void fr_optimizer_fused_begin(fr_optimizer *o); /* does nothing: kept for one minor version */
 
 /* torch.nn.utils.clip_grad_norm_: all gradients times min(1, max_norm / (norm + 1e-6)); *norm is the norm before, or
- * NULL. */
+ * NULL. Where the norm is NaN all gradients become NaN. */
 FR_API fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm);
 
 /* ---- schedules: lr as a function of the step -------------------------------------------------------------------- */

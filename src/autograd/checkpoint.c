@@ -227,6 +227,9 @@ static fr_status call(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int
     fr_tensor **fresh = calloc((size_t)n_out + 1, sizeof(*fresh));
     if (fresh == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
     fr_status s = fn(ctx, in, n_in, fresh, n_out);
+    for (int i = 0; i < n_out && s >= 0; i++)
+        if (fresh[i] == NULL)
+            s = fri_fail(FR_EINVAL, "checkpoint: the function filled no output %d; it was asked for %d", i, n_out);
     for (int i = 0; i < n_out; i++) {
         if (s >= 0) fri_tensor_put(&fresh[i], &out[i]);
         fr_tensor_release(&fresh[i]);

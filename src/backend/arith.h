@@ -132,10 +132,10 @@ static inline FRI_HOST_DEVICE fri_real fri_cross_entropy_gradient(fri_real x, fr
 
 /* ---- single numbers ----------------------------------------------------------------------------------------- */
 
-/* torch.nn.utils.clip_grad_norm_ from the sum of squares. NaN: 1, the gradients stay as they are. */
+/* torch.nn.utils.clip_grad_norm_ from the sum of squares. A NaN stays one, so that it shows in all gradients. */
 static inline FRI_HOST_DEVICE double fri_clip_factor(double max_norm, double square) {
     double factor = max_norm / (sqrt(square) + 1e-6);
-    return factor < 1 ? factor : 1;
+    return factor >= 1 ? 1 : factor;
 }
 
 static inline FRI_HOST_DEVICE float fri_loss_scale_inverse(float scale) {

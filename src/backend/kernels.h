@@ -305,7 +305,7 @@ typedef size_t fri_norm_squared_workspace_fn(fr_dtype dtype, int count, const fr
 typedef fr_status fri_count_up_fn(const fri_exec *e, fr_dtype dtype, const float *found, int count,
                                   const fri_array *arrays);
 
-/* factor [1] f32 = max_norm / (sqrt(square[0]) + 1e-6) where that is below 1, else (and for NaN) 1. */
+/* factor [1] f32 = max_norm / (sqrt(square[0]) + 1e-6) where that is below 1 or NaN, else 1. */
 typedef fr_status fri_clip_factor_fn(const fri_exec *e, double max_norm, const double *square, float *factor);
 
 /* What torch.amp.GradScaler keeps. inverse is the first member: an inv_scale [1]. */

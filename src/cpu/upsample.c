@@ -1,8 +1,8 @@
 /* upsample.c - nearest and bilinear interpolation to a given size.
  *
- * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone). Backward gathers:
- * sources grow with o, so the outputs that read source i are one range, and an element of dx adds them up in order of
- * (p, q). */
+ * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone). A source of weight
+ * 0 is not read: 0 times inf or NaN is NaN. Backward gathers: sources grow with o, so the outputs that read source i
+ * are one range, and an element of dx adds them up in order of (p, q). */
 #include "cpu/cpu.h"
 
 #include <string.h>
@@ -30,7 +30,9 @@ static inline source source_of(const axis *a, int64_t o) {
     else
         at = fmax(((double)o + 0.5) * (double)a->in / (double)a->out - 0.5, 0);
     int64_t low = fri_min_i64((int64_t)at, a->in - 1);
-    return (source){low, fri_min_i64(low + 1, a->in - 1), (real)(at - (double)low)};
+    const int64_t next = fri_min_i64(low + 1, a->in - 1);
+    const real t = (real)(at - (double)low);
+    return t >= 1 ? (source){next, next, 0} : (source){low, t > 0 ? next : low, t};
 }
 
 /* How much of output o comes from source i. */
@@ -54,6 +56,13 @@ FRI_CLONES static void blend(int64_t n, const real *a, const real *b, const real
     for (int64_t i = 0; i < n; i++) y[i] = h0 * (w0 * a[i] + tw * b[i]) + th * (w0 * c[i] + tw * d[i]);
 }
 
+/* Zeros stand for a neighbour of weight 0. */
+static inline const real *neighbour(const fri_upsample_desc *d, const void *x, int64_t at, int64_t n, bool reads,
+                                    real *buf) {
+    static const real zeros[C_BLOCK];
+    return reads ? fri_cpu_load(d->dtype, x, at, n, buf) : zeros;
+}
+
 static void forward_row(const fri_upsample_desc *d, int64_t n, int64_t p, const void *x, void *y) {
     real buf[4][C_BLOCK], ybuf[C_BLOCK];
     const axis ah = axis_h(d), aw = axis_w(d);
@@ -71,10 +80,11 @@ static void forward_row(const fri_upsample_desc *d, int64_t n, int64_t p, const 
         for (int64_t c = 0; c < d->c; c += C_BLOCK) {
             int64_t count = fri_min_i64(C_BLOCK, d->c - c);
             real *out = fri_cpu_target(d->dtype, y, to + c, ybuf);
-            blend(count, fri_cpu_load(d->dtype, x, (top + sw.low) * d->c + c, count, buf[0]),
-                  fri_cpu_load(d->dtype, x, (top + sw.high) * d->c + c, count, buf[1]),
-                  fri_cpu_load(d->dtype, x, (bottom + sw.low) * d->c + c, count, buf[2]),
-                  fri_cpu_load(d->dtype, x, (bottom + sw.high) * d->c + c, count, buf[3]), sh.t, sw.t, out);
+            const bool right = sw.t > 0, below = sh.t > 0;
+            blend(count, neighbour(d, x, (top + sw.low) * d->c + c, count, true, buf[0]),
+                  neighbour(d, x, (top + sw.high) * d->c + c, count, right, buf[1]),
+                  neighbour(d, x, (bottom + sw.low) * d->c + c, count, below, buf[2]),
+                  neighbour(d, x, (bottom + sw.high) * d->c + c, count, right && below, buf[3]), sh.t, sw.t, out);
             fri_cpu_store(d->dtype, y, to + c, count, out);
         }
     }

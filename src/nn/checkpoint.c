@@ -6,8 +6,8 @@
 int fr_module_units(fr_module *m, fr_module **out, int n) {
     if (m == NULL || (out == NULL && n > 0)) return 0;
     if (m->class_->units != NULL) return m->class_->units(m, out, n);
-    for (int i = 0; i < m->n_children && i < n; i++) out[i] = m->children[i];
-    return m->n_children;
+    if (n > 0) out[0] = m;
+    return 1;
 }
 
 /* A run of consecutive units; owned by the graph while a checkpoint may need it again. */

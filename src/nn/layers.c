@@ -216,7 +216,7 @@ fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {
         fr_tensor *t = NULL;
         if (!fr_dtype_is_float(n->tensor->dtype) || n->tensor->dtype == dtype) continue;
         fr_status s = fri_tensor_clone_as(n->tensor, dtype, FR_MEM_PARAMETER, &t);
-        if (s == FR_OK && n->is_parameter) s = fr_tensor_set_requires_grad(t, true);
+        if (s == FR_OK && n->tensor->requires_grad) s = fr_tensor_set_requires_grad(t, true);
         if (s == FR_OK) fri_tensor_put(&t, &n->tensor);
         fr_tensor_release(&t);
         if (s < 0) return s;

@@ -77,9 +77,20 @@ static fr_status no_memory(const fr_module *m) {
     return fri_fail(FR_ENOMEM, "module %s: out of host memory", m->class_->name);
 }
 
+/* Is `part` the module m or below it? */
+static bool contains(const fr_module *m, const fr_module *part) {
+    if (m == part) return true;
+    for (int i = 0; i < m->n_children; i++)
+        if (contains(m->children[i], part)) return true;
+    return false;
+}
+
 fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child) {
     fr_status s = FRI_CHECK_NULL(m, name, child);
     if (s == FR_OK) s = check_name(m, name, *child);
+    if (s == FR_OK && contains(*child, m))
+        s = fri_fail(FR_EINVAL, "module %s: the child '%s' (%s) is the module itself or contains it", m->class_->name,
+                     name, (*child)->class_->name);
     char *copy = s == FR_OK ? strdup(name) : NULL;
     if (s == FR_OK && copy == NULL) s = no_memory(m);
     if (s == FR_OK && m->n_children == m->child_capacity) {
@@ -212,6 +223,17 @@ void fr_module_train(fr_module *m, bool on) {
     if (m == NULL) return;
     m->training = on;
     for (int i = 0; i < m->n_children; i++) fr_module_train(m->children[i], on);
+}
+
+void fri_module_evaluation_begin(fr_module *m) {
+    if (m->evaluations++ == 0) m->trained = m->training; /* a module may stand at several places of the tree */
+    m->training = false;
+    for (int i = 0; i < m->n_children; i++) fri_module_evaluation_begin(m->children[i]);
+}
+
+void fri_module_evaluation_end(fr_module *m) {
+    if (--m->evaluations == 0) m->training = m->trained;
+    for (int i = 0; i < m->n_children; i++) fri_module_evaluation_end(m->children[i]);
 }
 
 void fr_module_inplace(fr_module *m, bool on) {

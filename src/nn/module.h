@@ -18,6 +18,8 @@ struct fr_module {
     const fr_module_class *class_;
     void *state;
     bool training;
+    int evaluations; /* begun and not ended; `trained` is what training was before the first of them */
+    bool trained;
     bool inplace_set, inplace; /* set: the second holds while it runs, not the thread's switch */
     fr_module **children;
     char **names;
@@ -44,6 +46,10 @@ void fri_module_runs_before(const fr_module *m, const fr_module *next);
 
 /* Runs a unit of `whole` (fr_module_units) under its path; `next` is the unit behind it or NULL. */
 fr_status fri_unit_run(fr_module *whole, fr_module *unit, const fr_module *next, fr_tensor **x);
+
+/* Between them m and all below it are in eval mode; then each is in the mode it was in. */
+void fri_module_evaluation_begin(fr_module *m);
+void fri_module_evaluation_end(fr_module *m);
 
 enum { FRI_MAX_UNITS = 4096 };
 

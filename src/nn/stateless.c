@@ -1,6 +1,7 @@
 /* stateless.c - layers without parameters: each is a call to its op. */
 #include "nn/module.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* Makes the module and copies its options. */
@@ -34,7 +35,8 @@ static const fr_module_class leaky_relu_class = {.name = "LeakyReLU", .forward =
 
 fr_status fr_nn_leaky_relu(double slope, fr_module **m) {
     FRI_NOT_NULL(m);
-    if (!(slope >= 0)) return fri_fail(FR_EINVAL, "LeakyReLU: slope %g must be >= 0", slope);
+    if (!(slope >= 0) || !isfinite(slope))
+        return fri_fail(FR_EINVAL, "LeakyReLU: slope %g must be >= 0 and finite", slope);
     return make(&leaky_relu_class, &slope, sizeof slope, m);
 }
 
@@ -134,7 +136,8 @@ static const fr_module_class upsample_class = {.name = "Upsample", .forward = up
 fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) {
     FRI_NOT_NULL(m);
     upsample_state u = {factor, mode};
-    if (factor < 1) return fri_fail(FR_EINVAL, "Upsample: factor %lld must be >= 1", (long long)factor);
+    if (factor < 1 || factor > INT32_MAX)
+        return fri_fail(FR_EINVAL, "Upsample: factor %lld must be >= 1 and below 2^31", (long long)factor);
     return make(&upsample_class, &u, sizeof u, m);
 }
 
@@ -169,7 +172,14 @@ fr_status fri_module_run_children(fr_module *m, fr_tensor **x) {
     return s;
 }
 
-static const fr_module_class sequential_class = {.name = "Sequential", .forward = fri_module_run_children};
+static int sequential_units(fr_module *m, fr_module **out, int n) {
+    for (int i = 0; i < m->n_children && i < n; i++) out[i] = m->children[i];
+    return m->n_children;
+}
+
+static const fr_module_class sequential_class = {.name = "Sequential",
+                                                 .forward = fri_module_run_children,
+                                                 .units = sequential_units};
 
 fr_status fr_nn_sequential(fr_module **m) {
     FRI_NOT_NULL(m);
@@ -179,6 +189,11 @@ fr_status fr_nn_sequential(fr_module **m) {
 fr_status fr_nn_append(fr_module *sequential, fr_module **child) {
     char name[16];
     fr_status s = FRI_CHECK_NULL(sequential, child);
+    if (s == FR_OK && sequential->class_ != &sequential_class)
+        s = fri_fail(FR_EINVAL,
+                     "append: the module is a %s; children of a Sequential only form a chain, add others with "
+                     "fr_module_add_child",
+                     sequential->class_->name);
     if (s < 0) {
         fr_module_release(child); /* taken also on failure */
         return s;

@@ -2,13 +2,15 @@
  *   forward    y = (x - mean) * invstd * gamma + beta,  invstd = 1 / sqrt(var + eps)
  *   backward   dbeta = sum dy;  dgamma = sum dy * xhat;
  *              train dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));  eval dx = gamma * invstd * dy
- *   saves      x, gamma, and [C] values mean and invstd (small: kept inside checkpoints)
- *   in-place   forward no (x is needed); backward yes (dx may be dy)
- *   rebuild    from the saved x and statistics, by the forward's own kernel
- *   recompute  statistics are read from the first forward's node; running values are never touched */
+ *   saves      x (in eval mode only if gamma wants a gradient), gamma, and [C] values mean and invstd (small: kept
+ * inside checkpoints) in-place   forward where x is not saved, backward yes (dx may be dy) rebuild    from the saved x
+ * and statistics, by the forward's own kernel; not where x is not saved recompute  statistics are read from the first
+ * forward's node; running values are never touched */
 #include "ops/batchnorm2d.h"
 
 #include "base/status.h"
+
+#include <math.h>
 
 typedef struct params {
     fri_batchnorm2d_desc desc;
@@ -50,7 +52,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     if (fr_node_wants(node, 0)) FRI_TRY(s, fri_gradient_like(*dy, &dx));
     FRI_TRY(s, fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
     FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                          (&ws.exec, d, p->train, fri_data(x), fri_data(mean), fri_data(invstd),
+                          (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
                            gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL,
                            node->relu_pending, fri_data(*dy), dx != NULL ? fri_data(dx) : NULL,
                            dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
@@ -103,6 +105,8 @@ static const fr_op batchnorm2d = {.name = "batchnorm2d",
                                   .backward = backward,
                                   .rebuild = rebuild,
                                   .rebuild_relu = rebuild_relu};
+/* In eval mode dx is a multiple of dy; only gamma's gradient reads x. */
+static const fr_op batchnorm2d_without_x = {.name = "batchnorm2d", .backward = backward};
 
 fr_status fri_batchnorm2d_folded(fr_node *node, fr_tensor **x, fr_tensor **scale_shift) {
     fr_tensor *saved[SAVED_COUNT] = {0}, *out = NULL;
@@ -229,7 +233,10 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     if ((running_mean == NULL) != (running_var == NULL) || (!o->train && running_mean == NULL))
         return fri_fail(FR_EINVAL, "%s: running_mean and running_var must both be given%s", op->name,
                         o->train ? " or both be NULL" : " in eval mode");
-    if (o->eps < 0) return fri_fail(FR_EINVAL, "%s: eps is %g; it must not be negative", op->name, o->eps);
+    if (!(o->eps >= 0) || !isfinite(o->eps))
+        return fri_fail(FR_EINVAL, "%s: eps is %g; it must be finite and not negative", op->name, o->eps);
+    if (!isfinite(o->momentum))
+        return fri_fail(FR_EINVAL, "%s: momentum is %g; it must be finite", op->name, o->momentum);
     if (o->train && desc->rows == 1)
         return fri_fail(FR_EINVAL, "%s: training needs more than 1 value per channel, x has batch 1 and 1 pixel",
                         op->name);
@@ -255,7 +262,7 @@ fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
     fr_tensor *in[] = {x, gamma, beta};
     params p;
     fri_call c;
-    bool wanted;
+    bool wanted = true;
     fri_follows follows = fri_follows_take();
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
@@ -267,7 +274,13 @@ fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
                 fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p.desc, x, running_mean, running_var, &mean, &invstd));
     else
         FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
-    FRI_TRY(s, fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
+    const bool keeps_x = p.train || (gamma != NULL && gamma->requires_grad), needs_x = keeps_x && fr_grad_enabled();
+    const fr_op *op = keeps_x ? &batchnorm2d : &batchnorm2d_without_x;
+    const bool over_x = !needs_x && follows.addend == NULL && y != NULL && *y == x;
+    if (over_x)
+        FRI_TRY(s, fri_result_like(x, y, &out));
+    else
+        FRI_TRY(s, fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
     const bool adds = takes_addend(&follows, x), relu = follows.relu && (adds || follows.addend == NULL);
     fr_tensor *to = adds && follows.over ? follows.addend : out;
     if (wanted) FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, adds ? follows.addend : NULL, relu, to));
@@ -275,13 +288,13 @@ fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
         fri_mark_summed(to, to == out ? follows.addend : out, to != out, relu);
     else if (wanted && relu)
         fri_mark_rectified(out);
-    fr_save saves[SAVED_COUNT] = {{x, FR_SAVE_VALUE},
+    fr_save saves[SAVED_COUNT] = {{keeps_x ? x : NULL, FR_SAVE_VALUE},
                                   {gamma, FR_SAVE_SMALL},
                                   {beta, FR_SAVE_SMALL},
                                   {mean, FR_SAVE_SMALL},
                                   {invstd, FR_SAVE_SMALL}};
-    FRI_TRY(s, fr_op_record(&batchnorm2d, &p, sizeof p, in, gamma != NULL ? 3 : 1, saves, SAVED_COUNT, out));
-    fri_tensor_put(&out, y);
+    FRI_TRY(s, fr_op_record(op, &p, sizeof p, in, gamma != NULL ? 3 : 1, saves, SAVED_COUNT, out));
+    fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
     fr_tensor_release(&mean);

@@ -148,6 +148,18 @@ static int64_t output_size(int64_t in, int64_t pad, int64_t dilation, int64_t ke
     return in + 2 * pad < span ? 0 : (in + 2 * pad - span) / stride + 1;
 }
 
+static fr_status expect_bounded(const int64_t *x, const int64_t *w, const fr_conv2d_opts *o) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_expect_bounded(&conv2d, "x's height and width", x[1], x[2]));
+    FRI_TRY(s, fri_expect_bounded(&conv2d, "w's height and width", w[1], w[2]));
+    FRI_TRY(s, fri_expect_bounded(&conv2d, "w's channels and groups", w[3], o->groups));
+    FRI_TRY(s, fri_expect_bounded(&conv2d, "stride", o->stride, o->stride_w));
+    FRI_TRY(s, fri_expect_bounded(&conv2d, "padding", o->padding, o->padding_w));
+    FRI_TRY(s, fri_expect_bounded(&conv2d, "dilation", o->dilation, o->dilation_w));
+done:
+    return s;
+}
+
 static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv2d_opts *o,
                           fri_conv2d_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
@@ -158,6 +170,7 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
     if (x->dtype != w->dtype)
         return fri_fail(FR_EDTYPE, "conv2d: x is %s but w is %s", fr_dtype_name(x->dtype), fr_dtype_name(w->dtype));
     const int64_t *xd = x->shape.dim, *wd = w->shape.dim;
+    FRI_TRY(s, expect_bounded(xd, wd, o));
     *d = (fri_conv2d_desc){.dtype = x->dtype,
                            .bias_dtype = b != NULL ? b->dtype : x->dtype,
                            .n = xd[0],

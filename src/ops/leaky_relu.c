@@ -10,6 +10,8 @@
 
 #include "base/status.h"
 
+#include <math.h>
+
 static fr_status values(const fr_tensor *x, double slope, fr_tensor *y) {
     fri_exec e = fri_exec_of(x);
     return FRI_KERNEL(fri_backend_of(x), x->dtype, leaky_relu_forward,
@@ -38,7 +40,7 @@ done:
 static const fr_op leaky_relu = {.name = "leaky_relu", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
 
 static fr_status check(const fr_tensor *x, double slope) {
-    if (!(slope >= 0))
+    if (!(slope >= 0) || !isfinite(slope))
         return fri_fail(FR_EINVAL, "leaky_relu: slope is %g; it must be >= 0, so that the sign of y is the sign of x",
                         slope);
     return fri_expect_float(&leaky_relu, x, "x");

@@ -103,6 +103,12 @@ fr_status fri_expect_vector(const fr_op *op, const fr_tensor *t, const char *wha
                     (long long)n);
 }
 
+fr_status fri_expect_bounded(const fr_op *op, const char *what, int64_t a, int64_t b) {
+    if (a >= -1 && b >= -1 && a <= INT32_MAX && b <= INT32_MAX) return FR_OK;
+    return fri_fail(FR_EINVAL, "%s: %s %lld x %lld: both must be in -1..%ld", op->name, what, (long long)a,
+                    (long long)b, (long)INT32_MAX);
+}
+
 fr_dtype fri_real_of(const fr_tensor *x) {
     return x->dtype == FR_F64 ? FR_F64 : FR_F32;
 }

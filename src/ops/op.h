@@ -31,6 +31,9 @@ fr_status fri_expect_same(const fr_op *op, const fr_tensor *a, const fr_tensor *
 /* t has shape [n] and type x's or the statistics type (f32; f64 for f64 x). */
 fr_status fri_expect_vector(const fr_op *op, const fr_tensor *t, const char *what, int64_t n);
 
+/* Sizes and offsets of a window are in -1..2^31 - 1 (-1: a default), so that arithmetic with them cannot overflow. */
+fr_status fri_expect_bounded(const fr_op *op, const char *what, int64_t a, int64_t b);
+
 /* f32, or f64 where x is f64: the type of statistics and losses. */
 fr_dtype fri_real_of(const fr_tensor *x);
 

@@ -19,6 +19,11 @@ fr_status fri_pool2d_describe(const fr_op *op, const fr_tensor *x, int64_t kerne
     FRI_TRY(s, fri_expect_float(op, x, "x"));
     FRI_TRY(s, fri_expect_rank(op, x, "x", 4));
     const int64_t *xd = x->shape.dim;
+    FRI_TRY(s, fri_expect_bounded(op, "x's height and width", xd[1], xd[2]));
+    FRI_TRY(s, fri_expect_bounded(op, "kernel", kernel, o->kernel_w));
+    FRI_TRY(s, fri_expect_bounded(op, "stride", o->stride, o->stride_w));
+    FRI_TRY(s, fri_expect_bounded(op, "padding", o->padding, o->padding_w));
+    FRI_TRY(s, fri_expect_bounded(op, "dilation", o->dilation, o->dilation_w));
     int64_t kernel_w = o->kernel_w < 0 ? kernel : o->kernel_w;
     *d = (fri_pool2d_desc){.dtype = x->dtype,
                            .n = xd[0],

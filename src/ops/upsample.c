@@ -36,6 +36,8 @@ fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode,
     FRI_TRY(s, fri_expect_float(&upsample, x, "x"));
     FRI_TRY(s, fri_expect_rank(&upsample, x, "x", 4));
     const int64_t *dim = x->shape.dim;
+    FRI_TRY(s, fri_expect_bounded(&upsample, "x's height and width", dim[1], dim[2]));
+    FRI_TRY(s, fri_expect_bounded(&upsample, "size", p, q));
     if (p < 1 || q < 1 || dim[1] < 1 || dim[2] < 1) {
         s = fri_fail(FR_EINVAL, "upsample: from %lld x %lld to %lld x %lld pixels; all must be >= 1", (long long)dim[1],
                      (long long)dim[2], (long long)p, (long long)q);

@@ -114,7 +114,7 @@ fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
     if (norm != NULL) *norm = sqrt(sums[0]);
     if (fri_device_runs_ahead(device)) goto done;
     n.factor = fri_clip_factor(max_norm, sums[0]);
-    if (n.factor < 1) FRI_TRY(s, fr_module_each_tensor(m, shrink, &n));
+    if (n.factor != 1) FRI_TRY(s, fr_module_each_tensor(m, shrink, &n));
 done:
     fr_tensor_release(&n.sum);
     free(n.arrays);

@@ -17,6 +17,7 @@
 #include "backend/arith.h"
 #include "tensor/capture.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,10 +63,12 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     fri_shape scalar = {0}, state = FRI_SHAPE((int64_t)sizeof(fri_loss_scale));
     fr_grad_scaler *g = NULL;
     fr_status s = FR_OK;
-    if (!(o.growth_factor > 1) || !(o.backoff_factor < 1) || !(o.init_scale > 0) || o.growth_interval < 1)
-        return fri_fail(FR_EINVAL,
-                        "grad scaler: scale %g must be > 0, growth %g > 1, backoff %g < 1, interval %lld >= 1",
-                        o.init_scale, o.growth_factor, o.backoff_factor, (long long)o.growth_interval);
+    if (!(o.growth_factor > 1) || !(o.backoff_factor < 1) || !(o.init_scale > 0) || !isfinite(o.init_scale) ||
+        !isfinite(o.growth_factor) || !isfinite(o.backoff_factor) || o.growth_interval < 1)
+        return fri_fail(
+            FR_EINVAL,
+            "grad scaler: scale %g must be > 0 and finite, growth %g > 1, backoff %g < 1, interval %lld >= 1",
+            o.init_scale, o.growth_factor, o.backoff_factor, (long long)o.growth_interval);
     if ((g = calloc(1, sizeof *g)) == NULL) return fri_fail(FR_ENOMEM, "grad scaler: out of host memory");
     g->opts = o;
     g->device = device;

@@ -4,6 +4,7 @@
 #include "autograd/state.h"
 #include "tensor/capture.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
 }
 
 static fr_status check(const char *name, const char *option, double value, bool fine) {
-    if (fine) return FR_OK;
+    if (fine && isfinite(value)) return FR_OK;
     return fri_fail(FR_EINVAL, "%s: %s is %g, which is out of range", name, option, value);
 }
 
@@ -52,6 +53,7 @@ fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
     fr_status s = FR_OK;
     FRI_TRY(s, check("SGD", "lr", o.lr, o.lr >= 0));
     FRI_TRY(s, check("SGD", "momentum", o.momentum, o.momentum >= 0));
+    FRI_TRY(s, check("SGD", "dampening", o.dampening, true));
     FRI_TRY(s, check("SGD", "weight_decay", o.weight_decay, o.weight_decay >= 0));
     if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
         return fri_fail(FR_EINVAL, "SGD: Nesterov needs momentum > 0 and dampening 0, not %g and %g", o.momentum,
@@ -130,10 +132,11 @@ done:
     return s;
 }
 
-/* What all parameters share: counts, and the maps of adam8. */
+/* What all parameters share: the learning rate, counts, and the maps of adam8. */
 static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
     const fr_device device = fri_device_of(o->parameters[0].parameter);
-    fr_status s = FR_OK;
+    fr_status s = check(fr_optimizer_name(o), "lr", o->lr, true); /* fr_optimizer_set_lr takes any */
+    if (s < 0) return s;
     if (fri_capturing() && o->counts == NULL && (found != NULL || o->kind == FRI_ADAM))
         return fri_fail(FR_EUSAGE, "%s: a step is captured before one ran", fr_optimizer_name(o));
     FRI_TRY(s, fri_optimizer_make_counts(o, device, found != NULL));

@@ -147,6 +147,10 @@ static fr_status import(const fri_dl_tensor *d, void (*fn)(void *owner), void *o
     FRI_TRY(s, fri_shape_bytes("dlpack: the tensor", &shape, dtype, &bytes));
     FRI_TRY(s, check_compact(d, &shape));
     if (bytes > 0 && d->data == NULL) return fri_fail(FR_EINVAL, "dlpack: the data of %zu bytes are NULL", bytes);
+    if (d->data != NULL &&
+        (bytes > UINTPTR_MAX - (uintptr_t)d->data || d->byte_offset > UINTPTR_MAX - (uintptr_t)d->data - bytes))
+        return fri_fail(FR_EINVAL, "dlpack: byte offset %llu leads past the end of the address space",
+                        (unsigned long long)d->byte_offset);
     char *data = d->data == NULL ? NULL : (char *)d->data + d->byte_offset;
     if ((uintptr_t)data % fr_dtype_size(dtype) != 0)
         return fri_fail(FR_EUNSUPPORTED, "dlpack: the data are not aligned to their elements of %zu bytes",

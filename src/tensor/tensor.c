@@ -172,8 +172,8 @@ fr_status fr_tensor_narrow0(fr_tensor *t, int64_t start, int64_t length, fr_tens
     if (t->shape.rank == 0) return fri_fail(FR_ESHAPE, "narrow0: a scalar has no dimension 0");
     int64_t rows = t->shape.dim[0];
     if (start < 0 || length < 0 || start > rows - length)
-        return fri_fail(FR_ESHAPE, "narrow0: rows %lld..%lld are outside the %lld rows there are", (long long)start,
-                        (long long)(start + length - 1), (long long)rows);
+        return fri_fail(FR_ESHAPE, "narrow0: %lld rows from row %lld on are not within the %lld rows there are",
+                        (long long)length, (long long)start, (long long)rows);
     fri_shape shape = t->shape;
     shape.dim[0] = length;
     size_t row_bytes = rows > 0 ? fri_nbytes(t) / (size_t)rows : 0;

@@ -2,6 +2,7 @@
  *
  * The loader of the test images lives only here, so its buffers are no part of the training peak. */
 #include "base/tag.h"
+#include "nn/module.h"
 #include "train/run.h"
 
 #include <math.h>
@@ -60,12 +61,12 @@ done:
 
 fri_evaluation_scope fri_evaluation_begin(const fri_run *r) {
     fri_evaluation_scope was = {fr_no_grad_begin(), fri_scope_phase_push(FR_PHASE_EVALUATION)};
-    fr_module_train(r->model, false);
+    fri_module_evaluation_begin(r->model);
     return was;
 }
 
 void fri_evaluation_end(const fri_run *r, fri_evaluation_scope was) {
-    fr_module_train(r->model, true);
+    fri_module_evaluation_end(r->model);
     fri_scope_phase_pop(was.phase);
     fr_no_grad_end(was.no_grad);
 }

@@ -196,6 +196,30 @@ Test(checkpoint, several_tensors_in_and_out) {
     expect_nothing_left();
 }
 
+/* A function that fills only the first of its outputs. */
+static fr_status half_filled(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+    (void)ctx;
+    (void)n_in;
+    (void)n_out;
+    return fr_relu(in[0], &out[0]);
+}
+
+Test(checkpoint, an_output_that_is_not_filled_is_refused) {
+    fr_tensor *x = NULL, *out[2] = {NULL, NULL};
+    must(fr_tensor_full(1, (int64_t[]){4}, 1, FR_F32, test_device(), &x));
+    must(fr_tensor_set_requires_grad(x, true));
+    expect_refused(fr_checkpoint(half_filled, NULL, NULL, &x, 1, out, 2), FR_EINVAL, "no output 1", "asked for 2",
+                   out[0]);
+    bool was = fr_no_grad_begin();
+    expect_refused(fr_checkpoint(half_filled, NULL, NULL, &x, 1, out, 2), FR_EINVAL, "no output 1", "asked for 2",
+                   out[0]);
+    fr_no_grad_end(was);
+    must(fr_checkpoint(half_filled, NULL, NULL, &x, 1, out, 1));
+    fr_tensor_release(&out[0]);
+    fr_tensor_release(&x);
+    expect_nothing_left();
+}
+
 Test(checkpoint, another_function_the_second_time_is_an_error) {
     struct context changed = {.change = true}, failing = {.fail = true};
     expect_refused(run(&changed, true), FR_EUSAGE, "mul", "add", NULL);

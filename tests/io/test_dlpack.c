@@ -221,6 +221,13 @@ static void misaligned(struct DLManagedTensorVersioned *m) {
     m->dl_tensor.byte_offset = 2;
 }
 
+static void far_offset(struct DLManagedTensorVersioned *m) {
+    m->dl_tensor.byte_offset = UINT64_MAX - 3; /* 4 bytes before the data */
+}
+static void end_behind_memory(struct DLManagedTensorVersioned *m) {
+    m->dl_tensor.byte_offset = UINT64_MAX - (uint64_t)(uintptr_t)m->dl_tensor.data - 3;
+}
+
 static const struct {
     spoil *spoil;
     fr_status status;
@@ -237,6 +244,8 @@ static const struct {
     {negative, FR_ESHAPE, "dlpack"},
     {no_data, FR_EINVAL, "are NULL"},
     {misaligned, FR_EUNSUPPORTED, "not aligned"},
+    {far_offset, FR_EINVAL, "byte offset 18446744073709551612"},
+    {end_behind_memory, FR_EINVAL, "end of the address space"},
 };
 
 Test(dlpack, what_is_refused_stays_the_callers) {

@@ -334,6 +334,23 @@ Test(optim, clips_by_global_norm) {
     nothing_left();
 }
 
+/* As in PyTorch: one NaN among the gradients is in all of them afterwards, so that nobody trains on. */
+Test(optim, a_norm_that_is_nan_spoils_all_gradients) {
+    fr_module *m = bag();
+    double norm = 0;
+    float g[N];
+    set_gradient(m, 0, 1);
+    must(fr_tensor_to_host(fr_tensor_get_grad(parameter(m)), g));
+    g[1] = NAN;
+    host_to(fr_tensor_get_grad(parameter(m)), g);
+    must(fr_clip_grad_norm(m, 0.5, &norm));
+    cr_expect(isnan(norm), "the norm is %g", norm);
+    must(fr_tensor_to_host(fr_tensor_get_grad(parameter(m)), g));
+    for (int i = 0; i < N; i++) cr_expect(isnan(g[i]), "gradient %d is %g", i, (double)g[i]);
+    fr_module_release(&m);
+    nothing_left();
+}
+
 Test(optim, schedules) {
     fr_schedule cosine = {.kind = FR_SCHEDULE_COSINE, .lr = 1, .warmup = 10, .total = 110};
     cr_expect(fabs(fr_schedule_lr(&cosine, 0) - 0.1) < 1e-12);
@@ -368,7 +385,40 @@ Test(optim, rejects_bad_options) {
     cr_expect_eq(fr_adam(m, FR_ADAM_OPTS(.beta2 = 1), &o), FR_EINVAL);
     cr_expect_eq(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.growth_factor = 1), test_device(), &(fr_grad_scaler *){0}),
                  FR_EINVAL);
+    for (int k = 0; k < 3; k++) {
+        const double bad = (double[]){NAN, INFINITY, -INFINITY}[k];
+        cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.lr = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.momentum = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.dampening = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.weight_decay = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_adam(m, FR_ADAM_OPTS(.lr = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_adam8(m, FR_ADAM_OPTS(.eps = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_adamw(m, FR_ADAMW_OPTS(.weight_decay = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = bad), test_device(),
+                                           &(fr_grad_scaler *){0}),
+                     FR_EINVAL);
+    }
     cr_expect_null(o);
+    fr_module_release(&m);
+    nothing_left();
+}
+
+/* The setter answers nothing, so the step does. */
+Test(optim, a_learning_rate_that_is_no_number_is_refused_by_the_step) {
+    fr_module *m = bag();
+    fr_optimizer *o = NULL;
+    float before[N], after[N];
+    must(fr_adam(m, NULL, &o));
+    must(fr_tensor_to_host(parameter(m), before));
+    for (int k = 0; k < 2; k++) {
+        set_gradient(m, 0, 1);
+        fr_optimizer_set_lr(o, k == 0 ? NAN : INFINITY);
+        expect_refused(fr_optimizer_step(o), FR_EINVAL, "adam: lr", "out of range", NULL);
+    }
+    must(fr_tensor_to_host(parameter(m), after));
+    cr_expect_eq(memcmp(before, after, sizeof before), 0, "a refused step changed the parameter");
+    cr_expect_eq(fr_optimizer_steps(o), 0, "a refused step was counted");
+    fr_optimizer_release(&o);
     fr_module_release(&m);
     nothing_left();
 }

@@ -2,6 +2,7 @@
 #include "support/small_train.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,9 @@ const char *const small_form_names[SMALL_FORMS] = {"plain", "two segments", "thr
 /* ---- the networks ----------------------------------------------------------------------------------------------- */
 
 static void append(fr_module *m, fr_module **child) {
-    must(fr_nn_append(m, child));
+    char name[16]; /* as in a Sequential, which a block is not */
+    snprintf(name, sizeof name, "%d", fr_module_children(m));
+    must(fr_module_add_child(m, name, child));
 }
 
 static void conv(fr_module *m, int64_t in, int64_t out, fr_device device) {
