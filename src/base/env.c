@@ -16,6 +16,7 @@ static bool on(const char *name) {
 static void read_environment(void) {
     env.no_pool = on("FRUGAL_NO_POOL");
     env.check_nan = on("FRUGAL_CHECK_NAN");
+    env.poison = on("FRUGAL_POISON");
     env.sync = on("FRUGAL_SYNC");
     env.expandable = on("FRUGAL_EXPANDABLE_SEGMENTS");
     env.tf32 = on("FRUGAL_TF32");

@@ -8,6 +8,7 @@
 typedef struct fri_env {
     bool no_pool;            /* FRUGAL_NO_POOL=1: every allocation is its own segment (for sanitizers) */
     bool check_nan;          /* FRUGAL_CHECK_NAN=1: every op's result is checked, the first bad op is named */
+    bool poison;             /* FRUGAL_POISON=1: memory that is handed out is full of NaN, not of what was there */
     bool sync;               /* FRUGAL_SYNC=1: CUDA launches are checked at once */
     bool expandable;         /* FRUGAL_EXPANDABLE_SEGMENTS=1: CUDA memory in segments that grow */
     bool tf32;               /* FRUGAL_TF32=1: f32 products on CUDA may round their factors to TF32 */

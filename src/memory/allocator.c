@@ -310,11 +310,19 @@ static fr_status block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag,
     return s;
 }
 
+/* FRUGAL_POISON: bytes of ones are NaN in every float type. */
+static fr_status poison(const fri_block *b) {
+    const fri_backend *backend = fri_backend_get(b->owner->device);
+    fri_exec e = {0};
+    if (b->data == NULL || b->owner->device == FR_META) return FR_OK;
+    return FRI_KERNEL(backend, FR_I64, fill, (&e, FR_I64, (int64_t)(b->requested / sizeof(int64_t)), -1, b->data));
+}
+
 fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fri_block **out) {
     fri_allocator_lock(a);
     fr_status s = block_alloc(a, bytes, tag, out);
     fri_allocator_unlock(a);
-    return s;
+    return s == FR_OK && fri_env_get()->poison ? poison(*out) : s;
 }
 
 fr_status fri_block_used(fri_block *b, fri_fence until) {

@@ -1,6 +1,7 @@
 /* op_suite.h - the kinds of tests that every op passes, from its golden cases.
  *
- * A test file says which fields are inputs and how to call the op; each kind is then one line. */
+ * Who links this runs with FRUGAL_POISON: results and workspaces are NaN until a kernel writes them. A test file says
+ * which fields are inputs and how to call the op; each kind is then one line. */
 #ifndef TESTS_SUPPORT_OP_SUITE_H
 #define TESTS_SUPPORT_OP_SUITE_H
 
