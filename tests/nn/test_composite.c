@@ -253,3 +253,42 @@ Test(composite, batch_norm_runs_in_place_where_nothing_needs_its_input) {
         }
     expect_nothing_left();
 }
+
+/* What backward reads is not written over: the same gradients with the in-place switch and without. */
+Test(composite, batch_norm_spares_the_input_that_it_saved) {
+    for (int train = 0; train < 2; train++) {
+        double *got[2][3];
+        for (int inplace = 0; inplace < 2; inplace++) {
+            fr_tensor *c[4], *x = NULL, *dy = NULL, *leaf = NULL;
+            fr_switches s = fr_switches_default();
+            fr_seed(4);
+            leaf = uniform(4, (int64_t[]){BATCH, SIDE, SIDE, CHANNELS});
+            dy = uniform(4, (int64_t[]){BATCH, SIDE, SIDE, CHANNELS});
+            for (int i = 0; i < 4; i++) {
+                c[i] = NULL;
+                must(fr_tensor_full(1, (int64_t[]){CHANNELS}, 0.5 + i, FR_F32, test_device(), &c[i]));
+                if (i < 2) must(fr_tensor_set_requires_grad(c[i], true));
+            }
+            s.inplace = inplace;
+            fr_switches_set(s);
+            must(fr_tensor_set_requires_grad(leaf, true));
+            must(fr_scale(leaf, 2, &x));
+            must(fr_batchnorm2d(x, c[0], c[1], c[2], c[3], FR_BATCHNORM2D_OPTS(.train = train), &x));
+            must(fr_backward(x, dy));
+            fr_tensor *const from[] = {leaf, c[0], c[1]};
+            for (int i = 0; i < 3; i++) got[inplace][i] = values_of(fr_tensor_get_grad(from[i]));
+            fr_switches_set(fr_switches_default());
+            fr_tensor_release(&x);
+            fr_tensor_release(&dy);
+            fr_tensor_release(&leaf);
+            for (int i = 0; i < 4; i++) fr_tensor_release(&c[i]);
+        }
+        for (int i = 0; i < 3; i++) {
+            const size_t n = i == 0 ? BYTES / 4 : CHANNELS;
+            cr_expect_eq(memcmp(got[0][i], got[1][i], n * sizeof(double)), 0, "train %d: gradient %d", train, i);
+            free(got[0][i]);
+            free(got[1][i]);
+        }
+    }
+    expect_nothing_left();
+}

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "optim/optimizer.h"
 #include "support/golden.h"
 
 enum { N = 4096, LATE = 100 }; /* elements: adam8 keeps so many in 8 bits */
@@ -257,6 +258,34 @@ Test(step_counts, a_skipped_step_counts_for_nobody) {
         cr_expect(holds(&state, "early.exp_avg") && holds(&state, moments) && holds(&state, "late.step"),
                   "%s: state is missing after a first step that was skipped", fr_optimizer_name(o));
         fr_grad_scaler_release(&g);
+        fr_optimizer_release(&o);
+        fr_optimizer_release(&other);
+        fr_module_release(&m);
+        fr_module_release(&clean);
+    }
+    expect_nothing_left();
+}
+
+/* Where the device decides, one number there says whether a step takes place, and the counts obey it. */
+Test(step_counts, obey_what_the_device_found) {
+    for (int k = 0; k < KINDS; k++) {
+        fr_module *m = pair(), *clean = pair();
+        fr_optimizer *o = NULL, *other = NULL;
+        fr_tensor *found = NULL;
+        must(kinds[k](m, &o));
+        must(kinds[k](clean, &other));
+        must(fr_tensor_zeros(0, NULL, FR_F32, test_device(), &found));
+        for (int t = 0; t < 6; t++) {
+            must(fr_tensor_fill(found, t % 2 == 0 ? 1 : 0));
+            set_gradient(m, "early", 0.5);
+            must(fri_optimizer_step(o, NULL, found));
+            if (t % 2 == 0) continue;
+            set_gradient(clean, "early", 0.5);
+            must(fr_optimizer_step(other));
+        }
+        cr_expect_eq(first_element(m, "early"), first_element(clean, "early"), "%s", fr_optimizer_name(o));
+        cr_expect_eq(fr_optimizer_steps(o), 3);
+        fr_tensor_release(&found);
         fr_optimizer_release(&o);
         fr_optimizer_release(&other);
         fr_module_release(&m);
