@@ -3,6 +3,7 @@
 #include "files.h"
 
 #include "data/loader.h"
+#include "data/transform.h"
 #include "digits.h"
 
 #include <math.h>
@@ -318,6 +319,23 @@ Test(loader, normalizes_and_repeats_gray) {
         cr_expect_eq(y[3 * i + 1], (float)((x[i] / 255.0 - 0.25) / 0.25));
         cr_expect_eq(y[3 * i + 2], (float)(x[i] / 255.0));
     }
+}
+
+/* PIL's convert("L"): 0.299 R + 0.587 G + 0.114 B. */
+Test(loader, colour_becomes_gray_by_its_luma) {
+    uint8_t pixels[] = {255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255};
+    const fri_image image = {.pixels = pixels, .height = 2, .width = 2, .channels = 3};
+    const float want[] = {76, 150, 29, 255};
+    fri_transform_scratch scratch = {0};
+    fri_transform t;
+    fr_dataset *d = NULL;
+    float y[4];
+    MUST(fr_dataset_synthetic(1, 1, 2, 2, 3, 1, &d));
+    MUST(fri_transform_init(&t, FR_LOADER_OPTS(.channels = 1), d));
+    MUST(fri_transform_apply(&t, &image, 0, 0, &scratch, y));
+    for (int i = 0; i < 4; i++) cr_expect_eq(y[i], want[i] / 255, "%g, not %g / 255", 255 * y[i], want[i]);
+    fri_transform_scratch_free(&scratch);
+    fr_dataset_release(&d);
 }
 
 Test(loader, shifts_and_flips_are_those_of_a_padded_crop) {

@@ -55,6 +55,28 @@ Test(segments, parts_by_weight_are_the_best_there_are) {
     }
 }
 
+/* A range is inside another one or behind it. */
+Test(segments, a_plan_s_ranges_do_not_overlap_in_part) {
+    static const fr_unit_option option[3];
+    static const fr_unit_range wrong[][2] = {{{0, 2}, {1, 3}}, {{1, 3}, {0, 2}}, {{0, 2}, {0, 2}}};
+    fr_module *m = NULL, *child = NULL;
+    fr_tensor *x = NULL, *y = NULL;
+    must(fr_nn_sequential(&m));
+    for (int i = 0; i < 3; i++) {
+        must(fr_nn_relu(&child));
+        must(fr_nn_append(m, &child));
+    }
+    must(fr_tensor_zeros(1, (int64_t[]){3}, FR_F32, test_device(), &x));
+    for (int i = 0; i < 3; i++)
+        expect_refused(fr_checkpoint_plan(m, &(fr_unit_plan){3, option, 2, wrong[i]}, x, &y), FR_EINVAL, "range 1",
+                       "range 0", y);
+    must(fr_checkpoint_plan(m, &(fr_unit_plan){3, option, 2, (fr_unit_range[]){{0, 2}, {2, 3}}}, x, &y));
+    fr_module_release(&m);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    expect_nothing_left();
+}
+
 Test(segments, without_weights_as_checkpoint_sequential) {
     fr_unit_range range[10];
     int n = 0;

@@ -4,6 +4,7 @@
 #include <frugal/extend.h>
 #include <frugal/ops.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/golden.h"
@@ -68,6 +69,27 @@ Test(dropout, stored_mask_and_threads_change_nothing) {
         must(fr_threads_set(threads));
         cr_expect_eq(memcmp(y, y2, sizeof y), 0, "another thread count, other elements");
     }
+    expect_nothing_left();
+}
+
+/* Two calls drop other elements; the same seed brings both back. */
+Test(dropout, every_call_draws_anew) {
+    fr_tensor *x = ones(FR_F32), *y[4] = {0};
+    for (int i = 0; i < 4; i++) {
+        if (i % 2 == 0) fr_seed(3);
+        must(fr_dropout(x, 0.4, true, &y[i]));
+    }
+    size_t bytes = fr_tensor_nbytes(x);
+    float *first = malloc(bytes), *other = malloc(bytes);
+    must(fr_tensor_to_host(y[0], first));
+    must(fr_tensor_to_host(y[1], other));
+    cr_expect_neq(memcmp(first, other, bytes), 0, "the second call drops what the first dropped");
+    must(fr_tensor_to_host(y[2], other));
+    cr_expect_eq(memcmp(first, other, bytes), 0, "the same seed, another mask");
+    free(first);
+    free(other);
+    for (int i = 0; i < 4; i++) fr_tensor_release(&y[i]);
+    fr_tensor_release(&x);
     expect_nothing_left();
 }
 

@@ -36,6 +36,22 @@ Test(maxpool2d, switches_agree) {
     suite_switches_agree(&suite);
 }
 
+/* 255 of a byte means "none", so 256 positions need a wider index. */
+Test(maxpool2d, the_last_of_256_positions_gets_its_gradient) {
+    fr_tensor *x = NULL, *y = NULL;
+    float values[256];
+    for (int i = 0; i < 256; i++) values[i] = (float)i;
+    must(fr_tensor_from_host(values, 4, (int64_t[]){1, 16, 16, 1}, FR_F32, test_device(), &x));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_maxpool2d(x, 16, NULL, &y));
+    must(fr_backward(y, NULL));
+    must(fr_tensor_to_host(fr_tensor_get_grad(x), values));
+    for (int i = 0; i < 256; i++) cr_expect_eq(values[i], i == 255, "dx[%d] is %g", i, values[i]);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    expect_nothing_left();
+}
+
 Test(maxpool2d, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
     must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));

@@ -351,6 +351,32 @@ Test(optim, a_norm_that_is_nan_spoils_all_gradients) {
     nothing_left();
 }
 
+/* The norm is that of all gradients, whatever their types, and all are clipped by it. */
+Test(optim, clips_gradients_of_two_types_by_one_norm) {
+    fr_module *m = bag();
+    fr_tensor *v = NULL, *grad = NULL, *wide = NULL;
+    const double expected = sqrt(0.01 + 0.04 + 0.09 + 2.25 + 9 + 16);
+    double norm = 0;
+    float g[N], h[2];
+    must(fr_tensor_zeros(1, (int64_t[]){2}, FR_F16, test_device(), &v));
+    must(fr_module_add_parameter(m, "v", &v));
+    must(fr_tensor_from_host((const float[]){3, 4}, 1, (int64_t[]){2}, FR_F32, test_device(), &wide));
+    must(fr_cast(wide, FR_F16, &grad));
+    must(fr_tensor_set_grad(fr_module_tensor(m, "v"), grad));
+    set_gradient(m, 0, 1);
+    must(fr_clip_grad_norm(m, 0.5, &norm));
+    cr_expect(fabs(norm - expected) < 1e-6, "norm %.9g, expected %.9g", norm, expected);
+    must(fr_cast(fr_tensor_get_grad(fr_module_tensor(m, "v")), FR_F32, &wide));
+    must(fr_tensor_to_host(wide, h));
+    must(fr_tensor_to_host(fr_tensor_get_grad(parameter(m)), g));
+    cr_expect(fabs(g[3] - 1.5 * 0.5 / expected) < 1e-5, "clipped to %.9g", (double)g[3]);
+    cr_expect(fabs(h[1] - 4 * 0.5 / expected) < 1e-3, "clipped to %.9g", (double)h[1]);
+    fr_tensor_release(&grad);
+    fr_tensor_release(&wide);
+    fr_module_release(&m);
+    nothing_left();
+}
+
 Test(optim, schedules) {
     fr_schedule cosine = {.kind = FR_SCHEDULE_COSINE, .lr = 1, .warmup = 10, .total = 110};
     cr_expect(fabs(fr_schedule_lr(&cosine, 0) - 0.1) < 1e-12);

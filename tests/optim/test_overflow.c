@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/backend.h"
 #include "base/rng.h"
 #include "support/golden.h"
 #include "support/small_train.h"
@@ -78,6 +79,27 @@ static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool two_pass
     fr_tensor_release(&x);
     fr_tensor_release(&target);
     return skipped;
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------------------ */
+
+/* Where the device decides, the optimizers' kernels read what was found: not 0, and nothing moves. */
+Test(overflow, kernels_leave_everything_where_found_is_set) {
+    const fri_kernels *k = fri_kernels_for(fri_backend_get(FR_CPU), FR_F32);
+    const float step = 1;
+    for (int found = 0; found < 2; found++) {
+        float w[2] = {1, 1}, g[2] = {1, 1}, m[2] = {0}, v[2] = {0}, flag = (float)found;
+        fri_step_item sgd = {.n = 1, .param = &w[0], .grad = &g[0]};
+        fri_step_item adam = {.n = 1, .param = &w[1], .grad = &g[1], .state = {&m[1], &v[1]}, .step = &step};
+        must(k->sgd(&(fri_exec){0}, &(fri_sgd_desc){.dtype = FR_F32, .grad_dtype = FR_F32, .lr = 0.5}, 1, &sgd, NULL,
+                    &flag));
+        must(k->adam(&(fri_exec){0},
+                     &(fri_adam_desc){
+                         .dtype = FR_F32, .grad_dtype = FR_F32, .lr = 0.5, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8},
+                     1, &adam, NULL, &flag));
+        for (int i = 0; i < 2; i++) cr_expect_eq(w[i] == 1, found, "found %d: parameter %d is %g", found, i, w[i]);
+        cr_expect_eq(m[1] == 0 && v[1] == 0, found);
+    }
 }
 
 /* The scale starts where the first gradients overflow. Every step must follow torch.amp.GradScaler's rule, written here

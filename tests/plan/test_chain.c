@@ -224,6 +224,32 @@ Test(chain, equals_brute_force) {
               nested);
 }
 
+/* Sizes are rounded up to slots: a plan in few, large slots needs at most the bytes of its slots. */
+Test(chain, coarse_slots_never_need_more_than_they_hold) {
+    enum { MEMORY = 60, SLOTS = 13 };
+    uint64_t rng = 5;
+    int plans = 0;
+    for (int trial = 0; trial < 60; trial++) {
+        fri_chain_unit unit[MOST];
+        fri_chain c = {MOST, unit};
+        fri_solution *s = NULL;
+        random_chain(&rng, unit, MOST);
+        must(fri_chain_solve(&c, MEMORY, SLOTS, &s));
+        for (int slots = 1; slots <= SLOTS; slots++) {
+            fr_unit_option option[MOST];
+            fr_unit_range range[MOST];
+            int ranges = fri_solution_plan(s, slots, option, range);
+            if (ranges < 0) continue;
+            machine m = walk(&c, &(fr_unit_plan){MOST, option, ranges, range});
+            cr_expect(m.peak <= (size_t)(slots * (MEMORY / SLOTS)), "trial %d: %zu bytes in %d slots of %d", trial,
+                      m.peak, slots, MEMORY / SLOTS);
+            plans++;
+        }
+        fri_solution_release(&s);
+    }
+    cr_expect_gt(plans, 100);
+}
+
 /* What a unit holds until its backward counts, whatever its own peaks say: they are measured, not derived. */
 Test(chain, a_unit_holds_what_it_saves) {
     fri_chain_unit unit[2];
@@ -249,7 +275,7 @@ Test(chain, a_range_holds_its_input_while_it_runs) {
     memset(unit, 0, sizeof unit);
     for (int i = 0; i < 4; i++) {
         unit[i].input = i == 0 ? 0 : i == 1 ? 10 : 1;
-        unit[i].plain = 1;
+        unit[i].plain = i == 0 ? 10 : 1; /* dear to run again */
         unit[i].plain_peak = i == 2 ? 30 : 2;
         unit[i].option[FR_UNIT_KEEP] = (fri_unit_cost){true, 1, 2, i == 3 ? 1 : 11, 12, 12};
     }

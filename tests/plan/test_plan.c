@@ -1,11 +1,13 @@
 /* test_plan.c - a plan equals the run to the byte; the arena changes addresses and nothing else. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
+#include <frugal/optim.h>
 #include <frugal/plan.h>
 #include <string.h>
 
 #include "memory/allocator.h"
 #include "plan/net.h"
+#include "plan/plan.h"
 #include "support/golden.h"
 
 enum { STEPS = 6, SHORT_BATCH = 5, BATCH = 8 };
@@ -44,6 +46,37 @@ static fr_plan *plan_of(fr_device target) {
 static void fresh_peak(void) {
     must(fr_memory_empty_cache(test_device()));
     must(fr_memory_reset_peak(test_device()));
+}
+
+/* Parameters, what the optimizer keeps, and the op that takes most. */
+Test(plan, floor_is_the_sum_that_its_header_says) {
+    fr_plan *plan = NULL;
+    fr_module *m = NULL;
+    fr_optimizer *o = NULL;
+    fr_plan_section_stats at;
+    must(fr_plan_begin(test_device(), &plan));
+    must(fr_plan_section(plan, "setup"));
+    must(fr_nn_linear(256, 256, true, FR_META, &m));
+    must(fr_sgd(m, FR_SGD_OPTS(.momentum = 0.9), &o));
+    for (int i = 0; i < 2; i++) {
+        fr_tensor *x = NULL;
+        must(fr_plan_section(plan, "step"));
+        must(fr_tensor_empty(2, (int64_t[]){8, 256}, FR_F32, FR_META, &x));
+        must(fr_module_forward(m, x, &x));
+        must(fr_sum(x, &x));
+        must(fr_backward(x, NULL));
+        fr_tensor_release(&x);
+        must(fr_optimizer_step(o));
+        fr_optimizer_zero_grad(o);
+    }
+    fr_optimizer_release(&o);
+    fr_module_release(&m);
+    must(fr_plan_end(plan));
+    must(fr_plan_section_get(plan, fr_plan_peak_section(plan), &at));
+    const size_t *bytes = at.memory.at_peak_allocated;
+    cr_expect_geq(bytes[FR_MEM_OPTIMIZER], sizeof(float) * 256 * 256);
+    cr_expect_eq(fr_plan_floor(plan), bytes[FR_MEM_PARAMETER] + bytes[FR_MEM_OPTIMIZER] + fri_plan_largest_op(plan));
+    fr_plan_release(&plan);
 }
 
 /* Every statistic of every section, on a CPU allocator as fresh as the plan's. */

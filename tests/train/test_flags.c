@@ -109,6 +109,16 @@ Test(flags, the_later_one_wins) {
     cr_expect(!o.switches.rebuild && o.checkpoint_segments == FR_TRAIN_AUTO);
 }
 
+/* The bound below which a number lies is not one of its values, and 0 bytes are no limit. */
+Test(flags, bounds_of_numbers_and_sizes) {
+    static const char *const good[] = {"--momentum 0", "--momentum 0.999", "--memory-limit 1"};
+    static const char *const bad[] = {"--momentum 1", "--momentum -0.1", "--label-smoothing 1", "--memory-limit 0"};
+    fr_train_opts o;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        cr_expect_eq(parse(good[i], &o), FR_OK, "%s: %s", good[i], fr_last_error());
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) cr_expect_eq(parse(bad[i], &o), FR_EINVAL, "%s", bad[i]);
+}
+
 Test(flags, steps_alone_lift_the_limit_of_epochs) {
     fr_train_opts o;
     cr_assert_eq(parse("--steps 1000", &o), FR_OK);
