@@ -65,8 +65,7 @@ fr_status fr_add(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
     FRI_TRY(s, fri_call_begin(&c, &add, 2, (fr_tensor *[]){a, b}, 2));
     FRI_TRY(s, fri_expect_float(&add, c.in[0], "a"));
     FRI_TRY(s, fri_expect_same(&add, c.in[0], c.in[1]));
-    /* x + x must not write over x while it is read as the other summand's handle. */
-    FRI_TRY(s, a == b ? fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out) : fri_result_like(c.in[0], y, &out));
+    FRI_TRY(s, fri_result_like(c.in[0], y, &out));
     FRI_TRY(s, sum != NULL ? sum_into(sum, out) : values(c.in[0], c.in[1], relu, out));
     if (sum != NULL ? rectified : relu) fri_mark_rectified(out);
     FRI_TRY(s, fr_op_record(&add, NULL, 0, c.in, 2, NULL, 0, out));

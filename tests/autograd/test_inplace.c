@@ -69,6 +69,21 @@ Test(inplace, a_chain_on_one_storage_has_the_gradient_of_the_plain_chain) {
     expect_nothing_left();
 }
 
+/* y += y where nobody else sees y: both summands are read before the sum is written. */
+Test(inplace, a_tensor_added_to_itself) {
+    fr_tensor *x = leaf(), *y = NULL, *s = NULL;
+    must(fr_scale(x, 3, &y));
+    const void *data = fr_tensor_data(y);
+    must(fr_add(y, y, &y));
+    cr_expect_eq(fr_tensor_data(y), data);
+    expect_values(y, (float[]){-12, -6, 3, 6, 12, 18}, "y");
+    must(fr_sum(y, &s));
+    must(fr_backward(s, NULL));
+    expect_values(fr_tensor_get_grad(x), (float[]){6, 6, 6, 6, 6, 6}, "dx");
+    RELEASE(&x, &y, &s);
+    expect_nothing_left();
+}
+
 /* Once nobody holds y its mask is kept as bits: not those of what overwrote it. */
 Test(inplace, an_overwritten_result_is_not_encoded_when_its_last_handle_goes) {
     fr_tensor *x = leaf(), *y = NULL, *z = NULL, *s = NULL;

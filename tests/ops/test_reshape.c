@@ -41,24 +41,6 @@ Test(reshape, shares_bytes) {
     expect_nothing_left();
 }
 
-/* Rows of another tensor: those there are, and no others. */
-Test(reshape, narrow0_stays_inside) {
-    static const int64_t wrong[][2] = {{0, 4}, {1, 3}, {3, 1}, {-1, 1}, {1, -1}, {4, 0}, {1, INT64_MAX}};
-    fr_tensor *x = NULL, *y = NULL;
-    float row[2];
-    must(fr_tensor_from_host((const float[]){0, 1, 2, 3, 4, 5}, 2, (int64_t[]){3, 2}, FR_F32, test_device(), &x));
-    must(fr_tensor_narrow0(x, 2, 1, &y));
-    must(fr_tensor_to_host(y, row));
-    cr_expect(row[0] == 4 && row[1] == 5, "row 2 is %g, %g", row[0], row[1]);
-    must(fr_tensor_narrow0(x, 3, 0, &y));
-    cr_expect_eq(fr_tensor_numel(y), 0);
-    fr_tensor_release(&y);
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        expect_refused(fr_tensor_narrow0(x, wrong[i][0], wrong[i][1], &y), FR_ESHAPE, "narrow0", "3 rows", y);
-    fr_tensor_release(&x);
-    expect_nothing_left();
-}
-
 Test(reshape, rejects_bad_args) {
     fr_tensor *x = NULL, *y = NULL;
     must(fr_tensor_zeros(2, (int64_t[]){4, 6}, FR_F32, test_device(), &x));

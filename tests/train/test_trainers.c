@@ -81,6 +81,23 @@ static void losses(const char *flags, char *text, size_t bytes) {
     cJSON_Delete(r);
 }
 
+/* The epoch's loss is the mean over its images of what the steps said. */
+Test(trainers, epoch_line_has_the_mean_of_the_steps) {
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, TINY "--steps 3 --eval-every 0 --report %s", files_path("mean.json"));
+    outcome o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cJSON *r = report_read(files_path("mean.json"));
+    const cJSON *steps = report_at(r, "loss", "steps");
+    double sum = 0, printed = NAN;
+    for (int i = 0; i < 3; i++) sum += cJSON_GetArrayItem(steps, i)->valuedouble;
+    const char *at = strstr(o.out, "step    3/3  loss ");
+    cr_assert_not_null(at, "%s", o.out);
+    cr_expect(sscanf(at, "step %*s loss %lf", &printed) == 1 && fabs(printed - sum / 3) < 6e-5,
+              "%g printed, the mean is %g", printed, sum / 3);
+    cJSON_Delete(r);
+}
+
 Test(trainers, same_seed_same_run) {
     char one[1024], other[1024];
     static const char *const same[] = {"",
