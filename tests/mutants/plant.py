@@ -1,0 +1,122 @@
+"""Plants the mutants in PLACE/tree, one at a time, and runs their tests; see run.sh.
+
+Usage: plant.py PLACE [WORD...]
+       plant.py --copy TREE     makes TREE the working tree; what is equal keeps its time and is not built again
+"""
+import filecmp
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+TEST_SECONDS = 300
+
+
+class Mutant:
+    def __init__(self, text):
+        lines = text.rstrip("\n").split("\n")
+        self.claim, self.file = lines[0].strip(), lines[1].strip()
+        self.program, *self.filter = lines[2].split()
+        self.old = "\n".join(line[1:] for line in lines[3:] if line.startswith("-"))
+        self.new = "\n".join(line[1:] for line in lines[3:] if line.startswith("+"))
+        if self.new == "" and not any(line.startswith("+") for line in lines[3:]):
+            self.old += "\n"  # a line that goes takes its end along
+
+    def test(self):
+        return " ".join([self.program] + self.filter)
+
+
+def read(words):
+    for path in sorted(glob.glob(os.path.join(os.path.dirname(__file__), "*.mutants"))):
+        with open(path, encoding="utf-8") as f:
+            entries = re.split(r"^== ", f.read(), flags=re.M)[1:]
+        for m in map(Mutant, entries):
+            if not words or any(w in f"{m.claim} {m.file} {m.test()}" for w in words):
+                yield m
+
+
+class Tree:
+    def __init__(self, place):
+        self.source, self.build = os.path.abspath(f"{place}/tree"), os.path.abspath(f"{place}/build")
+        self.environment = dict(
+            os.environ, FRUGAL_SOURCE_ROOT=self.source, FRUGAL_TRAINERS=f"{self.build}/examples",
+            OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive", CRITERION_JOBS="1")
+
+    def target(self, m):
+        return f"tests/train/{m.program}" if os.path.exists(f"{self.source}/tests/train/{m.program}.c") \
+            else f"tests/{m.program}"
+
+    def builds(self, m):
+        """The test program, and for tests of trainers what they run."""
+        targets = [self.target(m)]
+        if targets[0].startswith("tests/train/") and m.program != "test_flags":
+            targets += [f"examples/train_{n}" for n in ("vgg", "resnet", "densenet", "unet")]
+        done = subprocess.run(["ninja", "-C", self.build] + targets, capture_output=True, text=True)
+        if done.returncode != 0:
+            print(done.stdout[-3000:])
+        return done.returncode == 0
+
+    def passes(self, m):
+        command = [f"{self.build}/{self.target(m)}"] + (["--filter", m.filter[0]] if m.filter else [])
+        try:
+            done = subprocess.run(command, env=self.environment, cwd=self.build, capture_output=True,
+                                  timeout=TEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        text = re.sub(rb"\x1b\[[\d;]*m", b"", done.stderr + done.stdout)
+        ran = re.search(rb"Tested: (\d+)", text)
+        return done.returncode == 0 and (ran is None or int(ran.group(1)) > 0)
+
+    def outcome(self, m):
+        path = f"{self.source}/{m.file}"
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        if text.count(m.old) != 1:
+            return f"does not apply: its old text is there {text.count(m.old)} times"
+        try:
+            self.write(path, text.replace(m.old, m.new))
+            if not self.builds(m):
+                return "does not compile"
+            return "SURVIVED" if self.passes(m) else "caught"
+        finally:
+            self.write(path, text)
+
+    @staticmethod
+    def write(path, text):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+
+
+def copy(to):
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], check=True,
+                            capture_output=True).stdout
+    for name in filter(os.path.isfile, map(os.fsdecode, listed.split(b"\0"))):
+        target = os.path.join(to, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if not os.path.exists(target) or not filecmp.cmp(name, target, shallow=False):
+            shutil.copy(name, target)  # with the time of now
+
+
+def main():
+    if sys.argv[1] == "--copy":
+        return copy(sys.argv[2])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # the tree is put in order again
+    tree, mutants = Tree(sys.argv[1]), list(read(sys.argv[2:]))
+    faults, sound = 0, {}
+    for m in mutants:
+        start = time.time()
+        if m.test() not in sound:  # a test that fails anyway would catch everything
+            sound[m.test()] = tree.builds(m) and tree.passes(m)
+        outcome = tree.outcome(m) if sound[m.test()] else "its test fails without it"
+        faults += outcome != "caught"
+        print(f"{outcome:8} {time.time() - start:5.0f} s  {m.file:34} {m.test():42} {m.claim}", flush=True)
+    print(f"{len(mutants)} mutants, {len(mutants) - faults} caught, {faults} not")
+    return 0 if mutants and faults == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
