@@ -211,3 +211,27 @@ Test(state_record, a_folder_that_is_pruned_meanwhile_is_looked_at_again) {
     cr_expect(strstr(found, "state-00000003-") != NULL, "%s", found);
     fr_module_release(&m);
 }
+
+/* The sum is right when the file is opened; then a byte of a tensor changes, in place. */
+Test(state_record, a_file_that_changes_after_it_was_checked_is_refused) {
+    char path[FR_STATE_PATH_BYTES];
+    size_t n = 0;
+    fri_safetensors *f = NULL;
+    fr_module *m = small_net(1, FR_CPU);
+    fr_state state = {.model = m};
+    OK(fr_state_save(in_folder("states"), &state, 0, path));
+    unsigned char *bytes = read_bytes(path, &n);
+    OK(fri_safetensors_open_as(path, FRI_SAFETENSORS_CHECKED, &f));
+    cr_expect_null(f->entries[0].data, "the content was read before anybody asked for it");
+    bytes[n - 100] ^= 1;
+    write_bytes(path, bytes, n);
+    cr_expect_eq(fri_safetensors_read(f), FR_EFORMAT);
+    EXPECT_SENTENCE("checksum");
+    bytes[n - 100] ^= 1;
+    write_bytes(path, bytes, n);
+    OK(fri_safetensors_read(f));
+    cr_expect_not_null(f->entries[0].data);
+    fri_safetensors_close(&f);
+    free(bytes);
+    fr_module_release(&m);
+}

@@ -5,6 +5,8 @@
  * Programs run in the test's folder, so file names in the flags are short. */
 #define _GNU_SOURCE
 #include "data/files.h"
+#include "io/safetensors.h"
+#include "io/state.h"
 #include "program.h"
 
 #include <dirent.h>
@@ -158,6 +160,7 @@ Test(hosts, ten_gigabytes_of_zeros_cost_neither_time_nor_memory) {
         const char *flags, *sentence; /* NULL: the run does not mind */
     } cases[] = {
         {"--weights zeros", "the header does not begin with"},
+        {"--weights claims", "claims.* does not fit the module"},
         {"--resume zeros", "the header does not begin with"},
         {"--resume states", "the header does not begin with"},
         {"--predict zeros --weights w", "10737418240 bytes, an image file has"},
@@ -174,17 +177,22 @@ Test(hosts, ten_gigabytes_of_zeros_cost_neither_time_nor_memory) {
     files_make_folder("bin");
     files_make_folder("states");
     files_write("idx/train-labels-idx1-ubyte", "x", 1);
+    /* Ten gigabytes that a right header promises, of another model. */
+    static const char header[] = "{\"w\":{\"dtype\":\"F32\",\"shape\":[2684354560],\"data_offsets\":[0,10737418240]}}";
+    char claims[8 + sizeof header] = {sizeof header - 1};
+    memcpy(claims + 8, header, sizeof header);
     static const struct {
         const char *name;
         off_t bytes;
     } files[] = {{"zeros", (off_t)10 << 30},
+                 {"claims", 8 + sizeof header - 1 + ((off_t)10 << 30)},
                  {"gigabyte", (off_t)1 << 30},
                  {"states/state-00000001-step-1.safetensors", (off_t)10 << 30},
                  {"idx/train-images-idx3-ubyte", (off_t)10 << 30},
                  {"bin/data_batch_1.bin", (off_t)3073 << 22}, /* whole records */
                  {"d/train/a/2.png", (off_t)10 << 30}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        files_write(files[i].name, "", 0);
+        files_write(files[i].name, claims, strcmp(files[i].name, "claims") == 0 ? sizeof claims : 0);
         if (truncate(files_path(files[i].name), files[i].bytes) != 0) cr_skip("no sparse files of this size here");
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -375,6 +383,49 @@ Test(hosts, what_would_destroy_a_file_or_does_nothing_is_a_usage_error) {
         expect_sentence(&o, 2, cases[i].flags, cases[i].sentence);
     }
     cr_expect_str_eq(text_of("there"), "x");
+}
+
+/* A copy of a state with another text in its record, and a right checksum. */
+static void rewrite(const char *from, const char *to, const char *old, const char *new) {
+    fri_safetensors *f = NULL;
+    MUST(fri_safetensors_open(files_path(from), &f));
+    char record[1 << 14];
+    const char *text = fri_safetensors_metadata(f, FRI_STATE_RECORD_KEY), *at = strstr(text, old);
+    cr_assert_not_null(at, "no %s in %s", old, text);
+    snprintf(record, sizeof record, "%.*s%s%s", (int)(at - text), text, new, at + strlen(old));
+    fri_safetensors_text metadata = {FRI_STATE_RECORD_KEY, record};
+    fri_safetensors_entry entry[512];
+    size_t n = 0;
+    for (size_t i = 0; i < f->n_entries; i++)
+        if (strcmp(f->entries[i].name, FRI_SAFETENSORS_CHECKSUM) != 0) entry[n++] = f->entries[i];
+    MUST(fri_safetensors_write_checked(files_path(to), entry, n, &metadata, 1, NULL, NULL));
+    fri_safetensors_close(&f);
+}
+
+Test(hosts, numbers_of_a_state_that_cannot_be_are_refused) {
+    good(STEPS "--save s");
+    rewrite("s/state-00000001-step-3.safetensors", "same", "\"epoch_correct\":", "\"epoch_correct\":");
+    good(TINY "--steps 5 --quiet --resume same");
+    rewrite("same", "less", "\"epoch_correct\":", "\"epoch_correct\":-1,\"was\":");
+    outcome o = run(TINY "--steps 5 --quiet --resume less");
+    expect_sentence(&o, 1, "less", "--resume less: it counts -1 right answers of 6");
+    rewrite("same", "more", "\"epoch_correct\":", "\"epoch_correct\":1e308,\"was\":");
+    o = run(TINY "--steps 5 --quiet --resume more");
+    expect_sentence(&o, 1, "more", "--resume more: it counts 1e\\+308 right answers of 6");
+}
+
+/* As soon as the run has begun to write its trace it knows the state that it goes on from, and builds its model. */
+static bool prune(void) {
+    if (count(".", "trace.") < 1) return false;
+    cr_assert_eq(unlink(files_path("s/state-00000002-step-2.safetensors")), 0);
+    return true;
+}
+
+Test(hosts, a_state_that_is_pruned_before_it_is_read_is_looked_for_again) {
+#define LARGE "--depth 40 --growth 24 --image-size 8 --batch-size 2 --threads 1 --eval-every 0 --quiet --no-arena "
+    good(LARGE "--steps 2 --save s --save-every 1");
+    outcome o = run_as((how){.watch = prune}, LARGE "--steps 2 --resume s --trace trace");
+    cr_expect_eq(o.status, 0, "%s", o.err);
 }
 
 /* ---- text ----------------------------------------------------------------------------------------------------- */
