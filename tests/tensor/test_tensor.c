@@ -1,7 +1,11 @@
-/* test_tensor.c - views of rows; meta tensors, which have a place and no values. */
+/* test_tensor.c - views of rows; meta tensors, which have a place and no values; the numbers that tensors are drawn
+ * from.
+ */
 #include <criterion/criterion.h>
 #include <frugal/tensor.h>
+#include <math.h>
 
+#include "backend/arith.h"
 #include "support/golden.h"
 #include "tensor/tensor.h"
 
@@ -48,4 +52,23 @@ Test(tensor, meta_addresses_are_of_one_tensor_each) {
             cr_expect(a + bytes <= b || b + bytes <= a, "tensors %d and %d overlap", k, i);
         }
     for (int i = 0; i < COUNT; i++) fr_tensor_release(&x[i]);
+}
+
+/* The known answers of Random123 for a counter and a key of zeros, and of ones. */
+Test(random, philox_has_the_published_numbers) {
+    const uint32_t want[2][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+                                 {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}};
+    for (int i = 0; i < 2; i++) {
+        const uint64_t all = i == 0 ? 0 : UINT64_MAX;
+        const fri_philox4 r = fri_philox(all, all, all);
+        for (int k = 0; k < 4; k++) cr_expect_eq(r.v[k], want[i][k], "number %d is %08x", k, r.v[k]);
+    }
+}
+
+/* A radius of sqrt(-2 log(1 - 1/2)) at a quarter turn: cosine 0, sine 1. */
+Test(random, a_normal_pair_is_two_numbers) {
+    fri_real even = 7, odd = 7;
+    fri_normal_pair(1u << 31, 1u << 30, &even, &odd);
+    cr_expect(fabs((double)even) < 1e-6, "even is %g", (double)even);
+    cr_expect(fabs((double)odd - sqrt(2 * log(2))) < 1e-6, "odd is %g", (double)odd);
 }
