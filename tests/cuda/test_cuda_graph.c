@@ -180,9 +180,9 @@ Test(cuda_graph, saved_and_resumed) {
         snprintf(flags, sizeof flags, "%s --save %s --save-every 3", kinds[i], folder);
         train("cuda", "saving", EPOCHS, flags, true);
         small_expect_same("whole", "saving", kinds[i]);
-        snprintf(flags, sizeof flags, "%s --save %s --save-every 7 --keep 0", kinds[i], folder);
+        snprintf(flags, sizeof flags, "%s --save %s/half --save-every 7 --keep 0", kinds[i], folder);
         train("cuda", "half", EPOCHS, flags, true);
-        snprintf(command, sizeof command, "%s/state-*-step-14.safetensors", folder);
+        snprintf(command, sizeof command, "%s/half/state-*-step-14.safetensors", folder);
         cr_assert_eq(glob(command, 0, NULL, &found), 0);
         snprintf(flags, sizeof flags, "%s --resume %s", kinds[i], found.gl_pathv[0]);
         globfree(&found);
