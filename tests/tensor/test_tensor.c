@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "backend/arith.h"
+#include "base/half.h"
 #include "support/golden.h"
 #include "tensor/tensor.h"
 
@@ -71,4 +72,31 @@ Test(random, a_normal_pair_is_two_numbers) {
     fri_normal_pair(1u << 31, 1u << 30, &even, &odd);
     cr_expect(fabs((double)even) < 1e-6, "even is %g", (double)even);
     cr_expect(fabs((double)odd - sqrt(2 * log(2))) < 1e-6, "odd is %g", (double)odd);
+}
+
+/* Halves round to nearest, ties to even; kernels use these where the processor has no conversion of its own. */
+Test(half, rounds_to_nearest_and_ties_to_even) {
+    static const struct {
+        uint32_t f32;
+        uint16_t bf16, f16;
+    } cases[] = {
+        {0x3f800000, 0x3f80, 0x3c00}, /* 1 */
+        {0x3f808000, 0x3f80, 0x3c04}, /* bf16: a tie, down to even */
+        {0x3f818000, 0x3f82, 0x3c0c}, /* bf16: a tie, up to even */
+        {0x3f808001, 0x3f81, 0x3c04}, /* bf16: just above a tie */
+        {0x3f801000, 0x3f80, 0x3c00}, /* f16: a tie, down to even */
+        {0x3f803000, 0x3f80, 0x3c02}, /* f16: a tie, up to even */
+        {0x3f801001, 0x3f80, 0x3c01}, /* f16: just above a tie */
+        {0x477fefff, 0x4780, 0x7bff}, /* f16: rounds down to its largest number */
+        {0x477ff000, 0x4780, 0x7c00}, /* f16: 65520 is infinite */
+        {0x33800000, 0x3380, 0x0001}, /* f16: 2^-24, its smallest number */
+        {0x33000000, 0x3300, 0x0000}, /* f16: half of that, a tie, to even */
+        {0x33000001, 0x3300, 0x0001}, /* f16: just above */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const float f = fri_f32_from_bits(cases[i].f32);
+        cr_expect_eq(fri_bf16_from_f32(f), cases[i].bf16, "%08x: bf16 %04x", cases[i].f32, fri_bf16_from_f32(f));
+        cr_expect_eq(fri_f16_from_f32(f), cases[i].f16, "%08x: f16 %04x", cases[i].f32, fri_f16_from_f32(f));
+        cr_expect_eq(fri_f16_from_f32(-f), cases[i].f16 | 0x8000u);
+    }
 }
