@@ -34,14 +34,17 @@ typedef struct fr_op {
      * rebuild_inputs (in[i] is NULL for the others). NULL: the output cannot be rebuilt cheaply. */
     fr_status (*rebuild)(fr_node *node, fr_tensor *const *in, fr_tensor **y);
     uint64_t rebuild_inputs; /* bit i: input i; UINT64_MAX: all of them */
-    /* relu of the output in the same pass, bit for bit what rebuild and then relu give; or NULL. Needs no input: ops
-     * whose rebuild_inputs is 0. */
-    fr_status (*rebuild_relu)(fr_node *node, fr_tensor **y);
-    bool is_relu;           /* the output is relu of input 0 and nothing else */
+    /* What the op `next` makes of the output, in the same pass and bit for bit what rebuild and then `next` give; needs
+     * no input (ops whose rebuild_inputs is 0). FR_EUNSUPPORTED: not for this op. y NULL: only the answer is wanted.
+     * NULL: for none. */
+    fr_status (*rebuild_next)(fr_node *node, const struct fr_op *next, fr_tensor **y);
     bool rebuild_from_leaf; /* rebuilt even with the switch off when all its inputs are leaves (casts of weights) */
 
-    /* This op's dx will be 0 wherever its input is <= 0, so that a relu before it need not keep a mask. y is this op's
-     * output. FR_OK only if the promise holds from now on. NULL: cannot. */
+    /* Takes the mask of a relu beside it over, so that the relu neither keeps nor applies one. FR_OK only if the
+     * promise holds from now on. NULL: cannot.
+     *   y not NULL  the relu is before this op, and y is this op's output: dx will be 0 wherever the input is <= 0
+     *   y NULL      the relu is behind this op and its only reader: *dy will come unmasked, and backward sets it to 0
+     *               wherever the output is <= 0 */
     fr_status (*absorb_mask)(fr_node *node, fr_tensor *y);
 
     void (*params_free)(void *params); /* for what params point to, or NULL */

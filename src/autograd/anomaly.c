@@ -4,6 +4,7 @@
  * allocates the same device memory as one that does not. Recomputations make what was looked at already. */
 #include "autograd/anomaly.h"
 
+#include "base/env.h"
 #include "base/status.h"
 #include "base/tag.h"
 #include "tensor/tensor.h"
@@ -27,6 +28,10 @@ bool fr_detect_anomaly(bool on) {
 
 fr_anomaly fr_anomaly_get(void) {
     return look.found;
+}
+
+bool fri_results_examined(void) {
+    return fri_env_get()->check_nan || fri_anomaly_looks();
 }
 
 bool fri_anomaly_looks(void) {

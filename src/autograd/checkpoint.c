@@ -75,8 +75,7 @@ fr_node *fri_recompute_twin(void) {
 bool fri_recompute_ends(fr_tensor *const *in, int n_in) {
     const fri_autograd_state *state = fri_autograd();
     const fri_recompute *r = state->recompute;
-    if (r == NULL || r->at != r->last || state->grad_disabled || fri_env_get()->check_nan || fri_anomaly_looks())
-        return false;
+    if (r == NULL || r->at != r->last || state->grad_disabled || fri_results_examined()) return false;
     for (int i = 0; i < n_in; i++)
         if (in[i] != NULL && in[i]->requires_grad) return true; /* only then a node is recorded */
     return false;

@@ -88,9 +88,8 @@ struct fr_node {
     /* backward */
     fr_tensor *gradient; /* collected so far */
     bool queued, executed;
-    bool relu_pending; /* batch norm: `gradient` is that of relu(output) */
-    int handed;        /* gradients that its backward has handed over */
-    uint64_t visit;    /* mark of the counting pass */
+    int handed;     /* gradients that its backward has handed over */
+    uint64_t visit; /* mark of the counting pass */
     /* checkpoint */
     struct fri_segment_record *segment; /* retained, or NULL */
     int segment_index;
@@ -107,6 +106,8 @@ fri_leaf *fri_leaf_retain(fri_leaf *l);
 void fri_leaf_release(fri_leaf **l);
 fri_leaf *fri_leaf_of(const fr_tensor *t); /* NULL if t is no leaf that requires grad */
 fr_node *fri_node_of(const fr_tensor *t);  /* NULL if t is no result of a recorded op */
+/* Is t the result that its node made, with nothing written to it since? */
+bool fri_as_node_made(const fr_tensor *t);
 /* t becomes the result of n (retained). */
 fr_status fri_tensor_set_node(fr_tensor *t, fr_node *n);
 
@@ -133,9 +134,9 @@ bool fri_rebuildable(fr_node *n, size_t freed);
 fr_status fri_rebuild_hold(fr_node *n);                   /* takes slots on inputs that only live elsewhere */
 fr_status fri_rebuild_value(fr_node *n, fr_tensor **out); /* the node's output, made again */
 void fri_rebuild_release(fr_node *source);                /* one user less */
-/* The node whose output, rectified, is all that the saved value is rebuilt from, and none of it is at hand; else NULL.
- * Borrowed from the node. An op that can rectify what it reads need not have the value made. */
-fr_node *fri_rebuilt_under_relu(fr_node *node, int index);
+/* The node whose rebuild_next makes the whole of the saved value, and none of it is at hand; else NULL. Borrowed from
+ * the node. An op that can do on its way what that does need not have the value made. */
+fr_node *fri_rebuilt_by_next(fr_node *node, int index);
 
 /* ---- checkpoint --------------------------------------------------------------------------------------------- */
 

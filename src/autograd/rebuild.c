@@ -96,25 +96,25 @@ fr_status fri_rebuild_hold(fr_node *n) {
     return FR_OK;
 }
 
-/* The op before a relu that makes relu(output) in one pass; NULL if there is none, or its output is at hand. */
-static fr_node *under_relu(fr_node *n) {
+/* The node before n that makes n's output in one pass with its own; NULL if there is none, or its output is at hand. */
+static fr_node *makes_next(fr_node *n) {
     fr_node *up = n->n_inputs == 1 ? n->edges[0].node : NULL;
-    if (!n->op->is_relu || up == NULL || up->op->rebuild_relu == NULL) return NULL;
+    if (up == NULL || up->op->rebuild_next == NULL || up->op->rebuild_next(up, n->op, NULL) != FR_OK) return NULL;
     return kept(n, 0)->kind == FRI_SLOT_EMPTY && !alive(up) && !(up->executed && up->rebuild_users == 0) ? up : NULL;
 }
 
-fr_node *fri_rebuilt_under_relu(fr_node *node, int index) {
+fr_node *fri_rebuilt_by_next(fr_node *node, int index) {
     const fri_slot *slot = &node->slots[index];
-    fr_node *relu = slot->kind == FRI_SLOT_REBUILD ? slot->source : NULL;
-    if (relu == NULL || alive(relu) || (relu->executed && relu->rebuild_users == 0)) return NULL;
-    return fri_shape_equal(&slot->shape, &relu->shape) ? under_relu(relu) : NULL;
+    fr_node *n = slot->kind == FRI_SLOT_REBUILD ? slot->source : NULL;
+    if (n == NULL || alive(n) || (n->executed && n->rebuild_users == 0)) return NULL;
+    return fri_shape_equal(&slot->shape, &n->shape) ? makes_next(n) : NULL;
 }
 
-static fr_status value_under_relu(fr_node *up, fr_tensor **out) {
+static fr_status value_of_next(fr_node *up, const fr_op *next, fr_tensor **out) {
     bool was = fr_no_grad_begin();
     const char *op = fri_scope_op_push(up->op->name);
     const char *module = fri_scope_module_set(up->module);
-    fr_status s = up->op->rebuild_relu(up, out);
+    fr_status s = up->op->rebuild_next(up, next, out);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     fr_no_grad_end(was);
@@ -132,8 +132,8 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
                         n->op->name);
     if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
         return fri_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
-    fr_node *fused = under_relu(n);
-    if (fused != NULL) return value_under_relu(fused, out);
+    fr_node *fused = makes_next(n);
+    if (fused != NULL) return value_of_next(fused, n->op, out);
     bool was = fr_no_grad_begin();
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);

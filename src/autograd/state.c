@@ -83,38 +83,8 @@ void fr_switches_set(fr_switches s) {
     state.switches_set = true;
 }
 
-/* ---- add and relu in the kernel before them ---------------------------------------------------------------------- */
-
-void fri_relu_follows(bool follows) {
-    state.follows = (fri_follows){.relu = follows};
-}
-
-void fri_add_follows(fr_tensor *addend, bool over, bool relu) {
-    state.follows = (fri_follows){addend, over, relu};
-}
-
-fri_follows fri_follows_exchange(fri_follows now) {
-    fri_follows was = state.follows;
-    state.follows = now;
-    return was;
-}
-
-fri_follows fri_follows_take(void) {
-    bool permitted = fri_switches()->inplace && !fri_env_get()->check_nan && !fri_anomaly_looks();
-    fri_follows said = fri_follows_exchange((fri_follows){0});
-    return permitted ? said : (fri_follows){0};
-}
-
-/* ---- statistics in the kernel before it --------------------------------------------------------------------- */
-
-void fri_batchnorm_follows(bool follows) {
-    state.batchnorm_follows = follows;
-}
-
-bool fri_batchnorm_follows_take(void) {
-    bool follows = state.batchnorm_follows && fr_cudnn_fuse_statistics_get();
-    state.batchnorm_follows = false;
-    return follows;
+bool fri_fusion_permitted(void) {
+    return fri_switches()->inplace && !fri_results_examined();
 }
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */

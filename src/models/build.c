@@ -57,13 +57,6 @@ fr_status fri_add_activation(fr_module *m, const char *name, const fr_model_opts
     return s < 0 ? s : fri_add(m, name, &i);
 }
 
-fr_status fri_run_activated_norm(fr_module *m, const char *name, fr_tensor **x, bool abn) {
-    fri_relu_follows(!abn); /* Note [Relu in the kernel before it] */
-    fr_status s = fri_run(m, name, x);
-    fri_relu_follows(false);
-    return s < 0 || abn ? s : fr_relu(*x, x);
-}
-
 fr_status fri_add_maxpool(fr_module *m, const char *name, int64_t kernel, int64_t stride, int64_t padding) {
     fr_module *p = NULL;
     fr_status s = fr_nn_maxpool2d(kernel, FR_POOL2D_OPTS(.stride = stride, .padding = padding), &p);
@@ -87,11 +80,28 @@ fr_status fri_run(fr_module *m, const char *name, fr_tensor **x) {
     return fr_module_run_child(m, i, x);
 }
 
-fr_status fri_run_before_norm(fr_module *m, const char *conv, const char *norm, fr_tensor **x) {
-    fr_module *c = fri_child(m, conv);
-    if (c != NULL) fri_module_runs_before(c, fri_child(m, norm));
-    fr_status s = fri_run(m, conv, x);
-    fri_batchnorm_follows(false);
+fr_status fri_run_chain(fr_module *m, const char *name, const fri_norm_tail *tail, fr_tensor **x) {
+    fr_module *chain = fri_child(m, name);
+    if (chain == NULL) return fri_fail(FR_EINTERNAL, "module %s has no child '%s'", m->class_->name, name);
+    const char *was = fri_scope_module_push(name);
+    fr_status s = fri_module_run_chain(chain, tail, x);
+    fri_scope_module_pop(was);
+    if (s == FR_OK) fri_module_ran(chain, name, *x);
+    return s;
+}
+
+fr_status fri_run_norm(fr_module *m, const char *conv, const char *norm, const fri_norm_tail *tail, fr_tensor **x) {
+    fr_module *c = conv != NULL ? fri_child(m, conv) : NULL, *n = fri_child(m, norm);
+    fr_tensor *sums = NULL;
+    fr_status s = FR_OK;
+    if (n == NULL || (conv != NULL && c == NULL))
+        return fri_fail(FR_EINTERNAL, "module %s has no child '%s'", m->class_->name, n == NULL ? norm : conv);
+    fri_norm_tail here = tail != NULL ? *tail : (fri_norm_tail){0};
+    here.module = fri_scope_module();
+    if (c != NULL) FRI_TRY(s, fri_layer_run(c, conv, &(fri_layer_args){.next = n, .sums = &sums}, x));
+    FRI_TRY(s, fri_layer_run(n, norm, &(fri_layer_args){.sums = &sums, .tail = tail != NULL ? &here : NULL}, x));
+done:
+    fr_tensor_release(&sums);
     return s;
 }
 

@@ -16,16 +16,17 @@ fr_status fri_add_relu(fr_module *m, const char *name);
 /* Batch norm that a relu follows, wherever that stands: one InPlaceABN if abn_slope > 0, whose relu is an Identity. */
 fr_status fri_add_activated_norm(fr_module *m, const char *name, int64_t channels, const fr_model_opts *o);
 fr_status fri_add_activation(fr_module *m, const char *name, const fr_model_opts *o);
-/* *x = conv(*x), by name, where the child `norm` runs on the result next. */
-fr_status fri_run_before_norm(fr_module *m, const char *conv, const char *norm, fr_tensor **x);
-/* *x = relu(norm(*x)) for a norm added so. */
-fr_status fri_run_activated_norm(fr_module *m, const char *name, fr_tensor **x, bool abn);
+/* *x = tail(norm(conv(*x))), of two children by name; conv NULL: of the norm alone. A norm that is an InPlaceABN has
+ * its relu in it: it gets no tail. */
+fr_status fri_run_norm(fr_module *m, const char *conv, const char *norm, const fri_norm_tail *tail, fr_tensor **x);
 fr_status fri_add_maxpool(fr_module *m, const char *name, int64_t kernel, int64_t stride, int64_t padding);
 /* Adds any module, under a name or the next number; takes *child. */
 fr_status fri_add(fr_module *m, const char *name, fr_module **child);
 
 /* The child of this name, or NULL. */
 fr_module *fri_child(fr_module *m, const char *name);
+/* The same for a child that is a chain; the tail is that of its last child, a batch norm. */
+fr_status fri_run_chain(fr_module *m, const char *name, const fri_norm_tail *tail, fr_tensor **x);
 /* *x = child(*x) by name. */
 fr_status fri_run(fr_module *m, const char *name, fr_tensor **x);
 

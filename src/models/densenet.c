@@ -16,10 +16,10 @@ enum { MAX_LAYERS = 64 };
 
 static fr_status layer_forward(fr_module *m, fr_tensor **x) {
     const bool *abn = m->state;
+    const fri_norm_tail relu = {.relu = true}, *tail = *abn ? NULL : &relu;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_run_activated_norm(m, "norm1", x, *abn));
-    FRI_TRY(s, fri_run_before_norm(m, "conv1", "norm2", x));
-    FRI_TRY(s, fri_run_activated_norm(m, "norm2", x, *abn));
+    FRI_TRY(s, fri_run_norm(m, NULL, "norm1", tail, x));
+    FRI_TRY(s, fri_run_norm(m, "conv1", "norm2", tail, x));
     FRI_TRY(s, fri_run(m, "conv2", x));
 done:
     return s;

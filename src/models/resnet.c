@@ -16,30 +16,27 @@ typedef struct block_state {
     bool abn;        /* the norms within the branch are InPlaceABN; the last has no activation of its own */
 } block_state;
 
-/* The branch's handle dies inside the add, the identity's right after it. The last batch norm, the branch's or the
- * downsample's, finds the other summand there already: Note [Add in the kernel before it] in src/autograd/state.h. */
+/* Whichever batch norm runs last, the branch's or the downsample's, adds the other summand and rectifies. */
 static fr_status block_forward(fr_module *m, fr_tensor **x) {
     const block_state *b = m->state;
+    const char *path = fri_scope_module();
     fr_tensor *identity = fr_tensor_retain(*x);
+    const fri_norm_tail relu = {.relu = true}, sum = {.addend = &identity, .relu = true, .module = path};
     fr_status s = FR_OK;
     char conv[24], norm[24];
     for (int i = 1; i <= b->convs; i++) {
+        const bool last = i == b->convs;
         snprintf(conv, sizeof conv, "conv%d", i);
         snprintf(norm, sizeof norm, "bn%d", i);
-        FRI_TRY(s, fri_run_before_norm(m, conv, norm, x));
-        if (i == b->convs && !b->downsample) fri_add_follows(identity, false, true);
-        FRI_TRY(s, i < b->convs ? fri_run_activated_norm(m, norm, x, b->abn) : fri_run(m, norm, x));
+        const fri_norm_tail *tail = !last ? (b->abn ? NULL : &relu) : b->downsample ? NULL : &sum;
+        FRI_TRY(s, fri_run_norm(m, conv, norm, tail, x));
     }
     if (b->downsample) {
-        fri_add_follows(*x, true, true);
-        FRI_TRY(s, fri_run(m, "downsample", &identity));
+        const fri_norm_tail over = {.addend = x, .over = true, .relu = true, .module = path};
+        FRI_TRY(s, fri_run_chain(m, "downsample", &over, &identity));
+        fri_tensor_put(&identity, x);
     }
-    fri_relu_follows(true); /* where batch norm did not add */
-    FRI_TRY(s, fr_add(*x, identity, x));
-    fr_tensor_release(&identity);
-    FRI_TRY(s, fr_relu(*x, x));
 done:
-    fri_relu_follows(false);
     fr_tensor_release(&identity);
     return s;
 }

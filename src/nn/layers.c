@@ -14,9 +14,13 @@ static fr_status default_init(fr_tensor *weight, fr_tensor *bias, int64_t fan_in
 
 /* ---- Conv2d ------------------------------------------------------------------------------------------------ */
 
-static fr_status conv2d_forward(fr_module *m, fr_tensor **x) {
+static fr_status conv2d_with_sums(fr_module *m, fr_tensor **sums, fr_tensor **x) {
     const fr_conv2d_opts *o = m->state;
-    return fr_conv2d(*x, m->tensors[0].tensor, m->n_tensors > 1 ? m->tensors[1].tensor : NULL, o, x);
+    return fri_conv2d_sums(*x, m->tensors[0].tensor, m->n_tensors > 1 ? m->tensors[1].tensor : NULL, o, x, sums);
+}
+
+static fr_status conv2d_forward(fr_module *m, fr_tensor **x) {
+    return conv2d_with_sums(m, NULL, x);
 }
 
 static const fr_module_class conv2d_class = {.name = "Conv2d", .forward = conv2d_forward};
@@ -134,22 +138,36 @@ static fr_status counted(fr_module *m, fr_status s) {
     return count_batch(m->tensors[BN_BATCHES].tensor);
 }
 
-static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
+static fri_norm norm_of(fr_module *m, fr_tensor **sums, const fr_batchnorm2d_opts *o) {
     const fri_named_tensor *t = m->tensors;
-    fr_batchnorm2d_opts o = *FR_BATCHNORM2D_OPTS(.train = m->training);
-    return counted(m, fr_batchnorm2d(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor,
-                                     &o, x));
+    return (fri_norm){.gamma = t[BN_WEIGHT].tensor,
+                      .beta = t[BN_BIAS].tensor,
+                      .running_mean = t[BN_MEAN].tensor,
+                      .running_var = t[BN_VAR].tensor,
+                      .opts = o,
+                      .sums = sums};
+}
+
+static fr_status batchnorm2d_with(fr_module *m, fr_tensor **sums, const fri_norm_tail *tail, fr_tensor **x) {
+    const fri_norm norm = norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = m->training));
+    return counted(m, fri_norm_act(*x, &norm, tail, x));
+}
+
+static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
+    return batchnorm2d_with(m, NULL, NULL, x);
+}
+
+static fr_status inplace_abn_with(fr_module *m, fr_tensor **sums, fr_tensor **x) {
+    const double *slope = m->state;
+    const fri_norm norm = norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = m->training));
+    return counted(m, fri_inplace_abn(*x, &norm, *slope, x));
 }
 
 static fr_status inplace_abn_forward(fr_module *m, fr_tensor **x) {
-    const fri_named_tensor *t = m->tensors;
-    const double *slope = m->state;
-    fr_batchnorm2d_opts o = *FR_BATCHNORM2D_OPTS(.train = m->training);
-    return counted(m, fr_inplace_abn(*x, t[BN_WEIGHT].tensor, t[BN_BIAS].tensor, t[BN_MEAN].tensor, t[BN_VAR].tensor,
-                                     &o, *slope, x));
+    return inplace_abn_with(m, NULL, x);
 }
 
-const fr_module_class fri_batchnorm2d_class = {.name = "BatchNorm2d", .forward = batchnorm2d_forward};
+static const fr_module_class batchnorm2d_class = {.name = "BatchNorm2d", .forward = batchnorm2d_forward};
 static const fr_module_class inplace_abn_class = {.name = "InPlaceABN", .forward = inplace_abn_forward};
 
 /* What both are made of, in PyTorch's order; state is zeroed. */
@@ -184,7 +202,7 @@ done:
 
 fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    return norm_create(&fri_batchnorm2d_class, 0, channels, device, m);
+    return norm_create(&batchnorm2d_class, 0, channels, device, m);
 }
 
 fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m) {
@@ -195,9 +213,25 @@ fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr
     return s;
 }
 
-void fri_module_runs_before(const fr_module *m, const fr_module *next) {
-    bool norm = next != NULL && (next->class_ == &fri_batchnorm2d_class || next->class_ == &inplace_abn_class);
-    fri_batchnorm_follows(norm && next->training && m->class_ == &conv2d_class);
+/* ---- calls with arguments -------------------------------------------------------------------------------------- */
+
+static bool is_norm(const fr_module *m) {
+    return m->class_ == &batchnorm2d_class || m->class_ == &inplace_abn_class;
+}
+
+bool fri_layer_takes_tail(const fr_module *m) {
+    return m->class_ == &batchnorm2d_class;
+}
+
+fr_status fri_layer_forward(fr_module *m, const fri_layer_args *args, fr_tensor **x, bool *ran) {
+    const fr_module *next = args->next;
+    const bool sums = next != NULL && is_norm(next) && next->training && fr_cudnn_fuse_statistics_get();
+    *ran = true;
+    if (m->class_ == &conv2d_class) return conv2d_with_sums(m, sums ? args->sums : NULL, x);
+    if (m->class_ == &batchnorm2d_class) return batchnorm2d_with(m, args->sums, args->tail, x);
+    if (m->class_ == &inplace_abn_class) return inplace_abn_with(m, args->sums, x);
+    *ran = false;
+    return FR_OK;
 }
 
 /* ---- converting -------------------------------------------------------------------------------------------- */
@@ -210,7 +244,7 @@ fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {
         fr_status s = fr_module_to_dtype(m->children[i], dtype);
         if (s < 0) return s;
     }
-    if (m->class_ == &fri_batchnorm2d_class || m->class_ == &inplace_abn_class) return FR_OK;
+    if (is_norm(m)) return FR_OK;
     for (int i = 0; i < m->n_tensors; i++) {
         fri_named_tensor *n = &m->tensors[i];
         fr_tensor *t = NULL;

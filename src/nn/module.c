@@ -190,12 +190,13 @@ static void switch_inplace(bool on) {
     fr_switches_set(s);
 }
 
-fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
+fr_status fri_layer_run(fr_module *m, const char *name, const fri_layer_args *args, fr_tensor **x) {
     const char *path = name != NULL ? fri_scope_module_push(name) : fri_scope_module();
     const char *here = fri_scope_module();
-    bool inplace = fr_switches_get().inplace;
+    bool inplace = fr_switches_get().inplace, ran = false;
     if (m->inplace_set) switch_inplace(m->inplace);
-    fr_status s = m->class_->forward(m, x);
+    fr_status s = args != NULL ? fri_layer_forward(m, args, x, &ran) : FR_OK;
+    if (!ran) s = m->class_->forward(m, x);
     if (m->inplace_set) switch_inplace(inplace);
     /* The innermost module that fails names the path: a leaf, or a composite whose own op failed. */
     if (s < 0 && s != FRI_STOP && here[0] != '\0' && !names_path(fr_last_error(), here))
@@ -203,6 +204,17 @@ fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
     if (s == FR_OK && watch.fn != NULL) watch.fn(watch.ctx, m, *x);
     if (name != NULL) fri_scope_module_pop(path);
     return s;
+}
+
+fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
+    return fri_layer_run(m, name, NULL, x);
+}
+
+void fri_module_ran(fr_module *m, const char *name, const fr_tensor *x) {
+    if (watch.fn == NULL) return;
+    const char *was = fri_scope_module_push(name);
+    watch.fn(watch.ctx, m, x);
+    fri_scope_module_pop(was);
 }
 
 fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x) {

@@ -2,8 +2,8 @@
 #ifndef FRI_NN_MODULE_H
 #define FRI_NN_MODULE_H
 
-#include "autograd/node.h"
 #include "base/status.h"
+#include "ops/batchnorm2d.h"
 
 #include <frugal/nn.h>
 
@@ -35,17 +35,29 @@ fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_d
  */
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x);
 
-/* Runs all children, one on the result of the other. */
-fr_status fri_module_run_children(fr_module *m, fr_tensor **x);
+/* What a layer is told beside its input; every field may be NULL. */
+typedef struct fri_layer_args {
+    const fr_module *next;     /* the only reader of its result */
+    fr_tensor **sums;          /* a convolution leaves its sums here for a norm that is next; a norm takes them */
+    const fri_norm_tail *tail; /* of a batch norm */
+} fri_layer_args;
 
-extern const fr_module_class fri_batchnorm2d_class, fri_relu_class;
+/* fri_module_run with arguments: a convolution and the norms use them, everything else ignores them. */
+fr_status fri_layer_run(fr_module *m, const char *name, const fri_layer_args *args, fr_tensor **x);
+/* A layer's class: does it take a tail, is it a relu? */
+bool fri_layer_takes_tail(const fr_module *m);
+bool fri_layer_is_relu(const fr_module *m);
 
-/* Note [Statistics in the kernel before it]: m runs now, and `next` (or NULL), nobody else before it, on its result.
- * Says so if that is a convolution before a batch norm in training mode. */
-void fri_module_runs_before(const fr_module *m, const fr_module *next);
+/* The forward of convolution or norm with arguments; *ran is false, and nothing was done, for other classes. */
+fr_status fri_layer_forward(fr_module *m, const fri_layer_args *args, fr_tensor **x, bool *ran);
 
-/* Runs a unit of `whole` (fr_module_units) under its path; `next` is the unit behind it or NULL. */
-fr_status fri_unit_run(fr_module *whole, fr_module *unit, const fr_module *next, fr_tensor **x);
+/* Runs all children, one on the result of the other: a convolution hands its sums to a norm behind it, batch norm and a
+ * relu behind it are one call. The tail, or NULL, is that of the last child, a batch norm. */
+fr_status fri_module_run_chain(fr_module *m, const fri_norm_tail *tail, fr_tensor **x);
+fr_status fri_module_run_children(fr_module *m, fr_tensor **x); /* without a tail: the forward of chains */
+
+/* Runs a unit of `whole` (fr_module_units) under its path. */
+fr_status fri_unit_run(fr_module *whole, fr_module *unit, const fri_layer_args *args, fr_tensor **x);
 
 /* Between them m and all below it are in eval mode; then each is in the mode it was in. */
 void fri_module_evaluation_begin(fr_module *m);
@@ -70,5 +82,7 @@ typedef struct fri_module_watch {
 } fri_module_watch;
 /* Returns the one before, to be put back; fn NULL: nobody. */
 fri_module_watch fri_module_watch_set(fri_module_watch w);
+/* Tells that one: the child m of this name was part of a call that ran several. */
+void fri_module_ran(fr_module *m, const char *name, const fr_tensor *x);
 
 #endif

@@ -21,11 +21,11 @@ static fr_status relu_forward(fr_module *m, fr_tensor **x) {
     (void)m;
     return fr_relu(*x, x);
 }
-const fr_module_class fri_relu_class = {.name = "ReLU", .forward = relu_forward};
+static const fr_module_class relu_class = {.name = "ReLU", .forward = relu_forward};
 
 fr_status fr_nn_relu(fr_module **m) {
     FRI_NOT_NULL(m);
-    return make(&fri_relu_class, NULL, 0, m);
+    return make(&relu_class, NULL, 0, m);
 }
 
 static fr_status leaky_relu_forward(fr_module *m, fr_tensor **x) {
@@ -155,21 +155,42 @@ fr_status fr_nn_identity(fr_module **m) {
 
 /* ---- chains ------------------------------------------------------------------------------------------------ */
 
-/* Note [Relu in the kernel before it]: a relu in the chain is the only reader of what the child before it returns. What
- * was said about the chain's result holds for its last child's. */
-fr_status fri_module_run_children(fr_module *m, fr_tensor **x) {
+bool fri_layer_is_relu(const fr_module *m) {
+    return m->class_ == &relu_class;
+}
+
+static bool may_run_in_place(const fr_module *m) {
+    return m->inplace_set ? m->inplace : fr_switches_get().inplace;
+}
+
+static const char *path_of(const char *name) {
+    const char *was = fri_scope_module_push(name), *path = fri_scope_module();
+    fri_scope_module_pop(was);
+    return path;
+}
+
+fr_status fri_module_run_chain(fr_module *m, const fri_norm_tail *tail, fr_tensor **x) {
+    fr_tensor *sums = NULL;
     fr_status s = FR_OK;
-    const fri_follows after = fri_follows_exchange((fri_follows){0});
-    for (int i = 0; i < m->n_children && s >= 0; i++) {
-        const fr_module *next = i + 1 < m->n_children ? m->children[i + 1] : NULL;
-        if (m->children[i]->class_ == &fri_batchnorm2d_class)
-            (void)fri_follows_exchange(next == NULL ? after : (fri_follows){.relu = next->class_ == &fri_relu_class});
-        fri_module_runs_before(m->children[i], next);
-        s = fr_module_run_child(m, i, x);
+    for (int i = 0; i < m->n_children && s == FR_OK; i++) {
+        fr_module *child = m->children[i], *next = i + 1 < m->n_children ? m->children[i + 1] : NULL;
+        fri_layer_args args = {.next = next, .sums = &sums, .tail = next == NULL ? tail : NULL};
+        const bool relu = next != NULL && fri_layer_is_relu(next) && fri_layer_takes_tail(child) &&
+                          may_run_in_place(child) == may_run_in_place(next);
+        fri_norm_tail rectified = {.relu = true};
+        if (relu) {
+            rectified.module = path_of(m->names[i + 1]);
+            args.tail = &rectified;
+        }
+        s = fri_layer_run(child, m->names[i], &args, x);
+        if (relu && s == FR_OK) fri_module_ran(next, m->names[++i], *x);
     }
-    fri_relu_follows(false);
-    fri_batchnorm_follows(false);
+    fr_tensor_release(&sums);
     return s;
+}
+
+fr_status fri_module_run_children(fr_module *m, fr_tensor **x) {
+    return fri_module_run_chain(m, NULL, x);
 }
 
 static int sequential_units(fr_module *m, fr_module **out, int n) {

@@ -37,6 +37,8 @@ typedef struct schedule {
     fr_unit_option *option;
     fr_unit_range *range;
     int units, ranges;
+    fr_tensor *sums; /* on their way from a convolution to the norm behind it, over a border too, where no part runs
+                        again */
 } schedule;
 
 /* What one checkpoint runs. */
@@ -50,6 +52,7 @@ static void release(schedule **p) {
     *p = NULL;
     if (s == NULL || --s->references > 0) return;
     fr_module_release(&s->whole);
+    fr_tensor_release(&s->sums);
     free(s->unit);
     free(s->option);
     free(s->range);
@@ -72,12 +75,13 @@ static fr_switches switches_for(fr_unit_option o, fr_switches s) {
     return s;
 }
 
-static fr_status run_one(const schedule *c, int i, fr_tensor **x) {
+static fr_status run_one(schedule *c, int i, fr_tensor **x) {
+    const fri_layer_args args = {.next = c->unit[i + 1], .sums = &c->sums}; /* behind the last: NULL */
     fr_switches was = fr_switches_get();
     fr_tensor *input = c->option[i] == FR_UNIT_INSIDE ? fr_tensor_retain(*x) : NULL;
     fr_switches_set(switches_for(c->option[i], was));
     if (watch.fn != NULL) watch.fn(watch.ctx, i, false, *x);
-    fr_status s = fri_unit_run(c->whole, c->unit[i], c->unit[i + 1], x); /* behind the last: NULL */
+    fr_status s = fri_unit_run(c->whole, c->unit[i], &args, x);
     if (input != NULL) { /* what becomes of it is decided where its last handle dies: here, without rebuild */
         fr_switches_set(switches_for(FR_UNIT_ENCODE, was));
         fr_tensor_release(&input);
@@ -125,6 +129,7 @@ static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor 
     const fr_unit_range *range = &p->schedule->range[p->range];
     fr_tensor *x = fr_tensor_retain(in[0]);
     fr_status s = run_units(p->schedule, range->first, range->end, p->range + 1, &x);
+    if (fri_recomputing()) fr_tensor_release(&p->schedule->sums); /* the norm behind the range has had them */
     if (s == FR_OK) fri_tensor_put(&x, out);
     fr_tensor_release(&x);
     return s;

@@ -41,39 +41,29 @@ static const fr_op add = {.name = "add",
                           .rebuild = rebuild,
                           .rebuild_inputs = UINT64_MAX};
 
-/* Note [Add in the kernel before it]: which of the two holds the sum already, NULL if none. */
-static fr_tensor *take_sum(fr_tensor *a, fr_tensor *b, bool *rectified) {
-    if (a == NULL || b == NULL) return NULL;
-    return fri_take_summed(a, b, rectified) ? a : fri_take_summed(b, a, rectified) ? b : NULL;
-}
-
-/* The sum is there: it moves only where the result could not be written over it. */
-static fr_status sum_into(const fr_tensor *sum, fr_tensor *out) {
-    fri_exec e = fri_exec_of(sum);
-    if (sum->storage == out->storage) return FR_OK;
-    return fri_backend_of(sum)->copy(&e, FRI_COPY_DEVICE_TO_DEVICE, fri_data(sum), fri_data(out), fri_nbytes(sum));
-}
-
-fr_status fr_add(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
-    FRI_NOT_NULL(a, b, y);
+fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
-    fri_follows follows = fri_follows_take();
-    bool relu = follows.relu && follows.addend == NULL, rectified = false;
-    fr_tensor *sum = take_sum(a, b, &rectified);
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &add, 2, (fr_tensor *[]){a, b}, 2));
     FRI_TRY(s, fri_expect_float(&add, c.in[0], "a"));
     FRI_TRY(s, fri_expect_same(&add, c.in[0], c.in[1]));
     FRI_TRY(s, fri_result_like(c.in[0], y, &out));
-    FRI_TRY(s, sum != NULL ? sum_into(sum, out) : values(c.in[0], c.in[1], relu, out));
-    if (sum != NULL ? rectified : relu) fri_mark_rectified(out);
+    if (!there)
+        FRI_TRY(s, values(c.in[0], c.in[1], relu, out));
+    else if (out != a)
+        FRI_TRY(s, fri_fail(FR_EINTERNAL, "add: a sum that is there already cannot go elsewhere"));
     FRI_TRY(s, fr_op_record(&add, NULL, 0, c.in, 2, NULL, 0, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
     fri_call_end(&c);
     return s;
+}
+
+fr_status fr_add(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
+    FRI_NOT_NULL(a, b, y);
+    return fri_add_tail(a, b, false, false, y);
 }
 
 fr_status fr_add_inplace(fr_tensor *a, fr_tensor *b) {

@@ -3,9 +3,10 @@
  *   backward   dbeta = sum dy;  dgamma = sum dy * xhat;
  *              train dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));  eval dx = gamma * invstd * dy
  *   saves      x (in eval mode only if gamma wants a gradient), gamma, and [C] values mean and invstd (small: kept
- * inside checkpoints) in-place   forward where x is not saved, backward yes (dx may be dy) rebuild    from the saved x
- * and statistics, by the forward's own kernel; not where x is not saved recompute  statistics are read from the first
- * forward's node; running values are never touched */
+ *              inside checkpoints)
+ *   in-place   forward where x is not saved; backward yes (dx may be dy)
+ *   rebuild    from the saved x and statistics, by the forward's own kernel; not where x is not saved
+ *   recompute  statistics are read from the first forward's node; running values are never touched */
 #include "ops/batchnorm2d.h"
 
 #include "base/status.h"
@@ -15,6 +16,7 @@
 typedef struct params {
     fri_batchnorm2d_desc desc;
     bool train;
+    bool masks; /* the relu behind it has left its mask to this op: absorb_mask */
 } params;
 
 enum { SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
@@ -42,7 +44,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     bool affine = fr_node_inputs(node) > 1;
     FRI_TRY(s, fr_node_saved(node, SAVED_X, &x));
     FRI_TRY(s, fr_node_saved(node, SAVED_GAMMA, &gamma));
-    if (node->relu_pending) FRI_TRY(s, fr_node_saved(node, SAVED_BETA, &beta));
+    if (p->masks) FRI_TRY(s, fr_node_saved(node, SAVED_BETA, &beta));
     FRI_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
     FRI_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
     if (affine && fr_node_wants(node, 1))
@@ -53,9 +55,9 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_TRY(s, fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
     FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
                           (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
-                           gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL,
-                           node->relu_pending, fri_data(*dy), dx != NULL ? fri_data(dx) : NULL,
-                           dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
+                           gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, p->masks,
+                           fri_data(*dy), dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
+                           dbeta != NULL ? fri_data(dbeta) : NULL)));
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
     fr_node_release_saved(node, SAVED_X);
@@ -97,14 +99,26 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
 }
 
 /* Most batch norms feed a relu, and rebuilding is bound by memory traffic. */
-static fr_status rebuild_relu(fr_node *node, fr_tensor **y) {
-    return rebuild_as(node, true, y);
+static fr_status rebuild_next(fr_node *node, const fr_op *next, fr_tensor **y) {
+    if (next != &fri_relu_op) return FR_EUNSUPPORTED;
+    return y == NULL ? FR_OK : rebuild_as(node, true, y);
+}
+
+/* y is made again in registers, by the forward's arithmetic, and its sign examined as it would be after rounding. */
+static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
+    const fri_slot *beta = &node->slots[SAVED_BETA];
+    if (y != NULL) return FR_EUNSUPPORTED;
+    if (beta->kind != FRI_SLOT_EMPTY && (beta->kind != FRI_SLOT_TENSOR || beta->version != beta->storage->version))
+        return FR_EUNSUPPORTED;
+    ((params *)node->params)->masks = true;
+    return FR_OK;
 }
 
 static const fr_op batchnorm2d = {.name = "batchnorm2d",
                                   .backward = backward,
                                   .rebuild = rebuild,
-                                  .rebuild_relu = rebuild_relu};
+                                  .rebuild_next = rebuild_next,
+                                  .absorb_mask = absorb_mask};
 /* In eval mode dx is a multiple of dy; only gamma's gradient reads x. */
 static const fr_op batchnorm2d_without_x = {.name = "batchnorm2d", .backward = backward};
 
@@ -131,30 +145,16 @@ done:
     return s;
 }
 
-bool fri_made_by_batchnorm2d(const fr_tensor *t) {
-    const fr_node *n = fri_node_of(t);
-    return n != NULL && n->op == &batchnorm2d && n->output == t->storage && n->output_offset == t->offset &&
-           n->output_version == t->storage->version;
-}
-
-bool fri_batchnorm2d_masks(fr_node *n) {
-    const fri_slot *beta = &n->slots[SAVED_BETA];
-    if (n->consumers != 1 || n->executed || n->gradient != NULL) return false;
-    if (beta->kind != FRI_SLOT_EMPTY && (beta->kind != FRI_SLOT_TENSOR || beta->version != beta->storage->version))
-        return false;
-    n->relu_pending = true;
-    return true;
-}
-
 /* ---- statistics -------------------------------------------------------------------------------------------- */
 
 fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *d, const fr_tensor *x,
-                               fr_tensor *running_mean, fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd) {
+                               const fri_norm *norm, fr_tensor **mean, fr_tensor **invstd) {
     fri_workspace ws = {0};
     fr_status s = FR_OK;
     fri_shape vector = FRI_SHAPE(d->c);
     const fri_backend *be = fri_backend_of(x);
-    fr_tensor *sums = fri_take_sums(x, d->rows, d->c);
+    fr_tensor *sums = norm->sums != NULL ? *norm->sums : NULL, *running_mean = norm->running_mean;
+    if (sums != NULL) *norm->sums = NULL;
     fr_node *twin = fri_recompute_twin();
     if (twin != NULL && twin->op == op && twin->slots[saved_mean].kind == FRI_SLOT_TENSOR) {
         FRI_TRY(s, fr_node_saved(twin, saved_mean, mean));
@@ -164,8 +164,9 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     bool update = fri_statistics_move() && running_mean != NULL;
     FRI_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, mean));
     FRI_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, invstd));
-    void *moved_mean = update ? fri_data(running_mean) : NULL, *moved_var = update ? fri_data(running_var) : NULL;
-    if (sums != NULL) { /* Note [Statistics in the kernel before it] */
+    void *moved_mean = update ? fri_data(running_mean) : NULL;
+    void *moved_var = update ? fri_data(norm->running_var) : NULL;
+    if (sums != NULL) {
         FRI_TRY(s, fri_workspace_begin(x, 0, &ws));
         FRI_TRY(s,
                 FRI_KERNEL(be, d->dtype, batchnorm2d_finalize,
@@ -177,7 +178,7 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     }
     if (update) {
         fri_bump_version(running_mean);
-        fri_bump_version(running_var);
+        fri_bump_version(norm->running_var);
     }
 done:
     fri_workspace_end(&ws);
@@ -185,14 +186,14 @@ done:
     return s;
 }
 
-fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, fr_tensor *running_mean,
-                                 fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd) {
+fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
+                                 fr_tensor **mean, fr_tensor **invstd) {
     fr_status s = FR_OK;
     fri_exec e = fri_exec_of(x);
-    FRI_TRY(s, fr_tensor_clone(running_mean, mean)); /* a later training step may change the running value */
-    FRI_TRY(s, fri_new_like(running_var, FR_MEM_TEMPORARY, invstd));
+    FRI_TRY(s, fr_tensor_clone(norm->running_mean, mean)); /* a later training step may change the running value */
+    FRI_TRY(s, fri_new_like(norm->running_var, FR_MEM_TEMPORARY, invstd));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_invstd,
-                          (&e, d, fri_data(running_var), fri_data(*invstd))));
+                          (&e, d, fri_data(norm->running_var), fri_data(*invstd))));
 done:
     return s;
 }
@@ -212,9 +213,11 @@ static fr_status expect_statistic(const fr_op *op, const fr_tensor *x, const fr_
     return FR_OK;
 }
 
-fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr_tensor *gamma, const fr_tensor *beta,
-                                   const fr_tensor *running_mean, const fr_tensor *running_var,
-                                   const fr_batchnorm2d_opts *o, fri_batchnorm2d_desc *desc) {
+fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fri_norm *norm,
+                                   fri_batchnorm2d_desc *desc) {
+    const fr_tensor *gamma = norm->gamma, *beta = norm->beta;
+    const fr_tensor *running_mean = norm->running_mean, *running_var = norm->running_var;
+    const fr_batchnorm2d_opts *o = norm->opts != NULL ? norm->opts : FR_BATCHNORM2D_OPTS();
     fr_status s = FR_OK;
     FRI_TRY(s, fri_expect_float(op, x, "x"));
     FRI_TRY(s, fri_expect_rank(op, x, "x", 4));
@@ -244,56 +247,37 @@ done:
     return s;
 }
 
-/* Note [Add in the kernel before it] in src/autograd/state.h. */
-static bool takes_addend(const fri_follows *f, const fr_tensor *x) {
-    const fr_tensor *a = f->addend;
-    if (a == NULL || a->dtype != x->dtype || fri_device_of(a) != fri_device_of(x) ||
-        !fri_shape_equal(&a->shape, &x->shape))
-        return false;
-    if (!f->over) return true;
-    const bool leaf = a->requires_grad && fri_node_of(a) == NULL;
-    return !leaf && a->storage != x->storage && fr_tensor_reusable(a); /* x will be saved */
-}
-
-fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
-                         fr_tensor *running_var, const fr_batchnorm2d_opts *opts, fr_tensor **y) {
-    FRI_NOT_NULL(x, y);
+/* batch_norm(x), with the tail's sum and relu where `addend` and `relu` say so. The sum goes to `over` where that is
+ * not NULL: then *y has a shape and no bytes. */
+static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over, bool relu,
+                           fr_tensor **y) {
     fr_tensor *out = NULL, *mean = NULL, *invstd = NULL;
-    fr_tensor *in[] = {x, gamma, beta};
-    params p;
+    fr_tensor *in[] = {x, norm->gamma, norm->beta};
+    params p = {.train = norm->opts == NULL || norm->opts->train};
     fri_call c;
     bool wanted = true;
-    fri_follows follows = fri_follows_take();
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
-    opts = opts != NULL ? opts : FR_BATCHNORM2D_OPTS();
-    p.train = opts->train;
-    FRI_TRY(s, fri_batchnorm2d_describe(&batchnorm2d, x, gamma, beta, running_mean, running_var, opts, &p.desc));
-    if (p.train)
-        FRI_TRY(s,
-                fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p.desc, x, running_mean, running_var, &mean, &invstd));
-    else
-        FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
-    const bool keeps_x = p.train || (gamma != NULL && gamma->requires_grad), needs_x = keeps_x && fr_grad_enabled();
-    const fr_op *op = keeps_x ? &batchnorm2d : &batchnorm2d_without_x;
-    const bool over_x = !needs_x && follows.addend == NULL && y != NULL && *y == x;
-    if (over_x)
+    FRI_TRY(s, fri_batchnorm2d_describe(&batchnorm2d, x, norm, &p.desc));
+    FRI_TRY(s, p.train ? fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p.desc, x, norm, &mean, &invstd)
+                       : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
+    const bool keeps_x = p.train || (in[1] != NULL && in[1]->requires_grad);
+    if (over != NULL) {
+        wanted = !fri_recompute_ends(c.in, c.n_in);
+        FRI_TRY(s, fri_result_none(&c, &x->shape, x->dtype, &out));
+    } else if (addend == NULL && *y == x && !(keeps_x && fr_grad_enabled())) {
         FRI_TRY(s, fri_result_like(x, y, &out));
-    else
+    } else {
         FRI_TRY(s, fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
-    const bool adds = takes_addend(&follows, x), relu = follows.relu && (adds || follows.addend == NULL);
-    fr_tensor *to = adds && follows.over ? follows.addend : out;
-    if (wanted) FRI_TRY(s, apply(&p.desc, x, mean, invstd, gamma, beta, adds ? follows.addend : NULL, relu, to));
-    if (wanted && adds)
-        fri_mark_summed(to, to == out ? follows.addend : out, to != out, relu);
-    else if (wanted && relu)
-        fri_mark_rectified(out);
+    }
+    if (wanted) FRI_TRY(s, apply(&p.desc, x, mean, invstd, in[1], in[2], addend, relu, over != NULL ? over : out));
     fr_save saves[SAVED_COUNT] = {{keeps_x ? x : NULL, FR_SAVE_VALUE},
-                                  {gamma, FR_SAVE_SMALL},
-                                  {beta, FR_SAVE_SMALL},
+                                  {in[1], FR_SAVE_SMALL},
+                                  {in[2], FR_SAVE_SMALL},
                                   {mean, FR_SAVE_SMALL},
                                   {invstd, FR_SAVE_SMALL}};
-    FRI_TRY(s, fr_op_record(op, &p, sizeof p, in, gamma != NULL ? 3 : 1, saves, SAVED_COUNT, out));
+    FRI_TRY(s, fr_op_record(keeps_x ? &batchnorm2d : &batchnorm2d_without_x, &p, sizeof p, in, in[1] != NULL ? 3 : 1,
+                            saves, SAVED_COUNT, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -301,4 +285,53 @@ done:
     fr_tensor_release(&invstd);
     fri_call_end(&c);
     return s;
+}
+
+/* Can the pass that normalizes write the sum? */
+static bool can_add(const fri_norm_tail *tail, const fr_tensor *x) {
+    fr_tensor *a = tail->addend != NULL ? *tail->addend : NULL;
+    if (a == NULL || a->dtype != x->dtype || fri_device_of(a) != fri_device_of(x) ||
+        !fri_shape_equal(&a->shape, &x->shape))
+        return false;
+    if (!tail->over) return true;
+    const bool leaf = a->requires_grad && fri_node_of(a) == NULL;
+    return !leaf && a->storage != x->storage && fr_tensor_reusable(a); /* x will be saved */
+}
+
+/* *y += the addend, either over the other. The other's handle goes at once. */
+static fr_status add_tail(const fri_norm_tail *tail, bool there, bool relu, fr_tensor **y) {
+    fr_tensor **sum = tail->over ? tail->addend : y, **other = tail->over ? y : tail->addend;
+    fr_status s = fri_add_tail(*sum, *other, there, relu, sum);
+    if (s < 0) return s;
+    fr_tensor_release(other);
+    if (tail->over) fri_tensor_put(sum, y);
+    return FR_OK;
+}
+
+fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y) {
+    const fri_norm_tail none = {0};
+    const bool fuse = tail != NULL && fri_fusion_permitted();
+    fr_status s = FR_OK;
+    if (tail == NULL) tail = &none;
+    const bool adds = fuse && can_add(tail, x), relu = tail->relu && fuse;
+    fr_tensor *addend = adds ? *tail->addend : NULL;
+    FRI_TRY(s, normalize(x, norm, addend, tail->over ? addend : NULL, relu && (adds || tail->addend == NULL), y));
+    const char *was = fri_scope_module();
+    if (tail->module != NULL) (void)fri_scope_module_set(tail->module);
+    if (tail->addend != NULL) s = add_tail(tail, adds, relu, y);
+    if (s == FR_OK && tail->relu) s = fri_relu_tail(*y, relu, y);
+    fri_scope_module_pop(was);
+done:
+    return s;
+}
+
+fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
+                         fr_tensor *running_var, const fr_batchnorm2d_opts *opts, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
+    const fri_norm norm = {.gamma = gamma,
+                           .beta = beta,
+                           .running_mean = running_mean,
+                           .running_var = running_var,
+                           .opts = opts};
+    return fri_norm_act(x, &norm, NULL, y);
 }

@@ -4,36 +4,51 @@
 
 #include "ops/op.h"
 
+/* What batch norm reads beside x. */
+typedef struct fri_norm {
+    fr_tensor *gamma, *beta, *running_mean, *running_var;
+    const fr_batchnorm2d_opts *opts; /* NULL: the defaults */
+    fr_tensor **sums; /* of x, from fri_conv2d_sums, taken; NULL or to NULL: statistics are made from x */
+} fri_norm;
+
 /* Checks every tensor against x and fills the descriptor. */
-fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr_tensor *gamma, const fr_tensor *beta,
-                                   const fr_tensor *running_mean, const fr_tensor *running_var,
-                                   const fr_batchnorm2d_opts *o, fri_batchnorm2d_desc *desc);
+fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fri_norm *norm,
+                                   fri_batchnorm2d_desc *desc);
 
 /* Mean and inverse std of the batch, and the running values moved along. In a checkpoint's recomputation they come from
  * the slots saved_mean and saved_mean + 1 of the first forward's node, and running values are left alone. */
 fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *d, const fr_tensor *x,
-                               fr_tensor *running_mean, fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd);
+                               const fri_norm *norm, fr_tensor **mean, fr_tensor **invstd);
 
 /* The same from the running values (eval mode). */
-fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, fr_tensor *running_mean,
-                                 fr_tensor *running_var, fr_tensor **mean, fr_tensor **invstd);
+fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
+                                 fr_tensor **mean, fr_tensor **invstd);
 
 /* For one who normalizes what it reads: if the node is of a batch norm, *x is what this read and *scale_shift [2, c]
  * what makes its result of that (fri_batchnorm2d_fold_fn); else both stay NULL. */
 fr_status fri_batchnorm2d_folded(fr_node *node, fr_tensor **x, fr_tensor **scale_shift);
 
-/* Note [Relu's gradient in batch norm's]
- * Which elements of the gradient a relu behind batch norm lets through follows from batch norm's input, which its
- * backward reads anyway. So the relu hands its gradient on as it is, and batch norm's passes make y again in registers,
- * by the forward's arithmetic, and look at its sign: as it would be after rounding to its type. A pass over the
- * gradient less, and the same bits. What is saved, when it is given up and what is allocated are those of two kernels:
- * only where the mask is at hand (a value or bits, not something to be made again) and the gradient would have been
- * written over. Not where gradients are looked at. */
+/* What is done to its result: relu?(batch_norm(x) + addend). */
+typedef struct fri_norm_tail {
+    fr_tensor **addend; /* its reference is taken; NULL: nothing is added */
+    bool over; /* the sum goes over the addend, as fr_add(*addend, norm, addend) would put it; else over norm */
+    bool relu;
+    const char *module; /* path of the nodes of add and relu, interned; NULL: the current one */
+} fri_norm_tail;
 
-/* t is a batch norm's result, and nobody has written to it since. */
-bool fri_made_by_batchnorm2d(const fr_tensor *t);
-/* From now on n, a batch norm's node, masks its gradient itself. False: it cannot, another op reads its result or beta
- * has changed. */
-bool fri_batchnorm2d_masks(fr_node *n);
+/* *y = tail(batch_norm(x)): the nodes, saved tensors and bits of the separate calls, and at most their bytes. Where
+ * fri_fusion_permitted, the pass that normalizes reads the addend and rectifies, too (Note [Tail] in op.h); where the
+ * addend has another type or shape, or cannot be written over, add and relu are one pass. The sum over the addend
+ * leaves no bytes to batch norm's own result. tail NULL: none. */
+fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y);
+
+/* fr_inplace_abn with sums of x that are there already, or NULL. */
+fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_tensor **y);
+
+/* fr_conv2d that also makes the sums over y and over y * y per channel, [2, k] f32, in the kernel that makes y. *sums
+ * stays NULL where the backend has no such kernel (f16 on CUDA has, under fr_cudnn_fuse_statistics_set: its callers
+ * ask), or sums is. Whether they are made follows from the shape alone, so a recomputation runs the same kernel. */
+fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y,
+                          fr_tensor **sums);
 
 #endif

@@ -2,7 +2,7 @@
  *   forward    y[n,p,q,k] = b[k] + sum over r,s,c of x[n, p*u + r*d - pad, q*u + s*d - pad, c] * w[k,r,s,c]
  *   backward   db = sum of dy over n,p,q;  dw = correlation of x and dy;  dx = transposed convolution of dy and w
  *   saves      x and w (references), never y
- *   sums       may be made of y and y * y, too: Note [Statistics in the kernel before it]
+ *   sums       may be made of y and y * y, too: fri_conv2d_sums
  *   in-place   no
  *   rebuild    no: a convolution never runs twice outside a checkpoint
  *   order      dw and db first, then x is given up, then dx is made: x and dx never live together
@@ -37,7 +37,7 @@ static fr_status weight_gradient_of_norm(fr_node *node, const fri_conv2d_desc *f
     fr_status s = FR_OK;
     fri_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
     *made = false;
-    fr_node *norm = fr_cudnn_fuse_rebuild_get() ? fri_rebuilt_under_relu(node, 0) : NULL;
+    fr_node *norm = fr_cudnn_fuse_rebuild_get() ? fri_rebuilt_by_next(node, 0) : NULL;
     if (norm == NULL || fri_kernels_for(be, d.dtype)->conv2d_backward_weight_norm_workspace == NULL) return FR_OK;
     FRI_TRY(s, fri_batchnorm2d_folded(norm, &v, &scale_shift));
     if (v == NULL) return FR_OK;
@@ -216,47 +216,47 @@ done:
     return s;
 }
 
-/* y = conv(x, w), and the sums that the batch norm behind it needs. *made is false, and nothing was done, where the
- * backend has no kernel for it. */
+/* y = conv(x, w), and its sums. *out stays NULL, and nothing was done, where the backend has no kernel for it. */
 static fr_status forward_with_sums(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *w, fr_tensor *y,
-                                   bool *made) {
+                                   fr_tensor **out) {
     const fri_backend *be = fri_backend_of(x);
     fr_tensor *sums = NULL;
+    bool made = false;
     fri_workspace ws = {0};
     size_t bytes = 0;
     fri_shape shape = FRI_SHAPE(2, d->k);
     fr_status s = FR_OK;
-    *made = false;
     if (fri_kernels_for(be, d->dtype)->conv2d_forward_stats_workspace == NULL) return FR_OK;
-    FRI_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_stats_workspace, (d, made, &bytes)));
-    if (!*made) return FR_OK;
+    FRI_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_stats_workspace, (d, &made, &bytes)));
+    if (!made) return FR_OK;
     FRI_TRY(s, fri_tensor_new(&shape, FR_F32, be->device, FR_MEM_TEMPORARY, &sums));
     FRI_TRY(s, fri_workspace_begin(x, bytes, &ws));
     FRI_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_stats,
                           (&ws.exec, d, fri_data(x), fri_data(w), fri_data(y), fri_data(sums))));
-    fri_put_sums(y, &sums, d->n * d->p * d->q);
+    fri_tensor_put(&sums, out);
 done:
     fri_workspace_end(&ws);
     fr_tensor_release(&sums);
     return s;
 }
 
-fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y) {
-    FRI_NOT_NULL(x, w, y);
+fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y,
+                          fr_tensor **sums) {
     fr_tensor *out = NULL;
     fri_workspace ws = {0};
     fri_conv2d_desc d;
     fri_call c;
     size_t bytes = 0;
-    bool wanted = true, made = false, sums = fri_batchnorm_follows_take();
+    bool wanted = true;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
     FRI_TRY(s, describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
     fri_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.k);
     const fri_backend *be = fri_backend_of(x);
     FRI_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
-    if (wanted && sums) FRI_TRY(s, forward_with_sums(&d, c.in[0], c.in[1], out, &made));
-    if (wanted && !made) {
+    if (sums != NULL) fr_tensor_release(sums);
+    if (wanted && sums != NULL) FRI_TRY(s, forward_with_sums(&d, c.in[0], c.in[1], out, sums));
+    if (wanted && (sums == NULL || *sums == NULL)) {
         FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward_workspace, (&d, &bytes)));
         FRI_TRY(s, fri_workspace_begin(x, bytes, &ws));
         FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward,
@@ -274,4 +274,9 @@ done:
     fr_tensor_release(&out);
     fri_call_end(&c);
     return s;
+}
+
+fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y) {
+    FRI_NOT_NULL(x, w, y);
+    return fri_conv2d_sums(x, w, b, opts, y, NULL);
 }

@@ -152,12 +152,10 @@ done:
 
 static const fr_op inplace_abn = {.name = "inplace_abn", .backward = backward};
 
-fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
-                         fr_tensor *running_var, const fr_batchnorm2d_opts *opts, double slope, fr_tensor **y) {
-    FRI_NOT_NULL(x, y);
-    fr_tensor *out = NULL, *mean = NULL, *invstd = NULL, *weight = NULL;
+fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_tensor **y) {
+    fr_tensor *out = NULL, *mean = NULL, *invstd = NULL, *weight = NULL, *gamma = norm->gamma, *beta = norm->beta;
     fr_tensor *in[] = {x, gamma, beta};
-    params p = {.slope = slope};
+    params p = {.slope = slope, .train = norm->opts == NULL || norm->opts->train};
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &inplace_abn, 3, in, 3));
@@ -166,14 +164,9 @@ fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_ten
                      slope);
         goto done;
     }
-    opts = opts != NULL ? opts : FR_BATCHNORM2D_OPTS();
-    p.train = opts->train;
-    FRI_TRY(s, fri_batchnorm2d_describe(&inplace_abn, x, gamma, beta, running_mean, running_var, opts, &p.desc));
-    if (p.train)
-        FRI_TRY(s,
-                fri_batch_statistics(&inplace_abn, SAVED_MEAN, &p.desc, x, running_mean, running_var, &mean, &invstd));
-    else
-        FRI_TRY(s, fri_running_statistics(&p.desc, x, running_mean, running_var, &mean, &invstd));
+    FRI_TRY(s, fri_batchnorm2d_describe(&inplace_abn, x, norm, &p.desc));
+    FRI_TRY(s, p.train ? fri_batch_statistics(&inplace_abn, SAVED_MEAN, &p.desc, x, norm, &mean, &invstd)
+                       : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
     FRI_TRY(s, positive_weight(&p.desc, gamma, &weight));
     FRI_TRY(s, fri_result_like(x, y, &out));
     FRI_TRY(s, apply(&p.desc, x, mean, invstd, weight, beta, out));
@@ -189,4 +182,15 @@ done:
     fr_tensor_release(&weight);
     fri_call_end(&c);
     return s;
+}
+
+fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
+                         fr_tensor *running_var, const fr_batchnorm2d_opts *opts, double slope, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
+    const fri_norm norm = {.gamma = gamma,
+                           .beta = beta,
+                           .running_mean = running_mean,
+                           .running_var = running_var,
+                           .opts = opts};
+    return fri_inplace_abn(x, &norm, slope, y);
 }

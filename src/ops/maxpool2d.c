@@ -42,7 +42,7 @@ done:
 static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
     const params *p = fr_node_params(node);
     fri_slot *slot = &node->slots[SAVED_INDEX];
-    if (slot->kind != FRI_SLOT_TENSOR) return FR_EUNSUPPORTED;
+    if (y == NULL || slot->kind != FRI_SLOT_TENSOR) return FR_EUNSUPPORTED;
     fri_exec e = fri_exec_of(y);
     return FRI_KERNEL(fri_backend_of(y), p->desc.dtype, maxpool2d_mask,
                       (&e, &p->desc, fri_data(y), p->index, fri_storage_data(slot->storage)));

@@ -53,9 +53,6 @@ fr_status fri_call_begin(fri_call *c, const fr_op *op, int required, fr_tensor *
         if (fri_device_of(in[i]) != fri_device_of(first))
             return fri_fail(FR_EDEVICE, "%s: input %d is on %s but the first is on %s", op->name, i,
                             fr_device_name(fri_device_of(in[i])), fr_device_name(fri_device_of(first)));
-        if (in[i]->storage->summed.version == in[i]->storage->version + 1)
-            return fri_fail(FR_EINTERNAL, "%s: input %d was to be handed to an add, which would find its sum there",
-                            op->name, i);
         c->in[i] = in[i];
     }
     c->was_op = fri_scope_op_push(op->name);
@@ -134,13 +131,16 @@ fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out) {
 }
 
 fr_status fri_result_new(const fri_call *c, const fri_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out) {
-    fr_device device = fri_device_of(c->in[0]);
+    *wanted = !fri_recompute_ends(c->in, c->n_in);
+    if (!*wanted) return fri_result_none(c, shape, dtype, out);
+    return fri_tensor_new(shape, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, out);
+}
+
+fr_status fri_result_none(const fri_call *c, const fri_shape *shape, fr_dtype dtype, fr_tensor **out) {
     fri_shape none = FRI_SHAPE(0);
     fr_tensor *empty = NULL;
     fr_status s = FR_OK;
-    *wanted = !fri_recompute_ends(c->in, c->n_in);
-    if (*wanted) return fri_tensor_new(shape, dtype, device, FR_MEM_TEMPORARY, out);
-    FRI_TRY(s, fri_tensor_new(&none, dtype, device, FR_MEM_TEMPORARY, &empty));
+    FRI_TRY(s, fri_tensor_new(&none, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, &empty));
     FRI_TRY(s, fri_tensor_on_storage(empty->storage, 0, shape, dtype, out));
 done:
     fr_tensor_release(&empty);
@@ -149,25 +149,6 @@ done:
 
 void fri_result_put(fr_tensor **out, fr_tensor **y) {
     fri_tensor_put(out, y);
-}
-
-void fri_mark_summed(fr_tensor *sum, fr_tensor *other, bool empty, bool relu) {
-    sum->storage->summed = (fri_summed){.version = sum->storage->version + 1,
-                                        .birth = other->storage->birth,
-                                        .other_version = other->storage->version,
-                                        .offset = other->offset,
-                                        .relu = relu};
-    if (empty) other->storage->summed = (fri_summed){.version = other->storage->version + 1};
-}
-
-bool fri_take_summed(fr_tensor *sum, fr_tensor *other, bool *relu) {
-    const fri_summed s = sum->storage->summed;
-    if (s.version != sum->storage->version + 1 || s.birth != other->storage->birth ||
-        s.other_version != other->storage->version || s.offset != other->offset)
-        return false;
-    *relu = s.relu;
-    sum->storage->summed = other->storage->summed = (fri_summed){0};
-    return true;
 }
 
 fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x) {

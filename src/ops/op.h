@@ -43,6 +43,8 @@ fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out);
 /* The result of an op that does not save it, for kernels that cost much: where a recomputation ends with this op nobody
  * reads the result, so *wanted is false and *out has a shape but no bytes. */
 fr_status fri_result_new(const fri_call *c, const fri_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out);
+/* The same without bytes, for a value that a fused op leaves out. */
+fr_status fri_result_none(const fri_call *c, const fri_shape *shape, fr_dtype dtype, fr_tensor **out);
 /* Hands the result over: nothing to do when it is x itself and sits in the slot already. */
 void fri_result_put(fr_tensor **out, fr_tensor **y);
 
@@ -52,38 +54,16 @@ fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);
 /* dy itself if it may be written over, else a new tensor like it. Also for a rebuilt input that only this op reads. */
 fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx);
 
-/* Note [Relu in the kernel before it]: the op has rectified its result. The next relu is told, if nobody has written to
- * it since. */
-static inline void fri_mark_rectified(fr_tensor *t) {
-    t->storage->rectified = t->storage->version + 1;
-}
-static inline bool fri_take_rectified(fr_tensor *t) {
-    bool rectified = t->storage->rectified == t->storage->version + 1;
-    t->storage->rectified = 0;
-    return rectified;
-}
-
-/* Note [Add in the kernel before it]: sum holds sum + other, rectified if relu, and other, if empty, nothing at all,
- * though their nodes do not say so. fri_take_summed: is that so, and which is it? An op that did not ask fails at
- * fri_call_begin. */
-void fri_mark_summed(fr_tensor *sum, fr_tensor *other, bool empty, bool relu);
-bool fri_take_summed(fr_tensor *sum, fr_tensor *other, bool *relu);
-
-/* Note [Statistics in the kernel before it]: sums over the rows of all of t. Takes them. */
-static inline void fri_put_sums(fr_tensor *t, fr_tensor **sums, int64_t rows) {
-    fri_tensor_put(sums, &t->storage->channel_sums);
-    t->storage->sums_version = t->storage->version;
-    t->storage->sums_rows = rows;
-}
-/* The caller's from now on, NULL if there are none or not of what x is now: rows of c, the whole of its storage. */
-static inline fr_tensor *fri_take_sums(const fr_tensor *x, int64_t rows, int64_t c) {
-    fri_storage *s = x->storage;
-    fr_tensor *sums = s->channel_sums;
-    s->channel_sums = NULL;
-    if (sums != NULL && (s->sums_version != s->version || s->sums_rows != rows || sums->shape.dim[1] != c))
-        fr_tensor_release(&sums);
-    return sums;
-}
+/* Note [Tail]
+ * A fused op computes what add and relu would make of its result in the pass that writes it. Then it calls these, which
+ * record the nodes of the two and do not compute again what is there: every node, saved tensor and bit is that of the
+ * separate calls. In half types the op rounds its own result to its type before the next one takes it, in a register.
+ *
+ * fri_add_tail is fr_add: `there` says that a holds the sum already; relu, that the sum is wanted rectified, whoever
+ * computes it. fri_relu_tail is fr_relu: x is rectified already. */
+fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y);
+fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y);
+extern const fr_op fri_relu_op;
 
 fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out);
 

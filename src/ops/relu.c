@@ -7,8 +7,7 @@
  *   kink       at x = 0 the gradient is 0; gradcheck keeps |x| > 1e-2
  *   order      deterministic on all backends */
 #include "autograd/anomaly.h"
-#include "base/env.h"
-#include "ops/batchnorm2d.h"
+#include "ops/op.h"
 
 static fr_status relu_values(const fr_tensor *x, fr_tensor *y) {
     fri_exec e = fri_exec_of(x);
@@ -17,18 +16,26 @@ static fr_status relu_values(const fr_tensor *x, fr_tensor *y) {
 }
 
 typedef struct params {
-    bool of_batchnorm; /* of a batch norm's result as it made it */
+    bool of_node; /* x was what the node before made, and nobody had written to it */
 } params;
 
-/* Note [Relu's gradient in batch norm's]: does batch norm's backward mask the gradient? */
-static fr_status left_to_batchnorm(fr_node *node, const fr_tensor *dy, bool *left) {
+/* Note [The mask of a relu]
+ * Which elements of the gradient a relu lets through may follow from what a neighbour's backward reads anyway: a max
+ * pool behind it sets its own gradient to 0 there, a batch norm before it makes its result again in registers. Either
+ * takes the mask over through its op's absorb_mask. Here the one before is asked: only where the mask is at hand (a
+ * value or bits, not something to be made again), the gradient would have been written over and nobody examines
+ * gradients, so what is saved, when it is given up and what is allocated stay the same. A pass over the gradient less.
+ */
+static fr_status left_to_producer(fr_node *node, const fr_tensor *dy, bool *left) {
     const params *p = fr_node_params(node);
+    fr_node *up = p->of_node ? node->edges[0].node : NULL;
     bool ready = false;
     *left = false;
-    if (!p->of_batchnorm || node->edges[0].node == NULL || fri_anomaly_looks() || fri_env_get()->check_nan)
+    if (up == NULL || up->op->absorb_mask == NULL || up->consumers != 1 || up->executed || up->gradient != NULL ||
+        fri_results_examined())
         return FR_OK;
     fr_status s = fri_node_mask_ready(node, 0, dy, &ready);
-    *left = ready && fri_batchnorm2d_masks(node->edges[0].node);
+    *left = ready && up->op->absorb_mask(up, NULL) == FR_OK;
     if (*left) fr_node_release_saved(node, 0);
     return s;
 }
@@ -36,7 +43,7 @@ static fr_status left_to_batchnorm(fr_node *node, const fr_tensor *dy, bool *lef
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     fr_tensor *dx = NULL;
     bool left = false;
-    fr_status s = left_to_batchnorm(node, *dy, &left);
+    fr_status s = left_to_producer(node, *dy, &left);
     if (s < 0) return s;
     if (left) return fr_node_grad(node, 0, dy);
     s = fr_node_mask(node, 0, 0, dy, &dx);
@@ -55,29 +62,24 @@ done:
     return s;
 }
 
-static const fr_op relu = {.name = "relu",
-                           .backward = backward,
-                           .rebuild = rebuild,
-                           .rebuild_inputs = 1,
-                           .is_relu = true};
+const fr_op fri_relu_op = {.name = "relu", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
 
-static fr_status record(fr_tensor *x, bool of_batchnorm, fr_tensor *out) {
-    params p = {of_batchnorm};
+static fr_status record(fr_tensor *x, bool of_node, fr_tensor *out) {
+    params p = {of_node};
     fr_save save = {out, FR_SAVE_MASK};
-    return fr_op_record(&relu, &p, sizeof p, &x, 1, &save, 1, out);
+    return fr_op_record(&fri_relu_op, &p, sizeof p, &x, 1, &save, 1, out);
 }
 
-fr_status fr_relu(fr_tensor *x, fr_tensor **y) {
-    FRI_NOT_NULL(x, y);
+fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &relu, 1, &x, 1));
-    FRI_TRY(s, fri_expect_float(&relu, x, "x"));
-    bool rectified = fri_take_rectified(x), of_batchnorm = fri_made_by_batchnorm2d(x);
+    FRI_TRY(s, fri_call_begin(&c, &fri_relu_op, 1, &x, 1));
+    FRI_TRY(s, fri_expect_float(&fri_relu_op, x, "x"));
+    const bool of_node = fri_as_node_made(x);
     FRI_TRY(s, fri_result_like(x, y, &out));
-    if (out != x || !rectified) FRI_TRY(s, relu_values(x, out));
-    FRI_TRY(s, record(x, of_batchnorm, out));
+    if (out != x || !there) FRI_TRY(s, relu_values(x, out));
+    FRI_TRY(s, record(x, of_node, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -85,17 +87,22 @@ done:
     return s;
 }
 
+fr_status fr_relu(fr_tensor *x, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
+    return fri_relu_tail(x, false, y);
+}
+
 fr_status fr_relu_inplace(fr_tensor *x) {
     FRI_NOT_NULL(x);
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &relu, 1, &x, 1));
-    FRI_TRY(s, fri_expect_float(&relu, x, "x"));
-    FRI_TRY(s, fri_check_inplace(&relu, x));
-    const bool of_batchnorm = fri_made_by_batchnorm2d(x);
+    FRI_TRY(s, fri_call_begin(&c, &fri_relu_op, 1, &x, 1));
+    FRI_TRY(s, fri_expect_float(&fri_relu_op, x, "x"));
+    FRI_TRY(s, fri_check_inplace(&fri_relu_op, x));
+    const bool of_node = fri_as_node_made(x);
     fri_bump_version(x);
     FRI_TRY(s, relu_values(x, x));
-    FRI_TRY(s, record(x, of_batchnorm, x));
+    FRI_TRY(s, record(x, of_node, x));
 done:
     fri_call_end(&c);
     return s;

@@ -54,7 +54,6 @@ fr_status fri_storage_foreign(void *data, size_t bytes, const fri_tag *tag, void
 }
 
 static void destroy(fri_storage *s) {
-    fr_tensor_release(&s->channel_sums);
     if (s->producer != NULL && hooks.orphan != NULL) hooks.orphan(s);
     if (s->foreign_free != NULL) {
         s->foreign_free(s->foreign_owner);

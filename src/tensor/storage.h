@@ -10,27 +10,11 @@
 #include "backend/backend.h"
 #include "memory/allocator.h"
 
-struct fr_tensor;
-
-/* Note [Add in the kernel before it] in src/autograd/state.h: the storage holds the sum of what it held, or would have,
- * and another tensor. */
-typedef struct fri_summed {
-    uint64_t version;              /* the storage's, + 1; 0: no sum */
-    uint64_t birth, other_version; /* of the other tensor's storage; birth 0: the sum is there, and nothing is here */
-    size_t offset;                 /* where the other one starts in it */
-    bool relu;                     /* the sum is rectified */
-} fri_summed;
-
 typedef struct fri_storage {
     int handles, slots;
     fri_block *block;
     const fri_backend *backend;
-    uint64_t version;   /* writes in place so far */
-    uint64_t rectified; /* version + 1 of a result that an op has rectified; 0: none */
-    fri_summed summed;
-    struct fr_tensor *channel_sums;    /* [2, c]: Note [Statistics in the kernel before it]; NULL: none */
-    uint64_t sums_version;             /* what they are sums of, */
-    int64_t sums_rows;                 /* and how many rows it has */
+    uint64_t version;                  /* writes in place so far */
     const char *last_writer;           /* op of the last one, for messages */
     uint64_t birth;                    /* creation number in the process */
     bool settled;                      /* once only: handles that backward makes later are no second chance */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "autograd/state.h"
+#include "nn/module.h"
 #include "support/golden.h"
 
 enum { BATCH = 4, SIZE = 32, CLASSES = 5, SCALE = 1024 };
@@ -82,24 +82,22 @@ static void vgg(fr_module *m, fr_device device) {
 enum { BRANCH = 5 };
 
 /* relu(x + norm(conv(relu(norm(conv(x)))))); with a sixth child, a Sequential, its x is norm(conv(x)). The norm before
- * the add is told of it, as in src/models/resnet.c. */
+ * the add makes the sum, as in src/models/resnet.c. */
 static fr_status block_forward(fr_module *m, fr_tensor **x) {
     fr_tensor *identity = fr_tensor_retain(*x);
     const bool other = fr_module_children(m) > BRANCH;
+    const fri_norm_tail sum = {.addend = &identity, .relu = true, .module = fri_scope_module()};
     fr_status s = FR_OK;
     for (int i = 0; i < BRANCH; i++) {
-        if (i == BRANCH - 1 && !other) fri_add_follows(identity, false, true);
-        FR_TRY(s, fr_module_run_child(m, i, x));
+        const fri_layer_args last = {.tail = i == BRANCH - 1 && !other ? &sum : NULL};
+        FR_TRY(s, fri_layer_run(m->children[i], m->names[i], &last, x));
     }
     if (other) {
-        fri_add_follows(*x, true, true);
-        FR_TRY(s, fr_module_run_child(m, BRANCH, &identity));
+        const fri_norm_tail over = {.addend = x, .over = true, .relu = true, .module = fri_scope_module()};
+        FR_TRY(s, fri_module_run_chain(m->children[BRANCH], &over, &identity));
+        fri_tensor_put(&identity, x);
     }
-    FR_TRY(s, fr_add(*x, identity, x));
-    fr_tensor_release(&identity);
-    FR_TRY(s, fr_relu(*x, x));
 done:
-    fri_relu_follows(false);
     fr_tensor_release(&identity);
     return s;
 }

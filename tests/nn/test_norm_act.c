@@ -1,12 +1,12 @@
-/* test_add_follows.c - an add (and a relu behind it) that batch norm has taken over: the same bits and bytes, two
- * passes fewer, and only where nobody can tell (Note [Add in the kernel before it]). */
+/* test_norm_act.c - relu?(batch norm(x) + addend) as one call: the bits of the separate ops, at most their bytes, one
+ * pass instead of three, and only where nobody can tell (fri_norm_act). */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <math.h>
 #include <string.h>
 
-#include "autograd/state.h"
 #include "backend/backend.h"
+#include "nn/module.h"
 #include "support/golden.h"
 #include "support/kernels_run.h"
 #include "tensor/tensor.h"
@@ -51,14 +51,14 @@ static void expect_equal(const fr_tensor *a, const fr_tensor *b, const char *wha
     free(q);
 }
 
-/* ---- one residual block's end ------------------------------------------------------------------------------------ */
+/* ---- one call, and the separate ops ------------------------------------------------------------------------------ */
 
-enum { OTHER, OTHER_CONSTANT, ITSELF }; /* the addend: another tensor with or without a gradient, or x */
+enum { NONE, OTHER, OTHER_CONSTANT, ITSELF, OVER, ADDENDS }; /* a tensor with or without a gradient, x; written over */
 
 typedef struct setting {
     fr_dtype dtype;
     int addend;
-    bool relu, said, eval, no_grad, special;
+    bool relu, fused, eval, no_grad, special;
     fr_switches switches;
 } setting;
 
@@ -73,38 +73,59 @@ static void release(result *r) {
     for (int i = 0; i < 4; i++) fr_tensor_release(&r->grad[i]);
 }
 
-/* [relu](batch norm(x) + addend), forward and backward. Gamma and beta have both signs. */
+/* What the one call stands for. */
+static fr_status separate(fr_module *bn, fr_tensor **addend, bool over, bool relu, fr_tensor **x) {
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_module_forward(bn, *x, x));
+    if (*addend != NULL && over) {
+        FR_TRY(s, fr_add(*addend, *x, addend));
+        fri_tensor_put(addend, x);
+    } else if (*addend != NULL) {
+        FR_TRY(s, fr_add(*x, *addend, x));
+        fr_tensor_release(addend);
+    }
+    if (relu) FR_TRY(s, fr_relu(*x, x));
+done:
+    return s;
+}
+
+static fr_status fused(fr_module *bn, fr_tensor **addend, bool over, bool relu, fr_tensor **x) {
+    const fri_norm_tail tail = {.addend = *addend != NULL ? addend : NULL, .over = over, .relu = relu};
+    return fri_layer_run(bn, NULL, &(fri_layer_args){.tail = &tail}, x);
+}
+
+/* Forward and backward. Gamma and beta have both signs. */
 static result run(setting c) {
     result r = {0};
     fr_module *bn = NULL;
     fr_memory_stats m;
+    fr_tensor *addend = NULL;
     fr_switches was = fr_switches_get();
     fr_switches_set(c.switches);
     must(fr_nn_batchnorm2d(C, test_device(), &bn));
     fr_tensor *x = image(c.dtype, 1, false), *dy = image(c.dtype, 7, false), *other = image(c.dtype, 4, c.special);
-    fr_tensor *addend = fr_tensor_retain(c.addend == ITSELF ? x : other);
     fr_tensor *leaf[4] = {x, other, fr_module_tensor(bn, "weight"), fr_module_tensor(bn, "bias")};
     fr_seed(3);
     must(fr_init_uniform(leaf[2], -1, 1));
     must(fr_init_uniform(leaf[3], -0.5, 0.5));
     fr_module_train(bn, !c.eval);
     must(fr_tensor_set_requires_grad(x, true));
-    must(fr_tensor_set_requires_grad(other, c.addend == OTHER));
+    must(fr_tensor_set_requires_grad(other, c.addend == OTHER || c.addend == OVER));
+    bool grad = c.no_grad ? fr_no_grad_begin() : false;
+    if (c.addend == OVER) must(fr_scale(other, 1, &addend));
+    if (c.addend == OTHER || c.addend == OTHER_CONSTANT) addend = fr_tensor_retain(other);
+    if (c.addend == ITSELF) addend = fr_tensor_retain(x);
     must(fr_memory_empty_cache(test_device()));
     must(fr_memory_reset_peak(test_device()));
     must(fr_memory_stats_get(test_device(), &m));
     r.peak = m.requested;
     r.allocated = m.allocated;
     uint64_t inplace = fr_graph_stats_get().inplace;
-    bool grad = c.no_grad ? fr_no_grad_begin() : false;
+    r.y = fr_tensor_retain(x);
     kernels_watch();
-    if (c.said) fri_add_follows(addend, false, c.relu);
-    must(fr_module_forward(bn, x, &r.y));
-    if (c.relu) fri_relu_follows(c.said);
-    must(fr_add(r.y, addend, &r.y));
-    fr_tensor_release(&addend);
-    if (c.relu) must(fr_relu(r.y, &r.y));
+    must((c.fused ? fused : separate)(bn, &addend, c.addend == OVER, c.relu, &r.y));
     kernels_unwatch();
+    cr_expect_null(addend, "its reference is taken");
     if (c.no_grad)
         fr_no_grad_end(grad);
     else
@@ -122,76 +143,95 @@ static result run(setting c) {
     return r;
 }
 
-static void expect_same(const result *one, const result *two) {
+static void expect_same(const result *one, const result *two, bool over) {
     static const char *const names[] = {"dx", "the addend's gradient", "dgamma", "dbeta"};
     expect_equal(one->y, two->y, "y");
     for (int i = 0; i < 4; i++) {
         cr_assert_eq(one->grad[i] == NULL, two->grad[i] == NULL, "%s", names[i]);
         if (one->grad[i] != NULL) expect_equal(one->grad[i], two->grad[i], names[i]);
     }
-    cr_expect_eq(one->peak, two->peak, "peak of %zu bytes, %zu by separate passes", one->peak, two->peak);
-    cr_expect_eq(one->allocated, two->allocated, "%zu bytes allocated, %zu by separate passes", one->allocated,
-                 two->allocated);
-    cr_expect_eq(one->inplace, two->inplace, "%d ops in place, %d of separate passes", (int)one->inplace,
+    if (over)
+        cr_expect_leq(one->peak, two->peak, "peak of %zu bytes, %zu by separate ops", one->peak, two->peak);
+    else
+        cr_expect_eq(one->peak, two->peak, "peak of %zu bytes, %zu by separate ops", one->peak, two->peak);
+    cr_expect_leq(one->allocated, two->allocated, "%zu bytes allocated, %zu by separate ops", one->allocated,
+                  two->allocated);
+    cr_expect_eq(one->inplace, two->inplace, "%d ops in place, %d of separate calls", (int)one->inplace,
                  (int)two->inplace);
 }
 
-/* Said and not said, under the same switches. */
 static void compare(setting c) {
     result two = run(c);
-    cr_expect_eq(adds(), 1, "nothing was said: the add runs");
-    c.said = true;
+    cr_expect_eq(adds(), c.addend != NONE, "separate ops: the add runs");
+    c.fused = true;
     result one = run(c);
     cr_expect_eq(kernels_run("batchnorm2d_apply"), 1);
     cr_expect_eq(adds(), 0, "%d add kernels", adds());
     cr_expect_eq(relus(), 0, "%d relu kernels", relus());
-    expect_same(&one, &two);
+    expect_same(&one, &two, c.addend == OVER);
     release(&one);
     release(&two);
 }
 
 static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16};
 
-Test(add_follows, every_bit_and_byte_is_that_of_the_separate_passes) {
-    for (int i = 0; i < 3 * 3 * 16; i++)
+Test(norm_act, every_bit_and_byte_is_that_of_the_separate_ops) {
+    for (int i = 0; i < 3 * ADDENDS * 16; i++) {
+        const int k = i / (3 * ADDENDS);
         compare((setting){.dtype = types[i % 3],
-                          .addend = i / 3 % 3,
-                          .relu = i / 9 & 1,
-                          .eval = i / 18 & 1,
-                          .no_grad = i / 36 & 1,
-                          .special = i / 72 & 1,
+                          .addend = i / 3 % ADDENDS,
+                          .relu = k & 1,
+                          .eval = k >> 1 & 1,
+                          .no_grad = k >> 2 & 1,
+                          .special = k >> 3 & 1,
                           .switches = fr_switches_default()});
+    }
     expect_nothing_left();
 }
 
-Test(add_follows, rebuild_encodings_and_early_release_see_no_difference) {
-    for (int i = 0; i < 3 * 16; i++) {
+Test(norm_act, rebuild_encodings_and_early_release_see_no_difference) {
+    for (int i = 0; i < 3 * 16 * 3; i++) {
         fr_switches s = fr_switches_default();
         s.encode = i / 3 & 1;
         s.rebuild = i / 6 & 1;
         s.early_release = i / 12 & 1;
         s.offload = i / 24 & 1;
-        compare((setting){.dtype = types[i % 3], .relu = true, .switches = s});
+        compare((
+            setting){.dtype = types[i % 3], .addend = (int[]){NONE, OTHER, OVER}[i / 48], .relu = true, .switches = s});
     }
+    expect_nothing_left();
+}
+
+/* The sum over the addend needs no bytes for batch norm's own result. */
+Test(norm_act, a_sum_over_the_addend_needs_a_map_less) {
+    setting c = {.addend = OVER, .relu = true, .no_grad = true, .switches = fr_switches_default()};
+    result two = run(c);
+    c.fused = true;
+    result one = run(c);
+    const size_t map = (COUNT * sizeof(float) + 511) / 512 * 512;
+    cr_expect_geq(two.peak, map);
+    cr_expect_lt(one.peak, map, "%zu bytes, of which a map has %zu", one.peak, map);
+    release(&one);
+    release(&two);
     expect_nothing_left();
 }
 
 /* ---- only where nobody can tell ---------------------------------------------------------------------------------- */
 
-Test(add_follows, without_permission_every_pass_runs) {
-    setting c = {.relu = true, .said = true, .switches = fr_switches_all_off()};
+Test(norm_act, without_permission_every_pass_runs) {
+    setting c = {.addend = OTHER, .relu = true, .fused = true, .switches = fr_switches_all_off()};
     result off = run(c);
     cr_expect_eq(adds(), 1);
     cr_expect_eq(relus(), 1);
     c.switches = fr_switches_default();
     fr_detect_anomaly(true);
-    result looked = run(c);
+    result examined = run(c);
     fr_detect_anomaly(false);
     cr_expect_eq(adds(), 1);
-    cr_expect_eq(relus(), 1, "where each result is looked at, each op makes its own");
-    expect_equal(off.y, looked.y, "y");
+    cr_expect_eq(relus(), 1, "where each result is examined, each op makes its own");
+    expect_equal(off.y, examined.y, "y");
     release(&off);
-    release(&looked);
+    release(&examined);
     expect_nothing_left();
 }
 
@@ -213,53 +253,49 @@ static void drop_parts(parts *p) {
     fr_tensor_release(&p->var);
 }
 
-static fr_status norm(const parts *p, fr_tensor *addend, fr_tensor **y) {
-    if (addend != NULL) fri_add_follows(addend, false, true);
-    return fr_batchnorm2d(p->x, NULL, NULL, p->mean, p->var, FR_BATCHNORM2D_OPTS(.train = false), y);
+/* relu(batch norm + *addend); addend NULL: batch norm alone. */
+static fr_status norm(const parts *p, fr_tensor **addend, bool over, fr_tensor **y) {
+    const fri_norm n = {.running_mean = p->mean, .running_var = p->var, .opts = FR_BATCHNORM2D_OPTS(.train = false)};
+    const fri_norm_tail tail = {.addend = addend, .over = over, .relu = true};
+    return fri_norm_act(p->x, &n, addend != NULL ? &tail : NULL, y);
+}
+
+static fr_tensor *by_ops(const parts *p, fr_tensor *other) {
+    fr_tensor *y = NULL;
+    must(norm(p, NULL, false, &y));
+    must(fr_add(y, other, &y));
+    must(fr_relu(y, &y));
+    return y;
 }
 
 /* f64 has kernels of its own. */
-Test(add_follows, in_f64) {
+Test(norm_act, in_f64) {
     if (test_device() != FR_CPU) cr_skip_test("f64 arithmetic is the CPU's");
     parts p = make_parts(FR_F64);
-    fr_tensor *other = image(FR_F64, 4, true), *one = NULL, *two = NULL;
-    must(norm(&p, NULL, &two));
-    must(fr_add(two, other, &two));
-    must(fr_relu(two, &two));
+    fr_tensor *other = image(FR_F64, 4, true), *one = NULL, *two = by_ops(&p, other);
     kernels_watch();
-    must(norm(&p, other, &one));
-    must(fr_add(one, other, &one));
-    must(fr_relu(one, &one));
+    must(norm(&p, &other, false, &one));
     kernels_unwatch();
     cr_expect_eq(adds() + relus(), 0);
     expect_equal(one, two, "y");
-    fr_tensor_release(&other);
     fr_tensor_release(&one);
     fr_tensor_release(&two);
     drop_parts(&p);
     expect_nothing_left();
 }
 
-/* Under autocast the identity may be f32 and the branch half: the add promotes, and batch norm leaves it to it. */
-Test(add_follows, another_type_or_shape_is_left_to_the_add) {
+/* Under autocast the identity may be f32 and the branch half: the add promotes, and add and relu are one pass. */
+Test(norm_act, another_type_or_shape_is_left_to_the_add) {
     parts p = make_parts(FR_F16);
-    fr_tensor *wide = image(FR_F32, 4, false), *one = NULL, *two = NULL, *flat = NULL;
-    must(norm(&p, NULL, &two));
-    must(fr_add(two, wide, &two));
-    must(fr_relu(two, &two));
+    fr_tensor *wide = image(FR_F32, 4, false), *one = NULL, *two = by_ops(&p, wide), *flat = NULL;
     kernels_watch();
-    must(norm(&p, wide, &one));
-    fri_relu_follows(true);
-    must(fr_add(one, wide, &one));
-    must(fr_relu(one, &one));
+    must(norm(&p, &wide, false, &one));
     kernels_unwatch();
-    cr_expect_eq(adds(), 1);
+    cr_expect_eq(kernels_run("add_relu"), 1);
+    cr_expect_eq(relus(), 0);
     expect_equal(one, two, "y");
     must(fr_tensor_full(4, (int64_t[]){N, H, 1, C}, 1, FR_F16, test_device(), &flat));
-    must(norm(&p, flat, &one));
-    cr_expect_eq(fr_add(one, flat, &one), FR_ESHAPE, "shapes are the add's business");
-    must(fr_relu(one, &one)); /* and batch norm's result is its own */
-    fr_tensor_release(&wide);
+    cr_expect_eq(norm(&p, &flat, false, &one), FR_ESHAPE, "shapes are the add's business");
     fr_tensor_release(&flat);
     fr_tensor_release(&one);
     fr_tensor_release(&two);
@@ -267,138 +303,83 @@ Test(add_follows, another_type_or_shape_is_left_to_the_add) {
     expect_nothing_left();
 }
 
-/* What was said holds for one batch norm; what is said to a chain holds for its last child. */
-Test(add_follows, it_is_said_for_one_batch_norm) {
-    parts p = make_parts(FR_F32);
-    fr_tensor *other = image(FR_F32, 4, false), *y = NULL, *z = NULL, *want = NULL;
-    fr_module *chain = NULL, *c = NULL;
-    must(norm(&p, other, &y));
-    must(norm(&p, NULL, &z));
-    must(norm(&p, NULL, &want));
-    expect_equal(z, want, "the second batch norm's result");
-    for (int i = 0; i < 3; i++) { /* batch norm, relu, batch norm; then, with a relu last, the add is not the reader */
-        must(fr_nn_sequential(&chain));
-        for (int k = 0; k < 2 + i; k++) {
-            must(k % 2 == 0 ? fr_nn_batchnorm2d(C, test_device(), &c) : fr_nn_relu(&c));
-            must(fr_nn_append(chain, &c));
-        }
-        must(fr_module_forward(chain, p.x, &want));
-        must(fr_add(want, other, &want));
-        must(fr_relu(want, &want));
-        kernels_watch();
-        fri_add_follows(other, false, true);
-        must(fr_module_forward(chain, p.x, &z));
-        fri_relu_follows(true);
-        must(fr_add(z, other, &z));
-        must(fr_relu(z, &z));
-        kernels_unwatch();
-        cr_expect_eq(adds(), i == 1 ? 0 : 1, "a chain of %d: %d adds", 2 + i, adds());
-        expect_equal(z, want, "the chain's result");
-    }
-    fr_module_release(&chain);
-    fr_tensor_release(&other);
-    fr_tensor_release(&want);
-    fr_tensor_release(&y);
-    fr_tensor_release(&z);
-    drop_parts(&p);
-    expect_nothing_left();
-}
-
-/* The add's result may lie elsewhere, and the summands may come in the other order. */
-Test(add_follows, the_sum_moves_where_it_cannot_stay) {
-    parts p = make_parts(FR_BF16);
-    fr_tensor *other = image(FR_BF16, 4, false), *y = NULL, *z = NULL, *want = NULL;
-    must(norm(&p, NULL, &want));
-    must(fr_add(want, other, &want));
-    must(fr_relu(want, &want));
-    for (int swapped = 0; swapped < 2; swapped++) {
-        must(norm(&p, other, &y));
-        kernels_watch();
-        must(swapped ? fr_add(other, y, &z) : fr_add(y, other, &z));
-        must(fr_relu(z, &z));
-        kernels_unwatch();
-        cr_expect_eq(adds() + relus(), 0);
-        expect_equal(z, want, swapped ? "the sum of the addend and batch norm" : "a sum in its own place");
-    }
-    fr_tensor_release(&other);
-    fr_tensor_release(&want);
-    fr_tensor_release(&y);
-    fr_tensor_release(&z);
-    drop_parts(&p);
-    expect_nothing_left();
-}
-
-/* As in a block with a downsample: the add goes over the addend, and so does batch norm. A leaf that requires grad, or
- * a tensor with another handle, is not written over. */
-Test(add_follows, the_sum_may_lie_over_the_addend) {
+/* A leaf that requires grad, a tensor with another handle, batch norm's own input: not written over, whatever is asked.
+ */
+Test(norm_act, what_somebody_needs_is_not_written_over) {
+    enum { FREE, HELD, LEAF, INPUT, WAYS };
     parts p = make_parts(FR_F16);
-    for (int held = 0; held < 3; held++) {
-        fr_tensor *leaf = image(FR_F16, 4, false), *other = NULL, *second = NULL, *y = NULL;
-        fr_tensor *want = NULL, *was = NULL;
+    for (int way = 0; way < WAYS; way++) {
+        fr_tensor *leaf = image(FR_F16, 4, false), *other = NULL, *second = NULL, *y = NULL, *was = NULL;
         must(fr_scale(leaf, 1, &other));
-        must(fr_tensor_set_requires_grad(other, held == 2));
-        if (held == 1) second = fr_tensor_retain(other);
-        must(norm(&p, NULL, &want));
-        must(fr_add(other, want, &want));
-        must(fr_relu(want, &want));
+        must(fr_tensor_set_requires_grad(other, way == LEAF));
+        if (way == HELD) second = fr_tensor_retain(other);
+        if (way == INPUT) fri_tensor_put(&(fr_tensor *){fr_tensor_retain(p.x)}, &other);
+        must(fr_scale(p.x, 1, &was));
+        fr_tensor *want = by_ops(&p, other);
         kernels_watch();
-        fri_add_follows(other, true, true);
-        must(norm(&p, NULL, &y));
-        fri_relu_follows(true);
-        must(fr_add(other, y, &other));
-        must(fr_relu(other, &other));
+        must(norm(&p, &other, true, &y));
         kernels_unwatch();
-        cr_expect_eq(adds(), held == 0 ? 0 : 1);
-        expect_equal(other, want, "the sum");
-        if (held == 0) { /* the kernel left nothing in y */
-            must(fr_scale(leaf, 1, &other));
-            fri_add_follows(other, true, false);
-            must(norm(&p, NULL, &y));
-            expect_refused(fr_relu(y, &was), FR_EINTERNAL, "relu", "handed to an add", was);
-            expect_refused(fr_relu(other, &was), FR_EINTERNAL, "relu", "handed to an add", was);
-            must(fr_add(y, other, &was));
-        }
+        cr_expect_eq(adds(), way == FREE ? 0 : 1, "%d adds (%d)", adds(), way);
+        expect_equal(y, want, "the sum");
+        expect_equal(p.x, was, "x");
         fr_tensor_release(&leaf);
-        fr_tensor_release(&other);
         fr_tensor_release(&second);
         fr_tensor_release(&y);
-        fr_tensor_release(&want);
         fr_tensor_release(&was);
+        fr_tensor_release(&want);
     }
     drop_parts(&p);
     expect_nothing_left();
 }
 
-/* Batch norm saves its input, so the sum with it lies elsewhere, whatever was said. */
-Test(add_follows, the_input_is_not_written_over) {
-    parts p = make_parts(FR_F32);
-    fr_tensor *was = NULL, *y = NULL;
-    must(fr_scale(p.x, 1, &was));
-    fri_add_follows(p.x, true, true);
-    must(norm(&p, NULL, &y));
-    expect_equal(p.x, was, "x");
-    must(fr_relu(y, &y)); /* not refused: nothing was added */
-    fr_tensor_release(&was);
-    fr_tensor_release(&y);
-    drop_parts(&p);
+/* ---- chains ------------------------------------------------------------------------------------------------------ */
+
+/* Batch norm and relu in turn, `n` of them. */
+static fr_module *chain_of(int n) {
+    fr_module *chain = NULL, *c = NULL;
+    must(fr_nn_sequential(&chain));
+    for (int k = 0; k < n; k++) {
+        must(k % 2 == 0 ? fr_nn_batchnorm2d(C, test_device(), &c) : fr_nn_relu(&c));
+        must(fr_nn_append(chain, &c));
+    }
+    return chain;
+}
+
+Test(norm_act, a_relu_behind_a_batch_norm_in_a_chain_is_its_tail) {
+    fr_tensor *x = image(FR_BF16, 1, false), *one = NULL, *two = NULL;
+    fr_module *chain = chain_of(4);
+    for (int apart = 0; apart < 2; apart++) {
+        if (apart) fr_module_inplace(fr_module_child(chain, 1), false);
+        kernels_watch();
+        must(fr_module_forward(chain, x, apart ? &two : &one));
+        kernels_unwatch();
+        cr_expect_eq(relus(), apart, "%d relus: one that must not run in place is its own", relus());
+    }
+    expect_equal(one, two, "the chain's result");
+    fr_tensor_release(&x);
+    fr_tensor_release(&one);
+    fr_tensor_release(&two);
+    fr_module_release(&chain);
     expect_nothing_left();
 }
 
-/* A promise that is not kept is an error, never a wrong number. */
-Test(add_follows, nobody_else_gets_the_sum) {
-    parts p = make_parts(FR_F32);
-    fr_tensor *other = image(FR_F32, 4, false), *third = image(FR_F32, 5, false), *y = NULL, *z = NULL;
-    must(norm(&p, other, &y));
-    expect_refused(fr_relu(y, &z), FR_EINTERNAL, "relu", "handed to an add", z);
-    expect_refused(fr_add(y, third, &z), FR_EINTERNAL, "add", "input 0", z);
-    expect_refused(fr_add(third, y, &z), FR_EINTERNAL, "add", "input 1", z);
-    expect_refused(fr_add_inplace(y, other), FR_EINTERNAL, "add", "handed to an add", z);
-    must(fr_scale_inplace(other, 2)); /* not what was added */
-    expect_refused(fr_add(y, other, &z), FR_EINTERNAL, "add", "handed to an add", z);
-    fr_tensor_release(&other);
-    fr_tensor_release(&third);
+Test(norm_act, the_tail_of_a_chain_is_that_of_its_last_child) {
+    fr_tensor *x = image(FR_F32, 1, false), *other = image(FR_F32, 4, false), *y = NULL, *want = NULL;
+    fr_module *chain = chain_of(3);
+    must(fr_module_forward(chain, x, &want));
+    must(fr_add(want, other, &want));
+    must(fr_relu(want, &want));
+    y = fr_tensor_retain(x);
+    kernels_watch();
+    must(fri_module_run_chain(chain, &(fri_norm_tail){.addend = &other, .relu = true}, &y));
+    kernels_unwatch();
+    cr_expect_eq(adds() + relus(), 0);
+    cr_expect_eq(kernels_run("batchnorm2d_apply"), 2);
+    expect_equal(y, want, "the chain's result");
+    fr_tensor_release(&x);
     fr_tensor_release(&y);
-    drop_parts(&p);
+    fr_tensor_release(&want);
+    fr_module_release(&chain);
     expect_nothing_left();
 }
 
@@ -448,7 +429,7 @@ static bytes resnet(int depth, fr_dtype half, bool checkpointed, fr_switches swi
     return b;
 }
 
-Test(add_follows, residual_networks_add_nowhere, .timeout = 300) {
+Test(norm_act, residual_networks_add_nowhere, .timeout = 300) {
     static const struct {
         int depth;
         fr_dtype half;
