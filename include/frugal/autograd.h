@@ -73,10 +73,10 @@ FR_API fr_switches fr_switches_all_off(void); /* what PyTorch eager keeps */
 FR_API fr_switches fr_switches_get(void);
 FR_API void fr_switches_set(fr_switches s);
 
-/* The file of the offload switch. path NULL: a temporary file in the first of $TMPDIR, /var/tmp and /tmp that is not in
- * memory itself (tmpfs), or, for CUDA tensors, page-locked host memory. It must not exist; it is unlinked as soon as it
- * is open, so nothing is left behind. Without this call the switch opens a temporary file at its first use. FR_EIO
- * names the file. */
+/* The file of the offload switch; each thread has its own. path NULL: a temporary file in the first of $TMPDIR,
+ * /var/tmp and /tmp that is not in memory itself (tmpfs), or, for CUDA tensors, page-locked host memory. It must not
+ * exist; it is unlinked as soon as it is open, so nothing is left behind. Without this call the switch opens a
+ * temporary file at its first use. FR_EIO names the file. */
 FR_API fr_status fr_offload_open(const char *path);
 /* A sentence if the file lies in memory, where it saves nothing, or had to avoid $TMPDIR for that; else "". */
 FR_API const char *fr_offload_warning(void);

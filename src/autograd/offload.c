@@ -24,7 +24,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-static struct {
+/* Of the thread. What is in it may be read and given up by another one, to which the graph was handed. */
+static _Thread_local struct {
     int fd;
     off_t size;
     fri_allocator *allocator;
@@ -33,13 +34,12 @@ static struct {
 } store = {.fd = -1};
 
 enum { NAME_BYTES = 4096 };
-static char warning[512]; /* what is to be said about the file */
+static _Thread_local char warning[512]; /* what is to be said about the file */
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
 static fr_status map_segment(size_t bytes, void **out) {
     off_t at = store.size;
-    if (store.streams != NULL) return store.streams->host_alloc(bytes, out);
     if (ftruncate(store.fd, at + (off_t)bytes) != 0) return FR_ENOMEM;
     /* Blocks are reserved now: a full disk must be a refusal here, not a SIGBUS at the first write. */
     if (posix_fallocate(store.fd, at, (off_t)bytes) != 0) return FR_ENOMEM;
@@ -51,10 +51,7 @@ static fr_status map_segment(size_t bytes, void **out) {
 }
 
 static void unmap_segment(void *segment, size_t bytes) {
-    if (store.streams != NULL)
-        store.streams->host_free(segment, bytes);
-    else
-        munmap(segment, bytes);
+    munmap(segment, bytes);
 }
 
 /* A file system whose files are memory: what is offloaded there leaves nothing free. */
@@ -117,19 +114,28 @@ const char *fr_offload_warning(void) {
     return warning;
 }
 
+/* For blocks in the file, or in page-locked memory of the device whose streams these are. */
+static fr_status create_allocator(const fri_streams *streams) {
+    fri_segment_source source = {map_segment, unmap_segment, NULL};
+    if (streams != NULL) source = (fri_segment_source){streams->host_alloc, streams->host_free, NULL};
+    fr_status s = fri_allocator_create(FR_CPU, source, &store.allocator);
+    if (s < 0) return s;
+    fri_allocator_silence(store.allocator);
+    store.streams = streams;
+    return FR_OK;
+}
+
 fr_status fr_offload_open(const char *path) {
     if (store.allocator != NULL) return fri_fail(FR_EUSAGE, "offload: a file is open already");
     fr_status s = open_file(path);
     if (s < 0) return s;
-    s = fri_allocator_create(FR_CPU, (fri_segment_source){map_segment, unmap_segment}, &store.allocator);
+    s = create_allocator(NULL);
     if (s < 0) {
         close(store.fd);
         store.fd = -1;
         return s;
     }
-    fri_allocator_silence(store.allocator);
     store.named = path != NULL;
-    store.streams = NULL;
     return FR_OK;
 }
 
@@ -141,8 +147,11 @@ static fr_status ready_for(const fri_backend *b) {
         if (s < 0) return s;
     }
     fri_allocator_stats(store.allocator, &t);
-    if (!store.named && t.segment_allocs == t.segment_frees) store.streams = b->streams;
-    return FR_OK;
+    if (store.named || t.segment_allocs != t.segment_frees || store.streams == b->streams) return FR_OK;
+    fri_allocator *was = store.allocator;
+    fr_status s = create_allocator(b->streams);
+    if (s == FR_OK) fri_allocator_destroy(&was);
+    return s;
 }
 
 void fr_offload_close(void) {
@@ -167,20 +176,20 @@ fr_status fr_offload_stats_get(fr_memory_stats *out) {
 
 /* The pages of these bytes leave the process's resident set; the file keeps them. Whole pages, so that neighbours' go
  * as well: they come back from the file when they are read. */
-static void forget_pages(const void *data, size_t bytes) {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page * page;
-    if (store.streams == NULL && bytes > 0)
-        (void)madvise((void *)first, (uintptr_t)data + bytes - first, MADV_DONTNEED);
+static void forget_pages(const fri_offloaded *o) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), data = (uintptr_t)o->block->data;
+    if (o->streams == NULL && o->bytes > 0)
+        (void)madvise((void *)(data / page * page), o->bytes + data % page, MADV_DONTNEED);
 }
 
 static fr_status copy_out(const fri_storage *s, const fri_offloaded *o) {
-    const fri_streams *streams = store.streams;
+    const fri_streams *streams = o->streams;
     fri_exec e = {0};
     fri_fence f = {0};
     fr_status status = FR_OK;
     if (streams == NULL || streams != s->backend->streams) {
         status = s->backend->copy(&e, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes);
-        forget_pages(o->block->data, o->bytes);
+        forget_pages(o);
         return status;
     }
     FRI_TRY(status, streams->mark(FRI_STREAM_COMPUTE, &f));
@@ -207,6 +216,7 @@ fri_offloaded *fri_offload_out(const fri_storage *s) {
         free(o);
         return NULL;
     }
+    o->streams = store.streams;
     if (fri_block_alloc(store.allocator, o->bytes, &s->block->tag, &o->block) < 0 || copy_out(s, o) < 0) {
         fri_block_free(&o->block);
         free(o);
@@ -216,14 +226,14 @@ fri_offloaded *fri_offload_out(const fri_storage *s) {
 }
 
 fr_status fri_offload_in(const fri_offloaded *o, const fri_backend *b, void *dst) {
-    const fri_streams *streams = store.streams;
+    const fri_streams *streams = o->streams;
     fri_exec e = {0};
     fri_fence f = {0};
     fr_status s = FR_OK;
     if (o->block == NULL) return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, NULL, dst, o->bytes); /* meta */
     if (streams == NULL || streams != b->streams) {
         s = b->copy(&e, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes);
-        forget_pages(o->block->data, o->bytes);
+        forget_pages(o);
         return s;
     }
     FRI_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &f)); /* who had the place before may still use it */

@@ -9,6 +9,7 @@ typedef struct fri_offloaded {
     int references;
     fri_block *block; /* in the offload file */
     size_t bytes;
+    const fri_streams *streams; /* that copy it; NULL: it is in a file */
 } fri_offloaded;
 
 /* Copies a storage's bytes out. NULL if the file cannot take them: the storage then simply stays. */

@@ -1,11 +1,15 @@
-/* signals.c - Ctrl-C, SIGTERM and a closed terminal end the run after the step. */
+/* signals.c - Ctrl-C, SIGTERM and a closed terminal end the run after the step: all runs of the process. */
 #include "train/run.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 
 enum { SIGNALS = 3 };
 static const int numbers[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
-static volatile sig_atomic_t seen;
+static atomic_int seen; /* lock-free, so a handler may write it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int runs;
 static struct sigaction was[SIGNALS];
 
 static void note(int number) {
@@ -16,14 +20,21 @@ static void note(int number) {
 void fri_signals_begin(void) {
     struct sigaction action = {.sa_handler = note, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigemptyset(&action.sa_mask);
-    seen = 0;
-    for (int i = 0; i < SIGNALS; i++)
-        if (sigaction(numbers[i], NULL, &was[i]) == 0 && was[i].sa_handler != SIG_IGN)
-            sigaction(numbers[i], &action, NULL);
+    pthread_mutex_lock(&lock);
+    if (runs++ == 0) {
+        seen = 0;
+        for (int i = 0; i < SIGNALS; i++)
+            if (sigaction(numbers[i], NULL, &was[i]) == 0 && was[i].sa_handler != SIG_IGN)
+                sigaction(numbers[i], &action, NULL);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 void fri_signals_end(void) {
-    for (int i = 0; i < SIGNALS; i++) sigaction(numbers[i], &was[i], NULL);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < SIGNALS && runs == 1; i++) sigaction(numbers[i], &was[i], NULL);
+    runs--;
+    pthread_mutex_unlock(&lock);
 }
 
 int fri_signal_seen(void) {

@@ -21,13 +21,14 @@ typedef struct recipe {
     int resnet; /* 0: a DenseNet with dropout behind it */
     fr_segmentation how;
     int segments; /* 0: no checkpoints */
-    bool amp, adam, fused, all_off;
+    bool amp, adam, fused, all_off, offload;
 } recipe;
 
 static const recipe recipes[] = {
     {.name = "densenet, sgd"},
     {.name = "densenet, sqrt, adam, amp", .how = FR_SEGMENTS_SQRT, .segments = 1, .adam = true, .amp = true},
     {.name = "resnet, fused adam", .resnet = 1, .adam = true, .fused = true},
+    {.name = "densenet, offload", .offload = true},
     {.name = "resnet, two segments, all off", .resnet = 1, .segments = 2, .all_off = true},
 };
 enum { RECIPES = sizeof recipes / sizeof *recipes };
@@ -96,7 +97,6 @@ static fr_status step(const recipe *r, fr_module *m, fr_optimizer *o, fr_tensor 
     FR_TRY(s, fr_cross_entropy(y, target, NULL, &loss));
     fr_tensor_release(&y);
     fr_autocast_end(was);
-    if (r->fused) fr_optimizer_fused_begin(o);
     FR_TRY(s, fr_backward(loss, NULL));
     if (!r->fused) FR_TRY(s, fr_optimizer_step(o));
     FR_TRY(s, fr_tensor_item(loss, &value));
@@ -119,7 +119,9 @@ static fr_status train(const recipe *r, result *out) {
     fr_status s = FR_OK;
     *out = (result){.hash = 14695981039346656037u};
     fr_seed(7);
-    fr_switches_set(r->all_off ? fr_switches_all_off() : fr_switches_default());
+    fr_switches switches = r->all_off ? fr_switches_all_off() : fr_switches_default();
+    switches.offload = r->offload;
+    fr_switches_set(switches);
     FR_TRY(s, fr_dataset_synthetic(STEPS * BATCH, CLASSES, SIZE, SIZE, 3, 1, &images));
     FR_TRY(s, fr_loader_create(images, FR_LOADER_OPTS(.batch_size = BATCH, .workers = 1), &loader));
     FR_TRY(s, make(r, &m));
@@ -143,6 +145,7 @@ done:
     fr_module_release(&m);
     fr_loader_release(&loader);
     fr_dataset_release(&images);
+    fr_offload_close();
     return s;
 }
 
