@@ -1,8 +1,7 @@
 /* gpu_first.c - the first two minutes on a GPU: what the device is, three convolutions and a relu against the CPU, and
  * whether what was planned is what is taken, and whether a convolution that was recorded runs again.
  *
- *     build/benchmarks/gpu_first [description.json]       writes the device description that planning elsewhere can
- * read
+ *     build/benchmarks/gpu_first [description.json]       writes the device description that planning elsewhere reads
  *
  * Exit status 77: no device, with the reason. */
 #include "backend/backend.h"

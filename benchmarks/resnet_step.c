@@ -1,8 +1,7 @@
 /* resnet_step.c - a training step of ResNet-50 with the residual sums in batch norm's last pass, and in passes of their
  * own.
  *
- *     build/benchmarks/resnet_step [batch] [pixels] [pairs] [f32|f16|bf16]        (8 images of 128 x 128, 15 pairs,
- * f32)
+ *     build/benchmarks/resnet_step [batch] [pixels] [pairs] [f32|f16|bf16]      (8 images of 128 x 128, 15 pairs, f32)
  *
  * Steps run in pairs, one of each kind, the first kind changing from pair to pair; a block's last batch norm that may
  * not work in place adds nothing, and all else stays. Medians of the times and of the pairs' ratios, with quartiles.

@@ -1,6 +1,6 @@
 /* adam.cu - torch.optim.Adam and AdamW in one pass over a list of parameters, the gradient unscaled on the way in; m
- * and v are f32. adam   n * (2 * p + g + 16) bytes     p, g = bytes of an element of the parameter, of the gradient;
- * 16: m, v
+ * and v are f32.
+ *   adam   n * (2 * p + g + 16) bytes     p, g = bytes of an element of the parameter, of the gradient; 16: m, v
  *
  * All but the gradient is read and written: 28 n bytes in f32. Where the loss scaler found an overflow nothing is read
  * or written; the decision is made on the device. */

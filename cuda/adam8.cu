@@ -1,6 +1,6 @@
 /* adam8.cu - Adam on 8-bit moments, over a list of parameters: a block of threads is a block of FRI_ADAM8_BLOCK
- * elements. adam8   n * (2 * p + g + 4) + 16 * ceil(n / 256) bytes     p, g = bytes of an element of the parameter,
- * gradient
+ * elements.
+ *   adam8   n * (2 * p + g + 4) + 16 * ceil(n / 256) bytes     p, g = bytes of an element of the parameter, gradient
  *
  * All but the gradient is read and written: 4 are two codes, 16 two scales. The maps (2 KiB per thread block) come from
  * the cache. Widen, step, find the new scales, narrow: between the two codes of an element nothing leaves the

@@ -4,8 +4,8 @@
  *
  * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone). What a source of
  * weight 0 holds is not used: 0 times inf or NaN is NaN. Backward gathers,
- * in order of (p, q): an estimate from the inverse map brackets the outputs that may read a source, each is then asked.
- */
+ * in order of (p, q): an estimate from the inverse map brackets the outputs that may read a source, each is then
+ * asked. */
 #include "pixels.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

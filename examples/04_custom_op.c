@@ -62,8 +62,7 @@ done:
     return s;
 }
 
-/* ---- trying it
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- trying it --------------------------------------------------------------------------------------------------- */
 
 /* A function of tensors, as fr_gradcheck and fr_checkpoint want it: y = swish(swish(x)). */
 static fr_status twice(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {

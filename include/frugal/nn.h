@@ -117,8 +117,7 @@ FR_API fr_status fr_init_kaiming_normal(fr_tensor *weight, bool fan_out); /* N(0
 FR_API fr_status fr_init_normal(fr_tensor *t, double mean, double std);
 FR_API fr_status fr_init_uniform(fr_tensor *t, double low, double high);
 
-/* ---- checkpointing of chains
- * ----------------------------------------------------------------------------------------- */
+/* ---- checkpointing of chains ------------------------------------------------------------------------------------- */
 
 /* The chain of units of a module: a Sequential's children, or what its class lists (VGG: layers; ResNet and DenseNet:
  * stem, blocks, head); any other module is one unit, itself. Writes at most n (0: out may be NULL), borrowed; returns
@@ -126,8 +125,8 @@ FR_API fr_status fr_init_uniform(fr_tensor *t, double low, double high);
 FR_API int fr_module_units(fr_module *m, fr_module **out, int n);
 
 /* y = m(x) with the chain of units cut into `segments`, all but the last checkpointed: torch.utils.checkpoint's
- * checkpoint_sequential (units / segments each, the last takes the rest). FR_EINVAL: segments < 1 or more than units.
- */
+ * checkpoint_sequential (units / segments each, the last takes the rest). FR_EINVAL: segments < 1 or more than
+ * units. */
 FR_API fr_status fr_checkpoint_sequential(fr_module *m, int segments, fr_tensor *x, fr_tensor **y);
 /* The same with given cuts: segment i is units first[i] .. first[i + 1] - 1, checkpointed where `checkpoint[i]`.
  * first[0] is 0, ascending. */

@@ -77,8 +77,7 @@ FR_API fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y);
 FR_API fr_status fr_relu_inplace(fr_tensor *x);
 FR_API fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope);
 
-/* ---- pooling ------------------------------------------------------------------------------------------------------
- */
+/* ---- pooling ----------------------------------------------------------------------------------------------------- */
 
 typedef struct fr_pool2d_opts {
     int64_t stride, stride_w;     /* -1: the kernel size */
@@ -99,15 +98,14 @@ typedef struct fr_pool2d_opts {
                        .count_include_pad = true, \
                        __VA_ARGS__})
 
-/* Maximum over windows; the first maximum gets the gradient, NaN wins. Saves one byte per output (i64 with encode off).
- */
+/* Maximum over windows; the first maximum gets the gradient, NaN wins. Saves one byte per output (i64 with encode
+ * off). */
 FR_API fr_status fr_maxpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y);
 FR_API fr_status fr_avgpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y);
 /* Average over windows floor(i H / P) .. ceil((i + 1) H / P). p = q = 1 is global average pooling. Saves nothing. */
 FR_API fr_status fr_adaptive_avgpool2d(fr_tensor *x, int64_t p, int64_t q, fr_tensor **y);
 
-/* ---- pointwise ------------------------------------------------------------------------------------------------------
- */
+/* ---- pointwise --------------------------------------------------------------------------------------------------- */
 
 /* y = a + b, y = a * b; equal shapes, types promoted to the wider. add saves nothing, mul saves both. */
 FR_API fr_status fr_add(fr_tensor *a, fr_tensor *b, fr_tensor **y);
@@ -119,8 +117,7 @@ FR_API fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b); /* a *= b: saves wh
 FR_API fr_status fr_scale_inplace(fr_tensor *x, double alpha);
 FR_API fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y); /* dx is cast back; saves nothing */
 
-/* ---- reductions and shape -----------------------------------------------------------------------------------------
- */
+/* ---- reductions and shape ---------------------------------------------------------------------------------------- */
 
 FR_API fr_status fr_sum(fr_tensor *x, fr_tensor **y);  /* scalar, in x's type, summed in f32 or wider */
 FR_API fr_status fr_mean(fr_tensor *x, fr_tensor **y); /* sum / numel */
@@ -130,16 +127,14 @@ FR_API fr_status fr_flatten(fr_tensor *x, int start_dim, fr_tensor **y); /* dims
 /* Concatenation over the last dimension (channels). y [..., sum of C_i]. */
 FR_API fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y);
 
-/* ---- randomness
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- randomness -------------------------------------------------------------------------------------------------- */
 
 /* y = kept ? x / (1 - p) : 0 in training, x otherwise. Which elements are kept is a function of the thread's generator
  * state, and is computed again in backward: nothing is saved (one byte per element with encode off, as PyTorch). */
 FR_API fr_status fr_dropout(fr_tensor *x, double p, bool train, fr_tensor **y);
 FR_API fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y); /* whole channels */
 
-/* ---- lookup and resampling
- * ---------------------------------------------------------------------------------------------- */
+/* ---- lookup and resampling --------------------------------------------------------------------------------------- */
 
 /* y[i] = w[index[i]].   index i64, any shape; w [V, D]; y [index shape..., D]. FR_EINVAL names the first index out of
  * range; on CUDA it comes from a later fr_step_begin, so that nobody waits. */
@@ -150,8 +145,7 @@ typedef enum fr_upsample_mode { FR_UPSAMPLE_NEAREST, FR_UPSAMPLE_BILINEAR } fr_u
 FR_API fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode, bool align_corners,
                              fr_tensor **y);
 
-/* ---- losses
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- losses ------------------------------------------------------------------------------------------------------ */
 
 typedef struct fr_cross_entropy_opts {
     double label_smoothing;
@@ -160,9 +154,10 @@ typedef struct fr_cross_entropy_opts {
 #define FR_CROSS_ENTROPY_OPTS(...) (&(fr_cross_entropy_opts){.label_smoothing = 0, .ignore_index = -100, __VA_ARGS__})
 
 /* loss = mean over rows of -sum(q * log softmax(x)), q = one-hot smoothed by label_smoothing (torch cross_entropy).
- *   x [N, classes] or [N, H, W, classes]    target i64 of x's shape without the last dimension    loss: scalar, f32
- * (f64 for f64). Rows with target == ignore_index count for nothing. One fused pass each way. Saves x and one value per
- * row. FR_EINVAL names the first row whose target is no class; on CUDA it comes from a later fr_step_begin. grad: x. */
+ *   x [N, classes] or [N, H, W, classes]    target i64 of x's shape without the last dimension
+ *   loss: scalar, f32 (f64 for f64)
+ * Rows with target == ignore_index count for nothing. One fused pass each way. Saves x and one value per row. FR_EINVAL
+ * names the first row whose target is no class; on CUDA it comes from a later fr_step_begin. grad: x. */
 FR_API fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entropy_opts *opts, fr_tensor **loss);
 /* loss = mean((x - t)^2), scalar in x's type. grad: x, t. */
 FR_API fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss);

@@ -97,8 +97,7 @@ typedef struct fr_schedule {
 /* The learning rate of step 0, 1, ... A pure function: resuming needs the step number only. */
 FR_API double fr_schedule_lr(const fr_schedule *s, int64_t step);
 
-/* ---- loss scaling (torch.amp.GradScaler)
- * ----------------------------------------------------------------------------- */
+/* ---- loss scaling (torch.amp.GradScaler) ------------------------------------------------------------------------- */
 
 typedef struct fr_grad_scaler fr_grad_scaler;
 

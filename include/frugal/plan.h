@@ -58,8 +58,8 @@ FR_API int fr_plan_live_at_peak(const fr_plan *plan, fr_plan_live *out, int n);
 /* Peak minus parameters minus optimizer state at the peak. */
 FR_API size_t fr_plan_step_memory(const fr_plan *plan);
 /* No switch goes below this: parameters, optimizer state and gradients' least, plus the largest working set of one op:
- * what an op allocates while it runs together with what was alive for it. Reported as parameters + state + largest op.
- */
+ * what an op allocates while it runs together with what was alive for it. Reported as parameters + state + largest
+ * op. */
 FR_API size_t fr_plan_floor(const fr_plan *plan);
 /* What the numbers depend on: "cpu, 2 threads, oneDNN 2.6.3 avx512_core". Plans are comparable only where this is
  * equal. */
@@ -147,8 +147,8 @@ FR_API int fr_summary_layers(const fr_summary *s);
 /* In the order in which they ended: a network comes after its parts. */
 FR_API fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out);
 FR_API void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out);
-/* The table for people, shapes in PyTorch's order, without layers that own nothing, keep nothing and compute nothing.
- */
+/* The table for people, shapes in PyTorch's order, without layers that own nothing, keep nothing and compute
+ * nothing. */
 FR_API fr_status fr_summary_print(const fr_summary *s, FILE *out);
 
 #ifdef __cplusplus

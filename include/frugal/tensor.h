@@ -5,8 +5,8 @@
  * thread that trains: nothing here is locked.
  *
  * Ownership, here and in all of frugal: a function with `fr_tensor **out` puts a new reference into *out. *out must be
- * NULL or a tensor; on success what it held is released and replaced, on failure it is untouched. fr_x_get_... borrows.
- */
+ * NULL or a tensor; on success what it held is released and replaced, on failure it is untouched. fr_x_get_...
+ * borrows. */
 #ifndef FRUGAL_TENSOR_H
 #define FRUGAL_TENSOR_H
 

@@ -10,8 +10,8 @@ bool fri_anomaly_looks(void);
 bool fri_results_examined(void);
 /* Reads t on the host; true where there is nothing to read: integers, meta. No device memory. */
 fr_status fri_all_finite(const fr_tensor *t, bool *out);
-/* `op` (static) made t, in the current module; backward: t is the gradient of one of its inputs. Does nothing when off.
- */
+/* `op` (static) made t, in the current module; backward: t is the gradient of one of its inputs. Does nothing when
+ * off. */
 fr_status fri_anomaly_look(const char *op, bool backward, const fr_tensor *t);
 
 #endif

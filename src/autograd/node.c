@@ -189,8 +189,8 @@ static void save(fr_node *n, int i, const fr_save *what) {
         fri_slot_hold(slot, n, what->tensor, what->flags);
 }
 
-/* With rebuild on, leaves that an op's output depends on are held from the start: they have no producer to ask later.
- */
+/* With rebuild on, leaves that an op's output depends on are held from the start: they have no producer to ask
+ * later. */
 static void keep_leaves(fr_node *n, fr_tensor *const *in) {
     if (n->op->rebuild == NULL || (!fri_switches()->rebuild && !n->op->rebuild_from_leaf)) return;
     for (int i = 0; i < n->n_inputs && i < 64; i++)

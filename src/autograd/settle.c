@@ -6,7 +6,7 @@
  *   1. If every slot needs only a sign and encode is on: the single consumer takes the mask over if it can (a max pool
  *      marks its one-byte codes), otherwise 1 bit per element is kept.
  *   2. Else, if its producer can make it again cheaply and rebuild is on, every slot becomes "rebuild from the
- * producer"; slots that need only a sign become 1 bit per element if encode is on.
+ *      producer"; slots that need only a sign become 1 bit per element if encode is on.
  *   3. Else the storage stays as it is, or with offload on goes to a file until backward asks for it.
  * A storage that stayed because one slot needs its values (a relu's output, input of the next convolution) is asked
  * once more when early release gives that slot up: if the rest need signs, bits take its place, so that the

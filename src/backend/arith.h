@@ -87,8 +87,8 @@ static inline FRI_HOST_DEVICE bool fri_dropout_keeps(uint32_t u, uint32_t thresh
 
 /* ---- batch norm ------------------------------------------------------------------------------------------ */
 
-/* scale = invstd * gamma. The mean is taken off first: x * scale + (beta - mean * scale) cancels where |mean| >> std.
- */
+/* scale = invstd * gamma. The mean is taken off first: x * scale + (beta - mean * scale) cancels where |mean| >>
+ * std. */
 static inline FRI_HOST_DEVICE fri_real fri_batchnorm_apply(fri_real x, fri_real mean, fri_real scale, fri_real beta) {
     return (x - mean) * scale + beta;
 }

@@ -83,8 +83,8 @@ typedef struct fri_streams {
     /* The host waits until f has passed; passed: it only asks. */
     fr_status (*wait)(fri_fence f);
     bool (*passed)(fri_fence f);
-    /* Queued, and nobody waits: what is on the host is memory of host_alloc and stays until a fence behind it passed.
-     */
+    /* Queued, and nobody waits: what is on the host is memory of host_alloc and stays until a fence behind it
+     * passed. */
     fr_status (*copy)(fri_stream_id stream, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
     /* Page-locked memory. FR_ENOMEM (without a message) when there is none. */
     fr_status (*host_alloc)(size_t bytes, void **out);
@@ -137,8 +137,8 @@ typedef struct fri_backend {
     /* A line about how the sizes that *_workspace answered so far came about, "" if there is nothing to say; NULL:
      * there never is. */
     void (*remark)(char *buf, size_t bytes);
-    /* Whether copies from the host go through pinned memory, so that they do not wait; NULL: there is nothing to pin.
-     */
+    /* Whether copies from the host go through pinned memory, so that they do not wait; NULL: there is nothing to
+     * pin. */
     void (*pin_memory)(bool on);
     /* Waits for everything queued on the stream. */
     fr_status (*synchronize)(const fri_exec *e);

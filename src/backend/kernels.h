@@ -8,7 +8,7 @@
  *  - an output is overwritten, unless the kernel takes an fri_accum;
  *  - outputs may alias inputs only where the comment says so;
  *  - arithmetic is f32 for f32/f16/bf16 data and f64 for f64 data; sums are in f32 or wider, in an order that depends
- * on the shapes only, never on the number of threads (library convolutions: fixed at fixed threads);
+ *    on the shapes only, never on the number of threads (library convolutions: fixed at fixed threads);
  *  - statistics, losses' row values and batch-norm parameters are f32 for f32/f16/bf16 data and f64 for f64 data
  *    ("real" below), whatever the storage type of x. */
 #ifndef FRI_BACKEND_KERNELS_H
@@ -124,8 +124,8 @@ typedef fr_status fri_conv2d_workspace_fn(const fri_conv2d_desc *d, size_t *byte
 /* y = conv(x, w) + b; b or NULL. */
 typedef fr_status fri_conv2d_forward_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                         const void *b, void *y);
-/* Whether one of the next two is there for this convolution, and its scratch. A backend without it has NULL for both.
- */
+/* Whether one of the next two is there for this convolution, and its scratch. A backend without it has NULL for
+ * both. */
 typedef fr_status fri_conv2d_fused_workspace_fn(const fri_conv2d_desc *d, bool *there, size_t *bytes);
 /* y = conv(x, w); sums [2, k] f32: over n, p, q, of y and of y * y. */
 typedef fr_status fri_conv2d_forward_stats_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,

@@ -1,8 +1,8 @@
 /* rng.h - the thread's default generator.
  *
  * A draw (one dropout, one weight initialization) takes a stream number; the numbers inside it are indexed by element,
- * so they do not depend on thread count or device. Checkpoints save and restore {seed, next_stream} and nothing else.
- */
+ * so they do not depend on thread count or device. Checkpoints save and restore {seed, next_stream} and nothing
+ * else. */
 #ifndef FRI_BASE_RNG_H
 #define FRI_BASE_RNG_H
 

@@ -1,6 +1,6 @@
 /* window.c - means over rectangular windows: average pooling and adaptive average pooling differ only in where a window
- * lies and what it is divided by. Backward gathers: an element of dx adds up, in order of (p, q), the windows over it.
- */
+ * lies and what it is divided by. Backward gathers: an element of dx adds up, in order of (p, q), the windows over
+ * it. */
 #include "cpu/cpu.h"
 
 #include <string.h>

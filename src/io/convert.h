@@ -4,8 +4,8 @@
 
 #include <frugal/base.h>
 
-/* to[i] = from[i] for n elements. Both types float, or both equal. f64 to a half type rounds to f32 first, as PyTorch.
- */
+/* to[i] = from[i] for n elements. Both types float, or both equal. f64 to a half type rounds to f32 first, as
+ * PyTorch. */
 void fri_convert(const void *from, fr_dtype from_type, void *to, fr_dtype to_type, int64_t n);
 
 /* [outer, a, b] to [outer, b, a], elements of `size` bytes. */

@@ -4,13 +4,13 @@
  *  - a request is rounded to 512 bytes; 0 bytes allocate nothing;
  *  - up to 1 MiB is served from the small pool, the rest from the large pool; best fit within the pool;
  *  - a block is split if the rest is >= 512 bytes (small pool) or > 1 MiB (large pool); an unsplit tail belongs to the
- * block;
+ *    block;
  *  - a freed block merges with its free neighbours and is cached;
  *  - on a miss a segment is taken from the device: 2 MiB (small), 20 MiB (requests below 10 MiB), else the request
- * rounded up to 2 MiB; if that fails, all wholly free segments are given back and it is tried once more;
+ *    rounded up to 2 MiB; if that fails, all wholly free segments are given back and it is tried once more;
  *  - with segments that grow (PyTorch's expandable_segments) each pool is one segment: a miss maps as many granules (2
- * MiB small, 20 MiB large) behind its end as the free block there lacks, every rest is split off, and granules behind
- * the last live block are what goes back. The arena is a segment of its own in any case.
+ *    MiB small, 20 MiB large) behind its end as the free block there lacks, every rest is split off, and granules
+ *    behind the last live block are what goes back. The arena is a segment of its own in any case.
  *
  * Every function that is declared in allocator.h takes the allocator's lock; the static ones expect it to be held. In a
  * child of fork nothing is handed out and nothing is freed: another thread of the parent may have held the lock. */

@@ -17,8 +17,8 @@ const char *fri_report_use(fr_device d, const fr_memory_stats *now, char buf[FRI
 enum { FRI_BYTES_TEXT = 32 };
 const char *fri_bytes_text(size_t bytes, char buf[FRI_BYTES_TEXT]);
 
-/* The shape as PyTorch's users read it: rank 4 is (N, C, H, W) or (K, C, R, S), though memory holds the channels last.
- */
+/* The shape as PyTorch's users read it: rank 4 is (N, C, H, W) or (K, C, R, S), though memory holds the channels
+ * last. */
 const char *fri_report_shape(const fri_shape *s, char buf[FRI_SHAPE_TEXT]);
 
 #endif

@@ -85,7 +85,7 @@ static void segment_unlink(fri_allocator *a, fri_segment *g) {
         a->last_segment = g->prev;
 }
 
-/* ---- segments that grow */
+/* ---- segments that grow ------------------------------------------------------------------------------------ */
 
 static size_t granule_of(bool small) {
     return small ? FRI_SMALL_SEGMENT : FRI_LARGE_SEGMENT;
@@ -179,7 +179,7 @@ static void shrink(fri_allocator *a, fri_segment *g) {
     release_empty(a, g);
 }
 
-/* ---- segments of fixed size */
+/* ---- segments of fixed size -------------------------------------------------------------------------------- */
 
 fri_block *fri_segment_take(fri_allocator *a, size_t rounded) {
     size_t size = segment_size(rounded);

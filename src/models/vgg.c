@@ -2,7 +2,7 @@
  *
  *   features     (conv 3x3 [batch norm] relu)* maxpool, five times, 64 to 512 channels
  *   classifier   torchvision: 7x7 average pooling, Linear 25088-4096, relu, dropout, Linear 4096-4096, relu, dropout,
- * Linear small images: global average pooling, Linear 512-classes */
+ *                Linear 4096-classes; small images: global average pooling, Linear 512-classes */
 #include "models/build.h"
 
 enum { POOL = -1, LAYERS = 22 };

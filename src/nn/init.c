@@ -13,8 +13,8 @@ fr_status fr_init_uniform(fr_tensor *t, double low, double high) {
     return fri_tensor_randomize(t, false, low, high);
 }
 
-/* Convolution [K, R, S, C/g]: fan_in = R S C/g, fan_out = R S K (torchvision's nets have groups 1); linear [out, in].
- */
+/* Convolution [K, R, S, C/g]: fan_in = R S C/g, fan_out = R S K (torchvision's nets have groups 1); linear [out,
+ * in]. */
 fr_status fr_init_kaiming_normal(fr_tensor *weight, bool fan_out) {
     FRI_NOT_NULL(weight);
     int64_t window = 1;

@@ -31,8 +31,8 @@ struct fr_module {
 /* f32 tensor of category parameter. */
 fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out);
 
-/* Runs m on *x with "name" appended to the module path; errors get the path in front, the checkpoint's stop does not.
- */
+/* Runs m on *x with "name" appended to the module path; errors get the path in front, the checkpoint's stop does
+ * not. */
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x);
 
 /* What a layer is told beside its input; every field may be NULL. */

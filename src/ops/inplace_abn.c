@@ -6,8 +6,9 @@
  *   in-place   always over x when nobody else needs it
  *   rebuild    no (y is kept)
  *   bound      x comes back with a relative rounding error of about (1 + |z| / |z - beta|) epsilon per element:
- * gradients equal the plain form's within the tolerance that docs/ops/inplace_abn.md states, not bit for bit order
- * deterministic */
+ *              gradients equal the plain form's within the tolerance that docs/ops/inplace_abn.md states, not bit
+ *              for bit
+ *   order      deterministic */
 #include "ops/batchnorm2d.h"
 
 #include "base/status.h"

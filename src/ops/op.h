@@ -9,8 +9,8 @@
 
 enum { FRI_OP_INPUTS = 4 };
 
-/* One call of an op, from begin to end. `in` holds the inputs as the op shall read them: borrowed, or cast by autocast.
- */
+/* One call of an op, from begin to end. `in` holds the inputs as the op shall read them: borrowed, or cast by
+ * autocast. */
 typedef struct fri_call {
     const fr_op *op;
     const char *was_op;

@@ -24,8 +24,8 @@ typedef struct params {
  * pool behind it sets its own gradient to 0 there, a batch norm before it makes its result again in registers. Either
  * takes the mask over through its op's absorb_mask. Here the one before is asked: only where the mask is at hand (a
  * value or bits, not something to be made again), the gradient would have been written over and nobody examines
- * gradients, so what is saved, when it is given up and what is allocated stay the same. A pass over the gradient less.
- */
+ * gradients, so what is saved, when it is given up and what is allocated stay the same. A pass over the gradient
+ * less. */
 static fr_status left_to_producer(fr_node *node, const fr_tensor *dy, bool *left) {
     const params *p = fr_node_params(node);
     fr_node *up = p->of_node ? node->edges[0].node : NULL;

@@ -32,8 +32,8 @@ done:
     return s;
 }
 
-/* Takes the gradient into the list; before another type begins, what is there is added: sums keep the modules' order.
- */
+/* Takes the gradient into the list; before another type begins, what is there is added: sums keep the modules'
+ * order. */
 static fr_status take_square(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     struct norm *n = ctx;
     fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;

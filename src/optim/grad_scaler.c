@@ -4,7 +4,7 @@
  *   READY --step (checks first, unscales inside the update)--> STEPPED
  * and with a fused optimizer, which updates inside backward:
  *   READY --check_begin--> CHECKING (a backward) --check_end--> STEPPED (a backward that updates, if all is finite)
- * --update--> READY
+ *         --update--> READY
  * A step that failed on the way is forgotten: what was begun in another training step (fr_step_begin) counts as READY.
  *
  * Note [Deciding on the device]

@@ -3,8 +3,8 @@
  * Times measured on this machine lie in a file, $XDG_CACHE_HOME/frugal/times-<hash>.txt (~/.cache where that is not
  * set), one per device, thread count, library and instruction set; a line is seconds, kernel, element type and
  * dimensions. A call that was never measured is estimated from its operations and bytes, scaled by how far the same
- * kernel was off at the shapes that were. Without any measurement ratios of times still mean something, seconds do not.
- */
+ * kernel was off at the shapes that were. Without any measurement ratios of times still mean something, seconds do
+ * not. */
 #ifndef FRI_PLAN_COST_H
 #define FRI_PLAN_COST_H
 

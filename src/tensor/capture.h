@@ -13,8 +13,8 @@
  * where it was. What changes from step to step lies on the device, in places of the capture:
  *   numbers that the host knows (the learning rate)       fri_capture_number; written before each replay
  *   how many random numbers were drawn meanwhile          fri_capture_later; likewise
- *   values that the host wants to know (the loss)         fri_late_begin; copied to page-locked memory after each
- * replay and what else the host keeps count of moves in functions that are called around a replay.
+ *   values that the host wants to know (the loss)         fri_late_begin; copied to pinned memory after each replay
+ * and what else the host keeps count of moves in functions that are called around a replay.
  *
  * Where the host has something to do in the middle (the next batch) the step is cut into pieces. A step that cannot be
  * captured fails, and is as if it had not been tried. One capture at a time on a thread. */

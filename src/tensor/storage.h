@@ -36,8 +36,8 @@ void fri_storage_release_handle(fri_storage *s);
 void fri_storage_retain_slot(fri_storage *s);
 void fri_storage_release_slot(fri_storage *s);
 
-/* Called when the last handle dies and slots remain, with slots still counted; and when a storage dies with a producer.
- */
+/* Called when the last handle dies and slots remain, with slots still counted; and when a storage dies with a
+ * producer. */
 typedef struct fri_storage_hooks {
     void (*settle)(fri_storage *s);
     void (*orphan)(fri_storage *s);

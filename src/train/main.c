@@ -23,8 +23,8 @@ static fr_status check_device(fri_run *r) {
     return fri_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
 }
 
-/* All of them now: a loader's workers, started later, can be fewer; OpenMP's run time ends the process if it lacks one.
- */
+/* All of them now: a loader's workers, started later, can be fewer; OpenMP's run time ends the process if it lacks
+ * one. */
 static fr_status start_threads(const fr_train_opts *o) {
     fr_status s = fr_threads_set(o->threads != FR_TRAIN_AUTO ? (int)o->threads : fr_threads_get());
     if (s < 0 && o->threads != FR_TRAIN_AUTO) return fri_fail_prefix(s, "--threads %d: ", (int)o->threads);

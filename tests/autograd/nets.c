@@ -43,8 +43,7 @@ done:
     return s;
 }
 
-/* ---- layers: the i-th call of a kind takes its parameters from a fixed place ----------------------------------------
- */
+/* ---- layers: the i-th call of a kind takes its parameters from a fixed place ------------------------------------- */
 
 static fr_status conv(net *n, int p, int64_t padding, fr_tensor **x) {
     return fr_conv2d(*x, n->parameters[p], NULL, FR_CONV2D_OPTS(.padding = padding), x);
@@ -54,8 +53,7 @@ static fr_status norm(net *n, int p, int b, fr_tensor **x) {
     return fr_batchnorm2d(*x, n->parameters[p], n->parameters[p + 1], n->buffers[b], n->buffers[b + 1], NULL, x);
 }
 
-/* ---- units: what can be a checkpoint of its own ---------------------------------------------------------------------
- */
+/* ---- units: what can be a checkpoint of its own ------------------------------------------------------------------ */
 
 typedef fr_status unit_fn(net *n, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out);
 
@@ -84,8 +82,7 @@ static void release(fr_tensor **t, int n) {
     for (int i = 0; i < n; i++) fr_tensor_release(&t[i]);
 }
 
-/* ---- dense net ------------------------------------------------------------------------------------------------------
- */
+/* ---- dense net --------------------------------------------------------------------------------------------------- */
 
 /* Parameters: 0 stem; layers of the first block at 1, 4, 7 (gamma, beta, w); transition at 10; second block at 13, 16;
  * head: norm at 19, linear weight and bias at 21. Buffers two by two in the same order. */
@@ -205,8 +202,7 @@ done:
     return s;
 }
 
-/* ---- U-Net ----------------------------------------------------------------------------------------------------------
- */
+/* ---- U-Net ------------------------------------------------------------------------------------------------------- */
 
 /* Parameters: encoder 0 w, 1-2 norm, 3 w; down 4 w; bottom 5 w, 6-7 norm, 8 w; up 9 w, 10-11 norm; top 12 w; head 13 w,
  * 14 b. */
@@ -356,8 +352,7 @@ done:
     return s;
 }
 
-/* ---- making and training
- * --------------------------------------------------------------------------------------------- */
+/* ---- making and training ----------------------------------------------------------------------------------------- */
 
 fr_status net_create(net *n, net_kind kind, fr_device device) {
     *n = (net){.kind = kind, .device = device};
@@ -477,8 +472,7 @@ void net_run(net_kind kind, fr_device device, int cuts, bool autocast, int steps
     if (end.requested == 0) fri_allocator_destroy(&a);
 }
 
-/* ---- faults
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 
 /* The first batch from the same random numbers, and what it computes. Parameters and running values are put back. */
 static fr_status one_step(net *n, char *const *initial, record *r) {

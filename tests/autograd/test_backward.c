@@ -1,5 +1,5 @@
-/* test_backward.c - the walk over the graph: accumulation, order, hooks, misuse, long chains, failures in the middle.
- */
+/* test_backward.c - the walk over the graph: accumulation, order, hooks, misuse, long chains, failures in the
+ * middle. */
 #include <criterion/criterion.h>
 #include <frugal/extend.h>
 #include <frugal/frugal.h>

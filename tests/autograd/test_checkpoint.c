@@ -9,8 +9,7 @@
 
 enum { STEPS = 50, CLASSES = 3 };
 
-/* ---- dropout and batch norm over 50 steps ---------------------------------------------------------------------------
- */
+/* ---- dropout and batch norm over 50 steps ------------------------------------------------------------------------ */
 
 static fr_module *make_net(void) {
     fr_module *m = NULL, *c = NULL;
@@ -123,8 +122,7 @@ Test(checkpoint, segments_out_of_range) {
     expect_nothing_left();
 }
 
-/* ---- the function's contract
- * ----------------------------------------------------------------------------------------- */
+/* ---- the function's contract ------------------------------------------------------------------------------------- */
 
 struct context {
     int calls, freed;

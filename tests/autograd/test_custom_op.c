@@ -43,8 +43,7 @@ static fr_status count_call(void *ctx, fr_tensor *t) {
     return FR_OK;
 }
 
-/* ---- the gradients --------------------------------------------------------------------------------------------------
- */
+/* ---- the gradients ----------------------------------------------------------------------------------------------- */
 
 static fr_status forgetful_backward(fr_node *node, fr_tensor **dy) {
     return fr_node_grad(node, 0, dy); /* and nothing for input 1 */
@@ -142,8 +141,7 @@ Test(custom_op, a_failure_in_the_middle_leaves_nothing) {
     }
 }
 
-/* ---- hooks and gradients from outside
- * -------------------------------------------------------------------------------- */
+/* ---- hooks and gradients from outside ---------------------------------------------------------------------------- */
 
 static fr_status failing_hook(void *ctx, fr_tensor *t) {
     (void)ctx;
@@ -185,8 +183,7 @@ Test(custom_op, a_gradient_on_another_device_is_refused) {
     expect_nothing_left();
 }
 
-/* ---- parameters that own memory
- * -------------------------------------------------------------------------------------- */
+/* ---- parameters that own memory ---------------------------------------------------------------------------------- */
 
 struct owned {
     char *text;

@@ -31,8 +31,7 @@ static void release(int n, fr_tensor **const t[]) {
 #define RELEASE(...) \
     release((int)(sizeof((fr_tensor **[]){__VA_ARGS__}) / sizeof(fr_tensor **)), (fr_tensor * *[]){__VA_ARGS__})
 
-/* ---- the demand ---------------------------------------------------------------------------------------------------
- */
+/* ---- the demand -------------------------------------------------------------------------------------------------- */
 
 Test(inplace, a_leaf_that_requires_grad_is_refused) {
     fr_tensor *x = leaf(), *b = leaf();
@@ -144,8 +143,7 @@ Test(inplace, what_is_not_saved_may_be_overwritten) {
     expect_nothing_left();
 }
 
-/* ---- views --------------------------------------------------------------------------------------------------------
- */
+/* ---- views ------------------------------------------------------------------------------------------------------- */
 
 /* A view's storage was changed through another handle: its graph no longer describes its content. PyTorch rewrites the
  * other handle's history; here using it is an error, never a wrong gradient. */
@@ -189,8 +187,7 @@ Test(inplace, a_detached_handle_does_not_stand_in_the_way) {
     expect_nothing_left();
 }
 
-/* ---- the permission ------------------------------------------------------------------------------------------------
- */
+/* ---- the permission ---------------------------------------------------------------------------------------------- */
 
 /* x = op(x) writes over x only if nobody can tell. */
 Test(inplace, permission_is_used_only_where_nobody_else_looks) {

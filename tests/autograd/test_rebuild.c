@@ -91,8 +91,7 @@ Test(rebuild, never_holds_more_than_it_frees) {
     }
 }
 
-/* ---- with checkpoints ----------------------------------------------------------------------------------------------
- */
+/* ---- with checkpoints -------------------------------------------------------------------------------------------- */
 
 enum { SEGMENTS = 8 };
 
@@ -144,8 +143,7 @@ Test(rebuild, checkpoints_stay_independent_of_each_other) {
     cr_expect_leq(with, without, "peak %zu with rebuild, %zu without", with, without);
 }
 
-/* ---- graphs of which one half is gone
- * -------------------------------------------------------------------------------- */
+/* ---- graphs of which one half is gone ---------------------------------------------------------------------------- */
 
 /* Two losses over one batch norm: the first backward frees it, the second finds a used graph. */
 Test(rebuild, a_source_that_was_used_and_freed_is_an_error) {
@@ -198,8 +196,7 @@ Test(rebuild, a_source_that_backward_passed_serves_who_is_left) {
     cr_expect_eq(memcmp(gradient[0], gradient[1], sizeof gradient[0]), 0);
 }
 
-/* ---- depth
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- depth ------------------------------------------------------------------------------------------------------- */
 
 /* A chain of cheap ops is looked at a few ops deep, not to its beginning; time stays linear. */
 Test(rebuild, long_chains, .timeout = 60) {
@@ -274,8 +271,7 @@ Test(rebuild, many_segments, .timeout = 60) {
     }
 }
 
-/* ---- places inside a storage
- * ----------------------------------------------------------------------------------------- */
+/* ---- places inside a storage ------------------------------------------------------------------------------------- */
 
 /* An op in place on the second half of a storage: what is rebuilt from it reads that half. */
 Test(rebuild, remembers_where_in_the_storage) {

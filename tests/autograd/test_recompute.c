@@ -182,8 +182,7 @@ Test(recompute, the_generator_goes_on_as_if_nothing_had_happened) {
     expect_nothing_left();
 }
 
-/* ---- an output with a life of its own
- * -------------------------------------------------------------------------------- */
+/* ---- an output with a life of its own ---------------------------------------------------------------------------- */
 
 /* Outputs: r = relu(x - x^2), and the square of a max pool of r. */
 static fr_status relu_and_pool(void *p, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {

@@ -155,8 +155,7 @@ Test(switch_bytes, inplace_saves_one_map_forward_and_one_backward) {
     nothing_left();
 }
 
-/* ---- batch norm and its activation
- * ----------------------------------------------------------------------------------- */
+/* ---- batch norm and its activation ------------------------------------------------------------------------------- */
 
 /* conv - batch norm - activation - conv. Besides the batch statistics, mean and 1 / std:
  *   all off       the norm's input, and the activation's output (the next convolution's input)
@@ -294,8 +293,7 @@ Test(switch_bytes, rebuild_dense_layer) {
     nothing_left();
 }
 
-/* ---- early release
- * --------------------------------------------------------------------------------------------------- */
+/* ---- early release ----------------------------------------------------------------------------------------------- */
 
 /* conv - conv - sum. In the second one's backward dy, dw and dx are made beside its saved input x; with early release x
  * is gone when dx is made. */
@@ -363,8 +361,7 @@ Test(switch_bytes, offload_moves_large_maps) {
     nothing_left();
 }
 
-/* ---- checkpoints
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
 /* A chain of units linear - relu - linear on [B, F]. A unit keeps two maps: its input and relu's output. */
 enum { UNITS = 12, B = 16, F = 48 };
@@ -409,8 +406,7 @@ Test(switch_bytes, checkpoint_segments) {
     nothing_left();
 }
 
-/* ---- gradients and the optimizer's step
- * --------------------------------------------------------------------------------- */
+/* ---- gradients and the optimizer's step -------------------------------------------------------------------------- */
 
 /* The most bytes a category had, and the most bytes of f16 casts, since the watch began. */
 typedef struct watch {
@@ -578,8 +574,7 @@ Test(switch_bytes, fused_step_in_two_passes) {
     nothing_left();
 }
 
-/* ---- autocast
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- autocast ---------------------------------------------------------------------------------------------------- */
 
 /* A weight's f16 copy lives while an op runs, forward and backward: the largest layer's at most. Cached, the copies
  * live from their first use to backward, but for the first layer's: its input wants no gradient, so backward needs no
@@ -610,8 +605,7 @@ Test(switch_bytes, autocast_casts) {
     nothing_left();
 }
 
-/* ---- graphs that should not be, or are forgotten
- * ---------------------------------------------------------------------- */
+/* ---- graphs that should not be, or are forgotten ----------------------------------------------------------------- */
 
 /* Training keeps every layer's input but the batch; without a graph nothing is kept, and two neighbouring maps are all
  * that ever lives. */

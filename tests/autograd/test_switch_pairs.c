@@ -6,8 +6,8 @@
  * switches off, and a dry run of the same program reports the same peaks, requested, allocated and by category. Under
  * autocast the run to compare with is under autocast too: how far that one is from f32 is bounded by the last test.
  *
- * FRUGAL_SWITCH_SETS: how many sets beyond the single switches per network (16 if unset; "all": every pair and triple).
- */
+ * FRUGAL_SWITCH_SETS: how many sets beyond the single switches per network (16 if unset; "all": every pair and
+ * triple). */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -137,8 +137,7 @@ static void run_set(study *s, unsigned set) {
     s->runs++;
 }
 
-/* ---- which sets ----------------------------------------------------------------------------------------------------
- */
+/* ---- which sets -------------------------------------------------------------------------------------------------- */
 
 static uint32_t random_below(uint32_t *state, uint32_t n) {
     *state = *state * 1664525u + 1013904223u;
@@ -212,8 +211,7 @@ Test(switch_pairs, unet, .timeout = 3000) {
     study_net(SMALL_UNET);
 }
 
-/* ---- what is bounded -----------------------------------------------------------------------------------------------
- */
+/* ---- what is bounded --------------------------------------------------------------------------------------------- */
 
 /* Autocast rounds inputs, weights and maps to 11 (f16) or 8 (bf16) bits: the first loss is off by one such rounding at
  * most, relatively. Training amplifies that; over these 20 steps the losses stay within 5 % of the first one

@@ -202,8 +202,7 @@ Test(conv2d_statistics, the_weight_gradient_behind_a_norm_is_a_graph_of_four_ope
     cr_expect(!there, "above the limit, and above the plain pass");
 }
 
-/* ---- who says that a batch norm follows ----------------------------------------------------------------------------
- */
+/* ---- who says that a batch norm follows -------------------------------------------------------------------------- */
 
 typedef struct calls {
     int sums, finalized, stats, plain;

@@ -1,5 +1,5 @@
-/* test_expandable.c - segments that grow, on a fake driver: growing, giving back, failing in the middle, falling back.
- */
+/* test_expandable.c - segments that grow, on a fake driver: growing, giving back, failing in the middle, falling
+ * back. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/plan.h>

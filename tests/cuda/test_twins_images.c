@@ -176,8 +176,8 @@ Test(twins, embedding) {
 
 /* ---- optimizers ------------------------------------------------------------------------------------------------ */
 
-/* Lists of parameters: none, one, and more than one launch holds; empty ones, tails, several chunks, one not aligned.
- */
+/* Lists of parameters: none, one, and more than one launch holds; empty ones, tails, several chunks, one not
+ * aligned. */
 enum { MOST_ITEMS = 150 };
 
 typedef struct parameters {

@@ -9,8 +9,7 @@
 
 static const size_t KIB = 1024, MIB = 1024 * 1024;
 
-/* ---- a source that hands out addresses and remembers what it was asked for ----------------------------------------
- */
+/* ---- a source that hands out addresses and remembers what it was asked for --------------------------------------- */
 
 enum { MAX_SEGMENTS = 64 };
 
@@ -83,8 +82,7 @@ static fr_memory_stats stats(void) {
     return t;
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------------------------------
- */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 Test(allocator, sizes_are_rounded_up_to_512) {
     static const size_t sizes[][2] = {{1, 512}, {511, 512}, {512, 512}, {513, 1024}, {1024, 1024}, {1048575, 1048576}};
@@ -125,8 +123,7 @@ Test(allocator, segments_have_the_published_sizes) {
     }
 }
 
-/* ---- pools, splitting, merging
- * --------------------------------------------------------------------------------------- */
+/* ---- pools, splitting, merging ----------------------------------------------------------------------------------- */
 
 Test(allocator, small_and_large_requests_never_share_a_segment) {
     fri_block *small = get(1 * MIB), *large = get(1 * MIB + 512);
@@ -204,8 +201,7 @@ Test(allocator, blocks_of_different_segments_never_merge) {
     cr_expect_eq(stats().largest_free, 2 * MIB);
 }
 
-/* ---- best fit -------------------------------------------------------------------------------------------------------
- */
+/* ---- best fit ---------------------------------------------------------------------------------------------------- */
 
 /* Holes of 4, 3 and 5 KiB between live blocks: the smallest that is large enough is taken. */
 Test(allocator, the_smallest_block_that_fits_is_taken) {
@@ -258,8 +254,7 @@ Test(allocator, ties_go_to_the_older_segment_and_the_lower_offset) {
     put(b[7]);
 }
 
-/* ---- cache, limit, out of memory ----------------------------------------------------------------------------------
- */
+/* ---- cache, limit, out of memory --------------------------------------------------------------------------------- */
 
 Test(allocator, empty_cache_gives_back_whole_segments_only) {
     fri_block *keep = get(512), *other = get(1 * MIB), *large = get(30 * MIB);
@@ -375,8 +370,7 @@ Test(allocator, the_nth_allocation_fails_on_demand) {
     put(get(512));
 }
 
-/* ---- peaks ----------------------------------------------------------------------------------------------------------
- */
+/* ---- peaks ------------------------------------------------------------------------------------------------------- */
 
 /* The snapshot is taken at the first instant of the maximum and not rewritten by what comes later. */
 Test(allocator, at_peak_is_the_first_instant_of_the_maximum) {
@@ -436,8 +430,7 @@ Test(allocator, reset_peak_starts_from_what_is_live) {
     put(c);
 }
 
-/* ---- published numbers
- * ------------------------------------------------------------------------------------------------ */
+/* ---- published numbers ------------------------------------------------------------------------------------------- */
 
 /* pytorch_memlab's README: Linear(100, 100) once, twice, three times: 40.00K, 80.00K, 120.00K; reserved 2.00M. */
 Test(allocator, three_linear_layers) {

@@ -1,5 +1,5 @@
-/* test_placement.c - offline placement: nothing overlaps, nothing is below the bound, training steps come close to it.
- */
+/* test_placement.c - offline placement: nothing overlaps, nothing is below the bound, training steps come close to
+ * it. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -303,8 +303,8 @@ Test(norm_act, another_type_or_shape_is_left_to_the_add) {
     expect_nothing_left();
 }
 
-/* A leaf that requires grad, a tensor with another handle, batch norm's own input: not written over, whatever is asked.
- */
+/* A leaf that requires grad, a tensor with another handle, batch norm's own input: not written over, whatever is
+ * asked. */
 Test(norm_act, what_somebody_needs_is_not_written_over) {
     enum { FREE, HELD, LEAF, INPUT, WAYS };
     parts p = make_parts(FR_F16);

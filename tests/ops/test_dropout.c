@@ -1,5 +1,5 @@
-/* test_dropout.c - which elements, how many, the same in backward, with and without a stored mask, on any thread count.
- */
+/* test_dropout.c - which elements, how many, the same in backward, with and without a stored mask, on any thread
+ * count. */
 #include <criterion/criterion.h>
 #include <frugal/extend.h>
 #include <frugal/ops.h>

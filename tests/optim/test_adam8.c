@@ -1,5 +1,5 @@
-/* test_adam8.c - Adam with 8-bit moments: the steps of tests/golden/make_adam8.py to the code, its bytes, its bounds.
- */
+/* test_adam8.c - Adam with 8-bit moments: the steps of tests/golden/make_adam8.py to the code, its bytes, its
+ * bounds. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/optim.h>

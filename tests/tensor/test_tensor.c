@@ -40,8 +40,8 @@ Test(tensor, meta_has_no_values_to_copy) {
     fr_tensor_release(&x);
 }
 
-/* Addresses on meta stand for bytes of one tensor each, as the device's would: the allocator and its plans rely on it.
- */
+/* Addresses on meta stand for bytes of one tensor each, as the device's would: the allocator and its plans rely on
+ * it. */
 Test(tensor, meta_addresses_are_of_one_tensor_each) {
     enum { COUNT = 6 };
     const int64_t bytes = (int64_t)24 << 20;

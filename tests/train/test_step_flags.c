@@ -1,5 +1,5 @@
-/* test_step_flags.c - the flags of a training step: what changes nothing, what is planned to the byte, what is refused.
- */
+/* test_step_flags.c - the flags of a training step: what changes nothing, what is planned to the byte, what is
+ * refused. */
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
