@@ -91,10 +91,8 @@ __global__ void __launch_bounds__(FRI_THREADS)
     if (threadIdx.y > 0 || c >= g.c) return;
     mean[c] = (float)m;
     invstd[c] = (float)(1 / sqrt(square / (double)g.rows + eps));
-    if (running_mean != NULL)
-        running_mean[c] = (float)((1 - momentum) * (double)running_mean[c] + momentum * (double)(float)m);
-    if (running_var != NULL)
-        running_var[c] = (float)((1 - momentum) * (double)running_var[c] + momentum * square / (double)(g.rows - 1));
+    fri_running_update(running_mean, c, momentum, (double)(float)m, 1);
+    fri_running_update(running_var, c, momentum, square, (double)(g.rows - 1));
 }
 
 /* sums [2][c]: of x and of x * x, made by the convolution. */
@@ -107,10 +105,8 @@ __global__ void __launch_bounds__(FRI_THREADS)
     const float m = (float)(sum / rows);
     mean[c] = m;
     invstd[c] = (float)(1 / sqrt(variance + eps));
-    if (running_mean != NULL)
-        running_mean[c] = (float)((1 - momentum) * (double)running_mean[c] + momentum * (double)m);
-    if (running_var != NULL)
-        running_var[c] = (float)((1 - momentum) * (double)running_var[c] + momentum * (variance * rows) / (rows - 1));
+    fri_running_update(running_mean, c, momentum, (double)m, 1);
+    fri_running_update(running_var, c, momentum, variance * rows, rows - 1);
 }
 
 template <typename T>
@@ -118,7 +114,7 @@ __global__ void __launch_bounds__(FRI_THREADS) fold(int64_t channels, const floa
                                                     const float *gamma, const float *beta, T *scale_shift) {
     const int64_t c = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x;
     if (c >= channels) return;
-    const float scale = gamma != NULL ? invstd[c] * gamma[c] : invstd[c];
+    const float scale = fri_norm_scale(invstd, gamma, c);
     fri_store(&scale_shift[c], scale);
     fri_store(&scale_shift[channels + c], fri_batchnorm_shift(mean[c], scale, beta != NULL ? beta[c] : 0));
 }
@@ -142,7 +138,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 #pragma unroll
     for (int k = 0; k < N; k++) {
         m[k] = mean[c + k];
-        scale[k] = gamma != NULL ? invstd[c + k] * gamma[c + k] : invstd[c + k];
+        scale[k] = fri_norm_scale(invstd, gamma, c + k);
         shift[k] = beta != NULL ? beta[c + k] : 0;
     }
 #pragma unroll 4
@@ -174,7 +170,7 @@ template <int N>
 static __device__ __forceinline__ void gate_channels(const gate &p, int64_t c, float scale[N], float shift[N]) {
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        scale[k] = p.gamma != NULL ? p.invstd[c + k] * p.gamma[c + k] : p.invstd[c + k];
+        scale[k] = fri_norm_scale(p.invstd, p.gamma, c + k);
         shift[k] = p.beta != NULL ? p.beta[c + k] : 0;
     }
 }

@@ -1,8 +1,8 @@
 /* arith.h - elementwise arithmetic, written once for the C compiler and nvcc.
  *
- * fri_real is float; a C file compiled with FRI_REAL_F64 gets double (gradient checks on the CPU). Nothing here loops
- * or touches memory: a kernel loads, calls one of these, and stores. Comparisons are written so that NaN takes the side
- * that kernels.h promises; do not rearrange them. */
+ * fri_real is float; a C file compiled with FRI_REAL_F64 gets double (gradient checks on the CPU). Nothing here loops:
+ * a kernel loads, calls one of these, and stores. A pointer is taken where its value changes or may be absent.
+ * Comparisons are written so that NaN takes the side that kernels.h promises; do not rearrange them. */
 #ifndef FRI_BACKEND_ARITH_H
 #define FRI_BACKEND_ARITH_H
 
@@ -103,6 +103,17 @@ static inline FRI_HOST_DEVICE fri_real fri_batchnorm_shift(fri_real mean, fri_re
 static inline FRI_HOST_DEVICE double fri_batchnorm_variance(double sum, double squares, double rows) {
     const double mean = sum / rows, variance = squares / rows - mean * mean;
     return variance < 0 ? 0 : variance;
+}
+
+/* invstd * gamma of channel c; gamma or NULL (1). */
+static inline FRI_HOST_DEVICE fri_real fri_norm_scale(const fri_real *invstd, const fri_real *gamma, int64_t c) {
+    return gamma != NULL ? invstd[c] * gamma[c] : invstd[c];
+}
+
+/* A running statistic (or NULL) moves towards sum / count by the fraction momentum. */
+static inline FRI_HOST_DEVICE void fri_running_update(fri_real *running, int64_t c, double momentum, double sum,
+                                                      double count) {
+    if (running != NULL) running[c] = (fri_real)((1 - momentum) * (double)running[c] + momentum * sum / count);
 }
 
 /* The largest number that a type rounds to 0: half of its smallest one. */

@@ -185,8 +185,8 @@ fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_des
         for (int64_t j = 0; j < width; j++) {
             int64_t k = c + j;
             is[k] = (real)(1 / sqrt(total[j] / rows + d->eps));
-            if (rm != NULL) rm[k] = (real)((1 - d->momentum) * (double)rm[k] + d->momentum * (double)m[k]);
-            if (rv != NULL) rv[k] = (real)((1 - d->momentum) * (double)rv[k] + d->momentum * total[j] / (rows - 1));
+            fri_running_update(rm, k, d->momentum, (double)m[k], 1);
+            fri_running_update(rv, k, d->momentum, total[j], rows - 1);
         }
     }
     return FR_OK;
@@ -203,9 +203,8 @@ fr_status fri_cpu_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_
         const double variance = fri_batchnorm_variance((double)sum[k], (double)square[k], rows);
         m[k] = (real)((double)sum[k] / rows);
         is[k] = (real)(1 / sqrt(variance + d->eps));
-        if (rm != NULL) rm[k] = (real)((1 - d->momentum) * (double)rm[k] + d->momentum * (double)m[k]);
-        if (rv != NULL)
-            rv[k] = (real)((1 - d->momentum) * (double)rv[k] + d->momentum * (variance * rows) / (rows - 1));
+        fri_running_update(rm, k, d->momentum, (double)m[k], 1);
+        fri_running_update(rv, k, d->momentum, variance * rows, rows - 1);
     }
     return FR_OK;
 }
@@ -219,7 +218,7 @@ fr_status fri_cpu_batchnorm2d_fold(const fri_exec *e, const fri_batchnorm2d_desc
     for (int64_t c = 0; c < d->c; c += COMBINE) {
         const int64_t width = fri_min_i64(COMBINE, d->c - c);
         for (int64_t j = 0; j < width; j++) {
-            piece[0][j] = g != NULL ? is[c + j] * g[c + j] : is[c + j];
+            piece[0][j] = fri_norm_scale(is, g, c + j);
             piece[1][j] = fri_batchnorm_shift(m[c + j], piece[0][j], b != NULL ? b[c + j] : 0);
         }
         for (int row = 0; row < 2; row++) {
@@ -294,8 +293,7 @@ static void add_rounded(const fri_batchnorm2d_desc *d, int64_t n, const real *ad
 
 /* scale = invstd * gamma for a tile's channels; gamma or NULL (1). */
 static void scale_of(const tile *t, const real *invstd, const real *gamma, real *scale) {
-    for (int64_t j = 0; j < t->width; j++)
-        scale[j] = gamma != NULL ? invstd[t->c + j] * gamma[t->c + j] : invstd[t->c + j];
+    for (int64_t j = 0; j < t->width; j++) scale[j] = fri_norm_scale(invstd, gamma, t->c + j);
 }
 
 static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
