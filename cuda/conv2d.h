@@ -24,14 +24,12 @@ typedef enum fri_cuda_conv2d_pass {
     FRI_CUDA_CONV2D_BACKWARD_WEIGHT,
     /* Fused passes: not every convolution has a plan. */
     FRI_CUDA_CONV2D_FORWARD_BIAS,         /* y = conv(x, w) + b in one kernel; b of x's type */
-    FRI_CUDA_CONV2D_FORWARD_BIAS_RELU,    /* y = max(conv(x, w) + b, 0); planned only, as what is marked so */
     FRI_CUDA_CONV2D_FORWARD_STATS,        /* y = conv(x, w), and per channel the sums of y and y * y, in f32 */
-    FRI_CUDA_CONV2D_FORWARD_BIAS_STATS,   /* y = conv(x, w) + b, and the sums; planned only */
     FRI_CUDA_CONV2D_NORM_FORWARD,         /* y = conv(max(x * scale + shift, 0), w), of x's type, [c]; planned only */
     FRI_CUDA_CONV2D_NORM_FORWARD_STATS,   /* likewise, and the sums; planned only */
     FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT, /* dw of both */
 } fri_cuda_conv2d_pass;
-enum { FRI_CUDA_CONV2D_PASSES = 10 };
+enum { FRI_CUDA_CONV2D_PASSES = 8 };
 
 typedef struct fri_cuda_conv2d_choice {
     size_t workspace;    /* bytes that the kernel must be handed */
@@ -44,8 +42,7 @@ typedef struct fri_cuda_conv2d_choice {
 
 /* The passes that are executed. */
 static inline bool fri_cuda_conv2d_runs(fri_cuda_conv2d_pass pass) {
-    return pass <= FRI_CUDA_CONV2D_FORWARD_BIAS || pass == FRI_CUDA_CONV2D_FORWARD_STATS ||
-           pass == FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT;
+    return pass != FRI_CUDA_CONV2D_NORM_FORWARD && pass != FRI_CUDA_CONV2D_NORM_FORWARD_STATS;
 }
 
 /* What would run. FR_EUNSUPPORTED names the convolution if no engine will do; FR_ELIBRARY without cuDNN. Also behind

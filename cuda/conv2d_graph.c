@@ -8,9 +8,7 @@ const char *const fri_cuda_conv2d_pass_name[FRI_CUDA_CONV2D_PASSES] = {
     [FRI_CUDA_CONV2D_BACKWARD_INPUT] = "conv2d_backward_input",
     [FRI_CUDA_CONV2D_BACKWARD_WEIGHT] = "conv2d_backward_weight",
     [FRI_CUDA_CONV2D_FORWARD_BIAS] = "conv2d_forward_bias",
-    [FRI_CUDA_CONV2D_FORWARD_BIAS_RELU] = "conv2d_forward_bias_relu",
     [FRI_CUDA_CONV2D_FORWARD_STATS] = "conv2d_forward_stats",
-    [FRI_CUDA_CONV2D_FORWARD_BIAS_STATS] = "conv2d_forward_bias_stats",
     [FRI_CUDA_CONV2D_NORM_FORWARD] = "conv2d_norm_forward",
     [FRI_CUDA_CONV2D_NORM_FORWARD_STATS] = "conv2d_norm_forward_stats",
     [FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT] = "conv2d_norm_backward_weight",
@@ -197,21 +195,17 @@ static fr_status add_operations(fri_cuda_conv2d_graph *g, const fri_conv2d_desc 
     const unsigned is = 1u << pass;
     const bool norm = is & (1u << FRI_CUDA_CONV2D_NORM_FORWARD | 1u << FRI_CUDA_CONV2D_NORM_FORWARD_STATS |
                             1u << FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT);
-    const bool relu = pass == FRI_CUDA_CONV2D_FORWARD_BIAS_RELU;
-    const bool bias = relu || is & (1u << FRI_CUDA_CONV2D_FORWARD_BIAS | 1u << FRI_CUDA_CONV2D_FORWARD_BIAS_STATS);
-    const bool statistics = is & (1u << FRI_CUDA_CONV2D_FORWARD_STATS | 1u << FRI_CUDA_CONV2D_FORWARD_BIAS_STATS |
-                                  1u << FRI_CUDA_CONV2D_NORM_FORWARD_STATS);
-    cudnnBackendDescriptor_t x = g->tensor[0], w = g->tensor[1], y = g->tensor[2], product = y, sum = y, b;
+    const bool bias = pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
+    const bool statistics = is & (1u << FRI_CUDA_CONV2D_FORWARD_STATS | 1u << FRI_CUDA_CONV2D_NORM_FORWARD_STATS);
+    cudnnBackendDescriptor_t x = g->tensor[0], w = g->tensor[1], y = g->tensor[2], product = y, b;
     fr_status s = FR_OK;
     if (norm) FRI_TRY(s, add_norm(g, d, &x));
     if (bias) FRI_TRY(s, add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, y_dim, &product));
-    if (relu) FRI_TRY(s, add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, y_dim, &sum));
     FRI_TRY(s, add_convolution(g, names_of(pass), x, w, product));
     if (bias) {
         FRI_TRY(s, add_tensor(g, FRI_UID_BIAS, type_of(d->dtype), b_dim, &b));
-        FRI_TRY(s, add_pointwise(g, CUDNN_POINTWISE_ADD, product, b, sum));
+        FRI_TRY(s, add_pointwise(g, CUDNN_POINTWISE_ADD, product, b, y));
     }
-    if (relu) FRI_TRY(s, add_pointwise(g, CUDNN_POINTWISE_RELU_FWD, sum, NULL, y));
     if (statistics) FRI_TRY(s, add_statistics(g, d, y));
 done:
     return s;
