@@ -104,7 +104,7 @@ typedef struct fr_train_opts {
     const char *const *predict;           /* image files */
     int64_t n_predict;
 
-    bool summary, textbook;  /* a table of layers instead of a run; and published figures */
+    bool summary;            /* a table of layers instead of a run */
     const char *memory_plot; /* a picture of the step that needs most; NULL: none. Borrowed */
 
     bool detect_anomaly; /* every step is searched for the first op that made inf or NaN */

@@ -209,6 +209,8 @@ static fr_status unknown(const fr_train_program *p, const char *word, size_t n) 
     if (strncmp(word, "-", 1) != 0)
         return fri_fail(FR_EINVAL, "unexpected argument '%s': every argument is a flag or a flag's value", word);
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
+    if (strcmp(name, "--textbook") == 0) /* a flag until 0.1; this sentence stays for one minor version */
+        return fri_fail(FR_EINVAL, "--textbook is no flag any more; build/benchmarks/textbook prints its figures");
     if (fri_flag_nearest(name, near) != NULL)
         return fri_fail(FR_EINVAL, "unknown flag '%s'; did you mean '%s'?", name, near);
     return fri_fail(FR_EINVAL, "unknown flag '%s'; '%s --help' lists all", name, p->name);

@@ -32,7 +32,6 @@ static fr_status check_views(const fri_run *r) {
                  {"memory-plot", o->memory_plot, true},
                  {"track", o->track, false},
                  {"trace", o->trace, false}};
-    if (o->textbook && !o->summary) return fri_fail(FR_EINVAL, "--textbook: its table is part of --summary; add that");
     for (size_t i = 0; i < sizeof files / sizeof *files && (o->summary || o->plan); i++)
         if (files[i].value != NULL && !(o->plan && files[i].of_a_plan))
             return fri_fail(FR_EINVAL, "--%s %s with %s: no run that could be written there%s", files[i].name,

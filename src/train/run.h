@@ -294,9 +294,8 @@ fr_status fri_memory_plot_begin(fri_run *r, fr_device device);
 fr_status fri_memory_plot_end(fri_run *r);
 void fri_memory_plot_release(fri_run *r);
 
-/* summary.c: --summary, instead of training. textbook.c: --textbook, its second table. */
+/* summary.c: --summary, instead of training. */
 fr_status fri_summary_command(fri_run *r);
-fr_status fri_textbook_print(FILE *out);
 
 /* log.c: --log, --csv, --tensorboard. A log that cannot be written does not stop the training: it is said once, end
  * fails. */

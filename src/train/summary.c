@@ -18,7 +18,6 @@ fr_status fri_summary_command(fri_run *r) {
         fprintf(r->out, "%s; %s, %" PRId64 " px, batches of %" PRId64 "%s\n", plan.model_name, fri_dataset_name(r),
                 o->image_size, o->batch_size, o->split_batch > 1 ? " in parts" : "");
     FR_TRY(s, fr_summary_print(summary, r->out));
-    if (o->textbook) FR_TRY(s, fri_textbook_print(r->out));
     if (fflush(r->out) != 0) s = fri_fail(FR_EIO, "--summary: standard output cannot be written");
 done:
     fr_summary_release(&summary);

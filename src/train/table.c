@@ -272,8 +272,6 @@ const fri_flag fri_flags[] = {
     {"summary", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(summary), NULL,
      "Do not train: print a line per layer, from a dry run of one step: shape, parameters, bytes that it keeps for "
      "backward under these flags, operations; and end."},
-    {"textbook", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(textbook), NULL,
-     "With --summary: figures that tools and guides publish, computed anew, and what is wrong with some."},
     {"detect-anomaly", FRI_FLAG_SET, FRI_GROUP_OUTPUT, AT(detect_anomaly), NULL,
      "Look at what each op makes, and name the first with inf or NaN when a step is skipped or the loss is no number. "
      "Without this flag, the step after one whose loss overflowed is looked at."},
