@@ -80,10 +80,9 @@ fr_status fri_all_finite(const fr_tensor *t, bool *out) {
     }
     void *chunk = malloc(CHUNK);
     if (chunk == NULL) return fri_fail(FR_ENOMEM, "looking for inf and NaN: out of host memory");
-    fri_exec e = fri_exec_of(t);
     for (size_t at = 0; at < bytes && *out; at += CHUNK) {
         size_t part = bytes - at < CHUNK ? bytes - at : CHUNK;
-        FRI_TRY(s, fri_backend_of(t)->copy(&e, FRI_COPY_DEVICE_TO_HOST, data + at, chunk, part));
+        FRI_TRY(s, fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_HOST, data + at, chunk, part));
         *out = finite_part(t->dtype, chunk, part);
     }
 done:

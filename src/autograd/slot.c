@@ -158,19 +158,18 @@ void fr_node_release_saved(fr_node *node, int index) {
 /* ---- masks ------------------------------------------------------------------------------------------------- */
 
 static fr_status mask_by_bits(const fri_slot *slot, double slope, const fr_tensor *dy, fr_tensor *dx) {
-    fri_exec e = fri_exec_of(dy);
     return FRI_KERNEL(fri_backend_of(dy), dy->dtype, relu_backward_bits,
-                      (&e, dy->dtype, fri_numel(dy), slope, slot->storage->block->data, fri_data(dy), fri_data(dx)));
+                      (FRI_EXEC, dy->dtype, fri_numel(dy), slope, slot->storage->block->data, fri_data(dy),
+                       fri_data(dx)));
 }
 
 static fr_status mask_by_value(const fri_slot *slot, const fr_tensor *y, double slope, const fr_tensor *dy,
                                fr_tensor *dx) {
-    fri_exec e = fri_exec_of(dy);
     if (slot->flags == FR_SAVE_MASK)
         return FRI_KERNEL(fri_backend_of(dy), dy->dtype, relu_backward,
-                          (&e, dy->dtype, fri_numel(dy), fri_data(y), fri_data(dy), fri_data(dx)));
+                          (FRI_EXEC, dy->dtype, fri_numel(dy), fri_data(y), fri_data(dy), fri_data(dx)));
     return FRI_KERNEL(fri_backend_of(dy), dy->dtype, leaky_relu_backward,
-                      (&e, dy->dtype, fri_numel(dy), slope, fri_data(y), fri_data(dy), fri_data(dx)));
+                      (FRI_EXEC, dy->dtype, fri_numel(dy), slope, fri_data(y), fri_data(dy), fri_data(dx)));
 }
 
 fr_status fri_node_mask_ready(fr_node *node, int index, const fr_tensor *dy, bool *ready) {

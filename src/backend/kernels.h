@@ -26,6 +26,8 @@ typedef struct fri_exec {
     void *workspace; /* scratch, 64-byte aligned, or NULL */
     size_t workspace_bytes;
 } fri_exec;
+/* A device's one stream (NULL: the backend names its own), no workspace. */
+#define FRI_EXEC (&(const fri_exec){0})
 
 typedef enum fri_accum {
     FRI_SET, /* out = value */

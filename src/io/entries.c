@@ -141,10 +141,9 @@ fri_shape fri_entry_torch_shape(const fri_entry *e) {
 }
 
 fr_status fri_upload(const void *bytes, fr_tensor *t) {
-    fri_exec e = fri_exec_of(t);
     if (fri_device_of(t) == FR_META || fri_nbytes(t) == 0) return FR_OK;
     fri_bump_version(t);
-    return fri_backend_of(t)->copy(&e, FRI_COPY_HOST_TO_DEVICE, bytes, fri_data(t), fri_nbytes(t));
+    return fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, bytes, fri_data(t), fri_nbytes(t));
 }
 
 fr_status fri_scratch(void **buffer, size_t *capacity, size_t bytes) {

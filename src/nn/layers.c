@@ -120,16 +120,15 @@ enum { BN_WEIGHT, BN_BIAS, BN_MEAN, BN_VAR, BN_BATCHES };
 
 /* num_batches_tracked is a counter on the device; it moves with the running values, so not in a recomputation. */
 static fr_status count_batch(fr_tensor *counter) {
-    fri_exec e = fri_exec_of(counter);
     int64_t n = 0;
     const fri_backend *b = fri_backend_of(counter);
     if (b->device == FR_META) return FR_OK;
     const fri_array one = {1, fri_data(counter)};
-    if (b->streams != NULL) return FRI_KERNEL(b, FR_I64, count_up, (&e, FR_I64, NULL, 1, &one));
+    if (b->streams != NULL) return FRI_KERNEL(b, FR_I64, count_up, (FRI_EXEC, FR_I64, NULL, 1, &one));
     fr_status s = fr_tensor_to_host(counter, &n);
     if (s < 0) return s;
     n++;
-    return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, &n, fri_data(counter), sizeof n);
+    return b->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, &n, fri_data(counter), sizeof n);
 }
 
 /* After a forward pass: running values have moved, unless it was a recomputation. */

@@ -9,12 +9,11 @@
 #include "ops/op.h"
 
 static fr_status values(const fr_tensor *a, const fr_tensor *b, bool relu, fr_tensor *y) {
-    fri_exec e = fri_exec_of(a);
     if (relu)
         return FRI_KERNEL(fri_backend_of(a), a->dtype, add_relu,
-                          (&e, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
+                          (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
     return FRI_KERNEL(fri_backend_of(a), a->dtype, add,
-                      (&e, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
+                      (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {

@@ -24,11 +24,10 @@ enum { SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT }
 static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
                        const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, const fr_tensor *addend,
                        bool relu, fr_tensor *y) {
-    fri_exec e = fri_exec_of(x);
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
-                      (&e, d, fri_data(x), fri_data(mean), fri_data(invstd), gamma != NULL ? fri_data(gamma) : NULL,
-                       beta != NULL ? fri_data(beta) : NULL, addend != NULL ? fri_data(addend) : NULL, relu,
-                       fri_data(y)));
+                      (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
+                       gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL,
+                       addend != NULL ? fri_data(addend) : NULL, relu, fri_data(y)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
@@ -130,12 +129,11 @@ fr_status fri_batchnorm2d_folded(fr_node *node, fr_tensor **x, fr_tensor **scale
     fri_shape shape = FRI_SHAPE(2, d->c);
     for (int i = 0; i < SAVED_COUNT; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
     const fri_backend *be = fri_backend_of(saved[SAVED_X]);
-    fri_exec e = fri_exec_of(saved[SAVED_X]);
     const fr_tensor *gamma = saved[SAVED_GAMMA], *beta = saved[SAVED_BETA];
     FRI_TRY(s, fri_tensor_new(&shape, d->dtype, be->device, FR_MEM_TEMPORARY, &out));
     FRI_TRY(s,
             FRI_KERNEL(be, d->dtype, batchnorm2d_fold,
-                       (&e, d, fri_data(saved[SAVED_MEAN]), fri_data(saved[SAVED_INVSTD]),
+                       (FRI_EXEC, d, fri_data(saved[SAVED_MEAN]), fri_data(saved[SAVED_INVSTD]),
                         gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, fri_data(out))));
     fri_tensor_put(&saved[SAVED_X], x);
     fri_tensor_put(&out, scale_shift);
@@ -189,11 +187,10 @@ done:
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
                                  fr_tensor **mean, fr_tensor **invstd) {
     fr_status s = FR_OK;
-    fri_exec e = fri_exec_of(x);
     FRI_TRY(s, fr_tensor_clone(norm->running_mean, mean)); /* a later training step may change the running value */
     FRI_TRY(s, fri_new_like(norm->running_var, FR_MEM_TEMPORARY, invstd));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_invstd,
-                          (&e, d, fri_data(norm->running_var), fri_data(*invstd))));
+                          (FRI_EXEC, d, fri_data(norm->running_var), fri_data(*invstd))));
 done:
     return s;
 }

@@ -25,14 +25,13 @@ static void params_free(void *p) {
 /* Copies the part of one input between its own rows and its columns of the whole. */
 static fr_status copy_part(const params *p, int i, size_t element, int64_t offset, const fr_tensor *whole,
                            const fr_tensor *part, bool into_whole) {
-    fri_exec e = fri_exec_of(whole);
     size_t part_pitch = (size_t)p->width[i] * element, whole_pitch = (size_t)p->total * element;
     char *w = fri_data(whole) == NULL ? NULL : (char *)fri_data(whole) + (size_t)offset * element;
     if (into_whole)
         return FRI_KERNEL(fri_backend_of(whole), whole->dtype, copy_rows,
-                          (&e, p->rows, part_pitch, fri_data(part), part_pitch, w, whole_pitch));
+                          (FRI_EXEC, p->rows, part_pitch, fri_data(part), part_pitch, w, whole_pitch));
     return FRI_KERNEL(fri_backend_of(whole), whole->dtype, copy_rows,
-                      (&e, p->rows, part_pitch, w, whole_pitch, fri_data(part), part_pitch));
+                      (FRI_EXEC, p->rows, part_pitch, w, whole_pitch, fri_data(part), part_pitch));
 }
 
 static fr_status join(const params *p, fr_tensor *const *x, fr_tensor *y) {

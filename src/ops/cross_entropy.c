@@ -17,12 +17,11 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_cross_entropy_desc *d = fr_node_params(node);
     fr_tensor *saved[SAVES] = {0}, *dx = NULL;
     fr_status s = FR_OK;
-    fri_exec e = fri_exec_of(*dy);
     for (int i = 0; i < SAVES; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
     FRI_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &dx));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, cross_entropy_backward,
-                          (&e, d, fri_data(saved[SAVED_X]), fri_data(saved[SAVED_TARGET]), fri_data(saved[SAVED_LSE]),
-                           fri_data(saved[SAVED_COUNT]), fri_data(*dy), fri_data(dx))));
+                          (FRI_EXEC, d, fri_data(saved[SAVED_X]), fri_data(saved[SAVED_TARGET]),
+                           fri_data(saved[SAVED_LSE]), fri_data(saved[SAVED_COUNT]), fri_data(*dy), fri_data(dx))));
     for (int i = 0; i < SAVES; i++) {
         fr_tensor_release(&saved[i]);
         fr_node_release_saved(node, i);
@@ -120,10 +119,9 @@ fr_status fr_count_correct(fr_tensor *x, fr_tensor *target, fr_tensor **correct)
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &count_correct, 2, (fr_tensor *[]){x, target}, 2));
     FRI_TRY(s, describe(&count_correct, x, target, &d));
-    fri_exec e = fri_exec_of(x);
     FRI_TRY(s, fri_tensor_new(&scalar, FR_I64, fri_device_of(x), FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), d.dtype, count_correct,
-                          (&e, &d, fri_data(x), fri_data(target), fri_data(out))));
+                          (FRI_EXEC, &d, fri_data(x), fri_data(target), fri_data(out))));
     fri_tensor_put(&out, correct);
 done:
     fr_tensor_release(&out);

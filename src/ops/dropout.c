@@ -11,14 +11,12 @@
 #include "tensor/capture.h"
 
 static fr_status apply(const fri_dropout_desc *d, const fr_tensor *x, fr_tensor *y) {
-    fri_exec e = fri_exec_of(x);
-    return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout, (&e, d, fri_data(x), fri_data(y)));
+    return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout, (FRI_EXEC, d, fri_data(x), fri_data(y)));
 }
 
 static fr_status apply_mask(const fri_dropout_desc *d, const fr_tensor *mask, const fr_tensor *x, fr_tensor *y) {
-    fri_exec e = fri_exec_of(x);
     return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout_apply_mask,
-                      (&e, d, fri_data(mask), fri_data(x), fri_data(y)));
+                      (FRI_EXEC, d, fri_data(mask), fri_data(x), fri_data(y)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
@@ -69,10 +67,9 @@ static fr_status describe(const fr_op *op, const fr_tensor *x, double p, fri_dro
 }
 
 static fr_status mask_of(const fri_dropout_desc *d, const fr_tensor *x, fr_tensor **mask) {
-    fri_exec e = fri_exec_of(x);
     fr_status s = fri_tensor_new(&x->shape, FR_BOOL, fri_device_of(x), FR_MEM_TEMPORARY, mask);
     if (s < 0) return s;
-    return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout_mask, (&e, d, fri_data(*mask)));
+    return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout_mask, (FRI_EXEC, d, fri_data(*mask)));
 }
 
 static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_tensor **y) {

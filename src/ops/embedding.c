@@ -13,13 +13,12 @@
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_embedding_desc *d = fr_node_params(node);
     fr_tensor *index = NULL, *dw = NULL;
-    fri_exec e = fri_exec_of(*dy);
     fri_shape shape = FRI_SHAPE(d->vocabulary, d->dim);
     fr_status s = FR_OK;
     FRI_TRY(s, fr_node_saved(node, 0, &index));
     FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dw));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, embedding_backward,
-                          (&e, d, fri_data(index), fri_data(*dy), fri_data(dw))));
+                          (FRI_EXEC, d, fri_data(index), fri_data(*dy), fri_data(dw))));
     FRI_TRY(s, fr_node_grad(node, 0, &dw));
 done:
     fr_tensor_release(&index);
@@ -69,11 +68,10 @@ fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y) {
     FRI_TRY(s, fri_call_begin(&c, &embedding, 2, (fr_tensor *[]){w, index}, 2));
     FRI_TRY(s, describe(index, w, &d, &shape));
     const fri_backend *be = fri_backend_of(w);
-    fri_exec e = fri_exec_of(w);
     FRI_TRY(s, fri_tensor_new(&shape, w->dtype, be->device, FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, fri_tensor_new(&scalar, FR_I64, be->device, FR_MEM_TEMPORARY, &bad));
     FRI_TRY(s, FRI_KERNEL(be, w->dtype, embedding_forward,
-                          (&e, &d, fri_data(index), fri_data(w), fri_data(out), fri_data(bad))));
+                          (FRI_EXEC, &d, fri_data(index), fri_data(w), fri_data(out), fri_data(bad))));
     FRI_TRY(s, check_range(&d, bad));
     fr_tensor_release(&bad);
     fr_save save = {index, FR_SAVE_VALUE};

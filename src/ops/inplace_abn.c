@@ -27,15 +27,14 @@ enum { SAVED_Y, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_WEIGHT,
 static fr_status reciprocal(const fri_batchnorm2d_desc *d, const fr_tensor *v, fr_tensor **out) {
     fr_tensor *square = NULL, *r = NULL;
     fri_batchnorm2d_desc exact = *d;
-    fri_exec e = fri_exec_of(v);
     fr_status s = FR_OK;
     exact.eps = 0;
     FRI_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &square));
     FRI_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &r));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(v), v->dtype, mul,
-                          (&e, v->dtype, d->c, fri_data(v), fri_data(v), fri_data(square))));
-    FRI_TRY(s,
-            FRI_KERNEL(fri_backend_of(v), d->dtype, batchnorm2d_invstd, (&e, &exact, fri_data(square), fri_data(r))));
+                          (FRI_EXEC, v->dtype, d->c, fri_data(v), fri_data(v), fri_data(square))));
+    FRI_TRY(s, FRI_KERNEL(fri_backend_of(v), d->dtype, batchnorm2d_invstd,
+                          (FRI_EXEC, &exact, fri_data(square), fri_data(r))));
     fri_tensor_put(&r, out);
 done:
     fr_tensor_release(&square);
@@ -46,13 +45,12 @@ done:
 /* w = |gamma| + eps; a leaky relu of slope -1 is the absolute value. */
 static fr_status positive_weight(const fri_batchnorm2d_desc *d, const fr_tensor *gamma, fr_tensor **out) {
     fr_tensor *w = NULL, *eps = NULL;
-    fri_exec e = fri_exec_of(gamma);
     fr_status s = FR_OK;
     FRI_TRY(s, fri_new_like(gamma, FR_MEM_TEMPORARY, &w));
     FRI_TRY(s, fri_new_like(gamma, FR_MEM_TEMPORARY, &eps));
     FRI_TRY(s, fri_tensor_fill(eps, d->eps));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(gamma), gamma->dtype, leaky_relu_forward,
-                          (&e, gamma->dtype, d->c, -1, fri_data(gamma), fri_data(w))));
+                          (FRI_EXEC, gamma->dtype, d->c, -1, fri_data(gamma), fri_data(w))));
     FRI_TRY(s, fri_tensor_add_into(w, eps));
     fri_tensor_put(&w, out);
 done:
@@ -65,16 +63,14 @@ done:
 
 static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
                        const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, fr_tensor *y) {
-    fri_exec e = fri_exec_of(x);
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
-                      (&e, d, fri_data(x), fri_data(mean), fri_data(invstd), fri_data(gamma), fri_data(beta), NULL,
-                       false, fri_data(y)));
+                      (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd), fri_data(gamma), fri_data(beta),
+                       NULL, false, fri_data(y)));
 }
 
 static fr_status leaky(const fr_tensor *x, double slope, fr_tensor *y) {
-    fri_exec e = fri_exec_of(x);
     return FRI_KERNEL(fri_backend_of(x), x->dtype, leaky_relu_forward,
-                      (&e, x->dtype, fri_numel(x), slope, fri_data(x), fri_data(y)));
+                      (FRI_EXEC, x->dtype, fri_numel(x), slope, fri_data(x), fri_data(y)));
 }
 
 /* x from y: the activation is inverted by the reciprocal slope, the affine map by itself with the roles exchanged. */
@@ -99,7 +95,6 @@ static fr_status batchnorm_backward(const params *p, fr_tensor *const *saved, co
     const fri_backend *be = fri_backend_of(x);
     const fri_batchnorm2d_desc *d = &p->desc;
     fri_workspace ws = {0};
-    fri_exec e = fri_exec_of(x);
     fr_dtype real = fri_real_of(x);
     fr_status s = FR_OK;
     FRI_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
@@ -110,7 +105,8 @@ static fr_status batchnorm_backward(const params *p, fr_tensor *const *saved, co
                         dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
     if (dgamma != NULL) /* d|gamma| / dgamma = sign(gamma) */
         FRI_TRY(s, FRI_KERNEL(be, real, leaky_relu_backward,
-                              (&e, real, d->c, -1, fri_data(saved[SAVED_GAMMA]), fri_data(dgamma), fri_data(dgamma))));
+                              (FRI_EXEC, real, d->c, -1, fri_data(saved[SAVED_GAMMA]), fri_data(dgamma),
+                               fri_data(dgamma))));
 done:
     fri_workspace_end(&ws);
     return s;
@@ -119,12 +115,11 @@ done:
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     fr_tensor *saved[SAVED_COUNT] = {0}, *x = NULL, *dz = NULL, *dx = NULL, *dgamma = NULL, *dbeta = NULL;
-    fri_exec e = fri_exec_of(*dy);
     fr_status s = FR_OK;
     for (int i = 0; i < SAVED_COUNT; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
     FRI_TRY(s, fri_gradient_like(*dy, &dz));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, leaky_relu_backward,
-                          (&e, p->desc.dtype, fri_numel(*dy), p->slope, fri_data(saved[SAVED_Y]), fri_data(*dy),
+                          (FRI_EXEC, p->desc.dtype, fri_numel(*dy), p->slope, fri_data(saved[SAVED_Y]), fri_data(*dy),
                            fri_data(dz))));
     fr_tensor_release(dy);
     FRI_TRY(s, invert(p, saved, &x));

@@ -13,9 +13,8 @@
 #include <math.h>
 
 static fr_status values(const fr_tensor *x, double slope, fr_tensor *y) {
-    fri_exec e = fri_exec_of(x);
     return FRI_KERNEL(fri_backend_of(x), x->dtype, leaky_relu_forward,
-                      (&e, x->dtype, fri_numel(x), slope, fri_data(x), fri_data(y)));
+                      (FRI_EXEC, x->dtype, fri_numel(x), slope, fri_data(x), fri_data(y)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {

@@ -21,13 +21,12 @@ enum { SAVED_INDEX, SAVED_X };
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     fr_tensor *index = NULL, *dx = NULL;
-    fri_exec e = fri_exec_of(*dy);
     fri_shape shape = FRI_SHAPE(p->desc.n, p->desc.h, p->desc.w, p->desc.c);
     fr_status s = FR_OK;
     FRI_TRY(s, fr_node_saved(node, SAVED_INDEX, &index));
     FRI_TRY(s, fri_tensor_new(&shape, p->desc.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, maxpool2d_backward,
-                          (&e, &p->desc, p->index, fri_data(index), fri_data(*dy), fri_data(dx))));
+                          (FRI_EXEC, &p->desc, p->index, fri_data(index), fri_data(*dy), fri_data(dx))));
     fr_tensor_release(&index);
     fr_node_release_saved(node, SAVED_INDEX);
     fr_node_release_saved(node, SAVED_X);
@@ -43,9 +42,8 @@ static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
     const params *p = fr_node_params(node);
     fri_slot *slot = &node->slots[SAVED_INDEX];
     if (y == NULL || slot->kind != FRI_SLOT_TENSOR) return FR_EUNSUPPORTED;
-    fri_exec e = fri_exec_of(y);
     return FRI_KERNEL(fri_backend_of(y), p->desc.dtype, maxpool2d_mask,
-                      (&e, &p->desc, fri_data(y), p->index, fri_storage_data(slot->storage)));
+                      (FRI_EXEC, &p->desc, fri_data(y), p->index, fri_storage_data(slot->storage)));
 }
 
 static const fr_op maxpool2d = {.name = "maxpool2d", .backward = backward, .absorb_mask = absorb_mask};
@@ -67,13 +65,13 @@ fr_status fr_maxpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts,
     FRI_TRY(s, fri_pool2d_describe(&maxpool2d, x, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &p.desc));
     fri_shape shape = FRI_SHAPE(p.desc.n, p.desc.p, p.desc.q, p.desc.c);
     const fri_backend *be = fri_backend_of(x);
-    fri_exec e = fri_exec_of(x);
     p.index = index_type(&p.desc);
     FRI_TRY(s, fri_tensor_new(&shape, x->dtype, be->device, FR_MEM_TEMPORARY, &out));
     if (fr_grad_enabled() && x->requires_grad)
         FRI_TRY(s, fri_tensor_new(&shape, p.index, be->device, FR_MEM_TEMPORARY, &index));
     FRI_TRY(s, FRI_KERNEL(be, x->dtype, maxpool2d_forward,
-                          (&e, &p.desc, fri_data(x), fri_data(out), p.index, index != NULL ? fri_data(index) : NULL)));
+                          (FRI_EXEC, &p.desc, fri_data(x), fri_data(out), p.index,
+                           index != NULL ? fri_data(index) : NULL)));
     fr_save saves[] = {{index, FR_SAVE_VALUE}, {fri_switches()->encode ? NULL : x, FR_SAVE_VALUE}};
     FRI_TRY(s, fr_op_record(&maxpool2d, &p, sizeof p, &x, 1, saves, 2, out));
     fri_tensor_put(&out, y);

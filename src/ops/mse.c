@@ -10,13 +10,12 @@
 
 static fr_status gradient(fr_node *node, int i, const fr_tensor *x, const fr_tensor *t, const fr_tensor *dy) {
     fr_tensor *dx = NULL;
-    fri_exec e = fri_exec_of(x);
     fr_status s = FR_OK;
     if (!fr_node_wants(node, i)) return FR_OK;
     FRI_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &dx));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, mse_backward,
-                          (&e, x->dtype, fri_numel(x), i == 0 ? 1.0 : -1.0, fri_data(x), fri_data(t), fri_data(dy),
-                           fri_data(dx))));
+                          (FRI_EXEC, x->dtype, fri_numel(x), i == 0 ? 1.0 : -1.0, fri_data(x), fri_data(t),
+                           fri_data(dy), fri_data(dx))));
     FRI_TRY(s, fr_node_grad(node, i, &dx));
 done:
     fr_tensor_release(&dx);

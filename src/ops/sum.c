@@ -16,11 +16,10 @@ typedef struct params {
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     fr_tensor *dx = NULL;
-    fri_exec e = fri_exec_of(*dy);
     fr_status s = FR_OK;
     FRI_TRY(s, fri_tensor_new(&p->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), dx->dtype, broadcast,
-                          (&e, dx->dtype, fri_numel(dx), p->alpha, fri_data(*dy), fri_data(dx))));
+                          (FRI_EXEC, dx->dtype, fri_numel(dx), p->alpha, fri_data(*dy), fri_data(dx))));
     fr_tensor_release(dy);
     FRI_TRY(s, fr_node_grad(node, 0, &dx));
 done:

@@ -60,10 +60,9 @@ static fr_status shrink(void *ctx, const char *path, fr_tensor *t, bool is_param
     fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
     (void)path;
     if (g == NULL) return FR_OK;
-    fri_exec e = fri_exec_of(g);
     fri_bump_version(g);
     return FRI_KERNEL(fri_backend_of(g), g->dtype, scale,
-                      (&e, g->dtype, fri_numel(g), n->factor, fri_data(g), fri_data(g)));
+                      (FRI_EXEC, g->dtype, fri_numel(g), n->factor, fri_data(g), fri_data(g)));
 }
 
 /* The factor stays on the device. What the norm's inf or NaN mean for the step is the loss scaler's business. */
@@ -73,17 +72,16 @@ static fr_status shrink_there(void *ctx, const char *path, fr_tensor *t, bool is
     float *factor = (float *)((char *)fri_data(n->sum) + sizeof(double));
     (void)path;
     if (g == NULL) return FR_OK;
-    fri_exec e = fri_exec_of(g);
     fri_bump_version(g);
     fri_array array = {fri_numel(g), fri_data(g)};
-    return FRI_KERNEL(fri_backend_of(g), g->dtype, unscale, (&e, g->dtype, 1, &array, factor, factor + 1));
+    return FRI_KERNEL(fri_backend_of(g), g->dtype, unscale, (FRI_EXEC, g->dtype, 1, &array, factor, factor + 1));
 }
 
 static fr_status clip_there(fr_module *m, double max_norm, struct norm *n) {
     const fri_backend *b = fri_backend_of(n->sum);
-    fri_exec e = fri_exec_of(n->sum);
-    fr_status s = FRI_KERNEL(b, FR_F32, clip_factor,
-                             (&e, max_norm, fri_data(n->sum), (float *)((char *)fri_data(n->sum) + sizeof(double))));
+    fr_status s =
+        FRI_KERNEL(b, FR_F32, clip_factor,
+                   (FRI_EXEC, max_norm, fri_data(n->sum), (float *)((char *)fri_data(n->sum) + sizeof(double))));
     return s < 0 ? s : fr_module_each_tensor(m, shrink_there, n);
 }
 

@@ -18,13 +18,12 @@ static int64_t length(const fr_optimizer *o) {
 
 /* What the host knows, to the device. */
 static fr_status upload(fr_optimizer *o) {
-    fri_exec e = fri_exec_of(o->counts);
     float *host = malloc((size_t)length(o) * sizeof *host);
     if (host == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
     host[0] = (float)o->steps;
     for (int64_t i = 1; i < length(o); i++) host[i] = (float)o->parameters[i - 1].steps;
-    fr_status s =
-        fri_backend_of(o->counts)->copy(&e, FRI_COPY_HOST_TO_DEVICE, host, fri_data(o->counts), fri_nbytes(o->counts));
+    fr_status s = fri_backend_of(o->counts)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, host, fri_data(o->counts),
+                                                  fri_nbytes(o->counts));
     free(host);
     return s;
 }
@@ -117,9 +116,8 @@ fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_p
             add_numbers(o, 1 + (p - o->parameters), arrays, &count);
     }
     if (count == 0) return FR_OK;
-    fri_exec e = fri_exec_of(o->counts);
     s = FRI_KERNEL(fri_backend_of(o->counts), FR_F32, count_up,
-                   (&e, FR_F32, found != NULL ? fri_data(found) : NULL, count, arrays));
+                   (FRI_EXEC, FR_F32, found != NULL ? fri_data(found) : NULL, count, arrays));
 done:
     return s;
 }

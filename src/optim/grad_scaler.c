@@ -46,8 +46,8 @@ static fri_loss_scale_desc rule(const fr_grad_scaler *g) {
 
 /* What the host knows goes to the device. */
 static fr_status upload(fr_grad_scaler *g) {
-    fri_exec e = fri_exec_of(g->state);
-    return fri_backend_of(g->state)->copy(&e, FRI_COPY_HOST_TO_DEVICE, &g->now, fri_data(g->state), sizeof g->now);
+    return fri_backend_of(g->state)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, &g->now, fri_data(g->state),
+                                          sizeof g->now);
 }
 
 /* The host learns what the device has; waits for it. */
@@ -164,9 +164,8 @@ fr_status fri_grad_scaler_learn(fri_late *l, fri_loss_scale *now) {
 /* g->found becomes 1 on inf or NaN. Multiplies by inv_scale unless it is NULL. */
 static fr_status look_at(fr_grad_scaler *g, const fr_tensor *like, int count, const fri_array *gradients,
                          const fr_tensor *inv_scale) {
-    fri_exec e = fri_exec_of(like);
     return FRI_KERNEL(fri_backend_of(like), like->dtype, unscale,
-                      (&e, like->dtype, count, gradients, inv_scale != NULL ? fri_data(inv_scale) : NULL,
+                      (FRI_EXEC, like->dtype, count, gradients, inv_scale != NULL ? fri_data(inv_scale) : NULL,
                        fri_data(g->found)));
 }
 
@@ -185,10 +184,10 @@ static fr_status unscale_list(void *ctx, const fr_tensor *like, int count, const
 
 /* Where the host decides, it says before each step by what the gradients are to be multiplied. */
 static fr_status set_inverse(fr_grad_scaler *g) {
-    fri_exec e = fri_exec_of(g->state);
     if (g->there) return FR_OK;
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
-    return FRI_KERNEL(fri_backend_of(g->state), FR_F32, fill, (&e, FR_F32, 1, g->now.inverse, fri_data(g->state)));
+    return FRI_KERNEL(fri_backend_of(g->state), FR_F32, fill,
+                      (FRI_EXEC, FR_F32, 1, g->now.inverse, fri_data(g->state)));
 }
 
 /* multiply: gradients become unscaled; else they are only looked at. */
@@ -355,10 +354,9 @@ fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
     if (!g->checked)
         return fri_fail(FR_EUSAGE, "grad scaler: no inf checks were recorded since the last update; call step first");
     if (g->there) {
-        fri_exec e = fri_exec_of(g->state);
         if (skipped != NULL && g->device != FR_META) FRI_TRY(s, fr_tensor_item(g->found, &found));
         FRI_TRY(s, FRI_KERNEL(fri_backend_of(g->state), FR_F32, loss_scale_update,
-                              (&e, &d, fri_data(g->state), fri_data(g->found))));
+                              (FRI_EXEC, &d, fri_data(g->state), fri_data(g->found))));
         FRI_TRY(s, fri_capture_around(NULL, moved_on, g));
         moved_on(g);
     } else {

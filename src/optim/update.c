@@ -74,7 +74,6 @@ static const float *scalar(const fr_tensor *t) {
 static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_update_key *key, int count,
                         const fri_step_item *items, const fr_tensor *inv_scale, const fr_tensor *found) {
     const fri_backend *b = fri_backend_of(like);
-    fri_exec e = fri_exec_of(like);
     const double *lr_there = NULL;
     fr_status s = fri_capture_number(&o->lr, &lr_there);
     if (s < 0) return s;
@@ -89,7 +88,7 @@ static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_
                           .maximize = o->sgd.maximize,
                           .first = key->first,
                           .lr_there = lr_there};
-        return FRI_KERNEL(b, key->dtype, sgd, (&e, &d, count, items, scalar(inv_scale), scalar(found)));
+        return FRI_KERNEL(b, key->dtype, sgd, (FRI_EXEC, &d, count, items, scalar(inv_scale), scalar(found)));
     }
     fri_adam_desc d = {.dtype = key->dtype,
                        .grad_dtype = key->grad_dtype,
@@ -103,8 +102,8 @@ static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_
                        .lr_there = lr_there};
     if (key->eight)
         return FRI_KERNEL(b, key->dtype, adam8,
-                          (&e, &d, fri_data(o->maps), count, items, scalar(inv_scale), scalar(found)));
-    return FRI_KERNEL(b, key->dtype, adam, (&e, &d, count, items, scalar(inv_scale), scalar(found)));
+                          (FRI_EXEC, &d, fri_data(o->maps), count, items, scalar(inv_scale), scalar(found)));
+    return FRI_KERNEL(b, key->dtype, adam, (FRI_EXEC, &d, count, items, scalar(inv_scale), scalar(found)));
 }
 
 /* Room for every parameter, taken at the first step. */

@@ -260,15 +260,15 @@ fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *wh
 
 fr_status fri_capture_replay_begin(fri_capture *c) {
     const fri_backend *b = c->backend;
-    fri_exec e = fri_exec_of(c->memory);
     fri_rng now = fri_rng_get();
     fr_status s = FR_OK;
     if (now.seed != c->rng.seed)
         return fri_fail(FR_EUSAGE, "capture: the generator was seeded anew since the step was captured");
     double later = (double)(int64_t)(now.next_stream - c->rng.next_stream);
-    if (c->drawn > 0) FRI_TRY(s, FRI_KERNEL(b, FR_I64, fill, (&e, FR_I64, 1, later, place_of(c, LATER))));
+    if (c->drawn > 0) FRI_TRY(s, FRI_KERNEL(b, FR_I64, fill, (FRI_EXEC, FR_I64, 1, later, place_of(c, LATER))));
     for (int i = 0; i < c->n_numbers; i++)
-        FRI_TRY(s, FRI_KERNEL(b, FR_F64, fill, (&e, FR_F64, 1, *c->numbers[i].host, place_of(c, c->numbers[i].place))));
+        FRI_TRY(s, FRI_KERNEL(b, FR_F64, fill,
+                              (FRI_EXEC, FR_F64, 1, *c->numbers[i].host, place_of(c, c->numbers[i].place))));
     for (int i = 0; i < c->n_arounds; i++)
         if (c->arounds[i].before != NULL) FRI_TRY(s, c->arounds[i].before(c->arounds[i].ctx));
 done:

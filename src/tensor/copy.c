@@ -8,9 +8,8 @@
 #include <string.h>
 
 fr_status fri_tensor_fill(fr_tensor *t, double value) {
-    fri_exec e = fri_exec_of(t);
     fri_bump_version(t);
-    return FRI_KERNEL(fri_backend_of(t), t->dtype, fill, (&e, t->dtype, fri_numel(t), value, fri_data(t)));
+    return FRI_KERNEL(fri_backend_of(t), t->dtype, fill, (FRI_EXEC, t->dtype, fri_numel(t), value, fri_data(t)));
 }
 
 fr_status fr_tensor_fill(fr_tensor *t, double value) {
@@ -19,28 +18,26 @@ fr_status fr_tensor_fill(fr_tensor *t, double value) {
 }
 
 fr_status fri_tensor_cast_into(const fr_tensor *src, fr_tensor *dst) {
-    fri_exec e = fri_exec_of(dst);
     fri_bump_version(dst);
     if (src->dtype == dst->dtype)
-        return fri_backend_of(dst)->copy(&e, FRI_COPY_DEVICE_TO_DEVICE, fri_data(src), fri_data(dst), fri_nbytes(dst));
+        return fri_backend_of(dst)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, fri_data(src), fri_data(dst),
+                                         fri_nbytes(dst));
     return FRI_KERNEL(fri_backend_of(dst), FR_F32, cast,
-                      (&e, src->dtype, dst->dtype, fri_numel(src), fri_data(src), fri_data(dst)));
+                      (FRI_EXEC, src->dtype, dst->dtype, fri_numel(src), fri_data(src), fri_data(dst)));
 }
 
 fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src) {
-    fri_exec e = fri_exec_of(dst);
     fri_bump_version(dst);
     return FRI_KERNEL(fri_backend_of(dst), dst->dtype, add,
-                      (&e, dst->dtype, fri_numel(dst), fri_data(dst), fri_data(src), fri_data(dst)));
+                      (FRI_EXEC, dst->dtype, fri_numel(dst), fri_data(dst), fri_data(src), fri_data(dst)));
 }
 
 fr_status fri_tensor_sum_of(const fr_tensor *a, const fr_tensor *b, fr_category category, fr_tensor **out) {
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
-    fri_exec e = fri_exec_of(a);
     FRI_TRY(s, fri_tensor_new(&a->shape, a->dtype, fri_device_of(a), category, &t));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(a), a->dtype, add,
-                          (&e, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(t))));
+                          (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(t))));
     fri_tensor_put(&t, out);
 done:
     fr_tensor_release(&t);
@@ -67,8 +64,7 @@ fr_status fr_tensor_to_host(const fr_tensor *t, void *data) {
     FRI_NOT_NULL(t);
     if (fri_nbytes(t) == 0) return FR_OK;
     FRI_NOT_NULL(data);
-    fri_exec e = fri_exec_of(t);
-    return fri_backend_of(t)->copy(&e, FRI_COPY_DEVICE_TO_HOST, fri_data(t), data, fri_nbytes(t));
+    return fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_HOST, fri_data(t), data, fri_nbytes(t));
 }
 
 fr_status fr_tensor_to_device(const fr_tensor *t, fr_device device, fr_tensor **out) {
@@ -88,7 +84,6 @@ static fr_status copy_across(fr_tensor *dst, const fr_tensor *src) {
     fr_tensor *same_dtype = NULL;
     void *host = NULL;
     fr_status s = FR_OK;
-    fri_exec e = fri_exec_of(dst);
     if (fri_device_of(dst) == FR_META) return FR_OK;
     if (fri_device_of(src) == FR_META)
         return fri_fail(FR_EUNSUPPORTED, "copy: a meta tensor holds no data to copy to %s",
@@ -103,7 +98,7 @@ static fr_status copy_across(fr_tensor *dst, const fr_tensor *src) {
         from = host;
     }
     if (dst->dtype == src->dtype) {
-        FRI_TRY(s, fri_backend_of(dst)->copy(&e, FRI_COPY_HOST_TO_DEVICE, from, fri_data(dst), fri_nbytes(dst)));
+        FRI_TRY(s, fri_backend_of(dst)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, from, fri_data(dst), fri_nbytes(dst)));
     } else {
         FRI_TRY(s, fr_tensor_from_host(from, src->shape.rank, src->shape.dim, src->dtype, fri_device_of(dst),
                                        &same_dtype));

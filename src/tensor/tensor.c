@@ -112,8 +112,7 @@ fr_status fr_tensor_from_host(const void *data, int rank, const int64_t *shape, 
     fr_status s = FR_OK;
     FRI_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
     if (fri_nbytes(t) > 0) FRI_TRY(s, FRI_CHECK_NULL(data));
-    fri_exec e = fri_exec_of(t);
-    FRI_TRY(s, fri_backend_of(t)->copy(&e, FRI_COPY_HOST_TO_DEVICE, data, fri_data(t), fri_nbytes(t)));
+    FRI_TRY(s, fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, data, fri_data(t), fri_nbytes(t)));
     fri_tensor_put(&t, out);
 done:
     fr_tensor_release(&t);
@@ -125,13 +124,12 @@ fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
         return fri_fail(FR_EUNSUPPORTED, "%s: a captured step would draw the same numbers again",
                         normal ? "normal" : "uniform");
     fri_rng r = fri_rng_draw();
-    fri_exec e = fri_exec_of(t);
     fri_bump_version(t);
     if (normal)
         return FRI_KERNEL(fri_backend_of(t), t->dtype, normal,
-                          (&e, t->dtype, fri_numel(t), r.seed, r.next_stream, a, b, fri_data(t)));
+                          (FRI_EXEC, t->dtype, fri_numel(t), r.seed, r.next_stream, a, b, fri_data(t)));
     return FRI_KERNEL(fri_backend_of(t), t->dtype, uniform,
-                      (&e, t->dtype, fri_numel(t), r.seed, r.next_stream, a, b, fri_data(t)));
+                      (FRI_EXEC, t->dtype, fri_numel(t), r.seed, r.next_stream, a, b, fri_data(t)));
 }
 
 static fr_status random_tensor(bool normal, int rank, const int64_t *shape, double a, double b, fr_dtype dtype,
@@ -240,13 +238,8 @@ void fri_relabel(fr_tensor *t, fr_category c) {
     fri_block_relabel(t->storage->block, c);
 }
 
-fri_exec fri_exec_of(const fr_tensor *t) {
-    (void)t; /* one stream per device; the CUDA backend names its own when this is NULL */
-    return (fri_exec){0};
-}
-
 fr_status fri_workspace_begin(const fr_tensor *like, size_t bytes, fri_workspace *w) {
-    *w = (fri_workspace){.exec = fri_exec_of(like)};
+    *w = (fri_workspace){.exec = *FRI_EXEC};
     if (bytes == 0) return FR_OK;
     fri_allocator *a = NULL;
     fri_shape shape = FRI_SHAPE((int64_t)bytes);

@@ -55,9 +55,6 @@ static inline bool fri_tensor_sole(const fr_tensor *t) {
     return t->references == 1 && t->storage->handles == 1 && t->storage->slots == 0 && t->storage->foreign_free == NULL;
 }
 
-/* The execution context of a device's one stream, without workspace. */
-fri_exec fri_exec_of(const fr_tensor *t);
-
 /* Scratch for the duration of one op: a block of category workspace. bytes 0 gives NULL. */
 typedef struct fri_workspace {
     fri_block *block;

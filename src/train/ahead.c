@@ -41,7 +41,7 @@ static fr_status copy_there(fri_run *r, const fr_tensor *const t[2]) {
                             fri_nbytes(t[i]), fri_nbytes(a->memory[i]));
         FR_TRY(s, fri_input_room(b->streams, p, fri_nbytes(t[i])));
         if (p->memory == NULL) /* without page-locked memory in the compute stream's order */
-            FR_TRY(s, b->copy(&(fri_exec){0}, FRI_COPY_HOST_TO_DEVICE, fri_data(t[i]), fri_data(a->memory[i]),
+            FR_TRY(s, b->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t[i]), fri_data(a->memory[i]),
                               fri_nbytes(t[i])));
         else
             FR_TRY(s, fri_input_transfer(b->streams, p, t[i], a->taken, fri_data(a->memory[i])));

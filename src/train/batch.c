@@ -89,7 +89,7 @@ static fr_status into_place(fri_run *r, int which, const fr_tensor *t, void *pla
         FR_TRY(s, fri_input_room(b->streams, p, bytes));
         if (p->memory != NULL) return fri_input_queue(b->streams, p, t, place);
     }
-    s = b->copy(&(fri_exec){0}, FRI_COPY_HOST_TO_DEVICE, fri_data(t), place, bytes);
+    s = b->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), place, bytes);
 done:
     return s;
 }
