@@ -1,5 +1,5 @@
 /* test_relu_gradient.c - a relu's gradient that batch norm's backward has taken over: the same bits and bytes, one pass
- * fewer, and only where batch norm's input tells the sign (Note [Relu's gradient in batch norm's]). */
+ * fewer, and only where batch norm's input tells the sign (Note [The mask of a relu] in src/ops/relu.c). */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <math.h>
