@@ -58,7 +58,7 @@ static bool add_parts(cJSON *to, const fri_state_record *r) {
     if (ok && r->optimizer != NULL) {
         o = cJSON_AddObjectToObject(to, "optimizer");
         ok = o != NULL && add_text(o, "name", r->optimizer) && add_i64(o, "steps", r->optimizer_steps) &&
-             add_i64(o, "tensors", r->optimizer_tensors);
+             (r->optimizer_tensors < 0 || add_i64(o, "tensors", r->optimizer_tensors));
     }
     if (ok && r->has_scaler) {
         o = cJSON_AddObjectToObject(to, "scaler");
