@@ -97,10 +97,8 @@ static fr_status step_known(fri_run *r, fri_step_values *v) {
     FR_TRY(s, remember(r, loss, 1000 * (now - (r->known_at > v->began ? r->known_at : v->began))));
     r->known_at = now;
     r->known = v->number;
-    fri_watch_step(r);
     FR_TRY(s, fri_watch_loss(r, loss));
-    FR_TRY(s, fri_log_step(r, loss));
-    fri_progress_step(r);
+    s = fri_run_emit(r, FRI_RUN_STEP);
 done:
     return s;
 }
@@ -191,11 +189,11 @@ fr_status fri_loop(fri_run *r) {
     bool more = true;
     FR_TRY(s, fri_data_loader(r, FR_SPLIT_TRAIN, &r->loader));
     fri_loop_steps(r);
-    fri_progress_begin(r);
+    FR_TRY(s, fri_run_emit(r, FRI_RUN_BEGIN));
     FR_TRY(s, fri_resume(r));
     r->known = r->first_step;
     r->scale = fr_grad_scaler_scale_of(r->scaler);
-    FR_TRY(s, fri_log_begin(r));
+    FR_TRY(s, fri_run_emit(r, FRI_RUN_POSITION));
     FR_TRY(s, fri_floor_begin(&r->floor, r->opts.device));
     for (r->epoch = r->step / r->steps_per_epoch; more; r->epoch++) {
         if (r->step >= r->steps_total) r->epoch = r->epochs_total - 1; /* resumed at the end: evaluate again */
@@ -204,7 +202,7 @@ fr_status fri_loop(fri_run *r) {
         FR_TRY(s, fri_peak_keep(r->opts.device, &r->training));
         if (fri_evaluation_due(r, !more)) {
             FR_TRY(s, fri_evaluate(r));
-            FR_TRY(s, fri_log_evaluation(r));
+            FR_TRY(s, fri_run_emit(r, FRI_RUN_EVALUATION));
         }
         FR_TRY(s, fri_peak_keep(r->opts.device, &r->evaluation));
         if (r->signal == 0 && fri_signal_seen() != 0) {
@@ -213,7 +211,7 @@ fr_status fri_loop(fri_run *r) {
             FR_TRY(s, fri_save_due(r, true)); /* the signal came in the evaluation */
         }
         r->seconds = fri_seconds_now() - began;
-        fri_progress_epoch(r);
+        FR_TRY(s, fri_run_emit(r, FRI_RUN_EPOCH));
     }
 done:
     fri_floor_end(&r->floor);

@@ -4,7 +4,7 @@
 #include "train/fit.h"
 #include "train/flags.h"
 #include "train/plan.h"
-#include "train/run.h"
+#include "train/views.h"
 
 #include <errno.h>
 #include <math.h>
@@ -42,7 +42,7 @@ static fr_status open_offload(const fri_run *r) {
 }
 
 /* Everything that can be found out before training, cheap things first. */
-static fr_status prepare(fri_run *r) {
+static fr_status prepare(fri_run *r, fri_views **views) {
     const fr_train_opts *o = &r->opts;
     fr_status s = FR_OK;
     if (o->offload != NULL) r->opts.switches.offload = true;
@@ -58,7 +58,8 @@ static fr_status prepare(fri_run *r) {
     if (backend != NULL && backend->pin_memory != NULL) backend->pin_memory(o->pin_memory);
     FR_TRY(s, fri_data_open(r));
     FR_TRY(s, fri_model_check(r));
-    FR_TRY(s, fri_report_open(r));
+    FR_TRY(s, fri_views_begin(r, views));
+    r->watcher = (fri_run_watcher){fri_views_event, *views};
     FR_TRY(s, fri_resume_find(r));
     FR_TRY(s, fri_fit(r));
     FR_TRY(s, fri_segment_weights(r, o, &r->unit_weight));
@@ -73,11 +74,6 @@ done:
 }
 
 static void finish(fri_run *r) {
-    fri_report_close(r);
-    (void)fri_track_end(r);
-    (void)fri_trace_end(r);
-    fri_memory_plot_release(r);
-    fr_log_close(&r->log);
     fr_loader_release(&r->loader);
     fri_model_release(r);
     fr_dataset_release(&r->train);
@@ -125,16 +121,12 @@ static fr_status train(fri_run *r) {
     fr_status s = FR_OK;
     fri_switch_notes(r);
     fri_train_arena_begin(r);
-    FR_TRY(s, fri_track_begin(r));
-    FR_TRY(s, fri_trace_begin(r));
-    FR_TRY(s, fri_memory_plot_begin(r, r->opts.device));
+    FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
     if (r->opts.calibrate) FR_TRY(s, fri_calibration_begin(r, &calibration));
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, fri_weights_begin(r));
     FR_TRY(s, fri_loop(r));
-    FR_TRY(s, fri_track_end(r));
-    FR_TRY(s, fri_trace_end(r));
-    FR_TRY(s, fri_memory_plot_end(r));
+    FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
     FR_TRY(s, fri_weights_end(r));
 done:
     if (s == FR_OK) return fri_calibration_end(r, &calibration, r->signal == 0);
@@ -143,20 +135,15 @@ done:
 }
 
 int fr_train_main(const fr_train_program *p, int argc, char **argv) {
-    fri_run r = {.program = p,
-                 .opts = p->defaults,
-                 .out = stdout,
-                 .saved_step = -1,
-                 .report = FRI_ATOMIC_FILE_CLOSED,
-                 .argc = argc,
-                 .argv = argv};
+    fri_run r = {.program = p, .opts = p->defaults, .out = stdout, .saved_step = -1, .argc = argc, .argv = argv};
     r.test_accuracy = r.test_loss = NAN;
     fri_streams_begin();
     fr_status s = fri_flags_parse(p, argc, argv, &r.opts, stdout);
     if (s < 0) return failed(p, 2);
     if (s == FR_END) return flush(stdout) == FR_OK ? 0 : failed(p, 1);
     int status = 0;
-    s = prepare(&r);
+    fri_views *views = NULL;
+    s = prepare(&r, &views);
     if (s < 0) {
         status = failed(p, s == FR_EINVAL ? 2 : 1);
         if (s == FR_ENOMEM) advise(&r);
@@ -186,9 +173,7 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     fri_signals_end();
     fri_train_arena_end(&r);
     if (s == FR_OK) {
-        fri_progress_end(&r);
-        s = fri_report_write(&r);
-        if (s == FR_OK) s = fri_log_end(&r);
+        s = fri_run_emit(&r, FRI_RUN_END);
         if (s == FR_OK) s = flush(stdout);
     }
     if (s < 0) {
@@ -198,6 +183,7 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
         status = 128 + r.signal;
     }
 done:
+    fri_views_end(&views);
     finish(&r);
     return status;
 }

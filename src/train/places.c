@@ -1,5 +1,6 @@
 /* places.c - the files and folders that a command names: two of its outputs in one file destroy each other, and an
  * output over an input destroys what cannot be made again. */
+#include "base/atomic_file.h"
 #include "base/status.h"
 #include "train/run.h"
 

@@ -4,12 +4,12 @@
 #include "memory/report.h"
 #include "plan/plan.h"
 #include "train/plan.h"
+#include "train/views.h"
 
 #include <inttypes.h>
 
 /* What a run's report takes from the run. */
 static void take(fri_run *r, const fri_train_plan *p) {
-    r->planned = true;
     r->training = p->training;
     r->evaluation = p->evaluation;
     r->floor.largest = fri_plan_largest_op(p->plan);
@@ -85,14 +85,15 @@ fr_status fri_plan_command(fri_run *r) {
     fr_train_opts unlimited = r->opts;
     fr_status s = FR_OK, fits = FR_OK;
     unlimited.memory_limit = SIZE_MAX;
-    FR_TRY(s, fri_memory_plot_begin(r, FR_META));
+    r->planned = true;
+    FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
     FR_TRY(s, fri_train_plan_make(r, &unlimited, &p));
-    FR_TRY(s, fri_memory_plot_end(r));
+    FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
     FR_TRY(s, use_arena(r, &p));
     fits = under_limit(r, &p);
     take(r, &p);
     FR_TRY(s, print(r, &p));
-    if (fits == FR_OK) s = fri_report_write(r);
+    if (fits == FR_OK) s = fri_run_emit(r, FRI_RUN_END);
     if (fflush(r->out) != 0 && s == FR_OK) s = fri_fail(FR_EIO, "--plan: standard output cannot be written");
 done:
     fri_train_plan_release(&p);

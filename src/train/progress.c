@@ -1,7 +1,7 @@
 /* progress.c - what a run says: one line that is redrawn on a terminal, plain lines elsewhere. */
 #include "backend/backend.h"
 #include "memory/report.h"
-#include "train/run.h"
+#include "train/views.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -73,10 +73,9 @@ static void redraw(const fri_run *r) {
     fflush(r->out);
 }
 
-void fri_progress_begin(const fri_run *r) {
+static void print_begin(const fri_run *r) {
     char library[160] = "";
     const fri_backend *b = fri_backend_get(r->opts.device);
-    if (r->opts.quiet) return;
     if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
     fprintf(r->out, "%s, %" PRId64 " parameters, on %s%s%s%s%s%s\n", r->model_name, r->parameters,
             fr_device_name(r->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
@@ -93,14 +92,12 @@ void fri_progress_line_begin(const fri_run *r) {
     if (live(r)) fputs("\r\033[K", r->out);
 }
 
-void fri_progress_step(const fri_run *r) {
-    static _Thread_local double last; /* a run belongs to a thread */
+static void print_step(const fri_run *r, double *last) {
     char line[LINE_BYTES];
     double now = fri_seconds_now();
-    if (r->opts.quiet) return;
-    if (r->known == 1) last = now - (live(r) ? REDRAW_SECONDS : 0);
-    if (now - last < (live(r) ? REDRAW_SECONDS : PLAIN_SECONDS)) return;
-    last = now;
+    if (r->known == 1) *last = now - (live(r) ? REDRAW_SECONDS : 0);
+    if (now - *last < (live(r) ? REDRAW_SECONDS : PLAIN_SECONDS)) return;
+    *last = now;
     if (live(r)) {
         redraw(r);
         return;
@@ -110,9 +107,8 @@ void fri_progress_step(const fri_run *r) {
     fflush(r->out);
 }
 
-void fri_progress_epoch(const fri_run *r) {
+static void print_epoch(const fri_run *r) {
     char line[LINE_BYTES], accuracy[32], time[32];
-    if (r->opts.quiet) return;
     describe(r, line);
     fprintf(r->out, "%s%s  test %s  %s\n", live(r) ? "\r\033[K" : "", line,
             number(accuracy, sizeof accuracy, "%.2f %%", 100 * r->test_accuracy),
@@ -178,7 +174,7 @@ static void print_graph(const fri_run *r) {
     fputc('\n', r->out);
 }
 
-void fri_progress_end(const fri_run *r) {
+static void print_end(const fri_run *r) {
     char accuracy[64] = "-", time[32], peak[FRI_BYTES_TEXT], evaluation[FRI_BYTES_TEXT];
     if (isfinite(r->test_accuracy))
         snprintf(accuracy, sizeof accuracy, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
@@ -202,3 +198,21 @@ void fri_progress_end(const fri_run *r) {
     }
     fflush(r->out);
 }
+
+typedef struct progress {
+    double last; /* second in which a line was written */
+} progress;
+
+/* A plan has lines of its own (plan_command.c). */
+static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+    progress *p = state;
+    if (r->planned) return FR_OK;
+    if (e == FRI_RUN_END) print_end(r);
+    if (r->opts.quiet) return FR_OK;
+    if (e == FRI_RUN_BEGIN) print_begin(r);
+    if (e == FRI_RUN_STEP) print_step(r, &p->last);
+    if (e == FRI_RUN_EPOCH) print_epoch(r);
+    return FR_OK;
+}
+
+const fri_view fri_progress_view = {sizeof(progress), NULL, event, NULL};

@@ -3,27 +3,10 @@
 #include "base/status.h"
 #include "train/fit.h"
 #include "train/flags.h"
-#include "train/run.h"
+#include "train/views.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
-
-/* ---- the file ---------------------------------------------------------------------------------------------- */
-
-fr_status fri_report_open(fri_run *r) {
-    fr_status s = FR_OK;
-    if (r->opts.report == NULL) return FR_OK;
-    FR_TRY(s, fri_atomic_open(r->opts.report, 0666, &r->report));
-    FR_TRY(s, fri_atomic_stream(&r->report));
-done:
-    return s < 0 ? fri_fail_prefix(s, "--report %s: ", r->opts.report) : s;
-}
-
-void fri_report_close(fri_run *r) {
-    fri_atomic_abandon(&r->report);
-}
-
-/* ---- its content ------------------------------------------------------------------------------------------- */
 
 /* cJSON prints integers exactly up to 2^53 and reals so that they read back the same; NAN becomes null. A NULL parent
  * (no memory) is passed on, and the sum of all failures is found at the end: the tree lacks a key then. */
@@ -224,14 +207,27 @@ static cJSON *build(const fri_run *r) {
     return root;
 }
 
-fr_status fri_report_write(fri_run *r) {
-    if (r->report.stream == NULL) return FR_OK;
+/* ---- the file ---------------------------------------------------------------------------------------------- */
+
+static fr_status begin(void *state, const fri_run *r) {
+    return fri_view_open("report", r->opts.report, state);
+}
+
+static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+    fri_view_file *f = state;
+    if (e != FRI_RUN_END) return FR_OK;
     cJSON *root = build(r);
     char *text = root != NULL ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
-    if (text == NULL) return fri_fail(FR_ENOMEM, "--report %s: no host memory", r->opts.report);
-    fprintf(r->report.stream, "%s\n", text);
+    if (text == NULL) return fri_fail(FR_ENOMEM, "--report %s: no host memory", f->path);
+    fprintf(f->output.stream, "%s\n", text);
     cJSON_free(text);
-    fr_status s = fri_atomic_commit(&r->report);
-    return s < 0 ? fri_fail_prefix(s, "--report %s: ", r->opts.report) : s;
+    return fri_view_commit(f);
 }
+
+static void end(void *state) {
+    fri_view_file *f = state;
+    fri_atomic_abandon(&f->output);
+}
+
+const fri_view fri_report_view = {sizeof(fri_view_file), begin, event, end};

@@ -6,7 +6,6 @@
 #define FRI_TRAIN_RUN_H
 
 #include "backend/backend.h"
-#include "base/atomic_file.h"
 #include "tensor/capture.h"
 #include "train/arena.h"
 #include "train/cuda_graph.h"
@@ -19,9 +18,25 @@
 #include <frugal/train.h>
 #include <stdio.h>
 
-typedef struct fri_trace fri_trace;
-typedef struct fri_track fri_track;
-typedef struct fri_memory_plot fri_memory_plot;
+struct fri_run;
+
+/* What happens in a run, told to whoever watches it. */
+typedef enum fri_run_event {
+    FRI_RUN_SETUP,      /* the model is made next, on the run's device; for a plan on meta */
+    FRI_RUN_BEGIN,      /* the model is there, steps and epochs are known */
+    FRI_RUN_POSITION,   /* the first step is known: a saved state was read, if there is one */
+    FRI_RUN_STEP,       /* the numbers of a step are known */
+    FRI_RUN_EVALUATION, /* so are an evaluation's */
+    FRI_RUN_EPOCH,      /* an epoch and its evaluation are over */
+    FRI_RUN_STEPS_END,  /* no step follows */
+    FRI_RUN_END,        /* all is done, the numbers are final */
+} fri_run_event;
+
+/* A negative status ends the run. */
+typedef struct fri_run_watcher {
+    fr_status (*event)(void *ctx, const struct fri_run *r, fri_run_event e); /* NULL: nobody watches */
+    void *ctx;
+} fri_run_watcher;
 
 /* ahead.c: memory for one more batch. */
 typedef struct fri_ahead {
@@ -88,8 +103,6 @@ typedef struct fri_run {
     char resume_path[FR_STATE_PATH_BYTES];
     uint64_t run_number;                             /* of the training, in all its states; 0: they have none */
     int64_t first_step;                              /* that this process ran; losses and times count from it */
-    fr_log *log;                                     /* NULL: none */
-    int64_t log_failures;                            /* steps and evaluations that are not in it */
     int64_t saved_step;                              /* of the newest state that this process saved, or -1 */
     fri_step_values values[2];                       /* step.c; of the last steps, in turn */
     int64_t known;                                   /* steps whose values are; step or, where the device runs ahead,
@@ -121,15 +134,13 @@ typedef struct fri_run {
     /* fit.c */
     fr_fit fit; /* the plan that opts.unit_plan shows, if there is one */
 
-    /* trace.c, track.c, memory_plot.c; NULL: none */
-    fri_trace *trace;
-    fri_track *track;
-    fri_memory_plot *memory_plot;
-
-    /* report.c */
-    bool planned;           /* the numbers are a plan's, nothing ran */
-    fri_atomic_file report; /* open from the beginning, so that a place that cannot be written is known then */
+    bool planned; /* the numbers are a plan's, nothing ran */
+    fri_run_watcher watcher;
 } fri_run;
+
+static inline fr_status fri_run_emit(const fri_run *r, fri_run_event e) {
+    return r->watcher.event != NULL ? r->watcher.event(r->watcher.ctx, r, e) : FR_OK;
+}
 
 /* data.c: opens both splits and finds what to normalize with. */
 fr_status fri_data_open(fri_run *r);
@@ -235,7 +246,7 @@ double fri_seconds_now(void);
 double fri_median_step_ms(const fri_run *r);
 double fri_images_per_second(const fri_run *r);
 
-/* watch.c: what a run keeps an eye on. */
+/* anomaly.c: what a step looks out for. */
 /* Between the gradients' unscaling and the update: names the gradient that will make the step be skipped, or none. */
 fr_status fri_watch_overflow(fri_run *r);
 /* Around a step: it is searched for the first op that makes inf or NaN, if that was asked for or the last known step
@@ -245,19 +256,10 @@ void fri_watch_begin(const fri_run *r);
 void fri_watch_end(fri_step_values *v);
 /* FR_EINVAL: the loss is no number, and no loss scale made it so. */
 fr_status fri_watch_loss(const fri_run *r, double loss);
-/* After each step: lines about a skipped step and about a graph that grows. */
-void fri_watch_step(const fri_run *r);
-/* What the process holds (on the CPU its resident set) without what the engine reserved, in bytes; 0 where nobody
- * counts it, in a plan, or where it is less. *use as the backend says. */
-size_t fri_watch_outside(const fri_run *r, fri_memory_use *use, size_t *reserved);
-
-/* progress.c */
-void fri_progress_line_begin(const fri_run *r); /* before a line of its own, over the one that is redrawn */
-void fri_progress_begin(const fri_run *r);
-void fri_progress_step(const fri_run *r);  /* after each step */
-void fri_progress_epoch(const fri_run *r); /* after each epoch and its evaluation */
-void fri_progress_end(const fri_run *r);
-void fri_progress_arena(const fri_run *r); /* the lines about it */
+/* "inf or NaN first in the result of op conv2d in module features.0"; "" if the step was not searched. */
+enum { FRI_ANOMALY_TEXT = 256 };
+const char *fri_anomaly_text(const fr_anomaly *a, char text[FRI_ANOMALY_TEXT]);
+double fri_unsigned_nan(double x); /* prints as "nan", whatever its sign */
 
 /* places.c: FR_EINVAL if two files that the command writes are one, or one that it writes is one that it reads. */
 fr_status fri_places_check(const fri_run *r);
@@ -282,33 +284,8 @@ fr_status fri_weights_end(fri_run *r);
 /* predict.c: --predict, instead of training. */
 fr_status fri_predict(fri_run *r);
 
-/* trace.c, track.c: --trace, --track. Begun before the model is built; end closes the file and may be called twice. */
-fr_status fri_trace_begin(fri_run *r);
-fr_status fri_trace_end(fri_run *r);
-fr_status fri_track_begin(fri_run *r);
-fr_status fri_track_end(fri_run *r);
-
-/* memory_plot.c: --memory-plot. Begun before the model is built, on the device where it will be (meta for a plan); end
- * draws. Release gives up what was begun. */
-fr_status fri_memory_plot_begin(fri_run *r, fr_device device);
-fr_status fri_memory_plot_end(fri_run *r);
-void fri_memory_plot_release(fri_run *r);
-
 /* summary.c: --summary, instead of training. */
 fr_status fri_summary_command(fri_run *r);
-
-/* log.c: --log, --csv, --tensorboard. A log that cannot be written does not stop the training: it is said once, end
- * fails. */
-fr_status fri_log_begin(fri_run *r);
-fr_status fri_log_step(fri_run *r, double loss);
-fr_status fri_log_evaluation(fri_run *r);
-fr_status fri_log_end(const fri_run *r);
-
-/* report.c: open finds out before training whether the file can be written; write replaces it at once; close removes
- * what was begun. */
-fr_status fri_report_open(fri_run *r);
-fr_status fri_report_write(fri_run *r);
-void fri_report_close(fri_run *r);
 
 /* signals.c: SIGINT and SIGTERM set a flag; the second one of a kind ends the process as usual. */
 void fri_signals_begin(void);

@@ -3,6 +3,7 @@
  * A state is saved between steps only, so the step number says all about the position: the epoch, and the batch in it.
  * What the flags say again (schedule, switches, device) is taken from them; what would make the saved steps those of
  * another training must match, and what changes the steps to come is named. */
+#include "base/atomic_file.h"
 #include "base/cache.h"
 #include "base/status.h"
 #include "base/text.h"

@@ -2,25 +2,22 @@
  *
  * Ops are slices ("B", "E") in the order of the event log, bytes per category are counters ("C"), steps are slices
  * around their ops. Times are microseconds since the first event. */
-#include "base/status.h"
 #include "memory/event.h"
-#include "train/run.h"
-
-#include <stdlib.h>
+#include "train/views.h"
 
 enum { STEPS = 3 };
 
-struct fri_trace {
-    fri_atomic_file output;
+typedef struct trace {
+    fri_view_file output;
     FILE *file; /* its stream */
     fr_device device;
     double began;
     int steps;
     bool comma, listening;
     size_t live[FR_CATEGORY_COUNT];
-};
+} trace;
 
-static void begin_event(fri_trace *t, const char *kind) {
+static void begin_event(trace *t, const char *kind) {
     double now = fri_seconds_now();
     if (!t->comma) t->began = now;
     fprintf(t->file, "%s\n{\"ph\":\"%s\",\"pid\":1,\"tid\":1,\"ts\":%.3f", t->comma ? "," : "", kind,
@@ -29,7 +26,7 @@ static void begin_event(fri_trace *t, const char *kind) {
 }
 
 /* A JSON string: a program names its ops and modules as it likes. */
-static void text(fri_trace *t, const char *key, const char *value) {
+static void text(trace *t, const char *key, const char *value) {
     fprintf(t->file, "\"%s\":\"", key);
     for (const unsigned char *c = (const unsigned char *)value; *c != '\0'; c++)
         if (*c == '"' || *c == '\\')
@@ -41,7 +38,7 @@ static void text(fri_trace *t, const char *key, const char *value) {
     fputc('"', t->file);
 }
 
-static void slice(fri_trace *t, const char *name, const char *category, const char *module) {
+static void slice(trace *t, const char *name, const char *category, const char *module) {
     begin_event(t, "B");
     fputc(',', t->file);
     text(t, "name", name);
@@ -52,13 +49,13 @@ static void slice(fri_trace *t, const char *name, const char *category, const ch
     fputs("}}", t->file);
 }
 
-static void slice_end(fri_trace *t) {
+static void slice_end(trace *t) {
     begin_event(t, "E");
     fputc('}', t->file);
 }
 
 /* One counter with all categories: viewers stack its values. */
-static void counter(fri_trace *t) {
+static void counter(trace *t) {
     begin_event(t, "C");
     fputs(",\"name\":\"memory\",\"args\":{", t->file);
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
@@ -66,7 +63,7 @@ static void counter(fri_trace *t) {
     fputs("}}", t->file);
 }
 
-static void memory_event(fri_trace *t, const fri_event *e) {
+static void memory_event(trace *t, const fri_event *e) {
     fr_category c = e->tag.category;
     if (e->kind == FRI_EVENT_ALLOC)
         t->live[c] += e->requested;
@@ -81,7 +78,7 @@ static void memory_event(fri_trace *t, const fri_event *e) {
 }
 
 static void on_event(void *ctx, const fri_event *e) {
-    fri_trace *t = ctx;
+    trace *t = ctx;
     bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
     if (memory) {
         if (e->device == t->device) memory_event(t, e);
@@ -100,35 +97,37 @@ static void on_event(void *ctx, const fri_event *e) {
     }
 }
 
-fr_status fri_trace_begin(fri_run *r) {
-    const char *path = r->opts.trace;
-    if (path == NULL) return FR_OK;
-    fri_trace *t = calloc(1, sizeof *t);
-    if (t == NULL) return fri_fail(FR_ENOMEM, "--trace %s: no host memory", path);
-    r->trace = t;
+static fr_status begin(void *state, const fri_run *r) {
+    trace *t = state;
     t->device = r->opts.device;
-    fr_status s = fri_atomic_open(path, 0666, &t->output);
-    if (s == FR_OK) s = fri_atomic_stream(&t->output);
-    if (s < 0) return fri_fail_prefix(s, "--trace %s: ", path);
-    t->file = t->output.stream;
+    return fri_view_open("trace", r->opts.trace, &t->output);
+}
+
+/* Once, also when the run has failed: the steps so far are there. */
+static fr_status finish(trace *t) {
+    if (!t->listening) return FR_OK;
+    fri_event_unsubscribe(on_event, t);
+    t->listening = false;
+    fputs("\n]}\n", t->file);
+    return fri_view_commit(&t->output);
+}
+
+static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+    trace *t = state;
+    (void)r;
+    if (e == FRI_RUN_STEPS_END) return finish(t);
+    if (e != FRI_RUN_SETUP) return FR_OK;
+    t->file = t->output.output.stream;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
-    s = fri_event_subscribe(on_event, t);
+    fr_status s = fri_event_subscribe(on_event, t);
     t->listening = s == FR_OK;
     return s;
 }
 
-fr_status fri_trace_end(fri_run *r) {
-    fri_trace *t = r->trace;
-    fr_status s = FR_OK;
-    r->trace = NULL;
-    if (t == NULL) return FR_OK;
-    if (t->listening) fri_event_unsubscribe(on_event, t);
-    if (t->file != NULL) {
-        fputs("\n]}\n", t->file);
-        s = fri_atomic_commit(&t->output);
-        if (s < 0) s = fri_fail_prefix(s, "--trace %s: ", r->opts.trace);
-    }
-    fri_atomic_abandon(&t->output);
-    free(t);
-    return s;
+static void end(void *state) {
+    trace *t = state;
+    (void)finish(t);
+    fri_atomic_abandon(&t->output.output);
 }
+
+const fri_view fri_trace_view = {sizeof(trace), begin, event, end};

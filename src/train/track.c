@@ -2,7 +2,7 @@
 #include "base/status.h"
 #include "memory/event.h"
 #include "memory/tracker.h"
-#include "train/run.h"
+#include "train/views.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@ typedef struct live_block {
     size_t bytes;
 } live_block;
 
-struct fri_track {
-    fri_atomic_file output;
+typedef struct track {
+    fri_view_file output;
     FILE *file; /* its stream */
     fr_device device;
     live_block *block;
@@ -22,15 +22,15 @@ struct fri_track {
     fri_tracker tracker;
     fr_phase phase;
     bool in_step, done, listening, no_memory;
-};
+} track;
 
-static live_block *find(fri_track *t, uint64_t block) {
+static live_block *find(track *t, uint64_t block) {
     for (size_t i = t->n; i-- > 0;)
         if (t->block[i].block == block) return &t->block[i];
     return NULL;
 }
 
-static void memory_event(fri_track *t, const fri_event *e) {
+static void memory_event(track *t, const fri_event *e) {
     live_block *b = NULL;
     if (e->kind == FRI_EVENT_ALLOC) {
         if (t->n == t->capacity) {
@@ -58,7 +58,7 @@ static void memory_event(fri_track *t, const fri_event *e) {
 }
 
 /* A point where the step goes on to another phase. */
-static void phase_event(fri_track *t) {
+static void phase_event(track *t) {
     char where[64];
     fr_phase now = fri_scope_phase();
     if (!t->in_step || now <= t->phase) return; /* a step goes forward: what falls back to an earlier phase is short */
@@ -68,7 +68,7 @@ static void phase_event(fri_track *t) {
 }
 
 static void on_event(void *ctx, const fri_event *e) {
-    fri_track *t = ctx;
+    track *t = ctx;
     bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
     if (t->done) return;
     phase_event(t);
@@ -84,36 +84,38 @@ static void on_event(void *ctx, const fri_event *e) {
     }
 }
 
-fr_status fri_track_begin(fri_run *r) {
-    const char *path = r->opts.track;
-    if (path == NULL) return FR_OK;
-    fri_track *t = calloc(1, sizeof *t);
-    if (t == NULL) return fri_fail(FR_ENOMEM, "--track %s: no host memory", path);
-    r->track = t;
+static fr_status begin(void *state, const fri_run *r) {
+    track *t = state;
     t->device = r->opts.device;
-    fr_status s = fri_atomic_open(path, 0666, &t->output);
-    if (s == FR_OK) s = fri_atomic_stream(&t->output);
-    if (s < 0) return fri_fail_prefix(s, "--track %s: ", path);
-    t->file = t->output.stream;
-    s = fri_event_subscribe(on_event, t);
+    return fri_view_open("track", r->opts.track, &t->output);
+}
+
+/* Once, also when the run has failed: the phases so far are there. */
+static fr_status finish(track *t) {
+    if (!t->listening) return FR_OK;
+    fri_event_unsubscribe(on_event, t);
+    t->listening = false;
+    if (t->no_memory || t->tracker.no_memory) return fri_fail(FR_ENOMEM, "--track %s: no host memory", t->output.path);
+    return fri_view_commit(&t->output);
+}
+
+static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+    track *t = state;
+    (void)r;
+    if (e == FRI_RUN_STEPS_END) return finish(t);
+    if (e != FRI_RUN_SETUP) return FR_OK;
+    t->file = t->output.output.stream;
+    fr_status s = fri_event_subscribe(on_event, t);
     t->listening = s == FR_OK;
     return s;
 }
 
-fr_status fri_track_end(fri_run *r) {
-    fri_track *t = r->track;
-    fr_status s = FR_OK;
-    r->track = NULL;
-    if (t == NULL) return FR_OK;
-    if (t->listening) fri_event_unsubscribe(on_event, t);
-    if (t->no_memory || t->tracker.no_memory) s = fri_fail(FR_ENOMEM, "--track %s: no host memory", r->opts.track);
-    if (t->file != NULL && s == FR_OK) {
-        s = fri_atomic_commit(&t->output);
-        if (s < 0) s = fri_fail_prefix(s, "--track %s: ", r->opts.track);
-    }
-    fri_atomic_abandon(&t->output);
+static void end(void *state) {
+    track *t = state;
+    (void)finish(t);
+    fri_atomic_abandon(&t->output.output);
     free(t->block);
     fri_tracker_free(&t->tracker);
-    free(t);
-    return s;
 }
+
+const fri_view fri_track_view = {sizeof(track), begin, event, end};

@@ -1,0 +1,60 @@
+/* views.c - see views.h. */
+#include "train/views.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+
+/* In the order in which an event reaches them: what measured the steps ends before the last lines are printed. */
+static const fri_view *const table[] = {&fri_track_view,    &fri_trace_view,  &fri_memory_plot_view, &fri_watch_view,
+                                        &fri_progress_view, &fri_report_view, &fri_log_view};
+enum { VIEWS = sizeof table / sizeof *table };
+
+struct fri_views {
+    bool listens[VIEWS];
+    void *state[VIEWS];
+};
+
+fr_status fri_views_begin(const fri_run *r, fri_views **out) {
+    fri_views *v = *out = calloc(1, sizeof *v);
+    fr_status s = v != NULL ? FR_OK : fri_fail(FR_ENOMEM, "trainer: no host memory for the views of a run");
+    for (int i = 0; i < VIEWS && s == FR_OK; i++) {
+        v->state[i] = calloc(1, table[i]->bytes + 1);
+        if (v->state[i] == NULL) return fri_fail(FR_ENOMEM, "trainer: no host memory for a view of the run");
+        s = table[i]->begin != NULL ? table[i]->begin(v->state[i], r) : FR_OK;
+        v->listens[i] = s == FR_OK;
+        if (s == FR_END) s = FR_OK;
+    }
+    return s;
+}
+
+fr_status fri_views_event(void *views, const fri_run *r, fri_run_event e) {
+    fri_views *v = views;
+    fr_status s = FR_OK;
+    for (int i = 0; i < VIEWS && s == FR_OK; i++)
+        if (v->listens[i]) s = table[i]->event(v->state[i], r, e);
+    return s;
+}
+
+void fri_views_end(fri_views **views) {
+    fri_views *v = *views;
+    *views = NULL;
+    for (int i = 0; v != NULL && i < VIEWS; i++) {
+        if (v->state[i] != NULL && table[i]->end != NULL) table[i]->end(v->state[i]);
+        free(v->state[i]);
+    }
+    free(v);
+}
+
+fr_status fri_view_open(const char *flag, const char *path, fri_view_file *f) {
+    *f = (fri_view_file){.output = FRI_ATOMIC_FILE_CLOSED, .flag = flag, .path = path};
+    if (path == NULL) return FR_END;
+    fr_status s = fri_atomic_open(path, 0666, &f->output);
+    if (s == FR_OK) s = fri_atomic_stream(&f->output);
+    return s < 0 ? fri_fail_prefix(s, "--%s %s: ", flag, path) : FR_OK;
+}
+
+fr_status fri_view_commit(fri_view_file *f) {
+    fr_status s = fri_atomic_commit(&f->output);
+    return s < 0 ? fri_fail_prefix(s, "--%s %s: ", f->flag, f->path) : FR_OK;
+}
