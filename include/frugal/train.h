@@ -143,7 +143,8 @@ typedef struct fr_train_program {
 } fr_train_program;
 
 /* Reads the flags, trains, reports. Returns the exit status: 0, 1 after a failure, 2 after a usage error, or 128 plus
- * the signal's number when a signal ended the run early. Sentences go to stderr, everything else to stdout. */
+ * the signal's number when a signal ended the run early. Sentences go to stderr, everything else to stdout. A command
+ * in argv[1] ("plan") is replaced by the flag that asks for the same ("--plan"). */
 FR_API int fr_train_main(const fr_train_program *program, int argc, char **argv);
 
 #ifdef __cplusplus

@@ -2,6 +2,7 @@
 #include "train/flags.h"
 
 #include "base/status.h"
+#include "train/commands.h"
 #include "train/size.h"
 
 #include <inttypes.h>
@@ -207,7 +208,11 @@ static const fri_flag *find(const char *name, size_t n, bool *no) {
 static fr_status unknown(const fr_train_program *p, const char *word, size_t n) {
     char name[FRI_FLAG_TEXT_BYTES], near[FRI_FLAG_TEXT_BYTES];
     if (strncmp(word, "-", 1) != 0)
-        return fri_fail(FR_EINVAL, "unexpected argument '%s': every argument is a flag or a flag's value", word);
+        return fri_fail(
+            FR_EINVAL,
+            "unexpected argument '%s': a command ('%s --help' lists them) comes first, every other argument "
+            "is a flag or a flag's value",
+            word, p->name);
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
     if (strcmp(name, "--textbook") == 0) /* a flag until 0.1; this sentence stays for one minor version */
         return fri_fail(FR_EINVAL, "--textbook is no flag any more; build/benchmarks/textbook prints its figures");
@@ -274,8 +279,10 @@ const fri_flag *fri_flag_find(const char *name) {
 }
 
 fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out) {
+    const fri_command *command = argc > 1 ? fri_command_find(argv[1]) : NULL;
     bool epochs = false, steps = false;
-    for (int i = 1; i < argc; i++) {
+    if (command != NULL && command->flag != NULL) argv[1] = (char *)command->flag; /* as if it had stood there */
+    for (int i = command != NULL && command->flag == NULL ? 2 : 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             fri_help_print(p, out);
             return FR_END;

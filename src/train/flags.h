@@ -55,7 +55,8 @@ extern const int fri_flags_count;
 extern const char *const fri_flag_group_names[FRI_GROUP_COUNT];
 
 /* Reads argv from left to right into *o, which holds the defaults; of two flags that contradict each other the later
- * wins. FR_OK; FR_END after --help or --version, which were printed to `out`; FR_EINVAL with a sentence. */
+ * wins. The word of a command (commands.h) becomes its flag in argv. FR_OK; FR_END after --help or --version, which
+ * were printed to `out`; FR_EINVAL with a sentence. */
 fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out);
 
 /* The flag of that name (without dashes), or NULL. */

@@ -1,4 +1,5 @@
 /* help.c - --help, written from the table like a manual page. */
+#include "train/commands.h"
 #include "train/flags.h"
 
 #include <string.h>
@@ -103,7 +104,8 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
     heading(&g, "NAME");
     fprintf(out, "%*s%s - %s\n", INDENT, "", p->name, p->summary);
     heading(&g, "SYNOPSIS");
-    fprintf(out, "%*s%s [--flag VALUE | --flag=VALUE | --switch | --no-switch]...\n", INDENT, "", p->name);
+    fprintf(out, "%*s%s [COMMAND] [--flag VALUE | --flag=VALUE | --switch |\n%*s--no-switch]...\n", INDENT, "", p->name,
+            DEEP, "");
     heading(&g, "DESCRIPTION");
     words(&g, INDENT, p->description);
     line_end(&g);
@@ -114,6 +116,13 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
         "test images, the time, and the peak of memory with what it was for. Ctrl-C ends the run cleanly after the "
         "step. Flags are read from left to right; of two that contradict each other the later wins.");
     line_end(&g);
+    heading(&g, "COMMANDS");
+    for (const fri_command *c = fri_commands; c < fri_commands + fri_commands_count; c++) {
+        fprintf(out, "%*s%s%s%s\n", INDENT, "", c->name, c->operand != NULL ? " " : "",
+                c->operand != NULL ? c->operand : "");
+        words(&g, DEEP, c->help);
+        line_end(&g);
+    }
     for (int group = 0; group < FRI_GROUP_COUNT; group++) {
         if (group == 0) heading(&g, "OPTIONS");
         fprintf(out, "%s   %s\n", group > 0 ? "\n" : "", fri_flag_group_names[group]);

@@ -1,9 +1,9 @@
 /* main.c - a training program from its arguments to its exit status. */
 #include "backend/backend.h"
 #include "base/status.h"
+#include "train/commands.h"
 #include "train/fit.h"
 #include "train/flags.h"
-#include "train/plan.h"
 #include "train/views.h"
 
 #include <errno.h>
@@ -96,11 +96,6 @@ static void finish(fri_run *r) {
     fr_pool_release(&r->pool);
 }
 
-static int failed(const fr_train_program *p, int status) {
-    fprintf(stderr, "%s: %s\n", p->name, fr_last_error());
-    return status;
-}
-
 /* What was printed has arrived. */
 static fr_status flush(FILE *out) {
     if (fflush(out) != 0) return fri_fail(FR_EIO, "standard output cannot be written: %s", strerror(errno));
@@ -116,74 +111,22 @@ static void advise(const fri_run *r) {
     if (fri_advise(r, stderr) < 0) fprintf(stderr, "  no advice: %s\n", fr_last_error());
 }
 
-static fr_status train(fri_run *r) {
-    fri_calibration *calibration = NULL;
-    fr_status s = FR_OK;
-    fri_switch_notes(r);
-    fri_train_arena_begin(r);
-    FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
-    if (r->opts.calibrate) FR_TRY(s, fri_calibration_begin(r, &calibration));
-    FR_TRY(s, fri_model_build(r));
-    FR_TRY(s, fri_weights_begin(r));
-    FR_TRY(s, fri_loop(r));
-    FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
-    FR_TRY(s, fri_weights_end(r));
-done:
-    if (s == FR_OK) return fri_calibration_end(r, &calibration, r->signal == 0);
-    (void)fri_calibration_end(r, &calibration, false);
-    return s;
-}
-
 int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     fri_run r = {.program = p, .opts = p->defaults, .out = stdout, .saved_step = -1, .argc = argc, .argv = argv};
+    fri_views *views = NULL;
+    bool advises = true;
     r.test_accuracy = r.test_loss = NAN;
     fri_streams_begin();
     fr_status s = fri_flags_parse(p, argc, argv, &r.opts, stdout);
-    if (s < 0) return failed(p, 2);
-    if (s == FR_END) return flush(stdout) == FR_OK ? 0 : failed(p, 1);
-    int status = 0;
-    fri_views *views = NULL;
-    s = prepare(&r, &views);
+    if (s == FR_OK) s = prepare(&r, &views);
+    int failure = s == FR_EINVAL ? 2 : 1; /* the flags are at fault, or what they led to */
+    if (s == FR_OK) s = fri_commands_run(&r, &advises);
+    if (s >= 0) s = flush(stdout);
     if (s < 0) {
-        status = failed(p, s == FR_EINVAL ? 2 : 1);
-        if (s == FR_ENOMEM) advise(&r);
-        goto done;
+        fprintf(stderr, "%s: %s\n", p->name, fr_last_error());
+        if (s == FR_ENOMEM && advises) advise(&r);
     }
-    if (r.opts.summary) {
-        s = fri_summary_command(&r);
-        if (s < 0) status = failed(p, 1);
-        if (s < 0 || !r.opts.plan) goto done;
-    }
-    if (r.opts.plan) {
-        if (!r.opts.plan_all) fri_switch_notes(&r);
-        s = r.opts.plan_all ? fri_plan_all(&r) : fri_plan_command(&r);
-        if (s == FR_OK) s = flush(stdout);
-        if (s < 0) status = failed(p, 1);
-        if (s == FR_ENOMEM) advise(&r);
-        goto done;
-    }
-    if (r.opts.predict != NULL) {
-        s = fri_predict(&r);
-        if (s == FR_OK) s = flush(stdout);
-        if (s < 0) status = failed(p, 1);
-        goto done;
-    }
-    fri_signals_begin();
-    s = train(&r);
-    fri_signals_end();
-    fri_train_arena_end(&r);
-    if (s == FR_OK) {
-        s = fri_run_emit(&r, FRI_RUN_END);
-        if (s == FR_OK) s = flush(stdout);
-    }
-    if (s < 0) {
-        status = failed(p, 1);
-        if (s == FR_ENOMEM) advise(&r);
-    } else if (r.signal != 0) {
-        status = 128 + r.signal;
-    }
-done:
     fri_views_end(&views);
     finish(&r);
-    return status;
+    return s < 0 ? failure : r.signal != 0 ? 128 + r.signal : 0;
 }

@@ -254,6 +254,63 @@ Test(trainers, help_lists_every_flag_of_the_interface) {
     }
 }
 
+/* ---- commands ---------------------------------------------------------------------------------------------- */
+
+/* Times ("in 0.009 s") become "in ": two runs never agree in them. */
+static const char *without_times(char *text) {
+    char *to = text;
+    for (const char *from = text; *from != '\0';) {
+        *to++ = *from++;
+        if (to - text >= 3 && memcmp(to - 3, "in ", 3) == 0) from += strspn(from, "0123456789.:");
+    }
+    *to = '\0';
+    return text;
+}
+
+/* A command, and the flag that asks for the same: one output, one exit status, also where the flag is refused. */
+Test(trainers, a_command_is_its_flag) {
+    static const struct {
+        const char *command, *flag;
+        int status;
+    } cells[] = {{"train --quiet", "--quiet", 0},
+                 {"export w.st --quiet", "--export w.st --quiet", 0},
+                 {"plan", "--plan", 0},
+                 {"summary", "--summary", 0},
+                 {"summary --plan", "--summary --plan", 0},
+                 {"predict a.jpg a.jpg --weights w.st", "--predict a.jpg a.jpg --weights w.st", 0},
+                 {"predict a.jpg", "--predict a.jpg", 2},
+                 {"plan --trace t", "--plan --trace t", 2},
+                 {"export", "--export", 2},
+                 {"plan plan", "--plan plan", 2}};
+    uint8_t pixels[16 * 16 * 3], *image = NULL;
+    picture_fill(pixels, 16, 16);
+    size_t n = jpeg_bytes(JPEG_RGB, pixels, 16, 16, &image);
+    files_write("a.jpg", image, n);
+    free(image);
+    cr_assert_eq(chdir(files_root), 0);
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        char arguments[2][256];
+        static outcome o[2];
+        for (int k = 0; k < 2; k++) {
+            snprintf(arguments[k], sizeof arguments[k], "%s " TINY "--steps 2 --eval-every 0",
+                     k == 0 ? cells[i].command : cells[i].flag);
+            o[k] = program_run("train_densenet", arguments[k]);
+            cr_expect_eq(o[k].status, cells[i].status, "%s: %d: %s", arguments[k], o[k].status, o[k].err);
+        }
+        cr_expect_str_eq(without_times(o[0].out), without_times(o[1].out));
+        cr_expect_str_eq(o[0].err, o[1].err);
+        cr_expect(cells[i].status == 2 || o[0].out[0] != '\0', "%s says nothing", arguments[0]);
+    }
+}
+
+Test(trainers, a_command_comes_first) {
+    outcome o = program_run("train_densenet", "--quiet plan");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "unexpected argument 'plan': a command .*comes first");
+    o = program_run("train_densenet", "--help");
+    EXPECT_MATCH(o.out, "\nCOMMANDS\n.*\n       plan\n.*\n       predict IMAGE...\n.*\nOPTIONS\n");
+}
+
 Test(trainers, interrupt_ends_after_the_step_with_a_report) {
     char arguments[1024];
     snprintf(arguments, sizeof arguments, TINY "--epochs 100000 --report %s", files_path("i.json"));

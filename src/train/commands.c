@@ -1,0 +1,83 @@
+/* commands.c - see commands.h. */
+#include "train/commands.h"
+
+#include "train/fit.h"
+#include "train/plan.h"
+
+#include <string.h>
+
+static bool summary_asked(const fr_train_opts *o) {
+    return o->summary;
+}
+
+static bool plan_asked(const fr_train_opts *o) {
+    return o->plan;
+}
+
+static bool predict_asked(const fr_train_opts *o) {
+    return o->predict != NULL && !o->plan && !o->summary;
+}
+
+static bool train_asked(const fr_train_opts *o) {
+    return o->predict == NULL && !o->plan && !o->summary;
+}
+
+static fr_status plan(fri_run *r) {
+    if (r->opts.plan_all) return fri_plan_all(r);
+    fri_switch_notes(r);
+    return fri_plan_command(r);
+}
+
+static fr_status steps(fri_run *r) {
+    fri_calibration *calibration = NULL;
+    fr_status s = FR_OK;
+    fri_switch_notes(r);
+    fri_train_arena_begin(r);
+    FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
+    if (r->opts.calibrate) FR_TRY(s, fri_calibration_begin(r, &calibration));
+    FR_TRY(s, fri_model_build(r));
+    FR_TRY(s, fri_weights_begin(r));
+    FR_TRY(s, fri_loop(r));
+    FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
+    FR_TRY(s, fri_weights_end(r));
+done:
+    if (s == FR_OK) return fri_calibration_end(r, &calibration, r->signal == 0);
+    (void)fri_calibration_end(r, &calibration, false);
+    return s;
+}
+
+static fr_status train(fri_run *r) {
+    fri_signals_begin();
+    fr_status s = steps(r);
+    fri_signals_end();
+    fri_train_arena_end(r);
+    return s == FR_OK ? fri_run_emit(r, FRI_RUN_END) : s;
+}
+
+const fri_command fri_commands[] = {
+    {"summary", "--summary", NULL, "Print a line per layer; nothing is trained.", summary_asked, fri_summary_command,
+     false},
+    {"plan", "--plan", NULL, "Print the exact memory that training would need; nothing is trained.", plan_asked, plan,
+     true},
+    {"predict", "--predict", "IMAGE...", "Print the likeliest classes of image files; nothing is trained.",
+     predict_asked, fri_predict, false},
+    {"train", NULL, NULL, "Train; without a command, too.", train_asked, train, true},
+    {"export", "--export", "FILE", "Train, and write the weights at the end."},
+};
+const int fri_commands_count = (int)(sizeof fri_commands / sizeof *fri_commands);
+
+const fri_command *fri_command_find(const char *name) {
+    for (int i = 0; i < fri_commands_count; i++)
+        if (strcmp(fri_commands[i].name, name) == 0) return &fri_commands[i];
+    return NULL;
+}
+
+fr_status fri_commands_run(fri_run *r, bool *advises) {
+    fr_status s = FR_OK;
+    for (int i = 0; i < fri_commands_count && s == FR_OK; i++) {
+        if (fri_commands[i].run == NULL || !fri_commands[i].asked(&r->opts)) continue;
+        *advises = fri_commands[i].advises;
+        s = fri_commands[i].run(r);
+    }
+    return s;
+}
