@@ -8,14 +8,14 @@
 #include "train/run.h"
 
 fr_status fri_ahead_prepare(fri_run *r) {
-    const fr_train_opts *o = &r->opts;
-    int64_t n = o->batch_size < r->train_count ? o->batch_size : r->train_count, size = o->image_size;
+    const fr_train_opts *o = &r->config->opts;
+    int64_t n = fri_batch_size(r->config, FR_SPLIT_TRAIN), size = o->image_size;
     fr_tensor **memory = r->ahead.memory;
     fr_status s = FR_OK;
     if (!o->device_prefetch || !o->pin_memory || !fri_device_runs_ahead(o->device)) return FR_OK;
     FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, 3}, FR_F32, o->device, &memory[0]));
-    FR_TRY(s, fr_tensor_empty(r->program->pixel_target != NULL ? 3 : 1, (int64_t[]){n, size, size}, FR_I64, o->device,
-                              &memory[1]));
+    FR_TRY(s, fr_tensor_empty(r->config->program->pixel_target != NULL ? 3 : 1, (int64_t[]){n, size, size}, FR_I64,
+                              o->device, &memory[1]));
     fri_relabel(memory[0], FR_MEM_INPUT);
     fri_relabel(memory[1], FR_MEM_INPUT);
 done:
@@ -29,7 +29,7 @@ void fri_ahead_release(fri_run *r) {
 }
 
 static fr_status copy_there(fri_run *r, const fr_tensor *const t[2]) {
-    const fri_backend *b = fri_backend_get(r->opts.device);
+    const fri_backend *b = fri_backend_get(r->config->opts.device);
     fri_ahead *a = &r->ahead;
     fr_status s = FR_OK;
     for (int i = 0; i < 2; i++) {
@@ -65,7 +65,7 @@ fr_status fri_ahead_fetch(fri_run *r) {
 }
 
 static fr_status take(fri_run *r, int which, void *to, size_t bytes) {
-    const fri_streams *streams = fri_backend_get(r->opts.device)->streams;
+    const fri_streams *streams = fri_backend_get(r->config->opts.device)->streams;
     const fri_ahead *a = &r->ahead;
     fr_status s = FR_OK;
     FR_TRY(s, streams->follow(FRI_STREAM_COMPUTE, a->arrived[which]));
@@ -76,14 +76,14 @@ done:
 
 static fr_status taken(fri_run *r) {
     r->ahead.full = false;
-    return fri_backend_get(r->opts.device)->streams->mark(FRI_STREAM_COMPUTE, &r->ahead.taken);
+    return fri_backend_get(r->config->opts.device)->streams->mark(FRI_STREAM_COMPUTE, &r->ahead.taken);
 }
 
 fr_status fri_ahead_next(fri_run *r, fr_tensor **images, fr_tensor **targets) {
     fr_tensor **out[2] = {images, targets}, *t = NULL;
     fr_status s = FR_OK;
     for (int i = 0; i < 2; i++) {
-        FR_TRY(s, fri_tensor_new(&r->ahead.shape[i], r->ahead.dtype[i], r->opts.device, FR_MEM_TEMPORARY, &t));
+        FR_TRY(s, fri_tensor_new(&r->ahead.shape[i], r->ahead.dtype[i], r->config->opts.device, FR_MEM_TEMPORARY, &t));
         fri_relabel(t, FR_MEM_INPUT);
         FR_TRY(s, take(r, i, fri_data(t), fri_nbytes(t)));
         fri_tensor_put(&t, out[i]);

@@ -16,7 +16,7 @@ fr_status fri_watch_overflow(fri_run *r) {
 }
 
 bool fri_watch_looks(const fri_run *r) {
-    return r->opts.detect_anomaly || (r->step_skipped && !isfinite(r->overflow_loss));
+    return r->config->opts.detect_anomaly || (r->step_skipped && !isfinite(r->overflow_loss));
 }
 
 void fri_watch_begin(const fri_run *r) {
@@ -42,9 +42,9 @@ const char *fri_anomaly_text(const fr_anomaly *a, char text[FRI_ANOMALY_TEXT]) {
 
 fr_status fri_watch_loss(const fri_run *r, double loss) {
     char text[FRI_ANOMALY_TEXT];
-    if (r->opts.device == FR_META || isfinite(loss) || r->step_skipped) return FR_OK;
+    if (r->config->opts.device == FR_META || isfinite(loss) || r->step_skipped) return FR_OK;
     return fri_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high; %s",
-                    fri_unsigned_nan(loss), r->known, r->opts.lr,
+                    fri_unsigned_nan(loss), r->known, r->config->opts.lr,
                     r->anomaly.op != NULL ? fri_anomaly_text(&r->anomaly, text)
                                           : "--detect-anomaly names the op where it began");
 }

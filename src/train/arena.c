@@ -7,29 +7,30 @@
 
 static uint64_t device_calls(const fri_run *r) {
     fr_memory_stats m = {0};
-    (void)fr_memory_stats_get(r->opts.device, &m);
+    (void)fr_memory_stats_get(r->config->opts.device, &m);
     return m.segment_allocs + m.segment_frees;
 }
 
 static fr_status install(fri_run *r, fri_train_plan *p) {
-    fr_train_opts o = r->opts;
+    fri_config free = *r->config;
+    const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
-    o.memory_limit = SIZE_MAX; /* the caching allocator's reserve does not matter here, only the extent */
-    FR_TRY(s, fri_train_plan_make(r, &o, p));
+    free.opts.memory_limit = SIZE_MAX; /* the caching allocator's reserve does not matter here, only the extent */
+    FR_TRY(s, fri_train_plan_make(&free, p));
     if (!p->workspaces)
-        return fri_fail(FR_EUNSUPPORTED, "a plan for %s cannot include its workspaces", fr_device_name(o.device));
+        return fri_fail(FR_EUNSUPPORTED, "a plan for %s cannot include its workspaces", fr_device_name(o->device));
     FR_TRY(s, fri_train_plan_use_arena(p, &r->arena.placement));
-    if (r->arena.placement.extent > r->opts.memory_limit)
+    if (r->arena.placement.extent > o->memory_limit)
         return fri_fail(FR_ENOMEM, "%zu bytes are needed, more than --memory-limit %zu", r->arena.placement.extent,
-                        r->opts.memory_limit);
-    FR_TRY(s, fr_plan_install(p->plan, o.device, NULL));
+                        o->memory_limit);
+    FR_TRY(s, fr_plan_install(p->plan, o->device, NULL));
 done:
     return s;
 }
 
 bool fri_train_arena_wanted(fri_run *r) {
-    if (!r->opts.arena || r->opts.device == FR_META) return false;
-    if (r->opts.empty_cache_every > 0) {
+    if (!r->config->opts.arena || r->config->opts.device == FR_META) return false;
+    if (r->config->opts.empty_cache_every > 0) {
         snprintf(r->arena.reason, sizeof r->arena.reason, "--empty-cache-every gives memory back, an arena keeps it");
         return false;
     }
@@ -58,8 +59,8 @@ fr_status fri_train_arena_part(fri_run *r, fri_part part) {
         a->calls_before = device_calls(r);
     }
     if (!a->used) return FR_OK;
-    if (fr_plan_departed(r->opts.device)) a->departures++;
-    return fr_plan_follow(r->opts.device, a->section[part]);
+    if (fr_plan_departed(r->config->opts.device)) a->departures++;
+    return fr_plan_follow(r->config->opts.device, a->section[part]);
 }
 
 fr_status fri_train_arena_next(fri_run *r, fri_part *part) {
@@ -68,25 +69,24 @@ fr_status fri_train_arena_next(fri_run *r, fri_part *part) {
     if (r->ahead.full) batch--; /* it is still to come */
     *part = FRI_PART_COUNT;
     if (s < 0 || batch == batches) return s;
-    int64_t size = r->opts.batch_size < r->train_count ? r->opts.batch_size : r->train_count;
-    bool shorter = r->train_count - batch * size < size;
+    bool shorter = batch == batches - 1 && fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0;
     *part = r->step == r->first_step ? FRI_PART_FIRST_STEP : shorter ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
     return FR_OK;
 }
 
 fr_status fri_train_arena_batch(fri_run *r, int64_t batch) {
-    int64_t size = r->opts.batch_size < r->test_count ? r->opts.batch_size : r->test_count;
-    if (batch == 0 || batch * size >= r->test_count) return FR_OK;
-    bool shorter = r->test_count - batch * size < size;
+    int64_t batches = fri_test_batches(r->config);
+    if (batch == 0 || batch >= batches) return FR_OK;
+    bool shorter = batch == batches - 1 && fri_batch_rest(r->config, FR_SPLIT_TEST) > 0;
     return fri_train_arena_part(r, shorter ? FRI_PART_EVALUATION_SHORT : FRI_PART_EVALUATION_BATCH);
 }
 
 void fri_train_arena_end(fri_run *r) {
     fri_train_arena *a = &r->arena;
-    if (a->used && fr_plan_departed(r->opts.device)) a->departures++;
+    if (a->used && fr_plan_departed(r->config->opts.device)) a->departures++;
     if (a->counting) a->calls = device_calls(r) - a->calls_before;
 }
 
 void fri_train_arena_release(fri_run *r) {
-    if (r->arena.used) (void)fr_plan_uninstall(r->opts.device);
+    if (r->arena.used) (void)fr_plan_uninstall(r->config->opts.device);
 }

@@ -31,8 +31,9 @@ static fr_status to_pixel_classes(fri_run *r, fr_tensor *images, fr_tensor **tar
         FR_TRY(s, reserve(r, (size_t)(n * pixels)));
         for (int64_t i = 0; i < n; i++) {
             for (int64_t k = 0; k < pixels * channels; k++)
-                r->pixels[k] = (float)(from[i * pixels * channels + k] * r->std[k % channels] + r->mean[k % channels]);
-            r->program->pixel_target(r->pixels, d[1], d[2], channels, labels[i], r->pixel_classes + i * pixels);
+                r->pixels[k] = (float)(from[i * pixels * channels + k] * r->config->std[k % channels] +
+                                       r->config->mean[k % channels]);
+            r->config->program->pixel_target(r->pixels, d[1], d[2], channels, labels[i], r->pixel_classes + i * pixels);
         }
         FR_TRY(s, fr_tensor_from_host(r->pixel_classes, 3, d, FR_I64, device, targets));
     }
@@ -43,13 +44,13 @@ done:
 
 /* which: 0 images, 1 targets. */
 static fr_status to_device(fri_run *r, int which, fr_tensor **t) {
-    fr_device device = r->opts.device;
+    fr_device device = r->config->opts.device;
     const fri_backend *b = fri_backend_get(device);
     fri_input_place *p = &r->input[which][r->input_turn];
     fr_tensor *moved = NULL;
     fr_status s = FR_OK;
     if (fr_tensor_device(*t) == device) return FR_OK;
-    if (b != NULL && b->streams != NULL && r->opts.pin_memory) {
+    if (b != NULL && b->streams != NULL && r->config->opts.pin_memory) {
         FR_TRY(s, fri_input_room(b->streams, p, fri_nbytes(*t)));
         if (p->memory != NULL) {
             FR_TRY(s, fr_tensor_empty((*t)->shape.rank, (*t)->shape.dim, (*t)->dtype, device, &moved));
@@ -69,7 +70,7 @@ done:
 
 fr_status fri_batch_on_host(fri_run *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets) {
     fr_status s = fr_loader_next(loader, images, targets);
-    if (s == FR_OK && r->program->pixel_target != NULL) s = to_pixel_classes(r, *images, targets);
+    if (s == FR_OK && r->config->program->pixel_target != NULL) s = to_pixel_classes(r, *images, targets);
     return s;
 }
 
@@ -81,11 +82,11 @@ fr_status fri_batch_fits(size_t bytes, size_t place) {
 }
 
 static fr_status into_place(fri_run *r, int which, const fr_tensor *t, void *place, size_t bytes) {
-    const fri_backend *b = fri_backend_get(r->opts.device);
+    const fri_backend *b = fri_backend_get(r->config->opts.device);
     fri_input_place *p = &r->input[which][r->input_turn];
     fr_status s = FR_OK;
     FR_TRY(s, fri_batch_fits(fri_nbytes(t), bytes));
-    if (b->streams != NULL && r->opts.pin_memory) {
+    if (b->streams != NULL && r->config->opts.pin_memory) {
         FR_TRY(s, fri_input_room(b->streams, p, bytes));
         if (p->memory != NULL) return fri_input_queue(b->streams, p, t, place);
     }

@@ -23,7 +23,7 @@ static bool train_asked(const fr_train_opts *o) {
 }
 
 static fr_status plan(fri_run *r) {
-    if (r->opts.plan_all) return fri_plan_all(r);
+    if (r->config->opts.plan_all) return fri_plan_all(r->config);
     fri_switch_notes(r);
     return fri_plan_command(r);
 }
@@ -34,15 +34,15 @@ static fr_status steps(fri_run *r) {
     fri_switch_notes(r);
     fri_train_arena_begin(r);
     FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
-    if (r->opts.calibrate) FR_TRY(s, fri_calibration_begin(r, &calibration));
+    if (r->config->opts.calibrate) FR_TRY(s, fri_calibration_begin(r->config, &calibration));
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, fri_weights_begin(r));
     FR_TRY(s, fri_loop(r));
     FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
     FR_TRY(s, fri_weights_end(r));
 done:
-    if (s == FR_OK) return fri_calibration_end(r, &calibration, r->signal == 0);
-    (void)fri_calibration_end(r, &calibration, false);
+    if (s == FR_OK) return fri_calibration_end(r->config, &calibration, r->signal == 0);
+    (void)fri_calibration_end(r->config, &calibration, false);
     return s;
 }
 
@@ -75,7 +75,7 @@ const fri_command *fri_command_find(const char *name) {
 fr_status fri_commands_run(fri_run *r, bool *advises) {
     fr_status s = FR_OK;
     for (int i = 0; i < fri_commands_count && s == FR_OK; i++) {
-        if (fri_commands[i].run == NULL || !fri_commands[i].asked(&r->opts)) continue;
+        if (fri_commands[i].run == NULL || !fri_commands[i].asked(&r->config->opts)) continue;
         *advises = fri_commands[i].advises;
         s = fri_commands[i].run(r);
     }

@@ -15,7 +15,7 @@ enum { PLACES_PER_PART = 4, PLACES = 2, FAILURES_AT_MOST = 3 };
 /* ---- making -------------------------------------------------------------------------------------------------- */
 
 static fr_status step_prepare(const fri_run *r, fri_recorded_step *step) {
-    const fr_train_opts *o = &r->opts;
+    const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
     step->values = calloc(1, sizeof *step->values);
     step->places = calloc((size_t)o->accumulate, sizeof *step->places);
@@ -28,11 +28,10 @@ done:
 
 fr_status fri_train_graph_prepare(fri_run *r) {
     fri_train_graph *g = &r->graph;
-    int64_t batch = r->opts.batch_size < r->train_count ? r->opts.batch_size : r->train_count;
     fr_status s = FR_OK;
-    if (!r->opts.cuda_graph) return FR_OK;
+    if (!r->config->opts.cuda_graph) return FR_OK;
     FR_TRY(s, step_prepare(r, &g->full));
-    if (r->opts.keep_last && r->train_count % batch > 0) FR_TRY(s, step_prepare(r, &g->shorter));
+    if (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0) FR_TRY(s, step_prepare(r, &g->shorter));
 done:
     return s;
 }
@@ -75,7 +74,7 @@ static bool possible(fri_run *r) {
 
 void fri_train_graph_batch(fri_run *r, const fr_tensor *images, const fr_tensor *targets) {
     const fr_tensor *t[2] = {images, targets};
-    for (int i = 0; i < 2 && r->opts.cuda_graph; i++) {
+    for (int i = 0; i < 2 && r->config->opts.cuda_graph; i++) {
         r->graph.dtype[i] = t[i]->dtype;
         r->graph.shape[i] = t[i]->shape;
     }
@@ -93,8 +92,8 @@ static fr_status lay_out(recording *c, fr_tensor **images, fr_tensor **targets) 
     fri_batch_place *place = &c->step->places[c->batches++];
     fr_status s = FR_OK;
     for (int i = 0; i < 2; i++) {
-        FR_TRY(s, fri_tensor_new(&c->r->graph.shape[i], c->r->graph.dtype[i], c->r->opts.device, FR_MEM_TEMPORARY,
-                                 out[i]));
+        FR_TRY(s, fri_tensor_new(&c->r->graph.shape[i], c->r->graph.dtype[i], c->r->config->opts.device,
+                                 FR_MEM_TEMPORARY, out[i]));
         fri_relabel(*out[i], FR_MEM_INPUT);
         place->data[i] = fri_data(*out[i]);
         place->bytes[i] = fri_nbytes(*out[i]);
@@ -123,7 +122,7 @@ static fr_status record(fri_run *r, fri_recorded_step *step, fri_part part) {
     FR_TRY(s, fri_capture_begin(step->capture));
     s = fri_train_step(r, &batches, &images, &targets, step->values);
     FR_TRY(s, fri_capture_end(step->capture, s));
-    if (fr_plan_departed(r->opts.device)) {
+    if (fr_plan_departed(r->config->opts.device)) {
         fri_capture_forget(step->capture);
         s = fri_fail(FR_EUSAGE, "an allocation of the step departs from the plan");
     }
@@ -137,12 +136,12 @@ void fri_train_graph_capture(fri_run *r, fri_part part) {
     fri_train_graph *g = &r->graph;
     fri_recorded_step *step = step_of(r, part);
     if (step == NULL || step->failures == FAILURES_AT_MOST || fri_capture_pieces(step->capture) > 0) return;
-    if (!possible(r) || fri_watch_looks(r) || fr_plan_departed(r->opts.device)) return;
+    if (!possible(r) || fri_watch_looks(r) || fr_plan_departed(r->config->opts.device)) return;
     step->departures = r->arena.departures;
     if (record(r, step, part) < 0) {
         step->failures++;
         keep_reason(g, fr_last_error());
-        if (!r->opts.grad_zero) fr_optimizer_zero_grad(r->optimizer);
+        if (!r->config->opts.grad_zero) fr_optimizer_zero_grad(r->optimizer);
         return;
     }
     g->reason[0] = '\0';

@@ -2,6 +2,8 @@
 #include "base/status.h"
 #include "train/run.h"
 
+#include <string.h>
+
 /* What is known of a dataset without its files: sizes for --device meta, and how its images may be varied. */
 static const struct {
     const char *name;
@@ -22,23 +24,23 @@ static const struct {
 
 enum { SMALL_IMAGE = 64 }; /* below, folders are shifted; from here on, cropped as ImageNet is */
 
-bool fri_without_data(const fri_run *r) {
-    return r->opts.device == FR_META || r->opts.plan || r->opts.summary;
+const char *fri_dataset_name(fr_train_dataset d) {
+    return known[d].name;
 }
 
-const char *fri_dataset_name(const fri_run *r) {
-    return known[r->opts.dataset].name;
+bool fri_dataset_reads_files(fr_train_dataset d) {
+    return known[d].needs_data;
 }
 
-static fr_status open_split(const fri_run *r, fr_split split, fr_dataset **out) {
-    const fr_train_opts *o = &r->opts;
+static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **out) {
+    const fr_train_opts *o = &c->opts;
     if (known[o->dataset].needs_data && o->data == NULL) { /* meta */
         int64_t count = split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test;
         int64_t classes = known[o->dataset].classes != 0 ? known[o->dataset].classes : o->classes;
         return fr_dataset_synthetic(count, classes, o->image_size, o->image_size, 3, 0, out);
     }
     switch (o->dataset) {
-    case FR_TRAIN_DIGITS: return r->program->digits(split, out);
+    case FR_TRAIN_DIGITS: return c->program->digits(split, out);
     case FR_TRAIN_MNIST:
     case FR_TRAIN_FASHION_MNIST: return fr_dataset_idx(o->data, split, known[o->dataset].classes, out);
     case FR_TRAIN_CIFAR10: return fr_dataset_cifar10(o->data, split, out);
@@ -51,118 +53,92 @@ static fr_status open_split(const fri_run *r, fr_split split, fr_dataset **out) 
     return fri_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
 }
 
-static fr_status check_flags(const fri_run *r) {
-    const fr_train_opts *o = &r->opts;
-    const char *name = known[o->dataset].name;
-    if (known[o->dataset].needs_data && o->data == NULL && !fri_without_data(r))
-        return fri_fail(FR_EINVAL, "--dataset %s needs --data PATH, the folder with its files", name);
-    if (!known[o->dataset].needs_data && o->data != NULL)
-        return fri_fail(FR_EINVAL,
-                        "--data %s: --dataset %s reads no files; mnist, fashion-mnist, cifar10, cifar100 and folder do",
-                        o->data, name);
-    return FR_OK;
-}
-
 /* Statistics of at most this many training images; noise and sizes without data have none. */
-static fr_status find_mean_std(fri_run *r, const fr_dataset_info *info) {
+static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t channels) {
     enum { LOOK_AT = 1024 };
     fr_status s = FR_OK;
-    if (fri_without_data(r) || r->opts.dataset == FR_TRAIN_SYNTHETIC) {
-        for (int c = 0; c < 3; c++) {
-            r->mean[c] = 0.5;
-            r->std[c] = 0.25;
+    if (fri_without_data(&c->opts) || c->opts.dataset == FR_TRAIN_SYNTHETIC) {
+        for (int i = 0; i < 3; i++) {
+            c->mean[i] = 0.5;
+            c->std[i] = 0.25;
         }
         return FR_OK;
     }
-    FR_TRY(s, fr_dataset_mean_std(r->train, LOOK_AT, r->mean, r->std));
-    for (int c = 0; c < 3; c++) {
-        if (info->channels == 1) {
-            r->mean[c] = r->mean[0];
-            r->std[c] = r->std[0];
+    FR_TRY(s, fr_dataset_mean_std(train, LOOK_AT, c->mean, c->std));
+    for (int i = 0; i < 3; i++) {
+        if (channels == 1) {
+            c->mean[i] = c->mean[0];
+            c->std[i] = c->std[0];
         }
-        if (!(r->std[c] > 0)) r->std[c] = 1; /* images of one color */
+        if (!(c->std[i] > 0)) c->std[i] = 1; /* images of one color */
     }
 done:
     return s;
 }
 
-fr_status fri_data_open(fri_run *r) {
-    fr_dataset_info train, test;
+fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
+    fr_train_opts *o = &c->opts;
+    fr_dataset_info of_train, of_test;
+    int64_t asked = o->classes;
     fr_status s = FR_OK;
-    bool given = r->opts.classes != FR_TRAIN_AUTO;
-    int64_t asked = r->opts.classes;
-    if (r->opts.image_size == FR_TRAIN_AUTO) r->opts.image_size = r->opts.dataset == FR_TRAIN_FOLDER ? 224 : 32;
-    if (!given) r->opts.classes = 10;
-    FR_TRY(s, check_flags(r));
-    FR_TRY(s, open_split(r, FR_SPLIT_TRAIN, &r->train));
-    FR_TRY(s, open_split(r, FR_SPLIT_TEST, &r->test));
-    FR_TRY(s, fr_dataset_info_get(r->train, &train));
-    FR_TRY(s, fr_dataset_info_get(r->test, &test));
-    if (given && asked != train.classes) {
-        s = fri_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked, fri_dataset_name(r),
-                     (long long)train.classes);
-        goto done;
-    }
-    r->opts.classes = train.classes;
-    r->outputs = r->program->pixel_classes != NULL ? r->program->pixel_classes(train.classes) : train.classes;
-    r->train_count = train.count;
-    r->test_count = test.count;
-    if (r->opts.batch_size > train.count && !r->opts.keep_last) {
-        s = fri_fail(FR_EINVAL,
-                     "--batch-size %lld: dataset %s has %lld training images, so no batch would be full; lower it or "
-                     "add --keep-last",
-                     (long long)r->opts.batch_size, fri_dataset_name(r), (long long)train.count);
-        goto done;
-    }
-    FR_TRY(s, find_mean_std(r, &train));
+    if (asked == FR_TRAIN_AUTO) o->classes = 10;
+    FR_TRY(s, open_split(c, FR_SPLIT_TRAIN, train));
+    FR_TRY(s, open_split(c, FR_SPLIT_TEST, test));
+    FR_TRY(s, fr_dataset_info_get(*train, &of_train));
+    FR_TRY(s, fr_dataset_info_get(*test, &of_test));
+    if (asked != FR_TRAIN_AUTO && asked != of_train.classes)
+        return fri_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked,
+                        fri_dataset_name(o->dataset), (long long)of_train.classes);
+    o->classes = of_train.classes;
+    c->outputs = c->program->pixel_classes != NULL ? c->program->pixel_classes(o->classes) : o->classes;
+    c->train_count = of_train.count;
+    c->test_count = of_test.count;
+    FR_TRY(s, fri_check_counts(c));
+    FR_TRY(s, find_mean_std(c, *train, of_train.channels));
 done:
     return s;
 }
 
-static void vary(const fri_run *r, fr_split split, fr_loader_opts *l) {
-    int64_t size = r->opts.image_size, shift = known[r->opts.dataset].shift;
-    bool on = split == FR_SPLIT_TRAIN && r->opts.augment;
-    if (r->opts.dataset == FR_TRAIN_FOLDER && size >= SMALL_IMAGE)
+static void vary(const fri_config *c, fr_split split, fr_loader_opts *l) {
+    int64_t size = c->opts.image_size, shift = known[c->opts.dataset].shift;
+    bool on = split == FR_SPLIT_TRAIN && c->opts.augment;
+    if (c->opts.dataset == FR_TRAIN_FOLDER && size >= SMALL_IMAGE)
         l->resize_height = l->resize_width = size * 256 / 224;
-    else if (r->opts.dataset == FR_TRAIN_FOLDER)
+    else if (c->opts.dataset == FR_TRAIN_FOLDER)
         shift = size / 8;
     if (!on) return;
     l->padding = shift;
     l->random_crop = true;
-    l->flip = known[r->opts.dataset].flip;
-    l->degrees = known[r->opts.dataset].degrees;
-    l->zoom = known[r->opts.dataset].zoom;
-    l->shear = known[r->opts.dataset].shear;
+    l->flip = known[c->opts.dataset].flip;
+    l->degrees = known[c->opts.dataset].degrees;
+    l->zoom = known[c->opts.dataset].zoom;
+    l->shear = known[c->opts.dataset].shear;
 }
 
-void fri_data_loader_opts(const fri_run *r, fr_split split, fr_loader_opts *l) {
-    const fr_train_opts *o = &r->opts;
+void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l) {
+    const fr_train_opts *o = &c->opts;
     bool train = split == FR_SPLIT_TRAIN;
     *l = fr_loader_opts_default();
-    l->batch_size = o->batch_size;
-    if (!train && l->batch_size > r->test_count) l->batch_size = r->test_count;
-    if (train && l->batch_size > r->train_count) l->batch_size = r->train_count;
+    l->batch_size = fri_batch_size(c, split);
     l->height = l->width = o->image_size;
     l->channels = 3;
-    for (int c = 0; c < 3; c++) {
-        l->mean[c] = r->mean[c];
-        l->std[c] = r->std[c];
-    }
+    memcpy(l->mean, c->mean, sizeof l->mean);
+    memcpy(l->std, c->std, sizeof l->std);
     l->shuffle = train;
     l->drop_last = train && !o->keep_last;
     l->seed = (uint64_t)o->seed;
     l->workers = (int)o->workers;
     l->prefetch = (int)o->prefetch;
     l->device = o->device == FR_META ? FR_META : FR_CPU;
-    vary(r, split, l);
+    vary(c, split, l);
 }
 
-fr_status fri_data_loader(const fri_run *r, fr_split split, fr_loader **out) {
+fr_status fri_data_loader(const fri_config *c, fr_split split, fr_dataset *data, fr_loader **out) {
     fr_loader_opts l;
-    fri_data_loader_opts(r, split, &l);
-    fr_status s = fr_loader_create(split == FR_SPLIT_TRAIN ? r->train : r->test, &l, out);
+    fri_data_loader_opts(c, split, &l);
+    fr_status s = fr_loader_create(data, &l, out);
     int started = fr_loader_workers(*out);
-    if (s == FR_OK && !fri_without_data(r) && started < l.workers && split == FR_SPLIT_TRAIN && !r->opts.quiet)
-        fprintf(r->out, "note: --workers %d: %d could be started\n", l.workers, started);
+    if (s == FR_OK && !fri_without_data(&c->opts) && started < l.workers && split == FR_SPLIT_TRAIN && !c->opts.quiet)
+        fprintf(c->out, "note: --workers %d: %d could be started\n", l.workers, started);
     return s;
 }

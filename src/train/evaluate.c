@@ -39,7 +39,7 @@ fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **t
     fr_tensor *y = NULL, *loss = NULL, *count = NULL;
     fri_step_part *part = &sum->part[sum->turn];
     fr_autocast_state was;
-    fr_status s = fri_precision_begin(r, &was);
+    fr_status s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
@@ -51,7 +51,7 @@ fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **t
     sum->turn = 1 - sum->turn;
     FR_TRY(s, settle(sum, sum->turn));
 done:
-    fri_precision_end(r, was);
+    fri_precision_end(&r->config->opts, was);
     fr_tensor_release(&y);
     fr_tensor_release(&loss);
     fr_tensor_release(&count);
@@ -77,13 +77,13 @@ static fr_status evaluate_all(fri_run *r, fri_sums *sum) {
     fr_tensor *images = NULL, *targets = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fri_train_arena_part(r, FRI_PART_EVALUATION));
-    FR_TRY(s, fri_data_loader(r, FR_SPLIT_TEST, &loader));
+    FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TEST, r->test, &loader));
     for (int64_t batch = 0;; batch++) {
         FR_TRY(s, fri_train_arena_batch(r, batch));
         FR_TRY(s, fri_batch_next(r, loader, &images, &targets));
         if (s == FR_END) break;
         FR_TRY(s, fri_evaluate_batch(r, &images, &targets, sum));
-        if (r->opts.device == FR_META || fri_signal_seen() != 0) break;
+        if (r->config->opts.device == FR_META || fri_signal_seen() != 0) break;
     }
     FR_TRY(s, fri_sums_settle(sum));
 done:

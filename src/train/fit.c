@@ -27,10 +27,11 @@ static bool in_arena(const fr_train_opts *o) {
 
 /* As the run goes (arena.c): in an arena if that is wanted and fits, else on the caching allocator, which under a limit
  * gives cached segments back before it fails. */
-fr_status fri_plan_run(const fri_run *r, const fr_train_opts *o, fri_train_plan *out) {
-    fr_train_opts free = *o;
-    free.memory_limit = SIZE_MAX;
-    fr_status s = fri_train_plan_make(r, &free, out);
+fr_status fri_plan_run(const fri_config *c, fri_train_plan *out) {
+    const fr_train_opts *o = &c->opts;
+    fri_config free = *c;
+    free.opts.memory_limit = SIZE_MAX;
+    fr_status s = fri_train_plan_make(&free, out);
     if (s < 0) return s;
     if (requested(out) > o->memory_limit) {
         s = fri_fail(FR_ENOMEM, "the run needs %zu bytes, the limit is %zu", requested(out), o->memory_limit);
@@ -42,52 +43,34 @@ fr_status fri_plan_run(const fri_run *r, const fr_train_opts *o, fri_train_plan 
         if (fri_planned_reserved(out) <= o->memory_limit) return FR_OK;
     }
     fri_train_plan_release(out);
-    return fri_train_plan_make(r, o, out);
+    return fri_train_plan_make(c, out);
 done:
     fri_train_plan_release(out);
     return s;
 }
 
-fr_status fri_fits(const fri_run *r, const fr_train_opts *o, size_t *reserved) {
+fr_status fri_fits(const fri_config *c, size_t *reserved) {
     fri_train_plan p = {0};
-    fr_status s = fri_plan_run(r, o, &p);
+    fr_status s = fri_plan_run(c, &p);
     if (s < 0) return s;
     *reserved = fri_planned_reserved(&p);
     fri_train_plan_release(&p);
     return FR_OK;
 }
 
-typedef struct trial {
-    const fri_run *run;
-    const fr_train_opts *opts;
-} trial;
-
-/* An fr_fit_run_fn. */
+/* An fr_fit_run_fn; ctx is the config. */
 static fr_status dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_memory_stats *peak) {
-    const trial *t = ctx;
-    fr_train_opts o = *t->opts;
+    fri_config trial = *(const fri_config *)ctx;
     fri_train_plan p = {0};
-    o.unit_plan = plan;
-    o.memory_limit = limit;
-    fr_status s = fri_plan_run(t->run, &o, &p);
+    trial.opts.unit_plan = plan;
+    trial.opts.memory_limit = limit;
+    fr_status s = fri_plan_run(&trial, &p);
     if (s < 0) return s;
     const fr_memory_stats *x = &p.training, *y = &p.evaluation;
     bool evaluation = y->peak_reserved > x->peak_reserved ||
                       (y->peak_reserved == x->peak_reserved && y->peak_allocated > x->peak_allocated);
     *peak = evaluation ? *y : *x;
     fri_train_plan_release(&p);
-    return FR_OK;
-}
-
-fr_status fri_fit_units(const fri_run *r, int *out) {
-    fr_train_opts o = r->opts;
-    fr_module *m = NULL;
-    char name[FR_TRAIN_NAME_BYTES];
-    o.device = FR_META;
-    fr_status s = r->program->model(&o, r->outputs, name, &m);
-    if (s < 0) return s;
-    *out = fr_module_units(m, NULL, 0);
-    fr_module_release(&m);
     return FR_OK;
 }
 
@@ -98,32 +81,31 @@ void fri_fit_switches(fr_train_opts *o) {
     if (fri_fused_step_possible(o)) o->fused_step = FR_TRAIN_FUSED_ON;
 }
 
-fr_status fri_fit_find(const fri_run *r, const fr_train_opts *opts, size_t budget, bool any, fr_fit *out) {
-    fr_train_opts chosen = *opts, *o = &chosen;
-    trial t = {r, o};
+fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out) {
+    fri_config chosen = *c;
+    fr_train_opts *o = &chosen.opts;
     fri_fit_switches(o);
     fr_fit_opts f = {.target = o->device, .budget = budget, .offload = o->switches.offload, .any = any};
     *out = (fr_fit){0};
-    fr_status s = fri_fit_units(r, &f.units);
-    return s < 0 ? s : fr_fit_find(dry_run, &t, &f, out);
+    fr_status s = fri_model_units(c, &f.units);
+    return s < 0 ? s : fr_fit_find(dry_run, &chosen, &f, out);
 }
 
 /* ---- the batch --------------------------------------------------------------------------------------------- */
 
-static fr_status batch_fits(const fri_run *r, const fr_train_opts *o, size_t budget, bool choose, int64_t batch,
-                            bool *yes) {
-    fr_train_opts one = *o;
+static fr_status batch_fits(const fri_config *c, size_t budget, bool choose, int64_t batch, bool *yes) {
+    fri_config one = *c;
     fr_fit fit = {0};
     size_t reserved = 0;
     fr_status s = FR_OK;
-    one.batch_size = batch;
-    one.memory_limit = budget;
+    one.opts.batch_size = batch;
+    one.opts.memory_limit = budget;
     if (choose) {
-        s = fri_fit_find(r, &one, budget, true, &fit);
+        s = fri_fit_find(&one, budget, true, &fit);
         *yes = s == FR_OK && fit.fits;
         fr_fit_release(&fit);
     } else {
-        s = fri_fits(r, &one, &reserved);
+        s = fri_fits(&one, &reserved);
         *yes = s == FR_OK;
         if (s == FR_ENOMEM) s = FR_OK;
     }
@@ -131,20 +113,20 @@ static fr_status batch_fits(const fri_run *r, const fr_train_opts *o, size_t bud
 }
 
 /* Doubling, then bisection: `low` fits, `high` does not. */
-fr_status fri_fit_largest_batch(const fri_run *r, const fr_train_opts *o, size_t budget, bool choose, int64_t *out) {
-    int64_t low = 0, high = 1, most = r->train_count;
+fr_status fri_fit_largest_batch(const fri_config *c, size_t budget, bool choose, int64_t *out) {
+    int64_t low = 0, high = 1, most = c->train_count;
     fr_status s = FR_OK;
     bool yes = false;
     *out = 0;
     for (; high <= most; high = 2 * high < most || high == most ? 2 * high : most) {
-        FR_TRY(s, batch_fits(r, o, budget, choose, high, &yes));
+        FR_TRY(s, batch_fits(c, budget, choose, high, &yes));
         if (!yes) break;
         low = high;
     }
     if (high > most + 1) high = most + 1;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        FR_TRY(s, batch_fits(r, o, budget, choose, middle, &yes));
+        FR_TRY(s, batch_fits(c, budget, choose, middle, &yes));
         if (yes)
             low = middle;
         else
@@ -171,43 +153,42 @@ const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]) {
     return text;
 }
 
-static void print_chosen(const fri_run *r, double milliseconds) {
-    const fr_fit *f = &r->fit;
+static void print_chosen(const fri_config *c, const fr_fit *f) {
     char budget[FRI_BYTES_TEXT], peak[FRI_BYTES_TEXT], units[FRI_UNITS_TEXT];
     int64_t calls = f->kernels_measured + f->kernels_estimated;
-    if (r->opts.quiet) return;
-    fprintf(r->out, "budget %s (%zu bytes), batches of %" PRId64 ": ", fri_bytes_text(r->opts.memory_budget, budget),
-            r->opts.memory_budget, r->opts.batch_size);
-    fprintf(r->out,
+    if (c->opts.quiet) return;
+    fprintf(c->out, "budget %s (%zu bytes), batches of %" PRId64 ": ", fri_bytes_text(c->opts.memory_budget, budget),
+            c->opts.memory_budget, c->opts.batch_size);
+    fprintf(c->out,
             "%s\n  (per unit: k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in\n"
             "  brackets]: run again in backward)\n"
             "%s"
             "  planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n"
             "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
             fri_units_text(&f->plan, units),
-            r->opts.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
+            c->opts.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
                                : "",
             fri_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
-            f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1, f->dry_runs, milliseconds / 1000,
+            f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1, f->dry_runs, f->milliseconds / 1000,
             calls > 0 ? 100.0 * (double)f->kernels_measured / (double)calls : 0,
             f->kernels_measured == 0 ? " (--calibrate measures)" : "");
 }
 
 /* "op conv2d of features.2 in backward sets it: 1234 bytes are alive then: parameter 12, ..." */
-static fr_status nothing_fits(const fri_run *r, const fr_fit *f) {
+static fr_status nothing_fits(const fri_config *c, const fr_fit *f) {
     const fr_memory_stats *m = &f->memory;
     char budget[FRI_BYTES_TEXT], least[FRI_BYTES_TEXT], parts[400] = "";
     size_t at = 0;
-    for (int c = 0; c < FR_CATEGORY_COUNT && at < sizeof parts; c++)
-        if (m->at_peak_allocated[c] > 0) {
+    for (int i = 0; i < FR_CATEGORY_COUNT && at < sizeof parts; i++)
+        if (m->at_peak_allocated[i] > 0) {
             int n = snprintf(parts + at, sizeof parts - at, "%s%s %zu", at > 0 ? ", " : "",
-                             fr_category_name((fr_category)c), m->at_peak_allocated[c]);
+                             fr_category_name((fr_category)i), m->at_peak_allocated[i]);
             if (n > 0) at += (size_t)n;
         }
     return fri_fail(FR_ENOMEM,
                     "--memory-budget %s: nothing fits; the smallest budget for batches of %" PRId64 " is %zu bytes (%s)"
                     ": op %s of %s in %s sets it, with %zu bytes alive (%s)",
-                    fri_bytes_text(r->opts.memory_budget, budget), r->opts.batch_size, f->smallest,
+                    fri_bytes_text(c->opts.memory_budget, budget), c->opts.batch_size, f->smallest,
                     fri_bytes_text(f->smallest, least), m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
                     m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase),
                     m->peak_allocated, parts);
@@ -215,60 +196,52 @@ static fr_status nothing_fits(const fri_run *r, const fr_fit *f) {
 
 /* ---- the flags --------------------------------------------------------------------------------------------- */
 
-static fr_status check(const fri_run *r) {
-    const fr_train_opts *o = &r->opts;
-    bool budget = o->memory_budget != SIZE_MAX;
-    if (o->fit_batch && !budget) return fri_fail(FR_EINVAL, "--fit-batch needs a --memory-budget to fit into");
-    if (o->plan_all && !o->plan) return fri_fail(FR_EINVAL, "--all goes with --plan");
-    if (o->calibrate && (o->plan || o->device == FR_META))
-        return fri_fail(FR_EINVAL, "--calibrate measures a run; %s runs nothing", o->plan ? "--plan" : "--device meta");
-    return FR_OK;
-}
-
-static fr_status choose_batch(fri_run *r) {
+static fr_status choose_batch(fri_config *c) {
+    fr_train_opts *o = &c->opts;
     int64_t batch = 0;
     double began = fri_seconds_now();
     char budget[FRI_BYTES_TEXT];
-    fr_status s = fri_fit_largest_batch(r, &r->opts, r->opts.memory_budget, r->opts.fit_switches, &batch);
+    fr_status s = fri_fit_largest_batch(c, o->memory_budget, o->fit_switches, &batch);
     if (s < 0) return s;
     /* Without any that fits the smallest one goes on, to be told what it needs. */
-    r->opts.batch_size = batch > 0 ? batch : 1;
-    if (!r->opts.quiet && batch > 0)
-        fprintf(r->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fri_bytes_text(r->opts.memory_budget, budget),
-                batch, batch == r->train_count ? ", all training images" : "", fri_seconds_now() - began);
+    o->batch_size = batch > 0 ? batch : 1;
+    if (!o->quiet && batch > 0)
+        fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fri_bytes_text(o->memory_budget, budget),
+                batch, batch == c->train_count ? ", all training images" : "", fri_seconds_now() - began);
     return FR_OK;
 }
 
-static fr_status choose_plan(fri_run *r) {
-    fr_status s = fri_fit_find(r, &r->opts, r->opts.memory_budget, false, &r->fit);
+static fr_status choose_plan(fri_config *c, fr_fit *fit) {
+    fr_status s = fri_fit_find(c, c->opts.memory_budget, false, fit);
     if (s < 0) return s;
-    if (!r->fit.fits) return nothing_fits(r, &r->fit);
-    fri_fit_switches(&r->opts);
-    fr_switches_set(r->opts.switches);
-    r->opts.unit_plan = &r->fit.plan;
-    print_chosen(r, r->fit.milliseconds);
+    if (!fit->fits) return nothing_fits(c, fit);
+    fri_fit_switches(&c->opts);
+    fr_switches_set(c->opts.switches);
+    c->opts.unit_plan = &fit->plan;
+    print_chosen(c, fit);
     return FR_OK;
 }
 
-static fr_status as_given(fri_run *r) {
-    fr_train_opts o = r->opts;
+static fr_status as_given(const fri_config *c) {
+    fri_config free = *c;
     char text[FRI_BYTES_TEXT];
     size_t reserved = 0;
-    fr_status s = fri_fits(r, &o, &reserved);
+    fr_status s = fri_fits(c, &reserved);
     if (s != FR_ENOMEM) return s;
-    o.memory_limit = SIZE_MAX;
-    if ((s = fri_fits(r, &o, &reserved)) < 0) return s;
+    free.opts.memory_limit = SIZE_MAX;
+    if ((s = fri_fits(&free, &reserved)) < 0) return s;
     return fri_fail(FR_ENOMEM, "--memory-budget %s: does not fit with --no-fit-switches: this run reserves %zu bytes",
-                    fri_bytes_text(r->opts.memory_budget, text), reserved);
+                    fri_bytes_text(c->opts.memory_budget, text), reserved);
 }
 
-fr_status fri_fit(fri_run *r) {
-    fr_status s = check(r);
-    if (s < 0 || r->opts.memory_budget == SIZE_MAX) return s;
-    if (r->opts.memory_limit > r->opts.memory_budget) r->opts.memory_limit = r->opts.memory_budget;
-    r->opts.memory_budget = r->opts.memory_limit;
-    if (r->opts.fit_batch) FR_TRY(s, choose_batch(r));
-    s = r->opts.fit_switches ? choose_plan(r) : as_given(r);
+fr_status fri_fit(fri_config *c, fr_fit *fit) {
+    fr_train_opts *o = &c->opts;
+    fr_status s = FR_OK;
+    if (o->memory_budget == SIZE_MAX) return FR_OK;
+    if (o->memory_limit > o->memory_budget) o->memory_limit = o->memory_budget;
+    o->memory_budget = o->memory_limit;
+    if (o->fit_batch) FR_TRY(s, choose_batch(c));
+    s = o->fit_switches ? choose_plan(c, fit) : as_given(c);
 done:
     return s;
 }

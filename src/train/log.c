@@ -14,7 +14,7 @@ typedef struct logs {
 } logs;
 
 static fr_status open_logs(logs *l, const fri_run *r) {
-    const fr_train_opts *o = &r->opts;
+    const fr_train_opts *o = &r->config->opts;
     if (o->log == NULL && o->csv == NULL && o->tensorboard == NULL) return FR_OK;
     return fr_log_open(FR_LOG_OPTS(.jsonl = o->log, .csv = o->csv, .tensorboard = o->tensorboard,
                                    .resume = r->step > 0 ? r->step : -1),
@@ -23,16 +23,16 @@ static fr_status open_logs(logs *l, const fri_run *r) {
 
 static fr_status write_step(logs *l, const fri_run *r) {
     fr_memory_stats m;
-    fr_status s = fr_memory_stats_get(r->opts.device, &m);
+    fr_status s = fr_memory_stats_get(r->config->opts.device, &m);
     if (s < 0) return s;
     int64_t i = r->known - r->first_step - 1;
-    double images = (double)(r->opts.batch_size * r->opts.accumulate);
+    double images = (double)(r->config->opts.batch_size * r->config->opts.accumulate);
     size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
     return fr_log_write(l->log, &(fr_log_step){.step = r->known,
                                                .epoch = r->epoch,
                                                .loss = r->losses[i],
                                                .lr = fr_schedule_lr(&r->schedule, r->known - 1),
-                                               .scale = fri_run_scaled(&r->opts) ? r->scale : 1,
+                                               .scale = fri_loss_scaled(&r->config->opts) ? r->scale : 1,
                                                .skipped = r->step_skipped,
                                                .images_per_second = 1000 * images / r->step_ms[i],
                                                .allocated = m.allocated,
@@ -56,7 +56,8 @@ static fr_status event(void *state, const fri_run *r, fri_run_event e) {
     if (e == FRI_RUN_EVALUATION) s = write_evaluation(l, r);
     if (s != FR_EIO) return s;
     if (l->failures++ == 0)
-        fprintf(stderr, "%s: step %" PRId64 ": %s; the training goes on\n", r->program->name, r->step, fr_last_error());
+        fprintf(stderr, "%s: step %" PRId64 ": %s; the training goes on\n", r->config->program->name, r->step,
+                fr_last_error());
     return FR_OK;
 }
 

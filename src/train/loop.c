@@ -43,7 +43,7 @@ static int ascending(const void *a, const void *b) {
 
 double fri_median_step_ms(const fri_run *r) {
     int64_t done = r->known - r->first_step, first = done > 1 ? 1 : 0, n = done - first;
-    if (n < 1 || r->opts.device == FR_META) return NAN;
+    if (n < 1 || r->config->opts.device == FR_META) return NAN;
     double *sorted = malloc((size_t)n * sizeof *sorted);
     if (sorted == NULL) return NAN;
     memcpy(sorted, r->step_ms + first, (size_t)n * sizeof *sorted);
@@ -54,7 +54,7 @@ double fri_median_step_ms(const fri_run *r) {
 }
 
 double fri_images_per_second(const fri_run *r) {
-    return 1000.0 * (double)r->opts.batch_size / fri_median_step_ms(r);
+    return 1000.0 * (double)r->config->opts.batch_size / fri_median_step_ms(r);
 }
 
 static fr_status remember(fri_run *r, double loss, double milliseconds) {
@@ -110,7 +110,7 @@ static fr_status steps_known(fri_run *r, int64_t up_to) {
 }
 
 static fr_status one_step(fri_run *r, fri_step_values *v) {
-    step_batches of = {r, r->opts.accumulate};
+    step_batches of = {r, r->config->opts.accumulate};
     const fri_batches batches = {next_of_step, &of};
     fr_tensor *images = NULL, *targets = NULL;
     fri_part part;
@@ -133,25 +133,25 @@ done:
 /* Steps until the epoch or the run ends; *more is false when the run does. Batches that do not fill a step
  * (--accumulate) are left out. */
 static fr_status run_epoch(fri_run *r, bool *more) {
-    bool ahead = fri_device_runs_ahead(r->opts.device);
+    bool ahead = fri_device_runs_ahead(r->config->opts.device);
     fr_status s = FR_OK;
-    int64_t done = r->step - r->epoch * r->steps_per_epoch; /* a resumed run begins in the middle */
+    int64_t done = r->step - r->epoch * fri_steps_per_epoch(r->config); /* a resumed run begins in the middle */
     if (done == 0) r->epoch_loss = r->epoch_correct = r->epoch_targets = 0;
-    FR_TRY(s, fr_loader_position_set(r->loader, r->epoch, done * r->opts.accumulate));
+    FR_TRY(s, fr_loader_position_set(r->loader, r->epoch, done * r->config->opts.accumulate));
     *more = true;
-    for (int64_t i = done; *more && i < r->steps_per_epoch; i++) {
+    for (int64_t i = done; *more && i < fri_steps_per_epoch(r->config); i++) {
         fri_step_values *v = &r->values[r->step % 2];
         v->began = fri_seconds_now();
         FR_TRY(s, one_step(r, v));
         r->step++;
         FR_TRY(s, steps_known(r, ahead ? r->step - 1 : r->step));
-        if (r->opts.empty_cache_every > 0 && r->step % r->opts.empty_cache_every == 0)
-            FR_TRY(s, fr_memory_empty_cache(r->opts.device));
+        if (r->config->opts.empty_cache_every > 0 && r->step % r->config->opts.empty_cache_every == 0)
+            FR_TRY(s, fr_memory_empty_cache(r->config->opts.device));
         r->signal = fri_signal_seen();
-        *more = r->step < r->steps_total && r->signal == 0;
+        *more = r->step < fri_steps_total(r->config) && r->signal == 0;
         if (fri_save_is_due(r, !*more)) FR_TRY(s, steps_known(r, r->step));
         FR_TRY(s, fri_save_due(r, !*more));
-        if (*more && i + 1 < r->steps_per_epoch) FR_TRY(s, fri_ahead_fetch(r));
+        if (*more && i + 1 < fri_steps_per_epoch(r->config)) FR_TRY(s, fri_ahead_fetch(r));
     }
     FR_TRY(s, steps_known(r, r->step));
     FR_TRY(s, fri_late_check_all()); /* bad targets of the last steps */
@@ -159,52 +159,29 @@ done:
     return s;
 }
 
-bool fri_evaluation_due(const fri_run *r, bool last) {
-    if (r->signal != 0) return false;
-    return last || (r->opts.eval_every > 0 && (r->epoch + 1) % r->opts.eval_every == 0);
-}
-
-void fri_loop_steps(fri_run *r) {
-    const fr_train_opts *o = &r->opts;
-    int64_t batch = o->batch_size < r->train_count ? o->batch_size : r->train_count;
-    r->steps_per_epoch = (r->train_count + (o->keep_last ? batch - 1 : 0)) / batch / o->accumulate;
-    r->epochs_total = o->epochs;
-    if (o->epochs == FR_TRAIN_AUTO) r->epochs_total = (o->steps + r->steps_per_epoch - 1) / r->steps_per_epoch;
-    r->steps_total = r->epochs_total * r->steps_per_epoch;
-    if (o->steps != FR_TRAIN_AUTO && o->steps < r->steps_total) {
-        r->steps_total = o->steps;
-        r->epochs_total = (o->steps + r->steps_per_epoch - 1) / r->steps_per_epoch;
-    }
-    r->schedule = (fr_schedule){.kind = o->schedule,
-                                .lr = o->lr,
-                                .warmup = (int64_t)(o->warmup * (double)r->steps_per_epoch + 0.5),
-                                .total = r->steps_total,
-                                .step_size = (r->steps_total + 2) / 3,
-                                .gamma = 0.1};
-}
-
 fr_status fri_loop(fri_run *r) {
     fr_status s = FR_OK;
     double began = fri_seconds_now();
     bool more = true;
-    FR_TRY(s, fri_data_loader(r, FR_SPLIT_TRAIN, &r->loader));
-    fri_loop_steps(r);
+    FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TRAIN, r->train, &r->loader));
+    r->schedule = fri_schedule(r->config);
     FR_TRY(s, fri_run_emit(r, FRI_RUN_BEGIN));
     FR_TRY(s, fri_resume(r));
     r->known = r->first_step;
     r->scale = fr_grad_scaler_scale_of(r->scaler);
     FR_TRY(s, fri_run_emit(r, FRI_RUN_POSITION));
-    FR_TRY(s, fri_floor_begin(&r->floor, r->opts.device));
-    for (r->epoch = r->step / r->steps_per_epoch; more; r->epoch++) {
-        if (r->step >= r->steps_total) r->epoch = r->epochs_total - 1; /* resumed at the end: evaluate again */
-        if (r->step < r->steps_total) FR_TRY(s, run_epoch(r, &more));
-        if (r->step >= r->steps_total) more = false;
-        FR_TRY(s, fri_peak_keep(r->opts.device, &r->training));
-        if (fri_evaluation_due(r, !more)) {
+    FR_TRY(s, fri_floor_begin(&r->floor, r->config->opts.device));
+    for (r->epoch = r->step / fri_steps_per_epoch(r->config); more; r->epoch++) {
+        if (r->step >= fri_steps_total(r->config))
+            r->epoch = fri_epochs_total(r->config) - 1; /* resumed at the end: evaluate again */
+        if (r->step < fri_steps_total(r->config)) FR_TRY(s, run_epoch(r, &more));
+        if (r->step >= fri_steps_total(r->config)) more = false;
+        FR_TRY(s, fri_peak_keep(r->config->opts.device, &r->training));
+        if (r->signal == 0 && fri_evaluation_due(r->config, r->epoch, !more)) {
             FR_TRY(s, fri_evaluate(r));
             FR_TRY(s, fri_run_emit(r, FRI_RUN_EVALUATION));
         }
-        FR_TRY(s, fri_peak_keep(r->opts.device, &r->evaluation));
+        FR_TRY(s, fri_peak_keep(r->config->opts.device, &r->evaluation));
         if (r->signal == 0 && fri_signal_seen() != 0) {
             r->signal = fri_signal_seen();
             more = false;

@@ -12,13 +12,13 @@
 #include <string.h>
 
 static fr_status check_device(fri_run *r) {
-    if (r->opts.device == (fr_device)FR_TRAIN_AUTO) {
+    if (r->config->opts.device == (fr_device)FR_TRAIN_AUTO) {
         bool built = fri_backend_get(FR_CUDA) != NULL, there = built && fr_device_available(FR_CUDA);
-        r->opts.device = there ? FR_CUDA : FR_CPU;
-        r->no_gpu = built && !there ? fr_device_reason(FR_CUDA) : NULL;
+        r->config->opts.device = there ? FR_CUDA : FR_CPU;
+        r->config->no_gpu = built && !there ? fr_device_reason(FR_CUDA) : NULL;
     }
-    fr_device d = r->opts.device;
-    if (r->opts.plan || r->opts.summary) return FR_OK;
+    fr_device d = r->config->opts.device;
+    if (r->config->opts.plan || r->config->opts.summary) return FR_OK;
     if (fr_device_available(d)) return FR_OK;
     return fri_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
 }
@@ -34,18 +34,18 @@ static fr_status start_threads(const fr_train_opts *o) {
 }
 
 static fr_status open_offload(const fri_run *r) {
-    const char *file = r->opts.offload;
+    const char *file = r->config->opts.offload;
     fr_status s = fr_offload_open(file[0] != '\0' ? file : NULL);
-    if (s == FR_OK && !r->opts.quiet && fr_offload_warning()[0] != '\0')
-        fprintf(r->out, "note: --offload: %s\n", fr_offload_warning());
+    if (s == FR_OK && !r->config->opts.quiet && fr_offload_warning()[0] != '\0')
+        fprintf(r->config->out, "note: --offload: %s\n", fr_offload_warning());
     return s;
 }
 
 /* Everything that can be found out before training, cheap things first. */
 static fr_status prepare(fri_run *r, fri_views **views) {
-    const fr_train_opts *o = &r->opts;
+    const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
-    if (o->offload != NULL) r->opts.switches.offload = true;
+    fri_config_resolve(r->config);
     FR_TRY(s, fri_places_check(r));
     FR_TRY(s, check_device(r));
     FR_TRY(s, start_threads(o));
@@ -56,13 +56,14 @@ static fr_status prepare(fri_run *r, fri_views **views) {
     fr_cudnn_fuse_rebuild_set(o->cudnn_fuse_rebuild);
     const fri_backend *backend = fri_backend_get(o->device);
     if (backend != NULL && backend->pin_memory != NULL) backend->pin_memory(o->pin_memory);
-    FR_TRY(s, fri_data_open(r));
-    FR_TRY(s, fri_model_check(r));
+    FR_TRY(s, fri_check_flags(r->config));
+    FR_TRY(s, fri_data_open(r->config, &r->train, &r->test));
+    FR_TRY(s, fri_model_check(r->config));
     FR_TRY(s, fri_views_begin(r, views));
     r->watcher = (fri_run_watcher){fri_views_event, *views};
     FR_TRY(s, fri_resume_find(r));
-    FR_TRY(s, fri_fit(r));
-    FR_TRY(s, fri_segment_weights(r, o, &r->unit_weight));
+    FR_TRY(s, fri_fit(r->config, &r->fit));
+    FR_TRY(s, fri_segment_weights(r->config, &r->unit_weight));
     if (o->plan || o->summary) goto done;
     FR_TRY(s, fr_pool_create(o->device, &r->pool));
     FR_TRY(s, fr_pool_begin(r->pool, &r->no_pool));
@@ -107,17 +108,18 @@ static fr_status flush(FILE *out) {
 static void advise(const fri_run *r) {
     if (strstr(fr_last_error(), "host memory") != NULL) return;
     /* Dry runs make their model on meta; a limit there was for the run. */
-    if (r->opts.device == FR_META) (void)fr_memory_limit_set(FR_META, SIZE_MAX);
-    if (fri_advise(r, stderr) < 0) fprintf(stderr, "  no advice: %s\n", fr_last_error());
+    if (r->config->opts.device == FR_META) (void)fr_memory_limit_set(FR_META, SIZE_MAX);
+    if (fri_advise(r->config, stderr) < 0) fprintf(stderr, "  no advice: %s\n", fr_last_error());
 }
 
 int fr_train_main(const fr_train_program *p, int argc, char **argv) {
-    fri_run r = {.program = p, .opts = p->defaults, .out = stdout, .saved_step = -1, .argc = argc, .argv = argv};
+    fri_config config = {.program = p, .opts = p->defaults, .argc = argc, .argv = argv, .out = stdout};
+    fri_run r = {.config = &config, .saved_step = -1};
     fri_views *views = NULL;
     bool advises = true;
     r.test_accuracy = r.test_loss = NAN;
     fri_streams_begin();
-    fr_status s = fri_flags_parse(p, argc, argv, &r.opts, stdout);
+    fr_status s = fri_flags_parse(p, argc, argv, &config.opts, stdout);
     if (s == FR_OK) s = prepare(&r, &views);
     int failure = s == FR_EINVAL ? 2 : 1; /* the flags are at fault, or what they led to */
     if (s == FR_OK) s = fri_commands_run(&r, &advises);

@@ -7,23 +7,23 @@
 
 static fr_status begin(void *state, const fri_run *r) {
     (void)state;
-    return r->opts.memory_plot != NULL ? FR_OK : FR_END;
+    return r->config->opts.memory_plot != NULL ? FR_OK : FR_END;
 }
 
 static fr_status draw(fri_timeline_recorder *recorder, const fri_run *r) {
-    const fr_train_opts *o = &r->opts;
+    const fr_train_opts *o = &r->config->opts;
     const fri_timeline_panel panel = {&recorder->most, ""};
     char heading[256];
     snprintf(heading, sizeof heading,
              "%s on %s, %" PRId64 " images of %" PRId64 " pixels: one training step, requested bytes by category",
-             r->model_name, fr_device_name(o->device), o->batch_size, o->image_size);
+             r->config->model_name, fr_device_name(o->device), o->batch_size, o->image_size);
     fr_status s = fri_timeline_end(recorder);
     if (s == FR_OK) s = fri_timeline_draw(o->memory_plot, heading, &panel, 1);
     return s < 0 ? fri_fail_prefix(s, "--memory-plot ") : FR_OK;
 }
 
 static fr_status event(void *state, const fri_run *r, fri_run_event e) {
-    if (e == FRI_RUN_SETUP) return fri_timeline_begin(state, r->planned ? FR_META : r->opts.device);
+    if (e == FRI_RUN_SETUP) return fri_timeline_begin(state, r->planned ? FR_META : r->config->opts.device);
     return e == FRI_RUN_STEPS_END ? draw(state, r) : FR_OK;
 }
 

@@ -7,8 +7,10 @@
 #include <string.h>
 
 static bool peak(const fri_run *r, const fr_train_opts *o, size_t *bytes) {
+    fri_config trial = *r->config;
     fri_train_plan p = {0};
-    if (fri_train_plan_make(r, o, &p) < 0) return false;
+    trial.opts = *o;
+    if (fri_train_plan_make(&trial, &p) < 0) return false;
     *bytes = p.training.peak_requested;
     fri_train_plan_release(&p);
     return true;
@@ -42,26 +44,26 @@ static bool without(const fri_flag *f, const fr_train_opts *now, const fr_train_
 static void note(const fri_run *r, const fri_flag *f, size_t with, size_t plain) {
     char value[FRI_FLAG_TEXT_BYTES], name[2 * FRI_FLAG_TEXT_BYTES];
     bool segments = strcmp(f->name, "checkpoint-segments") == 0;
-    (void)fri_flag_text(f, &r->opts, value);
+    (void)fri_flag_text(f, &r->config->opts, value);
     bool alone = f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET || value[0] == '\0' ||
                  (f->implied != NULL && strcmp(value, f->implied) == 0);
-    bool no = f->kind == FRI_FLAG_BOOL && !*(const bool *)fri_flag_field(f, &r->opts);
+    bool no = f->kind == FRI_FLAG_BOOL && !*(const bool *)fri_flag_field(f, &r->config->opts);
     snprintf(name, sizeof name, "--%s%s%s%s", no ? "no-" : "", f->name,
              alone                ? ""
              : f->implied != NULL ? "="
                                   : " ",
              alone ? "" : value);
     if (with > plain)
-        fprintf(r->out, "note: %s raises the peak, from %zu to %zu bytes%s\n", name, plain, with,
+        fprintf(r->config->out, "note: %s raises the peak, from %zu to %zu bytes%s\n", name, plain, with,
                 segments ? ": what one segment needs in backward is more than the segments save" : "");
     else if (with == plain)
-        fprintf(r->out, "note: %s saves nothing here: the peak of %zu bytes is the same without\n", name, with);
+        fprintf(r->config->out, "note: %s saves nothing here: the peak of %zu bytes is the same without\n", name, with);
 }
 
 void fri_switch_notes(const fri_run *r) {
-    fr_train_opts now = r->opts, off, other;
+    fr_train_opts now = r->config->opts, off, other;
     size_t with = 0, plain = 0;
-    if (r->opts.quiet || r->opts.unit_plan != NULL) return; /* a fit has weighed them all */
+    if (r->config->opts.quiet || r->config->opts.unit_plan != NULL) return; /* a fit has weighed them all */
     now.memory_limit = SIZE_MAX;
     off = now;
     for (int i = 0; i < fri_flags_count; i++)
@@ -69,7 +71,7 @@ void fri_switch_notes(const fri_run *r) {
     for (int i = 0; i < fri_flags_count; i++) {
         const fri_flag *f = &fri_flags[i];
         if (f->group != FRI_GROUP_MEMORY || f->kind == FRI_FLAG_ACT) continue;
-        if (!fri_flag_given(f, r->argc, r->argv) || !without(f, &now, &off, &other)) continue;
+        if (!fri_flag_given(f, r->config->argc, r->config->argv) || !without(f, &now, &off, &other)) continue;
         if (with == 0 && !peak(r, &now, &with)) return;
         if (peak(r, &other, &plain)) note(r, f, with, plain);
     }

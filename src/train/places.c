@@ -21,7 +21,7 @@ static bool same(const char *a, const char *b) {
 }
 
 fr_status fri_places_check(const fri_run *r) {
-    const fr_train_opts *o = &r->opts;
+    const fr_train_opts *o = &r->config->opts;
     const bool offload = o->offload != NULL && o->offload[0] != '\0',
                latest = o->resume != NULL && strcmp(o->resume, "latest") == 0;
     const place output[] = {{"export", o->export_weights},

@@ -27,7 +27,8 @@ typedef struct epoch_kind {
 } epoch_kind;
 
 typedef struct dry_run {
-    fri_run run; /* on meta, with data sets of two full batches and a short one */
+    fri_config config; /* on meta */
+    fri_run run;       /* with data sets of two full batches and a short one */
     fri_train_plan *out;
     fri_allocator *allocator;
     fr_device device;                 /* that meta stands for */
@@ -48,8 +49,8 @@ static fr_status section(dry_run *d, fri_part part, const char *name, bool is_pa
 /* ---- batches ----------------------------------------------------------------------------------------------- */
 
 static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
-    int64_t size = d->run.opts.image_size;
-    bool pixels = d->run.program->pixel_target != NULL;
+    int64_t size = d->config.opts.image_size;
+    bool pixels = d->config.program->pixel_target != NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, 3}, FR_F32, FR_META, images));
     fri_relabel(*images, FR_MEM_INPUT);
@@ -69,12 +70,12 @@ static fr_status next_batch(dry_run *d, fr_loader *loader, int64_t n, bool short
 
 /* A loader's buffers count where it fills them on the device itself. Elsewhere batches are copied there. */
 static fr_status open_loader(dry_run *d, fr_split split, int64_t full, int64_t rest, fr_loader **loader) {
-    const fr_train_opts *o = &d->run.opts;
+    const fr_train_opts *o = &d->config.opts;
     fr_dataset **data = split == FR_SPLIT_TRAIN ? &d->run.train : &d->run.test;
     if (d->device == FR_CUDA) return FR_OK;
     fr_dataset_release(data);
     fr_status s = fr_dataset_synthetic(2 * full + rest, o->classes, o->image_size, o->image_size, 3, 0, data);
-    return s < 0 ? s : fri_data_loader(&d->run, split, loader);
+    return s < 0 ? s : fri_data_loader(&d->config, split, *data, loader);
 }
 
 /* ---- training ---------------------------------------------------------------------------------------------- */
@@ -98,7 +99,7 @@ static fr_status step(dry_run *d, int64_t n, bool shorter) {
     FR_TRY(s, next_of_step(&like, &images, &targets));
     FR_TRY(s, fri_train_step(&d->run, &batches, &images, &targets, d->run.values));
     d->steps++;
-    if (d->run.opts.empty_cache_every > 0 && d->steps % d->run.opts.empty_cache_every == 0)
+    if (d->config.opts.empty_cache_every > 0 && d->steps % d->config.opts.empty_cache_every == 0)
         FR_TRY(s, fr_memory_empty_cache(FR_META));
 done:
     fr_tensor_release(&images);
@@ -108,7 +109,7 @@ done:
 
 /* The cache is emptied after some steps and not after others, so one step is not like the next. */
 static bool steps_differ(const dry_run *d) {
-    return d->run.opts.empty_cache_every > 1 && d->run.opts.empty_cache_every <= d->run.steps_total;
+    return d->config.opts.empty_cache_every > 1 && d->config.opts.empty_cache_every <= fri_steps_total(&d->config);
 }
 
 static bool room(dry_run *d) {
@@ -154,7 +155,7 @@ done:
 }
 
 static fr_status evaluation_batches(dry_run *d, fr_loader *loader, int64_t batch, int64_t rest) {
-    int64_t full = d->run.test_count / batch;
+    int64_t full = d->config.test_count / batch;
     fr_status s = FR_OK;
     if (d->device == FR_META) return evaluation_batch(d, loader, batch, false); /* all that a run there does */
     for (int64_t i = 0; i < full; i++) {
@@ -180,8 +181,7 @@ done:
 
 static fr_status evaluation(dry_run *d) {
     const fri_run *r = &d->run;
-    int64_t batch = r->opts.batch_size < r->test_count ? r->opts.batch_size : r->test_count;
-    int64_t rest = r->test_count % batch;
+    int64_t batch = fri_batch_size(&d->config, FR_SPLIT_TEST), rest = fri_batch_rest(&d->config, FR_SPLIT_TEST);
     fr_loader *loader = NULL;
     fr_status s = section(d, FRI_PART_EVALUATION, "evaluation", true);
     if (s < 0) return s;
@@ -222,25 +222,27 @@ done:
 
 static fr_status epochs(dry_run *d, int64_t batch, int64_t rest) {
     fri_run *r = &d->run;
-    int64_t unchanged = 0, patience = (r->opts.eval_every > 0 ? r->opts.eval_every : 0) + 1;
+    const fri_config *c = &d->config;
+    int64_t total = fri_epochs_total(c), per_epoch = fri_steps_per_epoch(c);
+    int64_t unchanged = 0, patience = (c->opts.eval_every > 0 ? c->opts.eval_every : 0) + 1;
     fr_status s = FR_OK;
-    for (r->epoch = 0; r->epoch < r->epochs_total; r->epoch++) {
-        bool last = r->epoch == r->epochs_total - 1;
-        int64_t left = r->steps_total - r->epoch * r->steps_per_epoch;
-        bool whole = left >= r->steps_per_epoch;
+    for (r->epoch = 0; r->epoch < total; r->epoch++) {
+        bool last = r->epoch == total - 1;
+        int64_t left = fri_steps_total(c) - r->epoch * per_epoch;
+        bool whole = left >= per_epoch;
         epoch_kind e = {.before = fri_allocator_fingerprint(d->allocator),
-                        .full = whole ? r->train_count / batch / r->opts.accumulate : left,
+                        .full = whole ? c->train_count / batch / c->opts.accumulate : left,
                         .shorter = whole && rest > 0,
-                        .evaluation = fri_evaluation_due(r, last)};
+                        .evaluation = fri_evaluation_due(c, r->epoch, last)};
         if (changes_nothing(d, &e)) {
             /* Every kind of epoch was seen to change nothing: so do all up to the last. */
-            if (++unchanged > patience && !last) r->epoch = r->epochs_total - 2;
+            if (++unchanged > patience && !last) r->epoch = total - 2;
             continue;
         }
         unchanged = 0;
         if (d->epochs_run >= EPOCHS_AT_MOST - 1 && !last) {
             d->out->settled = false;
-            r->epoch = r->epochs_total - 2;
+            r->epoch = total - 2;
             continue;
         }
         FR_TRY(s, epoch(d, &e, batch, rest));
@@ -251,20 +253,15 @@ done:
 
 static fr_status run(dry_run *d) {
     fri_run *r = &d->run;
-    int64_t batch = r->opts.batch_size < r->train_count ? r->opts.batch_size : r->train_count;
-    int64_t rest = r->opts.keep_last ? r->train_count % batch : 0;
+    int64_t batch = fri_batch_size(&d->config, FR_SPLIT_TRAIN), rest = fri_batch_rest(&d->config, FR_SPLIT_TRAIN);
     fr_status s = FR_OK;
     FR_TRY(s, section(d, FRI_PART_SETUP, "setup", true));
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, batch, rest, &r->loader));
-    fri_loop_steps(r);
+    r->schedule = fri_schedule(r->config);
     FR_TRY(s, fri_resume_dry(r));
     FR_TRY(s, epochs(d, batch, rest));
-    snprintf(d->out->model_name, sizeof d->out->model_name, "%s", r->model_name);
     d->out->parameters = r->parameters;
-    d->out->steps_total = r->steps_total;
-    d->out->epochs_total = r->epochs_total;
-    d->out->lr = r->opts.lr;
 done:
     fri_step_values_free(r->values);
     fr_loader_release(&r->loader);
@@ -297,26 +294,19 @@ static bool answers(fr_device device) {
     return device != FR_META && b != NULL && fri_kernels_for(b, FR_F32)->conv2d_forward_workspace != NULL;
 }
 
-static fr_status make(const fri_run *r, const fr_train_opts *o, bool workspaces, fri_train_plan *out) {
-    dry_run d = {.out = out, .device = o->device};
+static fr_status make(const fri_config *c, bool workspaces, fri_train_plan *out) {
+    const fr_train_opts *o = &c->opts;
+    dry_run d = {.config = *c, .run.config = &d.config, .out = out, .device = o->device};
     fr_switches switches = fr_switches_get();
     fri_rng rng = fri_rng_get();
     int threads = fr_threads_get();
     fr_status s = FR_OK;
     *out = (fri_train_plan){.settled = true, .workspaces = workspaces};
     for (int i = 0; i < FRI_PART_COUNT; i++) out->section[i] = -1;
-    d.run = (fri_run){.program = r->program,
-                      .opts = *o,
-                      .train_count = r->train_count,
-                      .test_count = r->test_count,
-                      .outputs = r->outputs,
-                      .resumes = r->resumes};
-    memcpy(d.run.mean, r->mean, sizeof d.run.mean);
-    memcpy(d.run.std, r->std, sizeof d.run.std);
-    d.run.opts.device = FR_META;
+    d.config.opts.device = FR_META;
     double began = fri_seconds_now();
     if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
-    FR_TRY(s, fri_segment_weights(r, o, &d.run.unit_weight));
+    FR_TRY(s, fri_segment_weights(c, &d.run.unit_weight));
     FR_TRY(s, fr_plan_begin(out->workspaces ? o->device : FR_META, &out->plan));
     FR_TRY(s, fri_allocator_get(FR_META, &d.allocator));
     fri_allocator_limit(d.allocator, o->memory_limit);
@@ -335,10 +325,10 @@ done:
 }
 
 /* A backend whose libraries are not on this machine (no cuDNN) is planned without their workspaces. */
-fr_status fri_train_plan_make(const fri_run *r, const fr_train_opts *o, fri_train_plan *out) {
-    bool workspaces = answers(o->device);
-    fr_status s = make(r, o, workspaces, out);
-    return s == FR_ELIBRARY && workspaces ? make(r, o, false, out) : s;
+fr_status fri_train_plan_make(const fri_config *c, fri_train_plan *out) {
+    bool workspaces = answers(c->opts.device);
+    fr_status s = make(c, workspaces, out);
+    return s == FR_ELIBRARY && workspaces ? make(c, false, out) : s;
 }
 
 void fri_train_plan_release(fri_train_plan *p) {

@@ -1,14 +1,14 @@
 /* plan.h - the exact memory of a trainer's run, before the run.
  *
- * fri_train_plan() runs on meta what the command would run on its device: building the model, the first step (it
+ * fri_train_plan_make() runs on meta what the command would run on its device: building the model, the first step (it
  * creates the optimizer's state), steady steps, the short last batch of an epoch, evaluations, and the steps after one.
  * It prints nothing, writes nothing and leaves no trace: switches, generator and threads are as before, so a program
  * may plan as often as it likes, before the run or instead of it.
  *
- *     fri_run r = ...;                        opts parsed, fri_data_open(&r) done: the counts and classes are known
- *     fr_train_opts o = r.opts;               any variation: batch_size, switches, checkpoint_segments, ...
+ *     fri_config trial = *config;             of a run whose data sets are open: counts and classes are known
+ *     trial.opts.batch_size = 8;              any variation: switches, checkpoint_segments, ...
  *     fri_train_plan plan = {0};
- *     s = fri_train_plan_make(&r, &o, &plan);
+ *     s = fri_train_plan_make(&trial, &plan);
  *     plan.training.peak_allocated            what the run's --report will say; peak_requested, at_peak likewise
  *     plan.plan                               sections, live tensors, floor (<frugal/plan.h>)
  *     fri_train_plan_release(&plan);
@@ -30,16 +30,13 @@ typedef struct fri_train_plan {
     bool workspaces;                      /* false: this build cannot ask the device's libraries; they count 0 */
     bool settled;
     double seconds; /* that planning took */
-    char model_name[FR_TRAIN_NAME_BYTES];
-    int64_t parameters, steps_total, epochs_total;
-    double lr;
+    int64_t parameters;
 } fri_train_plan;
 
-/* `r` says what to train on (program, counts, classes, mean and deviation) and is not changed; `o` says how, and on
- * which device. o->memory_limit holds for the dry run as it would for the run: FR_ENOMEM if it does not fit, with the
- * run's own sentence; SIZE_MAX plans without limit. FR_EINVAL, FR_ESHAPE: the network does not take these batches. On
- * failure *out holds nothing. */
-fr_status fri_train_plan_make(const fri_run *r, const fr_train_opts *o, fri_train_plan *out);
+/* c->opts.memory_limit holds for the dry run as it would for the run: FR_ENOMEM if it does not fit, with the run's own
+ * sentence; SIZE_MAX plans without limit. FR_EINVAL, FR_ESHAPE: the network does not take these batches. On failure
+ * *out holds nothing. */
+fr_status fri_train_plan_make(const fri_config *c, fri_train_plan *out);
 void fri_train_plan_release(fri_train_plan *p); /* accepts what holds nothing */
 
 /* Places the plan's blocks; from now on its numbers are those of a run with --arena (see fr_plan_use_arena). */

@@ -19,7 +19,7 @@ typedef struct line {
 } line;
 
 typedef struct table {
-    const fri_run *run;
+    const fri_config *config;
     line lines[MOST_LINES];
     int n;
 } table;
@@ -29,15 +29,15 @@ static void mention(char text[TEXT_BYTES], bool on, const char *flag) {
     if (on) snprintf(text + at, TEXT_BYTES - at, "%s%s", at > 0 ? " " : "", flag);
 }
 
-/* A dry run by o, and how long its step would take. */
-static fr_status add_line(table *t, const fr_train_opts *o, const char *flags) {
+/* A dry run, and how long its step would take. */
+static fr_status add_line(table *t, const fri_config *c, const char *flags) {
     fri_train_plan p = {0};
     fr_fit_clock *clock = NULL;
     double seconds = 0;
     if (t->n == MOST_LINES) return FR_OK;
-    fr_status s = fr_fit_clock_begin(o->device, &clock);
+    fr_status s = fr_fit_clock_begin(c->opts.device, &clock);
     if (s < 0) return s;
-    s = fri_plan_run(t->run, o, &p);
+    s = fri_plan_run(c, &p);
     fr_fit_clock_end(&clock, &seconds);
     if (s < 0) return s;
     line *l = &t->lines[t->n++];
@@ -49,39 +49,40 @@ static fr_status add_line(table *t, const fr_train_opts *o, const char *flags) {
 }
 
 /* The four lossless switches by the bits of i. */
-static fr_status combinations(table *t, const fr_train_opts *base, int64_t segments) {
+static fr_status combinations(table *t, const fri_config *base, int64_t segments) {
     fr_status s = FR_OK;
     for (int i = 0; i < 16 && s == FR_OK; i++) {
-        fr_train_opts o = *base;
+        fri_config one = *base;
+        fr_train_opts *o = &one.opts;
         char flags[TEXT_BYTES] = "", count[48] = "";
-        o.switches.inplace = i & 1;
-        o.switches.encode = i & 2;
-        o.switches.early_release = i & 4;
-        o.switches.rebuild = i & 8;
-        if (segments > 1) o.checkpoint_segments = segments;
-        mention(flags, o.switches.inplace, "--inplace");
-        mention(flags, o.switches.encode, "--encode");
-        mention(flags, o.switches.early_release, "--early-release");
-        mention(flags, o.switches.rebuild, "--rebuild");
+        o->switches.inplace = i & 1;
+        o->switches.encode = i & 2;
+        o->switches.early_release = i & 4;
+        o->switches.rebuild = i & 8;
+        if (segments > 1) o->checkpoint_segments = segments;
+        mention(flags, o->switches.inplace, "--inplace");
+        mention(flags, o->switches.encode, "--encode");
+        mention(flags, o->switches.early_release, "--early-release");
+        mention(flags, o->switches.rebuild, "--rebuild");
         snprintf(count, sizeof count, "--checkpoint-segments %" PRId64, segments);
         mention(flags, segments > 1, count);
-        s = add_line(t, &o, flags);
+        s = add_line(t, &one, flags);
     }
     return s;
 }
 
 /* Fitted plans between the smallest budget and what the fastest line reserves. */
-static fr_status budgets(table *t, const fr_train_opts *base, size_t most) {
+static fr_status budgets(table *t, const fri_config *base, size_t most) {
     fr_fit fit = {0};
-    fr_train_opts o = *base;
+    fri_config fitted = *base;
     fr_status s = FR_OK;
-    o.switches = t->run->opts.switches;
-    FR_TRY(s, fri_fit_find(t->run, &o, 1, false, &fit));
+    fitted.opts.switches = t->config->opts.switches;
+    FR_TRY(s, fri_fit_find(&fitted, 1, false, &fit));
     size_t least = fit.smallest;
     for (int k = 0; k <= BUDGETS && least <= most && t->n < MOST_LINES; k++) {
         size_t budget = least + (most - least) / BUDGETS * (size_t)k;
         fr_fit_release(&fit);
-        FR_TRY(s, fri_fit_find(t->run, &o, budget, false, &fit));
+        FR_TRY(s, fri_fit_find(&fitted, budget, false, &fit));
         if (!fit.fits) continue;
         line *l = &t->lines[t->n++];
         *l = (line){.allocated = fit.memory.peak_allocated,
@@ -110,7 +111,7 @@ static void mark(table *t) {
 }
 
 static fr_status print(const table *t, double off, double seconds) {
-    FILE *out = t->run->out;
+    FILE *out = t->config->out;
     fprintf(out, "  %15s %15s %8s  %s\n", "reserved", "allocated", "time", "flags (after --all-off, or a budget)");
     for (int i = 0; i < t->n; i++) {
         const line *l = &t->lines[i];
@@ -122,21 +123,22 @@ static fr_status print(const table *t, double off, double seconds) {
     return fflush(out) == 0 ? FR_OK : fri_fail(FR_EIO, "--plan --all: standard output cannot be written");
 }
 
-fr_status fri_plan_all(fri_run *r) {
+fr_status fri_plan_all(const fri_config *c) {
     table *t = calloc(1, sizeof *t);
-    fr_train_opts base = r->opts;
+    fri_config base = *c;
+    fr_train_opts *o = &base.opts;
     fr_status s = FR_OK;
     int units = 0;
     double began = fri_seconds_now();
     if (t == NULL) return fri_fail(FR_ENOMEM, "--plan --all: out of host memory");
-    t->run = r;
-    base.switches = fr_switches_all_off();
-    base.switches.workspace_limit = r->opts.switches.workspace_limit;
-    base.switches.pool_index = r->opts.switches.pool_index;
-    base.checkpoint_segments = FR_TRAIN_AUTO;
-    base.unit_plan = NULL;
-    base.memory_limit = SIZE_MAX;
-    FR_TRY(s, fri_fit_units(r, &units));
+    t->config = c;
+    o->switches = fr_switches_all_off();
+    o->switches.workspace_limit = c->opts.switches.workspace_limit;
+    o->switches.pool_index = c->opts.switches.pool_index;
+    o->checkpoint_segments = FR_TRAIN_AUTO;
+    o->unit_plan = NULL;
+    o->memory_limit = SIZE_MAX;
+    FR_TRY(s, fri_model_units(c, &units));
     FR_TRY(s, combinations(t, &base, 1));
     double off = t->lines[0].seconds;
     size_t most = t->lines[0].reserved;

@@ -14,10 +14,6 @@ static void take(fri_run *r, const fri_train_plan *p) {
     r->evaluation = p->evaluation;
     r->floor.largest = fri_plan_largest_op(p->plan);
     r->parameters = p->parameters;
-    r->steps_total = p->steps_total;
-    r->epochs_total = p->epochs_total;
-    r->opts.lr = p->lr;
-    snprintf(r->model_name, sizeof r->model_name, "%s", p->model_name);
 }
 
 static void print_remark(fr_device device, FILE *out) {
@@ -28,25 +24,29 @@ static void print_remark(fr_device device, FILE *out) {
 }
 
 static fr_status print(const fri_run *r, const fri_train_plan *p) {
-    const fr_train_opts *o = &r->opts;
+    const fr_train_opts *o = &r->config->opts;
     char peak[FRI_BYTES_TEXT], evaluation[FRI_BYTES_TEXT];
     fr_status s = FR_OK;
     if (!o->quiet) {
-        fprintf(r->out, "%s, %" PRId64 " parameters; %s, %" PRId64 " px, batches of %" PRId64 ", %" PRId64 " steps\n",
-                r->model_name, r->parameters, fri_dataset_name(r), o->image_size, o->batch_size, r->steps_total);
-        FR_TRY(s, fr_plan_report(p->plan, r->out));
+        fprintf(r->config->out,
+                "%s, %" PRId64 " parameters; %s, %" PRId64 " px, batches of %" PRId64 ", %" PRId64 " steps\n",
+                r->config->model_name, r->parameters, fri_dataset_name(o->dataset), o->image_size, o->batch_size,
+                fri_steps_total(r->config));
+        FR_TRY(s, fr_plan_report(p->plan, r->config->out));
         if (!p->workspaces && o->device != FR_META)
-            fprintf(r->out, "workspaces are not included: this build cannot ask the libraries of %s for them\n",
+            fprintf(r->config->out, "workspaces are not included: this build cannot ask the libraries of %s for them\n",
                     fr_device_name(o->device));
-        print_remark(o->device, r->out);
+        print_remark(o->device, r->config->out);
         if (!p->settled)
-            fprintf(r->out, "the allocator had not settled: allocated and reserved bytes of later steps may differ\n");
+            fprintf(r->config->out,
+                    "the allocator had not settled: allocated and reserved bytes of later steps may differ\n");
     }
     if (!o->quiet) fri_progress_arena(r);
-    fprintf(r->out, "planned in %.3f s: peak memory %s", p->seconds, fri_bytes_text(p->training.peak_allocated, peak));
+    fprintf(r->config->out, "planned in %.3f s: peak memory %s", p->seconds,
+            fri_bytes_text(p->training.peak_allocated, peak));
     if (p->evaluation.peak_allocated > 0)
-        fprintf(r->out, " (evaluation %s)", fri_bytes_text(p->evaluation.peak_allocated, evaluation));
-    fprintf(r->out, "%s\n", p->workspaces ? ", workspaces included" : ", without workspaces");
+        fprintf(r->config->out, " (evaluation %s)", fri_bytes_text(p->evaluation.peak_allocated, evaluation));
+    fprintf(r->config->out, "%s\n", p->workspaces ? ", workspaces included" : ", without workspaces");
 done:
     return s;
 }
@@ -68,12 +68,12 @@ static fr_status under_limit(fri_run *r, fri_train_plan *p) {
     size_t reserved = p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved
                                                                               : p->evaluation.peak_reserved;
     fri_train_plan limited = {0};
-    if (reserved <= r->opts.memory_limit) return FR_OK;
+    if (reserved <= r->config->opts.memory_limit) return FR_OK;
     r->arena.used = false;
-    fr_status s = fri_train_plan_make(r, &r->opts, &limited);
+    fr_status s = fri_train_plan_make(r->config, &limited);
     if (s == FR_ENOMEM)
         return fri_fail(FR_ENOMEM, "--memory-limit %s: does not fit: this run reserves %zu bytes (%s)",
-                        fri_bytes_text(r->opts.memory_limit, limit), reserved, fri_bytes_text(reserved, needs));
+                        fri_bytes_text(r->config->opts.memory_limit, limit), reserved, fri_bytes_text(reserved, needs));
     if (s < 0) return s;
     fri_train_plan_release(p);
     *p = limited;
@@ -82,19 +82,19 @@ static fr_status under_limit(fri_run *r, fri_train_plan *p) {
 
 fr_status fri_plan_command(fri_run *r) {
     fri_train_plan p = {0};
-    fr_train_opts unlimited = r->opts;
+    fri_config unlimited = *r->config;
     fr_status s = FR_OK, fits = FR_OK;
-    unlimited.memory_limit = SIZE_MAX;
+    unlimited.opts.memory_limit = SIZE_MAX;
     r->planned = true;
     FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
-    FR_TRY(s, fri_train_plan_make(r, &unlimited, &p));
+    FR_TRY(s, fri_train_plan_make(&unlimited, &p));
     FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
     FR_TRY(s, use_arena(r, &p));
     fits = under_limit(r, &p);
     take(r, &p);
     FR_TRY(s, print(r, &p));
     if (fits == FR_OK) s = fri_run_emit(r, FRI_RUN_END);
-    if (fflush(r->out) != 0 && s == FR_OK) s = fri_fail(FR_EIO, "--plan: standard output cannot be written");
+    if (fflush(r->config->out) != 0 && s == FR_OK) s = fri_fail(FR_EIO, "--plan: standard output cannot be written");
 done:
     fri_train_plan_release(&p);
     return s < 0 ? s : fits;

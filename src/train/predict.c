@@ -12,7 +12,7 @@ enum { TOP = 5, NAME_BYTES = 1024 };
 /* One image as the evaluation sees it, f32 [1, size, size, 3] on the run's device. */
 static fr_status load(const fri_run *r, const fri_transform *t, const char *path, fri_transform_scratch *scratch,
                       fr_tensor **x) {
-    int64_t size = r->opts.image_size;
+    int64_t size = r->config->opts.image_size;
     fri_image image = {0};
     float *pixels = malloc((size_t)(size * size * 3) * sizeof *pixels);
     size_t bytes = 0;
@@ -21,7 +21,7 @@ static fr_status load(const fri_run *r, const fri_transform *t, const char *path
     FR_TRY(s, fri_image_read_file(path, &image, &bytes));
     FR_TRY(s, fri_image_decode(path, image.file.data, bytes, &image));
     FR_TRY(s, fri_transform_apply(t, &image, 0, 0, scratch, pixels));
-    FR_TRY(s, fr_tensor_from_host(pixels, 4, (int64_t[]){1, size, size, 3}, FR_F32, r->opts.device, x));
+    FR_TRY(s, fr_tensor_from_host(pixels, 4, (int64_t[]){1, size, size, 3}, FR_F32, r->config->opts.device, x));
 done:
     free(pixels);
     fri_image_free(&image);
@@ -35,7 +35,7 @@ static void print(const fri_run *r, const char *path, const float *logit, int64_
     int64_t shown[TOP];
     for (int64_t i = 0; i < n; i++) largest = logit[i] > largest ? (double)logit[i] : largest;
     for (int64_t i = 0; i < n; i++) sum += exp((double)logit[i] - largest);
-    fprintf(r->out, "%s\n", fri_text_printable(path, false, shown_name, sizeof shown_name));
+    fprintf(r->config->out, "%s\n", fri_text_printable(path, false, shown_name, sizeof shown_name));
     for (int k = 0; k < TOP && k < n; k++) {
         int64_t best = -1;
         for (int64_t i = 0; i < n; i++) {
@@ -45,8 +45,8 @@ static void print(const fri_run *r, const char *path, const float *logit, int64_
         }
         shown[k] = best;
         const char *name = r->train != NULL ? fr_dataset_class_name(r->train, best) : NULL;
-        fprintf(r->out, "  %6.2f %%  %lld%s%s\n", 100 * exp((double)logit[best] - largest) / sum, (long long)best,
-                name != NULL ? "  " : "",
+        fprintf(r->config->out, "  %6.2f %%  %lld%s%s\n", 100 * exp((double)logit[best] - largest) / sum,
+                (long long)best, name != NULL ? "  " : "",
                 name != NULL ? fri_text_printable(name, false, shown_name, sizeof shown_name) : "");
     }
 }
@@ -55,7 +55,7 @@ static fr_status predict_one(fri_run *r, const fri_transform *t, fri_transform_s
     fr_tensor *x = NULL, *y = NULL;
     fr_autocast_state was;
     float *logits = NULL;
-    fr_status s = fri_precision_begin(r, &was);
+    fr_status s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
     FR_TRY(s, load(r, t, path, scratch, &x));
     FR_TRY(s, fri_model_forward(r, x, &y));
@@ -65,7 +65,7 @@ static fr_status predict_one(fri_run *r, const fri_transform *t, fri_transform_s
     if (s == FR_OK) print(r, path, logits, fr_tensor_numel(y));
 done:
     free(logits);
-    fri_precision_end(r, was);
+    fri_precision_end(&r->config->opts, was);
     fr_tensor_release(&x);
     fr_tensor_release(&y);
     return s;
@@ -79,10 +79,11 @@ fr_status fri_predict(fri_run *r) {
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, fri_weights_begin(r));
     FR_TRY(s, fri_resume(r));
-    fri_data_loader_opts(r, FR_SPLIT_TEST, &l);
+    fri_data_loader_opts(r->config, FR_SPLIT_TEST, &l);
     FR_TRY(s, fri_transform_init(&t, &l, r->test));
     fri_evaluation_scope was = fri_evaluation_begin(r);
-    for (int64_t i = 0; i < r->opts.n_predict && s == FR_OK; i++) s = predict_one(r, &t, &scratch, r->opts.predict[i]);
+    for (int64_t i = 0; i < r->config->opts.n_predict && s == FR_OK; i++)
+        s = predict_one(r, &t, &scratch, r->config->opts.predict[i]);
     fri_evaluation_end(r, was);
 done:
     fri_transform_scratch_free(&scratch);

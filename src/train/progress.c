@@ -14,7 +14,7 @@ static const double REDRAW_SECONDS = 0.1; /* the eye needs no more */
 static const double PLAIN_SECONDS = 10;   /* a log does not either */
 
 static bool live(const fri_run *r) {
-    return isatty(fileno(r->out)) == 1;
+    return isatty(fileno(r->config->out)) == 1;
 }
 
 /* "12.3 %", "-" where there is no number. */
@@ -39,19 +39,19 @@ static const char *duration(char *buf, size_t bytes, double seconds) {
 static size_t describe(const fri_run *r, char line[LINE_BYTES]) {
     char loss[32], accuracy[32], speed[32], now_text[FRI_BYTES_TEXT], peak_text[FRI_BYTES_TEXT];
     fr_memory_stats m = {0};
-    (void)fr_memory_stats_get(r->opts.device, &m);
+    (void)fr_memory_stats_get(r->config->opts.device, &m);
     size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
     double n = r->epoch_targets;
     int length = snprintf(line, LINE_BYTES,
                           "epoch %2" PRId64 "/%" PRId64 "  step %4" PRId64 "/%" PRId64
                           "  loss %s  accuracy %s  %s images/s  memory %s, peak %s",
-                          r->epoch + 1, r->epochs_total, r->step, r->steps_total,
+                          r->epoch + 1, fri_epochs_total(r->config), r->step, fri_steps_total(r->config),
                           number(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
                           number(accuracy, sizeof accuracy, "%5.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN),
                           number(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
                           fri_bytes_text(m.allocated, now_text), fri_bytes_text(peak, peak_text));
     size_t at = length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
-    if (fri_run_scaled(&r->opts) && r->scaler != NULL) {
+    if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL) {
         snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
         at += strlen(line + at);
     }
@@ -60,36 +60,37 @@ static size_t describe(const fri_run *r, char line[LINE_BYTES]) {
 
 static int columns(const fri_run *r) {
     struct winsize size = {0};
-    if (ioctl(fileno(r->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 1) return size.ws_col;
+    if (ioctl(fileno(r->config->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 1) return size.ws_col;
     return 80;
 }
 
 static void redraw(const fri_run *r) {
     char line[LINE_BYTES], eta[32];
     size_t at = describe(r, line);
-    double left = fri_median_step_ms(r) / 1000 * (double)(r->steps_total - r->step);
+    double left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->step);
     snprintf(line + at, sizeof line - at, "  ETA %s", duration(eta, sizeof eta, left));
-    fprintf(r->out, "\r%.*s\033[K", columns(r) - 1, line);
-    fflush(r->out);
+    fprintf(r->config->out, "\r%.*s\033[K", columns(r) - 1, line);
+    fflush(r->config->out);
 }
 
 static void print_begin(const fri_run *r) {
     char library[160] = "";
-    const fri_backend *b = fri_backend_get(r->opts.device);
+    const fri_backend *b = fri_backend_get(r->config->opts.device);
     if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
-    fprintf(r->out, "%s, %" PRId64 " parameters, on %s%s%s%s%s%s\n", r->model_name, r->parameters,
-            fr_device_name(r->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
-            r->no_gpu != NULL ? "; " : "", r->no_gpu != NULL ? r->no_gpu : "");
-    fprintf(r->out,
+    fprintf(r->config->out, "%s, %" PRId64 " parameters, on %s%s%s%s%s%s\n", r->config->model_name, r->parameters,
+            fr_device_name(r->config->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
+            r->config->no_gpu != NULL ? "; " : "", r->config->no_gpu != NULL ? r->config->no_gpu : "");
+    fprintf(r->config->out,
             "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " classes, %" PRId64
             " px; batches of %" PRId64 ", %" PRId64 " steps per epoch\n",
-            fri_dataset_name(r), r->train_count, r->test_count, r->opts.classes, r->opts.image_size, r->opts.batch_size,
-            r->steps_per_epoch);
-    fflush(r->out);
+            fri_dataset_name(r->config->opts.dataset), r->config->train_count, r->config->test_count,
+            r->config->opts.classes, r->config->opts.image_size, r->config->opts.batch_size,
+            fri_steps_per_epoch(r->config));
+    fflush(r->config->out);
 }
 
 void fri_progress_line_begin(const fri_run *r) {
-    if (live(r)) fputs("\r\033[K", r->out);
+    if (live(r)) fputs("\r\033[K", r->config->out);
 }
 
 static void print_step(const fri_run *r, double *last) {
@@ -103,17 +104,17 @@ static void print_step(const fri_run *r, double *last) {
         return;
     }
     describe(r, line);
-    fprintf(r->out, "%s\n", line);
-    fflush(r->out);
+    fprintf(r->config->out, "%s\n", line);
+    fflush(r->config->out);
 }
 
 static void print_epoch(const fri_run *r) {
     char line[LINE_BYTES], accuracy[32], time[32];
     describe(r, line);
-    fprintf(r->out, "%s%s  test %s  %s\n", live(r) ? "\r\033[K" : "", line,
+    fprintf(r->config->out, "%s%s  test %s  %s\n", live(r) ? "\r\033[K" : "", line,
             number(accuracy, sizeof accuracy, "%.2f %%", 100 * r->test_accuracy),
             duration(time, sizeof time, r->seconds));
-    fflush(r->out);
+    fflush(r->config->out);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------- */
@@ -121,15 +122,16 @@ static void print_epoch(const fri_run *r) {
 static void print_categories(const fri_run *r) {
     const fr_memory_stats *m = &r->training;
     char text[FRI_BYTES_TEXT];
-    fprintf(r->out, "at the peak, in op %s of %s (%s):\n", m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
+    fprintf(r->config->out, "at the peak, in op %s of %s (%s):\n",
+            m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
             m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase));
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         if (m->at_peak_allocated[c] > 0)
-            fprintf(r->out, "  %-12s %12s  %5.1f %%\n", fr_category_name((fr_category)c),
+            fprintf(r->config->out, "  %-12s %12s  %5.1f %%\n", fr_category_name((fr_category)c),
                     fri_bytes_text(m->at_peak_allocated[c], text),
                     100.0 * (double)m->at_peak_allocated[c] / (double)m->peak_allocated);
-    fprintf(r->out, "  %-12s %12s\n", "allocated", fri_bytes_text(m->peak_allocated, text));
-    fprintf(r->out, "  %-12s %12s\n", "reserved", fri_bytes_text(m->peak_reserved, text));
+    fprintf(r->config->out, "  %-12s %12s\n", "allocated", fri_bytes_text(m->peak_allocated, text));
+    fprintf(r->config->out, "  %-12s %12s\n", "reserved", fri_bytes_text(m->peak_reserved, text));
 }
 
 /* What evaluation needs beside training, and what the engine does not see. */
@@ -138,40 +140,41 @@ static void print_beside(const fri_run *r) {
     size_t training = r->training.peak_allocated, evaluation = r->evaluation.peak_allocated, reserved;
     fri_memory_use use;
     if (r->test_targets > 0)
-        fprintf(r->out, "evaluation's peak, without a graph: %s, %s %s than training's\n",
+        fprintf(r->config->out, "evaluation's peak, without a graph: %s, %s %s than training's\n",
                 fri_bytes_text(evaluation, a),
                 fri_bytes_text(training > evaluation ? training - evaluation : evaluation - training, b),
                 evaluation > training ? "more" : "less");
     size_t outside = fri_watch_outside(r, &use, &reserved);
     if (outside > 0 && use.device == 0)
-        fprintf(r->out, "outside the engine: %s (%s %s minus reserved %s)\n", fri_bytes_text(outside, a), use.source,
-                fri_bytes_text(use.process, b), fri_bytes_text(reserved, c));
+        fprintf(r->config->out, "outside the engine: %s (%s %s minus reserved %s)\n", fri_bytes_text(outside, a),
+                use.source, fri_bytes_text(use.process, b), fri_bytes_text(reserved, c));
     fr_memory_stats now = {0};
-    (void)fr_memory_stats_get(r->opts.device, &now);
-    if (!r->planned && fri_report_use(r->opts.device, &now, device)[0] != '\0')
-        fprintf(r->out, "on the device, at the end:\n%s", device);
+    (void)fr_memory_stats_get(r->config->opts.device, &now);
+    if (!r->planned && fri_report_use(r->config->opts.device, &now, device)[0] != '\0')
+        fprintf(r->config->out, "on the device, at the end:\n%s", device);
 }
 
 void fri_progress_arena(const fri_run *r) {
     const fri_train_arena *a = &r->arena;
     char extent[FRI_BYTES_TEXT], gap[FRI_BYTES_TEXT];
-    if (a->reason[0] != '\0') fprintf(r->out, "without an arena: %s\n", a->reason);
+    if (a->reason[0] != '\0') fprintf(r->config->out, "without an arena: %s\n", a->reason);
     if (!a->used) return;
-    fprintf(r->out, "arena: %s reserved, %s more than the largest live set; %zu blocks placed in %.1f ms",
+    fprintf(r->config->out, "arena: %s reserved, %s more than the largest live set; %zu blocks placed in %.1f ms",
             fri_bytes_text(a->placement.extent, extent), fri_bytes_text(a->placement.extent - a->placement.peak, gap),
             a->placement.blocks, a->placement.milliseconds);
-    if (a->counting) fprintf(r->out, "; calls to the device's allocator from the second step on: %" PRIu64, a->calls);
-    if (a->departures > 0) fprintf(r->out, "; %" PRId64 " departures from the plan", a->departures);
-    fputc('\n', r->out);
+    if (a->counting)
+        fprintf(r->config->out, "; calls to the device's allocator from the second step on: %" PRIu64, a->calls);
+    if (a->departures > 0) fprintf(r->config->out, "; %" PRId64 " departures from the plan", a->departures);
+    fputc('\n', r->config->out);
 }
 
 static void print_graph(const fri_run *r) {
     const fri_train_graph *g = &r->graph;
-    if (!r->opts.cuda_graph) return;
-    fprintf(r->out, "cuda graph: %" PRId64 " of %" PRId64 " steps ran from a record, %" PRId64 " made", g->replays,
-            r->step - r->first_step, g->captures);
-    if (g->reason[0] != '\0') fprintf(r->out, "; not the others: %s", g->reason);
-    fputc('\n', r->out);
+    if (!r->config->opts.cuda_graph) return;
+    fprintf(r->config->out, "cuda graph: %" PRId64 " of %" PRId64 " steps ran from a record, %" PRId64 " made",
+            g->replays, r->step - r->first_step, g->captures);
+    if (g->reason[0] != '\0') fprintf(r->config->out, "; not the others: %s", g->reason);
+    fputc('\n', r->config->out);
 }
 
 static void print_end(const fri_run *r) {
@@ -180,23 +183,24 @@ static void print_end(const fri_run *r) {
         snprintf(accuracy, sizeof accuracy, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
                  r->test_correct, r->test_targets);
     if (r->signal != 0)
-        fprintf(r->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->signal,
-                strsignal(r->signal), r->step, r->steps_total);
-    fprintf(r->out, "test accuracy %s, %" PRId64 " steps in %s, peak memory %s", accuracy, r->step,
+        fprintf(r->config->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->signal,
+                strsignal(r->signal), r->step, fri_steps_total(r->config));
+    fprintf(r->config->out, "test accuracy %s, %" PRId64 " steps in %s, peak memory %s", accuracy, r->step,
             duration(time, sizeof time, r->seconds), fri_bytes_text(r->training.peak_allocated, peak));
     if (r->test_targets > 0)
-        fprintf(r->out, " (evaluation %s)", fri_bytes_text(r->evaluation.peak_allocated, evaluation));
-    fputc('\n', r->out);
-    if (!r->opts.quiet) {
-        if (fri_run_scaled(&r->opts))
-            fprintf(r->out, "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
+        fprintf(r->config->out, " (evaluation %s)", fri_bytes_text(r->evaluation.peak_allocated, evaluation));
+    fputc('\n', r->config->out);
+    if (!r->config->opts.quiet) {
+        if (fri_loss_scaled(&r->config->opts))
+            fprintf(r->config->out,
+                    "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
                     fr_grad_scaler_scale_of(r->scaler), fr_grad_scaler_skipped(r->scaler), r->step);
         print_categories(r);
         print_beside(r);
         fri_progress_arena(r);
         print_graph(r);
     }
-    fflush(r->out);
+    fflush(r->config->out);
 }
 
 typedef struct progress {
@@ -208,7 +212,7 @@ static fr_status event(void *state, const fri_run *r, fri_run_event e) {
     progress *p = state;
     if (r->planned) return FR_OK;
     if (e == FRI_RUN_END) print_end(r);
-    if (r->opts.quiet) return FR_OK;
+    if (r->config->opts.quiet) return FR_OK;
     if (e == FRI_RUN_BEGIN) print_begin(r);
     if (e == FRI_RUN_STEP) print_step(r, &p->last);
     if (e == FRI_RUN_EPOCH) print_epoch(r);

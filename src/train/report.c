@@ -87,7 +87,7 @@ static void add_memory(cJSON *root, const fri_run *r) {
 static void add_process(cJSON *root, const fri_run *r) {
     fri_memory_use use;
     size_t reserved, outside = fri_watch_outside(r, &use, &reserved);
-    bool host = r->opts.device == FR_CPU;
+    bool host = r->config->opts.device == FR_CPU;
     cJSON *process = cJSON_AddObjectToObject(root, "process");
     add_number(process, "resident", host && use.process > 0 ? (double)use.process : NAN);
     add_number(process, "on_device", !host && use.process > 0 ? (double)use.process : NAN);
@@ -116,7 +116,7 @@ static void add_arena(cJSON *root, const fri_run *r) {
 
 static void add_cuda_graph(cJSON *root, const fri_run *r) {
     const fri_train_graph *g = &r->graph;
-    if (!r->opts.cuda_graph || r->planned) return;
+    if (!r->config->opts.cuda_graph || r->planned) return;
     cJSON *graph = cJSON_AddObjectToObject(root, "cuda_graph");
     add_number(graph, "captures", (double)g->captures);
     add_number(graph, "replays", (double)g->replays);
@@ -125,13 +125,13 @@ static void add_cuda_graph(cJSON *root, const fri_run *r) {
 
 /* What --memory-budget chose. */
 static void add_fit(cJSON *root, const fri_run *r) {
-    if (r->opts.unit_plan == NULL) return;
+    if (r->config->opts.unit_plan == NULL) return;
     const fr_fit *f = &r->fit;
     char units[FRI_UNITS_TEXT];
     cJSON *fit = cJSON_AddObjectToObject(root, "fit");
-    add_bytes(fit, "budget", r->opts.memory_budget);
+    add_bytes(fit, "budget", r->config->opts.memory_budget);
     cJSON_AddStringToObject(fit, "units", fri_units_text(&f->plan, units));
-    cJSON_AddBoolToObject(fit, "fused_step", r->opts.fused_step != FR_TRAIN_FUSED_OFF);
+    cJSON_AddBoolToObject(fit, "fused_step", r->config->opts.fused_step != FR_TRAIN_FUSED_OFF);
     add_bytes(fit, "planned_reserved", f->memory.peak_reserved);
     add_bytes(fit, "planned_allocated", f->memory.peak_allocated);
     add_number(fit, "relative_time", f->keep_seconds > 0 ? f->seconds / f->keep_seconds : NAN);
@@ -153,7 +153,8 @@ static void add_loss(cJSON *root, const fri_run *r) {
 }
 
 static void add_scale(cJSON *root, const fri_run *r) {
-    cJSON *scale = fri_run_scaled(&r->opts) && r->scaler != NULL ? cJSON_AddObjectToObject(root, "loss_scale") : NULL;
+    cJSON *scale =
+        fri_loss_scaled(&r->config->opts) && r->scaler != NULL ? cJSON_AddObjectToObject(root, "loss_scale") : NULL;
     if (scale == NULL) return;
     add_number(scale, "last", fr_grad_scaler_scale_of(r->scaler));
     add_number(scale, "skipped", (double)fr_grad_scaler_skipped(r->scaler));
@@ -171,22 +172,22 @@ static void add_scale(cJSON *root, const fri_run *r) {
 
 static cJSON *build(const fri_run *r) {
     char library[160] = "";
-    const fri_backend *b = fri_backend_get(r->opts.device);
+    const fri_backend *b = fri_backend_get(r->config->opts.device);
     if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
     cJSON *root = cJSON_CreateObject();
-    cJSON_AddStringToObject(root, "model", r->model_name);
-    cJSON_AddStringToObject(root, "device", fr_device_name(r->opts.device));
+    cJSON_AddStringToObject(root, "model", r->config->model_name);
+    cJSON_AddStringToObject(root, "device", fr_device_name(r->config->opts.device));
     cJSON_AddStringToObject(root, "environment", library);
-    cJSON_AddStringToObject(root, "dtype", fr_dtype_name(fri_run_dtype(&r->opts)));
-    cJSON_AddStringToObject(root, "dataset", fri_dataset_name(r));
+    cJSON_AddStringToObject(root, "dtype", fr_dtype_name(fri_compute_dtype(&r->config->opts)));
+    cJSON_AddStringToObject(root, "dataset", fri_dataset_name(r->config->opts.dataset));
     add_number(root, "parameters", (double)r->parameters);
-    add_number(root, "batch_size", (double)r->opts.batch_size);
-    add_number(root, "image_size", (double)r->opts.image_size);
+    add_number(root, "batch_size", (double)r->config->opts.batch_size);
+    add_number(root, "image_size", (double)r->config->opts.image_size);
     cJSON_AddBoolToObject(root, "planned", r->planned);
-    add_number(root, "steps", (double)(r->planned ? r->steps_total : r->step));
-    add_number(root, "epochs", (double)r->epochs_total);
+    add_number(root, "steps", (double)(r->planned ? fri_steps_total(r->config) : r->step));
+    add_number(root, "epochs", (double)fri_epochs_total(r->config));
     cJSON_AddBoolToObject(root, "interrupted", r->signal != 0);
-    add_flags(root, &r->opts);
+    add_flags(root, &r->config->opts);
     add_memory(root, r);
     add_process(root, r);
     add_arena(root, r);
@@ -210,7 +211,7 @@ static cJSON *build(const fri_run *r) {
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
 static fr_status begin(void *state, const fri_run *r) {
-    return fri_view_open("report", r->opts.report, state);
+    return fri_view_open("report", r->config->opts.report, state);
 }
 
 static fr_status event(void *state, const fri_run *r, fri_run_event e) {

@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "tensor/capture.h"
 #include "train/arena.h"
+#include "train/config.h"
 #include "train/cuda_graph.h"
 #include "train/floor.h"
 #include "train/input.h"
@@ -63,23 +64,14 @@ typedef struct fri_step_values {
 } fri_step_values;
 
 typedef struct fri_run {
-    const fr_train_program *program;
-    fr_train_opts opts; /* resolved: image_size, lr and classes hold values */
-    FILE *out;
-    fr_pool *pool; /* its memory on opts.device; NULL: none yet */
+    fri_config *config;
+    fr_pool *pool; /* its memory on the device; NULL: none yet */
     fr_pool_state no_pool;
-    const char *no_gpu; /* why --device auto is the CPU in a build with CUDA; NULL: no question */
-    int argc;
-    char *const *argv; /* the command, for what was asked for by name */
 
     /* data.c */
     fr_dataset *train, *test;
-    int64_t train_count, test_count;
-    int64_t outputs; /* classes of the model's output */
-    double mean[3], std[3];
 
     /* model.c */
-    char model_name[FR_TRAIN_NAME_BYTES];
     fr_module *model;
     fr_optimizer *optimizer;
     size_t *unit_weight;    /* segments.c; NULL: all the same */
@@ -97,10 +89,8 @@ typedef struct fri_run {
 
     /* loop.c */
     fr_loader *loader;
-    int64_t steps_per_epoch, steps_total, epochs_total;
-    int64_t step, epoch; /* done so far, and the one that runs, from 0 */
-    bool resumes;        /* goes on from the state resume_path */
-    char resume_path[FR_STATE_PATH_BYTES];
+    int64_t step, epoch;                             /* done so far, and the one that runs, from 0 */
+    char resume_path[FR_STATE_PATH_BYTES];           /* of the state that the run goes on from */
     uint64_t run_number;                             /* of the training, in all its states; 0: they have none */
     int64_t first_step;                              /* that this process ran; losses and times count from it */
     int64_t saved_step;                              /* of the newest state that this process saved, or -1 */
@@ -142,25 +132,23 @@ static inline fr_status fri_run_emit(const fri_run *r, fri_run_event e) {
     return r->watcher.event != NULL ? r->watcher.event(r->watcher.ctx, r, e) : FR_OK;
 }
 
-/* data.c: opens both splits and finds what to normalize with. */
-fr_status fri_data_open(fri_run *r);
-void fri_data_loader_opts(const fri_run *r, fr_split split, fr_loader_opts *l);
-fr_status fri_data_loader(const fri_run *r, fr_split split, fr_loader **out);
-const char *fri_dataset_name(const fri_run *r);
-bool fri_without_data(const fri_run *r); /* no image is read: on meta, and for a plan */
+/* data.c: opens both splits, and finds counts, classes and what to normalize with. */
+fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test);
+void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l);
+fr_status fri_data_loader(const fri_config *c, fr_split split, fr_dataset *data, fr_loader **out);
 
-/* model.c: checks on meta that the model exists and takes these batches, then builds it with its optimizer and what
- * else a step needs of the device. */
-fr_status fri_model_check(fri_run *r);
+/* model.c: check finds on meta a network that does not exist, images or batches that it cannot take, and segments that
+ * it does not have; build makes the model, its optimizer and what else a step needs of the device. */
+fr_status fri_model_check(fri_config *c);                 /* fills in its name */
+fr_status fri_model_units(const fri_config *c, int *out); /* how many it has */
 fr_status fri_model_build(fri_run *r);
 void fri_model_release(fri_run *r);
-bool fri_fused_step_possible(const fr_train_opts *o); /* do the other flags allow --fused-step? */
 fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
 
 /* segments.c: what --checkpoint-segments cuts. Bytes that each unit saves for backward on meta, malloced; *weight stays
  * NULL where the flags do not ask for them. Leaves no trace. */
-fr_status fri_segment_weights(const fri_run *r, const fr_train_opts *o, size_t **weight);
-fr_status fri_segments_check(const fri_run *r, fr_module *model);
+fr_status fri_segment_weights(const fri_config *c, size_t **weight);
+fr_status fri_segments_check(const fri_run *r);
 fr_status fri_segments_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
 
 /* notes.c: a line for each memory switch of the command that saves nothing in this network, or raises its peak. */
@@ -188,9 +176,6 @@ fr_status fri_ahead_into(fri_run *r, const fri_batch_place *place, int64_t *coun
 fr_status fri_loop(fri_run *r);
 fr_status fri_evaluate(fri_run *r);
 
-/* Steps, epochs and the schedule from the flags and the number of training images. */
-void fri_loop_steps(fri_run *r);
-
 /* Where a step finds the batches after its first (--accumulate). */
 typedef struct fri_batches {
     fr_status (*next)(void *ctx, fr_tensor **images, fr_tensor **targets);
@@ -207,13 +192,9 @@ void fri_step_values_free(fri_step_values *v);
 /* *v = the values of a step that was recorded and ran again. */
 fr_status fri_step_values_replayed(const fri_step_values *recorded, const fri_capture *c, fri_step_values *v);
 
-/* The element type that --amp or --half asks for; f32 without. Between begin and end ops run in it (--amp). */
-fr_dtype fri_run_dtype(const fr_train_opts *o);
-static inline bool fri_run_scaled(const fr_train_opts *o) {
-    return o->amp == FR_TRAIN_AMP_FP16 || (o->amp != FR_TRAIN_AMP_OFF && o->loss_scale != FR_TRAIN_AUTO);
-}
-fr_status fri_precision_begin(const fri_run *r, fr_autocast_state *was);
-void fri_precision_end(const fri_run *r, fr_autocast_state was);
+/* Between begin and end ops run in the type of --amp. */
+fr_status fri_precision_begin(const fr_train_opts *o, fr_autocast_state *was);
+void fri_precision_end(const fr_train_opts *o, fr_autocast_state was);
 
 /* Of an evaluation. The last batches' numbers may still be on their way from the device. */
 typedef struct fri_sums {
@@ -233,9 +214,6 @@ void fri_evaluation_end(const fri_run *r, fri_evaluation_scope was);
 fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **targets, fri_sums *sum);
 fr_status fri_sums_settle(fri_sums *sum);
 void fri_sums_drop(fri_sums *sum);
-/* True if the evaluation after this epoch takes place. */
-bool fri_evaluation_due(const fri_run *r, bool last);
-
 /* *kept = the larger of the two peaks, each part with its snapshot. */
 void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept);
 /* The same with the device's peaks, which then start again. */

@@ -14,15 +14,17 @@ static fr_segmentation how(const fr_train_opts *o) {
     return FR_SEGMENTS_COUNT;
 }
 
-fr_status fri_segments_check(const fri_run *r, fr_module *model) {
-    int units = fr_module_units(model, NULL, 0);
-    if (r->opts.checkpoint_segments <= units) return FR_OK;
+fr_status fri_segments_check(const fri_run *r) {
+    int units = fr_module_units(r->model, NULL, 0);
+    int64_t segments = r->config->opts.checkpoint_segments;
+    if (segments <= units) return FR_OK;
     return fri_fail(FR_EINVAL, "--checkpoint-segments %lld: %s is a chain of %d units, so at most %d segments",
-                    (long long)r->opts.checkpoint_segments, r->model_name, units, units);
+                    (long long)segments, r->config->model_name, units, units);
 }
 
 fr_status fri_segments_forward(const fri_run *r, fr_tensor *x, fr_tensor **y) {
-    return fr_checkpoint_segments(r->model, how(&r->opts), (int)r->opts.checkpoint_segments, r->unit_weight, x, y);
+    const fr_train_opts *o = &r->config->opts;
+    return fr_checkpoint_segments(r->model, how(o), (int)o->checkpoint_segments, r->unit_weight, x, y);
 }
 
 /* ---- weights ------------------------------------------------------------------------------------------------- */
@@ -35,17 +37,17 @@ static fr_status saved_bytes(size_t *bytes) {
 }
 
 /* The units run one after the other on a full batch; what a unit adds to the activations is its weight. */
-static fr_status weigh(fri_run *trial, fr_module **unit, int units, size_t *weight) {
-    int64_t n = trial->opts.batch_size < trial->train_count ? trial->opts.batch_size : trial->train_count;
-    int64_t size = trial->opts.image_size;
+static fr_status weigh(const fri_run *trial, fr_module **unit, int units, size_t *weight) {
+    const fr_train_opts *o = &trial->config->opts;
+    int64_t size = o->image_size;
+    int64_t n = (fri_batch_size(trial->config, FR_SPLIT_TRAIN) + o->split_batch - 1) / o->split_batch;
     fr_autocast_state was;
     fr_tensor *x = NULL;
     size_t before = 0, after = 0;
-    fr_status s = fri_precision_begin(trial, &was);
+    fr_status s = fri_precision_begin(o, &was);
     if (s < 0) return s;
-    n = (n + trial->opts.split_batch - 1) / trial->opts.split_batch;
     FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, 3}, FR_F32, FR_META, &x));
-    if (trial->opts.half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x, fri_run_dtype(&trial->opts), &x));
+    if (o->half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x, fri_compute_dtype(o), &x));
     for (int i = 0; i < units; i++) {
         FR_TRY(s, saved_bytes(&before));
         FR_TRY(s, fr_module_forward(unit[i], x, &x));
@@ -53,40 +55,53 @@ static fr_status weigh(fri_run *trial, fr_module **unit, int units, size_t *weig
         weight[i] = after > before ? after - before : 0; /* an in-place unit may free more than it saves */
     }
 done:
-    fri_precision_end(trial, was);
+    fri_precision_end(o, was);
     fr_tensor_release(&x);
     return s;
 }
 
-fr_status fri_segment_weights(const fri_run *r, const fr_train_opts *o, size_t **weight) {
-    fri_run trial = {.program = r->program, .opts = *o, .outputs = r->outputs, .train_count = r->train_count};
-    fr_switches switches = fr_switches_get();
-    fri_rng rng = fri_rng_get();
+static fr_status make_weights(fri_run *trial, size_t **weight) {
     fr_module **unit = NULL;
     size_t *w = NULL;
     fr_status s = FR_OK;
-    if (o->checkpoint_segments == FR_TRAIN_AUTO || o->balance == FR_TRAIN_BALANCE_COUNT) return FR_OK;
-    trial.opts.device = FR_META;
-    fr_switches_set(o->switches);
-    FR_TRY(s, fri_model_build(&trial));
-    int units = fr_module_units(trial.model, NULL, 0);
+    FR_TRY(s, fri_model_build(trial));
+    int units = fr_module_units(trial->model, NULL, 0);
     unit = calloc((size_t)units + 1, sizeof *unit);
     w = calloc((size_t)units + 1, sizeof *w);
     if (unit == NULL || w == NULL) {
         s = fri_fail(FR_ENOMEM, "--checkpoint-segments: no host memory for %d units", units);
         goto done;
     }
-    fr_module_units(trial.model, unit, units);
-    FR_TRY(s, weigh(&trial, unit, units, w));
+    fr_module_units(trial->model, unit, units);
+    FR_TRY(s, weigh(trial, unit, units, w));
     *weight = w;
     w = NULL;
 done:
     free(unit);
     free(w);
-    fri_model_release(&trial);
+    fri_model_release(trial);
+    return s;
+}
+
+/* In a pool and with an event log of its own, so nobody who watches a run or a plan sees it. */
+fr_status fri_segment_weights(const fri_config *c, size_t **weight) {
+    fri_config meta = *c;
+    fri_run trial = {.config = &meta};
+    fr_switches switches = fr_switches_get();
+    fri_rng rng = fri_rng_get();
+    fr_pool *pool = NULL;
+    fr_pool_state was;
+    fr_status s = FR_OK;
+    if (c->opts.checkpoint_segments == FR_TRAIN_AUTO || c->opts.balance == FR_TRAIN_BALANCE_COUNT) return FR_OK;
+    FR_TRY(s, fr_pool_create(FR_META, &pool));
+    FR_TRY(s, fr_pool_begin(pool, &was));
+    meta.opts.device = FR_META;
+    fr_switches_set(c->opts.switches);
+    s = make_weights(&trial, weight);
     fr_switches_set(switches);
     fri_rng_set(rng);
-    if (o->device == FR_META && r->model != NULL) return s; /* a run goes on there */
-    if (fr_memory_empty_cache(FR_META) < 0 || fr_memory_reset_peak(FR_META) < 0) return s < 0 ? s : FR_EINTERNAL;
+    fr_pool_end(was);
+done:
+    fr_pool_release(&pool);
     return s;
 }

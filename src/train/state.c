@@ -59,7 +59,7 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
 
 /* What this run's states hold; points into *p and the run. */
 static void describe(fri_run *r, parts *p) {
-    const fr_train_opts *o = &r->opts;
+    const fr_train_opts *o = &r->config->opts;
     set(p, 0, "batch-size", o->batch_size);
     set(p, 1, "image-size", o->image_size);
     set(p, 2, "accumulate", o->accumulate);
@@ -79,10 +79,10 @@ static void describe(fri_run *r, parts *p) {
     p->number[2] = (fr_state_number){"epoch_targets", &r->epoch_targets};
     p->state = (fr_state){.model = r->model,
                           .optimizer = r->optimizer,
-                          .scaler = fri_run_scaled(o) ? r->scaler : NULL,
+                          .scaler = fri_loss_scaled(o) ? r->scaler : NULL,
                           .loader = r->loader,
                           .dataset = r->train,
-                          .model_name = r->model_name,
+                          .model_name = r->config->model_name,
                           .step = r->step,
                           .epoch = r->epoch,
                           .schedule = r->schedule,
@@ -126,14 +126,14 @@ static fr_status check_export(const char *path) {
 /* Is the state that this run goes on from one of the folder? */
 static bool goes_on_in(const fri_run *r, const char *folder) {
     char state[FRI_TARGET_BYTES], here[FRI_TARGET_BYTES];
-    if (!r->resumes || !fri_file_target(r->resume_path, state) || !fri_file_target(folder, here)) return false;
+    if (!r->config->resumes || !fri_file_target(r->resume_path, state) || !fri_file_target(folder, here)) return false;
     *strrchr(state, '/') = '\0';
     return strcmp(state, here) == 0;
 }
 
 /* States of another training would be mixed with this one's. */
 static fr_status check_states(const fri_run *r) {
-    const char *folder = r->opts.save;
+    const char *folder = r->config->opts.save;
     char path[FR_STATE_PATH_BYTES], of[128] = "";
     fri_state_files files = {0};
     fri_state_summary newest;
@@ -164,7 +164,7 @@ static uint64_t new_run_number(void) {
 }
 
 fr_status fri_saving_check(fri_run *r) {
-    const fr_train_opts *o = &r->opts;
+    const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
     r->run_number = new_run_number();
     if (o->save != NULL) {
@@ -179,20 +179,20 @@ done:
 }
 
 bool fri_save_is_due(const fri_run *r, bool last) {
-    const fr_train_opts *o = &r->opts;
-    int64_t every = o->save_every != FR_TRAIN_AUTO ? o->save_every : r->steps_per_epoch;
-    return o->save != NULL && r->saved_step != r->step && (last || r->step % every == 0);
+    const fr_train_opts *o = &r->config->opts;
+    return o->save != NULL && r->saved_step != r->step && (last || r->step % fri_save_every(r->config) == 0);
 }
 
 fr_status fri_save_due(fri_run *r, bool last) {
-    const fr_train_opts *o = &r->opts;
+    const fr_train_opts *o = &r->config->opts;
     parts p;
     if (!fri_save_is_due(r, last)) return FR_OK;
     describe(r, &p);
     fr_status s = fr_state_save(o->save, &p.state, o->keep, NULL);
     if (s == FR_OK) r->saved_step = r->step;
     if (last || (s != FR_EIO && s != FR_ENOMEM)) return s;
-    fprintf(stderr, "%s: step %" PRId64 ": %s; the training goes on\n", r->program->name, r->step, fr_last_error());
+    fprintf(stderr, "%s: step %" PRId64 ": %s; the training goes on\n", r->config->program->name, r->step,
+            fr_last_error());
     return FR_OK;
 }
 
@@ -201,13 +201,13 @@ fr_status fri_save_due(fri_run *r, bool last) {
 static void passed_over(void *ctx, const char *path, const char *reason) {
     const fri_run *r = ctx;
     char name[FR_STATE_PATH_BYTES];
-    fprintf(stderr, "%s: %s is passed over: %s\n", r->program->name, fri_text_printable(path, false, name, sizeof name),
-            reason);
+    fprintf(stderr, "%s: %s is passed over: %s\n", r->config->program->name,
+            fri_text_printable(path, false, name, sizeof name), reason);
 }
 
 /* FR_END: "latest", and the folder holds none yet. */
 static fr_status find(fri_run *r, char path[FR_STATE_PATH_BYTES]) {
-    const fr_train_opts *o = &r->opts;
+    const fr_train_opts *o = &r->config->opts;
     bool latest = strcmp(o->resume, "latest") == 0;
     const char *folder = latest ? o->save : o->resume;
     if (!latest && !is_folder(folder)) { /* a state by its name */
@@ -221,9 +221,9 @@ static fr_status find(fri_run *r, char path[FR_STATE_PATH_BYTES]) {
 }
 
 fr_status fri_resume_find(fri_run *r) {
-    if (r->opts.resume == NULL) return FR_OK;
+    if (r->config->opts.resume == NULL) return FR_OK;
     fr_status s = find(r, r->resume_path);
-    r->resumes = s == FR_OK;
+    r->config->resumes = s == FR_OK;
     return s == FR_END ? FR_OK : s;
 }
 
@@ -236,7 +236,7 @@ static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
 }
 
 fr_status fri_resume_dry(fri_run *r) {
-    return r->resumes ? fr_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
+    return r->config->resumes ? fr_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
 }
 
 /* The numbers are added to: nonsense in them would stay in every accuracy of the epoch. */
@@ -258,21 +258,21 @@ static fr_status load(fri_run *r, fr_state *state) {
 fr_status fri_resume(fri_run *r) {
     parts p;
     fr_status s = FR_OK;
-    if (!r->resumes) return FR_OK;
+    if (!r->config->resumes) return FR_OK;
     describe(r, &p);
     FR_TRY(s, load(r, &p.state));
     FR_TRY(s, check_numbers(r));
     r->step = r->first_step = p.state.step;
     r->run_number = p.state.run;
-    if (r->loader != NULL && r->step > r->steps_total)
+    if (r->loader != NULL && r->step > fri_steps_total(r->config))
         return fri_fail(FR_EINVAL, "--resume %s: is at step %" PRId64 ", the flags end the training at step %" PRId64,
-                        r->resume_path, r->step, r->steps_total);
-    if (r->opts.quiet) goto done;
+                        r->resume_path, r->step, fri_steps_total(r->config));
+    if (r->config->opts.quiet) goto done;
     char path[FR_STATE_PATH_BYTES];
-    fprintf(r->out, "resumed from %s at step %" PRId64 "\n",
+    fprintf(r->config->out, "resumed from %s at step %" PRId64 "\n",
             fri_text_printable(r->resume_path, false, path, sizeof path), r->step);
-    if (p.changes[0] != '\0' && r->opts.predict == NULL)
-        fprintf(r->out, "note: other settings than when it was saved: %s\n", p.changes);
+    if (p.changes[0] != '\0' && r->config->opts.predict == NULL)
+        fprintf(r->config->out, "note: other settings than when it was saved: %s\n", p.changes);
 done:
     return s;
 }
@@ -280,10 +280,10 @@ done:
 /* ---- weights ----------------------------------------------------------------------------------------------- */
 
 fr_status fri_weights_begin(fri_run *r) {
-    return r->opts.weights != NULL ? fr_weights_load(r->model, r->opts.weights, NULL) : FR_OK;
+    return r->config->opts.weights != NULL ? fr_weights_load(r->model, r->config->opts.weights, NULL) : FR_OK;
 }
 
 fr_status fri_weights_end(fri_run *r) {
-    if (r->opts.export_weights == NULL || r->signal != 0) return FR_OK;
-    return fr_weights_save(r->model, r->opts.export_weights, NULL);
+    if (r->config->opts.export_weights == NULL || r->signal != 0) return FR_OK;
+    return fr_weights_save(r->model, r->config->opts.export_weights, NULL);
 }

@@ -15,18 +15,13 @@
 
 /* ---- precision --------------------------------------------------------------------------------------------- */
 
-fr_dtype fri_run_dtype(const fr_train_opts *o) {
-    fr_train_amp type = o->half != FR_TRAIN_AMP_OFF ? o->half : o->amp;
-    return type == FR_TRAIN_AMP_FP16 ? FR_F16 : type == FR_TRAIN_AMP_BF16 ? FR_BF16 : FR_F32;
-}
-
-fr_status fri_precision_begin(const fri_run *r, fr_autocast_state *was) {
+fr_status fri_precision_begin(const fr_train_opts *o, fr_autocast_state *was) {
     *was = fr_autocast_get();
-    return r->opts.amp == FR_TRAIN_AMP_OFF ? FR_OK : fr_autocast_begin(fri_run_dtype(&r->opts), was);
+    return o->amp == FR_TRAIN_AMP_OFF ? FR_OK : fr_autocast_begin(fri_compute_dtype(o), was);
 }
 
-void fri_precision_end(const fri_run *r, fr_autocast_state was) {
-    if (r->opts.amp != FR_TRAIN_AMP_OFF) fr_autocast_end(was);
+void fri_precision_end(const fr_train_opts *o, fr_autocast_state was) {
+    if (o->amp != FR_TRAIN_AMP_OFF) fr_autocast_end(was);
 }
 
 /* ---- numbers ------------------------------------------------------------------------------------------------- */
@@ -102,7 +97,7 @@ fr_status fri_step_settle(fri_run *r, fri_step_values *v, double *loss) {
         FR_TRY(s, fri_late_value(&v->part[i].loss, &value));
         *loss += value;
     }
-    if (r->opts.device != FR_META) FR_TRY(s, settle_scaler(r, v));
+    if (r->config->opts.device != FR_META) FR_TRY(s, settle_scaler(r, v));
     r->anomaly = v->anomaly;
     if (r->step_skipped) {
         r->overflow_step = v->number;
@@ -124,7 +119,7 @@ static fr_status forward_backward(fri_run *r, fr_tensor **images, fr_tensor **ta
     fr_tensor *y = NULL, *l = NULL, *count = NULL, *scaled = NULL;
     fri_step_part *part = NULL;
     fr_autocast_state was;
-    fr_status s = fri_precision_begin(r, &was);
+    fr_status s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
     if (v != NULL) FR_TRY(s, part_next(v, &part));
     FR_TRY(s, fri_model_forward(r, *images, &y));
@@ -132,16 +127,17 @@ static fr_status forward_backward(fri_run *r, fr_tensor **images, fr_tensor **ta
     FR_TRY(s, fr_count_correct(y, *targets, &count));
     if (part != NULL) FR_TRY(s, fri_late_begin(count, &part->correct));
     fr_tensor_release(&count);
-    FR_TRY(s, fr_cross_entropy(y, *targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = r->opts.label_smoothing), &l));
+    FR_TRY(s, fr_cross_entropy(y, *targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = r->config->opts.label_smoothing),
+                               &l));
     fr_tensor_release(&y);
     fr_tensor_release(targets);
     if (share != 1) FR_TRY(s, fr_scale(l, share, &l));
-    fri_precision_end(r, was);
+    fri_precision_end(&r->config->opts, was);
     FR_TRY(s, fr_grad_scaler_scale(r->scaler, l, &scaled));
     FR_TRY(s, fr_backward(scaled, NULL));
     if (part != NULL) FR_TRY(s, fri_late_begin(l, &part->loss));
 done:
-    if (s < 0) fri_precision_end(r, was);
+    if (s < 0) fri_precision_end(&r->config->opts, was);
     fr_tensor_release(&count);
     fr_tensor_release(&y);
     fr_tensor_release(&l);
@@ -151,7 +147,7 @@ done:
 
 /* The batch in --split-batch parts of equal size, up to one image. */
 static fr_status in_parts(fri_run *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
-    int64_t parts = r->opts.split_batch, n = fr_tensor_dim(*images, 0);
+    int64_t parts = r->config->opts.split_batch, n = fr_tensor_dim(*images, 0);
     fr_tensor *x = NULL, *t = NULL;
     fr_status s = FR_OK;
     if (parts > n) parts = n;
@@ -209,18 +205,18 @@ static fr_status optimizer_step(fri_run *r, fri_step_values *v) {
     bool skipped = false, there = fri_grad_scaler_decides_there(r->scaler);
     fr_phase was = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
     fr_status s = FR_OK;
-    if (r->opts.clip != FR_TRAIN_AUTO) {
+    if (r->config->opts.clip != FR_TRAIN_AUTO) {
         FR_TRY(s, fr_grad_scaler_unscale(r->scaler, r->optimizer));
         if (!there) FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
-        FR_TRY(s, fr_clip_grad_norm(r->model, r->opts.clip, NULL));
+        FR_TRY(s, fr_clip_grad_norm(r->model, r->config->opts.clip, NULL));
     }
-    if (r->opts.fused_step != FR_TRAIN_FUSED_TWO_PASS) FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
+    if (r->config->opts.fused_step != FR_TRAIN_FUSED_TWO_PASS) FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
     FR_TRY(s, fr_grad_scaler_update(r->scaler, there ? NULL : &skipped));
     v->decided_there = there;
     if (there) FR_TRY(s, fri_grad_scaler_outcome(r->scaler, &v->scaler));
     r->step_skipped = skipped;
-    if (skipped && r->opts.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
-    if (r->opts.grad_zero)
+    if (skipped && r->config->opts.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
+    if (r->config->opts.grad_zero)
         FR_TRY(s, fr_module_each_tensor(r->model, clear_gradient, NULL));
     else
         fr_optimizer_zero_grad(r->optimizer);
@@ -237,13 +233,13 @@ fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **ima
     fri_step_values_forget(v);
     v->number = r->step + 1;
     fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
-    for (int64_t i = 0; i < r->opts.accumulate; i++) {
+    for (int64_t i = 0; i < r->config->opts.accumulate; i++) {
         if (i > 0) FR_TRY(s, batches->next(batches->ctx, images, targets));
         v->targets += (double)fr_tensor_numel(*targets);
-        if (r->opts.fused_step == FR_TRAIN_FUSED_TWO_PASS)
+        if (r->config->opts.fused_step == FR_TRAIN_FUSED_TWO_PASS)
             FR_TRY(s, two_passes(r, images, targets, v));
         else
-            FR_TRY(s, in_parts(r, images, targets, 1.0 / (double)r->opts.accumulate, v));
+            FR_TRY(s, in_parts(r, images, targets, 1.0 / (double)r->config->opts.accumulate, v));
     }
     FR_TRY(s, optimizer_step(r, v));
 done:

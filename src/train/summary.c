@@ -5,20 +5,21 @@
 #include <inttypes.h>
 
 fr_status fri_summary_command(fri_run *r) {
-    const fr_train_opts *o = &r->opts;
-    fr_train_opts unlimited = *o;
+    const fr_train_opts *o = &r->config->opts;
+    fri_config unlimited = *r->config;
     fri_train_plan plan = {0};
     fr_summary *summary = NULL;
     fr_status s = FR_OK;
-    unlimited.memory_limit = SIZE_MAX;
+    unlimited.opts.memory_limit = SIZE_MAX;
     FR_TRY(s, fr_summary_begin(FR_META, &summary));
-    FR_TRY(s, fri_train_plan_make(r, &unlimited, &plan));
+    FR_TRY(s, fri_train_plan_make(&unlimited, &plan));
     FR_TRY(s, fr_summary_end(summary));
     if (!o->quiet)
-        fprintf(r->out, "%s; %s, %" PRId64 " px, batches of %" PRId64 "%s\n", plan.model_name, fri_dataset_name(r),
-                o->image_size, o->batch_size, o->split_batch > 1 ? " in parts" : "");
-    FR_TRY(s, fr_summary_print(summary, r->out));
-    if (fflush(r->out) != 0) s = fri_fail(FR_EIO, "--summary: standard output cannot be written");
+        fprintf(r->config->out, "%s; %s, %" PRId64 " px, batches of %" PRId64 "%s\n", r->config->model_name,
+                fri_dataset_name(r->config->opts.dataset), o->image_size, o->batch_size,
+                o->split_batch > 1 ? " in parts" : "");
+    FR_TRY(s, fr_summary_print(summary, r->config->out));
+    if (fflush(r->config->out) != 0) s = fri_fail(FR_EIO, "--summary: standard output cannot be written");
 done:
     fr_summary_release(&summary);
     fri_train_plan_release(&plan);

@@ -99,8 +99,8 @@ static void on_event(void *ctx, const fri_event *e) {
 
 static fr_status begin(void *state, const fri_run *r) {
     trace *t = state;
-    t->device = r->opts.device;
-    return fri_view_open("trace", r->opts.trace, &t->output);
+    t->device = r->config->opts.device;
+    return fri_view_open("trace", r->config->opts.trace, &t->output);
 }
 
 /* Once, also when the run has failed: the steps so far are there. */

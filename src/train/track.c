@@ -86,8 +86,8 @@ static void on_event(void *ctx, const fri_event *e) {
 
 static fr_status begin(void *state, const fri_run *r) {
     track *t = state;
-    t->device = r->opts.device;
-    return fri_view_open("track", r->opts.track, &t->output);
+    t->device = r->config->opts.device;
+    return fri_view_open("track", r->config->opts.track, &t->output);
 }
 
 /* Once, also when the run has failed: the phases so far are there. */

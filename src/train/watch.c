@@ -10,24 +10,24 @@ enum { GROWING_STEPS = 3 };
 static void overflow_line(const fri_run *r) {
     char text[FRI_ANOMALY_TEXT];
     fri_progress_line_begin(r);
-    fprintf(r->out, "step %" PRId64 " is skipped: ", r->known);
+    fprintf(r->config->out, "step %" PRId64 " is skipped: ", r->known);
     if (!isfinite(r->overflow_loss))
-        fprintf(r->out, "the forward pass overflowed, its loss is %g; ", fri_unsigned_nan(r->overflow_loss));
-    if (r->anomaly.op != NULL) fprintf(r->out, "%s; ", fri_anomaly_text(&r->anomaly, text));
+        fprintf(r->config->out, "the forward pass overflowed, its loss is %g; ", fri_unsigned_nan(r->overflow_loss));
+    if (r->anomaly.op != NULL) fprintf(r->config->out, "%s; ", fri_anomaly_text(&r->anomaly, text));
     if (r->overflow_path == NULL)
-        fprintf(r->out, "inf or NaN in a gradient that is gone (%s)\n",
-                fri_device_runs_ahead(r->opts.device) ? "the device was ahead" : "--fused-step");
+        fprintf(r->config->out, "inf or NaN in a gradient that is gone (%s)\n",
+                fri_device_runs_ahead(r->config->opts.device) ? "the device was ahead" : "--fused-step");
     else
-        fprintf(r->out, "inf or NaN first in the gradient of %s, made by op %s\n", r->overflow_path,
+        fprintf(r->config->out, "inf or NaN first in the gradient of %s, made by op %s\n", r->overflow_path,
                 r->overflow_op != NULL && r->overflow_op[0] != '\0' ? r->overflow_op : "-");
 }
 
 static void growth_line(const fri_run *r) {
     fr_memory_stats m = {0};
     char text[FRI_BYTES_TEXT];
-    (void)fr_memory_stats_get(r->opts.device, &m);
+    (void)fr_memory_stats_get(r->config->opts.device, &m);
     fri_progress_line_begin(r);
-    fprintf(r->out,
+    fprintf(r->config->out,
             "warning: the graph grew in each of the last %d steps: %" PRIu64 " nodes live between steps, with %s of "
             "activations. Is something summed over steps that requires a gradient, a loss without fr_tensor_item?\n",
             GROWING_STEPS, fr_graph_stats_get().nodes, fri_bytes_text(m.allocated_by[FR_MEM_ACTIVATION], text));
@@ -35,7 +35,7 @@ static void growth_line(const fri_run *r) {
 
 static fr_status event(void *state, const fri_run *r, fri_run_event e) {
     (void)state;
-    if (e != FRI_RUN_STEP || r->opts.quiet) return FR_OK;
+    if (e != FRI_RUN_STEP || r->config->opts.quiet) return FR_OK;
     if (r->step_skipped) overflow_line(r);
     if (fr_graph_stats_get().growing_steps == GROWING_STEPS) growth_line(r);
     return FR_OK;
@@ -44,11 +44,12 @@ static fr_status event(void *state, const fri_run *r, fri_run_event e) {
 const fri_view fri_watch_view = {0, NULL, event, NULL};
 
 size_t fri_watch_outside(const fri_run *r, fri_memory_use *use, size_t *reserved) {
-    const fri_backend *b = fri_backend_get(r->opts.device);
+    const fri_backend *b = fri_backend_get(r->config->opts.device);
     fr_memory_stats m;
     *use = (fri_memory_use){.source = ""};
     *reserved = 0;
-    if (r->planned || b == NULL || b->memory_use == NULL || fr_memory_stats_get(r->opts.device, &m) < 0) return 0;
+    if (r->planned || b == NULL || b->memory_use == NULL || fr_memory_stats_get(r->config->opts.device, &m) < 0)
+        return 0;
     b->memory_use(use);
     *reserved = m.reserved;
     return use->process > m.reserved ? use->process - m.reserved : 0;
