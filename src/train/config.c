@@ -29,7 +29,7 @@ int64_t fri_epochs_total(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     int64_t per_epoch = fri_steps_per_epoch(c);
     if (o->steps == FR_TRAIN_AUTO) return o->epochs;
-    int64_t needed = per_epoch > 0 ? (o->steps + per_epoch - 1) / per_epoch : 0;
+    int64_t needed = (o->steps + per_epoch - 1) / per_epoch;
     return o->epochs == FR_TRAIN_AUTO || needed < o->epochs ? needed : o->epochs;
 }
 

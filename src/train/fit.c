@@ -112,9 +112,9 @@ static fr_status batch_fits(const fri_config *c, size_t budget, bool choose, int
     return s;
 }
 
-/* Doubling, then bisection: `low` fits, `high` does not. */
+/* Doubling, then bisection: `low` fits, `high` does not. An epoch keeps at least one step. */
 fr_status fri_fit_largest_batch(const fri_config *c, size_t budget, bool choose, int64_t *out) {
-    int64_t low = 0, high = 1, most = c->train_count;
+    int64_t low = 0, high = 1, most = c->train_count / c->opts.accumulate;
     fr_status s = FR_OK;
     bool yes = false;
     *out = 0;

@@ -224,6 +224,15 @@ Test(fit_flags, calibration_is_kept_and_used) {
     unsetenv("XDG_CACHE_HOME");
 }
 
+/* 1,500 images and 3 batches a step: the largest batch is 500, so that an epoch has a step. */
+Test(fit_flags, the_largest_batch_leaves_an_epoch_a_step) {
+    outcome o = program_run("train_densenet",
+                            TINY "--plan --memory-budget 100GiB --fit-batch --no-fit-switches --accumulate 3");
+    cr_expect_eq(o.status, 0, "exit status %d: %s", o.status, o.err);
+    EXPECT_MATCH(o.out, "largest batch for 100.00 GiB: 500 ");
+    EXPECT_MATCH(o.out, "batches of 500, 2 steps");
+}
+
 Test(fit_flags, refuses_what_does_not_go_together) {
     static const struct {
         const char *flags, *says;
