@@ -27,6 +27,8 @@ static void remark(char *buf, size_t bytes) {
 
 extern const fri_backend fri_backend_cuda; /* read by the registry alone, so no header declares it */
 
+#define SLOT(name_, type, need) FRI_IF_##need(.name_ = fri_cuda_##name_, )
+
 const fri_backend fri_backend_cuda = {
     .name = "cuda",
     .device = FR_CUDA,
@@ -45,19 +47,10 @@ const fri_backend fri_backend_cuda = {
     .graphs = &fri_cuda_graphs,
     .kernels =
         {
-#define FRI_CUDA_KERNEL(name) .name = fri_cuda_##name,
-            FRI_KERNEL_MAP(FRI_CUDA_KERNEL)
-#undef FRI_CUDA_KERNEL
-                .conv2d_forward_workspace = fri_cuda_conv2d_forward_workspace,
-            .conv2d_backward_input_workspace = fri_cuda_conv2d_backward_input_workspace,
-            .conv2d_backward_weight_workspace = fri_cuda_conv2d_backward_weight_workspace,
-            .linear_forward_workspace = fri_cuda_linear_forward_workspace,
-            .linear_backward_input_workspace = fri_cuda_linear_backward_input_workspace,
-            .linear_backward_weight_workspace = fri_cuda_linear_backward_weight_workspace,
-            .conv2d_forward_stats_workspace = fri_cuda_conv2d_forward_stats_workspace,
+            FRI_KERNEL_MAP(SLOT).conv2d_forward_stats_workspace = fri_cuda_conv2d_forward_stats_workspace,
             .conv2d_forward_stats = fri_cuda_conv2d_forward_stats,
             .conv2d_backward_weight_norm_workspace = fri_cuda_conv2d_backward_weight_norm_workspace,
             .conv2d_backward_weight_norm = fri_cuda_conv2d_backward_weight_norm,
         },
-    .kernels_f64 = {.fill = fri_cuda_fill, .copy_rows = fri_cuda_copy_rows, .cast = fri_cuda_cast},
+    .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT)},
 };

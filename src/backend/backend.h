@@ -5,46 +5,12 @@
 #ifndef FRI_BACKEND_BACKEND_H
 #define FRI_BACKEND_BACKEND_H
 
-#include "backend/kernels.h"
+#include "backend/kernel_map.h"
 #include "base/status.h"
 
-/* Every kernel a backend offers, in the order of kernels.h. */
-/* clang-format off */
-#define FRI_KERNEL_MAP(X)                                                                                        \
-    X(fill) X(copy_rows) X(cast) X(add) X(add_relu) X(mul) X(scale) X(broadcast) X(sum) X(sum_workspace)         \
-    X(relu_forward) X(relu_backward) X(relu_encode) X(relu_backward_bits)                                        \
-    X(leaky_relu_forward) X(leaky_relu_backward)                                                                 \
-    X(uniform) X(normal) X(dropout) X(dropout_mask) X(dropout_apply_mask)                                        \
-    X(conv2d_forward) X(conv2d_backward_input) X(conv2d_backward_weight) X(conv2d_backward_bias)                 \
-    X(linear_forward) X(linear_backward_input) X(linear_backward_weight) X(linear_backward_bias)                 \
-    X(bias_workspace) X(batchnorm2d_workspace) X(batchnorm2d_stats) X(batchnorm2d_invstd) X(batchnorm2d_apply)   \
-    X(batchnorm2d_backward) X(batchnorm2d_finalize) X(batchnorm2d_fold)                                          \
-    X(maxpool2d_forward) X(maxpool2d_backward) X(maxpool2d_mask) X(avgpool2d_forward) X(avgpool2d_backward)      \
-    X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward) X(upsample_forward) X(upsample_backward)        \
-    X(embedding_forward) X(embedding_backward)                                                                   \
-    X(cross_entropy_workspace) X(cross_entropy_forward) X(cross_entropy_backward) X(count_correct)               \
-    X(mse_forward) X(mse_backward) X(unscale) X(norm_squared) X(norm_squared_workspace) X(count_up)              \
-    X(clip_factor) X(loss_scale_update)                                                                          \
-    X(sgd) X(adam) X(adam8)
-/* clang-format on */
-
+#define FRI_KERNEL_SLOT(name, type, need) type *name;
 typedef struct fri_kernels {
-#define FRI_KERNEL_SLOT(name) fri_##name##_fn *name;
     FRI_KERNEL_MAP(FRI_KERNEL_SLOT)
-#undef FRI_KERNEL_SLOT
-    /* Scratch of the three convolution and linear passes: one function type, one slot per pass. */
-    fri_conv2d_workspace_fn *conv2d_forward_workspace;
-    fri_conv2d_workspace_fn *conv2d_backward_input_workspace;
-    fri_conv2d_workspace_fn *conv2d_backward_weight_workspace;
-    fri_linear_workspace_fn *linear_forward_workspace;
-    fri_linear_workspace_fn *linear_backward_input_workspace;
-    fri_linear_workspace_fn *linear_backward_weight_workspace;
-    /* NULL where no convolution makes sums for a batch norm. */
-    fri_conv2d_fused_workspace_fn *conv2d_forward_stats_workspace;
-    fri_conv2d_forward_stats_fn *conv2d_forward_stats;
-    /* NULL where none normalizes what it reads. */
-    fri_conv2d_fused_workspace_fn *conv2d_backward_weight_norm_workspace;
-    fri_conv2d_backward_weight_norm_fn *conv2d_backward_weight_norm;
 } fri_kernels;
 
 typedef enum fri_copy_kind {

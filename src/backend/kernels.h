@@ -46,25 +46,16 @@ typedef fr_status fri_copy_rows_fn(const fri_exec *e, int64_t rows, size_t row_b
 /* y = x converted from `from` to `to`; floats round to nearest even. Integer and bool types convert as C does. */
 typedef fr_status fri_cast_fn(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y);
 
-/* y = a + b; y may be a or b. */
-typedef fr_status fri_add_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y);
-/* y = max(a + b, 0), NaN passes; y may be a or b. The bits of add and relu_forward on its result. */
-typedef fr_status fri_add_relu_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y);
-/* y = a * b; y may be a or b. */
-typedef fr_status fri_mul_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y);
-/* y = alpha * x; y may be x. */
-typedef fr_status fri_scale_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y);
+/* Elementwise kernels share three types; the map (kernel_map.h) says what y is in each. y may be an input. */
+typedef fr_status fri_unary_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, void *y);
+typedef fr_status fri_binary_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y);
+typedef fr_status fri_scaled_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y);
 /* y[i] = alpha * s[0] for all i: the backward of sum and mean. */
 typedef fr_status fri_broadcast_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *s, void *y);
 /* y[0] = alpha * sum(x); workspace: fri_sum_workspace_fn(n) bytes. */
 typedef fr_status fri_sum_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y);
 typedef size_t fri_sum_workspace_fn(fr_dtype dtype, int64_t n);
 
-/* y = max(x, 0), NaN passes; y may be x. */
-typedef fr_status fri_relu_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, void *y);
-/* dx = dy where !(y <= 0), else 0; dx may be dy. */
-typedef fr_status fri_relu_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, const void *dy,
-                                       void *dx);
 /* bits: bit i%8 of byte i/8 is !(y[i] <= 0), or with `strict` y[i] > 0 (they differ for NaN: relu passes it, leaky relu
  * does not); (n + 7) / 8 bytes, unused bits 0. */
 typedef fr_status fri_relu_encode_fn(const fri_exec *e, fr_dtype dtype, int64_t n, bool strict, const void *y,
@@ -72,21 +63,16 @@ typedef fr_status fri_relu_encode_fn(const fri_exec *e, fr_dtype dtype, int64_t 
 /* dx = dy where the bit is 1, else dy * slope (relu: slope 0 gives exactly 0); dx may be dy. */
 typedef fr_status fri_relu_backward_bits_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope,
                                             const uint8_t *bits, const void *dy, void *dx);
-/* y = x where x > 0, else slope * x; y may be x. */
-typedef fr_status fri_leaky_relu_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const void *x,
-                                            void *y);
 /* dx = dy where y > 0, else slope * dy. y may be the input or, for slope >= 0, the output; dx may be dy. */
 typedef fr_status fri_leaky_relu_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const void *y,
                                              const void *dy, void *dx);
 
 /* ---- random numbers (Philox, base/philox.h) ---------------------------------------------------------------- */
 
-/* y[i] uniform in [low, high) / normal(mean, std). Element i uses counter i/4, lane i%4 (normal: Box-Muller on lane
- * pairs (0,1) and (2,3)). Computed in f32 for every dtype but f64. */
-typedef fr_status fri_uniform_fn(const fri_exec *e, fr_dtype dtype, int64_t n, uint64_t seed, uint64_t stream,
-                                 double low, double high, void *y);
-typedef fr_status fri_normal_fn(const fri_exec *e, fr_dtype dtype, int64_t n, uint64_t seed, uint64_t stream,
-                                double mean, double std, void *y);
+/* y[i] uniform in [a, b) / normal with mean a and standard deviation b. Element i uses counter i/4, lane i%4 (normal:
+ * Box-Muller on lane pairs (0,1) and (2,3)). Computed in f32 for every dtype but f64. */
+typedef fr_status fri_random_fn(const fri_exec *e, fr_dtype dtype, int64_t n, uint64_t seed, uint64_t stream, double a,
+                                double b, void *y);
 
 typedef struct fri_dropout_desc {
     fr_dtype dtype;
@@ -126,8 +112,7 @@ typedef fr_status fri_conv2d_workspace_fn(const fri_conv2d_desc *d, size_t *byte
 /* y = conv(x, w) + b; b or NULL. */
 typedef fr_status fri_conv2d_forward_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                         const void *b, void *y);
-/* Whether one of the next two is there for this convolution, and its scratch. A backend without it has NULL for
- * both. */
+/* Whether one of the next two is there for this convolution, and its scratch. Both are optional. */
 typedef fr_status fri_conv2d_fused_workspace_fn(const fri_conv2d_desc *d, bool *there, size_t *bytes);
 /* y = conv(x, w); sums [2, k] f32: over n, p, q, of y and of y * y. */
 typedef fr_status fri_conv2d_forward_stats_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
@@ -224,13 +209,9 @@ typedef fr_status fri_maxpool2d_backward_fn(const fri_exec *e, const fri_pool2d_
 /* index[i] = 255 (u8) or -1 (i32, i64) where y[i] <= 0: the pool takes over the mask of the relu before it. */
 typedef fr_status fri_maxpool2d_mask_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *y,
                                         fr_dtype index_dtype, void *index);
-typedef fr_status fri_avgpool2d_forward_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y);
-typedef fr_status fri_avgpool2d_backward_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *dy, void *dx);
-/* Window of output i: floor(i * in / out) .. ceil((i + 1) * in / out), as PyTorch's adaptive pooling. */
-typedef fr_status fri_adaptive_avgpool2d_forward_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *x,
-                                                    void *y);
-typedef fr_status fri_adaptive_avgpool2d_backward_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *dy,
-                                                     void *dx);
+/* y = means over the windows of x, or (backward) x is the gradient of the output and y that of the input. Adaptive:
+ * the window of output i is floor(i * in / out) .. ceil((i + 1) * in / out), as PyTorch's. */
+typedef fr_status fri_avgpool2d_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y);
 
 typedef struct fri_upsample_desc {
     fr_dtype dtype;
@@ -239,8 +220,8 @@ typedef struct fri_upsample_desc {
     bool align_corners;       /* bilinear only */
 } fri_upsample_desc;
 
-typedef fr_status fri_upsample_forward_fn(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y);
-typedef fr_status fri_upsample_backward_fn(const fri_exec *e, const fri_upsample_desc *d, const void *dy, void *dx);
+/* y = x resampled, or (backward) x is the gradient of the output and y that of the input. */
+typedef fr_status fri_upsample_fn(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y);
 
 /* ---- embedding and losses ---------------------------------------------------------------------------------- */
 

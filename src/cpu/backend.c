@@ -96,6 +96,9 @@ static void cpu_describe(char *buf, size_t bytes) {
 
 extern const fri_backend fri_backend_cpu; /* read by the registry alone, so no header declares it */
 
+#define SLOT(name_, type, need)     FRI_IF_##need(.name_ = fri_cpu_##name_, )
+#define SLOT_F64(name_, type, need) FRI_IF_##need(.name_ = fri_cpu_f64_##name_, )
+
 const fri_backend fri_backend_cpu = {
     .name = "cpu",
     .device = FR_CPU,
@@ -107,28 +110,6 @@ const fri_backend fri_backend_cpu = {
     .copy = cpu_copy,
     .describe = cpu_describe,
     .synchronize = cpu_synchronize,
-    .kernels =
-        {
-#define FRI_CPU_SLOT(name) .name = fri_cpu_##name,
-            FRI_KERNEL_MAP(FRI_CPU_SLOT)
-#undef FRI_CPU_SLOT
-                .conv2d_forward_workspace = fri_cpu_conv2d_forward_workspace,
-            .conv2d_backward_input_workspace = fri_cpu_conv2d_backward_input_workspace,
-            .conv2d_backward_weight_workspace = fri_cpu_conv2d_backward_weight_workspace,
-            .linear_forward_workspace = fri_cpu_linear_forward_workspace,
-            .linear_backward_input_workspace = fri_cpu_linear_backward_input_workspace,
-            .linear_backward_weight_workspace = fri_cpu_linear_backward_weight_workspace,
-        },
-    .kernels_f64 =
-        {
-#define FRI_CPU_SLOT_F64(name) .name = fri_cpu_f64_##name,
-            FRI_KERNEL_MAP(FRI_CPU_SLOT_F64)
-#undef FRI_CPU_SLOT_F64
-                .conv2d_forward_workspace = fri_cpu_f64_conv2d_forward_workspace,
-            .conv2d_backward_input_workspace = fri_cpu_f64_conv2d_backward_input_workspace,
-            .conv2d_backward_weight_workspace = fri_cpu_f64_conv2d_backward_weight_workspace,
-            .linear_forward_workspace = fri_cpu_f64_linear_forward_workspace,
-            .linear_backward_input_workspace = fri_cpu_f64_linear_backward_input_workspace,
-            .linear_backward_weight_workspace = fri_cpu_f64_linear_backward_weight_workspace,
-        },
+    .kernels = {FRI_KERNEL_MAP(SLOT)},
+    .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT) FRI_LOOP_KERNELS(SLOT_F64) FRI_LIBRARY_KERNELS(SLOT_F64)},
 };

@@ -1,18 +1,16 @@
 /* cpu.h - what the CPU kernels share: declarations, element access, how loops are cut.
  *
  * The own-loop sources are compiled twice: `real` is float for f32, f16 and bf16 data, and double for f64 data
- * (FRI_REAL_F64, f64_names.h). Data of the storage type `real` is read and written in place; half data passes through
- * blocks on the stack: fri_cpu_load, a row function on real, fri_cpu_store.
+ * (FRI_REAL_F64). The second build's functions have an f64 in their symbols only (FRI_CPU_SYMBOL), so that both builds
+ * link into one library and `grep fri_cpu_relu_forward` still finds the one definition. Data of the storage type `real`
+ * is read and written in place; half data passes through blocks on the stack: fri_cpu_load, a row function on real,
+ * fri_cpu_store.
  *
  * Threads: an OpenMP loop over tasks calls row functions. Tasks are cut by shape only, never by the number of threads,
  * and partial sums are combined in task order, so results are bit-equal on any number of threads. The row functions
  * carry FRI_CLONES themselves, because a parallel region is outlined into a function that is not cloned. */
 #ifndef FRI_CPU_CPU_H
 #define FRI_CPU_CPU_H
-
-#ifdef FRI_REAL_F64
-#include "cpu/f64_names.h"
-#endif
 
 #include "backend/arith.h"
 #include "backend/backend.h"
@@ -23,9 +21,11 @@
 typedef fri_real real;
 
 #ifdef FRI_REAL_F64
-#define FRI_REAL_DTYPE FR_F64
+#define FRI_REAL_DTYPE       FR_F64
+#define FRI_CPU_SYMBOL(name) __asm__("fri_cpu_f64_" #name)
 #else
 #define FRI_REAL_DTYPE FR_F32
+#define FRI_CPU_SYMBOL(name)
 #endif
 
 /* AVX2 and AVX-512 versions beside the baseline, chosen when the library is loaded. Not under the sanitizers, whose
@@ -60,11 +60,11 @@ static inline int64_t fri_max_i64(int64_t a, int64_t b) {
 /* ---- element access -------------------------------------------------------------------------------------- */
 
 /* FR_OK, or FR_EUNSUPPORTED with the op and the type, for a storage type that this build's kernels do not read. */
-fr_status fri_cpu_accepts(const char *op, fr_dtype t);
+fr_status fri_cpu_accepts(const char *op, fr_dtype t) FRI_CPU_SYMBOL(accepts);
 
 /* n elements of another storage type than real, to and from real (rounded to nearest even). */
-void fri_cpu_widen(fr_dtype t, int64_t n, const void *x, real *y);
-void fri_cpu_narrow(fr_dtype t, int64_t n, const real *x, void *y);
+void fri_cpu_widen(fr_dtype t, int64_t n, const void *x, real *y) FRI_CPU_SYMBOL(widen);
+void fri_cpu_narrow(fr_dtype t, int64_t n, const real *x, void *y) FRI_CPU_SYMBOL(narrow);
 
 static inline const void *fri_cpu_at(fr_dtype t, const void *base, int64_t first) {
     return (const char *)base + (size_t)first * fr_dtype_size(t);
@@ -115,11 +115,11 @@ static inline double fri_cpu_lane_total(double lane[FRI_LANES]) {
 
 /* Runs row over all n elements in parallel; b or NULL. */
 fr_status fri_cpu_map(const char *op, fr_dtype t, int64_t n, fri_cpu_map_row *row, const void *args, const void *a,
-                      const void *b, void *y);
+                      const void *b, void *y) FRI_CPU_SYMBOL(map);
 
 /* *total = sum of row over all n elements, partial sums per FRI_CHUNK in the workspace (fri_cpu_sum_workspace). */
 fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t n, fri_cpu_reduce_row *row,
-                         const void *a, const void *b, double *total);
+                         const void *a, const void *b, double *total) FRI_CPU_SYMBOL(reduce);
 
 /* e->workspace, or FR_EINTERNAL when it is smaller than the op said it needs. */
 fr_status fri_cpu_workspace(const fri_exec *e, const char *op, size_t need, void **out);
@@ -128,26 +128,23 @@ fr_status fri_cpu_workspace(const fri_exec *e, const char *op, size_t need, void
 void fri_cpu_philox(uint64_t seed, uint64_t stream, uint64_t first, int64_t count, uint32_t *out);
 
 /* Means over rectangular windows, shared by average and adaptive average pooling. */
-fr_status fri_cpu_window_mean_forward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *x, void *y);
+fr_status fri_cpu_window_mean_forward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *x, void *y)
+    FRI_CPU_SYMBOL(window_mean_forward);
 fr_status fri_cpu_window_mean_backward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *dy,
-                                       void *dx);
+                                       void *dx) FRI_CPU_SYMBOL(window_mean_backward);
 
 /* ---- the kernels ----------------------------------------------------------------------------------------- */
 
-/* These three know every element type themselves: one function serves both tables. */
-#define fri_cpu_f64_fill      fri_cpu_fill
-#define fri_cpu_f64_copy_rows fri_cpu_copy_rows
-#define fri_cpu_f64_cast      fri_cpu_cast
-
-#define FRI_CPU_DECLARE(name) fri_##name##_fn fri_cpu_##name, fri_cpu_f64_##name;
-FRI_KERNEL_MAP(FRI_CPU_DECLARE)
+#define FRI_CPU_DECLARE(name, type, need) type fri_cpu_##name FRI_CPU_SYMBOL(name);
+FRI_LOOP_KERNELS(FRI_CPU_DECLARE)
 #undef FRI_CPU_DECLARE
-
-fri_conv2d_workspace_fn fri_cpu_conv2d_forward_workspace, fri_cpu_f64_conv2d_forward_workspace;
-fri_conv2d_workspace_fn fri_cpu_conv2d_backward_input_workspace, fri_cpu_f64_conv2d_backward_input_workspace;
-fri_conv2d_workspace_fn fri_cpu_conv2d_backward_weight_workspace, fri_cpu_f64_conv2d_backward_weight_workspace;
-fri_linear_workspace_fn fri_cpu_linear_forward_workspace, fri_cpu_f64_linear_forward_workspace;
-fri_linear_workspace_fn fri_cpu_linear_backward_input_workspace, fri_cpu_f64_linear_backward_input_workspace;
-fri_linear_workspace_fn fri_cpu_linear_backward_weight_workspace, fri_cpu_f64_linear_backward_weight_workspace;
+#define FRI_CPU_DECLARE(name, type, need) type fri_cpu_##name;
+FRI_MEMORY_KERNELS(FRI_CPU_DECLARE)
+FRI_LIBRARY_KERNELS(FRI_CPU_DECLARE)
+#undef FRI_CPU_DECLARE
+#define FRI_CPU_DECLARE_F64(name, type, need) type fri_cpu_f64_##name;
+FRI_LOOP_KERNELS(FRI_CPU_DECLARE_F64)
+FRI_LIBRARY_KERNELS(FRI_CPU_DECLARE_F64)
+#undef FRI_CPU_DECLARE_F64
 
 #endif

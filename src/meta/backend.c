@@ -84,27 +84,27 @@ static fr_status meta_synchronize(const fri_exec *e) {
 
 /* ---- workspaces: the target's ---------------------------------------------------------------------------- */
 
-static size_t meta_sum_workspace(fr_dtype dtype, int64_t n) {
+size_t fri_meta_sum_workspace(fr_dtype dtype, int64_t n) {
     fri_sum_workspace_fn *f = target != NULL ? fri_kernels_for(target, dtype)->sum_workspace : NULL;
     return f != NULL ? f(dtype, n) : 0;
 }
 
-static size_t meta_norm_squared_workspace(fr_dtype dtype, int count, const fri_array *arrays) {
+size_t fri_meta_norm_squared_workspace(fr_dtype dtype, int count, const fri_array *arrays) {
     fri_norm_squared_workspace_fn *f = target != NULL ? fri_kernels_for(target, dtype)->norm_squared_workspace : NULL;
     return f != NULL ? f(dtype, count, arrays) : 0;
 }
 
-static size_t meta_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
+size_t fri_meta_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
     fri_batchnorm2d_workspace_fn *f = target != NULL ? fri_kernels_for(target, d->dtype)->batchnorm2d_workspace : NULL;
     return f != NULL ? f(d) : 0;
 }
 
-static size_t meta_bias_workspace(fr_dtype dtype, int64_t rows, int64_t k) {
+size_t fri_meta_bias_workspace(fr_dtype dtype, int64_t rows, int64_t k) {
     fri_bias_workspace_fn *f = target != NULL ? fri_kernels_for(target, dtype)->bias_workspace : NULL;
     return f != NULL ? f(dtype, rows, k) : 0;
 }
 
-static size_t meta_cross_entropy_workspace(const fri_cross_entropy_desc *d) {
+size_t fri_meta_cross_entropy_workspace(const fri_cross_entropy_desc *d) {
     fri_cross_entropy_workspace_fn *f =
         target != NULL ? fri_kernels_for(target, d->dtype)->cross_entropy_workspace : NULL;
     return f != NULL ? f(d) : 0;
@@ -126,15 +126,15 @@ static fr_status linear_workspace(const char *kernel, fri_linear_workspace_fn *f
 
 #define TARGET_SLOT(dtype, slot) (target != NULL ? fri_kernels_for(target, (dtype))->slot : NULL)
 
-static fr_status meta_conv2d_forward_workspace(const fri_conv2d_desc *d, size_t *bytes) {
+fr_status fri_meta_conv2d_forward_workspace(const fri_conv2d_desc *d, size_t *bytes) {
     return conv2d_workspace("conv2d_forward", TARGET_SLOT(d->dtype, conv2d_forward_workspace), d, bytes);
 }
 
-static fr_status meta_conv2d_backward_input_workspace(const fri_conv2d_desc *d, size_t *bytes) {
+fr_status fri_meta_conv2d_backward_input_workspace(const fri_conv2d_desc *d, size_t *bytes) {
     return conv2d_workspace("conv2d_backward_input", TARGET_SLOT(d->dtype, conv2d_backward_input_workspace), d, bytes);
 }
 
-static fr_status meta_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, size_t *bytes) {
+fr_status fri_meta_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, size_t *bytes) {
     return conv2d_workspace("conv2d_backward_weight", TARGET_SLOT(d->dtype, conv2d_backward_weight_workspace), d,
                             bytes);
 }
@@ -145,23 +145,23 @@ static fr_status fused_workspace(fri_conv2d_fused_workspace_fn *f, const fri_con
     return f != NULL ? f(d, there, bytes) : FR_OK;
 }
 
-static fr_status meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
+fr_status fri_meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
     return fused_workspace(TARGET_SLOT(d->dtype, conv2d_forward_stats_workspace), d, there, bytes);
 }
 
-static fr_status meta_conv2d_backward_weight_norm_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
+fr_status fri_meta_conv2d_backward_weight_norm_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
     return fused_workspace(TARGET_SLOT(d->dtype, conv2d_backward_weight_norm_workspace), d, there, bytes);
 }
 
-static fr_status meta_linear_forward_workspace(const fri_linear_desc *d, size_t *bytes) {
+fr_status fri_meta_linear_forward_workspace(const fri_linear_desc *d, size_t *bytes) {
     return linear_workspace("linear_forward", TARGET_SLOT(d->dtype, linear_forward_workspace), d, bytes);
 }
 
-static fr_status meta_linear_backward_input_workspace(const fri_linear_desc *d, size_t *bytes) {
+fr_status fri_meta_linear_backward_input_workspace(const fri_linear_desc *d, size_t *bytes) {
     return linear_workspace("linear_backward_input", TARGET_SLOT(d->dtype, linear_backward_input_workspace), d, bytes);
 }
 
-static fr_status meta_linear_backward_weight_workspace(const fri_linear_desc *d, size_t *bytes) {
+fr_status fri_meta_linear_backward_weight_workspace(const fri_linear_desc *d, size_t *bytes) {
     return linear_workspace("linear_backward_weight", TARGET_SLOT(d->dtype, linear_backward_weight_workspace), d,
                             bytes);
 }
@@ -177,60 +177,63 @@ static fr_status pass(const char *name, fr_dtype t, int64_t n, double flops, dou
     return CALL(name, t, flops * (double)n, per * (double)n, n);
 }
 
-static fr_status no_fill(const fri_exec *e, fr_dtype t, int64_t n, double value, void *y) {
+fr_status fri_meta_fill(const fri_exec *e, fr_dtype t, int64_t n, double value, void *y) {
     return pass("fill", t, n, 0, size(t));
 }
 
-static fr_status no_copy_rows(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src, size_t src_pitch,
-                              void *dst, size_t dst_pitch) {
+fr_status fri_meta_copy_rows(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src, size_t src_pitch,
+                             void *dst, size_t dst_pitch) {
     return CALL("copy_rows", FR_U8, 0, 2.0 * (double)rows * (double)row_bytes, rows, (int64_t)row_bytes);
 }
 
-static fr_status no_cast(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y) {
+fr_status fri_meta_cast(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y) {
     return CALL("cast", to, 0, (size(from) + size(to)) * (double)n, n, (int64_t)from);
 }
 
-#define UNARY(name_)                                                                                \
-    static fr_status no_##name_(const fri_exec *e, fr_dtype t, int64_t n, const void *x, void *y) { \
-        return pass(#name_, t, n, 1, 2 * size(t));                                                  \
+/* The elementwise kernels of the map cost one operation per element and each operand once. */
+#define UNARY(name_, type, need)                                                                   \
+    fr_status fri_meta_##name_(const fri_exec *e, fr_dtype t, int64_t n, const void *x, void *y) { \
+        return pass(#name_, t, n, 1, 2 * size(t));                                                 \
     }
-#define BINARY(name_)                                                                                              \
-    static fr_status no_##name_(const fri_exec *e, fr_dtype t, int64_t n, const void *a, const void *b, void *y) { \
-        return pass(#name_, t, n, 1, 3 * size(t));                                                                 \
+#define BINARY(name_, type, need)                                                                                 \
+    fr_status fri_meta_##name_(const fri_exec *e, fr_dtype t, int64_t n, const void *a, const void *b, void *y) { \
+        return pass(#name_, t, n, 1, 3 * size(t));                                                                \
     }
-#define SCALED_UNARY(name_, moves_)                                                                               \
-    static fr_status no_##name_(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *x, void *y) { \
-        return pass(#name_, t, n, 1, (moves_)*size(t));                                                           \
+#define SCALED(name_, type, need)                                                                                \
+    fr_status fri_meta_##name_(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *x, void *y) { \
+        return pass(#name_, t, n, 1, 2 * size(t));                                                               \
     }
-#define RANDOM(name_)                                                                                               \
-    static fr_status no_##name_(const fri_exec *e, fr_dtype t, int64_t n, uint64_t seed, uint64_t stream, double a, \
-                                double b, void *y) {                                                                \
-        return pass(#name_, t, n, 20, size(t));                                                                     \
-    }
+FRI_UNARY_KERNELS(UNARY)
+FRI_BINARY_KERNELS(BINARY)
+FRI_SCALED_KERNELS(SCALED)
 
-UNARY(relu_forward)
-BINARY(add)
-BINARY(add_relu)
-BINARY(mul)
-BINARY(relu_backward)
-SCALED_UNARY(scale, 2)
-SCALED_UNARY(broadcast, 1)
-SCALED_UNARY(sum, 1)
-SCALED_UNARY(leaky_relu_forward, 2)
+#define RANDOM(name_)                                                                                              \
+    fr_status fri_meta_##name_(const fri_exec *e, fr_dtype t, int64_t n, uint64_t seed, uint64_t stream, double a, \
+                               double b, void *y) {                                                                \
+        return pass(#name_, t, n, 20, size(t));                                                                    \
+    }
 RANDOM(uniform)
 RANDOM(normal)
 
-static fr_status no_leaky_relu_backward(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *a,
-                                        const void *b, void *y) {
+fr_status fri_meta_sum(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *x, void *y) {
+    return pass("sum", t, n, 1, size(t));
+}
+
+fr_status fri_meta_broadcast(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *s, void *y) {
+    return pass("broadcast", t, n, 1, size(t));
+}
+
+fr_status fri_meta_leaky_relu_backward(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *a,
+                                       const void *b, void *y) {
     return pass("leaky_relu_backward", t, n, 1, 3 * size(t));
 }
 
-static fr_status no_relu_encode(const fri_exec *e, fr_dtype t, int64_t n, bool strict, const void *y, uint8_t *bits) {
+fr_status fri_meta_relu_encode(const fri_exec *e, fr_dtype t, int64_t n, bool strict, const void *y, uint8_t *bits) {
     return pass("relu_encode", t, n, 1, size(t) + 0.125);
 }
 
-static fr_status no_relu_backward_bits(const fri_exec *e, fr_dtype t, int64_t n, double slope, const uint8_t *bits,
-                                       const void *dy, void *dx) {
+fr_status fri_meta_relu_backward_bits(const fri_exec *e, fr_dtype t, int64_t n, double slope, const uint8_t *bits,
+                                      const void *dy, void *dx) {
     return pass("relu_backward_bits", t, n, 1, 2 * size(t) + 0.125);
 }
 
@@ -239,16 +242,16 @@ static fr_status dropout(const char *name, const fri_dropout_desc *d, double per
     return CALL(name, d->dtype, 10 * n, per * n, d->n, d->hw, d->c, d->per_channel);
 }
 
-static fr_status no_dropout(const fri_exec *e, const fri_dropout_desc *d, const void *x, void *y) {
+fr_status fri_meta_dropout(const fri_exec *e, const fri_dropout_desc *d, const void *x, void *y) {
     return dropout("dropout", d, 2 * size(d->dtype));
 }
 
-static fr_status no_dropout_mask(const fri_exec *e, const fri_dropout_desc *d, uint8_t *mask) {
+fr_status fri_meta_dropout_mask(const fri_exec *e, const fri_dropout_desc *d, uint8_t *mask) {
     return dropout("dropout_mask", d, 1);
 }
 
-static fr_status no_dropout_apply_mask(const fri_exec *e, const fri_dropout_desc *d, const uint8_t *mask, const void *x,
-                                       void *y) {
+fr_status fri_meta_dropout_apply_mask(const fri_exec *e, const fri_dropout_desc *d, const uint8_t *mask, const void *x,
+                                      void *y) {
     return dropout("dropout_apply_mask", d, 2 * size(d->dtype) + 1);
 }
 
@@ -263,32 +266,32 @@ static fr_status conv2d(const char *name, const fri_conv2d_desc *d) {
                 d->groups, (int64_t)(d->workspace_limit < INT64_MAX ? d->workspace_limit : INT64_MAX));
 }
 
-static fr_status no_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
-                                   const void *b, void *y) {
+fr_status fri_meta_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
+                                  const void *b, void *y) {
     return conv2d("conv2d_forward", d);
 }
 
-static fr_status no_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
-                                         void *y, void *sums) {
+fr_status fri_meta_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
+                                        void *y, void *sums) {
     return conv2d("conv2d_forward_stats", d);
 }
 
-static fr_status no_conv2d_backward_input(const fri_exec *e, const fri_conv2d_desc *d, const void *w, const void *dy,
-                                          void *dx) {
+fr_status fri_meta_conv2d_backward_input(const fri_exec *e, const fri_conv2d_desc *d, const void *w, const void *dy,
+                                         void *dx) {
     return conv2d("conv2d_backward_input", d);
 }
 
-static fr_status no_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
-                                           void *dw) {
+fr_status fri_meta_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
+                                          void *dw) {
     return conv2d("conv2d_backward_weight", d);
 }
 
-static fr_status no_conv2d_backward_weight_norm(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
-                                                const void *scale_shift, const void *dy, void *dw) {
+fr_status fri_meta_conv2d_backward_weight_norm(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
+                                               const void *scale_shift, const void *dy, void *dw) {
     return conv2d("conv2d_backward_weight_norm", d);
 }
 
-static fr_status no_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db) {
+fr_status fri_meta_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db) {
     double y = (double)d->n * (double)d->p * (double)d->q * (double)d->k;
     return CALL("conv2d_backward_bias", d->dtype, y, size(d->dtype) * y, d->n, d->p, d->q, d->k);
 }
@@ -298,22 +301,22 @@ static fr_status linear(const char *name, const fri_linear_desc *d) {
     return CALL(name, d->dtype, 2 * n * in * out, size(d->dtype) * (n * in + in * out + n * out), d->n, d->in, d->out);
 }
 
-static fr_status no_linear_forward(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *w,
-                                   const void *b, void *y) {
+fr_status fri_meta_linear_forward(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *w,
+                                  const void *b, void *y) {
     return linear("linear_forward", d);
 }
 
-static fr_status no_linear_backward_input(const fri_exec *e, const fri_linear_desc *d, const void *w, const void *dy,
-                                          void *dx) {
+fr_status fri_meta_linear_backward_input(const fri_exec *e, const fri_linear_desc *d, const void *w, const void *dy,
+                                         void *dx) {
     return linear("linear_backward_input", d);
 }
 
-static fr_status no_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
-                                           void *dw, void *db) {
+fr_status fri_meta_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
+                                          void *dw, void *db) {
     return linear("linear_backward_weight", d);
 }
 
-static fr_status no_linear_backward_bias(const fri_exec *e, const fri_linear_desc *d, const void *dy, void *db) {
+fr_status fri_meta_linear_backward_bias(const fri_exec *e, const fri_linear_desc *d, const void *dy, void *db) {
     double y = (double)d->n * (double)d->out;
     return CALL("linear_backward_bias", d->dtype, y, size(d->dtype) * y, d->n, d->out);
 }
@@ -325,36 +328,35 @@ static fr_status batchnorm(const char *name, const fri_batchnorm2d_desc *d, doub
     return CALL(name, d->dtype, flops * n, moves * size(d->dtype) * n, d->rows, d->c, variant);
 }
 
-static fr_status no_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
-                                      void *invstd, void *running_mean, void *running_var) {
+fr_status fri_meta_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
+                                     void *invstd, void *running_mean, void *running_var) {
     return batchnorm("batchnorm2d_stats", d, 4, 2, running_mean != NULL);
 }
 
-static fr_status no_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums, void *mean,
-                                         void *invstd, void *running_mean, void *running_var) {
+fr_status fri_meta_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums, void *mean,
+                                        void *invstd, void *running_mean, void *running_var) {
     return CALL("batchnorm2d_finalize", d->dtype, 8 * d->c, 24 * d->c, d->c);
 }
 
-static fr_status no_batchnorm2d_fold(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *mean,
-                                     const void *invstd, const void *gamma, const void *beta, void *scale_shift) {
+fr_status fri_meta_batchnorm2d_fold(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *mean,
+                                    const void *invstd, const void *gamma, const void *beta, void *scale_shift) {
     return CALL("batchnorm2d_fold", d->dtype, 3 * d->c, 20 * d->c, d->c);
 }
 
-static fr_status no_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
-                                       void *invstd) {
+fr_status fri_meta_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var, void *invstd) {
     return CALL("batchnorm2d_invstd", d->dtype, 3 * d->c, 8 * d->c, d->c);
 }
 
-static fr_status no_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
-                                      const void *invstd, const void *gamma, const void *beta, const void *addend,
-                                      bool relu, void *y) {
+fr_status fri_meta_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
+                                     const void *invstd, const void *gamma, const void *beta, const void *addend,
+                                     bool relu, void *y) {
     return batchnorm("batchnorm2d_apply", d, addend != NULL ? 3 : 2, addend != NULL ? 3 : 2,
                      relu + 2 * (addend != NULL));
 }
 
-static fr_status no_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
-                                         const void *mean, const void *invstd, const void *gamma, const void *beta,
-                                         bool relu, const void *dy, void *dx, void *dgamma, void *dbeta) {
+fr_status fri_meta_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
+                                        const void *mean, const void *invstd, const void *gamma, const void *beta,
+                                        bool relu, const void *dy, void *dx, void *dgamma, void *dbeta) {
     return batchnorm("batchnorm2d_backward", d, relu ? 14 : 8, 5, train + 2 * relu);
 }
 
@@ -370,26 +372,26 @@ static fr_status pool(const char *name, const fri_pool2d_desc *d, double index_b
                 d->dilation_w, (int64_t)index_bytes);
 }
 
-static fr_status no_maxpool2d_forward(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y,
-                                      fr_dtype index_dtype, void *index) {
+fr_status fri_meta_maxpool2d_forward(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y,
+                                     fr_dtype index_dtype, void *index) {
     return pool("maxpool2d_forward", d, index != NULL ? size(index_dtype) : 0);
 }
 
-static fr_status no_maxpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
-                                       const void *index, const void *dy, void *dx) {
+fr_status fri_meta_maxpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
+                                      const void *index, const void *dy, void *dx) {
     return pool("maxpool2d_backward", d, size(index_dtype));
 }
 
-static fr_status no_maxpool2d_mask(const fri_exec *e, const fri_pool2d_desc *d, const void *y, fr_dtype index_dtype,
-                                   void *index) {
+fr_status fri_meta_maxpool2d_mask(const fri_exec *e, const fri_pool2d_desc *d, const void *y, fr_dtype index_dtype,
+                                  void *index) {
     double n = (double)d->n * (double)d->p * (double)d->q * (double)d->c;
     return CALL("maxpool2d_mask", d->dtype, n, (size(d->dtype) + 2 * size(index_dtype)) * n, d->n, d->p, d->q, d->c,
                 (int64_t)index_dtype);
 }
 
-#define POOL(name_)                                                                                    \
-    static fr_status no_##name_(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y) { \
-        return pool(#name_, d, 0);                                                                     \
+#define POOL(name_)                                                                                   \
+    fr_status fri_meta_##name_(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y) { \
+        return pool(#name_, d, 0);                                                                    \
     }
 POOL(avgpool2d_forward)
 POOL(avgpool2d_backward)
@@ -397,7 +399,7 @@ POOL(adaptive_avgpool2d_forward)
 POOL(adaptive_avgpool2d_backward)
 
 #define UPSAMPLE(name_)                                                                                         \
-    static fr_status no_##name_(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y) {        \
+    fr_status fri_meta_##name_(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y) {         \
         double in = (double)d->n * (double)d->h * (double)d->w * (double)d->c;                                  \
         double out = (double)d->n * (double)d->p * (double)d->q * (double)d->c;                                 \
         return CALL(#name_, d->dtype, 4 * out, size(d->dtype) * (in + out), d->n, d->h, d->w, d->c, d->p, d->q, \
@@ -408,13 +410,13 @@ UPSAMPLE(upsample_backward)
 
 /* ---- embedding, losses, optimizers ------------------------------------------------------------------------- */
 
-static fr_status no_embedding_forward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
-                                      const void *w, void *y, int64_t *bad) {
+fr_status fri_meta_embedding_forward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
+                                     const void *w, void *y, int64_t *bad) {
     return CALL("embedding_forward", d->dtype, 0, 2 * size(d->dtype) * (double)d->n * (double)d->dim, d->n, d->dim);
 }
 
-static fr_status no_embedding_backward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
-                                       const void *dy, void *dw) {
+fr_status fri_meta_embedding_backward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
+                                      const void *dy, void *dw) {
     double moved = 2 * (double)d->n + (double)d->vocabulary;
     return CALL("embedding_backward", d->dtype, (double)d->n * (double)d->dim, size(d->dtype) * moved * (double)d->dim,
                 d->n, d->vocabulary, d->dim);
@@ -425,54 +427,54 @@ static fr_status rows(const char *name, const fri_cross_entropy_desc *d, double 
     return CALL(name, d->dtype, flops * n, moves * size(d->dtype) * n, d->rows, d->classes);
 }
 
-static fr_status no_cross_entropy_forward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                          const int64_t *t, void *loss, void *lse, void *count, int64_t *bad) {
+fr_status fri_meta_cross_entropy_forward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
+                                         const int64_t *t, void *loss, void *lse, void *count, int64_t *bad) {
     return rows("cross_entropy_forward", d, 8, 1);
 }
 
-static fr_status no_cross_entropy_backward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                           const int64_t *t, const void *lse, const void *count, const void *dloss,
-                                           void *dx) {
+fr_status fri_meta_cross_entropy_backward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
+                                          const int64_t *t, const void *lse, const void *count, const void *dloss,
+                                          void *dx) {
     return rows("cross_entropy_backward", d, 8, 2);
 }
 
-static fr_status no_count_correct(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x, const int64_t *t,
-                                  int64_t *correct) {
+fr_status fri_meta_count_correct(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x, const int64_t *t,
+                                 int64_t *correct) {
     return rows("count_correct", d, 1, 1);
 }
 
-static fr_status no_mse_forward(const fri_exec *e, fr_dtype t, int64_t n, const void *a, const void *b, void *y) {
+fr_status fri_meta_mse_forward(const fri_exec *e, fr_dtype t, int64_t n, const void *a, const void *b, void *y) {
     return pass("mse_forward", t, n, 3, 2 * size(t));
 }
 
-static fr_status no_mse_backward(const fri_exec *e, fr_dtype t, int64_t n, double sign, const void *x,
-                                 const void *target_, const void *dloss, void *dx) {
+fr_status fri_meta_mse_backward(const fri_exec *e, fr_dtype t, int64_t n, double sign, const void *x,
+                                const void *target_, const void *dloss, void *dx) {
     return pass("mse_backward", t, n, 3, 3 * size(t));
 }
 
-static fr_status no_unscale(const fri_exec *e, fr_dtype t, int count, const fri_array *arrays, const float *inv_scale,
-                            float *found) {
+fr_status fri_meta_unscale(const fri_exec *e, fr_dtype t, int count, const fri_array *arrays, const float *inv_scale,
+                           float *found) {
     int64_t n = 0;
     for (int i = 0; i < count; i++) n += arrays[i].n;
     return pass("unscale", t, n, 2, (inv_scale != NULL ? 2 : 1) * size(t));
 }
 
-static fr_status no_norm_squared(const fri_exec *e, fr_dtype t, int count, const fri_array *arrays, double *out) {
+fr_status fri_meta_norm_squared(const fri_exec *e, fr_dtype t, int count, const fri_array *arrays, double *out) {
     int64_t n = 0;
     for (int i = 0; i < count; i++) n += arrays[i].n;
     return pass("norm_squared", t, n, 2, size(t));
 }
 
-static fr_status no_count_up(const fri_exec *e, fr_dtype t, const float *found, int count, const fri_array *arrays) {
+fr_status fri_meta_count_up(const fri_exec *e, fr_dtype t, const float *found, int count, const fri_array *arrays) {
     return FR_OK;
 }
 
-static fr_status no_clip_factor(const fri_exec *e, double max_norm, const double *square, float *factor) {
+fr_status fri_meta_clip_factor(const fri_exec *e, double max_norm, const double *square, float *factor) {
     return FR_OK;
 }
 
-static fr_status no_loss_scale_update(const fri_exec *e, const fri_loss_scale_desc *d, fri_loss_scale *state,
-                                      float *found) {
+fr_status fri_meta_loss_scale_update(const fri_exec *e, const fri_loss_scale_desc *d, fri_loss_scale *state,
+                                     float *found) {
     return FR_OK;
 }
 
@@ -482,23 +484,23 @@ static int64_t elements(int count, const fri_step_item *items) {
     return n;
 }
 
-static fr_status no_sgd(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
-                        const float *inv_scale, const float *found) {
+fr_status fri_meta_sgd(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
+                       const float *inv_scale, const float *found) {
     bool momentum = count > 0 && items[0].state[0] != NULL;
     double per = 2 * size(d->dtype) + size(d->grad_dtype) + (momentum ? 2 * size(d->dtype) : 0);
     int64_t n = elements(count, items);
     return CALL("sgd", d->dtype, 5 * (double)n, per * (double)n, n, count, momentum, d->first);
 }
 
-static fr_status no_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
-                         const float *inv_scale, const float *found) {
+fr_status fri_meta_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
+                        const float *inv_scale, const float *found) {
     double per = 6 * size(d->dtype) + size(d->grad_dtype);
     int64_t n = elements(count, items);
     return CALL("adam", d->dtype, 12 * (double)n, per * (double)n, n, count);
 }
 
-static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
-                          const fri_step_item *items, const float *inv_scale, const float *found) {
+fr_status fri_meta_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
+                         const fri_step_item *items, const float *inv_scale, const float *found) {
     double per = 2 * size(d->dtype) + size(d->grad_dtype) + 4;
     int64_t n = elements(count, items);
     return CALL("adam8", d->dtype, 40 * (double)n, per * (double)n, n, count);
@@ -506,44 +508,7 @@ static fr_status no_adam8(const fri_exec *e, const fri_adam_desc *d, const float
 
 /* ---- the table: f64 data is no different ----------------------------------------------------------------- */
 
-#define KERNELS                                                                                                        \
-    {                                                                                                                  \
-        .fill = no_fill, .copy_rows = no_copy_rows, .cast = no_cast, .add = no_add, .add_relu = no_add_relu,           \
-        .mul = no_mul, .scale = no_scale, .broadcast = no_broadcast, .sum = no_sum, .relu_forward = no_relu_forward,   \
-        .relu_backward = no_relu_backward, .relu_encode = no_relu_encode, .relu_backward_bits = no_relu_backward_bits, \
-        .leaky_relu_forward = no_leaky_relu_forward, .leaky_relu_backward = no_leaky_relu_backward,                    \
-        .uniform = no_uniform, .normal = no_normal, .dropout = no_dropout, .dropout_mask = no_dropout_mask,            \
-        .dropout_apply_mask = no_dropout_apply_mask, .conv2d_forward = no_conv2d_forward,                              \
-        .conv2d_backward_input = no_conv2d_backward_input, .conv2d_backward_weight = no_conv2d_backward_weight,        \
-        .conv2d_backward_bias = no_conv2d_backward_bias, .linear_forward = no_linear_forward,                          \
-        .linear_backward_input = no_linear_backward_input, .linear_backward_weight = no_linear_backward_weight,        \
-        .linear_backward_bias = no_linear_backward_bias, .batchnorm2d_stats = no_batchnorm2d_stats,                    \
-        .batchnorm2d_invstd = no_batchnorm2d_invstd, .batchnorm2d_apply = no_batchnorm2d_apply,                        \
-        .batchnorm2d_backward = no_batchnorm2d_backward, .batchnorm2d_finalize = no_batchnorm2d_finalize,              \
-        .batchnorm2d_fold = no_batchnorm2d_fold, .conv2d_forward_stats = no_conv2d_forward_stats,                      \
-        .conv2d_backward_weight_norm = no_conv2d_backward_weight_norm,                                                 \
-        .conv2d_backward_weight_norm_workspace = meta_conv2d_backward_weight_norm_workspace,                           \
-        .conv2d_forward_stats_workspace = meta_conv2d_forward_stats_workspace,                                         \
-        .maxpool2d_forward = no_maxpool2d_forward, .maxpool2d_backward = no_maxpool2d_backward,                        \
-        .maxpool2d_mask = no_maxpool2d_mask, .avgpool2d_forward = no_avgpool2d_forward,                                \
-        .avgpool2d_backward = no_avgpool2d_backward, .adaptive_avgpool2d_forward = no_adaptive_avgpool2d_forward,      \
-        .adaptive_avgpool2d_backward = no_adaptive_avgpool2d_backward, .upsample_forward = no_upsample_forward,        \
-        .upsample_backward = no_upsample_backward, .embedding_forward = no_embedding_forward,                          \
-        .embedding_backward = no_embedding_backward, .cross_entropy_forward = no_cross_entropy_forward,                \
-        .cross_entropy_backward = no_cross_entropy_backward, .count_correct = no_count_correct,                        \
-        .mse_forward = no_mse_forward, .mse_backward = no_mse_backward, .unscale = no_unscale,                         \
-        .norm_squared = no_norm_squared, .norm_squared_workspace = meta_norm_squared_workspace,                        \
-        .count_up = no_count_up, .clip_factor = no_clip_factor, .loss_scale_update = no_loss_scale_update,             \
-        .sgd = no_sgd, .adam = no_adam, .adam8 = no_adam8, .sum_workspace = meta_sum_workspace,                        \
-        .bias_workspace = meta_bias_workspace, .cross_entropy_workspace = meta_cross_entropy_workspace,                \
-        .batchnorm2d_workspace = meta_batchnorm2d_workspace,                                                           \
-        .conv2d_forward_workspace = meta_conv2d_forward_workspace,                                                     \
-        .conv2d_backward_input_workspace = meta_conv2d_backward_input_workspace,                                       \
-        .conv2d_backward_weight_workspace = meta_conv2d_backward_weight_workspace,                                     \
-        .linear_forward_workspace = meta_linear_forward_workspace,                                                     \
-        .linear_backward_input_workspace = meta_linear_backward_input_workspace,                                       \
-        .linear_backward_weight_workspace = meta_linear_backward_weight_workspace,                                     \
-    }
+#define SLOT(name_, type, need) .name_ = fri_meta_##name_,
 
 const fri_backend fri_backend_meta = {
     .name = "meta",
@@ -554,6 +519,6 @@ const fri_backend fri_backend_meta = {
     .memory_info = meta_memory_info,
     .copy = meta_copy,
     .synchronize = meta_synchronize,
-    .kernels = KERNELS,
-    .kernels_f64 = KERNELS,
+    .kernels = {FRI_KERNEL_MAP(SLOT)},
+    .kernels_f64 = {FRI_KERNEL_MAP(SLOT)},
 };

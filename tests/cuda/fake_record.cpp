@@ -89,7 +89,7 @@ template <int TABLE, auto SLOT, typename R, typename... A> struct wrapped<TABLE,
 template <int TABLE> static void wrap(const fri_kernels *real, fri_kernels *out) {
     table[TABLE] = real;
     *out = *real;
-#define WRAP(name) \
+#define WRAP(name, type, need) \
     if (real->name != nullptr) \
         out->name = wrapped<TABLE, &fri_kernels::name, decltype(fri_kernels::name)>::call;
     FRI_KERNEL_MAP(WRAP)

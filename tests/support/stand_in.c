@@ -108,8 +108,7 @@ void stand_in_begin(void) {
     table.segment_free = segment_free;
     table.copy = copy;
     table.describe = describe;
-    table.kernels_f64 = (fri_kernels){.fill = cpu->kernels_f64.fill,
-                                      .copy_rows = cpu->kernels_f64.copy_rows,
-                                      .cast = cpu->kernels_f64.cast};
+#define SLOT(name_, type, need) .name_ = cpu->kernels_f64.name_,
+    table.kernels_f64 = (fri_kernels){FRI_MEMORY_KERNELS(SLOT)};
     fri_backend_override(FR_CUDA, &table);
 }

@@ -3,29 +3,12 @@
 
 #include <string.h>
 
-/* Every kernel that is a .cu file. */
-/* clang-format off */
-#define EMULATED_MAP(X)                                                                                          \
-    X(fill) X(copy_rows) X(cast) X(add) X(add_relu) X(mul) X(scale) X(broadcast) X(sum) X(sum_workspace)         \
-    X(relu_forward) X(relu_backward) X(relu_encode) X(relu_backward_bits)                                        \
-    X(leaky_relu_forward) X(leaky_relu_backward)                                                                 \
-    X(uniform) X(normal) X(dropout) X(dropout_mask) X(dropout_apply_mask)                                        \
-    X(bias_workspace) X(batchnorm2d_workspace) X(batchnorm2d_stats) X(batchnorm2d_invstd) X(batchnorm2d_apply)   \
-    X(batchnorm2d_backward) X(batchnorm2d_finalize) X(batchnorm2d_fold)                                          \
-    X(maxpool2d_forward) X(maxpool2d_backward) X(maxpool2d_mask) X(avgpool2d_forward) X(avgpool2d_backward)      \
-    X(adaptive_avgpool2d_forward) X(adaptive_avgpool2d_backward) X(upsample_forward) X(upsample_backward)        \
-    X(embedding_forward) X(embedding_backward)                                                                   \
-    X(cross_entropy_workspace) X(cross_entropy_forward) X(cross_entropy_backward) X(count_correct)               \
-    X(mse_forward) X(mse_backward) X(unscale) X(norm_squared) X(norm_squared_workspace) X(count_up)              \
-    X(clip_factor) X(loss_scale_update)                                                                          \
-    X(sgd) X(adam) X(adam8)
-/* clang-format on */
+#define DECLARE(name, type, need) type fri_emulated_##name;
+FRI_MEMORY_KERNELS(DECLARE)
+FRI_LOOP_KERNELS(DECLARE)
 
-#define DECLARE(name) fri_##name##_fn fri_emulated_##name;
-EMULATED_MAP(DECLARE)
-
-#define SLOT(name) .name = fri_emulated_##name,
-const fri_kernels fri_emulated_kernels = {EMULATED_MAP(SLOT)};
+#define SLOT(name_, type, need) .name_ = fri_emulated_##name_,
+const fri_kernels fri_emulated_kernels = {FRI_MEMORY_KERNELS(SLOT) FRI_LOOP_KERNELS(SLOT)};
 
 fr_status fri_emulated_launched(const char *kernel);
 fr_status fri_emulated_no_type(const char *kernel, fr_dtype t);

@@ -1,0 +1,86 @@
+/* kernel_map.h - the one list of kernels: X(name, function type, REQUIRED or OPTIONAL).
+ *
+ * The slots of the table, the declarations in each backend, the f64 symbols of the CPU, the stubs of meta and the
+ * emulator's table derive from it. The function types are documented in kernels.h, elementwise kernels here. Every
+ * backend has the REQUIRED kernels; an OPTIONAL slot is NULL unless the backend's table names it. */
+#ifndef FRI_BACKEND_KERNEL_MAP_H
+#define FRI_BACKEND_KERNEL_MAP_H
+
+#include "backend/kernels.h"
+
+/* FRI_IF_##need(tokens): the tokens where the kernel is REQUIRED. */
+#define FRI_IF_REQUIRED(...) __VA_ARGS__
+#define FRI_IF_OPTIONAL(...)
+
+/* clang-format off */
+/* They take every element type, so the f64 table has the same functions. */
+#define FRI_MEMORY_KERNELS(X)                                                                                          \
+    X(fill, fri_fill_fn, REQUIRED) X(copy_rows, fri_copy_rows_fn, REQUIRED) X(cast, fri_cast_fn, REQUIRED)
+
+/* Elementwise: y[i] from the inputs' element i. */
+#define FRI_UNARY_KERNELS(X) \
+    X(relu_forward, fri_unary_fn, REQUIRED) /* y = max(x, 0), NaN passes */
+#define FRI_BINARY_KERNELS(X)                                                                                         \
+    X(add, fri_binary_fn, REQUIRED)           /* y = a + b */                                                         \
+    X(add_relu, fri_binary_fn, REQUIRED)      /* y = max(a + b, 0), NaN passes: the bits of add, then relu_forward */ \
+    X(mul, fri_binary_fn, REQUIRED)           /* y = a * b */                                                         \
+    X(relu_backward, fri_binary_fn, REQUIRED) /* y = b where !(a <= 0), else 0: a is the output, b its gradient */
+#define FRI_SCALED_KERNELS(X)                                                              \
+    X(scale, fri_scaled_fn, REQUIRED)              /* y = alpha * x */                     \
+    X(leaky_relu_forward, fri_scaled_fn, REQUIRED) /* y = x where x > 0, else alpha * x */
+
+/* Own loops, on every device. */
+#define FRI_LOOP_KERNELS(X)                                                                                            \
+    FRI_UNARY_KERNELS(X) FRI_BINARY_KERNELS(X) FRI_SCALED_KERNELS(X)                                                   \
+    X(sum, fri_sum_fn, REQUIRED) X(sum_workspace, fri_sum_workspace_fn, REQUIRED)                                      \
+    X(broadcast, fri_broadcast_fn, REQUIRED) X(relu_encode, fri_relu_encode_fn, REQUIRED)                              \
+    X(relu_backward_bits, fri_relu_backward_bits_fn, REQUIRED)                                                         \
+    X(leaky_relu_backward, fri_leaky_relu_backward_fn, REQUIRED) X(uniform, fri_random_fn, REQUIRED)                   \
+    X(normal, fri_random_fn, REQUIRED) X(dropout, fri_dropout_fn, REQUIRED)                                            \
+    X(dropout_mask, fri_dropout_mask_fn, REQUIRED) X(dropout_apply_mask, fri_dropout_apply_mask_fn, REQUIRED)          \
+    X(batchnorm2d_workspace, fri_batchnorm2d_workspace_fn, REQUIRED)                                                   \
+    X(batchnorm2d_stats, fri_batchnorm2d_stats_fn, REQUIRED)                                                           \
+    X(batchnorm2d_invstd, fri_batchnorm2d_invstd_fn, REQUIRED)                                                         \
+    X(batchnorm2d_apply, fri_batchnorm2d_apply_fn, REQUIRED)                                                           \
+    X(batchnorm2d_backward, fri_batchnorm2d_backward_fn, REQUIRED)                                                     \
+    X(batchnorm2d_finalize, fri_batchnorm2d_finalize_fn, REQUIRED)                                                     \
+    X(batchnorm2d_fold, fri_batchnorm2d_fold_fn, REQUIRED) X(maxpool2d_forward, fri_maxpool2d_forward_fn, REQUIRED)    \
+    X(maxpool2d_backward, fri_maxpool2d_backward_fn, REQUIRED) X(maxpool2d_mask, fri_maxpool2d_mask_fn, REQUIRED)      \
+    X(avgpool2d_forward, fri_avgpool2d_fn, REQUIRED) X(avgpool2d_backward, fri_avgpool2d_fn, REQUIRED)                 \
+    X(adaptive_avgpool2d_forward, fri_avgpool2d_fn, REQUIRED)                                                          \
+    X(adaptive_avgpool2d_backward, fri_avgpool2d_fn, REQUIRED) X(upsample_forward, fri_upsample_fn, REQUIRED)          \
+    X(upsample_backward, fri_upsample_fn, REQUIRED) X(embedding_forward, fri_embedding_forward_fn, REQUIRED)           \
+    X(embedding_backward, fri_embedding_backward_fn, REQUIRED)                                                         \
+    X(cross_entropy_workspace, fri_cross_entropy_workspace_fn, REQUIRED)                                               \
+    X(cross_entropy_forward, fri_cross_entropy_forward_fn, REQUIRED)                                                   \
+    X(cross_entropy_backward, fri_cross_entropy_backward_fn, REQUIRED)                                                 \
+    X(count_correct, fri_count_correct_fn, REQUIRED) X(mse_forward, fri_mse_forward_fn, REQUIRED)                      \
+    X(mse_backward, fri_mse_backward_fn, REQUIRED) X(bias_workspace, fri_bias_workspace_fn, REQUIRED)                  \
+    X(unscale, fri_unscale_fn, REQUIRED) X(norm_squared, fri_norm_squared_fn, REQUIRED)                                \
+    X(norm_squared_workspace, fri_norm_squared_workspace_fn, REQUIRED) X(count_up, fri_count_up_fn, REQUIRED)          \
+    X(clip_factor, fri_clip_factor_fn, REQUIRED) X(loss_scale_update, fri_loss_scale_update_fn, REQUIRED)              \
+    X(sgd, fri_sgd_fn, REQUIRED) X(adam, fri_adam_fn, REQUIRED) X(adam8, fri_adam8_fn, REQUIRED)
+
+/* Library calls: oneDNN, cuDNN, cuBLASLt. */
+#define FRI_LIBRARY_KERNELS(X)                                                                                         \
+    X(conv2d_forward_workspace, fri_conv2d_workspace_fn, REQUIRED) X(conv2d_forward, fri_conv2d_forward_fn, REQUIRED)  \
+    X(conv2d_backward_input_workspace, fri_conv2d_workspace_fn, REQUIRED)                                              \
+    X(conv2d_backward_input, fri_conv2d_backward_input_fn, REQUIRED)                                                   \
+    X(conv2d_backward_weight_workspace, fri_conv2d_workspace_fn, REQUIRED)                                             \
+    X(conv2d_backward_weight, fri_conv2d_backward_weight_fn, REQUIRED)                                                 \
+    X(conv2d_backward_bias, fri_conv2d_backward_bias_fn, REQUIRED)                                                     \
+    X(linear_forward_workspace, fri_linear_workspace_fn, REQUIRED) X(linear_forward, fri_linear_forward_fn, REQUIRED)  \
+    X(linear_backward_input_workspace, fri_linear_workspace_fn, REQUIRED)                                              \
+    X(linear_backward_input, fri_linear_backward_input_fn, REQUIRED)                                                   \
+    X(linear_backward_weight_workspace, fri_linear_workspace_fn, REQUIRED)                                             \
+    X(linear_backward_weight, fri_linear_backward_weight_fn, REQUIRED)                                                 \
+    X(linear_backward_bias, fri_linear_backward_bias_fn, REQUIRED)                                                     \
+    X(conv2d_forward_stats_workspace, fri_conv2d_fused_workspace_fn, OPTIONAL)                                         \
+    X(conv2d_forward_stats, fri_conv2d_forward_stats_fn, OPTIONAL)                                                     \
+    X(conv2d_backward_weight_norm_workspace, fri_conv2d_fused_workspace_fn, OPTIONAL)                                  \
+    X(conv2d_backward_weight_norm, fri_conv2d_backward_weight_norm_fn, OPTIONAL)
+
+#define FRI_KERNEL_MAP(X) FRI_MEMORY_KERNELS(X) FRI_LOOP_KERNELS(X) FRI_LIBRARY_KERNELS(X)
+/* clang-format on */
+
+#endif
