@@ -9,10 +9,6 @@
 
 extern const fri_backend fri_backend_meta;
 
-#define FRI_META_DECLARE(name, type, need) type fri_meta_##name;
-FRI_KERNEL_MAP(FRI_META_DECLARE)
-#undef FRI_META_DECLARE
-
 /* Addresses of segments that grow, for a dry run of a device that has them. */
 extern const fri_expandable fri_meta_expandable;
 

@@ -1,0 +1,43 @@
+/* batchnorm2d.c - what batch norm costs. */
+#include "meta/kernels.h"
+
+size_t fri_meta_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
+    return FRI_META_BYTES(d->dtype, batchnorm2d_workspace, (d));
+}
+
+static fr_status batchnorm(const char *name, const fri_batchnorm2d_desc *d, double flops, double moves, int variant) {
+    double n = (double)d->rows * (double)d->c;
+    return FRI_META_CALL(name, d->dtype, flops * n, moves * fri_meta_size(d->dtype) * n, d->rows, d->c, variant);
+}
+
+fr_status fri_meta_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
+                                     void *invstd, void *running_mean, void *running_var) {
+    return batchnorm("batchnorm2d_stats", d, 4, 2, running_mean != NULL);
+}
+
+fr_status fri_meta_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums, void *mean,
+                                        void *invstd, void *running_mean, void *running_var) {
+    return FRI_META_CALL("batchnorm2d_finalize", d->dtype, 8 * d->c, 24 * d->c, d->c);
+}
+
+fr_status fri_meta_batchnorm2d_fold(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *mean,
+                                    const void *invstd, const void *gamma, const void *beta, void *scale_shift) {
+    return FRI_META_CALL("batchnorm2d_fold", d->dtype, 3 * d->c, 20 * d->c, d->c);
+}
+
+fr_status fri_meta_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var, void *invstd) {
+    return FRI_META_CALL("batchnorm2d_invstd", d->dtype, 3 * d->c, 8 * d->c, d->c);
+}
+
+fr_status fri_meta_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
+                                     const void *invstd, const void *gamma, const void *beta, const void *addend,
+                                     bool relu, void *y) {
+    return batchnorm("batchnorm2d_apply", d, addend != NULL ? 3 : 2, addend != NULL ? 3 : 2,
+                     relu + 2 * (addend != NULL));
+}
+
+fr_status fri_meta_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
+                                        const void *mean, const void *invstd, const void *gamma, const void *beta,
+                                        bool relu, const void *dy, void *dx, void *dgamma, void *dbeta) {
+    return batchnorm("batchnorm2d_backward", d, relu ? 14 : 8, 5, train + 2 * relu);
+}

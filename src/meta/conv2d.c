@@ -1,0 +1,71 @@
+/* conv2d.c - what convolutions cost, and the scratch of the target. */
+#include "meta/kernels.h"
+
+static fr_status conv2d_workspace(const char *kernel, fri_conv2d_workspace_fn *f, const fri_conv2d_desc *d,
+                                  size_t *bytes) {
+    *bytes = 0;
+    if (fri_meta_target() == NULL) return FR_OK;
+    return f != NULL ? f(d, bytes) : fri_kernel_missing(kernel, d->dtype, fri_meta_target());
+}
+
+#define WORKSPACE(pass_)                                                                                            \
+    fr_status fri_meta_conv2d_##pass_##_workspace(const fri_conv2d_desc *d, size_t *bytes) {                        \
+        return conv2d_workspace("conv2d_" #pass_, FRI_META_TARGET(d->dtype, conv2d_##pass_##_workspace), d, bytes); \
+    }
+WORKSPACE(forward)
+WORKSPACE(backward_input)
+WORKSPACE(backward_weight)
+
+static fr_status fused_workspace(fri_conv2d_fused_workspace_fn *f, const fri_conv2d_desc *d, bool *there,
+                                 size_t *bytes) {
+    *there = false;
+    return f != NULL ? f(d, there, bytes) : FR_OK;
+}
+
+fr_status fri_meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
+    return fused_workspace(FRI_META_TARGET(d->dtype, conv2d_forward_stats_workspace), d, there, bytes);
+}
+
+fr_status fri_meta_conv2d_backward_weight_norm_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
+    return fused_workspace(FRI_META_TARGET(d->dtype, conv2d_backward_weight_norm_workspace), d, there, bytes);
+}
+
+static fr_status conv2d(const char *name, const fri_conv2d_desc *d) {
+    double x = (double)d->n * (double)d->h * (double)d->w * (double)d->c;
+    double y = (double)d->n * (double)d->p * (double)d->q * (double)d->k;
+    double window = (double)d->r * (double)d->s * (double)d->c / (double)d->groups;
+    return FRI_META_CALL(name, d->dtype, 2 * y * window, fri_meta_size(d->dtype) * (x + y + window * (double)d->k),
+                         d->n, d->h, d->w, d->c, d->k, d->r, d->s, d->stride_h, d->stride_w, d->pad_h, d->pad_w,
+                         d->dilation_h, d->dilation_w, d->groups,
+                         (int64_t)(d->workspace_limit < INT64_MAX ? d->workspace_limit : INT64_MAX));
+}
+
+fr_status fri_meta_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
+                                  const void *b, void *y) {
+    return conv2d("conv2d_forward", d);
+}
+
+fr_status fri_meta_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
+                                        void *y, void *sums) {
+    return conv2d("conv2d_forward_stats", d);
+}
+
+fr_status fri_meta_conv2d_backward_input(const fri_exec *e, const fri_conv2d_desc *d, const void *w, const void *dy,
+                                         void *dx) {
+    return conv2d("conv2d_backward_input", d);
+}
+
+fr_status fri_meta_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
+                                          void *dw) {
+    return conv2d("conv2d_backward_weight", d);
+}
+
+fr_status fri_meta_conv2d_backward_weight_norm(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
+                                               const void *scale_shift, const void *dy, void *dw) {
+    return conv2d("conv2d_backward_weight_norm", d);
+}
+
+fr_status fri_meta_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db) {
+    double y = (double)d->n * (double)d->p * (double)d->q * (double)d->k;
+    return FRI_META_CALL("conv2d_backward_bias", d->dtype, y, fri_meta_size(d->dtype) * y, d->n, d->p, d->q, d->k);
+}
