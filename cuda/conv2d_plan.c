@@ -45,26 +45,7 @@ static void make_owner(void) {
 }
 
 static void key_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool benchmark, int64_t key[KEY]) {
-    const int64_t k[KEY] = {pass,
-                            d->dtype,
-                            d->n,
-                            d->h,
-                            d->w,
-                            d->c,
-                            d->k,
-                            d->r,
-                            d->s,
-                            d->p,
-                            d->q,
-                            d->stride_h,
-                            d->stride_w,
-                            d->pad_h,
-                            d->pad_w,
-                            d->groups,
-                            d->dilation_h * 65536 + d->dilation_w,
-                            (int64_t)d->workspace_limit,
-                            benchmark,
-                            fr_cudnn_deterministic_get()};
+    const int64_t k[KEY] = {pass, d->dtype, benchmark, fr_cudnn_deterministic_get(), FRI_CONV2D_KEY(d)};
     memcpy(key, k, sizeof k);
 }
 

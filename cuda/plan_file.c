@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum { PATH_BYTES = 1024, TEXT_MOST = 1 << 20, FILE_MOST = 64 << 20 };
-static const char format[] = "frugal cuDNN plans 3\n";
+static const char format[] = "frugal cuDNN plans 4\n";
 
 typedef struct record {
     int64_t key[FRI_CUDA_PLAN_KEY];

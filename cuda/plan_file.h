@@ -9,7 +9,7 @@
 
 #include "conv2d_plan.h"
 
-enum { FRI_CUDA_PLAN_KEY = 20 };
+enum { FRI_CUDA_PLAN_KEY = 19 };
 
 /* The kept plan; p owns its text. False: there is none. */
 bool fri_cuda_plan_file_find(const int64_t key[FRI_CUDA_PLAN_KEY], fri_cuda_conv2d_plan *p);

@@ -105,6 +105,13 @@ typedef struct fri_conv2d_desc {
     uint8_t unaligned;      /* FRI_UNALIGNED_*: operands that do not start at a multiple of 16 bytes */
 } fri_conv2d_desc;
 
+/* The words that tell one convolution from another, beside its types: of the caches of primitives and plans, and of the
+ * kernel-time file. p and q follow from them. */
+#define FRI_CONV2D_KEY(d)                                                                                         \
+    (d)->n, (d)->h, (d)->w, (d)->c, (d)->k, (d)->r, (d)->s, (d)->stride_h, (d)->stride_w, (d)->pad_h, (d)->pad_w, \
+        (d)->dilation_h, (d)->dilation_w, (d)->groups,                                                            \
+        (int64_t)((d)->workspace_limit < INT64_MAX ? (d)->workspace_limit : INT64_MAX)
+
 /* y: also its gradient, where that is read. What a kernel writes is always aligned. */
 enum { FRI_UNALIGNED_X = 1, FRI_UNALIGNED_W = 2, FRI_UNALIGNED_Y = 4, FRI_UNALIGNED_B = 8 };
 

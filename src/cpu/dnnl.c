@@ -435,9 +435,7 @@ static fr_status get(const fri_dnnl_key *key, fri_dnnl_make_fn *make, const void
 }
 
 fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op) {
-    fri_dnnl_key key = {{1 + (int64_t)pass, fr_threads_get(), d->dtype, d->bias_dtype, d->n, d->h, d->w, d->c, d->k,
-                         d->r, d->s, d->stride_h, d->stride_w, d->pad_h, d->pad_w, d->dilation_h, d->dilation_w,
-                         d->groups, (int64_t)d->workspace_limit}};
+    fri_dnnl_key key = {{1 + (int64_t)pass, fr_threads_get(), d->dtype, d->bias_dtype, FRI_CONV2D_KEY(d)}};
     return get(&key, make_conv, &(conv_args){d, pass}, op);
 }
 

@@ -35,9 +35,7 @@ static fr_status conv2d(const char *name, const fri_conv2d_desc *d) {
     double y = (double)d->n * (double)d->p * (double)d->q * (double)d->k;
     double window = (double)d->r * (double)d->s * (double)d->c / (double)d->groups;
     return FRI_META_CALL(name, d->dtype, 2 * y * window, fri_meta_size(d->dtype) * (x + y + window * (double)d->k),
-                         d->n, d->h, d->w, d->c, d->k, d->r, d->s, d->stride_h, d->stride_w, d->pad_h, d->pad_w,
-                         d->dilation_h, d->dilation_w, d->groups,
-                         (int64_t)(d->workspace_limit < INT64_MAX ? d->workspace_limit : INT64_MAX));
+                         FRI_CONV2D_KEY(d));
 }
 
 fr_status fri_meta_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
