@@ -123,10 +123,6 @@ typedef struct fri_backend {
  * backends. */
 const fri_backend *fri_backend_get(fr_device d);
 
-/* Starts the threads of the number that is set, on this thread's account, before others take their place. */
-enum { FRI_THREADS_MOST = 4096 };
-void fri_threads_begin(void);
-
 /* Tests put a table of their own in a device's place; NULL restores the default. */
 void fri_backend_override(fr_device d, const fri_backend *b);
 

@@ -1,8 +1,6 @@
-/* registry.c - the one file that names the backends: from a device to its table, and what users may ask of devices. */
+/* registry.c - the one file that names the backends: from a device to its table, its name, and why it is missing. */
 #include "backend/backend.h"
-#include "base/threads.h"
 
-#include <omp.h>
 #include <string.h>
 
 extern const fri_backend fri_backend_cpu, fri_backend_meta;
@@ -64,64 +62,4 @@ fr_status fr_device_parse(const char *name, fr_device *out) {
             return FR_OK;
         }
     return fri_fail(FR_EINVAL, "'%s' is not a device: cpu, cuda and meta are", name);
-}
-
-int fr_threads_get(void) {
-    return omp_get_max_threads();
-}
-
-/* The largest number that is known to start: what was possible once is not tried again. */
-static _Atomic int known_to_start = 1;
-
-fr_status fr_threads_set(int n) {
-    if (n < 1 || n > FRI_THREADS_MOST)
-        return fri_fail(FR_EINVAL, "threads_set: %d threads; must lie in 1..%d", n, FRI_THREADS_MOST);
-    int started = n > known_to_start ? 1 + fri_threads_startable(n - 1) : n;
-    if (started < n)
-        return fri_fail(FR_EUSAGE, "threads_set: %d threads are asked for, and this process may start %d", n, started);
-    if (n > known_to_start) known_to_start = n;
-    omp_set_num_threads(n);
-    return FR_OK;
-}
-
-void fri_threads_begin(void) {
-#pragma omp parallel
-    { /* a team is made by its first use, and kept */
-    }
-}
-
-/* ---- engines of convolutions --------------------------------------------------------------------------------- */
-
-static _Atomic bool nondeterministic, benchmark, fuse_statistics, fuse_rebuild;
-
-bool fr_cudnn_deterministic_get(void) {
-    return !nondeterministic;
-}
-
-void fr_cudnn_deterministic_set(bool on) {
-    nondeterministic = !on;
-}
-
-bool fr_cudnn_benchmark_get(void) {
-    return benchmark;
-}
-
-void fr_cudnn_benchmark_set(bool on) {
-    benchmark = on;
-}
-
-bool fr_cudnn_fuse_statistics_get(void) {
-    return fuse_statistics;
-}
-
-void fr_cudnn_fuse_statistics_set(bool on) {
-    fuse_statistics = on;
-}
-
-bool fr_cudnn_fuse_rebuild_get(void) {
-    return fuse_rebuild;
-}
-
-void fr_cudnn_fuse_rebuild_set(bool on) {
-    fuse_rebuild = on;
 }

@@ -1,7 +1,10 @@
 /* threads.c - see threads.h. */
 #include "base/threads.h"
 
+#include "base/status.h"
+
 #include <dirent.h>
+#include <omp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -58,4 +61,28 @@ int fri_threads_startable(int n) {
     pthread_mutex_destroy(&g.lock);
     settle(before);
     return started;
+}
+
+int fr_threads_get(void) {
+    return omp_get_max_threads();
+}
+
+/* The largest number that is known to start: what was possible once is not tried again. */
+static _Atomic int known_to_start = 1;
+
+fr_status fr_threads_set(int n) {
+    if (n < 1 || n > FRI_THREADS_MOST)
+        return fri_fail(FR_EINVAL, "threads_set: %d threads; must lie in 1..%d", n, FRI_THREADS_MOST);
+    int started = n > known_to_start ? 1 + fri_threads_startable(n - 1) : n;
+    if (started < n)
+        return fri_fail(FR_EUSAGE, "threads_set: %d threads are asked for, and this process may start %d", n, started);
+    if (n > known_to_start) known_to_start = n;
+    omp_set_num_threads(n);
+    return FR_OK;
+}
+
+void fri_threads_begin(void) {
+#pragma omp parallel
+    { /* a team is made by its first use, and kept */
+    }
 }

@@ -1,4 +1,4 @@
-/* threads.h - how many threads the process may start. */
+/* threads.h - how many threads the process may start, and the team that loops run on. */
 #ifndef FRI_BASE_THREADS_H
 #define FRI_BASE_THREADS_H
 
@@ -6,5 +6,10 @@
  * then. OpenMP's run time ends the process when a thread of its team cannot be started, so whoever is about to use a
  * team asks first. */
 int fri_threads_startable(int n);
+
+enum { FRI_THREADS_MOST = 4096 };
+
+/* Starts the threads of the number that is set, on this thread's account, before others take their place. */
+void fri_threads_begin(void);
 
 #endif

@@ -1,6 +1,7 @@
 /* main.c - a training program from its arguments to its exit status. */
 #include "backend/backend.h"
 #include "base/status.h"
+#include "base/threads.h"
 #include "train/commands.h"
 #include "train/fit.h"
 #include "train/flags.h"

@@ -1,0 +1,36 @@
+/* settings.c - what a program asks of cuDNN's convolutions, for the whole process (frugal/base.h documents each). */
+#include <frugal/base.h>
+
+static _Atomic bool nondeterministic, benchmark, fuse_statistics, fuse_rebuild;
+
+bool fr_cudnn_deterministic_get(void) {
+    return !nondeterministic;
+}
+
+void fr_cudnn_deterministic_set(bool on) {
+    nondeterministic = !on;
+}
+
+bool fr_cudnn_benchmark_get(void) {
+    return benchmark;
+}
+
+void fr_cudnn_benchmark_set(bool on) {
+    benchmark = on;
+}
+
+bool fr_cudnn_fuse_statistics_get(void) {
+    return fuse_statistics;
+}
+
+void fr_cudnn_fuse_statistics_set(bool on) {
+    fuse_statistics = on;
+}
+
+bool fr_cudnn_fuse_rebuild_get(void) {
+    return fuse_rebuild;
+}
+
+void fr_cudnn_fuse_rebuild_set(bool on) {
+    fuse_rebuild = on;
+}
