@@ -68,6 +68,23 @@ typedef struct fr_switches {
     size_t workspace_limit; /* bytes of library scratch to prefer staying under, per op */
 } fr_switches;
 
+/* The list of those that are on or off, all with the same bits: for programs that offer, try or name them. */
+typedef enum fr_switch_cost {
+    FR_SWITCH_FREE,    /* of no time: on by default */
+    FR_SWITCH_COMPUTE, /* something is computed again */
+    FR_SWITCH_MOVE,    /* bytes go to a file and back */
+} fr_switch_cost;
+typedef struct fr_switch {
+    const char *name; /* "early-release", as the trainers' flag */
+    size_t offset;    /* of its bool in fr_switches */
+    bool saves;       /* the value that needs less memory; the other one is PyTorch's */
+    fr_switch_cost cost;
+} fr_switch;
+FR_API const fr_switch *fr_switch_at(int i); /* from 0, by cost; NULL behind the last */
+static inline bool *fr_switch_field(const fr_switch *w, fr_switches *s) {
+    return (bool *)((char *)s + w->offset);
+}
+
 FR_API fr_switches fr_switches_default(void);
 FR_API fr_switches fr_switches_all_off(void); /* what PyTorch eager keeps */
 FR_API fr_switches fr_switches_get(void);

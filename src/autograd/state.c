@@ -57,16 +57,33 @@ fr_autocast_state fr_autocast_get(void) {
 
 /* ---- switches ---------------------------------------------------------------------------------------------- */
 
+static const fr_switch table[] = {
+    {"inplace", offsetof(fr_switches, inplace), true, FR_SWITCH_FREE},
+    {"encode", offsetof(fr_switches, encode), true, FR_SWITCH_FREE},
+    {"early-release", offsetof(fr_switches, early_release), true, FR_SWITCH_FREE},
+    {"cache-casts", offsetof(fr_switches, cache_casts), false, FR_SWITCH_FREE},
+    {"rebuild", offsetof(fr_switches, rebuild), true, FR_SWITCH_COMPUTE},
+    {"offload", offsetof(fr_switches, offload), true, FR_SWITCH_MOVE},
+};
+enum { SWITCHES = sizeof table / sizeof *table };
+
+const fr_switch *fr_switch_at(int i) {
+    return i >= 0 && i < SWITCHES ? &table[i] : NULL;
+}
+
+static fr_switches switches(bool free_ones) {
+    fr_switches s = {.pool_index = FR_I64, .workspace_limit = WORKSPACE_LIMIT};
+    for (int i = 0; i < SWITCHES; i++)
+        *fr_switch_field(&table[i], &s) = table[i].saves == (free_ones && table[i].cost == FR_SWITCH_FREE);
+    return s;
+}
+
 fr_switches fr_switches_default(void) {
-    return (fr_switches){.inplace = true,
-                         .encode = true,
-                         .early_release = true,
-                         .pool_index = FR_I64,
-                         .workspace_limit = WORKSPACE_LIMIT};
+    return switches(true);
 }
 
 fr_switches fr_switches_all_off(void) {
-    return (fr_switches){.cache_casts = true, .pool_index = FR_I64, .workspace_limit = WORKSPACE_LIMIT};
+    return switches(false);
 }
 
 const fr_switches *fri_switches(void) {

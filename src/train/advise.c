@@ -8,6 +8,7 @@
 #include "train/plan.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 typedef struct adviser {
     const fri_config *config;
@@ -40,17 +41,24 @@ static fr_status try_flags(adviser *a, const fr_train_opts *o, const char *flags
     return FR_OK;
 }
 
+/* The switches that cost no time, then those that compute again, too. */
 static fr_status advise_switches(adviser *a) {
-    const fr_train_opts *now = &a->config->opts;
-    fr_train_opts o = *now;
+    fr_train_opts o = a->config->opts;
+    char flags[128] = "";
+    const fr_switch *w = fr_switch_at(0);
     fr_status s = FR_OK;
-    o.switches.inplace = o.switches.encode = o.switches.early_release = true;
-    if (!now->switches.inplace || !now->switches.encode || !now->switches.early_release)
-        FR_TRY(s, try_flags(a, &o, "--inplace --encode --early-release"));
-    if (now->switches.rebuild) return FR_OK;
-    o.switches.rebuild = true;
-    FR_TRY(s, try_flags(a, &o, "--inplace --encode --early-release --rebuild"));
-done:
+    for (int i = 0, cost = FR_SWITCH_FREE; cost <= FR_SWITCH_COMPUTE && s == FR_OK; cost++) {
+        bool more = false;
+        for (; w != NULL && (int)w->cost == cost; w = fr_switch_at(++i)) {
+            bool *on = fr_switch_field(w, &o.switches);
+            if (!w->saves) continue;
+            more = more || !*on;
+            *on = true;
+            size_t at = strlen(flags);
+            snprintf(flags + at, sizeof flags - at, "%s--%s", at > 0 ? " " : "", w->name);
+        }
+        if (more) s = try_flags(a, &o, flags);
+    }
     return s;
 }
 

@@ -75,8 +75,9 @@ static fr_status dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_m
 }
 
 void fri_fit_switches(fr_train_opts *o) {
-    o->switches.inplace = o->switches.encode = o->switches.early_release = true;
-    o->switches.cache_casts = false;
+    const fr_switch *w = NULL;
+    for (int i = 0; (w = fr_switch_at(i)) != NULL; i++)
+        if (w->cost == FR_SWITCH_FREE) *fr_switch_field(w, &o->switches) = w->saves;
     o->checkpoint_segments = FR_TRAIN_AUTO;
     if (fri_fused_step_possible(o)) o->fused_step = FR_TRAIN_FUSED_ON;
 }

@@ -16,34 +16,25 @@ static bool peak(const fri_run *r, const fr_train_opts *o, size_t *bytes) {
     return true;
 }
 
-static size_t field_bytes(const fri_flag *f) {
-    switch (f->kind) {
-    case FRI_FLAG_BOOL:
-    case FRI_FLAG_SET: return sizeof(bool);
-    case FRI_FLAG_INT: return sizeof(int64_t);
-    case FRI_FLAG_REAL: return sizeof(double);
-    case FRI_FLAG_SIZE: return sizeof(size_t);
-    case FRI_FLAG_CHOICE: return sizeof(int);
-    case FRI_FLAG_TEXT: return sizeof(const char *);
-    case FRI_FLAG_LIST:
-    case FRI_FLAG_ACT: break;
-    }
-    return 0;
-}
+static const size_t field_bytes[] = {
+    [FRI_FLAG_BOOL] = sizeof(bool),   [FRI_FLAG_SET] = sizeof(bool),    [FRI_FLAG_INT] = sizeof(int64_t),
+    [FRI_FLAG_REAL] = sizeof(double), [FRI_FLAG_SIZE] = sizeof(size_t), [FRI_FLAG_CHOICE] = sizeof(int),
+    [FRI_FLAG_TEXT] = sizeof(char *),
+};
 
 /* The command without this switch: its field is what --all-off makes of it. False if it is so already. */
 static bool without(const fri_flag *f, const fr_train_opts *now, const fr_train_opts *off, fr_train_opts *out) {
     char a[FRI_FLAG_TEXT_BYTES], b[FRI_FLAG_TEXT_BYTES];
     if (strcmp(fri_flag_text(f, now, a), fri_flag_text(f, off, b)) == 0) return false;
     *out = *now;
-    memcpy((char *)out + f->offset, (const char *)off + f->offset, field_bytes(f));
+    memcpy((char *)out + f->offset, (const char *)off + f->offset, field_bytes[f->kind]);
     if (out->offload == NULL) out->switches.offload = false;
     return true;
 }
 
 static void note(const fri_run *r, const fri_flag *f, size_t with, size_t plain) {
     char value[FRI_FLAG_TEXT_BYTES], name[2 * FRI_FLAG_TEXT_BYTES];
-    bool segments = strcmp(f->name, "checkpoint-segments") == 0;
+    bool segments = f->offset == offsetof(fr_train_opts, checkpoint_segments);
     (void)fri_flag_text(f, &r->config->opts, value);
     bool alone = f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET || value[0] == '\0' ||
                  (f->implied != NULL && strcmp(value, f->implied) == 0);
@@ -66,8 +57,7 @@ void fri_switch_notes(const fri_run *r) {
     if (r->config->opts.quiet || r->config->opts.unit_plan != NULL) return; /* a fit has weighed them all */
     now.memory_limit = SIZE_MAX;
     off = now;
-    for (int i = 0; i < fri_flags_count; i++)
-        if (strcmp(fri_flags[i].name, "all-off") == 0) fri_flags[i].act(&off);
+    fri_flag_find("all-off")->act(&off);
     for (int i = 0; i < fri_flags_count; i++) {
         const fri_flag *f = &fri_flags[i];
         if (f->group != FRI_GROUP_MEMORY || f->kind == FRI_FLAG_ACT) continue;

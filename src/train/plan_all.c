@@ -24,11 +24,6 @@ typedef struct table {
     int n;
 } table;
 
-static void mention(char text[TEXT_BYTES], bool on, const char *flag) {
-    size_t at = strlen(text);
-    if (on) snprintf(text + at, TEXT_BYTES - at, "%s%s", at > 0 ? " " : "", flag);
-}
-
 /* A dry run, and how long its step would take. */
 static fr_status add_line(table *t, const fri_config *c, const char *flags) {
     fri_train_plan p = {0};
@@ -48,27 +43,29 @@ static fr_status add_line(table *t, const fri_config *c, const char *flags) {
     return FR_OK;
 }
 
-/* The four lossless switches by the bits of i. */
+/* Every choice of the first n switches, as far as they save and need no file, beside what c and `flags` have. */
+static fr_status choices(table *t, const fri_config *c, const char *flags, int n) {
+    if (n == 0) return add_line(t, c, flags);
+    const fr_switch *w = fr_switch_at(n - 1);
+    fr_status s = choices(t, c, flags, n - 1);
+    if (s < 0 || !w->saves || w->cost == FR_SWITCH_MOVE) return s;
+    fri_config with = *c;
+    char longer[TEXT_BYTES];
+    *fr_switch_field(w, &with.opts.switches) = true;
+    snprintf(longer, sizeof longer, "--%s%s%s", w->name, flags[0] != '\0' ? " " : "", flags);
+    return choices(t, &with, longer, n - 1);
+}
+
 static fr_status combinations(table *t, const fri_config *base, int64_t segments) {
-    fr_status s = FR_OK;
-    for (int i = 0; i < 16 && s == FR_OK; i++) {
-        fri_config one = *base;
-        fr_train_opts *o = &one.opts;
-        char flags[TEXT_BYTES] = "", count[48] = "";
-        o->switches.inplace = i & 1;
-        o->switches.encode = i & 2;
-        o->switches.early_release = i & 4;
-        o->switches.rebuild = i & 8;
-        if (segments > 1) o->checkpoint_segments = segments;
-        mention(flags, o->switches.inplace, "--inplace");
-        mention(flags, o->switches.encode, "--encode");
-        mention(flags, o->switches.early_release, "--early-release");
-        mention(flags, o->switches.rebuild, "--rebuild");
-        snprintf(count, sizeof count, "--checkpoint-segments %" PRId64, segments);
-        mention(flags, segments > 1, count);
-        s = add_line(t, &one, flags);
+    fri_config c = *base;
+    char flags[TEXT_BYTES] = "";
+    int n = 0;
+    while (fr_switch_at(n) != NULL) n++;
+    if (segments > 1) {
+        c.opts.checkpoint_segments = segments;
+        snprintf(flags, sizeof flags, "--checkpoint-segments %" PRId64, segments);
     }
-    return s;
+    return choices(t, &c, flags, n);
 }
 
 /* Fitted plans between the smallest budget and what the fastest line reserves. */

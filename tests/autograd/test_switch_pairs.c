@@ -19,31 +19,28 @@
 #include "support/golden.h"
 #include "support/small_train.h"
 
-enum { STEPS = 20, SETS = 16, DRY_STEPS = 3 };
+enum { STEPS = 20, SETS = 16, MOST_SETS = 1024, DRY_STEPS = 3 };
 
-enum {
-    INPLACE,
-    ENCODE,
-    REBUILD,
-    EARLY_RELEASE,
-    OFFLOAD,
-    CACHE_CASTS,
-    POOL_I32,
-    POOL_U8,
-    TWO_SEGMENTS,
-    EACH_UNIT,
-    NESTED,
-    GRAD_ZERO,
-    FUSED,
-    AMP_F16,
-    AMP_BF16,
-    SWITCHES
-};
-static const char *const names[SWITCHES] = {"inplace",     "encode",    "rebuild",    "early release", "offload",
-                                            "cache casts", "pool i32",  "pool u8",    "two segments",  "each unit",
-                                            "nested",      "grad zero", "fused step", "f16",           "bf16"};
+/* The bits of a set: these, then those of the list (fr_switch_at). */
+enum { POOL_I32, POOL_U8, TWO_SEGMENTS, EACH_UNIT, NESTED, GRAD_ZERO, FUSED, AMP_F16, AMP_BF16, LISTED };
+static const char *const names[LISTED] = {"pool i32",  "pool u8",    "two segments", "each unit", "nested",
+                                          "grad zero", "fused step", "f16",          "bf16"};
 
 #define BIT(i) (1u << (i))
+
+static int switches(void) {
+    int n = LISTED;
+    while (fr_switch_at(n - LISTED) != NULL) n++;
+    return n;
+}
+
+static const char *name_of(int i) {
+    return i < LISTED ? names[i] : fr_switch_at(i - LISTED)->name;
+}
+
+static bool is(unsigned set, const char *name) {
+    return __builtin_popcount(set) == 1 && strcmp(name_of(__builtin_ctz(set)), name) == 0;
+}
 
 /* One of each group at most: they are values of one switch, or (fused) have no gradient to keep or to unscale. */
 static const unsigned groups[] = {BIT(POOL_I32) | BIT(POOL_U8), BIT(TWO_SEGMENTS) | BIT(EACH_UNIT) | BIT(NESTED),
@@ -57,12 +54,10 @@ static bool possible(unsigned set) {
 
 static small_setting setting_of(small_net net, unsigned set) {
     small_setting c = {.net = net, .steps = STEPS, .switches = fr_switches_all_off()};
-    c.switches.inplace = set >> INPLACE & 1;
-    c.switches.encode = set >> ENCODE & 1;
-    c.switches.rebuild = set >> REBUILD & 1;
-    c.switches.early_release = set >> EARLY_RELEASE & 1;
-    c.switches.offload = set >> OFFLOAD & 1;
-    c.switches.cache_casts = set >> CACHE_CASTS & 1;
+    for (int i = LISTED; i < switches(); i++) {
+        const fr_switch *w = fr_switch_at(i - LISTED);
+        *fr_switch_field(w, &c.switches) = (set >> i & 1) == w->saves;
+    }
     if (set >> POOL_I32 & 1) c.switches.pool_index = FR_I32;
     if (set >> POOL_U8 & 1) c.switches.pool_index = FR_U8;
     c.form = set >> TWO_SEGMENTS & 1 ? SMALL_TWO
@@ -78,10 +73,10 @@ static small_setting setting_of(small_net net, unsigned set) {
 static const char *text_of(small_net net, unsigned set) {
     static char buf[256];
     snprintf(buf, sizeof buf, "%s with", small_net_names[net]);
-    for (int i = 0; i < SWITCHES; i++)
+    for (int i = 0; i < switches(); i++)
         if (set >> i & 1) {
             strcat(buf, " ");
-            strcat(buf, names[i]);
+            strcat(buf, name_of(i));
         }
     return buf;
 }
@@ -108,10 +103,10 @@ static void expect_same_peaks(const fr_memory_stats *run, const fr_memory_stats 
 /* A switch that did nothing proves nothing: alone, each must have been at work. */
 static void expect_at_work(small_net net, unsigned set, const small_record *r) {
     const char *text = text_of(net, set);
-    if (set == BIT(INPLACE)) cr_expect_gt(r->graph.inplace, 0u, "%s: nothing ran in place", text);
-    if (set == BIT(ENCODE)) cr_expect_gt(r->graph.encoded + r->graph.absorbed, 0u, "%s: nothing was encoded", text);
-    if (set == BIT(REBUILD)) cr_expect_gt(r->graph.rebuilt, 0u, "%s: nothing was rebuilt", text);
-    if (set == BIT(OFFLOAD)) cr_expect_gt(r->graph.offloaded, 0u, "%s: nothing was moved", text);
+    if (is(set, "inplace")) cr_expect_gt(r->graph.inplace, 0u, "%s: nothing ran in place", text);
+    if (is(set, "encode")) cr_expect_gt(r->graph.encoded + r->graph.absorbed, 0u, "%s: nothing was encoded", text);
+    if (is(set, "rebuild")) cr_expect_gt(r->graph.rebuilt, 0u, "%s: nothing was rebuilt", text);
+    if (is(set, "offload")) cr_expect_gt(r->graph.offloaded, 0u, "%s: nothing was moved", text);
     if (set & groups[1])
         cr_expect_geq(r->graph.recomputed_segments, (uint64_t)STEPS, "%s: nothing was recomputed", text);
 }
@@ -146,16 +141,18 @@ static uint32_t random_below(uint32_t *state, uint32_t n) {
 
 static int list_sets(unsigned *sets) {
     int n = 0;
-    for (unsigned set = 1; set < BIT(SWITCHES); set++) {
+    for (unsigned set = 1; set < BIT(switches()); set++) {
         int size = __builtin_popcount(set);
-        if (size >= 2 && size <= 3 && possible(set)) sets[n++] = set;
+        if (size < 2 || size > 3 || !possible(set)) continue;
+        cr_assert_lt(n, MOST_SETS);
+        sets[n++] = set;
     }
     return n;
 }
 
 /* Half of the choice are pairs, so that not only triples come up: there are some 80 pairs and 300 triples. */
 static void run_choice(study *s, int wanted) {
-    static unsigned sets[BIT(SWITCHES)];
+    static unsigned sets[MOST_SETS];
     uint32_t random = 17 + (uint32_t)s->net;
     int n = list_sets(sets);
     for (int i = 0; i < n && i < wanted; i++) {
@@ -172,7 +169,7 @@ static void run_choice(study *s, int wanted) {
 static int wanted_sets(void) {
     const char *text = getenv("FRUGAL_SWITCH_SETS");
     if (text == NULL || *text == '\0') return SETS;
-    return strcmp(text, "all") == 0 ? (int)BIT(SWITCHES) : atoi(text);
+    return strcmp(text, "all") == 0 ? MOST_SETS : atoi(text);
 }
 
 static void study_net(small_net net) {
@@ -185,7 +182,7 @@ static void study_net(small_net net) {
         cr_assert(isfinite(s.off[amp].loss[STEPS - 1]));
         cr_expect_neq(s.off[amp].loss[0], s.off[amp].loss[STEPS - 1], "%s does not train", small_net_names[net]);
     }
-    for (int i = 0; i < SWITCHES; i++) run_set(&s, BIT(i));
+    for (int i = 0; i < switches(); i++) run_set(&s, BIT(i));
     run_choice(&s, wanted_sets());
     cr_log_info("%s: %d sets of switches", small_net_names[net], s.runs);
     for (int amp = 0; amp < 3; amp++) small_record_free(&s.off[amp]);

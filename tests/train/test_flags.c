@@ -3,6 +3,7 @@
 #include "train/size.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 
 Test(size, units_and_fractions) {
@@ -185,4 +186,40 @@ Test(flags, all_off_takes_every_memory_switch_back) {
             cr_expect_str_neq(fri_flag_text(f, &before, c), b, "--%s is not set to anything else", f->name);
     }
     cr_expect_eq(switches, 14, "%d switches", switches);
+}
+
+/* A program that offers the library's switches by their list offers all of them. */
+Test(flags, every_switch_of_the_library_is_a_flag) {
+    const fr_switch *w = NULL;
+    for (int i = 0; (w = fr_switch_at(i)) != NULL; i++) {
+        const fri_flag *f = fri_flag_find(w->name);
+        cr_assert_not_null(f, "no flag --%s", w->name);
+        bool by_file = f->kind == FRI_FLAG_TEXT; /* --offload[=FILE] */
+        cr_expect(by_file || (f->kind == FRI_FLAG_BOOL && f->offset == offsetof(fr_train_opts, switches) + w->offset),
+                  "--%s is of another field", w->name);
+        cr_expect_eq(f->group, FRI_GROUP_MEMORY);
+    }
+}
+
+/* The pages explain flags by example; --help, made of the table, is the reference. */
+Test(flags, the_pages_name_no_flag_that_is_not_there) {
+    static const char *const pages[] = {"README.md", "docs/train.md"};
+    static char text[1 << 17];
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+        char path[1024], name[FRI_FLAG_TEXT_BYTES];
+        int named = 0;
+        snprintf(path, sizeof path, "%s/%s", getenv("FRUGAL_SOURCE_ROOT"), pages[i]);
+        FILE *f = fopen(path, "r");
+        cr_assert_not_null(f, "%s", path);
+        text[fread(text, 1, sizeof text - 1, f)] = '\0';
+        fclose(f);
+        for (const char *p = text; (p = strstr(p, "`--")) != NULL; named++) {
+            p += 3;
+            int n = (int)strspn(p, "abcdefghijklmnopqrstuvwxyz-");
+            snprintf(name, sizeof name, "%.*s", n, p);
+            bool there = fri_flag_find(name) != NULL || strcmp(name, "help") == 0;
+            cr_expect(there, "%s names --%s", pages[i], name);
+        }
+        cr_expect_gt(named, 20, "%s names %d flags", pages[i], named);
+    }
 }
