@@ -44,29 +44,15 @@ static fr_status not_a_number(const fri_flag *f, const char *text, const char *w
 }
 
 static fr_status set_int(const fri_flag *f, const char *text, int64_t *to) {
-    int64_t value = 0;
-    if (choice(f, text) != NULL) {
-        *to = choice(f, text)->value;
-        return FR_OK;
-    }
-    if (!fri_parse_int(text, &value)) return not_a_number(f, text, "a whole number");
-    if (value < f->least || value > f->most)
-        return fri_fail(FR_EINVAL, "--%s %s: must lie in %" PRId64 "..%" PRId64, f->name, text, f->least, f->most);
-    *to = value;
-    return FR_OK;
+    if (!fri_parse_int(text, to)) return not_a_number(f, text, "a whole number");
+    if (*to >= f->least && *to <= f->most) return FR_OK;
+    return fri_fail(FR_EINVAL, "--%s %s: must lie in %" PRId64 "..%" PRId64, f->name, text, f->least, f->most);
 }
 
 static fr_status set_real(const fri_flag *f, const char *text, double *to) {
-    double value = 0;
-    if (choice(f, text) != NULL) {
-        *to = choice(f, text)->value;
-        return FR_OK;
-    }
-    if (!fri_parse_real(text, &value)) return not_a_number(f, text, "a number");
-    if (!(value >= f->real_least && value < f->below))
-        return fri_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
-    *to = value;
-    return FR_OK;
+    if (!fri_parse_real(text, to)) return not_a_number(f, text, "a number");
+    if (*to >= f->real_least && *to < f->below) return FR_OK;
+    return fri_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
 }
 
 static fr_status set_size(const fri_flag *f, const char *text, size_t *to) {
@@ -76,27 +62,24 @@ static fr_status set_size(const fri_flag *f, const char *text, size_t *to) {
     return FR_OK;
 }
 
-static fr_status set_choice(const fri_flag *f, const char *text, int *to) {
-    char names[256];
-    const fri_choice *c = choice(f, text);
-    if (c == NULL)
-        return fri_fail(FR_EINVAL, "--%s %s: must be one of %s", f->name, text, choice_names(f, names, sizeof names));
-    *to = c->value;
-    return FR_OK;
+static fr_status set_text(const fri_flag *f, const char *text, const char **to) {
+    *to = text;
+    if (text[0] != '\0' || f->implied != NULL) return FR_OK;
+    return fri_fail(FR_EINVAL, "--%s: its value %s is empty", f->name, f->value);
 }
 
 static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
     void *to = (char *)o + f->offset;
+    const fri_choice *word = choice(f, text);
+    char names[256];
     switch (f->kind) {
-    case FRI_FLAG_INT: return set_int(f, text, to);
-    case FRI_FLAG_REAL: return set_real(f, text, to);
+    case FRI_FLAG_INT: return word == NULL ? set_int(f, text, to) : (*(int64_t *)to = word->value, FR_OK);
+    case FRI_FLAG_REAL: return word == NULL ? set_real(f, text, to) : (*(double *)to = word->value, FR_OK);
     case FRI_FLAG_SIZE: return set_size(f, text, to);
-    case FRI_FLAG_CHOICE: return set_choice(f, text, to);
-    case FRI_FLAG_TEXT:
-        if (text[0] == '\0' && f->implied == NULL)
-            return fri_fail(FR_EINVAL, "--%s: its value %s is empty", f->name, f->value);
-        *(const char **)to = text;
-        return FR_OK;
+    case FRI_FLAG_TEXT: return set_text(f, text, to);
+    case FRI_FLAG_CHOICE:
+        if (word != NULL) return *(int *)to = word->value, FR_OK;
+        return fri_fail(FR_EINVAL, "--%s %s: must be one of %s", f->name, text, choice_names(f, names, sizeof names));
     case FRI_FLAG_LIST:
     case FRI_FLAG_BOOL:
     case FRI_FLAG_SET:
@@ -105,42 +88,33 @@ static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
     return fri_fail(FR_EINTERNAL, "--%s takes no value", f->name);
 }
 
+/* The number that a choice may stand for; INT64_MAX: there is none. */
+static int64_t number_of(const fri_flag *f, const void *field) {
+    if (f->kind == FRI_FLAG_INT) return *(const int64_t *)field;
+    if (f->kind == FRI_FLAG_CHOICE) return *(const int *)field;
+    return f->kind == FRI_FLAG_REAL && *(const double *)field < 0 ? (int64_t) * (const double *)field : INT64_MAX;
+}
+
 const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]) {
     const void *field = fri_flag_field(f, o);
-    const fri_choice *word = NULL;
+    int64_t number = number_of(f, field), files = f->kind == FRI_FLAG_LIST ? ((const int64_t *)field)[1] : 0;
+    const char *text = f->kind == FRI_FLAG_TEXT ? *(const char *const *)field : NULL;
+    const fri_choice *word = choice_of_value(f, number);
     buf[0] = '\0';
-    switch (f->kind) {
-    case FRI_FLAG_BOOL:
-    case FRI_FLAG_SET: snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const bool *)field ? "on" : "off"); break;
-    case FRI_FLAG_INT:
-        word = choice_of_value(f, *(const int64_t *)field);
-        if (word != NULL)
-            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", word->name);
-        else if (*(const int64_t *)field != FR_TRAIN_AUTO)
-            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, *(const int64_t *)field);
-        break;
-    case FRI_FLAG_REAL:
-        word = *(const double *)field < 0 ? choice_of_value(f, (int64_t) * (const double *)field) : NULL;
-        if (word != NULL)
-            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", word->name);
-        else if (*(const double *)field != FR_TRAIN_AUTO)
-            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
-        break;
-    case FRI_FLAG_SIZE:
-        if (*(const size_t *)field != SIZE_MAX) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%zu", *(const size_t *)field);
-        break;
-    case FRI_FLAG_CHOICE:
-        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", choice_of_value(f, *(const int *)field)->name);
-        break;
-    case FRI_FLAG_TEXT:
-        if (*(const char *const *)field != NULL) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const char *const *)field);
-        break;
-    case FRI_FLAG_LIST:
-        if (((const int64_t *)field)[1] > 0)
-            snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64 " files", ((const int64_t *)field)[1]);
-        break;
-    case FRI_FLAG_ACT: break;
-    }
+    if (word != NULL)
+        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", word->name);
+    else if (f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET)
+        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const bool *)field ? "on" : "off");
+    else if (f->kind == FRI_FLAG_INT && number != FR_TRAIN_AUTO)
+        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, number);
+    else if (f->kind == FRI_FLAG_REAL && number != FR_TRAIN_AUTO)
+        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
+    else if (f->kind == FRI_FLAG_SIZE && *(const size_t *)field != SIZE_MAX)
+        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%zu", *(const size_t *)field);
+    else if (text != NULL)
+        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", text);
+    else if (files > 0)
+        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64 " files", files);
     return buf;
 }
 
