@@ -83,7 +83,7 @@ static fr_status evaluate_all(fri_run *r, fri_sums *sum) {
         FR_TRY(s, fri_batch_next(r, loader, &images, &targets));
         if (s == FR_END) break;
         FR_TRY(s, fri_evaluate_batch(r, &images, &targets, sum));
-        if (r->config->opts.device == FR_META || fri_signal_seen() != 0) break;
+        if (r->config->opts.device == FR_META || fri_run_interrupted(r) != 0) break;
     }
     FR_TRY(s, fri_sums_settle(sum));
 done:
@@ -100,7 +100,7 @@ fr_status fri_evaluate(fri_run *r) {
     fr_status s = evaluate_all(r, &sum);
     fri_evaluation_end(r, was);
     if (s < 0) return s;
-    if (fri_signal_seen() != 0 || sum.targets == 0) return FR_OK; /* half an evaluation says nothing */
+    if (fri_run_interrupted(r) != 0 || sum.targets == 0) return FR_OK; /* half an evaluation says nothing */
     r->test_targets = sum.targets;
     r->test_loss = sum.loss / (double)sum.targets;
     r->test_accuracy = sum.correct / (double)sum.targets;

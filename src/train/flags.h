@@ -1,4 +1,5 @@
-/* flags.h - the one table of flags, and what reads it: parsing, --help and the report.
+/* flags.h - the one table of flags, by which the command line is read, --help written, and options named in reports,
+ * states and sentences.
  *
  * A new flag is a field in fr_train_opts with its default, and one line in table.c. */
 #ifndef FRI_TRAIN_FLAGS_H
@@ -54,13 +55,10 @@ extern const fri_flag fri_flags[];
 extern const int fri_flags_count;
 extern const char *const fri_flag_group_names[FRI_GROUP_COUNT];
 
-/* Reads argv from left to right into *o, which holds the defaults; of two flags that contradict each other the later
- * wins. The word of a command (commands.h) becomes its flag in argv. FR_OK; FR_END after --help or --version, which
- * were printed to `out`; FR_EINVAL with a sentence. */
-fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out);
-
 /* The flag of that name (without dashes), or NULL. */
 const fri_flag *fri_flag_find(const char *name);
+/* The same of name[0..n), or of its "no-" form: then *no. */
+const fri_flag *fri_flag_named(const char *name, size_t n, bool *no);
 
 /* Is the flag, or its "no-" form, among the words of a command that fri_flags_parse took? */
 bool fri_flag_given(const fri_flag *f, int argc, char *const *argv);
@@ -68,11 +66,6 @@ bool fri_flag_given(const fri_flag *f, int argc, char *const *argv);
 /* The flag's value in o as one would write it after the flag; "" if it is unset. Returns buf. */
 enum { FRI_FLAG_TEXT_BYTES = 64 };
 const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]);
-
-/* The accepted spelling nearest to `word` ("--epochs" for "--epohcs") in buf, or NULL if none is near. */
-const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]);
-
-void fri_help_print(const fr_train_program *p, FILE *out);
 
 static inline const void *fri_flag_field(const fri_flag *f, const fr_train_opts *o) {
     return (const char *)o + f->offset;

@@ -147,7 +147,7 @@ static fr_status run_epoch(fri_run *r, bool *more) {
         FR_TRY(s, steps_known(r, ahead ? r->step - 1 : r->step));
         if (r->config->opts.empty_cache_every > 0 && r->step % r->config->opts.empty_cache_every == 0)
             FR_TRY(s, fr_memory_empty_cache(r->config->opts.device));
-        r->signal = fri_signal_seen();
+        r->signal = fri_run_interrupted(r);
         *more = r->step < fri_steps_total(r->config) && r->signal == 0;
         if (fri_save_is_due(r, !*more)) FR_TRY(s, steps_known(r, r->step));
         FR_TRY(s, fri_save_due(r, !*more));
@@ -182,8 +182,8 @@ fr_status fri_loop(fri_run *r) {
             FR_TRY(s, fri_run_emit(r, FRI_RUN_EVALUATION));
         }
         FR_TRY(s, fri_peak_keep(r->config->opts.device, &r->evaluation));
-        if (r->signal == 0 && fri_signal_seen() != 0) {
-            r->signal = fri_signal_seen();
+        if (r->signal == 0 && fri_run_interrupted(r) != 0) {
+            r->signal = fri_run_interrupted(r);
             more = false;
             FR_TRY(s, fri_save_due(r, true)); /* the signal came in the evaluation */
         }

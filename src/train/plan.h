@@ -42,8 +42,4 @@ void fri_train_plan_release(fri_train_plan *p); /* accepts what holds nothing */
 /* Places the plan's blocks; from now on its numbers are those of a run with --arena (see fr_plan_use_arena). */
 fr_status fri_train_plan_use_arena(fri_train_plan *p, fr_placement *out);
 
-/* plan_command.c: --plan. Plans the run, prints it and writes the report. FR_ENOMEM if it does not fit into
- * --memory-limit: the sentence says what it needs. */
-fr_status fri_plan_command(fri_run *r);
-
 #endif

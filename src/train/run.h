@@ -126,7 +126,12 @@ typedef struct fri_run {
 
     bool planned; /* the numbers are a plan's, nothing ran */
     fri_run_watcher watcher;
+    int (*interrupted)(void); /* the number of a signal that asks the run to end, or 0; NULL: none does */
 } fri_run;
+
+static inline int fri_run_interrupted(const fri_run *r) {
+    return r->interrupted != NULL ? r->interrupted() : 0;
+}
 
 static inline fr_status fri_run_emit(const fri_run *r, fri_run_event e) {
     return r->watcher.event != NULL ? r->watcher.event(r->watcher.ctx, r, e) : FR_OK;
@@ -150,9 +155,6 @@ fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
 fr_status fri_segment_weights(const fri_config *c, size_t **weight);
 fr_status fri_segments_check(const fri_run *r);
 fr_status fri_segments_forward(const fri_run *r, fr_tensor *x, fr_tensor **y);
-
-/* notes.c: a line for each memory switch of the command that saves nothing in this network, or raises its peak. */
-void fri_switch_notes(const fri_run *r);
 
 /* batch.c: the next batch on the run's device, labels replaced by pixel classes for segmentation. FR_END as
  * fr_loader_next. */
@@ -239,12 +241,6 @@ enum { FRI_ANOMALY_TEXT = 256 };
 const char *fri_anomaly_text(const fr_anomaly *a, char text[FRI_ANOMALY_TEXT]);
 double fri_unsigned_nan(double x); /* prints as "nan", whatever its sign */
 
-/* places.c: FR_EINVAL if two files that the command writes are one, or one that it writes is one that it reads. */
-fr_status fri_places_check(const fri_run *r);
-
-/* streams.c: at the very beginning, so that no file gets the number of a standard stream that is closed. */
-void fri_streams_begin(void);
-
 /* state.c: --save, --resume, --weights, --export. check finds out before training whether the places can be written to,
  * and find whether there is a state to go on from; resume needs the loader and the planned steps; it sets r->step. dry:
  * what resuming allocates, in a dry run. */
@@ -258,16 +254,5 @@ fr_status fri_save_due(fri_run *r, bool last);
 bool fri_save_is_due(const fri_run *r, bool last);
 fr_status fri_weights_begin(fri_run *r);
 fr_status fri_weights_end(fri_run *r);
-
-/* predict.c: --predict, instead of training. */
-fr_status fri_predict(fri_run *r);
-
-/* summary.c: --summary, instead of training. */
-fr_status fri_summary_command(fri_run *r);
-
-/* signals.c: SIGINT and SIGTERM set a flag; the second one of a kind ends the process as usual. */
-void fri_signals_begin(void);
-void fri_signals_end(void);
-int fri_signal_seen(void); /* its number, or 0 */
 
 #endif

@@ -1,6 +1,6 @@
 /* test_flags.c - numbers as people write them, and the command line by the table. */
-#include "train/flags.h"
-#include "train/size.h"
+#include "cli/parse.h"
+#include "cli/size.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* size.c - see size.h. */
-#include "train/size.h"
+#include "cli/size.h"
 
 #include <ctype.h>
 #include <errno.h>

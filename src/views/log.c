@@ -3,7 +3,7 @@
  * A log that cannot be written does not stop the training: it is said once, each next line is tried again, and the run
  * fails at its end. */
 #include "base/status.h"
-#include "train/views.h"
+#include "views/views.h"
 
 #include <inttypes.h>
 #include <math.h>

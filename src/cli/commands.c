@@ -1,5 +1,5 @@
 /* commands.c - see commands.h. */
-#include "train/commands.h"
+#include "cli/commands.h"
 
 #include "train/fit.h"
 #include "train/plan.h"
@@ -47,6 +47,7 @@ done:
 }
 
 static fr_status train(fri_run *r) {
+    r->interrupted = fri_signal_seen;
     fri_signals_begin();
     fr_status s = steps(r);
     fri_signals_end();

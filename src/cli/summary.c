@@ -1,5 +1,6 @@
 /* summary.c - --summary: the layers of the network, from a dry run of the step that the flags ask for. */
 #include "base/status.h"
+#include "cli/commands.h"
 #include "train/plan.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  * output over an input destroys what cannot be made again. */
 #include "base/atomic_file.h"
 #include "base/status.h"
-#include "train/run.h"
+#include "cli/commands.h"
 
 #include <string.h>
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
 #include "base/status.h"
 #include "train/fit.h"
 #include "train/flags.h"
-#include "train/views.h"
+#include "views/views.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* notes.c - does a memory switch pay? Every switch of the command is planned without it; one that saves nothing in this
  * network, or makes its peak larger, is named before the run. */
+#include "cli/commands.h"
 #include "train/flags.h"
 #include "train/plan.h"
-#include "train/run.h"
 
 #include <string.h>
 

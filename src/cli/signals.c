@@ -1,5 +1,5 @@
 /* signals.c - Ctrl-C, SIGTERM and a closed terminal end the run after the step: all runs of the process. */
-#include "train/run.h"
+#include "cli/commands.h"
 
 #include <pthread.h>
 #include <signal.h>

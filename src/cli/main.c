@@ -2,10 +2,10 @@
 #include "backend/backend.h"
 #include "base/status.h"
 #include "base/threads.h"
-#include "train/commands.h"
+#include "cli/commands.h"
+#include "cli/parse.h"
 #include "train/fit.h"
-#include "train/flags.h"
-#include "train/views.h"
+#include "views/views.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* watch.c - lines about a step that is skipped and about a graph that grows; memory that the engine does not see. */
 #include "memory/report.h"
-#include "train/views.h"
+#include "views/views.h"
 
 #include <inttypes.h>
 #include <math.h>

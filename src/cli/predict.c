@@ -1,8 +1,8 @@
 /* predict.c - --predict: the likeliest classes of image files. */
 #include "base/status.h"
 #include "base/text.h"
+#include "cli/commands.h"
 #include "data/transform.h"
-#include "train/run.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* views.c - see views.h. */
-#include "train/views.h"
+#include "views/views.h"
 
 #include "base/status.h"
 

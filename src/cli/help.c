@@ -1,6 +1,6 @@
 /* help.c - --help, written from the table like a manual page. */
-#include "train/commands.h"
-#include "train/flags.h"
+#include "cli/commands.h"
+#include "cli/parse.h"
 
 #include <string.h>
 #include <unistd.h>

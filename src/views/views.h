@@ -2,8 +2,8 @@
  *
  * The driver emits events and knows no view. A view reads the run, keeps what it needs in a state of its own, and
  * writes: lines, a report, a picture. */
-#ifndef FRI_TRAIN_VIEWS_H
-#define FRI_TRAIN_VIEWS_H
+#ifndef FRI_VIEWS_VIEWS_H
+#define FRI_VIEWS_VIEWS_H
 
 #include "base/atomic_file.h"
 #include "train/run.h"

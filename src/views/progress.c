@@ -1,7 +1,7 @@
 /* progress.c - what a run says: one line that is redrawn on a terminal, plain lines elsewhere. */
 #include "backend/backend.h"
 #include "memory/report.h"
-#include "train/views.h"
+#include "views/views.h"
 
 #include <inttypes.h>
 #include <math.h>

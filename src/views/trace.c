@@ -3,7 +3,7 @@
  * Ops are slices ("B", "E") in the order of the event log, bytes per category are counters ("C"), steps are slices
  * around their ops. Times are microseconds since the first event. */
 #include "memory/event.h"
-#include "train/views.h"
+#include "views/views.h"
 
 enum { STEPS = 3 };
 

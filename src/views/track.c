@@ -2,7 +2,7 @@
 #include "base/status.h"
 #include "memory/event.h"
 #include "memory/tracker.h"
-#include "train/views.h"
+#include "views/views.h"
 
 #include <stdlib.h>
 #include <string.h>

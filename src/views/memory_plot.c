@@ -1,7 +1,7 @@
 /* memory_plot.c - --memory-plot: the step that needs most memory, of a run or of a plan, as a picture. */
 #include "base/status.h"
-#include "train/timeline.h"
-#include "train/views.h"
+#include "views/timeline.h"
+#include "views/views.h"
 
 #include <inttypes.h>
 

@@ -1,6 +1,6 @@
 /* size.h - numbers as people write them. */
-#ifndef FRI_TRAIN_SIZE_H
-#define FRI_TRAIN_SIZE_H
+#ifndef FRI_CLI_SIZE_H
+#define FRI_CLI_SIZE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* streams.c - what a program may have inherited: closed standard streams, a limit on the size of files. */
-#include "train/run.h"
+#include "cli/commands.h"
 
 #include <errno.h>
 #include <fcntl.h>

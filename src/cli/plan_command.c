@@ -1,10 +1,11 @@
 /* plan_command.c - --plan: the dry run as a table, and as a report of the run that was not made. */
 #include "backend/backend.h"
 #include "base/status.h"
+#include "cli/commands.h"
 #include "memory/report.h"
 #include "plan/plan.h"
 #include "train/plan.h"
-#include "train/views.h"
+#include "views/views.h"
 
 #include <inttypes.h>
 
