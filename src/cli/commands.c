@@ -37,7 +37,7 @@ static fr_status steps(fri_run *r) {
     if (r->config->opts.calibrate) FR_TRY(s, fri_calibration_begin(r->config, &calibration));
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, fri_weights_begin(r));
-    FR_TRY(s, fri_loop(r));
+    FR_TRY(s, fri_train(r));
     FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
     FR_TRY(s, fri_weights_end(r));
 done:

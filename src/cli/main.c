@@ -46,9 +46,9 @@ static fr_status open_offload(const fri_run *r) {
 static fr_status prepare(fri_run *r, fri_views **views) {
     const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
-    fri_config_resolve(r->config);
     FR_TRY(s, fri_places_check(r));
     FR_TRY(s, check_device(r));
+    fri_config_resolve(r->config);
     FR_TRY(s, start_threads(o));
     fr_switches_set(o->switches);
     fr_cudnn_deterministic_set(o->deterministic);

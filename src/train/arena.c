@@ -53,7 +53,6 @@ void fri_train_arena_begin(fri_run *r) {
 
 fr_status fri_train_arena_part(fri_run *r, fri_part part) {
     fri_train_arena *a = &r->arena;
-    if (part == FRI_PART_COUNT) return FR_OK;
     if (!a->counting && (part == FRI_PART_STEP || part == FRI_PART_SHORT_STEP)) {
         a->counting = true;
         a->calls_before = device_calls(r);
@@ -61,24 +60,6 @@ fr_status fri_train_arena_part(fri_run *r, fri_part part) {
     if (!a->used) return FR_OK;
     if (fr_plan_departed(r->config->opts.device)) a->departures++;
     return fr_plan_follow(r->config->opts.device, a->section[part]);
-}
-
-fr_status fri_train_arena_next(fri_run *r, fri_part *part) {
-    int64_t epoch = 0, batch = 0, batches = fr_loader_batches(r->loader);
-    fr_status s = fr_loader_position_get(r->loader, &epoch, &batch);
-    if (r->ahead.full) batch--; /* it is still to come */
-    *part = FRI_PART_COUNT;
-    if (s < 0 || batch == batches) return s;
-    bool shorter = batch == batches - 1 && fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0;
-    *part = r->step == r->first_step ? FRI_PART_FIRST_STEP : shorter ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
-    return FR_OK;
-}
-
-fr_status fri_train_arena_batch(fri_run *r, int64_t batch) {
-    int64_t batches = fri_test_batches(r->config);
-    if (batch == 0 || batch >= batches) return FR_OK;
-    bool shorter = batch == batches - 1 && fri_batch_rest(r->config, FR_SPLIT_TEST) > 0;
-    return fri_train_arena_part(r, shorter ? FRI_PART_EVALUATION_SHORT : FRI_PART_EVALUATION_BATCH);
 }
 
 void fri_train_arena_end(fri_run *r) {

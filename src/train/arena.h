@@ -43,10 +43,6 @@ bool fri_train_arena_wanted(struct fri_run *r);
 void fri_train_arena_begin(struct fri_run *r);
 /* The allocations that follow are those of this part. */
 fr_status fri_train_arena_part(struct fri_run *r, fri_part part);
-/* The part that the next batch of the loader begins; FRI_PART_COUNT at the end of the epoch. */
-fr_status fri_train_arena_next(struct fri_run *r, fri_part *part);
-/* A batch of the evaluation after the first. */
-fr_status fri_train_arena_batch(struct fri_run *r, int64_t batch);
 /* Closes the counts; release gives the memory back when no tensor lives any more. */
 void fri_train_arena_end(struct fri_run *r);
 void fri_train_arena_release(struct fri_run *r);

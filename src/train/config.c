@@ -16,7 +16,7 @@ int64_t fri_batch_rest(const fri_config *c, fr_split split) {
 }
 
 int64_t fri_test_batches(const fri_config *c) {
-    if (c->opts.device == FR_META) return 1;
+    if (c->target == FR_META) return 1;
     return c->test_count / fri_batch_size(c, FR_SPLIT_TEST) + (fri_batch_rest(c, FR_SPLIT_TEST) > 0);
 }
 
@@ -59,6 +59,7 @@ fr_schedule fri_schedule(const fri_config *c) {
 
 void fri_config_resolve(fri_config *c) {
     fr_train_opts *o = &c->opts;
+    c->target = o->device;
     if (o->image_size == FR_TRAIN_AUTO) o->image_size = o->dataset == FR_TRAIN_FOLDER ? 224 : 32;
     if (o->lr == FR_TRAIN_AUTO) o->lr = o->optimizer == FR_TRAIN_SGD ? c->program->sgd_lr : 1e-3;
     if (o->offload != NULL) o->switches.offload = true;

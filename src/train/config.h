@@ -11,6 +11,7 @@
 typedef struct fri_config {
     const fr_train_program *program;
     fr_train_opts opts; /* resolved: device, image_size, classes and lr hold values */
+    fr_device target;   /* of the command: opts.device, or what that, meta, stands for in a dry run */
     int argc;
     char *const *argv; /* the command, for what was asked for by name */
     FILE *out;
@@ -50,7 +51,7 @@ bool fri_without_data(const fr_train_opts *o);        /* no image is read: on me
 const char *fri_dataset_name(fr_train_dataset d);
 bool fri_dataset_reads_files(fr_train_dataset d);
 
-/* Replaces AUTO by values, where these need no data set. */
+/* Replaces AUTO by values, where these need no data set; opts.device holds one already. */
 void fri_config_resolve(fri_config *c);
 
 /* checks.c: FR_EINVAL for flags that contradict each other or lack another one, with the sentence; the second, for

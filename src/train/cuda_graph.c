@@ -3,7 +3,7 @@
 
 #include "base/env.h"
 #include "base/status.h"
-#include "train/run.h"
+#include "train/driver.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,19 +81,18 @@ void fri_train_graph_batch(fri_run *r, const fr_tensor *images, const fr_tensor 
 }
 
 typedef struct recording {
-    fri_run *r;
+    fri_step_work work;
     fri_recorded_step *step;
-    int batches;
+    bool began;
 } recording;
 
 /* The allocations of fri_batch_next. Nothing is laid there now. */
-static fr_status lay_out(recording *c, fr_tensor **images, fr_tensor **targets) {
-    fr_tensor **out[2] = {images, targets};
-    fri_batch_place *place = &c->step->places[c->batches++];
+static fr_status lay_out(fri_step_work *w, fri_batch_place *place) {
+    const fri_train_graph *g = &w->r->graph;
+    fr_tensor **out[2] = {&w->images, &w->targets};
     fr_status s = FR_OK;
     for (int i = 0; i < 2; i++) {
-        FR_TRY(s, fri_tensor_new(&c->r->graph.shape[i], c->r->graph.dtype[i], c->r->config->opts.device,
-                                 FR_MEM_TEMPORARY, out[i]));
+        FR_TRY(s, fri_tensor_new(&g->shape[i], g->dtype[i], w->r->config->opts.device, FR_MEM_TEMPORARY, out[i]));
         fri_relabel(*out[i], FR_MEM_INPUT);
         place->data[i] = fri_data(*out[i]);
         place->bytes[i] = fri_nbytes(*out[i]);
@@ -102,33 +101,33 @@ done:
     return s;
 }
 
-static fr_status next_batch(void *ctx, fr_tensor **images, fr_tensor **targets) {
+/* The recording begins behind the first batch, and pauses for the others. */
+static fr_status batch_recorded(void *ctx, int64_t i) {
     recording *c = ctx;
+    fri_capture *capture = c->step->capture;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_capture_pause(c->step->capture));
-    FR_TRY(s, lay_out(c, images, targets));
-    FR_TRY(s, fri_capture_resume(c->step->capture));
+    if (i > 0) FR_TRY(s, fri_capture_pause(capture));
+    FR_TRY(s, lay_out(&c->work, &c->step->places[i]));
+    FR_TRY(s, i > 0 ? fri_capture_resume(capture) : fri_capture_begin(capture));
+    c->began = true;
 done:
     return s;
 }
 
 static fr_status record(fri_run *r, fri_recorded_step *step, fri_part part) {
-    recording c = {r, step, 0};
-    const fri_batches batches = {next_batch, &c};
-    fr_tensor *images = NULL, *targets = NULL;
+    static const fri_stepping recorded = {batch_recorded, fri_step_train, fri_step_update};
+    recording c = {.work = {.r = r, .v = step->values}, .step = step};
     fr_status s = FR_OK;
     FR_TRY(s, fri_train_arena_part(r, part));
-    FR_TRY(s, lay_out(&c, &images, &targets));
-    FR_TRY(s, fri_capture_begin(step->capture));
-    s = fri_train_step(r, &batches, &images, &targets, step->values);
-    FR_TRY(s, fri_capture_end(step->capture, s));
+    s = fri_drive_step(r, &recorded, &c, step->values);
+    if (c.began) s = fri_capture_end(step->capture, s);
+    FR_TRY(s, s);
     if (fr_plan_departed(r->config->opts.device)) {
         fri_capture_forget(step->capture);
         s = fri_fail(FR_EUSAGE, "an allocation of the step departs from the plan");
     }
 done:
-    fr_tensor_release(&images);
-    fr_tensor_release(&targets);
+    fri_step_work_end(&c.work);
     return s;
 }
 
@@ -160,26 +159,41 @@ bool fri_train_graph_holds(fri_run *r, fri_part part) {
     return !fri_watch_looks(r);
 }
 
-fr_status fri_train_graph_replay(fri_run *r, fri_part part, fri_step_values *v) {
-    fri_recorded_step *step = step_of(r, part);
-    fr_step_scope scope;
-    int64_t count = 0;
-    fr_status s = fr_step_begin(&scope);
-    if (s < 0) return s;
-    fri_step_values_forget(v);
-    v->number = r->step + 1;
-    v->anomaly = (fr_anomaly){0};
-    fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
-    FR_TRY(s, fri_capture_replay_begin(step->capture));
-    for (int i = 0; i < fri_capture_pieces(step->capture); i++) {
-        FR_TRY(s, fri_batch_into(r, r->loader, &step->places[i], &count));
-        v->targets += (double)count;
-        FR_TRY(s, fri_capture_replay_piece(step->capture, i));
-        if (i + 1 < fri_capture_pieces(step->capture)) FR_TRY(s, fri_ahead_fetch(r));
-    }
-    FR_TRY(s, fri_capture_replay_end(step->capture));
-    FR_TRY(s, fri_step_values_replayed(step->values, step->capture, v));
-    r->graph.replays++;
+typedef struct replay {
+    fri_run *r;
+    fri_recorded_step *step;
+    fri_step_values *v;
+    int64_t targets; /* of the batch that was laid out */
+} replay;
+
+static fr_status batch_replayed(void *ctx, int64_t i) {
+    replay *c = ctx;
+    return fri_batch_into(c->r, c->r->loader, &c->step->places[i], &c->targets);
+}
+
+static fr_status train_replayed(void *ctx, int64_t i) {
+    const replay *c = ctx;
+    fri_capture *capture = c->step->capture;
+    fr_status s = FR_OK;
+    c->v->targets += (double)c->targets;
+    if (i == 0) FR_TRY(s, fri_capture_replay_begin(capture));
+    FR_TRY(s, fri_capture_replay_piece(capture, (int)i));
+    if (i + 1 < fri_capture_pieces(capture)) FR_TRY(s, fri_ahead_fetch(c->r));
 done:
-    return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
+    return s;
+}
+
+/* The last piece has updated. */
+static fr_status update_replayed(void *ctx) {
+    const replay *c = ctx;
+    fr_status s = fri_capture_replay_end(c->step->capture);
+    return s < 0 ? s : fri_step_values_replayed(c->step->values, c->step->capture, c->v);
+}
+
+fr_status fri_train_graph_replay(fri_run *r, fri_part part, fri_step_values *v) {
+    static const fri_stepping from_record = {batch_replayed, train_replayed, update_replayed};
+    replay c = {.r = r, .step = step_of(r, part), .v = v};
+    fr_status s = fri_drive_step(r, &from_record, &c, v);
+    if (s == FR_OK) r->graph.replays++;
+    return s;
 }

@@ -1,6 +1,4 @@
-/* evaluate.c - accuracy and loss on the test images, in eval mode and without a graph.
- *
- * The loader of the test images lives only here, so its buffers are no part of the training peak. */
+/* evaluate.c - accuracy and loss of a batch of test images, in eval mode and without a graph. */
 #include "base/tag.h"
 #include "nn/module.h"
 #include "train/run.h"
@@ -69,41 +67,4 @@ void fri_evaluation_end(const fri_run *r, fri_evaluation_scope was) {
     fri_module_evaluation_end(r->model);
     fri_scope_phase_pop(was.phase);
     fr_no_grad_end(was.no_grad);
-}
-
-/* The whole test split; on meta one batch tells all that there is. */
-static fr_status evaluate_all(fri_run *r, fri_sums *sum) {
-    fr_loader *loader = NULL;
-    fr_tensor *images = NULL, *targets = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_train_arena_part(r, FRI_PART_EVALUATION));
-    FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TEST, r->test, &loader));
-    for (int64_t batch = 0;; batch++) {
-        FR_TRY(s, fri_train_arena_batch(r, batch));
-        FR_TRY(s, fri_batch_next(r, loader, &images, &targets));
-        if (s == FR_END) break;
-        FR_TRY(s, fri_evaluate_batch(r, &images, &targets, sum));
-        if (r->config->opts.device == FR_META || fri_run_interrupted(r) != 0) break;
-    }
-    FR_TRY(s, fri_sums_settle(sum));
-done:
-    fri_sums_drop(sum);
-    fr_tensor_release(&images);
-    fr_tensor_release(&targets);
-    fr_loader_release(&loader);
-    return s;
-}
-
-fr_status fri_evaluate(fri_run *r) {
-    fri_sums sum = {0};
-    fri_evaluation_scope was = fri_evaluation_begin(r);
-    fr_status s = evaluate_all(r, &sum);
-    fri_evaluation_end(r, was);
-    if (s < 0) return s;
-    if (fri_run_interrupted(r) != 0 || sum.targets == 0) return FR_OK; /* half an evaluation says nothing */
-    r->test_targets = sum.targets;
-    r->test_loss = sum.loss / (double)sum.targets;
-    r->test_accuracy = sum.correct / (double)sum.targets;
-    r->test_correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
-    return FR_OK;
 }

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "memory/allocator.h"
 #include "tensor/tensor.h"
+#include "train/driver.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,10 +21,10 @@
 /* Seen so far: networks settle at the second or third step. A run that did not settle within these is not exact. */
 enum { STEPS_AT_MOST = 12, EPOCHS_AT_MOST = 6, SECTIONS_LEFT = 8 };
 
+/* An epoch, and the allocator's state before it. */
 typedef struct epoch_kind {
-    uint64_t before; /* the allocator's state */
-    int64_t full;    /* steps with a full batch */
-    bool shorter, evaluation;
+    uint64_t before;
+    fri_epoch like;
 } epoch_kind;
 
 typedef struct dry_run {
@@ -31,20 +32,13 @@ typedef struct dry_run {
     fri_run run;       /* with data sets of two full batches and a short one */
     fri_train_plan *out;
     fri_allocator *allocator;
-    fr_device device;                 /* that meta stands for */
+    fr_loader *loader;                /* of the evaluation */
+    epoch_kind now;                   /* the epoch that runs */
     epoch_kind fixed[EPOCHS_AT_MOST]; /* epochs that left the state as it was */
     int n_fixed, epochs_run;
-    int64_t steps; /* that the run would have done */
+    int64_t unchanged; /* epochs in a row that were known to change nothing */
+    int in_a_row;      /* steps of this epoch, or batches of this evaluation */
 } dry_run;
-
-static fr_status section(dry_run *d, fri_part part, const char *name, bool is_part) {
-    int i = fr_plan_sections(d->out->plan);
-    fr_status s = fr_plan_section(d->out->plan, name);
-    if (s < 0) return s;
-    if (is_part && d->out->section[part] < 0) d->out->section[part] = i;
-    d->out->is_evaluation[i] = part >= FRI_PART_EVALUATION;
-    return FR_OK;
-}
 
 /* ---- batches ----------------------------------------------------------------------------------------------- */
 
@@ -61,50 +55,44 @@ done:
 }
 
 /* The loader's data set holds batches 0 and 1, which are full, and 2, which is short. */
-static fr_status next_batch(dry_run *d, fr_loader *loader, int64_t n, bool shorter, fr_tensor **images,
-                            fr_tensor **targets) {
-    if (loader == NULL) return filled(d, n, images, targets);
+static fr_status next_batch(dry_run *d, fr_split split, bool shorter, fr_tensor **images, fr_tensor **targets) {
+    fr_loader *loader = split == FR_SPLIT_TRAIN ? d->run.loader : d->loader;
+    if (loader == NULL)
+        return filled(d, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
+                      targets);
     fr_status s = fr_loader_position_set(loader, 0, shorter ? 2 : 0);
     return s < 0 ? s : fri_batch_next(&d->run, loader, images, targets);
 }
 
 /* A loader's buffers count where it fills them on the device itself. Elsewhere batches are copied there. */
-static fr_status open_loader(dry_run *d, fr_split split, int64_t full, int64_t rest, fr_loader **loader) {
+static fr_status open_loader(dry_run *d, fr_split split, fr_loader **loader) {
     const fr_train_opts *o = &d->config.opts;
+    int64_t images = 2 * fri_batch_size(&d->config, split) + fri_batch_rest(&d->config, split);
     fr_dataset **data = split == FR_SPLIT_TRAIN ? &d->run.train : &d->run.test;
-    if (d->device == FR_CUDA) return FR_OK;
+    if (d->config.target == FR_CUDA) return FR_OK;
     fr_dataset_release(data);
-    fr_status s = fr_dataset_synthetic(2 * full + rest, o->classes, o->image_size, o->image_size, 3, 0, data);
+    fr_status s = fr_dataset_synthetic(images, o->classes, o->image_size, o->image_size, 3, 0, data);
     return s < 0 ? s : fri_data_loader(&d->config, split, *data, loader);
 }
 
-/* ---- training ---------------------------------------------------------------------------------------------- */
+/* ---- steps and batches, as many as it takes to settle -------------------------------------------------------- */
 
-typedef struct step_batch {
-    dry_run *d;
-    int64_t n;
-    bool shorter;
-} step_batch;
-
-static fr_status next_of_step(void *ctx, fr_tensor **images, fr_tensor **targets) {
-    const step_batch *b = ctx;
-    return next_batch(b->d, b->d->run.loader, b->n, b->shorter, images, targets);
-}
-
-static fr_status step(dry_run *d, int64_t n, bool shorter) {
-    step_batch like = {d, n, shorter};
-    const fri_batches batches = {next_of_step, &like};
-    fr_tensor *images = NULL, *targets = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, next_of_step(&like, &images, &targets));
-    FR_TRY(s, fri_train_step(&d->run, &batches, &images, &targets, d->run.values));
-    d->steps++;
-    if (d->config.opts.empty_cache_every > 0 && d->steps % d->config.opts.empty_cache_every == 0)
-        FR_TRY(s, fr_memory_empty_cache(FR_META));
-done:
-    fr_tensor_release(&images);
-    fr_tensor_release(&targets);
-    return s;
+static fr_status section(dry_run *d, fri_part part, bool again) {
+    static const struct {
+        const char *name, *again;
+    } names[FRI_PART_COUNT] = {[FRI_PART_SETUP] = {"setup"},
+                               [FRI_PART_FIRST_STEP] = {"first step"},
+                               [FRI_PART_STEP] = {"steady step", "further step"},
+                               [FRI_PART_SHORT_STEP] = {"step on the short batch", "step on the short batch"},
+                               [FRI_PART_EVALUATION] = {"evaluation", "evaluation"},
+                               [FRI_PART_EVALUATION_BATCH] = {"evaluation, next batch", "evaluation, further batch"},
+                               [FRI_PART_EVALUATION_SHORT] = {"evaluation, short batch", "evaluation, short batch"}};
+    int i = fr_plan_sections(d->out->plan);
+    fr_status s = fr_plan_section(d->out->plan, again ? names[part].again : names[part].name);
+    if (s < 0) return s;
+    if (!again) d->out->section[part] = i;
+    d->out->is_evaluation[i] = part >= FRI_PART_EVALUATION;
+    return FR_OK;
 }
 
 /* The cache is emptied after some steps and not after others, so one step is not like the next. */
@@ -112,40 +100,59 @@ static bool steps_differ(const dry_run *d) {
     return d->config.opts.empty_cache_every > 1 && d->config.opts.empty_cache_every <= fri_steps_total(&d->config);
 }
 
-static bool room(dry_run *d) {
-    if (fr_plan_sections(d->out->plan) + SECTIONS_LEFT < FRI_PLAN_SECTIONS) return true;
-    d->out->settled = false;
-    return false;
-}
-
-/* The steps of an epoch with full batches, as many as it takes to settle. */
-static fr_status full_steps(dry_run *d, int64_t steps, int64_t batch) {
+/* Runs one of `alike` parts as a section of the plan. The rest is over, too, once the allocator has settled, or if it
+ * did not within the steps and sections there are. */
+static fr_status one_of(dry_run *d, fri_part part, int64_t alike, int64_t *done,
+                        fr_status (*run)(dry_run *d, fri_part part)) {
+    bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH, again = d->out->section[part] >= 0;
+    uint64_t before = fri_allocator_fingerprint(d->allocator);
     fr_status s = FR_OK;
-    for (int64_t i = 0; i < steps; i++) {
-        bool first = d->out->section[FRI_PART_FIRST_STEP] < 0, steady = d->out->section[FRI_PART_STEP] < 0;
-        if (!first && !steady && (i == STEPS_AT_MOST || !room(d))) {
-            d->out->settled = false;
-            break;
-        }
-        uint64_t before = fri_allocator_fingerprint(d->allocator);
-        if (first)
-            FR_TRY(s, section(d, FRI_PART_FIRST_STEP, "first step", true));
-        else
-            FR_TRY(s, section(d, FRI_PART_STEP, steady ? "steady step" : "further step", steady));
-        FR_TRY(s, step(d, batch, false));
-        if (!first && !steps_differ(d) && fri_allocator_fingerprint(d->allocator) == before) break;
+    if (part == FRI_PART_EVALUATION) d->in_a_row = 0;
+    if (repeats && again &&
+        (d->in_a_row == STEPS_AT_MOST || fr_plan_sections(d->out->plan) + SECTIONS_LEFT >= FRI_PLAN_SECTIONS)) {
+        d->out->settled = false;
+        *done = alike;
+        return FR_OK;
     }
+    FR_TRY(s, section(d, part, again));
+    FR_TRY(s, run(d, part));
+    d->in_a_row++;
+    if (!repeats || (part == FRI_PART_STEP && steps_differ(d))) return FR_OK;
+    if (fri_allocator_fingerprint(d->allocator) == before) *done = alike;
 done:
     return s;
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------------------- */
+typedef struct step_work {
+    fri_step_work work;
+    dry_run *d;
+    bool shorter;
+} step_work;
 
-static fr_status evaluation_batch(dry_run *d, fr_loader *loader, int64_t n, bool shorter) {
+static fr_status batch(void *ctx, int64_t i) {
+    step_work *w = ctx;
+    (void)i;
+    return next_batch(w->d, FR_SPLIT_TRAIN, w->shorter, &w->work.images, &w->work.targets);
+}
+
+static fr_status run_step(dry_run *d, fri_part part) {
+    static const fri_stepping on_meta = {batch, fri_step_train, fri_step_update};
+    step_work w = {.work = {.r = &d->run, .v = d->run.values}, .d = d, .shorter = part == FRI_PART_SHORT_STEP};
+    fr_status s = fri_drive_step(&d->run, &on_meta, &w, w.work.v);
+    fri_step_work_end(&w.work);
+    return s;
+}
+
+static fr_status step(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+    return one_of(ctx, part, alike, done, run_step);
+}
+
+static fr_status run_evaluation(dry_run *d, fri_part part) {
     fri_sums sum = {0};
     fr_tensor *images = NULL, *targets = NULL;
     fr_status s = FR_OK;
-    FR_TRY(s, next_batch(d, loader, n, shorter, &images, &targets));
+    if (part == FRI_PART_EVALUATION) FR_TRY(s, open_loader(d, FR_SPLIT_TEST, &d->loader));
+    FR_TRY(s, next_batch(d, FR_SPLIT_TEST, part == FRI_PART_EVALUATION_SHORT, &images, &targets));
     FR_TRY(s, fri_evaluate_batch(&d->run, &images, &targets, &sum));
 done:
     fri_sums_drop(&sum);
@@ -154,50 +161,20 @@ done:
     return s;
 }
 
-static fr_status evaluation_batches(dry_run *d, fr_loader *loader, int64_t batch, int64_t rest) {
-    int64_t full = d->config.test_count / batch;
-    fr_status s = FR_OK;
-    if (d->device == FR_META) return evaluation_batch(d, loader, batch, false); /* all that a run there does */
-    for (int64_t i = 0; i < full; i++) {
-        bool steady = d->out->section[FRI_PART_EVALUATION_BATCH] < 0;
-        if (i > 0 && !steady && (i == STEPS_AT_MOST || !room(d))) {
-            d->out->settled = false;
-            break;
-        }
-        uint64_t before = fri_allocator_fingerprint(d->allocator);
-        if (i > 0)
-            FR_TRY(s, section(d, FRI_PART_EVALUATION_BATCH,
-                              steady ? "evaluation, next batch" : "evaluation, further batch", steady));
-        FR_TRY(s, evaluation_batch(d, loader, batch, false));
-        if (i > 0 && fri_allocator_fingerprint(d->allocator) == before) break;
-    }
-    if (rest > 0) {
-        FR_TRY(s, section(d, FRI_PART_EVALUATION_SHORT, "evaluation, short batch", true));
-        FR_TRY(s, evaluation_batch(d, loader, rest, true));
-    }
-done:
+static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+    return one_of(ctx, part, alike, done, run_evaluation);
+}
+
+static fr_status evaluation_over(void *ctx, fr_status s) {
+    fr_loader_release(&((dry_run *)ctx)->loader);
     return s;
 }
 
-static fr_status evaluation(dry_run *d) {
-    const fri_run *r = &d->run;
-    int64_t batch = fri_batch_size(&d->config, FR_SPLIT_TEST), rest = fri_batch_rest(&d->config, FR_SPLIT_TEST);
-    fr_loader *loader = NULL;
-    fr_status s = section(d, FRI_PART_EVALUATION, "evaluation", true);
-    if (s < 0) return s;
-    fri_evaluation_scope was = fri_evaluation_begin(r);
-    FR_TRY(s, open_loader(d, FR_SPLIT_TEST, batch, rest, &loader));
-    FR_TRY(s, evaluation_batches(d, loader, batch, rest));
-done:
-    fr_loader_release(&loader);
-    fri_evaluation_end(r, was);
-    return s;
-}
-
-/* ---- the run ----------------------------------------------------------------------------------------------- */
+/* ---- epochs, as many as it takes to settle --------------------------------------------------------------------- */
 
 static bool same_epoch(const epoch_kind *a, const epoch_kind *b) {
-    return a->before == b->before && a->full == b->full && a->shorter == b->shorter && a->evaluation == b->evaluation;
+    return a->before == b->before && a->like.full == b->like.full && a->like.shorter == b->like.shorter &&
+           a->like.evaluation == b->like.evaluation;
 }
 
 static bool changes_nothing(const dry_run *d, const epoch_kind *e) {
@@ -206,61 +183,44 @@ static bool changes_nothing(const dry_run *d, const epoch_kind *e) {
     return false;
 }
 
-static fr_status epoch(dry_run *d, const epoch_kind *e, int64_t batch, int64_t rest) {
-    fr_status s = FR_OK;
-    FR_TRY(s, full_steps(d, e->full, batch));
-    if (e->shorter) {
-        FR_TRY(s, section(d, FRI_PART_SHORT_STEP, "step on the short batch", true));
-        FR_TRY(s, step(d, rest, true));
+static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
+    dry_run *d = ctx;
+    int64_t every = d->config.opts.eval_every, patience = (every > 0 ? every : 0) + 1;
+    d->now = (epoch_kind){fri_allocator_fingerprint(d->allocator), *e};
+    d->in_a_row = 0;
+    if (changes_nothing(d, &d->now)) {
+        /* When every kind of epoch was seen to change nothing, so do all up to the last. */
+        *skip = ++d->unchanged > patience && e->to_last > 0 ? e->to_last : 1;
+        return FR_OK;
     }
-    if (e->evaluation) FR_TRY(s, evaluation(d));
-    d->epochs_run++;
-    if (!steps_differ(d) && fri_allocator_fingerprint(d->allocator) == e->before) d->fixed[d->n_fixed++] = *e;
-done:
-    return s;
+    d->unchanged = 0;
+    if (d->epochs_run < EPOCHS_AT_MOST - 1 || e->to_last == 0) return FR_OK;
+    d->out->settled = false;
+    *skip = e->to_last;
+    return FR_OK;
 }
 
-static fr_status epochs(dry_run *d, int64_t batch, int64_t rest) {
-    fri_run *r = &d->run;
-    const fri_config *c = &d->config;
-    int64_t total = fri_epochs_total(c), per_epoch = fri_steps_per_epoch(c);
-    int64_t unchanged = 0, patience = (c->opts.eval_every > 0 ? c->opts.eval_every : 0) + 1;
-    fr_status s = FR_OK;
-    for (r->epoch = 0; r->epoch < total; r->epoch++) {
-        bool last = r->epoch == total - 1;
-        int64_t left = fri_steps_total(c) - r->epoch * per_epoch;
-        bool whole = left >= per_epoch;
-        epoch_kind e = {.before = fri_allocator_fingerprint(d->allocator),
-                        .full = whole ? c->train_count / batch / c->opts.accumulate : left,
-                        .shorter = whole && rest > 0,
-                        .evaluation = fri_evaluation_due(c, r->epoch, last)};
-        if (changes_nothing(d, &e)) {
-            /* Every kind of epoch was seen to change nothing: so do all up to the last. */
-            if (++unchanged > patience && !last) r->epoch = total - 2;
-            continue;
-        }
-        unchanged = 0;
-        if (d->epochs_run >= EPOCHS_AT_MOST - 1 && !last) {
-            d->out->settled = false;
-            r->epoch = total - 2;
-            continue;
-        }
-        FR_TRY(s, epoch(d, &e, batch, rest));
-    }
-done:
-    return s;
+static fr_status epoch_over(void *ctx) {
+    dry_run *d = ctx;
+    d->epochs_run++;
+    if (!steps_differ(d) && fri_allocator_fingerprint(d->allocator) == d->now.before) d->fixed[d->n_fixed++] = d->now;
+    return FR_OK;
 }
 
 static fr_status run(dry_run *d) {
+    static const fri_execution on_meta = {.epoch_begin = epoch_begin,
+                                          .step = step,
+                                          .evaluate = evaluate,
+                                          .evaluation_over = evaluation_over,
+                                          .epoch_over = epoch_over};
     fri_run *r = &d->run;
-    int64_t batch = fri_batch_size(&d->config, FR_SPLIT_TRAIN), rest = fri_batch_rest(&d->config, FR_SPLIT_TRAIN);
     fr_status s = FR_OK;
-    FR_TRY(s, section(d, FRI_PART_SETUP, "setup", true));
+    FR_TRY(s, section(d, FRI_PART_SETUP, false));
     FR_TRY(s, fri_model_build(r));
-    FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, batch, rest, &r->loader));
+    FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->loader));
     r->schedule = fri_schedule(r->config);
     FR_TRY(s, fri_resume_dry(r));
-    FR_TRY(s, epochs(d, batch, rest));
+    FR_TRY(s, fri_drive(r, &on_meta, d));
     d->out->parameters = r->parameters;
 done:
     fri_step_values_free(r->values);
@@ -296,7 +256,7 @@ static bool answers(fr_device device) {
 
 static fr_status make(const fri_config *c, bool workspaces, fri_train_plan *out) {
     const fr_train_opts *o = &c->opts;
-    dry_run d = {.config = *c, .run.config = &d.config, .out = out, .device = o->device};
+    dry_run d = {.config = *c, .run.config = &d.config, .out = out};
     fr_switches switches = fr_switches_get();
     fri_rng rng = fri_rng_get();
     int threads = fr_threads_get();

@@ -87,7 +87,7 @@ typedef struct fri_run {
     int input_turn;
     fri_ahead ahead;
 
-    /* loop.c */
+    /* real.c */
     fr_loader *loader;
     int64_t step, epoch;                             /* done so far, and the one that runs, from 0 */
     char resume_path[FR_STATE_PATH_BYTES];           /* of the state that the run goes on from */
@@ -174,19 +174,19 @@ fr_status fri_ahead_fetch(fri_run *r);
 fr_status fri_ahead_next(fri_run *r, fr_tensor **images, fr_tensor **targets);
 fr_status fri_ahead_into(fri_run *r, const fri_batch_place *place, int64_t *count);
 
-/* loop.c, evaluate.c. Their parts are what a dry run (plan.c) runs too. */
-fr_status fri_loop(fri_run *r);
-fr_status fri_evaluate(fri_run *r);
+/* real.c: trains on the device. */
+fr_status fri_train(fri_run *r);
 
-/* Where a step finds the batches after its first (--accumulate). */
-typedef struct fri_batches {
-    fr_status (*next)(void *ctx, fr_tensor **images, fr_tensor **targets);
-    void *ctx;
-} fri_batches;
-/* step.c: one optimizer step, of which images and targets are the first batch; both are released as early as
- * possible. Nothing in it waits for a device that runs ahead: its numbers are on their way into *v. */
-fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **images, fr_tensor **targets,
-                         fri_step_values *v);
+/* step.c: a step that runs. train and update are of an fri_stepping (driver.h) whose ctx begins with this; train
+ * releases the batch as early as possible. */
+typedef struct fri_step_work {
+    fri_run *r;
+    fri_step_values *v;
+    fr_tensor *images, *targets; /* of the batch that was laid out */
+} fri_step_work;
+fr_status fri_step_train(void *work, int64_t i);
+fr_status fri_step_update(void *work);
+void fri_step_work_end(fri_step_work *w);
 /* Waits for them and counts them. *loss is the mean over the step's batches. */
 fr_status fri_step_settle(fri_run *r, fri_step_values *v, double *loss);
 void fri_step_values_forget(fri_step_values *v);
@@ -198,7 +198,7 @@ fr_status fri_step_values_replayed(const fri_step_values *recorded, const fri_ca
 fr_status fri_precision_begin(const fr_train_opts *o, fr_autocast_state *was);
 void fri_precision_end(const fr_train_opts *o, fr_autocast_state was);
 
-/* Of an evaluation. The last batches' numbers may still be on their way from the device. */
+/* evaluate.c: of an evaluation. The last batches' numbers may still be on their way from the device. */
 typedef struct fri_sums {
     double loss, correct;
     int64_t targets;
@@ -216,7 +216,8 @@ void fri_evaluation_end(const fri_run *r, fri_evaluation_scope was);
 fr_status fri_evaluate_batch(const fri_run *r, fr_tensor **images, fr_tensor **targets, fri_sums *sum);
 fr_status fri_sums_settle(fri_sums *sum);
 void fri_sums_drop(fri_sums *sum);
-/* *kept = the larger of the two peaks, each part with its snapshot. */
+
+/* numbers.c. *kept = the larger of the two peaks, each part with its snapshot. */
 void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept);
 /* The same with the device's peaks, which then start again. */
 fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept);
@@ -225,6 +226,8 @@ double fri_seconds_now(void);
 /* Median of the step times without the first step (unless it is the only one), in milliseconds; NAN without any. */
 double fri_median_step_ms(const fri_run *r);
 double fri_images_per_second(const fri_run *r);
+/* Loss and time of the step after the last known one. */
+fr_status fri_step_remember(fri_run *r, double loss, double milliseconds);
 
 /* anomaly.c: what a step looks out for. */
 /* Between the gradients' unscaling and the update: names the gradient that will make the step be skipped, or none. */
@@ -248,10 +251,10 @@ fr_status fri_saving_check(fri_run *r);
 fr_status fri_resume_find(fri_run *r);
 fr_status fri_resume(fri_run *r);
 fr_status fri_resume_dry(fri_run *r);
-/* Saves if a save is due after this step. If that fails for want of space or memory, it is said and the training goes
- * on; after the last step it is a failure. */
-fr_status fri_save_due(fri_run *r, bool last);
+/* If saving fails for want of space or memory, it is said and the training goes on; after the last step it is a
+ * failure. */
 bool fri_save_is_due(const fri_run *r, bool last);
+fr_status fri_save(fri_run *r, bool last);
 fr_status fri_weights_begin(fri_run *r);
 fr_status fri_weights_end(fri_run *r);
 

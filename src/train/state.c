@@ -183,10 +183,9 @@ bool fri_save_is_due(const fri_run *r, bool last) {
     return o->save != NULL && r->saved_step != r->step && (last || r->step % fri_save_every(r->config) == 0);
 }
 
-fr_status fri_save_due(fri_run *r, bool last) {
+fr_status fri_save(fri_run *r, bool last) {
     const fr_train_opts *o = &r->config->opts;
     parts p;
-    if (!fri_save_is_due(r, last)) return FR_OK;
     describe(r, &p);
     fr_status s = fr_state_save(o->save, &p.state, o->keep, NULL);
     if (s == FR_OK) r->saved_step = r->step;

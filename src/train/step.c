@@ -1,4 +1,4 @@
-/* step.c - one optimizer step: the forward and backward of its batches, then the update.
+/* step.c - what an optimizer step is made of: the forward and backward of a batch, and the update.
  *
  * Order of deaths within a step, which decides its peak: images and logits are released as soon as the graph is the
  * only one that may need them, targets and loss after backward, gradients after the optimizer's step, so that none
@@ -45,6 +45,7 @@ void fri_step_values_forget(fri_step_values *v) {
         fri_late_drop(&v->part[i].correct);
     }
     fri_late_drop(&v->scaler);
+    v->anomaly = (fr_anomaly){0};
     v->n = 0;
     v->targets = 0;
     v->decided_there = false;
@@ -225,23 +226,21 @@ done:
     return s;
 }
 
-fr_status fri_train_step(fri_run *r, const fri_batches *batches, fr_tensor **images, fr_tensor **targets,
-                         fri_step_values *v) {
-    fr_step_scope scope;
-    fr_status s = fr_step_begin(&scope);
-    if (s < 0) return s;
-    fri_step_values_forget(v);
-    v->number = r->step + 1;
-    fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
-    for (int64_t i = 0; i < r->config->opts.accumulate; i++) {
-        if (i > 0) FR_TRY(s, batches->next(batches->ctx, images, targets));
-        v->targets += (double)fr_tensor_numel(*targets);
-        if (r->config->opts.fused_step == FR_TRAIN_FUSED_TWO_PASS)
-            FR_TRY(s, two_passes(r, images, targets, v));
-        else
-            FR_TRY(s, in_parts(r, images, targets, 1.0 / (double)r->config->opts.accumulate, v));
-    }
-    FR_TRY(s, optimizer_step(r, v));
-done:
-    return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
+fr_status fri_step_train(void *ctx, int64_t i) {
+    fri_step_work *w = ctx;
+    const fr_train_opts *o = &w->r->config->opts;
+    (void)i;
+    w->v->targets += (double)fr_tensor_numel(w->targets);
+    if (o->fused_step == FR_TRAIN_FUSED_TWO_PASS) return two_passes(w->r, &w->images, &w->targets, w->v);
+    return in_parts(w->r, &w->images, &w->targets, 1.0 / (double)o->accumulate, w->v);
+}
+
+fr_status fri_step_update(void *ctx) {
+    const fri_step_work *w = ctx;
+    return optimizer_step(w->r, w->v);
+}
+
+void fri_step_work_end(fri_step_work *w) {
+    fr_tensor_release(&w->images);
+    fr_tensor_release(&w->targets);
 }
