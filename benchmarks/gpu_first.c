@@ -204,48 +204,6 @@ static void statistics(const fri_conv2d_desc *d) {
     drop(&sums);
 }
 
-/* x = max(x * scale + shift, 0) on the host; scale_shift [2, c] of the same type. */
-static void host_normalize(const fri_conv2d_desc *d, const void *scale_shift, void *x) {
-    const int64_t n = d->n * d->h * d->w * d->c;
-    float *v = malloc((size_t)n * sizeof *v), *by = malloc((size_t)(2 * d->c) * sizeof *by);
-    if (v == NULL || by == NULL) exit(1);
-    must(cpu->kernels.cast(&none, d->dtype, FR_F32, n, x, v), "cast");
-    must(cpu->kernels.cast(&none, d->dtype, FR_F32, 2 * d->c, scale_shift, by), "cast");
-    for (int64_t i = 0; i < n; i++) v[i] = fmaxf(v[i] * by[i % d->c] + by[d->c + i % d->c], 0);
-    must(cpu->kernels.cast(&none, FR_F32, d->dtype, n, v, x), "cast");
-    free(v);
-    free(by);
-}
-
-/* A weight gradient that normalizes what it reads. Shifts are not 0, so padding that went through relu(x * scale +
- * shift) as well would show. */
-static void normalizing(const fri_conv2d_desc *d) {
-    const double gflop = 2e-9 * (double)(d->n * d->p * d->q * d->k) * (double)(d->r * d->s * d->c);
-    bool there = false;
-    fri_exec e = {0};
-    must(gpu->kernels.conv2d_backward_weight_norm_workspace(d, &there, &e.workspace_bytes), "normalizing");
-    if (!there) return;
-    pair x = make(d->dtype, d->n * d->h * d->w * d->c, 9), by = make(d->dtype, 2 * d->c, 10);
-    pair y = make(d->dtype, d->n * d->p * d->q * d->k, 11), w = make(d->dtype, d->k * d->r * d->s * d->c, 12);
-    fri_exec ce = scratch_for(cpu, d, 2);
-    if (e.workspace_bytes > 0) must(gpu->segment_alloc(e.workspace_bytes, &e.workspace), "workspace");
-    host_normalize(d, by.host, x.host);
-    must(cpu->kernels.conv2d_backward_weight(&ce, d, x.host, y.host, w.host), "CPU convolution");
-    must(gpu->kernels.conv2d_backward_weight_norm(&e, d, x.device, by.device, y.device, w.device), "normalizing");
-    must(gpu->synchronize(&none), "normalizing");
-    double began = seconds();
-    for (int i = 0; i < REPEAT; i++)
-        must(gpu->kernels.conv2d_backward_weight_norm(&e, d, x.device, by.device, y.device, w.device), "normalizing");
-    must(gpu->synchronize(&none), "normalizing");
-    compare("  weight gradient that normalizes", d->dtype, &w, 4e-3, (seconds() - began) * 1e3 / REPEAT, gflop);
-    if (e.workspace != NULL) gpu->segment_free(e.workspace, e.workspace_bytes);
-    if (ce.workspace != NULL) cpu->segment_free(ce.workspace, ce.workspace_bytes);
-    drop(&x);
-    drop(&by);
-    drop(&y);
-    drop(&w);
-}
-
 static void relu(fr_dtype t) {
     enum { N = 1 << 24 };
     pair x = make(t, N, 4);
@@ -321,7 +279,6 @@ int main(int argc, char **argv) {
             d.q = (d.w + 2 * d.pad_w - d.s) / d.stride_w + 1;
             for (int pass = 0; pass < 3; pass++) convolution(&d, pass);
             statistics(&d);
-            normalizing(&d);
         }
         relu(types[t]);
     }

@@ -49,8 +49,6 @@ const fri_backend fri_backend_cuda = {
         {
             FRI_KERNEL_MAP(SLOT).conv2d_forward_stats_workspace = fri_cuda_conv2d_forward_stats_workspace,
             .conv2d_forward_stats = fri_cuda_conv2d_forward_stats,
-            .conv2d_backward_weight_norm_workspace = fri_cuda_conv2d_backward_weight_norm_workspace,
-            .conv2d_backward_weight_norm = fri_cuda_conv2d_backward_weight_norm,
         },
     .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT)},
 };

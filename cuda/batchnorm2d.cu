@@ -1,7 +1,6 @@
 /* batchnorm2d.cu - batch normalization over rows of channels; n = rows * c, size = bytes of an element.
  *   stats      n * size + 16 * chunks * c bytes           x; two f32 per chunk and channel, written and read
  *   finalize   24 * c bytes                               two sums, mean, invstd, both running values
- *   fold       (16 + 2 * size) * c bytes                  mean, invstd, gamma, beta; scale and shift
  *   apply      2 * n * size bytes                         x, y; with an addend 3 * n * size: that, too
  *   backward   5 * n * size + 16 * chunks * c bytes       x, dy for the sums, then x, dy, dx; the sums as in stats
  *              2 * n * size bytes                         dy, dx: in eval mode without parameter gradients
@@ -107,16 +106,6 @@ __global__ void __launch_bounds__(FRI_THREADS)
     invstd[c] = (float)(1 / sqrt(variance + eps));
     fri_running_update(running_mean, c, momentum, (double)m, 1);
     fri_running_update(running_var, c, momentum, variance * rows, rows - 1);
-}
-
-template <typename T>
-__global__ void __launch_bounds__(FRI_THREADS) fold(int64_t channels, const float *mean, const float *invstd,
-                                                    const float *gamma, const float *beta, T *scale_shift) {
-    const int64_t c = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x;
-    if (c >= channels) return;
-    const float scale = fri_norm_scale(invstd, gamma, c);
-    fri_store(&scale_shift[c], scale);
-    fri_store(&scale_shift[channels + c], fri_batchnorm_shift(mean[c], scale, beta != NULL ? beta[c] : 0));
 }
 
 __global__ void __launch_bounds__(FRI_THREADS) invert(int64_t c, double eps, const float *var, float *invstd) {
@@ -314,18 +303,6 @@ extern "C" fr_status fri_cuda_batchnorm2d_finalize(const fri_exec *e, const fri_
                                                                   (const float *)sums, (float *)mean, (float *)invstd,
                                                                   (float *)running_mean, (float *)running_var);
     return fri_cuda_launched("batchnorm2d_finalize");
-}
-
-extern "C" fr_status fri_cuda_batchnorm2d_fold(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *mean,
-                                               const void *invstd, const void *gamma, const void *beta,
-                                               void *scale_shift) {
-    if (d->c == 0) return FR_OK;
-    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_fold", {
-        fold<T><<<fri_blocks(d->c), FRI_THREADS, 0, fri_stream(e)>>>(d->c, (const float *)mean, (const float *)invstd,
-                                                                     (const float *)gamma, (const float *)beta,
-                                                                     (T *)scale_shift);
-    })
-    return fri_cuda_launched("batchnorm2d_fold");
 }
 
 extern "C" fr_status fri_cuda_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,

@@ -33,16 +33,16 @@ done:
     return s;
 }
 
-/* A pass in one kernel with what is around it, by the same rule; without one v->plan stays NULL. What cuDNN has such
+/* One kernel for the product and the sums, by the same rule; without one v->plan stays NULL. What cuDNN has such
  * engines for is known (test_conv2d_patterns): looking for others in vain would take a tenth of a second each. */
-static fr_status fused_plan(const fri_conv2d_desc *d, fri_cuda_conv2d_pass alone, way *v) {
+static fr_status statistics_plan(const fri_conv2d_desc *d, way *v) {
     const size_t limit = d->workspace_limit > 0 ? d->workspace_limit : SIZE_MAX;
     fri_cuda_conv2d_plan *fused = NULL, *plain = NULL;
     fr_status s = FR_OK;
     if (d->dtype != FR_F16 || d->c % 8 != 0 || d->k % 8 != 0) return FR_OK;
     FRI_TRY(s, fri_cuda_conv2d_plan_get(d, v->pass, &fused));
     if (fused != NULL && fused->choice.workspace > limit) {
-        FRI_TRY(s, fri_cuda_conv2d_plan_get(d, alone, &plain));
+        FRI_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &plain));
         if (fused->choice.workspace > plain->choice.workspace) fused = NULL;
     }
     v->plan = fused;
@@ -53,8 +53,7 @@ done:
 static fr_status find_plan(const fri_conv2d_desc *d, way *v) {
     switch (v->pass) {
     case FRI_CUDA_CONV2D_FORWARD: return forward_plan(d, v);
-    case FRI_CUDA_CONV2D_FORWARD_STATS: return d->bias ? FR_OK : fused_plan(d, FRI_CUDA_CONV2D_FORWARD, v);
-    case FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT: return fused_plan(d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, v);
+    case FRI_CUDA_CONV2D_FORWARD_STATS: return d->bias ? FR_OK : statistics_plan(d, v);
     default: return fri_cuda_conv2d_plan_get(d, v->pass, &v->plan);
     }
 }
@@ -138,32 +137,21 @@ done:
     return s;
 }
 
-static fr_status fused_workspace(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool *there, size_t *bytes) {
+fr_status fri_cuda_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
     way v;
-    fr_status s = way_of(d, pass, &v);
+    fr_status s = way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v);
     *there = s >= 0 && v.plan != NULL;
     if (*there) *bytes = v.bytes;
     return s;
 }
 
-static fr_status run_fused(const fri_exec *e, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass,
-                           fri_cuda_conv2d_data data) {
-    way v;
-    fr_status s = way_of(d, pass, &v);
-    if (s < 0) return s;
-    if (v.plan == NULL)
-        return fri_fail(FR_EINTERNAL, "%s: this convolution has no such kernel", fri_cuda_conv2d_pass_name[pass]);
-    return run_with(e, &v, data);
-}
-
-fr_status fri_cuda_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
-    return fused_workspace(d, FRI_CUDA_CONV2D_FORWARD_STATS, there, bytes);
-}
-
 fr_status fri_cuda_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                         void *y, void *sums) {
-    return run_fused(e, d, FRI_CUDA_CONV2D_FORWARD_STATS,
-                     (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .sums = sums, .k = d->k});
+    way v;
+    fr_status s = way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v);
+    if (s < 0) return s;
+    if (v.plan == NULL) return fri_fail(FR_EINTERNAL, "conv2d_forward_stats: this convolution has no such kernel");
+    return run_with(e, &v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .sums = sums, .k = d->k});
 }
 
 fr_status fri_cuda_conv2d_backward_input_workspace(const fri_conv2d_desc *d, size_t *bytes) {
@@ -188,17 +176,6 @@ fr_status fri_cuda_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_de
     if (d->n == 0) return fri_cuda_fill(e, d->dtype, d->k * d->r * d->s * (d->c / d->groups), 0, dw);
     fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, &v);
     return s < 0 ? s : run(e, &v, x, dw, dy, NULL);
-}
-
-fr_status fri_cuda_conv2d_backward_weight_norm_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
-    return fused_workspace(d, FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT, there, bytes);
-}
-
-fr_status fri_cuda_conv2d_backward_weight_norm(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
-                                               const void *scale_shift, const void *dy, void *dw) {
-    const char *shift = (const char *)scale_shift + (size_t)d->c * fr_dtype_size(d->dtype);
-    return run_fused(e, d, FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT,
-                     (fri_cuda_conv2d_data){.x = x, .w = dw, .y = dy, .scale = scale_shift, .shift = shift});
 }
 
 fr_status fri_cuda_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db) {

@@ -6,9 +6,8 @@
  * whose workspace is within the limit, else the one with the smallest workspace. Its bytes are known before any device
  * is touched, so a dry run counts them.
  *
- * A pass may be a fused one: with the bias, with the sums that batch norm needs (fr_cudnn_fuse_statistics_set), or
- * normalizing what it reads (fr_cudnn_fuse_rebuild_set). Such a plan is taken under the same limit, or if it needs no
- * more than the plain pass.
+ * A pass may be a fused one: with the bias, or with the sums that batch norm needs (fr_cudnn_fuse_statistics_set).
+ * Such a plan is taken under the same limit, or if it needs no more than the plain pass.
  *
  * With fr_cudnn_benchmark_set(true) and a device, all plans within the limit are timed and the fastest is taken; it is
  * kept in the file of plans, where a dry run finds it too. Without a device and without such a plan the heuristics'
@@ -23,10 +22,11 @@ typedef enum fri_cuda_conv2d_pass {
     FRI_CUDA_CONV2D_BACKWARD_INPUT,
     FRI_CUDA_CONV2D_BACKWARD_WEIGHT,
     /* Fused passes: not every convolution has a plan. */
-    FRI_CUDA_CONV2D_FORWARD_BIAS,         /* y = conv(x, w) + b in one kernel; b of x's type */
-    FRI_CUDA_CONV2D_FORWARD_STATS,        /* y = conv(x, w), and per channel the sums of y and y * y, in f32 */
-    FRI_CUDA_CONV2D_NORM_FORWARD,         /* y = conv(max(x * scale + shift, 0), w), of x's type, [c]; planned only */
-    FRI_CUDA_CONV2D_NORM_FORWARD_STATS,   /* likewise, and the sums; planned only */
+    FRI_CUDA_CONV2D_FORWARD_BIAS,  /* y = conv(x, w) + b in one kernel; b of x's type */
+    FRI_CUDA_CONV2D_FORWARD_STATS, /* y = conv(x, w), and per channel the sums of y and y * y, in f32 */
+    /* Planned only, to know what cuDNN has engines for. */
+    FRI_CUDA_CONV2D_NORM_FORWARD,         /* y = conv(max(x * scale + shift, 0), w), of x's type, [c] */
+    FRI_CUDA_CONV2D_NORM_FORWARD_STATS,   /* likewise, and the sums */
     FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT, /* dw of both */
 } fri_cuda_conv2d_pass;
 enum { FRI_CUDA_CONV2D_PASSES = 8 };
@@ -42,7 +42,7 @@ typedef struct fri_cuda_conv2d_choice {
 
 /* The passes that are executed. */
 static inline bool fri_cuda_conv2d_runs(fri_cuda_conv2d_pass pass) {
-    return pass != FRI_CUDA_CONV2D_NORM_FORWARD && pass != FRI_CUDA_CONV2D_NORM_FORWARD_STATS;
+    return pass < FRI_CUDA_CONV2D_NORM_FORWARD;
 }
 
 /* What would run. FR_EUNSUPPORTED names the convolution if no engine will do; FR_ELIBRARY without cuDNN. Also behind

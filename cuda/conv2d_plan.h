@@ -33,7 +33,6 @@ typedef struct fri_cuda_conv2d_data {
     const void *b;         /* of the passes with a bias */
     float *sums;           /* of the passes with statistics: [2, k] */
     int64_t k;
-    const void *scale, *shift; /* of the passes behind a batch norm: [c] */
     void *workspace;
 } fri_cuda_conv2d_data;
 

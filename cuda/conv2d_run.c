@@ -52,12 +52,6 @@ static fr_status execute(fri_cudnn_call c, cudnnHandle_t handle, const fri_cuda_
         uid[n] = FRI_UID_SQUARES;
         at[n++] = data->sums + data->k;
     }
-    if (data->scale != NULL) {
-        uid[n] = FRI_UID_SCALE;
-        at[n++] = data->scale;
-        uid[n] = FRI_UID_SHIFT;
-        at[n++] = data->shift;
-    }
     FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
     FRI_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
     FRI_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
@@ -119,10 +113,9 @@ static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_
     const size_t x = rounded((size_t)(d->n * d->h * d->w * d->c) * size), b = rounded((size_t)d->k * size);
     const size_t w = rounded((size_t)(d->k * d->r * d->s * (d->c / d->groups)) * size);
     const size_t y = rounded((size_t)(d->n * d->p * d->q * d->k) * size), sums = rounded((size_t)d->k * 8);
-    const size_t vector = rounded((size_t)d->c * size); /* scale; shift has the same numbers */
     void *memory = NULL;
     fr_status s = FR_OK;
-    t->bytes = x + w + y + b + sums + vector + rounded(most_workspace(plans, n));
+    t->bytes = x + w + y + b + sums + rounded(most_workspace(plans, n));
     FRI_TRY(s, fri_cuda_segment_alloc(t->bytes, &memory));
     t->memory = memory;
     t->stream = fri_cuda_stream();
@@ -132,9 +125,7 @@ static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_
                                      .b = t->memory + x + w + y,
                                      .sums = (float *)(void *)(t->memory + x + w + y + b),
                                      .k = d->k,
-                                     .scale = t->memory + x + w + y + b + sums,
-                                     .shift = t->memory + x + w + y + b + sums,
-                                     .workspace = t->memory + x + w + y + b + sums + vector};
+                                     .workspace = t->memory + x + w + y + b + sums};
     FRI_CUDART(s, MemsetAsync, (memory, 0x3c, t->bytes, t->stream));
     FRI_CUDART(s, EventCreateWithFlags, (&t->begin, cudaEventDefault));
     FRI_CUDART(s, EventCreateWithFlags, (&t->end, cudaEventDefault));
@@ -181,7 +172,6 @@ fr_status fri_cuda_conv2d_time(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pa
     FRI_TRY(s, s);
     if (pass != FRI_CUDA_CONV2D_FORWARD_BIAS) t.data.b = NULL;
     if (pass != FRI_CUDA_CONV2D_FORWARD_STATS) t.data.sums = NULL;
-    if (pass != FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT) t.data.scale = NULL;
     for (int i = 0; i < n; i++) {
         int64_t ns = 0;
         if (time_plan(&t, pass, &plans[i], &ns) < 0) continue; /* listed, but it does not run here */

@@ -162,19 +162,13 @@ FR_API fr_status fr_threads_set(int n);
  *                  the driver for a moment, before the planned run reserves any. Off at the start.
  *   fuse statistics  a convolution of f16 data, without a bias, whose result a module hands to a batch norm in training
  *                  mode also makes the sums that this needs, where an engine does that within the workspace limit. The
- *                  batch's mean and variance then differ in the last bits: see docs/cuda.md. Off at the start.
- *   fuse rebuild   where the rebuild switch would make relu(batch norm(x)) of f16 data again for a convolution's weight
- *                  gradient, the convolution reads x, and scales, shifts and rectifies it on the way, where an engine
- *                  does that within the workspace limit: nothing is made again. The gradient differs in the last bits,
- *                  because scale and shift are f16: see docs/cuda.md. Off at the start. */
+ *                  batch's mean and variance then differ in the last bits: see docs/cuda.md. Off at the start. */
 FR_API bool fr_cudnn_deterministic_get(void);
 FR_API void fr_cudnn_deterministic_set(bool on);
 FR_API bool fr_cudnn_benchmark_get(void);
 FR_API void fr_cudnn_benchmark_set(bool on);
 FR_API bool fr_cudnn_fuse_statistics_get(void);
 FR_API void fr_cudnn_fuse_statistics_set(bool on);
-FR_API bool fr_cudnn_fuse_rebuild_get(void);
-FR_API void fr_cudnn_fuse_rebuild_set(bool on);
 
 /* Seeds the thread's default generator, as torch.manual_seed. Same seed, same numbers on any thread count. */
 FR_API void fr_seed(uint64_t seed);

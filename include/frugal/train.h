@@ -73,7 +73,7 @@ typedef struct fr_train_opts {
     int64_t threads;                     /* AUTO: as the environment says */
     bool deterministic, cudnn_benchmark; /* engines of CUDA convolutions (fr_cudnn_deterministic_set) */
     bool cuda_graph;
-    bool cudnn_fuse_statistics, cudnn_fuse_rebuild;
+    bool cudnn_fuse_statistics;
     size_t memory_limit; /* of reserved bytes; SIZE_MAX: none */
     fr_switches switches;
     fr_train_amp amp, half;

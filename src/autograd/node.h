@@ -134,9 +134,6 @@ bool fri_rebuildable(fr_node *n, size_t freed);
 fr_status fri_rebuild_hold(fr_node *n);                   /* takes slots on inputs that only live elsewhere */
 fr_status fri_rebuild_value(fr_node *n, fr_tensor **out); /* the node's output, made again */
 void fri_rebuild_release(fr_node *source);                /* one user less */
-/* The node whose rebuild_next makes the whole of the saved value, and none of it is at hand; else NULL. Borrowed from
- * the node. An op that can do on its way what that does need not have the value made. */
-fr_node *fri_rebuilt_by_next(fr_node *node, int index);
 
 /* ---- checkpoint --------------------------------------------------------------------------------------------- */
 

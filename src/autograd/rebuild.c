@@ -103,13 +103,6 @@ static fr_node *makes_next(fr_node *n) {
     return kept(n, 0)->kind == FRI_SLOT_EMPTY && !alive(up) && !(up->executed && up->rebuild_users == 0) ? up : NULL;
 }
 
-fr_node *fri_rebuilt_by_next(fr_node *node, int index) {
-    const fri_slot *slot = &node->slots[index];
-    fr_node *n = slot->kind == FRI_SLOT_REBUILD ? slot->source : NULL;
-    if (n == NULL || alive(n) || (n->executed && n->rebuild_users == 0)) return NULL;
-    return fri_shape_equal(&slot->shape, &n->shape) ? makes_next(n) : NULL;
-}
-
 static fr_status value_of_next(fr_node *up, const fr_op *next, fr_tensor **out) {
     bool was = fr_no_grad_begin();
     const char *op = fri_scope_op_push(up->op->name);

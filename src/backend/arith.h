@@ -93,11 +93,6 @@ static inline FRI_HOST_DEVICE fri_real fri_batchnorm_apply(fri_real x, fri_real 
     return (x - mean) * scale + beta;
 }
 
-/* x * scale + shift is the line above, but for cancellation. */
-static inline FRI_HOST_DEVICE fri_real fri_batchnorm_shift(fri_real mean, fri_real scale, fri_real beta) {
-    return beta - mean * scale;
-}
-
 /* The biased variance of `rows` numbers, from their sum and the sum of their squares. Where rounding of these sums
  * makes it negative it is 0; NaN stays. */
 static inline FRI_HOST_DEVICE double fri_batchnorm_variance(double sum, double squares, double rows) {

@@ -44,7 +44,7 @@
     X(batchnorm2d_apply, fri_batchnorm2d_apply_fn, REQUIRED)                                                           \
     X(batchnorm2d_backward, fri_batchnorm2d_backward_fn, REQUIRED)                                                     \
     X(batchnorm2d_finalize, fri_batchnorm2d_finalize_fn, REQUIRED)                                                     \
-    X(batchnorm2d_fold, fri_batchnorm2d_fold_fn, REQUIRED) X(maxpool2d_forward, fri_maxpool2d_forward_fn, REQUIRED)    \
+    X(maxpool2d_forward, fri_maxpool2d_forward_fn, REQUIRED)    \
     X(maxpool2d_backward, fri_maxpool2d_backward_fn, REQUIRED) X(maxpool2d_mask, fri_maxpool2d_mask_fn, REQUIRED)      \
     X(avgpool2d_forward, fri_avgpool2d_fn, REQUIRED) X(avgpool2d_backward, fri_avgpool2d_fn, REQUIRED)                 \
     X(adaptive_avgpool2d_forward, fri_avgpool2d_fn, REQUIRED)                                                          \
@@ -76,9 +76,7 @@
     X(linear_backward_weight, fri_linear_backward_weight_fn, REQUIRED)                                                 \
     X(linear_backward_bias, fri_linear_backward_bias_fn, REQUIRED)                                                     \
     X(conv2d_forward_stats_workspace, fri_conv2d_fused_workspace_fn, OPTIONAL)                                         \
-    X(conv2d_forward_stats, fri_conv2d_forward_stats_fn, OPTIONAL)                                                     \
-    X(conv2d_backward_weight_norm_workspace, fri_conv2d_fused_workspace_fn, OPTIONAL)                                  \
-    X(conv2d_backward_weight_norm, fri_conv2d_backward_weight_norm_fn, OPTIONAL)
+    X(conv2d_forward_stats, fri_conv2d_forward_stats_fn, OPTIONAL)
 
 #define FRI_KERNEL_MAP(X) FRI_MEMORY_KERNELS(X) FRI_LOOP_KERNELS(X) FRI_LIBRARY_KERNELS(X)
 /* clang-format on */

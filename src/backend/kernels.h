@@ -119,14 +119,11 @@ typedef fr_status fri_conv2d_workspace_fn(const fri_conv2d_desc *d, size_t *byte
 /* y = conv(x, w) + b; b or NULL. */
 typedef fr_status fri_conv2d_forward_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                         const void *b, void *y);
-/* Whether one of the next two is there for this convolution, and its scratch. Both are optional. */
+/* Whether the next one is there for this convolution, and its scratch. */
 typedef fr_status fri_conv2d_fused_workspace_fn(const fri_conv2d_desc *d, bool *there, size_t *bytes);
 /* y = conv(x, w); sums [2, k] f32: over n, p, q, of y and of y * y. */
 typedef fr_status fri_conv2d_forward_stats_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                               void *y, void *sums);
-/* dw of y = conv(v, w), v = max(x * scale + shift, 0): scale_shift [2, c] (dtype), as batchnorm2d_fold makes it. */
-typedef fr_status fri_conv2d_backward_weight_norm_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
-                                                     const void *scale_shift, const void *dy, void *dw);
 typedef fr_status fri_conv2d_backward_input_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *w,
                                                const void *dy, void *dx);
 typedef fr_status fri_conv2d_backward_weight_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
@@ -176,11 +173,6 @@ typedef fr_status fri_batchnorm2d_finalize_fn(const fri_exec *e, const fri_batch
 /* invstd [c] = 1 / sqrt(var + eps): what eval mode hands to apply. */
 typedef fr_status fri_batchnorm2d_invstd_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
                                             void *invstd);
-/* scale_shift [2, c] (dtype): scale = invstd * gamma, shift = beta - mean * scale, so that x * scale + shift is apply's
- * y but for rounding: off by up to r (|x * scale| + |mean * scale|), r = half a unit of the type. gamma, beta (real) or
- * both NULL. */
-typedef fr_status fri_batchnorm2d_fold_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *mean,
-                                          const void *invstd, const void *gamma, const void *beta, void *scale_shift);
 /* y = (x - mean) * invstd * gamma + beta, rounded to its type, then + addend (of dtype, or NULL), then relu if `relu`;
  * gamma, beta (real) or both NULL. y may be x or the addend. */
 typedef fr_status fri_batchnorm2d_apply_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,

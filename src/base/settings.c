@@ -1,7 +1,7 @@
 /* settings.c - what a program asks of cuDNN's convolutions, for the whole process (frugal/base.h documents each). */
 #include <frugal/base.h>
 
-static _Atomic bool nondeterministic, benchmark, fuse_statistics, fuse_rebuild;
+static _Atomic bool nondeterministic, benchmark, fuse_statistics;
 
 bool fr_cudnn_deterministic_get(void) {
     return !nondeterministic;
@@ -25,12 +25,4 @@ bool fr_cudnn_fuse_statistics_get(void) {
 
 void fr_cudnn_fuse_statistics_set(bool on) {
     fuse_statistics = on;
-}
-
-bool fr_cudnn_fuse_rebuild_get(void) {
-    return fuse_rebuild;
-}
-
-void fr_cudnn_fuse_rebuild_set(bool on) {
-    fuse_rebuild = on;
 }

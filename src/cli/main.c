@@ -54,7 +54,6 @@ static fr_status prepare(fri_run *r, fri_views **views) {
     fr_cudnn_deterministic_set(o->deterministic);
     fr_cudnn_benchmark_set(o->cudnn_benchmark);
     fr_cudnn_fuse_statistics_set(o->cudnn_fuse_statistics);
-    fr_cudnn_fuse_rebuild_set(o->cudnn_fuse_rebuild);
     const fri_backend *backend = fri_backend_get(o->device);
     if (backend != NULL && backend->pin_memory != NULL) backend->pin_memory(o->pin_memory);
     FR_TRY(s, fri_check_flags(r->config));

@@ -209,27 +209,6 @@ fr_status fri_cpu_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_
     return FR_OK;
 }
 
-fr_status fri_cpu_batchnorm2d_fold(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *mean,
-                                   const void *invstd, const void *gamma, const void *beta, void *scale_shift) {
-    const real *m = mean, *is = invstd, *g = gamma, *b = beta;
-    real piece[2][COMBINE], buf[2][COMBINE];
-    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
-    if (s < 0) return s;
-    for (int64_t c = 0; c < d->c; c += COMBINE) {
-        const int64_t width = fri_min_i64(COMBINE, d->c - c);
-        for (int64_t j = 0; j < width; j++) {
-            piece[0][j] = fri_norm_scale(is, g, c + j);
-            piece[1][j] = fri_batchnorm_shift(m[c + j], piece[0][j], b != NULL ? b[c + j] : 0);
-        }
-        for (int row = 0; row < 2; row++) {
-            real *out = fri_cpu_target(d->dtype, scale_shift, row * d->c + c, buf[row]);
-            memcpy(out, piece[row], (size_t)width * sizeof *out);
-            fri_cpu_store(d->dtype, scale_shift, row * d->c + c, width, out);
-        }
-    }
-    return FR_OK;
-}
-
 fr_status fri_cpu_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var, void *invstd) {
     fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
     if (s < 0) return s;

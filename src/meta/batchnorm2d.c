@@ -20,11 +20,6 @@ fr_status fri_meta_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d
     return FRI_META_CALL("batchnorm2d_finalize", d->dtype, 8 * d->c, 24 * d->c, d->c);
 }
 
-fr_status fri_meta_batchnorm2d_fold(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *mean,
-                                    const void *invstd, const void *gamma, const void *beta, void *scale_shift) {
-    return FRI_META_CALL("batchnorm2d_fold", d->dtype, 3 * d->c, 20 * d->c, d->c);
-}
-
 fr_status fri_meta_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var, void *invstd) {
     return FRI_META_CALL("batchnorm2d_invstd", d->dtype, 3 * d->c, 8 * d->c, d->c);
 }

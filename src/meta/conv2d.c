@@ -16,18 +16,10 @@ WORKSPACE(forward)
 WORKSPACE(backward_input)
 WORKSPACE(backward_weight)
 
-static fr_status fused_workspace(fri_conv2d_fused_workspace_fn *f, const fri_conv2d_desc *d, bool *there,
-                                 size_t *bytes) {
+fr_status fri_meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
+    fri_conv2d_fused_workspace_fn *f = FRI_META_TARGET(d->dtype, conv2d_forward_stats_workspace);
     *there = false;
     return f != NULL ? f(d, there, bytes) : FR_OK;
-}
-
-fr_status fri_meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
-    return fused_workspace(FRI_META_TARGET(d->dtype, conv2d_forward_stats_workspace), d, there, bytes);
-}
-
-fr_status fri_meta_conv2d_backward_weight_norm_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
-    return fused_workspace(FRI_META_TARGET(d->dtype, conv2d_backward_weight_norm_workspace), d, there, bytes);
 }
 
 static fr_status conv2d(const char *name, const fri_conv2d_desc *d) {
@@ -56,11 +48,6 @@ fr_status fri_meta_conv2d_backward_input(const fri_exec *e, const fri_conv2d_des
 fr_status fri_meta_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
                                           void *dw) {
     return conv2d("conv2d_backward_weight", d);
-}
-
-fr_status fri_meta_conv2d_backward_weight_norm(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
-                                               const void *scale_shift, const void *dy, void *dw) {
-    return conv2d("conv2d_backward_weight_norm", d);
 }
 
 fr_status fri_meta_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db) {

@@ -121,28 +121,6 @@ static const fr_op batchnorm2d = {.name = "batchnorm2d",
 /* In eval mode dx is a multiple of dy; only gamma's gradient reads x. */
 static const fr_op batchnorm2d_without_x = {.name = "batchnorm2d", .backward = backward};
 
-fr_status fri_batchnorm2d_folded(fr_node *node, fr_tensor **x, fr_tensor **scale_shift) {
-    fr_tensor *saved[SAVED_COUNT] = {0}, *out = NULL;
-    fr_status s = FR_OK;
-    if (node->op != &batchnorm2d) return FR_OK;
-    const fri_batchnorm2d_desc *d = &((const params *)fr_node_params(node))->desc;
-    fri_shape shape = FRI_SHAPE(2, d->c);
-    for (int i = 0; i < SAVED_COUNT; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
-    const fri_backend *be = fri_backend_of(saved[SAVED_X]);
-    const fr_tensor *gamma = saved[SAVED_GAMMA], *beta = saved[SAVED_BETA];
-    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, be->device, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s,
-            FRI_KERNEL(be, d->dtype, batchnorm2d_fold,
-                       (FRI_EXEC, d, fri_data(saved[SAVED_MEAN]), fri_data(saved[SAVED_INVSTD]),
-                        gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, fri_data(out))));
-    fri_tensor_put(&saved[SAVED_X], x);
-    fri_tensor_put(&out, scale_shift);
-done:
-    for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
-    fr_tensor_release(&out);
-    return s;
-}
-
 /* ---- statistics -------------------------------------------------------------------------------------------- */
 
 fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *d, const fr_tensor *x,

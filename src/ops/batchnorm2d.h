@@ -24,10 +24,6 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
                                  fr_tensor **mean, fr_tensor **invstd);
 
-/* For one who normalizes what it reads: if the node is of a batch norm, *x is what this read and *scale_shift [2, c]
- * what makes its result of that (fri_batchnorm2d_fold_fn); else both stay NULL. */
-fr_status fri_batchnorm2d_folded(fr_node *node, fr_tensor **x, fr_tensor **scale_shift);
-
 /* What is done to its result: relu?(batch_norm(x) + addend). */
 typedef struct fri_norm_tail {
     fr_tensor **addend; /* its reference is taken; NULL: nothing is added */

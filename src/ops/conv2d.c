@@ -25,50 +25,13 @@ static fri_conv2d_desc desc_of(const fr_node *node) {
     return *(const fri_conv2d_desc *)fr_node_params(node);
 }
 
-/* Where x would have to be made again as relu(batch norm(v)) and the backend has a kernel that reads v. *made is false,
- * and nothing was done, where it has none. */
-static fr_status weight_gradient_of_norm(fr_node *node, const fri_conv2d_desc *forward, const fr_tensor *dy,
-                                         bool *made) {
-    fr_tensor *v = NULL, *scale_shift = NULL, *dw = NULL;
-    fri_workspace ws = {0};
-    fri_conv2d_desc d = *forward;
-    const fri_backend *be = fri_backend_of(dy);
-    size_t bytes = 0;
-    fr_status s = FR_OK;
-    fri_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
-    *made = false;
-    fr_node *norm = fr_cudnn_fuse_rebuild_get() ? fri_rebuilt_by_next(node, 0) : NULL;
-    if (norm == NULL || fri_kernels_for(be, d.dtype)->conv2d_backward_weight_norm_workspace == NULL) return FR_OK;
-    FRI_TRY(s, fri_batchnorm2d_folded(norm, &v, &scale_shift));
-    if (v == NULL) return FR_OK;
-    d.unaligned = unaligned(v, NULL, dy, NULL);
-    FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_backward_weight_norm_workspace, (&d, made, &bytes)));
-    if (!*made) goto done;
-    FRI_TRY(s, fri_tensor_new(&shape, d.dtype, be->device, FR_MEM_TEMPORARY, &dw));
-    FRI_TRY(s, fri_workspace_begin(dy, bytes, &ws));
-    FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_backward_weight_norm,
-                          (&ws.exec, &d, fri_data(v), fri_data(scale_shift), fri_data(dy), fri_data(dw))));
-    fri_workspace_end(&ws);
-    fr_tensor_release(&v);
-    FRI_TRY(s, fr_node_grad(node, 1, &dw));
-done:
-    fri_workspace_end(&ws);
-    fr_tensor_release(&v);
-    fr_tensor_release(&scale_shift);
-    fr_tensor_release(&dw);
-    return s;
-}
-
 static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *forward, const fr_tensor *dy) {
     fr_tensor *x = NULL, *dw = NULL;
     fri_workspace ws = {0};
     fri_conv2d_desc d = *forward;
     size_t bytes = 0;
-    bool made = false;
     fr_status s = FR_OK;
     fri_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
-    FRI_TRY(s, weight_gradient_of_norm(node, forward, dy, &made));
-    if (made) return FR_OK;
     FRI_TRY(s, fr_node_saved(node, 0, &x));
     FRI_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
     d.unaligned = unaligned(x, NULL, dy, NULL);

@@ -161,10 +161,6 @@ const fri_flag fri_flags[] = {
     {"cuda-graph", ROW(BOOL, DEVICE, cuda_graph), NULL,
      "On a GPU, record a training step once its places in memory are fixed, and run the record from then on: the host "
      "no longer launches each kernel. Needs the arena."},
-    {"cudnn-fuse-rebuild", ROW(BOOL, DEVICE, cudnn_fuse_rebuild), NULL,
-     "On a GPU, with --rebuild and fp16 data: instead of normalizing again what a convolution's weight gradient reads, "
-     "let the convolution do it, where cuDNN has a kernel for both. Differs in the last bits. Without effect on the "
-     "CPU."},
     {"cudnn-fuse-statistics", ROW(BOOL, DEVICE, cudnn_fuse_statistics), NULL,
      "On a GPU, a convolution of fp16 data (--amp, --half=fp16) without a bias also makes the sums that the batch norm "
      "behind it needs, where cuDNN has a kernel for both. Differs in the last bits. Without effect on the CPU."},

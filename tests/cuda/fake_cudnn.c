@@ -252,35 +252,11 @@ static fri_exec scratch_of(size_t bytes) {
     return (fri_exec){.workspace = aligned_alloc(512, (bytes + 511) / 512 * 512 + 512), .workspace_bytes = bytes};
 }
 
-/* dw of relu(x * scale + shift), which goes to the product rounded. */
-static bool compute_weight_gradient(const fake_graph *g) {
-    const fri_kernels *cpu = &fri_backend_get(FR_CPU)->kernels;
-    const fri_conv2d_desc d = convolution_of(g);
-    const int64_t n = d.n * d.h * d.w * d.c;
-    const fri_f16 *x = fake_dnn.x, *scale = fake_dnn.scale, *shift = fake_dnn.shift;
-    fri_f16 *v = malloc((size_t)n * sizeof *v);
-    size_t bytes = 0;
-    if (cpu->conv2d_backward_weight_workspace(&d, &bytes) < 0) return false;
-    fri_exec e = scratch_of(bytes);
-    for (int64_t i = 0; i < n; i++) {
-        float y = fri_f32_from_f16(x[i]) * fri_f32_from_f16(scale[i % d.c]) + fri_f32_from_f16(shift[i % d.c]);
-        v[i] = fri_f16_from_f32(y > 0 ? y : 0);
-    }
-    fr_status s = cpu->conv2d_backward_weight(&e, &d, v, fake_dnn.y, (void *)(uintptr_t)fake_dnn.w);
-    free(e.workspace);
-    free(v);
-    fake_dnn.computed++;
-    return s >= 0;
-}
-
 /* By the CPU's kernel, so that y has its bits; the sums are those of y as it was rounded. */
 static bool compute(const fake_graph *g) {
     const fri_kernels *cpu = &fri_backend_get(FR_CPU)->kernels;
     const fri_conv2d_desc d = convolution_of(g);
     size_t bytes = 0;
-    for (int i = 0; i < g->operations; i++)
-        if (g->kind[i] == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR)
-            return compute_weight_gradient(g);
     if (cpu->conv2d_forward_workspace(&d, &bytes) < 0) return false;
     fri_exec e = scratch_of(bytes);
     fr_status s = cpu->conv2d_forward(&e, &d, fake_dnn.x, fake_dnn.w, NULL, (void *)(uintptr_t)fake_dnn.y);
@@ -306,15 +282,12 @@ static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan
     (void)handle;
     fake_dnn.x = fake_dnn.w = fake_dnn.y = fake_dnn.b = NULL;
     fake_dnn.sums = fake_dnn.squares = NULL;
-    fake_dnn.scale = fake_dnn.shift = NULL;
     for (int i = 0; i < p->pointers; i++) {
         if (p->uid[i] == 'x') fake_dnn.x = p->data[i];
         if (p->uid[i] == 'w') fake_dnn.w = p->data[i];
         if (p->uid[i] == 'y') fake_dnn.y = p->data[i];
         if (p->uid[i] == 'b') fake_dnn.b = p->data[i];
         if (p->uid[i] == 's') fake_dnn.sums = (float *)(uintptr_t)p->data[i];
-        if (p->uid[i] == 'g') fake_dnn.scale = p->data[i];
-        if (p->uid[i] == 'h') fake_dnn.shift = p->data[i];
         if (p->uid[i] == 'q') fake_dnn.squares = (float *)(uintptr_t)p->data[i];
     }
     fake_dnn.pointers = p->pointers;

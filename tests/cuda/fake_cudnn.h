@@ -1,8 +1,7 @@
 /* fake_cudnn.h - cuDNN's graph API without cuDNN: engines are rows of a table, and executing one moves a clock.
  *
  * Enough of it for planning, keeping and timing convolution plans; any graph gets the same engines. It remembers what a
- * graph was made of. Forward convolutions without a bias, with or without statistics, and the weight gradient behind
- * scale, shift and relu can also be computed. */
+ * graph was made of. Forward convolutions without a bias, with or without statistics, can also be computed. */
 #ifndef TESTS_CUDA_FAKE_CUDNN_H
 #define TESTS_CUDA_FAKE_CUDNN_H
 
@@ -47,7 +46,6 @@ typedef struct fake_cudnn_state {
     int pointers;     /* of the last execution, and which: */
     const void *x, *w, *y, *b;
     float *sums, *squares;
-    const void *scale, *shift;
     int operations;   /* of the graph that the last executed plan was searched for with */
     fake_graph graph; /* likewise */
     bool computes;    /* what is executed */

@@ -167,46 +167,10 @@ Test(conv2d_statistics, an_unaligned_operand_is_copied_into_counted_scratch) {
     cr_expect_eq(fake_dnn.x, scratch + 1024);
 }
 
-Test(conv2d_statistics, the_weight_gradient_behind_a_norm_is_a_graph_of_four_operations) {
-    fri_conv2d_desc d = shape(14, MIB);
-    fri_exec e = {.workspace = scratch};
-    bool there = false;
-    engines(1, (fake_engine[]){{.workspace = MIB, .fused_workspace = 512}});
-    must(fri_cuda_conv2d_backward_weight_norm_workspace(&d, &there, &e.workspace_bytes));
-    cr_assert(there);
-    cr_expect_eq(e.workspace_bytes, 512u);
-    must(fri_cuda_conv2d_backward_weight_norm(&e, &d, memory[0], memory[3], memory[2], memory[1]));
-    const fake_graph *g = &fake_dnn.graph;
-    cr_expect_eq(g->operations, 4);
-    for (int i = 0; i < 3; i++) cr_expect_eq(g->kind[i], CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    cr_expect_eq(g->kind[3], CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR);
-    cr_expect(g->x.is_virtual, "the convolution reads x as it is");
-    cr_expect_eq(g->x.type, CUDNN_DATA_FLOAT);
-    expect_tensor("scale", &g->factor[0], CUDNN_DATA_HALF, 1, 64, 1, 1);
-    expect_tensor("shift", &g->factor[1], CUDNN_DATA_HALF, 1, 64, 1, 1);
-    cr_expect_eq(g->factor[2].uid, 0, "relu takes one operand");
-    expect_tensor("dw", &g->w, CUDNN_DATA_HALF, 128, 64, 3, 5);
-    expect_tensor("dy", &g->y, CUDNN_DATA_HALF, 8, 128, 14, 14);
-    cr_expect_eq(fake_dnn.pointers, 5);
-    cr_expect_eq(fake_dnn.x, memory[0]);
-    cr_expect_eq(fake_dnn.w, memory[1]);
-    cr_expect_eq(fake_dnn.y, memory[2]);
-    cr_expect_eq(fake_dnn.scale, memory[3]);
-    cr_expect_eq(fake_dnn.shift, memory[3] + 64 * 2);
-    d.dtype = FR_F32;
-    must(fri_cuda_conv2d_backward_weight_norm_workspace(&d, &there, &e.workspace_bytes));
-    cr_expect(!there);
-    d = shape(12, 1024);
-    engines(1, (fake_engine[]){{.workspace = 512, .fused_workspace = 2048}});
-    must(fri_cuda_conv2d_backward_weight_norm_workspace(&d, &there, &e.workspace_bytes));
-    cr_expect(!there, "above the limit, and above the plain pass");
-}
-
 /* ---- who says that a batch norm follows -------------------------------------------------------------------------- */
 
 typedef struct calls {
     int sums, finalized, stats, plain;
-    int normalized, gradients; /* batch norm's last pass; weight gradients that do it themselves */
 } calls;
 
 static void count(void *ctx, const fri_kernel_call *c) {
@@ -215,18 +179,13 @@ static void count(void *ctx, const fri_kernel_call *c) {
     n->finalized += strcmp(c->name, "batchnorm2d_finalize") == 0;
     n->stats += strcmp(c->name, "batchnorm2d_stats") == 0;
     n->plain += strcmp(c->name, "conv2d_forward") == 0;
-    n->normalized += strcmp(c->name, "batchnorm2d_apply") == 0;
-    n->gradients += strcmp(c->name, "conv2d_backward_weight_norm") == 0;
 }
 
-/* A dry run of the forward pass, of f16 data, for the fake device; with backward: under rebuild, that, too. */
-static calls dry_run_of(fr_module **m, bool train, int segments, bool backward) {
+/* A dry run of the forward pass, of f16 data, for the fake device. */
+static calls dry_run(fr_module **m, bool train, int segments) {
     calls n = {0};
     fr_tensor *x = NULL;
     const fri_backend *was = fri_meta_target_set(fri_backend_get(FR_CUDA));
-    fr_switches switches = fr_switches_get(), rebuild = switches;
-    rebuild.rebuild = true;
-    if (backward) fr_switches_set(rebuild);
     must(fr_module_to_dtype(*m, FR_F16));
     fr_module_train(*m, train);
     must(fr_tensor_zeros(4, (int64_t[]){2, 64, 64, 3}, FR_F16, FR_META, &x));
@@ -235,18 +194,11 @@ static calls dry_run_of(fr_module **m, bool train, int segments, bool backward) 
         must(fr_module_forward(*m, x, &x));
     else
         must(fr_checkpoint_sequential(*m, segments, x, &x));
-    if (backward) must(fr_sum(x, &x));
-    if (backward) must(fr_backward(x, NULL));
     fri_meta_listen(before);
     fri_meta_target_set(was);
-    fr_switches_set(switches);
     fr_tensor_release(&x);
     fr_module_release(m);
     return n;
-}
-
-static calls dry_run(fr_module **m, bool train, int segments) {
-    return dry_run_of(m, train, segments, false);
 }
 
 static void expect_calls(const char *what, calls n, int sums, int stats, int plain) {
@@ -287,26 +239,6 @@ Test(conv2d_statistics, the_networks_say_so_in_training_mode) {
     expect_calls("in segments", dry_run(&m, true, 5), 52, 1, 1);
 }
 
-/* Each weight gradient that reads what batch norm read saves one pass of this. ResNet-50: two of a block's three
- * convolutions. DenseNet-121: both of a layer's, and those between the blocks. U-Net: the second of each pair. */
-Test(conv2d_statistics, nothing_is_normalized_again_for_a_weight_gradient) {
-    static const char *const name[] = {"ResNet-50", "DenseNet-121", "U-Net"};
-    static const int gradients[] = {32, 119, 9};
-    engines(1, (fake_engine[]){{.fused_workspace = 512}});
-    for (int i = 0; i < 3; i++) {
-        fr_module *m = network_of(i);
-        calls again = dry_run_of(&m, true, 0, true);
-        fr_cudnn_fuse_rebuild_set(true);
-        m = network_of(i);
-        calls fused = dry_run_of(&m, true, 0, true);
-        fr_cudnn_fuse_rebuild_set(false);
-        cr_expect_eq(again.gradients, 0);
-        cr_expect_eq(fused.gradients, gradients[i], "%s: %d", name[i], fused.gradients);
-        cr_expect_eq(again.normalized - fused.normalized, gradients[i], "%s: %d passes, then %d", name[i],
-                     again.normalized, fused.normalized);
-    }
-}
-
 /* ---- the numbers ------------------------------------------------------------------------------------------------- */
 
 /* The fake device: kernels are the CPU's, but for the convolution with sums, which is cuDNN's. */
@@ -316,8 +248,6 @@ static void begin_computing(void) {
     device = *fri_backend_get(FR_CUDA);
     device.kernels.conv2d_forward_stats = fri_cuda_conv2d_forward_stats;
     device.kernels.conv2d_forward_stats_workspace = fri_cuda_conv2d_forward_stats_workspace;
-    device.kernels.conv2d_backward_weight_norm = fri_cuda_conv2d_backward_weight_norm;
-    device.kernels.conv2d_backward_weight_norm_workspace = fri_cuda_conv2d_backward_weight_norm_workspace;
     fri_backend_override(FR_CUDA, &device);
     fake_dnn.computes = true;
     engines(1, (fake_engine[]){{.fused_workspace = 4096}});
@@ -384,7 +314,7 @@ Test(conv2d_statistics, mean_and_variance_are_those_of_the_result) {
 enum { BATCH = 4, CLASSES = 5, STEPS = 4 };
 
 typedef struct training {
-    bool fused, fused_rebuild, checkpoint, autocast;
+    bool fused, checkpoint, autocast;
     fr_switches switches;
 } training;
 
@@ -441,7 +371,6 @@ static void train_on(const training *t, fr_device device, outcome *out) {
     const int before = fake_dnn.computed;
     fr_switches_set(t->switches);
     fr_cudnn_fuse_statistics_set(t->fused);
-    fr_cudnn_fuse_rebuild_set(t->fused_rebuild);
     fr_seed(11);
     must(fr_resnet(18, FR_MODEL_OPTS(.device = device, .image_size = 32, .small_stem = true, .classes = CLASSES), &m));
     if (!t->autocast) must(fr_module_to_dtype(m, FR_F16));
@@ -514,48 +443,13 @@ Test(conv2d_statistics, a_training_comes_to_the_weights_of_the_plain_one) {
     }
 }
 
-/* In ResNet-18 the second convolution of each of 8 blocks reads relu(batch norm()), and the first one behind the stem;
- * the others read a sum. Without rebuild the value is there, and is read. */
-Test(conv2d_statistics, the_weight_gradient_reads_what_batch_norm_read) {
-    enum { NORMS = 9 };
-    begin_computing();
-    fr_switches rebuild = fr_switches_default();
-    rebuild.rebuild = true;
-    for (int autocast = 0; autocast < 2; autocast++) {
-        training t = {.autocast = autocast, .switches = rebuild};
-        outcome plain = run(t);
-        t.fused_rebuild = true;
-        outcome fused = run(t);
-        cr_expect_eq(fused.computed, NORMS * STEPS, "%d weight gradients", fused.computed);
-        expect_close(autocast ? "autocast, fused rebuild" : "f16, fused rebuild", &fused, &plain);
-        cr_expect_leq(fused.memory.peak_allocated, plain.memory.peak_allocated);
-        t.checkpoint = true; /* nodes of a segment are not rebuilt; the last one is none */
-        outcome segments = run(t);
-        t.fused_rebuild = false;
-        outcome plain_segments = run(t);
-        cr_expect_lt(segments.computed, fused.computed);
-        t.switches = fr_switches_default();
-        t.fused_rebuild = true;
-        t.checkpoint = false;
-        outcome kept = run(t);
-        cr_expect_eq(kept.computed, 0, "without rebuild %d", kept.computed);
-        expect_same_values("without rebuild", &kept, &plain);
-        free(segments.value);
-        free(plain_segments.value);
-        free(plain.value);
-        free(fused.value);
-    }
-}
-
 /* The dry run makes the same allocations: sums, and the scratch of the other kernel. */
 Test(conv2d_statistics, a_plan_is_what_the_run_takes) {
     begin_computing();
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 4; i++) {
         fr_plan *plan = NULL;
         outcome planned = {0}, measured = {0};
         training t = {.fused = i != 3, .checkpoint = i == 1, .autocast = i == 2, .switches = fr_switches_default()};
-        t.switches.rebuild = t.fused_rebuild = i > 3;
-        if (i == 5) t.autocast = true;
         must(fr_memory_empty_cache(FR_CUDA));
         must(fr_memory_reset_peak(FR_CUDA));
         must(fr_plan_begin(FR_CUDA, &plan));

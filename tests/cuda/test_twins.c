@@ -361,34 +361,6 @@ Test(twins, batchnorm2d_finalize) {
     }
 }
 
-Test(twins, batchnorm2d_fold) {
-    for (int t = 0; t < 3; t++)
-        for (size_t i = 0; i < sizeof row_shapes / sizeof *row_shapes; i++)
-            for (int affine = 0; affine < 2; affine++) {
-                const int64_t c = row_shapes[i][1];
-                fri_batchnorm2d_desc d = {.dtype = floats[t], .rows = 2, .c = c, .eps = 1e-5};
-                buf mean = numbers(FR_F32, c, 0);
-                buf invstd = numbers_between(FR_F32, c, 0, 0.1, 3, false);
-                buf gamma = affine ? numbers(FR_F32, c, 0) : (buf){0};
-                buf beta = affine ? numbers(FR_F32, c, 0) : (buf){0};
-                buf folded = zeros(floats[t], 2 * c, 0);
-                BOTH(k->batchnorm2d_fold(ex(), &d, p(&mean), p(&invstd), p(&gamma), p(&beta), p(&folded)));
-                expect_same("scale and shift", &folded, 0);
-                for (int64_t k = 0; k < c; k++) {
-                    const double g = affine ? value_at(FR_F32, gamma.data[0], k) : 1;
-                    const double b = affine ? value_at(FR_F32, beta.data[0], k) : 0;
-                    const double scale = value_at(FR_F32, invstd.data[0], k) * g;
-                    const double shift = b - value_at(FR_F32, mean.data[0], k) * scale;
-                    const double r = rounding(floats[t]);
-                    cr_expect_leq(fabs(value_at(floats[t], folded.data[0], k) - scale), r * fabs(scale));
-                    cr_expect_leq(fabs(value_at(floats[t], folded.data[0], c + k) - shift),
-                                  r * (fabs(b - shift) + fabs(b)));
-                }
-                drop(&mean), drop(&invstd), drop(&folded);
-                if (affine) drop(&gamma), drop(&beta);
-            }
-}
-
 /* The CPU's fully connected layer has the sum of rows; the addition is checked against a plain loop. */
 Test(twins, bias) {
     if (on_gpu) cr_skip_test("the op tests of conv2d and linear cover it on the GPU");

@@ -225,7 +225,6 @@ Test(trainers, help_lists_every_flag_of_the_interface) {
                                         "deterministic, --no-deterministic",
                                         "cudnn-benchmark, --no-cudnn-benchmark",
                                         "cudnn-fuse-statistics, --no-cudnn-fuse-statistics",
-                                        "cudnn-fuse-rebuild, --no-cudnn-fuse-rebuild",
                                         "memory-limit",
                                         "label-smoothing",
                                         "inplace, --no-inplace",
