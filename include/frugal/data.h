@@ -138,11 +138,9 @@ FR_API int fr_loader_workers(const fr_loader *loader);
 /* Batches per epoch. */
 FR_API int64_t fr_loader_batches(const fr_loader *loader);
 
-/* Starts an epoch, also in the middle of another. Epochs count from 0, and 0 begins by itself. */
-FR_API fr_status fr_loader_epoch_begin(fr_loader *loader, int64_t epoch);
-
 /* The batch that fr_loader_next returns next; batch == fr_loader_batches means FR_END. A run that saves the position
- * and sets it again goes on exactly where it stopped. */
+ * and sets it again goes on exactly where it stopped. Epochs count from 0, and 0 begins by itself; batch 0 starts an
+ * epoch, also in the middle of another. */
 FR_API fr_status fr_loader_position_get(const fr_loader *loader, int64_t *epoch, int64_t *batch);
 FR_API fr_status fr_loader_position_set(fr_loader *loader, int64_t epoch, int64_t batch);
 

@@ -75,7 +75,6 @@ FR_API fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optim
  * with accumulation or clipping by global norm: the callers refuse. With a loss scale it takes two passes, see
  * fr_grad_scaler_check_begin. */
 FR_API fr_status fr_optimizer_fuse(fr_optimizer *o, bool on);
-FR_API void fr_optimizer_fused_begin(fr_optimizer *o); /* does nothing: kept for one minor version */
 
 /* torch.nn.utils.clip_grad_norm_: all gradients times min(1, max_norm / (norm + 1e-6)); *norm is the norm before, or
  * NULL. Where the norm is NaN all gradients become NaN. */

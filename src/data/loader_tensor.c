@@ -114,11 +114,6 @@ int64_t fr_loader_batches(const fr_loader *l) {
     return l != NULL ? fri_loader_batches(l->core) : 0;
 }
 
-fr_status fr_loader_epoch_begin(fr_loader *loader, int64_t epoch) {
-    FRI_NOT_NULL(loader);
-    return fr_loader_position_set(loader, epoch, 0);
-}
-
 fr_status fr_loader_position_get(const fr_loader *loader, int64_t *epoch, int64_t *batch) {
     FRI_NOT_NULL(loader, epoch, batch);
     fri_loader_position_get(loader->core, epoch, batch);

@@ -253,7 +253,3 @@ fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
     o->scaler = NULL;
     return FR_OK;
 }
-
-void fr_optimizer_fused_begin(fr_optimizer *o) {
-    (void)o;
-}
