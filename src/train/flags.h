@@ -49,8 +49,10 @@ typedef struct fri_flag {
     double real_least, below;  /* REAL: real_least <= value < below */
     const fri_choice *choices; /* CHOICE; INT and REAL: words beside the numbers */
     void (*act)(fr_train_opts *o);
+    bool course; /* another value is another training: a resumed run names it */
 } fri_flag;
 
+enum { FRI_FLAGS_MOST = 128 };
 extern const fri_flag fri_flags[];
 extern const int fri_flags_count;
 extern const char *const fri_flag_group_names[FRI_GROUP_COUNT];

@@ -20,15 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, NUMBERS = 3, CHANGES_TEXT = 512 };
-
-/* The flags whose change is named. */
-static const char *const named[] = {"lr",           "momentum",   "nesterov",
-                                    "weight-decay", "schedule",   "epochs",
-                                    "steps",        "warmup",     "label-smoothing",
-                                    "clip",         "loss-scale", "loss-scale-floor",
-                                    "dropout"};
-enum { NAMED = sizeof named / sizeof *named, SETTINGS = MUST_MATCH + NAMED };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST, NUMBERS = 3, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -68,10 +60,11 @@ static void describe(fri_run *r, parts *p) {
     set(p, 5, "half", o->half);
     set_of_training(p, 6, "seed", o->seed, o->predict != NULL);
     set_of_training(p, 7, "augment", o->augment, o->predict != NULL);
-    for (int i = 0; i < NAMED; i++) {
-        char *value = p->value[MUST_MATCH + i];
-        p->setting[MUST_MATCH + i] =
-            (fr_state_setting){.name = named[i], .value = fri_flag_text(fri_flag_find(named[i]), o, value)};
+    size_t n = MUST_MATCH;
+    for (const fri_flag *f = fri_flags; f < fri_flags + fri_flags_count; f++) {
+        if (!f->course) continue;
+        p->setting[n] = (fr_state_setting){.name = f->name, .value = fri_flag_text(f, o, p->value[n])};
+        n++;
     }
     p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
@@ -87,7 +80,7 @@ static void describe(fri_run *r, parts *p) {
                           .epoch = r->epoch,
                           .schedule = r->schedule,
                           .settings = p->setting,
-                          .n_settings = SETTINGS,
+                          .n_settings = n,
                           .numbers = p->number,
                           .n_numbers = NUMBERS,
                           .run = r->run_number,

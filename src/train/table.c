@@ -72,7 +72,8 @@ const fri_flag fri_flags[] = {
      "The classifier: global average pool and one linear layer, torchvision's, or by image size: below 64 pixels "
      "pooled, else torchvision's.",
      .choices = heads},
-    {"dropout", ROW(REAL, MODEL, dropout), "X", "Dropout in torchvision's VGG classifier.", BELOW(0, 1)},
+    {"dropout", ROW(REAL, MODEL, dropout), "X", "Dropout in torchvision's VGG classifier.", BELOW(0, 1),
+     .course = true},
     {"growth", ROW(INT, MODEL, growth), "N", "Growth rate of DenseNet-BC for small images.", RANGE(1, 4096)},
 
     /* ---- data ---- */
@@ -104,24 +105,25 @@ const fri_flag fri_flags[] = {
      "CPU."},
 
     /* ---- training ---- */
-    {"epochs", ROW(INT, TRAINING, epochs), "N", "Passes over the training images.", COUNT},
+    {"epochs", ROW(INT, TRAINING, epochs), "N", "Passes over the training images.", COUNT, .course = true},
     {"steps", ROW(INT, TRAINING, steps), "N",
-     "End after N optimizer steps. Without --epochs the epochs go on until then.", .unset = "no limit", COUNT},
+     "End after N optimizer steps. Without --epochs the epochs go on until then.", .unset = "no limit", COUNT,
+     .course = true},
     {"batch-size", ROW(INT, TRAINING, batch_size), "N", "Images per step.", RANGE(1, 1 << 20)},
     {"optimizer", ROW(CHOICE, TRAINING, optimizer), "NAME", "As in PyTorch; adam8 is AdamW with 8-bit moments.",
      .choices = optimizers},
-    {"lr", ROW(REAL, TRAINING, lr), "X", "Learning rate at its highest.", BELOW(0, 1e6)},
-    {"momentum", ROW(REAL, TRAINING, momentum), "X", "Momentum of SGD.", BELOW(0, 1)},
-    {"nesterov", ROW(SET, TRAINING, nesterov), NULL, "Nesterov's momentum in SGD."},
+    {"lr", ROW(REAL, TRAINING, lr), "X", "Learning rate at its highest.", BELOW(0, 1e6), .course = true},
+    {"momentum", ROW(REAL, TRAINING, momentum), "X", "Momentum of SGD.", BELOW(0, 1), .course = true},
+    {"nesterov", ROW(SET, TRAINING, nesterov), NULL, "Nesterov's momentum in SGD.", .course = true},
     {"weight-decay", ROW(REAL, TRAINING, weight_decay), "X",
-     "L2 penalty (SGD, Adam) or decoupled decay (AdamW, adam8).", BELOW(0, 1e6)},
+     "L2 penalty (SGD, Adam) or decoupled decay (AdamW, adam8).", BELOW(0, 1e6), .course = true},
     {"schedule", ROW(CHOICE, TRAINING, schedule), "NAME",
      "Learning rate over the run: constant, a tenth after each third ('step'), or half a cosine down to 0.",
-     .choices = schedules},
+     .choices = schedules, .course = true},
     {"warmup", ROW(REAL, TRAINING, warmup), "X",
-     "Epochs in which the learning rate rises linearly from 0, before the schedule.", BELOW(0, 1e6)},
+     "Epochs in which the learning rate rises linearly from 0, before the schedule.", BELOW(0, 1e6), .course = true},
     {"label-smoothing", ROW(REAL, TRAINING, label_smoothing), "X",
-     "Share of the target spread evenly over all classes.", BELOW(0, 1)},
+     "Share of the target spread evenly over all classes.", BELOW(0, 1), .course = true},
     {"eval-every", ROW(INT, TRAINING, eval_every), "N",
      "Evaluate on the test images after each N epochs, and at the end; 0: at the end only.", RANGE(0, 1000000000)},
     {"seed", ROW(INT, TRAINING, seed), "N", "Same seed, same run, bit for bit, at a fixed number of threads.",
@@ -132,16 +134,16 @@ const fri_flag fri_flags[] = {
      COUNT},
     {"clip", ROW(REAL, TRAINING, clip), "X",
      "Scale the gradients down when their common norm is above X (clip_grad_norm_).", .unset = "no limit",
-     BELOW(1e-30, 1e30)},
+     BELOW(1e-30, 1e30), .course = true},
     {"amp", ROW(CHOICE, TRAINING, amp), "TYPE",
      "Mixed precision: ops on PyTorch's autocast lists run in this type, parameters stay f32. '--amp' alone is fp16.",
      .implied = "fp16", .choices = amps},
     {"loss-scale", ROW(REAL, TRAINING, loss_scale), "X",
      "Scale of the loss under --amp: 'dynamic' (65536, doubled after 2,000 good steps, halved and the step skipped on "
      "inf or NaN; what fp16 does by itself), or a fixed number.",
-     BELOW(1e-30, 1e30), .choices = scales},
+     BELOW(1e-30, 1e30), .choices = scales, .course = true},
     {"loss-scale-floor", ROW(REAL, TRAINING, loss_scale_floor), "X",
-     "A dynamic loss scale does not fall below this; 0: no floor, as in PyTorch.", BELOW(0, 65537)},
+     "A dynamic loss scale does not fall below this; 0: no floor, as in PyTorch.", BELOW(0, 65537), .course = true},
     {"half", ROW(CHOICE, TRAINING, half), "TYPE",
      "Pure half precision: parameters themselves in this type, batch norm in f32. '--half' alone is fp16.",
      .implied = "fp16", .choices = amps},
@@ -275,6 +277,7 @@ const fri_flag fri_flags[] = {
     {"tensorboard", ROW(TEXT, OUTPUT, tensorboard), "DIR", "The same as TensorBoard events.", .unset = "none"},
 };
 const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);
+_Static_assert(sizeof fri_flags / sizeof *fri_flags <= FRI_FLAGS_MOST, "states hold a setting per flag");
 
 fr_train_opts fr_train_opts_default(void) {
     return (fr_train_opts){
