@@ -102,3 +102,12 @@ void fri_event_mark(fri_event_kind kind) {
                    .tag = {.op = fri_scope_op(), .module = fri_scope_module(), .phase = fri_scope_phase()}};
     fri_event_emit(NULL, &e);
 }
+
+bool fri_event_live(const fri_event *e, fr_device device, size_t live[FR_CATEGORY_COUNT]) {
+    bool from = e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
+    bool to = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_RELABEL;
+    if (e->device != device || !(from || to)) return false;
+    if (from) live[e->kind == FRI_EVENT_FREE ? e->tag.category : e->from] -= e->requested;
+    if (to) live[e->tag.category] += e->requested;
+    return true;
+}

@@ -40,6 +40,9 @@ typedef struct fri_event {
 
 typedef void fri_event_fn(void *ctx, const fri_event *e);
 
+/* Does the event change what lives on the device? Then so do the requested bytes by category in `live`. */
+bool fri_event_live(const fri_event *e, fr_device device, size_t live[FR_CATEGORY_COUNT]);
+
 typedef struct fri_event_log fri_event_log;
 fr_status fri_event_log_create(fri_event_log **out);
 void fri_event_log_destroy(fri_event_log **log); /* accepts NULL */

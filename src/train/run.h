@@ -19,8 +19,6 @@
 #include <frugal/train.h>
 #include <stdio.h>
 
-struct fri_run;
-
 /* What happens in a run, told to whoever watches it. */
 typedef enum fri_run_event {
     FRI_RUN_SETUP,      /* the model is made next, on the run's device; for a plan on meta */
@@ -35,7 +33,7 @@ typedef enum fri_run_event {
 
 /* A negative status ends the run. */
 typedef struct fri_run_watcher {
-    fr_status (*event)(void *ctx, const struct fri_run *r, fri_run_event e); /* NULL: nobody watches */
+    fr_status (*event)(void *ctx, fri_run_event e); /* NULL: nobody watches */
     void *ctx;
 } fri_run_watcher;
 
@@ -134,7 +132,7 @@ static inline int fri_run_interrupted(const fri_run *r) {
 }
 
 static inline fr_status fri_run_emit(const fri_run *r, fri_run_event e) {
-    return r->watcher.event != NULL ? r->watcher.event(r->watcher.ctx, r, e) : FR_OK;
+    return r->watcher.event != NULL ? r->watcher.event(r->watcher.ctx, e) : FR_OK;
 }
 
 /* data.c: opens both splits, and finds counts, classes and what to normalize with. */

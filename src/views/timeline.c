@@ -53,26 +53,13 @@ static void step_over(fri_timeline_recorder *r) {
 
 static void on_event(void *ctx, const fri_event *e) {
     fri_timeline_recorder *r = ctx;
-    bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
-    if (memory && e->device != r->device) return;
-    switch (e->kind) {
-    case FRI_EVENT_ALLOC: r->live[e->tag.category] += e->requested; break;
-    case FRI_EVENT_FREE: r->live[e->tag.category] -= e->requested; break;
-    case FRI_EVENT_RELABEL:
-        r->live[e->from] -= e->requested;
-        r->live[e->tag.category] += e->requested;
-        break;
-    case FRI_EVENT_STEP_BEGIN:
+    bool changed = fri_event_live(e, r->device, r->live);
+    if (e->kind == FRI_EVENT_STEP_BEGIN) {
         r->now.count = r->now.peak = r->now.peak_at = 0;
-        r->in_step = true;
-        add_point(r, e);
-        return;
-    case FRI_EVENT_STEP_END:
-        if (r->in_step) step_over(r);
-        return;
-    default: return;
+        r->in_step = changed = true;
     }
-    if (r->in_step) add_point(r, e);
+    if (changed && r->in_step) add_point(r, e);
+    if (e->kind == FRI_EVENT_STEP_END && r->in_step) step_over(r);
 }
 
 fr_status fri_timeline_begin(fri_timeline_recorder *r, fr_device device) {

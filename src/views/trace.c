@@ -13,7 +13,7 @@ typedef struct trace {
     fr_device device;
     double began;
     int steps;
-    bool comma, listening;
+    bool comma;
     size_t live[FR_CATEGORY_COUNT];
 } trace;
 
@@ -63,28 +63,11 @@ static void counter(trace *t) {
     fputs("}}", t->file);
 }
 
-static void memory_event(trace *t, const fri_event *e) {
-    fr_category c = e->tag.category;
-    if (e->kind == FRI_EVENT_ALLOC)
-        t->live[c] += e->requested;
-    else
-        t->live[c] -= e->requested;
-    if (e->kind == FRI_EVENT_RELABEL) {
-        t->live[c] += 2 * e->requested; /* taken off above */
-        t->live[e->from] -= e->requested;
-    }
-    if (t->steps >= STEPS) return;
-    counter(t);
-}
-
 static void on_event(void *ctx, const fri_event *e) {
     trace *t = ctx;
-    bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
-    if (memory) {
-        if (e->device == t->device) memory_event(t, e);
-        return;
-    }
+    bool changed = fri_event_live(e, t->device, t->live);
     if (t->steps >= STEPS) return;
+    if (changed) counter(t);
     switch (e->kind) {
     case FRI_EVENT_OP_BEGIN: slice(t, e->tag.op, fr_phase_name(e->tag.phase), e->tag.module); break;
     case FRI_EVENT_STEP_BEGIN: slice(t, "step", "step", ""); break;
@@ -103,31 +86,19 @@ static fr_status begin(void *state, const fri_run *r) {
     return fri_view_open("trace", r->config->opts.trace, &t->output);
 }
 
-/* Once, also when the run has failed: the steps so far are there. */
-static fr_status finish(trace *t) {
-    if (!t->listening) return FR_OK;
-    fri_event_unsubscribe(on_event, t);
-    t->listening = false;
+static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+    trace *t = state;
+    (void)r;
+    t->file = t->output.output.stream;
+    if (e == FRI_RUN_SETUP) fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
+    if (e != FRI_RUN_STEPS_END) return FR_OK;
     fputs("\n]}\n", t->file);
     return fri_view_commit(&t->output);
 }
 
-static fr_status event(void *state, const fri_run *r, fri_run_event e) {
-    trace *t = state;
-    (void)r;
-    if (e == FRI_RUN_STEPS_END) return finish(t);
-    if (e != FRI_RUN_SETUP) return FR_OK;
-    t->file = t->output.output.stream;
-    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
-    fr_status s = fri_event_subscribe(on_event, t);
-    t->listening = s == FR_OK;
-    return s;
-}
-
 static void end(void *state) {
     trace *t = state;
-    (void)finish(t);
     fri_atomic_abandon(&t->output.output);
 }
 
-const fri_view fri_trace_view = {sizeof(trace), begin, event, end};
+const fri_view fri_trace_view = {sizeof(trace), begin, event, end, on_event};

@@ -21,7 +21,7 @@ typedef struct track {
     size_t n, capacity;
     fri_tracker tracker;
     fr_phase phase;
-    bool in_step, done, listening, no_memory;
+    bool in_step, done, no_memory;
 } track;
 
 static live_block *find(track *t, uint64_t block) {
@@ -90,32 +90,20 @@ static fr_status begin(void *state, const fri_run *r) {
     return fri_view_open("track", r->config->opts.track, &t->output);
 }
 
-/* Once, also when the run has failed: the phases so far are there. */
-static fr_status finish(track *t) {
-    if (!t->listening) return FR_OK;
-    fri_event_unsubscribe(on_event, t);
-    t->listening = false;
+static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+    track *t = state;
+    (void)r;
+    t->file = t->output.output.stream;
+    if (e != FRI_RUN_STEPS_END) return FR_OK;
     if (t->no_memory || t->tracker.no_memory) return fri_fail(FR_ENOMEM, "--track %s: no host memory", t->output.path);
     return fri_view_commit(&t->output);
 }
 
-static fr_status event(void *state, const fri_run *r, fri_run_event e) {
-    track *t = state;
-    (void)r;
-    if (e == FRI_RUN_STEPS_END) return finish(t);
-    if (e != FRI_RUN_SETUP) return FR_OK;
-    t->file = t->output.output.stream;
-    fr_status s = fri_event_subscribe(on_event, t);
-    t->listening = s == FR_OK;
-    return s;
-}
-
 static void end(void *state) {
     track *t = state;
-    (void)finish(t);
     fri_atomic_abandon(&t->output.output);
     free(t->block);
     fri_tracker_free(&t->tracker);
 }
 
-const fri_view fri_track_view = {sizeof(track), begin, event, end};
+const fri_view fri_track_view = {sizeof(track), begin, event, end, on_event};

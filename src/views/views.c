@@ -11,28 +11,41 @@ static const fri_view *const table[] = {&fri_track_view,    &fri_trace_view,  &f
 enum { VIEWS = sizeof table / sizeof *table };
 
 struct fri_views {
-    bool listens[VIEWS];
+    const fri_run *run;
+    bool begun[VIEWS], listens[VIEWS];
     void *state[VIEWS];
 };
 
 fr_status fri_views_begin(const fri_run *r, fri_views **out) {
     fri_views *v = *out = calloc(1, sizeof *v);
     fr_status s = v != NULL ? FR_OK : fri_fail(FR_ENOMEM, "trainer: no host memory for the views of a run");
+    if (v != NULL) v->run = r;
     for (int i = 0; i < VIEWS && s == FR_OK; i++) {
         v->state[i] = calloc(1, table[i]->bytes + 1);
         if (v->state[i] == NULL) return fri_fail(FR_ENOMEM, "trainer: no host memory for a view of the run");
         s = table[i]->begin != NULL ? table[i]->begin(v->state[i], r) : FR_OK;
-        v->listens[i] = s == FR_OK;
+        v->begun[i] = s == FR_OK;
         if (s == FR_END) s = FR_OK;
     }
     return s;
 }
 
-fr_status fri_views_event(void *views, const fri_run *r, fri_run_event e) {
+static fr_status tell(fri_views *v, int i, fri_run_event e) {
+    fri_event_fn *fn = table[i]->on_memory;
+    if (e == FRI_RUN_STEPS_END && v->listens[i]) fri_event_unsubscribe(fn, v->state[i]);
+    if (e == FRI_RUN_STEPS_END) v->listens[i] = false;
+    fr_status s = table[i]->event(v->state[i], v->run, e);
+    if (s < 0 || e != FRI_RUN_SETUP || fn == NULL) return s;
+    s = fri_event_subscribe(fn, v->state[i]);
+    v->listens[i] = s == FR_OK;
+    return s;
+}
+
+fr_status fri_views_event(void *views, fri_run_event e) {
     fri_views *v = views;
     fr_status s = FR_OK;
     for (int i = 0; i < VIEWS && s == FR_OK; i++)
-        if (v->listens[i]) s = table[i]->event(v->state[i], r, e);
+        if (v->begun[i]) s = tell(v, i, e);
     return s;
 }
 
@@ -40,6 +53,7 @@ void fri_views_end(fri_views **views) {
     fri_views *v = *views;
     *views = NULL;
     for (int i = 0; v != NULL && i < VIEWS; i++) {
+        if (v->listens[i]) (void)tell(v, i, FRI_RUN_STEPS_END); /* the run has failed: what was seen is kept */
         if (v->state[i] != NULL && table[i]->end != NULL) table[i]->end(v->state[i]);
         free(v->state[i]);
     }

@@ -6,6 +6,7 @@
 #define FRI_VIEWS_VIEWS_H
 
 #include "base/atomic_file.h"
+#include "memory/event.h"
 #include "train/run.h"
 
 typedef struct fri_view {
@@ -15,6 +16,9 @@ typedef struct fri_view {
     fr_status (*begin)(void *state, const fri_run *r);
     fr_status (*event)(void *state, const fri_run *r, fri_run_event e);
     void (*end)(void *state); /* releases, also after a begin that failed. NULL: nothing to release */
+    /* Called with the state at each event of the device's memory (memory/event.h) between FRI_RUN_SETUP and
+     * FRI_RUN_STEPS_END, which then is told also where the run has failed. NULL: does not listen. */
+    fri_event_fn *on_memory;
 } fri_view;
 
 extern const fri_view fri_track_view, fri_trace_view, fri_memory_plot_view, fri_watch_view, fri_progress_view,
@@ -24,7 +28,7 @@ typedef struct fri_views fri_views;
 /* Begins the views that the flags ask for. What *out holds is to be ended, also after a failure. */
 fr_status fri_views_begin(const fri_run *r, fri_views **out);
 /* An fri_run_watcher's function: tells the views in turn, up to the first that fails. */
-fr_status fri_views_event(void *views, const fri_run *r, fri_run_event e);
+fr_status fri_views_event(void *views, fri_run_event e);
 void fri_views_end(fri_views **views); /* accepts NULL */
 
 /* The file that a flag asks for; it appears complete, or not at all. */

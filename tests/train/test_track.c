@@ -5,6 +5,7 @@
 
 #include <frugal/base.h>
 #include <math.h>
+#include <unistd.h>
 
 TestSuite(track, .init = files_begin, .fini = files_end);
 
@@ -141,4 +142,34 @@ Test(track, the_trace_is_chrome_s_format) {
     o = program_run("train_densenet", arguments);
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "--trace .*none/t.json: cannot be written");
+}
+
+/* A run that fails keeps what was seen of it, its trace as whole JSON; its report is not written. A run that is refused
+ * before its first step leaves nothing. */
+Test(track, a_run_that_failed_leaves_what_was_seen) {
+    static const struct {
+        const char *flags, *sentence;
+        bool ran;
+    } cells[] = {{"--epochs 3 --lr 900000 --warmup 0 --schedule constant", "the loss is", true},
+                 {"--steps 1 --save /dev/null/s", "--save", false}};
+    static const char *const files[] = {"t.json", "k.txt", "r.json"};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        char arguments[1024];
+        cr_assert_eq(chdir(files_root), 0);
+        snprintf(arguments, sizeof arguments,
+                 "--depth 10 --growth 4 --image-size 8 --batch-size 8 --trace t.json --track k.txt --report r.json %s",
+                 cells[i].flags);
+        outcome o = program_run("train_densenet", arguments);
+        cr_expect_eq(o.status, 1, "%s: %d", cells[i].flags, o.status);
+        EXPECT_MATCH(o.err, cells[i].sentence);
+        for (int k = 0; k < 3; k++)
+            cr_expect_eq(access(files[k], F_OK) == 0, cells[i].ran && k < 2, "%s: %s", cells[i].flags, files[k]);
+        if (cells[i].ran) {
+            cJSON *root = report_read("t.json");
+            cr_expect_gt(cJSON_GetArraySize(report_at(root, "traceEvents", NULL)), 100);
+            cJSON_Delete(root);
+        }
+        remove("t.json");
+        remove("k.txt");
+    }
 }
