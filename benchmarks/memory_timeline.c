@@ -5,7 +5,7 @@
  * Runs two steps of VGG-16 on addresses without memory (FR_META), once with all switches off, as PyTorch eager keeps
  * things, and once with the defaults; draws the second step of each. The numbers are exact and the same on every
  * machine: no kernel runs, library scratch is not included. */
-#include "views/timeline.h"
+#include "memory/timeline.h"
 
 #include <frugal/frugal.h>
 #include <stdio.h>

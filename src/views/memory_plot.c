@@ -1,6 +1,6 @@
 /* memory_plot.c - --memory-plot: the step that needs most memory, of a run or of a plan, as a picture. */
 #include "base/status.h"
-#include "views/timeline.h"
+#include "memory/timeline.h"
 #include "views/views.h"
 
 #include <inttypes.h>

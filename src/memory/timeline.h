@@ -2,8 +2,8 @@
  *
  * One sample per change of requested bytes. Of all steps between begin and end the one that needs most is kept (of
  * equals the last), so its peak is the training's. */
-#ifndef FRI_VIEWS_TIMELINE_H
-#define FRI_VIEWS_TIMELINE_H
+#ifndef FRI_MEMORY_TIMELINE_H
+#define FRI_MEMORY_TIMELINE_H
 
 #include "memory/event.h"
 

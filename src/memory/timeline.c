@@ -1,5 +1,5 @@
 /* timeline.c - see timeline.h. */
-#include "views/timeline.h"
+#include "memory/timeline.h"
 
 #include "base/atomic_file.h"
 #include "base/status.h"
