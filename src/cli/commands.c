@@ -6,22 +6,6 @@
 
 #include <string.h>
 
-static bool summary_asked(const fr_train_opts *o) {
-    return o->summary;
-}
-
-static bool plan_asked(const fr_train_opts *o) {
-    return o->plan;
-}
-
-static bool predict_asked(const fr_train_opts *o) {
-    return o->predict != NULL && !o->plan && !o->summary;
-}
-
-static bool train_asked(const fr_train_opts *o) {
-    return o->predict == NULL && !o->plan && !o->summary;
-}
-
 static fr_status plan(fri_run *r) {
     if (r->config->opts.plan_all) return fri_plan_all(r->config);
     fri_switch_notes(r);
@@ -55,28 +39,33 @@ static fr_status train(fri_run *r) {
     return s == FR_OK ? fri_run_emit(r, FRI_RUN_END) : s;
 }
 
+enum { SUMMARY, PLAN, PREDICT, TRAIN, EXPORT, COMMANDS };
 const fri_command fri_commands[] = {
-    {"summary", "--summary", NULL, "Print a line per layer; nothing is trained.", summary_asked, fri_summary_command,
-     false},
-    {"plan", "--plan", NULL, "Print the exact memory that training would need; nothing is trained.", plan_asked, plan,
-     true},
-    {"predict", "--predict", "IMAGE...", "Print the likeliest classes of image files; nothing is trained.",
-     predict_asked, fri_predict, false},
-    {"train", NULL, NULL, "Train; without a command, too.", train_asked, train, true},
-    {"export", "--export", "FILE", "Train, and write the weights at the end."},
+    [SUMMARY] = {"summary", "--summary", NULL, "Print a line per layer; nothing is trained.", fri_summary_command},
+    [PLAN] = {"plan", "--plan", NULL, "Print the exact memory that training would need; nothing is trained.", plan,
+              true},
+    [PREDICT] = {"predict", "--predict", "IMAGE...", "Print the likeliest classes of image files; nothing is trained.",
+                 fri_predict},
+    [TRAIN] = {"train", NULL, NULL, "Train; without a command, too.", train, true},
+    [EXPORT] = {"export", "--export", "FILE", "Train, and write the weights at the end."},
 };
-const int fri_commands_count = (int)(sizeof fri_commands / sizeof *fri_commands);
+const int fri_commands_count = COMMANDS;
 
 const fri_command *fri_command_find(const char *name) {
-    for (int i = 0; i < fri_commands_count; i++)
+    for (int i = 0; i < COMMANDS; i++)
         if (strcmp(fri_commands[i].name, name) == 0) return &fri_commands[i];
     return NULL;
 }
 
+/* A summary may be followed by the plan; either is instead of all else, a prediction instead of training. */
 fr_status fri_commands_run(fri_run *r, bool *advises) {
+    const fr_train_opts *o = &r->config->opts;
+    const bool dry = o->summary || o->plan, predict = !dry && o->predict != NULL;
+    const bool asked[COMMANDS] =
+        {[SUMMARY] = o->summary, [PLAN] = o->plan, [PREDICT] = predict, [TRAIN] = !dry && !predict};
     fr_status s = FR_OK;
-    for (int i = 0; i < fri_commands_count && s == FR_OK; i++) {
-        if (fri_commands[i].run == NULL || !fri_commands[i].asked(&r->config->opts)) continue;
+    for (int i = 0; i < COMMANDS && s == FR_OK; i++) {
+        if (!asked[i]) continue;
         *advises = fri_commands[i].advises;
         s = fri_commands[i].run(r);
     }

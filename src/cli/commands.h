@@ -11,9 +11,8 @@ typedef struct fri_command {
     const char *name, *flag; /* "plan", "--plan"; flag NULL: it is what is done without one */
     const char *operand;     /* "FILE"; NULL: none follows */
     const char *help;
-    bool (*asked)(const fr_train_opts *o); /* by the word, by the flag, or as what is done without either */
-    fr_status (*run)(fri_run *r);          /* NULL: another command does it, told by the flag */
-    bool advises;                          /* running out of memory is followed by advice */
+    fr_status (*run)(fri_run *r); /* NULL: another command does it, told by the flag */
+    bool advises;                 /* running out of memory is followed by advice */
 } fri_command;
 
 extern const fri_command fri_commands[];
