@@ -3,7 +3,7 @@
 
 #include "memory/event.h"
 #include "tensor/tensor.h"
-#include "train/floor.h"
+#include "session/floor.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,18 +1,18 @@
 /* commands.c - see commands.h. */
 #include "cli/commands.h"
 
-#include "train/fit.h"
-#include "train/plan.h"
+#include "budget/fit.h"
+#include "budget/dry.h"
 
 #include <string.h>
 
-static fr_status plan(fri_run *r) {
+static fr_status plan(fri_session *r) {
     if (r->config->opts.plan_all) return fri_plan_all(r->config);
     fri_switch_notes(r);
     return fri_plan_command(r);
 }
 
-static fr_status steps(fri_run *r) {
+static fr_status steps(fri_session *r) {
     fri_calibration *calibration = NULL;
     fr_status s = FR_OK;
     fri_switch_notes(r);
@@ -30,7 +30,7 @@ done:
     return s;
 }
 
-static fr_status train(fri_run *r) {
+static fr_status train(fri_session *r) {
     r->interrupted = fri_signal_seen;
     fri_signals_begin();
     fr_status s = steps(r);
@@ -58,7 +58,7 @@ const fri_command *fri_command_find(const char *name) {
 }
 
 /* A summary may be followed by the plan; either is instead of all else, a prediction instead of training. */
-fr_status fri_commands_run(fri_run *r, bool *advises) {
+fr_status fri_commands_run(fri_session *r, bool *advises) {
     const fr_train_opts *o = &r->config->opts;
     const bool dry = o->summary || o->plan, predict = !dry && o->predict != NULL;
     const bool asked[COMMANDS] =

@@ -4,22 +4,21 @@
 #include "base/threads.h"
 #include "cli/commands.h"
 #include "cli/parse.h"
-#include "train/fit.h"
+#include "budget/fit.h"
 #include "views/views.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-static fr_status check_device(fri_run *r) {
-    if (r->config->opts.device == (fr_device)FR_TRAIN_AUTO) {
+static fr_status check_device(fri_config *c) {
+    if (c->opts.device == (fr_device)FR_TRAIN_AUTO) {
         bool built = fri_backend_get(FR_CUDA) != NULL, there = built && fr_device_available(FR_CUDA);
-        r->config->opts.device = there ? FR_CUDA : FR_CPU;
-        r->config->no_gpu = built && !there ? fr_device_reason(FR_CUDA) : NULL;
+        c->opts.device = there ? FR_CUDA : FR_CPU;
+        c->no_gpu = built && !there ? fr_device_reason(FR_CUDA) : NULL;
     }
-    fr_device d = r->config->opts.device;
-    if (r->config->opts.plan || r->config->opts.summary) return FR_OK;
+    fr_device d = c->opts.device;
+    if (c->opts.plan || c->opts.summary) return FR_OK;
     if (fr_device_available(d)) return FR_OK;
     return fri_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
 }
@@ -34,7 +33,7 @@ static fr_status start_threads(const fr_train_opts *o) {
     return FR_OK;
 }
 
-static fr_status open_offload(const fri_run *r) {
+static fr_status open_offload(const fri_session *r) {
     const char *file = r->config->opts.offload;
     fr_status s = fr_offload_open(file[0] != '\0' ? file : NULL);
     if (s == FR_OK && !r->config->opts.quiet && fr_offload_warning()[0] != '\0')
@@ -43,12 +42,12 @@ static fr_status open_offload(const fri_run *r) {
 }
 
 /* Everything that can be found out before training, cheap things first. */
-static fr_status prepare(fri_run *r, fri_views **views) {
-    const fr_train_opts *o = &r->config->opts;
+static fr_status prepare(fri_config *c, fri_session *r, fri_views **views) {
+    const fr_train_opts *o = &c->opts;
     fr_status s = FR_OK;
     FR_TRY(s, fri_places_check(r));
-    FR_TRY(s, check_device(r));
-    fri_config_resolve(r->config);
+    FR_TRY(s, check_device(c));
+    fri_config_resolve(c);
     FR_TRY(s, start_threads(o));
     fr_switches_set(o->switches);
     fr_cudnn_deterministic_set(o->deterministic);
@@ -56,14 +55,14 @@ static fr_status prepare(fri_run *r, fri_views **views) {
     fr_cudnn_fuse_statistics_set(o->cudnn_fuse_statistics);
     const fri_backend *backend = fri_backend_get(o->device);
     if (backend != NULL && backend->pin_memory != NULL) backend->pin_memory(o->pin_memory);
-    FR_TRY(s, fri_check_flags(r->config));
-    FR_TRY(s, fri_data_open(r->config, &r->train, &r->test));
-    FR_TRY(s, fri_model_check(r->config));
+    FR_TRY(s, fri_check_flags(c));
+    FR_TRY(s, fri_data_open(c, &r->train, &r->test));
+    FR_TRY(s, fri_model_check(c));
     FR_TRY(s, fri_views_begin(r, views));
     r->watcher = (fri_run_watcher){fri_views_event, *views};
-    FR_TRY(s, fri_resume_find(r));
-    FR_TRY(s, fri_fit(r->config, &r->fit));
-    FR_TRY(s, fri_segment_weights(r->config, &r->unit_weight));
+    FR_TRY(s, fri_resume_find(c));
+    FR_TRY(s, fri_fit(c, &r->fit));
+    FR_TRY(s, fri_segment_weights(c, &r->unit_weight));
     if (o->plan || o->summary) goto done;
     FR_TRY(s, fr_pool_create(o->device, &r->pool));
     FR_TRY(s, fr_pool_begin(r->pool, &r->no_pool));
@@ -74,29 +73,6 @@ done:
     return s;
 }
 
-static void finish(fri_run *r) {
-    fr_loader_release(&r->loader);
-    fri_model_release(r);
-    fr_dataset_release(&r->train);
-    fr_dataset_release(&r->test);
-    free(r->unit_weight);
-    free(r->pixels);
-    free(r->pixel_classes);
-    for (int i = 0; i < 2; i++) {
-        fri_step_values_free(&r->values[i]);
-        fri_input_free(&r->input[0][i]);
-        fri_input_free(&r->input[1][i]);
-    }
-    free(r->losses);
-    free(r->step_ms);
-    fr_fit_release(&r->fit);
-    fr_offload_close();
-    fri_train_arena_release(r);
-    if (r->pool == NULL) return;
-    fr_pool_end(r->no_pool);
-    fr_pool_release(&r->pool);
-}
-
 /* What was printed has arrived. */
 static fr_status flush(FILE *out) {
     if (fflush(out) != 0) return fri_fail(FR_EIO, "standard output cannot be written: %s", strerror(errno));
@@ -105,7 +81,7 @@ static fr_status flush(FILE *out) {
 
 /* What it says is extra: that the run failed stands already. Where host memory ended, dry runs would need more of it,
  * and no flag that they could name helps. */
-static void advise(const fri_run *r) {
+static void advise(const fri_session *r) {
     if (strstr(fr_last_error(), "host memory") != NULL) return;
     /* Dry runs make their model on meta; a limit there was for the run. */
     if (r->config->opts.device == FR_META) (void)fr_memory_limit_set(FR_META, SIZE_MAX);
@@ -114,13 +90,13 @@ static void advise(const fri_run *r) {
 
 int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     fri_config config = {.program = p, .opts = p->defaults, .argc = argc, .argv = argv, .out = stdout};
-    fri_run r = {.config = &config, .saved_step = -1};
+    fri_session r = {.config = &config, .saved_step = -1};
     fri_views *views = NULL;
     bool advises = true;
     r.test_accuracy = r.test_loss = NAN;
     fri_streams_begin();
     fr_status s = fri_flags_parse(p, argc, argv, &config.opts, stdout);
-    if (s == FR_OK) s = prepare(&r, &views);
+    if (s == FR_OK) s = prepare(&config, &r, &views);
     int failure = s == FR_EINVAL ? 2 : 1; /* the flags are at fault, or what they led to */
     if (s == FR_OK) s = fri_commands_run(&r, &advises);
     if (s >= 0) s = flush(stdout);
@@ -129,6 +105,7 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
         if (s == FR_ENOMEM && advises) advise(&r);
     }
     fri_views_end(&views);
-    finish(&r);
+    fri_session_end(&r);
+    fr_offload_close();
     return s < 0 ? failure : r.signal != 0 ? 128 + r.signal : 0;
 }

@@ -1,12 +1,12 @@
 /* notes.c - does a memory switch pay? Every switch of the command is planned without it; one that saves nothing in this
  * network, or makes its peak larger, is named before the run. */
 #include "cli/commands.h"
-#include "train/flags.h"
-#include "train/plan.h"
+#include "session/flags.h"
+#include "budget/dry.h"
 
 #include <string.h>
 
-static bool peak(const fri_run *r, const fr_train_opts *o, size_t *bytes) {
+static bool peak(const fri_session *r, const fr_train_opts *o, size_t *bytes) {
     fri_config trial = *r->config;
     fri_train_plan p = {0};
     trial.opts = *o;
@@ -32,7 +32,7 @@ static bool without(const fri_flag *f, const fr_train_opts *now, const fr_train_
     return true;
 }
 
-static void note(const fri_run *r, const fri_flag *f, size_t with, size_t plain) {
+static void note(const fri_session *r, const fri_flag *f, size_t with, size_t plain) {
     char value[FRI_FLAG_TEXT_BYTES], name[2 * FRI_FLAG_TEXT_BYTES];
     bool segments = f->offset == offsetof(fr_train_opts, checkpoint_segments);
     (void)fri_flag_text(f, &r->config->opts, value);
@@ -51,7 +51,7 @@ static void note(const fri_run *r, const fri_flag *f, size_t with, size_t plain)
         fprintf(r->config->out, "note: %s saves nothing here: the peak of %zu bytes is the same without\n", name, with);
 }
 
-void fri_switch_notes(const fri_run *r) {
+void fri_switch_notes(const fri_session *r) {
     fr_train_opts now = r->config->opts, off, other;
     size_t with = 0, plain = 0;
     if (r->config->opts.quiet || r->config->opts.unit_plan != NULL) return; /* a fit has weighed them all */

@@ -2,7 +2,7 @@
 #ifndef FRI_CLI_PARSE_H
 #define FRI_CLI_PARSE_H
 
-#include "train/flags.h"
+#include "session/flags.h"
 
 /* Reads argv from left to right into *o, which holds the defaults; of two flags that contradict each other the later
  * wins. The word of a command (commands.h) becomes its flag in argv. FR_OK; FR_END after --help or --version, which

@@ -20,7 +20,7 @@ static bool same(const char *a, const char *b) {
     return fri_file_target(a, target[0]) && fri_file_target(b, target[1]) && strcmp(target[0], target[1]) == 0;
 }
 
-fr_status fri_places_check(const fri_run *r) {
+fr_status fri_places_check(const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     const bool offload = o->offload != NULL && o->offload[0] != '\0',
                latest = o->resume != NULL && strcmp(o->resume, "latest") == 0;

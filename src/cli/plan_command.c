@@ -4,13 +4,13 @@
 #include "cli/commands.h"
 #include "memory/report.h"
 #include "plan/plan.h"
-#include "train/plan.h"
+#include "budget/dry.h"
 #include "views/views.h"
 
 #include <inttypes.h>
 
 /* What a run's report takes from the run. */
-static void take(fri_run *r, const fri_train_plan *p) {
+static void take(fri_session *r, const fri_train_plan *p) {
     r->training = p->training;
     r->evaluation = p->evaluation;
     r->floor.largest = fri_plan_largest_op(p->plan);
@@ -24,7 +24,7 @@ static void print_remark(fr_device device, FILE *out) {
     if (line[0] != '\0') fprintf(out, "%s\n", line);
 }
 
-static fr_status print(const fri_run *r, const fri_train_plan *p) {
+static fr_status print(const fri_session *r, const fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
     char peak[FRI_BYTES_TEXT], evaluation[FRI_BYTES_TEXT];
     fr_status s = FR_OK;
@@ -53,7 +53,7 @@ done:
 }
 
 /* The arena of the run, which reserves nothing here. */
-static fr_status use_arena(fri_run *r, fri_train_plan *p) {
+static fr_status use_arena(fri_session *r, fri_train_plan *p) {
     fri_train_arena *a = &r->arena;
     double began = fri_seconds_now();
     if (!fri_train_arena_wanted(r)) return FR_OK;
@@ -64,7 +64,7 @@ static fr_status use_arena(fri_run *r, fri_train_plan *p) {
 }
 
 /* Under a limit the allocator gives cached segments back before it fails, so what fits is found by trying. */
-static fr_status under_limit(fri_run *r, fri_train_plan *p) {
+static fr_status under_limit(fri_session *r, fri_train_plan *p) {
     char limit[FRI_BYTES_TEXT], needs[FRI_BYTES_TEXT];
     size_t reserved = p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved
                                                                               : p->evaluation.peak_reserved;
@@ -81,7 +81,7 @@ static fr_status under_limit(fri_run *r, fri_train_plan *p) {
     return FR_OK;
 }
 
-fr_status fri_plan_command(fri_run *r) {
+fr_status fri_plan_command(fri_session *r) {
     fri_train_plan p = {0};
     fri_config unlimited = *r->config;
     fr_status s = FR_OK, fits = FR_OK;

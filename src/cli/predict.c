@@ -10,7 +10,7 @@
 enum { TOP = 5, NAME_BYTES = 1024 };
 
 /* One image as the evaluation sees it, f32 [1, size, size, 3] on the run's device. */
-static fr_status load(const fri_run *r, const fri_transform *t, const char *path, fri_transform_scratch *scratch,
+static fr_status load(const fri_session *r, const fri_transform *t, const char *path, fri_transform_scratch *scratch,
                       fr_tensor **x) {
     int64_t size = r->config->opts.image_size;
     fri_image image = {0};
@@ -29,7 +29,7 @@ done:
 }
 
 /* The TOP largest of n logits with their softmax, in order. */
-static void print(const fri_run *r, const char *path, const float *logit, int64_t n) {
+static void print(const fri_session *r, const char *path, const float *logit, int64_t n) {
     double sum = 0, largest = -INFINITY;
     char shown_name[NAME_BYTES];
     int64_t shown[TOP];
@@ -51,7 +51,7 @@ static void print(const fri_run *r, const char *path, const float *logit, int64_
     }
 }
 
-static fr_status predict_one(fri_run *r, const fri_transform *t, fri_transform_scratch *scratch, const char *path) {
+static fr_status predict_one(fri_session *r, const fri_transform *t, fri_transform_scratch *scratch, const char *path) {
     fr_tensor *x = NULL, *y = NULL;
     fr_autocast_state was;
     float *logits = NULL;
@@ -71,7 +71,7 @@ done:
     return s;
 }
 
-fr_status fri_predict(fri_run *r) {
+fr_status fri_predict(fri_session *r) {
     fri_transform_scratch scratch = {0};
     fri_transform t = {0};
     fr_loader_opts l;

@@ -1,11 +1,11 @@
 /* summary.c - --summary: the layers of the network, from a dry run of the step that the flags ask for. */
 #include "base/status.h"
 #include "cli/commands.h"
-#include "train/plan.h"
+#include "budget/dry.h"
 
 #include <inttypes.h>
 
-fr_status fri_summary_command(fri_run *r) {
+fr_status fri_summary_command(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     fri_config unlimited = *r->config;
     fri_train_plan plan = {0};

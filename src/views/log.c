@@ -13,7 +13,7 @@ typedef struct logs {
     int64_t failures; /* steps and evaluations that are not in it */
 } logs;
 
-static fr_status open_logs(logs *l, const fri_run *r) {
+static fr_status open_logs(logs *l, const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     if (o->log == NULL && o->csv == NULL && o->tensorboard == NULL) return FR_OK;
     return fr_log_open(FR_LOG_OPTS(.jsonl = o->log, .csv = o->csv, .tensorboard = o->tensorboard,
@@ -21,7 +21,7 @@ static fr_status open_logs(logs *l, const fri_run *r) {
                        &l->log);
 }
 
-static fr_status write_step(logs *l, const fri_run *r) {
+static fr_status write_step(logs *l, const fri_session *r) {
     fr_memory_stats m;
     fr_status s = fr_memory_stats_get(r->config->opts.device, &m);
     if (s < 0) return s;
@@ -39,13 +39,13 @@ static fr_status write_step(logs *l, const fri_run *r) {
                                                .peak = peak});
 }
 
-static fr_status write_evaluation(logs *l, const fri_run *r) {
+static fr_status write_evaluation(logs *l, const fri_session *r) {
     if (!isfinite(r->test_accuracy)) return FR_OK;
     fr_status s = fr_log_scalar(l->log, "test/accuracy", r->step, r->test_accuracy);
     return s == FR_OK ? fr_log_scalar(l->log, "test/loss", r->step, r->test_loss) : s;
 }
 
-static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     logs *l = state;
     fr_status s = FR_OK;
     if (e == FRI_RUN_POSITION) return open_logs(l, r);

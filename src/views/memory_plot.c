@@ -5,12 +5,12 @@
 
 #include <inttypes.h>
 
-static fr_status begin(void *state, const fri_run *r) {
+static fr_status begin(void *state, const fri_session *r) {
     (void)state;
     return r->config->opts.memory_plot != NULL ? FR_OK : FR_END;
 }
 
-static fr_status draw(fri_timeline_recorder *recorder, const fri_run *r) {
+static fr_status draw(fri_timeline_recorder *recorder, const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     const fri_timeline_panel panel = {&recorder->most, ""};
     char heading[256];
@@ -22,7 +22,7 @@ static fr_status draw(fri_timeline_recorder *recorder, const fri_run *r) {
     return s < 0 ? fri_fail_prefix(s, "--memory-plot ") : FR_OK;
 }
 
-static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     if (e == FRI_RUN_SETUP) return fri_timeline_begin(state, r->planned ? FR_META : r->config->opts.device);
     return e == FRI_RUN_STEPS_END ? draw(state, r) : FR_OK;
 }

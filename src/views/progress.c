@@ -13,7 +13,7 @@ enum { LINE_BYTES = 512 };
 static const double REDRAW_SECONDS = 0.1; /* the eye needs no more */
 static const double PLAIN_SECONDS = 10;   /* a log does not either */
 
-static bool live(const fri_run *r) {
+static bool live(const fri_session *r) {
     return isatty(fileno(r->config->out)) == 1;
 }
 
@@ -36,7 +36,7 @@ static const char *duration(char *buf, size_t bytes, double seconds) {
 }
 
 /* Epoch, step, loss and accuracy of the epoch so far, speed, memory. Returns the length. */
-static size_t describe(const fri_run *r, char line[LINE_BYTES]) {
+static size_t describe(const fri_session *r, char line[LINE_BYTES]) {
     char loss[32], accuracy[32], speed[32], now_text[FRI_BYTES_TEXT], peak_text[FRI_BYTES_TEXT];
     fr_memory_stats m = {0};
     (void)fr_memory_stats_get(r->config->opts.device, &m);
@@ -58,13 +58,13 @@ static size_t describe(const fri_run *r, char line[LINE_BYTES]) {
     return at;
 }
 
-static int columns(const fri_run *r) {
+static int columns(const fri_session *r) {
     struct winsize size = {0};
     if (ioctl(fileno(r->config->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 1) return size.ws_col;
     return 80;
 }
 
-static void redraw(const fri_run *r) {
+static void redraw(const fri_session *r) {
     char line[LINE_BYTES], eta[32];
     size_t at = describe(r, line);
     double left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->step);
@@ -73,7 +73,7 @@ static void redraw(const fri_run *r) {
     fflush(r->config->out);
 }
 
-static void print_begin(const fri_run *r) {
+static void print_begin(const fri_session *r) {
     char library[160] = "";
     const fri_backend *b = fri_backend_get(r->config->opts.device);
     if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
@@ -89,11 +89,11 @@ static void print_begin(const fri_run *r) {
     fflush(r->config->out);
 }
 
-void fri_progress_line_begin(const fri_run *r) {
+void fri_progress_line_begin(const fri_session *r) {
     if (live(r)) fputs("\r\033[K", r->config->out);
 }
 
-static void print_step(const fri_run *r, double *last) {
+static void print_step(const fri_session *r, double *last) {
     char line[LINE_BYTES];
     double now = fri_seconds_now();
     if (r->known == 1) *last = now - (live(r) ? REDRAW_SECONDS : 0);
@@ -108,7 +108,7 @@ static void print_step(const fri_run *r, double *last) {
     fflush(r->config->out);
 }
 
-static void print_epoch(const fri_run *r) {
+static void print_epoch(const fri_session *r) {
     char line[LINE_BYTES], accuracy[32], time[32];
     describe(r, line);
     fprintf(r->config->out, "%s%s  test %s  %s\n", live(r) ? "\r\033[K" : "", line,
@@ -119,7 +119,7 @@ static void print_epoch(const fri_run *r) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------- */
 
-static void print_categories(const fri_run *r) {
+static void print_categories(const fri_session *r) {
     const fr_memory_stats *m = &r->training;
     char text[FRI_BYTES_TEXT];
     fprintf(r->config->out, "at the peak, in op %s of %s (%s):\n",
@@ -135,7 +135,7 @@ static void print_categories(const fri_run *r) {
 }
 
 /* What evaluation needs beside training, and what the engine does not see. */
-static void print_beside(const fri_run *r) {
+static void print_beside(const fri_session *r) {
     char a[FRI_BYTES_TEXT], b[FRI_BYTES_TEXT], c[FRI_BYTES_TEXT], device[FRI_USE_TEXT];
     size_t training = r->training.peak_allocated, evaluation = r->evaluation.peak_allocated, reserved;
     fri_memory_use use;
@@ -154,7 +154,7 @@ static void print_beside(const fri_run *r) {
         fprintf(r->config->out, "on the device, at the end:\n%s", device);
 }
 
-void fri_progress_arena(const fri_run *r) {
+void fri_progress_arena(const fri_session *r) {
     const fri_train_arena *a = &r->arena;
     char extent[FRI_BYTES_TEXT], gap[FRI_BYTES_TEXT];
     if (a->reason[0] != '\0') fprintf(r->config->out, "without an arena: %s\n", a->reason);
@@ -168,7 +168,7 @@ void fri_progress_arena(const fri_run *r) {
     fputc('\n', r->config->out);
 }
 
-static void print_graph(const fri_run *r) {
+static void print_graph(const fri_session *r) {
     const fri_train_graph *g = &r->graph;
     if (!r->config->opts.cuda_graph) return;
     fprintf(r->config->out, "cuda graph: %" PRId64 " of %" PRId64 " steps ran from a record, %" PRId64 " made",
@@ -177,7 +177,7 @@ static void print_graph(const fri_run *r) {
     fputc('\n', r->config->out);
 }
 
-static void print_end(const fri_run *r) {
+static void print_end(const fri_session *r) {
     char accuracy[64] = "-", time[32], peak[FRI_BYTES_TEXT], evaluation[FRI_BYTES_TEXT];
     if (isfinite(r->test_accuracy))
         snprintf(accuracy, sizeof accuracy, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
@@ -208,7 +208,7 @@ typedef struct progress {
 } progress;
 
 /* A plan has lines of its own (plan_command.c). */
-static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     progress *p = state;
     if (r->planned) return FR_OK;
     if (e == FRI_RUN_END) print_end(r);

@@ -1,8 +1,8 @@
 /* report.c - the JSON of --report. docs/train.md lists its keys. */
 #include "backend/backend.h"
 #include "base/status.h"
-#include "train/fit.h"
-#include "train/flags.h"
+#include "budget/fit.h"
+#include "session/flags.h"
 #include "views/views.h"
 
 #include <cjson/cJSON.h>
@@ -70,7 +70,7 @@ static void add_peak(cJSON *to, const fr_memory_stats *m) {
     cJSON_AddStringToObject(to, "peak_phase", fr_phase_name(m->peak_phase));
 }
 
-static void add_memory(cJSON *root, const fri_run *r) {
+static void add_memory(cJSON *root, const fri_session *r) {
     const fr_memory_stats *m = &r->training;
     cJSON *memory = cJSON_AddObjectToObject(root, "memory");
     add_peak(memory, m);
@@ -84,7 +84,7 @@ static void add_memory(cJSON *root, const fri_run *r) {
 }
 
 /* What the engine does not see: no part of a plan. */
-static void add_process(cJSON *root, const fri_run *r) {
+static void add_process(cJSON *root, const fri_session *r) {
     fri_memory_use use;
     size_t reserved, outside = fri_watch_outside(r, &use, &reserved);
     bool host = r->config->opts.device == FR_CPU;
@@ -98,7 +98,7 @@ static void add_process(cJSON *root, const fri_run *r) {
 }
 
 /* What the arena reserved, beside the least that any placement can reserve. */
-static void add_arena(cJSON *root, const fri_run *r) {
+static void add_arena(cJSON *root, const fri_session *r) {
     const fri_train_arena *a = &r->arena;
     cJSON *arena = cJSON_AddObjectToObject(root, "arena");
     cJSON_AddBoolToObject(arena, "used", a->used);
@@ -114,7 +114,7 @@ static void add_arena(cJSON *root, const fri_run *r) {
     add_number(arena, "device_calls_from_second_step", a->counting ? (double)a->calls : NAN);
 }
 
-static void add_cuda_graph(cJSON *root, const fri_run *r) {
+static void add_cuda_graph(cJSON *root, const fri_session *r) {
     const fri_train_graph *g = &r->graph;
     if (!r->config->opts.cuda_graph || r->planned) return;
     cJSON *graph = cJSON_AddObjectToObject(root, "cuda_graph");
@@ -124,7 +124,7 @@ static void add_cuda_graph(cJSON *root, const fri_run *r) {
 }
 
 /* What --memory-budget chose. */
-static void add_fit(cJSON *root, const fri_run *r) {
+static void add_fit(cJSON *root, const fri_session *r) {
     if (r->config->opts.unit_plan == NULL) return;
     const fr_fit *f = &r->fit;
     char units[FRI_UNITS_TEXT];
@@ -141,7 +141,7 @@ static void add_fit(cJSON *root, const fri_run *r) {
     add_number(fit, "search_ms", f->milliseconds);
 }
 
-static void add_loss(cJSON *root, const fri_run *r) {
+static void add_loss(cJSON *root, const fri_session *r) {
     cJSON *loss = cJSON_AddObjectToObject(root, "loss");
     int64_t n = r->step - r->first_step;
     add_number(loss, "first", n > 0 ? r->losses[0] : NAN);
@@ -152,7 +152,7 @@ static void add_loss(cJSON *root, const fri_run *r) {
         cJSON_AddItemToArray(steps, isfinite(r->losses[i]) ? cJSON_CreateNumber(r->losses[i]) : cJSON_CreateNull());
 }
 
-static void add_scale(cJSON *root, const fri_run *r) {
+static void add_scale(cJSON *root, const fri_session *r) {
     cJSON *scale =
         fri_loss_scaled(&r->config->opts) && r->scaler != NULL ? cJSON_AddObjectToObject(root, "loss_scale") : NULL;
     if (scale == NULL) return;
@@ -170,7 +170,7 @@ static void add_scale(cJSON *root, const fri_run *r) {
     cJSON_AddBoolToObject(first, "backward", r->overflow_first.backward);
 }
 
-static cJSON *build(const fri_run *r) {
+static cJSON *build(const fri_session *r) {
     char library[160] = "";
     const fri_backend *b = fri_backend_get(r->config->opts.device);
     if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
@@ -210,11 +210,11 @@ static cJSON *build(const fri_run *r) {
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
-static fr_status begin(void *state, const fri_run *r) {
+static fr_status begin(void *state, const fri_session *r) {
     return fri_view_open("report", r->config->opts.report, state);
 }
 
-static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     fri_view_file *f = state;
     if (e != FRI_RUN_END) return FR_OK;
     cJSON *root = build(r);

@@ -80,13 +80,13 @@ static void on_event(void *ctx, const fri_event *e) {
     }
 }
 
-static fr_status begin(void *state, const fri_run *r) {
+static fr_status begin(void *state, const fri_session *r) {
     trace *t = state;
     t->device = r->config->opts.device;
     return fri_view_open("trace", r->config->opts.trace, &t->output);
 }
 
-static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     trace *t = state;
     (void)r;
     t->file = t->output.output.stream;

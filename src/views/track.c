@@ -84,13 +84,13 @@ static void on_event(void *ctx, const fri_event *e) {
     }
 }
 
-static fr_status begin(void *state, const fri_run *r) {
+static fr_status begin(void *state, const fri_session *r) {
     track *t = state;
     t->device = r->config->opts.device;
     return fri_view_open("track", r->config->opts.track, &t->output);
 }
 
-static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     track *t = state;
     (void)r;
     t->file = t->output.output.stream;

@@ -11,12 +11,12 @@ static const fri_view *const table[] = {&fri_track_view,    &fri_trace_view,  &f
 enum { VIEWS = sizeof table / sizeof *table };
 
 struct fri_views {
-    const fri_run *run;
+    const fri_session *run;
     bool begun[VIEWS], listens[VIEWS];
     void *state[VIEWS];
 };
 
-fr_status fri_views_begin(const fri_run *r, fri_views **out) {
+fr_status fri_views_begin(const fri_session *r, fri_views **out) {
     fri_views *v = *out = calloc(1, sizeof *v);
     fr_status s = v != NULL ? FR_OK : fri_fail(FR_ENOMEM, "trainer: no host memory for the views of a run");
     if (v != NULL) v->run = r;

@@ -7,14 +7,14 @@
 
 #include "base/atomic_file.h"
 #include "memory/event.h"
-#include "train/run.h"
+#include "session/session.h"
 
 typedef struct fri_view {
     size_t bytes; /* of its state, which begins as zeroes; 0: none */
     /* Opens its file before anything runs, so that a place that cannot be written is known then. FR_END: the flags do
      * not ask for this view. NULL: there is nothing to open. */
-    fr_status (*begin)(void *state, const fri_run *r);
-    fr_status (*event)(void *state, const fri_run *r, fri_run_event e);
+    fr_status (*begin)(void *state, const fri_session *r);
+    fr_status (*event)(void *state, const fri_session *r, fri_run_event e);
     void (*end)(void *state); /* releases, also after a begin that failed. NULL: nothing to release */
     /* Called with the state at each event of the device's memory (memory/event.h) between FRI_RUN_SETUP and
      * FRI_RUN_STEPS_END, which then is told also where the run has failed. NULL: does not listen. */
@@ -26,7 +26,7 @@ extern const fri_view fri_track_view, fri_trace_view, fri_memory_plot_view, fri_
 
 typedef struct fri_views fri_views;
 /* Begins the views that the flags ask for. What *out holds is to be ended, also after a failure. */
-fr_status fri_views_begin(const fri_run *r, fri_views **out);
+fr_status fri_views_begin(const fri_session *r, fri_views **out);
 /* An fri_run_watcher's function: tells the views in turn, up to the first that fails. */
 fr_status fri_views_event(void *views, fri_run_event e);
 void fri_views_end(fri_views **views); /* accepts NULL */
@@ -41,10 +41,10 @@ fr_status fri_view_open(const char *flag, const char *path, fri_view_file *f);
 fr_status fri_view_commit(fri_view_file *f);
 
 /* progress.c: before a line of its own, over the one that is redrawn; and the lines about the arena. */
-void fri_progress_line_begin(const fri_run *r);
-void fri_progress_arena(const fri_run *r);
+void fri_progress_line_begin(const fri_session *r);
+void fri_progress_arena(const fri_session *r);
 /* watch.c: what the process holds (on the CPU its resident set) without what the engine reserved, in bytes; 0 where
  * nobody counts it, in a plan, or where it is less. *use as the backend says. */
-size_t fri_watch_outside(const fri_run *r, fri_memory_use *use, size_t *reserved);
+size_t fri_watch_outside(const fri_session *r, fri_memory_use *use, size_t *reserved);
 
 #endif

@@ -7,7 +7,7 @@
 
 enum { GROWING_STEPS = 3 };
 
-static void overflow_line(const fri_run *r) {
+static void overflow_line(const fri_session *r) {
     char text[FRI_ANOMALY_TEXT];
     fri_progress_line_begin(r);
     fprintf(r->config->out, "step %" PRId64 " is skipped: ", r->known);
@@ -22,7 +22,7 @@ static void overflow_line(const fri_run *r) {
                 r->overflow_op != NULL && r->overflow_op[0] != '\0' ? r->overflow_op : "-");
 }
 
-static void growth_line(const fri_run *r) {
+static void growth_line(const fri_session *r) {
     fr_memory_stats m = {0};
     char text[FRI_BYTES_TEXT];
     (void)fr_memory_stats_get(r->config->opts.device, &m);
@@ -33,7 +33,7 @@ static void growth_line(const fri_run *r) {
             GROWING_STEPS, fr_graph_stats_get().nodes, fri_bytes_text(m.allocated_by[FR_MEM_ACTIVATION], text));
 }
 
-static fr_status event(void *state, const fri_run *r, fri_run_event e) {
+static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     (void)state;
     if (e != FRI_RUN_STEP || r->config->opts.quiet) return FR_OK;
     if (r->step_skipped) overflow_line(r);
@@ -43,7 +43,7 @@ static fr_status event(void *state, const fri_run *r, fri_run_event e) {
 
 const fri_view fri_watch_view = {0, NULL, event, NULL};
 
-size_t fri_watch_outside(const fri_run *r, fri_memory_use *use, size_t *reserved) {
+size_t fri_watch_outside(const fri_session *r, fri_memory_use *use, size_t *reserved) {
     const fri_backend *b = fri_backend_get(r->config->opts.device);
     fr_memory_stats m;
     *use = (fri_memory_use){.source = ""};

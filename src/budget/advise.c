@@ -1,0 +1,152 @@
+/* advise.c - after running out of memory: flags that change that.
+ *
+ * Every line was tried: a dry run of the same command with these flags added, under the same limit. "fits" means that
+ * it ended, so the run will; the peak is to the byte. */
+#include "base/status.h"
+#include "memory/report.h"
+#include "budget/fit.h"
+#include "budget/dry.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct adviser {
+    const fri_config *config;
+    size_t limit;
+    FILE *out;
+    int fitting; /* lines that fit */
+} adviser;
+
+static void say(adviser *a, bool fits, size_t reserved, const char *flags) {
+    char text[FRI_BYTES_TEXT];
+    fprintf(a->out, "  %s %-44s peak %s (%zu bytes reserved)\n", fits ? "fits:        " : "does not fit:", flags,
+            fri_bytes_text(reserved, text), reserved);
+    a->fitting += fits;
+}
+
+/* One line of advice: o instead of the run's flags. */
+static fr_status try_flags(adviser *a, const fr_train_opts *o, const char *flags) {
+    fri_config trial = *a->config;
+    size_t reserved = 0;
+    trial.opts = *o;
+    trial.opts.memory_limit = a->limit;
+    fr_status s = fri_fits(&trial, &reserved);
+    bool fits = s == FR_OK;
+    if (s == FR_ENOMEM) {
+        trial.opts.memory_limit = SIZE_MAX;
+        s = fri_fits(&trial, &reserved);
+    }
+    if (s < 0) return s;
+    say(a, fits, reserved, flags);
+    return FR_OK;
+}
+
+/* The switches that cost no time, then those that compute again, too. */
+static fr_status advise_switches(adviser *a) {
+    fr_train_opts o = a->config->opts;
+    char flags[128] = "";
+    const fr_switch *w = fr_switch_at(0);
+    fr_status s = FR_OK;
+    for (int i = 0, cost = FR_SWITCH_FREE; cost <= FR_SWITCH_COMPUTE && s == FR_OK; cost++) {
+        bool more = false;
+        for (; w != NULL && (int)w->cost == cost; w = fr_switch_at(++i)) {
+            bool *on = fr_switch_field(w, &o.switches);
+            if (!w->saves) continue;
+            more = more || !*on;
+            *on = true;
+            size_t at = strlen(flags);
+            snprintf(flags + at, sizeof flags - at, "%s--%s", at > 0 ? " " : "", w->name);
+        }
+        if (more) s = try_flags(a, &o, flags);
+    }
+    return s;
+}
+
+/* The number of equal segments that needs least. */
+static fr_status advise_segments(adviser *a) {
+    char flags[64];
+    fri_config trial = *a->config;
+    int64_t best = 0;
+    size_t least = SIZE_MAX, reserved = 0;
+    int units = 0;
+    fr_status s = FR_OK;
+    trial.opts.memory_limit = SIZE_MAX;
+    FR_TRY(s, fri_model_units(&trial, &units));
+    for (int64_t k = 2; k <= units && k <= 32; k++) {
+        trial.opts.checkpoint_segments = k;
+        FR_TRY(s, fri_fits(&trial, &reserved));
+        if (reserved >= least) continue;
+        least = reserved;
+        best = k;
+    }
+    if (best == 0) return FR_OK;
+    trial.opts.checkpoint_segments = best;
+    snprintf(flags, sizeof flags, "--checkpoint-segments %" PRId64, best);
+    s = try_flags(a, &trial.opts, flags);
+done:
+    return s;
+}
+
+/* A fitted run of these options within the limit. */
+static fr_status say_fit(adviser *a, const fri_config *c, const char *flags) {
+    fr_fit fit = {0};
+    char text[96];
+    fr_status s = fri_fit_find(c, a->limit, false, &fit);
+    size_t bytes = fit.fits ? fit.memory.peak_reserved : fit.smallest;
+    if (flags == NULL) /* undoes what would contradict it, wherever that stands in the command */
+        snprintf(text, sizeof text, "--memory-budget %zu --fit-switches", fit.fits ? a->limit : fit.smallest);
+    if (s == FR_OK) say(a, fit.fits, bytes, flags != NULL ? flags : text);
+    fr_fit_release(&fit);
+    return s;
+}
+
+/* The largest batch under the flags as they are. With --memory-budget these choose anew for each batch. */
+static fr_status advise_batch(adviser *a) {
+    fri_config trial = *a->config;
+    fr_train_opts *o = &trial.opts;
+    char flags[64];
+    bool choose = o->memory_budget != SIZE_MAX && o->fit_switches;
+    o->unit_plan = NULL;
+    fr_status s = fri_fit_largest_batch(&trial, a->limit, choose, &o->batch_size);
+    if (s < 0 || o->batch_size == 0 || o->batch_size >= a->config->opts.batch_size) return s;
+    snprintf(flags, sizeof flags, "--batch-size %" PRId64, o->batch_size);
+    return choose ? say_fit(a, &trial, flags) : try_flags(a, o, flags);
+}
+
+/* What the command as it is comes to, and the floor that nothing but a smaller op can lower. */
+static fr_status say_needs(const adviser *a) {
+    char peak[FRI_BYTES_TEXT], floor[FRI_BYTES_TEXT], op[FRI_BYTES_TEXT];
+    fri_config free = *a->config;
+    fri_train_plan p = {0};
+    free.opts.memory_limit = SIZE_MAX;
+    fr_status s = fri_train_plan_make(&free, &p);
+    if (s < 0) return s;
+    fprintf(a->out, "this command needs %s; its floor (parameters, optimizer state and the largest op, %s) is %s\n",
+            fri_bytes_text(p.training.peak_allocated, peak), fri_bytes_text(fri_plan_largest_op(p.plan), op),
+            fri_bytes_text(fr_plan_floor(p.plan), floor));
+    fri_train_plan_release(&p);
+    return FR_OK;
+}
+
+fr_status fri_advise(const fri_config *c, FILE *out) {
+    adviser a = {.config = c, .limit = c->opts.memory_limit, .out = out};
+    fr_memory_stats now;
+    char text[FRI_BYTES_TEXT];
+    fr_status s = FR_OK;
+    if (a.limit == SIZE_MAX) {
+        FR_TRY(s, fr_memory_stats_get(c->opts.device, &now));
+        a.limit = now.reserved;
+    }
+    FR_TRY(s, say_needs(&a));
+    fprintf(out, "what would fit into %s; each line is a dry run of this command with these flags added:\n",
+            fri_bytes_text(a.limit, text));
+    if (c->opts.unit_plan == NULL) {
+        FR_TRY(s, advise_switches(&a));
+        if (c->opts.checkpoint_segments == FR_TRAIN_AUTO) FR_TRY(s, advise_segments(&a));
+    }
+    FR_TRY(s, say_fit(&a, c, NULL));
+    FR_TRY(s, advise_batch(&a));
+    if (a.fitting == 0) fprintf(out, "  nothing tried fits, not even one image a step\n");
+done:
+    return s;
+}

@@ -1,0 +1,34 @@
+/* arena.c - plans a run that begins, and reserves what the plan needs (session/arena.h). */
+#include "base/status.h"
+#include "budget/dry.h"
+
+#include <string.h>
+
+static fr_status install(fri_session *r, fri_train_plan *p) {
+    fri_config free = *r->config;
+    const fr_train_opts *o = &r->config->opts;
+    fr_status s = FR_OK;
+    free.opts.memory_limit = SIZE_MAX; /* the caching allocator's reserve does not matter here, only the extent */
+    FR_TRY(s, fri_train_plan_make(&free, p));
+    if (!p->workspaces)
+        return fri_fail(FR_EUNSUPPORTED, "a plan for %s cannot include its workspaces", fr_device_name(o->device));
+    FR_TRY(s, fri_train_plan_use_arena(p, &r->arena.placement));
+    if (r->arena.placement.extent > o->memory_limit)
+        return fri_fail(FR_ENOMEM, "%zu bytes are needed, more than --memory-limit %zu", r->arena.placement.extent,
+                        o->memory_limit);
+    FR_TRY(s, fr_plan_install(p->plan, o->device, NULL));
+done:
+    return s;
+}
+
+void fri_train_arena_begin(fri_session *r) {
+    fri_train_arena *a = &r->arena;
+    fri_train_plan p = {0};
+    double began = fri_seconds_now();
+    if (!fri_train_arena_wanted(r)) return;
+    a->used = install(r, &p) == FR_OK;
+    if (!a->used) snprintf(a->reason, sizeof a->reason, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());
+    for (int i = 0; i < FRI_PART_COUNT; i++) a->section[i] = p.plan != NULL ? p.section[i] : -1;
+    a->plan_seconds = fri_seconds_now() - began;
+    fri_train_plan_release(&p);
+}

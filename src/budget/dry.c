@@ -1,0 +1,293 @@
+/* dry.c - see dry.h.
+ *
+ * Note [Settling of the allocator]
+ * What a request is given depends on the free blocks it finds, so allocated and reserved bytes of a step depend on the
+ * step before. The allocator is deterministic: once a step leaves it in the state in which it found it, all further
+ * steps are copies of that step, and the dry run leaves them out. The same holds for the batches of an evaluation and
+ * for whole epochs. */
+#include "budget/dry.h"
+
+#include "backend/backend.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "memory/allocator.h"
+#include "tensor/tensor.h"
+#include "session/driver.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Seen so far: networks settle at the second or third step. A run that did not settle within these is not exact. */
+enum { STEPS_AT_MOST = 12, EPOCHS_AT_MOST = 6, SECTIONS_LEFT = 8 };
+
+/* An epoch, and the allocator's state before it. */
+typedef struct epoch_kind {
+    uint64_t before;
+    fri_epoch like;
+} epoch_kind;
+
+typedef struct dry_run {
+    fri_config config; /* on meta */
+    fri_session run;   /* with data sets of two full batches and a short one */
+    fri_train_plan *out;
+    fri_allocator *allocator;
+    fr_loader *loader;                /* of the evaluation */
+    epoch_kind now;                   /* the epoch that runs */
+    epoch_kind fixed[EPOCHS_AT_MOST]; /* epochs that left the state as it was */
+    int n_fixed, epochs_run;
+    int64_t unchanged; /* epochs in a row that were known to change nothing */
+    int in_a_row;      /* steps of this epoch, or batches of this evaluation */
+} dry_run;
+
+/* ---- batches ----------------------------------------------------------------------------------------------- */
+
+static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
+    int64_t size = d->config.opts.image_size;
+    bool pixels = d->config.program->pixel_target != NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, 3}, FR_F32, FR_META, images));
+    fri_relabel(*images, FR_MEM_INPUT);
+    FR_TRY(s, fr_tensor_empty(pixels ? 3 : 1, (int64_t[]){n, size, size}, FR_I64, FR_META, targets));
+    fri_relabel(*targets, FR_MEM_INPUT);
+done:
+    return s;
+}
+
+/* The loader's data set holds batches 0 and 1, which are full, and 2, which is short. */
+static fr_status next_batch(dry_run *d, fr_split split, bool shorter, fr_tensor **images, fr_tensor **targets) {
+    fr_loader *loader = split == FR_SPLIT_TRAIN ? d->run.loader : d->loader;
+    if (loader == NULL)
+        return filled(d, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
+                      targets);
+    fr_status s = fr_loader_position_set(loader, 0, shorter ? 2 : 0);
+    return s < 0 ? s : fri_batch_next(&d->run, loader, images, targets);
+}
+
+/* A loader's buffers count where it fills them on the device itself. Elsewhere batches are copied there. */
+static fr_status open_loader(dry_run *d, fr_split split, fr_loader **loader) {
+    const fr_train_opts *o = &d->config.opts;
+    int64_t images = 2 * fri_batch_size(&d->config, split) + fri_batch_rest(&d->config, split);
+    fr_dataset **data = split == FR_SPLIT_TRAIN ? &d->run.train : &d->run.test;
+    if (d->config.target == FR_CUDA) return FR_OK;
+    fr_dataset_release(data);
+    fr_status s = fr_dataset_synthetic(images, o->classes, o->image_size, o->image_size, 3, 0, data);
+    return s < 0 ? s : fri_data_loader(&d->config, split, *data, loader);
+}
+
+/* ---- steps and batches, as many as it takes to settle -------------------------------------------------------- */
+
+static fr_status section(dry_run *d, fri_part part, bool again) {
+    static const struct {
+        const char *name, *again;
+    } names[FRI_PART_COUNT] = {[FRI_PART_SETUP] = {"setup"},
+                               [FRI_PART_FIRST_STEP] = {"first step"},
+                               [FRI_PART_STEP] = {"steady step", "further step"},
+                               [FRI_PART_SHORT_STEP] = {"step on the short batch", "step on the short batch"},
+                               [FRI_PART_EVALUATION] = {"evaluation", "evaluation"},
+                               [FRI_PART_EVALUATION_BATCH] = {"evaluation, next batch", "evaluation, further batch"},
+                               [FRI_PART_EVALUATION_SHORT] = {"evaluation, short batch", "evaluation, short batch"}};
+    int i = fr_plan_sections(d->out->plan);
+    fr_status s = fr_plan_section(d->out->plan, again ? names[part].again : names[part].name);
+    if (s < 0) return s;
+    if (!again) d->out->section[part] = i;
+    d->out->is_evaluation[i] = part >= FRI_PART_EVALUATION;
+    return FR_OK;
+}
+
+/* The cache is emptied after some steps and not after others, so one step is not like the next. */
+static bool steps_differ(const dry_run *d) {
+    return d->config.opts.empty_cache_every > 1 && d->config.opts.empty_cache_every <= fri_steps_total(&d->config);
+}
+
+/* Runs one of `alike` parts as a section of the plan. The rest is over, too, once the allocator has settled, or if it
+ * did not within the steps and sections there are. */
+static fr_status one_of(dry_run *d, fri_part part, int64_t alike, int64_t *done,
+                        fr_status (*run)(dry_run *d, fri_part part)) {
+    bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH, again = d->out->section[part] >= 0;
+    uint64_t before = fri_allocator_fingerprint(d->allocator);
+    fr_status s = FR_OK;
+    if (part == FRI_PART_EVALUATION) d->in_a_row = 0;
+    if (repeats && again &&
+        (d->in_a_row == STEPS_AT_MOST || fr_plan_sections(d->out->plan) + SECTIONS_LEFT >= FRI_PLAN_SECTIONS)) {
+        d->out->settled = false;
+        *done = alike;
+        return FR_OK;
+    }
+    FR_TRY(s, section(d, part, again));
+    FR_TRY(s, run(d, part));
+    d->in_a_row++;
+    if (!repeats || (part == FRI_PART_STEP && steps_differ(d))) return FR_OK;
+    if (fri_allocator_fingerprint(d->allocator) == before) *done = alike;
+done:
+    return s;
+}
+
+typedef struct step_work {
+    fri_step_work work;
+    dry_run *d;
+    bool shorter;
+} step_work;
+
+static fr_status batch(void *ctx, int64_t i) {
+    step_work *w = ctx;
+    (void)i;
+    return next_batch(w->d, FR_SPLIT_TRAIN, w->shorter, &w->work.images, &w->work.targets);
+}
+
+static fr_status run_step(dry_run *d, fri_part part) {
+    static const fri_stepping on_meta = {batch, fri_step_train, fri_step_update};
+    step_work w = {.work = {.r = &d->run, .v = d->run.values}, .d = d, .shorter = part == FRI_PART_SHORT_STEP};
+    fr_status s = fri_drive_step(&d->run, &on_meta, &w, w.work.v);
+    fri_step_work_end(&w.work);
+    return s;
+}
+
+static fr_status step(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+    return one_of(ctx, part, alike, done, run_step);
+}
+
+static fr_status run_evaluation(dry_run *d, fri_part part) {
+    fri_sums sum = {0};
+    fr_tensor *images = NULL, *targets = NULL;
+    fr_status s = FR_OK;
+    if (part == FRI_PART_EVALUATION) FR_TRY(s, open_loader(d, FR_SPLIT_TEST, &d->loader));
+    FR_TRY(s, next_batch(d, FR_SPLIT_TEST, part == FRI_PART_EVALUATION_SHORT, &images, &targets));
+    FR_TRY(s, fri_evaluate_batch(&d->run, &images, &targets, &sum));
+done:
+    fri_sums_drop(&sum);
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
+    return s;
+}
+
+static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+    return one_of(ctx, part, alike, done, run_evaluation);
+}
+
+static fr_status evaluation_over(void *ctx, fr_status s) {
+    fr_loader_release(&((dry_run *)ctx)->loader);
+    return s;
+}
+
+/* ---- epochs, as many as it takes to settle --------------------------------------------------------------------- */
+
+static bool same_epoch(const epoch_kind *a, const epoch_kind *b) {
+    return a->before == b->before && a->like.full == b->like.full && a->like.shorter == b->like.shorter &&
+           a->like.evaluation == b->like.evaluation;
+}
+
+static bool changes_nothing(const dry_run *d, const epoch_kind *e) {
+    for (int i = 0; i < d->n_fixed; i++)
+        if (same_epoch(&d->fixed[i], e)) return true;
+    return false;
+}
+
+static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
+    dry_run *d = ctx;
+    int64_t every = d->config.opts.eval_every, patience = (every > 0 ? every : 0) + 1;
+    d->now = (epoch_kind){fri_allocator_fingerprint(d->allocator), *e};
+    d->in_a_row = 0;
+    if (changes_nothing(d, &d->now)) {
+        /* When every kind of epoch was seen to change nothing, so do all up to the last. */
+        *skip = ++d->unchanged > patience && e->to_last > 0 ? e->to_last : 1;
+        return FR_OK;
+    }
+    d->unchanged = 0;
+    if (d->epochs_run < EPOCHS_AT_MOST - 1 || e->to_last == 0) return FR_OK;
+    d->out->settled = false;
+    *skip = e->to_last;
+    return FR_OK;
+}
+
+static fr_status epoch_over(void *ctx) {
+    dry_run *d = ctx;
+    d->epochs_run++;
+    if (!steps_differ(d) && fri_allocator_fingerprint(d->allocator) == d->now.before) d->fixed[d->n_fixed++] = d->now;
+    return FR_OK;
+}
+
+static fr_status run(dry_run *d) {
+    static const fri_execution on_meta = {.epoch_begin = epoch_begin,
+                                          .step = step,
+                                          .evaluate = evaluate,
+                                          .evaluation_over = evaluation_over,
+                                          .epoch_over = epoch_over};
+    fri_session *r = &d->run;
+    fr_status s = FR_OK;
+    FR_TRY(s, section(d, FRI_PART_SETUP, false));
+    FR_TRY(s, fri_model_build(r));
+    FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->loader));
+    r->schedule = fri_schedule(r->config);
+    FR_TRY(s, fri_resume_dry(r));
+    FR_TRY(s, fri_drive(r, &on_meta, d));
+    d->out->parameters = r->parameters;
+done:
+    fri_session_end(r);
+    return s;
+}
+
+/* The peaks of training and of evaluation, as a run keeps them. */
+static fr_status fold(fri_train_plan *p) {
+    p->training = p->evaluation = (fr_memory_stats){0};
+    for (int i = 0; i < fr_plan_sections(p->plan); i++) {
+        fr_plan_section_stats t;
+        fr_status s = fr_plan_section_get(p->plan, i, &t);
+        if (s < 0) return s;
+        fri_peak_fold(&t.memory, p->is_evaluation[i] ? &p->evaluation : &p->training);
+    }
+    return FR_OK;
+}
+
+fr_status fri_train_plan_use_arena(fri_train_plan *p, fr_placement *out) {
+    fr_status s = fr_plan_use_arena(p->plan, out);
+    return s < 0 ? s : fold(p);
+}
+
+/* A backend that can be asked for its libraries' workspaces. */
+static bool answers(fr_device device) {
+    const fri_backend *b = fri_backend_get(device);
+    return device != FR_META && b != NULL && fri_kernels_for(b, FR_F32)->conv2d_forward_workspace != NULL;
+}
+
+static fr_status make(const fri_config *c, bool workspaces, fri_train_plan *out) {
+    const fr_train_opts *o = &c->opts;
+    dry_run d = {.config = *c, .run.config = &d.config, .out = out};
+    fr_switches switches = fr_switches_get();
+    fri_rng rng = fri_rng_get();
+    int threads = fr_threads_get();
+    fr_status s = FR_OK;
+    *out = (fri_train_plan){.settled = true, .workspaces = workspaces};
+    for (int i = 0; i < FRI_PART_COUNT; i++) out->section[i] = -1;
+    d.config.opts.device = FR_META;
+    double began = fri_seconds_now();
+    if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
+    FR_TRY(s, fri_segment_weights(c, &d.run.unit_weight));
+    FR_TRY(s, fr_plan_begin(out->workspaces ? o->device : FR_META, &out->plan));
+    FR_TRY(s, fri_allocator_get(FR_META, &d.allocator));
+    fri_allocator_limit(d.allocator, o->memory_limit);
+    fr_switches_set(o->switches);
+    FR_TRY(s, run(&d));
+    FR_TRY(s, fr_plan_end(out->plan));
+    FR_TRY(s, fold(out));
+    out->seconds = fri_seconds_now() - began;
+done:
+    if (s < 0) fri_train_plan_release(out);
+    free(d.run.unit_weight);
+    fr_switches_set(switches);
+    fri_rng_set(rng);
+    if (fr_threads_get() != threads) (void)fr_threads_set(threads);
+    return s;
+}
+
+/* A backend whose libraries are not on this machine (no cuDNN) is planned without their workspaces. */
+fr_status fri_train_plan_make(const fri_config *c, fri_train_plan *out) {
+    bool workspaces = answers(c->opts.device);
+    fr_status s = make(c, workspaces, out);
+    return s == FR_ELIBRARY && workspaces ? make(c, false, out) : s;
+}
+
+void fri_train_plan_release(fri_train_plan *p) {
+    fr_plan_release(&p->plan);
+    *p = (fri_train_plan){0};
+}

@@ -1,0 +1,248 @@
+/* fit.c - --memory-budget and --fit-batch. */
+#include "budget/fit.h"
+
+#include "base/env.h"
+#include "base/status.h"
+#include "memory/report.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- dry runs ---------------------------------------------------------------------------------------------- */
+
+size_t fri_planned_reserved(const fri_train_plan *p) {
+    return p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved
+                                                                   : p->evaluation.peak_reserved;
+}
+
+static size_t requested(const fri_train_plan *p) {
+    return p->training.peak_requested > p->evaluation.peak_requested ? p->training.peak_requested
+                                                                     : p->evaluation.peak_requested;
+}
+
+static bool in_arena(const fr_train_opts *o) {
+    return o->arena && o->device != FR_META && !fri_env_get()->no_pool;
+}
+
+/* As the run goes (arena.c): in an arena if that is wanted and fits, else on the caching allocator, which under a limit
+ * gives cached segments back before it fails. */
+fr_status fri_plan_run(const fri_config *c, fri_train_plan *out) {
+    const fr_train_opts *o = &c->opts;
+    fri_config free = *c;
+    free.opts.memory_limit = SIZE_MAX;
+    fr_status s = fri_train_plan_make(&free, out);
+    if (s < 0) return s;
+    if (requested(out) > o->memory_limit) {
+        s = fri_fail(FR_ENOMEM, "the run needs %zu bytes, the limit is %zu", requested(out), o->memory_limit);
+        goto done;
+    }
+    if (fri_planned_reserved(out) <= o->memory_limit && !in_arena(o)) return FR_OK;
+    if (in_arena(o) && out->workspaces) {
+        FR_TRY(s, fri_train_plan_use_arena(out, NULL));
+        if (fri_planned_reserved(out) <= o->memory_limit) return FR_OK;
+    }
+    fri_train_plan_release(out);
+    return fri_train_plan_make(c, out);
+done:
+    fri_train_plan_release(out);
+    return s;
+}
+
+fr_status fri_fits(const fri_config *c, size_t *reserved) {
+    fri_train_plan p = {0};
+    fr_status s = fri_plan_run(c, &p);
+    if (s < 0) return s;
+    *reserved = fri_planned_reserved(&p);
+    fri_train_plan_release(&p);
+    return FR_OK;
+}
+
+/* An fr_fit_run_fn; ctx is the config. */
+static fr_status dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_memory_stats *peak) {
+    fri_config trial = *(const fri_config *)ctx;
+    fri_train_plan p = {0};
+    trial.opts.unit_plan = plan;
+    trial.opts.memory_limit = limit;
+    fr_status s = fri_plan_run(&trial, &p);
+    if (s < 0) return s;
+    const fr_memory_stats *x = &p.training, *y = &p.evaluation;
+    bool evaluation = y->peak_reserved > x->peak_reserved ||
+                      (y->peak_reserved == x->peak_reserved && y->peak_allocated > x->peak_allocated);
+    *peak = evaluation ? *y : *x;
+    fri_train_plan_release(&p);
+    return FR_OK;
+}
+
+void fri_fit_switches(fr_train_opts *o) {
+    const fr_switch *w = NULL;
+    for (int i = 0; (w = fr_switch_at(i)) != NULL; i++)
+        if (w->cost == FR_SWITCH_FREE) *fr_switch_field(w, &o->switches) = w->saves;
+    o->checkpoint_segments = FR_TRAIN_AUTO;
+    if (fri_fused_step_possible(o)) o->fused_step = FR_TRAIN_FUSED_ON;
+}
+
+fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out) {
+    fri_config chosen = *c;
+    fr_train_opts *o = &chosen.opts;
+    fri_fit_switches(o);
+    fr_fit_opts f = {.target = o->device, .budget = budget, .offload = o->switches.offload, .any = any};
+    *out = (fr_fit){0};
+    fr_status s = fri_model_units(c, &f.units);
+    return s < 0 ? s : fr_fit_find(dry_run, &chosen, &f, out);
+}
+
+/* ---- the batch --------------------------------------------------------------------------------------------- */
+
+static fr_status batch_fits(const fri_config *c, size_t budget, bool choose, int64_t batch, bool *yes) {
+    fri_config one = *c;
+    fr_fit fit = {0};
+    size_t reserved = 0;
+    fr_status s = FR_OK;
+    one.opts.batch_size = batch;
+    one.opts.memory_limit = budget;
+    if (choose) {
+        s = fri_fit_find(&one, budget, true, &fit);
+        *yes = s == FR_OK && fit.fits;
+        fr_fit_release(&fit);
+    } else {
+        s = fri_fits(&one, &reserved);
+        *yes = s == FR_OK;
+        if (s == FR_ENOMEM) s = FR_OK;
+    }
+    return s;
+}
+
+/* Doubling, then bisection: `low` fits, `high` does not. An epoch keeps at least one step. */
+fr_status fri_fit_largest_batch(const fri_config *c, size_t budget, bool choose, int64_t *out) {
+    int64_t low = 0, high = 1, most = c->train_count / c->opts.accumulate;
+    fr_status s = FR_OK;
+    bool yes = false;
+    *out = 0;
+    for (; high <= most; high = 2 * high < most || high == most ? 2 * high : most) {
+        FR_TRY(s, batch_fits(c, budget, choose, high, &yes));
+        if (!yes) break;
+        low = high;
+    }
+    if (high > most + 1) high = most + 1;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        FR_TRY(s, batch_fits(c, budget, choose, middle, &yes));
+        if (yes)
+            low = middle;
+        else
+            high = middle;
+    }
+    *out = low;
+done:
+    return s;
+}
+
+/* ---- saying what was chosen -------------------------------------------------------------------------------- */
+
+const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]) {
+    static const char letter[FR_UNIT_OPTIONS] = {'-', 'k', 'e', 'i', 'r', 'o', 'R'};
+    char *t = text;
+    for (int i = 0; i < p->units; i++) {
+        for (int k = 0; k < p->ranges; k++)
+            if (p->range[k].first == i) *t++ = '[';
+        *t++ = letter[p->option[i]];
+        for (int k = 0; k < p->ranges; k++)
+            if (p->range[k].end == i + 1) *t++ = ']';
+    }
+    *t = '\0';
+    return text;
+}
+
+static void print_chosen(const fri_config *c, const fr_fit *f) {
+    char budget[FRI_BYTES_TEXT], peak[FRI_BYTES_TEXT], units[FRI_UNITS_TEXT];
+    int64_t calls = f->kernels_measured + f->kernels_estimated;
+    if (c->opts.quiet) return;
+    fprintf(c->out, "budget %s (%zu bytes), batches of %" PRId64 ": ", fri_bytes_text(c->opts.memory_budget, budget),
+            c->opts.memory_budget, c->opts.batch_size);
+    fprintf(c->out,
+            "%s\n  (per unit: k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in\n"
+            "  brackets]: run again in backward)\n"
+            "%s"
+            "  planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n"
+            "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
+            fri_units_text(&f->plan, units),
+            c->opts.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
+                               : "",
+            fri_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
+            f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1, f->dry_runs, f->milliseconds / 1000,
+            calls > 0 ? 100.0 * (double)f->kernels_measured / (double)calls : 0,
+            f->kernels_measured == 0 ? " (--calibrate measures)" : "");
+}
+
+/* "op conv2d of features.2 in backward sets it: 1234 bytes are alive then: parameter 12, ..." */
+static fr_status nothing_fits(const fri_config *c, const fr_fit *f) {
+    const fr_memory_stats *m = &f->memory;
+    char budget[FRI_BYTES_TEXT], least[FRI_BYTES_TEXT], parts[400] = "";
+    size_t at = 0;
+    for (int i = 0; i < FR_CATEGORY_COUNT && at < sizeof parts; i++)
+        if (m->at_peak_allocated[i] > 0) {
+            int n = snprintf(parts + at, sizeof parts - at, "%s%s %zu", at > 0 ? ", " : "",
+                             fr_category_name((fr_category)i), m->at_peak_allocated[i]);
+            if (n > 0) at += (size_t)n;
+        }
+    return fri_fail(FR_ENOMEM,
+                    "--memory-budget %s: nothing fits; the smallest budget for batches of %" PRId64 " is %zu bytes (%s)"
+                    ": op %s of %s in %s sets it, with %zu bytes alive (%s)",
+                    fri_bytes_text(c->opts.memory_budget, budget), c->opts.batch_size, f->smallest,
+                    fri_bytes_text(f->smallest, least), m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
+                    m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase),
+                    m->peak_allocated, parts);
+}
+
+/* ---- the flags --------------------------------------------------------------------------------------------- */
+
+static fr_status choose_batch(fri_config *c) {
+    fr_train_opts *o = &c->opts;
+    int64_t batch = 0;
+    double began = fri_seconds_now();
+    char budget[FRI_BYTES_TEXT];
+    fr_status s = fri_fit_largest_batch(c, o->memory_budget, o->fit_switches, &batch);
+    if (s < 0) return s;
+    /* Without any that fits the smallest one goes on, to be told what it needs. */
+    o->batch_size = batch > 0 ? batch : 1;
+    if (!o->quiet && batch > 0)
+        fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fri_bytes_text(o->memory_budget, budget),
+                batch, batch == c->train_count ? ", all training images" : "", fri_seconds_now() - began);
+    return FR_OK;
+}
+
+static fr_status choose_plan(fri_config *c, fr_fit *fit) {
+    fr_status s = fri_fit_find(c, c->opts.memory_budget, false, fit);
+    if (s < 0) return s;
+    if (!fit->fits) return nothing_fits(c, fit);
+    fri_fit_switches(&c->opts);
+    fr_switches_set(c->opts.switches);
+    c->opts.unit_plan = &fit->plan;
+    print_chosen(c, fit);
+    return FR_OK;
+}
+
+static fr_status as_given(const fri_config *c) {
+    fri_config free = *c;
+    char text[FRI_BYTES_TEXT];
+    size_t reserved = 0;
+    fr_status s = fri_fits(c, &reserved);
+    if (s != FR_ENOMEM) return s;
+    free.opts.memory_limit = SIZE_MAX;
+    if ((s = fri_fits(&free, &reserved)) < 0) return s;
+    return fri_fail(FR_ENOMEM, "--memory-budget %s: does not fit with --no-fit-switches: this run reserves %zu bytes",
+                    fri_bytes_text(c->opts.memory_budget, text), reserved);
+}
+
+fr_status fri_fit(fri_config *c, fr_fit *fit) {
+    fr_train_opts *o = &c->opts;
+    fr_status s = FR_OK;
+    if (o->memory_budget == SIZE_MAX) return FR_OK;
+    if (o->memory_limit > o->memory_budget) o->memory_limit = o->memory_budget;
+    o->memory_budget = o->memory_limit;
+    if (o->fit_batch) FR_TRY(s, choose_batch(c));
+    s = o->fit_switches ? choose_plan(c, fit) : as_given(c);
+done:
+    return s;
+}

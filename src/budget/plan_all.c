@@ -1,0 +1,151 @@
+/* plan_all.c - --plan --all: every combination of switches and equal segments, and fitted budgets between the smallest
+ * and the largest of them, each a dry run; a star where no other line needs less of both memory and time. */
+#include "base/status.h"
+#include "memory/report.h"
+#include "budget/fit.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_LINES = 256, BUDGETS = 8, TEXT_BYTES = 96 };
+
+typedef struct line {
+    char flags[TEXT_BYTES]; /* to add to the command, after --all-off */
+    size_t allocated, reserved;
+    double seconds;
+    bool best;
+} line;
+
+typedef struct table {
+    const fri_config *config;
+    line lines[MOST_LINES];
+    int n;
+} table;
+
+/* A dry run, and how long its step would take. */
+static fr_status add_line(table *t, const fri_config *c, const char *flags) {
+    fri_train_plan p = {0};
+    fr_fit_clock *clock = NULL;
+    double seconds = 0;
+    if (t->n == MOST_LINES) return FR_OK;
+    fr_status s = fr_fit_clock_begin(c->opts.device, &clock);
+    if (s < 0) return s;
+    s = fri_plan_run(c, &p);
+    fr_fit_clock_end(&clock, &seconds);
+    if (s < 0) return s;
+    line *l = &t->lines[t->n++];
+    const fr_memory_stats *m = p.training.peak_allocated > p.evaluation.peak_allocated ? &p.training : &p.evaluation;
+    *l = (line){.allocated = m->peak_allocated, .reserved = fri_planned_reserved(&p), .seconds = seconds};
+    snprintf(l->flags, sizeof l->flags, "%s", flags);
+    fri_train_plan_release(&p);
+    return FR_OK;
+}
+
+/* Every choice of the first n switches, as far as they save and need no file, beside what c and `flags` have. */
+static fr_status choices(table *t, const fri_config *c, const char *flags, int n) {
+    if (n == 0) return add_line(t, c, flags);
+    const fr_switch *w = fr_switch_at(n - 1);
+    fr_status s = choices(t, c, flags, n - 1);
+    if (s < 0 || !w->saves || w->cost == FR_SWITCH_MOVE) return s;
+    fri_config with = *c;
+    char longer[TEXT_BYTES];
+    *fr_switch_field(w, &with.opts.switches) = true;
+    snprintf(longer, sizeof longer, "--%s%s%s", w->name, flags[0] != '\0' ? " " : "", flags);
+    return choices(t, &with, longer, n - 1);
+}
+
+static fr_status combinations(table *t, const fri_config *base, int64_t segments) {
+    fri_config c = *base;
+    char flags[TEXT_BYTES] = "";
+    int n = 0;
+    while (fr_switch_at(n) != NULL) n++;
+    if (segments > 1) {
+        c.opts.checkpoint_segments = segments;
+        snprintf(flags, sizeof flags, "--checkpoint-segments %" PRId64, segments);
+    }
+    return choices(t, &c, flags, n);
+}
+
+/* Fitted plans between the smallest budget and what the fastest line reserves. */
+static fr_status budgets(table *t, const fri_config *base, size_t most) {
+    fr_fit fit = {0};
+    fri_config fitted = *base;
+    fr_status s = FR_OK;
+    fitted.opts.switches = t->config->opts.switches;
+    FR_TRY(s, fri_fit_find(&fitted, 1, false, &fit));
+    size_t least = fit.smallest;
+    for (int k = 0; k <= BUDGETS && least <= most && t->n < MOST_LINES; k++) {
+        size_t budget = least + (most - least) / BUDGETS * (size_t)k;
+        fr_fit_release(&fit);
+        FR_TRY(s, fri_fit_find(&fitted, budget, false, &fit));
+        if (!fit.fits) continue;
+        line *l = &t->lines[t->n++];
+        *l = (line){.allocated = fit.memory.peak_allocated,
+                    .reserved = fit.memory.peak_reserved,
+                    .seconds = fit.seconds};
+        snprintf(l->flags, sizeof l->flags, "--memory-budget %zu", budget);
+    }
+done:
+    fr_fit_release(&fit);
+    return s;
+}
+
+static int smaller_first(const void *a, const void *b) {
+    const line *x = a, *y = b;
+    if (x->reserved != y->reserved) return (x->reserved > y->reserved) - (x->reserved < y->reserved);
+    return (x->seconds > y->seconds) - (x->seconds < y->seconds);
+}
+
+/* Lines are sorted by memory: one is best if it is faster than all before it. */
+static void mark(table *t) {
+    double fastest = INFINITY;
+    for (int i = 0; i < t->n; i++) {
+        t->lines[i].best = t->lines[i].seconds < fastest;
+        if (t->lines[i].best) fastest = t->lines[i].seconds;
+    }
+}
+
+static fr_status print(const table *t, double off, double seconds) {
+    FILE *out = t->config->out;
+    fprintf(out, "  %15s %15s %8s  %s\n", "reserved", "allocated", "time", "flags (after --all-off, or a budget)");
+    for (int i = 0; i < t->n; i++) {
+        const line *l = &t->lines[i];
+        fprintf(out, "%c %15zu %15zu %8.3f  %s\n", l->best ? '*' : ' ', l->reserved, l->allocated,
+                off > 0 ? l->seconds / off : 1, l->flags[0] ? l->flags : "(none)");
+    }
+    fprintf(out, "%d dry runs and fits in %.2f s; bytes at the peak, predicted time of a step relative to --all-off\n",
+            t->n, seconds);
+    return fflush(out) == 0 ? FR_OK : fri_fail(FR_EIO, "--plan --all: standard output cannot be written");
+}
+
+fr_status fri_plan_all(const fri_config *c) {
+    table *t = calloc(1, sizeof *t);
+    fri_config base = *c;
+    fr_train_opts *o = &base.opts;
+    fr_status s = FR_OK;
+    int units = 0;
+    double began = fri_seconds_now();
+    if (t == NULL) return fri_fail(FR_ENOMEM, "--plan --all: out of host memory");
+    t->config = c;
+    o->switches = fr_switches_all_off();
+    o->switches.workspace_limit = c->opts.switches.workspace_limit;
+    o->switches.pool_index = c->opts.switches.pool_index;
+    o->checkpoint_segments = FR_TRAIN_AUTO;
+    o->unit_plan = NULL;
+    o->memory_limit = SIZE_MAX;
+    FR_TRY(s, fri_model_units(c, &units));
+    FR_TRY(s, combinations(t, &base, 1));
+    double off = t->lines[0].seconds;
+    size_t most = t->lines[0].reserved;
+    for (int64_t segments = 2; segments <= units && segments <= 16; segments += segments < 4 ? 1 : segments / 2)
+        FR_TRY(s, combinations(t, &base, segments));
+    FR_TRY(s, budgets(t, &base, most));
+    qsort(t->lines, (size_t)t->n, sizeof *t->lines, smaller_first);
+    mark(t);
+    s = print(t, off, fri_seconds_now() - began);
+done:
+    free(t);
+    return s;
+}

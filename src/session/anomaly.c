@@ -1,0 +1,50 @@
+/* anomaly.c - what a step looks out for: gradients that overflow, the first op that makes inf or NaN. */
+#include "base/status.h"
+#include "session/session.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+fr_status fri_watch_overflow(fri_session *r) {
+    const char *path = NULL, *op = NULL;
+    fr_status s = fr_grad_scaler_find_overflow(r->scaler, r->optimizer, &path, &op);
+    if (s == FR_OK && path != NULL) {
+        r->overflow_path = path;
+        r->overflow_op = op;
+    }
+    return s;
+}
+
+bool fri_watch_looks(const fri_session *r) {
+    return r->config->opts.detect_anomaly || (r->step_skipped && !isfinite(r->overflow_loss));
+}
+
+void fri_watch_begin(const fri_session *r) {
+    (void)fr_detect_anomaly(fri_watch_looks(r));
+}
+
+void fri_watch_end(fri_step_values *v) {
+    bool looked = fr_detect_anomaly(false);
+    v->anomaly = looked ? fr_anomaly_get() : (fr_anomaly){0};
+}
+
+double fri_unsigned_nan(double x) {
+    return isnan(x) ? NAN : x;
+}
+
+const char *fri_anomaly_text(const fr_anomaly *a, char text[FRI_ANOMALY_TEXT]) {
+    text[0] = '\0';
+    if (a->op != NULL)
+        snprintf(text, FRI_ANOMALY_TEXT, "inf or NaN first in %s of op %s in module %s",
+                 a->backward ? "a gradient" : "the result", a->op, a->module[0] != '\0' ? a->module : "-");
+    return text;
+}
+
+fr_status fri_watch_loss(const fri_session *r, double loss) {
+    char text[FRI_ANOMALY_TEXT];
+    if (r->config->opts.device == FR_META || isfinite(loss) || r->step_skipped) return FR_OK;
+    return fri_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high; %s",
+                    fri_unsigned_nan(loss), r->known, r->config->opts.lr,
+                    r->anomaly.op != NULL ? fri_anomaly_text(&r->anomaly, text)
+                                          : "--detect-anomaly names the op where it began");
+}

@@ -1,0 +1,41 @@
+/* arena.c - see arena.h. */
+#include "base/env.h"
+#include "session/session.h"
+
+static uint64_t device_calls(const fri_session *r) {
+    fr_memory_stats m = {0};
+    (void)fr_memory_stats_get(r->config->opts.device, &m);
+    return m.segment_allocs + m.segment_frees;
+}
+
+bool fri_train_arena_wanted(fri_session *r) {
+    if (!r->config->opts.arena || r->config->opts.device == FR_META) return false;
+    if (r->config->opts.empty_cache_every > 0) {
+        snprintf(r->arena.reason, sizeof r->arena.reason, "--empty-cache-every gives memory back, an arena keeps it");
+        return false;
+    }
+    if (!fri_env_get()->no_pool) return true;
+    snprintf(r->arena.reason, sizeof r->arena.reason, "FRUGAL_NO_POOL asks for a segment per allocation");
+    return false;
+}
+
+fr_status fri_train_arena_part(fri_session *r, fri_part part) {
+    fri_train_arena *a = &r->arena;
+    if (!a->counting && (part == FRI_PART_STEP || part == FRI_PART_SHORT_STEP)) {
+        a->counting = true;
+        a->calls_before = device_calls(r);
+    }
+    if (!a->used) return FR_OK;
+    if (fr_plan_departed(r->config->opts.device)) a->departures++;
+    return fr_plan_follow(r->config->opts.device, a->section[part]);
+}
+
+void fri_train_arena_end(fri_session *r) {
+    fri_train_arena *a = &r->arena;
+    if (a->used && fr_plan_departed(r->config->opts.device)) a->departures++;
+    if (a->counting) a->calls = device_calls(r) - a->calls_before;
+}
+
+void fri_train_arena_release(fri_session *r) {
+    if (r->arena.used) (void)fr_plan_uninstall(r->config->opts.device);
+}

@@ -1,0 +1,203 @@
+/* checks.c - flags that contradict each other or lack another one: a row for each, {condition, sentence}.
+ *
+ * {name} in a sentence stands for that flag's value as one would write it, {program} for the program's name. Rows are
+ * looked at in their order, so the first sentence is what the user reads. */
+#include "base/status.h"
+#include "session/config.h"
+#include "session/flags.h"
+
+#include <string.h>
+
+typedef struct conflict {
+    bool found;
+    const char *sentence;
+} conflict;
+
+enum { SENTENCE = 1024 };
+
+/* What "{name}" stands for. */
+static const char *value_of(const fri_config *c, const char *name, char buf[FRI_FLAG_TEXT_BYTES]) {
+    if (strcmp(name, "program") == 0) return c->program->name;
+    const fri_flag *f = fri_flag_find(name);
+    if (f->kind == FRI_FLAG_TEXT) return *(const char *const *)fri_flag_field(f, &c->opts); /* of any length */
+    return fri_flag_text(f, &c->opts, buf);
+}
+
+static void append(char text[SENTENCE], const char *more, size_t n) {
+    size_t at = strlen(text);
+    snprintf(text + at, SENTENCE - at, "%.*s", (int)n, more);
+}
+
+static fr_status refuse(const fri_config *c, const char *sentence) {
+    char text[SENTENCE] = "", name[FRI_FLAG_TEXT_BYTES], buf[FRI_FLAG_TEXT_BYTES];
+    for (;;) {
+        size_t n = strcspn(sentence, "{");
+        append(text, sentence, n);
+        sentence += n;
+        if (*sentence == '\0') return fri_fail(FR_EINVAL, "%s", text);
+        n = strcspn(sentence, "}");
+        snprintf(name, sizeof name, "%.*s", (int)n - 1, sentence + 1);
+        const char *value = value_of(c, name, buf);
+        append(text, value, strlen(value));
+        sentence += n + 1;
+    }
+}
+
+static fr_status check(const fri_config *c, const conflict *row, size_t rows) {
+    for (size_t i = 0; i < rows; i++)
+        if (row[i].found) return refuse(c, row[i].sentence);
+    return FR_OK;
+}
+#define CHECK(c, row) check(c, row, sizeof(row) / sizeof *(row))
+
+static bool given(const fri_config *c, const char *name) {
+    return fri_flag_given(fri_flag_find(name), c->argc, c->argv);
+}
+
+/* ---- the network and its optimizer --------------------------------------------------------------------------- */
+
+static fr_status check_model(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    const fr_train_program *p = c->program;
+    bool sgd = o->optimizer == FR_TRAIN_SGD;
+    const conflict rows[] = {
+        {!o->batch_norm && !p->batch_norm_optional,
+         "--no-batch-norm: the networks of {program} always have batch norm"},
+        {!o->batch_norm && o->inplace_abn,
+         "--inplace-abn with --no-batch-norm: there is no batch norm to activate in place"},
+        {o->head != FR_HEAD_AUTO && p->pixel_classes != NULL,
+         "--head {head}: {program} classifies pixels and has no classifier to choose"},
+        {o->nesterov && (!sgd || o->momentum == 0),
+         "--nesterov needs --optimizer sgd with a --momentum above 0, not {optimizer} and {momentum}"},
+        {!sgd && o->momentum > 0 && given(c, "momentum"),
+         "--momentum {momentum}: is of --optimizer sgd; the others have their own"},
+    };
+    return CHECK(c, rows);
+}
+
+/* ---- a step: what it can be asked for, and what not at the same time ------------------------------------------- */
+
+static fr_status check_step(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    bool scaled = fri_loss_scaled(o), dynamic = o->loss_scale == FR_TRAIN_AUTO;
+    const conflict rows[] = {
+        {o->amp != FR_TRAIN_AMP_OFF && o->half != FR_TRAIN_AMP_OFF,
+         "--half with --amp: pure half precision has no f32 parameters to cast"},
+        {!dynamic && o->amp == FR_TRAIN_AMP_OFF, "--loss-scale {loss-scale}: scales the loss of --amp, which is off"},
+        {o->loss_scale_floor > 0 && (!scaled || !dynamic),
+         "--loss-scale-floor {loss-scale-floor}: is for a dynamic loss scale (--amp=fp16), and there is none"},
+        {o->keep_last && o->accumulate > 1, "--keep-last with --accumulate: a step is made of full batches"},
+        {o->split_batch > o->batch_size,
+         "--split-batch {split-batch}: more parts than the {batch-size} images of --batch-size"},
+    };
+    return CHECK(c, rows);
+}
+
+static fr_status check_cuda_graph(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    const conflict rows[] = {
+        {o->device != FR_CUDA, "--cuda-graph: records the steps of a GPU, and this run is on {device}"},
+        {!o->arena, "--cuda-graph with --no-arena: a recorded step needs its tensors at fixed places"},
+        {o->empty_cache_every > 0, "--cuda-graph with --empty-cache-every: that turns the arena off"},
+        {o->offload != NULL, "--cuda-graph with --offload: the host moves the saved tensors"},
+        {o->detect_anomaly, "--cuda-graph with --detect-anomaly: the host looks at each result"},
+    };
+    return o->cuda_graph ? CHECK(c, rows) : FR_OK;
+}
+
+static fr_status check_fused_step(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    bool scaled = fri_loss_scaled(o);
+    const conflict rows[] = {
+        {o->accumulate > 1, "--fused-step with --accumulate: gradients are complete after the last batch"},
+        {o->split_batch > 1, "--fused-step with --split-batch: gradients are complete after the last part"},
+        {o->clip != FR_TRAIN_AUTO, "--fused-step with --clip: the norm needs all gradients at once"},
+        {scaled && o->fused_step == FR_TRAIN_FUSED_ON,
+         "--fused-step with a loss scale (--amp=fp16): whether a step is skipped is known when all gradients are; "
+         "--fused-step=two-pass looks first, and --amp=bf16 needs no scale"},
+        {!scaled && o->fused_step == FR_TRAIN_FUSED_TWO_PASS,
+         "--fused-step=two-pass: looks for inf and NaN under a loss scale (--amp=fp16), and there is none; "
+         "--fused-step does it in one pass"},
+        {o->grad_zero, "--fused-step with --grad-zero: its gradients go as soon as they are used"},
+    };
+    return o->fused_step != FR_TRAIN_FUSED_OFF ? CHECK(c, rows) : FR_OK;
+}
+
+/* ---- files, and what has no run to read or write them ----------------------------------------------------------- */
+
+static fr_status check_files(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    bool meta = o->device == FR_META, reads = fri_dataset_reads_files(o->dataset);
+    const conflict rows[] = {
+        {reads && o->data == NULL && !fri_without_data(o),
+         "--dataset {dataset} needs --data PATH, the folder with its files"},
+        {!reads && o->data != NULL, "--data {data}: --dataset {dataset} reads no files; mnist, fashion-mnist, "
+                                    "cifar10, cifar100 and folder do"},
+        {o->resume != NULL && strcmp(o->resume, "latest") == 0 && o->save == NULL,
+         "--resume latest: of which folder? --save DIR names it"},
+        {o->save_every != FR_TRAIN_AUTO && o->save == NULL, "--save-every {save-every}: --save DIR says where to"},
+        {o->save == NULL && given(c, "keep"), "--keep {keep}: --save DIR says of which states"},
+        {o->predict != NULL && o->weights == NULL && o->resume == NULL,
+         "--predict: wants trained weights; add --weights FILE or --resume DIR"},
+        {o->predict != NULL && c->program->pixel_classes != NULL, "--predict: {program} classifies pixels, not images"},
+        {meta && o->weights != NULL, "--weights {weights} with --device meta: there are no numbers there"},
+        {meta && o->export_weights != NULL, "--export {export} with --device meta: there are no numbers there"},
+        {meta && o->save != NULL, "--save {save} with --device meta: there are no numbers there"},
+        {meta && o->resume != NULL, "--resume {resume} with --device meta: there are no numbers there"},
+    };
+    return CHECK(c, rows);
+}
+
+/* A plan has its own report and picture. */
+static fr_status check_views(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    bool summary = o->summary && !o->plan;
+    const conflict rows[] = {
+        {summary && o->report != NULL, "--report {report} with --summary: no run that could be written there; add "
+                                       "--plan to write the plan's"},
+        {summary && o->memory_plot != NULL, "--memory-plot {memory-plot} with --summary: no run that could be written "
+                                            "there; add --plan to write the plan's"},
+        {o->summary && o->track != NULL, "--track {track} with --summary: no run that could be written there"},
+        {o->summary && o->trace != NULL, "--trace {trace} with --summary: no run that could be written there"},
+        {o->plan && o->track != NULL, "--track {track} with --plan: no run that could be written there"},
+        {o->plan && o->trace != NULL, "--trace {trace} with --plan: no run that could be written there"},
+    };
+    return CHECK(c, rows);
+}
+
+static fr_status check_budget(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    const conflict rows[] = {
+        {o->fit_batch && o->memory_budget == SIZE_MAX, "--fit-batch needs a --memory-budget to fit into"},
+        {o->plan_all && !o->plan, "--all goes with --plan"},
+        {o->calibrate && o->plan, "--calibrate measures a run; --plan runs nothing"},
+        {o->calibrate && o->device == FR_META, "--calibrate measures a run; --device meta runs nothing"},
+    };
+    return CHECK(c, rows);
+}
+
+fr_status fri_check_flags(const fri_config *c) {
+    fr_status (*const check_each[])(const fri_config *) = {check_model, check_step,  check_cuda_graph, check_fused_step,
+                                                           check_files, check_views, check_budget};
+    for (size_t i = 0; i < sizeof check_each / sizeof *check_each; i++) {
+        fr_status s = check_each[i](c);
+        if (s < 0) return s;
+    }
+    return FR_OK;
+}
+
+/* ---- the data sets --------------------------------------------------------------------------------------------- */
+
+fr_status fri_check_counts(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    int64_t batch = fri_batch_size(c, FR_SPLIT_TRAIN), batches = c->train_count / batch;
+    if (o->batch_size > c->train_count && !o->keep_last)
+        return fri_fail(FR_EINVAL,
+                        "--batch-size %lld: dataset %s has %lld training images, so no batch would be full; lower it "
+                        "or add --keep-last",
+                        (long long)o->batch_size, fri_dataset_name(o->dataset), (long long)c->train_count);
+    if (o->accumulate > batches)
+        return fri_fail(FR_EINVAL, "--accumulate %lld: an epoch has %lld batches of %lld", (long long)o->accumulate,
+                        (long long)batches, (long long)o->batch_size);
+    return FR_OK;
+}

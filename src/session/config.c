@@ -1,0 +1,84 @@
+/* config.c - see config.h. */
+#include "session/config.h"
+
+static int64_t images(const fri_config *c, fr_split split) {
+    return split == FR_SPLIT_TRAIN ? c->train_count : c->test_count;
+}
+
+int64_t fri_batch_size(const fri_config *c, fr_split split) {
+    int64_t n = images(c, split);
+    return c->opts.batch_size < n ? c->opts.batch_size : n;
+}
+
+int64_t fri_batch_rest(const fri_config *c, fr_split split) {
+    if (split == FR_SPLIT_TRAIN && !c->opts.keep_last) return 0;
+    return images(c, split) % fri_batch_size(c, split);
+}
+
+int64_t fri_test_batches(const fri_config *c) {
+    if (c->target == FR_META) return 1;
+    return c->test_count / fri_batch_size(c, FR_SPLIT_TEST) + (fri_batch_rest(c, FR_SPLIT_TEST) > 0);
+}
+
+int64_t fri_steps_per_epoch(const fri_config *c) {
+    int64_t batches = c->train_count / fri_batch_size(c, FR_SPLIT_TRAIN) + (fri_batch_rest(c, FR_SPLIT_TRAIN) > 0);
+    return batches / c->opts.accumulate;
+}
+
+int64_t fri_epochs_total(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    int64_t per_epoch = fri_steps_per_epoch(c);
+    if (o->steps == FR_TRAIN_AUTO) return o->epochs;
+    int64_t needed = (o->steps + per_epoch - 1) / per_epoch;
+    return o->epochs == FR_TRAIN_AUTO || needed < o->epochs ? needed : o->epochs;
+}
+
+int64_t fri_steps_total(const fri_config *c) {
+    int64_t steps = fri_epochs_total(c) * fri_steps_per_epoch(c);
+    return c->opts.steps != FR_TRAIN_AUTO && c->opts.steps < steps ? c->opts.steps : steps;
+}
+
+int64_t fri_save_every(const fri_config *c) {
+    return c->opts.save_every != FR_TRAIN_AUTO ? c->opts.save_every : fri_steps_per_epoch(c);
+}
+
+bool fri_evaluation_due(const fri_config *c, int64_t epoch, bool last) {
+    return last || (c->opts.eval_every > 0 && (epoch + 1) % c->opts.eval_every == 0);
+}
+
+fr_schedule fri_schedule(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    int64_t total = fri_steps_total(c);
+    return (fr_schedule){.kind = o->schedule,
+                         .lr = o->lr,
+                         .warmup = (int64_t)(o->warmup * (double)fri_steps_per_epoch(c) + 0.5),
+                         .total = total,
+                         .step_size = (total + 2) / 3,
+                         .gamma = 0.1};
+}
+
+void fri_config_resolve(fri_config *c) {
+    fr_train_opts *o = &c->opts;
+    c->target = o->device;
+    if (o->image_size == FR_TRAIN_AUTO) o->image_size = o->dataset == FR_TRAIN_FOLDER ? 224 : 32;
+    if (o->lr == FR_TRAIN_AUTO) o->lr = o->optimizer == FR_TRAIN_SGD ? c->program->sgd_lr : 1e-3;
+    if (o->offload != NULL) o->switches.offload = true;
+}
+
+fr_dtype fri_compute_dtype(const fr_train_opts *o) {
+    fr_train_amp type = o->half != FR_TRAIN_AMP_OFF ? o->half : o->amp;
+    return type == FR_TRAIN_AMP_FP16 ? FR_F16 : type == FR_TRAIN_AMP_BF16 ? FR_BF16 : FR_F32;
+}
+
+bool fri_loss_scaled(const fr_train_opts *o) {
+    return o->amp == FR_TRAIN_AMP_FP16 || (o->amp != FR_TRAIN_AMP_OFF && o->loss_scale != FR_TRAIN_AUTO);
+}
+
+bool fri_fused_step_possible(const fr_train_opts *o) {
+    return o->accumulate == 1 && o->split_batch == 1 && o->clip == FR_TRAIN_AUTO && !fri_loss_scaled(o) &&
+           !o->grad_zero;
+}
+
+bool fri_without_data(const fr_train_opts *o) {
+    return o->device == FR_META || o->plan || o->summary;
+}

@@ -1,0 +1,63 @@
+/* config.h - what a run is asked for, and what follows from that.
+ *
+ * A config is const once main.c has checked it. A trial (a plan, a fit, a line of advice) is a copy of it with other
+ * options. What can be computed from the options has one function here and is stored nowhere. */
+#ifndef FRI_SESSION_CONFIG_H
+#define FRI_SESSION_CONFIG_H
+
+#include <frugal/io.h>
+#include <frugal/train.h>
+#include <stdio.h>
+
+typedef struct fri_config {
+    const fr_train_program *program;
+    fr_train_opts opts; /* resolved: device, image_size, classes and lr hold values */
+    fr_device target;   /* of the command: opts.device, or what that, meta, stands for in a dry run */
+    int argc;
+    char *const *argv; /* the command, for what was asked for by name */
+    FILE *out;
+    const char *no_gpu; /* why --device auto is the CPU in a build with CUDA; NULL: no question */
+
+    /* data.c: of the data sets */
+    int64_t train_count, test_count;
+    int64_t outputs;        /* classes of the model's output */
+    double mean[3], std[3]; /* what images are normalized with */
+
+    char model_name[FR_TRAIN_NAME_BYTES];  /* model.c */
+    char resume_path[FR_STATE_PATH_BYTES]; /* state.c: of the state that the run goes on from; "": from none */
+} fri_config;
+
+/* Images of a full batch, and of the short batch that the run trains or evaluates on after them (0: there is none). */
+int64_t fri_batch_size(const fri_config *c, fr_split split);
+int64_t fri_batch_rest(const fri_config *c, fr_split split);
+/* Batches of an evaluation. On meta one tells all that there is. */
+int64_t fri_test_batches(const fri_config *c);
+
+/* Optimizer steps, without the batches that do not fill one (--accumulate). */
+int64_t fri_steps_per_epoch(const fri_config *c);
+int64_t fri_steps_total(const fri_config *c);
+int64_t fri_epochs_total(const fri_config *c);
+int64_t fri_save_every(const fri_config *c);
+/* An evaluation follows the epoch (from 0). */
+bool fri_evaluation_due(const fri_config *c, int64_t epoch, bool last);
+fr_schedule fri_schedule(const fri_config *c);
+
+/* The element type that --amp or --half asks for; f32 without. */
+fr_dtype fri_compute_dtype(const fr_train_opts *o);
+bool fri_loss_scaled(const fr_train_opts *o);
+bool fri_fused_step_possible(const fr_train_opts *o); /* do the other flags allow --fused-step? */
+bool fri_without_data(const fr_train_opts *o);        /* no image is read: on meta, and for a plan */
+
+/* data.c */
+const char *fri_dataset_name(fr_train_dataset d);
+bool fri_dataset_reads_files(fr_train_dataset d);
+
+/* Replaces AUTO by values, where these need no data set; opts.device holds one already. */
+void fri_config_resolve(fri_config *c);
+
+/* checks.c: FR_EINVAL for flags that contradict each other or lack another one, with the sentence; the second, for
+ * options that the data sets cannot serve. */
+fr_status fri_check_flags(const fri_config *c);
+fr_status fri_check_counts(const fri_config *c);
+
+#endif

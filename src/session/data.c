@@ -1,0 +1,144 @@
+/* data.c - from --dataset to datasets, and to loaders with the augmentation that belongs to them. */
+#include "base/status.h"
+#include "session/session.h"
+
+#include <string.h>
+
+/* What is known of a dataset without its files: sizes for --device meta, and how its images may be varied. */
+static const struct {
+    const char *name;
+    bool needs_data;
+    int64_t train, test, classes; /* published sizes; classes 0: --classes */
+    int64_t shift;                /* pixels */
+    bool flip;
+    double degrees, zoom, shear; /* as fr_loader_opts has them */
+} known[] = {
+    [FR_TRAIN_DIGITS] = {"digits", false, 1500, 297, 10, 2, false, 10, 0.1, 10},
+    [FR_TRAIN_MNIST] = {"mnist", true, 60000, 10000, 10, 2, false},
+    [FR_TRAIN_FASHION_MNIST] = {"fashion-mnist", true, 60000, 10000, 10, 4, true},
+    [FR_TRAIN_CIFAR10] = {"cifar10", true, 50000, 10000, 10, 4, true},
+    [FR_TRAIN_CIFAR100] = {"cifar100", true, 50000, 10000, 100, 4, true},
+    [FR_TRAIN_FOLDER] = {"folder", true, 1281167, 50000, 0, 0, true},
+    [FR_TRAIN_SYNTHETIC] = {"synthetic", false, 50000, 256, 0, 0, false},
+};
+
+enum { SMALL_IMAGE = 64 }; /* below, folders are shifted; from here on, cropped as ImageNet is */
+
+const char *fri_dataset_name(fr_train_dataset d) {
+    return known[d].name;
+}
+
+bool fri_dataset_reads_files(fr_train_dataset d) {
+    return known[d].needs_data;
+}
+
+static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **out) {
+    const fr_train_opts *o = &c->opts;
+    if (known[o->dataset].needs_data && o->data == NULL) { /* meta */
+        int64_t count = split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test;
+        int64_t classes = known[o->dataset].classes != 0 ? known[o->dataset].classes : o->classes;
+        return fr_dataset_synthetic(count, classes, o->image_size, o->image_size, 3, 0, out);
+    }
+    switch (o->dataset) {
+    case FR_TRAIN_DIGITS: return c->program->digits(split, out);
+    case FR_TRAIN_MNIST:
+    case FR_TRAIN_FASHION_MNIST: return fr_dataset_idx(o->data, split, known[o->dataset].classes, out);
+    case FR_TRAIN_CIFAR10: return fr_dataset_cifar10(o->data, split, out);
+    case FR_TRAIN_CIFAR100: return fr_dataset_cifar100(o->data, split, out);
+    case FR_TRAIN_FOLDER: return fr_dataset_image_folder(o->data, split, out);
+    case FR_TRAIN_SYNTHETIC:
+        return fr_dataset_synthetic(split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test,
+                                    o->classes, o->image_size, o->image_size, 3, (uint64_t)split, out);
+    }
+    return fri_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
+}
+
+/* Statistics of at most this many training images; noise and sizes without data have none. */
+static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t channels) {
+    enum { LOOK_AT = 1024 };
+    fr_status s = FR_OK;
+    if (fri_without_data(&c->opts) || c->opts.dataset == FR_TRAIN_SYNTHETIC) {
+        for (int i = 0; i < 3; i++) {
+            c->mean[i] = 0.5;
+            c->std[i] = 0.25;
+        }
+        return FR_OK;
+    }
+    FR_TRY(s, fr_dataset_mean_std(train, LOOK_AT, c->mean, c->std));
+    for (int i = 0; i < 3; i++) {
+        if (channels == 1) {
+            c->mean[i] = c->mean[0];
+            c->std[i] = c->std[0];
+        }
+        if (!(c->std[i] > 0)) c->std[i] = 1; /* images of one color */
+    }
+done:
+    return s;
+}
+
+fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
+    fr_train_opts *o = &c->opts;
+    fr_dataset_info of_train, of_test;
+    int64_t asked = o->classes;
+    fr_status s = FR_OK;
+    if (asked == FR_TRAIN_AUTO) o->classes = 10;
+    FR_TRY(s, open_split(c, FR_SPLIT_TRAIN, train));
+    FR_TRY(s, open_split(c, FR_SPLIT_TEST, test));
+    FR_TRY(s, fr_dataset_info_get(*train, &of_train));
+    FR_TRY(s, fr_dataset_info_get(*test, &of_test));
+    if (asked != FR_TRAIN_AUTO && asked != of_train.classes)
+        return fri_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked,
+                        fri_dataset_name(o->dataset), (long long)of_train.classes);
+    o->classes = of_train.classes;
+    c->outputs = c->program->pixel_classes != NULL ? c->program->pixel_classes(o->classes) : o->classes;
+    c->train_count = of_train.count;
+    c->test_count = of_test.count;
+    FR_TRY(s, fri_check_counts(c));
+    FR_TRY(s, find_mean_std(c, *train, of_train.channels));
+done:
+    return s;
+}
+
+static void vary(const fri_config *c, fr_split split, fr_loader_opts *l) {
+    int64_t size = c->opts.image_size, shift = known[c->opts.dataset].shift;
+    bool on = split == FR_SPLIT_TRAIN && c->opts.augment;
+    if (c->opts.dataset == FR_TRAIN_FOLDER && size >= SMALL_IMAGE)
+        l->resize_height = l->resize_width = size * 256 / 224;
+    else if (c->opts.dataset == FR_TRAIN_FOLDER)
+        shift = size / 8;
+    if (!on) return;
+    l->padding = shift;
+    l->random_crop = true;
+    l->flip = known[c->opts.dataset].flip;
+    l->degrees = known[c->opts.dataset].degrees;
+    l->zoom = known[c->opts.dataset].zoom;
+    l->shear = known[c->opts.dataset].shear;
+}
+
+void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l) {
+    const fr_train_opts *o = &c->opts;
+    bool train = split == FR_SPLIT_TRAIN;
+    *l = fr_loader_opts_default();
+    l->batch_size = fri_batch_size(c, split);
+    l->height = l->width = o->image_size;
+    l->channels = 3;
+    memcpy(l->mean, c->mean, sizeof l->mean);
+    memcpy(l->std, c->std, sizeof l->std);
+    l->shuffle = train;
+    l->drop_last = train && !o->keep_last;
+    l->seed = (uint64_t)o->seed;
+    l->workers = (int)o->workers;
+    l->prefetch = (int)o->prefetch;
+    l->device = o->device == FR_META ? FR_META : FR_CPU;
+    vary(c, split, l);
+}
+
+fr_status fri_data_loader(const fri_config *c, fr_split split, fr_dataset *data, fr_loader **out) {
+    fr_loader_opts l;
+    fri_data_loader_opts(c, split, &l);
+    fr_status s = fr_loader_create(data, &l, out);
+    int started = fr_loader_workers(*out);
+    if (s == FR_OK && !fri_without_data(&c->opts) && started < l.workers && split == FR_SPLIT_TRAIN && !c->opts.quiet)
+        fprintf(c->out, "note: --workers %d: %d could be started\n", l.workers, started);
+    return s;
+}

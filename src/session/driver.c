@@ -1,0 +1,135 @@
+/* driver.c - see driver.h. */
+#include "session/driver.h"
+
+#include "base/status.h"
+
+fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v) {
+    fr_step_scope scope;
+    fr_status s = how->batch(ctx, 0);
+    if (s == FR_OK) s = fr_step_begin(&scope);
+    if (s != FR_OK) return s;
+    fri_step_values_forget(v);
+    v->number = r->step + 1;
+    fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
+    for (int64_t i = 0; i < r->config->opts.accumulate; i++) {
+        if (i > 0) FR_TRY(s, how->batch(ctx, i));
+        FR_TRY(s, how->train(ctx, i));
+    }
+    FR_TRY(s, how->update(ctx));
+done:
+    return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
+}
+
+typedef struct drive {
+    fri_session *r;
+    const fri_execution *how;
+    void *ctx;
+    int64_t epochs, per_epoch, steps; /* of the run, of an epoch, of the run */
+} drive;
+
+/* A signal ends the run early. */
+static bool stopped(const drive *d) {
+    d->r->signal = fri_run_interrupted(d->r);
+    return d->r->signal != 0;
+}
+
+static fr_status call(const drive *d, fr_status (*hook)(void *ctx)) {
+    return hook != NULL ? hook(d->ctx) : FR_OK;
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static fr_status save_if_due(const drive *d, bool last) {
+    return d->how->save != NULL && fri_save_is_due(d->r, last) ? d->how->save(d->ctx, last) : FR_OK;
+}
+
+/* The steps of an epoch from the i-th on; a resumed run begins in the middle. Batches that do not fill a step
+ * (--accumulate) are left out. *more: the run goes on after them. */
+static fr_status steps(const drive *d, int64_t i, bool *more) {
+    fri_session *r = d->r;
+    int64_t full = d->per_epoch - (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0);
+    int64_t every = r->config->opts.empty_cache_every, done = 1;
+    fr_status s = FR_OK;
+    for (; *more && i < d->per_epoch; i += done) {
+        fri_part part = r->step == r->first_step ? FRI_PART_FIRST_STEP
+                        : i >= full              ? FRI_PART_SHORT_STEP
+                                                 : FRI_PART_STEP;
+        int64_t alike = part == FRI_PART_STEP ? smaller(full - i, d->steps - r->step) : 1;
+        done = 1;
+        FR_TRY(s, d->how->step(d->ctx, part, alike, &done));
+        r->step += done;
+        FR_TRY(s, call(d, d->how->step_over));
+        if (every > 0 && r->step % every == 0) FR_TRY(s, fr_memory_empty_cache(r->config->opts.device));
+        *more = !stopped(d) && r->step < d->steps;
+        FR_TRY(s, save_if_due(d, !*more));
+        if (*more && i + done < d->per_epoch) FR_TRY(s, call(d, d->how->prefetch));
+    }
+done:
+    return s;
+}
+
+static fr_status evaluation(const drive *d) {
+    const fri_config *c = d->r->config;
+    int64_t batches = fri_test_batches(c), full = c->test_count / fri_batch_size(c, FR_SPLIT_TEST), done = 1;
+    fri_evaluation_scope was = fri_evaluation_begin(d->r);
+    fr_status s = FR_OK;
+    for (int64_t i = 0; s == FR_OK && i < batches && !stopped(d); i += done) {
+        fri_part part = i == 0 ? FRI_PART_EVALUATION : i < full ? FRI_PART_EVALUATION_BATCH : FRI_PART_EVALUATION_SHORT;
+        done = 1;
+        s = d->how->evaluate(d->ctx, part, part == FRI_PART_EVALUATION_BATCH ? full - i : 1, &done);
+    }
+    s = d->how->evaluation_over(d->ctx, s);
+    fri_evaluation_end(d->r, was);
+    return s;
+}
+
+static fri_epoch describe(const drive *d) {
+    const fri_config *c = d->r->config;
+    bool rest = fri_batch_rest(c, FR_SPLIT_TRAIN) > 0, last = d->r->epoch == d->epochs - 1;
+    int64_t left = d->steps - d->r->epoch * d->per_epoch;
+    return (fri_epoch){.full = smaller(left, d->per_epoch - rest),
+                       .shorter = rest && left >= d->per_epoch,
+                       .evaluation = fri_evaluation_due(c, d->r->epoch, last),
+                       .to_last = d->epochs - 1 - d->r->epoch};
+}
+
+/* One epoch, or *skip of them without running any. */
+static fr_status epoch(const drive *d, int64_t *skip, bool *more) {
+    fri_session *r = d->r;
+    fri_epoch e = describe(d);
+    fr_status s = FR_OK;
+    *skip = 0;
+    if (d->how->epoch_begin != NULL) FR_TRY(s, d->how->epoch_begin(d->ctx, &e, skip));
+    if (*skip > 0) return FR_OK;
+    *more = r->step < d->steps;
+    FR_TRY(s, steps(d, r->step - r->epoch * d->per_epoch, more));
+    FR_TRY(s, call(d, d->how->steps_over));
+    if (e.evaluation && !stopped(d)) FR_TRY(s, evaluation(d));
+    FR_TRY(s, call(d, d->how->epoch_over));
+    if (!stopped(d)) return FR_OK;
+    *more = false;
+    FR_TRY(s, save_if_due(d, true)); /* it may have come in the evaluation */
+done:
+    return s;
+}
+
+fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
+    const drive d = {.r = r,
+                     .how = how,
+                     .ctx = ctx,
+                     .epochs = fri_epochs_total(r->config),
+                     .per_epoch = fri_steps_per_epoch(r->config),
+                     .steps = fri_steps_total(r->config)};
+    int64_t skip = 0;
+    bool more = true;
+    fr_status s = FR_OK;
+    r->epoch = r->step / d.per_epoch;
+    if (r->step >= d.steps) r->epoch = d.epochs - 1; /* resumed at the end: it is evaluated again */
+    for (; s == FR_OK && more && r->epoch<d.epochs; r->epoch += skip> 0 ? skip : 1) {
+        s = epoch(&d, &skip, &more);
+        r->step += skip * d.per_epoch;
+    }
+    return s;
+}

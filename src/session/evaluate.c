@@ -1,0 +1,70 @@
+/* evaluate.c - accuracy and loss of a batch of test images, in eval mode and without a graph. */
+#include "base/tag.h"
+#include "nn/module.h"
+#include "session/session.h"
+
+#include <math.h>
+
+static fr_status settle(fri_sums *sum, int i) {
+    double mean = NAN, correct = NAN;
+    int64_t n = sum->n[i];
+    fr_status s = FR_OK;
+    if (n == 0) return FR_OK;
+    sum->n[i] = 0;
+    FR_TRY(s, fri_late_value(&sum->part[i].loss, &mean));
+    FR_TRY(s, fri_late_value(&sum->part[i].correct, &correct));
+    sum->loss += mean * (double)n;
+    sum->correct += correct;
+    sum->targets += n;
+done:
+    return s;
+}
+
+fr_status fri_sums_settle(fri_sums *sum) {
+    fr_status s = settle(sum, sum->turn);
+    return s < 0 ? s : settle(sum, 1 - sum->turn);
+}
+
+void fri_sums_drop(fri_sums *sum) {
+    for (int i = 0; i < 2; i++) {
+        fri_late_drop(&sum->part[i].loss);
+        fri_late_drop(&sum->part[i].correct);
+        sum->n[i] = 0;
+    }
+}
+
+fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, fri_sums *sum) {
+    fr_tensor *y = NULL, *loss = NULL, *count = NULL;
+    fri_step_part *part = &sum->part[sum->turn];
+    fr_autocast_state was;
+    fr_status s = fri_precision_begin(&r->config->opts, &was);
+    if (s < 0) return s;
+    FR_TRY(s, fri_model_forward(r, *images, &y));
+    fr_tensor_release(images);
+    FR_TRY(s, fr_cross_entropy(y, *targets, NULL, &loss));
+    FR_TRY(s, fr_count_correct(y, *targets, &count));
+    FR_TRY(s, fri_late_begin(loss, &part->loss));
+    FR_TRY(s, fri_late_begin(count, &part->correct));
+    sum->n[sum->turn] = fr_tensor_numel(*targets);
+    sum->turn = 1 - sum->turn;
+    FR_TRY(s, settle(sum, sum->turn));
+done:
+    fri_precision_end(&r->config->opts, was);
+    fr_tensor_release(&y);
+    fr_tensor_release(&loss);
+    fr_tensor_release(&count);
+    fr_tensor_release(targets);
+    return s;
+}
+
+fri_evaluation_scope fri_evaluation_begin(const fri_session *r) {
+    fri_evaluation_scope was = {fr_no_grad_begin(), fri_scope_phase_push(FR_PHASE_EVALUATION)};
+    fri_module_evaluation_begin(r->model);
+    return was;
+}
+
+void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was) {
+    fri_module_evaluation_end(r->model);
+    fri_scope_phase_pop(was.phase);
+    fr_no_grad_end(was.no_grad);
+}

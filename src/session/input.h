@@ -1,0 +1,28 @@
+/* input.h - the way of a batch to a device that runs ahead.
+ *
+ * It is laid into one of two page-locked places, in turn, and goes from there on a stream of its own. The loader's
+ * buffer is free at once; the host waits only if the batch before the last one has not left its place yet. */
+#ifndef FRI_SESSION_INPUT_H
+#define FRI_SESSION_INPUT_H
+
+#include "backend/backend.h"
+#include "tensor/tensor.h"
+
+/* Page-locked memory that a batch leaves from. */
+typedef struct fri_input_place {
+    const fri_streams *streams;
+    void *memory;
+    size_t bytes;
+    fri_fence left; /* passed: it may be written again */
+} fri_input_place;
+
+/* Waits until the place is free and makes it large enough. Without page-locked memory its pointer stays NULL. */
+fr_status fri_input_room(const fri_streams *streams, fri_input_place *p, size_t bytes);
+void fri_input_free(fri_input_place *p);
+/* Copies behind this fence, whatever the device does meanwhile. */
+fr_status fri_input_transfer(const fri_streams *streams, fri_input_place *p, const fr_tensor *from, fri_fence behind,
+                             void *to);
+/* Copies behind what was queued before and ahead of what comes. */
+fr_status fri_input_queue(const fri_streams *streams, fri_input_place *p, const fr_tensor *from, void *to);
+
+#endif

@@ -1,0 +1,123 @@
+/* model.c - the model and its optimizer from the flags. */
+#include "base/status.h"
+#include "session/session.h"
+
+#include <string.h>
+
+/* The module without what trains it. */
+static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
+    const fri_config *c = r->config;
+    fr_status s = FR_OK;
+    FR_TRY(s, c->program->model(&c->opts, c->outputs, name, &r->model));
+    if (c->opts.half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_module_to_dtype(r->model, fri_compute_dtype(&c->opts)));
+done:
+    return s;
+}
+
+/* A batch's way through the model, on meta. */
+static fr_status try_batch(const fri_session *trial, int64_t batch) {
+    int64_t size = trial->config->opts.image_size;
+    fr_tensor *x = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){batch, size, size, 3}, FR_F32, FR_META, &x));
+    FR_TRY(s, fri_model_forward(trial, x, &x));
+done:
+    fr_tensor_release(&x);
+    if (s == FR_ESHAPE || s == FR_EINVAL)
+        return fri_fail_prefix(FR_EINVAL, "--batch-size %lld --image-size %lld: ", (long long)batch, (long long)size);
+    return s;
+}
+
+fr_status fri_model_check(fri_config *c) {
+    fri_config meta = *c;
+    fri_session trial = {.config = &meta};
+    int64_t rest = fri_batch_rest(c, FR_SPLIT_TRAIN);
+    meta.opts.device = FR_META;
+    fr_status s = make_module(&trial, meta.model_name);
+    memcpy(c->model_name, meta.model_name, sizeof c->model_name);
+    if (s == FR_EINVAL || s == FR_ESHAPE) {
+        s = fri_fail_prefix(FR_EINVAL, "--depth %lld --image-size %lld: ", (long long)c->opts.depth,
+                            (long long)c->opts.image_size);
+        goto done;
+    }
+    FR_TRY(s, s);
+    FR_TRY(s, fri_segments_check(&trial));
+    FR_TRY(s, try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN)));
+    if (rest > 0) FR_TRY(s, try_batch(&trial, rest));
+done:
+    fri_model_release(&trial);
+    return s;
+}
+
+fr_status fri_model_units(const fri_config *c, int *out) {
+    fri_config meta = *c;
+    fri_session trial = {.config = &meta};
+    meta.opts.device = FR_META;
+    fr_status s = make_module(&trial, meta.model_name);
+    if (s == FR_OK) *out = fr_module_units(trial.model, NULL, 0);
+    fri_model_release(&trial);
+    return s;
+}
+
+static fr_status build_optimizer(fri_session *r) {
+    const fr_train_opts *o = &r->config->opts;
+    switch (o->optimizer) {
+    case FR_TRAIN_SGD:
+        return fr_sgd(r->model,
+                      FR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .weight_decay = o->weight_decay,
+                                  .nesterov = o->nesterov),
+                      &r->optimizer);
+    case FR_TRAIN_ADAM:
+        return fr_adam(r->model, FR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
+    case FR_TRAIN_ADAMW:
+        return fr_adamw(r->model, FR_ADAMW_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
+    case FR_TRAIN_ADAM8:
+        return fr_adam8(r->model, FR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
+    }
+    return fri_fail(FR_EINTERNAL, "trainer: optimizer %d", (int)o->optimizer);
+}
+
+static fr_status build_scaler(fri_session *r) {
+    const fr_train_opts *o = &r->config->opts;
+    bool dynamic = o->loss_scale == FR_TRAIN_AUTO;
+    return fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = fri_loss_scaled(o),
+                                                     .init_scale = dynamic ? 65536 : o->loss_scale,
+                                                     .min_scale = o->loss_scale_floor, .dynamic = dynamic),
+                                 o->device, &r->scaler);
+}
+
+fr_status fri_model_build(fri_session *r) {
+    const fr_train_opts *o = &r->config->opts;
+    char name[FR_TRAIN_NAME_BYTES];
+    fr_status s = FR_OK;
+    fr_seed((uint64_t)o->seed);
+    FR_TRY(s, make_module(r, name));
+    r->parameters = fr_module_parameter_count(r->model);
+    FR_TRY(s, build_optimizer(r));
+    if (o->fused_step != FR_TRAIN_FUSED_OFF) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
+    FR_TRY(s, build_scaler(r));
+    FR_TRY(s, fri_ahead_prepare(r));
+    FR_TRY(s, fri_train_graph_prepare(r));
+done:
+    return s;
+}
+
+void fri_model_release(fri_session *r) {
+    fri_train_graph_release(r);
+    fri_ahead_release(r);
+    fr_grad_scaler_release(&r->scaler);
+    fr_optimizer_release(&r->optimizer);
+    fr_module_release(&r->model);
+}
+
+fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
+    const fr_train_opts *o = &r->config->opts;
+    if (o->half != FR_TRAIN_AMP_OFF) {
+        fr_status s = fr_cast(x, fri_compute_dtype(o), y);
+        if (s < 0) return s;
+        x = *y;
+    }
+    if (o->unit_plan != NULL && fr_grad_enabled()) return fr_checkpoint_plan(r->model, o->unit_plan, x, y);
+    if (o->checkpoint_segments != FR_TRAIN_AUTO && fr_grad_enabled()) return fri_segments_forward(r, x, y);
+    return fr_module_forward(r->model, x, y);
+}

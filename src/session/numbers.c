@@ -1,0 +1,72 @@
+/* numbers.c - what a run counts and measures: losses and times of its steps, peaks of memory. */
+#include "base/status.h"
+#include "session/session.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double fri_seconds_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept) {
+    fr_memory_stats larger = now->peak_allocated > kept->peak_allocated ? *now : *kept;
+    const fr_memory_stats *requested = now->peak_requested > kept->peak_requested ? now : kept;
+    larger.peak_requested = requested->peak_requested;
+    memcpy(larger.at_peak_requested, requested->at_peak_requested, sizeof larger.at_peak_requested);
+    larger.peak_reserved = kept->peak_reserved > now->peak_reserved ? kept->peak_reserved : now->peak_reserved;
+    *kept = larger;
+}
+
+fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept) {
+    fr_memory_stats now;
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_memory_stats_get(d, &now));
+    fri_peak_fold(&now, kept);
+    s = fr_memory_reset_peak(d);
+done:
+    return s;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double fri_median_step_ms(const fri_session *r) {
+    int64_t done = r->known - r->first_step, first = done > 1 ? 1 : 0, n = done - first;
+    if (n < 1 || r->config->opts.device == FR_META) return NAN;
+    double *sorted = malloc((size_t)n * sizeof *sorted);
+    if (sorted == NULL) return NAN;
+    memcpy(sorted, r->step_ms + first, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    double median = n % 2 == 1 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
+    free(sorted);
+    return median;
+}
+
+double fri_images_per_second(const fri_session *r) {
+    return 1000.0 * (double)r->config->opts.batch_size / fri_median_step_ms(r);
+}
+
+fr_status fri_step_remember(fri_session *r, double loss, double milliseconds) {
+    int64_t i = r->known - r->first_step;
+    if (i == r->capacity) {
+        int64_t capacity = r->capacity > 0 ? 2 * r->capacity : 1024;
+        double *losses = realloc(r->losses, (size_t)capacity * sizeof *losses);
+        if (losses != NULL) r->losses = losses;
+        double *step_ms = realloc(r->step_ms, (size_t)capacity * sizeof *step_ms);
+        if (step_ms != NULL) r->step_ms = step_ms;
+        if (losses == NULL || step_ms == NULL)
+            return fri_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
+        r->capacity = capacity;
+    }
+    r->losses[i] = loss;
+    r->step_ms[i] = milliseconds;
+    return FR_OK;
+}

@@ -1,0 +1,161 @@
+/* real.c - a run on its device: how the driver's parts are done there. */
+#include "base/status.h"
+#include "session/driver.h"
+
+#include <math.h>
+
+typedef struct real {
+    fri_session *r;
+    double began;      /* seconds */
+    fr_loader *loader; /* of the test images: only in an evaluation, so it is no part of the training peak */
+    fri_sums sum;
+} real;
+
+/* ---- steps --------------------------------------------------------------------------------------------------- */
+
+static fr_status batch(void *ctx, int64_t i) {
+    fri_step_work *w = ctx;
+    fr_status s = fri_batch_next(w->r, w->r->loader, &w->images, &w->targets);
+    if (s != FR_OK) return s;
+    if (i == 0) fri_train_graph_batch(w->r, w->images, w->targets);
+    return i + 1 < w->r->config->opts.accumulate ? fri_ahead_fetch(w->r) : FR_OK;
+}
+
+static const fri_stepping as_always = {batch, fri_step_train, fri_step_update};
+
+static fr_status step(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+    fri_session *r = ((real *)ctx)->r;
+    fri_step_work w = {.r = r, .v = &r->values[r->step % 2]};
+    fr_status s = FR_OK;
+    (void)alike, (void)done;
+    w.v->began = fri_seconds_now();
+    if (fri_train_graph_holds(r, part)) return fri_train_graph_replay(r, part, w.v);
+    FR_TRY(s, fri_train_arena_part(r, part));
+    fri_watch_begin(r);
+    FR_TRY(s, fri_drive_step(r, &as_always, &w, w.v));
+    fri_watch_end(w.v);
+    fri_train_graph_capture(r, part);
+done:
+    fri_step_work_end(&w);
+    return s;
+}
+
+/* The step's numbers are waited for, kept and shown. A device that runs ahead is at work on the next step meanwhile, so
+ * a step lasts from the end of the one before. */
+static fr_status step_known(fri_session *r, fri_step_values *v) {
+    double loss = NAN;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_step_settle(r, v, &loss));
+    double now = fri_seconds_now();
+    FR_TRY(s, fri_step_remember(r, loss, 1000 * (now - (r->known_at > v->began ? r->known_at : v->began))));
+    r->known_at = now;
+    r->known = v->number;
+    FR_TRY(s, fri_watch_loss(r, loss));
+    s = fri_run_emit(r, FRI_RUN_STEP);
+done:
+    return s;
+}
+
+static fr_status steps_known(fri_session *r, int64_t up_to) {
+    fr_status s = FR_OK;
+    while (s == FR_OK && r->known < up_to) s = step_known(r, &r->values[r->known % 2]);
+    return s;
+}
+
+static fr_status step_over(void *ctx) {
+    fri_session *r = ((real *)ctx)->r;
+    return steps_known(r, fri_device_runs_ahead(r->config->opts.device) ? r->step - 1 : r->step);
+}
+
+static fr_status save(void *ctx, bool last) {
+    fri_session *r = ((real *)ctx)->r;
+    fr_status s = steps_known(r, r->step);
+    return s == FR_OK ? fri_save(r, last) : s;
+}
+
+static fr_status prefetch(void *ctx) {
+    return fri_ahead_fetch(((real *)ctx)->r);
+}
+
+static fr_status steps_over(void *ctx) {
+    fri_session *r = ((real *)ctx)->r;
+    fr_status s = FR_OK;
+    FR_TRY(s, steps_known(r, r->step));
+    FR_TRY(s, fri_late_check_all()); /* bad targets of the last steps */
+    FR_TRY(s, fri_peak_keep(r->config->opts.device, &r->training));
+done:
+    return s;
+}
+
+/* ---- evaluations ------------------------------------------------------------------------------------------------ */
+
+static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+    real *x = ctx;
+    fri_session *r = x->r;
+    fr_tensor *images = NULL, *targets = NULL;
+    fr_status s = FR_OK;
+    (void)alike, (void)done;
+    FR_TRY(s, fri_train_arena_part(r, part));
+    if (part == FRI_PART_EVALUATION) FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TEST, r->test, &x->loader));
+    FR_TRY(s, fri_batch_next(r, x->loader, &images, &targets));
+    FR_TRY(s, fri_evaluate_batch(r, &images, &targets, &x->sum));
+done:
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
+    return s;
+}
+
+/* Half an evaluation, which a signal ended, says nothing. */
+static fr_status evaluation_over(void *ctx, fr_status s) {
+    real *x = ctx;
+    fri_session *r = x->r;
+    if (s == FR_OK) s = fri_sums_settle(&x->sum);
+    fri_sums sum = x->sum;
+    fri_sums_drop(&x->sum);
+    x->sum = (fri_sums){0};
+    fr_loader_release(&x->loader);
+    if (s < 0 || r->signal != 0 || sum.targets == 0) return s;
+    r->test_targets = sum.targets;
+    r->test_loss = sum.loss / (double)sum.targets;
+    r->test_accuracy = sum.correct / (double)sum.targets;
+    r->test_correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
+    return fri_run_emit(r, FRI_RUN_EVALUATION);
+}
+
+/* ---- the run ---------------------------------------------------------------------------------------------------- */
+
+static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
+    fri_session *r = ((real *)ctx)->r;
+    int64_t done = r->step - r->epoch * fri_steps_per_epoch(r->config);
+    (void)e, (void)skip;
+    if (r->step == fri_steps_total(r->config)) return FR_OK;
+    if (done == 0) r->epoch_loss = r->epoch_correct = r->epoch_targets = 0;
+    return fr_loader_position_set(r->loader, r->epoch, done * r->config->opts.accumulate);
+}
+
+static fr_status epoch_over(void *ctx) {
+    const real *x = ctx;
+    fr_status s = fri_peak_keep(x->r->config->opts.device, &x->r->evaluation);
+    if (s < 0) return s;
+    x->r->seconds = fri_seconds_now() - x->began;
+    return fri_run_emit(x->r, FRI_RUN_EPOCH);
+}
+
+fr_status fri_train(fri_session *r) {
+    static const fri_execution on_device = {epoch_begin, step,     step_over,       save,      prefetch,
+                                            steps_over,  evaluate, evaluation_over, epoch_over};
+    real x = {.r = r, .began = fri_seconds_now()};
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TRAIN, r->train, &r->loader));
+    r->schedule = fri_schedule(r->config);
+    FR_TRY(s, fri_run_emit(r, FRI_RUN_BEGIN));
+    FR_TRY(s, fri_resume(r));
+    r->known = r->first_step;
+    r->scale = fr_grad_scaler_scale_of(r->scaler);
+    FR_TRY(s, fri_run_emit(r, FRI_RUN_POSITION));
+    FR_TRY(s, fri_floor_begin(&r->floor, r->config->opts.device));
+    s = fri_drive(r, &on_device, &x);
+done:
+    fri_floor_end(&r->floor);
+    return s;
+}

@@ -1,0 +1,199 @@
+/* cuda_graph.c - see cuda_graph.h. */
+#include "session/recorded.h"
+
+#include "base/env.h"
+#include "base/status.h"
+#include "session/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Places per part of a batch: loss, number of correct answers, a bad target, and that again for a second pass; of the
+ * step: the learning rate and the loss scaler's state. */
+enum { PLACES_PER_PART = 4, PLACES = 2, FAILURES_AT_MOST = 3 };
+
+/* ---- making -------------------------------------------------------------------------------------------------- */
+
+static fr_status step_prepare(const fri_session *r, fri_recorded_step *step) {
+    const fr_train_opts *o = &r->config->opts;
+    fr_status s = FR_OK;
+    step->values = calloc(1, sizeof *step->values);
+    step->places = calloc((size_t)o->accumulate, sizeof *step->places);
+    if (step->values == NULL || step->places == NULL)
+        return fri_fail(FR_ENOMEM, "trainer: no host memory for a recorded step");
+    FR_TRY(s, fri_capture_create(o->device, PLACES_PER_PART * o->accumulate * o->split_batch + PLACES, &step->capture));
+done:
+    return s;
+}
+
+fr_status fri_train_graph_prepare(fri_session *r) {
+    fri_train_graph *g = &r->graph;
+    fr_status s = FR_OK;
+    if (!r->config->opts.cuda_graph) return FR_OK;
+    FR_TRY(s, step_prepare(r, &g->full));
+    if (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0) FR_TRY(s, step_prepare(r, &g->shorter));
+done:
+    return s;
+}
+
+static void step_release(fri_recorded_step *step) {
+    fri_capture_release(&step->capture);
+    if (step->values != NULL) fri_step_values_free(step->values);
+    free(step->values);
+    free(step->places);
+    *step = (fri_recorded_step){0};
+}
+
+void fri_train_graph_release(fri_session *r) {
+    step_release(&r->graph.full);
+    step_release(&r->graph.shorter);
+}
+
+/* ---- recording ----------------------------------------------------------------------------------------------- */
+
+static fri_recorded_step *step_of(fri_session *r, fri_part part) {
+    fri_recorded_step *step = part == FRI_PART_STEP         ? &r->graph.full
+                              : part == FRI_PART_SHORT_STEP ? &r->graph.shorter
+                                                            : NULL;
+    return step != NULL && step->capture != NULL ? step : NULL;
+}
+
+static void keep_reason(fri_train_graph *g, const char *why) {
+    snprintf(g->reason, sizeof g->reason, "%.*s", (int)strcspn(why, "\n"), why);
+}
+
+/* What is the same for the whole run. */
+static bool possible(fri_session *r) {
+    const fri_env *env = fri_env_get();
+    if (r->arena.used && !env->sync && !env->check_nan) return true;
+    keep_reason(&r->graph, env->sync        ? "FRUGAL_SYNC waits after each launch"
+                           : env->check_nan ? "FRUGAL_CHECK_NAN looks at each result"
+                                            : "the run is without an arena");
+    return false;
+}
+
+void fri_train_graph_batch(fri_session *r, const fr_tensor *images, const fr_tensor *targets) {
+    const fr_tensor *t[2] = {images, targets};
+    for (int i = 0; i < 2 && r->config->opts.cuda_graph; i++) {
+        r->graph.dtype[i] = t[i]->dtype;
+        r->graph.shape[i] = t[i]->shape;
+    }
+}
+
+typedef struct recording {
+    fri_step_work work;
+    fri_recorded_step *step;
+    bool began;
+} recording;
+
+/* The allocations of fri_batch_next. Nothing is laid there now. */
+static fr_status lay_out(fri_step_work *w, fri_batch_place *place) {
+    const fri_train_graph *g = &w->r->graph;
+    fr_tensor **out[2] = {&w->images, &w->targets};
+    fr_status s = FR_OK;
+    for (int i = 0; i < 2; i++) {
+        FR_TRY(s, fri_tensor_new(&g->shape[i], g->dtype[i], w->r->config->opts.device, FR_MEM_TEMPORARY, out[i]));
+        fri_relabel(*out[i], FR_MEM_INPUT);
+        place->data[i] = fri_data(*out[i]);
+        place->bytes[i] = fri_nbytes(*out[i]);
+    }
+done:
+    return s;
+}
+
+/* The recording begins behind the first batch, and pauses for the others. */
+static fr_status batch_recorded(void *ctx, int64_t i) {
+    recording *c = ctx;
+    fri_capture *capture = c->step->capture;
+    fr_status s = FR_OK;
+    if (i > 0) FR_TRY(s, fri_capture_pause(capture));
+    FR_TRY(s, lay_out(&c->work, &c->step->places[i]));
+    FR_TRY(s, i > 0 ? fri_capture_resume(capture) : fri_capture_begin(capture));
+    c->began = true;
+done:
+    return s;
+}
+
+static fr_status record(fri_session *r, fri_recorded_step *step, fri_part part) {
+    static const fri_stepping recorded = {batch_recorded, fri_step_train, fri_step_update};
+    recording c = {.work = {.r = r, .v = step->values}, .step = step};
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_train_arena_part(r, part));
+    s = fri_drive_step(r, &recorded, &c, step->values);
+    if (c.began) s = fri_capture_end(step->capture, s);
+    FR_TRY(s, s);
+    if (fr_plan_departed(r->config->opts.device)) {
+        fri_capture_forget(step->capture);
+        s = fri_fail(FR_EUSAGE, "an allocation of the step departs from the plan");
+    }
+done:
+    fri_step_work_end(&c.work);
+    return s;
+}
+
+void fri_train_graph_capture(fri_session *r, fri_part part) {
+    fri_train_graph *g = &r->graph;
+    fri_recorded_step *step = step_of(r, part);
+    if (step == NULL || step->failures == FAILURES_AT_MOST || fri_capture_pieces(step->capture) > 0) return;
+    if (!possible(r) || fri_watch_looks(r) || fr_plan_departed(r->config->opts.device)) return;
+    step->departures = r->arena.departures;
+    if (record(r, step, part) < 0) {
+        step->failures++;
+        keep_reason(g, fr_last_error());
+        if (!r->config->opts.grad_zero) fr_optimizer_zero_grad(r->optimizer);
+        return;
+    }
+    g->reason[0] = '\0';
+    g->captures++;
+}
+
+/* ---- running again ------------------------------------------------------------------------------------------- */
+
+bool fri_train_graph_holds(fri_session *r, fri_part part) {
+    fri_recorded_step *step = step_of(r, part);
+    if (step == NULL || fri_capture_pieces(step->capture) == 0) return false;
+    if (step->departures != r->arena.departures) { /* then a part of the arena may have moved */
+        fri_capture_forget(step->capture);
+        return false;
+    }
+    return !fri_watch_looks(r);
+}
+
+typedef struct replay {
+    fri_session *r;
+    fri_recorded_step *step;
+    fri_step_values *v;
+    int64_t targets; /* of the batch that was laid out */
+} replay;
+
+static fr_status batch_replayed(void *ctx, int64_t i) {
+    replay *c = ctx;
+    return fri_batch_into(c->r, c->r->loader, &c->step->places[i], &c->targets);
+}
+
+static fr_status train_replayed(void *ctx, int64_t i) {
+    const replay *c = ctx;
+    fri_capture *capture = c->step->capture;
+    fr_status s = FR_OK;
+    c->v->targets += (double)c->targets;
+    if (i == 0) FR_TRY(s, fri_capture_replay_begin(capture));
+    FR_TRY(s, fri_capture_replay_piece(capture, (int)i));
+    if (i + 1 < fri_capture_pieces(capture)) FR_TRY(s, fri_ahead_fetch(c->r));
+done:
+    return s;
+}
+
+/* The last piece has updated. */
+static fr_status update_replayed(void *ctx) {
+    const replay *c = ctx;
+    fr_status s = fri_capture_replay_end(c->step->capture);
+    return s < 0 ? s : fri_step_values_replayed(c->step->values, c->step->capture, c->v);
+}
+
+fr_status fri_train_graph_replay(fri_session *r, fri_part part, fri_step_values *v) {
+    static const fri_stepping from_record = {batch_replayed, train_replayed, update_replayed};
+    replay c = {.r = r, .step = step_of(r, part), .v = v};
+    fr_status s = fri_drive_step(r, &from_record, &c, v);
+    if (s == FR_OK) r->graph.replays++;
+    return s;
+}

@@ -1,0 +1,107 @@
+/* segments.c - --checkpoint-segments: how a network is cut, and whether that pays. */
+#include "base/rng.h"
+#include "base/status.h"
+#include "session/session.h"
+
+#include <stdlib.h>
+
+static fr_segmentation how(const fr_train_opts *o) {
+    switch (o->checkpoint_segments) {
+    case FR_TRAIN_SQRT: return FR_SEGMENTS_SQRT;
+    case FR_TRAIN_LOG: return FR_SEGMENTS_LOG;
+    case FR_TRAIN_EACH: return FR_SEGMENTS_EACH;
+    }
+    return FR_SEGMENTS_COUNT;
+}
+
+fr_status fri_segments_check(const fri_session *r) {
+    int units = fr_module_units(r->model, NULL, 0);
+    int64_t segments = r->config->opts.checkpoint_segments;
+    if (segments <= units) return FR_OK;
+    return fri_fail(FR_EINVAL, "--checkpoint-segments %lld: %s is a chain of %d units, so at most %d segments",
+                    (long long)segments, r->config->model_name, units, units);
+}
+
+fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
+    const fr_train_opts *o = &r->config->opts;
+    return fr_checkpoint_segments(r->model, how(o), (int)o->checkpoint_segments, r->unit_weight, x, y);
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------------- */
+
+static fr_status saved_bytes(size_t *bytes) {
+    fr_memory_stats m;
+    fr_status s = fr_memory_stats_get(FR_META, &m);
+    if (s >= 0) *bytes = m.requested_by[FR_MEM_ACTIVATION];
+    return s;
+}
+
+/* The units run one after the other on a full batch; what a unit adds to the activations is its weight. */
+static fr_status weigh(const fri_session *trial, fr_module **unit, int units, size_t *weight) {
+    const fr_train_opts *o = &trial->config->opts;
+    int64_t size = o->image_size;
+    int64_t n = (fri_batch_size(trial->config, FR_SPLIT_TRAIN) + o->split_batch - 1) / o->split_batch;
+    fr_autocast_state was;
+    fr_tensor *x = NULL;
+    size_t before = 0, after = 0;
+    fr_status s = fri_precision_begin(o, &was);
+    if (s < 0) return s;
+    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, 3}, FR_F32, FR_META, &x));
+    if (o->half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x, fri_compute_dtype(o), &x));
+    for (int i = 0; i < units; i++) {
+        FR_TRY(s, saved_bytes(&before));
+        FR_TRY(s, fr_module_forward(unit[i], x, &x));
+        FR_TRY(s, saved_bytes(&after));
+        weight[i] = after > before ? after - before : 0; /* an in-place unit may free more than it saves */
+    }
+done:
+    fri_precision_end(o, was);
+    fr_tensor_release(&x);
+    return s;
+}
+
+static fr_status make_weights(fri_session *trial, size_t **weight) {
+    fr_module **unit = NULL;
+    size_t *w = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_model_build(trial));
+    int units = fr_module_units(trial->model, NULL, 0);
+    unit = calloc((size_t)units + 1, sizeof *unit);
+    w = calloc((size_t)units + 1, sizeof *w);
+    if (unit == NULL || w == NULL) {
+        s = fri_fail(FR_ENOMEM, "--checkpoint-segments: no host memory for %d units", units);
+        goto done;
+    }
+    fr_module_units(trial->model, unit, units);
+    FR_TRY(s, weigh(trial, unit, units, w));
+    *weight = w;
+    w = NULL;
+done:
+    free(unit);
+    free(w);
+    fri_model_release(trial);
+    return s;
+}
+
+/* In a pool and with an event log of its own, so nobody who watches a run or a plan sees it. */
+fr_status fri_segment_weights(const fri_config *c, size_t **weight) {
+    fri_config meta = *c;
+    fri_session trial = {.config = &meta};
+    fr_switches switches = fr_switches_get();
+    fri_rng rng = fri_rng_get();
+    fr_pool *pool = NULL;
+    fr_pool_state was;
+    fr_status s = FR_OK;
+    if (c->opts.checkpoint_segments == FR_TRAIN_AUTO || c->opts.balance == FR_TRAIN_BALANCE_COUNT) return FR_OK;
+    FR_TRY(s, fr_pool_create(FR_META, &pool));
+    FR_TRY(s, fr_pool_begin(pool, &was));
+    meta.opts.device = FR_META;
+    fr_switches_set(c->opts.switches);
+    s = make_weights(&trial, weight);
+    fr_switches_set(switches);
+    fri_rng_set(rng);
+    fr_pool_end(was);
+done:
+    fr_pool_release(&pool);
+    return s;
+}

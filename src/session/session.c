@@ -1,0 +1,27 @@
+/* session.c - see session.h. */
+#include "session/session.h"
+
+#include <stdlib.h>
+
+void fri_session_end(fri_session *r) {
+    fr_loader_release(&r->loader);
+    fri_model_release(r);
+    fr_dataset_release(&r->train);
+    fr_dataset_release(&r->test);
+    free(r->unit_weight);
+    r->unit_weight = NULL;
+    free(r->pixels);
+    free(r->pixel_classes);
+    for (int i = 0; i < 2; i++) {
+        fri_step_values_free(&r->values[i]);
+        fri_input_free(&r->input[0][i]);
+        fri_input_free(&r->input[1][i]);
+    }
+    free(r->losses);
+    free(r->step_ms);
+    fr_fit_release(&r->fit);
+    fri_train_arena_release(r);
+    if (r->pool == NULL) return;
+    fr_pool_end(r->no_pool);
+    fr_pool_release(&r->pool);
+}

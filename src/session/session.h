@@ -1,0 +1,262 @@
+/* session.h - one run of a trainer: its data, model, optimizer, position and numbers, and its parts in the order in
+ * which they are called.
+ *
+ * Until training begins FR_EINVAL from any part is a usage error (exit status 2); every other failure, and every one
+ * later, has exit status 1. */
+#ifndef FRI_SESSION_SESSION_H
+#define FRI_SESSION_SESSION_H
+
+#include "backend/backend.h"
+#include "tensor/capture.h"
+#include "session/arena.h"
+#include "session/config.h"
+#include "session/recorded.h"
+#include "session/floor.h"
+#include "session/input.h"
+
+#include <frugal/fit.h>
+#include <frugal/io.h>
+#include <frugal/memory.h>
+#include <frugal/train.h>
+#include <stdio.h>
+
+/* What happens in a run, told to whoever watches it. */
+typedef enum fri_run_event {
+    FRI_RUN_SETUP,      /* the model is made next, on the run's device; for a plan on meta */
+    FRI_RUN_BEGIN,      /* the model is there, steps and epochs are known */
+    FRI_RUN_POSITION,   /* the first step is known: a saved state was read, if there is one */
+    FRI_RUN_STEP,       /* the numbers of a step are known */
+    FRI_RUN_EVALUATION, /* so are an evaluation's */
+    FRI_RUN_EPOCH,      /* an epoch and its evaluation are over */
+    FRI_RUN_STEPS_END,  /* no step follows */
+    FRI_RUN_END,        /* all is done, the numbers are final */
+} fri_run_event;
+
+/* A negative status ends the run. */
+typedef struct fri_run_watcher {
+    fr_status (*event)(void *ctx, fri_run_event e); /* NULL: nobody watches */
+    void *ctx;
+} fri_run_watcher;
+
+/* ahead.c: memory for one more batch. */
+typedef struct fri_ahead {
+    fr_tensor *memory[2]; /* images, targets; NULL: off */
+    fr_dtype dtype[2];    /* of the batch that is there */
+    fri_shape shape[2];
+    bool full; /* it is there, or on its way */
+    fri_fence arrived[2], taken;
+} fri_ahead;
+
+/* The numbers of one step, some of them still on their way from the device. */
+typedef struct fri_step_part {
+    fri_late loss, correct; /* of one batch, or part of a batch */
+} fri_step_part;
+typedef struct fri_step_values {
+    int64_t number; /* of the step, from 1 */
+    double began;   /* seconds */
+    double targets;
+    fri_step_part *part;
+    int64_t n, capacity;
+    bool decided_there; /* then `scaler` tells whether it was skipped */
+    fri_late scaler;
+    fr_anomaly anomaly; /* found in this step, if it was searched */
+} fri_step_values;
+
+typedef struct fri_session {
+    const fri_config *config;
+    fr_pool *pool; /* its memory on the device; NULL: none yet */
+    fr_pool_state no_pool;
+
+    /* data.c */
+    fr_dataset *train, *test;
+
+    /* model.c */
+    fr_module *model;
+    fr_optimizer *optimizer;
+    size_t *unit_weight;    /* segments.c; NULL: all the same */
+    fr_grad_scaler *scaler; /* passes everything through where nothing is to be scaled */
+    fr_schedule schedule;
+    int64_t parameters; /* elements */
+
+    /* batch.c: scratch for segmentation targets */
+    float *pixels;
+    int64_t *pixel_classes;
+    size_t pixels_capacity;
+    fri_input_place input[2][2]; /* images and targets, in turn */
+    int input_turn;
+    fri_ahead ahead;
+
+    /* real.c */
+    fr_loader *loader;
+    int64_t step, epoch;                             /* done so far, and the one that runs, from 0 */
+    uint64_t run_number;                             /* of the training, in all its states; 0: they have none */
+    int64_t first_step;                              /* that this process ran; losses and times count from it */
+    int64_t saved_step;                              /* of the newest state that this process saved, or -1 */
+    fri_step_values values[2];                       /* step.c; of the last steps, in turn */
+    int64_t known;                                   /* steps whose values are; step or, where the device runs ahead,
+                                                        one less until the end of the epoch */
+    double known_at;                                 /* seconds */
+    double *losses, *step_ms;                        /* per step; losses are NAN on meta */
+    int64_t capacity;                                /* of both */
+    bool step_skipped;                               /* the last known step, for inf or NaN in its gradients */
+    double scale;                                    /* of the loss, after that step */
+    int64_t skipped;                                 /* steps, up to that one */
+    int64_t overflow_step;                           /* the last one skipped, from 1; 0: none */
+    const char *overflow_path, *overflow_op;         /* its first gradient with inf or NaN; NULL: not known */
+    double overflow_loss;                            /* its loss */
+    fr_anomaly anomaly, overflow_first;              /* found in the last known step, and in the last one skipped */
+    double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
+    double seconds;                                  /* since training began */
+    int signal;                                      /* that ended the run, or 0 */
+
+    /* evaluate.c; NAN and 0 before the first evaluation */
+    double test_accuracy, test_loss;
+    int64_t test_correct, test_targets;
+
+    /* Peaks of the training steps and of the evaluations, each with its own snapshot by category. */
+    fr_memory_stats training, evaluation;
+    fri_floor floor;
+    fri_train_arena arena;
+    fri_train_graph graph;
+
+    /* fit.c */
+    fr_fit fit; /* the plan that opts.unit_plan shows, if there is one */
+
+    bool planned; /* the numbers are a plan's, nothing ran */
+    fri_run_watcher watcher;
+    int (*interrupted)(void); /* the number of a signal that asks the run to end, or 0; NULL: none does */
+} fri_session;
+
+static inline int fri_run_interrupted(const fri_session *r) {
+    return r->interrupted != NULL ? r->interrupted() : 0;
+}
+
+static inline fr_status fri_run_emit(const fri_session *r, fri_run_event e) {
+    return r->watcher.event != NULL ? r->watcher.event(r->watcher.ctx, e) : FR_OK;
+}
+
+/* session.c: releases what it holds, at any point of its life. */
+void fri_session_end(fri_session *r);
+
+/* data.c: opens both splits, and finds counts, classes and what to normalize with. */
+fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test);
+void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l);
+fr_status fri_data_loader(const fri_config *c, fr_split split, fr_dataset *data, fr_loader **out);
+
+/* model.c: check finds on meta a network that does not exist, images or batches that it cannot take, and segments that
+ * it does not have; build makes the model, its optimizer and what else a step needs of the device. */
+fr_status fri_model_check(fri_config *c);                 /* fills in its name */
+fr_status fri_model_units(const fri_config *c, int *out); /* how many it has */
+fr_status fri_model_build(fri_session *r);
+void fri_model_release(fri_session *r);
+fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y);
+
+/* segments.c: what --checkpoint-segments cuts. Bytes that each unit saves for backward on meta, malloced; *weight stays
+ * NULL where the flags do not ask for them. Leaves no trace. */
+fr_status fri_segment_weights(const fri_config *c, size_t **weight);
+fr_status fri_segments_check(const fri_session *r);
+fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y);
+
+/* batch.c: the next batch on the run's device, labels replaced by pixel classes for segmentation. FR_END as
+ * fr_loader_next. */
+fr_status fri_batch_next(fri_session *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
+/* The same into memory of the device that is there: of images and of targets. FR_ESHAPE if the batch has other sizes.
+ * *count: targets. */
+fr_status fri_batch_into(fri_session *r, fr_loader *loader, const fri_batch_place *place, int64_t *count);
+/* Their parts: the batch as the loader has it, with pixel classes; FR_ESHAPE unless the two are equal. */
+fr_status fri_batch_on_host(fri_session *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
+fr_status fri_batch_fits(size_t bytes, size_t place);
+
+/* ahead.c: prepare takes memory for a batch, fetch copies the training loader's next one there unless one is there
+ * already; the next call of fri_batch_next or fri_batch_into takes it, by the other two. */
+fr_status fri_ahead_prepare(fri_session *r);
+void fri_ahead_release(fri_session *r);
+fr_status fri_ahead_fetch(fri_session *r);
+fr_status fri_ahead_next(fri_session *r, fr_tensor **images, fr_tensor **targets);
+fr_status fri_ahead_into(fri_session *r, const fri_batch_place *place, int64_t *count);
+
+/* real.c: trains on the device. */
+fr_status fri_train(fri_session *r);
+
+/* step.c: a step that runs. train and update are of an fri_stepping (driver.h) whose ctx begins with this; train
+ * releases the batch as early as possible. */
+typedef struct fri_step_work {
+    fri_session *r;
+    fri_step_values *v;
+    fr_tensor *images, *targets; /* of the batch that was laid out */
+} fri_step_work;
+fr_status fri_step_train(void *work, int64_t i);
+fr_status fri_step_update(void *work);
+void fri_step_work_end(fri_step_work *w);
+/* Waits for them and counts them. *loss is the mean over the step's batches. */
+fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss);
+void fri_step_values_forget(fri_step_values *v);
+void fri_step_values_free(fri_step_values *v);
+/* *v = the values of a step that was recorded and ran again. */
+fr_status fri_step_values_replayed(const fri_step_values *recorded, const fri_capture *c, fri_step_values *v);
+
+/* Between begin and end ops run in the type of --amp. */
+fr_status fri_precision_begin(const fr_train_opts *o, fr_autocast_state *was);
+void fri_precision_end(const fr_train_opts *o, fr_autocast_state was);
+
+/* evaluate.c: of an evaluation. The last batches' numbers may still be on their way from the device. */
+typedef struct fri_sums {
+    double loss, correct;
+    int64_t targets;
+    fri_step_part part[2];
+    int64_t n[2]; /* targets of that part; 0: nothing is on its way */
+    int turn;
+} fri_sums;
+typedef struct fri_evaluation_scope {
+    bool no_grad;
+    fr_phase phase;
+} fri_evaluation_scope;
+fri_evaluation_scope fri_evaluation_begin(const fri_session *r);
+void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was);
+/* Counts the batch before the one that it queues; settle counts what is left, drop forgets it. */
+fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, fri_sums *sum);
+fr_status fri_sums_settle(fri_sums *sum);
+void fri_sums_drop(fri_sums *sum);
+
+/* numbers.c. *kept = the larger of the two peaks, each part with its snapshot. */
+void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept);
+/* The same with the device's peaks, which then start again. */
+fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept);
+
+double fri_seconds_now(void);
+/* Median of the step times without the first step (unless it is the only one), in milliseconds; NAN without any. */
+double fri_median_step_ms(const fri_session *r);
+double fri_images_per_second(const fri_session *r);
+/* Loss and time of the step after the last known one. */
+fr_status fri_step_remember(fri_session *r, double loss, double milliseconds);
+
+/* anomaly.c: what a step looks out for. */
+/* Between the gradients' unscaling and the update: names the gradient that will make the step be skipped, or none. */
+fr_status fri_watch_overflow(fri_session *r);
+/* Around a step: it is searched for the first op that makes inf or NaN, if that was asked for or the last known step
+ * overflowed; what was found goes into v. */
+bool fri_watch_looks(const fri_session *r);
+void fri_watch_begin(const fri_session *r);
+void fri_watch_end(fri_step_values *v);
+/* FR_EINVAL: the loss is no number, and no loss scale made it so. */
+fr_status fri_watch_loss(const fri_session *r, double loss);
+/* "inf or NaN first in the result of op conv2d in module features.0"; "" if the step was not searched. */
+enum { FRI_ANOMALY_TEXT = 256 };
+const char *fri_anomaly_text(const fr_anomaly *a, char text[FRI_ANOMALY_TEXT]);
+double fri_unsigned_nan(double x); /* prints as "nan", whatever its sign */
+
+/* state.c: --save, --resume, --weights, --export. check finds out before training whether the places can be written to,
+ * and find whether there is a state to go on from; resume needs the loader and the planned steps; it sets r->step. dry:
+ * what resuming allocates, in a dry run. */
+fr_status fri_saving_check(fri_session *r);
+fr_status fri_resume_find(fri_config *c); /* fills in resume_path */
+fr_status fri_resume(fri_session *r);
+fr_status fri_resume_dry(fri_session *r);
+/* If saving fails for want of space or memory, it is said and the training goes on; after the last step it is a
+ * failure. */
+bool fri_save_is_due(const fri_session *r, bool last);
+fr_status fri_save(fri_session *r, bool last);
+fr_status fri_weights_begin(fri_session *r);
+fr_status fri_weights_end(fri_session *r);
+
+#endif

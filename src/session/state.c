@@ -1,0 +1,288 @@
+/* state.c - --save, --resume, --weights, --export.
+ *
+ * A state is saved between steps only, so the step number says all about the position: the epoch, and the batch in it.
+ * What the flags say again (schedule, switches, device) is taken from them; what would make the saved steps those of
+ * another training must match, and what changes the steps to come is named. */
+#include "base/atomic_file.h"
+#include "base/cache.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "io/state.h"
+#include "io/state_folder.h"
+#include "session/flags.h"
+#include "session/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST, NUMBERS = 3, CHANGES_TEXT = 512 };
+
+typedef struct parts {
+    char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
+    fr_state_setting setting[SETTINGS];
+    fr_state_number number[NUMBERS];
+    fr_state state;
+    char changes[CHANGES_TEXT]; /* "lr 0.02 was 0.1, clip unset was 1" */
+} parts;
+
+static void set(parts *p, size_t i, const char *name, int64_t value) {
+    snprintf(p->value[i], FRI_FLAG_TEXT_BYTES, "%" PRId64, value);
+    p->setting[i] = (fr_state_setting){.name = name, .value = p->value[i], .must_match = true};
+}
+
+/* What decides the images of each step: no matter for a prediction, and not in the states of older programs. */
+static void set_of_training(parts *p, size_t i, const char *name, int64_t value, bool predict) {
+    set(p, i, name, value);
+    p->setting[i].must_match = !predict;
+    p->setting[i].may_lack = true;
+}
+
+static void note_change(void *ctx, const fr_state_setting *now, const char *saved) {
+    parts *p = ctx;
+    size_t at = strlen(p->changes);
+    snprintf(p->changes + at, sizeof p->changes - at, "%s%s %s was %s", at > 0 ? ", " : "", now->name,
+             now->value[0] != '\0' ? now->value : "unset", saved[0] != '\0' ? saved : "unset");
+}
+
+/* What this run's states hold; points into *p and the run. */
+static void describe(fri_session *r, parts *p) {
+    const fr_train_opts *o = &r->config->opts;
+    set(p, 0, "batch-size", o->batch_size);
+    set(p, 1, "image-size", o->image_size);
+    set(p, 2, "accumulate", o->accumulate);
+    set(p, 3, "split-batch", o->split_batch);
+    set(p, 4, "amp", o->amp);
+    set(p, 5, "half", o->half);
+    set_of_training(p, 6, "seed", o->seed, o->predict != NULL);
+    set_of_training(p, 7, "augment", o->augment, o->predict != NULL);
+    size_t n = MUST_MATCH;
+    for (const fri_flag *f = fri_flags; f < fri_flags + fri_flags_count; f++) {
+        if (!f->course) continue;
+        p->setting[n] = (fr_state_setting){.name = f->name, .value = fri_flag_text(f, o, p->value[n])};
+        n++;
+    }
+    p->changes[0] = '\0';
+    p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
+    p->number[1] = (fr_state_number){"epoch_correct", &r->epoch_correct};
+    p->number[2] = (fr_state_number){"epoch_targets", &r->epoch_targets};
+    p->state = (fr_state){.model = r->model,
+                          .optimizer = r->optimizer,
+                          .scaler = fri_loss_scaled(o) ? r->scaler : NULL,
+                          .loader = r->loader,
+                          .dataset = r->train,
+                          .model_name = r->config->model_name,
+                          .step = r->step,
+                          .epoch = r->epoch,
+                          .schedule = r->schedule,
+                          .settings = p->setting,
+                          .n_settings = n,
+                          .numbers = p->number,
+                          .n_numbers = NUMBERS,
+                          .run = r->run_number,
+                          .changed = note_change,
+                          .changed_ctx = p};
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* ---- save -------------------------------------------------------------------------------------------------- */
+
+/* The folder `path` can take a new file. */
+static fr_status check_folder(const char *flag, const char *value, const char *path) {
+    if (access(path, W_OK | X_OK) == 0) return FR_OK;
+    return fri_fail(FR_EIO, "%s %s: nothing can be written there: %s", flag, value, strerror(errno));
+}
+
+/* Its folder takes a new file, or what is there can be written to. */
+static fr_status check_export(const char *path) {
+    char target[FRI_TARGET_BYTES];
+    struct stat st;
+    if (is_folder(path)) return fri_fail(FR_EIO, "--export %s: is a folder, not a file", path);
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return access(path, W_OK) == 0 ? FR_OK
+                                       : fri_fail(FR_EIO, "--export %s: cannot be written: %s", path, strerror(errno));
+    if (!fri_file_target(path, target))
+        return fri_fail(FR_EIO, "--export %s: nothing can be written there: %s", path, strerror(errno));
+    char *slash = strrchr(target, '/');
+    slash[slash == target] = '\0';
+    return check_folder("--export", path, target);
+}
+
+static bool resumes(const fri_session *r) {
+    return r->config->resume_path[0] != '\0';
+}
+
+/* Is the state that this run goes on from one of the folder? */
+static bool goes_on_in(const fri_session *r, const char *folder) {
+    char state[FRI_TARGET_BYTES], here[FRI_TARGET_BYTES];
+    if (!resumes(r) || !fri_file_target(r->config->resume_path, state) || !fri_file_target(folder, here)) return false;
+    *strrchr(state, '/') = '\0';
+    return strcmp(state, here) == 0;
+}
+
+/* States of another training would be mixed with this one's. */
+static fr_status check_states(const fri_session *r) {
+    const char *folder = r->config->opts.save;
+    char path[FR_STATE_PATH_BYTES], of[128] = "";
+    fri_state_files files = {0};
+    fri_state_summary newest;
+    size_t states = 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_folder_list(folder, &files));
+    for (size_t i = files.n; i-- > 0;) {
+        if (files.file[i].temporary) continue;
+        states++;
+        FR_TRY(s, fri_folder_path(folder, files.file[i].name, path));
+    }
+    if (states == 0 || goes_on_in(r, folder)) goto done;
+    if (fri_state_summary_read(path, &newest) == FR_OK)
+        snprintf(of, sizeof of, ", the newest of %s at step %" PRId64, newest.model, newest.step);
+    s = fri_fail(FR_EUSAGE, "--save %s: holds %zu %s already%s: add --resume latest, or name another folder", folder,
+                 states, states == 1 ? "state" : "states", of);
+done:
+    fri_folder_free(&files);
+    return s;
+}
+
+/* Told apart from those of all other trainings. */
+static uint64_t new_run_number(void) {
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t unique[3] = {now.tv_sec, now.tv_nsec, getpid()};
+    return fri_hash(FRI_HASH, unique, sizeof unique) | 1;
+}
+
+fr_status fri_saving_check(fri_session *r) {
+    const fr_train_opts *o = &r->config->opts;
+    fr_status s = FR_OK;
+    r->run_number = new_run_number();
+    if (o->save != NULL) {
+        s = fri_folder_make(o->save);
+        if (s < 0) return fri_fail_prefix(s, "--save: ");
+        FR_TRY(s, check_folder("--save", o->save, o->save));
+        FR_TRY(s, check_states(r));
+    }
+    if (o->export_weights != NULL) FR_TRY(s, check_export(o->export_weights));
+done:
+    return s;
+}
+
+bool fri_save_is_due(const fri_session *r, bool last) {
+    const fr_train_opts *o = &r->config->opts;
+    return o->save != NULL && r->saved_step != r->step && (last || r->step % fri_save_every(r->config) == 0);
+}
+
+fr_status fri_save(fri_session *r, bool last) {
+    const fr_train_opts *o = &r->config->opts;
+    parts p;
+    describe(r, &p);
+    fr_status s = fr_state_save(o->save, &p.state, o->keep, NULL);
+    if (s == FR_OK) r->saved_step = r->step;
+    if (last || (s != FR_EIO && s != FR_ENOMEM)) return s;
+    fprintf(stderr, "%s: step %" PRId64 ": %s; the training goes on\n", r->config->program->name, r->step,
+            fr_last_error());
+    return FR_OK;
+}
+
+/* ---- resume ------------------------------------------------------------------------------------------------ */
+
+static void passed_over(void *ctx, const char *path, const char *reason) {
+    const fri_config *c = *(const fri_config **)ctx;
+    char name[FR_STATE_PATH_BYTES];
+    fprintf(stderr, "%s: %s is passed over: %s\n", c->program->name, fri_text_printable(path, false, name, sizeof name),
+            reason);
+}
+
+/* FR_END: "latest", and the folder holds none yet. */
+static fr_status find(const fri_config *c, char path[FR_STATE_PATH_BYTES]) {
+    const fr_train_opts *o = &c->opts;
+    bool latest = strcmp(o->resume, "latest") == 0;
+    const char *folder = latest ? o->save : o->resume;
+    if (!latest && !is_folder(folder)) { /* a state by its name */
+        if (strlen(folder) >= FR_STATE_PATH_BYTES) return fri_fail(FR_EINVAL, "--resume: the name is too long");
+        strcpy(path, folder);
+        return FR_OK;
+    }
+    if (latest && !is_folder(folder)) return FR_END;
+    fr_status s = fr_state_find_latest(folder, path, passed_over, &c);
+    return latest && s == FR_EIO && is_folder(folder) ? FR_END : s;
+}
+
+fr_status fri_resume_find(fri_config *c) {
+    char path[FR_STATE_PATH_BYTES];
+    if (c->opts.resume == NULL) return FR_OK;
+    fr_status s = find(c, path);
+    if (s == FR_OK) strcpy(c->resume_path, path);
+    return s == FR_END ? FR_OK : s;
+}
+
+/* Every state tensor is there: what it takes of the device is all that counts. */
+static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
+    (void)ctx;
+    (void)name;
+    (void)t;
+    return FR_OK;
+}
+
+fr_status fri_resume_dry(fri_session *r) {
+    return resumes(r) ? fr_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
+}
+
+/* The numbers are added to: nonsense in them would stay in every accuracy of the epoch. */
+static fr_status check_numbers(const fri_session *r, const char *path) {
+    if (r->epoch_targets >= 0 && r->epoch_targets <= (double)FRI_STATE_COUNT_MOST && r->epoch_correct >= 0 &&
+        r->epoch_correct <= r->epoch_targets)
+        return FR_OK;
+    return fri_fail(FR_EFORMAT, "--resume %s: it counts %g right answers of %g", path, r->epoch_correct,
+                    r->epoch_targets);
+}
+
+/* Another run that saves into the folder may have removed the state since it was found: it has a newer one then. */
+static fr_status load(const fri_config *c, char path[FR_STATE_PATH_BYTES], fr_state *state) {
+    strcpy(path, c->resume_path);
+    fr_status s = fr_state_load(path, state);
+    if (s != FR_EIO || access(path, F_OK) == 0) return s;
+    return find(c, path) == FR_OK ? fr_state_load(path, state) : s;
+}
+
+fr_status fri_resume(fri_session *r) {
+    const fri_config *c = r->config;
+    char path[FR_STATE_PATH_BYTES], text[FR_STATE_PATH_BYTES];
+    parts p;
+    fr_status s = FR_OK;
+    if (!resumes(r)) return FR_OK;
+    describe(r, &p);
+    FR_TRY(s, load(c, path, &p.state));
+    FR_TRY(s, check_numbers(r, path));
+    r->step = r->first_step = p.state.step;
+    r->run_number = p.state.run;
+    if (r->loader != NULL && r->step > fri_steps_total(c))
+        return fri_fail(FR_EINVAL, "--resume %s: is at step %" PRId64 ", the flags end the training at step %" PRId64,
+                        path, r->step, fri_steps_total(c));
+    if (c->opts.quiet) goto done;
+    fprintf(c->out, "resumed from %s at step %" PRId64 "\n", fri_text_printable(path, false, text, sizeof text),
+            r->step);
+    if (p.changes[0] != '\0' && c->opts.predict == NULL)
+        fprintf(c->out, "note: other settings than when it was saved: %s\n", p.changes);
+done:
+    return s;
+}
+
+/* ---- weights ----------------------------------------------------------------------------------------------- */
+
+fr_status fri_weights_begin(fri_session *r) {
+    return r->config->opts.weights != NULL ? fr_weights_load(r->model, r->config->opts.weights, NULL) : FR_OK;
+}
+
+fr_status fri_weights_end(fri_session *r) {
+    if (r->config->opts.export_weights == NULL || r->signal != 0) return FR_OK;
+    return fr_weights_save(r->model, r->config->opts.export_weights, NULL);
+}

@@ -1,0 +1,246 @@
+/* step.c - what an optimizer step is made of: the forward and backward of a batch, and the update.
+ *
+ * Order of deaths within a step, which decides its peak: images and logits are released as soon as the graph is the
+ * only one that may need them, targets and loss after backward, gradients after the optimizer's step, so that none
+ * lives through the next forward. */
+#include "base/rng.h"
+#include "base/status.h"
+#include "base/tag.h"
+#include "optim/grad_scaler.h"
+#include "session/session.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- precision --------------------------------------------------------------------------------------------- */
+
+fr_status fri_precision_begin(const fr_train_opts *o, fr_autocast_state *was) {
+    *was = fr_autocast_get();
+    return o->amp == FR_TRAIN_AMP_OFF ? FR_OK : fr_autocast_begin(fri_compute_dtype(o), was);
+}
+
+void fri_precision_end(const fr_train_opts *o, fr_autocast_state was) {
+    if (o->amp != FR_TRAIN_AMP_OFF) fr_autocast_end(was);
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------------------- */
+
+static fr_status part_next(fri_step_values *v, fri_step_part **out) {
+    if (v->n == v->capacity) {
+        int64_t capacity = v->capacity > 0 ? 2 * v->capacity : 4;
+        fri_step_part *part = realloc(v->part, (size_t)capacity * sizeof *part);
+        if (part == NULL) return fri_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
+        v->part = part;
+        v->capacity = capacity;
+    }
+    v->part[v->n] = (fri_step_part){0};
+    *out = &v->part[v->n++];
+    return FR_OK;
+}
+
+void fri_step_values_forget(fri_step_values *v) {
+    for (int64_t i = 0; i < v->n; i++) {
+        fri_late_drop(&v->part[i].loss);
+        fri_late_drop(&v->part[i].correct);
+    }
+    fri_late_drop(&v->scaler);
+    v->anomaly = (fr_anomaly){0};
+    v->n = 0;
+    v->targets = 0;
+    v->decided_there = false;
+}
+
+void fri_step_values_free(fri_step_values *v) {
+    fri_step_values_forget(v);
+    free(v->part);
+    *v = (fri_step_values){0};
+}
+
+fr_status fri_step_values_replayed(const fri_step_values *recorded, const fri_capture *c, fri_step_values *v) {
+    fr_status s = FR_OK;
+    for (int64_t i = 0; i < recorded->n; i++) {
+        fri_step_part *part = NULL;
+        FR_TRY(s, part_next(v, &part));
+        fri_capture_late(c, &recorded->part[i].loss, &part->loss);
+        fri_capture_late(c, &recorded->part[i].correct, &part->correct);
+    }
+    fri_capture_late(c, &recorded->scaler, &v->scaler);
+    v->decided_there = recorded->decided_there;
+done:
+    return s;
+}
+
+/* Was the step skipped? */
+static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
+    fri_loss_scale now;
+    fr_status s = FR_OK;
+    if (!v->decided_there) {
+        r->scale = fr_grad_scaler_scale_of(r->scaler);
+        r->skipped = fr_grad_scaler_skipped(r->scaler);
+        return FR_OK;
+    }
+    FR_TRY(s, fri_grad_scaler_learn(&v->scaler, &now));
+    r->step_skipped = now.skipped > r->skipped;
+    r->scale = (double)now.scale;
+    r->skipped = now.skipped;
+done:
+    return s;
+}
+
+fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
+    double correct = 0, value = NAN;
+    fr_status s = FR_OK;
+    *loss = 0;
+    for (int64_t i = 0; i < v->n; i++) {
+        FR_TRY(s, fri_late_value(&v->part[i].correct, &value));
+        correct += value;
+        FR_TRY(s, fri_late_value(&v->part[i].loss, &value));
+        *loss += value;
+    }
+    if (r->config->opts.device != FR_META) FR_TRY(s, settle_scaler(r, v));
+    r->anomaly = v->anomaly;
+    if (r->step_skipped) {
+        r->overflow_step = v->number;
+        r->overflow_loss = *loss;
+        r->overflow_first = v->anomaly;
+    }
+    r->epoch_loss += *loss * v->targets;
+    r->epoch_correct += correct;
+    r->epoch_targets += v->targets;
+done:
+    return s;
+}
+
+/* ---- forward and backward ------------------------------------------------------------------------------------ */
+
+/* Loss and gradients of one batch that counts `share` of the step. v NULL: nobody asks for its numbers. */
+static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor **targets, double share,
+                                  fri_step_values *v) {
+    fr_tensor *y = NULL, *l = NULL, *count = NULL, *scaled = NULL;
+    fri_step_part *part = NULL;
+    fr_autocast_state was;
+    fr_status s = fri_precision_begin(&r->config->opts, &was);
+    if (s < 0) return s;
+    if (v != NULL) FR_TRY(s, part_next(v, &part));
+    FR_TRY(s, fri_model_forward(r, *images, &y));
+    fr_tensor_release(images);
+    FR_TRY(s, fr_count_correct(y, *targets, &count));
+    if (part != NULL) FR_TRY(s, fri_late_begin(count, &part->correct));
+    fr_tensor_release(&count);
+    FR_TRY(s, fr_cross_entropy(y, *targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = r->config->opts.label_smoothing),
+                               &l));
+    fr_tensor_release(&y);
+    fr_tensor_release(targets);
+    if (share != 1) FR_TRY(s, fr_scale(l, share, &l));
+    fri_precision_end(&r->config->opts, was);
+    FR_TRY(s, fr_grad_scaler_scale(r->scaler, l, &scaled));
+    FR_TRY(s, fr_backward(scaled, NULL));
+    if (part != NULL) FR_TRY(s, fri_late_begin(l, &part->loss));
+done:
+    if (s < 0) fri_precision_end(&r->config->opts, was);
+    fr_tensor_release(&count);
+    fr_tensor_release(&y);
+    fr_tensor_release(&l);
+    fr_tensor_release(&scaled);
+    return s;
+}
+
+/* The batch in --split-batch parts of equal size, up to one image. */
+static fr_status in_parts(fri_session *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
+    int64_t parts = r->config->opts.split_batch, n = fr_tensor_dim(*images, 0);
+    fr_tensor *x = NULL, *t = NULL;
+    fr_status s = FR_OK;
+    if (parts > n) parts = n;
+    if (parts == 1) return forward_backward(r, images, targets, share, v);
+    for (int64_t i = 0; i < parts; i++) {
+        int64_t first = n * i / parts, count = n * (i + 1) / parts - first;
+        FR_TRY(s, fr_tensor_narrow0(*images, first, count, &x));
+        FR_TRY(s, fr_tensor_narrow0(*targets, first, count, &t));
+        FR_TRY(s, forward_backward(r, &x, &t, share * (double)count / (double)n, v));
+    }
+done:
+    fr_tensor_release(&x);
+    fr_tensor_release(&t);
+    fr_tensor_release(images);
+    fr_tensor_release(targets);
+    return s;
+}
+
+/* A fused step under a loss scale: the first pass looks at the gradients, the second, of the same numbers, updates.
+ * What the report counts is the first's. */
+static fr_status two_passes(fri_session *r, fr_tensor **images, fr_tensor **targets, fri_step_values *v) {
+    fr_tensor *x = fr_tensor_retain(*images), *t = fr_tensor_retain(*targets);
+    fri_rng rng = fri_rng_get();
+    bool found = false, was = false;
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_grad_scaler_check_begin(r->scaler, r->optimizer));
+    FR_TRY(s, forward_backward(r, &x, &t, 1, v));
+    FR_TRY(s, fr_grad_scaler_check_end(r->scaler, r->optimizer, &found));
+    if (!found) {
+        fri_rng_set(rng);
+        was = fr_statistics_freeze(true);
+        s = forward_backward(r, images, targets, 1, NULL);
+        (void)fr_statistics_freeze(was);
+    }
+done:
+    fr_tensor_release(&x);
+    fr_tensor_release(&t);
+    fr_tensor_release(images);
+    fr_tensor_release(targets);
+    return s;
+}
+
+/* ---- the update ---------------------------------------------------------------------------------------------- */
+
+static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)ctx;
+    (void)path;
+    fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
+    return g != NULL ? fr_tensor_fill(g, 0) : FR_OK;
+}
+
+/* Where the device decides, nobody asks inside the step: whether it was skipped is known later, and by then the
+ * gradients are gone. */
+static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
+    bool skipped = false, there = fri_grad_scaler_decides_there(r->scaler);
+    fr_phase was = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
+    fr_status s = FR_OK;
+    if (r->config->opts.clip != FR_TRAIN_AUTO) {
+        FR_TRY(s, fr_grad_scaler_unscale(r->scaler, r->optimizer));
+        if (!there) FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
+        FR_TRY(s, fr_clip_grad_norm(r->model, r->config->opts.clip, NULL));
+    }
+    if (r->config->opts.fused_step != FR_TRAIN_FUSED_TWO_PASS) FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
+    FR_TRY(s, fr_grad_scaler_update(r->scaler, there ? NULL : &skipped));
+    v->decided_there = there;
+    if (there) FR_TRY(s, fri_grad_scaler_outcome(r->scaler, &v->scaler));
+    r->step_skipped = skipped;
+    if (skipped && r->config->opts.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
+    if (r->config->opts.grad_zero)
+        FR_TRY(s, fr_module_each_tensor(r->model, clear_gradient, NULL));
+    else
+        fr_optimizer_zero_grad(r->optimizer);
+done:
+    fri_scope_phase_pop(was);
+    return s;
+}
+
+fr_status fri_step_train(void *ctx, int64_t i) {
+    fri_step_work *w = ctx;
+    const fr_train_opts *o = &w->r->config->opts;
+    (void)i;
+    w->v->targets += (double)fr_tensor_numel(w->targets);
+    if (o->fused_step == FR_TRAIN_FUSED_TWO_PASS) return two_passes(w->r, &w->images, &w->targets, w->v);
+    return in_parts(w->r, &w->images, &w->targets, 1.0 / (double)o->accumulate, w->v);
+}
+
+fr_status fri_step_update(void *ctx) {
+    const fri_step_work *w = ctx;
+    return optimizer_step(w->r, w->v);
+}
+
+void fri_step_work_end(fri_step_work *w) {
+    fr_tensor_release(&w->images);
+    fr_tensor_release(&w->targets);
+}

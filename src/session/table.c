@@ -1,0 +1,320 @@
+/* table.c - every flag of the trainers. */
+#include "session/flags.h"
+
+static const fri_choice devices[] = {{"auto", FR_TRAIN_AUTO},
+                                     {"cpu", FR_CPU},
+                                     {"cuda", FR_CUDA},
+                                     {"meta", FR_META},
+                                     {0}};
+static const fri_choice heads[] = {{"auto", FR_HEAD_AUTO},
+                                   {"global", FR_HEAD_GLOBAL},
+                                   {"torchvision", FR_HEAD_TORCHVISION},
+                                   {0}};
+static const fri_choice datasets[] = {{"digits", FR_TRAIN_DIGITS},
+                                      {"mnist", FR_TRAIN_MNIST},
+                                      {"fashion-mnist", FR_TRAIN_FASHION_MNIST},
+                                      {"cifar10", FR_TRAIN_CIFAR10},
+                                      {"cifar100", FR_TRAIN_CIFAR100},
+                                      {"folder", FR_TRAIN_FOLDER},
+                                      {"synthetic", FR_TRAIN_SYNTHETIC},
+                                      {0}};
+static const fri_choice optimizers[] = {{"sgd", FR_TRAIN_SGD},
+                                        {"adam", FR_TRAIN_ADAM},
+                                        {"adamw", FR_TRAIN_ADAMW},
+                                        {"adam8", FR_TRAIN_ADAM8},
+                                        {0}};
+static const fri_choice schedules[] = {{"constant", FR_SCHEDULE_CONSTANT},
+                                       {"step", FR_SCHEDULE_STEP},
+                                       {"cosine", FR_SCHEDULE_COSINE},
+                                       {0}};
+static const fri_choice pool_indices[] = {{"i64", FR_I64}, {"i32", FR_I32}, {"u8", FR_U8}, {0}};
+
+static const fri_choice amps[] = {{"fp16", FR_TRAIN_AMP_FP16},
+                                  {"bf16", FR_TRAIN_AMP_BF16},
+                                  {"off", FR_TRAIN_AMP_OFF},
+                                  {0}};
+static const fri_choice fusings[] = {{"on", FR_TRAIN_FUSED_ON},
+                                     {"two-pass", FR_TRAIN_FUSED_TWO_PASS},
+                                     {"off", FR_TRAIN_FUSED_OFF},
+                                     {0}};
+static const fri_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
+                                           {"log", FR_TRAIN_LOG},
+                                           {"each", FR_TRAIN_EACH},
+                                           {0}};
+static const fri_choice balances[] = {{"bytes", FR_TRAIN_BALANCE_BYTES}, {"count", FR_TRAIN_BALANCE_COUNT}, {0}};
+static const fri_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
+
+static void all_off(fr_train_opts *o) {
+    o->switches = fr_switches_all_off();
+    o->checkpoint_segments = FR_TRAIN_AUTO;
+    o->fit_switches = false;
+    o->fused_step = FR_TRAIN_FUSED_OFF;
+    o->offload = NULL;
+    o->grad_zero = false;
+    o->split_batch = 1;
+    o->inplace_abn = false;
+    o->empty_cache_every = 0;
+}
+
+const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
+                                                           "Memory switches", "Files", "Output"};
+
+#define ROW(kind, group, field) FRI_FLAG_##kind, FRI_GROUP_##group, offsetof(fr_train_opts, field)
+#define RANGE(a, b)             .least = a, .most = b
+#define BELOW(a, b)             .real_least = a, .below = b
+#define COUNT                   RANGE(1, 1000000000)
+
+const fri_flag fri_flags[] = {
+    /* ---- model ---- */
+    {"depth", ROW(INT, MODEL, depth), "N", "Which member of the family.", COUNT},
+    {"batch-norm", ROW(BOOL, MODEL, batch_norm), NULL, "Batch normalization after convolutions."},
+    {"head", ROW(CHOICE, MODEL, head), "NAME",
+     "The classifier: global average pool and one linear layer, torchvision's, or by image size: below 64 pixels "
+     "pooled, else torchvision's.",
+     .choices = heads},
+    {"dropout", ROW(REAL, MODEL, dropout), "X", "Dropout in torchvision's VGG classifier.", BELOW(0, 1),
+     .course = true},
+    {"growth", ROW(INT, MODEL, growth), "N", "Growth rate of DenseNet-BC for small images.", RANGE(1, 4096)},
+
+    /* ---- data ---- */
+    {"dataset", ROW(CHOICE, DATA, dataset), "NAME",
+     "What to train on. 'digits' is inside the program: 1,500 + 297 handwritten digits, enlarged to the image size. "
+     "'folder' is <PATH>/<train|test>/<class>/*.jpg or .png. 'synthetic' is noise, for measuring.",
+     .choices = datasets},
+    {"data", ROW(TEXT, DATA, data), "PATH", "The folder with the dataset's files.",
+     .unset = "none; all datasets but digits and synthetic need it"},
+    {"image-size", ROW(INT, DATA, image_size), "N", "Side in pixels of the square image that the network sees.",
+     .unset = "224 for 'folder', else 32", RANGE(1, 4096)},
+    {"classes", ROW(INT, DATA, classes), "N",
+     "Number of classes of synthetic data, and of a folder on '--device meta' without --data.", .unset = "10",
+     RANGE(1, 1000000)},
+    {"augment", ROW(BOOL, DATA, augment), NULL,
+     "Vary training images: digits and MNIST are shifted by up to 2 pixels, digits turned, scaled and sheared by up to "
+     "10 degrees and 10 %; Fashion-MNIST and CIFAR by up to 4 and mirrored; a folder's are cropped (shifted below 64 "
+     "pixels) and mirrored."},
+    {"keep-last", ROW(SET, DATA, keep_last), NULL,
+     "Train on the last, smaller batch of an epoch too, instead of dropping it."},
+    {"workers", ROW(INT, DATA, workers), "N", "Threads that decode images; 0: the training thread does it.",
+     RANGE(0, 256)},
+    {"prefetch", ROW(INT, DATA, prefetch), "N", "Batches that workers decode ahead. Each takes its place in memory.",
+     RANGE(1, 64)},
+    {"pin-memory", ROW(BOOL, DATA, pin_memory), NULL,
+     "Batches go to a GPU through pinned host memory, so that the copy does not wait."},
+    {"device-prefetch", ROW(BOOL, DATA, device_prefetch), NULL,
+     "On a GPU, copy the next batch there while a step runs; takes the memory of one more batch. Without effect on the "
+     "CPU."},
+
+    /* ---- training ---- */
+    {"epochs", ROW(INT, TRAINING, epochs), "N", "Passes over the training images.", COUNT, .course = true},
+    {"steps", ROW(INT, TRAINING, steps), "N",
+     "End after N optimizer steps. Without --epochs the epochs go on until then.", .unset = "no limit", COUNT,
+     .course = true},
+    {"batch-size", ROW(INT, TRAINING, batch_size), "N", "Images per step.", RANGE(1, 1 << 20)},
+    {"optimizer", ROW(CHOICE, TRAINING, optimizer), "NAME", "As in PyTorch; adam8 is AdamW with 8-bit moments.",
+     .choices = optimizers},
+    {"lr", ROW(REAL, TRAINING, lr), "X", "Learning rate at its highest.", BELOW(0, 1e6), .course = true},
+    {"momentum", ROW(REAL, TRAINING, momentum), "X", "Momentum of SGD.", BELOW(0, 1), .course = true},
+    {"nesterov", ROW(SET, TRAINING, nesterov), NULL, "Nesterov's momentum in SGD.", .course = true},
+    {"weight-decay", ROW(REAL, TRAINING, weight_decay), "X",
+     "L2 penalty (SGD, Adam) or decoupled decay (AdamW, adam8).", BELOW(0, 1e6), .course = true},
+    {"schedule", ROW(CHOICE, TRAINING, schedule), "NAME",
+     "Learning rate over the run: constant, a tenth after each third ('step'), or half a cosine down to 0.",
+     .choices = schedules, .course = true},
+    {"warmup", ROW(REAL, TRAINING, warmup), "X",
+     "Epochs in which the learning rate rises linearly from 0, before the schedule.", BELOW(0, 1e6), .course = true},
+    {"label-smoothing", ROW(REAL, TRAINING, label_smoothing), "X",
+     "Share of the target spread evenly over all classes.", BELOW(0, 1), .course = true},
+    {"eval-every", ROW(INT, TRAINING, eval_every), "N",
+     "Evaluate on the test images after each N epochs, and at the end; 0: at the end only.", RANGE(0, 1000000000)},
+    {"seed", ROW(INT, TRAINING, seed), "N", "Same seed, same run, bit for bit, at a fixed number of threads.",
+     RANGE(0, INT64_MAX)},
+
+    {"accumulate", ROW(INT, TRAINING, accumulate), "K",
+     "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped.",
+     COUNT},
+    {"clip", ROW(REAL, TRAINING, clip), "X",
+     "Scale the gradients down when their common norm is above X (clip_grad_norm_).", .unset = "no limit",
+     BELOW(1e-30, 1e30), .course = true},
+    {"amp", ROW(CHOICE, TRAINING, amp), "TYPE",
+     "Mixed precision: ops on PyTorch's autocast lists run in this type, parameters stay f32. '--amp' alone is fp16.",
+     .implied = "fp16", .choices = amps},
+    {"loss-scale", ROW(REAL, TRAINING, loss_scale), "X",
+     "Scale of the loss under --amp: 'dynamic' (65536, doubled after 2,000 good steps, halved and the step skipped on "
+     "inf or NaN; what fp16 does by itself), or a fixed number.",
+     BELOW(1e-30, 1e30), .choices = scales, .course = true},
+    {"loss-scale-floor", ROW(REAL, TRAINING, loss_scale_floor), "X",
+     "A dynamic loss scale does not fall below this; 0: no floor, as in PyTorch.", BELOW(0, 65537), .course = true},
+    {"half", ROW(CHOICE, TRAINING, half), "TYPE",
+     "Pure half precision: parameters themselves in this type, batch norm in f32. '--half' alone is fp16.",
+     .implied = "fp16", .choices = amps},
+
+    /* ---- device ---- */
+    {"device", ROW(CHOICE, DEVICE, device), "NAME",
+     "Where to train; 'auto' is the GPU where there is one, else the CPU, and the first line says why. 'meta' has "
+     "shapes and sizes but no data: it shows what a run needs without running it, and prints '-' for losses.",
+     .choices = devices},
+    {"threads", ROW(INT, DEVICE, threads), "N", "Threads of the CPU's kernels.",
+     .unset = "OMP_NUM_THREADS, else all cores", RANGE(1, 4096)},
+    {"deterministic", ROW(BOOL, DEVICE, deterministic), NULL,
+     "On a GPU, convolutions run on engines that give the same bits each time, and on no others. The CPU's always do."},
+    {"cudnn-benchmark", ROW(BOOL, DEVICE, cudnn_benchmark), NULL,
+     "On a GPU, time the engines of each convolution whose scratch is within --workspace-limit, before the first step, "
+     "and keep the fastest, also for later runs. Without effect on the CPU."},
+    {"cuda-graph", ROW(BOOL, DEVICE, cuda_graph), NULL,
+     "On a GPU, record a training step once its places in memory are fixed, and run the record from then on: the host "
+     "no longer launches each kernel. Needs the arena."},
+    {"cudnn-fuse-statistics", ROW(BOOL, DEVICE, cudnn_fuse_statistics), NULL,
+     "On a GPU, a convolution of fp16 data (--amp, --half=fp16) without a bias also makes the sums that the batch norm "
+     "behind it needs, where cuDNN has a kernel for both. Differs in the last bits. Without effect on the CPU."},
+
+    /* ---- memory ---- */
+    {"memory-limit", ROW(SIZE, MEMORY, memory_limit), "BYTES",
+     "No more than this is reserved from the device ('512MiB', '2GiB'); what does not fit ends the run with a report "
+     "of who holds what.",
+     .unset = "none"},
+    {"inplace", ROW(BOOL, MEMORY, switches.inplace), NULL,
+     "Activations overwrite their input where nobody else needs it."},
+    {"inplace-abn", ROW(BOOL, MEMORY, inplace_abn), NULL,
+     "Batch norm and the relu behind it become one op with a leaky relu of slope 0.01 and weights |gamma|; it "
+     "overwrites its input and backward computes that from the output (InPlace-ABN)."},
+    {"encode", ROW(BOOL, MEMORY, switches.encode), NULL,
+     "For backward, relu keeps 1 bit per element, max pooling 1 byte per output, dropout nothing."},
+    {"rebuild", ROW(BOOL, MEMORY, switches.rebuild), NULL,
+     "Outputs of batch norm, relu, add and concat are made again in backward."},
+    {"early-release", ROW(BOOL, MEMORY, switches.early_release), NULL,
+     "A saved tensor goes at its last use inside an op's backward."},
+    {"split-batch", ROW(INT, MEMORY, split_batch), "K",
+     "Train on a batch in K parts, one after the other; losses are averaged. Batch norm sees each part alone, so its "
+     "statistics are those of the smaller batch.",
+     COUNT},
+    {"grad-zero", ROW(SET, MEMORY, grad_zero), NULL,
+     "Keep gradients between steps and clear them (zero_grad(set_to_none=False)), instead of releasing them."},
+    {"fused-step", ROW(CHOICE, MEMORY, fused_step), "HOW",
+     "Update a parameter as soon as its gradient is complete; the gradient goes at once. 'two-pass' is for a loss "
+     "scale: each batch runs forward and backward twice, first only to look for inf and NaN.",
+     .implied = "on", .choices = fusings},
+    {"offload", ROW(TEXT, MEMORY, offload), "FILE",
+     "Large saved activations wait in this file until backward needs them. '--offload' alone takes a temporary one. It "
+     "is unlinked at once, so nothing is left behind.",
+     .unset = "off", .implied = ""},
+    {"cache-casts", ROW(BOOL, MEMORY, switches.cache_casts), NULL,
+     "Under --amp, low-precision copies of parameters live from forward to backward, as PyTorch's do, instead of while "
+     "an op runs."},
+    {"empty-cache-every", ROW(INT, MEMORY, empty_cache_every), "N",
+     "Give cached memory back to the device after each N steps; 0: never. Turns the arena off.", RANGE(0, 1000000000)},
+    {"all-off", FRI_FLAG_ACT, FRI_GROUP_MEMORY,
+     .help = "All memory switches off: what PyTorch keeps. Flags after this one switch single ones on again.",
+     .act = all_off},
+    {"pool-index", ROW(CHOICE, MEMORY, switches.pool_index), "TYPE", "Type of max pooling's indices with --no-encode.",
+     .choices = pool_indices},
+    {"workspace-limit", ROW(SIZE, MEMORY, switches.workspace_limit), "BYTES",
+     "Prefer kernels whose scratch memory stays under this."},
+    {"checkpoint-segments", ROW(INT, MEMORY, checkpoint_segments), "N",
+     "Cut the network into N segments and compute the inside of all but the last again in backward; 'sqrt': as many as "
+     "the root of its units, 'each': every unit, 'log': halves of halves.",
+     .unset = "none", RANGE(1, 1000000000), .choices = segmentations},
+    {"balance", ROW(CHOICE, MEMORY, balance), "WHAT",
+     "What segments have the same amount of: bytes saved for backward, or units (as PyTorch cuts).",
+     .choices = balances},
+
+    {"arena", ROW(BOOL, MEMORY, arena), NULL,
+     "Plan the run, reserve exactly what it needs, and give each allocation a fixed place in it."},
+    {"memory-budget", ROW(SIZE, MEMORY, memory_budget), "BYTES",
+     "Reserve no more than this: choose, unit by unit, what is kept, encoded, rebuilt or recomputed, the fastest way "
+     "that fits; then train so. Other switches and --checkpoint-segments give way. If nothing fits, say what the "
+     "smallest budget is.",
+     .unset = "none"},
+    {"fit-switches", ROW(BOOL, MEMORY, fit_switches), NULL,
+     "With --memory-budget, choose; --no-fit-switches takes the other flags as they are, and --all-off implies that."},
+    {"fit-batch", ROW(SET, MEMORY, fit_batch), NULL,
+     "Train with the largest batch that fits into --memory-budget, instead of --batch-size."},
+    {"calibrate", ROW(SET, MEMORY, calibrate), NULL,
+     "Measure how long each kernel takes in the second step and keep the times for --memory-budget and --plan --all."},
+    {"all", ROW(SET, MEMORY, plan_all), NULL,
+     "With --plan: peak and predicted relative time of every combination of switches and segments, and of fitted "
+     "budgets. A star marks what nothing beats in both."},
+    {"plan", ROW(SET, MEMORY, plan), NULL,
+     "Do not train: print the exact memory that this command would need, found by a dry run without data, and end."},
+
+    /* ---- files ---- */
+    {"weights", ROW(TEXT, FILES, weights), "FILE",
+     "Start from these weights: safetensors, torchvision's names and layouts.", .unset = "none"},
+    {"export", ROW(TEXT, FILES, export_weights), "FILE", "Write the weights at the end; torchvision loads them.",
+     .unset = "none"},
+    {"save", ROW(TEXT, FILES, save), "DIR",
+     "Save the state of the training here: after each epoch or --save-every steps, at the end, and before a signal "
+     "ends the run.",
+     .unset = "none"},
+    {"save-every", ROW(INT, FILES, save_every), "N", "Steps from one save to the next.", .unset = "an epoch", COUNT},
+    {"keep", ROW(INT, FILES, keep), "N", "States that stay in the folder, the newest; 0: all.", RANGE(0, 1000000000)},
+    {"resume", ROW(TEXT, FILES, resume), "DIR",
+     "Continue from the newest good state of this folder; 'latest': of the --save folder, or from the start if it "
+     "holds none. --epochs and --steps count from the start of the training.",
+     .unset = "none"},
+    {"predict", ROW(LIST, FILES, predict), "IMAGE...",
+     "Do not train: print the five likeliest classes of each image file (JPEG, PNG). Wants --weights or --resume.",
+     .unset = "none"},
+
+    /* ---- output ---- */
+    {"summary", ROW(SET, OUTPUT, summary), NULL,
+     "Do not train: print a line per layer, from a dry run of one step: shape, parameters, bytes that it keeps for "
+     "backward under these flags, operations; and end."},
+    {"detect-anomaly", ROW(SET, OUTPUT, detect_anomaly), NULL,
+     "Look at what each op makes, and name the first with inf or NaN when a step is skipped or the loss is no number. "
+     "Without this flag, the step after one whose loss overflowed is looked at."},
+    {"quiet", ROW(SET, OUTPUT, quiet), NULL, "Print the last line only."},
+    {"report", ROW(TEXT, OUTPUT, report), "FILE", "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.",
+     .unset = "none"},
+    {"track", ROW(TEXT, OUTPUT, track), "FILE",
+     "Write what each phase of the first step adds and frees, a line per kind of tensor.", .unset = "none"},
+    {"memory-plot", ROW(TEXT, OUTPUT, memory_plot), "FILE",
+     "Draw the step that needs most memory, bytes by category over time, as SVG; with --plan too.", .unset = "none"},
+    {"trace", ROW(TEXT, OUTPUT, trace), "FILE",
+     "Write the first three steps for Perfetto (ui.perfetto.dev): ops as slices, bytes by category as counters.",
+     .unset = "none"},
+    {"log", ROW(TEXT, OUTPUT, log), "FILE", "Write one JSON object per step and line.", .unset = "none"},
+    {"csv", ROW(TEXT, OUTPUT, csv), "FILE", "The same as comma-separated values.", .unset = "none"},
+    {"tensorboard", ROW(TEXT, OUTPUT, tensorboard), "DIR", "The same as TensorBoard events.", .unset = "none"},
+};
+const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);
+_Static_assert(sizeof fri_flags / sizeof *fri_flags <= FRI_FLAGS_MOST, "states hold a setting per flag");
+
+fr_train_opts fr_train_opts_default(void) {
+    return (fr_train_opts){
+        .depth = FR_TRAIN_AUTO,
+        .batch_norm = true,
+        .dropout = 0.5,
+        .growth = 12,
+        .image_size = FR_TRAIN_AUTO,
+        .classes = FR_TRAIN_AUTO,
+        .augment = true,
+        .workers = 1,
+        .prefetch = 1,
+        .pin_memory = true,
+        .epochs = 15,
+        .steps = FR_TRAIN_AUTO,
+        .batch_size = 64,
+        .lr = FR_TRAIN_AUTO,
+        .momentum = 0.9,
+        .weight_decay = 5e-4,
+        .schedule = FR_SCHEDULE_COSINE,
+        .warmup = 1,
+        .eval_every = 1,
+        .seed = 1,
+        .device = (fr_device)FR_TRAIN_AUTO,
+        .threads = FR_TRAIN_AUTO,
+        .deterministic = true,
+        .memory_limit = SIZE_MAX,
+        .switches = fr_switches_default(),
+        .loss_scale = FR_TRAIN_AUTO,
+        .accumulate = 1,
+        .split_batch = 1,
+        .clip = FR_TRAIN_AUTO,
+        .arena = true,
+        .save_every = FR_TRAIN_AUTO,
+        .keep = 3,
+        .checkpoint_segments = FR_TRAIN_AUTO,
+        .memory_budget = SIZE_MAX,
+        .fit_switches = true,
+    };
+}
