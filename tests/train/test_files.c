@@ -169,8 +169,14 @@ Test(files, logs_have_a_line_per_step_also_after_resuming) {
     for (struct dirent *e; (e = readdir(d)) != NULL;) events += strstr(e->d_name, "tfevents") != NULL;
     closedir(d);
     cr_expect_eq(events, 1);
-    good("--steps 4 --eval-every 0 --save %s/s --csv %s/m.csv");
-    cr_expect_eq(lines("m.csv"), 5);
+    good("--steps 6 --eval-every 0 --save %s/s --save-every 4 --log %s/m.jsonl --csv %s/m.csv");
+    cr_expect_eq(lines("m.csv"), 7);
+    char command[1200]; /* the newest state is gone: steps 5 and 6 come again, and their lines are not there twice */
+    snprintf(command, sizeof command, "cd %s/s && rm \"$(ls | tail -n 1)\"", files_root);
+    cr_assert_eq(system(command), 0);
+    good("--steps 6 --eval-every 0 --resume %s/s --log %s/m.jsonl --csv %s/m.csv");
+    cr_expect_eq(lines("m.csv"), 7, "%d lines", lines("m.csv"));
+    cr_expect_eq(lines("m.jsonl"), 8, "%d lines", lines("m.jsonl"));
     outcome o = run("--steps 4 --eval-every 0 --log %s/none/l.jsonl");
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "none/l.jsonl");

@@ -162,6 +162,22 @@ Test(fit_flags, budgets_hold) {
     }
 }
 
+/* A budget decides per unit what is encoded; what costs no time is on in all of them, whatever the command says. */
+Test(fit_flags, a_budget_sets_the_free_switches) {
+    static const struct {
+        const char *flag;
+        bool value;
+    } cells[] = {{"inplace", true}, {"encode", true}, {"early-release", true}, {"cache-casts", false}};
+    outcome o = program_run("train_densenet", SMALL "--plan --quiet --memory-budget 1GiB --all-off --fit-switches "
+                                                    "--report /dev/stdout");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "\"%s\":[[:space:]]*%s", cells[i].flag, cells[i].value ? "true" : "false");
+        EXPECT_MATCH(o.out, key);
+    }
+}
+
 Test(fit_flags, the_largest_batch_fits_and_one_more_does_not) {
     static const char *const switches[] = {"--all-off", "--no-fit-switches --rebuild", ""};
     int64_t batch[3];
