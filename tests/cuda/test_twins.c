@@ -20,26 +20,26 @@ static const int64_t lengths[] = {1, 3, 8, 31, 257, 4099, 9000};
 
 /* ---- pointwise ------------------------------------------------------------------------------------------------- */
 
+#define UNARY(name, type, need)             \
+    BOTH(k->name(ex(), t, n, p(&a), p(&y))) \
+    expect_same(#name, &y, 0);
+#define BINARY(name, type, need)                   \
+    BOTH(k->name(ex(), t, n, p(&a), p(&b), p(&y))) \
+    expect_same(#name, &y, 0);
+#define SCALED(name, type, need)                  \
+    BOTH(k->name(ex(), t, n, 0.37, p(&a), p(&y))) \
+    expect_same(#name, &y, 0);
+
+/* The elementwise kernels of the map (backend/kernel_map.h), and those that have a type of their own. */
 Test(twins, pointwise){EACH_VECTOR({
     buf a = numbers_between(t, n, offset, -2, 2, true);
     buf b = numbers(t, n, offset);
     buf y = zeros(t, n, offset);
-    BOTH(k->add(ex(), t, n, p(&a), p(&b), p(&y)));
-    expect_same("add", &y, 0);
-    BOTH(k->add_relu(ex(), t, n, p(&a), p(&b), p(&y)));
-    expect_same("add_relu", &y, 0);
-    BOTH(k->mul(ex(), t, n, p(&a), p(&b), p(&y)));
-    expect_same("mul", &y, 0);
-    BOTH(k->scale(ex(), t, n, 0.37, p(&a), p(&y)));
-    expect_same("scale", &y, 0);
+    FRI_UNARY_KERNELS(UNARY)
+    FRI_BINARY_KERNELS(BINARY)
+    FRI_SCALED_KERNELS(SCALED)
     BOTH(k->broadcast(ex(), t, n, 0.37, p(&b), p(&y)));
     expect_same("broadcast", &y, 0);
-    BOTH(k->relu_forward(ex(), t, n, p(&a), p(&y)));
-    expect_same("relu_forward", &y, 0);
-    BOTH(k->relu_backward(ex(), t, n, p(&a), p(&b), p(&y)));
-    expect_same("relu_backward", &y, 0);
-    BOTH(k->leaky_relu_forward(ex(), t, n, 0.1, p(&a), p(&y)));
-    expect_same("leaky_relu_forward", &y, 0);
     BOTH(k->leaky_relu_backward(ex(), t, n, 0.1, p(&a), p(&b), p(&y)));
     expect_same("leaky_relu_backward", &y, 0);
     BOTH(k->mse_backward(ex(), t, n, -1, p(&a), p(&b), p(&b), p(&y)));
