@@ -7,6 +7,7 @@
 #endif
 #include "plan_file.h"
 
+#include "base/array.h"
 #include "base/atomic_file.h"
 #include "base/cache.h"
 #include "base/env.h"
@@ -33,7 +34,7 @@ static bool was_read, damaged;
 static char path[PATH_BYTES], environment[512];
 static char *contents;
 static record *records;
-static size_t count, capacity;
+static size_t count;
 static int64_t hits;
 
 /* "cuDNN 91900, NVIDIA H200, 0123456789abcdef, tf32 0\n" */
@@ -45,15 +46,6 @@ static bool find_environment(void) {
     snprintf(environment, sizeof environment, "cuDNN %zu, %s, %016" PRIx64 ", tf32 %d\n", dnn->GetVersion(),
              fri_cudnn_device_name(), device, fri_env_get()->tf32);
     return fri_cache_path("cudnn-plans", environment, path, sizeof path);
-}
-
-static bool grow(void) {
-    size_t more = capacity > 0 ? 2 * capacity : 64;
-    record *bigger = count < capacity ? records : realloc(records, more * sizeof *records);
-    if (bigger == NULL) return false;
-    if (count == capacity) capacity = more;
-    records = bigger;
-    return true;
 }
 
 /* One number of a record's line; moves *at behind it. */
@@ -84,7 +76,8 @@ static bool read_record(const char **at, const char *end) {
     if (workspace < 0 || bytes < 1 || bytes > TEXT_MOST || bytes > end - (line + 1) - 1 || line[1 + bytes] != '\n')
         return false;
     const char *behind = line + 1 + bytes + 1;
-    if (fri_hash(FRI_HASH, hashed, (size_t)(behind - hashed)) != hash || !grow()) return false;
+    if (fri_hash(FRI_HASH, hashed, (size_t)(behind - hashed)) != hash || FRI_ROOM(records, count, "cuDNN plans") < 0)
+        return false;
     r.plan.choice.workspace = (size_t)workspace;
     r.plan.choice.configurations = (int)configurations;
     r.plan.choice.fallback = fallback != 0;
@@ -199,7 +192,7 @@ int64_t fri_cuda_plan_file_forget(void) {
     free(records);
     contents = NULL;
     records = NULL;
-    count = capacity = 0;
+    count = 0;
     hits = 0;
     was_read = damaged = false;
     path[0] = '\0';

@@ -14,7 +14,7 @@
 #include "autograd/anomaly.h"
 #include "base/env.h"
 #include "base/rng.h"
-#include "base/status.h"
+#include "base/array.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ typedef struct fri_segment_record {
     const char *module;
     uint64_t first_birth; /* storages from this number on are made inside */
     fr_node **nodes;      /* in order of recording, not owned; NULL once dead or executed */
-    int count, capacity;
+    int count;
 } fri_segment_record;
 
 typedef struct fri_recompute {
@@ -84,13 +84,8 @@ bool fri_recompute_ends(fr_tensor *const *in, int n_in) {
 /* ---- entering nodes ---------------------------------------------------------------------------------------- */
 
 static fr_status record_node(fri_segment_record *g, fr_node *n) {
-    if (g->count == g->capacity) {
-        int capacity = g->capacity ? 2 * g->capacity : 32;
-        fr_node **nodes = realloc(g->nodes, (size_t)capacity * sizeof(*nodes));
-        if (nodes == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
-        g->nodes = nodes;
-        g->capacity = capacity;
-    }
+    fr_status s = FRI_ROOM(g->nodes, g->count, "checkpoint");
+    if (s < 0) return s;
     n->segment = g;
     n->segment_index = g->count;
     g->nodes[g->count++] = n;

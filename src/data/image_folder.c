@@ -5,7 +5,7 @@
 #include "data/dataset.h"
 
 #include "base/atomic_file.h"
-#include "base/status.h"
+#include "base/array.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +19,7 @@ enum { PATH_BYTES = 4096, FILE_BYTES_MAX = 1 << 30 };
 
 typedef struct name_list {
     char **name;
-    int64_t count, capacity;
+    int64_t count;
 } name_list;
 
 typedef struct folder {
@@ -34,13 +34,8 @@ static void names_free(name_list *l) {
 }
 
 static fr_status names_add(name_list *l, const char *prefix, const char *name) {
-    if (l->count == l->capacity) {
-        int64_t capacity = l->capacity > 0 ? 2 * l->capacity : 64;
-        char **grown = realloc(l->name, (size_t)capacity * sizeof *grown);
-        if (grown == NULL) return fri_fail(FR_ENOMEM, "image folder: no memory for %lld names", (long long)capacity);
-        l->name = grown;
-        l->capacity = capacity;
-    }
+    fr_status s = FRI_ROOM(l->name, l->count, "image folder");
+    if (s < 0) return s;
     size_t a = strlen(prefix), b = strlen(name);
     char *text = malloc(a + b + 1);
     if (text == NULL) return fri_fail(FR_ENOMEM, "image folder: no memory for a name of %zu bytes", a + b);
@@ -203,7 +198,7 @@ fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset *
         goto done;
     }
     if (split == FR_SPLIT_TEST) FRI_TRY(s, check_same_classes(root, path, &f->classes));
-    int64_t labelled = 0, capacity = 0;
+    int64_t labelled = 0;
     for (int64_t c = 0; c < f->classes.count; c++) {
         /* Both fit: list() has built the longer of them. */
         snprintf(prefix, sizeof prefix, "%s/", f->classes.name[c]);
@@ -213,16 +208,10 @@ fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset *
             s = fri_fail(FR_EFORMAT, "%s: the class folder holds 0 images (.jpg, .jpeg, .png)", class_path);
             goto done;
         }
-        if (f->images.count > capacity) {
-            capacity = 2 * f->images.count;
-            int32_t *grown = realloc(d->labels, (size_t)capacity * sizeof *grown);
-            if (grown == NULL) {
-                s = fri_fail(FR_ENOMEM, "%s: no memory for %lld labels", path, (long long)capacity);
-                goto done;
-            }
-            d->labels = grown;
+        for (; labelled < f->images.count; labelled++) {
+            FRI_TRY(s, FRI_ROOM(d->labels, labelled, path));
+            d->labels[labelled] = (int32_t)c;
         }
-        while (labelled < f->images.count) d->labels[labelled++] = (int32_t)c;
     }
     d->count = f->images.count;
     d->classes = f->classes.count;

@@ -1,20 +1,15 @@
 /* entries.c - see entries.h. */
 #include "io/entries.h"
 
-#include "base/status.h"
+#include "base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     fri_entries *e = ctx;
-    if (e->n == e->capacity) {
-        size_t capacity = e->capacity > 0 ? 2 * e->capacity : 64;
-        fri_entry *grown = realloc(e->entry, capacity * sizeof *grown);
-        if (grown == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu names", capacity);
-        e->entry = grown;
-        e->capacity = capacity;
-    }
+    fr_status s = FRI_ROOM(e->entry, e->n, "names of tensors");
+    if (s < 0) return s;
     char *name = strdup(path);
     if (name == NULL) return fri_fail(FR_ENOMEM, "no host memory for a name");
     e->entry[e->n++] = (fri_entry){name, t, is_parameter, fri_numel(t), 1, 1};

@@ -17,7 +17,7 @@ typedef struct fri_entry {
 
 typedef struct fri_entries {
     fri_entry *entry;
-    size_t n, capacity;
+    size_t n;
 } fri_entries;
 
 /* All tensors of m in the order of the module. fri_entries_free at any stage. */

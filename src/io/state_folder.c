@@ -2,7 +2,7 @@
 #include "io/state_folder.h"
 #include "io/state.h"
 
-#include "base/status.h"
+#include "base/array.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,13 +54,8 @@ static int newest_first(const void *a, const void *b) {
 }
 
 static fr_status append(fri_state_files *files, const char *name, int64_t serial, bool temporary) {
-    if (files->n == files->capacity) {
-        size_t capacity = files->capacity > 0 ? 2 * files->capacity : 16;
-        fri_state_file *grown = realloc(files->file, capacity * sizeof *grown);
-        if (grown == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu file names", capacity);
-        files->file = grown;
-        files->capacity = capacity;
-    }
+    fr_status s = FRI_ROOM(files->file, files->n, "names of states");
+    if (s < 0) return s;
     char *copy = strdup(name);
     if (copy == NULL) return fri_fail(FR_ENOMEM, "no host memory for a file name");
     files->file[files->n++] = (fri_state_file){copy, serial, temporary};

@@ -17,7 +17,7 @@ typedef struct fri_state_file {
 
 typedef struct fri_state_files {
     fri_state_file *file; /* the newest first */
-    size_t n, capacity;
+    size_t n;
 } fri_state_files;
 
 /* The states and temporary files in dir. FR_EIO. */

@@ -3,7 +3,7 @@
 #include "io/state_folder.h"
 #include "io/state.h"
 
-#include "base/status.h"
+#include "base/array.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -52,7 +52,7 @@ done:
 typedef struct list {
     fri_safetensors_entry *entry;
     fr_tensor **tensor;
-    size_t n, capacity;
+    size_t n;
     const char *prefix; /* of the names that come now */
     void *bytes;        /* one tensor on the host */
     size_t bytes_capacity;
@@ -61,16 +61,8 @@ typedef struct list {
 static fr_status append(list *l, const char *name, fr_tensor *t) {
     if (fri_device_of(t) == FR_META)
         return fri_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", name);
-    if (l->n == l->capacity) {
-        size_t capacity = l->capacity > 0 ? 2 * l->capacity : 128;
-        fri_safetensors_entry *entry = realloc(l->entry, capacity * sizeof *entry);
-        if (entry != NULL) l->entry = entry;
-        fr_tensor **tensor = realloc(l->tensor, capacity * sizeof *tensor);
-        if (tensor != NULL) l->tensor = tensor;
-        if (entry == NULL || tensor == NULL)
-            return fri_fail(FR_ENOMEM, "no host memory for the names of %zu tensors", capacity);
-        l->capacity = capacity;
-    }
+    fr_status s = FR_OK;
+    if ((s = FRI_ROOM(l->entry, l->n, "state")) < 0 || (s = FRI_ROOM(l->tensor, l->n, "state")) < 0) return s;
     size_t room = strlen(l->prefix) + strlen(name) + 1;
     char *full = malloc(room);
     if (full == NULL) return fri_fail(FR_ENOMEM, "no host memory for a name");

@@ -1,7 +1,7 @@
 /* arena.c - following a placement, and learning another one where it does not hold. */
 #include "memory/arena.h"
 
-#include "base/status.h"
+#include "base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,24 +28,14 @@ struct fri_arena {
     size_t next;  /* position in the variant */
     bool departed;
     fri_place *live; /* sorted by offset */
-    size_t n_live, live_capacity;
+    size_t n_live;
 
     /* Note [Learning] */
     fri_lifetime *notes; /* of this section; begin and end count allocations and frees */
-    size_t n_notes, notes_capacity, clock, alive;
+    size_t n_notes, clock, alive;
     uint32_t generation; /* of the section's notes */
     bool lost;           /* a note is missing */
 };
-
-static bool room(void **items, size_t *capacity, size_t n, size_t size) {
-    if (n < *capacity) return true;
-    size_t more = *capacity > 0 ? 2 * *capacity : 256;
-    void *grown = realloc(*items, more * size);
-    if (grown == NULL) return false;
-    *items = grown;
-    *capacity = more;
-    return true;
-}
 
 fr_status fri_arena_create(const fri_lifetime *l, size_t n, const size_t *first, const size_t *end, int n_sections,
                            size_t extent, fri_arena **out) {
@@ -151,7 +141,7 @@ void fri_arena_section(fri_arena *a, int section, fri_arena_extend_fn *extend, v
 
 static uint64_t take_note(fri_arena *a, size_t bytes) {
     if (a->section == a->n_sections || a->lost) return 0;
-    if (a->n_notes == NOTES_AT_MOST || !room((void **)&a->notes, &a->notes_capacity, a->n_notes, sizeof(*a->notes))) {
+    if (a->n_notes == NOTES_AT_MOST || FRI_ROOM(a->notes, a->n_notes, "arena") < 0) {
         a->lost = true;
         return 0;
     }
@@ -212,7 +202,7 @@ bool fri_arena_take(fri_arena *a, size_t bytes, size_t *offset, uint64_t *note) 
     size_t at = 0;
     const variant *v = a->departed ? NULL : variant_for(a, bytes, &at);
     *note = take_note(a, bytes);
-    if (v == NULL || !room((void **)&a->live, &a->live_capacity, a->n_live, sizeof(*a->live))) {
+    if (v == NULL || FRI_ROOM(a->live, a->n_live, "arena") < 0) {
         a->departed = true;
         return false;
     }

@@ -2,7 +2,7 @@
 #include "memory/report.h"
 
 #include "backend/backend.h"
-#include "base/status.h"
+#include "base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ struct group {
 
 struct groups {
     struct group *items;
-    size_t count, capacity;
+    size_t count;
 };
 
 static void group_add(void *ctx, const fri_block *b) {
@@ -57,13 +57,7 @@ static void group_add(void *ctx, const fri_block *b) {
             return;
         }
     }
-    if (g->count == g->capacity) {
-        size_t capacity = g->capacity ? 2 * g->capacity : 128;
-        struct group *items = realloc(g->items, capacity * sizeof *items);
-        if (items == NULL) return; /* a shorter report is better than none */
-        g->items = items;
-        g->capacity = capacity;
-    }
+    if (FRI_ROOM(g->items, g->count, "report") < 0) return; /* a shorter report is better than none */
     g->items[g->count++] = (struct group){b->tag, b->size, 1};
 }
 

@@ -1,7 +1,7 @@
 /* tracker.c - see tracker.h. */
 #include "memory/tracker.h"
 
-#include "base/status.h"
+#include "base/array.h"
 #include "memory/segment.h"
 
 #include <inttypes.h>
@@ -22,15 +22,9 @@ void fri_tracker_count(fri_tracker *t, const fri_tag *tag, size_t bytes, int by)
     size_t i = 0;
     while (i < t->n && !same_kind(&t->kinds[i], tag, bytes)) i++;
     if (i == t->n) {
-        if (t->n == t->capacity) {
-            size_t capacity = t->capacity > 0 ? 2 * t->capacity : 64;
-            fri_tracker_kind *kinds = realloc(t->kinds, capacity * sizeof *kinds);
-            if (kinds == NULL) {
-                t->no_memory = true;
-                return;
-            }
-            t->kinds = kinds;
-            t->capacity = capacity;
+        if (FRI_ROOM(t->kinds, t->n, "tracker") < 0) {
+            t->no_memory = true;
+            return;
         }
         t->kinds[t->n++] = (fri_tracker_kind){.tag = *tag, .each = bytes};
     }

@@ -20,7 +20,7 @@ typedef struct fri_tracker_kind {
 
 typedef struct fri_tracker {
     fri_tracker_kind *kinds;
-    size_t n, capacity;
+    size_t n;
     bool no_memory; /* host memory ran out: counts are incomplete */
 } fri_tracker;
 

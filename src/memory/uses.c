@@ -1,7 +1,7 @@
 /* uses.c - see uses.h. The list is short: copies of the offload stream that have not arrived. */
 #include "memory/uses.h"
 
-#include "base/status.h"
+#include "base/array.h"
 
 #include <stdlib.h>
 
@@ -19,13 +19,8 @@ fr_status fri_uses_add(fri_uses *u, const fri_streams *streams, const void *data
             drop(u, i);
         else
             i++;
-    if (u->count == u->capacity) {
-        size_t capacity = u->capacity > 0 ? 2 * u->capacity : 32;
-        fri_use *items = realloc(u->items, capacity * sizeof *items);
-        if (items == NULL) return fri_fail(FR_ENOMEM, "allocator: out of host memory");
-        u->items = items;
-        u->capacity = capacity;
-    }
+    fr_status s = FRI_ROOM(u->items, u->count, "allocator");
+    if (s < 0) return s;
     u->items[u->count++] = (fri_use){data, (const char *)data + bytes, fence};
     return FR_OK;
 }

@@ -17,7 +17,7 @@ typedef struct fri_use {
 
 typedef struct fri_uses {
     fri_use *items;
-    size_t count, capacity;
+    size_t count;
 } fri_uses;
 
 /* FR_ENOMEM: it could not be noted. */

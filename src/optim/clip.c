@@ -1,5 +1,6 @@
 /* clip.c - clipping gradients by their global norm (torch.nn.utils.clip_grad_norm_). */
 #include "optim/optimizer.h"
+#include "base/array.h"
 
 #include "backend/arith.h"
 #include "tensor/late.h"
@@ -12,7 +13,7 @@ struct norm {
     double factor;
     /* gradients of one type, in the modules' order, whose squares one call adds */
     fr_dtype dtype;
-    int count, capacity;
+    int count;
     fri_array *arrays;
 };
 
@@ -43,13 +44,8 @@ static fr_status take_square(void *ctx, const char *path, fr_tensor *t, bool is_
         fr_status s = add_squares(n);
         if (s < 0) return s;
     }
-    if (n->count == n->capacity) {
-        int capacity = n->capacity > 0 ? 2 * n->capacity : 64;
-        fri_array *arrays = realloc(n->arrays, (size_t)capacity * sizeof *arrays);
-        if (arrays == NULL) return fri_fail(FR_ENOMEM, "clip_grad_norm: out of host memory");
-        n->arrays = arrays;
-        n->capacity = capacity;
-    }
+    fr_status s = FRI_ROOM(n->arrays, n->count, "clip_grad_norm");
+    if (s < 0) return s;
     n->dtype = g->dtype;
     n->arrays[n->count++] = (fri_array){fri_numel(g), fri_data(g)};
     return FR_OK;

@@ -1,5 +1,6 @@
 /* optimizer.c - SGD, Adam, AdamW and 8-bit Adam: making, steps, the fused step. A step's work is in update.c. */
 #include "optim/optimizer.h"
+#include "base/array.h"
 
 #include "autograd/state.h"
 #include "tensor/capture.h"
@@ -14,13 +15,8 @@
 static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     fr_optimizer *o = ctx;
     if (!is_parameter) return FR_OK;
-    if (o->n == o->capacity) {
-        int capacity = o->capacity ? 2 * o->capacity : 64;
-        fri_parameter *p = realloc(o->parameters, (size_t)capacity * sizeof(*p));
-        if (p == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
-        o->parameters = p;
-        o->capacity = capacity;
-    }
+    fr_status s = FRI_ROOM(o->parameters, o->n, "optimizer");
+    if (s < 0) return s;
     char *copy = strdup(path);
     if (copy == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
     o->parameters[o->n++] = (fri_parameter){.path = copy, .parameter = fr_tensor_retain(t)};

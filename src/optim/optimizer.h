@@ -47,7 +47,7 @@ struct fr_optimizer {
     double lr;
     int64_t steps;
     fri_parameter *parameters;
-    int n, capacity;
+    int n;
     fr_tensor *counts;  /* of steps, on the device: see count.c; NULL until the first step */
     bool device_counts; /* `steps` is older than counts[0]: only the device knows which steps were skipped */
     fr_tensor *maps;    /* adam8: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */

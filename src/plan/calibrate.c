@@ -1,7 +1,7 @@
 /* calibrate.c - see calibrate.h. */
 #include "plan/calibrate.h"
 
-#include "base/status.h"
+#include "base/array.h"
 #include "memory/event.h"
 
 #include <stdlib.h>
@@ -22,17 +22,9 @@ static void count_steps(void *ctx, const fri_event *e) {
 
 static void append(fri_step_log *l, const fri_kernel_call *call, double seconds) {
     if (l->step != FRI_CALIBRATION_STEP) return;
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity > 0 ? 2 * l->capacity : 1024;
-        fri_kernel_call *calls = realloc(l->calls, capacity * sizeof *calls);
-        if (calls != NULL) l->calls = calls;
-        double *times = realloc(l->seconds, capacity * sizeof *times);
-        if (times != NULL) l->seconds = times;
-        if (calls == NULL || times == NULL) {
-            l->failed = true;
-            return;
-        }
-        l->capacity = capacity;
+    if (FRI_ROOM(l->calls, l->count, "kernel times") < 0 || FRI_ROOM(l->seconds, l->count, "kernel times") < 0) {
+        l->failed = true;
+        return;
     }
     l->calls[l->count] = *call;
     l->seconds[l->count++] = seconds;

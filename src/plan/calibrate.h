@@ -14,7 +14,7 @@ enum { FRI_CALIBRATION_STEP = 2 };
 typedef struct fri_step_log {
     fri_kernel_call *calls; /* of a dry run: everything; of a run: name only */
     double *seconds;        /* of a run */
-    size_t count, capacity;
+    size_t count;
     int step;
     bool failed; /* host memory ran out */
     double began;

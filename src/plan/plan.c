@@ -1,7 +1,7 @@
 /* plan.c - running a program's step on addresses, and what it would need. */
 #include "plan/plan.h"
 
-#include "base/status.h"
+#include "base/array.h"
 #include "meta/meta.h"
 
 #include <stdlib.h>
@@ -133,7 +133,7 @@ size_t fr_plan_floor(const fr_plan *p) {
 
 struct collector {
     fr_plan_live *items;
-    size_t count, capacity;
+    size_t count;
 };
 
 static void collect(void *ctx, const fri_event *alloc) {
@@ -148,13 +148,7 @@ static void collect(void *ctx, const fri_event *alloc) {
             return;
         }
     }
-    if (c->count == c->capacity) {
-        size_t capacity = c->capacity ? 2 * c->capacity : 256;
-        fr_plan_live *items = realloc(c->items, capacity * sizeof(*items));
-        if (items == NULL) return; /* a shorter list */
-        c->items = items;
-        c->capacity = capacity;
-    }
+    if (FRI_ROOM(c->items, c->count, "plan") < 0) return; /* a shorter list */
     fr_plan_live *l = &c->items[c->count++];
     *l = (fr_plan_live){.category = t->category,
                         .dtype = t->dtype,

@@ -1,7 +1,7 @@
 /* record.c - see record.h. */
 #include "plan/record.h"
 
-#include "base/status.h"
+#include "base/array.h"
 #include "plan/largest_op.h"
 
 #include <stdlib.h>
@@ -10,15 +10,9 @@ void fri_record_event(void *record, const fri_event *e) {
     fri_record *r = record;
     bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
     if (memory && e->device != r->device) return;
-    if (r->count == r->capacity) {
-        size_t capacity = r->capacity ? 2 * r->capacity : 1024;
-        fri_event *events = realloc(r->events, capacity * sizeof(*events));
-        if (events == NULL) {
-            r->failed = true;
-            return;
-        }
-        r->events = events;
-        r->capacity = capacity;
+    if (FRI_ROOM(r->events, r->count, "memory events") < 0) {
+        r->failed = true;
+        return;
     }
     r->events[r->count++] = *e;
 }

@@ -7,7 +7,7 @@
 typedef struct fri_record {
     fr_device device; /* events of other devices are ignored */
     fri_event *events;
-    size_t count, capacity;
+    size_t count;
     bool failed; /* host memory ran out: the record is incomplete */
 } fri_record;
 

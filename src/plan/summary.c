@@ -4,6 +4,7 @@
  * meta's kernel calls tell operations. A row is a module path; what runs under the empty path after the outermost
  * module has ended is the loss. The picture is taken before the first event of backward. */
 #include "memory/event.h"
+#include "base/array.h"
 #include "memory/report.h"
 #include "meta/calls.h"
 #include "nn/module.h"
@@ -35,23 +36,13 @@ struct fr_summary {
     fri_call_listener was_listener;
     fri_module_watch was_watch;
     row *rows;
-    int n_rows, rows_capacity, ended;
+    int n_rows, ended;
     live_block *blocks;
-    size_t n_blocks, blocks_capacity;
+    size_t n_blocks;
     fr_summary_totals totals;
 };
 
 static _Thread_local bool running;
-
-static bool grow(void **array, size_t n, size_t *capacity, size_t size) {
-    if (n < *capacity) return true;
-    size_t larger = *capacity > 0 ? 2 * *capacity : 128;
-    void *p = realloc(*array, larger * size);
-    if (p == NULL) return false;
-    *array = p;
-    *capacity = larger;
-    return true;
-}
 
 /* The row of a path, which is interned, so that pointers are names. -1 without host memory. */
 static int row_of(fr_summary *s, const char *path) {
@@ -60,12 +51,10 @@ static int row_of(fr_summary *s, const char *path) {
     bool loss = path[0] == '\0' && s->root_ended;
     for (int i = s->n_rows - 1; i >= 0; i--)
         if (s->rows[i].layer.path == path && s->rows[i].loss == loss) return i;
-    size_t capacity = (size_t)s->rows_capacity;
-    if (!grow((void **)&s->rows, (size_t)s->n_rows, &capacity, sizeof *s->rows)) {
+    if (FRI_ROOM(s->rows, s->n_rows, "summary") < 0) {
         s->failed = true;
         return -1;
     }
-    s->rows_capacity = (int)capacity;
     s->rows[s->n_rows] = (row){.layer = {.path = path, .kind = loss ? "loss" : ""}, .loss = loss};
     return s->n_rows++;
 }
@@ -118,7 +107,7 @@ static void memory_event(fr_summary *s, const fri_event *e) {
     live_block *b = NULL;
     if (e->kind == FRI_EVENT_ALLOC) {
         int i = row_of(s, e->tag.module);
-        if (i < 0 || !grow((void **)&s->blocks, s->n_blocks, &s->blocks_capacity, sizeof *s->blocks)) {
+        if (i < 0 || FRI_ROOM(s->blocks, s->n_blocks, "summary") < 0) {
             s->failed = true;
             return;
         }

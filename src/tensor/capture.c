@@ -2,7 +2,7 @@
 #include "tensor/capture.h"
 
 #include "base/rng.h"
-#include "base/status.h"
+#include "base/array.h"
 #include "memory/event.h"
 
 #include <stdio.h>
@@ -108,18 +108,6 @@ void fri_capture_release(fri_capture **p) {
     free(c);
 }
 
-/* One more item at the end of a list; NULL without memory. */
-static void *more(void **items, int n, size_t size) {
-    void *grown = realloc(*items, ((size_t)n + 1) * size);
-    if (grown == NULL) return NULL;
-    *items = grown;
-    return memset((char *)grown + (size_t)n * size, 0, size);
-}
-
-static fr_status no_host_memory(void) {
-    return fri_fail(FR_ENOMEM, "capture: out of host memory");
-}
-
 /* ---- recording ----------------------------------------------------------------------------------------------- */
 
 static fr_status record(fri_capture *c) {
@@ -134,14 +122,13 @@ static fr_status stop(fri_capture *c, bool keep) {
     fr_status s = c->backend->graphs->end(&graph);
     current = NULL;
     if (s < 0) return s;
-    void **piece = keep ? more((void **)&c->pieces, c->n_pieces, sizeof *piece) : NULL;
-    if (piece != NULL) {
-        *piece = graph;
-        c->n_pieces++;
+    if (keep) s = FRI_ROOM(c->pieces, c->n_pieces, "capture");
+    if (keep && s == FR_OK) {
+        c->pieces[c->n_pieces++] = graph;
         return FR_OK;
     }
     c->backend->graphs->free(graph);
-    return keep ? no_host_memory() : FR_OK;
+    return s;
 }
 
 fr_status fri_capture_begin(fri_capture *c) {
@@ -208,9 +195,9 @@ fr_status fri_capture_number(const double *host, const double **there) {
     for (int i = 0; i < c->n_numbers && *there == NULL; i++)
         if (c->numbers[i].host == host) *there = place_of(c, c->numbers[i].place);
     if (*there != NULL) return FR_OK;
-    number *n = more((void **)&c->numbers, c->n_numbers, sizeof *n);
-    if (n == NULL) return no_host_memory();
-    n->host = host;
+    FRI_TRY(s, FRI_ROOM(c->numbers, c->n_numbers, "capture"));
+    number *n = &c->numbers[c->n_numbers];
+    *n = (number){.host = host};
     FRI_TRY(s, take(c, &n->place));
     c->n_numbers++;
     *there = place_of(c, n->place);
@@ -227,11 +214,9 @@ fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *afte
     if (c == NULL) return FR_OK;
     for (int i = 0; i < c->n_arounds; i++)
         if (c->arounds[i].before == before && c->arounds[i].after == after && c->arounds[i].ctx == ctx) return FR_OK;
-    around *a = more((void **)&c->arounds, c->n_arounds, sizeof *a);
-    if (a == NULL) return no_host_memory();
-    *a = (around){before, after, ctx};
-    c->n_arounds++;
-    return FR_OK;
+    fr_status s = FRI_ROOM(c->arounds, c->n_arounds, "capture");
+    if (s == FR_OK) c->arounds[c->n_arounds++] = (around){before, after, ctx};
+    return s;
 }
 
 fr_status fri_capture_value(const fr_tensor *t, fri_late *l) {
@@ -248,10 +233,11 @@ done:
 
 fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
     fri_capture *c = current;
-    check *k = more((void **)&c->checks, c->n_checks, sizeof *k);
-    if (k == NULL) return no_host_memory();
+    fr_status s = FRI_ROOM(c->checks, c->n_checks, "capture");
+    if (s < 0) return s;
+    check *k = &c->checks[c->n_checks];
     *k = (check){.op = op, .what = what, .limit = limit};
-    fr_status s = fri_capture_value(bad, &k->bad);
+    s = fri_capture_value(bad, &k->bad);
     if (s == FR_OK) c->n_checks++;
     return s;
 }

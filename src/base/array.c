@@ -1,0 +1,19 @@
+/* array.c - see array.h. Lengths of 0 and of powers of two from FIRST on are those at which an array is full. */
+#include "base/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST = 32 };
+
+fr_status fri_array_room(void *items, size_t size, size_t n, const char *what) {
+    void *p = NULL;
+    size_t bytes = 0;
+    if (n != 0 && (n < FIRST || (n & (n - 1)) != 0)) return FR_OK;
+    memcpy(&p, items, sizeof p);
+    const bool fits = !__builtin_mul_overflow(n == 0 ? FIRST : n, n == 0 ? size : 2 * size, &bytes);
+    p = fits ? realloc(p, bytes) : NULL;
+    if (p == NULL) return fri_fail(FR_ENOMEM, "%s: no host memory for %zu more", what, n == 0 ? FIRST : n);
+    memcpy(items, &p, sizeof p);
+    return FR_OK;
+}
