@@ -80,7 +80,8 @@ FR_API fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out);
 FR_API void fr_node_release_saved(fr_node *node, int index);
 /* *dx = *dy where the saved tensor is not <= 0, else slope * *dy. Takes *dy and reuses it if possible. */
 FR_API fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx);
-/* Hands the gradient of an input over; *dx becomes NULL. An input that is not wanted is accepted and dropped. */
+/* Hands the gradient of an input over; *dx becomes NULL, also on failure. An input that is not wanted is accepted and
+ * dropped. */
 FR_API fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx);
 FR_API int fr_node_inputs(const fr_node *node);
 

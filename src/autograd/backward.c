@@ -5,7 +5,8 @@
 #include "autograd/node.h"
 
 #include "autograd/anomaly.h"
-#include "base/status.h"
+#include "autograd/state.h"
+#include "base/array.h"
 #include "memory/event.h"
 
 #include <stdlib.h>
@@ -14,17 +15,12 @@
 
 typedef struct queue {
     fr_node **items;
-    size_t count, capacity;
+    size_t count;
 } queue;
 
 static fr_status queue_push(queue *q, fr_node *n) {
-    if (q->count == q->capacity) {
-        size_t capacity = q->capacity ? 2 * q->capacity : 64;
-        fr_node **items = realloc(q->items, capacity * sizeof(*items));
-        if (items == NULL) return fri_fail(FR_ENOMEM, "backward: out of host memory");
-        q->items = items;
-        q->capacity = capacity;
-    }
+    fr_status s = FRI_ROOM(q->items, q->count, "backward");
+    if (s < 0) return s;
     size_t i = q->count++;
     while (i > 0 && q->items[(i - 1) / 2]->sequence < n->sequence) {
         q->items[i] = q->items[(i - 1) / 2];
@@ -48,16 +44,29 @@ static fr_node *queue_pop(queue *q) {
     return top;
 }
 
-static _Thread_local queue *current; /* of the backward that runs on this thread */
+/* One backward pass: fr_backward's, on its stack. Ops find it by their thread (fri_autograd_state.pass). */
+typedef struct fri_pass {
+    queue todo;
+    /* Leaves whose gradient is complete. Their hooks run when the node's backward is over: a hook may write to the
+     * leaf, and the same backward may still read it (dw is handed over before dx is computed from w). A leaf that no
+     * slot holds (a bias) cannot be read again: its hook runs at once, so that its gradient and the weight's do not
+     * live together. */
+    fri_leaf *ready;
+    /* With early release off a node's gradients reach their tensors when its whole backward is over, as in PyTorch. */
+    bool holding;
+    int n_held;
+    struct {
+        int input;
+        fr_tensor *dx;
+    } * held;
+} fri_pass;
 
 /* ---- counting what each leaf will get ---------------------------------------------------------------------- */
-
-static _Thread_local uint64_t visits;
 
 static fr_status count_contributions(fr_node *root) {
     queue stack = {0}; /* used as a plain stack */
     fr_status s = FR_OK;
-    uint64_t mark = ++visits;
+    uint64_t mark = ++fri_autograd()->visits;
     root->visit = mark;
     FRI_TRY(s, queue_push(&stack, root));
     while (stack.count > 0) {
@@ -103,21 +112,16 @@ static fr_status add_contribution(fr_tensor **sum, fr_tensor **dx) {
     return s;
 }
 
-/* Leaves whose gradient is complete. Their hooks run when the node's backward is over: a hook may write to the leaf,
- * and the same backward may still read it (dw is handed over before dx is computed from w). A leaf that no slot holds
- * (a bias) cannot be read again: its hook runs at once, so that its gradient and the weight's do not live together. */
-static _Thread_local fri_leaf *ready;
-
-static void make_ready(fri_leaf *l) {
-    fri_leaf **end = &ready;
+static void make_ready(fri_pass *p, fri_leaf *l) {
+    fri_leaf **end = &p->ready;
     while (*end != NULL) end = &(*end)->next_ready;
     *end = fri_leaf_retain(l);
 }
 
-static fr_status run_hooks(fr_status s) {
-    while (ready != NULL) {
-        fri_leaf *l = ready;
-        ready = l->next_ready;
+static fr_status run_hooks(fri_pass *p, fr_status s) {
+    while (p->ready != NULL) {
+        fri_leaf *l = p->ready;
+        p->ready = l->next_ready;
         l->next_ready = NULL;
         if (s == FR_OK && l->tensor != NULL && l->hook != NULL) s = l->hook(l->hook_ctx, l->tensor);
         fri_leaf_release(&l);
@@ -125,14 +129,14 @@ static fr_status run_hooks(fr_status s) {
     return s;
 }
 
-static fr_status complete(fri_leaf *l) {
+static fr_status complete(fri_pass *p, fri_leaf *l) {
     if (l->hook == NULL) return FR_OK;
     if (l->tensor->storage->savers == NULL) return l->hook(l->hook_ctx, l->tensor);
-    make_ready(l);
+    make_ready(p, l);
     return FR_OK;
 }
 
-static fr_status give_to_leaf(fri_leaf *l, fr_tensor **dx) {
+static fr_status give_to_leaf(fri_pass *p, fri_leaf *l, fr_tensor **dx) {
     fr_status s = FR_OK;
     if (l->tensor == NULL) { /* the leaf died: nobody can read its gradient */
         fr_tensor_release(dx);
@@ -144,7 +148,7 @@ static fr_status give_to_leaf(fri_leaf *l, fr_tensor **dx) {
     FRI_TRY(s, add_contribution(&l->grad, dx));
     fri_relabel(l->grad, FR_MEM_GRADIENT);
     l->awaited--;
-    if (l->awaited == 0) s = complete(l);
+    if (l->awaited == 0) s = complete(p, l);
 done:
     fr_tensor_release(dx);
     return s;
@@ -164,55 +168,38 @@ static fr_status check_gradient(const fr_node *node, int input, const fr_tensor 
     return FR_OK;
 }
 
-/* With early release off a node's gradients reach their tensors when its whole backward is over, as in PyTorch. */
-typedef struct held {
-    bool on;
-    int count, capacity;
-    struct {
-        int input;
-        fr_tensor *dx;
-    } * items;
-} held;
-
-static _Thread_local held later;
-
-static fr_status hold(int input, fr_tensor **dx) {
-    if (later.count == later.capacity) {
-        int capacity = later.capacity ? 2 * later.capacity : 8;
-        void *items = realloc(later.items, (size_t)capacity * sizeof(*later.items));
-        if (items == NULL) return fri_fail(FR_ENOMEM, "backward: out of host memory");
-        later.items = items;
-        later.capacity = capacity;
-    }
-    later.items[later.count].input = input;
-    later.items[later.count++].dx = *dx;
+static fr_status hold(fri_pass *p, int input, fr_tensor **dx) {
+    fr_status s = FRI_ROOM(p->held, p->n_held, "backward");
+    if (s < 0) return s;
+    p->held[p->n_held].input = input;
+    p->held[p->n_held++].dx = *dx;
     *dx = NULL;
     return FR_OK;
 }
 
-static fr_status give(fr_node *node, int input, fr_tensor **dx) {
+static fr_status give(fri_pass *p, fr_node *node, int input, fr_tensor **dx) {
     fr_status s = FR_OK;
     fr_node *up = node->edges[input].node;
     FRI_TRY(s, check_gradient(node, input, *dx));
-    if (up == NULL) return give_to_leaf(node->edges[input].leaf, dx);
+    if (up == NULL) return give_to_leaf(p, node->edges[input].leaf, dx);
     if (up->executed) {
         s = fri_fail(FR_EUSAGE, "backward: the graph behind op %s was already used and freed", up->op->name);
         goto done;
     }
     FRI_TRY(s, add_contribution(&up->gradient, dx));
-    if (!up->queued) FRI_TRY(s, queue_push(current, up));
+    if (!up->queued) FRI_TRY(s, queue_push(&p->todo, up));
 done:
     fr_tensor_release(dx);
     return s;
 }
 
-static fr_status deliver(fr_node *n, fr_status s) {
-    later.on = false;
-    for (int i = 0; i < later.count; i++) {
-        if (s == FR_OK) s = give(n, later.items[i].input, &later.items[i].dx);
-        fr_tensor_release(&later.items[i].dx);
+static fr_status deliver(fri_pass *p, fr_node *n, fr_status s) {
+    p->holding = false;
+    for (int i = 0; i < p->n_held; i++) {
+        if (s == FR_OK) s = give(p, n, p->held[i].input, &p->held[i].dx);
+        fr_tensor_release(&p->held[i].dx);
     }
-    later.count = 0;
+    p->n_held = 0;
     return s;
 }
 
@@ -224,9 +211,11 @@ fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
         return FR_OK;
     }
     node->handed++;
+    fri_pass *p = fri_autograd()->pass;
     fr_status s = fri_anomaly_look(node->op->name, true, *dx);
-    if (s < 0) return s;
-    return later.on ? hold(input, dx) : give(node, input, dx);
+    if (s == FR_OK) s = p->holding ? hold(p, input, dx) : give(p, node, input, dx);
+    fr_tensor_release(dx);
+    return s;
 }
 
 /* An op that keeps a wanted gradient to itself would leave leaves incomplete, and their hooks uncalled, in silence. */
@@ -240,7 +229,7 @@ static fr_status check_handed(const fr_node *n) {
 
 /* ---- the walk ---------------------------------------------------------------------------------------------- */
 
-static fr_status run(fr_node *n) {
+static fr_status run(fri_pass *p, fr_node *n) {
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);
     fri_event_mark(FRI_EVENT_OP_BEGIN);
@@ -248,14 +237,14 @@ static fr_status run(fr_node *n) {
     n->gradient = NULL;
     bool early = fri_switches()->early_release;
     fr_tensor *kept = early ? NULL : fr_tensor_retain(dy);
-    later.on = !early;
+    p->holding = !early;
     fr_status s = n->op->backward(n, &dy);
     fr_tensor_release(&dy);
     if (s == FR_OK) s = check_handed(n);
-    if (!early) s = deliver(n, s);
+    if (!early) s = deliver(p, n, s);
     fr_tensor_release(&kept);
     fri_node_finish(n);
-    s = run_hooks(s);
+    s = run_hooks(p, s);
     fri_event_mark(FRI_EVENT_OP_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
@@ -265,7 +254,7 @@ static fr_status run(fr_node *n) {
 static fr_status check_start(const fr_tensor *t, const fr_tensor *grad) {
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     if (!t->requires_grad) return fri_fail(FR_EUSAGE, "backward: the tensor does not require grad and has no graph");
-    if (current != NULL) return fri_fail(FR_EUSAGE, "backward: called from inside a backward pass");
+    if (fri_autograd()->pass != NULL) return fri_fail(FR_EUSAGE, "backward: called from inside a backward pass");
     if (grad == NULL && fri_numel(t) != 1)
         return fri_fail(FR_ESHAPE, "backward: the tensor has shape %s; without a gradient it must have one element",
                         fri_shape_text(&t->shape, a));
@@ -286,14 +275,14 @@ static fr_status check_start(const fr_tensor *t, const fr_tensor *grad) {
 
 fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
     FRI_NOT_NULL(t);
-    queue q = {0};
+    fri_pass p = {0};
     fr_tensor *start = NULL;
     fr_node *n = NULL;
     fr_status s = check_start(t, grad);
     if (s < 0) return s;
     bool was_grad = fr_no_grad_begin();
     fr_phase phase = fri_scope_phase_push(FR_PHASE_BACKWARD);
-    current = &q;
+    fri_autograd()->pass = &p;
     if (grad != NULL) {
         start = fr_tensor_retain(grad);
     } else {
@@ -303,32 +292,31 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
     n = fri_node_retain(fri_node_of(t));
     if (n == NULL) { /* a leaf */
         fri_leaf_of(t)->awaited = 1;
-        s = run_hooks(give_to_leaf(fri_leaf_of(t), &start));
+        s = run_hooks(&p, give_to_leaf(&p, fri_leaf_of(t), &start));
         goto done;
     }
     FRI_TRY(s, count_contributions(n));
     n->gradient = start;
     start = NULL;
-    FRI_TRY(s, queue_push(&q, n));
+    FRI_TRY(s, queue_push(&p.todo, n));
     fri_node_release(&n);
-    while (q.count > 0) {
-        n = queue_pop(&q);
-        FRI_TRY(s, run(n));
+    while (p.todo.count > 0) {
+        n = queue_pop(&p.todo);
+        FRI_TRY(s, run(&p, n));
         fri_node_release(&n);
     }
 done:
     fri_node_release(&n);
-    while (q.count > 0) {
-        n = queue_pop(&q);
+    while (p.todo.count > 0) {
+        n = queue_pop(&p.todo);
         fr_tensor_release(&n->gradient);
         fri_node_finish(n); /* a failed backward leaves no half-used graph */
         fri_node_release(&n);
     }
-    free(q.items);
-    free(later.items);
-    later = (held){0};
+    free(p.todo.items);
+    free(p.held);
     fr_tensor_release(&start);
-    current = NULL;
+    fri_autograd()->pass = NULL;
     fri_scope_phase_pop(phase);
     fr_no_grad_end(was_grad);
     return s;

@@ -1,4 +1,4 @@
-/* state.h - what the thread is doing: grad mode, autocast, switches, and the checkpoint it is inside of. */
+/* state.h - what the thread is doing: grad mode, autocast, switches, the checkpoint and the backward that it runs. */
 #ifndef FRI_AUTOGRAD_STATE_H
 #define FRI_AUTOGRAD_STATE_H
 
@@ -6,6 +6,7 @@
 
 struct fri_segment_record;
 struct fri_recompute;
+struct fri_pass;
 
 typedef struct fri_autograd_state {
     bool grad_disabled; /* zero-initialized state means: grad mode on */
@@ -14,6 +15,8 @@ typedef struct fri_autograd_state {
     fr_switches switches;
     struct fri_segment_record *recording; /* checkpoint whose forward runs now, or NULL */
     struct fri_recompute *recompute;      /* recomputation that runs now, or NULL */
+    struct fri_pass *pass;                /* backward that runs now, or NULL */
+    uint64_t visits;                      /* walks over graphs so far; a walk's number marks what it has seen */
     uint64_t steps;                       /* begun so far */
     int open_steps;                       /* begun and not ended */
     fr_graph_stats stats;
