@@ -14,62 +14,30 @@ static const int vgg16[] = {64,  64,  POOL, 128,  128, POOL, 256, 256,  256, POO
 /* The choice that build_strided cannot be handed by fr_model_opts. */
 static bool strided;
 
-static fr_status add(fr_module *m, fr_status made, fr_module **layer) {
-    return made < 0 ? made : fr_nn_append(m, layer);
-}
-
 /* With `strided` the last convolution before a pool has stride 2 and the pool is left out. */
-static fr_status features(fr_module *m, fr_device device) {
-    fr_module *layer = NULL;
-    fr_status s = FR_OK;
-    int64_t in = 3;
+static fr_value features(fr_net *n, fr_value x) {
     for (const int *k = vgg16; *k != END; k++) {
-        fr_conv2d_module_opts o = *FR_CONV2D_MODULE_OPTS();
         if (*k == POOL) {
-            if (!strided) FR_TRY(s, add(m, fr_nn_maxpool2d(2, NULL, &layer), &layer));
+            if (!strided) x = fr_net_maxpool2d(n, NULL, x, 2, NULL);
             continue;
         }
-        o.conv.padding = 1;
-        o.conv.stride = strided && k[1] == POOL ? 2 : 1;
-        FR_TRY(s, add(m, fr_nn_conv2d(in, *k, 3, &o, device, &layer), &layer));
-        FR_TRY(s, add(m, fr_nn_relu(&layer), &layer));
-        in = *k;
+        const int64_t stride = strided && k[1] == POOL ? 2 : 1;
+        x = fr_net_conv2d(n, NULL, x, *k, 3, FR_CONV2D_OPTS(.stride = stride, .padding = 1), FR_BIAS);
+        x = fr_net_relu(n, NULL, x);
     }
-done:
-    return s;
+    return x;
 }
 
-static fr_status head(fr_module *m, const fr_model_opts *o) {
-    fr_module *layer = NULL;
-    fr_status s = FR_OK;
-    int64_t side = o->image_size / 32;
-    if (o->head == FR_HEAD_GLOBAL) FR_TRY(s, add(m, fr_nn_adaptive_avgpool2d(1, 1, &layer), &layer));
-    FR_TRY(s, add(m, fr_nn_flatten(1, &layer), &layer));
-    if (o->head != FR_HEAD_GLOBAL) {
-        FR_TRY(s, add(m, fr_nn_linear(512 * side * side, 4096, true, o->device, &layer), &layer));
-        FR_TRY(s, add(m, fr_nn_relu(&layer), &layer));
-        FR_TRY(s, add(m, fr_nn_linear(4096, 4096, true, o->device, &layer), &layer));
-        FR_TRY(s, add(m, fr_nn_relu(&layer), &layer));
-    }
-    FR_TRY(s,
-           add(m, fr_nn_linear(o->head == FR_HEAD_GLOBAL ? 512 : 4096, o->classes, true, o->device, &layer), &layer));
-done:
-    return s;
-}
-
-static fr_status build_head(const fr_model_opts *o, fr_head h, fr_module **out) {
-    fr_model_opts with = *o;
-    fr_module *m = NULL;
-    fr_status s = FR_OK;
-    with.head = h;
-    FR_TRY(s, fr_nn_sequential(&m));
-    FR_TRY(s, features(m, o->device));
-    FR_TRY(s, head(m, &with));
-    *out = m;
-    m = NULL;
-done:
-    fr_module_release(&m);
-    return s;
+static fr_status build_head(const fr_model_opts *o, fr_head head, fr_module **out) {
+    fr_net *n = fr_net_begin(o->device);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, 3});
+    x = features(n, x);
+    if (head == FR_HEAD_GLOBAL) x = fr_net_adaptive_avgpool2d(n, NULL, x, 1, 1);
+    x = fr_net_flatten(n, NULL, x, 1);
+    for (int i = 0; head != FR_HEAD_GLOBAL && i < 2; i++)
+        x = fr_net_relu(n, NULL, fr_net_linear(n, NULL, x, 4096, FR_BIAS));
+    x = fr_net_linear(n, NULL, x, o->classes, FR_BIAS);
+    return fr_net_end(&n, &x, 1, out);
 }
 
 static fr_status build_flatten(const fr_model_opts *o, fr_module **out) {

@@ -27,59 +27,27 @@ static const int how[METHODS] = {PEAK_PLAIN, FR_SEGMENTS_SQRT, FR_SEGMENTS_LOG, 
 
 static int layers; /* of the next chain or DenseNet */
 
-static fr_status residual_forward(fr_module *m, fr_tensor **x) {
-    fr_tensor *y = fr_tensor_retain(*x);
-    fr_status s = FR_OK;
-    for (int i = 0; i < fr_module_children(m); i++) FR_TRY(s, fr_module_run_child(m, i, &y));
-    FR_TRY(s, fr_add(y, *x, x));
-done:
-    fr_tensor_release(&y);
-    return s;
-}
-
-static const fr_module_class residual = {.name = "Residual", .forward = residual_forward};
-
-static fr_status append(fr_module *m, fr_status made, fr_module **child) {
-    return made < 0 ? made : fr_nn_append(m, child);
-}
-
-static fr_status layer_add(fr_module *chain, fr_device d) {
-    fr_module *unit = NULL, *c = NULL;
-    fr_conv2d_module_opts o = *FR_CONV2D_MODULE_OPTS(.bias = false);
-    char name[8];
-    fr_status s = FR_OK;
-    o.conv.padding = 1;
-    FR_TRY(s, fr_module_create(&residual, 0, &unit));
-    for (int i = 0; i < 3; i++) {
-        FR_TRY(s, i == 0   ? fr_nn_conv2d(CHANNELS, CHANNELS, 3, &o, d, &c)
-                  : i == 1 ? fr_nn_batchnorm2d(CHANNELS, d, &c)
-                           : fr_nn_relu(&c));
-        if (i == 1) FR_TRY(s, fr_tensor_fill(fr_module_tensor(c, "weight"), 1 / sqrt((double)layers)));
-        snprintf(name, sizeof name, "%d", i);
-        FR_TRY(s, fr_module_add_child(unit, name, &c));
-    }
-    FR_TRY(s, fr_nn_append(chain, &unit));
-done:
-    fr_module_release(&unit);
-    fr_module_release(&c);
-    return s;
+/* y = x + relu(batch norm(conv(x))). */
+static fr_value residual(fr_net *n, int i, fr_value x) {
+    fr_net_scope_begin(n, "%d", i);
+    fr_value y = fr_net_conv2d(n, NULL, x, CHANNELS, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
+    y = fr_net_batchnorm2d(n, NULL, y, NULL);
+    if (fr_net_layer_of(n, y) != NULL)
+        fr_net_try(n, fr_tensor_fill(fr_module_tensor(fr_net_layer_of(n, y), "weight"), 1 / sqrt((double)layers)));
+    y = fr_net_relu(n, NULL, y);
+    y = fr_net_add(n, NULL, y, x);
+    fr_net_scope_end(n);
+    return y;
 }
 
 static fr_status chain_build(const fr_model_opts *o, fr_module **out) {
-    fr_module *m = NULL, *c = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_nn_sequential(&m));
-    FR_TRY(s, append(m, fr_nn_conv2d(3, CHANNELS, 1, NULL, o->device, &c), &c));
-    for (int i = 0; i < layers; i++) FR_TRY(s, layer_add(m, o->device));
-    FR_TRY(s, append(m, fr_nn_adaptive_avgpool2d(1, 1, &c), &c));
-    FR_TRY(s, append(m, fr_nn_flatten(1, &c), &c));
-    FR_TRY(s, append(m, fr_nn_linear(CHANNELS, o->classes, true, o->device, &c), &c));
-    *out = m;
-    m = NULL;
-done:
-    fr_module_release(&c);
-    fr_module_release(&m);
-    return s;
+    fr_net *n = fr_net_begin(o->device);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, 3});
+    x = fr_net_conv2d(n, NULL, x, CHANNELS, 1, NULL, FR_BIAS);
+    for (int i = 0; i < layers; i++) x = residual(n, i + 1, x);
+    x = fr_net_adaptive_avgpool2d(n, NULL, x, 1, 1);
+    x = fr_net_linear(n, NULL, fr_net_flatten(n, NULL, x, 1), o->classes, FR_BIAS);
+    return fr_net_end(&n, &x, 1, out);
 }
 
 static fr_status dense_build(const fr_model_opts *o, fr_module **out) {

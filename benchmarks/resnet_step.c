@@ -45,15 +45,17 @@ static double quantile(double *v, int n, double share) {
     return v[(int)((double)(n - 1) * share)];
 }
 
+/* The norm whose result is summed last in each block: the downsample's, or the branch's. */
 static void find_last(training *t, fr_module *m) {
-    int n = fr_module_children(m);
-    if (strcmp(fr_module_class_of(m)->name, "Bottleneck") != 0) {
-        for (int i = 0; i < n; i++) find_last(t, fr_module_child(m, i));
-        return;
+    fr_layer l;
+    fr_module *norm = NULL;
+    for (int i = 0; i < fr_module_layers(m); i++) {
+        must(fr_module_layer_get(m, i, &l), "layer");
+        if (strcmp(fr_module_class_of(l.module)->name, "BatchNorm2d") == 0) norm = l.module;
+        if (strcmp(fr_module_class_of(l.module)->name, "Add") != 0) continue;
+        if (t->blocks == MAX_BLOCKS) must(FR_EINTERNAL, "blocks");
+        t->last[t->blocks++] = norm;
     }
-    fr_module *c = fr_module_child(m, n - 1); /* bn3, or the downsample: convolution, batch norm */
-    if (t->blocks == MAX_BLOCKS) must(FR_EINTERNAL, "blocks");
-    t->last[t->blocks++] = fr_module_children(c) > 0 ? fr_module_child(c, 1) : c;
 }
 
 static void prepare(training *t, int64_t batch, int64_t pixels) {

@@ -33,73 +33,37 @@ typedef struct values {
     fr_summary_layer layer[LAYERS];
 } values;
 
-static fr_status take(fr_status s, fr_module *net, fr_module **layer) {
-    return s < 0 ? s : fr_nn_append(net, layer);
+static fr_value conv(fr_net *n, fr_value x, int64_t out, int64_t kernel, int64_t padding) {
+    return fr_net_conv2d(n, NULL, x, out, kernel, FR_CONV2D_OPTS(.padding = padding), FR_BIAS);
 }
 
-static fr_status conv(fr_module *net, int64_t in, int64_t out, int64_t kernel, int64_t padding) {
-    fr_module *m = NULL;
-    return take(fr_nn_conv2d(in, out, kernel, FR_CONV2D_MODULE_OPTS(.conv = *FR_CONV2D_OPTS(.padding = padding)),
-                             FR_META, &m),
-                net, &m);
+static fr_value guide_layers(fr_net *n, fr_value x) {
+    x = fr_net_relu(n, NULL, conv(n, x, 64, 3, 1));
+    x = fr_net_relu(n, NULL, conv(n, x, 64, 3, 1));
+    x = fr_net_maxpool2d(n, NULL, x, 2, NULL);
+    return conv(n, x, 128, 3, 1);
 }
 
-static fr_status relu(fr_module *net) {
-    fr_module *m = NULL;
-    return take(fr_nn_relu(&m), net, &m);
-}
-
-static fr_status pool(fr_module *net) {
-    fr_module *m = NULL;
-    return take(fr_nn_maxpool2d(2, NULL, &m), net, &m);
-}
-
-static fr_status linear(fr_module *net, int64_t in, int64_t out) {
-    fr_module *m = NULL;
-    return take(fr_nn_linear(in, out, true, FR_META, &m), net, &m);
-}
-
-static fr_status guide_layers(fr_module *net) {
-    fr_status s = FR_OK;
-    FR_TRY(s, conv(net, 3, 64, 3, 1));
-    FR_TRY(s, relu(net));
-    FR_TRY(s, conv(net, 64, 64, 3, 1));
-    FR_TRY(s, relu(net));
-    FR_TRY(s, pool(net));
-    FR_TRY(s, conv(net, 64, 128, 3, 1));
-done:
-    return s;
-}
-
-static fr_status small(fr_module *net, int64_t channels, int64_t flat) {
-    fr_module *m = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, conv(net, channels, 10, 5, 0));
-    FR_TRY(s, pool(net));
-    FR_TRY(s, relu(net));
-    FR_TRY(s, conv(net, 10, 20, 5, 0));
-    FR_TRY(s, take(fr_nn_dropout2d(0.5, &m), net, &m));
-    FR_TRY(s, pool(net));
-    FR_TRY(s, relu(net));
-    FR_TRY(s, take(fr_nn_flatten(1, &m), net, &m));
-    FR_TRY(s, linear(net, flat, 50));
-    FR_TRY(s, relu(net));
-    FR_TRY(s, linear(net, 50, 10));
-done:
-    return s;
+static fr_value small(fr_net *n, fr_value x) {
+    x = fr_net_maxpool2d(n, NULL, conv(n, x, 10, 5, 0), 2, NULL);
+    x = conv(n, fr_net_relu(n, NULL, x), 20, 5, 0);
+    x = fr_net_maxpool2d(n, NULL, fr_net_dropout2d(n, NULL, x, 0.5), 2, NULL);
+    x = fr_net_flatten(n, NULL, fr_net_relu(n, NULL, x), 1);
+    x = fr_net_linear(n, NULL, x, 50, FR_BIAS);
+    return fr_net_linear(n, NULL, fr_net_relu(n, NULL, x), 10, FR_BIAS);
 }
 
 static fr_status build(network net, int64_t input[3], fr_module **m) {
     const fr_model_opts *o = FR_MODEL_OPTS(.device = FR_META);
-    fr_status s = FR_OK;
     memcpy(input, (int64_t[]){224, 224, 3}, 3 * sizeof *input);
     if (net == VGG16 || net == VGG19) return fr_vgg(net == VGG16 ? 16 : 19, o, m);
     if (net == RESNET50 || net == RESNET152) return fr_resnet(net == RESNET50 ? 50 : 152, o, m);
-    s = fr_nn_sequential(m);
-    if (s < 0) return s;
-    if (net == TORCHSTAT) return small(*m, 3, 56180);
-    memcpy(input, net == GUIDE ? (int64_t[]){682, 700, 3} : (int64_t[]){28, 28, 1}, 3 * sizeof *input);
-    return net == GUIDE ? guide_layers(*m) : small(*m, 1, 320);
+    if (net != TORCHSTAT)
+        memcpy(input, net == GUIDE ? (int64_t[]){682, 700, 3} : (int64_t[]){28, 28, 1}, 3 * sizeof *input);
+    fr_net *n = fr_net_begin(FR_META);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, input[0], input[1], input[2]});
+    x = net == GUIDE ? guide_layers(n, x) : small(n, x);
+    return fr_net_end(&n, &x, 1, m);
 }
 
 /* ---- counting ---------------------------------------------------------------------------------------------- */

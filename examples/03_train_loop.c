@@ -10,26 +10,16 @@ enum { EPOCHS = 3, BATCH = 50 };
 
 /* conv - relu - pool, twice, then a classifier. */
 static fr_status make_model(fr_module **m) {
-    fr_module *c = NULL;
-    fr_conv2d_module_opts o = *FR_CONV2D_MODULE_OPTS();
-    fr_status s = FR_OK;
-    o.conv.padding = 1;
-    FR_TRY(s, fr_nn_sequential(m));
+    fr_net *n = fr_net_begin(FR_CPU);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 8, 8, 1});
     for (int i = 0; i < 2; i++) {
-        FR_TRY(s, fr_nn_conv2d(i == 0 ? 1 : 16, i == 0 ? 16 : 32, 3, &o, FR_CPU, &c));
-        FR_TRY(s, fr_nn_append(*m, &c));
-        FR_TRY(s, fr_nn_relu(&c));
-        FR_TRY(s, fr_nn_append(*m, &c));
-        FR_TRY(s, fr_nn_maxpool2d(2, NULL, &c));
-        FR_TRY(s, fr_nn_append(*m, &c));
+        x = fr_net_conv2d(n, NULL, x, i == 0 ? 16 : 32, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
+        x = fr_net_relu(n, NULL, x);
+        x = fr_net_maxpool2d(n, NULL, x, 2, NULL);
     }
-    FR_TRY(s, fr_nn_flatten(1, &c));
-    FR_TRY(s, fr_nn_append(*m, &c));
-    FR_TRY(s, fr_nn_linear(2 * 2 * 32, 10, true, FR_CPU, &c));
-    FR_TRY(s, fr_nn_append(*m, &c));
-done:
-    fr_module_release(&c);
-    return s;
+    x = fr_net_flatten(n, NULL, x, 1);
+    x = fr_net_linear(n, NULL, x, 10, FR_BIAS);
+    return fr_net_end(&n, &x, 1, m); /* the first failure of any call above, with its layer's name */
 }
 
 /* One step. The scope restores all thread state also after an error; gradients die before the next forward. */

@@ -77,6 +77,11 @@ FR_API const char *fr_status_name(fr_status s);
  * next failing call on the same thread. */
 FR_API const char *fr_last_error(void);
 
+/* For callbacks, layers and ops of one's own: stores the formatted sentence for fr_last_error and returns s. It should
+ * name both sides of the disagreement. Control characters are escaped, a sentence that is too long is shortened in the
+ * middle. */
+FR_API fr_status fr_fail(fr_status s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* Runs an expression of type fr_status; on failure jumps to the label `done`, where the caller cleans up.
  *     fr_status s = FR_OK;
  *     FR_TRY(s, fr_relu(x, &x));

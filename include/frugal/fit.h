@@ -1,6 +1,6 @@
 /* fit.h - the fastest way to run a chain of units inside a number of bytes.
  *
- * A program that can make a dry run of its step (plan.h) under a plan for its units (fr_checkpoint_plan in nn.h) hands
+ * A program that can make a dry run of its step (plan.h) under a plan for its units (fr_checkpoint_plan in net.h) hands
  * it to fr_fit_find. A few dry runs measure what each unit costs when it keeps, encodes, rebuilds, moves out or
  * recomputes what it saves; dynamic programming over bytes and time then finds the fastest plan by that model, and a
  * dry run under the budget says whether it really fits. What does not fit to the byte is not returned. */
@@ -8,7 +8,7 @@
 #define FRUGAL_FIT_H
 
 #include <frugal/memory.h>
-#include <frugal/nn.h>
+#include <frugal/net.h>
 
 #ifdef __cplusplus
 extern "C" {

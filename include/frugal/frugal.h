@@ -12,6 +12,7 @@
 #include <frugal/memory.h>
 #include <frugal/ops.h>
 #include <frugal/models.h>
+#include <frugal/net.h>
 #include <frugal/nn.h>
 #include <frugal/optim.h>
 #include <frugal/plan.h>

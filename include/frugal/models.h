@@ -2,7 +2,7 @@
 #ifndef FRUGAL_MODELS_H
 #define FRUGAL_MODELS_H
 
-#include <frugal/nn.h>
+#include <frugal/net.h>
 
 #ifdef __cplusplus
 extern "C" {

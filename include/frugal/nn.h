@@ -15,15 +15,30 @@ extern "C" {
 
 typedef struct fr_module fr_module;
 
-/* What a kind of module does. forward replaces *x by the result: the old *x dies as soon as nobody needs it, which is
- * what lets activations run in place. A negative status must be passed on at once. */
+/* What is known of all layers of a class. */
+enum {
+    FR_LAYER_POINTWISE = 1, /* the result has the first input's shape, and each element comes from those at its place:
+                                * such a layer may run in place */
+    FR_LAYER_KEEPS_LAYOUT = 2, /* channel i of the result is made of channel i of the first input */
+    FR_LAYER_FLATTENS = 4,     /* all dimensions but the first become one */
+    FR_LAYER_CONCATENATES = 8, /* the channels of the inputs, one after the other */
+    FR_LAYER_COLUMNS = 16,     /* "weight" is [out, in]: its columns are the last dimension of the first input */
+    FR_LAYER_KEEPS_F32 = 32,   /* fr_module_to_dtype leaves its tensors alone: it normalizes */
+};
+
+/* What a kind of module does: one of forward and run, which must read its tensors through the module each time. A
+ * negative status must be passed on at once. */
 typedef struct fr_module_class {
     const char *name; /* "Conv2d" */
+    /* Replaces *x by the result: the old *x dies as soon as nobody needs it, which is what lets activations run in
+     * place. */
     fr_status (*forward)(fr_module *m, fr_tensor **x);
     void (*free_state)(void *state); /* for what the state points to, or NULL */
-    /* The chain that fr_module_units lists, each unit run on the result of the one before; NULL: the module is one
-     * unit, because nobody else knows what its forward does with its children. */
-    int (*units)(fr_module *m, fr_module **out, int n);
+    /* For several inputs or results: in[i] are slots with a reference each, which run may take or release; it fills
+     * out[0..n_out), NULL at entry. */
+    fr_status (*run)(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out);
+    unsigned traits;                       /* FR_LAYER_... */
+    const struct fri_layer_call *fri_call; /* the library's own: what such a layer can do as part of a fused call */
 } fr_module_class;
 
 /* ---- any module ---------------------------------------------------------------------------------------------- */
@@ -46,6 +61,9 @@ FR_API fr_tensor *fr_module_tensor(fr_module *m, const char *name); /* parameter
 
 /* *y = m(x). Runs under the module's name in the module path of reports. Errors name the path. */
 FR_API fr_status fr_module_forward(fr_module *m, fr_tensor *x, fr_tensor **y);
+/* The same with several inputs or results; n_out may be less than there are: the others are dropped. FR_EINVAL: another
+ * number than the module has. */
+FR_API fr_status fr_module_forward_n(fr_module *m, fr_tensor *const *x, int n_in, fr_tensor **y, int n_out);
 /* *x = child(*x) under the child's name: how a composite calls its parts. */
 FR_API fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x);
 
@@ -106,86 +124,12 @@ FR_API fr_status fr_nn_dropout2d(double p, fr_module **m);
 FR_API fr_status fr_nn_flatten(int start_dim, fr_module **m);
 FR_API fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m);
 FR_API fr_status fr_nn_identity(fr_module **m);
-/* An empty chain; add children with fr_module_add_child, or unnamed ("0", "1", ...) with fr_nn_append, which refuses a
- * module of another kind (FR_EINVAL). */
-FR_API fr_status fr_nn_sequential(fr_module **m);
-FR_API fr_status fr_nn_append(fr_module *sequential, fr_module **child);
 
 /* ---- initialization (torch.nn.init), from the thread's generator ------------------------------------------------- */
 
 FR_API fr_status fr_init_kaiming_normal(fr_tensor *weight, bool fan_out); /* N(0, sqrt(2 / fan)) */
 FR_API fr_status fr_init_normal(fr_tensor *t, double mean, double std);
 FR_API fr_status fr_init_uniform(fr_tensor *t, double low, double high);
-
-/* ---- checkpointing of chains ------------------------------------------------------------------------------------- */
-
-/* The chain of units of a module: a Sequential's children, or what its class lists (VGG: layers; ResNet and DenseNet:
- * stem, blocks, head); any other module is one unit, itself. Writes at most n (0: out may be NULL), borrowed; returns
- * how many there are. */
-FR_API int fr_module_units(fr_module *m, fr_module **out, int n);
-
-/* y = m(x) with the chain of units cut into `segments`, all but the last checkpointed: torch.utils.checkpoint's
- * checkpoint_sequential (units / segments each, the last takes the rest). FR_EINVAL: segments < 1 or more than
- * units. */
-FR_API fr_status fr_checkpoint_sequential(fr_module *m, int segments, fr_tensor *x, fr_tensor **y);
-/* The same with given cuts: segment i is units first[i] .. first[i + 1] - 1, checkpointed where `checkpoint[i]`.
- * first[0] is 0, ascending. */
-FR_API fr_status fr_checkpoint_units(fr_module *m, const int *first, const bool *checkpoint, int segments, fr_tensor *x,
-                                     fr_tensor **y);
-
-/* ---- a plan for every unit of a chain ------------------------------------------------------------------------- */
-
-/* What becomes of what one unit saves for backward. */
-typedef enum fr_unit_option {
-    FR_UNIT_AS_SET,  /* as the thread's switches say */
-    FR_UNIT_KEEP,    /* whole tensors: encode, rebuild and offload off */
-    FR_UNIT_ENCODE,  /* bits and one-byte codes */
-    FR_UNIT_INSIDE,  /* encode, and elementwise outputs made inside the unit are made again; its input is kept */
-    FR_UNIT_REBUILD, /* encode, and all elementwise outputs are made again, the unit's input too */
-    FR_UNIT_OFFLOAD, /* encode, and what is still large goes to the offload file */
-    FR_UNIT_REBUILD_OFFLOAD,
-    FR_UNIT_OPTIONS
-} fr_unit_option;
-FR_API const char *fr_unit_option_name(fr_unit_option o); /* "keep" */
-
-/* Units first .. end - 1, of which only the input is kept: they run again in backward. */
-typedef struct fr_unit_range {
-    int first, end;
-} fr_unit_range;
-
-/* Which units are recomputed together, and what each saves when it runs for the last time. Ranges nest: one inside
- * another is recomputed again within the outer one's recomputation. Outer before inner, then by first unit; no two are
- * equal, none overlap in part. */
-typedef struct fr_unit_plan {
-    int units;
-    const fr_unit_option *option; /* [units] */
-    int ranges;
-    const fr_unit_range *range; /* [ranges] */
-} fr_unit_plan;
-
-/* y = m(x) by the plan. The results are those of fr_module_forward, bit for bit. FR_EINVAL: the plan is for another
- * number of units, or its ranges do not nest. */
-FR_API fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, fr_tensor **y);
-
-/* ---- cutting a chain ------------------------------------------------------------------------------------------ */
-
-typedef enum fr_segmentation {
-    FR_SEGMENTS_COUNT, /* `segments` of them */
-    FR_SEGMENTS_SQRT,  /* sqrt(units), rounded: about 2 sqrt(n) units alive, one more forward */
-    FR_SEGMENTS_LOG,   /* halves of halves: about log2(n) inputs alive, log2(n) / 2 more forwards on average */
-    FR_SEGMENTS_EACH,  /* every unit: its input is kept, one more forward */
-} fr_segmentation;
-
-/* The ranges of a plan that cuts a chain of `units` this way; the last part is in no range, it runs plainly (as in
- * checkpoint_sequential). `segments` matters to COUNT only. weight[i] (NULL: all the same) is what unit i costs, in
- * bytes for example: parts are cut so that the heaviest is as light as possible, halves at half the weight. COUNT
- * without weights cuts as PyTorch does: units / segments each, the last takes the rest. `range` has room for `units`.
- * FR_EINVAL: segments < 1 or more than units, units < 1. */
-FR_API fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight,
-                                  fr_unit_range *range, int *ranges);
-/* y = m(x) cut this way. */
-FR_API fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments, const size_t *weight,
-                                        fr_tensor *x, fr_tensor **y);
 
 #ifdef __cplusplus
 }

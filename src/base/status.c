@@ -39,7 +39,8 @@ static char *compose(char brief[MESSAGE_BYTES], const char *format, va_list args
 }
 
 /* Arguments may point into the old message, so the new one is complete before it takes its place. */
-fr_status fri_fail(fr_status s, const char *format, ...) {
+fr_status fr_fail(fr_status s, const char *format, ...) {
+    FRI_NOT_NULL(format);
     char brief[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);

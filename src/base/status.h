@@ -8,12 +8,9 @@
 extern "C" {
 #endif
 
-/* Stores the sentence for fr_last_error() and returns s, so that `return fri_fail(FR_ESHAPE, "...", a, b);` is one
- * line. The sentence names the op and both sides of the disagreement. Control characters in it are escaped, and of a
- * sentence that is too long the middle gives way (text.h): names come from files and the reason stands at the end. */
-__attribute__((format(printf, 2, 3))) fr_status fri_fail(fr_status s, const char *format, ...);
+#define fri_fail fr_fail
 
-/* The same with a text of several lines. */
+/* fr_fail with a text of several lines. */
 fr_status fri_fail_report(fr_status s, const char *text);
 
 /* Puts a prefix before the current sentence: "layer4.0.conv1: " + what the op said. Returns s. */

@@ -2,8 +2,8 @@
 #ifndef FRI_BUDGET_FIT_H
 #define FRI_BUDGET_FIT_H
 
-#include "nn/module.h"
 #include "budget/dry.h"
+#include "net/module.h"
 
 /* fit.c: --memory-budget and --fit-batch. Sets batch_size, unit_plan (which shows *fit) and memory_limit of c->opts so
  * that the run fits, and prints what was chosen. FR_ENOMEM: nothing fits; the sentence names the smallest budget and

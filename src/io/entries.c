@@ -3,6 +3,8 @@
 
 #include "base/array.h"
 
+#include <frugal/net.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,89 +33,62 @@ void fri_entries_free(fri_entries *e) {
 
 /* ---- what lies behind a Flatten ---------------------------------------------------------------------------- */
 
-/* The walk over the layers: the size of the images so far (0: unknown), and whether they were just flattened. */
-typedef struct walk {
-    const fr_weights_opts *opts;
-    fri_entries *entries;
-    int64_t height, width;
-    bool flattened;
-} walk;
-
-static bool is(const fr_module *m, const char *name) {
-    return strcmp(fr_module_class_of(m)->name, name) == 0;
-}
-
-static bool keeps_size(const fr_module *m) {
-    static const char *const names[] = {"ReLU",     "LeakyReLU",   "Dropout",   "Dropout2d",
-                                        "Identity", "BatchNorm2d", "InPlaceABN"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (is(m, names[i])) return true;
-    return false;
-}
-
-/* What an adaptive pooling makes of an image, told by the layer itself: it runs once on meta. */
-static fr_status pooled_size(fr_module *m, walk *w) {
-    enum { SIDE = 64 };
-    fr_tensor *x = NULL, *y = NULL;
-    fr_status s = FR_OK;
-    bool grad = fr_no_grad_begin();
-    FRI_TRY(s, fr_tensor_empty(4, (int64_t[]){1, SIDE, SIDE, 1}, FR_F32, FR_META, &x));
-    FRI_TRY(s, fr_module_forward(m, x, &y));
-    w->height = fr_tensor_dim(y, 1);
-    w->width = fr_tensor_dim(y, 2);
-done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_no_grad_end(grad);
-    return s;
-}
-
 static fri_entry *entry_of(const fri_entries *e, const fr_tensor *t) {
     for (size_t i = 0; i < e->n; i++)
         if (e->entry[i].tensor == t) return &e->entry[i];
     return NULL;
 }
 
-static fr_status linear_behind_flatten(fr_module *m, const walk *w) {
-    fri_entry *e = entry_of(w->entries, fr_module_tensor(m, "weight"));
-    if (e == NULL || e->tensor->shape.rank != 2) return FR_OK;
-    int64_t columns = e->tensor->shape.dim[1], height = w->height, width = w->width;
-    if (w->opts->flatten_height > 0 && w->opts->flatten_width > 0) {
-        height = w->opts->flatten_height;
-        width = w->opts->flatten_width;
-    }
-    if (height == 0 || width == 0)
+/* The columns of the weight are rows of spatial x channels; `given` by the caller, or as the network has it. */
+static fr_status set_columns(fri_entry *e, const fr_weights_opts *given, int64_t spatial) {
+    const int64_t columns = e->tensor->shape.dim[1];
+    if (given->flatten_height > 0 && given->flatten_width > 0 &&
+        !fri_mul_i64(given->flatten_height, given->flatten_width, &spatial))
+        spatial = columns + 1;
+    if (spatial == 0)
         return fri_fail(FR_EINVAL,
                         "the %lld columns of '%s' lie behind a Flatten whose height and width the module does not "
                         "tell; give flatten_height and flatten_width",
                         (long long)columns, e->name);
-    int64_t spatial = 0;
-    if (!fri_mul_i64(height, width, &spatial) || columns % spatial != 0)
-        return fri_fail(FR_EINVAL, "the %lld columns of '%s' are not made of %lld x %lld pixels", (long long)columns,
-                        e->name, (long long)height, (long long)width);
+    if (columns % spatial != 0)
+        return fri_fail(FR_EINVAL, "the %lld columns of '%s' are not made of %lld pixels (%lld x %lld given)",
+                        (long long)columns, e->name, (long long)spatial, (long long)given->flatten_height,
+                        (long long)given->flatten_width);
     e->outer = e->tensor->shape.dim[0];
     e->spatial = spatial;
     e->channels = columns / spatial;
     return FR_OK;
 }
 
-static fr_status visit(fr_module *m, walk *w) {
+static bool has(const fr_module *m, unsigned trait) {
+    return (fr_module_class_of(m)->traits & trait) != 0;
+}
+
+/* Inside a module that is no network nobody knows the images' size: a Linear behind a Flatten must be given it. */
+static fr_status visit_box(fr_module *m, const fr_weights_opts *opts, fri_entries *e, bool *flattened) {
     fr_status s = FR_OK;
-    if (fr_module_children(m) > 0) {
-        for (int i = 0; i < fr_module_children(m); i++) FRI_TRY(s, visit(fr_module_child(m, i), w));
-    } else if (is(m, "AdaptiveAvgPool2d")) {
-        FRI_TRY(s, pooled_size(m, w));
-    } else if (is(m, "Flatten")) {
-        w->flattened = true;
-    } else if (is(m, "Linear")) {
-        if (w->flattened) FRI_TRY(s, linear_behind_flatten(m, w));
-        w->flattened = false;
-        w->height = w->width = 0;
-    } else if (!keeps_size(m)) {
-        w->height = w->width = 0;
+    fri_entry *weight = entry_of(e, fr_module_tensor(m, "weight"));
+    for (int i = 0; i < fr_module_children(m); i++) FRI_TRY(s, visit_box(fr_module_child(m, i), opts, e, flattened));
+    if (has(m, FR_LAYER_COLUMNS)) {
+        if (*flattened && weight != NULL && weight->tensor->shape.rank == 2) FRI_TRY(s, set_columns(weight, opts, 0));
+        *flattened = false;
     }
+    *flattened = *flattened || has(m, FR_LAYER_FLATTENS);
 done:
     return s;
+}
+
+static fr_status visit_layer(const fr_layer *l, const fr_weights_opts *opts, fri_entries *e) {
+    fri_entry *weight = entry_of(e, fr_module_tensor(l->module, "weight"));
+    bool flattened = false;
+    if (!has(l->module, FR_LAYER_COLUMNS)) return visit_box(l->module, opts, e, &flattened);
+    if (l->pieces == 0 || weight == NULL || weight->tensor->shape.rank != 2) return FR_OK;
+    if (l->pieces == 1) return set_columns(weight, opts, l->piece[0].spatial);
+    for (int i = 0; i < l->pieces; i++)
+        if (l->piece[i].spatial > 1)
+            return fri_fail(FR_EUNSUPPORTED, "the %lld columns of '%s' lie behind %d images side by side",
+                            (long long)weight->tensor->shape.dim[1], weight->name, l->pieces);
+    return FR_OK;
 }
 
 /* ---- layouts ----------------------------------------------------------------------------------------------- */
@@ -126,8 +101,13 @@ fr_status fri_entries_torch_layout(fr_module *m, const fr_weights_opts *opts, fr
         e->entry[i].spatial = shape->dim[1] * shape->dim[2];
         e->entry[i].channels = shape->dim[3];
     }
-    walk w = {.opts = opts, .entries = e};
-    return visit(m, &w);
+    fr_status s = FR_OK;
+    fr_layer l;
+    for (int i = 0; i < fr_module_layers(m) && s == FR_OK; i++) {
+        s = fr_module_layer_get(m, i, &l);
+        if (s == FR_OK) s = visit_layer(&l, opts, e);
+    }
+    return s;
 }
 
 fri_shape fri_entry_torch_shape(const fri_entry *e) {

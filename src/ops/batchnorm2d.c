@@ -294,6 +294,7 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     const char *was = fri_scope_module();
     if (tail->module != NULL) (void)fri_scope_module_set(tail->module);
     if (tail->addend != NULL) s = add_tail(tail, adds, relu, y);
+    if (tail->relu_module != NULL) (void)fri_scope_module_set(tail->relu_module);
     if (s == FR_OK && tail->relu) s = fri_relu_tail(*y, relu, y);
     fri_scope_module_pop(was);
 done:

@@ -29,7 +29,7 @@ typedef struct fri_norm_tail {
     fr_tensor **addend; /* its reference is taken; NULL: nothing is added */
     bool over; /* the sum goes over the addend, as fr_add(*addend, norm, addend) would put it; else over norm */
     bool relu;
-    const char *module; /* path of the nodes of add and relu, interned; NULL: the current one */
+    const char *module, *relu_module; /* paths of the nodes of add and relu, interned; NULL: the current one */
 } fri_norm_tail;
 
 /* *y = tail(batch_norm(x)): the nodes, saved tensors and bits of the separate calls, and at most their bytes. Where

@@ -18,7 +18,7 @@
 #ifndef FRI_PLAN_CHAIN_H
 #define FRI_PLAN_CHAIN_H
 
-#include <frugal/nn.h>
+#include <frugal/net.h>
 
 /* One way to save. Sizes are what is alive beyond what earlier units hold. */
 typedef struct fri_unit_cost {

@@ -151,7 +151,7 @@ static void on_event(void *ctx, const fri_event *e) {
 
 /* ---- units and time ---------------------------------------------------------------------------------------- */
 
-static void on_unit(void *ctx, int unit, bool done, const fr_tensor *x) {
+static void on_unit(void *ctx, int unit, bool done, size_t handed) {
     fri_observer *o = ctx;
     if (unit >= o->now.n) return;
     if (fri_recomputing()) {
@@ -173,7 +173,7 @@ static void on_unit(void *ctx, int unit, bool done, const fr_tensor *x) {
         return;
     }
     u->after = o->live;
-    u->output = x != NULL ? x->storage->block->requested : 0;
+    u->output = handed;
     if (unit + 1 == o->now.n) {
         o->stage = BACKWARD;
         enter_backward(o, unit);

@@ -3,7 +3,7 @@
 #define FRI_PLAN_MEASURE_H
 
 #include "memory/event.h"
-#include "nn/module.h"
+#include "net/module.h"
 #include "plan/chain.h"
 #include "plan/cost.h"
 

@@ -7,7 +7,7 @@
 #include "base/array.h"
 #include "memory/report.h"
 #include "meta/calls.h"
-#include "nn/module.h"
+#include "net/module.h"
 
 #include <frugal/plan.h>
 #include <inttypes.h>

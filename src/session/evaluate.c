@@ -1,6 +1,6 @@
 /* evaluate.c - accuracy and loss of a batch of test images, in eval mode and without a graph. */
 #include "base/tag.h"
-#include "nn/module.h"
+#include "net/module.h"
 #include "session/session.h"
 
 #include <math.h>

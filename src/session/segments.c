@@ -29,31 +29,18 @@ fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y
 
 /* ---- weights ------------------------------------------------------------------------------------------------- */
 
-static fr_status saved_bytes(size_t *bytes) {
-    fr_memory_stats m;
-    fr_status s = fr_memory_stats_get(FR_META, &m);
-    if (s >= 0) *bytes = m.requested_by[FR_MEM_ACTIVATION];
-    return s;
-}
-
-/* The units run one after the other on a full batch; what a unit adds to the activations is its weight. */
-static fr_status weigh(const fri_session *trial, fr_module **unit, int units, size_t *weight) {
+/* What each unit saves of a full batch, or of a part of it. */
+static fr_status weigh(const fri_session *trial, size_t *weight) {
     const fr_train_opts *o = &trial->config->opts;
     int64_t size = o->image_size;
     int64_t n = (fri_batch_size(trial->config, FR_SPLIT_TRAIN) + o->split_batch - 1) / o->split_batch;
     fr_autocast_state was;
     fr_tensor *x = NULL;
-    size_t before = 0, after = 0;
     fr_status s = fri_precision_begin(o, &was);
     if (s < 0) return s;
     FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, 3}, FR_F32, FR_META, &x));
     if (o->half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x, fri_compute_dtype(o), &x));
-    for (int i = 0; i < units; i++) {
-        FR_TRY(s, saved_bytes(&before));
-        FR_TRY(s, fr_module_forward(unit[i], x, &x));
-        FR_TRY(s, saved_bytes(&after));
-        weight[i] = after > before ? after - before : 0; /* an in-place unit may free more than it saves */
-    }
+    FR_TRY(s, fr_unit_saved_bytes(trial->model, x, weight));
 done:
     fri_precision_end(o, was);
     fr_tensor_release(&x);
@@ -61,23 +48,19 @@ done:
 }
 
 static fr_status make_weights(fri_session *trial, size_t **weight) {
-    fr_module **unit = NULL;
     size_t *w = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fri_model_build(trial));
     int units = fr_module_units(trial->model, NULL, 0);
-    unit = calloc((size_t)units + 1, sizeof *unit);
     w = calloc((size_t)units + 1, sizeof *w);
-    if (unit == NULL || w == NULL) {
+    if (w == NULL) {
         s = fri_fail(FR_ENOMEM, "--checkpoint-segments: no host memory for %d units", units);
         goto done;
     }
-    fr_module_units(trial->model, unit, units);
-    FR_TRY(s, weigh(trial, unit, units, w));
+    FR_TRY(s, weigh(trial, w));
     *weight = w;
     w = NULL;
 done:
-    free(unit);
     free(w);
     fri_model_release(trial);
     return s;

@@ -19,36 +19,20 @@ typedef enum kind { DENSENET, UNET, KINDS } kind;
 
 /* ---- the nets ------------------------------------------------------------------------------------------------ */
 
-static void append(fr_module *m, fr_module **child) {
-    must(fr_nn_append(m, child));
-}
-
 static fr_module *make_net(kind k, fr_device device) {
-    fr_module *m = NULL, *c = NULL;
-    fr_conv2d_module_opts o = *FR_CONV2D_MODULE_OPTS();
-    o.conv.padding = 1;
-    must(fr_nn_sequential(&m));
-    must(fr_nn_conv2d(3, 6, 3, &o, device, &c));
-    append(m, &c);
-    must(fr_nn_batchnorm2d(6, device, &c));
-    append(m, &c);
-    must(fr_nn_leaky_relu(0.1, &c));
-    append(m, &c);
-    must(fr_nn_conv2d(6, 8, 3, &o, device, &c));
-    append(m, &c);
-    must(fr_nn_relu(&c));
-    append(m, &c);
-    must(fr_nn_maxpool2d(3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), &c));
-    append(m, &c);
-    must(fr_nn_dropout2d(0.2, &c));
-    append(m, &c);
-    if (k == DENSENET)
-        must(fr_densenet(16,
-                         FR_MODEL_OPTS(.classes = 5, .in_channels = 8, .image_size = 8, .growth = 4, .device = device),
-                         &c));
-    else
-        must(fr_unet(1, FR_MODEL_OPTS(.classes = 5, .in_channels = 8, .image_size = 8, .device = device), &c));
-    append(m, &c);
+    fr_module *m = NULL, *last = NULL;
+    const fr_model_opts *o =
+        FR_MODEL_OPTS(.classes = 5, .in_channels = 8, .image_size = 8, .growth = 4, .device = device);
+    fr_net *n = fr_net_begin(device);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, SIZE, SIZE, 3});
+    x = fr_net_conv2d(n, NULL, x, 6, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
+    x = fr_net_leaky_relu(n, NULL, fr_net_batchnorm2d(n, NULL, x, NULL), 0.1);
+    x = fr_net_conv2d(n, NULL, x, 8, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
+    x = fr_net_maxpool2d(n, NULL, fr_net_relu(n, NULL, x), 3, FR_POOL2D_OPTS(.stride = 2, .padding = 1));
+    x = fr_net_dropout2d(n, NULL, x, 0.2);
+    must(k == DENSENET ? fr_densenet(16, o, &last) : fr_unet(1, o, &last));
+    fr_net_module(n, NULL, &last, &x, 1, &x, 1);
+    must(fr_net_end(&n, &x, 1, &m));
     return m;
 }
 
@@ -74,9 +58,10 @@ static fr_switches switches_of(int bits) {
 /* No checkpoint; two segments, the first checkpointed; every unit a checkpoint of its own. */
 static fr_status forward(fr_module *m, int checkpoint, fr_tensor *x, fr_tensor **y) {
     static const int two[] = {0, 4}, each[] = {0, 1, 2, 3, 4, 5, 6, 7};
-    static const bool first[] = {true, false}, all[] = {true, true, true, true, true, true, true, true};
-    if (checkpoint == 1) return fr_checkpoint_units(m, two, first, 2, x, y);
-    if (checkpoint == 2) return fr_checkpoint_units(m, each, all, 8, x, y);
+    static const fr_unit_range range[] = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}, {7, 8}};
+    const fr_unit_plan plan[] = {{.units = 2, .ranges = 1, .range = range, .first = two},
+                                 {.units = 8, .ranges = 8, .range = range, .first = each}};
+    if (checkpoint > 0) return fr_checkpoint_plan(m, &plan[checkpoint - 1], x, y);
     return fr_module_forward(m, x, y);
 }
 

@@ -384,24 +384,25 @@ Test(switch_bytes, offload_moves_large_maps) {
 /* A chain of units linear - relu - linear on [B, F]. A unit keeps two maps: its input and relu's output. */
 enum { UNITS = 12, B = 16, F = 48 };
 
-static fr_module *chain_of_units(void) {
-    fr_module *m = NULL, *unit = NULL, *c = NULL;
-    must(fr_nn_sequential(&m));
+static fr_module *chain_of_units(int first[UNITS]) {
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(FR_META);
+    fr_value x = fr_net_input(n, FR_F32, 2, (int64_t[]){B, F});
     for (int i = 0; i < UNITS; i++) {
-        must(fr_nn_sequential(&unit));
-        for (int k = 0; k < 3; k++) {
-            must(k == 1 ? fr_nn_relu(&c) : fr_nn_linear(F, F, true, FR_META, &c));
-            must(fr_nn_append(unit, &c));
-        }
-        must(fr_nn_append(m, &unit));
+        first[i] = 3 * i;
+        x = fr_net_relu(n, NULL, fr_net_linear(n, NULL, x, F, FR_BIAS));
+        x = fr_net_linear(n, NULL, x, F, FR_BIAS);
     }
+    must(fr_net_end(&n, &x, 1, &m));
     return m;
 }
 
-static size_t kept_by(fr_module *m, fr_segmentation how, int segments) {
+static size_t kept_by(fr_module *m, const int *first, int segments) {
     fr_tensor *x = labelled(2, (int64_t[]){B, F}, FR_F32, FR_MEM_INPUT), *loss = NULL;
-    must(segments == 0 && how == FR_SEGMENTS_COUNT ? fr_module_forward(m, x, &x)
-                                                   : fr_checkpoint_segments(m, how, segments, NULL, x, &x));
+    fr_unit_range range[UNITS];
+    fr_unit_plan plan = {.units = UNITS, .range = range, .first = first};
+    if (segments > 0) must(fr_unit_segments(FR_SEGMENTS_COUNT, segments, UNITS, NULL, range, &plan.ranges));
+    must(segments == 0 ? fr_module_forward(m, x, &x) : fr_checkpoint_plan(m, &plan, x, &x));
     must(fr_sum(x, &loss));
     fr_tensor_release(&x);
     size_t bytes = live(FR_MEM_ACTIVATION);
@@ -413,12 +414,12 @@ static size_t kept_by(fr_module *m, fr_segmentation how, int segments) {
 Test(switch_bytes, checkpoint_segments) {
     size_t map = rounded(4 * B * F);
     fr_switches_set(fr_switches_all_off());
-    fr_module *m = chain_of_units();
-    expect_bytes(kept_by(m, FR_SEGMENTS_COUNT, 0), (2 * UNITS - 1) * map, "plain");
+    int first[UNITS];
+    fr_module *m = chain_of_units(first);
+    expect_bytes(kept_by(m, first, 0), (2 * UNITS - 1) * map, "plain");
     for (int segments = 2; segments <= UNITS; segments++) {
         int last = UNITS - (segments - 1) * (UNITS / segments);
-        expect_bytes(kept_by(m, FR_SEGMENTS_COUNT, segments), (size_t)(segments - 2 + 2 * last) * map, "%d segments",
-                     segments);
+        expect_bytes(kept_by(m, first, segments), (size_t)(segments - 2 + 2 * last) * map, "%d segments", segments);
     }
     fr_module_release(&m);
     nothing_left();
@@ -468,12 +469,11 @@ static const int64_t widths[] = {30, 70, 50, 90, 10};
 enum { LAYERS = sizeof widths / sizeof *widths - 1 };
 
 static fr_module *chain_of_linear(bool bias) {
-    fr_module *m = NULL, *c = NULL;
-    must(fr_nn_sequential(&m));
-    for (int i = 0; i < LAYERS; i++) {
-        must(fr_nn_linear(widths[i], widths[i + 1], bias, FR_META, &c));
-        must(fr_nn_append(m, &c));
-    }
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(FR_META);
+    fr_value x = fr_net_input(n, FR_F32, 2, (int64_t[]){1, widths[0]});
+    for (int i = 0; i < LAYERS; i++) x = fr_net_linear(n, NULL, x, widths[i + 1], bias);
+    must(fr_net_end(&n, &x, 1, &m));
     return m;
 }
 

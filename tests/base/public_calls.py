@@ -25,6 +25,8 @@ VALUE = {
     "fr_plan *": "given.plan", "const fr_plan *": "given.plan", "fr_plan **": "&given.plan_slot",
     "fr_summary *": "given.summary", "const fr_summary *": "given.summary", "fr_summary **": "&given.summary_slot",
     "fr_pool *": "given.pool", "fr_pool **": "&given.pool_slot",
+    "fr_net *": "given.net", "const fr_net *": "given.net", "fr_net **": "&given.net_slot",
+    "fr_value *": "given.values", "const fr_value *": "given.values",
     "fr_log *": "given.log", "fr_log **": "&given.log_slot",
     "fr_fit_clock **": "&given.clock_slot", "fr_fit *": "&given.fit",
     "const fr_op *": "&given.op", "const fr_module_class *": "&given.class",
@@ -44,11 +46,13 @@ FUNCTION = re.compile(r"_fn \*$|\(")           # callbacks
 MAY_BE_NULL = set("""
     *.opts *.ctx *.ctx_free *.gamma *.beta *.running_mean *.running_var
     fr_conv2d.b fr_linear.b fr_unit_segments.weight fr_checkpoint_segments.weight
+    fr_net_status.n fr_checkpoint_plan.first
     fr_backward.grad fr_tensor_set_grad.grad fr_tensor_set_grad_hook.fn fr_offload_open.path
     fr_clip_grad_norm.norm fr_grad_scaler_update.skipped
     fr_dataset_read.pixels fr_dataset_read.height fr_dataset_read.width fr_dataset_read.channels
     fr_plan_use_arena.out fr_plan_install.out fr_state_save.path fr_state_find_latest.fn
 """.split())
+NONE = {"fr_module_layer_find": -1}  # what stands for nothing; else 0 or NULL
 MUST_NOT = {"fr_fit_find.opts", "fr_log_open.opts"}  # options without defaults
 
 
@@ -56,13 +60,14 @@ def declarations(text):
     """(result, name, [(type, parameter)]) of each FR_API function."""
     text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
     text = re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", "", text, flags=re.M)
+    text = re.sub(r"__attribute__\(\(\w+\([^)]*\)\)\)", "", text)
     found = list(re.finditer(r"\bFR_API\s+([\w ]+?[\s*]+)(fr_\w+)\s*\((.*?)\)\s*;", text, flags=re.S))
     if len(found) != text.count("FR_API"):
         sys.exit(f"public_calls.py: {text.count('FR_API')} declarations, {len(found)} of them understood")
     for m in found:
         result = re.sub(r"\s+", " ", m.group(1)).strip()
         parts = re.split(r",(?![^()]*\))", re.sub(r"\s+", " ", m.group(3)).strip())
-        yield result, m.group(2), [parameter(p.strip()) for p in parts if p.strip() not in ("void", "")]
+        yield result, m.group(2), [parameter(p.strip()) for p in parts if p.strip() not in ("void", "...", "")]
 
 
 def parameter(text):
@@ -105,10 +110,12 @@ def calls(result, function, parameters):
         call = f"{function}({', '.join(arguments)})"
         if result == "fr_status":
             yield f"    {'ACCEPTED' if may_be_null(function, name) else 'REFUSED'}({function}, {name}, {call});"
+        elif result == "fr_value":
+            yield f"    cr_expect_lt({call}.id, 0);"
         elif result == "void":
             yield f"    {call};"
         else:
-            yield f"    NOTHING({function}, {name}, {call});"
+            yield f"    NOTHING({function}, {name}, {call}{' - (%d)' % NONE[function] if function in NONE else ''});"
     if result == "void" and len(parameters) == 1 and parameters[0][0].endswith("**"):
         yield f"    {function}(&({parameters[0][0][:-1].strip()}){{NULL}});"
 

@@ -22,6 +22,8 @@ static struct {
     fr_loader *loader, *loader_slot;
     fr_plan *plan, *plan_slot;
     fr_summary *summary, *summary_slot;
+    fr_net *net, *net_slot;
+    fr_value values[8];
     fr_log *log, *log_slot;
     fr_pool *pool, *pool_slot;
     fr_fit_clock *clock_slot;
@@ -103,6 +105,9 @@ static void make(void) {
         {"pool", fr_pool_create(FR_CPU, &given.pool)},
         {"log", fr_log_open(FR_LOG_OPTS(.jsonl = NULL), &given.log)},
     };
+    given.net = fr_net_begin(FR_CPU);
+    cr_assert_not_null(given.net);
+    given.values[0] = fr_net_input(given.net, FR_F32, 2, (int64_t[]){2, 2});
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         cr_assert_eq(made[i].s, FR_OK, "%s: %s", made[i].what, fr_last_error());
     given.list[0] = given.x;
@@ -112,6 +117,7 @@ static void make(void) {
 static void drop(void) {
     fr_fit_clock_end(&given.clock_slot, given.reals);
     fr_fit_release(&given.fit);
+    (void)fr_net_end(&given.net, given.values, 0, &given.module_slot);
     fr_log_close(&given.log_slot);
     fr_log_close(&given.log);
     fr_summary_release(&given.summary_slot);

@@ -47,35 +47,20 @@ static fr_status odd_forward(fr_module *m, fr_tensor **x) {
 
 static const fr_module_class odd = {.name = "Odd", .forward = odd_forward};
 
-static fr_status add(fr_module *net, fr_status made, fr_module **part) {
-    fr_status s = made < 0 ? made : fr_nn_append(net, part);
-    fr_module_release(part);
-    return s;
-}
-
 static fr_status small(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    fr_module *net = NULL, *m = NULL;
-    fr_status s = FR_OK;
     strcpy(name, "small");
-    FR_TRY(s, fr_nn_sequential(&net));
-    FR_TRY(s, add(net, fr_nn_conv2d(3, 16, 3, FR_CONV2D_MODULE_OPTS(.conv.padding = 1), o->device, &m), &m));
-    FR_TRY(s, add(net, fr_nn_batchnorm2d(16, o->device, &m), &m));
-    FR_TRY(s, add(net, fr_nn_relu(&m), &m));
-    FR_TRY(s, add(net, fr_module_create(&odd, 0, &m), &m));
-    FR_TRY(s, add(net, fr_nn_conv2d(16, 16, 3, FR_CONV2D_MODULE_OPTS(.conv.padding = 1), o->device, &m), &m));
-    FR_TRY(s, add(net, fr_nn_batchnorm2d(16, o->device, &m), &m));
-    FR_TRY(s, add(net, fr_nn_relu(&m), &m));
-    FR_TRY(s, add(net, fr_nn_maxpool2d(4, NULL, &m), &m));
-    FR_TRY(s, add(net, fr_nn_dropout(0.25, &m), &m));
-    FR_TRY(s, add(net, fr_nn_adaptive_avgpool2d(1, 1, &m), &m));
-    FR_TRY(s, add(net, fr_nn_flatten(1, &m), &m));
-    FR_TRY(s, add(net, fr_nn_linear(16, classes, true, o->device, &m), &m));
-    fr_module_release(out);
-    *out = net;
-    net = NULL;
-done:
-    fr_module_release(&net);
-    return s;
+    fr_net *n = fr_net_begin(o->device);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, 3});
+    x = fr_net_conv2d(n, NULL, x, 16, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
+    x = fr_net_relu(n, NULL, fr_net_batchnorm2d(n, NULL, x, NULL));
+    fr_net_op(n, NULL, &odd, NULL, 0, &x, 1, &x, 1);
+    x = fr_net_conv2d(n, NULL, x, 16, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
+    x = fr_net_relu(n, NULL, fr_net_batchnorm2d(n, NULL, x, NULL));
+    x = fr_net_maxpool2d(n, NULL, x, 4, NULL);
+    x = fr_net_dropout(n, NULL, x, 0.25);
+    x = fr_net_flatten(n, NULL, fr_net_adaptive_avgpool2d(n, NULL, x, 1, 1), 1);
+    x = fr_net_linear(n, NULL, x, classes, FR_BIAS);
+    return fr_net_end(&n, &x, 1, out);
 }
 
 static fr_status few_images(fr_split split, fr_dataset **out) {

@@ -17,7 +17,7 @@
 #include "cuda/kernels.h"
 #include "meta/calls.h"
 #include "meta/meta.h"
-#include "nn/module.h"
+#include "net/module.h"
 #include "ops/batchnorm2d.h"
 #include "support/golden.h"
 

@@ -2,6 +2,7 @@
 #include "io/support.h"
 
 #include <dirent.h>
+#include <frugal/net.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,25 +84,15 @@ void limit_files(size_t bytes) {
 }
 
 fr_module *small_net(uint64_t seed, fr_device device) {
-    fr_module *net = NULL, *part = NULL;
-    fr_conv2d_module_opts conv = *FR_CONV2D_MODULE_OPTS();
-    conv.conv.padding = 1;
+    fr_module *net = NULL;
     fr_seed(seed);
-    OK(fr_nn_sequential(&net));
-    OK(fr_nn_conv2d(3, 4, 3, &conv, device, &part));
-    OK(fr_nn_append(net, &part));
-    OK(fr_nn_batchnorm2d(4, device, &part));
-    OK(fr_nn_append(net, &part));
-    OK(fr_nn_relu(&part));
-    OK(fr_nn_append(net, &part));
-    OK(fr_nn_dropout(0.3, &part));
-    OK(fr_nn_append(net, &part));
-    OK(fr_nn_adaptive_avgpool2d(2, 3, &part));
-    OK(fr_nn_append(net, &part));
-    OK(fr_nn_flatten(1, &part));
-    OK(fr_nn_append(net, &part));
-    OK(fr_nn_linear(24, 5, true, device, &part));
-    OK(fr_nn_append(net, &part));
+    fr_net *n = fr_net_begin(device);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 6, 6, 3});
+    x = fr_net_conv2d(n, NULL, x, 4, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
+    x = fr_net_relu(n, NULL, fr_net_batchnorm2d(n, NULL, x, NULL));
+    x = fr_net_adaptive_avgpool2d(n, NULL, fr_net_dropout(n, NULL, x, 0.3), 2, 3);
+    x = fr_net_linear(n, NULL, fr_net_flatten(n, NULL, x, 1), 5, FR_BIAS);
+    OK(fr_net_end(&n, &x, 1, &net));
     return net;
 }
 

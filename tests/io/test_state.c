@@ -9,6 +9,7 @@
 
 #include <frugal/autograd.h>
 #include <frugal/io.h>
+#include <frugal/net.h>
 
 #include <float.h>
 #include <math.h>
@@ -379,10 +380,9 @@ Test(state, a_killed_save_leaves_the_last_state) {
         pid_t pid = fork();
         cr_assert(pid >= 0);
         if (pid == 0) {
-            fr_module *m = NULL, *part = NULL;
+            fr_module *m = NULL;
             fr_state state = {.step = last_step};
-            bool ok = fr_nn_sequential(&m) == FR_OK && fr_nn_linear(300, 200, true, FR_CPU, &part) == FR_OK &&
-                      fr_nn_append(m, &part) == FR_OK;
+            bool ok = fr_nn_linear(300, 200, true, FR_CPU, &m) == FR_OK;
             for (state.model = m; ok; state.step++) ok = fr_state_save(states, &state, 3, NULL) == FR_OK;
             _exit(1);
         }
@@ -532,9 +532,12 @@ Test(state, settings_that_must_match_do) {
 
 Test(state, a_state_of_a_larger_model_is_refused) {
     char path[FR_STATE_PATH_BYTES];
-    fr_module *large = small_net(1, FR_CPU), *small = small_net(1, FR_CPU), *part = NULL;
-    OK(fr_nn_linear(5, 5, true, FR_CPU, &part));
-    OK(fr_nn_append(large, &part));
+    fr_module *large = NULL, *small = small_net(1, FR_CPU), *part = small_net(1, FR_CPU);
+    fr_net *n = fr_net_begin(FR_CPU);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 6, 6, 3});
+    fr_net_module(n, "small", &part, &x, 1, &x, 1);
+    x = fr_net_linear(n, "more", x, 5, FR_BIAS);
+    OK(fr_net_end(&n, &x, 1, &large));
     fr_state state = {.model = large};
     OK(fr_state_save(in_folder("states"), &state, 0, path));
     state.model = small;

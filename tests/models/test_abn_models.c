@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/module.h"
+#include "net/module.h"
 #include "support/golden.h"
 
 #define SLOPE 0.01
@@ -126,23 +126,20 @@ enum { N = 4, SIDE = 9, LAYERS = 3, CHANNELS = 10 };
 
 /* Convolution and norm, three times; the norms' weights w are such that |w| + eps are the other form's. */
 static fr_module *chain(bool abn) {
-    fr_module *m = NULL, *part = NULL;
-    must(fr_nn_sequential(&m));
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(test_device());
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, SIDE, SIDE, 3});
     for (int i = 0; i < LAYERS; i++) {
-        must(fr_nn_conv2d(i == 0 ? 3 : CHANNELS, CHANNELS, 3, FR_CONV2D_MODULE_OPTS(.bias = false), test_device(),
-                          &part));
-        must(fr_nn_append(m, &part));
+        x = fr_net_conv2d(n, NULL, x, CHANNELS, 3, NULL, FR_NO_BIAS);
         if (abn) {
-            must(fr_nn_inplace_abn(CHANNELS, SLOPE, test_device(), &part));
-            must(fr_nn_append(m, &part));
+            x = fr_net_inplace_abn(n, NULL, x, SLOPE);
             continue;
         }
-        must(fr_nn_batchnorm2d(CHANNELS, test_device(), &part));
-        must(fr_tensor_fill(fr_module_tensor(part, "weight"), 1 + 1e-5));
-        must(fr_nn_append(m, &part));
-        must(fr_nn_leaky_relu(SLOPE, &part));
-        must(fr_nn_append(m, &part));
+        x = fr_net_batchnorm2d(n, NULL, x, NULL);
+        fr_net_try(n, fr_tensor_fill(fr_module_tensor(fr_net_layer_of(n, x), "weight"), 1 + 1e-5));
+        x = fr_net_leaky_relu(n, NULL, x, SLOPE);
     }
+    must(fr_net_end(&n, &x, 1, &m));
     return m;
 }
 

@@ -19,10 +19,10 @@ static const struct {
     bool batch_norm;
     fr_head head;
 } nets[] = {
-    {"VGG-11", fr_vgg, 11, 24, false, FR_HEAD_AUTO},                /* 8 conv, 8 relu, 5 pool; pool, flatten, linear */
-    {"VGG-11 with batch norm", fr_vgg, 11, 32, true, FR_HEAD_AUTO}, /* and 8 norms */
-    {"ResNet-18", fr_resnet, 18, 15, false, FR_HEAD_AUTO},          /* 4 in the stem, 8 blocks, pool, flatten, fc */
-    {"DenseNet-BC-22", fr_densenet, 22, 11, false, FR_HEAD_AUTO}, /* conv0, 3 blocks, 2 transitions, norm5; 4 in head */
+    {"VGG-11", fr_vgg, 11, 16, false, FR_HEAD_AUTO},                /* 8 conv + relu, 5 pool; pool, flatten, linear */
+    {"VGG-11 with batch norm", fr_vgg, 11, 24, true, FR_HEAD_AUTO}, /* 8 conv, 8 norm + relu, ... */
+    {"ResNet-18", fr_resnet, 18, 14, false, FR_HEAD_AUTO},          /* 3 in the stem, 8 blocks, pool, flatten, fc */
+    {"DenseNet-BC-22", fr_densenet, 22, 14, false, FR_HEAD_AUTO},   /* conv0, 3 blocks, 2 transitions of 3, norm5; 3 */
 };
 
 enum { NETS = sizeof nets / sizeof *nets };
@@ -113,15 +113,12 @@ Test(checkpoint_models, dropout_in_a_segment, .timeout = 120) {
     struct outcome plain = {0}, cut = {0};
     fr_tensor *x = NULL, *w = NULL, *y = NULL;
     for (int segments = 0; segments <= 2; segments += 2) {
-        fr_module *m = NULL, *c = NULL;
+        fr_module *m = NULL;
         fr_seed(29);
-        must(fr_nn_sequential(&m));
-        for (int i = 0; i < 4; i++) {
-            must(fr_nn_linear(16, 16, true, test_device(), &c));
-            must(fr_nn_append(m, &c));
-            must(fr_nn_dropout(0.5, &c));
-            must(fr_nn_append(m, &c));
-        }
+        fr_net *n = fr_net_begin(test_device());
+        fr_value v = fr_net_input(n, FR_F32, 2, (int64_t[]){5, 16});
+        for (int i = 0; i < 4; i++) v = fr_net_dropout(n, NULL, fr_net_linear(n, NULL, v, 16, FR_BIAS), 0.5);
+        must(fr_net_end(&n, &v, 1, &m));
         must(fr_tensor_uniform(2, (int64_t[]){5, 16}, -1, 1, FR_F32, test_device(), &x));
         must(segments == 0 ? fr_module_forward(m, x, &y) : fr_checkpoint_sequential(m, segments, x, &y));
         must(fr_tensor_uniform(2, (int64_t[]){5, 16}, -1, 1, FR_F32, test_device(),
@@ -153,49 +150,46 @@ Test(checkpoint_models, dropout_in_a_segment, .timeout = 120) {
 
 /* ---- units --------------------------------------------------------------------------------------------------- */
 
-/* The units one after another are the network. */
-Test(checkpoint_models, units_are_the_network) {
+Test(checkpoint_models, units_lie_between_borders) {
     enum { MOST = 64 };
     for (int net = 0; net < NETS; net++) {
-        fr_module *m = make(net, test_device()), *units[MOST] = {0};
-        fr_tensor *x = NULL, *y = NULL;
+        fr_module *m = make(net, FR_META);
+        int first[MOST];
+        fr_layer l;
+        for (int i = 0; i < MOST; i++) first[i] = -1;
         cr_expect_eq(fr_module_units(m, NULL, 0), nets[net].units, "%s has %d units", nets[net].name,
                      fr_module_units(m, NULL, 0));
-        cr_assert_eq(fr_module_units(m, units, 3), nets[net].units);
-        cr_expect_not_null(units[2]);
-        cr_expect_null(units[3], "more than asked for was written");
-        int n = fr_module_units(m, units, MOST);
-        fr_module_train(m, false);
-        bool was = fr_no_grad_begin();
-        must(fr_tensor_uniform(4, (int64_t[]){BATCH, SIZE, SIZE, 3}, -1, 1, FR_F32, test_device(), &x));
-        must(fr_module_forward(m, x, &y));
-        for (int i = 0; i < n; i++) must(fr_module_forward(units[i], x, &x));
-        fr_no_grad_end(was);
-        cr_expect_eq(memcmp(host_of(x), host_of(y), fr_tensor_nbytes(y)), 0, "%s", nets[net].name);
-        fr_tensor_release(&x);
-        fr_tensor_release(&y);
+        cr_assert_eq(fr_module_units(m, first, 3), nets[net].units);
+        cr_expect(first[2] > 0 && first[3] == -1, "another number than was asked for was written");
+        int n = fr_module_units(m, first, MOST);
+        cr_expect_eq(first[0], 0);
+        for (int i = 1; i < n; i++) {
+            must(fr_module_layer_get(m, first[i], &l));
+            cr_expect(first[i] > first[i - 1] && first[i] < fr_module_layers(m));
+            cr_expect((fr_module_class_of(l.module)->traits & FR_LAYER_POINTWISE) == 0, "%s: a unit begins with %s",
+                      nets[net].name, l.name);
+        }
         fr_module_release(&m);
     }
     expect_nothing_left();
 }
 
 Test(checkpoint_models, refuses_impossible_cuts) {
-    fr_module *m = make(2, FR_META), *u = NULL;
+    fr_module *m = make(2, FR_META);
     fr_tensor *x = NULL, *y = NULL;
-    static const int backwards[] = {0, 5, 5}, late[] = {1, 5};
-    static const bool all[] = {true, true, true};
+    static const int backwards[] = {0, 5, 5}, late[] = {1, 5}, beyond[] = {0, 5000};
     must(fr_tensor_empty(4, (int64_t[]){BATCH, SIZE, SIZE, 3}, FR_F32, FR_META, &x));
-    expect_refused(fr_checkpoint_sequential(m, 16, x, &y), FR_EINVAL, "16 segments", "15 units", NULL);
-    expect_refused(fr_checkpoint_sequential(m, -1, x, &y), FR_EINVAL, "-1 segments", "15 units", NULL);
-    expect_refused(fr_checkpoint_units(m, backwards, all, 3, x, &y), FR_EINVAL, "segment 1", "unit 5", NULL);
-    expect_refused(fr_checkpoint_units(m, late, all, 2, x, &y), FR_EINVAL, "segment 0", "unit 1", NULL);
-    must(fr_unet(2, FR_MODEL_OPTS(.image_size = SIZE, .device = FR_META), &u));
-    cr_expect_eq(fr_module_units(u, NULL, 0), 1, "skips tie a U-Net together");
-    expect_refused(fr_checkpoint_sequential(u, 2, x, &y), FR_EINVAL, "2 segments", "1 units", NULL);
+    expect_refused(fr_checkpoint_sequential(m, 15, x, &y), FR_EINVAL, "15 segments", "14 units", NULL);
+    expect_refused(fr_checkpoint_sequential(m, -1, x, &y), FR_EINVAL, "-1 segments", "14 units", NULL);
+    expect_refused(fr_checkpoint_plan(m, &(fr_unit_plan){.units = 3, .first = backwards}, x, &y), FR_EINVAL, "unit 2",
+                   "layer 5", NULL);
+    expect_refused(fr_checkpoint_plan(m, &(fr_unit_plan){.units = 2, .first = late}, x, &y), FR_EINVAL, "unit 0",
+                   "layer 1", NULL);
+    expect_refused(fr_checkpoint_plan(m, &(fr_unit_plan){.units = 2, .first = beyond}, x, &y), FR_EINVAL, "unit 1",
+                   "layer 5000", NULL);
     cr_expect_null(y);
     fr_tensor_release(&x);
     fr_module_release(&m);
-    fr_module_release(&u);
     expect_nothing_left();
 }
 

@@ -76,7 +76,7 @@ Test(models, vgg19_features_bytes) {
     fr_module *m = NULL, *features = NULL;
     fr_memory_stats t;
     must(fr_vgg(19, FR_MODEL_OPTS(.device = FR_META), &m));
-    features = fr_module_retain(fr_module_child(m, 0));
+    features = fr_module_retain(fr_module_find(m, "features"));
     fr_module_release(&m);
     cr_expect_eq(fr_module_parameter_count(features), 20024384);
     must(fr_memory_stats_get(FR_META, &t));
@@ -86,21 +86,16 @@ Test(models, vgg19_features_bytes) {
 
 /* The example net of a widely read memory guide: conv 3-64, relu, conv 64-64, relu, pool, conv 64-128. */
 Test(models, guide_net) {
-    fr_module *m = NULL, *c = NULL;
-    fr_conv2d_module_opts o = *FR_CONV2D_MODULE_OPTS();
-    static const int64_t channels[] = {3, 64, 64, 128};
-    o.conv.padding = 1;
-    must(fr_nn_sequential(&m));
+    fr_module *m = NULL;
+    static const int64_t channels[] = {64, 64, 128};
+    fr_net *n = fr_net_begin(FR_META);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 32, 32, 3});
     for (int i = 0; i < 3; i++) {
-        must(fr_nn_conv2d(channels[i], channels[i + 1], 3, &o, FR_META, &c));
-        must(fr_nn_append(m, &c));
-        if (i == 2) break;
-        must(fr_nn_relu(&c));
-        must(fr_nn_append(m, &c));
-        if (i == 0) continue;
-        must(fr_nn_maxpool2d(2, NULL, &c));
-        must(fr_nn_append(m, &c));
+        x = fr_net_conv2d(n, NULL, x, channels[i], 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
+        if (i < 2) x = fr_net_relu(n, NULL, x);
+        if (i == 1) x = fr_net_maxpool2d(n, NULL, x, 2, NULL);
     }
+    must(fr_net_end(&n, &x, 1, &m));
     cr_expect_eq(fr_module_parameter_count(m), 112576);
     fr_module_release(&m);
 }

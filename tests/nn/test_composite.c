@@ -2,11 +2,11 @@
  * leave as it was. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
-#include <frugal/nn.h>
+#include <frugal/net.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/module.h"
+#include "net/module.h"
 #include "support/golden.h"
 
 /* x + second(first(x)): children that are no chain. */
@@ -48,21 +48,17 @@ static void expect_equal(fr_tensor *a, fr_tensor *b, const char *what) {
 
 /* Its children were run as a chain once, which is another function. */
 Test(composite, without_units_is_one_unit) {
-    fr_module *m = residual(), *unit[3] = {NULL}, *leaf = fr_module_child(m, 0);
+    fr_module *m = residual();
     fr_tensor *x = uniform(2, (int64_t[]){3, 4}), *y = NULL, *again = NULL;
-    const bool once[] = {true};
-    cr_expect_eq(fr_module_units(m, NULL, 0), 1);
-    cr_expect_eq(fr_module_units(m, unit, 3), 1);
-    cr_expect_eq(unit[0], m);
-    cr_expect_null(unit[1]);
-    cr_expect_eq(fr_module_units(leaf, unit, 1), 1);
-    cr_expect_eq(unit[0], leaf);
+    fr_layer l;
+    int first[3] = {7, 7, 7};
+    cr_expect_eq(fr_module_units(m, first, 3), 1);
+    cr_expect(first[0] == 0 && first[1] == 7);
+    cr_expect_eq(fr_module_layers(m), 1);
+    must(fr_module_layer_get(m, 0, &l));
+    cr_expect(l.module == m && l.n_in == 1 && l.n_out == 1);
+    cr_expect_eq(fr_module_layer_get(m, 1, &l), FR_EINVAL);
     must(fr_module_forward(m, x, &y));
-    must(fr_checkpoint_sequential(m, 1, x, &again));
-    expect_equal(y, again, "checkpoint_sequential");
-    must(fr_checkpoint_units(m, (int[]){0}, once, 1, x, &again));
-    expect_equal(y, again, "checkpoint_units");
-    must(fr_backward(again, y));
     for (int how = 0; how < 4; how++) {
         must(fr_checkpoint_segments(m, (fr_segmentation)how, 1, NULL, x, &again));
         expect_equal(y, again, "checkpoint_segments");
@@ -73,6 +69,7 @@ Test(composite, without_units_is_one_unit) {
                          .range = (fr_unit_range[]){{0, 1}}};
     must(fr_checkpoint_plan(m, &plan, x, &again));
     expect_equal(y, again, "checkpoint_plan");
+    must(fr_backward(again, y));
     fr_tensor_release(&again);
     expect_refused(fr_checkpoint_sequential(m, 2, x, &again), FR_EINVAL, "2 segments", "1 units", again);
     fr_tensor_release(&x);
@@ -81,15 +78,17 @@ Test(composite, without_units_is_one_unit) {
     expect_nothing_left();
 }
 
-/* Within a Sequential it is one of the units. */
-Test(composite, is_one_unit_of_a_sequential) {
+/* Within a network it is one of the layers, and of the units. */
+Test(composite, is_one_unit_of_a_network) {
     fr_module *chain = NULL, *c = NULL;
     fr_tensor *x = uniform(2, (int64_t[]){3, 4}), *y = NULL, *again = NULL;
-    must(fr_nn_sequential(&chain));
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v = fr_net_input(n, FR_F32, 2, (int64_t[]){3, 4});
     for (int i = 0; i < 3; i++) {
         c = residual();
-        must(fr_nn_append(chain, &c));
+        fr_net_module(n, NULL, &c, &v, 1, &v, 1);
     }
+    must(fr_net_end(&n, &v, 1, &chain));
     cr_expect_eq(fr_module_units(chain, NULL, 0), 3);
     must(fr_module_forward(chain, x, &y));
     for (int segments = 1; segments <= 3; segments++) {
@@ -103,27 +102,19 @@ Test(composite, is_one_unit_of_a_sequential) {
     expect_nothing_left();
 }
 
-Test(composite, append_is_for_a_sequential) {
-    fr_module *m = residual(), *c = NULL;
-    must(fr_nn_relu(&c));
-    expect_refused(fr_nn_append(m, &c), FR_EINVAL, "Residual", "fr_module_add_child", NULL);
-    cr_expect_null(c);
-    cr_expect_eq(fr_module_children(m), 2);
-    fr_module_release(&m);
-    expect_nothing_left();
-}
-
 /* ---- evaluation, conversion ------------------------------------------------------------------------------------- */
 
 /* A part that was set to eval for good is so afterwards; one that stands in two places, too. */
 Test(composite, evaluation_leaves_each_mode) {
     fr_module *m = residual(), *outer = NULL;
     fr_module *first = fr_module_child(m, 0), *second = fr_module_child(m, 1);
-    must(fr_nn_sequential(&outer));
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v = fr_net_input(n, FR_F32, 2, (int64_t[]){3, 4});
     for (int i = 0; i < 2; i++) {
         fr_module *shared = fr_module_retain(m);
-        must(fr_nn_append(outer, &shared));
+        fr_net_module(n, NULL, &shared, &v, 1, &v, 1);
     }
+    must(fr_net_end(&n, &v, 1, &outer));
     fr_module_train(first, false);
     fri_module_evaluation_begin(outer);
     cr_expect(!fr_module_training(outer) && !fr_module_training(first) && !fr_module_training(second));

@@ -1,6 +1,7 @@
 /* test_module.c - the module tree: ownership, names, order, modes, paths, slots, conversion, modules of one's own. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
+#include <frugal/net.h>
 #include <frugal/nn.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,18 +24,23 @@ static size_t live(fr_device d) {
 
 /* conv 3 -> 4 without bias, batch norm, relu, named as in torch.nn.Sequential(OrderedDict(...)). */
 static fr_module *conv_bn_relu(fr_device device) {
-    fr_module *m = NULL, *c = NULL;
-    fr_conv2d_module_opts o = *FR_CONV2D_MODULE_OPTS(.bias = false);
-    o.conv.padding = 1;
-    must(fr_nn_sequential(&m));
-    must(fr_nn_conv2d(3, 4, 3, &o, device, &c));
-    must(fr_module_add_child(m, "conv", &c));
-    must(fr_nn_batchnorm2d(4, device, &c));
-    must(fr_module_add_child(m, "norm", &c));
-    must(fr_nn_relu(&c));
-    must(fr_module_add_child(m, "act", &c));
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(device);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 4, 4, 3});
+    x = fr_net_conv2d(n, "conv", x, 4, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
+    x = fr_net_batchnorm2d(n, "norm", x, NULL);
+    x = fr_net_relu(n, "act", x);
+    must(fr_net_end(&n, &x, 1, &m));
     return m;
 }
+
+static fr_status where(fr_module *m, fr_tensor **x) {
+    (void)x;
+    strncpy(fr_module_state(m), fri_scope_module(), 63);
+    return FR_OK;
+}
+
+static const fr_module_class probe_class = {.name = "Probe", .forward = where};
 
 /* ---- a module of one's own --------------------------------------------------------------------------------- */
 
@@ -149,11 +155,11 @@ static fr_status list(void *ctx, const char *path, fr_tensor *t, bool is_paramet
 /* A cycle would run, and be released, without an end. */
 Test(module, is_not_below_itself) {
     fr_module *outer = NULL, *inner = NULL, *again = NULL;
-    must(fr_nn_sequential(&outer));
-    must(fr_nn_sequential(&inner));
+    must(fr_module_create(&probe_class, 64, &outer));
+    must(fr_module_create(&probe_class, 64, &inner));
     fr_module *borrowed = inner;
     again = fr_module_retain(outer);
-    expect_refused(fr_module_add_child(outer, "itself", &again), FR_EINVAL, "Sequential", "itself", NULL);
+    expect_refused(fr_module_add_child(outer, "itself", &again), FR_EINVAL, "Probe", "itself", NULL);
     cr_expect_null(again);
     must(fr_module_add_child(outer, "inner", &inner));
     again = fr_module_retain(outer);
@@ -169,10 +175,12 @@ Test(module, is_not_below_itself) {
 Test(module, state_order_is_torchs) {
     fr_module *m = NULL, *c = conv_bn_relu(test_device());
     struct listing l = {.stop = -1}, stopped = {.stop = 2};
-    must(fr_nn_sequential(&m));
-    must(fr_nn_append(m, &c));
-    must(fr_nn_linear(4, 2, true, test_device(), &c));
-    must(fr_nn_append(m, &c));
+    fr_net *n = fr_net_begin(test_device());
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 4, 4, 3});
+    fr_net_module(n, NULL, &c, &x, 1, &x, 1);
+    x = fr_net_flatten(n, "flat", fr_net_adaptive_avgpool2d(n, "pool", x, 1, 1), 1);
+    x = fr_net_linear(n, "1", x, 2, FR_BIAS);
+    must(fr_net_end(&n, &x, 1, &m));
     must(fr_module_each_tensor(m, list, &l));
     cr_expect_str_eq(l.text, "0.conv.weight 0.norm.weight 0.norm.bias 0.norm.running_mean* 0.norm.running_var* "
                              "0.norm.num_batches_tracked*# 1.weight 1.bias ");
@@ -219,14 +227,6 @@ Test(module, train_and_eval) {
 
 /* ---- paths ------------------------------------------------------------------------------------------------- */
 
-static fr_status where(fr_module *m, fr_tensor **x) {
-    (void)x;
-    strncpy(fr_module_state(m), fri_scope_module(), 63);
-    return FR_OK;
-}
-
-static const fr_module_class probe_class = {.name = "Probe", .forward = where};
-
 /* A leaf's failure and a composite's own failure carry the path once; the slot and the scope stay as they were. */
 Test(module, errors_name_the_path) {
     int freed = 0;
@@ -234,8 +234,10 @@ Test(module, errors_name_the_path) {
     fr_tensor *narrow = filled(2, (int64_t[]){2, 3}, 1), *wide = filled(2, (int64_t[]){2, 4}, 1), *y = NULL;
     must(fr_nn_linear(4, 3, true, test_device(), &body));
     c = residual(body, &freed);
-    must(fr_nn_sequential(&m));
-    must(fr_module_add_child(m, "block", &c));
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v = fr_net_input(n, FR_F32, 2, (int64_t[]){2, 4});
+    fr_net_module(n, "block", &c, &v, 1, &v, 1);
+    must(fr_net_end(&n, &v, 1, &m));
     expect_refused(fr_module_forward(m, narrow, &y), FR_ESHAPE, "block.body (Linear): linear: ", "[2, 3]", y);
     cr_expect(strstr(fr_last_error(), "Residual") == NULL, "the path is there twice: %s", fr_last_error());
     expect_refused(fr_module_forward(m, wide, &y), FR_ESHAPE, "block (Residual): add: ", "[2, 4]", y);
@@ -249,14 +251,16 @@ Test(module, errors_name_the_path) {
 }
 
 Test(module, runs_under_its_path) {
-    fr_module *m = NULL, *inner = NULL, *probe = NULL;
+    fr_module *m = NULL, *probe = NULL;
     fr_tensor *x = filled(1, (int64_t[]){1}, 1), *y = NULL;
-    must(fr_nn_sequential(&m));
-    must(fr_nn_sequential(&inner));
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v = fr_net_input(n, FR_F32, 1, (int64_t[]){1});
     must(fr_module_create(&probe_class, 64, &probe));
     char *seen = fr_module_state(probe);
-    must(fr_nn_append(inner, &probe));
-    must(fr_module_add_child(m, "features", &inner));
+    fr_net_scope_begin(n, "features");
+    fr_net_module(n, NULL, &probe, &v, 1, &v, 1);
+    fr_net_scope_end(n);
+    must(fr_net_end(&n, &v, 1, &m));
     must(fr_module_forward(m, x, &y));
     cr_expect_str_eq(seen, "features.0");
     fr_module_release(&m);

@@ -59,18 +59,17 @@ Test(segments, parts_by_weight_are_the_best_there_are) {
 Test(segments, a_plan_s_ranges_do_not_overlap_in_part) {
     static const fr_unit_option option[3];
     static const fr_unit_range wrong[][2] = {{{0, 2}, {1, 3}}, {{1, 3}, {0, 2}}, {{0, 2}, {0, 2}}};
-    fr_module *m = NULL, *child = NULL;
+    fr_module *m = NULL;
     fr_tensor *x = NULL, *y = NULL;
-    must(fr_nn_sequential(&m));
-    for (int i = 0; i < 3; i++) {
-        must(fr_nn_relu(&child));
-        must(fr_nn_append(m, &child));
-    }
-    must(fr_tensor_zeros(1, (int64_t[]){3}, FR_F32, test_device(), &x));
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 3});
+    for (int i = 0; i < 3; i++) v = fr_net_linear(n, NULL, v, 3, FR_BIAS);
+    must(fr_net_end(&n, &v, 1, &m));
+    must(fr_tensor_zeros(2, (int64_t[]){1, 3}, FR_F32, test_device(), &x));
     for (int i = 0; i < 3; i++)
-        expect_refused(fr_checkpoint_plan(m, &(fr_unit_plan){3, option, 2, wrong[i]}, x, &y), FR_EINVAL, "range 1",
-                       "range 0", y);
-    must(fr_checkpoint_plan(m, &(fr_unit_plan){3, option, 2, (fr_unit_range[]){{0, 2}, {2, 3}}}, x, &y));
+        expect_refused(fr_checkpoint_plan(m, &(fr_unit_plan){3, option, 2, wrong[i], NULL}, x, &y), FR_EINVAL,
+                       "range 1", "range 0", y);
+    must(fr_checkpoint_plan(m, &(fr_unit_plan){3, option, 2, (fr_unit_range[]){{0, 2}, {2, 3}}, NULL}, x, &y));
     fr_module_release(&m);
     fr_tensor_release(&x);
     fr_tensor_release(&y);
@@ -118,17 +117,17 @@ Test(segments, refusals) {
 
 /* ---- running them ------------------------------------------------------------------------------------------- */
 
+/* Units of linear and relu, named "0.0". */
 static fr_module *chain(int units, fr_device device) {
-    fr_module *m = NULL, *unit = NULL, *c = NULL;
-    must(fr_nn_sequential(&m));
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(device);
+    fr_value x = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 128});
     for (int i = 0; i < units; i++) {
-        must(fr_nn_sequential(&unit));
-        must(fr_nn_linear(128, 128, false, device, &c));
-        must(fr_nn_append(unit, &c));
-        must(fr_nn_relu(&c));
-        must(fr_nn_append(unit, &c));
-        must(fr_nn_append(m, &unit));
+        fr_net_scope_begin(n, "%d", i);
+        x = fr_net_relu(n, NULL, fr_net_linear(n, NULL, x, 128, FR_NO_BIAS));
+        fr_net_scope_end(n);
     }
+    must(fr_net_end(&n, &x, 1, &m));
     return m;
 }
 

@@ -2,6 +2,7 @@
  * with the bits of the ordinary step and without the gradients' memory. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
+#include <frugal/net.h>
 #include <frugal/optim.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +15,11 @@ enum { LAYERS = 4, WIDTH = 64, STEPS = 3 };
 enum { WEIGHT_BYTES = WIDTH * WIDTH * 4, BIAS_BYTES = 512 };
 
 static fr_module *chain(fr_device device) {
-    fr_module *m = NULL, *c = NULL;
-    must(fr_nn_sequential(&m));
-    for (int i = 0; i < LAYERS; i++) {
-        must(fr_nn_linear(WIDTH, WIDTH, true, device, &c));
-        must(fr_nn_append(m, &c));
-        must(fr_nn_relu(&c));
-        must(fr_nn_append(m, &c));
-    }
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(device);
+    fr_value x = fr_net_input(n, FR_F32, 2, (int64_t[]){1, WIDTH});
+    for (int i = 0; i < LAYERS; i++) x = fr_net_relu(n, NULL, fr_net_linear(n, NULL, x, WIDTH, FR_BIAS));
+    must(fr_net_end(&n, &x, 1, &m));
     return m;
 }
 

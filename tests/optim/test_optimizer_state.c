@@ -2,6 +2,7 @@
  * fr_optimizer_set_state, goes on with the same bits; half a state, a refused one, and one that is not there. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
+#include <frugal/net.h>
 #include <frugal/optim.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +13,11 @@ enum { WIDTH = 64, MOST = 32, BEFORE = 3, AFTER = 2 };
 
 /* 64 x 64 weights (8-bit moments under adam8) and biases (f32 moments). */
 static fr_module *chain(void) {
-    fr_module *m = NULL, *c = NULL;
-    must(fr_nn_sequential(&m));
-    for (int i = 0; i < 2; i++) {
-        must(fr_nn_linear(WIDTH, WIDTH, true, test_device(), &c));
-        must(fr_nn_append(m, &c));
-    }
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(test_device());
+    fr_value x = fr_net_input(n, FR_F32, 2, (int64_t[]){1, WIDTH});
+    for (int i = 0; i < 2; i++) x = fr_net_linear(n, NULL, x, WIDTH, FR_BIAS);
+    must(fr_net_end(&n, &x, 1, &m));
     return m;
 }
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/module.h"
 #include "support/golden.h"
 
 enum { BATCH = 4, SIZE = 32, CLASSES = 5, SCALE = 1024 };
@@ -17,178 +16,85 @@ const char *const small_form_names[SMALL_FORMS] = {"plain", "two segments", "thr
 
 /* ---- the networks ----------------------------------------------------------------------------------------------- */
 
-static void append(fr_module *m, fr_module **child) {
-    char name[16]; /* as in a Sequential, which a block is not */
-    snprintf(name, sizeof name, "%d", fr_module_children(m));
-    must(fr_module_add_child(m, name, child));
+static fr_value conv(fr_net *n, fr_value x, int64_t out) {
+    return fr_net_conv2d(n, NULL, x, out, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
 }
 
-static void conv(fr_module *m, int64_t in, int64_t out, fr_device device) {
-    fr_module *c = NULL;
-    fr_conv2d_module_opts o = *FR_CONV2D_MODULE_OPTS();
-    o.conv.padding = 1;
-    must(fr_nn_conv2d(in, out, 3, &o, device, &c));
-    append(m, &c);
+static fr_value norm(fr_net *n, fr_value x) {
+    return fr_net_batchnorm2d(n, NULL, x, NULL);
 }
 
-static void norm(fr_module *m, int64_t channels, fr_device device) {
-    fr_module *c = NULL;
-    must(fr_nn_batchnorm2d(channels, device, &c));
-    append(m, &c);
+static fr_value classifier(fr_net *n, fr_value x) {
+    return fr_net_linear(n, NULL, fr_net_flatten(n, NULL, x, 1), CLASSES, FR_BIAS);
 }
 
-static void relu(fr_module *m) {
-    fr_module *c = NULL;
-    must(fr_nn_relu(&c));
-    append(m, &c);
+static fr_value vgg(fr_net *n, fr_value x) {
+    for (int i = 0; i < 2; i++) x = fr_net_relu(n, NULL, norm(n, conv(n, x, 8)));
+    x = fr_net_dropout(n, NULL, fr_net_maxpool2d(n, NULL, x, 2, NULL), 0.2);
+    x = fr_net_relu(n, NULL, conv(n, x, 16));
+    x = fr_net_dropout(n, NULL, fr_net_maxpool2d(n, NULL, x, 2, NULL), 0.1);
+    return classifier(n, x);
 }
 
-static void pool(fr_module *m, int64_t kernel, const fr_pool2d_opts *o) {
-    fr_module *c = NULL;
-    must(fr_nn_maxpool2d(kernel, o, &c));
-    append(m, &c);
+/* relu(x + norm(conv(relu(norm(conv(x)))))); with a downsample its x is norm(conv(x)). */
+static fr_value block(fr_net *n, fr_value x, int64_t channels, bool downsample) {
+    fr_value y = norm(n, conv(n, fr_net_relu(n, NULL, norm(n, conv(n, x, channels))), channels));
+    if (downsample) x = norm(n, conv(n, x, channels));
+    return fr_net_relu(n, NULL, fr_net_add(n, NULL, y, x));
 }
 
-static void drop(fr_module *m, double p, bool channels) {
-    fr_module *c = NULL;
-    must(channels ? fr_nn_dropout2d(p, &c) : fr_nn_dropout(p, &c));
-    append(m, &c);
+static fr_value resnet(fr_net *n, fr_value x) {
+    x = fr_net_leaky_relu(n, NULL, norm(n, conv(n, x, 8)), 0.1);
+    x = block(n, x, 8, false);
+    x = fr_net_dropout2d(n, NULL, fr_net_avgpool2d(n, NULL, x, 2, NULL), 0.2);
+    x = block(n, x, 8, true);
+    return classifier(n, fr_net_adaptive_avgpool2d(n, NULL, x, 4, 4));
 }
 
-static void classifier(fr_module *m, int64_t in, fr_device device) {
-    fr_module *c = NULL;
-    must(fr_nn_flatten(1, &c));
-    append(m, &c);
-    must(fr_nn_linear(in, CLASSES, true, device, &c));
-    append(m, &c);
-}
-
-static void vgg(fr_module *m, fr_device device) {
-    conv(m, 3, 8, device);
-    norm(m, 8, device);
-    relu(m);
-    conv(m, 8, 8, device);
-    norm(m, 8, device);
-    relu(m);
-    pool(m, 2, NULL);
-    drop(m, 0.2, false);
-    conv(m, 8, 16, device);
-    relu(m);
-    pool(m, 2, NULL);
-    drop(m, 0.1, false);
-    classifier(m, 8 * 8 * 16, device);
-}
-
-enum { BRANCH = 5 };
-
-/* relu(x + norm(conv(relu(norm(conv(x)))))); with a sixth child, a Sequential, its x is norm(conv(x)). The norm before
- * the add makes the sum, as in src/models/resnet.c. */
-static fr_status block_forward(fr_module *m, fr_tensor **x) {
-    fr_tensor *identity = fr_tensor_retain(*x);
-    const bool other = fr_module_children(m) > BRANCH;
-    const fri_norm_tail sum = {.addend = &identity, .relu = true, .module = fri_scope_module()};
-    fr_status s = FR_OK;
-    for (int i = 0; i < BRANCH; i++) {
-        const fri_layer_args last = {.tail = i == BRANCH - 1 && !other ? &sum : NULL};
-        FR_TRY(s, fri_layer_run(m->children[i], m->names[i], &last, x));
-    }
-    if (other) {
-        const fri_norm_tail over = {.addend = x, .over = true, .relu = true, .module = fri_scope_module()};
-        FR_TRY(s, fri_module_run_chain(m->children[BRANCH], &over, &identity));
-        fri_tensor_put(&identity, x);
-    }
-done:
-    fr_tensor_release(&identity);
-    return s;
-}
-
-static int block_units(fr_module *m, fr_module **out, int n) {
-    if (n > 0) out[0] = m;
-    return 1;
-}
-
-static const fr_module_class block_class = {.name = "Block", .forward = block_forward, .units = block_units};
-
-static void block(fr_module *m, int64_t channels, bool downsample, fr_device device) {
-    fr_module *b = NULL, *d = NULL;
-    must(fr_module_create(&block_class, 0, &b));
-    conv(b, channels, channels, device);
-    norm(b, channels, device);
-    relu(b);
-    conv(b, channels, channels, device);
-    norm(b, channels, device);
-    if (downsample) {
-        must(fr_nn_sequential(&d));
-        conv(d, channels, channels, device);
-        norm(d, channels, device);
-        append(b, &d);
-    }
-    append(m, &b);
-}
-
-static void resnet(fr_module *m, fr_device device) {
-    fr_module *c = NULL;
-    conv(m, 3, 8, device);
-    norm(m, 8, device);
-    must(fr_nn_leaky_relu(0.1, &c));
-    append(m, &c);
-    block(m, 8, false, device);
-    must(fr_nn_avgpool2d(2, NULL, &c));
-    append(m, &c);
-    drop(m, 0.2, true);
-    block(m, 8, true, device);
-    must(fr_nn_adaptive_avgpool2d(4, 4, &c));
-    append(m, &c);
-    classifier(m, 4 * 4 * 8, device);
-}
-
-static void stem(fr_module *m, fr_device device) {
-    fr_module *c = NULL;
-    conv(m, 3, 8, device);
-    norm(m, 8, device);
-    must(fr_nn_leaky_relu(0.1, &c));
-    append(m, &c);
-    conv(m, 8, 8, device);
-    relu(m);
-    pool(m, 3, FR_POOL2D_OPTS(.stride = 4, .padding = 1));
-    drop(m, 0.2, true);
+static fr_value stem(fr_net *n, fr_value x) {
+    x = fr_net_leaky_relu(n, NULL, norm(n, conv(n, x, 8)), 0.1);
+    x = fr_net_relu(n, NULL, conv(n, x, 8));
+    x = fr_net_maxpool2d(n, NULL, x, 3, FR_POOL2D_OPTS(.stride = 4, .padding = 1));
+    return fr_net_dropout2d(n, NULL, x, 0.2);
 }
 
 fr_module *small_net_make(small_net net, fr_device device) {
-    fr_model_opts o = *FR_MODEL_OPTS(.classes = CLASSES, .in_channels = 8, .image_size = 8, .growth = 4);
-    fr_module *m = NULL, *c = NULL;
-    o.device = device;
-    must(fr_nn_sequential(&m));
+    const fr_model_opts *o =
+        FR_MODEL_OPTS(.classes = CLASSES, .in_channels = 8, .image_size = 8, .growth = 4, .device = device);
+    fr_module *m = NULL, *last = NULL;
+    fr_net *n = fr_net_begin(device);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, SIZE, SIZE, 3});
     switch (net) {
-    case SMALL_VGG: vgg(m, device); return m;
-    case SMALL_RESNET: resnet(m, device); return m;
-    case SMALL_DENSENET:
-        stem(m, device);
-        must(fr_densenet(16, &o, &c));
-        break;
-    default: stem(m, device); must(fr_unet(1, &o, &c));
+    case SMALL_VGG: x = vgg(n, x); break;
+    case SMALL_RESNET: x = resnet(n, x); break;
+    default:
+        x = stem(n, x);
+        must(net == SMALL_DENSENET ? fr_densenet(16, o, &last) : fr_unet(1, o, &last));
+        fr_net_module(n, NULL, &last, &x, 1, &x, 1);
     }
-    append(m, &c);
+    must(fr_net_end(&n, &x, 1, &m));
     return m;
 }
 
 /* ---- forms ------------------------------------------------------------------------------------------------------ */
 
 static fr_status nested(fr_module *m, fr_tensor *x, fr_tensor **y) {
-    static const fr_unit_option as_set[32] = {FR_UNIT_AS_SET};
     int n = fr_module_units(m, NULL, 0);
     const fr_unit_range range[] = {{0, n - 1}, {1, n / 2 + 1}, {2, n / 2}, {n / 2 + 1, n - 1}};
-    return fr_checkpoint_plan(m, &(fr_unit_plan){.units = n, .option = as_set, .ranges = 4, .range = range}, x, y);
+    return fr_checkpoint_plan(m, &(fr_unit_plan){.units = n, .ranges = 4, .range = range}, x, y);
 }
 
+/* Each layer, wherever that cuts. */
 static fr_status each(fr_module *m, fr_tensor *x, fr_tensor **y) {
-    int first[32], n = fr_module_units(m, NULL, 0);
-    bool all[32];
+    enum { MOST = 256 };
+    int first[MOST], n = fr_module_layers(m);
+    fr_unit_range range[MOST];
+    cr_assert_leq(n, MOST);
     for (int i = 0; i < n; i++) {
         first[i] = i;
-        all[i] = true;
+        range[i] = (fr_unit_range){i, i + 1};
     }
-    return fr_checkpoint_units(m, first, all, n, x, y);
+    return fr_checkpoint_plan(m, &(fr_unit_plan){.units = n, .ranges = n, .range = range, .first = first}, x, y);
 }
 
 fr_status small_net_forward(fr_module *m, small_form form, fr_tensor *x, fr_tensor **y) {

@@ -1,5 +1,5 @@
 /* module.c - the tree: ownership, names, visiting, running. */
-#include "nn/module.h"
+#include "net/module.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,20 +190,63 @@ static void switch_inplace(bool on) {
     fr_switches_set(s);
 }
 
-fr_status fri_layer_run(fr_module *m, const char *name, const fri_layer_args *args, fr_tensor **x) {
-    const char *path = name != NULL ? fri_scope_module_push(name) : fri_scope_module();
-    const char *here = fri_scope_module();
-    bool inplace = fr_switches_get().inplace, ran = false;
+/* The scope of one run of a module. */
+typedef struct running {
+    const char *was, *here;
+    bool inplace;
+} running;
+
+static running run_begin(const fr_module *m, const char *name) {
+    running r = {.was = name != NULL ? fri_scope_module_push(name) : fri_scope_module(),
+                 .inplace = fr_switches_get().inplace};
+    r.here = fri_scope_module();
     if (m->inplace_set) switch_inplace(m->inplace);
-    fr_status s = args != NULL ? fri_layer_forward(m, args, x, &ran) : FR_OK;
-    if (!ran) s = m->class_->forward(m, x);
-    if (m->inplace_set) switch_inplace(inplace);
-    /* The innermost module that fails names the path: a leaf, or a composite whose own op failed. */
-    if (s < 0 && s != FRI_STOP && here[0] != '\0' && !names_path(fr_last_error(), here))
-        s = fri_fail_prefix(s, "%s (%s): ", here, m->class_->name);
-    if (s == FR_OK && watch.fn != NULL) watch.fn(watch.ctx, m, *x);
-    if (name != NULL) fri_scope_module_pop(path);
+    return r;
+}
+
+/* The innermost module that fails names the path: a leaf, or a composite whose own op failed. */
+static fr_status run_end(const fr_module *m, const running *r, fr_status s, const fr_tensor *x) {
+    if (m->inplace_set) switch_inplace(r->inplace);
+    if (s < 0 && s != FRI_STOP && r->here[0] != '\0' && !names_path(fr_last_error(), r->here))
+        s = fri_fail_prefix(s, "%s (%s): ", r->here, m->class_->name);
+    if (s == FR_OK && watch.fn != NULL && x != NULL) watch.fn(watch.ctx, m, x);
+    fri_scope_module_pop(r->was);
     return s;
+}
+
+fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
+    const fr_module_class *c = m->class_;
+    const running r = run_begin(m, name);
+    fr_status s = FR_OK;
+    if (c->run != NULL) {
+        s = c->run(m, in, n_in, out, n_out);
+    } else if (c->forward == NULL || n_in != 1 || n_out != 1) {
+        s = fri_fail(FR_EINVAL, "%d inputs for %d results; %s", n_in, n_out,
+                     c->forward != NULL ? "it has one of each" : "its class has no forward");
+    } else {
+        s = c->forward(m, in);
+        if (s == FR_OK) {
+            out[0] = in[0];
+            in[0] = NULL;
+        }
+    }
+    for (int i = 0; i < n_out && s == FR_OK; i++)
+        if (out[i] == NULL) s = fri_fail(FR_EINVAL, "result %d of %d was not made", i, n_out);
+    return run_end(m, &r, s, n_out > 0 ? out[0] : NULL);
+}
+
+fr_status fri_layer_run(fr_module *m, const char *name, const fri_layer_args *args, fr_tensor **x) {
+    const fri_layer_call *call = m->class_->fri_call;
+    if (args == NULL || call == NULL || call->run == NULL) {
+        fr_tensor *y = NULL;
+        fr_status s = fri_layer_run_n(m, name, x, 1, &y, 1);
+        if (s == FR_OK) fri_tensor_put(&y, x);
+        fr_tensor_release(&y);
+        return s;
+    }
+    const running r = run_begin(m, name);
+    fr_status s = call->run(m, args, x);
+    return run_end(m, &r, s, *x);
 }
 
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
@@ -222,13 +265,25 @@ fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x) {
     return fri_module_run(m->children[i], m->names[i], x);
 }
 
+fr_status fr_module_forward_n(fr_module *m, fr_tensor *const *x, int n_in, fr_tensor **y, int n_out) {
+    FRI_NOT_NULL(m, x, y);
+    enum { MOST = 64 };
+    fr_tensor *in[MOST], *out[MOST] = {NULL};
+    if (n_in < 1 || n_in > MOST || n_out < 1 || n_out > MOST)
+        return fri_fail(FR_EINVAL, "forward: %d inputs and %d results; 1..%d of each", n_in, n_out, MOST);
+    for (int i = 0; i < n_in; i++) in[i] = fr_tensor_retain(x[i]);
+    fr_status s = fri_layer_run_n(m, NULL, in, n_in, out, n_out);
+    for (int i = 0; i < n_in; i++) fr_tensor_release(&in[i]);
+    for (int i = 0; i < n_out; i++) {
+        if (s == FR_OK) fri_tensor_put(&out[i], &y[i]);
+        fr_tensor_release(&out[i]);
+    }
+    return s;
+}
+
 fr_status fr_module_forward(fr_module *m, fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(m, x, y);
-    fr_tensor *value = fr_tensor_retain(x);
-    fr_status s = fri_module_run(m, NULL, &value);
-    if (s == FR_OK) fri_tensor_put(&value, y);
-    fr_tensor_release(&value);
-    return s;
+    return fr_module_forward_n(m, &x, 1, y, 1);
 }
 
 void fr_module_train(fr_module *m, bool on) {

@@ -1,5 +1,5 @@
 /* init.c - torch.nn.init, on the thread's generator. */
-#include "nn/module.h"
+#include "net/module.h"
 
 #include <math.h>
 

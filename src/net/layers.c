@@ -1,6 +1,6 @@
 /* layers.c - the layers that hold parameters: convolution, linear, embedding, batch norm and in-place activated batch
  * norm. */
-#include "nn/module.h"
+#include "net/module.h"
 
 #include <math.h>
 
@@ -23,7 +23,12 @@ static fr_status conv2d_forward(fr_module *m, fr_tensor **x) {
     return conv2d_with_sums(m, NULL, x);
 }
 
-static const fr_module_class conv2d_class = {.name = "Conv2d", .forward = conv2d_forward};
+static fr_status conv2d_call(fr_module *m, const fri_layer_args *args, fr_tensor **x) {
+    return conv2d_with_sums(m, args->wants_sums ? args->sums : NULL, x);
+}
+
+static const fri_layer_call conv2d_fused = {FRI_LAYER_CONV2D, conv2d_call};
+static const fr_module_class conv2d_class = {.name = "Conv2d", .forward = conv2d_forward, .fri_call = &conv2d_fused};
 
 fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts, fr_device device,
                        fr_module **m) {
@@ -61,7 +66,7 @@ static fr_status linear_forward(fr_module *m, fr_tensor **x) {
     return fr_linear(*x, m->tensors[0].tensor, m->n_tensors > 1 ? m->tensors[1].tensor : NULL, x);
 }
 
-static const fr_module_class linear_class = {.name = "Linear", .forward = linear_forward};
+static const fr_module_class linear_class = {.name = "Linear", .forward = linear_forward, .traits = FR_LAYER_COLUMNS};
 
 fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
@@ -118,6 +123,11 @@ done:
 
 enum { BN_WEIGHT, BN_BIAS, BN_MEAN, BN_VAR, BN_BATCHES };
 
+typedef struct norm_state {
+    double eps, momentum;
+    double slope; /* of InPlaceABN */
+} norm_state;
+
 /* num_batches_tracked is a counter on the device; it moves with the running values, so not in a recomputation. */
 static fr_status count_batch(fr_tensor *counter) {
     int64_t n = 0;
@@ -148,7 +158,9 @@ static fri_norm norm_of(fr_module *m, fr_tensor **sums, const fr_batchnorm2d_opt
 }
 
 static fr_status batchnorm2d_with(fr_module *m, fr_tensor **sums, const fri_norm_tail *tail, fr_tensor **x) {
-    const fri_norm norm = norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = m->training));
+    const norm_state *n = m->state;
+    const fri_norm norm =
+        norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = m->training, .eps = n->eps, .momentum = n->momentum));
     return counted(m, fri_norm_act(*x, &norm, tail, x));
 }
 
@@ -157,20 +169,38 @@ static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
 }
 
 static fr_status inplace_abn_with(fr_module *m, fr_tensor **sums, fr_tensor **x) {
-    const double *slope = m->state;
-    const fri_norm norm = norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = m->training));
-    return counted(m, fri_inplace_abn(*x, &norm, *slope, x));
+    const norm_state *n = m->state;
+    const fri_norm norm =
+        norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = m->training, .eps = n->eps, .momentum = n->momentum));
+    return counted(m, fri_inplace_abn(*x, &norm, n->slope, x));
 }
 
 static fr_status inplace_abn_forward(fr_module *m, fr_tensor **x) {
     return inplace_abn_with(m, NULL, x);
 }
 
-static const fr_module_class batchnorm2d_class = {.name = "BatchNorm2d", .forward = batchnorm2d_forward};
-static const fr_module_class inplace_abn_class = {.name = "InPlaceABN", .forward = inplace_abn_forward};
+static fr_status batchnorm2d_call(fr_module *m, const fri_layer_args *args, fr_tensor **x) {
+    return batchnorm2d_with(m, args->sums, args->tail, x);
+}
 
-/* What both are made of, in PyTorch's order; state is zeroed. */
-static fr_status norm_create(const fr_module_class *class_, size_t state_bytes, int64_t channels, fr_device device,
+static fr_status inplace_abn_call(fr_module *m, const fri_layer_args *args, fr_tensor **x) {
+    return inplace_abn_with(m, args->sums, x);
+}
+
+enum { NORM_TRAITS = FR_LAYER_KEEPS_LAYOUT | FR_LAYER_KEEPS_F32 };
+static const fri_layer_call batchnorm2d_fused = {FRI_LAYER_NORM, batchnorm2d_call};
+static const fri_layer_call inplace_abn_fused = {FRI_LAYER_INPLACE_NORM, inplace_abn_call};
+static const fr_module_class batchnorm2d_class = {.name = "BatchNorm2d",
+                                                  .forward = batchnorm2d_forward,
+                                                  .traits = NORM_TRAITS,
+                                                  .fri_call = &batchnorm2d_fused};
+static const fr_module_class inplace_abn_class = {.name = "InPlaceABN",
+                                                  .forward = inplace_abn_forward,
+                                                  .traits = NORM_TRAITS,
+                                                  .fri_call = &inplace_abn_fused};
+
+/* What both are made of, in PyTorch's order. */
+static fr_status norm_create(const fr_module_class *class_, int64_t channels, norm_state state, fr_device device,
                              fr_module **m) {
     static const struct {
         const char *name;
@@ -180,7 +210,8 @@ static fr_status norm_create(const fr_module_class *class_, size_t state_bytes, 
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
     if (channels < 1) return fri_fail(FR_EINVAL, "%s: %lld channels; at least 1", class_->name, (long long)channels);
-    FRI_TRY(s, fr_module_create(class_, state_bytes, &b));
+    FRI_TRY(s, fr_module_create(class_, sizeof state, &b));
+    *(norm_state *)b->state = state;
     for (int i = 0; i < 5; i++) {
         FRI_TRY(s,
                 fri_parameter_new(i == BN_BATCHES ? 0 : 1, &channels, i == BN_BATCHES ? FR_I64 : FR_F32, device, &t));
@@ -199,38 +230,21 @@ done:
     return s;
 }
 
+fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, fr_device device, fr_module **m) {
+    const fr_batchnorm2d_opts *o = opts != NULL ? opts : FR_BATCHNORM2D_OPTS();
+    return norm_create(&batchnorm2d_class, channels, (norm_state){o->eps, o->momentum, 0}, device, m);
+}
+
 fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    return norm_create(&batchnorm2d_class, 0, channels, device, m);
+    return fri_nn_batchnorm2d(channels, NULL, device, m);
 }
 
 fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
     if (!(slope > 0)) return fri_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
-    fr_status s = norm_create(&inplace_abn_class, sizeof(double), channels, device, m);
-    if (s == FR_OK) *(double *)(*m)->state = slope;
-    return s;
-}
-
-/* ---- calls with arguments -------------------------------------------------------------------------------------- */
-
-static bool is_norm(const fr_module *m) {
-    return m->class_ == &batchnorm2d_class || m->class_ == &inplace_abn_class;
-}
-
-bool fri_layer_takes_tail(const fr_module *m) {
-    return m->class_ == &batchnorm2d_class;
-}
-
-fr_status fri_layer_forward(fr_module *m, const fri_layer_args *args, fr_tensor **x, bool *ran) {
-    const fr_module *next = args->next;
-    const bool sums = next != NULL && is_norm(next) && next->training && fr_cudnn_fuse_statistics_get();
-    *ran = true;
-    if (m->class_ == &conv2d_class) return conv2d_with_sums(m, sums ? args->sums : NULL, x);
-    if (m->class_ == &batchnorm2d_class) return batchnorm2d_with(m, args->sums, args->tail, x);
-    if (m->class_ == &inplace_abn_class) return inplace_abn_with(m, args->sums, x);
-    *ran = false;
-    return FR_OK;
+    const fr_batchnorm2d_opts *o = FR_BATCHNORM2D_OPTS();
+    return norm_create(&inplace_abn_class, channels, (norm_state){o->eps, o->momentum, slope}, device, m);
 }
 
 /* ---- converting -------------------------------------------------------------------------------------------- */
@@ -243,7 +257,7 @@ fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {
         fr_status s = fr_module_to_dtype(m->children[i], dtype);
         if (s < 0) return s;
     }
-    if (is_norm(m)) return FR_OK;
+    if ((m->class_->traits & FR_LAYER_KEEPS_F32) != 0) return FR_OK;
     for (int i = 0; i < m->n_tensors; i++) {
         fri_named_tensor *n = &m->tensors[i];
         fr_tensor *t = NULL;

@@ -1,5 +1,5 @@
 /* stateless.c - layers without parameters: each is a call to its op. */
-#include "nn/module.h"
+#include "net/module.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,13 +15,19 @@ static fr_status make(const fr_module_class *class_, const void *state, size_t b
     return FR_OK;
 }
 
+enum { ACTIVATION = FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT };
+
 /* ---- activations ------------------------------------------------------------------------------------------- */
 
 static fr_status relu_forward(fr_module *m, fr_tensor **x) {
     (void)m;
     return fr_relu(*x, x);
 }
-static const fr_module_class relu_class = {.name = "ReLU", .forward = relu_forward};
+static const fri_layer_call relu_fused = {FRI_LAYER_RELU, NULL};
+static const fr_module_class relu_class = {.name = "ReLU",
+                                           .forward = relu_forward,
+                                           .traits = ACTIVATION,
+                                           .fri_call = &relu_fused};
 
 fr_status fr_nn_relu(fr_module **m) {
     FRI_NOT_NULL(m);
@@ -31,7 +37,9 @@ fr_status fr_nn_relu(fr_module **m) {
 static fr_status leaky_relu_forward(fr_module *m, fr_tensor **x) {
     return fr_leaky_relu(*x, *(double *)m->state, x);
 }
-static const fr_module_class leaky_relu_class = {.name = "LeakyReLU", .forward = leaky_relu_forward};
+static const fr_module_class leaky_relu_class = {.name = "LeakyReLU",
+                                                 .forward = leaky_relu_forward,
+                                                 .traits = ACTIVATION};
 
 fr_status fr_nn_leaky_relu(double slope, fr_module **m) {
     FRI_NOT_NULL(m);
@@ -88,12 +96,14 @@ fr_status fr_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m) {
 static fr_status dropout_forward(fr_module *m, fr_tensor **x) {
     return fr_dropout(*x, *(double *)m->state, m->training, x);
 }
-static const fr_module_class dropout_class = {.name = "Dropout", .forward = dropout_forward};
+static const fr_module_class dropout_class = {.name = "Dropout", .forward = dropout_forward, .traits = ACTIVATION};
 
 static fr_status dropout2d_forward(fr_module *m, fr_tensor **x) {
     return fr_dropout2d(*x, *(double *)m->state, m->training, x);
 }
-static const fr_module_class dropout2d_class = {.name = "Dropout2d", .forward = dropout2d_forward};
+static const fr_module_class dropout2d_class = {.name = "Dropout2d",
+                                                .forward = dropout2d_forward,
+                                                .traits = ACTIVATION};
 
 static fr_status make_dropout(const fr_module_class *class_, double p, fr_module **m) {
     if (!(p >= 0 && p <= 1)) return fri_fail(FR_EINVAL, "%s: p is %g; it must lie in 0..1", class_->name, p);
@@ -115,7 +125,9 @@ fr_status fr_nn_dropout2d(double p, fr_module **m) {
 static fr_status flatten_forward(fr_module *m, fr_tensor **x) {
     return fr_flatten(*x, *(int *)m->state, x);
 }
-static const fr_module_class flatten_class = {.name = "Flatten", .forward = flatten_forward};
+static const fr_module_class flatten_class = {.name = "Flatten",
+                                              .forward = flatten_forward,
+                                              .traits = FR_LAYER_FLATTENS};
 
 fr_status fr_nn_flatten(int start_dim, fr_module **m) {
     FRI_NOT_NULL(m);
@@ -146,79 +158,52 @@ static fr_status identity_forward(fr_module *m, fr_tensor **x) {
     (void)x;
     return FR_OK;
 }
-static const fr_module_class identity_class = {.name = "Identity", .forward = identity_forward};
+static const fr_module_class identity_class = {.name = "Identity", .forward = identity_forward, .traits = ACTIVATION};
 
 fr_status fr_nn_identity(fr_module **m) {
     FRI_NOT_NULL(m);
     return make(&identity_class, NULL, 0, m);
 }
 
-/* ---- chains ------------------------------------------------------------------------------------------------ */
+/* ---- layers of several inputs ------------------------------------------------------------------------------ */
 
-bool fri_layer_is_relu(const fr_module *m) {
-    return m->class_ == &relu_class;
+/* A sum or product is made in in[0], which it may write over if that is its only handle. */
+static fr_status in_first(fr_status s, fr_tensor **in, fr_tensor **out) {
+    if (s < 0) return s;
+    out[0] = in[0];
+    in[0] = NULL;
+    return FR_OK;
 }
 
-static bool may_run_in_place(const fr_module *m) {
-    return m->inplace_set ? m->inplace : fr_switches_get().inplace;
+static fr_status add_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
+    (void)m;
+    (void)n_in;
+    (void)n_out;
+    return in_first(fr_add(in[0], in[1], &in[0]), in, out);
 }
+static const fri_layer_call add_fused = {FRI_LAYER_ADD, NULL};
+const fr_module_class fri_add_class = {.name = "Add", .run = add_run, .traits = ACTIVATION, .fri_call = &add_fused};
 
-static const char *path_of(const char *name) {
-    const char *was = fri_scope_module_push(name), *path = fri_scope_module();
-    fri_scope_module_pop(was);
-    return path;
+static fr_status mul_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
+    (void)m;
+    (void)n_in;
+    (void)n_out;
+    return in_first(fr_mul(in[0], in[1], &in[0]), in, out);
 }
+const fr_module_class fri_mul_class = {.name = "Mul", .run = mul_run, .traits = ACTIVATION};
 
-fr_status fri_module_run_chain(fr_module *m, const fri_norm_tail *tail, fr_tensor **x) {
-    fr_tensor *sums = NULL;
-    fr_status s = FR_OK;
-    for (int i = 0; i < m->n_children && s == FR_OK; i++) {
-        fr_module *child = m->children[i], *next = i + 1 < m->n_children ? m->children[i + 1] : NULL;
-        fri_layer_args args = {.next = next, .sums = &sums, .tail = next == NULL ? tail : NULL};
-        const bool relu = next != NULL && fri_layer_is_relu(next) && fri_layer_takes_tail(child) &&
-                          may_run_in_place(child) == may_run_in_place(next);
-        fri_norm_tail rectified = {.relu = true};
-        if (relu) {
-            rectified.module = path_of(m->names[i + 1]);
-            args.tail = &rectified;
-        }
-        s = fri_layer_run(child, m->names[i], &args, x);
-        if (relu && s == FR_OK) fri_module_ran(next, m->names[++i], *x);
-    }
-    fr_tensor_release(&sums);
-    return s;
+static fr_status concat_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
+    (void)m;
+    (void)n_out;
+    return fr_concat(in, n_in, out);
 }
+const fr_module_class fri_concat_class = {.name = "Concat", .run = concat_run, .traits = FR_LAYER_CONCATENATES};
 
-fr_status fri_module_run_children(fr_module *m, fr_tensor **x) {
-    return fri_module_run_chain(m, NULL, x);
+static fr_status upsample_to_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
+    (void)n_in;
+    (void)n_out;
+    const int64_t p = fr_tensor_dim(in[1], 1), q = fr_tensor_dim(in[1], 2);
+    fr_tensor_release(&in[1]);
+    return in_first(fr_upsample(in[0], p, q, *(fr_upsample_mode *)m->state, false, &in[0]), in, out);
 }
-
-static int sequential_units(fr_module *m, fr_module **out, int n) {
-    for (int i = 0; i < m->n_children && i < n; i++) out[i] = m->children[i];
-    return m->n_children;
-}
-
-static const fr_module_class sequential_class = {.name = "Sequential",
-                                                 .forward = fri_module_run_children,
-                                                 .units = sequential_units};
-
-fr_status fr_nn_sequential(fr_module **m) {
-    FRI_NOT_NULL(m);
-    return make(&sequential_class, NULL, 0, m);
-}
-
-fr_status fr_nn_append(fr_module *sequential, fr_module **child) {
-    char name[16];
-    fr_status s = FRI_CHECK_NULL(sequential, child);
-    if (s == FR_OK && sequential->class_ != &sequential_class)
-        s = fri_fail(FR_EINVAL,
-                     "append: the module is a %s; children of a Sequential only form a chain, add others with "
-                     "fr_module_add_child",
-                     sequential->class_->name);
-    if (s < 0) {
-        fr_module_release(child); /* taken also on failure */
-        return s;
-    }
-    snprintf(name, sizeof name, "%d", sequential->n_children);
-    return fr_module_add_child(sequential, name, child);
-}
+const fr_module_class fri_upsample_to_class = {.name = "Upsample", .run = upsample_to_run};

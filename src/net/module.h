@@ -31,33 +31,41 @@ struct fr_module {
 /* f32 tensor of category parameter. */
 fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out);
 
-/* Runs m on *x with "name" appended to the module path; errors get the path in front, the checkpoint's stop does
- * not. */
-fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x);
+/* fr_nn_batchnorm2d with eps and momentum; opts may be NULL. */
+fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, fr_device device, fr_module **m);
 
-/* What a layer is told beside its input; every field may be NULL. */
+/* What a layer is asked to do beside its own work. */
 typedef struct fri_layer_args {
-    const fr_module *next;     /* the only reader of its result */
-    fr_tensor **sums;          /* a convolution leaves its sums here for a norm that is next; a norm takes them */
+    bool wants_sums;           /* a convolution leaves the sums of its result in *sums: a norm is next */
+    fr_tensor **sums;          /* a norm takes them */
     const fri_norm_tail *tail; /* of a batch norm */
 } fri_layer_args;
 
-/* fri_module_run with arguments: a convolution and the norms use them, everything else ignores them. */
+/* What a layer can be in the table of fused calls. */
+typedef enum fri_layer_kind {
+    FRI_LAYER_OTHER,
+    FRI_LAYER_CONV2D,
+    FRI_LAYER_NORM,
+    FRI_LAYER_INPLACE_NORM,
+    FRI_LAYER_ADD,
+    FRI_LAYER_RELU
+} fri_layer_kind;
+typedef struct fri_layer_call {
+    fri_layer_kind kind;
+    fr_status (*run)(fr_module *m, const fri_layer_args *args, fr_tensor **x); /* NULL: takes no arguments */
+} fri_layer_call;
+
+/* Layers of several inputs (stateless.c). */
+extern const fr_module_class fri_add_class, fri_mul_class, fri_concat_class;
+extern const fr_module_class fri_upsample_to_class; /* state: fr_upsample_mode */
+
+/* Runs m on *x with "name" (NULL: nothing) appended to the module path; errors get the path in front, the checkpoint's
+ * stop does not. */
+fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x);
+/* The same with arguments, which may be NULL; only classes with a fri_call use them. */
 fr_status fri_layer_run(fr_module *m, const char *name, const fri_layer_args *args, fr_tensor **x);
-/* A layer's class: does it take a tail, is it a relu? */
-bool fri_layer_takes_tail(const fr_module *m);
-bool fri_layer_is_relu(const fr_module *m);
-
-/* The forward of convolution or norm with arguments; *ran is false, and nothing was done, for other classes. */
-fr_status fri_layer_forward(fr_module *m, const fri_layer_args *args, fr_tensor **x, bool *ran);
-
-/* Runs all children, one on the result of the other: a convolution hands its sums to a norm behind it, batch norm and a
- * relu behind it are one call. The tail, or NULL, is that of the last child, a batch norm. */
-fr_status fri_module_run_chain(fr_module *m, const fri_norm_tail *tail, fr_tensor **x);
-fr_status fri_module_run_children(fr_module *m, fr_tensor **x); /* without a tail: the forward of chains */
-
-/* Runs a unit of `whole` (fr_module_units) under its path. */
-fr_status fri_unit_run(fr_module *whole, fr_module *unit, const fri_layer_args *args, fr_tensor **x);
+/* The same for any number of slots: see `run` of fr_module_class. */
+fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_in, fr_tensor **out, int n_out);
 
 /* Between them m and all below it are in eval mode; then each is in the mode it was in. */
 void fri_module_evaluation_begin(fr_module *m);
@@ -65,10 +73,10 @@ void fri_module_evaluation_end(fr_module *m);
 
 enum { FRI_MAX_UNITS = 4096 };
 
-/* Who is told when fr_checkpoint_plan runs a unit, on this thread: before it (done false, x its input) and after it
- * (done true, x its result, NULL after a failure), also in recomputations. */
+/* Who is told when fr_checkpoint_plan runs a unit, on this thread: before it (done false) and after it (done true), with
+ * the bytes that are handed on there; also in recomputations. */
 typedef struct fri_unit_watch {
-    void (*fn)(void *ctx, int unit, bool done, const fr_tensor *x);
+    void (*fn)(void *ctx, int unit, bool done, size_t handed);
     void *ctx;
 } fri_unit_watch;
 /* Returns the one before, to be put back; fn NULL: nobody. */
@@ -82,7 +90,7 @@ typedef struct fri_module_watch {
 } fri_module_watch;
 /* Returns the one before, to be put back; fn NULL: nobody. */
 fri_module_watch fri_module_watch_set(fri_module_watch w);
-/* Tells that one: the child m of this name was part of a call that ran several. */
+/* Tells that one: the layer m of this name was part of a call that ran several. */
 void fri_module_ran(fr_module *m, const char *name, const fr_tensor *x);
 
 #endif

@@ -7,8 +7,11 @@
  * one level holds the inputs of the parts n/2, n/4, ... 1 to its right, and those are gone by the time the first half
  * is taken apart: never more than log2(n) + 1 inputs, and a unit runs again at most log2(n) times, log2(n) / 2 on
  * average (Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4.3). */
-#include "nn/module.h"
+#include "net/list.h"
 
+#include "base/status.h"
+
+#include <frugal/memory.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -115,25 +118,45 @@ done:
     return s;
 }
 
+/* ---- weights --------------------------------------------------------------------------------------------------- */
+
+typedef struct weighing {
+    fr_device device;
+    size_t before, *weight;
+} weighing;
+
+static void weigh(void *ctx, int unit, bool done, size_t handed) {
+    weighing *w = ctx;
+    fr_memory_stats m;
+    (void)handed;
+    if (fr_memory_stats_get(w->device, &m) < 0) return;
+    const size_t now = m.requested_by[FR_MEM_ACTIVATION];
+    if (!done)
+        w->before = now;
+    else
+        w->weight[unit] = now > w->before ? now - w->before : 0; /* a unit in place may free more than it saves */
+}
+
+fr_status fr_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight) {
+    FRI_NOT_NULL(m, x, weight);
+    weighing w = {.device = fri_device_of(x), .weight = weight};
+    fr_tensor *y = NULL;
+    const fri_unit_watch was = fri_unit_watch_set((fri_unit_watch){weigh, &w});
+    fr_status s = fr_checkpoint_plan(m, &(fr_unit_plan){.units = fr_module_units(m, NULL, 0)}, x, &y);
+    (void)fri_unit_watch_set(was);
+    fr_tensor_release(&y);
+    return s;
+}
+
 fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments, const size_t *weight, fr_tensor *x,
                                  fr_tensor **y) {
     FRI_NOT_NULL(m, x, y);
-    fr_unit_option *option = NULL;
-    fr_unit_range *range = NULL;
-    fr_status s = FR_OK;
     fr_unit_plan plan = {.units = fr_module_units(m, NULL, 0)};
-    option = calloc((size_t)plan.units + 1, sizeof *option); /* FR_UNIT_AS_SET */
-    range = malloc(((size_t)plan.units + 1) * sizeof *range);
-    if (option == NULL || range == NULL) {
-        s = fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
-        goto done;
-    }
-    FRI_TRY(s, fr_unit_segments(how, segments, plan.units, weight, range, &plan.ranges));
-    plan.option = option;
+    fr_unit_range *range = malloc(((size_t)plan.units + 1) * sizeof *range);
+    fr_status s = range != NULL ? FR_OK : fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    if (s == FR_OK) s = fr_unit_segments(how, segments, plan.units, weight, range, &plan.ranges);
     plan.range = range;
-    FRI_TRY(s, fr_checkpoint_plan(m, &plan, x, y));
-done:
-    free(option);
+    if (s == FR_OK) s = fr_checkpoint_plan(m, &plan, x, y);
     free(range);
     return s;
 }

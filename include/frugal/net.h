@@ -1,0 +1,209 @@
+/* net.h - networks as lists of layers: defining one, finding its layers, running it in checkpointed segments.
+ *
+ * A network is a list of layers over values: layer i reads some values and makes some. Whoever defines one writes the
+ * list, a line per layer; memory plans, checkpoints, fused passes, summaries and files read it.
+ *
+ *     fr_net *n = fr_net_begin(FR_CPU);
+ *     fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 32, 32, 3});
+ *     x = fr_net_conv2d(n, "conv1", x, 64, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
+ *     x = fr_net_batchnorm2d(n, "bn1", x, NULL);
+ *     x = fr_net_relu(n, "relu", x);
+ *     ...
+ *     FR_TRY(s, fr_net_end(&n, &x, 1, &m));
+ *
+ * After a failure the calls do nothing, and fr_net_end returns it: its sentence names the layer. The number of input
+ * channels or features is that of the value. Every layer runs once for its shapes, on meta: nothing of that is counted,
+ * logged, drawn from a generator or moved.
+ *
+ * The result is a module (nn.h) whose parameters have PyTorch's dotted paths. Neighbours that one call can do run as
+ * one (batch norm and what adds to it and rectifies it) with the bits and graph of the separate layers, where the
+ * in-place switch permits it and nobody else reads what is left out. */
+#ifndef FRUGAL_NET_H
+#define FRUGAL_NET_H
+
+#include <frugal/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- defining a network ------------------------------------------------------------------------------------------ */
+
+typedef struct fr_net fr_net; /* a definition on its way; belongs to one thread */
+typedef struct fr_value {
+    int id; /* -1 after a failure */
+} fr_value;
+
+/* Parameters will lie on `device`. NULL without host memory; every call takes that. */
+FR_API fr_net *fr_net_begin(fr_device device);
+/* The network returns these values. Frees *n also on failure, and sets it to NULL. The first failure of any call since
+ * begin; FR_EINVAL without an input or a result, or with an open scope. */
+FR_API fr_status fr_net_end(fr_net **n, const fr_value *results, int count, fr_module **m);
+/* An input of the network. The shape is an example: later ones may differ where the layers permit it. */
+FR_API fr_value fr_net_input(fr_net *n, fr_dtype dtype, int rank, const int64_t *shape);
+
+/* Layers between begin and end have the formatted name in front of theirs: "layer1.0". Scopes nest. */
+FR_API void fr_net_scope_begin(fr_net *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
+FR_API void fr_net_scope_end(fr_net *n);
+
+/* How the convolutions added after this call begin; the others and the linear layers begin as in PyTorch. */
+typedef enum fr_net_init_rule {
+    FR_NET_INIT_DEFAULT, /* torch.nn.Conv2d */
+    FR_NET_INIT_FAN_OUT, /* fr_init_kaiming_normal by fan out, bias 0: torchvision's VGG and ResNet */
+    FR_NET_INIT_FAN_IN,  /* the same by fan in: torchvision's DenseNet */
+} fr_net_init_rule;
+FR_API void fr_net_init(fr_net *n, fr_net_init_rule rule);
+
+/* What a definition may ask for, to go on by hand. */
+FR_API fr_status fr_net_status(const fr_net *n);          /* of the first failure so far */
+FR_API void fr_net_try(fr_net *n, fr_status s);           /* counts s as a failure of this definition, if it is one */
+FR_API fr_module *fr_net_layer_of(fr_net *n, fr_value x); /* the layer that makes x, borrowed; NULL: none */
+FR_API int64_t fr_net_dim(const fr_net *n, fr_value x, int i); /* of the example; negative i from the end; 0: none */
+
+/* ---- layers --------------------------------------------------------------------------------------------------------
+ *
+ * name: a dotted path below the current scope; NULL: the next number there, as in a Sequential of PyTorch. Two layers
+ * of one name are FR_EINVAL. Shapes, options, parameters and defaults are those of the layers in nn.h and of the ops in
+ * ops.h. */
+
+#define FR_BIAS    true
+#define FR_NO_BIAS false
+
+FR_API fr_value fr_net_conv2d(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel,
+                              const fr_conv2d_opts *opts, bool bias);
+FR_API fr_value fr_net_linear(fr_net *n, const char *name, fr_value x, int64_t out, bool bias);
+FR_API fr_value fr_net_embedding(fr_net *n, const char *name, fr_value index, int64_t rows, int64_t dim);
+/* opts: eps and momentum count; NULL: 1e-5 and 0.1. */
+FR_API fr_value fr_net_batchnorm2d(fr_net *n, const char *name, fr_value x, const fr_batchnorm2d_opts *opts);
+FR_API fr_value fr_net_inplace_abn(fr_net *n, const char *name, fr_value x, double slope);
+FR_API fr_value fr_net_relu(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_leaky_relu(fr_net *n, const char *name, fr_value x, double slope);
+FR_API fr_value fr_net_maxpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts);
+FR_API fr_value fr_net_avgpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts);
+FR_API fr_value fr_net_adaptive_avgpool2d(fr_net *n, const char *name, fr_value x, int64_t p, int64_t q);
+FR_API fr_value fr_net_dropout(fr_net *n, const char *name, fr_value x, double p);
+FR_API fr_value fr_net_dropout2d(fr_net *n, const char *name, fr_value x, double p);
+FR_API fr_value fr_net_flatten(fr_net *n, const char *name, fr_value x, int start_dim);
+FR_API fr_value fr_net_upsample(fr_net *n, const char *name, fr_value x, int64_t factor, fr_upsample_mode mode);
+/* x at the height and width of `like`. */
+FR_API fr_value fr_net_upsample_to(fr_net *n, const char *name, fr_value x, fr_value like, fr_upsample_mode mode);
+FR_API fr_value fr_net_identity(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_add(fr_net *n, const char *name, fr_value a,
+                           fr_value b); /* a + b, over a if nobody else has it */
+FR_API fr_value fr_net_mul(fr_net *n, const char *name, fr_value a, fr_value b);
+FR_API fr_value fr_net_concat(fr_net *n, const char *name, const fr_value *x, int count); /* over the channels */
+
+/* A finished module as a layer; takes *m also on failure. A network's layers become layers of this one, below `name`;
+ * any other module is one layer. Fills out[0..n_out), with -1 on failure. */
+FR_API void fr_net_module(fr_net *n, const char *name, fr_module **m, const fr_value *in, int n_in, fr_value *out,
+                          int n_out);
+/* A layer of one's own: a new module of the class, with a copy of the state. */
+FR_API void fr_net_op(fr_net *n, const char *name, const fr_module_class *class_, const void *state, size_t state_bytes,
+                      const fr_value *in, int n_in, fr_value *out, int n_out);
+/* The layer of this name below the current scope runs again, on other values: the same parameters, one entry in the
+ * state dict. */
+FR_API void fr_net_again(fr_net *n, const char *name, const fr_value *in, int n_in, fr_value *out, int n_out);
+
+/* ---- the layers of a network --------------------------------------------------------------------------------------- */
+
+/* Channels of images that lie one after the other in a row: `spatial` pixels of `channels` each. */
+typedef struct fr_channel_piece {
+    int64_t spatial, channels;
+} fr_channel_piece;
+
+/* Borrowed from the module. Values have numbers; those of the inputs come first. */
+typedef struct fr_layer {
+    const char *name;
+    fr_module *module;
+    const int *in, *out;
+    int n_in, n_out;
+    const fr_channel_piece *piece; /* what the last dimension of its first input is made of, where a flatten made it */
+    int pieces;
+} fr_layer;
+
+/* How many layers there are; a module that is no network is one. */
+FR_API int fr_module_layers(fr_module *m);
+/* FR_EINVAL: i is no layer. */
+FR_API fr_status fr_module_layer_get(fr_module *m, int i, fr_layer *out);
+/* The first layer of this name or below it ("layer1.0"); -1: none. */
+FR_API int fr_module_layer_find(fr_module *m, const char *name);
+/* The module at a dotted path, borrowed; NULL: none. */
+FR_API fr_module *fr_module_find(fr_module *m, const char *path);
+/* The layer at the path, and every one that shares it, becomes *layer, which is taken also on failure. FR_EINVAL: no
+ * such layer. FR_EUSAGE: a graph is alive on this thread, which may hold the old one. */
+FR_API fr_status fr_module_replace(fr_module *m, const char *path, fr_module **layer);
+/* What the layer of this name (or the last one below it) makes becomes a further result of the network, behind those it
+ * has: fr_module_forward_n returns it. FR_EINVAL: no such layer, or m is no network. */
+FR_API fr_status fr_module_tap(fr_module *m, const char *name);
+
+/* ---- units and checkpoints ----------------------------------------------------------------------------------------- */
+
+/* A network may be cut between any two layers: what is alive there is handed on. Its units are what lies between the
+ * borders: cuts where one value is alive, none of them before a layer that may run in place; where there are fewer than
+ * two, the cuts with the fewest values. Writes the first layer of at most n units (0: `first` may be NULL); returns how
+ * many there are. Any module that is no network is one unit. */
+FR_API int fr_module_units(fr_module *m, int *first, int n);
+
+/* What becomes of what one unit saves for backward. */
+typedef enum fr_unit_option {
+    FR_UNIT_AS_SET,  /* as the thread's switches say */
+    FR_UNIT_KEEP,    /* whole tensors: encode, rebuild and offload off */
+    FR_UNIT_ENCODE,  /* bits and one-byte codes */
+    FR_UNIT_INSIDE,  /* encode, and elementwise outputs made inside the unit are made again; its input is kept */
+    FR_UNIT_REBUILD, /* encode, and all elementwise outputs are made again, the unit's input too */
+    FR_UNIT_OFFLOAD, /* encode, and what is still large goes to the offload file */
+    FR_UNIT_REBUILD_OFFLOAD,
+    FR_UNIT_OPTIONS
+} fr_unit_option;
+FR_API const char *fr_unit_option_name(fr_unit_option o); /* "keep" */
+
+/* Units first .. end - 1, of which only the values they read are kept: they run again in backward. */
+typedef struct fr_unit_range {
+    int first, end;
+} fr_unit_range;
+
+/* Which units are recomputed together, and what each saves when it runs for the last time. Ranges nest: one inside
+ * another is recomputed again within the outer one's recomputation. Outer before inner, then by first unit; no two are
+ * equal, none overlap in part. */
+typedef struct fr_unit_plan {
+    int units;
+    const fr_unit_option *option; /* [units]; NULL: all as set */
+    int ranges;
+    const fr_unit_range *range; /* [ranges] */
+    const int *first;           /* [units], the first layer of each, ascending from 0; NULL: those of fr_module_units */
+} fr_unit_plan;
+
+/* y = m(x) by the plan. The results are those of fr_module_forward, bit for bit. FR_EINVAL: the plan is for another
+ * number of units, its units are no cuts, or its ranges do not nest. */
+FR_API fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, fr_tensor **y);
+
+/* Ways to choose ranges. */
+typedef enum fr_segmentation {
+    FR_SEGMENTS_COUNT, /* `segments` of them */
+    FR_SEGMENTS_SQRT,  /* sqrt(units), rounded: about 2 sqrt(n) units alive, one more forward */
+    FR_SEGMENTS_LOG,   /* halves of halves: about log2(n) inputs alive, log2(n) / 2 more forwards on average */
+    FR_SEGMENTS_EACH,  /* every unit: its input is kept, one more forward */
+} fr_segmentation;
+
+/* The ranges of a plan that cuts `units` units this way; the last part is in no range, it runs plainly (as in
+ * checkpoint_sequential). `segments` matters to COUNT only. weight[i] (NULL: all the same) is what unit i costs, in
+ * bytes for example: parts are cut so that the heaviest is as light as possible, halves at half the weight. COUNT
+ * without weights cuts as PyTorch does: units / segments each, the last takes the rest. `range` has room for `units`.
+ * FR_EINVAL: segments < 1 or more than units, units < 1. */
+FR_API fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight,
+                                  fr_unit_range *range, int *ranges);
+/* Weights for it: the bytes that each unit saves for backward when m runs once on x, under the thread's switches; on
+ * meta nothing is computed. weight has room for fr_module_units of m. */
+FR_API fr_status fr_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight);
+/* y = m(x) cut this way. */
+FR_API fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments, const size_t *weight,
+                                        fr_tensor *x, fr_tensor **y);
+/* torch.utils.checkpoint.checkpoint_sequential. */
+static inline fr_status fr_checkpoint_sequential(fr_module *m, int segments, fr_tensor *x, fr_tensor **y) {
+    return fr_checkpoint_segments(m, FR_SEGMENTS_COUNT, segments, NULL, x, y);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

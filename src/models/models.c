@@ -1,0 +1,43 @@
+/* models.c - see models.h. */
+#include "models/models.h"
+
+fr_status fri_model_opts(const char *model, const fr_model_opts *opts, int64_t stride, fr_model_opts *out) {
+    *out = opts != NULL ? *opts : *FR_MODEL_OPTS();
+    if (out->classes < 1 || out->in_channels < 1)
+        return fr_fail(FR_EINVAL, "%s: %lld classes, %lld input channels; both must be >= 1", model,
+                       (long long)out->classes, (long long)out->in_channels);
+    if (!(out->abn_slope >= 0))
+        return fr_fail(FR_EINVAL, "%s: abn_slope is %g; it must be > 0, or 0 for batch norm and relu", model,
+                       out->abn_slope);
+    if (out->image_size < stride)
+        return fr_fail(FR_EINVAL, "%s: images of %lld pixels are smaller than the network's stride of %lld", model,
+                       (long long)out->image_size, (long long)stride);
+    return FR_OK;
+}
+
+bool fri_global_head(const fr_model_opts *o) {
+    enum { SMALL_IMAGE = 64 };
+    return o->head == FR_HEAD_GLOBAL || (o->head == FR_HEAD_AUTO && o->image_size < SMALL_IMAGE);
+}
+
+fr_net *fri_model_begin(const fr_model_opts *o, fr_value *x) {
+    fr_net *n = fr_net_begin(o->device);
+    *x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, o->in_channels});
+    return n;
+}
+
+fr_value fri_norm(fr_net *n, const char *name, fr_value x, const fr_model_opts *o) {
+    return o->abn_slope > 0 ? fr_net_inplace_abn(n, name, x, o->abn_slope) : fr_net_batchnorm2d(n, name, x, NULL);
+}
+
+fr_value fri_relu(fr_net *n, const char *name, fr_value x, const fr_model_opts *o) {
+    return o->abn_slope > 0 ? fr_net_identity(n, name, x) : fr_net_relu(n, name, x);
+}
+
+fr_value fri_norm_relu(fr_net *n, const char *norm, const char *relu, fr_value x, const fr_model_opts *o) {
+    return fri_relu(n, relu, fri_norm(n, norm, x, o), o);
+}
+
+fr_value fri_pool_flatten(fr_net *n, fr_value x, int64_t size) {
+    return fr_net_flatten(n, "flatten", fr_net_adaptive_avgpool2d(n, "avgpool", x, size, size), 1);
+}

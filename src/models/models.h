@@ -1,0 +1,23 @@
+/* models.h - what the models share. */
+#ifndef FRI_MODELS_MODELS_H
+#define FRI_MODELS_MODELS_H
+
+#include <frugal/models.h>
+
+#define FRI_MODEL_SLOT(m) \
+    if ((m) == NULL) return fr_fail(FR_EINVAL, "%s: m is NULL", __func__)
+
+/* Options or the defaults; checks what all models need: images of at least `stride` pixels. */
+fr_status fri_model_opts(const char *model, const fr_model_opts *opts, int64_t stride, fr_model_opts *out);
+bool fri_global_head(const fr_model_opts *o);
+
+/* The definition of a model, with the images as *x. */
+fr_net *fri_model_begin(const fr_model_opts *o, fr_value *x);
+/* Batch norm and the relu behind it, or an InPlaceABN and an Identity (fr_model_opts.abn_slope); names may be NULL. */
+fr_value fri_norm(fr_net *n, const char *name, fr_value x, const fr_model_opts *o);
+fr_value fri_relu(fr_net *n, const char *name, fr_value x, const fr_model_opts *o);
+fr_value fri_norm_relu(fr_net *n, const char *norm, const char *relu, fr_value x, const fr_model_opts *o);
+/* Global or size x size average pooling, and the flatten behind it. */
+fr_value fri_pool_flatten(fr_net *n, fr_value x, int64_t size);
+
+#endif

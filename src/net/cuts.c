@@ -1,0 +1,73 @@
+/* cuts.c - where a list may be cut, and what is handed on there. */
+#include "net/list.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+
+bool fri_alive(const fri_list *l, int value, int at) {
+    return l->value[value].made_by < at && l->value[value].last_layer >= at;
+}
+
+static bool contains(const int *value, int n, int v) {
+    for (int i = 0; i < n; i++)
+        if (value[i] == v) return true;
+    return false;
+}
+
+int fri_reads_of(const fri_list *l, int first, int end, int *value) {
+    int n = 0;
+    for (int i = first; i < end; i++)
+        for (int k = 0; k < l->layer[i].n_in; k++) {
+            int v = l->layer[i].in[k];
+            if (l->value[v].made_by < first && !contains(value, n, v)) value[n++] = v;
+        }
+    return n;
+}
+
+int fri_makes_of(const fri_list *l, int first, int end, int *value) {
+    int n = 0;
+    for (int i = first; i < end; i++)
+        for (int k = 0; k < l->layer[i].n_out; k++)
+            if (l->value[l->layer[i].out[k]].last_reader >= end) value[n++] = l->layer[i].out[k];
+    return n;
+}
+
+/* ---- units ---------------------------------------------------------------------------------------------------------- */
+
+/* alive[at]: how many values are handed on between layer at - 1 and layer at. */
+static void count_alive(const fri_list *l, int *alive) {
+    for (int v = 0; v < l->values; v++)
+        for (int at = l->value[v].made_by + 1; at <= l->value[v].last_layer; at++) alive[at]++;
+}
+
+static bool runs_in_place(const fri_list *l, int i) {
+    return (l->layer[i].module->class_->traits & FR_LAYER_POINTWISE) != 0;
+}
+
+static int cuts_with(const fri_list *l, const int *alive, int most, int *first, int n) {
+    int count = 1;
+    if (n > 0) first[0] = 0;
+    for (int at = 1; at < l->layers; at++) {
+        if (alive[at] > most || runs_in_place(l, at)) continue;
+        if (count < n) first[count] = at;
+        count++;
+    }
+    return count;
+}
+
+int fr_module_units(fr_module *m, int *first, int n) {
+    fri_one_layer one;
+    if (m == NULL || (first == NULL && n > 0)) return 0;
+    const fri_list *l = fri_list_of(m, &one);
+    if (l->layers == 0) return 0;
+    int *alive = calloc((size_t)l->layers + 1, sizeof *alive), most = 1, narrowest = 0;
+    if (alive == NULL) return 0;
+    count_alive(l, alive);
+    for (int at = 1; at < l->layers; at++)
+        if (!runs_in_place(l, at) && (narrowest == 0 || alive[at] < narrowest)) narrowest = alive[at];
+    if (cuts_with(l, alive, most, NULL, 0) < 3 && narrowest > most) most = narrowest;
+    int count = cuts_with(l, alive, most, first, n);
+    free(alive);
+    return count;
+}

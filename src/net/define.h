@@ -1,0 +1,10 @@
+/* define.h - what the layers' calls (define_layers.c) see of a definition. */
+#ifndef FRI_NET_DEFINE_H
+#define FRI_NET_DEFINE_H
+
+#include "net/list.h"
+
+fr_device fri_net_device(const fr_net *n);
+fr_net_init_rule fri_net_rule(const fr_net *n);
+
+#endif

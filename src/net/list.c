@@ -1,0 +1,271 @@
+/* list.c - see list.h: what a network keeps, and finding, replacing and tapping its layers. */
+#include "net/list.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the module of a network --------------------------------------------------------------------------------------- */
+
+static fr_status run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
+    const fri_list *l = m->state;
+    fr_tensor *sums = NULL;
+    fri_pass p = {0};
+    fr_status s = FR_OK;
+    if (n_in != l->inputs || n_out > l->results)
+        return fri_fail(FR_EINVAL, "network: %d inputs for %d results; it has %d inputs and %d results", n_in, n_out,
+                        l->inputs, l->results);
+    FRI_TRY(s, fri_pass_begin(l, &sums, &p));
+    for (int i = 0; i < n_in; i++) {
+        p.value[i] = in[i];
+        in[i] = NULL;
+    }
+    FRI_TRY(s, fri_pass_run(&p, 0, l->layers));
+    for (int i = 0; i < n_out; i++) out[i] = fr_tensor_retain(p.value[l->result[i]]);
+done:
+    fri_pass_end(&p);
+    fr_tensor_release(&sums);
+    return s;
+}
+
+static void free_list(void *state) {
+    fri_list *l = state;
+    for (int i = 0; i < l->layers; i++) {
+        free(l->layer[i].name);
+        fr_module_release(&l->layer[i].module);
+        free(l->layer[i].in);
+    }
+    for (int i = 0; i < l->values; i++) free(l->value[i].piece);
+    free(l->layer);
+    free(l->value);
+    free(l->result);
+}
+
+static const fr_module_class net_class = {.name = "Net", .run = run, .free_state = free_list};
+static const fr_module_class scope_class = {.name = "Scope"};
+
+bool fri_is_net(const fr_module *m) {
+    return m->class_ == &net_class;
+}
+
+fr_status fri_net_create(fr_module **out) {
+    return fr_module_create(&net_class, sizeof(fri_list), out);
+}
+
+fri_list *fri_list_edit(fr_module *net) {
+    return net->state;
+}
+
+const fri_list *fri_list_of(fr_module *m, fri_one_layer *one) {
+    if (fri_is_net(m)) return m->state;
+    *one = (fri_one_layer){.layer = {.module = m, .in = one->number, .out = one->number + 1, .n_in = 1, .n_out = 1},
+                           .value = {{.made_by = -1, .readers = 1}, {.readers = 1, .last_layer = -1, .last_reader = 1}},
+                           .number = {0, 1},
+                           .result = 1};
+    one->list = (fri_list){.layer = &one->layer,
+                           .value = one->value,
+                           .result = &one->result,
+                           .layers = 1,
+                           .values = 2,
+                           .results = 1,
+                           .inputs = 1};
+    return &one->list;
+}
+
+/* ---- growing -------------------------------------------------------------------------------------------------------- */
+
+static fr_status no_memory(void) {
+    return fri_fail(FR_ENOMEM, "network: out of host memory");
+}
+
+static bool grow(void **array, int n, int *capacity, size_t size) {
+    if (n < *capacity) return true;
+    int more = *capacity > 0 ? 2 * *capacity : 16;
+    void *p = realloc(*array, (size_t)more * size);
+    if (p == NULL) return false;
+    *array = p;
+    *capacity = more;
+    return true;
+}
+
+fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fri_shape *shape, int *id) {
+    if (!grow((void **)&l->value, l->values, &l->value_capacity, sizeof *l->value)) return no_memory();
+    *id = l->values;
+    l->value[l->values++] =
+        (fri_net_value){.dtype = dtype, .shape = *shape, .made_by = -1, .last_layer = -1, .last_reader = -1};
+    return FR_OK;
+}
+
+fr_status fri_list_layer(fri_list *l, const char *name, fr_module **m, const int *in, int n_in, int *out, int n_out) {
+    fri_net_layer a = {.name = strdup(name), .module = *m, .n_in = n_in, .n_out = n_out};
+    const fri_shape none = {0};
+    fr_status s = FR_OK;
+    *m = NULL;
+    a.in = malloc((size_t)(n_in + n_out) * sizeof *a.in);
+    if (a.name == NULL || a.in == NULL || !grow((void **)&l->layer, l->layers, &l->layer_capacity, sizeof *l->layer))
+        s = no_memory();
+    for (int i = 0; s == FR_OK && i < n_out; i++) s = fri_list_value(l, FR_F32, &none, &out[i]);
+    if (s < 0) {
+        free(a.name);
+        free(a.in);
+        fr_module_release(&a.module);
+        return s;
+    }
+    a.out = a.in + n_in;
+    for (int i = 0; i < n_in; i++) {
+        a.in[i] = in[i];
+        l->value[in[i]].readers++;
+        l->value[in[i]].last_layer = l->value[in[i]].last_reader = l->layers;
+    }
+    for (int i = 0; i < n_out; i++) l->value[a.out[i] = out[i]].made_by = l->layers;
+    l->layer[l->layers++] = a;
+    for (int i = 0; i < l->results; i++) l->value[l->result[i]].last_reader = l->layers;
+    return FR_OK;
+}
+
+fr_status fri_list_result(fri_list *l, int value) {
+    int *result = realloc(l->result, (size_t)(l->results + 1) * sizeof *result);
+    if (result == NULL) return no_memory();
+    l->result = result;
+    l->result[l->results++] = value;
+    l->value[value].readers++;
+    l->value[value].last_reader = l->layers;
+    return FR_OK;
+}
+
+/* ---- places in the tree --------------------------------------------------------------------------------------------- */
+
+static int child_of(const fr_module *m, const char *name, size_t length) {
+    for (int i = 0; i < m->n_children; i++)
+        if (strncmp(m->names[i], name, length) == 0 && m->names[i][length] == '\0') return i;
+    return -1;
+}
+
+fr_module *fri_module_at(fr_module *m, const char *path, fr_module **parent, int *at) {
+    while (m != NULL && path[0] != '\0') {
+        size_t n = strcspn(path, ".");
+        int i = child_of(m, path, n);
+        if (i < 0) return NULL;
+        if (parent != NULL) *parent = m;
+        if (at != NULL) *at = i;
+        m = m->children[i];
+        path += n + (path[n] == '.');
+    }
+    return m;
+}
+
+fr_status fri_module_place(fr_module *m, const char *path, fr_module **child) {
+    fr_status s = FR_OK;
+    char *copy = strdup(path), *rest = copy;
+    fr_module *scope = NULL;
+    if (copy == NULL) s = no_memory();
+    for (char *dot = NULL; s == FR_OK && (dot = strchr(rest, '.')) != NULL; rest = dot + 1) {
+        *dot = '\0';
+        int i = child_of(m, rest, strlen(rest));
+        if (i < 0) {
+            i = m->n_children;
+            FRI_TRY(s, fr_module_create(&scope_class, 0, &scope));
+            FRI_TRY(s, fr_module_add_child(m, rest, &scope));
+        }
+        m = m->children[i];
+    }
+    if (s == FR_OK) s = fr_module_add_child(m, rest, child);
+done:
+    fr_module_release(child);
+    free(copy);
+    return s;
+}
+
+/* ---- public --------------------------------------------------------------------------------------------------------- */
+
+int fr_module_layers(fr_module *m) {
+    fri_one_layer one;
+    return m != NULL ? fri_list_of(m, &one)->layers : 0;
+}
+
+fr_status fr_module_layer_get(fr_module *m, int i, fr_layer *out) {
+    FRI_NOT_NULL(m, out);
+    if (!fri_is_net(m) && i == 0) {
+        static const int number[] = {0, 1};
+        *out = (fr_layer){.name = "", .module = m, .in = number, .out = number + 1, .n_in = 1, .n_out = 1};
+        return FR_OK;
+    }
+    if (i < 0 || i >= fr_module_layers(m))
+        return fri_fail(FR_EINVAL, "layer %d: the module has %d layers", i, fr_module_layers(m));
+    const fri_list *l = m->state;
+    const fri_net_layer *a = &l->layer[i];
+    const fri_net_value *x = a->n_in > 0 ? &l->value[a->in[0]] : NULL;
+    *out = (fr_layer){.name = a->name,
+                      .module = a->module,
+                      .in = a->in,
+                      .out = a->out,
+                      .n_in = a->n_in,
+                      .n_out = a->n_out,
+                      .piece = x != NULL ? x->piece : NULL,
+                      .pieces = x != NULL ? x->pieces : 0};
+    return FR_OK;
+}
+
+/* Is the path the name, or below it? */
+static bool is_below(const char *path, const char *name) {
+    size_t n = strlen(name);
+    return strncmp(path, name, n) == 0 && (path[n] == '\0' || path[n] == '.');
+}
+
+int fr_module_layer_find(fr_module *m, const char *name) {
+    if (m == NULL || name == NULL || !fri_is_net(m)) return -1;
+    const fri_list *l = m->state;
+    for (int i = 0; i < l->layers; i++)
+        if (is_below(l->layer[i].name, name)) return i;
+    return -1;
+}
+
+fr_module *fr_module_find(fr_module *m, const char *path) {
+    return m != NULL && path != NULL ? fri_module_at(m, path, NULL, NULL) : NULL;
+}
+
+/* Every list at or below m that runs the old module runs the new one. */
+static void exchange(fr_module *m, const fr_module *old, fr_module *new) {
+    fri_list *l = fri_is_net(m) ? m->state : NULL;
+    for (int i = 0; l != NULL && i < l->layers; i++)
+        if (l->layer[i].module == old) {
+            fr_module_release(&l->layer[i].module);
+            l->layer[i].module = fr_module_retain(new);
+        }
+    for (int i = 0; i < m->n_children; i++) exchange(m->children[i], old, new);
+}
+
+fr_status fr_module_replace(fr_module *m, const char *path, fr_module **layer) {
+    fr_module *parent = NULL, *old = NULL;
+    int at = 0;
+    fr_status s = FRI_CHECK_NULL(m, path, layer);
+    if (s == FR_OK && *layer == NULL)
+        s = fri_fail(FR_EINVAL, "replace '%s': the slot of the new layer holds NULL", path);
+    if (s == FR_OK && ((old = fri_module_at(m, path, &parent, &at)) == NULL || old == m))
+        s = fri_fail(FR_EINVAL, "replace: there is no layer '%s'", path);
+    if (s == FR_OK && old->n_children > 0 && !fri_is_net(old) && old->class_->forward == NULL)
+        s = fri_fail(FR_EINVAL, "replace: '%s' is no layer, but what %d of them stand below", path, old->n_children);
+    if (s == FR_OK && fr_graph_stats_get().nodes > 0)
+        s = fri_fail(FR_EUSAGE, "replace '%s': a graph of %llu nodes is alive on this thread, which may hold the layer",
+                     path, (unsigned long long)fr_graph_stats_get().nodes);
+    if (s == FR_OK) {
+        fr_module_retain(old);
+        exchange(m, old, *layer);
+        fr_module_release(&parent->children[at]);
+        parent->children[at] = fr_module_retain(*layer);
+        fr_module_release(&old);
+    }
+    if (layer != NULL) fr_module_release(layer);
+    return s;
+}
+
+fr_status fr_module_tap(fr_module *m, const char *name) {
+    FRI_NOT_NULL(m, name);
+    int found = -1;
+    const fri_list *l = fri_is_net(m) ? m->state : NULL;
+    for (int i = 0; l != NULL && i < l->layers; i++)
+        if (is_below(l->layer[i].name, name) && l->layer[i].n_out > 0) found = i;
+    if (found < 0) return fri_fail(FR_EINVAL, "tap: there is no layer '%s'", name);
+    return fri_list_result(m->state, l->layer[found].out[l->layer[found].n_out - 1]);
+}

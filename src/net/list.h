@@ -1,0 +1,95 @@
+/* list.h - a network as it is kept and run: layers over values. */
+#ifndef FRI_NET_LIST_H
+#define FRI_NET_LIST_H
+
+#include "net/module.h"
+
+#include <frugal/net.h>
+
+typedef struct fri_net_value {
+    fr_dtype dtype; /* of the example, as the shape */
+    fri_shape shape;
+    int made_by;     /* layer; -1: an input of the network */
+    int readers;     /* inputs of layers, and results */
+    int last_layer;  /* that reads it; -1: none */
+    int last_reader; /* the same; where it is a result of the network, the number of layers */
+    fr_channel_piece *piece;
+    int pieces;
+} fri_net_value;
+
+typedef struct fri_net_layer {
+    char *name;        /* NULL: m itself, a module that is no network */
+    fr_module *module; /* a reference */
+    int *in, *out;     /* one block, `in` first */
+    int n_in, n_out;
+} fri_net_layer;
+
+typedef struct fri_list {
+    fri_net_layer *layer;
+    fri_net_value *value; /* those of the inputs come first */
+    int *result;          /* values; taps are the last of them */
+    int layers, layer_capacity, values, value_capacity, results, inputs;
+} fri_list;
+
+/* The list of a network; *one is filled and returned for any other module: that module as the only layer, between as
+ * many values as it is run with. `one` needs no release and must outlive the use. */
+typedef struct fri_one_layer {
+    fri_list list;
+    fri_net_layer layer;
+    fri_net_value value[2];
+    int number[2], result;
+} fri_one_layer;
+const fri_list *fri_list_of(fr_module *m, fri_one_layer *one);
+bool fri_is_net(const fr_module *m);
+
+/* A network without layers. */
+fr_status fri_net_create(fr_module **out);
+fri_list *fri_list_edit(fr_module *net);
+/* Values and layers of a definition; ids in *id. A layer takes *m also on failure, and makes n_out new values. */
+fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fri_shape *shape, int *id);
+fr_status fri_list_layer(fri_list *l, const char *name, fr_module **m, const int *in, int n_in, int *out, int n_out);
+fr_status fri_list_result(fri_list *l, int value);
+
+/* Puts *child (taken also on failure) at a dotted path below m; the modules on the way are made where they are
+ * missing. */
+fr_status fri_module_place(fr_module *m, const char *path, fr_module **child);
+/* The module at the path, or NULL; *parent and *at, if not NULL, say where it is. */
+fr_module *fri_module_at(fr_module *m, const char *path, fr_module **parent, int *at);
+
+/* ---- cuts.c ------------------------------------------------------------------------------------------------------- */
+
+/* Is the value alive between layer at - 1 and layer `at`, for a layer behind to read? */
+bool fri_alive(const fri_list *l, int value, int at);
+/* Values that layers first .. end - 1 read but do not make, and those they make that are needed behind. Each array has
+ * room for l->values; returns how many. */
+int fri_reads_of(const fri_list *l, int first, int end, int *value);
+int fri_makes_of(const fri_list *l, int first, int end, int *value);
+
+/* ---- fuse.c: which layers one call can do ----------------------------------------------------------------------------- */
+
+typedef struct fri_fused {
+    int layers; /* 1: nothing is fused */
+    bool sums;  /* the layer may leave its sums for the norm behind it */
+    bool add, over, relu;
+    int addend; /* value */
+    int add_layer, relu_layer;
+} fri_fused;
+/* The call that begins with layer i and ends before `end`. */
+fri_fused fri_fuse(const fri_list *l, int i, int end);
+
+/* ---- run.c -------------------------------------------------------------------------------------------------------- */
+
+/* One pass over a list, or a part of it. */
+typedef struct fri_pass {
+    const fri_list *list;
+    fr_tensor **value; /* [values]: what is alive */
+    fr_tensor **sums;  /* from a convolution to the norm behind it */
+} fri_pass;
+fr_status fri_pass_begin(const fri_list *l, fr_tensor **sums, fri_pass *out);
+void fri_pass_end(fri_pass *p);
+/* Layers first .. end - 1; what nobody reads any more is gone afterwards. */
+fr_status fri_pass_run(fri_pass *p, int first, int end);
+/* Bytes of what is handed on at a cut. */
+size_t fri_pass_handed(const fri_pass *p, int at);
+
+#endif

@@ -1,0 +1,279 @@
+/* plan.c - running a chain of units by a plan: nested recomputation, and switches per unit.
+ *
+ * A range becomes a checkpoint whose function runs its units and, inside, the ranges nested in it. In the first
+ * forward the inner checkpoints run plainly; in the recomputation they become segments of the shadow graph, which is
+ * the recursion of the optimal schedules for chains (Beaumont et al., "Optimal checkpointing for heterogeneous
+ * chains"). */
+#include "net/list.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local fri_unit_watch watch;
+
+fri_unit_watch fri_unit_watch_set(fri_unit_watch w) {
+    fri_unit_watch was = watch;
+    watch = w;
+    return was;
+}
+
+const char *fr_unit_option_name(fr_unit_option o) {
+    static const char *const names[FR_UNIT_OPTIONS] = {
+        [FR_UNIT_AS_SET] = "as set",
+        [FR_UNIT_KEEP] = "keep",
+        [FR_UNIT_ENCODE] = "encode",
+        [FR_UNIT_INSIDE] = "inside",
+        [FR_UNIT_REBUILD] = "rebuild",
+        [FR_UNIT_OFFLOAD] = "offload",
+        [FR_UNIT_REBUILD_OFFLOAD] = "rebuild+offload",
+    };
+    return (int)o >= 0 && o < FR_UNIT_OPTIONS ? names[o] : "?";
+}
+
+/* A plan over its list, owned by the graph as long as a checkpoint may run again. */
+typedef struct schedule {
+    int references;
+    fr_module *whole; /* retained: keeps the layers alive */
+    fri_one_layer one;
+    const fri_list *list;
+    int *first; /* [units + 1], layers */
+    fr_unit_option *option;
+    fr_unit_range *range;
+    int units, ranges;
+    fr_tensor *sums; /* on their way from a convolution to the norm behind it, over a border too, where no part runs
+                        again */
+} schedule;
+
+/* What one checkpoint runs, and the values that it reads and makes. */
+typedef struct piece {
+    schedule *schedule;
+    int range, n_in, n_out;
+    int *in, *out; /* one block */
+} piece;
+
+static void release(schedule **p) {
+    schedule *s = *p;
+    *p = NULL;
+    if (s == NULL || --s->references > 0) return;
+    fr_module_release(&s->whole);
+    fr_tensor_release(&s->sums);
+    free(s->first);
+    free(s->option);
+    free(s->range);
+    free(s);
+}
+
+static void piece_free(void *p) {
+    piece *c = p;
+    release(&c->schedule);
+    free(c->in);
+    free(c);
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------- */
+
+static fr_switches switches_for(fr_unit_option o, fr_switches s) {
+    if (o == FR_UNIT_AS_SET) return s;
+    s.encode = o != FR_UNIT_KEEP;
+    s.rebuild = o == FR_UNIT_INSIDE || o == FR_UNIT_REBUILD || o == FR_UNIT_REBUILD_OFFLOAD;
+    s.offload = o == FR_UNIT_OFFLOAD || o == FR_UNIT_REBUILD_OFFLOAD;
+    return s;
+}
+
+/* References to what layers first .. end - 1 read, or NULL without host memory. */
+static fr_tensor **hold_inputs(const fri_pass *p, int first, int end, int *n) {
+    int *id = malloc(((size_t)p->list->values + 1) * sizeof *id);
+    fr_tensor **held = malloc(((size_t)p->list->values + 1) * sizeof *held);
+    *n = 0;
+    if (id != NULL && held != NULL) {
+        *n = fri_reads_of(p->list, first, end, id);
+        for (int i = 0; i < *n; i++) held[i] = fr_tensor_retain(p->value[id[i]]);
+    }
+    free(id);
+    return held;
+}
+
+static fr_status run_one(schedule *c, int i, fri_pass *p) {
+    fr_switches was = fr_switches_get();
+    const int first = c->first[i], end = c->first[i + 1];
+    const bool inside = c->option[i] == FR_UNIT_INSIDE;
+    int n_held = 0;
+    fr_tensor **held = inside ? hold_inputs(p, first, end, &n_held) : NULL;
+    if (inside && held == NULL) return fri_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
+    fr_switches_set(switches_for(c->option[i], was));
+    if (watch.fn != NULL) watch.fn(watch.ctx, i, false, fri_pass_handed(p, first));
+    fr_status s = fri_pass_run(p, first, end);
+    if (inside) { /* what becomes of them is decided where their last handles die: here, without rebuild */
+        fr_switches_set(switches_for(FR_UNIT_ENCODE, was));
+        for (int k = 0; k < n_held; k++) fr_tensor_release(&held[k]);
+        free(held);
+    }
+    if (watch.fn != NULL) watch.fn(watch.ctx, i, true, s == FR_OK ? fri_pass_handed(p, end) : 0);
+    fr_switches_set(was);
+    return s;
+}
+
+static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out);
+
+static fr_status piece_make(schedule *c, int range, piece **out) {
+    const fri_list *l = c->list;
+    const int first = c->first[c->range[range].first], end = c->first[c->range[range].end];
+    piece *p = malloc(sizeof *p);
+    int *id = malloc(2 * ((size_t)l->values + 1) * sizeof *id);
+    if (p == NULL || id == NULL) {
+        free(p);
+        free(id);
+        return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    }
+    *p = (piece){.schedule = c, .range = range, .in = id};
+    p->n_in = fri_reads_of(l, first, end, p->in);
+    p->out = p->in + p->n_in;
+    p->n_out = fri_makes_of(l, first, end, p->out);
+    c->references++;
+    *out = p;
+    return FR_OK;
+}
+
+static fr_status checkpoint(schedule *c, int range, fri_pass *p) {
+    const int end = c->first[c->range[range].end];
+    piece *run = NULL;
+    fr_tensor **slot = NULL;
+    fr_status s = piece_make(c, range, &run);
+    if (s < 0) return s;
+    const int n_in = run->n_in, n_out = run->n_out;
+    int *const id = malloc(((size_t)n_in + (size_t)n_out) * sizeof *id); /* the piece may be gone afterwards */
+    slot = calloc((size_t)n_in + (size_t)n_out, sizeof *slot);
+    if (slot == NULL || id == NULL) {
+        piece_free(run);
+        s = fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+        goto done;
+    }
+    memcpy(id, run->in, ((size_t)n_in + (size_t)n_out) * sizeof *id);
+    for (int i = 0; i < n_in; i++) slot[i] = p->value[id[i]]; /* borrowed */
+    FRI_TRY(s, fr_checkpoint(run_piece, run, piece_free, slot, n_in, slot + n_in, n_out));
+    for (int i = 0; i < n_in; i++)
+        if (p->list->value[id[i]].last_reader < end) fr_tensor_release(&p->value[id[i]]);
+    for (int i = n_in; i < n_in + n_out; i++) {
+        p->value[id[i]] = slot[i];
+        slot[i] = NULL;
+    }
+done:
+    for (int i = n_in; slot != NULL && i < n_in + n_out; i++) fr_tensor_release(&slot[i]);
+    free(slot);
+    free(id);
+    return s;
+}
+
+/* Units first .. end - 1; ranges from number r on may lie among them. */
+static fr_status run_units(schedule *c, int first, int end, int r, fri_pass *p) {
+    fr_status s = FR_OK;
+    for (int i = first; i < end;) {
+        while (r < c->ranges && c->range[r].first < i) r++; /* inside the range that just ran */
+        if (r < c->ranges && c->range[r].first == i && c->range[r].end <= end) {
+            FRI_TRY(s, checkpoint(c, r, p));
+            i = c->range[r].end;
+        } else {
+            FRI_TRY(s, run_one(c, i, p));
+            i++;
+        }
+    }
+done:
+    return s;
+}
+
+static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+    const piece *c = ctx;
+    const fr_unit_range *range = &c->schedule->range[c->range];
+    fri_pass p = {0};
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_pass_begin(c->schedule->list, &c->schedule->sums, &p));
+    for (int i = 0; i < n_in; i++) p.value[c->in[i]] = fr_tensor_retain(in[i]);
+    s = run_units(c->schedule, range->first, range->end, c->range + 1, &p);
+    if (fri_recomputing()) fr_tensor_release(&c->schedule->sums); /* the norm behind the range has had them */
+    for (int i = 0; i < n_out && s == FR_OK; i++) {
+        out[i] = p.value[c->out[i]];
+        p.value[c->out[i]] = NULL;
+    }
+done:
+    fri_pass_end(&p);
+    return s;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------------------------- */
+
+static fr_status check(const fr_unit_plan *p, int units, int layers) {
+    if (p->first == NULL && p->units != units)
+        return fri_fail(FR_EINVAL, "checkpoint plan: it is for %d units, but the module has %d", p->units, units);
+    for (int i = 0; p->first != NULL && i < p->units; i++)
+        if (p->first[0] != 0 || p->first[i] >= layers || (i > 0 && p->first[i] <= p->first[i - 1]))
+            return fri_fail(FR_EINVAL, "checkpoint plan: unit %d begins with layer %d of %d", i, p->first[i], layers);
+    for (int i = 0; p->option != NULL && i < p->units; i++)
+        if ((int)p->option[i] < 0 || p->option[i] >= FR_UNIT_OPTIONS)
+            return fri_fail(FR_EINVAL, "checkpoint plan: unit %d has option %d; 0..%d exist", i, (int)p->option[i],
+                            FR_UNIT_OPTIONS - 1);
+    for (int i = 0; i < p->ranges; i++) {
+        const fr_unit_range *a = &p->range[i];
+        if (a->first < 0 || a->end > p->units || a->first >= a->end)
+            return fri_fail(FR_EINVAL, "checkpoint plan: range %d is units %d..%d of %d", i, a->first, a->end - 1,
+                            p->units);
+        for (int k = 0; k < i; k++) {
+            const fr_unit_range *b = &p->range[k];
+            bool inside = a->first >= b->first && a->end <= b->end && a->end - a->first < b->end - b->first;
+            if (!inside && a->first < b->end)
+                return fri_fail(FR_EINVAL,
+                                "checkpoint plan: range %d (units %d..%d) is neither inside nor behind range %d "
+                                "(%d..%d)",
+                                i, a->first, a->end - 1, k, b->first, b->end - 1);
+        }
+    }
+    return FR_OK;
+}
+
+static fr_status copy(fr_module *m, const fr_unit_plan *p, schedule **out) {
+    schedule *c = calloc(1, sizeof *c);
+    if (c == NULL) return fri_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
+    c->references = 1;
+    c->whole = fr_module_retain(m);
+    c->list = fri_list_of(m, &c->one);
+    c->first = calloc((size_t)p->units + 1, sizeof *c->first);
+    c->option = calloc((size_t)p->units + 1, sizeof *c->option);
+    c->range = calloc((size_t)p->ranges + 1, sizeof *c->range);
+    c->units = p->units;
+    c->ranges = p->ranges;
+    if (c->first == NULL || c->option == NULL || c->range == NULL) {
+        release(&c);
+        return fri_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
+    }
+    if (p->first == NULL) (void)fr_module_units(m, c->first, p->units);
+    for (int i = 0; i < p->units; i++) {
+        if (p->first != NULL) c->first[i] = p->first[i];
+        c->option[i] = p->option != NULL ? p->option[i] : FR_UNIT_AS_SET;
+    }
+    c->first[p->units] = c->list->layers;
+    for (int i = 0; i < p->ranges; i++) c->range[i] = p->range[i];
+    *out = c;
+    return FR_OK;
+}
+
+fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, fr_tensor **y) {
+    FRI_NOT_NULL(m, plan, x, y);
+    schedule *c = NULL;
+    fri_pass p = {0};
+    fr_status s = FR_OK;
+    FRI_TRY(s, check(plan, fr_module_units(m, NULL, 0), fr_module_layers(m)));
+    FRI_TRY(s, copy(m, plan, &c));
+    if (c->list->inputs != 1) {
+        s = fri_fail(FR_EINVAL, "checkpoint plan: the network has %d inputs; 1 is needed", c->list->inputs);
+        goto done;
+    }
+    FRI_TRY(s, fri_pass_begin(c->list, &c->sums, &p));
+    p.value[0] = fr_tensor_retain(x);
+    FRI_TRY(s, run_units(c, 0, c->units, 0, &p));
+    fri_tensor_put(&p.value[c->list->result[0]], y);
+done:
+    if (c != NULL && p.value != NULL) fri_pass_end(&p);
+    release(&c);
+    return s;
+}

@@ -1,0 +1,108 @@
+/* run.c - running layers of a list.
+ *
+ * The last layer that reads a value receives its only handle, in a slot, so in-place and settling are those of code
+ * written by hand. Of several last reads in one call the layer may overwrite the first. */
+#include "net/list.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+
+enum { FEW = 8 };
+
+fr_status fri_pass_begin(const fri_list *l, fr_tensor **sums, fri_pass *out) {
+    *out = (fri_pass){.list = l, .value = calloc((size_t)l->values + 1, sizeof *out->value), .sums = sums};
+    return out->value != NULL ? FR_OK : fri_fail(FR_ENOMEM, "network: no host memory for %d values", l->values);
+}
+
+void fri_pass_end(fri_pass *p) {
+    for (int i = 0; p->value != NULL && i < p->list->values; i++) fr_tensor_release(&p->value[i]);
+    free(p->value);
+    p->value = NULL;
+}
+
+size_t fri_pass_handed(const fri_pass *p, int at) {
+    size_t bytes = 0;
+    for (int i = 0; i < p->list->values; i++) {
+        const fr_tensor *t = p->value[i];
+        bool counted = t == NULL || !fri_alive(p->list, i, at);
+        for (int k = 0; k < i && !counted; k++)
+            counted = p->value[k] != NULL && p->value[k]->storage == t->storage && fri_alive(p->list, k, at);
+        if (!counted) bytes += t->storage->block->requested;
+    }
+    return bytes;
+}
+
+/* The reference for input k of layer i. */
+static fr_tensor *take(const fri_pass *p, int i, int value, bool again) {
+    fr_tensor *t = p->value[value];
+    if (again || p->list->value[value].last_reader > i) return fr_tensor_retain(t);
+    p->value[value] = NULL;
+    return t;
+}
+
+/* Layers with several inputs or results, and others that do nothing fused. */
+static fr_status run_many(fri_pass *p, int i) {
+    const fri_net_layer *a = &p->list->layer[i];
+    fr_tensor *few_in[FEW], *few_out[FEW], **in = few_in, **out = few_out;
+    fr_status s = FR_OK;
+    if (a->n_in > FEW) in = malloc((size_t)a->n_in * sizeof *in);
+    if (a->n_out > FEW) out = malloc((size_t)a->n_out * sizeof *out);
+    if (in == NULL || out == NULL) {
+        s = fri_fail(FR_ENOMEM, "%s: no host memory for %d values", a->name, a->n_in + a->n_out);
+        goto done;
+    }
+    for (int k = 0; k < a->n_in; k++) {
+        bool again = false; /* among the inputs behind it */
+        for (int j = k + 1; j < a->n_in; j++) again = again || a->in[j] == a->in[k];
+        in[k] = take(p, i, a->in[k], again);
+    }
+    for (int k = 0; k < a->n_out; k++) out[k] = NULL;
+    s = fri_layer_run_n(a->module, a->name, in, a->n_in, out, a->n_out);
+    for (int k = 0; k < a->n_in; k++) fr_tensor_release(&in[k]);
+    for (int k = 0; k < a->n_out; k++)
+        if (s == FR_OK && p->list->value[a->out[k]].last_reader >= 0)
+            p->value[a->out[k]] = out[k];
+        else
+            fr_tensor_release(&out[k]);
+done:
+    if (in != few_in) free(in);
+    if (out != few_out) free(out);
+    return s;
+}
+
+static const char *path_of(const fri_pass *p, int layer) {
+    const char *was = fri_scope_module_push(p->list->layer[layer].name), *path = fri_scope_module();
+    fri_scope_module_pop(was);
+    return path;
+}
+
+static fr_status run_fused(fri_pass *p, int i, const fri_fused *f) {
+    const fri_list *l = p->list;
+    const fri_net_layer *a = &l->layer[i], *last = &l->layer[i + f->layers - 1];
+    fr_tensor *x = take(p, i, a->in[0], false), *addend = f->add ? take(p, f->add_layer, f->addend, false) : NULL;
+    fri_norm_tail tail = {.addend = f->add ? &addend : NULL, .over = f->over, .relu = f->relu};
+    if (f->add) tail.module = path_of(p, f->add_layer);
+    if (f->relu) tail.relu_module = path_of(p, f->relu_layer);
+    const fri_layer_args args = {.wants_sums = f->sums, .sums = p->sums, .tail = f->layers > 1 ? &tail : NULL};
+    fr_status s = fri_layer_run(a->module, a->name, &args, &x);
+    for (int k = 1; s == FR_OK && k < f->layers; k++) fri_module_ran(l->layer[i + k].module, l->layer[i + k].name, x);
+    fr_tensor_release(&addend);
+    if (s == FR_OK && l->value[last->out[0]].last_reader >= 0) {
+        p->value[last->out[0]] = x;
+        x = NULL;
+    }
+    fr_tensor_release(&x);
+    return s;
+}
+
+fr_status fri_pass_run(fri_pass *p, int first, int end) {
+    fr_status s = FR_OK;
+    for (int i = first; i < end && s == FR_OK;) {
+        const fri_net_layer *a = &p->list->layer[i];
+        const fri_fused f = fri_fuse(p->list, i, end);
+        s = a->n_in == 1 && a->n_out == 1 && a->module->class_->forward != NULL ? run_fused(p, i, &f) : run_many(p, i);
+        i += f.layers;
+    }
+    return s;
+}
