@@ -104,7 +104,7 @@ FR_API void fr_net_op(fr_net *n, const char *name, const fr_module_class *class_
  * state dict. */
 FR_API void fr_net_again(fr_net *n, const char *name, const fr_value *in, int n_in, fr_value *out, int n_out);
 
-/* ---- the layers of a network --------------------------------------------------------------------------------------- */
+/* ---- the layers of a network ----------------------------------------------------------------------------- */
 
 /* Channels of images that lie one after the other in a row: `spatial` pixels of `channels` each. */
 typedef struct fr_channel_piece {
@@ -136,7 +136,7 @@ FR_API fr_status fr_module_replace(fr_module *m, const char *path, fr_module **l
  * has: fr_module_forward_n returns it. FR_EINVAL: no such layer, or m is no network. */
 FR_API fr_status fr_module_tap(fr_module *m, const char *name);
 
-/* ---- units and checkpoints ----------------------------------------------------------------------------------------- */
+/* ---- units and checkpoints ------------------------------------------------------------------------------- */
 
 /* A network may be cut between any two layers: what is alive there is handed on. Its units are what lies between the
  * borders: cuts where one value is alive, none of them before a layer that may run in place; where there are fewer than

@@ -33,7 +33,7 @@ int fri_makes_of(const fri_list *l, int first, int end, int *value) {
     return n;
 }
 
-/* ---- units ---------------------------------------------------------------------------------------------------------- */
+/* ---- units ----------------------------------------------------------------------------------------------- */
 
 /* alive[at]: how many values are handed on between layer at - 1 and layer at. */
 static void count_alive(const fri_list *l, int *alive) {

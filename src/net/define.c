@@ -96,7 +96,7 @@ fr_net_init_rule fri_net_rule(const fr_net *n) {
     return n->rule;
 }
 
-/* ---- values --------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------------------- */
 
 static const fri_net_value *value_of(const fr_net *n, fr_value x) {
     return n != NULL && n->status == FR_OK && x.id >= 0 && x.id < n->list->values ? &n->list->value[x.id] : NULL;
@@ -131,7 +131,7 @@ fr_value fr_net_input(fr_net *n, fr_dtype dtype, int rank, const int64_t *shape)
     return n->status == FR_OK ? x : nothing;
 }
 
-/* ---- names ---------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------------------- */
 
 void fr_net_scope_begin(fr_net *n, const char *format, ...) {
     if (fails(n, FRI_CHECK_NULL(format))) return;
@@ -168,7 +168,7 @@ static fr_status full_name(const fr_net *n, const char *name, char out[NAME_BYTE
     return written < NAME_BYTES ? FR_OK : fri_fail(FR_EINVAL, "network: the name %s... is too long", out);
 }
 
-/* ---- the shape run -------------------------------------------------------------------------------------------------- */
+/* ---- the shape run --------------------------------------------------------------------------------------- */
 
 /* What the thread does otherwise, put aside for a run that must leave no trace. */
 typedef struct aside {
@@ -271,7 +271,7 @@ done:
     return s;
 }
 
-/* ---- the channels behind a flatten ------------------------------------------------------------------------------------ */
+/* ---- the channels behind a flatten ----------------------------------------------------------------------- */
 
 static fr_status set_pieces(fri_net_value *v, const fr_channel_piece *piece, int n) {
     v->piece = malloc((size_t)n * sizeof *piece);
@@ -309,7 +309,7 @@ static fr_status follow_channels(fri_list *l, const fri_net_layer *a) {
     return s;
 }
 
-/* ---- adding a layer --------------------------------------------------------------------------------------------------- */
+/* ---- adding a layer -------------------------------------------------------------------------------------- */
 
 static fr_status check_values(const fr_net *n, const char *name, const fr_value *in, int n_in, int n_out) {
     if (n_in < 1 || n_in > MOST || n_out < 1 || n_out > MOST)

@@ -64,7 +64,7 @@ fr_value fr_net_inplace_abn(fr_net *n, const char *name, fr_value x, double slop
     return one(n, name, s, &m, x);
 }
 
-/* ---- without parameters --------------------------------------------------------------------------------------------- */
+/* ---- without parameters ---------------------------------------------------------------------------------- */
 
 fr_value fr_net_relu(fr_net *n, const char *name, fr_value x) {
     fr_module *m = NULL;
@@ -116,7 +116,7 @@ fr_value fr_net_identity(fr_net *n, const char *name, fr_value x) {
     return one(n, name, fr_nn_identity(&m), &m, x);
 }
 
-/* ---- several inputs ---------------------------------------------------------------------------------------------------- */
+/* ---- several inputs -------------------------------------------------------------------------------------- */
 
 fr_value fr_net_upsample_to(fr_net *n, const char *name, fr_value x, fr_value like, fr_upsample_mode mode) {
     fr_value y = {-1};

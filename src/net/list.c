@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the module of a network --------------------------------------------------------------------------------------- */
+/* ---- the module of a network ----------------------------------------------------------------------------- */
 
 static fr_status run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
     const fri_list *l = m->state;
@@ -73,7 +73,7 @@ const fri_list *fri_list_of(fr_module *m, fri_one_layer *one) {
     return &one->list;
 }
 
-/* ---- growing -------------------------------------------------------------------------------------------------------- */
+/* ---- growing --------------------------------------------------------------------------------------------- */
 
 static fr_status no_memory(void) {
     return fri_fail(FR_ENOMEM, "network: out of host memory");
@@ -134,7 +134,7 @@ fr_status fri_list_result(fri_list *l, int value) {
     return FR_OK;
 }
 
-/* ---- places in the tree --------------------------------------------------------------------------------------------- */
+/* ---- places in the tree ---------------------------------------------------------------------------------- */
 
 static int child_of(const fr_module *m, const char *name, size_t length) {
     for (int i = 0; i < m->n_children; i++)
@@ -177,7 +177,7 @@ done:
     return s;
 }
 
-/* ---- public --------------------------------------------------------------------------------------------------------- */
+/* ---- public ---------------------------------------------------------------------------------------------- */
 
 int fr_module_layers(fr_module *m) {
     fri_one_layer one;

@@ -56,7 +56,7 @@ fr_status fri_module_place(fr_module *m, const char *path, fr_module **child);
 /* The module at the path, or NULL; *parent and *at, if not NULL, say where it is. */
 fr_module *fri_module_at(fr_module *m, const char *path, fr_module **parent, int *at);
 
-/* ---- cuts.c ------------------------------------------------------------------------------------------------------- */
+/* ---- cuts.c ---------------------------------------------------------------------------------------------- */
 
 /* Is the value alive between layer at - 1 and layer `at`, for a layer behind to read? */
 bool fri_alive(const fri_list *l, int value, int at);
@@ -65,7 +65,7 @@ bool fri_alive(const fri_list *l, int value, int at);
 int fri_reads_of(const fri_list *l, int first, int end, int *value);
 int fri_makes_of(const fri_list *l, int first, int end, int *value);
 
-/* ---- fuse.c: which layers one call can do ----------------------------------------------------------------------------- */
+/* ---- fuse.c: which layers one call can do ---------------------------------------------------------------- */
 
 typedef struct fri_fused {
     int layers; /* 1: nothing is fused */
@@ -77,7 +77,7 @@ typedef struct fri_fused {
 /* The call that begins with layer i and ends before `end`. */
 fri_fused fri_fuse(const fri_list *l, int i, int end);
 
-/* ---- run.c -------------------------------------------------------------------------------------------------------- */
+/* ---- run.c ----------------------------------------------------------------------------------------------- */
 
 /* One pass over a list, or a part of it. */
 typedef struct fri_pass {

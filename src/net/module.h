@@ -73,8 +73,8 @@ void fri_module_evaluation_end(fr_module *m);
 
 enum { FRI_MAX_UNITS = 4096 };
 
-/* Who is told when fr_checkpoint_plan runs a unit, on this thread: before it (done false) and after it (done true), with
- * the bytes that are handed on there; also in recomputations. */
+/* Who is told when fr_checkpoint_plan runs a unit, on this thread: before it (done false) and after it (done true),
+ * with the bytes that are handed on there; also in recomputations. */
 typedef struct fri_unit_watch {
     void (*fn)(void *ctx, int unit, bool done, size_t handed);
     void *ctx;

@@ -532,12 +532,9 @@ Test(state, settings_that_must_match_do) {
 
 Test(state, a_state_of_a_larger_model_is_refused) {
     char path[FR_STATE_PATH_BYTES];
-    fr_module *large = NULL, *small = small_net(1, FR_CPU), *part = small_net(1, FR_CPU);
-    fr_net *n = fr_net_begin(FR_CPU);
-    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 6, 6, 3});
-    fr_net_module(n, "small", &part, &x, 1, &x, 1);
-    x = fr_net_linear(n, "more", x, 5, FR_BIAS);
-    OK(fr_net_end(&n, &x, 1, &large));
+    fr_module *large = small_net(1, FR_CPU), *small = small_net(1, FR_CPU), *part = NULL;
+    OK(fr_nn_linear(5, 5, true, FR_CPU, &part));
+    OK(fr_module_add_child(large, "more", &part));
     fr_state state = {.model = large};
     OK(fr_state_save(in_folder("states"), &state, 0, path));
     state.model = small;

@@ -373,7 +373,7 @@ Test(trainers, usage_errors_have_status_2_and_name_flag_and_values) {
         {"train_unet", "--depth 9", 2, "--depth 9 .*1\\.\\.5"},
         {"train_unet", "--image-size 30", 2, "--image-size 30: .*multiple of 8"},
         {"train_unet", "--head global", 2, "--head global: train_unet"},
-        {"train_unet", "--checkpoint-segments 2", 2, "--checkpoint-segments 2: .*1 units"},
+        {"train_unet", "--checkpoint-segments 99", 2, "--checkpoint-segments 99: .*[0-9]+ units"},
         {"train_vgg", "--checkpoint-segments 0", 2, "--checkpoint-segments 0: must lie in 1"},
         {"train_vgg", "--checkpoint-segments 500", 2, "--checkpoint-segments 500: vgg16_bn .* [0-9]+ units"},
         {"train_vgg", "--batch-size 1501", 2, "--batch-size 1501: dataset digits has 1500"},

@@ -227,6 +227,12 @@ Test(module, train_and_eval) {
 
 /* ---- paths ------------------------------------------------------------------------------------------------- */
 
+static fr_status run_first(fr_module *m, fr_tensor **x) {
+    return fr_module_run_child(m, 0, x);
+}
+
+static const fr_module_class first_class = {.name = "First", .forward = run_first};
+
 /* A leaf's failure and a composite's own failure carry the path once; the slot and the scope stay as they were. */
 Test(module, errors_name_the_path) {
     int freed = 0;
@@ -234,10 +240,8 @@ Test(module, errors_name_the_path) {
     fr_tensor *narrow = filled(2, (int64_t[]){2, 3}, 1), *wide = filled(2, (int64_t[]){2, 4}, 1), *y = NULL;
     must(fr_nn_linear(4, 3, true, test_device(), &body));
     c = residual(body, &freed);
-    fr_net *n = fr_net_begin(test_device());
-    fr_value v = fr_net_input(n, FR_F32, 2, (int64_t[]){2, 4});
-    fr_net_module(n, "block", &c, &v, 1, &v, 1);
-    must(fr_net_end(&n, &v, 1, &m));
+    must(fr_module_create(&first_class, 0, &m));
+    must(fr_module_add_child(m, "block", &c));
     expect_refused(fr_module_forward(m, narrow, &y), FR_ESHAPE, "block.body (Linear): linear: ", "[2, 3]", y);
     cr_expect(strstr(fr_last_error(), "Residual") == NULL, "the path is there twice: %s", fr_last_error());
     expect_refused(fr_module_forward(m, wide, &y), FR_ESHAPE, "block (Residual): add: ", "[2, 4]", y);

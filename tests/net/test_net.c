@@ -1,0 +1,393 @@
+/* test_net.c - networks as lists (net.h): what a definition infers, refuses and leaves alone; sharing, replacing and
+ * tapping of layers; several inputs and results; cuts. */
+#include <criterion/criterion.h>
+#include <frugal/memory.h>
+#include <frugal/net.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "memory/event.h"
+#include "meta/calls.h"
+#include "net/list.h"
+#include "support/golden.h"
+
+static fr_value image(fr_net *n, int64_t side, int64_t channels) {
+    return fr_net_input(n, FR_F32, 4, (int64_t[]){1, side, side, channels});
+}
+
+static fr_module *end(fr_net *n, fr_value x) {
+    fr_module *m = NULL;
+    must(fr_net_end(&n, &x, 1, &m));
+    cr_assert_null(n);
+    return m;
+}
+
+static fr_tensor *uniform(int rank, const int64_t *shape) {
+    fr_tensor *x = NULL;
+    must(fr_tensor_uniform(rank, shape, -1, 1, FR_F32, test_device(), &x));
+    return x;
+}
+
+static void expect_equal(fr_tensor *a, fr_tensor *b, const char *what) {
+    double *x = values_of(a), *y = values_of(b);
+    cr_assert_eq(fr_tensor_numel(a), fr_tensor_numel(b), "%s", what);
+    cr_expect_eq(memcmp(x, y, (size_t)fr_tensor_numel(a) * sizeof *x), 0, "%s: other values", what);
+    free(x);
+    free(y);
+}
+
+/* relu(norm(conv(relu(norm(conv(x))))) + x), 6 channels; "head" behind it. */
+static fr_module *residual_net(void) {
+    fr_net *n = fr_net_begin(test_device());
+    fr_value x = fr_net_conv2d(n, "stem", image(n, 8, 3), 6, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS), y = x;
+    fr_net_scope_begin(n, "layer%d.%d", 1, 0);
+    for (int i = 0; i < 2; i++) {
+        fr_net_scope_begin(n, "part%d", i);
+        y = fr_net_conv2d(n, "conv", y, 6, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
+        y = fr_net_batchnorm2d(n, "bn", y, NULL);
+        if (i == 0) y = fr_net_relu(n, "relu", y);
+        fr_net_scope_end(n);
+    }
+    x = fr_net_relu(n, "relu", fr_net_add(n, "add", y, x));
+    fr_net_scope_end(n);
+    x = fr_net_flatten(n, "flatten", fr_net_adaptive_avgpool2d(n, "pool", x, 2, 2), 1);
+    return end(n, fr_net_linear(n, "head", x, 3, FR_BIAS));
+}
+
+/* ---- defining ------------------------------------------------------------------------------------------------- */
+
+Test(net, names_and_sizes_follow_from_the_values) {
+    fr_module *m = residual_net();
+    fr_layer l;
+    cr_expect_not_null(fr_module_find(m, "layer1.0.part1.bn"));
+    cr_expect_null(fr_module_find(m, "layer1.0.part2"));
+    cr_expect_eq(fr_tensor_dim(fr_module_tensor(fr_module_find(m, "layer1.0.part1.conv"), "weight"), 3), 6);
+    cr_expect_eq(fr_tensor_dim(fr_module_tensor(fr_module_find(m, "head"), "weight"), 1), 2 * 2 * 6);
+    cr_expect_eq(fr_module_layers(m), 11);
+    cr_expect_eq(fr_module_layer_find(m, "layer1"), 1);
+    cr_expect_eq(fr_module_layer_find(m, "layer1.0.relu"), 7);
+    cr_expect_eq(fr_module_layer_find(m, "layer"), -1, "a part of a name is no name");
+    must(fr_module_layer_get(m, 6, &l));
+    cr_expect_str_eq(l.name, "layer1.0.add");
+    cr_expect(l.n_in == 2 && l.n_out == 1);
+    must(fr_module_layer_get(m, 10, &l));
+    cr_expect(l.pieces == 1 && l.piece[0].spatial == 4 && l.piece[0].channels == 6, "channels behind the flatten");
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+Test(net, channels_are_known_behind_dropout_and_concat) {
+    fr_net *n = fr_net_begin(FR_META);
+    fr_value x = image(n, 4, 3), both[2];
+    fr_layer l;
+    both[0] = fr_net_dropout(n, NULL, fr_net_flatten(n, NULL, x, 1), 0.5);
+    both[1] = fr_net_flatten(n, NULL, fr_net_adaptive_avgpool2d(n, NULL, x, 1, 2), 1);
+    x = fr_net_linear(n, "fc", fr_net_concat(n, NULL, both, 2), 2, FR_BIAS);
+    fr_module *m = end(n, x);
+    must(fr_module_layer_get(m, fr_module_layer_find(m, "fc"), &l));
+    cr_assert_eq(l.pieces, 2);
+    cr_expect(l.piece[0].spatial == 16 && l.piece[0].channels == 3 && l.piece[1].spatial == 2 &&
+              l.piece[1].channels == 3);
+    fr_module_release(&m);
+}
+
+Test(net, the_first_failure_is_told_at_the_end_with_its_layer) {
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(test_device());
+    fr_value x = image(n, 8, 3), y;
+    fri_rng before = fri_rng_get();
+    fr_net_scope_begin(n, "features");
+    y = fr_net_maxpool2d(n, "pool", fr_net_relu(n, "relu", x), 9, NULL);
+    cr_expect_eq(y.id, -1);
+    cr_expect_eq(fr_net_conv2d(n, "conv", y, 4, 3, NULL, FR_BIAS).id, -1);
+    cr_expect_eq(fr_net_conv2d(n, "conv", x, 4, 3, NULL, FR_BIAS).id, -1, "a call after a failure does something");
+    cr_expect(fr_net_status(n) < 0);
+    cr_expect_eq(fri_rng_get().next_stream, before.next_stream, "a definition that failed draws numbers");
+    expect_refused(fr_net_end(&n, &x, 1, &m), FR_ESHAPE, "features.pool (MaxPool2d): maxpool2d: ", "8", NULL);
+    cr_expect(n == NULL && m == NULL);
+    expect_nothing_left();
+}
+
+static fr_status refused(void (*define)(fr_net *n, fr_value *x)) {
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(FR_META);
+    fr_value x = image(n, 8, 3);
+    define(n, &x);
+    fr_status s = fr_net_end(&n, &x, 1, &m);
+    cr_expect_null(m);
+    return s;
+}
+
+static void twice_the_same_name(fr_net *n, fr_value *x) {
+    *x = fr_net_relu(n, "a", fr_net_relu(n, "a", *x));
+}
+static void no_such_layer(fr_net *n, fr_value *x) {
+    fr_net_again(n, "a.b", x, 1, x, 1);
+}
+static void open_scope(fr_net *n, fr_value *x) {
+    (void)x;
+    fr_net_scope_begin(n, "left.%s", "open");
+}
+static void late_input(fr_net *n, fr_value *x) {
+    *x = fr_net_relu(n, NULL, *x);
+    (void)image(n, 8, 3);
+}
+static void no_result(fr_net *n, fr_value *x) {
+    (void)n;
+    x->id = 7;
+}
+
+Test(net, refusals) {
+    expect_refused(refused(twice_the_same_name), FR_EINVAL, "'a'", "already", NULL);
+    expect_refused(refused(no_such_layer), FR_EINVAL, "'a.b'", "no layer", NULL);
+    expect_refused(refused(open_scope), FR_EINVAL, "left.open", "not ended", NULL);
+    expect_refused(refused(late_input), FR_EINVAL, "input", "after a layer", NULL);
+    expect_refused(refused(no_result), FR_EINVAL, "result 0", "no value", NULL);
+}
+
+static void count_event(void *ctx, const fri_event *e) {
+    *(int *)ctx += e->device == FR_META;
+}
+static void count_call(void *ctx, const fri_kernel_call *c) {
+    (void)c;
+    ++*(int *)ctx;
+}
+
+/* Parameters are on the device; nothing of the shape runs is seen. */
+Test(net, a_shape_run_leaves_no_trace) {
+    int events = 0, calls = 0;
+    fr_memory_stats t, before;
+    must(fr_memory_stats_get(FR_META, &before));
+    must(fri_event_subscribe(count_event, &events));
+    fri_call_listener was = fri_meta_listen((fri_call_listener){count_call, &calls});
+    fr_graph_stats graph = fr_graph_stats_get();
+    fr_module *m = residual_net();
+    fri_event_unsubscribe(count_event, &events);
+    (void)fri_meta_listen(was);
+    must(fr_memory_stats_get(FR_META, &t));
+    cr_expect_eq(memcmp(&t, &before, sizeof t), 0, "memory of meta is counted");
+    cr_expect_eq(events, 0);
+    cr_expect_eq(calls, 0);
+    cr_expect_eq(fr_graph_stats_get().nodes, graph.nodes);
+    double *batches = values_of(fr_module_tensor(fr_module_find(m, "layer1.0.part0.bn"), "num_batches_tracked"));
+    cr_expect_eq(batches[0], 0);
+    cr_expect(fr_module_training(fr_module_find(m, "layer1.0.part0.bn")));
+    free(batches);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* ---- running -------------------------------------------------------------------------------------------------- */
+
+/* The list's forward is that of its ops; every kernel for a sum and a relu is in a batch norm's pass or not, the bits
+ * are the same. */
+Test(net, equals_its_ops_written_by_hand) {
+    fr_module *m = residual_net(), *b = fr_module_find(m, "layer1.0");
+    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL, *h = NULL, *skip = NULL;
+    must(fr_module_forward(fr_module_find(m, "stem"), x, &skip));
+    must(fr_module_forward(fr_module_find(b, "part0.conv"), skip, &h));
+    must(fr_module_forward(fr_module_find(b, "part0.bn"), h, &h));
+    must(fr_relu(h, &h));
+    must(fr_module_forward(fr_module_find(b, "part1.conv"), h, &h));
+    must(fr_module_forward(fr_module_find(b, "part1.bn"), h, &h));
+    must(fr_add(h, skip, &h));
+    must(fr_relu(h, &h));
+    must(fr_adaptive_avgpool2d(h, 2, 2, &h));
+    must(fr_flatten(h, 1, &h));
+    must(fr_module_forward(fr_module_find(m, "head"), h, &h));
+    must(fr_module_forward(m, x, &y));
+    expect_equal(y, h, "the network");
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&h);
+    fr_tensor_release(&skip);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+static void gradient(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, double **dw) {
+    fr_tensor *y = NULL;
+    must(plan == NULL ? fr_module_forward(m, x, &y) : fr_checkpoint_plan(m, plan, x, &y));
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    *dw = values_of(fr_tensor_get_grad(fr_module_tensor(fr_module_find(m, "stem"), "weight")));
+    fr_module_zero_grad(m);
+    fr_tensor_release(&y);
+}
+
+/* Every cut, also within the block, where two values are handed on. */
+Test(net, may_be_cut_between_any_two_layers) {
+    fr_module *m = residual_net();
+    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3});
+    const size_t bytes = 6 * 27 * sizeof(double);
+    double *plain = NULL, *cut = NULL;
+    gradient(m, NULL, x, &plain);
+    for (int at = 1; at < fr_module_layers(m); at++) {
+        const int first[] = {0, at};
+        const fr_unit_range range[] = {{0, 1}, {1, 2}};
+        uint64_t before = fr_graph_stats_get().recomputed_segments;
+        gradient(m, &(fr_unit_plan){.units = 2, .ranges = 2, .range = range, .first = first}, x, &cut);
+        cr_expect_eq(memcmp(plain, cut, bytes), 0, "cut before layer %d: another gradient", at);
+        cr_expect_geq(fr_graph_stats_get().recomputed_segments, before + 1, "cut before layer %d", at);
+        free(cut);
+    }
+    free(plain);
+    fr_tensor_release(&x);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+Test(net, without_borders_the_narrowest_cuts_are_the_units) {
+    int first[16];
+    fr_net *n = fr_net_begin(FR_META);
+    fr_value a = image(n, 4, 3), b = fr_net_conv2d(n, "b", a, 3, 1, NULL, FR_BIAS), c = a, all[3];
+    for (int i = 0; i < 3; i++)
+        c = fr_net_conv2d(n, NULL, c, 3, 1, NULL, FR_BIAS); /* a, b and c, then b and c, alive */
+    all[0] = b;
+    all[1] = c;
+    fr_module *m = end(n, fr_net_concat(n, "all", all, 2));
+    int units = fr_module_units(m, first, 16);
+    cr_assert_eq(units, 5, "%d units", units);
+    for (int i = 0; i < units; i++) cr_expect_eq(first[i], i);
+    fr_module_release(&m);
+}
+
+/* ---- several inputs and results, sharing ---------------------------------------------------------------------- */
+
+Test(net, several_inputs_and_results) {
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(test_device());
+    fr_value a = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 4}), b = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 4});
+    const fr_value out[] = {fr_net_mul(n, "product", a, b), fr_net_add(n, "sum", a, b)};
+    must(fr_net_end(&n, out, 2, &m));
+    fr_tensor *x[2] = {uniform(2, (int64_t[]){3, 4}), uniform(2, (int64_t[]){3, 4})}, *y[2] = {NULL}, *want = NULL;
+    must(fr_module_forward_n(m, x, 2, y, 2));
+    must(fr_mul(x[0], x[1], &want));
+    expect_equal(y[0], want, "product");
+    must(fr_add(x[0], x[1], &want));
+    expect_equal(y[1], want, "sum: the inputs are the caller's, nothing may be written over them");
+    expect_refused(fr_module_forward(m, x[0], &y[0]), FR_EINVAL, "1 inputs", "2 inputs", NULL);
+    expect_refused(fr_module_forward_n(m, x, 2, y, 3), FR_EINVAL, "3 results", "2 results", NULL);
+    for (int i = 0; i < 2; i++) {
+        fr_tensor_release(&x[i]);
+        fr_tensor_release(&y[i]);
+    }
+    fr_tensor_release(&want);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+static fr_status count_tensor(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)path, (void)t, (void)is_parameter;
+    ++*(int *)ctx;
+    return FR_OK;
+}
+
+Test(net, a_layer_that_runs_again_has_its_parameters_once) {
+    int tensors = 0;
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 4});
+    fr_net_scope_begin(n, "shared");
+    v = fr_net_linear(n, "fc", v, 4, FR_BIAS);
+    fr_net_again(n, "fc", &v, 1, &v, 1);
+    fr_net_scope_end(n);
+    fr_module *m = end(n, v), *fc = fr_module_find(m, "shared.fc");
+    fr_tensor *x = uniform(2, (int64_t[]){2, 4}), *y = NULL, *want = NULL;
+    must(fr_module_each_tensor(m, count_tensor, &tensors));
+    cr_expect_eq(tensors, 2);
+    must(fr_module_forward(m, x, &y));
+    must(fr_module_forward(fc, x, &want));
+    must(fr_module_forward(fc, want, &want));
+    expect_equal(y, want, "twice the layer");
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&want);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* The layers of a network within another one are layers of that one: they are found, cut and replaced there. */
+Test(net, a_network_may_be_a_layer) {
+    fr_module *inner = residual_net(), *kept = fr_module_retain(inner), *fresh = NULL;
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v = image(n, 8, 3);
+    fr_net_module(n, "body", &inner, &v, 1, &v, 1);
+    fr_module *m = end(n, fr_net_relu(n, "last", v));
+    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL, *want = NULL;
+    cr_expect_eq(fr_module_layers(m), 12);
+    cr_expect_not_null(fr_module_find(m, "body.layer1.0.part0.conv"));
+    must(fr_module_forward(m, x, &y));
+    must(fr_module_forward(kept, x, &want));
+    must(fr_relu(want, &want));
+    expect_equal(y, want, "the network within");
+    fr_tensor_release(&y);
+    fr_tensor_release(&want);
+    must(fr_nn_linear(24, 5, true, test_device(), &fresh));
+    must(fr_module_replace(m, "body.head", &fresh));
+    must(fr_module_forward(m, x, &y));
+    must(fr_module_forward(kept, x, &want));
+    cr_expect(fr_tensor_dim(y, 1) == 5 && fr_tensor_dim(want, 1) == 5, "both lists run the new layer");
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&want);
+    fr_module_release(&kept);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+Test(net, replace_refuses_what_it_cannot_do) {
+    fr_module *m = residual_net(), *fresh = NULL;
+    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
+    must(fr_nn_relu(&fresh));
+    expect_refused(fr_module_replace(m, "layer1", &fresh), FR_EINVAL, "'layer1'", "no layer", NULL);
+    cr_expect_null(fresh);
+    must(fr_nn_relu(&fresh));
+    expect_refused(fr_module_replace(m, "layer9", &fresh), FR_EINVAL, "'layer9'", "no layer", NULL);
+    must(fr_module_forward(m, x, &y));
+    must(fr_nn_relu(&fresh));
+    expect_refused(fr_module_replace(m, "pool", &fresh), FR_EUSAGE, "'pool'", "graph", NULL);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* A tap is a reader: what it shows is not left out by a fused call, and the other bits stay. */
+Test(net, a_tapped_layer_is_a_further_result) {
+    fr_module *m = residual_net();
+    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *plain = NULL, *y[3] = {NULL}, *h = NULL;
+    must(fr_module_forward(m, x, &plain));
+    must(fr_module_tap(m, "layer1.0.part0.bn"));
+    must(fr_module_tap(m, "layer1"));
+    must(fr_module_forward_n(m, &x, 1, y, 3));
+    expect_equal(y[0], plain, "the result");
+    must(fr_module_forward(fr_module_find(m, "stem"), x, &h));
+    must(fr_module_forward(fr_module_find(m, "layer1.0.part0.conv"), h, &h));
+    must(fr_module_forward(fr_module_find(m, "layer1.0.part0.bn"), h, &h));
+    expect_equal(y[1], h, "the norm before its relu");
+    double *v = values_of(y[2]);
+    for (int64_t i = 0; i < fr_tensor_numel(y[2]); i++) cr_assert(v[i] >= 0, "the last layer below layer1 is a relu");
+    free(v);
+    expect_refused(fr_module_tap(m, "layer2"), FR_EINVAL, "'layer2'", "no layer", NULL);
+    for (int i = 0; i < 3; i++) fr_tensor_release(&y[i]);
+    fr_tensor_release(&plain);
+    fr_tensor_release(&h);
+    fr_tensor_release(&x);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* Prefixes stand where children stood. */
+Test(net, modes_and_types_go_by_prefix) {
+    fr_module *m = residual_net();
+    fr_module_train(fr_module_find(m, "layer1.0.part0"), false);
+    cr_expect(!fr_module_training(fr_module_find(m, "layer1.0.part0.bn")));
+    cr_expect(fr_module_training(fr_module_find(m, "layer1.0.part1.bn")));
+    must(fr_module_to_dtype(fr_module_find(m, "layer1"), FR_BF16));
+    cr_expect_eq(fr_tensor_dtype(fr_module_tensor(fr_module_find(m, "layer1.0.part1.conv"), "weight")), FR_BF16);
+    cr_expect_eq(fr_tensor_dtype(fr_module_tensor(fr_module_find(m, "layer1.0.part1.bn"), "weight")), FR_F32);
+    cr_expect_eq(fr_tensor_dtype(fr_module_tensor(fr_module_find(m, "stem"), "weight")), FR_F32);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
