@@ -45,7 +45,7 @@ static fr_status open_offload(const fri_session *r) {
 static fr_status prepare(fri_config *c, fri_session *r, fri_views **views) {
     const fr_train_opts *o = &c->opts;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_places_check(r));
+    FR_TRY(s, fri_places_check(o));
     FR_TRY(s, check_device(c));
     fri_config_resolve(c);
     FR_TRY(s, start_threads(o));

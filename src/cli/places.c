@@ -3,13 +3,10 @@
 #include "base/atomic_file.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "session/flags.h"
 
 #include <string.h>
 #include <sys/stat.h>
-
-typedef struct place {
-    const char *flag, *path; /* path NULL: not asked for */
-} place;
 
 /* The same file or folder, now or once it is written. Devices may be shared: nothing is lost in them. */
 static bool same(const char *a, const char *b) {
@@ -20,34 +17,35 @@ static bool same(const char *a, const char *b) {
     return fri_file_target(a, target[0]) && fri_file_target(b, target[1]) && strcmp(target[0], target[1]) == 0;
 }
 
-fr_status fri_places_check(const fri_session *r) {
-    const fr_train_opts *o = &r->config->opts;
-    const bool offload = o->offload != NULL && o->offload[0] != '\0',
-               latest = o->resume != NULL && strcmp(o->resume, "latest") == 0;
-    const place output[] = {{"export", o->export_weights},
-                            {"report", o->report},
-                            {"track", o->track},
-                            {"trace", o->trace},
-                            {"memory-plot", o->memory_plot},
-                            {"log", o->log},
-                            {"csv", o->csv},
-                            {"offload", offload ? o->offload : NULL}};
-    const place input[] = {{"weights", o->weights}, {"resume", latest ? NULL : o->resume}, {"data", o->data}};
-    enum { OUTPUTS = sizeof output / sizeof *output, INPUTS = sizeof input / sizeof *input };
-    for (int i = 0; i < OUTPUTS; i++) {
-        const place *p = &output[i];
-        for (int k = i + 1; p->path != NULL && k < OUTPUTS; k++)
-            if (output[k].path != NULL && same(p->path, output[k].path))
-                return fri_fail(FR_EINVAL, "--%s %s and --%s %s are one file; each needs its own", p->flag, p->path,
-                                output[k].flag, output[k].path);
-        for (int k = 0; p->path != NULL && k < INPUTS; k++)
-            if (input[k].path != NULL && same(p->path, input[k].path))
-                return fri_fail(FR_EINVAL, "--%s %s would be written over --%s %s; name another file", p->flag, p->path,
-                                input[k].flag, input[k].path);
-        for (int64_t k = 0; p->path != NULL && k < o->n_predict; k++)
-            if (same(p->path, o->predict[k]))
-                return fri_fail(FR_EINVAL, "--%s %s would be written over --predict %s; name another file", p->flag,
-                                p->path, o->predict[k]);
+/* The file or folder that the flag names; NULL: none, or not for this. */
+static const char *path_of(const fri_flag *f, fri_flag_file file, const fr_train_opts *o) {
+    const char *path = f->file == file ? *(const char *const *)fri_flag_field(f, o) : NULL;
+    bool latest = f->offset == offsetof(fr_train_opts, resume) && path != NULL && strcmp(path, "latest") == 0;
+    return latest || (path != NULL && path[0] == '\0') ? NULL : path;
+}
+
+static fr_status check(const fri_flag *f, const char *path, const fr_train_opts *o) {
+    for (const fri_flag *g = fri_flags; g < fri_flags + fri_flags_count; g++) {
+        const char *other = g > f ? path_of(g, FRI_FILE_WRITTEN, o) : NULL, *read = path_of(g, FRI_FILE_READ, o);
+        if (other != NULL && same(path, other))
+            return fri_fail(FR_EINVAL, "--%s %s and --%s %s are one file; each needs its own", f->name, path, g->name,
+                            other);
+        if (read != NULL && same(path, read))
+            return fri_fail(FR_EINVAL, "--%s %s would be written over --%s %s; name another file", f->name, path,
+                            g->name, read);
     }
+    for (int64_t k = 0; k < o->n_predict; k++)
+        if (same(path, o->predict[k]))
+            return fri_fail(FR_EINVAL, "--%s %s would be written over --predict %s; name another file", f->name, path,
+                            o->predict[k]);
     return FR_OK;
+}
+
+fr_status fri_places_check(const fr_train_opts *o) {
+    fr_status s = FR_OK;
+    for (const fri_flag *f = fri_flags; f < fri_flags + fri_flags_count && s == FR_OK; f++) {
+        const char *path = path_of(f, FRI_FILE_WRITTEN, o);
+        if (path != NULL) s = check(f, path, o);
+    }
+    return s;
 }

@@ -31,6 +31,9 @@ typedef enum fri_flag_group {
     FRI_GROUP_COUNT,
 } fri_flag_group;
 
+/* What is done to the file or folder that a TEXT names. */
+typedef enum fri_flag_file { FRI_FILE_NONE, FRI_FILE_WRITTEN, FRI_FILE_READ } fri_flag_file;
+
 typedef struct fri_choice {
     const char *name; /* NULL ends the list */
     int value;
@@ -49,7 +52,8 @@ typedef struct fri_flag {
     double real_least, below;  /* REAL: real_least <= value < below */
     const fri_choice *choices; /* CHOICE; INT and REAL: words beside the numbers */
     void (*act)(fr_train_opts *o);
-    bool course; /* another value is another training: a resumed run names it */
+    fri_flag_file file; /* two that are written, or one written and one read, must differ (cli/places.c) */
+    bool course;        /* another value is another training: a resumed run names it */
 } fri_flag;
 
 enum { FRI_FLAGS_MOST = 128 };

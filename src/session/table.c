@@ -62,6 +62,8 @@ const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",           "D
 #define ROW(kind, group, field) FRI_FLAG_##kind, FRI_GROUP_##group, offsetof(fr_train_opts, field)
 #define RANGE(a, b)             .least = a, .most = b
 #define BELOW(a, b)             .real_least = a, .below = b
+#define WRITTEN                 .unset = "none", .file = FRI_FILE_WRITTEN
+#define READ                    .unset = "none", .file = FRI_FILE_READ
 #define COUNT                   RANGE(1, 1000000000)
 
 const fri_flag fri_flags[] = {
@@ -82,7 +84,7 @@ const fri_flag fri_flags[] = {
      "'folder' is <PATH>/<train|test>/<class>/*.jpg or .png. 'synthetic' is noise, for measuring.",
      .choices = datasets},
     {"data", ROW(TEXT, DATA, data), "PATH", "The folder with the dataset's files.",
-     .unset = "none; all datasets but digits and synthetic need it"},
+     .unset = "none; all datasets but digits and synthetic need it", .file = FRI_FILE_READ},
     {"image-size", ROW(INT, DATA, image_size), "N", "Side in pixels of the square image that the network sees.",
      .unset = "224 for 'folder', else 32", RANGE(1, 4096)},
     {"classes", ROW(INT, DATA, classes), "N",
@@ -196,7 +198,7 @@ const fri_flag fri_flags[] = {
     {"offload", ROW(TEXT, MEMORY, offload), "FILE",
      "Large saved activations wait in this file until backward needs them. '--offload' alone takes a temporary one. It "
      "is unlinked at once, so nothing is left behind.",
-     .unset = "off", .implied = ""},
+     .unset = "off", .implied = "", .file = FRI_FILE_WRITTEN},
     {"cache-casts", ROW(BOOL, MEMORY, switches.cache_casts), NULL,
      "Under --amp, low-precision copies of parameters live from forward to backward, as PyTorch's do, instead of while "
      "an op runs."},
@@ -238,9 +240,9 @@ const fri_flag fri_flags[] = {
 
     /* ---- files ---- */
     {"weights", ROW(TEXT, FILES, weights), "FILE",
-     "Start from these weights: safetensors, torchvision's names and layouts.", .unset = "none"},
+     "Start from these weights: safetensors, torchvision's names and layouts.", READ},
     {"export", ROW(TEXT, FILES, export_weights), "FILE", "Write the weights at the end; torchvision loads them.",
-     .unset = "none"},
+     WRITTEN},
     {"save", ROW(TEXT, FILES, save), "DIR",
      "Save the state of the training here: after each epoch or --save-every steps, at the end, and before a signal "
      "ends the run.",
@@ -250,7 +252,7 @@ const fri_flag fri_flags[] = {
     {"resume", ROW(TEXT, FILES, resume), "DIR",
      "Continue from the newest good state of this folder; 'latest': of the --save folder, or from the start if it "
      "holds none. --epochs and --steps count from the start of the training.",
-     .unset = "none"},
+     READ},
     {"predict", ROW(LIST, FILES, predict), "IMAGE...",
      "Do not train: print the five likeliest classes of each image file (JPEG, PNG). Wants --weights or --resume.",
      .unset = "none"},
@@ -264,16 +266,16 @@ const fri_flag fri_flags[] = {
      "Without this flag, the step after one whose loss overflowed is looked at."},
     {"quiet", ROW(SET, OUTPUT, quiet), NULL, "Print the last line only."},
     {"report", ROW(TEXT, OUTPUT, report), "FILE", "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.",
-     .unset = "none"},
+     WRITTEN},
     {"track", ROW(TEXT, OUTPUT, track), "FILE",
-     "Write what each phase of the first step adds and frees, a line per kind of tensor.", .unset = "none"},
+     "Write what each phase of the first step adds and frees, a line per kind of tensor.", WRITTEN},
     {"memory-plot", ROW(TEXT, OUTPUT, memory_plot), "FILE",
-     "Draw the step that needs most memory, bytes by category over time, as SVG; with --plan too.", .unset = "none"},
+     "Draw the step that needs most memory, bytes by category over time, as SVG; with --plan too.", WRITTEN},
     {"trace", ROW(TEXT, OUTPUT, trace), "FILE",
      "Write the first three steps for Perfetto (ui.perfetto.dev): ops as slices, bytes by category as counters.",
-     .unset = "none"},
-    {"log", ROW(TEXT, OUTPUT, log), "FILE", "Write one JSON object per step and line.", .unset = "none"},
-    {"csv", ROW(TEXT, OUTPUT, csv), "FILE", "The same as comma-separated values.", .unset = "none"},
+     WRITTEN},
+    {"log", ROW(TEXT, OUTPUT, log), "FILE", "Write one JSON object per step and line.", WRITTEN},
+    {"csv", ROW(TEXT, OUTPUT, csv), "FILE", "The same as comma-separated values.", WRITTEN},
     {"tensorboard", ROW(TEXT, OUTPUT, tensorboard), "DIR", "The same as TensorBoard events.", .unset = "none"},
 };
 const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);
