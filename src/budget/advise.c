@@ -29,13 +29,9 @@ static fr_status try_flags(adviser *a, const fr_train_opts *o, const char *flags
     fri_config trial = *a->config;
     size_t reserved = 0;
     trial.opts = *o;
-    trial.opts.memory_limit = a->limit;
-    fr_status s = fri_fits(&trial, &reserved);
+    fr_status s = fri_fits(&trial, a->limit, &reserved);
     bool fits = s == FR_OK;
-    if (s == FR_ENOMEM) {
-        trial.opts.memory_limit = SIZE_MAX;
-        s = fri_fits(&trial, &reserved);
-    }
+    if (s == FR_ENOMEM) s = fri_fits(&trial, SIZE_MAX, &reserved);
     if (s < 0) return s;
     say(a, fits, reserved, flags);
     return FR_OK;
@@ -70,11 +66,10 @@ static fr_status advise_segments(adviser *a) {
     size_t least = SIZE_MAX, reserved = 0;
     int units = 0;
     fr_status s = FR_OK;
-    trial.opts.memory_limit = SIZE_MAX;
     FR_TRY(s, fri_model_units(&trial, &units));
     for (int64_t k = 2; k <= units && k <= 32; k++) {
         trial.opts.checkpoint_segments = k;
-        FR_TRY(s, fri_fits(&trial, &reserved));
+        FR_TRY(s, fri_fits(&trial, SIZE_MAX, &reserved));
         if (reserved >= least) continue;
         least = reserved;
         best = k;
@@ -116,10 +111,8 @@ static fr_status advise_batch(adviser *a) {
 /* What the command as it is comes to, and the floor that nothing but a smaller op can lower. */
 static fr_status say_needs(const adviser *a) {
     char peak[FRI_BYTES_TEXT], floor[FRI_BYTES_TEXT], op[FRI_BYTES_TEXT];
-    fri_config free = *a->config;
     fri_train_plan p = {0};
-    free.opts.memory_limit = SIZE_MAX;
-    fr_status s = fri_train_plan_make(&free, &p);
+    fr_status s = fri_train_plan_make(a->config, SIZE_MAX, &p);
     if (s < 0) return s;
     fprintf(a->out, "this command needs %s; its floor (parameters, optimizer state and the largest op, %s) is %s\n",
             fri_bytes_text(p.training.peak_allocated, peak), fri_bytes_text(fri_plan_largest_op(p.plan), op),

@@ -5,11 +5,10 @@
 #include <string.h>
 
 static fr_status install(fri_session *r, fri_train_plan *p) {
-    fri_config free = *r->config;
     const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
-    free.opts.memory_limit = SIZE_MAX; /* the caching allocator's reserve does not matter here, only the extent */
-    FR_TRY(s, fri_train_plan_make(&free, p));
+    /* The caching allocator's reserve does not matter here, only the extent. */
+    FR_TRY(s, fri_train_plan_make(r->config, SIZE_MAX, p));
     if (!p->workspaces)
         return fri_fail(FR_EUNSUPPORTED, "a plan for %s cannot include its workspaces", fr_device_name(o->device));
     FR_TRY(s, fri_train_plan_use_arena(p, &r->arena.placement));

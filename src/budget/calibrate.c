@@ -16,7 +16,7 @@ fr_status fri_calibration_begin(const fri_config *c, fri_calibration **out) {
     fr_status s = FR_OK;
     if (k == NULL) return fri_fail(FR_ENOMEM, "--calibrate: out of host memory");
     FR_TRY(s, fri_step_log_dry(&k->dry));
-    s = fri_train_plan_make(c, &p);
+    s = fri_train_plan_make(c, c->opts.memory_limit, &p);
     fri_step_log_dry_end(&k->dry);
     FR_TRY(s, s);
     fri_train_plan_release(&p);

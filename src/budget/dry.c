@@ -250,7 +250,7 @@ static bool answers(fr_device device) {
     return device != FR_META && b != NULL && fri_kernels_for(b, FR_F32)->conv2d_forward_workspace != NULL;
 }
 
-static fr_status make(const fri_config *c, bool workspaces, fri_train_plan *out) {
+static fr_status make(const fri_config *c, size_t limit, bool workspaces, fri_train_plan *out) {
     const fr_train_opts *o = &c->opts;
     dry_run d = {.config = *c, .run.config = &d.config, .out = out};
     fr_switches switches = fr_switches_get();
@@ -265,7 +265,7 @@ static fr_status make(const fri_config *c, bool workspaces, fri_train_plan *out)
     FR_TRY(s, fri_segment_weights(c, &d.run.unit_weight));
     FR_TRY(s, fr_plan_begin(out->workspaces ? o->device : FR_META, &out->plan));
     FR_TRY(s, fri_allocator_get(FR_META, &d.allocator));
-    fri_allocator_limit(d.allocator, o->memory_limit);
+    fri_allocator_limit(d.allocator, limit);
     fr_switches_set(o->switches);
     FR_TRY(s, run(&d));
     FR_TRY(s, fr_plan_end(out->plan));
@@ -281,10 +281,10 @@ done:
 }
 
 /* A backend whose libraries are not on this machine (no cuDNN) is planned without their workspaces. */
-fr_status fri_train_plan_make(const fri_config *c, fri_train_plan *out) {
+fr_status fri_train_plan_make(const fri_config *c, size_t limit, fri_train_plan *out) {
     bool workspaces = answers(c->opts.device);
-    fr_status s = make(c, workspaces, out);
-    return s == FR_ELIBRARY && workspaces ? make(c, false, out) : s;
+    fr_status s = make(c, limit, workspaces, out);
+    return s == FR_ELIBRARY && workspaces ? make(c, limit, false, out) : s;
 }
 
 void fri_train_plan_release(fri_train_plan *p) {

@@ -8,7 +8,7 @@
  *     fri_config trial = *config;             of a run whose data sets are open: counts and classes are known
  *     trial.opts.batch_size = 8;              any variation: switches, checkpoint_segments, ...
  *     fri_train_plan plan = {0};
- *     s = fri_train_plan_make(&trial, &plan);
+ *     s = fri_train_plan_make(&trial, SIZE_MAX, &plan);
  *     plan.training.peak_allocated            what the run's --report will say; peak_requested, at_peak likewise
  *     plan.plan                               sections, live tensors, floor (<frugal/plan.h>)
  *     fri_train_plan_release(&plan);
@@ -33,10 +33,10 @@ typedef struct fri_train_plan {
     int64_t parameters;
 } fri_train_plan;
 
-/* c->opts.memory_limit holds for the dry run as it would for the run: FR_ENOMEM if it does not fit, with the run's own
- * sentence; SIZE_MAX plans without limit. FR_EINVAL, FR_ESHAPE: the network does not take these batches. On failure
+/* `limit` holds for the dry run as --memory-limit does for the run: FR_ENOMEM if it does not fit, with the run's own
+ * sentence; SIZE_MAX: there is none. FR_EINVAL, FR_ESHAPE: the network does not take these batches. On failure
  * *out holds nothing. */
-fr_status fri_train_plan_make(const fri_config *c, fri_train_plan *out);
+fr_status fri_train_plan_make(const fri_config *c, size_t limit, fri_train_plan *out);
 void fri_train_plan_release(fri_train_plan *p); /* accepts what holds nothing */
 
 /* Places the plan's blocks; from now on its numbers are those of a run with --arena (see fr_plan_use_arena). */

@@ -27,31 +27,29 @@ static bool in_arena(const fr_train_opts *o) {
 
 /* As the run goes (arena.c): in an arena if that is wanted and fits, else on the caching allocator, which under a limit
  * gives cached segments back before it fails. */
-fr_status fri_plan_run(const fri_config *c, fri_train_plan *out) {
-    const fr_train_opts *o = &c->opts;
-    fri_config free = *c;
-    free.opts.memory_limit = SIZE_MAX;
-    fr_status s = fri_train_plan_make(&free, out);
+fr_status fri_plan_run(const fri_config *c, size_t limit, fri_train_plan *out) {
+    bool arena = in_arena(&c->opts);
+    fr_status s = fri_train_plan_make(c, SIZE_MAX, out);
     if (s < 0) return s;
-    if (requested(out) > o->memory_limit) {
-        s = fri_fail(FR_ENOMEM, "the run needs %zu bytes, the limit is %zu", requested(out), o->memory_limit);
+    if (requested(out) > limit) {
+        s = fri_fail(FR_ENOMEM, "the run needs %zu bytes, the limit is %zu", requested(out), limit);
         goto done;
     }
-    if (fri_planned_reserved(out) <= o->memory_limit && !in_arena(o)) return FR_OK;
-    if (in_arena(o) && out->workspaces) {
+    if (fri_planned_reserved(out) <= limit && !arena) return FR_OK;
+    if (arena && out->workspaces) {
         FR_TRY(s, fri_train_plan_use_arena(out, NULL));
-        if (fri_planned_reserved(out) <= o->memory_limit) return FR_OK;
+        if (fri_planned_reserved(out) <= limit) return FR_OK;
     }
     fri_train_plan_release(out);
-    return fri_train_plan_make(c, out);
+    return fri_train_plan_make(c, limit, out);
 done:
     fri_train_plan_release(out);
     return s;
 }
 
-fr_status fri_fits(const fri_config *c, size_t *reserved) {
+fr_status fri_fits(const fri_config *c, size_t limit, size_t *reserved) {
     fri_train_plan p = {0};
-    fr_status s = fri_plan_run(c, &p);
+    fr_status s = fri_plan_run(c, limit, &p);
     if (s < 0) return s;
     *reserved = fri_planned_reserved(&p);
     fri_train_plan_release(&p);
@@ -63,8 +61,7 @@ static fr_status dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_m
     fri_config trial = *(const fri_config *)ctx;
     fri_train_plan p = {0};
     trial.opts.unit_plan = plan;
-    trial.opts.memory_limit = limit;
-    fr_status s = fri_plan_run(&trial, &p);
+    fr_status s = fri_plan_run(&trial, limit, &p);
     if (s < 0) return s;
     const fr_memory_stats *x = &p.training, *y = &p.evaluation;
     bool evaluation = y->peak_reserved > x->peak_reserved ||
@@ -100,13 +97,12 @@ static fr_status batch_fits(const fri_config *c, size_t budget, bool choose, int
     size_t reserved = 0;
     fr_status s = FR_OK;
     one.opts.batch_size = batch;
-    one.opts.memory_limit = budget;
     if (choose) {
         s = fri_fit_find(&one, budget, true, &fit);
         *yes = s == FR_OK && fit.fits;
         fr_fit_release(&fit);
     } else {
-        s = fri_fits(&one, &reserved);
+        s = fri_fits(&one, budget, &reserved);
         *yes = s == FR_OK;
         if (s == FR_ENOMEM) s = FR_OK;
     }
@@ -224,13 +220,11 @@ static fr_status choose_plan(fri_config *c, fr_fit *fit) {
 }
 
 static fr_status as_given(const fri_config *c) {
-    fri_config free = *c;
     char text[FRI_BYTES_TEXT];
     size_t reserved = 0;
-    fr_status s = fri_fits(c, &reserved);
+    fr_status s = fri_fits(c, c->opts.memory_limit, &reserved);
     if (s != FR_ENOMEM) return s;
-    free.opts.memory_limit = SIZE_MAX;
-    if ((s = fri_fits(&free, &reserved)) < 0) return s;
+    if ((s = fri_fits(c, SIZE_MAX, &reserved)) < 0) return s;
     return fri_fail(FR_ENOMEM, "--memory-budget %s: does not fit with --no-fit-switches: this run reserves %zu bytes",
                     fri_bytes_text(c->opts.memory_budget, text), reserved);
 }

@@ -12,10 +12,10 @@ fr_status fri_fit(fri_config *c, fr_fit *fit);
 
 /* Largest reserved bytes of a run, training or evaluation, as planned. */
 size_t fri_planned_reserved(const fri_train_plan *p);
-/* The plan of a run as it will go, in the arena or not, within its memory_limit: FR_ENOMEM if it does not fit. */
-fr_status fri_plan_run(const fri_config *c, fri_train_plan *out);
-/* Does the run fit into its memory_limit? FR_OK: yes, *reserved is what it takes; FR_ENOMEM: no. */
-fr_status fri_fits(const fri_config *c, size_t *reserved);
+/* The plan of a run as it will go, in the arena or not, within this limit: FR_ENOMEM if it does not fit. */
+fr_status fri_plan_run(const fri_config *c, size_t limit, fri_train_plan *out);
+/* Does the run fit into this limit? FR_OK: yes, *reserved is what it takes; FR_ENOMEM: no. */
+fr_status fri_fits(const fri_config *c, size_t limit, size_t *reserved);
 /* What fitting sets for the whole run: the switches that cost no time. */
 void fri_fit_switches(fr_train_opts *o);
 /* The fastest plan for a budget, or with `any` the first, under these switches. */

@@ -32,7 +32,7 @@ static fr_status add_line(table *t, const fri_config *c, const char *flags) {
     if (t->n == MOST_LINES) return FR_OK;
     fr_status s = fr_fit_clock_begin(c->opts.device, &clock);
     if (s < 0) return s;
-    s = fri_plan_run(c, &p);
+    s = fri_plan_run(c, SIZE_MAX, &p);
     fr_fit_clock_end(&clock, &seconds);
     if (s < 0) return s;
     line *l = &t->lines[t->n++];
@@ -134,7 +134,6 @@ fr_status fri_plan_all(const fri_config *c) {
     o->switches.pool_index = c->opts.switches.pool_index;
     o->checkpoint_segments = FR_TRAIN_AUTO;
     o->unit_plan = NULL;
-    o->memory_limit = SIZE_MAX;
     FR_TRY(s, fri_model_units(c, &units));
     FR_TRY(s, combinations(t, &base, 1));
     double off = t->lines[0].seconds;

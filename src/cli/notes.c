@@ -10,7 +10,7 @@ static bool peak(const fri_session *r, const fr_train_opts *o, size_t *bytes) {
     fri_config trial = *r->config;
     fri_train_plan p = {0};
     trial.opts = *o;
-    if (fri_train_plan_make(&trial, &p) < 0) return false;
+    if (fri_train_plan_make(&trial, SIZE_MAX, &p) < 0) return false;
     *bytes = p.training.peak_requested;
     fri_train_plan_release(&p);
     return true;
@@ -55,7 +55,6 @@ void fri_switch_notes(const fri_session *r) {
     fr_train_opts now = r->config->opts, off, other;
     size_t with = 0, plain = 0;
     if (r->config->opts.quiet || r->config->opts.unit_plan != NULL) return; /* a fit has weighed them all */
-    now.memory_limit = SIZE_MAX;
     off = now;
     fri_flag_find("all-off")->act(&off);
     for (int i = 0; i < fri_flags_count; i++) {

@@ -71,7 +71,7 @@ static fr_status under_limit(fri_session *r, fri_train_plan *p) {
     fri_train_plan limited = {0};
     if (reserved <= r->config->opts.memory_limit) return FR_OK;
     r->arena.used = false;
-    fr_status s = fri_train_plan_make(r->config, &limited);
+    fr_status s = fri_train_plan_make(r->config, r->config->opts.memory_limit, &limited);
     if (s == FR_ENOMEM)
         return fri_fail(FR_ENOMEM, "--memory-limit %s: does not fit: this run reserves %zu bytes (%s)",
                         fri_bytes_text(r->config->opts.memory_limit, limit), reserved, fri_bytes_text(reserved, needs));
@@ -83,12 +83,10 @@ static fr_status under_limit(fri_session *r, fri_train_plan *p) {
 
 fr_status fri_plan_command(fri_session *r) {
     fri_train_plan p = {0};
-    fri_config unlimited = *r->config;
     fr_status s = FR_OK, fits = FR_OK;
-    unlimited.opts.memory_limit = SIZE_MAX;
     r->planned = true;
     FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
-    FR_TRY(s, fri_train_plan_make(&unlimited, &p));
+    FR_TRY(s, fri_train_plan_make(r->config, SIZE_MAX, &p));
     FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
     FR_TRY(s, use_arena(r, &p));
     fits = under_limit(r, &p);

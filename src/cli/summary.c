@@ -7,13 +7,11 @@
 
 fr_status fri_summary_command(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    fri_config unlimited = *r->config;
     fri_train_plan plan = {0};
     fr_summary *summary = NULL;
     fr_status s = FR_OK;
-    unlimited.opts.memory_limit = SIZE_MAX;
     FR_TRY(s, fr_summary_begin(FR_META, &summary));
-    FR_TRY(s, fri_train_plan_make(&unlimited, &plan));
+    FR_TRY(s, fri_train_plan_make(r->config, SIZE_MAX, &plan));
     FR_TRY(s, fr_summary_end(summary));
     if (!o->quiet)
         fprintf(r->config->out, "%s; %s, %" PRId64 " px, batches of %" PRId64 "%s\n", r->config->model_name,
