@@ -22,7 +22,7 @@ typedef fr_status fr_fit_run_fn(void *ctx, const fr_unit_plan *plan, size_t limi
 
 typedef struct fr_fit_opts {
     fr_device target; /* whose kernel times count */
-    int units;        /* fr_module_units of the model */
+    fr_module *model; /* whose layers the plans are for; the run's, or another one of the same network */
     size_t budget;    /* bytes of reserved memory; SIZE_MAX: no limit, the fastest plan */
     bool offload;     /* the offload file may be used */
     bool any;         /* any plan that fits will do: the search ends at the first, or tells only that there is none */
@@ -41,7 +41,9 @@ typedef struct fr_fit {
     int64_t kernels_measured, kernels_estimated; /* calls in those dry runs whose time is from a measurement, or not */
 } fr_fit;
 
-/* FR_EINVAL: no unit. The same failure as the dry run's where that fails for another reason than memory. */
+/* Two partitions are tried: cuts where one value is handed on, and where several values are handed on within them
+ * (residual blocks, the middle of a U-Net) finer ones; the plan says which (fr_unit_plan.first). The same failure as
+ * the dry run's where that fails for another reason than memory. */
 FR_API fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr_fit *out);
 FR_API void fr_fit_release(fr_fit *fit);
 

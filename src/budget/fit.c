@@ -85,8 +85,10 @@ fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out
     fri_fit_switches(o);
     fr_fit_opts f = {.target = o->device, .budget = budget, .offload = o->switches.offload, .any = any};
     *out = (fr_fit){0};
-    fr_status s = fri_model_units(c, &f.units);
-    return s < 0 ? s : fr_fit_find(dry_run, &chosen, &f, out);
+    fr_status s = fri_model_on_meta(c, &f.model);
+    if (s == FR_OK) s = fr_fit_find(dry_run, &chosen, &f, out);
+    fr_module_release(&f.model);
+    return s;
 }
 
 /* ---- the batch --------------------------------------------------------------------------------------------- */

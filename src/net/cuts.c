@@ -45,18 +45,26 @@ static bool runs_in_place(const fri_list *l, int i) {
     return (l->layer[i].module->class_->traits & FR_LAYER_POINTWISE) != 0;
 }
 
-static int cuts_with(const fri_list *l, const int *alive, int most, int *first, int n) {
+static bool is_border(const fri_list *l, const int *alive, int at, int most, fri_partition how) {
+    const bool norm = (l->layer[at].module->class_->traits & FR_LAYER_KEEPS_F32) != 0;
+    const bool sum = l->layer[at - 1].n_in > 1; /* what is behind it is made in one pass with it */
+    if (how == FRI_UNITS) return alive[at] <= most && !runs_in_place(l, at);
+    if (alive[at] == 1) return !runs_in_place(l, at) || !sum;
+    return how == FRI_FINE_UNITS && !runs_in_place(l, at) && !norm;
+}
+
+static int borders(const fri_list *l, const int *alive, int most, fri_partition how, int *first, int n) {
     int count = 1;
     if (n > 0) first[0] = 0;
     for (int at = 1; at < l->layers; at++) {
-        if (alive[at] > most || runs_in_place(l, at)) continue;
+        if (!is_border(l, alive, at, most, how)) continue;
         if (count < n) first[count] = at;
         count++;
     }
     return count;
 }
 
-int fr_module_units(fr_module *m, int *first, int n) {
+int fri_units(fr_module *m, fri_partition how, int *first, int n) {
     fri_one_layer one;
     if (m == NULL || (first == NULL && n > 0)) return 0;
     const fri_list *l = fri_list_of(m, &one);
@@ -66,8 +74,12 @@ int fr_module_units(fr_module *m, int *first, int n) {
     count_alive(l, alive);
     for (int at = 1; at < l->layers; at++)
         if (!runs_in_place(l, at) && (narrowest == 0 || alive[at] < narrowest)) narrowest = alive[at];
-    if (cuts_with(l, alive, most, NULL, 0) < 3 && narrowest > most) most = narrowest;
-    int count = cuts_with(l, alive, most, first, n);
+    if (borders(l, alive, most, FRI_UNITS, NULL, 0) < 3 && narrowest > most) most = narrowest;
+    const int count = borders(l, alive, most, how, first, n);
     free(alive);
     return count;
+}
+
+int fr_module_units(fr_module *m, int *first, int n) {
+    return fri_units(m, FRI_UNITS, first, n);
 }

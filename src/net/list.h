@@ -65,6 +65,15 @@ bool fri_alive(const fri_list *l, int value, int at);
 int fri_reads_of(const fri_list *l, int first, int end, int *value);
 int fri_makes_of(const fri_list *l, int first, int end, int *value);
 
+/* Ways to cut a list into units. */
+typedef enum fri_partition {
+    FRI_UNITS,       /* fr_module_units */
+    FRI_CHAIN_UNITS, /* where one value is handed on: before a layer that may run in place, too, but not behind a sum */
+    FRI_FINE_UNITS   /* also where several are: not before a layer that may run in place, nor before a norm */
+} fri_partition;
+/* As fr_module_units. */
+int fri_units(fr_module *m, fri_partition how, int *first, int n);
+
 /* ---- fuse.c: which layers one call can do ---------------------------------------------------------------- */
 
 typedef struct fri_fused {

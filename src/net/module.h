@@ -74,9 +74,10 @@ void fri_module_evaluation_end(fr_module *m);
 enum { FRI_MAX_UNITS = 4096 };
 
 /* Who is told when fr_checkpoint_plan runs a unit, on this thread: before it (done false) and after it (done true),
- * with the bytes that are handed on there; also in recomputations. */
+ * with what is alive there, in front of layer `at` (list.h); p is NULL after a failure. Also in recomputations. */
+struct fri_pass;
 typedef struct fri_unit_watch {
-    void (*fn)(void *ctx, int unit, bool done, size_t handed);
+    void (*fn)(void *ctx, int unit, bool done, const struct fri_pass *p, int at);
     void *ctx;
 } fri_unit_watch;
 /* Returns the one before, to be put back; fn NULL: nobody. */

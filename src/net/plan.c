@@ -95,22 +95,48 @@ static fr_tensor **hold_inputs(const fri_pass *p, int first, int end, int *n) {
     return held;
 }
 
-static fr_status run_one(schedule *c, int i, fri_pass *p) {
+/* Does a call that several layers share begin before the border at layer `at` and end behind it? */
+static bool is_fused(const fri_list *l, int first, int at) {
+    for (int i = at - 1; i >= first && i > at - 3; i--)
+        if (fri_fuse(l, i, l->layers).layers > at - i) return true;
+    return false;
+}
+
+/* Whole tensors or codes: a norm's input is kept as it is by both. */
+static bool keeps(fr_unit_option o) {
+    return o == FR_UNIT_KEEP || o == FR_UNIT_ENCODE;
+}
+
+/* The unit behind those that run in one go with unit i: where one call can do the layers on both sides of a border, and
+ * the units save alike. Not while somebody watches single units. */
+static int joined(const schedule *c, int i, int end, int r) {
+    int next = i + 1;
+    for (; watch.fn == NULL && next < end; next++) {
+        const fr_unit_option a = c->option[next - 1], b = c->option[next];
+        if (r < c->ranges && c->range[r].first == next) break;
+        if (!(keeps(a) && keeps(b)) && !(a == FR_UNIT_AS_SET && b == FR_UNIT_AS_SET)) break;
+        if (!is_fused(c->list, c->first[next - 1], c->first[next])) break;
+    }
+    return next;
+}
+
+/* Units i .. next - 1, under the switches of the last. */
+static fr_status run_units_at_once(schedule *c, int i, int next, fri_pass *p) {
     fr_switches was = fr_switches_get();
-    const int first = c->first[i], end = c->first[i + 1];
+    const int first = c->first[i], end = c->first[next];
     const bool inside = c->option[i] == FR_UNIT_INSIDE;
     int n_held = 0;
     fr_tensor **held = inside ? hold_inputs(p, first, end, &n_held) : NULL;
     if (inside && held == NULL) return fri_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
-    fr_switches_set(switches_for(c->option[i], was));
-    if (watch.fn != NULL) watch.fn(watch.ctx, i, false, fri_pass_handed(p, first));
+    fr_switches_set(switches_for(c->option[next - 1], was));
+    if (watch.fn != NULL) watch.fn(watch.ctx, i, false, p, first);
     fr_status s = fri_pass_run(p, first, end);
     if (inside) { /* what becomes of them is decided where their last handles die: here, without rebuild */
         fr_switches_set(switches_for(FR_UNIT_ENCODE, was));
         for (int k = 0; k < n_held; k++) fr_tensor_release(&held[k]);
         free(held);
     }
-    if (watch.fn != NULL) watch.fn(watch.ctx, i, true, s == FR_OK ? fri_pass_handed(p, end) : 0);
+    if (watch.fn != NULL) watch.fn(watch.ctx, i, true, s == FR_OK ? p : NULL, end);
     fr_switches_set(was);
     return s;
 }
@@ -175,8 +201,9 @@ static fr_status run_units(schedule *c, int first, int end, int r, fri_pass *p) 
             FRI_TRY(s, checkpoint(c, r, p));
             i = c->range[r].end;
         } else {
-            FRI_TRY(s, run_one(c, i, p));
-            i++;
+            const int next = joined(c, i, end, r);
+            FRI_TRY(s, run_units_at_once(c, i, next, p));
+            i = next;
         }
     }
 done:

@@ -125,10 +125,11 @@ typedef struct weighing {
     size_t before, *weight;
 } weighing;
 
-static void weigh(void *ctx, int unit, bool done, size_t handed) {
+static void weigh(void *ctx, int unit, bool done, const fri_pass *p, int at) {
     weighing *w = ctx;
     fr_memory_stats m;
-    (void)handed;
+    (void)p;
+    (void)at;
     if (fr_memory_stats_get(w->device, &m) < 0) return;
     const size_t now = m.requested_by[FR_MEM_ACTIVATION];
     if (!done)

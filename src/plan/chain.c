@@ -11,6 +11,7 @@ struct fri_solution {
     const fri_chain *chain; /* borrowed */
     int n, slots;
     size_t slot;     /* bytes */
+    size_t *held;    /* [i][k]: input(i, k), 0 <= i, k <= n */
     float *time;     /* [i, j][before][slots + 1] */
     int16_t *choice; /* an option, FR_UNIT_OPTIONS + k for a range that ends before unit k, or -1 */
 };
@@ -38,6 +39,23 @@ static size_t at(const fri_solution *s, int i, int j, fri_before before) {
 static int in_slots(const fri_solution *s, size_t bytes) {
     size_t n = bytes / s->slot + (bytes % s->slot != 0);
     return n > (size_t)s->slots + 1 ? s->slots + 1 : (int)n;
+}
+
+/* input(i, k). */
+static size_t held(const fri_solution *s, int i, int k) {
+    return s->held[(size_t)i * (size_t)(s->n + 1) + (size_t)k];
+}
+
+/* Without crossing values each unit's input is what it reads. */
+static void find_held(fri_solution *s) {
+    for (int i = 0; s->chain->crossing == NULL && i < s->n; i++)
+        for (int k = i + 1; k <= s->n; k++)
+            s->held[(size_t)i * (size_t)(s->n + 1) + (size_t)k] = s->chain->unit[i].input;
+    for (int v = 0; v < s->chain->crossings; v++) {
+        const fri_crossing *c = &s->chain->crossing[v];
+        for (int i = c->made + 1; i <= c->last; i++)
+            for (int k = c->last + 1; k <= s->n; k++) s->held[(size_t)i * (size_t)(s->n + 1) + (size_t)k] += c->bytes;
+    }
 }
 
 /* Leaf gradients of units j and behind, and the gradient that waits at j. */
@@ -81,9 +99,9 @@ static void try_range(fri_solution *s, int i, int j, fri_before before, int k, d
     float *time = s->time + at(s, i, j, before), once = (float)plain;
     int16_t *choice = s->choice + at(s, i, j, before);
     const float *again = s->time + at(s, i, k, FRI_BEFORE_RANGE), *rest = s->time + at(s, k, j, FRI_BEFORE_RANGE);
-    int held = in_slots(s, s->chain->unit[i].input), least = in_slots(s, peak);
-    for (int m = least > held ? least : held; m <= s->slots; m++) {
-        float t = once + again[m] + rest[m - held];
+    int kept = in_slots(s, held(s, i, k)), least = in_slots(s, peak);
+    for (int m = least > kept ? least : kept; m <= s->slots; m++) {
+        float t = once + again[m] + rest[m - kept];
         if (t < time[m]) {
             time[m] = t;
             choice[m] = (int16_t)(FR_UNIT_OPTIONS + k);
@@ -99,7 +117,7 @@ static void solve_state(fri_solution *s, int i, int j, fri_before before) {
     size_t peak = 0;
     for (int k = i + 1; k < j; k++) {
         const fri_chain_unit *u = &c->unit[k - 1];
-        size_t now = u->plain_peak + (k - 1 > i ? c->unit[i].input : 0) + waiting;
+        size_t now = u->plain_peak + held(s, i, k - 1) + waiting;
         plain += u->plain;
         if (now > peak) peak = now;
         try_range(s, i, j, before, k, plain, peak);
@@ -118,11 +136,13 @@ fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solu
                         .slots = slots,
                         .slot = memory / (size_t)slots > 0 ? memory / (size_t)slots : 1,
                         .time = malloc(cells * sizeof *s->time),
-                        .choice = malloc(cells * sizeof *s->choice)};
-    if (s->time == NULL || s->choice == NULL) {
+                        .choice = malloc(cells * sizeof *s->choice),
+                        .held = calloc((size_t)(c->n + 1) * (size_t)(c->n + 1), sizeof *s->held)};
+    if (s->time == NULL || s->choice == NULL || s->held == NULL) {
         fri_solution_release(&s);
         return fri_fail(FR_ENOMEM, "chain: no host memory for %zu states", cells);
     }
+    find_held(s);
     for (size_t k = 0; k < cells; k++) {
         s->time[k] = INFINITY;
         s->choice[k] = -1;
@@ -141,6 +161,7 @@ void fri_solution_release(fri_solution **p) {
     if (s == NULL) return;
     free(s->time);
     free(s->choice);
+    free(s->held);
     free(s);
 }
 
@@ -164,7 +185,7 @@ static void walk(const fri_solution *s, int i, int j, fri_before before, int m, 
             int k = choice - FR_UNIT_OPTIONS;
             range[(*count)++] = (fr_unit_range){i, k};
             walk(s, i, k, FRI_BEFORE_RANGE, m, option, range, count);
-            m -= in_slots(s, u->input);
+            m -= in_slots(s, held(s, i, k));
             before = FRI_BEFORE_RANGE;
             i = k;
         }
@@ -215,13 +236,33 @@ static size_t weight(const fri_chain_unit *a, const fri_chain_unit *b) {
     return most;
 }
 
-fr_status fri_chain_merge(const fri_chain *c, fri_chain *out, int *group) {
+void fri_chain_free(fri_chain *c) {
+    free(c->unit);
+    free(c->crossing);
+    *c = (fri_chain){0};
+}
+
+/* What is handed on between the merged units. */
+static void merge_crossings(const fri_chain *c, const int *group, fri_chain *out) {
+    for (int v = 0; v < c->crossings; v++) {
+        const fri_crossing *x = &c->crossing[v];
+        const fri_crossing y = {group[x->made], group[x->last], x->bytes};
+        if (y.last > y.made) out->crossing[out->crossings++] = y;
+    }
+}
+
+fr_status fri_chain_merge(const fri_chain *c, int limit, fri_chain *out, int *group) {
     fri_chain_unit *u = malloc((size_t)(c->n > 0 ? c->n : 1) * sizeof *u);
-    if (u == NULL) return fri_fail(FR_ENOMEM, "chain: out of host memory");
+    fri_crossing *crossing = malloc((size_t)(c->crossings > 0 ? c->crossings : 1) * sizeof *crossing);
+    if (u == NULL || crossing == NULL) {
+        free(u);
+        free(crossing);
+        return fri_fail(FR_ENOMEM, "chain: out of host memory");
+    }
     if (c->n > 0) memcpy(u, c->unit, (size_t)c->n * sizeof *u);
     int n = c->n;
     for (int i = 0; i < n; i++) group[i] = i;
-    while (n > FRI_CHAIN_MOST) {
+    while (n > limit) {
         int best = 0;
         for (int i = 1; i + 1 < n; i++)
             if (weight(&u[i], &u[i + 1]) < weight(&u[best], &u[best + 1])) best = i;
@@ -231,6 +272,11 @@ fr_status fri_chain_merge(const fri_chain *c, fri_chain *out, int *group) {
         for (int i = 0; i < c->n; i++)
             if (group[i] > best) group[i]--;
     }
-    *out = (fri_chain){.n = n, .unit = u};
+    *out = (fri_chain){.n = n, .unit = u, .crossing = crossing};
+    merge_crossings(c, group, out);
+    if (c->crossing == NULL) {
+        free(crossing);
+        out->crossing = NULL;
+    }
     return FR_OK;
 }

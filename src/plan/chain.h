@@ -6,11 +6,14 @@
  *
  *   T(i, j, m) = min of
  *     run i and save by option o:    forward(i, o) + T(i + 1, j, m - saved(i, o)) + backward(i, o)
- *     keep only the input of i,      forward of i .. k-1 without saving
- *     go on from k, come back later:   + T(k, j, m - input(i)) + T(i, k, m)
+ *     keep only what i .. k-1 read,  forward of i .. k-1 without saving
+ *     go on from k, come back later:   + T(k, j, m - input(i, k)) + T(i, k, m)
  *
  * with T once per state of what is before unit i: rebuilding its input pays for a whole chain where that input would be
  * rebuilt from a rebuilt one, and is impossible where a range ends before it (fri_before).
+ *
+ * input(i, k) is what was made before i and is read last within i .. k-1; what is read behind k, too, is charged there:
+ * each value once. In a chain that is the input of i.
  *
  * Each step also needs its peak to fit. Leaf gradients accumulate from the end of the chain, so what is free
  * shrinks by those of the units behind j (behind i, in i's backward). Memory is cut into slots; every size is rounded
@@ -38,7 +41,7 @@ typedef enum fri_before {
 } fri_before;
 
 typedef struct fri_chain_unit {
-    size_t input;    /* held where a range begins with this unit; 0 for the first: that is always alive */
+    size_t input;    /* all that is handed on to it; 0 for the first: that is always alive */
     size_t gradient; /* leaf gradients that its backward leaves behind */
     double plain;    /* seconds of a forward that saves nothing */
     double tail;     /* of it and of every option's forward: what a recomputation that ends with this unit leaves out */
@@ -49,9 +52,17 @@ typedef struct fri_chain_unit {
     bool source;           /* keeps what its own results can be rebuilt from, whatever is before it */
 } fri_chain_unit;
 
+/* A value that is handed on: made by one unit, read last by a later one. What is alive from the beginning is none. */
+typedef struct fri_crossing {
+    int made, last;
+    size_t bytes;
+} fri_crossing;
+
 typedef struct fri_chain {
     int n;
     fri_chain_unit *unit;
+    fri_crossing *crossing; /* NULL: each unit hands its result to the next, and nothing else */
+    int crossings;
 } fri_chain;
 
 /* The state before the next unit. Is option o possible here, and at what cost? NULL: no. */
@@ -71,8 +82,9 @@ double fri_solution_time(const fri_solution *s, int slots);
 /* The plan itself; option [n] and range [n] are the caller's. Returns the number of ranges, -1 if there is no plan. */
 int fri_solution_plan(const fri_solution *s, int slots, fr_unit_option *option, fr_unit_range *range);
 
-/* Merges neighbours until at most FRI_CHAIN_MOST are left, pairs with the least saved bytes first; group[u] is the unit
- * of the merged chain that unit u belongs to. FR_ENOMEM. */
-fr_status fri_chain_merge(const fri_chain *c, fri_chain *out, int *group);
+/* Merges neighbours until at most `most` are left, pairs with the least saved bytes first; group[u] is the unit of the
+ * merged chain that unit u belongs to. Free *out with fri_chain_free. FR_ENOMEM. */
+fr_status fri_chain_merge(const fri_chain *c, int most, fri_chain *out, int *group);
+void fri_chain_free(fri_chain *c);
 
 #endif

@@ -8,6 +8,7 @@
  *    under which one of them runs is the smallest budget. They do not depend on the budget, so that budget, asked for
  *    again, does fit. */
 #include "base/status.h"
+#include "net/list.h"
 #include "plan/measure.h"
 
 #include <frugal/fit.h>
@@ -32,6 +33,8 @@ typedef struct finder {
     void *ctx;
     const fr_fit_opts *opts;
     fri_cost *cost;
+    int units, *first; /* [units]: the first layer of each */
+    fri_partition partition;
     int dry_runs;
     fri_step_trace trace[FR_UNIT_OPTIONS], recompute;
     fri_step_trace apart[2]; /* rebuild in the units of one parity only, inside in the others */
@@ -77,8 +80,12 @@ static bool same_plan(const candidate *a, const candidate *b, int units) {
            memcmp(a->range, b->range, (size_t)a->ranges * sizeof *a->range) == 0;
 }
 
-static fr_unit_plan plan_of(const candidate *c, int units) {
-    return (fr_unit_plan){.units = units, .option = c->option, .ranges = c->ranges, .range = c->range};
+static fr_unit_plan plan_of(const finder *f, const candidate *c) {
+    return (fr_unit_plan){.units = f->units,
+                          .option = c->option,
+                          .ranges = c->ranges,
+                          .range = c->range,
+                          .first = f->first};
 }
 
 /* Every unit saves by o; `each`: and is a range of its own. */
@@ -93,7 +100,7 @@ static void uniform(candidate *c, int units, fr_unit_option o, bool each) {
 /* A dry run of c under a limit. c->ok says whether it fits. */
 static fr_status dry_run(finder *f, candidate *c, size_t limit) {
     fr_fit_clock *clock = NULL;
-    fr_unit_plan plan = plan_of(c, f->opts->units);
+    fr_unit_plan plan = plan_of(f, c);
     fr_status s = fr_fit_clock_begin(f->opts->target, &clock);
     if (s < 0) return s;
     s = f->run(f->ctx, &plan, limit, &c->memory);
@@ -108,8 +115,8 @@ static fr_status dry_run(finder *f, candidate *c, size_t limit) {
 /* c's plan without a limit, watched. */
 static fr_status observe(finder *f, candidate *c, fri_step_trace *out) {
     fri_observer *o = NULL;
-    fr_unit_plan plan = plan_of(c, f->opts->units);
-    fr_status s = fri_observe_begin(f->cost, f->opts->units, &o);
+    fr_unit_plan plan = plan_of(f, c);
+    fr_status s = fri_observe_begin(f->cost, f->units, &o);
     if (s < 0) return s;
     s = f->run(f->ctx, &plan, SIZE_MAX, &c->memory);
     fr_status ended = fri_observe_end(&o, out);
@@ -120,7 +127,7 @@ static fr_status observe(finder *f, candidate *c, fri_step_trace *out) {
         return fri_fail(FR_EUSAGE,
                         "fit: the dry run made no training step through fr_checkpoint_plan in which all %d "
                         "units ran",
-                        f->opts->units);
+                        f->units);
     c->seconds = out->seconds;
     c->ok = true;
     return FR_OK;
@@ -138,11 +145,38 @@ static bool better(const candidate *a, const candidate *b) {
 }
 
 static void consider(finder *f, const candidate *c) {
-    if (fits(f, c) && better(c, &f->best)) candidate_copy(&f->best, c, f->opts->units);
+    if (fits(f, c) && better(c, &f->best)) candidate_copy(&f->best, c, f->units);
+}
+
+/* Of the layer: the last unit that begins at or before it. */
+static int unit_of(const finder *f, int layer) {
+    int u = f->units - 1;
+    while (u > 0 && f->first[u] > layer) u--;
+    return u;
+}
+
+/* The measured units and what they hand on, merged where the programme would take too long. */
+static fr_status make_chain(finder *f) {
+    enum { FINE_MOST = 48 }; /* of a fine partition: residual blocks cost a third unit each, and time grows by n^3 */
+    fri_one_layer one;
+    const fri_list *l = fri_list_of(f->opts->model, &one);
+    fri_chain all = {.n = f->units, .unit = f->unit};
+    all.crossing = calloc((size_t)l->values + 1, sizeof *all.crossing);
+    if (all.crossing == NULL) return fri_fail(FR_ENOMEM, "fit: out of host memory");
+    for (int v = l->inputs; v < l->values && f->recompute.value != NULL; v++) {
+        if (l->value[v].last_layer < 0) continue;
+        const fri_crossing c = {unit_of(f, l->value[v].made_by), unit_of(f, l->value[v].last_layer),
+                                f->recompute.value[v]};
+        if (c.last > c.made) all.crossing[all.crossings++] = c;
+    }
+    fr_status s =
+        fri_chain_merge(&all, f->partition == FRI_FINE_UNITS ? FINE_MOST : FRI_CHAIN_MOST, &f->chain, f->group);
+    free(all.crossing);
+    return s;
 }
 
 static fr_status measure(finder *f, fr_fit *out) {
-    int n = f->opts->units;
+    int n = f->units;
     fr_status s = FR_OK;
     for (int o = FR_UNIT_KEEP; o < FR_UNIT_OPTIONS; o++) {
         if (!f->opts->offload && (o == FR_UNIT_OFFLOAD || o == FR_UNIT_REBUILD_OFFLOAD)) continue;
@@ -168,7 +202,7 @@ static fr_status measure(finder *f, fr_fit *out) {
     }
     fri_chain_of(f->trace, &f->recompute, f->unit);
     for (int i = 0; i < n; i++) fri_chain_rebuild_of(&f->apart[i % 2], &f->trace[FR_UNIT_REBUILD], i, &f->unit[i]);
-    FRI_TRY(s, fri_chain_merge(&(fri_chain){n, f->unit}, &f->chain, f->group));
+    s = make_chain(f);
 done:
     return s;
 }
@@ -179,7 +213,7 @@ done:
 static bool plan_at(const finder *f, const fri_solution *solution, int slots, candidate *c) {
     fr_unit_option option[FRI_CHAIN_MOST];
     fr_unit_range range[FRI_CHAIN_MOST];
-    int first[FRI_CHAIN_MOST + 1], n = f->opts->units;
+    int first[FRI_CHAIN_MOST + 1], n = f->units;
     c->ok = false;
     c->ranges = fri_solution_plan(solution, slots, option, range);
     if (c->ranges < 0) {
@@ -210,7 +244,7 @@ static int least_slots(const fri_solution *solution, int slots) {
 
 /* The plan for so many slots under the budget: *ok says whether it fits. f->last is the plan that was tried before. */
 static fr_status try_slots(finder *f, const fri_solution *solution, int slots, bool *ok) {
-    int n = f->opts->units;
+    int n = f->units;
     fr_status s = FR_OK;
     (void)plan_at(f, solution, slots, &f->trial);
     if (f->any && same_plan(&f->trial, &f->last, n)) {
@@ -265,6 +299,24 @@ done:
     return s;
 }
 
+/* The model sees each unit by itself. Neighbours that save alike may run as one call: the best plan with codes
+ * everywhere, where it keeps whole tensors. */
+static fr_status align(finder *f) {
+    bool any = false;
+    fr_status s = FR_OK;
+    if (!f->best.ok) return FR_OK;
+    candidate_copy(&f->trial, &f->best, f->units);
+    for (int i = 0; i < f->units; i++)
+        if (f->trial.option[i] == FR_UNIT_KEEP) {
+            f->trial.option[i] = FR_UNIT_ENCODE;
+            any = true;
+        }
+    if (any) FRI_TRY(s, dry_run(f, &f->trial, f->opts->budget));
+    if (any) consider(f, &f->trial);
+done:
+    return s;
+}
+
 /* ---- the smallest budget ----------------------------------------------------------------------------------- */
 
 /* The least limit under which c runs; c ends with the statistics of that run. */
@@ -299,7 +351,7 @@ static fr_status try_smallest(finder *f, size_t *smallest) {
     FRI_TRY(s, least_limit(f, &f->trial, &limit));
     if (limit < *smallest) {
         *smallest = limit;
-        candidate_copy(&f->least, &f->trial, f->opts->units);
+        candidate_copy(&f->least, &f->trial, f->units);
     }
 done:
     return s;
@@ -324,7 +376,7 @@ static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smalles
     static const double knob[] = {1, 1.01, 1.03, 1.06, 1.1, 1.2, 1.4};
     fri_solution *solution = NULL;
     fr_status s = FR_OK;
-    int n = f->opts->units;
+    int n = f->units;
     int low = -1;
     /* Encoding is never larger than keeping, but may seem slower by a hair. */
     for (int i = 0; i < f->chain.n; i++) f->chain.unit[i].option[FR_UNIT_KEEP].possible = false;
@@ -357,48 +409,62 @@ static fr_status find(finder *f, fr_fit *out) {
     fr_status s = FR_OK;
     FRI_TRY(s, measure(f, out));
     if (!f->opts->any) FRI_TRY(s, search(f));
+    if (!f->opts->any) FRI_TRY(s, align(f));
     if (f->opts->any && !f->best.ok) FRI_TRY(s, each_lean(f, try_budget, NULL));
     out->fits = f->best.ok;
     if (!out->fits && !f->opts->any) {
         out->smallest = SIZE_MAX;
         FRI_TRY(s, each_lean(f, try_smallest, &out->smallest));
         out->fits = out->smallest <= f->opts->budget;
-        candidate_copy(&f->best, &f->least, f->opts->units);
+        candidate_copy(&f->best, &f->least, f->units);
     }
     out->memory = f->best.memory;
     out->seconds = f->best.seconds;
-    out->plan = plan_of(&f->best, f->opts->units);
+    out->plan = plan_of(f, &f->best);
     f->best.option = NULL; /* the fit owns them */
     f->best.range = NULL;
+    f->first = NULL;
     s = FR_OK; /* or FR_END */
 done:
     return s;
 }
 
-fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr_fit *out) {
-    FRI_NOT_NULL(run, opts, out);
-    double began = milliseconds();
+/* Does one unit save so much of it all that it should be taken apart? */
+static bool has_a_large_unit(const finder *f) {
+    enum { SHARE = 8 };
+    size_t all = 0, most = 0;
+    for (int i = 0; i < f->units; i++) {
+        const size_t saved = f->unit[i].option[FR_UNIT_KEEP].saved;
+        all += saved;
+        most = saved > most ? saved : most;
+    }
+    return most > all / SHARE;
+}
+
+/* The units of one partition; *out owns its plan also after a failure. *large: finer ones may pay. */
+static fr_status find_in(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fri_cost *cost, fri_partition how,
+                         fr_fit *out, bool *large) {
+    finder f = {.run = run, .ctx = ctx, .opts = opts, .cost = cost, .partition = how};
     fr_status s = FR_OK;
-    finder f = {.run = run, .ctx = ctx, .opts = opts};
-    *out = (fr_fit){0};
-    if (opts->units < 1 || opts->units > FRI_MAX_UNITS)
-        return fri_fail(FR_EINVAL, "fit: %d units; 1..%d are possible", opts->units, FRI_MAX_UNITS);
-    FRI_TRY(s, fri_cost_open(opts->target, &f.cost));
-    FRI_TRY(s, candidate_create(&f.best, opts->units));
-    FRI_TRY(s, candidate_create(&f.least, opts->units));
-    FRI_TRY(s, candidate_create(&f.trial, opts->units));
-    FRI_TRY(s, candidate_create(&f.last, opts->units));
-    f.unit = calloc((size_t)opts->units, sizeof *f.unit);
-    f.group = calloc((size_t)opts->units, sizeof *f.group);
-    if (f.unit == NULL || f.group == NULL) {
+    f.units = fri_units(opts->model, how, NULL, 0);
+    if (f.units < 1 || f.units > FRI_MAX_UNITS)
+        return fri_fail(FR_EINVAL, "fit: the model has %d units; 1..%d are possible", f.units, FRI_MAX_UNITS);
+    f.first = calloc((size_t)f.units, sizeof *f.first);
+    f.unit = calloc((size_t)f.units, sizeof *f.unit);
+    f.group = calloc((size_t)f.units, sizeof *f.group);
+    if (f.first == NULL || f.unit == NULL || f.group == NULL) {
         s = fri_fail(FR_ENOMEM, "fit: out of host memory");
         goto done;
     }
+    (void)fri_units(opts->model, how, f.first, f.units);
+    FRI_TRY(s, candidate_create(&f.best, f.units));
+    FRI_TRY(s, candidate_create(&f.least, f.units));
+    FRI_TRY(s, candidate_create(&f.trial, f.units));
+    FRI_TRY(s, candidate_create(&f.last, f.units));
     FRI_TRY(s, find(&f, out));
+    *large = has_a_large_unit(&f);
 done:
-    if (f.cost != NULL) fri_cost_coverage(f.cost, &out->kernels_measured, &out->kernels_estimated);
     out->dry_runs = f.dry_runs;
-    out->milliseconds = milliseconds() - began;
     for (int o = 0; o < FR_UNIT_OPTIONS; o++) fri_step_trace_free(&f.trace[o]);
     fri_step_trace_free(&f.recompute);
     fri_step_trace_free(&f.apart[0]);
@@ -407,10 +473,55 @@ done:
     candidate_free(&f.least);
     candidate_free(&f.trial);
     candidate_free(&f.last);
+    free(f.first);
     free(f.unit);
     free(f.group);
-    free(f.chain.unit);
-    fri_cost_release(&f.cost);
+    fri_chain_free(&f.chain);
+    return s;
+}
+
+/* Is a, of the finer units, the one to take? */
+static bool beats(const fr_fit *a, const fr_fit *b) {
+    if (a->fits != b->fits) return a->fits;
+    if (!a->fits) return a->smallest < b->smallest;
+    if (a->seconds != b->seconds) return a->seconds < b->seconds;
+    return a->memory.peak_reserved < b->memory.peak_reserved;
+}
+
+/* Nothing is recomputed and nothing takes longer than keeping it: no partition has a faster plan. */
+static bool is_fastest(const fr_fit *f) {
+    return f->fits && f->plan.ranges == 0 && f->seconds <= f->keep_seconds;
+}
+
+fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr_fit *out) {
+    FRI_NOT_NULL(run, opts, out);
+    double began = milliseconds();
+    fri_cost *cost = NULL;
+    fr_fit fine = {0};
+    bool large = false;
+    fr_status s = FR_OK;
+    *out = (fr_fit){0};
+    FRI_NOT_NULL(opts->model);
+    FRI_TRY(s, fri_cost_open(opts->target, &cost));
+    FRI_TRY(s, find_in(run, ctx, opts, cost, FRI_CHAIN_UNITS, out, &large));
+    if (large && !is_fastest(out) && !(opts->any && out->fits) &&
+        fri_units(opts->model, FRI_FINE_UNITS, NULL, 0) > fri_units(opts->model, FRI_CHAIN_UNITS, NULL, 0)) {
+        FRI_TRY(s, find_in(run, ctx, opts, cost, FRI_FINE_UNITS, &fine, &large));
+        const int dry_runs = out->dry_runs + fine.dry_runs;
+        if (beats(&fine, out)) {
+            fine.keep_seconds = out->keep_seconds;
+            fine.keep_memory = out->keep_memory;
+            const fr_fit other = *out;
+            *out = fine;
+            fine = other;
+        }
+        out->dry_runs = dry_runs;
+    }
+done:
+    fr_fit_release(&fine);
+    if (cost != NULL) fri_cost_coverage(cost, &out->kernels_measured, &out->kernels_estimated);
+    out->milliseconds = milliseconds() - began;
+    fri_cost_release(&cost);
     return s;
 }
 
@@ -418,5 +529,6 @@ void fr_fit_release(fr_fit *fit) {
     if (fit == NULL) return;
     free((void *)(uintptr_t)fit->plan.option);
     free((void *)(uintptr_t)fit->plan.range);
+    free((void *)(uintptr_t)fit->plan.first);
     *fit = (fr_fit){0};
 }

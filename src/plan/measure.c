@@ -7,6 +7,7 @@
 
 #include "autograd/state.h"
 #include "base/status.h"
+#include "net/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,8 @@ struct fri_observer {
     fri_step_trace now, best;
     owner *owners; /* open addressing by pointer; module NULL: free */
     size_t owners_count, owners_capacity;
-    bool failed; /* host memory ran out */
+    size_t *value; /* see fri_step_trace */
+    bool failed;   /* host memory ran out */
     fri_unit_watch was_watch;
     fri_call_listener was_listener;
 };
@@ -151,7 +153,16 @@ static void on_event(void *ctx, const fri_event *e) {
 
 /* ---- units and time ---------------------------------------------------------------------------------------- */
 
-static void on_unit(void *ctx, int unit, bool done, size_t handed) {
+/* Bytes of what the unit hands on; each value is noted once it is there. */
+static size_t hand_on(fri_observer *o, const fri_pass *p, int at) {
+    if (o->value == NULL && (o->value = calloc((size_t)p->list->values + 1, sizeof *o->value)) == NULL)
+        o->failed = true;
+    for (int v = 0; o->value != NULL && v < p->list->values; v++)
+        if (p->value[v] != NULL && fri_alive(p->list, v, at)) o->value[v] = p->value[v]->storage->block->requested;
+    return fri_pass_handed(p, at);
+}
+
+static void on_unit(void *ctx, int unit, bool done, const fri_pass *p, int at) {
     fri_observer *o = ctx;
     if (unit >= o->now.n) return;
     if (fri_recomputing()) {
@@ -173,7 +184,7 @@ static void on_unit(void *ctx, int unit, bool done, size_t handed) {
         return;
     }
     u->after = o->live;
-    u->output = handed;
+    u->output = p != NULL ? hand_on(o, p, at) : 0;
     if (unit + 1 == o->now.n) {
         o->stage = BACKWARD;
         enter_backward(o, unit);
@@ -226,6 +237,7 @@ fr_status fri_observe_end(fri_observer **p, fri_step_trace *out) {
     (void)fri_unit_watch_set(o->was_watch);
     (void)fri_meta_listen(o->was_listener);
     *out = o->best;
+    out->value = o->value;
     bool failed = o->failed;
     fri_step_trace_free(&o->now);
     free(o->owners);
@@ -235,6 +247,7 @@ fr_status fri_observe_end(fri_observer **p, fri_step_trace *out) {
 
 void fri_step_trace_free(fri_step_trace *t) {
     free(t->unit);
+    free(t->value);
     *t = (fri_step_trace){0};
 }
 

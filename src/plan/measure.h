@@ -21,7 +21,8 @@ typedef struct fri_unit_trace {
 typedef struct fri_step_trace {
     int n;
     fri_unit_trace *unit;
-    size_t base; /* alive when the first unit began */
+    size_t *value; /* bytes of the network's values that were handed on, by number */
+    size_t base;   /* alive when the first unit began */
     size_t base_gradients;
     size_t most;
     double seconds; /* of the whole step */

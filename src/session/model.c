@@ -49,13 +49,30 @@ done:
     return s;
 }
 
-fr_status fri_model_units(const fri_config *c, int *out) {
+/* In a pool of its own: dry runs on meta are made beside it. */
+fr_status fri_model_on_meta(const fri_config *c, fr_module **out) {
     fri_config meta = *c;
     fri_session trial = {.config = &meta};
+    fr_pool *pool = NULL;
+    fr_pool_state was;
+    fr_status s = FR_OK;
     meta.opts.device = FR_META;
-    fr_status s = make_module(&trial, meta.model_name);
-    if (s == FR_OK) *out = fr_module_units(trial.model, NULL, 0);
+    FR_TRY(s, fr_pool_create(FR_META, &pool));
+    FR_TRY(s, fr_pool_begin(pool, &was));
+    s = make_module(&trial, meta.model_name);
+    *out = fr_module_retain(trial.model);
     fri_model_release(&trial);
+    fr_pool_end(was);
+done:
+    fr_pool_release(&pool);
+    return s;
+}
+
+fr_status fri_model_units(const fri_config *c, int *out) {
+    fr_module *m = NULL;
+    fr_status s = fri_model_on_meta(c, &m);
+    *out = fr_module_units(m, NULL, 0);
+    fr_module_release(&m);
     return s;
 }
 

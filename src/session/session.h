@@ -145,7 +145,8 @@ fr_status fri_data_loader(const fri_config *c, fr_split split, fr_dataset *data,
 
 /* model.c: check finds on meta a network that does not exist, images or batches that it cannot take, and segments that
  * it does not have; build makes the model, its optimizer and what else a step needs of the device. */
-fr_status fri_model_check(fri_config *c);                 /* fills in its name */
+fr_status fri_model_check(fri_config *c); /* fills in its name */
+fr_status fri_model_on_meta(const fri_config *c, fr_module **out);
 fr_status fri_model_units(const fri_config *c, int *out); /* how many it has */
 fr_status fri_model_build(fri_session *r);
 void fri_model_release(fri_session *r);

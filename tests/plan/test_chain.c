@@ -192,7 +192,7 @@ Test(chain, equals_brute_force) {
     for (int trial = 0; trial < 160; trial++) {
         fri_chain_unit unit[MOST];
         int n = 1 + roll(&rng, 5);
-        fri_chain c = {n, unit};
+        fri_chain c = {.n = n, .unit = unit};
         fri_solution *s = NULL;
         random_chain(&rng, unit, n);
         must(fri_chain_solve(&c, 60, 60, &s));
@@ -231,7 +231,7 @@ Test(chain, coarse_slots_never_need_more_than_they_hold) {
     int plans = 0;
     for (int trial = 0; trial < 60; trial++) {
         fri_chain_unit unit[MOST];
-        fri_chain c = {MOST, unit};
+        fri_chain c = {.n = MOST, .unit = unit};
         fri_solution *s = NULL;
         random_chain(&rng, unit, MOST);
         must(fri_chain_solve(&c, MEMORY, SLOTS, &s));
@@ -253,7 +253,7 @@ Test(chain, coarse_slots_never_need_more_than_they_hold) {
 /* What a unit holds until its backward counts, whatever its own peaks say: they are measured, not derived. */
 Test(chain, a_unit_holds_what_it_saves) {
     fri_chain_unit unit[2];
-    fri_chain c = {2, unit};
+    fri_chain c = {.n = 2, .unit = unit};
     fri_solution *s = NULL;
     memset(unit, 0, sizeof unit);
     unit[0].plain = unit[1].plain = 100; /* no range pays */
@@ -270,7 +270,7 @@ Test(chain, a_unit_holds_what_it_saves) {
 /* A range keeps its unit's input while the units behind it run without saving: 10 for the first, 30 for the second. */
 Test(chain, a_range_holds_its_input_while_it_runs) {
     fri_chain_unit unit[4];
-    fri_chain c = {4, unit};
+    fri_chain c = {.n = 4, .unit = unit};
     fri_solution *s = NULL;
     memset(unit, 0, sizeof unit);
     for (int i = 0; i < 4; i++) {
@@ -295,7 +295,7 @@ Test(chain, beats_every_equal_split) {
     static const size_t saved[MOST] = {40, 4, 4, 4, 4, 40};
     static const double work[MOST] = {1, 20, 20, 20, 20, 1};
     fri_chain_unit unit[MOST];
-    fri_chain c = {MOST, unit};
+    fri_chain c = {.n = MOST, .unit = unit};
     fri_solution *s = NULL;
     memset(unit, 0, sizeof unit);
     for (int i = 0; i < MOST; i++) {
@@ -326,7 +326,7 @@ Test(chain, merges_long_chains) {
     enum { LONG = 400 };
     static fri_chain_unit unit[LONG];
     static int group[LONG];
-    fri_chain c = {LONG, unit}, merged = {0};
+    fri_chain c = {.n = LONG, .unit = unit}, merged = {0};
     fri_solution *s = NULL;
     size_t gradients = 0, saved = 0;
     double forward = 0;
@@ -336,7 +336,7 @@ Test(chain, merges_long_chains) {
                                    .plain = 1,
                                    .plain_peak = 20,
                                    .option[FR_UNIT_KEEP] = {true, 1, 2, 10, 20, 30}};
-    must(fri_chain_merge(&c, &merged, group));
+    must(fri_chain_merge(&c, FRI_CHAIN_MOST, &merged, group));
     cr_expect_eq(merged.n, FRI_CHAIN_MOST);
     cr_expect_eq(group[0], 0);
     cr_expect_eq(group[LONG - 1], merged.n - 1);

@@ -98,19 +98,18 @@ static fr_status dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_m
     return s;
 }
 
-static int units_of(const net *n) {
+static fr_module *model_of(const net *n) {
     net meta = *n;
     fr_module *m = NULL;
     meta.device = FR_META;
     must(build(&meta, &m));
-    int units = fr_module_units(m, NULL, 0);
-    fr_module_release(&m);
-    return units;
+    return m;
 }
 
 static void find(const net *n, size_t budget, bool offload, fr_fit *fit) {
-    fr_fit_opts o = {.target = FR_CPU, .units = units_of(n), .budget = budget, .offload = offload};
+    fr_fit_opts o = {.target = FR_CPU, .model = model_of(n), .budget = budget, .offload = offload};
     must(fr_fit_find(dry_run, (void *)(uintptr_t)n, &o, fit));
+    fr_module_release(&o.model);
 }
 
 /* The run itself, under the budget as a limit: same bits, and to the byte what was planned. */
@@ -171,7 +170,9 @@ Test(fit, no_slower_than_equal_segments) {
         enum { MOST_SPLITS = 64 };
         double seconds[2 * MOST_SPLITS];
         size_t bytes[2 * MOST_SPLITS];
-        int n = 0, units = units_of(&nets[i]);
+        fr_module *model = model_of(&nets[i]);
+        int n = 0, units = fr_module_units(model, NULL, 0);
+        fr_module_release(&model);
         for (int rebuild = 0; rebuild < 2; rebuild++)
             for (int segments = 1; segments <= units && segments < MOST_SPLITS; segments++) {
                 net one = nets[i];
