@@ -28,6 +28,17 @@ typedef struct machine {
     bool impossible; /* rebuilds where there is nothing to rebuild from */
 } machine;
 
+/* What a range first .. end - 1 keeps: all that was made before it and is read last within it. */
+static size_t kept_by(const fri_chain *c, int first, int end) {
+    size_t bytes = 0;
+    if (c->crossing == NULL) return end > first ? c->unit[first].input : 0;
+    for (int v = 0; v < c->crossings; v++) {
+        const fri_crossing *x = &c->crossing[v];
+        if (x->made < first && x->last >= first && x->last < end) bytes += x->bytes;
+    }
+    return bytes;
+}
+
 static void touch(machine *m, size_t more, int waiting_at) {
     size_t waiting = waiting_at < m->chain->n ? m->chain->unit[waiting_at].input : 0;
     size_t now = m->held + m->grads + more + waiting;
@@ -57,10 +68,10 @@ static void run(machine *m, const fr_unit_plan *p, int i, int j, int r, fri_befo
             number[steps] = r;
             end[steps] = p->range[r].end;
             for (int k = u; k < end[steps]; k++) {
-                touch(m, m->chain->unit[k].plain_peak + (k > u ? c->input : 0), j);
+                touch(m, m->chain->unit[k].plain_peak + kept_by(m->chain, u, k), j);
                 m->time += m->chain->unit[k].plain;
             }
-            kept[steps] = c->input;
+            kept[steps] = kept_by(m->chain, u, end[steps]);
             before = FRI_BEFORE_RANGE;
         } else {
             const fri_unit_cost *o = price(m, p, u, &before);
@@ -184,6 +195,18 @@ static void random_chain(uint64_t *rng, fri_chain_unit *u, int n) {
     }
 }
 
+/* Values that pass units by, beside those that each hands to the next. */
+static void add_crossings(uint64_t *rng, fri_chain *c, fri_crossing crossing[2 * MOST]) {
+    c->crossing = crossing;
+    for (int i = 1; i < c->n; i++) crossing[c->crossings++] = (fri_crossing){i - 1, i, c->unit[i].input};
+    for (int k = roll(rng, 4); k > 0 && c->n > 1; k--) {
+        const int made = roll(rng, c->n - 1), last = made + 1 + roll(rng, c->n - 1 - made);
+        const fri_crossing x = {made, last, (size_t)(1 + roll(rng, 4))};
+        crossing[c->crossings++] = x;
+        for (int i = made + 1; i <= last; i++) c->unit[i].input += x.bytes;
+    }
+}
+
 /* Slots of one byte: nothing is rounded, so the times must be equal, and the plan must be one of that time. */
 Test(chain, equals_brute_force) {
     uint64_t rng = 7;
@@ -194,7 +217,9 @@ Test(chain, equals_brute_force) {
         int n = 1 + roll(&rng, 5);
         fri_chain c = {.n = n, .unit = unit};
         fri_solution *s = NULL;
+        fri_crossing crossing[2 * MOST];
         random_chain(&rng, unit, n);
+        if (trial % 2 == 1) add_crossings(&rng, &c, crossing);
         must(fri_chain_solve(&c, 60, 60, &s));
         for (int memory = 4; memory <= 60; memory += 4) {
             double expected = brute_force(&c, (size_t)memory, &plans), found = fri_solution_time(s, memory);
