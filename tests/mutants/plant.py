@@ -54,7 +54,7 @@ class Tree:
         """The test program, and for tests of trainers what they run."""
         targets = [self.target(m)]
         if targets[0].startswith("tests/train/") and m.program != "test_flags":
-            targets += [f"examples/train_{n}" for n in ("vgg", "resnet", "densenet", "unet")]
+            targets += [f"examples/train_{n}" for n in ("vgg", "resnet", "densenet", "unet", "own")]
         done = subprocess.run(["ninja", "-C", self.build] + targets, capture_output=True, text=True)
         if done.returncode != 0:
             print(done.stdout[-3000:])

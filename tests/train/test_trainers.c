@@ -1,4 +1,4 @@
-/* test_trainers.c - the four trainers as programs: what they print and write, how they end, and what they refuse. */
+/* test_trainers.c - the trainers as programs: what they print and write, how they end, and what they refuse. */
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
@@ -30,6 +30,7 @@ Test(trainers, each_trains_two_steps_and_its_report_adds_up) {
         {"train_resnet", "", "resnet18_small", 11173962},
         {"train_densenet", "--depth 22", "densenet_bc22_k12", 0},
         {"train_unet", "--depth 2 --image-size 16", "unet2", 0},
+        {"train_own", "", "own1", 78042},
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         char arguments[1024];
@@ -65,6 +66,45 @@ Test(trainers, each_trains_two_steps_and_its_report_adds_up) {
         cJSON_Delete(r);
     }
     expect_only("r.json");
+}
+
+/* Two steps of train_own have the same losses with these flags as without. */
+static void expect_same_losses(const char *flags) {
+    char arguments[1024], *steps[2] = {NULL};
+    for (int i = 0; i < 2; i++) {
+        snprintf(arguments, sizeof arguments, "--steps 2 --eval-every 0 --report %s %s", files_path("own.json"),
+                 i == 0 ? "" : flags);
+        outcome o = program_run("train_own", arguments);
+        cr_assert_eq(o.status, 0, "%s: %s", arguments, o.err);
+        cJSON *r = report_read(files_path("own.json"));
+        steps[i] = cJSON_Print(report_at(r, "loss", "steps"));
+        cJSON_Delete(r);
+    }
+    cr_expect_str_eq(steps[0], steps[1], "%s", flags);
+    for (int i = 0; i < 2; i++) cJSON_free(steps[i]);
+}
+
+/* A network that a program defines itself is planned, fitted, cut and listed as the library's are: train_own has no
+ * line for any of it. */
+Test(trainers, a_network_of_one_s_own_is_planned_fitted_and_cut) {
+    outcome o = program_run("train_own", "plan --memory-budget 1400KiB");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "budget 1\\.37 MiB \\(1433600 bytes\\), batches of 16: [a-zA-Z]*\\[");
+    EXPECT_MATCH(o.out, "planned peak 1\\.[0-9]+ MiB .*peak: .*module layer[1-3]\\.0\\.");
+    o = program_run("train_own", "plan --memory-budget 500KiB");
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "nothing fits; the smallest budget .* of layer[1-3]\\.0\\.(conv|bn|downsample)");
+    o = program_run("train_own", "summary");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "conv1 .*layer2\\.0\\.downsample\\.0 .*layer3\\.0\\.bn2 .*fc .*parameters: 78042");
+    expect_same_losses("--checkpoint-segments 3");
+    expect_same_losses("--memory-budget 1400KiB");
+    o = program_run("train_own", "--checkpoint-segments 99");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "--checkpoint-segments 99: own1 .* [0-9]+ units");
+    o = program_run("train_own", "--inplace-abn");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "--inplace-abn: this network has batch norm and relu only");
 }
 
 /* The losses of a run, each with all its digits. */

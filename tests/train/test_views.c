@@ -14,7 +14,8 @@ static const struct {
 } trainers[] = {{"train_vgg", "--depth 11 "},
                 {"train_resnet", "--depth 18 "},
                 {"train_densenet", "--depth 10 --growth 4 "},
-                {"train_unet", "--depth 2 "}};
+                {"train_unet", "--depth 2 "},
+                {"train_own", ""}};
 enum { TRAINERS = sizeof trainers / sizeof *trainers };
 
 static double number_after(const char *text, const char *words) {
