@@ -50,8 +50,8 @@ bool peak_cuts_find(const peak_setting *at, const peak_case *c, peak_cuts *out) 
     peak_case trial = *c;
     peak_result best, r;
     dry.device = FR_META;
-    *out = (peak_cuts){.plan = {.units = peak_units(at), .option = out->option, .range = out->range}};
-    int units = out->plan.units;
+    *out = (peak_cuts){.plan = {.option = out->option, .range = out->range, .first = out->first}};
+    int units = out->plan.units = peak_units(at, out->first, PEAK_UNITS);
     if (units < 2 || units > PEAK_UNITS) return false;
     trial.how = PEAK_PLAN;
     trial.plan = &out->plan;

@@ -10,6 +10,7 @@ typedef struct peak_cuts {
     fr_unit_plan plan; /* over the arrays below */
     fr_unit_option option[PEAK_UNITS];
     fr_unit_range range[PEAK_UNITS];
+    int first[PEAK_UNITS];
     int tried; /* dry runs */
 } peak_cuts;
 

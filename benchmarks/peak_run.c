@@ -224,11 +224,16 @@ static fr_status hash_tensor(void *ctx, const char *path, fr_tensor *t, bool is_
     return FR_OK;
 }
 
-int peak_units(const peak_setting *at) {
+int peak_units(const peak_setting *at, int *first, int most) {
+    enum { EACH = 48 }; /* so many layers: each is a unit */
     fr_module *m = NULL;
     fr_model_opts o = *FR_MODEL_OPTS(.classes = at->net->classes, .image_size = at->image_size, .device = FR_META);
     peak_must(at->net->build(&o, &m));
-    int units = fr_module_units(m, NULL, 0);
+    int units = fr_module_units(m, first, most);
+    if (fr_module_layers(m) <= EACH) {
+        units = fr_module_layers(m);
+        for (int i = 0; i < units && i < most; i++) first[i] = i;
+    }
     fr_module_release(&m);
     return units;
 }

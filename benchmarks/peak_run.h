@@ -53,7 +53,9 @@ typedef struct peak_result {
 
 void peak_must(fr_status s);
 void peak_measure(const peak_setting *at, const peak_case *c, peak_result *out);
-int peak_units(const peak_setting *at); /* of the network's chain */
+/* The first layers of at most `most` of the network's units: each layer of a short network, else as it is cut into
+ * segments. Returns how many there are. */
+int peak_units(const peak_setting *at, int *first, int most);
 /* Median over `rounds` of the step's time under c over that under base, the two taken in turn. */
 double peak_time_ratio(const peak_setting *at, const peak_case *base, const peak_case *c, int rounds);
 

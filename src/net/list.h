@@ -89,16 +89,16 @@ fri_fused fri_fuse(const fri_list *l, int i, int end);
 /* ---- run.c ----------------------------------------------------------------------------------------------- */
 
 /* One pass over a list, or a part of it. */
-typedef struct fri_pass {
+typedef struct fri_net_pass {
     const fri_list *list;
     fr_tensor **value; /* [values]: what is alive */
     fr_tensor **sums;  /* from a convolution to the norm behind it */
-} fri_pass;
-fr_status fri_pass_begin(const fri_list *l, fr_tensor **sums, fri_pass *out);
-void fri_pass_end(fri_pass *p);
+} fri_net_pass;
+fr_status fri_net_pass_begin(const fri_list *l, fr_tensor **sums, fri_net_pass *out);
+void fri_net_pass_end(fri_net_pass *p);
 /* Layers first .. end - 1; what nobody reads any more is gone afterwards. */
-fr_status fri_pass_run(fri_pass *p, int first, int end);
+fr_status fri_net_pass_run(fri_net_pass *p, int first, int end);
 /* Bytes of what is handed on at a cut. */
-size_t fri_pass_handed(const fri_pass *p, int at);
+size_t fri_net_pass_handed(const fri_net_pass *p, int at);
 
 #endif

@@ -75,9 +75,9 @@ enum { FRI_MAX_UNITS = 4096 };
 
 /* Who is told when fr_checkpoint_plan runs a unit, on this thread: before it (done false) and after it (done true),
  * with what is alive there, in front of layer `at` (list.h); p is NULL after a failure. Also in recomputations. */
-struct fri_pass;
+struct fri_net_pass;
 typedef struct fri_unit_watch {
-    void (*fn)(void *ctx, int unit, bool done, const struct fri_pass *p, int at);
+    void (*fn)(void *ctx, int unit, bool done, const struct fri_net_pass *p, int at);
     void *ctx;
 } fri_unit_watch;
 /* Returns the one before, to be put back; fn NULL: nobody. */

@@ -83,7 +83,7 @@ static fr_switches switches_for(fr_unit_option o, fr_switches s) {
 }
 
 /* References to what layers first .. end - 1 read, or NULL without host memory. */
-static fr_tensor **hold_inputs(const fri_pass *p, int first, int end, int *n) {
+static fr_tensor **hold_inputs(const fri_net_pass *p, int first, int end, int *n) {
     int *id = malloc(((size_t)p->list->values + 1) * sizeof *id);
     fr_tensor **held = malloc(((size_t)p->list->values + 1) * sizeof *held);
     *n = 0;
@@ -121,7 +121,7 @@ static int joined(const schedule *c, int i, int end, int r) {
 }
 
 /* Units i .. next - 1, under the switches of the last. */
-static fr_status run_units_at_once(schedule *c, int i, int next, fri_pass *p) {
+static fr_status run_units_at_once(schedule *c, int i, int next, fri_net_pass *p) {
     fr_switches was = fr_switches_get();
     const int first = c->first[i], end = c->first[next];
     const bool inside = c->option[i] == FR_UNIT_INSIDE;
@@ -130,7 +130,7 @@ static fr_status run_units_at_once(schedule *c, int i, int next, fri_pass *p) {
     if (inside && held == NULL) return fri_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
     fr_switches_set(switches_for(c->option[next - 1], was));
     if (watch.fn != NULL) watch.fn(watch.ctx, i, false, p, first);
-    fr_status s = fri_pass_run(p, first, end);
+    fr_status s = fri_net_pass_run(p, first, end);
     if (inside) { /* what becomes of them is decided where their last handles die: here, without rebuild */
         fr_switches_set(switches_for(FR_UNIT_ENCODE, was));
         for (int k = 0; k < n_held; k++) fr_tensor_release(&held[k]);
@@ -162,7 +162,7 @@ static fr_status piece_make(schedule *c, int range, piece **out) {
     return FR_OK;
 }
 
-static fr_status checkpoint(schedule *c, int range, fri_pass *p) {
+static fr_status checkpoint(schedule *c, int range, fri_net_pass *p) {
     const int end = c->first[c->range[range].end];
     piece *run = NULL;
     fr_tensor **slot = NULL;
@@ -193,7 +193,7 @@ done:
 }
 
 /* Units first .. end - 1; ranges from number r on may lie among them. */
-static fr_status run_units(schedule *c, int first, int end, int r, fri_pass *p) {
+static fr_status run_units(schedule *c, int first, int end, int r, fri_net_pass *p) {
     fr_status s = FR_OK;
     for (int i = first; i < end;) {
         while (r < c->ranges && c->range[r].first < i) r++; /* inside the range that just ran */
@@ -213,9 +213,9 @@ done:
 static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     const piece *c = ctx;
     const fr_unit_range *range = &c->schedule->range[c->range];
-    fri_pass p = {0};
+    fri_net_pass p = {0};
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_pass_begin(c->schedule->list, &c->schedule->sums, &p));
+    FRI_TRY(s, fri_net_pass_begin(c->schedule->list, &c->schedule->sums, &p));
     for (int i = 0; i < n_in; i++) p.value[c->in[i]] = fr_tensor_retain(in[i]);
     s = run_units(c->schedule, range->first, range->end, c->range + 1, &p);
     if (fri_recomputing()) fr_tensor_release(&c->schedule->sums); /* the norm behind the range has had them */
@@ -224,7 +224,7 @@ static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor 
         p.value[c->out[i]] = NULL;
     }
 done:
-    fri_pass_end(&p);
+    fri_net_pass_end(&p);
     return s;
 }
 
@@ -287,7 +287,7 @@ static fr_status copy(fr_module *m, const fr_unit_plan *p, schedule **out) {
 fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(m, plan, x, y);
     schedule *c = NULL;
-    fri_pass p = {0};
+    fri_net_pass p = {0};
     fr_status s = FR_OK;
     FRI_TRY(s, check(plan, fr_module_units(m, NULL, 0), fr_module_layers(m)));
     FRI_TRY(s, copy(m, plan, &c));
@@ -295,12 +295,12 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
         s = fri_fail(FR_EINVAL, "checkpoint plan: the network has %d inputs; 1 is needed", c->list->inputs);
         goto done;
     }
-    FRI_TRY(s, fri_pass_begin(c->list, &c->sums, &p));
+    FRI_TRY(s, fri_net_pass_begin(c->list, &c->sums, &p));
     p.value[0] = fr_tensor_retain(x);
     FRI_TRY(s, run_units(c, 0, c->units, 0, &p));
     fri_tensor_put(&p.value[c->list->result[0]], y);
 done:
-    if (c != NULL && p.value != NULL) fri_pass_end(&p);
+    if (c != NULL && p.value != NULL) fri_net_pass_end(&p);
     release(&c);
     return s;
 }

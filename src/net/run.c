@@ -10,18 +10,18 @@
 
 enum { FEW = 8 };
 
-fr_status fri_pass_begin(const fri_list *l, fr_tensor **sums, fri_pass *out) {
-    *out = (fri_pass){.list = l, .value = calloc((size_t)l->values + 1, sizeof *out->value), .sums = sums};
+fr_status fri_net_pass_begin(const fri_list *l, fr_tensor **sums, fri_net_pass *out) {
+    *out = (fri_net_pass){.list = l, .value = calloc((size_t)l->values + 1, sizeof *out->value), .sums = sums};
     return out->value != NULL ? FR_OK : fri_fail(FR_ENOMEM, "network: no host memory for %d values", l->values);
 }
 
-void fri_pass_end(fri_pass *p) {
+void fri_net_pass_end(fri_net_pass *p) {
     for (int i = 0; p->value != NULL && i < p->list->values; i++) fr_tensor_release(&p->value[i]);
     free(p->value);
     p->value = NULL;
 }
 
-size_t fri_pass_handed(const fri_pass *p, int at) {
+size_t fri_net_pass_handed(const fri_net_pass *p, int at) {
     size_t bytes = 0;
     for (int i = 0; i < p->list->values; i++) {
         const fr_tensor *t = p->value[i];
@@ -34,7 +34,7 @@ size_t fri_pass_handed(const fri_pass *p, int at) {
 }
 
 /* The reference for input k of layer i. */
-static fr_tensor *take(const fri_pass *p, int i, int value, bool again) {
+static fr_tensor *take(const fri_net_pass *p, int i, int value, bool again) {
     fr_tensor *t = p->value[value];
     if (again || p->list->value[value].last_reader > i) return fr_tensor_retain(t);
     p->value[value] = NULL;
@@ -42,7 +42,7 @@ static fr_tensor *take(const fri_pass *p, int i, int value, bool again) {
 }
 
 /* Layers with several inputs or results, and others that do nothing fused. */
-static fr_status run_many(fri_pass *p, int i) {
+static fr_status run_many(fri_net_pass *p, int i) {
     const fri_net_layer *a = &p->list->layer[i];
     fr_tensor *few_in[FEW], *few_out[FEW], **in = few_in, **out = few_out;
     fr_status s = FR_OK;
@@ -71,13 +71,13 @@ done:
     return s;
 }
 
-static const char *path_of(const fri_pass *p, int layer) {
+static const char *path_of(const fri_net_pass *p, int layer) {
     const char *was = fri_scope_module_push(p->list->layer[layer].name), *path = fri_scope_module();
     fri_scope_module_pop(was);
     return path;
 }
 
-static fr_status run_fused(fri_pass *p, int i, const fri_fused *f) {
+static fr_status run_fused(fri_net_pass *p, int i, const fri_fused *f) {
     const fri_list *l = p->list;
     const fri_net_layer *a = &l->layer[i], *last = &l->layer[i + f->layers - 1];
     fr_tensor *x = take(p, i, a->in[0], false), *addend = f->add ? take(p, f->add_layer, f->addend, false) : NULL;
@@ -96,7 +96,7 @@ static fr_status run_fused(fri_pass *p, int i, const fri_fused *f) {
     return s;
 }
 
-fr_status fri_pass_run(fri_pass *p, int first, int end) {
+fr_status fri_net_pass_run(fri_net_pass *p, int first, int end) {
     fr_status s = FR_OK;
     for (int i = first; i < end && s == FR_OK;) {
         const fri_net_layer *a = &p->list->layer[i];

@@ -125,7 +125,7 @@ typedef struct weighing {
     size_t before, *weight;
 } weighing;
 
-static void weigh(void *ctx, int unit, bool done, const fri_pass *p, int at) {
+static void weigh(void *ctx, int unit, bool done, const fri_net_pass *p, int at) {
     weighing *w = ctx;
     fr_memory_stats m;
     (void)p;

@@ -154,15 +154,15 @@ static void on_event(void *ctx, const fri_event *e) {
 /* ---- units and time ---------------------------------------------------------------------------------------- */
 
 /* Bytes of what the unit hands on; each value is noted once it is there. */
-static size_t hand_on(fri_observer *o, const fri_pass *p, int at) {
+static size_t hand_on(fri_observer *o, const fri_net_pass *p, int at) {
     if (o->value == NULL && (o->value = calloc((size_t)p->list->values + 1, sizeof *o->value)) == NULL)
         o->failed = true;
     for (int v = 0; o->value != NULL && v < p->list->values; v++)
         if (p->value[v] != NULL && fri_alive(p->list, v, at)) o->value[v] = p->value[v]->storage->block->requested;
-    return fri_pass_handed(p, at);
+    return fri_net_pass_handed(p, at);
 }
 
-static void on_unit(void *ctx, int unit, bool done, const fri_pass *p, int at) {
+static void on_unit(void *ctx, int unit, bool done, const fri_net_pass *p, int at) {
     fri_observer *o = ctx;
     if (unit >= o->now.n) return;
     if (fri_recomputing()) {
