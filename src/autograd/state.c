@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "base/tag.h"
 #include "memory/event.h"
-#include "tensor/late.h"
+#include "tensor/readback.h"
 
 static _Thread_local fri_autograd_state state;
 
@@ -120,7 +120,7 @@ bool fri_statistics_move(void) {
 
 fr_status fr_step_begin(fr_step_scope *scope) {
     FRI_NOT_NULL(scope);
-    fr_status s = fri_late_check_all();
+    fr_status s = fri_readback_check_all();
     if (s < 0) return s;
     *scope = (fr_step_scope){.grad_enabled = fr_grad_enabled(),
                              .autocast = state.autocast,

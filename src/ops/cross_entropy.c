@@ -9,7 +9,7 @@
 #include "ops/op.h"
 
 #include "base/status.h"
-#include "tensor/late.h"
+#include "tensor/readback.h"
 
 enum { SAVED_X, SAVED_TARGET, SAVED_LSE, SAVED_COUNT, SAVES };
 
@@ -58,7 +58,7 @@ static fr_status check_targets(const fri_cross_entropy_desc *d, const fr_tensor 
     double at = -1;
     if (fri_device_of(bad) == FR_META) return FR_OK;
     if (fri_backend_of(bad)->streams != NULL)
-        return fri_late_check(bad, "cross_entropy", "the target of row", d->classes - 1);
+        return fri_readback_check(bad, "cross_entropy", "the target of row", d->classes - 1);
     fr_status s = fr_tensor_item(bad, &at);
     if (s < 0 || at < 0) return s;
     return fri_fail(FR_EINVAL, "cross_entropy: the target of row %lld is neither a class 0..%lld nor ignore_index %lld",

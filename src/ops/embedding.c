@@ -8,7 +8,7 @@
 #include "ops/op.h"
 
 #include "base/status.h"
-#include "tensor/late.h"
+#include "tensor/readback.h"
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_embedding_desc *d = fr_node_params(node);
@@ -46,12 +46,12 @@ done:
     return s;
 }
 
-/* On a device with data the answer is read back, at once or late: an index out of range must not pass unseen. */
+/* Checks the indices on a device that holds data: one out of range is reported, at once or by a readback. */
 static fr_status check_range(const fri_embedding_desc *d, const fr_tensor *bad) {
     double at = -1;
     if (fri_device_of(bad) == FR_META) return FR_OK;
     if (fri_backend_of(bad)->streams != NULL)
-        return fri_late_check(bad, "embedding", "the index at position", d->vocabulary - 1);
+        return fri_readback_check(bad, "embedding", "the index at position", d->vocabulary - 1);
     fr_status s = fr_tensor_item(bad, &at);
     if (s < 0 || at < 0) return s;
     return fri_fail(FR_EINVAL, "embedding: index[%lld] is outside 0..%lld", (long long)at,

@@ -3,7 +3,7 @@
 #include "base/array.h"
 
 #include "backend/arith.h"
-#include "tensor/late.h"
+#include "tensor/readback.h"
 
 #include <math.h>
 #include <stdlib.h>

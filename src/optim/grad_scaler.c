@@ -149,13 +149,13 @@ bool fri_grad_scaler_decides_there(const fr_grad_scaler *g) {
     return g->there && g->opts.enabled;
 }
 
-fr_status fri_grad_scaler_outcome(const fr_grad_scaler *g, fri_late *l) {
-    return fri_late_begin(g->state, l);
+fr_status fri_grad_scaler_outcome(const fr_grad_scaler *g, fri_readback *r) {
+    return fri_readback_begin(g->state, r);
 }
 
-fr_status fri_grad_scaler_learn(fri_late *l, fri_loss_scale *now) {
-    fr_status s = fri_late_wait(l);
-    if (s == FR_OK) memcpy(now, l->bytes, sizeof *now);
+fr_status fri_grad_scaler_learn(fri_readback *r, fri_loss_scale *now) {
+    fr_status s = fri_readback_wait(r);
+    if (s == FR_OK) memcpy(now, r->bytes, sizeof *now);
     return s;
 }
 

@@ -2,14 +2,14 @@
 #ifndef FRI_OPTIM_GRAD_SCALER_H
 #define FRI_OPTIM_GRAD_SCALER_H
 
-#include "tensor/late.h"
+#include "tensor/readback.h"
 
 #include <frugal/optim.h>
 
 /* Then fr_grad_scaler_update(g, NULL) waits for nothing. */
 bool fri_grad_scaler_decides_there(const fr_grad_scaler *g);
 /* After update: what the scaler is now, is on its way; learn waits for it. */
-fr_status fri_grad_scaler_outcome(const fr_grad_scaler *g, fri_late *l);
-fr_status fri_grad_scaler_learn(fri_late *l, fri_loss_scale *now);
+fr_status fri_grad_scaler_outcome(const fr_grad_scaler *g, fri_readback *r);
+fr_status fri_grad_scaler_learn(fri_readback *r, fri_loss_scale *now);
 
 #endif

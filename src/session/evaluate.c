@@ -11,8 +11,8 @@ static fr_status settle(fri_sums *sum, int i) {
     fr_status s = FR_OK;
     if (n == 0) return FR_OK;
     sum->n[i] = 0;
-    FR_TRY(s, fri_late_value(&sum->part[i].loss, &mean));
-    FR_TRY(s, fri_late_value(&sum->part[i].correct, &correct));
+    FR_TRY(s, fri_readback_value(&sum->part[i].loss, &mean));
+    FR_TRY(s, fri_readback_value(&sum->part[i].correct, &correct));
     sum->loss += mean * (double)n;
     sum->correct += correct;
     sum->targets += n;
@@ -27,8 +27,8 @@ fr_status fri_sums_settle(fri_sums *sum) {
 
 void fri_sums_drop(fri_sums *sum) {
     for (int i = 0; i < 2; i++) {
-        fri_late_drop(&sum->part[i].loss);
-        fri_late_drop(&sum->part[i].correct);
+        fri_readback_drop(&sum->part[i].loss);
+        fri_readback_drop(&sum->part[i].correct);
         sum->n[i] = 0;
     }
 }
@@ -43,8 +43,8 @@ fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor
     fr_tensor_release(images);
     FR_TRY(s, fr_cross_entropy(y, *targets, NULL, &loss));
     FR_TRY(s, fr_count_correct(y, *targets, &count));
-    FR_TRY(s, fri_late_begin(loss, &part->loss));
-    FR_TRY(s, fri_late_begin(count, &part->correct));
+    FR_TRY(s, fri_readback_begin(loss, &part->loss));
+    FR_TRY(s, fri_readback_begin(count, &part->correct));
     sum->n[sum->turn] = fr_tensor_numel(*targets);
     sum->turn = 1 - sum->turn;
     FR_TRY(s, settle(sum, sum->turn));

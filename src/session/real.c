@@ -81,7 +81,7 @@ static fr_status steps_over(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
     fr_status s = FR_OK;
     FR_TRY(s, steps_known(r, r->step));
-    FR_TRY(s, fri_late_check_all()); /* bad targets of the last steps */
+    FR_TRY(s, fri_readback_check_all()); /* bad targets of the last steps */
     FR_TRY(s, fri_peak_keep(r->config->opts.device, &r->training));
 done:
     return s;

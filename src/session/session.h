@@ -47,9 +47,9 @@ typedef struct fri_ahead {
     fri_fence arrived[2], taken;
 } fri_ahead;
 
-/* The numbers of one step, some of them still on their way from the device. */
+/* The numbers of one step, some of them readbacks that are not done yet. */
 typedef struct fri_step_part {
-    fri_late loss, correct; /* of one batch, or part of a batch */
+    fri_readback loss, correct; /* of one batch, or part of a batch */
 } fri_step_part;
 typedef struct fri_step_values {
     int64_t number; /* of the step, from 1 */
@@ -58,7 +58,7 @@ typedef struct fri_step_values {
     fri_step_part *part;
     int64_t n, capacity;
     bool decided_there; /* then `scaler` tells whether it was skipped */
-    fri_late scaler;
+    fri_readback scaler;
     fr_anomaly anomaly; /* found in this step, if it was searched */
 } fri_step_values;
 

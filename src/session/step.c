@@ -41,10 +41,10 @@ static fr_status part_next(fri_step_values *v, fri_step_part **out) {
 
 void fri_step_values_forget(fri_step_values *v) {
     for (int64_t i = 0; i < v->n; i++) {
-        fri_late_drop(&v->part[i].loss);
-        fri_late_drop(&v->part[i].correct);
+        fri_readback_drop(&v->part[i].loss);
+        fri_readback_drop(&v->part[i].correct);
     }
-    fri_late_drop(&v->scaler);
+    fri_readback_drop(&v->scaler);
     v->anomaly = (fr_anomaly){0};
     v->n = 0;
     v->targets = 0;
@@ -62,10 +62,10 @@ fr_status fri_step_values_replayed(const fri_step_values *recorded, const fri_ca
     for (int64_t i = 0; i < recorded->n; i++) {
         fri_step_part *part = NULL;
         FR_TRY(s, part_next(v, &part));
-        fri_capture_late(c, &recorded->part[i].loss, &part->loss);
-        fri_capture_late(c, &recorded->part[i].correct, &part->correct);
+        fri_capture_readback(c, &recorded->part[i].loss, &part->loss);
+        fri_capture_readback(c, &recorded->part[i].correct, &part->correct);
     }
-    fri_capture_late(c, &recorded->scaler, &v->scaler);
+    fri_capture_readback(c, &recorded->scaler, &v->scaler);
     v->decided_there = recorded->decided_there;
 done:
     return s;
@@ -93,9 +93,9 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
     fr_status s = FR_OK;
     *loss = 0;
     for (int64_t i = 0; i < v->n; i++) {
-        FR_TRY(s, fri_late_value(&v->part[i].correct, &value));
+        FR_TRY(s, fri_readback_value(&v->part[i].correct, &value));
         correct += value;
-        FR_TRY(s, fri_late_value(&v->part[i].loss, &value));
+        FR_TRY(s, fri_readback_value(&v->part[i].loss, &value));
         *loss += value;
     }
     if (r->config->opts.device != FR_META) FR_TRY(s, settle_scaler(r, v));
@@ -126,7 +126,7 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
     FR_TRY(s, fr_count_correct(y, *targets, &count));
-    if (part != NULL) FR_TRY(s, fri_late_begin(count, &part->correct));
+    if (part != NULL) FR_TRY(s, fri_readback_begin(count, &part->correct));
     fr_tensor_release(&count);
     FR_TRY(s, fr_cross_entropy(y, *targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = r->config->opts.label_smoothing),
                                &l));
@@ -136,7 +136,7 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     fri_precision_end(&r->config->opts, was);
     FR_TRY(s, fr_grad_scaler_scale(r->scaler, l, &scaled));
     FR_TRY(s, fr_backward(scaled, NULL));
-    if (part != NULL) FR_TRY(s, fri_late_begin(l, &part->loss));
+    if (part != NULL) FR_TRY(s, fri_readback_begin(l, &part->loss));
 done:
     if (s < 0) fri_precision_end(&r->config->opts, was);
     fr_tensor_release(&count);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LATER = 0, FIRST = 1, TURNS = 2, WHY = 1024 }; /* places; copies of them in page-locked memory, used in turn */
+enum { DRAWS = 0, FIRST = 1, TURNS = 2, WHY = 1024 }; /* places; copies of them in page-locked memory, used in turn */
 
 typedef struct number {
     const double *host;
@@ -23,14 +23,14 @@ typedef struct around {
 } around;
 
 typedef struct check {
-    fri_late bad;
+    fri_readback bad;
     const char *op, *what;
     int64_t limit;
 } check;
 
 struct fri_capture {
     const fri_backend *backend;
-    fr_tensor *memory; /* places of FRI_LATE_BYTES */
+    fr_tensor *memory; /* places of FRI_READBACK_BYTES */
     int64_t places, used;
     char *pinned; /* the same, TURNS times */
     int turn;
@@ -56,7 +56,7 @@ bool fri_capturing(void) {
 /* ---- making -------------------------------------------------------------------------------------------------- */
 
 static size_t bytes_of(int64_t places) {
-    return (size_t)places * FRI_LATE_BYTES;
+    return (size_t)places * FRI_READBACK_BYTES;
 }
 
 fr_status fri_capture_create(fr_device device, int64_t places, fri_capture **out) {
@@ -101,7 +101,7 @@ void fri_capture_release(fri_capture **p) {
     if (c == NULL) return;
     fri_capture_forget(c);
     if (c->pinned != NULL) {
-        fri_late_check_drop(c->pinned, TURNS * bytes_of(c->places));
+        fri_readback_check_drop(c->pinned, TURNS * bytes_of(c->places));
         c->backend->streams->host_free(c->pinned, TURNS * bytes_of(c->places));
     }
     fr_tensor_release(&c->memory);
@@ -205,8 +205,8 @@ done:
     return s;
 }
 
-const int64_t *fri_capture_later(void) {
-    return current != NULL ? place_of(current, LATER) : NULL;
+const int64_t *fri_capture_draws(void) {
+    return current != NULL ? place_of(current, DRAWS) : NULL;
 }
 
 fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *after, void *ctx) {
@@ -219,14 +219,14 @@ fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *afte
     return s;
 }
 
-fr_status fri_capture_value(const fr_tensor *t, fri_late *l) {
+fr_status fri_capture_value(const fr_tensor *t, fri_readback *r) {
     fri_capture *c = current;
     int64_t place = 0;
     fr_status s = FR_OK;
     FRI_TRY(s, take(c, &place));
     FRI_TRY(s, c->backend->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(t), place_of(c, place),
                                          fri_nbytes(t)));
-    *l = (fri_late){.dtype = t->dtype, .place = place};
+    *r = (fri_readback){.dtype = t->dtype, .place = place};
 done:
     return s;
 }
@@ -250,8 +250,8 @@ fr_status fri_capture_replay_begin(fri_capture *c) {
     fr_status s = FR_OK;
     if (now.seed != c->rng.seed)
         return fri_fail(FR_EUSAGE, "capture: the generator was seeded anew since the step was captured");
-    double later = (double)(int64_t)(now.next_stream - c->rng.next_stream);
-    if (c->drawn > 0) FRI_TRY(s, FRI_KERNEL(b, FR_I64, fill, (FRI_EXEC, FR_I64, 1, later, place_of(c, LATER))));
+    double drawn = (double)(int64_t)(now.next_stream - c->rng.next_stream);
+    if (c->drawn > 0) FRI_TRY(s, FRI_KERNEL(b, FR_I64, fill, (FRI_EXEC, FR_I64, 1, drawn, place_of(c, DRAWS))));
     for (int i = 0; i < c->n_numbers; i++)
         FRI_TRY(s, FRI_KERNEL(b, FR_F64, fill,
                               (FRI_EXEC, FR_F64, 1, *c->numbers[i].host, place_of(c, c->numbers[i].place))));
@@ -265,14 +265,14 @@ fr_status fri_capture_replay_piece(fri_capture *c, int piece) {
     return c->backend->graphs->launch(c->pieces[piece]);
 }
 
-void fri_capture_late(const fri_capture *c, const fri_late *recorded, fri_late *out) {
-    fri_late_drop(out);
+void fri_capture_readback(const fri_capture *c, const fri_readback *recorded, fri_readback *out) {
+    fri_readback_drop(out);
     if (recorded->place == 0) return;
-    *out = (fri_late){.streams = c->backend->streams,
-                      .fence = c->copied,
-                      .pinned = c->pinned + bytes_of(c->turn * c->places + recorded->place),
-                      .dtype = recorded->dtype,
-                      .place = recorded->place};
+    *out = (fri_readback){.streams = c->backend->streams,
+                          .fence = c->copied,
+                          .pinned = c->pinned + bytes_of(c->turn * c->places + recorded->place),
+                          .dtype = recorded->dtype,
+                          .place = recorded->place};
 }
 
 fr_status fri_capture_replay_end(fri_capture *c) {
@@ -287,9 +287,9 @@ fr_status fri_capture_replay_end(fri_capture *c) {
     fri_rng_set(now);
     for (int i = 0; i < c->n_arounds; i++) c->arounds[i].after(c->arounds[i].ctx);
     for (int i = 0; i < c->n_checks; i++) {
-        fri_late bad = {0};
-        fri_capture_late(c, &c->checks[i].bad, &bad);
-        FRI_TRY(s, fri_late_check_later(&bad, c->checks[i].op, c->checks[i].what, c->checks[i].limit));
+        fri_readback bad = {0};
+        fri_capture_readback(c, &c->checks[i].bad, &bad);
+        FRI_TRY(s, fri_readback_check_begun(&bad, c->checks[i].op, c->checks[i].what, c->checks[i].limit));
     }
 done:
     return s;

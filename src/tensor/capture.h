@@ -12,8 +12,8 @@
  * allocation of the step has a fixed place (an arena) that nobody else uses while the step runs, and that its input is
  * where it was. What changes from step to step lies on the device, in places of the capture:
  *   numbers that the host knows (the learning rate)       fri_capture_number; written before each replay
- *   how many random numbers were drawn meanwhile          fri_capture_later; likewise
- *   values that the host wants to know (the loss)         fri_late_begin; copied to pinned memory after each replay
+ *   how many random numbers were drawn meanwhile          fri_capture_draws; likewise
+ *   values that the host wants to know (the loss)         fri_readback_begin; copied to pinned memory after each replay
  * and what else the host keeps count of moves in functions that are called around a replay.
  *
  * Where the host has something to do in the middle (the next batch) the step is cut into pieces. A step that cannot be
@@ -21,7 +21,7 @@
 #ifndef FRI_TENSOR_CAPTURE_H
 #define FRI_TENSOR_CAPTURE_H
 
-#include "tensor/late.h"
+#include "tensor/readback.h"
 
 typedef struct fri_capture fri_capture;
 
@@ -44,9 +44,9 @@ void fri_capture_forget(fri_capture *c);
 fr_status fri_capture_replay_begin(fri_capture *c);
 fr_status fri_capture_replay_piece(fri_capture *c, int piece);
 fr_status fri_capture_replay_end(fri_capture *c);
-/* After a replay: *out is the value that the captured step called `recorded`, on its way. It is to be waited for or
- * dropped before the replay after the next one. */
-void fri_capture_late(const fri_capture *c, const fri_late *recorded, fri_late *out);
+/* After a replay: *out is the readback that the captured step began as `recorded`. It is to be waited for or dropped
+ * before the replay after the next one. */
+void fri_capture_readback(const fri_capture *c, const fri_readback *recorded, fri_readback *out);
 
 /* ---- for those whose work is captured ------------------------------------------------------------------------ */
 
@@ -57,14 +57,14 @@ bool fri_capturing(void);
 fr_status fri_capture_number(const double *host, const double **there);
 /* A device address that holds how many streams of random numbers were drawn between capture and replay; NULL while
  * nothing is captured. */
-const int64_t *fri_capture_later(void);
+const int64_t *fri_capture_draws(void);
 /* Called around each replay, `before` may be NULL; the same pair is called once. */
 typedef fr_status fri_capture_before(void *ctx);
 typedef void fri_capture_after(void *ctx);
 fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *after, void *ctx);
 
-/* fri_late_begin and fri_late_check of a captured step. */
-fr_status fri_capture_value(const fr_tensor *t, fri_late *l);
+/* fri_readback_begin and fri_readback_check of a captured step. */
+fr_status fri_capture_value(const fr_tensor *t, fri_readback *r);
 fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit);
 
 #endif

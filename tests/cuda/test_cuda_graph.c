@@ -322,10 +322,10 @@ static void count_event(void *ctx, const fri_event *e) {
     ++*(int *)ctx;
 }
 
-/* Values come back late and in turn; the generator moves on as if the step had been walked through. */
+/* Readbacks take turns; the generator moves on as if the step had been walked through. */
 Test(cuda_graph, numbers_of_a_replay) {
     fr_tensor *x = NULL, *y = NULL, *sum = NULL, *seen = NULL;
-    fri_late recorded = {0}, late[2] = {{0}, {0}};
+    fri_readback recorded = {0}, readback[2] = {{0}, {0}};
     double expected[5], value = 0;
     float ones[64];
     for (int i = 0; i < 64; i++) ones[i] = 1;
@@ -352,8 +352,8 @@ Test(cuda_graph, numbers_of_a_replay) {
     events = 0; /* what comes now leaves nothing behind, so no plot and no trace hears of it */
     must(fr_dropout(x, 0.5, true, &y));
     must(fr_sum(y, &sum));
-    must(fri_late_begin(sum, &recorded));
-    cr_expect_eq(fri_late_begin(sum, &late[0]), FR_EUNSUPPORTED, "a second value has no place");
+    must(fri_readback_begin(sum, &recorded));
+    cr_expect_eq(fri_readback_begin(sum, &readback[0]), FR_EUNSUPPORTED, "a second value has no place");
     must(fri_capture_end(c, FR_OK));
     cr_expect_eq(events, 0);
     fri_event_unsubscribe(count_event, &events);
@@ -363,18 +363,18 @@ Test(cuda_graph, numbers_of_a_replay) {
         must(fri_capture_replay_begin(c));
         must(fri_capture_replay_piece(c, 0));
         must(fri_capture_replay_end(c));
-        fri_capture_late(c, &recorded, &late[i % 2]);
+        fri_capture_readback(c, &recorded, &readback[i % 2]);
         if (i > 0) {
-            must(fri_late_value(&late[(i - 1) % 2], &value));
+            must(fri_readback_value(&readback[(i - 1) % 2], &value));
             cr_expect_eq(value, expected[i - 1], "replay %d: %g instead of %g", i - 1, value, expected[i - 1]);
         }
     }
-    must(fri_late_value(&late[0], &value));
+    must(fri_readback_value(&readback[0], &value));
     cr_expect_eq(value, expected[4]);
     fr_seed(8);
     cr_expect_eq(fri_capture_replay_begin(c), FR_EUSAGE);
-    fri_late_drop(&late[0]);
-    fri_late_drop(&late[1]);
+    fri_readback_drop(&readback[0]);
+    fri_readback_drop(&readback[1]);
     fri_capture_release(&c);
     fr_tensor_release(&x);
     fr_tensor_release(&y);

@@ -1,5 +1,5 @@
-/* late.c - see late.h. */
-#include "tensor/late.h"
+/* readback.c - small values copied from the device to the host; see readback.h. */
+#include "tensor/readback.h"
 
 #include "base/status.h"
 #include "meta/meta.h"
@@ -18,19 +18,19 @@ typedef struct place {
     void *pinned;
 } place;
 
-/* Page-locked pages are dear, so places are kept until the process ends. */
+/* Places are kept until the process ends, because page-locking is slow. */
 static _Thread_local place *free_places, *spent; /* spent: without memory, to be used again */
 static _Thread_local const fri_streams *owner;
 
 static fr_status more_places(const fri_streams *streams) {
     void *memory = NULL;
     place *p = calloc(CHUNK_PLACES, sizeof *p);
-    if (p == NULL || streams->host_alloc((size_t)CHUNK_PLACES * FRI_LATE_BYTES, &memory) < 0) {
+    if (p == NULL || streams->host_alloc((size_t)CHUNK_PLACES * FRI_READBACK_BYTES, &memory) < 0) {
         free(p);
         return fri_fail(FR_ENOMEM, "no page-locked host memory for values that come back from the device");
     }
     for (int i = 0; i < CHUNK_PLACES; i++) {
-        p[i] = (place){free_places, (char *)memory + (size_t)i * FRI_LATE_BYTES};
+        p[i] = (place){free_places, (char *)memory + (size_t)i * FRI_READBACK_BYTES};
         free_places = &p[i];
     }
     return FR_OK;
@@ -49,7 +49,7 @@ static fr_status take(const fri_streams *streams, void **out) {
     return FR_OK;
 }
 
-/* A copy that is still on its way into the place runs before the next one that is queued there. */
+/* Frees a place. A copy into it that has not run yet runs before the next one, which is queued behind it. */
 static void give(void *pinned) {
     place *p = spent;
     spent = p->next;
@@ -64,53 +64,54 @@ bool fri_device_runs_ahead(fr_device d) {
     return b != NULL && b->streams != NULL;
 }
 
-fr_status fri_late_begin(const fr_tensor *t, fri_late *l) {
+fr_status fri_readback_begin(const fr_tensor *t, fri_readback *r) {
     const fri_backend *b = fri_backend_of(t);
     size_t bytes = fri_nbytes(t);
     fr_status s = FR_OK;
-    if (bytes > FRI_LATE_BYTES) return fri_fail(FR_EINTERNAL, "late value: %zu bytes", bytes);
-    fri_late_drop(l);
-    l->dtype = t->dtype;
+    if (bytes > FRI_READBACK_BYTES)
+        return fri_fail(FR_EINTERNAL, "readback: a value of %zu bytes, more than %d", bytes, FRI_READBACK_BYTES);
+    fri_readback_drop(r);
+    r->dtype = t->dtype;
     if (b->device == FR_META) {
         double none = NAN;
-        l->dtype = FR_F64;
-        memcpy(l->bytes, &none, sizeof none);
+        r->dtype = FR_F64;
+        memcpy(r->bytes, &none, sizeof none);
         return FR_OK;
     }
-    if (b->streams == NULL) return fr_tensor_to_host(t, l->bytes);
-    if (fri_capturing()) return fri_capture_value(t, l);
-    FRI_TRY(s, take(b->streams, &l->pinned));
-    l->streams = b->streams;
-    FRI_TRY(s, b->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, fri_data(t), l->pinned, bytes));
-    FRI_TRY(s, b->streams->mark(FRI_STREAM_COMPUTE, &l->fence));
+    if (b->streams == NULL) return fr_tensor_to_host(t, r->bytes);
+    if (fri_capturing()) return fri_capture_value(t, r);
+    FRI_TRY(s, take(b->streams, &r->pinned));
+    r->streams = b->streams;
+    FRI_TRY(s, b->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, fri_data(t), r->pinned, bytes));
+    FRI_TRY(s, b->streams->mark(FRI_STREAM_COMPUTE, &r->fence));
 done:
-    if (s < 0) fri_late_drop(l);
+    if (s < 0) fri_readback_drop(r);
     return s;
 }
 
-bool fri_late_arrived(const fri_late *l) {
-    return l->streams == NULL || l->streams->passed(l->fence);
+bool fri_readback_arrived(const fri_readback *r) {
+    return r->streams == NULL || r->streams->passed(r->fence);
 }
 
-fr_status fri_late_wait(fri_late *l) {
-    if (l->streams == NULL) return FR_OK;
-    fr_status s = l->streams->wait(l->fence);
-    if (s == FR_OK) memcpy(l->bytes, l->pinned, FRI_LATE_BYTES);
-    fri_late_drop(l);
+fr_status fri_readback_wait(fri_readback *r) {
+    if (r->streams == NULL) return FR_OK;
+    fr_status s = r->streams->wait(r->fence);
+    if (s == FR_OK) memcpy(r->bytes, r->pinned, FRI_READBACK_BYTES);
+    fri_readback_drop(r);
     return s;
 }
 
-fr_status fri_late_value(fri_late *l, double *value) {
-    fr_status s = fri_late_wait(l);
-    if (s == FR_OK) *value = fri_element(l->dtype, l->bytes, 0);
+fr_status fri_readback_value(fri_readback *r, double *value) {
+    fr_status s = fri_readback_wait(r);
+    if (s == FR_OK) *value = fri_element(r->dtype, r->bytes, 0);
     return s;
 }
 
-void fri_late_drop(fri_late *l) {
-    if (l->streams != NULL && l->place == 0) give(l->pinned);
-    l->streams = NULL;
-    l->pinned = NULL;
-    l->place = 0;
+void fri_readback_drop(fri_readback *r) {
+    if (r->streams != NULL && r->place == 0) give(r->pinned);
+    r->streams = NULL;
+    r->pinned = NULL;
+    r->place = 0;
 }
 
 /* ---- positions that should be -1 ---------------------------------------------------------------------------- */
@@ -118,7 +119,7 @@ void fri_late_drop(fri_late *l) {
 enum { CHECKS = 64 };
 
 typedef struct check {
-    fri_late late;
+    fri_readback position;
     const char *op, *what;
     int64_t limit;
 } check;
@@ -126,46 +127,47 @@ typedef struct check {
 static _Thread_local check checks[CHECKS];
 static _Thread_local size_t first_check, n_checks;
 
+/* Waits for the oldest check and takes it off the list. */
 static fr_status oldest(void) {
     check *c = &checks[first_check];
     double at = -1;
     first_check = (first_check + 1) % CHECKS;
     n_checks--;
-    fr_status s = fri_late_value(&c->late, &at);
+    fr_status s = fri_readback_value(&c->position, &at);
     if (s < 0 || !(at >= 0)) return s;
     return fri_fail(FR_EINVAL, "%s: %s %lld is outside 0..%lld (some steps ago: the device was still at work)", c->op,
                     c->what, (long long)at, (long long)c->limit);
 }
 
-fr_status fri_late_check_later(const fri_late *bad, const char *op, const char *what, int64_t limit) {
+fr_status fri_readback_check_begun(const fri_readback *bad, const char *op, const char *what, int64_t limit) {
     fr_status s = FR_OK;
     if (n_checks == CHECKS) FRI_TRY(s, oldest());
-    checks[(first_check + n_checks++) % CHECKS] = (check){.late = *bad, .op = op, .what = what, .limit = limit};
+    checks[(first_check + n_checks++) % CHECKS] = (check){.position = *bad, .op = op, .what = what, .limit = limit};
 done:
     return s;
 }
 
-fr_status fri_late_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
-    fri_late late = {0};
+fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
+    fri_readback begun = {0};
     if (fri_capturing()) return fri_capture_check(bad, op, what, limit);
-    fr_status s = fri_late_begin(bad, &late);
-    return s < 0 ? s : fri_late_check_later(&late, op, what, limit);
+    fr_status s = fri_readback_begin(bad, &begun);
+    return s < 0 ? s : fri_readback_check_begun(&begun, op, what, limit);
 }
 
-void fri_late_check_drop(const void *memory, size_t bytes) {
+void fri_readback_check_drop(const void *memory, size_t bytes) {
     size_t kept = 0;
     for (size_t i = 0; i < n_checks; i++) {
         const check *c = &checks[(first_check + i) % CHECKS];
-        const char *at = c->late.pinned;
+        const char *at = c->position.pinned;
         if (at < (const char *)memory || at >= (const char *)memory + bytes)
             checks[(first_check + kept++) % CHECKS] = *c;
     }
     n_checks = kept;
 }
 
-fr_status fri_late_check_all(void) {
+fr_status fri_readback_check_all(void) {
     fr_status s = FR_OK;
     if (fri_capturing()) return FR_OK; /* to ask the device is to wait, in a captured step */
-    while (s == FR_OK && n_checks > 0 && fri_late_arrived(&checks[first_check].late)) s = oldest();
+    while (s == FR_OK && n_checks > 0 && fri_readback_arrived(&checks[first_check].position)) s = oldest();
     return s;
 }
