@@ -4,8 +4,8 @@
  * file. The file has no name from the moment it is open: it is gone when the process ends, however that happens.
  *
  * Note [A store in memory]
- * For a device that runs ahead the store is page-locked host memory, unless a file was named: then copies go both ways
- * on a stream of their own and the host waits for none. A copy out begins behind what compute has queued, and the
+ * For an asynchronous device the store is page-locked host memory, unless a file was named: then copies go both ways on
+ * a stream of their own and the host waits for none. A copy out begins behind what compute has queued, and the
  * block's place is not used again before it has arrived (memory/uses.h); compute follows a copy back. All copies are on
  * one stream, so a place in the store can be used again at once. */
 #ifndef _GNU_SOURCE

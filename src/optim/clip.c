@@ -102,11 +102,11 @@ fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
     FRI_TRY(s, fr_module_each_tensor(m, take_square, &n));
     FRI_TRY(s, add_squares(&n));
     if (device == FR_META) goto done;
-    if (fri_device_runs_ahead(device)) FRI_TRY(s, clip_there(m, max_norm, &n));
-    if (fri_device_runs_ahead(device) && norm == NULL) goto done;
+    if (fri_device_is_asynchronous(device)) FRI_TRY(s, clip_there(m, max_norm, &n));
+    if (fri_device_is_asynchronous(device) && norm == NULL) goto done;
     FRI_TRY(s, fr_tensor_to_host(n.sum, sums));
     if (norm != NULL) *norm = sqrt(sums[0]);
-    if (fri_device_runs_ahead(device)) goto done;
+    if (fri_device_is_asynchronous(device)) goto done;
     n.factor = fri_clip_factor(max_norm, sums[0]);
     if (n.factor != 1) FRI_TRY(s, fr_module_each_tensor(m, shrink, &n));
 done:

@@ -8,9 +8,10 @@
  * A step that failed on the way is forgotten: what was begun in another training step (fr_step_begin) counts as READY.
  *
  * Note [Deciding on the device]
- * On a device that runs ahead of the host nobody may ask "was there an inf?" inside a step. There the scale lives on
- * the device: the loss is multiplied by it there, the optimizer's kernels read `found` and do nothing where it is set,
- * and update is a kernel. What the host knows is older; who asks for the scale or the counts waits. */
+ * A host that asks an asynchronous device "was there an inf?" inside a step waits for it. So the scale lives on such a
+ * device: a kernel multiplies the loss by it, the optimizer's kernels read `found` and do nothing where it is set, and
+ * update is a kernel. The host's copy of the scale and of the counts is older, so their getters read them back and
+ * wait. */
 #include "optim/grad_scaler.h"
 #include "optim/optimizer.h"
 
@@ -74,7 +75,7 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     g->device = device;
     g->now.scale = (float)o.init_scale;
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
-    g->there = fri_device_runs_ahead(device);
+    g->there = fri_device_is_asynchronous(device);
     if (o.enabled) {
         FRI_TRY(s, fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
         FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));

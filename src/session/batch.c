@@ -98,7 +98,7 @@ done:
 fr_status fri_batch_into(fri_session *r, fr_loader *loader, const fri_batch_place *place, int64_t *count) {
     fr_tensor *images = NULL, *targets = NULL;
     fr_status s = FR_OK;
-    if (r->ahead.full && loader == r->loader) return fri_ahead_into(r, place, count);
+    if (r->prefetch.full && loader == r->loader) return fri_prefetch_into(r, place, count);
     s = fri_batch_on_host(r, loader, &images, &targets);
     if (s != FR_OK) goto done;
     FR_TRY(s, into_place(r, 0, images, place->data[0], place->bytes[0]));
@@ -112,7 +112,7 @@ done:
 }
 
 fr_status fri_batch_next(fri_session *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets) {
-    if (r->ahead.full && loader == r->loader) return fri_ahead_next(r, images, targets);
+    if (r->prefetch.full && loader == r->loader) return fri_prefetch_next(r, images, targets);
     fr_status s = fri_batch_on_host(r, loader, images, targets);
     if (s != FR_OK) return s;
     FR_TRY(s, to_device(r, 0, images));

@@ -16,7 +16,7 @@ typedef struct fri_stepping {
     fr_status (*update)(void *ctx);
 } fri_stepping;
 
-/* One optimizer step. Nothing in it waits for a device that runs ahead: its numbers are on their way into *v. */
+/* One optimizer step. It does not wait for an asynchronous device: *v holds readbacks of its numbers. */
 fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v);
 
 /* What an epoch is made of. */

@@ -1,7 +1,8 @@
-/* input.h - the way of a batch to a device that runs ahead.
+/* input.h - the transfer of a batch to an asynchronous device.
  *
- * It is laid into one of two page-locked places, in turn, and goes from there on a stream of its own. The loader's
- * buffer is free at once; the host waits only if the batch before the last one has not left its place yet. */
+ * The batch is copied into one of two page-locked places, in turn, and from there to the device on a stream of its own.
+ * So the loader's buffer is free at once, and the host waits only if the batch before the last one is still in its
+ * place. */
 #ifndef FRI_SESSION_INPUT_H
 #define FRI_SESSION_INPUT_H
 
@@ -22,7 +23,7 @@ void fri_input_free(fri_input_place *p);
 /* Copies behind this fence, whatever the device does meanwhile. */
 fr_status fri_input_transfer(const fri_streams *streams, fri_input_place *p, const fr_tensor *from, fri_fence behind,
                              void *to);
-/* Copies behind what was queued before and ahead of what comes. */
+/* Copies after what was queued before and before what is queued next. */
 fr_status fri_input_queue(const fri_streams *streams, fri_input_place *p, const fr_tensor *from, void *to);
 
 #endif

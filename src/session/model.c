@@ -113,7 +113,7 @@ fr_status fri_model_build(fri_session *r) {
     FR_TRY(s, build_optimizer(r));
     if (o->fused_step != FR_TRAIN_FUSED_OFF) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
     FR_TRY(s, build_scaler(r));
-    FR_TRY(s, fri_ahead_prepare(r));
+    FR_TRY(s, fri_prefetch_prepare(r));
     FR_TRY(s, fri_train_graph_prepare(r));
 done:
     return s;
@@ -121,7 +121,7 @@ done:
 
 void fri_model_release(fri_session *r) {
     fri_train_graph_release(r);
-    fri_ahead_release(r);
+    fri_prefetch_release(r);
     fr_grad_scaler_release(&r->scaler);
     fr_optimizer_release(&r->optimizer);
     fr_module_release(&r->model);

@@ -18,7 +18,7 @@ static fr_status batch(void *ctx, int64_t i) {
     fr_status s = fri_batch_next(w->r, w->r->loader, &w->images, &w->targets);
     if (s != FR_OK) return s;
     if (i == 0) fri_train_graph_batch(w->r, w->images, w->targets);
-    return i + 1 < w->r->config->opts.accumulate ? fri_ahead_fetch(w->r) : FR_OK;
+    return i + 1 < w->r->config->opts.accumulate ? fri_prefetch_fetch(w->r) : FR_OK;
 }
 
 static const fri_stepping as_always = {batch, fri_step_train, fri_step_update};
@@ -40,8 +40,8 @@ done:
     return s;
 }
 
-/* The step's numbers are waited for, kept and shown. A device that runs ahead is at work on the next step meanwhile, so
- * a step lasts from the end of the one before. */
+/* Waits for the step's numbers, keeps and shows them. An asynchronous device runs the next step meanwhile, so a step
+ * lasts from the end of the one before. */
 static fr_status step_known(fri_session *r, fri_step_values *v) {
     double loss = NAN;
     fr_status s = FR_OK;
@@ -64,7 +64,7 @@ static fr_status steps_known(fri_session *r, int64_t up_to) {
 
 static fr_status step_over(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
-    return steps_known(r, fri_device_runs_ahead(r->config->opts.device) ? r->step - 1 : r->step);
+    return steps_known(r, fri_device_is_asynchronous(r->config->opts.device) ? r->step - 1 : r->step);
 }
 
 static fr_status save(void *ctx, bool last) {
@@ -74,7 +74,7 @@ static fr_status save(void *ctx, bool last) {
 }
 
 static fr_status prefetch(void *ctx) {
-    return fri_ahead_fetch(((real *)ctx)->r);
+    return fri_prefetch_fetch(((real *)ctx)->r);
 }
 
 static fr_status steps_over(void *ctx) {

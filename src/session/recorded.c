@@ -178,7 +178,7 @@ static fr_status train_replayed(void *ctx, int64_t i) {
     c->v->targets += (double)c->targets;
     if (i == 0) FR_TRY(s, fri_capture_replay_begin(capture));
     FR_TRY(s, fri_capture_replay_piece(capture, (int)i));
-    if (i + 1 < fri_capture_pieces(capture)) FR_TRY(s, fri_ahead_fetch(c->r));
+    if (i + 1 < fri_capture_pieces(capture)) FR_TRY(s, fri_prefetch_fetch(c->r));
 done:
     return s;
 }

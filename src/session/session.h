@@ -38,14 +38,14 @@ typedef struct fri_run_watcher {
     void *ctx;
 } fri_run_watcher;
 
-/* ahead.c: memory for one more batch. */
-typedef struct fri_ahead {
+/* prefetch.c: the batch that was copied to the device before its step. */
+typedef struct fri_prefetch {
     fr_tensor *memory[2]; /* images, targets; NULL: off */
-    fr_dtype dtype[2];    /* of the batch that is there */
+    fr_dtype dtype[2];    /* of the batch in `memory` */
     fri_shape shape[2];
-    bool full; /* it is there, or on its way */
+    bool full; /* the batch is in `memory`, or its copy is queued */
     fri_fence arrived[2], taken;
-} fri_ahead;
+} fri_prefetch;
 
 /* The numbers of one step, some of them readbacks that are not done yet. */
 typedef struct fri_step_part {
@@ -84,7 +84,7 @@ typedef struct fri_session {
     size_t pixels_capacity;
     fri_input_place input[2][2]; /* images and targets, in turn */
     int input_turn;
-    fri_ahead ahead;
+    fri_prefetch prefetch;
 
     /* real.c */
     fr_loader *loader;
@@ -93,7 +93,7 @@ typedef struct fri_session {
     int64_t first_step;                              /* that this process ran; losses and times count from it */
     int64_t saved_step;                              /* of the newest state that this process saved, or -1 */
     fri_step_values values[2];                       /* step.c; of the last steps, in turn */
-    int64_t known;                                   /* steps whose values are; step or, where the device runs ahead,
+    int64_t known;                                   /* steps whose values are; step or, on an asynchronous device,
                                                         one less until the end of the epoch */
     double known_at;                                 /* seconds */
     double *losses, *step_ms;                        /* per step; losses are NAN on meta */
@@ -168,13 +168,13 @@ fr_status fri_batch_into(fri_session *r, fr_loader *loader, const fri_batch_plac
 fr_status fri_batch_on_host(fri_session *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
 fr_status fri_batch_fits(size_t bytes, size_t place);
 
-/* ahead.c: prepare takes memory for a batch, fetch copies the training loader's next one there unless one is there
- * already; the next call of fri_batch_next or fri_batch_into takes it, by the other two. */
-fr_status fri_ahead_prepare(fri_session *r);
-void fri_ahead_release(fri_session *r);
-fr_status fri_ahead_fetch(fri_session *r);
-fr_status fri_ahead_next(fri_session *r, fr_tensor **images, fr_tensor **targets);
-fr_status fri_ahead_into(fri_session *r, const fri_batch_place *place, int64_t *count);
+/* prefetch.c: prepare takes memory for a batch; fetch begins to copy the training loader's next one there unless it
+ * holds one; fri_batch_next and fri_batch_into take it from there by the other two. */
+fr_status fri_prefetch_prepare(fri_session *r);
+void fri_prefetch_release(fri_session *r);
+fr_status fri_prefetch_fetch(fri_session *r);
+fr_status fri_prefetch_next(fri_session *r, fr_tensor **images, fr_tensor **targets);
+fr_status fri_prefetch_into(fri_session *r, const fri_batch_place *place, int64_t *count);
 
 /* real.c: trains on the device. */
 fr_status fri_train(fri_session *r);

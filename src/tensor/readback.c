@@ -59,7 +59,7 @@ static void give(void *pinned) {
 
 /* ---- values ------------------------------------------------------------------------------------------------- */
 
-bool fri_device_runs_ahead(fr_device d) {
+bool fri_device_is_asynchronous(fr_device d) {
     const fri_backend *b = d == FR_META ? fri_meta_target() : fri_backend_get(d);
     return b != NULL && b->streams != NULL;
 }

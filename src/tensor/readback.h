@@ -32,10 +32,10 @@ fr_status fri_readback_value(fri_readback *r, double *value);
 /* Gives the handle's place back without its value. */
 void fri_readback_drop(fri_readback *r);
 
-/* Does this device, or the one that meta stands for, work while the host goes on? */
-bool fri_device_runs_ahead(fr_device d);
+/* Do the kernels of this device, or of the one that meta stands for, run while the host goes on? */
+bool fri_device_is_asynchronous(fr_device d);
 
-/* Reads back a position that must be -1: bad [1] i64, written by a kernel of a device that runs ahead. Once the copy is
+/* Reads back a position that must be -1: bad [1] i64, written by a kernel of an asynchronous device. Once the copy is
  * done, fri_readback_check_all fails with "<op>: <what> <position> is outside 0..<limit>". */
 fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit);
 /* The same for a readback that has begun. */

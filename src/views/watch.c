@@ -16,7 +16,7 @@ static void overflow_line(const fri_session *r) {
     if (r->anomaly.op != NULL) fprintf(r->config->out, "%s; ", fri_anomaly_text(&r->anomaly, text));
     if (r->overflow_path == NULL)
         fprintf(r->config->out, "inf or NaN in a gradient that is gone (%s)\n",
-                fri_device_runs_ahead(r->config->opts.device) ? "the device was ahead" : "--fused-step");
+                fri_device_is_asynchronous(r->config->opts.device) ? "the device was ahead" : "--fused-step");
     else
         fprintf(r->config->out, "inf or NaN first in the gradient of %s, made by op %s\n", r->overflow_path,
                 r->overflow_op != NULL && r->overflow_op[0] != '\0' ? r->overflow_op : "-");

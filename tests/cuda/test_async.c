@@ -1,4 +1,4 @@
-/* test_async.c - a training step on a device that runs ahead: nobody waits in it, and the numbers are those of a host
+/* test_async.c - a training step on an asynchronous device: nobody waits in it, and the numbers are those of a host
  * that waits for everything. Whole trainings on the fake device, whose copies are done as late as the rules allow. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
@@ -24,12 +24,13 @@ static void train(const char *device, int steps, const char *more, const char *n
     small_train(device, flags, name);
 }
 
-/* ahead: copies that run beside the step before theirs. */
-static void same_training(const char *more, int ahead) {
+/* prefetched: copies that run beside the step before theirs. */
+static void same_training(const char *more, int prefetched) {
     train("cpu", 9, more, "cpu");
     train("cuda", 9, more, "cuda");
     small_expect_same("cpu", "cuda", more);
-    cr_expect_eq(fake.unordered, ahead, "%s: %d copies do not wait for what was computed before", more, fake.unordered);
+    cr_expect_eq(fake.unordered, prefetched, "%s: %d copies do not wait for what was computed before", more,
+                 fake.unordered);
     cr_expect_gt(fake.launches, 0);
 }
 
@@ -63,19 +64,19 @@ static void set_up(void) {
 
 /* Images and targets of all steps but the first; with --accumulate the second batch of a step leaves before the first
  * one is computed on. */
-#define AHEAD(name, flags, copies)    \
+#define PREFETCH(name, flags, copies) \
     Test(async, name) {               \
         set_up();                     \
         same_training(flags, copies); \
         nobody_waits(flags);          \
     }
 
-AHEAD(ahead, "--device-prefetch", 2 * 8)
-AHEAD(ahead_without_an_arena, "--device-prefetch --no-arena", 2 * 8)
-AHEAD(ahead_with_offload, "--device-prefetch --offload --no-encode", 2 * 8)
-AHEAD(ahead_accumulating, "--device-prefetch --accumulate 2", 2 * 8)
+PREFETCH(prefetch, "--device-prefetch", 2 * 8)
+PREFETCH(prefetch_without_an_arena, "--device-prefetch --no-arena", 2 * 8)
+PREFETCH(prefetch_with_offload, "--device-prefetch --offload --no-encode", 2 * 8)
+PREFETCH(prefetch_accumulating, "--device-prefetch --accumulate 2", 2 * 8)
 
-Test(async, nothing_is_ahead_without_pinned_memory) {
+Test(async, nothing_is_prefetched_without_pinned_memory) {
     set_up();
     same_training("--device-prefetch --no-pin-memory", 0);
 }

@@ -50,8 +50,8 @@ static void same(const char *more, int captures, int replays, int launches) {
     cr_expect_eq(number("graph", "\"replays\":"), replays, "%s: %d replays", more, number("graph", "\"replays\":"));
     cr_expect_eq(fake.graph_launches, launches, "%s: %d launches", more, fake.graph_launches);
     cr_expect_eq(fake.forbidden, 0, "%s: %d calls that a capture does not allow", more, fake.forbidden);
-    bool ahead = strstr(more, "--device-prefetch") != NULL;
-    cr_expect(fake.unordered == 0 || ahead, "%s: %d copies do not wait for what was computed before", more,
+    bool prefetch = strstr(more, "--device-prefetch") != NULL;
+    cr_expect(fake.unordered == 0 || prefetch, "%s: %d copies do not wait for what was computed before", more,
               fake.unordered);
     cr_expect_eq(fake.graphs, 0, "%s: %d graphs are left", more, fake.graphs);
 }
@@ -89,7 +89,7 @@ GRAPH(all_off, "--all-off --arena")
 GRAPH(evaluated, "--eval-every 1")
 GRAPH(unpinned, "--no-pin-memory")
 GRAPH(workers, "--workers 2")
-GRAPH(ahead, "--device-prefetch")
+GRAPH(prefetch, "--device-prefetch")
 
 /* Per epoch the graph of the short batch, too, after the first of its kind. */
 Test(cuda_graph, short_batches) {
@@ -102,12 +102,12 @@ Test(cuda_graph, accumulated) {
 }
 
 /* The same with batches that are there already; the short one, too. */
-Test(cuda_graph, ahead_of_all_kinds) {
+Test(cuda_graph, prefetch_of_all_kinds) {
     same("--keep-last --device-prefetch", 2, STEPS - 2 + EPOCHS - 1, STEPS - 2 + EPOCHS - 1);
     expect_planned("--keep-last --device-prefetch");
 }
 
-Test(cuda_graph, accumulated_ahead) {
+Test(cuda_graph, accumulated_prefetch) {
     same("--accumulate 2 --device-prefetch", 1, 2 * EPOCHS - 2, 2 * (2 * EPOCHS - 2));
     expect_planned("--accumulate 2 --device-prefetch");
 }
