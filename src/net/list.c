@@ -120,7 +120,6 @@ fr_status fri_list_layer(fri_list *l, const char *name, fr_module **m, const int
     }
     for (int i = 0; i < n_out; i++) l->value[a.out[i] = out[i]].made_by = l->layers;
     l->layer[l->layers++] = a;
-    for (int i = 0; i < l->results; i++) l->value[l->result[i]].last_reader = l->layers;
     return FR_OK;
 }
 

@@ -55,6 +55,16 @@ static fr_module *residual_net(void) {
     return end(n, fr_net_linear(n, "head", x, 3, FR_BIAS));
 }
 
+/* product and sum of two inputs, as a network. */
+static fr_module *two_results(void) {
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(test_device());
+    fr_value a = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 4}), b = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 4});
+    const fr_value out[] = {fr_net_mul(n, "product", a, b), fr_net_add(n, "sum", a, b)};
+    must(fr_net_end(&n, out, 2, &m));
+    return m;
+}
+
 /* ---- defining ------------------------------------------------------------------------------------------------- */
 
 Test(net, names_and_sizes_follow_from_the_values) {
@@ -238,6 +248,22 @@ Test(net, may_be_cut_between_any_two_layers) {
     expect_nothing_left();
 }
 
+Test(net, plans_that_do_not_fit_the_list_are_refused) {
+    fr_module *m = residual_net(), *two = two_results();
+    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
+    const fr_unit_plan late = {.units = 1, .first = (const int[]){1}}, one = {.units = 1, .first = (const int[]){0}};
+    expect_refused(fr_checkpoint_plan(m, &late, x, &y), FR_EINVAL, "unit 0", "layer 1", y);
+    const fr_unit_plan none = {.units = 1,
+                               .first = (const int[]){0},
+                               .option = (const fr_unit_option[]){FR_UNIT_OPTIONS}};
+    expect_refused(fr_checkpoint_plan(m, &none, x, &y), FR_EINVAL, "unit 0", "option 7", y);
+    expect_refused(fr_checkpoint_plan(two, &one, x, &y), FR_EINVAL, "2 inputs", "1 is needed", y);
+    fr_tensor_release(&x);
+    fr_module_release(&m);
+    fr_module_release(&two);
+    expect_nothing_left();
+}
+
 Test(net, without_borders_the_narrowest_cuts_are_the_units) {
     int first[16];
     fr_net *n = fr_net_begin(FR_META);
@@ -332,6 +358,121 @@ Test(net, a_network_may_be_a_layer) {
     fr_tensor_release(&y);
     fr_tensor_release(&want);
     fr_module_release(&kept);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* Each result of the network within is its own, also where it runs again; more of them than it has are refused. */
+Test(net, a_network_with_several_results_may_be_a_layer) {
+    fr_module *inner = two_results(), *m = NULL;
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v[2] = {fr_net_input(n, FR_F32, 2, (int64_t[]){1, 4}), fr_net_input(n, FR_F32, 2, (int64_t[]){1, 4})};
+    fr_net_module(n, "pair", &inner, v, 2, v, 2);
+    fr_net_again(n, "pair", v, 2, v, 2);
+    must(fr_net_end(&n, v, 2, &m));
+    cr_expect_eq(fr_module_layers(m), 4, "the second run is two layers, as the first");
+    fr_tensor *x[2] = {uniform(2, (int64_t[]){3, 4}), uniform(2, (int64_t[]){3, 4})}, *y[2] = {NULL}, *h[2] = {NULL},
+              *want = NULL;
+    must(fr_module_forward_n(m, x, 2, y, 2));
+    must(fr_mul(x[0], x[1], &h[0]));
+    must(fr_add(x[0], x[1], &h[1]));
+    must(fr_mul(h[0], h[1], &want));
+    expect_equal(y[0], want, "product");
+    must(fr_add(h[0], h[1], &want));
+    expect_equal(y[1], want, "sum");
+    for (int i = 0; i < 2; i++) {
+        fr_tensor_release(&x[i]);
+        fr_tensor_release(&y[i]);
+        fr_tensor_release(&h[i]);
+    }
+    fr_tensor_release(&want);
+    fr_module_release(&m);
+    inner = two_results();
+    n = fr_net_begin(test_device());
+    fr_value in[2], out[3];
+    for (int i = 0; i < 2; i++) in[i] = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 4});
+    fr_net_module(n, "pair", &inner, in, 2, out, 3);
+    expect_refused(fr_net_end(&n, out, 1, &m), FR_EINVAL, "3 results", "2 results", NULL);
+    expect_nothing_left();
+}
+
+/* A value that one layer reads twice has two readers: neither the call nor a fused one may take it away. */
+Test(net, a_layer_may_read_a_value_twice) {
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v = fr_net_batchnorm2d(n, "bn", image(n, 4, 3), NULL);
+    fr_module *m = end(n, fr_net_relu(n, "relu", fr_net_add(n, "double", v, v)));
+    fr_tensor *x = uniform(4, (int64_t[]){2, 4, 4, 3}), *y = NULL, *h = NULL, *want = NULL;
+    must(fr_module_forward(fr_module_find(m, "bn"), x, &h));
+    must(fr_add(h, h, &want));
+    must(fr_relu(want, &want));
+    must(fr_module_forward(m, x, &y));
+    expect_equal(y, want, "the norm, doubled");
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&h);
+    fr_tensor_release(&want);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+Test(net, a_name_may_begin_another) {
+    fr_net *n = fr_net_begin(FR_META);
+    fr_value v = fr_net_relu(n, "layer10", image(n, 4, 3));
+    fr_module *m = end(n, fr_net_relu(n, "layer1", v));
+    cr_expect_eq(fr_module_children(m), 2);
+    cr_expect_neq(fr_module_find(m, "layer1"), fr_module_find(m, "layer10"));
+    cr_expect_null(fr_module_find(m, "layer"));
+    fr_module_release(&m);
+}
+
+/* More values than lie on the stack of a run; the last of them counts. */
+Test(net, a_layer_may_read_many_values) {
+    enum { MANY = 20 };
+    fr_value all[MANY];
+    fr_net *n = fr_net_begin(test_device());
+    for (int i = 0; i < MANY; i++) all[i] = image(n, 2, 1);
+    fr_module *m = end(n, fr_net_concat(n, "all", all, MANY));
+    fr_tensor *x[MANY], *y = NULL, *want = NULL;
+    for (int i = 0; i < MANY; i++) x[i] = uniform(4, (int64_t[]){1, 2, 2, 1});
+    must(fr_concat(x, MANY, &want));
+    must(fr_module_forward_n(m, x, MANY, &y, 1));
+    expect_equal(y, want, "concat");
+    for (int i = 0; i < MANY; i++) fr_tensor_release(&x[i]);
+    fr_tensor_release(&y);
+    fr_tensor_release(&want);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* The example's type is that of the layers, not that of an autocast around the definition, which stays. */
+Test(net, autocast_around_a_definition_is_left_alone) {
+    fr_autocast_state was;
+    must(fr_autocast_begin(FR_BF16, &was));
+    fr_module *m = residual_net();
+    cr_expect(fr_autocast_get().enabled && fr_autocast_get().dtype == FR_BF16, "the definition ended it");
+    for (int i = 0; i < fri_list_edit(m)->values; i++) cr_expect_eq(fri_list_edit(m)->value[i].dtype, FR_F32);
+    fr_autocast_end(was);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+static void count_module(void *ctx, const fr_module *m, const fr_tensor *x) {
+    (void)m, (void)x;
+    ++*(int *)ctx;
+}
+
+/* Who watches modules on this thread sees none of a definition's shape runs, and sees what comes behind it. */
+Test(net, a_watch_survives_a_definition) {
+    int seen = 0;
+    fri_module_watch was = fri_module_watch_set((fri_module_watch){count_module, &seen});
+    fr_module *m = residual_net();
+    cr_expect_eq(seen, 0, "%d runs for shapes were told", seen);
+    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
+    must(fr_module_forward(m, x, &y));
+    cr_expect_eq(seen, 1 + fr_module_layers(m), "%d told", seen);
+    (void)fri_module_watch_set(was);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
     fr_module_release(&m);
     expect_nothing_left();
 }
