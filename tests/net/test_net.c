@@ -264,6 +264,19 @@ Test(net, plans_that_do_not_fit_the_list_are_refused) {
     expect_nothing_left();
 }
 
+Test(net, a_plan_leaves_the_switches_as_they_were) {
+    fr_module *m = residual_net();
+    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
+    const fr_switches before = fr_switches_get();
+    const fr_unit_plan keep = {.units = 1, .first = (const int[]){0}, .option = (const fr_unit_option[]){FR_UNIT_KEEP}};
+    must(fr_checkpoint_plan(m, &keep, x, &y));
+    cr_expect(before.encode && fr_switches_get().encode, "encode stays off behind the plan");
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
 Test(net, without_borders_the_narrowest_cuts_are_the_units) {
     int first[16];
     fr_net *n = fr_net_begin(FR_META);
