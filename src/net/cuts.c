@@ -73,8 +73,8 @@ int fri_units(fr_module *m, fri_partition how, int *first, int n) {
     if (alive == NULL) return 0;
     count_alive(l, alive);
     for (int at = 1; at < l->layers; at++)
-        if (!runs_in_place(l, at) && (narrowest == 0 || alive[at] < narrowest)) narrowest = alive[at];
-    if (borders(l, alive, most, FRI_UNITS, NULL, 0) < 3 && narrowest > most) most = narrowest;
+        if (alive[at] > 1 && !runs_in_place(l, at) && (narrowest == 0 || alive[at] < narrowest)) narrowest = alive[at];
+    if (borders(l, alive, most, FRI_UNITS, NULL, 0) < 3 && narrowest > 0) most = narrowest;
     const int count = borders(l, alive, most, how, first, n);
     free(alive);
     return count;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/node.h"
 #include "base/rng.h"
 #include "memory/event.h"
 #include "meta/calls.h"
@@ -289,6 +290,59 @@ Test(net, without_borders_the_narrowest_cuts_are_the_units) {
     int units = fr_module_units(m, first, 16);
     cr_assert_eq(units, 5, "%d units", units);
     for (int i = 0; i < units; i++) cr_expect_eq(first[i], i);
+    fr_module_release(&m);
+}
+
+/* One border is too few to make segments of. */
+Test(net, with_a_single_border_the_narrowest_cuts_are_units_too) {
+    int first[8];
+    fr_net *n = fr_net_begin(FR_META);
+    fr_value x = fr_net_conv2d(n, "stem", image(n, 4, 3), 3, 1, NULL, FR_BIAS), y = x;
+    for (int i = 0; i < 2; i++) y = fr_net_conv2d(n, NULL, y, 3, 1, NULL, FR_BIAS);
+    fr_module *m = end(n, fr_net_concat(n, "both", (fr_value[]){x, y}, 2));
+    cr_expect_eq(fr_module_units(m, first, 8), 4);
+    fr_module_release(&m);
+}
+
+/* Nodes of a fused call carry the paths of their own layers. */
+Test(net, a_fused_call_names_its_layers) {
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v = fr_net_batchnorm2d(n, "bn", fr_net_conv2d(n, "conv", image(n, 4, 3), 3, 1, NULL, FR_BIAS), NULL);
+    fr_module *m = end(n, fr_net_relu(n, "relu", v));
+    fr_tensor *x = uniform(4, (int64_t[]){2, 4, 4, 3}), *y = NULL;
+    must(fr_module_forward(m, x, &y));
+    cr_expect_str_eq(fri_node_of(y)->module, "relu");
+    cr_expect_str_eq(fri_node_of(y)->edges[0].node->module, "bn");
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* What nobody reads is gone at once, and a checkpoint's inputs with their last reader: two maps at most, here. */
+Test(net, nothing_outlives_its_last_reader) {
+    enum { MAP = 64 * 64 * 4 * 4 };
+    const int first[] = {0, 1, 2, 3};
+    const fr_unit_range range[] = {{0, 1}, {1, 2}, {2, 3}, {3, 4}};
+    const fr_unit_plan plan = {.units = 4, .ranges = 4, .range = range, .first = first};
+    fr_memory_stats before, t;
+    fr_tensor *x = NULL, *y = NULL;
+    fr_net *n = fr_net_begin(FR_META);
+    fr_value v = image(n, 64, 4), unread = fr_net_maxpool2d(n, "unread", v, 1, NULL);
+    (void)unread;
+    for (int i = 0; i < 3; i++) v = fr_net_maxpool2d(n, NULL, v, 1, NULL);
+    fr_module *m = end(n, v);
+    must(fr_tensor_empty(4, (int64_t[]){1, 64, 64, 4}, FR_F32, FR_META, &x));
+    for (int cut = 0; cut < 2; cut++) {
+        must(fr_memory_reset_peak(FR_META));
+        must(fr_memory_stats_get(FR_META, &before));
+        must(cut ? fr_checkpoint_plan(m, &plan, x, &y) : fr_module_forward(m, x, &y));
+        must(fr_memory_stats_get(FR_META, &t));
+        cr_expect_eq(t.peak_requested - before.requested, 2u * MAP, "%s: %zu", cut ? "cut" : "plain",
+                     t.peak_requested - before.requested);
+        fr_tensor_release(&y);
+    }
+    fr_tensor_release(&x);
     fr_module_release(&m);
 }
 
