@@ -12,7 +12,7 @@
 typedef struct rule {
     int64_t n, image, c; /* elements in all; of one image; channels */
     uint64_t seed, stream;
-    const int64_t *later; /* added to the stream */
+    const int64_t *device_draws; /* added to the stream */
     uint32_t threshold;
     float scale;
     bool per_channel;
@@ -21,7 +21,7 @@ typedef struct rule {
 /* keep[k] for elements i .. i + N, i divisible by N. */
 template <int N> static __device__ __forceinline__ void keeps(const rule &r, int64_t i, bool keep[N]) {
     const int64_t first = r.per_channel ? i / r.image * r.c + i % r.c : i;
-    const uint64_t stream = fri_dropout_stream(r.stream, r.later);
+    const uint64_t stream = fri_dropout_stream(r.stream, r.device_draws);
     /* N numbers in a row that begin a counter: always so without per_channel, else where the channels allow it. */
     if (N % 4 == 0 && (!r.per_channel || r.c % N == 0)) {
 #pragma unroll
@@ -91,7 +91,7 @@ static rule rule_of(const fri_dropout_desc *d) {
     r.c = d->c;
     r.seed = d->seed;
     r.stream = d->stream;
-    r.later = d->later;
+    r.device_draws = d->device_draws;
     r.threshold = fri_dropout_threshold(d->p);
     r.scale = (float)(1 / (1 - d->p)); /* infinite for p = 1, where nothing is kept */
     r.per_channel = d->per_channel;

@@ -77,8 +77,8 @@ static inline uint32_t fri_dropout_threshold(double p) {
 }
 
 /* Where the description itself is read: on the device. */
-static inline FRI_HOST_DEVICE uint64_t fri_dropout_stream(uint64_t stream, const int64_t *later) {
-    return later != NULL ? stream + (uint64_t)*later : stream;
+static inline FRI_HOST_DEVICE uint64_t fri_dropout_stream(uint64_t stream, const int64_t *device_draws) {
+    return device_draws != NULL ? stream + (uint64_t)*device_draws : stream;
 }
 
 static inline FRI_HOST_DEVICE bool fri_dropout_keeps(uint32_t u, uint32_t threshold) {
@@ -177,7 +177,7 @@ typedef struct fri_sgd_coef {
 
 static inline FRI_HOST_DEVICE fri_sgd_coef fri_sgd_coef_of(const fri_sgd_desc *d, float inv_scale) {
     fri_sgd_coef c;
-    c.lr = (fri_real)(d->lr_there != NULL ? *d->lr_there : d->lr);
+    c.lr = (fri_real)(d->device_lr != NULL ? *d->device_lr : d->lr);
     c.momentum = (fri_real)d->momentum;
     c.dampening_left = (fri_real)(1 - d->dampening);
     c.weight_decay = (fri_real)d->weight_decay;
@@ -216,7 +216,7 @@ typedef struct fri_adam_coef {
 
 static inline FRI_HOST_DEVICE fri_adam_coef fri_adam_coef_of(const fri_adam_desc *d, float step, float inv_scale) {
     fri_adam_coef c;
-    const double lr = d->lr_there != NULL ? *d->lr_there : d->lr;
+    const double lr = d->device_lr != NULL ? *d->device_lr : d->lr;
     c.beta1_left = (fri_real)(1 - d->beta1);
     c.beta2 = (fri_real)d->beta2;
     c.beta2_left = (fri_real)(1 - d->beta2);

@@ -87,7 +87,7 @@ static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_ten
     fri_rng r = fri_rng_draw();
     d.seed = r.seed;
     d.stream = r.next_stream;
-    d.later = fri_capture_draws();
+    d.device_draws = fri_capture_draws();
     FRI_TRY(s, fri_result_like(x, y, &out));
     if (!fri_switches()->encode && fr_grad_enabled() && x->requires_grad) FRI_TRY(s, mask_of(&d, x, &mask));
     FRI_TRY(s, apply(&d, x, out));

@@ -61,8 +61,9 @@ static fr_status shrink(void *ctx, const char *path, fr_tensor *t, bool is_param
                       (FRI_EXEC, g->dtype, fri_numel(g), n->factor, fri_data(g), fri_data(g)));
 }
 
-/* The factor stays on the device. What the norm's inf or NaN mean for the step is the loss scaler's business. */
-static fr_status shrink_there(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+/* Multiplies a gradient by the factor that lies on the device. The loss scaler decides what a norm of inf or NaN means
+ * for the step. */
+static fr_status device_shrink(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     const struct norm *n = ctx;
     fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
     float *factor = (float *)((char *)fri_data(n->sum) + sizeof(double));
@@ -73,12 +74,12 @@ static fr_status shrink_there(void *ctx, const char *path, fr_tensor *t, bool is
     return FRI_KERNEL(fri_backend_of(g), g->dtype, unscale, (FRI_EXEC, g->dtype, 1, &array, factor, factor + 1));
 }
 
-static fr_status clip_there(fr_module *m, double max_norm, struct norm *n) {
+static fr_status device_clip(fr_module *m, double max_norm, struct norm *n) {
     const fri_backend *b = fri_backend_of(n->sum);
     fr_status s =
         FRI_KERNEL(b, FR_F32, clip_factor,
                    (FRI_EXEC, max_norm, fri_data(n->sum), (float *)((char *)fri_data(n->sum) + sizeof(double))));
-    return s < 0 ? s : fr_module_each_tensor(m, shrink_there, n);
+    return s < 0 ? s : fr_module_each_tensor(m, device_shrink, n);
 }
 
 static fr_status first_device(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
@@ -102,7 +103,7 @@ fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
     FRI_TRY(s, fr_module_each_tensor(m, take_square, &n));
     FRI_TRY(s, add_squares(&n));
     if (device == FR_META) goto done;
-    if (fri_device_is_asynchronous(device)) FRI_TRY(s, clip_there(m, max_norm, &n));
+    if (fri_device_is_asynchronous(device)) FRI_TRY(s, device_clip(m, max_norm, &n));
     if (fri_device_is_asynchronous(device) && norm == NULL) goto done;
     FRI_TRY(s, fr_tensor_to_host(n.sum, sums));
     if (norm != NULL) *norm = sqrt(sums[0]);

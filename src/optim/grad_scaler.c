@@ -27,8 +27,8 @@ typedef enum stage { READY, UNSCALED, STEPPED, CHECKING } stage;
 struct fr_grad_scaler {
     fr_grad_scaler_opts opts;
     fr_device device;
-    bool there; /* Note [Deciding on the device] */
-    bool stale; /* `now` is older than what the device has */
+    bool device_decides; /* Note [Deciding on the device] */
+    bool stale;          /* `now` is older than what the device has */
     fri_loss_scale now;
     stage stage;
     bool checked;
@@ -45,15 +45,15 @@ static fri_loss_scale_desc rule(const fr_grad_scaler *g) {
                                  .dynamic = g->opts.dynamic};
 }
 
-/* What the host knows goes to the device. */
+/* Copies the host's state to the device. */
 static fr_status upload(fr_grad_scaler *g) {
     return fri_backend_of(g->state)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, &g->now, fri_data(g->state),
                                           sizeof g->now);
 }
 
-/* The host learns what the device has; waits for it. */
+/* Reads the device's state back if the host's is older; waits for it. */
 static void refresh(const fr_grad_scaler *known) {
-    fr_grad_scaler *g = (fr_grad_scaler *)(uintptr_t)known; /* a getter's own copy of what is elsewhere */
+    fr_grad_scaler *g = (fr_grad_scaler *)(uintptr_t)known; /* getters keep the state that they read back */
     if (!g->stale || g->device == FR_META) return;
     if (fr_tensor_to_host(g->state, &g->now) == FR_OK) g->stale = false;
 }
@@ -75,11 +75,11 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     g->device = device;
     g->now.scale = (float)o.init_scale;
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
-    g->there = fri_device_is_asynchronous(device);
+    g->device_decides = fri_device_is_asynchronous(device);
     if (o.enabled) {
         FRI_TRY(s, fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
         FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
-        if (g->there) FRI_TRY(s, upload(g));
+        if (g->device_decides) FRI_TRY(s, upload(g));
         FRI_TRY(s, fri_tensor_fill(g->found, 0));
     }
     fr_grad_scaler_release(out);
@@ -128,7 +128,7 @@ fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tra
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
     g->now.tracker = growth_tracker;
     g->stale = false;
-    return g->there && g->opts.enabled ? upload(g) : FR_OK;
+    return g->device_decides && g->opts.enabled ? upload(g) : FR_OK;
 }
 
 fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled) {
@@ -136,7 +136,7 @@ fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **s
     fri_shape scalar = {0};
     fr_tensor *factor = NULL;
     fr_status s = FR_OK;
-    if (!g->there || !g->opts.enabled || loss->dtype != FR_F32 || fri_numel(loss) != 1)
+    if (!g->device_decides || !g->opts.enabled || loss->dtype != FR_F32 || fri_numel(loss) != 1)
         return fr_scale(loss, fr_grad_scaler_scale_of(g), scaled);
     FRI_TRY(s, fri_tensor_on_storage(g->state->storage, offsetof(fri_loss_scale, scale), &scalar, FR_F32, &factor));
     factor->shape = loss->shape;
@@ -146,8 +146,8 @@ done:
     return s;
 }
 
-bool fri_grad_scaler_decides_there(const fr_grad_scaler *g) {
-    return g->there && g->opts.enabled;
+bool fri_grad_scaler_device_decides(const fr_grad_scaler *g) {
+    return g->device_decides && g->opts.enabled;
 }
 
 fr_status fri_grad_scaler_outcome(const fr_grad_scaler *g, fri_readback *r) {
@@ -183,15 +183,15 @@ static fr_status unscale_list(void *ctx, const fr_tensor *like, int count, const
     return look_at(ctx, like, count, gradients, ((fr_grad_scaler *)ctx)->state);
 }
 
-/* Where the host decides, it says before each step by what the gradients are to be multiplied. */
+/* Where the host decides, writes the factor of this step's gradients to the device. */
 static fr_status set_inverse(fr_grad_scaler *g) {
-    if (g->there) return FR_OK;
+    if (g->device_decides) return FR_OK;
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
     return FRI_KERNEL(fri_backend_of(g->state), FR_F32, fill,
                       (FRI_EXEC, FR_F32, 1, g->now.inverse, fri_data(g->state)));
 }
 
-/* multiply: gradients become unscaled; else they are only looked at. */
+/* Checks all gradients for inf and NaN; multiply: and unscales them. */
 static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
     fr_status s = FR_OK;
     FRI_TRY(s, set_inverse(g));
@@ -245,7 +245,7 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
     if (g->stage == STEPPED) return fri_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
     bool unscaled = g->stage == UNSCALED;
     if (!unscaled) FRI_TRY(s, pass(g, o, false));
-    if (fri_optimizer_can_skip(o) && g->there) {
+    if (fri_optimizer_can_skip(o) && g->device_decides) {
         FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, g->found));
     } else if (g->device == FR_META) {
         FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
@@ -283,7 +283,7 @@ fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *fou
     *found = false;
     if (g->stage != CHECKING || o->scaler != g)
         return fri_fail(FR_EUSAGE, "grad scaler: check_end without a check_begin of this optimizer");
-    if (g->device != FR_META && !(g->there && fri_optimizer_can_skip(o))) {
+    if (g->device != FR_META && !(g->device_decides && fri_optimizer_can_skip(o))) {
         fr_status s = fr_tensor_item(g->found, &value);
         if (s < 0) return s;
     }
@@ -304,7 +304,7 @@ fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_param
     if (g->stage != STEPPED)
         return fri_fail(FR_EUSAGE, "grad scaler: backward with a fused optimizer (%s) before check_begin", p->path);
     *inv_scale = g->state;
-    *found = g->there && fri_optimizer_can_skip(o) ? g->found : NULL;
+    *found = g->device_decides && fri_optimizer_can_skip(o) ? g->found : NULL;
 done:
     return s;
 }
@@ -339,7 +339,7 @@ done:
 
 /* ---- update ------------------------------------------------------------------------------------------------ */
 
-/* A step that ran on the device: what the host knows is older. */
+/* Marks the host's state as older than the device's, after a step that the device decided. */
 static void moved_on(void *ctx) {
     fr_grad_scaler *g = ctx;
     g->stale = true;
@@ -354,7 +354,7 @@ fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
     if (!g->opts.enabled) return FR_OK;
     if (!g->checked)
         return fri_fail(FR_EUSAGE, "grad scaler: no inf checks were recorded since the last update; call step first");
-    if (g->there) {
+    if (g->device_decides) {
         if (skipped != NULL && g->device != FR_META) FRI_TRY(s, fr_tensor_item(g->found, &found));
         FRI_TRY(s, FRI_KERNEL(fri_backend_of(g->state), FR_F32, loss_scale_update,
                               (FRI_EXEC, &d, fri_data(g->state), fri_data(g->found))));

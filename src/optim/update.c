@@ -74,8 +74,8 @@ static const float *scalar(const fr_tensor *t) {
 static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_update_key *key, int count,
                         const fri_step_item *items, const fr_tensor *inv_scale, const fr_tensor *found) {
     const fri_backend *b = fri_backend_of(like);
-    const double *lr_there = NULL;
-    fr_status s = fri_capture_number(&o->lr, &lr_there);
+    const double *device_lr = NULL;
+    fr_status s = fri_capture_number(&o->lr, &device_lr);
     if (s < 0) return s;
     if (o->kind == FRI_SGD) {
         fri_sgd_desc d = {.dtype = key->dtype,
@@ -87,7 +87,7 @@ static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_
                           .nesterov = o->sgd.nesterov,
                           .maximize = o->sgd.maximize,
                           .first = key->first,
-                          .lr_there = lr_there};
+                          .device_lr = device_lr};
         return FRI_KERNEL(b, key->dtype, sgd, (FRI_EXEC, &d, count, items, scalar(inv_scale), scalar(found)));
     }
     fri_adam_desc d = {.dtype = key->dtype,
@@ -99,7 +99,7 @@ static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_
                        .weight_decay = o->adam.weight_decay,
                        .decoupled = o->decoupled,
                        .maximize = o->adam.maximize,
-                       .lr_there = lr_there};
+                       .device_lr = device_lr};
     if (key->eight)
         return FRI_KERNEL(b, key->dtype, adam8,
                           (FRI_EXEC, &d, fri_data(o->maps), count, items, scalar(inv_scale), scalar(found)));

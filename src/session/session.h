@@ -57,7 +57,7 @@ typedef struct fri_step_values {
     double targets;
     fri_step_part *part;
     int64_t n, capacity;
-    bool decided_there; /* then `scaler` tells whether it was skipped */
+    bool device_decided; /* the device decided whether the step is skipped; `scaler` holds its answer */
     fri_readback scaler;
     fr_anomaly anomaly; /* found in this step, if it was searched */
 } fri_step_values;

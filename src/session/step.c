@@ -48,7 +48,7 @@ void fri_step_values_forget(fri_step_values *v) {
     v->anomaly = (fr_anomaly){0};
     v->n = 0;
     v->targets = 0;
-    v->decided_there = false;
+    v->device_decided = false;
 }
 
 void fri_step_values_free(fri_step_values *v) {
@@ -66,16 +66,16 @@ fr_status fri_step_values_replayed(const fri_step_values *recorded, const fri_ca
         fri_capture_readback(c, &recorded->part[i].correct, &part->correct);
     }
     fri_capture_readback(c, &recorded->scaler, &v->scaler);
-    v->decided_there = recorded->decided_there;
+    v->device_decided = recorded->device_decided;
 done:
     return s;
 }
 
-/* Was the step skipped? */
+/* Finds out whether the step was skipped, and the loss scale after it. */
 static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
     fri_loss_scale now;
     fr_status s = FR_OK;
-    if (!v->decided_there) {
+    if (!v->device_decided) {
         r->scale = fr_grad_scaler_scale_of(r->scaler);
         r->skipped = fr_grad_scaler_skipped(r->scaler);
         return FR_OK;
@@ -200,21 +200,21 @@ static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool 
     return g != NULL ? fr_tensor_fill(g, 0) : FR_OK;
 }
 
-/* Where the device decides, nobody asks inside the step: whether it was skipped is known later, and by then the
- * gradients are gone. */
+/* Updates the parameters. Where the device decides whether the step is skipped, the host reads that back after the
+ * step, when the gradients are gone. */
 static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
-    bool skipped = false, there = fri_grad_scaler_decides_there(r->scaler);
+    bool skipped = false, device_decides = fri_grad_scaler_device_decides(r->scaler);
     fr_phase was = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
     fr_status s = FR_OK;
     if (r->config->opts.clip != FR_TRAIN_AUTO) {
         FR_TRY(s, fr_grad_scaler_unscale(r->scaler, r->optimizer));
-        if (!there) FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
+        if (!device_decides) FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
         FR_TRY(s, fr_clip_grad_norm(r->model, r->config->opts.clip, NULL));
     }
     if (r->config->opts.fused_step != FR_TRAIN_FUSED_TWO_PASS) FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
-    FR_TRY(s, fr_grad_scaler_update(r->scaler, there ? NULL : &skipped));
-    v->decided_there = there;
-    if (there) FR_TRY(s, fri_grad_scaler_outcome(r->scaler, &v->scaler));
+    FR_TRY(s, fr_grad_scaler_update(r->scaler, device_decides ? NULL : &skipped));
+    v->device_decided = device_decides;
+    if (device_decides) FR_TRY(s, fri_grad_scaler_outcome(r->scaler, &v->scaler));
     r->step_skipped = skipped;
     if (skipped && r->config->opts.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
     if (r->config->opts.grad_zero)

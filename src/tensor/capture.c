@@ -187,20 +187,20 @@ static fr_status take(fri_capture *c, int64_t *place) {
     return FR_OK;
 }
 
-fr_status fri_capture_number(const double *host, const double **there) {
+fr_status fri_capture_number(const double *host, const double **device) {
     fri_capture *c = current;
     fr_status s = FR_OK;
-    *there = NULL;
+    *device = NULL;
     if (c == NULL) return FR_OK;
-    for (int i = 0; i < c->n_numbers && *there == NULL; i++)
-        if (c->numbers[i].host == host) *there = place_of(c, c->numbers[i].place);
-    if (*there != NULL) return FR_OK;
+    for (int i = 0; i < c->n_numbers && *device == NULL; i++)
+        if (c->numbers[i].host == host) *device = place_of(c, c->numbers[i].place);
+    if (*device != NULL) return FR_OK;
     FRI_TRY(s, FRI_ROOM(c->numbers, c->n_numbers, "capture"));
     number *n = &c->numbers[c->n_numbers];
     *n = (number){.host = host};
     FRI_TRY(s, take(c, &n->place));
     c->n_numbers++;
-    *there = place_of(c, n->place);
+    *device = place_of(c, n->place);
 done:
     return s;
 }

@@ -52,9 +52,9 @@ void fri_capture_readback(const fri_capture *c, const fri_readback *recorded, fr
 
 /* Does this thread capture right now? */
 bool fri_capturing(void);
-/* *there: a device address that holds *host whenever the step runs, NULL while nothing is captured. host stays where
+/* *device: a device address that holds *host whenever the step runs, NULL while nothing is captured. host stays where
  * it is as long as the capture lives. */
-fr_status fri_capture_number(const double *host, const double **there);
+fr_status fri_capture_number(const double *host, const double **device);
 /* A device address that holds how many streams of random numbers were drawn between capture and replay; NULL while
  * nothing is captured. */
 const int64_t *fri_capture_draws(void);

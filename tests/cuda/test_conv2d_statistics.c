@@ -62,7 +62,7 @@ static fri_conv2d_desc shape(int64_t height, size_t limit) {
 
 static _Alignas(512) char memory[5][1 << 20], scratch[1 << 20];
 
-static bool is_there(fri_conv2d_desc d, size_t *bytes) {
+static bool is_supported(fri_conv2d_desc d, size_t *bytes) {
     bool there = true;
     *bytes = 77;
     must(fri_cuda_conv2d_forward_stats_workspace(&d, &there, bytes));
@@ -85,7 +85,7 @@ Test(conv2d_statistics, a_graph_of_two_operations_that_keeps_y) {
     fri_conv2d_desc d = shape(14, MIB);
     fri_exec e = {.workspace = scratch};
     engines(1, (fake_engine[]){{.workspace = MIB, .fused_workspace = 512}});
-    cr_assert(is_there(d, &e.workspace_bytes));
+    cr_assert(is_supported(d, &e.workspace_bytes));
     cr_expect_eq(e.workspace_bytes, 512u);
     must(fri_cuda_conv2d_forward_stats(&e, &d, memory[0], memory[1], memory[2], memory[3]));
     const fake_graph *g = &fake_dnn.graph;
@@ -120,27 +120,27 @@ Test(conv2d_statistics, only_for_what_cudnn_has_engines_for) {
     d[3].k = 12;
     d[4].bias = true;
     d[5].n = 0;
-    for (int i = 0; i < 6; i++) cr_expect(!is_there(d[i], &bytes), "%d", i);
+    for (int i = 0; i < 6; i++) cr_expect(!is_supported(d[i], &bytes), "%d", i);
     cr_expect_eq(fake_dnn.searches, 0, "cuDNN was asked all the same");
     fake_dnn.not_fused = true;
-    cr_expect(!is_there(shape(14, MIB), &bytes));
+    cr_expect(!is_supported(shape(14, MIB), &bytes));
     int n = fake_dnn.searches;
-    cr_expect(!is_there(shape(14, MIB), &bytes));
+    cr_expect(!is_supported(shape(14, MIB), &bytes));
     cr_expect_eq(fake_dnn.searches, n, "searched again");
 }
 
 Test(conv2d_statistics, keeps_to_the_workspace_limit_and_to_determinism) {
     size_t bytes;
     engines(1, (fake_engine[]){{.workspace = 1024, .fused_workspace = 2048}});
-    cr_expect(!is_there(shape(14, 1024), &bytes));
-    cr_expect(is_there(shape(14, 2048), &bytes) && bytes == 2048);
-    cr_expect(is_there(shape(14, 0), &bytes), "0: no limit");
+    cr_expect(!is_supported(shape(14, 1024), &bytes));
+    cr_expect(is_supported(shape(14, 2048), &bytes) && bytes == 2048);
+    cr_expect(is_supported(shape(14, 0), &bytes), "0: no limit");
     engines(1, (fake_engine[]){{.workspace = 4096, .fused_workspace = 2048}});
-    cr_expect(is_there(shape(14, 512), &bytes) && bytes == 2048, "above the limit, but not above the plain pass");
+    cr_expect(is_supported(shape(14, 512), &bytes) && bytes == 2048, "above the limit, but not above the plain pass");
     engines(1, (fake_engine[]){{.nondeterministic = true}});
-    cr_expect(!is_there(shape(13, MIB), &bytes));
+    cr_expect(!is_supported(shape(13, MIB), &bytes));
     fr_cudnn_deterministic_set(false);
-    cr_expect(is_there(shape(13, MIB), &bytes));
+    cr_expect(is_supported(shape(13, MIB), &bytes));
     fr_cudnn_deterministic_set(true);
 }
 
@@ -148,7 +148,7 @@ Test(conv2d_statistics, is_timed_with_room_for_the_sums) {
     size_t bytes;
     engines(2, (fake_engine[]){{.fused_workspace = 512, .ms = 2}, {.fused_workspace = 1024, .ms = 1}});
     fr_cudnn_benchmark_set(true);
-    cr_expect(is_there(shape(14, MIB), &bytes));
+    cr_expect(is_supported(shape(14, MIB), &bytes));
     cr_expect_eq(bytes, 1024u, "the faster one");
     cr_expect_eq(fake_dnn.pointers, 5);
     cr_expect_not_null(fake_dnn.sums);
@@ -161,7 +161,7 @@ Test(conv2d_statistics, an_unaligned_operand_is_copied_into_counted_scratch) {
     const size_t x = (size_t)(d.n * d.h * d.w * d.c) * 2;
     engines(1, (fake_engine[]){{.fused_workspace = 700}});
     d.unaligned = FRI_UNALIGNED_X;
-    cr_assert(is_there(d, &e.workspace_bytes));
+    cr_assert(is_supported(d, &e.workspace_bytes));
     cr_expect_eq(e.workspace_bytes, 1024 + x);
     must(fri_cuda_conv2d_forward_stats(&e, &d, memory[0] + 2, memory[1], memory[2], memory[3]));
     cr_expect_eq(fake_dnn.x, scratch + 1024);
