@@ -31,10 +31,10 @@ fr_anomaly fr_anomaly_get(void) {
 }
 
 bool fri_results_examined(void) {
-    return fri_env_get()->check_nan || fri_anomaly_looks();
+    return fri_env_get()->check_nan || fri_anomaly_enabled();
 }
 
-bool fri_anomaly_looks(void) {
+bool fri_anomaly_enabled(void) {
     return look.on;
 }
 

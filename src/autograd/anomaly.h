@@ -1,12 +1,12 @@
-/* anomaly.h - where ops show what they made; see fr_detect_anomaly. */
+/* anomaly.h - searches the results of ops for inf and NaN; see fr_detect_anomaly. */
 #ifndef FRI_AUTOGRAD_ANOMALY_H
 #define FRI_AUTOGRAD_ANOMALY_H
 
 #include "autograd/state.h"
 
-/* Is anything looked at on this thread? Then every result needs its bytes. */
-bool fri_anomaly_looks(void);
-/* Is it so, or are results checked by FRUGAL_CHECK_NAN? */
+/* Is anomaly detection enabled on this thread? Then every result needs its bytes. */
+bool fri_anomaly_enabled(void);
+/* Is it enabled, or does FRUGAL_CHECK_NAN check results? */
 bool fri_results_examined(void);
 /* Reads t on the host; true where there is nothing to read: integers, meta. No device memory. */
 fr_status fri_all_finite(const fr_tensor *t, bool *out);

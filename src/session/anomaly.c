@@ -1,4 +1,4 @@
-/* anomaly.c - what a step looks out for: gradients that overflow, the first op that makes inf or NaN. */
+/* anomaly.c - names the gradient that overflows in a step, and the first op that makes inf or NaN. */
 #include "base/status.h"
 #include "session/session.h"
 
@@ -15,12 +15,12 @@ fr_status fri_watch_overflow(fri_session *r) {
     return s;
 }
 
-bool fri_watch_looks(const fri_session *r) {
+bool fri_watch_enabled(const fri_session *r) {
     return r->config->opts.detect_anomaly || (r->step_skipped && !isfinite(r->overflow_loss));
 }
 
 void fri_watch_begin(const fri_session *r) {
-    (void)fr_detect_anomaly(fri_watch_looks(r));
+    (void)fr_detect_anomaly(fri_watch_enabled(r));
 }
 
 void fri_watch_end(fri_step_values *v) {

@@ -135,7 +135,7 @@ void fri_train_graph_capture(fri_session *r, fri_part part) {
     fri_train_graph *g = &r->graph;
     fri_recorded_step *step = step_of(r, part);
     if (step == NULL || step->failures == FAILURES_AT_MOST || fri_capture_pieces(step->capture) > 0) return;
-    if (!possible(r) || fri_watch_looks(r) || fr_plan_departed(r->config->opts.device)) return;
+    if (!possible(r) || fri_watch_enabled(r) || fr_plan_departed(r->config->opts.device)) return;
     step->departures = r->arena.departures;
     if (record(r, step, part) < 0) {
         step->failures++;
@@ -156,7 +156,7 @@ bool fri_train_graph_holds(fri_session *r, fri_part part) {
         fri_capture_forget(step->capture);
         return false;
     }
-    return !fri_watch_looks(r);
+    return !fri_watch_enabled(r);
 }
 
 typedef struct replay {

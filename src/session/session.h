@@ -231,12 +231,12 @@ double fri_images_per_second(const fri_session *r);
 /* Loss and time of the step after the last known one. */
 fr_status fri_step_remember(fri_session *r, double loss, double milliseconds);
 
-/* anomaly.c: what a step looks out for. */
+/* anomaly.c: gradients that overflow, the first op that makes inf or NaN. */
 /* Between the gradients' unscaling and the update: names the gradient that will make the step be skipped, or none. */
 fr_status fri_watch_overflow(fri_session *r);
-/* Around a step: it is searched for the first op that makes inf or NaN, if that was asked for or the last known step
- * overflowed; what was found goes into v. */
-bool fri_watch_looks(const fri_session *r);
+/* begin and end stand around a step and search it for the first op that makes inf or NaN, if --detect-anomaly asks for
+ * that or the last known step overflowed; end stores what was found in v. */
+bool fri_watch_enabled(const fri_session *r);
 void fri_watch_begin(const fri_session *r);
 void fri_watch_end(fri_step_values *v);
 /* FR_EINVAL: the loss is no number, and no loss scale made it so. */
