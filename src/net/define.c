@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 256, SCOPES = 16, MOST = 64 };
+enum { NAME_BYTES = 256, SCOPES = 16, MOST = 128 };
 
 struct fr_net {
     fr_module *root;
@@ -408,6 +408,7 @@ void fr_net_module(fr_net *n, const char *name, fr_module **m, const fr_value *i
 void fr_net_op(fr_net *n, const char *name, const fr_module_class *class_, const void *state, size_t state_bytes,
                const fr_value *in, int n_in, fr_value *out, int n_out) {
     fr_module *m = NULL;
+    if (state == NULL) state_bytes = 0;
     if (!fails(n, fr_module_create(class_, state_bytes, &m)) && state_bytes > 0) memcpy(m->state, state, state_bytes);
     fr_net_module(n, name, &m, in, n_in, out, n_out);
 }

@@ -100,6 +100,16 @@ Test(models, guide_net) {
     fr_module_release(&m);
 }
 
+/* The deepest one: its last concatenation has 65 inputs. */
+Test(models, densenet_388_is_defined) {
+    fr_module *m = NULL;
+    fr_layer l;
+    must(fr_densenet(388, FR_MODEL_OPTS(.image_size = 8, .growth = 2, .classes = 10, .device = FR_META), &m));
+    must(fr_module_layer_get(m, fr_module_layer_find(m, "features.transition1") - 1, &l));
+    cr_expect_eq(l.n_in, 65);
+    fr_module_release(&m);
+}
+
 /* ---- names --------------------------------------------------------------------------------------------------- */
 
 struct wanted {
