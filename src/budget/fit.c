@@ -79,13 +79,18 @@ void fri_fit_switches(fr_train_opts *o) {
     if (fri_fused_step_possible(o)) o->fused_step = FR_TRAIN_FUSED_ON;
 }
 
+static fr_status keep_model(const fri_session *trial, void *ctx) {
+    *(fr_module **)ctx = fr_module_retain(trial->model);
+    return FR_OK;
+}
+
 fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out) {
     fri_config chosen = *c;
     fr_train_opts *o = &chosen.opts;
     fri_fit_switches(o);
     fr_fit_opts f = {.target = o->device, .budget = budget, .offload = o->switches.offload, .any = any};
     *out = (fr_fit){0};
-    fr_status s = fri_model_on_meta(c, &f.model);
+    fr_status s = fri_on_meta(c, keep_model, &f.model);
     if (s == FR_OK) s = fr_fit_find(dry_run, &chosen, &f, out);
     fr_module_release(&f.model);
     return s;

@@ -89,7 +89,7 @@ static void advise(const fri_session *r) {
 }
 
 int fr_train_main(const fr_train_program *p, int argc, char **argv) {
-    fri_config config = {.program = p, .opts = p->defaults, .argc = argc, .argv = argv, .out = stdout};
+    fri_config config = {.program = p, .opts = p->defaults, .argc = argc, .argv = argv, .out = stdout, .err = stderr};
     fri_session r = {.config = &config, .saved_step = -1};
     fri_views *views = NULL;
     bool advises = true;

@@ -1,8 +1,8 @@
 /* define.c - defining a network (net.h): names, values, and the run that finds a layer's shapes. */
 #include "net/define.h"
 
+#include "base/array.h"
 #include "base/rng.h"
-#include "base/status.h"
 #include "meta/calls.h"
 #include "meta/meta.h"
 
@@ -214,20 +214,14 @@ static void aside_end(aside *a) {
 /* Every tensor at or below m and its twin on meta change places; a second call puts them back. */
 typedef struct twins {
     fr_tensor **tensor;
-    int n, capacity;
+    int n;
 } twins;
 
 static fr_status make_twins(const fr_module *m, twins *w) {
     fr_status s = FR_OK;
     for (int i = 0; i < m->n_tensors; i++) {
         const fr_tensor *t = m->tensors[i].tensor;
-        if (w->n == w->capacity) {
-            int capacity = w->capacity > 0 ? 2 * w->capacity : 8;
-            fr_tensor **grown = realloc(w->tensor, (size_t)capacity * sizeof *grown);
-            if (grown == NULL) return fri_fail(FR_ENOMEM, "network: out of host memory");
-            w->tensor = grown;
-            w->capacity = capacity;
-        }
+        FRI_TRY(s, FRI_ROOM(w->tensor, w->n, "network"));
         w->tensor[w->n] = NULL;
         FRI_TRY(s, fri_tensor_new(&t->shape, t->dtype, FR_META, FR_MEM_TEMPORARY, &w->tensor[w->n]));
         w->n++;

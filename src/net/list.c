@@ -1,7 +1,7 @@
 /* list.c - see list.h: what a network keeps, and finding, replacing and tapping its layers. */
 #include "net/list.h"
 
-#include "base/status.h"
+#include "base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,18 +79,9 @@ static fr_status no_memory(void) {
     return fri_fail(FR_ENOMEM, "network: out of host memory");
 }
 
-static bool grow(void **array, int n, int *capacity, size_t size) {
-    if (n < *capacity) return true;
-    int more = *capacity > 0 ? 2 * *capacity : 16;
-    void *p = realloc(*array, (size_t)more * size);
-    if (p == NULL) return false;
-    *array = p;
-    *capacity = more;
-    return true;
-}
-
 fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fri_shape *shape, int *id) {
-    if (!grow((void **)&l->value, l->values, &l->value_capacity, sizeof *l->value)) return no_memory();
+    fr_status s = FRI_ROOM(l->value, l->values, "network");
+    if (s < 0) return s;
     *id = l->values;
     l->value[l->values++] =
         (fri_net_value){.dtype = dtype, .shape = *shape, .made_by = -1, .last_layer = -1, .last_reader = -1};
@@ -100,11 +91,9 @@ fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fri_shape *shape, in
 fr_status fri_list_layer(fri_list *l, const char *name, fr_module **m, const int *in, int n_in, int *out, int n_out) {
     fri_net_layer a = {.name = strdup(name), .module = *m, .n_in = n_in, .n_out = n_out};
     const fri_shape none = {0};
-    fr_status s = FR_OK;
     *m = NULL;
     a.in = malloc((size_t)(n_in + n_out) * sizeof *a.in);
-    if (a.name == NULL || a.in == NULL || !grow((void **)&l->layer, l->layers, &l->layer_capacity, sizeof *l->layer))
-        s = no_memory();
+    fr_status s = a.name != NULL && a.in != NULL ? FRI_ROOM(l->layer, l->layers, "network") : no_memory();
     for (int i = 0; s == FR_OK && i < n_out; i++) s = fri_list_value(l, FR_F32, &none, &out[i]);
     if (s < 0) {
         free(a.name);
@@ -124,9 +113,8 @@ fr_status fri_list_layer(fri_list *l, const char *name, fr_module **m, const int
 }
 
 fr_status fri_list_result(fri_list *l, int value) {
-    int *result = realloc(l->result, (size_t)(l->results + 1) * sizeof *result);
-    if (result == NULL) return no_memory();
-    l->result = result;
+    fr_status s = FRI_ROOM(l->result, l->results, "network");
+    if (s < 0) return s;
     l->result[l->results++] = value;
     l->value[value].readers++;
     l->value[value].last_reader = l->layers;

@@ -28,7 +28,7 @@ typedef struct fri_list {
     fri_net_layer *layer;
     fri_net_value *value; /* those of the inputs come first */
     int *result;          /* values; taps are the last of them */
-    int layers, layer_capacity, values, value_capacity, results, inputs;
+    int layers, values, results, inputs;
 } fri_list;
 
 /* The list of a network; *one is filled and returned for any other module: that module as the only layer, between as

@@ -1,6 +1,8 @@
 /* module.c - the tree: ownership, names, visiting, running. */
 #include "net/module.h"
 
+#include "base/array.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,18 +95,8 @@ fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child)
                      name, (*child)->class_->name);
     char *copy = s == FR_OK ? strdup(name) : NULL;
     if (s == FR_OK && copy == NULL) s = no_memory(m);
-    if (s == FR_OK && m->n_children == m->child_capacity) {
-        int capacity = m->child_capacity ? 2 * m->child_capacity : 8;
-        fr_module **children = realloc(m->children, (size_t)capacity * sizeof(*children));
-        if (children != NULL) m->children = children;
-        char **names = children != NULL ? realloc(m->names, (size_t)capacity * sizeof(*names)) : NULL;
-        if (names != NULL) {
-            m->names = names;
-            m->child_capacity = capacity;
-        } else {
-            s = no_memory(m);
-        }
-    }
+    if (s == FR_OK) s = FRI_ROOM(m->children, m->n_children, m->class_->name);
+    if (s == FR_OK) s = FRI_ROOM(m->names, m->n_children, m->class_->name);
     if (s < 0) {
         free(copy);
         fr_module_release(child);
@@ -121,16 +113,7 @@ static fr_status add_tensor(fr_status s, fr_module *m, const char *name, fr_tens
     if (s == FR_OK) s = check_name(m, name, *t);
     char *copy = s == FR_OK ? strdup(name) : NULL;
     if (s == FR_OK && copy == NULL) s = no_memory(m);
-    if (s == FR_OK && m->n_tensors == m->tensor_capacity) {
-        int capacity = m->tensor_capacity ? 2 * m->tensor_capacity : 4;
-        fri_named_tensor *tensors = realloc(m->tensors, (size_t)capacity * sizeof(*tensors));
-        if (tensors != NULL) {
-            m->tensors = tensors;
-            m->tensor_capacity = capacity;
-        } else {
-            s = no_memory(m);
-        }
-    }
+    if (s == FR_OK) s = FRI_ROOM(m->tensors, m->n_tensors, m->class_->name);
     if (s == FR_OK && is_parameter) s = fr_tensor_set_requires_grad(*t, true);
     if (s < 0) {
         free(copy);

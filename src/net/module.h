@@ -1,6 +1,6 @@
 /* module.h - the module struct. */
-#ifndef FRI_NN_MODULE_H
-#define FRI_NN_MODULE_H
+#ifndef FRI_NET_MODULE_H
+#define FRI_NET_MODULE_H
 
 #include "base/status.h"
 #include "ops/batchnorm2d.h"
@@ -23,9 +23,9 @@ struct fr_module {
     bool inplace_set, inplace; /* set: the second holds while it runs, not the thread's switch */
     fr_module **children;
     char **names;
-    int n_children, child_capacity;
+    int n_children;
     fri_named_tensor *tensors;
-    int n_tensors, tensor_capacity;
+    int n_tensors;
 };
 
 /* f32 tensor of category parameter. */

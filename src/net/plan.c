@@ -91,8 +91,10 @@ static fr_tensor **hold_inputs(const fri_net_pass *p, int first, int end, int *n
         *n = fri_reads_of(p->list, first, end, id);
         for (int i = 0; i < *n; i++) held[i] = fr_tensor_retain(p->value[id[i]]);
     }
+    if (id == NULL) free(held);
+    const bool failed = id == NULL;
     free(id);
-    return held;
+    return failed ? NULL : held;
 }
 
 /* Does a call that several layers share begin before the border at layer `at` and end behind it? */
@@ -233,6 +235,7 @@ done:
 static fr_status check(const fr_unit_plan *p, int units, int layers) {
     if (p->first == NULL && p->units != units)
         return fri_fail(FR_EINVAL, "checkpoint plan: it is for %d units, but the module has %d", p->units, units);
+    if (p->units < 1) return fri_fail(FR_EINVAL, "checkpoint plan: %d units; at least 1 is needed", p->units);
     for (int i = 0; p->first != NULL && i < p->units; i++)
         if (p->first[0] != 0 || p->first[i] >= layers || (i > 0 && p->first[i] <= p->first[i - 1]))
             return fri_fail(FR_EINVAL, "checkpoint plan: unit %d begins with layer %d of %d", i, p->first[i], layers);

@@ -14,8 +14,8 @@ typedef struct fri_config {
     fr_train_opts opts; /* resolved: device, image_size, classes and lr hold values */
     fr_device target;   /* of the command: opts.device, or what that, meta, stands for in a dry run */
     int argc;
-    char *const *argv; /* the command, for what was asked for by name */
-    FILE *out;
+    char *const *argv;  /* the command, for what was asked for by name */
+    FILE *out, *err;    /* what was asked for, and what went wrong without ending the run */
     const char *no_gpu; /* why --device auto is the CPU in a build with CUDA; NULL: no question */
 
     /* data.c: of the data sets */

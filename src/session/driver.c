@@ -127,9 +127,10 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
     fr_status s = FR_OK;
     r->epoch = r->step / d.per_epoch;
     if (r->step >= d.steps) r->epoch = d.epochs - 1; /* resumed at the end: it is evaluated again */
-    for (; s == FR_OK && more && r->epoch<d.epochs; r->epoch += skip> 0 ? skip : 1) {
+    while (s == FR_OK && more && r->epoch < d.epochs) {
         s = epoch(&d, &skip, &more);
         r->step += skip * d.per_epoch;
+        r->epoch += skip > 0 ? skip : 1;
     }
     return s;
 }

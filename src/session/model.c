@@ -1,4 +1,5 @@
 /* model.c - the model and its optimizer from the flags. */
+#include "base/rng.h"
 #include "base/status.h"
 #include "session/session.h"
 
@@ -49,31 +50,36 @@ done:
     return s;
 }
 
-/* In a pool of its own: dry runs on meta are made beside it. */
-fr_status fri_model_on_meta(const fri_config *c, fr_module **out) {
+fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *trial, void *ctx), void *ctx) {
     fri_config meta = *c;
     fri_session trial = {.config = &meta};
+    fr_switches switches = fr_switches_get();
+    fri_rng rng = fri_rng_get();
     fr_pool *pool = NULL;
     fr_pool_state was;
     fr_status s = FR_OK;
-    meta.opts.device = FR_META;
     FR_TRY(s, fr_pool_create(FR_META, &pool));
     FR_TRY(s, fr_pool_begin(pool, &was));
+    meta.opts.device = FR_META;
+    fr_switches_set(c->opts.switches);
     s = make_module(&trial, meta.model_name);
-    *out = fr_module_retain(trial.model);
+    if (s == FR_OK) s = fn(&trial, ctx);
     fri_model_release(&trial);
+    fr_switches_set(switches);
+    fri_rng_set(rng);
     fr_pool_end(was);
 done:
     fr_pool_release(&pool);
     return s;
 }
 
+static fr_status count_units(const fri_session *trial, void *ctx) {
+    *(int *)ctx = fr_module_units(trial->model, NULL, 0);
+    return FR_OK;
+}
+
 fr_status fri_model_units(const fri_config *c, int *out) {
-    fr_module *m = NULL;
-    fr_status s = fri_model_on_meta(c, &m);
-    *out = fr_module_units(m, NULL, 0);
-    fr_module_release(&m);
-    return s;
+    return fri_on_meta(c, count_units, out);
 }
 
 static fr_status build_optimizer(fri_session *r) {

@@ -1,4 +1,4 @@
-/* cuda_graph.c - see cuda_graph.h. */
+/* recorded.c - see recorded.h. */
 #include "session/recorded.h"
 
 #include "base/env.h"

@@ -1,4 +1,4 @@
-/* cuda_graph.h - --cuda-graph: training steps that are recorded and run again (tensor/capture.h).
+/* recorded.h - --cuda-graph: training steps that are recorded and run again (tensor/capture.h).
  *
  * A step on a full batch, and one on the short batch of --keep-last, runs as always at first; then it is walked through
  * once more while the device records it, and from the next one on the host lays the batch where the record expects it

@@ -1,5 +1,4 @@
 /* segments.c - --checkpoint-segments: how a network is cut, and whether that pays. */
-#include "base/rng.h"
 #include "base/status.h"
 #include "session/session.h"
 
@@ -47,44 +46,19 @@ done:
     return s;
 }
 
-static fr_status make_weights(fri_session *trial, size_t **weight) {
-    size_t *w = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_model_build(trial));
+static fr_status make_weights(const fri_session *trial, void *ctx) {
+    size_t **weight = ctx;
     int units = fr_module_units(trial->model, NULL, 0);
-    w = calloc((size_t)units + 1, sizeof *w);
-    if (w == NULL) {
-        s = fri_fail(FR_ENOMEM, "--checkpoint-segments: no host memory for %d units", units);
-        goto done;
-    }
-    FR_TRY(s, weigh(trial, w));
-    *weight = w;
-    w = NULL;
-done:
-    free(w);
-    fri_model_release(trial);
+    *weight = calloc((size_t)units + 1, sizeof **weight);
+    if (*weight == NULL) return fri_fail(FR_ENOMEM, "--checkpoint-segments: no host memory for %d units", units);
+    fr_status s = weigh(trial, *weight);
+    if (s == FR_OK) return s;
+    free(*weight);
+    *weight = NULL;
     return s;
 }
 
-/* In a pool and with an event log of its own, so nobody who watches a run or a plan sees it. */
 fr_status fri_segment_weights(const fri_config *c, size_t **weight) {
-    fri_config meta = *c;
-    fri_session trial = {.config = &meta};
-    fr_switches switches = fr_switches_get();
-    fri_rng rng = fri_rng_get();
-    fr_pool *pool = NULL;
-    fr_pool_state was;
-    fr_status s = FR_OK;
     if (c->opts.checkpoint_segments == FR_TRAIN_AUTO || c->opts.balance == FR_TRAIN_BALANCE_COUNT) return FR_OK;
-    FR_TRY(s, fr_pool_create(FR_META, &pool));
-    FR_TRY(s, fr_pool_begin(pool, &was));
-    meta.opts.device = FR_META;
-    fr_switches_set(c->opts.switches);
-    s = make_weights(&trial, weight);
-    fr_switches_set(switches);
-    fri_rng_set(rng);
-    fr_pool_end(was);
-done:
-    fr_pool_release(&pool);
-    return s;
+    return fri_on_meta(c, make_weights, weight);
 }

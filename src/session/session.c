@@ -1,7 +1,13 @@
 /* session.c - see session.h. */
 #include "session/session.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
+
+void fri_session_goes_on(const fri_session *r) {
+    fprintf(r->config->err, "%s: step %" PRId64 ": %s; the training goes on\n", r->config->program->name, r->step,
+            fr_last_error());
+}
 
 void fri_session_end(fri_session *r) {
     fr_loader_release(&r->loader);

@@ -137,6 +137,8 @@ static inline fr_status fri_run_emit(const fri_session *r, fri_run_event e) {
 
 /* session.c: releases what it holds, at any point of its life. */
 void fri_session_end(fri_session *r);
+/* Says the last error, which does not end the training. */
+void fri_session_goes_on(const fri_session *r);
 
 /* data.c: opens both splits, and finds counts, classes and what to normalize with. */
 fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test);
@@ -146,7 +148,9 @@ fr_status fri_data_loader(const fri_config *c, fr_split split, fr_dataset *data,
 /* model.c: check finds on meta a network that does not exist, images or batches that it cannot take, and segments that
  * it does not have; build makes the model, its optimizer and what else a step needs of the device. */
 fr_status fri_model_check(fri_config *c); /* fills in its name */
-fr_status fri_model_on_meta(const fri_config *c, fr_module **out);
+/* Runs fn on a session that has nothing but the model, on meta, under the flags' switches; in a pool and with an event
+ * log of its own, so nobody who watches a run or a plan sees it. */
+fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *trial, void *ctx), void *ctx);
 fr_status fri_model_units(const fri_config *c, int *out); /* how many it has */
 fr_status fri_model_build(fri_session *r);
 void fri_model_release(fri_session *r);

@@ -187,8 +187,7 @@ fr_status fri_save(fri_session *r, bool last) {
     fr_status s = fr_state_save(o->save, &p.state, o->keep, NULL);
     if (s == FR_OK) r->saved_step = r->step;
     if (last || (s != FR_EIO && s != FR_ENOMEM)) return s;
-    fprintf(stderr, "%s: step %" PRId64 ": %s; the training goes on\n", r->config->program->name, r->step,
-            fr_last_error());
+    fri_session_goes_on(r);
     return FR_OK;
 }
 
@@ -197,7 +196,7 @@ fr_status fri_save(fri_session *r, bool last) {
 static void passed_over(void *ctx, const char *path, const char *reason) {
     const fri_config *c = *(const fri_config **)ctx;
     char name[FR_STATE_PATH_BYTES];
-    fprintf(stderr, "%s: %s is passed over: %s\n", c->program->name, fri_text_printable(path, false, name, sizeof name),
+    fprintf(c->err, "%s: %s is passed over: %s\n", c->program->name, fri_text_printable(path, false, name, sizeof name),
             reason);
 }
 

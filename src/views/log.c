@@ -55,9 +55,7 @@ static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     if (e == FRI_RUN_STEP) s = write_step(l, r);
     if (e == FRI_RUN_EVALUATION) s = write_evaluation(l, r);
     if (s != FR_EIO) return s;
-    if (l->failures++ == 0)
-        fprintf(stderr, "%s: step %" PRId64 ": %s; the training goes on\n", r->config->program->name, r->step,
-                fr_last_error());
+    if (l->failures++ == 0) fri_session_goes_on(r);
     return FR_OK;
 }
 

@@ -1,4 +1,4 @@
-/* views.h - what watches a run: one table of views, each told of the run's events (run.h).
+/* views.h - what watches a run: one table of views, each told of the run's events (session.h).
  *
  * The driver emits events and knows no view. A view reads the run, keeps what it needs in a state of its own, and
  * writes: lines, a report, a picture. */

@@ -32,24 +32,10 @@ static fr_module *residual(void) {
     return m;
 }
 
-static fr_tensor *uniform(int rank, const int64_t *shape) {
-    fr_tensor *x = NULL;
-    must(fr_tensor_uniform(rank, shape, -1, 1, FR_F32, test_device(), &x));
-    return x;
-}
-
-static void expect_equal(fr_tensor *a, fr_tensor *b, const char *what) {
-    double *x = values_of(a), *y = values_of(b);
-    cr_assert_eq(fr_tensor_numel(a), fr_tensor_numel(b));
-    cr_expect_eq(memcmp(x, y, (size_t)fr_tensor_numel(a) * sizeof *x), 0, "%s: other values", what);
-    free(x);
-    free(y);
-}
-
 /* Its children were run as a chain once, which is another function. */
 Test(composite, without_units_is_one_unit) {
     fr_module *m = residual();
-    fr_tensor *x = uniform(2, (int64_t[]){3, 4}), *y = NULL, *again = NULL;
+    fr_tensor *x = uniform_tensor(2, (int64_t[]){3, 4}), *y = NULL, *again = NULL;
     fr_layer l;
     int first[3] = {7, 7, 7};
     cr_expect_eq(fr_module_units(m, first, 3), 1);
@@ -61,14 +47,14 @@ Test(composite, without_units_is_one_unit) {
     must(fr_module_forward(m, x, &y));
     for (int how = 0; how < 4; how++) {
         must(fr_checkpoint_segments(m, (fr_segmentation)how, 1, NULL, x, &again));
-        expect_equal(y, again, "checkpoint_segments");
+        expect_same_values(y, again, "checkpoint_segments");
     }
     fr_unit_plan plan = {.units = 1,
                          .option = (fr_unit_option[]){FR_UNIT_KEEP},
                          .ranges = 1,
                          .range = (fr_unit_range[]){{0, 1}}};
     must(fr_checkpoint_plan(m, &plan, x, &again));
-    expect_equal(y, again, "checkpoint_plan");
+    expect_same_values(y, again, "checkpoint_plan");
     must(fr_backward(again, y));
     fr_tensor_release(&again);
     expect_refused(fr_checkpoint_sequential(m, 2, x, &again), FR_EINVAL, "2 segments", "1 units", again);
@@ -81,7 +67,7 @@ Test(composite, without_units_is_one_unit) {
 /* Within a network it is one of the layers, and of the units. */
 Test(composite, is_one_unit_of_a_network) {
     fr_module *chain = NULL, *c = NULL;
-    fr_tensor *x = uniform(2, (int64_t[]){3, 4}), *y = NULL, *again = NULL;
+    fr_tensor *x = uniform_tensor(2, (int64_t[]){3, 4}), *y = NULL, *again = NULL;
     fr_net *n = fr_net_begin(test_device());
     fr_value v = fr_net_input(n, FR_F32, 2, (int64_t[]){3, 4});
     for (int i = 0; i < 3; i++) {
@@ -93,7 +79,7 @@ Test(composite, is_one_unit_of_a_network) {
     must(fr_module_forward(chain, x, &y));
     for (int segments = 1; segments <= 3; segments++) {
         must(fr_checkpoint_sequential(chain, segments, x, &again));
-        expect_equal(y, again, "a chain of composites");
+        expect_same_values(y, again, "a chain of composites");
     }
     fr_tensor_release(&x);
     fr_tensor_release(&y);
@@ -159,7 +145,7 @@ static void through_norm(bool gamma_wants, bool inplace, size_t *live, double **
     must(fr_init_uniform(fr_module_tensor(norm, "running_var"), 0.5, 2));
     must(fr_tensor_set_requires_grad(fr_module_tensor(norm, "weight"), gamma_wants));
     fr_module_train(norm, false);
-    x = uniform(4, (int64_t[]){BATCH, SIDE, SIDE, 3});
+    x = uniform_tensor(4, (int64_t[]){BATCH, SIDE, SIDE, 3});
     must(fr_memory_stats_get(test_device(), &before));
     s.inplace = inplace;
     fr_switches_set(s);
@@ -198,7 +184,8 @@ Test(composite, eval_batch_norm_keeps_its_input_for_gamma_only) {
 Test(composite, batch_norm_runs_in_place_where_nothing_needs_its_input) {
     for (int graph = 0; graph < 2; graph++)
         for (int inplace = 0; inplace < 2; inplace++) {
-            fr_tensor *c[4], *x = uniform(4, (int64_t[]){BATCH, SIDE, SIDE, CHANNELS}), *leaf = NULL, *ones = NULL;
+            fr_tensor *c[4], *x = uniform_tensor(4, (int64_t[]){BATCH, SIDE, SIDE, CHANNELS}), *leaf = NULL,
+                             *ones = NULL;
             fr_memory_stats before, peak;
             fr_switches s = fr_switches_default();
             for (int i = 0; i < 4; i++) {
@@ -253,8 +240,8 @@ Test(composite, batch_norm_spares_the_input_that_it_saved) {
             fr_tensor *c[4], *x = NULL, *dy = NULL, *leaf = NULL;
             fr_switches s = fr_switches_default();
             fr_seed(4);
-            leaf = uniform(4, (int64_t[]){BATCH, SIDE, SIDE, CHANNELS});
-            dy = uniform(4, (int64_t[]){BATCH, SIDE, SIDE, CHANNELS});
+            leaf = uniform_tensor(4, (int64_t[]){BATCH, SIDE, SIDE, CHANNELS});
+            dy = uniform_tensor(4, (int64_t[]){BATCH, SIDE, SIDE, CHANNELS});
             for (int i = 0; i < 4; i++) {
                 c[i] = NULL;
                 must(fr_tensor_full(1, (int64_t[]){CHANNELS}, 0.5 + i, FR_F32, test_device(), &c[i]));

@@ -24,20 +24,6 @@ static fr_module *end(fr_net *n, fr_value x) {
     return m;
 }
 
-static fr_tensor *uniform(int rank, const int64_t *shape) {
-    fr_tensor *x = NULL;
-    must(fr_tensor_uniform(rank, shape, -1, 1, FR_F32, test_device(), &x));
-    return x;
-}
-
-static void expect_equal(fr_tensor *a, fr_tensor *b, const char *what) {
-    double *x = values_of(a), *y = values_of(b);
-    cr_assert_eq(fr_tensor_numel(a), fr_tensor_numel(b), "%s", what);
-    cr_expect_eq(memcmp(x, y, (size_t)fr_tensor_numel(a) * sizeof *x), 0, "%s: other values", what);
-    free(x);
-    free(y);
-}
-
 /* relu(norm(conv(relu(norm(conv(x))))) + x), 6 channels; "head" behind it. */
 static fr_module *residual_net(void) {
     fr_net *n = fr_net_begin(test_device());
@@ -195,7 +181,7 @@ Test(net, a_shape_run_leaves_no_trace) {
  * are the same. */
 Test(net, equals_its_ops_written_by_hand) {
     fr_module *m = residual_net(), *b = fr_module_find(m, "layer1.0");
-    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL, *h = NULL, *skip = NULL;
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3}), *y = NULL, *h = NULL, *skip = NULL;
     must(fr_module_forward(fr_module_find(m, "stem"), x, &skip));
     must(fr_module_forward(fr_module_find(b, "part0.conv"), skip, &h));
     must(fr_module_forward(fr_module_find(b, "part0.bn"), h, &h));
@@ -208,7 +194,7 @@ Test(net, equals_its_ops_written_by_hand) {
     must(fr_flatten(h, 1, &h));
     must(fr_module_forward(fr_module_find(m, "head"), h, &h));
     must(fr_module_forward(m, x, &y));
-    expect_equal(y, h, "the network");
+    expect_same_values(y, h, "the network");
     fr_tensor_release(&x);
     fr_tensor_release(&y);
     fr_tensor_release(&h);
@@ -230,7 +216,7 @@ static void gradient(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, doubl
 /* Every cut, also within the block, where two values are handed on. */
 Test(net, may_be_cut_between_any_two_layers) {
     fr_module *m = residual_net();
-    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3});
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3});
     const size_t bytes = 6 * 27 * sizeof(double);
     double *plain = NULL, *cut = NULL;
     gradient(m, NULL, x, &plain);
@@ -251,13 +237,15 @@ Test(net, may_be_cut_between_any_two_layers) {
 
 Test(net, plans_that_do_not_fit_the_list_are_refused) {
     fr_module *m = residual_net(), *two = two_results();
-    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
     const fr_unit_plan late = {.units = 1, .first = (const int[]){1}}, one = {.units = 1, .first = (const int[]){0}};
     expect_refused(fr_checkpoint_plan(m, &late, x, &y), FR_EINVAL, "unit 0", "layer 1", y);
     const fr_unit_plan none = {.units = 1,
                                .first = (const int[]){0},
                                .option = (const fr_unit_option[]){FR_UNIT_OPTIONS}};
     expect_refused(fr_checkpoint_plan(m, &none, x, &y), FR_EINVAL, "unit 0", "option 7", y);
+    const fr_unit_plan empty = {.units = 0, .first = (const int[]){0}};
+    expect_refused(fr_checkpoint_plan(m, &empty, x, &y), FR_EINVAL, "0 units", "at least 1", y);
     expect_refused(fr_checkpoint_plan(two, &one, x, &y), FR_EINVAL, "2 inputs", "1 is needed", y);
     fr_tensor_release(&x);
     fr_module_release(&m);
@@ -267,7 +255,7 @@ Test(net, plans_that_do_not_fit_the_list_are_refused) {
 
 Test(net, a_plan_leaves_the_switches_as_they_were) {
     fr_module *m = residual_net();
-    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
     const fr_switches before = fr_switches_get();
     const fr_unit_plan keep = {.units = 1, .first = (const int[]){0}, .option = (const fr_unit_option[]){FR_UNIT_KEEP}};
     must(fr_checkpoint_plan(m, &keep, x, &y));
@@ -309,7 +297,7 @@ Test(net, a_fused_call_names_its_layers) {
     fr_net *n = fr_net_begin(test_device());
     fr_value v = fr_net_batchnorm2d(n, "bn", fr_net_conv2d(n, "conv", image(n, 4, 3), 3, 1, NULL, FR_BIAS), NULL);
     fr_module *m = end(n, fr_net_relu(n, "relu", v));
-    fr_tensor *x = uniform(4, (int64_t[]){2, 4, 4, 3}), *y = NULL;
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 4, 4, 3}), *y = NULL;
     must(fr_module_forward(m, x, &y));
     cr_expect_str_eq(fri_node_of(y)->module, "relu");
     cr_expect_str_eq(fri_node_of(y)->edges[0].node->module, "bn");
@@ -354,12 +342,13 @@ Test(net, several_inputs_and_results) {
     fr_value a = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 4}), b = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 4});
     const fr_value out[] = {fr_net_mul(n, "product", a, b), fr_net_add(n, "sum", a, b)};
     must(fr_net_end(&n, out, 2, &m));
-    fr_tensor *x[2] = {uniform(2, (int64_t[]){3, 4}), uniform(2, (int64_t[]){3, 4})}, *y[2] = {NULL}, *want = NULL;
+    fr_tensor *x[2] = {uniform_tensor(2, (int64_t[]){3, 4}), uniform_tensor(2, (int64_t[]){3, 4})}, *y[2] = {NULL},
+              *want = NULL;
     must(fr_module_forward_n(m, x, 2, y, 2));
     must(fr_mul(x[0], x[1], &want));
-    expect_equal(y[0], want, "product");
+    expect_same_values(y[0], want, "product");
     must(fr_add(x[0], x[1], &want));
-    expect_equal(y[1], want, "sum: the inputs are the caller's, nothing may be written over them");
+    expect_same_values(y[1], want, "sum: the inputs are the caller's, nothing may be written over them");
     expect_refused(fr_module_forward(m, x[0], &y[0]), FR_EINVAL, "1 inputs", "2 inputs", NULL);
     expect_refused(fr_module_forward_n(m, x, 2, y, 3), FR_EINVAL, "3 results", "2 results", NULL);
     for (int i = 0; i < 2; i++) {
@@ -386,13 +375,13 @@ Test(net, a_layer_that_runs_again_has_its_parameters_once) {
     fr_net_again(n, "fc", &v, 1, &v, 1);
     fr_net_scope_end(n);
     fr_module *m = end(n, v), *fc = fr_module_find(m, "shared.fc");
-    fr_tensor *x = uniform(2, (int64_t[]){2, 4}), *y = NULL, *want = NULL;
+    fr_tensor *x = uniform_tensor(2, (int64_t[]){2, 4}), *y = NULL, *want = NULL;
     must(fr_module_each_tensor(m, count_tensor, &tensors));
     cr_expect_eq(tensors, 2);
     must(fr_module_forward(m, x, &y));
     must(fr_module_forward(fc, x, &want));
     must(fr_module_forward(fc, want, &want));
-    expect_equal(y, want, "twice the layer");
+    expect_same_values(y, want, "twice the layer");
     fr_tensor_release(&x);
     fr_tensor_release(&y);
     fr_tensor_release(&want);
@@ -407,13 +396,13 @@ Test(net, a_network_may_be_a_layer) {
     fr_value v = image(n, 8, 3);
     fr_net_module(n, "body", &inner, &v, 1, &v, 1);
     fr_module *m = end(n, fr_net_relu(n, "last", v));
-    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL, *want = NULL;
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3}), *y = NULL, *want = NULL;
     cr_expect_eq(fr_module_layers(m), 12);
     cr_expect_not_null(fr_module_find(m, "body.layer1.0.part0.conv"));
     must(fr_module_forward(m, x, &y));
     must(fr_module_forward(kept, x, &want));
     must(fr_relu(want, &want));
-    expect_equal(y, want, "the network within");
+    expect_same_values(y, want, "the network within");
     fr_tensor_release(&y);
     fr_tensor_release(&want);
     must(fr_nn_linear(24, 5, true, test_device(), &fresh));
@@ -438,15 +427,15 @@ Test(net, a_network_with_several_results_may_be_a_layer) {
     fr_net_again(n, "pair", v, 2, v, 2);
     must(fr_net_end(&n, v, 2, &m));
     cr_expect_eq(fr_module_layers(m), 4, "the second run is two layers, as the first");
-    fr_tensor *x[2] = {uniform(2, (int64_t[]){3, 4}), uniform(2, (int64_t[]){3, 4})}, *y[2] = {NULL}, *h[2] = {NULL},
-              *want = NULL;
+    fr_tensor *x[2] = {uniform_tensor(2, (int64_t[]){3, 4}), uniform_tensor(2, (int64_t[]){3, 4})}, *y[2] = {NULL},
+              *h[2] = {NULL}, *want = NULL;
     must(fr_module_forward_n(m, x, 2, y, 2));
     must(fr_mul(x[0], x[1], &h[0]));
     must(fr_add(x[0], x[1], &h[1]));
     must(fr_mul(h[0], h[1], &want));
-    expect_equal(y[0], want, "product");
+    expect_same_values(y[0], want, "product");
     must(fr_add(h[0], h[1], &want));
-    expect_equal(y[1], want, "sum");
+    expect_same_values(y[1], want, "sum");
     for (int i = 0; i < 2; i++) {
         fr_tensor_release(&x[i]);
         fr_tensor_release(&y[i]);
@@ -468,12 +457,12 @@ Test(net, a_layer_may_read_a_value_twice) {
     fr_net *n = fr_net_begin(test_device());
     fr_value v = fr_net_batchnorm2d(n, "bn", image(n, 4, 3), NULL);
     fr_module *m = end(n, fr_net_relu(n, "relu", fr_net_add(n, "double", v, v)));
-    fr_tensor *x = uniform(4, (int64_t[]){2, 4, 4, 3}), *y = NULL, *h = NULL, *want = NULL;
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 4, 4, 3}), *y = NULL, *h = NULL, *want = NULL;
     must(fr_module_forward(fr_module_find(m, "bn"), x, &h));
     must(fr_add(h, h, &want));
     must(fr_relu(want, &want));
     must(fr_module_forward(m, x, &y));
-    expect_equal(y, want, "the norm, doubled");
+    expect_same_values(y, want, "the norm, doubled");
     fr_tensor_release(&x);
     fr_tensor_release(&y);
     fr_tensor_release(&h);
@@ -500,10 +489,10 @@ Test(net, a_layer_may_read_many_values) {
     for (int i = 0; i < MANY; i++) all[i] = image(n, 2, 1);
     fr_module *m = end(n, fr_net_concat(n, "all", all, MANY));
     fr_tensor *x[MANY], *y = NULL, *want = NULL;
-    for (int i = 0; i < MANY; i++) x[i] = uniform(4, (int64_t[]){1, 2, 2, 1});
+    for (int i = 0; i < MANY; i++) x[i] = uniform_tensor(4, (int64_t[]){1, 2, 2, 1});
     must(fr_concat(x, MANY, &want));
     must(fr_module_forward_n(m, x, MANY, &y, 1));
-    expect_equal(y, want, "concat");
+    expect_same_values(y, want, "concat");
     for (int i = 0; i < MANY; i++) fr_tensor_release(&x[i]);
     fr_tensor_release(&y);
     fr_tensor_release(&want);
@@ -534,7 +523,7 @@ Test(net, a_watch_survives_a_definition) {
     fri_module_watch was = fri_module_watch_set((fri_module_watch){count_module, &seen});
     fr_module *m = residual_net();
     cr_expect_eq(seen, 0, "%d runs for shapes were told", seen);
-    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
     must(fr_module_forward(m, x, &y));
     cr_expect_eq(seen, 1 + fr_module_layers(m), "%d told", seen);
     (void)fri_module_watch_set(was);
@@ -546,7 +535,7 @@ Test(net, a_watch_survives_a_definition) {
 
 Test(net, replace_refuses_what_it_cannot_do) {
     fr_module *m = residual_net(), *fresh = NULL;
-    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
     must(fr_nn_relu(&fresh));
     expect_refused(fr_module_replace(m, "layer1", &fresh), FR_EINVAL, "'layer1'", "no layer", NULL);
     cr_expect_null(fresh);
@@ -564,16 +553,16 @@ Test(net, replace_refuses_what_it_cannot_do) {
 /* A tap is a reader: what it shows is not left out by a fused call, and the other bits stay. */
 Test(net, a_tapped_layer_is_a_further_result) {
     fr_module *m = residual_net();
-    fr_tensor *x = uniform(4, (int64_t[]){2, 8, 8, 3}), *plain = NULL, *y[3] = {NULL}, *h = NULL;
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3}), *plain = NULL, *y[3] = {NULL}, *h = NULL;
     must(fr_module_forward(m, x, &plain));
     must(fr_module_tap(m, "layer1.0.part0.bn"));
     must(fr_module_tap(m, "layer1"));
     must(fr_module_forward_n(m, &x, 1, y, 3));
-    expect_equal(y[0], plain, "the result");
+    expect_same_values(y[0], plain, "the result");
     must(fr_module_forward(fr_module_find(m, "stem"), x, &h));
     must(fr_module_forward(fr_module_find(m, "layer1.0.part0.conv"), h, &h));
     must(fr_module_forward(fr_module_find(m, "layer1.0.part0.bn"), h, &h));
-    expect_equal(y[1], h, "the norm before its relu");
+    expect_same_values(y[1], h, "the norm before its relu");
     double *v = values_of(y[2]);
     for (int64_t i = 0; i < fr_tensor_numel(y[2]); i++) cr_assert(v[i] >= 0, "the last layer below layer1 is a relu");
     free(v);

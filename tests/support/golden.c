@@ -175,3 +175,17 @@ void golden_expect(const golden *g, const char *field, const fr_tensor *t, fr_dt
     free(b);
     fr_tensor_release(&want);
 }
+
+void expect_same_values(const fr_tensor *a, const fr_tensor *b, const char *what) {
+    double *x = values_of(a), *y = values_of(b);
+    cr_assert_eq(fr_tensor_numel(a), fr_tensor_numel(b), "%s", what);
+    cr_expect_eq(memcmp(x, y, (size_t)fr_tensor_numel(a) * sizeof *x), 0, "%s: other values", what);
+    free(x);
+    free(y);
+}
+
+fr_tensor *uniform_tensor(int rank, const int64_t *shape) {
+    fr_tensor *x = NULL;
+    must(fr_tensor_uniform(rank, shape, -1, 1, FR_F32, test_device(), &x));
+    return x;
+}

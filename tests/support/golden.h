@@ -33,6 +33,9 @@ bool close_enough(fr_dtype computed_in, double got, double expected);
 
 /* All elements as f64 on the host; free it. */
 double *values_of(const fr_tensor *t);
+void expect_same_values(const fr_tensor *a, const fr_tensor *b, const char *what);
+/* From [-1, 1), f32, on the test's device. */
+fr_tensor *uniform_tensor(int rank, const int64_t *shape);
 
 /* Asserts FR_OK and prints the library's sentence otherwise. */
 void must(fr_status s);
