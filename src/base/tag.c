@@ -53,8 +53,11 @@ void fri_scope_phase_pop(fr_phase was) {
 const char *fri_scope_module_push(const char *name) {
     char path[512];
     const char *was = scope_module;
-    snprintf(path, sizeof path, "%s%s%s", was, was[0] ? "." : "", name);
-    scope_module = fri_intern(path);
+    if (was[0] != '\0') {
+        snprintf(path, sizeof path, "%s.%s", was, name);
+        name = path;
+    }
+    scope_module = fri_intern(name);
     return was;
 }
 

@@ -1,0 +1,473 @@
+/* finder.c - for one partition of a model: from dry runs to the fastest plan that fits.
+ *
+ * 1. Dry runs with every unit saving in one way, and with every unit recomputed, give the chain (measure.c).
+ * 2. The dynamic programme (chain.c) solves it for all amounts of memory at once. Its amount of memory is only a knob:
+ *    the model rounds and adds what a run may overlap. Bisection over the knob, a dry run under the budget at each
+ *    step, finds the fastest of its plans that fits.
+ * 3. If none fits, the plans at the lower end of the knob are tried under smaller and larger limits: the least limit
+ *    under which one of them runs is the smallest budget. They do not depend on the budget, so that budget, asked for
+ *    again, does fit. */
+#include "plan/finder.h"
+
+#include "base/status.h"
+#include "plan/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIMIT_STEP = 2 << 20 }; /* no segment of the allocator is smaller */
+
+typedef struct candidate {
+    fr_unit_option *option; /* [units] */
+    fr_unit_range *range;   /* [units] */
+    int ranges;
+    fr_memory_stats memory;
+    double seconds;
+    bool ok; /* a dry run under some limit succeeded; memory and seconds are its own */
+} candidate;
+
+typedef struct finder {
+    fr_fit_run_fn *run;
+    void *ctx;
+    const fr_fit_opts *opts;
+    fri_cost *cost;
+    int units, *first; /* [units]: the first layer of each */
+    fri_partition partition;
+    int dry_runs;
+    fri_step_trace trace[FR_UNIT_OPTIONS], recompute;
+    fri_step_trace apart[2]; /* rebuild in the units of one parity only, inside in the others */
+    fri_chain_unit *unit;    /* [units] */
+    fri_chain chain;         /* merged */
+    int *group;              /* [units] */
+    candidate best, least, trial;
+    candidate last; /* tried before */
+    bool any;       /* last holds one */
+} finder;
+
+/* ---- candidates -------------------------------------------------------------------------------------------- */
+
+static fr_status candidate_create(candidate *c, int units) {
+    *c = (candidate){.option = calloc((size_t)units, sizeof *c->option),
+                     .range = calloc((size_t)units, sizeof *c->range)};
+    return c->option != NULL && c->range != NULL ? FR_OK : fri_fail(FR_ENOMEM, "fit: out of host memory");
+}
+
+static void candidate_free(candidate *c) {
+    free(c->option);
+    free(c->range);
+    *c = (candidate){0};
+}
+
+static void candidate_copy(candidate *to, const candidate *from, int units) {
+    memcpy(to->option, from->option, (size_t)units * sizeof *to->option);
+    memcpy(to->range, from->range, (size_t)from->ranges * sizeof *to->range);
+    to->ranges = from->ranges;
+    to->memory = from->memory;
+    to->seconds = from->seconds;
+    to->ok = from->ok;
+}
+
+static bool same_plan(const candidate *a, const candidate *b, int units) {
+    return a->ranges == b->ranges && memcmp(a->option, b->option, (size_t)units * sizeof *a->option) == 0 &&
+           memcmp(a->range, b->range, (size_t)a->ranges * sizeof *a->range) == 0;
+}
+
+static fr_unit_plan plan_of(const finder *f, const candidate *c) {
+    return (fr_unit_plan){.units = f->units,
+                          .option = c->option,
+                          .ranges = c->ranges,
+                          .range = c->range,
+                          .first = f->first};
+}
+
+/* Every unit saves by o; `each`: and is a range of its own. */
+static void uniform(candidate *c, int units, fr_unit_option o, bool each) {
+    for (int i = 0; i < units; i++) {
+        c->option[i] = o;
+        c->range[i] = (fr_unit_range){i, i + 1};
+    }
+    c->ranges = each ? units : 0;
+}
+
+/* A dry run of c under a limit. c->ok says whether it fits. */
+static fr_status dry_run(finder *f, candidate *c, size_t limit) {
+    fr_fit_clock *clock = NULL;
+    fr_unit_plan plan = plan_of(f, c);
+    fr_status s = fr_fit_clock_begin(f->opts->target, &clock);
+    if (s < 0) return s;
+    s = f->run(f->ctx, &plan, limit, &c->memory);
+    fr_fit_clock_end(&clock, &c->seconds);
+    f->dry_runs++;
+    c->ok = s == FR_OK;
+    return s == FR_ENOMEM && limit != SIZE_MAX ? FR_OK : s;
+}
+
+/* ---- measuring --------------------------------------------------------------------------------------------- */
+
+/* c's plan without a limit, watched. */
+static fr_status observe(finder *f, candidate *c, fri_step_trace *out) {
+    fri_observer *o = NULL;
+    fr_unit_plan plan = plan_of(f, c);
+    fr_status s = fri_observe_begin(f->cost, f->units, &o);
+    if (s < 0) return s;
+    s = f->run(f->ctx, &plan, SIZE_MAX, &c->memory);
+    fr_status ended = fri_observe_end(&o, out);
+    f->dry_runs++;
+    if (s < 0) return s;
+    if (ended < 0) return ended;
+    if (!out->seen)
+        return fri_fail(FR_EUSAGE,
+                        "fit: the dry run made no training step through fr_checkpoint_plan in which all %d "
+                        "units ran",
+                        f->units);
+    c->seconds = out->seconds;
+    c->ok = true;
+    return FR_OK;
+}
+
+static bool fits(const finder *f, const candidate *c) {
+    return c->ok && c->memory.peak_reserved <= f->opts->budget;
+}
+
+/* Fewer seconds, then fewer bytes. */
+static bool better(const candidate *a, const candidate *b) {
+    if (!b->ok) return true;
+    if (a->seconds != b->seconds) return a->seconds < b->seconds;
+    return a->memory.peak_reserved < b->memory.peak_reserved;
+}
+
+static void consider(finder *f, const candidate *c) {
+    if (fits(f, c) && better(c, &f->best)) candidate_copy(&f->best, c, f->units);
+}
+
+/* Of the layer: the last unit that begins at or before it. */
+static int unit_of(const finder *f, int layer) {
+    int u = f->units - 1;
+    while (u > 0 && f->first[u] > layer) u--;
+    return u;
+}
+
+/* The measured units and what they hand on, merged where the programme would take too long. */
+static fr_status make_chain(finder *f) {
+    enum { FINE_MOST = 24 }; /* of a fine partition: more found no faster plans */
+    fri_one_layer one;
+    const fri_list *l = fri_list_of(f->opts->model, &one);
+    fri_chain all = {.n = f->units, .unit = f->unit};
+    all.crossing = calloc((size_t)l->values + 1, sizeof *all.crossing);
+    if (all.crossing == NULL) return fri_fail(FR_ENOMEM, "fit: out of host memory");
+    for (int v = l->inputs; v < l->values && f->recompute.value != NULL; v++) {
+        if (l->value[v].last_layer < 0) continue;
+        const fri_crossing c = {unit_of(f, l->value[v].made_by), unit_of(f, l->value[v].last_layer),
+                                f->recompute.value[v]};
+        if (c.last > c.made) all.crossing[all.crossings++] = c;
+    }
+    fr_status s =
+        fri_chain_merge(&all, f->partition == FRI_FINE_UNITS ? FINE_MOST : FRI_CHAIN_MOST, &f->chain, f->group);
+    free(all.crossing);
+    return s;
+}
+
+static fr_status measure(finder *f, fr_fit *out) {
+    int n = f->units;
+    fr_status s = FR_OK;
+    for (int o = FR_UNIT_KEEP; o < FR_UNIT_OPTIONS; o++) {
+        if (!f->opts->offload && (o == FR_UNIT_OFFLOAD || o == FR_UNIT_REBUILD_OFFLOAD)) continue;
+        uniform(&f->trial, n, (fr_unit_option)o, false);
+        FRI_TRY(s, observe(f, &f->trial, &f->trace[o]));
+        consider(f, &f->trial);
+        if (o == FR_UNIT_KEEP) {
+            out->keep_seconds = f->trial.seconds;
+            out->keep_memory = f->trial.memory;
+        }
+        if (f->opts->any && f->best.ok) return FR_OK;
+    }
+    uniform(&f->trial, n, FR_UNIT_ENCODE, true);
+    FRI_TRY(s, observe(f, &f->trial, &f->recompute));
+    consider(f, &f->trial);
+    if (f->opts->any && f->best.ok) return FR_OK;
+    for (int parity = 0; parity < 2; parity++) {
+        for (int i = 0; i < n; i++) f->trial.option[i] = i % 2 == parity ? FR_UNIT_REBUILD : FR_UNIT_INSIDE;
+        f->trial.ranges = 0;
+        FRI_TRY(s, observe(f, &f->trial, &f->apart[parity]));
+        consider(f, &f->trial);
+        if (f->opts->any && f->best.ok) return FR_OK;
+    }
+    fri_chain_of(f->trace, &f->recompute, f->unit);
+    for (int i = 0; i < n; i++) fri_chain_rebuild_of(&f->apart[i % 2], &f->trace[FR_UNIT_REBUILD], i, &f->unit[i]);
+    s = make_chain(f);
+done:
+    return s;
+}
+
+/* ---- searching --------------------------------------------------------------------------------------------- */
+
+/* The solution's plan for so many slots, over the unmerged units. */
+static bool plan_at(const finder *f, const fri_solution *solution, int slots, candidate *c) {
+    fr_unit_option option[FRI_CHAIN_MOST];
+    fr_unit_range range[FRI_CHAIN_MOST];
+    int first[FRI_CHAIN_MOST + 1], n = f->units;
+    c->ok = false;
+    c->ranges = fri_solution_plan(solution, slots, option, range);
+    if (c->ranges < 0) {
+        c->ranges = 0;
+        return false;
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        first[f->group[i]] = i;
+        c->option[i] = option[f->group[i]];
+    }
+    first[f->chain.n] = n;
+    for (int r = 0; r < c->ranges; r++) c->range[r] = (fr_unit_range){first[range[r].first], first[range[r].end]};
+    return true;
+}
+
+static int least_slots(const fri_solution *solution, int slots) {
+    int low = 0, high = slots; /* no plan below low; a plan at high */
+    if (!isfinite(fri_solution_time(solution, slots))) return -1;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (isfinite(fri_solution_time(solution, middle)))
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}
+
+/* The plan for so many slots under the budget: *ok says whether it fits. f->last is the plan that was tried before. */
+static fr_status try_slots(finder *f, const fri_solution *solution, int slots, bool *ok) {
+    int n = f->units;
+    fr_status s = FR_OK;
+    (void)plan_at(f, solution, slots, &f->trial);
+    if (f->any && same_plan(&f->trial, &f->last, n)) {
+        *ok = fits(f, &f->last);
+        return FR_OK;
+    }
+    FRI_TRY(s, dry_run(f, &f->trial, f->opts->budget));
+    candidate_copy(&f->last, &f->trial, n);
+    f->any = true;
+    consider(f, &f->trial);
+    *ok = fits(f, &f->trial);
+done:
+    return s;
+}
+
+/* From `low` slots, the least with a plan: bisection for the most slots whose plan fits. What overlaps in a run makes
+ * its memory not quite monotonic in the slots, so some plans beyond are tried as well. */
+static fr_status bisect(finder *f, const fri_solution *solution, int low, int guess) {
+    const int beyond = f->partition == FRI_FINE_UNITS ? 3 : 10;
+    int high = FRI_CHAIN_SLOTS;
+    bool ok = false;
+    fr_status s = FR_OK;
+    while (low <= high) {
+        int middle = guess >= low && guess <= high ? guess : low + (high - low) / 2;
+        guess = -1;
+        FRI_TRY(s, try_slots(f, solution, middle, &ok));
+        if (ok)
+            low = middle + 1;
+        else
+            high = middle - 1;
+    }
+    for (int k = 1; k <= beyond && low <= FRI_CHAIN_SLOTS; k++, low += FRI_CHAIN_SLOTS / 60)
+        FRI_TRY(s, try_slots(f, solution, low, &ok));
+done:
+    return s;
+}
+
+static fr_status search(finder *f) {
+    const fri_step_trace *keep = &f->trace[FR_UNIT_KEEP];
+    size_t budget = f->opts->budget, room = budget > keep->base ? budget - keep->base : 0;
+    size_t all = keep->most - keep->base;
+    if (room == 0) return FR_OK;
+    /* The model may be too careful, so the knob goes above the room that there is. */
+    size_t memory = room / 2 < all / 2 ? room + room / 3 : all + all / 8;
+    fri_solution *solution = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
+    int low = least_slots(solution, FRI_CHAIN_SLOTS);
+    if (low >= 0) FRI_TRY(s, bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))));
+done:
+    fri_solution_release(&solution);
+    return s;
+}
+
+/* The model sees each unit by itself. Neighbours that save alike may run as one call: the best plan with codes
+ * everywhere, where it keeps whole tensors. */
+static fr_status align(finder *f) {
+    bool any = false;
+    fr_status s = FR_OK;
+    if (!f->best.ok) return FR_OK;
+    candidate_copy(&f->trial, &f->best, f->units);
+    for (int i = 0; i < f->units; i++)
+        if (f->trial.option[i] == FR_UNIT_KEEP) {
+            f->trial.option[i] = FR_UNIT_ENCODE;
+            any = true;
+        }
+    if (any) FRI_TRY(s, dry_run(f, &f->trial, f->opts->budget));
+    if (any) consider(f, &f->trial);
+done:
+    return s;
+}
+
+/* ---- the smallest budget ----------------------------------------------------------------------------------- */
+
+/* The least limit under which c runs; c ends with the statistics of that run. */
+static fr_status least_limit(finder *f, candidate *c, size_t *limit) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, dry_run(f, c, SIZE_MAX));
+    fr_memory_stats memory = c->memory;
+    double seconds = c->seconds;
+    size_t low = memory.peak_allocated, high = memory.peak_reserved; /* runs under high */
+    while (high > low && high - low > LIMIT_STEP) {
+        size_t middle = low + (high - low) / 2;
+        FRI_TRY(s, dry_run(f, c, middle));
+        if (c->ok) {
+            memory = c->memory;
+            seconds = c->seconds;
+            high = memory.peak_reserved < middle ? memory.peak_reserved : middle;
+        } else {
+            low = middle;
+        }
+    }
+    c->memory = memory;
+    c->seconds = seconds;
+    c->ok = true;
+    *limit = high;
+done:
+    return s;
+}
+
+static fr_status try_smallest(finder *f, size_t *smallest) {
+    size_t limit = 0;
+    fr_status s = FR_OK;
+    FRI_TRY(s, least_limit(f, &f->trial, &limit));
+    if (limit < *smallest) {
+        *smallest = limit;
+        candidate_copy(&f->least, &f->trial, f->units);
+    }
+done:
+    return s;
+}
+
+/* Solves for little more than the least memory there is: *low slots, -1 if there is no plan. Sizes are rounded up to
+ * slots, so slots are made small: a coarse solution says how much has to be shared out. */
+static fr_status solve_lean(finder *f, fri_solution **out, int *low) {
+    enum { COARSE = FRI_CHAIN_SLOTS / 8 };
+    size_t all = f->recompute.most - f->recompute.base, memory = all + all / 2;
+    fr_status s = fri_chain_solve(&f->chain, memory, COARSE, out);
+    if (s < 0 || (*low = least_slots(*out, COARSE)) < 0) return s;
+    memory = memory / COARSE * (size_t)*low;
+    s = fri_chain_solve(&f->chain, memory + memory / 2, FRI_CHAIN_SLOTS, out);
+    if (s == FR_OK) *low = least_slots(*out, FRI_CHAIN_SLOTS);
+    return s;
+}
+
+/* Calls fn for each of the leanest plans, in f->trial, until it has found what it looks for. The chain is changed: this
+ * is the last that is asked of it. */
+static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smallest), size_t *smallest) {
+    static const double knob[] = {1, 1.01, 1.03, 1.06, 1.1, 1.2, 1.4};
+    fri_solution *solution = NULL;
+    fr_status s = FR_OK;
+    int n = f->units;
+    int low = -1;
+    /* Encoding is never larger than keeping, but may seem slower by a hair. */
+    for (int i = 0; i < f->chain.n; i++) f->chain.unit[i].option[FR_UNIT_KEEP].possible = false;
+    FRI_TRY(s, solve_lean(f, &solution, &low));
+    for (size_t k = 0; low >= 0 && s == FR_OK && k < sizeof knob / sizeof *knob; k++) {
+        (void)plan_at(f, solution, (int)ceil(low * knob[k]), &f->trial);
+        s = fn(f, smallest);
+    }
+    for (int o = FR_UNIT_ENCODE; o < FR_UNIT_OPTIONS && s == FR_OK; o++) {
+        if (!f->trace[o].seen) continue;
+        uniform(&f->trial, n, (fr_unit_option)o, true);
+        s = fn(f, smallest);
+    }
+done:
+    fri_solution_release(&solution);
+    return s;
+}
+
+static fr_status try_budget(finder *f, size_t *smallest) {
+    (void)smallest;
+    fr_status s = dry_run(f, &f->trial, f->opts->budget);
+    if (s < 0) return s;
+    consider(f, &f->trial);
+    return f->best.ok ? FR_END : FR_OK;
+}
+
+/* ---- a partition ------------------------------------------------------------------------------------------------ */
+
+static fr_status find(finder *f, fr_fit *out) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, measure(f, out));
+    if (!f->opts->any) FRI_TRY(s, search(f));
+    if (!f->opts->any) FRI_TRY(s, align(f));
+    if (f->opts->any && !f->best.ok) FRI_TRY(s, each_lean(f, try_budget, NULL));
+    out->fits = f->best.ok;
+    if (!out->fits && !f->opts->any) {
+        out->smallest = SIZE_MAX;
+        FRI_TRY(s, each_lean(f, try_smallest, &out->smallest));
+        out->fits = out->smallest <= f->opts->budget;
+        candidate_copy(&f->best, &f->least, f->units);
+    }
+    out->memory = f->best.memory;
+    out->seconds = f->best.seconds;
+    out->plan = plan_of(f, &f->best);
+    f->best.option = NULL; /* the fit owns them */
+    f->best.range = NULL;
+    f->first = NULL;
+    s = FR_OK; /* or FR_END */
+done:
+    return s;
+}
+
+/* Does one unit save so much of it all that it should be taken apart? */
+static bool has_a_large_unit(const finder *f) {
+    enum { SHARE = 8 };
+    size_t all = 0, most = 0;
+    for (int i = 0; i < f->units; i++) {
+        const size_t saved = f->unit[i].option[FR_UNIT_KEEP].saved;
+        all += saved;
+        most = saved > most ? saved : most;
+    }
+    return most > all / SHARE;
+}
+
+fr_status fri_find_in(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fri_cost *cost, fri_partition how,
+                      fr_fit *out, bool *large) {
+    finder f = {.run = run, .ctx = ctx, .opts = opts, .cost = cost, .partition = how};
+    fr_status s = FR_OK;
+    f.units = fri_units(opts->model, how, NULL, 0);
+    if (f.units < 1 || f.units > FRI_MAX_UNITS)
+        return fri_fail(FR_EINVAL, "fit: the model has %d units; 1..%d are possible", f.units, FRI_MAX_UNITS);
+    f.first = calloc((size_t)f.units, sizeof *f.first);
+    f.unit = calloc((size_t)f.units, sizeof *f.unit);
+    f.group = calloc((size_t)f.units, sizeof *f.group);
+    if (f.first == NULL || f.unit == NULL || f.group == NULL) {
+        s = fri_fail(FR_ENOMEM, "fit: out of host memory");
+        goto done;
+    }
+    (void)fri_units(opts->model, how, f.first, f.units);
+    FRI_TRY(s, candidate_create(&f.best, f.units));
+    FRI_TRY(s, candidate_create(&f.least, f.units));
+    FRI_TRY(s, candidate_create(&f.trial, f.units));
+    FRI_TRY(s, candidate_create(&f.last, f.units));
+    FRI_TRY(s, find(&f, out));
+    *large = has_a_large_unit(&f);
+done:
+    out->dry_runs = f.dry_runs;
+    for (int o = 0; o < FR_UNIT_OPTIONS; o++) fri_step_trace_free(&f.trace[o]);
+    fri_step_trace_free(&f.recompute);
+    fri_step_trace_free(&f.apart[0]);
+    fri_step_trace_free(&f.apart[1]);
+    candidate_free(&f.best);
+    candidate_free(&f.least);
+    candidate_free(&f.trial);
+    candidate_free(&f.last);
+    free(f.first);
+    free(f.unit);
+    free(f.group);
+    fri_chain_free(&f.chain);
+    return s;
+}
