@@ -390,7 +390,7 @@ static outcome run(training t) {
     return o;
 }
 
-static void expect_same_values(const char *what, outcome *a, const outcome *b) {
+static void expect_same_outcome(const char *what, outcome *a, const outcome *b) {
     cr_assert_eq(a->n, b->n);
     cr_expect_eq(memcmp(a->value, b->value, (size_t)a->n * sizeof *a->value), 0, "%s: other weights", what);
     free(a->value);
@@ -426,18 +426,18 @@ Test(conv2d_statistics, a_training_comes_to_the_weights_of_the_plain_one) {
         expect_close(autocast ? "autocast" : "f16", &fused, &plain);
         t.switches = rebuild;
         outcome other = run(t);
-        expect_same_values("rebuild", &other, &fused);
+        expect_same_outcome("rebuild", &other, &fused);
         t.switches = fr_switches_all_off();
         other = run(t);
-        expect_same_values("all off", &other, &fused);
+        expect_same_outcome("all off", &other, &fused);
         t.switches = fr_switches_default();
         t.checkpoint = true;
         other = run(t);
         cr_expect_gt(other.computed, SUMS * STEPS, "%d: nothing was computed again", other.computed);
-        expect_same_values("checkpoint", &other, &fused);
+        expect_same_outcome("checkpoint", &other, &fused);
         t.switches = rebuild;
         other = run(t);
-        expect_same_values("checkpoint and rebuild", &other, &fused);
+        expect_same_outcome("checkpoint and rebuild", &other, &fused);
         free(plain.value);
         free(fused.value);
     }
