@@ -33,6 +33,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Options. A call with options takes a pointer to a struct, or NULL for the defaults, which are PyTorch's.
+ * FR_CONV2D_OPTS(.stride = 2) points to one with the defaults but for what is named; C++ wants the names in order of
+ * declaration. It is valid to the end of the block in C, to the end of the call in C++. fr_conv2d_opts_default() is a
+ * struct of defaults, to be changed field by field. Options in options: .conv = *FR_CONV2D_OPTS(.stride = 2).
+ *
+ * In C++ the defaults belong to the members. In C the macro FR_CONV2D_DEFAULTS holds those that are not 0, and what the
+ * caller names overrides them; the compiler's warning about that is off from here on. */
+#ifdef __cplusplus
+template <class T> inline const T *fr_opts_of(const T &opts) {
+    return &opts; /* a temporary of the caller: it lives until the end of the full expression */
+}
+#define FR_DEFAULT(...)              = __VA_ARGS__
+#define FR_OPTS(type, defaults, ...) fr_opts_of(type{__VA_ARGS__})
+#else
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+#elif defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Woverride-init"
+#endif
+#define FR_DEFAULT(...)
+#define FR_OPTS(type, defaults, ...) (&(type){defaults, __VA_ARGS__})
+#endif
+#define FR_OPTS_DEFAULT(type, opts)           \
+    static inline type type##_default(void) { \
+        return *opts;                         \
+    }
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -86,34 +86,33 @@ enum { FR_LOADER_AUTO = -1 };
  * on all sides; a crop of height x width, at random or in the middle; a flip; gray repeated or RGB made gray;
  * (pixel / 255 - mean) / std. Padding and what a rotation uncovers count as pixels of value 0. */
 typedef struct fr_loader_opts {
-    int64_t batch_size;
-    int64_t height, width;               /* of the result; FR_LOADER_AUTO: info.height, info.width */
-    int64_t channels;                    /* 1 or 3; FR_LOADER_AUTO: info.channels */
-    int64_t resize_height, resize_width; /* before the crop; FR_LOADER_AUTO: height, width */
-    int64_t padding;                     /* k: with random_crop and no larger resize, shifts of up to k pixels */
-    bool random_crop;                    /* else the middle */
-    bool flip;                           /* mirror left to right, one image in two */
-    double degrees;                      /* rotation by up to so much either way, 0..180 */
-    double zoom;                         /* z: sizes times 1/(1+z) to 1+z, log-uniform; 0..1 */
-    double shear;                        /* x-shear by up to so many degrees either way, 0..45 */
-    double mean[3], std[3];              /* per channel of the result, 0..1 */
-    bool shuffle;                        /* a new order each epoch */
-    bool drop_last;                      /* no batch shorter than batch_size */
-    uint64_t seed;
-    int workers;      /* threads; 0: fr_loader_next decodes by itself */
-    int prefetch;     /* batches decoded ahead of the one in use, at least 1; unused without workers */
-    fr_device device; /* FR_CPU; FR_META: shapes only, nothing is read */
+    int64_t batch_size FR_DEFAULT(64);
+    int64_t height FR_DEFAULT(FR_LOADER_AUTO), width FR_DEFAULT(FR_LOADER_AUTO); /* of the result; AUTO: info's */
+    int64_t channels FR_DEFAULT(FR_LOADER_AUTO);                                 /* 1 or 3; AUTO: info.channels */
+    int64_t resize_height FR_DEFAULT(FR_LOADER_AUTO);                            /* before the crop; AUTO: height */
+    int64_t resize_width FR_DEFAULT(FR_LOADER_AUTO);                             /* AUTO: width */
+    int64_t padding FR_DEFAULT(0);      /* k: with random_crop and no larger resize, shifts of up to k pixels */
+    bool random_crop FR_DEFAULT(false); /* else the middle */
+    bool flip FR_DEFAULT(false);        /* mirror left to right, one image in two */
+    double degrees FR_DEFAULT(0);       /* rotation by up to so much either way, 0..180 */
+    double zoom FR_DEFAULT(0);          /* z: sizes times 1/(1+z) to 1+z, log-uniform; 0..1 */
+    double shear FR_DEFAULT(0);         /* x-shear by up to so many degrees either way, 0..45 */
+    double mean[3] FR_DEFAULT({0, 0, 0}), std[3] FR_DEFAULT({1, 1, 1}); /* per channel of the result, 0..1 */
+    bool shuffle FR_DEFAULT(true);                                      /* a new order each epoch */
+    bool drop_last FR_DEFAULT(true);                                    /* no batch shorter than batch_size */
+    uint64_t seed FR_DEFAULT(0);
+    int workers FR_DEFAULT(2);  /* threads; 0: fr_loader_next decodes by itself */
+    int prefetch FR_DEFAULT(2); /* batches decoded ahead of the one in use, at least 1; unused without workers */
+    fr_device device FR_DEFAULT(FR_CPU); /* FR_CPU; FR_META: shapes only, nothing is read */
 } fr_loader_opts;
 
-/* The defaults, then what differs from them: FR_LOADER_OPTS(.batch_size = 128, .flip = true). They are those of
- * training but for augmentation, which is off. */
-#define FR_LOADER_DEFAULTS                                                                                    \
-    .batch_size = 64, .height = FR_LOADER_AUTO, .width = FR_LOADER_AUTO, .channels = FR_LOADER_AUTO,          \
-    .resize_height = FR_LOADER_AUTO, .resize_width = FR_LOADER_AUTO, .padding = 0, .random_crop = false,      \
-    .flip = false, .degrees = 0, .zoom = 0, .shear = 0, .mean = {0, 0, 0}, .std = {1, 1, 1}, .shuffle = true, \
-    .drop_last = true, .seed = 0, .workers = 2, .prefetch = 2, .device = FR_CPU
-#define FR_LOADER_OPTS(...) (&(fr_loader_opts){FR_LOADER_DEFAULTS, __VA_ARGS__})
-FR_API fr_loader_opts fr_loader_opts_default(void);
+/* The defaults are those of training but for augmentation, which is off. */
+#define FR_LOADER_DEFAULTS                                                                              \
+    .batch_size = 64, .height = FR_LOADER_AUTO, .width = FR_LOADER_AUTO, .channels = FR_LOADER_AUTO,    \
+    .resize_height = FR_LOADER_AUTO, .resize_width = FR_LOADER_AUTO, .std = {1, 1, 1}, .shuffle = true, \
+    .drop_last = true, .workers = 2, .prefetch = 2
+#define FR_LOADER_OPTS(...) FR_OPTS(fr_loader_opts, FR_LOADER_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_loader_opts, FR_LOADER_OPTS())
 
 typedef struct fr_loader fr_loader;
 

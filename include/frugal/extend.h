@@ -93,9 +93,11 @@ FR_API bool fr_tensor_reusable(const fr_tensor *t);
  *   |numeric - analytic| <= atol + rtol * |numeric|
  * FR_EINVAL with input, index and both values at the first disagreement. */
 typedef struct fr_gradcheck_opts {
-    double eps, atol, rtol;
+    double eps FR_DEFAULT(1e-6), atol FR_DEFAULT(1e-7), rtol FR_DEFAULT(1e-5);
 } fr_gradcheck_opts;
-#define FR_GRADCHECK_OPTS(...) (&(fr_gradcheck_opts){.eps = 1e-6, .atol = 1e-7, .rtol = 1e-5, __VA_ARGS__})
+#define FR_GRADCHECK_DEFAULTS  .eps = 1e-6, .atol = 1e-7, .rtol = 1e-5
+#define FR_GRADCHECK_OPTS(...) FR_OPTS(fr_gradcheck_opts, FR_GRADCHECK_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_gradcheck_opts, FR_GRADCHECK_OPTS())
 FR_API fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in,
                               const fr_gradcheck_opts *opts);
 

@@ -21,12 +21,16 @@ extern "C" {
 typedef fr_status fr_fit_run_fn(void *ctx, const fr_unit_plan *plan, size_t limit, fr_memory_stats *peak);
 
 typedef struct fr_fit_opts {
-    fr_device target; /* whose kernel times count */
-    fr_module *model; /* whose layers the plans are for; the run's, or another one of the same network */
-    size_t budget;    /* bytes of reserved memory; SIZE_MAX: no limit, the fastest plan */
-    bool offload;     /* the offload file may be used */
-    bool any;         /* any plan that fits will do: the search ends at the first, or tells only that there is none */
+    fr_device target FR_DEFAULT(FR_CPU); /* whose kernel times count */
+    fr_module *model FR_DEFAULT(NULL);   /* whose layers the plans are for; the run's, or another of the same network */
+    size_t budget FR_DEFAULT(SIZE_MAX);  /* bytes of reserved memory; SIZE_MAX: no limit, the fastest plan */
+    bool offload FR_DEFAULT(false);      /* the offload file may be used */
+    bool any FR_DEFAULT(false);          /* any plan that fits will do: the search ends at the first, or tells only
+                                          * that there is none */
 } fr_fit_opts;
+#define FR_FIT_DEFAULTS  .budget = SIZE_MAX
+#define FR_FIT_OPTS(...) FR_OPTS(fr_fit_opts, FR_FIT_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_fit_opts, FR_FIT_OPTS())
 
 typedef struct fr_fit {
     bool fits;

@@ -27,16 +27,13 @@ typedef enum fr_weights_layout {
  * an AdaptiveAvgPool2d fixes the size, ReLU, Dropout, Identity and BatchNorm2d keep it, everything else hides it. Where
  * it is hidden, flatten_height and flatten_width must say it: FR_EINVAL names the Linear. */
 typedef struct fr_weights_opts {
-    fr_weights_layout layout;
-    bool strict;                           /* load: the file has all of the module's names and no others */
-    int64_t flatten_height, flatten_width; /* 0: as the module tells */
+    fr_weights_layout layout FR_DEFAULT(FR_WEIGHTS_AUTO);
+    bool strict FR_DEFAULT(true); /* load: the file has all of the module's names and no others */
+    int64_t flatten_height FR_DEFAULT(0), flatten_width FR_DEFAULT(0); /* 0: as the module tells */
 } fr_weights_opts;
-#define FR_WEIGHTS_OPTS(...)                       \
-    (&(fr_weights_opts){.layout = FR_WEIGHTS_AUTO, \
-                        .strict = true,            \
-                        .flatten_height = 0,       \
-                        .flatten_width = 0,        \
-                        __VA_ARGS__})
+#define FR_WEIGHTS_DEFAULTS  .strict = true
+#define FR_WEIGHTS_OPTS(...) FR_OPTS(fr_weights_opts, FR_WEIGHTS_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_weights_opts, FR_WEIGHTS_OPTS())
 
 /* Parameters and buffers under their paths, each in its type. opts NULL: defaults. Holds one tensor on the host at a
  * time. errors: FR_EIO (disk full, read-only folder: the older file stays), FR_EUNSUPPORTED on meta, FR_ENOMEM. */
@@ -124,13 +121,15 @@ typedef struct fr_log_step {
 } fr_log_step;
 
 typedef struct fr_log_opts {
-    const char *jsonl;       /* file: one JSON object per line; NULL: none */
-    const char *csv;         /* file: a line of names, then one line per step; NULL: none */
-    const char *tensorboard; /* folder: a new event file in it; NULL: none */
-    int64_t resume;          /* the step a run continues from: later lines are cut off the files, the event file tells
-                              * TensorBoard to forget them; -1: new files */
+    const char *jsonl FR_DEFAULT(NULL);       /* file: one JSON object per line; NULL: none */
+    const char *csv FR_DEFAULT(NULL);         /* file: a line of names, then one line per step; NULL: none */
+    const char *tensorboard FR_DEFAULT(NULL); /* folder: a new event file in it; NULL: none */
+    int64_t resume FR_DEFAULT(-1); /* the step a run continues from: later lines are cut off the files, the event file
+                                    * tells TensorBoard to forget them; -1: new files */
 } fr_log_opts;
-#define FR_LOG_OPTS(...) (&(fr_log_opts){.jsonl = NULL, .csv = NULL, .tensorboard = NULL, .resume = -1, __VA_ARGS__})
+#define FR_LOG_DEFAULTS  .resume = -1
+#define FR_LOG_OPTS(...) FR_OPTS(fr_log_opts, FR_LOG_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_log_opts, FR_LOG_OPTS())
 
 typedef struct fr_log fr_log;
 

@@ -19,20 +19,19 @@ typedef enum fr_head {
 #define FR_ABN_SLOPE 0.01
 
 typedef struct fr_model_opts {
-    int64_t classes, in_channels, image_size;
-    fr_head head;
-    bool batch_norm;  /* VGG */
-    double dropout;   /* VGG's classifier; DenseNet's layers use their own default 0 */
-    int64_t growth;   /* DenseNet-BC for small images: k */
-    bool small_stem;  /* ResNet: 3 x 3 stride 1 stem without pooling, for 32-pixel images */
-    double abn_slope; /* > 0: batch norm and the relu behind it become one fr_nn_inplace_abn of this slope, parameters
-                         keep their names; 0: they stay two */
-    fr_device device;
+    int64_t classes FR_DEFAULT(1000), in_channels FR_DEFAULT(3), image_size FR_DEFAULT(224);
+    fr_head head FR_DEFAULT(FR_HEAD_AUTO);
+    bool batch_norm FR_DEFAULT(false); /* VGG */
+    double dropout FR_DEFAULT(0.5);    /* VGG's classifier; DenseNet's layers use their own default 0 */
+    int64_t growth FR_DEFAULT(12);     /* DenseNet-BC for small images: k */
+    bool small_stem FR_DEFAULT(false); /* ResNet: 3 x 3 stride 1 stem without pooling, for 32-pixel images */
+    double abn_slope FR_DEFAULT(0);    /* > 0: batch norm and the relu behind it become one fr_nn_inplace_abn of this
+                                          slope, parameters keep their names; 0: they stay two */
+    fr_device device FR_DEFAULT(FR_CPU);
 } fr_model_opts;
-#define FR_MODEL_DEFAULTS                                                                                            \
-    .classes = 1000, .in_channels = 3, .image_size = 224, .head = FR_HEAD_AUTO, .batch_norm = false, .dropout = 0.5, \
-    .growth = 12, .small_stem = false, .abn_slope = 0, .device = FR_CPU
-#define FR_MODEL_OPTS(...) (&(fr_model_opts){FR_MODEL_DEFAULTS, __VA_ARGS__})
+#define FR_MODEL_DEFAULTS  .classes = 1000, .in_channels = 3, .image_size = 224, .dropout = 0.5, .growth = 12
+#define FR_MODEL_OPTS(...) FR_OPTS(fr_model_opts, FR_MODEL_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_model_opts, FR_MODEL_OPTS())
 
 /* depth 11, 13, 16, 19. Simonyan and Zisserman 2014; torchvision.models.vgg*. FR_EINVAL: another depth, or an image
  * below 32 pixels (five poolings). */

@@ -89,19 +89,12 @@ FR_API fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype);
 /* ---- layers: PyTorch's names, defaults and initialization ------------------------------------------------------- */
 
 typedef struct fr_conv2d_module_opts {
-    fr_conv2d_opts conv;
-    bool bias;
+    fr_conv2d_opts conv FR_DEFAULT({});
+    bool bias FR_DEFAULT(true);
 } fr_conv2d_module_opts;
-#define FR_CONV2D_MODULE_OPTS(...)                       \
-    (&(fr_conv2d_module_opts){.conv = {.stride = 1,      \
-                                       .stride_w = -1,   \
-                                       .padding = 0,     \
-                                       .padding_w = -1,  \
-                                       .dilation = 1,    \
-                                       .dilation_w = -1, \
-                                       .groups = 1},     \
-                              .bias = true,              \
-                              __VA_ARGS__})
+#define FR_CONV2D_MODULE_DEFAULTS  .conv = {FR_CONV2D_DEFAULTS}, .bias = true
+#define FR_CONV2D_MODULE_OPTS(...) FR_OPTS(fr_conv2d_module_opts, FR_CONV2D_MODULE_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_conv2d_module_opts, FR_CONV2D_MODULE_OPTS())
 
 /* weight [out, kernel, kernel, in / groups], bias [out]: kaiming uniform with a = sqrt(5), as torch.nn.Conv2d. */
 FR_API fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts,

@@ -6,7 +6,7 @@
  *
  * Shapes are in memory order: images [N, H, W, C], convolution weights [K, R, S, C/groups], linear weights [out, in].
  * Types: x, y and gradients are f32, f16, bf16 or (CPU) f64; arithmetic and sums are in f32 or wider.
- * Options come by macro with PyTorch's defaults first, FR_CONV2D_OPTS(.stride = 2); NULL means all defaults.
+ * Options come by macro, FR_CONV2D_OPTS(.stride = 2); NULL means all defaults (base.h).
  * Errors of all ops: FR_EINVAL (a NULL tensor, an impossible option), FR_ESHAPE, FR_EDTYPE, FR_EDEVICE (mixed devices),
  * FR_EUNSUPPORTED (no kernel on this device), FR_ENOMEM. */
 #ifndef FRUGAL_OPS_H
@@ -22,17 +22,14 @@ extern "C" {
 
 /* Symmetric values stand for both directions; a _w field of -1 (the default) means "as the other". */
 typedef struct fr_conv2d_opts {
-    int64_t stride, stride_w, padding, padding_w, dilation, dilation_w, groups;
+    int64_t stride FR_DEFAULT(1), stride_w FR_DEFAULT(-1);
+    int64_t padding FR_DEFAULT(0), padding_w FR_DEFAULT(-1);
+    int64_t dilation FR_DEFAULT(1), dilation_w FR_DEFAULT(-1);
+    int64_t groups FR_DEFAULT(1);
 } fr_conv2d_opts;
-#define FR_CONV2D_OPTS(...)              \
-    (&(fr_conv2d_opts){.stride = 1,      \
-                       .stride_w = -1,   \
-                       .padding = 0,     \
-                       .padding_w = -1,  \
-                       .dilation = 1,    \
-                       .dilation_w = -1, \
-                       .groups = 1,      \
-                       __VA_ARGS__})
+#define FR_CONV2D_DEFAULTS  .stride = 1, .stride_w = -1, .padding_w = -1, .dilation = 1, .dilation_w = -1, .groups = 1
+#define FR_CONV2D_OPTS(...) FR_OPTS(fr_conv2d_opts, FR_CONV2D_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_conv2d_opts, FR_CONV2D_OPTS())
 
 /* y = conv(x, w) + b, zero padded (torch.nn.functional.conv2d).
  *   x [N, H, W, C]    w [K, R, S, C/groups]    b [K] or NULL    y [N, P, Q, K]
@@ -46,10 +43,12 @@ FR_API fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor *
 /* ---- normalization ------------------------------------------------------------------------------------------- */
 
 typedef struct fr_batchnorm2d_opts {
-    bool train; /* use and update batch statistics; false: use the running ones */
-    double eps, momentum;
+    bool train FR_DEFAULT(true); /* use and update batch statistics; false: use the running ones */
+    double eps FR_DEFAULT(1e-5), momentum FR_DEFAULT(0.1);
 } fr_batchnorm2d_opts;
-#define FR_BATCHNORM2D_OPTS(...) (&(fr_batchnorm2d_opts){.train = true, .eps = 1e-5, .momentum = 0.1, __VA_ARGS__})
+#define FR_BATCHNORM2D_DEFAULTS  .train = true, .eps = 1e-5, .momentum = 0.1
+#define FR_BATCHNORM2D_OPTS(...) FR_OPTS(fr_batchnorm2d_opts, FR_BATCHNORM2D_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_batchnorm2d_opts, FR_BATCHNORM2D_OPTS())
 
 /* y = (x - mean) / sqrt(var + eps) * gamma + beta over N, H, W (Ioffe and Szegedy 2015; torch batch_norm).
  *   x [N, H, W, C]    gamma, beta [C] or both NULL    running_mean, running_var [C] (may be NULL in training)
@@ -80,23 +79,17 @@ FR_API fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope);
 /* ---- pooling ----------------------------------------------------------------------------------------------------- */
 
 typedef struct fr_pool2d_opts {
-    int64_t stride, stride_w;     /* -1: the kernel size */
-    int64_t padding, padding_w;   /* at most half the kernel */
-    int64_t dilation, dilation_w; /* max pool only */
-    int64_t kernel_w;             /* -1: as kernel */
-    bool ceil_mode, count_include_pad;
+    int64_t stride FR_DEFAULT(-1), stride_w FR_DEFAULT(-1);    /* -1: the kernel size */
+    int64_t padding FR_DEFAULT(0), padding_w FR_DEFAULT(-1);   /* at most half the kernel */
+    int64_t dilation FR_DEFAULT(1), dilation_w FR_DEFAULT(-1); /* max pool only */
+    int64_t kernel_w FR_DEFAULT(-1);                           /* -1: as kernel */
+    bool ceil_mode FR_DEFAULT(false), count_include_pad FR_DEFAULT(true);
 } fr_pool2d_opts;
-#define FR_POOL2D_OPTS(...)                       \
-    (&(fr_pool2d_opts){.stride = -1,              \
-                       .stride_w = -1,            \
-                       .padding = 0,              \
-                       .padding_w = -1,           \
-                       .dilation = 1,             \
-                       .dilation_w = -1,          \
-                       .kernel_w = -1,            \
-                       .ceil_mode = false,        \
-                       .count_include_pad = true, \
-                       __VA_ARGS__})
+#define FR_POOL2D_DEFAULTS                                                                          \
+    .stride = -1, .stride_w = -1, .padding_w = -1, .dilation = 1, .dilation_w = -1, .kernel_w = -1, \
+    .count_include_pad = true
+#define FR_POOL2D_OPTS(...) FR_OPTS(fr_pool2d_opts, FR_POOL2D_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_pool2d_opts, FR_POOL2D_OPTS())
 
 /* Maximum over windows; the first maximum gets the gradient, NaN wins. Saves one byte per output (i64 with encode
  * off). */
@@ -148,10 +141,12 @@ FR_API fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mod
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
 typedef struct fr_cross_entropy_opts {
-    double label_smoothing;
-    int64_t ignore_index;
+    double label_smoothing FR_DEFAULT(0);
+    int64_t ignore_index FR_DEFAULT(-100);
 } fr_cross_entropy_opts;
-#define FR_CROSS_ENTROPY_OPTS(...) (&(fr_cross_entropy_opts){.label_smoothing = 0, .ignore_index = -100, __VA_ARGS__})
+#define FR_CROSS_ENTROPY_DEFAULTS  .ignore_index = -100
+#define FR_CROSS_ENTROPY_OPTS(...) FR_OPTS(fr_cross_entropy_opts, FR_CROSS_ENTROPY_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_cross_entropy_opts, FR_CROSS_ENTROPY_OPTS())
 
 /* loss = mean over rows of -sum(q * log softmax(x)), q = one-hot smoothed by label_smoothing (torch cross_entropy).
  *   x [N, classes] or [N, H, W, classes]    target i64 of x's shape without the last dimension

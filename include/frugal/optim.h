@@ -14,35 +14,38 @@ extern "C" {
 typedef struct fr_optimizer fr_optimizer;
 
 typedef struct fr_sgd_opts {
-    double lr, momentum, dampening, weight_decay;
-    bool nesterov, maximize;
+    double lr FR_DEFAULT(1e-3), momentum FR_DEFAULT(0), dampening FR_DEFAULT(0), weight_decay FR_DEFAULT(0);
+    bool nesterov FR_DEFAULT(false), maximize FR_DEFAULT(false);
 } fr_sgd_opts;
-#define FR_SGD_OPTS(...)               \
-    (&(fr_sgd_opts){.lr = 1e-3,        \
-                    .momentum = 0,     \
-                    .dampening = 0,    \
-                    .weight_decay = 0, \
-                    .nesterov = false, \
-                    .maximize = false, \
-                    __VA_ARGS__})
+#define FR_SGD_DEFAULTS  .lr = 1e-3
+#define FR_SGD_OPTS(...) FR_OPTS(fr_sgd_opts, FR_SGD_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_sgd_opts, FR_SGD_OPTS())
 
 typedef struct fr_adam_opts {
-    double lr, beta1, beta2, eps, weight_decay;
-    bool maximize;
+    double lr FR_DEFAULT(1e-3), beta1 FR_DEFAULT(0.9), beta2 FR_DEFAULT(0.999), eps FR_DEFAULT(1e-8);
+    double weight_decay FR_DEFAULT(0);
+    bool maximize FR_DEFAULT(false);
 } fr_adam_opts;
-#define FR_ADAM_OPTS(...) \
-    (&(fr_adam_opts){     \
-        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0, .maximize = false, __VA_ARGS__})
-#define FR_ADAMW_OPTS(...) \
-    (&(fr_adam_opts){      \
-        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2, .maximize = false, __VA_ARGS__})
+#define FR_ADAM_DEFAULTS  .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8
+#define FR_ADAM_OPTS(...) FR_OPTS(fr_adam_opts, FR_ADAM_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_adam_opts, FR_ADAM_OPTS())
+
+/* The same fields as fr_adam_opts; AdamW decays by default. */
+typedef struct fr_adamw_opts {
+    double lr FR_DEFAULT(1e-3), beta1 FR_DEFAULT(0.9), beta2 FR_DEFAULT(0.999), eps FR_DEFAULT(1e-8);
+    double weight_decay FR_DEFAULT(1e-2);
+    bool maximize FR_DEFAULT(false);
+} fr_adamw_opts;
+#define FR_ADAMW_DEFAULTS  FR_ADAM_DEFAULTS, .weight_decay = 1e-2
+#define FR_ADAMW_OPTS(...) FR_OPTS(fr_adamw_opts, FR_ADAMW_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_adamw_opts, FR_ADAMW_OPTS())
 
 /* Over all parameters of a module (retained). One pass per parameter, no temporaries; state (momentum; two moments) is
  * made at the first step. opts NULL: defaults. *out is NULL or an optimizer: on success what it held is released and
  * replaced, on failure it is untouched. FR_EINVAL names an option out of range. */
 FR_API fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out);
 FR_API fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
-FR_API fr_status fr_adamw(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
+FR_API fr_status fr_adamw(fr_module *m, const fr_adamw_opts *opts, fr_optimizer **out);
 /* Adam with moments of 8 bits, the formula and the dynamic map of bitsandbytes' Adam8bit (Dettmers et al. 2021,
  * arXiv 2110.02861): a parameter of n elements has 2 n bytes of codes and 8 bytes of scales per block of 256, and the
  * optimizer 2 KiB of maps. Parameters below 4,096 elements, and of f64, keep Adam's moments. Weight decay is decoupled
@@ -101,21 +104,17 @@ FR_API double fr_schedule_lr(const fr_schedule *s, int64_t step);
 typedef struct fr_grad_scaler fr_grad_scaler;
 
 typedef struct fr_grad_scaler_opts {
-    double init_scale, growth_factor, backoff_factor;
-    int64_t growth_interval;
-    double min_scale; /* floor; 0: none, as PyTorch */
-    bool enabled;     /* false: every call passes through */
-    bool dynamic;     /* false: the scale stays; steps with inf or NaN are still skipped */
+    double init_scale FR_DEFAULT(65536), growth_factor FR_DEFAULT(2), backoff_factor FR_DEFAULT(0.5);
+    int64_t growth_interval FR_DEFAULT(2000);
+    double min_scale FR_DEFAULT(0); /* floor; 0: none, as PyTorch */
+    bool enabled FR_DEFAULT(true);  /* false: every call passes through */
+    bool dynamic FR_DEFAULT(true);  /* false: the scale stays; steps with inf or NaN are still skipped */
 } fr_grad_scaler_opts;
-#define FR_GRAD_SCALER_OPTS(...)                     \
-    (&(fr_grad_scaler_opts){.init_scale = 65536,     \
-                            .growth_factor = 2,      \
-                            .backoff_factor = 0.5,   \
-                            .growth_interval = 2000, \
-                            .min_scale = 0,          \
-                            .enabled = true,         \
-                            .dynamic = true,         \
-                            __VA_ARGS__})
+#define FR_GRAD_SCALER_DEFAULTS                                                                               \
+    .init_scale = 65536, .growth_factor = 2, .backoff_factor = 0.5, .growth_interval = 2000, .enabled = true, \
+    .dynamic = true
+#define FR_GRAD_SCALER_OPTS(...) FR_OPTS(fr_grad_scaler_opts, FR_GRAD_SCALER_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_grad_scaler_opts, FR_GRAD_SCALER_OPTS())
 
 /* *out as of fr_sgd. */
 FR_API fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out);

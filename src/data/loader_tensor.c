@@ -19,10 +19,6 @@ struct fr_loader {
     fr_tensor **images, **labels; /* per slot */
 };
 
-fr_loader_opts fr_loader_opts_default(void) {
-    return (fr_loader_opts){FR_LOADER_DEFAULTS};
-}
-
 /* *t is a tensor of this shape that only the loader can reach: the old one or a new one. */
 static fr_status own(fr_tensor **t, const fri_shape *shape, fr_dtype dtype, fr_device device) {
     if (*t != NULL && fri_tensor_sole(*t)) return FR_OK;

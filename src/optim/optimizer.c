@@ -79,9 +79,11 @@ fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
     return adam("Adam", m, opts != NULL ? *opts : *FR_ADAM_OPTS(), (fr_optimizer){.decoupled = false}, out);
 }
 
-fr_status fr_adamw(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
+fr_status fr_adamw(fr_module *m, const fr_adamw_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
-    return adam("AdamW", m, opts != NULL ? *opts : *FR_ADAMW_OPTS(), (fr_optimizer){.decoupled = true}, out);
+    const fr_adamw_opts o = opts != NULL ? *opts : fr_adamw_opts_default();
+    const fr_adam_opts same = {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.maximize};
+    return adam("AdamW", m, same, (fr_optimizer){.decoupled = true}, out);
 }
 
 fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {

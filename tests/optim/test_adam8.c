@@ -183,7 +183,7 @@ Test(adam8, first_step_is_adamw_and_moments_are_near) {
     for (int k = 0; k < 2; k++) {
         fr_seed(5);
         m[k] = bag(normal(N, FR_F32));
-        must(k == 0 ? fr_adamw(m[k], FR_ADAM_OPTS(.weight_decay = 0.1), &o[k])
+        must(k == 0 ? fr_adamw(m[k], FR_ADAMW_OPTS(.weight_decay = 0.1), &o[k])
                     : fr_adam8(m[k], FR_ADAM_OPTS(.weight_decay = 0.1), &o[k]));
         give_gradient(m[k], normal(N, FR_F32));
         must(fr_optimizer_step(o[k]));

@@ -72,6 +72,12 @@ static fr_status adam_default(fr_module *m, fr_optimizer **o) {
 static fr_status adamw(fr_module *m, fr_optimizer **o) {
     return fr_adamw(m, FR_ADAMW_OPTS(.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.05), o);
 }
+static fr_status adamw_default(fr_module *m, fr_optimizer **o) {
+    return fr_adamw(m, NULL, o);
+}
+static fr_status adamw_maximize(fr_module *m, fr_optimizer **o) {
+    return fr_adamw(m, FR_ADAMW_OPTS(.lr = 0.01, .maximize = true), o);
+}
 
 /* The parameter after four steps of torch.optim in f64 with the same options and gradients. */
 static const struct {
@@ -87,6 +93,8 @@ static const struct {
     {"adam", adam, {0.460613796, -1.21000707, 1.97254567, -0.0087484932, -0.709883074}},
     {"adam_default", adam_default, {0.496116407, -1.246, 1.99876947, 0.02725, -0.7475558}},
     {"adamw", adamw, {0.45954631, -1.20753206, 1.98479824, -0.00878243649, -0.722810111}},
+    {"adamw_default", adamw_default, {0.496096466, -1.24595006, 1.9986895, 0.02724881, -0.747525823}},
+    {"adamw_maximize", adamw_maximize, {0.538630075, -1.28949407, 2.01150219, 0.071231502, -0.774139733}},
 };
 
 /* f32 rounds each of the four updates once or twice: a few units in the last place of values near 2. */
