@@ -59,7 +59,7 @@ int main(void) {
         while ((s = fr_loader_next(loader, &images, &labels)) == FR_OK)
             FR_TRY(s, train_step(m, o, images, labels, &loss));
         if (s < 0) goto done; /* FR_END, which is positive, ends an epoch */
-        printf("epoch %d, last loss %.4f\n", epoch + 1, loss);
+        printf("epoch %d, last loss %.9g\n", epoch + 1, loss);
     }
     FR_TRY(s, fr_memory_stats_get(FR_CPU, &t));
     printf("peak memory %zu bytes\n", t.peak_allocated);

@@ -4,7 +4,14 @@
 
 #include <frugal/data.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* 1,500 training or 297 test images of 8 x 8 pixels, 10 classes. */
 fr_status digits_dataset(fr_split split, fr_dataset **out);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -34,8 +34,11 @@ template <typename T> static const T *copy_of(owned &o, int count, const T *p) {
 }
 
 /* Structs that are only read are the host's: descriptions, and lists whose length is the call's one int. */
-#define KEPT(type, n) \
-    static const type *keep(owned &o, int count, const type *p) { (void)count; return copy_of(o, n, p); }
+#define KEPT(type, n)                                             \
+    static const type *keep(owned &o, int count, const type *p) { \
+        (void)count;                                              \
+        return copy_of(o, n, p);                                  \
+    }
 KEPT(fri_exec, 1)
 KEPT(fri_dropout_desc, 1)
 KEPT(fri_conv2d_desc, 1)
@@ -90,8 +93,7 @@ template <int TABLE> static void wrap(const fri_kernels *real, fri_kernels *out)
     table[TABLE] = real;
     *out = *real;
 #define WRAP(name, type, need) \
-    if (real->name != nullptr) \
-        out->name = wrapped<TABLE, &fri_kernels::name, decltype(fri_kernels::name)>::call;
+    if (real->name != nullptr) out->name = wrapped<TABLE, &fri_kernels::name, decltype(fri_kernels::name)>::call;
     FRI_KERNEL_MAP(WRAP)
 #undef WRAP
 }
