@@ -25,7 +25,8 @@ FR_API fr_tensor *fr_tensor_get_grad(const fr_tensor *t);
 FR_API fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad);
 
 /* fn runs inside fr_backward as soon as the leaf's gradient is complete (PyTorch: post-accumulate-grad hook). It may
- * update the leaf and free the gradient. NULL removes it. One hook per leaf; FR_EUSAGE if t is no leaf. */
+ * update the leaf and free the gradient. NULL removes it. One hook per leaf, which stays while the leaf is frozen;
+ * FR_EUSAGE if t is no leaf that requires grad or did. */
 typedef fr_status fr_grad_hook_fn(void *ctx, fr_tensor *leaf);
 FR_API fr_status fr_tensor_set_grad_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ctx);
 

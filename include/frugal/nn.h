@@ -70,6 +70,21 @@ FR_API fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x);
 FR_API void fr_module_train(fr_module *m, bool on); /* this module and all below it; new modules train */
 FR_API bool fr_module_training(const fr_module *m);
 
+/* What the dotted prefix names ("layer1", "layer1.0.bn1", "fc.bias"; NULL or "": all of m) is frozen, or trains again:
+ * its parameters want no gradient, and lose the one they have; its batch norms normalize with their running values and
+ * leave them as they are (torchvision's FrozenBatchNorm2d). A prefix that names one parameter leaves the batch norm
+ * that it is of as it was. Whatever fr_module_train says, evaluations, conversions and loaded states leave it so; a
+ * later call goes over an earlier one, so "all but the biases" is two kinds of calls. New modules train.
+ *
+ * For what is frozen nothing is kept for backward and no gradient is made: a convolution and a batch norm keep their
+ * input only if a weight of theirs trains. Between two steps, with an optimizer: it updates what trains, keeps no state
+ * for what is frozen (what it had goes at its next step), and begins anew with what trains again, as with a new
+ * parameter. FR_EINVAL: nothing has that name; the sentence names near ones. FR_EUSAGE: a graph is alive that leads to
+ * one of them. */
+FR_API fr_status fr_module_freeze(fr_module *m, const char *prefix, bool on);
+/* Elements of the parameters that train, of fr_module_parameter_count. */
+FR_API int64_t fr_module_trained_count(fr_module *m);
+
 /* The activations of this module and all below it run in place, or never do, whatever fr_switches.inplace says: as if
  * every ReLU, LeakyReLU and Dropout were made with inplace=True, and functional ones too. In place is what nobody else
  * needs; nothing is overwritten that backward reads, so the results are the same bits. */

@@ -53,8 +53,9 @@ FR_API fr_status fr_adamw(fr_module *m, const fr_adamw_opts *opts, fr_optimizer 
 FR_API fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
 FR_API void fr_optimizer_release(fr_optimizer **o);
 
-/* Updates every parameter that has a gradient. Adam's bias correction counts the steps of each parameter by itself, as
- * PyTorch does. */
+/* Updates every parameter that has a gradient; frees the state of those that want none (fr_module_freeze), so that one
+ * which trains again begins anew: momentum and moments 0, its count of steps too. Adam's bias correction counts the
+ * steps of each parameter by itself, as PyTorch does. */
 FR_API fr_status fr_optimizer_step(fr_optimizer *o);
 FR_API void fr_optimizer_zero_grad(fr_optimizer *o); /* gradients are released (set_to_none) */
 FR_API double fr_optimizer_get_lr(const fr_optimizer *o);
@@ -70,7 +71,7 @@ typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *
 FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
 /* Replaces the whole state by that of an optimizer which made `steps` steps: fn fills each tensor t, or returns FR_END
  * for one that did not exist; a "<path>.step" that did not is `steps`. FR_EINVAL: one is not in 0..steps. On failure
- * nothing has changed. SGD without momentum has no state and asks for none. */
+ * nothing has changed. SGD without momentum has no state and asks for none, nor does a frozen parameter. */
 FR_API fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_state_fn *fn, void *ctx);
 
 /* Each parameter is updated in backward, as soon as its gradient is complete, and the gradient dies. A step begins with

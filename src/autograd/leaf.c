@@ -124,9 +124,10 @@ fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad) {
 
 fr_status fr_tensor_set_grad_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ctx) {
     FRI_NOT_NULL(leaf);
-    fri_leaf *l = fri_leaf_of(leaf);
-    if (l == NULL) return fri_fail(FR_EUSAGE, "grad hook: the tensor is not a leaf that requires grad");
-    l->hook = fn;
-    l->hook_ctx = ctx;
+    fri_grad_state *g = leaf->grad_state;
+    if (g == NULL || g->leaf == NULL)
+        return fri_fail(FR_EUSAGE, "grad hook: the tensor is not a leaf that requires grad, or did");
+    g->leaf->hook = fn;
+    g->leaf->hook_ctx = ctx;
     return FR_OK;
 }

@@ -60,3 +60,31 @@ const char *fri_text_printable(const char *text, bool lines, char *out, size_t b
     out[at] = '\0';
     return out;
 }
+
+static int smallest(int a, int b, int c) {
+    int m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+int fri_text_distance(const char *a, const char *b) {
+    int row[FRI_TEXT_LONGEST + 1];
+    size_t n = strlen(a), m = strlen(b);
+    if (n > FRI_TEXT_LONGEST || m > FRI_TEXT_LONGEST) return FRI_TEXT_LONGEST;
+    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int corner = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int above = row[j];
+            row[j] = smallest(above + 1, row[j - 1] + 1, corner + (a[i - 1] != b[j - 1]));
+            corner = above;
+        }
+    }
+    return row[m];
+}
+
+bool fri_path_is_below(const char *path, const char *prefix) {
+    size_t n = strlen(prefix);
+    if (n > 0 && prefix[n - 1] == '.') n--;
+    return n == 0 || (strncmp(path, prefix, n) == 0 && (path[n] == '\0' || path[n] == '.'));
+}

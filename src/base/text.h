@@ -13,4 +13,11 @@ size_t fri_utf8_length(const char *text, size_t n);
  * middle to "...", so that a reason behind a long name stays readable. bytes >= 16. Returns out. */
 const char *fri_text_printable(const char *text, bool lines, char *out, size_t bytes);
 
+/* Levenshtein's distance; words longer than FRI_TEXT_LONGEST count as that far away. */
+enum { FRI_TEXT_LONGEST = 64 };
+int fri_text_distance(const char *a, const char *b);
+
+/* Is the dotted path the prefix, or below it? "fc." is as "fc"; "" is above everything. */
+bool fri_path_is_below(const char *path, const char *prefix);
+
 #endif

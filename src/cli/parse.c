@@ -2,6 +2,7 @@
 #include "cli/parse.h"
 
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/size.h"
 
@@ -82,30 +83,6 @@ static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
-static int smallest(int a, int b, int c) {
-    int m = a < b ? a : b;
-    return m < c ? m : c;
-}
-
-/* Levenshtein's distance; words longer than the row count as far away. */
-static int distance(const char *a, const char *b) {
-    enum { LONGEST = 48 };
-    int row[LONGEST + 1];
-    size_t n = strlen(a), m = strlen(b);
-    if (n > LONGEST || m > LONGEST) return LONGEST;
-    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int corner = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int above = row[j];
-            row[j] = smallest(above + 1, row[j - 1] + 1, corner + (a[i - 1] != b[j - 1]));
-            corner = above;
-        }
-    }
-    return row[m];
-}
-
 const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
     int best = 1 + (int)(strlen(word) + 2) / 4; /* about one letter in four may be wrong */
     bool found = false;
@@ -114,7 +91,7 @@ const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
         for (int no = 0; no <= (i >= 0 && fri_flags[i].kind == FRI_FLAG_BOOL); no++) {
             char spelling[FRI_FLAG_TEXT_BYTES];
             snprintf(spelling, sizeof spelling, "--%s%s", no ? "no-" : "", name);
-            int d = distance(word, spelling);
+            int d = fri_text_distance(word, spelling);
             if (d >= best) continue;
             best = d;
             found = true;

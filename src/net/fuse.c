@@ -46,7 +46,7 @@ static bool matches(const fri_list *l, int i, int row) {
 
 static bool norm_wants_sums(const fri_list *l, int i) {
     const fri_layer_kind k = kind_of(l, i);
-    return (k == FRI_LAYER_NORM || k == FRI_LAYER_INPLACE_NORM) && l->layer[i].module->training;
+    return (k == FRI_LAYER_NORM || k == FRI_LAYER_INPLACE_NORM) && fri_norm_trains(l->layer[i].module);
 }
 
 fri_fused fri_fuse(const fri_list *l, int i, int end) {

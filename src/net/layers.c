@@ -143,7 +143,7 @@ static fr_status count_batch(fr_tensor *counter) {
 
 /* After a forward pass: running values have moved, unless it was a recomputation. */
 static fr_status counted(fr_module *m, fr_status s) {
-    if (s < 0 || !m->training || !fri_statistics_move()) return s;
+    if (s < 0 || !fri_norm_trains(m) || !fri_statistics_move()) return s;
     return count_batch(m->tensors[BN_BATCHES].tensor);
 }
 
@@ -160,7 +160,7 @@ static fri_norm norm_of(fr_module *m, fr_tensor **sums, const fr_batchnorm2d_opt
 static fr_status batchnorm2d_with(fr_module *m, fr_tensor **sums, const fri_norm_tail *tail, fr_tensor **x) {
     const norm_state *n = m->state;
     const fri_norm norm =
-        norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = m->training, .eps = n->eps, .momentum = n->momentum));
+        norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
     return counted(m, fri_norm_act(*x, &norm, tail, x));
 }
 
@@ -171,7 +171,7 @@ static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
 static fr_status inplace_abn_with(fr_module *m, fr_tensor **sums, fr_tensor **x) {
     const norm_state *n = m->state;
     const fri_norm norm =
-        norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = m->training, .eps = n->eps, .momentum = n->momentum));
+        norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
     return counted(m, fri_inplace_abn(*x, &norm, n->slope, x));
 }
 
@@ -263,7 +263,8 @@ fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {
         fr_tensor *t = NULL;
         if (!fr_dtype_is_float(n->tensor->dtype) || n->tensor->dtype == dtype) continue;
         fr_status s = fri_tensor_clone_as(n->tensor, dtype, FR_MEM_PARAMETER, &t);
-        if (s == FR_OK && n->tensor->requires_grad) s = fr_tensor_set_requires_grad(t, true);
+        if (s == FR_OK && n->is_parameter) s = fr_tensor_set_requires_grad(t, true);
+        if (s == FR_OK && !n->tensor->requires_grad) s = fr_tensor_set_requires_grad(t, false);
         if (s == FR_OK) fri_tensor_put(&t, &n->tensor);
         fr_tensor_release(&t);
         if (s < 0) return s;

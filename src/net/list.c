@@ -2,6 +2,7 @@
 #include "net/list.h"
 
 #include "base/array.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -194,17 +195,11 @@ fr_status fr_module_layer_get(fr_module *m, int i, fr_layer *out) {
     return FR_OK;
 }
 
-/* Is the path the name, or below it? */
-static bool is_below(const char *path, const char *name) {
-    size_t n = strlen(name);
-    return strncmp(path, name, n) == 0 && (path[n] == '\0' || path[n] == '.');
-}
-
 int fr_module_layer_find(fr_module *m, const char *name) {
     if (m == NULL || name == NULL || !fri_is_net(m)) return -1;
     const fri_list *l = m->state;
     for (int i = 0; i < l->layers; i++)
-        if (is_below(l->layer[i].name, name)) return i;
+        if (fri_path_is_below(l->layer[i].name, name)) return i;
     return -1;
 }
 
@@ -252,7 +247,7 @@ fr_status fr_module_tap(fr_module *m, const char *name) {
     int found = -1;
     const fri_list *l = fri_is_net(m) ? m->state : NULL;
     for (int i = 0; l != NULL && i < l->layers; i++)
-        if (is_below(l->layer[i].name, name) && l->layer[i].n_out > 0) found = i;
+        if (fri_path_is_below(l->layer[i].name, name) && l->layer[i].n_out > 0) found = i;
     if (found < 0) return fri_fail(FR_EINVAL, "tap: there is no layer '%s'", name);
     return fri_list_result(m->state, l->layer[found].out[l->layer[found].n_out - 1]);
 }

@@ -18,6 +18,7 @@ struct fr_module {
     const fr_module_class *class_;
     void *state;
     bool training;
+    bool frozen;     /* by fr_module_freeze: a batch norm uses its running values */
     int evaluations; /* begun and not ended; `trained` is what training was before the first of them */
     bool trained;
     bool inplace_set, inplace; /* set: the second holds while it runs, not the thread's switch */
@@ -27,6 +28,11 @@ struct fr_module {
     fri_named_tensor *tensors;
     int n_tensors;
 };
+
+/* Does a batch norm use the statistics of its batch? */
+static inline bool fri_norm_trains(const fr_module *m) {
+    return m->training && !m->frozen;
+}
 
 /* f32 tensor of category parameter. */
 fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out);

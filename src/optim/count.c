@@ -58,6 +58,21 @@ fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host) {
     return fr_tensor_to_host(o->counts, *host);
 }
 
+fr_status fri_optimizer_learn_counts(fr_optimizer *o, int64_t **of_parameter) {
+    float *host = NULL;
+    fr_status s = FR_OK;
+    *of_parameter = calloc((size_t)o->n, sizeof **of_parameter);
+    if (*of_parameter == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+    FRI_TRY(s, fri_optimizer_learn_steps(o));
+    for (int i = 0; i < o->n; i++) (*of_parameter)[i] = o->parameters[i].steps;
+    if (o->kind != FRI_ADAM || o->counts == NULL || fri_device_of(o->counts) == FR_META) return FR_OK;
+    FRI_TRY(s, fri_optimizer_read_counts(o, &host));
+    for (int i = 0; i < o->n; i++) (*of_parameter)[i] = (int64_t)host[1 + i];
+done:
+    free(host);
+    return s;
+}
+
 fr_status fri_optimizer_set_counts(fr_optimizer *o, int64_t steps, const int64_t *of_parameter) {
     o->steps = steps;
     o->device_counts = false;

@@ -143,6 +143,24 @@ done:
     return s;
 }
 
+/* What is frozen has no state: Adam's count of it begins at 0 again, too. */
+static fr_status forget_frozen(fr_optimizer *o) {
+    int64_t *counts = NULL;
+    fr_status s = FR_OK;
+    for (int i = 0; i < o->n; i++) {
+        fri_parameter *p = &o->parameters[i];
+        if (p->parameter->requires_grad || p->state[0] == NULL) continue;
+        if (counts == NULL) FRI_TRY(s, fri_optimizer_learn_counts(o, &counts));
+        counts[i] = 0;
+        fr_tensor_release(&p->step);
+        for (int k = 0; k < FRI_STATE_SLOTS; k++) fr_tensor_release(&p->state[k]);
+    }
+    if (counts != NULL) s = fri_optimizer_set_counts(o, o->steps, counts);
+done:
+    free(counts);
+    return s;
+}
+
 bool fri_optimizer_can_skip(const fr_optimizer *o) {
     return o->kind != FRI_SGD || o->sgd.momentum == 0 || o->sgd.dampening == 0;
 }
@@ -170,7 +188,8 @@ fr_status fri_optimizer_skip(fr_optimizer *o) {
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found) {
     fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
     const char *op = fri_scope_op_push(fr_optimizer_name(o));
-    fr_status s = make_shared(o, found);
+    fr_status s = forget_frozen(o);
+    if (s == FR_OK) s = make_shared(o, found);
     if (s == FR_OK) s = fri_optimizer_update(o, true, o->n, o->parameters, inv_scale, found);
     fri_scope_op_pop(op);
     fri_scope_phase_pop(phase);
@@ -231,6 +250,7 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     if (update && o->scaler != NULL) FRI_TRY(s, fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale, &found));
     if (update) {
         const bool new_step = o->fused_step != fri_step_number();
+        if (new_step) FRI_TRY(s, forget_frozen(o));
         FRI_TRY(s, make_shared(o, found));
         FRI_TRY(s, fri_optimizer_update(o, new_step, 1, p, inv_scale, found));
         o->fused_step = p->fused_step = fri_step_number();

@@ -91,6 +91,8 @@ fr_status fri_optimizer_make_counts(fr_optimizer *o, fr_device device, bool devi
 /* o->steps becomes what the device knows; waits. */
 fr_status fri_optimizer_learn_steps(fr_optimizer *o);
 fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host); /* all of o->counts; free it */
+/* The steps of each parameter, malloced; o->steps is known, too. Waits. */
+fr_status fri_optimizer_learn_counts(fr_optimizer *o, int64_t **of_parameter);
 fr_status fri_optimizer_set_counts(fr_optimizer *o, int64_t steps, const int64_t *of_parameter);
 /* Where the kernels read a parameter's count; NULL for SGD. */
 const float *fri_optimizer_count_of(const fr_optimizer *o, const fri_parameter *p);

@@ -126,6 +126,7 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
         goto done;
     }
     for (int i = 0; i < o->n; i++) {
+        if (!o->parameters[i].parameter->requires_grad) continue;
         FRI_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i]));
         if (o->kind != FRI_ADAM || fresh[i][0] == NULL) continue;
         if (scalar == NULL)

@@ -109,6 +109,40 @@ fr_status small_net_forward(fr_module *m, small_form form, fr_tensor *x, fr_tens
     }
 }
 
+/* ---- what trains ------------------------------------------------------------------------------------------------ */
+
+typedef struct freezing {
+    fr_module *m;
+    uint32_t random;
+} freezing;
+
+/* A third stays as it is; else the whole layer, or one parameter, is frozen or trains again. */
+static fr_status freeze_or_not(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    freezing *f = ctx;
+    char layer[256];
+    (void)t;
+    f->random = f->random * 1664525u + 1013904223u;
+    const uint32_t r = f->random >> 16, kind = r % 6;
+    snprintf(layer, sizeof layer, "%s", path);
+    if (strrchr(layer, '.') != NULL) *strrchr(layer, '.') = '\0';
+    if (!is_parameter || kind > 3) return FR_OK;
+    return fr_module_freeze(f->m, kind < 3 ? layer : path, r / 6 % 3 != 0);
+}
+
+static fr_status thaw_last(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)t;
+    if (is_parameter) snprintf(ctx, 256, "%s", path);
+    return FR_OK;
+}
+
+void small_freeze(fr_module *m, uint32_t choice) {
+    freezing f = {m, choice};
+    char last[256] = "";
+    must(fr_module_each_tensor(m, freeze_or_not, &f));
+    must(fr_module_each_tensor(m, thaw_last, last));
+    if (fr_module_trained_count(m) == 0) must(fr_module_freeze(m, last, false));
+}
+
 /* ---- training --------------------------------------------------------------------------------------------------- */
 
 static void keep(small_bytes *b, const void *data, size_t n) {
@@ -132,6 +166,10 @@ static fr_status keep_state(void *ctx, const char *path, fr_tensor *t, bool is_p
 static fr_status keep_gradient(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     if (!is_parameter) return FR_OK;
     fr_tensor *grad = fr_tensor_get_grad(t);
+    if (!fr_tensor_requires_grad(t)) {
+        cr_assert_null(grad, "%s is frozen and has a gradient", path);
+        return FR_OK;
+    }
     cr_assert_not_null(grad, "%s has no gradient", path);
     cr_assert_eq(fr_tensor_dtype(grad), FR_F32);
     const float *v = host_of(grad);
@@ -207,6 +245,7 @@ void small_train(const small_setting *c, fr_device device, small_record *out) {
     fr_seed(21);
     fr_switches_set(c->switches);
     fr_module *m = small_net_make(c->net, device);
+    if (c->frozen != 0) small_freeze(m, c->frozen);
     must(c->net == SMALL_RESNET ? fr_adam(m, FR_ADAM_OPTS(.lr = 0.01), &o)
                                 : fr_sgd(m, FR_SGD_OPTS(.lr = 0.02, .momentum = 0.9), &o));
     if (c->fused) must(fr_optimizer_fuse(o, true));
