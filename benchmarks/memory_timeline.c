@@ -5,9 +5,8 @@
  * Runs two steps of VGG-16 on addresses without memory (FR_META), once with all switches off, as PyTorch eager keeps
  * things, and once with the defaults; draws the second step of each. The numbers are exact and the same on every
  * machine: no kernel runs, library scratch is not included. */
-#include "memory/timeline.h"
-
 #include <frugal/frugal.h>
+#include <frugal/unstable.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -35,22 +34,22 @@ static void step(fr_module *m, fr_optimizer *o, int64_t batch, int64_t size) {
 }
 
 /* Of two steps the one that needs most: the second, which has the optimizer's state from its begin. */
-static void record(fr_switches switches, int64_t batch, int64_t size, fri_timeline_recorder *r) {
+static void record(fr_switches switches, int64_t batch, int64_t size, fr_timeline_recorder *r) {
     fr_module *m = NULL;
     fr_optimizer *o = NULL;
     fr_switches_set(switches);
-    must(fri_timeline_begin(r, FR_META));
+    must(fr_timeline_begin(r, FR_META));
     must(fr_vgg(16, FR_MODEL_OPTS(.image_size = size, .device = FR_META), &m));
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9), &o));
     step(m, o, batch, size);
     step(m, o, batch, size);
-    must(fri_timeline_end(r));
+    must(fr_timeline_end(r));
     fr_optimizer_release(&o);
     fr_module_release(&m);
 }
 
 int main(int argc, char **argv) {
-    fri_timeline_recorder off = {0}, on = {0};
+    fr_timeline_recorder off = {0}, on = {0};
     char heading[128];
     int64_t batch = argc > 2 ? atoll(argv[2]) : 64, size = argc > 3 ? atoll(argv[3]) : 224;
     if (argc < 2 || batch < 1 || size < 32) {
@@ -62,13 +61,13 @@ int main(int argc, char **argv) {
     snprintf(heading, sizeof heading,
              "VGG-16, batch %lld, %lld pixels, f32: one training step, requested bytes by category", (long long)batch,
              (long long)size);
-    must(fri_timeline_draw(argv[1], heading,
-                           (const fri_timeline_panel[]){{&off.most, "all switches off: "},
-                                                        {&on.most, "default switches: "}},
-                           2));
+    must(fr_timeline_draw(argv[1], heading,
+                          (const fr_timeline_panel[]){{&off.most, "all switches off: "},
+                                                      {&on.most, "default switches: "}},
+                          2));
     printf("all off %zu bytes, default %zu bytes (%.3f)\n", off.most.peak, on.most.peak,
            (double)on.most.peak / (double)off.most.peak);
-    fri_timeline_free(&off);
-    fri_timeline_free(&on);
+    fr_timeline_free(&off);
+    fr_timeline_free(&on);
     return 0;
 }

@@ -1,9 +1,7 @@
 /* peak_run.c - see peak_run.h. */
 #include "peak_run.h"
 
-#include "memory/event.h"
-#include "tensor/tensor.h"
-#include "session/floor.h"
+#include <frugal/unstable.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -81,9 +79,9 @@ static fr_status batch_make(const peak_setting *at, fr_tensor **x, fr_tensor **t
     int64_t n = at->batch, size = at->image_size, images[] = {n, size, size, 3}, pixels[] = {n, size, size};
     fr_status s = FR_OK;
     FR_TRY(s, fr_tensor_normal(4, images, 0, 1, FR_F32, at->device, x));
-    fri_relabel(*x, FR_MEM_INPUT);
+    fr_tensor_category_set(*x, FR_MEM_INPUT);
     FR_TRY(s, fr_tensor_full(at->net->pixels ? 3 : 1, pixels, 1, FR_I64, at->device, target));
-    fri_relabel(*target, FR_MEM_INPUT);
+    fr_tensor_category_set(*target, FR_MEM_INPUT);
 done:
     return s;
 }
@@ -147,38 +145,44 @@ typedef struct watch {
     peak_result *r;
 } watch;
 
-static bool in_part(const watch *w, const fri_event *e, fr_category c) {
+static bool in_part(const watch *w, const fr_event *e, fr_category c) {
     return w->at->net->part != NULL && c == FR_MEM_ACTIVATION && strstr(e->tag.module, w->at->net->part) != NULL;
 }
 
+static int64_t numel(const fr_shape *s) {
+    int64_t n = 1;
+    for (int i = 0; i < s->rank; i++) n *= s->dim[i];
+    return n;
+}
+
 /* The low-precision copy of a parameter: a cast with as many elements as one. */
-static bool is_weight_cast(const watch *w, const fri_event *e) {
+static bool is_weight_cast(const watch *w, const fr_event *e) {
     if ((e->tag.dtype != FR_F16 && e->tag.dtype != FR_BF16) || strcmp(e->tag.op, "cast") != 0) return false;
     for (int i = 0; i < w->parameters; i++)
-        if (w->parameter[i] == fri_shape_numel(&e->tag.shape)) return true;
+        if (w->parameter[i] == numel(&e->tag.shape)) return true;
     return false;
 }
 
-static void change(watch *w, const fri_event *e, fr_category c, bool more) {
+static void change(watch *w, const fr_event *e, fr_category c, bool more) {
     size_t n = e->requested;
     w->live[c] = more ? w->live[c] + n : w->live[c] - n;
     if (in_part(w, e, c)) w->part = more ? w->part + n : w->part - n;
 }
 
-static void on_event(void *ctx, const fri_event *e) {
+static void on_event(void *ctx, const fr_event *e) {
     watch *w = ctx;
     if (e->device != w->at->device) return;
     switch (e->kind) {
-    case FRI_EVENT_ALLOC: change(w, e, e->tag.category, true); break;
-    case FRI_EVENT_FREE: change(w, e, e->tag.category, false); break;
-    case FRI_EVENT_RELABEL:
+    case FR_EVENT_ALLOC: change(w, e, e->tag.category, true); break;
+    case FR_EVENT_FREE: change(w, e, e->tag.category, false); break;
+    case FR_EVENT_RELABEL:
         change(w, e, e->from, false);
         change(w, e, e->tag.category, true);
         break;
     default: return;
     }
-    if (e->kind != FRI_EVENT_RELABEL && is_weight_cast(w, e)) {
-        w->casts = e->kind == FRI_EVENT_ALLOC ? w->casts + e->requested : w->casts - e->requested;
+    if (e->kind != FR_EVENT_RELABEL && is_weight_cast(w, e)) {
+        w->casts = e->kind == FR_EVENT_ALLOC ? w->casts + e->requested : w->casts - e->requested;
         if (w->casts > w->r->casts) w->r->casts = w->casts;
     }
     size_t update = w->live[FR_MEM_PARAMETER] + w->live[FR_MEM_GRADIENT] + w->live[FR_MEM_OPTIMIZER];
@@ -244,11 +248,11 @@ static int least_units(const peak_case *c) {
 
 void peak_measure(const peak_setting *at, const peak_case *c, peak_result *out) {
     fr_memory_stats s;
-    fri_floor floor;
+    fr_largest_op *largest = NULL;
     trainee t;
     *out = (peak_result){.possible = true};
     watch w = {.at = at, .r = out};
-    peak_must(fri_event_subscribe(on_event, &w));
+    peak_must(fr_event_subscribe(on_event, &w));
     peak_must(trainee_make(&t, at, c));
     if (c->how != PEAK_PLAIN && fr_module_units(t.m, NULL, 0) < least_units(c)) {
         out->possible = false;
@@ -257,21 +261,22 @@ void peak_measure(const peak_setting *at, const peak_case *c, peak_result *out) 
         out->update = out->activations = 0;
         peak_must(fr_module_each_tensor(t.m, note_parameter, &w));
         peak_must(fr_memory_reset_peak(at->device));
-        peak_must(fri_floor_begin(&floor, at->device));
+        peak_must(fr_largest_op_begin(at->device, &largest));
         peak_must(step(&t, before_backward, &w));
-        fri_floor_end(&floor);
+        size_t largest_op = fr_largest_op_bytes(largest);
+        fr_largest_op_end(&largest);
         peak_must(fr_memory_stats_get(at->device, &s));
         out->peak = s.peak_requested;
         memcpy(out->by, s.at_peak_requested, sizeof out->by);
         out->step_memory = out->peak - out->by[FR_MEM_PARAMETER] - out->by[FR_MEM_OPTIMIZER];
-        out->floor = out->by[FR_MEM_PARAMETER] + out->by[FR_MEM_OPTIMIZER] + floor.largest;
+        out->floor = out->by[FR_MEM_PARAMETER] + out->by[FR_MEM_OPTIMIZER] + largest_op;
         if (at->device != FR_META) {
             out->fingerprint = 14695981039346656037u;
             peak_must(fr_module_each_tensor(t.m, hash_tensor, &out->fingerprint));
         }
     }
     trainee_release(&t);
-    fri_event_unsubscribe(on_event, &w);
+    fr_event_unsubscribe(on_event, &w);
 }
 
 /* ---- time ---------------------------------------------------------------------------------------------------- */

@@ -81,7 +81,7 @@ static fr_status read_description(const char *path, char *text, size_t *length) 
     if (s == FR_OK) s = fri_input_read(fd, text, (size_t)bytes, 0);
     if (fd >= 0) close(fd);
     *length = (size_t)bytes;
-    return s < 0 ? fri_fail_prefix(s, "FRUGAL_CUDA_DEVICE=%s: ", path) : s;
+    return s < 0 ? fr_fail_prefix(s, "FRUGAL_CUDA_DEVICE=%s: ", path) : s;
 }
 
 /* "deviceName":"..." in the JSON text, for reports. */

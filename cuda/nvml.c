@@ -100,11 +100,11 @@ void fri_nvml_baseline(int device) {
     before = nvml != NULL && device_memory(nvml, handle_of(nvml, device), &m) ? (size_t)m.used : 0;
 }
 
-void fri_cuda_memory_use(fri_memory_use *out) {
+void fri_cuda_memory_use(fr_memory_use *out) {
     const char *reason;
     fri_nvml_memory m;
     size_t left = 0;
-    *out = (fri_memory_use){.source = ""};
+    *out = (fr_memory_use){.source = ""};
     if (!fri_cuda_available(&reason)) return;
     const fri_nvml *nvml = fri_nvml_open(&reason);
     void *handle = nvml != NULL ? handle_of(nvml, own_device) : NULL;

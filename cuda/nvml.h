@@ -47,6 +47,6 @@ const fri_nvml *fri_nvml_open(const char **reason);
 void fri_nvml_baseline(int device);
 
 /* The backend's slot: NVML's numbers; without NVML the device's from cudaMemGetInfo, once there is a context. */
-void fri_cuda_memory_use(fri_memory_use *out);
+void fri_cuda_memory_use(fr_memory_use *out);
 
 #endif

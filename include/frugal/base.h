@@ -109,6 +109,18 @@ FR_API const char *fr_last_error(void);
  * middle. */
 FR_API fr_status fr_fail(fr_status s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Puts a prefix before the current sentence: "layer4.0.conv1: " + what the op said. Returns s. */
+FR_API fr_status fr_fail_prefix(fr_status s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Writes text, which came from a file or a command line, into out[bytes] so that a terminal shows it and obeys none of
+ * it: control characters (below 0x20, 0x7f, U+0080 to U+009F) and bytes that are no UTF-8 become \x1b. With `lines`
+ * newlines stay. What is too long loses its middle to "...". bytes >= 16. Returns out. */
+FR_API const char *fr_text_printable(const char *text, bool lines, char *out, size_t bytes);
+
+/* Levenshtein's distance, for the nearest of some names; words longer than FR_TEXT_LONGEST count as that far away. */
+enum { FR_TEXT_LONGEST = 64 };
+FR_API int fr_text_distance(const char *a, const char *b);
+
 /* Runs an expression of type fr_status; on failure jumps to the label `done`, where the caller cleans up.
  *     fr_status s = FR_OK;
  *     FR_TRY(s, fr_relu(x, &x));
@@ -151,6 +163,15 @@ FR_API const char *fr_device_name(fr_device d);                     /* "cpu", "c
 FR_API bool fr_device_available(fr_device d);                       /* false: fr_device_reason says why */
 FR_API const char *fr_device_reason(fr_device d);                   /* one line; "" when available. Static storage */
 FR_API fr_status fr_device_parse(const char *name, fr_device *out); /* FR_EINVAL names the known devices */
+FR_API bool fr_device_built(fr_device d);                           /* does this build hold the device's backend? */
+/* Do the kernels of this device, or of the one that meta stands for in a plan, run while the host goes on? */
+FR_API bool fr_device_is_asynchronous(fr_device d);
+/* What results and scratch sizes depend on, "2 threads, oneDNN 2.6.3, avx512_core", into buf, "" if nothing; returns
+ * buf. */
+FR_API const char *fr_device_describe(fr_device d, char *buf, size_t bytes);
+/* Copies from the host to a device go through page-locked memory, so that they do not wait; of the process. On at the
+ * start; no matter on the CPU. */
+FR_API void fr_pin_memory_set(bool on);
 
 /* What a byte of device memory is for. Every allocation carries one; at any instant they add up to the total. */
 typedef enum fr_category {
@@ -164,6 +185,13 @@ typedef enum fr_category {
     FR_MEM_OTHER,
 } fr_category;
 enum { FR_CATEGORY_COUNT = 8 };
+
+/* Memory as the operating system or the driver counts it; 0: not known. */
+typedef struct fr_memory_use {
+    size_t process;       /* held by this process, what the engine does not see included */
+    size_t device, total; /* in use on the device by everybody; all of it. 0 on the CPU */
+    const char *source;   /* who counted; static storage */
+} fr_memory_use;
 
 FR_API const char *fr_category_name(fr_category c); /* "parameter", "gradient", ... */
 
@@ -179,11 +207,37 @@ enum { FR_PHASE_COUNT = 5 };
 
 FR_API const char *fr_phase_name(fr_phase p); /* "forward", ... */
 
+/* Between begin and end what this thread allocates and runs belongs to phase p, as a training loop sets it around its
+ * optimizer step (forward and backward are set by the library). begin returns the phase that was, for end. */
+FR_API fr_phase fr_phase_begin(fr_phase p);
+FR_API void fr_phase_end(fr_phase was);
+FR_API fr_phase fr_phase_get(void);
+
+enum { FR_MAX_RANK = 6 };
+
+/* rank 0 is a scalar: one element. */
+typedef struct fr_shape {
+    int rank;
+    int64_t dim[FR_MAX_RANK];
+} fr_shape;
+
+/* What an allocation says about itself: what it is for, and the scope it was made in. */
+typedef struct fr_tag {
+    fr_category category;
+    fr_dtype dtype;
+    fr_shape shape;
+    const char *op;     /* "conv2d"; "" outside any op. Static storage, as `module` */
+    const char *module; /* path, "features.0"; "" outside any module */
+    fr_phase phase;
+} fr_tag;
+
 /* Threads that the CPU backend uses for the calls of this thread. Results are reproducible bit for bit at a fixed
  * thread count. Set: 1 <= n <= 4096; FR_EUSAGE with both numbers if the process may not start so many (ulimit -u,
  * pids.max): that is tried here, because OpenMP's run time ends the process where it finds out. */
 FR_API int fr_threads_get(void);
 FR_API fr_status fr_threads_set(int n);
+/* Starts them now, and not at the first op: threads that the program starts later can then not take their place. */
+FR_API void fr_threads_start(void);
 
 /* Which engines cuDNN's convolutions may run on, for the whole process; other devices have no such choice and are
  * deterministic. The first two apply to convolutions of shapes that were not seen before.
@@ -204,6 +258,16 @@ FR_API void fr_cudnn_fuse_statistics_set(bool on);
 
 /* Seeds the thread's default generator, as torch.manual_seed. Same seed, same numbers on any thread count. */
 FR_API void fr_seed(uint64_t seed);
+
+/* The state of that generator (torch.get_rng_state, set_rng_state). A draw (one dropout, one weight initialization)
+ * takes a stream number; the numbers inside it are indexed by element, so they depend on neither thread count nor
+ * device. */
+typedef struct fr_rng {
+    uint64_t seed;
+    uint64_t next_stream;
+} fr_rng;
+FR_API fr_rng fr_rng_get(void);
+FR_API void fr_rng_set(fr_rng state);
 
 #ifdef __cplusplus
 }

@@ -114,6 +114,24 @@ typedef struct fr_loader_opts {
 #define FR_LOADER_OPTS(...) FR_OPTS(fr_loader_opts, FR_LOADER_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_loader_opts, FR_LOADER_OPTS())
 
+/* An image in 8 bit, [height, width, channels]. Zeroed it is empty; what it holds serves the next read, until clear. */
+typedef struct fr_image {
+    const uint8_t *pixels;
+    int64_t height, width, channels;
+    struct fr_image_buffer {
+        void *data;
+        size_t capacity;
+    } decoded, file; /* the library's own */
+} fr_image;
+
+/* A JPEG or PNG file, as RGB. FR_EIO, FR_EFORMAT, FR_ENOMEM name the file. */
+FR_API fr_status fr_image_read(const char *path, fr_image *image);
+FR_API void fr_image_clear(fr_image *image);
+/* What a loader with these options makes of the image without random changes: f32 [1, height, width, channels];
+ * FR_LOADER_AUTO is the image's own size; opts NULL: all defaults. The pixels may be the caller's: a frame. */
+FR_API fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts, fr_device device,
+                                     fr_tensor **out);
+
 typedef struct fr_loader fr_loader;
 
 /* opts NULL: all defaults. Takes the batch buffers (prefetch + 1 of them, or 1 without workers) and starts the

@@ -102,6 +102,20 @@ typedef void fr_state_skipped_fn(void *ctx, const char *path, const char *reason
  * damaged, naming the newest. */
 FR_API fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx);
 
+/* Makes dir, unless it is there, and makes that durable. FR_EIO. */
+FR_API fr_status fr_state_folder_make(const char *dir);
+
+typedef struct fr_state_folder {
+    size_t states;
+    char newest_model[80]; /* what the newest says of itself; "" if it cannot be read */
+    int64_t newest_step;
+} fr_state_folder;
+/* What is in dir. Reads names and one header. FR_EIO. */
+FR_API fr_status fr_state_folder_get(const char *dir, fr_state_folder *out);
+
+/* A number for fr_state.run, other than that of any other training; never 0. */
+FR_API uint64_t fr_state_run_new(void);
+
 /* Continues where the state was saved: at the same step with the same numbers. Memory switches, device and number of
  * threads may differ. FR_EFORMAT: damaged, or no state. FR_EINVAL: of another model, dataset, optimizer or setting; the
  * sentence has both. On failure nothing has changed (but a device that fails while the model is copied to it leaves the

@@ -62,12 +62,27 @@ FR_API fr_status fr_memory_process_get(fr_device d, fr_memory_stats *out);
 /* Peaks start again from the current values. */
 FR_API fr_status fr_memory_reset_peak(fr_device d);
 
+/* Is every allocation a segment of its own (FRUGAL_NO_POOL=1)? Then there are neither cache nor arenas. */
+FR_API bool fr_memory_unpooled(void);
+
 /* Gives all wholly free segments back to the device, as torch.cuda.empty_cache. */
 FR_API fr_status fr_memory_empty_cache(fr_device d);
 
 /* No allocation takes reserved memory above `bytes`; SIZE_MAX removes the cap. A request that does not fit returns
  * FR_ENOMEM, with a report in fr_last_error, and changes nothing. */
 FR_API fr_status fr_memory_limit_set(fr_device d, size_t bytes);
+
+/* What the process holds as others count it: its resident set on the CPU, what the driver says elsewhere. *out is 0
+ * where nobody knows. */
+FR_API void fr_memory_use_get(fr_device d, fr_memory_use *out);
+/* Where a driver counts too: lines for requested, allocated and reserved as in `now`, for the process, what of it the
+ * engine does not see, and the device. "" on other devices, or if nobody knows. Returns buf. */
+enum { FR_MEMORY_USE_TEXT = 640 };
+FR_API const char *fr_memory_use_text(fr_device d, const fr_memory_stats *now, char buf[FR_MEMORY_USE_TEXT]);
+
+/* "1.50 GiB", "12.0 KiB", "512 B" into buf; returns buf. */
+enum { FR_BYTES_TEXT = 32 };
+FR_API const char *fr_bytes_text(size_t bytes, char buf[FR_BYTES_TEXT]);
 
 /* The table of live memory by category, with peaks; to a stream of the caller. */
 FR_API fr_status fr_memory_summary(fr_device d, FILE *out);

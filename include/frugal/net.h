@@ -165,6 +165,8 @@ typedef struct fr_unit_range {
 /* Which units are recomputed together, and what each saves when it runs for the last time. Ranges nest: one inside
  * another is recomputed again within the outer one's recomputation. Outer before inner, then by first unit; no two are
  * equal, none overlap in part. */
+enum { FR_MAX_UNITS = 4096 };
+
 typedef struct fr_unit_plan {
     int units;
     const fr_unit_option *option; /* [units]; NULL: all as set */

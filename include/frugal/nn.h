@@ -69,6 +69,9 @@ FR_API fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x);
 
 FR_API void fr_module_train(fr_module *m, bool on); /* this module and all below it; new modules train */
 FR_API bool fr_module_training(const fr_module *m);
+/* Between them m and all below it are in eval mode; then each is in the mode it was in. They nest. */
+FR_API void fr_module_evaluation_begin(fr_module *m);
+FR_API void fr_module_evaluation_end(fr_module *m);
 
 /* What the dotted prefix names ("layer1", "layer1.0.bn1", "fc.bias"; NULL or "": all of m) is frozen, or trains again:
  * its parameters want no gradient, and lose the one they have; its batch norms normalize with their running values and

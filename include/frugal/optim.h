@@ -148,6 +148,13 @@ FR_API fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bo
 /* After the optimizer's step. *skipped (or NULL): was the step skipped? Asking waits for the device; with NULL nobody
  * does, on CUDA. FR_EUSAGE without a check before. */
 FR_API fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped);
+/* For a loop that waits for no step: does the device decide whether a step is skipped? Then outcome, after update,
+ * begins to read back what it decided (unstable/readback.h), and learn waits for that: the scale, and the steps skipped
+ * so far. */
+struct fr_readback;
+FR_API bool fr_grad_scaler_device_decides(const fr_grad_scaler *g);
+FR_API fr_status fr_grad_scaler_outcome(const fr_grad_scaler *g, struct fr_readback *r);
+FR_API fr_status fr_grad_scaler_learn(struct fr_readback *r, double *scale, int64_t *skipped);
 
 #ifdef __cplusplus
 }

@@ -49,6 +49,7 @@ FR_API fr_status fr_plan_section(fr_plan *plan, const char *name);
 FR_API fr_status fr_plan_end(fr_plan *plan);
 FR_API void fr_plan_release(fr_plan **plan);
 
+enum { FR_PLAN_SECTIONS = 64 }; /* at most */
 FR_API int fr_plan_sections(const fr_plan *plan);
 FR_API fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats *out);
 /* The section with the largest allocated peak. */
@@ -61,6 +62,13 @@ FR_API size_t fr_plan_step_memory(const fr_plan *plan);
  * what an op allocates while it runs together with what was alive for it. Reported as parameters + state + largest
  * op. */
 FR_API size_t fr_plan_floor(const fr_plan *plan);
+/* Bytes of that op's working set alone. */
+FR_API size_t fr_plan_largest_op(const fr_plan *plan);
+/* Of a plan that runs: a number for the state of its allocator, free blocks and all. What a step takes depends on what
+ * it finds, so once a step leaves the state in which it began, all further ones are copies of it. */
+FR_API uint64_t fr_plan_state(const fr_plan *plan);
+/* Can plans for `target` ask its libraries for their workspaces in this build? */
+FR_API bool fr_plan_workspaces(fr_device target);
 /* What the numbers depend on: "cpu, 2 threads, oneDNN 2.6.3 avx512_core". Plans are comparable only where this is
  * equal. */
 FR_API const char *fr_plan_environment(const fr_plan *plan);
@@ -71,6 +79,12 @@ FR_API const char *fr_plan_environment(const fr_plan *plan);
 FR_API fr_status fr_plan_verify(const fr_plan *plan, int section, fr_device device, const fr_memory_stats *measured);
 /* The same for all sections of two plans. */
 FR_API fr_status fr_plan_compare(const fr_plan *a, const fr_plan *b);
+
+/* In a run: watches what this thread does on `device` for its largest op, until end. *out as everywhere. */
+typedef struct fr_largest_op fr_largest_op;
+FR_API fr_status fr_largest_op_begin(fr_device device, fr_largest_op **out);
+FR_API size_t fr_largest_op_bytes(const fr_largest_op *l); /* so far; 0 for NULL */
+FR_API void fr_largest_op_end(fr_largest_op **l);
 
 /* ---- the arena: reserving exactly that ---------------------------------------------------------------------- */
 

@@ -19,8 +19,6 @@ extern "C" {
 
 typedef struct fr_tensor fr_tensor;
 
-enum { FR_MAX_RANK = 6 };
-
 /* ---- making ------------------------------------------------------------------------------------------------ */
 
 /* Uninitialized memory. rank 0 is a scalar. FR_ESHAPE, FR_EDTYPE, FR_EDEVICE, FR_ENOMEM. */
@@ -63,6 +61,8 @@ FR_API fr_device fr_tensor_device(const fr_tensor *t);
  * is not seen by the version counter. */
 FR_API void *fr_tensor_data(fr_tensor *t);
 FR_API uint64_t fr_tensor_version(const fr_tensor *t); /* number of in-place writes to its storage */
+/* Reports count its storage under c from now on: a batch made by the program is FR_MEM_INPUT. */
+FR_API void fr_tensor_category_set(fr_tensor *t, fr_category c);
 
 /* The value of a one-element tensor. FR_EUNSUPPORTED on meta, which holds none; FR_ESHAPE if numel != 1. Waits for the
  * device. */

@@ -146,7 +146,7 @@ static fr_status give_to_leaf(fri_pass *p, fri_leaf *l, fr_tensor **dx) {
     if (l->grad == NULL && !fri_tensor_sole(*dx))
         FRI_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
     FRI_TRY(s, add_contribution(&l->grad, dx));
-    fri_relabel(l->grad, FR_MEM_GRADIENT);
+    fr_tensor_category_set(l->grad, FR_MEM_GRADIENT);
     l->awaited--;
     if (l->awaited == 0) s = complete(p, l);
 done:
@@ -158,7 +158,7 @@ static fr_status check_gradient(const fr_node *node, int input, const fr_tensor 
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     const fr_node *up = node->edges[input].node;
     const fri_leaf *l = node->edges[input].leaf;
-    const fri_shape *shape = up != NULL ? &up->shape : l->tensor != NULL ? &l->tensor->shape : &dx->shape;
+    const fr_shape *shape = up != NULL ? &up->shape : l->tensor != NULL ? &l->tensor->shape : &dx->shape;
     if (!fri_shape_equal(shape, &dx->shape))
         return fri_fail(FR_EINTERNAL, "%s: its backward gave input %d a gradient of shape %s, but the input is %s",
                         node->op->name, input, fri_shape_text(&dx->shape, a), fri_shape_text(shape, b));
@@ -232,7 +232,7 @@ static fr_status check_handed(const fr_node *n) {
 static fr_status run(fri_pass *p, fr_node *n) {
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);
-    fri_event_mark(FRI_EVENT_OP_BEGIN);
+    fri_event_mark(FR_EVENT_OP_BEGIN);
     fr_tensor *dy = n->gradient;
     n->gradient = NULL;
     bool early = fri_switches()->early_release;
@@ -245,7 +245,7 @@ static fr_status run(fri_pass *p, fr_node *n) {
     fr_tensor_release(&kept);
     fri_node_finish(n);
     s = run_hooks(p, s);
-    fri_event_mark(FRI_EVENT_OP_END);
+    fri_event_mark(FR_EVENT_OP_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     return s;
@@ -281,7 +281,7 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
     fr_status s = check_start(t, grad);
     if (s < 0) return s;
     bool was_grad = fr_no_grad_begin();
-    fr_phase phase = fri_scope_phase_push(FR_PHASE_BACKWARD);
+    fr_phase phase = fr_phase_begin(FR_PHASE_BACKWARD);
     fri_autograd()->pass = &p;
     if (grad != NULL) {
         start = fr_tensor_retain(grad);
@@ -317,7 +317,7 @@ done:
     free(p.held);
     fr_tensor_release(&start);
     fri_autograd()->pass = NULL;
-    fri_scope_phase_pop(phase);
+    fr_phase_end(phase);
     fr_no_grad_end(was_grad);
     return s;
 }

@@ -28,7 +28,7 @@ typedef struct fri_segment_record {
     fri_slot *in; /* held inputs */
     bool *in_requires_grad;
     fr_node pseudo; /* owner of the input slots, for messages */
-    fri_rng rng;
+    fr_rng rng;
     fr_autocast_state autocast;
     fr_switches switches;
     const char *module;
@@ -156,7 +156,7 @@ fr_status fri_segment_recompute(fri_segment_record *g) {
     fri_autograd_state *state = fri_autograd();
     fri_recompute r = {.segment = g, .last = last_needed(g)};
     fri_autograd_state was = *state;
-    fri_rng rng = fri_rng_get();
+    fr_rng rng = fr_rng_get();
     fr_switches switches = *fri_switches();
     const char *module = fri_scope_module_set(g->module);
     const char *op = fri_scope_op_push("checkpoint");
@@ -166,9 +166,9 @@ fr_status fri_segment_recompute(fri_segment_record *g) {
     state->grad_disabled = false;
     state->autocast = g->autocast;
     fr_switches_set(g->switches);
-    fri_rng_set(g->rng);
+    fr_rng_set(g->rng);
     fr_status s = run_again(g);
-    fri_rng_set(rng);
+    fr_rng_set(rng);
     fr_switches_set(switches);
     state->recording = was.recording;
     state->recompute = was.recompute;
@@ -194,7 +194,7 @@ static fr_status segment_create(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free
                               .in = calloc((size_t)n_in + 1, sizeof *g->in),
                               .in_requires_grad = calloc((size_t)n_in + 1, sizeof *g->in_requires_grad),
                               .pseudo = {.op = &checkpoint_op},
-                              .rng = fri_rng_get(),
+                              .rng = fr_rng_get(),
                               .autocast = fr_autocast_get(),
                               .switches = *fri_switches(),
                               .module = fri_scope_module(),

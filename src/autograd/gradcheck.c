@@ -14,7 +14,7 @@ typedef struct check {
     void *ctx;
     fr_tensor *const *in;
     int n_in;
-    fri_rng rng;
+    fr_rng rng;
     fr_tensor *weights; /* like the result */
 } check;
 
@@ -23,7 +23,7 @@ static double weight_of(int64_t i) {
 }
 
 static fr_status evaluate(check *c, fr_tensor **out) {
-    fri_rng_set(c->rng);
+    fr_rng_set(c->rng);
     fr_status s = c->fn(c->ctx, c->in, c->n_in, out, 1);
     if (s < 0) return s;
     if (*out == NULL || (*out)->dtype != FR_F64 || fri_device_of(*out) != FR_CPU)
@@ -72,7 +72,7 @@ static fr_status check_element(check *c, int input, int64_t i, double analytic, 
 fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in, const fr_gradcheck_opts *opts) {
     FRI_NOT_NULL(fn, in);
     const fr_gradcheck_opts o = opts != NULL ? *opts : *FR_GRADCHECK_OPTS();
-    fri_rng rng = fri_rng_get();
+    fr_rng rng = fr_rng_get();
     check c = {.fn = fn, .ctx = ctx, .in = in, .n_in = n_in, .rng = rng};
     fr_tensor *out = NULL;
     bool any = false;
@@ -95,7 +95,7 @@ fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, in
             FRI_TRY(s, check_element(&c, k, i, g != NULL ? ((const double *)fri_data(g))[i] : 0, &o));
     }
 done:
-    fri_rng_set(rng);
+    fr_rng_set(rng);
     fr_tensor_release(&out);
     fr_tensor_release(&c.weights);
     return s;

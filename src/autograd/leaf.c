@@ -117,7 +117,7 @@ fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad) {
                         fr_device_name(fri_device_of(t)), fr_device_name(fri_device_of(grad)));
     fr_tensor *old = l->grad;
     l->grad = fr_tensor_retain(grad);
-    if (grad != NULL) fri_relabel(grad, FR_MEM_GRADIENT);
+    if (grad != NULL) fr_tensor_category_set(grad, FR_MEM_GRADIENT);
     fr_tensor_release(&old);
     return FR_OK;
 }

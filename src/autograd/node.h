@@ -49,7 +49,7 @@ typedef struct fri_slot {
     fr_node *owner;
     fri_storage *storage;
     size_t offset;
-    fri_shape shape;
+    fr_shape shape;
     fr_dtype dtype;
     fr_device device;
     uint64_t version;                 /* of the storage when saved */
@@ -73,7 +73,7 @@ struct fr_node {
     fri_edge *edges;
     fri_slot *slots; /* n_saves of the op, then n_inputs kept for rebuilding */
     /* the output */
-    fri_shape shape;
+    fr_shape shape;
     fr_dtype dtype;
     fr_device device;
     fri_storage *output; /* not owned; NULL once the storage died or was overwritten in place */

@@ -130,7 +130,7 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
     bool was = fr_no_grad_begin();
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);
-    fri_event_mark(FRI_EVENT_ASIDE_BEGIN);
+    fri_event_mark(FR_EVENT_ASIDE_BEGIN);
     for (int i = 0; i < n->n_inputs; i++) {
         if (!needs(n, i)) continue;
         if (kept(n, i)->kind != FRI_SLOT_EMPTY)
@@ -143,7 +143,7 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
 done:
     for (int i = 0; i < n->n_inputs; i++) fr_tensor_release(&in[i]);
     fr_tensor_release(&y);
-    fri_event_mark(FRI_EVENT_ASIDE_END);
+    fri_event_mark(FR_EVENT_ASIDE_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     fr_no_grad_end(was);

@@ -30,12 +30,12 @@ static fr_status encode_bits(fri_slot *slot) {
     fr_node *owner = slot->owner;
     const fri_backend *b = slot->storage->backend;
     int64_t n = fri_shape_numel(&slot->shape);
-    fri_shape shape = FRI_SHAPE((n + 7) / 8);
+    fr_shape shape = FRI_SHAPE((n + 7) / 8);
     const char *op = fri_scope_op_push(owner->op->name);
     const char *module = fri_scope_module_set(owner->module);
     unsigned flags = slot->flags;
     fri_exec e = {0};
-    fri_event_mark(FRI_EVENT_ASIDE_BEGIN);
+    fri_event_mark(FR_EVENT_ASIDE_BEGIN);
     FRI_TRY(s, fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits));
     FRI_TRY(s, FRI_KERNEL(b, slot->dtype, relu_encode,
                           (&e, slot->dtype, n, flags != FR_SAVE_MASK, (char *)slot->storage->block->data + slot->offset,
@@ -46,7 +46,7 @@ static fr_status encode_bits(fri_slot *slot) {
     fri_autograd()->stats.encoded++;
 done:
     fr_tensor_release(&bits);
-    fri_event_mark(FRI_EVENT_ASIDE_END);
+    fri_event_mark(FR_EVENT_ASIDE_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     return s;

@@ -67,14 +67,14 @@ static fr_status check_version(const fri_slot *slot) {
 static fr_status bring_back(const fri_slot *slot, fr_tensor **out) {
     fr_tensor *bytes = NULL;
     fr_status s = FR_OK;
-    fri_shape shape = FRI_SHAPE((int64_t)slot->away->bytes);
-    fri_event_mark(FRI_EVENT_ASIDE_BEGIN);
+    fr_shape shape = FRI_SHAPE((int64_t)slot->away->bytes);
+    fri_event_mark(FR_EVENT_ASIDE_BEGIN);
     FRI_TRY(s, fri_tensor_new(&shape, FR_U8, slot->device, FR_MEM_TEMPORARY, &bytes));
     FRI_TRY(s, fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes)));
     fri_tensor_put(&bytes, out);
 done:
     fr_tensor_release(&bytes);
-    fri_event_mark(FRI_EVENT_ASIDE_END);
+    fri_event_mark(FR_EVENT_ASIDE_END);
     return s;
 }
 

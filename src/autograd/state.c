@@ -120,24 +120,24 @@ bool fri_statistics_move(void) {
 
 fr_status fr_step_begin(fr_step_scope *scope) {
     FRI_NOT_NULL(scope);
-    fr_status s = fri_readback_check_all();
+    fr_status s = fr_readback_check_all();
     if (s < 0) return s;
     *scope = (fr_step_scope){.grad_enabled = fr_grad_enabled(),
                              .autocast = state.autocast,
                              .switches = *fri_switches(),
                              .statistics_frozen = state.statistics_frozen,
-                             .phase = fri_scope_phase_push(FR_PHASE_FORWARD),
+                             .phase = fr_phase_begin(FR_PHASE_FORWARD),
                              .op = fri_scope_op(),
                              .module = fri_scope_module()};
     state.steps++;
     state.open_steps++;
-    fri_event_mark(FRI_EVENT_STEP_BEGIN);
+    fri_event_mark(FR_EVENT_STEP_BEGIN);
     return FR_OK;
 }
 
 fr_status fr_step_end(fr_step_scope *scope) {
     FRI_NOT_NULL(scope);
-    fri_event_mark(FRI_EVENT_STEP_END);
+    fri_event_mark(FR_EVENT_STEP_END);
     if (state.open_steps > 0) state.open_steps--;
     state.grad_disabled = !scope->grad_enabled;
     state.autocast = scope->autocast;
@@ -145,7 +145,7 @@ fr_status fr_step_end(fr_step_scope *scope) {
     state.recording = NULL;
     state.recompute = NULL;
     state.statistics_frozen = scope->statistics_frozen;
-    fri_scope_phase_pop(scope->phase);
+    fr_phase_end(scope->phase);
     fri_scope_op_pop(scope->op);
     fri_scope_module_pop(scope->module);
     state.stats.growing_steps = state.stats.nodes > state.nodes_at_step_end ? state.stats.growing_steps + 1 : 0;

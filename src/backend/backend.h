@@ -19,13 +19,6 @@ typedef enum fri_copy_kind {
     FRI_COPY_DEVICE_TO_DEVICE,
 } fri_copy_kind;
 
-/* Memory as the operating system or the driver counts it; 0: not known. */
-typedef struct fri_memory_use {
-    size_t process;       /* held by this process, what the engine does not see included */
-    size_t device, total; /* in use on the device by everybody; all of it. 0 on the CPU */
-    const char *source;   /* who counted; static storage */
-} fri_memory_use;
-
 /* ---- streams beside the one that kernels run in ------------------------------------------------------------- */
 
 typedef enum fri_stream_id {
@@ -94,7 +87,7 @@ typedef struct fri_backend {
     /* Bytes free and in total on the device, or 0 and 0 where that has no meaning. */
     void (*memory_info)(size_t *free_bytes, size_t *total_bytes);
     /* What is held beside the allocator's segments can be learnt from this; NULL: nothing is. */
-    void (*memory_use)(fri_memory_use *out);
+    void (*memory_use)(fr_memory_use *out);
 
     /* Copies in stream order; to the host it returns when the bytes are there. */
     fr_status (*copy)(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes);

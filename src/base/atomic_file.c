@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert(FRI_TARGET_BYTES >= PATH_MAX, "realpath writes up to PATH_MAX bytes");
+_Static_assert(FR_TARGET_BYTES >= PATH_MAX, "realpath writes up to PATH_MAX bytes");
 
 enum { TEMPORARY_NAMES = 100 };        /* tried before giving up: each taken one is the trace of a killed process */
 #define MOVE_AT_ONCE ((size_t)1 << 30) /* Linux moves at most 2 GiB - 4 KiB in one call */
@@ -26,7 +26,7 @@ static fr_status cannot(const char *what) {
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
 /* The folder of path in `folder`; returns the name in it. */
-static const char *split(const char *path, char folder[FRI_TARGET_BYTES]) {
+static const char *split(const char *path, char folder[FR_TARGET_BYTES]) {
     const char *slash = strrchr(path, '/');
     size_t n = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
     memcpy(folder, n > 0 ? path : ".", n > 0 ? n : 1);
@@ -34,15 +34,15 @@ static const char *split(const char *path, char folder[FRI_TARGET_BYTES]) {
     return slash != NULL ? slash + 1 : path;
 }
 
-static bool join(char out[FRI_TARGET_BYTES], const char *folder, const char *name) {
-    int n = snprintf(out, FRI_TARGET_BYTES, "%s%s%s", folder, strcmp(folder, "/") == 0 ? "" : "/", name);
-    return n > 0 && n < FRI_TARGET_BYTES;
+static bool join(char out[FR_TARGET_BYTES], const char *folder, const char *name) {
+    int n = snprintf(out, FR_TARGET_BYTES, "%s%s%s", folder, strcmp(folder, "/") == 0 ? "" : "/", name);
+    return n > 0 && n < FR_TARGET_BYTES;
 }
 
 /* A name that is not there may be a link all the same: to what is not there yet. realpath has counted the links of a
  * circle (ELOOP), so this ends. */
-bool fri_file_target(const char *path, char target[FRI_TARGET_BYTES]) {
-    char here[FRI_TARGET_BYTES], folder[FRI_TARGET_BYTES], link[FRI_TARGET_BYTES];
+bool fr_file_target(const char *path, char target[FR_TARGET_BYTES]) {
+    char here[FR_TARGET_BYTES], folder[FR_TARGET_BYTES], link[FR_TARGET_BYTES];
     if (strlen(path) >= sizeof here) {
         errno = ENAMETOOLONG;
         return false;
@@ -67,7 +67,7 @@ bool fri_file_target(const char *path, char target[FRI_TARGET_BYTES]) {
 /* ---- writing ----------------------------------------------------------------------------------------------- */
 
 /* A new file beside the target. O_EXCL and O_NOFOLLOW: nothing that lies there already is written to. */
-static fr_status create_temporary(fri_atomic_file *f, mode_t mode) {
+static fr_status create_temporary(fr_atomic_file *f, mode_t mode) {
     size_t room = strlen(f->target) + 64;
     f->temporary = malloc(room);
     if (f->temporary == NULL) return fri_fail(FR_ENOMEM, "no host memory for a temporary name");
@@ -89,7 +89,7 @@ static int standard_stream(const struct stat *file) {
 }
 
 /* O_NONBLOCK for the opening alone: a FIFO without a reader answers ENXIO instead of waiting for one. */
-static fr_status open_as_it_is(const char *path, fri_atomic_file *f) {
+static fr_status open_as_it_is(const char *path, fr_atomic_file *f) {
     f->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (f->fd < 0 && errno == ENXIO) return fri_fail(FR_EIO, "cannot be written: nobody reads from it");
     if (f->fd < 0) return cannot("written");
@@ -97,8 +97,8 @@ static fr_status open_as_it_is(const char *path, fri_atomic_file *f) {
     return flags >= 0 && fcntl(f->fd, F_SETFL, flags & ~O_NONBLOCK) == 0 ? FR_OK : cannot("written");
 }
 
-static fr_status open_file(const char *path, mode_t mode, fri_atomic_file *f) {
-    char target[FRI_TARGET_BYTES];
+static fr_status open_file(const char *path, mode_t mode, fr_atomic_file *f) {
+    char target[FR_TARGET_BYTES];
     struct stat st;
     bool exists = stat(path, &st) == 0;
     if (exists && S_ISDIR(st.st_mode)) return fri_fail(FR_EIO, "is a folder, not a file");
@@ -108,7 +108,7 @@ static fr_status open_file(const char *path, mode_t mode, fri_atomic_file *f) {
         return f->fd >= 0 ? FR_OK : cannot("written");
     }
     if (exists && !S_ISREG(st.st_mode)) return open_as_it_is(path, f);
-    if ((exists && access(path, W_OK) != 0) || !fri_file_target(path, target)) return cannot("written");
+    if ((exists && access(path, W_OK) != 0) || !fr_file_target(path, target)) return cannot("written");
     f->target = strdup(target);
     if (f->target == NULL) return fri_fail(FR_ENOMEM, "no host memory for a file name");
     fr_status s = create_temporary(f, mode);
@@ -116,14 +116,14 @@ static fr_status open_file(const char *path, mode_t mode, fri_atomic_file *f) {
     return s;
 }
 
-fr_status fri_atomic_open(const char *path, mode_t mode, fri_atomic_file *f) {
-    *f = (fri_atomic_file)FRI_ATOMIC_FILE_CLOSED;
+fr_status fr_atomic_open(const char *path, mode_t mode, fr_atomic_file *f) {
+    *f = (fr_atomic_file)FR_ATOMIC_FILE_CLOSED;
     fr_status s = open_file(path, mode, f);
-    if (s < 0) fri_atomic_abandon(f);
+    if (s < 0) fr_atomic_abandon(f);
     return s;
 }
 
-fr_status fri_atomic_put(fri_atomic_file *f, const void *data, size_t bytes) {
+fr_status fr_atomic_put(fr_atomic_file *f, const void *data, size_t bytes) {
     const char *at = data;
     while (bytes > 0) {
         ssize_t n = write(f->fd, at, bytes < MOVE_AT_ONCE ? bytes : MOVE_AT_ONCE);
@@ -136,14 +136,14 @@ fr_status fri_atomic_put(fri_atomic_file *f, const void *data, size_t bytes) {
     return FR_OK;
 }
 
-fr_status fri_atomic_stream(fri_atomic_file *f) {
+fr_status fr_atomic_stream(fr_atomic_file *f) {
     f->stream = fdopen(f->fd, "w");
     return f->stream != NULL ? FR_OK : cannot("written");
 }
 
 /* Makes the rename durable. A file system that cannot sync folders says EINVAL: nothing more can be done there. */
 static fr_status sync_folder(const char *target) {
-    char folder[FRI_TARGET_BYTES];
+    char folder[FR_TARGET_BYTES];
     fr_status s = FR_OK;
     (void)split(target, folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -153,7 +153,7 @@ static fr_status sync_folder(const char *target) {
     return s;
 }
 
-static void close_file(fri_atomic_file *f) {
+static void close_file(fr_atomic_file *f) {
     if (f->stream != NULL)
         fclose(f->stream);
     else if (f->fd >= 0)
@@ -164,7 +164,7 @@ static void close_file(fri_atomic_file *f) {
 
 /* What was written is on its way to disk, or has failed. A part that the stream lost earlier has no errno of its
  * own. */
-static fr_status finish(fri_atomic_file *f) {
+static fr_status finish(fr_atomic_file *f) {
     errno = 0;
     bool whole = f->stream == NULL || (fflush(f->stream) == 0 && ferror(f->stream) == 0);
     if (!whole && errno == 0) return fri_fail(FR_EIO, "cannot be written: a part of it is lost");
@@ -172,7 +172,7 @@ static fr_status finish(fri_atomic_file *f) {
     return f->temporary == NULL || fsync(f->fd) == 0 ? FR_OK : cannot("synced");
 }
 
-fr_status fri_atomic_commit(fri_atomic_file *f) {
+fr_status fr_atomic_commit(fr_atomic_file *f) {
     fr_status s = finish(f);
     if (s == FR_OK && f->temporary != NULL) {
         close_file(f);
@@ -184,17 +184,17 @@ fr_status fri_atomic_commit(fri_atomic_file *f) {
             s = sync_folder(f->target);
         }
     }
-    fri_atomic_abandon(f);
+    fr_atomic_abandon(f);
     return s;
 }
 
-void fri_atomic_abandon(fri_atomic_file *f) {
+void fr_atomic_abandon(fr_atomic_file *f) {
     int why = errno;
     close_file(f);
     if (f->temporary != NULL) unlink(f->temporary);
     free(f->temporary);
     free(f->target);
-    *f = (fri_atomic_file)FRI_ATOMIC_FILE_CLOSED;
+    *f = (fr_atomic_file)FR_ATOMIC_FILE_CLOSED;
     errno = why;
 }
 

@@ -3,22 +3,22 @@
 
 #include <frugal/base.h>
 
-static _Thread_local fri_rng current = {.seed = 0, .next_stream = 0};
+static _Thread_local fr_rng current = {.seed = 0, .next_stream = 0};
 
 void fr_seed(uint64_t seed) {
-    current = (fri_rng){.seed = seed, .next_stream = 0};
+    current = (fr_rng){.seed = seed, .next_stream = 0};
 }
 
-fri_rng fri_rng_get(void) {
+fr_rng fr_rng_get(void) {
     return current;
 }
 
-void fri_rng_set(fri_rng state) {
+void fr_rng_set(fr_rng state) {
     current = state;
 }
 
-fri_rng fri_rng_draw(void) {
-    fri_rng drawn = current;
+fr_rng fri_rng_draw(void) {
+    fr_rng drawn = current;
     current.next_stream++;
     return drawn;
 }

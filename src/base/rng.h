@@ -1,22 +1,12 @@
-/* rng.h - the thread's default generator.
- *
- * A draw (one dropout, one weight initialization) takes a stream number; the numbers inside it are indexed by element,
- * so they do not depend on thread count or device. Checkpoints save and restore {seed, next_stream} and nothing
- * else. */
+/* rng.h - drawing from the thread's default generator (fr_rng in base.h). */
 #ifndef FRI_BASE_RNG_H
 #define FRI_BASE_RNG_H
 
 #include "base/philox.h"
 
-typedef struct fri_rng {
-    uint64_t seed;
-    uint64_t next_stream;
-} fri_rng;
-
-fri_rng fri_rng_get(void);
-void fri_rng_set(fri_rng state);
+#include <frugal/base.h>
 
 /* Takes the next stream: {seed, stream number}. */
-fri_rng fri_rng_draw(void);
+fr_rng fri_rng_draw(void);
 
 #endif

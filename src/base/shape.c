@@ -5,19 +5,19 @@
 
 #include <stdio.h>
 
-fri_shape fri_shape_of(int rank, const int64_t *dim) {
-    fri_shape s = {.rank = rank};
-    for (int i = 0; i < rank && i < FRI_MAX_RANK; i++) s.dim[i] = dim[i];
+fr_shape fri_shape_of(int rank, const int64_t *dim) {
+    fr_shape s = {.rank = rank};
+    for (int i = 0; i < rank && i < FR_MAX_RANK; i++) s.dim[i] = dim[i];
     return s;
 }
 
-int64_t fri_shape_numel(const fri_shape *s) {
+int64_t fri_shape_numel(const fr_shape *s) {
     int64_t n = 1;
     for (int i = 0; i < s->rank; i++) n *= s->dim[i];
     return n;
 }
 
-bool fri_shape_equal(const fri_shape *a, const fri_shape *b) {
+bool fri_shape_equal(const fr_shape *a, const fr_shape *b) {
     if (a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++)
         if (a->dim[i] != b->dim[i]) return false;
@@ -28,10 +28,10 @@ bool fri_mul_i64(int64_t a, int64_t b, int64_t *out) {
     return !__builtin_mul_overflow(a, b, out);
 }
 
-fr_status fri_shape_bytes(const char *what, const fri_shape *s, fr_dtype t, size_t *bytes) {
+fr_status fri_shape_bytes(const char *what, const fr_shape *s, fr_dtype t, size_t *bytes) {
     char text[FRI_SHAPE_TEXT];
-    if (s->rank < 0 || s->rank > FRI_MAX_RANK)
-        return fri_fail(FR_ESHAPE, "%s: rank %d is outside 0..%d", what, s->rank, FRI_MAX_RANK);
+    if (s->rank < 0 || s->rank > FR_MAX_RANK)
+        return fri_fail(FR_ESHAPE, "%s: rank %d is outside 0..%d", what, s->rank, FR_MAX_RANK);
     if (fr_dtype_size(t) == 0) return fri_fail(FR_EDTYPE, "%s: %d is not an element type", what, (int)t);
     int64_t n = (int64_t)fr_dtype_size(t);
     for (int i = 0; i < s->rank; i++) {
@@ -45,9 +45,9 @@ fr_status fri_shape_bytes(const char *what, const fri_shape *s, fr_dtype t, size
     return FR_OK;
 }
 
-const char *fri_shape_text(const fri_shape *s, char buf[FRI_SHAPE_TEXT]) {
+const char *fri_shape_text(const fr_shape *s, char buf[FRI_SHAPE_TEXT]) {
     size_t at = (size_t)snprintf(buf, FRI_SHAPE_TEXT, "[");
-    for (int i = 0; i < s->rank && i < FRI_MAX_RANK; i++)
+    for (int i = 0; i < s->rank && i < FR_MAX_RANK; i++)
         at += (size_t)snprintf(buf + at, FRI_SHAPE_TEXT - at, "%s%lld", i ? ", " : "", (long long)s->dim[i]);
     snprintf(buf + at, FRI_SHAPE_TEXT - at, "]");
     return buf;

@@ -4,30 +4,23 @@
 
 #include <frugal/base.h>
 
-enum { FRI_MAX_RANK = 6 };
-
-typedef struct fri_shape {
-    int rank; /* 0 is a scalar: one element */
-    int64_t dim[FRI_MAX_RANK];
-} fri_shape;
-
 /* Shape from a C array: fri_shape_of(4, (int64_t[]){n, h, w, c}). No checks; fri_shape_bytes makes them. */
-fri_shape fri_shape_of(int rank, const int64_t *dim);
+fr_shape fri_shape_of(int rank, const int64_t *dim);
 #define FRI_SHAPE(...) \
     fri_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
 
-int64_t fri_shape_numel(const fri_shape *s);
-bool fri_shape_equal(const fri_shape *a, const fri_shape *b);
+int64_t fri_shape_numel(const fr_shape *s);
+bool fri_shape_equal(const fr_shape *a, const fr_shape *b);
 
 /* numel * element size. FR_ESHAPE if a dimension is negative, the rank is out of range or the product overflows;
  * the message starts with `what`. */
-fr_status fri_shape_bytes(const char *what, const fri_shape *s, fr_dtype t, size_t *bytes);
+fr_status fri_shape_bytes(const char *what, const fr_shape *s, fr_dtype t, size_t *bytes);
 
 /* a * b in *out, or false when the product does not fit. */
 bool fri_mul_i64(int64_t a, int64_t b, int64_t *out);
 
 /* "[64, 32, 32, 3]" into buf; returns buf. FRI_SHAPE_TEXT bytes always suffice. */
-enum { FRI_SHAPE_TEXT = FRI_MAX_RANK * 22 + 4 };
-const char *fri_shape_text(const fri_shape *s, char buf[FRI_SHAPE_TEXT]);
+enum { FRI_SHAPE_TEXT = FR_MAX_RANK * 22 + 4 };
+const char *fri_shape_text(const fr_shape *s, char buf[FRI_SHAPE_TEXT]);
 
 #endif

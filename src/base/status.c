@@ -46,27 +46,28 @@ fr_status fr_fail(fr_status s, const char *format, ...) {
     va_start(args, format);
     char *text = compose(brief, format, args);
     va_end(args);
-    fri_text_printable(text, false, message, sizeof message);
+    fr_text_printable(text, false, message, sizeof message);
     if (text != brief) free(text);
     return s;
 }
 
 fr_status fri_fail_report(fr_status s, const char *text) {
-    fri_text_printable(text, true, message, sizeof message);
+    fr_text_printable(text, true, message, sizeof message);
     return s;
 }
 
 /* The old message is printable already and may have lines. */
-fr_status fri_fail_prefix(fr_status s, const char *format, ...) {
+fr_status fr_fail_prefix(fr_status s, const char *format, ...) {
+    FRI_NOT_NULL(format);
     enum { PREFIX_BYTES = 512 };
     char prefix[PREFIX_BYTES], brief[MESSAGE_BYTES], both[PREFIX_BYTES + MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
     char *text = compose(brief, format, args);
     va_end(args);
-    snprintf(both, sizeof both, "%s%s", fri_text_printable(text, false, prefix, sizeof prefix), message);
+    snprintf(both, sizeof both, "%s%s", fr_text_printable(text, false, prefix, sizeof prefix), message);
     if (text != brief) free(text);
-    fri_text_printable(both, true, message, sizeof message);
+    fr_text_printable(both, true, message, sizeof message);
     return s;
 }
 

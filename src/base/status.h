@@ -13,9 +13,6 @@ extern "C" {
 /* fr_fail with a text of several lines. */
 fr_status fri_fail_report(fr_status s, const char *text);
 
-/* Puts a prefix before the current sentence: "layer4.0.conv1: " + what the op said. Returns s. */
-__attribute__((format(printf, 2, 3))) fr_status fri_fail_prefix(fr_status s, const char *format, ...);
-
 /* The rule about NULL (base.h), as the first line of a public function that returns a status: returns FR_EINVAL and
  * "<function>: <argument> is NULL" for the first of these arguments that is. */
 #define FRI_NOT_NULL(...)                                      \

@@ -21,13 +21,13 @@ const char *fr_phase_name(fr_phase p) {
     return (int)p >= 0 && (int)p < FR_PHASE_COUNT ? names[p] : "?";
 }
 
-fri_tag fri_tag_make(fr_category category, fr_dtype dtype, const fri_shape *shape) {
-    return (fri_tag){.category = category,
-                     .dtype = dtype,
-                     .shape = *shape,
-                     .op = scope_op,
-                     .module = scope_module,
-                     .phase = scope_phase};
+fr_tag fri_tag_make(fr_category category, fr_dtype dtype, const fr_shape *shape) {
+    return (fr_tag){.category = category,
+                    .dtype = dtype,
+                    .shape = *shape,
+                    .op = scope_op,
+                    .module = scope_module,
+                    .phase = scope_phase};
 }
 
 const char *fri_scope_op_push(const char *static_name) {
@@ -40,13 +40,13 @@ void fri_scope_op_pop(const char *was) {
     scope_op = was;
 }
 
-fr_phase fri_scope_phase_push(fr_phase p) {
+fr_phase fr_phase_begin(fr_phase p) {
     fr_phase was = scope_phase;
     scope_phase = p;
     return was;
 }
 
-void fri_scope_phase_pop(fr_phase was) {
+void fr_phase_end(fr_phase was) {
     scope_phase = was;
 }
 
@@ -79,7 +79,7 @@ const char *fri_scope_module(void) {
     return scope_module;
 }
 
-fr_phase fri_scope_phase(void) {
+fr_phase fr_phase_get(void) {
     return scope_phase;
 }
 

@@ -8,23 +8,12 @@
 
 #include "base/shape.h"
 
-typedef struct fri_tag {
-    fr_category category;
-    fr_dtype dtype;
-    fri_shape shape;
-    const char *op;     /* static or interned; "" outside any op */
-    const char *module; /* interned path, "features.0"; "" outside any module */
-    fr_phase phase;
-} fri_tag;
-
 /* A tag with the current scope. */
-fri_tag fri_tag_make(fr_category category, fr_dtype dtype, const fri_shape *shape);
+fr_tag fri_tag_make(fr_category category, fr_dtype dtype, const fr_shape *shape);
 
 /* Each push returns what it replaced; hand that to the matching pop. */
 const char *fri_scope_op_push(const char *static_name);
 void fri_scope_op_pop(const char *was);
-fr_phase fri_scope_phase_push(fr_phase p);
-void fri_scope_phase_pop(fr_phase was);
 
 /* Appends ".name" to the module path. The returned interned path is the old one. */
 const char *fri_scope_module_push(const char *name);
@@ -34,7 +23,6 @@ void fri_scope_module_pop(const char *was);
 
 const char *fri_scope_op(void);
 const char *fri_scope_module(void);
-fr_phase fri_scope_phase(void);
 
 /* The one copy of a string, alive until the process ends. "" if memory ran out. */
 const char *fri_intern(const char *text);

@@ -36,7 +36,8 @@ static size_t next(const char **text, const char *end, bool lines, char unit[UNI
     return at;
 }
 
-const char *fri_text_printable(const char *text, bool lines, char *out, size_t bytes) {
+const char *fr_text_printable(const char *text, bool lines, char *out, size_t bytes) {
+    if (text == NULL || out == NULL) return NULL;
     static const char gap[] = "...";
     const char *end = text + strlen(text);
     char unit[UNIT_BYTES];
@@ -66,10 +67,11 @@ static int smallest(int a, int b, int c) {
     return m < c ? m : c;
 }
 
-int fri_text_distance(const char *a, const char *b) {
-    int row[FRI_TEXT_LONGEST + 1];
+int fr_text_distance(const char *a, const char *b) {
+    if (a == NULL || b == NULL) return 0;
+    int row[FR_TEXT_LONGEST + 1];
     size_t n = strlen(a), m = strlen(b);
-    if (n > FRI_TEXT_LONGEST || m > FRI_TEXT_LONGEST) return FRI_TEXT_LONGEST;
+    if (n > FR_TEXT_LONGEST || m > FR_TEXT_LONGEST) return FR_TEXT_LONGEST;
     for (size_t j = 0; j <= m; j++) row[j] = (int)j;
     for (size_t i = 1; i <= n; i++) {
         int corner = row[0];

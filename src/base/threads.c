@@ -81,7 +81,7 @@ fr_status fr_threads_set(int n) {
     return FR_OK;
 }
 
-void fri_threads_begin(void) {
+void fr_threads_start(void) {
 #pragma omp parallel
     { /* a team is made by its first use, and kept */
     }

@@ -9,7 +9,4 @@ int fri_threads_startable(int n);
 
 enum { FRI_THREADS_MOST = 4096 };
 
-/* Starts the threads of the number that is set, on this thread's account, before others take their place. */
-void fri_threads_begin(void);
-
 #endif

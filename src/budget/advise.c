@@ -2,8 +2,6 @@
  *
  * Every line was tried: a dry run of the same command with these flags added, under the same limit. "fits" means that
  * it ended, so the run will; the peak is to the byte. */
-#include "base/status.h"
-#include "memory/report.h"
 #include "budget/fit.h"
 #include "budget/dry.h"
 
@@ -18,9 +16,9 @@ typedef struct adviser {
 } adviser;
 
 static void say(adviser *a, bool fits, size_t reserved, const char *flags) {
-    char text[FRI_BYTES_TEXT];
+    char text[FR_BYTES_TEXT];
     fprintf(a->out, "  %s %-44s peak %s (%zu bytes reserved)\n", fits ? "fits:        " : "does not fit:", flags,
-            fri_bytes_text(reserved, text), reserved);
+            fr_bytes_text(reserved, text), reserved);
     a->fitting += fits;
 }
 
@@ -110,13 +108,13 @@ static fr_status advise_batch(adviser *a) {
 
 /* What the command as it is comes to, and the floor that nothing but a smaller op can lower. */
 static fr_status say_needs(const adviser *a) {
-    char peak[FRI_BYTES_TEXT], floor[FRI_BYTES_TEXT], op[FRI_BYTES_TEXT];
+    char peak[FR_BYTES_TEXT], floor[FR_BYTES_TEXT], op[FR_BYTES_TEXT];
     fri_train_plan p = {0};
     fr_status s = fri_train_plan_make(a->config, SIZE_MAX, &p);
     if (s < 0) return s;
     fprintf(a->out, "this command needs %s; its floor (parameters, optimizer state and the largest op, %s) is %s\n",
-            fri_bytes_text(p.training.peak_allocated, peak), fri_bytes_text(fri_plan_largest_op(p.plan), op),
-            fri_bytes_text(fr_plan_floor(p.plan), floor));
+            fr_bytes_text(p.training.peak_allocated, peak), fr_bytes_text(fr_plan_largest_op(p.plan), op),
+            fr_bytes_text(fr_plan_floor(p.plan), floor));
     fri_train_plan_release(&p);
     return FR_OK;
 }
@@ -124,7 +122,7 @@ static fr_status say_needs(const adviser *a) {
 fr_status fri_advise(const fri_config *c, FILE *out) {
     adviser a = {.config = c, .limit = c->opts.memory_limit, .out = out};
     fr_memory_stats now;
-    char text[FRI_BYTES_TEXT];
+    char text[FR_BYTES_TEXT];
     fr_status s = FR_OK;
     if (a.limit == SIZE_MAX) {
         FR_TRY(s, fr_memory_stats_get(c->opts.device, &now));
@@ -132,7 +130,7 @@ fr_status fri_advise(const fri_config *c, FILE *out) {
     }
     FR_TRY(s, say_needs(&a));
     fprintf(out, "what would fit into %s; each line is a dry run of this command with these flags added:\n",
-            fri_bytes_text(a.limit, text));
+            fr_bytes_text(a.limit, text));
     if (c->opts.unit_plan == NULL) {
         FR_TRY(s, advise_switches(&a));
         if (c->opts.checkpoint_segments == FR_TRAIN_AUTO) FR_TRY(s, advise_segments(&a));

@@ -1,5 +1,4 @@
 /* arena.c - plans a run that begins, and reserves what the plan needs (session/arena.h). */
-#include "base/status.h"
 #include "budget/dry.h"
 
 #include <string.h>
@@ -10,11 +9,11 @@ static fr_status install(fri_session *r, fri_train_plan *p) {
     /* The caching allocator's reserve does not matter here, only the extent. */
     FR_TRY(s, fri_train_plan_make(r->config, SIZE_MAX, p));
     if (!p->workspaces)
-        return fri_fail(FR_EUNSUPPORTED, "a plan for %s cannot include its workspaces", fr_device_name(o->device));
+        return fr_fail(FR_EUNSUPPORTED, "a plan for %s cannot include its workspaces", fr_device_name(o->device));
     FR_TRY(s, fri_train_plan_use_arena(p, &r->arena.placement));
     if (r->arena.placement.extent > o->memory_limit)
-        return fri_fail(FR_ENOMEM, "%zu bytes are needed, more than --memory-limit %zu", r->arena.placement.extent,
-                        o->memory_limit);
+        return fr_fail(FR_ENOMEM, "%zu bytes are needed, more than --memory-limit %zu", r->arena.placement.extent,
+                       o->memory_limit);
     FR_TRY(s, fr_plan_install(p->plan, o->device, NULL));
 done:
     return s;

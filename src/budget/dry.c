@@ -7,11 +7,6 @@
  * for whole epochs. */
 #include "budget/dry.h"
 
-#include "backend/backend.h"
-#include "base/rng.h"
-#include "base/status.h"
-#include "memory/allocator.h"
-#include "tensor/tensor.h"
 #include "session/driver.h"
 
 #include <inttypes.h>
@@ -31,7 +26,6 @@ typedef struct dry_run {
     fri_config config; /* on meta */
     fri_session run;   /* with data sets of two full batches and a short one */
     fri_train_plan *out;
-    fri_allocator *allocator;
     fr_loader *loader;                /* of the evaluation */
     epoch_kind now;                   /* the epoch that runs */
     epoch_kind fixed[EPOCHS_AT_MOST]; /* epochs that left the state as it was */
@@ -47,9 +41,9 @@ static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tens
     bool pixels = d->config.program->pixel_target != NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, 3}, FR_F32, FR_META, images));
-    fri_relabel(*images, FR_MEM_INPUT);
+    fr_tensor_category_set(*images, FR_MEM_INPUT);
     FR_TRY(s, fr_tensor_empty(pixels ? 3 : 1, (int64_t[]){n, size, size}, FR_I64, FR_META, targets));
-    fri_relabel(*targets, FR_MEM_INPUT);
+    fr_tensor_category_set(*targets, FR_MEM_INPUT);
 done:
     return s;
 }
@@ -61,7 +55,7 @@ static fr_status next_batch(dry_run *d, fr_split split, bool shorter, fr_tensor 
         return filled(d, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
                       targets);
     fr_status s = fr_loader_position_set(loader, 0, shorter ? 2 : 0);
-    return s < 0 ? s : fri_batch_next(&d->run, loader, images, targets);
+    return s < 0 ? s : fr_input_next(d->run.input, loader, images, targets);
 }
 
 /* A loader's buffers count where it fills them on the device itself. Elsewhere batches are copied there. */
@@ -105,11 +99,11 @@ static bool steps_differ(const dry_run *d) {
 static fr_status one_of(dry_run *d, fri_part part, int64_t alike, int64_t *done,
                         fr_status (*run)(dry_run *d, fri_part part)) {
     bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH, again = d->out->section[part] >= 0;
-    uint64_t before = fri_allocator_fingerprint(d->allocator);
+    uint64_t before = fr_plan_state(d->out->plan);
     fr_status s = FR_OK;
     if (part == FRI_PART_EVALUATION) d->in_a_row = 0;
     if (repeats && again &&
-        (d->in_a_row == STEPS_AT_MOST || fr_plan_sections(d->out->plan) + SECTIONS_LEFT >= FRI_PLAN_SECTIONS)) {
+        (d->in_a_row == STEPS_AT_MOST || fr_plan_sections(d->out->plan) + SECTIONS_LEFT >= FR_PLAN_SECTIONS)) {
         d->out->settled = false;
         *done = alike;
         return FR_OK;
@@ -118,7 +112,7 @@ static fr_status one_of(dry_run *d, fri_part part, int64_t alike, int64_t *done,
     FR_TRY(s, run(d, part));
     d->in_a_row++;
     if (!repeats || (part == FRI_PART_STEP && steps_differ(d))) return FR_OK;
-    if (fri_allocator_fingerprint(d->allocator) == before) *done = alike;
+    if (fr_plan_state(d->out->plan) == before) *done = alike;
 done:
     return s;
 }
@@ -186,7 +180,7 @@ static bool changes_nothing(const dry_run *d, const epoch_kind *e) {
 static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
     dry_run *d = ctx;
     int64_t every = d->config.opts.eval_every, patience = (every > 0 ? every : 0) + 1;
-    d->now = (epoch_kind){fri_allocator_fingerprint(d->allocator), *e};
+    d->now = (epoch_kind){fr_plan_state(d->out->plan), *e};
     d->in_a_row = 0;
     if (changes_nothing(d, &d->now)) {
         /* When every kind of epoch was seen to change nothing, so do all up to the last. */
@@ -203,7 +197,7 @@ static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
 static fr_status epoch_over(void *ctx) {
     dry_run *d = ctx;
     d->epochs_run++;
-    if (!steps_differ(d) && fri_allocator_fingerprint(d->allocator) == d->now.before) d->fixed[d->n_fixed++] = d->now;
+    if (!steps_differ(d) && fr_plan_state(d->out->plan) == d->now.before) d->fixed[d->n_fixed++] = d->now;
     return FR_OK;
 }
 
@@ -244,17 +238,11 @@ fr_status fri_train_plan_use_arena(fri_train_plan *p, fr_placement *out) {
     return s < 0 ? s : fold(p);
 }
 
-/* A backend that can be asked for its libraries' workspaces. */
-static bool answers(fr_device device) {
-    const fri_backend *b = fri_backend_get(device);
-    return device != FR_META && b != NULL && fri_kernels_for(b, FR_F32)->conv2d_forward_workspace != NULL;
-}
-
 static fr_status make(const fri_config *c, size_t limit, bool workspaces, fri_train_plan *out) {
     const fr_train_opts *o = &c->opts;
     dry_run d = {.config = *c, .run.config = &d.config, .out = out};
     fr_switches switches = fr_switches_get();
-    fri_rng rng = fri_rng_get();
+    fr_rng rng = fr_rng_get();
     int threads = fr_threads_get();
     fr_status s = FR_OK;
     *out = (fri_train_plan){.settled = true, .workspaces = workspaces};
@@ -264,8 +252,7 @@ static fr_status make(const fri_config *c, size_t limit, bool workspaces, fri_tr
     if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
     FR_TRY(s, fri_segment_weights(c, &d.run.unit_weight));
     FR_TRY(s, fr_plan_begin(out->workspaces ? o->device : FR_META, &out->plan));
-    FR_TRY(s, fri_allocator_get(FR_META, &d.allocator));
-    fri_allocator_limit(d.allocator, limit);
+    FR_TRY(s, fr_memory_limit_set(FR_META, limit));
     fr_switches_set(o->switches);
     FR_TRY(s, run(&d));
     FR_TRY(s, fr_plan_end(out->plan));
@@ -275,14 +262,14 @@ done:
     if (s < 0) fri_train_plan_release(out);
     free(d.run.unit_weight);
     fr_switches_set(switches);
-    fri_rng_set(rng);
+    fr_rng_set(rng);
     if (fr_threads_get() != threads) (void)fr_threads_set(threads);
     return s;
 }
 
 /* A backend whose libraries are not on this machine (no cuDNN) is planned without their workspaces. */
 fr_status fri_train_plan_make(const fri_config *c, size_t limit, fri_train_plan *out) {
-    bool workspaces = answers(c->opts.device);
+    bool workspaces = fr_plan_workspaces(c->opts.device);
     fr_status s = make(c, limit, workspaces, out);
     return s == FR_ELIBRARY && workspaces ? make(c, limit, false, out) : s;
 }

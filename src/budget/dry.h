@@ -19,13 +19,14 @@
 #ifndef FRI_BUDGET_DRY_H
 #define FRI_BUDGET_DRY_H
 
-#include "plan/plan.h"
 #include "session/session.h"
+
+#include <frugal/plan.h>
 
 typedef struct fri_train_plan {
     fr_plan *plan;
     int section[FRI_PART_COUNT]; /* of a part; -1: not in this run. Sections that are no part only settle */
-    bool is_evaluation[FRI_PLAN_SECTIONS];
+    bool is_evaluation[FR_PLAN_SECTIONS];
     fr_memory_stats training, evaluation; /* as fri_session's at the run's end; evaluation is all 0 if there is none */
     bool workspaces;                      /* false: this build cannot ask the device's libraries; they count 0 */
     bool settled;

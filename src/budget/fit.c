@@ -1,10 +1,6 @@
 /* fit.c - --memory-budget and --fit-batch. */
 #include "budget/fit.h"
 
-#include "base/env.h"
-#include "base/status.h"
-#include "memory/report.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +18,7 @@ static size_t requested(const fri_train_plan *p) {
 }
 
 static bool in_arena(const fr_train_opts *o) {
-    return o->arena && o->device != FR_META && !fri_env_get()->no_pool;
+    return o->arena && o->device != FR_META && !fr_memory_unpooled();
 }
 
 /* As the run goes (arena.c): in an arena if that is wanted and fits, else on the caching allocator, which under a limit
@@ -32,7 +28,7 @@ fr_status fri_plan_run(const fri_config *c, size_t limit, fri_train_plan *out) {
     fr_status s = fri_train_plan_make(c, SIZE_MAX, out);
     if (s < 0) return s;
     if (requested(out) > limit) {
-        s = fri_fail(FR_ENOMEM, "the run needs %zu bytes, the limit is %zu", requested(out), limit);
+        s = fr_fail(FR_ENOMEM, "the run needs %zu bytes, the limit is %zu", requested(out), limit);
         goto done;
     }
     if (fri_planned_reserved(out) <= limit && !arena) return FR_OK;
@@ -158,10 +154,10 @@ const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]) {
 }
 
 static void print_chosen(const fri_config *c, const fr_fit *f) {
-    char budget[FRI_BYTES_TEXT], peak[FRI_BYTES_TEXT], units[FRI_UNITS_TEXT];
+    char budget[FR_BYTES_TEXT], peak[FR_BYTES_TEXT], units[FRI_UNITS_TEXT];
     int64_t calls = f->kernels_measured + f->kernels_estimated;
     if (c->opts.quiet) return;
-    fprintf(c->out, "budget %s (%zu bytes), batches of %" PRId64 ": ", fri_bytes_text(c->opts.memory_budget, budget),
+    fprintf(c->out, "budget %s (%zu bytes), batches of %" PRId64 ": ", fr_bytes_text(c->opts.memory_budget, budget),
             c->opts.memory_budget, c->opts.batch_size);
     fprintf(c->out,
             "%s\n  (per unit: k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in\n"
@@ -172,7 +168,7 @@ static void print_chosen(const fri_config *c, const fr_fit *f) {
             fri_units_text(&f->plan, units),
             c->opts.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
                                : "",
-            fri_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
+            fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
             f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1, f->dry_runs, f->milliseconds / 1000,
             calls > 0 ? 100.0 * (double)f->kernels_measured / (double)calls : 0,
             f->kernels_measured == 0 ? " (--calibrate measures)" : "");
@@ -181,7 +177,7 @@ static void print_chosen(const fri_config *c, const fr_fit *f) {
 /* "op conv2d of features.2 in backward sets it: 1234 bytes are alive then: parameter 12, ..." */
 static fr_status nothing_fits(const fri_config *c, const fr_fit *f) {
     const fr_memory_stats *m = &f->memory;
-    char budget[FRI_BYTES_TEXT], least[FRI_BYTES_TEXT], parts[400] = "";
+    char budget[FR_BYTES_TEXT], least[FR_BYTES_TEXT], parts[400] = "";
     size_t at = 0;
     for (int i = 0; i < FR_CATEGORY_COUNT && at < sizeof parts; i++)
         if (m->at_peak_allocated[i] > 0) {
@@ -189,13 +185,13 @@ static fr_status nothing_fits(const fri_config *c, const fr_fit *f) {
                              fr_category_name((fr_category)i), m->at_peak_allocated[i]);
             if (n > 0) at += (size_t)n;
         }
-    return fri_fail(FR_ENOMEM,
-                    "--memory-budget %s: nothing fits; the smallest budget for batches of %" PRId64 " is %zu bytes (%s)"
-                    ": op %s of %s in %s sets it, with %zu bytes alive (%s)",
-                    fri_bytes_text(c->opts.memory_budget, budget), c->opts.batch_size, f->smallest,
-                    fri_bytes_text(f->smallest, least), m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
-                    m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase),
-                    m->peak_allocated, parts);
+    return fr_fail(FR_ENOMEM,
+                   "--memory-budget %s: nothing fits; the smallest budget for batches of %" PRId64 " is %zu bytes (%s)"
+                   ": op %s of %s in %s sets it, with %zu bytes alive (%s)",
+                   fr_bytes_text(c->opts.memory_budget, budget), c->opts.batch_size, f->smallest,
+                   fr_bytes_text(f->smallest, least), m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
+                   m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase),
+                   m->peak_allocated, parts);
 }
 
 /* ---- the flags --------------------------------------------------------------------------------------------- */
@@ -204,13 +200,13 @@ static fr_status choose_batch(fri_config *c) {
     fr_train_opts *o = &c->opts;
     int64_t batch = 0;
     double began = fri_seconds_now();
-    char budget[FRI_BYTES_TEXT];
+    char budget[FR_BYTES_TEXT];
     fr_status s = fri_fit_largest_batch(c, o->memory_budget, o->fit_switches, &batch);
     if (s < 0) return s;
     /* Without any that fits the smallest one goes on, to be told what it needs. */
     o->batch_size = batch > 0 ? batch : 1;
     if (!o->quiet && batch > 0)
-        fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fri_bytes_text(o->memory_budget, budget),
+        fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fr_bytes_text(o->memory_budget, budget),
                 batch, batch == c->train_count ? ", all training images" : "", fri_seconds_now() - began);
     return FR_OK;
 }
@@ -227,13 +223,13 @@ static fr_status choose_plan(fri_config *c, fr_fit *fit) {
 }
 
 static fr_status as_given(const fri_config *c) {
-    char text[FRI_BYTES_TEXT];
+    char text[FR_BYTES_TEXT];
     size_t reserved = 0;
     fr_status s = fri_fits(c, c->opts.memory_limit, &reserved);
     if (s != FR_ENOMEM) return s;
     if ((s = fri_fits(c, SIZE_MAX, &reserved)) < 0) return s;
-    return fri_fail(FR_ENOMEM, "--memory-budget %s: does not fit with --no-fit-switches: this run reserves %zu bytes",
-                    fri_bytes_text(c->opts.memory_budget, text), reserved);
+    return fr_fail(FR_ENOMEM, "--memory-budget %s: does not fit with --no-fit-switches: this run reserves %zu bytes",
+                   fr_bytes_text(c->opts.memory_budget, text), reserved);
 }
 
 fr_status fri_fit(fri_config *c, fr_fit *fit) {

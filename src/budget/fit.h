@@ -3,7 +3,6 @@
 #define FRI_BUDGET_FIT_H
 
 #include "budget/dry.h"
-#include "net/module.h"
 
 /* fit.c: --memory-budget and --fit-batch. Sets batch_size, unit_plan (which shows *fit) and memory_limit of c->opts so
  * that the run fits, and prints what was chosen. FR_ENOMEM: nothing fits; the sentence names the smallest budget and
@@ -24,7 +23,7 @@ fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out
 fr_status fri_fit_largest_batch(const fri_config *c, size_t budget, bool choose, int64_t *out);
 
 /* One letter per unit, brackets around what runs again: "[kk]ee[k[rr]e]". Returns text. */
-enum { FRI_UNITS_TEXT = 3 * FRI_MAX_UNITS + 1 };
+enum { FRI_UNITS_TEXT = 3 * FR_MAX_UNITS + 1 };
 const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]);
 
 /* plan_all.c: --plan --all. */
@@ -35,8 +34,7 @@ fr_status fri_plan_all(const fri_config *c);
 fr_status fri_advise(const fri_config *c, FILE *out);
 
 /* calibrate.c: --calibrate. begin makes the dry run and starts the clock, end stops it and keeps the times. */
-typedef struct fri_calibration fri_calibration;
-fr_status fri_calibration_begin(const fri_config *c, fri_calibration **out);
-fr_status fri_calibration_end(const fri_config *c, fri_calibration **p, bool keep);
+fr_status fri_calibration_begin(const fri_config *c, fr_calibration **out);
+fr_status fri_calibration_end(const fri_config *c, fr_calibration **p, bool keep);
 
 #endif

@@ -1,7 +1,5 @@
 /* plan_all.c - --plan --all: every combination of switches and equal segments, and fitted budgets between the smallest
  * and the largest of them, each a dry run; a star where no other line needs less of both memory and time. */
-#include "base/status.h"
-#include "memory/report.h"
 #include "budget/fit.h"
 
 #include <inttypes.h>
@@ -117,7 +115,7 @@ static fr_status print(const table *t, double off, double seconds) {
     }
     fprintf(out, "%d dry runs and fits in %.2f s; bytes at the peak, predicted time of a step relative to --all-off\n",
             t->n, seconds);
-    return fflush(out) == 0 ? FR_OK : fri_fail(FR_EIO, "--plan --all: standard output cannot be written");
+    return fflush(out) == 0 ? FR_OK : fr_fail(FR_EIO, "--plan --all: standard output cannot be written");
 }
 
 fr_status fri_plan_all(const fri_config *c) {
@@ -127,7 +125,7 @@ fr_status fri_plan_all(const fri_config *c) {
     fr_status s = FR_OK;
     int units = 0;
     double began = fri_seconds_now();
-    if (t == NULL) return fri_fail(FR_ENOMEM, "--plan --all: out of host memory");
+    if (t == NULL) return fr_fail(FR_ENOMEM, "--plan --all: out of host memory");
     t->config = c;
     o->switches = fr_switches_all_off();
     o->switches.workspace_limit = c->opts.switches.workspace_limit;

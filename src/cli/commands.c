@@ -13,7 +13,7 @@ static fr_status plan(fri_session *r) {
 }
 
 static fr_status steps(fri_session *r) {
-    fri_calibration *calibration = NULL;
+    fr_calibration *calibration = NULL;
     fr_status s = FR_OK;
     fri_switch_notes(r);
     fri_train_arena_begin(r);

@@ -1,7 +1,4 @@
 /* main.c - a training program from its arguments to its exit status. */
-#include "backend/backend.h"
-#include "base/status.h"
-#include "base/threads.h"
 #include "cli/commands.h"
 #include "cli/parse.h"
 #include "budget/fit.h"
@@ -13,23 +10,23 @@
 
 static fr_status check_device(fri_config *c) {
     if (c->opts.device == (fr_device)FR_TRAIN_AUTO) {
-        bool built = fri_backend_get(FR_CUDA) != NULL, there = built && fr_device_available(FR_CUDA);
+        bool built = fr_device_built(FR_CUDA), there = built && fr_device_available(FR_CUDA);
         c->opts.device = there ? FR_CUDA : FR_CPU;
         c->no_gpu = built && !there ? fr_device_reason(FR_CUDA) : NULL;
     }
     fr_device d = c->opts.device;
     if (c->opts.plan || c->opts.summary) return FR_OK;
     if (fr_device_available(d)) return FR_OK;
-    return fri_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
+    return fr_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
 }
 
 /* All of them now: a loader's workers, started later, can be fewer; OpenMP's run time ends the process if it lacks
  * one. */
 static fr_status start_threads(const fr_train_opts *o) {
     fr_status s = fr_threads_set(o->threads != FR_TRAIN_AUTO ? (int)o->threads : fr_threads_get());
-    if (s < 0 && o->threads != FR_TRAIN_AUTO) return fri_fail_prefix(s, "--threads %d: ", (int)o->threads);
-    if (s < 0) return fri_fail_prefix(s, "--threads is not given (OMP_NUM_THREADS, else all cores): ");
-    if (o->device == FR_CPU && !o->plan && !o->summary) fri_threads_begin();
+    if (s < 0 && o->threads != FR_TRAIN_AUTO) return fr_fail_prefix(s, "--threads %d: ", (int)o->threads);
+    if (s < 0) return fr_fail_prefix(s, "--threads is not given (OMP_NUM_THREADS, else all cores): ");
+    if (o->device == FR_CPU && !o->plan && !o->summary) fr_threads_start();
     return FR_OK;
 }
 
@@ -53,8 +50,7 @@ static fr_status prepare(fri_config *c, fri_session *r, fri_views **views) {
     fr_cudnn_deterministic_set(o->deterministic);
     fr_cudnn_benchmark_set(o->cudnn_benchmark);
     fr_cudnn_fuse_statistics_set(o->cudnn_fuse_statistics);
-    const fri_backend *backend = fri_backend_get(o->device);
-    if (backend != NULL && backend->pin_memory != NULL) backend->pin_memory(o->pin_memory);
+    fr_pin_memory_set(o->pin_memory);
     FR_TRY(s, fri_check_flags(c));
     FR_TRY(s, fri_data_open(c, &r->train, &r->test));
     FR_TRY(s, fri_model_check(c));
@@ -75,8 +71,8 @@ done:
 
 /* What was printed has arrived. */
 static fr_status flush(FILE *out) {
-    if (fflush(out) != 0) return fri_fail(FR_EIO, "standard output cannot be written: %s", strerror(errno));
-    return ferror(out) ? fri_fail(FR_EIO, "standard output cannot be written: a part of it is lost") : FR_OK;
+    if (fflush(out) != 0) return fr_fail(FR_EIO, "standard output cannot be written: %s", strerror(errno));
+    return ferror(out) ? fr_fail(FR_EIO, "standard output cannot be written: a part of it is lost") : FR_OK;
 }
 
 /* What it says is extra: that the run failed stands already. Where host memory ended, dry runs would need more of it,

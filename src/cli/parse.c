@@ -1,8 +1,6 @@
 /* parse.c - see parse.h. */
 #include "cli/parse.h"
 
-#include "base/status.h"
-#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/size.h"
 
@@ -31,34 +29,34 @@ static const char *choice_names(const fri_flag *f, char *names, size_t bytes) {
 
 static fr_status not_a_number(const fri_flag *f, const char *text, const char *what) {
     char names[256];
-    if (f->choices == NULL) return fri_fail(FR_EINVAL, "--%s %s: not %s", f->name, text, what);
-    return fri_fail(FR_EINVAL, "--%s %s: neither %s nor one of %s", f->name, text, what,
-                    choice_names(f, names, sizeof names));
+    if (f->choices == NULL) return fr_fail(FR_EINVAL, "--%s %s: not %s", f->name, text, what);
+    return fr_fail(FR_EINVAL, "--%s %s: neither %s nor one of %s", f->name, text, what,
+                   choice_names(f, names, sizeof names));
 }
 
 static fr_status set_int(const fri_flag *f, const char *text, int64_t *to) {
     if (!fri_parse_int(text, to)) return not_a_number(f, text, "a whole number");
     if (*to >= f->least && *to <= f->most) return FR_OK;
-    return fri_fail(FR_EINVAL, "--%s %s: must lie in %" PRId64 "..%" PRId64, f->name, text, f->least, f->most);
+    return fr_fail(FR_EINVAL, "--%s %s: must lie in %" PRId64 "..%" PRId64, f->name, text, f->least, f->most);
 }
 
 static fr_status set_real(const fri_flag *f, const char *text, double *to) {
     if (!fri_parse_real(text, to)) return not_a_number(f, text, "a number");
     if (*to >= f->real_least && *to < f->below) return FR_OK;
-    return fri_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
+    return fr_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
 }
 
 static fr_status set_size(const fri_flag *f, const char *text, size_t *to) {
     if (!fri_parse_size(text, to))
-        return fri_fail(FR_EINVAL, "--%s %s: not a size; write bytes, or a number with KiB, MiB or GiB", f->name, text);
-    if (*to == 0) return fri_fail(FR_EINVAL, "--%s %s: must be at least 1 byte", f->name, text);
+        return fr_fail(FR_EINVAL, "--%s %s: not a size; write bytes, or a number with KiB, MiB or GiB", f->name, text);
+    if (*to == 0) return fr_fail(FR_EINVAL, "--%s %s: must be at least 1 byte", f->name, text);
     return FR_OK;
 }
 
 static fr_status set_text(const fri_flag *f, const char *text, const char **to) {
     *to = text;
     if (text[0] != '\0' || f->implied != NULL) return FR_OK;
-    return fri_fail(FR_EINVAL, "--%s: its value %s is empty", f->name, f->value);
+    return fr_fail(FR_EINVAL, "--%s: its value %s is empty", f->name, f->value);
 }
 
 static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
@@ -72,13 +70,13 @@ static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
     case FRI_FLAG_TEXT: return set_text(f, text, to);
     case FRI_FLAG_CHOICE:
         if (word != NULL) return *(int *)to = word->value, FR_OK;
-        return fri_fail(FR_EINVAL, "--%s %s: must be one of %s", f->name, text, choice_names(f, names, sizeof names));
+        return fr_fail(FR_EINVAL, "--%s %s: must be one of %s", f->name, text, choice_names(f, names, sizeof names));
     case FRI_FLAG_LIST:
     case FRI_FLAG_BOOL:
     case FRI_FLAG_SET:
     case FRI_FLAG_ACT: break;
     }
-    return fri_fail(FR_EINTERNAL, "--%s takes no value", f->name);
+    return fr_fail(FR_EINTERNAL, "--%s takes no value", f->name);
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
@@ -91,7 +89,7 @@ const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
         for (int no = 0; no <= (i >= 0 && fri_flags[i].kind == FRI_FLAG_BOOL); no++) {
             char spelling[FRI_FLAG_TEXT_BYTES];
             snprintf(spelling, sizeof spelling, "--%s%s", no ? "no-" : "", name);
-            int d = fri_text_distance(word, spelling);
+            int d = fr_text_distance(word, spelling);
             if (d >= best) continue;
             best = d;
             found = true;
@@ -106,24 +104,23 @@ const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
 static fr_status unknown(const fr_train_program *p, const char *word, size_t n) {
     char name[FRI_FLAG_TEXT_BYTES], near[FRI_FLAG_TEXT_BYTES];
     if (strncmp(word, "-", 1) != 0)
-        return fri_fail(
-            FR_EINVAL,
-            "unexpected argument '%s': a command ('%s --help' lists them) comes first, every other argument "
-            "is a flag or a flag's value",
-            word, p->name);
+        return fr_fail(FR_EINVAL,
+                       "unexpected argument '%s': a command ('%s --help' lists them) comes first, every other argument "
+                       "is a flag or a flag's value",
+                       word, p->name);
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
     if (strcmp(name, "--textbook") == 0) /* a flag until 0.1; this sentence stays for one minor version */
-        return fri_fail(FR_EINVAL, "--textbook is no flag any more; build/benchmarks/textbook prints its figures");
+        return fr_fail(FR_EINVAL, "--textbook is no flag any more; build/benchmarks/textbook prints its figures");
     if (fri_flag_nearest(name, near) != NULL)
-        return fri_fail(FR_EINVAL, "unknown flag '%s'; did you mean '%s'?", name, near);
-    return fri_fail(FR_EINVAL, "unknown flag '%s'; '%s --help' lists all", name, p->name);
+        return fr_fail(FR_EINVAL, "unknown flag '%s'; did you mean '%s'?", name, near);
+    return fr_fail(FR_EINVAL, "unknown flag '%s'; '%s --help' lists all", name, p->name);
 }
 
 /* The words after argv[*i] that are no flags. */
 static fr_status read_list(const fri_flag *f, int argc, char **argv, int *i, fr_train_opts *o) {
     int first = *i + 1;
     while (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2) != 0) ++*i;
-    if (*i < first) return fri_fail(FR_EINVAL, "--%s needs a value: --%s %s", f->name, f->name, f->value);
+    if (*i < first) return fr_fail(FR_EINVAL, "--%s needs a value: --%s %s", f->name, f->name, f->value);
     o->predict = (const char *const *)(argv + first);
     o->n_predict = *i + 1 - first;
     return FR_OK;
@@ -138,7 +135,7 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     if (f == NULL) return unknown(p, word, n);
     if (f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET || f->kind == FRI_FLAG_ACT) {
         if (equals != NULL)
-            return fri_fail(FR_EINVAL, "%.*s takes no value, but '%s' was given", (int)n, word, equals + 1);
+            return fr_fail(FR_EINVAL, "%.*s takes no value, but '%s' was given", (int)n, word, equals + 1);
         if (f->kind == FRI_FLAG_ACT)
             f->act(o);
         else
@@ -147,13 +144,13 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     }
     if (f->kind == FRI_FLAG_LIST && equals == NULL) return read_list(f, argc, argv, i, o);
     if (equals != NULL && f->kind == FRI_FLAG_LIST)
-        return fri_fail(FR_EINVAL, "%.*s: its values follow it, '%.*s FILE ...', not '='", (int)n, word, (int)n, word);
+        return fr_fail(FR_EINVAL, "%.*s: its values follow it, '%.*s FILE ...', not '='", (int)n, word, (int)n, word);
     if (equals != NULL) return set(f, equals + 1, o);
     if (f->implied != NULL) return set(f, f->implied, o);
-    if (*i + 1 >= argc) return fri_fail(FR_EINVAL, "%s needs a value: %s %s", word, word, f->value);
+    if (*i + 1 >= argc) return fr_fail(FR_EINVAL, "%s needs a value: %s %s", word, word, f->value);
     if (strncmp(argv[*i + 1], "--", 2) == 0)
-        return fri_fail(FR_EINVAL, "%s needs a value, but '%s' follows; a value that begins so is written %s=%s", word,
-                        argv[*i + 1], word, argv[*i + 1]);
+        return fr_fail(FR_EINVAL, "%s needs a value, but '%s' follows; a value that begins so is written %s=%s", word,
+                       argv[*i + 1], word, argv[*i + 1]);
     *i += 1;
     return set(f, argv[*i], o);
 }

@@ -1,7 +1,5 @@
 /* places.c - the files and folders that a command names: two of its outputs in one file destroy each other, and an
  * output over an input destroys what cannot be made again. */
-#include "base/atomic_file.h"
-#include "base/status.h"
 #include "cli/commands.h"
 #include "session/flags.h"
 
@@ -10,11 +8,11 @@
 
 /* The same file or folder, now or once it is written. Devices may be shared: nothing is lost in them. */
 static bool same(const char *a, const char *b) {
-    char target[2][FRI_TARGET_BYTES];
+    char target[2][FR_TARGET_BYTES];
     struct stat st[2];
     if (stat(a, &st[0]) == 0 && stat(b, &st[1]) == 0)
         return st[0].st_dev == st[1].st_dev && st[0].st_ino == st[1].st_ino && !S_ISCHR(st[0].st_mode);
-    return fri_file_target(a, target[0]) && fri_file_target(b, target[1]) && strcmp(target[0], target[1]) == 0;
+    return fr_file_target(a, target[0]) && fr_file_target(b, target[1]) && strcmp(target[0], target[1]) == 0;
 }
 
 /* The file or folder that the flag names; NULL: none, or not for this. */
@@ -28,16 +26,16 @@ static fr_status check(const fri_flag *f, const char *path, const fr_train_opts 
     for (const fri_flag *g = fri_flags; g < fri_flags + fri_flags_count; g++) {
         const char *other = g > f ? path_of(g, FRI_FILE_WRITTEN, o) : NULL, *read = path_of(g, FRI_FILE_READ, o);
         if (other != NULL && same(path, other))
-            return fri_fail(FR_EINVAL, "--%s %s and --%s %s are one file; each needs its own", f->name, path, g->name,
-                            other);
+            return fr_fail(FR_EINVAL, "--%s %s and --%s %s are one file; each needs its own", f->name, path, g->name,
+                           other);
         if (read != NULL && same(path, read))
-            return fri_fail(FR_EINVAL, "--%s %s would be written over --%s %s; name another file", f->name, path,
-                            g->name, read);
+            return fr_fail(FR_EINVAL, "--%s %s would be written over --%s %s; name another file", f->name, path,
+                           g->name, read);
     }
     for (int64_t k = 0; k < o->n_predict; k++)
         if (same(path, o->predict[k]))
-            return fri_fail(FR_EINVAL, "--%s %s would be written over --predict %s; name another file", f->name, path,
-                            o->predict[k]);
+            return fr_fail(FR_EINVAL, "--%s %s would be written over --predict %s; name another file", f->name, path,
+                           o->predict[k]);
     return FR_OK;
 }
 

@@ -1,9 +1,5 @@
 /* plan_command.c - --plan: the dry run as a table, and as a report of the run that was not made. */
-#include "backend/backend.h"
-#include "base/status.h"
 #include "cli/commands.h"
-#include "memory/report.h"
-#include "plan/plan.h"
 #include "budget/dry.h"
 #include "views/views.h"
 
@@ -13,20 +9,13 @@
 static void take(fri_session *r, const fri_train_plan *p) {
     r->training = p->training;
     r->evaluation = p->evaluation;
-    r->floor.largest = fri_plan_largest_op(p->plan);
+    r->largest_op = fr_plan_largest_op(p->plan);
     r->parameters = p->parameters;
-}
-
-static void print_remark(fr_device device, FILE *out) {
-    char line[256] = "";
-    const fri_backend *b = fri_backend_get(device);
-    if (b != NULL && b->remark != NULL) b->remark(line, sizeof line);
-    if (line[0] != '\0') fprintf(out, "%s\n", line);
 }
 
 static fr_status print(const fri_session *r, const fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
-    char peak[FRI_BYTES_TEXT], evaluation[FRI_BYTES_TEXT];
+    char peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT];
     fr_status s = FR_OK;
     if (!o->quiet) {
         fprintf(r->config->out,
@@ -37,16 +26,15 @@ static fr_status print(const fri_session *r, const fri_train_plan *p) {
         if (!p->workspaces && o->device != FR_META)
             fprintf(r->config->out, "workspaces are not included: this build cannot ask the libraries of %s for them\n",
                     fr_device_name(o->device));
-        print_remark(o->device, r->config->out);
         if (!p->settled)
             fprintf(r->config->out,
                     "the allocator had not settled: allocated and reserved bytes of later steps may differ\n");
     }
     if (!o->quiet) fri_progress_arena(r);
     fprintf(r->config->out, "planned in %.3f s: peak memory %s", p->seconds,
-            fri_bytes_text(p->training.peak_allocated, peak));
+            fr_bytes_text(p->training.peak_allocated, peak));
     if (p->evaluation.peak_allocated > 0)
-        fprintf(r->config->out, " (evaluation %s)", fri_bytes_text(p->evaluation.peak_allocated, evaluation));
+        fprintf(r->config->out, " (evaluation %s)", fr_bytes_text(p->evaluation.peak_allocated, evaluation));
     fprintf(r->config->out, "%s\n", p->workspaces ? ", workspaces included" : ", without workspaces");
 done:
     return s;
@@ -65,7 +53,7 @@ static fr_status use_arena(fri_session *r, fri_train_plan *p) {
 
 /* Under a limit the allocator gives cached segments back before it fails, so what fits is found by trying. */
 static fr_status under_limit(fri_session *r, fri_train_plan *p) {
-    char limit[FRI_BYTES_TEXT], needs[FRI_BYTES_TEXT];
+    char limit[FR_BYTES_TEXT], needs[FR_BYTES_TEXT];
     size_t reserved = p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved
                                                                               : p->evaluation.peak_reserved;
     fri_train_plan limited = {0};
@@ -73,8 +61,8 @@ static fr_status under_limit(fri_session *r, fri_train_plan *p) {
     r->arena.used = false;
     fr_status s = fri_train_plan_make(r->config, r->config->opts.memory_limit, &limited);
     if (s == FR_ENOMEM)
-        return fri_fail(FR_ENOMEM, "--memory-limit %s: does not fit: this run reserves %zu bytes (%s)",
-                        fri_bytes_text(r->config->opts.memory_limit, limit), reserved, fri_bytes_text(reserved, needs));
+        return fr_fail(FR_ENOMEM, "--memory-limit %s: does not fit: this run reserves %zu bytes (%s)",
+                       fr_bytes_text(r->config->opts.memory_limit, limit), reserved, fr_bytes_text(reserved, needs));
     if (s < 0) return s;
     fri_train_plan_release(p);
     *p = limited;
@@ -93,7 +81,7 @@ fr_status fri_plan_command(fri_session *r) {
     take(r, &p);
     FR_TRY(s, print(r, &p));
     if (fits == FR_OK) s = fri_run_emit(r, FRI_RUN_END);
-    if (fflush(r->config->out) != 0 && s == FR_OK) s = fri_fail(FR_EIO, "--plan: standard output cannot be written");
+    if (fflush(r->config->out) != 0 && s == FR_OK) s = fr_fail(FR_EIO, "--plan: standard output cannot be written");
 done:
     fri_train_plan_release(&p);
     return s < 0 ? s : fits;

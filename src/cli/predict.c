@@ -1,32 +1,10 @@
 /* predict.c - --predict: the likeliest classes of image files. */
-#include "base/status.h"
-#include "base/text.h"
 #include "cli/commands.h"
-#include "data/transform.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum { TOP = 5, NAME_BYTES = 1024 };
-
-/* One image as the evaluation sees it, f32 [1, size, size, 3] on the run's device. */
-static fr_status load(const fri_session *r, const fri_transform *t, const char *path, fri_transform_scratch *scratch,
-                      fr_tensor **x) {
-    int64_t size = r->config->opts.image_size;
-    fri_image image = {0};
-    float *pixels = malloc((size_t)(size * size * 3) * sizeof *pixels);
-    size_t bytes = 0;
-    fr_status s = pixels != NULL ? FR_OK : fri_fail(FR_ENOMEM, "%s: no host memory for the image", path);
-    FR_TRY(s, s);
-    FR_TRY(s, fri_image_read_file(path, &image, &bytes));
-    FR_TRY(s, fri_image_decode(path, image.file.data, bytes, &image));
-    FR_TRY(s, fri_transform_apply(t, &image, 0, 0, scratch, pixels));
-    FR_TRY(s, fr_tensor_from_host(pixels, 4, (int64_t[]){1, size, size, 3}, FR_F32, r->config->opts.device, x));
-done:
-    free(pixels);
-    fri_image_free(&image);
-    return s;
-}
 
 /* The TOP largest of n logits with their softmax, in order. */
 static void print(const fri_session *r, const char *path, const float *logit, int64_t n) {
@@ -35,7 +13,7 @@ static void print(const fri_session *r, const char *path, const float *logit, in
     int64_t shown[TOP];
     for (int64_t i = 0; i < n; i++) largest = logit[i] > largest ? (double)logit[i] : largest;
     for (int64_t i = 0; i < n; i++) sum += exp((double)logit[i] - largest);
-    fprintf(r->config->out, "%s\n", fri_text_printable(path, false, shown_name, sizeof shown_name));
+    fprintf(r->config->out, "%s\n", fr_text_printable(path, false, shown_name, sizeof shown_name));
     for (int k = 0; k < TOP && k < n; k++) {
         int64_t best = -1;
         for (int64_t i = 0; i < n; i++) {
@@ -47,21 +25,22 @@ static void print(const fri_session *r, const char *path, const float *logit, in
         const char *name = r->train != NULL ? fr_dataset_class_name(r->train, best) : NULL;
         fprintf(r->config->out, "  %6.2f %%  %lld%s%s\n", 100 * exp((double)logit[best] - largest) / sum,
                 (long long)best, name != NULL ? "  " : "",
-                name != NULL ? fri_text_printable(name, false, shown_name, sizeof shown_name) : "");
+                name != NULL ? fr_text_printable(name, false, shown_name, sizeof shown_name) : "");
     }
 }
 
-static fr_status predict_one(fri_session *r, const fri_transform *t, fri_transform_scratch *scratch, const char *path) {
+static fr_status predict_one(fri_session *r, const fr_loader_opts *l, fr_image *image, const char *path) {
     fr_tensor *x = NULL, *y = NULL;
     fr_autocast_state was;
     float *logits = NULL;
     fr_status s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
-    FR_TRY(s, load(r, t, path, scratch, &x));
+    FR_TRY(s, fr_image_read(path, image));
+    FR_TRY(s, fr_image_preprocess(image, l, r->config->opts.device, &x));
     FR_TRY(s, fri_model_forward(r, x, &y));
     FR_TRY(s, fr_cast(y, FR_F32, &y));
     logits = malloc(fr_tensor_nbytes(y));
-    s = logits != NULL ? fr_tensor_to_host(y, logits) : fri_fail(FR_ENOMEM, "%s: no host memory", path);
+    s = logits != NULL ? fr_tensor_to_host(y, logits) : fr_fail(FR_ENOMEM, "%s: no host memory", path);
     if (s == FR_OK) print(r, path, logits, fr_tensor_numel(y));
 done:
     free(logits);
@@ -72,20 +51,18 @@ done:
 }
 
 fr_status fri_predict(fri_session *r) {
-    fri_transform_scratch scratch = {0};
-    fri_transform t = {0};
+    fr_image image = {0};
     fr_loader_opts l;
     fr_status s = FR_OK;
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, fri_weights_begin(r));
     FR_TRY(s, fri_resume(r));
     fri_data_loader_opts(r->config, FR_SPLIT_TEST, &l);
-    FR_TRY(s, fri_transform_init(&t, &l, r->test));
     fri_evaluation_scope was = fri_evaluation_begin(r);
     for (int64_t i = 0; i < r->config->opts.n_predict && s == FR_OK; i++)
-        s = predict_one(r, &t, &scratch, r->config->opts.predict[i]);
+        s = predict_one(r, &l, &image, r->config->opts.predict[i]);
     fri_evaluation_end(r, was);
 done:
-    fri_transform_scratch_free(&scratch);
+    fr_image_clear(&image);
     return s;
 }

@@ -1,5 +1,4 @@
 /* summary.c - --summary: the layers of the network, from a dry run of the step that the flags ask for. */
-#include "base/status.h"
 #include "cli/commands.h"
 #include "budget/dry.h"
 
@@ -18,7 +17,7 @@ fr_status fri_summary_command(fri_session *r) {
                 fri_dataset_name(r->config->opts.dataset), o->image_size, o->batch_size,
                 o->split_batch > 1 ? " in parts" : "");
     FR_TRY(s, fr_summary_print(summary, r->config->out));
-    if (fflush(r->config->out) != 0) s = fri_fail(FR_EIO, "--summary: standard output cannot be written");
+    if (fflush(r->config->out) != 0) s = fr_fail(FR_EIO, "--summary: standard output cannot be written");
 done:
     fr_summary_release(&summary);
     fri_train_plan_release(&plan);

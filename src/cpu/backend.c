@@ -70,10 +70,10 @@ static void cpu_memory_info(size_t *free_bytes, size_t *total_bytes) {
 }
 
 /* The resident set, in pages. */
-static void cpu_memory_use(fri_memory_use *out) {
+static void cpu_memory_use(fr_memory_use *out) {
     unsigned long long pages = 0;
     FILE *f = fopen("/proc/self/statm", "r");
-    *out = (fri_memory_use){.source = "resident set"};
+    *out = (fr_memory_use){.source = "resident set"};
     if (f == NULL) return;
     if (fscanf(f, "%*u %llu", &pages) == 1) out->process = (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
     fclose(f);

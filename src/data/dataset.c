@@ -22,10 +22,11 @@ void fri_buffer_free(fri_buffer *b) {
     *b = (fri_buffer){0};
 }
 
-void fri_image_free(fri_image *image) {
+void fr_image_clear(fr_image *image) {
+    if (image == NULL) return;
     fri_buffer_free(&image->decoded);
     fri_buffer_free(&image->file);
-    *image = (fri_image){0};
+    *image = (fr_image){0};
 }
 
 fr_status fri_image_check_size(const char *name, int64_t height, int64_t width) {
@@ -70,7 +71,7 @@ void fr_dataset_release(fr_dataset **dataset) {
 }
 
 fr_status fri_dataset_array_allocate(fr_dataset *d) {
-    fri_shape shape = FRI_SHAPE(d->count, d->height, d->width, d->channels);
+    fr_shape shape = FRI_SHAPE(d->count, d->height, d->width, d->channels);
     size_t bytes = 0;
     fr_status s = fri_shape_bytes(d->source, &shape, FR_U8, &bytes);
     if (s != FR_OK) return s;
@@ -82,7 +83,7 @@ fr_status fri_dataset_array_allocate(fr_dataset *d) {
     return FR_OK;
 }
 
-static fr_status array_read(const fr_dataset *d, int64_t index, fri_image *image) {
+static fr_status array_read(const fr_dataset *d, int64_t index, fr_image *image) {
     image->height = d->height;
     image->width = d->width;
     image->channels = d->channels;
@@ -99,7 +100,7 @@ static fr_status check_index(const fr_dataset *d, int64_t index) {
     return FR_OK;
 }
 
-fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fri_image *image) {
+fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fr_image *image) {
     fr_status s = check_index(d, index);
     return s != FR_OK ? s : d->ops->read(d, index, image);
 }
@@ -132,7 +133,7 @@ const char *fr_dataset_class_name(const fr_dataset *d, int64_t label) {
 fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, uint8_t *pixels, size_t capacity, int64_t *height,
                           int64_t *width, int64_t *channels) {
     FRI_NOT_NULL(dataset);
-    fri_image image = {0};
+    fr_image image = {0};
     fr_status s = FR_OK;
     FRI_TRY(s, fri_dataset_read(dataset, index, &image));
     size_t bytes = (size_t)(image.height * image.width * image.channels);
@@ -146,14 +147,14 @@ fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, uint8_t *pix
     if (width != NULL) *width = image.width;
     if (channels != NULL) *channels = image.channels;
 done:
-    fri_image_free(&image);
+    fr_image_clear(&image);
     return s;
 }
 
 fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double mean[3], double std[3]) {
     FRI_NOT_NULL(dataset, mean, std);
     if (limit < 1) return fri_fail(FR_EINVAL, "fr_dataset_mean_std: limit is %lld, must be >= 1", (long long)limit);
-    fri_image image = {0};
+    fr_image image = {0};
     fr_status s = FR_OK;
     uint64_t sum[3] = {0}, squares[3] = {0}, pixels = 0; /* integers: 2^48 pixels of 255^2 fit, and order is free */
     int64_t n = limit < dataset->count ? limit : dataset->count;
@@ -177,6 +178,6 @@ fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double m
         std[c] = sqrt(variance > 0 ? variance : 0) / 255.0;
     }
 done:
-    fri_image_free(&image);
+    fr_image_clear(&image);
     return s;
 }

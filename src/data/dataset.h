@@ -1,7 +1,7 @@
 /* dataset.h - what every dataset is inside, and the images that pass from datasets to the loader.
  *
  * After creation a dataset is never written again but for its reference count, so workers read it without a lock;
- * everything a read needs besides lies in the fri_image of the caller. */
+ * everything a read needs besides lies in the fr_image of the caller. */
 #ifndef FRI_DATA_DATASET_H
 #define FRI_DATA_DATASET_H
 
@@ -13,30 +13,18 @@
 enum { FRI_IMAGE_SIDE_MAX = 32768, FRI_IMAGE_PIXELS_MAX = 1 << 26 };
 
 /* Memory that grows and is kept from image to image. */
-typedef struct fri_buffer {
-    void *data;
-    size_t capacity;
-} fri_buffer;
+typedef struct fr_image_buffer fri_buffer;
 
 /* At least `bytes`; what it held is lost. FR_ENOMEM names `what`. */
 fr_status fri_buffer_reserve(fri_buffer *b, size_t bytes, const char *what);
 void fri_buffer_free(fri_buffer *b);
-
-/* One image in 8 bit, HWC. `pixels` points into `decoded` or into the dataset. */
-typedef struct fri_image {
-    const uint8_t *pixels;
-    int64_t height, width, channels;
-    fri_buffer decoded, file;
-} fri_image;
-
-void fri_image_free(fri_image *image);
 
 /* FR_EFORMAT, naming the file and the limit, unless 1 <= height, width and both limits hold. */
 fr_status fri_image_check_size(const char *name, int64_t height, int64_t width);
 
 typedef struct fri_dataset_ops {
     /* Fills image; called by several threads at a time, each with an image of its own. 0 <= index < count. */
-    fr_status (*read)(const fr_dataset *d, int64_t index, fri_image *image);
+    fr_status (*read)(const fr_dataset *d, int64_t index, fr_image *image);
     void (*destroy)(fr_dataset *d);                                /* frees `state`; NULL if there is none */
     const char *(*class_name)(const fr_dataset *d, int64_t label); /* NULL: no names */
 } fri_dataset_ops;
@@ -65,17 +53,15 @@ extern const fri_dataset_ops fri_dataset_array_ops;
 fr_status fri_dataset_array_allocate(fr_dataset *d);
 
 /* ops->read with the index checked. */
-fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fri_image *image);
+fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fr_image *image);
 
 /* FR_EFORMAT unless these first bytes of a file (all of a shorter one) are those of a JPEG or PNG file. Does not name
  * it. */
 enum { FRI_IMAGE_SIGNATURE = 4 };
 fr_status fri_image_check_signature(const uint8_t *bytes, size_t n);
-/* A file's bytes in image->file, after its size and its first bytes were looked at. Sentences name the file. */
-fr_status fri_image_read_file(const char *path, fri_image *image, size_t *bytes);
 /* JPEG or PNG by its first bytes, as RGB. `name` stands in messages. */
-fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image);
-fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image);
-fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image);
+fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
+fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
+fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
 
 #endif

@@ -90,7 +90,8 @@ static fr_status list(const char *path, bool want_folders, const char *prefix, n
     return s;
 }
 
-fr_status fri_image_read_file(const char *path, fri_image *image, size_t *bytes) {
+/* A file's bytes in image->file, after its size and its first bytes were looked at. Sentences name the file. */
+static fr_status read_file(const char *path, fr_image *image, size_t *bytes) {
     uint8_t first[FRI_IMAGE_SIGNATURE];
     uint64_t size = 0;
     int fd = -1;
@@ -108,21 +109,23 @@ fr_status fri_image_read_file(const char *path, fri_image *image, size_t *bytes)
     *bytes = (size_t)size;
 done:
     if (fd >= 0) close(fd);
-    return s < 0 ? fri_fail_prefix(s, "%s: ", path) : s;
+    return s < 0 ? fr_fail_prefix(s, "%s: ", path) : s;
 }
 
-static fr_status folder_read(const fr_dataset *d, int64_t index, fri_image *image) {
+fr_status fr_image_read(const char *path, fr_image *image) {
+    FRI_NOT_NULL(path, image);
+    size_t bytes = 0;
+    fr_status s = read_file(path, image, &bytes);
+    return s < 0 ? s : fri_image_decode(path, image->file.data, bytes, image);
+}
+
+static fr_status folder_read(const fr_dataset *d, int64_t index, fr_image *image) {
     const folder *f = d->state;
     char path[PATH_BYTES];
-    size_t bytes = 0;
-    fr_status s = FR_OK;
     int n = snprintf(path, sizeof path, "%s/%s", f->path, f->images.name[index]);
     if (n < 0 || n >= PATH_BYTES)
         return fri_fail(FR_EIO, "%s: the path is longer than %d bytes", f->images.name[index], PATH_BYTES);
-    FRI_TRY(s, fri_image_read_file(path, image, &bytes));
-    FRI_TRY(s, fri_image_decode(path, image->file.data, bytes, image));
-done:
-    return s;
+    return fr_image_read(path, image);
 }
 
 static void folder_destroy(fr_dataset *d) {
@@ -182,7 +185,7 @@ fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset *
     if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
         return fri_fail(FR_EINVAL, "%s: %d is not a split", root, (int)split);
     char path[PATH_BYTES], class_path[PATH_BYTES], prefix[PATH_BYTES];
-    fri_image first = {0};
+    fr_image first = {0};
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, split_path(root, split, path));
@@ -223,7 +226,7 @@ fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset *
     *out = d;
     d = NULL;
 done:
-    fri_image_free(&first);
+    fr_image_clear(&first);
     fr_dataset_release(&d);
     return s;
 }

@@ -67,7 +67,7 @@ static void row_from_cmyk(const uint8_t *from, bool inverted, int64_t width, uin
 }
 
 /* Everything that may jump. */
-static fr_status decode(context *c, const char *name, fri_image *image) {
+static fr_status decode(context *c, const char *name, fr_image *image) {
     struct jpeg_decompress_struct *j = &c->cinfo;
     jpeg_read_header(j, TRUE);
     fr_status s = fri_image_check_size(name, j->image_height, j->image_width);
@@ -94,7 +94,7 @@ static fr_status decode(context *c, const char *name, fri_image *image) {
 }
 
 /* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
-static fr_status attempt(context *c, const char *name, const uint8_t *bytes, size_t n, fri_image *image) {
+static fr_status attempt(context *c, const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
     if (setjmp(c->back) != 0) {
         if (c->no_memory) return fri_fail(FR_ENOMEM, "%s: no memory to decode", name);
         return fri_fail(FR_EFORMAT, "%s: broken JPEG of %zu bytes: %s", name, n, c->message);
@@ -105,7 +105,7 @@ static fr_status attempt(context *c, const char *name, const uint8_t *bytes, siz
     return decode(c, name, image);
 }
 
-fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image) {
+fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
     context c;
     memset(&c, 0, sizeof c);
     c.cinfo.err = jpeg_std_error(&c.error);

@@ -40,8 +40,8 @@ struct fri_loader {
     /* The caller's: read by workers only while a batch of the epoch is claimed. */
     int64_t *order;
     int64_t epoch;
-    bool ended;      /* fetch has said FR_END */
-    fri_image image; /* for decoding without workers */
+    bool ended;     /* fetch has said FR_END */
+    fr_image image; /* for decoding without workers */
     fri_transform_scratch scratch;
 
     pthread_mutex_t lock;
@@ -68,7 +68,7 @@ static int64_t length_of(const fri_loader *l, int64_t number) {
 /* ---- one image --------------------------------------------------------------------------------------------- */
 
 static fr_status fill(const fri_loader *l, const slot *s, int64_t batch, int64_t position, int64_t epoch,
-                      fri_image *image, fri_transform_scratch *scratch) {
+                      fr_image *image, fri_transform_scratch *scratch) {
     const fri_transform *t = &l->transform;
     int64_t index = l->order[batch * l->opts.batch_size + position];
     fr_status status = fri_dataset_read(l->dataset, index, image);
@@ -96,7 +96,7 @@ typedef struct chunk {
     slot *s;
     int64_t batch, epoch, position, from, to, length;
     fr_status status;
-    fri_image image;
+    fr_image image;
     fri_transform_scratch scratch;
 } chunk;
 
@@ -117,7 +117,7 @@ static void finish_chunk(const chunk *c, const char *error) {
 }
 
 static void free_chunk(chunk *c) {
-    fri_image_free(&c->image);
+    fr_image_clear(&c->image);
     fri_transform_scratch_free(&c->scratch);
 }
 
@@ -220,7 +220,7 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
     l->opts = *opts;
     if (l->opts.batch_size > d->count) l->opts.batch_size = d->count;
     l->batches = d->count / l->opts.batch_size + (!opts->drop_last && d->count % l->opts.batch_size != 0);
-    FRI_TRY(s, fri_transform_init(&l->transform, opts, d));
+    FRI_TRY(s, fri_transform_init(&l->transform, opts, d->height, d->width, d->channels));
     l->shape = (fri_loader_shape){.slots = opts->workers > 0 ? opts->prefetch + 1 : 1,
                                   .capacity = l->opts.batch_size,
                                   .height = l->transform.height,
@@ -269,7 +269,7 @@ void fri_loader_release(fri_loader **loader) {
     pthread_cond_destroy(&l->ready);
     pthread_cond_destroy(&l->work);
     pthread_mutex_destroy(&l->lock);
-    fri_image_free(&l->image);
+    fr_image_clear(&l->image);
     fri_transform_scratch_free(&l->scratch);
     fr_dataset_release(&l->dataset);
     free(l->threads);

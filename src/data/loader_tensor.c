@@ -20,7 +20,7 @@ struct fr_loader {
 };
 
 /* *t is a tensor of this shape that only the loader can reach: the old one or a new one. */
-static fr_status own(fr_tensor **t, const fri_shape *shape, fr_dtype dtype, fr_device device) {
+static fr_status own(fr_tensor **t, const fr_shape *shape, fr_dtype dtype, fr_device device) {
     if (*t != NULL && fri_tensor_sole(*t)) return FR_OK;
     fr_tensor_release(t);
     return fri_tensor_new(shape, dtype, device, FR_MEM_INPUT, t);
@@ -29,8 +29,8 @@ static fr_status own(fr_tensor **t, const fri_shape *shape, fr_dtype dtype, fr_d
 static fr_status provide(void *ctx, int slot, float **images, int64_t **labels) {
     fr_loader *l = ctx;
     const fri_loader_shape *d = &l->shape;
-    fri_shape image_shape = FRI_SHAPE(d->capacity, d->height, d->width, d->channels);
-    fri_shape label_shape = FRI_SHAPE(d->capacity);
+    fr_shape image_shape = FRI_SHAPE(d->capacity, d->height, d->width, d->channels);
+    fr_shape label_shape = FRI_SHAPE(d->capacity);
     const char *was = fri_scope_op_push("loader");
     fr_status s = FR_OK;
     FRI_TRY(s, own(&l->images[slot], &image_shape, FR_F32, l->device));

@@ -42,7 +42,7 @@ static void on_read(png_structp png, png_bytep to, size_t n) {
     c->left -= n;
 }
 
-static fr_status decode(context *c, fri_image *image) {
+static fr_status decode(context *c, fr_image *image) {
     png_structp png = c->png;
     png_set_user_limits(png, 0x7fffffff, 0x7fffffff); /* sizes are checked below, with a sentence */
     png_set_chunk_malloc_max(png, CHUNK_BYTES_MAX);
@@ -76,7 +76,7 @@ static fr_status decode(context *c, fri_image *image) {
 }
 
 /* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
-static fr_status attempt(context *c, size_t n, fri_image *image) {
+static fr_status attempt(context *c, size_t n, fr_image *image) {
     if (setjmp(c->back) != 0) return fri_fail(FR_EFORMAT, "%s: broken PNG of %zu bytes: %s", c->name, n, c->message);
     c->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_error, on_warning);
     if (c->png != NULL) c->info = png_create_info_struct(c->png);
@@ -84,7 +84,7 @@ static fr_status attempt(context *c, size_t n, fri_image *image) {
     return decode(c, image);
 }
 
-fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image) {
+fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
     context c;
     memset(&c, 0, sizeof c);
     c.name = name;
@@ -110,9 +110,9 @@ fr_status fri_image_check_signature(const uint8_t *bytes, size_t n) {
                     b[1], b[2], b[3]);
 }
 
-fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fri_image *image) {
+fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
     fr_status s = fri_image_check_signature(bytes, n);
-    if (s < 0) return fri_fail_prefix(s, "%s: ", name);
+    if (s < 0) return fr_fail_prefix(s, "%s: ", name);
     return begins_with(bytes, n, jpeg_first, sizeof jpeg_first) ? fri_jpeg_decode(name, bytes, n, image)
                                                                 : fri_png_decode(name, bytes, n, image);
 }

@@ -9,7 +9,7 @@
 
 #define LABEL_COUNTER (UINT64_C(1) << 63) /* no image has that many pixels */
 
-static fr_status synthetic_read(const fr_dataset *d, int64_t index, fri_image *image) {
+static fr_status synthetic_read(const fr_dataset *d, int64_t index, fr_image *image) {
     const uint64_t seed = *(const uint64_t *)d->state;
     size_t bytes = (size_t)(d->height * d->width * d->channels);
     fr_status s = fri_buffer_reserve(&image->decoded, bytes, "synthetic image");

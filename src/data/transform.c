@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 uint64_t fri_loader_key(uint64_t seed) {
     /* Keeps the loader's numbers apart from those that initialize the model under the same seed. */
@@ -23,11 +24,12 @@ static fr_status check_side(const char *name, int64_t value) {
     return fri_fail(FR_EINVAL, "loader: %s is %lld, must lie in 1..%d", name, (long long)value, FRI_IMAGE_SIDE_MAX);
 }
 
-fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, const fr_dataset *d) {
+fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t height, int64_t width,
+                             int64_t channels) {
     fr_status s = FR_OK;
-    t->height = o->height == FR_LOADER_AUTO ? d->height : o->height;
-    t->width = o->width == FR_LOADER_AUTO ? d->width : o->width;
-    t->channels = o->channels == FR_LOADER_AUTO ? d->channels : o->channels;
+    t->height = o->height == FR_LOADER_AUTO ? height : o->height;
+    t->width = o->width == FR_LOADER_AUTO ? width : o->width;
+    t->channels = o->channels == FR_LOADER_AUTO ? channels : o->channels;
     t->resize_height = o->resize_height == FR_LOADER_AUTO ? t->height : o->resize_height;
     t->resize_width = o->resize_width == FR_LOADER_AUTO ? t->width : o->resize_width;
     t->padding = o->padding;
@@ -81,7 +83,7 @@ static uint8_t luma(const uint8_t *p) {
     return (uint8_t)((19595u * p[0] + 38470u * p[1] + 7471u * p[2] + 0x8000u) >> 16);
 }
 
-fr_status fri_transform_apply(const fri_transform *t, const fri_image *image, int64_t epoch, int64_t index,
+fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int64_t epoch, int64_t index,
                               fri_transform_scratch *scratch, float *to) {
     const uint8_t *pixels = NULL;
     fr_status s = fri_resize(image->pixels, image->height, image->width, image->channels, t->resize_height,
@@ -109,4 +111,29 @@ fr_status fri_transform_apply(const fri_transform *t, const fri_image *image, in
         }
     }
     return FR_OK;
+}
+
+fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts, fr_device device, fr_tensor **out) {
+    FRI_NOT_NULL(image, out);
+    fr_loader_opts plain = opts != NULL ? *opts : fr_loader_opts_default();
+    fri_transform_scratch scratch = {0};
+    fri_transform t;
+    float *pixels = NULL;
+    fr_status s = FR_OK;
+    plain.random_crop = plain.flip = false;
+    plain.degrees = plain.zoom = plain.shear = 0;
+    FRI_TRY(s, image->pixels != NULL ? FR_OK : fri_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));
+    FRI_TRY(s, fri_image_check_size("image_preprocess", image->height, image->width));
+    if (image->channels != 1 && image->channels != 3)
+        return fri_fail(FR_EINVAL, "image_preprocess: the image has %lld channels, 1 or 3 are possible",
+                        (long long)image->channels);
+    FRI_TRY(s, fri_transform_init(&t, &plain, image->height, image->width, image->channels));
+    pixels = malloc((size_t)(t.height * t.width * t.channels) * sizeof *pixels);
+    FRI_TRY(s, pixels != NULL ? FR_OK : fri_fail(FR_ENOMEM, "image_preprocess: no host memory for the image"));
+    FRI_TRY(s, fri_transform_apply(&t, image, 0, 0, &scratch, pixels));
+    s = fr_tensor_from_host(pixels, 4, (int64_t[]){1, t.height, t.width, t.channels}, FR_F32, device, out);
+done:
+    free(pixels);
+    fri_transform_scratch_free(&scratch);
+    return s;
 }

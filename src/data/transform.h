@@ -21,11 +21,12 @@ typedef struct fri_transform_scratch {
 
 void fri_transform_scratch_free(fri_transform_scratch *s);
 
-/* Resolves FR_LOADER_AUTO and checks every value; FR_EINVAL names the option. */
-fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *opts, const fr_dataset *d);
+/* Resolves FR_LOADER_AUTO, for images of these sizes, and checks every value; FR_EINVAL names the option. */
+fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *opts, int64_t height, int64_t width,
+                             int64_t channels);
 
 /* Writes height * width * channels floats. The random choices are a function of (seed, epoch, index). */
-fr_status fri_transform_apply(const fri_transform *t, const fri_image *image, int64_t epoch, int64_t index,
+fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int64_t epoch, int64_t index,
                               fri_transform_scratch *scratch, float *to);
 
 /* The seed's key for everything the loader draws, and its three streams: two per epoch from 0 up, one from the top. */

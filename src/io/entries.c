@@ -95,7 +95,7 @@ static fr_status visit_layer(const fr_layer *l, const fr_weights_opts *opts, fri
 
 fr_status fri_entries_torch_layout(fr_module *m, const fr_weights_opts *opts, fri_entries *e) {
     for (size_t i = 0; i < e->n; i++) {
-        const fri_shape *shape = &e->entry[i].tensor->shape;
+        const fr_shape *shape = &e->entry[i].tensor->shape;
         if (shape->rank != 4) continue;
         e->entry[i].outer = shape->dim[0];
         e->entry[i].spatial = shape->dim[1] * shape->dim[2];
@@ -110,8 +110,8 @@ fr_status fri_entries_torch_layout(fr_module *m, const fr_weights_opts *opts, fr
     return s;
 }
 
-fri_shape fri_entry_torch_shape(const fri_entry *e) {
-    const fri_shape *s = &e->tensor->shape;
+fr_shape fri_entry_torch_shape(const fri_entry *e) {
+    const fr_shape *s = &e->tensor->shape;
     return s->rank == 4 ? FRI_SHAPE(s->dim[0], s->dim[3], s->dim[1], s->dim[2]) : *s;
 }
 

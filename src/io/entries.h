@@ -28,7 +28,7 @@ void fri_entries_free(fri_entries *e);
 fr_status fri_entries_torch_layout(fr_module *m, const fr_weights_opts *opts, fri_entries *e);
 
 /* The shape in PyTorch's layout. */
-fri_shape fri_entry_torch_shape(const fri_entry *e);
+fr_shape fri_entry_torch_shape(const fri_entry *e);
 
 /* Bytes of the tensor to the tensor, and the version with it. Nothing on meta. */
 fr_status fri_upload(const void *bytes, fr_tensor *t);

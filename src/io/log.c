@@ -76,7 +76,7 @@ static fr_status find_cut(const text_file *f, int64_t resume, int64_t bytes, int
     }
 done:
     free(text);
-    return s < 0 ? fri_fail_prefix(s, "the log '%.300s' ", f->path) : s;
+    return s < 0 ? fr_fail_prefix(s, "the log '%.300s' ", f->path) : s;
 }
 
 static fr_status open_text(const char *path, int64_t resume, const char *head, text_file *f) {

@@ -117,14 +117,14 @@ static fr_status parse_dtype(const char *name, const cJSON *item, fr_dtype *out)
                     name, found(item, text));
 }
 
-static fr_status parse_shape(const char *name, const cJSON *item, fri_shape *out) {
+static fr_status parse_shape(const char *name, const cJSON *item, fr_shape *out) {
     char text[FOUND_TEXT];
     if (!cJSON_IsArray(item))
         return fri_fail(FR_EFORMAT, "tensor '%s': \"shape\" is %s, expected an array", name, found(item, text));
     for (const cJSON *d = item->child; d != NULL; d = d->next) {
-        if (out->rank == FRI_MAX_RANK)
+        if (out->rank == FR_MAX_RANK)
             return fri_fail(FR_ESHAPE, "tensor '%s': \"shape\" has %d dimensions, expected at most %d", name,
-                            cJSON_GetArraySize(item), FRI_MAX_RANK);
+                            cJSON_GetArraySize(item), FR_MAX_RANK);
         if (!whole_number(d, &out->dim[out->rank]))
             return fri_fail(FR_EFORMAT, "tensor '%s': dimension %d is %s, expected a whole number in [0, 2^53)", name,
                             out->rank, found(d, text));
@@ -444,7 +444,7 @@ fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri
     f = NULL;
 done:
     if (fd >= 0) close(fd);
-    if (s < 0) fri_fail_prefix(s, "safetensors file '%.300s': ", path);
+    if (s < 0) fr_fail_prefix(s, "safetensors file '%.300s': ", path);
     fri_safetensors_close(&f);
     return s;
 }
@@ -465,7 +465,7 @@ fr_status fri_safetensors_open_memory(const char *name, const void *content, siz
     *out = f;
     f = NULL;
 done:
-    if (s < 0) fri_fail_prefix(s, "safetensors '%.300s': ", name);
+    if (s < 0) fr_fail_prefix(s, "safetensors '%.300s': ", name);
     fri_safetensors_close(&f);
     return s;
 }

@@ -16,7 +16,7 @@
 typedef struct fri_safetensors_entry {
     const char *name;
     fr_dtype dtype;
-    fri_shape shape;
+    fr_shape shape;
     const void *data; /* aligned to the element in files written here and by the reference implementation; the format
                        * promises no alignment, so copy with memcpy where the writer is unknown */
     size_t bytes;     /* of data. fri_safetensors_write computes it from dtype and shape and ignores this */
@@ -38,7 +38,7 @@ typedef struct fri_safetensors {
 } fri_safetensors;
 
 /* *out (NULL or an open file) is closed and replaced; on error it is untouched.
- * errors: FR_EIO, FR_EFORMAT, FR_ENOMEM; FR_EDTYPE for an element type and FR_ESHAPE for a rank (above FRI_MAX_RANK)
+ * errors: FR_EIO, FR_EFORMAT, FR_ENOMEM; FR_EDTYPE for an element type and FR_ESHAPE for a rank (above FR_MAX_RANK)
  * that the format has and frugal has not; FR_EINVAL. */
 fr_status fri_safetensors_open(const char *path, fri_safetensors **out);
 void fri_safetensors_close(fri_safetensors **file);

@@ -122,14 +122,14 @@ done:
 
 /* The file that is written, and the CRC-32 of what was. */
 typedef struct sink {
-    fri_atomic_file file;
+    fr_atomic_file file;
     uint32_t crc;
     unsigned char checksum[FRI_SAFETENSORS_CHECKSUM_BYTES];
 } sink;
 
 static fr_status put(sink *to, const void *data, size_t bytes) {
     to->crc = (uint32_t)crc32_z(to->crc, data, bytes);
-    return fri_atomic_put(&to->file, data, bytes);
+    return fr_atomic_put(&to->file, data, bytes);
 }
 
 static fr_status put_header(sink *to, const char *json) {
@@ -183,11 +183,11 @@ static fr_status write_file(const char *path, const fri_safetensors_entry *entri
     if (order == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
     FRI_TRY(s, place(entries, n, source != NULL, order));
     FRI_TRY(s, make_header(order, n, metadata, n_metadata, &json));
-    FRI_TRY(s, fri_atomic_open(path, 0666, &to->file));
+    FRI_TRY(s, fr_atomic_open(path, 0666, &to->file));
     FRI_TRY(s, put_all(to, json, order, n, checked, source, context));
-    FRI_TRY(s, fri_atomic_commit(&to->file));
+    FRI_TRY(s, fr_atomic_commit(&to->file));
 done:
-    fri_atomic_abandon(&to->file);
+    fr_atomic_abandon(&to->file);
     cJSON_free(json);
     free(order);
     return s;
@@ -206,18 +206,18 @@ static fr_status check_arguments(const char *path, const fri_safetensors_entry *
 fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
                                 const fri_safetensors_text *metadata, size_t n_metadata,
                                 fri_safetensors_source_fn *source, void *context) {
-    sink to = {.file = FRI_ATOMIC_FILE_CLOSED};
+    sink to = {.file = FR_ATOMIC_FILE_CLOSED};
     fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
     if (s < 0) return s;
     s = write_file(path, entries, n_entries, false, &to, metadata, n_metadata, source, context);
-    return s < 0 ? fri_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
+    return s < 0 ? fr_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
 }
 
 /* The checksum comes last in the file: it has the smallest element size, and the last index among those. */
 fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
                                         const fri_safetensors_text *metadata, size_t n_metadata,
                                         fri_safetensors_source_fn *source, void *context) {
-    sink to = {.file = FRI_ATOMIC_FILE_CLOSED};
+    sink to = {.file = FR_ATOMIC_FILE_CLOSED};
     fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
     if (s < 0) return s;
     fri_safetensors_entry *all = calloc(n_entries + 1, sizeof *all);
@@ -229,5 +229,5 @@ fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_
                                              .data = to.checksum};
     s = write_file(path, all, n_entries + 1, true, &to, metadata, n_metadata, source, context);
     free(all);
-    return s < 0 ? fri_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
+    return s < 0 ? fr_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
 }

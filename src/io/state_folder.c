@@ -3,6 +3,7 @@
 #include "io/state.h"
 
 #include "base/array.h"
+#include "base/cache.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { DIGITS = 18 }; /* of a serial, a step or a process number: fits into 63 bits */
@@ -103,7 +105,8 @@ static void sync_parent(const char *dir) {
     close(fd);
 }
 
-fr_status fri_folder_make(const char *dir) {
+fr_status fr_state_folder_make(const char *dir) {
+    FRI_NOT_NULL(dir);
     struct stat st;
     if (mkdir(dir, 0777) == 0) {
         sync_parent(dir);
@@ -143,4 +146,32 @@ fr_status fri_folder_clean(const char *dir, int64_t keep, uint64_t run) {
 done:
     fri_folder_free(&files);
     return s;
+}
+
+fr_status fr_state_folder_get(const char *dir, fr_state_folder *out) {
+    FRI_NOT_NULL(dir, out);
+    char path[FR_STATE_PATH_BYTES];
+    fri_state_files files = {0};
+    fri_state_summary newest;
+    fr_status s = FR_OK;
+    *out = (fr_state_folder){0};
+    FRI_TRY(s, fri_folder_list(dir, &files));
+    for (size_t i = files.n; i-- > 0;) {
+        if (files.file[i].temporary) continue;
+        out->states++;
+        FRI_TRY(s, fri_folder_path(dir, files.file[i].name, path));
+    }
+    if (out->states == 0 || fri_state_summary_read(path, &newest) < 0) goto done;
+    memcpy(out->newest_model, newest.model, sizeof newest.model);
+    out->newest_step = newest.step;
+done:
+    fri_folder_free(&files);
+    return s;
+}
+
+uint64_t fr_state_run_new(void) {
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t unique[3] = {now.tv_sec, now.tv_nsec, getpid()};
+    return fri_hash(FRI_HASH, unique, sizeof unique) | 1;
 }

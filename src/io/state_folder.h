@@ -24,9 +24,6 @@ typedef struct fri_state_files {
 fr_status fri_folder_list(const char *dir, fri_state_files *out);
 void fri_folder_free(fri_state_files *files);
 
-/* Makes dir, unless it is there, and makes that durable. */
-fr_status fri_folder_make(const char *dir);
-
 /* <dir>/<name> in path (FR_STATE_PATH_BYTES). */
 fr_status fri_folder_path(const char *dir, const char *name, char *path);
 

@@ -168,7 +168,7 @@ static fr_status change_rest(restoring *v) {
     for (size_t i = 0; i < v->entries.n; i++) FRI_TRY(s, fill(v, v->from[i], v->entries.entry[i].tensor));
     if (state->scaler != NULL && r->has_scaler)
         FRI_TRY(s, fr_grad_scaler_set(state->scaler, r->scale, r->growth_tracker));
-    fri_rng_set(r->random);
+    fr_rng_set(r->random);
     state->step = r->step;
     state->epoch = r->epoch;
     state->schedule = r->schedule;
@@ -209,10 +209,10 @@ fr_status fr_state_load(const char *path, fr_state *state) {
     fri_safetensors *file = NULL;
     if (state->model == NULL) return fri_fail(FR_EINVAL, "loading a training state: the model is NULL");
     fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_CHECKED, &file);
-    if (s < 0) return fri_fail_prefix(s, "loading the training state: ");
+    if (s < 0) return fr_fail_prefix(s, "loading the training state: ");
     s = fri_state_restore(file, state);
     fri_safetensors_close(&file);
-    return s < 0 ? fri_fail_prefix(s, "loading the training state '%.300s': ", path) : s;
+    return s < 0 ? fr_fail_prefix(s, "loading the training state '%.300s': ", path) : s;
 }
 
 /* ---- finding ----------------------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ typedef struct fri_state_record {
     int64_t step, epoch;
     uint64_t run;                /* 0: none */
     const char *model, *dataset; /* NULL: none */
-    fri_rng random;
+    fr_rng random;
     fr_schedule schedule;
 
     const char *optimizer;                      /* NULL: no optimizer was saved, and optimizer_steps means nothing */

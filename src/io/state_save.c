@@ -129,7 +129,7 @@ static fr_status make_record(const fr_state *state, size_t optimizer_tensors, ch
                           .epoch = state->epoch,
                           .run = state->run,
                           .model = state->model_name,
-                          .random = fri_rng_get(),
+                          .random = fr_rng_get(),
                           .schedule = state->schedule};
     fr_status s = FR_OK;
     if (state->dataset != NULL) {
@@ -182,7 +182,7 @@ fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, ch
     l.prefix = FRI_STATE_OPTIMIZER;
     if (state->optimizer != NULL) FRI_TRY(s, fr_optimizer_each_state(state->optimizer, append_optimizer, &l));
     FRI_TRY(s, make_record(state, l.n - of_model, fingerprint, &text));
-    FRI_TRY(s, fri_folder_make(dir));
+    FRI_TRY(s, fr_state_folder_make(dir));
     FRI_TRY(s, next_path(dir, state->step, place));
     fri_safetensors_text metadata = {FRI_STATE_RECORD_KEY, text};
     FRI_TRY(s, fri_safetensors_write_checked(place, l.entry, l.n, &metadata, 1, hand_out, &l));
@@ -191,5 +191,5 @@ fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, ch
 done:
     fri_state_record_text_free(text);
     list_free(&l);
-    return s < 0 ? fri_fail_prefix(s, "saving the training state: ") : s;
+    return s < 0 ? fr_fail_prefix(s, "saving the training state: ") : s;
 }

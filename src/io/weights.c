@@ -83,7 +83,7 @@ done:
     free(v.bytes);
     free(v.turned);
     fri_entries_free(&v.entries);
-    return s < 0 ? fri_fail_prefix(s, "saving weights: ") : s;
+    return s < 0 ? fr_fail_prefix(s, "saving weights: ") : s;
 }
 
 /* ---- loading: what does not fit ---------------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ typedef struct loading {
     void *turned, *converted; /* one tensor in the module's layout, and in its type: the largest */
 } loading;
 
-static fri_shape shape_in_file(const loading *l, const fri_entry *e) {
+static fr_shape shape_in_file(const loading *l, const fri_entry *e) {
     return l->torch ? fri_entry_torch_shape(e) : e->tensor->shape;
 }
 
@@ -173,7 +173,7 @@ static void find_unfit(const loading *l, complaint *c) {
         const fri_entry *e = &l->entries.entry[i];
         const fri_safetensors_entry *f = l->from[i];
         if (f == NULL) continue;
-        fri_shape shape = shape_in_file(l, e);
+        fr_shape shape = shape_in_file(l, e);
         if (!fri_shape_equal(&f->shape, &shape) && begin_item(c, "", FR_ESHAPE))
             put(c, "%.200s is %s in the file but %s in the module", e->name, fri_shape_text(&f->shape, have),
                 fri_shape_text(&shape, want));
@@ -252,7 +252,7 @@ fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts 
     fr_status s = check_options(&o);
     if (s < 0) return s;
     s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
-    if (s < 0) return fri_fail_prefix(s, "loading weights: ");
+    if (s < 0) return fr_fail_prefix(s, "loading weights: ");
     FRI_TRY(s, prepare(m, &o, &l));
     FRI_TRY(s, fri_safetensors_read(l.file));
     for (size_t i = 0; i < l.entries.n; i++)
@@ -263,5 +263,5 @@ done:
     free(l.from);
     free(l.turned);
     free(l.converted);
-    return s < 0 ? fri_fail_prefix(s, "loading weights: file '%.300s': ", path) : s;
+    return s < 0 ? fr_fail_prefix(s, "loading weights: file '%.300s': ", path) : s;
 }

@@ -61,7 +61,7 @@ static void destroy(fri_allocator *a) {
     free(a->small.items);
     free(a->large.items);
     free(a->uses.items);
-    fri_tracker_free(&a->tracker);
+    fr_tracker_free(&a->tracker);
     fri_event_log_destroy(&a->log);
     pthread_mutex_destroy(&a->lock);
     free(a);
@@ -100,15 +100,15 @@ void fri_allocator_leave(fri_allocator *a) {
 
 /* ---- numbers and events ------------------------------------------------------------------------------------ */
 
-static void emit(const fri_allocator *a, fri_event_kind kind, const fri_block *b, fr_category from) {
+static void emit(const fri_allocator *a, fr_event_kind kind, const fri_block *b, fr_category from) {
     if (a->silent || !fri_event_wanted(a->log)) return;
-    fri_event e = {.kind = kind,
-                   .device = a->device,
-                   .block = b->serial,
-                   .requested = b->requested,
-                   .allocated = b->size,
-                   .from = from,
-                   .tag = b->tag};
+    fr_event e = {.kind = kind,
+                  .device = a->device,
+                  .block = b->serial,
+                  .requested = b->requested,
+                  .allocated = b->size,
+                  .from = from,
+                  .tag = b->tag};
     fri_event_emit(a->log, &e);
 }
 
@@ -152,7 +152,7 @@ void fri_block_relabel(fri_block *b, fr_category to) {
     t->requested_by[to] += b->requested;
     t->allocated_by[to] += b->size;
     b->tag.category = to;
-    emit(b->owner, FRI_EVENT_RELABEL, b, from);
+    emit(b->owner, FR_EVENT_RELABEL, b, from);
     fri_allocator_unlock(b->owner);
 }
 
@@ -225,9 +225,9 @@ static void live_remove(fri_allocator *a, fri_block *b) {
     b->live_prev = b->live_next = NULL;
 }
 
-static fr_status out_of_memory(fri_allocator *a, size_t rounded, const fri_tag *tag) {
+static fr_status out_of_memory(fri_allocator *a, size_t rounded, const fr_tag *tag) {
     a->stats.ooms++;
-    fri_allocator_emit(a, FRI_EVENT_OOM, rounded);
+    fri_allocator_emit(a, FR_EVENT_OOM, rounded);
     return fri_report_out_of_memory(a, rounded, tag);
 }
 
@@ -259,7 +259,7 @@ static fr_status alloc_in_arena(fri_allocator *a, size_t offset, size_t rounded,
 }
 
 /* A block in no list of live ones yet, from the arena if this allocation is planned there. */
-static fr_status find_block(fri_allocator *a, size_t rounded, const fri_tag *tag, fri_block **out) {
+static fr_status find_block(fri_allocator *a, size_t rounded, const fr_tag *tag, fri_block **out) {
     size_t place = 0;
     uint64_t note = 0;
     fri_block *b = NULL;
@@ -289,7 +289,7 @@ static fr_status find_block(fri_allocator *a, size_t rounded, const fri_tag *tag
     return s;
 }
 
-static fr_status block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fri_block **out) {
+static fr_status block_alloc(fri_allocator *a, size_t bytes, const fr_tag *tag, fri_block **out) {
     fri_block *b = NULL;
     size_t rounded = bytes <= SIZE_MAX / 2 ? fri_round_bytes(bytes) : bytes;
     bool fails = a->fail_at != 0 && --a->fail_at == 0;
@@ -302,7 +302,7 @@ static fr_status block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag,
     b->live = true;
     live_append(a, b);
     count_alloc(a, b);
-    emit(a, FRI_EVENT_ALLOC, b, tag->category);
+    emit(a, FR_EVENT_ALLOC, b, tag->category);
     *out = b;
     if (a->uses.count == 0) return FR_OK;
     s = fri_uses_follow(&a->uses, fri_allocator_streams(a), b->data, b->size);
@@ -318,7 +318,7 @@ static fr_status poison(const fri_block *b) {
     return FRI_KERNEL(backend, FR_I64, fill, (&e, FR_I64, (int64_t)(b->requested / sizeof(int64_t)), -1, b->data));
 }
 
-fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fri_block **out) {
+fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fr_tag *tag, fri_block **out) {
     fri_allocator_lock(a);
     fr_status s = block_alloc(a, bytes, tag, out);
     fri_allocator_unlock(a);
@@ -341,7 +341,7 @@ void fri_block_free(fri_block **p) {
     fri_allocator *a = b->owner;
     fri_allocator_lock(a);
     count_free(a, b);
-    emit(a, FRI_EVENT_FREE, b, b->tag.category);
+    emit(a, FR_EVENT_FREE, b, b->tag.category);
     live_remove(a, b);
     b->live = false;
     if (a->arena != NULL) fri_arena_gone(a->arena, b->arena_note);
@@ -362,7 +362,7 @@ void fri_block_free(fri_block **p) {
 
 fr_status fri_allocator_arena_install(fri_allocator *a, fri_arena *arena) {
     size_t extent = fri_arena_extent(arena);
-    fri_tag tag = fri_tag_make(FR_MEM_OTHER, FR_U8, &(fri_shape){.rank = 1, .dim = {(int64_t)extent}});
+    fr_tag tag = fri_tag_make(FR_MEM_OTHER, FR_U8, &(fr_shape){.rank = 1, .dim = {(int64_t)extent}});
     fr_status s = FR_OK;
     fri_allocator_lock(a);
     if (a->arena != NULL)
@@ -443,7 +443,7 @@ void fri_allocator_reset_peak(fri_allocator *a) {
     memcpy(t->at_peak_allocated, t->allocated_by, sizeof t->allocated_by);
     t->peak_op = fri_scope_op();
     t->peak_module = fri_scope_module();
-    t->peak_phase = fri_scope_phase();
+    t->peak_phase = fr_phase_get();
     fri_allocator_unlock(a);
 }
 

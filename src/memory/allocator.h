@@ -28,7 +28,7 @@ typedef struct fri_block {
     void *data;       /* NULL for a block of 0 bytes */
     size_t requested; /* bytes asked for, rounded to 512 */
     size_t size;      /* bytes of the block: requested plus the unsplit tail */
-    fri_tag tag;
+    fr_tag tag;
     uint64_t serial;
     /* ---------------------------------------------------------------------------------------------- */
     fri_allocator *owner;
@@ -65,7 +65,7 @@ void fri_allocator_enter(fri_allocator *a);
 void fri_allocator_leave(fri_allocator *a);
 
 /* A block of at least `bytes` bytes. FR_ENOMEM: the report is in fr_last_error and nothing has changed. */
-fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fri_tag *tag, fri_block **out);
+fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fr_tag *tag, fri_block **out);
 void fri_block_free(fri_block **b); /* accepts NULL, clears the caller's pointer */
 void fri_block_relabel(fri_block *b, fr_category to);
 /* Another stream than the compute stream uses the block until this fence: uses.h. The block may be freed before. */

@@ -12,7 +12,7 @@ enum { SUBSCRIBERS = 16 };
 struct fri_event_log {
     pthread_mutex_t lock;
     struct {
-        fri_event_fn *fn;
+        fr_event_fn *fn;
         void *ctx;
     } subscribers[SUBSCRIBERS];
     atomic_int count; /* written under the lock; read without it to skip what nobody wants */
@@ -48,7 +48,7 @@ fri_event_log *fri_event_log_use(fri_event_log *log) {
     return was;
 }
 
-fr_status fri_event_subscribe(fri_event_fn *fn, void *ctx) {
+fr_status fr_event_subscribe(fr_event_fn *fn, void *ctx) {
     fri_event_log *l = log_of(NULL);
     fr_status s = FR_OK;
     pthread_mutex_lock(&l->lock);
@@ -63,7 +63,7 @@ fr_status fri_event_subscribe(fri_event_fn *fn, void *ctx) {
     return s;
 }
 
-void fri_event_unsubscribe(fri_event_fn *fn, void *ctx) {
+void fr_event_unsubscribe(fr_event_fn *fn, void *ctx) {
     fri_event_log *l = log_of(NULL);
     pthread_mutex_lock(&l->lock);
     for (int i = 0; i < l->count; i++)
@@ -86,28 +86,27 @@ void fri_event_mute(bool on) {
     pthread_mutex_unlock(&l->lock);
 }
 
-void fri_event_emit(fri_event_log *log, fri_event *e) {
+void fri_event_emit(fri_event_log *log, fr_event *e) {
     fri_event_log *l = log_of(log);
     pthread_mutex_lock(&l->lock);
-    if (!l->muted || e->kind == FRI_EVENT_SEGMENT_ALLOC || e->kind == FRI_EVENT_SEGMENT_FREE) {
+    if (!l->muted || e->kind == FR_EVENT_SEGMENT_ALLOC || e->kind == FR_EVENT_SEGMENT_FREE) {
         e->index = l->next_index++;
         for (int i = 0; i < l->count; i++) l->subscribers[i].fn(l->subscribers[i].ctx, e);
     }
     pthread_mutex_unlock(&l->lock);
 }
 
-void fri_event_mark(fri_event_kind kind) {
+void fri_event_mark(fr_event_kind kind) {
     if (!fri_event_wanted(NULL)) return;
-    fri_event e = {.kind = kind,
-                   .tag = {.op = fri_scope_op(), .module = fri_scope_module(), .phase = fri_scope_phase()}};
+    fr_event e = {.kind = kind, .tag = {.op = fri_scope_op(), .module = fri_scope_module(), .phase = fr_phase_get()}};
     fri_event_emit(NULL, &e);
 }
 
-bool fri_event_live(const fri_event *e, fr_device device, size_t live[FR_CATEGORY_COUNT]) {
-    bool from = e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
-    bool to = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_RELABEL;
+bool fr_event_live(const fr_event *e, fr_device device, size_t live[FR_CATEGORY_COUNT]) {
+    bool from = e->kind == FR_EVENT_FREE || e->kind == FR_EVENT_RELABEL;
+    bool to = e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_RELABEL;
     if (e->device != device || !(from || to)) return false;
-    if (from) live[e->kind == FRI_EVENT_FREE ? e->tag.category : e->from] -= e->requested;
+    if (from) live[e->kind == FR_EVENT_FREE ? e->tag.category : e->from] -= e->requested;
     if (to) live[e->tag.category] += e->requested;
     return true;
 }

@@ -3,14 +3,15 @@
 
 #include "backend/backend.h"
 #include "base/array.h"
+#include "base/env.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { LARGEST = 8, REPORT_BYTES = 3900 };
 
-const char *fri_report_shape(const fri_shape *s, char buf[FRI_SHAPE_TEXT]) {
-    fri_shape t = *s;
+const char *fri_report_shape(const fr_shape *s, char buf[FRI_SHAPE_TEXT]) {
+    fr_shape t = *s;
     if (t.rank == 4) {
         t.dim[1] = s->dim[3];
         t.dim[2] = s->dim[1];
@@ -19,10 +20,11 @@ const char *fri_report_shape(const fri_shape *s, char buf[FRI_SHAPE_TEXT]) {
     return fri_shape_text(&t, buf);
 }
 
-const char *fri_bytes_text(size_t bytes, char buf[FRI_BYTES_TEXT]) {
+const char *fr_bytes_text(size_t bytes, char buf[FR_BYTES_TEXT]) {
+    if (buf == NULL) return NULL;
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
     if (bytes < 1024) {
-        snprintf(buf, FRI_BYTES_TEXT, "%zu B", bytes);
+        snprintf(buf, FR_BYTES_TEXT, "%zu B", bytes);
         return buf;
     }
     double v = (double)bytes / 1024;
@@ -31,13 +33,13 @@ const char *fri_bytes_text(size_t bytes, char buf[FRI_BYTES_TEXT]) {
         v /= 1024;
         u++;
     }
-    snprintf(buf, FRI_BYTES_TEXT, "%.2f %s", v, units[u]);
+    snprintf(buf, FR_BYTES_TEXT, "%.2f %s", v, units[u]);
     return buf;
 }
 
 /* Live blocks that share op, module, type and shape are one line. */
 struct group {
-    fri_tag tag;
+    fr_tag tag;
     size_t bytes, count;
 };
 
@@ -70,22 +72,28 @@ static const char *or_dash(const char *s) {
     return s != NULL && s[0] != '\0' ? s : "-";
 }
 
-static void use_line(char buf[FRI_USE_TEXT], const char *name, size_t bytes, const char *rest) {
-    char text[FRI_BYTES_TEXT];
+static void use_line(char buf[FR_MEMORY_USE_TEXT], const char *name, size_t bytes, const char *rest) {
+    char text[FR_BYTES_TEXT];
     size_t at = strlen(buf);
-    snprintf(buf + at, FRI_USE_TEXT - at, "  %-10s %12s%s%s\n", name, bytes > 0 ? fri_bytes_text(bytes, text) : "-",
-             rest[0] != '\0' ? "  " : "", rest);
+    snprintf(buf + at, FR_MEMORY_USE_TEXT - at, "  %-10s %12s%s%s\n", name,
+             bytes > 0 ? fr_bytes_text(bytes, text) : "-", rest[0] != '\0' ? "  " : "", rest);
 }
 
-const char *fri_report_use(fr_device d, const fr_memory_stats *now, char buf[FRI_USE_TEXT]) {
-    const fri_backend *b = fri_backend_get(d);
-    fri_memory_use use = {.source = ""};
-    char total[FRI_BYTES_TEXT], device[192];
+void fr_memory_use_get(fr_device d, fr_memory_use *out) {
+    if (out == NULL) return;
+    const fri_backend *b = fr_device_built(d) ? fri_backend_get(d) : NULL;
+    *out = (fr_memory_use){.source = ""};
+    if (b != NULL && b->memory_use != NULL) b->memory_use(out);
+}
+
+const char *fr_memory_use_text(fr_device d, const fr_memory_stats *now, char buf[FR_MEMORY_USE_TEXT]) {
+    fr_memory_use use;
+    char total[FR_BYTES_TEXT], device[192];
+    if (now == NULL || buf == NULL) return NULL;
     buf[0] = '\0';
-    if (b == NULL || b->memory_use == NULL) return buf;
-    b->memory_use(&use);
+    fr_memory_use_get(d, &use);
     if (use.device == 0) return buf;
-    snprintf(device, sizeof device, "of %s (%s)", fri_bytes_text(use.total, total), use.source);
+    snprintf(device, sizeof device, "of %s (%s)", fr_bytes_text(use.total, total), use.source);
     use_line(buf, "requested", now->requested, "");
     use_line(buf, "allocated", now->allocated, "");
     use_line(buf, "reserved", now->reserved, "");
@@ -96,8 +104,8 @@ const char *fri_report_use(fr_device d, const fr_memory_stats *now, char buf[FRI
     return buf;
 }
 
-fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, const fri_tag *tag) {
-    char use[FRI_USE_TEXT], text[REPORT_BYTES], b1[FRI_BYTES_TEXT], b2[FRI_BYTES_TEXT], b3[FRI_BYTES_TEXT],
+fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, const fr_tag *tag) {
+    char use[FR_MEMORY_USE_TEXT], text[REPORT_BYTES], b1[FR_BYTES_TEXT], b2[FR_BYTES_TEXT], b3[FR_BYTES_TEXT],
         shape[FRI_SHAPE_TEXT];
     size_t at = 0;
     fr_memory_stats t;
@@ -110,24 +118,24 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
         }                                                               \
     } while (0)
     LINE("out of memory on %s: op %s in module %s tried to allocate %s (%zu bytes, %s %s %s)",
-         fr_device_name(fri_allocator_device(a)), or_dash(tag->op), or_dash(tag->module), fri_bytes_text(requested, b1),
+         fr_device_name(fri_allocator_device(a)), or_dash(tag->op), or_dash(tag->module), fr_bytes_text(requested, b1),
          requested, fr_category_name(tag->category), fr_dtype_name(tag->dtype), fri_report_shape(&tag->shape, shape));
-    if (t.limit != SIZE_MAX) LINE("; the limit is %s (%zu bytes)", fri_bytes_text(t.limit, b1), t.limit);
+    if (t.limit != SIZE_MAX) LINE("; the limit is %s (%zu bytes)", fr_bytes_text(t.limit, b1), t.limit);
     LINE(". Live: %s allocated, %s requested; reserved: %s, of which %s is cached and free (largest piece %s).\n",
-         fri_bytes_text(t.allocated, b1), fri_bytes_text(t.requested, b2), fri_bytes_text(t.reserved, b3),
-         fri_bytes_text(t.reserved - t.allocated, (char[FRI_BYTES_TEXT]){0}),
-         fri_bytes_text(t.largest_free, (char[FRI_BYTES_TEXT]){0}));
-    if (fri_report_use(fri_allocator_device(a), &t, use)[0] != '\0') LINE("%s", use);
+         fr_bytes_text(t.allocated, b1), fr_bytes_text(t.requested, b2), fr_bytes_text(t.reserved, b3),
+         fr_bytes_text(t.reserved - t.allocated, (char[FR_BYTES_TEXT]){0}),
+         fr_bytes_text(t.largest_free, (char[FR_BYTES_TEXT]){0}));
+    if (fr_memory_use_text(fri_allocator_device(a), &t, use)[0] != '\0') LINE("%s", use);
     LINE("  by category:");
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
-        if (t.allocated_by[c]) LINE(" %s %s;", fr_category_name((fr_category)c), fri_bytes_text(t.allocated_by[c], b1));
+        if (t.allocated_by[c]) LINE(" %s %s;", fr_category_name((fr_category)c), fr_bytes_text(t.allocated_by[c], b1));
     LINE("\n  largest live tensors:\n");
     struct groups g = {0};
     fri_allocator_each(a, group_add, &g);
     if (g.count > 0) qsort(g.items, g.count, sizeof *g.items, by_bytes_descending);
     for (size_t i = 0; i < g.count && i < LARGEST; i++) {
-        const fri_tag *k = &g.items[i].tag;
-        LINE("    %10s  %3zu x %s %s  %s, %s, %s\n", fri_bytes_text(g.items[i].bytes, b1), g.items[i].count,
+        const fr_tag *k = &g.items[i].tag;
+        LINE("    %10s  %3zu x %s %s  %s, %s, %s\n", fr_bytes_text(g.items[i].bytes, b1), g.items[i].count,
              fr_dtype_name(k->dtype), fri_report_shape(&k->shape, shape), fr_category_name(k->category), or_dash(k->op),
              or_dash(k->module));
     }
@@ -155,6 +163,10 @@ fr_status fr_memory_reset_peak(fr_device d) {
     return FR_OK;
 }
 
+bool fr_memory_unpooled(void) {
+    return fri_env_get()->no_pool;
+}
+
 fr_status fr_memory_empty_cache(fr_device d) {
     fri_allocator *a = NULL;
     fr_status s = fri_allocator_get(d, &a);
@@ -173,7 +185,7 @@ fr_status fr_memory_limit_set(fr_device d, size_t bytes) {
 
 fr_status fr_memory_summary(fr_device d, FILE *out) {
     FRI_NOT_NULL(out);
-    char use[FRI_USE_TEXT];
+    char use[FR_MEMORY_USE_TEXT];
     fr_memory_stats t;
     fr_status s = fr_memory_stats_get(d, &t);
     if (s < 0) return s;
@@ -185,6 +197,6 @@ fr_status fr_memory_summary(fr_device d, FILE *out) {
     fprintf(out, "  %-22s %15zu %15zu\n", "reserved", t.reserved, t.peak_reserved);
     fprintf(out, "  peak in op %s, module %s, phase %s; requested peak %zu\n", or_dash(t.peak_op),
             or_dash(t.peak_module), fr_phase_name(t.peak_phase), t.peak_requested);
-    fputs(fri_report_use(d, &t, use), out);
+    fputs(fr_memory_use_text(d, &t, use), out);
     return ferror(out) ? fri_fail(FR_EIO, "memory summary: the stream reports a write error") : FR_OK;
 }

@@ -12,13 +12,13 @@ const fri_streams *fri_allocator_streams(const fri_allocator *a) {
     return fri_backend_get(a->device)->streams;
 }
 
-void fri_allocator_emit(const fri_allocator *a, fri_event_kind kind, size_t bytes) {
+void fri_allocator_emit(const fri_allocator *a, fr_event_kind kind, size_t bytes) {
     if (a->silent || !fri_event_wanted(a->log)) return;
-    fri_event e = {.kind = kind,
-                   .device = a->device,
-                   .requested = bytes,
-                   .allocated = bytes,
-                   .tag = {.op = fri_scope_op(), .module = fri_scope_module(), .phase = fri_scope_phase()}};
+    fr_event e = {.kind = kind,
+                  .device = a->device,
+                  .requested = bytes,
+                  .allocated = bytes,
+                  .tag = {.op = fri_scope_op(), .module = fri_scope_module(), .phase = fr_phase_get()}};
     fri_event_emit(a->log, &e);
 }
 
@@ -55,13 +55,13 @@ static void count_segment(fri_allocator *a, size_t size) {
     a->stats.segment_allocs++;
     a->stats.reserved += size;
     if (a->stats.reserved > a->stats.peak_reserved) a->stats.peak_reserved = a->stats.reserved;
-    fri_allocator_emit(a, FRI_EVENT_SEGMENT_ALLOC, size);
+    fri_allocator_emit(a, FR_EVENT_SEGMENT_ALLOC, size);
 }
 
 static void count_segment_gone(fri_allocator *a, size_t size) {
     a->stats.segment_frees++;
     a->stats.reserved -= size;
-    fri_allocator_emit(a, FRI_EVENT_SEGMENT_FREE, size);
+    fri_allocator_emit(a, FR_EVENT_SEGMENT_FREE, size);
 }
 
 static void segment_append(fri_allocator *a, fri_segment *g) {

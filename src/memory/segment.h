@@ -42,8 +42,8 @@ struct fr_pool {
     size_t arena_blocks; /* live in it */
     void *extension;     /* of the arena: Note [Learning] in arena.h */
     size_t extension_bytes;
-    fri_uses uses;       /* elsewhere than on the compute stream */
-    fri_tracker tracker; /* what fr_memory_track saw last */
+    fri_uses uses;      /* elsewhere than on the compute stream */
+    fr_tracker tracker; /* what fr_memory_track saw last */
     fr_memory_stats stats;
     fri_allocator *next; /* in the list of all allocators: pool.c */
 };
@@ -62,7 +62,7 @@ void fri_pool_unregister(fri_allocator *a);
 
 const fri_streams *fri_allocator_streams(const fri_allocator *a);
 /* An event of so many bytes that belong to no block. */
-void fri_allocator_emit(const fri_allocator *a, fri_event_kind kind, size_t bytes);
+void fri_allocator_emit(const fri_allocator *a, fr_event_kind kind, size_t bytes);
 fri_freelist *fri_freelist_of(fri_allocator *a, bool small);
 
 /* A block in no list, for a piece of the segment. NULL: out of host memory. */

@@ -1,5 +1,7 @@
-/* timeline.c - see timeline.h. */
-#include "memory/timeline.h"
+/* timeline.c - see unstable/timeline.h. */
+#include "memory/event.h"
+
+#include <frugal/unstable/timeline.h>
 
 #include "base/atomic_file.h"
 #include "base/status.h"
@@ -13,7 +15,7 @@ enum { WIDTH = 860, PANEL = 250, LEFT = 84, RIGHT = 20, TOP = 50, GAP = 70, LEGE
 static const char *const colors[FR_CATEGORY_COUNT] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
                                                       "#edc948", "#b07aa1", "#76b7b2", "#9c9c9c"};
 
-static size_t total(const fri_timeline_point *p) {
+static size_t total(const fr_timeline_point *p) {
     size_t sum = 0;
     for (int c = 0; c < FR_CATEGORY_COUNT; c++) sum += p->bytes[c];
     return sum;
@@ -21,11 +23,11 @@ static size_t total(const fri_timeline_point *p) {
 
 /* ---- recording ------------------------------------------------------------------------------------------------ */
 
-static void add_point(fri_timeline_recorder *r, const fri_event *e) {
-    fri_timeline *t = &r->now;
+static void add_point(fr_timeline_recorder *r, const fr_event *e) {
+    fr_timeline *t = &r->now;
     if (t->count == t->capacity) {
         size_t capacity = t->capacity > 0 ? 2 * t->capacity : 1024;
-        fri_timeline_point *points = realloc(t->points, capacity * sizeof *points);
+        fr_timeline_point *points = realloc(t->points, capacity * sizeof *points);
         if (points == NULL) {
             r->no_memory = true;
             return;
@@ -33,9 +35,9 @@ static void add_point(fri_timeline_recorder *r, const fri_event *e) {
         t->points = points;
         t->capacity = capacity;
     }
-    fri_timeline_point *p = &t->points[t->count++];
+    fr_timeline_point *p = &t->points[t->count++];
     memcpy(p->bytes, r->live, sizeof p->bytes);
-    p->phase = fri_scope_phase();
+    p->phase = fr_phase_get();
     if (total(p) <= t->peak) return;
     t->peak = total(p);
     t->peak_at = t->count - 1;
@@ -43,44 +45,44 @@ static void add_point(fri_timeline_recorder *r, const fri_event *e) {
     t->at_peak.phase = p->phase;
 }
 
-static void step_over(fri_timeline_recorder *r) {
+static void step_over(fr_timeline_recorder *r) {
     r->in_step = false;
     if (r->now.peak < r->most.peak) return;
-    fri_timeline was = r->most;
+    fr_timeline was = r->most;
     r->most = r->now;
     r->now = was;
 }
 
-static void on_event(void *ctx, const fri_event *e) {
-    fri_timeline_recorder *r = ctx;
-    bool changed = fri_event_live(e, r->device, r->live);
-    if (e->kind == FRI_EVENT_STEP_BEGIN) {
+static void on_event(void *ctx, const fr_event *e) {
+    fr_timeline_recorder *r = ctx;
+    bool changed = fr_event_live(e, r->device, r->live);
+    if (e->kind == FR_EVENT_STEP_BEGIN) {
         r->now.count = r->now.peak = r->now.peak_at = 0;
         r->in_step = changed = true;
     }
     if (changed && r->in_step) add_point(r, e);
-    if (e->kind == FRI_EVENT_STEP_END && r->in_step) step_over(r);
+    if (e->kind == FR_EVENT_STEP_END && r->in_step) step_over(r);
 }
 
-fr_status fri_timeline_begin(fri_timeline_recorder *r, fr_device device) {
-    *r = (fri_timeline_recorder){.device = device};
-    fr_status s = fri_event_subscribe(on_event, r);
+fr_status fr_timeline_begin(fr_timeline_recorder *r, fr_device device) {
+    *r = (fr_timeline_recorder){.device = device};
+    fr_status s = fr_event_subscribe(on_event, r);
     r->listening = s == FR_OK;
     return s;
 }
 
-fr_status fri_timeline_end(fri_timeline_recorder *r) {
-    if (r->listening) fri_event_unsubscribe(on_event, r);
+fr_status fr_timeline_end(fr_timeline_recorder *r) {
+    if (r->listening) fr_event_unsubscribe(on_event, r);
     r->listening = false;
     if (r->no_memory) return fri_fail(FR_ENOMEM, "timeline: out of host memory");
     return r->most.count > 0 ? FR_OK : fri_fail(FR_EUSAGE, "timeline: no training step ran");
 }
 
-void fri_timeline_free(fri_timeline_recorder *r) {
-    if (r->listening) fri_event_unsubscribe(on_event, r);
+void fr_timeline_free(fr_timeline_recorder *r) {
+    if (r->listening) fr_event_unsubscribe(on_event, r);
     free(r->now.points);
     free(r->most.points);
-    *r = (fri_timeline_recorder){0};
+    *r = (fr_timeline_recorder){0};
 }
 
 /* ---- drawing -------------------------------------------------------------------------------------------------- */
@@ -98,12 +100,12 @@ static void text(FILE *f, const char *s) {
     }
 }
 
-static double x_of(const fri_timeline *t, size_t i) {
+static double x_of(const fr_timeline *t, size_t i) {
     return LEFT + (double)(WIDTH - LEFT - RIGHT) * (double)i / (double)(t->count > 1 ? t->count - 1 : 1);
 }
 
 /* The samples that are drawn: all of them, or of each column the highest. */
-static size_t drawn(const fri_timeline *t, size_t column) {
+static size_t drawn(const fr_timeline *t, size_t column) {
     if (t->count <= COLUMNS) return column;
     size_t first = column * t->count / COLUMNS, end = (column + 1) * t->count / COLUMNS, best = first;
     for (size_t i = first; i < end; i++)
@@ -111,7 +113,7 @@ static size_t drawn(const fri_timeline *t, size_t column) {
     return best;
 }
 
-static void draw_areas(FILE *f, const fri_timeline *t, double scale, double bottom) {
+static void draw_areas(FILE *f, const fr_timeline *t, double scale, double bottom) {
     double base[COLUMNS] = {0};
     size_t at[COLUMNS], n = t->count < COLUMNS ? t->count : COLUMNS;
     for (size_t i = 0; i < n; i++) at[i] = drawn(t, i);
@@ -130,7 +132,7 @@ static void draw_areas(FILE *f, const fri_timeline *t, double scale, double bott
 }
 
 /* A step's own phase is forward: it is back there for a moment between backward and the optimizer, and after it. */
-static const char *phase_name(const fri_timeline *t, size_t i, fr_phase was) {
+static const char *phase_name(const fr_timeline *t, size_t i, fr_phase was) {
     fr_phase now = t->points[i].phase;
     if (now != FR_PHASE_FORWARD || was == FR_PHASE_NONE) return fr_phase_name(now);
     while (i < t->count && t->points[i].phase == now) i++;
@@ -139,7 +141,7 @@ static const char *phase_name(const fri_timeline *t, size_t i, fr_phase was) {
 }
 
 /* A dashed line where a phase begins; its name, if there is room. */
-static void draw_phases(FILE *f, const fri_timeline *t, double top, double bottom) {
+static void draw_phases(FILE *f, const fr_timeline *t, double top, double bottom) {
     fr_phase was = FR_PHASE_NONE;
     double room_from = 0;
     for (size_t i = 0; i < t->count; i++) {
@@ -160,15 +162,15 @@ static void draw_phases(FILE *f, const fri_timeline *t, double top, double botto
     }
 }
 
-static void draw_panel(FILE *f, const fri_timeline_panel *panel, size_t most, double top) {
-    const fri_timeline *t = panel->timeline;
-    char bytes[FRI_BYTES_TEXT];
+static void draw_panel(FILE *f, const fr_timeline_panel *panel, size_t most, double top) {
+    const fr_timeline *t = panel->timeline;
+    char bytes[FR_BYTES_TEXT];
     double bottom = top + PANEL, scale = PANEL / (double)(most > 0 ? most : 1);
     for (int tick = 0; tick <= 4; tick++) {
         double y = bottom - PANEL * tick / 4.0;
         fprintf(f, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>", LEFT, y, WIDTH - RIGHT, y);
         fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 6, y + 4,
-                fri_bytes_text(most / 4 * (size_t)tick, bytes));
+                fr_bytes_text(most / 4 * (size_t)tick, bytes));
     }
     draw_areas(f, t, scale, bottom);
     draw_phases(f, t, top, bottom);
@@ -176,7 +178,7 @@ static void draw_panel(FILE *f, const fri_timeline_panel *panel, size_t most, do
             x_of(t, t->peak_at), bottom - (double)t->peak * scale);
     fprintf(f, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">", LEFT, top - 10);
     text(f, panel->title);
-    fprintf(f, "peak %s (%zu bytes) in %s", fri_bytes_text(t->peak, bytes), t->peak, fr_phase_name(t->at_peak.phase));
+    fprintf(f, "peak %s (%zu bytes) in %s", fr_bytes_text(t->peak, bytes), t->peak, fr_phase_name(t->at_peak.phase));
     if (t->at_peak.op != NULL && t->at_peak.op[0] != '\0') fprintf(f, ", %s", t->at_peak.op);
     if (t->at_peak.module != NULL && t->at_peak.module[0] != '\0') {
         fputs(" of ", f);
@@ -193,17 +195,17 @@ static void draw_legend(FILE *f, double y) {
     }
 }
 
-fr_status fri_timeline_draw(const char *path, const char *heading, const fri_timeline_panel *panel, int panels) {
+fr_status fr_timeline_draw(const char *path, const char *heading, const fr_timeline_panel *panel, int panels) {
     int height = TOP + panels * (PANEL + GAP) - GAP + LEGEND;
     size_t most = 0;
     for (int i = 0; i < panels; i++)
         if (panel[i].timeline->peak > most) most = panel[i].timeline->peak;
-    fri_atomic_file output;
-    fr_status s = fri_atomic_open(path, 0666, &output);
-    if (s == FR_OK) s = fri_atomic_stream(&output);
+    fr_atomic_file output;
+    fr_status s = fr_atomic_open(path, 0666, &output);
+    if (s == FR_OK) s = fr_atomic_stream(&output);
     if (s < 0) {
-        fri_atomic_abandon(&output);
-        return fri_fail_prefix(s, "%s: ", path);
+        fr_atomic_abandon(&output);
+        return fr_fail_prefix(s, "%s: ", path);
     }
     FILE *f = output.stream;
     fprintf(f,
@@ -216,6 +218,6 @@ fr_status fri_timeline_draw(const char *path, const char *heading, const fri_tim
     for (int i = 0; i < panels; i++) draw_panel(f, &panel[i], most, TOP + i * (PANEL + GAP));
     draw_legend(f, height - 14);
     fputs("</svg>\n", f);
-    s = fri_atomic_commit(&output);
-    return s < 0 ? fri_fail_prefix(s, "%s: ", path) : s;
+    s = fr_atomic_commit(&output);
+    return s < 0 ? fr_fail_prefix(s, "%s: ", path) : s;
 }

@@ -8,17 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t fri_tracker_bytes(const fri_tag *tag, size_t requested) {
+size_t fr_tracker_bytes(const fr_tag *tag, size_t requested) {
     size_t exact = (size_t)fri_shape_numel(&tag->shape) * fr_dtype_size(tag->dtype);
     return exact <= requested && requested - exact < FRI_ROUND_BYTES ? exact : requested;
 }
 
-static bool same_kind(const fri_tracker_kind *k, const fri_tag *t, size_t bytes) {
+static bool same_kind(const fr_tracker_kind *k, const fr_tag *t, size_t bytes) {
     return k->each == bytes && k->tag.category == t->category && k->tag.dtype == t->dtype &&
            fri_shape_equal(&k->tag.shape, &t->shape);
 }
 
-void fri_tracker_count(fri_tracker *t, const fri_tag *tag, size_t bytes, int by) {
+void fr_tracker_count(fr_tracker *t, const fr_tag *tag, size_t bytes, int by) {
     size_t i = 0;
     while (i < t->n && !same_kind(&t->kinds[i], tag, bytes)) i++;
     if (i == t->n) {
@@ -26,19 +26,19 @@ void fri_tracker_count(fri_tracker *t, const fri_tag *tag, size_t bytes, int by)
             t->no_memory = true;
             return;
         }
-        t->kinds[t->n++] = (fri_tracker_kind){.tag = *tag, .each = bytes};
+        t->kinds[t->n++] = (fr_tracker_kind){.tag = *tag, .each = bytes};
     }
     t->kinds[i].count += by;
 }
 
-void fri_tracker_free(fri_tracker *t) {
+void fr_tracker_free(fr_tracker *t) {
     free(t->kinds);
-    *t = (fri_tracker){0};
+    *t = (fr_tracker){0};
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------------- */
 
-const char *fri_tracker_shape(const fri_shape *s, char text[FRI_SHAPE_TEXT]) {
+const char *fri_tracker_shape(const fr_shape *s, char text[FRI_SHAPE_TEXT]) {
     static const int order[4] = {0, 3, 1, 2};
     size_t at = (size_t)snprintf(text, FRI_SHAPE_TEXT, "(");
     for (int i = 0; i < s->rank && at < FRI_SHAPE_TEXT; i++)
@@ -57,26 +57,26 @@ const char *fri_tracker_megabytes(size_t bytes, char text[FRI_MEGABYTES_TEXT]) {
     return text;
 }
 
-static size_t moved(const fri_tracker_kind *k) {
+static size_t moved(const fr_tracker_kind *k) {
     int64_t change = k->count - k->before;
     return (size_t)(change < 0 ? -change : change) * k->each;
 }
 
 /* Ties in a fixed order: what came before what went. */
 static int larger_first(const void *a, const void *b) {
-    const fri_tracker_kind *k = a, *l = b;
+    const fr_tracker_kind *k = a, *l = b;
     size_t x = moved(k), y = moved(l);
     if (x != y) return x < y ? 1 : -1;
     return (l->count > l->before) - (k->count > k->before);
 }
 
-void fri_tracker_point(fri_tracker *t, const char *where, FILE *out) {
+void fr_tracker_point(fr_tracker *t, const char *where, FILE *out) {
     size_t total = 0;
     for (size_t i = 0; i < t->n; i++) total += (size_t)t->kinds[i].count * t->kinds[i].each;
     fprintf(out, "At %-50s Total Used Memory:%-7.1fMb (%zu bytes)\n", where, (double)total / 1e6, total);
     if (t->n > 0) qsort(t->kinds, t->n, sizeof *t->kinds, larger_first);
     for (size_t i = 0; i < t->n && moved(&t->kinds[i]) > 0; i++) {
-        fri_tracker_kind *k = &t->kinds[i];
+        fr_tracker_kind *k = &t->kinds[i];
         int64_t change = k->count - k->before;
         char shape[FRI_SHAPE_TEXT], size[FRI_MEGABYTES_TEXT];
         fprintf(out, "%c | %" PRId64 " * Size:%-20s | Memory: %s M | %s %s, %zu bytes\n", change > 0 ? '+' : '-',
@@ -90,7 +90,7 @@ void fri_tracker_point(fri_tracker *t, const char *where, FILE *out) {
 /* ---- public: FR_TRACK ----------------------------------------------------------------------------------------- */
 
 static void count_block(void *ctx, const fri_block *b) {
-    fri_tracker_count(ctx, &b->tag, fri_tracker_bytes(&b->tag, b->requested), 1);
+    fr_tracker_count(ctx, &b->tag, fr_tracker_bytes(&b->tag, b->requested), 1);
 }
 
 fr_status fr_memory_track(fr_device d, const char *file, const char *function, int line, FILE *out) {
@@ -102,12 +102,12 @@ fr_status fr_memory_track(fr_device d, const char *file, const char *function, i
     const char *base = strrchr(file, '/');
     snprintf(where, sizeof where, "%s %s: line %d", base != NULL ? base + 1 : file, function, line);
     fri_allocator_lock(a);
-    fri_tracker *t = &a->tracker;
+    fr_tracker *t = &a->tracker;
     for (size_t i = 0; i < t->n; i++) t->kinds[i].count = 0;
     fri_allocator_each(a, count_block, t);
     bool failed = t->no_memory;
     t->no_memory = false;
-    if (!failed) fri_tracker_point(t, where, out);
+    if (!failed) fr_tracker_point(t, where, out);
     fri_allocator_unlock(a);
     if (failed) return fri_fail(FR_ENOMEM, "tracker: out of host memory");
     return ferror(out) ? fri_fail(FR_EIO, "tracker: the stream reports a write error") : FR_OK;

@@ -125,7 +125,7 @@ fr_value fr_net_input(fr_net *n, fr_dtype dtype, int rank, const int64_t *shape)
         fr_net_try(n, fri_fail(FR_ESHAPE, "network: an input of rank %d; 0..%d are possible", rank, FR_MAX_RANK));
         return x;
     }
-    const fri_shape like = fri_shape_of(rank, shape);
+    const fr_shape like = fri_shape_of(rank, shape);
     fr_net_try(n, fri_list_value(n->list, dtype, &like, &x.id));
     if (n->status == FR_OK) n->list->inputs++;
     return n->status == FR_OK ? x : nothing;
@@ -176,7 +176,7 @@ typedef struct aside {
     fri_call_listener listener;
     const fri_backend *target;
     fri_module_watch watch;
-    fri_rng rng;
+    fr_rng rng;
     fr_autocast_state autocast;
     bool grad;
     fr_module *m;
@@ -189,22 +189,22 @@ static fr_status aside_begin(fr_net *n, fr_module *m, aside *a) {
     a->listener = fri_meta_listen((fri_call_listener){0});
     a->target = fri_meta_target_set(NULL);
     a->watch = fri_module_watch_set((fri_module_watch){0});
-    a->rng = fri_rng_get();
+    a->rng = fr_rng_get();
     a->autocast = fri_autograd()->autocast;
     fri_autograd()->autocast = (fr_autocast_state){0};
     a->grad = fr_no_grad_begin();
     a->path = fri_scope_module_set("");
     a->m = m;
-    fri_module_evaluation_begin(m);
+    fr_module_evaluation_begin(m);
     return FR_OK;
 }
 
 static void aside_end(aside *a) {
-    fri_module_evaluation_end(a->m);
+    fr_module_evaluation_end(a->m);
     fri_scope_module_pop(a->path);
     fr_no_grad_end(a->grad);
     fri_autograd()->autocast = a->autocast;
-    fri_rng_set(a->rng);
+    fr_rng_set(a->rng);
     (void)fri_module_watch_set(a->watch);
     (void)fri_meta_target_set(a->target);
     (void)fri_meta_listen(a->listener);

@@ -53,7 +53,7 @@ typedef struct nearest {
 } nearest;
 
 static void consider(nearest *c, const char *path) {
-    const int d = fri_text_distance(c->wanted, path);
+    const int d = fr_text_distance(c->wanted, path);
     int at = c->n;
     for (int i = 0; i < c->n; i++)
         if (strcmp(c->path[i], path) == 0) return;

@@ -27,6 +27,6 @@ fr_status fr_init_kaiming_normal(fr_tensor *weight, bool fan_out) {
 }
 
 fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out) {
-    fri_shape dims = fri_shape_of(rank, shape);
+    fr_shape dims = fri_shape_of(rank, shape);
     return fri_tensor_new(&dims, dtype, device, FR_MEM_PARAMETER, out);
 }

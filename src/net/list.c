@@ -80,7 +80,7 @@ static fr_status no_memory(void) {
     return fri_fail(FR_ENOMEM, "network: out of host memory");
 }
 
-fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fri_shape *shape, int *id) {
+fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fr_shape *shape, int *id) {
     fr_status s = FRI_ROOM(l->value, l->values, "network");
     if (s < 0) return s;
     *id = l->values;
@@ -91,7 +91,7 @@ fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fri_shape *shape, in
 
 fr_status fri_list_layer(fri_list *l, const char *name, fr_module **m, const int *in, int n_in, int *out, int n_out) {
     fri_net_layer a = {.name = strdup(name), .module = *m, .n_in = n_in, .n_out = n_out};
-    const fri_shape none = {0};
+    const fr_shape none = {0};
     *m = NULL;
     a.in = malloc((size_t)(n_in + n_out) * sizeof *a.in);
     fr_status s = a.name != NULL && a.in != NULL ? FRI_ROOM(l->layer, l->layers, "network") : no_memory();

@@ -8,7 +8,7 @@
 
 typedef struct fri_net_value {
     fr_dtype dtype; /* of the example, as the shape */
-    fri_shape shape;
+    fr_shape shape;
     int made_by;     /* layer; -1: an input of the network */
     int readers;     /* inputs of layers, and results */
     int last_layer;  /* that reads it; -1: none */
@@ -46,7 +46,7 @@ bool fri_is_net(const fr_module *m);
 fr_status fri_net_create(fr_module **out);
 fri_list *fri_list_edit(fr_module *net);
 /* Values and layers of a definition; ids in *id. A layer takes *m also on failure, and makes n_out new values. */
-fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fri_shape *shape, int *id);
+fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fr_shape *shape, int *id);
 fr_status fri_list_layer(fri_list *l, const char *name, fr_module **m, const int *in, int n_in, int *out, int n_out);
 fr_status fri_list_result(fri_list *l, int value);
 

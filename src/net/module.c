@@ -120,7 +120,7 @@ static fr_status add_tensor(fr_status s, fr_module *m, const char *name, fr_tens
         fr_tensor_release(t);
         return s;
     }
-    fri_relabel(*t, FR_MEM_PARAMETER);
+    fr_tensor_category_set(*t, FR_MEM_PARAMETER);
     m->tensors[m->n_tensors++] = (fri_named_tensor){copy, *t, is_parameter};
     *t = NULL;
     return FR_OK;
@@ -191,7 +191,7 @@ static running run_begin(const fr_module *m, const char *name) {
 static fr_status run_end(const fr_module *m, const running *r, fr_status s, const fr_tensor *x) {
     if (m->inplace_set) switch_inplace(r->inplace);
     if (s < 0 && s != FRI_STOP && r->here[0] != '\0' && !names_path(fr_last_error(), r->here))
-        s = fri_fail_prefix(s, "%s (%s): ", r->here, m->class_->name);
+        s = fr_fail_prefix(s, "%s (%s): ", r->here, m->class_->name);
     if (s == FR_OK && watch.fn != NULL && x != NULL) watch.fn(watch.ctx, m, x);
     fri_scope_module_pop(r->was);
     return s;
@@ -275,15 +275,17 @@ void fr_module_train(fr_module *m, bool on) {
     for (int i = 0; i < m->n_children; i++) fr_module_train(m->children[i], on);
 }
 
-void fri_module_evaluation_begin(fr_module *m) {
+void fr_module_evaluation_begin(fr_module *m) {
+    if (m == NULL) return;
     if (m->evaluations++ == 0) m->trained = m->training; /* a module may stand at several places of the tree */
     m->training = false;
-    for (int i = 0; i < m->n_children; i++) fri_module_evaluation_begin(m->children[i]);
+    for (int i = 0; i < m->n_children; i++) fr_module_evaluation_begin(m->children[i]);
 }
 
-void fri_module_evaluation_end(fr_module *m) {
+void fr_module_evaluation_end(fr_module *m) {
+    if (m == NULL || m->evaluations == 0) return;
     if (--m->evaluations == 0) m->training = m->trained;
-    for (int i = 0; i < m->n_children; i++) fri_module_evaluation_end(m->children[i]);
+    for (int i = 0; i < m->n_children; i++) fr_module_evaluation_end(m->children[i]);
 }
 
 void fr_module_inplace(fr_module *m, bool on) {

@@ -73,12 +73,6 @@ fr_status fri_layer_run(fr_module *m, const char *name, const fri_layer_args *ar
 /* The same for any number of slots: see `run` of fr_module_class. */
 fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_in, fr_tensor **out, int n_out);
 
-/* Between them m and all below it are in eval mode; then each is in the mode it was in. */
-void fri_module_evaluation_begin(fr_module *m);
-void fri_module_evaluation_end(fr_module *m);
-
-enum { FRI_MAX_UNITS = 4096 };
-
 /* Who is told when fr_checkpoint_plan runs a unit, on this thread: before it (done false) and after it (done true),
  * with what is alive there, in front of layer `at` (list.h); p is NULL after a failure. Also in recomputations. */
 struct fri_net_pass;

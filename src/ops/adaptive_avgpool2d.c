@@ -13,7 +13,7 @@
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_pool2d_desc *d = fr_node_params(node);
     fr_tensor *dx = NULL;
-    fri_shape shape = FRI_SHAPE(d->n, d->h, d->w, d->c);
+    fr_shape shape = FRI_SHAPE(d->n, d->h, d->w, d->c);
     fr_status s = FR_OK;
     FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, adaptive_avgpool2d_backward,
@@ -42,7 +42,7 @@ fr_status fr_adaptive_avgpool2d(fr_tensor *x, int64_t p, int64_t q, fr_tensor **
         goto done;
     }
     fri_pool2d_desc d = {.dtype = x->dtype, .n = xd[0], .h = xd[1], .w = xd[2], .c = xd[3], .p = p, .q = q};
-    fri_shape shape = FRI_SHAPE(d.n, p, q, d.c);
+    fr_shape shape = FRI_SHAPE(d.n, p, q, d.c);
     FRI_TRY(s, fri_tensor_new(&shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, adaptive_avgpool2d_forward,
                           (FRI_EXEC, &d, fri_data(x), fri_data(out))));

@@ -36,7 +36,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     fr_tensor *x = NULL, *gamma = NULL, *beta = NULL, *mean = NULL, *invstd = NULL;
     fr_tensor *dx = NULL, *dgamma = NULL, *dbeta = NULL;
     fri_workspace ws = {0};
-    fri_shape vector = FRI_SHAPE(d->c);
+    fr_shape vector = FRI_SHAPE(d->c);
     fr_status s = FR_OK;
     const fri_backend *be = fri_backend_of(*dy);
     fr_dtype real = fri_real_of(*dy);
@@ -127,7 +127,7 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
                                const fri_norm *norm, fr_tensor **mean, fr_tensor **invstd) {
     fri_workspace ws = {0};
     fr_status s = FR_OK;
-    fri_shape vector = FRI_SHAPE(d->c);
+    fr_shape vector = FRI_SHAPE(d->c);
     const fri_backend *be = fri_backend_of(x);
     fr_tensor *sums = norm->sums != NULL ? *norm->sums : NULL, *running_mean = norm->running_mean;
     if (sums != NULL) *norm->sums = NULL;

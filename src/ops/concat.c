@@ -49,7 +49,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     fr_tensor *dx = NULL;
     fr_status s = FR_OK;
     int64_t offset = 0;
-    fri_shape shape = (*dy)->shape;
+    fr_shape shape = (*dy)->shape;
     for (int i = 0; i < p->n; i++) {
         shape.dim[shape.rank - 1] = p->width[i];
         if (fr_node_wants(node, i)) {
@@ -81,7 +81,7 @@ static const fr_op concat = {.name = "concat",
                              .rebuild_inputs = UINT64_MAX,
                              .params_free = params_free};
 
-static fr_status describe(fr_tensor *const *x, int n, params *p, fri_shape *shape) {
+static fr_status describe(fr_tensor *const *x, int n, params *p, fr_shape *shape) {
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     if (x == NULL || n < 1) return fri_fail(FR_EINVAL, "concat: %d inputs; at least 1 is needed", n);
     for (int i = 0; i < n; i++)
@@ -94,7 +94,7 @@ static fr_status describe(fr_tensor *const *x, int n, params *p, fri_shape *shap
     if (p->width == NULL) return fri_fail(FR_ENOMEM, "concat: out of host memory");
     p->total = 0;
     for (int i = 0; i < n; i++) {
-        fri_shape other = x[i]->shape;
+        fr_shape other = x[i]->shape;
         if (other.rank == shape->rank) other.dim[other.rank - 1] = *last;
         if (!fri_shape_equal(&other, shape))
             return fri_fail(FR_ESHAPE,
@@ -119,7 +119,7 @@ fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
     fr_tensor *out = NULL;
     params p = {0};
-    fri_shape shape;
+    fr_shape shape;
     fri_call c;
     fr_status s = FR_OK;
     /* Autocast leaves concat alone, so the frame needs the first input only. */

@@ -31,7 +31,7 @@ static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *forward, 
     fri_conv2d_desc d = *forward;
     size_t bytes = 0;
     fr_status s = FR_OK;
-    fri_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
+    fr_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
     FRI_TRY(s, fr_node_saved(node, 0, &x));
     FRI_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
     d.unaligned = unaligned(x, NULL, dy, NULL);
@@ -53,7 +53,7 @@ static fr_status bias_gradient(fr_node *node, const fri_conv2d_desc *d, const fr
     fr_tensor *db = NULL;
     fri_workspace ws = {0};
     const fri_backend *be = fri_backend_of(dy);
-    fri_shape shape = FRI_SHAPE(d->k);
+    fr_shape shape = FRI_SHAPE(d->k);
     fr_status s = FR_OK;
     FRI_TRY(s, fri_tensor_new(&shape, d->bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
     FRI_TRY(s, fri_workspace_begin(dy,
@@ -74,7 +74,7 @@ static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *forward, f
     fri_conv2d_desc d = *forward;
     size_t bytes = 0;
     fr_status s = FR_OK;
-    fri_shape shape = FRI_SHAPE(d.n, d.h, d.w, d.c);
+    fr_shape shape = FRI_SHAPE(d.n, d.h, d.w, d.c);
     FRI_TRY(s, fr_node_saved(node, 1, &w));
     FRI_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
     d.unaligned = unaligned(NULL, w, *dy, NULL);
@@ -187,7 +187,7 @@ static fr_status forward_with_sums(const fri_conv2d_desc *d, const fr_tensor *x,
     bool made = false;
     fri_workspace ws = {0};
     size_t bytes = 0;
-    fri_shape shape = FRI_SHAPE(2, d->k);
+    fr_shape shape = FRI_SHAPE(2, d->k);
     fr_status s = FR_OK;
     if (fri_kernels_for(be, d->dtype)->conv2d_forward_stats_workspace == NULL) return FR_OK;
     FRI_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_stats_workspace, (d, &made, &bytes)));
@@ -214,7 +214,7 @@ fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_con
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
     FRI_TRY(s, describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
-    fri_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.k);
+    fr_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.k);
     const fri_backend *be = fri_backend_of(x);
     FRI_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
     if (sums != NULL) fr_tensor_release(sums);

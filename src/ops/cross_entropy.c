@@ -42,7 +42,7 @@ static fr_status describe(const fr_op *op, const fr_tensor *x, const fr_tensor *
     if (s < 0) return s;
     if (target->dtype != FR_I64)
         return fri_fail(FR_EDTYPE, "%s: target is %s; i64 is needed", op->name, fr_dtype_name(target->dtype));
-    fri_shape rows = x->shape;
+    fr_shape rows = x->shape;
     rows.rank--;
     if (x->shape.rank < 2 || !fri_shape_equal(&rows, &target->shape) || x->shape.dim[rows.rank] < 1)
         return fri_fail(FR_ESHAPE, "%s: x %s needs a target of the same shape without the last dimension, not %s",
@@ -70,7 +70,7 @@ fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entro
     fr_tensor *out = NULL, *lse = NULL, *count = NULL, *bad = NULL;
     fri_workspace ws = {0};
     fri_cross_entropy_desc d;
-    fri_shape scalar = {0};
+    fr_shape scalar = {0};
     fri_call c;
     fr_status s = FR_OK;
     const fr_cross_entropy_opts *o = opts != NULL ? opts : FR_CROSS_ENTROPY_OPTS();
@@ -85,7 +85,7 @@ fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entro
     d.ignore_index = o->ignore_index;
     const fri_backend *be = fri_backend_of(v);
     fr_dtype real = fri_real_of(v);
-    fri_shape rows = FRI_SHAPE(d.rows);
+    fr_shape rows = FRI_SHAPE(d.rows);
     FRI_TRY(s, fri_tensor_new(&scalar, real, be->device, FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, fri_tensor_new(&rows, real, be->device, FR_MEM_TEMPORARY, &lse));
     FRI_TRY(s, fri_tensor_new(&scalar, real, be->device, FR_MEM_TEMPORARY, &count));
@@ -114,7 +114,7 @@ fr_status fr_count_correct(fr_tensor *x, fr_tensor *target, fr_tensor **correct)
     FRI_NOT_NULL(x, target, correct);
     fr_tensor *out = NULL;
     fri_cross_entropy_desc d;
-    fri_shape scalar = {0};
+    fr_shape scalar = {0};
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &count_correct, 2, (fr_tensor *[]){x, target}, 2));

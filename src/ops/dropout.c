@@ -84,7 +84,7 @@ static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_ten
         fri_tensor_put(&out, y);
         goto done;
     }
-    fri_rng r = fri_rng_draw();
+    fr_rng r = fri_rng_draw();
     d.seed = r.seed;
     d.stream = r.next_stream;
     d.device_draws = fri_capture_draws();

@@ -13,7 +13,7 @@
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_embedding_desc *d = fr_node_params(node);
     fr_tensor *index = NULL, *dw = NULL;
-    fri_shape shape = FRI_SHAPE(d->vocabulary, d->dim);
+    fr_shape shape = FRI_SHAPE(d->vocabulary, d->dim);
     fr_status s = FR_OK;
     FRI_TRY(s, fr_node_saved(node, 0, &index));
     FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dw));
@@ -28,7 +28,7 @@ done:
 
 static const fr_op embedding = {.name = "embedding", .backward = backward};
 
-static fr_status describe(const fr_tensor *index, const fr_tensor *w, fri_embedding_desc *d, fri_shape *shape) {
+static fr_status describe(const fr_tensor *index, const fr_tensor *w, fri_embedding_desc *d, fr_shape *shape) {
     fr_status s = FR_OK;
     FRI_TRY(s, fri_expect_float(&embedding, w, "w"));
     FRI_TRY(s, fri_expect_rank(&embedding, w, "w", 2));
@@ -62,7 +62,7 @@ fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y) {
     FRI_NOT_NULL(index, w, y);
     fr_tensor *out = NULL, *bad = NULL;
     fri_embedding_desc d;
-    fri_shape shape, scalar = {0};
+    fr_shape shape, scalar = {0};
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &embedding, 2, (fr_tensor *[]){w, index}, 2));

@@ -17,7 +17,7 @@ static fr_status weight_gradient(fr_node *node, const fri_linear_desc *forward, 
     fri_linear_desc d = *forward;
     size_t bytes = 0;
     fr_status s = FR_OK;
-    fri_shape shape = FRI_SHAPE(d.out, d.in), vector = FRI_SHAPE(d.out);
+    fr_shape shape = FRI_SHAPE(d.out, d.in), vector = FRI_SHAPE(d.out);
     d.bias_gradient = bias;
     FRI_TRY(s, fr_node_saved(node, 0, &x));
     if (bias) FRI_TRY(s, fri_tensor_new(&vector, d.bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
@@ -42,7 +42,7 @@ static fr_status bias_gradient(fr_node *node, const fri_linear_desc *d, const fr
     fr_tensor *db = NULL;
     fri_workspace ws = {0};
     const fri_backend *be = fri_backend_of(dy);
-    fri_shape shape = FRI_SHAPE(d->out);
+    fr_shape shape = FRI_SHAPE(d->out);
     fr_status s = FR_OK;
     FRI_TRY(s, fri_tensor_new(&shape, d->bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
     FRI_TRY(s, fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, bias_workspace, (d->dtype, d->n, d->out)), &ws));
@@ -60,7 +60,7 @@ static fr_status input_gradient(fr_node *node, const fri_linear_desc *d, fr_tens
     fri_workspace ws = {0};
     size_t bytes = 0;
     fr_status s = FR_OK;
-    fri_shape shape = FRI_SHAPE(d->n, d->in);
+    fr_shape shape = FRI_SHAPE(d->n, d->in);
     FRI_TRY(s, fr_node_saved(node, 1, &w));
     FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, linear_backward_input_workspace, (d, &bytes)));
@@ -130,7 +130,7 @@ fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y) {
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &linear, 2, (fr_tensor *[]){x, w, b}, 3));
     FRI_TRY(s, describe(c.in[0], c.in[1], c.in[2], &d));
-    fri_shape shape = FRI_SHAPE(d.n, d.out);
+    fr_shape shape = FRI_SHAPE(d.n, d.out);
     const fri_backend *be = fri_backend_of(x);
     FRI_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
     if (wanted) {

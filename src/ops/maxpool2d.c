@@ -21,7 +21,7 @@ enum { SAVED_INDEX, SAVED_X };
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     fr_tensor *index = NULL, *dx = NULL;
-    fri_shape shape = FRI_SHAPE(p->desc.n, p->desc.h, p->desc.w, p->desc.c);
+    fr_shape shape = FRI_SHAPE(p->desc.n, p->desc.h, p->desc.w, p->desc.c);
     fr_status s = FR_OK;
     FRI_TRY(s, fr_node_saved(node, SAVED_INDEX, &index));
     FRI_TRY(s, fri_tensor_new(&shape, p->desc.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
@@ -63,7 +63,7 @@ fr_status fr_maxpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts,
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &maxpool2d, 1, &x, 1));
     FRI_TRY(s, fri_pool2d_describe(&maxpool2d, x, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &p.desc));
-    fri_shape shape = FRI_SHAPE(p.desc.n, p.desc.p, p.desc.q, p.desc.c);
+    fr_shape shape = FRI_SHAPE(p.desc.n, p.desc.p, p.desc.q, p.desc.c);
     const fri_backend *be = fri_backend_of(x);
     p.index = index_type(&p.desc);
     FRI_TRY(s, fri_tensor_new(&shape, x->dtype, be->device, FR_MEM_TEMPORARY, &out));

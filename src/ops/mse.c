@@ -41,7 +41,7 @@ fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
     FRI_NOT_NULL(x, t, loss);
     fr_tensor *out = NULL;
     fri_workspace ws = {0};
-    fri_shape scalar = {0};
+    fr_shape scalar = {0};
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, &mse, 2, (fr_tensor *[]){x, t}, 2));

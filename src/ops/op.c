@@ -57,14 +57,14 @@ fr_status fri_call_begin(fri_call *c, const fr_op *op, int required, fr_tensor *
     }
     c->was_op = fri_scope_op_push(op->name);
     c->begun = true;
-    fri_event_mark(FRI_EVENT_OP_BEGIN);
+    fri_event_mark(FR_EVENT_OP_BEGIN);
     return apply_autocast(c);
 }
 
 void fri_call_end(fri_call *c) {
     for (int i = 0; i < c->n_in; i++) fr_tensor_release(&c->owned[i]);
     if (!c->begun) return;
-    fri_event_mark(FRI_EVENT_OP_END);
+    fri_event_mark(FR_EVENT_OP_END);
     fri_scope_op_pop(c->was_op);
 }
 
@@ -130,14 +130,14 @@ fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out) {
     return fri_new_like(x, FR_MEM_TEMPORARY, out);
 }
 
-fr_status fri_result_new(const fri_call *c, const fri_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out) {
+fr_status fri_result_new(const fri_call *c, const fr_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out) {
     *wanted = !fri_recompute_ends(c->in, c->n_in);
     if (!*wanted) return fri_result_none(c, shape, dtype, out);
     return fri_tensor_new(shape, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, out);
 }
 
-fr_status fri_result_none(const fri_call *c, const fri_shape *shape, fr_dtype dtype, fr_tensor **out) {
-    fri_shape none = FRI_SHAPE(0);
+fr_status fri_result_none(const fri_call *c, const fr_shape *shape, fr_dtype dtype, fr_tensor **out) {
+    fr_shape none = FRI_SHAPE(0);
     fr_tensor *empty = NULL;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_tensor_new(&none, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, &empty));

@@ -42,9 +42,9 @@ fr_dtype fri_real_of(const fr_tensor *x);
 fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out);
 /* The result of an op that does not save it, for kernels that cost much: where a recomputation ends with this op nobody
  * reads the result, so *wanted is false and *out has a shape but no bytes. */
-fr_status fri_result_new(const fri_call *c, const fri_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out);
+fr_status fri_result_new(const fri_call *c, const fr_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out);
 /* The same without bytes, for a value that a fused op leaves out. */
-fr_status fri_result_none(const fri_call *c, const fri_shape *shape, fr_dtype dtype, fr_tensor **out);
+fr_status fri_result_none(const fri_call *c, const fr_shape *shape, fr_dtype dtype, fr_tensor **out);
 /* Hands the result over: nothing to do when it is x itself and sits in the slot already. */
 void fri_result_put(fr_tensor **out, fr_tensor **y);
 

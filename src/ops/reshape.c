@@ -10,7 +10,7 @@
 #include "base/status.h"
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
-    const fri_shape *shape = fr_node_params(node);
+    const fr_shape *shape = fr_node_params(node);
     fr_tensor *dx = NULL;
     fr_status s = fri_tensor_view(*dy, shape, &dx);
     if (s < 0) return s;
@@ -25,7 +25,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
 static const fr_op reshape = {.name = "reshape", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
 
 /* Replaces the one -1 by what is left over. */
-static fr_status infer(const fr_tensor *x, fri_shape *shape) {
+static fr_status infer(const fr_tensor *x, fr_shape *shape) {
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     int64_t known = 1, n = fri_numel(x);
     int unknown = -1;
@@ -45,7 +45,7 @@ static fr_status infer(const fr_tensor *x, fri_shape *shape) {
                     fri_shape_text(shape, b));
 }
 
-static fr_status view(fr_tensor *x, fri_shape shape, fr_tensor **y) {
+static fr_status view(fr_tensor *x, fr_shape shape, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
@@ -72,7 +72,7 @@ fr_status fr_flatten(fr_tensor *x, int start_dim, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
     if (start_dim < 0 || start_dim >= x->shape.rank)
         return fri_fail(FR_ESHAPE, "flatten: start_dim %d is outside 0..%d", start_dim, x->shape.rank - 1);
-    fri_shape shape = {.rank = start_dim + 1};
+    fr_shape shape = {.rank = start_dim + 1};
     for (int i = 0; i < start_dim; i++) shape.dim[i] = x->shape.dim[i];
     shape.dim[start_dim] = -1;
     if (fri_numel(x) == 0) {

@@ -10,7 +10,7 @@
 
 typedef struct params {
     double alpha;
-    fri_shape shape;
+    fr_shape shape;
 } params;
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
@@ -33,7 +33,7 @@ static const fr_op mean = {.name = "mean", .autocast = FR_AUTOCAST_F32, .backwar
 static fr_status reduce(const fr_op *op, fr_tensor *x, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_workspace ws = {0};
-    fri_shape scalar = {0};
+    fr_shape scalar = {0};
     fri_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, fri_call_begin(&c, op, 1, &x, 1));

@@ -13,7 +13,7 @@
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_upsample_desc *d = fr_node_params(node);
     fr_tensor *dx = NULL;
-    fri_shape shape = FRI_SHAPE(d->n, d->h, d->w, d->c);
+    fr_shape shape = FRI_SHAPE(d->n, d->h, d->w, d->c);
     fr_status s = FR_OK;
     FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
     FRI_TRY(s,
@@ -52,7 +52,7 @@ fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode,
                            .q = q,
                            .bilinear = mode == FR_UPSAMPLE_BILINEAR,
                            .align_corners = align_corners};
-    fri_shape shape = FRI_SHAPE(d.n, p, q, d.c);
+    fr_shape shape = FRI_SHAPE(d.n, p, q, d.c);
     FRI_TRY(s, fri_tensor_new(&shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
     FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, upsample_forward, (FRI_EXEC, &d, fri_data(x), fri_data(out))));
     FRI_TRY(s, fr_op_record(&upsample, &d, sizeof d, &x, 1, NULL, 0, out));

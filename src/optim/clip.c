@@ -94,7 +94,7 @@ fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
     struct norm n = {0};
     double sums[2] = {0};
     fr_device device = FR_CPU;
-    fri_shape shape = FRI_SHAPE(2);
+    fr_shape shape = FRI_SHAPE(2);
     fr_status s = FR_OK;
     if (!(max_norm > 0)) return fri_fail(FR_EINVAL, "clip_grad_norm: max_norm is %g; it must be > 0", max_norm);
     FRI_TRY(s, fr_module_each_tensor(m, first_device, &device));
@@ -103,11 +103,11 @@ fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
     FRI_TRY(s, fr_module_each_tensor(m, take_square, &n));
     FRI_TRY(s, add_squares(&n));
     if (device == FR_META) goto done;
-    if (fri_device_is_asynchronous(device)) FRI_TRY(s, device_clip(m, max_norm, &n));
-    if (fri_device_is_asynchronous(device) && norm == NULL) goto done;
+    if (fr_device_is_asynchronous(device)) FRI_TRY(s, device_clip(m, max_norm, &n));
+    if (fr_device_is_asynchronous(device) && norm == NULL) goto done;
     FRI_TRY(s, fr_tensor_to_host(n.sum, sums));
     if (norm != NULL) *norm = sqrt(sums[0]);
-    if (fri_device_is_asynchronous(device)) goto done;
+    if (fr_device_is_asynchronous(device)) goto done;
     n.factor = fri_clip_factor(max_norm, sums[0]);
     if (n.factor != 1) FRI_TRY(s, fr_module_each_tensor(m, shrink, &n));
 done:

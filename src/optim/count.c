@@ -29,7 +29,7 @@ static fr_status upload(fr_optimizer *o) {
 }
 
 fr_status fri_optimizer_make_counts(fr_optimizer *o, fr_device device, bool device_counts) {
-    fri_shape shape = FRI_SHAPE(length(o));
+    fr_shape shape = FRI_SHAPE(length(o));
     fr_status s = FR_OK;
     if (o->counts != NULL || (o->kind != FRI_ADAM && !device_counts)) return FR_OK;
     FRI_TRY(s, fri_tensor_new(&shape, FR_F32, device, FR_MEM_OPTIMIZER, &o->counts));

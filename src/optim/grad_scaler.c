@@ -12,7 +12,6 @@
  * device: a kernel multiplies the loss by it, the optimizer's kernels read `found` and do nothing where it is set, and
  * update is a kernel. The host's copy of the scale and of the counts is older, so their getters read them back and
  * wait. */
-#include "optim/grad_scaler.h"
 #include "optim/optimizer.h"
 
 #include "backend/arith.h"
@@ -61,7 +60,7 @@ static void refresh(const fr_grad_scaler *known) {
 fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out) {
     FRI_NOT_NULL(out);
     fr_grad_scaler_opts o = opts != NULL ? *opts : *FR_GRAD_SCALER_OPTS();
-    fri_shape scalar = {0}, state = FRI_SHAPE((int64_t)sizeof(fri_loss_scale));
+    fr_shape scalar = {0}, state = FRI_SHAPE((int64_t)sizeof(fri_loss_scale));
     fr_grad_scaler *g = NULL;
     fr_status s = FR_OK;
     if (!(o.growth_factor > 1) || !(o.backoff_factor < 1) || !(o.init_scale > 0) || !isfinite(o.init_scale) ||
@@ -75,7 +74,7 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     g->device = device;
     g->now.scale = (float)o.init_scale;
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
-    g->device_decides = fri_device_is_asynchronous(device);
+    g->device_decides = fr_device_is_asynchronous(device);
     if (o.enabled) {
         FRI_TRY(s, fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
         FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
@@ -133,7 +132,7 @@ fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tra
 
 fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled) {
     FRI_NOT_NULL(g, loss, scaled);
-    fri_shape scalar = {0};
+    fr_shape scalar = {0};
     fr_tensor *factor = NULL;
     fr_status s = FR_OK;
     if (!g->device_decides || !g->opts.enabled || loss->dtype != FR_F32 || fri_numel(loss) != 1)
@@ -146,18 +145,24 @@ done:
     return s;
 }
 
-bool fri_grad_scaler_device_decides(const fr_grad_scaler *g) {
-    return g->device_decides && g->opts.enabled;
+bool fr_grad_scaler_device_decides(const fr_grad_scaler *g) {
+    return g != NULL && g->device_decides && g->opts.enabled;
 }
 
-fr_status fri_grad_scaler_outcome(const fr_grad_scaler *g, fri_readback *r) {
-    return fri_readback_begin(g->state, r);
+fr_status fr_grad_scaler_outcome(const fr_grad_scaler *g, fr_readback *r) {
+    FRI_NOT_NULL(g, r);
+    return fr_readback_begin(g->state, r);
 }
 
-fr_status fri_grad_scaler_learn(fri_readback *r, fri_loss_scale *now) {
+fr_status fr_grad_scaler_learn(fr_readback *r, double *scale, int64_t *skipped) {
+    FRI_NOT_NULL(r, scale, skipped);
+    fri_loss_scale now;
     fr_status s = fri_readback_wait(r);
-    if (s == FR_OK) memcpy(now, r->bytes, sizeof *now);
-    return s;
+    if (s < 0) return s;
+    memcpy(&now, r->bytes, sizeof now);
+    *scale = (double)now.scale;
+    *skipped = now.skipped;
+    return FR_OK;
 }
 
 /* ---- passes over the gradients ----------------------------------------------------------------------------- */

@@ -123,7 +123,7 @@ static fr_status make_maps(fr_optimizer *o, fr_device device) {
     fri_dynamic_map(true, maps[0]);
     fri_dynamic_map(false, maps[1]);
     FRI_TRY(s, fr_tensor_from_host(maps, 2, (const int64_t[]){2, FRI_MAP_VALUES}, FR_F32, device, &t));
-    fri_relabel(t, FR_MEM_OPTIMIZER);
+    fr_tensor_category_set(t, FR_MEM_OPTIMIZER);
     fri_tensor_put(&t, &o->maps);
 done:
     fr_tensor_release(&t);
@@ -176,23 +176,23 @@ fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p) {
 }
 
 fr_status fri_optimizer_skip(fr_optimizer *o) {
-    fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
+    fr_phase phase = fr_phase_begin(FR_PHASE_OPTIMIZER);
     const char *op = fri_scope_op_push(fr_optimizer_name(o));
     fr_status s = make_shared(o, NULL);
     for (int i = 0; i < o->n && s == FR_OK; i++) s = fri_optimizer_skip_one(o, &o->parameters[i]);
     fri_scope_op_pop(op);
-    fri_scope_phase_pop(phase);
+    fr_phase_end(phase);
     return s;
 }
 
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found) {
-    fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
+    fr_phase phase = fr_phase_begin(FR_PHASE_OPTIMIZER);
     const char *op = fri_scope_op_push(fr_optimizer_name(o));
     fr_status s = forget_frozen(o);
     if (s == FR_OK) s = make_shared(o, found);
     if (s == FR_OK) s = fri_optimizer_update(o, true, o->n, o->parameters, inv_scale, found);
     fri_scope_op_pop(op);
-    fri_scope_phase_pop(phase);
+    fr_phase_end(phase);
     return s;
 }
 
@@ -239,7 +239,7 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     const fr_tensor *inv_scale = NULL, *found = NULL;
     bool update = p != NULL;
     fr_status s = FR_OK;
-    fr_phase phase = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
+    fr_phase phase = fr_phase_begin(FR_PHASE_OPTIMIZER);
     if (!fri_step_is_open()) {
         s = fri_fail(FR_EUSAGE,
                      "%s: a backward pass with a fused optimizer outside of a training step; call fr_step_begin before "
@@ -257,7 +257,7 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     }
     FRI_TRY(s, fr_tensor_set_grad(leaf, NULL));
 done:
-    fri_scope_phase_pop(phase);
+    fr_phase_end(phase);
     return s;
 }
 

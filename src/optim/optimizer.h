@@ -61,7 +61,7 @@ struct fr_optimizer {
 typedef struct fri_state_slot {
     const char *name;
     fr_dtype dtype;
-    fri_shape shape;
+    fr_shape shape;
 } fri_state_slot;
 
 /* The state a parameter has; returns how many tensors. SGD's momentum has the parameter's type, as in PyTorch. Adam has

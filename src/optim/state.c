@@ -27,7 +27,7 @@ int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slo
         slots[1] = (fri_state_slot){"exp_avg_sq", dtype, w->shape};
         return 2;
     }
-    fri_shape blocks = {.rank = 1, .dim = {(fri_numel(w) + FRI_ADAM8_BLOCK - 1) / FRI_ADAM8_BLOCK}};
+    fr_shape blocks = {.rank = 1, .dim = {(fri_numel(w) + FRI_ADAM8_BLOCK - 1) / FRI_ADAM8_BLOCK}};
     slots[0] = (fri_state_slot){"exp_avg", FR_U8, w->shape};
     slots[1] = (fri_state_slot){"exp_avg_absmax", FR_F32, blocks};
     slots[2] = (fri_state_slot){"exp_avg_sq", FR_U8, w->shape};
@@ -37,7 +37,7 @@ int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slo
 
 /* A parameter's count of steps, where it is not the optimizer's, as "<path>.step" (PyTorch's name). */
 static fr_status each_count(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
-    const fri_shape scalar = {0};
+    const fr_shape scalar = {0};
     char name[NAME_BYTES];
     float *counts = NULL;
     fr_status s = FR_OK;
@@ -130,7 +130,7 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
         FRI_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i]));
         if (o->kind != FRI_ADAM || fresh[i][0] == NULL) continue;
         if (scalar == NULL)
-            FRI_TRY(s, fri_tensor_new(&(fri_shape){0}, FR_F32, fri_device_of(o->parameters[i].parameter),
+            FRI_TRY(s, fri_tensor_new(&(fr_shape){0}, FR_F32, fri_device_of(o->parameters[i].parameter),
                                       FR_MEM_TEMPORARY, &scalar));
         FRI_TRY(s, read_count(&o->parameters[i], steps, scalar, fn, ctx, &counts[i]));
     }

@@ -12,7 +12,7 @@
 struct fri_layout {
     fri_lifetime *l;
     size_t n;
-    size_t first[FRI_PLAN_SECTIONS], end[FRI_PLAN_SECTIONS];
+    size_t first[FR_PLAN_SECTIONS], end[FR_PLAN_SECTIONS];
     fr_placement placement;
 };
 
@@ -22,8 +22,8 @@ static void layout_free(struct fri_layout **layout) {
     *layout = NULL;
 }
 
-static bool moves(const fri_event *e) {
-    return (e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE) && e->requested > 0;
+static bool moves(const fr_event *e) {
+    return (e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_FREE) && e->requested > 0;
 }
 
 static size_t section_end(const fr_plan *p, int i) {
@@ -43,9 +43,9 @@ static bool repeats(const fr_plan *p, int a, int b, const uint64_t *end_of) {
         x = next_move(p, x, x_end);
         y = next_move(p, y, y_end);
         if (x == x_end || y == y_end) return x == x_end && y == y_end;
-        const fri_event *e = &p->record.events[x], *f = &p->record.events[y];
+        const fr_event *e = &p->record.events[x], *f = &p->record.events[y];
         if (e->kind != f->kind || e->requested != f->requested) return false;
-        if (f->kind == FRI_EVENT_ALLOC && end_of[f->block] >= y_end) return false;
+        if (f->kind == FR_EVENT_ALLOC && end_of[f->block] >= y_end) return false;
     }
 }
 
@@ -65,7 +65,7 @@ static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
     }
     for (size_t b = 0; b <= last_block; b++) end_of[b] = SIZE_MAX;
     for (size_t i = 0; i < r->count; i++)
-        if (r->events[i].kind == FRI_EVENT_FREE) end_of[r->events[i].block] = i;
+        if (r->events[i].kind == FR_EVENT_FREE) end_of[r->events[i].block] = i;
     for (int k = 0; k < p->n_sections; k++) {
         int same = 0;
         while (same < k && !repeats(p, same, k, end_of)) same++;
@@ -76,8 +76,8 @@ static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
         }
         out->first[k] = out->n;
         for (size_t i = k == 0 ? 0 : p->first_event[k]; i < section_end(p, k); i++) {
-            const fri_event *e = &r->events[i];
-            if (e->kind == FRI_EVENT_ALLOC && e->requested > 0)
+            const fr_event *e = &r->events[i];
+            if (e->kind == FR_EVENT_ALLOC && e->requested > 0)
                 out->l[out->n++] = (fri_lifetime){.begin = i, .end = end_of[e->block], .bytes = e->requested};
         }
         out->end[k] = out->n;
@@ -122,10 +122,10 @@ static void section_in_arena(fr_plan *p, int i, size_t extent, size_t *live) {
     fr_memory_stats *m = &p->sections[i].memory;
     size_t peak = *live;
     for (size_t k = i == 0 ? 0 : p->first_event[i]; k < section_end(p, i); k++) {
-        fri_event *e = &p->record.events[k];
+        fr_event *e = &p->record.events[k];
         e->allocated = e->requested;
-        if (e->kind == FRI_EVENT_FREE) *live -= e->requested;
-        if (e->kind != FRI_EVENT_ALLOC) continue;
+        if (e->kind == FR_EVENT_FREE) *live -= e->requested;
+        if (e->kind != FR_EVENT_ALLOC) continue;
         *live += e->requested;
         if (*live <= peak) continue;
         peak = *live;

@@ -1,6 +1,8 @@
 /* calibrate.c - see calibrate.h. */
 #include "plan/calibrate.h"
 
+#include <frugal/fit.h>
+
 #include "base/array.h"
 #include "memory/event.h"
 
@@ -14,10 +16,10 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void count_steps(void *ctx, const fri_event *e) {
+static void count_steps(void *ctx, const fr_event *e) {
     fri_step_log *l = ctx;
-    if (e->kind == FRI_EVENT_STEP_BEGIN) l->step++;
-    if (e->kind == FRI_EVENT_STEP_END && l->step == FRI_CALIBRATION_STEP) l->step++; /* nothing after it counts */
+    if (e->kind == FR_EVENT_STEP_BEGIN) l->step++;
+    if (e->kind == FR_EVENT_STEP_END && l->step == FRI_CALIBRATION_STEP) l->step++; /* nothing after it counts */
 }
 
 static void append(fri_step_log *l, const fri_kernel_call *call, double seconds) {
@@ -61,19 +63,19 @@ static void on_end(void *ctx, const char *kernel, const fri_backend *b) {
 
 fr_status fri_step_log_dry(fri_step_log *l) {
     *l = (fri_step_log){0};
-    fr_status s = fri_event_subscribe(count_steps, l);
+    fr_status s = fr_event_subscribe(count_steps, l);
     if (s == FR_OK) l->was_listener = fri_meta_listen((fri_call_listener){on_call, l});
     return s;
 }
 
 void fri_step_log_dry_end(fri_step_log *l) {
-    fri_event_unsubscribe(count_steps, l);
+    fr_event_unsubscribe(count_steps, l);
     (void)fri_meta_listen(l->was_listener);
 }
 
 fr_status fri_step_log_run(fri_step_log *l) {
     *l = (fri_step_log){0};
-    fr_status s = fri_event_subscribe(count_steps, l);
+    fr_status s = fr_event_subscribe(count_steps, l);
     if (s < 0) return s;
     l->watch = (fri_kernel_watch){on_begin, on_end, l};
     l->was_watch = fri_kernel_watched;
@@ -82,7 +84,7 @@ fr_status fri_step_log_run(fri_step_log *l) {
 }
 
 void fri_step_log_run_end(fri_step_log *l) {
-    fri_event_unsubscribe(count_steps, l);
+    fr_event_unsubscribe(count_steps, l);
     fri_kernel_watched = l->was_watch;
 }
 
@@ -108,4 +110,59 @@ fr_status fri_calibrate(fri_cost *c, const fri_step_log *dry, const fri_step_log
         if (s < 0) return s;
     }
     return FR_OK;
+}
+
+/* ---- for programs --------------------------------------------------------------------------------------------- */
+
+struct fr_calibration {
+    fri_step_log dry, run;
+};
+
+fr_status fr_calibration_create(fr_calibration **out) {
+    FRI_NOT_NULL(out);
+    fr_calibration *c = calloc(1, sizeof *c);
+    if (c == NULL) return fri_fail(FR_ENOMEM, "calibrate: out of host memory");
+    fr_calibration_release(out);
+    *out = c;
+    return FR_OK;
+}
+
+fr_status fr_calibration_dry_begin(fr_calibration *c) {
+    FRI_NOT_NULL(c);
+    return fri_step_log_dry(&c->dry);
+}
+
+void fr_calibration_dry_end(fr_calibration *c) {
+    if (c != NULL) fri_step_log_dry_end(&c->dry);
+}
+
+fr_status fr_calibration_run_begin(fr_calibration *c) {
+    FRI_NOT_NULL(c);
+    return fri_step_log_run(&c->run);
+}
+
+void fr_calibration_run_end(fr_calibration *c) {
+    if (c != NULL) fri_step_log_run_end(&c->run);
+}
+
+fr_status fr_calibration_save(const fr_calibration *c, fr_device device, fr_calibration_result *out) {
+    FRI_NOT_NULL(c, out);
+    fri_cost *cost = NULL;
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_cost_open(device, &cost));
+    FRI_TRY(s, fri_calibrate(cost, &c->dry, &c->run));
+    FRI_TRY(s, fri_cost_save(cost));
+    *out = (fr_calibration_result){.measured = c->run.count, .known = fri_cost_count(cost)};
+    snprintf(out->path, sizeof out->path, "%s", fri_cost_path(cost));
+done:
+    fri_cost_release(&cost);
+    return s;
+}
+
+void fr_calibration_release(fr_calibration **c) {
+    if (c == NULL || *c == NULL) return;
+    fri_step_log_free(&(*c)->dry);
+    fri_step_log_free(&(*c)->run);
+    free(*c);
+    *c = NULL;
 }

@@ -12,10 +12,10 @@ struct fr_fit_clock {
     fri_call_listener was;
 };
 
-static void on_event(void *ctx, const fri_event *e) {
+static void on_event(void *ctx, const fr_event *e) {
     fr_fit_clock *c = ctx;
-    if (e->kind == FRI_EVENT_STEP_BEGIN) c->step = 0;
-    if (e->kind == FRI_EVENT_STEP_END && c->step > c->slowest) c->slowest = c->step;
+    if (e->kind == FR_EVENT_STEP_BEGIN) c->step = 0;
+    if (e->kind == FR_EVENT_STEP_END && c->step > c->slowest) c->slowest = c->step;
 }
 
 static void on_call(void *ctx, const fri_kernel_call *call) {
@@ -29,7 +29,7 @@ fr_status fr_fit_clock_begin(fr_device target, fr_fit_clock **out) {
     fr_fit_clock *c = calloc(1, sizeof *c);
     if (c == NULL) return fri_fail(FR_ENOMEM, "fit: out of host memory");
     FRI_TRY(s, fri_cost_open(target, &c->cost));
-    FRI_TRY(s, fri_event_subscribe(on_event, c));
+    FRI_TRY(s, fr_event_subscribe(on_event, c));
     c->was = fri_meta_listen((fri_call_listener){on_call, c});
     *out = c;
     return FR_OK;
@@ -45,7 +45,7 @@ void fr_fit_clock_end(fr_fit_clock **p, double *seconds) {
     *p = NULL;
     *seconds = 0;
     if (c == NULL) return;
-    fri_event_unsubscribe(on_event, c);
+    fr_event_unsubscribe(on_event, c);
     (void)fri_meta_listen(c->was);
     *seconds = c->slowest;
     fri_cost_release(&c->cost);

@@ -221,20 +221,20 @@ void fri_cost_release(fri_cost **p) {
 }
 
 fr_status fri_cost_save(const fri_cost *c) {
-    fri_atomic_file file = FRI_ATOMIC_FILE_CLOSED;
+    fr_atomic_file file = FR_ATOMIC_FILE_CLOSED;
     fr_status s = FR_OK;
     if (c->path[0] == '\0')
         return fri_fail(FR_EIO, "cost: neither XDG_CACHE_HOME nor HOME is an absolute path: no place for kernel times");
     fri_cache_make_folders(c->path);
-    FRI_TRY(s, fri_atomic_open(c->path, 0600, &file));
-    FRI_TRY(s, fri_atomic_stream(&file));
+    FRI_TRY(s, fr_atomic_open(c->path, 0600, &file));
+    FRI_TRY(s, fr_atomic_stream(&file));
     fprintf(file.stream, "%s\n%s\n", header, c->environment);
     for (size_t i = 0; i < c->capacity; i++) {
         const entry *e = &c->entries[i];
         if (e->key != NULL) fprintf(file.stream, "%.9g %.17g %.17g %s\n", e->seconds, e->flops, e->bytes, e->key);
     }
-    FRI_TRY(s, fri_atomic_commit(&file));
+    FRI_TRY(s, fr_atomic_commit(&file));
 done:
-    fri_atomic_abandon(&file);
-    return s < 0 ? fri_fail_prefix(s, "cost: %s: ", c->path) : s;
+    fr_atomic_abandon(&file);
+    return s < 0 ? fr_fail_prefix(s, "cost: %s: ", c->path) : s;
 }

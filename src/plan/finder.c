@@ -439,8 +439,8 @@ fr_status fri_find_in(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr
     finder f = {.run = run, .ctx = ctx, .opts = opts, .cost = cost, .partition = how};
     fr_status s = FR_OK;
     f.units = fri_units(opts->model, how, NULL, 0);
-    if (f.units < 1 || f.units > FRI_MAX_UNITS)
-        return fri_fail(FR_EINVAL, "fit: the model has %d units; 1..%d are possible", f.units, FRI_MAX_UNITS);
+    if (f.units < 1 || f.units > FR_MAX_UNITS)
+        return fri_fail(FR_EINVAL, "fit: the model has %d units; 1..%d are possible", f.units, FR_MAX_UNITS);
     f.first = calloc((size_t)f.units, sizeof *f.first);
     f.unit = calloc((size_t)f.units, sizeof *f.unit);
     f.group = calloc((size_t)f.units, sizeof *f.group);

@@ -1,13 +1,18 @@
 /* largest_op.c - see largest_op.h. */
 #include "plan/largest_op.h"
 
+#include "base/status.h"
+
+#include <frugal/plan.h>
+#include <stdlib.h>
+
 void fri_largest_op_begin(fri_largest_op *l) {
     l->bytes = 0;
-    l->op = (fri_tag){.op = "", .module = ""};
+    l->op = (fr_tag){.op = "", .module = ""};
     l->depth = 0;
 }
 
-static void begin(fri_largest_op *l, const fri_tag *tag, bool aside) {
+static void begin(fri_largest_op *l, const fr_tag *tag, bool aside) {
     if (l->depth < FRI_OP_NESTING) {
         l->open[l->depth].tag = *tag;
         l->open[l->depth].aside = aside;
@@ -24,7 +29,7 @@ static void end(fri_largest_op *l) {
     l->op = l->open[l->depth].tag;
 }
 
-static void take(fri_largest_op *l, const fri_event *e) {
+static void take(fri_largest_op *l, const fr_event *e) {
     if (l->depth == 0 || l->depth > FRI_OP_NESTING || l->open[l->depth - 1].blocks == FRI_OP_BLOCKS) return;
     int i = l->depth - 1, n = l->open[i].blocks++;
     l->open[i].block[n] = e->block;
@@ -34,7 +39,7 @@ static void take(fri_largest_op *l, const fri_event *e) {
 }
 
 /* The block may be another open op's, or older than all of them. */
-static void give(fri_largest_op *l, const fri_event *e) {
+static void give(fri_largest_op *l, const fr_event *e) {
     int depth = l->depth < FRI_OP_NESTING ? l->depth : FRI_OP_NESTING;
     for (int i = depth - 1; i >= 0; i--)
         for (int k = l->open[i].blocks - 1; k >= 0; k--) {
@@ -47,15 +52,55 @@ static void give(fri_largest_op *l, const fri_event *e) {
         }
 }
 
-void fri_largest_op_event(fri_largest_op *l, const fri_event *e) {
+void fri_largest_op_event(fri_largest_op *l, const fr_event *e) {
     switch (e->kind) {
-    case FRI_EVENT_OP_BEGIN:
-    case FRI_EVENT_ASIDE_BEGIN: begin(l, &e->tag, e->kind == FRI_EVENT_ASIDE_BEGIN); break;
-    case FRI_EVENT_OP_END:
-    case FRI_EVENT_ASIDE_END: end(l); break;
-    case FRI_EVENT_ALLOC: take(l, e); break;
-    case FRI_EVENT_FREE: give(l, e); break;
-    case FRI_EVENT_STEP_BEGIN: l->depth = 0; break; /* an op that failed may have left its begin behind */
+    case FR_EVENT_OP_BEGIN:
+    case FR_EVENT_ASIDE_BEGIN: begin(l, &e->tag, e->kind == FR_EVENT_ASIDE_BEGIN); break;
+    case FR_EVENT_OP_END:
+    case FR_EVENT_ASIDE_END: end(l); break;
+    case FR_EVENT_ALLOC: take(l, e); break;
+    case FR_EVENT_FREE: give(l, e); break;
+    case FR_EVENT_STEP_BEGIN: l->depth = 0; break; /* an op that failed may have left its begin behind */
     default: break;
     }
+}
+
+/* ---- in a run ------------------------------------------------------------------------------------------------ */
+
+struct fr_largest_op {
+    fr_device device;
+    fri_largest_op op;
+};
+
+static void event(void *ctx, const fr_event *e) {
+    fr_largest_op *l = ctx;
+    bool memory = e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_FREE;
+    if (!memory || e->device == l->device) fri_largest_op_event(&l->op, e);
+}
+
+fr_status fr_largest_op_begin(fr_device device, fr_largest_op **out) {
+    FRI_NOT_NULL(out);
+    fr_largest_op *l = calloc(1, sizeof *l);
+    if (l == NULL) return fri_fail(FR_ENOMEM, "largest op: out of host memory");
+    l->device = device;
+    fri_largest_op_begin(&l->op);
+    fr_status s = fr_event_subscribe(event, l);
+    if (s < 0) {
+        free(l);
+        return s;
+    }
+    fr_largest_op_end(out);
+    *out = l;
+    return FR_OK;
+}
+
+size_t fr_largest_op_bytes(const fr_largest_op *l) {
+    return l != NULL ? l->op.bytes : 0;
+}
+
+void fr_largest_op_end(fr_largest_op **l) {
+    if (l == NULL || *l == NULL) return;
+    fr_event_unsubscribe(event, *l);
+    free(*l);
+    *l = NULL;
 }

@@ -15,10 +15,10 @@ enum { FRI_OP_NESTING = 64, FRI_OP_BLOCKS = 32 };
 
 typedef struct fri_largest_op {
     size_t bytes; /* allocated */
-    fri_tag op;   /* whose it is; op "" while bytes is 0 */
+    fr_tag op;    /* whose it is; op "" while bytes is 0 */
     int depth;
     struct {
-        fri_tag tag;
+        fr_tag tag;
         bool aside; /* part of no op */
         size_t live, most;
         int blocks;
@@ -29,6 +29,6 @@ typedef struct fri_largest_op {
 
 void fri_largest_op_begin(fri_largest_op *l);
 /* The caller leaves out the events of other devices. */
-void fri_largest_op_event(fri_largest_op *l, const fri_event *e);
+void fri_largest_op_event(fri_largest_op *l, const fr_event *e);
 
 #endif

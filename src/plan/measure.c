@@ -76,7 +76,7 @@ static fri_unit_trace *current(fri_observer *o) {
 static void touch(fri_observer *o) {
     if (o->live > o->now.most) o->now.most = o->live;
     if (o->stage == FORWARD && o->live > current(o)->forward_most) current(o)->forward_most = o->live;
-    if (o->stage != BACKWARD || fri_scope_phase() == FR_PHASE_OPTIMIZER) return;
+    if (o->stage != BACKWARD || fr_phase_get() == FR_PHASE_OPTIMIZER) return;
     if (o->again >= 0 && o->live > o->now.unit[o->again].again_most) o->now.unit[o->again].again_most = o->live;
     if (o->live > current(o)->backward_most) current(o)->backward_most = o->live;
 }
@@ -115,26 +115,26 @@ static void end_step(fri_observer *o) {
     o->stage = OUTSIDE;
 }
 
-static void on_event(void *ctx, const fri_event *e) {
+static void on_event(void *ctx, const fr_event *e) {
     fri_observer *o = ctx;
     switch (e->kind) {
-    case FRI_EVENT_ALLOC:
+    case FR_EVENT_ALLOC:
         if (e->device != FR_META) return;
         o->live += e->requested;
         if (e->tag.category == FR_MEM_GRADIENT) o->gradients += e->requested;
         touch(o);
         break;
-    case FRI_EVENT_FREE:
+    case FR_EVENT_FREE:
         if (e->device != FR_META) return;
         o->live -= e->requested;
         if (e->tag.category == FR_MEM_GRADIENT) o->gradients -= e->requested;
         break;
-    case FRI_EVENT_RELABEL:
+    case FR_EVENT_RELABEL:
         if (e->device != FR_META) return;
         if (e->tag.category == FR_MEM_GRADIENT) o->gradients += e->requested;
         if (e->from == FR_MEM_GRADIENT) o->gradients -= e->requested;
         break;
-    case FRI_EVENT_OP_BEGIN:
+    case FR_EVENT_OP_BEGIN:
         if (fri_recomputing()) return;
         if (o->stage == FORWARD) remember(o, e->tag.module);
         if (o->stage == BACKWARD && e->tag.phase == FR_PHASE_BACKWARD) {
@@ -142,11 +142,11 @@ static void on_event(void *ctx, const fri_event *e) {
             if (unit >= 0 && unit < o->unit) go_back_to(o, unit);
         }
         break;
-    case FRI_EVENT_STEP_BEGIN:
+    case FR_EVENT_STEP_BEGIN:
         o->stage = OUTSIDE;
         o->now.seconds = 0;
         break;
-    case FRI_EVENT_STEP_END: end_step(o); break;
+    case FR_EVENT_STEP_END: end_step(o); break;
     default: break;
     }
 }
@@ -195,7 +195,7 @@ static void on_call(void *ctx, const fri_kernel_call *call) {
     fri_observer *o = ctx;
     double t = fri_cost_seconds(o->cost, call);
     o->now.seconds += t;
-    if (o->stage == BACKWARD && fri_scope_phase() == FR_PHASE_OPTIMIZER) return;
+    if (o->stage == BACKWARD && fr_phase_get() == FR_PHASE_OPTIMIZER) return;
     if (o->stage == FORWARD) current(o)->forward += t;
     if (o->stage == BACKWARD) *(fri_recomputing() ? &current(o)->recompute : &current(o)->backward) += t;
 }
@@ -214,7 +214,7 @@ fr_status fri_observe_begin(fri_cost *cost, int units, fri_observer **out) {
         s = fri_fail(FR_ENOMEM, "fit: out of host memory");
         goto done;
     }
-    FRI_TRY(s, fri_event_subscribe(on_event, o));
+    FRI_TRY(s, fr_event_subscribe(on_event, o));
     o->was_watch = fri_unit_watch_set((fri_unit_watch){on_unit, o});
     o->was_listener = fri_meta_listen((fri_call_listener){on_call, o});
     *out = o;
@@ -233,7 +233,7 @@ fr_status fri_observe_end(fri_observer **p, fri_step_trace *out) {
     *p = NULL;
     *out = (fri_step_trace){0};
     if (o == NULL) return FR_OK;
-    fri_event_unsubscribe(on_event, o);
+    fr_event_unsubscribe(on_event, o);
     (void)fri_unit_watch_set(o->was_watch);
     (void)fri_meta_listen(o->was_listener);
     *out = o->best;

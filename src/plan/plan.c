@@ -28,7 +28,7 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     fri_segment_source source = {meta->segment_alloc, meta->segment_free, NULL};
     if (stands_for->expandable != NULL && stands_for->expandable() != NULL) source.expandable = &fri_meta_expandable;
     FRI_TRY(s, fri_allocator_create(FR_META, source, &p->allocator));
-    FRI_TRY(s, fri_event_subscribe(fri_record_event, &p->record));
+    FRI_TRY(s, fr_event_subscribe(fri_record_event, &p->record));
     p->was_allocator = fri_allocator_override(FR_META, p->allocator);
     p->was_target = fri_meta_target_set(target == FR_META ? NULL : stands_for);
     fri_plan_environment(p);
@@ -44,9 +44,9 @@ done:
 fr_status fr_plan_section(fr_plan *plan, const char *name) {
     FRI_NOT_NULL(plan, name);
     if (plan != running) return fri_fail(FR_EUSAGE, "plan: section '%s' outside a running plan", name);
-    if (plan->n_sections == FRI_PLAN_SECTIONS)
+    if (plan->n_sections == FR_PLAN_SECTIONS)
         return fri_fail(FR_EUSAGE, "plan: section '%s' is one more than the %d a plan can hold", name,
-                        FRI_PLAN_SECTIONS);
+                        FR_PLAN_SECTIONS);
     close_section(plan);
     plan->first_event[plan->n_sections] = plan->record.count;
     plan->sections[plan->n_sections++] = (fr_plan_section_stats){.name = fri_intern(name)};
@@ -60,7 +60,7 @@ fr_status fr_plan_end(fr_plan *plan) {
     fr_memory_stats left;
     close_section(plan);
     fri_allocator_stats(plan->allocator, &left);
-    fri_event_unsubscribe(fri_record_event, &plan->record);
+    fr_event_unsubscribe(fri_record_event, &plan->record);
     (void)fri_allocator_override(FR_META, plan->was_allocator);
     fri_meta_target_set(plan->was_target);
     running = NULL;
@@ -118,15 +118,24 @@ size_t fr_plan_step_memory(const fr_plan *p) {
     return m->peak_allocated - m->at_peak_allocated[FR_MEM_PARAMETER] - m->at_peak_allocated[FR_MEM_OPTIMIZER];
 }
 
-size_t fri_plan_largest_op(const fr_plan *p) {
-    fri_tag op;
-    return fri_record_largest_op(&p->record, &op);
+size_t fr_plan_largest_op(const fr_plan *p) {
+    fr_tag op;
+    return p != NULL ? fri_record_largest_op(&p->record, &op) : 0;
+}
+
+uint64_t fr_plan_state(const fr_plan *p) {
+    return p != NULL && p->allocator != NULL ? fri_allocator_fingerprint(p->allocator) : 0;
+}
+
+bool fr_plan_workspaces(fr_device target) {
+    const fri_backend *b = fr_device_built(target) ? fri_backend_get(target) : NULL;
+    return target != FR_META && b != NULL && fri_kernels_for(b, FR_F32)->conv2d_forward_workspace != NULL;
 }
 
 size_t fr_plan_floor(const fr_plan *p) {
     if (p == NULL) return 0;
     const fr_memory_stats *m = &p->sections[fr_plan_peak_section(p)].memory;
-    fri_tag op;
+    fr_tag op;
     return m->at_peak_allocated[FR_MEM_PARAMETER] + m->at_peak_allocated[FR_MEM_OPTIMIZER] +
            fri_record_largest_op(&p->record, &op);
 }
@@ -136,9 +145,9 @@ struct collector {
     size_t count;
 };
 
-static void collect(void *ctx, const fri_event *alloc) {
+static void collect(void *ctx, const fr_event *alloc) {
     struct collector *c = ctx;
-    const fri_tag *t = &alloc->tag;
+    const fr_tag *t = &alloc->tag;
     for (size_t i = 0; i < c->count; i++) {
         fr_plan_live *l = &c->items[i];
         if (l->op == t->op && l->module == t->module && l->category == t->category && l->dtype == t->dtype &&

@@ -8,23 +8,18 @@
 
 #include <frugal/plan.h>
 
-enum { FRI_PLAN_SECTIONS = 64 };
-
 struct fr_plan {
     fr_device target;
     const fri_backend *was_target;
     fri_allocator *allocator; /* NULL once ended */
     fri_allocator *was_allocator;
     fri_record record;
-    fr_plan_section_stats sections[FRI_PLAN_SECTIONS];
-    size_t first_event[FRI_PLAN_SECTIONS]; /* where each section begins in the record */
+    fr_plan_section_stats sections[FR_PLAN_SECTIONS];
+    size_t first_event[FR_PLAN_SECTIONS]; /* where each section begins in the record */
     int n_sections;
     char environment[256];
     struct fri_layout *layout; /* places in an arena; NULL until asked for */
 };
-
-/* Bytes of the largest op, see fri_record_largest_op. */
-size_t fri_plan_largest_op(const fr_plan *p);
 
 void fri_plan_layout_free(fr_plan *p);
 

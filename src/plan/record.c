@@ -6,9 +6,9 @@
 
 #include <stdlib.h>
 
-void fri_record_event(void *record, const fri_event *e) {
+void fri_record_event(void *record, const fr_event *e) {
     fri_record *r = record;
-    bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
+    bool memory = e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_FREE || e->kind == FR_EVENT_RELABEL;
     if (memory && e->device != r->device) return;
     if (FRI_ROOM(r->events, r->count, "memory events") < 0) {
         r->failed = true;
@@ -25,9 +25,9 @@ void fri_record_free(fri_record *r) {
 size_t fri_record_peak(const fri_record *r, size_t *bytes) {
     size_t live = 0, peak = 0, at = r->count;
     for (size_t i = 0; i < r->count; i++) {
-        const fri_event *e = &r->events[i];
-        if (e->kind == FRI_EVENT_ALLOC) live += e->allocated;
-        if (e->kind == FRI_EVENT_FREE) live -= e->allocated;
+        const fr_event *e = &r->events[i];
+        if (e->kind == FR_EVENT_ALLOC) live += e->allocated;
+        if (e->kind == FR_EVENT_FREE) live -= e->allocated;
         if (live > peak) {
             peak = live;
             at = i;
@@ -37,9 +37,9 @@ size_t fri_record_peak(const fri_record *r, size_t *bytes) {
     return at;
 }
 
-size_t fri_record_largest_op(const fri_record *r, fri_tag *op) {
+size_t fri_record_largest_op(const fri_record *r, fr_tag *op) {
     fri_largest_op *l = malloc(sizeof *l);
-    *op = (fri_tag){.op = "", .module = ""};
+    *op = (fr_tag){.op = "", .module = ""};
     if (l == NULL) return 0;
     fri_largest_op_begin(l);
     for (size_t i = 0; i < r->count; i++) fri_largest_op_event(l, &r->events[i]);
@@ -60,10 +60,10 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-fr_status fri_record_live(const fri_record *r, size_t at, void (*fn)(void *ctx, const fri_event *alloc), void *ctx) {
+fr_status fri_record_live(const fri_record *r, size_t at, void (*fn)(void *ctx, const fr_event *alloc), void *ctx) {
     size_t n = 0;
     struct by_block *blocks = malloc((r->count + 1) * sizeof(*blocks));
-    fri_event *now = malloc((r->count + 1) * sizeof(*now));
+    fr_event *now = malloc((r->count + 1) * sizeof(*now));
     bool *dead = calloc(r->count + 1, sizeof(*dead));
     if (blocks == NULL || now == NULL || dead == NULL) {
         free(blocks);
@@ -72,19 +72,19 @@ fr_status fri_record_live(const fri_record *r, size_t at, void (*fn)(void *ctx, 
         return fri_fail(FR_ENOMEM, "plan: out of host memory");
     }
     for (size_t i = 0; i <= at && i < r->count; i++)
-        if (r->events[i].kind == FRI_EVENT_ALLOC) {
+        if (r->events[i].kind == FR_EVENT_ALLOC) {
             now[n] = r->events[i];
             blocks[n] = (struct by_block){r->events[i].block, n};
             n++;
         }
     qsort(blocks, n, sizeof(*blocks), compare);
     for (size_t i = 0; i <= at && i < r->count; i++) {
-        const fri_event *e = &r->events[i];
-        if (e->kind != FRI_EVENT_FREE && e->kind != FRI_EVENT_RELABEL) continue;
+        const fr_event *e = &r->events[i];
+        if (e->kind != FR_EVENT_FREE && e->kind != FR_EVENT_RELABEL) continue;
         struct by_block key = {.block = e->block};
         const struct by_block *b = bsearch(&key, blocks, n, sizeof(*blocks), compare);
         if (b == NULL) continue; /* allocated before the record began */
-        if (e->kind == FRI_EVENT_FREE)
+        if (e->kind == FR_EVENT_FREE)
             dead[b->event] = true;
         else
             now[b->event].tag.category = e->tag.category;

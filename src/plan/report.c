@@ -17,11 +17,11 @@ static void print_sections(const fr_plan *p, FILE *out) {
 }
 
 static void print_peak(const fr_plan *p, FILE *out) {
-    char text[FRI_BYTES_TEXT];
+    char text[FR_BYTES_TEXT];
     int at = fr_plan_peak_section(p);
     const fr_memory_stats *m = &p->sections[at].memory;
     fprintf(out, "peak: %s (%zu bytes allocated) in %s, phase %s, op %s, module %s\n",
-            fri_bytes_text(m->peak_allocated, text), m->peak_allocated, p->sections[at].name,
+            fr_bytes_text(m->peak_allocated, text), m->peak_allocated, p->sections[at].name,
             fr_phase_name(m->peak_phase), or_dash(m->peak_op), or_dash(m->peak_module));
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         if (m->at_peak_allocated[c] > 0)
@@ -32,21 +32,29 @@ static void print_peak(const fr_plan *p, FILE *out) {
 static void print_live(const fr_plan *p, FILE *out) {
     enum { TOP = 10 };
     fr_plan_live live[TOP];
-    char bytes[FRI_BYTES_TEXT], shape_text[FRI_SHAPE_TEXT];
+    char bytes[FR_BYTES_TEXT], shape_text[FRI_SHAPE_TEXT];
     int n = fr_plan_live_at_peak(p, live, TOP);
     fprintf(out, "alive at the peak, largest first:\n");
     for (int i = 0; i < n; i++) {
-        fri_shape shape = fri_shape_of(live[i].rank, live[i].shape);
-        fprintf(out, "  %12s  %3zu x %-5s %-24s %-11s %s, %s\n", fri_bytes_text(live[i].bytes, bytes), live[i].count,
+        fr_shape shape = fri_shape_of(live[i].rank, live[i].shape);
+        fprintf(out, "  %12s  %3zu x %-5s %-24s %-11s %s, %s\n", fr_bytes_text(live[i].bytes, bytes), live[i].count,
                 fr_dtype_name(live[i].dtype), fri_report_shape(&shape, shape_text), fr_category_name(live[i].category),
                 or_dash(live[i].op), or_dash(live[i].module));
     }
 }
 
+/* How the libraries' workspaces came about, where that says more than their sum. */
+static void print_remark(fr_device target, FILE *out) {
+    char line[256] = "";
+    const fri_backend *b = fri_backend_get(target);
+    if (b != NULL && b->remark != NULL) b->remark(line, sizeof line);
+    if (line[0] != '\0') fprintf(out, "%s\n", line);
+}
+
 fr_status fr_plan_report(const fr_plan *plan, FILE *out) {
     FRI_NOT_NULL(plan, out);
-    char a[FRI_BYTES_TEXT];
-    fri_tag op;
+    char a[FR_BYTES_TEXT];
+    fr_tag op;
     if (plan->n_sections == 0) return fri_fail(FR_EUSAGE, "plan report: the plan has no section");
     fprintf(out, "plan for %s\n", plan->environment);
     print_sections(plan, out);
@@ -54,8 +62,9 @@ fr_status fr_plan_report(const fr_plan *plan, FILE *out) {
     print_live(plan, out);
     size_t step = fr_plan_step_memory(plan), floor = fr_plan_floor(plan),
            largest = fri_record_largest_op(&plan->record, &op);
-    fprintf(out, "step memory (peak - parameters - optimizer state): %s (%zu bytes)\n", fri_bytes_text(step, a), step);
+    fprintf(out, "step memory (peak - parameters - optimizer state): %s (%zu bytes)\n", fr_bytes_text(step, a), step);
     fprintf(out, "floor (parameters + state + largest op): %s (%zu bytes); largest op: %s in %s, %zu bytes\n",
-            fri_bytes_text(floor, a), floor, or_dash(op.op), or_dash(op.module), largest);
+            fr_bytes_text(floor, a), floor, or_dash(op.op), or_dash(op.module), largest);
+    print_remark(plan->target, out);
     return ferror(out) ? fri_fail(FR_EIO, "plan report: the stream reports a write error") : FR_OK;
 }

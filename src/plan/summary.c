@@ -88,7 +88,7 @@ static void on_call(void *ctx, const fri_kernel_call *c) {
     fr_summary *s = ctx;
     if (s->was_listener.fn != NULL) s->was_listener.fn(s->was_listener.ctx, c);
     if (s->stage == BACKWARD) s->totals.flops_backward += c->flops;
-    if (s->stage != FORWARD || fri_scope_phase() == FR_PHASE_BACKWARD) return;
+    if (s->stage != FORWARD || fr_phase_get() == FR_PHASE_BACKWARD) return;
     int i = row_of(s, fri_scope_module());
     if (i < 0) return;
     s->rows[i].layer.flops += c->flops;
@@ -103,9 +103,9 @@ static live_block *find(fr_summary *s, uint64_t block) {
     return NULL;
 }
 
-static void memory_event(fr_summary *s, const fri_event *e) {
+static void memory_event(fr_summary *s, const fr_event *e) {
     live_block *b = NULL;
-    if (e->kind == FRI_EVENT_ALLOC) {
+    if (e->kind == FR_EVENT_ALLOC) {
         int i = row_of(s, e->tag.module);
         if (i < 0 || FRI_ROOM(s->blocks, s->n_blocks, "summary") < 0) {
             s->failed = true;
@@ -113,7 +113,7 @@ static void memory_event(fr_summary *s, const fri_event *e) {
         }
         s->blocks[s->n_blocks++] = (live_block){e->block, e->requested, e->tag.category, i};
     } else if ((b = find(s, e->block)) != NULL) {
-        if (e->kind == FRI_EVENT_RELABEL)
+        if (e->kind == FR_EVENT_RELABEL)
             b->category = e->tag.category;
         else
             *b = s->blocks[--s->n_blocks];
@@ -131,17 +131,17 @@ static void take_picture(fr_summary *s) {
 }
 
 /* Blocks are known from the start: the batch is there before the step begins. */
-static void on_event(void *ctx, const fri_event *e) {
+static void on_event(void *ctx, const fr_event *e) {
     fr_summary *s = ctx;
-    bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
-    bool backward = fri_scope_phase() == FR_PHASE_BACKWARD;
+    bool memory = e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_FREE || e->kind == FR_EVENT_RELABEL;
+    bool backward = fr_phase_get() == FR_PHASE_BACKWARD;
     if (memory && e->device != s->device) return;
-    if (s->stage == BEFORE_STEP && e->kind == FRI_EVENT_STEP_BEGIN) s->stage = FORWARD;
+    if (s->stage == BEFORE_STEP && e->kind == FR_EVENT_STEP_BEGIN) s->stage = FORWARD;
     if (s->stage == FORWARD && backward) {
         take_picture(s);
         s->stage = BACKWARD;
     }
-    if (s->stage == BACKWARD && (!backward || e->kind == FRI_EVENT_STEP_END)) s->stage = OVER;
+    if (s->stage == BACKWARD && (!backward || e->kind == FR_EVENT_STEP_END)) s->stage = OVER;
     if (memory && (s->stage == BEFORE_STEP || s->stage == FORWARD)) memory_event(s, e);
 }
 
@@ -153,7 +153,7 @@ fr_status fr_summary_begin(fr_device device, fr_summary **out) {
     if (running) return fri_fail(FR_EUSAGE, "summary: another summary is watching on this thread");
     if ((s = calloc(1, sizeof *s)) == NULL) return fri_fail(FR_ENOMEM, "summary: out of host memory");
     s->device = device;
-    fr_status status = fri_event_subscribe(on_event, s);
+    fr_status status = fr_event_subscribe(on_event, s);
     if (status < 0) {
         free(s);
         return status;
@@ -168,7 +168,7 @@ fr_status fr_summary_begin(fr_device device, fr_summary **out) {
 
 static void stop(fr_summary *s) {
     if (!s->listening) return;
-    fri_event_unsubscribe(on_event, s);
+    fr_event_unsubscribe(on_event, s);
     (void)fri_meta_listen(s->was_listener);
     (void)fri_module_watch_set(s->was_watch);
     s->listening = running = false;
@@ -232,7 +232,7 @@ void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out) {
 /* ---- the table ------------------------------------------------------------------------------------------------ */
 
 static const char *shape_text(const fr_summary_layer *l, char text[FRI_SHAPE_TEXT]) {
-    fri_shape shape = fri_shape_of(l->rank, l->shape);
+    fr_shape shape = fri_shape_of(l->rank, l->shape);
     if (l->rank == 0) return "";
     return fri_report_shape(&shape, text);
 }
@@ -240,7 +240,7 @@ static const char *shape_text(const fr_summary_layer *l, char text[FRI_SHAPE_TEX
 fr_status fr_summary_print(const fr_summary *s, FILE *out) {
     FRI_NOT_NULL(s, out);
     const fr_summary_totals *t = &s->totals;
-    char text[FRI_SHAPE_TEXT], a[FRI_BYTES_TEXT], b[FRI_BYTES_TEXT];
+    char text[FRI_SHAPE_TEXT], a[FR_BYTES_TEXT], b[FR_BYTES_TEXT];
     fprintf(out, "%-36s %-18s %-22s %12s %14s %16s %18s\n", "layer", "kind", "output", "parameters", "bytes",
             "saved, bytes", "FLOPs forward");
     for (int i = 0; i < s->n_rows; i++) {
@@ -254,10 +254,10 @@ fr_status fr_summary_print(const fr_summary *s, FILE *out) {
             t->parameter_bytes + t->buffer_bytes, t->saved, t->flops);
     fprintf(out,
             "parameters: %" PRId64 " of %zu bytes (%s), buffers of %zu; requested, each rounded up to 512: %zu bytes\n",
-            t->parameters, t->parameter_bytes, fri_bytes_text(t->parameter_bytes, a), t->buffer_bytes,
+            t->parameters, t->parameter_bytes, fr_bytes_text(t->parameter_bytes, a), t->buffer_bytes,
             t->parameters_requested);
     fprintf(out, "kept when backward begins: %zu bytes (%s) of the layers, and %zu (%s) of the batch\n", t->saved,
-            fri_bytes_text(t->saved, a), t->input, fri_bytes_text(t->input, b));
+            fr_bytes_text(t->saved, a), t->input, fr_bytes_text(t->input, b));
     if (t->flops > 0)
         fprintf(out,
                 "FLOPs: %.0f forward, of them %.0f multiply-adds (2 each) in convolutions and linear layers; %.0f "

@@ -1,5 +1,4 @@
 /* anomaly.c - names the gradient that overflows in a step, and the first op that makes inf or NaN. */
-#include "base/status.h"
 #include "session/session.h"
 
 #include <inttypes.h>
@@ -43,8 +42,8 @@ const char *fri_anomaly_text(const fr_anomaly *a, char text[FRI_ANOMALY_TEXT]) {
 fr_status fri_watch_loss(const fri_session *r, double loss) {
     char text[FRI_ANOMALY_TEXT];
     if (r->config->opts.device == FR_META || isfinite(loss) || r->step_skipped) return FR_OK;
-    return fri_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high; %s",
-                    fri_unsigned_nan(loss), r->known, r->config->opts.lr,
-                    r->anomaly.op != NULL ? fri_anomaly_text(&r->anomaly, text)
-                                          : "--detect-anomaly names the op where it began");
+    return fr_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high; %s",
+                   fri_unsigned_nan(loss), r->known, r->config->opts.lr,
+                   r->anomaly.op != NULL ? fri_anomaly_text(&r->anomaly, text)
+                                         : "--detect-anomaly names the op where it began");
 }

@@ -1,5 +1,4 @@
 /* arena.c - see arena.h. */
-#include "base/env.h"
 #include "session/session.h"
 
 static uint64_t device_calls(const fri_session *r) {
@@ -14,7 +13,7 @@ bool fri_train_arena_wanted(fri_session *r) {
         snprintf(r->arena.reason, sizeof r->arena.reason, "--empty-cache-every gives memory back, an arena keeps it");
         return false;
     }
-    if (!fri_env_get()->no_pool) return true;
+    if (!fr_memory_unpooled()) return true;
     snprintf(r->arena.reason, sizeof r->arena.reason, "FRUGAL_NO_POOL asks for a segment per allocation");
     return false;
 }

@@ -2,7 +2,6 @@
  *
  * {name} in a sentence stands for that flag's value as one would write it, {program} for the program's name. Rows are
  * looked at in their order, so the first sentence is what the user reads. */
-#include "base/status.h"
 #include "session/config.h"
 #include "session/flags.h"
 
@@ -34,7 +33,7 @@ static fr_status refuse(const fri_config *c, const char *sentence) {
         size_t n = strcspn(sentence, "{");
         append(text, sentence, n);
         sentence += n;
-        if (*sentence == '\0') return fri_fail(FR_EINVAL, "%s", text);
+        if (*sentence == '\0') return fr_fail(FR_EINVAL, "%s", text);
         n = strcspn(sentence, "}");
         snprintf(name, sizeof name, "%.*s", (int)n - 1, sentence + 1);
         const char *value = value_of(c, name, buf);
@@ -192,12 +191,12 @@ fr_status fri_check_counts(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     int64_t batch = fri_batch_size(c, FR_SPLIT_TRAIN), batches = c->train_count / batch;
     if (o->batch_size > c->train_count && !o->keep_last)
-        return fri_fail(FR_EINVAL,
-                        "--batch-size %lld: dataset %s has %lld training images, so no batch would be full; lower it "
-                        "or add --keep-last",
-                        (long long)o->batch_size, fri_dataset_name(o->dataset), (long long)c->train_count);
+        return fr_fail(FR_EINVAL,
+                       "--batch-size %lld: dataset %s has %lld training images, so no batch would be full; lower it "
+                       "or add --keep-last",
+                       (long long)o->batch_size, fri_dataset_name(o->dataset), (long long)c->train_count);
     if (o->accumulate > batches)
-        return fri_fail(FR_EINVAL, "--accumulate %lld: an epoch has %lld batches of %lld", (long long)o->accumulate,
-                        (long long)batches, (long long)o->batch_size);
+        return fr_fail(FR_EINVAL, "--accumulate %lld: an epoch has %lld batches of %lld", (long long)o->accumulate,
+                       (long long)batches, (long long)o->batch_size);
     return FR_OK;
 }

@@ -1,5 +1,4 @@
 /* data.c - from --dataset to datasets, and to loaders with the augmentation that belongs to them. */
-#include "base/status.h"
 #include "session/session.h"
 
 #include <string.h>
@@ -50,7 +49,7 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
         return fr_dataset_synthetic(split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test,
                                     o->classes, o->image_size, o->image_size, 3, (uint64_t)split, out);
     }
-    return fri_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
+    return fr_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
 }
 
 /* Statistics of at most this many training images; noise and sizes without data have none. */
@@ -87,8 +86,8 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     FR_TRY(s, fr_dataset_info_get(*train, &of_train));
     FR_TRY(s, fr_dataset_info_get(*test, &of_test));
     if (asked != FR_TRAIN_AUTO && asked != of_train.classes)
-        return fri_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked,
-                        fri_dataset_name(o->dataset), (long long)of_train.classes);
+        return fr_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked,
+                       fri_dataset_name(o->dataset), (long long)of_train.classes);
     o->classes = of_train.classes;
     c->outputs = c->program->pixel_classes != NULL ? c->program->pixel_classes(o->classes) : o->classes;
     c->train_count = of_train.count;

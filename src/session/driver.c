@@ -1,8 +1,6 @@
 /* driver.c - see driver.h. */
 #include "session/driver.h"
 
-#include "base/status.h"
-
 fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v) {
     fr_step_scope scope;
     fr_status s = how->batch(ctx, 0);

@@ -1,6 +1,4 @@
 /* evaluate.c - accuracy and loss of a batch of test images, in eval mode and without a graph. */
-#include "base/tag.h"
-#include "net/module.h"
 #include "session/session.h"
 
 #include <math.h>
@@ -11,8 +9,8 @@ static fr_status settle(fri_sums *sum, int i) {
     fr_status s = FR_OK;
     if (n == 0) return FR_OK;
     sum->n[i] = 0;
-    FR_TRY(s, fri_readback_value(&sum->part[i].loss, &mean));
-    FR_TRY(s, fri_readback_value(&sum->part[i].correct, &correct));
+    FR_TRY(s, fr_readback_value(&sum->part[i].loss, &mean));
+    FR_TRY(s, fr_readback_value(&sum->part[i].correct, &correct));
     sum->loss += mean * (double)n;
     sum->correct += correct;
     sum->targets += n;
@@ -27,8 +25,8 @@ fr_status fri_sums_settle(fri_sums *sum) {
 
 void fri_sums_drop(fri_sums *sum) {
     for (int i = 0; i < 2; i++) {
-        fri_readback_drop(&sum->part[i].loss);
-        fri_readback_drop(&sum->part[i].correct);
+        fr_readback_drop(&sum->part[i].loss);
+        fr_readback_drop(&sum->part[i].correct);
         sum->n[i] = 0;
     }
 }
@@ -43,8 +41,8 @@ fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor
     fr_tensor_release(images);
     FR_TRY(s, fr_cross_entropy(y, *targets, NULL, &loss));
     FR_TRY(s, fr_count_correct(y, *targets, &count));
-    FR_TRY(s, fri_readback_begin(loss, &part->loss));
-    FR_TRY(s, fri_readback_begin(count, &part->correct));
+    FR_TRY(s, fr_readback_begin(loss, &part->loss));
+    FR_TRY(s, fr_readback_begin(count, &part->correct));
     sum->n[sum->turn] = fr_tensor_numel(*targets);
     sum->turn = 1 - sum->turn;
     FR_TRY(s, settle(sum, sum->turn));
@@ -58,13 +56,13 @@ done:
 }
 
 fri_evaluation_scope fri_evaluation_begin(const fri_session *r) {
-    fri_evaluation_scope was = {fr_no_grad_begin(), fri_scope_phase_push(FR_PHASE_EVALUATION)};
-    fri_module_evaluation_begin(r->model);
+    fri_evaluation_scope was = {fr_no_grad_begin(), fr_phase_begin(FR_PHASE_EVALUATION)};
+    fr_module_evaluation_begin(r->model);
     return was;
 }
 
 void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was) {
-    fri_module_evaluation_end(r->model);
-    fri_scope_phase_pop(was.phase);
+    fr_module_evaluation_end(r->model);
+    fr_phase_end(was.phase);
     fr_no_grad_end(was.no_grad);
 }

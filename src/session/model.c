@@ -1,6 +1,4 @@
 /* model.c - the model and its optimizer from the flags. */
-#include "base/rng.h"
-#include "base/status.h"
 #include "session/session.h"
 
 #include <string.h>
@@ -25,7 +23,7 @@ static fr_status try_batch(const fri_session *trial, int64_t batch) {
 done:
     fr_tensor_release(&x);
     if (s == FR_ESHAPE || s == FR_EINVAL)
-        return fri_fail_prefix(FR_EINVAL, "--batch-size %lld --image-size %lld: ", (long long)batch, (long long)size);
+        return fr_fail_prefix(FR_EINVAL, "--batch-size %lld --image-size %lld: ", (long long)batch, (long long)size);
     return s;
 }
 
@@ -37,8 +35,8 @@ fr_status fri_model_check(fri_config *c) {
     fr_status s = make_module(&trial, meta.model_name);
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
     if (s == FR_EINVAL || s == FR_ESHAPE) {
-        s = fri_fail_prefix(FR_EINVAL, "--depth %lld --image-size %lld: ", (long long)c->opts.depth,
-                            (long long)c->opts.image_size);
+        s = fr_fail_prefix(FR_EINVAL, "--depth %lld --image-size %lld: ", (long long)c->opts.depth,
+                           (long long)c->opts.image_size);
         goto done;
     }
     FR_TRY(s, s);
@@ -54,7 +52,7 @@ fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *tr
     fri_config meta = *c;
     fri_session trial = {.config = &meta};
     fr_switches switches = fr_switches_get();
-    fri_rng rng = fri_rng_get();
+    fr_rng rng = fr_rng_get();
     fr_pool *pool = NULL;
     fr_pool_state was;
     fr_status s = FR_OK;
@@ -66,7 +64,7 @@ fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *tr
     if (s == FR_OK) s = fn(&trial, ctx);
     fri_model_release(&trial);
     fr_switches_set(switches);
-    fri_rng_set(rng);
+    fr_rng_set(rng);
     fr_pool_end(was);
 done:
     fr_pool_release(&pool);
@@ -97,7 +95,7 @@ static fr_status build_optimizer(fri_session *r) {
     case FR_TRAIN_ADAM8:
         return fr_adam8(r->model, FR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
     }
-    return fri_fail(FR_EINTERNAL, "trainer: optimizer %d", (int)o->optimizer);
+    return fr_fail(FR_EINTERNAL, "trainer: optimizer %d", (int)o->optimizer);
 }
 
 static fr_status build_scaler(fri_session *r) {
@@ -119,7 +117,7 @@ fr_status fri_model_build(fri_session *r) {
     FR_TRY(s, build_optimizer(r));
     if (o->fused_step != FR_TRAIN_FUSED_OFF) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
     FR_TRY(s, build_scaler(r));
-    FR_TRY(s, fri_prefetch_prepare(r));
+    FR_TRY(s, fri_session_input(r));
     FR_TRY(s, fri_train_graph_prepare(r));
 done:
     return s;
@@ -127,7 +125,7 @@ done:
 
 void fri_model_release(fri_session *r) {
     fri_train_graph_release(r);
-    fri_prefetch_release(r);
+    fr_input_release(&r->input);
     fr_grad_scaler_release(&r->scaler);
     fr_optimizer_release(&r->optimizer);
     fr_module_release(&r->model);

@@ -1,5 +1,4 @@
 /* numbers.c - what a run counts and measures: losses and times of its steps, peaks of memory. */
-#include "base/status.h"
 #include "session/session.h"
 
 #include <inttypes.h>
@@ -63,7 +62,7 @@ fr_status fri_step_remember(fri_session *r, double loss, double milliseconds) {
         double *step_ms = realloc(r->step_ms, (size_t)capacity * sizeof *step_ms);
         if (step_ms != NULL) r->step_ms = step_ms;
         if (losses == NULL || step_ms == NULL)
-            return fri_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
+            return fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
         r->capacity = capacity;
     }
     r->losses[i] = loss;

@@ -1,5 +1,4 @@
 /* real.c - a run on its device: how the driver's parts are done there. */
-#include "base/status.h"
 #include "session/driver.h"
 
 #include <math.h>
@@ -15,10 +14,10 @@ typedef struct real {
 
 static fr_status batch(void *ctx, int64_t i) {
     fri_step_work *w = ctx;
-    fr_status s = fri_batch_next(w->r, w->r->loader, &w->images, &w->targets);
+    fr_status s = fr_input_next(w->r->input, w->r->loader, &w->images, &w->targets);
     if (s != FR_OK) return s;
     if (i == 0) fri_train_graph_batch(w->r, w->images, w->targets);
-    return i + 1 < w->r->config->opts.accumulate ? fri_prefetch_fetch(w->r) : FR_OK;
+    return i + 1 < w->r->config->opts.accumulate ? fr_input_fetch(w->r->input, w->r->loader) : FR_OK;
 }
 
 static const fri_stepping as_always = {batch, fri_step_train, fri_step_update};
@@ -64,7 +63,7 @@ static fr_status steps_known(fri_session *r, int64_t up_to) {
 
 static fr_status step_over(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
-    return steps_known(r, fri_device_is_asynchronous(r->config->opts.device) ? r->step - 1 : r->step);
+    return steps_known(r, fr_device_is_asynchronous(r->config->opts.device) ? r->step - 1 : r->step);
 }
 
 static fr_status save(void *ctx, bool last) {
@@ -74,14 +73,15 @@ static fr_status save(void *ctx, bool last) {
 }
 
 static fr_status prefetch(void *ctx) {
-    return fri_prefetch_fetch(((real *)ctx)->r);
+    fri_session *r = ((real *)ctx)->r;
+    return fr_input_fetch(r->input, r->loader);
 }
 
 static fr_status steps_over(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
     fr_status s = FR_OK;
     FR_TRY(s, steps_known(r, r->step));
-    FR_TRY(s, fri_readback_check_all()); /* bad targets of the last steps */
+    FR_TRY(s, fr_readback_check_all()); /* bad targets of the last steps */
     FR_TRY(s, fri_peak_keep(r->config->opts.device, &r->training));
 done:
     return s;
@@ -97,7 +97,7 @@ static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done
     (void)alike, (void)done;
     FR_TRY(s, fri_train_arena_part(r, part));
     if (part == FRI_PART_EVALUATION) FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TEST, r->test, &x->loader));
-    FR_TRY(s, fri_batch_next(r, x->loader, &images, &targets));
+    FR_TRY(s, fr_input_next(r->input, x->loader, &images, &targets));
     FR_TRY(s, fri_evaluate_batch(r, &images, &targets, &x->sum));
 done:
     fr_tensor_release(&images);
@@ -145,6 +145,7 @@ fr_status fri_train(fri_session *r) {
     static const fri_execution on_device = {epoch_begin, step,     step_over,       save,      prefetch,
                                             steps_over,  evaluate, evaluation_over, epoch_over};
     real x = {.r = r, .began = fri_seconds_now()};
+    fr_largest_op *largest = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TRAIN, r->train, &r->loader));
     r->schedule = fri_schedule(r->config);
@@ -153,9 +154,10 @@ fr_status fri_train(fri_session *r) {
     r->known = r->first_step;
     r->scale = fr_grad_scaler_scale_of(r->scaler);
     FR_TRY(s, fri_run_emit(r, FRI_RUN_POSITION));
-    FR_TRY(s, fri_floor_begin(&r->floor, r->config->opts.device));
+    FR_TRY(s, fr_largest_op_begin(r->config->opts.device, &largest));
     s = fri_drive(r, &on_device, &x);
 done:
-    fri_floor_end(&r->floor);
+    r->largest_op = fr_largest_op_bytes(largest);
+    fr_largest_op_end(&largest);
     return s;
 }

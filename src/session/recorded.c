@@ -1,8 +1,6 @@
 /* recorded.c - see recorded.h. */
 #include "session/recorded.h"
 
-#include "base/env.h"
-#include "base/status.h"
 #include "session/driver.h"
 
 #include <stdlib.h>
@@ -20,8 +18,8 @@ static fr_status step_prepare(const fri_session *r, fri_recorded_step *step) {
     step->values = calloc(1, sizeof *step->values);
     step->places = calloc((size_t)o->accumulate, sizeof *step->places);
     if (step->values == NULL || step->places == NULL)
-        return fri_fail(FR_ENOMEM, "trainer: no host memory for a recorded step");
-    FR_TRY(s, fri_capture_create(o->device, PLACES_PER_PART * o->accumulate * o->split_batch + PLACES, &step->capture));
+        return fr_fail(FR_ENOMEM, "trainer: no host memory for a recorded step");
+    FR_TRY(s, fr_capture_create(o->device, PLACES_PER_PART * o->accumulate * o->split_batch + PLACES, &step->capture));
 done:
     return s;
 }
@@ -37,7 +35,7 @@ done:
 }
 
 static void step_release(fri_recorded_step *step) {
-    fri_capture_release(&step->capture);
+    fr_capture_release(&step->capture);
     if (step->values != NULL) fri_step_values_free(step->values);
     free(step->values);
     free(step->places);
@@ -64,19 +62,17 @@ static void keep_reason(fri_train_graph *g, const char *why) {
 
 /* What is the same for the whole run. */
 static bool possible(fri_session *r) {
-    const fri_env *env = fri_env_get();
-    if (r->arena.used && !env->sync && !env->check_nan) return true;
-    keep_reason(&r->graph, env->sync        ? "FRUGAL_SYNC waits after each launch"
-                           : env->check_nan ? "FRUGAL_CHECK_NAN looks at each result"
-                                            : "the run is without an arena");
-    return false;
+    const char *reason = r->arena.used ? fr_capture_refused() : "the run is without an arena";
+    if (reason[0] != '\0') keep_reason(&r->graph, reason);
+    return reason[0] == '\0';
 }
 
 void fri_train_graph_batch(fri_session *r, const fr_tensor *images, const fr_tensor *targets) {
     const fr_tensor *t[2] = {images, targets};
     for (int i = 0; i < 2 && r->config->opts.cuda_graph; i++) {
-        r->graph.dtype[i] = t[i]->dtype;
-        r->graph.shape[i] = t[i]->shape;
+        r->graph.dtype[i] = fr_tensor_dtype(t[i]);
+        r->graph.shape[i].rank = fr_tensor_rank(t[i]);
+        for (int k = 0; k < fr_tensor_rank(t[i]); k++) r->graph.shape[i].dim[k] = fr_tensor_dim(t[i], k);
     }
 }
 
@@ -86,16 +82,16 @@ typedef struct recording {
     bool began;
 } recording;
 
-/* The allocations of fri_batch_next. Nothing is laid there now. */
-static fr_status lay_out(fri_step_work *w, fri_batch_place *place) {
+/* The allocations of fr_input_next. Nothing is laid there now. */
+static fr_status lay_out(fri_step_work *w, fr_input_place *place) {
     const fri_train_graph *g = &w->r->graph;
     fr_tensor **out[2] = {&w->images, &w->targets};
     fr_status s = FR_OK;
     for (int i = 0; i < 2; i++) {
-        FR_TRY(s, fri_tensor_new(&g->shape[i], g->dtype[i], w->r->config->opts.device, FR_MEM_TEMPORARY, out[i]));
-        fri_relabel(*out[i], FR_MEM_INPUT);
-        place->data[i] = fri_data(*out[i]);
-        place->bytes[i] = fri_nbytes(*out[i]);
+        FR_TRY(s, fr_tensor_empty(g->shape[i].rank, g->shape[i].dim, g->dtype[i], w->r->config->opts.device, out[i]));
+        fr_tensor_category_set(*out[i], FR_MEM_INPUT);
+        place->data[i] = fr_tensor_data(*out[i]);
+        place->bytes[i] = fr_tensor_nbytes(*out[i]);
     }
 done:
     return s;
@@ -104,11 +100,11 @@ done:
 /* The recording begins behind the first batch, and pauses for the others. */
 static fr_status batch_recorded(void *ctx, int64_t i) {
     recording *c = ctx;
-    fri_capture *capture = c->step->capture;
+    fr_capture *capture = c->step->capture;
     fr_status s = FR_OK;
-    if (i > 0) FR_TRY(s, fri_capture_pause(capture));
+    if (i > 0) FR_TRY(s, fr_capture_pause(capture));
     FR_TRY(s, lay_out(&c->work, &c->step->places[i]));
-    FR_TRY(s, i > 0 ? fri_capture_resume(capture) : fri_capture_begin(capture));
+    FR_TRY(s, i > 0 ? fr_capture_resume(capture) : fr_capture_begin(capture));
     c->began = true;
 done:
     return s;
@@ -120,11 +116,11 @@ static fr_status record(fri_session *r, fri_recorded_step *step, fri_part part) 
     fr_status s = FR_OK;
     FR_TRY(s, fri_train_arena_part(r, part));
     s = fri_drive_step(r, &recorded, &c, step->values);
-    if (c.began) s = fri_capture_end(step->capture, s);
+    if (c.began) s = fr_capture_end(step->capture, s);
     FR_TRY(s, s);
     if (fr_plan_departed(r->config->opts.device)) {
-        fri_capture_forget(step->capture);
-        s = fri_fail(FR_EUSAGE, "an allocation of the step departs from the plan");
+        fr_capture_forget(step->capture);
+        s = fr_fail(FR_EUSAGE, "an allocation of the step departs from the plan");
     }
 done:
     fri_step_work_end(&c.work);
@@ -134,7 +130,7 @@ done:
 void fri_train_graph_capture(fri_session *r, fri_part part) {
     fri_train_graph *g = &r->graph;
     fri_recorded_step *step = step_of(r, part);
-    if (step == NULL || step->failures == FAILURES_AT_MOST || fri_capture_pieces(step->capture) > 0) return;
+    if (step == NULL || step->failures == FAILURES_AT_MOST || fr_capture_pieces(step->capture) > 0) return;
     if (!possible(r) || fri_watch_enabled(r) || fr_plan_departed(r->config->opts.device)) return;
     step->departures = r->arena.departures;
     if (record(r, step, part) < 0) {
@@ -151,9 +147,9 @@ void fri_train_graph_capture(fri_session *r, fri_part part) {
 
 bool fri_train_graph_holds(fri_session *r, fri_part part) {
     fri_recorded_step *step = step_of(r, part);
-    if (step == NULL || fri_capture_pieces(step->capture) == 0) return false;
+    if (step == NULL || fr_capture_pieces(step->capture) == 0) return false;
     if (step->departures != r->arena.departures) { /* then a part of the arena may have moved */
-        fri_capture_forget(step->capture);
+        fr_capture_forget(step->capture);
         return false;
     }
     return !fri_watch_enabled(r);
@@ -168,17 +164,17 @@ typedef struct replay {
 
 static fr_status batch_replayed(void *ctx, int64_t i) {
     replay *c = ctx;
-    return fri_batch_into(c->r, c->r->loader, &c->step->places[i], &c->targets);
+    return fr_input_into(c->r->input, c->r->loader, &c->step->places[i], &c->targets);
 }
 
 static fr_status train_replayed(void *ctx, int64_t i) {
     const replay *c = ctx;
-    fri_capture *capture = c->step->capture;
+    fr_capture *capture = c->step->capture;
     fr_status s = FR_OK;
     c->v->targets += (double)c->targets;
-    if (i == 0) FR_TRY(s, fri_capture_replay_begin(capture));
-    FR_TRY(s, fri_capture_replay_piece(capture, (int)i));
-    if (i + 1 < fri_capture_pieces(capture)) FR_TRY(s, fri_prefetch_fetch(c->r));
+    if (i == 0) FR_TRY(s, fr_capture_replay_begin(capture));
+    FR_TRY(s, fr_capture_replay_piece(capture, (int)i));
+    if (i + 1 < fr_capture_pieces(capture)) FR_TRY(s, fr_input_fetch(c->r->input, c->r->loader));
 done:
     return s;
 }
@@ -186,7 +182,7 @@ done:
 /* The last piece has updated. */
 static fr_status update_replayed(void *ctx) {
     const replay *c = ctx;
-    fr_status s = fri_capture_replay_end(c->step->capture);
+    fr_status s = fr_capture_replay_end(c->step->capture);
     return s < 0 ? s : fri_step_values_replayed(c->step->values, c->step->capture, c->v);
 }
 

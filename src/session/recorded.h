@@ -1,4 +1,4 @@
-/* recorded.h - --cuda-graph: training steps that are recorded and run again (tensor/capture.h).
+/* recorded.h - --cuda-graph: training steps that are recorded and run again (unstable/capture.h).
  *
  * A step on a full batch, and one on the short batch of --keep-last, runs as always at first; then it is walked through
  * once more while the device records it, and from the next one on the host lays the batch where the record expects it
@@ -7,21 +7,16 @@
 #ifndef FRI_SESSION_RECORDED_H
 #define FRI_SESSION_RECORDED_H
 
-#include "tensor/capture.h"
 #include "session/arena.h"
+
+#include <frugal/unstable.h>
 
 struct fri_step_values;
 
-/* Device memory of a batch, images and targets. */
-typedef struct fri_batch_place {
-    void *data[2];
-    size_t bytes[2];
-} fri_batch_place;
-
 typedef struct fri_recorded_step {
-    fri_capture *capture;           /* NULL: such a step does not come */
+    fr_capture *capture;            /* NULL: such a step does not come */
     struct fri_step_values *values; /* its names for what comes back */
-    fri_batch_place *places;        /* of its batches, one per piece */
+    fr_input_place *places;         /* of its batches, one per piece */
     int failures;
     int64_t departures; /* of the arena, when it was captured */
 } fri_recorded_step;
@@ -29,7 +24,7 @@ typedef struct fri_recorded_step {
 typedef struct fri_train_graph {
     fri_recorded_step full, shorter;
     fr_dtype dtype[2]; /* of the last batch that was laid out as always */
-    fri_shape shape[2];
+    fr_shape shape[2];
     int64_t captures, replays;
     char reason[FRI_ARENA_REASON]; /* why steps ran as always, if --cuda-graph asked for it */
 } fri_train_graph;

@@ -1,5 +1,4 @@
 /* segments.c - --checkpoint-segments: how a network is cut, and whether that pays. */
-#include "base/status.h"
 #include "session/session.h"
 
 #include <stdlib.h>
@@ -17,8 +16,8 @@ fr_status fri_segments_check(const fri_session *r) {
     int units = fr_module_units(r->model, NULL, 0);
     int64_t segments = r->config->opts.checkpoint_segments;
     if (segments <= units) return FR_OK;
-    return fri_fail(FR_EINVAL, "--checkpoint-segments %lld: %s is a chain of %d units, so at most %d segments",
-                    (long long)segments, r->config->model_name, units, units);
+    return fr_fail(FR_EINVAL, "--checkpoint-segments %lld: %s is a chain of %d units, so at most %d segments",
+                   (long long)segments, r->config->model_name, units, units);
 }
 
 fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
@@ -50,7 +49,7 @@ static fr_status make_weights(const fri_session *trial, void *ctx) {
     size_t **weight = ctx;
     int units = fr_module_units(trial->model, NULL, 0);
     *weight = calloc((size_t)units + 1, sizeof **weight);
-    if (*weight == NULL) return fri_fail(FR_ENOMEM, "--checkpoint-segments: no host memory for %d units", units);
+    if (*weight == NULL) return fr_fail(FR_ENOMEM, "--checkpoint-segments: no host memory for %d units", units);
     fr_status s = weigh(trial, *weight);
     if (s == FR_OK) return s;
     free(*weight);

@@ -18,11 +18,7 @@ void fri_session_end(fri_session *r) {
     r->unit_weight = NULL;
     free(r->pixels);
     free(r->pixel_classes);
-    for (int i = 0; i < 2; i++) {
-        fri_step_values_free(&r->values[i]);
-        fri_input_free(&r->input[0][i]);
-        fri_input_free(&r->input[1][i]);
-    }
+    for (int i = 0; i < 2; i++) fri_step_values_free(&r->values[i]);
     free(r->losses);
     free(r->step_ms);
     fr_fit_release(&r->fit);

@@ -6,18 +6,15 @@
 #ifndef FRI_SESSION_SESSION_H
 #define FRI_SESSION_SESSION_H
 
-#include "backend/backend.h"
-#include "tensor/capture.h"
 #include "session/arena.h"
 #include "session/config.h"
 #include "session/recorded.h"
-#include "session/floor.h"
-#include "session/input.h"
 
 #include <frugal/fit.h>
 #include <frugal/io.h>
 #include <frugal/memory.h>
 #include <frugal/train.h>
+#include <frugal/unstable.h>
 #include <stdio.h>
 
 /* What happens in a run, told to whoever watches it. */
@@ -38,18 +35,9 @@ typedef struct fri_run_watcher {
     void *ctx;
 } fri_run_watcher;
 
-/* prefetch.c: the batch that was copied to the device before its step. */
-typedef struct fri_prefetch {
-    fr_tensor *memory[2]; /* images, targets; NULL: off */
-    fr_dtype dtype[2];    /* of the batch in `memory` */
-    fri_shape shape[2];
-    bool full; /* the batch is in `memory`, or its copy is queued */
-    fri_fence arrived[2], taken;
-} fri_prefetch;
-
 /* The numbers of one step, some of them readbacks that are not done yet. */
 typedef struct fri_step_part {
-    fri_readback loss, correct; /* of one batch, or part of a batch */
+    fr_readback loss, correct; /* of one batch, or part of a batch */
 } fri_step_part;
 typedef struct fri_step_values {
     int64_t number; /* of the step, from 1 */
@@ -58,7 +46,7 @@ typedef struct fri_step_values {
     fri_step_part *part;
     int64_t n, capacity;
     bool device_decided; /* the device decided whether the step is skipped; `scaler` holds its answer */
-    fri_readback scaler;
+    fr_readback scaler;
     fr_anomaly anomaly; /* found in this step, if it was searched */
 } fri_step_values;
 
@@ -82,9 +70,7 @@ typedef struct fri_session {
     float *pixels;
     int64_t *pixel_classes;
     size_t pixels_capacity;
-    fri_input_place input[2][2]; /* images and targets, in turn */
-    int input_turn;
-    fri_prefetch prefetch;
+    fr_input *input;
 
     /* real.c */
     fr_loader *loader;
@@ -115,7 +101,7 @@ typedef struct fri_session {
 
     /* Peaks of the training steps and of the evaluations, each with its own snapshot by category. */
     fr_memory_stats training, evaluation;
-    fri_floor floor;
+    size_t largest_op; /* bytes, allocated */
     fri_train_arena arena;
     fri_train_graph graph;
 
@@ -162,23 +148,8 @@ fr_status fri_segment_weights(const fri_config *c, size_t **weight);
 fr_status fri_segments_check(const fri_session *r);
 fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y);
 
-/* batch.c: the next batch on the run's device, labels replaced by pixel classes for segmentation. FR_END as
- * fr_loader_next. */
-fr_status fri_batch_next(fri_session *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
-/* The same into memory of the device that is there: of images and of targets. FR_ESHAPE if the batch has other sizes.
- * *count: targets. */
-fr_status fri_batch_into(fri_session *r, fr_loader *loader, const fri_batch_place *place, int64_t *count);
-/* Their parts: the batch as the loader has it, with pixel classes; FR_ESHAPE unless the two are equal. */
-fr_status fri_batch_on_host(fri_session *r, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
-fr_status fri_batch_fits(size_t bytes, size_t place);
-
-/* prefetch.c: prepare takes memory for a batch; fetch begins to copy the training loader's next one there unless it
- * holds one; fri_batch_next and fri_batch_into take it from there by the other two. */
-fr_status fri_prefetch_prepare(fri_session *r);
-void fri_prefetch_release(fri_session *r);
-fr_status fri_prefetch_fetch(fri_session *r);
-fr_status fri_prefetch_next(fri_session *r, fr_tensor **images, fr_tensor **targets);
-fr_status fri_prefetch_into(fri_session *r, const fri_batch_place *place, int64_t *count);
+/* batch.c: *r->input for batches of this run. */
+fr_status fri_session_input(fri_session *r);
 
 /* real.c: trains on the device. */
 fr_status fri_train(fri_session *r);
@@ -198,7 +169,7 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss);
 void fri_step_values_forget(fri_step_values *v);
 void fri_step_values_free(fri_step_values *v);
 /* *v = the values of a step that was recorded and ran again. */
-fr_status fri_step_values_replayed(const fri_step_values *recorded, const fri_capture *c, fri_step_values *v);
+fr_status fri_step_values_replayed(const fri_step_values *recorded, const fr_capture *c, fri_step_values *v);
 
 /* Between begin and end ops run in the type of --amp. */
 fr_status fri_precision_begin(const fr_train_opts *o, fr_autocast_state *was);

@@ -3,12 +3,6 @@
  * A state is saved between steps only, so the step number says all about the position: the epoch, and the batch in it.
  * What the flags say again (schedule, switches, device) is taken from them; what would make the saved steps those of
  * another training must match, and what changes the steps to come is named. */
-#include "base/atomic_file.h"
-#include "base/cache.h"
-#include "base/status.h"
-#include "base/text.h"
-#include "io/state.h"
-#include "io/state_folder.h"
 #include "session/flags.h"
 #include "session/session.h"
 
@@ -17,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST, NUMBERS = 3, CHANGES_TEXT = 512 };
@@ -98,19 +91,19 @@ static bool is_folder(const char *path) {
 /* The folder `path` can take a new file. */
 static fr_status check_folder(const char *flag, const char *value, const char *path) {
     if (access(path, W_OK | X_OK) == 0) return FR_OK;
-    return fri_fail(FR_EIO, "%s %s: nothing can be written there: %s", flag, value, strerror(errno));
+    return fr_fail(FR_EIO, "%s %s: nothing can be written there: %s", flag, value, strerror(errno));
 }
 
 /* Its folder takes a new file, or what is there can be written to. */
 static fr_status check_export(const char *path) {
-    char target[FRI_TARGET_BYTES];
+    char target[FR_TARGET_BYTES];
     struct stat st;
-    if (is_folder(path)) return fri_fail(FR_EIO, "--export %s: is a folder, not a file", path);
+    if (is_folder(path)) return fr_fail(FR_EIO, "--export %s: is a folder, not a file", path);
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return access(path, W_OK) == 0 ? FR_OK
-                                       : fri_fail(FR_EIO, "--export %s: cannot be written: %s", path, strerror(errno));
-    if (!fri_file_target(path, target))
-        return fri_fail(FR_EIO, "--export %s: nothing can be written there: %s", path, strerror(errno));
+                                       : fr_fail(FR_EIO, "--export %s: cannot be written: %s", path, strerror(errno));
+    if (!fr_file_target(path, target))
+        return fr_fail(FR_EIO, "--export %s: nothing can be written there: %s", path, strerror(errno));
     char *slash = strrchr(target, '/');
     slash[slash == target] = '\0';
     return check_folder("--export", path, target);
@@ -122,8 +115,8 @@ static bool resumes(const fri_session *r) {
 
 /* Is the state that this run goes on from one of the folder? */
 static bool goes_on_in(const fri_session *r, const char *folder) {
-    char state[FRI_TARGET_BYTES], here[FRI_TARGET_BYTES];
-    if (!resumes(r) || !fri_file_target(r->config->resume_path, state) || !fri_file_target(folder, here)) return false;
+    char state[FR_TARGET_BYTES], here[FR_TARGET_BYTES];
+    if (!resumes(r) || !fr_file_target(r->config->resume_path, state) || !fr_file_target(folder, here)) return false;
     *strrchr(state, '/') = '\0';
     return strcmp(state, here) == 0;
 }
@@ -131,42 +124,23 @@ static bool goes_on_in(const fri_session *r, const char *folder) {
 /* States of another training would be mixed with this one's. */
 static fr_status check_states(const fri_session *r) {
     const char *folder = r->config->opts.save;
-    char path[FR_STATE_PATH_BYTES], of[128] = "";
-    fri_state_files files = {0};
-    fri_state_summary newest;
-    size_t states = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_folder_list(folder, &files));
-    for (size_t i = files.n; i-- > 0;) {
-        if (files.file[i].temporary) continue;
-        states++;
-        FR_TRY(s, fri_folder_path(folder, files.file[i].name, path));
-    }
-    if (states == 0 || goes_on_in(r, folder)) goto done;
-    if (fri_state_summary_read(path, &newest) == FR_OK)
-        snprintf(of, sizeof of, ", the newest of %s at step %" PRId64, newest.model, newest.step);
-    s = fri_fail(FR_EUSAGE, "--save %s: holds %zu %s already%s: add --resume latest, or name another folder", folder,
-                 states, states == 1 ? "state" : "states", of);
-done:
-    fri_folder_free(&files);
-    return s;
-}
-
-/* Told apart from those of all other trainings. */
-static uint64_t new_run_number(void) {
-    struct timespec now = {0};
-    clock_gettime(CLOCK_REALTIME, &now);
-    const int64_t unique[3] = {now.tv_sec, now.tv_nsec, getpid()};
-    return fri_hash(FRI_HASH, unique, sizeof unique) | 1;
+    char of[128] = "";
+    fr_state_folder held;
+    fr_status s = fr_state_folder_get(folder, &held);
+    if (s < 0 || held.states == 0 || goes_on_in(r, folder)) return s;
+    if (held.newest_model[0] != '\0')
+        snprintf(of, sizeof of, ", the newest of %s at step %" PRId64, held.newest_model, held.newest_step);
+    return fr_fail(FR_EUSAGE, "--save %s: holds %zu %s already%s: add --resume latest, or name another folder", folder,
+                   held.states, held.states == 1 ? "state" : "states", of);
 }
 
 fr_status fri_saving_check(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
-    r->run_number = new_run_number();
+    r->run_number = fr_state_run_new();
     if (o->save != NULL) {
-        s = fri_folder_make(o->save);
-        if (s < 0) return fri_fail_prefix(s, "--save: ");
+        s = fr_state_folder_make(o->save);
+        if (s < 0) return fr_fail_prefix(s, "--save: ");
         FR_TRY(s, check_folder("--save", o->save, o->save));
         FR_TRY(s, check_states(r));
     }
@@ -196,7 +170,7 @@ fr_status fri_save(fri_session *r, bool last) {
 static void passed_over(void *ctx, const char *path, const char *reason) {
     const fri_config *c = *(const fri_config **)ctx;
     char name[FR_STATE_PATH_BYTES];
-    fprintf(c->err, "%s: %s is passed over: %s\n", c->program->name, fri_text_printable(path, false, name, sizeof name),
+    fprintf(c->err, "%s: %s is passed over: %s\n", c->program->name, fr_text_printable(path, false, name, sizeof name),
             reason);
 }
 
@@ -206,7 +180,7 @@ static fr_status find(const fri_config *c, char path[FR_STATE_PATH_BYTES]) {
     bool latest = strcmp(o->resume, "latest") == 0;
     const char *folder = latest ? o->save : o->resume;
     if (!latest && !is_folder(folder)) { /* a state by its name */
-        if (strlen(folder) >= FR_STATE_PATH_BYTES) return fri_fail(FR_EINVAL, "--resume: the name is too long");
+        if (strlen(folder) >= FR_STATE_PATH_BYTES) return fr_fail(FR_EINVAL, "--resume: the name is too long");
         strcpy(path, folder);
         return FR_OK;
     }
@@ -237,11 +211,11 @@ fr_status fri_resume_dry(fri_session *r) {
 
 /* The numbers are added to: nonsense in them would stay in every accuracy of the epoch. */
 static fr_status check_numbers(const fri_session *r, const char *path) {
-    if (r->epoch_targets >= 0 && r->epoch_targets <= (double)FRI_STATE_COUNT_MOST && r->epoch_correct >= 0 &&
+    if (r->epoch_targets >= 0 && r->epoch_targets <= 0x1p60 && r->epoch_correct >= 0 &&
         r->epoch_correct <= r->epoch_targets)
         return FR_OK;
-    return fri_fail(FR_EFORMAT, "--resume %s: it counts %g right answers of %g", path, r->epoch_correct,
-                    r->epoch_targets);
+    return fr_fail(FR_EFORMAT, "--resume %s: it counts %g right answers of %g", path, r->epoch_correct,
+                   r->epoch_targets);
 }
 
 /* Another run that saves into the folder may have removed the state since it was found: it has a newer one then. */
@@ -264,10 +238,10 @@ fr_status fri_resume(fri_session *r) {
     r->step = r->first_step = p.state.step;
     r->run_number = p.state.run;
     if (r->loader != NULL && r->step > fri_steps_total(c))
-        return fri_fail(FR_EINVAL, "--resume %s: is at step %" PRId64 ", the flags end the training at step %" PRId64,
-                        path, r->step, fri_steps_total(c));
+        return fr_fail(FR_EINVAL, "--resume %s: is at step %" PRId64 ", the flags end the training at step %" PRId64,
+                       path, r->step, fri_steps_total(c));
     if (c->opts.quiet) goto done;
-    fprintf(c->out, "resumed from %s at step %" PRId64 "\n", fri_text_printable(path, false, text, sizeof text),
+    fprintf(c->out, "resumed from %s at step %" PRId64 "\n", fr_text_printable(path, false, text, sizeof text),
             r->step);
     if (p.changes[0] != '\0' && c->opts.predict == NULL)
         fprintf(c->out, "note: other settings than when it was saved: %s\n", p.changes);

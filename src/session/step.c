@@ -3,10 +3,6 @@
  * Order of deaths within a step, which decides its peak: images and logits are released as soon as the graph is the
  * only one that may need them, targets and loss after backward, gradients after the optimizer's step, so that none
  * lives through the next forward. */
-#include "base/rng.h"
-#include "base/status.h"
-#include "base/tag.h"
-#include "optim/grad_scaler.h"
 #include "session/session.h"
 
 #include <inttypes.h>
@@ -30,7 +26,7 @@ static fr_status part_next(fri_step_values *v, fri_step_part **out) {
     if (v->n == v->capacity) {
         int64_t capacity = v->capacity > 0 ? 2 * v->capacity : 4;
         fri_step_part *part = realloc(v->part, (size_t)capacity * sizeof *part);
-        if (part == NULL) return fri_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
+        if (part == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
         v->part = part;
         v->capacity = capacity;
     }
@@ -41,10 +37,10 @@ static fr_status part_next(fri_step_values *v, fri_step_part **out) {
 
 void fri_step_values_forget(fri_step_values *v) {
     for (int64_t i = 0; i < v->n; i++) {
-        fri_readback_drop(&v->part[i].loss);
-        fri_readback_drop(&v->part[i].correct);
+        fr_readback_drop(&v->part[i].loss);
+        fr_readback_drop(&v->part[i].correct);
     }
-    fri_readback_drop(&v->scaler);
+    fr_readback_drop(&v->scaler);
     v->anomaly = (fr_anomaly){0};
     v->n = 0;
     v->targets = 0;
@@ -57,15 +53,15 @@ void fri_step_values_free(fri_step_values *v) {
     *v = (fri_step_values){0};
 }
 
-fr_status fri_step_values_replayed(const fri_step_values *recorded, const fri_capture *c, fri_step_values *v) {
+fr_status fri_step_values_replayed(const fri_step_values *recorded, const fr_capture *c, fri_step_values *v) {
     fr_status s = FR_OK;
     for (int64_t i = 0; i < recorded->n; i++) {
         fri_step_part *part = NULL;
         FR_TRY(s, part_next(v, &part));
-        fri_capture_readback(c, &recorded->part[i].loss, &part->loss);
-        fri_capture_readback(c, &recorded->part[i].correct, &part->correct);
+        fr_capture_readback(c, &recorded->part[i].loss, &part->loss);
+        fr_capture_readback(c, &recorded->part[i].correct, &part->correct);
     }
-    fri_capture_readback(c, &recorded->scaler, &v->scaler);
+    fr_capture_readback(c, &recorded->scaler, &v->scaler);
     v->device_decided = recorded->device_decided;
 done:
     return s;
@@ -73,19 +69,15 @@ done:
 
 /* Finds out whether the step was skipped, and the loss scale after it. */
 static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
-    fri_loss_scale now;
-    fr_status s = FR_OK;
-    if (!v->device_decided) {
-        r->scale = fr_grad_scaler_scale_of(r->scaler);
-        r->skipped = fr_grad_scaler_skipped(r->scaler);
-        return FR_OK;
+    int64_t before = r->skipped;
+    if (v->device_decided) {
+        fr_status s = fr_grad_scaler_learn(&v->scaler, &r->scale, &r->skipped);
+        r->step_skipped = r->skipped > before;
+        return s;
     }
-    FR_TRY(s, fri_grad_scaler_learn(&v->scaler, &now));
-    r->step_skipped = now.skipped > r->skipped;
-    r->scale = (double)now.scale;
-    r->skipped = now.skipped;
-done:
-    return s;
+    r->scale = fr_grad_scaler_scale_of(r->scaler);
+    r->skipped = fr_grad_scaler_skipped(r->scaler);
+    return FR_OK;
 }
 
 fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
@@ -93,9 +85,9 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
     fr_status s = FR_OK;
     *loss = 0;
     for (int64_t i = 0; i < v->n; i++) {
-        FR_TRY(s, fri_readback_value(&v->part[i].correct, &value));
+        FR_TRY(s, fr_readback_value(&v->part[i].correct, &value));
         correct += value;
-        FR_TRY(s, fri_readback_value(&v->part[i].loss, &value));
+        FR_TRY(s, fr_readback_value(&v->part[i].loss, &value));
         *loss += value;
     }
     if (r->config->opts.device != FR_META) FR_TRY(s, settle_scaler(r, v));
@@ -126,7 +118,7 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
     FR_TRY(s, fr_count_correct(y, *targets, &count));
-    if (part != NULL) FR_TRY(s, fri_readback_begin(count, &part->correct));
+    if (part != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));
     fr_tensor_release(&count);
     FR_TRY(s, fr_cross_entropy(y, *targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = r->config->opts.label_smoothing),
                                &l));
@@ -136,7 +128,7 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     fri_precision_end(&r->config->opts, was);
     FR_TRY(s, fr_grad_scaler_scale(r->scaler, l, &scaled));
     FR_TRY(s, fr_backward(scaled, NULL));
-    if (part != NULL) FR_TRY(s, fri_readback_begin(l, &part->loss));
+    if (part != NULL) FR_TRY(s, fr_readback_begin(l, &part->loss));
 done:
     if (s < 0) fri_precision_end(&r->config->opts, was);
     fr_tensor_release(&count);
@@ -171,14 +163,14 @@ done:
  * What the report counts is the first's. */
 static fr_status two_passes(fri_session *r, fr_tensor **images, fr_tensor **targets, fri_step_values *v) {
     fr_tensor *x = fr_tensor_retain(*images), *t = fr_tensor_retain(*targets);
-    fri_rng rng = fri_rng_get();
+    fr_rng rng = fr_rng_get();
     bool found = false, was = false;
     fr_status s = FR_OK;
     FR_TRY(s, fr_grad_scaler_check_begin(r->scaler, r->optimizer));
     FR_TRY(s, forward_backward(r, &x, &t, 1, v));
     FR_TRY(s, fr_grad_scaler_check_end(r->scaler, r->optimizer, &found));
     if (!found) {
-        fri_rng_set(rng);
+        fr_rng_set(rng);
         was = fr_statistics_freeze(true);
         s = forward_backward(r, images, targets, 1, NULL);
         (void)fr_statistics_freeze(was);
@@ -203,8 +195,8 @@ static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool 
 /* Updates the parameters. Where the device decides whether the step is skipped, the host reads that back after the
  * step, when the gradients are gone. */
 static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
-    bool skipped = false, device_decides = fri_grad_scaler_device_decides(r->scaler);
-    fr_phase was = fri_scope_phase_push(FR_PHASE_OPTIMIZER);
+    bool skipped = false, device_decides = fr_grad_scaler_device_decides(r->scaler);
+    fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);
     fr_status s = FR_OK;
     if (r->config->opts.clip != FR_TRAIN_AUTO) {
         FR_TRY(s, fr_grad_scaler_unscale(r->scaler, r->optimizer));
@@ -214,7 +206,7 @@ static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
     if (r->config->opts.fused_step != FR_TRAIN_FUSED_TWO_PASS) FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
     FR_TRY(s, fr_grad_scaler_update(r->scaler, device_decides ? NULL : &skipped));
     v->device_decided = device_decides;
-    if (device_decides) FR_TRY(s, fri_grad_scaler_outcome(r->scaler, &v->scaler));
+    if (device_decides) FR_TRY(s, fr_grad_scaler_outcome(r->scaler, &v->scaler));
     r->step_skipped = skipped;
     if (skipped && r->config->opts.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
     if (r->config->opts.grad_zero)
@@ -222,7 +214,7 @@ static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
     else
         fr_optimizer_zero_grad(r->optimizer);
 done:
-    fri_scope_phase_pop(was);
+    fr_phase_end(was);
     return s;
 }
 

@@ -1,6 +1,7 @@
 /* capture.c - see capture.h. */
 #include "tensor/capture.h"
 
+#include "base/env.h"
 #include "base/rng.h"
 #include "base/array.h"
 #include "memory/event.h"
@@ -23,14 +24,14 @@ typedef struct around {
 } around;
 
 typedef struct check {
-    fri_readback bad;
+    fr_readback bad;
     const char *op, *what;
     int64_t limit;
 } check;
 
-struct fri_capture {
+struct fr_capture {
     const fri_backend *backend;
-    fr_tensor *memory; /* places of FRI_READBACK_BYTES */
+    fr_tensor *memory; /* places of FR_READBACK_BYTES */
     int64_t places, used;
     char *pinned; /* the same, TURNS times */
     int turn;
@@ -38,7 +39,7 @@ struct fri_capture {
 
     void **pieces;
     int n_pieces;
-    fri_rng rng;    /* when the step began */
+    fr_rng rng;     /* when the step began */
     uint64_t drawn; /* streams, by the step */
     number *numbers;
     around *arounds;
@@ -47,7 +48,7 @@ struct fri_capture {
     bool open; /* between begin and end */
 };
 
-static _Thread_local fri_capture *current; /* NULL while nothing is recorded */
+static _Thread_local fr_capture *current; /* NULL while nothing is recorded */
 
 bool fri_capturing(void) {
     return current != NULL;
@@ -56,32 +57,32 @@ bool fri_capturing(void) {
 /* ---- making -------------------------------------------------------------------------------------------------- */
 
 static size_t bytes_of(int64_t places) {
-    return (size_t)places * FRI_READBACK_BYTES;
+    return (size_t)places * FR_READBACK_BYTES;
 }
 
-fr_status fri_capture_create(fr_device device, int64_t places, fri_capture **out) {
+fr_status fr_capture_create(fr_device device, int64_t places, fr_capture **out) {
     void *pinned = NULL;
     fr_status s = FR_OK;
-    fri_capture *c = calloc(1, sizeof *c);
+    fr_capture *c = calloc(1, sizeof *c);
     if (c == NULL) return fri_fail(FR_ENOMEM, "capture: out of host memory");
     c->backend = fri_backend_get(device);
     c->places = places + FIRST;
-    fri_shape shape = FRI_SHAPE((int64_t)bytes_of(c->places));
+    fr_shape shape = FRI_SHAPE((int64_t)bytes_of(c->places));
     FRI_TRY(s, fri_tensor_new(&shape, FR_U8, device, FR_MEM_OTHER, &c->memory));
     if (c->backend->streams != NULL && c->backend->streams->host_alloc(TURNS * bytes_of(c->places), &pinned) < 0) {
         s = fri_fail(FR_ENOMEM, "capture: no page-locked host memory for the values of a recorded step");
         goto done;
     }
     c->pinned = pinned;
-    fri_capture_release(out);
+    fr_capture_release(out);
     *out = c;
     c = NULL;
 done:
-    fri_capture_release(&c);
+    fr_capture_release(&c);
     return s;
 }
 
-void fri_capture_forget(fri_capture *c) {
+void fr_capture_forget(fr_capture *c) {
     for (int i = 0; i < c->n_pieces; i++) c->backend->graphs->free(c->pieces[i]);
     free(c->pieces);
     free(c->numbers);
@@ -95,11 +96,11 @@ void fri_capture_forget(fri_capture *c) {
     c->used = FIRST;
 }
 
-void fri_capture_release(fri_capture **p) {
-    fri_capture *c = *p;
+void fr_capture_release(fr_capture **p) {
+    fr_capture *c = *p;
     *p = NULL;
     if (c == NULL) return;
-    fri_capture_forget(c);
+    fr_capture_forget(c);
     if (c->pinned != NULL) {
         fri_readback_check_drop(c->pinned, TURNS * bytes_of(c->places));
         c->backend->streams->host_free(c->pinned, TURNS * bytes_of(c->places));
@@ -110,14 +111,14 @@ void fri_capture_release(fri_capture **p) {
 
 /* ---- recording ----------------------------------------------------------------------------------------------- */
 
-static fr_status record(fri_capture *c) {
+static fr_status record(fr_capture *c) {
     fr_status s = c->backend->graphs->begin();
     if (s == FR_OK) current = c;
     return s;
 }
 
 /* What was recorded since becomes a piece; without `keep` it goes. */
-static fr_status stop(fri_capture *c, bool keep) {
+static fr_status stop(fr_capture *c, bool keep) {
     void *graph = NULL;
     fr_status s = c->backend->graphs->end(&graph);
     current = NULL;
@@ -131,11 +132,18 @@ static fr_status stop(fri_capture *c, bool keep) {
     return s;
 }
 
-fr_status fri_capture_begin(fri_capture *c) {
+const char *fr_capture_refused(void) {
+    const fri_env *env = fri_env_get();
+    return env->sync        ? "FRUGAL_SYNC waits after each launch"
+           : env->check_nan ? "FRUGAL_CHECK_NAN looks at each result"
+                            : "";
+}
+
+fr_status fr_capture_begin(fr_capture *c) {
     if (c->backend->graphs == NULL)
         return fri_fail(FR_EUNSUPPORTED, "capture: %s records nothing", fr_device_name(c->backend->device));
-    fri_capture_forget(c);
-    c->rng = fri_rng_get();
+    fr_capture_forget(c);
+    c->rng = fr_rng_get();
     fr_status s = record(c);
     if (s < 0) return s;
     c->open = true;
@@ -143,15 +151,15 @@ fr_status fri_capture_begin(fri_capture *c) {
     return FR_OK;
 }
 
-fr_status fri_capture_pause(fri_capture *c) {
+fr_status fr_capture_pause(fr_capture *c) {
     return stop(c, true);
 }
 
-fr_status fri_capture_resume(fri_capture *c) {
+fr_status fr_capture_resume(fr_capture *c) {
     return record(c);
 }
 
-fr_status fri_capture_end(fri_capture *c, fr_status s) {
+fr_status fr_capture_end(fr_capture *c, fr_status s) {
     if (!c->open) return s;
     if (current == c && s == FR_OK) {
         s = stop(c, true);
@@ -163,23 +171,23 @@ fr_status fri_capture_end(fri_capture *c, fr_status s) {
     }
     c->open = false;
     fri_event_mute(false);
-    c->drawn = fri_rng_get().next_stream - c->rng.next_stream;
-    fri_rng_set(c->rng);
-    if (s < 0) fri_capture_forget(c);
+    c->drawn = fr_rng_get().next_stream - c->rng.next_stream;
+    fr_rng_set(c->rng);
+    if (s < 0) fr_capture_forget(c);
     return s;
 }
 
-int fri_capture_pieces(const fri_capture *c) {
+int fr_capture_pieces(const fr_capture *c) {
     return c->n_pieces;
 }
 
 /* ---- what a captured step is made of -------------------------------------------------------------------------- */
 
-static void *place_of(const fri_capture *c, int64_t place) {
+static void *place_of(const fr_capture *c, int64_t place) {
     return (char *)fri_data(c->memory) + bytes_of(place);
 }
 
-static fr_status take(fri_capture *c, int64_t *place) {
+static fr_status take(fr_capture *c, int64_t *place) {
     if (c->used == c->places)
         return fri_fail(FR_EUNSUPPORTED, "capture: the step has more than %lld numbers of its own",
                         (long long)(c->places - FIRST));
@@ -188,7 +196,7 @@ static fr_status take(fri_capture *c, int64_t *place) {
 }
 
 fr_status fri_capture_number(const double *host, const double **device) {
-    fri_capture *c = current;
+    fr_capture *c = current;
     fr_status s = FR_OK;
     *device = NULL;
     if (c == NULL) return FR_OK;
@@ -210,7 +218,7 @@ const int64_t *fri_capture_draws(void) {
 }
 
 fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *after, void *ctx) {
-    fri_capture *c = current;
+    fr_capture *c = current;
     if (c == NULL) return FR_OK;
     for (int i = 0; i < c->n_arounds; i++)
         if (c->arounds[i].before == before && c->arounds[i].after == after && c->arounds[i].ctx == ctx) return FR_OK;
@@ -219,20 +227,20 @@ fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *afte
     return s;
 }
 
-fr_status fri_capture_value(const fr_tensor *t, fri_readback *r) {
-    fri_capture *c = current;
+fr_status fri_capture_value(const fr_tensor *t, fr_readback *r) {
+    fr_capture *c = current;
     int64_t place = 0;
     fr_status s = FR_OK;
     FRI_TRY(s, take(c, &place));
     FRI_TRY(s, c->backend->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(t), place_of(c, place),
                                          fri_nbytes(t)));
-    *r = (fri_readback){.dtype = t->dtype, .place = place};
+    *r = (fr_readback){.dtype = t->dtype, .place = place};
 done:
     return s;
 }
 
 fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
-    fri_capture *c = current;
+    fr_capture *c = current;
     fr_status s = FRI_ROOM(c->checks, c->n_checks, "capture");
     if (s < 0) return s;
     check *k = &c->checks[c->n_checks];
@@ -244,9 +252,9 @@ fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *wh
 
 /* ---- running again -------------------------------------------------------------------------------------------- */
 
-fr_status fri_capture_replay_begin(fri_capture *c) {
+fr_status fr_capture_replay_begin(fr_capture *c) {
     const fri_backend *b = c->backend;
-    fri_rng now = fri_rng_get();
+    fr_rng now = fr_rng_get();
     fr_status s = FR_OK;
     if (now.seed != c->rng.seed)
         return fri_fail(FR_EUSAGE, "capture: the generator was seeded anew since the step was captured");
@@ -261,34 +269,34 @@ done:
     return s;
 }
 
-fr_status fri_capture_replay_piece(fri_capture *c, int piece) {
+fr_status fr_capture_replay_piece(fr_capture *c, int piece) {
     return c->backend->graphs->launch(c->pieces[piece]);
 }
 
-void fri_capture_readback(const fri_capture *c, const fri_readback *recorded, fri_readback *out) {
-    fri_readback_drop(out);
+void fr_capture_readback(const fr_capture *c, const fr_readback *recorded, fr_readback *out) {
+    fr_readback_drop(out);
     if (recorded->place == 0) return;
-    *out = (fri_readback){.streams = c->backend->streams,
-                          .fence = c->copied,
-                          .pinned = c->pinned + bytes_of(c->turn * c->places + recorded->place),
-                          .dtype = recorded->dtype,
-                          .place = recorded->place};
+    *out = (fr_readback){.streams = c->backend->streams,
+                         .fence = {(int)c->copied.stream, c->copied.number},
+                         .pinned = c->pinned + bytes_of(c->turn * c->places + recorded->place),
+                         .dtype = recorded->dtype,
+                         .place = recorded->place};
 }
 
-fr_status fri_capture_replay_end(fri_capture *c) {
+fr_status fr_capture_replay_end(fr_capture *c) {
     const fri_streams *streams = c->backend->streams;
-    fri_rng now = fri_rng_get();
+    fr_rng now = fr_rng_get();
     fr_status s = FR_OK;
     c->turn = (c->turn + 1) % TURNS;
     FRI_TRY(s, streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, place_of(c, 0),
                              c->pinned + bytes_of(c->turn * c->places), bytes_of(c->used)));
     FRI_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &c->copied));
     now.next_stream += c->drawn;
-    fri_rng_set(now);
+    fr_rng_set(now);
     for (int i = 0; i < c->n_arounds; i++) c->arounds[i].after(c->arounds[i].ctx);
     for (int i = 0; i < c->n_checks; i++) {
-        fri_readback bad = {0};
-        fri_capture_readback(c, &c->checks[i].bad, &bad);
+        fr_readback bad = {0};
+        fr_capture_readback(c, &c->checks[i].bad, &bad);
         FRI_TRY(s, fri_readback_check_begun(&bad, c->checks[i].op, c->checks[i].what, c->checks[i].limit));
     }
 done:

@@ -27,7 +27,7 @@ typedef struct exported {
         struct DLManagedTensorVersioned versioned;
         struct DLManagedTensor legacy;
     } managed;
-    int64_t shape[FRI_MAX_RANK], strides[FRI_MAX_RANK];
+    int64_t shape[FR_MAX_RANK], strides[FR_MAX_RANK];
     fr_tensor *tensor;
 } exported;
 
@@ -112,15 +112,15 @@ static fr_status import_dtype(const fri_dl_tensor *d, fr_dtype *out) {
                     d->dtype.bits, d->dtype.lanes);
 }
 
-static fr_status import_shape(const fri_dl_tensor *d, fri_shape *out) {
-    if (d->ndim < 0 || d->ndim > FRI_MAX_RANK)
-        return fri_fail(FR_ESHAPE, "dlpack: rank %d is outside 0..%d", d->ndim, FRI_MAX_RANK);
+static fr_status import_shape(const fri_dl_tensor *d, fr_shape *out) {
+    if (d->ndim < 0 || d->ndim > FR_MAX_RANK)
+        return fri_fail(FR_ESHAPE, "dlpack: rank %d is outside 0..%d", d->ndim, FR_MAX_RANK);
     if (d->ndim > 0 && d->shape == NULL) return fri_fail(FR_EINVAL, "dlpack: the shape is NULL, the rank %d", d->ndim);
     *out = fri_shape_of(d->ndim, d->shape);
     return FR_OK;
 }
 
-static fr_status check_compact(const fri_dl_tensor *d, const fri_shape *shape) {
+static fr_status check_compact(const fri_dl_tensor *d, const fr_shape *shape) {
     int64_t expected = 1;
     if (d->strides == NULL || fri_shape_numel(shape) == 0) return FR_OK;
     for (int i = shape->rank - 1; i >= 0; i--) {
@@ -134,7 +134,7 @@ static fr_status check_compact(const fri_dl_tensor *d, const fri_shape *shape) {
 }
 
 static fr_status import(const fri_dl_tensor *d, void (*fn)(void *owner), void *owner, fr_tensor **out) {
-    fri_shape shape;
+    fr_shape shape;
     fr_dtype dtype = FR_F32;
     size_t bytes = 0;
     fri_storage *storage = NULL;
@@ -155,7 +155,7 @@ static fr_status import(const fri_dl_tensor *d, void (*fn)(void *owner), void *o
     if ((uintptr_t)data % fr_dtype_size(dtype) != 0)
         return fri_fail(FR_EUNSUPPORTED, "dlpack: the data are not aligned to their elements of %zu bytes",
                         fr_dtype_size(dtype));
-    fri_tag tag = fri_tag_make(FR_MEM_INPUT, dtype, &shape);
+    fr_tag tag = fri_tag_make(FR_MEM_INPUT, dtype, &shape);
     FRI_TRY(s, fri_storage_foreign(data, bytes, &tag, fn, owner, &storage));
     s = fri_tensor_on_storage(storage, 0, &shape, dtype, out);
     if (s < 0) storage->foreign_owner = NULL; /* stays the caller's */

@@ -25,12 +25,12 @@ static _Thread_local const fri_streams *owner;
 static fr_status more_places(const fri_streams *streams) {
     void *memory = NULL;
     place *p = calloc(CHUNK_PLACES, sizeof *p);
-    if (p == NULL || streams->host_alloc((size_t)CHUNK_PLACES * FRI_READBACK_BYTES, &memory) < 0) {
+    if (p == NULL || streams->host_alloc((size_t)CHUNK_PLACES * FR_READBACK_BYTES, &memory) < 0) {
         free(p);
         return fri_fail(FR_ENOMEM, "no page-locked host memory for values that come back from the device");
     }
     for (int i = 0; i < CHUNK_PLACES; i++) {
-        p[i] = (place){free_places, (char *)memory + (size_t)i * FRI_READBACK_BYTES};
+        p[i] = (place){free_places, (char *)memory + (size_t)i * FR_READBACK_BYTES};
         free_places = &p[i];
     }
     return FR_OK;
@@ -59,18 +59,19 @@ static void give(void *pinned) {
 
 /* ---- values ------------------------------------------------------------------------------------------------- */
 
-bool fri_device_is_asynchronous(fr_device d) {
-    const fri_backend *b = d == FR_META ? fri_meta_target() : fri_backend_get(d);
-    return b != NULL && b->streams != NULL;
+static fri_fence fence_of(const fr_readback *r) {
+    return (fri_fence){(fri_stream_id)r->fence.stream, r->fence.number};
 }
 
-fr_status fri_readback_begin(const fr_tensor *t, fri_readback *r) {
+fr_status fr_readback_begin(const fr_tensor *t, fr_readback *r) {
+    FRI_NOT_NULL(t, r);
     const fri_backend *b = fri_backend_of(t);
+    fri_fence fence;
     size_t bytes = fri_nbytes(t);
     fr_status s = FR_OK;
-    if (bytes > FRI_READBACK_BYTES)
-        return fri_fail(FR_EINTERNAL, "readback: a value of %zu bytes, more than %d", bytes, FRI_READBACK_BYTES);
-    fri_readback_drop(r);
+    if (bytes > FR_READBACK_BYTES)
+        return fri_fail(FR_EINTERNAL, "readback: a value of %zu bytes, more than %d", bytes, FR_READBACK_BYTES);
+    fr_readback_drop(r);
     r->dtype = t->dtype;
     if (b->device == FR_META) {
         double none = NAN;
@@ -83,31 +84,35 @@ fr_status fri_readback_begin(const fr_tensor *t, fri_readback *r) {
     FRI_TRY(s, take(b->streams, &r->pinned));
     r->streams = b->streams;
     FRI_TRY(s, b->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, fri_data(t), r->pinned, bytes));
-    FRI_TRY(s, b->streams->mark(FRI_STREAM_COMPUTE, &r->fence));
+    FRI_TRY(s, b->streams->mark(FRI_STREAM_COMPUTE, &fence));
+    r->fence.stream = (int)fence.stream;
+    r->fence.number = fence.number;
 done:
-    if (s < 0) fri_readback_drop(r);
+    if (s < 0) fr_readback_drop(r);
     return s;
 }
 
-bool fri_readback_arrived(const fri_readback *r) {
-    return r->streams == NULL || r->streams->passed(r->fence);
+bool fri_readback_arrived(const fr_readback *r) {
+    return r->streams == NULL || r->streams->passed(fence_of(r));
 }
 
-fr_status fri_readback_wait(fri_readback *r) {
+fr_status fri_readback_wait(fr_readback *r) {
     if (r->streams == NULL) return FR_OK;
-    fr_status s = r->streams->wait(r->fence);
-    if (s == FR_OK) memcpy(r->bytes, r->pinned, FRI_READBACK_BYTES);
-    fri_readback_drop(r);
+    fr_status s = r->streams->wait(fence_of(r));
+    if (s == FR_OK) memcpy(r->bytes, r->pinned, FR_READBACK_BYTES);
+    fr_readback_drop(r);
     return s;
 }
 
-fr_status fri_readback_value(fri_readback *r, double *value) {
+fr_status fr_readback_value(fr_readback *r, double *value) {
+    FRI_NOT_NULL(r, value);
     fr_status s = fri_readback_wait(r);
     if (s == FR_OK) *value = fri_element(r->dtype, r->bytes, 0);
     return s;
 }
 
-void fri_readback_drop(fri_readback *r) {
+void fr_readback_drop(fr_readback *r) {
+    if (r == NULL) return;
     if (r->streams != NULL && r->place == 0) give(r->pinned);
     r->streams = NULL;
     r->pinned = NULL;
@@ -119,7 +124,7 @@ void fri_readback_drop(fri_readback *r) {
 enum { CHECKS = 64 };
 
 typedef struct check {
-    fri_readback position;
+    fr_readback position;
     const char *op, *what;
     int64_t limit;
 } check;
@@ -133,13 +138,13 @@ static fr_status oldest(void) {
     double at = -1;
     first_check = (first_check + 1) % CHECKS;
     n_checks--;
-    fr_status s = fri_readback_value(&c->position, &at);
+    fr_status s = fr_readback_value(&c->position, &at);
     if (s < 0 || !(at >= 0)) return s;
     return fri_fail(FR_EINVAL, "%s: %s %lld is outside 0..%lld (some steps ago: the device was still at work)", c->op,
                     c->what, (long long)at, (long long)c->limit);
 }
 
-fr_status fri_readback_check_begun(const fri_readback *bad, const char *op, const char *what, int64_t limit) {
+fr_status fri_readback_check_begun(const fr_readback *bad, const char *op, const char *what, int64_t limit) {
     fr_status s = FR_OK;
     if (n_checks == CHECKS) FRI_TRY(s, oldest());
     checks[(first_check + n_checks++) % CHECKS] = (check){.position = *bad, .op = op, .what = what, .limit = limit};
@@ -148,9 +153,9 @@ done:
 }
 
 fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
-    fri_readback begun = {0};
+    fr_readback begun = {0};
     if (fri_capturing()) return fri_capture_check(bad, op, what, limit);
-    fr_status s = fri_readback_begin(bad, &begun);
+    fr_status s = fr_readback_begin(bad, &begun);
     return s < 0 ? s : fri_readback_check_begun(&begun, op, what, limit);
 }
 
@@ -165,7 +170,7 @@ void fri_readback_check_drop(const void *memory, size_t bytes) {
     n_checks = kept;
 }
 
-fr_status fri_readback_check_all(void) {
+fr_status fr_readback_check_all(void) {
     fr_status s = FR_OK;
     if (fri_capturing()) return FR_OK; /* to ask the device is to wait, in a captured step */
     while (s == FR_OK && n_checks > 0 && fri_readback_arrived(&checks[first_check].position)) s = oldest();

@@ -17,7 +17,7 @@ uint64_t fri_storage_next_birth(void) {
     return atomic_load_explicit(&next_birth, memory_order_relaxed);
 }
 
-fr_status fri_storage_create(fr_device d, size_t bytes, const fri_tag *tag, fri_storage **out) {
+fr_status fri_storage_create(fr_device d, size_t bytes, const fr_tag *tag, fri_storage **out) {
     fri_allocator *a = NULL;
     fr_status status = fri_allocator_get(d, &a);
     if (status < 0) return status;
@@ -35,7 +35,7 @@ fr_status fri_storage_create(fr_device d, size_t bytes, const fri_tag *tag, fri_
     return FR_OK;
 }
 
-fr_status fri_storage_foreign(void *data, size_t bytes, const fri_tag *tag, void (*fn)(void *owner), void *owner,
+fr_status fri_storage_foreign(void *data, size_t bytes, const fr_tag *tag, void (*fn)(void *owner), void *owner,
                               fri_storage **out) {
     fri_storage *s = calloc(1, sizeof *s);
     if (s != NULL) s->block = calloc(1, sizeof *s->block);

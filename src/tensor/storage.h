@@ -24,11 +24,11 @@ typedef struct fri_storage {
     void *producer; /* autograd: node whose output this is, not owned; NULL outside any graph */
 } fri_storage;
 
-fr_status fri_storage_create(fr_device d, size_t bytes, const fri_tag *tag, fri_storage **out); /* one handle */
+fr_status fri_storage_create(fr_device d, size_t bytes, const fr_tag *tag, fri_storage **out); /* one handle */
 
 /* A storage on host memory that somebody else owns: in no allocator, no event and no report. When the last user is gone
  * fn(owner) is called. One handle. */
-fr_status fri_storage_foreign(void *data, size_t bytes, const fri_tag *tag, void (*fn)(void *owner), void *owner,
+fr_status fri_storage_foreign(void *data, size_t bytes, const fr_tag *tag, void (*fn)(void *owner), void *owner,
                               fri_storage **out);
 
 void fri_storage_retain_handle(fri_storage *s);

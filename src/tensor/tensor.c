@@ -13,8 +13,7 @@ void fri_tensor_set_grad_state_free(void (*fn)(fr_tensor *t)) {
     grad_state_free = fn;
 }
 
-fr_status fri_tensor_on_storage(fri_storage *s, size_t offset, const fri_shape *shape, fr_dtype dtype,
-                                fr_tensor **out) {
+fr_status fri_tensor_on_storage(fri_storage *s, size_t offset, const fr_shape *shape, fr_dtype dtype, fr_tensor **out) {
     fr_tensor *t = calloc(1, sizeof *t);
     if (t == NULL) return fri_fail(FR_ENOMEM, "tensor: out of host memory");
     t->references = 1;
@@ -27,13 +26,13 @@ fr_status fri_tensor_on_storage(fri_storage *s, size_t offset, const fri_shape *
     return FR_OK;
 }
 
-fr_status fri_tensor_new(const fri_shape *shape, fr_dtype dtype, fr_device device, fr_category category,
+fr_status fri_tensor_new(const fr_shape *shape, fr_dtype dtype, fr_device device, fr_category category,
                          fr_tensor **out) {
     size_t bytes = 0;
     fri_storage *storage = NULL;
     fr_status s = fri_shape_bytes("tensor", shape, dtype, &bytes);
     if (s < 0) return s;
-    fri_tag tag = fri_tag_make(category, dtype, shape);
+    fr_tag tag = fri_tag_make(category, dtype, shape);
     s = fri_storage_create(device, bytes, &tag, &storage);
     if (s < 0) return s;
     s = fri_tensor_on_storage(storage, 0, shape, dtype, out);
@@ -41,7 +40,7 @@ fr_status fri_tensor_new(const fri_shape *shape, fr_dtype dtype, fr_device devic
     return s;
 }
 
-fr_status fri_tensor_view(fr_tensor *t, const fri_shape *shape, fr_tensor **out) {
+fr_status fri_tensor_view(fr_tensor *t, const fr_shape *shape, fr_tensor **out) {
     return fri_tensor_on_storage(t->storage, t->offset, shape, t->dtype, out);
 }
 
@@ -80,7 +79,7 @@ fr_status fr_tensor_empty(int rank, const int64_t *shape, fr_dtype dtype, fr_dev
     if (rank > 0) FRI_NOT_NULL(shape);
     fr_status s = check_rank(rank);
     if (s < 0) return s;
-    fri_shape dims = fri_shape_of(rank, shape);
+    fr_shape dims = fri_shape_of(rank, shape);
     return fri_tensor_new(&dims, dtype, device, FR_MEM_TEMPORARY, out);
 }
 
@@ -123,7 +122,7 @@ fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
     if (fri_capturing())
         return fri_fail(FR_EUNSUPPORTED, "%s: a captured step would draw the same numbers again",
                         normal ? "normal" : "uniform");
-    fri_rng r = fri_rng_draw();
+    fr_rng r = fri_rng_draw();
     fri_bump_version(t);
     if (normal)
         return FRI_KERNEL(fri_backend_of(t), t->dtype, normal,
@@ -172,7 +171,7 @@ fr_status fr_tensor_narrow0(fr_tensor *t, int64_t start, int64_t length, fr_tens
     if (start < 0 || length < 0 || start > rows - length)
         return fri_fail(FR_ESHAPE, "narrow0: %lld rows from row %lld on are not within the %lld rows there are",
                         (long long)length, (long long)start, (long long)rows);
-    fri_shape shape = t->shape;
+    fr_shape shape = t->shape;
     shape.dim[0] = length;
     size_t row_bytes = rows > 0 ? fri_nbytes(t) / (size_t)rows : 0;
     return fri_tensor_on_storage(t->storage, t->offset + (size_t)start * row_bytes, &shape, t->dtype, out);
@@ -234,7 +233,8 @@ uint64_t fr_tensor_version(const fr_tensor *t) {
     return t->storage->version;
 }
 
-void fri_relabel(fr_tensor *t, fr_category c) {
+void fr_tensor_category_set(fr_tensor *t, fr_category c) {
+    if (t == NULL) return;
     fri_block_relabel(t->storage->block, c);
 }
 
@@ -242,8 +242,8 @@ fr_status fri_workspace_begin(const fr_tensor *like, size_t bytes, fri_workspace
     *w = (fri_workspace){.exec = *FRI_EXEC};
     if (bytes == 0) return FR_OK;
     fri_allocator *a = NULL;
-    fri_shape shape = FRI_SHAPE((int64_t)bytes);
-    fri_tag tag = fri_tag_make(FR_MEM_WORKSPACE, FR_U8, &shape);
+    fr_shape shape = FRI_SHAPE((int64_t)bytes);
+    fr_tag tag = fri_tag_make(FR_MEM_WORKSPACE, FR_U8, &shape);
     fr_status s = fri_allocator_get(fri_device_of(like), &a);
     if (s < 0) return s;
     s = fri_block_alloc(a, bytes, &tag, &w->block);

@@ -6,13 +6,13 @@
 
 #include <frugal/tensor.h>
 
-_Static_assert((int)FR_MAX_RANK == (int)FRI_MAX_RANK, "one maximum rank");
+_Static_assert((int)FR_MAX_RANK == (int)FR_MAX_RANK, "one maximum rank");
 
 struct fr_tensor {
     int references;
     fri_storage *storage;
     size_t offset; /* bytes from the start of the storage */
-    fri_shape shape;
+    fr_shape shape;
     fr_dtype dtype;
     bool requires_grad; /* a leaf that collects .grad, or the result of a recorded op */
     void
@@ -23,12 +23,12 @@ struct fr_tensor {
 void fri_tensor_set_grad_state_free(void (*fn)(fr_tensor *t));
 
 /* New storage of the given category. The tensor is not in any graph. */
-fr_status fri_tensor_new(const fri_shape *shape, fr_dtype dtype, fr_device device, fr_category category,
+fr_status fri_tensor_new(const fr_shape *shape, fr_dtype dtype, fr_device device, fr_category category,
                          fr_tensor **out);
 /* A new handle on a storage (takes its own handle count): same bytes seen as shape/dtype. */
-fr_status fri_tensor_on_storage(fri_storage *s, size_t offset, const fri_shape *shape, fr_dtype dtype, fr_tensor **out);
+fr_status fri_tensor_on_storage(fri_storage *s, size_t offset, const fr_shape *shape, fr_dtype dtype, fr_tensor **out);
 /* Another view of t's bytes with another shape of equal numel, outside any graph. */
-fr_status fri_tensor_view(fr_tensor *t, const fri_shape *shape, fr_tensor **out);
+fr_status fri_tensor_view(fr_tensor *t, const fr_shape *shape, fr_tensor **out);
 
 /* Hands *result to the slot *out: what *out held is released. *result becomes NULL. */
 void fri_tensor_put(fr_tensor **result, fr_tensor **out);
@@ -44,7 +44,6 @@ static inline fr_device fri_device_of(const fr_tensor *t) {
 }
 size_t fri_nbytes(const fr_tensor *t);
 int64_t fri_numel(const fr_tensor *t);
-void fri_relabel(fr_tensor *t, fr_category c);
 static inline void fri_bump_version(fr_tensor *t) {
     t->storage->version++;
     t->storage->last_writer = fri_scope_op();

@@ -2,7 +2,6 @@
  *
  * A log that cannot be written does not stop the training: it is said once, each next line is tried again, and the run
  * fails at its end. */
-#include "base/status.h"
 #include "views/views.h"
 
 #include <inttypes.h>
@@ -50,7 +49,7 @@ static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     fr_status s = FR_OK;
     if (e == FRI_RUN_POSITION) return open_logs(l, r);
     if (e == FRI_RUN_END && l->failures > 0)
-        return fri_fail(FR_EIO, "the logs are incomplete: %" PRId64 " of their writes failed", l->failures);
+        return fr_fail(FR_EIO, "the logs are incomplete: %" PRId64 " of their writes failed", l->failures);
     if (l->log == NULL) return FR_OK;
     if (e == FRI_RUN_STEP) s = write_step(l, r);
     if (e == FRI_RUN_EVALUATION) s = write_evaluation(l, r);

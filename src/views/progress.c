@@ -1,6 +1,4 @@
 /* progress.c - what a run says: one line that is redrawn on a terminal, plain lines elsewhere. */
-#include "backend/backend.h"
-#include "memory/report.h"
 #include "views/views.h"
 
 #include <inttypes.h>
@@ -37,7 +35,7 @@ static const char *duration(char *buf, size_t bytes, double seconds) {
 
 /* Epoch, step, loss and accuracy of the epoch so far, speed, memory. Returns the length. */
 static size_t describe(const fri_session *r, char line[LINE_BYTES]) {
-    char loss[32], accuracy[32], speed[32], now_text[FRI_BYTES_TEXT], peak_text[FRI_BYTES_TEXT];
+    char loss[32], accuracy[32], speed[32], now_text[FR_BYTES_TEXT], peak_text[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
     (void)fr_memory_stats_get(r->config->opts.device, &m);
     size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
@@ -49,7 +47,7 @@ static size_t describe(const fri_session *r, char line[LINE_BYTES]) {
                           number(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
                           number(accuracy, sizeof accuracy, "%5.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN),
                           number(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
-                          fri_bytes_text(m.allocated, now_text), fri_bytes_text(peak, peak_text));
+                          fr_bytes_text(m.allocated, now_text), fr_bytes_text(peak, peak_text));
     size_t at = length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
     if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL) {
         snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
@@ -74,9 +72,8 @@ static void redraw(const fri_session *r) {
 }
 
 static void print_begin(const fri_session *r) {
-    char library[160] = "";
-    const fri_backend *b = fri_backend_get(r->config->opts.device);
-    if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
+    char library[160];
+    (void)fr_device_describe(r->config->opts.device, library, sizeof library);
     fprintf(r->config->out, "%s, %" PRId64 " parameters, on %s%s%s%s%s%s\n", r->config->model_name, r->parameters,
             fr_device_name(r->config->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
             r->config->no_gpu != NULL ? "; " : "", r->config->no_gpu != NULL ? r->config->no_gpu : "");
@@ -121,46 +118,46 @@ static void print_epoch(const fri_session *r) {
 
 static void print_categories(const fri_session *r) {
     const fr_memory_stats *m = &r->training;
-    char text[FRI_BYTES_TEXT];
+    char text[FR_BYTES_TEXT];
     fprintf(r->config->out, "at the peak, in op %s of %s (%s):\n",
             m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
             m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase));
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         if (m->at_peak_allocated[c] > 0)
             fprintf(r->config->out, "  %-12s %12s  %5.1f %%\n", fr_category_name((fr_category)c),
-                    fri_bytes_text(m->at_peak_allocated[c], text),
+                    fr_bytes_text(m->at_peak_allocated[c], text),
                     100.0 * (double)m->at_peak_allocated[c] / (double)m->peak_allocated);
-    fprintf(r->config->out, "  %-12s %12s\n", "allocated", fri_bytes_text(m->peak_allocated, text));
-    fprintf(r->config->out, "  %-12s %12s\n", "reserved", fri_bytes_text(m->peak_reserved, text));
+    fprintf(r->config->out, "  %-12s %12s\n", "allocated", fr_bytes_text(m->peak_allocated, text));
+    fprintf(r->config->out, "  %-12s %12s\n", "reserved", fr_bytes_text(m->peak_reserved, text));
 }
 
 /* What evaluation needs beside training, and what the engine does not see. */
 static void print_beside(const fri_session *r) {
-    char a[FRI_BYTES_TEXT], b[FRI_BYTES_TEXT], c[FRI_BYTES_TEXT], device[FRI_USE_TEXT];
+    char a[FR_BYTES_TEXT], b[FR_BYTES_TEXT], c[FR_BYTES_TEXT], device[FR_MEMORY_USE_TEXT];
     size_t training = r->training.peak_allocated, evaluation = r->evaluation.peak_allocated, reserved;
-    fri_memory_use use;
+    fr_memory_use use;
     if (r->test_targets > 0)
         fprintf(r->config->out, "evaluation's peak, without a graph: %s, %s %s than training's\n",
-                fri_bytes_text(evaluation, a),
-                fri_bytes_text(training > evaluation ? training - evaluation : evaluation - training, b),
+                fr_bytes_text(evaluation, a),
+                fr_bytes_text(training > evaluation ? training - evaluation : evaluation - training, b),
                 evaluation > training ? "more" : "less");
     size_t outside = fri_watch_outside(r, &use, &reserved);
     if (outside > 0 && use.device == 0)
-        fprintf(r->config->out, "outside the engine: %s (%s %s minus reserved %s)\n", fri_bytes_text(outside, a),
-                use.source, fri_bytes_text(use.process, b), fri_bytes_text(reserved, c));
+        fprintf(r->config->out, "outside the engine: %s (%s %s minus reserved %s)\n", fr_bytes_text(outside, a),
+                use.source, fr_bytes_text(use.process, b), fr_bytes_text(reserved, c));
     fr_memory_stats now = {0};
     (void)fr_memory_stats_get(r->config->opts.device, &now);
-    if (!r->planned && fri_report_use(r->config->opts.device, &now, device)[0] != '\0')
+    if (!r->planned && fr_memory_use_text(r->config->opts.device, &now, device)[0] != '\0')
         fprintf(r->config->out, "on the device, at the end:\n%s", device);
 }
 
 void fri_progress_arena(const fri_session *r) {
     const fri_train_arena *a = &r->arena;
-    char extent[FRI_BYTES_TEXT], gap[FRI_BYTES_TEXT];
+    char extent[FR_BYTES_TEXT], gap[FR_BYTES_TEXT];
     if (a->reason[0] != '\0') fprintf(r->config->out, "without an arena: %s\n", a->reason);
     if (!a->used) return;
     fprintf(r->config->out, "arena: %s reserved, %s more than the largest live set; %zu blocks placed in %.1f ms",
-            fri_bytes_text(a->placement.extent, extent), fri_bytes_text(a->placement.extent - a->placement.peak, gap),
+            fr_bytes_text(a->placement.extent, extent), fr_bytes_text(a->placement.extent - a->placement.peak, gap),
             a->placement.blocks, a->placement.milliseconds);
     if (a->counting)
         fprintf(r->config->out, "; calls to the device's allocator from the second step on: %" PRIu64, a->calls);
@@ -178,7 +175,7 @@ static void print_graph(const fri_session *r) {
 }
 
 static void print_end(const fri_session *r) {
-    char accuracy[64] = "-", time[32], peak[FRI_BYTES_TEXT], evaluation[FRI_BYTES_TEXT];
+    char accuracy[64] = "-", time[32], peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT];
     if (isfinite(r->test_accuracy))
         snprintf(accuracy, sizeof accuracy, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
                  r->test_correct, r->test_targets);
@@ -186,9 +183,9 @@ static void print_end(const fri_session *r) {
         fprintf(r->config->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->signal,
                 strsignal(r->signal), r->step, fri_steps_total(r->config));
     fprintf(r->config->out, "test accuracy %s, %" PRId64 " steps in %s, peak memory %s", accuracy, r->step,
-            duration(time, sizeof time, r->seconds), fri_bytes_text(r->training.peak_allocated, peak));
+            duration(time, sizeof time, r->seconds), fr_bytes_text(r->training.peak_allocated, peak));
     if (r->test_targets > 0)
-        fprintf(r->config->out, " (evaluation %s)", fri_bytes_text(r->evaluation.peak_allocated, evaluation));
+        fprintf(r->config->out, " (evaluation %s)", fr_bytes_text(r->evaluation.peak_allocated, evaluation));
     fputc('\n', r->config->out);
     if (!r->config->opts.quiet) {
         if (fri_loss_scaled(&r->config->opts))

@@ -1,6 +1,4 @@
 /* report.c - the JSON of --report. docs/train.md lists its keys. */
-#include "backend/backend.h"
-#include "base/status.h"
 #include "budget/fit.h"
 #include "session/flags.h"
 #include "views/views.h"
@@ -76,16 +74,15 @@ static void add_memory(cJSON *root, const fri_session *r) {
     add_peak(memory, m);
     add_bytes(memory, "step_memory",
               m->peak_allocated - m->at_peak_allocated[FR_MEM_PARAMETER] - m->at_peak_allocated[FR_MEM_OPTIMIZER]);
-    add_bytes(memory, "floor",
-              m->allocated_by[FR_MEM_PARAMETER] + m->allocated_by[FR_MEM_OPTIMIZER] + r->floor.largest);
-    add_bytes(memory, "largest_op", r->floor.largest);
+    add_bytes(memory, "floor", m->allocated_by[FR_MEM_PARAMETER] + m->allocated_by[FR_MEM_OPTIMIZER] + r->largest_op);
+    add_bytes(memory, "largest_op", r->largest_op);
     if (r->test_targets > 0 || (r->planned && r->evaluation.peak_allocated > 0))
         add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
 }
 
 /* What the engine does not see: no part of a plan. */
 static void add_process(cJSON *root, const fri_session *r) {
-    fri_memory_use use;
+    fr_memory_use use;
     size_t reserved, outside = fri_watch_outside(r, &use, &reserved);
     bool host = r->config->opts.device == FR_CPU;
     cJSON *process = cJSON_AddObjectToObject(root, "process");
@@ -171,13 +168,11 @@ static void add_scale(cJSON *root, const fri_session *r) {
 }
 
 static cJSON *build(const fri_session *r) {
-    char library[160] = "";
-    const fri_backend *b = fri_backend_get(r->config->opts.device);
-    if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
+    char library[160];
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "model", r->config->model_name);
     cJSON_AddStringToObject(root, "device", fr_device_name(r->config->opts.device));
-    cJSON_AddStringToObject(root, "environment", library);
+    cJSON_AddStringToObject(root, "environment", fr_device_describe(r->config->opts.device, library, sizeof library));
     cJSON_AddStringToObject(root, "dtype", fr_dtype_name(fri_compute_dtype(&r->config->opts)));
     cJSON_AddStringToObject(root, "dataset", fri_dataset_name(r->config->opts.dataset));
     add_number(root, "parameters", (double)r->parameters);
@@ -220,7 +215,7 @@ static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     cJSON *root = build(r);
     char *text = root != NULL ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
-    if (text == NULL) return fri_fail(FR_ENOMEM, "--report %s: no host memory", f->path);
+    if (text == NULL) return fr_fail(FR_ENOMEM, "--report %s: no host memory", f->path);
     fprintf(f->output.stream, "%s\n", text);
     cJSON_free(text);
     return fri_view_commit(f);
@@ -228,7 +223,7 @@ static fr_status event(void *state, const fri_session *r, fri_run_event e) {
 
 static void end(void *state) {
     fri_view_file *f = state;
-    fri_atomic_abandon(&f->output);
+    fr_atomic_abandon(&f->output);
 }
 
 const fri_view fri_report_view = {sizeof(fri_view_file), begin, event, end};

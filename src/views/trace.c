@@ -2,7 +2,6 @@
  *
  * Ops are slices ("B", "E") in the order of the event log, bytes per category are counters ("C"), steps are slices
  * around their ops. Times are microseconds since the first event. */
-#include "memory/event.h"
 #include "views/views.h"
 
 enum { STEPS = 3 };
@@ -63,16 +62,16 @@ static void counter(trace *t) {
     fputs("}}", t->file);
 }
 
-static void on_event(void *ctx, const fri_event *e) {
+static void on_event(void *ctx, const fr_event *e) {
     trace *t = ctx;
-    bool changed = fri_event_live(e, t->device, t->live);
+    bool changed = fr_event_live(e, t->device, t->live);
     if (t->steps >= STEPS) return;
     if (changed) counter(t);
     switch (e->kind) {
-    case FRI_EVENT_OP_BEGIN: slice(t, e->tag.op, fr_phase_name(e->tag.phase), e->tag.module); break;
-    case FRI_EVENT_STEP_BEGIN: slice(t, "step", "step", ""); break;
-    case FRI_EVENT_OP_END: slice_end(t); break;
-    case FRI_EVENT_STEP_END:
+    case FR_EVENT_OP_BEGIN: slice(t, e->tag.op, fr_phase_name(e->tag.phase), e->tag.module); break;
+    case FR_EVENT_STEP_BEGIN: slice(t, "step", "step", ""); break;
+    case FR_EVENT_OP_END: slice_end(t); break;
+    case FR_EVENT_STEP_END:
         slice_end(t);
         t->steps++;
         break;
@@ -98,7 +97,7 @@ static fr_status event(void *state, const fri_session *r, fri_run_event e) {
 
 static void end(void *state) {
     trace *t = state;
-    fri_atomic_abandon(&t->output.output);
+    fr_atomic_abandon(&t->output.output);
 }
 
 const fri_view fri_trace_view = {sizeof(trace), begin, event, end, on_event};

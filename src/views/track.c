@@ -1,7 +1,4 @@
 /* track.c - --track: what each phase of the first step adds and frees, in the lines of memory/tracker.h. */
-#include "base/status.h"
-#include "memory/event.h"
-#include "memory/tracker.h"
 #include "views/views.h"
 
 #include <stdlib.h>
@@ -9,7 +6,7 @@
 
 typedef struct live_block {
     uint64_t block;
-    fri_tag tag;
+    fr_tag tag;
     size_t bytes;
 } live_block;
 
@@ -19,7 +16,7 @@ typedef struct track {
     fr_device device;
     live_block *block;
     size_t n, capacity;
-    fri_tracker tracker;
+    fr_tracker tracker;
     fr_phase phase;
     bool in_step, done, no_memory;
 } track;
@@ -30,9 +27,9 @@ static live_block *find(track *t, uint64_t block) {
     return NULL;
 }
 
-static void memory_event(track *t, const fri_event *e) {
+static void memory_event(track *t, const fr_event *e) {
     live_block *b = NULL;
-    if (e->kind == FRI_EVENT_ALLOC) {
+    if (e->kind == FR_EVENT_ALLOC) {
         if (t->n == t->capacity) {
             size_t capacity = t->capacity > 0 ? 2 * t->capacity : 256;
             live_block *block = realloc(t->block, capacity * sizeof *block);
@@ -43,16 +40,16 @@ static void memory_event(track *t, const fri_event *e) {
             t->block = block;
             t->capacity = capacity;
         }
-        size_t bytes = fri_tracker_bytes(&e->tag, e->requested);
+        size_t bytes = fr_tracker_bytes(&e->tag, e->requested);
         t->block[t->n++] = (live_block){e->block, e->tag, bytes};
-        fri_tracker_count(&t->tracker, &e->tag, bytes, 1);
+        fr_tracker_count(&t->tracker, &e->tag, bytes, 1);
     } else if ((b = find(t, e->block)) != NULL) {
-        fri_tracker_count(&t->tracker, &b->tag, b->bytes, -1);
-        if (e->kind == FRI_EVENT_FREE) {
+        fr_tracker_count(&t->tracker, &b->tag, b->bytes, -1);
+        if (e->kind == FR_EVENT_FREE) {
             *b = t->block[--t->n];
         } else {
             b->tag.category = e->tag.category;
-            fri_tracker_count(&t->tracker, &b->tag, b->bytes, 1);
+            fr_tracker_count(&t->tracker, &b->tag, b->bytes, 1);
         }
     }
 }
@@ -60,24 +57,24 @@ static void memory_event(track *t, const fri_event *e) {
 /* A point where the step goes on to another phase. */
 static void phase_event(track *t) {
     char where[64];
-    fr_phase now = fri_scope_phase();
+    fr_phase now = fr_phase_get();
     if (!t->in_step || now <= t->phase) return; /* a step goes forward: what falls back to an earlier phase is short */
     snprintf(where, sizeof where, "the end of %s", fr_phase_name(t->phase));
-    if (t->phase != FR_PHASE_NONE) fri_tracker_point(&t->tracker, where, t->file);
+    if (t->phase != FR_PHASE_NONE) fr_tracker_point(&t->tracker, where, t->file);
     t->phase = now;
 }
 
-static void on_event(void *ctx, const fri_event *e) {
+static void on_event(void *ctx, const fr_event *e) {
     track *t = ctx;
-    bool memory = e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE || e->kind == FRI_EVENT_RELABEL;
+    bool memory = e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_FREE || e->kind == FR_EVENT_RELABEL;
     if (t->done) return;
     phase_event(t);
-    if (e->kind == FRI_EVENT_STEP_BEGIN) {
-        fri_tracker_point(&t->tracker, "the first step's begin: model and loader", t->file);
+    if (e->kind == FR_EVENT_STEP_BEGIN) {
+        fr_tracker_point(&t->tracker, "the first step's begin: model and loader", t->file);
         t->in_step = true;
         t->phase = FR_PHASE_NONE;
-    } else if (e->kind == FRI_EVENT_STEP_END && t->in_step) {
-        fri_tracker_point(&t->tracker, "the first step's end", t->file);
+    } else if (e->kind == FR_EVENT_STEP_END && t->in_step) {
+        fr_tracker_point(&t->tracker, "the first step's end", t->file);
         t->done = true;
     } else if (memory && e->device == t->device) {
         memory_event(t, e);
@@ -95,15 +92,15 @@ static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     (void)r;
     t->file = t->output.output.stream;
     if (e != FRI_RUN_STEPS_END) return FR_OK;
-    if (t->no_memory || t->tracker.no_memory) return fri_fail(FR_ENOMEM, "--track %s: no host memory", t->output.path);
+    if (t->no_memory || t->tracker.no_memory) return fr_fail(FR_ENOMEM, "--track %s: no host memory", t->output.path);
     return fri_view_commit(&t->output);
 }
 
 static void end(void *state) {
     track *t = state;
-    fri_atomic_abandon(&t->output.output);
+    fr_atomic_abandon(&t->output.output);
     free(t->block);
-    fri_tracker_free(&t->tracker);
+    fr_tracker_free(&t->tracker);
 }
 
 const fri_view fri_track_view = {sizeof(track), begin, event, end, on_event};

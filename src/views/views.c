@@ -1,8 +1,6 @@
 /* views.c - see views.h. */
 #include "views/views.h"
 
-#include "base/status.h"
-
 #include <stdlib.h>
 
 /* In the order in which an event reaches them: what measured the steps ends before the last lines are printed. */
@@ -18,11 +16,11 @@ struct fri_views {
 
 fr_status fri_views_begin(const fri_session *r, fri_views **out) {
     fri_views *v = *out = calloc(1, sizeof *v);
-    fr_status s = v != NULL ? FR_OK : fri_fail(FR_ENOMEM, "trainer: no host memory for the views of a run");
+    fr_status s = v != NULL ? FR_OK : fr_fail(FR_ENOMEM, "trainer: no host memory for the views of a run");
     if (v != NULL) v->run = r;
     for (int i = 0; i < VIEWS && s == FR_OK; i++) {
         v->state[i] = calloc(1, table[i]->bytes + 1);
-        if (v->state[i] == NULL) return fri_fail(FR_ENOMEM, "trainer: no host memory for a view of the run");
+        if (v->state[i] == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for a view of the run");
         s = table[i]->begin != NULL ? table[i]->begin(v->state[i], r) : FR_OK;
         v->begun[i] = s == FR_OK;
         if (s == FR_END) s = FR_OK;
@@ -31,12 +29,12 @@ fr_status fri_views_begin(const fri_session *r, fri_views **out) {
 }
 
 static fr_status tell(fri_views *v, int i, fri_run_event e) {
-    fri_event_fn *fn = table[i]->on_memory;
-    if (e == FRI_RUN_STEPS_END && v->listens[i]) fri_event_unsubscribe(fn, v->state[i]);
+    fr_event_fn *fn = table[i]->on_memory;
+    if (e == FRI_RUN_STEPS_END && v->listens[i]) fr_event_unsubscribe(fn, v->state[i]);
     if (e == FRI_RUN_STEPS_END) v->listens[i] = false;
     fr_status s = table[i]->event(v->state[i], v->run, e);
     if (s < 0 || e != FRI_RUN_SETUP || fn == NULL) return s;
-    s = fri_event_subscribe(fn, v->state[i]);
+    s = fr_event_subscribe(fn, v->state[i]);
     v->listens[i] = s == FR_OK;
     return s;
 }
@@ -61,14 +59,14 @@ void fri_views_end(fri_views **views) {
 }
 
 fr_status fri_view_open(const char *flag, const char *path, fri_view_file *f) {
-    *f = (fri_view_file){.output = FRI_ATOMIC_FILE_CLOSED, .flag = flag, .path = path};
+    *f = (fri_view_file){.output = FR_ATOMIC_FILE_CLOSED, .flag = flag, .path = path};
     if (path == NULL) return FR_END;
-    fr_status s = fri_atomic_open(path, 0666, &f->output);
-    if (s == FR_OK) s = fri_atomic_stream(&f->output);
-    return s < 0 ? fri_fail_prefix(s, "--%s %s: ", flag, path) : FR_OK;
+    fr_status s = fr_atomic_open(path, 0666, &f->output);
+    if (s == FR_OK) s = fr_atomic_stream(&f->output);
+    return s < 0 ? fr_fail_prefix(s, "--%s %s: ", flag, path) : FR_OK;
 }
 
 fr_status fri_view_commit(fri_view_file *f) {
-    fr_status s = fri_atomic_commit(&f->output);
-    return s < 0 ? fri_fail_prefix(s, "--%s %s: ", f->flag, f->path) : FR_OK;
+    fr_status s = fr_atomic_commit(&f->output);
+    return s < 0 ? fr_fail_prefix(s, "--%s %s: ", f->flag, f->path) : FR_OK;
 }

@@ -5,8 +5,6 @@
 #ifndef FRI_VIEWS_VIEWS_H
 #define FRI_VIEWS_VIEWS_H
 
-#include "base/atomic_file.h"
-#include "memory/event.h"
 #include "session/session.h"
 
 typedef struct fri_view {
@@ -16,9 +14,9 @@ typedef struct fri_view {
     fr_status (*begin)(void *state, const fri_session *r);
     fr_status (*event)(void *state, const fri_session *r, fri_run_event e);
     void (*end)(void *state); /* releases, also after a begin that failed. NULL: nothing to release */
-    /* Called with the state at each event of the device's memory (memory/event.h) between FRI_RUN_SETUP and
+    /* Called with the state at each event of the device's memory (unstable/event.h) between FRI_RUN_SETUP and
      * FRI_RUN_STEPS_END, which then is told also where the run has failed. NULL: does not listen. */
-    fri_event_fn *on_memory;
+    fr_event_fn *on_memory;
 } fri_view;
 
 extern const fri_view fri_track_view, fri_trace_view, fri_memory_plot_view, fri_watch_view, fri_progress_view,
@@ -33,7 +31,7 @@ void fri_views_end(fri_views **views); /* accepts NULL */
 
 /* The file that a flag asks for; it appears complete, or not at all. */
 typedef struct fri_view_file {
-    fri_atomic_file output;
+    fr_atomic_file output;
     const char *flag, *path;
 } fri_view_file;
 /* FR_END: path is NULL. Failures begin with flag and path. */
@@ -45,6 +43,6 @@ void fri_progress_line_begin(const fri_session *r);
 void fri_progress_arena(const fri_session *r);
 /* watch.c: what the process holds (on the CPU its resident set) without what the engine reserved, in bytes; 0 where
  * nobody counts it, in a plan, or where it is less. *use as the backend says. */
-size_t fri_watch_outside(const fri_session *r, fri_memory_use *use, size_t *reserved);
+size_t fri_watch_outside(const fri_session *r, fr_memory_use *use, size_t *reserved);
 
 #endif

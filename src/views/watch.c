@@ -1,5 +1,4 @@
 /* watch.c - lines about a step that is skipped and about a graph that grows; memory that the engine does not see. */
-#include "memory/report.h"
 #include "views/views.h"
 
 #include <inttypes.h>
@@ -16,7 +15,7 @@ static void overflow_line(const fri_session *r) {
     if (r->anomaly.op != NULL) fprintf(r->config->out, "%s; ", fri_anomaly_text(&r->anomaly, text));
     if (r->overflow_path == NULL)
         fprintf(r->config->out, "inf or NaN in a gradient that is gone (%s)\n",
-                fri_device_is_asynchronous(r->config->opts.device) ? "the device was ahead" : "--fused-step");
+                fr_device_is_asynchronous(r->config->opts.device) ? "the device was ahead" : "--fused-step");
     else
         fprintf(r->config->out, "inf or NaN first in the gradient of %s, made by op %s\n", r->overflow_path,
                 r->overflow_op != NULL && r->overflow_op[0] != '\0' ? r->overflow_op : "-");
@@ -24,13 +23,13 @@ static void overflow_line(const fri_session *r) {
 
 static void growth_line(const fri_session *r) {
     fr_memory_stats m = {0};
-    char text[FRI_BYTES_TEXT];
+    char text[FR_BYTES_TEXT];
     (void)fr_memory_stats_get(r->config->opts.device, &m);
     fri_progress_line_begin(r);
     fprintf(r->config->out,
             "warning: the graph grew in each of the last %d steps: %" PRIu64 " nodes live between steps, with %s of "
             "activations. Is something summed over steps that requires a gradient, a loss without fr_tensor_item?\n",
-            GROWING_STEPS, fr_graph_stats_get().nodes, fri_bytes_text(m.allocated_by[FR_MEM_ACTIVATION], text));
+            GROWING_STEPS, fr_graph_stats_get().nodes, fr_bytes_text(m.allocated_by[FR_MEM_ACTIVATION], text));
 }
 
 static fr_status event(void *state, const fri_session *r, fri_run_event e) {
@@ -43,14 +42,13 @@ static fr_status event(void *state, const fri_session *r, fri_run_event e) {
 
 const fri_view fri_watch_view = {0, NULL, event, NULL};
 
-size_t fri_watch_outside(const fri_session *r, fri_memory_use *use, size_t *reserved) {
-    const fri_backend *b = fri_backend_get(r->config->opts.device);
+size_t fri_watch_outside(const fri_session *r, fr_memory_use *use, size_t *reserved) {
     fr_memory_stats m;
-    *use = (fri_memory_use){.source = ""};
+    *use = (fr_memory_use){.source = ""};
     *reserved = 0;
-    if (r->planned || b == NULL || b->memory_use == NULL || fr_memory_stats_get(r->config->opts.device, &m) < 0)
-        return 0;
-    b->memory_use(use);
+    if (r->planned || fr_memory_stats_get(r->config->opts.device, &m) < 0) return 0;
+    fr_memory_use_get(r->config->opts.device, use);
+    if (use->source[0] == '\0') return 0;
     *reserved = m.reserved;
     return use->process > m.reserved ? use->process - m.reserved : 0;
 }

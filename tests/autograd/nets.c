@@ -21,7 +21,7 @@ static fr_status parameter(net *n, int rank, const int64_t *shape, double mean, 
     fr_status s = fr_tensor_normal(rank, shape, mean, std, FR_F32, n->device, p);
     if (s < 0) return s;
     n->n_parameters++;
-    fri_relabel(*p, FR_MEM_PARAMETER);
+    fr_tensor_category_set(*p, FR_MEM_PARAMETER);
     return fr_tensor_set_requires_grad(*p, true);
 }
 
@@ -37,7 +37,7 @@ static fr_status norm_parameters(net *n, int64_t c) {
         fr_tensor **b = &n->buffers[n->n_buffers];
         FR_TRY(s, fr_tensor_full(1, &c, i, FR_F32, n->device, b));
         n->n_buffers++;
-        fri_relabel(*b, FR_MEM_PARAMETER);
+        fr_tensor_category_set(*b, FR_MEM_PARAMETER);
     }
 done:
     return s;
@@ -404,8 +404,8 @@ static fr_status make_batch(const net *n, int step, fr_tensor **x, fr_tensor **t
     for (int i = 0; i < BATCH * HEIGHT * WIDTH; i++) labels[i] = (i * 7 + step * 3 + i / 5) % CLASSES;
     FR_TRY(s, fr_tensor_normal(4, (int64_t[]){BATCH, HEIGHT, WIDTH, 3}, 0, 1, FR_F32, n->device, x));
     FR_TRY(s, fr_tensor_from_host(labels, image ? 3 : 1, (int64_t[]){BATCH, HEIGHT, WIDTH}, FR_I64, n->device, target));
-    fri_relabel(*x, FR_MEM_INPUT);
-    fri_relabel(*target, FR_MEM_INPUT);
+    fr_tensor_category_set(*x, FR_MEM_INPUT);
+    fr_tensor_category_set(*target, FR_MEM_INPUT);
 done:
     return s;
 }

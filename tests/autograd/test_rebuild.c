@@ -21,7 +21,7 @@ static void rebuild_on(bool encode) {
 static fr_tensor *image(void) {
     fr_tensor *x = NULL;
     must(fr_tensor_normal(4, (int64_t[]){2, SIZE, SIZE, C}, 0, 1, FR_F32, test_device(), &x));
-    fri_relabel(x, FR_MEM_INPUT);
+    fr_tensor_category_set(x, FR_MEM_INPUT);
     return x;
 }
 
@@ -29,7 +29,7 @@ static fr_tensor *parameter(int rank, const int64_t *shape) {
     fr_tensor *w = NULL;
     must(fr_tensor_normal(rank, shape, 0.2, 0.3, FR_F32, test_device(), &w));
     must(fr_tensor_set_requires_grad(w, true));
-    fri_relabel(w, FR_MEM_PARAMETER);
+    fr_tensor_category_set(w, FR_MEM_PARAMETER);
     return w;
 }
 

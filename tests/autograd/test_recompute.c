@@ -172,9 +172,9 @@ Test(recompute, the_generator_goes_on_as_if_nothing_had_happened) {
     must(fr_checkpoint(drop, NULL, NULL, &x, 1, &y, 1));
     must(fr_dropout(y, 0.5, true, &y));
     must(fr_sum(y, &y));
-    fri_rng before = fri_rng_get();
+    fr_rng before = fr_rng_get();
     must(fr_backward(y, NULL));
-    fri_rng after = fri_rng_get();
+    fr_rng after = fr_rng_get();
     cr_expect(before.seed == after.seed && before.next_stream == after.next_stream);
     cr_expect_eq(after.next_stream, 2u);
     fr_tensor_release(&x);

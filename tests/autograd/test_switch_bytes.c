@@ -29,7 +29,7 @@ static size_t map_bytes(int64_t channels) {
 static fr_tensor *labelled(int rank, const int64_t *shape, fr_dtype dtype, fr_category category) {
     fr_tensor *t = NULL;
     must(fr_tensor_empty(rank, shape, dtype, FR_META, &t));
-    fri_relabel(t, category);
+    fr_tensor_category_set(t, category);
     if (category == FR_MEM_PARAMETER) must(fr_tensor_set_requires_grad(t, true));
     return t;
 }
@@ -353,11 +353,11 @@ Test(switch_bytes, offload_moves_large_maps) {
             fr_tensor *x = NULL, *loss = NULL, *w[3] = {0};
             static const int64_t channels[] = {3, 24, 2, 5};
             must(fr_tensor_uniform(4, (int64_t[]){N, H, W, 3}, -1, 1, FR_F32, devices[d], &x));
-            fri_relabel(x, FR_MEM_INPUT);
+            fr_tensor_category_set(x, FR_MEM_INPUT);
             for (int i = 0; i < 3; i++) {
                 must(fr_tensor_uniform(4, (int64_t[]){channels[i + 1], 3, 3, channels[i]}, -1, 1, FR_F32, devices[d],
                                        &w[i]));
-                fri_relabel(w[i], FR_MEM_PARAMETER);
+                fr_tensor_category_set(w[i], FR_MEM_PARAMETER);
                 must(fr_tensor_set_requires_grad(w[i], true));
             }
             for (int i = 0; i < 3; i++) conv(&x, w[i]);
@@ -434,16 +434,16 @@ typedef struct watch {
     uint64_t cast[64]; /* serial numbers of live blocks */
 } watch;
 
-static void count_cast(watch *w, const fri_event *e) {
+static void count_cast(watch *w, const fr_event *e) {
     for (int i = 0; i < 64; i++) {
-        if (e->kind == FRI_EVENT_ALLOC && w->cast[i] == 0) {
+        if (e->kind == FR_EVENT_ALLOC && w->cast[i] == 0) {
             if (strcmp(e->tag.op, "cast") != 0 || e->tag.dtype != FR_F16) return;
             w->cast[i] = e->block;
             w->casts += e->requested;
             if (w->casts > w->most_casts) w->most_casts = w->casts;
             return;
         }
-        if (e->kind == FRI_EVENT_FREE && w->cast[i] == e->block) {
+        if (e->kind == FR_EVENT_FREE && w->cast[i] == e->block) {
             w->cast[i] = 0;
             w->casts -= e->requested;
             return;
@@ -451,18 +451,18 @@ static void count_cast(watch *w, const fri_event *e) {
     }
 }
 
-static void observe(void *ctx, const fri_event *e) {
+static void observe(void *ctx, const fr_event *e) {
     watch *w = ctx;
     if (e->device != FR_META) return;
-    if (e->kind == FRI_EVENT_ALLOC) w->now[e->tag.category] += e->requested;
-    if (e->kind == FRI_EVENT_FREE) w->now[e->tag.category] -= e->requested;
-    if (e->kind == FRI_EVENT_RELABEL) {
+    if (e->kind == FR_EVENT_ALLOC) w->now[e->tag.category] += e->requested;
+    if (e->kind == FR_EVENT_FREE) w->now[e->tag.category] -= e->requested;
+    if (e->kind == FR_EVENT_RELABEL) {
         w->now[e->from] -= e->requested;
         w->now[e->tag.category] += e->requested;
     }
     for (int i = 0; i < FR_CATEGORY_COUNT; i++)
         if (w->now[i] > w->most[i]) w->most[i] = w->now[i];
-    if (e->kind == FRI_EVENT_ALLOC || e->kind == FRI_EVENT_FREE) count_cast(w, e);
+    if (e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_FREE) count_cast(w, e);
 }
 
 static const int64_t widths[] = {30, 70, 50, 90, 10};
@@ -525,7 +525,7 @@ Test(switch_bytes, fused_step) {
         for (int bias = 0; bias < 2; bias++)
             for (int fused = 0; fused < 2; fused++) {
                 watch w = {0};
-                must(fri_event_subscribe(observe, &w));
+                must(fr_event_subscribe(observe, &w));
                 fr_module *m = chain_of_linear(bias);
                 fr_optimizer *o = NULL;
                 must(k == 0   ? fr_sgd(m, NULL, &o)
@@ -547,7 +547,7 @@ Test(switch_bytes, fused_step) {
                              "gradients, optimizer %d, bias %d, fused %d", k, bias, fused);
                 fr_optimizer_release(&o);
                 fr_module_release(&m);
-                fri_event_unsubscribe(observe, &w);
+                fr_event_unsubscribe(observe, &w);
             }
     nothing_left();
 }
@@ -556,7 +556,7 @@ Test(switch_bytes, fused_step) {
 Test(switch_bytes, fused_step_in_two_passes) {
     for (int two = 0; two < 2; two++) {
         watch w = {0};
-        must(fri_event_subscribe(observe, &w));
+        must(fr_event_subscribe(observe, &w));
         fr_module *m = chain_of_linear(1);
         fr_optimizer *o = NULL;
         fr_grad_scaler *g = NULL;
@@ -587,7 +587,7 @@ Test(switch_bytes, fused_step_in_two_passes) {
         fr_grad_scaler_release(&g);
         fr_optimizer_release(&o);
         fr_module_release(&m);
-        fri_event_unsubscribe(observe, &w);
+        fr_event_unsubscribe(observe, &w);
     }
     nothing_left();
 }
@@ -606,7 +606,7 @@ Test(switch_bytes, autocast_casts) {
         s.cache_casts = cached;
         fr_switches_set(s);
         fr_module *m = chain_of_linear(false);
-        must(fri_event_subscribe(observe, &w));
+        must(fr_event_subscribe(observe, &w));
         fr_tensor *x = labelled(2, (int64_t[]){B, widths[0]}, FR_F16, FR_MEM_INPUT);
         must(fr_autocast_begin(FR_F16, &was));
         must(fr_module_forward(m, x, &x));
@@ -617,7 +617,7 @@ Test(switch_bytes, autocast_casts) {
         expect_bytes(w.most_casts, cached ? cache : largest_layer(2, false), "most casts, cached %d", cached);
         expect_bytes(w.casts, 0, "casts alive at the end");
         fr_tensor_release(&x);
-        fri_event_unsubscribe(observe, &w);
+        fr_event_unsubscribe(observe, &w);
         fr_module_release(&m);
     }
     nothing_left();

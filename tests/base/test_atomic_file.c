@@ -43,13 +43,13 @@ int __wrap_rename(const char *from, const char *to) {
 }
 
 static fr_status write_text(const char *path, const char *text) {
-    fri_atomic_file f;
+    fr_atomic_file f;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_atomic_open(path, 0666, &f));
-    FR_TRY(s, fri_atomic_put(&f, text, strlen(text)));
-    FR_TRY(s, fri_atomic_commit(&f));
+    FR_TRY(s, fr_atomic_open(path, 0666, &f));
+    FR_TRY(s, fr_atomic_put(&f, text, strlen(text)));
+    FR_TRY(s, fr_atomic_commit(&f));
 done:
-    fri_atomic_abandon(&f);
+    fr_atomic_abandon(&f);
     return s;
 }
 
@@ -79,16 +79,16 @@ Test(atomic_file, data_then_name_then_folder_reach_the_disk) {
 }
 
 Test(atomic_file, an_abandoned_or_failed_file_leaves_the_old_one) {
-    fri_atomic_file f;
+    fr_atomic_file f;
     OK(write_text(in_folder("a"), "one"));
-    OK(fri_atomic_open(in_folder("a"), 0666, &f));
-    OK(fri_atomic_put(&f, "two", 3));
-    fri_atomic_abandon(&f);
-    OK(fri_atomic_open(in_folder("a"), 0666, &f));
-    OK(fri_atomic_stream(&f));
+    OK(fr_atomic_open(in_folder("a"), 0666, &f));
+    OK(fr_atomic_put(&f, "two", 3));
+    fr_atomic_abandon(&f);
+    OK(fr_atomic_open(in_folder("a"), 0666, &f));
+    OK(fr_atomic_stream(&f));
     limit_files(10);
     for (int i = 0; i < 5000; i++) fputs("two", f.stream);
-    cr_expect_eq(fri_atomic_commit(&f), FR_EIO);
+    cr_expect_eq(fr_atomic_commit(&f), FR_EIO);
     limit_files((size_t)RLIM_INFINITY);
     EXPECT_SENTENCE("cannot be written");
     expect_text(in_folder("a"), "one");
@@ -177,22 +177,22 @@ Test(atomic_file, standard_output_is_written_to_where_it_stands) {
 }
 
 Test(atomic_file, what_cannot_be_written_is_told) {
-    fri_atomic_file f;
-    cr_expect_eq(fri_atomic_open(folder, 0666, &f), FR_EIO);
+    fr_atomic_file f;
+    cr_expect_eq(fr_atomic_open(folder, 0666, &f), FR_EIO);
     EXPECT_SENTENCE("is a folder, not a file");
-    cr_expect_eq(fri_atomic_open(in_folder("none/a"), 0666, &f), FR_EIO);
+    cr_expect_eq(fr_atomic_open(in_folder("none/a"), 0666, &f), FR_EIO);
     EXPECT_SENTENCE("cannot be written: No such file");
     cr_expect_eq(f.fd, -1);
 }
 
 Test(atomic_file, targets_of_one_file_are_one) {
-    char a[FRI_TARGET_BYTES], b[FRI_TARGET_BYTES];
+    char a[FR_TARGET_BYTES], b[FR_TARGET_BYTES];
     cr_assert_eq(mkdir(in_folder("sub"), 0777), 0);
     cr_assert_eq(symlink("sub", in_folder("other")), 0);
     cr_assert_eq(symlink("../new", in_folder("sub/link")), 0);
-    cr_assert(fri_file_target(in_folder("sub/../new"), a) && fri_file_target(in_folder("other/link"), b));
+    cr_assert(fr_file_target(in_folder("sub/../new"), a) && fr_file_target(in_folder("other/link"), b));
     cr_expect_str_eq(a, b);
-    cr_expect_not(fri_file_target(in_folder("none/new"), a));
+    cr_expect_not(fr_file_target(in_folder("none/new"), a));
 }
 
 Test(atomic_file, only_regular_files_are_read) {
@@ -236,15 +236,15 @@ Test(text, control_characters_and_bytes_that_are_no_text_are_escaped) {
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char out[200];
-        cr_expect_str_eq(fri_text_printable(cases[i].in, false, out, sizeof out), cases[i].out, "case %zu: %s", i, out);
+        cr_expect_str_eq(fr_text_printable(cases[i].in, false, out, sizeof out), cases[i].out, "case %zu: %s", i, out);
         (void)fri_fail(FR_EIO, "file %s: reason", cases[i].in);
         cr_expect(strstr(fr_last_error(), cases[i].out) != NULL, "case %zu: %s", i, fr_last_error());
-        (void)fri_fail_prefix(FR_EIO, "%s: ", cases[i].in);
+        (void)fr_fail_prefix(FR_EIO, "%s: ", cases[i].in);
         cr_expect_eq(strchr(fr_last_error(), '\x1b'), NULL);
         cr_expect_eq(strchr(fr_last_error(), '\n'), NULL);
     }
     (void)fri_fail_report(FR_ENOMEM, "first\nsecond \x1b");
-    (void)fri_fail_prefix(FR_ENOMEM, "layer: ");
+    (void)fr_fail_prefix(FR_ENOMEM, "layer: ");
     cr_expect_str_eq(fr_last_error(), "layer: first\nsecond \\x1b");
 }
 
@@ -258,10 +258,10 @@ Test(text, a_long_name_leaves_its_ends_and_the_reason) {
     EXPECT_SENTENCE("a...a");
     EXPECT_SENTENCE("a: cannot be opened: File name too long");
     (void)fri_fail(FR_EIO, "cannot be opened: File name too long");
-    (void)fri_fail_prefix(FR_EIO, "loading '%s': ", name);
+    (void)fr_fail_prefix(FR_EIO, "loading '%s': ", name);
     EXPECT_SENTENCE("a': cannot be opened: File name too long");
-    cr_expect_str_eq(fri_text_printable("0123456789abcdefghijklmnopqrstuvwxyz", false, out, 16), "012345...uvwxyz");
-    cr_expect_str_eq(fri_text_printable("0123456789abcde", false, out, 16), "0123456789abcde");
+    cr_expect_str_eq(fr_text_printable("0123456789abcdefghijklmnopqrstuvwxyz", false, out, 16), "012345...uvwxyz");
+    cr_expect_str_eq(fr_text_printable("0123456789abcde", false, out, 16), "0123456789abcde");
     /* No escape is cut in two. */
-    cr_expect_str_eq(fri_text_printable("\x1b\x1b\x1b\x1b\x1b", false, out, 16), "\\x1b...\\x1b");
+    cr_expect_str_eq(fr_text_printable("\x1b\x1b\x1b\x1b\x1b", false, out, 16), "\\x1b...\\x1b");
 }

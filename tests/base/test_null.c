@@ -2,6 +2,7 @@
  * written by public_calls.py from the headers; here is what their other arguments are. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
+#include <frugal/unstable.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,8 @@ static struct {
     fr_value values[8];
     fr_log *log, *log_slot;
     fr_pool *pool, *pool_slot;
+    fr_largest_op *largest_op_slot;
+    fr_calibration *calibration, *calibration_slot;
     fr_fit_clock *clock_slot;
     fr_fit fit;
     struct DLManagedTensorVersioned *dlpack;
@@ -102,6 +105,7 @@ static void make(void) {
         {"plan", fr_plan_section(given.plan, "step")},
         {"plan", fr_plan_end(given.plan)},
         {"summary", fr_summary_begin(FR_CPU, &given.summary)},
+        {"calibration", fr_calibration_create(&given.calibration)},
         {"pool", fr_pool_create(FR_CPU, &given.pool)},
         {"log", fr_log_open(FR_LOG_OPTS(.jsonl = NULL), &given.log)},
     };
@@ -115,6 +119,9 @@ static void make(void) {
 }
 
 static void drop(void) {
+    fr_largest_op_end(&given.largest_op_slot);
+    fr_calibration_release(&given.calibration_slot);
+    fr_calibration_release(&given.calibration);
     fr_fit_clock_end(&given.clock_slot, given.reals);
     fr_fit_release(&given.fit);
     (void)fr_net_end(&given.net, given.values, 0, &given.module_slot);

@@ -203,7 +203,7 @@ Test(async, a_dampened_momentum_is_decided_on_the_host) {
 static fri_block *block_of(size_t bytes) {
     fri_allocator *a = NULL;
     fri_block *b = NULL;
-    fri_tag tag = fri_tag_make(FR_MEM_OTHER, FR_U8, &(fri_shape){.rank = 1, .dim = {(int64_t)bytes}});
+    fr_tag tag = fri_tag_make(FR_MEM_OTHER, FR_U8, &(fr_shape){.rank = 1, .dim = {(int64_t)bytes}});
     must(fri_allocator_get(FR_CUDA, &a));
     must(fri_block_alloc(a, bytes, &tag, &b));
     return b;

@@ -268,11 +268,11 @@ Test(cuda_graph, usage) {
 
 /* ---- captures by themselves -------------------------------------------------------------------------------------- */
 
-static fri_capture *begun(int64_t places) {
-    fri_capture *c = NULL;
+static fr_capture *begun(int64_t places) {
+    fr_capture *c = NULL;
     fake_kernels();
-    must(fri_capture_create(FR_CUDA, places, &c));
-    must(fri_capture_begin(c));
+    must(fr_capture_create(FR_CUDA, places, &c));
+    must(fr_capture_begin(c));
     cr_assert(fri_capturing());
     return c;
 }
@@ -293,7 +293,7 @@ Test(cuda_graph, what_a_record_cannot_hold_is_named) {
     must(fr_tensor_zeros(1, (int64_t[]){4}, FR_F32, FR_CUDA, &t));
     must(fr_tensor_zeros(1, (int64_t[]){4}, FR_F32, FR_CUDA, &random));
     must(streams->mark(FRI_STREAM_INPUT, &f));
-    fri_capture *c = begun(4);
+    fr_capture *c = begun(4);
     refused_as("a copy to the host", fr_tensor_to_host(t, values));
     refused_as("a copy from the host", fri_cuda_copy(NULL, FRI_COPY_HOST_TO_DEVICE, values, fri_data(t), 16));
     refused_as("waiting", fri_backend_get(FR_CUDA)->synchronize(NULL));
@@ -306,18 +306,18 @@ Test(cuda_graph, what_a_record_cannot_hold_is_named) {
     cr_expect_eq(fr_init_normal(random, 0, 1), FR_EUNSUPPORTED);
     refused_as("the beginning of another one", fri_backend_get(FR_CUDA)->graphs->begin());
     cr_expect_eq(fake.forbidden, 0);
-    cr_expect_eq(fri_capture_end(c, fri_fail(FR_EINVAL, "the step says why")), FR_EINVAL);
+    cr_expect_eq(fr_capture_end(c, fri_fail(FR_EINVAL, "the step says why")), FR_EINVAL);
     cr_expect_str_eq(fr_last_error(), "the step says why");
     cr_expect_not(fri_capturing());
-    cr_expect_eq(fri_capture_pieces(c), 0);
+    cr_expect_eq(fr_capture_pieces(c), 0);
     must(fr_tensor_to_host(t, values));
-    fri_capture_release(&c);
+    fr_capture_release(&c);
     fr_tensor_release(&t);
     fr_tensor_release(&random);
     cr_expect_eq(fake.graphs, 0);
 }
 
-static void count_event(void *ctx, const fri_event *e) {
+static void count_event(void *ctx, const fr_event *e) {
     (void)e;
     ++*(int *)ctx;
 }
@@ -325,7 +325,7 @@ static void count_event(void *ctx, const fri_event *e) {
 /* Readbacks take turns; the generator moves on as if the step had been walked through. */
 Test(cuda_graph, numbers_of_a_replay) {
     fr_tensor *x = NULL, *y = NULL, *sum = NULL, *seen = NULL;
-    fri_readback recorded = {0}, readback[2] = {{0}, {0}};
+    fr_readback recorded = {0}, readback[2] = {{0}, {0}};
     double expected[5], value = 0;
     float ones[64];
     for (int i = 0; i < 64; i++) ones[i] = 1;
@@ -347,35 +347,35 @@ Test(cuda_graph, numbers_of_a_replay) {
     fr_tensor_release(&y);
     fr_tensor_release(&sum);
     int events = 0;
-    must(fri_event_subscribe(count_event, &events));
-    fri_capture *c = begun(1);
+    must(fr_event_subscribe(count_event, &events));
+    fr_capture *c = begun(1);
     events = 0; /* what comes now leaves nothing behind, so no plot and no trace hears of it */
     must(fr_dropout(x, 0.5, true, &y));
     must(fr_sum(y, &sum));
-    must(fri_readback_begin(sum, &recorded));
-    cr_expect_eq(fri_readback_begin(sum, &readback[0]), FR_EUNSUPPORTED, "a second value has no place");
-    must(fri_capture_end(c, FR_OK));
+    must(fr_readback_begin(sum, &recorded));
+    cr_expect_eq(fr_readback_begin(sum, &readback[0]), FR_EUNSUPPORTED, "a second value has no place");
+    must(fr_capture_end(c, FR_OK));
     cr_expect_eq(events, 0);
-    fri_event_unsubscribe(count_event, &events);
-    cr_expect_eq(fri_capture_pieces(c), 1);
+    fr_event_unsubscribe(count_event, &events);
+    cr_expect_eq(fr_capture_pieces(c), 1);
     cr_expect_eq(fake.launches > 0 && fake.graph_launches == 0, true);
     for (int i = 0; i < 5; i++) {
-        must(fri_capture_replay_begin(c));
-        must(fri_capture_replay_piece(c, 0));
-        must(fri_capture_replay_end(c));
-        fri_capture_readback(c, &recorded, &readback[i % 2]);
+        must(fr_capture_replay_begin(c));
+        must(fr_capture_replay_piece(c, 0));
+        must(fr_capture_replay_end(c));
+        fr_capture_readback(c, &recorded, &readback[i % 2]);
         if (i > 0) {
-            must(fri_readback_value(&readback[(i - 1) % 2], &value));
+            must(fr_readback_value(&readback[(i - 1) % 2], &value));
             cr_expect_eq(value, expected[i - 1], "replay %d: %g instead of %g", i - 1, value, expected[i - 1]);
         }
     }
-    must(fri_readback_value(&readback[0], &value));
+    must(fr_readback_value(&readback[0], &value));
     cr_expect_eq(value, expected[4]);
     fr_seed(8);
-    cr_expect_eq(fri_capture_replay_begin(c), FR_EUSAGE);
-    fri_readback_drop(&readback[0]);
-    fri_readback_drop(&readback[1]);
-    fri_capture_release(&c);
+    cr_expect_eq(fr_capture_replay_begin(c), FR_EUSAGE);
+    fr_readback_drop(&readback[0]);
+    fr_readback_drop(&readback[1]);
+    fr_capture_release(&c);
     fr_tensor_release(&x);
     fr_tensor_release(&y);
     fr_tensor_release(&sum);
@@ -392,24 +392,24 @@ Test(cuda_graph, a_bad_target_is_reported_by_a_later_step) {
     must(fr_tensor_from_host(good, 1, (int64_t[]){4}, FR_I64, FR_CUDA, &target));
     must(fr_cross_entropy(x, target, NULL, &loss));
     fr_tensor_release(&loss);
-    fri_capture *c = begun(4);
+    fr_capture *c = begun(4);
     must(fr_cross_entropy(x, target, NULL, &loss));
-    must(fri_capture_end(c, FR_OK));
+    must(fr_capture_end(c, FR_OK));
     for (int i = 0; i < 2; i++) {
         must(fri_cuda_copy(NULL, FRI_COPY_HOST_TO_DEVICE, i == 0 ? good : bad, fri_data(target), sizeof good));
         must(fr_step_begin(&scope));
-        must(fri_capture_replay_begin(c));
-        must(fri_capture_replay_piece(c, 0));
-        must(fri_capture_replay_end(c));
+        must(fr_capture_replay_begin(c));
+        must(fr_capture_replay_piece(c, 0));
+        must(fr_capture_replay_end(c));
         must(fr_step_end(&scope));
         must(fri_backend_get(FR_CUDA)->synchronize(NULL));
     }
     cr_expect_eq(fr_step_begin(&scope), FR_EINVAL);
     cr_expect_not_null(strstr(fr_last_error(), "the target of row 2 is outside 0..2"), "%s", fr_last_error());
-    must(fri_capture_replay_begin(c));
-    must(fri_capture_replay_piece(c, 0));
-    must(fri_capture_replay_end(c));
-    fri_capture_release(&c); /* with its memory goes what nobody asked about */
+    must(fr_capture_replay_begin(c));
+    must(fr_capture_replay_piece(c, 0));
+    must(fr_capture_replay_end(c));
+    fr_capture_release(&c); /* with its memory goes what nobody asked about */
     must(fr_step_begin(&scope));
     must(fr_step_end(&scope));
     fr_tensor_release(&x);

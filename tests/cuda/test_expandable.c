@@ -23,7 +23,7 @@ static const size_t mib = 1 << 20;
 
 static fr_status try_block(size_t bytes, fri_block **out) {
     fri_allocator *a = NULL;
-    fri_tag tag = fri_tag_make(FR_MEM_OTHER, FR_U8, &(fri_shape){.rank = 1, .dim = {(int64_t)bytes}});
+    fr_tag tag = fri_tag_make(FR_MEM_OTHER, FR_U8, &(fr_shape){.rank = 1, .dim = {(int64_t)bytes}});
     fr_status s = fri_allocator_get(FR_CUDA, &a);
     return s < 0 ? s : fri_block_alloc(a, bytes, &tag, out);
 }

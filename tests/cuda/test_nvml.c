@@ -17,8 +17,8 @@ TestSuite(nvml, .init = fake_begin);
 
 static const size_t mib = (size_t)1 << 20;
 
-static fri_memory_use asked(void) {
-    fri_memory_use use;
+static fr_memory_use asked(void) {
+    fr_memory_use use;
     fri_cuda_memory_use(&use);
     return use;
 }
@@ -31,7 +31,7 @@ static fr_tensor *something(void) {
 }
 
 Test(nvml, device_and_process) {
-    fri_memory_use use = asked();
+    fr_memory_use use = asked();
     cr_expect_eq(use.device, 3000 * mib);
     cr_expect_eq(use.total, 143771 * mib);
     cr_expect_eq(use.process, 700 * mib);
@@ -143,15 +143,15 @@ static const char lines[] = "  requested      4.00 MiB\n"
                             "  device         2.93 GiB  of 140.40 GiB (NVML)\n";
 
 Test(nvml, lines_of_a_report) {
-    char buf[FRI_USE_TEXT];
+    char buf[FR_MEMORY_USE_TEXT];
     fr_memory_stats now;
     fr_tensor *t = something();
     must(fr_memory_stats_get(FR_CUDA, &now));
-    cr_expect_str_eq(fri_report_use(FR_CUDA, &now, buf), lines);
-    cr_expect_str_eq(fri_report_use(FR_META, &now, buf), "");
-    cr_expect_str_eq(fri_report_use(FR_CPU, &now, buf), "", "the resident set is no device");
+    cr_expect_str_eq(fr_memory_use_text(FR_CUDA, &now, buf), lines);
+    cr_expect_str_eq(fr_memory_use_text(FR_META, &now, buf), "");
+    cr_expect_str_eq(fr_memory_use_text(FR_CPU, &now, buf), "", "the resident set is no device");
     fake_nvml_says.process_error = 3;
-    cr_expect_not_null(strstr(fri_report_use(FR_CUDA, &now, buf), "  process               -\n"), "%s", buf);
+    cr_expect_not_null(strstr(fr_memory_use_text(FR_CUDA, &now, buf), "  process               -\n"), "%s", buf);
     fr_tensor_release(&t);
 }
 

@@ -324,17 +324,45 @@ Test(loader, normalizes_and_repeats_gray) {
 /* PIL's convert("L"): 0.299 R + 0.587 G + 0.114 B. */
 Test(loader, colour_becomes_gray_by_its_luma) {
     uint8_t pixels[] = {255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255};
-    const fri_image image = {.pixels = pixels, .height = 2, .width = 2, .channels = 3};
+    const fr_image image = {.pixels = pixels, .height = 2, .width = 2, .channels = 3};
     const float want[] = {76, 150, 29, 255};
-    fri_transform_scratch scratch = {0};
-    fri_transform t;
-    fr_dataset *d = NULL;
-    float y[4];
-    MUST(fr_dataset_synthetic(1, 1, 2, 2, 3, 1, &d));
-    MUST(fri_transform_init(&t, FR_LOADER_OPTS(.channels = 1), d));
-    MUST(fri_transform_apply(&t, &image, 0, 0, &scratch, y));
+    fr_tensor *x = NULL;
+    MUST(fr_image_preprocess(&image, FR_LOADER_OPTS(.channels = 1), FR_CPU, &x));
+    const float *y = fr_tensor_data(x);
     for (int i = 0; i < 4; i++) cr_expect_eq(y[i], want[i] / 255, "%g, not %g / 255", 255 * y[i], want[i]);
-    fri_transform_scratch_free(&scratch);
+    fr_tensor_release(&x);
+}
+
+/* Random changes of the options are left out; everything else is the loader's, bit for bit. */
+Test(loader, a_preprocessed_image_is_the_loaders) {
+    enum { N = 3 };
+    const fr_loader_opts asked =
+        *FR_LOADER_OPTS(.batch_size = N, .height = 6, .width = 5, .resize_height = 9, .resize_width = 8,
+                        .mean = {0.1, 0.2, 0.3}, .std = {0.5, 0.6, 0.7}, .shuffle = false, .workers = 0);
+    fr_loader_opts random = asked;
+    random.random_crop = random.flip = true;
+    random.degrees = 20, random.zoom = 0.3, random.shear = 5;
+    uint8_t pixels[12 * 11 * 3];
+    fr_dataset *d = NULL;
+    fr_loader *l = NULL;
+    fr_tensor *x = NULL, *labels = NULL, *one = NULL;
+    MUST(fr_dataset_synthetic(N, 2, 12, 11, 3, 7, &d));
+    MUST(fr_loader_create(d, &asked, &l));
+    MUST(fr_loader_next(l, &x, &labels));
+    for (int i = 0; i < N; i++) {
+        fr_image image = {.pixels = pixels};
+        MUST(fr_dataset_read(d, i, pixels, sizeof pixels, &image.height, &image.width, &image.channels));
+        MUST(fr_image_preprocess(&image, &random, FR_CPU, &one));
+        cr_expect_arr_eq(fr_tensor_data(one), (const float *)fr_tensor_data(x) + i * 90, 90 * sizeof(float));
+        image.channels = 2;
+        cr_expect_eq(fr_image_preprocess(&image, &random, FR_CPU, &one), FR_EINVAL, "%s", fr_last_error());
+        image.channels = 3, image.pixels = NULL;
+        cr_expect_eq(fr_image_preprocess(&image, &random, FR_CPU, &one), FR_EINVAL, "%s", fr_last_error());
+    }
+    fr_tensor_release(&one);
+    fr_tensor_release(&x);
+    fr_tensor_release(&labels);
+    fr_loader_release(&l);
     fr_dataset_release(&d);
 }
 
@@ -491,7 +519,7 @@ typedef struct trap {
     bool every; /* not only that image */
 } trap;
 
-static fr_status trap_read(const fr_dataset *d, int64_t index, fri_image *image) {
+static fr_status trap_read(const fr_dataset *d, int64_t index, fr_image *image) {
     const trap *t = d->state;
     if (t->every || index == t->image) pthread_exit(NULL);
     return fri_dataset_read(t->digits, index, image);

@@ -4,7 +4,7 @@
 #include "data/dataset.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    fri_image image = {0};
+    fr_image image = {0};
     unsigned sum = 0;
     fr_status s = fri_image_decode("fuzz", data, n, &image);
     if (s == FR_OK) {
@@ -14,6 +14,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     } else {
         FUZZ_CHECK(fr_last_error()[0] != '\0');
     }
-    fri_image_free(&image);
+    fr_image_clear(&image);
     return sum == 1u << 31 ? -1 : 0;
 }

@@ -31,7 +31,7 @@ done:
 /* What a failed load must leave alone. */
 typedef struct content {
     float weight[6], bias[2];
-    fri_rng random;
+    fr_rng random;
     int64_t epoch, batch, steps, tracker;
     double scale, number;
 } content;
@@ -41,7 +41,7 @@ static content look(void) {
     memset(&c, 0, sizeof c);
     FUZZ_CHECK(fr_tensor_to_host(fr_module_tensor(model, "weight"), c.weight) == FR_OK);
     FUZZ_CHECK(fr_tensor_to_host(fr_module_tensor(model, "bias"), c.bias) == FR_OK);
-    c.random = fri_rng_get();
+    c.random = fr_rng_get();
     FUZZ_CHECK(fr_loader_position_get(loader, &c.epoch, &c.batch) == FR_OK);
     c.steps = fr_optimizer_steps(optimizer);
     c.tracker = fr_grad_scaler_growth_tracker(scaler);

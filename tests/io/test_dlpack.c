@@ -174,7 +174,7 @@ Test(dlpack, foreign_memory_can_be_a_leaf) {
     struct DLManagedTensorVersioned *m = foreign();
     OK(fr_tensor_from_dlpack(&m, &t));
     OK(fr_tensor_set_requires_grad(t, true));
-    fri_relabel(t, FR_MEM_PARAMETER);
+    fr_tensor_category_set(t, FR_MEM_PARAMETER);
     OK(fr_mul(t, t, &loss));
     OK(fr_sum(loss, &loss));
     OK(fr_backward(loss, NULL));

@@ -262,9 +262,9 @@ Test(safetensors, writer_refuses) {
     two[0] = good;
     two[0].shape.dim[0] = -1;
     cr_expect_eq(fri_safetensors_write(path, two, 1, NULL, 0, NULL, NULL), FR_ESHAPE, "a negative dimension");
-    two[0].shape = (fri_shape){2, {INT64_MAX / 2, 3}};
+    two[0].shape = (fr_shape){2, {INT64_MAX / 2, 3}};
     cr_expect_eq(fri_safetensors_write(path, two, 1, NULL, 0, NULL, NULL), FR_ESHAPE, "a product that overflows");
-    two[0].shape = two[1].shape = (fri_shape){1, {INT64_MAX / 2 + 1}};
+    two[0].shape = two[1].shape = (fr_shape){1, {INT64_MAX / 2 + 1}};
     two[1].name = "y";
     cr_expect_eq(fri_safetensors_write(path, two, 2, NULL, 0, NULL, NULL), FR_ESHAPE, "a sum that overflows");
     cr_expect_eq(fri_safetensors_write(NULL, &good, 1, NULL, 0, NULL, NULL), FR_EINVAL);

@@ -134,7 +134,7 @@ static sums everything(const run *r) {
     all.bytes = module_bytes(r->model, &all.n);
     OK(fr_optimizer_each_state(r->optimizer, add_tensor, &all));
     OK(fr_loader_position_get(r->loader, &place[0], &place[1]));
-    const fri_rng random = fri_rng_get();
+    const fr_rng random = fr_rng_get();
     const int64_t counts[] = {fr_optimizer_steps(r->optimizer),
                               fr_grad_scaler_growth_tracker(r->scaler),
                               r->state.step,
@@ -241,15 +241,15 @@ Test(state, numbers_and_random_state_are_exact) {
         in[i] = (fr_state_number){names[i], &back[i]};
     }
     fr_module *m = small_net(1, FR_CPU);
-    fri_rng_set((fri_rng){.seed = UINT64_MAX, .next_stream = UINT64_MAX - 1});
+    fr_rng_set((fr_rng){.seed = UINT64_MAX, .next_stream = UINT64_MAX - 1});
     fr_state state = {.model = m, .step = INT64_C(9007199254740993), .numbers = out, .n_numbers = N};
     OK(fr_state_save(in_folder("states"), &state, 0, path));
     fr_seed(0);
     state.step = 0;
     state.numbers = in;
     OK(fr_state_load(path, &state));
-    cr_expect_eq(fri_rng_get().seed, UINT64_MAX);
-    cr_expect_eq(fri_rng_get().next_stream, UINT64_MAX - 1);
+    cr_expect_eq(fr_rng_get().seed, UINT64_MAX);
+    cr_expect_eq(fr_rng_get().next_stream, UINT64_MAX - 1);
     cr_expect_eq(state.step, INT64_C(9007199254740993));
     for (int i = 0; i < N - 1; i++) cr_expect(memcmp(&back[i], &values[i], sizeof(double)) == 0, "%g", values[i]);
     cr_expect(isnan(back[N - 1]));

@@ -53,7 +53,7 @@ Test(weights, torch_layout_is_pytorchs) {
     OK(fr_weights_save(m, file(), NULL));
     OK(fri_safetensors_open(file(), &f));
     const fri_safetensors_entry *conv = entry(f, "0.weight"), *linear = entry(f, "6.weight");
-    const fri_shape krsc = FRI_SHAPE(4, 3, 3, 3);
+    const fr_shape krsc = FRI_SHAPE(4, 3, 3, 3);
     cr_expect(fri_shape_equal(&conv->shape, &krsc));
     const float *w = fr_tensor_data(tensor(m, 0, "weight")), *v = fr_tensor_data(tensor(m, 6, "weight"));
     const float *cw = conv->data, *lw = linear->data;

@@ -53,8 +53,8 @@ TestSuite(allocator, .init = setup, .fini = teardown);
 
 static fri_block *get_as(size_t bytes, fr_category c) {
     fri_block *b = NULL;
-    fri_shape shape = FRI_SHAPE((int64_t)bytes);
-    fri_tag tag = fri_tag_make(c, FR_U8, &shape);
+    fr_shape shape = FRI_SHAPE((int64_t)bytes);
+    fr_tag tag = fri_tag_make(c, FR_U8, &shape);
     cr_assert_eq(fri_block_alloc(a, bytes, &tag, &b), FR_OK, "%s", fr_last_error());
     return b;
 }
@@ -65,8 +65,8 @@ static fri_block *get(size_t bytes) {
 
 static fr_status refused(size_t bytes) {
     fri_block *b = NULL;
-    fri_shape shape = FRI_SHAPE((int64_t)bytes);
-    fri_tag tag = fri_tag_make(FR_MEM_TEMPORARY, FR_U8, &shape);
+    fr_shape shape = FRI_SHAPE((int64_t)bytes);
+    fr_tag tag = fri_tag_make(FR_MEM_TEMPORARY, FR_U8, &shape);
     fr_status s = fri_block_alloc(a, bytes, &tag, &b);
     cr_assert_null(b);
     return s;
@@ -328,9 +328,9 @@ static void expect_words(const char *const *words, size_t n) {
 
 Test(allocator, the_report_names_the_request_the_totals_and_the_largest_tensors) {
     fri_block *b[3];
-    fri_shape shape = FRI_SHAPE(2, 3, 262144);
+    fr_shape shape = FRI_SHAPE(2, 3, 262144);
     const char *module = fri_scope_module_push("features"), *op = fri_scope_op_push("conv2d");
-    fri_tag tag = fri_tag_make(FR_MEM_ACTIVATION, FR_F32, &shape);
+    fr_tag tag = fri_tag_make(FR_MEM_ACTIVATION, FR_F32, &shape);
     for (int i = 0; i < 2; i++) cr_assert_eq(fri_block_alloc(a, 6 * MIB, &tag, &b[i]), FR_OK);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);

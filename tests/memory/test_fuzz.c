@@ -93,7 +93,7 @@ Test(allocator_fuzz, two_sources_agree_at_every_event, .timeout = 240) {
     static struct pair live[MAX_LIVE];
     int n = 0;
     uint64_t counter = 0;
-    fri_shape shape = FRI_SHAPE(1);
+    fr_shape shape = FRI_SHAPE(1);
     cr_assert_eq(fri_allocator_create(FR_CPU, (fri_segment_source){real_alloc, real_free}, &a), FR_OK);
     cr_assert_eq(fri_allocator_create(FR_CPU, (fri_segment_source){address_alloc, address_free}, &b), FR_OK);
     fri_allocator_limit(a, (size_t)600 << 20);
@@ -103,7 +103,7 @@ Test(allocator_fuzz, two_sources_agree_at_every_event, .timeout = 240) {
         int at = n > 0 ? (int)(draw(&counter) % (uint32_t)n) : 0;
         fr_category c = (fr_category)(draw(&counter) % FR_CATEGORY_COUNT);
         if (what < 50 && n < MAX_LIVE) {
-            fri_tag tag = fri_tag_make(c, FR_F32, &shape);
+            fr_tag tag = fri_tag_make(c, FR_F32, &shape);
             size_t bytes = draw_size(&counter);
             fr_status s = fri_block_alloc(a, bytes, &tag, &live[n].real);
             cr_assert_eq(fri_block_alloc(b, bytes, &tag, &live[n].address), s, "event %d: one source failed", event);
@@ -147,12 +147,12 @@ Test(allocator_fuzz, two_sources_agree_at_every_event, .timeout = 240) {
 Test(allocator_fuzz, out_of_memory_is_a_return) {
     fri_allocator *a = NULL;
     fri_block *big = NULL, *more = NULL;
-    fri_shape shape = FRI_SHAPE(3, 1 << 20);
+    fr_shape shape = FRI_SHAPE(3, 1 << 20);
     fr_memory_stats before, after;
     cr_assert_eq(fri_allocator_create(FR_META, (fri_segment_source){address_alloc, address_free}, &a), FR_OK);
     fri_allocator_limit(a, (size_t)32 << 20);
     const char *op = fri_scope_op_push("conv2d"), *module = fri_scope_module_push("features");
-    fri_tag tag = fri_tag_make(FR_MEM_ACTIVATION, FR_F32, &shape);
+    fr_tag tag = fri_tag_make(FR_MEM_ACTIVATION, FR_F32, &shape);
     cr_assert_eq(fri_block_alloc(a, (size_t)12 << 20, &tag, &big), FR_OK);
     fri_allocator_stats(a, &before);
     cr_expect_eq(fri_block_alloc(a, (size_t)24 << 20, &tag, &more), FR_ENOMEM);

@@ -101,9 +101,9 @@ static void *release(void *t) {
     return NULL;
 }
 
-static void on_event(void *ctx, const fri_event *e) {
+static void on_event(void *ctx, const fr_event *e) {
     int *frees = ctx;
-    *frees += e->kind == FRI_EVENT_FREE;
+    *frees += e->kind == FR_EVENT_FREE;
 }
 
 Test(pool, hears_of_blocks_that_another_thread_frees) {
@@ -111,13 +111,13 @@ Test(pool, hears_of_blocks_that_another_thread_frees) {
     pthread_t thread;
     int frees = 0;
     fr_pool *p = pool_begin(&was);
-    OK(fri_event_subscribe(on_event, &frees));
+    OK(fr_event_subscribe(on_event, &frees));
     fr_tensor *t = bytes(1000);
     cr_assert_eq(pthread_create(&thread, NULL, release, t), 0);
     pthread_join(thread, NULL);
     cr_expect_eq(frees, 1);
     cr_expect_eq(stats().requested, 0);
-    fri_event_unsubscribe(on_event, &frees);
+    fr_event_unsubscribe(on_event, &frees);
     fr_pool_end(was);
     fr_pool_release(&p);
 }

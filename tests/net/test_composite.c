@@ -102,12 +102,12 @@ Test(composite, evaluation_leaves_each_mode) {
     }
     must(fr_net_end(&n, &v, 1, &outer));
     fr_module_train(first, false);
-    fri_module_evaluation_begin(outer);
+    fr_module_evaluation_begin(outer);
     cr_expect(!fr_module_training(outer) && !fr_module_training(first) && !fr_module_training(second));
-    fri_module_evaluation_begin(m); /* within another one */
-    fri_module_evaluation_end(m);
+    fr_module_evaluation_begin(m); /* within another one */
+    fr_module_evaluation_end(m);
     cr_expect(!fr_module_training(second));
-    fri_module_evaluation_end(outer);
+    fr_module_evaluation_end(outer);
     cr_expect(fr_module_training(outer) && fr_module_training(m) && fr_module_training(second));
     cr_expect(!fr_module_training(first), "a frozen part trains after an evaluation");
     fr_module_release(&outer);

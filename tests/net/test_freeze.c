@@ -179,8 +179,8 @@ Test(freeze, conversion_and_evaluation_leave_it) {
     fr_tensor *y = NULL;
     must(fr_module_freeze(m, "conv1", true));
     must(fr_module_freeze(m, "bn1", true));
-    fri_module_evaluation_begin(m);
-    fri_module_evaluation_end(m);
+    fr_module_evaluation_begin(m);
+    fr_module_evaluation_end(m);
     must(fr_module_to_dtype(m, FR_BF16));
     must(fr_module_to_dtype(m, FR_F32));
     must(fr_module_to_dtype(m, FR_BF16));
@@ -437,12 +437,12 @@ static void run_on(fr_module *m, fr_optimizer *o, uint64_t first, uint64_t save,
         fr_optimizer_zero_grad(o);
         fr_tensor_release(&y);
         if (i % 10 != 9) continue;
-        fri_module_evaluation_begin(m);
+        fr_module_evaluation_begin(m);
         const bool grad = fr_no_grad_begin();
         must(fr_tensor_full(4, (int64_t[]){2, 8, 6, 3}, 0.5, FR_BF16, test_device(), &y));
         must(fr_module_forward(m, y, &y));
         fr_no_grad_end(grad);
-        fri_module_evaluation_end(m);
+        fr_module_evaluation_end(m);
         fr_tensor_release(&y);
     }
 }

@@ -93,14 +93,14 @@ Test(net, the_first_failure_is_told_at_the_end_with_its_layer) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(test_device());
     fr_value x = image(n, 8, 3), y;
-    fri_rng before = fri_rng_get();
+    fr_rng before = fr_rng_get();
     fr_net_scope_begin(n, "features");
     y = fr_net_maxpool2d(n, "pool", fr_net_relu(n, "relu", x), 9, NULL);
     cr_expect_eq(y.id, -1);
     cr_expect_eq(fr_net_conv2d(n, "conv", y, 4, 3, NULL, FR_BIAS).id, -1);
     cr_expect_eq(fr_net_conv2d(n, "conv", x, 4, 3, NULL, FR_BIAS).id, -1, "a call after a failure does something");
     cr_expect(fr_net_status(n) < 0);
-    cr_expect_eq(fri_rng_get().next_stream, before.next_stream, "a definition that failed draws numbers");
+    cr_expect_eq(fr_rng_get().next_stream, before.next_stream, "a definition that failed draws numbers");
     expect_refused(fr_net_end(&n, &x, 1, &m), FR_ESHAPE, "features.pool (MaxPool2d): maxpool2d: ", "8", NULL);
     cr_expect(n == NULL && m == NULL);
     expect_nothing_left();
@@ -143,7 +143,7 @@ Test(net, refusals) {
     expect_refused(refused(no_result), FR_EINVAL, "result 0", "no value", NULL);
 }
 
-static void count_event(void *ctx, const fri_event *e) {
+static void count_event(void *ctx, const fr_event *e) {
     *(int *)ctx += e->device == FR_META;
 }
 static void count_call(void *ctx, const fri_kernel_call *c) {
@@ -156,11 +156,11 @@ Test(net, a_shape_run_leaves_no_trace) {
     int events = 0, calls = 0;
     fr_memory_stats t, before;
     must(fr_memory_stats_get(FR_META, &before));
-    must(fri_event_subscribe(count_event, &events));
+    must(fr_event_subscribe(count_event, &events));
     fri_call_listener was = fri_meta_listen((fri_call_listener){count_call, &calls});
     fr_graph_stats graph = fr_graph_stats_get();
     fr_module *m = residual_net();
-    fri_event_unsubscribe(count_event, &events);
+    fr_event_unsubscribe(count_event, &events);
     (void)fri_meta_listen(was);
     must(fr_memory_stats_get(FR_META, &t));
     cr_expect_eq(memcmp(&t, &before, sizeof t), 0, "memory of meta is counted");

@@ -56,12 +56,12 @@ static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool two_pass
     must(fr_tensor_uniform(4, (int64_t[]){BATCH, SIZE, SIZE, 3}, -1, 1, FR_F32, test_device(), &x));
     must(fr_tensor_full(1, (int64_t[]){BATCH}, 3, FR_I64, test_device(), &target));
     if (two_pass) {
-        fri_rng rng = fri_rng_get();
+        fr_rng rng = fr_rng_get();
         must(fr_grad_scaler_check_begin(g, o));
         forward_backward(m, x, target, g, blow, loss_out);
         must(fr_grad_scaler_check_end(g, o, &found));
         if (!found) {
-            fri_rng_set(rng);
+            fr_rng_set(rng);
             bool was = fr_statistics_freeze(true);
             forward_backward(m, x, target, g, blow, &again);
             (void)fr_statistics_freeze(was);

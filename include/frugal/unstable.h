@@ -1,0 +1,15 @@
+/* unstable.h - what the trainers need beside the public interface, open to every program, without a promise.
+ *
+ * These calls may change or go in any release, and expect arguments that are not NULL. */
+#ifndef FRUGAL_UNSTABLE_H
+#define FRUGAL_UNSTABLE_H
+
+#include <frugal/unstable/atomic_file.h>
+#include <frugal/unstable/capture.h>
+#include <frugal/unstable/event.h>
+#include <frugal/unstable/input.h>
+#include <frugal/unstable/readback.h>
+#include <frugal/unstable/timeline.h>
+#include <frugal/unstable/tracker.h>
+
+#endif

@@ -1,0 +1,50 @@
+/* atomic_file.h - the one way in which a whole file is written.
+ *
+ * Unstable: see frugal/unstable.h. A regular file, or one that is not there yet, appears under its name complete and on
+ * disk, or not at all: a temporary file in the same folder, data, fsync, rename, fsync of the folder. It keeps the mode
+ * of the file that it replaces. A symbolic link is followed: what it names is replaced. A device, FIFO or socket is
+ * written to as it is, and so is a file that is this process's standard output or error ("/dev/stdout"). A FIFO that
+ * nobody reads is an error: nothing waits. Temporary files are called <target>.<process>-<n>.tmp.
+ *
+ * Sentences do not name the file: callers put flag and path before them (fr_fail_prefix). */
+#ifndef FRUGAL_UNSTABLE_ATOMIC_FILE_H
+#define FRUGAL_UNSTABLE_ATOMIC_FILE_H
+
+#include <frugal/base.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fr_atomic_file {
+    int fd;          /* -1: not open */
+    FILE *stream;    /* owns fd; NULL until fr_atomic_stream */
+    char *target;    /* what is written, links followed */
+    char *temporary; /* NULL: the target is written as it is */
+} fr_atomic_file;
+
+#define FR_ATOMIC_FILE_CLOSED \
+    { .fd = -1 }
+
+/* Opens *f for path; a file that is new gets `mode` less the umask (0666 for files of the user's, 0600 for caches).
+ * FR_EIO, FR_ENOMEM; then *f is closed. */
+FR_API fr_status fr_atomic_open(const char *path, mode_t mode, fr_atomic_file *f);
+/* Writes bytes; or makes f->stream, to be used instead. FR_EIO. */
+FR_API fr_status fr_atomic_put(fr_atomic_file *f, const void *data, size_t bytes);
+FR_API fr_status fr_atomic_stream(fr_atomic_file *f);
+/* Makes what was written take its name, also after errors of the stream, which it reports. Closes f. FR_EIO. */
+FR_API fr_status fr_atomic_commit(fr_atomic_file *f);
+/* Closes f, unless it is closed; a regular file stays as it was before. */
+FR_API void fr_atomic_abandon(fr_atomic_file *f);
+
+enum { FR_TARGET_BYTES = 4096 };
+/* The path of what would be written for `path`: absolute, links followed, whether or not it is there. False: its folder
+ * is not there, or the path is too long. */
+FR_API bool fr_file_target(const char *path, char target[FR_TARGET_BYTES]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

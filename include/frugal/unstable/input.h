@@ -1,0 +1,54 @@
+/* input.h - the batches of a loader on their way to a device.
+ *
+ * Unstable: see frugal/unstable.h. On an asynchronous device a batch is copied into one of two page-locked places, in
+ * turn, and from there to the device on a stream of its own: the loader's buffer is free at once, and the host waits
+ * only if the batch before the last one is still in its place.
+ *
+ * A step needs the memory of its batch to its end, so the transfer of the next batch waits for that, unless there is
+ * memory for one more (fr_input_prefetch): the next batch is copied there while a step runs, and from there, on the
+ * device, to where its step expects it. A prefetch moves the loader on by a batch, so the position of the loader is to
+ * be saved before it. */
+#ifndef FRUGAL_UNSTABLE_INPUT_H
+#define FRUGAL_UNSTABLE_INPUT_H
+
+#include <frugal/data.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fr_input fr_input;
+
+typedef struct fr_input_opts {
+    fr_device device;
+    bool pinned; /* through page-locked memory; no matter on the CPU */
+    /* Changes a batch on the host before it leaves; NULL: nothing does. */
+    fr_status (*edit)(void *ctx, fr_tensor *images, fr_tensor **targets);
+    void *ctx;
+} fr_input_opts;
+
+FR_API fr_status fr_input_create(const fr_input_opts *opts, fr_input **out);
+FR_API void fr_input_release(fr_input **in);
+
+/* Memory for a batch that comes early, f32 images and i64 targets of at most these shapes; taken in a plan, too. */
+FR_API fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, const fr_shape *targets);
+/* Begins to copy the loader's next batch there, unless it holds one; the next call of one of the two below for this
+ * loader takes it. FR_OK also at the end of an epoch. Without that memory: does nothing. */
+FR_API fr_status fr_input_fetch(fr_input *in, fr_loader *loader);
+
+/* The next batch on the device. FR_END as fr_loader_next. */
+FR_API fr_status fr_input_next(fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
+
+/* Device memory of a batch, images and targets. */
+typedef struct fr_input_place {
+    void *data[2];
+    size_t bytes[2];
+} fr_input_place;
+/* The same into memory that is there, for a step that was captured. FR_ESHAPE if the batch has other sizes. *count:
+ * targets. */
+FR_API fr_status fr_input_into(fr_input *in, fr_loader *loader, const fr_input_place *place, int64_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

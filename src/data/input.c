@@ -1,0 +1,219 @@
+/* input.c - see unstable/input.h. */
+#include <frugal/unstable/input.h>
+
+#include "backend/backend.h"
+#include "base/status.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Page-locked memory that a batch leaves from. */
+typedef struct pinned {
+    void *memory;
+    size_t bytes;
+    fri_fence left; /* passed: it may be written again */
+} pinned;
+
+/* Images are 0, targets 1. */
+struct fr_input {
+    fr_input_opts opts;
+    const fri_backend *backend;
+    const fri_streams *streams; /* NULL: no batch leaves through page-locked memory */
+    pinned place[2][2];         /* used in turn */
+    int turn;
+
+    /* The batch that comes early. */
+    fr_tensor *memory[2]; /* NULL: off */
+    fr_dtype dtype[2];
+    fr_shape shape[2];
+    const fr_loader *loader; /* whose batch is in `memory`, or on its way there; NULL: none */
+    fri_fence arrived[2], taken;
+};
+
+fr_status fr_input_create(const fr_input_opts *opts, fr_input **out) {
+    fr_input *in = calloc(1, sizeof *in);
+    if (in == NULL) return fri_fail(FR_ENOMEM, "input: out of host memory");
+    in->opts = *opts;
+    in->backend = fri_backend_get(opts->device);
+    in->streams = in->backend != NULL && opts->pinned ? in->backend->streams : NULL;
+    fr_input_release(out);
+    *out = in;
+    return FR_OK;
+}
+
+void fr_input_release(fr_input **p) {
+    fr_input *in = *p;
+    *p = NULL;
+    if (in == NULL) return;
+    for (int i = 0; i < 2; i++) {
+        fr_tensor_release(&in->memory[i]);
+        for (int turn = 0; turn < 2; turn++)
+            if (in->place[i][turn].memory != NULL)
+                in->streams->host_free(in->place[i][turn].memory, in->place[i][turn].bytes);
+    }
+    free(in);
+}
+
+/* ---- from the host ------------------------------------------------------------------------------------------- */
+
+/* The place that this batch leaves from: waits until it is free and makes it large enough. Without page-locked memory
+ * its pointer stays NULL. */
+static fr_status room(fr_input *in, int which, size_t bytes, pinned **out) {
+    pinned *p = *out = &in->place[which][in->turn];
+    fr_status s = in->streams->wait(p->left);
+    if (s < 0 || bytes <= p->bytes) return s;
+    if (p->memory != NULL) in->streams->host_free(p->memory, p->bytes);
+    *p = (pinned){0};
+    if (in->streams->host_alloc(bytes, &p->memory) == FR_OK) p->bytes = bytes;
+    return FR_OK;
+}
+
+/* Copies t to the device behind the fence `behind`, whatever the device does meanwhile; *arrived stands behind the
+ * copy. Without page-locked memory the copy runs in the compute stream's order. */
+static fr_status transfer(fr_input *in, int which, const fr_tensor *t, fri_fence behind, void *to, fri_fence *arrived) {
+    size_t bytes = fri_nbytes(t);
+    pinned *p;
+    fr_status s = FR_OK;
+    FRI_TRY(s, room(in, which, bytes, &p));
+    if (p->memory == NULL) {
+        FRI_TRY(s, in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, bytes));
+    } else {
+        memcpy(p->memory, fri_data(t), bytes);
+        FRI_TRY(s, in->streams->follow(FRI_STREAM_INPUT, behind));
+        FRI_TRY(s, in->streams->copy(FRI_STREAM_INPUT, FRI_COPY_HOST_TO_DEVICE, p->memory, to, bytes));
+        FRI_TRY(s, in->streams->mark(FRI_STREAM_INPUT, &p->left));
+    }
+    *arrived = p->left;
+done:
+    return s;
+}
+
+/* The same after what was queued before and before what is queued next. */
+static fr_status queue(fr_input *in, int which, const fr_tensor *t, void *to) {
+    fri_fence before, arrived;
+    fr_status s = FR_OK;
+    if (in->streams == NULL)
+        return in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, fri_nbytes(t));
+    FRI_TRY(s, in->streams->mark(FRI_STREAM_COMPUTE, &before));
+    FRI_TRY(s, transfer(in, which, t, before, to, &arrived));
+    FRI_TRY(s, in->streams->follow(FRI_STREAM_COMPUTE, arrived));
+done:
+    return s;
+}
+
+static fr_status on_host(const fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets) {
+    fr_status s = fr_loader_next(loader, images, targets);
+    return s == FR_OK && in->opts.edit != NULL ? in->opts.edit(in->opts.ctx, *images, targets) : s;
+}
+
+/* ---- the batch that comes early ------------------------------------------------------------------------------ */
+
+fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, const fr_shape *targets) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, fri_tensor_new(images, FR_F32, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
+    FRI_TRY(s, fri_tensor_new(targets, FR_I64, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
+done:
+    return s;
+}
+
+static fr_status begin_early(fr_input *in, fr_loader *loader, const fr_tensor *const t[2]) {
+    fr_status s = FR_OK;
+    for (int i = 0; i < 2; i++) {
+        in->dtype[i] = t[i]->dtype;
+        in->shape[i] = t[i]->shape;
+        if (fri_nbytes(t[i]) > fri_nbytes(in->memory[i]))
+            return fri_fail(FR_EINTERNAL, "input: a batch of %zu bytes, more than the %zu of a full one",
+                            fri_nbytes(t[i]), fri_nbytes(in->memory[i]));
+        FRI_TRY(s, transfer(in, i, t[i], in->taken, fri_data(in->memory[i]), &in->arrived[i]));
+    }
+    in->turn = 1 - in->turn;
+    in->loader = loader;
+done:
+    return s;
+}
+
+fr_status fr_input_fetch(fr_input *in, fr_loader *loader) {
+    fr_tensor *t[2] = {NULL, NULL};
+    fr_status s = FR_OK;
+    if (in->memory[0] == NULL || in->loader != NULL) return FR_OK;
+    s = on_host(in, loader, &t[0], &t[1]);
+    if (s == FR_OK) s = begin_early(in, loader, (const fr_tensor *const[2]){t[0], t[1]});
+    fr_tensor_release(&t[0]);
+    fr_tensor_release(&t[1]);
+    return s == FR_END ? FR_OK : s;
+}
+
+static size_t early_bytes(const fr_input *in, int which) {
+    return (size_t)fri_shape_numel(&in->shape[which]) * fr_dtype_size(in->dtype[which]);
+}
+
+/* Queues its copy to where its step expects it. */
+static fr_status take(fr_input *in, int which, void *to) {
+    fr_status s = FR_OK;
+    FRI_TRY(s, in->streams->follow(FRI_STREAM_COMPUTE, in->arrived[which]));
+    FRI_TRY(s, in->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(in->memory[which]), to,
+                                 early_bytes(in, which)));
+done:
+    return s;
+}
+
+/* Its memory is free once those copies are done. */
+static fr_status taken(fr_input *in) {
+    in->loader = NULL;
+    return in->streams->mark(FRI_STREAM_COMPUTE, &in->taken);
+}
+
+/* ---- the next batch ------------------------------------------------------------------------------------------ */
+
+/* An early batch, or one that the host holds, as a tensor on the device. */
+static fr_status to_tensor(fr_input *in, int which, bool early, fr_tensor **t) {
+    fr_device device = in->opts.device;
+    fr_tensor *moved = NULL;
+    fr_status s = FR_OK;
+    if (!early && fr_tensor_device(*t) == device) return FR_OK;
+    const fr_shape shape = early ? in->shape[which] : (*t)->shape;
+    FRI_TRY(s, fri_tensor_new(&shape, early ? in->dtype[which] : (*t)->dtype, device, FR_MEM_TEMPORARY, &moved));
+    fr_tensor_category_set(moved, FR_MEM_INPUT);
+    FRI_TRY(s, early ? take(in, which, fri_data(moved)) : queue(in, which, *t, fri_data(moved)));
+    fri_bump_version(moved);
+    fri_tensor_put(&moved, t);
+done:
+    fr_tensor_release(&moved);
+    return s;
+}
+
+fr_status fr_input_next(fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets) {
+    bool early = in->loader != NULL && in->loader == loader;
+    fr_status s = early ? FR_OK : on_host(in, loader, images, targets);
+    if (s != FR_OK) return s;
+    FRI_TRY(s, to_tensor(in, 0, early, images));
+    FRI_TRY(s, to_tensor(in, 1, early, targets));
+    if (early) return taken(in);
+    in->turn = 1 - in->turn;
+done:
+    return s;
+}
+
+fr_status fr_input_into(fr_input *in, fr_loader *loader, const fr_input_place *place, int64_t *count) {
+    bool early = in->loader != NULL && in->loader == loader;
+    fr_tensor *t[2] = {NULL, NULL};
+    fr_status s = early ? FR_OK : on_host(in, loader, &t[0], &t[1]);
+    if (s != FR_OK) goto done;
+    for (int i = 0; i < 2; i++) {
+        size_t bytes = early ? early_bytes(in, i) : fri_nbytes(t[i]);
+        if (bytes != place->bytes[i]) {
+            s = fri_fail(FR_ESHAPE, "input: a batch of %zu bytes where a captured step has %zu", bytes,
+                         place->bytes[i]);
+            goto done;
+        }
+        FRI_TRY(s, early ? take(in, i, place->data[i]) : queue(in, i, t[i], place->data[i]));
+    }
+    *count = early ? fri_shape_numel(&in->shape[1]) : fri_numel(t[1]);
+    if (early) s = taken(in);
+    if (!early) in->turn = 1 - in->turn;
+done:
+    fr_tensor_release(&t[0]);
+    fr_tensor_release(&t[1]);
+    return s;
+}
