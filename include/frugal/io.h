@@ -30,6 +30,9 @@ typedef struct fr_weights_opts {
     fr_weights_layout layout FR_DEFAULT(FR_WEIGHTS_AUTO);
     bool strict FR_DEFAULT(true); /* load: the file has all of the module's names and no others */
     int64_t flatten_height FR_DEFAULT(0), flatten_width FR_DEFAULT(0); /* 0: as the module tells */
+    /* load: a dotted prefix ("fc"); the module's tensors below it stay as they are, whatever the file has there. NULL
+     * or "": none */
+    const char *skip FR_DEFAULT(NULL);
 } fr_weights_opts;
 #define FR_WEIGHTS_DEFAULTS  .strict = true
 #define FR_WEIGHTS_OPTS(...) FR_OPTS(fr_weights_opts, FR_WEIGHTS_DEFAULTS, __VA_ARGS__)

@@ -127,6 +127,8 @@ FR_API int fr_module_layers(fr_module *m);
 FR_API fr_status fr_module_layer_get(fr_module *m, int i, fr_layer *out);
 /* The first layer of this name or below it ("layer1.0"); -1: none. */
 FR_API int fr_module_layer_find(fr_module *m, const char *name);
+/* The name of the last layer with parameters ("fc"), borrowed; NULL: none has any, or m is no network. */
+FR_API const char *fr_module_head(fr_module *m);
 /* The module at a dotted path, borrowed; NULL: none. */
 FR_API fr_module *fr_module_find(fr_module *m, const char *path);
 /* The layer at the path, and every one that shares it, becomes *layer, which is taken also on failure. FR_EINVAL: no

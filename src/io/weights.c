@@ -6,6 +6,7 @@
 #include "io/safetensors.h"
 
 #include "base/status.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -130,6 +131,7 @@ typedef struct loading {
     fri_safetensors *file;
     const fri_safetensors_entry **from; /* per entry; NULL: stays as it is */
     bool torch;
+    const char *skip;         /* NULL: nothing */
     void *turned, *converted; /* one tensor in the module's layout, and in its type: the largest */
 } loading;
 
@@ -137,9 +139,14 @@ static fr_shape shape_in_file(const loading *l, const fri_entry *e) {
     return l->torch ? fri_entry_torch_shape(e) : e->tensor->shape;
 }
 
+static bool skips(const loading *l, const char *name) {
+    return l->skip != NULL && l->skip[0] != '\0' && fri_path_is_below(name, l->skip);
+}
+
 static void find_missing(loading *l, bool strict, complaint *c) {
     for (size_t i = 0; i < l->entries.n; i++) {
         const fri_entry *e = &l->entries.entry[i];
+        if (skips(l, e->name)) continue;
         l->from[i] = fri_safetensors_find(l->file, e->name);
         if (l->from[i] == NULL && strict && !may_be_missing(e->name) && begin_item(c, "missing ", FR_EINVAL))
             put(c, "%.200s", e->name);
@@ -158,7 +165,7 @@ static fr_status find_unexpected(const loading *l, complaint *c) {
     qsort(names, l->entries.n, sizeof *names, by_text);
     for (size_t i = 0; i < l->file->n_entries; i++) {
         const char *name = l->file->entries[i].name;
-        if (bsearch(&name, names, l->entries.n, sizeof *names, by_text) == NULL &&
+        if (bsearch(&name, names, l->entries.n, sizeof *names, by_text) == NULL && !skips(l, name) &&
             begin_item(c, "unexpected ", FR_EINVAL))
             put(c, "%.200s", name);
     }
@@ -210,6 +217,7 @@ static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
     complaint c = {.status = FR_OK};
     size_t largest = 1;
     fr_status s = FR_OK;
+    l->skip = o->skip;
     FRI_TRY(s, check_layout(o, l));
     FRI_TRY(s, fri_entries_collect(m, &l->entries));
     if (l->torch) FRI_TRY(s, fri_entries_torch_layout(m, o, &l->entries));

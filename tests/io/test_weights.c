@@ -47,6 +47,65 @@ Test(weights, come_back_bit_for_bit_in_both_layouts) {
     }
 }
 
+/* small_net with `classes` outputs. */
+static fr_module *net_of(uint64_t seed, int64_t classes) {
+    fr_module *m = small_net(seed, FR_CPU), *head = NULL;
+    OK(fr_nn_linear(24, classes, true, FR_CPU, &head));
+    OK(fr_module_replace(m, "6", &head));
+    return m;
+}
+
+/* A head of another size stays fresh where it is named; every other tensor is the file's. */
+Test(weights, a_skipped_layer_stays_as_it_is) {
+    static const char *const skips[] = {"6", "6.", "6.weight"};
+    for (size_t i = 0; i < COUNT(skips); i++) {
+        size_t n[3], whole;
+        fr_module *a = net_of(1, 5), *b = net_of(2, i < 2 ? 7 : 5);
+        unsigned char *conv = module_bytes(fr_module_child(a, 0), &n[0]);
+        unsigned char *norm = module_bytes(fr_module_child(a, 1), &n[1]);
+        unsigned char *head = module_bytes(fr_module_child(b, 6), &n[2]), *all = module_bytes(b, &whole);
+        OK(fr_weights_save(a, file(), NULL));
+        if (i < 2) {
+            cr_expect_eq(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.skip = "")), FR_ESHAPE);
+            EXPECT_SENTENCE("6.weight is [5, 24] in the file but [7, 24] in the module");
+            cr_expect_eq(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.skip = "6.weight")), FR_ESHAPE);
+            EXPECT_SENTENCE("6.bias is [5]");
+            cr_expect(module_equals(b, all, whole));
+        }
+        OK(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.skip = skips[i])));
+        cr_expect(module_equals(fr_module_child(b, 0), conv, n[0]), "%s: the convolution", skips[i]);
+        cr_expect(module_equals(fr_module_child(b, 1), norm, n[1]), "%s: the batch norm", skips[i]);
+        cr_expect_eq(module_equals(fr_module_child(b, 6), head, n[2]), i < 2, "%s: the head", skips[i]);
+        fr_tensor *w = tensor(b, 6, "weight");
+        cr_expect_eq(memcmp(fr_tensor_data(w), head, fr_tensor_nbytes(w)), 0, "%s: its weight", skips[i]);
+        free(conv);
+        free(norm);
+        free(head);
+        free(all);
+        fr_module_release(&a);
+        fr_module_release(&b);
+    }
+}
+
+/* What the file has there, or lacks, does not matter; what it lacks elsewhere does. */
+Test(weights, names_below_a_skipped_prefix_may_differ) {
+    fr_module *a = small_net(1, FR_CPU), *b = small_net(2, FR_CPU), *other = NULL;
+    OK(fr_nn_batchnorm2d(24, FR_CPU, &other));
+    OK(fr_module_replace(a, "6", &other));
+    OK(fr_weights_save(a, file(), NULL));
+    cr_expect_eq(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.skip = "0")), FR_EINVAL);
+    EXPECT_SENTENCE("unexpected 6.num_batches_tracked, 6.running_mean");
+    OK(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.skip = "6")));
+    OK(fr_nn_identity(&other));
+    OK(fr_module_replace(a, "6", &other));
+    OK(fr_weights_save(a, file(), NULL));
+    cr_expect_eq(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.skip = "1")), FR_EINVAL);
+    EXPECT_SENTENCE("missing 6.weight, 6.bias");
+    OK(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.skip = "6")));
+    fr_module_release(&a);
+    fr_module_release(&b);
+}
+
 Test(weights, torch_layout_is_pytorchs) {
     fr_module *m = small_net(1, FR_CPU);
     fri_safetensors *f = NULL;
