@@ -21,7 +21,7 @@ struct masked_by_value {
 
 /* One thread makes one byte: bit i % 8 of byte i / 8. */
 template <typename T, bool PACKED>
-__global__ void __launch_bounds__(FRI_THREADS) encode(int64_t n, bool strict, const T *y, uint8_t *bits) {
+__global__ void __launch_bounds__(FRI_THREADS) encode(int64_t n, fri_mask_rule rule, const T *y, uint8_t *bits) {
     constexpr int N = PACKED ? 16 / sizeof(T) : 1;
     int64_t byte = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x, first = byte * 8;
     if (first >= n) return;
@@ -33,13 +33,13 @@ __global__ void __launch_bounds__(FRI_THREADS) encode(int64_t n, bool strict, co
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 float v = fri_load(p.v[j]);
-                code |= (unsigned)(strict ? v > 0 : fri_relu_passes(v)) << (k + j);
+                code |= (unsigned)fri_mask_bit(rule, v) << (k + j);
             }
         }
     } else {
         for (int k = 0; first + k < n; k++) {
             float v = fri_load(y[first + k]);
-            code |= (unsigned)(strict ? v > 0 : fri_relu_passes(v)) << k;
+            code |= (unsigned)fri_mask_bit(rule, v) << k;
         }
     }
     bits[byte] = (uint8_t)code;
@@ -75,14 +75,14 @@ extern "C" fr_status fri_cuda_relu_backward(const fri_exec *e, fr_dtype dtype, i
                     return fri_launch_map2<T>(e, "relu_backward", n, y, dy, dx, masked_by_value{});)
 }
 
-extern "C" fr_status fri_cuda_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, bool strict, const void *y,
-                                          uint8_t *bits) {
+extern "C" fr_status fri_cuda_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, fri_mask_rule rule,
+                                          const void *y, uint8_t *bits) {
     unsigned blocks = fri_blocks(fri_ceil_div(n, 8));
     if (n == 0) return FR_OK;
     FRI_FLOAT_TYPES(dtype, "relu_encode",
                     if (fri_aligned(y, 16))
-                        encode<T, true><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(n, strict, (const T *)y, bits);
-                    else encode<T, false><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(n, strict, (const T *)y, bits);)
+                        encode<T, true><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(n, rule, (const T *)y, bits);
+                    else encode<T, false><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(n, rule, (const T *)y, bits);)
     return fri_cuda_launched("relu_encode");
 }
 

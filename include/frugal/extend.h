@@ -57,6 +57,7 @@ enum {
     FR_SAVE_SMALL = 2, /* a few values: kept even inside a checkpoint */
     FR_SAVE_MASK = 5,  /* SIGN of the op's own output, and dx is exactly 0 where it is <= 0: the one consumer may take
                         * the mask over (absorb_mask) */
+    FR_SAVE_RELU6 = 9, /* SIGN, but only what lies between 0 and 6 passes, and no NaN; slope 0 */
 };
 
 typedef struct fr_save {
@@ -78,7 +79,8 @@ FR_API bool fr_node_wants(const fr_node *node, int input); /* is the gradient of
 FR_API fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out);
 /* The last use of a saved tensor is over: with early release on, it is freed now. */
 FR_API void fr_node_release_saved(fr_node *node, int index);
-/* *dx = *dy where the saved tensor is not <= 0, else slope * *dy. Takes *dy and reuses it if possible. */
+/* *dx = *dy where the saved tensor is not <= 0 (RELU6: between 0 and 6), else slope * *dy. Takes *dy and reuses it if
+ * possible. */
 FR_API fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx);
 /* Hands the gradient of an input over; *dx becomes NULL, also on failure. An input that is not wanted is accepted and
  * dropped. */

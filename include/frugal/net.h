@@ -77,6 +77,7 @@ FR_API fr_value fr_net_embedding(fr_net *n, const char *name, fr_value index, in
 FR_API fr_value fr_net_batchnorm2d(fr_net *n, const char *name, fr_value x, const fr_batchnorm2d_opts *opts);
 FR_API fr_value fr_net_inplace_abn(fr_net *n, const char *name, fr_value x, double slope);
 FR_API fr_value fr_net_relu(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_relu6(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_leaky_relu(fr_net *n, const char *name, fr_value x, double slope);
 FR_API fr_value fr_net_maxpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts);
 FR_API fr_value fr_net_avgpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts);

@@ -126,6 +126,7 @@ FR_API fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module
  * kept. FR_EINVAL: slope is not > 0. */
 FR_API fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m);
 FR_API fr_status fr_nn_relu(fr_module **m);
+FR_API fr_status fr_nn_relu6(fr_module **m);
 FR_API fr_status fr_nn_leaky_relu(double slope, fr_module **m);
 FR_API fr_status fr_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m);
 FR_API fr_status fr_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m);

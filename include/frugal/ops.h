@@ -71,10 +71,14 @@ FR_API fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta,
 FR_API fr_status fr_relu(fr_tensor *x, fr_tensor **y);
 /* y = x > 0 ? x : slope * x, slope >= 0. Saves y's sign, for slope 0 < slope. */
 FR_API fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y);
+/* y = min(max(x, 0), 6). dx = dy where 0 < y < 6. Saves which elements pass: shared with y while y lives, later 1
+ * bit. */
+FR_API fr_status fr_relu6(fr_tensor *x, fr_tensor **y);
 /* The same, demanded in place, with PyTorch's rules: FR_EUSAGE on a leaf that requires grad; whoever saved the old
  * content fails in backward. */
 FR_API fr_status fr_relu_inplace(fr_tensor *x);
 FR_API fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope);
+FR_API fr_status fr_relu6_inplace(fr_tensor *x);
 
 /* ---- pooling ----------------------------------------------------------------------------------------------------- */
 

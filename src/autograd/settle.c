@@ -23,6 +23,10 @@ static bool all_signs(const fri_storage *s) {
     return true;
 }
 
+static fri_mask_rule rule_of(unsigned flags) {
+    return flags == FR_SAVE_MASK ? FRI_MASK_RELU : flags == FR_SAVE_RELU6 ? FRI_MASK_RELU6 : FRI_MASK_POSITIVE;
+}
+
 /* Runs under the scope of the slot's owner, so that reports show whose bits these are. */
 static fr_status encode_bits(fri_slot *slot) {
     fr_tensor *bits = NULL;
@@ -38,7 +42,7 @@ static fr_status encode_bits(fri_slot *slot) {
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
     FRI_TRY(s, fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits));
     FRI_TRY(s, FRI_KERNEL(b, slot->dtype, relu_encode,
-                          (&e, slot->dtype, n, flags != FR_SAVE_MASK, (char *)slot->storage->block->data + slot->offset,
+                          (&e, slot->dtype, n, rule_of(flags), (char *)slot->storage->block->data + slot->offset,
                            fri_data(bits))));
     fri_slot_drop(slot);
     fri_slot_hold(slot, owner, bits, flags);

@@ -168,6 +168,9 @@ static fr_status mask_by_value(const fri_slot *slot, const fr_tensor *y, double 
     if (slot->flags == FR_SAVE_MASK)
         return FRI_KERNEL(fri_backend_of(dy), dy->dtype, relu_backward,
                           (FRI_EXEC, dy->dtype, fri_numel(dy), fri_data(y), fri_data(dy), fri_data(dx)));
+    if (slot->flags == FR_SAVE_RELU6)
+        return FRI_KERNEL(fri_backend_of(dy), dy->dtype, relu6_backward,
+                          (FRI_EXEC, dy->dtype, fri_numel(dy), fri_data(y), fri_data(dy), fri_data(dx)));
     return FRI_KERNEL(fri_backend_of(dy), dy->dtype, leaky_relu_backward,
                       (FRI_EXEC, dy->dtype, fri_numel(dy), slope, fri_data(y), fri_data(dy), fri_data(dx)));
 }

@@ -42,6 +42,23 @@ static inline FRI_HOST_DEVICE fri_real fri_relu_gradient(fri_real y, fri_real dy
     return y <= 0 ? 0 : dy;
 }
 
+static inline FRI_HOST_DEVICE fri_real fri_relu6(fri_real x) {
+    return x <= 0 ? 0 : x >= 6 ? 6 : x; /* NaN passes */
+}
+
+static inline FRI_HOST_DEVICE bool fri_relu6_passes(fri_real y) {
+    return y > 0 && y < 6; /* NaN does not, as PyTorch */
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_relu6_gradient(fri_real y, fri_real dy) {
+    return fri_relu6_passes(y) ? dy : 0;
+}
+
+/* One bit of a mask. */
+static inline FRI_HOST_DEVICE bool fri_mask_bit(fri_mask_rule rule, fri_real y) {
+    return rule == FRI_MASK_RELU ? fri_relu_passes(y) : rule == FRI_MASK_POSITIVE ? y > 0 : fri_relu6_passes(y);
+}
+
 /* From one bit of the mask. slope 0 gives exactly 0, also for an infinite dy. */
 static inline FRI_HOST_DEVICE fri_real fri_relu_gradient_bit(bool bit, fri_real slope, fri_real dy) {
     return bit ? dy : slope == 0 ? 0 : slope * dy;

@@ -56,9 +56,15 @@ typedef fr_status fri_broadcast_fn(const fri_exec *e, fr_dtype dtype, int64_t n,
 typedef fr_status fri_sum_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y);
 typedef size_t fri_sum_workspace_fn(fr_dtype dtype, int64_t n);
 
-/* bits: bit i%8 of byte i/8 is !(y[i] <= 0), or with `strict` y[i] > 0 (they differ for NaN: relu passes it, leaky relu
- * does not); (n + 7) / 8 bytes, unused bits 0. */
-typedef fr_status fri_relu_encode_fn(const fri_exec *e, fr_dtype dtype, int64_t n, bool strict, const void *y,
+/* Where an activation passes the gradient, from its output. NaN passes through relu only. */
+typedef enum fri_mask_rule {
+    FRI_MASK_RELU,     /* !(y <= 0) */
+    FRI_MASK_POSITIVE, /* y > 0: leaky relu */
+    FRI_MASK_RELU6,    /* y > 0 and y < 6 */
+    FRI_MASK_RULES
+} fri_mask_rule;
+/* bits: bit i%8 of byte i/8 is the rule's answer for y[i]; (n + 7) / 8 bytes, unused bits 0. */
+typedef fr_status fri_relu_encode_fn(const fri_exec *e, fr_dtype dtype, int64_t n, fri_mask_rule rule, const void *y,
                                      uint8_t *bits);
 /* dx = dy where the bit is 1, else dy * slope (relu: slope 0 gives exactly 0); dx may be dy. */
 typedef fr_status fri_relu_backward_bits_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope,

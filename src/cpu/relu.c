@@ -28,6 +28,10 @@ FRI_CLONES static void passes_row(int64_t n, const real *y, uint8_t *passes) {
     for (int64_t i = 0; i < n; i++) passes[i] = fri_relu_passes(y[i]);
 }
 
+FRI_CLONES static void passes6_row(int64_t n, const real *y, uint8_t *passes) {
+    for (int64_t i = 0; i < n; i++) passes[i] = fri_relu6_passes(y[i]);
+}
+
 FRI_CLONES static void positive_row(int64_t n, const real *y, uint8_t *passes) {
     for (int64_t i = 0; i < n; i++) passes[i] = (y[i] > 0);
 }
@@ -55,28 +59,28 @@ static void pack_row(int64_t n, const uint8_t *passes, uint8_t *bits) {
 }
 
 /* Elements first .. first+n, first divisible by 8. */
-static void encode_range(fr_dtype t, int64_t first, int64_t n, bool strict, const void *y, uint8_t *bits) {
+static void encode_range(fr_dtype t, int64_t first, int64_t n, fri_mask_rule rule, const void *y, uint8_t *bits) {
+    static void (*const rows[FRI_MASK_RULES])(int64_t n, const real *y, uint8_t *passes) =
+        {[FRI_MASK_RELU] = passes_row, [FRI_MASK_POSITIVE] = positive_row, [FRI_MASK_RELU6] = passes6_row};
     real buf[FRI_BLOCK];
     uint8_t passes[FRI_BLOCK];
     for (int64_t i = 0; i < n; i += FRI_BLOCK) {
         int64_t count = fri_min_i64(FRI_BLOCK, n - i);
-        if (strict)
-            positive_row(count, fri_cpu_load(t, y, first + i, count, buf), passes);
-        else
-            passes_row(count, fri_cpu_load(t, y, first + i, count, buf), passes);
+        rows[rule](count, fri_cpu_load(t, y, first + i, count, buf), passes);
         int64_t padded = count;
         for (; padded % 8 != 0; padded++) passes[padded] = 0; /* unused bits are 0 */
         pack_row(padded, passes, bits + (first + i) / 8);
     }
 }
 
-fr_status fri_cpu_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, bool strict, const void *y, uint8_t *bits) {
+fr_status fri_cpu_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, fri_mask_rule rule, const void *y,
+                              uint8_t *bits) {
     fr_status s = fri_cpu_accepts("relu", dtype);
     if (s < 0) return s;
     int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < chunks; i++)
-        encode_range(dtype, i * FRI_CHUNK, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), strict, y, bits);
+        encode_range(dtype, i * FRI_CHUNK, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), rule, y, bits);
     return FR_OK;
 }
 

@@ -138,7 +138,8 @@ fr_status fri_meta_leaky_relu_backward(const fri_exec *e, fr_dtype t, int64_t n,
     return fri_meta_pass("leaky_relu_backward", t, n, 1, 3 * fri_meta_size(t));
 }
 
-fr_status fri_meta_relu_encode(const fri_exec *e, fr_dtype t, int64_t n, bool strict, const void *y, uint8_t *bits) {
+fr_status fri_meta_relu_encode(const fri_exec *e, fr_dtype t, int64_t n, fri_mask_rule rule, const void *y,
+                               uint8_t *bits) {
     return fri_meta_pass("relu_encode", t, n, 1, fri_meta_size(t) + 0.125);
 }
 

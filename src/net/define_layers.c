@@ -71,6 +71,11 @@ fr_value fr_net_relu(fr_net *n, const char *name, fr_value x) {
     return one(n, name, fr_nn_relu(&m), &m, x);
 }
 
+fr_value fr_net_relu6(fr_net *n, const char *name, fr_value x) {
+    fr_module *m = NULL;
+    return one(n, name, fr_nn_relu6(&m), &m, x);
+}
+
 fr_value fr_net_leaky_relu(fr_net *n, const char *name, fr_value x, double slope) {
     fr_module *m = NULL;
     return one(n, name, fr_nn_leaky_relu(slope, &m), &m, x);

@@ -34,6 +34,17 @@ fr_status fr_nn_relu(fr_module **m) {
     return make(&relu_class, NULL, 0, m);
 }
 
+static fr_status relu6_forward(fr_module *m, fr_tensor **x) {
+    (void)m;
+    return fr_relu6(*x, x);
+}
+static const fr_module_class relu6_class = {.name = "ReLU6", .forward = relu6_forward, .traits = ACTIVATION};
+
+fr_status fr_nn_relu6(fr_module **m) {
+    FRI_NOT_NULL(m);
+    return make(&relu6_class, NULL, 0, m);
+}
+
 static fr_status leaky_relu_forward(fr_module *m, fr_tensor **x) {
     return fr_leaky_relu(*x, *(double *)m->state, x);
 }

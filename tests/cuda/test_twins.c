@@ -52,11 +52,11 @@ Test(twins, pointwise){EACH_VECTOR({
 })}
 
 Test(twins, relu_bits){EACH_VECTOR({
-    buf y = numbers_between(t, n, offset, -2, 2, true);
+    buf y = numbers_between(t, n, offset, -2, 8, true);
     buf dy = numbers(t, n, offset);
     buf bits = zeros(FR_U8, (n + 7) / 8, 0);
-    for (int strict = 0; strict < 2; strict++) {
-        BOTH(k->relu_encode(ex(), t, n, strict, p(&y), p(&bits)));
+    for (int rule = 0; rule < FRI_MASK_RULES; rule++) {
+        BOTH(k->relu_encode(ex(), t, n, rule, p(&y), p(&bits)));
         expect_same("relu_encode", &bits, 0);
     }
     BOTH(k->relu_backward_bits(ex(), t, n, 0.25, p(&bits), p(&dy), p(&dy)));

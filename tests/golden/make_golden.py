@@ -166,6 +166,17 @@ def relu():
     return op
 
 
+def relu6():
+    op = Op("relu6")
+    for case, shape in [("plain", (2, 3, 5, 7)), ("odd_length", (37,)), ("special", None)]:
+        op.rng(case)
+        edge = torch.cat([SPECIAL, torch.tensor([6.0, 5.5, 6.5])])
+        x = edge if shape is None else op.normal(*shape, mean=3.0, std=4.0)
+        x = torch.where((x - 6).abs() < 0.05, x + 0.1, x) if shape else x  # half precision keeps the side of 6
+        op.gradients(case, lambda x: F.relu6(x), {"x": x})
+    return op
+
+
 def leaky_relu():
     op = Op("leaky_relu")
     for case, slope, x in [("default", 0.01, None), ("slope", 0.2, None), ("special", 0.01, SPECIAL)]:
@@ -394,8 +405,8 @@ def cast():
     return op
 
 
-OPS = [conv2d, linear, batchnorm2d, relu, leaky_relu, maxpool2d, avgpool2d, adaptive_avgpool2d, add, mul, scale, sum_,
-       mean, concat, embedding, upsample, cross_entropy, mse, cast]
+OPS = [conv2d, linear, batchnorm2d, relu, relu6, leaky_relu, maxpool2d, avgpool2d, adaptive_avgpool2d, add, mul, scale,
+       sum_, mean, concat, embedding, upsample, cross_entropy, mse, cast]
 
 
 def same(a, b, name):

@@ -37,6 +37,7 @@ typedef fr_status layer_op(fr_tensor *x, fr_tensor **y);
         return op;                                            \
     }
 LAYER(relu, fr_nn_relu(m), fr_relu(x, y))
+LAYER(relu6, fr_nn_relu6(m), fr_relu6(x, y))
 LAYER(leaky_relu, fr_nn_leaky_relu(0.2, m), fr_leaky_relu(x, 0.2, y))
 LAYER(maxpool2d, fr_nn_maxpool2d(2, NULL, m), fr_maxpool2d(x, 2, FR_POOL2D_OPTS(.stride = 2), y))
 LAYER(maxpool2d_options, fr_nn_maxpool2d(3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), m),
@@ -56,6 +57,7 @@ static const struct {
     layer_op *op;
 } layers[] = {
     {"relu", "ReLU", relu_make, relu_op},
+    {"relu6", "ReLU6", relu6_make, relu6_op},
     {"leaky_relu", "LeakyReLU", leaky_relu_make, leaky_relu_op},
     {"maxpool2d", "MaxPool2d", maxpool2d_make, maxpool2d_op},
     {"maxpool2d with options", "MaxPool2d", maxpool2d_options_make, maxpool2d_options_op},

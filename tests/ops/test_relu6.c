@@ -1,0 +1,130 @@
+/* test_relu6.c - rectifier with a ceiling: golden values, gradients, how it is kept, in-place, refusals. */
+#include <criterion/criterion.h>
+#include <frugal/memory.h>
+#include <frugal/ops.h>
+#include <math.h>
+#include <string.h>
+
+#include "support/op_suite.h"
+
+static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    (void)g;
+    return fr_relu6(in[0], y);
+}
+
+static const op_suite suite = {.op = "relu6", .inputs = {"x"}, .run = run, .kink = 0.02, .not_half = "special"};
+
+Test(relu6, forward_golden) {
+    suite_forward_golden(&suite);
+}
+
+Test(relu6, gradcheck) {
+    suite_gradcheck(&suite);
+}
+
+Test(relu6, half_near_f32) {
+    suite_half_near_f32(&suite);
+}
+
+Test(relu6, accumulates) {
+    suite_accumulates(&suite);
+}
+
+Test(relu6, switches_agree) {
+    suite_switches_agree(&suite);
+}
+
+/* x = relu6(x) over a result, in place or not, and the demanded form: the same y and dx, bit for bit. */
+Test(relu6, inplace_equals_plain) {
+    fr_tensor *reference = NULL, *reference_y = NULL;
+    for (int way = 0; way < 3; way++) {
+        fr_tensor *x = NULL, *h = NULL, *s = NULL;
+        fr_switches switches = fr_switches_default();
+        switches.inplace = way > 0;
+        fr_switches_set(switches);
+        fr_seed(4);
+        must(fr_tensor_normal(1, (int64_t[]){1003}, 2, 3, FR_F32, test_device(), &x));
+        must(fr_tensor_set_requires_grad(x, true));
+        must(fr_scale(x, 1.5, &h));
+        must(way < 2 ? fr_relu6(h, &h) : fr_relu6_inplace(h));
+        must(fr_mul(h, h, &s));
+        must(fr_sum(s, &s));
+        must(fr_backward(s, NULL));
+        if (way == 0) {
+            must(fr_tensor_clone(fr_tensor_get_grad(x), &reference));
+            must(fr_tensor_clone(h, &reference_y));
+        }
+        cr_expect_eq(memcmp(host_of(h), host_of(reference_y), fr_tensor_nbytes(h)), 0);
+        cr_expect_eq(memcmp(host_of(fr_tensor_get_grad(x)), host_of(reference), fr_tensor_nbytes(x)), 0);
+        fr_tensor_release(&x);
+        fr_tensor_release(&h);
+        fr_tensor_release(&s);
+    }
+    fr_tensor_release(&reference);
+    fr_tensor_release(&reference_y);
+    fr_switches_set(fr_switches_default());
+    expect_nothing_left();
+}
+
+/* The gradient passes between 0 and 6, whether y or 1 bit of each element is kept; every bit of a
+ * byte counts. With encode n / 8 bytes are left, else y. */
+Test(relu6, what_passes_the_gradient_however_it_is_kept) {
+    enum { COUNT = 8 * 1024 + 3 };
+    static const float each[] = {NAN, -1, 2, 0, 6, 5.75f, 7}, want[] = {0, 0, 1, 0, 0, 1, 0};
+    static float values[COUNT];
+    for (int i = 0; i < COUNT; i++) values[i] = each[i % 7];
+    for (int encode = 0; encode < 2; encode++) {
+        fr_switches switches = fr_switches_default();
+        fr_tensor *x = NULL, *y = NULL;
+        fr_memory_stats stats;
+        switches.encode = encode;
+        fr_switches_set(switches);
+        must(fr_tensor_from_host(values, 1, (int64_t[]){COUNT}, FR_F32, test_device(), &x));
+        must(fr_tensor_set_requires_grad(x, true));
+        must(fr_relu6(x, &y));
+        must(fr_sum(y, &y));
+        must(fr_memory_stats_get(test_device(), &stats));
+        const size_t kept = encode ? (COUNT + 7) / 8 : COUNT * sizeof(float);
+        cr_expect_eq(stats.requested_by[FR_MEM_ACTIVATION], (kept + 511) / 512 * 512, "encode %d: %zu bytes", encode,
+                     stats.requested_by[FR_MEM_ACTIVATION]);
+        must(fr_backward(y, NULL));
+        const float *got = host_of(fr_tensor_get_grad(x));
+        for (int i = 0; i < COUNT; i++)
+            cr_assert_eq(got[i], want[i % 7], "encode %d: dx is %g where x is %g", encode, got[i], values[i]);
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+        expect_nothing_left();
+    }
+}
+
+/* A pool behind it must not take the mask over: its codes say nothing of the ceiling. */
+Test(relu6, a_max_pool_leaves_the_mask) {
+    static const float values[] = {7, 1, 2, 3, -1, -2, -3, -4}, want[] = {0, 0, 0, 1, 0, 0, 0, 0};
+    fr_tensor *x = NULL, *y = NULL;
+    must(fr_tensor_from_host(values, 4, (int64_t[]){1, 2, 4, 1}, FR_F32, test_device(), &x));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_scale(x, 1, &y));
+    must(fr_relu6(y, &y));
+    must(fr_maxpool2d(y, 2, NULL, &y));
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    const float *got = host_of(fr_tensor_get_grad(x));
+    for (int i = 0; i < 8; i++) cr_expect_eq(got[i], want[i], "dx is %g where x is %g", got[i], values[i]);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    expect_nothing_left();
+}
+
+Test(relu6, rejects_bad_args) {
+    fr_tensor *x = NULL, *integer = NULL, *y = NULL;
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
+    expect_refused(fr_relu6(NULL, &y), FR_EINVAL, "relu6", "NULL", y);
+    expect_refused(fr_relu6(integer, &y), FR_EDTYPE, "i32", "float", y);
+    expect_refused(fr_relu6_inplace(integer), FR_EDTYPE, "i32", "float", NULL);
+    must(fr_tensor_set_requires_grad(x, true));
+    cr_expect_eq(fr_relu6_inplace(x), FR_EUSAGE, "a leaf was changed in place");
+    fr_tensor_release(&x);
+    fr_tensor_release(&integer);
+    expect_nothing_left();
+}
