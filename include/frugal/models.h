@@ -41,6 +41,10 @@ FR_API fr_status fr_resnet(int depth, const fr_model_opts *opts, fr_module **m);
 /* depth 121, 169, 201: torchvision.models.densenet*. Another depth = 3 n + 4, n even: the CIFAR form DenseNet-BC (Huang
  * et al. 2016) of three blocks with growth k, bottleneck 4 k, compression 0.5. */
 FR_API fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m);
+/* version 2: MobileNetV2, width 1, dropout 0.2. Sandler et al. 2018; torchvision.models.mobilenet_v2. small_stem: the
+ * stem and the second stage have stride 1, for 32-pixel images. abn_slope: instead of relu6. FR_EINVAL: another
+ * version. */
+FR_API fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module **m);
 /* A small U-Net (Ronneberger et al. 2015) with batch norm, `depth` poolings (1..5) and 32 channels on top; classes per
  * pixel. image_size must be a multiple of 2^depth. */
 FR_API fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m);

@@ -41,3 +41,12 @@ fr_value fri_norm_relu(fr_net *n, const char *norm, const char *relu, fr_value x
 fr_value fri_pool_flatten(fr_net *n, fr_value x, int64_t size) {
     return fr_net_flatten(n, "flatten", fr_net_adaptive_avgpool2d(n, "avgpool", x, size, size), 1);
 }
+
+fr_value fri_dense(fr_net *n, const char *name, fr_value x, int64_t out) {
+    x = fr_net_linear(n, name, x, out, FR_BIAS);
+    fr_module *m = fr_net_layer_of(n, x);
+    if (m == NULL) return x;
+    fr_net_try(n, fr_init_normal(fr_module_tensor(m, "weight"), 0, 0.01));
+    fr_net_try(n, fr_tensor_fill(fr_module_tensor(m, "bias"), 0));
+    return x;
+}

@@ -19,5 +19,7 @@ fr_value fri_relu(fr_net *n, const char *name, fr_value x, const fr_model_opts *
 fr_value fri_norm_relu(fr_net *n, const char *norm, const char *relu, fr_value x, const fr_model_opts *o);
 /* Global or size x size average pooling, and the flatten behind it. */
 fr_value fri_pool_flatten(fr_net *n, fr_value x, int64_t size);
+/* A Linear as torchvision's classifiers begin: weights N(0, 0.01), bias 0. */
+fr_value fri_dense(fr_net *n, const char *name, fr_value x, int64_t out);
 
 #endif

@@ -31,24 +31,14 @@ static fr_value features(fr_net *n, fr_value x, const int *layers, const fr_mode
     return x;
 }
 
-/* torchvision: weights N(0, 0.01), bias 0. */
-static fr_value dense(fr_net *n, const char *name, fr_value x, int64_t out) {
-    x = fr_net_linear(n, name, x, out, FR_BIAS);
-    fr_module *m = fr_net_layer_of(n, x);
-    if (m == NULL) return x;
-    fr_net_try(n, fr_init_normal(fr_module_tensor(m, "weight"), 0, 0.01));
-    fr_net_try(n, fr_tensor_fill(fr_module_tensor(m, "bias"), 0));
-    return x;
-}
-
 static fr_value classifier(fr_net *n, fr_value x, const fr_model_opts *o) {
     x = fri_pool_flatten(n, x, 7);
     fr_net_scope_begin(n, "classifier");
     for (int i = 0; i < 2; i++) {
-        x = fr_net_relu(n, NULL, dense(n, NULL, x, 4096));
+        x = fr_net_relu(n, NULL, fri_dense(n, NULL, x, 4096));
         x = fr_net_dropout(n, NULL, x, o->dropout);
     }
-    x = dense(n, NULL, x, o->classes);
+    x = fri_dense(n, NULL, x, o->classes);
     fr_net_scope_end(n);
     return x;
 }
@@ -69,6 +59,6 @@ fr_status fr_vgg(int depth, const fr_model_opts *opts, fr_module **m) {
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     x = features(n, x, layers, &o);
-    x = fri_global_head(&o) ? dense(n, "classifier", fri_pool_flatten(n, x, 1), o.classes) : classifier(n, x, &o);
+    x = fri_global_head(&o) ? fri_dense(n, "classifier", fri_pool_flatten(n, x, 1), o.classes) : classifier(n, x, &o);
     return fr_net_end(&n, &x, 1, m);
 }

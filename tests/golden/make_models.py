@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/models.safetensors: three SGD steps of four small-image networks, computed by PyTorch in f64.
+"""Makes tests/golden/models.safetensors: three SGD steps of six small-image networks, computed by PyTorch in f64.
 
     python3 tests/golden/make_models.py [--check]
 
@@ -30,6 +30,9 @@ Networks         vgg11       torchvision's features (with bias), global average 
                  densenet_bc DenseNet-BC, k = 12, depth 22: features.conv0 3x3 (24, no bias), three blocks of three
                              bottleneck layers (4k), two transitions with compression 0.5 (floor) and 2x2 average pool,
                              features.norm5, relu, global average pool, "classifier" Linear(69, 10)
+                 mobilenet_v2  torchvision.models.mobilenet_v2(num_classes=10, dropout=0), every norm frozen: with
+                             batch statistics of 32-pixel images f32 cannot follow
+                 resnet18_frozen  resnet18 with every norm, conv1 and layer1 frozen (no gradient, running values)
 
 Tensors          <m>.seed i64 [1], <m>.lr f64 [1], <m>.batch i64 [1]
                  <m>.parameters       u8: the names of the parameters, each ended by a newline
@@ -172,14 +175,26 @@ class DenseNetBC(nn.Module):
 
 
 class Network:
-    def __init__(self, make, seed, lr, batch):
-        self.make, self.seed, self.lr, self.batch = make, seed, lr, batch
+    def __init__(self, make, seed, lr, batch, frozen=()):
+        self.make, self.seed, self.lr, self.batch, self.frozen = make, seed, lr, batch, frozen
+
+    def freeze(self, model):
+        """torchvision's FrozenBatchNorm2d for every norm, and what is below the frozen names gets no gradient."""
+        for name, module in model.named_modules() if self.frozen else ():
+            if isinstance(module, nn.BatchNorm2d) or name.split(".")[0] in self.frozen:
+                module.requires_grad_(False)
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
 
 
 NETWORKS = {"vgg11": Network(lambda: SmallVGG(torchvision.models.vgg11), 2, 0.1, 4),
             "vgg11_bn": Network(lambda: SmallVGG(torchvision.models.vgg11_bn), 9, 0.01, 4),
             "resnet18": Network(lambda: torchvision.models.resnet18(num_classes=CLASSES), 7, 0.01, 16),
-            "densenet_bc": Network(DenseNetBC, 5, 0.01, 8)}
+            "densenet_bc": Network(DenseNetBC, 5, 0.01, 8),
+            "mobilenet_v2": Network(lambda: torchvision.models.mobilenet_v2(num_classes=CLASSES, dropout=0), 3, 2.0, 16,
+                                    ("norms",)),
+            "resnet18_frozen": Network(lambda: torchvision.models.resnet18(num_classes=CLASSES), 10, 0.05, 16,
+                                       ("conv1", "layer1"))}
 
 
 def summary(tensors):
@@ -209,6 +224,7 @@ def train(name, network, dtype, out, disturbance=0.0):
     for parameter in model.parameters() if disturbance else ():
         parameter.data *= 1.0 + disturbance * torch.randn_like(parameter)
     model.to(dtype).train()
+    network.freeze(model)
     parameters = dict(model.named_parameters())
     buffers = {n: b for n, b in model.named_buffers() if not n.endswith("num_batches_tracked")}
     out[f"{name}.seed"] = torch.tensor([network.seed])
@@ -228,7 +244,7 @@ def train(name, network, dtype, out, disturbance=0.0):
         losses.append(loss.detach().double())
         if step == 1:
             out[f"{name}.logits"] = logits.detach().double().clone()
-            gradients = [p.grad for p in parameters.values()]
+            gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters.values()]
             for field, value in zip(("sum", "norm", "samples"), summary(gradients)):
                 out[f"{name}.gradient.{field}"] = value
         optimizer.step()

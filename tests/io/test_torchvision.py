@@ -3,11 +3,11 @@
 
 Usage: test_torchvision.py LOGITS      the helper program (tests/io/logits.c)
 
-For VGG-16-BN, ResNet-50 and DenseNet-121: torchvision's model with random weights and statistics is saved, loaded here
-and run on the same images; then a model made here is saved, loaded by torchvision (strict) and run. Prints the largest
-absolute difference of the logits and the largest absolute logit. The bound: 1e-5 of the largest logit, some 80 times
-the rounding of one f32 operation, for sums in another order through up to 121 layers. A permuted channel or column
-shows in the first digit. Needs PyTorch, torchvision and safetensors; exits with 77 (skipped) without.
+For VGG-16-BN, ResNet-50, DenseNet-121 and MobileNetV2: torchvision's model with random weights and statistics is saved,
+loaded here and run on the same images; then a model made here is saved, loaded by torchvision (strict) and run. Prints
+the largest absolute difference of the logits and the largest absolute logit. The bound: 1e-5 of the largest logit, some
+80 times the rounding of one f32 operation, for sums in another order through up to 121 layers. A permuted channel or
+column shows in the first digit. Needs PyTorch, torchvision and safetensors; exits with 77 (skipped) without.
 """
 import os
 import subprocess
@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 RELATIVE_BOUND = 1e-5
-MODELS = ["vgg16_bn", "resnet50", "densenet121"]
+MODELS = ["vgg16_bn", "resnet50", "densenet121", "mobilenet_v2"]
 # Height and width differ, so that a transposed picture shows.
 HEIGHT, WIDTH, IMAGES = 224, 192, 2
 

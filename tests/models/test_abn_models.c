@@ -25,6 +25,7 @@ static const struct {
     {"ResNet-50", fr_resnet, 50, {FR_MODEL_DEFAULTS, .image_size = 64, .classes = 10}},
     {"DenseNet-121", fr_densenet, 121, {FR_MODEL_DEFAULTS, .image_size = 64, .classes = 10}},
     {"DenseNet-BC-22", fr_densenet, 22, {FR_MODEL_DEFAULTS, .image_size = 16, .classes = 10}},
+    {"MobileNetV2", fr_mobilenet, 2, {FR_MODEL_DEFAULTS, .image_size = 64, .classes = 10}},
     {"U-Net", fr_unet, 3, {FR_MODEL_DEFAULTS, .image_size = 32, .classes = 3}},
 };
 enum { NETS = sizeof nets / sizeof *nets };

@@ -29,6 +29,7 @@ static const struct {
     {"VGG-16", fr_vgg, 16, 138357544, 554741760, 559939584},
     {"VGG-19", fr_vgg, 19, 143667240, 575063040, 601882624},
     {"DenseNet-121", fr_densenet, 121, 7978856, 0, 0},
+    {"MobileNetV2", fr_mobilenet, 2, 3504872, 0, 0},
 };
 
 static size_t live(fr_device d) {
@@ -157,6 +158,13 @@ Test(models, names_are_torchvisions) {
                                            "features.denseblock4.denselayer16.conv2.weight",
                                            "features.norm5.running_mean",
                                            "classifier.weight"};
+    static const char *const mobilenet[] = {"features.0.0.weight",           "features.0.1.num_batches_tracked",
+                                            "features.1.conv.0.0.weight",    "features.1.conv.1.weight",
+                                            "features.1.conv.2.running_var", "features.2.conv.0.1.bias",
+                                            "features.2.conv.1.0.weight",    "features.2.conv.2.weight",
+                                            "features.17.conv.3.bias",       "features.18.1.running_mean",
+                                            "classifier.1.weight",           "classifier.1.bias"};
+    expect_names(fr_mobilenet, 2, FR_MODEL_OPTS(.device = FR_META), mobilenet, 12);
     expect_names(fr_vgg, 16, FR_MODEL_OPTS(.batch_norm = true, .device = FR_META), vgg, 8);
     expect_names(fr_resnet, 50, FR_MODEL_OPTS(.device = FR_META), resnet, 9);
     expect_names(fr_densenet, 121, FR_MODEL_OPTS(.device = FR_META), densenet, 8);
@@ -170,8 +178,8 @@ Test(models, shapes) {
         int depth;
         int64_t size;
         int rank;
-    } rows[] = {{fr_vgg, 11, 32, 2},      {fr_vgg, 16, 224, 2},      {fr_resnet, 50, 64, 2},
-                {fr_densenet, 22, 32, 2}, {fr_densenet, 121, 64, 2}, {fr_unet, 3, 40, 4}};
+    } rows[] = {{fr_vgg, 11, 32, 2},       {fr_vgg, 16, 224, 2},     {fr_resnet, 50, 64, 2}, {fr_densenet, 22, 32, 2},
+                {fr_densenet, 121, 64, 2}, {fr_mobilenet, 2, 40, 2}, {fr_unet, 3, 40, 4}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fr_module *m = NULL;
         fr_tensor *x = NULL, *y = NULL;
@@ -196,9 +204,14 @@ Test(models, refuses) {
         int depth;
         int64_t size;
         const char *words[2];
-    } rows[] = {{fr_vgg, 12, 224, {"12", "19"}},      {fr_vgg, 16, 16, {"16 pixels", "32"}},
-                {fr_resnet, 20, 224, {"20", "152"}},  {fr_resnet, 18, 31, {"31", "32"}},
-                {fr_densenet, 23, 32, {"23", "6 n"}}, {fr_unet, 3, 36, {"36", "8"}},
+    } rows[] = {{fr_mobilenet, 1, 224, {"version 1", "2"}},
+                {fr_mobilenet, 2, 31, {"31", "32"}},
+                {fr_vgg, 12, 224, {"12", "19"}},
+                {fr_vgg, 16, 16, {"16 pixels", "32"}},
+                {fr_resnet, 20, 224, {"20", "152"}},
+                {fr_resnet, 18, 31, {"31", "32"}},
+                {fr_densenet, 23, 32, {"23", "6 n"}},
+                {fr_unet, 3, 36, {"36", "8"}},
                 {fr_unet, 9, 512, {"9", "1..5"}}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fr_module *m = NULL;

@@ -93,6 +93,7 @@ static fr_status compare(void *ctx, const char *path, fr_tensor *t, bool is_para
     double error = fmax(fabs(sqrt(square) - norm) / norm, fabs(sum - c->sum[c->i]) / (norm * sqrt((double)n)));
     for (int j = 0; j < SAMPLES; j++)
         error = fmax(error, fabs(v[j * n / SAMPLES] - c->samples[c->i * SAMPLES + j]) / rms);
+    if (norm == 0) error = square > 0; /* a frozen mean that stays 0 */
     cr_expect(error <= c->tolerance, "%s step %d %s: error %.3g, tolerance %.3g", c->net, c->step, path, error,
               c->tolerance);
     if (error > c->worst) c->worst = error;
@@ -123,6 +124,22 @@ static void expect_step(const fri_safetensors *f, const char *net, int step, fr_
 }
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
+
+/* Every norm, and what is below one of the names. */
+static fr_status freeze_norm(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    char layer[256];
+    (void)t;
+    (void)is_parameter;
+    if (!ends_with(path, ".running_mean")) return FR_OK;
+    snprintf(layer, sizeof layer, "%.*s", (int)(strlen(path) - strlen(".running_mean")), path);
+    return fr_module_freeze(ctx, layer, true);
+}
+
+static void freeze(fr_module *m, const char *const *frozen) {
+    must(fr_module_each_tensor(m, freeze_norm, m));
+    for (; *frozen != NULL; frozen++) must(fr_module_freeze(m, *frozen, true));
+    if (fr_module_find(m, "classifier.0") != NULL) fr_module_train(fr_module_find(m, "classifier.0"), false);
+}
 
 static void train(const fri_safetensors *f, const char *net, fr_module *m, double tolerance) {
     fr_optimizer *o = NULL;
@@ -156,8 +173,9 @@ typedef fr_status model_fn(int depth, const fr_model_opts *opts, fr_module **m);
 
 /* Tolerance: ten times what PyTorch's own f32 run differs from f64 after three steps (tests/golden/README.md). For
  * densenet_bc those runs differ by 1.8e-4 where a rectifier's input crosses zero; one such crossing is allowed, no
- * multiple of it. */
-static void golden_run(const char *net, model_fn *make, int depth, bool batch_norm, double tolerance) {
+ * multiple of it. frozen: names of layers, or NULL where the norms train, too. */
+static void golden_run(const char *net, model_fn *make, int depth, bool batch_norm, const char *const *frozen,
+                       double tolerance) {
     fri_safetensors *f = NULL;
     fr_module *m = NULL;
     fr_memory_stats t;
@@ -166,6 +184,7 @@ static void golden_run(const char *net, model_fn *make, int depth, bool batch_no
     snprintf(path, sizeof path, "%s/tests/golden/models.safetensors", root != NULL ? root : ".");
     must(fri_safetensors_open(path, &f));
     must(make(depth, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .batch_norm = batch_norm), &m));
+    if (frozen != NULL) freeze(m, frozen);
     train(f, net, m, tolerance);
     fr_module_release(&m);
     fri_safetensors_close(&f);
@@ -174,17 +193,25 @@ static void golden_run(const char *net, model_fn *make, int depth, bool batch_no
 }
 
 Test(training_golden, vgg11, .timeout = 120) {
-    golden_run("vgg11", fr_vgg, 11, false, 7e-6);
+    golden_run("vgg11", fr_vgg, 11, false, NULL, 7e-6);
 }
 
 Test(training_golden, vgg11_bn, .timeout = 120) {
-    golden_run("vgg11_bn", fr_vgg, 11, true, 1.8e-5);
+    golden_run("vgg11_bn", fr_vgg, 11, true, NULL, 1.8e-5);
 }
 
 Test(training_golden, resnet18, .timeout = 120) {
-    golden_run("resnet18", fr_resnet, 18, false, 4.2e-4);
+    golden_run("resnet18", fr_resnet, 18, false, NULL, 4.2e-4);
 }
 
 Test(training_golden, densenet_bc, .timeout = 120) {
-    golden_run("densenet_bc", fr_densenet, 22, false, 2e-4);
+    golden_run("densenet_bc", fr_densenet, 22, false, NULL, 2e-4);
+}
+
+Test(training_golden, mobilenet_v2_with_frozen_norms, .timeout = 120) {
+    golden_run("mobilenet_v2", fr_mobilenet, 2, false, (const char *const[]){NULL}, 1.7e-5);
+}
+
+Test(training_golden, resnet18_with_frozen_parts, .timeout = 120) {
+    golden_run("resnet18_frozen", fr_resnet, 18, false, (const char *const[]){"conv1", "layer1", NULL}, 7e-6);
 }

@@ -42,6 +42,12 @@ static const struct {
      18,
      {FR_MODEL_DEFAULTS, .classes = 10, .image_size = 32, .small_stem = true},
      11173962},
+    /* 3,504,872 - 1281 * 990 */
+    {"MobileNetV2, small stem",
+     fr_mobilenet,
+     2,
+     {FR_MODEL_DEFAULTS, .classes = 10, .image_size = 32, .small_stem = true},
+     2236682},
     /* Huang et al.: 0.8M for L = 100, k = 12 */
     {"DenseNet-BC-100 k = 12", fr_densenet, 100, {FR_MODEL_DEFAULTS, .classes = 10, .image_size = 32}, 769162},
 };
@@ -131,6 +137,14 @@ Test(variants, initial_values) {
                                 {.path = "features.denseblock1.denselayer1.conv2.weight", .std = sqrt(2.0 / (48 * 9))},
                                 {.path = "features.norm5.bias"},
                                 {.path = "classifier.bias"}};
+    struct wanted mobilenet[] = {{.path = "features.0.0.weight", .std = sqrt(2.0 / (32 * 9))},
+                                 {.path = "features.2.conv.1.0.weight", .std = sqrt(2.0 / (96 * 9))},
+                                 {.path = "features.18.0.weight", .std = sqrt(2.0 / 1280)},
+                                 {.path = "features.1.conv.2.weight", .mean = 1},
+                                 {.path = "classifier.1.weight", .std = 0.01},
+                                 {.path = "classifier.1.bias"}};
+    expect_initial(fr_mobilenet, 2, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .device = test_device()), mobilenet,
+                   6);
     expect_initial(fr_vgg, 11,
                    FR_MODEL_OPTS(.classes = 10, .image_size = 32, .batch_norm = true, .device = test_device()), vgg, 5);
     expect_initial(fr_resnet, 18, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .device = test_device()), resnet, 5);

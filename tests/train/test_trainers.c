@@ -30,6 +30,7 @@ Test(trainers, each_trains_two_steps_and_its_report_adds_up) {
         {"train_resnet", "", "resnet18_small", 11173962},
         {"train_densenet", "--depth 22", "densenet_bc22_k12", 0},
         {"train_unet", "--depth 2 --image-size 16", "unet2", 0},
+        {"train_mobilenet", "", "mobilenet_v2_small", 2236682},
         {"train_own", "", "own1", 78042},
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
@@ -277,8 +278,9 @@ Test(trainers, help_lists_every_flag_of_the_interface) {
                                         "checkpoint-segments"};
     static const char *const sections[] = {"\nNAME\n",    "\nSYNOPSIS\n", "\nDESCRIPTION\n",
                                            "\nOPTIONS\n", "\nEXAMPLES\n", "\nEXIT STATUS\n"};
-    static const char *const programs[] = {"train_vgg", "train_resnet", "train_densenet", "train_unet"};
-    for (int p = 0; p < 4; p++) {
+    static const char *const programs[] = {"train_vgg", "train_resnet", "train_densenet", "train_unet",
+                                           "train_mobilenet"};
+    for (int p = 0; p < 5; p++) {
         outcome o = program_run(programs[p], "--epochs 3 --help");
         cr_expect_eq(o.status, 0);
         for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)

@@ -15,6 +15,7 @@ static const struct {
                 {"train_resnet", "--depth 18 "},
                 {"train_densenet", "--depth 10 --growth 4 "},
                 {"train_unet", "--depth 2 "},
+                {"train_mobilenet", ""},
                 {"train_own", ""}};
 enum { TRAINERS = sizeof trainers / sizeof *trainers };
 
