@@ -1,6 +1,6 @@
 /* 03_train_loop.c - a training loop by hand: modules, a loader, an optimizer, a step.
  *
- * The example trainers do the same through the library frugal-train; this is what it comes down to. */
+ * The example trainers do the same through the library frugal-cli; this is what it comes down to. */
 #include "digits.h"
 
 #include <frugal/frugal.h>

@@ -74,6 +74,10 @@ extern "C" {
 #define FR_VERSION_MINOR 1
 #define FR_VERSION_PATCH 0
 
+/* The version of the library that runs, "0.1.0"; FR_VERSION_... are those of the headers a program was compiled with.
+ * Before 1.0 they must agree in major and minor. Static storage. */
+FR_API const char *fr_version(void);
+
 /* The one list of status codes: name, value, what a program may conclude. Errors are negative, FR_OK is 0, and
  * FR_END is the one positive code: the end of an epoch or of a stream, which is no error. */
 #define FR_STATUS_MAP(X)                                                                                    \

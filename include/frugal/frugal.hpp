@@ -53,15 +53,18 @@ public:
         Release(&pointer);
     }
 
+    /* For calls that borrow. */
     operator T *() const noexcept {
         return pointer;
-    } /* for calls that borrow */
+    }
+    /* For calls that fill, replace or take what is owned. */
     T **slot() noexcept {
         return &pointer;
-    } /* for calls that fill, replace or take what is owned */
+    }
+    /* The caller owns it now. */
     T *take() noexcept {
         return std::exchange(pointer, nullptr);
-    } /* the caller owns it now */
+    }
 
 private:
     T *pointer = nullptr;

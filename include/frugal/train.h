@@ -1,6 +1,6 @@
 /* train.h - the training program that the example trainers share: flags, the loop, progress and reports.
  *
- * A library of its own (frugal-train): unlike frugal it writes to the terminal and handles SIGINT and SIGTERM.
+ * A library of its own (frugal-cli): unlike frugal it writes to the terminal and handles SIGINT and SIGTERM.
  * A program describes itself in an fr_train_program and its main returns fr_train_main(&program, argc, argv). */
 #ifndef FRUGAL_TRAIN_H
 #define FRUGAL_TRAIN_H

@@ -12,6 +12,12 @@ enum { MESSAGE_BYTES = 4096 }; /* an out-of-memory report with its table fits */
 
 static _Thread_local char message[MESSAGE_BYTES];
 
+#define TEXT_OF(x)      #x
+#define DOTTED(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
+const char *fr_version(void) {
+    return DOTTED(FR_VERSION_MAJOR, FR_VERSION_MINOR, FR_VERSION_PATCH);
+}
+
 const char *fr_status_name(fr_status s) {
     switch (s) {
 #define FR_STATUS_CASE(name, value, text) \

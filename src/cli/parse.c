@@ -165,7 +165,7 @@ fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_t
             return FR_END;
         }
         if (strcmp(argv[i], "--version") == 0) {
-            fprintf(out, "%s (frugal) %d.%d.%d\n", p->name, FR_VERSION_MAJOR, FR_VERSION_MINOR, FR_VERSION_PATCH);
+            fprintf(out, "%s (frugal) %s\n", p->name, fr_version());
             return FR_END;
         }
         epochs |= strncmp(argv[i], "--epochs", 8) == 0;

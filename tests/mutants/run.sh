@@ -18,5 +18,5 @@ place=build-mutants
 python3 tests/mutants/plant.py --copy $place/tree || exit 1
 [ -f $place/build/build.ninja ] ||
     meson setup $place/build $place/tree --buildtype=debug -Doptimization=1 -Ddebug=false -Dcuda=disabled \
-        -Dbenchmarks=false || exit 1
+        -Dbenchmarks=disabled || exit 1
 exec nice python3 tests/mutants/plant.py $place "$@"

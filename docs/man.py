@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Writes the manual pages: one for each program, from its --help, and one for each header, from its comments, to which
+a page of each function leads. Whatever a comment sets in columns or indents keeps its lines.
+
+Usage: man.py VERSION PROGRAM... HEADER...     when meson installs, into $MESON_INSTALL_DESTDIR_PREFIX/share/man
+"""
+import os
+import re
+import subprocess
+import sys
+
+
+def roff(text):
+    """A line that prints as it is."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("^", "\\(ha").replace("~", "\\(ti")
+    return "\\&" + text if text[:1] in (".", "'") else text
+
+
+def as_it_is(lines):
+    return [".nf"] + [roff(line) for line in lines] + [".fi"]
+
+
+def head(name, section, what, version):
+    return [f'.TH {name} {section} "" "frugal {version}"', ".SH NAME", f"{roff(name)} \\- {roff(what)}", ".ad l", ".nh"]
+
+
+def program_page(program, version):
+    """--help is laid out as a page already: headings at the margin, NAME first, the rest indented by 7."""
+    said = subprocess.run([program, "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    parts = re.split(r"^([A-Z][A-Z ]*)\n", said, flags=re.M)[1:]
+    name, what = parts[1].strip().split(" - ", 1)
+    page = head(name, 1, what, version)
+    for title, body in zip(parts[2::2], parts[3::2]):
+        page.append(f".SH {title}")
+        for part in re.split(r"^(?= {3}\w)", body.rstrip(), flags=re.M):  # a heading within the section
+            lines = [re.sub("^ {7}", "", line) for line in part.rstrip().split("\n")]
+            if lines[0].startswith("   "):
+                page.append(f".SS {lines.pop(0).strip()}")
+            page += as_it_is(lines)
+    return name, page
+
+
+def prose(lines):
+    page, kept = [], []
+    for line in lines + [""]:
+        if line and (line.startswith(" ") or "   " in line):
+            kept.append(line)
+            continue
+        page += as_it_is(kept) if kept else []
+        kept = []
+        page.append(roff(line) if line else ".PP")
+    return page[:-1]
+
+
+def uncomment(text):
+    return re.sub(r"^ ?\* ?|\s*\*/$", "", text.strip()[2:].lstrip(), flags=re.M).split("\n")
+
+
+def declarations(text):
+    """What a program sees of them; prototypes flow with the width of the page, their remarks follow them."""
+    text = re.sub(r"^FR_OPTS_DEFAULT\((\w+), .*\)", r"\1 \1_default(void);", text, flags=re.M)
+    text = re.sub(r" FR_DEFAULT\((.*?)\)(?=[,;])", r" = \1", re.sub(r"FR_API | __attribute__\(.*\)", "", text))
+    if not re.match(r"\w[^{}=]*\([^{}]*\)[^{}]*;", text) or "#" in text:
+        return [".PP", ".ft B"] + as_it_is(text.split("\n")) + [".ft R"]
+    page = []
+    for prototype, remark in re.findall(r"([^;]+;)[ \n]*(/\*.*?\*/)?", text, flags=re.S):
+        page += [".HP 4", ".B " + roff(re.sub(r"\s+", " ", prototype.strip()))]
+        page += explained(re.sub(r"\n +\*", "\n *", remark)) if remark else []
+    return page
+
+
+def explained(comment):
+    return [".RS 4"] + prose(uncomment(comment)) + [".RE"]
+
+
+def chunks(text):
+    """What stands between blank lines outside of braces, without preprocessor's conditions and includes."""
+    text = re.sub(r"^#if(?:def|ndef)? (?!.*_HP*\n)(?:.*\n)*?#endif\n", "", text, flags=re.M)
+    text = re.sub(r"^#(?:include|ifndef|endif|undef|define FRUGAL_).*\n?", "", text, flags=re.M)
+    found, depth = [""], 0
+    for line in text.split("\n"):
+        if line or depth > 0:
+            found[-1] += line + "\n"
+        else:
+            found.append("")
+        code = re.sub(r"/\*.*?\*/", "", line)
+        depth += code.count("{") - code.count("}") if not re.match(r" \*|/\*", line) else 0
+    return [chunk.rstrip("\n") for chunk in found if chunk.strip()]
+
+
+def header_page(path, version):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    first, *rest = chunks(text)
+    file_name = path.rsplit("/frugal/", 1)[1]
+    title, *opening = uncomment(first)
+    name = {"frugal.h": "frugal", "frugal.hpp": "frugal-hpp"}.get(
+        file_name, "frugal-" + file_name[:-2].replace("/", "-"))
+    page = head(name, 3, title.split(" - ", 1)[1].rstrip("."), version)
+    library = "frugal-cli" if file_name == "train.h" else "frugal"
+    compiler = "c++ program.cpp" if file_name.endswith("hpp") else "cc program.c"
+    page += [".SH SYNOPSIS", f"#include <frugal/{file_name}>", ".PP",
+             roff(f"{compiler} $(pkg-config --cflags --libs {library})"), ".SH DESCRIPTION"] + prose(opening)
+    for chunk in rest:
+        heading = re.match(r"/\* -{3,} (.*?) -{3,}(?: \*/)?\n?", chunk)
+        if heading:
+            page.append(f".SH {roff(heading.group(1)).upper()}")
+            chunk = "/*\n" + chunk[heading.end():] if not heading.group(0).rstrip().endswith("*/") else \
+                chunk[heading.end():]
+        for comment, code in re.findall(r"((?:^/\*(?:.|\n)*?\*/\n?)?)((?:^(?!/\*).*\n)*)", chunk + "\n", flags=re.M):
+            page += declarations(code.rstrip("\n")) if code.strip() else []
+            if comment:
+                page += explained(comment) if code.strip() else [".PP"] + prose(uncomment(comment))
+    return name, page, re.findall(r"^(?:FR_API|static inline)\b[^;{]*?\b(fr_\w+)\(", text, flags=re.M) + [
+        kind + "_default" for kind in re.findall(r"^FR_OPTS_DEFAULT\((\w+),", text, flags=re.M)]
+
+
+def main():
+    version, *paths = sys.argv[1:]
+    folder = os.path.join(os.environ["MESON_INSTALL_DESTDIR_PREFIX"], "share", "man")
+    pages = {}
+    for path in paths:
+        if path.endswith((".h", ".hpp")):
+            name, page, functions = header_page(path, version)
+            pages.update({f"man3/{f}.3": [f".so man3/{name}.3"] for f in functions})
+            pages[f"man3/{name}.3"] = page
+        else:
+            name, page = program_page(path, version)
+            pages[f"man1/{name}.1"] = page
+    for name, page in pages.items():
+        os.makedirs(os.path.dirname(f"{folder}/{name}"), exist_ok=True)
+        with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
+            file.write("\n".join(page) + "\n")
+
+
+if __name__ == "__main__":
+    main()

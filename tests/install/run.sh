@@ -1,0 +1,73 @@
+#!/bin/sh
+# Builds programs outside the tree against an installed frugal, as docs/install.md says, and runs them.
+#
+#   sh tests/install/run.sh PREFIX     where `meson install` put a CPU build; works in PREFIX/outside
+set -eu
+prefix=$(realpath "$1")
+here=$(dirname "$(realpath "$0")")
+libdir=$(dirname "$(dirname "$(find "$prefix" -name frugal.pc)")")
+export PKG_CONFIG_PATH="$libdir/pkgconfig" LD_LIBRARY_PATH="$libdir" OMP_NUM_THREADS=2
+rm -rf "$prefix/outside"
+mkdir "$prefix/outside"
+cd "$prefix/outside"
+cp "$here"/app.c "$here"/app.cpp "$here"/trainer.c "$here"/CMakeLists.txt .
+warn="-Wall -Wextra -Werror"
+
+fail() {
+    echo "install: $*" >&2
+    exit 1
+}
+
+# needs PROGRAM yes|no: does it ask for the shared library, by the name with the minor version?
+needs() {
+    found=no
+    if readelf -d "$1" | grep -q 'NEEDED.*\[libfrugal\.so\.0\.1\]'; then found=yes; fi
+    [ "$found" = "$2" ] || fail "$1 needs libfrugal.so.0.1: $found, not $2"
+}
+
+# What pkg-config says of the package, with the archive in place of the shared library.
+archive() { pkg-config --cflags --libs --static "$1" | sed 's/-lfrugal /-l:libfrugal.a /'; }
+
+cc $warn app.c $(pkg-config --cflags --libs frugal) -o shared
+cc $warn app.c $(archive frugal) -o static
+cc $warn trainer.c $(pkg-config --cflags --libs frugal-cli) -o trainer
+cc $warn trainer.c $(archive frugal-cli) -o trainer_static
+cmake -S . -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_FLAGS="$warn" >cmake.log || fail "$(cat cmake.log)"
+cmake --build cmake >cmake.log || fail "$(cat cmake.log)"
+
+needs shared yes
+needs static no
+needs cmake/app yes
+needs cmake/app_static no
+needs trainer yes
+needs trainer_static no
+needs cmake/trainer yes
+expected=$(./shared)
+for program in ./static cmake/app cmake/app_static; do
+    said=$($program)
+    [ "$said" = "$expected" ] || fail "$program says '$said', ./shared '$expected'"
+done
+case $expected in
+"frugal $(pkg-config --modversion frugal), loss "*) ;;
+*) fail "./shared says '$expected', the package is $(pkg-config --modversion frugal)" ;;
+esac
+for program in ./trainer ./trainer_static cmake/trainer; do
+    $program --steps 2 --batch-size 4 >trainer.log || fail "$program: $(cat trainer.log)"
+    $program plan --batch-size 4 | grep -q floor || fail "$program has no plan"
+done
+"$prefix"/bin/train_vgg --version | grep -q "$(pkg-config --modversion frugal)" || fail "train_vgg is not installed"
+
+for page in man1/train_vgg.1 man3/frugal-ops.3 man3/fr_conv2d.3; do
+    [ -s "$prefix/share/man/$page" ] || fail "no manual page $page"
+done
+if command -v man >/dev/null; then
+    MANPATH="$prefix/share/man" man fr_conv2d | grep -q 'fr_status fr_conv2d(' || fail "man fr_conv2d does not open"
+    MANPATH="$prefix/share/man" man train_vgg | grep -q memory-budget || fail "man train_vgg does not open"
+fi
+[ -s "$prefix/share/doc/frugal/LICENSE" ] || fail "no licence"
+
+# A build without CUDA names no place of it.
+if grep -rl '/cuda\|nvidia' "$libdir"/*.so* "$libdir"/*.a "$libdir"/pkgconfig "$prefix/bin"; then
+    fail "these name CUDA's folders"
+fi
+echo "install: $expected; $(find "$prefix/share/man" -name '*.[13]' | wc -l) manual pages"
