@@ -1,5 +1,6 @@
 /* frugal.hpp: what handles own is released once, failures carry status and sentence, scopes end. */
 #include <criterion/criterion.h>
+#include <cstdio>
 #include <cstring>
 #include <frugal/frugal.hpp>
 
@@ -75,6 +76,12 @@ Test(hpp, scopes_end_with_their_block_and_by_an_exception) {
         cr_expect_not(fr_grad_enabled());
     }
     cr_expect(fr_grad_enabled());
+}
+
+Test(hpp, the_version_is_that_of_the_headers) {
+    int major = -1, minor = -1, patch = -1;
+    cr_expect_eq(std::sscanf(fr_version(), "%d.%d.%d", &major, &minor, &patch), 3);
+    cr_expect(major == FR_VERSION_MAJOR && minor == FR_VERSION_MINOR && patch == FR_VERSION_PATCH, "%s", fr_version());
 }
 
 Test(hpp, options_reach_the_call) {

@@ -57,11 +57,28 @@ for program in ./trainer ./trainer_static cmake/trainer; do
 done
 "$prefix"/bin/train_vgg --version | grep -q "$(pkg-config --modversion frugal)" || fail "train_vgg is not installed"
 
+for header in $(cd "$here/../../include" && find frugal -name '*.h*'); do
+    [ -s "$prefix/include/$header" ] || fail "no $header"
+done
+cat >fits.cmake <<END
+set(PACKAGE_FIND_VERSION \${MAJOR}.\${MINOR}.\${PATCH})
+set(PACKAGE_FIND_VERSION_MAJOR \${MAJOR})
+set(PACKAGE_FIND_VERSION_MINOR \${MINOR})
+include($libdir/cmake/frugal/frugal-config-version.cmake)
+if(NOT "\${FITS}" STREQUAL "\${PACKAGE_VERSION_COMPATIBLE}")
+  message(FATAL_ERROR "\${PACKAGE_VERSION} for \${PACKAGE_FIND_VERSION}: '\${PACKAGE_VERSION_COMPATIBLE}'")
+endif()
+END
+cmake -DMAJOR=0 -DMINOR=1 -DPATCH=0 -DFITS=TRUE -P fits.cmake
+cmake -DMAJOR=0 -DMINOR=1 -DPATCH=9 -DFITS= -P fits.cmake
+cmake -DMAJOR=0 -DMINOR=0 -DPATCH=9 -DFITS= -P fits.cmake
+cmake -DMAJOR=0 -DMINOR=2 -DPATCH=0 -DFITS= -P fits.cmake
+
 for page in man1/train_vgg.1 man3/frugal-ops.3 man3/fr_conv2d.3; do
     [ -s "$prefix/share/man/$page" ] || fail "no manual page $page"
 done
 if command -v man >/dev/null; then
-    MANPATH="$prefix/share/man" man fr_conv2d | grep -q 'fr_status fr_conv2d(' || fail "man fr_conv2d does not open"
+    MANPATH="$prefix/share/man" man fr_conv2d | grep -q '^ *fr_status fr_conv2d(' || fail "man fr_conv2d does not open"
     MANPATH="$prefix/share/man" man train_vgg | grep -q memory-budget || fail "man train_vgg does not open"
 fi
 [ -s "$prefix/share/doc/frugal/LICENSE" ] || fail "no licence"
