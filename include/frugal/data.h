@@ -52,7 +52,25 @@ FR_API fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t he
                                       uint64_t seed, fr_dataset **out);
 
 /* Drops the reference and clears the pointer; accepts a pointer to NULL. A loader keeps a reference of its own. */
+FR_API fr_dataset *fr_dataset_retain(fr_dataset *dataset); /* another reference; returns it. NULL stays NULL */
 FR_API void fr_dataset_release(fr_dataset **dataset);
+
+/* Images of the program's own: a ring of a camera's frames, a database. Copied; strings and arrays are borrowed as long
+ * as the dataset lives. */
+typedef struct fr_dataset_source {
+    const char *name; /* for messages; NULL: "dataset" */
+    int64_t count, classes;
+    int64_t height, width, channels; /* of every image; 1 or 3 channels */
+    /* Writes image `index`, rows of height * width * channels bytes, and its label, 0..classes - 1. Called from the
+     * loader's workers, several at a time. What it returns for an index may change from epoch to epoch. */
+    fr_status (*read)(void *ctx, int64_t index, uint8_t *pixels, int64_t *label);
+    void (*release)(void *ctx);     /* when the last reference goes; NULL: nothing to do */
+    const char *const *class_names; /* `classes` of them; NULL: none */
+    void *ctx;
+} fr_dataset_source;
+
+/* FR_EINVAL names the number that is out of range. */
+FR_API fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out);
 
 typedef struct fr_dataset_info {
     int64_t count, classes;
@@ -121,7 +139,9 @@ typedef struct fr_image {
     struct fr_image_buffer {
         void *data;
         size_t capacity;
-    } decoded, file; /* the library's own */
+    } decoded, file; /* this and what follows are the library's own */
+    bool labelled;   /* the image came with its label, and it is not the dataset that has it */
+    int64_t label;
 } fr_image;
 
 /* A JPEG or PNG file, as RGB. FR_EIO, FR_EFORMAT, FR_ENOMEM name the file. */

@@ -2,6 +2,7 @@
 #ifndef FRUGAL_MODELS_H
 #define FRUGAL_MODELS_H
 
+#include <frugal/data.h>
 #include <frugal/net.h>
 
 #ifdef __cplusplus
@@ -48,6 +49,11 @@ FR_API fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module 
 /* A small U-Net (Ronneberger et al. 2015) with batch norm, `depth` poolings (1..5) and 32 channels on top; classes per
  * pixel. image_size must be a multiple of 2^depth. */
 FR_API fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m);
+
+/* Probabilities of a classifier's n classes for one image: p = softmax(m(fr_image_preprocess(image, as))), in eval
+ * mode, without a graph, on its device. as: size, mean and deviation that m was trained with; NULL: all defaults.
+ * FR_ESHAPE if m has another number of results. */
+FR_API fr_status fr_predict(fr_module *m, const fr_image *image, const fr_loader_opts *as, double *p, int64_t n);
 
 #ifdef __cplusplus
 }

@@ -97,6 +97,10 @@ FR_API void fr_module_inplace(fr_module *m, bool on);
  * status and returns it. */
 typedef fr_status fr_module_tensor_fn(void *ctx, const char *path, fr_tensor *t, bool is_parameter);
 FR_API fr_status fr_module_each_tensor(fr_module *m, fr_module_tensor_fn *fn, void *ctx);
+/* Every parameter and buffer of m becomes what the one of the same path of `from` is (load_state_dict); devices and
+ * element types may differ. FR_ESHAPE, FR_EINVAL name the first path that is missing or has another shape; then nothing
+ * has changed. For a copy that infers while `from` trains: call it between two steps. */
+FR_API fr_status fr_module_copy_from(fr_module *m, fr_module *from);
 FR_API int64_t fr_module_parameter_count(fr_module *m); /* elements of all parameters */
 /* Gradients of all parameters are released (torch: zero_grad(set_to_none=True)). */
 FR_API void fr_module_zero_grad(fr_module *m);

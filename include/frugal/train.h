@@ -22,6 +22,7 @@ typedef enum fr_train_dataset {
     FR_TRAIN_CIFAR100,
     FR_TRAIN_FOLDER,
     FR_TRAIN_SYNTHETIC,
+    FR_TRAIN_OWN, /* of a session (session.h), which is given its datasets; no flag */
 } fr_train_dataset;
 
 typedef enum fr_train_optimizer { FR_TRAIN_SGD, FR_TRAIN_ADAM, FR_TRAIN_ADAMW, FR_TRAIN_ADAM8 } fr_train_optimizer;

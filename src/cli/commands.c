@@ -1,8 +1,8 @@
 /* commands.c - see commands.h. */
 #include "cli/commands.h"
 
+#include "app/app.h"
 #include "budget/fit.h"
-#include "budget/dry.h"
 
 #include <string.h>
 
@@ -16,12 +16,8 @@ static fr_status steps(fri_session *r) {
     fr_calibration *calibration = NULL;
     fr_status s = FR_OK;
     fri_switch_notes(r);
-    fri_train_arena_begin(r);
-    FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
-    if (r->config->opts.calibrate) FR_TRY(s, fri_calibration_begin(r->config, &calibration));
-    FR_TRY(s, fri_model_build(r));
-    FR_TRY(s, fri_weights_begin(r));
-    FR_TRY(s, fri_train(r));
+    FR_TRY(s, fri_run_setup(r, &calibration));
+    FR_TRY(s, fri_train_go_on(r));
     FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
     FR_TRY(s, fri_weights_end(r));
 done:

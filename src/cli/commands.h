@@ -43,6 +43,6 @@ void fri_switch_notes(const fri_session *r);
 /* signals.c: SIGINT, SIGTERM and SIGHUP are noted; the second one of a kind ends the process as usual. */
 void fri_signals_begin(void);
 void fri_signals_end(void);
-int fri_signal_seen(void); /* its number, or 0 */
+int fri_signal_seen(void *ctx); /* its number, or 0 */
 
 #endif

@@ -1,73 +1,12 @@
 /* main.c - a training program from its arguments to its exit status. */
 #include "cli/commands.h"
 #include "cli/parse.h"
+#include "app/app.h"
 #include "budget/fit.h"
-#include "views/views.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
-
-static fr_status check_device(fri_config *c) {
-    if (c->opts.device == (fr_device)FR_TRAIN_AUTO) {
-        bool built = fr_device_built(FR_CUDA), there = built && fr_device_available(FR_CUDA);
-        c->opts.device = there ? FR_CUDA : FR_CPU;
-        c->no_gpu = built && !there ? fr_device_reason(FR_CUDA) : NULL;
-    }
-    fr_device d = c->opts.device;
-    if (c->opts.plan || c->opts.summary) return FR_OK;
-    if (fr_device_available(d)) return FR_OK;
-    return fr_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
-}
-
-/* All of them now: a loader's workers, started later, can be fewer; OpenMP's run time ends the process if it lacks
- * one. */
-static fr_status start_threads(const fr_train_opts *o) {
-    fr_status s = fr_threads_set(o->threads != FR_TRAIN_AUTO ? (int)o->threads : fr_threads_get());
-    if (s < 0 && o->threads != FR_TRAIN_AUTO) return fr_fail_prefix(s, "--threads %d: ", (int)o->threads);
-    if (s < 0) return fr_fail_prefix(s, "--threads is not given (OMP_NUM_THREADS, else all cores): ");
-    if (o->device == FR_CPU && !o->plan && !o->summary) fr_threads_start();
-    return FR_OK;
-}
-
-static fr_status open_offload(const fri_session *r) {
-    const char *file = r->config->opts.offload;
-    fr_status s = fr_offload_open(file[0] != '\0' ? file : NULL);
-    if (s == FR_OK && !r->config->opts.quiet && fr_offload_warning()[0] != '\0')
-        fprintf(r->config->out, "note: --offload: %s\n", fr_offload_warning());
-    return s;
-}
-
-/* Everything that can be found out before training, cheap things first. */
-static fr_status prepare(fri_config *c, fri_session *r, fri_views **views) {
-    const fr_train_opts *o = &c->opts;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_places_check(o));
-    FR_TRY(s, check_device(c));
-    fri_config_resolve(c);
-    FR_TRY(s, start_threads(o));
-    fr_switches_set(o->switches);
-    fr_cudnn_deterministic_set(o->deterministic);
-    fr_cudnn_benchmark_set(o->cudnn_benchmark);
-    fr_cudnn_fuse_statistics_set(o->cudnn_fuse_statistics);
-    fr_pin_memory_set(o->pin_memory);
-    FR_TRY(s, fri_check_flags(c));
-    FR_TRY(s, fri_data_open(c, &r->train, &r->test));
-    FR_TRY(s, fri_model_check(c));
-    FR_TRY(s, fri_views_begin(r, views));
-    r->watcher = (fri_run_watcher){fri_views_event, *views};
-    FR_TRY(s, fri_resume_find(c));
-    FR_TRY(s, fri_fit(c, &r->fit));
-    FR_TRY(s, fri_segment_weights(c, &r->unit_weight));
-    if (o->plan || o->summary) goto done;
-    FR_TRY(s, fr_pool_create(o->device, &r->pool));
-    FR_TRY(s, fr_pool_begin(r->pool, &r->no_pool));
-    if (o->offload != NULL) FR_TRY(s, open_offload(r));
-    if (o->predict == NULL) FR_TRY(s, fri_saving_check(r));
-    if (o->memory_limit != SIZE_MAX) FR_TRY(s, fr_memory_limit_set(o->device, o->memory_limit));
-done:
-    return s;
-}
 
 /* What was printed has arrived. */
 static fr_status flush(FILE *out) {
@@ -92,7 +31,9 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     r.test_accuracy = r.test_loss = NAN;
     fri_streams_begin();
     fr_status s = fri_flags_parse(p, argc, argv, &config.opts, stdout);
-    if (s == FR_OK) s = prepare(&config, &r, &views);
+    if (s == FR_OK) s = fri_places_check(&config.opts);
+    if (s == FR_OK) s = fri_run_prepare(&config, &r, &views);
+    r.watcher = (fri_run_watcher){fri_views_event, views};
     int failure = s == FR_EINVAL ? 2 : 1; /* the flags are at fault, or what they led to */
     if (s == FR_OK) s = fri_commands_run(&r, &advises);
     if (s >= 0) s = flush(stdout);

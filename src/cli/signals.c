@@ -37,6 +37,7 @@ void fri_signals_end(void) {
     pthread_mutex_unlock(&lock);
 }
 
-int fri_signal_seen(void) {
+int fri_signal_seen(void *ctx) {
+    (void)ctx;
     return seen;
 }

@@ -53,7 +53,8 @@ fr_status fri_dataset_new(const fri_dataset_ops *ops, const char *source, fr_dat
     return FR_OK;
 }
 
-fr_dataset *fri_dataset_retain(fr_dataset *d) {
+fr_dataset *fr_dataset_retain(fr_dataset *d) {
+    if (d == NULL) return NULL;
     atomic_fetch_add_explicit(&d->references, 1, memory_order_relaxed);
     return d;
 }
@@ -121,8 +122,15 @@ fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *la
     FRI_NOT_NULL(dataset, label);
     fr_status s = check_index(dataset, index);
     if (s != FR_OK) return s;
-    *label = dataset->labels[index];
-    return FR_OK;
+    if (dataset->labels != NULL) {
+        *label = dataset->labels[index];
+        return FR_OK;
+    }
+    fr_image image = {0};
+    s = fri_dataset_read(dataset, index, &image);
+    if (s == FR_OK) *label = image.label;
+    fr_image_clear(&image);
+    return s;
 }
 
 const char *fr_dataset_class_name(const fr_dataset *d, int64_t label) {

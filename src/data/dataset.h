@@ -37,14 +37,12 @@ struct fr_dataset {
     int64_t height, width, channels;
     bool same_size;
     uint8_t *pixels; /* count * height * width * channels, or NULL: ops->read knows */
-    int32_t *labels; /* count */
+    int32_t *labels; /* count, or NULL: ops->read knows */
     void *state;
 };
 
 /* An empty dataset with one reference. fr_dataset_release undoes it at any stage of filling. */
 fr_status fri_dataset_new(const fri_dataset_ops *ops, const char *source, fr_dataset **out);
-
-fr_dataset *fri_dataset_retain(fr_dataset *d);
 
 /* For datasets that keep all pixels in memory. */
 extern const fri_dataset_ops fri_dataset_array_ops;

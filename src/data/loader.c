@@ -73,7 +73,7 @@ static fr_status fill(const fri_loader *l, const slot *s, int64_t batch, int64_t
     int64_t index = l->order[batch * l->opts.batch_size + position];
     fr_status status = fri_dataset_read(l->dataset, index, image);
     if (status != FR_OK) return status;
-    s->labels[position] = l->dataset->labels[index];
+    s->labels[position] = image->labelled ? image->label : l->dataset->labels[index];
     return fri_transform_apply(t, image, epoch, index, scratch,
                                s->images + (size_t)position * (size_t)(t->height * t->width * t->channels));
 }
@@ -216,7 +216,7 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
     pthread_cond_init(&l->idle, NULL);
-    l->dataset = fri_dataset_retain(d);
+    l->dataset = fr_dataset_retain(d);
     l->opts = *opts;
     if (l->opts.batch_size > d->count) l->opts.batch_size = d->count;
     l->batches = d->count / l->opts.batch_size + (!opts->drop_last && d->count % l->opts.batch_size != 0);

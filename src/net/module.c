@@ -349,3 +349,39 @@ void fr_module_zero_grad(fr_module *m) {
     if (m == NULL) return;
     (void)fr_module_each_tensor(m, drop_gradient, NULL);
 }
+
+/* The tensor of that path, if `from` has one. */
+typedef struct wanted {
+    const char *path;
+    fr_tensor *tensor;
+} wanted;
+
+static fr_status match(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    wanted *w = ctx;
+    (void)is_parameter;
+    if (strcmp(path, w->path) == 0) w->tensor = t;
+    return w->tensor != NULL ? FR_END : FR_OK;
+}
+
+typedef struct copying {
+    fr_module *from;
+    bool write; /* false: only looks whether it can be done */
+} copying;
+
+static fr_status copy_one(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    const copying *c = ctx;
+    wanted w = {.path = path};
+    fr_status s = fr_module_each_tensor(c->from, match, &w);
+    (void)is_parameter;
+    if (s < 0) return s;
+    if (w.tensor == NULL) return fri_fail(FR_EINVAL, "module_copy_from: %s: the other network has none", path);
+    if (!fri_shape_equal(&w.tensor->shape, &t->shape))
+        return fri_fail(FR_ESHAPE, "module_copy_from: %s: the other network's has another shape", path);
+    return c->write ? fr_tensor_copy(t, w.tensor) : FR_OK;
+}
+
+fr_status fr_module_copy_from(fr_module *m, fr_module *from) {
+    FRI_NOT_NULL(m, from);
+    fr_status s = fr_module_each_tensor(m, copy_one, &(copying){from, false});
+    return s < 0 ? s : fr_module_each_tensor(m, copy_one, &(copying){from, true});
+}

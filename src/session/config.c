@@ -11,7 +11,7 @@ int64_t fri_batch_size(const fri_config *c, fr_split split) {
 }
 
 int64_t fri_batch_rest(const fri_config *c, fr_split split) {
-    if (split == FR_SPLIT_TRAIN && !c->opts.keep_last) return 0;
+    if ((split == FR_SPLIT_TRAIN && !c->opts.keep_last) || images(c, split) == 0) return 0;
     return images(c, split) % fri_batch_size(c, split);
 }
 
@@ -43,6 +43,7 @@ int64_t fri_save_every(const fri_config *c) {
 }
 
 bool fri_evaluation_due(const fri_config *c, int64_t epoch, bool last) {
+    if (c->test_count == 0) return false;
     return last || (c->opts.eval_every > 0 && (epoch + 1) % c->opts.eval_every == 0);
 }
 

@@ -19,6 +19,7 @@ static const struct {
     [FR_TRAIN_CIFAR100] = {"cifar100", true, 50000, 10000, 100, 4, true},
     [FR_TRAIN_FOLDER] = {"folder", true, 1281167, 50000, 0, 0, true},
     [FR_TRAIN_SYNTHETIC] = {"synthetic", false, 50000, 256, 0, 0, false},
+    [FR_TRAIN_OWN] = {"own", false, 0, 0, 0, 0, true},
 };
 
 enum { SMALL_IMAGE = 64 }; /* below, folders are shifted; from here on, cropped as ImageNet is */
@@ -48,6 +49,7 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
     case FR_TRAIN_SYNTHETIC:
         return fr_dataset_synthetic(split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test,
                                     o->classes, o->image_size, o->image_size, 3, (uint64_t)split, out);
+    case FR_TRAIN_OWN: *out = fr_dataset_retain(c->given[split]); return FR_OK;
     }
     return fr_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
 }
@@ -77,14 +79,14 @@ done:
 
 fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     fr_train_opts *o = &c->opts;
-    fr_dataset_info of_train, of_test;
+    fr_dataset_info of_train, of_test = {0};
     int64_t asked = o->classes;
     fr_status s = FR_OK;
     if (asked == FR_TRAIN_AUTO) o->classes = 10;
     FR_TRY(s, open_split(c, FR_SPLIT_TRAIN, train));
     FR_TRY(s, open_split(c, FR_SPLIT_TEST, test));
     FR_TRY(s, fr_dataset_info_get(*train, &of_train));
-    FR_TRY(s, fr_dataset_info_get(*test, &of_test));
+    if (*test != NULL) FR_TRY(s, fr_dataset_info_get(*test, &of_test));
     if (asked != FR_TRAIN_AUTO && asked != of_train.classes)
         return fr_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked,
                        fri_dataset_name(o->dataset), (long long)of_train.classes);
@@ -103,7 +105,7 @@ static void vary(const fri_config *c, fr_split split, fr_loader_opts *l) {
     bool on = split == FR_SPLIT_TRAIN && c->opts.augment;
     if (c->opts.dataset == FR_TRAIN_FOLDER && size >= SMALL_IMAGE)
         l->resize_height = l->resize_width = size * 256 / 224;
-    else if (c->opts.dataset == FR_TRAIN_FOLDER)
+    else if (c->opts.dataset == FR_TRAIN_FOLDER || c->opts.dataset == FR_TRAIN_OWN)
         shift = size / 8;
     if (!on) return;
     l->padding = shift;

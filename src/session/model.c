@@ -7,7 +7,12 @@
 static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
     fr_status s = FR_OK;
-    FR_TRY(s, c->program->model(&c->opts, c->outputs, name, &r->model));
+    if (c->model != NULL) {
+        snprintf(name, FR_TRAIN_NAME_BYTES, "%s", c->program->name);
+        FR_TRY(s, c->model(c->model_ctx, c->opts.device, c->outputs, &r->model));
+    } else {
+        FR_TRY(s, c->program->model(&c->opts, c->outputs, name, &r->model));
+    }
     if (c->opts.half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_module_to_dtype(r->model, fri_compute_dtype(&c->opts)));
 done:
     return s;

@@ -141,11 +141,7 @@ static fr_status epoch_over(void *ctx) {
     return fri_run_emit(x->r, FRI_RUN_EPOCH);
 }
 
-fr_status fri_train(fri_session *r) {
-    static const fri_execution on_device = {epoch_begin, step,     step_over,       save,      prefetch,
-                                            steps_over,  evaluate, evaluation_over, epoch_over};
-    real x = {.r = r, .began = fri_seconds_now()};
-    fr_largest_op *largest = NULL;
+fr_status fri_train_begin(fri_session *r) {
     fr_status s = FR_OK;
     FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TRAIN, r->train, &r->loader));
     r->schedule = fri_schedule(r->config);
@@ -153,11 +149,19 @@ fr_status fri_train(fri_session *r) {
     FR_TRY(s, fri_resume(r));
     r->known = r->first_step;
     r->scale = fr_grad_scaler_scale_of(r->scaler);
-    FR_TRY(s, fri_run_emit(r, FRI_RUN_POSITION));
-    FR_TRY(s, fr_largest_op_begin(r->config->opts.device, &largest));
-    s = fri_drive(r, &on_device, &x);
+    s = fri_run_emit(r, FRI_RUN_POSITION);
 done:
-    r->largest_op = fr_largest_op_bytes(largest);
+    return s;
+}
+
+fr_status fri_train_go_on(fri_session *r) {
+    static const fri_execution on_device = {epoch_begin, step,     step_over,       save,      prefetch,
+                                            steps_over,  evaluate, evaluation_over, epoch_over};
+    real x = {.r = r, .began = fri_seconds_now() - r->seconds};
+    fr_largest_op *largest = NULL;
+    fr_status s = fr_largest_op_begin(r->config->opts.device, &largest);
+    if (s == FR_OK) s = fri_drive(r, &on_device, &x);
+    if (fr_largest_op_bytes(largest) > r->largest_op) r->largest_op = fr_largest_op_bytes(largest);
     fr_largest_op_end(&largest);
     return s;
 }

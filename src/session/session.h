@@ -110,11 +110,12 @@ typedef struct fri_session {
 
     bool planned; /* the numbers are a plan's, nothing ran */
     fri_run_watcher watcher;
-    int (*interrupted)(void); /* the number of a signal that asks the run to end, or 0; NULL: none does */
+    int (*interrupted)(void *ctx); /* the number of a signal that asks the run to end, or 0; NULL: none does */
+    void *interrupted_ctx;
 } fri_session;
 
 static inline int fri_run_interrupted(const fri_session *r) {
-    return r->interrupted != NULL ? r->interrupted() : 0;
+    return r->interrupted != NULL ? r->interrupted(r->interrupted_ctx) : 0;
 }
 
 static inline fr_status fri_run_emit(const fri_session *r, fri_run_event e) {
@@ -151,8 +152,10 @@ fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y
 /* batch.c: *r->input for batches of this run. */
 fr_status fri_session_input(fri_session *r);
 
-/* real.c: trains on the device. */
-fr_status fri_train(fri_session *r);
+/* real.c: trains on the device. begin: loader, position, saved state; go_on: to the end or until it is interrupted, and
+ * on from there when it is called again. */
+fr_status fri_train_begin(fri_session *r);
+fr_status fri_train_go_on(fri_session *r);
 
 /* step.c: a step that runs. train and update are of an fri_stepping (driver.h) whose ctx begins with this; train
  * releases the batch as early as possible. */

@@ -1,0 +1,283 @@
+/* session.c - see frugal/session.h. */
+#include <frugal/session.h>
+
+#include "app/app.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STOPPED = -1 }; /* what stands in a run for the number of a signal */
+
+struct fr_session {
+    fr_session_opts opts;
+    fr_train_program program; /* what a trainer's would say */
+    fri_config config;
+    fri_session run;
+    fri_views *views;
+    FILE *silent;        /* /dev/null, unless opts.out is there */
+    atomic_bool cancel;  /* asked for, from any thread */
+    bool asked;          /* by a callback */
+    int64_t until;       /* the step that this call ends at */
+    int64_t epoch_ended; /* the step at which the last epoch was told of */
+    bool inside;         /* a call runs, in the run's pool */
+    fr_status failed;    /* the run cannot be gone on with */
+    fr_rng rng;          /* of the run, between calls */
+};
+
+fr_session_opts fr_session_opts_default(void) {
+    fr_session_opts o = {.train = fr_train_opts_default()};
+    o.train.quiet = true;
+    o.train.augment = false;
+    o.train.dataset = FR_TRAIN_OWN;
+    return o;
+}
+
+/* ---- what the thread has while a session's call runs ----------------------------------------------------------- */
+
+typedef struct scope {
+    fr_switches switches;
+    fr_rng rng;
+    int threads;
+} scope;
+
+static scope enter(void) {
+    return (scope){fr_switches_get(), fr_rng_get(), fr_threads_get()};
+}
+
+static void leave(fr_session *s, scope was) {
+    s->inside = false;
+    s->rng = fr_rng_get();
+    if (s->run.pool != NULL) fr_pool_end(s->run.no_pool);
+    fr_switches_set(was.switches);
+    fr_rng_set(was.rng);
+    if (fr_threads_get() != was.threads) (void)fr_threads_set(was.threads);
+}
+
+static fr_status enter_again(fr_session *s) {
+    fr_status status = FR_OK;
+    FR_TRY(status, fr_pool_begin(s->run.pool, &s->run.no_pool));
+    s->inside = true;
+    fr_switches_set(s->config.opts.switches);
+    fr_rng_set(s->rng);
+    if (s->config.opts.threads != FR_TRAIN_AUTO) (void)fr_threads_set((int)s->config.opts.threads);
+done:
+    return status;
+}
+
+/* ---- telling, and being stopped -------------------------------------------------------------------------------- */
+
+static double over(double sum, double n) {
+    return n > 0 ? sum / n : NAN;
+}
+
+fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
+    if (session == NULL || out == NULL)
+        return fr_fail(FR_EINVAL, "fr_session_info_get: %s is NULL", session == NULL ? "session" : "out");
+    const fri_session *r = &session->run;
+    fr_memory_stats now = {0};
+    if (session->inside) (void)fr_memory_stats_get(r->config->opts.device, &now);
+    size_t reserved = now.peak_reserved, allocated = now.peak_allocated;
+    const fr_memory_stats *kept[] = {&r->training, &r->evaluation};
+    for (int i = 0; i < 2; i++) {
+        if (kept[i]->peak_reserved > reserved) reserved = kept[i]->peak_reserved;
+        if (kept[i]->peak_allocated > allocated) allocated = kept[i]->peak_allocated;
+    }
+    *out = (fr_session_info){.step = r->step,
+                             .steps = fri_steps_total(r->config),
+                             .epoch = r->epoch,
+                             .epochs = fri_epochs_total(r->config),
+                             .finished = r->step >= fri_steps_total(r->config),
+                             .loss = r->known > r->first_step ? r->losses[r->known - r->first_step - 1] : NAN,
+                             .epoch_loss = over(r->epoch_loss, r->epoch_targets),
+                             .epoch_accuracy = over(r->epoch_correct, r->epoch_targets),
+                             .test_loss = r->test_loss,
+                             .test_accuracy = r->test_accuracy,
+                             .seconds = r->seconds,
+                             .peak_reserved = reserved,
+                             .peak_allocated = allocated,
+                             .planned = r->arena.used ? r->arena.placement.extent : 0};
+    memcpy(out->mean, r->config->mean, sizeof out->mean);
+    memcpy(out->std, r->config->std, sizeof out->std);
+    return FR_OK;
+}
+
+static fr_status tell(fr_session *s, fr_status (*fn)(void *ctx, const fr_session_info *now)) {
+    fr_session_info now;
+    fr_status status = FR_OK;
+    if (fn == NULL) return FR_OK;
+    FR_TRY(status, fr_session_info_get(s, &now));
+    status = fn(s->opts.ctx, &now);
+    if (status == FR_END) s->asked = true;
+done:
+    return status < 0 ? status : FR_OK;
+}
+
+static fr_status event(void *ctx, fri_run_event e) {
+    fr_session *s = ctx;
+    fr_status status = fri_views_event(s->views, e);
+    if (status < 0) return status;
+    if (e == FRI_RUN_STEP) return tell(s, s->opts.on_step);
+    if (e != FRI_RUN_EPOCH || s->run.step % fri_steps_per_epoch(&s->config) != 0) return FR_OK;
+    s->epoch_ended = s->run.step;
+    return tell(s, s->opts.on_epoch);
+}
+
+/* A stop at an epoch's end is one behind its evaluation, which a later call would not make up for. */
+static int interrupted(void *ctx) {
+    const fr_session *s = ctx;
+    int64_t step = s->run.step;
+    bool stop = s->asked || step >= s->until || atomic_load_explicit(&s->cancel, memory_order_relaxed);
+    return stop && (step % fri_steps_per_epoch(&s->config) != 0 || s->epoch_ended == step) ? STOPPED : 0;
+}
+
+void fr_session_cancel(fr_session *session) {
+    if (session != NULL) atomic_store_explicit(&session->cancel, true, memory_order_relaxed);
+}
+
+/* ---- from options to a run --------------------------------------------------------------------------------------- */
+
+static fr_status check(const fr_session_opts *o) {
+    const fr_train_opts *t = &o->train;
+    const char *flag = t->plan || t->plan_all ? "plan"
+                       : t->summary           ? "summary"
+                       : t->predict != NULL   ? "predict"
+                       : t->calibrate         ? "calibrate"
+                       : t->data != NULL      ? "data"
+                                              : NULL;
+    if (o->model == NULL) return fr_fail(FR_EINVAL, "session_create: there is no function that makes the network");
+    if (flag != NULL) return fr_fail(FR_EINVAL, "session_create: --%s is not for a session", flag);
+    if (t->dataset != FR_TRAIN_OWN)
+        return fr_fail(FR_EINVAL, "session_create: train.dataset is of the trainers; a session is given its data");
+    return FR_OK;
+}
+
+/* The size of the images, where they have one. */
+static fr_status resolve(fr_session *s, const fr_dataset *train) {
+    fr_train_opts *t = &s->config.opts;
+    fr_dataset_info info;
+    fr_status status = fr_dataset_info_get(train, &info);
+    if (status < 0 || t->image_size != FR_TRAIN_AUTO) return status;
+    if (!info.same_size || info.height != info.width)
+        return fr_fail(FR_EINVAL,
+                       "session_create: the images are not square, or of several sizes: train.image_size says "
+                       "what they become");
+    t->image_size = info.height;
+    return FR_OK;
+}
+
+static fr_status start(fr_session *s) {
+    fri_session *r = &s->run;
+    fr_status status = FR_OK;
+    FR_TRY(status, resolve(s, s->config.given[FR_SPLIT_TRAIN]));
+    FR_TRY(status, fri_run_prepare(&s->config, r, &s->views));
+    r->watcher = (fri_run_watcher){event, s};
+    r->interrupted = interrupted;
+    r->interrupted_ctx = s;
+    FR_TRY(status, fri_run_setup(r, NULL));
+done:
+    return status;
+}
+
+fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_dataset *test, fr_session **out) {
+    if (opts == NULL || train == NULL || out == NULL)
+        return fr_fail(FR_EINVAL, "fr_session_create: %s is NULL",
+                       opts == NULL    ? "opts"
+                       : train == NULL ? "train"
+                                       : "out");
+    scope was = enter();
+    fr_session *s = NULL;
+    fr_status status = check(opts);
+    if (status < 0) return status;
+    s = calloc(1, sizeof *s);
+    if (s == NULL) return fr_fail(FR_ENOMEM, "session_create: out of host memory");
+    s->silent = opts->out == NULL ? fopen("/dev/null", "w") : NULL;
+    FILE *text = opts->out != NULL ? opts->out : s->silent;
+    s->opts = *opts;
+    s->program = (fr_train_program){.name = opts->name != NULL ? opts->name : "network",
+                                    .sgd_lr = 0.1,
+                                    .batch_norm_optional = true};
+    s->config =
+        (fri_config){.program = &s->program,
+                     .opts = opts->train,
+                     .out = text,
+                     .err = text,
+                     .model = opts->model,
+                     .model_ctx = opts->ctx,
+                     .given = {[FR_SPLIT_TRAIN] = fr_dataset_retain(train), [FR_SPLIT_TEST] = fr_dataset_retain(test)}};
+    s->run = (fri_session){.config = &s->config, .saved_step = -1, .test_accuracy = NAN, .test_loss = NAN};
+    s->until = INT64_MAX;
+    s->epoch_ended = -1;
+    status = text != NULL ? start(s) : fr_fail(FR_EIO, "session_create: /dev/null cannot be opened");
+    if (status == FR_ENOMEM && opts->smallest_budget != NULL) *opts->smallest_budget = s->run.fit.smallest;
+    leave(s, was);
+    if (status == FR_OK) {
+        fr_session_release(out);
+        *out = s;
+        s = NULL;
+    }
+    fr_session_release(&s);
+    return status;
+}
+
+void fr_session_release(fr_session **session) {
+    if (session == NULL || *session == NULL) return;
+    fr_session *s = *session;
+    *session = NULL;
+    scope was = enter();
+    if (s->run.pool != NULL) (void)fr_pool_begin(s->run.pool, &s->run.no_pool);
+    fri_views_end(&s->views);
+    if (s->config.opts.offload != NULL) fr_offload_close();
+    fri_session_end(&s->run); /* ends the pool, too */
+    for (int i = 0; i < 2; i++) fr_dataset_release(&s->config.given[i]);
+    leave(s, was);
+    if (s->silent != NULL) fclose(s->silent);
+    free(s);
+}
+
+/* ---- training ---------------------------------------------------------------------------------------------------- */
+
+/* What a trainer does when no step follows. */
+static fr_status finish(fr_session *s) {
+    fri_session *r = &s->run;
+    fr_status status = FR_OK;
+    FR_TRY(status, fri_run_emit(r, FRI_RUN_STEPS_END));
+    FR_TRY(status, fri_weights_end(r));
+    fri_train_arena_end(r);
+    status = fri_run_emit(r, FRI_RUN_END);
+done:
+    return status;
+}
+
+fr_status fr_session_run_steps(fr_session *session, int64_t steps) {
+    if (session == NULL) return fr_fail(FR_EINVAL, "fr_session_run_steps: session is NULL");
+    fr_session *s = session;
+    fri_session *r = &s->run;
+    int64_t all = fri_steps_total(r->config);
+    if (steps < 1) return fr_fail(FR_EINVAL, "session_run_steps: %lld steps, at least 1 is needed", (long long)steps);
+    if (s->failed < 0)
+        return fr_fail(FR_EUSAGE, "session_run_steps: an earlier call failed (%s)", fr_status_name(s->failed));
+    if (r->step >= all && s->epoch_ended == r->step) return FR_OK;
+    scope was = enter();
+    fr_status status = enter_again(s);
+    if (status < 0) return status;
+    s->until = steps < all - r->step ? r->step + steps : all;
+    s->asked = false;
+    r->signal = 0;
+    status = fri_train_go_on(r);
+    if (status == FR_OK && r->step >= all) status = finish(s);
+    if (status < 0) s->failed = status;
+    atomic_store_explicit(&s->cancel, false, memory_order_relaxed);
+    leave(s, was);
+    return status < 0 ? status : FR_OK;
+}
+
+fr_status fr_session_run(fr_session *session) {
+    if (session == NULL) return fr_fail(FR_EINVAL, "fr_session_run: session is NULL");
+    return fr_session_run_steps(session, INT64_MAX);
+}
+
+fr_module *fr_session_module(const fr_session *session) {
+    return session != NULL ? session->run.model : NULL;
+}

@@ -1,0 +1,53 @@
+/* predict.c - what a classifier says of one image. */
+#include <frugal/models.h>
+
+#include <math.h>
+#include <stdlib.h>
+
+static fr_status run(fr_module *m, const fr_image *image, const fr_loader_opts *as, fr_device device, fr_tensor **y) {
+    fr_tensor *x = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_image_preprocess(image, as, device, &x));
+    FR_TRY(s, fr_module_forward(m, x, &x));
+    s = fr_cast(x, FR_F32, y);
+done:
+    fr_tensor_release(&x);
+    return s;
+}
+
+static fr_status device_of(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)path, (void)is_parameter;
+    *(fr_device *)ctx = fr_tensor_device(t);
+    return FR_END;
+}
+
+fr_status fr_predict(fr_module *m, const fr_image *image, const fr_loader_opts *as, double *p, int64_t n) {
+    if (m == NULL || image == NULL || p == NULL)
+        return fr_fail(FR_EINVAL, "fr_predict: %s is NULL", m == NULL ? "m" : image == NULL ? "image" : "p");
+    fr_device device = FR_CPU;
+    fr_tensor *y = NULL;
+    float *logit = NULL;
+    double largest = -INFINITY, sum = 0;
+    fr_status s = fr_module_each_tensor(m, device_of, &device);
+    if (s < 0) return s;
+    bool grad = fr_no_grad_begin();
+    fr_module_evaluation_begin(m);
+    FR_TRY(s, run(m, image, as, device, &y));
+    if (fr_tensor_numel(y) != n) {
+        s = fr_fail(FR_ESHAPE, "predict: the network has %lld results, %lld are asked for",
+                    (long long)fr_tensor_numel(y), (long long)n);
+        goto done;
+    }
+    logit = malloc((size_t)n * sizeof *logit);
+    FR_TRY(s, logit != NULL ? FR_OK : fr_fail(FR_ENOMEM, "predict: out of host memory"));
+    FR_TRY(s, fr_tensor_to_host(y, logit));
+    for (int64_t i = 0; i < n; i++) largest = fmax(largest, (double)logit[i]);
+    for (int64_t i = 0; i < n; i++) sum += p[i] = exp((double)logit[i] - largest);
+    for (int64_t i = 0; i < n; i++) p[i] /= sum;
+done:
+    fr_module_evaluation_end(m);
+    fr_no_grad_end(grad);
+    fr_tensor_release(&y);
+    free(logit);
+    return s;
+}

@@ -1,0 +1,280 @@
+/* test_session.c - a run as an object (session.h): planned as measured, stopped anywhere and gone on with to the same
+ * bits, told about, within its budget; and the thread has afterwards what it had before. */
+#include <criterion/criterion.h>
+#include <frugal/frugal.h>
+#include <frugal/session.h>
+#include <math.h>
+#include <string.h>
+
+enum { IMAGES = 40, TESTS = 12, SIZE = 12, CLASSES = 3, BATCH = 8, EPOCHS = 3, STEPS = EPOCHS * (IMAGES / BATCH) };
+
+#define MUST(call) cr_assert_eq((call), FR_OK, "%s: %s", #call, fr_last_error())
+
+typedef struct app {
+    int reads, steps, epochs;
+    int64_t stop_at; /* on_step returns FR_END there; 0: never */
+    fr_status fail;  /* on_step returns it at the first step; FR_OK: nothing */
+    fr_session *cancel;
+    double last_loss, last_accuracy;
+    int64_t released;
+} app;
+
+static fr_status frame(void *ctx, int64_t index, uint8_t *pixels, int64_t *label) {
+    app *a = ctx;
+    a->reads++;
+    for (int i = 0; i < SIZE * SIZE; i++) pixels[i] = (uint8_t)((index * 31 + i * 7 + (index % CLASSES) * 40) % 251);
+    *label = index % CLASSES;
+    return FR_OK;
+}
+
+static void released(void *ctx) {
+    ((app *)ctx)->released++;
+}
+
+static fr_dataset *frames(app *a, int64_t count) {
+    fr_dataset *d = NULL;
+    MUST(fr_dataset_create(&(fr_dataset_source){.count = count,
+                                                .classes = CLASSES,
+                                                .height = SIZE,
+                                                .width = SIZE,
+                                                .channels = 1,
+                                                .read = frame,
+                                                .release = released,
+                                                .ctx = a},
+                           &d));
+    return d;
+}
+
+static fr_status network(void *ctx, fr_device device, int64_t classes, fr_module **out) {
+    (void)ctx;
+    fr_net *n = fr_net_begin(device);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, SIZE, SIZE, 3});
+    x = fr_net_conv2d(n, "conv1", x, 8, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
+    x = fr_net_relu(n, "relu1", fr_net_batchnorm2d(n, "bn1", x, NULL));
+    x = fr_net_conv2d(n, "conv2", x, 16, 3, FR_CONV2D_OPTS(.padding = 1, .stride = 2), FR_NO_BIAS);
+    x = fr_net_relu(n, "relu2", fr_net_batchnorm2d(n, "bn2", x, NULL));
+    x = fr_net_dropout(n, "drop", x, 0.25);
+    x = fr_net_flatten(n, "flatten", fr_net_adaptive_avgpool2d(n, "avgpool", x, 1, 1), 1);
+    x = fr_net_linear(n, "fc", x, classes, FR_BIAS);
+    return fr_net_end(&n, &x, 1, out);
+}
+
+static fr_status on_step(void *ctx, const fr_session_info *now) {
+    app *a = ctx;
+    a->steps++;
+    a->last_loss = now->loss;
+    if (a->fail < 0) return fr_fail(a->fail, "the camera is gone");
+    if (a->cancel != NULL) fr_session_cancel(a->cancel);
+    return now->step == a->stop_at ? FR_END : FR_OK;
+}
+
+static fr_status on_epoch(void *ctx, const fr_session_info *now) {
+    app *a = ctx;
+    a->epochs++;
+    a->last_accuracy = now->test_accuracy;
+    return FR_OK;
+}
+
+static fr_session_opts options(app *a) {
+    fr_session_opts o = fr_session_opts_default();
+    o.model = network;
+    o.on_step = on_step;
+    o.on_epoch = on_epoch;
+    o.ctx = a;
+    o.train.epochs = EPOCHS;
+    o.train.batch_size = BATCH;
+    o.train.augment = true;
+    o.train.device = FR_CPU;
+    return o;
+}
+
+static fr_session *session(app *a, const fr_session_opts *o, bool test) {
+    fr_session *s = NULL;
+    fr_dataset *x = frames(a, IMAGES), *y = test ? frames(a, TESTS) : NULL;
+    MUST(fr_session_create(o, x, y, &s));
+    fr_dataset_release(&x);
+    fr_dataset_release(&y);
+    return s;
+}
+
+typedef struct bits {
+    uint64_t hash;
+    int64_t tensors;
+} bits;
+
+static fr_status add_bits(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    bits *b = ctx;
+    const unsigned char *p = fr_tensor_data(t);
+    (void)path, (void)is_parameter;
+    for (size_t i = 0; i < fr_tensor_nbytes(t); i++) b->hash = (b->hash ^ p[i]) * UINT64_C(1099511628211);
+    b->tensors++;
+    return FR_OK;
+}
+
+static uint64_t weights(const fr_session *s) {
+    bits b = {UINT64_C(14695981039346656037), 0};
+    MUST(fr_module_each_tensor(fr_session_module(s), add_bits, &b));
+    cr_assert_gt(b.tensors, 5);
+    return b.hash;
+}
+
+static fr_session_info info(const fr_session *s) {
+    fr_session_info i;
+    MUST(fr_session_info_get(s, &i));
+    return i;
+}
+
+/* What one run without a stop comes to. */
+static uint64_t undisturbed(fr_session_info *end) {
+    app a = {0};
+    fr_session_opts o = options(&a);
+    fr_session *s = session(&a, &o, true);
+    MUST(fr_session_run(s));
+    uint64_t hash = weights(s);
+    *end = info(s);
+    fr_session_release(&s);
+    cr_assert_eq(a.steps, STEPS);
+    cr_assert_eq(a.epochs, EPOCHS);
+    cr_assert_eq(a.released, 2, "both datasets are given up");
+    return hash;
+}
+
+Test(session, trains_and_tells) {
+    fr_session_info end;
+    (void)undisturbed(&end);
+    cr_expect(end.finished);
+    cr_expect_eq(end.step, STEPS);
+    cr_expect_eq(end.steps, STEPS);
+    cr_expect(isfinite(end.loss) && isfinite(end.test_loss) && end.test_accuracy > 0.2);
+    cr_expect_gt(end.planned, 0, "it runs in an arena");
+    cr_expect_eq(end.peak_reserved, end.planned, "planned %zu, reserved %zu", end.planned, end.peak_reserved);
+}
+
+/* A stop in the middle of an epoch, at its end, after one step; by a count, a callback, cancel. */
+Test(session, stopped_and_gone_on_with_is_the_same_run) {
+    fr_session_info end, now;
+    const uint64_t want = undisturbed(&end);
+    const int64_t counts[] = {1, 2, 5, 7, 0, 0}, at[] = {0, 0, 0, 0, 6, 10};
+    for (int how = 0; how < 6; how++) {
+        app a = {.stop_at = at[how]};
+        fr_session_opts o = options(&a);
+        fr_session *s = session(&a, &o, true);
+        int calls = 0;
+        for (now = info(s); !now.finished && calls < 100; now = info(s), calls++) {
+            int64_t before = now.step;
+            if (counts[how] > 0)
+                MUST(fr_session_run_steps(s, counts[how]));
+            else
+                MUST(fr_session_run(s));
+            now = info(s);
+            if (counts[how] > 0 && !now.finished) cr_expect_eq(now.step, before + counts[how]);
+            if (at[how] > 0 && calls == 0) cr_expect_eq(now.step, at[how]);
+        }
+        cr_expect_eq(weights(s), want, "way %d: other weights", how);
+        cr_expect_eq(now.test_loss, end.test_loss, "way %d: test loss %g, not %g", how, now.test_loss, end.test_loss);
+        cr_expect_eq(a.epochs, EPOCHS, "way %d: %d epochs", how, a.epochs);
+        cr_expect_eq(now.peak_reserved, end.peak_reserved, "way %d", how);
+        MUST(fr_session_run(s)); /* nothing is left */
+        cr_expect_eq(a.steps, STEPS);
+        fr_session_release(&s);
+    }
+}
+
+Test(session, cancel_ends_after_the_step) {
+    app a = {0};
+    fr_session_opts o = options(&a);
+    fr_session *s = session(&a, &o, false);
+    a.cancel = s;
+    MUST(fr_session_run(s));
+    cr_expect_eq(info(s).step, 1);
+    cr_expect_not(info(s).finished);
+    a.cancel = NULL;
+    fr_session_cancel(s); /* before a call: it returns at once, after a step at most */
+    MUST(fr_session_run(s));
+    cr_expect_leq(info(s).step, 2);
+    MUST(fr_session_run(s));
+    cr_expect(info(s).finished);
+    cr_expect(isnan(info(s).test_accuracy), "there is no test set");
+    fr_session_release(&s);
+}
+
+Test(session, the_thread_has_what_it_had) {
+    app a = {0};
+    fr_session_opts o = options(&a);
+    fr_memory_stats before, after;
+    fr_switches switches = fr_switches_get();
+    fr_seed(42);
+    MUST(fr_memory_stats_get(FR_CPU, &before));
+    o.train.switches.encode = !switches.encode;
+    fr_session *s = session(&a, &o, false);
+    MUST(fr_session_run_steps(s, 3));
+    fr_switches now = fr_switches_get();
+    cr_expect_arr_eq(&now, &switches, sizeof now);
+    cr_expect_eq(fr_rng_get().seed, 42);
+    cr_expect_eq(fr_rng_get().next_stream, 0);
+    MUST(fr_memory_stats_get(FR_CPU, &after));
+    cr_expect_eq(after.allocs, before.allocs, "nothing came from the thread's own pool");
+    fr_session_release(&s);
+    MUST(fr_memory_stats_get(FR_CPU, &after));
+    cr_expect_eq(after.allocated, before.allocated);
+}
+
+Test(session, a_budget_is_kept_or_refused_with_a_number) {
+    app a = {0};
+    fr_session_opts o = options(&a);
+    fr_dataset *d = frames(&a, IMAGES);
+    fr_session *s = NULL;
+    size_t smallest = 0;
+    o.smallest_budget = &smallest;
+    o.train.memory_budget = 4096;
+    cr_assert_eq(fr_session_create(&o, d, NULL, &s), FR_ENOMEM);
+    cr_expect_gt(smallest, 4096);
+    cr_expect_not_null(strstr(fr_last_error(), "smallest budget"), "%s", fr_last_error());
+    o.train.memory_budget = smallest;
+    MUST(fr_session_create(&o, d, NULL, &s));
+    MUST(fr_session_run(s));
+    cr_expect_leq(info(s).peak_reserved, smallest);
+    fr_session_release(&s);
+    fr_dataset_release(&d);
+}
+
+Test(session, failures_of_callbacks_end_the_run) {
+    app a = {.fail = FR_EIO};
+    fr_session_opts o = options(&a);
+    fr_session *s = session(&a, &o, false);
+    cr_expect_eq(fr_session_run(s), FR_EIO);
+    cr_expect_not_null(strstr(fr_last_error(), "the camera is gone"), "%s", fr_last_error());
+    a.fail = FR_OK;
+    cr_expect_eq(fr_session_run(s), FR_EUSAGE);
+    fr_session_release(&s);
+}
+
+Test(session, what_is_no_session_is_refused) {
+    app a = {0};
+    fr_dataset *d = frames(&a, IMAGES);
+    fr_session *s = NULL;
+    fr_session_info i;
+    fr_session_opts o = options(&a);
+    o.model = NULL;
+    cr_expect_eq(fr_session_create(&o, d, NULL, &s), FR_EINVAL);
+    o = options(&a);
+    o.train.plan = true;
+    cr_expect_eq(fr_session_create(&o, d, NULL, &s), FR_EINVAL);
+    cr_expect_not_null(strstr(fr_last_error(), "--plan"), "%s", fr_last_error());
+    o = options(&a);
+    o.train.dataset = FR_TRAIN_SYNTHETIC;
+    cr_expect_eq(fr_session_create(&o, d, NULL, &s), FR_EINVAL);
+    o = options(&a);
+    o.train.batch_size = 1000;
+    cr_expect_eq(fr_session_create(&o, d, NULL, &s), FR_EINVAL);
+    cr_expect_eq(fr_session_create(NULL, d, NULL, &s), FR_EINVAL);
+    cr_expect_eq(fr_session_create(&o, NULL, NULL, &s), FR_EINVAL);
+    cr_expect_eq(fr_session_run(NULL), FR_EINVAL);
+    cr_expect_eq(fr_session_info_get(NULL, &i), FR_EINVAL);
+    cr_expect_null(fr_session_module(NULL));
+    fr_session_cancel(NULL);
+    fr_session_release(NULL);
+    fr_session_release(&s);
+    cr_expect_null(s);
+    fr_dataset_release(&d);
+}
