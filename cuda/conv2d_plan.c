@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cache.h"
+#include "base/env.h"
 #include "context.h"
 #include "plan_file.h"
 
@@ -45,7 +46,8 @@ static void make_owner(void) {
 }
 
 static void key_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool benchmark, int64_t key[KEY]) {
-    const int64_t k[KEY] = {pass, d->dtype, benchmark, fr_cudnn_deterministic_get(), FRI_CONV2D_KEY(d)};
+    const bool no_tf32 = fri_env_get()->tf32 && fr_exact_convolutions_get(); /* else the environment decides */
+    const int64_t k[KEY] = {pass, d->dtype, benchmark, fr_cudnn_deterministic_get() + 2 * no_tf32, FRI_CONV2D_KEY(d)};
     memcpy(key, k, sizeof k);
 }
 

@@ -63,7 +63,7 @@ static bool suits(const search *c, cudnnBackendDescriptor_t configuration, int64
               number[i] != CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS &&
               number[i] != CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
     }
-    if (c->d->dtype == FR_F32 && *tensor_core && !fri_env_get()->tf32) yes = false;
+    if (c->d->dtype == FR_F32 && *tensor_core && (!fri_env_get()->tf32 || fr_exact_convolutions_get())) yes = false;
 done:
     fri_descriptor_destroy(dnn, &engine);
     return yes;

@@ -52,10 +52,11 @@ FR_API fr_status fr_weights_load(fr_module *m, const char *path, const fr_weight
 
 /* Something a run is asked for: "batch_size" "64", "switches" "rebuild". With must_match, a state saved under another
  * value is refused; other differences are told to fr_state's changed. may_lack: a state without the setting, of a
- * program that did not have it yet, is taken all the same. */
+ * program that did not have it yet, is taken all the same. lacking: what such a state is told to have, or NULL. */
 typedef struct fr_state_setting {
     const char *name, *value; /* UTF-8 */
     bool must_match, may_lack;
+    const char *lacking;
 } fr_state_setting;
 
 /* A setting that has another value now than when the state was saved. */

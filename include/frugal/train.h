@@ -75,7 +75,8 @@ typedef struct fr_train_opts {
     bool deterministic, cudnn_benchmark; /* engines of CUDA convolutions (fr_cudnn_deterministic_set) */
     bool cuda_graph;
     bool cudnn_fuse_statistics;
-    size_t memory_limit; /* of reserved bytes; SIZE_MAX: none */
+    bool exact_convolutions; /* fr_exact_convolutions_set */
+    size_t memory_limit;     /* of reserved bytes; SIZE_MAX: none */
     fr_switches switches;
     fr_train_amp amp, half;
     double loss_scale;       /* AUTO: dynamic with --amp=fp16, else none */

@@ -1,7 +1,7 @@
-/* settings.c - what a program asks of cuDNN's convolutions, for the whole process (frugal/base.h documents each). */
+/* settings.c - what a program asks of convolutions, for the whole process (frugal/base.h documents each). */
 #include <frugal/base.h>
 
-static _Atomic bool nondeterministic, benchmark, fuse_statistics;
+static _Atomic bool nondeterministic, benchmark, fuse_statistics, exact_convolutions;
 
 bool fr_cudnn_deterministic_get(void) {
     return !nondeterministic;
@@ -25,4 +25,12 @@ bool fr_cudnn_fuse_statistics_get(void) {
 
 void fr_cudnn_fuse_statistics_set(bool on) {
     fuse_statistics = on;
+}
+
+bool fr_exact_convolutions_get(void) {
+    return exact_convolutions;
+}
+
+void fr_exact_convolutions_set(bool on) {
+    exact_convolutions = on;
 }

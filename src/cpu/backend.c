@@ -91,7 +91,8 @@ static fr_status cpu_synchronize(const fri_exec *e) {
 static void cpu_describe(char *buf, size_t bytes) {
     char library[96];
     fri_dnnl_version(library, sizeof library);
-    snprintf(buf, bytes, "%d threads, %s", fr_threads_get(), library);
+    snprintf(buf, bytes, "%d threads, %s%s", fr_threads_get(), library,
+             fr_exact_convolutions_get() ? "" : ", Winograd convolutions");
 }
 
 extern const fri_backend fri_backend_cpu; /* read by the registry alone, so no header declares it */

@@ -92,6 +92,11 @@ static fr_status make_plan(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
     memset(p, 0, sizeof *p);
     fr_status s = fri_cpu_accepts(pass_name[pass], d->dtype);
     if (s < 0 || d->n == 0) return s;
+    if (d->dtype == FR_F32 && !fr_exact_convolutions_get() && fri_conv2d_winograd_pays(d, pass)) {
+        s = fri_conv2d_engine_plan(d, pass, FRI_CONV2D_WINOGRAD, &p->engine);
+        p->bytes = p->engine.bytes;
+        if (s < 0 || p->engine.method != FRI_CONV2D_NONE) return s;
+    }
     if (d->dtype != FR_F16) {
         s = fri_conv2d_engine_plan(d, pass, FRI_CONV2D_AUTO, &p->engine);
         p->bytes = p->engine.bytes;
@@ -253,6 +258,7 @@ const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
     if (make_plan(d, (fri_pass)pass, &p) < 0) return fr_last_error();
     if (p.engine.method == FRI_CONV2D_DIRECT)
         return fri_dnnl_name(p.engine.direct, p.widened ? FRI_DNNL_WIDENED : FRI_DNNL_PLAIN);
+    if (p.engine.method == FRI_CONV2D_WINOGRAD) return fri_dnnl_name(p.engine.op[0], FRI_DNNL_WINOGRAD);
     if (p.engine.method == FRI_CONV2D_IM2COL && p.engine.op[0] == NULL)
         return p.widened ? "widened:im2col+loops" : "im2col+loops";
     if (p.engine.method == FRI_CONV2D_IM2COL)

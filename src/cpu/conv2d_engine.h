@@ -1,9 +1,9 @@
-/* conv2d_engine.h - one convolution pass on f32 or bf16 data: which way it is computed, in how much scratch, and doing
- * it.
+/* conv2d_engine.h - one convolution pass on f32 or bf16 data: the way it is made, in how much scratch, and making it.
  *
- * Two ways: the library's convolution, and im2col with the library's matrix product in a bounded buffer. The choice
- * depends on the layer's shape, the element type and the pass, never on the batch size: a batch cut in two computes
- * the same bits. src/cpu/conv2d.c cuts what the engine cannot compute as stored (f16) into pieces that it can. */
+ * Three ways: the library's convolution, im2col with the library's matrix product in a bounded buffer, and, for f32
+ * unless exact convolutions are asked for, Winograd's minimal filtering with the same product. The choice depends on
+ * the layer's shape, the element type and the pass, never on the batch size: a batch cut in two computes the same bits.
+ * src/cpu/conv2d.c cuts what the engine cannot compute as stored (f16) into pieces that it can. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H
 
@@ -11,9 +11,10 @@
 
 typedef enum fri_conv2d_method {
     FRI_CONV2D_NONE, /* nothing but reference code computes this type here */
-    FRI_CONV2D_AUTO,
+    FRI_CONV2D_AUTO, /* one of the next two */
     FRI_CONV2D_DIRECT,
     FRI_CONV2D_IM2COL,
+    FRI_CONV2D_WINOGRAD,
 } fri_conv2d_method;
 
 typedef struct fri_conv2d_engine {
@@ -31,6 +32,10 @@ typedef struct fri_conv2d_engine {
     bool pointwise; /* the rows of x are the matrix: no col */
     int64_t rows, images;
     size_t col_at, sum_at; /* columns; f32 sums (bf16 dx of `images` images, or dw) */
+
+    /* Winograd: op[0 .. 2] as above, over chunks of tiles and blocks of the channels that are read and made. */
+    int64_t tiles, chunk, in, in_block, out, out_block;
+    size_t v_at, u_at, m_at;
 } fri_conv2d_engine;
 
 /* How an instance is planned. method: what was asked for, mostly FRI_CONV2D_AUTO; e->method says what was taken. */
@@ -48,6 +53,12 @@ fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const
 fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                 char *workspace);
+
+/* conv2d_winograd.c: where it pays; and its plan, whose method is FRI_CONV2D_NONE where it cannot be done. */
+bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass);
+fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
+fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
+                                  char *workspace);
 
 /* Parts of a workspace: each starts on a cache line. */
 static inline size_t fri_part(size_t *total, size_t bytes) {

@@ -162,7 +162,7 @@ struct fri_dnnl_op {
     md_ref packed_md;
     md_own krsc_md;
     size_t scratch_bytes, packed_bytes;
-    char name[4][NAME_BYTES]; /* by fri_dnnl_use */
+    char name[FRI_DNNL_USES][NAME_BYTES]; /* by fri_dnnl_use */
 };
 
 static dnnl_engine_t engine;
@@ -306,8 +306,8 @@ static void op_finish(fri_dnnl_op *op) {
         size_t more = md_bytes(op->reorder_scratch_md);
         if (more > op->scratch_bytes) op->scratch_bytes = more;
     }
-    static const char *const use[4] = {"", "im2col+", "widened:", "widened:im2col+"};
-    for (int i = 0; i < 4; i++) snprintf(op->name[i], NAME_BYTES, "%s%s", use[i], impl_name(op->pd));
+    static const char *const use[FRI_DNNL_USES] = {"", "im2col+", "widened:", "widened:im2col+", "winograd:f4x3+"};
+    for (int i = 0; i < FRI_DNNL_USES; i++) snprintf(op->name[i], NAME_BYTES, "%s%s", use[i], impl_name(op->pd));
 }
 
 /* Tensors of a convolution in oneDNN's logical order (N C H W, [G] O I H W). */
@@ -390,14 +390,16 @@ static fr_status make_matmul(const fri_dnnl_key *key, const void *args, void **v
     dnnl_primitive_attr_t attr = NULL;
     walker w = NULL;
     memset(md, 0, sizeof md);
-    dnnl_dims_t a = {d->m, d->k}, b = {d->k, d->n}, bias = {1, d->n}, c = {d->m, d->n};
-    dnnl_dims_t as = {d->a_row, d->a_col}, bs = {d->b_row, d->b_col}, ones = {d->n, 1}, cs = {d->c_row, 1};
+    int rank = d->batch > 0 ? 3 : 2, at = 3 - rank; /* of the dimensions below, the batch's is the first */
+    dnnl_dims_t a = {d->batch, d->m, d->k}, b = {d->batch, d->k, d->n}, c = {d->batch, d->m, d->n};
+    dnnl_dims_t as = {d->a_batch, d->a_row, d->a_col}, bs = {d->b_batch, d->b_row, d->b_col};
+    dnnl_dims_t cs = {d->c_batch, d->c_row, 1}, bias = {1, d->n}, ones = {d->n, 1};
     fri_dnnl_op *op = calloc(1, sizeof *op);
     if (op == NULL) return fri_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
-    DNNL_TRY(s, "memory_desc", md_strided(&md[0], 2, a, type_of(d->a_dtype), as));
-    DNNL_TRY(s, "memory_desc", md_strided(&md[1], 2, b, type_of(d->b_dtype), bs));
+    DNNL_TRY(s, "memory_desc", md_strided(&md[0], rank, a + at, type_of(d->a_dtype), as + at));
+    DNNL_TRY(s, "memory_desc", md_strided(&md[1], rank, b + at, type_of(d->b_dtype), bs + at));
     if (d->bias) DNNL_TRY(s, "memory_desc", md_strided(&md[2], 2, bias, type_of(d->bias_dtype), ones));
-    DNNL_TRY(s, "memory_desc", md_strided(&md[3], 2, c, type_of(d->c_dtype), cs));
+    DNNL_TRY(s, "memory_desc", md_strided(&md[3], rank, c + at, type_of(d->c_dtype), cs + at));
     FRI_TRY(s, make_attr(d->accum == FRI_ADD, &attr));
     dnnl_status_t r = walk_matmul(&w, md, d->bias, attr, engine);
     if (r == dnnl_success)
@@ -457,8 +459,9 @@ fr_status fri_dnnl_matmul(const fri_matmul_desc *desc, const fri_dnnl_op **op) {
     /* A single row or column whose elements are apart: 3.7.2 takes it for a dense one. */
     *op = NULL;
     if ((d.m == 1 && d.a_col != 1) || (d.n == 1 && (d.c_row != 1 || (d.b_col == 1 && d.b_row != 1)))) return FR_OK;
-    fri_dnnl_key key = {{8, fr_threads_get(), d.a_dtype, d.b_dtype, d.c_dtype, d.bias_dtype, d.m, d.n, d.k, d.a_row,
-                         d.a_col, d.b_row, d.b_col, d.c_row, d.bias, d.accum}};
+    fri_dnnl_key key = {{8,         fr_threads_get(), d.a_dtype, d.b_dtype, d.c_dtype, d.bias_dtype, d.m,     d.n,
+                         d.k,       d.a_row,          d.a_col,   d.b_row,   d.b_col,   d.c_row,      d.batch, d.a_batch,
+                         d.b_batch, d.c_batch,        d.bias,    d.accum}};
     return get(&key, make_matmul, &d, op);
 }
 

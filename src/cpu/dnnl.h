@@ -17,11 +17,13 @@ typedef enum fri_pass {
 
 typedef struct fri_dnnl_op fri_dnnl_op;
 
-/* C [m, n] = A [m, k] B [k, n] (+ bias [n]); strides in elements, one of each pair is 1. */
+/* C [m, n] = A [m, k] B [k, n] (+ bias [n]); strides in elements, one of each pair is 1. batch > 0: so many products,
+ * without a bias, whose matrices start a_batch, b_batch, c_batch elements apart. */
 typedef struct fri_matmul_desc {
     fr_dtype a_dtype, b_dtype, c_dtype, bias_dtype;
     int64_t m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row; /* element (i, j) of A is a[i * a_row + j * a_col] */
+    int64_t batch, a_batch, b_batch, c_batch;
     bool bias;
     fri_accum accum; /* FRI_ADD: C += A B */
 } fri_matmul_desc;
@@ -31,8 +33,16 @@ fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnn
 /* Vectors (m or n of 1) are dense, else *op is NULL. */
 fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op);
 
-/* What an operation is called in reports: by the library, behind an im2col, on widened data. */
-typedef enum fri_dnnl_use { FRI_DNNL_PLAIN, FRI_DNNL_IM2COL, FRI_DNNL_WIDENED, FRI_DNNL_IM2COL_WIDENED } fri_dnnl_use;
+/* What an operation is called in reports: by the library, behind an im2col, on widened data, between
+ * Winograd's transforms. */
+typedef enum fri_dnnl_use {
+    FRI_DNNL_PLAIN,
+    FRI_DNNL_IM2COL,
+    FRI_DNNL_WIDENED,
+    FRI_DNNL_IM2COL_WIDENED,
+    FRI_DNNL_WINOGRAD,
+} fri_dnnl_use;
+enum { FRI_DNNL_USES = FRI_DNNL_WINOGRAD + 1 };
 const char *fri_dnnl_name(const fri_dnnl_op *op, fri_dnnl_use use);
 
 size_t fri_dnnl_scratch_bytes(const fri_dnnl_op *op); /* for run, pack and unpack alike */

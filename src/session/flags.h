@@ -52,8 +52,9 @@ typedef struct fri_flag {
     double real_least, below;  /* REAL: real_least <= value < below */
     const fri_choice *choices; /* CHOICE; INT and REAL: words beside the numbers */
     void (*act)(fr_train_opts *o);
-    fri_flag_file file; /* two that are written, or one written and one read, must differ (cli/places.c) */
-    bool course;        /* another value is another training: a resumed run names it */
+    fri_flag_file file;  /* two that are written, or one written and one read, must differ (cli/places.c) */
+    bool course;         /* another value is another training: a resumed run names it */
+    const char *lacking; /* a course flag newer than some states: what those were made with */
 } fri_flag;
 
 enum { FRI_FLAGS_MOST = 128 };

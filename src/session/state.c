@@ -56,7 +56,8 @@ static void describe(fri_session *r, parts *p) {
     size_t n = MUST_MATCH;
     for (const fri_flag *f = fri_flags; f < fri_flags + fri_flags_count; f++) {
         if (!f->course) continue;
-        p->setting[n] = (fr_state_setting){.name = f->name, .value = fri_flag_text(f, o, p->value[n])};
+        p->setting[n] =
+            (fr_state_setting){.name = f->name, .value = fri_flag_text(f, o, p->value[n]), .lacking = f->lacking};
         n++;
     }
     p->changes[0] = '\0';

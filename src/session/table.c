@@ -168,6 +168,10 @@ const fri_flag fri_flags[] = {
     {"cudnn-fuse-statistics", ROW(BOOL, DEVICE, cudnn_fuse_statistics), NULL,
      "On a GPU, a convolution of fp16 data (--amp, --half=fp16) without a bias also makes the sums that the batch norm "
      "behind it needs, where cuDNN has a kernel for both. Differs in the last bits. Without effect on the CPU."},
+    {"exact-convolutions", ROW(SET, DEVICE, exact_convolutions), NULL,
+     "f32 convolutions multiply each input with each weight: not the faster minimal filtering for 3 x 3 on the CPU, no "
+     "TF32 on a GPU.",
+     .course = true, .lacking = "on"},
 
     /* ---- memory ---- */
     {"memory-limit", ROW(SIZE, MEMORY, memory_limit), "BYTES",

@@ -204,7 +204,6 @@ static cudnnStatus_t number(int64_t *n, void *values, int64_t value) {
 static cudnnStatus_t get(const cudnnBackendDescriptor_t at, cudnnBackendAttributeName_t name,
                          cudnnBackendAttributeType_t type, int64_t most, int64_t *n, void *values) {
     const descriptor *d = at;
-    const cudnnBackendNumericalNote_t note = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
     char text[64];
     (void)type;
     *n = 0;
@@ -216,7 +215,10 @@ static cudnnStatus_t get(const cudnnBackendDescriptor_t at, cudnnBackendAttribut
         return number(n, values,
                       d->operations > 1 ? fake_dnn.engine[d->engine].fused_workspace
                                         : fake_dnn.engine[d->engine].workspace);
-    if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && fake_dnn.engine[d->engine].nondeterministic) {
+    const fake_engine *e = &fake_dnn.engine[d->engine];
+    if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && (e->nondeterministic || e->tensor_core)) {
+        const cudnnBackendNumericalNote_t note =
+            e->nondeterministic ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC : CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
         *n = 1;
         memcpy(values, &note, sizeof note);
     }

@@ -15,7 +15,7 @@ typedef struct fake_engine {
     int64_t workspace;
     double ms; /* of one execution */
     double warm_up_ms;
-    bool nondeterministic, unbindable, fails;
+    bool nondeterministic, tensor_core, unbindable, fails; /* the first two are notes: one of an engine at most */
     int executions;
     int64_t fused_workspace; /* for a graph of more than one operation */
 } fake_engine;

@@ -140,6 +140,24 @@ Test(conv2d_choice, engines_that_vary_are_taken_only_when_allowed) {
     cr_expect_eq(choose(1, MIB).engine, 1, "what was chosen under the other setting stayed");
 }
 
+static int64_t engine_for_f32(void) {
+    fri_conv2d_desc d = shape(1, MIB);
+    fri_cuda_conv2d_choice c;
+    d.dtype = d.bias_dtype = FR_F32;
+    must(fri_cuda_conv2d_choose(&d, FRI_CUDA_CONV2D_FORWARD, &c));
+    return c.engine;
+}
+
+Test(conv2d_choice, exact_convolutions_do_not_round_to_tf32) {
+    engines(2, 2, (fake_engine[]){{.tensor_core = true}, {.workspace = 1}});
+    setenv("FRUGAL_TF32", "1", 1);
+    cr_expect_eq(engine_for_f32(), 0);
+    fr_exact_convolutions_set(true);
+    cr_expect_eq(engine_for_f32(), 1);
+    fr_exact_convolutions_set(false);
+    cr_expect_eq(engine_for_f32(), 0, "what was chosen under the other setting stayed");
+}
+
 /* ---- timing ---------------------------------------------------------------------------------------------------- */
 
 /* The second is the fastest within the limit; the fourth would be, above it; the first is slow only at its first

@@ -1,6 +1,6 @@
 /* logits.c - a model's logits for given images, for test_torchvision.py.
  *
- *   logits MODEL WEIGHTS INPUT OUTPUT
+ *   logits MODEL WEIGHTS INPUT OUTPUT [exact]      (exact: fr_exact_convolutions_set)
  * MODEL is vgg16_bn, resnet50, densenet121 or mobilenet_v2. WEIGHTS is a safetensors file to load; if there is none,
  * the model gets random weights and running statistics and they are saved there. INPUT holds "images" f32 [n, height,
  * width, 3], OUTPUT gets "logits" f32 [n, 1000]. */
@@ -65,10 +65,11 @@ int main(int argc, char **argv) {
     fr_module *m = NULL;
     fr_tensor *x = NULL, *y = NULL;
     fr_status s = FR_OK;
-    if (argc != 5) {
-        fprintf(stderr, "usage: logits MODEL WEIGHTS INPUT OUTPUT\n");
+    if (argc != 5 && (argc != 6 || strcmp(argv[5], "exact") != 0)) {
+        fprintf(stderr, "usage: logits MODEL WEIGHTS INPUT OUTPUT [exact]\n");
         return 2;
     }
+    fr_exact_convolutions_set(argc == 6);
     fr_seed(1);
     FR_TRY(s, build(argv[1], &m));
     if (access(argv[2], F_OK) == 0) {

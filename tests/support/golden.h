@@ -28,6 +28,9 @@ fr_tensor *golden_tensor(const golden *g, const char *field, fr_dtype dtype, fr_
  * index, both values. */
 void golden_expect(const golden *g, const char *field, const fr_tensor *t, fr_dtype computed_in);
 
+/* Of a convolution by Winograd's minimal filtering, as a share of the largest value. */
+extern const double winograd_tolerance;
+
 /* Within the dtype's tolerance; NaN equals NaN. */
 bool close_enough(fr_dtype computed_in, double got, double expected);
 

@@ -22,10 +22,14 @@ static const struct {
 static outcome run(const char *file, const char *flags) {
     char arguments[4096];
     snprintf(arguments, sizeof arguments,
-             "--depth 10 --growth 2 --image-size 8 --batch-size 2 --threads 1 --device cpu --quiet --eval-every 0 "
+             "--depth 10 --growth 2 --image-size 8 --batch-size 2 --threads 1 --device cpu --eval-every 0 "
              "--report %s/r.json %s %s/tests/io/old/%s.safetensors",
              files_root, flags, getenv("FRUGAL_SOURCE_ROOT"), file);
     return program_run("train_densenet", arguments);
+}
+
+static bool by_winograd(const cJSON *report) {
+    return strstr(cJSON_GetObjectItem(report, "environment")->valuestring, ", Winograd convolutions") != NULL;
 }
 
 static cJSON *losses(cJSON *report) {
@@ -43,8 +47,12 @@ Test(old_files, every_old_state_is_gone_on_from) {
         snprintf(flags, sizeof flags, "--steps 6 %s --resume", states[i].flags);
         outcome o = run(states[i].file, flags);
         cr_assert_eq(o.status, 0, "%s: %d: %s", states[i].file, o.status, o.err);
+        cr_expect(strstr(o.out, "\nnote: other settings than when it was saved: exact-convolutions off was on\n") !=
+                      NULL,
+                  "%s", o.out);
         cJSON *report = report_read(files_path("r.json")), *list = losses(report);
         cr_assert_eq(cJSON_GetArraySize(list), 3, "%s", states[i].file);
+        cr_expect(by_winograd(report));
         for (int k = 0; k < 3; k++) {
             double loss = cJSON_GetArrayItem(list, k)->valuedouble;
             bool half = strstr(states[i].flags, "--amp") != NULL || strstr(states[i].flags, "--half") != NULL;
@@ -53,6 +61,15 @@ Test(old_files, every_old_state_is_gone_on_from) {
         }
         cJSON_Delete(report);
     }
+}
+
+Test(old_files, an_old_state_had_exact_convolutions) {
+    outcome o = run("sgd", "--steps 4 --exact-convolutions --resume");
+    cr_assert_eq(o.status, 0, "%d: %s", o.status, o.err);
+    cr_expect_null(strstr(o.out, "note:"), "%s", o.out);
+    cJSON *report = report_read(files_path("r.json"));
+    cr_expect_not(by_winograd(report));
+    cJSON_Delete(report);
 }
 
 Test(old_files, old_weights_are_loaded) {

@@ -1,0 +1,452 @@
+/* conv2d_winograd.c - 3 x 3 convolutions of stride 1 with a quarter of the multiplications: Winograd's minimal
+ * filtering F(4 x 4, 3 x 3) on the points 0, 1, -1, 2, -2, infinity (Lavin and Gray, Fast Algorithms for Convolutional
+ * Neural Networks, 2015).
+ *
+ * A map is cut into tiles of 4 x 4 outputs, each made from 6 x 6 inputs; A, B, G are the paper's matrices.
+ *   forward          y = A^T M A + b,  M [36, tiles, K] = V U,  V [36, tiles, C] = B^T x B,  U [36, C, K] = G w G^T
+ *   backward input   the same on dy, with w turned by 180 degrees, its channels swapped, and padding 2 - pad
+ *   backward weight  dw = G^T S G,  S [36, K, C] = sum over tiles of D^T V,  D [36, tiles, K] = A dy A^T
+ * The 36 products are one call of the library. Chunks of tiles and blocks of channels keep U, V, M (D, V, S) within
+ * LIMIT. A row of the library's product does not depend on the number of rows (in its `brg` kernels; others are not
+ * taken), so chunks and blocks change no bit of y and dx; S is summed over chunks in order. */
+#include "base/status.h"
+#include "cpu/conv2d_engine.h"
+#include "cpu/cpu.h"
+
+#include <string.h>
+
+enum {
+    PLACES = 36,
+    LANES = 64,                       /* channels that a transform takes at a time */
+    LIMIT = 8 << 20,                  /* bytes of workspace */
+    ROOM = LIMIT / 4 / PLACES - 2048, /* floats of U, V, M per place; the rest is for the library's scratchpad */
+};
+
+static const float zeros[LANES];
+
+/* ---- one-dimensional transforms of LANES channels or fewer ------------------------------------------------- */
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+typedef const float *const *sources;
+typedef float *const *targets;
+
+/* B^T: 6 values to 6. */
+ALWAYS_INLINE void input_line(int64_t n, sources x, targets y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        float a = x[0][i], b = x[1][i], c = x[2][i], d = x[3][i], e = x[4][i], f = x[5][i];
+        float even = e - 4 * c, odd = d - 4 * b, even2 = e - c, odd2 = 2 * (d - b);
+        y[0][i] = 4 * a - 5 * c + e;
+        y[1][i] = even + odd;
+        y[2][i] = even - odd;
+        y[3][i] = even2 + odd2;
+        y[4][i] = even2 - odd2;
+        y[5][i] = 4 * b - 5 * d + f;
+    }
+}
+
+/* A^T: 6 values to 4. */
+ALWAYS_INLINE void output_line(int64_t n, sources x, targets y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        float a = x[0][i], b = x[1][i], c = x[2][i], d = x[3][i], e = x[4][i], f = x[5][i];
+        float even = b + c, odd = b - c, even2 = d + e, odd2 = d - e;
+        y[0][i] = a + even + even2;
+        y[1][i] = odd + 2 * odd2;
+        y[2][i] = even + 4 * even2;
+        y[3][i] = odd + 8 * odd2 + f;
+    }
+}
+
+/* A: 4 values to 6. */
+ALWAYS_INLINE void gradient_line(int64_t n, sources x, targets y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        float a = x[0][i], b = x[1][i], c = x[2][i], d = x[3][i];
+        float even = a + c, odd = b + d, even2 = a + 4 * c, odd2 = 2 * b + 8 * d;
+        y[0][i] = a;
+        y[1][i] = even + odd;
+        y[2][i] = even - odd;
+        y[3][i] = even2 + odd2;
+        y[4][i] = even2 - odd2;
+        y[5][i] = d;
+    }
+}
+
+/* G: 3 values to 6. */
+ALWAYS_INLINE void filter_line(int64_t n, sources x, targets y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        float a = x[0][i], b = x[1][i], c = x[2][i];
+        float even = (a + c) * (-1.0f / 6), odd = b * (-1.0f / 6);
+        float even2 = a * (1.0f / 24) + c * (1.0f / 6), odd2 = b * (1.0f / 12);
+        y[0][i] = a * 0.25f;
+        y[1][i] = even + odd;
+        y[2][i] = even - odd;
+        y[3][i] = even2 + odd2;
+        y[4][i] = even2 - odd2;
+        y[5][i] = c;
+    }
+}
+
+/* G^T: 6 values to 3. */
+ALWAYS_INLINE void weight_line(int64_t n, sources x, targets y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        float a = x[0][i], b = x[1][i], c = x[2][i], d = x[3][i], e = x[4][i], f = x[5][i];
+        float even = b + c, odd = b - c, even2 = d + e, odd2 = d - e;
+        y[0][i] = a * 0.25f - even * (1.0f / 6) + even2 * (1.0f / 24);
+        y[1][i] = odd2 * (1.0f / 12) - odd * (1.0f / 6);
+        y[2][i] = f - even * (1.0f / 6) + even2 * (1.0f / 6);
+    }
+}
+
+/* ---- two-dimensional ones: columns into a buffer, then rows ------------------------------------------------ */
+
+/* L x L^T for x [from, from] to y [to, to], each element a row of n channels. */
+#define TRANSFORM_2D(name, line, from, to)                                \
+    ALWAYS_INLINE void name##_2d(int64_t n, sources x, targets y) {       \
+        float half[to][from][LANES];                                      \
+        for (int j = 0; j < from; j++) {                                  \
+            const float *in[from];                                        \
+            float *out[to];                                               \
+            for (int i = 0; i < from; i++) in[i] = x[i * from + j];       \
+            for (int i = 0; i < to; i++) out[i] = half[i][j];             \
+            line(n, in, out);                                             \
+        }                                                                 \
+        for (int i = 0; i < to; i++) {                                    \
+            const float *in[from];                                        \
+            for (int j = 0; j < from; j++) in[j] = half[i][j];            \
+            line(n, in, y + i * to);                                      \
+        }                                                                 \
+    }                                                                     \
+    FRI_CLONES static void name##_tile(int64_t n, sources x, targets y) { \
+        if (n == LANES) /* most: a loop whose length is known */          \
+            name##_2d(LANES, x, y);                                       \
+        else                                                              \
+            name##_2d(n, x, y);                                           \
+    }
+TRANSFORM_2D(input, input_line, 6, 6)
+TRANSFORM_2D(output, output_line, 6, 4)
+TRANSFORM_2D(gradient, gradient_line, 4, 6)
+TRANSFORM_2D(filter, filter_line, 3, 6)
+TRANSFORM_2D(weight, weight_line, 6, 3)
+
+/* ---- tiles of a map ---------------------------------------------------------------------------------------- */
+
+/* Tile i has its window's first element at row and column (4 * its place in the grid - pad). */
+typedef struct map {
+    int64_t h, w, c, pad_h, pad_w; /* elements [n, h, w, c] */
+    int64_t grid_h, grid_w;        /* tiles of an image */
+} map;
+
+/* The offset of element (i, j) of a tile's window, -1 outside of the map. */
+static int64_t element(const map *m, int64_t tile, int64_t i, int64_t j) {
+    int64_t image = tile / (m->grid_h * m->grid_w), place = tile % (m->grid_h * m->grid_w);
+    int64_t h = place / m->grid_w * 4 - m->pad_h + i, w = place % m->grid_w * 4 - m->pad_w + j;
+    return h < 0 || h >= m->h || w < 0 || w >= m->w ? -1 : ((image * m->h + h) * m->w + w) * m->c;
+}
+
+/* What a step works on: a chunk of tiles, blocks of input and output channels (forward's words in every pass: dx reads
+ * output channels' gradients and makes input channels', so there `in` counts K and `out` counts C). */
+typedef struct step {
+    int64_t tile, tiles, in, out;
+} step;
+
+typedef void transform(int64_t n, sources x, targets y);
+
+/* to [36, tiles, channels] from windows of size x size; for all threads of a team. */
+static void take_tiles(const map *m, int64_t size, transform *f, const float *x, int64_t tile, int64_t tiles,
+                       int64_t first, int64_t channels, float *to) {
+    int64_t blocks = fri_ceil_div(channels, LANES);
+#pragma omp for schedule(static) nowait
+    for (int64_t task = 0; task < tiles * blocks; task++) {
+        int64_t t = task / blocks, c = task % blocks * LANES;
+        const float *in[PLACES];
+        float *out[PLACES];
+        for (int64_t i = 0; i < size * size; i++) {
+            int64_t at = element(m, tile + t, i / size, i % size);
+            in[i] = at < 0 ? zeros : x + at + first + c;
+        }
+        for (int64_t i = 0; i < PLACES; i++) out[i] = to + (i * tiles + t) * channels + c;
+        f(fri_min_i64(LANES, channels - c), in, out);
+    }
+}
+
+FRI_CLONES static void add_bias(int64_t n, const float *b, float *y) {
+    for (int64_t i = 0; i < n; i++) y[i] += b[i];
+}
+
+/* The outputs of tiles from [36, tiles, channels], those inside of the map. b or NULL. */
+static void put_tiles(const map *m, const float *from, int64_t tile, int64_t tiles, int64_t first, int64_t channels,
+                      const float *b, float *y) {
+    int64_t blocks = fri_ceil_div(channels, LANES);
+#pragma omp for schedule(static) nowait
+    for (int64_t task = 0; task < tiles * blocks; task++) {
+        int64_t t = task / blocks, c = task % blocks * LANES, n = fri_min_i64(LANES, channels - c);
+        const float *in[PLACES];
+        float *out[16], outside[LANES];
+        for (int64_t i = 0; i < PLACES; i++) in[i] = from + (i * tiles + t) * channels + c;
+        for (int64_t i = 0; i < 16; i++) {
+            int64_t at = element(m, tile + t, i / 4, i % 4);
+            out[i] = at < 0 ? outside : y + at + first + c;
+        }
+        output_tile(n, in, out);
+        for (int64_t i = 0; i < 16 && b != NULL; i++)
+            if (out[i] != outside) add_bias(n, b + first + c, out[i]);
+    }
+}
+
+/* ---- filters ----------------------------------------------------------------------------------------------- */
+
+/* U [36, C, count] of output channels first .. first + count. A task transposes a cache line of input channels of up
+ * to LANES filters: in w those lines are a power of two apart, too often, so they are copied together first. */
+static void take_filters(const fri_conv2d_desc *d, const float *w, int64_t first, int64_t count, float *u) {
+    enum { LINE = 16 };
+    int64_t blocks = fri_ceil_div(count, LANES);
+#pragma omp for schedule(static) nowait
+    for (int64_t task = 0; task < fri_ceil_div(d->c, LINE) * blocks; task++) {
+        int64_t k = task % blocks * LANES, n = fri_min_i64(LANES, count - k);
+        int64_t from = task / blocks * LINE, channels = fri_min_i64(LINE, d->c - from);
+        float lines[9][LANES][LINE], taps[9][LANES], *out[PLACES];
+        const float *in[9];
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t i = 0; i < 9; i++)
+                memcpy(lines[i][j], w + ((first + k + j) * 9 + i) * d->c + from, (size_t)channels * sizeof(float));
+        for (int64_t i = 0; i < 9; i++) in[i] = taps[i];
+        for (int64_t c = 0; c < channels; c++) {
+            for (int64_t i = 0; i < 9; i++)
+                for (int64_t j = 0; j < n; j++) taps[i][j] = lines[i][j][c];
+            for (int64_t i = 0; i < PLACES; i++) out[i] = u + (i * d->c + from + c) * count + k;
+            filter_tile(n, in, out);
+        }
+    }
+}
+
+/* U [36, K, count] of input channels first .. first + count, filters turned by 180 degrees. */
+static void take_turned_filters(const fri_conv2d_desc *d, const float *w, int64_t first, int64_t count, float *u) {
+    int64_t blocks = fri_ceil_div(count, LANES);
+#pragma omp for schedule(static) nowait
+    for (int64_t task = 0; task < d->k * blocks; task++) {
+        int64_t k = task / blocks, c = task % blocks * LANES;
+        const float *in[9];
+        float *out[PLACES];
+        for (int64_t i = 0; i < 9; i++) in[i] = w + (k * 9 + 8 - i) * d->c + first + c;
+        for (int64_t i = 0; i < PLACES; i++) out[i] = u + (i * d->k + k) * count + c;
+        filter_tile(fri_min_i64(LANES, count - c), in, out);
+    }
+}
+
+/* dw of output channels k .. k + rows and input channels first .. first + count from S [36, rows, count]. */
+static void put_weights(const fri_conv2d_desc *d, const float *sums, int64_t first_k, int64_t rows, int64_t first,
+                        int64_t count, float *dw) {
+    int64_t blocks = fri_ceil_div(count, LANES);
+#pragma omp for schedule(static) nowait
+    for (int64_t task = 0; task < rows * blocks; task++) {
+        int64_t k = task / blocks, c = task % blocks * LANES;
+        const float *in[PLACES];
+        float *out[9];
+        for (int64_t i = 0; i < PLACES; i++) in[i] = sums + (i * rows + k) * count + c;
+        for (int64_t i = 0; i < 9; i++) out[i] = dw + ((first_k + k) * 9 + i) * d->c + first + c;
+        weight_tile(fri_min_i64(LANES, count - c), in, out);
+    }
+}
+
+/* ---- planning ---------------------------------------------------------------------------------------------- */
+
+static map map_of(const fri_conv2d_desc *d, bool of_y, int64_t pad_h, int64_t pad_w, bool grid_of_y) {
+    return (map){.h = of_y ? d->p : d->h,
+                 .w = of_y ? d->q : d->w,
+                 .c = of_y ? d->k : d->c,
+                 .pad_h = pad_h,
+                 .pad_w = pad_w,
+                 .grid_h = fri_ceil_div(grid_of_y ? d->p : d->h, 4),
+                 .grid_w = fri_ceil_div(grid_of_y ? d->q : d->w, 4)};
+}
+
+/* The largest divisor of n up to limit. */
+static int64_t divisor(int64_t n, int64_t limit) {
+    int64_t i = fri_max_i64(1, fri_min_i64(n, limit));
+    while (n % i != 0) i--;
+    return i;
+}
+
+static bool fits(const fri_conv2d_desc *d) {
+    bool plain = d->stride_h == 1 && d->stride_w == 1 && d->dilation_h == 1 && d->dilation_w == 1 && d->groups == 1;
+    return plain && d->dtype == FR_F32 && d->bias_dtype == FR_F32 && d->r == 3 && d->s == 3 && d->pad_h <= 2 &&
+           d->pad_w <= 2;
+}
+
+/* Time over that of the library's convolution, forward, dx, dw; 2 threads, AMD Zen 5, oneDNN 2.6.3, least of 40 to 400
+ * turns, pad 1. Only properties of a layer may be asked here, never d->n, nor a limit of memory: conv2d_engine.h.
+ *
+ *   map, channels     8 images            64 images           1 image
+ *   56, 64 -> 64      0.44 0.46 0.50      0.62 0.60 0.68 *    0.40 0.38 0.40
+ *   28, 128 -> 128    0.41 0.38 0.40      0.38 0.49 0.58      0.52 0.44 0.38
+ *   16, 128 -> 128    0.59 0.52 0.50 *    0.39 0.38 0.40      0.90 0.67 0.48
+ *   14, 256 -> 256    0.52 0.44 0.49      0.57 0.51 0.50 *    1.08 0.81 0.62
+ *   7, 512 -> 512     0.85 0.60 0.57      0.88 0.50 0.52 *    3.3 2.3 3.5 *
+ *   8, 256 -> 256     0.84 0.72 0.75 *    0.68 0.61 0.66 *    1.9 1.5 0.7
+ *   8, 64 -> 64       0.75 0.62 0.62
+ *   4, 512 -> 512     1.8 1.3 1.7 *       0.44 0.37 0.39      8 4 5 *         (one tile)
+ *   6, 256 -> 256     1.11 0.86 0.73      (a tile has 9 outputs inside of the map, not 16)
+ *   14, 128 -> 32     1.27 1.08 1.18      (transforms outweigh the product)
+ *   28, 96 -> 48      0.45 0.40 0.49
+ * (*: while the machine had other work, which costs these many short loops more than the library's one.) Transforming
+ * the filters costs what some ten tiles cost, so single images of small maps lose; the rule is made for 8 and more. */
+bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
+    bool dx = pass == FRI_PASS_BACKWARD_INPUT;
+    int64_t h = dx ? d->h : d->p, w = dx ? d->w : d->q, tiles = fri_ceil_div(h, 4) * fri_ceil_div(w, 4);
+    return fits(d) && tiles >= 4 && h * w >= 10 * tiles && d->c * d->k >= 32 * (d->c + d->k);
+}
+
+/* Blocks of channels whose products outweigh the transforms that they repeat, and chunks as large as the rest of the
+ * room allows: threads wait for each other twice a chunk. The library's product of dw transposes D in scratch of each
+ * thread: its chunks leave room for that. Without a block that is worth it the chunk is 0. */
+static void choose_blocks(fri_conv2d_engine *e) {
+    enum { LEAST = 16 };
+    int64_t in = e->in, out = e->out, most = 256;
+    if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
+        e->in_block = divisor(in, 128);
+        e->out_block = divisor(out, 128);
+        most = 128;
+    } else {
+        e->in_block = in;
+        e->out_block = divisor(out, fri_min_i64(fri_max_i64(64, 16384 / in), ROOM * 2 / 3 / in));
+    }
+    e->chunk = fri_max_i64(0, ROOM - e->in_block * e->out_block) / (e->in_block + e->out_block);
+    e->chunk = fri_min_i64(e->chunk, most);
+    if (e->out_block < fri_min_i64(LEAST, out) || e->in_block < fri_min_i64(LEAST, in)) e->chunk = 0;
+}
+
+static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum) {
+    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = PLACES, .accum = accum, .n = e->out_block};
+    if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
+        p.m = e->out_block, p.k = tiles, p.n = e->in_block;
+        p.a_row = 1, p.a_col = e->out_block, p.b_row = e->in_block, p.b_col = 1, p.c_row = e->in_block;
+    } else {
+        p.m = tiles, p.k = e->in_block, p.n = e->out_block;
+        p.a_row = e->in_block, p.a_col = 1, p.b_row = e->out_block, p.b_col = 1, p.c_row = e->out_block;
+    }
+    p.a_batch = p.m * p.k, p.b_batch = p.k * p.n, p.c_batch = p.m * p.n;
+    return p;
+}
+
+/* *op stays NULL where the library has no product that suits. */
+static fr_status plan_product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum, size_t *scratch,
+                              const fri_dnnl_op **op) {
+    fri_matmul_desc p = product(e, tiles, accum);
+    const fri_dnnl_op *found = NULL;
+    fr_status s = fri_dnnl_matmul(&p, &found);
+    if (s < 0 || found == NULL || strncmp(fri_dnnl_name(found, FRI_DNNL_PLAIN), "brg", 3) != 0) return s;
+    if (fri_dnnl_scratch_bytes(found) > *scratch) *scratch = fri_dnnl_scratch_bytes(found);
+    *op = found;
+    return FR_OK;
+}
+
+static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
+    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
+    size_t place = PLACES * sizeof(float);
+    e->bytes = 0;
+    e->v_at = fri_part(&e->bytes, place * (size_t)(e->chunk * e->in_block));
+    e->u_at = fri_part(&e->bytes, place * (size_t)((dw ? e->chunk : e->in_block) * e->out_block));
+    e->m_at = fri_part(&e->bytes, place * (size_t)((dw ? e->in_block : e->chunk) * e->out_block));
+    e->scratch_at = fri_part(&e->bytes, scratch);
+    return e->bytes;
+}
+
+/* Whether there is a plan is decided by the full chunk, whatever the number of tiles: batches decide nothing. */
+fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
+    const fri_conv2d_desc *d = &e->d;
+    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
+    const fri_dnnl_op *full = NULL;
+    fr_status s = FR_OK;
+    size_t scratch = 0;
+    e->method = FRI_CONV2D_NONE;
+    if (!fits(d)) return FR_OK;
+    map m = map_of(d, dx, 0, 0, !dx);
+    e->in = dx ? d->k : d->c, e->out = dx ? d->c : d->k;
+    e->tiles = d->n * m.grid_h * m.grid_w;
+    choose_blocks(e);
+    if (e->chunk == 0) return FR_OK;
+    FRI_TRY(s, plan_product(e, e->chunk, dw ? FRI_ADD : FRI_SET, &scratch, &full));
+    if (full == NULL || lay_out(e, scratch) > LIMIT) return FR_OK;
+
+    e->chunk = fri_min_i64(e->chunk, e->tiles);
+    int64_t tiles[3] = {e->chunk, dw && e->tiles > e->chunk ? e->chunk : 0, e->tiles % e->chunk};
+    scratch = 0;
+    for (int i = 0; i < 3; i++) {
+        if (tiles[i] == 0) continue;
+        FRI_TRY(s, plan_product(e, tiles[i], dw && i > 0 ? FRI_ADD : FRI_SET, &scratch, &e->op[i]));
+        if (e->op[i] == NULL) return FR_OK;
+    }
+    lay_out(e, scratch);
+    e->method = FRI_CONV2D_WINOGRAD;
+done:
+    return s;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------- */
+
+typedef struct run {
+    const fri_conv2d_engine *e;
+    map in, out;
+    const float *a, *b, *bias;
+    float *y, *v, *u, *m;
+} run;
+
+/* What lies between two products, for all threads: results of the step behind are written (done, or NULL), and what
+ * the next one (or NULL) reads is made, unless it is there from the step before it. */
+static void between(const run *r, const step *done, const step *next) {
+    const fri_conv2d_engine *e = r->e;
+    const fri_conv2d_desc *d = &e->d;
+    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
+    bool same_tiles = done != NULL && next != NULL && done->tile == next->tile;
+    bool same_v = same_tiles && done->in == next->in;
+    bool same_u = done != NULL && next != NULL && done->out == next->out && (!dw || same_tiles);
+    bool complete = done != NULL && (!dw || done->tile + done->tiles == e->tiles);
+#pragma omp parallel
+    {
+        if (complete && dw)
+            put_weights(d, r->m, done->out, e->out_block, done->in, e->in_block, r->y);
+        else if (complete)
+            put_tiles(&r->out, r->m, done->tile, done->tiles, done->out, e->out_block, r->bias, r->y);
+        if (next != NULL && !same_v)
+            take_tiles(&r->in, 6, input_tile, r->a, next->tile, next->tiles, next->in, e->in_block, r->v);
+        if (next != NULL && !same_u && dw)
+            take_tiles(&r->out, 4, gradient_tile, r->b, next->tile, next->tiles, next->out, e->out_block, r->u);
+        else if (next != NULL && !same_u && dx)
+            take_turned_filters(d, r->b, next->out, e->out_block, r->u);
+        else if (next != NULL && !same_u)
+            take_filters(d, r->b, next->out, e->out_block, r->u);
+    }
+}
+
+fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
+                                  char *workspace) {
+    const fri_conv2d_desc *d = &e->d;
+    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
+    fr_status s = FR_OK;
+    run r = {.e = e, .a = a, .b = b, .bias = bias, .y = out};
+    r.in = dx ? map_of(d, true, 2 - d->pad_h, 2 - d->pad_w, false) : map_of(d, false, d->pad_h, d->pad_w, true);
+    r.out = map_of(d, !dx, 0, 0, !dx);
+    r.v = (float *)(void *)(workspace + e->v_at), r.u = (float *)(void *)(workspace + e->u_at);
+    r.m = (float *)(void *)(workspace + e->m_at);
+    step now = {0}, before;
+    const step *done = NULL;
+    for (now.out = 0; now.out < e->out; now.out += e->out_block) {
+        for (now.in = 0; now.in < e->in; now.in += e->in_block) {
+            for (now.tile = 0; now.tile < e->tiles; now.tile += now.tiles) {
+                now.tiles = fri_min_i64(e->chunk, e->tiles - now.tile);
+                between(&r, done, &now);
+                const fri_dnnl_op *op = e->op[now.tiles < e->chunk ? 2 : dw && now.tile > 0 ? 1 : 0];
+                FRI_TRY(s, fri_dnnl_run(op, dw ? r.u : r.v, dw ? r.v : r.u, NULL, r.m, workspace + e->scratch_at));
+                before = now;
+                done = &before;
+            }
+        }
+    }
+    between(&r, done, NULL);
+done:
+    return s;
+}
