@@ -141,7 +141,7 @@ typedef struct fr_summary_layer {
 } fr_summary_layer;
 
 typedef struct fr_summary_totals {
-    int64_t parameters;
+    int64_t parameters, trained; /* elements; those that are not frozen */
     size_t parameter_bytes, buffer_bytes;
     size_t parameters_requested; /* parameters and buffers, each rounded up to 512 */
     size_t saved;                /* of all layers: the device's activations when backward began */

@@ -69,6 +69,11 @@ typedef struct fr_train_opts {
     double label_smoothing;
     int64_t eval_every; /* epochs; 0: at the end only */
     int64_t seed;
+    const char *const *freeze; /* prefixes (fr_module_freeze). Borrowed */
+    int64_t n_freeze;
+    const char *const *train_only; /* all but these prefixes are frozen; "head", "bias", "norm": the last layer, all
+                                    * biases, all norms. Borrowed */
+    int64_t n_train_only;
 
     fr_device device;                    /* AUTO, as a value of this type: CUDA where it can be used, else the CPU */
     int64_t threads;                     /* AUTO: as the environment says */

@@ -216,6 +216,7 @@ static fr_status run(dry_run *d) {
     FR_TRY(s, fri_resume_dry(r));
     FR_TRY(s, fri_drive(r, &on_meta, d));
     d->out->parameters = r->parameters;
+    d->out->trained = r->trained;
 done:
     fri_session_end(r);
     return s;

@@ -31,7 +31,7 @@ typedef struct fri_train_plan {
     bool workspaces;                      /* false: this build cannot ask the device's libraries; they count 0 */
     bool settled;
     double seconds; /* that planning took */
-    int64_t parameters;
+    int64_t parameters, trained;
 } fri_train_plan;
 
 /* `limit` holds for the dry run as --memory-limit does for the run: FR_ENOMEM if it does not fit, with the run's own

@@ -121,8 +121,9 @@ static fr_status read_list(const fri_flag *f, int argc, char **argv, int *i, fr_
     int first = *i + 1;
     while (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2) != 0) ++*i;
     if (*i < first) return fr_fail(FR_EINVAL, "--%s needs a value: --%s %s", f->name, f->name, f->value);
-    o->predict = (const char *const *)(argv + first);
-    o->n_predict = *i + 1 - first;
+    void *field = (char *)o + f->offset;
+    *(const char *const **)field = (const char *const *)(argv + first);
+    ((int64_t *)field)[1] = *i + 1 - first;
     return FR_OK;
 }
 

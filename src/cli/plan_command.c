@@ -11,6 +11,7 @@ static void take(fri_session *r, const fri_train_plan *p) {
     r->evaluation = p->evaluation;
     r->largest_op = fr_plan_largest_op(p->plan);
     r->parameters = p->parameters;
+    r->trained = p->trained;
 }
 
 static fr_status print(const fri_session *r, const fri_train_plan *p) {

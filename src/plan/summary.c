@@ -77,6 +77,7 @@ static void on_module(void *ctx, const fr_module *m, const fr_tensor *x) {
         for (int t = 0; t < m->n_tensors; t++) {
             size_t bytes = fri_nbytes(m->tensors[t].tensor);
             if (m->tensors[t].is_parameter) l->parameters += fri_numel(m->tensors[t].tensor);
+            if (m->tensors[t].tensor->requires_grad) s->totals.trained += fri_numel(m->tensors[t].tensor);
             *(m->tensors[t].is_parameter ? &l->parameter_bytes : &l->buffer_bytes) += bytes;
             s->totals.parameters_requested += fri_round_bytes(bytes);
         }
@@ -256,6 +257,8 @@ fr_status fr_summary_print(const fr_summary *s, FILE *out) {
             "parameters: %" PRId64 " of %zu bytes (%s), buffers of %zu; requested, each rounded up to 512: %zu bytes\n",
             t->parameters, t->parameter_bytes, fr_bytes_text(t->parameter_bytes, a), t->buffer_bytes,
             t->parameters_requested);
+    if (t->trained < t->parameters)
+        fprintf(out, "trained: %" PRId64 " parameters; frozen: %" PRId64 "\n", t->trained, t->parameters - t->trained);
     fprintf(out, "kept when backward begins: %zu bytes (%s) of the layers, and %zu (%s) of the batch\n", t->saved,
             fr_bytes_text(t->saved, a), t->input, fr_bytes_text(t->input, b));
     if (t->flops > 0)

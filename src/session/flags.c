@@ -19,9 +19,17 @@ static int64_t number_of(const fri_flag *f, const void *field) {
     return f->kind == FRI_FLAG_REAL && *(const double *)field < 0 ? (int64_t) * (const double *)field : INT64_MAX;
 }
 
+/* The words of a list, or how many there are where they are longer. */
+static void join(const char *const *word, int64_t n, char buf[FRI_FLAG_TEXT_BYTES]) {
+    size_t at = 0;
+    for (int64_t i = 0; i < n && at < FRI_FLAG_TEXT_BYTES; i++)
+        at += (size_t)snprintf(buf + at, FRI_FLAG_TEXT_BYTES - at, "%s%s", i > 0 ? " " : "", word[i]);
+    if (at >= FRI_FLAG_TEXT_BYTES) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64 " names", n);
+}
+
 const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]) {
     const void *field = fri_flag_field(f, o);
-    int64_t number = number_of(f, field), files = f->kind == FRI_FLAG_LIST ? ((const int64_t *)field)[1] : 0;
+    int64_t number = number_of(f, field), words = f->kind == FRI_FLAG_LIST ? ((const int64_t *)field)[1] : 0;
     const char *text = f->kind == FRI_FLAG_TEXT ? *(const char *const *)field : NULL;
     const fri_choice *word = choice_of_value(f, number);
     buf[0] = '\0';
@@ -37,8 +45,8 @@ const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FR
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%zu", *(const size_t *)field);
     else if (text != NULL)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", text);
-    else if (files > 0)
-        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64 " files", files);
+    else if (words > 0)
+        join(*(const char *const *const *)field, words, buf);
     return buf;
 }
 

@@ -64,7 +64,7 @@ typedef struct fri_session {
     size_t *unit_weight;    /* segments.c; NULL: all the same */
     fr_grad_scaler *scaler; /* passes everything through where nothing is to be scaled */
     fr_schedule schedule;
-    int64_t parameters; /* elements */
+    int64_t parameters, trained; /* elements; those that are not frozen */
 
     /* batch.c: scratch for segmentation targets */
     float *pixels;

@@ -253,7 +253,15 @@ done:
 /* ---- weights ----------------------------------------------------------------------------------------------- */
 
 fr_status fri_weights_begin(fri_session *r) {
-    return r->config->opts.weights != NULL ? fr_weights_load(r->model, r->config->opts.weights, NULL) : FR_OK;
+    const fri_config *c = r->config;
+    const char *head = fr_module_head(r->model);
+    if (c->opts.weights == NULL) return FR_OK;
+    fr_status s = fr_weights_load(r->model, c->opts.weights, NULL);
+    if (s != FR_ESHAPE || head == NULL || c->opts.predict != NULL) return s;
+    s = fr_weights_load(r->model, c->opts.weights, FR_WEIGHTS_OPTS(.skip = head));
+    if (s == FR_OK && !c->opts.quiet)
+        fprintf(c->out, "--weights: %s has another size there and starts fresh; everything else is the file's\n", head);
+    return s;
 }
 
 fr_status fri_weights_end(fri_session *r) {

@@ -131,6 +131,13 @@ const fri_flag fri_flags[] = {
     {"seed", ROW(INT, TRAINING, seed), "N", "Same seed, same run, bit for bit, at a fixed number of threads.",
      RANGE(0, INT64_MAX)},
 
+    {"freeze", ROW(LIST, TRAINING, freeze), "PREFIX...",
+     "Leave the layers and parameters of these names, or below them, as they are: 'layer1', 'layer1.0.bn1', 'fc.bias'. "
+     "Frozen batch norms use their running values. Nothing is kept for backward for what is frozen.",
+     .unset = "none", .course = true},
+    {"train-only", ROW(LIST, TRAINING, train_only), "PREFIX...",
+     "Freeze all but these; 'head' is the last layer with parameters, 'bias' all biases, 'norm' all norms.",
+     .unset = "everything trains", .course = true},
     {"accumulate", ROW(INT, TRAINING, accumulate), "K",
      "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped.",
      COUNT},

@@ -74,8 +74,10 @@ static void redraw(const fri_session *r) {
 static void print_begin(const fri_session *r) {
     char library[160];
     (void)fr_device_describe(r->config->opts.device, library, sizeof library);
-    fprintf(r->config->out, "%s, %" PRId64 " parameters, on %s%s%s%s%s%s\n", r->config->model_name, r->parameters,
-            fr_device_name(r->config->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
+    char trained[48] = "";
+    if (r->trained < r->parameters) snprintf(trained, sizeof trained, ", %" PRId64 " of them trained", r->trained);
+    fprintf(r->config->out, "%s, %" PRId64 " parameters%s, on %s%s%s%s%s%s\n", r->config->model_name, r->parameters,
+            trained, fr_device_name(r->config->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
             r->config->no_gpu != NULL ? "; " : "", r->config->no_gpu != NULL ? r->config->no_gpu : "");
     fprintf(r->config->out,
             "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " classes, %" PRId64

@@ -176,6 +176,7 @@ static cJSON *build(const fri_session *r) {
     cJSON_AddStringToObject(root, "dtype", fr_dtype_name(fri_compute_dtype(&r->config->opts)));
     cJSON_AddStringToObject(root, "dataset", fri_dataset_name(r->config->opts.dataset));
     add_number(root, "parameters", (double)r->parameters);
+    add_number(root, "trained_parameters", (double)r->trained);
     add_number(root, "batch_size", (double)r->config->opts.batch_size);
     add_number(root, "image_size", (double)r->config->opts.image_size);
     cJSON_AddBoolToObject(root, "planned", r->planned);

@@ -117,6 +117,7 @@ static void draw_step(command *c, bool whole_epochs) {
 }
 
 static void draw_training(command *c, bool whole_epochs) {
+    static const char *const parts[] = {"head", "bias", "bias head", "norm head"};
     static const char *const optimizers[] = {"sgd", "adam", "adamw"};
     if (whole_epochs)
         add(c, " --batch-size %d --epochs %d --eval-every %d", 200 + draw(1500), 1 + draw(4), draw(3));
@@ -128,6 +129,7 @@ static void draw_training(command *c, bool whole_epochs) {
     add(c, " --workers %d --prefetch %d --threads %d", draw(3), 1 + draw(3), 1 + draw(2));
     if (!whole_epochs && draw(3) == 0) add(c, " --dataset synthetic --classes %d", 2 + draw(30));
     if (draw(4) == 0) add(c, " --label-smoothing 0.1");
+    if (draw(3) == 0) add(c, " --train-only %s", parts[draw(4)]);
 }
 
 static command draw_command(void) {

@@ -1,0 +1,150 @@
+/* test_freeze_flags.c - --freeze, --train-only, and weights with another head: who trains, what stays, what is said. */
+#include "data/files.h"
+#include "io/safetensors.h"
+#include "program.h"
+#include "report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(freeze_flags, .init = files_begin, .fini = files_end);
+
+#define RESNET "--dataset synthetic --image-size 8 --batch-size 4 "
+
+static void run(char out[1 << 16], const char *arguments) {
+    outcome o = program_run("train_resnet", arguments);
+    cr_assert_eq(o.status, 0, "%s: %s", arguments, o.err);
+    memcpy(out, o.out, sizeof o.out);
+}
+
+/* Of resnet18_small, 10 classes: 11,173,962; its norms 9,600 and its fc 5,130. */
+Test(freeze_flags, words_and_prefixes_choose_what_trains) {
+    static const struct {
+        const char *flags;
+        double trained;
+    } cases[] = {{"", 11173962},
+                 {"--train-only head", 5130},
+                 {"--train-only norm", 9600},
+                 {"--train-only bias", 4800 + 10},
+                 {"--train-only bias head", 4800 + 5130},
+                 {"--train-only layer4.1.conv2 fc.bias", 2359296 + 10},
+                 {"--freeze fc layer4", 11173962 - 5130 - 8393728},
+                 {"--train-only head bias --freeze bn1 fc.weight", 4800 - 64 + 10}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static char out[1 << 16];
+        char arguments[512], line[64];
+        snprintf(arguments, sizeof arguments, RESNET "--steps 3 --eval-every 0 --plan --report %s %s",
+                 files_path("r.json"), cases[i].flags);
+        run(out, arguments);
+        cJSON *r = report_read(files_path("r.json"));
+        cr_expect_eq(report_number(r, "parameters", NULL), 11173962);
+        cr_expect_eq(report_number(r, "trained_parameters", NULL), cases[i].trained, "%s: %.0f", cases[i].flags,
+                     report_number(r, "trained_parameters", NULL));
+        cJSON_Delete(r);
+        snprintf(arguments, sizeof arguments, RESNET "--summary %s", cases[i].flags);
+        run(out, arguments);
+        snprintf(line, sizeof line, "\ntrained: %.0f parameters; frozen: %.0f\n", cases[i].trained,
+                 11173962 - cases[i].trained);
+        cr_expect_eq(strstr(out, line) != NULL, i > 0, "%s: %s", cases[i].flags, out);
+    }
+}
+
+Test(freeze_flags, refusals_name_the_flag) {
+    static const struct {
+        const char *flags, *sentence;
+    } cases[] = {{"--freeze layer5", "--freeze layer5: .*'layer5'; near it: layer1, layer2, layer3"},
+                 {"--train-only fcc", "--train-only fcc: .*'fcc'; near it: fc"},
+                 {"--train-only head --freeze fc", "--freeze: nothing is left that trains"},
+                 {"--freeze", "--freeze needs a value: --freeze PREFIX"},
+                 {"--train-only=fc", "--train-only: its values follow it"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, RESNET "--steps 1 %s", cases[i].flags);
+        outcome o = program_run("train_resnet", arguments);
+        cr_expect_eq(o.status, 2, "%s: status %d", cases[i].flags, o.status);
+        EXPECT_MATCH(o.err, cases[i].sentence);
+        cr_expect_str_empty(o.out);
+    }
+}
+
+static fri_safetensors *weights(const char *name) {
+    fri_safetensors *f = NULL;
+    cr_assert_eq(fri_safetensors_open(files_path(name), &f), FR_OK, "%s", fr_last_error());
+    return f;
+}
+
+/* Which tensors of the two files are equal: 1 those below `prefix` only, 0 all others only. */
+static void expect_equal_but(const char *a, const char *b, const char *prefix) {
+    fri_safetensors *x = weights(a), *y = weights(b);
+    cr_assert_eq(x->n_entries, y->n_entries);
+    for (size_t i = 0; i < x->n_entries; i++) {
+        const fri_safetensors_entry *e = &x->entries[i], *f = fri_safetensors_find(y, e->name);
+        cr_assert_not_null(f, "%s is missing", e->name);
+        const bool equal = e->bytes == f->bytes && memcmp(e->data, f->data, e->bytes) == 0;
+        cr_expect_eq(equal, strncmp(e->name, prefix, strlen(prefix)) != 0, "%s: %s", e->name,
+                     equal ? "equal" : "not equal");
+    }
+    fri_safetensors_close(&x);
+    fri_safetensors_close(&y);
+}
+
+/* Statistics and all else but the head: through evaluations, half precision, and a run that is resumed. The resumed run
+ * ends as the one that went on; a plan has its bytes. */
+Test(freeze_flags, all_but_the_head_stays_through_save_and_resume) {
+    static char out[1 << 16];
+    char arguments[1024];
+    const char *common = RESNET "--half=bf16 --train-only head --lr 0.1 --seed 3";
+    snprintf(arguments, sizeof arguments, "%s --steps 4 --eval-every 1 --lr 0 --weight-decay 0 --export %s", common,
+             files_path("start"));
+    run(out, arguments);
+    snprintf(arguments, sizeof arguments, "%s --steps 12 --schedule constant --report %s --export %s", common,
+             files_path("r.json"), files_path("whole"));
+    run(out, arguments);
+    cr_expect_not_null(strstr(out, ", 5130 of them trained, "), "%s", out);
+    snprintf(arguments, sizeof arguments, "%s --steps 5 --schedule constant --save %s", common, files_path("states"));
+    run(out, arguments);
+    snprintf(arguments, sizeof arguments, "%s --steps 12 --schedule constant --save %s --resume latest --export %s",
+             common, files_path("states"), files_path("resumed"));
+    run(out, arguments);
+    cr_expect_null(strstr(out, "other settings than when it was saved: freeze"), "%s", out);
+    expect_equal_but("start", "whole", "fc.");
+    expect_equal_but("whole", "resumed", "nothing");
+    cJSON *r = report_read(files_path("r.json"));
+    const double run_peak = report_number(r, "memory", "peak_requested");
+    cJSON_Delete(r);
+    snprintf(arguments, sizeof arguments, "%s --steps 12 --schedule constant --plan --report %s", common,
+             files_path("r.json"));
+    run(out, arguments);
+    r = report_read(files_path("r.json"));
+    cr_expect_eq(report_number(r, "memory", "peak_requested"), run_peak, "run %.0f", run_peak);
+    cJSON_Delete(r);
+    snprintf(arguments, sizeof arguments,
+             RESNET "--half=bf16 --train-only bias head --seed 3 --steps 14 --save %s --resume latest",
+             files_path("states"));
+    run(out, arguments);
+    cr_expect_not_null(strstr(out, "train-only bias head was head"), "%s", out);
+}
+
+Test(freeze_flags, weights_with_another_head_keep_it_fresh) {
+    static char out[1 << 16];
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments, RESNET "--steps 2 --export %s", files_path("ten"));
+    run(out, arguments);
+    snprintf(arguments, sizeof arguments,
+             RESNET "--classes 5 --steps 1 --lr 0 --weight-decay 0 --train-only head --weights %s --export %s",
+             files_path("ten"), files_path("five"));
+    run(out, arguments);
+    EXPECT_MATCH(out, "--weights: fc has another size there and starts fresh; everything else is the file's");
+    expect_equal_but("ten", "five", "fc.");
+    snprintf(arguments, sizeof arguments, RESNET "--steps 1 --weights %s", files_path("ten"));
+    run(out, arguments);
+    cr_expect_null(strstr(out, "fresh"), "%s", out);
+    snprintf(arguments, sizeof arguments, RESNET "--depth 34 --classes 5 --steps 1 --weights %s", files_path("ten"));
+    outcome o = program_run("train_resnet", arguments);
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "missing layer1.2.conv1.weight.*fc.weight is \\[10, 512\\] in the file but \\[5, 512\\]");
+    snprintf(arguments, sizeof arguments, RESNET "--classes 5 --weights %s --predict x.png", files_path("ten"));
+    o = program_run("train_resnet", arguments);
+    cr_expect_neq(o.status, 0);
+    EXPECT_MATCH(o.err, "fc.weight is \\[10, 512\\]");
+}
