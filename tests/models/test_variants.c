@@ -75,6 +75,31 @@ Test(variants, unet_parameters) {
     fr_module_release(&m);
 }
 
+/* Stride 2 five times, or three times with the small stem; a sum in each block but the first of a stage. */
+Test(variants, mobilenet_strides_and_sums) {
+    for (int small = 0; small < 2; small++) {
+        fr_module *m = NULL;
+        fr_tensor *x = NULL, *y[3] = {NULL};
+        int sums = 0;
+        fr_layer l;
+        must(fr_mobilenet(2, FR_MODEL_OPTS(.image_size = 64, .small_stem = small, .device = FR_META), &m));
+        must(fr_module_tap(m, "features.3"));
+        must(fr_module_tap(m, "features.18"));
+        must(fr_tensor_empty(4, (int64_t[]){1, 64, 64, 3}, FR_F32, FR_META, &x));
+        must(fr_module_forward_n(m, &x, 1, y, 3));
+        cr_expect_eq(fr_tensor_dim(y[1], 1), small ? 64 : 16);
+        cr_expect_eq(fr_tensor_dim(y[2], 1), small ? 8 : 2);
+        for (int i = 0; i < fr_module_layers(m); i++) {
+            must(fr_module_layer_get(m, i, &l));
+            sums += l.n_in == 2;
+        }
+        cr_expect_eq(sums, 10);
+        for (int i = 0; i < 3; i++) fr_tensor_release(&y[i]);
+        fr_tensor_release(&x);
+        fr_module_release(&m);
+    }
+}
+
 /* ---- initial values --------------------------------------------------------------------------------------- */
 
 struct wanted {

@@ -110,13 +110,14 @@ Test(freeze_flags, all_but_the_head_stays_through_save_and_resume) {
     expect_equal_but("start", "whole", "fc.");
     expect_equal_but("whole", "resumed", "nothing");
     cJSON *r = report_read(files_path("r.json"));
-    const double run_peak = report_number(r, "memory", "peak_requested");
+    const double run_peak = report_number(r, "memory", "peak_requested"), floor = report_number(r, "memory", "floor");
     cJSON_Delete(r);
     snprintf(arguments, sizeof arguments, "%s --steps 12 --schedule constant --plan --report %s", common,
              files_path("r.json"));
     run(out, arguments);
     r = report_read(files_path("r.json"));
     cr_expect_eq(report_number(r, "memory", "peak_requested"), run_peak, "run %.0f", run_peak);
+    cr_expect_eq(report_number(r, "memory", "floor"), floor, "the peak is before the optimizer's state");
     cJSON_Delete(r);
     snprintf(arguments, sizeof arguments,
              RESNET "--half=bf16 --train-only bias head --seed 3 --steps 14 --save %s --resume latest",
