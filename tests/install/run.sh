@@ -32,7 +32,8 @@ cc $warn app.c $(pkg-config --cflags --libs frugal) -o shared
 cc $warn app.c $(archive frugal) -o static
 cc $warn trainer.c $(pkg-config --cflags --libs frugal-cli) -o trainer
 cc $warn trainer.c $(archive frugal-cli) -o trainer_static
-cmake -S . -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_FLAGS="$warn" >cmake.log || fail "$(cat cmake.log)"
+cmake -G Ninja -S . -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_FLAGS="$warn" >cmake.log ||
+    fail "$(cat cmake.log)"
 cmake --build cmake >cmake.log || fail "$(cat cmake.log)"
 
 needs shared yes
