@@ -118,6 +118,10 @@ Test(freeze_flags, all_but_the_head_stays_through_save_and_resume) {
     r = report_read(files_path("r.json"));
     cr_expect_eq(report_number(r, "memory", "peak_requested"), run_peak, "run %.0f", run_peak);
     cr_expect_eq(report_number(r, "memory", "floor"), floor, "the peak is before the optimizer's state");
+    cJSON *memory = report_at(r, "memory", NULL), *evaluation = report_at(memory, "evaluation", "at_peak");
+    const double lasting = report_number(evaluation, "parameter", NULL) + report_number(evaluation, "optimizer", NULL);
+    cr_expect_eq(report_number(evaluation, "optimizer", NULL), 10240 + 512, "momentum of fc in bf16");
+    cr_expect_eq(floor, lasting + report_number(memory, "largest_op", NULL));
     cJSON_Delete(r);
     snprintf(arguments, sizeof arguments,
              RESNET "--half=bf16 --train-only bias head --seed 3 --steps 14 --save %s --resume latest",
