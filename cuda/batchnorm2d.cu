@@ -119,9 +119,10 @@ __global__ void __launch_bounds__(FRI_THREADS) invert(int64_t c, double eps, con
 template <typename T, int N, bool ADD>
 __global__ void __launch_bounds__(FRI_THREADS)
     apply(fri_columns g, const T *x, const float *mean, const float *invstd, const float *gamma, const float *beta,
-          const T *addend, bool relu, T *y) {
+          const T *addend, fri_rectifier relu, T *y) {
     int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
     int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+    const float ceiling = fri_ceiling(relu);
     float m[N], scale[N], shift[N];
     if (c >= g.c) return;
 #pragma unroll
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
                 fri_store(&p.v[k], v);
                 v = fri_load(p.v[k]) + fri_load(q.v[k]);
             }
-            fri_store(&p.v[k], relu ? fri_relu(v) : v);
+            fri_store(&p.v[k], relu ? fri_relu_below(v, ceiling) : v);
         }
         fri_store_pack<T, N>(y + row * g.c + c, p);
     }
@@ -314,8 +315,8 @@ extern "C" fr_status fri_cuda_batchnorm2d_invstd(const fri_exec *e, const fri_ba
 
 template <bool ADD>
 static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const float *mean,
-                              const float *invstd, const float *gamma, const float *beta, const void *addend, bool relu,
-                              void *y) {
+                              const float *invstd, const float *gamma, const float *beta, const void *addend,
+                              fri_rectifier relu, void *y) {
     FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply",
                     FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(addend, 16) && fri_aligned(y, 16), {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
@@ -330,7 +331,7 @@ static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, 
 
 extern "C" fr_status fri_cuda_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                                 const void *mean, const void *invstd, const void *gamma,
-                                                const void *beta, const void *addend, bool relu, void *y) {
+                                                const void *beta, const void *addend, fri_rectifier relu, void *y) {
     if (d->rows * d->c == 0) return FR_OK;
     const float *m = (const float *)mean, *is = (const float *)invstd;
     const float *scale = (const float *)gamma, *shift = (const float *)beta;

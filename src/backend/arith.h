@@ -42,8 +42,17 @@ static inline FRI_HOST_DEVICE fri_real fri_relu_gradient(fri_real y, fri_real dy
     return y <= 0 ? 0 : dy;
 }
 
+/* relu with a ceiling; NaN passes. INFINITY: relu's bits. */
+static inline FRI_HOST_DEVICE fri_real fri_relu_below(fri_real x, fri_real ceiling) {
+    return x <= 0 ? 0 : x >= ceiling ? ceiling : x;
+}
+
 static inline FRI_HOST_DEVICE fri_real fri_relu6(fri_real x) {
-    return x <= 0 ? 0 : x >= 6 ? 6 : x; /* NaN passes */
+    return fri_relu_below(x, 6);
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_ceiling(fri_rectifier r) {
+    return r == FRI_RECTIFY_RELU6 ? 6 : (fri_real)INFINITY;
 }
 
 static inline FRI_HOST_DEVICE bool fri_relu6_passes(fri_real y) {

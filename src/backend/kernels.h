@@ -179,11 +179,13 @@ typedef fr_status fri_batchnorm2d_finalize_fn(const fri_exec *e, const fri_batch
 /* invstd [c] = 1 / sqrt(var + eps): what eval mode hands to apply. */
 typedef fr_status fri_batchnorm2d_invstd_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
                                             void *invstd);
-/* y = (x - mean) * invstd * gamma + beta, rounded to its type, then + addend (of dtype, or NULL), then relu if `relu`;
+/* What a fused kernel does to its result last. */
+typedef enum fri_rectifier { FRI_RECTIFY_NONE, FRI_RECTIFY_RELU, FRI_RECTIFY_RELU6 } fri_rectifier;
+/* y = (x - mean) * invstd * gamma + beta, rounded to its type, then + addend (of dtype, or NULL), then rectified;
  * gamma, beta (real) or both NULL. y may be x or the addend. */
 typedef fr_status fri_batchnorm2d_apply_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                            const void *mean, const void *invstd, const void *gamma, const void *beta,
-                                           const void *addend, bool relu, void *y);
+                                           const void *addend, fri_rectifier relu, void *y);
 /* dgamma, dbeta [c] (real) or NULL; dx or NULL. Train: dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));
  * eval (train false): dx = gamma * invstd * dy. dx may be dy, not x. relu: dy is the gradient of relu(y), and 0 stands
  * for it where y, as apply stores it, is <= 0; only then beta is read. */

@@ -219,14 +219,15 @@ fr_status fri_cpu_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_de
 /* ---- forward --------------------------------------------------------------------------------------------- */
 
 FRI_CLONES static void apply_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean,
-                                  const real *scale, const real *beta, bool relu, real *y) {
+                                  const real *scale, const real *beta, fri_rectifier relu, real *y) {
+    const real ceiling = fri_ceiling(relu);
     for (int64_t i = 0; i < rows; i++) {
         const real *v = x + i * ld;
         real *out = y + i * ld;
         if (relu) {
 #pragma GCC ivdep
             for (int64_t j = 0; j < width; j++)
-                out[j] = fri_relu(fri_batchnorm_apply(v[j], mean[j], scale[j], beta[j]));
+                out[j] = fri_relu_below(fri_batchnorm_apply(v[j], mean[j], scale[j], beta[j]), ceiling);
         } else {
 #pragma GCC ivdep
             for (int64_t j = 0; j < width; j++) out[j] = fri_batchnorm_apply(v[j], mean[j], scale[j], beta[j]);
@@ -236,14 +237,16 @@ FRI_CLONES static void apply_rows(int64_t rows, int64_t width, int64_t ld, const
 
 /* y = apply(x) + addend, for data that is read and written in place. */
 FRI_CLONES static void apply_add_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean,
-                                      const real *scale, const real *beta, const real *addend, bool relu, real *y) {
+                                      const real *scale, const real *beta, const real *addend, fri_rectifier relu,
+                                      real *y) {
+    const real ceiling = fri_ceiling(relu);
     for (int64_t i = 0; i < rows; i++) {
         const real *v = x + i * ld, *a = addend + i * ld;
         real *out = y + i * ld;
         if (relu) {
 #pragma GCC ivdep
             for (int64_t j = 0; j < width; j++)
-                out[j] = fri_relu(fri_batchnorm_apply(v[j], mean[j], scale[j], beta[j]) + a[j]);
+                out[j] = fri_relu_below(fri_batchnorm_apply(v[j], mean[j], scale[j], beta[j]) + a[j], ceiling);
         } else {
 #pragma GCC ivdep
             for (int64_t j = 0; j < width; j++) out[j] = fri_batchnorm_apply(v[j], mean[j], scale[j], beta[j]) + a[j];
@@ -251,10 +254,11 @@ FRI_CLONES static void apply_add_rows(int64_t rows, int64_t width, int64_t ld, c
     }
 }
 
-FRI_CLONES static void add_values(int64_t n, const real *a, bool relu, real *y) {
+FRI_CLONES static void add_values(int64_t n, const real *a, fri_rectifier relu, real *y) {
+    const real ceiling = fri_ceiling(relu);
     if (relu) {
 #pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++) y[i] = fri_relu(y[i] + a[i]);
+        for (int64_t i = 0; i < n; i++) y[i] = fri_relu_below(y[i] + a[i], ceiling);
     } else {
 #pragma GCC ivdep
         for (int64_t i = 0; i < n; i++) y[i] = y[i] + a[i];
@@ -263,7 +267,7 @@ FRI_CLONES static void add_values(int64_t n, const real *a, bool relu, real *y) 
 
 /* The same for half data: n normalized values are rounded to their type, as if they had been stored, before they join
  * the addend's. */
-static void add_rounded(const fri_batchnorm2d_desc *d, int64_t n, const real *addend, bool relu, real *y) {
+static void add_rounded(const fri_batchnorm2d_desc *d, int64_t n, const real *addend, fri_rectifier relu, real *y) {
     uint16_t stored[TILE];
     fri_cpu_narrow(d->dtype, n, y, stored);
     fri_cpu_widen(d->dtype, n, stored, y);
@@ -276,7 +280,7 @@ static void scale_of(const tile *t, const real *invstd, const real *gamma, real 
 }
 
 static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
-                       const real *invstd, const real *gamma, const real *beta, const void *addend, bool relu,
+                       const real *invstd, const real *gamma, const real *beta, const void *addend, fri_rectifier relu,
                        void *y) {
     real scale[C_BLOCK], shift[C_BLOCK], xbuf[TILE], ybuf[TILE];
     int64_t step = step_rows(d, t), ld = pitch(d, t);
@@ -292,7 +296,7 @@ static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
             apply_add_rows(rows, t->width, ld, v, mean + t->c, scale, shift,
                            load_rows(d, t, addend, t->row + i, rows, xbuf), relu, out);
         } else {
-            apply_rows(rows, t->width, ld, v, mean + t->c, scale, shift, false, out);
+            apply_rows(rows, t->width, ld, v, mean + t->c, scale, shift, FRI_RECTIFY_NONE, out);
             add_rounded(d, rows * t->width, load_rows(d, t, addend, t->row + i, rows, xbuf), relu, out);
         }
         store_rows(d, t, y, t->row + i, rows, out);
@@ -301,7 +305,7 @@ static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
 
 fr_status fri_cpu_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
                                     const void *invstd, const void *gamma, const void *beta, const void *addend,
-                                    bool relu, void *y) {
+                                    fri_rectifier relu, void *y) {
     fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
     if (s < 0) return s;
 #pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)

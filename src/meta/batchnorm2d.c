@@ -26,9 +26,9 @@ fr_status fri_meta_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_d
 
 fr_status fri_meta_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
                                      const void *invstd, const void *gamma, const void *beta, const void *addend,
-                                     bool relu, void *y) {
+                                     fri_rectifier relu, void *y) {
     return batchnorm("batchnorm2d_apply", d, addend != NULL ? 3 : 2, addend != NULL ? 3 : 2,
-                     relu + 2 * (addend != NULL));
+                     (relu != FRI_RECTIFY_NONE) + 2 * (addend != NULL));
 }
 
 fr_status fri_meta_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,

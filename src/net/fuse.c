@@ -9,6 +9,7 @@
 enum { MOST = 3 };
 
 /* What the call leaves out, and what makes it again where it is saved:
+ *   norm relu6        the norm's result; rebuilt from x and the statistics
  *   norm [add] relu   the norm's result and the sum; rebuilt from x and the statistics, and from the addend */
 static const struct {
     int layers;
@@ -17,6 +18,7 @@ static const struct {
     {3, {FRI_LAYER_NORM, FRI_LAYER_ADD, FRI_LAYER_RELU}},
     {2, {FRI_LAYER_NORM, FRI_LAYER_ADD}},
     {2, {FRI_LAYER_NORM, FRI_LAYER_RELU}},
+    {2, {FRI_LAYER_NORM, FRI_LAYER_RELU6}},
 };
 
 static fri_layer_kind kind_of(const fri_list *l, int i) {
@@ -56,8 +58,8 @@ fri_fused fri_fuse(const fri_list *l, int i, int end) {
     for (int row = 0; row < (int)(sizeof table / sizeof *table) && f.layers == 1; row++)
         if (i + table[row].layers <= end && matches(l, i, row)) f.layers = table[row].layers;
     for (int k = i + 1; k < i + f.layers; k++) {
-        if (kind_of(l, k) == FRI_LAYER_RELU) {
-            f.relu = true;
+        if (kind_of(l, k) == FRI_LAYER_RELU || kind_of(l, k) == FRI_LAYER_RELU6) {
+            f.relu = kind_of(l, k) == FRI_LAYER_RELU ? FRI_RECTIFY_RELU : FRI_RECTIFY_RELU6;
             f.relu_layer = k;
         } else {
             f.add = true;

@@ -79,7 +79,8 @@ int fri_units(fr_module *m, fri_partition how, int *first, int n);
 typedef struct fri_fused {
     int layers; /* 1: nothing is fused */
     bool sums;  /* the layer may leave its sums for the norm behind it */
-    bool add, over, relu;
+    bool add, over;
+    fri_rectifier relu;
     int addend; /* value */
     int add_layer, relu_layer;
 } fri_fused;

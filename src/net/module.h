@@ -54,7 +54,8 @@ typedef enum fri_layer_kind {
     FRI_LAYER_NORM,
     FRI_LAYER_INPLACE_NORM,
     FRI_LAYER_ADD,
-    FRI_LAYER_RELU
+    FRI_LAYER_RELU,
+    FRI_LAYER_RELU6
 } fri_layer_kind;
 typedef struct fri_layer_call {
     fri_layer_kind kind;

@@ -38,7 +38,11 @@ static fr_status relu6_forward(fr_module *m, fr_tensor **x) {
     (void)m;
     return fr_relu6(*x, x);
 }
-static const fr_module_class relu6_class = {.name = "ReLU6", .forward = relu6_forward, .traits = ACTIVATION};
+static const fri_layer_call relu6_fused = {FRI_LAYER_RELU6, NULL};
+static const fr_module_class relu6_class = {.name = "ReLU6",
+                                            .forward = relu6_forward,
+                                            .traits = ACTIVATION,
+                                            .fri_call = &relu6_fused};
 
 fr_status fr_nn_relu6(fr_module **m) {
     FRI_NOT_NULL(m);

@@ -23,7 +23,7 @@ enum { SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT }
 
 static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
                        const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, const fr_tensor *addend,
-                       bool relu, fr_tensor *y) {
+                       fri_rectifier relu, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
                       (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
                        gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL,
@@ -77,7 +77,7 @@ done:
     return s;
 }
 
-static fr_status rebuild_as(fr_node *node, bool relu, fr_tensor **y) {
+static fr_status rebuild_as(fr_node *node, fri_rectifier relu, fr_tensor **y) {
     const params *p = fr_node_params(node);
     fr_tensor *saved[SAVED_COUNT] = {0}, *out = NULL;
     fr_status s = FR_OK;
@@ -94,13 +94,13 @@ done:
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     (void)in;
-    return rebuild_as(node, false, y);
+    return rebuild_as(node, FRI_RECTIFY_NONE, y);
 }
 
 /* Most batch norms feed a relu, and rebuilding is bound by memory traffic. */
 static fr_status rebuild_next(fr_node *node, const fr_op *next, fr_tensor **y) {
-    if (next != &fri_relu_op) return FR_EUNSUPPORTED;
-    return y == NULL ? FR_OK : rebuild_as(node, true, y);
+    if (next != &fri_relu_op && next != &fri_relu6_op) return FR_EUNSUPPORTED;
+    return y == NULL ? FR_OK : rebuild_as(node, next == &fri_relu_op ? FRI_RECTIFY_RELU : FRI_RECTIFY_RELU6, y);
 }
 
 /* y is made again in registers, by the forward's arithmetic, and its sign examined as it would be after rounding. */
@@ -224,8 +224,8 @@ done:
 
 /* batch_norm(x), with the tail's sum and relu where `addend` and `relu` say so. The sum goes to `over` where that is
  * not NULL: then *y has a shape and no bytes. */
-static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over, bool relu,
-                           fr_tensor **y) {
+static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over,
+                           fri_rectifier relu, fr_tensor **y) {
     fr_tensor *out = NULL, *mean = NULL, *invstd = NULL;
     fr_tensor *in[] = {x, norm->gamma, norm->beta};
     params p = {.train = norm->opts == NULL || norm->opts->train};
@@ -289,13 +289,15 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     fr_status s = FR_OK;
     if (tail == NULL) tail = &none;
     const bool adds = fuse && can_add(tail, x), relu = tail->relu && fuse;
+    const bool rectified = relu && (adds || tail->addend == NULL); /* by the norm's own pass */
     fr_tensor *addend = adds ? *tail->addend : NULL;
-    FRI_TRY(s, normalize(x, norm, addend, tail->over ? addend : NULL, relu && (adds || tail->addend == NULL), y));
+    FRI_TRY(s, normalize(x, norm, addend, tail->over ? addend : NULL, rectified ? tail->relu : FRI_RECTIFY_NONE, y));
     const char *was = fri_scope_module();
     if (tail->module != NULL) (void)fri_scope_module_set(tail->module);
     if (tail->addend != NULL) s = add_tail(tail, adds, relu, y);
     if (tail->relu_module != NULL) (void)fri_scope_module_set(tail->relu_module);
-    if (s == FR_OK && tail->relu) s = fri_relu_tail(*y, relu, y);
+    if (s == FR_OK && tail->relu == FRI_RECTIFY_RELU) s = fri_relu_tail(*y, relu, y);
+    if (s == FR_OK && tail->relu == FRI_RECTIFY_RELU6) s = fri_relu6_tail(*y, relu, y);
     fri_scope_module_pop(was);
 done:
     return s;

@@ -24,11 +24,11 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
                                  fr_tensor **mean, fr_tensor **invstd);
 
-/* What is done to its result: relu?(batch_norm(x) + addend). */
+/* What is done to its result: relu?(batch_norm(x) + addend), or relu6(batch_norm(x)). */
 typedef struct fri_norm_tail {
     fr_tensor **addend; /* its reference is taken; NULL: nothing is added */
     bool over; /* the sum goes over the addend, as fr_add(*addend, norm, addend) would put it; else over norm */
-    bool relu;
+    fri_rectifier relu;               /* RELU6: without an addend */
     const char *module, *relu_module; /* paths of the nodes of add and relu, interned; NULL: the current one */
 } fri_norm_tail;
 

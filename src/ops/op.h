@@ -63,7 +63,8 @@ fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx);
  * computes it. fri_relu_tail is fr_relu: x is rectified already. */
 fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y);
 fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y);
-extern const fr_op fri_relu_op;
+fr_status fri_relu6_tail(fr_tensor *x, bool there, fr_tensor **y); /* the same of fr_relu6 */
+extern const fr_op fri_relu_op, fri_relu6_op;
 
 fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out);
 

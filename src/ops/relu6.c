@@ -31,22 +31,21 @@ done:
     return s;
 }
 
-static const fr_op relu6 = {.name = "relu6", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
+const fr_op fri_relu6_op = {.name = "relu6", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
 
 static fr_status record(fr_tensor *x, fr_tensor *out) {
     fr_save save = {out, FR_SAVE_RELU6};
-    return fr_op_record(&relu6, NULL, 0, &x, 1, &save, 1, out);
+    return fr_op_record(&fri_relu6_op, NULL, 0, &x, 1, &save, 1, out);
 }
 
-fr_status fr_relu6(fr_tensor *x, fr_tensor **y) {
-    FRI_NOT_NULL(x, y);
+fr_status fri_relu6_tail(fr_tensor *x, bool there, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &relu6, 1, &x, 1));
-    FRI_TRY(s, fri_expect_float(&relu6, x, "x"));
+    FRI_TRY(s, fri_call_begin(&c, &fri_relu6_op, 1, &x, 1));
+    FRI_TRY(s, fri_expect_float(&fri_relu6_op, x, "x"));
     FRI_TRY(s, fri_result_like(x, y, &out));
-    FRI_TRY(s, values(x, out));
+    if (out != x || !there) FRI_TRY(s, values(x, out));
     FRI_TRY(s, record(x, out));
     fri_result_put(&out, y);
 done:
@@ -55,13 +54,18 @@ done:
     return s;
 }
 
+fr_status fr_relu6(fr_tensor *x, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
+    return fri_relu6_tail(x, false, y);
+}
+
 fr_status fr_relu6_inplace(fr_tensor *x) {
     FRI_NOT_NULL(x);
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &relu6, 1, &x, 1));
-    FRI_TRY(s, fri_expect_float(&relu6, x, "x"));
-    FRI_TRY(s, fri_check_inplace(&relu6, x));
+    FRI_TRY(s, fri_call_begin(&c, &fri_relu6_op, 1, &x, 1));
+    FRI_TRY(s, fri_expect_float(&fri_relu6_op, x, "x"));
+    FRI_TRY(s, fri_check_inplace(&fri_relu6_op, x));
     fri_bump_version(x);
     FRI_TRY(s, values(x, x));
     FRI_TRY(s, record(x, x));

@@ -289,7 +289,7 @@ Test(twins, batchnorm2d){EACH_MATRIX({
     BOTH(k->batchnorm2d_invstd(ex(), &d, p(&rv), p(&invstd)));
     copy_in(&mean); /* the same statistics on both sides from here on */
     copy_in(&invstd);
-    for (int relu = 0; relu < 2; relu++) {
+    for (int relu = FRI_RECTIFY_NONE; relu <= FRI_RECTIFY_RELU6; relu++) {
         BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), NULL, relu, p(&y)));
         expect_same("apply", &y, 0);
         BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), p(&dy), relu, p(&y)));

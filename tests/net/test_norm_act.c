@@ -20,7 +20,7 @@ static int adds(void) {
 }
 
 static int relus(void) {
-    return kernels_run("relu_forward");
+    return kernels_run("relu_forward") + kernels_run("relu6_forward");
 }
 
 /* ---- what goes in ---------------------------------------------------------------------------------------------- */
@@ -58,7 +58,8 @@ enum { NONE, OTHER, OTHER_CONSTANT, ITSELF, OVER, ADDENDS }; /* a tensor with or
 typedef struct setting {
     fr_dtype dtype;
     int addend;
-    bool relu, fused, eval, no_grad, special;
+    fri_rectifier relu;
+    bool fused, eval, no_grad, special;
     fr_switches switches;
 } setting;
 
@@ -74,7 +75,7 @@ static void release(result *r) {
 }
 
 /* What the one call stands for. */
-static fr_status separate(fr_module *bn, fr_tensor **addend, bool over, bool relu, fr_tensor **x) {
+static fr_status separate(fr_module *bn, fr_tensor **addend, bool over, fri_rectifier relu, fr_tensor **x) {
     fr_status s = FR_OK;
     FR_TRY(s, fr_module_forward(bn, *x, x));
     if (*addend != NULL && over) {
@@ -84,12 +85,13 @@ static fr_status separate(fr_module *bn, fr_tensor **addend, bool over, bool rel
         FR_TRY(s, fr_add(*x, *addend, x));
         fr_tensor_release(addend);
     }
-    if (relu) FR_TRY(s, fr_relu(*x, x));
+    if (relu == FRI_RECTIFY_RELU) FR_TRY(s, fr_relu(*x, x));
+    if (relu == FRI_RECTIFY_RELU6) FR_TRY(s, fr_relu6(*x, x));
 done:
     return s;
 }
 
-static fr_status fused(fr_module *bn, fr_tensor **addend, bool over, bool relu, fr_tensor **x) {
+static fr_status fused(fr_module *bn, fr_tensor **addend, bool over, fri_rectifier relu, fr_tensor **x) {
     const fri_norm_tail tail = {.addend = *addend != NULL ? addend : NULL, .over = over, .relu = relu};
     return fri_layer_run(bn, NULL, &(fri_layer_args){.tail = &tail}, x);
 }
@@ -106,7 +108,8 @@ static result run(setting c) {
     fr_tensor *x = image(c.dtype, 1, false), *dy = image(c.dtype, 7, false), *other = image(c.dtype, 4, c.special);
     fr_tensor *leaf[4] = {x, other, fr_module_tensor(bn, "weight"), fr_module_tensor(bn, "bias")};
     fr_seed(3);
-    must(fr_init_uniform(leaf[2], -1, 1));
+    const double gamma = c.relu == FRI_RECTIFY_RELU6 ? 8 : 1; /* results on both sides of 6 */
+    must(fr_init_uniform(leaf[2], -gamma, gamma));
     must(fr_init_uniform(leaf[3], -0.5, 0.5));
     fr_module_train(bn, !c.eval);
     must(fr_tensor_set_requires_grad(x, true));
@@ -186,6 +189,64 @@ Test(norm_act, every_bit_and_byte_is_that_of_the_separate_ops) {
                           .special = k >> 3 & 1,
                           .switches = fr_switches_default()});
     }
+    expect_nothing_left();
+}
+
+Test(norm_act, relu6_is_part_of_the_call) {
+    for (int i = 0; i < 3 * 64; i++) {
+        fr_switches s = fr_switches_default();
+        const int k = i / 3;
+        s.encode = k >> 2 & 1;
+        s.rebuild = k >> 3 & 1;
+        s.early_release = k >> 4 & 1;
+        s.offload = k >> 5 & 1;
+        compare((setting){.dtype = types[i % 3],
+                          .relu = FRI_RECTIFY_RELU6,
+                          .eval = k & 1,
+                          .no_grad = k >> 1 & 1,
+                          .switches = s});
+    }
+    expect_nothing_left();
+}
+
+/* A network makes that call of a norm and the ReLU6 behind it. */
+Test(norm_act, relu6_behind_a_batch_norm_is_its_tail) {
+    fr_tensor *x = image(FR_F32, 1, false), *y = NULL, *want = NULL;
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(test_device());
+    fr_value v = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 1, 1, C});
+    v = fr_net_relu6(n, "relu6", fr_net_batchnorm2d(n, "bn", v, NULL));
+    must(fr_net_end(&n, &v, 1, &m));
+    must(fr_init_uniform(fr_module_tensor(fr_module_find(m, "bn"), "weight"), -8, 8));
+    must(fr_module_forward(fr_module_find(m, "bn"), x, &want));
+    must(fr_relu6(want, &want));
+    kernels_watch();
+    must(fr_module_forward(m, x, &y));
+    kernels_unwatch();
+    cr_expect_eq(kernels_run("batchnorm2d_apply"), 1);
+    cr_expect_eq(relus(), 0, "%d rectifiers", relus());
+    expect_equal(y, want, "the result");
+    fr_tensor *grad[2] = {NULL}, *w = image(FR_F32, 2, false); /* the gradient of a factor is the result, made again */
+    must(fr_tensor_set_requires_grad(w, true));
+    for (int rebuild = 0; rebuild < 2; rebuild++) {
+        fr_switches s = rebuild ? fr_switches_default() : fr_switches_all_off();
+        s.rebuild = rebuild;
+        fr_switches_set(s);
+        must(fr_module_forward(m, x, &y));
+        must(fr_mul(y, w, &y));
+        must(fr_sum(y, &y));
+        must(fr_backward(y, NULL));
+        grad[rebuild] = fr_tensor_retain(fr_tensor_get_grad(w));
+        must(fr_tensor_set_grad(w, NULL));
+    }
+    expect_equal(grad[1], grad[0], "a factor's gradient");
+    fr_tensor_release(&w);
+    for (int i = 0; i < 2; i++) fr_tensor_release(&grad[i]);
+    fr_switches_set(fr_switches_default());
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&want);
+    fr_module_release(&m);
     expect_nothing_left();
 }
 
