@@ -41,8 +41,11 @@ fr_status fr_predict(fr_module *m, const fr_image *image, const fr_loader_opts *
     logit = malloc((size_t)n * sizeof *logit);
     FR_TRY(s, logit != NULL ? FR_OK : fr_fail(FR_ENOMEM, "predict: out of host memory"));
     FR_TRY(s, fr_tensor_to_host(y, logit));
-    for (int64_t i = 0; i < n; i++) largest = fmax(largest, (double)logit[i]);
-    for (int64_t i = 0; i < n; i++) sum += p[i] = exp((double)logit[i] - largest);
+    for (int64_t i = 0; i < n; i++) largest = (double)logit[i] > largest ? (double)logit[i] : largest;
+    for (int64_t i = 0; i < n; i++) {
+        p[i] = exp((double)logit[i] - largest);
+        sum += p[i];
+    }
     for (int64_t i = 0; i < n; i++) p[i] /= sum;
 done:
     fr_module_evaluation_end(m);
