@@ -35,6 +35,8 @@ typedef struct fri_conv2d_engine {
 
     /* Winograd: op[0 .. 2] as above, over chunks of tiles and blocks of the channels that are read and made. */
     int64_t tiles, chunk, in, in_block, out, out_block;
+    int64_t workers; /* threads that go each through tiles (dw: output channels) of their own; 0: they share a chunk */
+    size_t worker_bytes;
     size_t v_at, u_at, m_at;
 } fri_conv2d_engine;
 

@@ -13,6 +13,7 @@
 #include "cpu/conv2d_engine.h"
 #include "cpu/cpu.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -300,27 +301,50 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     return fits(d) && tiles >= 4 && h * w >= 10 * tiles && d->c * d->k >= 32 * (d->c + d->k);
 }
 
-/* Blocks of channels whose products outweigh the transforms that they repeat, and chunks as large as the rest of the
- * room allows: threads wait for each other twice a chunk. The library's product of dw transposes D in scratch of each
- * thread: its chunks leave room for that. Without a block that is worth it the chunk is 0. */
-static void choose_blocks(fri_conv2d_engine *e) {
-    enum { LEAST = 16 };
+/* Blocks of channels whose products outweigh the transforms that they repeat, and as many tiles as `room` floats per
+ * place leave, at most `most`: 0 where no such block is worth it. dw's chunks are of one size, since their order is
+ * that of its sums, and small, since the library transposes D in scratch of each thread. */
+static int64_t choose_blocks(fri_conv2d_engine *e, int64_t room, int64_t widest) {
+    enum { LEAST = 16, WEIGHT_CHUNK = 64 };
     int64_t in = e->in, out = e->out, most = 256;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
-        e->in_block = divisor(in, 128);
-        e->out_block = divisor(out, 128);
-        most = 128;
+        e->in_block = divisor(in, widest);
+        e->out_block = divisor(out, widest);
+        most = WEIGHT_CHUNK;
     } else {
         e->in_block = in;
-        e->out_block = divisor(out, fri_min_i64(fri_max_i64(64, 16384 / in), ROOM * 2 / 3 / in));
+        e->out_block = divisor(out, fri_min_i64(fri_max_i64(64, 16384 / in), room * 2 / 3 / in));
     }
-    e->chunk = fri_max_i64(0, ROOM - e->in_block * e->out_block) / (e->in_block + e->out_block);
-    e->chunk = fri_min_i64(e->chunk, most);
-    if (e->out_block < fri_min_i64(LEAST, out) || e->in_block < fri_min_i64(LEAST, in)) e->chunk = 0;
+    if (e->out_block < fri_min_i64(LEAST, out) || e->in_block < fri_min_i64(LEAST, in)) return 0;
+    int64_t fit = fri_max_i64(0, room - e->in_block * e->out_block) / (e->in_block + e->out_block);
+    if (e->pass == FRI_PASS_BACKWARD_WEIGHT && fit < most) return 0;
+    return fri_min_i64(fit, most);
+}
+
+/* Threads that share chunks wait for each other twice a chunk, which takes long where other programs take a processor
+ * away for a while. So each has its own where the room is enough for that: then forward and dx transform all filters
+ * once a thread, dw all of x. Bits are the same. */
+static bool choose_workers(fri_conv2d_engine *e) {
+    enum { WORTH = 32 };
+    int64_t workers = fr_threads_get(), widest = 64;
+    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
+    if (workers == 1 || (!dw && e->tiles < 4 * WORTH * workers)) return false;
+    if (dw) widest = fri_min_i64(widest, e->out / workers);
+    int64_t fit = choose_blocks(e, ROOM / workers, widest);
+    if (fit < WORTH || e->out_block < WORTH || e->in_block < WORTH || (dw && e->out / e->out_block % workers != 0))
+        return false;
+    e->workers = workers;
+    if (dw) {
+        e->chunk = fri_min_i64(fit, e->tiles);
+    } else {
+        int64_t share = fri_ceil_div(e->tiles, workers), chunks = fri_ceil_div(share, fit);
+        e->chunk = fri_ceil_div(share, chunks);
+    }
+    return true;
 }
 
 static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum) {
-    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = PLACES, .accum = accum, .n = e->out_block};
+    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = PLACES, .accum = accum, .alone = e->workers > 0};
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
         p.m = e->out_block, p.k = tiles, p.n = e->in_block;
         p.a_row = 1, p.a_col = e->out_block, p.b_row = e->in_block, p.b_col = 1, p.c_row = e->in_block;
@@ -352,6 +376,8 @@ static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
     e->u_at = fri_part(&e->bytes, place * (size_t)((dw ? e->chunk : e->in_block) * e->out_block));
     e->m_at = fri_part(&e->bytes, place * (size_t)((dw ? e->in_block : e->chunk) * e->out_block));
     e->scratch_at = fri_part(&e->bytes, scratch);
+    e->worker_bytes = e->bytes;
+    if (e->workers > 0) e->bytes *= (size_t)e->workers;
     return e->bytes;
 }
 
@@ -367,12 +393,12 @@ fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     map m = map_of(d, dx, 0, 0, !dx);
     e->in = dx ? d->k : d->c, e->out = dx ? d->c : d->k;
     e->tiles = d->n * m.grid_h * m.grid_w;
-    choose_blocks(e);
+    e->chunk = choose_blocks(e, ROOM, 128);
     if (e->chunk == 0) return FR_OK;
     FRI_TRY(s, plan_product(e, e->chunk, dw ? FRI_ADD : FRI_SET, &scratch, &full));
     if (full == NULL || lay_out(e, scratch) > LIMIT) return FR_OK;
 
-    e->chunk = fri_min_i64(e->chunk, e->tiles);
+    if (!choose_workers(e)) e->chunk = fri_min_i64(choose_blocks(e, ROOM, 128), e->tiles);
     int64_t tiles[3] = {e->chunk, dw && e->tiles > e->chunk ? e->chunk : 0, e->tiles % e->chunk};
     scratch = 0;
     for (int i = 0; i < 3; i++) {
@@ -405,7 +431,7 @@ static void between(const run *r, const step *done, const step *next) {
     bool same_v = same_tiles && done->in == next->in;
     bool same_u = done != NULL && next != NULL && done->out == next->out && (!dw || same_tiles);
     bool complete = done != NULL && (!dw || done->tile + done->tiles == e->tiles);
-#pragma omp parallel
+#pragma omp parallel if (e->workers == 0)
     {
         if (complete && dw)
             put_weights(d, r->m, done->out, e->out_block, done->in, e->in_block, r->y);
@@ -422,22 +448,19 @@ static void between(const run *r, const step *done, const step *next) {
     }
 }
 
-fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
-                                  char *workspace) {
-    const fri_conv2d_desc *d = &e->d;
-    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
+/* Tiles from.tile .. to.tile and output channels from.out .. to.out, in workspace. */
+static fr_status run_part(run r, step from, step to, char *workspace) {
+    const fri_conv2d_engine *e = r.e;
+    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
     fr_status s = FR_OK;
-    run r = {.e = e, .a = a, .b = b, .bias = bias, .y = out};
-    r.in = dx ? map_of(d, true, 2 - d->pad_h, 2 - d->pad_w, false) : map_of(d, false, d->pad_h, d->pad_w, true);
-    r.out = map_of(d, !dx, 0, 0, !dx);
     r.v = (float *)(void *)(workspace + e->v_at), r.u = (float *)(void *)(workspace + e->u_at);
     r.m = (float *)(void *)(workspace + e->m_at);
     step now = {0}, before;
     const step *done = NULL;
-    for (now.out = 0; now.out < e->out; now.out += e->out_block) {
+    for (now.out = from.out; now.out < to.out; now.out += e->out_block) {
         for (now.in = 0; now.in < e->in; now.in += e->in_block) {
-            for (now.tile = 0; now.tile < e->tiles; now.tile += now.tiles) {
-                now.tiles = fri_min_i64(e->chunk, e->tiles - now.tile);
+            for (now.tile = from.tile; now.tile < to.tile; now.tile += now.tiles) {
+                now.tiles = fri_min_i64(e->chunk, to.tile - now.tile);
                 between(&r, done, &now);
                 const fri_dnnl_op *op = e->op[now.tiles < e->chunk ? 2 : dw && now.tile > 0 ? 1 : 0];
                 FRI_TRY(s, fri_dnnl_run(op, dw ? r.u : r.v, dw ? r.v : r.u, NULL, r.m, workspace + e->scratch_at));
@@ -446,7 +469,43 @@ fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, con
             }
         }
     }
-    between(&r, done, NULL);
+    if (done != NULL) between(&r, done, NULL);
 done:
     return s;
+}
+
+/* Worker i's part. Whole chunks, so that only the last one has a shorter one. */
+static fr_status run_worker(const run *r, int64_t i, char *workspace) {
+    const fri_conv2d_engine *e = r->e;
+    step from = {0}, to = {.tile = e->tiles, .out = e->out};
+    if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
+        from.out = i * (e->out / e->workers), to.out = from.out + e->out / e->workers;
+    } else {
+        int64_t share = fri_ceil_div(fri_ceil_div(e->tiles, e->chunk), e->workers) * e->chunk;
+        from.tile = i * share, to.tile = fri_min_i64(from.tile + share, e->tiles);
+    }
+    return run_part(*r, from, to, workspace + (size_t)i * e->worker_bytes);
+}
+
+fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
+                                  char *workspace) {
+    const fri_conv2d_desc *d = &e->d;
+    bool dx = e->pass == FRI_PASS_BACKWARD_INPUT;
+    run r = {.e = e, .a = a, .b = b, .bias = bias, .y = out};
+    r.in = dx ? map_of(d, true, 2 - d->pad_h, 2 - d->pad_w, false) : map_of(d, false, d->pad_h, d->pad_w, true);
+    r.out = map_of(d, !dx, 0, 0, !dx);
+    if (e->workers == 0) return run_part(r, (step){0}, (step){.tile = e->tiles, .out = e->out}, workspace);
+    char sentence[256];
+    fr_status failed = FR_OK;
+#pragma omp parallel for schedule(static, 1) num_threads((int)e->workers)
+    for (int64_t i = 0; i < e->workers; i++) {
+        fr_status s = run_worker(&r, i, workspace);
+        if (s >= 0) continue;
+#pragma omp critical(fri_winograd_failed)
+        {
+            failed = s; /* the sentence is its thread's */
+            snprintf(sentence, sizeof sentence, "%s", fr_last_error());
+        }
+    }
+    return failed < 0 ? fri_fail(failed, "%s", sentence) : FR_OK;
 }

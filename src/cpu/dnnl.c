@@ -9,6 +9,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <oneapi/dnnl/dnnl_debug.h>
 
+#include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -459,10 +460,21 @@ fr_status fri_dnnl_matmul(const fri_matmul_desc *desc, const fri_dnnl_op **op) {
     /* A single row or column whose elements are apart: 3.7.2 takes it for a dense one. */
     *op = NULL;
     if ((d.m == 1 && d.a_col != 1) || (d.n == 1 && (d.c_row != 1 || (d.b_col == 1 && d.b_row != 1)))) return FR_OK;
-    fri_dnnl_key key = {{8,         fr_threads_get(), d.a_dtype, d.b_dtype, d.c_dtype, d.bias_dtype, d.m,     d.n,
-                         d.k,       d.a_row,          d.a_col,   d.b_row,   d.b_col,   d.c_row,      d.batch, d.a_batch,
-                         d.b_batch, d.c_batch,        d.bias,    d.accum}};
-    return get(&key, make_matmul, &d, op);
+    int threads = fr_threads_get();
+    fri_dnnl_key key = {{8,         d.alone ? 1 : threads,
+                         d.a_dtype, d.b_dtype,
+                         d.c_dtype, d.bias_dtype,
+                         d.m,       d.n,
+                         d.k,       d.a_row,
+                         d.a_col,   d.b_row,
+                         d.b_col,   d.c_row,
+                         d.batch,   d.a_batch,
+                         d.b_batch, d.c_batch,
+                         d.bias,    d.accum}};
+    if (d.alone) omp_set_num_threads(1); /* what the library cuts the product for */
+    fr_status s = get(&key, make_matmul, &d, op);
+    if (d.alone) omp_set_num_threads(threads);
+    return s;
 }
 
 const char *fri_dnnl_name(const fri_dnnl_op *op, fri_dnnl_use use) {

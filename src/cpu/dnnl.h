@@ -25,6 +25,7 @@ typedef struct fri_matmul_desc {
     int64_t a_row, a_col, b_row, b_col, c_row; /* element (i, j) of A is a[i * a_row + j * a_col] */
     int64_t batch, a_batch, b_batch, c_batch;
     bool bias;
+    bool alone;      /* is run by one thread of a parallel region */
     fri_accum accum; /* FRI_ADD: C += A B */
 } fri_matmul_desc;
 

@@ -17,12 +17,13 @@ typedef struct shape {
 } shape;
 
 /* Maps of 1 x 1 to 7 x 7, then maps that are no multiples of a tile, channels beside the transforms' 64, several chunks
- * (56 x 56), several blocks of channels (256 and more), and one block with another chunk per pass. */
+ * (56 x 56), several blocks of channels (256 and more), and room for some threads' chunks of their own, not for more
+ * (20 x 20, 56 x 56). */
 static const shape shapes[] = {
-    {1, 1, 5, 7, 1, 1},     {1, 1, 16, 16, 2, 2},    {2, 2, 16, 3, 1, 1},    {3, 3, 64, 8, 0, 0},
-    {4, 4, 8, 64, 1, 1},    {5, 5, 20, 24, 2, 1},    {6, 6, 3, 70, 0, 2},    {7, 7, 67, 35, 1, 1},
-    {9, 11, 130, 70, 2, 2}, {33, 17, 20, 24, 0, 1},  {12, 5, 96, 160, 1, 0}, {56, 56, 64, 64, 1, 1},
-    {8, 8, 256, 384, 1, 1}, {14, 14, 512, 64, 1, 1}, {4, 4, 48, 1024, 1, 1},
+    {1, 1, 5, 7, 1, 1},     {1, 1, 16, 16, 2, 2},    {2, 2, 16, 3, 1, 1},     {3, 3, 64, 8, 0, 0},
+    {4, 4, 8, 64, 1, 1},    {5, 5, 20, 24, 2, 1},    {6, 6, 3, 70, 0, 2},     {7, 7, 67, 35, 1, 1},
+    {9, 11, 130, 70, 2, 2}, {33, 17, 20, 24, 0, 1},  {12, 5, 96, 160, 1, 0},  {56, 56, 64, 64, 1, 1},
+    {8, 8, 256, 384, 1, 1}, {14, 14, 512, 64, 1, 1}, {20, 20, 64, 384, 1, 1}, {4, 4, 48, 1024, 1, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -218,9 +219,24 @@ Test(conv2d_winograd, keeps_its_limit_on_any_number_of_threads) {
                 fri_conv2d_engine e;
                 must(fr_threads_set(threads));
                 must(fri_conv2d_engine_plan(&d, (fri_pass)pass, FRI_CONV2D_WINOGRAD, &e));
+                cr_expect_eq(fr_threads_get(), threads);
                 cr_expect(e.method == FRI_CONV2D_NONE || e.bytes <= MOST_BYTES, "layer %d, %s, %d threads: %zu bytes",
                           i, pass_name[pass], threads, e.bytes);
             }
+    must(fr_threads_set(before));
+}
+
+Test(conv2d_winograd, a_product_for_one_thread_is_another_one) {
+    const int before = fr_threads_get();
+    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .m = 8, .n = 16, .k = 4, .a_row = 4, .a_col = 1, .b_row = 16};
+    const fri_dnnl_op *op[2] = {NULL, NULL};
+    p.b_col = 1, p.c_row = 16;
+    must(fr_threads_set(2));
+    for (int alone = 0; alone < 2; alone++) {
+        p.alone = alone;
+        must(fri_dnnl_matmul(&p, &op[alone]));
+    }
+    cr_expect_neq(op[0], op[1]);
     must(fr_threads_set(before));
 }
 
