@@ -2,7 +2,7 @@
  *   forward    y = leaky_relu((x - mean) * invstd * w + beta, slope),  w = |gamma| + eps > 0, slope > 0
  *   backward   z = leaky_relu^-1(y), x = (z - beta) / w / invstd + mean, then batch norm's backward on that x;
  *              dgamma = sign(gamma) * dw
- *   saves      y (which the next op saves anyway) and [C] values; x is not kept
+ *   saves      y (the next op saves it anyway; its sign in eval mode where gamma wants no gradient), [C] values; not x
  *   in-place   always over x when nobody else needs it
  *   rebuild    no (y is kept)
  *   bound      x comes back with a relative rounding error of about (1 + |z| / |z - beta|) epsilon per element:
@@ -15,7 +15,7 @@
 
 typedef struct params {
     fri_batchnorm2d_desc desc;
-    bool train;
+    bool train, inverts; /* inverts: backward reads x */
     double slope;
 } params;
 
@@ -116,19 +116,24 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     fr_tensor *saved[SAVED_COUNT] = {0}, *x = NULL, *dz = NULL, *dx = NULL, *dgamma = NULL, *dbeta = NULL;
     fr_status s = FR_OK;
-    for (int i = 0; i < SAVED_COUNT; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
-    FRI_TRY(s, fri_gradient_like(*dy, &dz));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, leaky_relu_backward,
-                          (FRI_EXEC, p->desc.dtype, fri_numel(*dy), p->slope, fri_data(saved[SAVED_Y]), fri_data(*dy),
-                           fri_data(dz))));
-    fr_tensor_release(dy);
-    FRI_TRY(s, invert(p, saved, &x));
-    fr_tensor_release(&saved[SAVED_Y]);
-    fr_node_release_saved(node, SAVED_Y);
+    for (int i = p->inverts ? SAVED_Y : SAVED_GAMMA; i < SAVED_COUNT; i++)
+        FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
+    if (p->inverts) {
+        FRI_TRY(s, fri_gradient_like(*dy, &dz));
+        FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, leaky_relu_backward,
+                              (FRI_EXEC, p->desc.dtype, fri_numel(*dy), p->slope, fri_data(saved[SAVED_Y]),
+                               fri_data(*dy), fri_data(dz))));
+        fr_tensor_release(dy);
+        FRI_TRY(s, invert(p, saved, &x));
+        fr_tensor_release(&saved[SAVED_Y]);
+        fr_node_release_saved(node, SAVED_Y);
+    } else {
+        FRI_TRY(s, fr_node_mask(node, SAVED_Y, p->slope, dy, &dz));
+    }
     if (fr_node_wants(node, 1)) FRI_TRY(s, fri_new_like(saved[SAVED_GAMMA], FR_MEM_TEMPORARY, &dgamma));
     if (fr_node_wants(node, 2)) FRI_TRY(s, fri_new_like(saved[SAVED_BETA], FR_MEM_TEMPORARY, &dbeta));
     if (fr_node_wants(node, 0)) FRI_TRY(s, fri_gradient_like(dz, &dx));
-    FRI_TRY(s, batchnorm_backward(p, saved, x, dz, dx, dgamma, dbeta));
+    FRI_TRY(s, batchnorm_backward(p, saved, x != NULL ? x : dz /* not read */, dz, dx, dgamma, dbeta));
     fr_tensor_release(&x);
     fr_tensor_release(&dz);
     FRI_TRY(s, fr_node_grad(node, 1, &dgamma));
@@ -167,8 +172,13 @@ fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_t
     FRI_TRY(s, fri_result_like(x, y, &out));
     FRI_TRY(s, apply(&p.desc, x, mean, invstd, weight, beta, out));
     FRI_TRY(s, leaky(out, slope, out));
-    fr_save saves[SAVED_COUNT] = {{out, FR_SAVE_VALUE},  {gamma, FR_SAVE_SMALL},  {beta, FR_SAVE_SMALL},
-                                  {mean, FR_SAVE_SMALL}, {invstd, FR_SAVE_SMALL}, {weight, FR_SAVE_SMALL}};
+    p.inverts = p.train || gamma->requires_grad;
+    fr_save saves[SAVED_COUNT] = {{out, p.inverts ? FR_SAVE_VALUE : FR_SAVE_SIGN},
+                                  {gamma, FR_SAVE_SMALL},
+                                  {beta, FR_SAVE_SMALL},
+                                  {mean, FR_SAVE_SMALL},
+                                  {invstd, FR_SAVE_SMALL},
+                                  {weight, FR_SAVE_SMALL}};
     FRI_TRY(s, fr_op_record(&inplace_abn, &p, sizeof p, in, 3, saves, SAVED_COUNT, out));
     fri_result_put(&out, y);
 done:

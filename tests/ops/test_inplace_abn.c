@@ -5,6 +5,7 @@
 #include <frugal/ops.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "support/golden.h"
 
@@ -117,6 +118,37 @@ Test(inplace_abn, keeps_one_map) {
     size_t map = (N * H * W * C * 4 + 511) / 512 * 512;
     /* mean and invstd both ways; |gamma| + eps is the fused form's third vector */
     cr_expect_eq(held[0] - held[1], map - 512, "saved %d bytes, one map is %zu", (int)(held[0] - held[1]), map);
+    expect_nothing_left();
+}
+
+/* Frozen statistics and gamma: only y's sign is read, 1 bit per element; dx and dbeta are the same bits. */
+Test(inplace_abn, keeps_signs_where_gamma_is_frozen) {
+    const size_t map = N * H * W * C * sizeof(float), vector = C * sizeof(float);
+    double *grad[2][2];
+    size_t kept[2];
+    for (int frozen = 0; frozen < 2; frozen++) {
+        fr_tensor *in[3] = {0}, *mean = NULL, *var = NULL, *y = NULL;
+        fr_memory_stats stats;
+        make_inputs(FR_F32, false, in);
+        must(fr_tensor_full(1, (int64_t[]){C}, 0.9, FR_F32, test_device(), &mean));
+        must(fr_tensor_full(1, (int64_t[]){C}, 3.5, FR_F32, test_device(), &var));
+        must(fr_tensor_set_requires_grad(in[1], !frozen));
+        must(fr_inplace_abn(in[0], in[1], in[2], mean, var, FR_BATCHNORM2D_OPTS(.train = false), slope, &y));
+        must(fr_sum(y, &y));
+        must(fr_memory_stats_get(test_device(), &stats));
+        kept[frozen] = stats.requested_by[FR_MEM_ACTIVATION];
+        must(fr_backward(y, NULL));
+        for (int i = 0; i < 2; i++) grad[frozen][i] = values_of(fr_tensor_get_grad(in[2 * i]));
+        cr_expect_eq(fr_tensor_get_grad(in[1]) == NULL, frozen);
+        for (int i = 0; i < 3; i++) fr_tensor_release(&in[i]);
+        fr_tensor_release(&mean);
+        fr_tensor_release(&var);
+        fr_tensor_release(&y);
+    }
+    cr_expect_eq(kept[0] - kept[1], (map + 511) / 512 * 512 - 512, "%zu and %zu bytes", kept[0], kept[1]);
+    cr_expect_eq(memcmp(grad[0][0], grad[1][0], map / 4 * sizeof(double)), 0, "dx differs");
+    cr_expect_eq(memcmp(grad[0][1], grad[1][1], vector / 4 * sizeof(double)), 0, "dbeta differs");
+    for (int i = 0; i < 4; i++) free(grad[i / 2][i % 2]);
     expect_nothing_left();
 }
 
