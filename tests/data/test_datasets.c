@@ -486,3 +486,99 @@ Test(datasets, synthetic_is_a_function_of_seed_and_index) {
     EXPECT_FAIL(fr_dataset_synthetic(1, 4, 5, 7, 2, 1, &a), FR_EINVAL, "2 channels", "1 or 3");
     EXPECT_FAIL(fr_dataset_synthetic(1, 4, 0, 7, 3, 1, &a), FR_EINVAL, "7 x 0");
 }
+
+/* ---- a dataset of the program's own ------------------------------------------------------------------------------ */
+
+typedef struct own {
+    fr_dataset *of; /* whose images it hands on */
+    int64_t wrong;  /* the index whose label is out of range; -1: none */
+    bool fails, released;
+} own;
+
+static fr_status own_read(void *ctx, int64_t index, uint8_t *pixels, int64_t *label) {
+    const own *o = ctx;
+    fr_status s = fr_dataset_label(o->of, index, label);
+    if (o->fails) return fr_fail(FR_EIO, "frame %d is lost", (int)index);
+    if (s == FR_OK && index == o->wrong) *label = 3;
+    return s == FR_OK ? fr_dataset_read(o->of, index, pixels, 6 * 5 * 3, NULL, NULL, NULL) : s;
+}
+
+static void own_released(void *ctx) {
+    ((own *)ctx)->released = true;
+}
+
+static const char *const own_names[] = {"cat", "dog", "cow"};
+
+static fr_dataset *own_dataset(own *o) {
+    const fr_dataset_source source = {.name = "own",
+                                      .count = 11,
+                                      .classes = 3,
+                                      .height = 6,
+                                      .width = 5,
+                                      .channels = 3,
+                                      .read = own_read,
+                                      .release = own_released,
+                                      .class_names = own_names,
+                                      .ctx = o};
+    fr_dataset *d = NULL;
+    MUST(fr_dataset_synthetic(11, 3, 6, 5, 3, 5, &o->of));
+    MUST(fr_dataset_create(&source, &d));
+    return d;
+}
+
+/* Two epochs from the same place in both. */
+static void same_batches(fr_loader *a, fr_loader *b) {
+    fr_tensor *x = NULL, *y = NULL, *s = NULL, *t = NULL;
+    for (int i = 0; i < 2 * 4; i++) {
+        fr_status got = fr_loader_next(a, &x, &s);
+        cr_assert_eq(fr_loader_next(b, &y, &t), got, "%s", fr_last_error());
+        if (got == FR_END) continue;
+        cr_assert_eq(fr_tensor_nbytes(x), fr_tensor_nbytes(y));
+        cr_expect_arr_eq(fr_tensor_data(x), fr_tensor_data(y), fr_tensor_nbytes(x));
+        cr_expect_arr_eq(fr_tensor_data(s), fr_tensor_data(t), fr_tensor_nbytes(s));
+    }
+    fr_tensor_release(&x), fr_tensor_release(&y), fr_tensor_release(&s), fr_tensor_release(&t);
+}
+
+Test(datasets, one_of_the_programs_own_gives_the_batches_of_what_it_reads) {
+    const int workers[] = {0, 1, 4};
+    for (int i = 0; i < 3; i++) {
+        own o = {.wrong = -1};
+        fr_dataset *d = own_dataset(&o);
+        fr_loader *a = NULL, *b = NULL;
+        const fr_loader_opts *opts =
+            FR_LOADER_OPTS(.batch_size = 3, .drop_last = false, .padding = 1, .random_crop = true, .flip = true,
+                           .degrees = 10, .drop_last = false, .workers = workers[i], .seed = 9);
+        MUST(fr_loader_create(o.of, opts, &a));
+        MUST(fr_loader_create(d, opts, &b));
+        same_batches(a, b);
+        MUST(fr_loader_position_set(a, 1, 2));
+        MUST(fr_loader_position_set(b, 1, 2));
+        same_batches(a, b);
+        cr_expect_str_eq(fr_dataset_class_name(d, 2), "cow");
+        fr_loader_release(&a), fr_loader_release(&b);
+        fr_dataset_release(&d);
+        cr_expect(o.released);
+        fr_dataset_release(&o.of);
+    }
+}
+
+Test(datasets, what_the_programs_own_gets_wrong_is_named) {
+    own o = {.wrong = 4};
+    fr_dataset *d = own_dataset(&o), *none = NULL;
+    int64_t label = -1;
+    MUST(fr_dataset_label(d, 3, &label));
+    cr_expect(label >= 0 && label < 3);
+    cr_expect_eq(fr_dataset_label(d, 4, &label), FR_EINVAL);
+    cr_expect_str_eq(fr_last_error(), "own: image 4 has label 3, outside 0..2");
+    o.fails = true;
+    cr_expect_eq(fr_dataset_label(d, 3, &label), FR_EIO);
+    cr_expect_str_eq(fr_last_error(), "frame 3 is lost");
+    const fr_dataset_source good = {"own", 1, 1, 4, 4, 1, own_read};
+    fr_dataset_source bad[5] = {good, good, good, good, good};
+    bad[0].read = NULL, bad[1].count = 0, bad[2].classes = 0, bad[3].channels = 2, bad[4].height = 0;
+    for (int i = 0; i < 5; i++) cr_expect_eq(fr_dataset_create(&bad[i], &none), FR_EINVAL, "case %d", i);
+    cr_expect_null(none);
+    fr_dataset_release(&d);
+    fr_dataset_release(&o.of);
+}
