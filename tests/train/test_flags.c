@@ -209,11 +209,11 @@ Test(flags, every_switch_of_the_library_is_a_flag) {
 
 /* The pages explain flags by example; --help, made of the table, is the reference. */
 Test(flags, the_pages_name_no_flag_that_is_not_there) {
-    static const char *const pages[] = {"README.md", "docs/train.md"};
+    static const char *const pages[] = {"README.md", "docs/README.md", "docs/train.md"};
+    int named = 0;
     static char text[1 << 17];
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
         char path[1024], name[FRI_FLAG_TEXT_BYTES];
-        int named = 0;
         snprintf(path, sizeof path, "%s/%s", getenv("FRUGAL_SOURCE_ROOT"), pages[i]);
         FILE *f = fopen(path, "r");
         cr_assert_not_null(f, "%s", path);
@@ -226,6 +226,6 @@ Test(flags, the_pages_name_no_flag_that_is_not_there) {
             bool there = fri_flag_find(name) != NULL || strcmp(name, "help") == 0;
             cr_expect(there, "%s names --%s", pages[i], name);
         }
-        cr_expect_gt(named, 20, "%s names %d flags", pages[i], named);
     }
+    cr_expect_gt(named, 40, "%d flags are named", named);
 }
