@@ -8,8 +8,9 @@
 extern "C" {
 #endif
 
-/* FR_OK for cudaSuccess, else FR_ENOMEM or FR_ELIBRARY with the call's name and CUDA's message. The sticky error is
- * cleared, so that the next call does not report it again. `code` is a cudaError_t. */
+/* FR_OK for cudaSuccess, else FR_ENOMEM or FR_ELIBRARY with the call's name and CUDA's message, and, where an
+ * earlier kernel may be at fault (700 to 719), how to find it. The sticky error is cleared, so that the next call does
+ * not report it again. `code` is a cudaError_t. */
 fr_status fri_cuda_check(int code, const char *call);
 
 /* After a launch: its own error, and with FRUGAL_SYNC=1 that of the kernel, which is waited for. */

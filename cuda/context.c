@@ -17,12 +17,18 @@
 
 /* ---- errors ------------------------------------------------------------------------------------------------ */
 
+/* What a kernel that ran did wrong: whichever call comes next reports it. With FRUGAL_SYNC=1 that is its own. */
+static const char *late(int code) {
+    if (code < (int)cudaErrorIllegalAddress || code > (int)cudaErrorLaunchFailure || fri_env_get()->sync) return "";
+    return ": an earlier kernel may be at fault; FRUGAL_SYNC=1 names it";
+}
+
 fr_status fri_cuda_check(int code, const char *call) {
     if (code == (int)cudaSuccess) return FR_OK;
     const char *text = fri_cudart_table->GetErrorString((cudaError_t)code);
     (void)fri_cudart_table->GetLastError();
-    return fri_fail(code == (int)cudaErrorMemoryAllocation ? FR_ENOMEM : FR_ELIBRARY, "%s: %s (CUDA error %d)", call,
-                    text, code);
+    return fri_fail(code == (int)cudaErrorMemoryAllocation ? FR_ENOMEM : FR_ELIBRARY, "%s: %s (CUDA error %d)%s", call,
+                    text, code, late(code));
 }
 
 fr_status fri_cuda_launched(const char *kernel) {

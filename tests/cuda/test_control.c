@@ -113,6 +113,19 @@ Test(control, a_failed_launch_names_the_kernel) {
     cr_expect_eq(fri_cuda_launched("relu_forward"), FR_OK, "the error was reported twice");
 }
 
+static const struct {
+    int code;
+    bool late;
+} codes[] = {{1, false}, {699, false}, {700, true}, {719, true}, {720, false}, {900, false}};
+
+Test(control, an_error_that_an_earlier_kernel_may_have_made_says_how_to_find_it) {
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        cr_expect_eq(fri_cuda_check(codes[i].code, "cudaMemcpyAsync"), FR_ELIBRARY);
+        const char *hint = strstr(fr_last_error(), "an earlier kernel may be at fault; FRUGAL_SYNC=1 names it");
+        cr_expect_eq(hint != NULL, codes[i].late, "CUDA error %d: %s", codes[i].code, fr_last_error());
+    }
+}
+
 Test(control, a_launch_is_waited_for_only_when_asked) {
     must(fri_cuda_launched("add"));
     cr_expect_eq(fake.stream_waits, 0);
@@ -126,6 +139,9 @@ static void sync_on(void) {
 Test(control, frugal_sync_waits_after_each_launch, .init = sync_on) {
     must(fri_cuda_launched("add"));
     cr_expect_eq(fake.stream_waits, 1);
+    fake.sticky = cudaErrorIllegalAddress;
+    cr_expect_eq(fri_cuda_launched("relu_forward"), FR_ELIBRARY);
+    cr_expect_null(strstr(fr_last_error(), "FRUGAL_SYNC"), "it is on: %s", fr_last_error());
 }
 
 /* ---- copies ---------------------------------------------------------------------------------------------------- */
