@@ -24,7 +24,11 @@ bool fri_cuda_available(const char **reason);
 /* The device, streams made and current on this thread; FR_EDEVICE with the reason where there is none. */
 fr_status fri_cuda_context(const fri_cuda_device **out);
 
-/* Sleeps until the stream is done; reports what went wrong in it. */
+/* Events that the host waits for: it sleeps meanwhile, and leaves its core to the loader's threads. */
+enum { FRI_FENCE_EVENT = cudaEventDisableTiming | cudaEventBlockingSync };
+
+/* Waits until the stream is done, on a core; reports what went wrong in it. For results and the end of a run: steps
+ * wait for fences. */
 fr_status fri_cuda_synchronize(const fri_exec *e);
 
 void fri_cuda_describe(char *buf, size_t bytes);

@@ -67,7 +67,7 @@ static void take_ring(void) {
         return;
     }
     for (int i = 0; i < FRI_STAGING_SLOTS; i++)
-        if (rt->EventCreateWithFlags(&ring.done[i], cudaEventDisableTiming) != cudaSuccess) {
+        if (rt->EventCreateWithFlags(&ring.done[i], FRI_FENCE_EVENT) != cudaSuccess) {
             (void)rt->GetLastError();
             (void)rt->FreeHost(memory);
             return;

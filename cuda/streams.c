@@ -40,7 +40,7 @@ static fr_status mark_locked(fri_stream_id id, fri_fence *out) {
     FRI_TRY(s, fri_cuda_refuse_in_graph("a fence"));
     FRI_TRY(s, lane_of(id, &l));
     cudaEvent_t *event = &l->event[(l->marked + 1) % FRI_FENCES];
-    if (*event == NULL) FRI_CUDART(s, EventCreateWithFlags, (event, cudaEventDisableTiming));
+    if (*event == NULL) FRI_CUDART(s, EventCreateWithFlags, (event, FRI_FENCE_EVENT));
     FRI_CUDART(s, EventRecord, (*event, l->stream));
     *out = (fri_fence){id, ++l->marked};
 done:

@@ -38,6 +38,7 @@ static struct {
     int stream;
     size_t at;    /* things queued in it when it was recorded */
     int launches; /* kernels by then */
+    bool spins;   /* who waits for it */
     double ms;
 } events[EVENTS];
 
@@ -237,8 +238,8 @@ static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, uns
 }
 
 static cudaError_t event_create(cudaEvent_t *out, unsigned flags) {
-    (void)flags;
     if (made_events == EVENTS) return fails(cudaErrorMemoryAllocation);
+    events[made_events].spins = !(flags & cudaEventBlockingSync);
     *out = (cudaEvent_t)(uintptr_t)(++made_events);
     fake.events++;
     return cudaSuccess;
@@ -264,6 +265,7 @@ static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
 static cudaError_t event_synchronize(cudaEvent_t event) {
     if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.event_waits++;
+    fake.spins += events[(uintptr_t)event - 1].spins;
     run(events[(uintptr_t)event - 1].stream, events[(uintptr_t)event - 1].at);
     return cudaSuccess;
 }

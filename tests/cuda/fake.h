@@ -22,6 +22,7 @@ typedef struct fake_state {
     cudaError_t copy_error; /* what cudaMemcpyAsync answers */
     cudaError_t sticky;     /* what cudaGetLastError answers and clears */
     int copies, event_waits, stream_waits, device_waits, frees, streams, events;
+    int spins;          /* waits for an event that was made without cudaEventBlockingSync: on a core */
     int waiting_copies; /* from or to memory that is not page-locked: the real ones wait */
     int records, follows, queries;
     int launches;                                 /* kernels */

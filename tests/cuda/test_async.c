@@ -253,6 +253,7 @@ Test(async, a_segment_goes_back_only_after_the_other_streams_fence) {
     int waited = fake.event_waits;
     must(fr_memory_empty_cache(FR_CUDA));
     cr_expect_eq(fake.event_waits, waited + 1);
+    cr_expect_eq(fake.spins, 0, "the wait for a fence took a core");
     cr_expect_eq(fake.frees, 1);
     cr_expect(streams->passed(f));
     streams->host_free(kept, 4096);

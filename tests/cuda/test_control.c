@@ -162,6 +162,7 @@ Test(control, staging_reuses_a_slot_only_after_its_transfer) {
     must(fri_cuda_copy(NULL, FRI_COPY_HOST_TO_DEVICE, host, p, LONG));
     cr_expect_eq(fake.copies, 6);
     cr_expect_eq(fake.event_waits, 3, "%d waits for a slot", fake.event_waits);
+    cr_expect_eq(fake.spins, 0, "%d of them on a core", fake.spins);
     cr_expect_eq(fake.stream_waits, 0, "the copy waited for the device");
     memset(host, 0, LONG); /* the caller may reuse its memory at once */
     must(fri_cuda_synchronize(NULL));
