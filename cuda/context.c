@@ -63,11 +63,14 @@ static bool probe(void) {
     cudaError_t code = rt->GetDeviceCount(&n);
     if (code != cudaSuccess) {
         (void)rt->GetLastError();
-        if (code == cudaErrorInsufficientDriver && rt->DriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+        if (code != cudaErrorInsufficientDriver || rt->DriverGetVersion(&driver) != cudaSuccess)
+            snprintf(why_not, sizeof why_not, "no CUDA device: %s", rt->GetErrorString(code));
+        else if (driver == 0)
             snprintf(why_not, sizeof why_not, "no CUDA device: this machine has no NVIDIA driver");
-            return false;
-        }
-        snprintf(why_not, sizeof why_not, "no CUDA device: %s", rt->GetErrorString(code));
+        else
+            snprintf(why_not, sizeof why_not,
+                     "no CUDA device: the NVIDIA driver is for CUDA %d.%d, too old for this build's CUDA %d.%d",
+                     driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
         return false;
     }
     if (n < 1) {

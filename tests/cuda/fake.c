@@ -95,7 +95,7 @@ static bool is_pinned(const void *p) {
 /* ---- cudart ---------------------------------------------------------------------------------------------------- */
 
 static cudaError_t driver_version(int *version) {
-    *version = fake.count_error == cudaErrorInsufficientDriver ? 0 : 13000;
+    *version = fake.driver;
     return cudaSuccess;
 }
 
@@ -519,7 +519,7 @@ void fake_lack(const char *name) {
 }
 
 void fake_begin(void) {
-    fake = (fake_state){.devices = 1, .major = 9, .memory = (size_t)1 << 30};
+    fake = (fake_state){.devices = 1, .driver = 13000, .major = 9, .memory = (size_t)1 << 30};
     fri_cuda_opener_table = &opener;
     fri_cuda_use(&table);
 }

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/tensor.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,18 @@ Test(control, a_device_with_its_libraries_is_available) {
 
 Test(control, no_driver) {
     fake.count_error = cudaErrorInsufficientDriver;
+    fake.driver = 0;
     expect_absent("no NVIDIA driver");
+    cr_expect_eq(fake.sticky, cudaSuccess, "the sticky error was left behind");
+}
+
+Test(control, a_driver_that_is_too_old_is_named_with_what_the_build_needs) {
+    char needed[64];
+    fake.count_error = cudaErrorInsufficientDriver;
+    fake.driver = 12040;
+    snprintf(needed, sizeof needed, "this build's CUDA %d.%d", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    expect_absent("the NVIDIA driver is for CUDA 12.4, too old");
+    expect_absent(needed);
     cr_expect_eq(fake.sticky, cudaSuccess, "the sticky error was left behind");
 }
 
