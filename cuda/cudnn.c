@@ -22,6 +22,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fri_cudnn table;
 static bool loaded;
 
+/* Has device descriptions (9.8), also as JSON (9.11); an older one would fail at the first convolution. */
+enum { OLDEST = 91100 };
+
 static bool load(char *reason, size_t bytes) {
     void *library = fri_cuda_open("FRUGAL_CUDNN", fri_env_get()->cudnn, "libcudnn.so.9", reason, bytes);
     if (library == NULL) return false;
@@ -33,8 +36,17 @@ static bool load(char *reason, size_t bytes) {
     memcpy(&table.name, &symbol, sizeof symbol);
     FRI_CUDNN_MAP(LOAD)
 #undef LOAD
-    if (missing != NULL) snprintf(reason, bytes, "libcudnn.so.9 lacks %s", missing);
-    return missing == NULL;
+    if (missing != NULL) {
+        snprintf(reason, bytes, "libcudnn.so.9 lacks %s", missing);
+        return false;
+    }
+    size_t v = table.GetVersion(), need = OLDEST;
+    if (v < need)
+        snprintf(reason, bytes,
+                 "libcudnn.so.9 is cuDNN %zu.%zu.%zu, and %zu.%zu or newer is needed (set FRUGAL_CUDNN to its file or "
+                 "folder)",
+                 v / 10000, v / 100 % 100, v % 100, need / 10000, need / 100 % 100);
+    return v >= need;
 }
 
 const fri_cudnn *fri_cudnn_open(char *reason, size_t bytes) {

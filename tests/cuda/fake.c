@@ -496,7 +496,12 @@ static const fri_cudart table = {
 
 /* ---- libraries ------------------------------------------------------------------------------------------------- */
 
-/* Every library is there and every symbol is some address: of them only NVML is called, unless a test says so. */
+static size_t cudnn_version(void) {
+    return fake.cudnn;
+}
+
+/* Every library is there and every symbol is some address: of them only NVML and cuDNN's version are called, unless a
+ * test says so. */
 static void *open_fake(const char *name) {
     return hidden != NULL && strstr(name, hidden) != NULL ? NULL : &fake;
 }
@@ -505,6 +510,10 @@ static void *symbol_of(void *library, const char *name) {
     void *at = fake.symbol != NULL ? fake.symbol(name) : NULL;
     if (lacking != NULL && strstr(name, lacking) != NULL) return NULL;
     if (strncmp(name, "nvml", 4) == 0) return fake_nvml(name);
+    if (strcmp(name, "cudnnGetVersion") == 0) {
+        size_t (*f)(void) = cudnn_version;
+        memcpy(&at, &f, sizeof at);
+    }
     return at != NULL ? at : library;
 }
 
@@ -519,7 +528,7 @@ void fake_lack(const char *name) {
 }
 
 void fake_begin(void) {
-    fake = (fake_state){.devices = 1, .driver = 13000, .major = 9, .memory = (size_t)1 << 30};
+    fake = (fake_state){.devices = 1, .driver = 13000, .cudnn = 91900, .major = 9, .memory = (size_t)1 << 30};
     fri_cuda_opener_table = &opener;
     fri_cuda_use(&table);
 }

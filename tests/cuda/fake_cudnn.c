@@ -32,7 +32,6 @@ typedef struct descriptor {
 static fake_graph graphs[GRAPHS];
 static int graph_count;
 
-static __typeof__(cudnnGetVersion) version;
 static __typeof__(cudnnGetErrorString) error_string;
 static __typeof__(cudnnGetLastErrorString) last_error_string;
 static __typeof__(cudnnCreate) create;
@@ -43,10 +42,6 @@ static __typeof__(cudnnBackendFinalize) finalize;
 static __typeof__(cudnnBackendSetAttribute) set;
 static __typeof__(cudnnBackendGetAttribute) get;
 static __typeof__(cudnnBackendExecute) execute;
-
-static size_t version(void) {
-    return 91900;
-}
 
 static const char *error_string(cudnnStatus_t code) {
     return code == CUDNN_STATUS_SUCCESS ? "success" : "fake refusal";
@@ -307,7 +302,6 @@ static const struct {
     const char *name;
     function *at;
 } symbols[] = {
-    {"cudnnGetVersion", (function *)version},
     {"cudnnGetErrorString", (function *)error_string},
     {"cudnnGetLastErrorString", (function *)last_error_string},
     {"cudnnCreate", (function *)create},

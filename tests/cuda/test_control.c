@@ -70,6 +70,15 @@ Test(control, missing_cudnn) {
     expect_absent("FRUGAL_CUDNN");
 }
 
+Test(control, a_cudnn_that_is_too_old_is_named_with_what_is_needed) {
+    fake.cudnn = 91099;
+    expect_absent("libcudnn.so.9 is cuDNN 9.10.99, and 9.11 or newer is needed");
+    expect_absent("FRUGAL_CUDNN");
+    fake.cudnn = 91100;
+    fri_cuda_use(fri_cudart_table);
+    cr_expect(fr_device_available(FR_CUDA), "%s", fr_device_reason(FR_CUDA));
+}
+
 Test(control, missing_cublaslt) {
     fake_hide("cublasLt");
     expect_absent("libcublasLt.so");
