@@ -113,6 +113,7 @@ fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, const fr_shape
     fr_status s = FR_OK;
     FRI_TRY(s, fri_tensor_new(images, FR_F32, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
     FRI_TRY(s, fri_tensor_new(targets, FR_I64, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
+    if (in->streams != NULL) s = in->streams->mark(FRI_STREAM_COMPUTE, &in->taken); /* who had that memory before */
 done:
     return s;
 }

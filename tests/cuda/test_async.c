@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/optim.h>
+#include <frugal/unstable/input.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,28 @@ PREFETCH(prefetch, "--device-prefetch", 2 * 8)
 PREFETCH(prefetch_without_an_arena, "--device-prefetch --no-arena", 2 * 8)
 PREFETCH(prefetch_with_offload, "--device-prefetch --offload --no-encode", 2 * 8)
 PREFETCH(prefetch_accumulating, "--device-prefetch --accumulate 2", 2 * 8)
+
+/* Kernels of the setup may still use the memory that a first prefetch writes. */
+Test(async, the_first_prefetch_follows_what_used_its_memory_before) {
+    fr_dataset *images = NULL;
+    fr_loader *loader = NULL;
+    fr_tensor *t = NULL;
+    fr_input *in = NULL;
+    fake_kernels();
+    must(fr_dataset_synthetic(8, 2, 4, 4, 3, 1, &images));
+    must(fr_loader_create(images, FR_LOADER_OPTS(.batch_size = 4), &loader));
+    must(fr_tensor_full(1, (int64_t[]){64}, 1, FR_F32, FR_CUDA, &t));
+    cr_assert_gt(fake.launches, 0);
+    must(fr_input_create(&(fr_input_opts){.device = FR_CUDA, .pinned = true}, &in));
+    must(fr_input_prefetch(in, &(fr_shape){4, {4, 4, 4, 3}}, &(fr_shape){1, {4}}));
+    must(fr_input_fetch(in, loader));
+    cr_expect_eq(fake.copies, 2);
+    cr_expect_eq(fake.unordered, 0, "%d copies do not follow the setup's kernels", fake.unordered);
+    fr_input_release(&in);
+    fr_tensor_release(&t);
+    fr_loader_release(&loader);
+    fr_dataset_release(&images);
+}
 
 Test(async, nothing_is_prefetched_without_pinned_memory) {
     set_up();
