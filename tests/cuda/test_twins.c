@@ -101,20 +101,28 @@ Test(twins, norm_squared) {
         }
 }
 
-/* More arrays than one launch holds, empty ones among them, some not aligned; the last one, or none, has the inf. */
+/* More arrays than one launch holds, empty ones among them, some not aligned; one element of the last one, or none, is
+ * inf or NaN: the first, the last, one between. */
 Test(twins, unscale) {
-    enum { ARRAYS = 400 };
+    enum { ARRAYS = 400, LAST = 4099 };
+    static const struct {
+        double value;
+        int64_t at;
+    } odd[] = {{0, -1}, {INFINITY, 0}, {-INFINITY, 2050}, {NAN, LAST - 1}};
     static buf x[ARRAYS];
     static fri_array arrays[ARRAYS];
     for (int ti = 0; ti < 3; ti++)
         for (int count = 0; count <= ARRAYS; count += count == 0 ? 1 : ARRAYS - 1)
-            for (int special = 0; special < 2; special++)
+            for (int special = 0; special < 4; special++)
                 for (int scaled = 0; scaled < 2; scaled++) {
                     buf found = zeros(FR_F32, 1, 0);
                     buf factor = scaled ? numbers_between(FR_F32, 1, 0, 0.1, 0.9, false) : (buf){0};
                     for (int i = 0; i < count; i++)
-                        x[i] = numbers_between(floats[ti], i % 3 == 2 ? 0 : lengths[i % 7], i % 2, -2, 2,
-                                               special && i + 1 == count);
+                        x[i] = numbers(floats[ti], i + 1 == count ? LAST : i % 3 == 2 ? 0 : lengths[i % 7], i % 2);
+                    if (special > 0 && count > 0) {
+                        set(&x[count - 1], odd[special].at, odd[special].value);
+                        copy_in(&x[count - 1]);
+                    }
                     for (int side = 0; side < 2; side++) {
                         twin_side(side);
                         for (int i = 0; i < count; i++) arrays[i] = (fri_array){x[i].n, p(&x[i])};
@@ -122,6 +130,8 @@ Test(twins, unscale) {
                     }
                     for (int i = 0; i < count; i++) expect_same("unscale", &x[i], 0);
                     expect_same("unscale's found", &found, 0);
+                    cr_expect_eq(value_at(FR_F32, found.data[0], 0), special > 0 && count > 0, "%g at %lld of %d",
+                                 odd[special].value, (long long)odd[special].at, count);
                     for (int i = 0; i < count; i++) drop(&x[i]);
                     drop(&found);
                     if (scaled) drop(&factor);
