@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The functions have not changed since CUDA 10.2; asked for as of 12.0, the oldest runtime that has the lookup. */
+/* The functions have not changed since CUDA 10.2; asked for as of 12.0, which every driver has whose runtime (12.5 and
+ * newer) has the lookup. */
 enum { DRIVER_VERSION = 12000 };
 
 /* clang-format off */

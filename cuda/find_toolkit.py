@@ -8,10 +8,14 @@ not usable (empty if it is).
 """
 import glob
 import os
+import re
 import shutil
 import sys
 
 HEADERS = ("cuda_runtime_api.h", "cublasLt.h", "cudnn_graph.h")
+# cudaGetDriverEntryPointByVersion is as old as CUDA 12.5, device descriptions in JSON as cuDNN 9.11.
+OLDEST_CUDA = (12, 5)
+OLDEST_CUDNN = (9, 11)
 
 
 def site_packages():
@@ -46,13 +50,36 @@ def first(folders, names):
     return ""
 
 
+def defined(path, name):
+    """The number that the header defines the name as; 0 without."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as header:
+            found = re.search(r"#\s*define\s+" + name + r"\s+(\d+)", header.read())
+    except OSError:
+        found = None
+    return int(found.group(1)) if found else 0
+
+
+def too_old(runtime, cudnn):
+    """A sentence with both numbers if one of these headers is older than what the backend is written for."""
+    cuda = defined(runtime, "CUDART_VERSION")
+    found = {"CUDA": ((cuda // 1000, cuda % 1000 // 10), OLDEST_CUDA, runtime)}
+    version = os.path.join(os.path.dirname(cudnn), "cudnn_version.h")
+    found["cuDNN"] = ((defined(version, "CUDNN_MAJOR"), defined(version, "CUDNN_MINOR")), OLDEST_CUDNN, version)
+    for name, (has, needs, path) in found.items():
+        if has < needs:
+            return f"{name} {has[0]}.{has[1]} in {path}, and {needs[0]}.{needs[1]} or newer is needed"
+    return ""
+
+
 def look(folders):
     """(nvcc, include folders, library folders, cudart, reason)"""
     nvcc = first(folders, ["bin/nvcc"])
     cudart = first(folders, ["lib64/libcudart_static.a", "lib/libcudart_static.a"])
-    includes, missing = [], []
+    includes, missing, paths = [], [], {}
     for header in HEADERS:
         path = first(folders + ["/usr"], ["include/" + header, "include/x86_64-linux-gnu/" + header])
+        paths[header] = path
         if not path:
             missing.append(header)
         elif os.path.dirname(path) not in includes and not path.startswith("/usr/include"):
@@ -66,6 +93,8 @@ def look(folders):
         reason = "no " + ", ".join(missing) + " beside " + nvcc
     elif not cudart:
         reason = "no libcudart_static.a beside " + nvcc
+    else:
+        reason = too_old(paths["cuda_runtime_api.h"], paths["cudnn_graph.h"])
     return nvcc, ":".join(includes), ":".join(dict.fromkeys(libraries)), cudart, reason
 
 
