@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The scripts around the CUDA backend, on made-up toolkits.
+"""The scripts around the CUDA backend, on made-up toolkits and tools.
 
 Usage: test_tools.py ROOT       ROOT: of the source tree
 """
@@ -51,8 +51,37 @@ def versions(folder):
         expect(said == reason, f"CUDA {cuda}, cuDNN {cudnn}: '{said}', not '{reason}'")
 
 
+# ---- gpu_check.sh ----
+
+NOT_SUPPORTED = "echo '========= Error: Device not supported. Please refer to the documentation'; exit 1"
+SECOND_FAILS = "case \"$*\" in *twins_images) echo '========= ERROR SUMMARY: 1 error'; exit 1 ;; esac"
+
+
+def sanitizer(folder, tool):
+    """The status and the table's line of the part `sanitizer` with this in compute-sanitizer's place."""
+    write(folder + "/bin/compute-sanitizer", f"#!/bin/sh\necho ran >>'{folder}/runs'\n{tool}\n", 0o755)
+    write(folder + "/runs", "")
+    environment = dict(os.environ, PATH=f"{folder}/bin:" + os.environ["PATH"], BUILD=folder, OUT=folder + "/out")
+    done = subprocess.run(["bash", root + "/benchmarks/gpu_check.sh", "sanitizer"], env=environment,
+                          capture_output=True, text=True)
+    with open(folder + "/runs", encoding="utf-8") as f:
+        return done.returncode, done.stdout.splitlines()[-1], len(f.readlines())
+
+
+def sanitizers(folder):
+    for tool, status, word, runs in [
+            (NOT_SUPPORTED, 0, "skipped: compute-sanitizer: Device not supported. Please refer", 1),
+            (SECOND_FAILS, 1, "FAILED (1)", 9),
+            ("echo 'an error, and: Device not supported'; exit 0", 0, "ok in", 9),
+            ("exit 3", 1, "FAILED (1)", 9)]:
+        got = sanitizer(folder, tool)
+        expect(got[0] == status and word in got[1] and got[2] == runs,
+               f"{tool}: status {got[0]}, '{got[1]}', {got[2]} runs; not {status}, '{word}', {runs}")
+
+
 with tempfile.TemporaryDirectory() as place:
     versions(place + "/toolkit")
+    sanitizers(place + "/check")
 for fault in faults:
     print(fault)
 sys.exit(bool(faults))
