@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "context.h"
 #include "conv2d.h"
@@ -15,14 +16,19 @@
 #include "streams.h"
 
 static void remark(char *buf, size_t bytes) {
-    int64_t timed, guessed;
-    fri_cuda_conv2d_timed(&timed, &guessed);
+    int64_t timed, guessed, replaced;
+    fri_cuda_conv2d_timed(&timed, &guessed, &replaced);
     buf[0] = '\0';
-    if (timed + guessed == 0) return;
-    snprintf(buf, bytes, "cudnn-benchmark: %" PRId64 " of %" PRId64 " plans are timed ones%s", timed, timed + guessed,
-             guessed == 0 ? ""
-             : timed == 0 ? "; nothing to time them on, so scratch is that of the heuristics' choice"
-                          : "; the scratch of the others is that of the heuristics' choice");
+    if (timed + guessed > 0)
+        snprintf(buf, bytes, "cudnn-benchmark: %" PRId64 " of %" PRId64 " plans are timed ones%s", timed,
+                 timed + guessed,
+                 guessed == 0 ? ""
+                 : timed == 0 ? "; nothing to time them on, so scratch is that of the heuristics' choice"
+                              : "; the scratch of the others is that of the heuristics' choice");
+    size_t n = strlen(buf);
+    if (replaced > 0)
+        snprintf(buf + n, bytes - n, "%skept plans that cuDNN refused, searched for anew: %" PRId64, n > 0 ? "; " : "",
+                 replaced);
 }
 
 extern const fri_backend fri_backend_cuda; /* read by the registry alone, so no header declares it */

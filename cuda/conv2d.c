@@ -93,7 +93,7 @@ static fr_status align(const fri_exec *e, const way *v, int i, const void **p) {
 }
 
 /* x, w and y are data or gradients; which of them is written depends on the pass. */
-static fr_status run_with(const fri_exec *e, const way *v, fri_cuda_conv2d_data data) {
+static fr_status run_with(const fri_exec *e, const fri_conv2d_desc *d, const way *v, fri_cuda_conv2d_data data) {
     fr_status s = FR_OK;
     data.workspace = e->workspace;
     if (v->bytes > 0 && (e->workspace == NULL || e->workspace_bytes < v->bytes))
@@ -102,13 +102,14 @@ static fr_status run_with(const fri_exec *e, const way *v, fri_cuda_conv2d_data 
     FRI_TRY(s, align(e, v, X, &data.x));
     FRI_TRY(s, align(e, v, W, &data.w));
     FRI_TRY(s, align(e, v, Y, &data.y));
-    FRI_TRY(s, fri_cuda_conv2d_run(fri_cuda_stream_of(e), v->pass, v->plan, &data));
+    FRI_TRY(s, fri_cuda_conv2d_run(fri_cuda_stream_of(e), d, v->pass, v->plan, &data));
 done:
     return s;
 }
 
-static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
-    return run_with(e, v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .b = b});
+static fr_status run(const fri_exec *e, const fri_conv2d_desc *d, const way *v, const void *x, const void *w,
+                     const void *y, const void *b) {
+    return run_with(e, d, v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .b = b});
 }
 
 static fr_status workspace_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, size_t *bytes) {
@@ -131,7 +132,7 @@ fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, c
     if (d->n == 0) return FR_OK;
     FRI_TRY(s, way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
     bool fused = v.pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
-    FRI_TRY(s, run(e, &v, x, w, y, fused ? b : NULL));
+    FRI_TRY(s, run(e, d, &v, x, w, y, fused ? b : NULL));
     if (b != NULL && !fused) FRI_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y));
 done:
     return s;
@@ -151,7 +152,7 @@ fr_status fri_cuda_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc
     fr_status s = way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v);
     if (s < 0) return s;
     if (v.plan == NULL) return fri_fail(FR_EINTERNAL, "conv2d_forward_stats: this convolution has no such kernel");
-    return run_with(e, &v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .sums = sums, .k = d->k});
+    return run_with(e, d, &v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .sums = sums, .k = d->k});
 }
 
 fr_status fri_cuda_conv2d_backward_input_workspace(const fri_conv2d_desc *d, size_t *bytes) {
@@ -163,7 +164,7 @@ fr_status fri_cuda_conv2d_backward_input(const fri_exec *e, const fri_conv2d_des
     way v;
     if (d->n == 0) return FR_OK;
     fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_INPUT, &v);
-    return s < 0 ? s : run(e, &v, dx, w, dy, NULL);
+    return s < 0 ? s : run(e, d, &v, dx, w, dy, NULL);
 }
 
 fr_status fri_cuda_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, size_t *bytes) {
@@ -175,7 +176,7 @@ fr_status fri_cuda_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_de
     way v;
     if (d->n == 0) return fri_cuda_fill(e, d->dtype, d->k * d->r * d->s * (d->c / d->groups), 0, dw);
     fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, &v);
-    return s < 0 ? s : run(e, &v, x, dw, dy, NULL);
+    return s < 0 ? s : run(e, d, &v, x, dw, dy, NULL);
 }
 
 fr_status fri_cuda_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db) {

@@ -50,7 +50,7 @@ static inline bool fri_cuda_conv2d_runs(fri_cuda_conv2d_pass pass) {
 fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_choice *out);
 
 /* Under fr_cudnn_benchmark_set(true): plans of this thread that were timed, now or for the file, and those that were
- * not. */
-void fri_cuda_conv2d_timed(int64_t *timed, int64_t *guessed);
+ * not. Always: those of the file that cuDNN did not read any more, so that others took their place. */
+void fri_cuda_conv2d_timed(int64_t *timed, int64_t *guessed, int64_t *replaced);
 
 #endif

@@ -5,6 +5,8 @@
 #include "conv2d_plan.h"
 #include "memory.h"
 
+#include <stdlib.h>
+
 enum {
     TENSORS = 8, /* no execution has more */
     TIMES = 3    /* executions of which the fastest counts, after one that warms up */
@@ -12,16 +14,16 @@ enum {
 
 /* ---- executing --------------------------------------------------------------------------------------------- */
 
-/* cuDNN's own plan for this thread's handle. */
+/* cuDNN's own plan for this thread's handle; text before handle, as NVIDIA's frontend sets them. */
 static fr_status bind(fri_cudnn_call c, cudnnHandle_t handle, fri_cuda_conv2d_plan *p) {
     cudnnBackendDescriptor_t d = NULL;
     int64_t bytes = 0, n = 0;
     fr_status s = FR_OK;
     if (p->bound != NULL) return FR_OK;
     FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d));
-    FRI_TRY(s, fri_descriptor_set(c, d, FRI_CUDNN_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
     FRI_TRY(s, fri_descriptor_set(c, d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, p->json_bytes,
                                   p->json));
+    FRI_TRY(s, fri_descriptor_set(c, d, FRI_CUDNN_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
     FRI_TRY(s, fri_descriptor_finalize(c, d));
     FRI_TRY(s, fri_descriptor_get(c, d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes));
     if (bytes > 0 && (size_t)bytes > p->choice.workspace) {
@@ -72,13 +74,39 @@ static fr_status begin(void *stream, fri_cuda_conv2d_pass pass, fri_cudnn_call *
     return s;
 }
 
-fr_status fri_cuda_conv2d_run(void *stream, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p,
-                              const fri_cuda_conv2d_data *data) {
+/* A plan's text names the driver that it was made under, so one that was kept may not be read any more. Then the first
+ * that is takes its place, of those that need no more scratch than was planned; what is counted stays. */
+static fr_status bind_or_replace(fri_cudnn_call c, cudnnHandle_t handle, const fri_conv2d_desc *d,
+                                 fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p) {
+    const size_t planned = p->choice.workspace;
+    int n = 0, found = 0;
+    fr_status s = bind(c, handle, p);
+    if (s >= 0 || s == FR_ENOMEM || d == NULL) return s;
+    fri_conv2d_desc within = *d;
+    within.workspace_limit = planned > 0 ? planned : 1; /* 0 is no limit */
+    fri_cuda_conv2d_plan *plans = calloc(FRI_CONV2D_PLANS, sizeof *plans);
+    if (plans == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", c.name);
+    (void)fri_cuda_conv2d_search_all(&within, pass, plans, &n);
+    while (found < n && (plans[found].choice.workspace > planned || bind(c, handle, &plans[found]) < 0)) found++;
+    if (found < n) {
+        const fri_cuda_conv2d_plan refused = *p;
+        *p = plans[found];
+        p->choice.workspace = planned;
+        plans[found] = refused;
+        fri_cuda_conv2d_plan_replaced(p);
+    }
+    for (int i = 0; i < n; i++) fri_cuda_conv2d_plan_drop(&plans[i]);
+    free(plans);
+    return found < n ? FR_OK : bind(c, handle, p); /* for its sentence */
+}
+
+fr_status fri_cuda_conv2d_run(void *stream, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass,
+                              fri_cuda_conv2d_plan *p, const fri_cuda_conv2d_data *data) {
     cudnnHandle_t handle = NULL;
     fri_cudnn_call c;
     fr_status s = FR_OK;
     FRI_TRY(s, begin(stream, pass, &c, &handle));
-    FRI_TRY(s, bind(c, handle, p));
+    FRI_TRY(s, bind_or_replace(c, handle, d, pass, p));
     FRI_TRY(s, execute(c, handle, p, data));
 done:
     return s;
@@ -143,10 +171,10 @@ static void give_back(stage *t) {
 static fr_status time_plan(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p, int64_t *ns) {
     float ms = 0, best = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cuda_conv2d_run(t->stream, pass, p, &t->data));
+    FRI_TRY(s, fri_cuda_conv2d_run(t->stream, NULL, pass, p, &t->data));
     for (int i = 0; i < TIMES; i++) {
         FRI_CUDART(s, EventRecord, (t->begin, t->stream));
-        FRI_TRY(s, fri_cuda_conv2d_run(t->stream, pass, p, &t->data));
+        FRI_TRY(s, fri_cuda_conv2d_run(t->stream, NULL, pass, p, &t->data));
         FRI_CUDART(s, EventRecord, (t->end, t->stream));
         FRI_CUDART(s, EventSynchronize, (t->end));
         FRI_CUDART(s, EventElapsedTime, (&ms, t->begin, t->end));

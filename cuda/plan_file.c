@@ -114,7 +114,7 @@ bool fri_cuda_plan_file_find(const int64_t key[FRI_CUDA_PLAN_KEY], fri_cuda_conv
     bool found = false;
     pthread_mutex_lock(&lock);
     if (!was_read) read_file();
-    for (size_t i = 0; i < count && !found; i++) {
+    for (size_t i = count; i-- > 0 && !found;) { /* a later one took the place of those before */
         if (memcmp(records[i].key, key, sizeof records[i].key) != 0) continue;
         char *text = malloc((size_t)records[i].plan.json_bytes + 1);
         if (text == NULL) break;

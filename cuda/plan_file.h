@@ -2,8 +2,8 @@
  *
  * Loading cuDNN's engines and asking its heuristics takes a tenth of a second and more; what they answered for a
  * version, a device description and a setting of TF32 does not change, and timing all plans takes longer still. A file
- * per such environment holds it, in the folder of base/cache.h; FRUGAL_PLAN_CACHE=0 does without. A file that is
- * damaged or of another environment is not believed and written anew. */
+ * per such environment holds it, in the folder of base/cache.h; FRUGAL_PLAN_CACHE=0 does without. Of several plans with
+ * one key the last counts. A file that is damaged or of another environment is not believed and written anew. */
 #ifndef FRI_CUDA_PLAN_FILE_H
 #define FRI_CUDA_PLAN_FILE_H
 

@@ -80,8 +80,8 @@ static cudnnStatus_t destroy(cudnnBackendDescriptor_t d) {
 
 static cudnnStatus_t finalize(cudnnBackendDescriptor_t at) {
     const descriptor *d = at;
-    bool refused =
-        d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && d->for_handle && fake_dnn.engine[d->engine].unbindable;
+    bool refused = d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && d->for_handle &&
+                   (fake_dnn.engine[d->engine].unbindable || d->graph < fake_dnn.stale);
     return refused ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;
 }
 

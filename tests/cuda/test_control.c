@@ -45,6 +45,9 @@ Test(control, a_driver_that_is_too_old_is_named_with_what_the_build_needs) {
     expect_absent("the NVIDIA driver is for CUDA 12.4, too old");
     expect_absent(needed);
     cr_expect_eq(fake.sticky, cudaSuccess, "the sticky error was left behind");
+    fake.driver = 12100;
+    fri_cuda_use(fri_cudart_table);
+    expect_absent("the NVIDIA driver is for CUDA 12.10, too old");
 }
 
 Test(control, driver_without_device) {

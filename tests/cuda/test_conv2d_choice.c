@@ -64,8 +64,8 @@ static int executions(void) {
 }
 
 static void expect_counts(int64_t timed, int64_t guessed) {
-    int64_t t, g;
-    fri_cuda_conv2d_timed(&t, &g);
+    int64_t t, g, anew;
+    fri_cuda_conv2d_timed(&t, &g, &anew);
     cr_expect_eq(t, timed, "%lld timed", (long long)t);
     cr_expect_eq(g, guessed, "%lld not timed", (long long)g);
 }
@@ -75,14 +75,14 @@ static void expect_counts(int64_t timed, int64_t guessed) {
 typedef struct process {
     int64_t height;
     size_t limit;
-    int64_t timed, guessed;
+    int64_t timed, guessed, replaced;
     fri_cuda_conv2d_choice choice;
 } process;
 
 static void *in_thread(void *ctx) {
     process *p = ctx;
     p->choice = choose(p->height, p->limit);
-    fri_cuda_conv2d_timed(&p->timed, &p->guessed);
+    fri_cuda_conv2d_timed(&p->timed, &p->guessed, &p->replaced);
     return NULL;
 }
 
@@ -336,6 +336,73 @@ Test(conv2d_choice, the_fused_pass_keeps_to_the_workspace_limit) {
     engines(1, 1, (fake_engine[]){{.workspace = 4096, .fused_workspace = 2048}});
     cr_expect_eq(forward(with_bias(512), memory[0], memory[1], memory[3]), 2048u);
     cr_expect_eq(fake_dnn.operations, 2);
+}
+
+/* ---- plans that a handle does not read any more ------------------------------------------------------------------ */
+
+static void expect_remark(const char *words) {
+    char text[256];
+    fri_backend_get(FR_CUDA)->remark(text, sizeof text);
+    cr_expect_str_eq(text, words);
+}
+
+static void *forward_in_thread(void *replaced) {
+    int64_t t, g;
+    (void)forward(shape(1, MIB), memory[0], memory[1], NULL);
+    fri_cuda_conv2d_timed(&t, &g, replaced);
+    return NULL;
+}
+
+/* What another process replaced that runs the convolution. */
+static int64_t replaced_by_another_process(void) {
+    pthread_t t;
+    int64_t replaced = -1;
+    (void)fri_cuda_plan_file_forget();
+    cr_assert_eq(pthread_create(&t, NULL, forward_in_thread, &replaced), 0);
+    cr_assert_eq(pthread_join(t, NULL), 0);
+    return replaced;
+}
+
+Test(conv2d_choice, a_stale_plan_is_searched_for_anew_and_kept_in_the_old_ones_place) {
+    engines(2, 2, (fake_engine[]){{.workspace = 512}, {.workspace = 0}});
+    cr_expect_eq(choose(1, MIB).workspace, 512u);
+    int descriptors = fake_dnn.descriptors;
+    fake_dnn.stale = 1;
+    cr_expect_eq(forward(shape(1, MIB), memory[0], memory[1], NULL), 512u);
+    cr_expect_eq(fake_dnn.engine[0].executions, 1);
+    cr_expect_eq(fake_dnn.descriptors, descriptors + 1, "%d more", fake_dnn.descriptors - descriptors);
+    expect_remark("kept plans that cuDNN refused, searched for anew: 1");
+    int n = fake_dnn.searches;
+    (void)forward(shape(1, MIB), memory[0], memory[1], NULL);
+    cr_expect_eq(replaced_by_another_process(), 0, "the next process read the old one");
+    cr_expect_eq(fake_dnn.searches, n, "searched again");
+    cr_expect_eq(fake_dnn.engine[0].executions, 3);
+}
+
+Test(conv2d_choice, instead_of_a_refused_plan_the_first_runs_that_needs_no_more_scratch) {
+    engines(3, 3, (fake_engine[]){{.workspace = 512, .unbindable = true}, {.workspace = 1024}, {.workspace = 256}});
+    cr_expect_eq(forward(shape(1, MIB), memory[0], memory[1], NULL), 512u);
+    cr_expect_eq(fake_dnn.engine[2].executions, 1);
+    cr_expect_eq(choose(1, MIB).workspace, 512u, "what was planned is not what is counted");
+    engines(2, 2, (fake_engine[]){{.workspace = 0, .unbindable = true}, {.workspace = 512}});
+    fri_conv2d_desc d = shape(2, MIB);
+    cr_expect_eq(fri_cuda_conv2d_forward(&(fri_exec){0}, &d, memory[0], memory[1], NULL, memory[2]), FR_ELIBRARY);
+    cr_expect_not_null(strstr(fr_last_error(), "fake refusal"), "%s", fr_last_error());
+    cr_expect_eq(fake_dnn.engine[1].executions, 0, "it needs scratch that nobody planned");
+}
+
+Test(conv2d_choice, a_replaced_plan_is_not_called_a_timed_one) {
+    const size_t whole = fake.memory;
+    engines(1, 1, (fake_engine[]){{.ms = 1}});
+    fr_cudnn_benchmark_set(true);
+    (void)choose(1, MIB);
+    expect_counts(1, 0);
+    fake_dnn.stale = 1;
+    cr_expect_eq(replaced_by_another_process(), 1);
+    fake.memory = whole; /* the device's: its plans are found by it */
+    process p = another_process(1, MIB);
+    cr_expect_eq(p.timed, 0);
+    cr_expect_eq(p.guessed, 1);
 }
 
 /* ---- operands that start anywhere ------------------------------------------------------------------------------ */
