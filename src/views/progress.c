@@ -33,8 +33,8 @@ static const char *duration(char *buf, size_t bytes, double seconds) {
     return buf;
 }
 
-/* Epoch, step, loss and accuracy of the epoch so far, speed, memory. Returns the length. */
-static size_t describe(const fri_session *r, char line[LINE_BYTES]) {
+/* Epoch, step, loss and accuracy of the epoch so far, speed, memory. */
+static void describe(const fri_session *r, char line[LINE_BYTES]) {
     char loss[32], accuracy[32], speed[32], now_text[FR_BYTES_TEXT], peak_text[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
     (void)fr_memory_stats_get(r->config->opts.device, &m);
@@ -49,11 +49,8 @@ static size_t describe(const fri_session *r, char line[LINE_BYTES]) {
                           number(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
                           fr_bytes_text(m.allocated, now_text), fr_bytes_text(peak, peak_text));
     size_t at = length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
-    if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL) {
+    if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL)
         snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
-        at += strlen(line + at);
-    }
-    return at;
 }
 
 static int columns(const fri_session *r) {
@@ -62,12 +59,25 @@ static int columns(const fri_session *r) {
     return 80;
 }
 
+/* The line that is drawn over and over: what one waits for first; what does not fit on the terminal is left out, from
+ * the end, and nothing is cut. */
 static void redraw(const fri_session *r) {
-    char line[LINE_BYTES], eta[32];
-    size_t at = describe(r, line);
-    double left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->step);
-    snprintf(line + at, sizeof line - at, "  ETA %s", duration(eta, sizeof eta, left));
-    fprintf(r->config->out, "\r%.*s\033[K", columns(r) - 1, line);
+    enum { PARTS = 7, PART = 64 };
+    char part[PARTS][PART], text[32], size[FR_BYTES_TEXT];
+    fr_memory_stats m = {0};
+    double n = r->epoch_targets, left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->step);
+    (void)fr_memory_stats_get(r->config->opts.device, &m);
+    snprintf(part[0], PART, "ETA %s", duration(text, sizeof text, left));
+    snprintf(part[1], PART, "  loss %s", number(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
+    snprintf(part[2], PART, "  %s", number(text, sizeof text, "%.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN));
+    snprintf(part[3], PART, "  epoch %" PRId64 "/%" PRId64, r->epoch + 1, fri_epochs_total(r->config));
+    snprintf(part[4], PART, "  step %" PRId64 "/%" PRId64, r->step, fri_steps_total(r->config));
+    snprintf(part[5], PART, "  peak %s", fr_bytes_text(m.peak_allocated, size));
+    snprintf(part[6], PART, "  %s images/s", number(text, sizeof text, "%.1f", fri_images_per_second(r)));
+    fputc('\r', r->config->out);
+    for (int i = 0, used = 1; i < PARTS && (used += (int)strlen(part[i])) <= columns(r); i++)
+        fputs(part[i], r->config->out);
+    fputs("\033[K", r->config->out);
     fflush(r->config->out);
 }
 

@@ -45,7 +45,7 @@ static void open_ends(bool terminal, int ends[2]) {
         cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
         return;
     }
-    struct winsize size = {.ws_row = 24, .ws_col = 200};
+    struct winsize size = {.ws_row = 24, .ws_col = 80};
     ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     bool made = ends[0] >= 0 && grantpt(ends[0]) == 0 && unlockpt(ends[0]) == 0;
     ends[1] = made ? open(ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
