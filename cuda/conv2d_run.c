@@ -82,11 +82,9 @@ static fr_status bind_or_replace(fri_cudnn_call c, cudnnHandle_t handle, const f
     int n = 0, found = 0;
     fr_status s = bind(c, handle, p);
     if (s >= 0 || s == FR_ENOMEM || d == NULL) return s;
-    fri_conv2d_desc within = *d;
-    within.workspace_limit = planned > 0 ? planned : 1; /* 0 is no limit */
     fri_cuda_conv2d_plan *plans = calloc(FRI_CONV2D_PLANS, sizeof *plans);
     if (plans == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", c.name);
-    (void)fri_cuda_conv2d_search_all(&within, pass, plans, &n);
+    (void)fri_cuda_conv2d_search_all(d, pass, plans, &n);
     while (found < n && (plans[found].choice.workspace > planned || bind(c, handle, &plans[found]) < 0)) found++;
     if (found < n) {
         const fri_cuda_conv2d_plan refused = *p;
