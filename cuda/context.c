@@ -38,6 +38,13 @@ fr_status fri_cuda_launched(const char *kernel) {
     return fri_cuda_check(code, kernel);
 }
 
+fr_status fri_cuda_library_no_memory(const char *call, const char *library, int code) {
+    size_t left = 0, total = 0;
+    fri_cuda_memory_info(&left, &total);
+    return fri_fail(FR_ENOMEM, "%s: %s needs memory beside the engine's (%d), and %zu of the device's %zu MiB are free",
+                    call, library, code, left >> 20, total >> 20);
+}
+
 fr_status fri_cuda_no_type(const char *kernel, fr_dtype t) {
     return fri_fail(FR_EUNSUPPORTED, "%s: the cuda kernel for f32, f16 and bf16 data was called with %s data", kernel,
                     fr_dtype_name(t));

@@ -42,6 +42,7 @@ const fri_cublaslt *fri_cublaslt_open(char *reason, size_t bytes) {
 
 fr_status fri_cublaslt_check(const fri_cublaslt *lt, cublasStatus_t code, const char *call) {
     if (code == CUBLAS_STATUS_SUCCESS) return FR_OK;
+    if (code == CUBLAS_STATUS_ALLOC_FAILED) return fri_cuda_library_no_memory(call, "cuBLASLt", (int)code);
     return fri_fail(FR_ELIBRARY, "%s: cuBLASLt: %s (%d)", call, lt->GetStatusString(code), (int)code);
 }
 

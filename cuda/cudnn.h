@@ -30,7 +30,8 @@ typedef struct fri_cudnn {
 /* The library, opened once; NULL: reason holds one line. FRUGAL_CUDNN names its file or folder. */
 const fri_cudnn *fri_cudnn_open(char *reason, size_t bytes);
 
-/* FR_OK for CUDNN_STATUS_SUCCESS, else FR_ELIBRARY with the call's name and cuDNN's sentence. */
+/* FR_OK for CUDNN_STATUS_SUCCESS, else FR_ELIBRARY with the call's name and cuDNN's sentence; FR_ENOMEM
+ * where it found no memory on the device. */
 fr_status fri_cudnn_check(const fri_cudnn *dnn, cudnnStatus_t code, const char *call);
 
 /* The description that plans are made for: a finalized CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, alive until the process

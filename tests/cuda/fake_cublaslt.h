@@ -8,6 +8,7 @@
 typedef struct fake_cublaslt_state {
     cublasLtEpilogue_t without; /* an epilogue that has no algorithm; 0: none */
     cublasStatus_t refusal;     /* what is said then; success: no algorithm is found */
+    cublasStatus_t product;     /* what a product answers */
     int heuristics, products, descriptors;
     cublasLtEpilogue_t epilogue; /* of the last product, */
     const void *bias;            /* its vector, */

@@ -43,6 +43,7 @@ typedef struct fake_cudnn_state {
     int searches;     /* lists that were asked for */
     int descriptors;  /* alive */
     int stale;        /* graphs, from the first, whose plans a handle does not read any more */
+    bool no_memory;   /* for a handle's plan */
     bool not_fused;   /* a graph of more than one operation has no engine */
     int pointers;     /* of the last execution, and which: */
     const void *x, *w, *y, *b;

@@ -391,6 +391,21 @@ Test(conv2d_choice, instead_of_a_refused_plan_the_first_runs_that_needs_no_more_
     cr_expect_eq(fake_dnn.engine[1].executions, 0, "it needs scratch that nobody planned");
 }
 
+Test(conv2d_choice, without_memory_for_cudnn_the_sentence_says_what_is_free) {
+    fri_conv2d_desc d = shape(1, MIB);
+    engines(1, 1, (fake_engine[]){{.ms = 1}});
+    (void)choose(1, MIB);
+    int n = fake_dnn.searches;
+    fake.memory = 3 * MIB;
+    fake_dnn.no_memory = true;
+    cr_expect_eq(fri_cuda_conv2d_forward(&(fri_exec){0}, &d, memory[0], memory[1], NULL, memory[2]), FR_ENOMEM);
+    cr_expect_not_null(strstr(fr_last_error(), "cuDNN needs memory beside the engine's"), "%s", fr_last_error());
+    cr_expect_not_null(strstr(fr_last_error(), "3 of the device's 1024 MiB are free"), "%s", fr_last_error());
+    cr_expect_eq(fake_dnn.searches, n, "another plan would need memory, too");
+    fake_dnn.no_memory = false;
+    (void)forward(d, memory[0], memory[1], NULL);
+}
+
 Test(conv2d_choice, a_replaced_plan_is_not_called_a_timed_one) {
     const size_t whole = fake.memory;
     engines(1, 1, (fake_engine[]){{.ms = 1}});

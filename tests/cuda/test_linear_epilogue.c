@@ -39,6 +39,19 @@ static void expect_product(cublasLtEpilogue_t epilogue, const void *bias, int he
     fake_lt.products = fake_lt.heuristics = 0;
 }
 
+Test(linear_epilogue, without_memory_for_cublaslt_the_sentence_says_what_is_free) {
+    fri_linear_desc d = layer(FR_F16);
+    fri_exec e = {.workspace = scratch};
+    must(fri_cuda_linear_forward_workspace(&d, &e.workspace_bytes));
+    fake.memory = 3 << 20;
+    fake_lt.product = CUBLAS_STATUS_ALLOC_FAILED;
+    cr_expect_eq(fri_cuda_linear_forward(&e, &d, x, w, vector, y), FR_ENOMEM);
+    cr_expect_not_null(strstr(fr_last_error(), "cuBLASLt needs memory beside the engine's"), "%s", fr_last_error());
+    cr_expect_not_null(strstr(fr_last_error(), "3 of the device's 1024 MiB are free"), "%s", fr_last_error());
+    fake_lt.product = CUBLAS_STATUS_EXECUTION_FAILED;
+    cr_expect_eq(fri_cuda_linear_forward(&e, &d, x, w, vector, y), FR_ELIBRARY);
+}
+
 Test(linear_epilogue, bias_ends_the_forward_product) {
     forward(FR_F16, vector);
     expect_product(CUBLASLT_EPILOGUE_BIAS, vector, 1);
