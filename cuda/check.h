@@ -37,6 +37,6 @@ void *fri_cuda_stream(void);
 #endif
 
 /* FRI_CUDART(s, StreamSynchronize, (stream)): calls through the table, checks, goes to `done` on failure. */
-#define FRI_CUDART(s_, name_, args_) FRI_TRY(s_, fri_cuda_check((int)fri_cudart_table->name_ args_, "cuda" #name_))
+#define FRI_CUDART(s_, name_, args_) FR_TRY(s_, fri_cuda_check((int)fri_cudart_table->name_ args_, "cuda" #name_))
 
 #endif

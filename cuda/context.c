@@ -27,8 +27,8 @@ fr_status fri_cuda_check(int code, const char *call) {
     if (code == (int)cudaSuccess) return FR_OK;
     const char *text = fri_cudart_table->GetErrorString((cudaError_t)code);
     (void)fri_cudart_table->GetLastError();
-    return fri_fail(code == (int)cudaErrorMemoryAllocation ? FR_ENOMEM : FR_ELIBRARY, "%s: %s (CUDA error %d)%s", call,
-                    text, code, late(code));
+    return fr_fail(code == (int)cudaErrorMemoryAllocation ? FR_ENOMEM : FR_ELIBRARY, "%s: %s (CUDA error %d)%s", call,
+                   text, code, late(code));
 }
 
 fr_status fri_cuda_launched(const char *kernel) {
@@ -41,17 +41,17 @@ fr_status fri_cuda_launched(const char *kernel) {
 fr_status fri_cuda_library_no_memory(const char *call, const char *library, int code) {
     size_t left = 0, total = 0;
     fri_cuda_memory_info(&left, &total);
-    return fri_fail(FR_ENOMEM, "%s: %s needs memory beside the engine's (%d), and %zu of the device's %zu MiB are free",
-                    call, library, code, left >> 20, total >> 20);
+    return fr_fail(FR_ENOMEM, "%s: %s needs memory beside the engine's (%d), and %zu of the device's %zu MiB are free",
+                   call, library, code, left >> 20, total >> 20);
 }
 
 fr_status fri_cuda_no_type(const char *kernel, fr_dtype t) {
-    return fri_fail(FR_EUNSUPPORTED, "%s: the cuda kernel for f32, f16 and bf16 data was called with %s data", kernel,
-                    fr_dtype_name(t));
+    return fr_fail(FR_EUNSUPPORTED, "%s: the cuda kernel for f32, f16 and bf16 data was called with %s data", kernel,
+                   fr_dtype_name(t));
 }
 
 fr_status fri_cuda_workspace_short(const char *kernel, size_t need, size_t got) {
-    return fri_fail(FR_EINTERNAL, "%s: needs %zu bytes of workspace but was handed %zu", kernel, need, got);
+    return fr_fail(FR_EINTERNAL, "%s: needs %zu bytes of workspace but was handed %zu", kernel, need, got);
 }
 
 /* ---- the device -------------------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ done:
 fr_status fri_cuda_context(const fri_cuda_device **out) {
     static _Thread_local cudaStream_t current; /* the stream whose device this thread has made current */
     const char *reason;
-    if (!fri_cuda_available(&reason)) return fri_fail(FR_EDEVICE, "cuda: %s", reason);
+    if (!fri_cuda_available(&reason)) return fr_fail(FR_EDEVICE, "cuda: %s", reason);
     if (out != NULL) *out = &device;
     if (compute != NULL && current == compute) return FR_OK;
     fr_status s = make_stream();
@@ -141,8 +141,8 @@ void *fri_cuda_stream(void) {
 
 fr_status fri_cuda_synchronize(const fri_exec *e) {
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cuda_context(NULL));
-    FRI_TRY(s, fri_cuda_refuse_in_graph("waiting"));
+    FR_TRY(s, fri_cuda_context(NULL));
+    FR_TRY(s, fri_cuda_refuse_in_graph("waiting"));
     FRI_CUDART(s, StreamSynchronize, (fri_cuda_stream_of(e)));
 done:
     return s;

@@ -22,9 +22,9 @@ static fr_status forward_plan(const fri_conv2d_desc *d, way *v) {
     fri_cuda_conv2d_plan *fused = NULL;
     fr_status s = FR_OK;
     if (d->bias && d->bias_dtype == d->dtype && !(d->unaligned & FRI_UNALIGNED_B))
-        FRI_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD_BIAS, &fused));
+        FR_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD_BIAS, &fused));
     if (fused == NULL || fused->choice.workspace > limit)
-        FRI_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &v->plan));
+        FR_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &v->plan));
     if (fused != NULL && (v->plan == NULL || fused->choice.workspace <= v->plan->choice.workspace)) {
         v->pass = FRI_CUDA_CONV2D_FORWARD_BIAS;
         v->plan = fused;
@@ -40,9 +40,9 @@ static fr_status statistics_plan(const fri_conv2d_desc *d, way *v) {
     fri_cuda_conv2d_plan *fused = NULL, *plain = NULL;
     fr_status s = FR_OK;
     if (d->dtype != FR_F16 || d->c % 8 != 0 || d->k % 8 != 0) return FR_OK;
-    FRI_TRY(s, fri_cuda_conv2d_plan_get(d, v->pass, &fused));
+    FR_TRY(s, fri_cuda_conv2d_plan_get(d, v->pass, &fused));
     if (fused != NULL && fused->choice.workspace > limit) {
-        FRI_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &plain));
+        FR_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &plain));
         if (fused->choice.workspace > plain->choice.workspace) fused = NULL;
     }
     v->plan = fused;
@@ -85,11 +85,11 @@ static fr_status align(const fri_exec *e, const way *v, int i, const void **p) {
         return s;
     }
     if ((uintptr_t)*p % 16 == 0) return FR_OK;
-    return fri_fail(FR_EINTERNAL, "%s: %s does not start at a multiple of 16 bytes, which nobody said",
-                    fri_cuda_conv2d_pass_name[v->pass],
-                    i == X   ? "x"
-                    : i == W ? "w"
-                             : "y");
+    return fr_fail(FR_EINTERNAL, "%s: %s does not start at a multiple of 16 bytes, which nobody said",
+                   fri_cuda_conv2d_pass_name[v->pass],
+                   i == X   ? "x"
+                   : i == W ? "w"
+                            : "y");
 }
 
 /* x, w and y are data or gradients; which of them is written depends on the pass. */
@@ -99,10 +99,10 @@ static fr_status run_with(const fri_exec *e, const fri_conv2d_desc *d, const way
     if (v->bytes > 0 && (e->workspace == NULL || e->workspace_bytes < v->bytes))
         return fri_cuda_workspace_short(fri_cuda_conv2d_pass_name[v->pass], v->bytes,
                                         e->workspace != NULL ? e->workspace_bytes : 0);
-    FRI_TRY(s, align(e, v, X, &data.x));
-    FRI_TRY(s, align(e, v, W, &data.w));
-    FRI_TRY(s, align(e, v, Y, &data.y));
-    FRI_TRY(s, fri_cuda_conv2d_run(fri_cuda_stream_of(e), d, v->pass, v->plan, &data));
+    FR_TRY(s, align(e, v, X, &data.x));
+    FR_TRY(s, align(e, v, W, &data.w));
+    FR_TRY(s, align(e, v, Y, &data.y));
+    FR_TRY(s, fri_cuda_conv2d_run(fri_cuda_stream_of(e), d, v->pass, v->plan, &data));
 done:
     return s;
 }
@@ -130,10 +130,10 @@ fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, c
     way v;
     fr_status s = FR_OK;
     if (d->n == 0) return FR_OK;
-    FRI_TRY(s, way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
+    FR_TRY(s, way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
     bool fused = v.pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
-    FRI_TRY(s, run(e, d, &v, x, w, y, fused ? b : NULL));
-    if (b != NULL && !fused) FRI_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y));
+    FR_TRY(s, run(e, d, &v, x, w, y, fused ? b : NULL));
+    if (b != NULL && !fused) FR_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y));
 done:
     return s;
 }
@@ -151,7 +151,7 @@ fr_status fri_cuda_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc
     way v;
     fr_status s = way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v);
     if (s < 0) return s;
-    if (v.plan == NULL) return fri_fail(FR_EINTERNAL, "conv2d_forward_stats: this convolution has no such kernel");
+    if (v.plan == NULL) return fr_fail(FR_EINTERNAL, "conv2d_forward_stats: this convolution has no such kernel");
     return run_with(e, d, &v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .sums = sums, .k = d->k});
 }
 

@@ -64,11 +64,11 @@ static bool time_all(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cu
     if (!fri_cudnn_device_is_here()) return false;
     fri_cuda_conv2d_plan *plans = calloc(FRI_CONV2D_PLANS, sizeof *plans);
     if (plans == NULL) {
-        *s = fri_fail(FR_ENOMEM, "%s: out of host memory", fri_cuda_conv2d_pass_name[pass]);
+        *s = fr_fail(FR_ENOMEM, "%s: out of host memory", fri_cuda_conv2d_pass_name[pass]);
         return false;
     }
-    FRI_TRY(*s, fri_cuda_conv2d_search_all(d, pass, plans, &n));
-    FRI_TRY(*s, fri_cuda_conv2d_time(d, pass, plans, n, &best));
+    FR_TRY(*s, fri_cuda_conv2d_search_all(d, pass, plans, &n));
+    FR_TRY(*s, fri_cuda_conv2d_time(d, pass, plans, n, &best));
     if (best >= 0) {
         *out = plans[best];
         out->choice.configurations = n;
@@ -90,12 +90,12 @@ static fr_status make(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool 
         return FR_OK;
     }
     if (!benchmark) {
-        FRI_TRY(s, fri_cuda_conv2d_search(d, pass, &e->plan));
+        FR_TRY(s, fri_cuda_conv2d_search(d, pass, &e->plan));
     } else if (time_all(d, pass, &e->plan, &s)) {
         timed++;
     } else {
-        FRI_TRY(s, s);
-        FRI_TRY(s, get(d, pass, false, &e->stands_in));
+        FR_TRY(s, s);
+        FR_TRY(s, get(d, pass, false, &e->stands_in));
         e->none = e->stands_in == NULL;
         guessed += !e->none;
         return FR_OK; /* kept for this process only: the next one may have a device */
@@ -125,7 +125,7 @@ static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool b
             return FR_OK;
         }
     entry *e = calloc(1, sizeof *e);
-    if (e == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", fri_cuda_conv2d_pass_name[pass]);
+    if (e == NULL) return fr_fail(FR_ENOMEM, "%s: out of host memory", fri_cuda_conv2d_pass_name[pass]);
     memcpy(e->key, key, sizeof key);
     fr_status s = make(d, pass, benchmark, e);
     if (s < 0 && s != FR_ENOMEM && is_fused(pass)) e->none = true; /* the pass alone will do, or say what is wrong */
@@ -154,7 +154,7 @@ fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass 
     fr_status s = fri_cuda_conv2d_plan_get(d, pass, &p);
     if (s < 0) return s;
     if (p == NULL)
-        return fri_fail(FR_EUNSUPPORTED, "%s: cuDNN has no engine for the fused pass", fri_cuda_conv2d_pass_name[pass]);
+        return fr_fail(FR_EUNSUPPORTED, "%s: cuDNN has no engine for the fused pass", fri_cuda_conv2d_pass_name[pass]);
     *out = p->choice;
     return FR_OK;
 }

@@ -20,15 +20,15 @@ static fr_status bind(fri_cudnn_call c, cudnnHandle_t handle, fri_cuda_conv2d_pl
     int64_t bytes = 0, n = 0;
     fr_status s = FR_OK;
     if (p->bound != NULL) return FR_OK;
-    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d));
-    FRI_TRY(s, fri_descriptor_set(c, d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, p->json_bytes,
-                                  p->json));
-    FRI_TRY(s, fri_descriptor_set(c, d, FRI_CUDNN_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
-    FRI_TRY(s, fri_descriptor_finalize(c, d));
-    FRI_TRY(s, fri_descriptor_get(c, d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes));
+    FR_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d));
+    FR_TRY(s, fri_descriptor_set(c, d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, p->json_bytes,
+                                 p->json));
+    FR_TRY(s, fri_descriptor_set(c, d, FRI_CUDNN_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
+    FR_TRY(s, fri_descriptor_finalize(c, d));
+    FR_TRY(s, fri_descriptor_get(c, d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes));
     if (bytes > 0 && (size_t)bytes > p->choice.workspace) {
-        s = fri_fail(FR_EINTERNAL, "%s: the plan needs %lld bytes of workspace on this device but %zu were planned",
-                     c.name, (long long)bytes, p->choice.workspace);
+        s = fr_fail(FR_EINTERNAL, "%s: the plan needs %lld bytes of workspace on this device but %zu were planned",
+                    c.name, (long long)bytes, p->choice.workspace);
         goto done;
     }
     p->bound = d;
@@ -54,14 +54,13 @@ static fr_status execute(fri_cudnn_call c, cudnnHandle_t handle, const fri_cuda_
         uid[n] = FRI_UID_SQUARES;
         at[n++] = data->sums + data->k;
     }
-    FRI_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
-    FRI_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
-    FRI_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
-    FRI_TRY(s,
-            fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &data->workspace));
-    FRI_TRY(s, fri_descriptor_finalize(c, pack));
-    FRI_TRY(s, fri_cudnn_check(c.dnn, c.dnn->BackendExecute(handle, p->bound, pack), c.name));
-    FRI_TRY(s, fri_cuda_launched(c.name));
+    FR_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
+    FR_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
+    FR_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at));
+    FR_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &data->workspace));
+    FR_TRY(s, fri_descriptor_finalize(c, pack));
+    FR_TRY(s, fri_cudnn_check(c.dnn, c.dnn->BackendExecute(handle, p->bound, pack), c.name));
+    FR_TRY(s, fri_cuda_launched(c.name));
 done:
     fri_descriptor_destroy(c.dnn, &pack);
     return s;
@@ -83,7 +82,7 @@ static fr_status bind_or_replace(fri_cudnn_call c, cudnnHandle_t handle, const f
     fr_status s = bind(c, handle, p);
     if (s >= 0 || s == FR_ENOMEM || d == NULL) return s;
     fri_cuda_conv2d_plan *plans = calloc(FRI_CONV2D_PLANS, sizeof *plans);
-    if (plans == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", c.name);
+    if (plans == NULL) return fr_fail(FR_ENOMEM, "%s: out of host memory", c.name);
     (void)fri_cuda_conv2d_search_all(d, pass, plans, &n);
     while (found < n && (plans[found].choice.workspace > planned || bind(c, handle, &plans[found]) < 0)) found++;
     if (found < n) {
@@ -103,9 +102,9 @@ fr_status fri_cuda_conv2d_run(void *stream, const fri_conv2d_desc *d, fri_cuda_c
     cudnnHandle_t handle = NULL;
     fri_cudnn_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, begin(stream, pass, &c, &handle));
-    FRI_TRY(s, bind_or_replace(c, handle, d, pass, p));
-    FRI_TRY(s, execute(c, handle, p, data));
+    FR_TRY(s, begin(stream, pass, &c, &handle));
+    FR_TRY(s, bind_or_replace(c, handle, d, pass, p));
+    FR_TRY(s, execute(c, handle, p, data));
 done:
     return s;
 }
@@ -142,7 +141,7 @@ static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_
     void *memory = NULL;
     fr_status s = FR_OK;
     t->bytes = x + w + y + b + sums + rounded(most_workspace(plans, n));
-    FRI_TRY(s, fri_cuda_segment_alloc(t->bytes, &memory));
+    FR_TRY(s, fri_cuda_segment_alloc(t->bytes, &memory));
     t->memory = memory;
     t->stream = fri_cuda_stream();
     t->data = (fri_cuda_conv2d_data){.x = t->memory,
@@ -169,10 +168,10 @@ static void give_back(stage *t) {
 static fr_status time_plan(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p, int64_t *ns) {
     float ms = 0, best = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cuda_conv2d_run(t->stream, NULL, pass, p, &t->data));
+    FR_TRY(s, fri_cuda_conv2d_run(t->stream, NULL, pass, p, &t->data));
     for (int i = 0; i < TIMES; i++) {
         FRI_CUDART(s, EventRecord, (t->begin, t->stream));
-        FRI_TRY(s, fri_cuda_conv2d_run(t->stream, NULL, pass, p, &t->data));
+        FR_TRY(s, fri_cuda_conv2d_run(t->stream, NULL, pass, p, &t->data));
         FRI_CUDART(s, EventRecord, (t->end, t->stream));
         FRI_CUDART(s, EventSynchronize, (t->end));
         FRI_CUDART(s, EventElapsedTime, (&ms, t->begin, t->end));
@@ -189,13 +188,13 @@ fr_status fri_cuda_conv2d_time(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pa
     stage t = {0};
     fr_status s = FR_OK;
     *best = -1;
-    FRI_TRY(s, fri_cuda_context(NULL));
+    FR_TRY(s, fri_cuda_context(NULL));
     s = take(&t, d, plans, n);
     if (s == FR_ENOMEM) {
         s = FR_OK; /* not timed, and no failure: the heuristics' choice runs */
         goto done;
     }
-    FRI_TRY(s, s);
+    FR_TRY(s, s);
     if (pass != FRI_CUDA_CONV2D_FORWARD_BIAS) t.data.b = NULL;
     if (pass != FRI_CUDA_CONV2D_FORWARD_STATS) t.data.sums = NULL;
     for (int i = 0; i < n; i++) {

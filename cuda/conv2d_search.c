@@ -71,12 +71,12 @@ done:
 
 static fr_status keep_json(const search *c, cudnnBackendDescriptor_t plan, fri_cuda_conv2d_plan *p) {
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_descriptor_get(c->call, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
-                                  &p->json_bytes, NULL));
+    FR_TRY(s, fri_descriptor_get(c->call, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
+                                 &p->json_bytes, NULL));
     if ((p->json = malloc((size_t)p->json_bytes + 1)) == NULL)
-        return fri_fail(FR_ENOMEM, "%s: out of host memory", c->call.name);
-    FRI_TRY(s, fri_descriptor_get(c->call, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                  p->json_bytes, &p->json_bytes, p->json));
+        return fr_fail(FR_ENOMEM, "%s: out of host memory", c->call.name);
+    FR_TRY(s, fri_descriptor_get(c->call, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                 p->json_bytes, &p->json_bytes, p->json));
 done:
     return s;
 }
@@ -120,7 +120,7 @@ static fr_status try_configuration(search *c, int i, bool fallback) {
             CUDNN_STATUS_SUCCESS)
         goto done;
     found.workspace = bytes > 0 ? (size_t)bytes : 0;
-    FRI_TRY(s, add(c, plan, &found));
+    FR_TRY(s, add(c, plan, &found));
     if (c->best == NULL || (c->choice.workspace > limit_of(c->d) && found.workspace < c->choice.workspace)) {
         fri_descriptor_destroy(dnn, &c->best);
         c->best = plan;
@@ -141,18 +141,18 @@ static fr_status search_list(search *c, cudnnBackendHeurMode_t mode, bool fallba
     const fri_cudnn_call call = c->call;
     int64_t n = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_descriptor_make(call, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &c->heuristic));
-    FRI_TRY(s, fri_descriptor_set_child(call, c->heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, c->graph.graph));
-    FRI_TRY(s, fri_descriptor_set(call, c->heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode));
-    FRI_TRY(s, fri_descriptor_set_child(call, c->heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, c->device));
+    FR_TRY(s, fri_descriptor_make(call, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &c->heuristic));
+    FR_TRY(s, fri_descriptor_set_child(call, c->heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, c->graph.graph));
+    FR_TRY(s, fri_descriptor_set(call, c->heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode));
+    FR_TRY(s, fri_descriptor_set_child(call, c->heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, c->device));
     if (call.dnn->BackendFinalize(c->heuristic) != CUDNN_STATUS_SUCCESS) goto done; /* the list is empty */
     for (int i = 0; i < CONFIGURATIONS; i++)
-        FRI_TRY(s, fri_descriptor_make(call, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &c->configuration[i]));
-    FRI_TRY(s, fri_descriptor_get(call, c->heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                  CONFIGURATIONS, &n, c->configuration));
+        FR_TRY(s, fri_descriptor_make(call, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &c->configuration[i]));
+    FR_TRY(s, fri_descriptor_get(call, c->heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                 CONFIGURATIONS, &n, c->configuration));
     for (int64_t i = 0; i < n && i < CONFIGURATIONS && !enough(c); i++) {
         c->looked_at++;
-        FRI_TRY(s, try_configuration(c, (int)i, fallback));
+        FR_TRY(s, try_configuration(c, (int)i, fallback));
     }
 done:
     for (int i = 0; i < CONFIGURATIONS; i++) fri_descriptor_destroy(call.dnn, &c->configuration[i]);
@@ -162,13 +162,13 @@ done:
 
 static fr_status no_engine(const search *c) {
     const fri_conv2d_desc *d = c->d;
-    return fri_fail(FR_EUNSUPPORTED,
-                    "%s: cuDNN has no pre-compiled%s engine for %s data, x (%lld, %lld, %lld, %lld), w (%lld, %lld, "
-                    "%lld, %lld), stride %lld, groups %lld on %s",
-                    c->call.name, fr_cudnn_deterministic_get() ? ", deterministic" : "", fr_dtype_name(d->dtype),
-                    (long long)d->n, (long long)d->c, (long long)d->h, (long long)d->w, (long long)d->k,
-                    (long long)(d->c / d->groups), (long long)d->r, (long long)d->s, (long long)d->stride_h,
-                    (long long)d->groups, fri_cudnn_device_name());
+    return fr_fail(FR_EUNSUPPORTED,
+                   "%s: cuDNN has no pre-compiled%s engine for %s data, x (%lld, %lld, %lld, %lld), w (%lld, %lld, "
+                   "%lld, %lld), stride %lld, groups %lld on %s",
+                   c->call.name, fr_cudnn_deterministic_get() ? ", deterministic" : "", fr_dtype_name(d->dtype),
+                   (long long)d->n, (long long)d->c, (long long)d->h, (long long)d->w, (long long)d->k,
+                   (long long)(d->c / d->groups), (long long)d->r, (long long)d->s, (long long)d->stride_h,
+                   (long long)d->groups, fri_cudnn_device_name());
 }
 
 /* ---- searching --------------------------------------------------------------------------------------------- */
@@ -178,18 +178,18 @@ static fr_status look(search *c, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan
     fr_status s = FR_OK;
     c->call.name = fri_cuda_conv2d_pass_name[pass];
     if ((c->call.dnn = fri_cudnn_open(reason, sizeof reason)) == NULL)
-        return fri_fail(FR_ELIBRARY, "%s: %s", c->call.name, reason);
-    FRI_TRY(s, fri_cudnn_device(&c->device));
-    FRI_TRY(s, fri_cuda_conv2d_graph_make(c->call.dnn, c->d, pass, &c->graph));
-    FRI_TRY(s, search_list(c, CUDNN_HEUR_MODE_A, false));
-    if (!enough(c)) FRI_TRY(s, search_list(c, CUDNN_HEUR_MODE_FALLBACK, true));
+        return fr_fail(FR_ELIBRARY, "%s: %s", c->call.name, reason);
+    FR_TRY(s, fri_cudnn_device(&c->device));
+    FR_TRY(s, fri_cuda_conv2d_graph_make(c->call.dnn, c->d, pass, &c->graph));
+    FR_TRY(s, search_list(c, CUDNN_HEUR_MODE_A, false));
+    if (!enough(c)) FR_TRY(s, search_list(c, CUDNN_HEUR_MODE_FALLBACK, true));
     if (c->best == NULL) {
         s = no_engine(c);
         goto done;
     }
     if (c->n_all == 0) {
         out->choice = c->choice;
-        FRI_TRY(s, keep_json(c, c->best, out));
+        FR_TRY(s, keep_json(c, c->best, out));
     }
 done:
     fri_descriptor_destroy(c->call.dnn, &c->best);

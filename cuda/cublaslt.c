@@ -43,16 +43,16 @@ const fri_cublaslt *fri_cublaslt_open(char *reason, size_t bytes) {
 fr_status fri_cublaslt_check(const fri_cublaslt *lt, cublasStatus_t code, const char *call) {
     if (code == CUBLAS_STATUS_SUCCESS) return FR_OK;
     if (code == CUBLAS_STATUS_ALLOC_FAILED) return fri_cuda_library_no_memory(call, "cuBLASLt", (int)code);
-    return fri_fail(FR_ELIBRARY, "%s: cuBLASLt: %s (%d)", call, lt->GetStatusString(code), (int)code);
+    return fr_fail(FR_ELIBRARY, "%s: cuBLASLt: %s (%d)", call, lt->GetStatusString(code), (int)code);
 }
 
 fr_status fri_cublaslt_handle(const fri_cublaslt **lt, cublasLtHandle_t *out) {
     static _Thread_local cublasLtHandle_t handle;
     char reason[256];
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cuda_context(NULL));
-    if ((*lt = fri_cublaslt_open(reason, sizeof reason)) == NULL) return fri_fail(FR_ELIBRARY, "cuda: %s", reason);
-    if (handle == NULL) FRI_TRY(s, fri_cublaslt_check(*lt, (*lt)->Create(&handle), "cublasLtCreate"));
+    FR_TRY(s, fri_cuda_context(NULL));
+    if ((*lt = fri_cublaslt_open(reason, sizeof reason)) == NULL) return fr_fail(FR_ELIBRARY, "cuda: %s", reason);
+    if (handle == NULL) FR_TRY(s, fri_cublaslt_check(*lt, (*lt)->Create(&handle), "cublasLtCreate"));
     *out = handle;
 done:
     return s;

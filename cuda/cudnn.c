@@ -63,8 +63,8 @@ fr_status fri_cudnn_check(const fri_cudnn *dnn, cudnnStatus_t code, const char *
         return fri_cuda_library_no_memory(call, "cuDNN", (int)code);
     dnn->GetLastErrorString(text, sizeof text);
     text[strcspn(text, "\n")] = '\0';
-    return fri_fail(FR_ELIBRARY, "%s: %s (%d)%s%s", call, dnn->GetErrorString(code), (int)code,
-                    text[0] != '\0' ? ": " : "", text);
+    return fr_fail(FR_ELIBRARY, "%s: %s (%d)%s%s", call, dnn->GetErrorString(code), (int)code,
+                   text[0] != '\0' ? ": " : "", text);
 }
 
 /* ---- the device that plans are made for -------------------------------------------------------------------- */
@@ -91,7 +91,7 @@ static fr_status read_description(const char *path, char *text, size_t *length) 
     int fd = -1;
     fr_status s = fri_input_open(path, &fd, &bytes);
     if (s == FR_OK && (bytes == 0 || bytes >= DESCRIPTION_BYTES))
-        s = fri_fail(FR_EFORMAT, "not a device description of less than %d bytes", DESCRIPTION_BYTES);
+        s = fr_fail(FR_EFORMAT, "not a device description of less than %d bytes", DESCRIPTION_BYTES);
     if (s == FR_OK) s = fri_input_read(fd, text, (size_t)bytes, 0);
     if (fd >= 0) close(fd);
     *length = (size_t)bytes;
@@ -120,10 +120,10 @@ static fr_status describe(const fri_cuda_device **gpu, const char **text, size_t
     *text = h200;
     *length = sizeof h200 - 1;
     if (path != NULL && path[0] != '\0') {
-        FRI_TRY(s, read_description(path, from_file, length));
+        FR_TRY(s, read_description(path, from_file, length));
         *text = from_file;
     } else if (fri_cuda_available(&reason)) {
-        FRI_TRY(s, fri_cuda_context(gpu));
+        FR_TRY(s, fri_cuda_context(gpu));
         snprintf(device_name, sizeof device_name, "%s", (*gpu)->name);
         return FR_OK;
     }
@@ -137,14 +137,14 @@ static fr_status fill_in(const fri_cudnn *dnn, cudnnBackendDescriptor_t d) {
     const char *text = NULL;
     size_t length = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, describe(&gpu, &text, &length));
+    FR_TRY(s, describe(&gpu, &text, &length));
     int32_t index = gpu != NULL ? gpu->index : 0;
-    FRI_TRY(s, fri_cudnn_check(dnn,
-                               gpu != NULL ? dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID,
-                                                                      CUDNN_TYPE_INT32, 1, &index)
-                                           : dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                                                      CUDNN_TYPE_CHAR, (int64_t)length, text),
-                               gpu != NULL ? "device properties" : "device description"));
+    FR_TRY(s, fri_cudnn_check(dnn,
+                              gpu != NULL ? dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID,
+                                                                     CUDNN_TYPE_INT32, 1, &index)
+                                          : dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                                                     CUDNN_TYPE_CHAR, (int64_t)length, text),
+                              gpu != NULL ? "device properties" : "device description"));
 done:
     return s;
 }
@@ -154,13 +154,13 @@ fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out) {
     fr_status s = FR_OK;
     cudnnBackendDescriptor_t d = NULL;
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
-    if (dnn == NULL) return fri_fail(FR_ELIBRARY, "cuda: %s", reason);
+    if (dnn == NULL) return fr_fail(FR_ELIBRARY, "cuda: %s", reason);
     pthread_mutex_lock(&device_lock);
     if (description == NULL) {
-        FRI_TRY(s, fri_cudnn_check(dnn, dnn->BackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d),
-                                   "device description"));
-        FRI_TRY(s, fill_in(dnn, d));
-        FRI_TRY(s, fri_cudnn_check(dnn, dnn->BackendFinalize(d), "device description"));
+        FR_TRY(s, fri_cudnn_check(dnn, dnn->BackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d),
+                                  "device description"));
+        FR_TRY(s, fill_in(dnn, d));
+        FR_TRY(s, fri_cudnn_check(dnn, dnn->BackendFinalize(d), "device description"));
         description = d;
         d = NULL;
     }
@@ -223,17 +223,17 @@ fr_status fri_cudnn_device_json(char **text) {
     cudnnBackendDescriptor_t d;
     char *json = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cudnn_device(&d));
+    FR_TRY(s, fri_cudnn_device(&d));
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
-    FRI_TRY(s, fri_cudnn_check(dnn,
-                               dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                                        0, &bytes, NULL),
-                               "device description"));
-    if ((json = calloc(1, (size_t)bytes + 1)) == NULL) return fri_fail(FR_ENOMEM, "cuda: out of host memory");
-    FRI_TRY(s, fri_cudnn_check(dnn,
-                               dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                                        bytes, &bytes, json),
-                               "device description"));
+    FR_TRY(s, fri_cudnn_check(dnn,
+                              dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
+                                                       &bytes, NULL),
+                              "device description"));
+    if ((json = calloc(1, (size_t)bytes + 1)) == NULL) return fr_fail(FR_ENOMEM, "cuda: out of host memory");
+    FR_TRY(s, fri_cudnn_check(dnn,
+                              dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                                       bytes, &bytes, json),
+                              "device description"));
     *text = json;
     json = NULL;
 done:
@@ -245,11 +245,11 @@ fr_status fri_cudnn_handle(void *stream, cudnnHandle_t *out) {
     static _Thread_local cudnnHandle_t handle;
     char reason[256];
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cuda_context(NULL));
+    FR_TRY(s, fri_cuda_context(NULL));
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
-    if (dnn == NULL) return fri_fail(FR_ELIBRARY, "cuda: %s", reason);
-    if (handle == NULL) FRI_TRY(s, fri_cudnn_check(dnn, dnn->Create(&handle), "cudnnCreate"));
-    FRI_TRY(s, fri_cudnn_check(dnn, dnn->SetStream(handle, stream), "cudnnSetStream"));
+    if (dnn == NULL) return fr_fail(FR_ELIBRARY, "cuda: %s", reason);
+    if (handle == NULL) FR_TRY(s, fri_cudnn_check(dnn, dnn->Create(&handle), "cudnnCreate"));
+    FR_TRY(s, fri_cudnn_check(dnn, dnn->SetStream(handle, stream), "cudnnSetStream"));
     *out = handle;
 done:
     return s;

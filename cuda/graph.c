@@ -4,13 +4,13 @@
 static _Thread_local bool recording;
 
 fr_status fri_cuda_refuse_in_graph(const char *what) {
-    return recording ? fri_fail(FR_EUSAGE, "cuda: %s cannot be part of a recorded step", what) : FR_OK;
+    return recording ? fr_fail(FR_EUSAGE, "cuda: %s cannot be part of a recorded step", what) : FR_OK;
 }
 
 static fr_status begin(void) {
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cuda_refuse_in_graph("the beginning of another one"));
-    FRI_TRY(s, fri_cuda_context(NULL));
+    FR_TRY(s, fri_cuda_refuse_in_graph("the beginning of another one"));
+    FR_TRY(s, fri_cuda_context(NULL));
     FRI_CUDART(s, StreamBeginCapture, (fri_cuda_stream(), cudaStreamCaptureModeThreadLocal));
     recording = true;
 done:

@@ -118,18 +118,18 @@ static fr_status describe(call *c, const fri_linear_desc *d, const product *p, c
     const cublasOperation_t a = p->a_turned ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
     const fri_cublaslt *lt = c->lt;
     fr_status s = FR_OK;
-    FRI_TRY(s, check(c, lt->MatmulDescCreate(&c->product, compute, CUDA_R_32F)));
-    FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a)));
-    FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b)));
+    FR_TRY(s, check(c, lt->MatmulDescCreate(&c->product, compute, CUDA_R_32F)));
+    FR_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a)));
+    FR_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b)));
     if (c->epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
-        FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &c->epilogue,
-                                                       sizeof c->epilogue)));
-        FRI_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                                       sizeof bias)));
+        FR_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &c->epilogue,
+                                                      sizeof c->epilogue)));
+        FR_TRY(s,
+               check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias)));
     }
-    FRI_TRY(s, check(c, lt->MatrixLayoutCreate(&c->a, type, (uint64_t)p->a_rows, (uint64_t)p->a_columns, p->a_rows)));
-    FRI_TRY(s, check(c, lt->MatrixLayoutCreate(&c->b, type, (uint64_t)p->b_rows, (uint64_t)p->b_columns, p->b_rows)));
-    FRI_TRY(s, check(c, lt->MatrixLayoutCreate(&c->d, type, (uint64_t)p->m, (uint64_t)p->n, p->m)));
+    FR_TRY(s, check(c, lt->MatrixLayoutCreate(&c->a, type, (uint64_t)p->a_rows, (uint64_t)p->a_columns, p->a_rows)));
+    FR_TRY(s, check(c, lt->MatrixLayoutCreate(&c->b, type, (uint64_t)p->b_rows, (uint64_t)p->b_columns, p->b_rows)));
+    FR_TRY(s, check(c, lt->MatrixLayoutCreate(&c->d, type, (uint64_t)p->m, (uint64_t)p->n, p->m)));
 done:
     return s;
 }
@@ -143,25 +143,24 @@ static fr_status ask_heuristic(call *c, size_t workspace, cublasLtMatmulAlgo_t *
     static const cublasLtMatmulPreferenceAttributes_t alignments[3] = {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
                                                                        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                                                        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    FRI_TRY(s, check(c, lt->MatmulPreferenceCreate(&c->preference)));
-    FRI_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                         &workspace, sizeof workspace)));
-    FRI_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                         &schemes, sizeof schemes)));
+    FR_TRY(s, check(c, lt->MatmulPreferenceCreate(&c->preference)));
+    FR_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                        &workspace, sizeof workspace)));
+    FR_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                        &schemes, sizeof schemes)));
     for (int i = 0; i < 3; i++)
-        FRI_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, alignments[i], &c->alignment[i],
-                                                             sizeof c->alignment[i])));
+        FR_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, alignments[i], &c->alignment[i],
+                                                            sizeof c->alignment[i])));
     /* C is D's memory with beta 0: it is not read, but its alignment counts. */
-    FRI_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                                                         &c->alignment[2], sizeof c->alignment[2])));
+    FR_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                                                        &c->alignment[2], sizeof c->alignment[2])));
     cublasStatus_t code =
         lt->MatmulAlgoGetHeuristic(c->handle, c->product, c->a, c->b, c->d, c->d, c->preference, 1, &best, &found);
     bool refused = code == CUBLAS_STATUS_NOT_SUPPORTED ||
                    (code == CUBLAS_STATUS_INVALID_VALUE && c->epilogue != CUBLASLT_EPILOGUE_DEFAULT);
-    if (!refused) FRI_TRY(s, check(c, code));
+    if (!refused) FR_TRY(s, check(c, code));
     if (refused || found < 1) {
-        s = fri_fail(FR_EUNSUPPORTED, "%s: cuBLASLt has no algorithm within %zu bytes of workspace", c->name,
-                     workspace);
+        s = fr_fail(FR_EUNSUPPORTED, "%s: cuBLASLt has no algorithm within %zu bytes of workspace", c->name, workspace);
         goto done;
     }
     *out = best.algo;
@@ -190,7 +189,7 @@ static fr_status algorithm_of(call *c, const fri_linear_desc *d, const product *
             return FR_OK;
         }
     entry *e = calloc(1, sizeof *e);
-    if (e == NULL) return fri_fail(FR_ENOMEM, "%s: out of host memory", c->name);
+    if (e == NULL) return fr_fail(FR_ENOMEM, "%s: out of host memory", c->name);
     fr_status s = ask_heuristic(c, workspace, &e->algorithm);
     e->none = s == FR_EUNSUPPORTED && c->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
     if (s < 0 && !e->none) {
@@ -222,14 +221,14 @@ static fr_status run(const fri_exec *e, const fri_linear_desc *d, pass which, co
     if (p.k == 0) return fri_cuda_fill(e, d->dtype, p.m * p.n, 0, out);
     if (e->workspace == NULL || e->workspace_bytes < workspace)
         return fri_cuda_workspace_short(c.name, workspace, e->workspace != NULL ? e->workspace_bytes : 0);
-    FRI_TRY(s, fri_cublaslt_handle(&c.lt, &c.handle));
-    FRI_TRY(s, describe(&c, d, &p, bias));
-    FRI_TRY(s, algorithm_of(&c, d, &p, workspace, &algorithm));
+    FR_TRY(s, fri_cublaslt_handle(&c.lt, &c.handle));
+    FR_TRY(s, describe(&c, d, &p, bias));
+    FR_TRY(s, algorithm_of(&c, d, &p, workspace, &algorithm));
     *ran = algorithm != NULL;
     if (!*ran) goto done;
-    FRI_TRY(s, check(&c, c.lt->Matmul(c.handle, c.product, &one, a, c.a, b, c.b, &zero, out, c.d, out, c.d, algorithm,
-                                      e->workspace, workspace, fri_cuda_stream_of(e))));
-    FRI_TRY(s, fri_cuda_launched(c.name));
+    FR_TRY(s, check(&c, c.lt->Matmul(c.handle, c.product, &one, a, c.a, b, c.b, &zero, out, c.d, out, c.d, algorithm,
+                                     e->workspace, workspace, fri_cuda_stream_of(e))));
+    FR_TRY(s, fri_cuda_launched(c.name));
 done:
     if (c.preference != NULL) c.lt->MatmulPreferenceDestroy(c.preference);
     if (c.d != NULL) c.lt->MatrixLayoutDestroy(c.d);
@@ -266,10 +265,10 @@ fr_status fri_cuda_linear_forward(const fri_exec *e, const fri_linear_desc *d, c
                                   const void *b, void *y) {
     bool fused = b != NULL && fusable(d, d->in);
     fr_status s = FR_OK;
-    if (fused) FRI_TRY(s, run(e, d, FORWARD, w, x, CUBLASLT_EPILOGUE_BIAS, b, y, &fused));
+    if (fused) FR_TRY(s, run(e, d, FORWARD, w, x, CUBLASLT_EPILOGUE_BIAS, b, y, &fused));
     if (fused) return FR_OK;
-    FRI_TRY(s, run_plain(e, d, FORWARD, w, x, y));
-    if (b != NULL) FRI_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n, d->out, b, y));
+    FR_TRY(s, run_plain(e, d, FORWARD, w, x, y));
+    if (b != NULL) FR_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n, d->out, b, y));
 done:
     return s;
 }
@@ -295,10 +294,10 @@ fr_status fri_cuda_linear_backward_weight(const fri_exec *e, const fri_linear_de
                                           void *dw, void *db) {
     bool fused = db != NULL && fusable(d, d->n);
     fr_status s = FR_OK;
-    if (fused) FRI_TRY(s, run(e, d, BACKWARD_WEIGHT, x, dy, CUBLASLT_EPILOGUE_BGRADB, db, dw, &fused));
+    if (fused) FR_TRY(s, run(e, d, BACKWARD_WEIGHT, x, dy, CUBLASLT_EPILOGUE_BGRADB, db, dw, &fused));
     if (fused) return FR_OK;
-    FRI_TRY(s, run_plain(e, d, BACKWARD_WEIGHT, x, dy, dw));
-    if (db != NULL) FRI_TRY(s, fri_cuda_linear_backward_bias(e, d, dy, db));
+    FR_TRY(s, run_plain(e, d, BACKWARD_WEIGHT, x, dy, dw));
+    if (db != NULL) FR_TRY(s, fri_cuda_linear_backward_bias(e, d, dy, db));
 done:
     return s;
 }

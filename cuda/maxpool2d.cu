@@ -115,13 +115,13 @@ template <typename T, typename I> __global__ void __launch_bounds__(FRI_THREADS)
 
 static fr_status check(const fri_pool2d_desc *d, fr_dtype index_dtype, fri_axis *h, fri_axis *w) {
     if (index_dtype == FR_U8 && d->kernel_h * d->kernel_w > 255)
-        return fri_fail(FR_EUNSUPPORTED, "maxpool2d: a window of %lld x %lld does not fit u8 indices (255 positions)",
-                        (long long)d->kernel_h, (long long)d->kernel_w);
+        return fr_fail(FR_EUNSUPPORTED, "maxpool2d: a window of %lld x %lld does not fit u8 indices (255 positions)",
+                       (long long)d->kernel_h, (long long)d->kernel_w);
     if (index_dtype != FR_U8 && index_dtype != FR_I32 && index_dtype != FR_I64)
-        return fri_fail(FR_EUNSUPPORTED, "maxpool2d: indices are u8, i32 or i64, not %s", fr_dtype_name(index_dtype));
+        return fr_fail(FR_EUNSUPPORTED, "maxpool2d: indices are u8, i32 or i64, not %s", fr_dtype_name(index_dtype));
     if (d->h * d->w > INT32_MAX)
-        return fri_fail(FR_EUNSUPPORTED, "maxpool2d: an image of %lld x %lld has positions beyond 31 bits",
-                        (long long)d->h, (long long)d->w);
+        return fr_fail(FR_EUNSUPPORTED, "maxpool2d: an image of %lld x %lld has positions beyond 31 bits",
+                       (long long)d->h, (long long)d->w);
     return fri_axes_of("maxpool2d", d, h, w);
 }
 

@@ -113,7 +113,7 @@ static fr_status to_device(cudaStream_t stream, const char *src, char *dst, size
     }
     for (size_t at = 0; at < bytes; at += FRI_STAGING_BYTES) {
         size_t piece = bytes - at < FRI_STAGING_BYTES ? bytes - at : (size_t)FRI_STAGING_BYTES;
-        FRI_TRY(s, stage_piece(stream, src + at, dst + at, piece));
+        FR_TRY(s, stage_piece(stream, src + at, dst + at, piece));
     }
 done:
     pthread_mutex_unlock(&lock);
@@ -123,18 +123,18 @@ done:
 fr_status fri_cuda_copy(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes) {
     fr_status s = FR_OK;
     if (bytes == 0) return FR_OK;
-    FRI_TRY(s, fri_cuda_context(NULL));
+    FR_TRY(s, fri_cuda_context(NULL));
     cudaStream_t stream = fri_cuda_stream_of(e);
     switch (kind) {
     case FRI_COPY_HOST_TO_DEVICE:
-        FRI_TRY(s, fri_cuda_refuse_in_graph("a copy from the host"));
-        FRI_TRY(s, to_device(stream, src, dst, bytes));
+        FR_TRY(s, fri_cuda_refuse_in_graph("a copy from the host"));
+        FR_TRY(s, to_device(stream, src, dst, bytes));
         break;
     case FRI_COPY_DEVICE_TO_DEVICE:
         FRI_CUDART(s, MemcpyAsync, (dst, src, bytes, cudaMemcpyDeviceToDevice, stream));
         break;
     case FRI_COPY_DEVICE_TO_HOST:
-        FRI_TRY(s, fri_cuda_refuse_in_graph("a copy to the host"));
+        FR_TRY(s, fri_cuda_refuse_in_graph("a copy to the host"));
         FRI_CUDART(s, MemcpyAsync, (dst, src, bytes, cudaMemcpyDeviceToHost, stream));
         FRI_CUDART(s, StreamSynchronize, (stream));
         break;

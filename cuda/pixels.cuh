@@ -73,8 +73,8 @@ static inline fr_status fri_axes_of(const char *kernel, const fri_pool2d_desc *d
     if (fri_axis_of(d->h, d->p, d->kernel_h, d->stride_h, d->pad_h, d->dilation_h, h) &&
         fri_axis_of(d->w, d->q, d->kernel_w, d->stride_w, d->pad_w, d->dilation_w, w))
         return FR_OK;
-    return fri_fail(FR_EUNSUPPORTED, "%s: an image of %lld x %lld or a window over it has a side beyond 2^28", kernel,
-                    (long long)d->h, (long long)d->w);
+    return fr_fail(FR_EUNSUPPORTED, "%s: an image of %lld x %lld or a window over it has a side beyond 2^28", kernel,
+                   (long long)d->h, (long long)d->w);
 }
 
 typedef struct fri_pixel_launch {

@@ -26,7 +26,7 @@ void fri_cuda_streams_forget(void) {
 static fr_status lane_of(fri_stream_id id, lane **out) {
     lane *l = &lanes[id];
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cuda_context(NULL));
+    FR_TRY(s, fri_cuda_context(NULL));
     if (l->stream == NULL && id == FRI_STREAM_COMPUTE) l->stream = fri_cuda_stream();
     if (l->stream == NULL) FRI_CUDART(s, StreamCreateWithFlags, (&l->stream, cudaStreamNonBlocking));
     *out = l;
@@ -37,8 +37,8 @@ done:
 static fr_status mark_locked(fri_stream_id id, fri_fence *out) {
     lane *l = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cuda_refuse_in_graph("a fence"));
-    FRI_TRY(s, lane_of(id, &l));
+    FR_TRY(s, fri_cuda_refuse_in_graph("a fence"));
+    FR_TRY(s, lane_of(id, &l));
     cudaEvent_t *event = &l->event[(l->marked + 1) % FRI_FENCES];
     if (*event == NULL) FRI_CUDART(s, EventCreateWithFlags, (event, FRI_FENCE_EVENT));
     FRI_CUDART(s, EventRecord, (*event, l->stream));
@@ -64,7 +64,7 @@ static fr_status follow(fri_stream_id id, fri_fence f) {
     if (f.number == 0 || f.stream == id) return FR_OK;
     if ((s = fri_cuda_refuse_in_graph("a fence")) < 0) return s;
     pthread_mutex_lock(&lock);
-    FRI_TRY(s, lane_of(id, &l));
+    FR_TRY(s, lane_of(id, &l));
     if (lanes[f.stream].passed < f.number) FRI_CUDART(s, StreamWaitEvent, (l->stream, event_of(f), 0));
 done:
     pthread_mutex_unlock(&lock);
@@ -102,7 +102,7 @@ static fr_status copy(fri_stream_id id, fri_copy_kind kind, const void *src, voi
     fr_status s = id == FRI_STREAM_COMPUTE ? FR_OK : fri_cuda_refuse_in_graph("another stream's copy");
     if (s < 0) return s;
     pthread_mutex_lock(&lock);
-    FRI_TRY(s, lane_of(id, &l));
+    FR_TRY(s, lane_of(id, &l));
     FRI_CUDART(s, MemcpyAsync, (dst, src, bytes, kinds[kind], l->stream));
 done:
     pthread_mutex_unlock(&lock);

@@ -105,8 +105,8 @@ static fr_status fri_launch_window(const fri_exec *e, const char *kernel, const 
     fr_status s = fri_axes_of(kernel, d, &ah, &aw);
     if (s < 0) return s;
     if (ADAPTIVE && (d->h * d->p > FRI_PRODUCT_MOST || d->w * d->q > FRI_PRODUCT_MOST))
-        return fri_fail(FR_EUNSUPPORTED, "%s: from %lld x %lld to %lld x %lld: a side times its result is beyond 2^30",
-                        kernel, (long long)d->h, (long long)d->w, (long long)d->p, (long long)d->q);
+        return fr_fail(FR_EUNSUPPORTED, "%s: from %lld x %lld to %lld x %lld: a side times its result is beyond 2^30",
+                       kernel, (long long)d->h, (long long)d->w, (long long)d->p, (long long)d->q);
     FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PIXEL_PACKS_OF(T, d->c, fri_aligned(a, 16) && fri_aligned(b, 16), {
                         const fri_pixel_launch l = fri_pixel_launch_of(own, N);
                         if (backward)

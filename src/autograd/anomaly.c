@@ -79,10 +79,10 @@ fr_status fri_all_finite(const fr_tensor *t, bool *out) {
         return FR_OK;
     }
     void *chunk = malloc(CHUNK);
-    if (chunk == NULL) return fri_fail(FR_ENOMEM, "looking for inf and NaN: out of host memory");
+    if (chunk == NULL) return fr_fail(FR_ENOMEM, "looking for inf and NaN: out of host memory");
     for (size_t at = 0; at < bytes && *out; at += CHUNK) {
         size_t part = bytes - at < CHUNK ? bytes - at : CHUNK;
-        FRI_TRY(s, fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_HOST, data + at, chunk, part));
+        FR_TRY(s, fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_HOST, data + at, chunk, part));
         *out = finite_part(t->dtype, chunk, part);
     }
 done:

@@ -68,7 +68,7 @@ static fr_status count_contributions(fr_node *root) {
     fr_status s = FR_OK;
     uint64_t mark = ++fri_autograd()->visits;
     root->visit = mark;
-    FRI_TRY(s, queue_push(&stack, root));
+    FR_TRY(s, queue_push(&stack, root));
     while (stack.count > 0) {
         fr_node *n = queue_pop(&stack);
         for (int i = 0; i < n->n_inputs && s == FR_OK; i++) {
@@ -84,7 +84,7 @@ static fr_status count_contributions(fr_node *root) {
             }
         }
         fri_node_release(&n);
-        FRI_TRY(s, s);
+        FR_TRY(s, s);
     }
 done:
     while (stack.count > 0) {
@@ -142,10 +142,10 @@ static fr_status give_to_leaf(fri_pass *p, fri_leaf *l, fr_tensor **dx) {
         fr_tensor_release(dx);
         return FR_OK;
     }
-    if ((*dx)->dtype != l->tensor->dtype) FRI_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
+    if ((*dx)->dtype != l->tensor->dtype) FR_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
     if (l->grad == NULL && !fri_tensor_sole(*dx))
-        FRI_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
-    FRI_TRY(s, add_contribution(&l->grad, dx));
+        FR_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
+    FR_TRY(s, add_contribution(&l->grad, dx));
     fr_tensor_category_set(l->grad, FR_MEM_GRADIENT);
     l->awaited--;
     if (l->awaited == 0) s = complete(p, l);
@@ -160,11 +160,11 @@ static fr_status check_gradient(const fr_node *node, int input, const fr_tensor 
     const fri_leaf *l = node->edges[input].leaf;
     const fr_shape *shape = up != NULL ? &up->shape : l->tensor != NULL ? &l->tensor->shape : &dx->shape;
     if (!fri_shape_equal(shape, &dx->shape))
-        return fri_fail(FR_EINTERNAL, "%s: its backward gave input %d a gradient of shape %s, but the input is %s",
-                        node->op->name, input, fri_shape_text(&dx->shape, a), fri_shape_text(shape, b));
+        return fr_fail(FR_EINTERNAL, "%s: its backward gave input %d a gradient of shape %s, but the input is %s",
+                       node->op->name, input, fri_shape_text(&dx->shape, a), fri_shape_text(shape, b));
     if (up != NULL && up->dtype != dx->dtype)
-        return fri_fail(FR_EINTERNAL, "%s: its backward gave input %d a gradient of type %s, but the input is %s",
-                        node->op->name, input, fr_dtype_name(dx->dtype), fr_dtype_name(up->dtype));
+        return fr_fail(FR_EINTERNAL, "%s: its backward gave input %d a gradient of type %s, but the input is %s",
+                       node->op->name, input, fr_dtype_name(dx->dtype), fr_dtype_name(up->dtype));
     return FR_OK;
 }
 
@@ -180,14 +180,14 @@ static fr_status hold(fri_pass *p, int input, fr_tensor **dx) {
 static fr_status give(fri_pass *p, fr_node *node, int input, fr_tensor **dx) {
     fr_status s = FR_OK;
     fr_node *up = node->edges[input].node;
-    FRI_TRY(s, check_gradient(node, input, *dx));
+    FR_TRY(s, check_gradient(node, input, *dx));
     if (up == NULL) return give_to_leaf(p, node->edges[input].leaf, dx);
     if (up->executed) {
-        s = fri_fail(FR_EUSAGE, "backward: the graph behind op %s was already used and freed", up->op->name);
+        s = fr_fail(FR_EUSAGE, "backward: the graph behind op %s was already used and freed", up->op->name);
         goto done;
     }
-    FRI_TRY(s, add_contribution(&up->gradient, dx));
-    if (!up->queued) FRI_TRY(s, queue_push(&p->todo, up));
+    FR_TRY(s, add_contribution(&up->gradient, dx));
+    if (!up->queued) FR_TRY(s, queue_push(&p->todo, up));
 done:
     fr_tensor_release(dx);
     return s;
@@ -223,8 +223,8 @@ static fr_status check_handed(const fr_node *n) {
     int wanted = 0;
     for (int i = 0; i < n->n_inputs; i++) wanted += fr_node_wants(n, i);
     if (n->handed == wanted) return FR_OK;
-    return fri_fail(FR_EUSAGE, "%s: its backward handed over %d gradients, but %d of its inputs want one", n->op->name,
-                    n->handed, wanted);
+    return fr_fail(FR_EUSAGE, "%s: its backward handed over %d gradients, but %d of its inputs want one", n->op->name,
+                   n->handed, wanted);
 }
 
 /* ---- the walk ---------------------------------------------------------------------------------------------- */
@@ -253,23 +253,23 @@ static fr_status run(fri_pass *p, fr_node *n) {
 
 static fr_status check_start(const fr_tensor *t, const fr_tensor *grad) {
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
-    if (!t->requires_grad) return fri_fail(FR_EUSAGE, "backward: the tensor does not require grad and has no graph");
-    if (fri_autograd()->pass != NULL) return fri_fail(FR_EUSAGE, "backward: called from inside a backward pass");
+    if (!t->requires_grad) return fr_fail(FR_EUSAGE, "backward: the tensor does not require grad and has no graph");
+    if (fri_autograd()->pass != NULL) return fr_fail(FR_EUSAGE, "backward: called from inside a backward pass");
     if (grad == NULL && fri_numel(t) != 1)
-        return fri_fail(FR_ESHAPE, "backward: the tensor has shape %s; without a gradient it must have one element",
-                        fri_shape_text(&t->shape, a));
+        return fr_fail(FR_ESHAPE, "backward: the tensor has shape %s; without a gradient it must have one element",
+                       fri_shape_text(&t->shape, a));
     if (grad != NULL && (!fri_shape_equal(&t->shape, &grad->shape) || t->dtype != grad->dtype))
-        return fri_fail(FR_ESHAPE, "backward: the tensor is %s %s but its gradient is %s %s", fr_dtype_name(t->dtype),
-                        fri_shape_text(&t->shape, a), fr_dtype_name(grad->dtype), fri_shape_text(&grad->shape, b));
+        return fr_fail(FR_ESHAPE, "backward: the tensor is %s %s but its gradient is %s %s", fr_dtype_name(t->dtype),
+                       fri_shape_text(&t->shape, a), fr_dtype_name(grad->dtype), fri_shape_text(&grad->shape, b));
     if (grad != NULL && fri_device_of(grad) != fri_device_of(t))
-        return fri_fail(FR_EDEVICE, "backward: the tensor is on %s but its gradient is on %s",
-                        fr_device_name(fri_device_of(t)), fr_device_name(fri_device_of(grad)));
+        return fr_fail(FR_EDEVICE, "backward: the tensor is on %s but its gradient is on %s",
+                       fr_device_name(fri_device_of(t)), fr_device_name(fri_device_of(grad)));
     const fr_node *n = fri_node_of(t);
     if (n != NULL && n->executed)
-        return fri_fail(FR_EUSAGE,
-                        "backward: the graph of this tensor (last op: %s) was already used by an earlier backward pass "
-                        "and has been freed",
-                        n->op->name);
+        return fr_fail(FR_EUSAGE,
+                       "backward: the graph of this tensor (last op: %s) was already used by an earlier backward pass "
+                       "and has been freed",
+                       n->op->name);
     return FR_OK;
 }
 
@@ -286,8 +286,8 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
     if (grad != NULL) {
         start = fr_tensor_retain(grad);
     } else {
-        FRI_TRY(s, fri_tensor_new(&t->shape, t->dtype, fri_device_of(t), FR_MEM_TEMPORARY, &start));
-        FRI_TRY(s, fri_tensor_fill(start, 1));
+        FR_TRY(s, fri_tensor_new(&t->shape, t->dtype, fri_device_of(t), FR_MEM_TEMPORARY, &start));
+        FR_TRY(s, fri_tensor_fill(start, 1));
     }
     n = fri_node_retain(fri_node_of(t));
     if (n == NULL) { /* a leaf */
@@ -295,14 +295,14 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
         s = run_hooks(&p, give_to_leaf(&p, fri_leaf_of(t), &start));
         goto done;
     }
-    FRI_TRY(s, count_contributions(n));
+    FR_TRY(s, count_contributions(n));
     n->gradient = start;
     start = NULL;
-    FRI_TRY(s, queue_push(&p.todo, n));
+    FR_TRY(s, queue_push(&p.todo, n));
     fri_node_release(&n);
     while (p.todo.count > 0) {
         n = queue_pop(&p.todo);
-        FRI_TRY(s, run(&p, n));
+        FR_TRY(s, run(&p, n));
         fri_node_release(&n);
     }
 done:

@@ -95,15 +95,15 @@ static fr_status record_node(fri_segment_record *g, fr_node *n) {
 
 static fr_status shadow_node(fri_recompute *r, fr_node *n) {
     if (r->at >= r->segment->count)
-        return fri_fail(FR_EUSAGE,
-                        "checkpoint: the function recorded %d ops in the forward pass but more when run again",
-                        r->segment->count);
+        return fr_fail(FR_EUSAGE,
+                       "checkpoint: the function recorded %d ops in the forward pass but more when run again",
+                       r->segment->count);
     fr_node *twin = r->segment->nodes[r->at];
     if (twin != NULL) {
         if (twin->op != n->op || !fri_shape_equal(&twin->shape, &n->shape) || twin->dtype != n->dtype)
-            return fri_fail(FR_EUSAGE,
-                            "checkpoint: op %d was %s %s in the forward pass but is %s %s when the function runs again",
-                            r->at, twin->op->name, fr_dtype_name(twin->dtype), n->op->name, fr_dtype_name(n->dtype));
+            return fr_fail(FR_EUSAGE,
+                           "checkpoint: op %d was %s %s in the forward pass but is %s %s when the function runs again",
+                           r->at, twin->op->name, fr_dtype_name(twin->dtype), n->op->name, fr_dtype_name(n->dtype));
         fri_node_release(&twin->shadow);
         twin->shadow = fri_node_retain(n);
         /* Whoever holds the original's output may still start a backward pass of its own there. */
@@ -137,12 +137,12 @@ static int last_needed(const fri_segment_record *g) {
 
 static fr_status run_again(fri_segment_record *g) {
     fr_tensor **tensors = calloc((size_t)(g->n_in + g->n_out), sizeof(*tensors));
-    if (tensors == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    if (tensors == NULL) return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     fr_status s = FR_OK;
     for (int i = 0; i < g->n_in; i++) {
         if (g->in[i].kind == FRI_SLOT_EMPTY) continue;
-        FRI_TRY(s, fri_slot_value(&g->in[i], &tensors[i]));
-        if (g->in_requires_grad[i]) FRI_TRY(s, fr_tensor_set_requires_grad(tensors[i], true));
+        FR_TRY(s, fri_slot_value(&g->in[i], &tensors[i]));
+        if (g->in_requires_grad[i]) FR_TRY(s, fr_tensor_set_requires_grad(tensors[i], true));
     }
     s = g->fn(g->ctx, tensors, g->n_in, tensors + g->n_in, g->n_out);
     if (s == FRI_STOP) s = FR_OK;
@@ -186,7 +186,7 @@ fr_status fri_segment_recompute(fri_segment_record *g) {
 static fr_status segment_create(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *), fr_tensor *const *in,
                                 int n_in, int n_out, fri_segment_record **out) {
     fri_segment_record *g = calloc(1, sizeof *g);
-    if (g == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    if (g == NULL) return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     *g = (fri_segment_record){.references = 1,
                               .fn = fn,
                               .n_in = n_in,
@@ -202,7 +202,7 @@ static fr_status segment_create(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free
     if (g->in == NULL || g->in_requires_grad == NULL) {
         g->n_in = 0;
         segment_release(g);
-        return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+        return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     }
     for (int i = 0; i < n_in; i++) {
         if (in[i] == NULL) continue;
@@ -219,11 +219,11 @@ static fr_status segment_create(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free
  * also be one of `in`. */
 static fr_status call(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     fr_tensor **fresh = calloc((size_t)n_out + 1, sizeof(*fresh));
-    if (fresh == NULL) return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    if (fresh == NULL) return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     fr_status s = fn(ctx, in, n_in, fresh, n_out);
     for (int i = 0; i < n_out && s >= 0; i++)
         if (fresh[i] == NULL)
-            s = fri_fail(FR_EINVAL, "checkpoint: the function filled no output %d; it was asked for %d", i, n_out);
+            s = fr_fail(FR_EINVAL, "checkpoint: the function filled no output %d; it was asked for %d", i, n_out);
     for (int i = 0; i < n_out; i++) {
         if (s >= 0) fri_tensor_put(&fresh[i], &out[i]);
         fr_tensor_release(&fresh[i]);
@@ -238,7 +238,7 @@ fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *
     fri_segment_record *g = NULL;
     fr_status s = FRI_CHECK_NULL(fn, in, out);
     if (s == FR_OK && (n_in < 0 || n_out < 0))
-        s = fri_fail(FR_EINVAL, "checkpoint: %d inputs, %d outputs; at least 0", n_in, n_out);
+        s = fr_fail(FR_EINVAL, "checkpoint: %d inputs, %d outputs; at least 0", n_in, n_out);
     if (s < 0) {
         if (ctx_free != NULL) ctx_free(ctx);
         return s;

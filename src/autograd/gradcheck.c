@@ -27,7 +27,7 @@ static fr_status evaluate(check *c, fr_tensor **out) {
     fr_status s = c->fn(c->ctx, c->in, c->n_in, out, 1);
     if (s < 0) return s;
     if (*out == NULL || (*out)->dtype != FR_F64 || fri_device_of(*out) != FR_CPU)
-        return fri_fail(FR_EDTYPE, "gradcheck: the function's result must be an f64 tensor on the cpu");
+        return fr_fail(FR_EDTYPE, "gradcheck: the function's result must be an f64 tensor on the cpu");
     return FR_OK;
 }
 
@@ -64,9 +64,9 @@ static fr_status check_element(check *c, int input, int64_t i, double analytic, 
     if (s < 0) return s;
     double numeric = (plus - minus) / (2 * o->eps);
     if (fabs(numeric - analytic) <= o->atol + o->rtol * fabs(numeric)) return FR_OK;
-    return fri_fail(FR_EINVAL,
-                    "gradcheck: input %d element %lld: numeric %.10g, backward %.10g (allowed difference %.3g)", input,
-                    (long long)i, numeric, analytic, o->atol + o->rtol * fabs(numeric));
+    return fr_fail(FR_EINVAL,
+                   "gradcheck: input %d element %lld: numeric %.10g, backward %.10g (allowed difference %.3g)", input,
+                   (long long)i, numeric, analytic, o->atol + o->rtol * fabs(numeric));
 }
 
 fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in, const fr_gradcheck_opts *opts) {
@@ -81,18 +81,18 @@ fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, in
         if (in[i] == NULL || !in[i]->requires_grad) continue;
         any = true;
         if (in[i]->dtype != FR_F64 || fri_device_of(in[i]) != FR_CPU || fri_leaf_of(in[i]) == NULL)
-            return fri_fail(FR_EDTYPE, "gradcheck: input %d must be an f64 leaf on the cpu", i);
-        FRI_TRY(s, fr_tensor_set_grad(in[i], NULL));
+            return fr_fail(FR_EDTYPE, "gradcheck: input %d must be an f64 leaf on the cpu", i);
+        FR_TRY(s, fr_tensor_set_grad(in[i], NULL));
     }
-    if (!any) return fri_fail(FR_EUSAGE, "gradcheck: no input requires grad");
-    FRI_TRY(s, evaluate(&c, &out));
-    FRI_TRY(s, make_weights(&c, out));
-    FRI_TRY(s, fr_backward(out, c.weights));
+    if (!any) return fr_fail(FR_EUSAGE, "gradcheck: no input requires grad");
+    FR_TRY(s, evaluate(&c, &out));
+    FR_TRY(s, make_weights(&c, out));
+    FR_TRY(s, fr_backward(out, c.weights));
     for (int k = 0; k < n_in; k++) {
         if (in[k] == NULL || !in[k]->requires_grad) continue;
         const fr_tensor *g = fr_tensor_get_grad(in[k]);
         for (int64_t i = 0; i < fri_numel(in[k]); i++)
-            FRI_TRY(s, check_element(&c, k, i, g != NULL ? ((const double *)fri_data(g))[i] : 0, &o));
+            FR_TRY(s, check_element(&c, k, i, g != NULL ? ((const double *)fri_data(g))[i] : 0, &o));
     }
 done:
     fr_rng_set(rng);

@@ -46,7 +46,7 @@ __attribute__((constructor)) static void set_hook(void) {
 static fr_status state_of(fr_tensor *t, fri_grad_state **out) {
     if (t->grad_state == NULL) {
         t->grad_state = calloc(1, sizeof(fri_grad_state));
-        if (t->grad_state == NULL) return fri_fail(FR_ENOMEM, "autograd: out of host memory");
+        if (t->grad_state == NULL) return fr_fail(FR_ENOMEM, "autograd: out of host memory");
     }
     *out = t->grad_state;
     return FR_OK;
@@ -67,11 +67,11 @@ fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on) {
     FRI_NOT_NULL(t);
     fri_grad_state *g = NULL;
     if (fri_node_of(t) != NULL)
-        return fri_fail(FR_EUSAGE, "requires_grad: the tensor is the result of op %s; only leaves can be changed",
-                        fri_node_of(t)->op->name);
+        return fr_fail(FR_EUSAGE, "requires_grad: the tensor is the result of op %s; only leaves can be changed",
+                       fri_node_of(t)->op->name);
     if (on && !fr_dtype_is_float(t->dtype))
-        return fri_fail(FR_EDTYPE, "requires_grad: %s tensors have no gradient; float types do",
-                        fr_dtype_name(t->dtype));
+        return fr_fail(FR_EDTYPE, "requires_grad: %s tensors have no gradient; float types do",
+                       fr_dtype_name(t->dtype));
     if (!on) {
         t->requires_grad = false;
         return FR_OK;
@@ -80,7 +80,7 @@ fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on) {
     if (s < 0) return s;
     if (g->leaf == NULL) {
         g->leaf = calloc(1, sizeof *g->leaf);
-        if (g->leaf == NULL) return fri_fail(FR_ENOMEM, "autograd: out of host memory");
+        if (g->leaf == NULL) return fr_fail(FR_ENOMEM, "autograd: out of host memory");
         g->leaf->references = 1;
         g->leaf->tensor = t;
     }
@@ -108,13 +108,13 @@ fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad) {
     FRI_NOT_NULL(t);
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     fri_leaf *l = fri_leaf_of(t);
-    if (l == NULL) return fri_fail(FR_EUSAGE, "set grad: the tensor is not a leaf that requires grad");
+    if (l == NULL) return fr_fail(FR_EUSAGE, "set grad: the tensor is not a leaf that requires grad");
     if (grad != NULL && (!fri_shape_equal(&grad->shape, &t->shape) || grad->dtype != t->dtype))
-        return fri_fail(FR_ESHAPE, "set grad: the leaf is %s %s but the gradient is %s %s", fr_dtype_name(t->dtype),
-                        fri_shape_text(&t->shape, a), fr_dtype_name(grad->dtype), fri_shape_text(&grad->shape, b));
+        return fr_fail(FR_ESHAPE, "set grad: the leaf is %s %s but the gradient is %s %s", fr_dtype_name(t->dtype),
+                       fri_shape_text(&t->shape, a), fr_dtype_name(grad->dtype), fri_shape_text(&grad->shape, b));
     if (grad != NULL && fri_device_of(grad) != fri_device_of(t))
-        return fri_fail(FR_EDEVICE, "set grad: the leaf is on %s but the gradient is on %s",
-                        fr_device_name(fri_device_of(t)), fr_device_name(fri_device_of(grad)));
+        return fr_fail(FR_EDEVICE, "set grad: the leaf is on %s but the gradient is on %s",
+                       fr_device_name(fri_device_of(t)), fr_device_name(fri_device_of(grad)));
     fr_tensor *old = l->grad;
     l->grad = fr_tensor_retain(grad);
     if (grad != NULL) fr_tensor_category_set(grad, FR_MEM_GRADIENT);
@@ -126,7 +126,7 @@ fr_status fr_tensor_set_grad_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ct
     FRI_NOT_NULL(leaf);
     fri_grad_state *g = leaf->grad_state;
     if (g == NULL || g->leaf == NULL)
-        return fri_fail(FR_EUSAGE, "grad hook: the tensor is not a leaf that requires grad, or did");
+        return fr_fail(FR_EUSAGE, "grad hook: the tensor is not a leaf that requires grad, or did");
     g->leaf->hook = fn;
     g->leaf->hook_ctx = ctx;
     return FR_OK;

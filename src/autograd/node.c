@@ -141,10 +141,10 @@ static const fr_node *content_of(const fr_tensor *t) {
 static fr_status check_content(const fr_op *op, int i, const fr_tensor *t) {
     const fr_node *content = content_of(t), *now = t->storage->producer;
     if (content == NULL || now == NULL || content == now) return FR_OK;
-    return fri_fail(FR_EUSAGE,
-                    "%s: input %d is a view of a tensor, or the base of a view, that was changed in place through the "
-                    "other handle by %s; clone it before, or use the handle that was changed",
-                    op->name, i, now->op->name);
+    return fr_fail(FR_EUSAGE,
+                   "%s: input %d is a view of a tensor, or the base of a view, that was changed in place through the "
+                   "other handle by %s; clone it before, or use the handle that was changed",
+                   op->name, i, now->op->name);
 }
 
 static fr_status connect(fr_node *n, int i, fr_tensor *t) {
@@ -165,7 +165,7 @@ static fr_status connect(fr_node *n, int i, fr_tensor *t) {
 static fr_status check_inplace(const fr_op *op, const fr_tensor *t) {
     const fr_node *n = fri_node_of(t);
     if (n == NULL || !n->view || n->executed || content_of(t) != NULL) return FR_OK;
-    return fri_fail(FR_EUSAGE, "%s: a view of a leaf that requires grad cannot be changed in place", op->name);
+    return fr_fail(FR_EUSAGE, "%s: a view of a leaf that requires grad cannot be changed in place", op->name);
 }
 
 /* The storage's content is this node's output from now on. A view shares the content of the node before it. */
@@ -203,8 +203,8 @@ static fr_status check_finite(const fr_op *op, const fr_tensor *out) {
     bool fine = true;
     fr_status s = fri_all_finite(out, &fine);
     if (s < 0 || fine) return s;
-    return fri_fail(FR_EUSAGE, "op %s in module %s produced inf or NaN (FRUGAL_CHECK_NAN is set)", op->name,
-                    fri_scope_module()[0] ? fri_scope_module() : "-");
+    return fr_fail(FR_EUSAGE, "op %s in module %s produced inf or NaN (FRUGAL_CHECK_NAN is set)", op->name,
+                   fri_scope_module()[0] ? fri_scope_module() : "-");
 }
 
 /* Ownership of what params point to is taken in any case, also when no node keeps them. */
@@ -228,7 +228,7 @@ fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes,
     bool view = n_in > 0 && !in_place && in[0] != NULL && out->storage == in[0]->storage;
     if (in_place && (s = check_inplace(op, out)) < 0) return drop_params(s, op, params);
     fr_node *n = node_new(op, params, params_bytes, n_in, n_saves);
-    if (n == NULL) return drop_params(fri_fail(FR_ENOMEM, "%s: out of host memory", op->name), op, params);
+    if (n == NULL) return drop_params(fr_fail(FR_ENOMEM, "%s: out of host memory", op->name), op, params);
     n->sequence = atomic_fetch_add_explicit(&next_sequence, 1, memory_order_relaxed);
     n->module = fri_scope_module();
     n->shape = out->shape;

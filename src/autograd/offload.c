@@ -93,7 +93,7 @@ static fr_status open_temporary(void) {
             close(fd);
         }
     }
-    if (store.fd < 0) return fri_fail(FR_EIO, "offload: cannot create a file in %s: %s", folders[0], strerror(why));
+    if (store.fd < 0) return fr_fail(FR_EIO, "offload: cannot create a file in %s: %s", folders[0], strerror(why));
     snprintf(warning, sizeof warning, "its file in %s is in memory (tmpfs), so what is offloaded frees none",
              in_memory);
     return FR_OK;
@@ -103,7 +103,7 @@ static fr_status open_file(const char *path) {
     warning[0] = '\0';
     if (path == NULL) return open_temporary();
     store.fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (store.fd < 0) return fri_fail(FR_EIO, "offload: cannot create %s: %s", path, strerror(errno));
+    if (store.fd < 0) return fr_fail(FR_EIO, "offload: cannot create %s: %s", path, strerror(errno));
     unlink(path);
     if (is_in_memory(store.fd))
         snprintf(warning, sizeof warning, "%.300s is in memory (tmpfs), so what is offloaded there frees none", path);
@@ -126,7 +126,7 @@ static fr_status create_allocator(const fri_streams *streams) {
 }
 
 fr_status fr_offload_open(const char *path) {
-    if (store.allocator != NULL) return fri_fail(FR_EUSAGE, "offload: a file is open already");
+    if (store.allocator != NULL) return fr_fail(FR_EUSAGE, "offload: a file is open already");
     fr_status s = open_file(path);
     if (s < 0) return s;
     s = create_allocator(NULL);
@@ -167,7 +167,7 @@ void fr_offload_close(void) {
 
 fr_status fr_offload_stats_get(fr_memory_stats *out) {
     FRI_NOT_NULL(out);
-    if (store.allocator == NULL) return fri_fail(FR_EUSAGE, "offload: no file is open");
+    if (store.allocator == NULL) return fr_fail(FR_EUSAGE, "offload: no file is open");
     fri_allocator_stats(store.allocator, out);
     return FR_OK;
 }
@@ -192,12 +192,12 @@ static fr_status copy_out(const fri_storage *s, const fri_offloaded *o) {
         forget_pages(o);
         return status;
     }
-    FRI_TRY(status, streams->mark(FRI_STREAM_COMPUTE, &f));
-    FRI_TRY(status, streams->follow(FRI_STREAM_OFFLOAD, f));
-    FRI_TRY(status,
-            streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes));
-    FRI_TRY(status, streams->mark(FRI_STREAM_OFFLOAD, &f));
-    FRI_TRY(status, fri_block_used(s->block, f));
+    FR_TRY(status, streams->mark(FRI_STREAM_COMPUTE, &f));
+    FR_TRY(status, streams->follow(FRI_STREAM_OFFLOAD, f));
+    FR_TRY(status,
+           streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes));
+    FR_TRY(status, streams->mark(FRI_STREAM_OFFLOAD, &f));
+    FR_TRY(status, fri_block_used(s->block, f));
 done:
     return status;
 }
@@ -236,11 +236,11 @@ fr_status fri_offload_in(const fri_offloaded *o, const fri_backend *b, void *dst
         forget_pages(o);
         return s;
     }
-    FRI_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &f)); /* who had the place before may still use it */
-    FRI_TRY(s, streams->follow(FRI_STREAM_OFFLOAD, f));
-    FRI_TRY(s, streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes));
-    FRI_TRY(s, streams->mark(FRI_STREAM_OFFLOAD, &f));
-    FRI_TRY(s, streams->follow(FRI_STREAM_COMPUTE, f));
+    FR_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &f)); /* who had the place before may still use it */
+    FR_TRY(s, streams->follow(FRI_STREAM_OFFLOAD, f));
+    FR_TRY(s, streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes));
+    FR_TRY(s, streams->mark(FRI_STREAM_OFFLOAD, &f));
+    FR_TRY(s, streams->follow(FRI_STREAM_COMPUTE, f));
 done:
     return s;
 }

@@ -119,12 +119,12 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
     fr_status s = FR_OK;
     if (alive(n)) return fri_tensor_on_storage(n->output, n->output_offset, &n->shape, n->dtype, out);
     if (n->executed && n->rebuild_users == 0)
-        return fri_fail(FR_EUSAGE,
-                        "backward: a saved tensor is rebuilt from op %s, whose graph was already used by an earlier "
-                        "backward pass and has been freed",
-                        n->op->name);
+        return fr_fail(FR_EUSAGE,
+                       "backward: a saved tensor is rebuilt from op %s, whose graph was already used by an earlier "
+                       "backward pass and has been freed",
+                       n->op->name);
     if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
-        return fri_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
+        return fr_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
     fr_node *fused = makes_next(n);
     if (fused != NULL) return value_of_next(fused, n->op, out);
     bool was = fr_no_grad_begin();
@@ -134,11 +134,11 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
     for (int i = 0; i < n->n_inputs; i++) {
         if (!needs(n, i)) continue;
         if (kept(n, i)->kind != FRI_SLOT_EMPTY)
-            FRI_TRY(s, fri_slot_value(kept(n, i), &in[i]));
+            FR_TRY(s, fri_slot_value(kept(n, i), &in[i]));
         else
-            FRI_TRY(s, fri_rebuild_value(n->edges[i].node, &in[i]));
+            FR_TRY(s, fri_rebuild_value(n->edges[i].node, &in[i]));
     }
-    FRI_TRY(s, n->op->rebuild(n, in, &y));
+    FR_TRY(s, n->op->rebuild(n, in, &y));
     fri_tensor_put(&y, out);
 done:
     for (int i = 0; i < n->n_inputs; i++) fr_tensor_release(&in[i]);

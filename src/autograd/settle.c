@@ -40,10 +40,10 @@ static fr_status encode_bits(fri_slot *slot) {
     unsigned flags = slot->flags;
     fri_exec e = {0};
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
-    FRI_TRY(s, fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits));
-    FRI_TRY(s, FRI_KERNEL(b, slot->dtype, relu_encode,
-                          (&e, slot->dtype, n, rule_of(flags), (char *)slot->storage->block->data + slot->offset,
-                           fri_data(bits))));
+    FR_TRY(s, fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits));
+    FR_TRY(s, FRI_KERNEL(b, slot->dtype, relu_encode,
+                         (&e, slot->dtype, n, rule_of(flags), (char *)slot->storage->block->data + slot->offset,
+                          fri_data(bits))));
     fri_slot_drop(slot);
     fri_slot_hold(slot, owner, bits, flags);
     slot->kind = FRI_SLOT_BITS;

@@ -56,11 +56,11 @@ void fri_slot_drop(fri_slot *slot) {
 static fr_status check_version(const fri_slot *slot) {
     if (slot->version == slot->storage->version) return FR_OK;
     const char *writer = slot->storage->last_writer;
-    return fri_fail(FR_EUSAGE,
-                    "%s: a tensor it saved for backward was modified in place afterwards by %s "
-                    "(version %llu, expected %llu); use the out-of-place op or clone the tensor",
-                    slot->owner->op->name, writer != NULL && writer[0] ? writer : "a direct write",
-                    (unsigned long long)slot->storage->version, (unsigned long long)slot->version);
+    return fr_fail(FR_EUSAGE,
+                   "%s: a tensor it saved for backward was modified in place afterwards by %s "
+                   "(version %llu, expected %llu); use the out-of-place op or clone the tensor",
+                   slot->owner->op->name, writer != NULL && writer[0] ? writer : "a direct write",
+                   (unsigned long long)slot->storage->version, (unsigned long long)slot->version);
 }
 
 /* The whole storage again, as bytes: slots of one storage may look at different parts of it. */
@@ -69,8 +69,8 @@ static fr_status bring_back(const fri_slot *slot, fr_tensor **out) {
     fr_status s = FR_OK;
     fr_shape shape = FRI_SHAPE((int64_t)slot->away->bytes);
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
-    FRI_TRY(s, fri_tensor_new(&shape, FR_U8, slot->device, FR_MEM_TEMPORARY, &bytes));
-    FRI_TRY(s, fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes)));
+    FR_TRY(s, fri_tensor_new(&shape, FR_U8, slot->device, FR_MEM_TEMPORARY, &bytes));
+    FR_TRY(s, fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes)));
     fri_tensor_put(&bytes, out);
 done:
     fr_tensor_release(&bytes);
@@ -83,20 +83,20 @@ fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
     fr_status s = FR_OK;
     switch (slot->kind) {
     case FRI_SLOT_TENSOR:
-        FRI_TRY(s, check_version(slot));
+        FR_TRY(s, check_version(slot));
         return fri_tensor_on_storage(slot->storage, slot->offset, &slot->shape, slot->dtype, out);
     case FRI_SLOT_REBUILD:
-        FRI_TRY(s, fri_rebuild_value(slot->source, &value));
-        FRI_TRY(s, fri_tensor_view(value, &slot->shape, &view));
+        FR_TRY(s, fri_rebuild_value(slot->source, &value));
+        FR_TRY(s, fri_tensor_view(value, &slot->shape, &view));
         fri_tensor_put(&view, out);
         break;
     case FRI_SLOT_AWAY:
-        FRI_TRY(s, bring_back(slot, &value));
-        FRI_TRY(s, fri_tensor_on_storage(value->storage, slot->offset, &slot->shape, slot->dtype, out));
+        FR_TRY(s, bring_back(slot, &value));
+        FR_TRY(s, fri_tensor_on_storage(value->storage, slot->offset, &slot->shape, slot->dtype, out));
         break;
     default:
-        s = fri_fail(FR_EINTERNAL, "%s: saved tensor is in state %d, which holds no value", slot->owner->op->name,
-                     (int)slot->kind);
+        s = fr_fail(FR_EINTERNAL, "%s: saved tensor is in state %d, which holds no value", slot->owner->op->name,
+                    (int)slot->kind);
     }
 done:
     fr_tensor_release(&value);
@@ -113,10 +113,10 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot) {
             if (s < 0) return s;
         }
         if (n->shadow == NULL)
-            return fri_fail(FR_EUSAGE,
-                            "checkpoint: running the function again did not produce the %s it recorded in the forward "
-                            "pass; the function must do the same each time",
-                            n->op->name);
+            return fr_fail(FR_EUSAGE,
+                           "checkpoint: running the function again did not produce the %s it recorded in the forward "
+                           "pass; the function must do the same each time",
+                           n->op->name);
         *node = n->shadow;
         *slot = &n->shadow->slots[index];
     }
@@ -189,20 +189,20 @@ fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, f
     fr_node *holder = node;
     fri_slot *slot = &node->slots[index];
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_slot_resolve(&holder, &slot));
+    FR_TRY(s, fri_slot_resolve(&holder, &slot));
     if (slot->kind == FRI_SLOT_PASS) {
         fri_tensor_put(dy, dx);
         return FR_OK;
     }
-    if (slot->kind != FRI_SLOT_BITS) FRI_TRY(s, fri_slot_value(slot, &value));
+    if (slot->kind != FRI_SLOT_BITS) FR_TRY(s, fri_slot_value(slot, &value));
     if (fr_tensor_reusable(*dy))
         result = fr_tensor_retain(*dy);
     else
-        FRI_TRY(s, fri_tensor_new(&(*dy)->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &result));
+        FR_TRY(s, fri_tensor_new(&(*dy)->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &result));
     if (slot->kind == FRI_SLOT_BITS)
-        FRI_TRY(s, mask_by_bits(slot, slope, *dy, result));
+        FR_TRY(s, mask_by_bits(slot, slope, *dy, result));
     else
-        FRI_TRY(s, mask_by_value(slot, value, slope, *dy, result));
+        FR_TRY(s, mask_by_value(slot, value, slope, *dy, result));
     fr_tensor_release(dy);
     fri_tensor_put(&result, dx);
 done:

@@ -41,7 +41,7 @@ bool fr_grad_enabled(void) {
 fr_status fr_autocast_begin(fr_dtype dtype, fr_autocast_state *was) {
     FRI_NOT_NULL(was);
     if (dtype != FR_F16 && dtype != FR_BF16)
-        return fri_fail(FR_EDTYPE, "autocast: %s is not a half type; f16 and bf16 are", fr_dtype_name(dtype));
+        return fr_fail(FR_EDTYPE, "autocast: %s is not a half type; f16 and bf16 are", fr_dtype_name(dtype));
     *was = state.autocast;
     state.autocast = (fr_autocast_state){.enabled = true, .dtype = dtype};
     return FR_OK;

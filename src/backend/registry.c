@@ -35,7 +35,7 @@ const fri_backend *fri_backend_get(fr_device d) {
 _Thread_local const fri_kernel_watch *fri_kernel_watched;
 
 fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *b) {
-    return fri_fail(FR_EUNSUPPORTED, "%s: the %s backend has no kernel for %s data", kernel, b->name, fr_dtype_name(t));
+    return fr_fail(FR_EUNSUPPORTED, "%s: the %s backend has no kernel for %s data", kernel, b->name, fr_dtype_name(t));
 }
 
 const char *fr_device_name(fr_device d) {
@@ -86,5 +86,5 @@ fr_status fr_device_parse(const char *name, fr_device *out) {
             *out = (fr_device)i;
             return FR_OK;
         }
-    return fri_fail(FR_EINVAL, "'%s' is not a device: cpu, cuda and meta are", name);
+    return fr_fail(FR_EINVAL, "'%s' is not a device: cpu, cuda and meta are", name);
 }

@@ -13,7 +13,7 @@ fr_status fri_array_room(void *items, size_t size, size_t n, const char *what) {
     memcpy(&p, items, sizeof p);
     const bool fits = !__builtin_mul_overflow(n == 0 ? FIRST : n, n == 0 ? size : 2 * size, &bytes);
     p = fits ? realloc(p, bytes) : NULL;
-    if (p == NULL) return fri_fail(FR_ENOMEM, "%s: no host memory for %zu more", what, n == 0 ? FIRST : n);
+    if (p == NULL) return fr_fail(FR_ENOMEM, "%s: no host memory for %zu more", what, n == 0 ? FIRST : n);
     memcpy(items, &p, sizeof p);
     return FR_OK;
 }

@@ -20,7 +20,7 @@ enum { TEMPORARY_NAMES = 100 };        /* tried before giving up: each taken one
 #define MOVE_AT_ONCE ((size_t)1 << 30) /* Linux moves at most 2 GiB - 4 KiB in one call */
 
 static fr_status cannot(const char *what) {
-    return fri_fail(FR_EIO, "cannot be %s: %s", what, strerror(errno));
+    return fr_fail(FR_EIO, "cannot be %s: %s", what, strerror(errno));
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
@@ -70,7 +70,7 @@ bool fr_file_target(const char *path, char target[FR_TARGET_BYTES]) {
 static fr_status create_temporary(fr_atomic_file *f, mode_t mode) {
     size_t room = strlen(f->target) + 64;
     f->temporary = malloc(room);
-    if (f->temporary == NULL) return fri_fail(FR_ENOMEM, "no host memory for a temporary name");
+    if (f->temporary == NULL) return fr_fail(FR_ENOMEM, "no host memory for a temporary name");
     for (int i = 0; i < TEMPORARY_NAMES; i++) {
         snprintf(f->temporary, room, "%s.%ld-%d.tmp", f->target, (long)getpid(), i);
         f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
@@ -91,7 +91,7 @@ static int standard_stream(const struct stat *file) {
 /* O_NONBLOCK for the opening alone: a FIFO without a reader answers ENXIO instead of waiting for one. */
 static fr_status open_as_it_is(const char *path, fr_atomic_file *f) {
     f->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (f->fd < 0 && errno == ENXIO) return fri_fail(FR_EIO, "cannot be written: nobody reads from it");
+    if (f->fd < 0 && errno == ENXIO) return fr_fail(FR_EIO, "cannot be written: nobody reads from it");
     if (f->fd < 0) return cannot("written");
     int flags = fcntl(f->fd, F_GETFL);
     return flags >= 0 && fcntl(f->fd, F_SETFL, flags & ~O_NONBLOCK) == 0 ? FR_OK : cannot("written");
@@ -101,7 +101,7 @@ static fr_status open_file(const char *path, mode_t mode, fr_atomic_file *f) {
     char target[FR_TARGET_BYTES];
     struct stat st;
     bool exists = stat(path, &st) == 0;
-    if (exists && S_ISDIR(st.st_mode)) return fri_fail(FR_EIO, "is a folder, not a file");
+    if (exists && S_ISDIR(st.st_mode)) return fr_fail(FR_EIO, "is a folder, not a file");
     int standard = exists ? standard_stream(&st) : -1;
     if (standard >= 0) {
         f->fd = fcntl(standard, F_DUPFD_CLOEXEC, 0);
@@ -110,7 +110,7 @@ static fr_status open_file(const char *path, mode_t mode, fr_atomic_file *f) {
     if (exists && !S_ISREG(st.st_mode)) return open_as_it_is(path, f);
     if ((exists && access(path, W_OK) != 0) || !fr_file_target(path, target)) return cannot("written");
     f->target = strdup(target);
-    if (f->target == NULL) return fri_fail(FR_ENOMEM, "no host memory for a file name");
+    if (f->target == NULL) return fr_fail(FR_ENOMEM, "no host memory for a file name");
     fr_status s = create_temporary(f, mode);
     if (s == FR_OK && exists && fchmod(f->fd, st.st_mode & 0777) != 0) s = cannot("given its mode");
     return s;
@@ -129,7 +129,7 @@ fr_status fr_atomic_put(fr_atomic_file *f, const void *data, size_t bytes) {
         ssize_t n = write(f->fd, at, bytes < MOVE_AT_ONCE ? bytes : MOVE_AT_ONCE);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
-            return fri_fail(FR_EIO, "%zu more bytes cannot be written: %s", bytes, strerror(n < 0 ? errno : EIO));
+            return fr_fail(FR_EIO, "%zu more bytes cannot be written: %s", bytes, strerror(n < 0 ? errno : EIO));
         at += n;
         bytes -= (size_t)n;
     }
@@ -148,7 +148,7 @@ static fr_status sync_folder(const char *target) {
     (void)split(target, folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
-        s = fri_fail(FR_EIO, "is complete, but its folder '%s' cannot be synced: %s", folder, strerror(errno));
+        s = fr_fail(FR_EIO, "is complete, but its folder '%s' cannot be synced: %s", folder, strerror(errno));
     if (fd >= 0) close(fd);
     return s;
 }
@@ -167,7 +167,7 @@ static void close_file(fr_atomic_file *f) {
 static fr_status finish(fr_atomic_file *f) {
     errno = 0;
     bool whole = f->stream == NULL || (fflush(f->stream) == 0 && ferror(f->stream) == 0);
-    if (!whole && errno == 0) return fri_fail(FR_EIO, "cannot be written: a part of it is lost");
+    if (!whole && errno == 0) return fr_fail(FR_EIO, "cannot be written: a part of it is lost");
     if (!whole) return cannot("written");
     return f->temporary == NULL || fsync(f->fd) == 0 ? FR_OK : cannot("synced");
 }
@@ -203,10 +203,10 @@ void fr_atomic_abandon(fr_atomic_file *f) {
 fr_status fri_input_open(const char *path, int *out, uint64_t *bytes) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (fd < 0 && errno == ENXIO) return fri_fail(FR_EIO, "is not a regular file"); /* a socket */
+    if (fd < 0 && errno == ENXIO) return fr_fail(FR_EIO, "is not a regular file"); /* a socket */
     if (fd < 0) return cannot("opened");
     fr_status s = fstat(fd, &st) != 0 ? cannot("examined") : FR_OK;
-    if (s == FR_OK && !S_ISREG(st.st_mode)) s = fri_fail(FR_EIO, "is not a regular file");
+    if (s == FR_OK && !S_ISREG(st.st_mode)) s = fr_fail(FR_EIO, "is not a regular file");
     if (s < 0) {
         close(fd);
         return s;
@@ -224,8 +224,8 @@ fr_status fri_input_read(int fd, void *to, size_t bytes, uint64_t at) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return cannot("read");
         if (n == 0)
-            return fri_fail(FR_EIO, "shrank from at least %llu to %llu bytes while it was read",
-                            (unsigned long long)(at + bytes), (unsigned long long)(at + done));
+            return fr_fail(FR_EIO, "shrank from at least %llu to %llu bytes while it was read",
+                           (unsigned long long)(at + bytes), (unsigned long long)(at + done));
         done += (size_t)n;
     }
     return FR_OK;

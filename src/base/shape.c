@@ -31,15 +31,15 @@ bool fri_mul_i64(int64_t a, int64_t b, int64_t *out) {
 fr_status fri_shape_bytes(const char *what, const fr_shape *s, fr_dtype t, size_t *bytes) {
     char text[FRI_SHAPE_TEXT];
     if (s->rank < 0 || s->rank > FR_MAX_RANK)
-        return fri_fail(FR_ESHAPE, "%s: rank %d is outside 0..%d", what, s->rank, FR_MAX_RANK);
-    if (fr_dtype_size(t) == 0) return fri_fail(FR_EDTYPE, "%s: %d is not an element type", what, (int)t);
+        return fr_fail(FR_ESHAPE, "%s: rank %d is outside 0..%d", what, s->rank, FR_MAX_RANK);
+    if (fr_dtype_size(t) == 0) return fr_fail(FR_EDTYPE, "%s: %d is not an element type", what, (int)t);
     int64_t n = (int64_t)fr_dtype_size(t);
     for (int i = 0; i < s->rank; i++) {
         if (s->dim[i] < 0)
-            return fri_fail(FR_ESHAPE, "%s: dimension %d of shape %s is negative", what, i, fri_shape_text(s, text));
+            return fr_fail(FR_ESHAPE, "%s: dimension %d of shape %s is negative", what, i, fri_shape_text(s, text));
         if (!fri_mul_i64(n, s->dim[i], &n))
-            return fri_fail(FR_ESHAPE, "%s: shape %s of %s does not fit into 63 bits", what, fri_shape_text(s, text),
-                            fr_dtype_name(t));
+            return fr_fail(FR_ESHAPE, "%s: shape %s of %s does not fit into 63 bits", what, fri_shape_text(s, text),
+                           fr_dtype_name(t));
     }
     *bytes = (size_t)n;
     return FR_OK;

@@ -8,8 +8,6 @@
 extern "C" {
 #endif
 
-#define fri_fail fr_fail
-
 /* fr_fail with a text of several lines. */
 fr_status fri_fail_report(fr_status s, const char *text);
 
@@ -32,8 +30,6 @@ static inline fr_status fri_check_null(const char *function, const char *names, 
         if (p[i] == NULL) return fri_fail_null(function, names, i);
     return FR_OK;
 }
-
-#define FRI_TRY FR_TRY
 
 /* Not an error and never seen by users: a checkpoint's recomputation has everything it needs, and the function it
  * runs is asked to return at once. It is negative, so that every caller passes it on like an error. */

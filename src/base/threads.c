@@ -72,10 +72,10 @@ static _Atomic int known_to_start = 1;
 
 fr_status fr_threads_set(int n) {
     if (n < 1 || n > FRI_THREADS_MOST)
-        return fri_fail(FR_EINVAL, "threads_set: %d threads; must lie in 1..%d", n, FRI_THREADS_MOST);
+        return fr_fail(FR_EINVAL, "threads_set: %d threads; must lie in 1..%d", n, FRI_THREADS_MOST);
     int started = n > known_to_start ? 1 + fri_threads_startable(n - 1) : n;
     if (started < n)
-        return fri_fail(FR_EUSAGE, "threads_set: %d threads are asked for, and this process may start %d", n, started);
+        return fr_fail(FR_EUSAGE, "threads_set: %d threads are asked for, and this process may start %d", n, started);
     if (n > known_to_start) known_to_start = n;
     omp_set_num_threads(n);
     return FR_OK;

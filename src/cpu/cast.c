@@ -113,7 +113,7 @@ static void cast_block(fr_dtype from, fr_dtype to, int64_t n, const void *x, voi
 fr_status fri_cpu_cast(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y) {
     size_t from_size = fr_dtype_size(from), to_size = fr_dtype_size(to);
     if (from_size == 0 || to_size == 0)
-        return fri_fail(FR_EDTYPE, "cast: from element type %d to %d, one of which does not exist", (int)from, (int)to);
+        return fr_fail(FR_EDTYPE, "cast: from element type %d to %d, one of which does not exist", (int)from, (int)to);
     int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
     for (int64_t chunk = 0; chunk < chunks; chunk++) {

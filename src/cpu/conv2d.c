@@ -44,8 +44,8 @@ static fri_conv2d_desc piece_desc(const fri_conv2d_desc *d, const plan *p, int64
 }
 
 static fr_status unsupported(const fri_conv2d_desc *d, fri_pass pass) {
-    return fri_fail(FR_EUNSUPPORTED, "%s: oneDNN has nothing but reference code for %s data on the cpu",
-                    pass_name[pass], fr_dtype_name(d->dtype));
+    return fr_fail(FR_EUNSUPPORTED, "%s: oneDNN has nothing but reference code for %s data on the cpu", pass_name[pass],
+                   fr_dtype_name(d->dtype));
 }
 
 static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
@@ -65,13 +65,13 @@ static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) 
         p->rows = fri_min_i64(d->p, fri_max_i64(1, rows));
     }
     fri_conv2d_desc piece = piece_desc(d, p, p->images, p->rows);
-    FRI_TRY(s, fri_conv2d_engine_plan(&piece, pass, FRI_CONV2D_AUTO, &p->engine));
+    FR_TRY(s, fri_conv2d_engine_plan(&piece, pass, FRI_CONV2D_AUTO, &p->engine));
     if (p->engine.method == FRI_CONV2D_NONE) return unsupported(&piece, pass);
     size_t engine_bytes = p->engine.bytes;
     int64_t tail_images = d->n % p->images, tail_rows = d->p % p->rows;
     if (tail_images > 0 || tail_rows > 0) {
         fri_conv2d_desc rest = piece_desc(d, p, tail_images > 0 ? tail_images : 1, tail_rows > 0 ? tail_rows : d->p);
-        FRI_TRY(s, fri_conv2d_engine_plan(&rest, pass, p->engine.method, &p->tail));
+        FR_TRY(s, fri_conv2d_engine_plan(&rest, pass, p->engine.method, &p->tail));
         if (p->tail.method == FRI_CONV2D_NONE) return unsupported(&rest, pass);
         if (p->tail.bytes > engine_bytes) engine_bytes = p->tail.bytes;
     }
@@ -171,23 +171,23 @@ static fr_status run_widened(const fri_conv2d_desc *d, fri_pass pass, const plan
             int64_t rows = fri_min_i64(p->rows, d->p - row), y_elements = images * rows * y_row;
             int64_t first = row * d->stride_h - d->pad_h, y_first = (n * d->p + row) * y_row;
             const fri_conv2d_engine *e = images < p->images || rows < p->rows ? &p->tail : &p->engine;
-            if (e != prepared) FRI_TRY(s, fri_conv2d_engine_prepare(e, w, scratch));
+            if (e != prepared) FR_TRY(s, fri_conv2d_engine_prepare(e, w, scratch));
             prepared = e;
             if (pass != FRI_PASS_BACKWARD_INPUT) widen_x(d, p, n, images, first, input_rows(d, p, rows), a, x);
             if (pass != FRI_PASS_FORWARD)
                 fri_cpu_widen_rows(d->dtype, 1, y_elements, half_at(d, dy, y_first), y_elements, y);
             switch (pass) {
             case FRI_PASS_FORWARD:
-                FRI_TRY(s, fri_conv2d_engine_run(e, x, w, bias, y, scratch));
+                FR_TRY(s, fri_conv2d_engine_run(e, x, w, bias, y, scratch));
                 fri_cpu_narrow_rows(d->dtype, 1, y_elements, y, (char *)(uintptr_t)half_at(d, out, y_first),
                                     y_elements);
                 break;
             case FRI_PASS_BACKWARD_INPUT:
-                FRI_TRY(s, fri_conv2d_engine_run(e, y, w, NULL, x, scratch));
+                FR_TRY(s, fri_conv2d_engine_run(e, y, w, NULL, x, scratch));
                 narrow_dx(d, p, n, images, row, rows, x, (float *)(void *)(workspace + p->carry_at), out);
                 break;
             case FRI_PASS_BACKWARD_WEIGHT:
-                FRI_TRY(s, fri_conv2d_engine_run(e, x, y, NULL, n + row == 0 ? w : sum, scratch));
+                FR_TRY(s, fri_conv2d_engine_run(e, x, y, NULL, n + row == 0 ? w : sum, scratch));
                 if (n + row > 0) fri_cpu_add_rows(weights, sum, w);
                 break;
             }

@@ -85,13 +85,12 @@ fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e) {
 
     int64_t tail = all % e->rows;
     if (vector) goto parts; /* op stays NULL */
-    FRI_TRY(s, plan_product(e, 0, e->rows, FRI_SET, &scratch));
-    if (dw && e->rows < all && e->method != FRI_CONV2D_NONE) FRI_TRY(s, plan_product(e, 1, e->rows, FRI_ADD, &scratch));
-    if (tail > 0 && e->method != FRI_CONV2D_NONE)
-        FRI_TRY(s, plan_product(e, 2, tail, dw ? FRI_ADD : FRI_SET, &scratch));
+    FR_TRY(s, plan_product(e, 0, e->rows, FRI_SET, &scratch));
+    if (dw && e->rows < all && e->method != FRI_CONV2D_NONE) FR_TRY(s, plan_product(e, 1, e->rows, FRI_ADD, &scratch));
+    if (tail > 0 && e->method != FRI_CONV2D_NONE) FR_TRY(s, plan_product(e, 2, tail, dw ? FRI_ADD : FRI_SET, &scratch));
     if (e->images > 0 && d->n % e->images > 0 && e->method != FRI_CONV2D_NONE) {
         int64_t last = d->n % e->images * d->p; /* then e->images > 1, so rows == all: no other tail */
-        FRI_TRY(s, plan_product(e, 2, last, FRI_SET, &scratch));
+        FR_TRY(s, plan_product(e, 2, last, FRI_SET, &scratch));
     }
 
 parts:
@@ -267,8 +266,8 @@ static fr_status run_images(const fri_conv2d_engine *e, int64_t image, int64_t i
     for (int64_t rows; from < last; from += rows) {
         rows = fri_min_i64(e->rows, last - from);
         for (int64_t g = 0; g < d->groups; g++) {
-            FRI_TRY(s, run_piece(e, e->op[rows == e->rows ? 0 : 2], g, from, rows, dy, w, NULL, workspace + e->col_at,
-                                 workspace));
+            FR_TRY(s, run_piece(e, e->op[rows == e->rows ? 0 : 2], g, from, rows, dy, w, NULL, workspace + e->col_at,
+                                workspace));
             scatter(d, from, rows, image, g * (d->c / d->groups), (const float *)(void *)(workspace + e->col_at), sums);
         }
     }
@@ -283,7 +282,7 @@ fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const
     fr_status s = FR_OK;
     if (e->images > 0) {
         for (int64_t i = 0; i < d->n; i += e->images)
-            FRI_TRY(s, run_images(e, i, fri_min_i64(e->images, d->n - i), a, b, out, workspace));
+            FR_TRY(s, run_images(e, i, fri_min_i64(e->images, d->n - i), a, b, out, workspace));
         goto done;
     }
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, sums = dw && d->dtype != FR_F32;
@@ -296,7 +295,7 @@ fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const
             char *to = target;
             if (e->pass == FRI_PASS_BACKWARD_INPUT) /* pointwise: the columns are dx itself */
                 to += (size_t)(from * d->q * d->c + g * (d->c / d->groups)) * fr_dtype_size(d->dtype);
-            FRI_TRY(s, run_piece(e, op, g, from, rows, a, b, bias, to, workspace));
+            FR_TRY(s, run_piece(e, op, g, from, rows, a, b, bias, to, workspace));
         }
     }
     int64_t weights = d->k * row_elements(d);

@@ -395,7 +395,7 @@ fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     e->tiles = d->n * m.grid_h * m.grid_w;
     e->chunk = choose_blocks(e, ROOM, 128);
     if (e->chunk == 0) return FR_OK;
-    FRI_TRY(s, plan_product(e, e->chunk, dw ? FRI_ADD : FRI_SET, &scratch, &full));
+    FR_TRY(s, plan_product(e, e->chunk, dw ? FRI_ADD : FRI_SET, &scratch, &full));
     if (full == NULL || lay_out(e, scratch) > LIMIT) return FR_OK;
 
     if (!choose_workers(e)) e->chunk = fri_min_i64(choose_blocks(e, ROOM, 128), e->tiles);
@@ -403,7 +403,7 @@ fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     scratch = 0;
     for (int i = 0; i < 3; i++) {
         if (tiles[i] == 0) continue;
-        FRI_TRY(s, plan_product(e, tiles[i], dw && i > 0 ? FRI_ADD : FRI_SET, &scratch, &e->op[i]));
+        FR_TRY(s, plan_product(e, tiles[i], dw && i > 0 ? FRI_ADD : FRI_SET, &scratch, &e->op[i]));
         if (e->op[i] == NULL) return FR_OK;
     }
     lay_out(e, scratch);
@@ -463,7 +463,7 @@ static fr_status run_part(run r, step from, step to, char *workspace) {
                 now.tiles = fri_min_i64(e->chunk, to.tile - now.tile);
                 between(&r, done, &now);
                 const fri_dnnl_op *op = e->op[now.tiles < e->chunk ? 2 : dw && now.tile > 0 ? 1 : 0];
-                FRI_TRY(s, fri_dnnl_run(op, dw ? r.u : r.v, dw ? r.v : r.u, NULL, r.m, workspace + e->scratch_at));
+                FR_TRY(s, fri_dnnl_run(op, dw ? r.u : r.v, dw ? r.v : r.u, NULL, r.m, workspace + e->scratch_at));
                 before = now;
                 done = &before;
             }
@@ -507,5 +507,5 @@ fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, con
             snprintf(sentence, sizeof sentence, "%s", fr_last_error());
         }
     }
-    return failed < 0 ? fri_fail(failed, "%s", sentence) : FR_OK;
+    return failed < 0 ? fr_fail(failed, "%s", sentence) : FR_OK;
 }

@@ -174,8 +174,8 @@ static void engine_make(void) {
 }
 
 static fr_status failed(const char *call, dnnl_status_t r) {
-    return fri_fail(r == dnnl_out_of_memory ? FR_ENOMEM : FR_ELIBRARY, "oneDNN: %s answered %s", call,
-                    dnnl_status2str(r));
+    return fr_fail(r == dnnl_out_of_memory ? FR_ENOMEM : FR_ELIBRARY, "oneDNN: %s answered %s", call,
+                   dnnl_status2str(r));
 }
 
 #define DNNL_TRY(s, what, expression)         \
@@ -341,16 +341,16 @@ static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **val
     memset(md, 0, sizeof md);
     conv_geometry g = {{d->stride_h, d->stride_w}, {d->dilation_h - 1, d->dilation_w - 1}, {d->pad_h, d->pad_w}};
     fri_dnnl_op *op = calloc(1, sizeof *op);
-    if (op == NULL) return fri_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
-    FRI_TRY(s, conv_tensors(d, md, &op->krsc_md));
-    FRI_TRY(s, make_attr(false, &attr));
+    if (op == NULL) return fr_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
+    FR_TRY(s, conv_tensors(d, md, &op->krsc_md));
+    FR_TRY(s, make_attr(false, &attr));
     if (c->pass != FRI_PASS_FORWARD) {
         dnnl_status_t r = walk_conv(&forward, FRI_PASS_FORWARD, md, &g, attr, engine, NULL);
         if (r == dnnl_success) DNNL_TRY(s, "primitive_desc", walk_pd(forward, &hint));
     }
     dnnl_status_t r = walk_conv(&w, c->pass, md, &g, attr, engine, hint);
     if (r == dnnl_success)
-        FRI_TRY(s, pick(w, c, &op->pd));
+        FR_TRY(s, pick(w, c, &op->pd));
     else if (r != dnnl_unimplemented)
         DNNL_TRY(s, "convolution primitive_desc", r);
     if (op->pd == NULL) goto done; /* *value stays NULL: there is none */
@@ -396,15 +396,15 @@ static fr_status make_matmul(const fri_dnnl_key *key, const void *args, void **v
     dnnl_dims_t as = {d->a_batch, d->a_row, d->a_col}, bs = {d->b_batch, d->b_row, d->b_col};
     dnnl_dims_t cs = {d->c_batch, d->c_row, 1}, bias = {1, d->n}, ones = {d->n, 1};
     fri_dnnl_op *op = calloc(1, sizeof *op);
-    if (op == NULL) return fri_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
+    if (op == NULL) return fr_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
     DNNL_TRY(s, "memory_desc", md_strided(&md[0], rank, a + at, type_of(d->a_dtype), as + at));
     DNNL_TRY(s, "memory_desc", md_strided(&md[1], rank, b + at, type_of(d->b_dtype), bs + at));
     if (d->bias) DNNL_TRY(s, "memory_desc", md_strided(&md[2], 2, bias, type_of(d->bias_dtype), ones));
     DNNL_TRY(s, "memory_desc", md_strided(&md[3], rank, c + at, type_of(d->c_dtype), cs + at));
-    FRI_TRY(s, make_attr(d->accum == FRI_ADD, &attr));
+    FR_TRY(s, make_attr(d->accum == FRI_ADD, &attr));
     dnnl_status_t r = walk_matmul(&w, md, d->bias, attr, engine);
     if (r == dnnl_success)
-        FRI_TRY(s, pick(w, NULL, &op->pd));
+        FR_TRY(s, pick(w, NULL, &op->pd));
     else if (r != dnnl_unimplemented)
         DNNL_TRY(s, "matmul primitive_desc", r);
     if (op->pd == NULL) goto done;

@@ -72,7 +72,7 @@ static fr_status get_op(const product *p, fr_dtype t, fr_dtype bias_t, int64_t m
 static fr_status tile_op(const product *p, int64_t m, int64_t n, int64_t k, fri_accum accum, const fri_dnnl_op **op) {
     fr_status s = get_op(p, FR_F32, FR_F32, m, n, k, p->a_turned ? m : k, p->b_turned ? k : n, n, accum, op);
     if (s >= 0 && *op == NULL)
-        return fri_fail(FR_EUNSUPPORTED, "linear: oneDNN has nothing but reference code for f32 data on the cpu");
+        return fr_fail(FR_EUNSUPPORTED, "linear: oneDNN has nothing but reference code for f32 data on the cpu");
     return s;
 }
 
@@ -91,7 +91,7 @@ static fr_status tile_scratch(const plan *p, size_t *scratch) {
         if (dim[0] == 0 || dim[1] == 0 || dim[2] == 0) continue;
         for (int add = 0; add <= (p->k < p->p.k); add++) {
             const fri_dnnl_op *op = NULL;
-            FRI_TRY(s, tile_op(&p->p, dim[0], dim[1], dim[2], add ? FRI_ADD : FRI_SET, &op));
+            FR_TRY(s, tile_op(&p->p, dim[0], dim[1], dim[2], add ? FRI_ADD : FRI_SET, &op));
             if (fri_dnnl_scratch_bytes(op) > *scratch) *scratch = fri_dnnl_scratch_bytes(op);
         }
     }
@@ -115,7 +115,7 @@ static fr_status plan_widened(const fri_linear_desc *d, plan *p) {
     p->a_at = fri_part(&p->bytes, (size_t)(p->m * p->k) * sizeof(float));
     p->b_at = fri_part(&p->bytes, (size_t)(p->k * p->n) * sizeof(float));
     p->c_at = fri_part(&p->bytes, (size_t)(p->m * p->n) * sizeof(float));
-    FRI_TRY(s, tile_scratch(p, &scratch));
+    FR_TRY(s, tile_scratch(p, &scratch));
     p->scratch_at = fri_part(&p->bytes, scratch);
 done:
     return s;
@@ -136,8 +136,8 @@ static fr_status make_plan(const fri_linear_desc *d, fri_pass pass, plan *p) {
             return FR_OK;
         }
         if (d->dtype == FR_F32)
-            return fri_fail(FR_EUNSUPPORTED, "%s: oneDNN has nothing but reference code for f32 data on the cpu",
-                            pass_name[pass]);
+            return fr_fail(FR_EUNSUPPORTED, "%s: oneDNN has nothing but reference code for f32 data on the cpu",
+                           pass_name[pass]);
     }
     return plan_widened(d, p);
 }
@@ -162,11 +162,11 @@ static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const voi
             for (int64_t l = 0; l < q->k; l += p->k) {
                 int64_t k = fri_min_i64(p->k, q->k - l);
                 const fri_dnnl_op *op = NULL;
-                FRI_TRY(s, tile_op(q, m, n, k, l > 0 ? FRI_ADD : FRI_SET, &op));
+                FR_TRY(s, tile_op(q, m, n, k, l > 0 ? FRI_ADD : FRI_SET, &op));
                 bool new_a = p->m < q->m || p->k < q->k || j == 0, new_b = p->k < q->k || i == 0;
                 if (new_a) widen_tile(t, a, q->a_pitch, q->a_turned, i, m, l, k, at);
                 if (new_b) widen_tile(t, b, q->b_pitch, q->b_turned, l, k, j, n, bt);
-                FRI_TRY(s, fri_dnnl_run(op, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->scratch_at));
+                FR_TRY(s, fri_dnnl_run(op, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->scratch_at));
             }
             fri_cpu_narrow_rows(t, m, n, ct, (char *)c + (size_t)(i * q->n + j) * fr_dtype_size(t), q->n);
         }

@@ -13,13 +13,13 @@ static fr_status check(const fri_pool2d_desc *d, fr_dtype index_dtype) {
     fr_status s = fri_cpu_accepts("maxpool2d", d->dtype);
     if (s < 0) return s;
     if (index_dtype == FR_U8 && d->kernel_h * d->kernel_w > 255)
-        return fri_fail(FR_EUNSUPPORTED, "maxpool2d: a window of %lld x %lld does not fit u8 indices (255 positions)",
-                        (long long)d->kernel_h, (long long)d->kernel_w);
+        return fr_fail(FR_EUNSUPPORTED, "maxpool2d: a window of %lld x %lld does not fit u8 indices (255 positions)",
+                       (long long)d->kernel_h, (long long)d->kernel_w);
     if (index_dtype != FR_U8 && index_dtype != FR_I32 && index_dtype != FR_I64)
-        return fri_fail(FR_EUNSUPPORTED, "maxpool2d: indices are u8, i32 or i64, not %s", fr_dtype_name(index_dtype));
+        return fr_fail(FR_EUNSUPPORTED, "maxpool2d: indices are u8, i32 or i64, not %s", fr_dtype_name(index_dtype));
     if (d->h * d->w > INT32_MAX)
-        return fri_fail(FR_EUNSUPPORTED, "maxpool2d: an image of %lld x %lld has positions beyond 31 bits",
-                        (long long)d->h, (long long)d->w);
+        return fr_fail(FR_EUNSUPPORTED, "maxpool2d: an image of %lld x %lld has positions beyond 31 bits",
+                       (long long)d->h, (long long)d->w);
     return FR_OK;
 }
 

@@ -7,8 +7,8 @@ enum { COPY_PIECE = 256 * 1024 }; /* bytes per task */
 
 fr_status fri_cpu_workspace(const fri_exec *e, const char *op, size_t need, void **out) {
     if (need > 0 && (e == NULL || e->workspace == NULL || e->workspace_bytes < need))
-        return fri_fail(FR_EINTERNAL, "%s: needs %zu bytes of workspace but was handed %zu", op, need,
-                        e != NULL && e->workspace != NULL ? e->workspace_bytes : (size_t)0);
+        return fr_fail(FR_EINTERNAL, "%s: needs %zu bytes of workspace but was handed %zu", op, need,
+                       e != NULL && e->workspace != NULL ? e->workspace_bytes : (size_t)0);
     *out = need > 0 ? e->workspace : NULL;
     return FR_OK;
 }

@@ -10,8 +10,8 @@ fr_status fri_cpu_accepts(const char *op, fr_dtype t) {
 #ifndef FRI_REAL_F64
     if (t == FR_F16 || t == FR_BF16) return FR_OK;
 #endif
-    return fri_fail(FR_EUNSUPPORTED, "%s: the cpu kernel for %s data was called with %s data", op,
-                    FRI_REAL_DTYPE == FR_F64 ? "f64" : "f32, f16 and bf16", fr_dtype_name(t));
+    return fr_fail(FR_EUNSUPPORTED, "%s: the cpu kernel for %s data was called with %s data", op,
+                   FRI_REAL_DTYPE == FR_F64 ? "f64" : "f32, f16 and bf16", fr_dtype_name(t));
 }
 
 #ifdef FRI_REAL_F64

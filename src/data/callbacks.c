@@ -9,11 +9,11 @@
 static fr_status callbacks_read(const fr_dataset *d, int64_t index, fr_image *image) {
     const fr_dataset_source *source = d->state;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_buffer_reserve(&image->decoded, (size_t)(d->height * d->width * d->channels), d->source));
-    FRI_TRY(s, source->read(source->ctx, index, image->decoded.data, &image->label));
+    FR_TRY(s, fri_buffer_reserve(&image->decoded, (size_t)(d->height * d->width * d->channels), d->source));
+    FR_TRY(s, source->read(source->ctx, index, image->decoded.data, &image->label));
     if (image->label < 0 || image->label >= d->classes)
-        return fri_fail(FR_EINVAL, "%s: image %" PRId64 " has label %" PRId64 ", outside 0..%" PRId64, d->source, index,
-                        image->label, d->classes - 1);
+        return fr_fail(FR_EINVAL, "%s: image %" PRId64 " has label %" PRId64 ", outside 0..%" PRId64, d->source, index,
+                       image->label, d->classes - 1);
     image->labelled = true;
     image->pixels = image->decoded.data;
     image->height = d->height;
@@ -42,17 +42,17 @@ fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out) {
     const char *name = o->name != NULL ? o->name : "dataset";
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
-    if (o->read == NULL) return fri_fail(FR_EINVAL, "%s: there is no function that reads an image", name);
+    if (o->read == NULL) return fr_fail(FR_EINVAL, "%s: there is no function that reads an image", name);
     if (o->count < 1 || o->count > INT32_MAX || o->classes < 1 || o->classes > INT32_MAX)
-        return fri_fail(FR_EINVAL, "%s: %" PRId64 " images and %" PRId64 " classes, both must lie in 1..%d", name,
-                        o->count, o->classes, INT32_MAX);
+        return fr_fail(FR_EINVAL, "%s: %" PRId64 " images and %" PRId64 " classes, both must lie in 1..%d", name,
+                       o->count, o->classes, INT32_MAX);
     if (o->channels != 1 && o->channels != 3)
-        return fri_fail(FR_EINVAL, "%s: %" PRId64 " channels, must be 1 or 3", name, o->channels);
+        return fr_fail(FR_EINVAL, "%s: %" PRId64 " channels, must be 1 or 3", name, o->channels);
     if (fri_image_check_size(name, o->height, o->width) != FR_OK) return FR_EINVAL;
-    FRI_TRY(s, fri_dataset_new(&callbacks_ops, name, &d));
+    FR_TRY(s, fri_dataset_new(&callbacks_ops, name, &d));
     fr_dataset_source *state = malloc(sizeof *state);
     if (state == NULL) {
-        s = fri_fail(FR_ENOMEM, "%s: no host memory", name);
+        s = fr_fail(FR_ENOMEM, "%s: no host memory", name);
         goto done;
     }
     *state = *o;

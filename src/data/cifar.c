@@ -42,12 +42,12 @@ static fr_status read_records(const variant *v, fri_source *f, int64_t n, uint8_
         fr_status s = fri_source_read(f, record, (size_t)(v->label_bytes + IMAGE));
         if (s != FR_OK) return s;
         if (v->label_bytes == 2 && record[0] >= COARSE_CLASSES)
-            return fri_fail(FR_EFORMAT, "%s: coarse label %lld is %u, outside 0..%d", f->name, (long long)i, record[0],
-                            COARSE_CLASSES - 1);
+            return fr_fail(FR_EFORMAT, "%s: coarse label %lld is %u, outside 0..%d", f->name, (long long)i, record[0],
+                           COARSE_CLASSES - 1);
         uint8_t label = record[v->label_bytes - 1];
         if (label >= v->classes)
-            return fri_fail(FR_EFORMAT, "%s: label %lld is %u, outside 0..%lld", f->name, (long long)i, label,
-                            (long long)v->classes - 1);
+            return fr_fail(FR_EFORMAT, "%s: label %lld is %u, outside 0..%lld", f->name, (long long)i, label,
+                           (long long)v->classes - 1);
         labels[i] = label;
         const uint8_t *plane = record + v->label_bytes;
         for (int p = 0; p < PLANE; p++)
@@ -61,12 +61,12 @@ static fr_status file_path(const variant *v, const char *folder, const char *fil
     if (n > 0 && n < 4096 && access(path, F_OK) == 0) return FR_OK;
     n = snprintf(path, 4096, "%s/%s/%s", folder, v->folder, file);
     if (n > 0 && n < 4096 && access(path, F_OK) == 0) return FR_OK;
-    return fri_fail(FR_EIO, "%s: holds neither %s nor %s/%s of %s", folder, file, v->folder, file, v->name);
+    return fr_fail(FR_EIO, "%s: holds neither %s nor %s/%s of %s", folder, file, v->folder, file, v->name);
 }
 
 static fr_status cifar(const variant *v, const char *folder, fr_split split, fr_dataset **out) {
     if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
-        return fri_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
+        return fr_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
     const char *const *files = v->files[split];
     const uint64_t record = (uint64_t)(v->label_bytes + IMAGE);
     char path[4096];
@@ -75,33 +75,33 @@ static fr_status cifar(const variant *v, const char *folder, fr_split split, fr_
     fr_status s = FR_OK;
     for (int i = 0; files[i] != NULL; i++) {
         fri_source f;
-        FRI_TRY(s, file_path(v, folder, files[i], path));
-        FRI_TRY(s, fri_source_open_file(&f, path));
+        FR_TRY(s, file_path(v, folder, files[i], path));
+        FR_TRY(s, fri_source_open_file(&f, path));
         uint64_t bytes = f.stored;
         fri_source_close(&f);
         if (bytes > FILE_MOST) { /* the format has no header that could say whether all of it is meant */
-            s = fri_fail(FR_EFORMAT, "%s: has %llu bytes, a %s file has at most %lld", path, (unsigned long long)bytes,
-                         v->name, (long long)FILE_MOST);
+            s = fr_fail(FR_EFORMAT, "%s: has %llu bytes, a %s file has at most %lld", path, (unsigned long long)bytes,
+                        v->name, (long long)FILE_MOST);
             goto done;
         }
         if (bytes == 0 || bytes % record != 0) {
-            s = fri_fail(FR_EFORMAT, "%s: has %llu bytes, which is not a whole number of %s records of %llu bytes",
-                         path, (unsigned long long)bytes, v->name, (unsigned long long)record);
+            s = fr_fail(FR_EFORMAT, "%s: has %llu bytes, which is not a whole number of %s records of %llu bytes", path,
+                        (unsigned long long)bytes, v->name, (unsigned long long)record);
             goto done;
         }
         counts[i] = (int64_t)(bytes / record);
         total += counts[i];
     }
-    FRI_TRY(s, fri_dataset_new(&fri_dataset_array_ops, folder, &d));
+    FR_TRY(s, fri_dataset_new(&fri_dataset_array_ops, folder, &d));
     d->count = total;
     d->classes = v->classes;
     d->height = d->width = SIDE;
     d->channels = 3;
-    FRI_TRY(s, fri_dataset_array_allocate(d));
+    FR_TRY(s, fri_dataset_array_allocate(d));
     for (int i = 0; files[i] != NULL; i++) {
         fri_source f;
-        FRI_TRY(s, file_path(v, folder, files[i], path));
-        FRI_TRY(s, fri_source_open_file(&f, path));
+        FR_TRY(s, file_path(v, folder, files[i], path));
+        FR_TRY(s, fri_source_open_file(&f, path));
         s = read_records(v, &f, counts[i], d->pixels + done_count * IMAGE, d->labels + done_count);
         fri_source_close(&f);
         if (s != FR_OK) goto done;

@@ -11,7 +11,7 @@
 fr_status fri_buffer_reserve(fri_buffer *b, size_t bytes, const char *what) {
     if (bytes <= b->capacity) return FR_OK;
     void *data = malloc(bytes);
-    if (data == NULL) return fri_fail(FR_ENOMEM, "%s: no memory for %zu bytes", what, bytes);
+    if (data == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for %zu bytes", what, bytes);
     free(b->data);
     *b = (fri_buffer){.data = data, .capacity = bytes};
     return FR_OK;
@@ -31,11 +31,11 @@ void fr_image_clear(fr_image *image) {
 
 fr_status fri_image_check_size(const char *name, int64_t height, int64_t width) {
     if (height < 1 || width < 1 || height > FRI_IMAGE_SIDE_MAX || width > FRI_IMAGE_SIDE_MAX)
-        return fri_fail(FR_EFORMAT, "%s: an image of %lld x %lld pixels; sides must lie in 1..%d", name,
-                        (long long)width, (long long)height, FRI_IMAGE_SIDE_MAX);
+        return fr_fail(FR_EFORMAT, "%s: an image of %lld x %lld pixels; sides must lie in 1..%d", name,
+                       (long long)width, (long long)height, FRI_IMAGE_SIDE_MAX);
     if (height * width > FRI_IMAGE_PIXELS_MAX)
-        return fri_fail(FR_EFORMAT, "%s: an image of %lld x %lld pixels; the limit is %d pixels", name,
-                        (long long)width, (long long)height, FRI_IMAGE_PIXELS_MAX);
+        return fr_fail(FR_EFORMAT, "%s: an image of %lld x %lld pixels; the limit is %d pixels", name, (long long)width,
+                       (long long)height, FRI_IMAGE_PIXELS_MAX);
     return FR_OK;
 }
 
@@ -44,7 +44,7 @@ fr_status fri_dataset_new(const fri_dataset_ops *ops, const char *source, fr_dat
     if (d != NULL) d->source = strdup(source);
     if (d == NULL || d->source == NULL) {
         free(d);
-        return fri_fail(FR_ENOMEM, "%s: no memory for the dataset", source);
+        return fr_fail(FR_ENOMEM, "%s: no memory for the dataset", source);
     }
     d->ops = ops;
     d->same_size = true;
@@ -79,8 +79,8 @@ fr_status fri_dataset_array_allocate(fr_dataset *d) {
     d->pixels = malloc(bytes);
     d->labels = calloc((size_t)d->count, sizeof *d->labels);
     if (d->pixels == NULL || d->labels == NULL)
-        return fri_fail(FR_ENOMEM, "%s: no memory for %lld images of %zu bytes together", d->source,
-                        (long long)d->count, bytes);
+        return fr_fail(FR_ENOMEM, "%s: no memory for %lld images of %zu bytes together", d->source, (long long)d->count,
+                       bytes);
     return FR_OK;
 }
 
@@ -96,8 +96,8 @@ const fri_dataset_ops fri_dataset_array_ops = {.read = array_read};
 
 static fr_status check_index(const fr_dataset *d, int64_t index) {
     if (index < 0 || index >= d->count)
-        return fri_fail(FR_EINVAL, "%s: index %lld is outside 0..%lld", d->source, (long long)index,
-                        (long long)d->count - 1);
+        return fr_fail(FR_EINVAL, "%s: index %lld is outside 0..%lld", d->source, (long long)index,
+                       (long long)d->count - 1);
     return FR_OK;
 }
 
@@ -143,11 +143,11 @@ fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, uint8_t *pix
     FRI_NOT_NULL(dataset);
     fr_image image = {0};
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_dataset_read(dataset, index, &image));
+    FR_TRY(s, fri_dataset_read(dataset, index, &image));
     size_t bytes = (size_t)(image.height * image.width * image.channels);
     if (pixels != NULL && capacity < bytes) {
-        s = fri_fail(FR_EINVAL, "%s: image %lld has %zu bytes but the buffer holds %zu", dataset->source,
-                     (long long)index, bytes, capacity);
+        s = fr_fail(FR_EINVAL, "%s: image %lld has %zu bytes but the buffer holds %zu", dataset->source,
+                    (long long)index, bytes, capacity);
         goto done;
     }
     if (pixels != NULL) memcpy(pixels, image.pixels, bytes);
@@ -161,7 +161,7 @@ done:
 
 fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double mean[3], double std[3]) {
     FRI_NOT_NULL(dataset, mean, std);
-    if (limit < 1) return fri_fail(FR_EINVAL, "fr_dataset_mean_std: limit is %lld, must be >= 1", (long long)limit);
+    if (limit < 1) return fr_fail(FR_EINVAL, "fr_dataset_mean_std: limit is %lld, must be >= 1", (long long)limit);
     fr_image image = {0};
     fr_status s = FR_OK;
     uint64_t sum[3] = {0}, squares[3] = {0}, pixels = 0; /* integers: 2^48 pixels of 255^2 fit, and order is free */
@@ -169,7 +169,7 @@ fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double m
     for (int64_t i = 0; i < n; i++) {
         /* i * count / n without overflow */
         int64_t index = i * (dataset->count / n) + i * (dataset->count % n) / n;
-        FRI_TRY(s, fri_dataset_read(dataset, index, &image));
+        FR_TRY(s, fri_dataset_read(dataset, index, &image));
         int64_t area = image.height * image.width;
         pixels += (uint64_t)area;
         for (int64_t p = 0; p < area; p++)

@@ -22,8 +22,8 @@ static fr_status read_header(fri_source *f, uint32_t magic, int words, uint32_t 
     fr_status s = fri_source_read(f, bytes, 4);
     if (s != FR_OK) return s;
     if (big_endian(bytes) != magic)
-        return fri_fail(FR_EFORMAT, "%s: starts with 0x%08x, IDX %s start with 0x%08x", f->name, big_endian(bytes),
-                        magic == MAGIC_IMAGES ? "images" : "labels", magic);
+        return fr_fail(FR_EFORMAT, "%s: starts with 0x%08x, IDX %s start with 0x%08x", f->name, big_endian(bytes),
+                       magic == MAGIC_IMAGES ? "images" : "labels", magic);
     s = fri_source_read(f, bytes, 4 * (size_t)words);
     for (int i = 0; s == FR_OK && i < words; i++) word[i] = big_endian(bytes + 4 * i);
     return s;
@@ -38,7 +38,7 @@ static fr_status read_images(fri_source *f, fr_dataset *d) {
     d->height = word[1];
     d->width = word[2];
     d->channels = 1;
-    if (d->count < 1) return fri_fail(FR_EFORMAT, "%s: holds 0 images, at least 1 is needed", f->name);
+    if (d->count < 1) return fr_fail(FR_EFORMAT, "%s: holds 0 images, at least 1 is needed", f->name);
     s = fri_image_check_size(f->name, d->height, d->width);
     if (s != FR_OK) return s;
     /* At most 2^32 * 2^26: no overflow. */
@@ -54,23 +54,23 @@ static fr_status read_labels(fri_source *f, const char *images_name, fr_dataset 
     uint32_t count;
     uint8_t *labels = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, read_header(f, MAGIC_LABELS, 1, &count));
+    FR_TRY(s, read_header(f, MAGIC_LABELS, 1, &count));
     if (count != d->count) {
-        s = fri_fail(FR_EFORMAT, "%s: holds %u labels but %s holds %lld images", f->name, count, images_name,
-                     (long long)d->count);
+        s = fr_fail(FR_EFORMAT, "%s: holds %u labels but %s holds %lld images", f->name, count, images_name,
+                    (long long)d->count);
         goto done;
     }
     labels = malloc(count);
     if (labels == NULL) {
-        s = fri_fail(FR_ENOMEM, "%s: no memory for %u labels", f->name, count);
+        s = fr_fail(FR_ENOMEM, "%s: no memory for %u labels", f->name, count);
         goto done;
     }
-    FRI_TRY(s, fri_source_read(f, labels, count));
-    FRI_TRY(s, fri_source_end(f));
+    FR_TRY(s, fri_source_read(f, labels, count));
+    FR_TRY(s, fri_source_end(f));
     for (uint32_t i = 0; i < count; i++) {
         if (labels[i] >= d->classes) {
-            s = fri_fail(FR_EFORMAT, "%s: label %u is %u, outside 0..%lld", f->name, i, labels[i],
-                         (long long)d->classes - 1);
+            s = fr_fail(FR_EFORMAT, "%s: label %u is %u, outside 0..%lld", f->name, i, labels[i],
+                        (long long)d->classes - 1);
             goto done;
         }
         d->labels[i] = labels[i];
@@ -86,13 +86,13 @@ static fr_status read_both(const char *name, fri_source *images, fri_source *lab
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
     if (classes < 1 || classes > 256) {
-        s = fri_fail(FR_EINVAL, "%s: %lld classes, IDX labels can tell 1..256 apart", name, (long long)classes);
+        s = fr_fail(FR_EINVAL, "%s: %lld classes, IDX labels can tell 1..256 apart", name, (long long)classes);
         goto done;
     }
-    FRI_TRY(s, fri_dataset_new(&fri_dataset_array_ops, name, &d));
+    FR_TRY(s, fri_dataset_new(&fri_dataset_array_ops, name, &d));
     d->classes = classes;
-    FRI_TRY(s, read_images(images, d));
-    FRI_TRY(s, read_labels(labels, images->name, d));
+    FR_TRY(s, read_images(images, d));
+    FR_TRY(s, read_labels(labels, images->name, d));
     *out = d;
     d = NULL;
 done:
@@ -109,17 +109,17 @@ static fr_status find(const char *folder, fr_split split, const char *kind, char
     for (int p = 0; p < 2 && prefixes[split][p] != NULL; p++)
         for (int e = 0; e < 2; e++) {
             int n = snprintf(path, bytes, "%s/%s-%s%s", folder, prefixes[split][p], kind, endings[e]);
-            if (n < 0 || (size_t)n >= bytes) return fri_fail(FR_EINVAL, "%s: the path is too long", folder);
+            if (n < 0 || (size_t)n >= bytes) return fr_fail(FR_EINVAL, "%s: the path is too long", folder);
             if (access(path, F_OK) == 0) return FR_OK;
         }
-    return fri_fail(FR_EIO, "%s: holds no %s-%s, plain or .gz%s", folder, prefixes[split][0], kind,
-                    split == FR_SPLIT_TEST ? ", nor one that starts with test" : "");
+    return fr_fail(FR_EIO, "%s: holds no %s-%s, plain or .gz%s", folder, prefixes[split][0], kind,
+                   split == FR_SPLIT_TEST ? ", nor one that starts with test" : "");
 }
 
 fr_status fr_dataset_idx(const char *folder, fr_split split, int64_t classes, fr_dataset **out) {
     FRI_NOT_NULL(folder, out);
     if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
-        return fri_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
+        return fr_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
     char images_path[4096], labels_path[4096];
     fri_source images, labels;
     fr_status s = find(folder, split, "images-idx3-ubyte", images_path, sizeof images_path);

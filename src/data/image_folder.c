@@ -38,7 +38,7 @@ static fr_status names_add(name_list *l, const char *prefix, const char *name) {
     if (s < 0) return s;
     size_t a = strlen(prefix), b = strlen(name);
     char *text = malloc(a + b + 1);
-    if (text == NULL) return fri_fail(FR_ENOMEM, "image folder: no memory for a name of %zu bytes", a + b);
+    if (text == NULL) return fr_fail(FR_ENOMEM, "image folder: no memory for a name of %zu bytes", a + b);
     memcpy(text, prefix, a);
     memcpy(text + a, name, b + 1);
     l->name[l->count++] = text;
@@ -64,12 +64,12 @@ static fr_status list(const char *path, bool want_folders, const char *prefix, n
     int64_t first = out->count;
     fr_status s = FR_OK;
     DIR *dir = opendir(path);
-    if (dir == NULL) return fri_fail(FR_EIO, "%s: cannot be opened as a folder: %s", path, strerror(errno));
+    if (dir == NULL) return fr_fail(FR_EIO, "%s: cannot be opened as a folder: %s", path, strerror(errno));
     for (;;) {
         errno = 0;
         struct dirent *e = readdir(dir);
         if (e == NULL) {
-            if (errno != 0) s = fri_fail(FR_EIO, "%s: cannot be listed: %s", path, strerror(errno));
+            if (errno != 0) s = fr_fail(FR_EIO, "%s: cannot be listed: %s", path, strerror(errno));
             break;
         }
         if (e->d_name[0] == '.') continue;
@@ -77,7 +77,7 @@ static fr_status list(const char *path, bool want_folders, const char *prefix, n
         struct stat st;
         int n = snprintf(full, sizeof full, "%s/%s", path, e->d_name);
         if (n < 0 || n >= PATH_BYTES) {
-            s = fri_fail(FR_EIO, "%s/%s: the path is longer than %d bytes", path, e->d_name, PATH_BYTES);
+            s = fr_fail(FR_EIO, "%s/%s: the path is longer than %d bytes", path, e->d_name, PATH_BYTES);
             break;
         }
         if (want_folders ? stat(full, &st) != 0 || !S_ISDIR(st.st_mode) : !is_image_name(e->d_name)) continue;
@@ -96,16 +96,16 @@ static fr_status read_file(const char *path, fr_image *image, size_t *bytes) {
     uint64_t size = 0;
     int fd = -1;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_input_open(path, &fd, &size));
+    FR_TRY(s, fri_input_open(path, &fd, &size));
     if (size < 1 || size > FILE_BYTES_MAX) {
-        s = fri_fail(FR_EFORMAT, "has %llu bytes, an image file has 1..%d", (unsigned long long)size, FILE_BYTES_MAX);
+        s = fr_fail(FR_EFORMAT, "has %llu bytes, an image file has 1..%d", (unsigned long long)size, FILE_BYTES_MAX);
         goto done;
     }
     size_t n = size < sizeof first ? (size_t)size : sizeof first;
-    FRI_TRY(s, fri_input_read(fd, first, n, 0));
-    FRI_TRY(s, fri_image_check_signature(first, n)); /* before memory is taken for all of it */
-    FRI_TRY(s, fri_buffer_reserve(&image->file, (size_t)size, "its bytes"));
-    FRI_TRY(s, fri_input_read(fd, image->file.data, (size_t)size, 0));
+    FR_TRY(s, fri_input_read(fd, first, n, 0));
+    FR_TRY(s, fri_image_check_signature(first, n)); /* before memory is taken for all of it */
+    FR_TRY(s, fri_buffer_reserve(&image->file, (size_t)size, "its bytes"));
+    FR_TRY(s, fri_input_read(fd, image->file.data, (size_t)size, 0));
     *bytes = (size_t)size;
 done:
     if (fd >= 0) close(fd);
@@ -124,7 +124,7 @@ static fr_status folder_read(const fr_dataset *d, int64_t index, fr_image *image
     char path[PATH_BYTES];
     int n = snprintf(path, sizeof path, "%s/%s", f->path, f->images.name[index]);
     if (n < 0 || n >= PATH_BYTES)
-        return fri_fail(FR_EIO, "%s: the path is longer than %d bytes", f->images.name[index], PATH_BYTES);
+        return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", f->images.name[index], PATH_BYTES);
     return fr_image_read(path, image);
 }
 
@@ -157,13 +157,13 @@ static fr_status check_same_classes(const char *root, const char *test_path, con
     fr_status s = FR_OK;
     int n = snprintf(path, sizeof path, "%s/train", root);
     if (n < 0 || n >= PATH_BYTES || !is_folder(path)) return FR_OK;
-    FRI_TRY(s, list(path, true, "", &train));
+    FR_TRY(s, list(path, true, "", &train));
     for (int64_t i = 0; i < train.count || i < test->count; i++) {
         const char *a = i < train.count ? train.name[i] : NULL, *b = i < test->count ? test->name[i] : NULL;
         if (a != NULL && b != NULL && strcmp(a, b) == 0) continue;
         bool only_train = b == NULL || (a != NULL && strcmp(a, b) < 0);
-        s = fri_fail(FR_EFORMAT, "%s: class %s is in %s but not in %s, so their labels do not agree", root,
-                     only_train ? a : b, only_train ? path : test_path, only_train ? test_path : path);
+        s = fr_fail(FR_EFORMAT, "%s: class %s is in %s but not in %s, so their labels do not agree", root,
+                    only_train ? a : b, only_train ? path : test_path, only_train ? test_path : path);
         break;
     }
 done:
@@ -177,42 +177,42 @@ static fr_status split_path(const char *root, fr_split split, char path[PATH_BYT
         int n = snprintf(path, PATH_BYTES, "%s/%s", root, names[split][i]);
         if (n > 0 && n < PATH_BYTES && is_folder(path)) return FR_OK;
     }
-    return fri_fail(FR_EIO, "%s: holds no folder %s", root, split == FR_SPLIT_TRAIN ? "train" : "test or val");
+    return fr_fail(FR_EIO, "%s: holds no folder %s", root, split == FR_SPLIT_TRAIN ? "train" : "test or val");
 }
 
 fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset **out) {
     FRI_NOT_NULL(root, out);
     if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
-        return fri_fail(FR_EINVAL, "%s: %d is not a split", root, (int)split);
+        return fr_fail(FR_EINVAL, "%s: %d is not a split", root, (int)split);
     char path[PATH_BYTES], class_path[PATH_BYTES], prefix[PATH_BYTES];
     fr_image first = {0};
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, split_path(root, split, path));
-    FRI_TRY(s, fri_dataset_new(&folder_ops, path, &d));
+    FR_TRY(s, split_path(root, split, path));
+    FR_TRY(s, fri_dataset_new(&folder_ops, path, &d));
     folder *f = d->state = calloc(1, sizeof *f);
     if (f == NULL || (f->path = strdup(path)) == NULL) {
-        s = fri_fail(FR_ENOMEM, "%s: no memory for the dataset", path);
+        s = fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path);
         goto done;
     }
-    FRI_TRY(s, list(path, true, "", &f->classes));
+    FR_TRY(s, list(path, true, "", &f->classes));
     if (f->classes.count == 0) {
-        s = fri_fail(FR_EFORMAT, "%s: holds 0 class folders, at least 1 is needed", path);
+        s = fr_fail(FR_EFORMAT, "%s: holds 0 class folders, at least 1 is needed", path);
         goto done;
     }
-    if (split == FR_SPLIT_TEST) FRI_TRY(s, check_same_classes(root, path, &f->classes));
+    if (split == FR_SPLIT_TEST) FR_TRY(s, check_same_classes(root, path, &f->classes));
     int64_t labelled = 0;
     for (int64_t c = 0; c < f->classes.count; c++) {
         /* Both fit: list() has built the longer of them. */
         snprintf(prefix, sizeof prefix, "%s/", f->classes.name[c]);
         if (snprintf(class_path, sizeof class_path, "%s/%s", path, f->classes.name[c]) >= PATH_BYTES) continue;
-        FRI_TRY(s, list(class_path, false, prefix, &f->images));
+        FR_TRY(s, list(class_path, false, prefix, &f->images));
         if (f->images.count == labelled) {
-            s = fri_fail(FR_EFORMAT, "%s: the class folder holds 0 images (.jpg, .jpeg, .png)", class_path);
+            s = fr_fail(FR_EFORMAT, "%s: the class folder holds 0 images (.jpg, .jpeg, .png)", class_path);
             goto done;
         }
         for (; labelled < f->images.count; labelled++) {
-            FRI_TRY(s, FRI_ROOM(d->labels, labelled, path));
+            FR_TRY(s, FRI_ROOM(d->labels, labelled, path));
             d->labels[labelled] = (int32_t)c;
         }
     }
@@ -220,7 +220,7 @@ fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset *
     d->classes = f->classes.count;
     d->channels = 3;
     d->same_size = false; /* nobody has looked */
-    FRI_TRY(s, folder_read(d, 0, &first));
+    FR_TRY(s, folder_read(d, 0, &first));
     d->height = first.height;
     d->width = first.width;
     *out = d;

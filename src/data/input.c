@@ -33,7 +33,7 @@ struct fr_input {
 
 fr_status fr_input_create(const fr_input_opts *opts, fr_input **out) {
     fr_input *in = calloc(1, sizeof *in);
-    if (in == NULL) return fri_fail(FR_ENOMEM, "input: out of host memory");
+    if (in == NULL) return fr_fail(FR_ENOMEM, "input: out of host memory");
     in->opts = *opts;
     in->backend = fri_backend_get(opts->device);
     in->streams = in->backend != NULL && opts->pinned ? in->backend->streams : NULL;
@@ -75,14 +75,14 @@ static fr_status transfer(fr_input *in, int which, const fr_tensor *t, fri_fence
     size_t bytes = fri_nbytes(t);
     pinned *p;
     fr_status s = FR_OK;
-    FRI_TRY(s, room(in, which, bytes, &p));
+    FR_TRY(s, room(in, which, bytes, &p));
     if (p->memory == NULL) {
-        FRI_TRY(s, in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, bytes));
+        FR_TRY(s, in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, bytes));
     } else {
         memcpy(p->memory, fri_data(t), bytes);
-        FRI_TRY(s, in->streams->follow(FRI_STREAM_INPUT, behind));
-        FRI_TRY(s, in->streams->copy(FRI_STREAM_INPUT, FRI_COPY_HOST_TO_DEVICE, p->memory, to, bytes));
-        FRI_TRY(s, in->streams->mark(FRI_STREAM_INPUT, &p->left));
+        FR_TRY(s, in->streams->follow(FRI_STREAM_INPUT, behind));
+        FR_TRY(s, in->streams->copy(FRI_STREAM_INPUT, FRI_COPY_HOST_TO_DEVICE, p->memory, to, bytes));
+        FR_TRY(s, in->streams->mark(FRI_STREAM_INPUT, &p->left));
     }
     *arrived = p->left;
 done:
@@ -95,9 +95,9 @@ static fr_status queue(fr_input *in, int which, const fr_tensor *t, void *to) {
     fr_status s = FR_OK;
     if (in->streams == NULL)
         return in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, fri_nbytes(t));
-    FRI_TRY(s, in->streams->mark(FRI_STREAM_COMPUTE, &before));
-    FRI_TRY(s, transfer(in, which, t, before, to, &arrived));
-    FRI_TRY(s, in->streams->follow(FRI_STREAM_COMPUTE, arrived));
+    FR_TRY(s, in->streams->mark(FRI_STREAM_COMPUTE, &before));
+    FR_TRY(s, transfer(in, which, t, before, to, &arrived));
+    FR_TRY(s, in->streams->follow(FRI_STREAM_COMPUTE, arrived));
 done:
     return s;
 }
@@ -111,8 +111,8 @@ static fr_status on_host(const fr_input *in, fr_loader *loader, fr_tensor **imag
 
 fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, const fr_shape *targets) {
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_new(images, FR_F32, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
-    FRI_TRY(s, fri_tensor_new(targets, FR_I64, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
+    FR_TRY(s, fri_tensor_new(images, FR_F32, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
+    FR_TRY(s, fri_tensor_new(targets, FR_I64, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
     if (in->streams != NULL) s = in->streams->mark(FRI_STREAM_COMPUTE, &in->taken); /* who had that memory before */
 done:
     return s;
@@ -124,9 +124,9 @@ static fr_status begin_early(fr_input *in, fr_loader *loader, const fr_tensor *c
         in->dtype[i] = t[i]->dtype;
         in->shape[i] = t[i]->shape;
         if (fri_nbytes(t[i]) > fri_nbytes(in->memory[i]))
-            return fri_fail(FR_EINTERNAL, "input: a batch of %zu bytes, more than the %zu of a full one",
-                            fri_nbytes(t[i]), fri_nbytes(in->memory[i]));
-        FRI_TRY(s, transfer(in, i, t[i], in->taken, fri_data(in->memory[i]), &in->arrived[i]));
+            return fr_fail(FR_EINTERNAL, "input: a batch of %zu bytes, more than the %zu of a full one",
+                           fri_nbytes(t[i]), fri_nbytes(in->memory[i]));
+        FR_TRY(s, transfer(in, i, t[i], in->taken, fri_data(in->memory[i]), &in->arrived[i]));
     }
     in->turn = 1 - in->turn;
     in->loader = loader;
@@ -152,9 +152,9 @@ static size_t early_bytes(const fr_input *in, int which) {
 /* Queues its copy to where its step expects it. */
 static fr_status take(fr_input *in, int which, void *to) {
     fr_status s = FR_OK;
-    FRI_TRY(s, in->streams->follow(FRI_STREAM_COMPUTE, in->arrived[which]));
-    FRI_TRY(s, in->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(in->memory[which]), to,
-                                 early_bytes(in, which)));
+    FR_TRY(s, in->streams->follow(FRI_STREAM_COMPUTE, in->arrived[which]));
+    FR_TRY(s, in->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(in->memory[which]), to,
+                                early_bytes(in, which)));
 done:
     return s;
 }
@@ -174,9 +174,9 @@ static fr_status to_tensor(fr_input *in, int which, bool early, fr_tensor **t) {
     fr_status s = FR_OK;
     if (!early && fr_tensor_device(*t) == device) return FR_OK;
     const fr_shape shape = early ? in->shape[which] : (*t)->shape;
-    FRI_TRY(s, fri_tensor_new(&shape, early ? in->dtype[which] : (*t)->dtype, device, FR_MEM_TEMPORARY, &moved));
+    FR_TRY(s, fri_tensor_new(&shape, early ? in->dtype[which] : (*t)->dtype, device, FR_MEM_TEMPORARY, &moved));
     fr_tensor_category_set(moved, FR_MEM_INPUT);
-    FRI_TRY(s, early ? take(in, which, fri_data(moved)) : queue(in, which, *t, fri_data(moved)));
+    FR_TRY(s, early ? take(in, which, fri_data(moved)) : queue(in, which, *t, fri_data(moved)));
     fri_bump_version(moved);
     fri_tensor_put(&moved, t);
 done:
@@ -188,8 +188,8 @@ fr_status fr_input_next(fr_input *in, fr_loader *loader, fr_tensor **images, fr_
     bool early = in->loader != NULL && in->loader == loader;
     fr_status s = early ? FR_OK : on_host(in, loader, images, targets);
     if (s != FR_OK) return s;
-    FRI_TRY(s, to_tensor(in, 0, early, images));
-    FRI_TRY(s, to_tensor(in, 1, early, targets));
+    FR_TRY(s, to_tensor(in, 0, early, images));
+    FR_TRY(s, to_tensor(in, 1, early, targets));
     if (early) return taken(in);
     in->turn = 1 - in->turn;
 done:
@@ -204,11 +204,10 @@ fr_status fr_input_into(fr_input *in, fr_loader *loader, const fr_input_place *p
     for (int i = 0; i < 2; i++) {
         size_t bytes = early ? early_bytes(in, i) : fri_nbytes(t[i]);
         if (bytes != place->bytes[i]) {
-            s = fri_fail(FR_ESHAPE, "input: a batch of %zu bytes where a captured step has %zu", bytes,
-                         place->bytes[i]);
+            s = fr_fail(FR_ESHAPE, "input: a batch of %zu bytes where a captured step has %zu", bytes, place->bytes[i]);
             goto done;
         }
-        FRI_TRY(s, early ? take(in, i, place->data[i]) : queue(in, i, t[i], place->data[i]));
+        FR_TRY(s, early ? take(in, i, place->data[i]) : queue(in, i, t[i], place->data[i]));
     }
     *count = early ? fri_shape_numel(&in->shape[1]) : fri_numel(t[1]);
     if (early) s = taken(in);

@@ -96,8 +96,8 @@ static fr_status decode(context *c, const char *name, fr_image *image) {
 /* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
 static fr_status attempt(context *c, const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
     if (setjmp(c->back) != 0) {
-        if (c->no_memory) return fri_fail(FR_ENOMEM, "%s: no memory to decode", name);
-        return fri_fail(FR_EFORMAT, "%s: broken JPEG of %zu bytes: %s", name, n, c->message);
+        if (c->no_memory) return fr_fail(FR_ENOMEM, "%s: no memory to decode", name);
+        return fr_fail(FR_EFORMAT, "%s: broken JPEG of %zu bytes: %s", name, n, c->message);
     }
     jpeg_create_decompress(&c->cinfo); /* keeps err and client_data */
     c->cinfo.progress = &c->progress;

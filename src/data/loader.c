@@ -185,7 +185,7 @@ static fr_status start_workers(fri_loader *l) {
     sigset_t all, was;
     sigfillset(&all);
     l->threads = calloc((size_t)l->opts.workers, sizeof *l->threads);
-    if (l->threads == NULL) return fri_fail(FR_ENOMEM, "loader: no memory for %d workers", l->opts.workers);
+    if (l->threads == NULL) return fr_fail(FR_ENOMEM, "loader: no memory for %d workers", l->opts.workers);
     pthread_sigmask(SIG_SETMASK, &all, &was);
     while (l->started < l->opts.workers && pthread_create(&l->threads[l->started], NULL, work, l) == 0) l->started++;
     pthread_sigmask(SIG_SETMASK, &was, NULL);
@@ -196,14 +196,14 @@ static fr_status start_workers(fri_loader *l) {
 
 static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
     if (o->batch_size < 1)
-        return fri_fail(FR_EINVAL, "loader: batch_size is %lld, must be >= 1", (long long)o->batch_size);
+        return fr_fail(FR_EINVAL, "loader: batch_size is %lld, must be >= 1", (long long)o->batch_size);
     if (o->drop_last && o->batch_size > d->count)
-        return fri_fail(FR_EINVAL, "loader: a batch of %lld images, but %s holds %lld and drop_last is set",
-                        (long long)o->batch_size, d->source, (long long)d->count);
+        return fr_fail(FR_EINVAL, "loader: a batch of %lld images, but %s holds %lld and drop_last is set",
+                       (long long)o->batch_size, d->source, (long long)d->count);
     if (o->workers < 0 || o->workers > FRI_LOADER_WORKERS_MAX)
-        return fri_fail(FR_EINVAL, "loader: workers is %d, must lie in 0..%d", o->workers, FRI_LOADER_WORKERS_MAX);
+        return fr_fail(FR_EINVAL, "loader: workers is %d, must lie in 0..%d", o->workers, FRI_LOADER_WORKERS_MAX);
     if (o->prefetch < 1 || o->prefetch > FRI_LOADER_PREFETCH_MAX)
-        return fri_fail(FR_EINVAL, "loader: prefetch is %d, must lie in 1..%d", o->prefetch, FRI_LOADER_PREFETCH_MAX);
+        return fr_fail(FR_EINVAL, "loader: prefetch is %d, must lie in 1..%d", o->prefetch, FRI_LOADER_PREFETCH_MAX);
     return FR_OK;
 }
 
@@ -211,7 +211,7 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
     fr_status s = check_opts(opts, d);
     if (s != FR_OK) return s;
     fri_loader *l = calloc(1, sizeof *l);
-    if (l == NULL) return fri_fail(FR_ENOMEM, "loader: no memory");
+    if (l == NULL) return fr_fail(FR_ENOMEM, "loader: no memory");
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
@@ -220,7 +220,7 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
     l->opts = *opts;
     if (l->opts.batch_size > d->count) l->opts.batch_size = d->count;
     l->batches = d->count / l->opts.batch_size + (!opts->drop_last && d->count % l->opts.batch_size != 0);
-    FRI_TRY(s, fri_transform_init(&l->transform, opts, d->height, d->width, d->channels));
+    FR_TRY(s, fri_transform_init(&l->transform, opts, d->height, d->width, d->channels));
     l->shape = (fri_loader_shape){.slots = opts->workers > 0 ? opts->prefetch + 1 : 1,
                                   .capacity = l->opts.batch_size,
                                   .height = l->transform.height,
@@ -230,7 +230,7 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
     l->slots = calloc((size_t)l->shape.slots, sizeof *l->slots);
     if ((uint64_t)d->count <= SIZE_MAX / sizeof *l->order) l->order = malloc((size_t)d->count * sizeof *l->order);
     if (l->slots == NULL || l->order == NULL) {
-        s = fri_fail(FR_ENOMEM, "loader: no memory for the order of %lld images", (long long)d->count);
+        s = fr_fail(FR_ENOMEM, "loader: no memory for the order of %lld images", (long long)d->count);
         goto done;
     }
     *out = l;
@@ -249,9 +249,9 @@ fr_status fri_loader_start(fri_loader *l, fri_loader_provide_fn *provide, void *
     l->provide = provide;
     l->ctx = ctx;
     l->decode = decode;
-    for (int i = 0; i < l->shape.slots; i++) FRI_TRY(s, provide(ctx, i, &l->slots[i].images, &l->slots[i].labels));
-    FRI_TRY(s, fri_loader_position_set(l, 0, 0));
-    if (l->opts.workers > 0 && decode) FRI_TRY(s, start_workers(l));
+    for (int i = 0; i < l->shape.slots; i++) FR_TRY(s, provide(ctx, i, &l->slots[i].images, &l->slots[i].labels));
+    FR_TRY(s, fri_loader_position_set(l, 0, 0));
+    if (l->opts.workers > 0 && decode) FR_TRY(s, start_workers(l));
 done:
     return s;
 }
@@ -310,10 +310,10 @@ void fri_loader_position_get(const fri_loader *l, int64_t *epoch, int64_t *batch
 
 fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch) {
     if (epoch < 0 || epoch > EPOCH_MAX)
-        return fri_fail(FR_EINVAL, "loader: epoch %lld is outside 0..%lld", (long long)epoch, (long long)EPOCH_MAX);
+        return fr_fail(FR_EINVAL, "loader: epoch %lld is outside 0..%lld", (long long)epoch, (long long)EPOCH_MAX);
     if (batch < 0 || batch > l->batches)
-        return fri_fail(FR_EINVAL, "loader: batch %lld is outside 0..%lld, the batches of an epoch", (long long)batch,
-                        (long long)l->batches);
+        return fr_fail(FR_EINVAL, "loader: batch %lld is outside 0..%lld, the batches of an epoch", (long long)batch,
+                       (long long)l->batches);
     pthread_mutex_lock(&l->lock);
     l->paused = true;
     while (l->in_flight > 0) pthread_cond_wait(&l->idle, &l->lock);
@@ -386,10 +386,10 @@ fr_status fri_loader_fetch(fri_loader *l, int *slot_number, int64_t *length) {
     status = s->status;
     pthread_mutex_unlock(&l->lock);
     if (!complete)
-        return fri_fail(FR_EINTERNAL, "loader: none of its %d workers is left: each ended in the middle of an image",
-                        l->started);
+        return fr_fail(FR_EINTERNAL, "loader: none of its %d workers is left: each ended in the middle of an image",
+                       l->started);
     /* A complete slot is not written again before it is given back. */
-    return status == FR_OK ? FR_OK : fri_fail(status, "%s", s->error);
+    return status == FR_OK ? FR_OK : fr_fail(status, "%s", s->error);
 }
 
 void fri_loader_advance(fri_loader *l) {

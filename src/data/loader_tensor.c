@@ -33,8 +33,8 @@ static fr_status provide(void *ctx, int slot, float **images, int64_t **labels) 
     fr_shape label_shape = FRI_SHAPE(d->capacity);
     const char *was = fri_scope_op_push("loader");
     fr_status s = FR_OK;
-    FRI_TRY(s, own(&l->images[slot], &image_shape, FR_F32, l->device));
-    FRI_TRY(s, own(&l->labels[slot], &label_shape, FR_I64, l->device));
+    FR_TRY(s, own(&l->images[slot], &image_shape, FR_F32, l->device));
+    FR_TRY(s, own(&l->labels[slot], &label_shape, FR_I64, l->device));
     *images = fr_tensor_data(l->images[slot]);
     *labels = fr_tensor_data(l->labels[slot]);
 done:
@@ -46,22 +46,22 @@ fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opts, fr_l
     FRI_NOT_NULL(dataset, out);
     fr_loader_opts o = opts != NULL ? *opts : fr_loader_opts_default();
     if (o.device != FR_CPU && o.device != FR_META)
-        return fri_fail(FR_EUNSUPPORTED, "loader: makes batches on cpu and meta, not on %s", fr_device_name(o.device));
+        return fr_fail(FR_EUNSUPPORTED, "loader: makes batches on cpu and meta, not on %s", fr_device_name(o.device));
     /* On meta nothing is decoded. In a dry run the buffers are the target's all the same. */
     if (o.device == FR_META && fri_meta_target() == NULL) o.workers = 0;
     fr_status s = FR_OK;
     fr_loader *l = calloc(1, sizeof *l);
-    if (l == NULL) return fri_fail(FR_ENOMEM, "loader: no memory");
+    if (l == NULL) return fr_fail(FR_ENOMEM, "loader: no memory");
     l->device = o.device;
-    FRI_TRY(s, fri_loader_create(dataset, &o, &l->core));
+    FR_TRY(s, fri_loader_create(dataset, &o, &l->core));
     l->shape = fri_loader_shape_get(l->core);
     l->images = calloc((size_t)l->shape.slots, sizeof(fr_tensor *));
     l->labels = calloc((size_t)l->shape.slots, sizeof(fr_tensor *));
     if (l->images == NULL || l->labels == NULL) {
-        s = fri_fail(FR_ENOMEM, "loader: no memory for %d slots", l->shape.slots);
+        s = fr_fail(FR_ENOMEM, "loader: no memory for %d slots", l->shape.slots);
         goto done;
     }
-    FRI_TRY(s, fri_loader_start(l->core, provide, l, o.device != FR_META));
+    FR_TRY(s, fri_loader_start(l->core, provide, l, o.device != FR_META));
     *out = l;
     l = NULL;
 done:
@@ -90,8 +90,8 @@ fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **labe
     fr_tensor *x = NULL, *t = NULL;
     fr_status s = fri_loader_fetch(loader->core, &slot, &length);
     if (s != FR_OK) return s; /* FR_END too */
-    FRI_TRY(s, fr_tensor_narrow0(loader->images[slot], 0, length, &x));
-    FRI_TRY(s, fr_tensor_narrow0(loader->labels[slot], 0, length, &t));
+    FR_TRY(s, fr_tensor_narrow0(loader->images[slot], 0, length, &x));
+    FR_TRY(s, fr_tensor_narrow0(loader->labels[slot], 0, length, &t));
     /* First the caller's slots let go of the last batch, then its buffer can be used again. */
     fri_tensor_put(&x, images);
     fri_tensor_put(&t, labels);

@@ -60,8 +60,8 @@ static fr_status decode(context *c, fr_image *image) {
     int passes = png_set_interlace_handling(png);
     png_read_update_info(png, c->info);
     if (png_get_rowbytes(png, c->info) != width * 3)
-        return fri_fail(FR_EINTERNAL, "%s: libpng gives rows of %zu bytes for %zu RGB pixels", c->name,
-                        png_get_rowbytes(png, c->info), width);
+        return fr_fail(FR_EINTERNAL, "%s: libpng gives rows of %zu bytes for %zu RGB pixels", c->name,
+                       png_get_rowbytes(png, c->info), width);
     s = fri_buffer_reserve(&image->decoded, width * height * 3, c->name);
     if (s != FR_OK) return s;
     uint8_t *to = image->decoded.data;
@@ -77,10 +77,10 @@ static fr_status decode(context *c, fr_image *image) {
 
 /* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
 static fr_status attempt(context *c, size_t n, fr_image *image) {
-    if (setjmp(c->back) != 0) return fri_fail(FR_EFORMAT, "%s: broken PNG of %zu bytes: %s", c->name, n, c->message);
+    if (setjmp(c->back) != 0) return fr_fail(FR_EFORMAT, "%s: broken PNG of %zu bytes: %s", c->name, n, c->message);
     c->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_error, on_warning);
     if (c->png != NULL) c->info = png_create_info_struct(c->png);
-    if (c->info == NULL) return fri_fail(FR_ENOMEM, "%s: no memory to decode", c->name);
+    if (c->info == NULL) return fr_fail(FR_ENOMEM, "%s: no memory to decode", c->name);
     return decode(c, image);
 }
 
@@ -106,8 +106,8 @@ fr_status fri_image_check_signature(const uint8_t *bytes, size_t n) {
     if (begins_with(bytes, n, jpeg_first, sizeof jpeg_first) || begins_with(bytes, n, png_first, sizeof png_first))
         return FR_OK;
     memcpy(b, bytes, n < sizeof b ? n : sizeof b);
-    return fri_fail(FR_EFORMAT, "starts with %02x %02x %02x %02x, neither JPEG (ff d8 ff) nor PNG (89 50 4e 47)", b[0],
-                    b[1], b[2], b[3]);
+    return fr_fail(FR_EFORMAT, "starts with %02x %02x %02x %02x, neither JPEG (ff d8 ff) nor PNG (89 50 4e 47)", b[0],
+                   b[1], b[2], b[3]);
 }
 
 fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image) {

@@ -45,9 +45,9 @@ fr_status fri_resize(const uint8_t *from, int64_t in_h, int64_t in_w, int64_t ch
                  weights_h = (size_t)(out_h * taps_max(in_h, out_h));
     const int64_t row = out_w * channels;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_buffer_reserve(&scratch->weights, spans_bytes + (weights_w + weights_h) * sizeof(float), "resize"));
-    FRI_TRY(s, fri_buffer_reserve(&scratch->rows, (size_t)(in_h + 1) * (size_t)row * sizeof(float), "resize"));
-    FRI_TRY(s, fri_buffer_reserve(&scratch->resized, (size_t)out_h * (size_t)row, "resize"));
+    FR_TRY(s, fri_buffer_reserve(&scratch->weights, spans_bytes + (weights_w + weights_h) * sizeof(float), "resize"));
+    FR_TRY(s, fri_buffer_reserve(&scratch->rows, (size_t)(in_h + 1) * (size_t)row * sizeof(float), "resize"));
+    FR_TRY(s, fri_buffer_reserve(&scratch->resized, (size_t)out_h * (size_t)row, "resize"));
     span *across = scratch->weights.data, *down = across + out_w;
     float *weight_across = (float *)(down + out_h), *weight_down = weight_across + weights_w;
     make_spans(in_w, out_w, across, weight_across);

@@ -17,7 +17,7 @@ static fr_status refill(fri_source *s) {
     ssize_t n = 0;
     do n = read(s->fd, s->chunk, sizeof s->chunk);
     while (n < 0 && errno == EINTR);
-    if (n < 0) return fri_fail(FR_EIO, "%s: cannot be read: %s", s->name, strerror(errno));
+    if (n < 0) return fr_fail(FR_EIO, "%s: cannot be read: %s", s->name, strerror(errno));
     s->z.next_in = s->chunk;
     s->z.avail_in = (uInt)n;
     return FR_OK;
@@ -28,7 +28,7 @@ static fr_status start(fri_source *s) {
     if (status != FR_OK) return status;
     s->gzip = s->z.avail_in >= 2 && s->z.next_in[0] == 0x1f && s->z.next_in[1] == 0x8b;
     if (!s->gzip) return FR_OK;
-    if (inflateInit2(&s->z, 15 + 16) != Z_OK) return fri_fail(FR_ENOMEM, "%s: no memory to inflate", s->name);
+    if (inflateInit2(&s->z, 15 + 16) != Z_OK) return fr_fail(FR_ENOMEM, "%s: no memory to inflate", s->name);
     s->inflating = true;
     return FR_OK;
 }
@@ -49,7 +49,7 @@ fr_status fri_source_open_memory(fri_source *s, const char *name, const void *by
     s->fd = -1;
     s->name = name;
     s->stored = n;
-    if (n > UINT32_MAX) return fri_fail(FR_EINVAL, "%s: %zu bytes in memory, the limit is 4 GiB", name, n);
+    if (n > UINT32_MAX) return fr_fail(FR_EINVAL, "%s: %zu bytes in memory, the limit is 4 GiB", name, n);
     s->z.next_in = (Bytef *)(uintptr_t)bytes; /* zlib only reads it */
     s->z.avail_in = (uInt)n;
     fr_status status = start(s);
@@ -68,9 +68,9 @@ fr_status fri_source_expect(const fri_source *s, uint64_t bytes, const char *wha
     uint64_t most = s->stored;
     if (s->gzip && __builtin_mul_overflow(most, (uint64_t)INFLATE_MAX, &most)) most = UINT64_MAX;
     if (most >= s->delivered && bytes <= most - s->delivered) return FR_OK;
-    return fri_fail(FR_EFORMAT, "%s: its header promises %s, %llu bytes, but a %s of %llu bytes cannot hold them",
-                    s->name, what, (unsigned long long)bytes, s->gzip ? "gzip file" : "file",
-                    (unsigned long long)s->stored);
+    return fr_fail(FR_EFORMAT, "%s: its header promises %s, %llu bytes, but a %s of %llu bytes cannot hold them",
+                   s->name, what, (unsigned long long)bytes, s->gzip ? "gzip file" : "file",
+                   (unsigned long long)s->stored);
 }
 
 /* Up to n bytes, fewer only at the end. */
@@ -91,8 +91,8 @@ static fr_status read_some(fri_source *s, void *to, size_t n, size_t *got) {
             continue;
         }
         if (s->z.avail_in == 0)
-            return fri_fail(FR_EFORMAT, "%s: the gzip stream breaks off after %llu bytes", s->name,
-                            (unsigned long long)(s->delivered + (n - left)));
+            return fr_fail(FR_EFORMAT, "%s: the gzip stream breaks off after %llu bytes", s->name,
+                           (unsigned long long)(s->delivered + (n - left)));
         uInt room = left < (1u << 30) ? (uInt)left : 1u << 30;
         s->z.next_out = at;
         s->z.avail_out = room;
@@ -108,11 +108,11 @@ static fr_status read_some(fri_source *s, void *to, size_t n, size_t *got) {
             else
                 inflateReset(&s->z);
         } else if (z == Z_MEM_ERROR) {
-            return fri_fail(FR_ENOMEM, "%s: no memory to inflate", s->name);
+            return fr_fail(FR_ENOMEM, "%s: no memory to inflate", s->name);
         } else if (z != Z_OK && z != Z_BUF_ERROR) {
-            return fri_fail(FR_EFORMAT, "%s: broken gzip stream after %llu bytes: %s", s->name,
-                            (unsigned long long)(s->delivered + (n - left)),
-                            s->z.msg != NULL ? s->z.msg : "not a deflate stream");
+            return fr_fail(FR_EFORMAT, "%s: broken gzip stream after %llu bytes: %s", s->name,
+                           (unsigned long long)(s->delivered + (n - left)),
+                           s->z.msg != NULL ? s->z.msg : "not a deflate stream");
         }
     }
     *got = n - left;
@@ -125,8 +125,8 @@ fr_status fri_source_read(fri_source *s, void *to, size_t n) {
     uint64_t before = s->delivered;
     fr_status status = read_some(s, to, n, &got);
     if (status == FR_OK && got != n)
-        return fri_fail(FR_EFORMAT, "%s: is truncated: it ends after %llu bytes and should have at least %llu", s->name,
-                        (unsigned long long)s->delivered, (unsigned long long)(before + n));
+        return fr_fail(FR_EFORMAT, "%s: is truncated: it ends after %llu bytes and should have at least %llu", s->name,
+                       (unsigned long long)s->delivered, (unsigned long long)(before + n));
     return status;
 }
 
@@ -136,7 +136,7 @@ fr_status fri_source_end(fri_source *s) {
     uint64_t before = s->delivered;
     fr_status status = read_some(s, &extra, 1, &got);
     if (status == FR_OK && got != 0)
-        return fri_fail(FR_EFORMAT, "%s: goes on after the %llu bytes that its header promises", s->name,
-                        (unsigned long long)before);
+        return fr_fail(FR_EFORMAT, "%s: goes on after the %llu bytes that its header promises", s->name,
+                       (unsigned long long)before);
     return status;
 }

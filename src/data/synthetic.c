@@ -38,10 +38,10 @@ fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, i
                                uint64_t seed, fr_dataset **out) {
     FRI_NOT_NULL(out);
     if (count < 1 || count > INT32_MAX || classes < 1 || classes > INT32_MAX)
-        return fri_fail(FR_EINVAL, "synthetic: %lld images and %lld classes, both must lie in 1..%d", (long long)count,
-                        (long long)classes, INT32_MAX);
+        return fr_fail(FR_EINVAL, "synthetic: %lld images and %lld classes, both must lie in 1..%d", (long long)count,
+                       (long long)classes, INT32_MAX);
     if (channels != 1 && channels != 3)
-        return fri_fail(FR_EINVAL, "synthetic: %lld channels, must be 1 or 3", (long long)channels);
+        return fr_fail(FR_EINVAL, "synthetic: %lld channels, must be 1 or 3", (long long)channels);
     if (fri_image_check_size("synthetic", height, width) != FR_OK) return FR_EINVAL;
     fr_dataset *d = NULL;
     fr_status s = fri_dataset_new(&synthetic_ops, "synthetic", &d);
@@ -51,7 +51,7 @@ fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, i
     d->labels = malloc((size_t)count * sizeof *d->labels);
     if (state == NULL || d->labels == NULL) {
         fr_dataset_release(&d);
-        return fri_fail(FR_ENOMEM, "synthetic: no memory for %lld labels", (long long)count);
+        return fr_fail(FR_ENOMEM, "synthetic: no memory for %lld labels", (long long)count);
     }
     *state = seed;
     for (int64_t i = 0; i < count; i++)

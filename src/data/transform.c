@@ -21,7 +21,7 @@ void fri_transform_scratch_free(fri_transform_scratch *s) {
 
 static fr_status check_side(const char *name, int64_t value) {
     if (value >= 1 && value <= FRI_IMAGE_SIDE_MAX) return FR_OK;
-    return fri_fail(FR_EINVAL, "loader: %s is %lld, must lie in 1..%d", name, (long long)value, FRI_IMAGE_SIDE_MAX);
+    return fr_fail(FR_EINVAL, "loader: %s is %lld, must lie in 1..%d", name, (long long)value, FRI_IMAGE_SIDE_MAX);
 }
 
 fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t height, int64_t width,
@@ -39,32 +39,32 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     t->zoom = o->zoom;
     t->shear = o->shear;
     t->seed = fri_loader_key(o->seed);
-    FRI_TRY(s, check_side("height", t->height));
-    FRI_TRY(s, check_side("width", t->width));
-    FRI_TRY(s, check_side("resize_height", t->resize_height));
-    FRI_TRY(s, check_side("resize_width", t->resize_width));
+    FR_TRY(s, check_side("height", t->height));
+    FR_TRY(s, check_side("width", t->width));
+    FR_TRY(s, check_side("resize_height", t->resize_height));
+    FR_TRY(s, check_side("resize_width", t->resize_width));
     if (t->channels != 1 && t->channels != 3)
-        return fri_fail(FR_EINVAL, "loader: channels is %lld, must be 1 or 3", (long long)t->channels);
+        return fr_fail(FR_EINVAL, "loader: channels is %lld, must be 1 or 3", (long long)t->channels);
     if (t->padding < 0 || t->padding > FRI_IMAGE_SIDE_MAX)
-        return fri_fail(FR_EINVAL, "loader: padding is %lld, must lie in 0..%d", (long long)t->padding,
-                        FRI_IMAGE_SIDE_MAX);
+        return fr_fail(FR_EINVAL, "loader: padding is %lld, must lie in 0..%d", (long long)t->padding,
+                       FRI_IMAGE_SIDE_MAX);
     if (t->height * t->width > FRI_IMAGE_PIXELS_MAX || t->resize_height * t->resize_width > FRI_IMAGE_PIXELS_MAX)
-        return fri_fail(FR_EINVAL, "loader: images of %lld x %lld, resized to %lld x %lld; the limit is %d pixels",
-                        (long long)t->width, (long long)t->height, (long long)t->resize_width,
-                        (long long)t->resize_height, FRI_IMAGE_PIXELS_MAX);
+        return fr_fail(FR_EINVAL, "loader: images of %lld x %lld, resized to %lld x %lld; the limit is %d pixels",
+                       (long long)t->width, (long long)t->height, (long long)t->resize_width,
+                       (long long)t->resize_height, FRI_IMAGE_PIXELS_MAX);
     if (t->height > t->resize_height + 2 * t->padding || t->width > t->resize_width + 2 * t->padding)
-        return fri_fail(FR_EINVAL, "loader: a crop of %lld x %lld from images of %lld x %lld padded by %lld",
-                        (long long)t->width, (long long)t->height, (long long)t->resize_width,
-                        (long long)t->resize_height, (long long)t->padding);
+        return fr_fail(FR_EINVAL, "loader: a crop of %lld x %lld from images of %lld x %lld padded by %lld",
+                       (long long)t->width, (long long)t->height, (long long)t->resize_width,
+                       (long long)t->resize_height, (long long)t->padding);
     if (!(t->degrees >= 0 && t->degrees <= 180))
-        return fri_fail(FR_EINVAL, "loader: degrees is %g, must lie in 0..180", t->degrees);
-    if (!(t->zoom >= 0 && t->zoom <= 1)) return fri_fail(FR_EINVAL, "loader: zoom is %g, must lie in 0..1", t->zoom);
+        return fr_fail(FR_EINVAL, "loader: degrees is %g, must lie in 0..180", t->degrees);
+    if (!(t->zoom >= 0 && t->zoom <= 1)) return fr_fail(FR_EINVAL, "loader: zoom is %g, must lie in 0..1", t->zoom);
     if (!(t->shear >= 0 && t->shear <= 45))
-        return fri_fail(FR_EINVAL, "loader: shear is %g degrees, must lie in 0..45", t->shear);
+        return fr_fail(FR_EINVAL, "loader: shear is %g degrees, must lie in 0..45", t->shear);
     for (int64_t c = 0; c < t->channels; c++) {
         if (!isfinite(o->mean[c]) || !isfinite(o->std[c]) || o->std[c] <= 0)
-            return fri_fail(FR_EINVAL, "loader: mean %g and std %g of channel %lld; std must be positive", o->mean[c],
-                            o->std[c], (long long)c);
+            return fr_fail(FR_EINVAL, "loader: mean %g and std %g of channel %lld; std must be positive", o->mean[c],
+                           o->std[c], (long long)c);
         for (int v = 0; v < 256; v++) t->value[c][v] = (float)(((double)v / 255.0 - o->mean[c]) / o->std[c]);
     }
 done:
@@ -122,15 +122,15 @@ fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts,
     fr_status s = FR_OK;
     plain.random_crop = plain.flip = false;
     plain.degrees = plain.zoom = plain.shear = 0;
-    FRI_TRY(s, image->pixels != NULL ? FR_OK : fri_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));
-    FRI_TRY(s, fri_image_check_size("image_preprocess", image->height, image->width));
+    FR_TRY(s, image->pixels != NULL ? FR_OK : fr_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));
+    FR_TRY(s, fri_image_check_size("image_preprocess", image->height, image->width));
     if (image->channels != 1 && image->channels != 3)
-        return fri_fail(FR_EINVAL, "image_preprocess: the image has %lld channels, 1 or 3 are possible",
-                        (long long)image->channels);
-    FRI_TRY(s, fri_transform_init(&t, &plain, image->height, image->width, image->channels));
+        return fr_fail(FR_EINVAL, "image_preprocess: the image has %lld channels, 1 or 3 are possible",
+                       (long long)image->channels);
+    FR_TRY(s, fri_transform_init(&t, &plain, image->height, image->width, image->channels));
     pixels = malloc((size_t)(t.height * t.width * t.channels) * sizeof *pixels);
-    FRI_TRY(s, pixels != NULL ? FR_OK : fri_fail(FR_ENOMEM, "image_preprocess: no host memory for the image"));
-    FRI_TRY(s, fri_transform_apply(&t, image, 0, 0, &scratch, pixels));
+    FR_TRY(s, pixels != NULL ? FR_OK : fr_fail(FR_ENOMEM, "image_preprocess: no host memory for the image"));
+    FR_TRY(s, fri_transform_apply(&t, image, 0, 0, &scratch, pixels));
     s = fr_tensor_from_host(pixels, 4, (int64_t[]){1, t.height, t.width, t.channels}, FR_F32, device, out);
 done:
     free(pixels);

@@ -13,7 +13,7 @@ static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_para
     fr_status s = FRI_ROOM(e->entry, e->n, "names of tensors");
     if (s < 0) return s;
     char *name = strdup(path);
-    if (name == NULL) return fri_fail(FR_ENOMEM, "no host memory for a name");
+    if (name == NULL) return fr_fail(FR_ENOMEM, "no host memory for a name");
     e->entry[e->n++] = (fri_entry){name, t, is_parameter, fri_numel(t), 1, 1};
     return FR_OK;
 }
@@ -46,14 +46,14 @@ static fr_status set_columns(fri_entry *e, const fr_weights_opts *given, int64_t
         !fri_mul_i64(given->flatten_height, given->flatten_width, &spatial))
         spatial = columns + 1;
     if (spatial == 0)
-        return fri_fail(FR_EINVAL,
-                        "the %lld columns of '%s' lie behind a Flatten whose height and width the module does not "
-                        "tell; give flatten_height and flatten_width",
-                        (long long)columns, e->name);
+        return fr_fail(FR_EINVAL,
+                       "the %lld columns of '%s' lie behind a Flatten whose height and width the module does not "
+                       "tell; give flatten_height and flatten_width",
+                       (long long)columns, e->name);
     if (columns % spatial != 0)
-        return fri_fail(FR_EINVAL, "the %lld columns of '%s' are not made of %lld pixels (%lld x %lld given)",
-                        (long long)columns, e->name, (long long)spatial, (long long)given->flatten_height,
-                        (long long)given->flatten_width);
+        return fr_fail(FR_EINVAL, "the %lld columns of '%s' are not made of %lld pixels (%lld x %lld given)",
+                       (long long)columns, e->name, (long long)spatial, (long long)given->flatten_height,
+                       (long long)given->flatten_width);
     e->outer = e->tensor->shape.dim[0];
     e->spatial = spatial;
     e->channels = columns / spatial;
@@ -68,9 +68,9 @@ static bool has(const fr_module *m, unsigned trait) {
 static fr_status visit_box(fr_module *m, const fr_weights_opts *opts, fri_entries *e, bool *flattened) {
     fr_status s = FR_OK;
     fri_entry *weight = entry_of(e, fr_module_tensor(m, "weight"));
-    for (int i = 0; i < fr_module_children(m); i++) FRI_TRY(s, visit_box(fr_module_child(m, i), opts, e, flattened));
+    for (int i = 0; i < fr_module_children(m); i++) FR_TRY(s, visit_box(fr_module_child(m, i), opts, e, flattened));
     if (has(m, FR_LAYER_COLUMNS)) {
-        if (*flattened && weight != NULL && weight->tensor->shape.rank == 2) FRI_TRY(s, set_columns(weight, opts, 0));
+        if (*flattened && weight != NULL && weight->tensor->shape.rank == 2) FR_TRY(s, set_columns(weight, opts, 0));
         *flattened = false;
     }
     *flattened = *flattened || has(m, FR_LAYER_FLATTENS);
@@ -86,8 +86,8 @@ static fr_status visit_layer(const fr_layer *l, const fr_weights_opts *opts, fri
     if (l->pieces == 1) return set_columns(weight, opts, l->piece[0].spatial);
     for (int i = 0; i < l->pieces; i++)
         if (l->piece[i].spatial > 1)
-            return fri_fail(FR_EUNSUPPORTED, "the %lld columns of '%s' lie behind %d images side by side",
-                            (long long)weight->tensor->shape.dim[1], weight->name, l->pieces);
+            return fr_fail(FR_EUNSUPPORTED, "the %lld columns of '%s' lie behind %d images side by side",
+                           (long long)weight->tensor->shape.dim[1], weight->name, l->pieces);
     return FR_OK;
 }
 
@@ -124,7 +124,7 @@ fr_status fri_upload(const void *bytes, fr_tensor *t) {
 fr_status fri_scratch(void **buffer, size_t *capacity, size_t bytes) {
     if (*buffer != NULL && bytes <= *capacity) return FR_OK;
     void *fresh = malloc(bytes > 0 ? bytes : 1);
-    if (fresh == NULL) return fri_fail(FR_ENOMEM, "no host memory for a tensor of %zu bytes", bytes);
+    if (fresh == NULL) return fr_fail(FR_ENOMEM, "no host memory for a tensor of %zu bytes", bytes);
     free(*buffer);
     *buffer = fresh;
     *capacity = bytes;

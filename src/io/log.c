@@ -62,11 +62,11 @@ static fr_status find_cut(const text_file *f, int64_t resume, int64_t bytes, int
     char *text = malloc((size_t)longest);
     fr_status s = FR_OK;
     *cut = 0;
-    if (text == NULL) return fri_fail(FR_ENOMEM, "no host memory to read a log");
+    if (text == NULL) return fr_fail(FR_ENOMEM, "no host memory to read a log");
     for (bool more = true; more && *cut < bytes;) {
         size_t n = (size_t)(bytes - *cut < longest ? bytes - *cut : longest), at = 0;
         const char *end = NULL;
-        FRI_TRY(s, fri_input_read(f->fd, text, n, (uint64_t)*cut));
+        FR_TRY(s, fri_input_read(f->fd, text, n, (uint64_t)*cut));
         while (more && (end = memchr(text + at, '\n', n - at)) != NULL) {
             more = step_of(text + at) <= resume;
             if (more) at = (size_t)(end - text) + 1;
@@ -83,18 +83,18 @@ static fr_status open_text(const char *path, int64_t resume, const char *head, t
     struct stat st;
     if (path == NULL) return FR_OK;
     f->path = strdup(path);
-    if (f->path == NULL) return fri_fail(FR_ENOMEM, "no host memory for a file name");
+    if (f->path == NULL) return fr_fail(FR_ENOMEM, "no host memory for a file name");
     f->fd =
         open(path, O_RDWR | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666); /* a FIFO is refused, not waited for */
     if (f->fd < 0 || fstat(f->fd, &st) != 0)
-        return fri_fail(FR_EIO, "the log '%.300s' cannot be opened: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return fri_fail(FR_EIO, "the log '%.300s' is not a regular file", path);
+        return fr_fail(FR_EIO, "the log '%.300s' cannot be opened: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return fr_fail(FR_EIO, "the log '%.300s' is not a regular file", path);
     fr_status s = FR_OK;
-    if (resume >= 0) FRI_TRY(s, find_cut(f, resume, (int64_t)st.st_size, &f->bytes));
+    if (resume >= 0) FR_TRY(s, find_cut(f, resume, (int64_t)st.st_size, &f->bytes));
     if (ftruncate(f->fd, (off_t)f->bytes) != 0)
-        return fri_fail(FR_EIO, "the log '%.300s' cannot be cut to %lld bytes: %s", path, (long long)f->bytes,
-                        strerror(errno));
-    if (f->bytes == 0 && head != NULL) FRI_TRY(s, fri_append(f->fd, f->path, &f->bytes, head, strlen(head)));
+        return fr_fail(FR_EIO, "the log '%.300s' cannot be cut to %lld bytes: %s", path, (long long)f->bytes,
+                       strerror(errno));
+    if (f->bytes == 0 && head != NULL) FR_TRY(s, fri_append(f->fd, f->path, &f->bytes, head, strlen(head)));
 done:
     return s;
 }
@@ -109,12 +109,12 @@ fr_status fr_log_open(const fr_log_opts *opts, fr_log **out) {
     fr_log *log = NULL;
     fr_status s = FR_OK;
     log = calloc(1, sizeof *log);
-    if (log == NULL) return fri_fail(FR_ENOMEM, "no host memory for a log");
+    if (log == NULL) return fr_fail(FR_ENOMEM, "no host memory for a log");
     log->jsonl.fd = log->csv.fd = log->events.fd = -1;
-    FRI_TRY(s, open_text(opts->jsonl, opts->resume, NULL, &log->jsonl));
-    FRI_TRY(s, open_text(opts->csv, opts->resume, csv_head, &log->csv));
+    FR_TRY(s, open_text(opts->jsonl, opts->resume, NULL, &log->jsonl));
+    FR_TRY(s, open_text(opts->csv, opts->resume, csv_head, &log->csv));
     if (opts->tensorboard != NULL)
-        FRI_TRY(s, fri_tfevents_open(opts->tensorboard, opts->resume >= 0 ? opts->resume + 1 : -1, &log->events));
+        FR_TRY(s, fri_tfevents_open(opts->tensorboard, opts->resume >= 0 ? opts->resume + 1 : -1, &log->events));
     fr_log_close(out);
     *out = log;
     log = NULL;
@@ -176,7 +176,7 @@ static fr_status first_failure(fr_status before, fr_status now) {
 }
 
 static fr_status check_step(int64_t step) {
-    if (step < 0) return fri_fail(FR_EINVAL, "the log: step %lld must not be negative", (long long)step);
+    if (step < 0) return fr_fail(FR_EINVAL, "the log: step %lld must not be negative", (long long)step);
     return FR_OK;
 }
 
@@ -198,7 +198,7 @@ static fr_status scalar_jsonl(text_file *f, const char *tag, int64_t step, doubl
     char *line = room > 0 ? malloc(room) : NULL;
     fr_status s = FR_OK;
     if (line == NULL) {
-        s = fri_fail(FR_ENOMEM, "no host memory for a line of the log");
+        s = fr_fail(FR_ENOMEM, "no host memory for a line of the log");
         goto done;
     }
     int n = snprintf(line, room, "{\"step\":%" PRId64 ",%s:%s}\n", step, name, json_number(value, text));
@@ -214,7 +214,7 @@ fr_status fr_log_scalar(fr_log *log, const char *tag, int64_t step, double value
     FRI_NOT_NULL(log, tag);
     fr_status s = check_step(step);
     if (s < 0) return s;
-    if (!fri_safetensors_utf8(tag, strlen(tag))) return fri_fail(FR_EINVAL, "the log: the tag is not valid UTF-8");
+    if (!fri_safetensors_utf8(tag, strlen(tag))) return fr_fail(FR_EINVAL, "the log: the tag is not valid UTF-8");
     const fri_scalar scalar = {tag, value};
     if (log->jsonl.fd >= 0) s = scalar_jsonl(&log->jsonl, tag, step, value);
     if (log->events.fd >= 0) s = first_failure(s, fri_tfevents_write(&log->events, step, &scalar, 1));

@@ -54,29 +54,29 @@ bool fri_safetensors_utf8(const char *text, size_t n) {
 /* What cJSON does not refuse by itself: bad UTF-8, control characters, an escaped NUL (it would cut a name short),
  * nesting that costs stack, and text after the object. */
 static fr_status check_text(const char *text, size_t n) {
-    if (!fri_safetensors_utf8(text, n)) return fri_fail(FR_EFORMAT, "the header is not valid UTF-8");
-    if (n == 0 || text[0] != '{') return fri_fail(FR_EFORMAT, "the header does not begin with '{'");
+    if (!fri_safetensors_utf8(text, n)) return fr_fail(FR_EFORMAT, "the header is not valid UTF-8");
+    if (n == 0 || text[0] != '{') return fr_fail(FR_EFORMAT, "the header does not begin with '{'");
     bool in_string = false;
     int depth = 0;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c < 0x20 && (in_string || (c != '\t' && c != '\n' && c != '\r')))
-            return fri_fail(FR_EFORMAT, "byte %zu of the header is the control character 0x%02x", i, c);
+            return fr_fail(FR_EFORMAT, "byte %zu of the header is the control character 0x%02x", i, c);
         if (in_string) {
             if (c == '\\') {
                 if (n - i > 5 && memcmp(text + i + 1, "u0000", 5) == 0)
-                    return fri_fail(FR_EFORMAT, "byte %zu of the header begins an escaped NUL", i);
+                    return fr_fail(FR_EFORMAT, "byte %zu of the header begins an escaped NUL", i);
                 i++;
             } else if (c == '"') {
                 in_string = false;
             }
         } else if (depth == 0 && i > 0 && c != ' ' && c != '\t' && c != '\n' && c != '\r') {
-            return fri_fail(FR_EFORMAT, "the header goes on at byte %zu, after its object has ended", i);
+            return fr_fail(FR_EFORMAT, "the header goes on at byte %zu, after its object has ended", i);
         } else if (c == '"') {
             in_string = true;
         } else if (c == '{' || c == '[') {
             if (++depth > MAX_NESTING)
-                return fri_fail(FR_EFORMAT, "byte %zu of the header nests deeper than %d levels", i, MAX_NESTING);
+                return fr_fail(FR_EFORMAT, "byte %zu of the header nests deeper than %d levels", i, MAX_NESTING);
         } else if (c == '}' || c == ']') {
             depth--;
         }
@@ -107,27 +107,27 @@ static bool whole_number(const cJSON *item, int64_t *out) {
 static fr_status parse_dtype(const char *name, const cJSON *item, fr_dtype *out) {
     char text[FOUND_TEXT];
     if (!cJSON_IsString(item))
-        return fri_fail(FR_EFORMAT, "tensor '%s': \"dtype\" is %s, expected a string", name, found(item, text));
+        return fr_fail(FR_EFORMAT, "tensor '%s': \"dtype\" is %s, expected a string", name, found(item, text));
     for (int t = 0; t < FR_DTYPE_COUNT; t++) {
         if (strcmp(item->valuestring, fri_safetensors_dtype[t]) != 0) continue;
         *out = (fr_dtype)t;
         return FR_OK;
     }
-    return fri_fail(FR_EDTYPE, "tensor '%s': \"dtype\" is %s, expected one of F32 F16 BF16 F64 I64 I32 I16 I8 U8 BOOL",
-                    name, found(item, text));
+    return fr_fail(FR_EDTYPE, "tensor '%s': \"dtype\" is %s, expected one of F32 F16 BF16 F64 I64 I32 I16 I8 U8 BOOL",
+                   name, found(item, text));
 }
 
 static fr_status parse_shape(const char *name, const cJSON *item, fr_shape *out) {
     char text[FOUND_TEXT];
     if (!cJSON_IsArray(item))
-        return fri_fail(FR_EFORMAT, "tensor '%s': \"shape\" is %s, expected an array", name, found(item, text));
+        return fr_fail(FR_EFORMAT, "tensor '%s': \"shape\" is %s, expected an array", name, found(item, text));
     for (const cJSON *d = item->child; d != NULL; d = d->next) {
         if (out->rank == FR_MAX_RANK)
-            return fri_fail(FR_ESHAPE, "tensor '%s': \"shape\" has %d dimensions, expected at most %d", name,
-                            cJSON_GetArraySize(item), FR_MAX_RANK);
+            return fr_fail(FR_ESHAPE, "tensor '%s': \"shape\" has %d dimensions, expected at most %d", name,
+                           cJSON_GetArraySize(item), FR_MAX_RANK);
         if (!whole_number(d, &out->dim[out->rank]))
-            return fri_fail(FR_EFORMAT, "tensor '%s': dimension %d is %s, expected a whole number in [0, 2^53)", name,
-                            out->rank, found(d, text));
+            return fr_fail(FR_EFORMAT, "tensor '%s': dimension %d is %s, expected a whole number in [0, 2^53)", name,
+                           out->rank, found(d, text));
         out->rank++;
     }
     return FR_OK;
@@ -136,23 +136,23 @@ static fr_status parse_shape(const char *name, const cJSON *item, fr_shape *out)
 static fr_status parse_offsets(const char *name, const cJSON *item, size_t data_bytes, size_t offset[2]) {
     char text[FOUND_TEXT];
     if (!cJSON_IsArray(item))
-        return fri_fail(FR_EFORMAT, "tensor '%s': \"data_offsets\" is %s, expected an array", name, found(item, text));
+        return fr_fail(FR_EFORMAT, "tensor '%s': \"data_offsets\" is %s, expected an array", name, found(item, text));
     if (cJSON_GetArraySize(item) != 2)
-        return fri_fail(FR_EFORMAT, "tensor '%s': \"data_offsets\" has %d numbers, expected 2", name,
-                        cJSON_GetArraySize(item));
+        return fr_fail(FR_EFORMAT, "tensor '%s': \"data_offsets\" has %d numbers, expected 2", name,
+                       cJSON_GetArraySize(item));
     const cJSON *end = item->child;
     for (int i = 0; i < 2; i++, end = end->next) {
         int64_t at = 0;
         if (!whole_number(end, &at))
-            return fri_fail(FR_EFORMAT, "tensor '%s': data offset %s is no whole number in [0, 2^53)", name,
-                            found(end, text));
+            return fr_fail(FR_EFORMAT, "tensor '%s': data offset %s is no whole number in [0, 2^53)", name,
+                           found(end, text));
         offset[i] = (size_t)at;
     }
     if (offset[0] > offset[1])
-        return fri_fail(FR_EFORMAT, "tensor '%s': data offsets [%zu, %zu] run backwards", name, offset[0], offset[1]);
+        return fr_fail(FR_EFORMAT, "tensor '%s': data offsets [%zu, %zu] run backwards", name, offset[0], offset[1]);
     if (offset[1] > data_bytes)
-        return fri_fail(FR_EFORMAT, "tensor '%s': data offsets [%zu, %zu] reach beyond the %zu bytes of data", name,
-                        offset[0], offset[1], data_bytes);
+        return fr_fail(FR_EFORMAT, "tensor '%s': data offsets [%zu, %zu] reach beyond the %zu bytes of data", name,
+                       offset[0], offset[1], data_bytes);
     return FR_OK;
 }
 
@@ -162,27 +162,27 @@ static fr_status parse_entry(const cJSON *item, size_t data_bytes, fri_safetenso
     char text[FOUND_TEXT], shape[FRI_SHAPE_TEXT];
     size_t offset[2] = {0, 0}, expected = 0;
     if (!cJSON_IsObject(item))
-        return fri_fail(FR_EFORMAT, "tensor '%s' is described by %s, expected an object", e->name, found(item, text));
+        return fr_fail(FR_EFORMAT, "tensor '%s' is described by %s, expected an object", e->name, found(item, text));
     for (const cJSON *member = item->child; member != NULL; member = member->next)
         for (int i = 0; i < 3; i++) {
             if (strcmp(member->string, keys[i]) != 0) continue;
-            if (value[i] != NULL) return fri_fail(FR_EFORMAT, "tensor '%s' has \"%s\" twice", e->name, keys[i]);
+            if (value[i] != NULL) return fr_fail(FR_EFORMAT, "tensor '%s' has \"%s\" twice", e->name, keys[i]);
             value[i] = member;
         }
     for (int i = 0; i < 3; i++)
-        if (value[i] == NULL) return fri_fail(FR_EFORMAT, "tensor '%s' has no \"%s\"", e->name, keys[i]);
+        if (value[i] == NULL) return fr_fail(FR_EFORMAT, "tensor '%s' has no \"%s\"", e->name, keys[i]);
     fr_status s = FR_OK;
-    FRI_TRY(s, parse_dtype(e->name, value[0], &e->dtype));
-    FRI_TRY(s, parse_shape(e->name, value[1], &e->shape));
-    FRI_TRY(s, parse_offsets(e->name, value[2], data_bytes, offset));
+    FR_TRY(s, parse_dtype(e->name, value[0], &e->dtype));
+    FR_TRY(s, parse_shape(e->name, value[1], &e->shape));
+    FR_TRY(s, parse_offsets(e->name, value[2], data_bytes, offset));
     if (fri_shape_bytes(e->name, &e->shape, e->dtype, &expected) != FR_OK)
-        return fri_fail(FR_EFORMAT, "tensor %s", fr_last_error());
+        return fr_fail(FR_EFORMAT, "tensor %s", fr_last_error());
     e->at = offset[0];
     e->bytes = offset[1] - offset[0];
     if (e->bytes != expected)
-        return fri_fail(FR_EFORMAT, "tensor '%s': %s %s needs %zu bytes but its data offsets [%zu, %zu] hold %zu",
-                        e->name, fri_safetensors_dtype[e->dtype], fri_shape_text(&e->shape, shape), expected, offset[0],
-                        offset[1], e->bytes);
+        return fr_fail(FR_EFORMAT, "tensor '%s': %s %s needs %zu bytes but its data offsets [%zu, %zu] hold %zu",
+                       e->name, fri_safetensors_dtype[e->dtype], fri_shape_text(&e->shape, shape), expected, offset[0],
+                       offset[1], e->bytes);
 done:
     return s;
 }
@@ -190,17 +190,17 @@ done:
 static fr_status parse_metadata(const cJSON *item, fri_safetensors *f) {
     char text[FOUND_TEXT];
     struct fri_safetensors_private *p = f->private;
-    if (p->metadata != NULL) return fri_fail(FR_EFORMAT, "\"__metadata__\" appears twice");
+    if (p->metadata != NULL) return fr_fail(FR_EFORMAT, "\"__metadata__\" appears twice");
     if (!cJSON_IsObject(item))
-        return fri_fail(FR_EFORMAT, "\"__metadata__\" is %s, expected an object", found(item, text));
+        return fr_fail(FR_EFORMAT, "\"__metadata__\" is %s, expected an object", found(item, text));
     size_t n = 0;
     for (const cJSON *m = item->child; m != NULL; m = m->next) n++;
     p->metadata = calloc(n + 1, sizeof *p->metadata);
-    if (p->metadata == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu metadata keys", n);
+    if (p->metadata == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu metadata keys", n);
     f->metadata = p->metadata;
     for (const cJSON *m = item->child; m != NULL; m = m->next) {
         if (!cJSON_IsString(m))
-            return fri_fail(FR_EFORMAT, "metadata '%s' is %s, expected a string", m->string, found(m, text));
+            return fr_fail(FR_EFORMAT, "metadata '%s' is %s, expected a string", m->string, found(m, text));
         p->metadata[f->n_metadata++] = (fri_safetensors_text){m->string, m->valuestring};
     }
     return fri_safetensors_unique_keys(FR_EFORMAT, p->metadata, n);
@@ -223,12 +223,12 @@ static fr_status check_places(const fri_safetensors *f, size_t data_bytes) {
     for (size_t i = 0; i < f->n_entries; i++) {
         const fri_safetensors_entry *e = &f->entries[i];
         if (e->at != at)
-            return fri_fail(FR_EFORMAT, "tensor '%s' begins at data offset %zu, expected %zu (%s)", e->name, e->at, at,
-                            e->at < at ? "it overlaps the tensor before it" : "there is a hole before it");
+            return fr_fail(FR_EFORMAT, "tensor '%s' begins at data offset %zu, expected %zu (%s)", e->name, e->at, at,
+                           e->at < at ? "it overlaps the tensor before it" : "there is a hole before it");
         at += e->bytes;
     }
     if (at != data_bytes)
-        return fri_fail(FR_EFORMAT, "the tensors hold %zu bytes but the file has %zu bytes of data", at, data_bytes);
+        return fr_fail(FR_EFORMAT, "the tensors hold %zu bytes but the file has %zu bytes of data", at, data_bytes);
     return FR_OK;
 }
 
@@ -239,23 +239,23 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
     const char *stopped = text;
     size_t count = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, check_text(text, n));
+    FR_TRY(s, check_text(text, n));
     p->json = cJSON_ParseWithLengthOpts(text, n + 1, &stopped, true);
     if (p->json == NULL)
-        return fri_fail(FR_EFORMAT, "the header is not valid JSON near its byte %zu", (size_t)(stopped - text));
+        return fr_fail(FR_EFORMAT, "the header is not valid JSON near its byte %zu", (size_t)(stopped - text));
     for (const cJSON *item = p->json->child; item != NULL; item = item->next) count++;
     p->entries = calloc(count + 1, sizeof *p->entries);
     p->by_name = calloc(count + 1, sizeof *p->by_name);
-    if (p->entries == NULL || p->by_name == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", count);
+    if (p->entries == NULL || p->by_name == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", count);
     f->entries = p->entries;
     for (const cJSON *item = p->json->child; item != NULL; item = item->next) {
         if (strcmp(item->string, FRI_SAFETENSORS_METADATA) == 0) {
-            FRI_TRY(s, parse_metadata(item, f));
+            FR_TRY(s, parse_metadata(item, f));
             continue;
         }
         fri_safetensors_entry *e = &p->entries[f->n_entries];
         e->name = item->string;
-        FRI_TRY(s, parse_entry(item, data_bytes, e));
+        FR_TRY(s, parse_entry(item, data_bytes, e));
         f->n_entries++;
     }
     qsort(p->entries, f->n_entries, sizeof *p->entries, by_place);
@@ -263,8 +263,8 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
     qsort(p->by_name, f->n_entries, sizeof *p->by_name, by_name);
     for (size_t i = 1; i < f->n_entries; i++)
         if (strcmp(p->by_name[i - 1]->name, p->by_name[i]->name) == 0)
-            return fri_fail(FR_EFORMAT, "tensor '%s' appears twice", p->by_name[i]->name);
-    FRI_TRY(s, check_places(f, data_bytes));
+            return fr_fail(FR_EFORMAT, "tensor '%s' appears twice", p->by_name[i]->name);
+    FR_TRY(s, check_places(f, data_bytes));
 done:
     return s;
 }
@@ -279,11 +279,11 @@ static fr_status header_bytes(const unsigned char first[8], uint64_t bytes, size
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | first[i];
     if (length > FRI_SAFETENSORS_MAX_HEADER)
-        return fri_fail(FR_EFORMAT, "the header claims %llu bytes, expected at most %d", (unsigned long long)length,
-                        FRI_SAFETENSORS_MAX_HEADER);
+        return fr_fail(FR_EFORMAT, "the header claims %llu bytes, expected at most %d", (unsigned long long)length,
+                       FRI_SAFETENSORS_MAX_HEADER);
     if (length > bytes - 8)
-        return fri_fail(FR_EFORMAT, "the header claims %llu bytes but only %llu follow", (unsigned long long)length,
-                        (unsigned long long)(bytes - 8));
+        return fr_fail(FR_EFORMAT, "the header claims %llu bytes but only %llu follow", (unsigned long long)length,
+                       (unsigned long long)(bytes - 8));
     *n = (size_t)length;
     return FR_OK;
 }
@@ -303,18 +303,18 @@ static fr_status read_header(fri_safetensors *f, const unsigned char *content, i
     size_t n = 0;
     fr_status s = FR_OK;
     if (bytes < sizeof first)
-        return fri_fail(FR_EFORMAT, "has %llu bytes, expected at least the 8 bytes of the header's length",
-                        (unsigned long long)bytes);
-    FRI_TRY(s, first_bytes(content, fd, first, sizeof first, 0));
-    FRI_TRY(s, header_bytes(first, bytes, &n));
+        return fr_fail(FR_EFORMAT, "has %llu bytes, expected at least the 8 bytes of the header's length",
+                       (unsigned long long)bytes);
+    FR_TRY(s, first_bytes(content, fd, first, sizeof first, 0));
+    FR_TRY(s, header_bytes(first, bytes, &n));
     text = malloc(n + 1);
-    if (text == NULL) return fri_fail(FR_ENOMEM, "no host memory for a header of %zu bytes", n);
-    FRI_TRY(s, first_bytes(content, fd, text, n, sizeof first));
+    if (text == NULL) return fr_fail(FR_ENOMEM, "no host memory for a header of %zu bytes", n);
+    FR_TRY(s, first_bytes(content, fd, text, n, sizeof first));
     text[n] = '\0';
     p->header_crc = (uint32_t)crc32_z(crc32_z(0, first, sizeof first), (const unsigned char *)text, n);
     p->data_at = sizeof first + n;
     p->data_bytes = (size_t)(bytes - p->data_at);
-    FRI_TRY(s, parse_header(f, text, n, p->data_bytes));
+    FR_TRY(s, parse_header(f, text, n, p->data_bytes));
 done:
     free(text);
     return s;
@@ -325,11 +325,11 @@ static fr_status map_file(int fd, uint64_t bytes, fri_safetensors *f) {
     if (bytes > 0) {
         void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (map == MAP_FAILED)
-            return fri_fail(FR_EIO, "%llu bytes cannot be mapped: %s", (unsigned long long)bytes, strerror(errno));
+            return fr_fail(FR_EIO, "%llu bytes cannot be mapped: %s", (unsigned long long)bytes, strerror(errno));
         f->private->map = map;
         f->private->map_bytes = (size_t)bytes;
     }
-    FRI_TRY(s, read_header(f, f->private->map, fd, bytes));
+    FR_TRY(s, read_header(f, f->private->map, fd, bytes));
     attach(f, (const char *)f->private->map + f->private->data_at);
 done:
     return s;
@@ -340,15 +340,15 @@ static fr_status compare_sum(uint32_t computed, const unsigned char last[FRI_SAF
     uint32_t stored = 0;
     for (int i = FRI_SAFETENSORS_CHECKSUM_BYTES - 1; i >= 0; i--) stored = stored << 8 | last[i];
     if (stored == computed) return FR_OK;
-    return fri_fail(FR_EFORMAT,
-                    "its checksum is %08x but its content has %08x: the file is damaged or incomplete, or it was "
-                    "written without a checksum",
-                    stored, computed);
+    return fr_fail(FR_EFORMAT,
+                   "its checksum is %08x but its content has %08x: the file is damaged or incomplete, or it was "
+                   "written without a checksum",
+                   stored, computed);
 }
 
 static fr_status too_short_for_a_sum(uint64_t bytes) {
     if (bytes >= 8 + FRI_SAFETENSORS_CHECKSUM_BYTES) return FR_OK;
-    return fri_fail(FR_EFORMAT, "has %llu bytes, too few for a header and a checksum", (unsigned long long)bytes);
+    return fr_fail(FR_EFORMAT, "has %llu bytes, too few for a header and a checksum", (unsigned long long)bytes);
 }
 
 static fr_status check_sum(const unsigned char *content, size_t bytes) {
@@ -367,11 +367,11 @@ static fr_status check_file_sum(int fd, uint64_t bytes) {
     const uint64_t end = bytes - sizeof last;
     for (uint64_t at = 0; at < end;) {
         size_t n = end - at < sizeof chunk ? (size_t)(end - at) : sizeof chunk;
-        FRI_TRY(s, fri_input_read(fd, chunk, n, at));
+        FR_TRY(s, fri_input_read(fd, chunk, n, at));
         crc = (uint32_t)crc32_z(crc, chunk, n);
         at += n;
     }
-    FRI_TRY(s, fri_input_read(fd, last, sizeof last, end));
+    FR_TRY(s, fri_input_read(fd, last, sizeof last, end));
     s = compare_sum(crc, last);
 done:
     return s;
@@ -382,11 +382,11 @@ fr_status fri_safetensors_read(fri_safetensors *f) {
     fr_status s = FR_OK;
     if (p->fd < 0) return FR_OK;
     p->copy = malloc(p->data_bytes + 1);
-    if (p->copy == NULL) return fri_fail(FR_ENOMEM, "no host memory for its %zu bytes", p->data_bytes);
-    FRI_TRY(s, fri_input_read(p->fd, p->copy, p->data_bytes, p->data_at));
+    if (p->copy == NULL) return fr_fail(FR_ENOMEM, "no host memory for its %zu bytes", p->data_bytes);
+    FR_TRY(s, fri_input_read(p->fd, p->copy, p->data_bytes, p->data_at));
     if (p->checked) { /* once more: what is used now was read now; open has made sure that the sum has its place */
         size_t n = p->data_bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
-        FRI_TRY(s, compare_sum((uint32_t)crc32_z(p->header_crc, p->copy, n), p->copy + n));
+        FR_TRY(s, compare_sum((uint32_t)crc32_z(p->header_crc, p->copy, n), p->copy + n));
     }
     attach(f, p->copy);
     close(p->fd);
@@ -406,8 +406,8 @@ static fr_status open_copied(int fd, uint64_t bytes, fri_safetensors *f) {
     if (!f->private->checked) return s;
     if (s == FR_OK) return check_file_sum(fd, bytes);
     if (s == FR_ENOMEM || s == FR_EIO) return s;
-    return fri_fail(FR_EFORMAT, "%s: the file is damaged or incomplete, and its checksum was not looked at",
-                    fr_last_error());
+    return fr_fail(FR_EFORMAT, "%s: the file is damaged or incomplete, and its checksum was not looked at",
+                   fr_last_error());
 }
 
 static fri_safetensors *new_file(void) {
@@ -427,15 +427,15 @@ fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri
     uint64_t bytes = 0;
     int fd = -1;
     if (path == NULL || out == NULL)
-        return fri_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", path == NULL ? "path" : "slot");
+        return fr_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", path == NULL ? "path" : "slot");
     f = new_file();
-    if (f == NULL) return fri_fail(FR_ENOMEM, "safetensors file '%s': no host memory to open it", path);
-    FRI_TRY(s, fri_input_open(path, &fd, &bytes));
+    if (f == NULL) return fr_fail(FR_ENOMEM, "safetensors file '%s': no host memory to open it", path);
+    FR_TRY(s, fri_input_open(path, &fd, &bytes));
     if (how == FRI_SAFETENSORS_MAPPED) {
-        FRI_TRY(s, map_file(fd, bytes, f));
+        FR_TRY(s, map_file(fd, bytes, f));
     } else {
         f->private->checked = how == FRI_SAFETENSORS_CHECKED;
-        FRI_TRY(s, open_copied(fd, bytes, f));
+        FR_TRY(s, open_copied(fd, bytes, f));
         f->private->fd = fd;
         fd = -1;
     }
@@ -457,9 +457,9 @@ fr_status fri_safetensors_open_memory(const char *name, const void *content, siz
                                       fri_safetensors **out) {
     fr_status s = FR_OK;
     fri_safetensors *f = new_file();
-    if (f == NULL) return fri_fail(FR_ENOMEM, "safetensors '%s': no host memory to open it", name);
-    if (checked) FRI_TRY(s, check_sum(content, bytes));
-    FRI_TRY(s, read_header(f, content, -1, bytes));
+    if (f == NULL) return fr_fail(FR_ENOMEM, "safetensors '%s': no host memory to open it", name);
+    if (checked) FR_TRY(s, check_sum(content, bytes));
+    FR_TRY(s, read_header(f, content, -1, bytes));
     attach(f, (const char *)content + f->private->data_at);
     fri_safetensors_close(out);
     *out = f;

@@ -35,13 +35,13 @@ static int by_text(const void *a, const void *b) {
 static fr_status check_unique(fr_status failure, const char *what, const char **texts, size_t n) {
     qsort(texts, n, sizeof *texts, by_text);
     for (size_t i = 1; i < n; i++)
-        if (strcmp(texts[i - 1], texts[i]) == 0) return fri_fail(failure, "%s '%s' appears twice", what, texts[i]);
+        if (strcmp(texts[i - 1], texts[i]) == 0) return fr_fail(failure, "%s '%s' appears twice", what, texts[i]);
     return FR_OK;
 }
 
 fr_status fri_safetensors_unique_keys(fr_status failure, const fri_safetensors_text *metadata, size_t n) {
     const char **keys = calloc(n + 1, sizeof *keys);
-    if (keys == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu metadata keys", n);
+    if (keys == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu metadata keys", n);
     for (size_t i = 0; i < n; i++) keys[i] = metadata[i].key;
     fr_status s = check_unique(failure, "metadata", keys, n);
     free(keys);
@@ -49,32 +49,32 @@ fr_status fri_safetensors_unique_keys(fr_status failure, const fri_safetensors_t
 }
 
 static fr_status check_name(const char *what, size_t i, const char *text) {
-    if (text == NULL) return fri_fail(FR_EINVAL, "%s %zu is NULL, expected a string", what, i);
-    if (!fri_safetensors_utf8(text, strlen(text))) return fri_fail(FR_EINVAL, "%s %zu is not valid UTF-8", what, i);
+    if (text == NULL) return fr_fail(FR_EINVAL, "%s %zu is NULL, expected a string", what, i);
+    if (!fri_safetensors_utf8(text, strlen(text))) return fr_fail(FR_EINVAL, "%s %zu is not valid UTF-8", what, i);
     return FR_OK;
 }
 
 /* Checks all entries and puts them in the order of the file. */
 static fr_status place(const fri_safetensors_entry *entries, size_t n, bool has_source, placed *order) {
     const char **names = calloc(n + 1, sizeof *names);
-    if (names == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
+    if (names == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
     fr_status s = FR_OK;
     for (size_t i = 0; i < n; i++) {
         const fri_safetensors_entry *e = &entries[i];
-        FRI_TRY(s, check_name("the name of tensor", i, e->name));
+        FR_TRY(s, check_name("the name of tensor", i, e->name));
         if (strcmp(e->name, FRI_SAFETENSORS_METADATA) == 0) {
-            s = fri_fail(FR_EINVAL, "tensor %zu has the name '%s', which the format reserves", i, e->name);
+            s = fr_fail(FR_EINVAL, "tensor %zu has the name '%s', which the format reserves", i, e->name);
             goto done;
         }
         names[i] = e->name;
         order[i] = (placed){.entry = e, .index = i};
-        FRI_TRY(s, fri_shape_bytes(e->name, &e->shape, e->dtype, &order[i].bytes));
+        FR_TRY(s, fri_shape_bytes(e->name, &e->shape, e->dtype, &order[i].bytes));
         if (e->data == NULL && order[i].bytes > 0 && !has_source) {
-            s = fri_fail(FR_EINVAL, "tensor '%s' has %zu bytes but neither data nor a source", e->name, order[i].bytes);
+            s = fr_fail(FR_EINVAL, "tensor '%s' has %zu bytes but neither data nor a source", e->name, order[i].bytes);
             goto done;
         }
     }
-    FRI_TRY(s, check_unique(FR_EINVAL, "tensor", names, n));
+    FR_TRY(s, check_unique(FR_EINVAL, "tensor", names, n));
     qsort(order, n, sizeof *order, by_element_size);
 done:
     free(names);
@@ -101,20 +101,20 @@ static fr_status make_header(const placed *order, size_t n, const fri_safetensor
     cJSON *texts = root != NULL && n_metadata > 0 ? cJSON_AddObjectToObject(root, FRI_SAFETENSORS_METADATA) : NULL;
     ok = root != NULL && (n_metadata == 0 || texts != NULL);
     for (size_t i = 0; ok && i < n_metadata; i++) {
-        FRI_TRY(s, check_name("the key of metadata", i, metadata[i].key));
-        FRI_TRY(s, check_name("the value of metadata", i, metadata[i].value));
+        FR_TRY(s, check_name("the key of metadata", i, metadata[i].key));
+        FR_TRY(s, check_name("the value of metadata", i, metadata[i].value));
         ok = cJSON_AddStringToObject(texts, metadata[i].key, metadata[i].value) != NULL;
     }
-    if (ok) FRI_TRY(s, fri_safetensors_unique_keys(FR_EINVAL, metadata, n_metadata));
+    if (ok) FR_TRY(s, fri_safetensors_unique_keys(FR_EINVAL, metadata, n_metadata));
     for (size_t i = 0; ok && i < n; i++) {
         ok = describe(root, &order[i], at);
         if (__builtin_add_overflow(at, order[i].bytes, &at) || at > INT64_MAX) {
-            s = fri_fail(FR_ESHAPE, "the data up to tensor '%s' do not fit into 63 bits", order[i].entry->name);
+            s = fr_fail(FR_ESHAPE, "the data up to tensor '%s' do not fit into 63 bits", order[i].entry->name);
             goto done;
         }
     }
     *out = ok ? cJSON_PrintUnformatted(root) : NULL;
-    if (*out == NULL) s = fri_fail(FR_ENOMEM, "no host memory for a header of %zu tensors", n);
+    if (*out == NULL) s = fr_fail(FR_ENOMEM, "no host memory for a header of %zu tensors", n);
 done:
     cJSON_Delete(root);
     return s;
@@ -137,13 +137,13 @@ static fr_status put_header(sink *to, const char *json) {
     size_t n = strlen(json), pad = (HEADER_ALIGN - n % HEADER_ALIGN) % HEADER_ALIGN;
     unsigned char length[8];
     if (n + pad > FRI_SAFETENSORS_MAX_HEADER)
-        return fri_fail(FR_EINVAL, "the header needs %zu bytes, expected at most %d", n + pad,
-                        FRI_SAFETENSORS_MAX_HEADER);
+        return fr_fail(FR_EINVAL, "the header needs %zu bytes, expected at most %d", n + pad,
+                       FRI_SAFETENSORS_MAX_HEADER);
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)(n + pad) >> 8 * i);
     fr_status s = FR_OK;
-    FRI_TRY(s, put(to, length, sizeof length));
-    FRI_TRY(s, put(to, json, n));
-    FRI_TRY(s, put(to, spaces, pad));
+    FR_TRY(s, put(to, length, sizeof length));
+    FR_TRY(s, put(to, json, n));
+    FR_TRY(s, put(to, spaces, pad));
 done:
     return s;
 }
@@ -152,9 +152,9 @@ static fr_status put_data(sink *to, const placed *p, fri_safetensors_source_fn *
     const void *data = p->entry->data;
     fr_status s = FR_OK;
     if (p->bytes == 0) return FR_OK;
-    if (data == NULL) FRI_TRY(s, source(context, p->index, &data));
-    if (data == NULL) return fri_fail(FR_EINVAL, "the source of tensor '%s' gave no data", p->entry->name);
-    FRI_TRY(s, put(to, data, p->bytes));
+    if (data == NULL) FR_TRY(s, source(context, p->index, &data));
+    if (data == NULL) return fr_fail(FR_EINVAL, "the source of tensor '%s' gave no data", p->entry->name);
+    FR_TRY(s, put(to, data, p->bytes));
 done:
     return s;
 }
@@ -163,12 +163,12 @@ done:
 static fr_status put_all(sink *to, const char *json, const placed *order, size_t n, bool checked,
                          fri_safetensors_source_fn *source, void *context) {
     fr_status s = FR_OK;
-    FRI_TRY(s, put_header(to, json));
+    FR_TRY(s, put_header(to, json));
     for (size_t i = 0; i < n; i++) {
         if (checked && i == n - 1)
             for (int k = 0; k < FRI_SAFETENSORS_CHECKSUM_BYTES; k++)
                 to->checksum[k] = (unsigned char)(to->crc >> 8 * k);
-        FRI_TRY(s, put_data(to, &order[i], source, context));
+        FR_TRY(s, put_data(to, &order[i], source, context));
     }
 done:
     return s;
@@ -180,12 +180,12 @@ static fr_status write_file(const char *path, const fri_safetensors_entry *entri
     fr_status s = FR_OK;
     char *json = NULL;
     placed *order = calloc(n + 1, sizeof *order);
-    if (order == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
-    FRI_TRY(s, place(entries, n, source != NULL, order));
-    FRI_TRY(s, make_header(order, n, metadata, n_metadata, &json));
-    FRI_TRY(s, fr_atomic_open(path, 0666, &to->file));
-    FRI_TRY(s, put_all(to, json, order, n, checked, source, context));
-    FRI_TRY(s, fr_atomic_commit(&to->file));
+    if (order == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
+    FR_TRY(s, place(entries, n, source != NULL, order));
+    FR_TRY(s, make_header(order, n, metadata, n_metadata, &json));
+    FR_TRY(s, fr_atomic_open(path, 0666, &to->file));
+    FR_TRY(s, put_all(to, json, order, n, checked, source, context));
+    FR_TRY(s, fr_atomic_commit(&to->file));
 done:
     fr_atomic_abandon(&to->file);
     cJSON_free(json);
@@ -200,7 +200,7 @@ static fr_status check_arguments(const char *path, const fri_safetensors_entry *
                           : metadata == NULL && n_metadata > 0 ? "metadata list"
                                                                : NULL;
     if (missing == NULL) return FR_OK;
-    return fri_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", missing);
+    return fr_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", missing);
 }
 
 fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
@@ -221,7 +221,7 @@ fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_
     fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
     if (s < 0) return s;
     fri_safetensors_entry *all = calloc(n_entries + 1, sizeof *all);
-    if (all == NULL) return fri_fail(FR_ENOMEM, "safetensors file '%.300s': no host memory for its entries", path);
+    if (all == NULL) return fr_fail(FR_ENOMEM, "safetensors file '%.300s': no host memory for its entries", path);
     if (n_entries > 0) memcpy(all, entries, n_entries * sizeof *all);
     all[n_entries] = (fri_safetensors_entry){.name = FRI_SAFETENSORS_CHECKSUM,
                                              .dtype = FR_U8,

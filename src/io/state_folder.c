@@ -59,7 +59,7 @@ static fr_status append(fri_state_files *files, const char *name, int64_t serial
     fr_status s = FRI_ROOM(files->file, files->n, "names of states");
     if (s < 0) return s;
     char *copy = strdup(name);
-    if (copy == NULL) return fri_fail(FR_ENOMEM, "no host memory for a file name");
+    if (copy == NULL) return fr_fail(FR_ENOMEM, "no host memory for a file name");
     files->file[files->n++] = (fri_state_file){copy, serial, temporary};
     return FR_OK;
 }
@@ -69,11 +69,11 @@ fr_status fri_folder_list(const char *dir, fri_state_files *out) {
     int64_t serial = 0, process = 0;
     *out = (fri_state_files){0};
     DIR *d = opendir(dir);
-    if (d == NULL) return fri_fail(FR_EIO, "the folder '%.300s' cannot be read: %s", dir, strerror(errno));
+    if (d == NULL) return fr_fail(FR_EIO, "the folder '%.300s' cannot be read: %s", dir, strerror(errno));
     errno = 0;
     for (struct dirent *e = readdir(d); e != NULL; errno = 0, e = readdir(d))
-        if (parse_name(e->d_name, &serial, &process)) FRI_TRY(s, append(out, e->d_name, serial, process > 0));
-    if (errno != 0) s = fri_fail(FR_EIO, "the folder '%.300s' cannot be read: %s", dir, strerror(errno));
+        if (parse_name(e->d_name, &serial, &process)) FR_TRY(s, append(out, e->d_name, serial, process > 0));
+    if (errno != 0) s = fr_fail(FR_EIO, "the folder '%.300s' cannot be read: %s", dir, strerror(errno));
 done:
     closedir(d);
     if (s < 0)
@@ -92,8 +92,8 @@ void fri_folder_free(fri_state_files *files) {
 fr_status fri_folder_path(const char *dir, const char *name, char *path) {
     int n = snprintf(path, FR_STATE_PATH_BYTES, "%s/%s", dir, name);
     if (n >= 0 && n < FR_STATE_PATH_BYTES) return FR_OK;
-    return fri_fail(FR_EINVAL, "the path of the folder '%.60s...' has %zu bytes, too many for names in it", dir,
-                    strlen(dir));
+    return fr_fail(FR_EINVAL, "the path of the folder '%.60s...' has %zu bytes, too many for names in it", dir,
+                   strlen(dir));
 }
 
 static void sync_parent(const char *dir) {
@@ -114,8 +114,8 @@ fr_status fr_state_folder_make(const char *dir) {
     }
     int why = errno;
     if (why == EEXIST && stat(dir, &st) == 0 && S_ISDIR(st.st_mode)) return FR_OK;
-    if (why == EEXIST) return fri_fail(FR_EIO, "'%.300s' is a file, expected a folder", dir);
-    return fri_fail(FR_EIO, "the folder '%.300s' cannot be made: %s", dir, strerror(why));
+    if (why == EEXIST) return fr_fail(FR_EIO, "'%.300s' is a file, expected a folder", dir);
+    return fr_fail(FR_EIO, "the folder '%.300s' cannot be made: %s", dir, strerror(why));
 }
 
 static bool alive(int64_t process) {
@@ -132,16 +132,16 @@ fr_status fri_folder_clean(const char *dir, int64_t keep, uint64_t run) {
     fri_state_files files = {0};
     int64_t kept = 0, serial = 0, process = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_folder_list(dir, &files));
+    FR_TRY(s, fri_folder_list(dir, &files));
     for (size_t i = 0; i < files.n; i++) {
         const fri_state_file *f = &files.file[i];
-        FRI_TRY(s, fri_folder_path(dir, f->name, path));
+        FR_TRY(s, fri_folder_path(dir, f->name, path));
         (void)parse_name(f->name, &serial, &process);
         if (f->temporary ? process != getpid() && alive(process) : keep == 0 || !is_of_run(path, run) || ++kept <= keep)
             continue;
         if (unlink(path) != 0 && errno != ENOENT && s == FR_OK)
-            s = fri_fail(FR_EIO, "the new state is saved, but the old file '%.300s' cannot be removed: %s", path,
-                         strerror(errno));
+            s = fr_fail(FR_EIO, "the new state is saved, but the old file '%.300s' cannot be removed: %s", path,
+                        strerror(errno));
     }
 done:
     fri_folder_free(&files);
@@ -155,11 +155,11 @@ fr_status fr_state_folder_get(const char *dir, fr_state_folder *out) {
     fri_state_summary newest;
     fr_status s = FR_OK;
     *out = (fr_state_folder){0};
-    FRI_TRY(s, fri_folder_list(dir, &files));
+    FR_TRY(s, fri_folder_list(dir, &files));
     for (size_t i = files.n; i-- > 0;) {
         if (files.file[i].temporary) continue;
         out->states++;
-        FRI_TRY(s, fri_folder_path(dir, files.file[i].name, path));
+        FR_TRY(s, fri_folder_path(dir, files.file[i].name, path));
     }
     if (out->states == 0 || fri_state_summary_read(path, &newest) < 0) goto done;
     memcpy(out->newest_model, newest.model, sizeof newest.model);

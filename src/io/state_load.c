@@ -30,8 +30,8 @@ typedef struct restoring {
 
 static fr_status same(const char *what, const char *saved, const char *now) {
     if (now == NULL || (saved != NULL && strcmp(saved, now) == 0)) return FR_OK;
-    return fri_fail(FR_EINVAL, "it was saved with another %s: %.300s, this run has %.300s", what,
-                    saved != NULL ? saved : "none", now);
+    return fr_fail(FR_EINVAL, "it was saved with another %s: %.300s, this run has %.300s", what,
+                   saved != NULL ? saved : "none", now);
 }
 
 static fr_status compare_run(restoring *v) {
@@ -39,32 +39,32 @@ static fr_status compare_run(restoring *v) {
     const fr_state *state = v->state;
     const fri_state_record *r = &v->record;
     fr_status s = FR_OK;
-    FRI_TRY(s, same("model", r->model, state->model_name));
+    FR_TRY(s, same("model", r->model, state->model_name));
     if (state->dataset != NULL) {
-        FRI_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
-        FRI_TRY(s, same("dataset", r->dataset, fingerprint));
+        FR_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
+        FR_TRY(s, same("dataset", r->dataset, fingerprint));
     }
     for (size_t i = 0; i < state->n_settings; i++) {
         const fr_state_setting *w = &state->settings[i];
         const char *saved = fri_state_record_setting(r, w->name);
-        if (w->must_match && !(saved == NULL && w->may_lack)) FRI_TRY(s, same(w->name, saved, w->value));
+        if (w->must_match && !(saved == NULL && w->may_lack)) FR_TRY(s, same(w->name, saved, w->value));
     }
-    if (state->optimizer != NULL) FRI_TRY(s, same("optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
+    if (state->optimizer != NULL) FR_TRY(s, same("optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
     for (size_t i = 0; i < state->n_numbers; i++) {
         double value = 0;
         if (fri_state_record_number(r, state->numbers[i].name, &value)) continue;
-        s = fri_fail(FR_EINVAL, "it has no number '%.100s', which this run keeps", state->numbers[i].name);
+        s = fr_fail(FR_EINVAL, "it has no number '%.100s', which this run keeps", state->numbers[i].name);
         goto done;
     }
     if (state->loader == NULL) goto done;
     int64_t batches = fr_loader_batches(state->loader);
     if (!r->has_loader)
-        s = fri_fail(FR_EINVAL, "it has no position in a dataset, and this run needs one");
+        s = fr_fail(FR_EINVAL, "it has no position in a dataset, and this run needs one");
     else if (r->loader_batches != batches)
-        s = fri_fail(FR_EINVAL, "it was saved with %" PRId64 " batches per epoch, this run has %" PRId64,
-                     r->loader_batches, batches);
+        s = fr_fail(FR_EINVAL, "it was saved with %" PRId64 " batches per epoch, this run has %" PRId64,
+                    r->loader_batches, batches);
     else if (r->loader_batch > batches)
-        s = fri_fail(FR_EFORMAT, "its position is batch %" PRId64 " of %" PRId64, r->loader_batch, batches);
+        s = fr_fail(FR_EFORMAT, "its position is batch %" PRId64 " of %" PRId64, r->loader_batch, batches);
 done:
     return s;
 }
@@ -78,34 +78,34 @@ static fr_status find(const restoring *v, const char *prefix, const char *name, 
     *out = e;
     if (e == NULL) return FR_OK;
     if (!fri_shape_equal(&e->shape, &t->shape))
-        return fri_fail(FR_EINVAL, "it was saved with another model: its %s is %s, this run's is %s", full,
-                        fri_shape_text(&e->shape, a), fri_shape_text(&t->shape, b));
+        return fr_fail(FR_EINVAL, "it was saved with another model: its %s is %s, this run's is %s", full,
+                       fri_shape_text(&e->shape, a), fri_shape_text(&t->shape, b));
     if (e->dtype != t->dtype && !(fr_dtype_is_float(e->dtype) && fr_dtype_is_float(t->dtype)))
-        return fri_fail(FR_EINVAL, "it was saved with another model: its %s is %s, this run's is %s", full,
-                        fr_dtype_name(e->dtype), fr_dtype_name(t->dtype));
+        return fr_fail(FR_EINVAL, "it was saved with another model: its %s is %s, this run's is %s", full,
+                       fr_dtype_name(e->dtype), fr_dtype_name(t->dtype));
     return FR_OK;
 }
 
 static fr_status compare_model(restoring *v) {
     size_t in_file = 0, largest = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_entries_collect(v->state->model, &v->entries));
+    FR_TRY(s, fri_entries_collect(v->state->model, &v->entries));
     v->from = calloc(v->entries.n + 1, sizeof *v->from);
-    if (v->from == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", v->entries.n);
+    if (v->from == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", v->entries.n);
     for (size_t i = 0; i < v->entries.n; i++) {
         const fri_entry *e = &v->entries.entry[i];
-        FRI_TRY(s, find(v, FRI_STATE_MODEL, e->name, e->tensor, &v->from[i]));
+        FR_TRY(s, find(v, FRI_STATE_MODEL, e->name, e->tensor, &v->from[i]));
         if (v->from[i] == NULL)
-            return fri_fail(FR_EINVAL, "it was saved with another model: it has no '%.200s', this run's has", e->name);
+            return fr_fail(FR_EINVAL, "it was saved with another model: it has no '%.200s', this run's has", e->name);
         if (fri_nbytes(e->tensor) > largest) largest = fri_nbytes(e->tensor);
     }
     const size_t prefix = strlen(FRI_STATE_MODEL);
     for (size_t i = 0; i < v->file->n_entries; i++)
         in_file += strncmp(v->file->entries[i].name, FRI_STATE_MODEL, prefix) == 0;
     if (in_file != v->entries.n)
-        return fri_fail(FR_EINVAL, "it was saved with another model, of %zu tensors; this run's has %zu", in_file,
-                        v->entries.n);
-    FRI_TRY(s, fri_scratch(&v->converted, &v->converted_capacity, largest));
+        return fr_fail(FR_EINVAL, "it was saved with another model, of %zu tensors; this run's has %zu", in_file,
+                       v->entries.n);
+    FR_TRY(s, fri_scratch(&v->converted, &v->converted_capacity, largest));
 done:
     return s;
 }
@@ -119,8 +119,8 @@ static fr_status compare_optimizer(const restoring *v) {
     for (size_t i = 0; i < v->file->n_entries; i++)
         found += strncmp(v->file->entries[i].name, FRI_STATE_OPTIMIZER, prefix) == 0;
     if (found == saved) return FR_OK;
-    return fri_fail(FR_EFORMAT, "it holds %" PRId64 " tensors of the optimizer, and was saved with %" PRId64, found,
-                    saved);
+    return fr_fail(FR_EFORMAT, "it holds %" PRId64 " tensors of the optimizer, and was saved with %" PRId64, found,
+                   saved);
 }
 
 /* ---- restoring --------------------------------------------------------------------------------------------- */
@@ -151,8 +151,8 @@ static fr_status change_parts(restoring *v) {
     int64_t epoch = 0, batch = 0;
     fr_status s = FR_OK;
     if (state->loader != NULL) {
-        FRI_TRY(s, fr_loader_position_get(state->loader, &epoch, &batch));
-        FRI_TRY(s, fr_loader_position_set(state->loader, r->loader_epoch, r->loader_batch));
+        FR_TRY(s, fr_loader_position_get(state->loader, &epoch, &batch));
+        FR_TRY(s, fr_loader_position_set(state->loader, r->loader_epoch, r->loader_batch));
     }
     if (state->optimizer == NULL) goto done;
     s = fr_optimizer_set_state(state->optimizer, r->optimizer_steps, fill_optimizer, v);
@@ -165,9 +165,9 @@ static fr_status change_rest(restoring *v) {
     const fri_state_record *r = &v->record;
     fr_state *state = v->state;
     fr_status s = FR_OK;
-    for (size_t i = 0; i < v->entries.n; i++) FRI_TRY(s, fill(v, v->from[i], v->entries.entry[i].tensor));
+    for (size_t i = 0; i < v->entries.n; i++) FR_TRY(s, fill(v, v->from[i], v->entries.entry[i].tensor));
     if (state->scaler != NULL && r->has_scaler)
-        FRI_TRY(s, fr_grad_scaler_set(state->scaler, r->scale, r->growth_tracker));
+        FR_TRY(s, fr_grad_scaler_set(state->scaler, r->scale, r->growth_tracker));
     fr_rng_set(r->random);
     state->step = r->step;
     state->epoch = r->epoch;
@@ -188,15 +188,15 @@ done:
 fr_status fri_state_restore(fri_safetensors *file, fr_state *state) {
     restoring v = {.file = file, .state = state};
     const char *text = fri_safetensors_metadata(file, FRI_STATE_RECORD_KEY);
-    if (text == NULL) return fri_fail(FR_EFORMAT, "it has no \"%s\": it is not a training state", FRI_STATE_RECORD_KEY);
+    if (text == NULL) return fr_fail(FR_EFORMAT, "it has no \"%s\": it is not a training state", FRI_STATE_RECORD_KEY);
     fr_status s = fri_state_record_parse(text, &v.record);
     if (s < 0) return s;
-    FRI_TRY(s, compare_run(&v));
-    FRI_TRY(s, compare_model(&v));
-    FRI_TRY(s, compare_optimizer(&v));
-    FRI_TRY(s, fri_safetensors_read(file));
-    FRI_TRY(s, change_parts(&v));
-    FRI_TRY(s, change_rest(&v));
+    FR_TRY(s, compare_run(&v));
+    FR_TRY(s, compare_model(&v));
+    FR_TRY(s, compare_optimizer(&v));
+    FR_TRY(s, fri_safetensors_read(file));
+    FR_TRY(s, change_parts(&v));
+    FR_TRY(s, change_rest(&v));
 done:
     fri_state_record_free(&v.record);
     fri_entries_free(&v.entries);
@@ -208,7 +208,7 @@ done:
 fr_status fr_state_load(const char *path, fr_state *state) {
     FRI_NOT_NULL(path, state);
     fri_safetensors *file = NULL;
-    if (state->model == NULL) return fri_fail(FR_EINVAL, "loading a training state: the model is NULL");
+    if (state->model == NULL) return fr_fail(FR_EINVAL, "loading a training state: the model is NULL");
     fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_CHECKED, &file);
     if (s < 0) return fr_fail_prefix(s, "loading the training state: ");
     s = fri_state_restore(file, state);
@@ -225,7 +225,7 @@ static fr_status open_record(const char *path, fri_safetensors_how how, fri_stat
     if (s < 0) return s;
     const char *text = fri_safetensors_metadata(file, FRI_STATE_RECORD_KEY);
     s = text != NULL ? fri_state_record_parse(text, record)
-                     : fri_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
+                     : fr_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
     fri_safetensors_close(&file);
     return s;
 }
@@ -254,10 +254,10 @@ static fr_status find_once(const char *dir, char *path, fr_state_skipped_fn *fn,
     size_t damaged = 0;
     fr_status s = FR_OK;
     *gone = false;
-    FRI_TRY(s, fri_folder_list(dir, &files));
+    FR_TRY(s, fri_folder_list(dir, &files));
     for (size_t i = 0; i < files.n; i++) {
         const fri_state_file *f = &files.file[i];
-        FRI_TRY(s, fri_folder_path(dir, f->name, place));
+        FR_TRY(s, fri_folder_path(dir, f->name, place));
         if (f->temporary) {
             if (fn != NULL) fn(ctx, place, "it was left half written");
             continue;
@@ -275,9 +275,9 @@ static fr_status find_once(const char *dir, char *path, fr_state_skipped_fn *fn,
         if (damaged++ == 0) snprintf(newest, sizeof newest, "%.599s", fr_last_error());
         if (fn != NULL) fn(ctx, place, fr_last_error());
     }
-    s = damaged == 0 ? fri_fail(FR_EIO, "the folder '%.300s' holds no training state", dir)
-                     : fri_fail(FR_EFORMAT, "none of the %zu training states in '%.300s' is intact; the newest: %s",
-                                damaged, dir, newest);
+    s = damaged == 0 ? fr_fail(FR_EIO, "the folder '%.300s' holds no training state", dir)
+                     : fr_fail(FR_EFORMAT, "none of the %zu training states in '%.300s' is intact; the newest: %s",
+                               damaged, dir, newest);
 done:
     fri_folder_free(&files);
     return s;

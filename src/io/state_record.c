@@ -92,7 +92,7 @@ fr_status fri_state_record_print(const fri_state_record *r, const fr_state *stat
               add_schedule(root, &r->schedule) && add_parts(root, r) && add_state(root, state);
     char *printed = ok ? cJSON_PrintUnformatted(root) : NULL;
     cJSON_Delete(root);
-    if (printed == NULL) return fri_fail(FR_ENOMEM, "no host memory for the record of a state");
+    if (printed == NULL) return fr_fail(FR_ENOMEM, "no host memory for the record of a state");
     *text = printed;
     return FR_OK;
 }
@@ -104,7 +104,7 @@ void fri_state_record_text_free(char *text) {
 /* ---- parsing ----------------------------------------------------------------------------------------------- */
 
 static fr_status broken(const char *name, const char *expected) {
-    return fri_fail(FR_EFORMAT, "the record's \"%.60s\" is not %s", name, expected);
+    return fr_fail(FR_EFORMAT, "the record's \"%.60s\" is not %s", name, expected);
 }
 
 static const cJSON *member(const cJSON *o, const char *name) {
@@ -175,17 +175,17 @@ static fr_status parse_schedule(const cJSON *root, fr_schedule *out) {
     const char *kind = NULL;
     int found = -1;
     fr_status s = FR_OK;
-    FRI_TRY(s, get_object(root, "schedule", true, &o));
-    FRI_TRY(s, get_text(o, "kind", &kind));
+    FR_TRY(s, get_object(root, "schedule", true, &o));
+    FR_TRY(s, get_text(o, "kind", &kind));
     for (int i = 0; kind != NULL && i <= FR_SCHEDULE_COSINE; i++)
         if (strcmp(kind, schedule_names[i]) == 0) found = i;
     if (found < 0) return broken("kind", "a schedule's name");
     out->kind = (fr_schedule_kind)found;
-    FRI_TRY(s, get_real(o, "lr", &out->lr));
-    FRI_TRY(s, get_count(o, "warmup", &out->warmup));
-    FRI_TRY(s, get_count(o, "total", &out->total));
-    FRI_TRY(s, get_count(o, "step_size", &out->step_size));
-    FRI_TRY(s, get_real(o, "gamma", &out->gamma));
+    FR_TRY(s, get_real(o, "lr", &out->lr));
+    FR_TRY(s, get_count(o, "warmup", &out->warmup));
+    FR_TRY(s, get_count(o, "total", &out->total));
+    FR_TRY(s, get_count(o, "step_size", &out->step_size));
+    FR_TRY(s, get_real(o, "gamma", &out->gamma));
 done:
     return s;
 }
@@ -193,29 +193,29 @@ done:
 static fr_status parse_parts(const cJSON *root, fri_state_record *r) {
     const cJSON *random = NULL, *optimizer = NULL, *scaler = NULL, *loader = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, get_object(root, "random", true, &random));
-    FRI_TRY(s, get_u64(random, "seed", UINT64_MAX, &r->random.seed));
-    FRI_TRY(s, get_u64(random, "next_stream", UINT64_MAX, &r->random.next_stream));
-    FRI_TRY(s, get_object(root, "optimizer", false, &optimizer));
+    FR_TRY(s, get_object(root, "random", true, &random));
+    FR_TRY(s, get_u64(random, "seed", UINT64_MAX, &r->random.seed));
+    FR_TRY(s, get_u64(random, "next_stream", UINT64_MAX, &r->random.next_stream));
+    FR_TRY(s, get_object(root, "optimizer", false, &optimizer));
     if (optimizer != NULL) {
-        FRI_TRY(s, get_text(optimizer, "name", &r->optimizer));
+        FR_TRY(s, get_text(optimizer, "name", &r->optimizer));
         if (r->optimizer == NULL) return broken("name", "a string");
-        FRI_TRY(s, get_count(optimizer, "steps", &r->optimizer_steps));
+        FR_TRY(s, get_count(optimizer, "steps", &r->optimizer_steps));
         r->optimizer_tensors = -1;
-        if (member(optimizer, "tensors") != NULL) FRI_TRY(s, get_count(optimizer, "tensors", &r->optimizer_tensors));
+        if (member(optimizer, "tensors") != NULL) FR_TRY(s, get_count(optimizer, "tensors", &r->optimizer_tensors));
     }
-    FRI_TRY(s, get_object(root, "scaler", false, &scaler));
+    FR_TRY(s, get_object(root, "scaler", false, &scaler));
     r->has_scaler = scaler != NULL;
     if (scaler != NULL) {
-        FRI_TRY(s, get_real(scaler, "scale", &r->scale));
-        FRI_TRY(s, get_count(scaler, "growth_tracker", &r->growth_tracker));
+        FR_TRY(s, get_real(scaler, "scale", &r->scale));
+        FR_TRY(s, get_count(scaler, "growth_tracker", &r->growth_tracker));
     }
-    FRI_TRY(s, get_object(root, "loader", false, &loader));
+    FR_TRY(s, get_object(root, "loader", false, &loader));
     r->has_loader = loader != NULL;
     if (loader != NULL) {
-        FRI_TRY(s, get_count(loader, "epoch", &r->loader_epoch));
-        FRI_TRY(s, get_count(loader, "batch", &r->loader_batch));
-        FRI_TRY(s, get_count(loader, "batches", &r->loader_batches));
+        FR_TRY(s, get_count(loader, "epoch", &r->loader_epoch));
+        FR_TRY(s, get_count(loader, "batch", &r->loader_batch));
+        FR_TRY(s, get_count(loader, "batches", &r->loader_batches));
     }
 done:
     return s;
@@ -225,29 +225,29 @@ static fr_status parse(const cJSON *root, fri_state_record *r) {
     const char *format = NULL;
     const cJSON *version = member(root, "version");
     fr_status s = FR_OK;
-    if (!cJSON_IsObject(root)) return fri_fail(FR_EFORMAT, "the record is not a JSON object");
-    FRI_TRY(s, get_text(root, "format", &format));
+    if (!cJSON_IsObject(root)) return fr_fail(FR_EFORMAT, "the record is not a JSON object");
+    FR_TRY(s, get_text(root, "format", &format));
     if (format == NULL || strcmp(format, "frugal training state") != 0)
-        return fri_fail(FR_EFORMAT, "the record does not say that this is a training state");
+        return fr_fail(FR_EFORMAT, "the record does not say that this is a training state");
     if (!cJSON_IsNumber(version) || version->valuedouble != VERSION)
-        return fri_fail(FR_EFORMAT, "the record is of version %g, this library reads version %d",
-                        cJSON_IsNumber(version) ? version->valuedouble : (double)NAN, VERSION);
-    FRI_TRY(s, get_count(root, "step", &r->step));
-    FRI_TRY(s, get_count(root, "epoch", &r->epoch));
-    if (member(root, "run") != NULL) FRI_TRY(s, get_u64(root, "run", UINT64_MAX, &r->run));
-    FRI_TRY(s, get_text(root, "model", &r->model));
-    FRI_TRY(s, get_text(root, "dataset", &r->dataset));
-    FRI_TRY(s, parse_schedule(root, &r->schedule));
-    FRI_TRY(s, parse_parts(root, r));
-    FRI_TRY(s, get_object(root, "settings", true, &r->settings));
-    FRI_TRY(s, get_object(root, "numbers", true, &r->numbers));
+        return fr_fail(FR_EFORMAT, "the record is of version %g, this library reads version %d",
+                       cJSON_IsNumber(version) ? version->valuedouble : (double)NAN, VERSION);
+    FR_TRY(s, get_count(root, "step", &r->step));
+    FR_TRY(s, get_count(root, "epoch", &r->epoch));
+    if (member(root, "run") != NULL) FR_TRY(s, get_u64(root, "run", UINT64_MAX, &r->run));
+    FR_TRY(s, get_text(root, "model", &r->model));
+    FR_TRY(s, get_text(root, "dataset", &r->dataset));
+    FR_TRY(s, parse_schedule(root, &r->schedule));
+    FR_TRY(s, parse_parts(root, r));
+    FR_TRY(s, get_object(root, "settings", true, &r->settings));
+    FR_TRY(s, get_object(root, "numbers", true, &r->numbers));
 done:
     return s;
 }
 
 fr_status fri_state_record_parse(const char *text, fri_state_record *out) {
     fri_state_record r = {.json = cJSON_ParseWithOpts(text, NULL, true)};
-    if (r.json == NULL) return fri_fail(FR_EFORMAT, "the record is not valid JSON");
+    if (r.json == NULL) return fr_fail(FR_EFORMAT, "the record is not valid JSON");
     fr_status s = parse(r.json, &r);
     if (s < 0)
         cJSON_Delete(r.json);

@@ -18,10 +18,10 @@ static fr_status first_image(const fr_dataset *d, uint32_t *crc) {
     int64_t height = 0, width = 0, channels = 0;
     uint8_t *pixels = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_dataset_read(d, 0, NULL, 0, &height, &width, &channels));
+    FR_TRY(s, fr_dataset_read(d, 0, NULL, 0, &height, &width, &channels));
     size_t bytes = (size_t)(height * width * channels); /* bounded by data.h's limits */
-    if ((pixels = malloc(bytes)) == NULL) return fri_fail(FR_ENOMEM, "no host memory for an image of %zu bytes", bytes);
-    FRI_TRY(s, fr_dataset_read(d, 0, pixels, bytes, &height, &width, &channels));
+    if ((pixels = malloc(bytes)) == NULL) return fr_fail(FR_ENOMEM, "no host memory for an image of %zu bytes", bytes);
+    FR_TRY(s, fr_dataset_read(d, 0, pixels, bytes, &height, &width, &channels));
     *crc = (uint32_t)crc32_z(0, pixels, bytes);
 done:
     free(pixels);
@@ -33,12 +33,12 @@ fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT
     uint32_t labels = 0, image = 0;
     int64_t label = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_dataset_info_get(d, &info));
+    FR_TRY(s, fr_dataset_info_get(d, &info));
     for (int64_t i = 0; i < info.count; i++) {
-        FRI_TRY(s, fr_dataset_label(d, i, &label));
+        FR_TRY(s, fr_dataset_label(d, i, &label));
         labels = (uint32_t)crc32_z(labels, (const unsigned char *)&label, sizeof label);
     }
-    FRI_TRY(s, first_image(d, &image));
+    FR_TRY(s, first_image(d, &image));
     snprintf(text, FRI_FINGERPRINT_BYTES,
              "%" PRId64 " images of %" PRId64 " x %" PRId64 " x %" PRId64 ", %" PRId64
              " classes, labels %08x, first image %08x",
@@ -59,13 +59,12 @@ typedef struct list {
 } list;
 
 static fr_status append(list *l, const char *name, fr_tensor *t) {
-    if (fri_device_of(t) == FR_META)
-        return fri_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", name);
+    if (fri_device_of(t) == FR_META) return fr_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", name);
     fr_status s = FR_OK;
     if ((s = FRI_ROOM(l->entry, l->n, "state")) < 0 || (s = FRI_ROOM(l->tensor, l->n, "state")) < 0) return s;
     size_t room = strlen(l->prefix) + strlen(name) + 1;
     char *full = malloc(room);
-    if (full == NULL) return fri_fail(FR_ENOMEM, "no host memory for a name");
+    if (full == NULL) return fr_fail(FR_ENOMEM, "no host memory for a name");
     snprintf(full, room, "%s%s", l->prefix, name);
     l->tensor[l->n] = t;
     l->entry[l->n++] = (fri_safetensors_entry){.name = full, .dtype = t->dtype, .shape = t->shape};
@@ -91,8 +90,8 @@ static void list_free(list *l) {
 static fr_status hand_out(void *context, size_t index, const void **data) {
     list *l = context;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_scratch(&l->bytes, &l->bytes_capacity, fri_nbytes(l->tensor[index])));
-    FRI_TRY(s, fr_tensor_to_host(l->tensor[index], l->bytes));
+    FR_TRY(s, fri_scratch(&l->bytes, &l->bytes_capacity, fri_nbytes(l->tensor[index])));
+    FR_TRY(s, fr_tensor_to_host(l->tensor[index], l->bytes));
     *data = l->bytes;
 done:
     return s;
@@ -101,25 +100,25 @@ done:
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
 static fr_status check(const fr_state *state, int64_t keep) {
-    if (state->model == NULL) return fri_fail(FR_EINVAL, "the model is NULL");
+    if (state->model == NULL) return fr_fail(FR_EINVAL, "the model is NULL");
     if (state->step < 0 || state->epoch < 0 || keep < 0)
-        return fri_fail(FR_EINVAL, "step %" PRId64 ", epoch %" PRId64 " and keep %" PRId64 " must not be negative",
-                        state->step, state->epoch, keep);
+        return fr_fail(FR_EINVAL, "step %" PRId64 ", epoch %" PRId64 " and keep %" PRId64 " must not be negative",
+                       state->step, state->epoch, keep);
     if (state->step > FRI_STATE_COUNT_MOST || state->epoch > FRI_STATE_COUNT_MOST)
-        return fri_fail(FR_EINVAL, "step %" PRId64 " and epoch %" PRId64 " must not be above 2^60", state->step,
-                        state->epoch);
+        return fr_fail(FR_EINVAL, "step %" PRId64 " and epoch %" PRId64 " must not be above 2^60", state->step,
+                       state->epoch);
     if (!(state->schedule.lr >= 0 && isfinite(state->schedule.lr)) ||
         !(state->schedule.gamma >= 0 && isfinite(state->schedule.gamma)))
-        return fri_fail(FR_EINVAL, "the schedule's lr %g and gamma %g must be finite and not negative",
-                        state->schedule.lr, state->schedule.gamma);
+        return fr_fail(FR_EINVAL, "the schedule's lr %g and gamma %g must be finite and not negative",
+                       state->schedule.lr, state->schedule.gamma);
     if (state->schedule.kind < FR_SCHEDULE_CONSTANT || state->schedule.kind > FR_SCHEDULE_COSINE)
-        return fri_fail(FR_EINVAL, "%d is no kind of schedule", (int)state->schedule.kind);
+        return fr_fail(FR_EINVAL, "%d is no kind of schedule", (int)state->schedule.kind);
     for (size_t i = 0; i < state->n_settings; i++)
         if (state->settings[i].name == NULL || state->settings[i].value == NULL)
-            return fri_fail(FR_EINVAL, "the name or the value of setting %zu is NULL", i);
+            return fr_fail(FR_EINVAL, "the name or the value of setting %zu is NULL", i);
     for (size_t i = 0; i < state->n_numbers; i++)
         if (state->numbers[i].name == NULL || state->numbers[i].value == NULL)
-            return fri_fail(FR_EINVAL, "the name or the address of number %zu is NULL", i);
+            return fr_fail(FR_EINVAL, "the name or the address of number %zu is NULL", i);
     return FR_OK;
 }
 
@@ -133,7 +132,7 @@ static fr_status make_record(const fr_state *state, size_t optimizer_tensors, ch
                           .schedule = state->schedule};
     fr_status s = FR_OK;
     if (state->dataset != NULL) {
-        FRI_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
+        FR_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
         r.dataset = fingerprint;
     }
     if (state->optimizer != NULL) {
@@ -149,9 +148,9 @@ static fr_status make_record(const fr_state *state, size_t optimizer_tensors, ch
     if (state->loader != NULL) {
         r.has_loader = true;
         r.loader_batches = fr_loader_batches(state->loader);
-        FRI_TRY(s, fr_loader_position_get(state->loader, &r.loader_epoch, &r.loader_batch));
+        FR_TRY(s, fr_loader_position_get(state->loader, &r.loader_epoch, &r.loader_batch));
     }
-    FRI_TRY(s, fri_state_record_print(&r, state, text));
+    FR_TRY(s, fri_state_record_print(&r, state, text));
 done:
     return s;
 }
@@ -165,7 +164,7 @@ static fr_status next_path(const char *dir, int64_t step, char *path) {
     int64_t serial = files.n > 0 ? files.file[0].serial + 1 : 1;
     fri_folder_free(&files);
     if (serial > FRI_STATE_SERIAL_MAX)
-        return fri_fail(FR_EINVAL, "the folder '%.300s' has a state with the last serial number", dir);
+        return fr_fail(FR_EINVAL, "the folder '%.300s' has a state with the last serial number", dir);
     snprintf(name, sizeof name, "state-%08" PRId64 "-step-%" PRId64 ".safetensors", serial, step);
     return fri_folder_path(dir, name, path);
 }
@@ -176,18 +175,18 @@ fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, ch
     char *text = NULL;
     list l = {.prefix = FRI_STATE_MODEL};
     fr_status s = FR_OK;
-    FRI_TRY(s, check(state, keep));
-    FRI_TRY(s, fr_module_each_tensor(state->model, append_model, &l));
+    FR_TRY(s, check(state, keep));
+    FR_TRY(s, fr_module_each_tensor(state->model, append_model, &l));
     const size_t of_model = l.n;
     l.prefix = FRI_STATE_OPTIMIZER;
-    if (state->optimizer != NULL) FRI_TRY(s, fr_optimizer_each_state(state->optimizer, append_optimizer, &l));
-    FRI_TRY(s, make_record(state, l.n - of_model, fingerprint, &text));
-    FRI_TRY(s, fr_state_folder_make(dir));
-    FRI_TRY(s, next_path(dir, state->step, place));
+    if (state->optimizer != NULL) FR_TRY(s, fr_optimizer_each_state(state->optimizer, append_optimizer, &l));
+    FR_TRY(s, make_record(state, l.n - of_model, fingerprint, &text));
+    FR_TRY(s, fr_state_folder_make(dir));
+    FR_TRY(s, next_path(dir, state->step, place));
     fri_safetensors_text metadata = {FRI_STATE_RECORD_KEY, text};
-    FRI_TRY(s, fri_safetensors_write_checked(place, l.entry, l.n, &metadata, 1, hand_out, &l));
+    FR_TRY(s, fri_safetensors_write_checked(place, l.entry, l.n, &metadata, 1, hand_out, &l));
     if (path != NULL) memcpy(path, place, strlen(place) + 1);
-    FRI_TRY(s, fri_folder_clean(dir, keep, state->run));
+    FR_TRY(s, fri_folder_clean(dir, keep, state->run));
 done:
     fri_state_record_text_free(text);
     list_free(&l);

@@ -123,11 +123,11 @@ static fr_status create(const char *folder, fri_tfevents *t) {
     char host[64] = "localhost";
     size_t room = strlen(folder) + 256;
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return fri_fail(FR_EIO, "the folder '%.300s' cannot be made: %s", folder, strerror(errno));
+        return fr_fail(FR_EIO, "the folder '%.300s' cannot be made: %s", folder, strerror(errno));
     if (gethostname(host, sizeof host) != 0 || strchr(host, '/') != NULL) snprintf(host, sizeof host, "localhost");
     host[sizeof host - 1] = '\0';
     t->path = malloc(room);
-    if (t->path == NULL) return fri_fail(FR_ENOMEM, "no host memory for a file name");
+    if (t->path == NULL) return fr_fail(FR_ENOMEM, "no host memory for a file name");
     for (int i = 0; i < FILE_NAMES; i++) {
         snprintf(t->path, room, "%s/events.out.tfevents.%010lld.%s.%ld.%d", folder, (long long)time(NULL), host,
                  (long)getpid(), i);
@@ -135,7 +135,7 @@ static fr_status create(const char *folder, fri_tfevents *t) {
         if (t->fd >= 0) return FR_OK;
         if (errno != EEXIST) break;
     }
-    return fri_fail(FR_EIO, "the event file '%.400s' cannot be created: %s", t->path, strerror(errno));
+    return fr_fail(FR_EIO, "the event file '%.400s' cannot be created: %s", t->path, strerror(errno));
 }
 
 fr_status fri_tfevents_open(const char *folder, int64_t purge_from, fri_tfevents *out) {
@@ -163,8 +163,8 @@ fr_status fri_tfevents_write(fri_tfevents *t, int64_t step, const fri_scalar *sc
         size_t tag = strlen(scalars[i].tag);
         bytes += tag + FRAME;
         if (tag > TAG_BYTES_MAX || bytes > EVENT_BYTES)
-            return fri_fail(FR_EINVAL, "the tag '%.60s' of %zu bytes is too long: at most %d, and %d for all of a step",
-                            scalars[i].tag, tag, TAG_BYTES_MAX, EVENT_BYTES);
+            return fr_fail(FR_EINVAL, "the tag '%.60s' of %zu bytes is too long: at most %d, and %d for all of a step",
+                           scalars[i].tag, tag, TAG_BYTES_MAX, EVENT_BYTES);
         put_scalar(&summary, &scalars[i]);
     }
     begin_event(&event, step);

@@ -19,10 +19,10 @@ static const char *const layout_names[] = {[FR_WEIGHTS_TORCH] = "torch", [FR_WEI
 
 static fr_status check_options(const fr_weights_opts *o) {
     if (o->layout < FR_WEIGHTS_AUTO || o->layout > FR_WEIGHTS_FRUGAL)
-        return fri_fail(FR_EINVAL, "weights: %d is not a layout", (int)o->layout);
+        return fr_fail(FR_EINVAL, "weights: %d is not a layout", (int)o->layout);
     if (o->flatten_height < 0 || o->flatten_width < 0 || (o->flatten_height > 0) != (o->flatten_width > 0))
-        return fri_fail(FR_EINVAL, "weights: flatten_height %lld and flatten_width %lld must both be given, or both 0",
-                        (long long)o->flatten_height, (long long)o->flatten_width);
+        return fr_fail(FR_EINVAL, "weights: flatten_height %lld and flatten_width %lld must both be given, or both 0",
+                       (long long)o->flatten_height, (long long)o->flatten_width);
     return FR_OK;
 }
 
@@ -38,11 +38,11 @@ static fr_status hand_out(void *context, size_t index, const void **data) {
     saving *v = context;
     const fri_entry *e = &v->entries.entry[index];
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_scratch(&v->bytes, &v->bytes_capacity, fri_nbytes(e->tensor)));
-    FRI_TRY(s, fr_tensor_to_host(e->tensor, v->bytes));
+    FR_TRY(s, fri_scratch(&v->bytes, &v->bytes_capacity, fri_nbytes(e->tensor)));
+    FR_TRY(s, fr_tensor_to_host(e->tensor, v->bytes));
     *data = v->bytes;
     if (e->spatial > 1 && e->channels > 1) {
-        FRI_TRY(s, fri_scratch(&v->turned, &v->turned_capacity, fri_nbytes(e->tensor)));
+        FR_TRY(s, fri_scratch(&v->turned, &v->turned_capacity, fri_nbytes(e->tensor)));
         fri_transpose(v->bytes, v->turned, fr_dtype_size(e->tensor->dtype), e->outer, e->spatial, e->channels);
         *data = v->turned;
     }
@@ -61,24 +61,24 @@ fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts 
     /* "format": other readers of safetensors ask for it before they take tensors into PyTorch. */
     fri_safetensors_text metadata[2] = {{"format", "pt"},
                                         {LAYOUT_KEY, layout_names[torch ? FR_WEIGHTS_TORCH : FR_WEIGHTS_FRUGAL]}};
-    FRI_TRY(s, fri_entries_collect(m, &v.entries));
-    if (torch) FRI_TRY(s, fri_entries_torch_layout(m, &o, &v.entries));
+    FR_TRY(s, fri_entries_collect(m, &v.entries));
+    if (torch) FR_TRY(s, fri_entries_torch_layout(m, &o, &v.entries));
     list = calloc(v.entries.n + 1, sizeof *list);
     if (list == NULL) {
-        s = fri_fail(FR_ENOMEM, "no host memory for %zu tensors", v.entries.n);
+        s = fr_fail(FR_ENOMEM, "no host memory for %zu tensors", v.entries.n);
         goto done;
     }
     for (size_t i = 0; i < v.entries.n; i++) {
         const fri_entry *e = &v.entries.entry[i];
         if (fri_device_of(e->tensor) == FR_META) {
-            s = fri_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", e->name);
+            s = fr_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", e->name);
             goto done;
         }
         list[i] = (fri_safetensors_entry){.name = e->name,
                                           .dtype = e->tensor->dtype,
                                           .shape = torch ? fri_entry_torch_shape(e) : e->tensor->shape};
     }
-    FRI_TRY(s, fri_safetensors_write(path, list, v.entries.n, metadata, 2, hand_out, &v));
+    FR_TRY(s, fri_safetensors_write(path, list, v.entries.n, metadata, 2, hand_out, &v));
 done:
     free(list);
     free(v.bytes);
@@ -160,7 +160,7 @@ static int by_text(const void *a, const void *b) {
 
 static fr_status find_unexpected(const loading *l, complaint *c) {
     const char **names = calloc(l->entries.n + 1, sizeof *names);
-    if (names == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu names", l->entries.n);
+    if (names == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu names", l->entries.n);
     for (size_t i = 0; i < l->entries.n; i++) names[i] = l->entries.entry[i].name;
     qsort(names, l->entries.n, sizeof *names, by_text);
     for (size_t i = 0; i < l->file->n_entries; i++) {
@@ -203,12 +203,11 @@ static fr_status check_layout(const fr_weights_opts *o, loading *l) {
     for (int i = FR_WEIGHTS_TORCH; said != NULL && i <= FR_WEIGHTS_FRUGAL; i++) {
         if (strcmp(said, layout_names[i]) != 0) continue;
         if (layout != FR_WEIGHTS_AUTO && (int)layout != i)
-            return fri_fail(FR_EINVAL, "it says that its layout is %s, but %s is asked for", said,
-                            layout_names[layout]);
+            return fr_fail(FR_EINVAL, "it says that its layout is %s, but %s is asked for", said, layout_names[layout]);
         layout = (fr_weights_layout)i;
         said = NULL;
     }
-    if (said != NULL) return fri_fail(FR_EFORMAT, "its layout is '%.40s'; torch and frugal exist", said);
+    if (said != NULL) return fr_fail(FR_EFORMAT, "its layout is '%.40s'; torch and frugal exist", said);
     l->torch = layout != FR_WEIGHTS_FRUGAL;
     return FR_OK;
 }
@@ -218,15 +217,15 @@ static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
     size_t largest = 1;
     fr_status s = FR_OK;
     l->skip = o->skip;
-    FRI_TRY(s, check_layout(o, l));
-    FRI_TRY(s, fri_entries_collect(m, &l->entries));
-    if (l->torch) FRI_TRY(s, fri_entries_torch_layout(m, o, &l->entries));
+    FR_TRY(s, check_layout(o, l));
+    FR_TRY(s, fri_entries_collect(m, &l->entries));
+    if (l->torch) FR_TRY(s, fri_entries_torch_layout(m, o, &l->entries));
     l->from = calloc(l->entries.n + 1, sizeof *l->from);
-    if (l->from == NULL) return fri_fail(FR_ENOMEM, "no host memory for %zu tensors", l->entries.n);
+    if (l->from == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", l->entries.n);
     find_missing(l, o->strict, &c);
-    if (o->strict) FRI_TRY(s, find_unexpected(l, &c));
+    if (o->strict) FR_TRY(s, find_unexpected(l, &c));
     find_unfit(l, &c);
-    if (c.status < 0) return fri_fail(c.status, "does not fit the module, which stays as it was: %s", c.text);
+    if (c.status < 0) return fr_fail(c.status, "does not fit the module, which stays as it was: %s", c.text);
     for (size_t i = 0; i < l->entries.n; i++) {
         size_t a = fri_nbytes(l->entries.entry[i].tensor), b = l->from[i] != NULL ? l->from[i]->bytes : 0;
         largest = a > largest ? a : largest;
@@ -235,7 +234,7 @@ static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
     l->turned = malloc(largest);
     l->converted = malloc(largest);
     if (l->turned == NULL || l->converted == NULL)
-        s = fri_fail(FR_ENOMEM, "no host memory for two copies of a tensor of %zu bytes", largest);
+        s = fr_fail(FR_ENOMEM, "no host memory for two copies of a tensor of %zu bytes", largest);
 done:
     return s;
 }
@@ -261,10 +260,10 @@ fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts 
     if (s < 0) return s;
     s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
     if (s < 0) return fr_fail_prefix(s, "loading weights: ");
-    FRI_TRY(s, prepare(m, &o, &l));
-    FRI_TRY(s, fri_safetensors_read(l.file));
+    FR_TRY(s, prepare(m, &o, &l));
+    FR_TRY(s, fri_safetensors_read(l.file));
     for (size_t i = 0; i < l.entries.n; i++)
-        if (l.from[i] != NULL) FRI_TRY(s, fill(&l, &l.entries.entry[i], l.from[i]));
+        if (l.from[i] != NULL) FR_TRY(s, fill(&l, &l.entries.entry[i], l.from[i]));
 done:
     fri_safetensors_close(&l.file);
     fri_entries_free(&l.entries);

@@ -39,7 +39,7 @@ void fri_allocator_unlock(const fri_allocator *a) {
 fr_status fri_allocator_create(fr_device d, fri_segment_source source, fri_allocator **out) {
     fri_allocator *a = calloc(1, sizeof *a);
     pthread_mutexattr_t recursive;
-    if (a == NULL) return fri_fail(FR_ENOMEM, "allocator: out of host memory");
+    if (a == NULL) return fr_fail(FR_ENOMEM, "allocator: out of host memory");
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&a->lock, &recursive);
@@ -234,7 +234,7 @@ static fr_status out_of_memory(fri_allocator *a, size_t rounded, const fr_tag *t
 /* A block of 0 bytes: live, tagged, without memory or a segment. */
 static fr_status alloc_empty(fri_allocator *a, fri_block **out) {
     fri_block *b = calloc(1, sizeof *b);
-    if (b == NULL) return fri_fail(FR_ENOMEM, "allocator: out of host memory");
+    if (b == NULL) return fr_fail(FR_ENOMEM, "allocator: out of host memory");
     b->owner = a;
     *out = b;
     return FR_OK;
@@ -245,7 +245,7 @@ static fr_status alloc_in_arena(fri_allocator *a, size_t offset, size_t rounded,
     fri_block *b = calloc(1, sizeof *b);
     if (b == NULL) {
         fri_arena_give(a->arena, offset);
-        return fri_fail(FR_ENOMEM, "allocator: out of host memory");
+        return fr_fail(FR_ENOMEM, "allocator: out of host memory");
     }
     b->owner = a;
     b->offset = offset;
@@ -281,7 +281,7 @@ static fr_status find_block(fri_allocator *a, size_t rounded, const fr_tag *tag,
         }
         if (!split(a, b, rounded)) {
             cache(a, b);
-            return fri_fail(FR_ENOMEM, "allocator: out of host memory");
+            return fr_fail(FR_ENOMEM, "allocator: out of host memory");
         }
     }
     if (s == FR_OK) b->arena_note = note;
@@ -366,7 +366,7 @@ fr_status fri_allocator_arena_install(fri_allocator *a, fri_arena *arena) {
     fr_status s = FR_OK;
     fri_allocator_lock(a);
     if (a->arena != NULL)
-        s = fri_fail(FR_EUSAGE, "arena: the allocator of %s has one", fr_device_name(a->device));
+        s = fr_fail(FR_EUSAGE, "arena: the allocator of %s has one", fr_device_name(a->device));
     else if (!fri_plain_segment_take(a, extent, &a->arena_data))
         s = out_of_memory(a, extent, &tag);
     else
@@ -377,7 +377,7 @@ fr_status fri_allocator_arena_install(fri_allocator *a, fri_arena *arena) {
 
 static fr_status remove_arena(fri_allocator *a) {
     if (a->arena == NULL) return FR_OK;
-    if (a->arena_blocks > 0) return fri_fail(FR_EUSAGE, "arena: %zu blocks still live in it", a->arena_blocks);
+    if (a->arena_blocks > 0) return fr_fail(FR_EUSAGE, "arena: %zu blocks still live in it", a->arena_blocks);
     fri_plain_segment_give(a, fri_arena_extent(a->arena), a->arena_data);
     if (a->extension_bytes > 0) fri_plain_segment_give(a, a->extension_bytes, a->extension);
     a->arena_data = a->extension = NULL;

@@ -40,13 +40,13 @@ struct fri_arena {
 fr_status fri_arena_create(const fri_lifetime *l, size_t n, const size_t *first, const size_t *end, int n_sections,
                            size_t extent, fri_arena **out) {
     fri_arena *a = calloc(1, sizeof *a);
-    if (a == NULL) return fri_fail(FR_ENOMEM, "arena: out of host memory");
+    if (a == NULL) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     a->plan = malloc((n + 1) * sizeof(*a->plan));
     a->variants = calloc((size_t)n_sections + 1, sizeof(*a->variants));
     a->current = malloc(((size_t)n_sections + 1) * sizeof(*a->current));
     if (a->plan == NULL || a->variants == NULL || a->current == NULL) {
         fri_arena_destroy(&a);
-        return fri_fail(FR_ENOMEM, "arena: out of host memory");
+        return fr_fail(FR_ENOMEM, "arena: out of host memory");
     }
     for (size_t i = 0; i < n; i++) a->plan[i] = (fri_place){l[i].offset, l[i].bytes};
     for (int i = 0; i < n_sections; i++) {
@@ -89,10 +89,10 @@ static fr_status spill(const fri_arena *a, fri_lifetime *l, size_t n, size_t *ex
     fr_status s = FR_OK;
     size_t spilled = 0;
     fri_lifetime *out = malloc((n + 1) * sizeof(*out));
-    if (out == NULL) return fri_fail(FR_ENOMEM, "arena: out of host memory");
+    if (out == NULL) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     for (size_t i = 0; i < n; i++)
         if (l[i].offset + l[i].bytes > a->extent) out[spilled++] = l[i];
-    FRI_TRY(s, fri_arena_place_beside(out, spilled, NULL, 0, 0, extension));
+    FR_TRY(s, fri_arena_place_beside(out, spilled, NULL, 0, 0, extension));
     for (size_t i = 0, k = 0; i < n; i++)
         if (l[i].offset + l[i].bytes > a->extent) l[i].offset = a->extent + out[k++].offset;
 done:

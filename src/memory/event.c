@@ -30,7 +30,7 @@ static fri_event_log *log_of(const fri_event_log *log) {
 
 fr_status fri_event_log_create(fri_event_log **out) {
     fri_event_log *l = calloc(1, sizeof *l);
-    if (l == NULL) return fri_fail(FR_ENOMEM, "memory events: out of host memory");
+    if (l == NULL) return fr_fail(FR_ENOMEM, "memory events: out of host memory");
     pthread_mutex_init(&l->lock, NULL);
     *out = l;
     return FR_OK;
@@ -53,7 +53,7 @@ fr_status fr_event_subscribe(fr_event_fn *fn, void *ctx) {
     fr_status s = FR_OK;
     pthread_mutex_lock(&l->lock);
     if (l->count == SUBSCRIBERS) {
-        s = fri_fail(FR_ENOMEM, "memory events: all %d subscriber places are taken", SUBSCRIBERS);
+        s = fr_fail(FR_ENOMEM, "memory events: all %d subscriber places are taken", SUBSCRIBERS);
     } else {
         l->subscribers[l->count].fn = fn;
         l->subscribers[l->count].ctx = ctx;

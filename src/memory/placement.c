@@ -294,7 +294,7 @@ fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t 
     fr_status s = FR_OK;
     *extent = *peak = 0;
     if (!problem_new(&p, l, n, 0)) {
-        s = fri_fail(FR_ENOMEM, "arena: out of host memory");
+        s = fr_fail(FR_ENOMEM, "arena: out of host memory");
         goto done;
     }
     p.cuts = cuts;
@@ -317,7 +317,7 @@ fr_status fri_arena_place_beside(fri_lifetime *l, size_t n, const fri_place *fix
     fr_status s = FR_OK;
     *extent = 0;
     if (!problem_new(&p, l, n, n_fixed)) {
-        s = fri_fail(FR_ENOMEM, "arena: out of host memory");
+        s = fr_fail(FR_ENOMEM, "arena: out of host memory");
         goto done;
     }
     for (size_t i = 0; i < n; i++) p.g.blocks[p.g.n++] = &l[i];

@@ -34,9 +34,9 @@ void fri_pool_unregister(fri_allocator *a) {
 }
 
 static fr_status check_device(fr_device d) {
-    if ((int)d < 0 || (int)d >= FR_DEVICE_COUNT) return fri_fail(FR_EDEVICE, "%d is not a device", (int)d);
+    if ((int)d < 0 || (int)d >= FR_DEVICE_COUNT) return fr_fail(FR_EDEVICE, "%d is not a device", (int)d);
     if (fr_device_available(d)) return FR_OK;
-    return fri_fail(FR_EDEVICE, "device %s cannot be used: %s", fr_device_name(d), fr_device_reason(d));
+    return fr_fail(FR_EDEVICE, "device %s cannot be used: %s", fr_device_name(d), fr_device_reason(d));
 }
 
 static fr_status create(fr_device d, fri_allocator **out) {
@@ -62,7 +62,7 @@ static fr_status make_default(fr_device d, fri_allocator **out) {
 
 fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
     if (fri_forked())
-        return fri_fail(FR_EUSAGE, "this process was forked from one that uses frugal: it can use it after exec only");
+        return fr_fail(FR_EUSAGE, "this process was forked from one that uses frugal: it can use it after exec only");
     if ((int)d < 0 || (int)d >= FR_DEVICE_COUNT) return check_device(d);
     *out = overrides[d] != NULL ? overrides[d] : atomic_load_explicit(&defaults[d], memory_order_acquire);
     return *out != NULL ? FR_OK : make_default(d, out);

@@ -198,5 +198,5 @@ fr_status fr_memory_summary(fr_device d, FILE *out) {
     fprintf(out, "  peak in op %s, module %s, phase %s; requested peak %zu\n", or_dash(t.peak_op),
             or_dash(t.peak_module), fr_phase_name(t.peak_phase), t.peak_requested);
     fputs(fr_memory_use_text(d, &t, use), out);
-    return ferror(out) ? fri_fail(FR_EIO, "memory summary: the stream reports a write error") : FR_OK;
+    return ferror(out) ? fr_fail(FR_EIO, "memory summary: the stream reports a write error") : FR_OK;
 }

@@ -74,8 +74,8 @@ fr_status fr_timeline_begin(fr_timeline_recorder *r, fr_device device) {
 fr_status fr_timeline_end(fr_timeline_recorder *r) {
     if (r->listening) fr_event_unsubscribe(on_event, r);
     r->listening = false;
-    if (r->no_memory) return fri_fail(FR_ENOMEM, "timeline: out of host memory");
-    return r->most.count > 0 ? FR_OK : fri_fail(FR_EUSAGE, "timeline: no training step ran");
+    if (r->no_memory) return fr_fail(FR_ENOMEM, "timeline: out of host memory");
+    return r->most.count > 0 ? FR_OK : fr_fail(FR_EUSAGE, "timeline: no training step ran");
 }
 
 void fr_timeline_free(fr_timeline_recorder *r) {

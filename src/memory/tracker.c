@@ -109,6 +109,6 @@ fr_status fr_memory_track(fr_device d, const char *file, const char *function, i
     t->no_memory = false;
     if (!failed) fr_tracker_point(t, where, out);
     fri_allocator_unlock(a);
-    if (failed) return fri_fail(FR_ENOMEM, "tracker: out of host memory");
-    return ferror(out) ? fri_fail(FR_EIO, "tracker: the stream reports a write error") : FR_OK;
+    if (failed) return fr_fail(FR_ENOMEM, "tracker: out of host memory");
+    return ferror(out) ? fr_fail(FR_EIO, "tracker: the stream reports a write error") : FR_OK;
 }

@@ -51,14 +51,14 @@ fr_net *fr_net_begin(fr_device device) {
 
 static fr_status finish(fr_net *n, const fr_value *results, int count) {
     fr_status s = FR_OK;
-    if (n->status < 0) return fri_fail(n->status, "%s", n->error != NULL ? n->error : "network: out of host memory");
-    if (n->scopes > 0) return fri_fail(FR_EINVAL, "network: the scope '%s' was not ended", n->scope);
+    if (n->status < 0) return fr_fail(n->status, "%s", n->error != NULL ? n->error : "network: out of host memory");
+    if (n->scopes > 0) return fr_fail(FR_EINVAL, "network: the scope '%s' was not ended", n->scope);
     if (n->list->inputs == 0 || count < 1)
-        return fri_fail(FR_EINVAL, "network: %d inputs and %d results; at least one of each", n->list->inputs, count);
+        return fr_fail(FR_EINVAL, "network: %d inputs and %d results; at least one of each", n->list->inputs, count);
     for (int i = 0; i < count && s == FR_OK; i++)
         s = results[i].id >= 0 && results[i].id < n->list->values
                 ? fri_list_result(n->list, results[i].id)
-                : fri_fail(FR_EINVAL, "network: result %d is no value of it", i);
+                : fr_fail(FR_EINVAL, "network: result %d is no value of it", i);
     return s;
 }
 
@@ -66,7 +66,7 @@ fr_status fr_net_end(fr_net **n, const fr_value *results, int count, fr_module *
     fr_status s = FRI_CHECK_NULL(n, results, m);
     fr_net *d = n != NULL ? *n : NULL;
     if (n != NULL) *n = NULL;
-    if (d == NULL) return s < 0 ? s : fri_fail(FR_ENOMEM, "network: out of host memory");
+    if (d == NULL) return s < 0 ? s : fr_fail(FR_ENOMEM, "network: out of host memory");
     if (s == FR_OK) s = finish(d, results, count);
     if (s == FR_OK) {
         fr_module_release(m);
@@ -118,11 +118,11 @@ fr_value fr_net_input(fr_net *n, fr_dtype dtype, int rank, const int64_t *shape)
     fr_value x = nothing;
     if (fails(n, FRI_CHECK_NULL(shape))) return x;
     if (n->list->layers > 0) {
-        fr_net_try(n, fri_fail(FR_EINVAL, "network: input %d comes after a layer; inputs come first", n->list->inputs));
+        fr_net_try(n, fr_fail(FR_EINVAL, "network: input %d comes after a layer; inputs come first", n->list->inputs));
         return x;
     }
     if (rank < 0 || rank > FR_MAX_RANK) {
-        fr_net_try(n, fri_fail(FR_ESHAPE, "network: an input of rank %d; 0..%d are possible", rank, FR_MAX_RANK));
+        fr_net_try(n, fr_fail(FR_ESHAPE, "network: an input of rank %d; 0..%d are possible", rank, FR_MAX_RANK));
         return x;
     }
     const fr_shape like = fri_shape_of(rank, shape);
@@ -141,9 +141,9 @@ void fr_net_scope_begin(fr_net *n, const char *format, ...) {
     int written = vsnprintf(n->scope + at, NAME_BYTES - at, format, a);
     va_end(a);
     if (written < 1 || n->scopes == SCOPES || at + (size_t)written >= NAME_BYTES) {
-        fr_net_try(n, fri_fail(FR_EINVAL,
-                               "network: scope '%s': the last name is empty or too long, or it is level %d of %d",
-                               n->scope, n->scopes + 1, SCOPES));
+        fr_net_try(n, fr_fail(FR_EINVAL,
+                              "network: scope '%s': the last name is empty or too long, or it is level %d of %d",
+                              n->scope, n->scopes + 1, SCOPES));
         return;
     }
     if (at > 0) n->scope[at - 1] = '.';
@@ -153,7 +153,7 @@ void fr_net_scope_begin(fr_net *n, const char *format, ...) {
 void fr_net_scope_end(fr_net *n) {
     if (n == NULL || n->status < 0) return;
     if (n->scopes == 0) {
-        fr_net_try(n, fri_fail(FR_EINVAL, "network: a scope ends, but none is open"));
+        fr_net_try(n, fr_fail(FR_EINVAL, "network: a scope ends, but none is open"));
         return;
     }
     n->scope[n->scope_length[--n->scopes]] = '\0';
@@ -165,7 +165,7 @@ static fr_status full_name(const fr_net *n, const char *name, char out[NAME_BYTE
     fr_module *scope = fri_module_at(n->root, n->scope, NULL, NULL);
     int written = name != NULL ? snprintf(out, NAME_BYTES, "%s%s%s", n->scope, dot, name)
                                : snprintf(out, NAME_BYTES, "%s%s%d", n->scope, dot, fr_module_children(scope));
-    return written < NAME_BYTES ? FR_OK : fri_fail(FR_EINVAL, "network: the name %s... is too long", out);
+    return written < NAME_BYTES ? FR_OK : fr_fail(FR_EINVAL, "network: the name %s... is too long", out);
 }
 
 /* ---- the shape run --------------------------------------------------------------------------------------- */
@@ -221,12 +221,12 @@ static fr_status make_twins(const fr_module *m, twins *w) {
     fr_status s = FR_OK;
     for (int i = 0; i < m->n_tensors; i++) {
         const fr_tensor *t = m->tensors[i].tensor;
-        FRI_TRY(s, FRI_ROOM(w->tensor, w->n, "network"));
+        FR_TRY(s, FRI_ROOM(w->tensor, w->n, "network"));
         w->tensor[w->n] = NULL;
-        FRI_TRY(s, fri_tensor_new(&t->shape, t->dtype, FR_META, FR_MEM_TEMPORARY, &w->tensor[w->n]));
+        FR_TRY(s, fri_tensor_new(&t->shape, t->dtype, FR_META, FR_MEM_TEMPORARY, &w->tensor[w->n]));
         w->n++;
     }
-    for (int i = 0; i < m->n_children; i++) FRI_TRY(s, make_twins(m->children[i], w));
+    for (int i = 0; i < m->n_children; i++) FR_TRY(s, make_twins(m->children[i], w));
 done:
     return s;
 }
@@ -251,9 +251,9 @@ static fr_status find_shapes(fr_net *n, const char *name, fr_module *m, const in
     if (s < 0) return s;
     for (int i = 0; i < n_in; i++) {
         const fri_net_value *v = &n->list->value[in[i]];
-        FRI_TRY(s, fri_tensor_new(&v->shape, v->dtype, FR_META, FR_MEM_TEMPORARY, &x[i]));
+        FR_TRY(s, fri_tensor_new(&v->shape, v->dtype, FR_META, FR_MEM_TEMPORARY, &x[i]));
     }
-    FRI_TRY(s, make_twins(m, &w));
+    FR_TRY(s, make_twins(m, &w));
     (void)exchange(m, &w, 0);
     s = fri_layer_run_n(m, name, x, n_in, y, n_out);
     (void)exchange(m, &w, 0);
@@ -269,7 +269,7 @@ done:
 
 static fr_status set_pieces(fri_net_value *v, const fr_channel_piece *piece, int n) {
     v->piece = malloc((size_t)n * sizeof *piece);
-    if (v->piece == NULL) return fri_fail(FR_ENOMEM, "network: out of host memory");
+    if (v->piece == NULL) return fr_fail(FR_ENOMEM, "network: out of host memory");
     memcpy(v->piece, piece, (size_t)n * sizeof *piece);
     v->pieces = n;
     return FR_OK;
@@ -279,7 +279,7 @@ static fr_status add_pieces(fri_net_value *v, const fri_net_value *x) {
     const fr_channel_piece whole = {1, x->shape.rank > 0 ? x->shape.dim[x->shape.rank - 1] : 1};
     const int more = x->pieces > 0 ? x->pieces : 1;
     fr_channel_piece *piece = realloc(v->piece, (size_t)(v->pieces + more) * sizeof *piece);
-    if (piece == NULL) return fri_fail(FR_ENOMEM, "network: out of host memory");
+    if (piece == NULL) return fr_fail(FR_ENOMEM, "network: out of host memory");
     memcpy(piece + v->pieces, x->pieces > 0 ? x->piece : &whole, (size_t)more * sizeof *piece);
     v->piece = piece;
     v->pieces += more;
@@ -307,10 +307,10 @@ static fr_status follow_channels(fri_list *l, const fri_net_layer *a) {
 
 static fr_status check_values(const fr_net *n, const char *name, const fr_value *in, int n_in, int n_out) {
     if (n_in < 1 || n_in > MOST || n_out < 1 || n_out > MOST)
-        return fri_fail(FR_EINVAL, "%s: a layer of %d inputs and %d results; 1..%d of each", name, n_in, n_out, MOST);
+        return fr_fail(FR_EINVAL, "%s: a layer of %d inputs and %d results; 1..%d of each", name, n_in, n_out, MOST);
     for (int i = 0; i < n_in; i++)
         if (in[i].id < 0 || in[i].id >= n->list->values)
-            return fri_fail(FR_EINVAL, "%s: input %d is no value of this network", name, i);
+            return fr_fail(FR_EINVAL, "%s: input %d is no value of this network", name, i);
     return FR_OK;
 }
 
@@ -319,15 +319,15 @@ static fr_status enter(fr_net *n, const char *name, fr_module **m, const int *in
     fr_tensor *y[MOST] = {NULL};
     int id[MOST];
     fr_status s = FR_OK;
-    FRI_TRY(s, find_shapes(n, name, *m, in, n_in, y, n_out));
-    FRI_TRY(s, fri_list_layer(n->list, name, m, in, n_in, id, n_out));
+    FR_TRY(s, find_shapes(n, name, *m, in, n_in, y, n_out));
+    FR_TRY(s, fri_list_layer(n->list, name, m, in, n_in, id, n_out));
     for (int i = 0; i < n_out; i++) {
         fri_net_value *v = &n->list->value[id[i]];
         v->shape = y[i]->shape;
         v->dtype = y[i]->dtype;
         out[i].id = id[i];
     }
-    FRI_TRY(s, follow_channels(n->list, &n->list->layer[n->list->layers - 1]));
+    FR_TRY(s, follow_channels(n->list, &n->list->layer[n->list->layers - 1]));
 done:
     for (int i = 0; i < n_out; i++) fr_tensor_release(&y[i]);
     fr_module_release(m);
@@ -343,12 +343,12 @@ static fr_status splice(fr_net *n, const char *name, fr_module *net, const int *
     char path[NAME_BYTES];
     fr_status s = FR_OK;
     if (value == NULL || read == NULL) {
-        s = fri_fail(FR_ENOMEM, "%s: out of host memory", name);
+        s = fr_fail(FR_ENOMEM, "%s: out of host memory", name);
         goto done;
     }
     if (n_in != inner->inputs || n_out > inner->results) {
-        s = fri_fail(FR_EINVAL, "%s: %d inputs for %d results; the network has %d inputs and %d results", name, n_in,
-                     n_out, inner->inputs, inner->results);
+        s = fr_fail(FR_EINVAL, "%s: %d inputs for %d results; the network has %d inputs and %d results", name, n_in,
+                    n_out, inner->inputs, inner->results);
         goto done;
     }
     for (int i = 0; i < n_in; i++) value[i].id = in[i];
@@ -358,10 +358,10 @@ static fr_status splice(fr_net *n, const char *name, fr_module *net, const int *
         for (int k = 0; k < a->n_in; k++) read[k] = value[a->in[k]].id;
         if (snprintf(path, sizeof path, "%s.%s", name, a->name) >= NAME_BYTES) {
             fr_module_release(&m);
-            s = fri_fail(FR_EINVAL, "network: the name %s... is too long", path);
+            s = fr_fail(FR_EINVAL, "network: the name %s... is too long", path);
             goto done;
         }
-        FRI_TRY(s, enter(n, path, &m, read, a->n_in, &value[a->out[0]], a->n_out));
+        FR_TRY(s, enter(n, path, &m, read, a->n_in, &value[a->out[0]], a->n_out));
     }
     for (int i = 0; i < n_out; i++) out[i] = value[inner->result[i]];
 done:
@@ -376,15 +376,15 @@ static fr_status add(fr_net *n, const char *name, fr_module **m, const fr_value 
     int id[MOST];
     fr_module *placed = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, full_name(n, name, path));
-    FRI_TRY(s, check_values(n, path, in, n_in, n_out));
+    FR_TRY(s, full_name(n, name, path));
+    FR_TRY(s, check_values(n, path, in, n_in, n_out));
     for (int i = 0; i < n_in; i++) id[i] = in[i].id;
     placed = fr_module_retain(*m);
-    FRI_TRY(s, fri_module_place(n->root, path, m));
+    FR_TRY(s, fri_module_place(n->root, path, m));
     if (fri_is_net(placed))
-        FRI_TRY(s, splice(n, path, placed, id, n_in, out, n_out));
+        FR_TRY(s, splice(n, path, placed, id, n_in, out, n_out));
     else
-        FRI_TRY(s, enter(n, path, &placed, id, n_in, out, n_out));
+        FR_TRY(s, enter(n, path, &placed, id, n_in, out, n_out));
 done:
     fr_module_release(&placed);
     return s;
@@ -393,7 +393,7 @@ done:
 void fr_net_module(fr_net *n, const char *name, fr_module **m, const fr_value *in, int n_in, fr_value *out, int n_out) {
     fr_status s = FRI_CHECK_NULL(m, in, out);
     if (s == FR_OK && *m == NULL && fr_net_status(n) == FR_OK)
-        s = fri_fail(FR_EINVAL, "%s: the slot of the layer holds NULL", name != NULL ? name : "network");
+        s = fr_fail(FR_EINVAL, "%s: the slot of the layer holds NULL", name != NULL ? name : "network");
     if (!fails(n, s)) fr_net_try(n, add(n, name, m, in, n_in, out, n_out)); /* `out` may be `in` */
     for (int i = 0; out != NULL && i < n_out && fr_net_status(n) < 0; i++) out[i] = nothing;
     if (m != NULL) fr_module_release(m);
@@ -415,7 +415,7 @@ void fr_net_again(fr_net *n, const char *name, const fr_value *in, int n_in, fr_
         !fails(n, check_values(n, path, in, n_in, n_out))) {
         for (int i = 0; i < n_in; i++) id[i] = in[i].id;
         if ((m = fr_module_retain(fri_module_at(n->root, path, NULL, NULL))) == NULL)
-            fr_net_try(n, fri_fail(FR_EINVAL, "network: there is no layer '%s' that could run again", path));
+            fr_net_try(n, fr_fail(FR_EINVAL, "network: there is no layer '%s' that could run again", path));
         else if (fri_is_net(m))
             fr_net_try(n, splice(n, path, m, id, n_in, out, n_out));
         else

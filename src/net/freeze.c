@@ -15,7 +15,7 @@ enum { PATH_BYTES = 512, NEAR = 3 };
 static fr_status check_tensor(const fr_tensor *t, const char *name) {
     const fri_leaf *l = fri_leaf_of(t);
     if (l == NULL || l->references <= 1) return FR_OK;
-    return fri_fail(
+    return fr_fail(
         FR_EUSAGE,
         "freeze: a graph is alive that leads to '%s'; freeze before the forward pass or after the backward pass", name);
 }
@@ -83,14 +83,14 @@ static fr_status consider_paths(void *ctx, const char *path, fr_tensor *t, bool 
 static fr_status unknown(fr_module *m, const char *prefix) {
     nearest *c = calloc(1, sizeof *c);
     char names[NEAR * 80] = "";
-    if (c == NULL) return fri_fail(FR_ENOMEM, "freeze: out of host memory");
+    if (c == NULL) return fr_fail(FR_ENOMEM, "freeze: out of host memory");
     c->wanted = prefix;
     fr_status s = fr_module_each_tensor(m, consider_paths, c);
     for (int i = 0, at = 0; i < c->n; i++)
         at += snprintf(names + at, sizeof names - (size_t)at, "%s%.64s", i > 0 ? ", " : "", c->path[i]);
     free(c);
     return s < 0 ? s
-                 : fri_fail(FR_EINVAL, "freeze: no layer or parameter is called '%.200s'; near it: %s", prefix, names);
+                 : fr_fail(FR_EINVAL, "freeze: no layer or parameter is called '%.200s'; near it: %s", prefix, names);
 }
 
 /* ---- public ------------------------------------------------------------------------------------------------ */

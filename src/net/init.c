@@ -19,8 +19,8 @@ fr_status fr_init_kaiming_normal(fr_tensor *weight, bool fan_out) {
     FRI_NOT_NULL(weight);
     int64_t window = 1;
     if (weight->shape.rank < 2)
-        return fri_fail(FR_ESHAPE, "kaiming_normal: a weight has at least 2 dimensions, this one has %d",
-                        weight->shape.rank);
+        return fr_fail(FR_ESHAPE, "kaiming_normal: a weight has at least 2 dimensions, this one has %d",
+                       weight->shape.rank);
     for (int i = 1; i + 1 < weight->shape.rank; i++) window *= weight->shape.dim[i];
     int64_t fan = window * (fan_out ? weight->shape.dim[0] : weight->shape.dim[weight->shape.rank - 1]);
     return fr_init_normal(weight, 0, sqrt(2.0 / (double)fan));

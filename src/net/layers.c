@@ -39,17 +39,17 @@ fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_
     opts = opts != NULL ? opts : FR_CONV2D_MODULE_OPTS();
     int64_t groups = opts->conv.groups;
     if (in < 1 || out < 1 || kernel < 1 || groups < 1 || in % groups != 0 || out % groups != 0)
-        return fri_fail(FR_EINVAL,
-                        "Conv2d: %lld -> %lld channels, kernel %lld, groups %lld: all must be >= 1 and groups must "
-                        "divide both channel counts",
-                        (long long)in, (long long)out, (long long)kernel, (long long)groups);
-    FRI_TRY(s, fr_module_create(&conv2d_class, sizeof(fr_conv2d_opts), &c));
+        return fr_fail(FR_EINVAL,
+                       "Conv2d: %lld -> %lld channels, kernel %lld, groups %lld: all must be >= 1 and groups must "
+                       "divide both channel counts",
+                       (long long)in, (long long)out, (long long)kernel, (long long)groups);
+    FR_TRY(s, fr_module_create(&conv2d_class, sizeof(fr_conv2d_opts), &c));
     *(fr_conv2d_opts *)c->state = opts->conv;
-    FRI_TRY(s, fri_parameter_new(4, (int64_t[]){out, kernel, kernel, in / groups}, FR_F32, device, &w));
-    if (opts->bias) FRI_TRY(s, fri_parameter_new(1, &out, FR_F32, device, &b));
-    FRI_TRY(s, default_init(w, b, kernel * kernel * in / groups));
-    FRI_TRY(s, fr_module_add_parameter(c, "weight", &w));
-    if (b != NULL) FRI_TRY(s, fr_module_add_parameter(c, "bias", &b));
+    FR_TRY(s, fri_parameter_new(4, (int64_t[]){out, kernel, kernel, in / groups}, FR_F32, device, &w));
+    if (opts->bias) FR_TRY(s, fri_parameter_new(1, &out, FR_F32, device, &b));
+    FR_TRY(s, default_init(w, b, kernel * kernel * in / groups));
+    FR_TRY(s, fr_module_add_parameter(c, "weight", &w));
+    if (b != NULL) FR_TRY(s, fr_module_add_parameter(c, "bias", &b));
     fr_module_release(m);
     *m = c;
     c = NULL;
@@ -74,13 +74,13 @@ fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_
     fr_tensor *w = NULL, *b = NULL;
     fr_status s = FR_OK;
     if (in < 1 || out < 1)
-        return fri_fail(FR_EINVAL, "Linear: %lld -> %lld features; both must be >= 1", (long long)in, (long long)out);
-    FRI_TRY(s, fr_module_create(&linear_class, 0, &l));
-    FRI_TRY(s, fri_parameter_new(2, (int64_t[]){out, in}, FR_F32, device, &w));
-    if (bias) FRI_TRY(s, fri_parameter_new(1, &out, FR_F32, device, &b));
-    FRI_TRY(s, default_init(w, b, in));
-    FRI_TRY(s, fr_module_add_parameter(l, "weight", &w));
-    if (b != NULL) FRI_TRY(s, fr_module_add_parameter(l, "bias", &b));
+        return fr_fail(FR_EINVAL, "Linear: %lld -> %lld features; both must be >= 1", (long long)in, (long long)out);
+    FR_TRY(s, fr_module_create(&linear_class, 0, &l));
+    FR_TRY(s, fri_parameter_new(2, (int64_t[]){out, in}, FR_F32, device, &w));
+    if (bias) FR_TRY(s, fri_parameter_new(1, &out, FR_F32, device, &b));
+    FR_TRY(s, default_init(w, b, in));
+    FR_TRY(s, fr_module_add_parameter(l, "weight", &w));
+    if (b != NULL) FR_TRY(s, fr_module_add_parameter(l, "bias", &b));
     fr_module_release(m);
     *m = l;
     l = NULL;
@@ -105,11 +105,11 @@ fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module
     fr_tensor *w = NULL;
     fr_status s = FR_OK;
     if (rows < 1 || dim < 1)
-        return fri_fail(FR_EINVAL, "Embedding: %lld rows of %lld; both must be >= 1", (long long)rows, (long long)dim);
-    FRI_TRY(s, fr_module_create(&embedding_class, 0, &e));
-    FRI_TRY(s, fri_parameter_new(2, (int64_t[]){rows, dim}, FR_F32, device, &w));
-    FRI_TRY(s, fr_init_normal(w, 0, 1));
-    FRI_TRY(s, fr_module_add_parameter(e, "weight", &w));
+        return fr_fail(FR_EINVAL, "Embedding: %lld rows of %lld; both must be >= 1", (long long)rows, (long long)dim);
+    FR_TRY(s, fr_module_create(&embedding_class, 0, &e));
+    FR_TRY(s, fri_parameter_new(2, (int64_t[]){rows, dim}, FR_F32, device, &w));
+    FR_TRY(s, fr_init_normal(w, 0, 1));
+    FR_TRY(s, fr_module_add_parameter(e, "weight", &w));
     fr_module_release(m);
     *m = e;
     e = NULL;
@@ -209,17 +209,16 @@ static fr_status norm_create(const fr_module_class *class_, int64_t channels, no
     fr_module *b = NULL;
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
-    if (channels < 1) return fri_fail(FR_EINVAL, "%s: %lld channels; at least 1", class_->name, (long long)channels);
-    FRI_TRY(s, fr_module_create(class_, sizeof state, &b));
+    if (channels < 1) return fr_fail(FR_EINVAL, "%s: %lld channels; at least 1", class_->name, (long long)channels);
+    FR_TRY(s, fr_module_create(class_, sizeof state, &b));
     *(norm_state *)b->state = state;
     for (int i = 0; i < 5; i++) {
-        FRI_TRY(s,
-                fri_parameter_new(i == BN_BATCHES ? 0 : 1, &channels, i == BN_BATCHES ? FR_I64 : FR_F32, device, &t));
-        FRI_TRY(s, fr_tensor_fill(t, part[i].value));
+        FR_TRY(s, fri_parameter_new(i == BN_BATCHES ? 0 : 1, &channels, i == BN_BATCHES ? FR_I64 : FR_F32, device, &t));
+        FR_TRY(s, fr_tensor_fill(t, part[i].value));
         if (i <= BN_BIAS)
-            FRI_TRY(s, fr_module_add_parameter(b, part[i].name, &t));
+            FR_TRY(s, fr_module_add_parameter(b, part[i].name, &t));
         else
-            FRI_TRY(s, fr_module_add_buffer(b, part[i].name, &t));
+            FR_TRY(s, fr_module_add_buffer(b, part[i].name, &t));
     }
     fr_module_release(m);
     *m = b;
@@ -242,7 +241,7 @@ fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
 
 fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    if (!(slope > 0)) return fri_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
+    if (!(slope > 0)) return fr_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
     const fr_batchnorm2d_opts *o = FR_BATCHNORM2D_OPTS();
     return norm_create(&inplace_abn_class, channels, (norm_state){o->eps, o->momentum, slope}, device, m);
 }
@@ -252,7 +251,7 @@ fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr
 fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {
     FRI_NOT_NULL(m);
     if (dtype != FR_F32 && dtype != FR_F16 && dtype != FR_BF16)
-        return fri_fail(FR_EDTYPE, "to_dtype: %s; f32, f16 or bf16 is needed", fr_dtype_name(dtype));
+        return fr_fail(FR_EDTYPE, "to_dtype: %s; f32, f16 or bf16 is needed", fr_dtype_name(dtype));
     for (int i = 0; i < m->n_children; i++) {
         fr_status s = fr_module_to_dtype(m->children[i], dtype);
         if (s < 0) return s;

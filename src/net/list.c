@@ -15,14 +15,14 @@ static fr_status run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, in
     fri_net_pass p = {0};
     fr_status s = FR_OK;
     if (n_in != l->inputs || n_out > l->results)
-        return fri_fail(FR_EINVAL, "network: %d inputs for %d results; it has %d inputs and %d results", n_in, n_out,
-                        l->inputs, l->results);
-    FRI_TRY(s, fri_net_pass_begin(l, &sums, &p));
+        return fr_fail(FR_EINVAL, "network: %d inputs for %d results; it has %d inputs and %d results", n_in, n_out,
+                       l->inputs, l->results);
+    FR_TRY(s, fri_net_pass_begin(l, &sums, &p));
     for (int i = 0; i < n_in; i++) {
         p.value[i] = in[i];
         in[i] = NULL;
     }
-    FRI_TRY(s, fri_net_pass_run(&p, 0, l->layers));
+    FR_TRY(s, fri_net_pass_run(&p, 0, l->layers));
     for (int i = 0; i < n_out; i++) out[i] = fr_tensor_retain(p.value[l->result[i]]);
 done:
     fri_net_pass_end(&p);
@@ -77,7 +77,7 @@ const fri_list *fri_list_of(fr_module *m, fri_one_layer *one) {
 /* ---- growing --------------------------------------------------------------------------------------------- */
 
 static fr_status no_memory(void) {
-    return fri_fail(FR_ENOMEM, "network: out of host memory");
+    return fr_fail(FR_ENOMEM, "network: out of host memory");
 }
 
 fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fr_shape *shape, int *id) {
@@ -153,8 +153,8 @@ fr_status fri_module_place(fr_module *m, const char *path, fr_module **child) {
         int i = child_of(m, rest, strlen(rest));
         if (i < 0) {
             i = m->n_children;
-            FRI_TRY(s, fr_module_create(&scope_class, 0, &scope));
-            FRI_TRY(s, fr_module_add_child(m, rest, &scope));
+            FR_TRY(s, fr_module_create(&scope_class, 0, &scope));
+            FR_TRY(s, fr_module_add_child(m, rest, &scope));
         }
         m = m->children[i];
     }
@@ -180,7 +180,7 @@ fr_status fr_module_layer_get(fr_module *m, int i, fr_layer *out) {
         return FR_OK;
     }
     if (i < 0 || i >= fr_module_layers(m))
-        return fri_fail(FR_EINVAL, "layer %d: the module has %d layers", i, fr_module_layers(m));
+        return fr_fail(FR_EINVAL, "layer %d: the module has %d layers", i, fr_module_layers(m));
     const fri_list *l = m->state;
     const fri_net_layer *a = &l->layer[i];
     const fri_net_value *x = a->n_in > 0 ? &l->value[a->in[0]] : NULL;
@@ -230,14 +230,14 @@ fr_status fr_module_replace(fr_module *m, const char *path, fr_module **layer) {
     int at = 0;
     fr_status s = FRI_CHECK_NULL(m, path, layer);
     if (s == FR_OK && *layer == NULL)
-        s = fri_fail(FR_EINVAL, "replace '%s': the slot of the new layer holds NULL", path);
+        s = fr_fail(FR_EINVAL, "replace '%s': the slot of the new layer holds NULL", path);
     if (s == FR_OK && ((old = fri_module_at(m, path, &parent, &at)) == NULL || old == m))
-        s = fri_fail(FR_EINVAL, "replace: there is no layer '%s'", path);
+        s = fr_fail(FR_EINVAL, "replace: there is no layer '%s'", path);
     if (s == FR_OK && old->n_children > 0 && !fri_is_net(old) && old->class_->forward == NULL)
-        s = fri_fail(FR_EINVAL, "replace: '%s' is no layer, but what %d of them stand below", path, old->n_children);
+        s = fr_fail(FR_EINVAL, "replace: '%s' is no layer, but what %d of them stand below", path, old->n_children);
     if (s == FR_OK && fr_graph_stats_get().nodes > 0)
-        s = fri_fail(FR_EUSAGE, "replace '%s': a graph of %llu nodes is alive on this thread, which may hold the layer",
-                     path, (unsigned long long)fr_graph_stats_get().nodes);
+        s = fr_fail(FR_EUSAGE, "replace '%s': a graph of %llu nodes is alive on this thread, which may hold the layer",
+                    path, (unsigned long long)fr_graph_stats_get().nodes);
     if (s == FR_OK) {
         fr_module_retain(old);
         exchange(m, old, *layer);
@@ -255,6 +255,6 @@ fr_status fr_module_tap(fr_module *m, const char *name) {
     const fri_list *l = fri_is_net(m) ? m->state : NULL;
     for (int i = 0; l != NULL && i < l->layers; i++)
         if (fri_path_is_below(l->layer[i].name, name) && l->layer[i].n_out > 0) found = i;
-    if (found < 0) return fri_fail(FR_EINVAL, "tap: there is no layer '%s'", name);
+    if (found < 0) return fr_fail(FR_EINVAL, "tap: there is no layer '%s'", name);
     return fri_list_result(m->state, l->layer[found].out[l->layer[found].n_out - 1]);
 }

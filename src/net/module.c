@@ -10,13 +10,13 @@
 fr_status fr_module_create(const fr_module_class *class_, size_t state_bytes, fr_module **out) {
     FRI_NOT_NULL(class_, out);
     fr_module *m = calloc(1, sizeof *m);
-    if (m == NULL) return fri_fail(FR_ENOMEM, "module %s: out of host memory", class_->name);
+    if (m == NULL) return fr_fail(FR_ENOMEM, "module %s: out of host memory", class_->name);
     m->references = 1;
     m->class_ = class_;
     m->training = true;
     if (state_bytes > 0 && (m->state = calloc(1, state_bytes)) == NULL) {
         free(m);
-        return fri_fail(FR_ENOMEM, "module %s: out of host memory", class_->name);
+        return fr_fail(FR_ENOMEM, "module %s: out of host memory", class_->name);
     }
     fr_module *old = *out;
     *out = m;
@@ -63,20 +63,20 @@ const fr_module_class *fr_module_class_of(const fr_module *m) {
 /* ---- parts ------------------------------------------------------------------------------------------------- */
 
 static fr_status check_name(const fr_module *m, const char *name, const void *part) {
-    if (part == NULL) return fri_fail(FR_EINVAL, "module %s: the slot of part '%s' holds NULL", m->class_->name, name);
+    if (part == NULL) return fr_fail(FR_EINVAL, "module %s: the slot of part '%s' holds NULL", m->class_->name, name);
     if (name[0] == '\0' || strchr(name, '.') != NULL)
-        return fri_fail(FR_EINVAL, "module %s: '%s' is no name for a part", m->class_->name, name);
+        return fr_fail(FR_EINVAL, "module %s: '%s' is no name for a part", m->class_->name, name);
     for (int i = 0; i < m->n_children; i++)
         if (strcmp(m->names[i], name) == 0)
-            return fri_fail(FR_EINVAL, "module %s: there is a child '%s' already", m->class_->name, name);
+            return fr_fail(FR_EINVAL, "module %s: there is a child '%s' already", m->class_->name, name);
     for (int i = 0; i < m->n_tensors; i++)
         if (strcmp(m->tensors[i].name, name) == 0)
-            return fri_fail(FR_EINVAL, "module %s: there is a tensor '%s' already", m->class_->name, name);
+            return fr_fail(FR_EINVAL, "module %s: there is a tensor '%s' already", m->class_->name, name);
     return FR_OK;
 }
 
 static fr_status no_memory(const fr_module *m) {
-    return fri_fail(FR_ENOMEM, "module %s: out of host memory", m->class_->name);
+    return fr_fail(FR_ENOMEM, "module %s: out of host memory", m->class_->name);
 }
 
 /* Is `part` the module m or below it? */
@@ -91,8 +91,8 @@ fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child)
     fr_status s = FRI_CHECK_NULL(m, name, child);
     if (s == FR_OK) s = check_name(m, name, *child);
     if (s == FR_OK && contains(*child, m))
-        s = fri_fail(FR_EINVAL, "module %s: the child '%s' (%s) is the module itself or contains it", m->class_->name,
-                     name, (*child)->class_->name);
+        s = fr_fail(FR_EINVAL, "module %s: the child '%s' (%s) is the module itself or contains it", m->class_->name,
+                    name, (*child)->class_->name);
     char *copy = s == FR_OK ? strdup(name) : NULL;
     if (s == FR_OK && copy == NULL) s = no_memory(m);
     if (s == FR_OK) s = FRI_ROOM(m->children, m->n_children, m->class_->name);
@@ -204,8 +204,8 @@ fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_
     if (c->run != NULL) {
         s = c->run(m, in, n_in, out, n_out);
     } else if (c->forward == NULL || n_in != 1 || n_out != 1) {
-        s = fri_fail(FR_EINVAL, "%d inputs for %d results; %s", n_in, n_out,
-                     c->forward != NULL ? "it has one of each" : "its class has no forward");
+        s = fr_fail(FR_EINVAL, "%d inputs for %d results; %s", n_in, n_out,
+                    c->forward != NULL ? "it has one of each" : "its class has no forward");
     } else {
         s = c->forward(m, in);
         if (s == FR_OK) {
@@ -214,7 +214,7 @@ fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_
         }
     }
     for (int i = 0; i < n_out && s == FR_OK; i++)
-        if (out[i] == NULL) s = fri_fail(FR_EINVAL, "result %d of %d was not made", i, n_out);
+        if (out[i] == NULL) s = fr_fail(FR_EINVAL, "result %d of %d was not made", i, n_out);
     return run_end(m, &r, s, n_out > 0 ? out[0] : NULL);
 }
 
@@ -253,7 +253,7 @@ fr_status fr_module_forward_n(fr_module *m, fr_tensor *const *x, int n_in, fr_te
     enum { MOST = 64 };
     fr_tensor *in[MOST], *out[MOST] = {NULL};
     if (n_in < 1 || n_in > MOST || n_out < 1 || n_out > MOST)
-        return fri_fail(FR_EINVAL, "forward: %d inputs and %d results; 1..%d of each", n_in, n_out, MOST);
+        return fr_fail(FR_EINVAL, "forward: %d inputs and %d results; 1..%d of each", n_in, n_out, MOST);
     for (int i = 0; i < n_in; i++) in[i] = fr_tensor_retain(x[i]);
     fr_status s = fri_layer_run_n(m, NULL, in, n_in, out, n_out);
     for (int i = 0; i < n_in; i++) fr_tensor_release(&in[i]);
@@ -312,7 +312,7 @@ static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn 
     }
     for (int i = 0; i < m->n_children; i++) {
         int n = snprintf(path + at, PATH_BYTES - at, "%s%s", at ? "." : "", m->names[i]);
-        if (n < 0 || at + (size_t)n >= PATH_BYTES - 64) return fri_fail(FR_EINVAL, "module path %s is too long", path);
+        if (n < 0 || at + (size_t)n >= PATH_BYTES - 64) return fr_fail(FR_EINVAL, "module path %s is too long", path);
         fr_status s = visit(m->children[i], path, at + (size_t)n, fn, ctx);
         if (s < 0) return s;
     }
@@ -374,9 +374,9 @@ static fr_status copy_one(void *ctx, const char *path, fr_tensor *t, bool is_par
     fr_status s = fr_module_each_tensor(c->from, match, &w);
     (void)is_parameter;
     if (s < 0) return s;
-    if (w.tensor == NULL) return fri_fail(FR_EINVAL, "module_copy_from: %s: the other network has none", path);
+    if (w.tensor == NULL) return fr_fail(FR_EINVAL, "module_copy_from: %s: the other network has none", path);
     if (!fri_shape_equal(&w.tensor->shape, &t->shape))
-        return fri_fail(FR_ESHAPE, "module_copy_from: %s: the other network's has another shape", path);
+        return fr_fail(FR_ESHAPE, "module_copy_from: %s: the other network's has another shape", path);
     return c->write ? fr_tensor_copy(t, w.tensor) : FR_OK;
 }
 

@@ -129,7 +129,7 @@ static fr_status run_units_at_once(schedule *c, int i, int next, fri_net_pass *p
     const bool inside = c->option[i] == FR_UNIT_INSIDE;
     int n_held = 0;
     fr_tensor **held = inside ? hold_inputs(p, first, end, &n_held) : NULL;
-    if (inside && held == NULL) return fri_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
+    if (inside && held == NULL) return fr_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
     fr_switches_set(switches_for(c->option[next - 1], was));
     if (watch.fn != NULL) watch.fn(watch.ctx, i, false, p, first);
     fr_status s = fri_net_pass_run(p, first, end);
@@ -153,7 +153,7 @@ static fr_status piece_make(schedule *c, int range, piece **out) {
     if (p == NULL || id == NULL) {
         free(p);
         free(id);
-        return fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+        return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     }
     *p = (piece){.schedule = c, .range = range, .in = id};
     p->n_in = fri_reads_of(l, first, end, p->in);
@@ -175,12 +175,12 @@ static fr_status checkpoint(schedule *c, int range, fri_net_pass *p) {
     slot = calloc((size_t)n_in + (size_t)n_out, sizeof *slot);
     if (slot == NULL || id == NULL) {
         piece_free(run);
-        s = fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+        s = fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
         goto done;
     }
     memcpy(id, run->in, ((size_t)n_in + (size_t)n_out) * sizeof *id);
     for (int i = 0; i < n_in; i++) slot[i] = p->value[id[i]]; /* borrowed */
-    FRI_TRY(s, fr_checkpoint(run_piece, run, piece_free, slot, n_in, slot + n_in, n_out));
+    FR_TRY(s, fr_checkpoint(run_piece, run, piece_free, slot, n_in, slot + n_in, n_out));
     for (int i = 0; i < n_in; i++)
         if (p->list->value[id[i]].last_reader < end) fr_tensor_release(&p->value[id[i]]);
     for (int i = n_in; i < n_in + n_out; i++) {
@@ -200,11 +200,11 @@ static fr_status run_units(schedule *c, int first, int end, int r, fri_net_pass 
     for (int i = first; i < end;) {
         while (r < c->ranges && c->range[r].first < i) r++; /* inside the range that just ran */
         if (r < c->ranges && c->range[r].first == i && c->range[r].end <= end) {
-            FRI_TRY(s, checkpoint(c, r, p));
+            FR_TRY(s, checkpoint(c, r, p));
             i = c->range[r].end;
         } else {
             const int next = joined(c, i, end, r);
-            FRI_TRY(s, run_units_at_once(c, i, next, p));
+            FR_TRY(s, run_units_at_once(c, i, next, p));
             i = next;
         }
     }
@@ -217,7 +217,7 @@ static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor 
     const fr_unit_range *range = &c->schedule->range[c->range];
     fri_net_pass p = {0};
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_net_pass_begin(c->schedule->list, &c->schedule->sums, &p));
+    FR_TRY(s, fri_net_pass_begin(c->schedule->list, &c->schedule->sums, &p));
     for (int i = 0; i < n_in; i++) p.value[c->in[i]] = fr_tensor_retain(in[i]);
     s = run_units(c->schedule, range->first, range->end, c->range + 1, &p);
     if (fri_recomputing()) fr_tensor_release(&c->schedule->sums); /* the norm behind the range has had them */
@@ -234,28 +234,28 @@ done:
 
 static fr_status check(const fr_unit_plan *p, int units, int layers) {
     if (p->first == NULL && p->units != units)
-        return fri_fail(FR_EINVAL, "checkpoint plan: it is for %d units, but the module has %d", p->units, units);
-    if (p->units < 1) return fri_fail(FR_EINVAL, "checkpoint plan: %d units; at least 1 is needed", p->units);
+        return fr_fail(FR_EINVAL, "checkpoint plan: it is for %d units, but the module has %d", p->units, units);
+    if (p->units < 1) return fr_fail(FR_EINVAL, "checkpoint plan: %d units; at least 1 is needed", p->units);
     for (int i = 0; p->first != NULL && i < p->units; i++)
         if (p->first[0] != 0 || p->first[i] >= layers || (i > 0 && p->first[i] <= p->first[i - 1]))
-            return fri_fail(FR_EINVAL, "checkpoint plan: unit %d begins with layer %d of %d", i, p->first[i], layers);
+            return fr_fail(FR_EINVAL, "checkpoint plan: unit %d begins with layer %d of %d", i, p->first[i], layers);
     for (int i = 0; p->option != NULL && i < p->units; i++)
         if ((int)p->option[i] < 0 || p->option[i] >= FR_UNIT_OPTIONS)
-            return fri_fail(FR_EINVAL, "checkpoint plan: unit %d has option %d; 0..%d exist", i, (int)p->option[i],
-                            FR_UNIT_OPTIONS - 1);
+            return fr_fail(FR_EINVAL, "checkpoint plan: unit %d has option %d; 0..%d exist", i, (int)p->option[i],
+                           FR_UNIT_OPTIONS - 1);
     for (int i = 0; i < p->ranges; i++) {
         const fr_unit_range *a = &p->range[i];
         if (a->first < 0 || a->end > p->units || a->first >= a->end)
-            return fri_fail(FR_EINVAL, "checkpoint plan: range %d is units %d..%d of %d", i, a->first, a->end - 1,
-                            p->units);
+            return fr_fail(FR_EINVAL, "checkpoint plan: range %d is units %d..%d of %d", i, a->first, a->end - 1,
+                           p->units);
         for (int k = 0; k < i; k++) {
             const fr_unit_range *b = &p->range[k];
             bool inside = a->first >= b->first && a->end <= b->end && a->end - a->first < b->end - b->first;
             if (!inside && a->first < b->end)
-                return fri_fail(FR_EINVAL,
-                                "checkpoint plan: range %d (units %d..%d) is neither inside nor behind range %d "
-                                "(%d..%d)",
-                                i, a->first, a->end - 1, k, b->first, b->end - 1);
+                return fr_fail(FR_EINVAL,
+                               "checkpoint plan: range %d (units %d..%d) is neither inside nor behind range %d "
+                               "(%d..%d)",
+                               i, a->first, a->end - 1, k, b->first, b->end - 1);
         }
     }
     return FR_OK;
@@ -263,7 +263,7 @@ static fr_status check(const fr_unit_plan *p, int units, int layers) {
 
 static fr_status copy(fr_module *m, const fr_unit_plan *p, schedule **out) {
     schedule *c = calloc(1, sizeof *c);
-    if (c == NULL) return fri_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
+    if (c == NULL) return fr_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
     c->references = 1;
     c->whole = fr_module_retain(m);
     c->list = fri_list_of(m, &c->one);
@@ -274,7 +274,7 @@ static fr_status copy(fr_module *m, const fr_unit_plan *p, schedule **out) {
     c->ranges = p->ranges;
     if (c->first == NULL || c->option == NULL || c->range == NULL) {
         release(&c);
-        return fri_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
+        return fr_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
     }
     if (p->first == NULL) (void)fr_module_units(m, c->first, p->units);
     for (int i = 0; i < p->units; i++) {
@@ -292,15 +292,15 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
     schedule *c = NULL;
     fri_net_pass p = {0};
     fr_status s = FR_OK;
-    FRI_TRY(s, check(plan, fr_module_units(m, NULL, 0), fr_module_layers(m)));
-    FRI_TRY(s, copy(m, plan, &c));
+    FR_TRY(s, check(plan, fr_module_units(m, NULL, 0), fr_module_layers(m)));
+    FR_TRY(s, copy(m, plan, &c));
     if (c->list->inputs != 1) {
-        s = fri_fail(FR_EINVAL, "checkpoint plan: the network has %d inputs; 1 is needed", c->list->inputs);
+        s = fr_fail(FR_EINVAL, "checkpoint plan: the network has %d inputs; 1 is needed", c->list->inputs);
         goto done;
     }
-    FRI_TRY(s, fri_net_pass_begin(c->list, &c->sums, &p));
+    FR_TRY(s, fri_net_pass_begin(c->list, &c->sums, &p));
     p.value[0] = fr_tensor_retain(x);
-    FRI_TRY(s, run_units(c, 0, c->units, 0, &p));
+    FR_TRY(s, run_units(c, 0, c->units, 0, &p));
     fri_tensor_put(&p.value[c->list->result[0]], y);
 done:
     if (c != NULL && p.value != NULL) fri_net_pass_end(&p);

@@ -12,7 +12,7 @@ enum { FEW = 8 };
 
 fr_status fri_net_pass_begin(const fri_list *l, fr_tensor **sums, fri_net_pass *out) {
     *out = (fri_net_pass){.list = l, .value = calloc((size_t)l->values + 1, sizeof *out->value), .sums = sums};
-    return out->value != NULL ? FR_OK : fri_fail(FR_ENOMEM, "network: no host memory for %d values", l->values);
+    return out->value != NULL ? FR_OK : fr_fail(FR_ENOMEM, "network: no host memory for %d values", l->values);
 }
 
 void fri_net_pass_end(fri_net_pass *p) {
@@ -49,7 +49,7 @@ static fr_status run_many(fri_net_pass *p, int i) {
     if (a->n_in > FEW) in = malloc((size_t)a->n_in * sizeof *in);
     if (a->n_out > FEW) out = malloc((size_t)a->n_out * sizeof *out);
     if (in == NULL || out == NULL) {
-        s = fri_fail(FR_ENOMEM, "%s: no host memory for %d values", a->name, a->n_in + a->n_out);
+        s = fr_fail(FR_ENOMEM, "%s: no host memory for %d values", a->name, a->n_in + a->n_out);
         goto done;
     }
     for (int k = 0; k < a->n_in; k++) {

@@ -71,7 +71,7 @@ static int halve(int first, int end, const size_t *weight, fr_unit_range *range)
 
 static fr_status by_parts(int parts, int units, const size_t *weight, bool balanced, fr_unit_range *range) {
     int *first = malloc((size_t)parts * sizeof *first);
-    if (first == NULL) return fri_fail(FR_ENOMEM, "segments: out of host memory");
+    if (first == NULL) return fr_fail(FR_ENOMEM, "segments: out of host memory");
     if (balanced)
         balance(units, weight, parts, first);
     else
@@ -85,26 +85,25 @@ fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const s
                            int *ranges) {
     FRI_NOT_NULL(range, ranges);
     fr_status s = FR_OK;
-    if (units < 1) return fri_fail(FR_EINVAL, "segments: a chain of %d units; at least 1 is needed", units);
+    if (units < 1) return fr_fail(FR_EINVAL, "segments: a chain of %d units; at least 1 is needed", units);
     size_t total = 0;
     for (int i = 0; i < units; i++) {
         size_t w = weight_of(weight, i);
         if (w > SIZE_MAX / 2 - total)
-            return fri_fail(FR_EINVAL, "segments: the weights of %d units add up to more than %zu", units,
-                            SIZE_MAX / 2);
+            return fr_fail(FR_EINVAL, "segments: the weights of %d units add up to more than %zu", units, SIZE_MAX / 2);
         total += w;
     }
     switch (how) {
     case FR_SEGMENTS_COUNT:
         if (segments < 1 || segments > units)
-            return fri_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible",
-                            segments, units, units);
-        FRI_TRY(s, by_parts(segments, units, weight, weight != NULL, range));
+            return fr_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible",
+                           segments, units, units);
+        FR_TRY(s, by_parts(segments, units, weight, weight != NULL, range));
         *ranges = segments - 1;
         break;
     case FR_SEGMENTS_SQRT:
         segments = (int)lround(sqrt((double)units));
-        FRI_TRY(s, by_parts(segments, units, weight, true, range));
+        FR_TRY(s, by_parts(segments, units, weight, true, range));
         *ranges = segments - 1;
         break;
     case FR_SEGMENTS_EACH:
@@ -112,7 +111,7 @@ fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const s
         *ranges = units - 1;
         break;
     case FR_SEGMENTS_LOG: *ranges = halve(0, units, weight, range); break;
-    default: return fri_fail(FR_EINVAL, "segments: %d is not a way to cut a chain", (int)how);
+    default: return fr_fail(FR_EINVAL, "segments: %d is not a way to cut a chain", (int)how);
     }
 done:
     return s;
@@ -154,7 +153,7 @@ fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments
     FRI_NOT_NULL(m, x, y);
     fr_unit_plan plan = {.units = fr_module_units(m, NULL, 0)};
     fr_unit_range *range = malloc(((size_t)plan.units + 1) * sizeof *range);
-    fr_status s = range != NULL ? FR_OK : fri_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    fr_status s = range != NULL ? FR_OK : fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     if (s == FR_OK) s = fr_unit_segments(how, segments, plan.units, weight, range, &plan.ranges);
     plan.range = range;
     if (s == FR_OK) s = fr_checkpoint_plan(m, &plan, x, y);

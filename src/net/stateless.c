@@ -59,7 +59,7 @@ static const fr_module_class leaky_relu_class = {.name = "LeakyReLU",
 fr_status fr_nn_leaky_relu(double slope, fr_module **m) {
     FRI_NOT_NULL(m);
     if (!(slope >= 0) || !isfinite(slope))
-        return fri_fail(FR_EINVAL, "LeakyReLU: slope %g must be >= 0 and finite", slope);
+        return fr_fail(FR_EINVAL, "LeakyReLU: slope %g must be >= 0 and finite", slope);
     return make(&leaky_relu_class, &slope, sizeof slope, m);
 }
 
@@ -121,7 +121,7 @@ static const fr_module_class dropout2d_class = {.name = "Dropout2d",
                                                 .traits = ACTIVATION};
 
 static fr_status make_dropout(const fr_module_class *class_, double p, fr_module **m) {
-    if (!(p >= 0 && p <= 1)) return fri_fail(FR_EINVAL, "%s: p is %g; it must lie in 0..1", class_->name, p);
+    if (!(p >= 0 && p <= 1)) return fr_fail(FR_EINVAL, "%s: p is %g; it must lie in 0..1", class_->name, p);
     return make(class_, &p, sizeof p, m);
 }
 
@@ -164,7 +164,7 @@ fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) {
     FRI_NOT_NULL(m);
     upsample_state u = {factor, mode};
     if (factor < 1 || factor > INT32_MAX)
-        return fri_fail(FR_EINVAL, "Upsample: factor %lld must be >= 1 and below 2^31", (long long)factor);
+        return fr_fail(FR_EINVAL, "Upsample: factor %lld must be >= 1 and below 2^31", (long long)factor);
     return make(&upsample_class, &u, sizeof u, m);
 }
 

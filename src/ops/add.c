@@ -26,8 +26,8 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     (void)node;
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_gradient_like(fr_tensor_reusable(in[1]) ? in[1] : in[0], &out));
-    FRI_TRY(s, values(in[0], in[1], false, out));
+    FR_TRY(s, fri_gradient_like(fr_tensor_reusable(in[1]) ? in[1] : in[0], &out));
+    FR_TRY(s, values(in[0], in[1], false, out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -44,15 +44,15 @@ fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_ten
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &add, 2, (fr_tensor *[]){a, b}, 2));
-    FRI_TRY(s, fri_expect_float(&add, c.in[0], "a"));
-    FRI_TRY(s, fri_expect_same(&add, c.in[0], c.in[1]));
-    FRI_TRY(s, fri_result_like(c.in[0], y, &out));
+    FR_TRY(s, fri_call_begin(&c, &add, 2, (fr_tensor *[]){a, b}, 2));
+    FR_TRY(s, fri_expect_float(&add, c.in[0], "a"));
+    FR_TRY(s, fri_expect_same(&add, c.in[0], c.in[1]));
+    FR_TRY(s, fri_result_like(c.in[0], y, &out));
     if (!there)
-        FRI_TRY(s, values(c.in[0], c.in[1], relu, out));
+        FR_TRY(s, values(c.in[0], c.in[1], relu, out));
     else if (out != a)
-        FRI_TRY(s, fri_fail(FR_EINTERNAL, "add: a sum that is there already cannot go elsewhere"));
-    FRI_TRY(s, fr_op_record(&add, NULL, 0, c.in, 2, NULL, 0, out));
+        FR_TRY(s, fr_fail(FR_EINTERNAL, "add: a sum that is there already cannot go elsewhere"));
+    FR_TRY(s, fr_op_record(&add, NULL, 0, c.in, 2, NULL, 0, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -69,13 +69,13 @@ fr_status fr_add_inplace(fr_tensor *a, fr_tensor *b) {
     FRI_NOT_NULL(a, b);
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &add, 2, (fr_tensor *[]){a, b}, 2));
-    FRI_TRY(s, fri_check_inplace(&add, a));
-    FRI_TRY(s, fri_expect_float(&add, a, "a"));
-    FRI_TRY(s, fri_expect_same(&add, a, b));
+    FR_TRY(s, fri_call_begin(&c, &add, 2, (fr_tensor *[]){a, b}, 2));
+    FR_TRY(s, fri_check_inplace(&add, a));
+    FR_TRY(s, fri_expect_float(&add, a, "a"));
+    FR_TRY(s, fri_expect_same(&add, a, b));
     fri_bump_version(a);
-    FRI_TRY(s, values(a, b, false, a));
-    FRI_TRY(s, fr_op_record(&add, NULL, 0, (fr_tensor *[]){a, b}, 2, NULL, 0, a));
+    FR_TRY(s, values(a, b, false, a));
+    FR_TRY(s, fr_op_record(&add, NULL, 0, (fr_tensor *[]){a, b}, 2, NULL, 0, a));
 done:
     fri_call_end(&c);
     return s;

@@ -13,11 +13,11 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     fr_tensor *dx = NULL;
     fr_shape shape = FRI_SHAPE(d->n, d->h, d->w, d->c);
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FRI_TRY(s,
-            FRI_KERNEL(fri_backend_of(*dy), d->dtype, avgpool2d_backward, (FRI_EXEC, d, fri_data(*dy), fri_data(dx))));
+    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FR_TRY(s,
+           FRI_KERNEL(fri_backend_of(*dy), d->dtype, avgpool2d_backward, (FRI_EXEC, d, fri_data(*dy), fri_data(dx))));
     fr_tensor_release(dy);
-    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+    FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
     fr_tensor_release(&dx);
     return s;
@@ -31,12 +31,12 @@ fr_status fr_avgpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts,
     fri_pool2d_desc d;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &avgpool2d, 1, &x, 1));
-    FRI_TRY(s, fri_pool2d_describe(&avgpool2d, x, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &d));
+    FR_TRY(s, fri_call_begin(&c, &avgpool2d, 1, &x, 1));
+    FR_TRY(s, fri_pool2d_describe(&avgpool2d, x, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &d));
     fr_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.c);
-    FRI_TRY(s, fri_tensor_new(&shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, avgpool2d_forward, (FRI_EXEC, &d, fri_data(x), fri_data(out))));
-    FRI_TRY(s, fr_op_record(&avgpool2d, &d, sizeof d, &x, 1, NULL, 0, out));
+    FR_TRY(s, fri_tensor_new(&shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, avgpool2d_forward, (FRI_EXEC, &d, fri_data(x), fri_data(out))));
+    FR_TRY(s, fr_op_record(&avgpool2d, &d, sizeof d, &x, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);

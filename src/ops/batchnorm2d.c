@@ -41,29 +41,29 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_backend *be = fri_backend_of(*dy);
     fr_dtype real = fri_real_of(*dy);
     bool affine = fr_node_inputs(node) > 1;
-    FRI_TRY(s, fr_node_saved(node, SAVED_X, &x));
-    FRI_TRY(s, fr_node_saved(node, SAVED_GAMMA, &gamma));
-    if (p->masks) FRI_TRY(s, fr_node_saved(node, SAVED_BETA, &beta));
-    FRI_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
-    FRI_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
+    FR_TRY(s, fr_node_saved(node, SAVED_X, &x));
+    FR_TRY(s, fr_node_saved(node, SAVED_GAMMA, &gamma));
+    if (p->masks) FR_TRY(s, fr_node_saved(node, SAVED_BETA, &beta));
+    FR_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
+    FR_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
     if (affine && fr_node_wants(node, 1))
-        FRI_TRY(s, fri_tensor_new(&vector, real, be->device, FR_MEM_TEMPORARY, &dgamma));
+        FR_TRY(s, fri_tensor_new(&vector, real, be->device, FR_MEM_TEMPORARY, &dgamma));
     if (affine && fr_node_wants(node, 2))
-        FRI_TRY(s, fri_tensor_new(&vector, real, be->device, FR_MEM_TEMPORARY, &dbeta));
-    if (fr_node_wants(node, 0)) FRI_TRY(s, fri_gradient_like(*dy, &dx));
-    FRI_TRY(s, fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                          (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
-                           gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, p->masks,
-                           fri_data(*dy), dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
-                           dbeta != NULL ? fri_data(dbeta) : NULL)));
+        FR_TRY(s, fri_tensor_new(&vector, real, be->device, FR_MEM_TEMPORARY, &dbeta));
+    if (fr_node_wants(node, 0)) FR_TRY(s, fri_gradient_like(*dy, &dx));
+    FR_TRY(s, fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                         (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
+                          gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, p->masks,
+                          fri_data(*dy), dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
+                          dbeta != NULL ? fri_data(dbeta) : NULL)));
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
     fr_node_release_saved(node, SAVED_X);
     fr_tensor_release(dy);
-    if (affine) FRI_TRY(s, fr_node_grad(node, 1, &dgamma));
-    if (affine) FRI_TRY(s, fr_node_grad(node, 2, &dbeta));
-    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+    if (affine) FR_TRY(s, fr_node_grad(node, 1, &dgamma));
+    if (affine) FR_TRY(s, fr_node_grad(node, 2, &dbeta));
+    FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
@@ -81,10 +81,10 @@ static fr_status rebuild_as(fr_node *node, fri_rectifier relu, fr_tensor **y) {
     const params *p = fr_node_params(node);
     fr_tensor *saved[SAVED_COUNT] = {0}, *out = NULL;
     fr_status s = FR_OK;
-    for (int i = 0; i < SAVED_COUNT; i++) FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
-    FRI_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s, apply(&p->desc, saved[SAVED_X], saved[SAVED_MEAN], saved[SAVED_INVSTD], saved[SAVED_GAMMA],
-                     saved[SAVED_BETA], NULL, relu, out));
+    for (int i = 0; i < SAVED_COUNT; i++) FR_TRY(s, fr_node_saved(node, i, &saved[i]));
+    FR_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &out));
+    FR_TRY(s, apply(&p->desc, saved[SAVED_X], saved[SAVED_MEAN], saved[SAVED_INVSTD], saved[SAVED_GAMMA],
+                    saved[SAVED_BETA], NULL, relu, out));
     fri_tensor_put(&out, y);
 done:
     for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
@@ -133,24 +133,23 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     if (sums != NULL) *norm->sums = NULL;
     fr_node *twin = fri_recompute_twin();
     if (twin != NULL && twin->op == op && twin->slots[saved_mean].kind == FRI_SLOT_TENSOR) {
-        FRI_TRY(s, fr_node_saved(twin, saved_mean, mean));
-        FRI_TRY(s, fr_node_saved(twin, saved_mean + 1, invstd));
+        FR_TRY(s, fr_node_saved(twin, saved_mean, mean));
+        FR_TRY(s, fr_node_saved(twin, saved_mean + 1, invstd));
         goto done;
     }
     bool update = fri_statistics_move() && running_mean != NULL;
-    FRI_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, mean));
-    FRI_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, invstd));
+    FR_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, mean));
+    FR_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, invstd));
     void *moved_mean = update ? fri_data(running_mean) : NULL;
     void *moved_var = update ? fri_data(norm->running_var) : NULL;
     if (sums != NULL) {
-        FRI_TRY(s, fri_workspace_begin(x, 0, &ws));
-        FRI_TRY(s,
-                FRI_KERNEL(be, d->dtype, batchnorm2d_finalize,
-                           (&ws.exec, d, fri_data(sums), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
+        FR_TRY(s, fri_workspace_begin(x, 0, &ws));
+        FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_finalize,
+                             (&ws.exec, d, fri_data(sums), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
     } else {
-        FRI_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-        FRI_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_stats,
-                              (&ws.exec, d, fri_data(x), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
+        FR_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+        FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_stats,
+                             (&ws.exec, d, fri_data(x), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
     }
     if (update) {
         fri_bump_version(running_mean);
@@ -165,10 +164,10 @@ done:
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
                                  fr_tensor **mean, fr_tensor **invstd) {
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_tensor_clone(norm->running_mean, mean)); /* a later training step may change the running value */
-    FRI_TRY(s, fri_new_like(norm->running_var, FR_MEM_TEMPORARY, invstd));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_invstd,
-                          (FRI_EXEC, d, fri_data(norm->running_var), fri_data(*invstd))));
+    FR_TRY(s, fr_tensor_clone(norm->running_mean, mean)); /* a later training step may change the running value */
+    FR_TRY(s, fri_new_like(norm->running_var, FR_MEM_TEMPORARY, invstd));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_invstd,
+                         (FRI_EXEC, d, fri_data(norm->running_var), fri_data(*invstd))));
 done:
     return s;
 }
@@ -180,11 +179,11 @@ static fr_status expect_statistic(const fr_op *op, const fr_tensor *x, const fr_
     fr_status s = fri_expect_vector(op, t, what, x->shape.dim[3]);
     if (s < 0) return s;
     if (t->dtype != fri_real_of(x))
-        return fri_fail(FR_EDTYPE, "%s: %s is %s; %s is needed with %s x", op->name, what, fr_dtype_name(t->dtype),
-                        fr_dtype_name(fri_real_of(x)), fr_dtype_name(x->dtype));
+        return fr_fail(FR_EDTYPE, "%s: %s is %s; %s is needed with %s x", op->name, what, fr_dtype_name(t->dtype),
+                       fr_dtype_name(fri_real_of(x)), fr_dtype_name(x->dtype));
     if (fri_device_of(t) != fri_device_of(x))
-        return fri_fail(FR_EDEVICE, "%s: %s is on %s but x is on %s", op->name, what, fr_device_name(fri_device_of(t)),
-                        fr_device_name(fri_device_of(x)));
+        return fr_fail(FR_EDEVICE, "%s: %s is on %s but x is on %s", op->name, what, fr_device_name(fri_device_of(t)),
+                       fr_device_name(fri_device_of(x)));
     return FR_OK;
 }
 
@@ -194,12 +193,12 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     const fr_tensor *running_mean = norm->running_mean, *running_var = norm->running_var;
     const fr_batchnorm2d_opts *o = norm->opts != NULL ? norm->opts : FR_BATCHNORM2D_OPTS();
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_expect_float(op, x, "x"));
-    FRI_TRY(s, fri_expect_rank(op, x, "x", 4));
-    FRI_TRY(s, expect_statistic(op, x, gamma, "gamma"));
-    FRI_TRY(s, expect_statistic(op, x, beta, "beta"));
-    FRI_TRY(s, expect_statistic(op, x, running_mean, "running_mean"));
-    FRI_TRY(s, expect_statistic(op, x, running_var, "running_var"));
+    FR_TRY(s, fri_expect_float(op, x, "x"));
+    FR_TRY(s, fri_expect_rank(op, x, "x", 4));
+    FR_TRY(s, expect_statistic(op, x, gamma, "gamma"));
+    FR_TRY(s, expect_statistic(op, x, beta, "beta"));
+    FR_TRY(s, expect_statistic(op, x, running_mean, "running_mean"));
+    FR_TRY(s, expect_statistic(op, x, running_var, "running_var"));
     const int64_t *d = x->shape.dim;
     *desc = (fri_batchnorm2d_desc){.dtype = x->dtype,
                                    .rows = d[0] * d[1] * d[2],
@@ -207,17 +206,17 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
                                    .eps = o->eps,
                                    .momentum = o->momentum};
     if ((gamma == NULL) != (beta == NULL))
-        return fri_fail(FR_EINVAL, "%s: gamma and beta must both be given or both be NULL", op->name);
+        return fr_fail(FR_EINVAL, "%s: gamma and beta must both be given or both be NULL", op->name);
     if ((running_mean == NULL) != (running_var == NULL) || (!o->train && running_mean == NULL))
-        return fri_fail(FR_EINVAL, "%s: running_mean and running_var must both be given%s", op->name,
-                        o->train ? " or both be NULL" : " in eval mode");
+        return fr_fail(FR_EINVAL, "%s: running_mean and running_var must both be given%s", op->name,
+                       o->train ? " or both be NULL" : " in eval mode");
     if (!(o->eps >= 0) || !isfinite(o->eps))
-        return fri_fail(FR_EINVAL, "%s: eps is %g; it must be finite and not negative", op->name, o->eps);
+        return fr_fail(FR_EINVAL, "%s: eps is %g; it must be finite and not negative", op->name, o->eps);
     if (!isfinite(o->momentum))
-        return fri_fail(FR_EINVAL, "%s: momentum is %g; it must be finite", op->name, o->momentum);
+        return fr_fail(FR_EINVAL, "%s: momentum is %g; it must be finite", op->name, o->momentum);
     if (o->train && desc->rows == 1)
-        return fri_fail(FR_EINVAL, "%s: training needs more than 1 value per channel, x has batch 1 and 1 pixel",
-                        op->name);
+        return fr_fail(FR_EINVAL, "%s: training needs more than 1 value per channel, x has batch 1 and 1 pixel",
+                       op->name);
 done:
     return s;
 }
@@ -232,27 +231,27 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
     fri_call c;
     bool wanted = true;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
-    FRI_TRY(s, fri_batchnorm2d_describe(&batchnorm2d, x, norm, &p.desc));
-    FRI_TRY(s, p.train ? fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p.desc, x, norm, &mean, &invstd)
-                       : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
+    FR_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
+    FR_TRY(s, fri_batchnorm2d_describe(&batchnorm2d, x, norm, &p.desc));
+    FR_TRY(s, p.train ? fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p.desc, x, norm, &mean, &invstd)
+                      : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
     const bool keeps_x = p.train || (in[1] != NULL && in[1]->requires_grad);
     if (over != NULL) {
         wanted = !fri_recompute_ends(c.in, c.n_in);
-        FRI_TRY(s, fri_result_none(&c, &x->shape, x->dtype, &out));
+        FR_TRY(s, fri_result_none(&c, &x->shape, x->dtype, &out));
     } else if (addend == NULL && *y == x && !(keeps_x && fr_grad_enabled())) {
-        FRI_TRY(s, fri_result_like(x, y, &out));
+        FR_TRY(s, fri_result_like(x, y, &out));
     } else {
-        FRI_TRY(s, fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
+        FR_TRY(s, fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
     }
-    if (wanted) FRI_TRY(s, apply(&p.desc, x, mean, invstd, in[1], in[2], addend, relu, over != NULL ? over : out));
+    if (wanted) FR_TRY(s, apply(&p.desc, x, mean, invstd, in[1], in[2], addend, relu, over != NULL ? over : out));
     fr_save saves[SAVED_COUNT] = {{keeps_x ? x : NULL, FR_SAVE_VALUE},
                                   {in[1], FR_SAVE_SMALL},
                                   {in[2], FR_SAVE_SMALL},
                                   {mean, FR_SAVE_SMALL},
                                   {invstd, FR_SAVE_SMALL}};
-    FRI_TRY(s, fr_op_record(keeps_x ? &batchnorm2d : &batchnorm2d_without_x, &p, sizeof p, in, in[1] != NULL ? 3 : 1,
-                            saves, SAVED_COUNT, out));
+    FR_TRY(s, fr_op_record(keeps_x ? &batchnorm2d : &batchnorm2d_without_x, &p, sizeof p, in, in[1] != NULL ? 3 : 1,
+                           saves, SAVED_COUNT, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -291,7 +290,7 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     const bool adds = fuse && can_add(tail, x), relu = tail->relu && fuse;
     const bool rectified = relu && (adds || tail->addend == NULL); /* by the norm's own pass */
     fr_tensor *addend = adds ? *tail->addend : NULL;
-    FRI_TRY(s, normalize(x, norm, addend, tail->over ? addend : NULL, rectified ? tail->relu : FRI_RECTIFY_NONE, y));
+    FR_TRY(s, normalize(x, norm, addend, tail->over ? addend : NULL, rectified ? tail->relu : FRI_RECTIFY_NONE, y));
     const char *was = fri_scope_module();
     if (tail->module != NULL) (void)fri_scope_module_set(tail->module);
     if (tail->addend != NULL) s = add_tail(tail, adds, relu, y);

@@ -13,9 +13,9 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fr_dtype *from = fr_node_params(node);
     fr_tensor *dx = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_clone_as(*dy, *from, FR_MEM_TEMPORARY, &dx));
+    FR_TRY(s, fri_tensor_clone_as(*dy, *from, FR_MEM_TEMPORARY, &dx));
     fr_tensor_release(dy);
-    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+    FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
     fr_tensor_release(&dx);
     return s;
@@ -36,20 +36,20 @@ fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &cast, 1, &x, 1));
+    FR_TRY(s, fri_call_begin(&c, &cast, 1, &x, 1));
     if (fr_dtype_size(dtype) == 0) {
-        s = fri_fail(FR_EDTYPE, "cast: %d is not an element type", (int)dtype);
+        s = fr_fail(FR_EDTYPE, "cast: %d is not an element type", (int)dtype);
         goto done;
     }
     if (x->requires_grad && !fr_dtype_is_float(dtype) && fr_grad_enabled()) {
-        s = fri_fail(FR_EDTYPE, "cast: x requires grad and %s has no gradient; detach it first", fr_dtype_name(dtype));
+        s = fr_fail(FR_EDTYPE, "cast: x requires grad and %s has no gradient; detach it first", fr_dtype_name(dtype));
         goto done;
     }
     if (x->dtype == dtype) { /* the same tensor, as in PyTorch */
         out = fr_tensor_retain(x);
     } else {
-        FRI_TRY(s, fri_tensor_clone_as(x, dtype, FR_MEM_TEMPORARY, &out));
-        FRI_TRY(s, fr_op_record(&cast, &x->dtype, sizeof x->dtype, &x, 1, NULL, 0, out));
+        FR_TRY(s, fri_tensor_clone_as(x, dtype, FR_MEM_TEMPORARY, &out));
+        FR_TRY(s, fr_op_record(&cast, &x->dtype, sizeof x->dtype, &x, 1, NULL, 0, out));
     }
     fri_tensor_put(&out, y);
 done:

@@ -53,9 +53,9 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     for (int i = 0; i < p->n; i++) {
         shape.dim[shape.rank - 1] = p->width[i];
         if (fr_node_wants(node, i)) {
-            FRI_TRY(s, fri_tensor_new(&shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-            FRI_TRY(s, copy_part(p, i, fr_dtype_size(dx->dtype), offset, *dy, dx, false));
-            FRI_TRY(s, fr_node_grad(node, i, &dx));
+            FR_TRY(s, fri_tensor_new(&shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+            FR_TRY(s, copy_part(p, i, fr_dtype_size(dx->dtype), offset, *dy, dx, false));
+            FR_TRY(s, fr_node_grad(node, i, &dx));
         }
         offset += p->width[i];
     }
@@ -67,8 +67,8 @@ done:
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s, join(fr_node_params(node), in, out));
+    FR_TRY(s, fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, &out));
+    FR_TRY(s, join(fr_node_params(node), in, out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -83,29 +83,28 @@ static const fr_op concat = {.name = "concat",
 
 static fr_status describe(fr_tensor *const *x, int n, params *p, fr_shape *shape) {
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
-    if (x == NULL || n < 1) return fri_fail(FR_EINVAL, "concat: %d inputs; at least 1 is needed", n);
+    if (x == NULL || n < 1) return fr_fail(FR_EINVAL, "concat: %d inputs; at least 1 is needed", n);
     for (int i = 0; i < n; i++)
-        if (x[i] == NULL) return fri_fail(FR_EINVAL, "concat: input %d is NULL", i);
+        if (x[i] == NULL) return fr_fail(FR_EINVAL, "concat: input %d is NULL", i);
     *shape = x[0]->shape;
-    if (shape->rank < 1) return fri_fail(FR_ESHAPE, "concat: scalars have no channels");
+    if (shape->rank < 1) return fr_fail(FR_ESHAPE, "concat: scalars have no channels");
     int64_t *last = &shape->dim[shape->rank - 1];
     p->n = n;
     p->width = malloc((size_t)n * sizeof(*p->width));
-    if (p->width == NULL) return fri_fail(FR_ENOMEM, "concat: out of host memory");
+    if (p->width == NULL) return fr_fail(FR_ENOMEM, "concat: out of host memory");
     p->total = 0;
     for (int i = 0; i < n; i++) {
         fr_shape other = x[i]->shape;
         if (other.rank == shape->rank) other.dim[other.rank - 1] = *last;
         if (!fri_shape_equal(&other, shape))
-            return fri_fail(FR_ESHAPE,
-                            "concat: input 0 is %s but input %d is %s; all but the last dimension must agree",
-                            fri_shape_text(&x[0]->shape, a), i, fri_shape_text(&x[i]->shape, b));
+            return fr_fail(FR_ESHAPE, "concat: input 0 is %s but input %d is %s; all but the last dimension must agree",
+                           fri_shape_text(&x[0]->shape, a), i, fri_shape_text(&x[i]->shape, b));
         if (x[i]->dtype != x[0]->dtype)
-            return fri_fail(FR_EDTYPE, "concat: input 0 is %s but input %d is %s", fr_dtype_name(x[0]->dtype), i,
-                            fr_dtype_name(x[i]->dtype));
+            return fr_fail(FR_EDTYPE, "concat: input 0 is %s but input %d is %s", fr_dtype_name(x[0]->dtype), i,
+                           fr_dtype_name(x[i]->dtype));
         if (fri_device_of(x[i]) != fri_device_of(x[0]))
-            return fri_fail(FR_EDEVICE, "concat: input 0 is on %s but input %d is on %s",
-                            fr_device_name(fri_device_of(x[0])), i, fr_device_name(fri_device_of(x[i])));
+            return fr_fail(FR_EDEVICE, "concat: input 0 is on %s but input %d is on %s",
+                           fr_device_name(fri_device_of(x[0])), i, fr_device_name(fri_device_of(x[i])));
         p->width[i] = x[i]->shape.dim[shape->rank - 1];
         p->total += p->width[i];
     }
@@ -123,13 +122,13 @@ fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y) {
     fri_call c;
     fr_status s = FR_OK;
     /* Autocast leaves concat alone, so the frame needs the first input only. */
-    FRI_TRY(s, fri_call_begin(&c, &concat, 0, NULL, 0));
-    FRI_TRY(s, describe(x, n, &p, &shape));
-    FRI_TRY(s, fri_tensor_new(&shape, x[0]->dtype, fri_device_of(x[0]), FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s, join(&p, x, out));
+    FR_TRY(s, fri_call_begin(&c, &concat, 0, NULL, 0));
+    FR_TRY(s, describe(x, n, &p, &shape));
+    FR_TRY(s, fri_tensor_new(&shape, x[0]->dtype, fri_device_of(x[0]), FR_MEM_TEMPORARY, &out));
+    FR_TRY(s, join(&p, x, out));
     params given = p;
     p.width = NULL; /* the graph owns it now, also on failure */
-    FRI_TRY(s, fr_op_record(&concat, &given, sizeof given, x, n, NULL, 0, out));
+    FR_TRY(s, fr_op_record(&concat, &given, sizeof given, x, n, NULL, 0, out));
     fri_tensor_put(&out, y);
 done:
     free(p.width);

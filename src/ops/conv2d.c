@@ -32,16 +32,16 @@ static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *forward, 
     size_t bytes = 0;
     fr_status s = FR_OK;
     fr_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
-    FRI_TRY(s, fr_node_saved(node, 0, &x));
-    FRI_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    FR_TRY(s, fr_node_saved(node, 0, &x));
+    FR_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
     d.unaligned = unaligned(x, NULL, dy, NULL);
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, conv2d_backward_weight_workspace, (&d, &bytes)));
-    FRI_TRY(s, fri_workspace_begin(dy, bytes, &ws));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, conv2d_backward_weight,
-                          (&ws.exec, &d, fri_data(x), fri_data(dy), fri_data(dw))));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, conv2d_backward_weight_workspace, (&d, &bytes)));
+    FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, conv2d_backward_weight,
+                         (&ws.exec, &d, fri_data(x), fri_data(dy), fri_data(dw))));
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
-    FRI_TRY(s, fr_node_grad(node, 1, &dw));
+    FR_TRY(s, fr_node_grad(node, 1, &dw));
 done:
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
@@ -55,13 +55,13 @@ static fr_status bias_gradient(fr_node *node, const fri_conv2d_desc *d, const fr
     const fri_backend *be = fri_backend_of(dy);
     fr_shape shape = FRI_SHAPE(d->k);
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_new(&shape, d->bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
-    FRI_TRY(s, fri_workspace_begin(dy,
-                                   FRI_KERNEL_BYTES(be, d->dtype, bias_workspace, (d->dtype, d->n * d->p * d->q, d->k)),
-                                   &ws));
-    FRI_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_backward_bias, (&ws.exec, d, fri_data(dy), fri_data(db))));
+    FR_TRY(s, fri_tensor_new(&shape, d->bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
+    FR_TRY(s,
+           fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, bias_workspace, (d->dtype, d->n * d->p * d->q, d->k)),
+                               &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_backward_bias, (&ws.exec, d, fri_data(dy), fri_data(db))));
     fri_workspace_end(&ws);
-    FRI_TRY(s, fr_node_grad(node, 2, &db));
+    FR_TRY(s, fr_node_grad(node, 2, &db));
 done:
     fri_workspace_end(&ws);
     fr_tensor_release(&db);
@@ -75,17 +75,17 @@ static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *forward, f
     size_t bytes = 0;
     fr_status s = FR_OK;
     fr_shape shape = FRI_SHAPE(d.n, d.h, d.w, d.c);
-    FRI_TRY(s, fr_node_saved(node, 1, &w));
-    FRI_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FR_TRY(s, fr_node_saved(node, 1, &w));
+    FR_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
     d.unaligned = unaligned(NULL, w, *dy, NULL);
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d.dtype, conv2d_backward_input_workspace, (&d, &bytes)));
-    FRI_TRY(s, fri_workspace_begin(*dy, bytes, &ws));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d.dtype, conv2d_backward_input,
-                          (&ws.exec, &d, fri_data(w), fri_data(*dy), fri_data(dx))));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d.dtype, conv2d_backward_input_workspace, (&d, &bytes)));
+    FR_TRY(s, fri_workspace_begin(*dy, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d.dtype, conv2d_backward_input,
+                         (&ws.exec, &d, fri_data(w), fri_data(*dy), fri_data(dx))));
     fri_workspace_end(&ws);
     fr_tensor_release(&w);
     fr_tensor_release(dy);
-    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+    FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
     fri_workspace_end(&ws);
     fr_tensor_release(&w);
@@ -96,10 +96,10 @@ done:
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     fri_conv2d_desc d = desc_of(node);
     fr_status s = FR_OK;
-    if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) FRI_TRY(s, bias_gradient(node, &d, *dy));
-    if (fr_node_wants(node, 1)) FRI_TRY(s, weight_gradient(node, &d, *dy));
+    if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) FR_TRY(s, bias_gradient(node, &d, *dy));
+    if (fr_node_wants(node, 1)) FR_TRY(s, weight_gradient(node, &d, *dy));
     fr_node_release_saved(node, 0);
-    if (fr_node_wants(node, 0)) FRI_TRY(s, input_gradient(node, &d, dy));
+    if (fr_node_wants(node, 0)) FR_TRY(s, input_gradient(node, &d, dy));
 done:
     return s;
 }
@@ -113,12 +113,12 @@ static int64_t output_size(int64_t in, int64_t pad, int64_t dilation, int64_t ke
 
 static fr_status expect_bounded(const int64_t *x, const int64_t *w, const fr_conv2d_opts *o) {
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_expect_bounded(&conv2d, "x's height and width", x[1], x[2]));
-    FRI_TRY(s, fri_expect_bounded(&conv2d, "w's height and width", w[1], w[2]));
-    FRI_TRY(s, fri_expect_bounded(&conv2d, "w's channels and groups", w[3], o->groups));
-    FRI_TRY(s, fri_expect_bounded(&conv2d, "stride", o->stride, o->stride_w));
-    FRI_TRY(s, fri_expect_bounded(&conv2d, "padding", o->padding, o->padding_w));
-    FRI_TRY(s, fri_expect_bounded(&conv2d, "dilation", o->dilation, o->dilation_w));
+    FR_TRY(s, fri_expect_bounded(&conv2d, "x's height and width", x[1], x[2]));
+    FR_TRY(s, fri_expect_bounded(&conv2d, "w's height and width", w[1], w[2]));
+    FR_TRY(s, fri_expect_bounded(&conv2d, "w's channels and groups", w[3], o->groups));
+    FR_TRY(s, fri_expect_bounded(&conv2d, "stride", o->stride, o->stride_w));
+    FR_TRY(s, fri_expect_bounded(&conv2d, "padding", o->padding, o->padding_w));
+    FR_TRY(s, fri_expect_bounded(&conv2d, "dilation", o->dilation, o->dilation_w));
 done:
     return s;
 }
@@ -127,13 +127,13 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
                           fri_conv2d_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_expect_float(&conv2d, x, "x"));
-    FRI_TRY(s, fri_expect_rank(&conv2d, x, "x", 4));
-    FRI_TRY(s, fri_expect_rank(&conv2d, w, "w", 4));
+    FR_TRY(s, fri_expect_float(&conv2d, x, "x"));
+    FR_TRY(s, fri_expect_rank(&conv2d, x, "x", 4));
+    FR_TRY(s, fri_expect_rank(&conv2d, w, "w", 4));
     if (x->dtype != w->dtype)
-        return fri_fail(FR_EDTYPE, "conv2d: x is %s but w is %s", fr_dtype_name(x->dtype), fr_dtype_name(w->dtype));
+        return fr_fail(FR_EDTYPE, "conv2d: x is %s but w is %s", fr_dtype_name(x->dtype), fr_dtype_name(w->dtype));
     const int64_t *xd = x->shape.dim, *wd = w->shape.dim;
-    FRI_TRY(s, expect_bounded(xd, wd, o));
+    FR_TRY(s, expect_bounded(xd, wd, o));
     *d = (fri_conv2d_desc){.dtype = x->dtype,
                            .bias_dtype = b != NULL ? b->dtype : x->dtype,
                            .n = xd[0],
@@ -155,25 +155,25 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
                            .unaligned = unaligned(x, w, NULL, b)};
     if (d->stride_h < 1 || d->stride_w < 1 || d->dilation_h < 1 || d->dilation_w < 1 || d->pad_h < 0 || d->pad_w < 0 ||
         d->groups < 1)
-        return fri_fail(FR_EINVAL,
-                        "conv2d: stride %lld, padding %lld, dilation %lld, groups %lld: padding must be >= 0, "
-                        "the others >= 1",
-                        (long long)d->stride_h, (long long)d->pad_h, (long long)d->dilation_h, (long long)d->groups);
+        return fr_fail(FR_EINVAL,
+                       "conv2d: stride %lld, padding %lld, dilation %lld, groups %lld: padding must be >= 0, "
+                       "the others >= 1",
+                       (long long)d->stride_h, (long long)d->pad_h, (long long)d->dilation_h, (long long)d->groups);
     if (d->c != wd[3] * d->groups || d->k % d->groups != 0)
-        return fri_fail(FR_ESHAPE, "conv2d: x %s has %lld channels and w %s expects %lld (groups %lld)",
-                        fri_shape_text(&x->shape, xs), (long long)d->c, fri_shape_text(&w->shape, ws),
-                        (long long)(wd[3] * d->groups), (long long)d->groups);
+        return fr_fail(FR_ESHAPE, "conv2d: x %s has %lld channels and w %s expects %lld (groups %lld)",
+                       fri_shape_text(&x->shape, xs), (long long)d->c, fri_shape_text(&w->shape, ws),
+                       (long long)(wd[3] * d->groups), (long long)d->groups);
     d->p = output_size(d->h, d->pad_h, d->dilation_h, d->r, d->stride_h);
     d->q = output_size(d->w, d->pad_w, d->dilation_w, d->s, d->stride_w);
     if (d->p < 1 || d->q < 1)
-        return fri_fail(FR_ESHAPE, "conv2d: x %s is smaller than the window of w %s (padding %lld, dilation %lld)",
-                        fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws), (long long)d->pad_h,
-                        (long long)d->dilation_h);
+        return fr_fail(FR_ESHAPE, "conv2d: x %s is smaller than the window of w %s (padding %lld, dilation %lld)",
+                       fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws), (long long)d->pad_h,
+                       (long long)d->dilation_h);
     if (b != NULL) {
-        FRI_TRY(s, fri_expect_vector(&conv2d, b, "b", d->k));
+        FR_TRY(s, fri_expect_vector(&conv2d, b, "b", d->k));
         if (b->dtype != x->dtype && b->dtype != FR_F32)
-            return fri_fail(FR_EDTYPE, "conv2d: b is %s; %s or f32 is needed", fr_dtype_name(b->dtype),
-                            fr_dtype_name(x->dtype));
+            return fr_fail(FR_EDTYPE, "conv2d: b is %s; %s or f32 is needed", fr_dtype_name(b->dtype),
+                           fr_dtype_name(x->dtype));
     }
 done:
     return s;
@@ -190,12 +190,12 @@ static fr_status forward_with_sums(const fri_conv2d_desc *d, const fr_tensor *x,
     fr_shape shape = FRI_SHAPE(2, d->k);
     fr_status s = FR_OK;
     if (fri_kernels_for(be, d->dtype)->conv2d_forward_stats_workspace == NULL) return FR_OK;
-    FRI_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_stats_workspace, (d, &made, &bytes)));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_stats_workspace, (d, &made, &bytes)));
     if (!made) return FR_OK;
-    FRI_TRY(s, fri_tensor_new(&shape, FR_F32, be->device, FR_MEM_TEMPORARY, &sums));
-    FRI_TRY(s, fri_workspace_begin(x, bytes, &ws));
-    FRI_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_stats,
-                          (&ws.exec, d, fri_data(x), fri_data(w), fri_data(y), fri_data(sums))));
+    FR_TRY(s, fri_tensor_new(&shape, FR_F32, be->device, FR_MEM_TEMPORARY, &sums));
+    FR_TRY(s, fri_workspace_begin(x, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_stats,
+                         (&ws.exec, d, fri_data(x), fri_data(w), fri_data(y), fri_data(sums))));
     fri_tensor_put(&sums, out);
 done:
     fri_workspace_end(&ws);
@@ -212,25 +212,25 @@ fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_con
     size_t bytes = 0;
     bool wanted = true;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
-    FRI_TRY(s, describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
+    FR_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
+    FR_TRY(s, describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
     fr_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.k);
     const fri_backend *be = fri_backend_of(x);
-    FRI_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
+    FR_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
     if (sums != NULL) fr_tensor_release(sums);
-    if (wanted && sums != NULL) FRI_TRY(s, forward_with_sums(&d, c.in[0], c.in[1], out, sums));
+    if (wanted && sums != NULL) FR_TRY(s, forward_with_sums(&d, c.in[0], c.in[1], out, sums));
     if (wanted && (sums == NULL || *sums == NULL)) {
-        FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward_workspace, (&d, &bytes)));
-        FRI_TRY(s, fri_workspace_begin(x, bytes, &ws));
-        FRI_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward,
-                              (&ws.exec, &d, fri_data(c.in[0]), fri_data(c.in[1]),
-                               c.in[2] != NULL ? fri_data(c.in[2]) : NULL, fri_data(out))));
+        FR_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward_workspace, (&d, &bytes)));
+        FR_TRY(s, fri_workspace_begin(x, bytes, &ws));
+        FR_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward,
+                             (&ws.exec, &d, fri_data(c.in[0]), fri_data(c.in[1]),
+                              c.in[2] != NULL ? fri_data(c.in[2]) : NULL, fri_data(out))));
         fri_workspace_end(&ws);
     }
     /* Each factor is needed only for the other one's gradient. */
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
-    FRI_TRY(s, fr_op_record(&conv2d, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
+    FR_TRY(s, fr_op_record(&conv2d, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
     fri_tensor_put(&out, y);
 done:
     fri_workspace_end(&ws);

@@ -23,13 +23,13 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_dropout_desc *d = fr_node_params(node);
     fr_tensor *dx = NULL, *mask = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_node_saved(node, 0, &mask));
-    FRI_TRY(s, fri_gradient_like(*dy, &dx));
-    FRI_TRY(s, mask != NULL ? apply_mask(d, mask, *dy, dx) : apply(d, *dy, dx));
+    FR_TRY(s, fr_node_saved(node, 0, &mask));
+    FR_TRY(s, fri_gradient_like(*dy, &dx));
+    FR_TRY(s, mask != NULL ? apply_mask(d, mask, *dy, dx) : apply(d, *dy, dx));
     fr_tensor_release(&mask);
     fr_node_release_saved(node, 0);
     fr_tensor_release(dy);
-    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+    FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
     fr_tensor_release(&mask);
     fr_tensor_release(&dx);
@@ -39,8 +39,8 @@ done:
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_gradient_like(in[0], &out));
-    FRI_TRY(s, apply(fr_node_params(node), in[0], out));
+    FR_TRY(s, fri_gradient_like(in[0], &out));
+    FR_TRY(s, apply(fr_node_params(node), in[0], out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -53,7 +53,7 @@ static const fr_op dropout2d = {.name = "dropout2d", .backward = backward, .rebu
 static fr_status describe(const fr_op *op, const fr_tensor *x, double p, fri_dropout_desc *d) {
     fr_status s = fri_expect_float(op, x, "x");
     if (s < 0) return s;
-    if (!(p >= 0 && p <= 1)) return fri_fail(FR_EINVAL, "%s: p is %g; it must lie in 0..1", op->name, p);
+    if (!(p >= 0 && p <= 1)) return fr_fail(FR_EINVAL, "%s: p is %g; it must lie in 0..1", op->name, p);
     *d = (fri_dropout_desc){.dtype = x->dtype, .n = 1, .hw = 1, .c = fri_numel(x), .p = p};
     if (op == &dropout2d) {
         if ((s = fri_expect_rank(op, x, "x", 4)) < 0) return s;
@@ -77,8 +77,8 @@ static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_ten
     fri_dropout_desc d;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, op, 1, &x, 1));
-    FRI_TRY(s, describe(op, x, p, &d));
+    FR_TRY(s, fri_call_begin(&c, op, 1, &x, 1));
+    FR_TRY(s, describe(op, x, p, &d));
     if (!train || p == 0) { /* the same tensor, as in PyTorch's eval mode */
         out = fr_tensor_retain(x);
         fri_tensor_put(&out, y);
@@ -88,11 +88,11 @@ static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_ten
     d.seed = r.seed;
     d.stream = r.next_stream;
     d.device_draws = fri_capture_draws();
-    FRI_TRY(s, fri_result_like(x, y, &out));
-    if (!fri_switches()->encode && fr_grad_enabled() && x->requires_grad) FRI_TRY(s, mask_of(&d, x, &mask));
-    FRI_TRY(s, apply(&d, x, out));
+    FR_TRY(s, fri_result_like(x, y, &out));
+    if (!fri_switches()->encode && fr_grad_enabled() && x->requires_grad) FR_TRY(s, mask_of(&d, x, &mask));
+    FR_TRY(s, apply(&d, x, out));
     fr_save save = {mask, FR_SAVE_VALUE};
-    FRI_TRY(s, fr_op_record(op, &d, sizeof d, &x, 1, &save, 1, out));
+    FR_TRY(s, fr_op_record(op, &d, sizeof d, &x, 1, &save, 1, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&mask);

@@ -15,11 +15,11 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     fr_tensor *index = NULL, *dw = NULL;
     fr_shape shape = FRI_SHAPE(d->vocabulary, d->dim);
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_node_saved(node, 0, &index));
-    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dw));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, embedding_backward,
-                          (FRI_EXEC, d, fri_data(index), fri_data(*dy), fri_data(dw))));
-    FRI_TRY(s, fr_node_grad(node, 0, &dw));
+    FR_TRY(s, fr_node_saved(node, 0, &index));
+    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dw));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, embedding_backward,
+                         (FRI_EXEC, d, fri_data(index), fri_data(*dy), fri_data(dw))));
+    FR_TRY(s, fr_node_grad(node, 0, &dw));
 done:
     fr_tensor_release(&index);
     fr_tensor_release(&dw);
@@ -30,12 +30,12 @@ static const fr_op embedding = {.name = "embedding", .backward = backward};
 
 static fr_status describe(const fr_tensor *index, const fr_tensor *w, fri_embedding_desc *d, fr_shape *shape) {
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_expect_float(&embedding, w, "w"));
-    FRI_TRY(s, fri_expect_rank(&embedding, w, "w", 2));
+    FR_TRY(s, fri_expect_float(&embedding, w, "w"));
+    FR_TRY(s, fri_expect_rank(&embedding, w, "w", 2));
     if (index->dtype != FR_I64)
-        return fri_fail(FR_EDTYPE, "embedding: index is %s; i64 is needed", fr_dtype_name(index->dtype));
+        return fr_fail(FR_EDTYPE, "embedding: index is %s; i64 is needed", fr_dtype_name(index->dtype));
     if (index->shape.rank == FR_MAX_RANK)
-        return fri_fail(FR_ESHAPE, "embedding: index has rank %d; %d is the most", index->shape.rank, FR_MAX_RANK - 1);
+        return fr_fail(FR_ESHAPE, "embedding: index has rank %d; %d is the most", index->shape.rank, FR_MAX_RANK - 1);
     *d = (fri_embedding_desc){.dtype = w->dtype,
                               .n = fri_numel(index),
                               .vocabulary = w->shape.dim[0],
@@ -54,8 +54,8 @@ static fr_status check_range(const fri_embedding_desc *d, const fr_tensor *bad) 
         return fri_readback_check(bad, "embedding", "the index at position", d->vocabulary - 1);
     fr_status s = fr_tensor_item(bad, &at);
     if (s < 0 || at < 0) return s;
-    return fri_fail(FR_EINVAL, "embedding: index[%lld] is outside 0..%lld", (long long)at,
-                    (long long)(d->vocabulary - 1));
+    return fr_fail(FR_EINVAL, "embedding: index[%lld] is outside 0..%lld", (long long)at,
+                   (long long)(d->vocabulary - 1));
 }
 
 fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y) {
@@ -65,17 +65,17 @@ fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y) {
     fr_shape shape, scalar = {0};
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &embedding, 2, (fr_tensor *[]){w, index}, 2));
-    FRI_TRY(s, describe(index, w, &d, &shape));
+    FR_TRY(s, fri_call_begin(&c, &embedding, 2, (fr_tensor *[]){w, index}, 2));
+    FR_TRY(s, describe(index, w, &d, &shape));
     const fri_backend *be = fri_backend_of(w);
-    FRI_TRY(s, fri_tensor_new(&shape, w->dtype, be->device, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s, fri_tensor_new(&scalar, FR_I64, be->device, FR_MEM_TEMPORARY, &bad));
-    FRI_TRY(s, FRI_KERNEL(be, w->dtype, embedding_forward,
-                          (FRI_EXEC, &d, fri_data(index), fri_data(w), fri_data(out), fri_data(bad))));
-    FRI_TRY(s, check_range(&d, bad));
+    FR_TRY(s, fri_tensor_new(&shape, w->dtype, be->device, FR_MEM_TEMPORARY, &out));
+    FR_TRY(s, fri_tensor_new(&scalar, FR_I64, be->device, FR_MEM_TEMPORARY, &bad));
+    FR_TRY(s, FRI_KERNEL(be, w->dtype, embedding_forward,
+                         (FRI_EXEC, &d, fri_data(index), fri_data(w), fri_data(out), fri_data(bad))));
+    FR_TRY(s, check_range(&d, bad));
     fr_tensor_release(&bad);
     fr_save save = {index, FR_SAVE_VALUE};
-    FRI_TRY(s, fr_op_record(&embedding, &d, sizeof d, &w, 1, &save, 1, out));
+    FR_TRY(s, fr_op_record(&embedding, &d, sizeof d, &w, 1, &save, 1, out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&bad);

@@ -29,12 +29,12 @@ static fr_status reciprocal(const fri_batchnorm2d_desc *d, const fr_tensor *v, f
     fri_batchnorm2d_desc exact = *d;
     fr_status s = FR_OK;
     exact.eps = 0;
-    FRI_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &square));
-    FRI_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &r));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(v), v->dtype, mul,
-                          (FRI_EXEC, v->dtype, d->c, fri_data(v), fri_data(v), fri_data(square))));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(v), d->dtype, batchnorm2d_invstd,
-                          (FRI_EXEC, &exact, fri_data(square), fri_data(r))));
+    FR_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &square));
+    FR_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &r));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(v), v->dtype, mul,
+                         (FRI_EXEC, v->dtype, d->c, fri_data(v), fri_data(v), fri_data(square))));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(v), d->dtype, batchnorm2d_invstd,
+                         (FRI_EXEC, &exact, fri_data(square), fri_data(r))));
     fri_tensor_put(&r, out);
 done:
     fr_tensor_release(&square);
@@ -46,12 +46,12 @@ done:
 static fr_status positive_weight(const fri_batchnorm2d_desc *d, const fr_tensor *gamma, fr_tensor **out) {
     fr_tensor *w = NULL, *eps = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_new_like(gamma, FR_MEM_TEMPORARY, &w));
-    FRI_TRY(s, fri_new_like(gamma, FR_MEM_TEMPORARY, &eps));
-    FRI_TRY(s, fri_tensor_fill(eps, d->eps));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(gamma), gamma->dtype, leaky_relu_forward,
-                          (FRI_EXEC, gamma->dtype, d->c, -1, fri_data(gamma), fri_data(w))));
-    FRI_TRY(s, fri_tensor_add_into(w, eps));
+    FR_TRY(s, fri_new_like(gamma, FR_MEM_TEMPORARY, &w));
+    FR_TRY(s, fri_new_like(gamma, FR_MEM_TEMPORARY, &eps));
+    FR_TRY(s, fri_tensor_fill(eps, d->eps));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(gamma), gamma->dtype, leaky_relu_forward,
+                         (FRI_EXEC, gamma->dtype, d->c, -1, fri_data(gamma), fri_data(w))));
+    FR_TRY(s, fri_tensor_add_into(w, eps));
     fri_tensor_put(&w, out);
 done:
     fr_tensor_release(&w);
@@ -77,11 +77,11 @@ static fr_status leaky(const fr_tensor *x, double slope, fr_tensor *y) {
 static fr_status invert(const params *p, fr_tensor *const *saved, fr_tensor **x) {
     fr_tensor *z = NULL, *inverse_weight = NULL, *std = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, reciprocal(&p->desc, saved[SAVED_WEIGHT], &inverse_weight));
-    FRI_TRY(s, reciprocal(&p->desc, saved[SAVED_INVSTD], &std));
-    FRI_TRY(s, fri_new_like(saved[SAVED_Y], FR_MEM_TEMPORARY, &z));
-    FRI_TRY(s, leaky(saved[SAVED_Y], 1 / p->slope, z));
-    FRI_TRY(s, apply(&p->desc, z, saved[SAVED_BETA], inverse_weight, std, saved[SAVED_MEAN], z));
+    FR_TRY(s, reciprocal(&p->desc, saved[SAVED_WEIGHT], &inverse_weight));
+    FR_TRY(s, reciprocal(&p->desc, saved[SAVED_INVSTD], &std));
+    FR_TRY(s, fri_new_like(saved[SAVED_Y], FR_MEM_TEMPORARY, &z));
+    FR_TRY(s, leaky(saved[SAVED_Y], 1 / p->slope, z));
+    FR_TRY(s, apply(&p->desc, z, saved[SAVED_BETA], inverse_weight, std, saved[SAVED_MEAN], z));
     fri_tensor_put(&z, x);
 done:
     fr_tensor_release(&z);
@@ -97,16 +97,16 @@ static fr_status batchnorm_backward(const params *p, fr_tensor *const *saved, co
     fri_workspace ws = {0};
     fr_dtype real = fri_real_of(x);
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FRI_TRY(s,
-            FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                       (&ws.exec, d, p->train, fri_data(x), fri_data(saved[SAVED_MEAN]), fri_data(saved[SAVED_INVSTD]),
-                        fri_data(saved[SAVED_WEIGHT]), NULL, false, fri_data(dz), dx != NULL ? fri_data(dx) : NULL,
-                        dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
+    FR_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FR_TRY(s,
+           FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                      (&ws.exec, d, p->train, fri_data(x), fri_data(saved[SAVED_MEAN]), fri_data(saved[SAVED_INVSTD]),
+                       fri_data(saved[SAVED_WEIGHT]), NULL, false, fri_data(dz), dx != NULL ? fri_data(dx) : NULL,
+                       dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
     if (dgamma != NULL) /* d|gamma| / dgamma = sign(gamma) */
-        FRI_TRY(s, FRI_KERNEL(be, real, leaky_relu_backward,
-                              (FRI_EXEC, real, d->c, -1, fri_data(saved[SAVED_GAMMA]), fri_data(dgamma),
-                               fri_data(dgamma))));
+        FR_TRY(s, FRI_KERNEL(be, real, leaky_relu_backward,
+                             (FRI_EXEC, real, d->c, -1, fri_data(saved[SAVED_GAMMA]), fri_data(dgamma),
+                              fri_data(dgamma))));
 done:
     fri_workspace_end(&ws);
     return s;
@@ -116,29 +116,28 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     fr_tensor *saved[SAVED_COUNT] = {0}, *x = NULL, *dz = NULL, *dx = NULL, *dgamma = NULL, *dbeta = NULL;
     fr_status s = FR_OK;
-    for (int i = p->inverts ? SAVED_Y : SAVED_GAMMA; i < SAVED_COUNT; i++)
-        FRI_TRY(s, fr_node_saved(node, i, &saved[i]));
+    for (int i = p->inverts ? SAVED_Y : SAVED_GAMMA; i < SAVED_COUNT; i++) FR_TRY(s, fr_node_saved(node, i, &saved[i]));
     if (p->inverts) {
-        FRI_TRY(s, fri_gradient_like(*dy, &dz));
-        FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, leaky_relu_backward,
-                              (FRI_EXEC, p->desc.dtype, fri_numel(*dy), p->slope, fri_data(saved[SAVED_Y]),
-                               fri_data(*dy), fri_data(dz))));
+        FR_TRY(s, fri_gradient_like(*dy, &dz));
+        FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, leaky_relu_backward,
+                             (FRI_EXEC, p->desc.dtype, fri_numel(*dy), p->slope, fri_data(saved[SAVED_Y]),
+                              fri_data(*dy), fri_data(dz))));
         fr_tensor_release(dy);
-        FRI_TRY(s, invert(p, saved, &x));
+        FR_TRY(s, invert(p, saved, &x));
         fr_tensor_release(&saved[SAVED_Y]);
         fr_node_release_saved(node, SAVED_Y);
     } else {
-        FRI_TRY(s, fr_node_mask(node, SAVED_Y, p->slope, dy, &dz));
+        FR_TRY(s, fr_node_mask(node, SAVED_Y, p->slope, dy, &dz));
     }
-    if (fr_node_wants(node, 1)) FRI_TRY(s, fri_new_like(saved[SAVED_GAMMA], FR_MEM_TEMPORARY, &dgamma));
-    if (fr_node_wants(node, 2)) FRI_TRY(s, fri_new_like(saved[SAVED_BETA], FR_MEM_TEMPORARY, &dbeta));
-    if (fr_node_wants(node, 0)) FRI_TRY(s, fri_gradient_like(dz, &dx));
-    FRI_TRY(s, batchnorm_backward(p, saved, x != NULL ? x : dz /* not read */, dz, dx, dgamma, dbeta));
+    if (fr_node_wants(node, 1)) FR_TRY(s, fri_new_like(saved[SAVED_GAMMA], FR_MEM_TEMPORARY, &dgamma));
+    if (fr_node_wants(node, 2)) FR_TRY(s, fri_new_like(saved[SAVED_BETA], FR_MEM_TEMPORARY, &dbeta));
+    if (fr_node_wants(node, 0)) FR_TRY(s, fri_gradient_like(dz, &dx));
+    FR_TRY(s, batchnorm_backward(p, saved, x != NULL ? x : dz /* not read */, dz, dx, dgamma, dbeta));
     fr_tensor_release(&x);
     fr_tensor_release(&dz);
-    FRI_TRY(s, fr_node_grad(node, 1, &dgamma));
-    FRI_TRY(s, fr_node_grad(node, 2, &dbeta));
-    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+    FR_TRY(s, fr_node_grad(node, 1, &dgamma));
+    FR_TRY(s, fr_node_grad(node, 2, &dbeta));
+    FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
     for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
     fr_tensor_release(&x);
@@ -159,19 +158,19 @@ fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_t
     params p = {.slope = slope, .train = norm->opts == NULL || norm->opts->train};
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &inplace_abn, 3, in, 3));
+    FR_TRY(s, fri_call_begin(&c, &inplace_abn, 3, in, 3));
     if (!(slope > 0)) {
-        s = fri_fail(FR_EINVAL, "inplace_abn: slope is %g; it must be > 0, so that the activation can be inverted",
-                     slope);
+        s = fr_fail(FR_EINVAL, "inplace_abn: slope is %g; it must be > 0, so that the activation can be inverted",
+                    slope);
         goto done;
     }
-    FRI_TRY(s, fri_batchnorm2d_describe(&inplace_abn, x, norm, &p.desc));
-    FRI_TRY(s, p.train ? fri_batch_statistics(&inplace_abn, SAVED_MEAN, &p.desc, x, norm, &mean, &invstd)
-                       : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
-    FRI_TRY(s, positive_weight(&p.desc, gamma, &weight));
-    FRI_TRY(s, fri_result_like(x, y, &out));
-    FRI_TRY(s, apply(&p.desc, x, mean, invstd, weight, beta, out));
-    FRI_TRY(s, leaky(out, slope, out));
+    FR_TRY(s, fri_batchnorm2d_describe(&inplace_abn, x, norm, &p.desc));
+    FR_TRY(s, p.train ? fri_batch_statistics(&inplace_abn, SAVED_MEAN, &p.desc, x, norm, &mean, &invstd)
+                      : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
+    FR_TRY(s, positive_weight(&p.desc, gamma, &weight));
+    FR_TRY(s, fri_result_like(x, y, &out));
+    FR_TRY(s, apply(&p.desc, x, mean, invstd, weight, beta, out));
+    FR_TRY(s, leaky(out, slope, out));
     p.inverts = p.train || gamma->requires_grad;
     fr_save saves[SAVED_COUNT] = {{out, p.inverts ? FR_SAVE_VALUE : FR_SAVE_SIGN},
                                   {gamma, FR_SAVE_SMALL},
@@ -179,7 +178,7 @@ fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_t
                                   {mean, FR_SAVE_SMALL},
                                   {invstd, FR_SAVE_SMALL},
                                   {weight, FR_SAVE_SMALL}};
-    FRI_TRY(s, fr_op_record(&inplace_abn, &p, sizeof p, in, 3, saves, SAVED_COUNT, out));
+    FR_TRY(s, fr_op_record(&inplace_abn, &p, sizeof p, in, 3, saves, SAVED_COUNT, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);

@@ -28,8 +28,8 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     const double *slope = fr_node_params(node);
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_gradient_like(in[0], &out));
-    FRI_TRY(s, values(in[0], *slope, out));
+    FR_TRY(s, fri_gradient_like(in[0], &out));
+    FR_TRY(s, values(in[0], *slope, out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -40,8 +40,8 @@ static const fr_op leaky_relu = {.name = "leaky_relu", .backward = backward, .re
 
 static fr_status check(const fr_tensor *x, double slope) {
     if (!(slope >= 0) || !isfinite(slope))
-        return fri_fail(FR_EINVAL, "leaky_relu: slope is %g; it must be >= 0, so that the sign of y is the sign of x",
-                        slope);
+        return fr_fail(FR_EINVAL, "leaky_relu: slope is %g; it must be >= 0, so that the sign of y is the sign of x",
+                       slope);
     return fri_expect_float(&leaky_relu, x, "x");
 }
 
@@ -55,11 +55,11 @@ fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &leaky_relu, 1, &x, 1));
-    FRI_TRY(s, check(x, slope));
-    FRI_TRY(s, fri_result_like(x, y, &out));
-    FRI_TRY(s, values(x, slope, out));
-    FRI_TRY(s, record(x, slope, out));
+    FR_TRY(s, fri_call_begin(&c, &leaky_relu, 1, &x, 1));
+    FR_TRY(s, check(x, slope));
+    FR_TRY(s, fri_result_like(x, y, &out));
+    FR_TRY(s, values(x, slope, out));
+    FR_TRY(s, record(x, slope, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -71,12 +71,12 @@ fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope) {
     FRI_NOT_NULL(x);
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &leaky_relu, 1, &x, 1));
-    FRI_TRY(s, check(x, slope));
-    FRI_TRY(s, fri_check_inplace(&leaky_relu, x));
+    FR_TRY(s, fri_call_begin(&c, &leaky_relu, 1, &x, 1));
+    FR_TRY(s, check(x, slope));
+    FR_TRY(s, fri_check_inplace(&leaky_relu, x));
     fri_bump_version(x);
-    FRI_TRY(s, values(x, slope, x));
-    FRI_TRY(s, record(x, slope, x));
+    FR_TRY(s, values(x, slope, x));
+    FR_TRY(s, record(x, slope, x));
 done:
     fri_call_end(&c);
     return s;

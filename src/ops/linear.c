@@ -19,17 +19,17 @@ static fr_status weight_gradient(fr_node *node, const fri_linear_desc *forward, 
     fr_status s = FR_OK;
     fr_shape shape = FRI_SHAPE(d.out, d.in), vector = FRI_SHAPE(d.out);
     d.bias_gradient = bias;
-    FRI_TRY(s, fr_node_saved(node, 0, &x));
-    if (bias) FRI_TRY(s, fri_tensor_new(&vector, d.bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
-    FRI_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, linear_backward_weight_workspace, (&d, &bytes)));
-    FRI_TRY(s, fri_workspace_begin(dy, bytes, &ws));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, linear_backward_weight,
-                          (&ws.exec, &d, fri_data(x), fri_data(dy), fri_data(dw), bias ? fri_data(db) : NULL)));
+    FR_TRY(s, fr_node_saved(node, 0, &x));
+    if (bias) FR_TRY(s, fri_tensor_new(&vector, d.bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
+    FR_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, linear_backward_weight_workspace, (&d, &bytes)));
+    FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, linear_backward_weight,
+                         (&ws.exec, &d, fri_data(x), fri_data(dy), fri_data(dw), bias ? fri_data(db) : NULL)));
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
-    if (bias) FRI_TRY(s, fr_node_grad(node, 2, &db));
-    FRI_TRY(s, fr_node_grad(node, 1, &dw));
+    if (bias) FR_TRY(s, fr_node_grad(node, 2, &db));
+    FR_TRY(s, fr_node_grad(node, 1, &dw));
 done:
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
@@ -44,11 +44,11 @@ static fr_status bias_gradient(fr_node *node, const fri_linear_desc *d, const fr
     const fri_backend *be = fri_backend_of(dy);
     fr_shape shape = FRI_SHAPE(d->out);
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_new(&shape, d->bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
-    FRI_TRY(s, fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, bias_workspace, (d->dtype, d->n, d->out)), &ws));
-    FRI_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_bias, (&ws.exec, d, fri_data(dy), fri_data(db))));
+    FR_TRY(s, fri_tensor_new(&shape, d->bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
+    FR_TRY(s, fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, bias_workspace, (d->dtype, d->n, d->out)), &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_bias, (&ws.exec, d, fri_data(dy), fri_data(db))));
     fri_workspace_end(&ws);
-    FRI_TRY(s, fr_node_grad(node, 2, &db));
+    FR_TRY(s, fr_node_grad(node, 2, &db));
 done:
     fri_workspace_end(&ws);
     fr_tensor_release(&db);
@@ -61,16 +61,16 @@ static fr_status input_gradient(fr_node *node, const fri_linear_desc *d, fr_tens
     size_t bytes = 0;
     fr_status s = FR_OK;
     fr_shape shape = FRI_SHAPE(d->n, d->in);
-    FRI_TRY(s, fr_node_saved(node, 1, &w));
-    FRI_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, linear_backward_input_workspace, (d, &bytes)));
-    FRI_TRY(s, fri_workspace_begin(*dy, bytes, &ws));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, linear_backward_input,
-                          (&ws.exec, d, fri_data(w), fri_data(*dy), fri_data(dx))));
+    FR_TRY(s, fr_node_saved(node, 1, &w));
+    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, linear_backward_input_workspace, (d, &bytes)));
+    FR_TRY(s, fri_workspace_begin(*dy, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, linear_backward_input,
+                         (&ws.exec, d, fri_data(w), fri_data(*dy), fri_data(dx))));
     fri_workspace_end(&ws);
     fr_tensor_release(&w);
     fr_tensor_release(dy);
-    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+    FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
     fri_workspace_end(&ws);
     fr_tensor_release(&w);
@@ -82,10 +82,10 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_linear_desc *d = fr_node_params(node);
     fr_status s = FR_OK;
     bool bias = fr_node_inputs(node) > 2 && fr_node_wants(node, 2), weight = fr_node_wants(node, 1);
-    if (bias && !weight) FRI_TRY(s, bias_gradient(node, d, *dy));
-    if (weight) FRI_TRY(s, weight_gradient(node, d, *dy, bias));
+    if (bias && !weight) FR_TRY(s, bias_gradient(node, d, *dy));
+    if (weight) FR_TRY(s, weight_gradient(node, d, *dy, bias));
     fr_node_release_saved(node, 0);
-    if (fr_node_wants(node, 0)) FRI_TRY(s, input_gradient(node, d, dy));
+    if (fr_node_wants(node, 0)) FR_TRY(s, input_gradient(node, d, dy));
 done:
     return s;
 }
@@ -95,25 +95,24 @@ static const fr_op linear = {.name = "linear", .autocast = FR_AUTOCAST_LOW, .bac
 static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, fri_linear_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_expect_float(&linear, x, "x"));
-    FRI_TRY(s, fri_expect_rank(&linear, x, "x", 2));
-    FRI_TRY(s, fri_expect_rank(&linear, w, "w", 2));
+    FR_TRY(s, fri_expect_float(&linear, x, "x"));
+    FR_TRY(s, fri_expect_rank(&linear, x, "x", 2));
+    FR_TRY(s, fri_expect_rank(&linear, w, "w", 2));
     if (x->dtype != w->dtype)
-        return fri_fail(FR_EDTYPE, "linear: x is %s but w is %s", fr_dtype_name(x->dtype), fr_dtype_name(w->dtype));
+        return fr_fail(FR_EDTYPE, "linear: x is %s but w is %s", fr_dtype_name(x->dtype), fr_dtype_name(w->dtype));
     *d = (fri_linear_desc){.dtype = x->dtype,
                            .bias_dtype = b != NULL ? b->dtype : x->dtype,
                            .n = x->shape.dim[0],
                            .in = x->shape.dim[1],
                            .out = w->shape.dim[0]};
     if (w->shape.dim[1] != d->in)
-        return fri_fail(FR_ESHAPE, "linear: x %s has %lld features but w %s expects %lld",
-                        fri_shape_text(&x->shape, xs), (long long)d->in, fri_shape_text(&w->shape, ws),
-                        (long long)w->shape.dim[1]);
+        return fr_fail(FR_ESHAPE, "linear: x %s has %lld features but w %s expects %lld", fri_shape_text(&x->shape, xs),
+                       (long long)d->in, fri_shape_text(&w->shape, ws), (long long)w->shape.dim[1]);
     if (b != NULL) {
-        FRI_TRY(s, fri_expect_vector(&linear, b, "b", d->out));
+        FR_TRY(s, fri_expect_vector(&linear, b, "b", d->out));
         if (b->dtype != x->dtype && b->dtype != FR_F32)
-            return fri_fail(FR_EDTYPE, "linear: b is %s; %s or f32 is needed", fr_dtype_name(b->dtype),
-                            fr_dtype_name(x->dtype));
+            return fr_fail(FR_EDTYPE, "linear: b is %s; %s or f32 is needed", fr_dtype_name(b->dtype),
+                           fr_dtype_name(x->dtype));
     }
 done:
     return s;
@@ -128,22 +127,22 @@ fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y) {
     size_t bytes = 0;
     bool wanted = true;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &linear, 2, (fr_tensor *[]){x, w, b}, 3));
-    FRI_TRY(s, describe(c.in[0], c.in[1], c.in[2], &d));
+    FR_TRY(s, fri_call_begin(&c, &linear, 2, (fr_tensor *[]){x, w, b}, 3));
+    FR_TRY(s, describe(c.in[0], c.in[1], c.in[2], &d));
     fr_shape shape = FRI_SHAPE(d.n, d.out);
     const fri_backend *be = fri_backend_of(x);
-    FRI_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
+    FR_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
     if (wanted) {
-        FRI_TRY(s, FRI_KERNEL(be, d.dtype, linear_forward_workspace, (&d, &bytes)));
-        FRI_TRY(s, fri_workspace_begin(x, bytes, &ws));
-        FRI_TRY(s, FRI_KERNEL(be, d.dtype, linear_forward,
-                              (&ws.exec, &d, fri_data(c.in[0]), fri_data(c.in[1]),
-                               c.in[2] != NULL ? fri_data(c.in[2]) : NULL, fri_data(out))));
+        FR_TRY(s, FRI_KERNEL(be, d.dtype, linear_forward_workspace, (&d, &bytes)));
+        FR_TRY(s, fri_workspace_begin(x, bytes, &ws));
+        FR_TRY(s, FRI_KERNEL(be, d.dtype, linear_forward,
+                             (&ws.exec, &d, fri_data(c.in[0]), fri_data(c.in[1]),
+                              c.in[2] != NULL ? fri_data(c.in[2]) : NULL, fri_data(out))));
         fri_workspace_end(&ws);
     }
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
-    FRI_TRY(s, fr_op_record(&linear, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
+    FR_TRY(s, fr_op_record(&linear, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
     fri_tensor_put(&out, y);
 done:
     fri_workspace_end(&ws);

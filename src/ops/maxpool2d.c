@@ -23,15 +23,15 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     fr_tensor *index = NULL, *dx = NULL;
     fr_shape shape = FRI_SHAPE(p->desc.n, p->desc.h, p->desc.w, p->desc.c);
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_node_saved(node, SAVED_INDEX, &index));
-    FRI_TRY(s, fri_tensor_new(&shape, p->desc.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, maxpool2d_backward,
-                          (FRI_EXEC, &p->desc, p->index, fri_data(index), fri_data(*dy), fri_data(dx))));
+    FR_TRY(s, fr_node_saved(node, SAVED_INDEX, &index));
+    FR_TRY(s, fri_tensor_new(&shape, p->desc.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, maxpool2d_backward,
+                         (FRI_EXEC, &p->desc, p->index, fri_data(index), fri_data(*dy), fri_data(dx))));
     fr_tensor_release(&index);
     fr_node_release_saved(node, SAVED_INDEX);
     fr_node_release_saved(node, SAVED_X);
     fr_tensor_release(dy);
-    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+    FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
     fr_tensor_release(&index);
     fr_tensor_release(&dx);
@@ -61,19 +61,19 @@ fr_status fr_maxpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts,
     params p;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &maxpool2d, 1, &x, 1));
-    FRI_TRY(s, fri_pool2d_describe(&maxpool2d, x, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &p.desc));
+    FR_TRY(s, fri_call_begin(&c, &maxpool2d, 1, &x, 1));
+    FR_TRY(s, fri_pool2d_describe(&maxpool2d, x, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &p.desc));
     fr_shape shape = FRI_SHAPE(p.desc.n, p.desc.p, p.desc.q, p.desc.c);
     const fri_backend *be = fri_backend_of(x);
     p.index = index_type(&p.desc);
-    FRI_TRY(s, fri_tensor_new(&shape, x->dtype, be->device, FR_MEM_TEMPORARY, &out));
+    FR_TRY(s, fri_tensor_new(&shape, x->dtype, be->device, FR_MEM_TEMPORARY, &out));
     if (fr_grad_enabled() && x->requires_grad)
-        FRI_TRY(s, fri_tensor_new(&shape, p.index, be->device, FR_MEM_TEMPORARY, &index));
-    FRI_TRY(s, FRI_KERNEL(be, x->dtype, maxpool2d_forward,
-                          (FRI_EXEC, &p.desc, fri_data(x), fri_data(out), p.index,
-                           index != NULL ? fri_data(index) : NULL)));
+        FR_TRY(s, fri_tensor_new(&shape, p.index, be->device, FR_MEM_TEMPORARY, &index));
+    FR_TRY(s, FRI_KERNEL(be, x->dtype, maxpool2d_forward,
+                         (FRI_EXEC, &p.desc, fri_data(x), fri_data(out), p.index,
+                          index != NULL ? fri_data(index) : NULL)));
     fr_save saves[] = {{index, FR_SAVE_VALUE}, {fri_switches()->encode ? NULL : x, FR_SAVE_VALUE}};
-    FRI_TRY(s, fr_op_record(&maxpool2d, &p, sizeof p, &x, 1, saves, 2, out));
+    FR_TRY(s, fr_op_record(&maxpool2d, &p, sizeof p, &x, 1, saves, 2, out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);

@@ -12,11 +12,11 @@ static fr_status gradient(fr_node *node, int i, const fr_tensor *x, const fr_ten
     fr_tensor *dx = NULL;
     fr_status s = FR_OK;
     if (!fr_node_wants(node, i)) return FR_OK;
-    FRI_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &dx));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, mse_backward,
-                          (FRI_EXEC, x->dtype, fri_numel(x), i == 0 ? 1.0 : -1.0, fri_data(x), fri_data(t),
-                           fri_data(dy), fri_data(dx))));
-    FRI_TRY(s, fr_node_grad(node, i, &dx));
+    FR_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &dx));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, mse_backward,
+                         (FRI_EXEC, x->dtype, fri_numel(x), i == 0 ? 1.0 : -1.0, fri_data(x), fri_data(t), fri_data(dy),
+                          fri_data(dx))));
+    FR_TRY(s, fr_node_grad(node, i, &dx));
 done:
     fr_tensor_release(&dx);
     return s;
@@ -25,10 +25,10 @@ done:
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     fr_tensor *x = NULL, *t = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_node_saved(node, 0, &x));
-    FRI_TRY(s, fr_node_saved(node, 1, &t));
-    FRI_TRY(s, gradient(node, 1, x, t, *dy));
-    FRI_TRY(s, gradient(node, 0, x, t, *dy));
+    FR_TRY(s, fr_node_saved(node, 0, &x));
+    FR_TRY(s, fr_node_saved(node, 1, &t));
+    FR_TRY(s, gradient(node, 1, x, t, *dy));
+    FR_TRY(s, gradient(node, 0, x, t, *dy));
 done:
     fr_tensor_release(&x);
     fr_tensor_release(&t);
@@ -44,18 +44,18 @@ fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
     fr_shape scalar = {0};
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &mse, 2, (fr_tensor *[]){x, t}, 2));
+    FR_TRY(s, fri_call_begin(&c, &mse, 2, (fr_tensor *[]){x, t}, 2));
     const fr_tensor *a = c.in[0], *b = c.in[1];
-    FRI_TRY(s, fri_expect_float(&mse, a, "x"));
-    FRI_TRY(s, fri_expect_same(&mse, a, b));
+    FR_TRY(s, fri_expect_float(&mse, a, "x"));
+    FR_TRY(s, fri_expect_same(&mse, a, b));
     const fri_backend *be = fri_backend_of(a);
-    FRI_TRY(s, fri_tensor_new(&scalar, a->dtype, be->device, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s, fri_workspace_begin(a, FRI_KERNEL_BYTES(be, a->dtype, sum_workspace, (a->dtype, fri_numel(a))), &ws));
-    FRI_TRY(s, FRI_KERNEL(be, a->dtype, mse_forward,
-                          (&ws.exec, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(out))));
+    FR_TRY(s, fri_tensor_new(&scalar, a->dtype, be->device, FR_MEM_TEMPORARY, &out));
+    FR_TRY(s, fri_workspace_begin(a, FRI_KERNEL_BYTES(be, a->dtype, sum_workspace, (a->dtype, fri_numel(a))), &ws));
+    FR_TRY(s, FRI_KERNEL(be, a->dtype, mse_forward,
+                         (&ws.exec, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(out))));
     fri_workspace_end(&ws);
     fr_save saves[] = {{c.in[0], FR_SAVE_VALUE}, {c.in[1], FR_SAVE_VALUE}};
-    FRI_TRY(s, fr_op_record(&mse, NULL, 0, c.in, 2, saves, 2, out));
+    FR_TRY(s, fr_op_record(&mse, NULL, 0, c.in, 2, saves, 2, out));
     fri_tensor_put(&out, loss);
 done:
     fri_workspace_end(&ws);

@@ -20,12 +20,12 @@ static fr_status gradient(fr_node *node, int i, const fr_tensor *dy) {
     fr_tensor *other = NULL, *dx = NULL;
     fr_status s = FR_OK;
     if (!fr_node_wants(node, i)) return FR_OK;
-    FRI_TRY(s, fr_node_saved(node, i == 0 ? SAVED_B : SAVED_A, &other));
-    FRI_TRY(s, fri_new_like(dy, FR_MEM_TEMPORARY, &dx));
-    FRI_TRY(s, product(dy, other, dx));
+    FR_TRY(s, fr_node_saved(node, i == 0 ? SAVED_B : SAVED_A, &other));
+    FR_TRY(s, fri_new_like(dy, FR_MEM_TEMPORARY, &dx));
+    FR_TRY(s, product(dy, other, dx));
     fr_tensor_release(&other);
     fr_node_release_saved(node, i == 0 ? SAVED_B : SAVED_A);
-    FRI_TRY(s, fr_node_grad(node, i, &dx));
+    FR_TRY(s, fr_node_grad(node, i, &dx));
 done:
     fr_tensor_release(&other);
     fr_tensor_release(&dx);
@@ -49,16 +49,16 @@ fr_status fr_mul(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &mul, 2, (fr_tensor *[]){a, b}, 2));
-    FRI_TRY(s, fri_expect_float(&mul, c.in[0], "a"));
-    FRI_TRY(s, fri_expect_same(&mul, c.in[0], c.in[1]));
+    FR_TRY(s, fri_call_begin(&c, &mul, 2, (fr_tensor *[]){a, b}, 2));
+    FR_TRY(s, fri_expect_float(&mul, c.in[0], "a"));
+    FR_TRY(s, fri_expect_same(&mul, c.in[0], c.in[1]));
     bool a_is_saved = fr_grad_enabled() && c.in[1]->requires_grad;
     if (a_is_saved || a == b)
-        FRI_TRY(s, fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out));
+        FR_TRY(s, fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out));
     else
-        FRI_TRY(s, fri_result_like(c.in[0], y, &out));
-    FRI_TRY(s, product(c.in[0], c.in[1], out));
-    FRI_TRY(s, record(c.in[0], c.in[1], out));
+        FR_TRY(s, fri_result_like(c.in[0], y, &out));
+    FR_TRY(s, product(c.in[0], c.in[1], out));
+    FR_TRY(s, record(c.in[0], c.in[1], out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -70,13 +70,13 @@ fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b) {
     FRI_NOT_NULL(a, b);
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &mul, 2, (fr_tensor *[]){a, b}, 2));
-    FRI_TRY(s, fri_check_inplace(&mul, a));
-    FRI_TRY(s, fri_expect_float(&mul, a, "a"));
-    FRI_TRY(s, fri_expect_same(&mul, a, b));
-    FRI_TRY(s, product(a, b, a));
+    FR_TRY(s, fri_call_begin(&c, &mul, 2, (fr_tensor *[]){a, b}, 2));
+    FR_TRY(s, fri_check_inplace(&mul, a));
+    FR_TRY(s, fri_expect_float(&mul, a, "a"));
+    FR_TRY(s, fri_expect_same(&mul, a, b));
+    FR_TRY(s, product(a, b, a));
     /* Recorded before the version moves: if b wants a gradient, backward finds that the saved a was overwritten. */
-    FRI_TRY(s, record(a, b, a));
+    FR_TRY(s, record(a, b, a));
     fri_bump_version(a);
     if (fri_node_of(a) != NULL) fri_node_of(a)->output_version = a->storage->version;
 done:

@@ -47,12 +47,12 @@ fr_status fri_call_begin(fri_call *c, const fr_op *op, int required, fr_tensor *
     *c = (fri_call){.op = op, .n_in = n_in};
     const fr_tensor *first = NULL;
     for (int i = 0; i < n_in; i++) {
-        if (in[i] == NULL && i < required) return fri_fail(FR_EINVAL, "%s: input %d is NULL", op->name, i);
+        if (in[i] == NULL && i < required) return fr_fail(FR_EINVAL, "%s: input %d is NULL", op->name, i);
         if (in[i] == NULL) continue;
         if (first == NULL) first = in[i];
         if (fri_device_of(in[i]) != fri_device_of(first))
-            return fri_fail(FR_EDEVICE, "%s: input %d is on %s but the first is on %s", op->name, i,
-                            fr_device_name(fri_device_of(in[i])), fr_device_name(fri_device_of(first)));
+            return fr_fail(FR_EDEVICE, "%s: input %d is on %s but the first is on %s", op->name, i,
+                           fr_device_name(fri_device_of(in[i])), fr_device_name(fri_device_of(first)));
         c->in[i] = in[i];
     }
     c->was_op = fri_scope_op_push(op->name);
@@ -72,38 +72,38 @@ void fri_call_end(fri_call *c) {
 
 fr_status fri_expect_float(const fr_op *op, const fr_tensor *t, const char *what) {
     if (fr_dtype_is_float(t->dtype)) return FR_OK;
-    return fri_fail(FR_EDTYPE, "%s: %s is %s; a float type is needed", op->name, what, fr_dtype_name(t->dtype));
+    return fr_fail(FR_EDTYPE, "%s: %s is %s; a float type is needed", op->name, what, fr_dtype_name(t->dtype));
 }
 
 fr_status fri_expect_rank(const fr_op *op, const fr_tensor *t, const char *what, int rank) {
     char text[FRI_SHAPE_TEXT];
     if (t->shape.rank == rank) return FR_OK;
-    return fri_fail(FR_ESHAPE, "%s: %s has shape %s; rank %d is needed%s", op->name, what,
-                    fri_shape_text(&t->shape, text), rank, rank == 4 ? " ([N, H, W, C])" : "");
+    return fr_fail(FR_ESHAPE, "%s: %s has shape %s; rank %d is needed%s", op->name, what,
+                   fri_shape_text(&t->shape, text), rank, rank == 4 ? " ([N, H, W, C])" : "");
 }
 
 fr_status fri_expect_same(const fr_op *op, const fr_tensor *a, const fr_tensor *b) {
     char x[FRI_SHAPE_TEXT], y[FRI_SHAPE_TEXT];
     if (!fri_shape_equal(&a->shape, &b->shape))
-        return fri_fail(FR_ESHAPE, "%s: shapes %s and %s differ", op->name, fri_shape_text(&a->shape, x),
-                        fri_shape_text(&b->shape, y));
+        return fr_fail(FR_ESHAPE, "%s: shapes %s and %s differ", op->name, fri_shape_text(&a->shape, x),
+                       fri_shape_text(&b->shape, y));
     if (a->dtype != b->dtype)
-        return fri_fail(FR_EDTYPE, "%s: types %s and %s differ", op->name, fr_dtype_name(a->dtype),
-                        fr_dtype_name(b->dtype));
+        return fr_fail(FR_EDTYPE, "%s: types %s and %s differ", op->name, fr_dtype_name(a->dtype),
+                       fr_dtype_name(b->dtype));
     return FR_OK;
 }
 
 fr_status fri_expect_vector(const fr_op *op, const fr_tensor *t, const char *what, int64_t n) {
     char text[FRI_SHAPE_TEXT];
     if (t->shape.rank == 1 && t->shape.dim[0] == n) return FR_OK;
-    return fri_fail(FR_ESHAPE, "%s: %s has shape %s; [%lld] is needed", op->name, what, fri_shape_text(&t->shape, text),
-                    (long long)n);
+    return fr_fail(FR_ESHAPE, "%s: %s has shape %s; [%lld] is needed", op->name, what, fri_shape_text(&t->shape, text),
+                   (long long)n);
 }
 
 fr_status fri_expect_bounded(const fr_op *op, const char *what, int64_t a, int64_t b) {
     if (a >= -1 && b >= -1 && a <= INT32_MAX && b <= INT32_MAX) return FR_OK;
-    return fri_fail(FR_EINVAL, "%s: %s %lld x %lld: both must be in -1..%ld", op->name, what, (long long)a,
-                    (long long)b, (long)INT32_MAX);
+    return fr_fail(FR_EINVAL, "%s: %s %lld x %lld: both must be in -1..%ld", op->name, what, (long long)a, (long long)b,
+                   (long)INT32_MAX);
 }
 
 fr_dtype fri_real_of(const fr_tensor *x) {
@@ -140,8 +140,8 @@ fr_status fri_result_none(const fri_call *c, const fr_shape *shape, fr_dtype dty
     fr_shape none = FRI_SHAPE(0);
     fr_tensor *empty = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_new(&none, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, &empty));
-    FRI_TRY(s, fri_tensor_on_storage(empty->storage, 0, shape, dtype, out));
+    FR_TRY(s, fri_tensor_new(&none, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, &empty));
+    FR_TRY(s, fri_tensor_on_storage(empty->storage, 0, shape, dtype, out));
 done:
     fr_tensor_release(&empty);
     return s;
@@ -153,7 +153,7 @@ void fri_result_put(fr_tensor **out, fr_tensor **y) {
 
 fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x) {
     if (fr_grad_enabled() && x->requires_grad && fri_node_of(x) == NULL)
-        return fri_fail(FR_EUSAGE, "%s: a leaf that requires grad cannot be changed in place", op->name);
+        return fr_fail(FR_EUSAGE, "%s: a leaf that requires grad cannot be changed in place", op->name);
     return FR_OK;
 }
 

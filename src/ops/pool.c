@@ -16,14 +16,14 @@ fr_status fri_pool2d_describe(const fr_op *op, const fr_tensor *x, int64_t kerne
                               fri_pool2d_desc *d) {
     char text[FRI_SHAPE_TEXT];
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_expect_float(op, x, "x"));
-    FRI_TRY(s, fri_expect_rank(op, x, "x", 4));
+    FR_TRY(s, fri_expect_float(op, x, "x"));
+    FR_TRY(s, fri_expect_rank(op, x, "x", 4));
     const int64_t *xd = x->shape.dim;
-    FRI_TRY(s, fri_expect_bounded(op, "x's height and width", xd[1], xd[2]));
-    FRI_TRY(s, fri_expect_bounded(op, "kernel", kernel, o->kernel_w));
-    FRI_TRY(s, fri_expect_bounded(op, "stride", o->stride, o->stride_w));
-    FRI_TRY(s, fri_expect_bounded(op, "padding", o->padding, o->padding_w));
-    FRI_TRY(s, fri_expect_bounded(op, "dilation", o->dilation, o->dilation_w));
+    FR_TRY(s, fri_expect_bounded(op, "x's height and width", xd[1], xd[2]));
+    FR_TRY(s, fri_expect_bounded(op, "kernel", kernel, o->kernel_w));
+    FR_TRY(s, fri_expect_bounded(op, "stride", o->stride, o->stride_w));
+    FR_TRY(s, fri_expect_bounded(op, "padding", o->padding, o->padding_w));
+    FR_TRY(s, fri_expect_bounded(op, "dilation", o->dilation, o->dilation_w));
     int64_t kernel_w = o->kernel_w < 0 ? kernel : o->kernel_w;
     *d = (fri_pool2d_desc){.dtype = x->dtype,
                            .n = xd[0],
@@ -42,17 +42,17 @@ fr_status fri_pool2d_describe(const fr_op *op, const fr_tensor *x, int64_t kerne
                            .dilation_w = o->dilation_w < 0 ? o->dilation : o->dilation_w,
                            .count_include_pad = o->count_include_pad};
     if (kernel < 1 || kernel_w < 1 || d->stride_h < 1 || d->stride_w < 1 || d->dilation_h < 1 || d->dilation_w < 1)
-        return fri_fail(FR_EINVAL, "%s: kernel %lld x %lld, stride %lld x %lld, dilation %lld must all be >= 1",
-                        op->name, (long long)kernel, (long long)kernel_w, (long long)d->stride_h,
-                        (long long)d->stride_w, (long long)o->dilation);
+        return fr_fail(FR_EINVAL, "%s: kernel %lld x %lld, stride %lld x %lld, dilation %lld must all be >= 1",
+                       op->name, (long long)kernel, (long long)kernel_w, (long long)d->stride_h, (long long)d->stride_w,
+                       (long long)o->dilation);
     if (d->pad_h < 0 || d->pad_w < 0 || 2 * d->pad_h > kernel || 2 * d->pad_w > kernel_w)
-        return fri_fail(FR_EINVAL, "%s: padding %lld x %lld must be >= 0 and at most half the kernel %lld x %lld",
-                        op->name, (long long)d->pad_h, (long long)d->pad_w, (long long)kernel, (long long)kernel_w);
+        return fr_fail(FR_EINVAL, "%s: padding %lld x %lld must be >= 0 and at most half the kernel %lld x %lld",
+                       op->name, (long long)d->pad_h, (long long)d->pad_w, (long long)kernel, (long long)kernel_w);
     d->p = output_size(d->h, kernel, d->stride_h, d->pad_h, d->dilation_h, o->ceil_mode);
     d->q = output_size(d->w, kernel_w, d->stride_w, d->pad_w, d->dilation_w, o->ceil_mode);
     if (d->p < 1 || d->q < 1)
-        return fri_fail(FR_ESHAPE, "%s: x %s is smaller than the %lld x %lld window", op->name,
-                        fri_shape_text(&x->shape, text), (long long)kernel, (long long)kernel_w);
+        return fr_fail(FR_ESHAPE, "%s: x %s is smaller than the %lld x %lld window", op->name,
+                       fri_shape_text(&x->shape, text), (long long)kernel, (long long)kernel_w);
 done:
     return s;
 }

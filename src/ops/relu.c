@@ -53,8 +53,8 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     (void)node;
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_gradient_like(in[0], &out));
-    FRI_TRY(s, relu_values(in[0], out));
+    FR_TRY(s, fri_gradient_like(in[0], &out));
+    FR_TRY(s, relu_values(in[0], out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -73,12 +73,12 @@ fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &fri_relu_op, 1, &x, 1));
-    FRI_TRY(s, fri_expect_float(&fri_relu_op, x, "x"));
+    FR_TRY(s, fri_call_begin(&c, &fri_relu_op, 1, &x, 1));
+    FR_TRY(s, fri_expect_float(&fri_relu_op, x, "x"));
     const bool of_node = fri_as_node_made(x);
-    FRI_TRY(s, fri_result_like(x, y, &out));
-    if (out != x || !there) FRI_TRY(s, relu_values(x, out));
-    FRI_TRY(s, record(x, of_node, out));
+    FR_TRY(s, fri_result_like(x, y, &out));
+    if (out != x || !there) FR_TRY(s, relu_values(x, out));
+    FR_TRY(s, record(x, of_node, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -95,13 +95,13 @@ fr_status fr_relu_inplace(fr_tensor *x) {
     FRI_NOT_NULL(x);
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &fri_relu_op, 1, &x, 1));
-    FRI_TRY(s, fri_expect_float(&fri_relu_op, x, "x"));
-    FRI_TRY(s, fri_check_inplace(&fri_relu_op, x));
+    FR_TRY(s, fri_call_begin(&c, &fri_relu_op, 1, &x, 1));
+    FR_TRY(s, fri_expect_float(&fri_relu_op, x, "x"));
+    FR_TRY(s, fri_check_inplace(&fri_relu_op, x));
     const bool of_node = fri_as_node_made(x);
     fri_bump_version(x);
-    FRI_TRY(s, relu_values(x, x));
-    FRI_TRY(s, record(x, of_node, x));
+    FR_TRY(s, relu_values(x, x));
+    FR_TRY(s, record(x, of_node, x));
 done:
     fri_call_end(&c);
     return s;

@@ -23,8 +23,8 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     (void)node;
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_gradient_like(in[0], &out));
-    FRI_TRY(s, values(in[0], out));
+    FR_TRY(s, fri_gradient_like(in[0], &out));
+    FR_TRY(s, values(in[0], out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -42,11 +42,11 @@ fr_status fri_relu6_tail(fr_tensor *x, bool there, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &fri_relu6_op, 1, &x, 1));
-    FRI_TRY(s, fri_expect_float(&fri_relu6_op, x, "x"));
-    FRI_TRY(s, fri_result_like(x, y, &out));
-    if (out != x || !there) FRI_TRY(s, values(x, out));
-    FRI_TRY(s, record(x, out));
+    FR_TRY(s, fri_call_begin(&c, &fri_relu6_op, 1, &x, 1));
+    FR_TRY(s, fri_expect_float(&fri_relu6_op, x, "x"));
+    FR_TRY(s, fri_result_like(x, y, &out));
+    if (out != x || !there) FR_TRY(s, values(x, out));
+    FR_TRY(s, record(x, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -63,12 +63,12 @@ fr_status fr_relu6_inplace(fr_tensor *x) {
     FRI_NOT_NULL(x);
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &fri_relu6_op, 1, &x, 1));
-    FRI_TRY(s, fri_expect_float(&fri_relu6_op, x, "x"));
-    FRI_TRY(s, fri_check_inplace(&fri_relu6_op, x));
+    FR_TRY(s, fri_call_begin(&c, &fri_relu6_op, 1, &x, 1));
+    FR_TRY(s, fri_expect_float(&fri_relu6_op, x, "x"));
+    FR_TRY(s, fri_check_inplace(&fri_relu6_op, x));
     fri_bump_version(x);
-    FRI_TRY(s, values(x, x));
-    FRI_TRY(s, record(x, x));
+    FR_TRY(s, values(x, x));
+    FR_TRY(s, record(x, x));
 done:
     fri_call_end(&c);
     return s;

@@ -41,18 +41,18 @@ static fr_status infer(const fr_tensor *x, fr_shape *shape) {
         if (fits) shape->dim[unknown] = n / known;
     }
     if (fits && (unknown >= 0 || known == n)) return FR_OK;
-    return fri_fail(FR_ESHAPE, "reshape: %s does not fit into %s", fri_shape_text(&x->shape, a),
-                    fri_shape_text(shape, b));
+    return fr_fail(FR_ESHAPE, "reshape: %s does not fit into %s", fri_shape_text(&x->shape, a),
+                   fri_shape_text(shape, b));
 }
 
 static fr_status view(fr_tensor *x, fr_shape shape, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &reshape, 1, &x, 1));
-    FRI_TRY(s, infer(x, &shape));
-    FRI_TRY(s, fri_tensor_view(x, &shape, &out));
-    FRI_TRY(s, fr_op_record(&reshape, &x->shape, sizeof x->shape, &x, 1, NULL, 0, out));
+    FR_TRY(s, fri_call_begin(&c, &reshape, 1, &x, 1));
+    FR_TRY(s, infer(x, &shape));
+    FR_TRY(s, fri_tensor_view(x, &shape, &out));
+    FR_TRY(s, fr_op_record(&reshape, &x->shape, sizeof x->shape, &x, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -64,14 +64,14 @@ fr_status fr_reshape(fr_tensor *x, int rank, const int64_t *shape, fr_tensor **y
     FRI_NOT_NULL(x, y);
     if (rank > 0) FRI_NOT_NULL(shape);
     if (rank < 0 || rank > FR_MAX_RANK)
-        return fri_fail(FR_ESHAPE, "reshape: rank %d is outside 0..%d", rank, FR_MAX_RANK);
+        return fr_fail(FR_ESHAPE, "reshape: rank %d is outside 0..%d", rank, FR_MAX_RANK);
     return view(x, fri_shape_of(rank, shape), y);
 }
 
 fr_status fr_flatten(fr_tensor *x, int start_dim, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
     if (start_dim < 0 || start_dim >= x->shape.rank)
-        return fri_fail(FR_ESHAPE, "flatten: start_dim %d is outside 0..%d", start_dim, x->shape.rank - 1);
+        return fr_fail(FR_ESHAPE, "flatten: start_dim %d is outside 0..%d", start_dim, x->shape.rank - 1);
     fr_shape shape = {.rank = start_dim + 1};
     for (int i = 0; i < start_dim; i++) shape.dim[i] = x->shape.dim[i];
     shape.dim[start_dim] = -1;

@@ -16,10 +16,10 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     const double *alpha = fr_node_params(node);
     fr_tensor *dx = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_gradient_like(*dy, &dx));
-    FRI_TRY(s, values(*dy, *alpha, dx));
+    FR_TRY(s, fri_gradient_like(*dy, &dx));
+    FR_TRY(s, values(*dy, *alpha, dx));
     fr_tensor_release(dy);
-    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+    FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
     fr_tensor_release(&dx);
     return s;
@@ -29,8 +29,8 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     const double *alpha = fr_node_params(node);
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_gradient_like(in[0], &out));
-    FRI_TRY(s, values(in[0], *alpha, out));
+    FR_TRY(s, fri_gradient_like(in[0], &out));
+    FR_TRY(s, values(in[0], *alpha, out));
     fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -44,11 +44,11 @@ fr_status fr_scale(fr_tensor *x, double alpha, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &scale, 1, &x, 1));
-    FRI_TRY(s, fri_expect_float(&scale, x, "x"));
-    FRI_TRY(s, fri_result_like(x, y, &out));
-    FRI_TRY(s, values(x, alpha, out));
-    FRI_TRY(s, fr_op_record(&scale, &alpha, sizeof alpha, &x, 1, NULL, 0, out));
+    FR_TRY(s, fri_call_begin(&c, &scale, 1, &x, 1));
+    FR_TRY(s, fri_expect_float(&scale, x, "x"));
+    FR_TRY(s, fri_result_like(x, y, &out));
+    FR_TRY(s, values(x, alpha, out));
+    FR_TRY(s, fr_op_record(&scale, &alpha, sizeof alpha, &x, 1, NULL, 0, out));
     fri_result_put(&out, y);
 done:
     fr_tensor_release(&out);
@@ -60,12 +60,12 @@ fr_status fr_scale_inplace(fr_tensor *x, double alpha) {
     FRI_NOT_NULL(x);
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, &scale, 1, &x, 1));
-    FRI_TRY(s, fri_check_inplace(&scale, x));
-    FRI_TRY(s, fri_expect_float(&scale, x, "x"));
+    FR_TRY(s, fri_call_begin(&c, &scale, 1, &x, 1));
+    FR_TRY(s, fri_check_inplace(&scale, x));
+    FR_TRY(s, fri_expect_float(&scale, x, "x"));
     fri_bump_version(x);
-    FRI_TRY(s, values(x, alpha, x));
-    FRI_TRY(s, fr_op_record(&scale, &alpha, sizeof alpha, &x, 1, NULL, 0, x));
+    FR_TRY(s, values(x, alpha, x));
+    FR_TRY(s, fr_op_record(&scale, &alpha, sizeof alpha, &x, 1, NULL, 0, x));
 done:
     fri_call_end(&c);
     return s;

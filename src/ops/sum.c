@@ -17,11 +17,11 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     fr_tensor *dx = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_new(&p->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(*dy), dx->dtype, broadcast,
-                          (FRI_EXEC, dx->dtype, fri_numel(dx), p->alpha, fri_data(*dy), fri_data(dx))));
+    FR_TRY(s, fri_tensor_new(&p->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), dx->dtype, broadcast,
+                         (FRI_EXEC, dx->dtype, fri_numel(dx), p->alpha, fri_data(*dy), fri_data(dx))));
     fr_tensor_release(dy);
-    FRI_TRY(s, fr_node_grad(node, 0, &dx));
+    FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
     fr_tensor_release(&dx);
     return s;
@@ -36,16 +36,16 @@ static fr_status reduce(const fr_op *op, fr_tensor *x, fr_tensor **y) {
     fr_shape scalar = {0};
     fri_call c;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_call_begin(&c, op, 1, &x, 1));
+    FR_TRY(s, fri_call_begin(&c, op, 1, &x, 1));
     const fr_tensor *v = c.in[0];
-    FRI_TRY(s, fri_expect_float(op, v, "x"));
+    FR_TRY(s, fri_expect_float(op, v, "x"));
     params p = {.alpha = op == &mean ? 1.0 / (double)fri_numel(v) : 1.0, .shape = v->shape};
     const fri_backend *be = fri_backend_of(v);
-    FRI_TRY(s, fri_tensor_new(&scalar, v->dtype, be->device, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(s, fri_workspace_begin(v, FRI_KERNEL_BYTES(be, v->dtype, sum_workspace, (v->dtype, fri_numel(v))), &ws));
-    FRI_TRY(s, FRI_KERNEL(be, v->dtype, sum, (&ws.exec, v->dtype, fri_numel(v), p.alpha, fri_data(v), fri_data(out))));
+    FR_TRY(s, fri_tensor_new(&scalar, v->dtype, be->device, FR_MEM_TEMPORARY, &out));
+    FR_TRY(s, fri_workspace_begin(v, FRI_KERNEL_BYTES(be, v->dtype, sum_workspace, (v->dtype, fri_numel(v))), &ws));
+    FR_TRY(s, FRI_KERNEL(be, v->dtype, sum, (&ws.exec, v->dtype, fri_numel(v), p.alpha, fri_data(v), fri_data(out))));
     fri_workspace_end(&ws);
-    FRI_TRY(s, fr_op_record(op, &p, sizeof p, c.in, 1, NULL, 0, out));
+    FR_TRY(s, fr_op_record(op, &p, sizeof p, c.in, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
 done:
     fri_workspace_end(&ws);

@@ -22,11 +22,11 @@ static fr_status add_squares(struct norm *n) {
     fr_status s = FR_OK;
     const fri_backend *be = fri_backend_of(n->sum);
     if (n->count == 0) return FR_OK;
-    FRI_TRY(s,
-            fri_workspace_begin(n->sum,
-                                FRI_KERNEL_BYTES(be, n->dtype, norm_squared_workspace, (n->dtype, n->count, n->arrays)),
-                                &ws));
-    FRI_TRY(s, FRI_KERNEL(be, n->dtype, norm_squared, (&ws.exec, n->dtype, n->count, n->arrays, fri_data(n->sum))));
+    FR_TRY(s,
+           fri_workspace_begin(n->sum,
+                               FRI_KERNEL_BYTES(be, n->dtype, norm_squared_workspace, (n->dtype, n->count, n->arrays)),
+                               &ws));
+    FR_TRY(s, FRI_KERNEL(be, n->dtype, norm_squared, (&ws.exec, n->dtype, n->count, n->arrays, fri_data(n->sum))));
 done:
     fri_workspace_end(&ws);
     n->count = 0;
@@ -96,20 +96,20 @@ fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
     fr_device device = FR_CPU;
     fr_shape shape = FRI_SHAPE(2);
     fr_status s = FR_OK;
-    if (!(max_norm > 0)) return fri_fail(FR_EINVAL, "clip_grad_norm: max_norm is %g; it must be > 0", max_norm);
-    FRI_TRY(s, fr_module_each_tensor(m, first_device, &device));
-    FRI_TRY(s, fri_tensor_new(&shape, FR_F64, device, FR_MEM_TEMPORARY, &n.sum));
-    FRI_TRY(s, fri_tensor_fill(n.sum, 0));
-    FRI_TRY(s, fr_module_each_tensor(m, take_square, &n));
-    FRI_TRY(s, add_squares(&n));
+    if (!(max_norm > 0)) return fr_fail(FR_EINVAL, "clip_grad_norm: max_norm is %g; it must be > 0", max_norm);
+    FR_TRY(s, fr_module_each_tensor(m, first_device, &device));
+    FR_TRY(s, fri_tensor_new(&shape, FR_F64, device, FR_MEM_TEMPORARY, &n.sum));
+    FR_TRY(s, fri_tensor_fill(n.sum, 0));
+    FR_TRY(s, fr_module_each_tensor(m, take_square, &n));
+    FR_TRY(s, add_squares(&n));
     if (device == FR_META) goto done;
-    if (fr_device_is_asynchronous(device)) FRI_TRY(s, device_clip(m, max_norm, &n));
+    if (fr_device_is_asynchronous(device)) FR_TRY(s, device_clip(m, max_norm, &n));
     if (fr_device_is_asynchronous(device) && norm == NULL) goto done;
-    FRI_TRY(s, fr_tensor_to_host(n.sum, sums));
+    FR_TRY(s, fr_tensor_to_host(n.sum, sums));
     if (norm != NULL) *norm = sqrt(sums[0]);
     if (fr_device_is_asynchronous(device)) goto done;
     n.factor = fri_clip_factor(max_norm, sums[0]);
-    if (n.factor != 1) FRI_TRY(s, fr_module_each_tensor(m, shrink, &n));
+    if (n.factor != 1) FR_TRY(s, fr_module_each_tensor(m, shrink, &n));
 done:
     fr_tensor_release(&n.sum);
     free(n.arrays);

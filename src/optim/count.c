@@ -19,7 +19,7 @@ static int64_t length(const fr_optimizer *o) {
 /* What the host knows, to the device. */
 static fr_status upload(fr_optimizer *o) {
     float *host = malloc((size_t)length(o) * sizeof *host);
-    if (host == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+    if (host == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     host[0] = (float)o->steps;
     for (int64_t i = 1; i < length(o); i++) host[i] = (float)o->parameters[i - 1].steps;
     fr_status s = fri_backend_of(o->counts)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, host, fri_data(o->counts),
@@ -32,8 +32,8 @@ fr_status fri_optimizer_make_counts(fr_optimizer *o, fr_device device, bool devi
     fr_shape shape = FRI_SHAPE(length(o));
     fr_status s = FR_OK;
     if (o->counts != NULL || (o->kind != FRI_ADAM && !device_counts)) return FR_OK;
-    FRI_TRY(s, fri_tensor_new(&shape, FR_F32, device, FR_MEM_OPTIMIZER, &o->counts));
-    FRI_TRY(s, upload(o));
+    FR_TRY(s, fri_tensor_new(&shape, FR_F32, device, FR_MEM_OPTIMIZER, &o->counts));
+    FR_TRY(s, upload(o));
     return FR_OK;
 done:
     fr_tensor_release(&o->counts);
@@ -44,7 +44,7 @@ fr_status fri_optimizer_learn_steps(fr_optimizer *o) {
     float *host = NULL;
     fr_status s = FR_OK;
     if (!o->device_counts || fri_device_of(o->counts) == FR_META) return FR_OK;
-    FRI_TRY(s, fri_optimizer_read_counts(o, &host));
+    FR_TRY(s, fri_optimizer_read_counts(o, &host));
     o->steps = (int64_t)host[0];
     o->device_counts = false;
 done:
@@ -54,7 +54,7 @@ done:
 
 fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host) {
     *host = malloc((size_t)length(o) * sizeof **host);
-    if (*host == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+    if (*host == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     return fr_tensor_to_host(o->counts, *host);
 }
 
@@ -62,11 +62,11 @@ fr_status fri_optimizer_learn_counts(fr_optimizer *o, int64_t **of_parameter) {
     float *host = NULL;
     fr_status s = FR_OK;
     *of_parameter = calloc((size_t)o->n, sizeof **of_parameter);
-    if (*of_parameter == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
-    FRI_TRY(s, fri_optimizer_learn_steps(o));
+    if (*of_parameter == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
+    FR_TRY(s, fri_optimizer_learn_steps(o));
     for (int i = 0; i < o->n; i++) (*of_parameter)[i] = o->parameters[i].steps;
     if (o->kind != FRI_ADAM || o->counts == NULL || fri_device_of(o->counts) == FR_META) return FR_OK;
-    FRI_TRY(s, fri_optimizer_read_counts(o, &host));
+    FR_TRY(s, fri_optimizer_read_counts(o, &host));
     for (int i = 0; i < o->n; i++) (*of_parameter)[i] = (int64_t)host[1 + i];
 done:
     free(host);
@@ -100,7 +100,7 @@ static void counted_by_host(void *ctx) {
 static fr_status count_on_host(fr_optimizer *o, const fr_tensor *found) {
     fr_status s = FR_OK;
     if (fri_capturing()) return fri_capture_around(NULL, found != NULL ? counted_by_device : counted_by_host, o);
-    if (found == NULL) FRI_TRY(s, fri_optimizer_learn_steps(o));
+    if (found == NULL) FR_TRY(s, fri_optimizer_learn_steps(o));
     (found != NULL ? counted_by_device : counted_by_host)(o);
 done:
     return s;
@@ -122,7 +122,7 @@ fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_p
     const int of_parameters = o->kind == FRI_ADAM ? n : 0;
     int count = 0;
     fr_status s = FR_OK;
-    if (new_step) FRI_TRY(s, count_on_host(o, found));
+    if (new_step) FR_TRY(s, count_on_host(o, found));
     if (o->counts == NULL) return FR_OK;
     if (new_step) add_numbers(o, 0, arrays, &count);
     for (int i = 0; i < of_parameters; i++) {

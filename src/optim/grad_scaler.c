@@ -65,21 +65,21 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     fr_status s = FR_OK;
     if (!(o.growth_factor > 1) || !(o.backoff_factor < 1) || !(o.init_scale > 0) || !isfinite(o.init_scale) ||
         !isfinite(o.growth_factor) || !isfinite(o.backoff_factor) || o.growth_interval < 1)
-        return fri_fail(
+        return fr_fail(
             FR_EINVAL,
             "grad scaler: scale %g must be > 0 and finite, growth %g > 1, backoff %g < 1, interval %lld >= 1",
             o.init_scale, o.growth_factor, o.backoff_factor, (long long)o.growth_interval);
-    if ((g = calloc(1, sizeof *g)) == NULL) return fri_fail(FR_ENOMEM, "grad scaler: out of host memory");
+    if ((g = calloc(1, sizeof *g)) == NULL) return fr_fail(FR_ENOMEM, "grad scaler: out of host memory");
     g->opts = o;
     g->device = device;
     g->now.scale = (float)o.init_scale;
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
     g->device_decides = fr_device_is_asynchronous(device);
     if (o.enabled) {
-        FRI_TRY(s, fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
-        FRI_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
-        if (g->device_decides) FRI_TRY(s, upload(g));
-        FRI_TRY(s, fri_tensor_fill(g->found, 0));
+        FR_TRY(s, fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
+        FR_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
+        if (g->device_decides) FR_TRY(s, upload(g));
+        FR_TRY(s, fri_tensor_fill(g->found, 0));
     }
     fr_grad_scaler_release(out);
     *out = g;
@@ -120,8 +120,8 @@ int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g) {
 fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tracker) {
     FRI_NOT_NULL(g);
     if (!(scale >= 0) || growth_tracker < 0)
-        return fri_fail(FR_EINVAL, "grad scaler: scale %g and growth tracker %lld must not be negative", scale,
-                        (long long)growth_tracker);
+        return fr_fail(FR_EINVAL, "grad scaler: scale %g and growth tracker %lld must not be negative", scale,
+                       (long long)growth_tracker);
     refresh(g);
     g->now.scale = (float)scale;
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
@@ -137,7 +137,7 @@ fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **s
     fr_status s = FR_OK;
     if (!g->device_decides || !g->opts.enabled || loss->dtype != FR_F32 || fri_numel(loss) != 1)
         return fr_scale(loss, fr_grad_scaler_scale_of(g), scaled);
-    FRI_TRY(s, fri_tensor_on_storage(g->state->storage, offsetof(fri_loss_scale, scale), &scalar, FR_F32, &factor));
+    FR_TRY(s, fri_tensor_on_storage(g->state->storage, offsetof(fri_loss_scale, scale), &scalar, FR_F32, &factor));
     factor->shape = loss->shape;
     s = fr_mul(loss, factor, scaled);
 done:
@@ -199,16 +199,16 @@ static fr_status set_inverse(fr_grad_scaler *g) {
 /* Checks all gradients for inf and NaN; multiply: and unscales them. */
 static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
     fr_status s = FR_OK;
-    FRI_TRY(s, set_inverse(g));
+    FR_TRY(s, set_inverse(g));
     for (int i = 0; i < o->n && multiply; i++) {
         const fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
         if (grad != NULL && grad->dtype == FR_F16)
-            return fri_fail(FR_EDTYPE,
-                            "grad scaler: Attempting to unscale FP16 gradients (%s); keep the parameters in "
-                            "f32 and use autocast",
-                            o->parameters[i].path);
+            return fr_fail(FR_EDTYPE,
+                           "grad scaler: Attempting to unscale FP16 gradients (%s); keep the parameters in "
+                           "f32 and use autocast",
+                           o->parameters[i].path);
     }
-    FRI_TRY(s, fri_optimizer_gradients(o, multiply ? unscale_list : look_at_list, g));
+    FR_TRY(s, fri_optimizer_gradients(o, multiply ? unscale_list : look_at_list, g));
     g->checked = true;
 done:
     return s;
@@ -217,7 +217,7 @@ done:
 static fr_status forget_other_step(fr_grad_scaler *g) {
     fr_status s = FR_OK;
     if (g->step == fri_step_number()) return FR_OK;
-    if (g->stage != READY || g->checked) FRI_TRY(s, fri_tensor_fill(g->found, 0));
+    if (g->stage != READY || g->checked) FR_TRY(s, fri_tensor_fill(g->found, 0));
     g->stage = READY;
     g->checked = false;
     g->step = fri_step_number();
@@ -231,8 +231,8 @@ fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o) {
     fr_status s = forget_other_step(g);
     if (s < 0) return s;
     if (g->stage == UNSCALED)
-        return fri_fail(FR_EUSAGE, "grad scaler: unscale was already called for this optimizer since the last update");
-    if (g->stage == STEPPED) return fri_fail(FR_EUSAGE, "grad scaler: unscale is called after step");
+        return fr_fail(FR_EUSAGE, "grad scaler: unscale was already called for this optimizer since the last update");
+    if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: unscale is called after step");
     s = pass(g, o, true);
     if (s == FR_OK) g->stage = UNSCALED;
     return s;
@@ -243,23 +243,23 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
     fr_status s = FR_OK;
     double found = 0;
     if (!g->opts.enabled) return fr_optimizer_step(o);
-    FRI_TRY(s, forget_other_step(g));
+    FR_TRY(s, forget_other_step(g));
     if (g->stage == CHECKING || (o->fused && o->scaler != g))
-        return fri_fail(FR_EUSAGE, "grad scaler: a fused optimizer under a loss scale steps between "
-                                   "fr_grad_scaler_check_begin and fr_grad_scaler_update");
-    if (g->stage == STEPPED) return fri_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
+        return fr_fail(FR_EUSAGE, "grad scaler: a fused optimizer under a loss scale steps between "
+                                  "fr_grad_scaler_check_begin and fr_grad_scaler_update");
+    if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
     bool unscaled = g->stage == UNSCALED;
-    if (!unscaled) FRI_TRY(s, pass(g, o, false));
+    if (!unscaled) FR_TRY(s, pass(g, o, false));
     if (fri_optimizer_can_skip(o) && g->device_decides) {
-        FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, g->found));
+        FR_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, g->found));
     } else if (g->device == FR_META) {
-        FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
+        FR_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
     } else {
-        FRI_TRY(s, fr_tensor_item(g->found, &found));
+        FR_TRY(s, fr_tensor_item(g->found, &found));
         if (found == 0)
-            FRI_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
+            FR_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
         else
-            FRI_TRY(s, fri_optimizer_skip(o));
+            FR_TRY(s, fri_optimizer_skip(o));
     }
     g->stage = STEPPED;
 done:
@@ -270,12 +270,12 @@ done:
 
 fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o) {
     FRI_NOT_NULL(g, o);
-    if (!o->fused) return fri_fail(FR_EUSAGE, "grad scaler: check_begin is for a fused optimizer; this one is not");
-    if (!g->opts.enabled) return fri_fail(FR_EUSAGE, "grad scaler: check_begin of a scaler that is not enabled");
+    if (!o->fused) return fr_fail(FR_EUSAGE, "grad scaler: check_begin is for a fused optimizer; this one is not");
+    if (!g->opts.enabled) return fr_fail(FR_EUSAGE, "grad scaler: check_begin of a scaler that is not enabled");
     fr_status s = FR_OK;
-    FRI_TRY(s, forget_other_step(g));
-    if (g->stage != READY) return fri_fail(FR_EUSAGE, "grad scaler: check_begin before the last step's update");
-    FRI_TRY(s, set_inverse(g));
+    FR_TRY(s, forget_other_step(g));
+    if (g->stage != READY) return fr_fail(FR_EUSAGE, "grad scaler: check_begin before the last step's update");
+    FR_TRY(s, set_inverse(g));
     o->scaler = g;
     g->stage = CHECKING;
 done:
@@ -287,7 +287,7 @@ fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *fou
     double value = 0;
     *found = false;
     if (g->stage != CHECKING || o->scaler != g)
-        return fri_fail(FR_EUSAGE, "grad scaler: check_end without a check_begin of this optimizer");
+        return fr_fail(FR_EUSAGE, "grad scaler: check_end without a check_begin of this optimizer");
     if (g->device != FR_META && !(g->device_decides && fri_optimizer_can_skip(o))) {
         fr_status s = fr_tensor_item(g->found, &value);
         if (s < 0) return s;
@@ -303,11 +303,11 @@ fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_param
     fr_status s = FR_OK;
     if (g->stage == CHECKING) {
         *update = false;
-        FRI_TRY(s, fri_optimizer_skip_one(o, p)); /* a step that is skipped makes the state, too */
+        FR_TRY(s, fri_optimizer_skip_one(o, p)); /* a step that is skipped makes the state, too */
         return look(g, fr_tensor_get_grad(p->parameter));
     }
     if (g->stage != STEPPED)
-        return fri_fail(FR_EUSAGE, "grad scaler: backward with a fused optimizer (%s) before check_begin", p->path);
+        return fr_fail(FR_EUSAGE, "grad scaler: backward with a fused optimizer (%s) before check_begin", p->path);
     *inv_scale = g->state;
     *found = g->device_decides && fri_optimizer_can_skip(o) ? g->found : NULL;
 done:
@@ -324,14 +324,14 @@ fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const
     fr_status s = FR_OK;
     *path = *op = NULL;
     if (!g->opts.enabled || g->device == FR_META) return FR_OK;
-    FRI_TRY(s, fr_tensor_item(g->found, &was));
+    FR_TRY(s, fr_tensor_item(g->found, &was));
     if (g->stage == UNSCALED && was == 0) return FR_OK;
     for (int i = 0; i < o->n; i++) {
         fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
         if (grad == NULL || grad->storage->birth >= first) continue;
-        FRI_TRY(s, fri_tensor_fill(g->found, 0));
-        FRI_TRY(s, look(g, grad));
-        FRI_TRY(s, fr_tensor_item(g->found, &found));
+        FR_TRY(s, fri_tensor_fill(g->found, 0));
+        FR_TRY(s, look(g, grad));
+        FR_TRY(s, fr_tensor_item(g->found, &found));
         if (found == 0) continue;
         first = grad->storage->birth;
         *path = o->parameters[i].path;
@@ -358,17 +358,17 @@ fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
     if (skipped != NULL) *skipped = false;
     if (!g->opts.enabled) return FR_OK;
     if (!g->checked)
-        return fri_fail(FR_EUSAGE, "grad scaler: no inf checks were recorded since the last update; call step first");
+        return fr_fail(FR_EUSAGE, "grad scaler: no inf checks were recorded since the last update; call step first");
     if (g->device_decides) {
-        if (skipped != NULL && g->device != FR_META) FRI_TRY(s, fr_tensor_item(g->found, &found));
-        FRI_TRY(s, FRI_KERNEL(fri_backend_of(g->state), FR_F32, loss_scale_update,
-                              (FRI_EXEC, &d, fri_data(g->state), fri_data(g->found))));
-        FRI_TRY(s, fri_capture_around(NULL, moved_on, g));
+        if (skipped != NULL && g->device != FR_META) FR_TRY(s, fr_tensor_item(g->found, &found));
+        FR_TRY(s, FRI_KERNEL(fri_backend_of(g->state), FR_F32, loss_scale_update,
+                             (FRI_EXEC, &d, fri_data(g->state), fri_data(g->found))));
+        FR_TRY(s, fri_capture_around(NULL, moved_on, g));
         moved_on(g);
     } else {
-        if (g->device != FR_META) FRI_TRY(s, fr_tensor_item(g->found, &found));
+        if (g->device != FR_META) FR_TRY(s, fr_tensor_item(g->found, &found));
         g->now = fri_loss_scale_next(&d, g->now, found != 0);
-        if (found != 0) FRI_TRY(s, fri_tensor_fill(g->found, 0));
+        if (found != 0) FR_TRY(s, fri_tensor_fill(g->found, 0));
     }
     if (skipped != NULL) *skipped = found != 0;
     g->stage = READY;

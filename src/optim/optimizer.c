@@ -18,17 +18,17 @@ static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_para
     fr_status s = FRI_ROOM(o->parameters, o->n, "optimizer");
     if (s < 0) return s;
     char *copy = strdup(path);
-    if (copy == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+    if (copy == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     o->parameters[o->n++] = (fri_parameter){.path = copy, .parameter = fr_tensor_retain(t)};
     return FR_OK;
 }
 
 static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
     fr_optimizer *o = malloc(sizeof *o);
-    if (o == NULL) return fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+    if (o == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     *o = like;
     fr_status s = fr_module_each_tensor(m, collect, o);
-    if (s == FR_OK && o->n == 0) s = fri_fail(FR_EINVAL, "optimizer: the module has no parameters");
+    if (s == FR_OK && o->n == 0) s = fr_fail(FR_EINVAL, "optimizer: the module has no parameters");
     if (s < 0) {
         fr_optimizer_release(&o);
         return s;
@@ -40,20 +40,20 @@ static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
 
 static fr_status check(const char *name, const char *option, double value, bool fine) {
     if (fine && isfinite(value)) return FR_OK;
-    return fri_fail(FR_EINVAL, "%s: %s is %g, which is out of range", name, option, value);
+    return fr_fail(FR_EINVAL, "%s: %s is %g, which is out of range", name, option, value);
 }
 
 fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
     fr_sgd_opts o = opts != NULL ? *opts : *FR_SGD_OPTS();
     fr_status s = FR_OK;
-    FRI_TRY(s, check("SGD", "lr", o.lr, o.lr >= 0));
-    FRI_TRY(s, check("SGD", "momentum", o.momentum, o.momentum >= 0));
-    FRI_TRY(s, check("SGD", "dampening", o.dampening, true));
-    FRI_TRY(s, check("SGD", "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    FR_TRY(s, check("SGD", "lr", o.lr, o.lr >= 0));
+    FR_TRY(s, check("SGD", "momentum", o.momentum, o.momentum >= 0));
+    FR_TRY(s, check("SGD", "dampening", o.dampening, true));
+    FR_TRY(s, check("SGD", "weight_decay", o.weight_decay, o.weight_decay >= 0));
     if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
-        return fri_fail(FR_EINVAL, "SGD: Nesterov needs momentum > 0 and dampening 0, not %g and %g", o.momentum,
-                        o.dampening);
+        return fr_fail(FR_EINVAL, "SGD: Nesterov needs momentum > 0 and dampening 0, not %g and %g", o.momentum,
+                       o.dampening);
     return create(m, (fr_optimizer){.kind = FRI_SGD, .sgd = o, .lr = o.lr}, out);
 done:
     return s;
@@ -61,11 +61,11 @@ done:
 
 static fr_status adam(const char *name, fr_module *m, fr_adam_opts o, fr_optimizer like, fr_optimizer **out) {
     fr_status s = FR_OK;
-    FRI_TRY(s, check(name, "lr", o.lr, o.lr >= 0));
-    FRI_TRY(s, check(name, "eps", o.eps, o.eps >= 0));
-    FRI_TRY(s, check(name, "beta1", o.beta1, o.beta1 >= 0 && o.beta1 < 1));
-    FRI_TRY(s, check(name, "beta2", o.beta2, o.beta2 >= 0 && o.beta2 < 1));
-    FRI_TRY(s, check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    FR_TRY(s, check(name, "lr", o.lr, o.lr >= 0));
+    FR_TRY(s, check(name, "eps", o.eps, o.eps >= 0));
+    FR_TRY(s, check(name, "beta1", o.beta1, o.beta1 >= 0 && o.beta1 < 1));
+    FR_TRY(s, check(name, "beta2", o.beta2, o.beta2 >= 0 && o.beta2 < 1));
+    FR_TRY(s, check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
     like.kind = FRI_ADAM;
     like.adam = o;
     like.lr = o.lr;
@@ -122,7 +122,7 @@ static fr_status make_maps(fr_optimizer *o, fr_device device) {
     fr_status s = FR_OK;
     fri_dynamic_map(true, maps[0]);
     fri_dynamic_map(false, maps[1]);
-    FRI_TRY(s, fr_tensor_from_host(maps, 2, (const int64_t[]){2, FRI_MAP_VALUES}, FR_F32, device, &t));
+    FR_TRY(s, fr_tensor_from_host(maps, 2, (const int64_t[]){2, FRI_MAP_VALUES}, FR_F32, device, &t));
     fr_tensor_category_set(t, FR_MEM_OPTIMIZER);
     fri_tensor_put(&t, &o->maps);
 done:
@@ -136,9 +136,9 @@ static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
     fr_status s = check(fr_optimizer_name(o), "lr", o->lr, true); /* fr_optimizer_set_lr takes any */
     if (s < 0) return s;
     if (fri_capturing() && o->counts == NULL && (found != NULL || o->kind == FRI_ADAM))
-        return fri_fail(FR_EUSAGE, "%s: a step is captured before one ran", fr_optimizer_name(o));
-    FRI_TRY(s, fri_optimizer_make_counts(o, device, found != NULL));
-    if (o->eight && o->maps == NULL) FRI_TRY(s, make_maps(o, device));
+        return fr_fail(FR_EUSAGE, "%s: a step is captured before one ran", fr_optimizer_name(o));
+    FR_TRY(s, fri_optimizer_make_counts(o, device, found != NULL));
+    if (o->eight && o->maps == NULL) FR_TRY(s, make_maps(o, device));
 done:
     return s;
 }
@@ -150,7 +150,7 @@ static fr_status forget_frozen(fr_optimizer *o) {
     for (int i = 0; i < o->n; i++) {
         fri_parameter *p = &o->parameters[i];
         if (p->parameter->requires_grad || p->state[0] == NULL) continue;
-        if (counts == NULL) FRI_TRY(s, fri_optimizer_learn_counts(o, &counts));
+        if (counts == NULL) FR_TRY(s, fri_optimizer_learn_counts(o, &counts));
         counts[i] = 0;
         fr_tensor_release(&p->step);
         for (int k = 0; k < FRI_STATE_SLOTS; k++) fr_tensor_release(&p->state[k]);
@@ -241,21 +241,21 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     fr_status s = FR_OK;
     fr_phase phase = fr_phase_begin(FR_PHASE_OPTIMIZER);
     if (!fri_step_is_open()) {
-        s = fri_fail(FR_EUSAGE,
-                     "%s: a backward pass with a fused optimizer outside of a training step; call fr_step_begin before "
-                     "it and fr_step_end after it, so that steps can be counted",
-                     fr_optimizer_name(o));
+        s = fr_fail(FR_EUSAGE,
+                    "%s: a backward pass with a fused optimizer outside of a training step; call fr_step_begin before "
+                    "it and fr_step_end after it, so that steps can be counted",
+                    fr_optimizer_name(o));
         goto done;
     }
-    if (update && o->scaler != NULL) FRI_TRY(s, fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale, &found));
+    if (update && o->scaler != NULL) FR_TRY(s, fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale, &found));
     if (update) {
         const bool new_step = o->fused_step != fri_step_number();
-        if (new_step) FRI_TRY(s, forget_frozen(o));
-        FRI_TRY(s, make_shared(o, found));
-        FRI_TRY(s, fri_optimizer_update(o, new_step, 1, p, inv_scale, found));
+        if (new_step) FR_TRY(s, forget_frozen(o));
+        FR_TRY(s, make_shared(o, found));
+        FR_TRY(s, fri_optimizer_update(o, new_step, 1, p, inv_scale, found));
         o->fused_step = p->fused_step = fri_step_number();
     }
-    FRI_TRY(s, fr_tensor_set_grad(leaf, NULL));
+    FR_TRY(s, fr_tensor_set_grad(leaf, NULL));
 done:
     fr_phase_end(phase);
     return s;

@@ -42,15 +42,15 @@ static fr_status each_count(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ct
     float *counts = NULL;
     fr_status s = FR_OK;
     if (o->kind != FRI_ADAM || o->counts == NULL || fri_device_of(o->counts) == FR_META) return FR_OK;
-    FRI_TRY(s, fri_optimizer_read_counts(o, &counts));
+    FR_TRY(s, fri_optimizer_read_counts(o, &counts));
     for (int i = 0; i < o->n; i++) {
         fri_parameter *p = &o->parameters[i];
         const size_t at = 1 + (size_t)i;
         if (p->state[0] == NULL || p->unused || counts[at] == counts[0]) continue;
         if (p->step == NULL)
-            FRI_TRY(s, fri_tensor_on_storage(o->counts->storage, at * sizeof(float), &scalar, FR_F32, &p->step));
+            FR_TRY(s, fri_tensor_on_storage(o->counts->storage, at * sizeof(float), &scalar, FR_F32, &p->step));
         snprintf(name, sizeof name, "%s.step", p->path);
-        FRI_TRY(s, fn(ctx, name, p->step));
+        FR_TRY(s, fn(ctx, name, p->step));
     }
 done:
     free(counts);
@@ -81,10 +81,10 @@ static fr_status make_slots(fr_optimizer *o, const fri_parameter *p, fr_optimize
     fr_status s = FR_OK;
     int n = fri_optimizer_slots(o, p->parameter, slots);
     for (int k = 0; k < n; k++) {
-        FRI_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER,
-                                  &fresh[k]));
+        FR_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER,
+                                 &fresh[k]));
         snprintf(name, sizeof name, "%s.%s", p->path, slots[k].name);
-        FRI_TRY(s, fn(ctx, name, fresh[k]));
+        FR_TRY(s, fn(ctx, name, fresh[k]));
         if (s == FR_END) fr_tensor_release(&fresh[k]);
     }
     return FR_OK;
@@ -106,8 +106,8 @@ static fr_status read_count(const fri_parameter *p, int64_t steps, fr_tensor *sc
     if (s >= 0) s = fr_tensor_item(scalar, &value);
     if (s < 0) return s;
     if (!(value >= 0 && value <= (double)steps) || value != floor(value))
-        return fri_fail(FR_EINVAL, "optimizer: '%s' is %g; it must be one of the numbers 0..%lld", name, value,
-                        (long long)steps);
+        return fr_fail(FR_EINVAL, "optimizer: '%s' is %g; it must be one of the numbers 0..%lld", name, value,
+                       (long long)steps);
     *count = (int64_t)value;
     return FR_OK;
 }
@@ -118,23 +118,23 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
     fr_tensor *(*fresh)[SLOTS] = NULL;
     fr_tensor *scalar = NULL;
     int64_t *counts = NULL;
-    if (steps < 0) return fri_fail(FR_EINVAL, "optimizer: %lld steps; at least 0", (long long)steps);
+    if (steps < 0) return fr_fail(FR_EINVAL, "optimizer: %lld steps; at least 0", (long long)steps);
     fresh = calloc((size_t)o->n, sizeof *fresh);
     counts = calloc((size_t)o->n, sizeof *counts);
     if (fresh == NULL || counts == NULL) {
-        s = fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+        s = fr_fail(FR_ENOMEM, "optimizer: out of host memory");
         goto done;
     }
     for (int i = 0; i < o->n; i++) {
         if (!o->parameters[i].parameter->requires_grad) continue;
-        FRI_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i]));
+        FR_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i]));
         if (o->kind != FRI_ADAM || fresh[i][0] == NULL) continue;
         if (scalar == NULL)
-            FRI_TRY(s, fri_tensor_new(&(fr_shape){0}, FR_F32, fri_device_of(o->parameters[i].parameter),
-                                      FR_MEM_TEMPORARY, &scalar));
-        FRI_TRY(s, read_count(&o->parameters[i], steps, scalar, fn, ctx, &counts[i]));
+            FR_TRY(s, fri_tensor_new(&(fr_shape){0}, FR_F32, fri_device_of(o->parameters[i].parameter),
+                                     FR_MEM_TEMPORARY, &scalar));
+        FR_TRY(s, read_count(&o->parameters[i], steps, scalar, fn, ctx, &counts[i]));
     }
-    FRI_TRY(s, fri_optimizer_set_counts(o, steps, counts));
+    FR_TRY(s, fri_optimizer_set_counts(o, steps, counts));
     for (int i = 0; i < o->n; i++)
         for (int k = 0; k < SLOTS; k++) {
             fr_tensor_release(&o->parameters[i].state[k]);

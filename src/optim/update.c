@@ -16,8 +16,8 @@ fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p) {
     fr_status s = FR_OK;
     for (int k = 0; k < n; k++) {
         if (p->state[k] != NULL) continue;
-        FRI_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
-        FRI_TRY(s, fri_tensor_fill(t, 0));
+        FR_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
+        FR_TRY(s, fri_tensor_fill(t, 0));
         fri_tensor_put(&t, &p->state[k]);
     }
 done:
@@ -33,9 +33,9 @@ static fr_status make_momentum(const fr_optimizer *o, fri_parameter *p, const fr
     *first = (p->state[0] == NULL || p->unused) && found == NULL;
     if (o->sgd.momentum == 0) return FR_OK;
     if (p->state[0] == NULL && found == NULL)
-        FRI_TRY(s, fri_tensor_new(&w->shape, w->dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
+        FR_TRY(s, fri_tensor_new(&w->shape, w->dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
     else
-        FRI_TRY(s, fri_optimizer_make_state(o, p));
+        FR_TRY(s, fri_optimizer_make_state(o, p));
 done:
     return s;
 }
@@ -116,13 +116,13 @@ static fr_status make_room(fr_optimizer *o) {
     if (r->arrays == NULL) r->arrays = malloc((n + 1) * sizeof *r->arrays); /* gradients; counts and the step's own */
     return r->items != NULL && r->list != NULL && r->keys != NULL && r->arrays != NULL
                ? FR_OK
-               : fri_fail(FR_ENOMEM, "optimizer: out of host memory");
+               : fr_fail(FR_ENOMEM, "optimizer: out of host memory");
 }
 
 fr_status fri_optimizer_gradients(fr_optimizer *o, fri_gradients_fn *fn, void *ctx) {
     static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16, FR_F64};
     fr_status s = FR_OK;
-    FRI_TRY(s, make_room(o));
+    FR_TRY(s, make_room(o));
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         const fr_tensor *like = NULL;
         int count = 0;
@@ -132,7 +132,7 @@ fr_status fri_optimizer_gradients(fr_optimizer *o, fri_gradients_fn *fn, void *c
             o->room.arrays[count++] = (fri_array){fri_numel(g), fri_data(g)};
             like = g;
         }
-        if (count > 0) FRI_TRY(s, fn(ctx, like, count, o->room.arrays));
+        if (count > 0) FR_TRY(s, fn(ctx, like, count, o->room.arrays));
     }
 done:
     return s;
@@ -143,14 +143,14 @@ fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parame
     fri_update_room *r = &o->room;
     int left = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, make_room(o));
+    FR_TRY(s, make_room(o));
     for (int i = 0; i < n; i++) {
         const fr_tensor *g = fr_tensor_get_grad(parameters[i].parameter);
         if (g == NULL) continue;
-        FRI_TRY(s, prepare(o, &parameters[i], g, found, &r->items[left], &r->keys[left]));
+        FR_TRY(s, prepare(o, &parameters[i], g, found, &r->items[left], &r->keys[left]));
         left++;
     }
-    FRI_TRY(s, fri_optimizer_count(o, new_step, n, parameters, found));
+    FR_TRY(s, fri_optimizer_count(o, new_step, n, parameters, found));
     while (left > 0) { /* those like the first one; the others move up */
         const fri_update_key key = r->keys[0];
         int count = 0, others = 0;
@@ -162,7 +162,7 @@ fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parame
                 r->items[others++] = r->items[i];
             }
         }
-        FRI_TRY(s, launch(o, parameters[0].parameter, &key, count, r->list, inv_scale, found));
+        FR_TRY(s, launch(o, parameters[0].parameter, &key, count, r->list, inv_scale, found));
         left = others;
     }
 done:

@@ -60,7 +60,7 @@ static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
     uint64_t *end_of = malloc((last_block + 1) * sizeof(*end_of)); /* block serial number -> event that frees it */
     out->l = malloc((r->count + 1) * sizeof(*out->l));
     if (end_of == NULL || out->l == NULL) {
-        s = fri_fail(FR_ENOMEM, "arena: out of host memory");
+        s = fr_fail(FR_ENOMEM, "arena: out of host memory");
         goto done;
     }
     for (size_t b = 0; b <= last_block; b++) end_of[b] = SIZE_MAX;
@@ -96,15 +96,15 @@ static double milliseconds(void) {
 static fr_status place(const fr_plan *p, struct fri_layout **out) {
     fr_status s = FR_OK;
     if (p->allocator != NULL || p->n_sections == 0)
-        return fri_fail(FR_EUSAGE, "arena: the plan has not ended, or has no section");
+        return fr_fail(FR_EUSAGE, "arena: the plan has not ended, or has no section");
     struct fri_layout *layout = calloc(1, sizeof *layout);
-    if (layout == NULL) return fri_fail(FR_ENOMEM, "arena: out of host memory");
+    if (layout == NULL) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     fr_placement *result = &layout->placement;
     double began = milliseconds();
-    FRI_TRY(s, find_lifetimes(p, layout));
+    FR_TRY(s, find_lifetimes(p, layout));
     result->blocks = layout->n;
-    FRI_TRY(s, fri_arena_place(layout->l, layout->n, p->first_event + 1, (size_t)p->n_sections - 1, &result->extent,
-                               &result->peak));
+    FR_TRY(s, fri_arena_place(layout->l, layout->n, p->first_event + 1, (size_t)p->n_sections - 1, &result->extent,
+                              &result->peak));
     result->milliseconds = milliseconds() - began;
     *out = layout;
     layout = NULL;
@@ -144,7 +144,7 @@ fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out) {
     FRI_NOT_NULL(plan);
     size_t live = 0;
     fr_status s = FR_OK;
-    if (plan->layout == NULL) FRI_TRY(s, place(plan, &plan->layout));
+    if (plan->layout == NULL) FR_TRY(s, place(plan, &plan->layout));
     for (int i = 0; i < plan->n_sections; i++) section_in_arena(plan, i, plan->layout->placement.extent, &live);
     if (out != NULL) *out = plan->layout->placement;
 done:
@@ -158,15 +158,15 @@ fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *o
     fri_arena *arena = NULL;
     fri_allocator *a = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_plan_same_environment(plan, device));
-    FRI_TRY(s, fri_allocator_get(device, &a));
+    FR_TRY(s, fri_plan_same_environment(plan, device));
+    FR_TRY(s, fri_allocator_get(device, &a));
     if (layout == NULL) {
-        FRI_TRY(s, place(plan, &own));
+        FR_TRY(s, place(plan, &own));
         layout = own;
     }
-    FRI_TRY(s, fri_arena_create(layout->l, layout->n, layout->first, layout->end, plan->n_sections,
-                                layout->placement.extent, &arena));
-    FRI_TRY(s, fri_allocator_arena_install(a, arena));
+    FR_TRY(s, fri_arena_create(layout->l, layout->n, layout->first, layout->end, plan->n_sections,
+                               layout->placement.extent, &arena));
+    FR_TRY(s, fri_allocator_arena_install(a, arena));
     arena = NULL; /* the allocator owns it */
     (void)fri_allocator_arena_follow(a, 0);
     if (out != NULL) *out = layout->placement;
@@ -181,7 +181,7 @@ fr_status fr_plan_follow(fr_device device, int section) {
     fr_status s = fri_allocator_get(device, &a);
     if (s < 0) return s;
     if (fri_allocator_arena_follow(a, section)) return FR_OK;
-    return fri_fail(FR_EUSAGE, "arena: none is installed on %s", fr_device_name(device));
+    return fr_fail(FR_EUSAGE, "arena: none is installed on %s", fr_device_name(device));
 }
 
 bool fr_plan_departed(fr_device device) {

@@ -95,16 +95,15 @@ void fri_step_log_free(fri_step_log *l) {
 }
 
 fr_status fri_calibrate(fri_cost *c, const fri_step_log *dry, const fri_step_log *run) {
-    if (dry->failed || run->failed) return fri_fail(FR_ENOMEM, "calibrate: out of host memory");
-    if (run->count == 0)
-        return fri_fail(FR_EUSAGE, "calibrate: the run made fewer than %d steps", FRI_CALIBRATION_STEP);
+    if (dry->failed || run->failed) return fr_fail(FR_ENOMEM, "calibrate: out of host memory");
+    if (run->count == 0) return fr_fail(FR_EUSAGE, "calibrate: the run made fewer than %d steps", FRI_CALIBRATION_STEP);
     for (size_t i = 0; i < dry->count && i < run->count; i++)
         if (strcmp(dry->calls[i].name, run->calls[i].name) != 0)
-            return fri_fail(FR_EUSAGE, "calibrate: kernel %zu of the step is %s in the dry run but %s in the run", i,
-                            dry->calls[i].name, run->calls[i].name);
+            return fr_fail(FR_EUSAGE, "calibrate: kernel %zu of the step is %s in the dry run but %s in the run", i,
+                           dry->calls[i].name, run->calls[i].name);
     if (dry->count != run->count)
-        return fri_fail(FR_EUSAGE, "calibrate: the step has %zu kernels in the dry run but %zu in the run", dry->count,
-                        run->count);
+        return fr_fail(FR_EUSAGE, "calibrate: the step has %zu kernels in the dry run but %zu in the run", dry->count,
+                       run->count);
     for (size_t i = 0; i < run->count; i++) {
         fr_status s = fri_cost_add(c, &dry->calls[i], run->seconds[i] > 0 ? run->seconds[i] : 1e-9);
         if (s < 0) return s;
@@ -121,7 +120,7 @@ struct fr_calibration {
 fr_status fr_calibration_create(fr_calibration **out) {
     FRI_NOT_NULL(out);
     fr_calibration *c = calloc(1, sizeof *c);
-    if (c == NULL) return fri_fail(FR_ENOMEM, "calibrate: out of host memory");
+    if (c == NULL) return fr_fail(FR_ENOMEM, "calibrate: out of host memory");
     fr_calibration_release(out);
     *out = c;
     return FR_OK;
@@ -149,9 +148,9 @@ fr_status fr_calibration_save(const fr_calibration *c, fr_device device, fr_cali
     FRI_NOT_NULL(c, out);
     fri_cost *cost = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_cost_open(device, &cost));
-    FRI_TRY(s, fri_calibrate(cost, &c->dry, &c->run));
-    FRI_TRY(s, fri_cost_save(cost));
+    FR_TRY(s, fri_cost_open(device, &cost));
+    FR_TRY(s, fri_calibrate(cost, &c->dry, &c->run));
+    FR_TRY(s, fri_cost_save(cost));
     *out = (fr_calibration_result){.measured = c->run.count, .known = fri_cost_count(cost)};
     snprintf(out->path, sizeof out->path, "%s", fri_cost_path(cost));
 done:

@@ -126,10 +126,10 @@ static void solve_state(fri_solution *s, int i, int j, fri_before before) {
 
 fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solution **out) {
     if (c->n < 1 || c->n > FRI_CHAIN_MOST || slots < 1)
-        return fri_fail(FR_EINVAL, "chain: %d units and %d slots; 1..%d units and at least 1 slot are needed", c->n,
-                        slots, FRI_CHAIN_MOST);
+        return fr_fail(FR_EINVAL, "chain: %d units and %d slots; 1..%d units and at least 1 slot are needed", c->n,
+                       slots, FRI_CHAIN_MOST);
     fri_solution *s = calloc(1, sizeof *s);
-    if (s == NULL) return fri_fail(FR_ENOMEM, "chain: out of host memory");
+    if (s == NULL) return fr_fail(FR_ENOMEM, "chain: out of host memory");
     size_t cells = (size_t)c->n * (size_t)(c->n + 1) / 2 * FRI_BEFORE_STATES * (size_t)(slots + 1);
     *s = (fri_solution){.chain = c,
                         .n = c->n,
@@ -140,7 +140,7 @@ fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solu
                         .held = calloc((size_t)(c->n + 1) * (size_t)(c->n + 1), sizeof *s->held)};
     if (s->time == NULL || s->choice == NULL || s->held == NULL) {
         fri_solution_release(&s);
-        return fri_fail(FR_ENOMEM, "chain: no host memory for %zu states", cells);
+        return fr_fail(FR_ENOMEM, "chain: no host memory for %zu states", cells);
     }
     find_held(s);
     for (size_t k = 0; k < cells; k++) {
@@ -257,7 +257,7 @@ fr_status fri_chain_merge(const fri_chain *c, int limit, fri_chain *out, int *gr
     if (u == NULL || crossing == NULL) {
         free(u);
         free(crossing);
-        return fri_fail(FR_ENOMEM, "chain: out of host memory");
+        return fr_fail(FR_ENOMEM, "chain: out of host memory");
     }
     if (c->n > 0) memcpy(u, c->unit, (size_t)c->n * sizeof *u);
     int n = c->n;

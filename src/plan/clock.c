@@ -27,9 +27,9 @@ fr_status fr_fit_clock_begin(fr_device target, fr_fit_clock **out) {
     FRI_NOT_NULL(out);
     fr_status s = FR_OK;
     fr_fit_clock *c = calloc(1, sizeof *c);
-    if (c == NULL) return fri_fail(FR_ENOMEM, "fit: out of host memory");
-    FRI_TRY(s, fri_cost_open(target, &c->cost));
-    FRI_TRY(s, fr_event_subscribe(on_event, c));
+    if (c == NULL) return fr_fail(FR_ENOMEM, "fit: out of host memory");
+    FR_TRY(s, fri_cost_open(target, &c->cost));
+    FR_TRY(s, fr_event_subscribe(on_event, c));
     c->was = fri_meta_listen((fri_call_listener){on_call, c});
     *out = c;
     return FR_OK;

@@ -83,7 +83,7 @@ static fr_status grow(fri_cost *c) {
     size_t n = c->capacity;
     size_t capacity = n > 0 ? 2 * n : 256;
     entry *entries = calloc(capacity, sizeof *entries);
-    if (entries == NULL) return fri_fail(FR_ENOMEM, "cost: out of host memory");
+    if (entries == NULL) return fr_fail(FR_ENOMEM, "cost: out of host memory");
     c->entries = entries;
     c->capacity = capacity;
     for (size_t i = 0; i < n; i++)
@@ -103,7 +103,7 @@ static fr_status put(fri_cost *c, const char *key, const entry *new) {
     kind *k = kind_of(c, key, true), *all = &c->all[arithmetic];
     if (e->key == NULL) {
         char *copy = strdup(key);
-        if (copy == NULL) return fri_fail(FR_ENOMEM, "cost: out of host memory");
+        if (copy == NULL) return fr_fail(FR_ENOMEM, "cost: out of host memory");
         *e = *new;
         e->key = copy;
         c->count++;
@@ -196,7 +196,7 @@ fr_status fri_cost_open(fr_device target, fri_cost **out) {
     const fri_backend *b = fri_backend_get(target);
     char library[128] = "";
     fri_cost *c = calloc(1, sizeof *c);
-    if (c == NULL) return fri_fail(FR_ENOMEM, "cost: out of host memory");
+    if (c == NULL) return fr_fail(FR_ENOMEM, "cost: out of host memory");
     c->target = target;
     if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
     snprintf(c->environment, sizeof c->environment, "%s, %s", fr_device_name(target), library);
@@ -224,16 +224,16 @@ fr_status fri_cost_save(const fri_cost *c) {
     fr_atomic_file file = FR_ATOMIC_FILE_CLOSED;
     fr_status s = FR_OK;
     if (c->path[0] == '\0')
-        return fri_fail(FR_EIO, "cost: neither XDG_CACHE_HOME nor HOME is an absolute path: no place for kernel times");
+        return fr_fail(FR_EIO, "cost: neither XDG_CACHE_HOME nor HOME is an absolute path: no place for kernel times");
     fri_cache_make_folders(c->path);
-    FRI_TRY(s, fr_atomic_open(c->path, 0600, &file));
-    FRI_TRY(s, fr_atomic_stream(&file));
+    FR_TRY(s, fr_atomic_open(c->path, 0600, &file));
+    FR_TRY(s, fr_atomic_stream(&file));
     fprintf(file.stream, "%s\n%s\n", header, c->environment);
     for (size_t i = 0; i < c->capacity; i++) {
         const entry *e = &c->entries[i];
         if (e->key != NULL) fprintf(file.stream, "%.9g %.17g %.17g %s\n", e->seconds, e->flops, e->bytes, e->key);
     }
-    FRI_TRY(s, fr_atomic_commit(&file));
+    FR_TRY(s, fr_atomic_commit(&file));
 done:
     fr_atomic_abandon(&file);
     return s < 0 ? fr_fail_prefix(s, "cost: %s: ", c->path) : s;

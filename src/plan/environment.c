@@ -24,7 +24,7 @@ void fri_plan_environment(fr_plan *p) {
 
 static fr_status same_environment(const char *planned, const char *other) {
     if (strcmp(planned, other) == 0) return FR_OK;
-    return fri_fail(FR_EUSAGE, "plan: made for '%s', which is not comparable with '%s'", planned, other);
+    return fr_fail(FR_EUSAGE, "plan: made for '%s', which is not comparable with '%s'", planned, other);
 }
 
 fr_status fri_plan_same_environment(const fr_plan *p, fr_device device) {
@@ -34,8 +34,8 @@ fr_status fri_plan_same_environment(const fr_plan *p, fr_device device) {
 }
 
 static fr_status unequal(const char *section, const char *what, const char *category, size_t planned, size_t measured) {
-    return fri_fail(FR_EINVAL, "plan: section '%s': %s%s%s: %zu bytes planned, %zu measured", section, what,
-                    category[0] ? " of " : "", category, planned, measured);
+    return fr_fail(FR_EINVAL, "plan: section '%s': %s%s%s: %zu bytes planned, %zu measured", section, what,
+                   category[0] ? " of " : "", category, planned, measured);
 }
 
 static fr_status same_parts(const char *section, const char *what, const size_t *planned, const size_t *measured) {
@@ -53,8 +53,8 @@ static fr_status same_stats(const char *section, const fr_memory_stats *p, const
         return unequal(section, "allocated at the peak", "", p->peak_allocated, m->peak_allocated);
     if (p->peak_reserved != m->peak_reserved)
         return unequal(section, "reserved at the peak", "", p->peak_reserved, m->peak_reserved);
-    FRI_TRY(s, same_parts(section, "requested at the peak", p->at_peak_requested, m->at_peak_requested));
-    FRI_TRY(s, same_parts(section, "allocated at the peak", p->at_peak_allocated, m->at_peak_allocated));
+    FR_TRY(s, same_parts(section, "requested at the peak", p->at_peak_requested, m->at_peak_requested));
+    FR_TRY(s, same_parts(section, "allocated at the peak", p->at_peak_allocated, m->at_peak_allocated));
 done:
     return s;
 }
@@ -63,8 +63,8 @@ fr_status fr_plan_verify(const fr_plan *plan, int section, fr_device device, con
     FRI_NOT_NULL(plan, measured);
     fr_plan_section_stats planned;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_plan_same_environment(plan, device));
-    FRI_TRY(s, fr_plan_section_get(plan, section, &planned));
+    FR_TRY(s, fri_plan_same_environment(plan, device));
+    FR_TRY(s, fr_plan_section_get(plan, section, &planned));
     s = same_stats(planned.name, &planned.memory, measured);
 done:
     return s;
@@ -73,11 +73,11 @@ done:
 fr_status fr_plan_compare(const fr_plan *a, const fr_plan *b) {
     FRI_NOT_NULL(a, b);
     fr_status s = FR_OK;
-    FRI_TRY(s, same_environment(a->environment, b->environment));
+    FR_TRY(s, same_environment(a->environment, b->environment));
     if (a->n_sections != b->n_sections)
-        return fri_fail(FR_EINVAL, "plan: one has %d sections, the other %d", a->n_sections, b->n_sections);
+        return fr_fail(FR_EINVAL, "plan: one has %d sections, the other %d", a->n_sections, b->n_sections);
     for (int i = 0; i < a->n_sections; i++)
-        FRI_TRY(s, same_stats(a->sections[i].name, &a->sections[i].memory, &b->sections[i].memory));
+        FR_TRY(s, same_stats(a->sections[i].name, &a->sections[i].memory, &b->sections[i].memory));
 done:
     return s;
 }

@@ -50,7 +50,7 @@ typedef struct finder {
 static fr_status candidate_create(candidate *c, int units) {
     *c = (candidate){.option = calloc((size_t)units, sizeof *c->option),
                      .range = calloc((size_t)units, sizeof *c->range)};
-    return c->option != NULL && c->range != NULL ? FR_OK : fri_fail(FR_ENOMEM, "fit: out of host memory");
+    return c->option != NULL && c->range != NULL ? FR_OK : fr_fail(FR_ENOMEM, "fit: out of host memory");
 }
 
 static void candidate_free(candidate *c) {
@@ -117,10 +117,10 @@ static fr_status observe(finder *f, candidate *c, fri_step_trace *out) {
     if (s < 0) return s;
     if (ended < 0) return ended;
     if (!out->seen)
-        return fri_fail(FR_EUSAGE,
-                        "fit: the dry run made no training step through fr_checkpoint_plan in which all %d "
-                        "units ran",
-                        f->units);
+        return fr_fail(FR_EUSAGE,
+                       "fit: the dry run made no training step through fr_checkpoint_plan in which all %d "
+                       "units ran",
+                       f->units);
     c->seconds = out->seconds;
     c->ok = true;
     return FR_OK;
@@ -155,7 +155,7 @@ static fr_status make_chain(finder *f) {
     const fri_list *l = fri_list_of(f->opts->model, &one);
     fri_chain all = {.n = f->units, .unit = f->unit};
     all.crossing = calloc((size_t)l->values + 1, sizeof *all.crossing);
-    if (all.crossing == NULL) return fri_fail(FR_ENOMEM, "fit: out of host memory");
+    if (all.crossing == NULL) return fr_fail(FR_ENOMEM, "fit: out of host memory");
     for (int v = l->inputs; v < l->values && f->recompute.value != NULL; v++) {
         if (l->value[v].last_layer < 0) continue;
         const fri_crossing c = {unit_of(f, l->value[v].made_by), unit_of(f, l->value[v].last_layer),
@@ -174,7 +174,7 @@ static fr_status measure(finder *f, fr_fit *out) {
     for (int o = FR_UNIT_KEEP; o < FR_UNIT_OPTIONS; o++) {
         if (!f->opts->offload && (o == FR_UNIT_OFFLOAD || o == FR_UNIT_REBUILD_OFFLOAD)) continue;
         uniform(&f->trial, n, (fr_unit_option)o, false);
-        FRI_TRY(s, observe(f, &f->trial, &f->trace[o]));
+        FR_TRY(s, observe(f, &f->trial, &f->trace[o]));
         consider(f, &f->trial);
         if (o == FR_UNIT_KEEP) {
             out->keep_seconds = f->trial.seconds;
@@ -183,13 +183,13 @@ static fr_status measure(finder *f, fr_fit *out) {
         if (f->opts->any && f->best.ok) return FR_OK;
     }
     uniform(&f->trial, n, FR_UNIT_ENCODE, true);
-    FRI_TRY(s, observe(f, &f->trial, &f->recompute));
+    FR_TRY(s, observe(f, &f->trial, &f->recompute));
     consider(f, &f->trial);
     if (f->opts->any && f->best.ok) return FR_OK;
     for (int parity = 0; parity < 2; parity++) {
         for (int i = 0; i < n; i++) f->trial.option[i] = i % 2 == parity ? FR_UNIT_REBUILD : FR_UNIT_INSIDE;
         f->trial.ranges = 0;
-        FRI_TRY(s, observe(f, &f->trial, &f->apart[parity]));
+        FR_TRY(s, observe(f, &f->trial, &f->apart[parity]));
         consider(f, &f->trial);
         if (f->opts->any && f->best.ok) return FR_OK;
     }
@@ -244,7 +244,7 @@ static fr_status try_slots(finder *f, const fri_solution *solution, int slots, b
         *ok = fits(f, &f->last);
         return FR_OK;
     }
-    FRI_TRY(s, dry_run(f, &f->trial, f->opts->budget));
+    FR_TRY(s, dry_run(f, &f->trial, f->opts->budget));
     candidate_copy(&f->last, &f->trial, n);
     f->any = true;
     consider(f, &f->trial);
@@ -263,14 +263,14 @@ static fr_status bisect(finder *f, const fri_solution *solution, int low, int gu
     while (low <= high) {
         int middle = guess >= low && guess <= high ? guess : low + (high - low) / 2;
         guess = -1;
-        FRI_TRY(s, try_slots(f, solution, middle, &ok));
+        FR_TRY(s, try_slots(f, solution, middle, &ok));
         if (ok)
             low = middle + 1;
         else
             high = middle - 1;
     }
     for (int k = 1; k <= beyond && low <= FRI_CHAIN_SLOTS; k++, low += FRI_CHAIN_SLOTS / 60)
-        FRI_TRY(s, try_slots(f, solution, low, &ok));
+        FR_TRY(s, try_slots(f, solution, low, &ok));
 done:
     return s;
 }
@@ -284,9 +284,9 @@ static fr_status search(finder *f) {
     size_t memory = room / 2 < all / 2 ? room + room / 3 : all + all / 8;
     fri_solution *solution = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
+    FR_TRY(s, fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
     int low = least_slots(solution, FRI_CHAIN_SLOTS);
-    if (low >= 0) FRI_TRY(s, bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))));
+    if (low >= 0) FR_TRY(s, bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))));
 done:
     fri_solution_release(&solution);
     return s;
@@ -304,7 +304,7 @@ static fr_status align(finder *f) {
             f->trial.option[i] = FR_UNIT_ENCODE;
             any = true;
         }
-    if (any) FRI_TRY(s, dry_run(f, &f->trial, f->opts->budget));
+    if (any) FR_TRY(s, dry_run(f, &f->trial, f->opts->budget));
     if (any) consider(f, &f->trial);
 done:
     return s;
@@ -315,13 +315,13 @@ done:
 /* The least limit under which c runs; c ends with the statistics of that run. */
 static fr_status least_limit(finder *f, candidate *c, size_t *limit) {
     fr_status s = FR_OK;
-    FRI_TRY(s, dry_run(f, c, SIZE_MAX));
+    FR_TRY(s, dry_run(f, c, SIZE_MAX));
     fr_memory_stats memory = c->memory;
     double seconds = c->seconds;
     size_t low = memory.peak_allocated, high = memory.peak_reserved; /* runs under high */
     while (high > low && high - low > LIMIT_STEP) {
         size_t middle = low + (high - low) / 2;
-        FRI_TRY(s, dry_run(f, c, middle));
+        FR_TRY(s, dry_run(f, c, middle));
         if (c->ok) {
             memory = c->memory;
             seconds = c->seconds;
@@ -341,7 +341,7 @@ done:
 static fr_status try_smallest(finder *f, size_t *smallest) {
     size_t limit = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, least_limit(f, &f->trial, &limit));
+    FR_TRY(s, least_limit(f, &f->trial, &limit));
     if (limit < *smallest) {
         *smallest = limit;
         candidate_copy(&f->least, &f->trial, f->units);
@@ -373,7 +373,7 @@ static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smalles
     int low = -1;
     /* Encoding is never larger than keeping, but may seem slower by a hair. */
     for (int i = 0; i < f->chain.n; i++) f->chain.unit[i].option[FR_UNIT_KEEP].possible = false;
-    FRI_TRY(s, solve_lean(f, &solution, &low));
+    FR_TRY(s, solve_lean(f, &solution, &low));
     for (size_t k = 0; low >= 0 && s == FR_OK && k < sizeof knob / sizeof *knob; k++) {
         (void)plan_at(f, solution, (int)ceil(low * knob[k]), &f->trial);
         s = fn(f, smallest);
@@ -400,14 +400,14 @@ static fr_status try_budget(finder *f, size_t *smallest) {
 
 static fr_status find(finder *f, fr_fit *out) {
     fr_status s = FR_OK;
-    FRI_TRY(s, measure(f, out));
-    if (!f->opts->any) FRI_TRY(s, search(f));
-    if (!f->opts->any) FRI_TRY(s, align(f));
-    if (f->opts->any && !f->best.ok) FRI_TRY(s, each_lean(f, try_budget, NULL));
+    FR_TRY(s, measure(f, out));
+    if (!f->opts->any) FR_TRY(s, search(f));
+    if (!f->opts->any) FR_TRY(s, align(f));
+    if (f->opts->any && !f->best.ok) FR_TRY(s, each_lean(f, try_budget, NULL));
     out->fits = f->best.ok;
     if (!out->fits && !f->opts->any) {
         out->smallest = SIZE_MAX;
-        FRI_TRY(s, each_lean(f, try_smallest, &out->smallest));
+        FR_TRY(s, each_lean(f, try_smallest, &out->smallest));
         out->fits = out->smallest <= f->opts->budget;
         candidate_copy(&f->best, &f->least, f->units);
     }
@@ -440,20 +440,20 @@ fr_status fri_find_in(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr
     fr_status s = FR_OK;
     f.units = fri_units(opts->model, how, NULL, 0);
     if (f.units < 1 || f.units > FR_MAX_UNITS)
-        return fri_fail(FR_EINVAL, "fit: the model has %d units; 1..%d are possible", f.units, FR_MAX_UNITS);
+        return fr_fail(FR_EINVAL, "fit: the model has %d units; 1..%d are possible", f.units, FR_MAX_UNITS);
     f.first = calloc((size_t)f.units, sizeof *f.first);
     f.unit = calloc((size_t)f.units, sizeof *f.unit);
     f.group = calloc((size_t)f.units, sizeof *f.group);
     if (f.first == NULL || f.unit == NULL || f.group == NULL) {
-        s = fri_fail(FR_ENOMEM, "fit: out of host memory");
+        s = fr_fail(FR_ENOMEM, "fit: out of host memory");
         goto done;
     }
     (void)fri_units(opts->model, how, f.first, f.units);
-    FRI_TRY(s, candidate_create(&f.best, f.units));
-    FRI_TRY(s, candidate_create(&f.least, f.units));
-    FRI_TRY(s, candidate_create(&f.trial, f.units));
-    FRI_TRY(s, candidate_create(&f.last, f.units));
-    FRI_TRY(s, find(&f, out));
+    FR_TRY(s, candidate_create(&f.best, f.units));
+    FR_TRY(s, candidate_create(&f.least, f.units));
+    FR_TRY(s, candidate_create(&f.trial, f.units));
+    FR_TRY(s, candidate_create(&f.last, f.units));
+    FR_TRY(s, find(&f, out));
     *large = has_a_large_unit(&f);
 done:
     out->dry_runs = f.dry_runs;

@@ -33,11 +33,11 @@ fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr
     fr_status s = FR_OK;
     *out = (fr_fit){0};
     FRI_NOT_NULL(opts->model);
-    FRI_TRY(s, fri_cost_open(opts->target, &cost));
-    FRI_TRY(s, fri_find_in(run, ctx, opts, cost, FRI_CHAIN_UNITS, out, &large));
+    FR_TRY(s, fri_cost_open(opts->target, &cost));
+    FR_TRY(s, fri_find_in(run, ctx, opts, cost, FRI_CHAIN_UNITS, out, &large));
     if (large && !is_fastest(out) && !(opts->any && out->fits) &&
         fri_units(opts->model, FRI_FINE_UNITS, NULL, 0) > fri_units(opts->model, FRI_CHAIN_UNITS, NULL, 0)) {
-        FRI_TRY(s, fri_find_in(run, ctx, opts, cost, FRI_FINE_UNITS, &fine, &large));
+        FR_TRY(s, fri_find_in(run, ctx, opts, cost, FRI_FINE_UNITS, &fine, &large));
         const int dry_runs = out->dry_runs + fine.dry_runs;
         if (beats(&fine, out)) {
             fine.keep_seconds = out->keep_seconds;

@@ -81,7 +81,7 @@ static void event(void *ctx, const fr_event *e) {
 fr_status fr_largest_op_begin(fr_device device, fr_largest_op **out) {
     FRI_NOT_NULL(out);
     fr_largest_op *l = calloc(1, sizeof *l);
-    if (l == NULL) return fri_fail(FR_ENOMEM, "largest op: out of host memory");
+    if (l == NULL) return fr_fail(FR_ENOMEM, "largest op: out of host memory");
     l->device = device;
     fri_largest_op_begin(&l->op);
     fr_status s = fr_event_subscribe(event, l);

@@ -205,16 +205,16 @@ static void on_call(void *ctx, const fri_kernel_call *call) {
 fr_status fri_observe_begin(fri_cost *cost, int units, fri_observer **out) {
     fri_observer *o = calloc(1, sizeof *o);
     fr_status s = FR_OK;
-    if (o == NULL) return fri_fail(FR_ENOMEM, "fit: out of host memory");
+    if (o == NULL) return fr_fail(FR_ENOMEM, "fit: out of host memory");
     o->cost = cost;
     o->again = -1;
     o->now = (fri_step_trace){.n = units, .unit = calloc((size_t)units, sizeof *o->now.unit)};
     o->best = (fri_step_trace){.n = units, .unit = calloc((size_t)units, sizeof *o->best.unit)};
     if (o->now.unit == NULL || o->best.unit == NULL) {
-        s = fri_fail(FR_ENOMEM, "fit: out of host memory");
+        s = fr_fail(FR_ENOMEM, "fit: out of host memory");
         goto done;
     }
-    FRI_TRY(s, fr_event_subscribe(on_event, o));
+    FR_TRY(s, fr_event_subscribe(on_event, o));
     o->was_watch = fri_unit_watch_set((fri_unit_watch){on_unit, o});
     o->was_listener = fri_meta_listen((fri_call_listener){on_call, o});
     *out = o;
@@ -242,7 +242,7 @@ fr_status fri_observe_end(fri_observer **p, fri_step_trace *out) {
     fri_step_trace_free(&o->now);
     free(o->owners);
     free(o);
-    return failed ? fri_fail(FR_ENOMEM, "fit: out of host memory") : FR_OK;
+    return failed ? fr_fail(FR_ENOMEM, "fit: out of host memory") : FR_OK;
 }
 
 void fri_step_trace_free(fri_step_trace *t) {

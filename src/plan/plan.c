@@ -19,16 +19,16 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     fr_status s = FR_OK;
     fr_plan *p = NULL;
     const fri_backend *meta = fri_backend_get(FR_META), *stands_for = fri_backend_get(target);
-    if (running != NULL) return fri_fail(FR_EUSAGE, "plan: another plan is running on this thread");
+    if (running != NULL) return fr_fail(FR_EUSAGE, "plan: another plan is running on this thread");
     if (stands_for == NULL)
-        return fri_fail(FR_EDEVICE, "plan: this build of frugal does not hold the %s backend", fr_device_name(target));
-    if ((p = calloc(1, sizeof *p)) == NULL) return fri_fail(FR_ENOMEM, "plan: out of host memory");
+        return fr_fail(FR_EDEVICE, "plan: this build of frugal does not hold the %s backend", fr_device_name(target));
+    if ((p = calloc(1, sizeof *p)) == NULL) return fr_fail(FR_ENOMEM, "plan: out of host memory");
     p->record.device = FR_META;
     p->target = target;
     fri_segment_source source = {meta->segment_alloc, meta->segment_free, NULL};
     if (stands_for->expandable != NULL && stands_for->expandable() != NULL) source.expandable = &fri_meta_expandable;
-    FRI_TRY(s, fri_allocator_create(FR_META, source, &p->allocator));
-    FRI_TRY(s, fr_event_subscribe(fri_record_event, &p->record));
+    FR_TRY(s, fri_allocator_create(FR_META, source, &p->allocator));
+    FR_TRY(s, fr_event_subscribe(fri_record_event, &p->record));
     p->was_allocator = fri_allocator_override(FR_META, p->allocator);
     p->was_target = fri_meta_target_set(target == FR_META ? NULL : stands_for);
     fri_plan_environment(p);
@@ -43,10 +43,9 @@ done:
 
 fr_status fr_plan_section(fr_plan *plan, const char *name) {
     FRI_NOT_NULL(plan, name);
-    if (plan != running) return fri_fail(FR_EUSAGE, "plan: section '%s' outside a running plan", name);
+    if (plan != running) return fr_fail(FR_EUSAGE, "plan: section '%s' outside a running plan", name);
     if (plan->n_sections == FR_PLAN_SECTIONS)
-        return fri_fail(FR_EUSAGE, "plan: section '%s' is one more than the %d a plan can hold", name,
-                        FR_PLAN_SECTIONS);
+        return fr_fail(FR_EUSAGE, "plan: section '%s' is one more than the %d a plan can hold", name, FR_PLAN_SECTIONS);
     close_section(plan);
     plan->first_event[plan->n_sections] = plan->record.count;
     plan->sections[plan->n_sections++] = (fr_plan_section_stats){.name = fri_intern(name)};
@@ -56,7 +55,7 @@ fr_status fr_plan_section(fr_plan *plan, const char *name) {
 
 fr_status fr_plan_end(fr_plan *plan) {
     FRI_NOT_NULL(plan);
-    if (plan != running) return fri_fail(FR_EUSAGE, "plan: end without a running plan");
+    if (plan != running) return fr_fail(FR_EUSAGE, "plan: end without a running plan");
     fr_memory_stats left;
     close_section(plan);
     fri_allocator_stats(plan->allocator, &left);
@@ -64,10 +63,10 @@ fr_status fr_plan_end(fr_plan *plan) {
     (void)fri_allocator_override(FR_META, plan->was_allocator);
     fri_meta_target_set(plan->was_target);
     running = NULL;
-    if (plan->record.failed) return fri_fail(FR_ENOMEM, "plan: out of host memory while recording the run");
+    if (plan->record.failed) return fr_fail(FR_ENOMEM, "plan: out of host memory while recording the run");
     if (left.allocs != left.frees)
-        return fri_fail(FR_EUSAGE, "plan: %llu tensors of the planned run are still alive at its end",
-                        (unsigned long long)(left.allocs - left.frees));
+        return fr_fail(FR_EUSAGE, "plan: %llu tensors of the planned run are still alive at its end",
+                       (unsigned long long)(left.allocs - left.frees));
     fri_allocator_destroy(&plan->allocator);
     return FR_OK;
 }
@@ -94,7 +93,7 @@ int fr_plan_sections(const fr_plan *p) {
 fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats *out) {
     FRI_NOT_NULL(plan, out);
     if (i < 0 || i >= plan->n_sections)
-        return fri_fail(FR_EINVAL, "plan: section %d is outside 0..%d", i, plan->n_sections - 1);
+        return fr_fail(FR_EINVAL, "plan: section %d is outside 0..%d", i, plan->n_sections - 1);
     *out = plan->sections[i];
     return FR_OK;
 }

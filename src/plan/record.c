@@ -69,7 +69,7 @@ fr_status fri_record_live(const fri_record *r, size_t at, void (*fn)(void *ctx, 
         free(blocks);
         free(now);
         free(dead);
-        return fri_fail(FR_ENOMEM, "plan: out of host memory");
+        return fr_fail(FR_ENOMEM, "plan: out of host memory");
     }
     for (size_t i = 0; i <= at && i < r->count; i++)
         if (r->events[i].kind == FR_EVENT_ALLOC) {

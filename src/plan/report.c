@@ -55,7 +55,7 @@ fr_status fr_plan_report(const fr_plan *plan, FILE *out) {
     FRI_NOT_NULL(plan, out);
     char a[FR_BYTES_TEXT];
     fr_tag op;
-    if (plan->n_sections == 0) return fri_fail(FR_EUSAGE, "plan report: the plan has no section");
+    if (plan->n_sections == 0) return fr_fail(FR_EUSAGE, "plan report: the plan has no section");
     fprintf(out, "plan for %s\n", plan->environment);
     print_sections(plan, out);
     print_peak(plan, out);
@@ -66,5 +66,5 @@ fr_status fr_plan_report(const fr_plan *plan, FILE *out) {
     fprintf(out, "floor (parameters + state + largest op): %s (%zu bytes); largest op: %s in %s, %zu bytes\n",
             fr_bytes_text(floor, a), floor, or_dash(op.op), or_dash(op.module), largest);
     print_remark(plan->target, out);
-    return ferror(out) ? fri_fail(FR_EIO, "plan report: the stream reports a write error") : FR_OK;
+    return ferror(out) ? fr_fail(FR_EIO, "plan report: the stream reports a write error") : FR_OK;
 }

@@ -151,8 +151,8 @@ static void on_event(void *ctx, const fr_event *e) {
 fr_status fr_summary_begin(fr_device device, fr_summary **out) {
     FRI_NOT_NULL(out);
     fr_summary *s = NULL;
-    if (running) return fri_fail(FR_EUSAGE, "summary: another summary is watching on this thread");
-    if ((s = calloc(1, sizeof *s)) == NULL) return fri_fail(FR_ENOMEM, "summary: out of host memory");
+    if (running) return fr_fail(FR_EUSAGE, "summary: another summary is watching on this thread");
+    if ((s = calloc(1, sizeof *s)) == NULL) return fr_fail(FR_ENOMEM, "summary: out of host memory");
     s->device = device;
     fr_status status = fr_event_subscribe(on_event, s);
     if (status < 0) {
@@ -183,14 +183,14 @@ static int in_order(const void *a, const void *b) {
 
 fr_status fr_summary_end(fr_summary *s) {
     FRI_NOT_NULL(s);
-    if (!s->listening) return fri_fail(FR_EUSAGE, "summary: it has ended already");
+    if (!s->listening) return fr_fail(FR_EUSAGE, "summary: it has ended already");
     stop(s);
     free(s->blocks);
     s->blocks = NULL;
-    if (s->failed) return fri_fail(FR_ENOMEM, "summary: out of host memory");
+    if (s->failed) return fr_fail(FR_ENOMEM, "summary: out of host memory");
     if (s->stage != BACKWARD && s->stage != OVER)
-        return fri_fail(FR_EUSAGE, "summary: no step with a forward and a backward ran on %s between begin and end",
-                        fr_device_name(s->device));
+        return fr_fail(FR_EUSAGE, "summary: no step with a forward and a backward ran on %s between begin and end",
+                       fr_device_name(s->device));
     qsort(s->rows, (size_t)s->n_rows, sizeof *s->rows, in_order);
     for (int i = 0; i < s->n_rows; i++) {
         fr_summary_layer *l = &s->rows[i].layer;
@@ -220,7 +220,7 @@ int fr_summary_layers(const fr_summary *s) {
 
 fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out) {
     FRI_NOT_NULL(s, out);
-    if (i < 0 || i >= s->n_rows) return fri_fail(FR_EINVAL, "summary: layer %d is outside 0..%d", i, s->n_rows - 1);
+    if (i < 0 || i >= s->n_rows) return fr_fail(FR_EINVAL, "summary: layer %d is outside 0..%d", i, s->n_rows - 1);
     *out = s->rows[i].layer;
     return FR_OK;
 }
@@ -266,5 +266,5 @@ fr_status fr_summary_print(const fr_summary *s, FILE *out) {
                 "FLOPs: %.0f forward, of them %.0f multiply-adds (2 each) in convolutions and linear layers; %.0f "
                 "backward\n",
                 t->flops, t->multiply_adds, t->flops_backward);
-    return ferror(out) ? fri_fail(FR_EIO, "summary: the stream reports a write error") : FR_OK;
+    return ferror(out) ? fr_fail(FR_EIO, "summary: the stream reports a write error") : FR_OK;
 }

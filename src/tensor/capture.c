@@ -64,13 +64,13 @@ fr_status fr_capture_create(fr_device device, int64_t places, fr_capture **out) 
     void *pinned = NULL;
     fr_status s = FR_OK;
     fr_capture *c = calloc(1, sizeof *c);
-    if (c == NULL) return fri_fail(FR_ENOMEM, "capture: out of host memory");
+    if (c == NULL) return fr_fail(FR_ENOMEM, "capture: out of host memory");
     c->backend = fri_backend_get(device);
     c->places = places + FIRST;
     fr_shape shape = FRI_SHAPE((int64_t)bytes_of(c->places));
-    FRI_TRY(s, fri_tensor_new(&shape, FR_U8, device, FR_MEM_OTHER, &c->memory));
+    FR_TRY(s, fri_tensor_new(&shape, FR_U8, device, FR_MEM_OTHER, &c->memory));
     if (c->backend->streams != NULL && c->backend->streams->host_alloc(TURNS * bytes_of(c->places), &pinned) < 0) {
-        s = fri_fail(FR_ENOMEM, "capture: no page-locked host memory for the values of a recorded step");
+        s = fr_fail(FR_ENOMEM, "capture: no page-locked host memory for the values of a recorded step");
         goto done;
     }
     c->pinned = pinned;
@@ -141,7 +141,7 @@ const char *fr_capture_refused(void) {
 
 fr_status fr_capture_begin(fr_capture *c) {
     if (c->backend->graphs == NULL)
-        return fri_fail(FR_EUNSUPPORTED, "capture: %s records nothing", fr_device_name(c->backend->device));
+        return fr_fail(FR_EUNSUPPORTED, "capture: %s records nothing", fr_device_name(c->backend->device));
     fr_capture_forget(c);
     c->rng = fr_rng_get();
     fr_status s = record(c);
@@ -167,7 +167,7 @@ fr_status fr_capture_end(fr_capture *c, fr_status s) {
         char why[WHY];
         snprintf(why, sizeof why, "%s", fr_last_error());
         (void)stop(c, false); /* fails, too, and knows less */
-        s = fri_fail(s, "%s", why);
+        s = fr_fail(s, "%s", why);
     }
     c->open = false;
     fri_event_mute(false);
@@ -189,8 +189,8 @@ static void *place_of(const fr_capture *c, int64_t place) {
 
 static fr_status take(fr_capture *c, int64_t *place) {
     if (c->used == c->places)
-        return fri_fail(FR_EUNSUPPORTED, "capture: the step has more than %lld numbers of its own",
-                        (long long)(c->places - FIRST));
+        return fr_fail(FR_EUNSUPPORTED, "capture: the step has more than %lld numbers of its own",
+                       (long long)(c->places - FIRST));
     *place = c->used++;
     return FR_OK;
 }
@@ -203,10 +203,10 @@ fr_status fri_capture_number(const double *host, const double **device) {
     for (int i = 0; i < c->n_numbers && *device == NULL; i++)
         if (c->numbers[i].host == host) *device = place_of(c, c->numbers[i].place);
     if (*device != NULL) return FR_OK;
-    FRI_TRY(s, FRI_ROOM(c->numbers, c->n_numbers, "capture"));
+    FR_TRY(s, FRI_ROOM(c->numbers, c->n_numbers, "capture"));
     number *n = &c->numbers[c->n_numbers];
     *n = (number){.host = host};
-    FRI_TRY(s, take(c, &n->place));
+    FR_TRY(s, take(c, &n->place));
     c->n_numbers++;
     *device = place_of(c, n->place);
 done:
@@ -231,9 +231,9 @@ fr_status fri_capture_value(const fr_tensor *t, fr_readback *r) {
     fr_capture *c = current;
     int64_t place = 0;
     fr_status s = FR_OK;
-    FRI_TRY(s, take(c, &place));
-    FRI_TRY(s, c->backend->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(t), place_of(c, place),
-                                         fri_nbytes(t)));
+    FR_TRY(s, take(c, &place));
+    FR_TRY(s, c->backend->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(t), place_of(c, place),
+                                        fri_nbytes(t)));
     *r = (fr_readback){.dtype = t->dtype, .place = place};
 done:
     return s;
@@ -257,14 +257,14 @@ fr_status fr_capture_replay_begin(fr_capture *c) {
     fr_rng now = fr_rng_get();
     fr_status s = FR_OK;
     if (now.seed != c->rng.seed)
-        return fri_fail(FR_EUSAGE, "capture: the generator was seeded anew since the step was captured");
+        return fr_fail(FR_EUSAGE, "capture: the generator was seeded anew since the step was captured");
     double drawn = (double)(int64_t)(now.next_stream - c->rng.next_stream);
-    if (c->drawn > 0) FRI_TRY(s, FRI_KERNEL(b, FR_I64, fill, (FRI_EXEC, FR_I64, 1, drawn, place_of(c, DRAWS))));
+    if (c->drawn > 0) FR_TRY(s, FRI_KERNEL(b, FR_I64, fill, (FRI_EXEC, FR_I64, 1, drawn, place_of(c, DRAWS))));
     for (int i = 0; i < c->n_numbers; i++)
-        FRI_TRY(s, FRI_KERNEL(b, FR_F64, fill,
-                              (FRI_EXEC, FR_F64, 1, *c->numbers[i].host, place_of(c, c->numbers[i].place))));
+        FR_TRY(s, FRI_KERNEL(b, FR_F64, fill,
+                             (FRI_EXEC, FR_F64, 1, *c->numbers[i].host, place_of(c, c->numbers[i].place))));
     for (int i = 0; i < c->n_arounds; i++)
-        if (c->arounds[i].before != NULL) FRI_TRY(s, c->arounds[i].before(c->arounds[i].ctx));
+        if (c->arounds[i].before != NULL) FR_TRY(s, c->arounds[i].before(c->arounds[i].ctx));
 done:
     return s;
 }
@@ -288,16 +288,16 @@ fr_status fr_capture_replay_end(fr_capture *c) {
     fr_rng now = fr_rng_get();
     fr_status s = FR_OK;
     c->turn = (c->turn + 1) % TURNS;
-    FRI_TRY(s, streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, place_of(c, 0),
-                             c->pinned + bytes_of(c->turn * c->places), bytes_of(c->used)));
-    FRI_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &c->copied));
+    FR_TRY(s, streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, place_of(c, 0),
+                            c->pinned + bytes_of(c->turn * c->places), bytes_of(c->used)));
+    FR_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &c->copied));
     now.next_stream += c->drawn;
     fr_rng_set(now);
     for (int i = 0; i < c->n_arounds; i++) c->arounds[i].after(c->arounds[i].ctx);
     for (int i = 0; i < c->n_checks; i++) {
         fr_readback bad = {0};
         fr_capture_readback(c, &c->checks[i].bad, &bad);
-        FRI_TRY(s, fri_readback_check_begun(&bad, c->checks[i].op, c->checks[i].what, c->checks[i].limit));
+        FR_TRY(s, fri_readback_check_begun(&bad, c->checks[i].op, c->checks[i].what, c->checks[i].limit));
     }
 done:
     return s;

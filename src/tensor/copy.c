@@ -35,9 +35,9 @@ fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src) {
 fr_status fri_tensor_sum_of(const fr_tensor *a, const fr_tensor *b, fr_category category, fr_tensor **out) {
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_new(&a->shape, a->dtype, fri_device_of(a), category, &t));
-    FRI_TRY(s, FRI_KERNEL(fri_backend_of(a), a->dtype, add,
-                          (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(t))));
+    FR_TRY(s, fri_tensor_new(&a->shape, a->dtype, fri_device_of(a), category, &t));
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(a), a->dtype, add,
+                         (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(t))));
     fri_tensor_put(&t, out);
 done:
     fr_tensor_release(&t);
@@ -47,8 +47,8 @@ done:
 fr_status fri_tensor_clone_as(const fr_tensor *t, fr_dtype dtype, fr_category category, fr_tensor **out) {
     fr_tensor *c = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_new(&t->shape, dtype, fri_device_of(t), category, &c));
-    FRI_TRY(s, fri_tensor_cast_into(t, c));
+    FR_TRY(s, fri_tensor_new(&t->shape, dtype, fri_device_of(t), category, &c));
+    FR_TRY(s, fri_tensor_cast_into(t, c));
     fri_tensor_put(&c, out);
 done:
     fr_tensor_release(&c);
@@ -71,8 +71,8 @@ fr_status fr_tensor_to_device(const fr_tensor *t, fr_device device, fr_tensor **
     FRI_NOT_NULL(t, out);
     fr_tensor *moved = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fri_tensor_new(&t->shape, t->dtype, device, FR_MEM_TEMPORARY, &moved));
-    FRI_TRY(s, fr_tensor_copy(moved, t));
+    FR_TRY(s, fri_tensor_new(&t->shape, t->dtype, device, FR_MEM_TEMPORARY, &moved));
+    FR_TRY(s, fr_tensor_copy(moved, t));
     fri_tensor_put(&moved, out);
 done:
     fr_tensor_release(&moved);
@@ -86,23 +86,23 @@ static fr_status copy_across(fr_tensor *dst, const fr_tensor *src) {
     fr_status s = FR_OK;
     if (fri_device_of(dst) == FR_META) return FR_OK;
     if (fri_device_of(src) == FR_META)
-        return fri_fail(FR_EUNSUPPORTED, "copy: a meta tensor holds no data to copy to %s",
-                        fr_device_name(fri_device_of(dst)));
+        return fr_fail(FR_EUNSUPPORTED, "copy: a meta tensor holds no data to copy to %s",
+                       fr_device_name(fri_device_of(dst)));
     const void *from = fri_data(src);
     if (fri_device_of(src) != FR_CPU) {
         if ((host = malloc(fri_nbytes(src))) == NULL) {
-            s = fri_fail(FR_ENOMEM, "copy: out of host memory");
+            s = fr_fail(FR_ENOMEM, "copy: out of host memory");
             goto done;
         }
-        FRI_TRY(s, fr_tensor_to_host(src, host));
+        FR_TRY(s, fr_tensor_to_host(src, host));
         from = host;
     }
     if (dst->dtype == src->dtype) {
-        FRI_TRY(s, fri_backend_of(dst)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, from, fri_data(dst), fri_nbytes(dst)));
+        FR_TRY(s, fri_backend_of(dst)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, from, fri_data(dst), fri_nbytes(dst)));
     } else {
-        FRI_TRY(s, fr_tensor_from_host(from, src->shape.rank, src->shape.dim, src->dtype, fri_device_of(dst),
-                                       &same_dtype));
-        FRI_TRY(s, fri_tensor_cast_into(same_dtype, dst));
+        FR_TRY(s,
+               fr_tensor_from_host(from, src->shape.rank, src->shape.dim, src->dtype, fri_device_of(dst), &same_dtype));
+        FR_TRY(s, fri_tensor_cast_into(same_dtype, dst));
     }
     fri_bump_version(dst);
 done:
@@ -115,8 +115,8 @@ fr_status fr_tensor_copy(fr_tensor *dst, const fr_tensor *src) {
     FRI_NOT_NULL(dst, src);
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     if (!fri_shape_equal(&dst->shape, &src->shape))
-        return fri_fail(FR_ESHAPE, "copy: the destination is %s but the source is %s", fri_shape_text(&dst->shape, a),
-                        fri_shape_text(&src->shape, b));
+        return fr_fail(FR_ESHAPE, "copy: the destination is %s but the source is %s", fri_shape_text(&dst->shape, a),
+                       fri_shape_text(&src->shape, b));
     if (fri_numel(src) == 0) return FR_OK;
     if (fri_device_of(dst) != fri_device_of(src)) return copy_across(dst, src);
     return fri_tensor_cast_into(src, dst);
@@ -145,8 +145,8 @@ fr_status fr_tensor_item(const fr_tensor *t, double *out) {
     uint64_t raw = 0; /* the widest element */
     char text[FRI_SHAPE_TEXT];
     if (fri_numel(t) != 1)
-        return fri_fail(FR_ESHAPE, "item: the tensor has shape %s, one element is needed",
-                        fri_shape_text(&t->shape, text));
+        return fr_fail(FR_ESHAPE, "item: the tensor has shape %s, one element is needed",
+                       fri_shape_text(&t->shape, text));
     fr_status s = fr_tensor_to_host(t, &raw);
     if (s < 0) return s;
     *out = fri_element(t->dtype, &raw, 0);
@@ -168,5 +168,5 @@ fr_status fr_tensor_print(const fr_tensor *t, FILE *out) {
         for (int64_t i = 0; i < n; i++) fprintf(out, " %.6g", fri_element(t->dtype, values, i));
     }
     fprintf(out, "\n");
-    return ferror(out) ? fri_fail(FR_EIO, "tensor print: the stream reports a write error") : FR_OK;
+    return ferror(out) ? fr_fail(FR_EIO, "tensor print: the stream reports a write error") : FR_OK;
 }

@@ -46,12 +46,12 @@ static void delete_legacy(struct DLManagedTensor *self) {
 
 static fr_status make_exported(fr_tensor *t, exported **out) {
     if (t->requires_grad)
-        return fri_fail(FR_EUSAGE, "dlpack: the tensor requires grad; export what fr_tensor_detach makes of it");
+        return fr_fail(FR_EUSAGE, "dlpack: the tensor requires grad; export what fr_tensor_detach makes of it");
     if (fri_device_of(t) != FR_CPU)
-        return fri_fail(FR_EUNSUPPORTED, "dlpack: the tensor is on %s; tensors on cpu can be exported",
-                        fr_device_name(fri_device_of(t)));
+        return fr_fail(FR_EUNSUPPORTED, "dlpack: the tensor is on %s; tensors on cpu can be exported",
+                       fr_device_name(fri_device_of(t)));
     exported *e = calloc(1, sizeof *e);
-    if (e == NULL) return fri_fail(FR_ENOMEM, "dlpack: out of host memory");
+    if (e == NULL) return fr_fail(FR_ENOMEM, "dlpack: out of host memory");
     fr_status s = fr_tensor_detach(t, &e->tensor);
     if (s < 0) {
         free(e);
@@ -108,14 +108,14 @@ static fr_status import_dtype(const fri_dl_tensor *d, fr_dtype *out) {
         *out = (fr_dtype)i;
         return FR_OK;
     }
-    return fri_fail(FR_EDTYPE, "dlpack: no element type here has code %u, %u bits and %u lanes", d->dtype.code,
-                    d->dtype.bits, d->dtype.lanes);
+    return fr_fail(FR_EDTYPE, "dlpack: no element type here has code %u, %u bits and %u lanes", d->dtype.code,
+                   d->dtype.bits, d->dtype.lanes);
 }
 
 static fr_status import_shape(const fri_dl_tensor *d, fr_shape *out) {
     if (d->ndim < 0 || d->ndim > FR_MAX_RANK)
-        return fri_fail(FR_ESHAPE, "dlpack: rank %d is outside 0..%d", d->ndim, FR_MAX_RANK);
-    if (d->ndim > 0 && d->shape == NULL) return fri_fail(FR_EINVAL, "dlpack: the shape is NULL, the rank %d", d->ndim);
+        return fr_fail(FR_ESHAPE, "dlpack: rank %d is outside 0..%d", d->ndim, FR_MAX_RANK);
+    if (d->ndim > 0 && d->shape == NULL) return fr_fail(FR_EINVAL, "dlpack: the shape is NULL, the rank %d", d->ndim);
     *out = fri_shape_of(d->ndim, d->shape);
     return FR_OK;
 }
@@ -125,9 +125,9 @@ static fr_status check_compact(const fri_dl_tensor *d, const fr_shape *shape) {
     if (d->strides == NULL || fri_shape_numel(shape) == 0) return FR_OK;
     for (int i = shape->rank - 1; i >= 0; i--) {
         if (shape->dim[i] != 1 && d->strides[i] != expected)
-            return fri_fail(FR_EUNSUPPORTED,
-                            "dlpack: dimension %d has stride %lld, a compact row-major tensor has %lld: copy it first",
-                            i, (long long)d->strides[i], (long long)expected);
+            return fr_fail(FR_EUNSUPPORTED,
+                           "dlpack: dimension %d has stride %lld, a compact row-major tensor has %lld: copy it first",
+                           i, (long long)d->strides[i], (long long)expected);
         expected *= shape->dim[i];
     }
     return FR_OK;
@@ -140,23 +140,23 @@ static fr_status import(const fri_dl_tensor *d, void (*fn)(void *owner), void *o
     fri_storage *storage = NULL;
     fr_status s = FR_OK;
     if (d->device_type != FRI_DL_CPU)
-        return fri_fail(FR_EUNSUPPORTED, "dlpack: the memory is on a device of type %d; type %d (cpu) can be imported",
-                        d->device_type, FRI_DL_CPU);
-    FRI_TRY(s, import_dtype(d, &dtype));
-    FRI_TRY(s, import_shape(d, &shape));
-    FRI_TRY(s, fri_shape_bytes("dlpack: the tensor", &shape, dtype, &bytes));
-    FRI_TRY(s, check_compact(d, &shape));
-    if (bytes > 0 && d->data == NULL) return fri_fail(FR_EINVAL, "dlpack: the data of %zu bytes are NULL", bytes);
+        return fr_fail(FR_EUNSUPPORTED, "dlpack: the memory is on a device of type %d; type %d (cpu) can be imported",
+                       d->device_type, FRI_DL_CPU);
+    FR_TRY(s, import_dtype(d, &dtype));
+    FR_TRY(s, import_shape(d, &shape));
+    FR_TRY(s, fri_shape_bytes("dlpack: the tensor", &shape, dtype, &bytes));
+    FR_TRY(s, check_compact(d, &shape));
+    if (bytes > 0 && d->data == NULL) return fr_fail(FR_EINVAL, "dlpack: the data of %zu bytes are NULL", bytes);
     if (d->data != NULL &&
         (bytes > UINTPTR_MAX - (uintptr_t)d->data || d->byte_offset > UINTPTR_MAX - (uintptr_t)d->data - bytes))
-        return fri_fail(FR_EINVAL, "dlpack: byte offset %llu leads past the end of the address space",
-                        (unsigned long long)d->byte_offset);
+        return fr_fail(FR_EINVAL, "dlpack: byte offset %llu leads past the end of the address space",
+                       (unsigned long long)d->byte_offset);
     char *data = d->data == NULL ? NULL : (char *)d->data + d->byte_offset;
     if ((uintptr_t)data % fr_dtype_size(dtype) != 0)
-        return fri_fail(FR_EUNSUPPORTED, "dlpack: the data are not aligned to their elements of %zu bytes",
-                        fr_dtype_size(dtype));
+        return fr_fail(FR_EUNSUPPORTED, "dlpack: the data are not aligned to their elements of %zu bytes",
+                       fr_dtype_size(dtype));
     fr_tag tag = fri_tag_make(FR_MEM_INPUT, dtype, &shape);
-    FRI_TRY(s, fri_storage_foreign(data, bytes, &tag, fn, owner, &storage));
+    FR_TRY(s, fri_storage_foreign(data, bytes, &tag, fn, owner, &storage));
     s = fri_tensor_on_storage(storage, 0, &shape, dtype, out);
     if (s < 0) storage->foreign_owner = NULL; /* stays the caller's */
     fri_storage_release_handle(storage);
@@ -176,12 +176,12 @@ static void release_legacy(void *owner) {
 
 fr_status fr_tensor_from_dlpack(struct DLManagedTensorVersioned **managed, fr_tensor **out) {
     FRI_NOT_NULL(managed, out);
-    if (*managed == NULL) return fri_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
+    if (*managed == NULL) return fr_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
     if ((*managed)->version.major != FRI_DL_MAJOR)
-        return fri_fail(FR_EFORMAT, "dlpack: the tensor is of major version %u, this library reads version %d",
-                        (*managed)->version.major, FRI_DL_MAJOR);
+        return fr_fail(FR_EFORMAT, "dlpack: the tensor is of major version %u, this library reads version %d",
+                       (*managed)->version.major, FRI_DL_MAJOR);
     if ((*managed)->flags & FRI_DL_READ_ONLY)
-        return fri_fail(FR_EUNSUPPORTED, "dlpack: the memory is read-only; tensors here can be written");
+        return fr_fail(FR_EUNSUPPORTED, "dlpack: the memory is read-only; tensors here can be written");
     fr_status s = import(&(*managed)->dl_tensor, release_versioned, *managed, out);
     if (s == FR_OK) *managed = NULL;
     return s;
@@ -189,7 +189,7 @@ fr_status fr_tensor_from_dlpack(struct DLManagedTensorVersioned **managed, fr_te
 
 fr_status fr_tensor_from_dlpack_legacy(struct DLManagedTensor **managed, fr_tensor **out) {
     FRI_NOT_NULL(managed, out);
-    if (*managed == NULL) return fri_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
+    if (*managed == NULL) return fr_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
     fr_status s = import(&(*managed)->dl_tensor, release_legacy, *managed, out);
     if (s == FR_OK) *managed = NULL;
     return s;

@@ -27,7 +27,7 @@ static fr_status more_places(const fri_streams *streams) {
     place *p = calloc(CHUNK_PLACES, sizeof *p);
     if (p == NULL || streams->host_alloc((size_t)CHUNK_PLACES * FR_READBACK_BYTES, &memory) < 0) {
         free(p);
-        return fri_fail(FR_ENOMEM, "no page-locked host memory for values that come back from the device");
+        return fr_fail(FR_ENOMEM, "no page-locked host memory for values that come back from the device");
     }
     for (int i = 0; i < CHUNK_PLACES; i++) {
         p[i] = (place){free_places, (char *)memory + (size_t)i * FR_READBACK_BYTES};
@@ -70,7 +70,7 @@ fr_status fr_readback_begin(const fr_tensor *t, fr_readback *r) {
     size_t bytes = fri_nbytes(t);
     fr_status s = FR_OK;
     if (bytes > FR_READBACK_BYTES)
-        return fri_fail(FR_EINTERNAL, "readback: a value of %zu bytes, more than %d", bytes, FR_READBACK_BYTES);
+        return fr_fail(FR_EINTERNAL, "readback: a value of %zu bytes, more than %d", bytes, FR_READBACK_BYTES);
     fr_readback_drop(r);
     r->dtype = t->dtype;
     if (b->device == FR_META) {
@@ -81,10 +81,10 @@ fr_status fr_readback_begin(const fr_tensor *t, fr_readback *r) {
     }
     if (b->streams == NULL) return fr_tensor_to_host(t, r->bytes);
     if (fri_capturing()) return fri_capture_value(t, r);
-    FRI_TRY(s, take(b->streams, &r->pinned));
+    FR_TRY(s, take(b->streams, &r->pinned));
     r->streams = b->streams;
-    FRI_TRY(s, b->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, fri_data(t), r->pinned, bytes));
-    FRI_TRY(s, b->streams->mark(FRI_STREAM_COMPUTE, &fence));
+    FR_TRY(s, b->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, fri_data(t), r->pinned, bytes));
+    FR_TRY(s, b->streams->mark(FRI_STREAM_COMPUTE, &fence));
     r->fence.stream = (int)fence.stream;
     r->fence.number = fence.number;
 done:
@@ -140,13 +140,13 @@ static fr_status oldest(void) {
     n_checks--;
     fr_status s = fr_readback_value(&c->position, &at);
     if (s < 0 || !(at >= 0)) return s;
-    return fri_fail(FR_EINVAL, "%s: %s %lld is outside 0..%lld (some steps ago: the device was still at work)", c->op,
-                    c->what, (long long)at, (long long)c->limit);
+    return fr_fail(FR_EINVAL, "%s: %s %lld is outside 0..%lld (some steps ago: the device was still at work)", c->op,
+                   c->what, (long long)at, (long long)c->limit);
 }
 
 fr_status fri_readback_check_begun(const fr_readback *bad, const char *op, const char *what, int64_t limit) {
     fr_status s = FR_OK;
-    if (n_checks == CHECKS) FRI_TRY(s, oldest());
+    if (n_checks == CHECKS) FR_TRY(s, oldest());
     checks[(first_check + n_checks++) % CHECKS] = (check){.position = *bad, .op = op, .what = what, .limit = limit};
 done:
     return s;

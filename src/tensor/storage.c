@@ -22,7 +22,7 @@ fr_status fri_storage_create(fr_device d, size_t bytes, const fr_tag *tag, fri_s
     fr_status status = fri_allocator_get(d, &a);
     if (status < 0) return status;
     fri_storage *s = calloc(1, sizeof *s);
-    if (s == NULL) return fri_fail(FR_ENOMEM, "storage: out of host memory");
+    if (s == NULL) return fr_fail(FR_ENOMEM, "storage: out of host memory");
     status = fri_block_alloc(a, bytes, tag, &s->block);
     if (status < 0) {
         free(s);
@@ -41,7 +41,7 @@ fr_status fri_storage_foreign(void *data, size_t bytes, const fr_tag *tag, void 
     if (s != NULL) s->block = calloc(1, sizeof *s->block);
     if (s == NULL || s->block == NULL) {
         free(s);
-        return fri_fail(FR_ENOMEM, "storage: out of host memory");
+        return fr_fail(FR_ENOMEM, "storage: out of host memory");
     }
     *s->block = (fri_block){.data = data, .requested = bytes, .size = bytes, .tag = *tag};
     s->handles = 1;

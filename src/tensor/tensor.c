@@ -15,7 +15,7 @@ void fri_tensor_set_grad_state_free(void (*fn)(fr_tensor *t)) {
 
 fr_status fri_tensor_on_storage(fri_storage *s, size_t offset, const fr_shape *shape, fr_dtype dtype, fr_tensor **out) {
     fr_tensor *t = calloc(1, sizeof *t);
-    if (t == NULL) return fri_fail(FR_ENOMEM, "tensor: out of host memory");
+    if (t == NULL) return fr_fail(FR_ENOMEM, "tensor: out of host memory");
     t->references = 1;
     t->storage = s;
     t->offset = offset;
@@ -70,7 +70,7 @@ void fr_tensor_release(fr_tensor **p) {
 
 static fr_status check_rank(int rank) {
     if (rank < 0 || rank > FR_MAX_RANK)
-        return fri_fail(FR_ESHAPE, "tensor: rank %d is outside 0..%d", rank, FR_MAX_RANK);
+        return fr_fail(FR_ESHAPE, "tensor: rank %d is outside 0..%d", rank, FR_MAX_RANK);
     return FR_OK;
 }
 
@@ -89,8 +89,8 @@ fr_status fr_tensor_full(int rank, const int64_t *shape, double value, fr_dtype 
     if (rank > 0) FRI_NOT_NULL(shape);
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    FRI_TRY(s, fri_tensor_fill(t, value));
+    FR_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
+    FR_TRY(s, fri_tensor_fill(t, value));
     fri_tensor_put(&t, out);
 done:
     fr_tensor_release(&t);
@@ -109,9 +109,9 @@ fr_status fr_tensor_from_host(const void *data, int rank, const int64_t *shape, 
     if (rank > 0) FRI_NOT_NULL(shape);
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
-    FRI_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    if (fri_nbytes(t) > 0) FRI_TRY(s, FRI_CHECK_NULL(data));
-    FRI_TRY(s, fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, data, fri_data(t), fri_nbytes(t)));
+    FR_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
+    if (fri_nbytes(t) > 0) FR_TRY(s, FRI_CHECK_NULL(data));
+    FR_TRY(s, fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, data, fri_data(t), fri_nbytes(t)));
     fri_tensor_put(&t, out);
 done:
     fr_tensor_release(&t);
@@ -120,8 +120,8 @@ done:
 
 fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
     if (fri_capturing())
-        return fri_fail(FR_EUNSUPPORTED, "%s: a captured step would draw the same numbers again",
-                        normal ? "normal" : "uniform");
+        return fr_fail(FR_EUNSUPPORTED, "%s: a captured step would draw the same numbers again",
+                       normal ? "normal" : "uniform");
     fr_rng r = fri_rng_draw();
     fri_bump_version(t);
     if (normal)
@@ -136,9 +136,9 @@ static fr_status random_tensor(bool normal, int rank, const int64_t *shape, doub
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
     if (!fr_dtype_is_float(dtype))
-        return fri_fail(FR_EDTYPE, "random tensor: %s is not a float type", fr_dtype_name(dtype));
-    FRI_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    FRI_TRY(s, fri_tensor_randomize(t, normal, a, b));
+        return fr_fail(FR_EDTYPE, "random tensor: %s is not a float type", fr_dtype_name(dtype));
+    FR_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
+    FR_TRY(s, fri_tensor_randomize(t, normal, a, b));
     fri_tensor_put(&t, out);
 done:
     fr_tensor_release(&t);
@@ -166,11 +166,11 @@ fr_status fr_tensor_detach(fr_tensor *t, fr_tensor **out) {
 
 fr_status fr_tensor_narrow0(fr_tensor *t, int64_t start, int64_t length, fr_tensor **out) {
     FRI_NOT_NULL(t, out);
-    if (t->shape.rank == 0) return fri_fail(FR_ESHAPE, "narrow0: a scalar has no dimension 0");
+    if (t->shape.rank == 0) return fr_fail(FR_ESHAPE, "narrow0: a scalar has no dimension 0");
     int64_t rows = t->shape.dim[0];
     if (start < 0 || length < 0 || start > rows - length)
-        return fri_fail(FR_ESHAPE, "narrow0: %lld rows from row %lld on are not within the %lld rows there are",
-                        (long long)length, (long long)start, (long long)rows);
+        return fr_fail(FR_ESHAPE, "narrow0: %lld rows from row %lld on are not within the %lld rows there are",
+                       (long long)length, (long long)start, (long long)rows);
     fr_shape shape = t->shape;
     shape.dim[0] = length;
     size_t row_bytes = rows > 0 ? fri_nbytes(t) / (size_t)rows : 0;

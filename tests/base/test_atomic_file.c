@@ -237,7 +237,7 @@ Test(text, control_characters_and_bytes_that_are_no_text_are_escaped) {
     for (size_t i = 0; i < COUNT(cases); i++) {
         char out[200];
         cr_expect_str_eq(fr_text_printable(cases[i].in, false, out, sizeof out), cases[i].out, "case %zu: %s", i, out);
-        (void)fri_fail(FR_EIO, "file %s: reason", cases[i].in);
+        (void)fr_fail(FR_EIO, "file %s: reason", cases[i].in);
         cr_expect(strstr(fr_last_error(), cases[i].out) != NULL, "case %zu: %s", i, fr_last_error());
         (void)fr_fail_prefix(FR_EIO, "%s: ", cases[i].in);
         cr_expect_eq(strchr(fr_last_error(), '\x1b'), NULL);
@@ -253,11 +253,11 @@ Test(text, a_long_name_leaves_its_ends_and_the_reason) {
     memset(name, 'a', sizeof name - 1);
     name[0] = 'b';
     name[sizeof name - 1] = '\0';
-    (void)fri_fail(FR_EIO, "--data %s: cannot be opened: File name too long", name);
+    (void)fr_fail(FR_EIO, "--data %s: cannot be opened: File name too long", name);
     cr_expect_eq(strncmp(fr_last_error(), "--data ba", 9), 0);
     EXPECT_SENTENCE("a...a");
     EXPECT_SENTENCE("a: cannot be opened: File name too long");
-    (void)fri_fail(FR_EIO, "cannot be opened: File name too long");
+    (void)fr_fail(FR_EIO, "cannot be opened: File name too long");
     (void)fr_fail_prefix(FR_EIO, "loading '%s': ", name);
     EXPECT_SENTENCE("a': cannot be opened: File name too long");
     cr_expect_str_eq(fr_text_printable("0123456789abcdefghijklmnopqrstuvwxyz", false, out, 16), "012345...uvwxyz");

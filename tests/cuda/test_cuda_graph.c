@@ -306,7 +306,7 @@ Test(cuda_graph, what_a_record_cannot_hold_is_named) {
     cr_expect_eq(fr_init_normal(random, 0, 1), FR_EUNSUPPORTED);
     refused_as("the beginning of another one", fri_backend_get(FR_CUDA)->graphs->begin());
     cr_expect_eq(fake.forbidden, 0);
-    cr_expect_eq(fr_capture_end(c, fri_fail(FR_EINVAL, "the step says why")), FR_EINVAL);
+    cr_expect_eq(fr_capture_end(c, fr_fail(FR_EINVAL, "the step says why")), FR_EINVAL);
     cr_expect_str_eq(fr_last_error(), "the step says why");
     cr_expect_not(fri_capturing());
     cr_expect_eq(fr_capture_pieces(c), 0);

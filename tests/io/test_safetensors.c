@@ -182,7 +182,7 @@ typedef struct source_state {
 
 static fr_status indices(void *context, size_t index, const void **data) {
     source_state *state = context;
-    if (state->calls++ == state->fail_at) return fri_fail(FR_ELIBRARY, "the source gave up");
+    if (state->calls++ == state->fail_at) return fr_fail(FR_ELIBRARY, "the source gave up");
     for (int i = 0; i < 4; i++) state->buffer[i] = (float)index;
     *data = state->buffer;
     return FR_OK;

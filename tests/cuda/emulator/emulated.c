@@ -22,11 +22,11 @@ fr_status fri_emulated_launched(const char *kernel) {
 }
 
 fr_status fri_emulated_no_type(const char *kernel, fr_dtype t) {
-    return fri_fail(FR_EUNSUPPORTED, "%s: no instance for %s", kernel, fr_dtype_name(t));
+    return fr_fail(FR_EUNSUPPORTED, "%s: no instance for %s", kernel, fr_dtype_name(t));
 }
 
 fr_status fri_emulated_workspace_short(const char *kernel, size_t need, size_t got) {
-    return fri_fail(FR_EINTERNAL, "%s: needs %zu bytes of workspace, got %zu", kernel, need, got);
+    return fr_fail(FR_EINTERNAL, "%s: needs %zu bytes of workspace, got %zu", kernel, need, got);
 }
 
 fr_status fri_emulated_set_bytes(const fri_exec *e, const char *kernel, void *p, int value, size_t bytes) {
