@@ -4,10 +4,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-static fr_status run(fr_module *m, const fr_image *image, const fr_loader_opts *as, fr_device device, fr_tensor **y) {
+/* Where a network is, and in which type it takes its input. */
+typedef struct place {
+    fr_device device;
+    fr_dtype dtype;
+} place;
+
+static fr_status run(fr_module *m, const fr_image *image, const fr_loader_opts *as, place at, fr_tensor **y) {
     fr_tensor *x = NULL;
     fr_status s = FR_OK;
-    FR_TRY(s, fr_image_preprocess(image, as, device, &x));
+    FR_TRY(s, fr_image_preprocess(image, as, at.device, &x));
+    FR_TRY(s, fr_cast(x, at.dtype, &x));
     FR_TRY(s, fr_module_forward(m, x, &x));
     s = fr_cast(x, FR_F32, y);
 done:
@@ -15,24 +22,26 @@ done:
     return s;
 }
 
-static fr_status device_of(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
-    (void)path, (void)is_parameter;
-    *(fr_device *)ctx = fr_tensor_device(t);
+/* Of the first parameter. */
+static fr_status place_of(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)path;
+    if (!is_parameter) return FR_OK;
+    *(place *)ctx = (place){fr_tensor_device(t), fr_tensor_dtype(t)};
     return FR_END;
 }
 
 fr_status fr_predict(fr_module *m, const fr_image *image, const fr_loader_opts *as, double *p, int64_t n) {
     if (m == NULL || image == NULL || p == NULL)
         return fr_fail(FR_EINVAL, "fr_predict: %s is NULL", m == NULL ? "m" : image == NULL ? "image" : "p");
-    fr_device device = FR_CPU;
+    place at = {FR_CPU, FR_F32};
     fr_tensor *y = NULL;
     float *logit = NULL;
     double largest = -INFINITY, sum = 0;
-    fr_status s = fr_module_each_tensor(m, device_of, &device);
+    fr_status s = fr_module_each_tensor(m, place_of, &at);
     if (s < 0) return s;
     bool grad = fr_no_grad_begin();
     fr_module_evaluation_begin(m);
-    FR_TRY(s, run(m, image, as, device, &y));
+    FR_TRY(s, run(m, image, as, at, &y));
     if (fr_tensor_numel(y) != n) {
         s = fr_fail(FR_ESHAPE, "predict: the network has %lld results, %lld are asked for",
                     (long long)fr_tensor_numel(y), (long long)n);

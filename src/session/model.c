@@ -93,7 +93,7 @@ fr_status fri_model_check(fri_config *c) {
     meta.opts.device = FR_META;
     fr_status s = make_module(&trial, meta.model_name);
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
-    if (s == FR_EINVAL || s == FR_ESHAPE) {
+    if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) { /* a session's network has no flags */
         s = fr_fail_prefix(FR_EINVAL, "--depth %lld --image-size %lld: ", (long long)c->opts.depth,
                            (long long)c->opts.image_size);
         goto done;
