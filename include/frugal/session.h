@@ -13,8 +13,9 @@
  *
  * Of library frugal-cli, as train.h. A session belongs to the thread that created it, but for fr_session_cancel. It
  * has a memory pool, random numbers, switches and a number of threads of its own: between its calls the thread has what
- * it had before. While it is planned the same network runs on meta; the dataset's and the session's callbacks are not
- * called then. */
+ * it had before, but for the offload file (train.offload), which stays the thread's until release. create reads up to
+ * 1,024 training images for their mean and deviation; planning runs the network on meta and calls neither the dataset
+ * nor on_step and on_epoch. */
 #ifndef FRUGAL_SESSION_H
 #define FRUGAL_SESSION_H
 
