@@ -72,6 +72,20 @@ FR_API fr_status fr_memory_empty_cache(fr_device d);
  * FR_ENOMEM, with a report in fr_last_error, and changes nothing. */
 FR_API fr_status fr_memory_limit_set(fr_device d, size_t bytes);
 
+/* What the caching allocator does against fragmentation, in PyTorch's words (PYTORCH_CUDA_ALLOC_CONF) and by its rules,
+ * to the byte: "key:value,key:value"; "": none, the default. Of every pool: FRUGAL_ALLOC; of the thread's pool
+ * on the device: this call, best before its first allocation.
+ *   max_split_size_mb:M              M >= 20. Blocks of M MiB or more are never split: a smaller request is not served
+ *                                    from one, one of that size only if less than 20 MiB would be left over
+ *   roundup_power2_divisions:D       D a power of two. Requests above 512 D bytes are rounded up to the next of D equal
+ *                                    steps between two powers of two; [256:1,512:2,>:4] sets D from 256 MiB, 512 MiB
+ *                                    (and from there) on
+ *   garbage_collection_threshold:T   0 < T < 1. Above T of the limit (fr_memory_limit_set) a miss gives back the wholly
+ *                                    free large segments that have been idle longest
+ * `requested` knows nothing of them. In segments that grow only the second counts. FR_EINVAL: the sentence names the
+ * key, what was expected and what was found. */
+FR_API fr_status fr_memory_settings_set(fr_device d, const char *settings);
+
 /* What the process holds as others count it: its resident set on the CPU, what the driver says elsewhere. *out is 0
  * where nobody knows. */
 FR_API void fr_memory_use_get(fr_device d, fr_memory_use *out);

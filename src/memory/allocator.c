@@ -6,6 +6,7 @@
  *  - a block is split if the rest is >= 512 bytes (small pool) or > 1 MiB (large pool); an unsplit tail belongs to the
  *    block;
  *  - a freed block merges with its free neighbours and is cached;
+ *  - the settings of settings.c, where there are any, change sizes, splits and what is given back;
  *  - on a miss a segment is taken from the device: 2 MiB (small), 20 MiB (requests below 10 MiB), else the request
  *    rounded up to 2 MiB; if that fails, all wholly free segments are given back and it is tried once more;
  *  - with segments that grow (PyTorch's expandable_segments) each pool is one segment: a miss maps as many granules (2
@@ -46,6 +47,7 @@ fr_status fri_allocator_create(fr_device d, fri_segment_source source, fri_alloc
     pthread_mutexattr_destroy(&recursive);
     a->device = d;
     a->source = source;
+    a->settings = fri_settings_default;
     a->next_serial = 1;
     a->stats.limit = SIZE_MAX;
     a->stats.peak_op = a->stats.peak_module = "";
@@ -162,6 +164,7 @@ void fri_block_relabel(fri_block *b, fr_category to) {
 static bool split(fri_allocator *a, fri_block *b, size_t size) {
     size_t rest = b->size - size;
     if (b->segment->small || b->segment->span > 0 ? rest < FRI_ROUND_BYTES : rest <= FRI_SMALL_BYTES) return true;
+    if (!b->segment->small && size >= a->settings.max_split) return true;
     fri_block *tail = fri_segment_block(a, b->segment, b->offset + size, rest);
     if (tail == NULL) return false;
     tail->prev = b;
@@ -258,9 +261,19 @@ static fr_status alloc_in_arena(fri_allocator *a, size_t offset, size_t rounded,
     return FR_OK;
 }
 
+static fri_block *take_from_device(fri_allocator *a, size_t size) {
+    fri_settings_collect(a);
+    fri_block *b = fri_segment_take(a, size);
+    if (b == NULL && fri_settings_make_room(a, size)) b = fri_segment_take(a, size);
+    if (b != NULL) return b;
+    a->stats.retries++;
+    fri_segments_trim(a);
+    return fri_segment_take(a, size);
+}
+
 /* A block in no list of live ones yet, from the arena if this allocation is planned there. */
-static fr_status find_block(fri_allocator *a, size_t rounded, const fr_tag *tag, fri_block **out) {
-    size_t place = 0;
+static fr_status find_block(fri_allocator *a, size_t bytes, const fr_tag *tag, fri_block **out) {
+    size_t place = 0, rounded = fri_round_bytes(bytes), size = 0;
     uint64_t note = 0;
     fri_block *b = NULL;
     fr_status s = FR_OK;
@@ -270,16 +283,10 @@ static fr_status find_block(fri_allocator *a, size_t rounded, const fr_tag *tag,
                fri_arena_take(a->arena, rounded, &place, &note)) {
         s = alloc_in_arena(a, place, rounded, &b);
     } else {
-        fri_freelist *pool = fri_freelist_of(a, rounded <= FRI_SMALL_BYTES);
-        b = fri_freelist_best_fit(pool, rounded);
-        if (b != NULL) {
-            fri_freelist_remove(pool, b);
-        } else if ((b = fri_segment_take(a, rounded)) == NULL) {
-            a->stats.retries++;
-            fri_segments_trim(a);
-            if ((b = fri_segment_take(a, rounded)) == NULL) return out_of_memory(a, rounded, tag);
-        }
-        if (!split(a, b, rounded)) {
+        size = fri_env_get()->no_pool ? rounded : fri_settings_round(&a->settings, bytes);
+        b = fri_settings_cached(a, size);
+        if (b == NULL && (b = take_from_device(a, size)) == NULL) return out_of_memory(a, rounded, tag);
+        if (!split(a, b, size)) {
             cache(a, b);
             return fr_fail(FR_ENOMEM, "allocator: out of host memory");
         }
@@ -291,10 +298,10 @@ static fr_status find_block(fri_allocator *a, size_t rounded, const fr_tag *tag,
 
 static fr_status block_alloc(fri_allocator *a, size_t bytes, const fr_tag *tag, fri_block **out) {
     fri_block *b = NULL;
-    size_t rounded = bytes <= SIZE_MAX / 2 ? fri_round_bytes(bytes) : bytes;
+    size_t rounded = bytes <= SIZE_MAX / 4 ? fri_round_bytes(bytes) : bytes;
     bool fails = a->fail_at != 0 && --a->fail_at == 0;
-    if (fails || bytes > SIZE_MAX / 2) return out_of_memory(a, rounded, tag);
-    fr_status s = find_block(a, rounded, tag, &b);
+    if (fails || bytes > SIZE_MAX / 4) return out_of_memory(a, rounded, tag);
+    fr_status s = find_block(a, bytes, tag, &b);
     if (s < 0) return s;
     b->requested = rounded;
     b->tag = *tag;
@@ -459,6 +466,31 @@ void fri_allocator_limit(fri_allocator *a, size_t bytes) {
     fri_allocator_unlock(a);
 }
 
+/* In segments that grow every rest is split off, and none goes back as a whole. */
+static fr_status set(fri_allocator *a, const char *where, const char *settings) {
+    fri_settings s = fri_settings_default;
+    fr_status status = settings != NULL ? fri_settings_parse(where, settings, &s) : FR_OK;
+    if (status < 0) return status;
+    if (a->source.expandable != NULL) {
+        s.max_split = SIZE_MAX;
+        s.collect = 0;
+    }
+    fri_allocator_lock(a);
+    a->settings = s;
+    fri_allocator_unlock(a);
+    return FR_OK;
+}
+
+fr_status fri_allocator_set(fri_allocator *a, const char *settings) {
+    return set(a, "allocator settings", settings);
+}
+
+fr_status fri_allocator_follow_environment(fri_allocator **a) {
+    fr_status s = set(*a, "FRUGAL_ALLOC", fri_env_get()->alloc);
+    if (s < 0) fri_allocator_destroy(a);
+    return s;
+}
+
 uint64_t fri_allocator_fingerprint(const fri_allocator *a) {
     uint64_t h = 0xcbf29ce484222325u;
     fri_allocator_lock(a);
@@ -469,6 +501,8 @@ uint64_t fri_allocator_fingerprint(const fri_allocator *a) {
             h ^= h >> 29;
         }
     }
+    for (size_t i = 0; i < a->large.count; i++)
+        h = (h ^ (a->large.searches - a->large.items[i]->idle_since)) * 0x9e3779b97f4a7c15u;
     fri_allocator_unlock(a);
     return h;
 }

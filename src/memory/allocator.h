@@ -37,6 +37,7 @@ typedef struct fri_block {
     bool live;
     bool in_arena;                 /* offset is in the arena; segment is NULL */
     uint64_t arena_note;           /* see fri_arena_gone */
+    uint64_t idle_since;           /* of a cached block: its list's count of searches */
     struct fri_block *prev, *next; /* neighbours in the segment */
     struct fri_block *live_prev, *live_next;
 } fri_block;
@@ -75,6 +76,8 @@ void fri_allocator_stats(const fri_allocator *a, fr_memory_stats *out);
 void fri_allocator_reset_peak(fri_allocator *a);
 void fri_allocator_empty_cache(fri_allocator *a);
 void fri_allocator_limit(fri_allocator *a, size_t bytes);
+fr_status fri_allocator_set(fri_allocator *a, const char *settings); /* fr_memory_settings_set */
+fr_status fri_allocator_follow_environment(fri_allocator **a); /* FRUGAL_ALLOC; destroys it if that cannot be read */
 fr_device fri_allocator_device(const fri_allocator *a);
 
 /* A number for everything that decides what later allocations get: segments, their blocks and which of them live. Equal

@@ -40,6 +40,7 @@ void fri_freelist_insert(fri_freelist *l, fri_block *b) {
     size_t at = lower_bound(l, b);
     memmove(l->items + at + 1, l->items + at, (l->count - at) * sizeof(*l->items));
     l->items[at] = b;
+    b->idle_since = l->searches;
     l->count++;
 }
 

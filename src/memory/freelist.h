@@ -11,6 +11,7 @@
 typedef struct fri_freelist {
     fri_block **items;
     size_t count, capacity;
+    uint64_t searches; /* counted while garbage is collected by age */
 } fri_freelist;
 
 /* Makes room for one more block, so that the insert that follows cannot fail. */

@@ -45,7 +45,8 @@ static fr_status create(fr_device d, fri_allocator **out) {
     const fri_backend *b = fri_backend_get(d);
     fri_segment_source source = {b->segment_alloc, b->segment_free, b->expandable != NULL ? b->expandable() : NULL};
     fri_fork_watch();
-    return fri_allocator_create(d, source, out);
+    s = fri_allocator_create(d, source, out);
+    return s < 0 ? s : fri_allocator_follow_environment(out);
 }
 
 /* Two threads may both make one; the second is thrown away. */

@@ -183,6 +183,13 @@ fr_status fr_memory_limit_set(fr_device d, size_t bytes) {
     return FR_OK;
 }
 
+fr_status fr_memory_settings_set(fr_device d, const char *settings) {
+    FRI_NOT_NULL(settings);
+    fri_allocator *a = NULL;
+    fr_status s = fri_allocator_get(d, &a);
+    return s < 0 ? s : fri_allocator_set(a, settings);
+}
+
 fr_status fr_memory_summary(fr_device d, FILE *out) {
     FRI_NOT_NULL(out);
     char use[FR_MEMORY_USE_TEXT];

@@ -5,6 +5,7 @@
 #include "memory/allocator.h"
 #include "memory/arena.h"
 #include "memory/freelist.h"
+#include "memory/settings.h"
 #include "memory/tracker.h"
 #include "memory/uses.h"
 
@@ -28,6 +29,7 @@ struct fr_pool {
     fri_segment_source source;
     pthread_mutex_t lock;
     fri_event_log *log; /* NULL: events go to the log of the thread that causes them */
+    fri_settings settings;
     fri_freelist small, large;
     fri_segment *segments, *last_segment;
     fri_block *live, *last_live;

@@ -28,6 +28,7 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     fri_segment_source source = {meta->segment_alloc, meta->segment_free, NULL};
     if (stands_for->expandable != NULL && stands_for->expandable() != NULL) source.expandable = &fri_meta_expandable;
     FR_TRY(s, fri_allocator_create(FR_META, source, &p->allocator));
+    FR_TRY(s, fri_allocator_follow_environment(&p->allocator));
     FR_TRY(s, fr_event_subscribe(fri_record_event, &p->record));
     p->was_allocator = fri_allocator_override(FR_META, p->allocator);
     p->was_target = fri_meta_target_set(target == FR_META ? NULL : stands_for);

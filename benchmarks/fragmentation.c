@@ -1,0 +1,98 @@
+/* fragmentation.c - what the allocator's settings, and the arena, make of a sequence that fragments, in bytes.
+ *
+ *     build/benchmarks/fragmentation [SETTINGS ...]          (as FRUGAL_ALLOC takes them)
+ *
+ * 48 steps on addresses without memory (FR_META): each takes two maps, of 20 MiB and a half of that, 768 KiB larger
+ * from step to step, lets go of them, and leaves 3 MiB behind, as a program does that sees larger images and keeps
+ * results. No map fits where the one before was, and what is left behind splits those places. Printed: the most bytes
+ * that live at one time, what is reserved for them without a limit and in how many segments, and the least limit, in
+ * steps of 2 MiB, under which the sequence ends. */
+#include <frugal/frugal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { STEPS = 48 };
+
+static const char *const usual[] = {
+    "",
+    "max_split_size_mb:20",
+    "max_split_size_mb:32",
+    "roundup_power2_divisions:2",
+    "roundup_power2_divisions:8",
+    "garbage_collection_threshold:0.6",
+    "max_split_size_mb:20,garbage_collection_threshold:0.6",
+    "max_split_size_mb:20,roundup_power2_divisions:2",
+};
+
+static void must(fr_status s) {
+    if (s >= 0) return;
+    fprintf(stderr, "fragmentation: %s\n", fr_last_error());
+    exit(1);
+}
+
+static fr_status sequence(void) {
+    fr_tensor *kept[STEPS] = {NULL}, *x = NULL, *y = NULL;
+    fr_status s = FR_OK;
+    for (int i = 0; i < STEPS && s == FR_OK; i++) {
+        int64_t bytes = ((int64_t)20 << 20) + i * ((int64_t)768 << 10);
+        s = fr_tensor_empty(1, &bytes, FR_U8, FR_META, &x);
+        if (s == FR_OK) s = fr_tensor_empty(1, (int64_t[]){bytes / 2}, FR_U8, FR_META, &y);
+        fr_tensor_release(&x);
+        if (s == FR_OK) s = fr_tensor_empty(1, (int64_t[]){3 << 20}, FR_U8, FR_META, &kept[i]);
+        fr_tensor_release(&y);
+    }
+    for (int i = 0; i < STEPS; i++) fr_tensor_release(&kept[i]);
+    return s;
+}
+
+/* In a fresh pool. */
+static fr_status run(const char *settings, size_t limit, fr_memory_stats *t) {
+    fr_pool *pool = NULL;
+    fr_pool_state was;
+    must(fr_pool_create(FR_META, &pool));
+    must(fr_pool_begin(pool, &was));
+    must(fr_memory_settings_set(FR_META, settings));
+    must(fr_memory_limit_set(FR_META, limit));
+    fr_status s = sequence();
+    if (s != FR_ENOMEM) must(s);
+    must(fr_memory_stats_get(FR_META, t));
+    fr_pool_end(was);
+    fr_pool_release(&pool);
+    return s;
+}
+
+static void row(const char *settings) {
+    fr_memory_stats t, ignored;
+    must(run(settings, SIZE_MAX, &t));
+    size_t low = t.peak_requested >> 21, high = (t.peak_reserved >> 21) + 1;
+    while (low + 1 < high) {
+        size_t middle = (low + high) / 2;
+        if (run(settings, middle << 21, &ignored) == FR_OK)
+            high = middle;
+        else
+            low = middle;
+    }
+    printf("| %s | %zu | %zu | %llu | %zu |\n", settings[0] != '\0' ? settings : "none", t.peak_requested,
+           t.peak_reserved, (unsigned long long)t.segment_allocs, high << 21);
+}
+
+static void arena(void) {
+    fr_plan *plan = NULL;
+    fr_placement p;
+    must(fr_plan_begin(FR_META, &plan));
+    must(fr_plan_section(plan, "sequence"));
+    must(sequence());
+    must(fr_plan_end(plan));
+    must(fr_plan_use_arena(plan, &p));
+    printf("| the arena | %zu | %zu | 1 | %zu |\n", p.peak, p.extent, p.extent);
+    fr_plan_release(&plan);
+}
+
+int main(int argc, char **argv) {
+    printf("| settings | most alive | reserved | segments | least limit |\n|---|---|---|---|---|\n");
+    for (size_t i = 0; argc < 2 && i < sizeof usual / sizeof *usual; i++) row(usual[i]);
+    for (int i = 1; i < argc; i++) row(argv[i]);
+    arena();
+    return 0;
+}
