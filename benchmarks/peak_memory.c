@@ -175,32 +175,6 @@ static bool run(peak_table *t, const options *o) {
     return true;
 }
 
-/* What the chosen cuts are; units outside of every range run plainly. */
-static void print_plan(const peak_table *t) {
-    const fr_unit_plan *p = &t->cuts.plan;
-    if (p->units < 2) return;
-    printf("\n%s, chosen cuts of %d units:", t->at.net->title, p->units);
-    for (int i = 0; i < p->ranges; i++) printf(" %d-%d", p->range[i].first, p->range[i].end - 1);
-    printf(" (%d dry runs)\n", t->cuts.tried);
-}
-
-/* What the optimizer and mixed precision promise, checked on every row. */
-static void claims(const peak_table *t) {
-    for (int i = 0; i < t->n; i++) {
-        const peak_case *c = &t->c[i];
-        const peak_result *r = &t->r[i];
-        if (c->fused && c->how == PEAK_PLAIN)
-            printf(
-                "\n%s, %s: parameters + gradients + state are at most %zu bytes at one time: parameters + state + %zu, "
-                "and the largest parameter has %zu\n",
-                t->at.net->title, c->label, r->update, r->update - r->by[FR_MEM_PARAMETER] - r->by[FR_MEM_OPTIMIZER],
-                r->largest_parameter);
-        if (c->amp && r->possible)
-            printf("%s%s, %s: at most %zu bytes of low-precision weights at one time, the largest layer's have %zu\n",
-                   i == 0 ? "\n" : "", t->at.net->title, c->label, r->casts, r->largest_cast);
-    }
-}
-
 static FILE *open_for(const char *path) {
     FILE *f = fopen(path, "w");
     if (f == NULL) {
@@ -233,11 +207,8 @@ int main(int argc, char **argv) {
                                .image_size = o.image_size > 0 ? o.image_size : net->image_size,
                                .low = FR_F16};
         if (!run(t, &o)) return 1;
-        peak_write_markdown(stdout, t);
-        claims(t);
-        print_plan(t);
-        fflush(stdout);
     }
+    peak_write_markdown(stdout, tables, n);
     if (o.csv != NULL) {
         FILE *f = open_for(o.csv);
         for (int i = 0; i < n; i++) peak_write_csv(f, &tables[i], i == 0);

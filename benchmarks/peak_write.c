@@ -26,45 +26,70 @@ static const char *type_name(const peak_table *t) {
     return t->c[0].amp ? fr_dtype_name(t->at.low) : "f32";
 }
 
-/* The peak's parts: a column for each, temporaries with library scratch. */
-static void write_parts(FILE *f, const peak_result *r) {
-    char text[32];
-    fprintf(f, " %s |", grouped(r->by[FR_MEM_PARAMETER], text));
-    fprintf(f, " %s |", grouped(r->by[FR_MEM_OPTIMIZER], text));
-    fprintf(f, " %s |", grouped(r->by[FR_MEM_GRADIENT], text));
-    fprintf(f, " %s |", grouped(r->by[FR_MEM_ACTIVATION], text));
-    fprintf(f, " %s |", grouped(r->by[FR_MEM_TEMPORARY] + r->by[FR_MEM_WORKSPACE] + r->by[FR_MEM_OTHER], text));
-    fprintf(f, " %s |", grouped(r->by[FR_MEM_INPUT], text));
+static int row_of(const peak_table *t, const char *label) {
+    for (int i = 0; i < t->n; i++)
+        if (strcmp(t->c[i].label, label) == 0) return i;
+    return -1;
 }
 
-void peak_write_markdown(FILE *f, const peak_table *t) {
-    char a[32], b[32], c[32], time[32];
-    const peak_result *base = &t->r[0];
-    fprintf(f, "\n%s, batch %lld, %lld pixels, %s, %s on %s; requested bytes of the second step\n\n", t->at.net->title,
-            (long long)t->at.batch, (long long)t->at.image_size, t->c[0].amp ? "mixed precision" : "f32",
-            t->c[0].adam ? "Adam" : "SGD with momentum", fr_device_name(t->at.device));
-    fprintf(f, "| switches | peak | parameters | state | gradients | activations | temporaries | batch | step memory | "
-               "of all off | saved for backward | of all off | floor | time |\n"
-               "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
-    for (int i = 0; i < t->n; i++) {
-        const peak_result *r = &t->r[i];
-        if (!r->possible) {
-            fprintf(f, "| %s | - | | | | | | | | | | | | the network is one unit |\n", t->c[i].label);
-            continue;
-        }
-        snprintf(time, sizeof time, r->time_ratio > 0 ? "%.2f" : "-", r->time_ratio);
-        fprintf(f, "| %s | %s |", t->c[i].label, grouped(r->peak, a));
-        write_parts(f, r);
-        fprintf(f, " %s | %.3f | %s | %.3f |", grouped(r->step_memory, a), share(r->step_memory, base->step_memory),
-                grouped(r->saved, b), share(r->saved, base->saved));
-        fprintf(f, " %s | %s |\n", grouped(r->floor, c), time);
+/* "6,343,887,360 (0.59, 0.52) |", with the time behind them where it was measured. */
+static void write_cell(FILE *f, const peak_table *t, const char *label) {
+    char text[32];
+    int i = row_of(t, label);
+    if (i < 0 || !t->r[i].possible) {
+        fprintf(f, " - |");
+        return;
     }
-    if (t->at.net->part == NULL) return;
-    fprintf(f, "\n| saved inside the dense blocks | bytes | of all off |\n|---|---|---|\n");
-    for (int i = 0; i < t->n; i++)
-        if (t->c[i].how == PEAK_PLAIN)
-            fprintf(f, "| %s | %s | %.3f |\n", t->c[i].label, grouped(t->r[i].saved_part, a),
-                    share(t->r[i].saved_part, base->saved_part));
+    const peak_result *r = &t->r[i], *base = &t->r[0];
+    fprintf(f, " %s (%.3f, %.3f", grouped(r->peak, text), share(r->step_memory, base->step_memory),
+            share(r->saved, base->saved));
+    if (r->time_ratio > 0) fprintf(f, ", %.2f", r->time_ratio);
+    fprintf(f, ") |");
+}
+
+/* What stands under the rows: the floors, what a fused step and mixed precision promise, and the chosen cuts. */
+static void write_last_rows(FILE *f, const peak_table *t, int tables) {
+    char text[32];
+    const char *const low = t->c[0].amp ? "no cached casts" : "amp";
+    fprintf(f, "| floor, all off |");
+    for (int k = 0; k < tables; k++) fprintf(f, " %s |", grouped(t[k].r[0].floor, text));
+    fprintf(f, "\n| parameters + gradients + state at most, fused step |");
+    for (int k = 0; k < tables; k++) {
+        int i = row_of(&t[k], "fused step");
+        fprintf(f, " %s |", i < 0 ? "-" : grouped(t[k].r[i].update, text));
+    }
+    fprintf(f, "\n| low-precision weights at most, %s |", low);
+    for (int k = 0; k < tables; k++) {
+        int i = row_of(&t[k], low);
+        fprintf(f, " %s |", i < 0 ? "-" : grouped(t[k].r[i].casts, text));
+    }
+    fprintf(f, "\n| chosen cuts |");
+    for (int k = 0; k < tables; k++) {
+        const fr_unit_plan *p = &t[k].cuts.plan;
+        for (int i = 0; i < p->ranges; i++) fprintf(f, " %d-%d", p->range[i].first, p->range[i].end - 1);
+        fprintf(f, p->units > 1 ? " of %d |" : " - |", p->units);
+    }
+    fprintf(f, "\n");
+}
+
+void peak_write_markdown(FILE *f, const peak_table *t, int tables) {
+    const peak_table *longest = t; /* the others lack some of its rows */
+    for (int k = 1; k < tables; k++)
+        if (t[k].n > longest->n) longest = &t[k];
+    fprintf(f, "| %s, %s, %s |", t->c[0].amp ? "mixed precision" : "f32", t->c[0].adam ? "Adam" : "SGD with momentum",
+            fr_device_name(t->at.device));
+    for (int k = 0; k < tables; k++)
+        fprintf(f, " %s, %lld x %lld px |", t[k].at.net->title, (long long)t[k].at.batch,
+                (long long)t[k].at.image_size);
+    fprintf(f, "\n|---|");
+    for (int k = 0; k < tables; k++) fprintf(f, "---|");
+    fprintf(f, "\n");
+    for (int i = 0; i < longest->n; i++) {
+        fprintf(f, "| %s |", longest->c[i].label);
+        for (int k = 0; k < tables; k++) write_cell(f, &t[k], longest->c[i].label);
+        fprintf(f, "\n");
+    }
+    write_last_rows(f, t, tables);
 }
 
 void peak_write_csv(FILE *f, const peak_table *t, bool header) {
@@ -90,7 +115,7 @@ void peak_write_csv(FILE *f, const peak_table *t, bool header) {
 
 /* ---- the picture --------------------------------------------------------------------------------------------- */
 
-enum { WIDTH = 900, LEFT = 250, ROW = 18, HEAD = 44, LEGEND = 40, BAR = WIDTH - LEFT - 130 };
+enum { WIDTH = 900, LEFT = 250, ROW = 18, HEAD = 44, LEGEND = 40, BAR = WIDTH - LEFT - 210 };
 
 static int rows(const peak_table *t) {
     int n = 0;
@@ -116,8 +141,8 @@ static void draw_table(FILE *f, const peak_table *t, int top) {
                     colors[c]);
             x += w;
         }
-        fprintf(f, "<text x=\"%.1f\" y=\"%d\">%.2f GB, step %.2fx</text>\n", x + 6, y + 12, (double)r->peak * 1e-9,
-                share(r->step_memory, t->r[0].step_memory));
+        fprintf(f, "<text x=\"%.1f\" y=\"%d\">%.2f GB, step memory %.2f of all off</text>\n", x + 6, y + 12,
+                (double)r->peak * 1e-9, share(r->step_memory, t->r[0].step_memory));
         y += ROW;
     }
 }

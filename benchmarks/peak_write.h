@@ -16,7 +16,8 @@ typedef struct peak_table {
     peak_cuts cuts; /* of the case PEAK_PLAN */
 } peak_table;
 
-void peak_write_markdown(FILE *f, const peak_table *t);
+/* One table, a column per network: peak (share of step memory, of bytes saved for backward, of time). */
+void peak_write_markdown(FILE *f, const peak_table *t, int tables);
 void peak_write_csv(FILE *f, const peak_table *t, bool header);
 /* Bars of every table, each on the scale of its baseline; the whole picture. */
 void peak_write_svg(FILE *f, const peak_table *t, int tables);
