@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the manual pages: one for each program, from its --help, and one for each header, from its comments, to which
-a page of each function leads. Whatever a comment sets in columns or indents keeps its lines.
+"""Writes the manual pages: one for each program, from its --help all, and one for each header, from its comments, to
+which a page of each function leads. Whatever a comment sets in columns or indents keeps its lines.
 
 Usage: man.py VERSION PROGRAM... HEADER...     when meson installs, into $MESON_INSTALL_DESTDIR_PREFIX/share/man
 """
@@ -25,8 +25,8 @@ def head(name, section, what, version):
 
 
 def program_page(program, version):
-    """--help is laid out as a page already: headings at the margin, NAME first, the rest indented by 7."""
-    said = subprocess.run([program, "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    """--help all is laid out as a page already: headings at the margin, NAME first, the rest indented by 7."""
+    said = subprocess.run([program, "--help", "all"], check=True, stdout=subprocess.PIPE, text=True).stdout
     parts = re.split(r"^([A-Z][A-Z ]*)\n", said, flags=re.M)[1:]
     name, what = parts[1].strip().split(" - ", 1)
     page = head(name, 1, what, version)

@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
         .examples = examples,
         .defaults = fr_train_opts_default(),
         .sgd_lr = 0.1,
-        .depths = "121, 169 and 201, or 6 n + 4 for DenseNet-BC (22, 40, 100, 190)",
+        .depths = "121, 169, 201 and 6 n + 4 (22, 40, 100)",
         .digits = digits_dataset,
         .model = densenet,
     };

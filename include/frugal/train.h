@@ -37,9 +37,12 @@ typedef enum fr_train_balance { FR_TRAIN_BALANCE_BYTES, FR_TRAIN_BALANCE_COUNT }
 /* Parameters are updated inside backward; with a loss scale in a second pass, after one that looks for inf and NaN. */
 typedef enum fr_train_fused { FR_TRAIN_FUSED_OFF, FR_TRAIN_FUSED_ON, FR_TRAIN_FUSED_TWO_PASS } fr_train_fused;
 
+/* The lines of --plan --all: none, those that no other beats in both memory and time, every one. */
+typedef enum fr_train_all { FR_TRAIN_ALL_OFF, FR_TRAIN_ALL_BEST, FR_TRAIN_ALL_EVERY } fr_train_all;
+
 typedef enum fr_train_amp { FR_TRAIN_AMP_OFF, FR_TRAIN_AMP_FP16, FR_TRAIN_AMP_BF16 } fr_train_amp;
 
-/* One field per flag of the same name; `train_vgg --help` explains them. */
+/* One field per flag of the same name; `train_vgg --help all` explains them. */
 typedef struct fr_train_opts {
     int64_t depth;
     bool batch_norm;
@@ -101,7 +104,7 @@ typedef struct fr_train_opts {
     size_t memory_budget;          /* of reserved bytes, kept to by fitting; SIZE_MAX: none */
     bool fit_switches;             /* with memory_budget: choose what each unit saves and recomputes */
     bool fit_batch;                /* the largest batch for memory_budget */
-    bool plan_all;                 /* with plan: every combination of switches */
+    fr_train_all plan_all;         /* with plan: combinations of switches, and budgets */
     bool calibrate;                /* measure kernel times in the second step */
     const fr_unit_plan *unit_plan; /* how the model's units run; set by fitting, no flag. NULL: none. Borrowed */
 
@@ -133,7 +136,7 @@ typedef struct fr_train_program {
     const char *const *examples; /* command lines without the program's path and a comment, in pairs; ends with NULL */
     fr_train_opts defaults;
     double sgd_lr;
-    const char *depths;       /* the values of --depth, for people: "11, 13, 16 or 19" */
+    const char *depths;       /* values of --depth, for people: "11, 13, 16 and 19"; NULL: not in --help */
     bool batch_norm_optional; /* false: --no-batch-norm is refused */
 
     /* Opens a split of the digits. */

@@ -1,5 +1,6 @@
 /* plan_all.c - --plan --all: every combination of switches and equal segments, and fitted budgets between the smallest
- * and the largest of them, each a dry run; a star where no other line needs less of both memory and time. */
+ * and the largest of them, each a dry run. Printed are those that no other beats in both memory and time, and, beside
+ * them, the run with all switches off; with --all=every all of them, and a star at the former. */
 #include "budget/fit.h"
 
 #include <inttypes.h>
@@ -107,14 +108,21 @@ static void mark(table *t) {
 
 static fr_status print(const table *t, double off, double seconds) {
     FILE *out = t->config->out;
+    bool every = t->config->opts.plan_all == FR_TRAIN_ALL_EVERY;
+    int printed = 0;
     fprintf(out, "  %15s %15s %8s  %s\n", "reserved", "allocated", "time", "flags (after --all-off, or a budget)");
     for (int i = 0; i < t->n; i++) {
         const line *l = &t->lines[i];
+        if (!every && !l->best && l->flags[0] != '\0') continue;
         fprintf(out, "%c %15zu %15zu %8.3f  %s\n", l->best ? '*' : ' ', l->reserved, l->allocated,
                 off > 0 ? l->seconds / off : 1, l->flags[0] ? l->flags : "(none)");
+        printed++;
     }
     fprintf(out, "%d dry runs and fits in %.2f s; bytes at the peak, predicted time of a step relative to --all-off\n",
             t->n, seconds);
+    if (!every)
+        fprintf(out, "%d of them need more memory and time than a line above; --all=every prints them\n",
+                t->n - printed);
     return fflush(out) == 0 ? FR_OK : fr_fail(FR_EIO, "--plan --all: standard output cannot be written");
 }
 

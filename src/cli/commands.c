@@ -37,13 +37,15 @@ static fr_status train(fri_session *r) {
 
 enum { SUMMARY, PLAN, PREDICT, TRAIN, EXPORT, COMMANDS };
 const fri_command fri_commands[] = {
-    [SUMMARY] = {"summary", "--summary", NULL, "Print a line per layer; nothing is trained.", fri_summary_command},
-    [PLAN] = {"plan", "--plan", NULL, "Print the exact memory that training would need; nothing is trained.", plan,
-              true},
+    [SUMMARY] = {"summary", "--summary", NULL, "Print a line per layer; nothing is trained.", "Print a line per layer",
+                 fri_summary_command},
+    [PLAN] = {"plan", "--plan", NULL, "Print the exact memory that training would need; nothing is trained.",
+              "Print the memory it would need, to the byte", plan, true},
     [PREDICT] = {"predict", "--predict", "IMAGE...", "Print the likeliest classes of image files; nothing is trained.",
-                 fri_predict},
-    [TRAIN] = {"train", NULL, NULL, "Train; without a command, too.", train, true},
-    [EXPORT] = {"export", "--export", "FILE", "Train, and write the weights at the end."},
+                 "Print the likeliest classes of images", fri_predict},
+    [TRAIN] = {"train", NULL, NULL, "Train; without a command, too.", "Train; so does no command", train, true},
+    [EXPORT] = {"export", "--export", "FILE", "Train, and write the weights at the end.",
+                "Train, and write the weights at the end"},
 };
 const int fri_commands_count = COMMANDS;
 

@@ -8,9 +8,9 @@
 #include "session/session.h"
 
 typedef struct fri_command {
-    const char *name, *flag; /* "plan", "--plan"; flag NULL: it is what is done without one */
-    const char *operand;     /* "FILE"; NULL: none follows */
-    const char *help;
+    const char *name, *flag;          /* "plan", "--plan"; flag NULL: it is what is done without one */
+    const char *operand;              /* "FILE"; NULL: none follows */
+    const char *help, *brief;         /* sentences for --help all; a line for --help */
     fr_status (*run)(fri_session *r); /* NULL: another command does it, told by the flag */
     bool advises;                     /* running out of memory is followed by advice */
 } fri_command;

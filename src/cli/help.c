@@ -1,4 +1,4 @@
-/* help.c - --help, written from the table like a manual page. */
+/* help.c - --help, the flags that one needs first, and --help all, like a manual page; both written from the table. */
 #include "cli/commands.h"
 #include "cli/parse.h"
 
@@ -67,6 +67,15 @@ static void flag_name(page *g, const fri_flag *f) {
     fputc('\n', g->out);
 }
 
+static bool is_depth(const fri_flag *f) {
+    return f->kind == FRI_FLAG_INT && f->offset == offsetof(fr_train_opts, depth);
+}
+
+/* A program of one network has no use for --depth. */
+static bool named(const fr_train_program *p, const fri_flag *f) {
+    return !is_depth(f) || p->depths != NULL;
+}
+
 /* The values that are allowed, where that is not plain. */
 static void allowed(page *g, const fr_train_program *p, const fri_flag *f) {
     char text[256] = "";
@@ -74,7 +83,7 @@ static void allowed(page *g, const fr_train_program *p, const fri_flag *f) {
     if (f->kind == FRI_FLAG_CHOICE) {
         for (const fri_choice *c = f->choices; c->name != NULL && at < sizeof text; c++)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "One of ", c->name);
-    } else if (f->kind == FRI_FLAG_INT && f->offset == offsetof(fr_train_opts, depth)) {
+    } else if (is_depth(f)) {
         at = (size_t)snprintf(text, sizeof text, "One of %s", p->depths);
     }
     if (at == 0 || at + 1 >= sizeof text) return;
@@ -127,10 +136,10 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
         if (group == 0) heading(&g, "OPTIONS");
         fprintf(out, "%s   %s\n", group > 0 ? "\n" : "", fri_flag_group_names[group]);
         for (int i = 0; i < fri_flags_count; i++)
-            if ((int)fri_flags[i].group == group) flag(&g, p, &fri_flags[i]);
+            if ((int)fri_flags[i].group == group && named(p, &fri_flags[i])) flag(&g, p, &fri_flags[i]);
     }
-    fprintf(out, "%*s--help, --version\n", INDENT, "");
-    words(&g, DEEP, "Print this page, or the version, and do nothing else.");
+    fprintf(out, "%*s--help, --help all, --version\n", INDENT, "");
+    words(&g, DEEP, "Print the flags that one needs first, this page, or the version, and do nothing else.");
     line_end(&g);
     heading(&g, "EXAMPLES");
     for (const char *const *e = p->examples; e != NULL && e[0] != NULL && e[1] != NULL; e += 2) {
@@ -145,4 +154,36 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
     fprintf(out, "%*s130  ended by Ctrl-C after a step; 143 by SIGTERM\n", INDENT, "");
     heading(&g, "SEE ALSO");
     fprintf(out, "%*sdocs/train.md, docs/memory.md, docs/env.md\n", INDENT, "");
+}
+
+/* "  --epochs N           Passes over the training images (15)" */
+static void brief_line(FILE *out, const fr_train_program *p, const fri_flag *f) {
+    enum { NAME = 22 };
+    char name[64], buf[FRI_FLAG_TEXT_BYTES];
+    const char *value = fri_flag_text(f, &p->defaults, buf);
+    bool set = f->kind == FRI_FLAG_SET;
+    snprintf(name, sizeof name, f->implied != NULL ? "--%s[=%s]" : "--%s %s", f->name, set ? "" : f->value);
+    fprintf(out, "  %-*s  %s%s", NAME, name, is_depth(f) ? "One of " : "", is_depth(f) ? p->depths : f->brief);
+    if (value[0] != '\0' && !set && f->implied == NULL) fprintf(out, " (%s)", value);
+    fputc('\n', out);
+}
+
+void fri_help_brief(const fr_train_program *p, FILE *out) {
+    fprintf(out, "%s - %s\n\nusage: %s [COMMAND] [--flag VALUE]...\n\n", p->name, p->summary, p->name);
+    for (const fri_command *c = fri_commands; c < fri_commands + fri_commands_count; c++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s %s", c->name, c->operand != NULL ? c->operand : "");
+        fprintf(out, "  %-22s  %s\n", name, c->brief);
+    }
+    for (int group = 0; group < FRI_GROUP_COUNT; group++) {
+        bool headed = false;
+        for (int i = 0; i < fri_flags_count; i++) {
+            const fri_flag *f = &fri_flags[i];
+            if ((int)f->group != group || f->brief == NULL || !named(p, f)) continue;
+            if (!headed) fprintf(out, "\n%s\n", fri_flag_group_names[group]);
+            headed = true;
+            brief_line(out, p, f);
+        }
+    }
+    fprintf(out, "\n'%s --help all' has every flag with its default, and examples.\n", p->name);
 }

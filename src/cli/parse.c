@@ -113,7 +113,7 @@ static fr_status unknown(const fr_train_program *p, const char *word, size_t n) 
         return fr_fail(FR_EINVAL, "--textbook is no flag any more; build/benchmarks/textbook prints its figures");
     if (fri_flag_nearest(name, near) != NULL)
         return fr_fail(FR_EINVAL, "unknown flag '%s'; did you mean '%s'?", name, near);
-    return fr_fail(FR_EINVAL, "unknown flag '%s'; '%s --help' lists all", name, p->name);
+    return fr_fail(FR_EINVAL, "unknown flag '%s'; '%s --help all' lists all", name, p->name);
 }
 
 /* The words after argv[*i] that are no flags. */
@@ -156,15 +156,20 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     return set(f, argv[*i], o);
 }
 
+static fr_status help(const fr_train_program *p, const char *what, FILE *out) {
+    if (what != NULL && strcmp(what, "all") == 0)
+        fri_help_print(p, out);
+    else
+        fri_help_brief(p, out);
+    return FR_END;
+}
+
 fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out) {
     const fri_command *command = argc > 1 ? fri_command_find(argv[1]) : NULL;
     bool epochs = false, steps = false;
     if (command != NULL && command->flag != NULL) argv[1] = (char *)command->flag; /* as if it had stood there */
     for (int i = command != NULL && command->flag == NULL ? 2 : 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fri_help_print(p, out);
-            return FR_END;
-        }
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return help(p, argv[i + 1], out);
         if (strcmp(argv[i], "--version") == 0) {
             fprintf(out, "%s (frugal) %s\n", p->name, fr_version());
             return FR_END;

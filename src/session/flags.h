@@ -46,6 +46,7 @@ typedef struct fri_flag {
     size_t offset;       /* in fr_train_opts */
     const char *value;   /* what stands for the value in --help: "N" */
     const char *help;    /* sentences; the default and the choices are added */
+    const char *brief;   /* its line in the short --help; NULL: it is in the long one only */
     const char *unset;   /* the default in words, where the field's is FR_TRAIN_AUTO, NULL or SIZE_MAX */
     const char *implied; /* the value of the flag alone; others are written --name=VALUE. NULL: a value must follow */
     int64_t least, most; /* INT */

@@ -42,6 +42,10 @@ static const fri_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
                                            {"each", FR_TRAIN_EACH},
                                            {0}};
 static const fri_choice balances[] = {{"bytes", FR_TRAIN_BALANCE_BYTES}, {"count", FR_TRAIN_BALANCE_COUNT}, {0}};
+static const fri_choice alls[] = {{"best", FR_TRAIN_ALL_BEST},
+                                  {"every", FR_TRAIN_ALL_EVERY},
+                                  {"off", FR_TRAIN_ALL_OFF},
+                                  {0}};
 static const fri_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
 static void all_off(fr_train_opts *o) {
@@ -68,7 +72,7 @@ const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",           "D
 
 const fri_flag fri_flags[] = {
     /* ---- model ---- */
-    {"depth", ROW(INT, MODEL, depth), "N", "Which member of the family.", COUNT},
+    {"depth", ROW(INT, MODEL, depth), "N", "Which member of the family.", COUNT, .brief = ""},
     {"batch-norm", ROW(BOOL, MODEL, batch_norm), NULL, "Batch normalization after convolutions."},
     {"head", ROW(CHOICE, MODEL, head), "NAME",
      "The classifier: global average pool and one linear layer, torchvision's, or by image size: below 64 pixels "
@@ -82,11 +86,12 @@ const fri_flag fri_flags[] = {
     {"dataset", ROW(CHOICE, DATA, dataset), "NAME",
      "What to train on. 'digits' is inside the program: 1,500 + 297 handwritten digits, enlarged to the image size. "
      "'folder' is <PATH>/<train|test>/<class>/*.jpg or .png. 'synthetic' is noise, for measuring.",
-     .choices = datasets},
+     .choices = datasets, .brief = "digits, mnist, cifar10, folder, ..."},
     {"data", ROW(TEXT, DATA, data), "PATH", "The folder with the dataset's files.",
-     .unset = "none; all datasets but digits and synthetic need it", .file = FRI_FILE_READ},
+     .unset = "none; all datasets but digits and synthetic need it", .file = FRI_FILE_READ,
+     .brief = "The dataset's folder"},
     {"image-size", ROW(INT, DATA, image_size), "N", "Side in pixels of the square image that the network sees.",
-     .unset = "224 for 'folder', else 32", RANGE(1, 4096)},
+     .unset = "224 for 'folder', else 32", RANGE(1, 4096), .brief = "Side of the square image in pixels"},
     {"classes", ROW(INT, DATA, classes), "N",
      "Number of classes of synthetic data, and of a folder on '--device meta' without --data.", .unset = "10",
      RANGE(1, 1000000)},
@@ -107,14 +112,17 @@ const fri_flag fri_flags[] = {
      "CPU."},
 
     /* ---- training ---- */
-    {"epochs", ROW(INT, TRAINING, epochs), "N", "Passes over the training images.", COUNT, .course = true},
+    {"epochs", ROW(INT, TRAINING, epochs), "N", "Passes over the training images.", COUNT, .course = true,
+     .brief = "Passes over the training images"},
     {"steps", ROW(INT, TRAINING, steps), "N",
      "End after N optimizer steps. Without --epochs the epochs go on until then.", .unset = "no limit", COUNT,
      .course = true},
-    {"batch-size", ROW(INT, TRAINING, batch_size), "N", "Images per step.", RANGE(1, 1 << 20)},
+    {"batch-size", ROW(INT, TRAINING, batch_size), "N", "Images per step.", RANGE(1, 1 << 20),
+     .brief = "Images per step"},
     {"optimizer", ROW(CHOICE, TRAINING, optimizer), "NAME", "As in PyTorch; adam8 is AdamW with 8-bit moments.",
      .choices = optimizers},
-    {"lr", ROW(REAL, TRAINING, lr), "X", "Learning rate at its highest.", BELOW(0, 1e6), .course = true},
+    {"lr", ROW(REAL, TRAINING, lr), "X", "Learning rate at its highest.", BELOW(0, 1e6), .course = true,
+     .brief = "Learning rate at its highest"},
     {"momentum", ROW(REAL, TRAINING, momentum), "X", "Momentum of SGD.", BELOW(0, 1), .course = true},
     {"nesterov", ROW(SET, TRAINING, nesterov), NULL, "Nesterov's momentum in SGD.", .course = true},
     {"weight-decay", ROW(REAL, TRAINING, weight_decay), "X",
@@ -137,7 +145,7 @@ const fri_flag fri_flags[] = {
      .unset = "none", .course = true},
     {"train-only", ROW(LIST, TRAINING, train_only), "PREFIX...",
      "Freeze all but these; 'head' is the last layer with parameters, 'bias' all biases, 'norm' all norms.",
-     .unset = "everything trains", .course = true},
+     .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
     {"accumulate", ROW(INT, TRAINING, accumulate), "K",
      "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped.",
      COUNT},
@@ -146,7 +154,7 @@ const fri_flag fri_flags[] = {
      BELOW(1e-30, 1e30), .course = true},
     {"amp", ROW(CHOICE, TRAINING, amp), "TYPE",
      "Mixed precision: ops on PyTorch's autocast lists run in this type, parameters stay f32. '--amp' alone is fp16.",
-     .implied = "fp16", .choices = amps},
+     .implied = "fp16", .choices = amps, .brief = "Mixed precision: fp16 or bf16"},
     {"loss-scale", ROW(REAL, TRAINING, loss_scale), "X",
      "Scale of the loss under --amp: 'dynamic' (65536, doubled after 2,000 good steps, halved and the step skipped on "
      "inf or NaN; what fp16 does by itself), or a fixed number.",
@@ -236,34 +244,37 @@ const fri_flag fri_flags[] = {
      "Reserve no more than this: choose, unit by unit, what is kept, encoded, rebuilt or recomputed, the fastest way "
      "that fits; then train so. Other switches and --checkpoint-segments give way. If nothing fits, say what the "
      "smallest budget is.",
-     .unset = "none"},
+     .unset = "none", .brief = "Train within this, the fastest way: '512MiB', '2GiB'"},
     {"fit-switches", ROW(BOOL, MEMORY, fit_switches), NULL,
      "With --memory-budget, choose; --no-fit-switches takes the other flags as they are, and --all-off implies that."},
     {"fit-batch", ROW(SET, MEMORY, fit_batch), NULL,
-     "Train with the largest batch that fits into --memory-budget, instead of --batch-size."},
+     "Train with the largest batch that fits into --memory-budget, instead of --batch-size.",
+     .brief = "The largest batch that fits into it"},
     {"calibrate", ROW(SET, MEMORY, calibrate), NULL,
      "Measure how long each kernel takes in the second step and keep the times for --memory-budget and --plan --all."},
-    {"all", ROW(SET, MEMORY, plan_all), NULL,
-     "With --plan: peak and predicted relative time of every combination of switches and segments, and of fitted "
-     "budgets. A star marks what nothing beats in both."},
+    {"all", ROW(CHOICE, MEMORY, plan_all), "LINES",
+     "With --plan: peak and predicted relative time of combinations of switches and segments, and of fitted budgets: "
+     "the best, which nothing beats in both, or every one, with a star at the best. '--all' alone is best.",
+     .implied = "best", .choices = alls},
     {"plan", ROW(SET, MEMORY, plan), NULL,
      "Do not train: print the exact memory that this command would need, found by a dry run without data, and end."},
 
     /* ---- files ---- */
     {"weights", ROW(TEXT, FILES, weights), "FILE",
-     "Start from these weights: safetensors, torchvision's names and layouts.", READ},
+     "Start from these weights: safetensors, torchvision's names and layouts.", READ,
+     .brief = "Start from these weights (safetensors)"},
     {"export", ROW(TEXT, FILES, export_weights), "FILE", "Write the weights at the end; torchvision loads them.",
      WRITTEN},
     {"save", ROW(TEXT, FILES, save), "DIR",
      "Save the state of the training here: after each epoch or --save-every steps, at the end, and before a signal "
      "ends the run.",
-     .unset = "none"},
+     .unset = "none", .brief = "Save the training here, each epoch and on Ctrl-C"},
     {"save-every", ROW(INT, FILES, save_every), "N", "Steps from one save to the next.", .unset = "an epoch", COUNT},
     {"keep", ROW(INT, FILES, keep), "N", "States that stay in the folder, the newest; 0: all.", RANGE(0, 1000000000)},
     {"resume", ROW(TEXT, FILES, resume), "DIR",
      "Continue from the newest good state of this folder; 'latest': of the --save folder, or from the start if it "
      "holds none. --epochs and --steps count from the start of the training.",
-     READ},
+     READ, .brief = "Go on from there; 'latest': from the --save folder"},
     {"predict", ROW(LIST, FILES, predict), "IMAGE...",
      "Do not train: print the five likeliest classes of each image file (JPEG, PNG). Wants --weights or --resume.",
      .unset = "none"},
@@ -277,11 +288,12 @@ const fri_flag fri_flags[] = {
      "Without this flag, the step after one whose loss overflowed is looked at."},
     {"quiet", ROW(SET, OUTPUT, quiet), NULL, "Print the last line only."},
     {"report", ROW(TEXT, OUTPUT, report), "FILE", "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.",
-     WRITTEN},
+     WRITTEN, .brief = "Write memory, time, loss and accuracy as JSON"},
     {"track", ROW(TEXT, OUTPUT, track), "FILE",
      "Write what each phase of the first step adds and frees, a line per kind of tensor.", WRITTEN},
     {"memory-plot", ROW(TEXT, OUTPUT, memory_plot), "FILE",
-     "Draw the step that needs most memory, bytes by category over time, as SVG; with --plan too.", WRITTEN},
+     "Draw the step that needs most memory, bytes by category over its allocations, as SVG; with --plan too.", WRITTEN,
+     .brief = "Draw the memory of a step, as SVG"},
     {"trace", ROW(TEXT, OUTPUT, trace), "FILE",
      "Write the first three steps for Perfetto (ui.perfetto.dev): ops as slices, bytes by category as counters.",
      WRITTEN},

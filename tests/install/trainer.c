@@ -20,7 +20,6 @@ int main(int argc, char **argv) {
                                 .examples = (const char *const[]){NULL},
                                 .defaults = fr_train_opts_default(),
                                 .sgd_lr = 0.05,
-                                .depths = "none",
                                 .model = model};
     program.defaults.dataset = FR_TRAIN_SYNTHETIC;
     program.defaults.image_size = 8;

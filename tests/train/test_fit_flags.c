@@ -198,7 +198,7 @@ Test(fit_flags, the_largest_batch_fits_and_one_more_does_not) {
 
 /* No line of the table may be better than a starred one in both, and no line without a star may lack a better one. */
 Test(fit_flags, plan_all_marks_the_front) {
-    outcome o = program_run("train_resnet", "--depth 18 --image-size 32 --batch-size 16 --plan --all");
+    outcome o = program_run("train_resnet", "--depth 18 --image-size 32 --batch-size 16 --plan --all=every");
     cr_assert_eq(o.status, 0, "%s", o.err);
     double bytes[256], time[256];
     bool star[256];
@@ -222,6 +222,27 @@ Test(fit_flags, plan_all_marks_the_front) {
         stars += star[i];
     }
     cr_expect(stars > 2, "%d stars", stars);
+}
+
+/* The short table is the starred lines of the long one, and the run with all switches off. */
+Test(fit_flags, plan_all_prints_the_front) {
+    static const char flags[] = "--depth 18 --image-size 32 --batch-size 16 --plan --all";
+    char every[128], expected[8192] = "";
+    snprintf(every, sizeof every, "%s=every", flags);
+    outcome all = program_run("train_resnet", every), o = program_run("train_resnet", flags);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    int lines = 0, printed = 0;
+    for (char *l = strtok(all.out, "\n"); l != NULL; l = strtok(NULL, "\n")) {
+        if (l[0] != '*' && l[0] != ' ') break;
+        if (l[0] == ' ' && strstr(l, "(") == NULL) continue;
+        strcat(strcat(expected, l), "\n");
+        lines++;
+    }
+    for (const char *l = o.out; *l == '*' || *l == ' '; l = strchr(l, '\n') + 1) printed++;
+    cr_expect(strncmp(o.out, expected, strlen(expected)) == 0, "%s, not %s", o.out, expected);
+    cr_expect_eq(printed, lines);
+    cr_expect(lines > 4 && lines < 24, "%d lines", lines);
+    EXPECT_MATCH(o.out, "[0-9]+ of them need more memory and time than a line above; --all=every prints them");
 }
 
 Test(fit_flags, calibration_is_kept_and_used) {

@@ -283,7 +283,7 @@ Test(trainers, help_lists_every_flag_of_the_interface) {
     static const char *const programs[] = {"train_vgg", "train_resnet", "train_densenet", "train_unet",
                                            "train_mobilenet"};
     for (int p = 0; p < 5; p++) {
-        outcome o = program_run(programs[p], "--epochs 3 --help");
+        outcome o = program_run(programs[p], "--epochs 3 --help all");
         cr_expect_eq(o.status, 0);
         for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
             cr_expect_not_null(strstr(o.out, sections[i]), "%s --help has no section%s", programs[p], sections[i]);
@@ -295,6 +295,33 @@ Test(trainers, help_lists_every_flag_of_the_interface) {
         for (const char *l = o.out; l != NULL && *l; l = strchr(l, '\n') != NULL ? strchr(l, '\n') + 1 : NULL)
             cr_expect(strcspn(l, "\n") <= 80, "a line of %zu columns: %.40s", strcspn(l, "\n"), l);
     }
+}
+
+/* The flags that one needs first, on one screen; the other word leads to all of them. */
+Test(trainers, short_help_fits_a_screen) {
+    static const char *const programs[] = {"train_vgg",  "train_resnet",    "train_densenet",
+                                           "train_unet", "train_mobilenet", "train_own"};
+    static const char *const lines[] = {"\n  plan   +[A-Z]",
+                                        "\n  predict IMAGE\\.\\.\\. +[A-Z]",
+                                        "\nTraining\n",
+                                        "\n  --epochs N +.* \\([0-9]+\\)\n",
+                                        "\n  --batch-size N +.* \\([0-9]+\\)\n",
+                                        "\n  --memory-budget BYTES +",
+                                        "\n  --fit-batch +[A-Z]",
+                                        "\n  --amp\\[=TYPE\\] +.*bf16\n",
+                                        "--help all' has every flag"};
+    for (size_t p = 0; p < sizeof programs / sizeof *programs; p++) {
+        outcome o = program_run(programs[p], "--help");
+        int n = 0;
+        cr_expect_eq(o.status, 0);
+        for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+            cr_expect(matches(o.out, lines[i]), "%s --help lacks %s:\n%s", programs[p], lines[i], o.out);
+        for (const char *l = o.out; l != NULL && *l; l = strchr(l, '\n') != NULL ? strchr(l, '\n') + 1 : NULL, n++)
+            cr_expect(strcspn(l, "\n") <= 80, "a line of %zu columns: %.40s", strcspn(l, "\n"), l);
+        cr_expect(n > 25 && n <= 40, "%s --help has %d lines", programs[p], n);
+        cr_expect(!matches(o.out, "pool-index"), "%s --help names every flag", programs[p]);
+    }
+    EXPECT_MATCH(program_run("train_vgg", "--help").out, "\n  --depth N +One of 11, 13, 16 and 19 \\(16\\)\n");
 }
 
 /* ---- commands ---------------------------------------------------------------------------------------------- */
@@ -350,7 +377,7 @@ Test(trainers, a_command_comes_first) {
     outcome o = program_run("train_densenet", "--quiet plan");
     cr_expect_eq(o.status, 2);
     EXPECT_MATCH(o.err, "unexpected argument 'plan': a command .*comes first");
-    o = program_run("train_densenet", "--help");
+    o = program_run("train_densenet", "--help all");
     EXPECT_MATCH(o.out, "\nCOMMANDS\n.*\n       plan\n.*\n       predict IMAGE...\n.*\nOPTIONS\n");
 }
 
