@@ -121,6 +121,7 @@ typedef struct fr_train_opts {
     bool quiet;
     const char *report;                  /* NULL: none */
     const char *track, *trace;           /* of the first steps; NULL: none */
+    const char *track_lines;             /* of the run; NULL: none */
     const char *log, *csv, *tensorboard; /* NULL: none */
 } fr_train_opts;
 

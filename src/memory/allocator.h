@@ -54,6 +54,8 @@ typedef struct fri_segment_source {
  * always can); FR_EUSAGE in a child of fork whose parent had used the library. */
 fr_status fri_allocator_get(fr_device d, fri_allocator **out);
 
+fri_allocator *fri_allocator_there(fr_device d); /* the same; NULL if it was never used. d is a device */
+
 /* Safe for any number of threads, as every function here that takes an allocator or a block. destroy: while blocks live
  * it is only given up, and goes with the last of them. */
 fr_status fri_allocator_create(fr_device d, fri_segment_source source, fri_allocator **out);

@@ -75,6 +75,16 @@ void fr_event_unsubscribe(fr_event_fn *fn, void *ctx) {
     pthread_mutex_unlock(&l->lock);
 }
 
+void *fri_event_context(fr_event_fn *fn) {
+    fri_event_log *l = log_of(NULL);
+    void *ctx = NULL;
+    pthread_mutex_lock(&l->lock);
+    for (int i = 0; i < l->count; i++)
+        if (l->subscribers[i].fn == fn) ctx = l->subscribers[i].ctx;
+    pthread_mutex_unlock(&l->lock);
+    return ctx;
+}
+
 bool fri_event_wanted(const fri_event_log *log) {
     return atomic_load_explicit(&log_of(log)->count, memory_order_relaxed) > 0;
 }

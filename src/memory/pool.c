@@ -61,11 +61,15 @@ static fr_status make_default(fr_device d, fri_allocator **out) {
     return FR_OK;
 }
 
+fri_allocator *fri_allocator_there(fr_device d) {
+    return overrides[d] != NULL ? overrides[d] : atomic_load_explicit(&defaults[d], memory_order_acquire);
+}
+
 fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
     if (fri_forked())
         return fr_fail(FR_EUSAGE, "this process was forked from one that uses frugal: it can use it after exec only");
     if ((int)d < 0 || (int)d >= FR_DEVICE_COUNT) return check_device(d);
-    *out = overrides[d] != NULL ? overrides[d] : atomic_load_explicit(&defaults[d], memory_order_acquire);
+    *out = fri_allocator_there(d);
     return *out != NULL ? FR_OK : make_default(d, out);
 }
 

@@ -157,8 +157,12 @@ static fr_status check_views(const fri_config *c) {
         {summary && o->memory_plot != NULL, "--memory-plot {memory-plot} with --summary: no run that could be written "
                                             "there; add --plan to write the plan's"},
         {o->summary && o->track != NULL, "--track {track} with --summary: no run that could be written there"},
+        {o->summary && o->track_lines != NULL,
+         "--track-lines {track-lines} with --summary: no run that could be written there"},
         {o->summary && o->trace != NULL, "--trace {trace} with --summary: no run that could be written there"},
         {o->plan && o->track != NULL, "--track {track} with --plan: no run that could be written there"},
+        {o->plan && o->track_lines != NULL,
+         "--track-lines {track-lines} with --plan: no run that could be written there"},
         {o->plan && o->trace != NULL, "--trace {trace} with --plan: no run that could be written there"},
     };
     return CHECK(c, rows);

@@ -291,6 +291,10 @@ const fri_flag fri_flags[] = {
      WRITTEN, .brief = "Write memory, time, loss and accuracy as JSON"},
     {"track", ROW(TEXT, OUTPUT, track), "FILE",
      "Write what each phase of the first step adds and frees, a line per kind of tensor.", WRITTEN},
+    {"track-lines", ROW(TEXT, OUTPUT, track_lines), "FILE",
+     "Write what each source line, of the program and of the library, allocates, frees and holds: up to the last step, "
+     "and when most lives.",
+     WRITTEN},
     {"memory-plot", ROW(TEXT, OUTPUT, memory_plot), "FILE",
      "Draw the step that needs most memory, bytes by category over its allocations, as SVG; with --plan too.", WRITTEN,
      .brief = "Draw the memory of a step, as SVG"},

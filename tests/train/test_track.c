@@ -94,6 +94,33 @@ static double counter_sum(cJSON *e) {
 
 /* Chrome's trace event format: an object with traceEvents; B and E nest, times ascend, counters are numbers. The
  * highest sum of a counter is the peak of the report. */
+/* What the lines held at the peak is the report's peak, to the byte, and so is what lived at the last step. */
+Test(track, lines_add_up_to_the_report) {
+    char arguments[1024], lines[256];
+    snprintf(lines, sizeof lines, "%s", files_path("l.txt"));
+    snprintf(arguments, sizeof arguments,
+             "--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 2 --eval-every 0 --quiet --track-lines %s "
+             "--report %s",
+             lines, files_path("r.json"));
+    outcome o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cJSON *r = report_read(files_path("r.json"));
+    size_t peak = (size_t)report_number(r, "memory", "peak_allocated"), live = 0, at_peak = 0, sum[2] = {0};
+    int lists = 0;
+    char *text = (char *)file_text("l.txt");
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        if (sscanf(line, "%zu %zu", &live, &at_peak) != 2) continue;
+        bool all = strstr(line, "  all") != NULL;
+        if (all) cr_expect(at_peak == peak && sum[1] == peak, "%zu at the peak, the report's %zu", sum[1], peak);
+        if (all) cr_expect_eq(live, sum[0]);
+        sum[0] = all ? 0 : sum[0] + live;
+        sum[1] = all ? 0 : sum[1] + at_peak;
+        lists += all;
+    }
+    cr_expect_eq(lists, 2);
+    cJSON_Delete(r);
+}
+
 Test(track, the_trace_is_chrome_s_format) {
     char arguments[1024], report[512];
     snprintf(report, sizeof report, "%s", files_path("r.json"));

@@ -1,0 +1,27 @@
+/* source.h - from a return address to the source line that it belongs to.
+ *
+ * With elfutils' libdw: file and line where the program was compiled with -g, else the function's name. Without it: the
+ * function's name where the dynamic linker knows it. */
+#ifndef FRI_MEMORY_SOURCE_H
+#define FRI_MEMORY_SOURCE_H
+
+#include <frugal/base.h>
+
+typedef struct fri_sources fri_sources;
+
+typedef struct fri_source {
+    const char *file; /* NULL: not known; else of the sources, as `name` is */
+    int line;
+    const char *folder; /* that a relative file starts from; NULL: not known */
+    const char *name;   /* of the function, or of the object that holds the address; NULL: not known */
+    bool library;       /* one of frugal's own files; without a file: in the same object as frugal */
+    bool memory;        /* of those: the floors that every allocation passes through */
+} fri_source;
+
+/* FR_ENOMEM. */
+fr_status fri_sources_open(fri_sources **out);
+void fri_sources_close(fri_sources **s);
+/* Of the call that returns to `address`. */
+fri_source fri_sources_find(fri_sources *s, const void *address);
+
+#endif

@@ -1,0 +1,37 @@
+/* track_lines.c - --track-lines: what each source line allocates, frees and holds, from the model to the last step. */
+#include "views/views.h"
+
+typedef struct track_lines {
+    fri_view_file output;
+    bool tracks;
+} track_lines;
+
+static fr_status begin(void *state, const fri_session *r) {
+    track_lines *t = state;
+    return fri_view_open("track-lines", r->config->opts.track_lines, &t->output);
+}
+
+static fr_status write(track_lines *t) {
+    t->tracks = false;
+    fr_status s = fr_track_lines_end();
+    return s < 0 ? fr_fail_prefix(s, "--track-lines %s: ", t->output.path) : fri_view_commit(&t->output);
+}
+
+static fr_status event(void *state, const fri_session *r, fri_run_event e) {
+    track_lines *t = state;
+    (void)r;
+    if (e == FRI_RUN_STEPS_END && t->tracks) return write(t);
+    if (e != FRI_RUN_SETUP) return FR_OK;
+    fr_status s = fr_track_lines_begin(t->output.output.stream);
+    t->tracks = s == FR_OK;
+    return s;
+}
+
+/* A run that failed: what was seen is kept. */
+static void end(void *state) {
+    track_lines *t = state;
+    if (t->tracks) (void)write(t);
+    fr_atomic_abandon(&t->output.output);
+}
+
+const fri_view fri_track_lines_view = {sizeof(track_lines), begin, event, end, NULL};
