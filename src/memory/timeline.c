@@ -7,10 +7,16 @@
 #include "base/status.h"
 #include "memory/report.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 860, PANEL = 250, LEFT = 84, RIGHT = 20, TOP = 50, GAP = 70, LEGEND = 60, COLUMNS = 1500, LABEL = 90 };
+enum { WIDTH = 860, PANEL = 250, LEFT = 84, RIGHT = 20, TOP = 50, GAP = 88, LEGEND = 78, COLUMNS = 1500, LABEL = 90 };
+
+/* From the bottom up: what stays at its height through a step lies under what comes and goes. */
+static const fr_category stacked[FR_CATEGORY_COUNT] = {FR_MEM_PARAMETER, FR_MEM_OPTIMIZER,  FR_MEM_INPUT,
+                                                       FR_MEM_GRADIENT,  FR_MEM_ACTIVATION, FR_MEM_TEMPORARY,
+                                                       FR_MEM_WORKSPACE, FR_MEM_OTHER};
 
 static const char *const colors[FR_CATEGORY_COUNT] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
                                                       "#edc948", "#b07aa1", "#76b7b2", "#9c9c9c"};
@@ -117,7 +123,8 @@ static void draw_areas(FILE *f, const fr_timeline *t, double scale, double botto
     double base[COLUMNS] = {0};
     size_t at[COLUMNS], n = t->count < COLUMNS ? t->count : COLUMNS;
     for (size_t i = 0; i < n; i++) at[i] = drawn(t, i);
-    for (int c = 0; c < FR_CATEGORY_COUNT; c++) {
+    for (int k = 0; k < FR_CATEGORY_COUNT; k++) {
+        const fr_category c = stacked[k];
         bool any = false;
         for (size_t i = 0; i < n; i++) any = any || t->points[at[i]].bytes[c] > 0;
         if (!any) continue;
@@ -162,20 +169,62 @@ static void draw_phases(FILE *f, const fr_timeline *t, double top, double bottom
     }
 }
 
+typedef struct axis {
+    double step, unit; /* a tick is step * unit bytes */
+    const char *name;
+    int ticks;
+} axis;
+
+/* Ticks of 1, 2 or 5 times a power of ten of the unit that suits; three to seven of them reach `most`. */
+static axis axis_to(size_t most) {
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    axis a = {.step = 1, .unit = 1};
+    int unit = 0;
+    for (; unit < 4 && a.unit * 1024 <= (double)most; unit++) a.unit *= 1024;
+    while (a.step * a.unit * 3 > (double)most) a.step /= 10;
+    for (int i = 0; a.step * a.unit * 7 < (double)most; i++) a.step *= i % 3 == 1 ? 2.5 : 2;
+    a.name = names[unit];
+    a.ticks = (int)ceil((double)most / (a.step * a.unit));
+    return a;
+}
+
+/* Where the peak is, also where it lasts for one allocation: a line up to it, and its height. */
+static void draw_peak(FILE *f, const fr_timeline *t, double y, double bottom) {
+    char bytes[FR_BYTES_TEXT];
+    double x = x_of(t, t->peak_at);
+    bool right = x + LABEL > WIDTH - RIGHT;
+    fprintf(f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"black\" stroke-width=\"1.5\"/>", x, y, x,
+            bottom);
+    fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>", x, y);
+    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\"%s>peak %s</text>\n", x + (right ? -8 : 8), y + 2,
+            right ? " text-anchor=\"end\"" : "", fr_bytes_text(t->peak, bytes));
+}
+
+static void draw_axes(FILE *f, const axis *a, double top, double bottom) {
+    double middle = (top + bottom) / 2;
+    for (int i = 0; i <= a->ticks; i++) {
+        double y = bottom - PANEL * (double)i / a->ticks;
+        fprintf(f, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>", LEFT, y, WIDTH - RIGHT, y);
+        fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g %s</text>\n", LEFT - 6, y + 4, a->step * i,
+                a->name);
+    }
+    fprintf(f, "<text x=\"12\" y=\"%.1f\" transform=\"rotate(-90 12 %.1f)\" text-anchor=\"middle\">requested</text>\n",
+            middle, middle);
+    fprintf(f,
+            "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\">allocations and releases of the step, in their "
+            "order</text>\n",
+            (LEFT + WIDTH - RIGHT) / 2, bottom + 32);
+}
+
 static void draw_panel(FILE *f, const fr_timeline_panel *panel, size_t most, double top) {
     const fr_timeline *t = panel->timeline;
     char bytes[FR_BYTES_TEXT];
-    double bottom = top + PANEL, scale = PANEL / (double)(most > 0 ? most : 1);
-    for (int tick = 0; tick <= 4; tick++) {
-        double y = bottom - PANEL * tick / 4.0;
-        fprintf(f, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>", LEFT, y, WIDTH - RIGHT, y);
-        fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 6, y + 4,
-                fr_bytes_text(most / 4 * (size_t)tick, bytes));
-    }
+    axis a = axis_to(most > 0 ? most : 1);
+    double bottom = top + PANEL, scale = PANEL / (a.step * a.unit * a.ticks);
+    draw_axes(f, &a, top, bottom);
     draw_areas(f, t, scale, bottom);
     draw_phases(f, t, top, bottom);
-    fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"none\" stroke=\"black\" stroke-width=\"1.5\"/>",
-            x_of(t, t->peak_at), bottom - (double)t->peak * scale);
+    draw_peak(f, t, bottom - (double)t->peak * scale, bottom);
     fprintf(f, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">", LEFT, top - 10);
     text(f, panel->title);
     fprintf(f, "peak %s (%zu bytes) in %s", fr_bytes_text(t->peak, bytes), t->peak, fr_phase_name(t->at_peak.phase));
@@ -188,10 +237,11 @@ static void draw_panel(FILE *f, const fr_timeline_panel *panel, size_t most, dou
 }
 
 static void draw_legend(FILE *f, double y) {
-    for (int c = 0; c < FR_CATEGORY_COUNT; c++) {
-        double x = LEFT + (double)c * 98;
+    for (int k = 0; k < FR_CATEGORY_COUNT; k++) {
+        const fr_category c = stacked[k];
+        double x = LEFT + (double)k * 98;
         fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" fill=\"%s\"/>", x, y - 10, colors[c]);
-        fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 16, y, fr_category_name((fr_category)c));
+        fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 16, y, fr_category_name(c));
     }
 }
 

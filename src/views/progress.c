@@ -33,6 +33,18 @@ static const char *duration(char *buf, size_t bytes, double seconds) {
     return buf;
 }
 
+/* "2 min 13 s" */
+static const char *spoken(char *buf, size_t bytes, double seconds) {
+    int64_t s = isfinite(seconds) ? (int64_t)(seconds + 0.5) : 0;
+    if (s >= 3600)
+        snprintf(buf, bytes, "%" PRId64 " h %d min", s / 3600, (int)(s / 60 % 60));
+    else if (s >= 60)
+        snprintf(buf, bytes, "%d min %d s", (int)(s / 60), (int)(s % 60));
+    else
+        snprintf(buf, bytes, s < 10 ? "%.1f s" : "%.0f s", isfinite(seconds) ? seconds : 0);
+    return buf;
+}
+
 /* Epoch, step, loss and accuracy of the epoch so far, speed, memory. */
 static void describe(const fri_session *r, char line[LINE_BYTES]) {
     char loss[32], accuracy[32], speed[32], now_text[FR_BYTES_TEXT], peak_text[FR_BYTES_TEXT];
@@ -59,10 +71,19 @@ static int columns(const fri_session *r) {
     return 80;
 }
 
-/* The line that is drawn over and over: what one waits for first; what does not fit on the terminal is left out, from
- * the end, and nothing is cut. */
+enum { PARTS = 8, PART = 64 };
+
+/* Parts of a line in the order in which one waits for them: what does not fit on the terminal is left out, from the
+ * end, and nothing is cut or wrapped. */
+static void fitted(const fri_session *r, char part[][PART], int n) {
+    fputs("\r", r->config->out);
+    for (int i = 0, used = 1; i < n && (used += (int)strlen(part[i])) <= columns(r); i++)
+        fputs(part[i], r->config->out);
+    fputs("\033[K", r->config->out);
+}
+
+/* The line that is drawn over and over. */
 static void redraw(const fri_session *r) {
-    enum { PARTS = 7, PART = 64 };
     char part[PARTS][PART], text[32], size[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
     double n = r->epoch_targets, left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->step);
@@ -74,11 +95,26 @@ static void redraw(const fri_session *r) {
     snprintf(part[4], PART, "  step %" PRId64 "/%" PRId64, r->step, fri_steps_total(r->config));
     snprintf(part[5], PART, "  peak %s", fr_bytes_text(m.peak_allocated, size));
     snprintf(part[6], PART, "  %s images/s", number(text, sizeof text, "%.1f", fri_images_per_second(r)));
-    fputc('\r', r->config->out);
-    for (int i = 0, used = 1; i < PARTS && (used += (int)strlen(part[i])) <= columns(r); i++)
-        fputs(part[i], r->config->out);
-    fputs("\033[K", r->config->out);
+    fitted(r, part, 7);
     fflush(r->config->out);
+}
+
+/* The line of an epoch that stays on a terminal. */
+static void keep(const fri_session *r) {
+    char part[PARTS][PART], text[32];
+    double n = r->epoch_targets;
+    int parts = 6;
+    snprintf(part[0], PART, "epoch %2" PRId64 "/%" PRId64, r->epoch + 1, fri_epochs_total(r->config));
+    snprintf(part[1], PART, "  loss %s", number(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
+    snprintf(part[2], PART, "  accuracy %s",
+             number(text, sizeof text, "%.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN));
+    snprintf(part[3], PART, "  test %s", number(text, sizeof text, "%.2f %%", 100 * r->test_accuracy));
+    snprintf(part[4], PART, "  %s", duration(text, sizeof text, r->seconds));
+    snprintf(part[5], PART, "  %s images/s", number(text, sizeof text, "%.1f", fri_images_per_second(r)));
+    if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL)
+        snprintf(part[parts++], PART, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
+    fitted(r, part, parts);
+    fputc('\n', r->config->out);
 }
 
 static void print_begin(const fri_session *r) {
@@ -119,10 +155,14 @@ static void print_step(const fri_session *r, double *last) {
 
 static void print_epoch(const fri_session *r) {
     char line[LINE_BYTES], accuracy[32], time[32];
-    describe(r, line);
-    fprintf(r->config->out, "%s%s  test %s  %s\n", live(r) ? "\r\033[K" : "", line,
-            number(accuracy, sizeof accuracy, "%.2f %%", 100 * r->test_accuracy),
-            duration(time, sizeof time, r->seconds));
+    if (live(r)) {
+        keep(r);
+    } else {
+        describe(r, line);
+        fprintf(r->config->out, "%s  test %s  %s\n", line,
+                number(accuracy, sizeof accuracy, "%.2f %%", 100 * r->test_accuracy),
+                duration(time, sizeof time, r->seconds));
+    }
     fflush(r->config->out);
 }
 
@@ -131,7 +171,7 @@ static void print_epoch(const fri_session *r) {
 static void print_categories(const fri_session *r) {
     const fr_memory_stats *m = &r->training;
     char text[FR_BYTES_TEXT];
-    fprintf(r->config->out, "at the peak, in op %s of %s (%s):\n",
+    fprintf(r->config->out, "%" PRId64 " steps; at the peak, in op %s of %s (%s):\n", r->step,
             m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
             m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase));
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
@@ -187,18 +227,15 @@ static void print_graph(const fri_session *r) {
 }
 
 static void print_end(const fri_session *r) {
-    char accuracy[64] = "-", time[32], peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT];
+    char accuracy[64] = "not evaluated", time[32], peak[FR_BYTES_TEXT];
     if (isfinite(r->test_accuracy))
         snprintf(accuracy, sizeof accuracy, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
                  r->test_correct, r->test_targets);
     if (r->signal != 0)
         fprintf(r->config->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->signal,
                 strsignal(r->signal), r->step, fri_steps_total(r->config));
-    fprintf(r->config->out, "test accuracy %s, %" PRId64 " steps in %s, peak memory %s", accuracy, r->step,
-            duration(time, sizeof time, r->seconds), fr_bytes_text(r->training.peak_allocated, peak));
-    if (r->test_targets > 0)
-        fprintf(r->config->out, " (evaluation %s)", fr_bytes_text(r->evaluation.peak_allocated, evaluation));
-    fputc('\n', r->config->out);
+    fprintf(r->config->out, "test accuracy %s, %s, peak memory %s\n", accuracy, spoken(time, sizeof time, r->seconds),
+            fr_bytes_text(r->training.peak_allocated, peak));
     if (!r->config->opts.quiet) {
         if (fri_loss_scaled(&r->config->opts))
             fprintf(r->config->out,

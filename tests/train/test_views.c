@@ -4,6 +4,7 @@
 #include "report.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,6 +184,56 @@ Test(views, memory_plot_shows_the_report_s_peak) {
                                       "--memory-plot none/none/m.svg");
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "--memory-plot none/none/m.svg: cannot be written");
+}
+
+/* The ticks at the left are multiples of 1, 2 or 5 times a power of ten, and the last is the first above `most`. */
+static void expect_round_ticks(const char *text, double most) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
+    static const char anchor[] = " text-anchor=\"end\">";
+    double step = 0, last = 0, unit = 1, value;
+    char name[8] = "";
+    int n = 0;
+    for (const char *t = text; (t = strstr(t, anchor)) != NULL; n++, last = value) {
+        t += strlen(anchor);
+        if (sscanf(t, "%lf %7[A-Za-z]", &value, name) != 2) break; /* a phase's name */
+        for (int u = 0; u < 4; u++)
+            if (strcmp(units[u], name) == 0) unit = exp2(10 * u);
+        if (n == 1) step = value;
+        cr_expect_float_eq(value, n * step, 1e-9 + 1e-5 * value, "tick %d is %g %s", n, value, name);
+    }
+    double digit = step / pow(10, floor(log10(step) + 1e-9));
+    cr_expect(fabs(digit - 1) < 1e-6 || fabs(digit - 2) < 1e-6 || fabs(digit - 5) < 1e-6, "a tick of %g", step);
+    cr_expect(n >= 4 && n <= 8, "%d ticks", n);
+    cr_expect(last * unit >= most && (last - step) * unit < most, "ticks up to %g, a peak of %g", last * unit, most);
+}
+
+/* Axes have names; what is constant in a step lies at the bottom; the peak is a line, and is labelled. */
+Test(views, memory_plot_is_read_without_help) {
+    static const char *const colors[] = {"#4e79a7", "#59a14f", "#76b7b2", "#f28e2b", "#e15759"}; /* upwards */
+    static const char *const batches[] = {"1", "8", "40", "200"};
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "--depth 18 --image-size 32 --batch-size %s --plan --memory-plot %s",
+                 batches[i], files_path("m.svg"));
+        outcome o = program_run("train_resnet", arguments);
+        cr_assert_eq(o.status, 0, "%s", o.err);
+        const char *text = picture(files_path("m.svg")), *at = text;
+        cr_expect_not_null(strstr(text, ">requested</text>"));
+        cr_expect_not_null(strstr(text, ">allocations and releases of the step, in their order</text>"));
+        for (size_t c = 0; c < sizeof colors / sizeof *colors; c++) {
+            char path[64];
+            snprintf(path, sizeof path, "<path fill=\"%s\"", colors[c]);
+            const char *next = strstr(at, path);
+            cr_expect(next != NULL, "%s does not lie above what is before it", colors[c]);
+            at = next != NULL ? next : at;
+        }
+        expect_round_ticks(text, number_after(strstr(strstr(text, "bold"), ">peak "), "("));
+        double cx = number_after(strstr(text, "<circle"), "cx=\""), cy = number_after(strstr(text, "<circle"), "cy=\"");
+        char line[64];
+        snprintf(line, sizeof line, "<line x1=\"%.1f\" y1=\"%.1f\"", cx, cy);
+        cr_expect_not_null(strstr(text, line), "no line up to the peak at %g, %g", cx, cy);
+        cr_expect_not_null(strstr(strstr(text, "<circle"), ">peak "), "the peak has no label");
+    }
 }
 
 /* A real run on the CPU, with its library scratch. */
