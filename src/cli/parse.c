@@ -81,6 +81,11 @@ static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
+/* What others call a flag: a hint for a typing error, no second name. */
+static const struct {
+    const char *word, *flag;
+} elsewhere[] = {{"--learning-rate", "--lr"}, {"--gpu", "--device"}, {"--budget", "--memory-budget"}};
+
 const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
     int best = 1 + (int)(strlen(word) + 2) / 4; /* about one letter in four may be wrong */
     bool found = false;
@@ -95,6 +100,13 @@ const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
             found = true;
             memcpy(buf, spelling, sizeof spelling);
         }
+    }
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+        int d = fr_text_distance(word, elsewhere[i].word);
+        if (d >= best) continue;
+        best = d;
+        found = true;
+        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", elsewhere[i].flag);
     }
     return found ? buf : NULL;
 }

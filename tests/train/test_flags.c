@@ -153,6 +153,8 @@ Test(flags, nearest_spelling) {
     cr_expect_str_eq(fri_flag_nearest("--epohcs", near), "--epochs");
     cr_expect_str_eq(fri_flag_nearest("--no-batchnorm", near), "--no-batch-norm");
     cr_expect_str_eq(fri_flag_nearest("--hlep", near), "--help");
+    cr_expect_str_eq(fri_flag_nearest("--leanring-rate", near), "--lr");
+    cr_expect_str_eq(fri_flag_nearest("--gpu", near), "--device");
     cr_expect_null(fri_flag_nearest("--quantum-foam", near));
     cr_expect_null(fri_flag_nearest("--a-word-that-is-longer-than-any-flag-of-any-trainer-here", near));
 }
