@@ -78,7 +78,10 @@
     X(linear_backward_weight, fri_linear_backward_weight_fn, REQUIRED)                                                 \
     X(linear_backward_bias, fri_linear_backward_bias_fn, REQUIRED)                                                     \
     X(conv2d_forward_stats_workspace, fri_conv2d_fused_workspace_fn, OPTIONAL)                                         \
-    X(conv2d_forward_stats, fri_conv2d_forward_stats_fn, OPTIONAL)
+    X(conv2d_forward_stats, fri_conv2d_forward_stats_fn, OPTIONAL)                                                     \
+    X(conv2d_constant_plan, fri_conv2d_constant_plan_fn, OPTIONAL)                                                     \
+    X(conv2d_constant_pack, fri_conv2d_constant_pack_fn, OPTIONAL)                                                     \
+    X(conv2d_constant_forward, fri_conv2d_forward_fn, OPTIONAL)
 
 #define FRI_KERNEL_MAP(X) FRI_MEMORY_KERNELS(X) FRI_LOOP_KERNELS(X) FRI_LIBRARY_KERNELS(X)
 /* clang-format on */

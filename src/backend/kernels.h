@@ -99,6 +99,9 @@ typedef fr_status fri_dropout_apply_mask_fn(const fri_exec *e, const fri_dropout
 
 /* ---- convolution and linear -------------------------------------------------------------------------------- */
 
+/* What a fused kernel does to its result last. */
+typedef enum fri_rectifier { FRI_RECTIFY_NONE, FRI_RECTIFY_RELU, FRI_RECTIFY_RELU6 } fri_rectifier;
+
 typedef struct fri_conv2d_desc {
     fr_dtype dtype;      /* of x, w, y and their gradients */
     fr_dtype bias_dtype; /* of b and db: dtype or f32 */
@@ -109,6 +112,8 @@ typedef struct fri_conv2d_desc {
     size_t workspace_limit; /* bytes; a hint: among equal implementations prefer one below it */
     bool bias;              /* the forward pass is given b */
     uint8_t unaligned;      /* FRI_UNALIGNED_*: operands that do not start at a multiple of 16 bytes */
+    bool accumulate;        /* conv2d_constant only: y = relu(y + conv(x, w) + b) */
+    fri_rectifier relu;     /* conv2d_constant only */
 } fri_conv2d_desc;
 
 /* The words that tell one convolution from another, beside its types: of the caches of primitives and plans, and of the
@@ -130,6 +135,17 @@ typedef fr_status fri_conv2d_fused_workspace_fn(const fri_conv2d_desc *d, bool *
 /* y = conv(x, w); sums [2, k] f32: over n, p, q, of y and of y * y. */
 typedef fr_status fri_conv2d_forward_stats_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                               void *y, void *sums);
+/* Forward alone, with weights that stay as they are: how they are laid out once, as `layout` says (NULL: KRSC). */
+typedef struct fri_conv2d_layout {
+    bool there; /* the backend has it for this convolution */
+    const void *layout;
+    size_t packed_bytes, workspace;
+} fri_conv2d_layout;
+typedef fr_status fri_conv2d_constant_plan_fn(const fri_conv2d_desc *d, fri_conv2d_layout *out);
+/* Weights in one layout to another; not both NULL. */
+typedef fr_status fri_conv2d_constant_pack_fn(const void *from_layout, const void *from, const void *to_layout,
+                                              void *to);
+/* conv2d_constant_forward is a fri_conv2d_forward_fn whose w is in the plan's layout; b is given. */
 typedef fr_status fri_conv2d_backward_input_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *w,
                                                const void *dy, void *dx);
 typedef fr_status fri_conv2d_backward_weight_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
@@ -179,8 +195,6 @@ typedef fr_status fri_batchnorm2d_finalize_fn(const fri_exec *e, const fri_batch
 /* invstd [c] = 1 / sqrt(var + eps): what eval mode hands to apply. */
 typedef fr_status fri_batchnorm2d_invstd_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
                                             void *invstd);
-/* What a fused kernel does to its result last. */
-typedef enum fri_rectifier { FRI_RECTIFY_NONE, FRI_RECTIFY_RELU, FRI_RECTIFY_RELU6 } fri_rectifier;
 /* y = (x - mean) * invstd * gamma + beta, rounded to its type, then + addend (of dtype, or NULL), then rectified;
  * gamma, beta (real) or both NULL. y may be x or the addend. */
 typedef fr_status fri_batchnorm2d_apply_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,

@@ -111,6 +111,8 @@ const fri_backend fri_backend_cpu = {
     .copy = cpu_copy,
     .describe = cpu_describe,
     .synchronize = cpu_synchronize,
-    .kernels = {FRI_KERNEL_MAP(SLOT)},
+    .kernels = {FRI_KERNEL_MAP(SLOT).conv2d_constant_plan = fri_cpu_conv2d_constant_plan,
+                .conv2d_constant_pack = fri_cpu_conv2d_constant_pack,
+                .conv2d_constant_forward = fri_cpu_conv2d_constant_forward},
     .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT) FRI_LOOP_KERNELS(SLOT_F64) FRI_LIBRARY_KERNELS(SLOT_F64)},
 };

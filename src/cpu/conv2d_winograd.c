@@ -178,23 +178,40 @@ FRI_CLONES static void add_bias(int64_t n, const float *b, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] += b[i];
 }
 
+/* y = v + b (+ y), rectified. */
+FRI_CLONES static void finish(int64_t n, const float *v, const float *b, bool accumulate, fri_rectifier relu,
+                              float *y) {
+    const float ceiling = fri_ceiling(relu);
+    for (int64_t i = 0; i < n; i++) {
+        float sum = accumulate ? v[i] + b[i] + y[i] : v[i] + b[i];
+        y[i] = relu != FRI_RECTIFY_NONE ? fri_relu_below(sum, ceiling) : sum;
+    }
+}
+
 /* The outputs of tiles from [36, tiles, channels], those inside of the map. b or NULL. */
-static void put_tiles(const map *m, const float *from, int64_t tile, int64_t tiles, int64_t first, int64_t channels,
-                      const float *b, float *y) {
+static void put_tiles(const fri_conv2d_desc *d, const map *m, const float *from, int64_t tile, int64_t tiles,
+                      int64_t first, int64_t channels, const float *b, float *y) {
+    const bool tail = d->accumulate || d->relu != FRI_RECTIFY_NONE;
     int64_t blocks = fri_ceil_div(channels, LANES);
 #pragma omp for schedule(static) nowait
     for (int64_t task = 0; task < tiles * blocks; task++) {
         int64_t t = task / blocks, c = task % blocks * LANES, n = fri_min_i64(LANES, channels - c);
         const float *in[PLACES];
-        float *out[16], outside[LANES];
+        float *out[16], *to[16], outside[LANES], rows[16][LANES];
         for (int64_t i = 0; i < PLACES; i++) in[i] = from + (i * tiles + t) * channels + c;
         for (int64_t i = 0; i < 16; i++) {
             int64_t at = element(m, tile + t, i / 4, i % 4);
-            out[i] = at < 0 ? outside : y + at + first + c;
+            to[i] = at < 0 ? outside : y + at + first + c;
+            out[i] = tail ? rows[i] : to[i];
         }
         output_tile(n, in, out);
-        for (int64_t i = 0; i < 16 && b != NULL; i++)
-            if (out[i] != outside) add_bias(n, b + first + c, out[i]);
+        for (int64_t i = 0; i < 16 && b != NULL; i++) {
+            if (to[i] == outside) continue;
+            if (tail)
+                finish(n, rows[i], b + first + c, d->accumulate, d->relu, to[i]);
+            else
+                add_bias(n, b + first + c, to[i]);
+        }
     }
 }
 
@@ -436,7 +453,7 @@ static void between(const run *r, const step *done, const step *next) {
         if (complete && dw)
             put_weights(d, r->m, done->out, e->out_block, done->in, e->in_block, r->y);
         else if (complete)
-            put_tiles(&r->out, r->m, done->tile, done->tiles, done->out, e->out_block, r->bias, r->y);
+            put_tiles(d, &r->out, r->m, done->tile, done->tiles, done->out, e->out_block, r->bias, r->y);
         if (next != NULL && !same_v)
             take_tiles(&r->in, 6, input_tile, r->a, next->tile, next->tiles, next->in, e->in_block, r->v);
         if (next != NULL && !same_u && dw)

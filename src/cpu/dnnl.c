@@ -60,6 +60,10 @@ static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
     return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
 }
 
+static dnnl_status_t append_rectifier(dnnl_post_ops_t ops, bool six) {
+    return dnnl_post_ops_append_eltwise(ops, six ? dnnl_eltwise_clip : dnnl_eltwise_relu, 0, six ? 6 : 0);
+}
+
 #else
 
 typedef const dnnl_memory_desc_t *md_ref;
@@ -95,6 +99,10 @@ static void walk_end(walker w) {
 
 static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
     return dnnl_post_ops_append_sum(ops, 1.0f);
+}
+
+static dnnl_status_t append_rectifier(dnnl_post_ops_t ops, bool six) {
+    return dnnl_post_ops_append_eltwise(ops, 1, six ? dnnl_eltwise_clip : dnnl_eltwise_relu, 0, six ? 6 : 0);
 }
 
 #endif
@@ -272,7 +280,8 @@ done:
     return s;
 }
 
-static fr_status make_attr(bool sum, dnnl_primitive_attr_t *attr) {
+/* What is done to a result before it is written: the sum with what was there, then the rectifier. */
+static fr_status make_attr(bool sum, fri_rectifier relu, dnnl_primitive_attr_t *attr) {
     fr_status s = FR_OK;
     dnnl_post_ops_t ops = NULL;
     DNNL_TRY(s, "primitive_attr_create", dnnl_primitive_attr_create(attr));
@@ -280,11 +289,11 @@ static fr_status make_attr(bool sum, dnnl_primitive_attr_t *attr) {
 #if DNNL_VERSION_MAJOR > 3 || (DNNL_VERSION_MAJOR == 3 && DNNL_VERSION_MINOR >= 4)
     DNNL_TRY(s, "set_deterministic", dnnl_primitive_attr_set_deterministic(*attr, 1));
 #endif
-    if (sum) {
-        DNNL_TRY(s, "post_ops_create", dnnl_post_ops_create(&ops));
-        DNNL_TRY(s, "append_sum", append_sum(ops));
-        DNNL_TRY(s, "set_post_ops", dnnl_primitive_attr_set_post_ops(*attr, ops));
-    }
+    if (!sum && relu == FRI_RECTIFY_NONE) goto done;
+    DNNL_TRY(s, "post_ops_create", dnnl_post_ops_create(&ops));
+    if (sum) DNNL_TRY(s, "append_sum", append_sum(ops));
+    if (relu != FRI_RECTIFY_NONE) DNNL_TRY(s, "append_eltwise", append_rectifier(ops, relu == FRI_RECTIFY_RELU6));
+    DNNL_TRY(s, "set_post_ops", dnnl_primitive_attr_set_post_ops(*attr, ops));
 done:
     if (ops != NULL) dnnl_post_ops_destroy(ops);
     return s;
@@ -329,6 +338,37 @@ done:
     return s;
 }
 
+static fr_status make_reorder(md_ref from, md_ref to, dnnl_primitive_desc_t *pd) {
+    dnnl_primitive_attr_t attr = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, make_attr(false, FRI_RECTIFY_NONE, &attr));
+    DNNL_TRY(s, "reorder primitive_desc", dnnl_reorder_primitive_desc_create(pd, from, engine, to, engine, attr));
+done:
+    if (attr != NULL) dnnl_primitive_attr_destroy(attr);
+    return s;
+}
+
+static fr_status conv_finish(fri_dnnl_op *op, fri_pass pass) {
+    static const int arg[][TENSORS] = {
+        [FRI_PASS_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
+        [FRI_PASS_BACKWARD_INPUT] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, 0, DNNL_ARG_DIFF_SRC},
+        [FRI_PASS_BACKWARD_WEIGHT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, 0, DNNL_ARG_DIFF_WEIGHTS},
+    };
+    fr_status s = FR_OK;
+    bool dw = pass == FRI_PASS_BACKWARD_WEIGHT;
+    for (int i = 0; i < TENSORS; i++) {
+        op->arg[i] = arg[pass][i];
+        if (op->arg[i] != 0) op->md[i] = dnnl_primitive_desc_query_md(op->pd, dnnl_query_exec_arg_md, op->arg[i]);
+    }
+    op->packed_md = op->md[dw ? 3 : 1];
+    md_ref krsc = MD(op->krsc_md);
+    if (!dnnl_memory_desc_equal(krsc, op->packed_md))
+        s = dw ? make_reorder(op->packed_md, krsc, &op->reorder_pd)
+               : make_reorder(krsc, op->packed_md, &op->reorder_pd);
+    if (s >= 0) op_finish(op);
+    return s;
+}
+
 static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **value) {
     (void)key;
     const conv_args *c = args;
@@ -343,7 +383,7 @@ static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **val
     fri_dnnl_op *op = calloc(1, sizeof *op);
     if (op == NULL) return fr_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
     FR_TRY(s, conv_tensors(d, md, &op->krsc_md));
-    FR_TRY(s, make_attr(false, &attr));
+    FR_TRY(s, make_attr(d->accumulate, d->relu, &attr));
     if (c->pass != FRI_PASS_FORWARD) {
         dnnl_status_t r = walk_conv(&forward, FRI_PASS_FORWARD, md, &g, attr, engine, NULL);
         if (r == dnnl_success) DNNL_TRY(s, "primitive_desc", walk_pd(forward, &hint));
@@ -355,23 +395,7 @@ static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **val
         DNNL_TRY(s, "convolution primitive_desc", r);
     if (op->pd == NULL) goto done; /* *value stays NULL: there is none */
 
-    static const int arg[][TENSORS] = {
-        [FRI_PASS_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
-        [FRI_PASS_BACKWARD_INPUT] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, 0, DNNL_ARG_DIFF_SRC},
-        [FRI_PASS_BACKWARD_WEIGHT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, 0, DNNL_ARG_DIFF_WEIGHTS},
-    };
-    bool dw = c->pass == FRI_PASS_BACKWARD_WEIGHT;
-    for (int i = 0; i < TENSORS; i++) {
-        op->arg[i] = arg[c->pass][i];
-        if (op->arg[i] != 0) op->md[i] = dnnl_primitive_desc_query_md(op->pd, dnnl_query_exec_arg_md, op->arg[i]);
-    }
-    op->packed_md = op->md[dw ? 3 : 1];
-    if (!dnnl_memory_desc_equal(MD(op->krsc_md), op->packed_md)) {
-        md_ref from = dw ? op->packed_md : MD(op->krsc_md), to = dw ? MD(op->krsc_md) : op->packed_md;
-        DNNL_TRY(s, "reorder primitive_desc",
-                 dnnl_reorder_primitive_desc_create(&op->reorder_pd, from, engine, to, engine, attr));
-    }
-    op_finish(op);
+    FR_TRY(s, conv_finish(op, c->pass));
     *value = op;
 done:
     if (s < 0 || op->pd == NULL) op_free(op);
@@ -401,7 +425,7 @@ static fr_status make_matmul(const fri_dnnl_key *key, const void *args, void **v
     DNNL_TRY(s, "memory_desc", md_strided(&md[1], rank, b + at, type_of(d->b_dtype), bs + at));
     if (d->bias) DNNL_TRY(s, "memory_desc", md_strided(&md[2], 2, bias, type_of(d->bias_dtype), ones));
     DNNL_TRY(s, "memory_desc", md_strided(&md[3], rank, c + at, type_of(d->c_dtype), cs + at));
-    FR_TRY(s, make_attr(d->accum == FRI_ADD, &attr));
+    FR_TRY(s, make_attr(d->accum == FRI_ADD, FRI_RECTIFY_NONE, &attr));
     dnnl_status_t r = walk_matmul(&w, md, d->bias, attr, engine);
     if (r == dnnl_success)
         FR_TRY(s, pick(w, NULL, &op->pd));
@@ -438,7 +462,8 @@ static fr_status get(const fri_dnnl_key *key, fri_dnnl_make_fn *make, const void
 }
 
 fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op) {
-    fri_dnnl_key key = {{1 + (int64_t)pass, fr_threads_get(), d->dtype, d->bias_dtype, FRI_CONV2D_KEY(d)}};
+    fri_dnnl_key key = {{1 + (int64_t)pass, fr_threads_get(), d->dtype, d->bias_dtype, FRI_CONV2D_KEY(d),
+                         2 * (int64_t)d->relu + d->accumulate}};
     return get(&key, make_conv, &(conv_args){d, pass}, op);
 }
 
@@ -548,6 +573,22 @@ fr_status fri_dnnl_pack(const fri_dnnl_op *op, const void *krsc, void *packed, v
 
 fr_status fri_dnnl_unpack(const fri_dnnl_op *op, const void *packed, void *krsc, void *scratch) {
     return reorder(op, op->packed_md, packed, MD(op->krsc_md), krsc, scratch);
+}
+
+fr_status fri_dnnl_repack(const fri_dnnl_op *from_op, const void *from, const fri_dnnl_op *to_op, void *to) {
+    const fri_dnnl_op *one = from_op != NULL ? from_op : to_op;
+    md_ref from_md = from_op != NULL ? from_op->packed_md : MD(one->krsc_md);
+    md_ref to_md = to_op != NULL ? to_op->packed_md : MD(one->krsc_md);
+    const tensor_arg t[] = {{DNNL_ARG_FROM, from_md, (void *)(uintptr_t)from}, {DNNL_ARG_TO, to_md, to}};
+    _Atomic(dnnl_primitive_t) run = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, make_reorder(from_md, to_md, &pd));
+    FR_TRY(s, execute(&run, pd, 2, t));
+done:
+    if (run != NULL) dnnl_primitive_destroy(run);
+    if (pd != NULL) dnnl_primitive_desc_destroy(pd);
+    return s;
 }
 
 fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, const void *bias, void *out,

@@ -29,7 +29,8 @@ typedef struct fri_matmul_desc {
     fri_accum accum; /* FRI_ADD: C += A B */
 } fri_matmul_desc;
 
-/* The convolution pass described by d, with f32 or bf16 data. A forward convolution always takes a bias. */
+/* The convolution pass described by d, with f32 or bf16 data. A forward convolution always takes a bias; it does what
+ * accumulate and relu say. */
 fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op);
 /* Vectors (m or n of 1) are dense, else *op is NULL. */
 fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op);
@@ -51,6 +52,9 @@ size_t fri_dnnl_scratch_bytes(const fri_dnnl_op *op); /* for run, pack and unpac
 size_t fri_dnnl_packed_bytes(const fri_dnnl_op *op);
 
 fr_status fri_dnnl_pack(const fri_dnnl_op *op, const void *krsc, void *packed, void *scratch);
+/* From the layout that one operation wants to another one's; NULL: KRSC. Both are for the same weights. A plain copy in
+ * blocks: it takes no scratch. */
+fr_status fri_dnnl_repack(const fri_dnnl_op *from_op, const void *from, const fri_dnnl_op *to_op, void *to);
 fr_status fri_dnnl_unpack(const fri_dnnl_op *op, const void *packed, void *krsc, void *scratch);
 
 /* forward: a = x, b = w, out = y; backward input: a = dy, b = w, out = dx; backward weight: a = x, b = dy, out = dw;

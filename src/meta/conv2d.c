@@ -22,6 +22,16 @@ fr_status fri_meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool
     return f != NULL ? f(d, there, bytes) : FR_OK;
 }
 
+fr_status fri_meta_conv2d_constant_plan(const fri_conv2d_desc *d, fri_conv2d_layout *out) {
+    fri_conv2d_constant_plan_fn *f = FRI_META_TARGET(d->dtype, conv2d_constant_plan);
+    *out = (fri_conv2d_layout){0};
+    return f != NULL ? f(d, out) : FR_OK;
+}
+
+fr_status fri_meta_conv2d_constant_pack(const void *from_layout, const void *from, const void *to_layout, void *to) {
+    return FR_OK;
+}
+
 static fr_status conv2d(const char *name, const fri_conv2d_desc *d) {
     double x = (double)d->n * (double)d->h * (double)d->w * (double)d->c;
     double y = (double)d->n * (double)d->p * (double)d->q * (double)d->k;
@@ -32,6 +42,11 @@ static fr_status conv2d(const char *name, const fri_conv2d_desc *d) {
 
 fr_status fri_meta_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                   const void *b, void *y) {
+    return conv2d("conv2d_forward", d);
+}
+
+fr_status fri_meta_conv2d_constant_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
+                                           const void *b, void *y) {
     return conv2d("conv2d_forward", d);
 }
 

@@ -1,6 +1,7 @@
 /* layers.c - the layers that hold parameters: convolution, linear, embedding, batch norm and in-place activated batch
  * norm. */
 #include "net/module.h"
+#include "ops/conv2d.h"
 
 #include <math.h>
 
@@ -121,13 +122,6 @@ done:
 
 /* ---- BatchNorm2d, InPlaceABN ------------------------------------------------------------------------------- */
 
-enum { BN_WEIGHT, BN_BIAS, BN_MEAN, BN_VAR, BN_BATCHES };
-
-typedef struct norm_state {
-    double eps, momentum;
-    double slope; /* of InPlaceABN */
-} norm_state;
-
 /* num_batches_tracked is a counter on the device; it moves with the running values, so not in a recomputation. */
 static fr_status count_batch(fr_tensor *counter) {
     int64_t n = 0;
@@ -144,21 +138,21 @@ static fr_status count_batch(fr_tensor *counter) {
 /* After a forward pass: running values have moved, unless it was a recomputation. */
 static fr_status counted(fr_module *m, fr_status s) {
     if (s < 0 || !fri_norm_trains(m) || !fri_statistics_move()) return s;
-    return count_batch(m->tensors[BN_BATCHES].tensor);
+    return count_batch(m->tensors[FRI_NORM_BATCHES].tensor);
 }
 
 static fri_norm norm_of(fr_module *m, fr_tensor **sums, const fr_batchnorm2d_opts *o) {
     const fri_named_tensor *t = m->tensors;
-    return (fri_norm){.gamma = t[BN_WEIGHT].tensor,
-                      .beta = t[BN_BIAS].tensor,
-                      .running_mean = t[BN_MEAN].tensor,
-                      .running_var = t[BN_VAR].tensor,
+    return (fri_norm){.gamma = t[FRI_NORM_WEIGHT].tensor,
+                      .beta = t[FRI_NORM_BIAS].tensor,
+                      .running_mean = t[FRI_NORM_MEAN].tensor,
+                      .running_var = t[FRI_NORM_VAR].tensor,
                       .opts = o,
                       .sums = sums};
 }
 
 static fr_status batchnorm2d_with(fr_module *m, fr_tensor **sums, const fri_norm_tail *tail, fr_tensor **x) {
-    const norm_state *n = m->state;
+    const fri_norm_state *n = m->state;
     const fri_norm norm =
         norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
     return counted(m, fri_norm_act(*x, &norm, tail, x));
@@ -169,7 +163,7 @@ static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
 }
 
 static fr_status inplace_abn_with(fr_module *m, fr_tensor **sums, fr_tensor **x) {
-    const norm_state *n = m->state;
+    const fri_norm_state *n = m->state;
     const fri_norm norm =
         norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
     return counted(m, fri_inplace_abn(*x, &norm, n->slope, x));
@@ -200,7 +194,7 @@ static const fr_module_class inplace_abn_class = {.name = "InPlaceABN",
                                                   .fri_call = &inplace_abn_fused};
 
 /* What both are made of, in PyTorch's order. */
-static fr_status norm_create(const fr_module_class *class_, int64_t channels, norm_state state, fr_device device,
+static fr_status norm_create(const fr_module_class *class_, int64_t channels, fri_norm_state state, fr_device device,
                              fr_module **m) {
     static const struct {
         const char *name;
@@ -211,11 +205,12 @@ static fr_status norm_create(const fr_module_class *class_, int64_t channels, no
     fr_status s = FR_OK;
     if (channels < 1) return fr_fail(FR_EINVAL, "%s: %lld channels; at least 1", class_->name, (long long)channels);
     FR_TRY(s, fr_module_create(class_, sizeof state, &b));
-    *(norm_state *)b->state = state;
+    *(fri_norm_state *)b->state = state;
     for (int i = 0; i < 5; i++) {
-        FR_TRY(s, fri_parameter_new(i == BN_BATCHES ? 0 : 1, &channels, i == BN_BATCHES ? FR_I64 : FR_F32, device, &t));
+        FR_TRY(s, fri_parameter_new(i == FRI_NORM_BATCHES ? 0 : 1, &channels, i == FRI_NORM_BATCHES ? FR_I64 : FR_F32,
+                                    device, &t));
         FR_TRY(s, fr_tensor_fill(t, part[i].value));
-        if (i <= BN_BIAS)
+        if (i <= FRI_NORM_BIAS)
             FR_TRY(s, fr_module_add_parameter(b, part[i].name, &t));
         else
             FR_TRY(s, fr_module_add_buffer(b, part[i].name, &t));
@@ -231,7 +226,7 @@ done:
 
 fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, fr_device device, fr_module **m) {
     const fr_batchnorm2d_opts *o = opts != NULL ? opts : FR_BATCHNORM2D_OPTS();
-    return norm_create(&batchnorm2d_class, channels, (norm_state){o->eps, o->momentum, 0}, device, m);
+    return norm_create(&batchnorm2d_class, channels, (fri_norm_state){o->eps, o->momentum, 0}, device, m);
 }
 
 fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
@@ -243,7 +238,7 @@ fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr
     FRI_NOT_NULL(m);
     if (!(slope > 0)) return fr_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
     const fr_batchnorm2d_opts *o = FR_BATCHNORM2D_OPTS();
-    return norm_create(&inplace_abn_class, channels, (norm_state){o->eps, o->momentum, slope}, device, m);
+    return norm_create(&inplace_abn_class, channels, (fri_norm_state){o->eps, o->momentum, slope}, device, m);
 }
 
 /* ---- converting -------------------------------------------------------------------------------------------- */

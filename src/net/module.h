@@ -29,6 +29,13 @@ struct fr_module {
     int n_tensors;
 };
 
+/* The state of BatchNorm2d and InPlaceABN, and their tensors. */
+typedef struct fri_norm_state {
+    double eps, momentum;
+    double slope; /* of InPlaceABN */
+} fri_norm_state;
+enum { FRI_NORM_WEIGHT, FRI_NORM_BIAS, FRI_NORM_MEAN, FRI_NORM_VAR, FRI_NORM_BATCHES };
+
 /* Does a batch norm use the statistics of its batch? */
 static inline bool fri_norm_trains(const fr_module *m) {
     return m->training && !m->frozen;

@@ -41,10 +41,4 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
 /* fr_inplace_abn with sums of x that are there already, or NULL. */
 fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_tensor **y);
 
-/* fr_conv2d that also makes the sums over y and over y * y per channel, [2, k] f32, in the kernel that makes y. *sums
- * stays NULL where the backend has no such kernel (f16 on CUDA has, under fr_cudnn_fuse_statistics_set: its callers
- * ask), or sums is. Whether they are made follows from the shape alone, so a recomputation runs the same kernel. */
-fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y,
-                          fr_tensor **sums);
-
 #endif

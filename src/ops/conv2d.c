@@ -7,7 +7,7 @@
  *   rebuild    no: a convolution never runs twice outside a checkpoint
  *   order      dw and db first, then x is given up, then dx is made: x and dx never live together
  *   autocast   low precision; b too */
-#include "ops/batchnorm2d.h"
+#include "ops/conv2d.h"
 
 #include "base/status.h"
 
@@ -123,8 +123,8 @@ done:
     return s;
 }
 
-static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv2d_opts *o,
-                          fri_conv2d_desc *d) {
+fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv2d_opts *o,
+                              fri_conv2d_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
     fr_status s = FR_OK;
     FR_TRY(s, fri_expect_float(&conv2d, x, "x"));
@@ -213,7 +213,7 @@ fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_con
     bool wanted = true;
     fr_status s = FR_OK;
     FR_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
-    FR_TRY(s, describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
+    FR_TRY(s, fri_conv2d_describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
     fr_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.k);
     const fri_backend *be = fri_backend_of(x);
     FR_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));

@@ -18,7 +18,7 @@
 #include "meta/calls.h"
 #include "meta/meta.h"
 #include "net/module.h"
-#include "ops/batchnorm2d.h"
+#include "ops/conv2d.h"
 #include "support/golden.h"
 
 enum { MIB = 1 << 20 };

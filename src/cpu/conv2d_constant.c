@@ -1,0 +1,60 @@
+/* conv2d_constant.c - convolutions of a network that only infers: weights are laid out once, and the pass that writes
+ * y adds and rectifies.
+ *
+ * The library's convolution with packed weights is the fastest way there is here for a single image, except on large
+ * maps of 3 x 3 layers, where Winograd's transforms of the filters cost little beside the products they save. */
+#include "cpu/conv2d_engine.h"
+#include "cpu/cpu.h"
+
+#include "base/status.h"
+
+/* Tiles of an image from which Winograd beats the library with packed weights at one image; 2 threads, AMD Zen 5,
+ * oneDNN 2.6.3: the filters' transforms cost what some ten tiles cost, and here nothing else has to be packed. */
+enum { TILES = 49 };
+
+/* One of the two is NULL in a plan that was made; both where there is none. */
+typedef struct plan {
+    const fri_dnnl_op *direct;
+    fri_conv2d_engine winograd;
+} plan;
+
+static fr_status make_plan(const fri_conv2d_desc *d, plan *p) {
+    *p = (plan){0};
+    if (d->dtype != FR_F32 || d->bias_dtype != FR_F32 || d->n == 0) return FR_OK;
+    if (!fr_exact_convolutions_get() && fri_ceil_div(d->p, 4) * fri_ceil_div(d->q, 4) >= TILES &&
+        fri_conv2d_winograd_pays(d, FRI_PASS_FORWARD)) {
+        fr_status s = fri_conv2d_engine_plan(d, FRI_PASS_FORWARD, FRI_CONV2D_WINOGRAD, &p->winograd);
+        if (s < 0 || p->winograd.method == FRI_CONV2D_WINOGRAD) return s;
+    }
+    return fri_dnnl_conv2d(d, FRI_PASS_FORWARD, &p->direct);
+}
+
+fr_status fri_cpu_conv2d_constant_plan(const fri_conv2d_desc *d, fri_conv2d_layout *out) {
+    plan p;
+    fr_status s = make_plan(d, &p);
+    *out = (fri_conv2d_layout){0};
+    if (s < 0) return s;
+    if (p.direct != NULL) {
+        const size_t packed = fri_dnnl_packed_bytes(p.direct);
+        *out = (fri_conv2d_layout){true, packed > 0 ? p.direct : NULL, packed, fri_dnnl_scratch_bytes(p.direct)};
+    } else if (p.winograd.method == FRI_CONV2D_WINOGRAD) {
+        *out = (fri_conv2d_layout){.there = true, .workspace = p.winograd.bytes};
+    }
+    return FR_OK;
+}
+
+fr_status fri_cpu_conv2d_constant_pack(const void *from_layout, const void *from, const void *to_layout, void *to) {
+    return fri_dnnl_repack(from_layout, from, to_layout, to);
+}
+
+fr_status fri_cpu_conv2d_constant_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
+                                          const void *b, void *y) {
+    plan p;
+    void *workspace = NULL;
+    fr_status s = make_plan(d, &p);
+    const size_t bytes = p.direct != NULL ? fri_dnnl_scratch_bytes(p.direct) : p.winograd.bytes;
+    if (s >= 0) s = fri_cpu_workspace(e, "conv2d_constant_forward", bytes, &workspace);
+    if (s < 0) return s;
+    if (p.direct != NULL) return fri_dnnl_run(p.direct, x, w, b, y, workspace);
+    return fri_conv2d_engine_run(&p.winograd, x, w, b, y, workspace);
+}

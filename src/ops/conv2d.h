@@ -1,0 +1,31 @@
+/* conv2d.h - convolutions beside the public one. */
+#ifndef FRI_OPS_CONV2D_H
+#define FRI_OPS_CONV2D_H
+
+#include "ops/op.h"
+
+/* Checks the tensors against each other and fills the descriptor. */
+fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv2d_opts *o,
+                              fri_conv2d_desc *d);
+
+/* fr_conv2d that also makes the sums over y and over y * y per channel, [2, k] f32, in the kernel that makes y. *sums
+ * stays NULL where the backend has no such kernel (f16 on CUDA has, under fr_cudnn_fuse_statistics_set: its callers
+ * ask), or sums is. Whether they are made follows from the shape alone, so a recomputation runs the same kernel. */
+fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y,
+                          fr_tensor **sums);
+
+/* A convolution of a network that only infers. Its weights are laid out for the kernel at the first call, and again
+ * where another shape of x asks for it; they have w's shape all the time. */
+typedef struct fri_constant_conv2d {
+    fr_tensor *w, *b;
+    fr_conv2d_opts opts;
+    fri_rectifier relu;
+    const void *layout; /* of w: the kernel's; NULL: KRSC */
+} fri_constant_conv2d;
+void fri_constant_conv2d_release(fri_constant_conv2d *k);
+
+/* *y = relu(conv2d(x, w, b) + addend), of f32 tensors, NaN may become 0. addend: its reference is taken; NULL: none.
+ * FR_EUSAGE: a gradient is wanted. Calls on one k wait for nobody: one thread at a time. */
+fr_status fri_conv2d_constant(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y);
+
+#endif
