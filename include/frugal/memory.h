@@ -98,7 +98,33 @@ FR_API const char *fr_memory_use_text(fr_device d, const fr_memory_stats *now, c
 enum { FR_BYTES_TEXT = 32 };
 FR_API const char *fr_bytes_text(size_t bytes, char buf[FR_BYTES_TEXT]);
 
-/* The table of live memory by category, with peaks; to a stream of the caller. */
+/* What torch.cuda.memory_stats counts, by its rules: bytes and numbers, of all blocks, and of those of the large and of
+ * the small pool (requests up to 1 MiB). Of the thread's pool on the device; peaks start again with
+ * fr_memory_reset_peak. */
+typedef enum fr_memory_flow_kind {
+    FR_FLOW_ALLOCATED, /* bytes, unsplit tails among them */
+    FR_FLOW_REQUESTED,
+    FR_FLOW_RESERVED,
+    FR_FLOW_INACTIVE_SPLIT, /* bytes: cached pieces of segments of which another piece lives; cannot go back */
+    FR_FLOW_ALLOCATIONS,    /* how many */
+    FR_FLOW_SEGMENTS,
+    FR_FLOW_INACTIVE_SPLITS,
+    FR_FLOW_OVERSIZE_ALLOCATIONS, /* of max_split_size_mb and above */
+    FR_FLOW_OVERSIZE_SEGMENTS,
+    FR_MEMORY_FLOWS
+} fr_memory_flow_kind;
+enum { FR_MEMORY_ALL, FR_MEMORY_LARGE, FR_MEMORY_SMALL, FR_MEMORY_POOLS };
+typedef struct fr_memory_flow {
+    size_t now, peak, total, freed; /* total: all that ever came; freed: all that ever went */
+} fr_memory_flow;
+typedef struct fr_memory_flows {
+    fr_memory_flow flow[FR_MEMORY_FLOWS][FR_MEMORY_POOLS];
+    uint64_t ooms, retries;
+} fr_memory_flows;
+FR_API fr_status fr_memory_flows_get(fr_device d, fr_memory_flows *out);
+
+/* To a stream of the caller: the table of live memory by category, with peaks, and below it the flows in the rows and
+ * columns of torch.cuda.memory_summary. */
 FR_API fr_status fr_memory_summary(fr_device d, FILE *out);
 
 /* What came alive and what died on the device since the last call (the first: all that lives), a line per kind of

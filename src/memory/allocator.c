@@ -117,6 +117,7 @@ static void emit(const fri_allocator *a, fr_event_kind kind, const fri_block *b,
 static void count_alloc(fri_allocator *a, const fri_block *b) {
     fr_memory_stats *t = &a->stats;
     fr_category c = b->tag.category;
+    fri_flow_block(a, b, true);
     t->allocs++;
     t->requested += b->requested;
     t->allocated += b->size;
@@ -137,6 +138,7 @@ static void count_alloc(fri_allocator *a, const fri_block *b) {
 
 static void count_free(fri_allocator *a, const fri_block *b) {
     fr_memory_stats *t = &a->stats;
+    fri_flow_block(a, b, false);
     t->frees++;
     t->requested -= b->requested;
     t->allocated -= b->size;
@@ -188,10 +190,17 @@ static void absorb_next(fri_allocator *a, fri_block *b) {
 }
 
 static void cache(fri_allocator *a, fri_block *b) {
-    if (b->next != NULL && !b->next->live) absorb_next(a, b);
+    size_t joined = 0, pieces = 0;
+    if (b->next != NULL && !b->next->live) {
+        joined += b->next->size;
+        pieces++;
+        absorb_next(a, b);
+    }
     if (b->prev != NULL && !b->prev->live) {
         /* The neighbour before leaves the list and swallows b; b itself is in no list. */
         fri_block *p = b->prev;
+        joined += p->size;
+        pieces++;
         fri_freelist_remove(fri_freelist_of(a, p->segment->small), p);
         p->size += b->size;
         p->next = b->next;
@@ -200,6 +209,7 @@ static void cache(fri_allocator *a, fri_block *b) {
         a->blocks--;
         b = p;
     }
+    fri_flow_cached(a, b, joined, pieces);
     if (fri_env_get()->no_pool)
         fri_segment_give(a, b->segment);
     else
@@ -286,10 +296,13 @@ static fr_status find_block(fri_allocator *a, size_t bytes, const fr_tag *tag, f
         size = fri_env_get()->no_pool ? rounded : fri_settings_round(&a->settings, bytes);
         b = fri_settings_cached(a, size);
         if (b == NULL && (b = take_from_device(a, size)) == NULL) return out_of_memory(a, rounded, tag);
+        bool piece = b->prev != NULL || b->next != NULL;
+        size_t whole = b->size;
         if (!split(a, b, size)) {
-            cache(a, b);
+            fri_freelist_insert(fri_freelist_of(a, b->segment->small), b);
             return fr_fail(FR_ENOMEM, "allocator: out of host memory");
         }
+        fri_flow_split(a, b, piece, whole - b->size);
     }
     if (s == FR_OK) b->arena_note = note;
     *out = b;
@@ -451,6 +464,7 @@ void fri_allocator_reset_peak(fri_allocator *a) {
     t->peak_op = fri_scope_op();
     t->peak_module = fri_scope_module();
     t->peak_phase = fr_phase_get();
+    fri_flows_reset_peak(a);
     fri_allocator_unlock(a);
 }
 

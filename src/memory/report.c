@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 #include "base/array.h"
 #include "base/env.h"
+#include "memory/flows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -194,7 +195,9 @@ fr_status fr_memory_summary(fr_device d, FILE *out) {
     FRI_NOT_NULL(out);
     char use[FR_MEMORY_USE_TEXT];
     fr_memory_stats t;
+    fr_memory_flows flows;
     fr_status s = fr_memory_stats_get(d, &t);
+    if (s == FR_OK) s = fr_memory_flows_get(d, &flows);
     if (s < 0) return s;
     fprintf(out, "memory on %s, bytes        %15s %15s %15s\n", fr_device_name(d), "now", "at peak", "requested now");
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
@@ -205,5 +208,6 @@ fr_status fr_memory_summary(fr_device d, FILE *out) {
     fprintf(out, "  peak in op %s, module %s, phase %s; requested peak %zu\n", or_dash(t.peak_op),
             or_dash(t.peak_module), fr_phase_name(t.peak_phase), t.peak_requested);
     fputs(fr_memory_use_text(d, &t, use), out);
+    fri_flows_print(&flows, d, out);
     return ferror(out) ? fr_fail(FR_EIO, "memory summary: the stream reports a write error") : FR_OK;
 }

@@ -51,14 +51,16 @@ static size_t segment_size(size_t rounded) {
     return (rounded + FRI_LARGE_ROUND - 1) / FRI_LARGE_ROUND * FRI_LARGE_ROUND;
 }
 
-static void count_segment(fri_allocator *a, size_t size) {
+static void count_segment(fri_allocator *a, bool small, size_t size) {
+    fri_flow_segment(a, small, size, true);
     a->stats.segment_allocs++;
     a->stats.reserved += size;
     if (a->stats.reserved > a->stats.peak_reserved) a->stats.peak_reserved = a->stats.reserved;
     fri_allocator_emit(a, FR_EVENT_SEGMENT_ALLOC, size);
 }
 
-static void count_segment_gone(fri_allocator *a, size_t size) {
+static void count_segment_gone(fri_allocator *a, bool small, size_t size) {
+    fri_flow_segment(a, small, size, false);
     a->stats.segment_frees++;
     a->stats.reserved -= size;
     fri_allocator_emit(a, FR_EVENT_SEGMENT_FREE, size);
@@ -139,7 +141,7 @@ static fri_block *grow(fri_allocator *a, bool small, size_t rounded) {
         return NULL;
     }
     g->size += more;
-    count_segment(a, more);
+    count_segment(a, small, more);
     if (have > 0) {
         fri_freelist_remove(fri_freelist_of(a, small), tail);
         tail->size += more;
@@ -164,7 +166,7 @@ static void shrink(fri_allocator *a, fri_segment *g) {
     if (a->uses.count > 0) fri_uses_wait(&a->uses, fri_allocator_streams(a), (char *)g->data + keep, gone);
     a->source.expandable->unmap((char *)g->data + keep, gone);
     g->size = keep;
-    count_segment_gone(a, gone);
+    count_segment_gone(a, g->small, gone);
     tail->size = keep - tail->offset;
     if (tail->size > 0) {
         fri_freelist_insert(fri_freelist_of(a, g->small), tail);
@@ -196,7 +198,7 @@ fri_block *fri_segment_take(fri_allocator *a, size_t rounded) {
         goto fail;
     }
     segment_append(a, g);
-    count_segment(a, size);
+    count_segment(a, g->small, size);
     return g->first;
 fail:
     free(g);
@@ -205,12 +207,13 @@ fail:
 
 void fri_segment_give(fri_allocator *a, fri_segment *g) {
     size_t size = g->size;
+    bool small = g->small;
     segment_unlink(a, g);
     source_free(a, g->data, size);
     free(g->first);
     free(g);
     a->blocks--;
-    count_segment_gone(a, size);
+    count_segment_gone(a, small, size);
 }
 
 void fri_segments_trim(fri_allocator *a) {
@@ -232,11 +235,11 @@ bool fri_plain_segment_take(fri_allocator *a, size_t bytes, void **data) {
     *data = NULL;
     if (bytes > a->stats.limit || a->stats.reserved > a->stats.limit - bytes) return false;
     if (bytes > 0 && a->source.alloc(bytes, data) < 0) return false;
-    count_segment(a, bytes);
+    count_segment(a, false, bytes);
     return true;
 }
 
 void fri_plain_segment_give(fri_allocator *a, size_t bytes, void *data) {
     if (bytes > 0) source_free(a, data, bytes);
-    count_segment_gone(a, bytes);
+    count_segment_gone(a, false, bytes);
 }

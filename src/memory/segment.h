@@ -4,6 +4,7 @@
 
 #include "memory/allocator.h"
 #include "memory/arena.h"
+#include "memory/flows.h"
 #include "memory/freelist.h"
 #include "memory/settings.h"
 #include "memory/tracker.h"
@@ -47,6 +48,7 @@ struct fr_pool {
     fri_uses uses;      /* elsewhere than on the compute stream */
     fr_tracker tracker; /* what fr_memory_track saw last */
     fr_memory_stats stats;
+    fr_memory_flows flows;
     fri_allocator *next; /* in the list of all allocators: pool.c */
 };
 

@@ -131,11 +131,14 @@ PART(2)
 PART(3)
 PART(4)
 PART(5)
-PART(6) PART(7) PART(8) PART(9)
+PART(6)
+PART(7)
+PART(8)
+PART(9)
 #undef PART
 #define PART(i) lines_part_##i
-    static fr_status (*const parts[PARTS])(fr_tensor **) = {PART(0), PART(1), PART(2), PART(3), PART(4),
-                                                            PART(5), PART(6), PART(7), PART(8), PART(9)};
+static fr_status (*const parts[PARTS])(fr_tensor **) = {PART(0), PART(1), PART(2), PART(3), PART(4),
+                                                        PART(5), PART(6), PART(7), PART(8), PART(9)};
 
 Test(lines, of_ten_files) {
     fr_tensor *kept[PARTS] = {NULL}, *before = NULL;
