@@ -1,6 +1,7 @@
 /* data.h - datasets, and the loader that turns them into batches.
  *
- * A dataset is a list of (image, label). Each image is 8 bit, 1 or 3 channels, and is read when it is asked for.
+ * A dataset is a list of (image, target). Each image is 8 bit or f32, 1 to 16 channels, and is read when it is asked
+ * for; its target is a class, a class per pixel (a mask), or a vector of numbers.
  * A loader decodes images on worker threads, transforms them and writes each straight into its place in the batch:
  * f32, NHWC, normalized. Order and augmentation are a function of (seed, epoch, image) only: never of the number of
  * workers or of time.
@@ -26,6 +27,16 @@ typedef enum fr_split {
     FR_SPLIT_TEST,
 } fr_split;
 
+enum { FR_CHANNELS_MAX = 16 };
+
+/* What there is to say of an image. */
+typedef enum fr_target {
+    FR_TARGET_CLASS,  /* a number, 0..classes - 1 */
+    FR_TARGET_PIXELS, /* such a number for each pixel, or FR_MASK_IGNORED, which counts for nothing */
+    FR_TARGET_VECTOR, /* `classes` real numbers */
+} fr_target;
+enum { FR_MASK_IGNORED = 255 };
+
 /* IDX files as MNIST and Fashion-MNIST publish them: `folder` holds {train,t10k}-images-idx3-ubyte and
  * {train,t10k}-labels-idx1-ubyte, each plain or with .gz (t10k may also be spelled test). Only the files of the split
  * asked for are needed. Labels lie in 0..classes-1 (10 for both sets). All images are kept in memory, 8 bit. */
@@ -47,6 +58,11 @@ FR_API fr_status fr_dataset_cifar100(const char *folder, fr_split split, fr_data
  * memory: files are read by the loader's workers. */
 FR_API fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset **out);
 
+/* <root>/<split>/images/<name>.jpg, .jpeg or .png, each with <root>/<split>/masks/<name>.png: gray or a palette of at
+ * most 8 bits, whose values (a palette's indices) are the classes of the pixels. Images differ in size, each mask has
+ * its image's; in the byte order of their names. FR_EFORMAT names what has no counterpart, and a mask's wrong value. */
+FR_API fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t classes, fr_dataset **out);
+
 /* Noise, for benchmarks: bytes and labels are a function of (seed, index). channels is 1 or 3. */
 FR_API fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, int64_t width, int64_t channels,
                                       uint64_t seed, fr_dataset **out);
@@ -55,69 +71,89 @@ FR_API fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t he
 FR_API fr_dataset *fr_dataset_retain(fr_dataset *dataset); /* another reference; returns it. NULL stays NULL */
 FR_API void fr_dataset_release(fr_dataset **dataset);
 
-/* Images of the program's own: a ring of a camera's frames, a database. Copied; strings and arrays are borrowed as long
- * as the dataset lives. */
+/* Images of the program's own: a database, a simulator, a camera's last frames. Copied; strings and arrays are borrowed
+ * as long as the dataset lives. */
 typedef struct fr_dataset_source {
-    const char *name; /* for messages; NULL: "dataset" */
-    int64_t count, classes;
-    int64_t height, width, channels; /* of every image; 1 or 3 channels */
-    /* Writes image `index`, rows of height * width * channels bytes, and its label, 0..classes - 1. Called from the
-     * loader's workers, several at a time. What it returns for an index may change from epoch to epoch. */
-    fr_status (*read)(void *ctx, int64_t index, uint8_t *pixels, int64_t *label);
+    const char *name;                /* for messages; NULL: "dataset" */
+    int64_t count, classes;          /* classes: of the targets; of a vector how many numbers it has */
+    int64_t height, width, channels; /* of every image; 1 to 16 channels */
+    /* Writes image `index`, [height, width, channels], and its target: an int64_t; a uint8_t per pixel; floats. Called
+     * from the loader's workers, several at a time. NULL: the dataset is a ring, see fr_dataset_push. */
+    fr_status (*read)(void *ctx, int64_t index, void *pixels, void *target);
     void (*release)(void *ctx);     /* when the last reference goes; NULL: nothing to do */
     const char *const *class_names; /* `classes` of them; NULL: none */
     void *ctx;
+    bool f32; /* pixels are float, which nothing divides by 255; else uint8_t */
+    fr_target target;
+    bool live; /* what read gives for an index may change: saved states do not compare it */
 } fr_dataset_source;
 
 /* FR_EINVAL names the number that is out of range. */
 FR_API fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out);
+
+/* Adds an image and its target to a ring, in place of the oldest when it holds `count`; both are copied. While it holds
+ * fewer, k of them, image `index` is that of index % k. From any thread, while others read: each image is copied under
+ * the ring's lock. FR_EUSAGE: it is no ring; reading one that holds nothing. FR_EINVAL: a class that there is not. */
+FR_API fr_status fr_dataset_push(fr_dataset *ring, const void *pixels, const void *target);
 
 typedef struct fr_dataset_info {
     int64_t count, classes;
     int64_t height, width, channels; /* of every image, or of the first one if they differ */
     bool same_size;
     const char *source; /* file or folder, for messages; borrowed until the dataset is released */
+    bool f32;           /* pixels are float, else uint8_t */
+    fr_target target;
+    bool live; /* as fr_dataset_source has it; of a ring */
 } fr_dataset_info;
 
 FR_API fr_status fr_dataset_info_get(const fr_dataset *dataset, fr_dataset_info *out);
 
+/* The class of an image. FR_EUSAGE: its target is of another kind. */
 FR_API fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *label);
+/* The target of any kind: an int64_t; a uint8_t per pixel; floats. `capacity` is the size of `target` in bytes; NULL
+ * only asks for the size. bytes: or NULL. */
+FR_API fr_status fr_dataset_target(const fr_dataset *dataset, int64_t index, void *target, size_t capacity,
+                                   size_t *bytes);
 
 /* The folder name of a class; NULL where the format has no names. Borrowed until the dataset is released. */
 FR_API const char *fr_dataset_class_name(const fr_dataset *dataset, int64_t label);
 
-/* Reads image `index` into `pixels`, rows of height * width * channels bytes as the file has them. `capacity` is the
- * size of `pixels` in bytes; pixels NULL only asks for the size. height, width, channels: or NULL. */
-FR_API fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, uint8_t *pixels, size_t capacity,
+/* Reads image `index` into `pixels`, [height, width, channels] of uint8_t (float: info.f32) as the file has them.
+ * `capacity` is the size of `pixels` in bytes; pixels NULL only asks for the size. height, width, channels: or NULL. */
+FR_API fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, void *pixels, size_t capacity,
                                  int64_t *height, int64_t *width, int64_t *channels);
 
-/* Mean and standard deviation per channel, on a scale of 0..1, over at most `limit` images at equal distances. Fills
- * info.channels numbers each. What fr_loader_opts wants to normalize with. */
-FR_API fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double mean[3], double std[3]);
+/* Mean and standard deviation per channel, on a scale of 0..1 (of f32 images on their own), over at most `limit` images
+ * at equal distances. Fills info.channels numbers each. What fr_loader_opts wants to normalize with. */
+FR_API fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double *mean, double *std);
 
 /* ---- loader ------------------------------------------------------------------------------------------------ */
 
-enum { FR_LOADER_AUTO = -1 };
+enum { FR_LOADER_AUTO = -1, FR_LOADER_NATIVE = -2 };
 
 /* What happens to an image, in this order: bilinear resize (triangle filter, so shrinking averages) to resize_height x
  * resize_width; a random rotation, zoom and shear about the middle (bilinear; torchvision's RandomAffine); zero padding
  * on all sides; a crop of height x width, at random or in the middle; a flip; gray repeated or RGB made gray;
- * (pixel / 255 - mean) / std. Padding and what a rotation uncovers count as pixels of value 0. */
+ * (pixel / 255 - mean) / std, of f32 images (pixel - mean) / std. Padding and what a rotation uncovers count as pixels
+ * of value 0. A mask goes the same way, nearest instead of bilinear (torch's "nearest"), padded with FR_MASK_IGNORED;
+ * a vector stays as it is. */
 typedef struct fr_loader_opts {
     int64_t batch_size FR_DEFAULT(64);
     int64_t height FR_DEFAULT(FR_LOADER_AUTO), width FR_DEFAULT(FR_LOADER_AUTO); /* of the result; AUTO: info's */
-    int64_t channels FR_DEFAULT(FR_LOADER_AUTO);                                 /* 1 or 3; AUTO: info.channels */
-    int64_t resize_height FR_DEFAULT(FR_LOADER_AUTO);                            /* before the crop; AUTO: height */
-    int64_t resize_width FR_DEFAULT(FR_LOADER_AUTO);                             /* AUTO: width */
+    int64_t channels FR_DEFAULT(FR_LOADER_AUTO);      /* info's, or 1 or 3 where that is 1 or 3; AUTO: info's */
+    int64_t resize_height FR_DEFAULT(FR_LOADER_AUTO); /* before the crop; AUTO: height. NATIVE, for both: no resize;
+                                                         what an image lacks of the crop, it is padded by each side */
+    int64_t resize_width FR_DEFAULT(FR_LOADER_AUTO);  /* AUTO: width */
     int64_t padding FR_DEFAULT(0);      /* k: with random_crop and no larger resize, shifts of up to k pixels */
     bool random_crop FR_DEFAULT(false); /* else the middle */
     bool flip FR_DEFAULT(false);        /* mirror left to right, one image in two */
     double degrees FR_DEFAULT(0);       /* rotation by up to so much either way, 0..180 */
     double zoom FR_DEFAULT(0);          /* z: sizes times 1/(1+z) to 1+z, log-uniform; 0..1 */
     double shear FR_DEFAULT(0);         /* x-shear by up to so many degrees either way, 0..45 */
-    double mean[3] FR_DEFAULT({0, 0, 0}), std[3] FR_DEFAULT({1, 1, 1}); /* per channel of the result, 0..1 */
-    bool shuffle FR_DEFAULT(true);                                      /* a new order each epoch */
-    bool drop_last FR_DEFAULT(true);                                    /* no batch shorter than batch_size */
+    double mean[16] FR_DEFAULT({0});    /* per channel of the result, 0..1 for 8 bits */
+    double std[16] FR_DEFAULT({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+    bool shuffle FR_DEFAULT(true);   /* a new order each epoch */
+    bool drop_last FR_DEFAULT(true); /* no batch shorter than batch_size */
     uint64_t seed FR_DEFAULT(0);
     int workers FR_DEFAULT(2);  /* threads; 0: fr_loader_next decodes by itself */
     int prefetch FR_DEFAULT(2); /* batches decoded ahead of the one in use, at least 1; unused without workers */
@@ -125,22 +161,24 @@ typedef struct fr_loader_opts {
 } fr_loader_opts;
 
 /* The defaults are those of training but for augmentation, which is off. */
-#define FR_LOADER_DEFAULTS                                                                              \
-    .batch_size = 64, .height = FR_LOADER_AUTO, .width = FR_LOADER_AUTO, .channels = FR_LOADER_AUTO,    \
-    .resize_height = FR_LOADER_AUTO, .resize_width = FR_LOADER_AUTO, .std = {1, 1, 1}, .shuffle = true, \
-    .drop_last = true, .workers = 2, .prefetch = 2
+#define FR_LOADER_DEFAULTS                                                                                     \
+    .batch_size = 64, .height = FR_LOADER_AUTO, .width = FR_LOADER_AUTO, .channels = FR_LOADER_AUTO,           \
+    .resize_height = FR_LOADER_AUTO, .resize_width = FR_LOADER_AUTO,                                           \
+    .std = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, .shuffle = true, .drop_last = true, .workers = 2, \
+    .prefetch = 2
 #define FR_LOADER_OPTS(...) FR_OPTS(fr_loader_opts, FR_LOADER_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_loader_opts, FR_LOADER_OPTS())
 
-/* An image in 8 bit, [height, width, channels]. Zeroed it is empty; what it holds serves the next read, until clear. */
+/* An image, [height, width, channels]. Zeroed it is empty; what it holds serves the next read, until clear. */
 typedef struct fr_image {
     const uint8_t *pixels;
     int64_t height, width, channels;
+    const float *f32; /* in place of `pixels`, if not NULL */
     struct fr_image_buffer {
         void *data;
         size_t capacity;
-    } decoded, file; /* this and what follows are the library's own */
-    bool labelled;   /* the image came with its label, and it is not the dataset that has it */
+    } decoded, file, target; /* this and what follows are the library's own */
+    bool labelled;           /* the image came with its label, and it is not the dataset that has it */
     int64_t label;
 } fr_image;
 
@@ -161,12 +199,14 @@ FR_API fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opt
 /* Stops the workers, at any time, and frees everything; tensors that the caller still holds stay valid. */
 FR_API void fr_loader_release(fr_loader **loader);
 
-/* The next batch: images f32 [n, height, width, channels], labels i64 [n]; n is batch_size but for a last short batch.
+/* The next batch: images f32 [n, height, width, channels] and targets: labels i64 [n]; pixels i64 [n, height, width],
+ * -100 where they are ignored (fr_cross_entropy's); vectors f32 [n, classes]. n is batch_size but for a last short
+ * batch.
  * FR_END after the last one, and the call after that begins the next epoch. On success what the slots held is released
  * and replaced; otherwise they are untouched. The loader writes a batch buffer again only when nobody else holds it.
  * errors: what reading an image says, with the file's name. Nothing is skipped: the same call fails again until the
  * position is set. Call it from one thread, the one that trains. */
-FR_API fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **labels);
+FR_API fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **targets);
 
 /* Threads that decode for it: fewer than were asked for where the system starts no more. With 0 fr_loader_next decodes;
  * the batches are the same. */

@@ -34,11 +34,12 @@ typedef struct fr_session_info {
     bool finished;         /* no step is left */
     double loss;           /* of the last known step */
     double epoch_loss, epoch_accuracy;
-    double test_loss, test_accuracy;      /* of the last evaluation */
-    double seconds;                       /* of training, without pauses */
-    size_t peak_reserved, peak_allocated; /* of its pool so far */
-    size_t planned;                       /* bytes that its arena reserves; 0: it runs without one */
-    double mean[3], std[3]; /* what images are normalized with, for fr_image_preprocess; the network reads 3 channels */
+    double test_loss, test_accuracy;                    /* of the last evaluation */
+    double seconds;                                     /* of training, without pauses */
+    size_t peak_reserved, peak_allocated;               /* of its pool so far */
+    size_t planned;                                     /* bytes that its arena reserves; 0: it runs without one */
+    double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* what images are normalized with (fr_loader_opts) */
+    double metrics[FR_METRICS_MAX];                     /* the program's own, of the last evaluation */
 } fr_session_info;
 
 typedef struct fr_session_opts {
@@ -46,8 +47,9 @@ typedef struct fr_session_opts {
      * measured ones (--calibrate) are not for a session: FR_EINVAL. lr AUTO: 0.1 for SGD. */
     fr_train_opts train;
 
-    /* Makes the network for so many classes: several times on FR_META, to plan, and once on the run's device. Weights
-     * that it loads or copies there are where training starts (on FR_META there is nothing to write to). */
+    /* Makes the network for so many classes (numbers of a vector), which reads the dataset's channels: several times on
+     * FR_META, to plan, and once on the run's device. Weights that it loads or copies there are where training starts
+     * (on FR_META there is nothing to write to). */
     fr_status (*model)(void *ctx, fr_device device, int64_t classes, fr_module **out);
     const char *name; /* of the network, for sentences and files; NULL: "network" */
 
@@ -56,6 +58,11 @@ typedef struct fr_session_opts {
     fr_status (*on_step)(void *ctx, const fr_session_info *now);
     fr_status (*on_epoch)(void *ctx, const fr_session_info *now);
     void *ctx;
+
+    fr_loss_fn *loss;       /* as in fr_train_program, with ctx above */
+    fr_metrics_fn *metrics; /* so, too */
+    const char *const *metric_names;
+    int64_t n_metrics;
 
     FILE *out;               /* what a trainer would print; NULL: nothing */
     size_t *smallest_budget; /* written where create returns FR_ENOMEM for a memory_budget: what would do. Or NULL */

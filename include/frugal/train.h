@@ -21,6 +21,7 @@ typedef enum fr_train_dataset {
     FR_TRAIN_CIFAR10,
     FR_TRAIN_CIFAR100,
     FR_TRAIN_FOLDER,
+    FR_TRAIN_MASKS,
     FR_TRAIN_SYNTHETIC,
     FR_TRAIN_OWN, /* of a session (session.h), which is given its datasets; no flag */
 } fr_train_dataset;
@@ -56,6 +57,7 @@ typedef struct fr_train_opts {
     int64_t image_size; /* AUTO: 224 for an image folder, else 32 */
     int64_t classes;    /* of synthetic data; AUTO: 10 */
     bool augment;
+    bool native_crops;
     bool keep_last;
     int64_t workers, prefetch;
     bool pin_memory, device_prefetch; /* without effect on the CPU */
@@ -127,7 +129,14 @@ typedef struct fr_train_opts {
 
 FR_API fr_train_opts fr_train_opts_default(void);
 
-enum { FR_TRAIN_NAME_BYTES = 64 };
+enum { FR_TRAIN_NAME_BYTES = 64, FR_METRICS_MAX = 8 };
+
+/* The mean loss of a batch, a scalar f32 with a graph, from the network's results y and the targets as the loader gives
+ * them (fr_loader_next), on the run's device. Made of ops: plans run it on FR_META. */
+typedef fr_status fr_loss_fn(void *ctx, fr_tensor *y, fr_tensor *targets, fr_tensor **loss);
+/* Writes the means of what else is measured of a test batch. y is f32; both are on the run's device, where no tensor is
+ * to be made: fr_tensor_data on the CPU, else fr_tensor_to_host. Never called on FR_META. */
+typedef fr_status fr_metrics_fn(void *ctx, fr_tensor *y, fr_tensor *targets, double *values);
 
 /* What one training program is. */
 typedef struct fr_train_program {
@@ -146,11 +155,20 @@ typedef struct fr_train_program {
      * opts->image_size is resolved. FR_EINVAL means that the flags ask for what does not exist (a usage error). */
     fr_status (*model)(const fr_train_opts *opts, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out);
 
-    /* Segmentation: the number of pixel classes for so many image classes; and the classes of an image's pixels from
-     * the image (height x width x channels, 0..1) and its label. Both NULL: classification. */
+    /* Segmentation of images that have no masks: the number of pixel classes for so many image classes; and the classes
+     * of an image's pixels from the image (height x width x channels, 0..1) and its label. Both NULL: none. */
     int64_t (*pixel_classes)(int64_t classes);
     void (*pixel_target)(const float *image, int64_t height, int64_t width, int64_t channels, int64_t label,
                          int64_t *target);
+
+    /* NULL: cross entropy of classes, mean squared error (fr_mse) of vectors. */
+    fr_loss_fn *loss;
+    /* The values of an evaluation are the batches' weighted by their images: "test/NAME" in logs, "metrics" in the
+     * report. NULL: none. */
+    fr_metrics_fn *metrics;
+    const char *const *metric_names;
+    int64_t n_metrics; /* at most FR_METRICS_MAX */
+    void *ctx;         /* of both */
 } fr_train_program;
 
 /* Reads the flags, trains, reports. Returns the exit status: 0, 1 after a failure, 2 after a usage error, or 128 plus

@@ -91,7 +91,7 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
                              .finished = r->step >= fri_steps_total(r->config),
                              .loss = r->known > r->first_step ? r->losses[r->known - r->first_step - 1] : NAN,
                              .epoch_loss = over(r->epoch_loss, r->epoch_targets),
-                             .epoch_accuracy = over(r->epoch_correct, r->epoch_targets),
+                             .epoch_accuracy = r->config->accuracy ? over(r->epoch_correct, r->epoch_targets) : NAN,
                              .test_loss = r->test_loss,
                              .test_accuracy = r->test_accuracy,
                              .seconds = r->seconds,
@@ -100,6 +100,7 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
                              .planned = r->arena.used ? r->arena.placement.extent : 0};
     memcpy(out->mean, r->config->mean, sizeof out->mean);
     memcpy(out->std, r->config->std, sizeof out->std);
+    for (int64_t i = 0; i < r->config->program->n_metrics; i++) out->metrics[i] = r->metric[i];
     return FR_OK;
 }
 
@@ -148,6 +149,11 @@ static fr_status check(const fr_session_opts *o) {
                                               : NULL;
     if (o->model == NULL) return fr_fail(FR_EINVAL, "session_create: there is no function that makes the network");
     if (flag != NULL) return fr_fail(FR_EINVAL, "session_create: --%s is not for a session", flag);
+    if (o->n_metrics < 0 || o->n_metrics > FR_METRICS_MAX ||
+        (o->n_metrics > 0) != (o->metrics != NULL && o->metric_names != NULL))
+        return fr_fail(FR_EINVAL, "session_create: %lld metrics, %s; at most %d, with their names",
+                       (long long)o->n_metrics, o->metrics != NULL ? "and a function" : "and no function",
+                       FR_METRICS_MAX);
     if (t->dataset != FR_TRAIN_OWN)
         return fr_fail(FR_EINVAL, "session_create: train.dataset is of the trainers; a session is given its data");
     return FR_OK;
@@ -197,7 +203,12 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
     s->opts = *opts;
     s->program = (fr_train_program){.name = opts->name != NULL ? opts->name : "network",
                                     .sgd_lr = 0.1,
-                                    .batch_norm_optional = true};
+                                    .batch_norm_optional = true,
+                                    .loss = opts->loss,
+                                    .metrics = opts->metrics,
+                                    .metric_names = opts->metric_names,
+                                    .n_metrics = opts->n_metrics,
+                                    .ctx = opts->ctx};
     s->config =
         (fri_config){.program = &s->program,
                      .opts = opts->train,

@@ -38,11 +38,11 @@ typedef struct dry_run {
 
 static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
     int64_t size = d->config.opts.image_size;
-    bool pixels = d->config.program->pixel_target != NULL;
+    const fr_shape shape = fri_target_shape(&d->config, n);
     fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, 3}, FR_F32, FR_META, images));
+    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, d->config.channels}, FR_F32, FR_META, images));
     fr_tensor_category_set(*images, FR_MEM_INPUT);
-    FR_TRY(s, fr_tensor_empty(pixels ? 3 : 1, (int64_t[]){n, size, size}, FR_I64, FR_META, targets));
+    FR_TRY(s, fr_tensor_empty(shape.rank, shape.dim, fri_target_dtype(&d->config), FR_META, targets));
     fr_tensor_category_set(*targets, FR_MEM_INPUT);
 done:
     return s;
@@ -65,7 +65,15 @@ static fr_status open_loader(dry_run *d, fr_split split, fr_loader **loader) {
     fr_dataset **data = split == FR_SPLIT_TRAIN ? &d->run.train : &d->run.test;
     if (d->config.target == FR_CUDA) return FR_OK;
     fr_dataset_release(data);
-    fr_status s = fr_dataset_synthetic(images, o->classes, o->image_size, o->image_size, 3, 0, data);
+    fr_status s =
+        fr_dataset_create(&(fr_dataset_source){.count = images,
+                                               .classes = o->classes,
+                                               .height = o->image_size,
+                                               .width = o->image_size,
+                                               .channels = d->config.channels,
+                                               .read = fri_nothing_read,
+                                               .target = d->config.from_labels ? FR_TARGET_CLASS : d->config.targets},
+                          data);
     return s < 0 ? s : fri_data_loader(&d->config, split, *data, loader);
 }
 
@@ -147,7 +155,7 @@ static fr_status run_evaluation(dry_run *d, fri_part part) {
     fr_status s = FR_OK;
     if (part == FRI_PART_EVALUATION) FR_TRY(s, open_loader(d, FR_SPLIT_TEST, &d->loader));
     FR_TRY(s, next_batch(d, FR_SPLIT_TEST, part == FRI_PART_EVALUATION_SHORT, &images, &targets));
-    FR_TRY(s, fri_evaluate_batch(&d->run, &images, &targets, &sum));
+    FR_TRY(s, fri_evaluate_batch(&d->run, &images, &targets, 1, &sum));
 done:
     fri_sums_drop(&sum);
     fr_tensor_release(&images);

@@ -15,7 +15,9 @@ static double symmetric(uint32_t number) {
 }
 
 /* The inverse of rotate * shear * scale, row by row. */
-static void inverse(const fri_transform *t, const fri_philox4 *r, double m[4]) {
+bool fri_affine_map(const fri_transform *t, int64_t epoch, int64_t index, double m[4]) {
+    if (t->degrees == 0 && t->zoom == 0 && t->shear == 0) return false;
+    const fri_philox4 r4 = fri_philox(t->seed, fri_stream_affine(epoch), (uint64_t)index), *r = &r4;
     const double radians = 0.017453292519943295;
     const double angle = t->degrees * symmetric(r->v[0]) * radians, shear = t->shear * symmetric(r->v[2]) * radians;
     const double scale = exp(log1p(t->zoom) * symmetric(r->v[1]));
@@ -25,6 +27,14 @@ static void inverse(const fri_transform *t, const fri_philox4 *r, double m[4]) {
     m[1] = s - k * c;
     m[2] = -s;
     m[3] = c;
+    return true;
+}
+
+void fri_affine_source(const double m[4], int64_t h, int64_t w, int64_t y, int64_t x, double *from_y, double *from_x) {
+    const double middle_y = 0.5 * (double)(h - 1), middle_x = 0.5 * (double)(w - 1);
+    const double dx = (double)x - middle_x, dy = (double)y - middle_y;
+    *from_y = m[2] * dx + m[3] * dy + middle_y;
+    *from_x = m[0] * dx + m[1] * dy + middle_x;
 }
 
 /* Four source pixels and their weights in 1/65536ths; a pixel outside is black. */
@@ -44,24 +54,37 @@ static void read_bilinear(const uint8_t *from, int64_t h, int64_t w, int64_t cha
     }
 }
 
-fr_status fri_affine(const fri_transform *t, const uint8_t *from, int64_t channels, int64_t epoch, int64_t index,
-                     fri_transform_scratch *scratch, const uint8_t **to) {
-    *to = from;
-    if (t->degrees == 0 && t->zoom == 0 && t->shear == 0) return FR_OK;
-    const int64_t h = t->resize_height, w = t->resize_width;
-    fr_status s = fri_buffer_reserve(&scratch->warped, (size_t)(h * w * channels), "affine");
+static void read_bilinear_f32(const fri_pixels *p, double y, double x, float *to) {
+    const double y0 = floor(y), x0 = floor(x), fy = y - y0, fx = x - x0;
+    const double weight[4] = {(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx};
+    for (int64_t c = 0; c < p->channels; c++) {
+        double sum = 0;
+        for (int k = 0; k < 4; k++) {
+            const int64_t py = (int64_t)y0 + k / 2, px = (int64_t)x0 + k % 2;
+            if (py >= 0 && py < p->height && px >= 0 && px < p->width)
+                sum += weight[k] * p->f32[(py * p->width + px) * p->channels + c];
+        }
+        to[c] = (float)sum;
+    }
+}
+
+fr_status fri_affine(fri_pixels *p, const double m[4], fri_transform_scratch *scratch) {
+    const int64_t h = p->height, w = p->width, channels = p->channels;
+    const bool real = p->f32 != NULL;
+    fr_status s =
+        fri_buffer_reserve(&scratch->warped, (size_t)(h * w * channels) * (real ? sizeof(float) : 1), "affine");
     if (s != FR_OK) return s;
-    const fri_philox4 r = fri_philox(t->seed, fri_stream_affine(epoch), (uint64_t)index);
-    double m[4];
-    inverse(t, &r, m);
     uint8_t *result = scratch->warped.data;
-    const double middle_y = 0.5 * (double)(h - 1), middle_x = 0.5 * (double)(w - 1);
+    float *real_result = scratch->warped.data;
     for (int64_t y = 0; y < h; y++)
         for (int64_t x = 0; x < w; x++) {
-            const double dx = (double)x - middle_x, dy = (double)y - middle_y;
-            read_bilinear(from, h, w, channels, m[2] * dx + m[3] * dy + middle_y, m[0] * dx + m[1] * dy + middle_x,
-                          result + (y * w + x) * channels);
+            double from_y, from_x;
+            fri_affine_source(m, h, w, y, x, &from_y, &from_x);
+            if (real)
+                read_bilinear_f32(p, from_y, from_x, real_result + (y * w + x) * channels);
+            else
+                read_bilinear(p->u8, h, w, channels, from_y, from_x, result + (y * w + x) * channels);
         }
-    *to = result;
+    *p = (fri_pixels){real ? NULL : result, real ? real_result : NULL, h, w, channels};
     return FR_OK;
 }

@@ -1,68 +1,152 @@
-/* callbacks.c - a dataset that the program reads: frames in memory, a database, files of its own. */
+/* callbacks.c - a dataset that the program reads (a database, files of its own), or fills: a ring of frames.
+ *
+ * Slot i of a ring holds the newest of the images i, i + count, ... that were pushed. Pushing and reading copy an image
+ * under the ring's lock, so a reader sees it and its target together, old or new. */
 #include "data/dataset.h"
 
+#include "base/shape.h"
 #include "base/status.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
-static fr_status callbacks_read(const fr_dataset *d, int64_t index, fr_image *image) {
-    const fr_dataset_source *source = d->state;
+typedef struct own {
+    fr_dataset_source source;
+    pthread_mutex_t lock; /* of the rest, which a ring has */
+    uint8_t *pixels, *targets;
+    int64_t pushed;
+} own;
+
+static size_t image_bytes(const fr_dataset *d) {
+    return (size_t)(d->height * d->width * d->channels) * (d->f32 ? sizeof(float) : 1);
+}
+
+static size_t target_bytes(const fr_dataset *d) {
+    return fri_target_bytes(d, d->height, d->width);
+}
+
+static fr_status ring_read(const fr_dataset *d, own *ring, int64_t index, void *pixels, void *target) {
+    pthread_mutex_lock(&ring->lock);
+    const int64_t held = ring->pushed < d->count ? ring->pushed : d->count, at = held > 0 ? index % held : 0;
+    if (held > 0) {
+        memcpy(pixels, ring->pixels + (size_t)at * image_bytes(d), image_bytes(d));
+        memcpy(target, ring->targets + (size_t)at * target_bytes(d), target_bytes(d));
+    }
+    pthread_mutex_unlock(&ring->lock);
+    return held > 0 ? FR_OK : fr_fail(FR_EUSAGE, "%s: no image was pushed into the ring yet", d->source);
+}
+
+static fr_status own_read(const fr_dataset *d, int64_t index, fr_image *image) {
+    own *o = d->state;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_buffer_reserve(&image->decoded, (size_t)(d->height * d->width * d->channels), d->source));
-    FR_TRY(s, source->read(source->ctx, index, image->decoded.data, &image->label));
-    if (image->label < 0 || image->label >= d->classes)
-        return fr_fail(FR_EINVAL, "%s: image %" PRId64 " has label %" PRId64 ", outside 0..%" PRId64, d->source, index,
-                       image->label, d->classes - 1);
+    FR_TRY(s, fri_buffer_reserve(&image->decoded, image_bytes(d), d->source));
+    FR_TRY(s, fri_buffer_reserve(&image->target, target_bytes(d), d->source));
+    void *target = d->target == FR_TARGET_CLASS ? (void *)&image->label : image->target.data;
+    FR_TRY(s, o->source.read != NULL ? o->source.read(o->source.ctx, index, image->decoded.data, target)
+                                     : ring_read(d, o, index, image->decoded.data, target));
     image->labelled = true;
-    image->pixels = image->decoded.data;
+    image->pixels = d->f32 ? NULL : image->decoded.data;
+    image->f32 = d->f32 ? image->decoded.data : NULL;
     image->height = d->height;
     image->width = d->width;
     image->channels = d->channels;
+    s = fri_target_check(d, index, image);
 done:
     return s;
 }
 
-static void callbacks_destroy(fr_dataset *d) {
-    const fr_dataset_source *source = d->state;
-    if (source != NULL && source->release != NULL) source->release(source->ctx);
-    free(d->state);
+static void own_destroy(fr_dataset *d) {
+    own *o = d->state;
+    if (o == NULL) return;
+    if (o->source.release != NULL) o->source.release(o->source.ctx);
+    pthread_mutex_destroy(&o->lock);
+    free(o->pixels);
+    free(o->targets);
+    free(o);
 }
 
-static const char *callbacks_class_name(const fr_dataset *d, int64_t label) {
-    const fr_dataset_source *source = d->state;
-    return source->class_names != NULL ? source->class_names[label] : NULL;
+static const char *own_class_name(const fr_dataset *d, int64_t label) {
+    const own *o = d->state;
+    return o->source.class_names != NULL ? o->source.class_names[label] : NULL;
 }
 
-static const fri_dataset_ops callbacks_ops = {callbacks_read, callbacks_destroy, callbacks_class_name};
+static const fri_dataset_ops own_ops = {own_read, own_destroy, own_class_name};
+
+fr_status fr_dataset_push(fr_dataset *ring, const void *pixels, const void *target) {
+    FRI_NOT_NULL(ring, pixels, target);
+    own *o = ring->ops == &own_ops ? ring->state : NULL;
+    if (o == NULL || o->pixels == NULL)
+        return fr_fail(FR_EUSAGE, "%s: is no ring, fr_dataset_create without a function that reads makes one",
+                       ring->source);
+    const fr_image image = {.height = ring->height,
+                            .width = ring->width,
+                            .label = ring->target == FR_TARGET_CLASS ? *(const int64_t *)target : 0,
+                            .target.data = (void *)target};
+    pthread_mutex_lock(&o->lock);
+    fr_status s = fri_target_check(ring, o->pushed, &image);
+    const size_t at = (size_t)(o->pushed % ring->count);
+    if (s == FR_OK) {
+        memcpy(o->pixels + at * image_bytes(ring), pixels, image_bytes(ring));
+        memcpy(o->targets + at * target_bytes(ring), target, target_bytes(ring));
+        o->pushed++;
+    }
+    pthread_mutex_unlock(&o->lock);
+    return s;
+}
+
+static fr_status check(const fr_dataset_source *o, const char *name) {
+    const int64_t most = o->target == FR_TARGET_PIXELS ? FR_MASK_IGNORED : INT32_MAX;
+    if ((int)o->target < FR_TARGET_CLASS || o->target > FR_TARGET_VECTOR)
+        return fr_fail(FR_EINVAL, "%s: %d is not a kind of target", name, (int)o->target);
+    if (o->count < 1 || o->count > INT32_MAX || o->classes < 1 || o->classes > most)
+        return fr_fail(FR_EINVAL,
+                       "%s: %" PRId64 " images and %" PRId64 " classes, they must lie in 1..%d and 1..%" PRId64, name,
+                       o->count, o->classes, INT32_MAX, most);
+    if (o->channels < 1 || o->channels > FR_CHANNELS_MAX)
+        return fr_fail(FR_EINVAL, "%s: %" PRId64 " channels, must lie in 1..%d", name, o->channels, FR_CHANNELS_MAX);
+    return fri_image_check_size(name, o->height, o->width) == FR_OK ? FR_OK : FR_EINVAL;
+}
+
+static fr_status ring_allocate(const fr_dataset *d, own *ring) {
+    const fr_shape images = FRI_SHAPE(d->count, d->height, d->width, d->channels),
+                   targets = FRI_SHAPE(d->count, (int64_t)target_bytes(d));
+    size_t pixels = 0, bytes = 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_shape_bytes(d->source, &images, d->f32 ? FR_F32 : FR_U8, &pixels));
+    FR_TRY(s, fri_shape_bytes(d->source, &targets, FR_U8, &bytes));
+    ring->pixels = malloc(pixels);
+    ring->targets = malloc(bytes);
+    if (ring->pixels == NULL || ring->targets == NULL)
+        s = fr_fail(FR_ENOMEM, "%s: no host memory for %" PRId64 " images of %zu bytes together", d->source, d->count,
+                    pixels);
+done:
+    return s;
+}
 
 fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out) {
     FRI_NOT_NULL(source, out);
-    const fr_dataset_source *o = source;
-    const char *name = o->name != NULL ? o->name : "dataset";
+    const char *name = source->name != NULL ? source->name : "dataset";
     fr_dataset *d = NULL;
+    own *o = NULL;
     fr_status s = FR_OK;
-    if (o->read == NULL) return fr_fail(FR_EINVAL, "%s: there is no function that reads an image", name);
-    if (o->count < 1 || o->count > INT32_MAX || o->classes < 1 || o->classes > INT32_MAX)
-        return fr_fail(FR_EINVAL, "%s: %" PRId64 " images and %" PRId64 " classes, both must lie in 1..%d", name,
-                       o->count, o->classes, INT32_MAX);
-    if (o->channels != 1 && o->channels != 3)
-        return fr_fail(FR_EINVAL, "%s: %" PRId64 " channels, must be 1 or 3", name, o->channels);
-    if (fri_image_check_size(name, o->height, o->width) != FR_OK) return FR_EINVAL;
-    FR_TRY(s, fri_dataset_new(&callbacks_ops, name, &d));
-    fr_dataset_source *state = malloc(sizeof *state);
-    if (state == NULL) {
-        s = fr_fail(FR_ENOMEM, "%s: no host memory", name);
-        goto done;
-    }
-    *state = *o;
-    d->state = state;
-    d->count = o->count;
-    d->classes = o->classes;
-    d->height = o->height;
-    d->width = o->width;
-    d->channels = o->channels;
-    d->same_size = true;
+    FR_TRY(s, check(source, name));
+    FR_TRY(s, fri_dataset_new(&own_ops, name, &d));
+    o = calloc(1, sizeof *o);
+    FR_TRY(s, o != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no host memory", name));
+    pthread_mutex_init(&o->lock, NULL);
+    d->state = o;
+    d->count = source->count;
+    d->classes = source->classes;
+    d->height = source->height;
+    d->width = source->width;
+    d->channels = source->channels;
+    d->f32 = source->f32;
+    d->target = source->target;
+    d->live = source->live || source->read == NULL;
+    if (source->read == NULL) FR_TRY(s, ring_allocate(d, o));
+    o->source = *source; /* from here on its release is called */
     fr_dataset_release(out);
     *out = d;
     d = NULL;

@@ -26,6 +26,7 @@ void fr_image_clear(fr_image *image) {
     if (image == NULL) return;
     fri_buffer_free(&image->decoded);
     fri_buffer_free(&image->file);
+    fri_buffer_free(&image->target);
     *image = (fr_image){0};
 }
 
@@ -106,6 +107,30 @@ fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fr_image *image) 
     return s != FR_OK ? s : d->ops->read(d, index, image);
 }
 
+int64_t fri_target_numel(const fr_dataset *d, int64_t height, int64_t width) {
+    return d->target == FR_TARGET_PIXELS ? height * width : d->target == FR_TARGET_VECTOR ? d->classes : 1;
+}
+
+size_t fri_target_bytes(const fr_dataset *d, int64_t height, int64_t width) {
+    static const size_t bytes[] =
+        {[FR_TARGET_CLASS] = sizeof(int64_t), [FR_TARGET_PIXELS] = 1, [FR_TARGET_VECTOR] = sizeof(float)};
+    return (size_t)fri_target_numel(d, height, width) * bytes[d->target];
+}
+
+fr_status fri_target_check(const fr_dataset *d, int64_t index, const fr_image *image) {
+    const uint8_t *mask = image->target.data;
+    if (d->target == FR_TARGET_CLASS && (image->label < 0 || image->label >= d->classes))
+        return fr_fail(FR_EINVAL, "%s: image %lld has label %lld, outside 0..%lld", d->source, (long long)index,
+                       (long long)image->label, (long long)d->classes - 1);
+    for (int64_t i = 0; d->target == FR_TARGET_PIXELS && i < image->height * image->width; i++)
+        if (mask[i] >= d->classes && mask[i] != FR_MASK_IGNORED)
+            return fr_fail(FR_EINVAL,
+                           "%s: image %lld has class %d at row %lld, column %lld, outside 0..%lld and not %d",
+                           d->source, (long long)index, mask[i], (long long)(i / image->width),
+                           (long long)(i % image->width), (long long)d->classes - 1, FR_MASK_IGNORED);
+    return FR_OK;
+}
+
 fr_status fr_dataset_info_get(const fr_dataset *dataset, fr_dataset_info *out) {
     FRI_NOT_NULL(dataset, out);
     *out = (fr_dataset_info){.count = dataset->count,
@@ -114,7 +139,10 @@ fr_status fr_dataset_info_get(const fr_dataset *dataset, fr_dataset_info *out) {
                              .width = dataset->width,
                              .channels = dataset->channels,
                              .same_size = dataset->same_size,
-                             .source = dataset->source};
+                             .source = dataset->source,
+                             .f32 = dataset->f32,
+                             .target = dataset->target,
+                             .live = dataset->live};
     return FR_OK;
 }
 
@@ -122,6 +150,9 @@ fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *la
     FRI_NOT_NULL(dataset, label);
     fr_status s = check_index(dataset, index);
     if (s != FR_OK) return s;
+    if (dataset->target != FR_TARGET_CLASS)
+        return fr_fail(FR_EUSAGE, "%s: its images have no label, fr_dataset_target reads what they have",
+                       dataset->source);
     if (dataset->labels != NULL) {
         *label = dataset->labels[index];
         return FR_OK;
@@ -133,24 +164,43 @@ fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *la
     return s;
 }
 
+fr_status fr_dataset_target(const fr_dataset *dataset, int64_t index, void *target, size_t capacity, size_t *bytes) {
+    FRI_NOT_NULL(dataset);
+    fr_image image = {0};
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_dataset_read(dataset, index, &image));
+    if (!image.labelled && dataset->target == FR_TARGET_CLASS) image.label = dataset->labels[index];
+    size_t n = fri_target_bytes(dataset, image.height, image.width);
+    if (target != NULL && capacity < n) {
+        s = fr_fail(FR_EINVAL, "%s: the target of image %lld has %zu bytes but the buffer holds %zu", dataset->source,
+                    (long long)index, n, capacity);
+        goto done;
+    }
+    if (target != NULL) memcpy(target, dataset->target == FR_TARGET_CLASS ? &image.label : image.target.data, n);
+    if (bytes != NULL) *bytes = n;
+done:
+    fr_image_clear(&image);
+    return s;
+}
+
 const char *fr_dataset_class_name(const fr_dataset *d, int64_t label) {
     if (d == NULL || d->ops->class_name == NULL || label < 0 || label >= d->classes) return NULL;
     return d->ops->class_name(d, label);
 }
 
-fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, uint8_t *pixels, size_t capacity, int64_t *height,
+fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, void *pixels, size_t capacity, int64_t *height,
                           int64_t *width, int64_t *channels) {
     FRI_NOT_NULL(dataset);
     fr_image image = {0};
     fr_status s = FR_OK;
     FR_TRY(s, fri_dataset_read(dataset, index, &image));
-    size_t bytes = (size_t)(image.height * image.width * image.channels);
+    size_t bytes = (size_t)(image.height * image.width * image.channels) * (image.f32 != NULL ? sizeof(float) : 1);
     if (pixels != NULL && capacity < bytes) {
         s = fr_fail(FR_EINVAL, "%s: image %lld has %zu bytes but the buffer holds %zu", dataset->source,
                     (long long)index, bytes, capacity);
         goto done;
     }
-    if (pixels != NULL) memcpy(pixels, image.pixels, bytes);
+    if (pixels != NULL) memcpy(pixels, image.f32 != NULL ? (const void *)image.f32 : image.pixels, bytes);
     if (height != NULL) *height = image.height;
     if (width != NULL) *width = image.width;
     if (channels != NULL) *channels = image.channels;
@@ -159,31 +209,51 @@ done:
     return s;
 }
 
-fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double mean[3], double std[3]) {
+/* Integers for 8 bits: 2^48 pixels of 255^2 fit. f32 in double about the first pixel, so that a large mean costs no
+ * digits. */
+typedef struct moments {
+    uint64_t pixels, sum[FR_CHANNELS_MAX], squares[FR_CHANNELS_MAX];
+    double about[FR_CHANNELS_MAX], real_sum[FR_CHANNELS_MAX], real_squares[FR_CHANNELS_MAX];
+} moments;
+
+static void add(moments *m, const fr_image *image) {
+    const int64_t area = image->height * image->width, channels = image->channels;
+    for (int64_t c = 0; image->f32 != NULL && m->pixels == 0 && c < channels; c++) m->about[c] = image->f32[c];
+    m->pixels += (uint64_t)area;
+    for (int64_t i = 0; i < area * channels; i++) {
+        if (image->f32 != NULL) {
+            double v = image->f32[i] - m->about[i % channels];
+            m->real_sum[i % channels] += v;
+            m->real_squares[i % channels] += v * v;
+        } else {
+            uint64_t v = image->pixels[i];
+            m->sum[i % channels] += v;
+            m->squares[i % channels] += v * v;
+        }
+    }
+}
+
+fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double *mean, double *std) {
     FRI_NOT_NULL(dataset, mean, std);
+    const fr_dataset *d = dataset;
     if (limit < 1) return fr_fail(FR_EINVAL, "fr_dataset_mean_std: limit is %lld, must be >= 1", (long long)limit);
     fr_image image = {0};
+    moments m = {0};
     fr_status s = FR_OK;
-    uint64_t sum[3] = {0}, squares[3] = {0}, pixels = 0; /* integers: 2^48 pixels of 255^2 fit, and order is free */
-    int64_t n = limit < dataset->count ? limit : dataset->count;
+    int64_t n = limit < d->count ? limit : d->count;
     for (int64_t i = 0; i < n; i++) {
         /* i * count / n without overflow */
-        int64_t index = i * (dataset->count / n) + i * (dataset->count % n) / n;
-        FR_TRY(s, fri_dataset_read(dataset, index, &image));
-        int64_t area = image.height * image.width;
-        pixels += (uint64_t)area;
-        for (int64_t p = 0; p < area; p++)
-            for (int64_t c = 0; c < image.channels; c++) {
-                uint64_t v = image.pixels[p * image.channels + c];
-                sum[c] += v;
-                squares[c] += v * v;
-            }
+        FR_TRY(s, fri_dataset_read(d, i * (d->count / n) + i * (d->count % n) / n, &image));
+        add(&m, &image);
     }
-    for (int64_t c = 0; c < dataset->channels; c++) {
-        double m = (double)sum[c] / (double)pixels;
-        double variance = (double)squares[c] / (double)pixels - m * m;
-        mean[c] = m / 255.0;
-        std[c] = sqrt(variance > 0 ? variance : 0) / 255.0;
+    for (int64_t c = 0; c < d->channels; c++) {
+        const double pixels = (double)m.pixels, scale = d->f32 ? 1 : 255;
+        const double first = (d->f32 ? m.real_sum[c] : (double)m.sum[c]) / pixels;
+        const double variance = (d->f32 ? m.real_squares[c] : (double)m.squares[c]) / pixels - first * first;
+        mean[c] = (m.about[c] + first) / scale;
+        std[c] = sqrt(variance > 0 ? variance : 0) / scale;
+        if (!isfinite(mean[c]) || !isfinite(variance))
+            s = fr_fail(FR_EINVAL, "%s: there is inf or NaN in channel %lld of its images", d->source, (long long)c);
     }
 done:
     fr_image_clear(&image);

@@ -35,7 +35,8 @@ struct fr_dataset {
     char *source;
     int64_t count, classes;
     int64_t height, width, channels;
-    bool same_size;
+    bool same_size, f32, live;
+    fr_target target;
     uint8_t *pixels; /* count * height * width * channels, or NULL: ops->read knows */
     int32_t *labels; /* count, or NULL: ops->read knows */
     void *state;
@@ -44,13 +45,34 @@ struct fr_dataset {
 /* An empty dataset with one reference. fr_dataset_release undoes it at any stage of filling. */
 fr_status fri_dataset_new(const fri_dataset_ops *ops, const char *source, fr_dataset **out);
 
+/* image_folder.c: names in a folder, in the order of their bytes. */
+enum { FRI_PATH_BYTES = 4096 };
+typedef struct fri_names {
+    char **name;
+    int64_t count;
+} fri_names;
+void fri_names_free(fri_names *l);
+/* Adds the subfolders of `path` (want_folders) or its image files, with `prefix` before each. */
+fr_status fri_names_list(const char *path, bool want_folders, const char *prefix, fri_names *out);
+/* <root>/train, or <root>/test or val; FR_EIO where there is none. */
+fr_status fri_split_path(const char *root, fr_split split, char path[FRI_PATH_BYTES]);
+/* A file's bytes in image->file, if it begins as an image does. */
+fr_status fri_image_file(const char *path, fr_image *image, size_t *bytes);
+
 /* For datasets that keep all pixels in memory. */
 extern const fri_dataset_ops fri_dataset_array_ops;
 
 /* count * height * width * channels bytes and the labels, overflow-checked; the fields must be set. */
 fr_status fri_dataset_array_allocate(fr_dataset *d);
 
-/* ops->read with the index checked. */
+/* How many numbers the target of an image of this size has, and their bytes. */
+int64_t fri_target_numel(const fr_dataset *d, int64_t height, int64_t width);
+size_t fri_target_bytes(const fr_dataset *d, int64_t height, int64_t width);
+
+/* FR_EINVAL, naming the image, for a class that there is not. */
+fr_status fri_target_check(const fr_dataset *d, int64_t index, const fr_image *image);
+
+/* ops->read with the index checked. image->label holds a class, image->target any other target. */
 fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fr_image *image);
 
 /* FR_EFORMAT unless these first bytes of a file (all of a shorter one) are those of a JPEG or PNG file. Does not name
@@ -61,5 +83,8 @@ fr_status fri_image_check_signature(const uint8_t *bytes, size_t n);
 fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
 fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
 fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
+/* The values of a gray PNG or the indices of a palette, into image->target; its size in *height and *width. */
+fr_status fri_png_decode_mask(const char *name, const uint8_t *bytes, size_t n, fr_image *image, int64_t *height,
+                              int64_t *width);
 
 #endif

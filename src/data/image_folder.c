@@ -15,25 +15,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096, FILE_BYTES_MAX = 1 << 30 };
-
-typedef struct name_list {
-    char **name;
-    int64_t count;
-} name_list;
+enum { PATH_BYTES = FRI_PATH_BYTES, FILE_BYTES_MAX = 1 << 30 };
 
 typedef struct folder {
     char *path; /* <root>/<split> */
-    name_list classes, images;
+    fri_names classes, images;
 } folder;
 
-static void names_free(name_list *l) {
+void fri_names_free(fri_names *l) {
     for (int64_t i = 0; i < l->count; i++) free(l->name[i]);
     free(l->name);
-    *l = (name_list){0};
+    *l = (fri_names){0};
 }
 
-static fr_status names_add(name_list *l, const char *prefix, const char *name) {
+static fr_status names_add(fri_names *l, const char *prefix, const char *name) {
     fr_status s = FRI_ROOM(l->name, l->count, "image folder");
     if (s < 0) return s;
     size_t a = strlen(prefix), b = strlen(name);
@@ -59,8 +54,7 @@ static bool is_image_name(const char *name) {
     return false;
 }
 
-/* Adds the subfolders of `path` (want_folders) or its image files to the list, sorted, with `prefix` before each. */
-static fr_status list(const char *path, bool want_folders, const char *prefix, name_list *out) {
+fr_status fri_names_list(const char *path, bool want_folders, const char *prefix, fri_names *out) {
     int64_t first = out->count;
     fr_status s = FR_OK;
     DIR *dir = opendir(path);
@@ -90,8 +84,8 @@ static fr_status list(const char *path, bool want_folders, const char *prefix, n
     return s;
 }
 
-/* A file's bytes in image->file, after its size and its first bytes were looked at. Sentences name the file. */
-static fr_status read_file(const char *path, fr_image *image, size_t *bytes) {
+/* After its size and its first bytes were looked at. Sentences name the file. */
+fr_status fri_image_file(const char *path, fr_image *image, size_t *bytes) {
     uint8_t first[FRI_IMAGE_SIGNATURE];
     uint64_t size = 0;
     int fd = -1;
@@ -115,7 +109,7 @@ done:
 fr_status fr_image_read(const char *path, fr_image *image) {
     FRI_NOT_NULL(path, image);
     size_t bytes = 0;
-    fr_status s = read_file(path, image, &bytes);
+    fr_status s = fri_image_file(path, image, &bytes);
     return s < 0 ? s : fri_image_decode(path, image->file.data, bytes, image);
 }
 
@@ -131,8 +125,8 @@ static fr_status folder_read(const fr_dataset *d, int64_t index, fr_image *image
 static void folder_destroy(fr_dataset *d) {
     folder *f = d->state;
     if (f == NULL) return;
-    names_free(&f->classes);
-    names_free(&f->images);
+    fri_names_free(&f->classes);
+    fri_names_free(&f->images);
     free(f->path);
     free(f);
 }
@@ -151,13 +145,13 @@ static bool is_folder(const char *path) {
 }
 
 /* The labels of a test set mean something only if they are numbered like those of the training set beside it. */
-static fr_status check_same_classes(const char *root, const char *test_path, const name_list *test) {
+static fr_status check_same_classes(const char *root, const char *test_path, const fri_names *test) {
     char path[PATH_BYTES];
-    name_list train = {0};
+    fri_names train = {0};
     fr_status s = FR_OK;
     int n = snprintf(path, sizeof path, "%s/train", root);
     if (n < 0 || n >= PATH_BYTES || !is_folder(path)) return FR_OK;
-    FR_TRY(s, list(path, true, "", &train));
+    FR_TRY(s, fri_names_list(path, true, "", &train));
     for (int64_t i = 0; i < train.count || i < test->count; i++) {
         const char *a = i < train.count ? train.name[i] : NULL, *b = i < test->count ? test->name[i] : NULL;
         if (a != NULL && b != NULL && strcmp(a, b) == 0) continue;
@@ -167,11 +161,13 @@ static fr_status check_same_classes(const char *root, const char *test_path, con
         break;
     }
 done:
-    names_free(&train);
+    fri_names_free(&train);
     return s;
 }
 
-static fr_status split_path(const char *root, fr_split split, char path[PATH_BYTES]) {
+fr_status fri_split_path(const char *root, fr_split split, char path[PATH_BYTES]) {
+    if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
+        return fr_fail(FR_EINVAL, "%s: %d is not a split", root, (int)split);
     static const char *const names[2][2] = {[FR_SPLIT_TRAIN] = {"train", NULL}, [FR_SPLIT_TEST] = {"test", "val"}};
     for (int i = 0; i < 2 && names[split][i] != NULL; i++) {
         int n = snprintf(path, PATH_BYTES, "%s/%s", root, names[split][i]);
@@ -182,31 +178,35 @@ static fr_status split_path(const char *root, fr_split split, char path[PATH_BYT
 
 fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset **out) {
     FRI_NOT_NULL(root, out);
-    if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
-        return fr_fail(FR_EINVAL, "%s: %d is not a split", root, (int)split);
     char path[PATH_BYTES], class_path[PATH_BYTES], prefix[PATH_BYTES];
     fr_image first = {0};
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
-    FR_TRY(s, split_path(root, split, path));
+    FR_TRY(s, fri_split_path(root, split, path));
     FR_TRY(s, fri_dataset_new(&folder_ops, path, &d));
     folder *f = d->state = calloc(1, sizeof *f);
     if (f == NULL || (f->path = strdup(path)) == NULL) {
         s = fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path);
         goto done;
     }
-    FR_TRY(s, list(path, true, "", &f->classes));
+    FR_TRY(s, fri_names_list(path, true, "", &f->classes));
     if (f->classes.count == 0) {
         s = fr_fail(FR_EFORMAT, "%s: holds 0 class folders, at least 1 is needed", path);
+        goto done;
+    }
+    if (f->classes.count == 2 && strcmp(f->classes.name[0], "images") == 0 &&
+        strcmp(f->classes.name[1], "masks") == 0) {
+        s = fr_fail(FR_EUSAGE, "%s: holds images and masks, which fr_dataset_mask_folder (--dataset masks) reads",
+                    path);
         goto done;
     }
     if (split == FR_SPLIT_TEST) FR_TRY(s, check_same_classes(root, path, &f->classes));
     int64_t labelled = 0;
     for (int64_t c = 0; c < f->classes.count; c++) {
-        /* Both fit: list() has built the longer of them. */
+        /* Both fit: fri_names_list has built the longer of them. */
         snprintf(prefix, sizeof prefix, "%s/", f->classes.name[c]);
         if (snprintf(class_path, sizeof class_path, "%s/%s", path, f->classes.name[c]) >= PATH_BYTES) continue;
-        FR_TRY(s, list(class_path, false, prefix, &f->images));
+        FR_TRY(s, fri_names_list(class_path, false, prefix, &f->images));
         if (f->images.count == labelled) {
             s = fr_fail(FR_EFORMAT, "%s: the class folder holds 0 images (.jpg, .jpeg, .png)", class_path);
             goto done;

@@ -27,6 +27,7 @@ struct fr_input {
     fr_tensor *memory[2]; /* NULL: off */
     fr_dtype dtype[2];
     fr_shape shape[2];
+    int64_t early_count, count;
     const fr_loader *loader; /* whose batch is in `memory`, or on its way there; NULL: none */
     fri_fence arrived[2], taken;
 };
@@ -102,17 +103,32 @@ done:
     return s;
 }
 
-static fr_status on_host(const fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets) {
+/* A vector is one target. On meta nothing is ignored. */
+static int64_t counted(const fr_tensor *targets) {
+    const int64_t *class = targets->dtype == FR_I64 ? fr_tensor_data((fr_tensor *)targets) : NULL;
+    int64_t n = 0, all = targets->dtype == FR_I64 ? fri_numel(targets) : targets->shape.dim[0];
+    for (int64_t i = 0; class != NULL && i < all; i++) n += class[i] >= 0;
+    return class != NULL ? n : all;
+}
+
+static fr_status on_host(const fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets,
+                         int64_t *count) {
     fr_status s = fr_loader_next(loader, images, targets);
-    return s == FR_OK && in->opts.edit != NULL ? in->opts.edit(in->opts.ctx, *images, targets) : s;
+    if (s == FR_OK && in->opts.edit != NULL) s = in->opts.edit(in->opts.ctx, *images, targets);
+    if (s == FR_OK) *count = counted(*targets);
+    return s;
+}
+
+int64_t fr_input_count(const fr_input *in) {
+    return in->count;
 }
 
 /* ---- the batch that comes early ------------------------------------------------------------------------------ */
 
-fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, const fr_shape *targets) {
+fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, const fr_shape *targets, fr_dtype of_targets) {
     fr_status s = FR_OK;
     FR_TRY(s, fri_tensor_new(images, FR_F32, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
-    FR_TRY(s, fri_tensor_new(targets, FR_I64, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
+    FR_TRY(s, fri_tensor_new(targets, of_targets, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
     if (in->streams != NULL) s = in->streams->mark(FRI_STREAM_COMPUTE, &in->taken); /* who had that memory before */
 done:
     return s;
@@ -138,7 +154,7 @@ fr_status fr_input_fetch(fr_input *in, fr_loader *loader) {
     fr_tensor *t[2] = {NULL, NULL};
     fr_status s = FR_OK;
     if (in->memory[0] == NULL || in->loader != NULL) return FR_OK;
-    s = on_host(in, loader, &t[0], &t[1]);
+    s = on_host(in, loader, &t[0], &t[1], &in->early_count);
     if (s == FR_OK) s = begin_early(in, loader, (const fr_tensor *const[2]){t[0], t[1]});
     fr_tensor_release(&t[0]);
     fr_tensor_release(&t[1]);
@@ -186,8 +202,9 @@ done:
 
 fr_status fr_input_next(fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets) {
     bool early = in->loader != NULL && in->loader == loader;
-    fr_status s = early ? FR_OK : on_host(in, loader, images, targets);
+    fr_status s = early ? FR_OK : on_host(in, loader, images, targets, &in->count);
     if (s != FR_OK) return s;
+    if (early) in->count = in->early_count;
     FR_TRY(s, to_tensor(in, 0, early, images));
     FR_TRY(s, to_tensor(in, 1, early, targets));
     if (early) return taken(in);
@@ -196,11 +213,12 @@ done:
     return s;
 }
 
-fr_status fr_input_into(fr_input *in, fr_loader *loader, const fr_input_place *place, int64_t *count) {
+fr_status fr_input_into(fr_input *in, fr_loader *loader, const fr_input_place *place) {
     bool early = in->loader != NULL && in->loader == loader;
     fr_tensor *t[2] = {NULL, NULL};
-    fr_status s = early ? FR_OK : on_host(in, loader, &t[0], &t[1]);
+    fr_status s = early ? FR_OK : on_host(in, loader, &t[0], &t[1], &in->count);
     if (s != FR_OK) goto done;
+    if (early) in->count = in->early_count;
     for (int i = 0; i < 2; i++) {
         size_t bytes = early ? early_bytes(in, i) : fri_nbytes(t[i]);
         if (bytes != place->bytes[i]) {
@@ -209,7 +227,6 @@ fr_status fr_input_into(fr_input *in, fr_loader *loader, const fr_input_place *p
         }
         FR_TRY(s, early ? take(in, i, place->data[i]) : queue(in, i, t[i], place->data[i]));
     }
-    *count = early ? fri_shape_numel(&in->shape[1]) : fri_numel(t[1]);
     if (early) s = taken(in);
     if (!early) in->turn = 1 - in->turn;
 done:

@@ -87,6 +87,7 @@ static fr_status decode(context *c, const char *name, fr_image *image) {
     }
     jpeg_finish_decompress(j);
     image->pixels = to;
+    image->f32 = NULL;
     image->height = (int64_t)height;
     image->width = (int64_t)width;
     image->channels = 3;

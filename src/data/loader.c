@@ -20,7 +20,7 @@ enum { CHUNK_MAX = 16, ERROR_BYTES = 1024 };
 
 typedef struct slot {
     float *images;
-    int64_t *labels;
+    void *targets;
     int64_t done; /* images finished, also those that failed */
     int64_t failed_at;
     fr_status status; /* of the failure at the lowest position: the same whichever worker met it first */
@@ -73,9 +73,15 @@ static fr_status fill(const fri_loader *l, const slot *s, int64_t batch, int64_t
     int64_t index = l->order[batch * l->opts.batch_size + position];
     fr_status status = fri_dataset_read(l->dataset, index, image);
     if (status != FR_OK) return status;
-    s->labels[position] = image->labelled ? image->label : l->dataset->labels[index];
+    const size_t at = (size_t)(position * l->shape.numbers);
+    const fr_target target = l->shape.target;
+    int64_t *classes = target == FR_TARGET_VECTOR ? NULL : (int64_t *)s->targets + at;
+    if (target == FR_TARGET_CLASS) *classes = image->labelled ? image->label : l->dataset->labels[index];
+    if (target == FR_TARGET_VECTOR)
+        memcpy((float *)s->targets + at, image->target.data, (size_t)l->shape.numbers * sizeof(float));
     return fri_transform_apply(t, image, epoch, index, scratch,
-                               s->images + (size_t)position * (size_t)(t->height * t->width * t->channels));
+                               s->images + (size_t)position * (size_t)(t->height * t->width * t->channels),
+                               target == FR_TARGET_PIXELS ? classes : NULL);
 }
 
 static void slot_reset(slot *s) {
@@ -225,7 +231,9 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
                                   .capacity = l->opts.batch_size,
                                   .height = l->transform.height,
                                   .width = l->transform.width,
-                                  .channels = l->transform.channels};
+                                  .channels = l->transform.channels,
+                                  .target = d->target,
+                                  .numbers = fri_target_numel(d, l->transform.height, l->transform.width)};
     l->unfree = l->shape.slots;
     l->slots = calloc((size_t)l->shape.slots, sizeof *l->slots);
     if ((uint64_t)d->count <= SIZE_MAX / sizeof *l->order) l->order = malloc((size_t)d->count * sizeof *l->order);
@@ -249,7 +257,7 @@ fr_status fri_loader_start(fri_loader *l, fri_loader_provide_fn *provide, void *
     l->provide = provide;
     l->ctx = ctx;
     l->decode = decode;
-    for (int i = 0; i < l->shape.slots; i++) FR_TRY(s, provide(ctx, i, &l->slots[i].images, &l->slots[i].labels));
+    for (int i = 0; i < l->shape.slots; i++) FR_TRY(s, provide(ctx, i, &l->slots[i].images, &l->slots[i].targets));
     FR_TRY(s, fri_loader_position_set(l, 0, 0));
     if (l->opts.workers > 0 && decode) FR_TRY(s, start_workers(l));
 done:
@@ -340,7 +348,7 @@ static fr_status fill_here(fri_loader *l, slot *s) {
 }
 
 static fr_status fetch_here(fri_loader *l, slot *s) {
-    fr_status status = l->provide(l->ctx, (int)(l->next % l->shape.slots), &s->images, &s->labels);
+    fr_status status = l->provide(l->ctx, (int)(l->next % l->shape.slots), &s->images, &s->targets);
     return status == FR_OK && l->decode ? fill_here(l, s) : status;
 }
 
@@ -351,12 +359,12 @@ static fr_status give_back(fri_loader *l) {
     while (l->unfree < l->next - 1 + l->shape.slots) {
         slot *s = slot_of(l, l->unfree);
         float *images = NULL;
-        int64_t *labels = NULL;
-        fr_status status = l->provide(l->ctx, (int)(l->unfree % l->shape.slots), &images, &labels);
+        void *targets = NULL;
+        fr_status status = l->provide(l->ctx, (int)(l->unfree % l->shape.slots), &images, &targets);
         if (status != FR_OK) return status;
         pthread_mutex_lock(&l->lock);
         s->images = images;
-        s->labels = labels;
+        s->targets = targets;
         l->unfree++;
         pthread_cond_broadcast(&l->work);
         pthread_mutex_unlock(&l->lock);

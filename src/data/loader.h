@@ -11,9 +11,9 @@
 
 enum { FRI_LOADER_WORKERS_MAX = 256, FRI_LOADER_PREFETCH_MAX = 64 };
 
-/* Called on the caller's thread before a slot is filled: *images and *labels get buffers for `capacity` images (see
- * fri_loader_shape) that nobody else reads. They may be the slot's old ones or new ones. */
-typedef fr_status fri_loader_provide_fn(void *ctx, int slot, float **images, int64_t **labels);
+/* Called on the caller's thread before a slot is filled: *images and *targets get buffers for `capacity` images (see
+ * fri_loader_shape) that nobody else reads: f32; i64, or f32 of vectors. They may be the slot's old ones or new. */
+typedef fr_status fri_loader_provide_fn(void *ctx, int slot, float **images, void **targets);
 
 typedef struct fri_loader fri_loader;
 
@@ -21,6 +21,8 @@ typedef struct fri_loader_shape {
     int slots;
     int64_t capacity; /* images per buffer */
     int64_t height, width, channels;
+    fr_target target;
+    int64_t numbers; /* per target */
 } fri_loader_shape;
 
 /* Checks the options and everything about them; no buffers yet. */

@@ -1,6 +1,6 @@
 /* loader_tensor.c - the loader's public face: its batch buffers are tensors.
  *
- * Each slot owns one tensor for images and one for labels, of category input. The caller gets views, so a slot can tell
+ * Each slot owns one tensor for images and one for targets, of category input. The caller gets views: a slot can tell
  * whether anybody else (the caller, a view, a node of the graph) still needs its bytes: if so, the slot lets go of
  * them and takes new ones. All of this happens on the training thread, inside create, next and release. */
 #include "data/loader.h"
@@ -16,7 +16,7 @@ struct fr_loader {
     fri_loader *core;
     fri_loader_shape shape;
     fr_device device;
-    fr_tensor **images, **labels; /* per slot */
+    fr_tensor **images, **targets; /* per slot */
 };
 
 /* *t is a tensor of this shape that only the loader can reach: the old one or a new one. */
@@ -26,17 +26,20 @@ static fr_status own(fr_tensor **t, const fr_shape *shape, fr_dtype dtype, fr_de
     return fri_tensor_new(shape, dtype, device, FR_MEM_INPUT, t);
 }
 
-static fr_status provide(void *ctx, int slot, float **images, int64_t **labels) {
+static fr_status provide(void *ctx, int slot, float **images, void **targets) {
     fr_loader *l = ctx;
     const fri_loader_shape *d = &l->shape;
     fr_shape image_shape = FRI_SHAPE(d->capacity, d->height, d->width, d->channels);
-    fr_shape label_shape = FRI_SHAPE(d->capacity);
+    fr_shape target_shape = d->target == FR_TARGET_CLASS    ? FRI_SHAPE(d->capacity)
+                            : d->target == FR_TARGET_VECTOR ? FRI_SHAPE(d->capacity, d->numbers)
+                                                            : FRI_SHAPE(d->capacity, d->height, d->width);
+    fr_dtype target_type = d->target == FR_TARGET_VECTOR ? FR_F32 : FR_I64;
     const char *was = fri_scope_op_push("loader");
     fr_status s = FR_OK;
     FR_TRY(s, own(&l->images[slot], &image_shape, FR_F32, l->device));
-    FR_TRY(s, own(&l->labels[slot], &label_shape, FR_I64, l->device));
+    FR_TRY(s, own(&l->targets[slot], &target_shape, target_type, l->device));
     *images = fr_tensor_data(l->images[slot]);
-    *labels = fr_tensor_data(l->labels[slot]);
+    *targets = fr_tensor_data(l->targets[slot]);
 done:
     fri_scope_op_pop(was);
     return s;
@@ -56,8 +59,8 @@ fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opts, fr_l
     FR_TRY(s, fri_loader_create(dataset, &o, &l->core));
     l->shape = fri_loader_shape_get(l->core);
     l->images = calloc((size_t)l->shape.slots, sizeof(fr_tensor *));
-    l->labels = calloc((size_t)l->shape.slots, sizeof(fr_tensor *));
-    if (l->images == NULL || l->labels == NULL) {
+    l->targets = calloc((size_t)l->shape.slots, sizeof(fr_tensor *));
+    if (l->images == NULL || l->targets == NULL) {
         s = fr_fail(FR_ENOMEM, "loader: no memory for %d slots", l->shape.slots);
         goto done;
     }
@@ -76,25 +79,25 @@ void fr_loader_release(fr_loader **loader) {
     fri_loader_release(&l->core); /* workers first: they write into the tensors */
     for (int i = 0; i < l->shape.slots; i++) {
         if (l->images != NULL) fr_tensor_release(&l->images[i]);
-        if (l->labels != NULL) fr_tensor_release(&l->labels[i]);
+        if (l->targets != NULL) fr_tensor_release(&l->targets[i]);
     }
     free(l->images);
-    free(l->labels);
+    free(l->targets);
     free(l);
 }
 
-fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **labels) {
-    FRI_NOT_NULL(loader, images, labels);
+fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **targets) {
+    FRI_NOT_NULL(loader, images, targets);
     int slot = 0;
     int64_t length = 0;
     fr_tensor *x = NULL, *t = NULL;
     fr_status s = fri_loader_fetch(loader->core, &slot, &length);
     if (s != FR_OK) return s; /* FR_END too */
     FR_TRY(s, fr_tensor_narrow0(loader->images[slot], 0, length, &x));
-    FR_TRY(s, fr_tensor_narrow0(loader->labels[slot], 0, length, &t));
+    FR_TRY(s, fr_tensor_narrow0(loader->targets[slot], 0, length, &t));
     /* First the caller's slots let go of the last batch, then its buffer can be used again. */
     fri_tensor_put(&x, images);
-    fri_tensor_put(&t, labels);
+    fri_tensor_put(&t, targets);
     fri_loader_advance(loader->core);
 done:
     fr_tensor_release(&x);

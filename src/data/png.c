@@ -19,6 +19,7 @@ typedef struct context {
     size_t left;
     png_structp png;
     png_infop info;
+    int64_t *height, *width; /* of a mask; NULL: an image is wanted */
     jmp_buf back;
     char message[200];
 } context;
@@ -42,14 +43,54 @@ static void on_read(png_structp png, png_bytep to, size_t n) {
     c->left -= n;
 }
 
-static fr_status decode(context *c, fr_image *image) {
+static fr_status begin(context *c, size_t *height, size_t *width) {
     png_structp png = c->png;
     png_set_user_limits(png, 0x7fffffff, 0x7fffffff); /* sizes are checked below, with a sentence */
     png_set_chunk_malloc_max(png, CHUNK_BYTES_MAX);
     png_set_read_fn(png, c, on_read);
     png_read_info(png, c->info);
-    size_t width = png_get_image_width(png, c->info), height = png_get_image_height(png, c->info);
-    fr_status s = fri_image_check_size(c->name, (int64_t)height, (int64_t)width);
+    *width = png_get_image_width(png, c->info);
+    *height = png_get_image_height(png, c->info);
+    return fri_image_check_size(c->name, (int64_t)*height, (int64_t)*width);
+}
+
+/* Rows of `bytes` each, after the conversions that were asked for. */
+static fr_status rows(context *c, size_t height, size_t bytes, fri_buffer *to) {
+    png_structp png = c->png;
+    int passes = png_set_interlace_handling(png);
+    png_read_update_info(png, c->info);
+    if (png_get_rowbytes(png, c->info) != bytes)
+        return fr_fail(FR_EINTERNAL, "%s: libpng gives rows of %zu bytes, not %zu", c->name,
+                       png_get_rowbytes(png, c->info), bytes);
+    fr_status s = fri_buffer_reserve(to, height * bytes, c->name);
+    if (s != FR_OK) return s;
+    for (int pass = 0; pass < passes; pass++)
+        for (size_t y = 0; y < height; y++) png_read_row(png, (uint8_t *)to->data + y * bytes, NULL);
+    png_read_end(png, NULL);
+    return FR_OK;
+}
+
+static fr_status decode_mask(context *c, fr_image *image) {
+    static const char *const names[] = {[PNG_COLOR_TYPE_GRAY_ALPHA] = "gray with alpha",
+                                        [PNG_COLOR_TYPE_RGB] = "RGB",
+                                        [PNG_COLOR_TYPE_RGB_ALPHA] = "RGB with alpha"};
+    size_t width = 0, height = 0;
+    fr_status s = begin(c, &height, &width);
+    if (s != FR_OK) return s;
+    const int type = png_get_color_type(c->png, c->info), bits = png_get_bit_depth(c->png, c->info);
+    if ((type != PNG_COLOR_TYPE_GRAY && type != PNG_COLOR_TYPE_PALETTE) || bits > 8)
+        return fr_fail(FR_EFORMAT, "%s: a mask is gray or a palette, of at most 8 bits; this is %s of %d bits", c->name,
+                       type == PNG_COLOR_TYPE_GRAY ? "gray" : names[type], bits);
+    png_set_packing(c->png);
+    *c->height = (int64_t)height;
+    *c->width = (int64_t)width;
+    return rows(c, height, width, &image->target);
+}
+
+static fr_status decode(context *c, fr_image *image) {
+    png_structp png = c->png;
+    size_t width = 0, height = 0;
+    fr_status s = begin(c, &height, &width);
     if (s != FR_OK) return s;
     png_set_palette_to_rgb(png);
     png_set_expand_gray_1_2_4_to_8(png);
@@ -57,18 +98,10 @@ static fr_status decode(context *c, fr_image *image) {
     png_set_scale_16(png);
     png_set_gray_to_rgb(png);
     png_set_strip_alpha(png);
-    int passes = png_set_interlace_handling(png);
-    png_read_update_info(png, c->info);
-    if (png_get_rowbytes(png, c->info) != width * 3)
-        return fr_fail(FR_EINTERNAL, "%s: libpng gives rows of %zu bytes for %zu RGB pixels", c->name,
-                       png_get_rowbytes(png, c->info), width);
-    s = fri_buffer_reserve(&image->decoded, width * height * 3, c->name);
+    s = rows(c, height, width * 3, &image->decoded);
     if (s != FR_OK) return s;
-    uint8_t *to = image->decoded.data;
-    for (int pass = 0; pass < passes; pass++)
-        for (size_t y = 0; y < height; y++) png_read_row(png, to + y * width * 3, NULL);
-    png_read_end(png, NULL);
-    image->pixels = to;
+    image->pixels = image->decoded.data;
+    image->f32 = NULL;
     image->height = (int64_t)height;
     image->width = (int64_t)width;
     image->channels = 3;
@@ -81,15 +114,22 @@ static fr_status attempt(context *c, size_t n, fr_image *image) {
     c->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_error, on_warning);
     if (c->png != NULL) c->info = png_create_info_struct(c->png);
     if (c->info == NULL) return fr_fail(FR_ENOMEM, "%s: no memory to decode", c->name);
-    return decode(c, image);
+    return c->height != NULL ? decode_mask(c, image) : decode(c, image);
 }
 
 fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
+    return fri_png_decode_mask(name, bytes, n, image, NULL, NULL);
+}
+
+fr_status fri_png_decode_mask(const char *name, const uint8_t *bytes, size_t n, fr_image *image, int64_t *height,
+                              int64_t *width) {
     context c;
     memset(&c, 0, sizeof c);
     c.name = name;
     c.at = bytes;
     c.left = n;
+    c.height = height;
+    c.width = width;
     fr_status s = attempt(&c, n, image);
     png_destroy_read_struct(&c.png, &c.info, NULL);
     return s;

@@ -1,4 +1,4 @@
-/* resize.c - separable triangle filter: rows first, into f32, then columns, rounded to 8 bit once. */
+/* resize.c - separable triangle filter: rows first, into f32, then columns, rounded to 8 bit once; f32 stays f32. */
 #include "data/transform.h"
 
 #include "base/status.h"
@@ -34,46 +34,56 @@ static void make_spans(int64_t in, int64_t out, span *spans, float *weights) {
     }
 }
 
-fr_status fri_resize(const uint8_t *from, int64_t in_h, int64_t in_w, int64_t channels, int64_t out_h, int64_t out_w,
-                     fri_transform_scratch *scratch, const uint8_t **to) {
-    if (in_h == out_h && in_w == out_w) {
-        *to = from;
-        return FR_OK;
+/* One row of the image, resized across. */
+static void resize_row(const fri_pixels *from, int64_t y, const span *across, const float *weight, int64_t out_w,
+                       float *to) {
+    const int64_t channels = from->channels;
+    for (int64_t x = 0; x < out_w; x++) {
+        const int64_t at = (y * from->width + across[x].first) * channels;
+        const float *w = weight + across[x].weight;
+        for (int64_t c = 0; c < channels; c++) {
+            float v = 0;
+            if (from->f32 != NULL)
+                for (int32_t k = 0; k < across[x].count; k++) v += w[k] * from->f32[at + k * channels + c];
+            else
+                for (int32_t k = 0; k < across[x].count; k++) v += w[k] * (float)from->u8[at + k * channels + c];
+            to[x * channels + c] = v;
+        }
     }
+}
+
+fr_status fri_resize(fri_pixels *p, int64_t out_h, int64_t out_w, fri_transform_scratch *scratch) {
+    const int64_t in_h = p->height, in_w = p->width;
+    if (in_h == out_h && in_w == out_w) return FR_OK;
+    const bool real = p->f32 != NULL;
     const size_t spans_bytes = (size_t)(out_h + out_w) * sizeof(span);
     const size_t weights_w = (size_t)(out_w * taps_max(in_w, out_w)),
                  weights_h = (size_t)(out_h * taps_max(in_h, out_h));
-    const int64_t row = out_w * channels;
+    const int64_t row = out_w * p->channels;
     fr_status s = FR_OK;
     FR_TRY(s, fri_buffer_reserve(&scratch->weights, spans_bytes + (weights_w + weights_h) * sizeof(float), "resize"));
     FR_TRY(s, fri_buffer_reserve(&scratch->rows, (size_t)(in_h + 1) * (size_t)row * sizeof(float), "resize"));
-    FR_TRY(s, fri_buffer_reserve(&scratch->resized, (size_t)out_h * (size_t)row, "resize"));
+    FR_TRY(s, fri_buffer_reserve(&scratch->resized, (size_t)(out_h * row) * (real ? sizeof(float) : 1), "resize"));
     span *across = scratch->weights.data, *down = across + out_w;
     float *weight_across = (float *)(down + out_h), *weight_down = weight_across + weights_w;
     make_spans(in_w, out_w, across, weight_across);
     make_spans(in_h, out_h, down, weight_down);
     float *rows = scratch->rows.data, *sum = rows + in_h * row;
     uint8_t *result = scratch->resized.data;
-    for (int64_t y = 0; y < in_h; y++)
-        for (int64_t x = 0; x < out_w; x++) {
-            const uint8_t *p = from + (y * in_w + across[x].first) * channels;
-            const float *w = weight_across + across[x].weight;
-            for (int64_t c = 0; c < channels; c++) {
-                float v = 0;
-                for (int32_t k = 0; k < across[x].count; k++) v += w[k] * (float)p[k * channels + c];
-                rows[y * row + x * channels + c] = v;
-            }
-        }
+    float *real_result = scratch->resized.data;
+    for (int64_t y = 0; y < in_h; y++) resize_row(p, y, across, weight_across, out_w, rows + y * row);
     for (int64_t y = 0; y < out_h; y++) {
         const float *w = weight_down + down[y].weight;
-        for (int64_t x = 0; x < row; x++) sum[x] = 0.5f; /* rounds to nearest when cut off */
+        for (int64_t x = 0; x < row; x++) sum[x] = real ? 0 : 0.5f; /* rounds to nearest when cut off */
         for (int32_t k = 0; k < down[y].count; k++) {
             const float *r = rows + (down[y].first + k) * row;
             for (int64_t x = 0; x < row; x++) sum[x] += w[k] * r[x];
         }
-        for (int64_t x = 0; x < row; x++) result[y * row + x] = sum[x] <= 0 ? 0 : sum[x] >= 255 ? 255 : (uint8_t)sum[x];
+        for (int64_t x = 0; real && x < row; x++) real_result[y * row + x] = sum[x];
+        for (int64_t x = 0; !real && x < row; x++)
+            result[y * row + x] = sum[x] <= 0 ? 0 : sum[x] >= 255 ? 255 : (uint8_t)sum[x];
     }
-    *to = result;
+    *p = (fri_pixels){real ? NULL : result, real ? real_result : NULL, out_h, out_w, p->channels};
 done:
     return s;
 }

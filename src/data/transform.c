@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { IGNORED = -100 }; /* fr_cross_entropy's ignore_index */
+
 uint64_t fri_loader_key(uint64_t seed) {
     /* Keeps the loader's numbers apart from those that initialize the model under the same seed. */
     return seed ^ UINT64_C(0x6c6f61646572);
@@ -22,6 +24,11 @@ void fri_transform_scratch_free(fri_transform_scratch *s) {
 static fr_status check_side(const char *name, int64_t value) {
     if (value >= 1 && value <= FRI_IMAGE_SIDE_MAX) return FR_OK;
     return fr_fail(FR_EINVAL, "loader: %s is %lld, must lie in 1..%d", name, (long long)value, FRI_IMAGE_SIDE_MAX);
+}
+
+/* Gray and RGB become each other. */
+static bool colours(int64_t channels) {
+    return channels == 1 || channels == 3;
 }
 
 fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t height, int64_t width,
@@ -41,18 +48,21 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     t->seed = fri_loader_key(o->seed);
     FR_TRY(s, check_side("height", t->height));
     FR_TRY(s, check_side("width", t->width));
-    FR_TRY(s, check_side("resize_height", t->resize_height));
-    FR_TRY(s, check_side("resize_width", t->resize_width));
-    if (t->channels != 1 && t->channels != 3)
-        return fr_fail(FR_EINVAL, "loader: channels is %lld, must be 1 or 3", (long long)t->channels);
+    const bool native = t->resize_height == FR_LOADER_NATIVE && t->resize_width == FR_LOADER_NATIVE;
+    if (!native) FR_TRY(s, check_side("resize_height", t->resize_height));
+    if (!native) FR_TRY(s, check_side("resize_width", t->resize_width));
+    if (t->channels != channels && !(colours(t->channels) && colours(channels)))
+        return fr_fail(FR_EINVAL, "loader: channels is %lld, and the images have %lld; only 1 and 3 become each other",
+                       (long long)t->channels, (long long)channels);
     if (t->padding < 0 || t->padding > FRI_IMAGE_SIDE_MAX)
         return fr_fail(FR_EINVAL, "loader: padding is %lld, must lie in 0..%d", (long long)t->padding,
                        FRI_IMAGE_SIDE_MAX);
-    if (t->height * t->width > FRI_IMAGE_PIXELS_MAX || t->resize_height * t->resize_width > FRI_IMAGE_PIXELS_MAX)
+    if (t->height * t->width > FRI_IMAGE_PIXELS_MAX ||
+        (!native && t->resize_height * t->resize_width > FRI_IMAGE_PIXELS_MAX))
         return fr_fail(FR_EINVAL, "loader: images of %lld x %lld, resized to %lld x %lld; the limit is %d pixels",
                        (long long)t->width, (long long)t->height, (long long)t->resize_width,
                        (long long)t->resize_height, FRI_IMAGE_PIXELS_MAX);
-    if (t->height > t->resize_height + 2 * t->padding || t->width > t->resize_width + 2 * t->padding)
+    if (!native && (t->height > t->resize_height + 2 * t->padding || t->width > t->resize_width + 2 * t->padding))
         return fr_fail(FR_EINVAL, "loader: a crop of %lld x %lld from images of %lld x %lld padded by %lld",
                        (long long)t->width, (long long)t->height, (long long)t->resize_width,
                        (long long)t->resize_height, (long long)t->padding);
@@ -65,14 +75,18 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
         if (!isfinite(o->mean[c]) || !isfinite(o->std[c]) || o->std[c] <= 0)
             return fr_fail(FR_EINVAL, "loader: mean %g and std %g of channel %lld; std must be positive", o->mean[c],
                            o->std[c], (long long)c);
+        t->mean[c] = o->mean[c];
+        t->std[c] = o->std[c];
         for (int v = 0; v < 256; v++) t->value[c][v] = (float)(((double)v / 255.0 - o->mean[c]) / o->std[c]);
     }
 done:
     return s;
 }
 
-/* An offset in [-padding, size + padding - window], at random or the middle one. */
+/* An offset in [-padding, size + padding - window], at random or the middle one. What is smaller than the window, in
+ * its own size, is padded by what it lacks on either side, as torchvision's pad_if_needed. */
 static int64_t offset(int64_t size, int64_t window, int64_t padding, bool random, uint32_t number) {
+    if (size + 2 * padding < window) padding = window - size - padding;
     int64_t choices = size + 2 * padding - window + 1;
     int64_t k = random ? (int64_t)(((uint64_t)number * (uint64_t)choices) >> 32) : (choices - 1) / 2;
     return k - padding;
@@ -83,34 +97,86 @@ static uint8_t luma(const uint8_t *p) {
     return (uint8_t)((19595u * p[0] + 38470u * p[1] + 7471u * p[2] + 0x8000u) >> 16);
 }
 
-fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int64_t epoch, int64_t index,
-                              fri_transform_scratch *scratch, float *to) {
-    const uint8_t *pixels = NULL;
-    fr_status s = fri_resize(image->pixels, image->height, image->width, image->channels, t->resize_height,
-                             t->resize_width, scratch, &pixels);
-    if (s == FR_OK) s = fri_affine(t, pixels, image->channels, epoch, index, scratch, &pixels);
-    if (s != FR_OK) return s;
-    const fri_philox4 r = fri_philox(t->seed, fri_stream_augment(epoch), (uint64_t)index);
-    const int64_t top = offset(t->resize_height, t->height, t->padding, t->random_crop, r.v[0]);
-    const int64_t left = offset(t->resize_width, t->width, t->padding, t->random_crop, r.v[1]);
-    const bool mirror = t->flip && (r.v[2] >> 31) != 0;
-    const int64_t in = image->channels, out = t->channels;
-    static const uint8_t black[3] = {0, 0, 0};
+static void put_u8(const fri_transform *t, const uint8_t *p, int64_t in, float *to) {
+    const int64_t out = t->channels;
+    if (in > out)
+        to[0] = t->value[0][luma(p)];
+    else
+        for (int64_t c = 0; c < out; c++) to[c] = t->value[c][in < out ? p[0] : p[c]];
+}
+
+static void put_f32(const fri_transform *t, const float *p, int64_t in, float *to) {
+    const int64_t out = t->channels;
+    const double gray = in > out ? 0.299 * p[0] + 0.587 * p[1] + 0.114 * p[2] : p[0];
+    for (int64_t c = 0; c < out; c++) to[c] = (float)(((in != out ? gray : p[c]) - t->mean[c]) / t->std[c]);
+}
+
+/* Where the pixels of the result come from. */
+typedef struct place {
+    int64_t top, left; /* of the window in the resized image */
+    bool mirror, warped;
+    double m[4];
+} place;
+
+/* What PyTorch's interpolate(mode="nearest") reads for position i: f32, as there. */
+static int64_t nearest(int64_t i, int64_t in, int64_t out) {
+    const int64_t k = (int64_t)floorf((float)i * ((float)in / (float)out));
+    return k < in - 1 ? k : in - 1;
+}
+
+/* The class at (y, x) of the mask as it would be resized to h x w and warped. */
+static int64_t class_at(const fr_image *image, const place *at, int64_t h, int64_t w, int64_t y, int64_t x) {
+    if (at->warped) {
+        double from_y, from_x;
+        fri_affine_source(at->m, h, w, y, x, &from_y, &from_x);
+        y = (int64_t)nearbyint(from_y);
+        x = (int64_t)nearbyint(from_x);
+    }
+    if (y < 0 || y >= h || x < 0 || x >= w) return IGNORED;
+    const uint8_t c =
+        ((const uint8_t *)
+             image->target.data)[nearest(y, image->height, h) * image->width + nearest(x, image->width, w)];
+    return c == FR_MASK_IGNORED ? IGNORED : c;
+}
+
+/* The window of the image, and of its mask unless `classes` is NULL. */
+static void cut(const fri_transform *t, const fri_pixels *p, const place *at, const fr_image *image, float *to,
+                int64_t *classes) {
+    static const uint8_t black[FR_CHANNELS_MAX] = {0};
+    static const float zero[FR_CHANNELS_MAX] = {0};
     for (int64_t y = 0; y < t->height; y++) {
-        const int64_t from_y = y + top;
-        const bool row_inside = from_y >= 0 && from_y < t->resize_height;
+        const int64_t from_y = y + at->top;
+        const bool row_inside = from_y >= 0 && from_y < p->height;
         for (int64_t x = 0; x < t->width; x++) {
-            const int64_t from_x = (mirror ? t->width - 1 - x : x) + left;
-            const bool inside = row_inside && from_x >= 0 && from_x < t->resize_width;
-            const uint8_t *p = inside ? pixels + (from_y * t->resize_width + from_x) * in : black;
-            float *q = to + (y * t->width + x) * out;
-            if (out == 1)
-                q[0] = t->value[0][in == 1 ? p[0] : luma(p)];
+            const int64_t from_x = (at->mirror ? t->width - 1 - x : x) + at->left;
+            const bool inside = row_inside && from_x >= 0 && from_x < p->width;
+            const int64_t from = (from_y * p->width + from_x) * p->channels;
+            float *q = to + (y * t->width + x) * t->channels;
+            if (p->f32 != NULL)
+                put_f32(t, inside ? p->f32 + from : zero, p->channels, q);
             else
-                for (int c = 0; c < 3; c++) q[c] = t->value[c][in == 1 ? p[0] : p[c]];
+                put_u8(t, inside ? p->u8 + from : black, p->channels, q);
+            if (classes != NULL)
+                classes[y * t->width + x] = inside ? class_at(image, at, p->height, p->width, from_y, from_x) : IGNORED;
         }
     }
-    return FR_OK;
+}
+
+fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int64_t epoch, int64_t index,
+                              fri_transform_scratch *scratch, float *to, int64_t *classes) {
+    fri_pixels p = {image->pixels, image->f32, image->height, image->width, image->channels};
+    place at = {.warped = false};
+    fr_status s = FR_OK;
+    if (t->resize_height != FR_LOADER_NATIVE) FR_TRY(s, fri_resize(&p, t->resize_height, t->resize_width, scratch));
+    at.warped = fri_affine_map(t, epoch, index, at.m);
+    if (at.warped) FR_TRY(s, fri_affine(&p, at.m, scratch));
+    const fri_philox4 r = fri_philox(t->seed, fri_stream_augment(epoch), (uint64_t)index);
+    at.top = offset(p.height, t->height, t->padding, t->random_crop, r.v[0]);
+    at.left = offset(p.width, t->width, t->padding, t->random_crop, r.v[1]);
+    at.mirror = t->flip && (r.v[2] >> 31) != 0;
+    cut(t, &p, &at, image, to, classes);
+done:
+    return s;
 }
 
 fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts, fr_device device, fr_tensor **out) {
@@ -122,15 +188,17 @@ fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts,
     fr_status s = FR_OK;
     plain.random_crop = plain.flip = false;
     plain.degrees = plain.zoom = plain.shear = 0;
-    FR_TRY(s, image->pixels != NULL ? FR_OK : fr_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));
+    FR_TRY(s, image->pixels != NULL || image->f32 != NULL
+                  ? FR_OK
+                  : fr_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));
     FR_TRY(s, fri_image_check_size("image_preprocess", image->height, image->width));
-    if (image->channels != 1 && image->channels != 3)
-        return fr_fail(FR_EINVAL, "image_preprocess: the image has %lld channels, 1 or 3 are possible",
-                       (long long)image->channels);
+    if (image->channels < 1 || image->channels > FR_CHANNELS_MAX)
+        return fr_fail(FR_EINVAL, "image_preprocess: the image has %lld channels, 1 to %d are possible",
+                       (long long)image->channels, FR_CHANNELS_MAX);
     FR_TRY(s, fri_transform_init(&t, &plain, image->height, image->width, image->channels));
     pixels = malloc((size_t)(t.height * t.width * t.channels) * sizeof *pixels);
     FR_TRY(s, pixels != NULL ? FR_OK : fr_fail(FR_ENOMEM, "image_preprocess: no host memory for the image"));
-    FR_TRY(s, fri_transform_apply(&t, image, 0, 0, &scratch, pixels));
+    FR_TRY(s, fri_transform_apply(&t, image, 0, 0, &scratch, pixels, NULL));
     s = fr_tensor_from_host(pixels, 4, (int64_t[]){1, t.height, t.width, t.channels}, FR_F32, device, out);
 done:
     free(pixels);

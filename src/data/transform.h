@@ -6,13 +6,21 @@
 
 typedef struct fri_transform {
     int64_t height, width, channels;
-    int64_t resize_height, resize_width;
+    int64_t resize_height, resize_width; /* FR_LOADER_NATIVE: each image's own */
     int64_t padding;
     bool random_crop, flip;
     double degrees, zoom, shear;
     uint64_t seed;
-    float value[3][256]; /* per channel, what a byte becomes */
+    double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* of what is f32 */
+    float value[FR_CHANNELS_MAX][256];                  /* per channel, what a byte becomes */
 } fri_transform;
+
+/* An image on its way: in 8 bit or f32, the other is NULL. */
+typedef struct fri_pixels {
+    const uint8_t *u8;
+    const float *f32;
+    int64_t height, width, channels;
+} fri_pixels;
 
 /* What one thread needs besides; zero-initialized, freed once. */
 typedef struct fri_transform_scratch {
@@ -25,9 +33,10 @@ void fri_transform_scratch_free(fri_transform_scratch *s);
 fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *opts, int64_t height, int64_t width,
                              int64_t channels);
 
-/* Writes height * width * channels floats. The random choices are a function of (seed, epoch, index). */
+/* Writes height * width * channels floats, and the classes of the image's mask into `classes`, height * width, unless
+ * that is NULL. The random choices are a function of (seed, epoch, index). */
 fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int64_t epoch, int64_t index,
-                              fri_transform_scratch *scratch, float *to);
+                              fri_transform_scratch *scratch, float *to, int64_t *classes);
 
 /* The seed's key for everything the loader draws, and its three streams: two per epoch from 0 up, one from the top. */
 uint64_t fri_loader_key(uint64_t seed);
@@ -42,13 +51,13 @@ static inline uint64_t fri_stream_affine(int64_t epoch) {
 }
 
 /* Bilinear with the filter widened to the step when shrinking, pixel centers at half: PIL's BILINEAR, up to rounding
- * (PIL rounds between the two directions). */
-fr_status fri_resize(const uint8_t *from, int64_t in_h, int64_t in_w, int64_t channels, int64_t out_h, int64_t out_w,
-                     fri_transform_scratch *scratch, const uint8_t **to);
+ * (PIL rounds between the two directions). Nothing is done for the size that it has. */
+fr_status fri_resize(fri_pixels *p, int64_t out_h, int64_t out_w, fri_transform_scratch *scratch);
 
-/* The resized image turned, zoomed and sheared by numbers of (seed, epoch, index); *to is `from` when all three are
- * 0. */
-fr_status fri_affine(const fri_transform *t, const uint8_t *from, int64_t channels, int64_t epoch, int64_t index,
-                     fri_transform_scratch *scratch, const uint8_t **to);
+/* A random rotation, zoom and shear by numbers of (seed, epoch, index): where in the image its pixel (y, x) comes from,
+ * and what then becomes of the image. False: all three are 0. */
+bool fri_affine_map(const fri_transform *t, int64_t epoch, int64_t index, double m[4]);
+void fri_affine_source(const double m[4], int64_t h, int64_t w, int64_t y, int64_t x, double *from_y, double *from_x);
+fr_status fri_affine(fri_pixels *p, const double m[4], fri_transform_scratch *scratch);
 
 #endif

@@ -14,35 +14,48 @@
 
 /* ---- what is compared -------------------------------------------------------------------------------------- */
 
-static fr_status first_image(const fr_dataset *d, uint32_t *crc) {
+/* Of image 0, and of its target. */
+static fr_status first_image(const fr_dataset *d, bool f32, uint32_t *crc, uint32_t *target_crc) {
     int64_t height = 0, width = 0, channels = 0;
-    uint8_t *pixels = NULL;
+    uint8_t *bytes = NULL;
+    size_t target = 0;
     fr_status s = FR_OK;
     FR_TRY(s, fr_dataset_read(d, 0, NULL, 0, &height, &width, &channels));
-    size_t bytes = (size_t)(height * width * channels); /* bounded by data.h's limits */
-    if ((pixels = malloc(bytes)) == NULL) return fr_fail(FR_ENOMEM, "no host memory for an image of %zu bytes", bytes);
-    FR_TRY(s, fr_dataset_read(d, 0, pixels, bytes, &height, &width, &channels));
-    *crc = (uint32_t)crc32_z(0, pixels, bytes);
+    FR_TRY(s, fr_dataset_target(d, 0, NULL, 0, &target));
+    size_t image = (size_t)(height * width * channels) * (f32 ? sizeof(float) : 1); /* bounded by data.h's limits */
+    size_t room = image > target ? image : target;
+    if ((bytes = malloc(room)) == NULL) return fr_fail(FR_ENOMEM, "no host memory for an image of %zu bytes", room);
+    FR_TRY(s, fr_dataset_read(d, 0, bytes, image, &height, &width, &channels));
+    *crc = (uint32_t)crc32_z(0, bytes, image);
+    FR_TRY(s, fr_dataset_target(d, 0, bytes, target, NULL));
+    *target_crc = (uint32_t)crc32_z(0, bytes, target);
 done:
-    free(pixels);
+    free(bytes);
     return s;
 }
 
 fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]) {
     fr_dataset_info info;
-    uint32_t labels = 0, image = 0;
+    uint32_t targets = 0, image = 0;
     int64_t label = 0;
     fr_status s = FR_OK;
     FR_TRY(s, fr_dataset_info_get(d, &info));
-    for (int64_t i = 0; i < info.count; i++) {
+    const bool labels = info.target == FR_TARGET_CLASS;
+    int n = snprintf(text, FRI_FINGERPRINT_BYTES,
+                     "%" PRId64 " images of %" PRId64 " x %" PRId64 " x %" PRId64 "%s, %" PRId64 " %s", info.count,
+                     info.height, info.width, info.channels, info.f32 ? " f32" : "", info.classes,
+                     info.target == FR_TARGET_VECTOR   ? "numbers"
+                     : info.target == FR_TARGET_PIXELS ? "pixel classes"
+                                                       : "classes");
+    if (info.live) return FR_OK; /* they are others at any time */
+    FR_TRY(s, first_image(d, info.f32, &image, &targets));
+    if (labels) targets = 0;
+    for (int64_t i = 0; labels && i < info.count; i++) {
         FR_TRY(s, fr_dataset_label(d, i, &label));
-        labels = (uint32_t)crc32_z(labels, (const unsigned char *)&label, sizeof label);
+        targets = (uint32_t)crc32_z(targets, (const unsigned char *)&label, sizeof label);
     }
-    FR_TRY(s, first_image(d, &image));
-    snprintf(text, FRI_FINGERPRINT_BYTES,
-             "%" PRId64 " images of %" PRId64 " x %" PRId64 " x %" PRId64 ", %" PRId64
-             " classes, labels %08x, first image %08x",
-             info.count, info.height, info.width, info.channels, info.classes, labels, image);
+    snprintf(text + n, (size_t)(FRI_FINGERPRINT_BYTES - n), ", %s %08x, first image %08x",
+             labels ? "labels" : "first target", targets, image);
 done:
     return s;
 }

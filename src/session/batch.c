@@ -1,4 +1,4 @@
-/* batch.c - batches for classification or segmentation on their way to the device (unstable/input.h). */
+/* batch.c - batches on their way to the device (unstable/input.h). */
 #include "session/session.h"
 
 #include <stdlib.h>
@@ -44,13 +44,12 @@ done:
 fr_status fri_session_input(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     int64_t n = fri_batch_size(r->config, FR_SPLIT_TRAIN), size = o->image_size;
-    bool pixels = r->config->program->pixel_target != NULL;
-    const fr_shape images = {4, {n, size, size, 3}}, targets = {pixels ? 3 : 1, {n, size, size}};
-    const fr_input_opts opts = {o->device, o->pin_memory, pixels ? to_pixel_classes : NULL, r};
+    const fr_shape images = {4, {n, size, size, r->config->channels}}, targets = fri_target_shape(r->config, n);
+    const fr_input_opts opts = {o->device, o->pin_memory, r->config->from_labels ? to_pixel_classes : NULL, r};
     fr_status s = FR_OK;
     FR_TRY(s, fr_input_create(&opts, &r->input));
     if (o->device_prefetch && o->pin_memory && fr_device_is_asynchronous(o->device))
-        s = fr_input_prefetch(r->input, &images, &targets);
+        s = fr_input_prefetch(r->input, &images, &targets, fri_target_dtype(r->config));
 done:
     return s;
 }

@@ -131,7 +131,9 @@ static fr_status check_files(const fri_config *c) {
         {reads && o->data == NULL && !fri_without_data(o),
          "--dataset {dataset} needs --data PATH, the folder with its files"},
         {!reads && o->data != NULL, "--data {data}: --dataset {dataset} reads no files; mnist, fashion-mnist, "
-                                    "cifar10, cifar100 and folder do"},
+                                    "cifar10, cifar100, folder and masks do"},
+        {o->dataset == FR_TRAIN_MASKS && o->classes == FR_TRAIN_AUTO,
+         "--dataset masks: --classes N says how many classes the pixels have"},
         {o->resume != NULL && strcmp(o->resume, "latest") == 0 && o->save == NULL,
          "--resume latest: of which folder? --save DIR names it"},
         {o->save_every != FR_TRAIN_AUTO && o->save == NULL, "--save-every {save-every}: --save DIR says where to"},

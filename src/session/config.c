@@ -20,6 +20,16 @@ int64_t fri_test_batches(const fri_config *c) {
     return c->test_count / fri_batch_size(c, FR_SPLIT_TEST) + (fri_batch_rest(c, FR_SPLIT_TEST) > 0);
 }
 
+fr_dtype fri_target_dtype(const fri_config *c) {
+    return c->targets == FR_TARGET_VECTOR ? FR_F32 : FR_I64;
+}
+
+fr_shape fri_target_shape(const fri_config *c, int64_t n) {
+    int64_t size = c->opts.image_size;
+    if (c->targets == FR_TARGET_PIXELS) return (fr_shape){3, {n, size, size}};
+    return c->targets == FR_TARGET_VECTOR ? (fr_shape){2, {n, c->outputs}} : (fr_shape){1, {n}};
+}
+
 int64_t fri_steps_per_epoch(const fri_config *c) {
     int64_t batches = c->train_count / fri_batch_size(c, FR_SPLIT_TRAIN) + (fri_batch_rest(c, FR_SPLIT_TRAIN) > 0);
     return batches / c->opts.accumulate;
@@ -61,7 +71,7 @@ fr_schedule fri_schedule(const fri_config *c) {
 void fri_config_resolve(fri_config *c) {
     fr_train_opts *o = &c->opts;
     c->target = o->device;
-    if (o->image_size == FR_TRAIN_AUTO) o->image_size = o->dataset == FR_TRAIN_FOLDER ? 224 : 32;
+    if (o->image_size == FR_TRAIN_AUTO) o->image_size = fri_dataset_in_folders(o->dataset) ? 224 : 32;
     if (o->lr == FR_TRAIN_AUTO) o->lr = o->optimizer == FR_TRAIN_SGD ? c->program->sgd_lr : 1e-3;
     if (o->offload != NULL) o->switches.offload = true;
 }

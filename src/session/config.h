@@ -24,10 +24,14 @@ typedef struct fri_config {
 
     /* data.c: of the data sets */
     int64_t train_count, test_count;
-    int64_t outputs;        /* classes of the model's output */
-    double mean[3], std[3]; /* what images are normalized with */
+    int64_t outputs;                                    /* classes of the model's output, or numbers of a vector */
+    int64_t channels;                                   /* of the model's input */
+    fr_target targets;                                  /* of a step */
+    bool from_labels;                                   /* the program makes them from images and labels (batch.c) */
+    double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* what images are normalized with */
 
     char model_name[FR_TRAIN_NAME_BYTES];  /* model.c */
+    bool accuracy;                         /* the model's results are classes, which can be counted */
     char resume_path[FR_STATE_PATH_BYTES]; /* state.c: of the state that the run goes on from; "": from none */
 } fri_config;
 
@@ -36,6 +40,10 @@ int64_t fri_batch_size(const fri_config *c, fr_split split);
 int64_t fri_batch_rest(const fri_config *c, fr_split split);
 /* Batches of an evaluation. On meta one tells all that there is. */
 int64_t fri_test_batches(const fri_config *c);
+
+/* What n targets of a step are as a tensor. */
+fr_dtype fri_target_dtype(const fri_config *c);
+fr_shape fri_target_shape(const fri_config *c, int64_t n);
 
 /* Optimizer steps, without the batches that do not fill one (--accumulate). */
 int64_t fri_steps_per_epoch(const fri_config *c);
@@ -53,8 +61,10 @@ bool fri_fused_step_possible(const fr_train_opts *o); /* do the other flags allo
 bool fri_without_data(const fr_train_opts *o);        /* no image is read: on meta, and for a plan */
 
 /* data.c */
+fr_status fri_nothing_read(void *ctx, int64_t index, void *pixels, void *target); /* of a dataset without data */
 const char *fri_dataset_name(fr_train_dataset d);
 bool fri_dataset_reads_files(fr_train_dataset d);
+bool fri_dataset_in_folders(fr_train_dataset d); /* image files of any size */
 
 /* Replaces AUTO by values, where these need no data set; opts.device holds one already. */
 void fri_config_resolve(fri_config *c);

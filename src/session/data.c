@@ -18,6 +18,7 @@ static const struct {
     [FR_TRAIN_CIFAR10] = {"cifar10", true, 50000, 10000, 10, 4, true},
     [FR_TRAIN_CIFAR100] = {"cifar100", true, 50000, 10000, 100, 4, true},
     [FR_TRAIN_FOLDER] = {"folder", true, 1281167, 50000, 0, 0, true},
+    [FR_TRAIN_MASKS] = {"masks", true, 10000, 1000, 0, 0, true},
     [FR_TRAIN_SYNTHETIC] = {"synthetic", false, 50000, 256, 0, 0, false},
     [FR_TRAIN_OWN] = {"own", false, 0, 0, 0, 0, true},
 };
@@ -32,11 +33,34 @@ bool fri_dataset_reads_files(fr_train_dataset d) {
     return known[d].needs_data;
 }
 
+bool fri_dataset_in_folders(fr_train_dataset d) {
+    return d == FR_TRAIN_FOLDER || d == FR_TRAIN_MASKS;
+}
+
+fr_status fri_nothing_read(void *ctx, int64_t index, void *pixels, void *target) {
+    (void)ctx, (void)pixels, (void)target;
+    return fr_fail(FR_EINTERNAL, "trainer: image %lld of a dry run is read", (long long)index);
+}
+
+/* Only its sizes matter. */
+static fr_status masks_without_files(const fr_train_opts *o, int64_t count, fr_dataset **out) {
+    return fr_dataset_create(&(fr_dataset_source){.name = "masks",
+                                                  .count = count,
+                                                  .classes = o->classes,
+                                                  .height = o->image_size,
+                                                  .width = o->image_size,
+                                                  .channels = 3,
+                                                  .read = fri_nothing_read,
+                                                  .target = FR_TARGET_PIXELS},
+                             out);
+}
+
 static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **out) {
     const fr_train_opts *o = &c->opts;
     if (known[o->dataset].needs_data && o->data == NULL) { /* meta */
         int64_t count = split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test;
         int64_t classes = known[o->dataset].classes != 0 ? known[o->dataset].classes : o->classes;
+        if (o->dataset == FR_TRAIN_MASKS) return masks_without_files(o, count, out);
         return fr_dataset_synthetic(count, classes, o->image_size, o->image_size, 3, 0, out);
     }
     switch (o->dataset) {
@@ -46,6 +70,7 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
     case FR_TRAIN_CIFAR10: return fr_dataset_cifar10(o->data, split, out);
     case FR_TRAIN_CIFAR100: return fr_dataset_cifar100(o->data, split, out);
     case FR_TRAIN_FOLDER: return fr_dataset_image_folder(o->data, split, out);
+    case FR_TRAIN_MASKS: return fr_dataset_mask_folder(o->data, split, o->classes, out);
     case FR_TRAIN_SYNTHETIC:
         return fr_dataset_synthetic(split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test,
                                     o->classes, o->image_size, o->image_size, 3, (uint64_t)split, out);
@@ -55,19 +80,19 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
 }
 
 /* Statistics of at most this many training images; noise and sizes without data have none. */
-static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t channels) {
+static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t of_images) {
     enum { LOOK_AT = 1024 };
     fr_status s = FR_OK;
     if (fri_without_data(&c->opts) || c->opts.dataset == FR_TRAIN_SYNTHETIC) {
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < FR_CHANNELS_MAX; i++) {
             c->mean[i] = 0.5;
             c->std[i] = 0.25;
         }
         return FR_OK;
     }
     FR_TRY(s, fr_dataset_mean_std(train, LOOK_AT, c->mean, c->std));
-    for (int i = 0; i < 3; i++) {
-        if (channels == 1) {
+    for (int i = 0; i < c->channels; i++) {
+        if (of_images == 1) {
             c->mean[i] = c->mean[0];
             c->std[i] = c->std[0];
         }
@@ -91,7 +116,17 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
         return fr_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked,
                        fri_dataset_name(o->dataset), (long long)of_train.classes);
     o->classes = of_train.classes;
-    c->outputs = c->program->pixel_classes != NULL ? c->program->pixel_classes(o->classes) : o->classes;
+    if (*test != NULL && (of_test.target != of_train.target || of_test.classes != of_train.classes ||
+                          of_test.channels != of_train.channels || of_test.f32 != of_train.f32))
+        return fr_fail(FR_EINVAL, "%s and %s: training and test images differ in channels, element type or targets",
+                       of_train.source, of_test.source);
+    c->from_labels = of_train.target == FR_TARGET_CLASS && c->program->pixel_target != NULL;
+    c->targets = c->from_labels ? FR_TARGET_PIXELS : of_train.target;
+    c->outputs = c->from_labels ? c->program->pixel_classes(o->classes) : o->classes;
+    c->channels = o->dataset == FR_TRAIN_OWN ? of_train.channels : 3;
+    if (o->label_smoothing > 0 && (c->targets == FR_TARGET_VECTOR || c->program->loss != NULL))
+        return fr_fail(FR_EINVAL, "--label-smoothing %g: is of cross entropy, and this run has %s", o->label_smoothing,
+                       c->program->loss != NULL ? "a loss of its own" : "mean squared error");
     c->train_count = of_train.count;
     c->test_count = of_test.count;
     FR_TRY(s, fri_check_counts(c));
@@ -103,9 +138,13 @@ done:
 static void vary(const fri_config *c, fr_split split, fr_loader_opts *l) {
     int64_t size = c->opts.image_size, shift = known[c->opts.dataset].shift;
     bool on = split == FR_SPLIT_TRAIN && c->opts.augment;
-    if (c->opts.dataset == FR_TRAIN_FOLDER && size >= SMALL_IMAGE)
+    l->random_crop = split == FR_SPLIT_TRAIN && c->opts.native_crops;
+    bool files = fri_dataset_in_folders(c->opts.dataset);
+    if (c->opts.native_crops)
+        l->resize_height = l->resize_width = FR_LOADER_NATIVE;
+    else if (files && size >= SMALL_IMAGE)
         l->resize_height = l->resize_width = size * 256 / 224;
-    else if (c->opts.dataset == FR_TRAIN_FOLDER || c->opts.dataset == FR_TRAIN_OWN)
+    else if (files || c->opts.dataset == FR_TRAIN_OWN)
         shift = size / 8;
     if (!on) return;
     l->padding = shift;
@@ -122,7 +161,7 @@ void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l
     *l = fr_loader_opts_default();
     l->batch_size = fri_batch_size(c, split);
     l->height = l->width = o->image_size;
-    l->channels = 3;
+    l->channels = c->channels;
     memcpy(l->mean, c->mean, sizeof l->mean);
     memcpy(l->std, c->std, sizeof l->std);
     l->shuffle = train;

@@ -72,15 +72,29 @@ static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
 
 /* ---- trials ------------------------------------------------------------------------------------------------ */
 
-/* A batch's way through the model, on meta. */
-static fr_status try_batch(const fri_session *trial, int64_t batch) {
-    int64_t size = trial->config->opts.image_size;
-    fr_tensor *x = NULL;
+/* Are the results a number per class for each target? */
+static bool classifies(const fri_config *c, const fr_tensor *y, const fr_shape *targets) {
+    bool fits = c->targets != FR_TARGET_VECTOR && fr_tensor_rank(y) == targets->rank + 1;
+    for (int i = 0; i < targets->rank && fits; i++) fits = fr_tensor_dim(y, i) == targets->dim[i];
+    return fits && fr_tensor_dim(y, targets->rank) == c->outputs;
+}
+
+/* A batch's way through the model and to its loss, on meta. */
+static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accuracy) {
+    const fri_config *c = trial->config;
+    int64_t size = c->opts.image_size;
+    const fr_shape shape = fri_target_shape(c, batch);
+    fr_tensor *x = NULL, *targets = NULL, *loss = NULL;
     fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){batch, size, size, 3}, FR_F32, FR_META, &x));
+    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){batch, size, size, c->channels}, FR_F32, FR_META, &x));
+    FR_TRY(s, fr_tensor_empty(shape.rank, shape.dim, fri_target_dtype(c), FR_META, &targets));
     FR_TRY(s, fri_model_forward(trial, x, &x));
+    *accuracy = classifies(c, x, &shape);
+    FR_TRY(s, fri_loss(trial, x, targets, 0, &loss));
 done:
     fr_tensor_release(&x);
+    fr_tensor_release(&targets);
+    fr_tensor_release(&loss);
     if (s == FR_ESHAPE || s == FR_EINVAL)
         return fr_fail_prefix(FR_EINVAL, "--batch-size %lld --image-size %lld: ", (long long)batch, (long long)size);
     return s;
@@ -101,8 +115,8 @@ fr_status fri_model_check(fri_config *c) {
     FR_TRY(s, s);
     FR_TRY(s, freeze_parts(&trial));
     FR_TRY(s, fri_segments_check(&trial));
-    FR_TRY(s, try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN)));
-    if (rest > 0) FR_TRY(s, try_batch(&trial, rest));
+    FR_TRY(s, try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy));
+    if (rest > 0) FR_TRY(s, try_batch(&trial, rest, &c->accuracy));
 done:
     fri_model_release(&trial);
     return s;

@@ -16,6 +16,7 @@ static fr_status batch(void *ctx, int64_t i) {
     fri_step_work *w = ctx;
     fr_status s = fr_input_next(w->r->input, w->r->loader, &w->images, &w->targets);
     if (s != FR_OK) return s;
+    w->count = fr_input_count(w->r->input);
     if (i == 0) fri_train_graph_batch(w->r, w->images, w->targets);
     return i + 1 < w->r->config->opts.accumulate ? fr_input_fetch(w->r->input, w->r->loader) : FR_OK;
 }
@@ -98,7 +99,7 @@ static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done
     FR_TRY(s, fri_train_arena_part(r, part));
     if (part == FRI_PART_EVALUATION) FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TEST, r->test, &x->loader));
     FR_TRY(s, fr_input_next(r->input, x->loader, &images, &targets));
-    FR_TRY(s, fri_evaluate_batch(r, &images, &targets, &x->sum));
+    FR_TRY(s, fri_evaluate_batch(r, &images, &targets, fr_input_count(r->input), &x->sum));
 done:
     fr_tensor_release(&images);
     fr_tensor_release(&targets);
@@ -117,7 +118,8 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
     if (s < 0 || r->signal != 0 || sum.targets == 0) return s;
     r->test_targets = sum.targets;
     r->test_loss = sum.loss / (double)sum.targets;
-    r->test_accuracy = sum.correct / (double)sum.targets;
+    r->test_accuracy = r->config->accuracy ? sum.correct / (double)sum.targets : NAN;
+    for (int64_t i = 0; i < r->config->program->n_metrics; i++) r->metric[i] = sum.metric[i] / sum.images;
     r->test_correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
     return fri_run_emit(r, FRI_RUN_EVALUATION);
 }
@@ -148,6 +150,7 @@ fr_status fri_train_begin(fri_session *r) {
     FR_TRY(s, fri_run_emit(r, FRI_RUN_BEGIN));
     FR_TRY(s, fri_resume(r));
     r->known = r->first_step;
+    for (int i = 0; i < FR_METRICS_MAX; i++) r->metric[i] = NAN;
     r->scale = fr_grad_scaler_scale_of(r->scaler);
     s = fri_run_emit(r, FRI_RUN_POSITION);
 done:

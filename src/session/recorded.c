@@ -159,19 +159,18 @@ typedef struct replay {
     fri_session *r;
     fri_recorded_step *step;
     fri_step_values *v;
-    int64_t targets; /* of the batch that was laid out */
 } replay;
 
 static fr_status batch_replayed(void *ctx, int64_t i) {
     replay *c = ctx;
-    return fr_input_into(c->r->input, c->r->loader, &c->step->places[i], &c->targets);
+    return fr_input_into(c->r->input, c->r->loader, &c->step->places[i]);
 }
 
 static fr_status train_replayed(void *ctx, int64_t i) {
     const replay *c = ctx;
     fr_capture *capture = c->step->capture;
     fr_status s = FR_OK;
-    c->v->targets += (double)c->targets;
+    c->v->targets += (double)fr_input_count(c->r->input);
     if (i == 0) FR_TRY(s, fr_capture_replay_begin(capture));
     FR_TRY(s, fr_capture_replay_piece(capture, (int)i));
     if (i + 1 < fr_capture_pieces(capture)) FR_TRY(s, fr_input_fetch(c->r->input, c->r->loader));

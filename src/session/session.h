@@ -98,6 +98,7 @@ typedef struct fri_session {
     /* evaluate.c; NAN and 0 before the first evaluation */
     double test_accuracy, test_loss;
     int64_t test_correct, test_targets;
+    double metric[FR_METRICS_MAX]; /* the program's own, of the last evaluation; NAN before */
 
     /* Peaks of the training steps and of the evaluations, each with its own snapshot by category. */
     fr_memory_stats training, evaluation;
@@ -163,7 +164,11 @@ typedef struct fri_step_work {
     fri_session *r;
     fri_step_values *v;
     fr_tensor *images, *targets; /* of the batch that was laid out */
+    int64_t count;               /* of its targets that are not ignored */
 } fri_step_work;
+/* The mean of a batch, a scalar with a graph: the program's own loss, mean squared error of vectors, else cross
+ * entropy. */
+fr_status fri_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, double smoothing, fr_tensor **loss);
 fr_status fri_step_train(void *work, int64_t i);
 fr_status fri_step_update(void *work);
 void fri_step_work_end(fri_step_work *w);
@@ -182,6 +187,7 @@ void fri_precision_end(const fr_train_opts *o, fr_autocast_state was);
 typedef struct fri_sums {
     double loss, correct;
     int64_t targets;
+    double metric[FR_METRICS_MAX], images; /* sums over the images */
     fri_step_part part[2];
     int64_t n[2]; /* targets of that part; 0: nothing is on its way */
     int turn;
@@ -192,8 +198,8 @@ typedef struct fri_evaluation_scope {
 } fri_evaluation_scope;
 fri_evaluation_scope fri_evaluation_begin(const fri_session *r);
 void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was);
-/* Counts the batch before the one that it queues; settle counts what is left, drop forgets it. */
-fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, fri_sums *sum);
+/* Counts the batch before the one that it queues, of n targets; settle counts what is left, drop forgets it. */
+fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t n, fri_sums *sum);
 fr_status fri_sums_settle(fri_sums *sum);
 void fri_sums_drop(fri_sums *sum);
 

@@ -59,7 +59,7 @@ fr_status fri_step_values_replayed(const fri_step_values *recorded, const fr_cap
         fri_step_part *part = NULL;
         FR_TRY(s, part_next(v, &part));
         fr_capture_readback(c, &recorded->part[i].loss, &part->loss);
-        fr_capture_readback(c, &recorded->part[i].correct, &part->correct);
+        if (recorded->part[i].correct.place != 0) fr_capture_readback(c, &recorded->part[i].correct, &part->correct);
     }
     fr_capture_readback(c, &recorded->scaler, &v->scaler);
     v->device_decided = recorded->device_decided;
@@ -106,6 +106,26 @@ done:
 
 /* ---- forward and backward ------------------------------------------------------------------------------------ */
 
+fr_status fri_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, double smoothing, fr_tensor **loss) {
+    const fr_train_program *p = r->config->program;
+    fr_tensor *x = NULL;
+    fr_status s = FR_OK;
+    if (p->loss == NULL && r->config->targets != FR_TARGET_VECTOR)
+        return fr_cross_entropy(y, targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = smoothing), loss);
+    if (p->loss != NULL) {
+        FR_TRY(s, p->loss(p->ctx, y, targets, loss));
+        if (*loss == NULL || fr_tensor_numel(*loss) != 1)
+            s = fr_fail(FR_ESHAPE, "the program's own loss gives %s%" PRId64 " elements, one is needed",
+                        *loss == NULL ? "no tensor, " : "", *loss != NULL ? fr_tensor_numel(*loss) : 0);
+        goto done;
+    }
+    if (fr_tensor_dtype(y) != FR_F32) FR_TRY(s, fr_cast(y, FR_F32, &x));
+    s = fr_mse(x != NULL ? x : y, targets, loss);
+done:
+    fr_tensor_release(&x);
+    return s;
+}
+
 /* Loss and gradients of one batch that counts `share` of the step. v NULL: nobody asks for its numbers. */
 static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor **targets, double share,
                                   fri_step_values *v) {
@@ -117,11 +137,10 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     if (v != NULL) FR_TRY(s, part_next(v, &part));
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
-    FR_TRY(s, fr_count_correct(y, *targets, &count));
-    if (part != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));
+    if (r->config->accuracy) FR_TRY(s, fr_count_correct(y, *targets, &count));
+    if (part != NULL && count != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));
     fr_tensor_release(&count);
-    FR_TRY(s, fr_cross_entropy(y, *targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = r->config->opts.label_smoothing),
-                               &l));
+    FR_TRY(s, fri_loss(r, y, *targets, r->config->opts.label_smoothing, &l));
     fr_tensor_release(&y);
     fr_tensor_release(targets);
     if (share != 1) FR_TRY(s, fr_scale(l, share, &l));
@@ -222,7 +241,7 @@ fr_status fri_step_train(void *ctx, int64_t i) {
     fri_step_work *w = ctx;
     const fr_train_opts *o = &w->r->config->opts;
     (void)i;
-    w->v->targets += (double)fr_tensor_numel(w->targets);
+    w->v->targets += (double)w->count;
     if (o->fused_step == FR_TRAIN_FUSED_TWO_PASS) return two_passes(w->r, &w->images, &w->targets, w->v);
     return in_parts(w->r, &w->images, &w->targets, 1.0 / (double)o->accumulate, w->v);
 }

@@ -10,14 +10,10 @@ static const fri_choice heads[] = {{"auto", FR_HEAD_AUTO},
                                    {"global", FR_HEAD_GLOBAL},
                                    {"torchvision", FR_HEAD_TORCHVISION},
                                    {0}};
-static const fri_choice datasets[] = {{"digits", FR_TRAIN_DIGITS},
-                                      {"mnist", FR_TRAIN_MNIST},
-                                      {"fashion-mnist", FR_TRAIN_FASHION_MNIST},
-                                      {"cifar10", FR_TRAIN_CIFAR10},
-                                      {"cifar100", FR_TRAIN_CIFAR100},
-                                      {"folder", FR_TRAIN_FOLDER},
-                                      {"synthetic", FR_TRAIN_SYNTHETIC},
-                                      {0}};
+static const fri_choice datasets[] =
+    {{"digits", FR_TRAIN_DIGITS},   {"mnist", FR_TRAIN_MNIST},         {"fashion-mnist", FR_TRAIN_FASHION_MNIST},
+     {"cifar10", FR_TRAIN_CIFAR10}, {"cifar100", FR_TRAIN_CIFAR100},   {"folder", FR_TRAIN_FOLDER},
+     {"masks", FR_TRAIN_MASKS},     {"synthetic", FR_TRAIN_SYNTHETIC}, {0}};
 static const fri_choice optimizers[] = {{"sgd", FR_TRAIN_SGD},
                                         {"adam", FR_TRAIN_ADAM},
                                         {"adamw", FR_TRAIN_ADAMW},
@@ -85,7 +81,8 @@ const fri_flag fri_flags[] = {
     /* ---- data ---- */
     {"dataset", ROW(CHOICE, DATA, dataset), "NAME",
      "What to train on. 'digits' is inside the program: 1,500 + 297 handwritten digits, enlarged to the image size. "
-     "'folder' is <PATH>/<train|test>/<class>/*.jpg or .png. 'synthetic' is noise, for measuring.",
+     "'folder' is <PATH>/<train|test>/<class>/*.jpg or .png; 'masks' is <PATH>/<train|test>/images/*.jpg or .png, and "
+     "masks/*.png of the same names with a class per pixel (255: none). 'synthetic' is noise, for measuring.",
      .choices = datasets, .brief = "digits, mnist, cifar10, folder, ..."},
     {"data", ROW(TEXT, DATA, data), "PATH", "The folder with the dataset's files.",
      .unset = "none; all datasets but digits and synthetic need it", .file = FRI_FILE_READ,
@@ -93,12 +90,16 @@ const fri_flag fri_flags[] = {
     {"image-size", ROW(INT, DATA, image_size), "N", "Side in pixels of the square image that the network sees.",
      .unset = "224 for 'folder', else 32", RANGE(1, 4096), .brief = "Side of the square image in pixels"},
     {"classes", ROW(INT, DATA, classes), "N",
-     "Number of classes of synthetic data, and of a folder on '--device meta' without --data.", .unset = "10",
-     RANGE(1, 1000000)},
+     "Number of classes of synthetic data, of masks, and of a folder on '--device meta' without --data.",
+     .unset = "10, of masks none", RANGE(1, 1000000)},
     {"augment", ROW(BOOL, DATA, augment), NULL,
      "Vary training images: digits and MNIST are shifted by up to 2 pixels, digits turned, scaled and sheared by up to "
      "10 degrees and 10 %; Fashion-MNIST and CIFAR by up to 4 and mirrored; a folder's are cropped (shifted below 64 "
      "pixels) and mirrored."},
+    {"native-crops", ROW(SET, DATA, native_crops), NULL,
+     "Do not resize images: train on crops of --image-size pixels at random places, evaluate on the middle. Smaller "
+     "images are padded.",
+     .course = true, .lacking = "off"},
     {"keep-last", ROW(SET, DATA, keep_last), NULL,
      "Train on the last, smaller batch of an epoch too, instead of dropping it."},
     {"workers", ROW(INT, DATA, workers), "N", "Threads that decode images; 0: the training thread does it.",

@@ -39,9 +39,17 @@ static fr_status write_step(logs *l, const fri_session *r) {
 }
 
 static fr_status write_evaluation(logs *l, const fri_session *r) {
-    if (!isfinite(r->test_accuracy)) return FR_OK;
-    fr_status s = fr_log_scalar(l->log, "test/accuracy", r->step, r->test_accuracy);
-    return s == FR_OK ? fr_log_scalar(l->log, "test/loss", r->step, r->test_loss) : s;
+    const fr_train_program *p = r->config->program;
+    char tag[FR_TRAIN_NAME_BYTES];
+    fr_status s = FR_OK;
+    if (isfinite(r->test_accuracy)) FR_TRY(s, fr_log_scalar(l->log, "test/accuracy", r->step, r->test_accuracy));
+    if (isfinite(r->test_loss)) FR_TRY(s, fr_log_scalar(l->log, "test/loss", r->step, r->test_loss));
+    for (int64_t i = 0; i < p->n_metrics; i++) {
+        snprintf(tag, sizeof tag, "test/%s", p->metric_names[i]);
+        FR_TRY(s, fr_log_scalar(l->log, tag, r->step, r->metric[i]));
+    }
+done:
+    return s;
 }
 
 static fr_status event(void *state, const fri_session *r, fri_run_event e) {

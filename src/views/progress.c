@@ -45,6 +45,17 @@ static const char *spoken(char *buf, size_t bytes, double seconds) {
     return buf;
 }
 
+/* Of the epoch so far; NAN where nothing is counted. */
+static double epoch_accuracy(const fri_session *r) {
+    return r->config->accuracy && r->epoch_targets > 0 ? r->epoch_correct / r->epoch_targets : NAN;
+}
+
+/* Of the last evaluation: the accuracy, or else the loss. */
+static const char *result_of(const fri_session *r, char *buf, size_t bytes) {
+    if (r->config->accuracy) return number(buf, bytes, "%.2f %%", 100 * r->test_accuracy);
+    return number(buf, bytes, "loss %.4g", r->test_loss);
+}
+
 /* Epoch, step, loss and accuracy of the epoch so far, speed, memory. */
 static void describe(const fri_session *r, char line[LINE_BYTES]) {
     char loss[32], accuracy[32], speed[32], now_text[FR_BYTES_TEXT], peak_text[FR_BYTES_TEXT];
@@ -57,7 +68,7 @@ static void describe(const fri_session *r, char line[LINE_BYTES]) {
                           "  loss %s  accuracy %s  %s images/s  memory %s, peak %s",
                           r->epoch + 1, fri_epochs_total(r->config), r->step, fri_steps_total(r->config),
                           number(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
-                          number(accuracy, sizeof accuracy, "%5.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN),
+                          number(accuracy, sizeof accuracy, "%5.2f %%", 100 * epoch_accuracy(r)),
                           number(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
                           fr_bytes_text(m.allocated, now_text), fr_bytes_text(peak, peak_text));
     size_t at = length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
@@ -71,7 +82,7 @@ static int columns(const fri_session *r) {
     return 80;
 }
 
-enum { PARTS = 8, PART = 64 };
+enum { PARTS = 8 + FR_METRICS_MAX, PART = 64 };
 
 /* Parts of a line in the order in which one waits for them: what does not fit on the terminal is left out, from the
  * end, and nothing is cut or wrapped. */
@@ -90,7 +101,7 @@ static void redraw(const fri_session *r) {
     (void)fr_memory_stats_get(r->config->opts.device, &m);
     snprintf(part[0], PART, "ETA %s", duration(text, sizeof text, left));
     snprintf(part[1], PART, "  loss %s", number(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
-    snprintf(part[2], PART, "  %s", number(text, sizeof text, "%.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN));
+    snprintf(part[2], PART, "  %s", number(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
     snprintf(part[3], PART, "  epoch %" PRId64 "/%" PRId64, r->epoch + 1, fri_epochs_total(r->config));
     snprintf(part[4], PART, "  step %" PRId64 "/%" PRId64, r->step, fri_steps_total(r->config));
     snprintf(part[5], PART, "  peak %s", fr_bytes_text(m.peak_allocated, size));
@@ -106,13 +117,14 @@ static void keep(const fri_session *r) {
     int parts = 6;
     snprintf(part[0], PART, "epoch %2" PRId64 "/%" PRId64, r->epoch + 1, fri_epochs_total(r->config));
     snprintf(part[1], PART, "  loss %s", number(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
-    snprintf(part[2], PART, "  accuracy %s",
-             number(text, sizeof text, "%.2f %%", n > 0 ? 100 * r->epoch_correct / n : NAN));
-    snprintf(part[3], PART, "  test %s", number(text, sizeof text, "%.2f %%", 100 * r->test_accuracy));
+    snprintf(part[2], PART, "  accuracy %s", number(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
+    snprintf(part[3], PART, "  test %s", result_of(r, text, sizeof text));
     snprintf(part[4], PART, "  %s", duration(text, sizeof text, r->seconds));
     snprintf(part[5], PART, "  %s images/s", number(text, sizeof text, "%.1f", fri_images_per_second(r)));
     if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL)
         snprintf(part[parts++], PART, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
+    for (int64_t i = 0; i < r->config->program->n_metrics; i++)
+        snprintf(part[parts++], PART, "  %s %g", r->config->program->metric_names[i], r->metric[i]);
     fitted(r, part, parts);
     fputc('\n', r->config->out);
 }
@@ -126,11 +138,11 @@ static void print_begin(const fri_session *r) {
             trained, fr_device_name(r->config->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
             r->config->no_gpu != NULL ? "; " : "", r->config->no_gpu != NULL ? r->config->no_gpu : "");
     fprintf(r->config->out,
-            "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " classes, %" PRId64
-            " px; batches of %" PRId64 ", %" PRId64 " steps per epoch\n",
+            "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " %s, %" PRId64 " px; batches of %" PRId64
+            ", %" PRId64 " steps per epoch\n",
             fri_dataset_name(r->config->opts.dataset), r->config->train_count, r->config->test_count,
-            r->config->opts.classes, r->config->opts.image_size, r->config->opts.batch_size,
-            fri_steps_per_epoch(r->config));
+            r->config->opts.classes, r->config->targets == FR_TARGET_VECTOR ? "numbers" : "classes",
+            r->config->opts.image_size, r->config->opts.batch_size, fri_steps_per_epoch(r->config));
     fflush(r->config->out);
 }
 
@@ -154,14 +166,16 @@ static void print_step(const fri_session *r, double *last) {
 }
 
 static void print_epoch(const fri_session *r) {
-    char line[LINE_BYTES], accuracy[32], time[32];
+    char line[LINE_BYTES], result[32], time[32];
     if (live(r)) {
         keep(r);
     } else {
         describe(r, line);
-        fprintf(r->config->out, "%s  test %s  %s\n", line,
-                number(accuracy, sizeof accuracy, "%.2f %%", 100 * r->test_accuracy),
+        fprintf(r->config->out, "%s  test %s  %s", line, result_of(r, result, sizeof result),
                 duration(time, sizeof time, r->seconds));
+        for (int64_t i = 0; i < r->config->program->n_metrics; i++)
+            fprintf(r->config->out, "  %s %g", r->config->program->metric_names[i], r->metric[i]);
+        fputc('\n', r->config->out);
     }
     fflush(r->config->out);
 }
@@ -234,8 +248,9 @@ static void print_end(const fri_session *r) {
     if (r->signal != 0)
         fprintf(r->config->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->signal,
                 strsignal(r->signal), r->step, fri_steps_total(r->config));
-    fprintf(r->config->out, "test accuracy %s, %s, peak memory %s\n", accuracy, spoken(time, sizeof time, r->seconds),
-            fr_bytes_text(r->training.peak_allocated, peak));
+    if (!r->config->accuracy && isfinite(r->test_loss)) snprintf(accuracy, sizeof accuracy, "%.4g", r->test_loss);
+    fprintf(r->config->out, "test %s %s, %s, peak memory %s\n", r->config->accuracy ? "accuracy" : "loss", accuracy,
+            spoken(time, sizeof time, r->seconds), fr_bytes_text(r->training.peak_allocated, peak));
     if (!r->config->opts.quiet) {
         if (fri_loss_scaled(&r->config->opts))
             fprintf(r->config->out,

@@ -4,7 +4,9 @@
 #include "views/views.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <math.h>
+#include <string.h>
 
 /* cJSON prints integers exactly up to 2^53 and reals so that they read back the same; NAN becomes null. A NULL parent
  * (no memory) is passed on, and the sum of all failures is found at the end: the tree lacks a key then. */
@@ -201,6 +203,9 @@ static cJSON *build(const fri_session *r) {
         return NULL;
     }
     add_number(accuracy, "test", r->test_accuracy);
+    cJSON *metrics = r->config->program->n_metrics > 0 ? cJSON_AddObjectToObject(root, "metrics") : NULL;
+    for (int64_t i = 0; i < r->config->program->n_metrics; i++)
+        add_number(metrics, r->config->program->metric_names[i], r->metric[i]);
     return root;
 }
 
@@ -217,9 +222,10 @@ static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     char *text = root != NULL ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     if (text == NULL) return fr_fail(FR_ENOMEM, "--report %s: no host memory", f->path);
-    fprintf(f->output.stream, "%s\n", text);
+    bool written = fprintf(f->output.stream, "%s\n", text) > 0;
     cJSON_free(text);
-    return fri_view_commit(f);
+    return written ? fri_view_commit(f)
+                   : fr_fail(FR_EIO, "--report %s: cannot be written: %s", f->path, strerror(errno));
 }
 
 static void end(void *state) {

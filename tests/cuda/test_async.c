@@ -89,7 +89,7 @@ Test(async, the_first_prefetch_follows_what_used_its_memory_before) {
     must(fr_tensor_full(1, (int64_t[]){64}, 1, FR_F32, FR_CUDA, &t));
     cr_assert_gt(fake.launches, 0);
     must(fr_input_create(&(fr_input_opts){.device = FR_CUDA, .pinned = true}, &in));
-    must(fr_input_prefetch(in, &(fr_shape){4, {4, 4, 4, 3}}, &(fr_shape){1, {4}}));
+    must(fr_input_prefetch(in, &(fr_shape){4, {4, 4, 4, 3}}, &(fr_shape){1, {4}}, FR_I64));
     must(fr_input_fetch(in, loader));
     cr_expect_eq(fake.copies, 2);
     cr_expect_eq(fake.unordered, 0, "%d copies do not follow the setup's kernels", fake.unordered);

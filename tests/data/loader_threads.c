@@ -1,6 +1,7 @@
 /* loader_threads.c - the loader's threads as hard as they can be driven, for the thread sanitizer (.ci/run tsan), under
  * which Criterion does not start. Two callers, each with loaders of its own over one dataset, read, jump and stop at
- * any time; both must see the same batches. Exit status 1 if not. */
+ * any time; both must see the same batches. Then frames are pushed into a ring while its loader reads: an image and its
+ * target always belong together. Exit status 1 if not. */
 #include "data/dataset.h"
 #include "data/loader.h"
 
@@ -8,7 +9,9 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -27,13 +30,13 @@ typedef struct buffers {
     size_t per_batch;
 } buffers;
 
-static fr_status provide(void *ctx, int slot, float **images, int64_t **labels) {
+static fr_status provide(void *ctx, int slot, float **images, void **targets) {
     buffers *b = ctx;
     free(b->images[slot]); /* always new ones: a write into the old ones is seen */
     free(b->labels[slot]);
     *images = b->images[slot] = malloc(b->per_batch * sizeof(float));
-    *labels = b->labels[slot] = malloc(BATCH * sizeof(int64_t));
-    return *images != NULL && *labels != NULL ? FR_OK : FR_ENOMEM;
+    *targets = b->labels[slot] = malloc(BATCH * sizeof(int64_t));
+    return *images != NULL && *targets != NULL ? FR_OK : FR_ENOMEM;
 }
 
 static fr_status take(fri_loader *l, const buffers *b, uLong *sum) {
@@ -80,6 +83,62 @@ static void *call(void *argument) {
     return NULL;
 }
 
+/* ---- a ring ------------------------------------------------------------------------------------------------------ */
+
+enum { FRAMES = 7, SIDE = 24, KINDS = 200, READS = 300 };
+
+static atomic_bool enough;
+
+static fr_status push(fr_dataset *ring, int64_t kind) {
+    uint8_t pixels[SIDE * SIDE];
+    memset(pixels, (int)kind, sizeof pixels);
+    return fr_dataset_push(ring, pixels, &kind);
+}
+
+static void *pusher(void *ring) {
+    fr_status s = FR_OK;
+    for (int64_t i = 0; s == FR_OK && !enough; i++) s = push(ring, i % KINDS);
+    return s == FR_OK ? NULL : ring;
+}
+
+static int64_t torn(fr_loader *l) {
+    fr_tensor *x = NULL, *t = NULL;
+    int64_t found = 0;
+    for (int i = 0; i < READS; i++) {
+        fr_status s = fr_loader_next(l, &x, &t);
+        if (s < 0) found++;
+        if (s != FR_OK) continue;
+        const float *pixel = fr_tensor_data(x);
+        for (int64_t k = 0; k < fr_tensor_numel(x); k++)
+            found += pixel[k] != (float)((double)((int64_t *)fr_tensor_data(t))[k / (SIDE * SIDE)] / 255.0);
+    }
+    fr_tensor_release(&x);
+    fr_tensor_release(&t);
+    return found;
+}
+
+/* -1: it could not be tried. */
+static int64_t ring(void) {
+    fr_dataset *d = NULL;
+    fr_loader *l = NULL;
+    pthread_t thread;
+    void *failed = NULL;
+    int64_t found = -1;
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_dataset_create(&(fr_dataset_source){"ring", FRAMES, KINDS, SIDE, SIDE, 1}, &d));
+    FR_TRY(s, push(d, 1));
+    FR_TRY(s, fr_loader_create(d, FR_LOADER_OPTS(.batch_size = FRAMES, .workers = 3), &l));
+    if (pthread_create(&thread, NULL, pusher, d) != 0) goto done;
+    found = torn(l);
+    enough = true;
+    pthread_join(thread, &failed);
+    if (failed != NULL) found = -1;
+done:
+    fr_loader_release(&l);
+    fr_dataset_release(&d);
+    return s < 0 ? -1 : found;
+}
+
 int main(void) {
     caller callers[2] = {0};
     pthread_t threads[2];
@@ -95,7 +154,9 @@ int main(void) {
     }
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
     fr_dataset_release(&images);
-    bool fine = started == 2 && callers[0].sum == callers[1].sum && callers[0].status == FR_OK;
+    int64_t found = ring();
+    printf("loader_threads: a ring of frames, %lld torn\n", (long long)found);
+    bool fine = found == 0 && started == 2 && callers[0].sum == callers[1].sum && callers[0].status == FR_OK;
     printf("loader_threads: %d callers, %d loaders each, sums %08lx and %08lx%s%s\n", started, ROUNDS, callers[0].sum,
            callers[1].sum, callers[0].error, callers[1].error);
     return fine ? 0 : 1;

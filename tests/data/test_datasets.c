@@ -495,8 +495,9 @@ typedef struct own {
     bool fails, released;
 } own;
 
-static fr_status own_read(void *ctx, int64_t index, uint8_t *pixels, int64_t *label) {
+static fr_status own_read(void *ctx, int64_t index, void *pixels, void *target) {
     const own *o = ctx;
+    int64_t *label = target;
     fr_status s = fr_dataset_label(o->of, index, label);
     if (o->fails) return fr_fail(FR_EIO, "frame %d is lost", (int)index);
     if (s == FR_OK && index == o->wrong) *label = 3;
@@ -576,7 +577,7 @@ Test(datasets, what_the_programs_own_gets_wrong_is_named) {
     cr_expect_str_eq(fr_last_error(), "frame 3 is lost");
     const fr_dataset_source good = {"own", 1, 1, 4, 4, 1, own_read};
     fr_dataset_source bad[5] = {good, good, good, good, good};
-    bad[0].read = NULL, bad[1].count = 0, bad[2].classes = 0, bad[3].channels = 2, bad[4].height = 0;
+    bad[0].channels = 17, bad[1].count = 0, bad[2].classes = 0, bad[3].channels = 0, bad[4].height = 0;
     for (int i = 0; i < 5; i++) cr_expect_eq(fr_dataset_create(&bad[i], &none), FR_EINVAL, "case %d", i);
     cr_expect_null(none);
     fr_dataset_release(&d);

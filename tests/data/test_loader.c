@@ -23,14 +23,14 @@ typedef struct buffers {
     int asked, fail_at; /* the call that fails; 0 none */
 } buffers;
 
-static fr_status provide(void *ctx, int slot, float **images, int64_t **labels) {
+static fr_status provide(void *ctx, int slot, float **images, void **targets) {
     buffers *b = ctx;
     if (++b->asked == b->fail_at) return FR_ENOMEM;
     /* Always new ones, so that a write into the old ones is seen. */
     free(b->images[slot]);
     free(b->labels[slot]);
     *images = b->images[slot] = malloc((size_t)b->capacity * b->per_image * sizeof(float));
-    *labels = b->labels[slot] = malloc((size_t)b->capacity * sizeof(int64_t));
+    *targets = b->labels[slot] = malloc((size_t)b->capacity * sizeof(int64_t));
     return FR_OK;
 }
 
@@ -354,7 +354,7 @@ Test(loader, a_preprocessed_image_is_the_loaders) {
         MUST(fr_dataset_read(d, i, pixels, sizeof pixels, &image.height, &image.width, &image.channels));
         MUST(fr_image_preprocess(&image, &random, FR_CPU, &one));
         cr_expect_arr_eq(fr_tensor_data(one), (const float *)fr_tensor_data(x) + i * 90, 90 * sizeof(float));
-        image.channels = 2;
+        image.channels = 17;
         cr_expect_eq(fr_image_preprocess(&image, &random, FR_CPU, &one), FR_EINVAL, "%s", fr_last_error());
         image.channels = 3, image.pixels = NULL;
         cr_expect_eq(fr_image_preprocess(&image, &random, FR_CPU, &one), FR_EINVAL, "%s", fr_last_error());
@@ -428,14 +428,17 @@ Test(loader, resize_agrees_with_pil) {
     static const uint8_t up[4 * 5] = {0,  40, 100, 193, 255, 8,  41, 90, 164, 214,
                                       23, 42, 70,  107, 131, 30, 42, 60, 78,  90};
     static const uint8_t down[2] = {40, 138};
-    const uint8_t *y = NULL;
+    const fri_pixels given = {.u8 = x, .height = 2, .width = 3, .channels = 1};
+    fri_pixels y = given;
     fri_transform_scratch scratch = {0};
-    MUST(fri_resize(x, 2, 3, 1, 4, 5, &scratch, &y));
-    for (int i = 0; i < 20; i++) cr_expect_leq(abs((int)y[i] - up[i]), 1, "%d: %d, PIL %d", i, y[i], up[i]);
-    MUST(fri_resize(x, 2, 3, 1, 1, 2, &scratch, &y));
-    for (int i = 0; i < 2; i++) cr_expect_leq(abs((int)y[i] - down[i]), 1, "%d: %d, PIL %d", i, y[i], down[i]);
-    MUST(fri_resize(x, 1, 2, 3, 1, 2, &scratch, &y));
-    cr_expect_eq(y, x, "the same size is no work");
+    MUST(fri_resize(&y, 4, 5, &scratch));
+    for (int i = 0; i < 20; i++) cr_expect_leq(abs((int)y.u8[i] - up[i]), 1, "%d: %d, PIL %d", i, y.u8[i], up[i]);
+    y = given;
+    MUST(fri_resize(&y, 1, 2, &scratch));
+    for (int i = 0; i < 2; i++) cr_expect_leq(abs((int)y.u8[i] - down[i]), 1, "%d: %d, PIL %d", i, y.u8[i], down[i]);
+    y = (fri_pixels){.u8 = x, .height = 1, .width = 2, .channels = 3};
+    MUST(fri_resize(&y, 1, 2, &scratch));
+    cr_expect_eq(y.u8, (const uint8_t *)x, "the same size is no work");
     fri_transform_scratch_free(&scratch);
 }
 

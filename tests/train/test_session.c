@@ -19,11 +19,12 @@ typedef struct app {
     int64_t released;
 } app;
 
-static fr_status frame(void *ctx, int64_t index, uint8_t *pixels, int64_t *label) {
+static fr_status frame(void *ctx, int64_t index, void *to, void *target) {
     app *a = ctx;
+    uint8_t *pixels = to;
     a->reads++;
     for (int i = 0; i < SIZE * SIZE; i++) pixels[i] = (uint8_t)((index * 31 + i * 7 + (index % CLASSES) * 40) % 251);
-    *label = index % CLASSES;
+    *(int64_t *)target = index % CLASSES;
     return FR_OK;
 }
 
@@ -48,7 +49,7 @@ static fr_dataset *frames(app *a, int64_t count) {
 static fr_status network(void *ctx, fr_device device, int64_t classes, fr_module **out) {
     (void)ctx;
     fr_net *n = fr_net_begin(device);
-    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, SIZE, SIZE, 3});
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, SIZE, SIZE, 1});
     x = fr_net_conv2d(n, "conv1", x, 8, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
     x = fr_net_relu(n, "relu1", fr_net_batchnorm2d(n, "bn1", x, NULL));
     x = fr_net_conv2d(n, "conv2", x, 16, 3, FR_CONV2D_OPTS(.padding = 1, .stride = 2), FR_NO_BIAS);

@@ -1,0 +1,126 @@
+/* mask_folder.c - <root>/<split>/images/<name>.* with <root>/<split>/masks/<name>.png: a class for each pixel.
+ *
+ * Both lists are in the order of their stems, so that equal places belong together. */
+#include "data/dataset.h"
+
+#include "base/status.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IMAGES, MASKS };
+
+typedef struct folder {
+    char *path[2];      /* <root>/<split>/images and masks */
+    fri_names names[2]; /* of the files in them */
+} folder;
+
+static size_t stem(const char *name) {
+    return (size_t)(strrchr(name, '.') - name); /* a listed name ends in .jpg, .jpeg or .png */
+}
+
+static int compare(const char *a, const char *b) {
+    const size_t n = stem(a), k = stem(b);
+    const int order = memcmp(a, b, n < k ? n : k);
+    return order != 0 ? order : (n > k) - (n < k);
+}
+
+static int by_stem(const void *a, const void *b) {
+    return compare(*(char *const *)a, *(char *const *)b);
+}
+
+static fr_status pair(const folder *f) {
+    const fri_names *a = &f->names[IMAGES], *b = &f->names[MASKS];
+    for (int64_t i = 0; i < a->count || i < b->count; i++) {
+        const int order = i >= a->count ? 1 : i >= b->count ? -1 : compare(a->name[i], b->name[i]);
+        const int has = order < 0 ? IMAGES : MASKS;
+        if (order != 0)
+            return fr_fail(FR_EFORMAT, "%s: %s has no counterpart in %s", f->path[has], f->names[has].name[i],
+                           f->path[1 - has]);
+        if (i > 0 && compare(a->name[i - 1], a->name[i]) == 0)
+            return fr_fail(FR_EFORMAT, "%s: %s and %s have one stem", f->path[IMAGES], a->name[i - 1], a->name[i]);
+    }
+    return a->count > 0 ? FR_OK : fr_fail(FR_EFORMAT, "%s: holds 0 images (.jpg, .jpeg, .png)", f->path[IMAGES]);
+}
+
+static fr_status path_of(const folder *f, int which, int64_t index, char path[FRI_PATH_BYTES]) {
+    const int n = snprintf(path, FRI_PATH_BYTES, "%s/%s", f->path[which], f->names[which].name[index]);
+    if (n > 0 && n < FRI_PATH_BYTES) return FR_OK;
+    return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", f->names[which].name[index], FRI_PATH_BYTES);
+}
+
+static fr_status folder_read(const fr_dataset *d, int64_t index, fr_image *image) {
+    const folder *f = d->state;
+    char path[FRI_PATH_BYTES], mask[FRI_PATH_BYTES];
+    int64_t height = 0, width = 0;
+    size_t bytes = 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, path_of(f, IMAGES, index, path));
+    FR_TRY(s, fr_image_read(path, image));
+    FR_TRY(s, path_of(f, MASKS, index, mask));
+    FR_TRY(s, fri_image_file(mask, image, &bytes));
+    FR_TRY(s, fri_png_decode_mask(mask, image->file.data, bytes, image, &height, &width));
+    if (height != image->height || width != image->width)
+        return fr_fail(FR_EFORMAT, "%s: %" PRId64 " x %" PRId64 " pixels, and its image has %" PRId64 " x %" PRId64,
+                       mask, width, height, image->width, image->height);
+    s = fri_target_check(d, index, image);
+    if (s < 0) return fr_fail_prefix(FR_EFORMAT, "%s: ", mask);
+done:
+    return s;
+}
+
+static void folder_destroy(fr_dataset *d) {
+    folder *f = d->state;
+    for (int i = 0; f != NULL && i < 2; i++) {
+        fri_names_free(&f->names[i]);
+        free(f->path[i]);
+    }
+    free(f);
+}
+
+static const fri_dataset_ops folder_ops = {.read = folder_read, .destroy = folder_destroy};
+
+static fr_status list(folder *f, int which, const char *split_path) {
+    static const char *const names[2] = {[IMAGES] = "images", [MASKS] = "masks"};
+    char path[FRI_PATH_BYTES];
+    const int n = snprintf(path, sizeof path, "%s/%s", split_path, names[which]);
+    if (n < 0 || n >= FRI_PATH_BYTES)
+        return fr_fail(FR_EIO, "%s/%s: the path is longer than %d bytes", split_path, names[which], FRI_PATH_BYTES);
+    if ((f->path[which] = strdup(path)) == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path);
+    fr_status s = fri_names_list(path, false, "", &f->names[which]);
+    if (s == FR_OK && f->names[which].count > 0)
+        qsort(f->names[which].name, (size_t)f->names[which].count, sizeof(char *), by_stem);
+    return s;
+}
+
+fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t classes, fr_dataset **out) {
+    FRI_NOT_NULL(root, out);
+    char path[FRI_PATH_BYTES];
+    fr_image first = {0};
+    fr_dataset *d = NULL;
+    fr_status s = FR_OK;
+    if (classes < 1 || classes > FR_MASK_IGNORED)
+        return fr_fail(FR_EINVAL, "%s: %" PRId64 " classes, must lie in 1..%d", root, classes, FR_MASK_IGNORED);
+    FR_TRY(s, fri_split_path(root, split, path));
+    FR_TRY(s, fri_dataset_new(&folder_ops, path, &d));
+    folder *f = d->state = calloc(1, sizeof *f);
+    FR_TRY(s, f != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path));
+    for (int i = 0; i < 2; i++) FR_TRY(s, list(f, i, path));
+    FR_TRY(s, pair(f));
+    d->count = f->names[IMAGES].count;
+    d->classes = classes;
+    d->channels = 3;
+    d->target = FR_TARGET_PIXELS;
+    d->same_size = false; /* nobody has looked */
+    FR_TRY(s, folder_read(d, 0, &first));
+    d->height = first.height;
+    d->width = first.width;
+    fr_dataset_release(out);
+    *out = d;
+    d = NULL;
+done:
+    fr_image_clear(&first);
+    fr_dataset_release(&d);
+    return s;
+}
