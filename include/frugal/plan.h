@@ -137,7 +137,10 @@ typedef struct fr_summary_layer {
     size_t buffer_bytes;     /* running statistics and the like */
     size_t saved;            /* requested bytes it made that are kept for backward: activations, masks, codes,
                               * statistics, cached casts. What the next layer reads again counts here, once */
-    double flops;            /* of its forward; a multiply-add is two. 0 but on FR_META */
+    double flops;            /* of its forward; a multiply-add is two. 0 but on FR_META, as all that follows */
+    double multiply_adds;    /* of its forward convolutions and linear layers */
+    double moved, written;   /* bytes that its forward kernels move; of them its results, the rest is read */
+    double seconds;          /* of its forward on the plan's target: measured where --calibrate has, else estimated */
 } fr_summary_layer;
 
 typedef struct fr_summary_totals {
@@ -148,6 +151,7 @@ typedef struct fr_summary_totals {
     size_t input;                /* the batch: images that the first layer reads again, targets */
     double flops, flops_backward;
     double multiply_adds; /* of the forward convolutions and linear layers */
+    double moved, written, seconds, seconds_backward;
 } fr_summary_totals;
 
 /* Watches this thread's next step on `device`: forward and first backward. FR_EUSAGE if another summary is watching,
@@ -161,6 +165,22 @@ FR_API int fr_summary_layers(const fr_summary *s);
 /* In the order in which they ended: a network comes after its parts. */
 FR_API fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out);
 FR_API void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out);
+/* Rows in descending order of a column, equal ones as they were; FR_SUMMARY_ORDER: as they ended. FR_EINVAL. */
+typedef enum fr_summary_column {
+    FR_SUMMARY_ORDER,
+    FR_SUMMARY_PARAMETERS,
+    FR_SUMMARY_BYTES, /* of parameters and buffers */
+    FR_SUMMARY_SAVED,
+    FR_SUMMARY_FLOPS,
+    FR_SUMMARY_MULTIPLY_ADDS,
+    FR_SUMMARY_READ,
+    FR_SUMMARY_WRITTEN,
+    FR_SUMMARY_SECONDS,
+    FR_SUMMARY_COLUMNS
+} fr_summary_column;
+FR_API fr_status fr_summary_sort(fr_summary *s, fr_summary_column by);
+/* One line per layer, the table's columns in bytes, operations and seconds; the first line names them. FR_EIO. */
+FR_API fr_status fr_summary_csv(const fr_summary *s, FILE *out);
 /* The table for people, shapes in PyTorch's order, without layers that own nothing, keep nothing and compute
  * nothing. */
 FR_API fr_status fr_summary_print(const fr_summary *s, FILE *out);

@@ -7,7 +7,9 @@
 #include "base/array.h"
 #include "memory/report.h"
 #include "meta/calls.h"
+#include "meta/meta.h"
 #include "net/module.h"
+#include "plan/cost.h"
 
 #include <frugal/plan.h>
 #include <inttypes.h>
@@ -39,6 +41,7 @@ struct fr_summary {
     int n_rows, ended;
     live_block *blocks;
     size_t n_blocks;
+    fri_cost *cost; /* of the plan's target; opened by the first call */
     fr_summary_totals totals;
 };
 
@@ -70,6 +73,7 @@ static void on_module(void *ctx, const fr_module *m, const fr_tensor *x) {
     fr_summary_layer *l = &s->rows[i].layer;
     l->rank = x->shape.rank;
     memcpy(l->shape, x->shape.dim, sizeof l->shape);
+    if (l->moved > 0) l->written += (double)fri_nbytes(x);
     if (!s->rows[i].ended) { /* a module that runs twice has its parameters once */
         s->rows[i].ended = true;
         s->rows[i].order = s->ended++;
@@ -88,14 +92,23 @@ static void on_module(void *ctx, const fr_module *m, const fr_tensor *x) {
 static void on_call(void *ctx, const fri_kernel_call *c) {
     fr_summary *s = ctx;
     if (s->was_listener.fn != NULL) s->was_listener.fn(s->was_listener.ctx, c);
-    if (s->stage == BACKWARD) s->totals.flops_backward += c->flops;
+    if (s->stage != FORWARD && s->stage != BACKWARD) return;
+    const fri_backend *target = fri_meta_target();
+    if (s->cost == NULL && fri_cost_open(target != NULL ? target->device : FR_META, &s->cost) < 0) s->failed = true;
+    double seconds = s->cost != NULL ? fri_cost_seconds(s->cost, c) : 0;
+    if (s->stage == BACKWARD) {
+        s->totals.flops_backward += c->flops;
+        s->totals.seconds_backward += seconds;
+    }
     if (s->stage != FORWARD || fr_phase_get() == FR_PHASE_BACKWARD) return;
     int i = row_of(s, fri_scope_module());
     if (i < 0) return;
-    s->rows[i].layer.flops += c->flops;
-    s->totals.flops += c->flops;
+    fr_summary_layer *l = &s->rows[i].layer;
+    l->flops += c->flops;
+    l->moved += c->bytes;
+    l->seconds += seconds;
     if (strcmp(c->name, "conv2d_forward") == 0 || strcmp(c->name, "linear_forward") == 0)
-        s->totals.multiply_adds += c->flops / 2;
+        l->multiply_adds += c->flops / 2;
 }
 
 static live_block *find(fr_summary *s, uint64_t block) {
@@ -187,6 +200,7 @@ fr_status fr_summary_end(fr_summary *s) {
     stop(s);
     free(s->blocks);
     s->blocks = NULL;
+    fri_cost_release(&s->cost);
     if (s->failed) return fr_fail(FR_ENOMEM, "summary: out of host memory");
     if (s->stage != BACKWARD && s->stage != OVER)
         return fr_fail(FR_EUSAGE, "summary: no step with a forward and a backward ran on %s between begin and end",
@@ -198,6 +212,11 @@ fr_status fr_summary_end(fr_summary *s) {
         s->totals.parameters += l->parameters;
         s->totals.parameter_bytes += l->parameter_bytes;
         s->totals.buffer_bytes += l->buffer_bytes;
+        s->totals.flops += l->flops;
+        s->totals.multiply_adds += l->multiply_adds;
+        s->totals.moved += l->moved;
+        s->totals.written += l->written;
+        s->totals.seconds += l->seconds;
     }
     return FR_OK;
 }
@@ -208,6 +227,7 @@ void fr_summary_release(fr_summary **p) {
     *p = NULL;
     if (s == NULL) return;
     stop(s);
+    fri_cost_release(&s->cost);
     free(s->blocks);
     free(s->rows);
     free(s);
@@ -232,27 +252,67 @@ void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out) {
 
 /* ---- the table ------------------------------------------------------------------------------------------------ */
 
+static double value(const fr_summary_layer *l, fr_summary_column c) {
+    const double of[FR_SUMMARY_COLUMNS] = {
+        [FR_SUMMARY_PARAMETERS] = (double)l->parameters,
+        [FR_SUMMARY_BYTES] = (double)(l->parameter_bytes + l->buffer_bytes),
+        [FR_SUMMARY_SAVED] = (double)l->saved,
+        [FR_SUMMARY_FLOPS] = l->flops,
+        [FR_SUMMARY_MULTIPLY_ADDS] = l->multiply_adds,
+        [FR_SUMMARY_READ] = l->moved - l->written,
+        [FR_SUMMARY_WRITTEN] = l->written,
+        [FR_SUMMARY_SECONDS] = l->seconds,
+    };
+    return of[c];
+}
+
+/* Insertion: stable, and a network has some hundred layers. */
+fr_status fr_summary_sort(fr_summary *s, fr_summary_column by) {
+    FRI_NOT_NULL(s);
+    if ((int)by < 0 || by >= FR_SUMMARY_COLUMNS) return fr_fail(FR_EINVAL, "summary: %d is not a column", (int)by);
+    if (s->n_rows > 0) qsort(s->rows, (size_t)s->n_rows, sizeof *s->rows, in_order);
+    for (int i = 1; i < s->n_rows && by != FR_SUMMARY_ORDER; i++) {
+        row r = s->rows[i];
+        int at = i;
+        for (; at > 0 && value(&s->rows[at - 1].layer, by) < value(&r.layer, by); at--) s->rows[at] = s->rows[at - 1];
+        s->rows[at] = r;
+    }
+    return FR_OK;
+}
+
 static const char *shape_text(const fr_summary_layer *l, char text[FRI_SHAPE_TEXT]) {
     fr_shape shape = fri_shape_of(l->rank, l->shape);
     if (l->rank == 0) return "";
     return fri_report_shape(&shape, text);
 }
 
-fr_status fr_summary_print(const fr_summary *s, FILE *out) {
-    FRI_NOT_NULL(s, out);
-    const fr_summary_totals *t = &s->totals;
-    char text[FRI_SHAPE_TEXT], a[FR_BYTES_TEXT], b[FR_BYTES_TEXT];
-    fprintf(out, "%-36s %-18s %-22s %12s %14s %16s %18s\n", "layer", "kind", "output", "parameters", "bytes",
-            "saved, bytes", "FLOPs forward");
-    for (int i = 0; i < s->n_rows; i++) {
-        const fr_summary_layer *l = &s->rows[i].layer;
-        size_t bytes = l->parameter_bytes + l->buffer_bytes;
-        if (bytes == 0 && l->saved == 0 && l->flops == 0) continue;
-        fprintf(out, "%-36s %-18s %-22s %12" PRId64 " %14zu %16zu %18.0f\n", l->path[0] != '\0' ? l->path : "-",
-                l->kind, shape_text(l, text), l->parameters, bytes, l->saved, l->flops);
-    }
-    fprintf(out, "%-36s %-18s %-22s %12" PRId64 " %14zu %16zu %18.0f\n", "total", "", "", t->parameters,
-            t->parameter_bytes + t->buffer_bytes, t->saved, t->flops);
+/* Owns nothing, keeps nothing, computes nothing. */
+static bool idle(const fr_summary_layer *l) {
+    return l->parameter_bytes + l->buffer_bytes == 0 && l->saved == 0 && l->flops == 0 && l->moved == 0;
+}
+
+static const struct {
+    fr_summary_column column;
+    const char *heading, *csv;
+    int width;
+} columns[] = {{FR_SUMMARY_PARAMETERS, "parameters", "parameters", 12},
+               {FR_SUMMARY_BYTES, "bytes", "bytes", 12},
+               {FR_SUMMARY_SAVED, "saved, bytes", "saved", 14},
+               {FR_SUMMARY_FLOPS, "FLOPs forward", "flops", 16},
+               {FR_SUMMARY_MULTIPLY_ADDS, "MAdd", "madd", 16},
+               {FR_SUMMARY_READ, "read, bytes", "read", 14},
+               {FR_SUMMARY_WRITTEN, "written, bytes", "written", 14}};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static void print_row(const fr_summary_layer *l, const char *path, double seconds, FILE *out) {
+    char text[FRI_SHAPE_TEXT];
+    fprintf(out, "%-36s %-18s %-22s", path, l->kind, shape_text(l, text));
+    for (int c = 0; c < COLUMNS; c++) fprintf(out, " %*.0f", columns[c].width, value(l, columns[c].column));
+    fprintf(out, " %10.3f %6.1f%%\n", 1e3 * l->seconds, seconds > 0 ? 100 * l->seconds / seconds : 0);
+}
+
+static void print_sums(const fr_summary_totals *t, FILE *out) {
+    char a[FR_BYTES_TEXT], b[FR_BYTES_TEXT];
     fprintf(out,
             "parameters: %" PRId64 " of %zu bytes (%s), buffers of %zu; requested, each rounded up to 512: %zu bytes\n",
             t->parameters, t->parameter_bytes, fr_bytes_text(t->parameter_bytes, a), t->buffer_bytes,
@@ -264,7 +324,48 @@ fr_status fr_summary_print(const fr_summary *s, FILE *out) {
     if (t->flops > 0)
         fprintf(out,
                 "FLOPs: %.0f forward, of them %.0f multiply-adds (2 each) in convolutions and linear layers; %.0f "
-                "backward\n",
-                t->flops, t->multiply_adds, t->flops_backward);
+                "backward\n"
+                "time: forward %.3f ms, backward %.3f, predicted; measured kernels count where --calibrate ran\n",
+                t->flops, t->multiply_adds, t->flops_backward, 1e3 * t->seconds, 1e3 * t->seconds_backward);
+}
+
+fr_status fr_summary_print(const fr_summary *s, FILE *out) {
+    FRI_NOT_NULL(s, out);
+    const fr_summary_totals *t = &s->totals;
+    fprintf(out, "%-36s %-18s %-22s", "layer", "kind", "output");
+    for (int c = 0; c < COLUMNS; c++) fprintf(out, " %*s", columns[c].width, columns[c].heading);
+    fprintf(out, " %10s %7s\n", "ms forward", "share");
+    for (int i = 0; i < s->n_rows; i++) {
+        const fr_summary_layer *l = &s->rows[i].layer;
+        if (!idle(l)) print_row(l, l->path[0] != '\0' ? l->path : "-", t->seconds, out);
+    }
+    fr_summary_layer total = {.kind = "",
+                              .parameters = t->parameters,
+                              .parameter_bytes = t->parameter_bytes,
+                              .buffer_bytes = t->buffer_bytes,
+                              .saved = t->saved,
+                              .flops = t->flops,
+                              .multiply_adds = t->multiply_adds,
+                              .moved = t->moved,
+                              .written = t->written,
+                              .seconds = t->seconds};
+    print_row(&total, "total", t->seconds, out);
+    print_sums(t, out);
+    return ferror(out) ? fr_fail(FR_EIO, "summary: the stream reports a write error") : FR_OK;
+}
+
+fr_status fr_summary_csv(const fr_summary *s, FILE *out) {
+    FRI_NOT_NULL(s, out);
+    char text[FRI_SHAPE_TEXT];
+    fputs("layer,kind,output", out);
+    for (int c = 0; c < COLUMNS; c++) fprintf(out, ",%s", columns[c].csv);
+    fputs(",seconds,share\n", out);
+    for (int i = 0; i < s->n_rows; i++) {
+        const fr_summary_layer *l = &s->rows[i].layer;
+        if (idle(l)) continue;
+        fprintf(out, "%s,%s,\"%s\"", l->path, l->kind, shape_text(l, text));
+        for (int c = 0; c < COLUMNS; c++) fprintf(out, ",%.0f", value(l, columns[c].column));
+        fprintf(out, ",%.9g,%.6f\n", l->seconds, s->totals.seconds > 0 ? l->seconds / s->totals.seconds : 0);
+    }
     return ferror(out) ? fr_fail(FR_EIO, "summary: the stream reports a write error") : FR_OK;
 }

@@ -161,6 +161,7 @@ static fr_status check_views(const fri_config *c) {
         {o->summary && o->track != NULL, "--track {track} with --summary: no run that could be written there"},
         {o->summary && o->track_lines != NULL,
          "--track-lines {track-lines} with --summary: no run that could be written there"},
+        {!o->summary && o->sort != 0, "--sort {sort} goes with --summary"},
         {o->summary && o->trace != NULL, "--trace {trace} with --summary: no run that could be written there"},
         {o->plan && o->track != NULL, "--track {track} with --plan: no run that could be written there"},
         {o->plan && o->track_lines != NULL,
