@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """compare.py - frugal beside PyTorch: step time and peak memory, measured in one run.
 
-    python3 benchmarks/compare.py [--build build] [--full] [--rows TEXT] [--rounds N] [--out DIR]
+    python3 benchmarks/compare.py [--build build] [--full | --pictures] [--rows TEXT] [--rounds N] [--out DIR]
 
 Needs PyTorch and torchvision in the Python that runs it. Each row is a model, batch, image size, dtype and set of
 options. Both sides get a process of their own with the same number of threads; one warms up, then the other, then they
@@ -17,17 +17,24 @@ torch.compile where --compile is given.
 Peak bytes of PyTorch are the largest total of its CPU allocator, from the profiler's memory events of a process that
 does nothing else; frugal's are its allocator's, requested. Resident bytes are each process's peak above its idle level
 (libraries loaded, nothing built).
+
+--pictures measures six networks as they come, and each once more in a process of its own inside a budget: parameters,
+optimizer state, and a third of the step memory that PyTorch needs beside them, or the smallest budget where that is
+more. It draws compare.svg, ratios of all six, and resident.svg, the whole processes of one (VmHWM).
 """
 import argparse
 import csv
 import datetime
 import math
 import os
+import json
 import platform
+import re
 import select
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 MIB = 1024 * 1024
@@ -39,6 +46,10 @@ CORE = [(net, "f32", c) for net in NETS for c in ("plain", "best")] + \
        [(net, "bf16", "best") for net in NETS] + \
        [(NETS[0], "f32", c) for c in ("inplace", "checkpoint-4", "all")] + \
        [(net, "f32", "plain") for net in LARGE]
+SIX = [(net, "f32", "best") for net in (NETS[0], NETS[1], LARGE[0], NETS[4], LARGE[1], NETS[6])]
+RESIDENT = NETS[4]
+TITLES = {"vgg16": "VGG-16", "resnet18": "ResNet-18", "resnet50": "ResNet-50", "densenet121": "DenseNet-121",
+          "unet4": "U-Net"}
 FULL = [(net, dtype, c) for net in NETS + LARGE for dtype in ("f32", "bf16", "f16") for c in CONFIGS]
 
 
@@ -105,11 +116,14 @@ def torch_unet(depth, classes):
     return UNet()
 
 
-def resident(field):
-    with open("/proc/self/status") as f:
-        for line in f:
-            if line.startswith(field):
-                return int(line.split()[1]) * 1024
+def resident(field, process="self"):
+    try:
+        with open(f"/proc/{process}/status") as f:
+            for line in f:
+                if line.startswith(field):
+                    return int(line.split()[1]) * 1024
+    except OSError:  # it has ended
+        pass
     return 0
 
 
@@ -268,14 +282,53 @@ def measure(args, net, dtype, config):
             side = Side(torch_command, env, args.timeout)
             sides.append(side)
             profiled = side.ask("profile")[0]
-        return {"ms": statistics.median(a), "torch ms": statistics.median(b), "time": statistics.median(ratios),
-                "spread": spread(a), "torch spread": spread(b), "images/s": 1000 * net[1] / statistics.median(a),
-                "peak": memory[0], "reserved": memory[2], "torch peak": profiled,
-                "memory": memory[0] / profiled if profiled else math.nan,
-                "resident": memory[4] - memory[3], "torch resident": their_memory[1] - their_memory[0]}
+        result = {"ms": statistics.median(a), "torch ms": statistics.median(b), "time": statistics.median(ratios),
+                  "spread": spread(a), "torch spread": spread(b), "images/s": 1000 * net[1] / statistics.median(a),
+                  "peak": memory[0], "reserved": memory[2], "torch peak": profiled,
+                  "memory": memory[0] / profiled if profiled else math.nan,
+                  "resident": memory[4] - memory[3], "torch resident": their_memory[1] - their_memory[0],
+                  "process": memory[4], "torch process": their_memory[1]}
+        if args.pictures:
+            result.update(in_budget(args, net, int(ours.ready[1]), profiled, result["ms"]))
+        return result
     finally:
         for side in sides:
             side.close()
+
+
+def in_budget(args, net, parameters, torch_peak, milliseconds):
+    """The trainer of that network inside a third of PyTorch's step memory: its median step, peak and process."""
+    name, batch, size, classes = net
+    state = 8 * parameters  # parameters and momentum in f32
+    budget = int(state + (torch_peak - state) / 3)
+    family, depth = re.fullmatch(r"([a-z]+)(\d+)", name).groups()
+    steps = max(4, min(30, int(6000 / milliseconds)))
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "report.json")
+        for _ in range(2):
+            command = [os.path.join(args.build, "examples", "train_" + family), "--depth", depth, "--quiet",
+                       "--dataset", "synthetic", "--classes", str(10 if family == "unet" else classes),
+                       "--image-size", str(size), "--batch-size", str(batch), "--steps", str(steps),
+                       "--eval-every", "0", "--workers", "0", "--memory-budget", str(budget), "--report", report]
+            process = subprocess.Popen(command, env=environment(args.threads), stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE)
+            most = 0
+            while process.poll() is None:  # wait4's maximum would count this process, which it was forked from
+                most = max(most, resident("VmHWM", process.pid))
+                time.sleep(0.02)
+            said = process.stderr.read().decode()
+            smallest = re.search(r"the smallest budget for batches of \d+ is (\d+) bytes", said)
+            if smallest is None:
+                break
+            budget = int(smallest.group(1))
+        if process.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}: {said}")
+        with open(report, encoding="utf-8") as f:
+            r = json.load(f)
+    if r["parameters"] != parameters:
+        raise RuntimeError(f"{r['parameters']} and {parameters} parameters: not the same network")
+    return {"budget ms": r["time"]["step_ms_median"], "budget peak": r["memory"]["peak_reserved"],
+            "budget process": most}
 
 
 def spread(values):
@@ -314,7 +367,8 @@ def size_of(path):
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 HEADER = ("model", "batch", "px", "dtype", "options", "ms", "PyTorch ms", "time ratio", "spread", "images/s",
-          "peak MiB", "PyTorch MiB", "peak ratio", "resident MiB", "PyTorch resident")
+          "peak MiB", "PyTorch MiB", "peak ratio", "resident MiB", "PyTorch resident", "process MiB",
+          "PyTorch process", "budget ms", "budget peak MiB", "budget process MiB")
 
 
 def cells(net, dtype, config, r):
@@ -324,31 +378,66 @@ def cells(net, dtype, config, r):
     return head + [f"{r['ms']:.1f}", f"{r['torch ms']:.1f}", f"{r['time']:.2f}",
                    f"{100 * r['spread']:.0f}/{100 * r['torch spread']:.0f} %", f"{r['images/s']:.1f}",
                    f"{r['peak'] / MIB:.1f}", f"{r['torch peak'] / MIB:.1f}", f"{r['memory']:.3f}",
-                   f"{r['resident'] / MIB:.0f}", f"{r['torch resident'] / MIB:.0f}"]
+                   f"{r['resident'] / MIB:.0f}", f"{r['torch resident'] / MIB:.0f}", f"{r['process'] / MIB:.0f}",
+                   f"{r['torch process'] / MIB:.0f}"] + \
+        ([f"{r['budget ms']:.1f}", f"{r['budget peak'] / MIB:.1f}", f"{r['budget process'] / MIB:.0f}"]
+         if "budget ms" in r else ["-"] * 3)
 
 
-def plot(path, rows):
-    """Both ratios of every row as bars, by gnuplot where it is installed."""
-    data = "".join(f'"{n[0]} {n[1]}x{n[2]} {d} {c}" {r["time"]:.4f} {r["memory"]:.4f}\n'
-                   for n, d, c, r in rows if not isinstance(r, str))
-    script = f"""set terminal svg size 1100,520 font "sans-serif,11"
-set output "{path}"
-set style data histograms
-set style fill solid
-set boxwidth 0.9
-set xtics rotate by -50 scale 0
-set yrange [0:*]
-set grid ytics
-set ylabel "frugal / PyTorch (lower is better)"
-$d << EOD
-{data}EOD
-plot $d using 2:xtic(1) title "step time" lc rgb "#4477aa", "" using 3 title "peak bytes" lc rgb "#cc6677", \\
-     1 with lines lc rgb "black" title "equal"
-"""
-    try:
-        subprocess.run(["gnuplot"], input=script.encode(), check=True)
-    except (OSError, subprocess.CalledProcessError) as e:
-        print(f"compare.py: no picture: {e}", file=sys.stderr)
+COLORS = {"PyTorch": "#9c9c9c", "frugal": "#4477aa", "frugal in a budget": "#228833", "step time": "#ccbb44",
+          "peak memory": "#4477aa", "peak in a budget": "#228833"}
+
+
+def draw(path, title, groups, most, unit=None):
+    """Horizontal bars. groups: (label, [(series, value, what stands beside the bar)])."""
+    left, width, bar, right = 190, 420, 17, 220
+    over = 'paint-order="stroke" stroke="white" stroke-width="3"'  # readable where it crosses a line
+    lines, y = [], 34
+    for label, values in groups:
+        lines.append(f'<text x="{left - 10}" y="{y + bar * len(values) / 2 + 4:.0f}" text-anchor="end">{label}</text>')
+        for series, value, text in values:
+            w = width * value / most
+            lines.append(f'<rect x="{left}" y="{y}" width="{w:.1f}" height="{bar - 2}" fill="{COLORS[series]}"/>'
+                         f'<text x="{left + w + 6:.1f}" y="{y + 12}" {over}>{text}</text>')
+            y += bar
+        y += 10
+    if unit:  # a line at 1: as much as PyTorch
+        x = left + width * unit / most
+        lines.insert(0, f'<line x1="{x:.1f}" y1="28" x2="{x:.1f}" y2="{y - 6}" stroke="black" stroke-dasharray="4,3"/>'
+                     f'<text x="{x:.1f}" y="{y + 8}" text-anchor="middle">PyTorch = 1</text>')
+        y += 16
+    names = dict.fromkeys(series for _, values in groups for series, _, _ in values if len(values) > 1)
+    for k, series in enumerate(names):
+        lines.append(f'<rect x="{left + 170 * k}" y="{y + 6}" width="11" height="11" fill="{COLORS[series]}"/>'
+                     f'<text x="{left + 170 * k + 16}" y="{y + 16}">{series}</text>')
+    y += 24 if names else 0
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + right}" height="{y + 6}" '
+                'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>\n'
+                f'<text x="10" y="20" font-weight="bold">{title}</text>\n' + "\n".join(lines) + "\n</svg>\n")
+
+
+def pictures(folder, rows):
+    measured = [(n, r) for n, _, _, r in rows if not isinstance(r, str) and "budget ms" in r]
+    groups, most = [], 1
+    for n, r in measured:
+        in_third = r["budget ms"] / r["torch ms"], r["budget peak"] / r["torch peak"]
+        most = max(most, r["time"], r["memory"], in_third[1])
+        groups.append((f"{TITLES[n[0]]}, {n[1]} x {n[2]} px", [
+            ("step time", r["time"], f"{r['time']:.2f}"), ("peak memory", r["memory"], f"{r['memory']:.2f}"),
+            ("peak in a budget", in_third[1], f"{in_third[1]:.2f}, at {in_third[0]:.2f} of the time")]))
+    if groups:
+        draw(os.path.join(folder, "compare.svg"), "A training step on the CPU, f32: frugal over PyTorch", groups, most,
+             unit=1)
+    for n, r in measured:
+        if n == RESIDENT:
+            bars = [(series, r[key] / MIB, f"{r[key] / MIB:,.0f} MiB, {r[ms]:,.0f} ms a step") for series, key, ms in
+                    (("PyTorch", "torch process", "torch ms"), ("frugal", "process", "ms"),
+                     ("frugal in a budget", "budget process", "budget ms"))]
+            draw(os.path.join(folder, "resident.svg"),
+                 f"Memory of a process that trains {TITLES[n[0]]}: {n[1]} images of {n[2]} pixels, f32, CPU",
+                 [(series.replace("a budget", f"a budget of {r['budget peak'] / MIB:.0f} MiB"), [(series, value, text)])
+                  for series, value, text in bars], max(b[1] for b in bars))
 
 
 def processor():
@@ -363,12 +452,13 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default="build", help="the build folder")
     p.add_argument("--full", action="store_true", help="all rows instead of the core")
+    p.add_argument("--pictures", action="store_true", help="six networks, each in a budget as well, and the pictures")
     p.add_argument("--rows", default="", help="only rows whose 'model batch px dtype options' contains this text")
     p.add_argument("--rounds", type=int, default=5, help="turns of each side")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--timeout", type=float, default=240, help="seconds that one answer may take")
     p.add_argument("--compile", action="store_true", help="PyTorch through torch.compile")
-    p.add_argument("--out", default="", help="folder for compare.csv, compare.md and compare.svg")
+    p.add_argument("--out", default="", help="folder for compare.csv, compare.md and pictures")
     args = p.parse_args()
     try:
         import torch
@@ -380,7 +470,7 @@ def main():
           f"torchvision {torchvision.__version__}, {os.path.realpath(args.build)}\n")
     print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
     rows = []
-    for net, dtype, config in FULL if args.full else CORE:
+    for net, dtype, config in FULL if args.full else SIX if args.pictures else CORE:
         if args.rows not in f"{net[0]} {net[1]} {net[2]} {dtype} {config}":
             continue
         if net[0].startswith("unet") and config.startswith(("checkpoint", "all")):
@@ -405,7 +495,7 @@ def main():
         with open(os.path.join(args.out, "compare.md"), "w") as f:
             for line in [HEADER, ["---"] * len(HEADER)] + table:
                 f.write("| " + " | ".join(str(c) for c in line) + " |\n")
-        plot(os.path.join(args.out, "compare.svg"), rows)
+        pictures(args.out, rows)
     return 1 if any(isinstance(r, str) for _, _, _, r in rows) else 0
 
 
