@@ -33,15 +33,14 @@ static const char *duration(char *buf, size_t bytes, double seconds) {
     return buf;
 }
 
-/* "2 min 13 s" */
-static const char *spoken(char *buf, size_t bytes, double seconds) {
+const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]) {
     int64_t s = isfinite(seconds) ? (int64_t)(seconds + 0.5) : 0;
     if (s >= 3600)
-        snprintf(buf, bytes, "%" PRId64 " h %d min", s / 3600, (int)(s / 60 % 60));
+        snprintf(buf, FRI_DURATION_TEXT, "%" PRId64 " h %d min", s / 3600, (int)(s / 60 % 60));
     else if (s >= 60)
-        snprintf(buf, bytes, "%d min %d s", (int)(s / 60), (int)(s % 60));
+        snprintf(buf, FRI_DURATION_TEXT, "%d min %d s", (int)(s / 60), (int)(s % 60));
     else
-        snprintf(buf, bytes, s < 10 ? "%.1f s" : "%.0f s", isfinite(seconds) ? seconds : 0);
+        snprintf(buf, FRI_DURATION_TEXT, s < 10 ? "%.1f s" : "%.0f s", isfinite(seconds) ? seconds : 0);
     return buf;
 }
 
@@ -241,7 +240,7 @@ static void print_graph(const fri_session *r) {
 }
 
 static void print_end(const fri_session *r) {
-    char accuracy[64] = "not evaluated", time[32], peak[FR_BYTES_TEXT];
+    char accuracy[64] = "not evaluated", time[FRI_DURATION_TEXT], peak[FR_BYTES_TEXT];
     if (isfinite(r->test_accuracy))
         snprintf(accuracy, sizeof accuracy, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
                  r->test_correct, r->test_targets);
@@ -250,7 +249,7 @@ static void print_end(const fri_session *r) {
                 strsignal(r->signal), r->step, fri_steps_total(r->config));
     if (!r->config->accuracy && isfinite(r->test_loss)) snprintf(accuracy, sizeof accuracy, "%.4g", r->test_loss);
     fprintf(r->config->out, "test %s %s, %s, peak memory %s\n", r->config->accuracy ? "accuracy" : "loss", accuracy,
-            spoken(time, sizeof time, r->seconds), fr_bytes_text(r->training.peak_allocated, peak));
+            fri_duration_text(r->seconds, time), fr_bytes_text(r->training.peak_allocated, peak));
     if (!r->config->opts.quiet) {
         if (fri_loss_scaled(&r->config->opts))
             fprintf(r->config->out,

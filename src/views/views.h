@@ -41,6 +41,9 @@ fr_status fri_view_commit(fri_view_file *f);
 /* progress.c: before a line of its own, over the one that is redrawn; and the lines about the arena. */
 void fri_progress_line_begin(const fri_session *r);
 void fri_progress_arena(const fri_session *r);
+/* "2 min 13 s", "4.2 s", "1 h 5 min". Returns buf. */
+enum { FRI_DURATION_TEXT = 40 };
+const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]);
 /* watch.c: what the process holds (on the CPU its resident set) without what the engine reserved, in bytes; 0 where
  * nobody counts it, in a plan, or where it is less. *use as the backend says. */
 size_t fri_watch_outside(const fri_session *r, fr_memory_use *use, size_t *reserved);

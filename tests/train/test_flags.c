@@ -1,8 +1,10 @@
 /* test_flags.c - numbers as people write them, and the command line by the table. */
 #include "cli/parse.h"
 #include "cli/size.h"
+#include "views/views.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,6 +148,18 @@ Test(flags, every_flag_has_a_name_a_help_and_a_default_in_range) {
         snprintf(words, sizeof words, "--%s=%s", f->name, text);
         cr_expect_eq(parse(words, &o), FR_OK, "the default of --%s is refused: %s", f->name, fr_last_error());
     }
+}
+
+Test(flags, times_for_people) {
+    static const struct {
+        double seconds;
+        const char *text;
+    } cells[] = {{0, "0.0 s"},          {1.25, "1.2 s"},     {9.4, "9.4 s"},        {42.3, "42 s"},
+                 {59.6, "1 min 0 s"},   {133, "2 min 13 s"}, {3599, "59 min 59 s"}, {3900, "1 h 5 min"},
+                 {90000, "25 h 0 min"}, {NAN, "0.0 s"}};
+    char text[FRI_DURATION_TEXT];
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
+        cr_expect_str_eq(fri_duration_text(cells[i].seconds, text), cells[i].text);
 }
 
 Test(flags, nearest_spelling) {

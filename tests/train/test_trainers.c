@@ -236,6 +236,16 @@ Test(trainers, plain_lines_in_a_pipe_a_live_line_on_a_terminal) {
         cr_expect_leq(strcspn(p + 1, "\033\n"), 79, "%.100s", p + 1);
 }
 
+/* With a loss scale an epoch's line has more than a terminal: its end is left out. */
+Test(trainers, an_epoch_fits_a_terminal) {
+    outcome o = program_run_as((how){.on_terminal = true}, "train_densenet", TINY "--epochs 1 --amp");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    const char *line = strstr(o.out, "\repoch ");
+    cr_assert_not_null(line, "%s", o.out);
+    cr_expect_leq(strcspn(line + 1, "\033\n"), 79, "%.120s", line);
+    cr_expect_gt(strcspn(line + 1, "\033\n"), 55, "%.120s", line);
+}
+
 Test(trainers, quiet_prints_one_line) {
     outcome o = program_run("train_densenet", TINY "--steps 3 --quiet");
     cr_assert_eq(o.status, 0, "%s", o.err);

@@ -250,6 +250,8 @@ Test(views, memory_plot_is_read_without_help) {
         char line[64];
         snprintf(line, sizeof line, "<line x1=\"%.1f\" y1=\"%.1f\"", cx, cy);
         cr_expect_not_null(strstr(text, line), "no line up to the peak at %g, %g", cx, cy);
+        snprintf(line, sizeof line, "[ M]%.1f,%.1f ", cx, cy);
+        cr_expect(matches(text, line), "no outline goes through %g, %g", cx, cy);
         cr_expect_not_null(strstr(strstr(text, "<circle"), ">peak "), "the peak has no label");
     }
 }
