@@ -55,17 +55,6 @@ static int64_t resident(const char *field) {
     return kib * 1024;
 }
 
-static fr_status build(const char *name, int64_t classes, int64_t size, fr_module **m) {
-    const fr_model_opts *o = FR_MODEL_OPTS(.classes = classes, .image_size = size, .batch_norm = true);
-    int depth = 0;
-    if (sscanf(name, "vgg%d", &depth) == 1) return fr_vgg(depth, o, m);
-    if (sscanf(name, "resnet%d", &depth) == 1) return fr_resnet(depth, o, m);
-    if (sscanf(name, "densenet%d", &depth) == 1) return fr_densenet(depth, o, m);
-    if (sscanf(name, "unet%d", &depth) == 1) return fr_unet(depth, o, m);
-    usage("model", name);
-    return FR_EINVAL;
-}
-
 static fr_switches switches_of(const char *config) {
     fr_switches s = fr_switches_all_off();
     if (strcmp(config, "plain") == 0) return s;
@@ -154,7 +143,8 @@ int main(int argc, char **argv) {
     int64_t batch = atoll(argv[2]), size = atoll(argv[3]), classes = atoll(argv[4]), idle = resident("VmRSS");
     char line[64];
     fr_switches_set(switches_of(argv[6]));
-    must(build(argv[1], classes, size, &w.model), "model");
+    must(fr_model(argv[1], FR_MODEL_OPTS(.classes = classes, .image_size = size, .batch_norm = true), &w.model),
+         "model");
     must(fr_sgd(w.model, FR_SGD_OPTS(.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4), &w.optimizer), "optimizer");
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = w.autocast == FR_F16), FR_CPU, &w.scaler), "scaler");
     make_batch(&w, argv[1], batch, size, classes);

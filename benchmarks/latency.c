@@ -2,7 +2,7 @@
  *
  *     latency MODEL WEIGHTS PIXELS
  *
- * MODEL: resnet18, vgg16 (with batch norm), densenet121, mobilenet2; WEIGHTS: a safetensors file with torchvision's
+ * MODEL: a name for fr_model (resnet18, mobilenet_v2); WEIGHTS: a safetensors file with torchvision's
  * names. After the first result it writes "ready RESIDENT_BYTES CLASS LOGIT", the likeliest of the image whose element
  * i (in torch's order, N C H W) is (i * 7919 % 1000) / 500 - 1. Then it reads numbers from standard input, and for each
  * n writes the milliseconds of n inferences in a line. */
@@ -25,17 +25,6 @@ static double milliseconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-static fr_status build(const char *name, int64_t pixels, fr_module **m) {
-    const fr_model_opts *o = FR_MODEL_OPTS(.classes = CLASSES, .image_size = pixels, .batch_norm = true);
-    int depth = 0;
-    if (sscanf(name, "vgg%d", &depth) == 1) return fr_vgg(depth, o, m);
-    if (sscanf(name, "resnet%d", &depth) == 1) return fr_resnet(depth, o, m);
-    if (sscanf(name, "densenet%d", &depth) == 1) return fr_densenet(depth, o, m);
-    if (sscanf(name, "mobilenet%d", &depth) == 1) return fr_mobilenet(depth, o, m);
-    fprintf(stderr, "latency: model '%s' is not known\n", name);
-    exit(2);
 }
 
 static fr_tensor *image(int64_t pixels) {
@@ -66,7 +55,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     const int64_t pixels = atoll(argv[3]);
-    must(build(argv[1], pixels, &m));
+    must(fr_model(argv[1], FR_MODEL_OPTS(.classes = CLASSES, .image_size = pixels), &m));
     must(fr_weights_load(m, argv[2], NULL));
     must(fr_net_fold(&m));
     fr_tensor *x = image(pixels);

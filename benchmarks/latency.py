@@ -102,10 +102,9 @@ class Side:
 
 
 def compare(args, model, folder, threads):
-    ours = model.replace("mobilenet_v2", "mobilenet2").replace("_bn", "")
     me = [sys.executable, os.path.abspath(__file__), "--worker"]
     place = [model, folder, str(args.pixels), str(threads)]
-    sides = [Side([f"{args.build}/benchmarks/latency", ours, f"{folder}/{model}.safetensors", str(args.pixels)],
+    sides = [Side([f"{args.build}/benchmarks/latency", model, f"{folder}/{model}.safetensors", str(args.pixels)],
                   threads)] + [Side(me + [s] + place, threads) for s in ("onnxruntime", "pytorch")]
     for s in sides:
         if s.best != sides[0].best or abs(s.logit - sides[0].logit) > 1e-4 * abs(s.logit):

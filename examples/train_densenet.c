@@ -11,11 +11,10 @@ static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_
         snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d%s", (int)o->depth, norm);
     else
         snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d%s", (int)o->depth, (int)o->growth, norm);
-    return fr_densenet((int)o->depth,
-                       FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
-                                     .growth = o->growth, .abn_slope = o->inplace_abn ? FR_ABN_SLOPE : 0,
-                                     .device = o->device),
-                       out);
+    return fr_model(name,
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head, .growth = o->growth,
+                                  .device = o->device),
+                    out);
 }
 
 static const char *const examples[] = {

@@ -8,14 +8,12 @@
 enum { SMALL_IMAGE = 64 }; /* below, the stem is 3 x 3 without pooling, as is usual for CIFAR */
 
 static fr_status resnet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    bool small = o->image_size < SMALL_IMAGE;
-    snprintf(name, FR_TRAIN_NAME_BYTES, "resnet%d%s%s", (int)o->depth, small ? "_small" : "",
+    snprintf(name, FR_TRAIN_NAME_BYTES, "resnet%d%s%s", (int)o->depth, o->image_size < SMALL_IMAGE ? "_small" : "",
              o->inplace_abn ? "_abn" : "");
-    return fr_resnet((int)o->depth,
-                     FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
-                                   .small_stem = small, .abn_slope = o->inplace_abn ? FR_ABN_SLOPE : 0,
-                                   .device = o->device),
-                     out);
+    return fr_model(name,
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
+                                  .device = o->device),
+                    out);
 }
 
 static const char *const examples[] = {

@@ -11,10 +11,7 @@
 
 static fr_status unet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     snprintf(name, FR_TRAIN_NAME_BYTES, "unet%d%s", (int)o->depth, o->inplace_abn ? "_abn" : "");
-    return fr_unet((int)o->depth,
-                   FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size,
-                                 .abn_slope = o->inplace_abn ? FR_ABN_SLOPE : 0, .device = o->device),
-                   out);
+    return fr_model(name, FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device), out);
 }
 
 static int64_t pixel_classes(int64_t classes) {

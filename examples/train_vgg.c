@@ -9,11 +9,10 @@ static fr_status vgg(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN
              !o->batch_norm   ? ""
              : o->inplace_abn ? "_abn"
                               : "_bn");
-    return fr_vgg((int)o->depth,
-                  FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
-                                .batch_norm = o->batch_norm, .dropout = o->dropout,
-                                .abn_slope = o->inplace_abn ? FR_ABN_SLOPE : 0, .device = o->device),
-                  out);
+    return fr_model(name,
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
+                                  .dropout = o->dropout, .device = o->device),
+                    out);
 }
 
 static const char *const examples[] = {

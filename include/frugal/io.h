@@ -23,6 +23,22 @@ typedef enum fr_weights_layout {
     FR_WEIGHTS_FRUGAL, /* as in memory: [K, R, S, C], columns in H, W, C order */
 } fr_weights_layout;
 
+/* What a file of weights says of its network, so that a prediction needs nothing else: metadata "frugal.network", one
+ * JSON object. Zeroed it says nothing. */
+enum { FR_WEIGHTS_NAME_BYTES = 64 };
+typedef struct fr_weights_info {
+    char model[FR_WEIGHTS_NAME_BYTES]; /* for fr_model (models.h): "resnet18_small" */
+    char head[FR_WEIGHTS_NAME_BYTES];  /* "", "global" or "torchvision": fr_head */
+    int64_t classes, channels, height, width;
+    double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* [channels], of values 0..1 */
+    char **class_name;                                  /* [classes]; NULL: they have none */
+} fr_weights_info;
+
+/* *out, which an earlier read may have filled, is the file's; clear frees what it holds. FR_EFORMAT: the file says
+ * nothing of its network, or nonsense; the sentence names the key. Else as fr_weights_load. */
+FR_API fr_status fr_weights_info_read(const char *path, fr_weights_info *out);
+FR_API void fr_weights_info_clear(fr_weights_info *info);
+
 /* Which Linear lies behind a Flatten of what height and width is read off the module, layers in the order of the tree:
  * an AdaptiveAvgPool2d fixes the size, ReLU, Dropout, Identity and BatchNorm2d keep it, everything else hides it. Where
  * it is hidden, flatten_height and flatten_width must say it: FR_EINVAL names the Linear. */
@@ -33,6 +49,7 @@ typedef struct fr_weights_opts {
     /* load: a dotted prefix ("fc"); the module's tensors below it stay as they are, whatever the file has there. NULL
      * or "": none */
     const char *skip FR_DEFAULT(NULL);
+    const fr_weights_info *info FR_DEFAULT(NULL); /* save: is written too; NULL: nothing is said */
 } fr_weights_opts;
 #define FR_WEIGHTS_DEFAULTS  .strict = true
 #define FR_WEIGHTS_OPTS(...) FR_OPTS(fr_weights_opts, FR_WEIGHTS_DEFAULTS, __VA_ARGS__)

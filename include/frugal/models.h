@@ -2,7 +2,7 @@
 #ifndef FRUGAL_MODELS_H
 #define FRUGAL_MODELS_H
 
-#include <frugal/data.h>
+#include <frugal/io.h>
 #include <frugal/net.h>
 
 #ifdef __cplusplus
@@ -49,6 +49,24 @@ FR_API fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module 
 /* A small U-Net (Ronneberger et al. 2015) with batch norm, `depth` poolings (1..5) and 32 channels on top; classes per
  * pixel. image_size must be a multiple of 2^depth. */
 FR_API fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m);
+
+/* One of these by its name: "vgg16_bn", "resnet50", "densenet121", "densenet_bc40_k12", "mobilenet_v2", "unet4", any
+ * depth; "_small" behind it sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE. FR_EINVAL: another name. */
+FR_API fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m);
+
+/* A classifier as its file of weights describes it: folded for inference (fr_net_fold), and what fr_predict takes.
+ * Zeroed it is empty. */
+typedef struct fr_classifier {
+    fr_module *model;
+    fr_weights_info info; /* classes and their names */
+    fr_loader_opts input;
+} fr_classifier;
+/* *out, which an earlier call may have filled, is the file's; on failure it stays. FR_EFORMAT: the file does not say
+ * what network it is of; FR_EINVAL: fr_model does not know it. Else as fr_weights_load. */
+FR_API fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out);
+FR_API void fr_classifier_clear(fr_classifier *c);
+/* *out: defaults, and the size, channels, mean and deviation that the network was trained with. */
+FR_API void fr_weights_input(const fr_weights_info *info, fr_loader_opts *out);
 
 /* Probabilities of a classifier's n classes for one image: p = softmax(m(fr_image_preprocess(image, as))), in eval
  * mode, without a graph, on its device. as: size, mean and deviation that m was trained with; NULL: all defaults.

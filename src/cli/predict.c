@@ -2,57 +2,95 @@
 #include "cli/commands.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { TOP = 5, NAME_BYTES = 1024 };
 
 /* The TOP likeliest of n classes, in order. */
-static void print(const fri_session *r, const char *path, const double *p, int64_t n) {
+static void print(const fri_session *r, const fr_classifier *c, const char *path, const double *p) {
     char shown_name[NAME_BYTES];
     int64_t shown[TOP];
     fprintf(r->config->out, "%s\n", fr_text_printable(path, false, shown_name, sizeof shown_name));
-    for (int k = 0; k < TOP && k < n; k++) {
+    for (int k = 0; k < TOP && k < c->info.classes; k++) {
         int64_t best = -1;
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < c->info.classes; i++) {
             bool taken = false;
             for (int j = 0; j < k; j++) taken |= shown[j] == i;
             if (!taken && (best < 0 || p[i] > p[best])) best = i;
         }
         shown[k] = best;
-        const char *name = r->train != NULL ? fr_dataset_class_name(r->train, best) : NULL;
+        const char *name = c->info.class_name != NULL ? c->info.class_name[best]
+                           : r->train != NULL         ? fr_dataset_class_name(r->train, best)
+                                                      : NULL;
         fprintf(r->config->out, "  %6.2f %%  %lld%s%s\n", 100 * p[best], (long long)best, name != NULL ? "  " : "",
                 name != NULL ? fr_text_printable(name, false, shown_name, sizeof shown_name) : "");
     }
 }
 
-static fr_status predict_one(fri_session *r, const fr_loader_opts *l, fr_image *image, const char *path) {
-    int64_t n = r->config->outputs;
+static fr_status predict_one(fri_session *r, const fr_classifier *c, fr_image *image, const char *path) {
+    const int64_t n = c->info.classes;
     fr_autocast_state was;
     double *p = calloc((size_t)n, sizeof *p);
     fr_status s = p != NULL ? fri_precision_begin(&r->config->opts, &was)
                             : fr_fail(FR_ENOMEM, "%s: no host memory for %lld classes", path, (long long)n);
     if (s < 0) goto done;
     s = fr_image_read(path, image);
-    if (s == FR_OK) s = fr_predict(r->model, image, l, p, n);
-    if (s == FR_OK) print(r, path, p, n);
+    if (s == FR_OK) s = fr_predict(c->model, image, &c->input, p, n);
+    if (s == FR_OK) print(r, c, path, p);
     fri_precision_end(&r->config->opts, was);
 done:
     free(p);
     return s;
 }
 
-fr_status fri_predict(fri_session *r) {
-    fr_image image = {0};
-    fr_loader_opts l;
+/* The network of a program whose kind the library does not know, at the size that the file says. */
+static fr_status program_model(const fri_session *r, fr_classifier *c) {
+    const char *path = r->config->opts.weights;
+    fr_train_opts o = r->config->opts;
+    char name[FR_TRAIN_NAME_BYTES] = "";
     fr_status s = FR_OK;
+    o.image_size = c->info.height;
+    FR_TRY(s, r->config->program->model(&o, c->info.classes, name, &c->model));
+    if (strcmp(name, c->info.model) != 0)
+        s = fr_fail(FR_EINVAL, "--weights %s: is of %s, the flags ask for %s", path, c->info.model, name);
+    if (s == FR_OK) s = fr_weights_load(c->model, path, NULL);
+    fr_weights_input(&c->info, &c->input);
+done:
+    return s;
+}
+
+/* What the file of weights says counts; an older file, a foreign one and a state leave it to the flags. */
+static fr_status classifier(fri_session *r, fr_classifier *c) {
+    const fr_train_opts *o = &r->config->opts;
+    fr_weights_info info = {0};
+    fr_status s = FR_OK;
+    const bool says = o->weights != NULL && o->resume == NULL && fr_weights_info_read(o->weights, &info) == FR_OK;
+    if (says) {
+        s = fr_classifier_load(o->weights, o->device, c);
+        if (s != FR_EINVAL) goto done;
+        c->info = info;
+        info = (fr_weights_info){0};
+        s = program_model(r, c);
+        goto done;
+    }
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, fri_weights_begin(r));
     FR_TRY(s, fri_resume(r));
-    fri_data_loader_opts(r->config, FR_SPLIT_TEST, &l);
-    fri_evaluation_scope was = fri_evaluation_begin(r);
-    for (int64_t i = 0; i < r->config->opts.n_predict && s == FR_OK; i++)
-        s = predict_one(r, &l, &image, r->config->opts.predict[i]);
-    fri_evaluation_end(r, was);
+    c->model = fr_module_retain(r->model);
+    c->info.classes = r->config->outputs;
+    fri_data_loader_opts(r->config, FR_SPLIT_TEST, &c->input);
 done:
+    fr_weights_info_clear(&info);
+    return s;
+}
+
+fr_status fri_predict(fri_session *r) {
+    fr_classifier c = {0};
+    fr_image image = {0};
+    fr_status s = classifier(r, &c);
+    for (int64_t i = 0; i < r->config->opts.n_predict && s == FR_OK; i++)
+        s = predict_one(r, &c, &image, r->config->opts.predict[i]);
     fr_image_clear(&image);
+    fr_classifier_clear(&c);
     return s;
 }

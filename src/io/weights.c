@@ -4,6 +4,7 @@
 #include "io/convert.h"
 #include "io/entries.h"
 #include "io/safetensors.h"
+#include "io/weights_info.h"
 
 #include "base/status.h"
 #include "base/text.h"
@@ -59,8 +60,11 @@ fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts 
     if (s < 0) return s;
     bool torch = o.layout != FR_WEIGHTS_FRUGAL;
     /* "format": other readers of safetensors ask for it before they take tensors into PyTorch. */
-    fri_safetensors_text metadata[2] = {{"format", "pt"},
+    fri_safetensors_text metadata[3] = {{"format", "pt"},
                                         {LAYOUT_KEY, layout_names[torch ? FR_WEIGHTS_TORCH : FR_WEIGHTS_FRUGAL]}};
+    char *info = NULL;
+    if (o.info != NULL) FR_TRY(s, fri_weights_info_text(o.info, &info));
+    metadata[2] = (fri_safetensors_text){FRI_WEIGHTS_INFO_KEY, info};
     FR_TRY(s, fri_entries_collect(m, &v.entries));
     if (torch) FR_TRY(s, fri_entries_torch_layout(m, &o, &v.entries));
     list = calloc(v.entries.n + 1, sizeof *list);
@@ -78,8 +82,9 @@ fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts 
                                           .dtype = e->tensor->dtype,
                                           .shape = torch ? fri_entry_torch_shape(e) : e->tensor->shape};
     }
-    FR_TRY(s, fri_safetensors_write(path, list, v.entries.n, metadata, 2, hand_out, &v));
+    FR_TRY(s, fri_safetensors_write(path, list, v.entries.n, metadata, info != NULL ? 3 : 2, hand_out, &v));
 done:
+    free(info);
     free(list);
     free(v.bytes);
     free(v.turned);

@@ -264,7 +264,31 @@ fr_status fri_weights_begin(fri_session *r) {
     return s;
 }
 
+enum { MOST_NAMES = 4096 };
+
+/* What a prediction needs; points into the run and names. */
+static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_weights_info *out) {
+    static const char *const head[] =
+        {[FR_HEAD_AUTO] = "", [FR_HEAD_TORCHVISION] = "torchvision", [FR_HEAD_GLOBAL] = "global"};
+    const fri_config *c = r->config;
+    fr_loader_opts l;
+    fri_data_loader_opts(c, FR_SPLIT_TEST, &l);
+    *out = (fr_weights_info){.classes = c->outputs, .channels = l.channels, .height = l.height, .width = l.width};
+    snprintf(out->model, sizeof out->model, "%s", c->model_name);
+    snprintf(out->head, sizeof out->head, "%s", head[c->opts.head]);
+    memcpy(out->mean, l.mean, sizeof l.mean);
+    memcpy(out->std, l.std, sizeof l.std);
+    for (int64_t i = 0; i < out->classes && out->classes <= MOST_NAMES; i++) {
+        names[i] = (char *)(uintptr_t)(r->train != NULL ? fr_dataset_class_name(r->train, i) : NULL);
+        if (names[i] == NULL) return;
+        if (i + 1 == out->classes) out->class_name = names;
+    }
+}
+
 fr_status fri_weights_end(fri_session *r) {
     if (r->config->opts.export_weights == NULL || r->signal != 0) return FR_OK;
-    return fr_weights_save(r->model, r->config->opts.export_weights, NULL);
+    char *names[MOST_NAMES];
+    fr_weights_info info;
+    describe_network(r, names, &info);
+    return fr_weights_save(r->model, r->config->opts.export_weights, FR_WEIGHTS_OPTS(.info = &info));
 }

@@ -3,9 +3,29 @@
 #include "fuzz.h"
 
 #include "io/safetensors.h"
+#include "io/weights_info.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* What is said of the network is refused with a sentence, or reads back the same from what it is written as. */
+static void check_info(const char *text) {
+    fr_weights_info info = {0}, again = {0};
+    char *written = NULL;
+    if (text == NULL) return;
+    if (fri_weights_info_parse("fuzz", text, &info) < 0) {
+        FUZZ_CHECK(fr_last_error()[0] != '\0' && info.class_name == NULL);
+        return;
+    }
+    FUZZ_CHECK(fri_weights_info_text(&info, &written) == FR_OK);
+    FUZZ_CHECK(fri_weights_info_parse("fuzz", written, &again) == FR_OK);
+    FUZZ_CHECK(info.classes == again.classes && info.channels == again.channels && info.height == again.height);
+    FUZZ_CHECK(memcmp(info.mean, again.mean, sizeof info.mean) == 0 &&
+               memcmp(info.std, again.std, sizeof info.std) == 0);
+    free(written);
+    fr_weights_info_clear(&info);
+    fr_weights_info_clear(&again);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fri_safetensors *f = NULL;
@@ -26,6 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     }
     for (size_t i = 0; i < f->n_metadata; i++)
         FUZZ_CHECK(fri_safetensors_metadata(f, f->metadata[i].key) == f->metadata[i].value);
+    check_info(fri_safetensors_metadata(f, FRI_WEIGHTS_INFO_KEY));
     fri_safetensors_close(&f);
     return sum == 1u << 31 ? -1 : 0;
 }

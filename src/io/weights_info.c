@@ -1,0 +1,174 @@
+/* weights_info.c - what a file of weights says of its network: see io.h.
+ *
+ *   {"model": "resnet18_small", "head": "", "classes": 2, "class_names": ["cat", "dog"], "channels": 3, "height": 32,
+ *    "width": 32, "mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]} */
+#include "io/weights_info.h"
+
+#include "base/status.h"
+#include "io/safetensors.h"
+#include "io/safetensors_format.h"
+
+#include <cJSON.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CLASSES = 1 << 20, MOST_PIXELS = 1 << 16 };
+
+void fr_weights_info_clear(fr_weights_info *info) {
+    if (info == NULL) return;
+    for (int64_t i = 0; info->class_name != NULL && i < info->classes; i++) free(info->class_name[i]);
+    free(info->class_name);
+    *info = (fr_weights_info){0};
+}
+
+static fr_status no_memory(void) {
+    return fr_fail(FR_ENOMEM, "no host memory for what a file of weights says of its network");
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------- */
+
+static fr_status check(const fr_weights_info *o) {
+    if (o->classes < 1 || o->classes > MOST_CLASSES || o->channels < 1 || o->channels > FR_CHANNELS_MAX ||
+        o->height < 1 || o->height > MOST_PIXELS || o->width < 1 || o->width > MOST_PIXELS)
+        return fr_fail(FR_EINVAL,
+                       "weights: info has %lld classes, %lld channels, %lld x %lld pixels; 1..%d, 1..%d and 1..%d are "
+                       "possible",
+                       (long long)o->classes, (long long)o->channels, (long long)o->height, (long long)o->width,
+                       MOST_CLASSES, FR_CHANNELS_MAX, MOST_PIXELS);
+    for (int64_t i = 0; i < o->channels; i++)
+        if (!isfinite(o->mean[i]) || !(o->std[i] > 0) || !isfinite(o->std[i]))
+            return fr_fail(FR_EINVAL, "weights: channel %lld of info has mean %g and std %g", (long long)i, o->mean[i],
+                           o->std[i]);
+    return FR_OK;
+}
+
+/* Names that are no UTF-8 (file names may be anything) are written with '?' for the bytes that are none. */
+static cJSON *name_item(const char *name) {
+    char *copy = strdup(name);
+    for (size_t i = 0, n = strlen(name); copy != NULL && i < n; i++) {
+        if ((unsigned char)copy[i] >= 0x80 && !fri_safetensors_utf8(name, n)) copy[i] = '?';
+    }
+    cJSON *item = copy != NULL ? cJSON_CreateString(copy) : NULL;
+    free(copy);
+    return item;
+}
+
+fr_status fri_weights_info_text(const fr_weights_info *info, char **out) {
+    fr_status s = check(info);
+    if (s < 0) return s;
+    cJSON *o = cJSON_CreateObject(), *names = NULL;
+    bool made = o != NULL && cJSON_AddItemToObject(o, "model", name_item(info->model)) &&
+                cJSON_AddItemToObject(o, "head", name_item(info->head)) &&
+                cJSON_AddNumberToObject(o, "classes", (double)info->classes) &&
+                cJSON_AddNumberToObject(o, "channels", (double)info->channels) &&
+                cJSON_AddNumberToObject(o, "height", (double)info->height) &&
+                cJSON_AddNumberToObject(o, "width", (double)info->width) &&
+                cJSON_AddItemToObject(o, "mean", cJSON_CreateDoubleArray(info->mean, (int)info->channels)) &&
+                cJSON_AddItemToObject(o, "std", cJSON_CreateDoubleArray(info->std, (int)info->channels));
+    if (made && info->class_name != NULL) made = (names = cJSON_AddArrayToObject(o, "class_names")) != NULL;
+    for (int64_t i = 0; made && names != NULL && i < info->classes; i++)
+        made = cJSON_AddItemToArray(names, name_item(info->class_name[i]));
+    *out = made ? cJSON_PrintUnformatted(o) : NULL;
+    cJSON_Delete(o);
+    return *out != NULL ? FR_OK : no_memory();
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+static fr_status wrong(const char *name, const char *key, const char *expected) {
+    return fr_fail(FR_EFORMAT, "'%s': \"%s\" of metadata \"" FRI_WEIGHTS_INFO_KEY "\" is not %s", name, key, expected);
+}
+
+static fr_status take_text(const char *name, const cJSON *o, const char *key, char to[FR_WEIGHTS_NAME_BYTES]) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, key);
+    if (!cJSON_IsString(item) || strlen(item->valuestring) >= FR_WEIGHTS_NAME_BYTES)
+        return wrong(name, key, "a text of at most 63 bytes");
+    strcpy(to, item->valuestring);
+    return FR_OK;
+}
+
+static fr_status take_count(const char *name, const cJSON *o, const char *key, int most, int64_t *to) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, key);
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 1 && item->valuedouble <= most) ||
+        item->valuedouble != floor(item->valuedouble)) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "a whole number in 1..%d", most);
+        return wrong(name, key, expected);
+    }
+    *to = (int64_t)item->valuedouble;
+    return FR_OK;
+}
+
+static fr_status take_numbers(const char *name, const cJSON *o, const char *key, int64_t n, bool positive, double *to) {
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(o, key), *item = NULL;
+    int64_t i = 0;
+    bool right = cJSON_IsArray(array) && cJSON_GetArraySize(array) == n;
+    if (right) cJSON_ArrayForEach(item, array) {
+            right =
+                right && cJSON_IsNumber(item) && isfinite(item->valuedouble) && (!positive || item->valuedouble > 0);
+            to[i++] = item->valuedouble;
+        }
+    return right ? FR_OK : wrong(name, key, positive ? "a positive number per channel" : "a number per channel");
+}
+
+static fr_status take_names(const char *name, const cJSON *o, fr_weights_info *to) {
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(o, "class_names"), *item = NULL;
+    int64_t i = 0;
+    if (array == NULL) return FR_OK;
+    if (!cJSON_IsArray(array) || cJSON_GetArraySize(array) != to->classes)
+        return wrong(name, "class_names", "an array of a text per class");
+    to->class_name = calloc((size_t)to->classes, sizeof *to->class_name);
+    if (to->class_name == NULL) return no_memory();
+    cJSON_ArrayForEach(item, array) {
+        if (!cJSON_IsString(item)) return wrong(name, "class_names", "an array of a text per class");
+        if ((to->class_name[i++] = strdup(item->valuestring)) == NULL) return no_memory();
+    }
+    return FR_OK;
+}
+
+static fr_status parse(const char *name, const cJSON *o, fr_weights_info *to) {
+    fr_status s = FR_OK;
+    if (!cJSON_IsObject(o))
+        return fr_fail(FR_EFORMAT, "'%s': metadata \"" FRI_WEIGHTS_INFO_KEY "\" is not a JSON object", name);
+    FR_TRY(s, take_text(name, o, "model", to->model));
+    FR_TRY(s, take_text(name, o, "head", to->head));
+    FR_TRY(s, take_count(name, o, "classes", MOST_CLASSES, &to->classes));
+    FR_TRY(s, take_count(name, o, "channels", FR_CHANNELS_MAX, &to->channels));
+    FR_TRY(s, take_count(name, o, "height", MOST_PIXELS, &to->height));
+    FR_TRY(s, take_count(name, o, "width", MOST_PIXELS, &to->width));
+    FR_TRY(s, take_numbers(name, o, "mean", to->channels, false, to->mean));
+    FR_TRY(s, take_numbers(name, o, "std", to->channels, true, to->std));
+    FR_TRY(s, take_names(name, o, to));
+done:
+    return s;
+}
+
+fr_status fri_weights_info_parse(const char *name, const char *text, fr_weights_info *out) {
+    cJSON *o = cJSON_Parse(text);
+    fr_weights_info info = {0};
+    fr_status s = parse(name, o, &info);
+    cJSON_Delete(o);
+    if (s < 0) {
+        fr_weights_info_clear(&info);
+        return s;
+    }
+    fr_weights_info_clear(out);
+    *out = info;
+    return s;
+}
+
+fr_status fr_weights_info_read(const char *path, fr_weights_info *out) {
+    FRI_NOT_NULL(path, out);
+    fri_safetensors *f = NULL;
+    fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &f);
+    if (s < 0) return s;
+    const char *text = fri_safetensors_metadata(f, FRI_WEIGHTS_INFO_KEY);
+    s = text != NULL
+            ? fri_weights_info_parse(path, text, out)
+            : fr_fail(FR_EFORMAT, "'%s' says nothing of its network: it has no metadata \"" FRI_WEIGHTS_INFO_KEY "\"",
+                      path);
+    fri_safetensors_close(&f);
+    return s;
+}

@@ -1,0 +1,200 @@
+/* test_classifier.c - networks by name, what a file of weights says of them, predictions that need only the file. */
+#include <criterion/criterion.h>
+#include <frugal/models.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/support.h"
+#include "io/weights_info.h"
+#include "support/golden.h"
+
+TestSuite(classifier, .init = make_folder, .fini = remove_folder);
+
+/* ---- names ----------------------------------------------------------------------------------------------- */
+
+static bool same_tree(fr_module *a, fr_module *b) {
+    if (strcmp(fr_module_class_of(a)->name, fr_module_class_of(b)->name) != 0 ||
+        fr_module_layers(a) != fr_module_layers(b))
+        return false;
+    for (int i = 0; i < fr_module_layers(a); i++) {
+        fr_layer x, y;
+        must(fr_module_layer_get(a, i, &x));
+        must(fr_module_layer_get(b, i, &y));
+        if (strcmp(x.name, y.name) != 0 ||
+            strcmp(fr_module_class_of(x.module)->name, fr_module_class_of(y.module)->name) != 0 ||
+            fr_module_parameter_count(x.module) != fr_module_parameter_count(y.module))
+            return false;
+    }
+    return true;
+}
+
+Test(classifier, a_name_is_the_network_of_its_family) {
+    static const struct {
+        const char *name;
+        fr_status (*make)(int depth, const fr_model_opts *opts, fr_module **m);
+        int depth;
+        fr_model_opts o;
+    } cases[] = {
+        {"vgg11", fr_vgg, 11, {0}},
+        {"vgg13_bn", fr_vgg, 13, {.batch_norm = true}},
+        {"vgg11_abn", fr_vgg, 11, {.batch_norm = true, .abn_slope = FR_ABN_SLOPE}},
+        {"resnet18", fr_resnet, 18, {0}},
+        {"resnet50_small_abn", fr_resnet, 50, {.small_stem = true, .abn_slope = FR_ABN_SLOPE}},
+        {"densenet121", fr_densenet, 121, {0}},
+        {"densenet_bc22_k5", fr_densenet, 22, {.growth = 5}},
+        {"densenet_bc40_k12_abn", fr_densenet, 40, {.growth = 12, .abn_slope = FR_ABN_SLOPE}},
+        {"mobilenet_v2_small", fr_mobilenet, 2, {.small_stem = true}},
+        {"unet3", fr_unet, 3, {0}},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        fr_model_opts o = *FR_MODEL_OPTS(.classes = 7, .image_size = 32, .device = FR_META), given = o;
+        fr_module *m[2] = {NULL};
+        o.batch_norm = cases[i].o.batch_norm;
+        o.small_stem = cases[i].o.small_stem;
+        o.abn_slope = cases[i].o.abn_slope;
+        if (cases[i].o.growth > 0) o.growth = cases[i].o.growth;
+        must(cases[i].make(cases[i].depth, &o, &m[0]));
+        must(fr_model(cases[i].name, &given, &m[1]));
+        cr_expect(same_tree(m[0], m[1]), "%s", cases[i].name);
+        for (int k = 0; k < 2; k++) fr_module_release(&m[k]);
+    }
+}
+
+Test(classifier, another_name_is_refused) {
+    static const char *const names[] = {"",
+                                        "vgg",
+                                        "own3",
+                                        "resnet",
+                                        "resnet18x",
+                                        "resnet18_",
+                                        "resnet18_smal",
+                                        "densenet_bc22_k",
+                                        "vgg11_bnn",
+                                        "vgg11__bn",
+                                        "resnet99999999999"};
+    fr_module *m = NULL;
+    for (size_t i = 0; i < COUNT(names); i++)
+        expect_refused(fr_model(names[i], NULL, &m), FR_EINVAL, names[i], "resnet18", NULL);
+    expect_refused(fr_model("vgg12", NULL, &m), FR_EINVAL, "12", "VGG", NULL);
+    cr_expect_null(m);
+}
+
+/* ---- what a file says ------------------------------------------------------------------------------------ */
+
+static char *two_names[] = {"cat", "d\"o\ng \xc3\xa9"}, *no_utf8[] = {"cat", "do\xe9g"};
+
+static fr_weights_info small_info(void) {
+    return (fr_weights_info){.model = "densenet_bc10_k4",
+                             .classes = 2,
+                             .channels = 3,
+                             .height = 8,
+                             .width = 8,
+                             .mean = {0.1, 1.0 / 3, -0.0},
+                             .std = {0.2, 1e-9, 3},
+                             .class_name = two_names};
+}
+
+Test(classifier, what_is_written_is_read_back) {
+    fr_weights_info info = small_info(), back = {0};
+    char *text = NULL;
+    must(fri_weights_info_text(&info, &text));
+    for (int turn = 0; turn < 2; turn++) must(fri_weights_info_parse("f", text, &back)); /* twice: nothing is lost */
+    cr_expect_str_eq(back.model, info.model);
+    cr_expect_str_eq(back.head, "");
+    cr_expect(back.classes == 2 && back.channels == 3 && back.height == 8 && back.width == 8);
+    cr_expect_eq(memcmp(back.mean, info.mean, sizeof info.mean), 0);
+    cr_expect_eq(memcmp(back.std, info.std, sizeof info.std), 0);
+    cr_assert_not_null(back.class_name);
+    cr_expect_str_eq(back.class_name[0], "cat");
+    cr_expect_str_eq(back.class_name[1], two_names[1]);
+    free(text);
+    info.class_name = no_utf8;
+    must(fri_weights_info_text(&info, &text));
+    must(fri_weights_info_parse("f", text, &back));
+    cr_expect_str_eq(back.class_name[1], "do?g");
+    fr_weights_info_clear(&back);
+    cr_expect(back.classes == 0 && back.class_name == NULL);
+    free(text);
+}
+
+Test(classifier, nonsense_is_refused_and_named) {
+    static const struct {
+        const char *was, *is, *word;
+    } cases[] = {{"\"model\":\"densenet_bc10_k4\"", "\"model\":5", "model"},
+                 {"\"model\":\"densenet_bc10_k4\",", "", "model"},
+                 {"densenet_bc10_k4", "dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd", "model"},
+                 {"\"head\":\"\"", "\"head\":null", "head"},
+                 {"\"classes\":2", "\"classes\":0", "classes"},
+                 {"\"classes\":2", "\"classes\":3", "class_names"},
+                 {"\"classes\":2", "\"classes\":1e300", "classes"},
+                 {"\"classes\":2", "\"classes\":1.5", "classes"},
+                 {"\"channels\":3", "\"channels\":17", "channels"},
+                 {"\"channels\":3", "\"channels\":2", "mean"},
+                 {"\"height\":8", "\"height\":-8", "height"},
+                 {"\"width\":8", "\"width\":\"8\"", "width"},
+                 {"\"std\":[0.2", "\"std\":[0", "std"},
+                 {"\"mean\":[0.1", "\"mean\":[true", "mean"},
+                 {"\"cat\"", "7", "class_names"},
+                 {"{", "[", "JSON"}};
+    fr_weights_info info = small_info(), back = {0};
+    char *text = NULL, damaged[1024];
+    must(fri_weights_info_text(&info, &text));
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const char *at = strstr(text, cases[i].was);
+        cr_assert_not_null(at, "%s is not in %s", cases[i].was, text);
+        snprintf(damaged, sizeof damaged, "%.*s%s%s", (int)(at - text), text, cases[i].is, at + strlen(cases[i].was));
+        expect_refused(fri_weights_info_parse("the file", damaged, &back), FR_EFORMAT, "the file", cases[i].word, NULL);
+        cr_expect(back.classes == 0 && back.class_name == NULL);
+    }
+    free(text);
+    info.std[1] = 0;
+    expect_refused(fri_weights_info_text(&info, &text), FR_EINVAL, "channel 1", "std 0", NULL);
+    info = small_info();
+    info.channels = 17;
+    expect_refused(fri_weights_info_text(&info, &text), FR_EINVAL, "17 channels", "1..16", NULL);
+}
+
+/* ---- a file alone ---------------------------------------------------------------------------------------- */
+
+static void predict(fr_module *m, const fr_loader_opts *as, double p[2]) {
+    uint8_t pixels[8 * 8 * 3];
+    for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i * 37);
+    const fr_image image = {.pixels = pixels, .height = 8, .width = 8, .channels = 3};
+    must(fr_predict(m, &image, as, p, 2));
+}
+
+Test(classifier, a_file_is_all_that_a_prediction_needs) {
+    const fr_weights_info info = small_info();
+    fr_module *m = NULL;
+    fr_classifier c = {0};
+    double p[2][2];
+    fr_seed(4);
+    must(fr_model("densenet_bc10_k4", FR_MODEL_OPTS(.classes = 2, .image_size = 8, .device = test_device()), &m));
+    must(fr_weights_save(m, in_folder("w"), FR_WEIGHTS_OPTS(.info = &info)));
+    for (int turn = 0; turn < 2; turn++) must(fr_classifier_load(in_folder("w"), test_device(), &c));
+    cr_expect_str_eq(c.info.class_name[0], "cat");
+    fr_loader_opts as = *FR_LOADER_OPTS(.height = 8, .width = 8, .channels = 3);
+    for (int k = 0; k < 3; k++) as.mean[k] = info.mean[k], as.std[k] = info.std[k];
+    predict(m, &as, p[0]);
+    predict(c.model, &c.input, p[1]);
+    cr_expect_lt(fabs(p[0][0] - p[1][0]), 1e-5, "%.9g, from the file %.9g", p[0][0], p[1][0]);
+    cr_expect_gt(fabs(p[0][0] - 0.5), 1e-3, "the image says something");
+
+    fr_module *kept = c.model;
+    must(fr_weights_save(m, in_folder("plain"), NULL));
+    expect_refused(fr_classifier_load(in_folder("plain"), test_device(), &c), FR_EFORMAT, "plain", "says nothing",
+                   NULL);
+    fr_weights_info other = info;
+    strcpy(other.model, "own3");
+    must(fr_weights_save(m, in_folder("own"), FR_WEIGHTS_OPTS(.info = &other)));
+    expect_refused(fr_classifier_load(in_folder("own"), test_device(), &c), FR_EINVAL, "own3", "not known", NULL);
+    other = info;
+    strcpy(other.head, "round");
+    must(fr_weights_save(m, in_folder("head"), FR_WEIGHTS_OPTS(.info = &other)));
+    expect_refused(fr_classifier_load(in_folder("head"), test_device(), &c), FR_EFORMAT, "round", "head", NULL);
+    cr_expect_eq(c.model, kept, "a failure leaves what is there");
+    fr_classifier_clear(&c);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
