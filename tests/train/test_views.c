@@ -205,24 +205,28 @@ Test(views, memory_plot_shows_the_report_s_peak) {
 }
 
 /* The ticks at the left are multiples of 1, 2 or 5 times a power of ten, and the last is the first above `most`. */
-static void expect_round_ticks(const char *text, double most) {
+static void expect_round_ticks(const char *text, double most, double height) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
     static const char anchor[] = " text-anchor=\"end\">";
-    double step = 0, last = 0, unit = 1, value;
+    double step = 0, last = 0, unit = 1, value, bottom = number_after(text, " y1=\""), top = 0;
     char name[8] = "";
     int n = 0;
-    for (const char *t = text; (t = strstr(t, anchor)) != NULL; n++, last = value) {
+    for (const char *t = text, *line = text; (t = strstr(t, anchor)) != NULL; n++, last = value) {
         t += strlen(anchor);
         if (sscanf(t, "%lf %7[A-Za-z]", &value, name) != 2) break; /* a phase's name */
         for (int u = 0; u < 4; u++)
             if (strcmp(units[u], name) == 0) unit = exp2(10 * u);
         if (n == 1) step = value;
+        line = strstr(line, " stroke=\"#ddd\"");
+        top = number_after(line - 28, "y2=\"");
+        line++;
         cr_expect_float_eq(value, n * step, 1e-9 + 1e-5 * value, "tick %d is %g %s", n, value, name);
     }
     double digit = step / pow(10, floor(log10(step) + 1e-9));
     cr_expect(fabs(digit - 1) < 1e-6 || fabs(digit - 2) < 1e-6 || fabs(digit - 5) < 1e-6, "a tick of %g", step);
     cr_expect(n >= 4 && n <= 8, "%d ticks", n);
     cr_expect(last * unit >= most && (last - step) * unit < most, "ticks up to %g, a peak of %g", last * unit, most);
+    cr_expect_float_eq(height, bottom - (bottom - top) * most / (last * unit), 0.1, "the peak is drawn at %g", height);
 }
 
 /* Axes have names; what is constant in a step lies at the bottom; the peak is a line, and is labelled. */
@@ -245,8 +249,8 @@ Test(views, memory_plot_is_read_without_help) {
             cr_expect(next != NULL, "%s does not lie above what is before it", colors[c]);
             at = next != NULL ? next : at;
         }
-        expect_round_ticks(text, number_after(strstr(strstr(text, "bold"), ">peak "), "("));
         double cx = number_after(strstr(text, "<circle"), "cx=\""), cy = number_after(strstr(text, "<circle"), "cy=\"");
+        expect_round_ticks(text, number_after(strstr(strstr(text, "bold"), ">peak "), "("), cy);
         char line[64];
         snprintf(line, sizeof line, "<line x1=\"%.1f\" y1=\"%.1f\"", cx, cy);
         cr_expect_not_null(strstr(text, line), "no line up to the peak at %g, %g", cx, cy);
