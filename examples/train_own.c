@@ -7,7 +7,8 @@
 #include <frugal/train.h>
 #include <stdio.h>
 
-enum { STAGES = 3, MAX_DEPTH = 18, WIDTH = 16 };
+enum { STAGES = 3, MAX_DEPTH = 18 };
+static int64_t channels = 16; /* --width, of the first stage */
 
 /* relu(bn2(conv2(relu(bn1(conv1(x))))) + x); where the shape changes, x goes through a 1 x 1 convolution. */
 static fr_value block(fr_net *n, fr_value x, int64_t width, int64_t stride) {
@@ -31,12 +32,12 @@ static fr_status own(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN
     fr_net *n = fr_net_begin(o->device);
     fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, 3});
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
-    x = fr_net_conv2d(n, "conv1", x, WIDTH, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
+    x = fr_net_conv2d(n, "conv1", x, channels, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
     x = fr_net_relu(n, "relu", fr_net_batchnorm2d(n, "bn1", x, NULL));
     for (int i = 0; i < STAGES; i++)
         for (int k = 0; k < o->depth; k++) {
             fr_net_scope_begin(n, "layer%d.%d", i + 1, k);
-            x = block(n, x, (int64_t)WIDTH << i, i > 0 && k == 0 ? 2 : 1);
+            x = block(n, x, channels << i, i > 0 && k == 0 ? 2 : 1);
             fr_net_scope_end(n);
         }
     x = fr_net_flatten(n, "flatten", fr_net_adaptive_avgpool2d(n, "avgpool", x, 1, 1), 1);
@@ -52,6 +53,13 @@ static const char *const examples[] = {
     NULL,
 };
 
+static const fr_flag flags[] = {
+    {"width", FR_FLAG_INT, FR_GROUP_MODEL, .value = "N",
+     .help = "Channels of the first stage; the next have 2 N and 4 N.", .least = 1, .most = 256, .course = true,
+     .brief = "Channels of the first stage", .own = &channels},
+    {0},
+};
+
 int main(int argc, char **argv) {
     fr_train_program program = {
         .name = "train_own",
@@ -65,6 +73,7 @@ int main(int argc, char **argv) {
         .depths = "1 to 18",
         .digits = digits_dataset,
         .model = own,
+        .flags = flags,
     };
     program.defaults.depth = 1;
     program.defaults.epochs = 5;

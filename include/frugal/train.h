@@ -130,6 +130,63 @@ typedef struct fr_train_opts {
 
 FR_API fr_train_opts fr_train_opts_default(void);
 
+/* ---- flags ------------------------------------------------------------------------------------------------------- */
+
+typedef enum fr_flag_kind {
+    FR_FLAG_BOOL,   /* --name and --no-name; a bool */
+    FR_FLAG_SET,    /* --name alone; a bool */
+    FR_FLAG_INT,    /* int64_t */
+    FR_FLAG_REAL,   /* double */
+    FR_FLAG_SIZE,   /* size_t */
+    FR_FLAG_CHOICE, /* an enum, or any int */
+    FR_FLAG_TEXT,   /* const char * */
+    FR_FLAG_LIST,   /* all words up to the next flag: const char *const *, and an int64_t behind it */
+    FR_FLAG_ACT,    /* calls act; stores nothing. Not of a program's own */
+} fr_flag_kind;
+
+typedef enum fr_flag_group {
+    FR_GROUP_MODEL,
+    FR_GROUP_DATA,
+    FR_GROUP_TRAINING,
+    FR_GROUP_DEVICE,
+    FR_GROUP_MEMORY,
+    FR_GROUP_FILES,
+    FR_GROUP_OUTPUT,
+    FR_GROUP_COUNT,
+} fr_flag_group;
+
+/* What is done to the file or folder that a TEXT names. */
+typedef enum fr_flag_file { FR_FILE_NONE, FR_FILE_WRITTEN, FR_FILE_READ } fr_flag_file;
+
+typedef struct fr_flag_choice {
+    const char *name; /* NULL ends the list */
+    int value;
+} fr_flag_choice;
+
+/* A flag of the command line. By it the command is read, --help and the report's "flags" are written, and a resumed run
+ * names what changed. An INT or REAL of -1, a TEXT of NULL and a SIZE of SIZE_MAX are unset. */
+typedef struct fr_flag {
+    const char *name; /* without dashes */
+    fr_flag_kind kind;
+    fr_flag_group group;
+    size_t offset;       /* in fr_train_opts, of the library's flags */
+    const char *value;   /* what stands for the value in --help: "N" */
+    const char *help;    /* sentences; the default and the choices are added */
+    const char *brief;   /* its line in the short --help; NULL: it is in the long one only */
+    const char *unset;   /* the default in words, where the field's is FR_TRAIN_AUTO, NULL or SIZE_MAX */
+    const char *implied; /* the value of the flag alone; others are written --name=VALUE. NULL: a value must follow */
+    int64_t least, most; /* INT */
+    double real_least, below;      /* REAL: real_least <= value < below */
+    const fr_flag_choice *choices; /* CHOICE; INT and REAL: words beside the numbers */
+    void (*act)(fr_train_opts *o);
+    fr_flag_file file;   /* two that are written, or one written and one read, must differ */
+    bool course;         /* another value is another training: a resumed run names it */
+    const char *lacking; /* a course flag newer than some states: what those were made with */
+    void *own;           /* of a program's flag: its variable, which holds the default */
+} fr_flag;
+
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
+
 enum { FR_TRAIN_NAME_BYTES = 64, FR_METRICS_MAX = 8 };
 
 /* The mean loss of a batch, a scalar f32 with a graph, from the network's results y and the targets as the loader gives
@@ -170,6 +227,8 @@ typedef struct fr_train_program {
     const char *const *metric_names;
     int64_t n_metrics; /* at most FR_METRICS_MAX */
     void *ctx;         /* of both */
+
+    const fr_flag *flags; /* of its own; ends with a NULL name. NULL: none. Names, helps and `own` are needed */
 } fr_train_program;
 
 /* Reads the flags, trains, reports. Returns the exit status: 0, 1 after a failure, 2 after a usage error, or 128 plus

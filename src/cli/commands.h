@@ -37,7 +37,7 @@ fr_status fri_predict(fri_session *r);         /* predict.c */
 /* streams.c: at the very beginning, so that no file gets the number of a standard stream that is closed. */
 void fri_streams_begin(void);
 /* places.c: FR_EINVAL if two files that the command writes are one, or one that it writes is one that it reads. */
-fr_status fri_places_check(const fr_train_opts *o);
+fr_status fri_places_check(const fr_train_program *p, const fr_train_opts *o);
 /* notes.c: a line for each memory switch of the command that saves nothing in this network, or raises its peak. */
 void fri_switch_notes(const fri_session *r);
 /* signals.c: SIGINT, SIGTERM and SIGHUP are noted; the second one of a kind ends the process as usual. */

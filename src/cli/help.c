@@ -56,10 +56,10 @@ static void command(page *g, const char *program, const char *flags) {
     line_end(g);
 }
 
-static void flag_name(page *g, const fri_flag *f) {
+static void flag_name(page *g, const fr_flag *f) {
     const char *on = g->bold ? "\033[1m" : "", *off = g->bold ? "\033[0m" : "";
     fprintf(g->out, "%*s%s--%s%s", INDENT, "", on, f->name, off);
-    if (f->kind == FRI_FLAG_BOOL) fprintf(g->out, ", %s--no-%s%s", on, f->name, off);
+    if (f->kind == FR_FLAG_BOOL) fprintf(g->out, ", %s--no-%s%s", on, f->name, off);
     if (f->implied != NULL)
         fprintf(g->out, "[=%s]", f->value);
     else if (f->value != NULL)
@@ -67,21 +67,21 @@ static void flag_name(page *g, const fri_flag *f) {
     fputc('\n', g->out);
 }
 
-static bool is_depth(const fri_flag *f) {
-    return f->kind == FRI_FLAG_INT && f->offset == offsetof(fr_train_opts, depth);
+static bool is_depth(const fr_flag *f) {
+    return f->own == NULL && f->kind == FR_FLAG_INT && f->offset == offsetof(fr_train_opts, depth);
 }
 
 /* A program of one network has no use for --depth. */
-static bool named(const fr_train_program *p, const fri_flag *f) {
+static bool named(const fr_train_program *p, const fr_flag *f) {
     return !is_depth(f) || p->depths != NULL;
 }
 
 /* The values that are allowed, where that is not plain. */
-static void allowed(page *g, const fr_train_program *p, const fri_flag *f) {
+static void allowed(page *g, const fr_train_program *p, const fr_flag *f) {
     char text[256] = "";
     size_t at = 0;
-    if (f->kind == FRI_FLAG_CHOICE) {
-        for (const fri_choice *c = f->choices; c->name != NULL && at < sizeof text; c++)
+    if (f->kind == FR_FLAG_CHOICE) {
+        for (const fr_flag_choice *c = f->choices; c->name != NULL && at < sizeof text; c++)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "One of ", c->name);
     } else if (is_depth(f)) {
         at = (size_t)snprintf(text, sizeof text, "One of %s", p->depths);
@@ -92,15 +92,15 @@ static void allowed(page *g, const fr_train_program *p, const fri_flag *f) {
     words(g, DEEP, text);
 }
 
-static void flag(page *g, const fr_train_program *p, const fri_flag *f) {
+static void flag(page *g, const fr_train_program *p, const fr_flag *f) {
     char buf[FRI_FLAG_TEXT_BYTES], text[256] = "";
     flag_name(g, f);
     words(g, DEEP, f->help);
     allowed(g, p, f);
     const char *value = fri_flag_text(f, &p->defaults, buf);
-    if (f->offset == offsetof(fr_train_opts, lr) && f->kind == FRI_FLAG_REAL && value[0] == '\0')
+    if (f->own == NULL && f->offset == offsetof(fr_train_opts, lr) && f->kind == FR_FLAG_REAL && value[0] == '\0')
         snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with the others.", p->sgd_lr);
-    else if (value[0] != '\0' && f->kind != FRI_FLAG_SET)
+    else if (value[0] != '\0' && f->kind != FR_FLAG_SET)
         snprintf(text, sizeof text, "Default: %s.", value);
     else if (f->unset != NULL)
         snprintf(text, sizeof text, "Default: %s.", f->unset);
@@ -132,11 +132,11 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
         words(&g, DEEP, c->help);
         line_end(&g);
     }
-    for (int group = 0; group < FRI_GROUP_COUNT; group++) {
+    for (int group = 0; group < FR_GROUP_COUNT; group++) {
         if (group == 0) heading(&g, "OPTIONS");
         fprintf(out, "%s   %s\n", group > 0 ? "\n" : "", fri_flag_group_names[group]);
-        for (int i = 0; i < fri_flags_count; i++)
-            if ((int)fri_flags[i].group == group && named(p, &fri_flags[i])) flag(&g, p, &fri_flags[i]);
+        for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f))
+            if ((int)f->group == group && named(p, f)) flag(&g, p, f);
     }
     fprintf(out, "%*s--help, --help all, --version\n", INDENT, "");
     words(&g, DEEP, "Print the flags that one needs first, this page, or the version, and do nothing else.");
@@ -157,11 +157,11 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
 }
 
 /* "  --epochs N           Passes over the training images (15)" */
-static void brief_line(FILE *out, const fr_train_program *p, const fri_flag *f) {
+static void brief_line(FILE *out, const fr_train_program *p, const fr_flag *f) {
     enum { NAME = 22 };
     char name[64], buf[FRI_FLAG_TEXT_BYTES];
     const char *value = fri_flag_text(f, &p->defaults, buf);
-    bool set = f->kind == FRI_FLAG_SET;
+    bool set = f->kind == FR_FLAG_SET;
     snprintf(name, sizeof name, f->implied != NULL ? "--%s[=%s]" : "--%s %s", f->name, set ? "" : f->value);
     fprintf(out, "  %-*s  %s%s", NAME, name, is_depth(f) ? "One of " : "", is_depth(f) ? p->depths : f->brief);
     if (value[0] != '\0' && !set && f->implied == NULL) fprintf(out, " (%s)", value);
@@ -175,10 +175,9 @@ void fri_help_brief(const fr_train_program *p, FILE *out) {
         snprintf(name, sizeof name, "%s %s", c->name, c->operand != NULL ? c->operand : "");
         fprintf(out, "  %-22s  %s\n", name, c->brief);
     }
-    for (int group = 0; group < FRI_GROUP_COUNT; group++) {
+    for (int group = 0; group < FR_GROUP_COUNT; group++) {
         bool headed = false;
-        for (int i = 0; i < fri_flags_count; i++) {
-            const fri_flag *f = &fri_flags[i];
+        for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
             if ((int)f->group != group || f->brief == NULL || !named(p, f)) continue;
             if (!headed) fprintf(out, "\n%s\n", fri_flag_group_names[group]);
             headed = true;

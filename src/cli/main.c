@@ -30,8 +30,9 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     bool advises = true;
     r.test_accuracy = r.test_loss = NAN;
     fri_streams_begin();
-    fr_status s = fri_flags_parse(p, argc, argv, &config.opts, stdout);
-    if (s == FR_OK) s = fri_places_check(&config.opts);
+    fr_status s = fri_flags_check(p);
+    if (s == FR_OK) s = fri_flags_parse(p, argc, argv, &config.opts, stdout);
+    if (s == FR_OK) s = fri_places_check(p, &config.opts);
     if (s == FR_OK) s = fri_run_prepare(&config, &r, &views);
     r.watcher = (fri_run_watcher){fri_views_event, views};
     int failure = s == FR_EINVAL ? 2 : 1; /* the flags are at fault, or what they led to */

@@ -17,13 +17,13 @@ static bool peak(const fri_session *r, const fr_train_opts *o, size_t *bytes) {
 }
 
 static const size_t field_bytes[] = {
-    [FRI_FLAG_BOOL] = sizeof(bool),   [FRI_FLAG_SET] = sizeof(bool),    [FRI_FLAG_INT] = sizeof(int64_t),
-    [FRI_FLAG_REAL] = sizeof(double), [FRI_FLAG_SIZE] = sizeof(size_t), [FRI_FLAG_CHOICE] = sizeof(int),
-    [FRI_FLAG_TEXT] = sizeof(char *),
+    [FR_FLAG_BOOL] = sizeof(bool),   [FR_FLAG_SET] = sizeof(bool),    [FR_FLAG_INT] = sizeof(int64_t),
+    [FR_FLAG_REAL] = sizeof(double), [FR_FLAG_SIZE] = sizeof(size_t), [FR_FLAG_CHOICE] = sizeof(int),
+    [FR_FLAG_TEXT] = sizeof(char *),
 };
 
 /* The command without this switch: its field is what --all-off makes of it. False if it is so already. */
-static bool without(const fri_flag *f, const fr_train_opts *now, const fr_train_opts *off, fr_train_opts *out) {
+static bool without(const fr_flag *f, const fr_train_opts *now, const fr_train_opts *off, fr_train_opts *out) {
     char a[FRI_FLAG_TEXT_BYTES], b[FRI_FLAG_TEXT_BYTES];
     if (strcmp(fri_flag_text(f, now, a), fri_flag_text(f, off, b)) == 0) return false;
     *out = *now;
@@ -32,13 +32,13 @@ static bool without(const fri_flag *f, const fr_train_opts *now, const fr_train_
     return true;
 }
 
-static void note(const fri_session *r, const fri_flag *f, size_t with, size_t plain) {
+static void note(const fri_session *r, const fr_flag *f, size_t with, size_t plain) {
     char value[FRI_FLAG_TEXT_BYTES], name[2 * FRI_FLAG_TEXT_BYTES];
     bool segments = f->offset == offsetof(fr_train_opts, checkpoint_segments);
     (void)fri_flag_text(f, &r->config->opts, value);
-    bool alone = f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET || value[0] == '\0' ||
+    bool alone = f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || value[0] == '\0' ||
                  (f->implied != NULL && strcmp(value, f->implied) == 0);
-    bool no = f->kind == FRI_FLAG_BOOL && !*(const bool *)fri_flag_field(f, &r->config->opts);
+    bool no = f->kind == FR_FLAG_BOOL && !*(const bool *)fri_flag_field(f, &r->config->opts);
     snprintf(name, sizeof name, "--%s%s%s%s", no ? "no-" : "", f->name,
              alone                ? ""
              : f->implied != NULL ? "="
@@ -58,8 +58,8 @@ void fri_switch_notes(const fri_session *r) {
     off = now;
     fri_flag_find("all-off")->act(&off);
     for (int i = 0; i < fri_flags_count; i++) {
-        const fri_flag *f = &fri_flags[i];
-        if (f->group != FRI_GROUP_MEMORY || f->kind == FRI_FLAG_ACT) continue;
+        const fr_flag *f = &fri_flags[i];
+        if (f->group != FR_GROUP_MEMORY || f->kind == FR_FLAG_ACT) continue;
         if (!fri_flag_given(f, r->config->argc, r->config->argv) || !without(f, &now, &off, &other)) continue;
         if (with == 0 && !peak(r, &now, &with)) return;
         if (peak(r, &other, &plain)) note(r, f, with, plain);

@@ -10,71 +10,71 @@
 /* ---- values ------------------------------------------------------------------------------------------------ */
 
 /* The choice of that name, or NULL. */
-static const fri_choice *choice(const fri_flag *f, const char *text) {
-    for (const fri_choice *c = f->choices; c != NULL && c->name != NULL; c++)
+static const fr_flag_choice *choice(const fr_flag *f, const char *text) {
+    for (const fr_flag_choice *c = f->choices; c != NULL && c->name != NULL; c++)
         if (strcmp(c->name, text) == 0) return c;
     return NULL;
 }
 
 /* "sqrt, log, each" */
-static const char *choice_names(const fri_flag *f, char *names, size_t bytes) {
+static const char *choice_names(const fr_flag *f, char *names, size_t bytes) {
     size_t at = 0;
     names[0] = '\0';
-    for (const fri_choice *c = f->choices; c != NULL && c->name != NULL; c++) {
+    for (const fr_flag_choice *c = f->choices; c != NULL && c->name != NULL; c++) {
         int n = snprintf(names + at, bytes - at, "%s%s", at > 0 ? ", " : "", c->name);
         if (n > 0 && (size_t)n < bytes - at) at += (size_t)n;
     }
     return names;
 }
 
-static fr_status not_a_number(const fri_flag *f, const char *text, const char *what) {
+static fr_status not_a_number(const fr_flag *f, const char *text, const char *what) {
     char names[256];
     if (f->choices == NULL) return fr_fail(FR_EINVAL, "--%s %s: not %s", f->name, text, what);
     return fr_fail(FR_EINVAL, "--%s %s: neither %s nor one of %s", f->name, text, what,
                    choice_names(f, names, sizeof names));
 }
 
-static fr_status set_int(const fri_flag *f, const char *text, int64_t *to) {
+static fr_status set_int(const fr_flag *f, const char *text, int64_t *to) {
     if (!fri_parse_int(text, to)) return not_a_number(f, text, "a whole number");
     if (*to >= f->least && *to <= f->most) return FR_OK;
     return fr_fail(FR_EINVAL, "--%s %s: must lie in %" PRId64 "..%" PRId64, f->name, text, f->least, f->most);
 }
 
-static fr_status set_real(const fri_flag *f, const char *text, double *to) {
+static fr_status set_real(const fr_flag *f, const char *text, double *to) {
     if (!fri_parse_real(text, to)) return not_a_number(f, text, "a number");
     if (*to >= f->real_least && *to < f->below) return FR_OK;
     return fr_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
 }
 
-static fr_status set_size(const fri_flag *f, const char *text, size_t *to) {
+static fr_status set_size(const fr_flag *f, const char *text, size_t *to) {
     if (!fri_parse_size(text, to))
         return fr_fail(FR_EINVAL, "--%s %s: not a size; write bytes, or a number with KiB, MiB or GiB", f->name, text);
     if (*to == 0) return fr_fail(FR_EINVAL, "--%s %s: must be at least 1 byte", f->name, text);
     return FR_OK;
 }
 
-static fr_status set_text(const fri_flag *f, const char *text, const char **to) {
+static fr_status set_text(const fr_flag *f, const char *text, const char **to) {
     *to = text;
     if (text[0] != '\0' || f->implied != NULL) return FR_OK;
     return fr_fail(FR_EINVAL, "--%s: its value %s is empty", f->name, f->value);
 }
 
-static fr_status set(const fri_flag *f, const char *text, fr_train_opts *o) {
-    void *to = (char *)o + f->offset;
-    const fri_choice *word = choice(f, text);
+static fr_status set(const fr_flag *f, const char *text, fr_train_opts *o) {
+    void *to = fri_flag_place(f, o);
+    const fr_flag_choice *word = choice(f, text);
     char names[256];
     switch (f->kind) {
-    case FRI_FLAG_INT: return word == NULL ? set_int(f, text, to) : (*(int64_t *)to = word->value, FR_OK);
-    case FRI_FLAG_REAL: return word == NULL ? set_real(f, text, to) : (*(double *)to = word->value, FR_OK);
-    case FRI_FLAG_SIZE: return set_size(f, text, to);
-    case FRI_FLAG_TEXT: return set_text(f, text, to);
-    case FRI_FLAG_CHOICE:
+    case FR_FLAG_INT: return word == NULL ? set_int(f, text, to) : (*(int64_t *)to = word->value, FR_OK);
+    case FR_FLAG_REAL: return word == NULL ? set_real(f, text, to) : (*(double *)to = word->value, FR_OK);
+    case FR_FLAG_SIZE: return set_size(f, text, to);
+    case FR_FLAG_TEXT: return set_text(f, text, to);
+    case FR_FLAG_CHOICE:
         if (word != NULL) return *(int *)to = word->value, FR_OK;
         return fr_fail(FR_EINVAL, "--%s %s: must be one of %s", f->name, text, choice_names(f, names, sizeof names));
-    case FRI_FLAG_LIST:
-    case FRI_FLAG_BOOL:
-    case FRI_FLAG_SET:
-    case FRI_FLAG_ACT: break;
+    case FR_FLAG_LIST:
+    case FR_FLAG_BOOL:
+    case FR_FLAG_SET:
+    case FR_FLAG_ACT: break;
     }
     return fr_fail(FR_EINTERNAL, "--%s takes no value", f->name);
 }
@@ -86,29 +86,32 @@ static const struct {
     const char *word, *flag;
 } elsewhere[] = {{"--learning-rate", "--lr"}, {"--gpu", "--device"}, {"--budget", "--memory-budget"}};
 
-const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
+/* The spelling if it is nearer than what is in buf. */
+static void nearer(const char *word, const char *no, const char *name, int *best, char buf[FRI_FLAG_TEXT_BYTES]) {
+    char spelling[FRI_FLAG_TEXT_BYTES];
+    snprintf(spelling, sizeof spelling, "--%s%s", no, name);
+    int d = fr_text_distance(word, spelling);
+    if (d >= *best) return;
+    *best = d;
+    memcpy(buf, spelling, sizeof spelling);
+}
+
+const char *fri_flag_nearest(const fr_train_program *p, const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
     int best = 1 + (int)(strlen(word) + 2) / 4; /* about one letter in four may be wrong */
-    bool found = false;
-    for (int i = -2; i < fri_flags_count; i++) {
-        const char *name = i == -2 ? "help" : i == -1 ? "version" : fri_flags[i].name;
-        for (int no = 0; no <= (i >= 0 && fri_flags[i].kind == FRI_FLAG_BOOL); no++) {
-            char spelling[FRI_FLAG_TEXT_BYTES];
-            snprintf(spelling, sizeof spelling, "--%s%s", no ? "no-" : "", name);
-            int d = fr_text_distance(word, spelling);
-            if (d >= best) continue;
-            best = d;
-            found = true;
-            memcpy(buf, spelling, sizeof spelling);
-        }
+    buf[0] = '\0';
+    nearer(word, "", "help", &best, buf);
+    nearer(word, "", "version", &best, buf);
+    for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
+        nearer(word, "", f->name, &best, buf);
+        if (f->kind == FR_FLAG_BOOL) nearer(word, "no-", f->name, &best, buf);
     }
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
         int d = fr_text_distance(word, elsewhere[i].word);
         if (d >= best) continue;
         best = d;
-        found = true;
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", elsewhere[i].flag);
     }
-    return found ? buf : NULL;
+    return buf[0] != '\0' ? buf : NULL;
 }
 
 /* ---- the command line -------------------------------------------------------------------------------------- */
@@ -123,17 +126,17 @@ static fr_status unknown(const fr_train_program *p, const char *word, size_t n) 
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
     if (strcmp(name, "--textbook") == 0) /* a flag until 0.1; this sentence stays for one minor version */
         return fr_fail(FR_EINVAL, "--textbook is no flag any more; build/benchmarks/textbook prints its figures");
-    if (fri_flag_nearest(name, near) != NULL)
+    if (fri_flag_nearest(p, name, near) != NULL)
         return fr_fail(FR_EINVAL, "unknown flag '%s'; did you mean '%s'?", name, near);
     return fr_fail(FR_EINVAL, "unknown flag '%s'; '%s --help all' lists all", name, p->name);
 }
 
 /* The words after argv[*i] that are no flags. */
-static fr_status read_list(const fri_flag *f, int argc, char **argv, int *i, fr_train_opts *o) {
+static fr_status read_list(const fr_flag *f, int argc, char **argv, int *i, fr_train_opts *o) {
     int first = *i + 1;
     while (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2) != 0) ++*i;
     if (*i < first) return fr_fail(FR_EINVAL, "--%s needs a value: --%s %s", f->name, f->name, f->value);
-    void *field = (char *)o + f->offset;
+    void *field = fri_flag_place(f, o);
     *(const char *const **)field = (const char *const *)(argv + first);
     ((int64_t *)field)[1] = *i + 1 - first;
     return FR_OK;
@@ -144,19 +147,19 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     const char *word = argv[*i], *equals = strchr(word, '=');
     size_t n = equals != NULL ? (size_t)(equals - word) : strlen(word);
     bool no = false;
-    const fri_flag *f = n > 2 && strncmp(word, "--", 2) == 0 ? fri_flag_named(word + 2, n - 2, &no) : NULL;
+    const fr_flag *f = n > 2 && strncmp(word, "--", 2) == 0 ? fri_flag_named(p, word + 2, n - 2, &no) : NULL;
     if (f == NULL) return unknown(p, word, n);
-    if (f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET || f->kind == FRI_FLAG_ACT) {
+    if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || f->kind == FR_FLAG_ACT) {
         if (equals != NULL)
             return fr_fail(FR_EINVAL, "%.*s takes no value, but '%s' was given", (int)n, word, equals + 1);
-        if (f->kind == FRI_FLAG_ACT)
+        if (f->kind == FR_FLAG_ACT)
             f->act(o);
         else
-            *(bool *)((char *)o + f->offset) = !no;
+            *(bool *)fri_flag_place(f, o) = !no;
         return FR_OK;
     }
-    if (f->kind == FRI_FLAG_LIST && equals == NULL) return read_list(f, argc, argv, i, o);
-    if (equals != NULL && f->kind == FRI_FLAG_LIST)
+    if (f->kind == FR_FLAG_LIST && equals == NULL) return read_list(f, argc, argv, i, o);
+    if (equals != NULL && f->kind == FR_FLAG_LIST)
         return fr_fail(FR_EINVAL, "%.*s: its values follow it, '%.*s FILE ...', not '='", (int)n, word, (int)n, word);
     if (equals != NULL) return set(f, equals + 1, o);
     if (f->implied != NULL) return set(f, f->implied, o);

@@ -10,7 +10,7 @@
 fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out);
 
 /* The accepted spelling nearest to `word` ("--epochs" for "--epohcs") in buf, or NULL if none is near. */
-const char *fri_flag_nearest(const char *word, char buf[FRI_FLAG_TEXT_BYTES]);
+const char *fri_flag_nearest(const fr_train_program *p, const char *word, char buf[FRI_FLAG_TEXT_BYTES]);
 
 /* help.c: --help, the flags that one needs first, a line each; --help all, every flag, as a manual page. */
 void fri_help_brief(const fr_train_program *p, FILE *out);

@@ -16,15 +16,18 @@ static bool same(const char *a, const char *b) {
 }
 
 /* The file or folder that the flag names; NULL: none, or not for this. */
-static const char *path_of(const fri_flag *f, fri_flag_file file, const fr_train_opts *o) {
+static const char *path_of(const fr_flag *f, fr_flag_file file, const fr_train_opts *o) {
     const char *path = f->file == file ? *(const char *const *)fri_flag_field(f, o) : NULL;
-    bool latest = f->offset == offsetof(fr_train_opts, resume) && path != NULL && strcmp(path, "latest") == 0;
+    bool latest =
+        f->own == NULL && f->offset == offsetof(fr_train_opts, resume) && path != NULL && strcmp(path, "latest") == 0;
     return latest || (path != NULL && path[0] == '\0') ? NULL : path;
 }
 
-static fr_status check(const fri_flag *f, const char *path, const fr_train_opts *o) {
-    for (const fri_flag *g = fri_flags; g < fri_flags + fri_flags_count; g++) {
-        const char *other = g > f ? path_of(g, FRI_FILE_WRITTEN, o) : NULL, *read = path_of(g, FRI_FILE_READ, o);
+static fr_status check(const fr_train_program *p, const fr_flag *f, const char *path, const fr_train_opts *o) {
+    bool behind = false;
+    for (const fr_flag *g = fri_flag_next(p, NULL); g != NULL; g = fri_flag_next(p, g)) {
+        const char *other = behind ? path_of(g, FR_FILE_WRITTEN, o) : NULL, *read = path_of(g, FR_FILE_READ, o);
+        behind |= g == f;
         if (other != NULL && same(path, other))
             return fr_fail(FR_EINVAL, "--%s %s and --%s %s are one file; each needs its own", f->name, path, g->name,
                            other);
@@ -39,11 +42,11 @@ static fr_status check(const fri_flag *f, const char *path, const fr_train_opts 
     return FR_OK;
 }
 
-fr_status fri_places_check(const fr_train_opts *o) {
+fr_status fri_places_check(const fr_train_program *p, const fr_train_opts *o) {
     fr_status s = FR_OK;
-    for (const fri_flag *f = fri_flags; f < fri_flags + fri_flags_count && s == FR_OK; f++) {
-        const char *path = path_of(f, FRI_FILE_WRITTEN, o);
-        if (path != NULL) s = check(f, path, o);
+    for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL && s == FR_OK; f = fri_flag_next(p, f)) {
+        const char *path = path_of(f, FR_FILE_WRITTEN, o);
+        if (path != NULL) s = check(p, f, path, o);
     }
     return s;
 }

@@ -17,8 +17,8 @@ enum { SENTENCE = 1024 };
 /* What "{name}" stands for. */
 static const char *value_of(const fri_config *c, const char *name, char buf[FRI_FLAG_TEXT_BYTES]) {
     if (strcmp(name, "program") == 0) return c->program->name;
-    const fri_flag *f = fri_flag_find(name);
-    if (f->kind == FRI_FLAG_TEXT) return *(const char *const *)fri_flag_field(f, &c->opts); /* of any length */
+    const fr_flag *f = fri_flag_find(name);
+    if (f->kind == FR_FLAG_TEXT) return *(const char *const *)fri_flag_field(f, &c->opts); /* of any length */
     return fri_flag_text(f, &c->opts, buf);
 }
 

@@ -6,17 +6,17 @@
 
 _Static_assert(sizeof(fr_device) == sizeof(int) && sizeof(fr_dtype) == sizeof(int), "choices are stored as int");
 
-static const fri_choice *choice_of_value(const fri_flag *f, int64_t value) {
-    for (const fri_choice *c = f->choices; c != NULL && c->name != NULL; c++)
+static const fr_flag_choice *choice_of_value(const fr_flag *f, int64_t value) {
+    for (const fr_flag_choice *c = f->choices; c != NULL && c->name != NULL; c++)
         if (c->value == value) return c;
     return NULL;
 }
 
 /* The number that a choice may stand for; INT64_MAX: there is none. */
-static int64_t number_of(const fri_flag *f, const void *field) {
-    if (f->kind == FRI_FLAG_INT) return *(const int64_t *)field;
-    if (f->kind == FRI_FLAG_CHOICE) return *(const int *)field;
-    return f->kind == FRI_FLAG_REAL && *(const double *)field < 0 ? (int64_t) * (const double *)field : INT64_MAX;
+static int64_t number_of(const fr_flag *f, const void *field) {
+    if (f->kind == FR_FLAG_INT) return *(const int64_t *)field;
+    if (f->kind == FR_FLAG_CHOICE) return *(const int *)field;
+    return f->kind == FR_FLAG_REAL && *(const double *)field < 0 ? (int64_t) * (const double *)field : INT64_MAX;
 }
 
 /* The words of a list, or how many there are where they are longer. */
@@ -27,21 +27,21 @@ static void join(const char *const *word, int64_t n, char buf[FRI_FLAG_TEXT_BYTE
     if (at >= FRI_FLAG_TEXT_BYTES) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64 " names", n);
 }
 
-const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]) {
+const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]) {
     const void *field = fri_flag_field(f, o);
-    int64_t number = number_of(f, field), words = f->kind == FRI_FLAG_LIST ? ((const int64_t *)field)[1] : 0;
-    const char *text = f->kind == FRI_FLAG_TEXT ? *(const char *const *)field : NULL;
-    const fri_choice *word = choice_of_value(f, number);
+    int64_t number = number_of(f, field), words = f->kind == FR_FLAG_LIST ? ((const int64_t *)field)[1] : 0;
+    const char *text = f->kind == FR_FLAG_TEXT ? *(const char *const *)field : NULL;
+    const fr_flag_choice *word = choice_of_value(f, number);
     buf[0] = '\0';
     if (word != NULL)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", word->name);
-    else if (f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET)
+    else if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const bool *)field ? "on" : "off");
-    else if (f->kind == FRI_FLAG_INT && number != FR_TRAIN_AUTO)
+    else if (f->kind == FR_FLAG_INT && number != FR_TRAIN_AUTO)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, number);
-    else if (f->kind == FRI_FLAG_REAL && number != FR_TRAIN_AUTO)
+    else if (f->kind == FR_FLAG_REAL && number != FR_TRAIN_AUTO)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
-    else if (f->kind == FRI_FLAG_SIZE && *(const size_t *)field != SIZE_MAX)
+    else if (f->kind == FR_FLAG_SIZE && *(const size_t *)field != SIZE_MAX)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%zu", *(const size_t *)field);
     else if (text != NULL)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", text);
@@ -50,33 +50,58 @@ const char *fri_flag_text(const fri_flag *f, const fr_train_opts *o, char buf[FR
     return buf;
 }
 
-const fri_flag *fri_flag_named(const char *name, size_t n, bool *no) {
-    for (int i = 0; i < fri_flags_count; i++) {
-        const fri_flag *f = &fri_flags[i];
+const fr_flag *fri_flag_next(const fr_train_program *p, const fr_flag *f) {
+    const fr_flag *own = p != NULL ? p->flags : NULL;
+    if (f == NULL) return fri_flags;
+    if (f->own == NULL && f < fri_flags + fri_flags_count - 1) return f + 1;
+    if (f->own != NULL) own = f + 1;
+    return own != NULL && own->name != NULL ? own : NULL;
+}
+
+fr_status fri_flags_check(const fr_train_program *p) {
+    int n = fri_flags_count;
+    for (const fr_flag *f = p->flags; f != NULL && f->name != NULL; f++, n++) {
+        bool valued = f->kind != FR_FLAG_BOOL && f->kind != FR_FLAG_SET, no = false;
+        const char *wrong = n == FRI_FLAGS_MOST                        ? "is one too many"
+                            : f->own == NULL                           ? "has no variable"
+                            : f->help == NULL                          ? "has no help"
+                            : valued && f->value == NULL               ? "has no word for its value"
+                            : f->kind == FR_FLAG_ACT                   ? "is of kind ACT"
+                            : f->kind == FR_FLAG_CHOICE && !f->choices ? "has no choices"
+                                                                       : NULL;
+        if (wrong != NULL) return fr_fail(FR_EINVAL, "the program's own flag --%s %s", f->name, wrong);
+        if (fri_flag_named(p, f->name, strlen(f->name), &no) != f)
+            return fr_fail(FR_EINVAL, "the program's own flag --%s: there is one of that name already", f->name);
+    }
+    return FR_OK;
+}
+
+const fr_flag *fri_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no) {
+    for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
         size_t length = strlen(f->name);
         *no = false;
         if (length == n && memcmp(f->name, name, n) == 0) return f;
         *no = true;
-        if (f->kind == FRI_FLAG_BOOL && length + 3 == n && memcmp(name, "no-", 3) == 0 &&
+        if (f->kind == FR_FLAG_BOOL && length + 3 == n && memcmp(name, "no-", 3) == 0 &&
             memcmp(name + 3, f->name, length) == 0)
             return f;
     }
     return NULL;
 }
 
-const fri_flag *fri_flag_find(const char *name) {
+const fr_flag *fri_flag_find(const char *name) {
     bool no = false;
-    return fri_flag_named(name, strlen(name), &no);
+    return fri_flag_named(NULL, name, strlen(name), &no);
 }
 
 /* A flag's value does not begin with two dashes, unless it is part of the flag's own word. */
-bool fri_flag_given(const fri_flag *f, int argc, char *const *argv) {
+bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
     size_t n = strlen(f->name);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         if (strncmp(word, "--", 2) != 0) continue;
         word += 2;
-        if (f->kind == FRI_FLAG_BOOL && strncmp(word, "no-", 3) == 0) word += 3;
+        if (f->kind == FR_FLAG_BOOL && strncmp(word, "no-", 3) == 0) word += 3;
         if (strncmp(word, f->name, n) == 0 && (word[n] == '\0' || word[n] == '=')) return true;
     }
     return false;

@@ -54,7 +54,8 @@ static void describe(fri_session *r, parts *p) {
     set_of_training(p, 6, "seed", o->seed, o->predict != NULL);
     set_of_training(p, 7, "augment", o->augment, o->predict != NULL);
     size_t n = MUST_MATCH;
-    for (const fri_flag *f = fri_flags; f < fri_flags + fri_flags_count; f++) {
+    for (const fr_flag *f = fri_flag_next(r->config->program, NULL); f != NULL;
+         f = fri_flag_next(r->config->program, f)) {
         if (!f->course) continue;
         p->setting[n] =
             (fr_state_setting){.name = f->name, .value = fri_flag_text(f, o, p->value[n]), .lacking = f->lacking};

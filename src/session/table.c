@@ -3,53 +3,53 @@
 
 #include <frugal/plan.h>
 
-static const fri_choice devices[] = {{"auto", FR_TRAIN_AUTO},
-                                     {"cpu", FR_CPU},
-                                     {"cuda", FR_CUDA},
-                                     {"meta", FR_META},
-                                     {0}};
-static const fri_choice heads[] = {{"auto", FR_HEAD_AUTO},
-                                   {"global", FR_HEAD_GLOBAL},
-                                   {"torchvision", FR_HEAD_TORCHVISION},
-                                   {0}};
-static const fri_choice datasets[] =
+static const fr_flag_choice devices[] = {{"auto", FR_TRAIN_AUTO},
+                                         {"cpu", FR_CPU},
+                                         {"cuda", FR_CUDA},
+                                         {"meta", FR_META},
+                                         {0}};
+static const fr_flag_choice heads[] = {{"auto", FR_HEAD_AUTO},
+                                       {"global", FR_HEAD_GLOBAL},
+                                       {"torchvision", FR_HEAD_TORCHVISION},
+                                       {0}};
+static const fr_flag_choice datasets[] =
     {{"digits", FR_TRAIN_DIGITS},   {"mnist", FR_TRAIN_MNIST},         {"fashion-mnist", FR_TRAIN_FASHION_MNIST},
      {"cifar10", FR_TRAIN_CIFAR10}, {"cifar100", FR_TRAIN_CIFAR100},   {"folder", FR_TRAIN_FOLDER},
      {"masks", FR_TRAIN_MASKS},     {"synthetic", FR_TRAIN_SYNTHETIC}, {0}};
-static const fri_choice optimizers[] = {{"sgd", FR_TRAIN_SGD},
-                                        {"adam", FR_TRAIN_ADAM},
-                                        {"adamw", FR_TRAIN_ADAMW},
-                                        {"adam8", FR_TRAIN_ADAM8},
-                                        {0}};
-static const fri_choice schedules[] = {{"constant", FR_SCHEDULE_CONSTANT},
-                                       {"step", FR_SCHEDULE_STEP},
-                                       {"cosine", FR_SCHEDULE_COSINE},
-                                       {0}};
-static const fri_choice summary_columns[] = {{"order", FR_SUMMARY_ORDER},  {"parameters", FR_SUMMARY_PARAMETERS},
-                                             {"bytes", FR_SUMMARY_BYTES},  {"saved", FR_SUMMARY_SAVED},
-                                             {"flops", FR_SUMMARY_FLOPS},  {"madd", FR_SUMMARY_MULTIPLY_ADDS},
-                                             {"read", FR_SUMMARY_READ},    {"written", FR_SUMMARY_WRITTEN},
-                                             {"time", FR_SUMMARY_SECONDS}, {0}};
-static const fri_choice pool_indices[] = {{"i64", FR_I64}, {"i32", FR_I32}, {"u8", FR_U8}, {0}};
-
-static const fri_choice amps[] = {{"fp16", FR_TRAIN_AMP_FP16},
-                                  {"bf16", FR_TRAIN_AMP_BF16},
-                                  {"off", FR_TRAIN_AMP_OFF},
-                                  {0}};
-static const fri_choice fusings[] = {{"on", FR_TRAIN_FUSED_ON},
-                                     {"two-pass", FR_TRAIN_FUSED_TWO_PASS},
-                                     {"off", FR_TRAIN_FUSED_OFF},
-                                     {0}};
-static const fri_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
-                                           {"log", FR_TRAIN_LOG},
-                                           {"each", FR_TRAIN_EACH},
+static const fr_flag_choice optimizers[] = {{"sgd", FR_TRAIN_SGD},
+                                            {"adam", FR_TRAIN_ADAM},
+                                            {"adamw", FR_TRAIN_ADAMW},
+                                            {"adam8", FR_TRAIN_ADAM8},
+                                            {0}};
+static const fr_flag_choice schedules[] = {{"constant", FR_SCHEDULE_CONSTANT},
+                                           {"step", FR_SCHEDULE_STEP},
+                                           {"cosine", FR_SCHEDULE_COSINE},
                                            {0}};
-static const fri_choice balances[] = {{"bytes", FR_TRAIN_BALANCE_BYTES}, {"count", FR_TRAIN_BALANCE_COUNT}, {0}};
-static const fri_choice alls[] = {{"best", FR_TRAIN_ALL_BEST},
-                                  {"every", FR_TRAIN_ALL_EVERY},
-                                  {"off", FR_TRAIN_ALL_OFF},
-                                  {0}};
-static const fri_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
+static const fr_flag_choice summary_columns[] = {{"order", FR_SUMMARY_ORDER},  {"parameters", FR_SUMMARY_PARAMETERS},
+                                                 {"bytes", FR_SUMMARY_BYTES},  {"saved", FR_SUMMARY_SAVED},
+                                                 {"flops", FR_SUMMARY_FLOPS},  {"madd", FR_SUMMARY_MULTIPLY_ADDS},
+                                                 {"read", FR_SUMMARY_READ},    {"written", FR_SUMMARY_WRITTEN},
+                                                 {"time", FR_SUMMARY_SECONDS}, {0}};
+static const fr_flag_choice pool_indices[] = {{"i64", FR_I64}, {"i32", FR_I32}, {"u8", FR_U8}, {0}};
+
+static const fr_flag_choice amps[] = {{"fp16", FR_TRAIN_AMP_FP16},
+                                      {"bf16", FR_TRAIN_AMP_BF16},
+                                      {"off", FR_TRAIN_AMP_OFF},
+                                      {0}};
+static const fr_flag_choice fusings[] = {{"on", FR_TRAIN_FUSED_ON},
+                                         {"two-pass", FR_TRAIN_FUSED_TWO_PASS},
+                                         {"off", FR_TRAIN_FUSED_OFF},
+                                         {0}};
+static const fr_flag_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
+                                               {"log", FR_TRAIN_LOG},
+                                               {"each", FR_TRAIN_EACH},
+                                               {0}};
+static const fr_flag_choice balances[] = {{"bytes", FR_TRAIN_BALANCE_BYTES}, {"count", FR_TRAIN_BALANCE_COUNT}, {0}};
+static const fr_flag_choice alls[] = {{"best", FR_TRAIN_ALL_BEST},
+                                      {"every", FR_TRAIN_ALL_EVERY},
+                                      {"off", FR_TRAIN_ALL_OFF},
+                                      {0}};
+static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
 static void all_off(fr_train_opts *o) {
     o->switches = fr_switches_all_off();
@@ -63,17 +63,17 @@ static void all_off(fr_train_opts *o) {
     o->empty_cache_every = 0;
 }
 
-const char *const fri_flag_group_names[FRI_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
-                                                           "Memory switches", "Files", "Output"};
+const char *const fri_flag_group_names[FR_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
+                                                          "Memory switches", "Files", "Output"};
 
-#define ROW(kind, group, field) FRI_FLAG_##kind, FRI_GROUP_##group, offsetof(fr_train_opts, field)
+#define ROW(kind, group, field) FR_FLAG_##kind, FR_GROUP_##group, offsetof(fr_train_opts, field)
 #define RANGE(a, b)             .least = a, .most = b
 #define BELOW(a, b)             .real_least = a, .below = b
-#define WRITTEN                 .unset = "none", .file = FRI_FILE_WRITTEN
-#define READ                    .unset = "none", .file = FRI_FILE_READ
+#define WRITTEN                 .unset = "none", .file = FR_FILE_WRITTEN
+#define READ                    .unset = "none", .file = FR_FILE_READ
 #define COUNT                   RANGE(1, 1000000000)
 
-const fri_flag fri_flags[] = {
+const fr_flag fri_flags[] = {
     /* ---- model ---- */
     {"depth", ROW(INT, MODEL, depth), "N", "Which member of the family.", COUNT, .brief = ""},
     {"batch-norm", ROW(BOOL, MODEL, batch_norm), NULL, "Batch normalization after convolutions."},
@@ -92,7 +92,7 @@ const fri_flag fri_flags[] = {
      "masks/*.png of the same names with a class per pixel (255: none). 'synthetic' is noise, for measuring.",
      .choices = datasets, .brief = "digits, mnist, cifar10, folder, ..."},
     {"data", ROW(TEXT, DATA, data), "PATH", "The folder with the dataset's files.",
-     .unset = "none; all datasets but digits and synthetic need it", .file = FRI_FILE_READ,
+     .unset = "none; all datasets but digits and synthetic need it", .file = FR_FILE_READ,
      .brief = "The dataset's folder"},
     {"image-size", ROW(INT, DATA, image_size), "N", "Side in pixels of the square image that the network sees.",
      .unset = "224 for 'folder', else 32", RANGE(1, 4096), .brief = "Side of the square image in pixels"},
@@ -225,13 +225,13 @@ const fri_flag fri_flags[] = {
     {"offload", ROW(TEXT, MEMORY, offload), "FILE",
      "Large saved activations wait in this file until backward needs them. '--offload' alone takes a temporary one. It "
      "is unlinked at once, so nothing is left behind.",
-     .unset = "off", .implied = "", .file = FRI_FILE_WRITTEN},
+     .unset = "off", .implied = "", .file = FR_FILE_WRITTEN},
     {"cache-casts", ROW(BOOL, MEMORY, switches.cache_casts), NULL,
      "Under --amp, low-precision copies of parameters live from forward to backward, as PyTorch's do, instead of while "
      "an op runs."},
     {"empty-cache-every", ROW(INT, MEMORY, empty_cache_every), "N",
      "Give cached memory back to the device after each N steps; 0: never. Turns the arena off.", RANGE(0, 1000000000)},
-    {"all-off", FRI_FLAG_ACT, FRI_GROUP_MEMORY,
+    {"all-off", FR_FLAG_ACT, FR_GROUP_MEMORY,
      .help = "All memory switches off: what PyTorch keeps. Flags after this one switch single ones on again.",
      .act = all_off},
     {"pool-index", ROW(CHOICE, MEMORY, switches.pool_index), "TYPE", "Type of max pooling's indices with --no-encode.",

@@ -21,33 +21,32 @@ static void add_bytes(cJSON *to, const char *key, size_t bytes) {
     cJSON_AddNumberToObject(to, key, (double)bytes);
 }
 
-static void add_list(cJSON *to, const fri_flag *f, const void *field) {
+static void add_list(cJSON *to, const fr_flag *f, const void *field) {
     cJSON *list = cJSON_AddArrayToObject(to, f->name);
     const char *const *word = *(const char *const *const *)field;
     for (int64_t i = 0; i < ((const int64_t *)field)[1]; i++) cJSON_AddItemToArray(list, cJSON_CreateString(word[i]));
 }
 
-static void add_flags(cJSON *root, const fr_train_opts *o) {
+static void add_flags(cJSON *root, const fr_train_program *p, const fr_train_opts *o) {
     cJSON *flags = cJSON_AddObjectToObject(root, "flags");
-    for (int i = 0; i < fri_flags_count; i++) {
-        const fri_flag *f = &fri_flags[i];
+    for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
         const void *field = fri_flag_field(f, o);
         char text[FRI_FLAG_TEXT_BYTES];
         bool unset = fri_flag_text(f, o, text)[0] == '\0';
-        if (f->kind == FRI_FLAG_ACT) continue;
+        if (f->kind == FR_FLAG_ACT) continue;
         if (unset)
             cJSON_AddNullToObject(flags, f->name);
-        else if (f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET)
+        else if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET)
             cJSON_AddBoolToObject(flags, f->name, *(const bool *)field);
-        else if (f->kind == FRI_FLAG_INT && *(const int64_t *)field >= 0)
+        else if (f->kind == FR_FLAG_INT && *(const int64_t *)field >= 0)
             add_number(flags, f->name, (double)*(const int64_t *)field);
-        else if (f->kind == FRI_FLAG_REAL && *(const double *)field >= 0)
+        else if (f->kind == FR_FLAG_REAL && *(const double *)field >= 0)
             add_number(flags, f->name, *(const double *)field);
-        else if (f->kind == FRI_FLAG_SIZE)
+        else if (f->kind == FR_FLAG_SIZE)
             add_bytes(flags, f->name, *(const size_t *)field);
-        else if (f->kind == FRI_FLAG_LIST)
+        else if (f->kind == FR_FLAG_LIST)
             add_list(flags, f, field);
-        else if (f->kind == FRI_FLAG_TEXT)
+        else if (f->kind == FR_FLAG_TEXT)
             cJSON_AddStringToObject(flags, f->name, *(const char *const *)field);
         else
             cJSON_AddStringToObject(flags, f->name, text);
@@ -185,7 +184,7 @@ static cJSON *build(const fri_session *r) {
     add_number(root, "steps", (double)(r->planned ? fri_steps_total(r->config) : r->step));
     add_number(root, "epochs", (double)fri_epochs_total(r->config));
     cJSON_AddBoolToObject(root, "interrupted", r->signal != 0);
-    add_flags(root, &r->config->opts);
+    add_flags(root, r->config->program, &r->config->opts);
     add_memory(root, r);
     add_process(root, r);
     add_arena(root, r);

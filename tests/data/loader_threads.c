@@ -85,7 +85,7 @@ static void *call(void *argument) {
 
 /* ---- a ring ------------------------------------------------------------------------------------------------------ */
 
-enum { FRAMES = 7, SIDE = 24, KINDS = 200, READS = 300 };
+enum { FRAMES = 7, SIDE = 256, KINDS = 200, READS = 60 };
 
 static atomic_bool enough;
 

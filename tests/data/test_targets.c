@@ -251,8 +251,8 @@ static fr_status two_levels(void *ctx, int64_t index, void *pixels, void *target
 Test(targets, mean_and_deviation_of_f32_are_in_its_own_units) {
     double at[2] = {1e7, -2.5}, mean[2], std[2];
     fr_dataset *d = NULL;
-    MUST(fr_dataset_create(&(fr_dataset_source){"ct", 3, 2, 2, 2, 2, two_levels, .ctx = at, .f32 = true}, &d));
-    MUST(fr_dataset_mean_std(d, 3, mean, std));
+    MUST(fr_dataset_create(&(fr_dataset_source){"ct", 3000, 2, 2, 2, 2, two_levels, .ctx = at, .f32 = true}, &d));
+    MUST(fr_dataset_mean_std(d, 3000, mean, std));
     cr_expect(mean[0] == 1e7 && mean[1] == -2.5 && std[0] == 3 && std[1] == 3, "%g %g %g %g", mean[0], mean[1], std[0],
               std[1]);
     at[1] = NAN;

@@ -33,9 +33,9 @@ SHAPES = [("crop", (20, 26), (12, 15), (20, 26), 0), ("padded", (14, 11), (14, 1
 DRAWS = 3
 
 
-def one(shape, draw):
+def one(number, shape, draw):
     name, (h, w), size, resize, padding = shape
-    seed, epoch, index = 7 + draw, draw // 2, 3 * draw + 1
+    seed, epoch, index = 10 * number + draw, draw // 2, 3 * draw + 1
     noise = np.random.default_rng([h, w, draw])
     # Slow changes and noise, so that both the place and the filter show.
     y, x = np.mgrid[:h, :w]
@@ -71,7 +71,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
-    cases = [one(shape, draw) for shape in SHAPES for draw in range(DRAWS)]
+    cases = [one(n, shape, draw) for n, shape in enumerate(SHAPES) for draw in range(DRAWS)]
     tensors = {f"{case}.{field}": t for case, fields in cases for field, t in fields.items()}
     path = os.path.join(HERE, "transforms.safetensors")
     if asked.check:

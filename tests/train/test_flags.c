@@ -133,16 +133,16 @@ Test(flags, steps_alone_lift_the_limit_of_epochs) {
 Test(flags, every_flag_has_a_name_a_help_and_a_default_in_range) {
     fr_train_program p = program();
     for (int i = 0; i < fri_flags_count; i++) {
-        const fri_flag *f = &fri_flags[i];
+        const fr_flag *f = &fri_flags[i];
         char text[FRI_FLAG_TEXT_BYTES];
         fri_flag_text(f, &p.defaults, text);
         cr_expect(f->help != NULL && strlen(f->help) > 10, "--%s has no help", f->name);
-        cr_expect(f->group < FRI_GROUP_COUNT);
+        cr_expect(f->group < FR_GROUP_COUNT);
         for (int k = 0; k < i; k++) cr_expect_str_neq(f->name, fri_flags[k].name);
-        if (f->kind == FRI_FLAG_ACT) continue;
+        if (f->kind == FR_FLAG_ACT) continue;
         bool own_default = strcmp(f->name, "depth") == 0 || strcmp(f->name, "lr") == 0; /* of the program */
         cr_expect(text[0] != '\0' || f->unset != NULL || own_default, "--%s has no default", f->name);
-        if (text[0] == '\0' || f->kind == FRI_FLAG_BOOL || f->kind == FRI_FLAG_SET) continue;
+        if (text[0] == '\0' || f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET) continue;
         char words[160];
         fr_train_opts o;
         snprintf(words, sizeof words, "--%s=%s", f->name, text);
@@ -164,13 +164,13 @@ Test(flags, times_for_people) {
 
 Test(flags, nearest_spelling) {
     char near[FRI_FLAG_TEXT_BYTES];
-    cr_expect_str_eq(fri_flag_nearest("--epohcs", near), "--epochs");
-    cr_expect_str_eq(fri_flag_nearest("--no-batchnorm", near), "--no-batch-norm");
-    cr_expect_str_eq(fri_flag_nearest("--hlep", near), "--help");
-    cr_expect_str_eq(fri_flag_nearest("--leanring-rate", near), "--lr");
-    cr_expect_str_eq(fri_flag_nearest("--gpu", near), "--device");
-    cr_expect_null(fri_flag_nearest("--quantum-foam", near));
-    cr_expect_null(fri_flag_nearest("--a-word-that-is-longer-than-any-flag-of-any-trainer-here", near));
+    cr_expect_str_eq(fri_flag_nearest(NULL, "--epohcs", near), "--epochs");
+    cr_expect_str_eq(fri_flag_nearest(NULL, "--no-batchnorm", near), "--no-batch-norm");
+    cr_expect_str_eq(fri_flag_nearest(NULL, "--hlep", near), "--help");
+    cr_expect_str_eq(fri_flag_nearest(NULL, "--leanring-rate", near), "--lr");
+    cr_expect_str_eq(fri_flag_nearest(NULL, "--gpu", near), "--device");
+    cr_expect_null(fri_flag_nearest(NULL, "--quantum-foam", near));
+    cr_expect_null(fri_flag_nearest(NULL, "--a-word-that-is-longer-than-any-flag-of-any-trainer-here", near));
 }
 
 /* The library's switches as words of a command, each as --all-off does not have it. */
@@ -178,7 +178,7 @@ static void add_switches(char line[512]) {
     fr_switches off = fr_switches_all_off();
     const fr_switch *w = NULL;
     for (int i = 0; (w = fr_switch_at(i)) != NULL; i++)
-        if (fri_flag_find(w->name)->kind == FRI_FLAG_BOOL)
+        if (fri_flag_find(w->name)->kind == FR_FLAG_BOOL)
             snprintf(line + strlen(line), 512 - strlen(line), " --%s%s", *fr_switch_field(w, &off) ? "no-" : "",
                      w->name);
 }
@@ -197,9 +197,9 @@ Test(flags, all_off_takes_every_memory_switch_back) {
     cr_assert_eq(parse(set, &before), FR_OK);
     snprintf(line, sizeof line, "%s --all-off", set);
     cr_assert_eq(parse(line, &both), FR_OK);
-    for (const fri_flag *f = fri_flags; f < fri_flags + fri_flags_count; f++) {
+    for (const fr_flag *f = fri_flags; f < fri_flags + fri_flags_count; f++) {
         char a[FRI_FLAG_TEXT_BYTES], b[FRI_FLAG_TEXT_BYTES], c[FRI_FLAG_TEXT_BYTES], name[64];
-        bool other = f->group != FRI_GROUP_MEMORY;
+        bool other = f->group != FR_GROUP_MEMORY;
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) other = other || strcmp(others[i], f->name) == 0;
         if (other) continue;
         snprintf(name, sizeof name, "--%s", f->name);
@@ -214,12 +214,12 @@ Test(flags, all_off_takes_every_memory_switch_back) {
 Test(flags, every_switch_of_the_library_is_a_flag) {
     const fr_switch *w = NULL;
     for (int i = 0; (w = fr_switch_at(i)) != NULL; i++) {
-        const fri_flag *f = fri_flag_find(w->name);
+        const fr_flag *f = fri_flag_find(w->name);
         cr_assert_not_null(f, "no flag --%s", w->name);
-        bool by_file = f->kind == FRI_FLAG_TEXT; /* --offload[=FILE] */
-        cr_expect(by_file || (f->kind == FRI_FLAG_BOOL && f->offset == offsetof(fr_train_opts, switches) + w->offset),
+        bool by_file = f->kind == FR_FLAG_TEXT; /* --offload[=FILE] */
+        cr_expect(by_file || (f->kind == FR_FLAG_BOOL && f->offset == offsetof(fr_train_opts, switches) + w->offset),
                   "--%s is of another field", w->name);
-        cr_expect_eq(f->group, FRI_GROUP_MEMORY);
+        cr_expect_eq(f->group, FR_GROUP_MEMORY);
     }
 }
 

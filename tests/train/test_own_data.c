@@ -252,7 +252,7 @@ Test(own_data, a_ring_trains_while_frames_come_in_and_resumes) {
     o.train.save = folder;
     MUST(fr_dataset_create(&(fr_dataset_source){"camera", IMAGES, CHANNELS, SIZE, SIZE, CHANNELS, NULL, .f32 = true},
                            &ring));
-    for (int64_t i = 0; i < 3 * IMAGES; i++) {
+    for (int64_t i = 0; i <= 3 * IMAGES; i++) { /* the last one replaces the first after the last step */
         int64_t label;
         MUST(read_image(NULL, i, pixels, &label));
         MUST(fr_dataset_push(ring, pixels, &label));

@@ -67,6 +67,27 @@ Test(own_program, a_folder_of_masks_is_planned_trained_and_resumed) {
     cr_expect_eq(o.status, 0, "%s", o.err);
 }
 
+/* How far the losses of two epochs are apart in which nothing is learned. */
+static double change(const char *flags) {
+    char all[1024];
+    snprintf(all, sizeof all, "--batch-size 6 --lr 0 --no-augment --epochs 2 --eval-every 0 --report %s %s",
+             files_path("r.json"), flags);
+    outcome o = on_masks(all);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cJSON *r = report_read(files_path("r.json")), *steps = report_at(r, "loss", "steps");
+    double d = cJSON_GetArrayItem(steps, 0)->valuedouble - cJSON_GetArrayItem(steps, 1)->valuedouble;
+    cJSON_Delete(r);
+    return d < 0 ? -d : d;
+}
+
+Test(own_program, native_crops_are_at_random_places_also_without_augmentation) {
+    files_make_folder("d");
+    write_masks("d/train", 6);
+    write_masks("d/test", 1);
+    cr_expect_lt(change(""), 1e-5);
+    cr_expect_gt(change("--native-crops"), 1e-4);
+}
+
 Test(own_program, masks_need_classes_and_a_network_of_pixels) {
     files_make_folder("d");
     write_masks("d/train", 4);
