@@ -252,12 +252,12 @@ Test(own_data, a_ring_trains_while_frames_come_in_and_resumes) {
     o.train.save = folder;
     MUST(fr_dataset_create(&(fr_dataset_source){"camera", IMAGES, CHANNELS, SIZE, SIZE, CHANNELS, NULL, .f32 = true},
                            &ring));
-    for (int64_t i = 0; i <= 3 * IMAGES; i++) { /* the last one replaces the first after the last step */
+    for (int64_t i = 0; i <= 3 * IMAGES; i++) { /* the last one takes the first one's place, after the last step */
         int64_t label;
         MUST(read_image(NULL, i, pixels, &label));
         MUST(fr_dataset_push(ring, pixels, &label));
         if (i == IMAGES / 2) MUST(fr_session_create(&o, ring, NULL, &s));
-        if (i > IMAGES / 2 && i % 15 == 0) MUST(fr_session_run_steps(s, 1));
+        if (i > IMAGES / 2 && i % 15 == 1) MUST(fr_session_run_steps(s, 1));
     }
     cr_expect_gt(info(s).step, 4);
     fr_session_release(&s);

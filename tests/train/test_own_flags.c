@@ -136,7 +136,7 @@ Test(own_flags, wrong_values_are_usage_errors_and_near_spellings_are_found) {
                                            {"--mode other", "--mode other: must be one of slow, fast"},
                                            {"--tag", "--tag needs a value: --tag WORD"},
                                            {"--no-gentel", "did you mean '--no-gentle'?"},
-                                           {"--dorp 0.1", "did you mean '--drop'?"}};
+                                           {"--dro 0.1", "did you mean '--drop'?"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_expect_eq(run(&p, cases[i][0]), 2, "%s", cases[i][0]);
         SAYS(cases[i][1]);
