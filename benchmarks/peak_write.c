@@ -72,6 +72,17 @@ static void write_last_rows(FILE *f, const peak_table *t, int tables) {
     fprintf(f, "\n");
 }
 
+/* Such rows are left out. */
+static bool changes_nothing(const peak_table *t, int tables, const char *label) {
+    for (int k = 0; k < tables; k++) {
+        int i = row_of(&t[k], label);
+        const peak_result *base = t[k].r, *r = base + (i >= 0 ? i : 0);
+        if (i >= 0 && (!r->possible || r->peak != base->peak || r->saved != base->saved || r->time_ratio > 0))
+            return false;
+    }
+    return true;
+}
+
 void peak_write_markdown(FILE *f, const peak_table *t, int tables) {
     const peak_table *longest = t; /* the others lack some of its rows */
     for (int k = 1; k < tables; k++)
@@ -85,6 +96,7 @@ void peak_write_markdown(FILE *f, const peak_table *t, int tables) {
     for (int k = 0; k < tables; k++) fprintf(f, "---|");
     fprintf(f, "\n");
     for (int i = 0; i < longest->n; i++) {
+        if (i > 0 && changes_nothing(t, tables, longest->c[i].label)) continue;
         fprintf(f, "| %s |", longest->c[i].label);
         for (int k = 0; k < tables; k++) write_cell(f, &t[k], longest->c[i].label);
         fprintf(f, "\n");
