@@ -72,7 +72,7 @@ static void write_last_rows(FILE *f, const peak_table *t, int tables) {
     fprintf(f, "\n");
 }
 
-/* Such rows are left out. */
+/* Is the row the baseline in every table? Such rows are left out. */
 static bool changes_nothing(const peak_table *t, int tables, const char *label) {
     for (int k = 0; k < tables; k++) {
         int i = row_of(&t[k], label);
