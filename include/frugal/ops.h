@@ -137,6 +137,22 @@ FR_API fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y)
  * range; on CUDA it comes from a later fr_step_begin, so that nobody waits. */
 FR_API fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y);
 
+/* Elements along one dimension, as torch.gather, torch.scatter and torch.scatter_add; dim counts as the tensor's shape
+ * does (images are [N, H, W, C]), from the end if it is negative. With i a position of `index` (i64, the rank of x):
+ *   fr_gather        y[i] = x[i with index[i] along dim];   y has index's shape
+ *   fr_scatter       y = x, but y[i with index[i] along dim] = src[i]; of equal places the last along dim
+ *   fr_scatter_add   y = x, and y[i with index[i] along dim] += src[i], in order along dim
+ * index is at most as large as x in the other dimensions; src has its shape and x's type. x = fr_scatter(x, ...) goes
+ * over x where nobody else needs it; the _inplace forms in any case. Gradients: of x, dy (for scatter 0 where it was
+ * written over; for gather dy added up where it came from); of src, dy gathered, as PyTorch: also for those of equal
+ * places that did not win. Errors as fr_embedding's, FR_ESHAPE, FR_EDTYPE; FR_EINVAL for a dimension that is not
+ * there. */
+FR_API fr_status fr_gather(fr_tensor *x, int dim, fr_tensor *index, fr_tensor **y);
+FR_API fr_status fr_scatter(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y);
+FR_API fr_status fr_scatter_inplace(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src);
+FR_API fr_status fr_scatter_add(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y);
+FR_API fr_status fr_scatter_add_inplace(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src);
+
 typedef enum fr_upsample_mode { FR_UPSAMPLE_NEAREST, FR_UPSAMPLE_BILINEAR } fr_upsample_mode;
 /* Resizes [N, H, W, C] to [N, p, q, C] (torch.nn.functional.interpolate with size). Saves nothing. */
 FR_API fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode, bool align_corners,

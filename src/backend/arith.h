@@ -27,6 +27,19 @@ typedef float fri_real;
 #define FRI_COS  cosf
 #endif
 
+/* ---- places ------------------------------------------------------------------------------------------------ */
+
+/* Where a line begins, in the index tensor and in x. */
+static inline FRI_HOST_DEVICE void fri_gather_line(const fri_gather_desc *d, int64_t line, int64_t *index, int64_t *x) {
+    *index = *x = 0;
+    for (int i = 0; i < d->rank; i++) {
+        int64_t at = line % d->size[i];
+        line /= d->size[i];
+        *index += at * d->index_stride[i];
+        *x += at * d->x_stride[i];
+    }
+}
+
 /* ---- rectifiers ------------------------------------------------------------------------------------------ */
 
 static inline FRI_HOST_DEVICE fri_real fri_relu(fri_real x) {

@@ -52,7 +52,8 @@
     X(adaptive_avgpool2d_forward, fri_avgpool2d_fn, REQUIRED)                                                          \
     X(adaptive_avgpool2d_backward, fri_avgpool2d_fn, REQUIRED) X(upsample_forward, fri_upsample_fn, REQUIRED)          \
     X(upsample_backward, fri_upsample_fn, REQUIRED) X(embedding_forward, fri_embedding_forward_fn, REQUIRED)           \
-    X(embedding_backward, fri_embedding_backward_fn, REQUIRED)                                                         \
+    X(embedding_backward, fri_embedding_backward_fn, REQUIRED) X(gather, fri_gather_fn, REQUIRED)                      \
+    X(scatter, fri_scatter_fn, REQUIRED)                                                                               \
     X(cross_entropy_workspace, fri_cross_entropy_workspace_fn, REQUIRED)                                               \
     X(cross_entropy_forward, fri_cross_entropy_forward_fn, REQUIRED)                                                   \
     X(cross_entropy_backward, fri_cross_entropy_backward_fn, REQUIRED)                                                 \

@@ -258,6 +258,26 @@ typedef fr_status fri_embedding_forward_fn(const fri_exec *e, const fri_embeddin
 typedef fr_status fri_embedding_backward_fn(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
                                             const void *dy, void *dw);
 
+/* Positions of an index tensor in lines along one dimension. A place of x is a line's own in all other dimensions, so
+ * no two lines write the same element. Sizes and strides of these, the last first. */
+typedef struct fri_gather_desc {
+    fr_dtype dtype;
+    int64_t lines, n;           /* n positions in each line */
+    int64_t extent;             /* of x along the dimension: an index is in 0 .. extent - 1 */
+    int64_t index_step, x_step; /* from one to the next along the dimension */
+    int rank;
+    int64_t size[FR_MAX_RANK], index_stride[FR_MAX_RANK], x_stride[FR_MAX_RANK];
+} fri_gather_desc;
+
+/* y, as index, = the elements of x that index names along the dimension. bad [1] i64: -1, or the first position whose
+ * index is out of range (its y is 0). */
+typedef fr_status fri_gather_fn(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *x,
+                                void *y, int64_t *bad);
+/* The elements of x that index names = src's, or += them (add); src NULL: 0. In order along a line: the last wins. An
+ * index out of range writes nothing; on the CPU then none does. */
+typedef fr_status fri_scatter_fn(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *src,
+                                 bool add, void *x, int64_t *bad);
+
 typedef struct fri_cross_entropy_desc {
     fr_dtype dtype;        /* of x and dx; loss and row statistics are real */
     int64_t rows, classes; /* x [rows, classes], target [rows] i64 */

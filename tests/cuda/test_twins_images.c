@@ -174,6 +174,44 @@ Test(twins, embedding) {
             }
 }
 
+/* Three dimensions, along each of them; the index smaller than x, with repetitions; positions out of range. */
+Test(twins, gather_and_scatter) {
+    static const int64_t x[] = {5, 40, 7}, size[] = {4, 33, 6};
+    for (int ti = 0; ti < 3; ti++)
+        for (int dim = 0; dim < 3; dim++)
+            for (int out_of_range = 0; out_of_range < 2; out_of_range++) {
+                const fr_dtype t = floats[ti];
+                fri_gather_desc d = {.dtype = t, .lines = 1, .n = size[dim], .extent = x[dim], .rank = 0};
+                int64_t x_stride = 1, index_stride = 1;
+                for (int i = 2; i >= 0; i--) {
+                    if (i == dim) {
+                        d.x_step = x_stride;
+                        d.index_step = index_stride;
+                    } else {
+                        d.lines *= size[i];
+                        d.size[d.rank] = size[i];
+                        d.x_stride[d.rank] = x_stride;
+                        d.index_stride[d.rank++] = index_stride;
+                    }
+                    x_stride *= x[i];
+                    index_stride *= size[i];
+                }
+                buf index = zeros(FR_I64, index_stride, 0), bad = zeros(FR_I64, 1, 0);
+                for (int64_t i = 0; i < index_stride; i++) set(&index, i, (double)(i * i % d.extent));
+                if (out_of_range) set(&index, 20, -1), set(&index, 17, (double)d.extent);
+                copy_in(&index);
+                buf from = numbers(t, x_stride, 0), y = zeros(t, index_stride, 0), to = numbers(t, x_stride, 0);
+                BOTH(k->gather(ex(), &d, p(&index), p(&from), p(&y), p(&bad)));
+                expect_same("gather", &y, 0);
+                expect_same("gather's first bad position", &bad, 0);
+                for (int how = 0; how < 3 && !out_of_range; how++) {
+                    BOTH(k->scatter(ex(), &d, p(&index), how > 0 ? p(&y) : NULL, how > 1, p(&to), p(&bad)));
+                    expect_same("scatter", &to, 0);
+                }
+                drop(&index), drop(&bad), drop(&from), drop(&y), drop(&to);
+            }
+}
+
 /* ---- optimizers ------------------------------------------------------------------------------------------------ */
 
 /* Lists of parameters: none, one, and more than one launch holds; empty ones, tails, several chunks, one not

@@ -312,6 +312,49 @@ def embedding():
     return op
 
 
+def places(random, shape, dim, extent, repeated):
+    """An index tensor; without repetition no line along dim names a place twice."""
+    if repeated:
+        return torch.from_numpy(random.integers(0, extent, shape))
+    lines = np.moveaxis(np.zeros(shape, dtype=np.int64), dim, -1)
+    for line in np.ndindex(lines.shape[:-1]):
+        lines[line] = random.permutation(extent)[:shape[dim]]
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(lines, -1, dim)))
+
+
+#         case              x             index         dim
+PLACES = [("vector",        (7,),         (5,),         0),
+          ("rows",          (5, 4),       (3, 4),       0),
+          ("columns",       (3, 6),       (3, 4),       1),
+          ("smaller",       (5, 4),       (3, 2),       0),
+          ("channels",      (2, 3, 4, 5), (2, 3, 4, 3), 3),
+          ("height",        (2, 5, 3, 4), (1, 4, 3, 2), 1),
+          ("batch",         (4, 2, 3, 2), (3, 2, 1, 2), -4),
+          ("many",          (3, 9),       (3, 6),       1)]
+
+
+def gather():
+    op = Op("gather")
+    for case, shape, size, dim in PLACES:
+        op.rng(case)
+        index = places(op.random, size, dim, shape[dim], True)
+        op.gradients(case, lambda x: torch.gather(x, dim, index), {"x": op.normal(*shape)}, index=index, dim=dim)
+    return op
+
+
+def scatter():
+    op = Op("scatter")
+    for add in (0, 1):
+        for case, shape, size, dim in PLACES:
+            case = f"add_{case}" if add else case
+            op.rng(case)
+            index = places(op.random, size, dim, shape[dim], bool(add))
+            function = torch.scatter_add if add else torch.scatter
+            op.gradients(case, lambda x, src: function(x, dim, index, src),
+                         {"x": op.normal(*shape), "src": op.normal(*size)}, index=index, dim=dim, add=add)
+    return op
+
+
 def upsample():
     op = Op("upsample")
     #        case                  shape        output   mode        align_corners
@@ -406,7 +449,7 @@ def cast():
 
 
 OPS = [conv2d, linear, batchnorm2d, relu, relu6, leaky_relu, maxpool2d, avgpool2d, adaptive_avgpool2d, add, mul, scale,
-       sum_, mean, concat, embedding, upsample, cross_entropy, mse, cast]
+       sum_, mean, concat, embedding, gather, scatter, upsample, cross_entropy, mse, cast]
 
 
 def same(a, b, name):

@@ -1,0 +1,30 @@
+/* scatter.c - elements to where an index says along a dimension. A task takes lines: see fri_gather_desc. Half types
+ * add in f32 and round after each addition. */
+#include "cpu/cpu.h"
+
+fr_status fri_cpu_scatter(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *src, bool add,
+                          void *x, int64_t *bad) {
+    fr_status s = fri_cpu_accepts("scatter", d->dtype);
+    if (s < 0) return s;
+    *bad = -1;
+    for (int64_t i = 0; i < d->lines * d->n; i++)
+        if (index[i] < 0 || index[i] >= d->extent) {
+            *bad = i;
+            return FR_OK;
+        }
+#pragma omp parallel for schedule(static) if (d->lines * d->n >= FRI_PARALLEL_MIN)
+    for (int64_t line = 0; line < d->lines; line++) {
+        int64_t i = 0, first = 0;
+        real from_buf, to_buf;
+        fri_gather_line(d, line, &i, &first);
+        for (int64_t k = 0; k < d->n; k++, i += d->index_step) {
+            int64_t at = first + index[i] * d->x_step;
+            real value = src != NULL ? *fri_cpu_load(d->dtype, src, i, 1, &from_buf) : 0;
+            if (add) value += *fri_cpu_load(d->dtype, x, at, 1, &to_buf);
+            real *to = fri_cpu_target(d->dtype, x, at, &to_buf);
+            *to = value;
+            fri_cpu_store(d->dtype, x, at, 1, to);
+        }
+    }
+    return FR_OK;
+}
