@@ -48,19 +48,29 @@ static fr_status build_global(const fr_model_opts *o, fr_module **out) {
     return build_head(o, FR_HEAD_GLOBAL, out);
 }
 
-static void row(const char *what, const peak_net *net, int64_t batch, int64_t size, bool stride) {
+static const peak_net flatten = {"flatten", "flatten", 224, 1000, false, false, NULL, build_flatten};
+static const peak_net global = {"global", "global", 224, 1000, false, false, NULL, build_global};
+
+static peak_result measure(const peak_net *net, int64_t batch, int64_t size, bool stride) {
     peak_setting at = {.net = net, .device = FR_META, .batch = batch, .image_size = size};
-    peak_case c = {.label = what, .switches = fr_switches_default(), .how = PEAK_PLAIN};
+    peak_case c = {.label = net->name, .switches = fr_switches_default(), .how = PEAK_PLAIN};
     peak_result r;
     strided = stride;
     peak_measure(&at, &c, &r);
+    return r;
+}
+
+size_t architecture_peak(int64_t batch, bool stride) {
+    return measure(&global, batch, 224, stride).peak;
+}
+
+static void row(const char *what, const peak_net *net, int64_t batch, int64_t size, bool stride) {
+    peak_result r = measure(net, batch, size, stride);
     printf("| %s | %lld | %zu | %zu | %zu | %zu |\n", what, (long long)size, r.by[FR_MEM_PARAMETER], r.saved,
            r.step_memory, r.peak);
 }
 
 int architecture_run(int64_t batch) {
-    static const peak_net flatten = {"flatten", "flatten", 224, 1000, false, false, NULL, build_flatten};
-    static const peak_net global = {"global", "global", 224, 1000, false, false, NULL, build_global};
     printf("VGG-16's convolutions, batch %lld, f32, SGD with momentum, default switches; requested bytes on meta\n\n"
            "| network | image | parameters | saved for backward | step memory | peak |\n|---|---|---|---|---|---|\n",
            (long long)batch);

@@ -5,6 +5,8 @@
  * Each line computes a figure from shapes alone (the networks run on meta), writes it as its source does, and compares
  * the texts. Seven published figures are wrong (errata A to E); the right value stands beside them with the reason.
  * Exit status 1: a figure is neither reproduced nor known to be wrong, or could not be computed. */
+#include "claims.h"
+
 #include <frugal/frugal.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -365,6 +367,7 @@ int main(void) {
     FR_TRY(s, guide(&t));
     FR_TRY(s, tracker(&t));
     FR_TRY(s, estimators(&t));
+    claims_print();
     printf("\n%d published figures are reproduced, %d are wrong (errata A to E), %d unexplained\n", t.right, t.wrong,
            t.unexpected);
 done:
