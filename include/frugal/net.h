@@ -139,6 +139,14 @@ FR_API fr_status fr_module_replace(fr_module *m, const char *path, fr_module **l
  * has: fr_module_forward_n returns it. FR_EINVAL: no such layer, or m is no network. */
 FR_API fr_status fr_module_tap(fr_module *m, const char *name);
 
+/* Leading layers that make no graph and treat each image by itself (FR_LAYER_PER_IMAGE): what lies before the first one
+ * that trains, that normalizes by its batch, or that draws random numbers. 0: m is no network. */
+FR_API int fr_module_frozen_prefix(fr_module *m);
+/* From now on these layers run on `images` images after the other, in training and evaluation, checkpointed or not: the
+ * same bits; alive are the activations of one part instead of the batch's. 0: all at once. FR_EINVAL: m is no network,
+ * images < 0. */
+FR_API fr_status fr_module_prefix_parts(fr_module *m, int64_t images);
+
 /* *m, a network of f32 layers, becomes one that only infers: a batch norm behind a convolution is folded into its
  * weights, w gamma / sqrt(var + eps) by the running values; one call convolves, adds what the next layer adds, and
  * rectifies; weights are laid out once, at the first forward, as the kernel reads them. Results are the evaluation's

@@ -9,6 +9,9 @@
  * the op that sets it. */
 fr_status fri_fit(fri_config *c, fr_fit *fit);
 
+/* prefix.c: --prefix-parts auto becomes a number in c->opts. */
+fr_status fri_prefix_choose(fri_config *c);
+
 /* Largest reserved bytes of a run, training or evaluation, as planned. */
 size_t fri_planned_reserved(const fri_train_plan *p);
 /* The plan of a run as it will go, in the arena or not, within this limit: FR_ENOMEM if it does not fit. */

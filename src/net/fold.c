@@ -23,7 +23,10 @@ static void folded_free(void *state) {
     fri_constant_conv2d_release(state);
 }
 
-static const fr_module_class folded_class = {.name = "FoldedConv2d", .run = folded_run, .free_state = folded_free};
+static const fr_module_class folded_class = {.name = "FoldedConv2d",
+                                             .run = folded_run,
+                                             .traits = FR_LAYER_PER_IMAGE,
+                                             .free_state = folded_free};
 
 /* ---- what one call takes in ------------------------------------------------------------------------------ */
 

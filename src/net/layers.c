@@ -29,7 +29,10 @@ static fr_status conv2d_call(fr_module *m, const fri_layer_args *args, fr_tensor
 }
 
 static const fri_layer_call conv2d_fused = {FRI_LAYER_CONV2D, conv2d_call};
-static const fr_module_class conv2d_class = {.name = "Conv2d", .forward = conv2d_forward, .fri_call = &conv2d_fused};
+static const fr_module_class conv2d_class = {.name = "Conv2d",
+                                             .forward = conv2d_forward,
+                                             .traits = FR_LAYER_PER_IMAGE,
+                                             .fri_call = &conv2d_fused};
 
 fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts, fr_device device,
                        fr_module **m) {
@@ -67,7 +70,9 @@ static fr_status linear_forward(fr_module *m, fr_tensor **x) {
     return fr_linear(*x, m->tensors[0].tensor, m->n_tensors > 1 ? m->tensors[1].tensor : NULL, x);
 }
 
-static const fr_module_class linear_class = {.name = "Linear", .forward = linear_forward, .traits = FR_LAYER_COLUMNS};
+static const fr_module_class linear_class = {.name = "Linear",
+                                             .forward = linear_forward,
+                                             .traits = FR_LAYER_COLUMNS | FR_LAYER_PER_IMAGE};
 
 fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
@@ -98,7 +103,9 @@ static fr_status embedding_forward(fr_module *m, fr_tensor **x) {
     return fr_embedding(*x, m->tensors[0].tensor, x);
 }
 
-static const fr_module_class embedding_class = {.name = "Embedding", .forward = embedding_forward};
+static const fr_module_class embedding_class = {.name = "Embedding",
+                                                .forward = embedding_forward,
+                                                .traits = FR_LAYER_PER_IMAGE};
 
 fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
@@ -181,7 +188,7 @@ static fr_status inplace_abn_call(fr_module *m, const fri_layer_args *args, fr_t
     return inplace_abn_with(m, args->sums, x);
 }
 
-enum { NORM_TRAITS = FR_LAYER_KEEPS_LAYOUT | FR_LAYER_KEEPS_F32 };
+enum { NORM_TRAITS = FR_LAYER_KEEPS_LAYOUT | FR_LAYER_KEEPS_F32 | FR_LAYER_PER_IMAGE };
 static const fri_layer_call batchnorm2d_fused = {FRI_LAYER_NORM, batchnorm2d_call};
 static const fri_layer_call inplace_abn_fused = {FRI_LAYER_INPLACE_NORM, inplace_abn_call};
 static const fr_module_class batchnorm2d_class = {.name = "BatchNorm2d",

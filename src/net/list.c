@@ -13,6 +13,7 @@ static fr_status run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, in
     const fri_list *l = m->state;
     fr_tensor *sums = NULL;
     fri_net_pass p = {0};
+    int first = 0;
     fr_status s = FR_OK;
     if (n_in != l->inputs || n_out > l->results)
         return fr_fail(FR_EINVAL, "network: %d inputs for %d results; it has %d inputs and %d results", n_in, n_out,
@@ -22,7 +23,8 @@ static fr_status run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, in
         p.value[i] = in[i];
         in[i] = NULL;
     }
-    FR_TRY(s, fri_net_pass_run(&p, 0, l->layers));
+    FR_TRY(s, fri_net_pass_prefix(&p, NULL, 0, &first));
+    FR_TRY(s, fri_net_pass_run(&p, first, l->layers));
     for (int i = 0; i < n_out; i++) out[i] = fr_tensor_retain(p.value[l->result[i]]);
 done:
     fri_net_pass_end(&p);

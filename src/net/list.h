@@ -29,6 +29,7 @@ typedef struct fri_list {
     fri_net_value *value; /* those of the inputs come first */
     int *result;          /* values; taps are the last of them */
     int layers, values, results, inputs;
+    int64_t prefix_images; /* in a part of the frozen prefix; 0: all at once */
 } fri_list;
 
 /* The list of a network; *one is filled and returned for any other module: that module as the only layer, between as
@@ -99,6 +100,9 @@ fr_status fri_net_pass_begin(const fri_list *l, fr_tensor **sums, fri_net_pass *
 void fri_net_pass_end(fri_net_pass *p);
 /* Layers first .. end - 1; what nobody reads any more is gone afterwards. */
 fr_status fri_net_pass_run(fri_net_pass *p, int first, int end);
+/* prefix.c: the frozen prefix, where it runs in parts. Layers in front of *end have run; 0: none. border: the layers
+ * where it may end; NULL: any. */
+fr_status fri_net_pass_prefix(fri_net_pass *p, const int *border, int borders, int *end);
 /* Bytes of what is handed on at a cut. */
 size_t fri_net_pass_handed(const fri_net_pass *p, int at);
 

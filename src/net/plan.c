@@ -230,6 +230,23 @@ done:
     return s;
 }
 
+/* Units 0 .. *units - 1, where the network's frozen prefix runs in parts: up to a border that no range lies across. */
+static fr_status run_prefix(const schedule *c, fri_net_pass *p, int *units) {
+    fr_status s = FR_OK;
+    int borders = 0, end = 0;
+    int *border = malloc(((size_t)c->units + 1) * sizeof *border);
+    if (border == NULL) return fr_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
+    for (int i = 0; i <= c->units; i++) {
+        bool across = false;
+        for (int r = 0; r < c->ranges; r++) across = across || (c->range[r].first < i && i < c->range[r].end);
+        if (!across) border[borders++] = c->first[i];
+    }
+    if (watch.fn == NULL) s = fri_net_pass_prefix(p, border, borders, &end);
+    free(border);
+    for (*units = 0; *units < c->units && c->first[*units] < end;) (*units)++;
+    return s;
+}
+
 /* ---- the plan ---------------------------------------------------------------------------------------------- */
 
 static fr_status check(const fr_unit_plan *p, int units, int layers) {
@@ -291,6 +308,7 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
     FRI_NOT_NULL(m, plan, x, y);
     schedule *c = NULL;
     fri_net_pass p = {0};
+    int done_units = 0;
     fr_status s = FR_OK;
     FR_TRY(s, check(plan, fr_module_units(m, NULL, 0), fr_module_layers(m)));
     FR_TRY(s, copy(m, plan, &c));
@@ -300,7 +318,8 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
     }
     FR_TRY(s, fri_net_pass_begin(c->list, &c->sums, &p));
     p.value[0] = fr_tensor_retain(x);
-    FR_TRY(s, run_units(c, 0, c->units, 0, &p));
+    FR_TRY(s, run_prefix(c, &p, &done_units));
+    FR_TRY(s, run_units(c, done_units, c->units, 0, &p));
     fri_tensor_put(&p.value[c->list->result[0]], y);
 done:
     if (c != NULL && p.value != NULL) fri_net_pass_end(&p);

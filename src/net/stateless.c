@@ -15,7 +15,10 @@ static fr_status make(const fr_module_class *class_, const void *state, size_t b
     return FR_OK;
 }
 
-enum { ACTIVATION = FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT };
+enum {
+    RANDOM = FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT, /* what it draws depends on the batch */
+    ACTIVATION = RANDOM | FR_LAYER_PER_IMAGE
+};
 
 /* ---- activations ------------------------------------------------------------------------------------------- */
 
@@ -74,7 +77,9 @@ static fr_status maxpool2d_forward(fr_module *m, fr_tensor **x) {
     const pool_state *p = m->state;
     return fr_maxpool2d(*x, p->kernel, &p->opts, x);
 }
-static const fr_module_class maxpool2d_class = {.name = "MaxPool2d", .forward = maxpool2d_forward};
+static const fr_module_class maxpool2d_class = {.name = "MaxPool2d",
+                                                .forward = maxpool2d_forward,
+                                                .traits = FR_LAYER_PER_IMAGE};
 
 fr_status fr_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
     FRI_NOT_NULL(m);
@@ -86,7 +91,9 @@ static fr_status avgpool2d_forward(fr_module *m, fr_tensor **x) {
     const pool_state *p = m->state;
     return fr_avgpool2d(*x, p->kernel, &p->opts, x);
 }
-static const fr_module_class avgpool2d_class = {.name = "AvgPool2d", .forward = avgpool2d_forward};
+static const fr_module_class avgpool2d_class = {.name = "AvgPool2d",
+                                                .forward = avgpool2d_forward,
+                                                .traits = FR_LAYER_PER_IMAGE};
 
 fr_status fr_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
     FRI_NOT_NULL(m);
@@ -98,7 +105,9 @@ static fr_status adaptive_forward(fr_module *m, fr_tensor **x) {
     const int64_t *size = m->state;
     return fr_adaptive_avgpool2d(*x, size[0], size[1], x);
 }
-static const fr_module_class adaptive_class = {.name = "AdaptiveAvgPool2d", .forward = adaptive_forward};
+static const fr_module_class adaptive_class = {.name = "AdaptiveAvgPool2d",
+                                               .forward = adaptive_forward,
+                                               .traits = FR_LAYER_PER_IMAGE};
 
 fr_status fr_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m) {
     FRI_NOT_NULL(m);
@@ -111,14 +120,12 @@ fr_status fr_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m) {
 static fr_status dropout_forward(fr_module *m, fr_tensor **x) {
     return fr_dropout(*x, *(double *)m->state, m->training, x);
 }
-static const fr_module_class dropout_class = {.name = "Dropout", .forward = dropout_forward, .traits = ACTIVATION};
+static const fr_module_class dropout_class = {.name = "Dropout", .forward = dropout_forward, .traits = RANDOM};
 
 static fr_status dropout2d_forward(fr_module *m, fr_tensor **x) {
     return fr_dropout2d(*x, *(double *)m->state, m->training, x);
 }
-static const fr_module_class dropout2d_class = {.name = "Dropout2d",
-                                                .forward = dropout2d_forward,
-                                                .traits = ACTIVATION};
+static const fr_module_class dropout2d_class = {.name = "Dropout2d", .forward = dropout2d_forward, .traits = RANDOM};
 
 static fr_status make_dropout(const fr_module_class *class_, double p, fr_module **m) {
     if (!(p >= 0 && p <= 1)) return fr_fail(FR_EINVAL, "%s: p is %g; it must lie in 0..1", class_->name, p);
@@ -142,7 +149,7 @@ static fr_status flatten_forward(fr_module *m, fr_tensor **x) {
 }
 static const fr_module_class flatten_class = {.name = "Flatten",
                                               .forward = flatten_forward,
-                                              .traits = FR_LAYER_FLATTENS};
+                                              .traits = FR_LAYER_FLATTENS | FR_LAYER_PER_IMAGE};
 
 fr_status fr_nn_flatten(int start_dim, fr_module **m) {
     FRI_NOT_NULL(m);
@@ -158,7 +165,9 @@ static fr_status upsample_forward(fr_module *m, fr_tensor **x) {
     const upsample_state *u = m->state;
     return fr_upsample(*x, fr_tensor_dim(*x, 1) * u->factor, fr_tensor_dim(*x, 2) * u->factor, u->mode, false, x);
 }
-static const fr_module_class upsample_class = {.name = "Upsample", .forward = upsample_forward};
+static const fr_module_class upsample_class = {.name = "Upsample",
+                                               .forward = upsample_forward,
+                                               .traits = FR_LAYER_PER_IMAGE};
 
 fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) {
     FRI_NOT_NULL(m);
@@ -212,7 +221,9 @@ static fr_status concat_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **
     (void)n_out;
     return fr_concat(in, n_in, out);
 }
-const fr_module_class fri_concat_class = {.name = "Concat", .run = concat_run, .traits = FR_LAYER_CONCATENATES};
+const fr_module_class fri_concat_class = {.name = "Concat",
+                                          .run = concat_run,
+                                          .traits = FR_LAYER_CONCATENATES | FR_LAYER_PER_IMAGE};
 
 static fr_status upsample_to_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
     (void)n_in;
@@ -221,4 +232,6 @@ static fr_status upsample_to_run(fr_module *m, fr_tensor **in, int n_in, fr_tens
     fr_tensor_release(&in[1]);
     return in_first(fr_upsample(in[0], p, q, *(fr_upsample_mode *)m->state, false, &in[0]), in, out);
 }
-const fr_module_class fri_upsample_to_class = {.name = "Upsample", .run = upsample_to_run};
+const fr_module_class fri_upsample_to_class = {.name = "Upsample",
+                                               .run = upsample_to_run,
+                                               .traits = FR_LAYER_PER_IMAGE};

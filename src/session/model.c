@@ -62,6 +62,7 @@ static fr_status freeze_parts(const fri_session *r) {
     }
     if (s == FR_OK && fr_module_trained_count(r->model) == 0)
         s = fr_fail(FR_EINVAL, "--%s: nothing is left that trains", o->n_freeze > 0 ? "freeze" : "train-only");
+    if (s == FR_OK && o->prefix_parts > 0) s = fr_module_prefix_parts(r->model, o->prefix_parts);
     return s;
 }
 

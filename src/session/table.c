@@ -40,6 +40,7 @@ static const fr_flag_choice fusings[] = {{"on", FR_TRAIN_FUSED_ON},
                                          {"two-pass", FR_TRAIN_FUSED_TWO_PASS},
                                          {"off", FR_TRAIN_FUSED_OFF},
                                          {0}};
+static const fr_flag_choice prefix_parts[] = {{"auto", FR_TRAIN_PARTS_AUTO}, {0}};
 static const fr_flag_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
                                                {"log", FR_TRAIN_LOG},
                                                {"each", FR_TRAIN_EACH},
@@ -54,6 +55,7 @@ static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 static void all_off(fr_train_opts *o) {
     o->switches = fr_switches_all_off();
     o->checkpoint_segments = FR_TRAIN_AUTO;
+    o->prefix_parts = FR_TRAIN_AUTO;
     o->fit_switches = false;
     o->fused_step = FR_TRAIN_FUSED_OFF;
     o->offload = NULL;
@@ -246,6 +248,11 @@ const fr_flag fri_flags[] = {
      "What segments have the same amount of: bytes saved for backward, or units (as PyTorch cuts).",
      .choices = balances},
 
+    {"prefix-parts", ROW(INT, MEMORY, prefix_parts), "N",
+     "Run the layers in front of the first one that trains (--train-only, --freeze) on N images after the other: the "
+     "same bits in less memory; 'auto': as many as the plan finds best.",
+     .unset = "all at once", RANGE(1, 1 << 20), .choices = prefix_parts},
+
     {"arena", ROW(BOOL, MEMORY, arena), NULL,
      "Plan the run, reserve exactly what it needs, and give each allocation a fixed place in it."},
     {"memory-budget", ROW(SIZE, MEMORY, memory_budget), "BYTES",
@@ -354,6 +361,7 @@ fr_train_opts fr_train_opts_default(void) {
         .save_every = FR_TRAIN_AUTO,
         .keep = 3,
         .checkpoint_segments = FR_TRAIN_AUTO,
+        .prefix_parts = FR_TRAIN_AUTO,
         .memory_budget = SIZE_MAX,
         .fit_switches = true,
     };

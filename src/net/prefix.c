@@ -1,0 +1,100 @@
+/* prefix.c - the layers in front of the first one that trains, in parts of the batch (fr_module_prefix_parts).
+ *
+ * They make no graph and treat each image by itself, so that running them on a few images after the other gives the
+ * bits of the whole batch; alive are the activations of a part and what is handed on of all. */
+#include "net/list.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+
+/* Does the layer, as it is now, treat each image by itself, without a graph? */
+static bool runs_in_parts(fr_module *m, bool grad) {
+    const fri_layer_call *c = m->class_->fri_call;
+    const bool norm = c != NULL && (c->kind == FRI_LAYER_NORM || c->kind == FRI_LAYER_INPLACE_NORM);
+    if ((m->class_->traits & FR_LAYER_PER_IMAGE) == 0 || (norm && fri_norm_trains(m))) return false;
+    for (int i = 0; i < m->n_tensors && grad; i++)
+        if (m->tensors[i].is_parameter && m->tensors[i].tensor->requires_grad) return false;
+    return true;
+}
+
+static int prefix_of(const fri_list *l, bool grad) {
+    int n = 0;
+    while (n < l->layers && runs_in_parts(l->layer[n].module, grad)) n++;
+    return n;
+}
+
+int fr_module_frozen_prefix(fr_module *m) {
+    return m != NULL && fri_is_net(m) ? prefix_of(fri_list_edit(m), true) : 0;
+}
+
+fr_status fr_module_prefix_parts(fr_module *m, int64_t images) {
+    FRI_NOT_NULL(m);
+    if (!fri_is_net(m)) return fr_fail(FR_EINVAL, "prefix parts: %s is no network (net.h)", m->class_->name);
+    if (images < 0)
+        return fr_fail(FR_EINVAL, "prefix parts: %lld images; at least 1, or 0 for all at once", (long long)images);
+    fri_list_edit(m)->prefix_images = images;
+    return FR_OK;
+}
+
+/* The value of a part becomes rows first .. of the whole one, which the first part makes. */
+static fr_status put_rows(fr_tensor *part, int64_t first, int64_t n, fr_tensor **whole) {
+    fr_tensor *rows = NULL;
+    fr_status s = FR_OK;
+    if (*whole == NULL) {
+        fr_shape shape = part->shape;
+        shape.dim[0] = n;
+        FR_TRY(s, fri_tensor_new(&shape, part->dtype, fri_device_of(part), FR_MEM_ACTIVATION, whole));
+    }
+    FR_TRY(s, fr_tensor_narrow0(*whole, first, part->shape.dim[0], &rows));
+    FR_TRY(s, fr_tensor_copy(rows, part));
+done:
+    fr_tensor_release(&rows);
+    return s;
+}
+
+/* Layers 0 .. end - 1 on images first .. first + n - 1 of all. */
+static fr_status run_part(fri_net_pass *p, int end, int64_t first, int64_t n) {
+    const fri_list *l = p->list;
+    const int64_t all = p->value[0]->shape.dim[0];
+    fri_net_pass q = {0};
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_net_pass_begin(l, NULL, &q));
+    FR_TRY(s, fr_tensor_narrow0(p->value[0], first, n, &q.value[0]));
+    FR_TRY(s, fri_net_pass_run(&q, 0, end));
+    for (int v = 1; v < l->values; v++) {
+        if (q.value[v] == NULL || l->value[v].last_reader < end) continue;
+        if (q.value[v]->shape.rank < 1 || q.value[v]->shape.dim[0] != n)
+            FR_TRY(s, fr_fail(FR_ESHAPE, "prefix parts: what %s makes has no row per image",
+                              l->layer[l->value[v].made_by].name));
+        FR_TRY(s, put_rows(q.value[v], first, all, &p->value[v]));
+        fr_tensor_release(&q.value[v]);
+    }
+done:
+    fri_net_pass_end(&q);
+    return s;
+}
+
+static bool is_border(const int *border, int borders, int at) {
+    for (int i = 0; i < borders; i++)
+        if (border[i] == at) return true;
+    return border == NULL;
+}
+
+fr_status fri_net_pass_prefix(fri_net_pass *p, const int *border, int borders, int *end) {
+    const fri_list *l = p->list;
+    const fr_tensor *x = p->value[0];
+    const int64_t images = l->prefix_images, all = x->shape.rank > 0 ? x->shape.dim[0] : 0;
+    const bool grad = fr_grad_enabled();
+    fr_status s = FR_OK;
+    *end = 0;
+    if (images == 0 || images >= all || l->inputs != 1 || (grad && x->requires_grad)) return s;
+    int n = prefix_of(l, grad);
+    while (n > 0 && !is_border(border, borders, n)) n--;
+    const bool was = fr_no_grad_begin();
+    for (int64_t first = 0; first < all && n > 0 && s == FR_OK; first += images)
+        s = run_part(p, n, first, images < all - first ? images : all - first);
+    fr_no_grad_end(was);
+    *end = n;
+    return s;
+}
