@@ -157,21 +157,23 @@ static void print_chosen(const fri_config *c, const fr_fit *f) {
     char budget[FR_BYTES_TEXT], peak[FR_BYTES_TEXT], units[FRI_UNITS_TEXT];
     int64_t calls = f->kernels_measured + f->kernels_estimated;
     if (c->opts.quiet) return;
-    fprintf(c->out, "budget %s (%zu bytes), batches of %" PRId64 ": ", fr_bytes_text(c->opts.memory_budget, budget),
-            c->opts.memory_budget, c->opts.batch_size);
     fprintf(c->out,
-            "%s\n  (per unit: k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in\n"
-            "  brackets]: run again in backward)\n"
-            "%s"
-            "  planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n"
-            "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
-            fri_units_text(&f->plan, units),
-            c->opts.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
-                               : "",
+            "budget %s (%zu bytes), batches of %" PRId64
+            ": planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n",
+            fr_bytes_text(c->opts.memory_budget, budget), c->opts.memory_budget, c->opts.batch_size,
             fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
-            f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1, f->dry_runs, f->milliseconds / 1000,
-            calls > 0 ? 100.0 * (double)f->kernels_measured / (double)calls : 0,
-            f->kernels_measured == 0 ? " (--calibrate measures)" : "");
+            f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1);
+    fprintf(
+        c->out,
+        "  units %s\n"
+        "  (k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in brackets]: run again\n"
+        "  in backward)\n"
+        "%s"
+        "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
+        fri_units_text(&f->plan, units),
+        c->opts.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n" : "",
+        f->dry_runs, f->milliseconds / 1000, calls > 0 ? 100.0 * (double)f->kernels_measured / (double)calls : 0,
+        f->kernels_measured == 0 ? " (--calibrate measures)" : "");
 }
 
 /* "op conv2d of features.2 in backward sets it: 1234 bytes are alive then: parameter 12, ..." */

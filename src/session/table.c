@@ -211,7 +211,7 @@ const fr_flag fri_flags[] = {
     {"encode", ROW(BOOL, MEMORY, switches.encode), NULL,
      "For backward, relu keeps 1 bit per element, max pooling 1 byte per output, dropout nothing."},
     {"rebuild", ROW(BOOL, MEMORY, switches.rebuild), NULL,
-     "Outputs of batch norm, relu, add and concat are made again in backward."},
+     "Outputs of batch norm, relu, add and concat are recomputed in backward."},
     {"early-release", ROW(BOOL, MEMORY, switches.early_release), NULL,
      "A saved tensor goes at its last use inside an op's backward."},
     {"split-batch", ROW(INT, MEMORY, split_batch), "K",
@@ -221,7 +221,7 @@ const fr_flag fri_flags[] = {
     {"grad-zero", ROW(SET, MEMORY, grad_zero), NULL,
      "Keep gradients between steps and clear them (zero_grad(set_to_none=False)), instead of releasing them."},
     {"fused-step", ROW(CHOICE, MEMORY, fused_step), "HOW",
-     "Update a parameter as soon as its gradient is complete; the gradient goes at once. 'two-pass' is for a loss "
+     "Update a parameter as soon as its gradient is complete, and release the gradient. 'two-pass' is for a loss "
      "scale: each batch runs forward and backward twice, first only to look for inf and NaN.",
      .implied = "on", .choices = fusings},
     {"offload", ROW(TEXT, MEMORY, offload), "FILE",

@@ -90,7 +90,8 @@ static void expect_same_losses(const char *flags) {
 Test(trainers, a_network_of_one_s_own_is_planned_fitted_and_cut) {
     outcome o = program_run("train_own", "plan --memory-budget 1400KiB");
     cr_assert_eq(o.status, 0, "%s", o.err);
-    EXPECT_MATCH(o.out, "budget 1\\.37 MiB \\(1433600 bytes\\), batches of 16: [a-zA-Z]*\\[");
+    EXPECT_MATCH(o.out, "budget 1\\.37 MiB \\(1433600 bytes\\), batches of 16: planned peak 1\\.[0-9]+ MiB ");
+    EXPECT_MATCH(o.out, "\n  units [a-zA-Z]*\\[");
     EXPECT_MATCH(o.out, "planned peak 1\\.[0-9]+ MiB .*peak: .*module layer[1-3]\\.0\\.");
     o = program_run("train_own", "plan --memory-budget 500KiB");
     cr_expect_eq(o.status, 1);
