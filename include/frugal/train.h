@@ -171,7 +171,7 @@ typedef struct fr_flag {
     const char *name; /* without dashes */
     fr_flag_kind kind;
     fr_flag_group group;
-    size_t offset;       /* in fr_train_opts, of the library's flags */
+    size_t offset;       /* in fr_train_opts; 0 of a program's own */
     const char *value;   /* what stands for the value in --help: "N" */
     const char *help;    /* sentences; the default and the choices are added */
     const char *brief;   /* its line in the short --help; NULL: it is in the long one only */

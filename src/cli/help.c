@@ -98,7 +98,7 @@ static void flag(page *g, const fr_train_program *p, const fr_flag *f) {
     words(g, DEEP, f->help);
     allowed(g, p, f);
     const char *value = fri_flag_text(f, &p->defaults, buf);
-    if (f->own == NULL && f->offset == offsetof(fr_train_opts, lr) && f->kind == FR_FLAG_REAL && value[0] == '\0')
+    if (f->offset == offsetof(fr_train_opts, lr) && f->kind == FR_FLAG_REAL && value[0] == '\0')
         snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with the others.", p->sgd_lr);
     else if (value[0] != '\0' && f->kind != FR_FLAG_SET)
         snprintf(text, sizeof text, "Default: %s.", value);

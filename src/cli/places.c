@@ -18,8 +18,7 @@ static bool same(const char *a, const char *b) {
 /* The file or folder that the flag names; NULL: none, or not for this. */
 static const char *path_of(const fr_flag *f, fr_flag_file file, const fr_train_opts *o) {
     const char *path = f->file == file ? *(const char *const *)fri_flag_field(f, o) : NULL;
-    bool latest =
-        f->own == NULL && f->offset == offsetof(fr_train_opts, resume) && path != NULL && strcmp(path, "latest") == 0;
+    bool latest = f->offset == offsetof(fr_train_opts, resume) && path != NULL && strcmp(path, "latest") == 0;
     return latest || (path != NULL && path[0] == '\0') ? NULL : path;
 }
 

@@ -34,23 +34,22 @@ static void make_spans(int64_t in, int64_t out, span *spans, float *weights) {
     }
 }
 
-/* One row of the image, resized across. */
-static void resize_row(const fri_pixels *from, int64_t y, const span *across, const float *weight, int64_t out_w,
-                       float *to) {
-    const int64_t channels = from->channels;
-    for (int64_t x = 0; x < out_w; x++) {
-        const int64_t at = (y * from->width + across[x].first) * channels;
-        const float *w = weight + across[x].weight;
-        for (int64_t c = 0; c < channels; c++) {
-            float v = 0;
-            if (from->f32 != NULL)
-                for (int32_t k = 0; k < across[x].count; k++) v += w[k] * from->f32[at + k * channels + c];
-            else
-                for (int32_t k = 0; k < across[x].count; k++) v += w[k] * (float)from->u8[at + k * channels + c];
-            to[x * channels + c] = v;
-        }
+/* One row of `from`, resized across: of 8 bit pixels, or f32. */
+#define RESIZE_ROW(name, type)                                                                                   \
+    static void name(const type *from, int64_t channels, const span *across, const float *weight, int64_t out_w, \
+                     float *to) {                                                                                \
+        for (int64_t x = 0; x < out_w; x++) {                                                                    \
+            const type *p = from + across[x].first * channels;                                                   \
+            const float *w = weight + across[x].weight;                                                          \
+            for (int64_t c = 0; c < channels; c++) {                                                             \
+                float v = 0;                                                                                     \
+                for (int32_t k = 0; k < across[x].count; k++) v += w[k] * (float)p[k * channels + c];            \
+                to[x * channels + c] = v;                                                                        \
+            }                                                                                                    \
+        }                                                                                                        \
     }
-}
+RESIZE_ROW(row_of_u8, uint8_t)
+RESIZE_ROW(row_of_f32, float)
 
 fr_status fri_resize(fri_pixels *p, int64_t out_h, int64_t out_w, fri_transform_scratch *scratch) {
     const int64_t in_h = p->height, in_w = p->width;
@@ -71,7 +70,13 @@ fr_status fri_resize(fri_pixels *p, int64_t out_h, int64_t out_w, fri_transform_
     float *rows = scratch->rows.data, *sum = rows + in_h * row;
     uint8_t *result = scratch->resized.data;
     float *real_result = scratch->resized.data;
-    for (int64_t y = 0; y < in_h; y++) resize_row(p, y, across, weight_across, out_w, rows + y * row);
+    for (int64_t y = 0; y < in_h; y++) {
+        const int64_t at = y * in_w * p->channels;
+        if (real)
+            row_of_f32(p->f32 + at, p->channels, across, weight_across, out_w, rows + y * row);
+        else
+            row_of_u8(p->u8 + at, p->channels, across, weight_across, out_w, rows + y * row);
+    }
     for (int64_t y = 0; y < out_h; y++) {
         const float *w = weight_down + down[y].weight;
         for (int64_t x = 0; x < row; x++) sum[x] = real ? 0 : 0.5f; /* rounds to nearest when cut off */

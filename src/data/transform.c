@@ -97,16 +97,14 @@ static uint8_t luma(const uint8_t *p) {
     return (uint8_t)((19595u * p[0] + 38470u * p[1] + 7471u * p[2] + 0x8000u) >> 16);
 }
 
-static void put_u8(const fri_transform *t, const uint8_t *p, int64_t in, float *to) {
-    const int64_t out = t->channels;
+static inline void put_u8(const fri_transform *t, const uint8_t *p, int64_t in, int64_t out, float *to) {
     if (in > out)
         to[0] = t->value[0][luma(p)];
     else
         for (int64_t c = 0; c < out; c++) to[c] = t->value[c][in < out ? p[0] : p[c]];
 }
 
-static void put_f32(const fri_transform *t, const float *p, int64_t in, float *to) {
-    const int64_t out = t->channels;
+static inline void put_f32(const fri_transform *t, const float *p, int64_t in, int64_t out, float *to) {
     const double gray = in > out ? 0.299 * p[0] + 0.587 * p[1] + 0.114 * p[2] : p[0];
     for (int64_t c = 0; c < out; c++) to[c] = (float)(((in != out ? gray : p[c]) - t->mean[c]) / t->std[c]);
 }
@@ -139,27 +137,46 @@ static int64_t class_at(const fr_image *image, const place *at, int64_t h, int64
     return c == FR_MASK_IGNORED ? IGNORED : c;
 }
 
-/* The window of the image, and of its mask unless `classes` is NULL. */
-static void cut(const fri_transform *t, const fri_pixels *p, const place *at, const fr_image *image, float *to,
-                int64_t *classes) {
+/* Where in the resized image, a row of `width` pixels, pixel (y, x) of the window lies; -1: outside. */
+static inline int64_t source(const fri_transform *t, const fri_pixels *p, const place *at, int64_t y, int64_t x) {
+    const int64_t from_y = y + at->top, from_x = (at->mirror ? t->width - 1 - x : x) + at->left;
+    const bool inside = from_y >= 0 && from_y < p->height && from_x >= 0 && from_x < p->width;
+    return inside ? from_y * p->width + from_x : -1;
+}
+
+/* The window. in and out are p's and t's channels: numbers where the caller knows them, so that loops over them go. */
+static inline void cut(const fri_transform *t, const fri_pixels *p, const place *at, int64_t in, int64_t out,
+                       float *to) {
     static const uint8_t black[FR_CHANNELS_MAX] = {0};
     static const float zero[FR_CHANNELS_MAX] = {0};
-    for (int64_t y = 0; y < t->height; y++) {
-        const int64_t from_y = y + at->top;
-        const bool row_inside = from_y >= 0 && from_y < p->height;
+    for (int64_t y = 0; y < t->height; y++)
         for (int64_t x = 0; x < t->width; x++) {
-            const int64_t from_x = (at->mirror ? t->width - 1 - x : x) + at->left;
-            const bool inside = row_inside && from_x >= 0 && from_x < p->width;
-            const int64_t from = (from_y * p->width + from_x) * p->channels;
-            float *q = to + (y * t->width + x) * t->channels;
+            const int64_t from = source(t, p, at, y, x);
+            float *q = to + (y * t->width + x) * out;
             if (p->f32 != NULL)
-                put_f32(t, inside ? p->f32 + from : zero, p->channels, q);
+                put_f32(t, from >= 0 ? p->f32 + from * in : zero, in, out, q);
             else
-                put_u8(t, inside ? p->u8 + from : black, p->channels, q);
-            if (classes != NULL)
-                classes[y * t->width + x] = inside ? class_at(image, at, p->height, p->width, from_y, from_x) : IGNORED;
+                put_u8(t, from >= 0 ? p->u8 + from * in : black, in, out, q);
         }
-    }
+}
+
+static void cut_any(const fri_transform *t, const fri_pixels *p, const place *at, float *to) {
+    if (p->channels == 3 && t->channels == 3)
+        cut(t, p, at, 3, 3, to);
+    else if (p->channels == 1 && t->channels == 3)
+        cut(t, p, at, 1, 3, to);
+    else
+        cut(t, p, at, p->channels, t->channels, to);
+}
+
+static void cut_mask(const fri_transform *t, const fri_pixels *p, const place *at, const fr_image *image,
+                     int64_t *classes) {
+    for (int64_t y = 0; y < t->height; y++)
+        for (int64_t x = 0; x < t->width; x++) {
+            const int64_t from = source(t, p, at, y, x);
+            classes[y * t->width + x] =
+                from < 0 ? IGNORED : class_at(image, at, p->height, p->width, from / p->width, from % p->width);
+        }
 }
 
 fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int64_t epoch, int64_t index,
@@ -174,7 +191,8 @@ fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int
     at.top = offset(p.height, t->height, t->padding, t->random_crop, r.v[0]);
     at.left = offset(p.width, t->width, t->padding, t->random_crop, r.v[1]);
     at.mirror = t->flip && (r.v[2] >> 31) != 0;
-    cut(t, &p, &at, image, to, classes);
+    cut_any(t, &p, &at, to);
+    if (classes != NULL) cut_mask(t, &p, &at, image, classes);
 done:
     return s;
 }

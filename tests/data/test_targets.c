@@ -207,18 +207,18 @@ static fr_image in_f32(const uint8_t *pixels, float *to, int64_t n) {
 }
 
 /* f32 pixels 0..255 normalized by 255 times the mean and deviation are the 8 bit ones, but for the rounding to 8 bits
- * within resize and rotation (two of 1/2, and a weight of 1/256 of 255). */
+ * within resize, rotation (which has weights of 1/256, too) and the way to gray. */
 Test(targets, f32_pixels_go_the_way_of_8_bits) {
     static const int channels[][2] = {{3, 3}, {1, 3}, {3, 1}, {1, 1}};
     uint8_t pixels[20 * 24 * 3];
     float reals[20 * 24 * 3], a[12 * 12 * 3], b[12 * 12 * 3];
     picture_fill(pixels, 20, 24);
     for (int i = 0; i < 4; i++)
-        for (int resized = 0; resized < 2; resized++) {
+        for (int resized = 0; resized < 3; resized++) { /* 2: and turned */
             const int in = channels[i][0], out = channels[i][1];
             fr_loader_opts o = *FR_LOADER_OPTS(.height = 12, .width = 12, .resize_height = resized ? 15 : 20,
                                                .resize_width = resized ? 17 : 24, .channels = out, .padding = 2,
-                                               .random_crop = true, .flip = true, .degrees = resized ? 15 : 0);
+                                               .random_crop = true, .flip = true, .degrees = resized == 2 ? 15 : 0);
             fri_transform t, t32;
             fri_transform_scratch scratch = {0};
             fr_image image = {.pixels = pixels, .height = 20, .width = 24, .channels = in},
@@ -228,7 +228,8 @@ Test(targets, f32_pixels_go_the_way_of_8_bits) {
             MUST(fri_transform_init(&t, &o, 20, 24, in));
             for (int c = 0; c < 3; c++) o.mean[c] *= 255, o.std[c] *= 255;
             MUST(fri_transform_init(&t32, &o, 20, 24, in));
-            const double bound = resized ? 2.5 / 255 / 0.5 : in > out ? 0.51 / 255 / 0.5 : 1e-6;
+            const double levels = (resized > 0 ? 0.51 : 0) + (resized == 2 ? 1.5 : 0) + (in > out ? 0.51 : 1e-4);
+            const double bound = levels / 255 / 0.5;
             for (int64_t index = 0; index < 20; index++) {
                 MUST(fri_transform_apply(&t, &image, 0, index, &scratch, a, NULL));
                 MUST(fri_transform_apply(&t32, &image32, 0, index, &scratch, b, NULL));

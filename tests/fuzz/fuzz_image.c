@@ -1,4 +1,4 @@
-/* fuzz_image.c - any bytes as a JPEG or PNG file: refused, or pixels that are all there. */
+/* fuzz_image.c - any bytes as a JPEG or PNG file, and as a mask: refused, or pixels that are all there. */
 #include "fuzz.h"
 
 #include "data/dataset.h"
@@ -14,6 +14,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     } else {
         FUZZ_CHECK(fr_last_error()[0] != '\0');
     }
+    int64_t height = 0, width = 0;
+    s = fri_png_decode_mask("fuzz", data, n, &image, &height, &width);
+    if (s == FR_OK)
+        FUZZ_CHECK(height >= 1 && width >= 1 && height <= FRI_IMAGE_SIDE_MAX && width <= FRI_IMAGE_SIDE_MAX);
+    for (int64_t i = 0; s == FR_OK && i < height * width; i++) sum += ((const uint8_t *)image.target.data)[i];
+    if (s < 0) FUZZ_CHECK(fr_last_error()[0] != '\0');
     fr_image_clear(&image);
     return sum == 1u << 31 ? -1 : 0;
 }

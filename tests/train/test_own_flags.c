@@ -12,7 +12,7 @@ static double drop = 0;
 static int64_t wide = 4;
 static bool gentle = true;
 static int mode = 1;
-static const char *tag;
+static const char *tag, *extra;
 static struct {
     const char *const *name;
     int64_t n;
@@ -29,6 +29,8 @@ static const fr_flag flags[] = {
      .own = &mode},
     {"tag", FR_FLAG_TEXT, FR_GROUP_OUTPUT, .value = "WORD", .help = "Without effect.", .unset = "none", .own = &tag},
     {"parts", FR_FLAG_LIST, FR_GROUP_OUTPUT, .value = "PART...", .help = "No effect.", .unset = "none", .own = &parts},
+    {"extra", FR_FLAG_TEXT, FR_GROUP_FILES, .value = "FILE", .help = "No effect.", .unset = "none",
+     .file = FR_FILE_WRITTEN, .own = &extra},
     {0},
 };
 
@@ -112,6 +114,7 @@ Test(own_flags, are_read_explained_and_reported) {
     const fr_train_program p = program();
     cr_assert_eq(run(&p, "--help all"), 0);
     SAYS("--drop X");
+    SAYS("--wide N\n              Features there are. Default: 4.");
     SAYS("Share of features that are dropped. Default: 0.");
     SAYS("--gentle, --no-gentle");
     SAYS("One of slow, fast. Default: slow.");
@@ -135,6 +138,7 @@ Test(own_flags, wrong_values_are_usage_errors_and_near_spellings_are_found) {
                                            {"--wide 65", "--wide 65: must lie in 1..64"},
                                            {"--mode other", "--mode other: must be one of slow, fast"},
                                            {"--tag", "--tag needs a value: --tag WORD"},
+                                           {"--extra x --report x", "--report x and --extra x are one file"},
                                            {"--no-gentel", "did you mean '--no-gentle'?"},
                                            {"--dro 0.1", "did you mean '--drop'?"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
