@@ -149,11 +149,6 @@ static fr_status check(const fr_session_opts *o) {
                                               : NULL;
     if (o->model == NULL) return fr_fail(FR_EINVAL, "session_create: there is no function that makes the network");
     if (flag != NULL) return fr_fail(FR_EINVAL, "session_create: --%s is not for a session", flag);
-    if (o->n_metrics < 0 || o->n_metrics > FR_METRICS_MAX ||
-        (o->n_metrics > 0) != (o->metrics != NULL && o->metric_names != NULL))
-        return fr_fail(FR_EINVAL, "session_create: %lld metrics, %s; at most %d, with their names",
-                       (long long)o->n_metrics, o->metrics != NULL ? "and a function" : "and no function",
-                       FR_METRICS_MAX);
     if (t->dataset != FR_TRAIN_OWN)
         return fr_fail(FR_EINVAL, "session_create: train.dataset is of the trainers; a session is given its data");
     return FR_OK;

@@ -59,7 +59,10 @@ static fr_status check_model(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const fr_train_program *p = c->program;
     bool sgd = o->optimizer == FR_TRAIN_SGD;
+    bool metrics = p->metrics != NULL && p->metric_names != NULL;
     const conflict rows[] = {
+        {p->n_metrics < 0 || p->n_metrics > FR_METRICS_MAX || (p->n_metrics > 0) != metrics,
+         "the metrics of {program}: at most 8, with a name for each and a function"},
         {!o->batch_norm && !p->batch_norm_optional,
          "--no-batch-norm: the networks of {program} always have batch norm"},
         {!o->batch_norm && o->inplace_abn,

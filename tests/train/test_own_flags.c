@@ -193,4 +193,7 @@ Test(own_flags, a_program_has_loss_and_metrics_too) {
     cr_expect(whole > 0 && fabs(half - whole / 2) < 1e-3, "%g and %g", whole, half);
     cr_expect_eq(run(&p, "--steps 1 --label-smoothing 0.1"), 2);
     SAYS("this run has a loss of its own");
+    p.n_metrics = FR_METRICS_MAX + 1;
+    cr_expect_eq(run(&p, "--steps 1"), 2);
+    SAYS("the metrics of own: at most 8");
 }
