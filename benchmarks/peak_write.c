@@ -153,7 +153,7 @@ static void draw_table(FILE *f, const peak_table *t, int top) {
                     colors[c]);
             x += w;
         }
-        fprintf(f, "<text x=\"%.1f\" y=\"%d\">%.2f GB, step memory %.2f of all off</text>\n", x + 6, y + 12,
+        fprintf(f, "<text x=\"%.1f\" y=\"%d\">%.2f GB, step memory %.2fx</text>\n", x + 6, y + 12,
                 (double)r->peak * 1e-9, share(r->step_memory, t->r[0].step_memory));
         y += ROW;
     }
