@@ -128,7 +128,7 @@ FR_API fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr
 /* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0; eps 1e-5, momentum 0.1. */
 FR_API fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m);
 /* BatchNorm2d and leaky relu as one (fr_inplace_abn): the same tensors under the same names, and only the output is
- * kept. FR_EINVAL: slope is not > 0. */
+ * kept. FR_EINVAL: slope is neither > 0 nor FR_ABN_ELU. */
 FR_API fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m);
 FR_API fr_status fr_nn_relu(fr_module **m);
 FR_API fr_status fr_nn_relu6(fr_module **m);

@@ -61,7 +61,10 @@ FR_API fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta,
 
 /* y = leaky_relu(batch norm of x with weight |gamma| + eps, slope), written over x when nobody else needs it; backward
  * rebuilds x from y (InPlace-ABN, Rota Bulo et al. 2018). Saves y only. Gradients equal those of the two separate ops
- * up to rounding (bound in docs/ops/inplace_abn.md). slope > 0; shapes, types and statistics as fr_batchnorm2d. */
+ * up to rounding (bound in docs/ops/inplace_abn.md). slope > 0; FR_ABN_IDENTITY: no activation; FR_ABN_ELU: elu, y = x
+ * where x > 0, else exp(x) - 1, which keeps y in evaluations too. Shapes, types and statistics as fr_batchnorm2d. */
+#define FR_ABN_IDENTITY 1.0
+#define FR_ABN_ELU      (-1.0)
 FR_API fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
                                 fr_tensor *running_var, const fr_batchnorm2d_opts *opts, double slope, fr_tensor **y);
 

@@ -13,18 +13,22 @@
 
 #ifdef FRI_REAL_F64
 typedef double fri_real;
-#define FRI_SQRT sqrt
-#define FRI_EXP  exp
-#define FRI_LOG  log
-#define FRI_SIN  sin
-#define FRI_COS  cos
+#define FRI_SQRT  sqrt
+#define FRI_EXP   exp
+#define FRI_LOG   log
+#define FRI_EXPM1 expm1
+#define FRI_LOG1P log1p
+#define FRI_SIN   sin
+#define FRI_COS   cos
 #else
 typedef float fri_real;
-#define FRI_SQRT sqrtf
-#define FRI_EXP  expf
-#define FRI_LOG  logf
-#define FRI_SIN  sinf
-#define FRI_COS  cosf
+#define FRI_SQRT  sqrtf
+#define FRI_EXP   expf
+#define FRI_LOG   logf
+#define FRI_EXPM1 expm1f
+#define FRI_LOG1P log1pf
+#define FRI_SIN   sinf
+#define FRI_COS   cosf
 #endif
 
 /* ---- places ------------------------------------------------------------------------------------------------ */
@@ -92,6 +96,21 @@ static inline FRI_HOST_DEVICE fri_real fri_leaky_relu(fri_real x, fri_real slope
 
 static inline FRI_HOST_DEVICE fri_real fri_leaky_relu_gradient(fri_real y, fri_real slope, fri_real dy) {
     return fri_relu_gradient_bit(y > 0, slope, dy); /* NaN takes the slope, as PyTorch */
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_elu(fri_real x) {
+    return x > 0 ? x : FRI_EXPM1(x);
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_elu_gradient(fri_real y, fri_real dy) {
+    return y > 0 ? dy : dy * (y + 1);
+}
+
+/* Far on the negative side y rounds to -1: half of the gap that numbers have below 1 is taken for y + 1 there. NaN
+ * passes. */
+static inline FRI_HOST_DEVICE fri_real fri_elu_inverse(fri_real y) {
+    const fri_real least = sizeof(fri_real) == 8 ? (fri_real)0x1p-54 : (fri_real)0x1p-25;
+    return y > 0 ? y : y + 1 < least ? FRI_LOG(least) : FRI_LOG1P(y);
 }
 
 /* ---- random numbers -------------------------------------------------------------------------------------- */

@@ -20,13 +20,16 @@
 /* Elementwise: y[i] from the inputs' element i. */
 #define FRI_UNARY_KERNELS(X) \
     X(relu_forward, fri_unary_fn, REQUIRED)  /* y = max(x, 0), NaN passes */ \
-    X(relu6_forward, fri_unary_fn, REQUIRED) /* y = min(max(x, 0), 6), NaN passes */
+    X(relu6_forward, fri_unary_fn, REQUIRED) /* y = min(max(x, 0), 6), NaN passes */ \
+    X(elu_forward, fri_unary_fn, REQUIRED)   /* y = x where x > 0, else exp(x) - 1 */ \
+    X(elu_inverse, fri_unary_fn, REQUIRED)   /* y = x where x > 0, else log(x + 1), of -1 some -17 */
 #define FRI_BINARY_KERNELS(X)                                                                                         \
     X(add, fri_binary_fn, REQUIRED)           /* y = a + b */                                                         \
     X(add_relu, fri_binary_fn, REQUIRED)      /* y = max(a + b, 0), NaN passes: the bits of add, then relu_forward */ \
     X(mul, fri_binary_fn, REQUIRED)           /* y = a * b */                                                         \
     X(relu_backward, fri_binary_fn, REQUIRED) /* y = b where !(a <= 0), else 0: a is the output, b its gradient */    \
-    X(relu6_backward, fri_binary_fn, REQUIRED) /* y = b where 0 < a < 6, else 0 */
+    X(relu6_backward, fri_binary_fn, REQUIRED) /* y = b where 0 < a < 6, else 0 */ \
+    X(elu_backward, fri_binary_fn, REQUIRED) /* y = b where a > 0, else b * (a + 1): a is the output, b its gradient */
 #define FRI_SCALED_KERNELS(X)                                                              \
     X(scale, fri_scaled_fn, REQUIRED)              /* y = alpha * x */                     \
     X(leaky_relu_forward, fri_scaled_fn, REQUIRED) /* y = x where x > 0, else alpha * x */

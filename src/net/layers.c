@@ -243,7 +243,8 @@ fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
 
 fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    if (!(slope > 0)) return fr_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
+    if (!(slope > 0) && slope != FR_ABN_ELU)
+        return fr_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
     const fr_batchnorm2d_opts *o = FR_BATCHNORM2D_OPTS();
     return norm_create(&inplace_abn_class, channels, (fri_norm_state){o->eps, o->momentum, slope}, device, m);
 }

@@ -1,5 +1,6 @@
 /* inplace_abn - in-place activated batch norm (Rota Bulo, Porzi, Kontschieder, CVPR 2018; InPlace-ABN).
- *   forward    y = leaky_relu((x - mean) * invstd * w + beta, slope),  w = |gamma| + eps > 0, slope > 0
+ *   forward    y = leaky_relu((x - mean) * invstd * w + beta, slope),  w = |gamma| + eps > 0, slope > 0; slope
+ *              FR_ABN_IDENTITY: no activation, FR_ABN_ELU: elu instead
  *   backward   z = leaky_relu^-1(y), x = (z - beta) / w / invstd + mean, then batch norm's backward on that x;
  *              dgamma = sign(gamma) * dw
  *   saves      y (the next op saves it anyway; its sign in eval mode where gamma wants no gradient), [C] values; not x
@@ -73,6 +74,28 @@ static fr_status leaky(const fr_tensor *x, double slope, fr_tensor *y) {
                       (FRI_EXEC, x->dtype, fri_numel(x), slope, fri_data(x), fri_data(y)));
 }
 
+static fr_status activate(const fr_tensor *x, double slope, fr_tensor *y) {
+    if (slope == FR_ABN_IDENTITY && x == y) return FR_OK;
+    if (slope != FR_ABN_ELU) return leaky(x, slope, y);
+    return FRI_KERNEL(fri_backend_of(x), x->dtype, elu_forward,
+                      (FRI_EXEC, x->dtype, fri_numel(x), fri_data(x), fri_data(y)));
+}
+
+static fr_status deactivate(const fr_tensor *y, double slope, fr_tensor *z) {
+    if (slope != FR_ABN_ELU) return leaky(y, 1 / slope, z);
+    return FRI_KERNEL(fri_backend_of(y), y->dtype, elu_inverse,
+                      (FRI_EXEC, y->dtype, fri_numel(y), fri_data(y), fri_data(z)));
+}
+
+static fr_status activation_backward(const params *p, const fr_tensor *y, const fr_tensor *dy, fr_tensor *dz) {
+    const fri_backend *be = fri_backend_of(dy);
+    fr_dtype t = p->desc.dtype;
+    if (p->slope == FR_ABN_ELU)
+        return FRI_KERNEL(be, t, elu_backward, (FRI_EXEC, t, fri_numel(dy), fri_data(y), fri_data(dy), fri_data(dz)));
+    return FRI_KERNEL(be, t, leaky_relu_backward,
+                      (FRI_EXEC, t, fri_numel(dy), p->slope, fri_data(y), fri_data(dy), fri_data(dz)));
+}
+
 /* x from y: the activation is inverted by the reciprocal slope, the affine map by itself with the roles exchanged. */
 static fr_status invert(const params *p, fr_tensor *const *saved, fr_tensor **x) {
     fr_tensor *z = NULL, *inverse_weight = NULL, *std = NULL;
@@ -80,7 +103,7 @@ static fr_status invert(const params *p, fr_tensor *const *saved, fr_tensor **x)
     FR_TRY(s, reciprocal(&p->desc, saved[SAVED_WEIGHT], &inverse_weight));
     FR_TRY(s, reciprocal(&p->desc, saved[SAVED_INVSTD], &std));
     FR_TRY(s, fri_new_like(saved[SAVED_Y], FR_MEM_TEMPORARY, &z));
-    FR_TRY(s, leaky(saved[SAVED_Y], 1 / p->slope, z));
+    FR_TRY(s, deactivate(saved[SAVED_Y], p->slope, z));
     FR_TRY(s, apply(&p->desc, z, saved[SAVED_BETA], inverse_weight, std, saved[SAVED_MEAN], z));
     fri_tensor_put(&z, x);
 done:
@@ -119,9 +142,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     for (int i = p->inverts ? SAVED_Y : SAVED_GAMMA; i < SAVED_COUNT; i++) FR_TRY(s, fr_node_saved(node, i, &saved[i]));
     if (p->inverts) {
         FR_TRY(s, fri_gradient_like(*dy, &dz));
-        FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, leaky_relu_backward,
-                             (FRI_EXEC, p->desc.dtype, fri_numel(*dy), p->slope, fri_data(saved[SAVED_Y]),
-                              fri_data(*dy), fri_data(dz))));
+        FR_TRY(s, activation_backward(p, saved[SAVED_Y], *dy, dz));
         fr_tensor_release(dy);
         FR_TRY(s, invert(p, saved, &x));
         fr_tensor_release(&saved[SAVED_Y]);
@@ -159,7 +180,7 @@ fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_t
     fri_call c;
     fr_status s = FR_OK;
     FR_TRY(s, fri_call_begin(&c, &inplace_abn, 3, in, 3));
-    if (!(slope > 0)) {
+    if (!(slope > 0) && slope != FR_ABN_ELU) {
         s = fr_fail(FR_EINVAL, "inplace_abn: slope is %g; it must be > 0, so that the activation can be inverted",
                     slope);
         goto done;
@@ -170,8 +191,8 @@ fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_t
     FR_TRY(s, positive_weight(&p.desc, gamma, &weight));
     FR_TRY(s, fri_result_like(x, y, &out));
     FR_TRY(s, apply(&p.desc, x, mean, invstd, weight, beta, out));
-    FR_TRY(s, leaky(out, slope, out));
-    p.inverts = p.train || gamma->requires_grad;
+    FR_TRY(s, activate(out, slope, out));
+    p.inverts = p.train || gamma->requires_grad || slope == FR_ABN_ELU;
     fr_save saves[SAVED_COUNT] = {{out, p.inverts ? FR_SAVE_VALUE : FR_SAVE_SIGN},
                                   {gamma, FR_SAVE_SMALL},
                                   {beta, FR_SAVE_SMALL},

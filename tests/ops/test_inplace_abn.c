@@ -12,6 +12,7 @@
 enum { N = 3, H = 5, W = 4, C = 6 };
 
 static const double slope = 0.2, eps = 1e-5;
+static const double slopes[] = {0.2, FR_ABN_IDENTITY, FR_ABN_ELU};
 
 /* x, gamma (both signs), beta; or gamma as the plain op needs it: |gamma| + eps. */
 static void make_inputs(fr_dtype dtype, bool plain, fr_tensor **in) {
@@ -33,34 +34,39 @@ static void make_inputs(fr_dtype dtype, bool plain, fr_tensor **in) {
 }
 
 static fr_status abn(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
-    (void)ctx;
     (void)n_in;
     (void)n_out;
-    return fr_inplace_abn(in[0], in[1], in[2], NULL, NULL, NULL, slope, out);
+    return fr_inplace_abn(in[0], in[1], in[2], NULL, NULL, NULL, *(double *)ctx, out);
 }
 
 Test(inplace_abn, gradcheck) {
     cpu_only("gradient checks are in f64, which CUDA does not compute");
-    fr_tensor *in[3] = {0};
-    make_inputs(FR_F64, false, in);
-    must(fr_gradcheck(abn, NULL, in, 3, NULL));
-    for (int i = 0; i < 3; i++) fr_tensor_release(&in[i]);
+    for (int k = 0; k < 3; k++) {
+        fr_tensor *in[3] = {0};
+        double with = slopes[k];
+        make_inputs(FR_F64, false, in);
+        must(fr_gradcheck(abn, &with, in, 3, NULL));
+        for (int i = 0; i < 3; i++) fr_tensor_release(&in[i]);
+    }
     expect_nothing_left();
 }
 
-/* y and the gradients of sum(y^2) */
-static void run(bool plain, fr_tensor **in, double **result) {
+/* y and the gradients of sum(r y^2), r fixed and random: without it a norm alone has none. */
+static void run(double with, bool plain, fr_tensor **in, double **result) {
     fr_tensor *y = NULL, *s = NULL;
     make_inputs(FR_F32, plain, in);
     if (plain) {
         must(fr_batchnorm2d(in[0], in[1], in[2], NULL, NULL, NULL, &y));
-        must(fr_leaky_relu(y, slope, &y));
+        must(fr_leaky_relu(y, with, &y));
     } else {
-        must(abn(NULL, in, 3, &y, 1));
+        must(abn(&with, in, 3, &y, 1));
     }
+    fr_tensor *r = uniform_tensor(4, (int64_t[]){N, H, W, C});
     must(fr_mul(y, y, &s));
+    must(fr_mul(s, r, &s));
     must(fr_sum(s, &s));
     must(fr_backward(s, NULL));
+    fr_tensor_release(&r);
     result[0] = values_of(y);
     for (int i = 0; i < 3; i++) result[1 + i] = values_of(fr_tensor_get_grad(in[i]));
     fr_tensor_release(&y);
@@ -68,12 +74,12 @@ static void run(bool plain, fr_tensor **in, double **result) {
 }
 
 /* The bound of docs/ops/inplace_abn.md: a few roundings of the rebuilt x, relative to the largest gradient. */
-Test(inplace_abn, near_the_separate_ops) {
+static void expect_near(double with) {
     static const int count[4] = {N * H * W * C, N * H * W * C, C, C};
     fr_tensor *a[3] = {0}, *b[3] = {0};
     double *x[4], *y[4];
-    run(true, a, x);
-    run(false, b, y);
+    run(with, true, a, x);
+    run(with, false, b, y);
     for (int k = 0; k < 4; k++) {
         double largest = 0;
         for (int i = 0; i < count[k]; i++) largest = fmax(largest, fabs(x[k][i]));
@@ -89,6 +95,56 @@ Test(inplace_abn, near_the_separate_ops) {
         fr_tensor_release(&a[i]);
         fr_tensor_release(&b[i]);
     }
+}
+
+Test(inplace_abn, near_the_separate_ops) {
+    expect_near(slope);
+    expect_near(FR_ABN_IDENTITY);
+    expect_nothing_left();
+}
+
+/* Values, and training and evaluation, of elu: log(y + 1) far below 0 is -inf if it is not looked after. */
+Test(inplace_abn, elu) {
+    static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16};
+    for (int t = 0; t < 3; t++)
+        for (int train = 0; train < 2; train++) {
+            fr_tensor *in[3] = {0}, *mean = NULL, *var = NULL, *y = NULL, *plain = NULL;
+            make_inputs(types[t], false, in);
+            for (int i = 1; i < 3; i++) must(fr_tensor_fill(in[i], i == 1 ? 20 : -3)); /* some 60 below 0 */
+            must(fr_tensor_full(1, (int64_t[]){C}, 0.9, FR_F32, test_device(), &mean));
+            must(fr_tensor_full(1, (int64_t[]){C}, 3.5, FR_F32, test_device(), &var));
+            const fr_batchnorm2d_opts *o = FR_BATCHNORM2D_OPTS(.train = train);
+            must(fr_batchnorm2d(in[0], in[1], in[2], mean, var, o, &plain));
+            must(fr_tensor_set_requires_grad(in[1], train)); /* frozen in the evaluation */
+            must(fr_inplace_abn(in[0], in[1], in[2], mean, var, o, FR_ABN_ELU, &y));
+            double *z = values_of(plain), *got = values_of(y);
+            for (int i = 0; i < N * H * W * C; i++) {
+                double want = z[i] > 0 ? z[i] : expm1(z[i]);
+                /* z is rounded to the type before elu in one, behind it in the other */
+                cr_expect(fabs(got[i] - want) <= (t == 0 ? 2e-5 : 0.3) * fmax(1, fabs(want)), "%s: %g, not %g",
+                          fr_dtype_name(types[t]), got[i], want);
+            }
+            must(fr_sum(y, &y));
+            must(fr_backward(y, NULL));
+            double *dbeta = values_of(fr_tensor_get_grad(in[2])), sum[C] = {0};
+            for (int i = 0; i < N * H * W * C; i++) sum[i % C] += z[i] > 0 ? 1 : exp(z[i]);
+            for (int i = 0; i < C && t == 0; i++)
+                cr_expect(fabs(dbeta[i] - sum[i]) <= 2e-5 * sum[i], "dbeta %d: %g, not %g", i, dbeta[i], sum[i]);
+            free(dbeta);
+            for (int i = 0; i < 3; i++) {
+                double *g = i == 1 && !train ? calloc(C, sizeof *g) : values_of(fr_tensor_get_grad(in[i]));
+                for (int64_t k = 0; k < fr_tensor_numel(in[i]); k++)
+                    cr_expect(isfinite(g[k]), "%s: gradient %d is %g", fr_dtype_name(types[t]), i, g[k]);
+                free(g);
+                fr_tensor_release(&in[i]);
+            }
+            free(z);
+            free(got);
+            fr_tensor_release(&y);
+            fr_tensor_release(&plain);
+            fr_tensor_release(&mean);
+            fr_tensor_release(&var);
+        }
     expect_nothing_left();
 }
 

@@ -1,8 +1,10 @@
 /* test_optim.c - optimizers against torch.optim, schedules, clipping, the loss scaler's published behaviour. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
+#include <frugal/ops.h>
 #include <frugal/optim.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/golden.h"
@@ -209,6 +211,43 @@ static bool bench_step(struct bench *b, bool overflow) {
     must(fr_grad_scaler_step(b->g, b->o));
     must(fr_grad_scaler_update(b->g, &skipped));
     return skipped;
+}
+
+/* What Adam in f16 throughout dies of: eps 1e-8 is 0 there, so a gradient of 0 is 0 / 0; the square of 6e-8 is 0, that
+ * of 300 infinite. Moments are f32 here, so parameters in f16 go where those in f32 go. */
+Test(optim, adam_of_half_parameters_stays_finite) {
+    static const float g[N] = {0, 0x1p-24f, 300, -0x1p-14f, 65504};
+    static make_fn *const make[] = {adam_default, adamw_default};
+    for (int k = 0; k < 4; k++) {
+        fr_dtype half = k < 2 ? FR_F16 : FR_BF16;
+        double *value[2];
+        for (int i = 0; i < 2; i++) {
+            fr_module *m = bag();
+            fr_optimizer *o = NULL;
+            if (i == 1) must(fr_module_to_dtype(m, half));
+            must(make[k % 2](m, &o));
+            for (int t = 0; t < STEPS; t++) {
+                fr_tensor *wide = NULL, *grad = NULL;
+                must(fr_tensor_from_host(g, 1, (int64_t[]){N}, FR_F32, test_device(), &wide));
+                must(fr_cast(wide, i == 1 ? half : FR_F32, &grad));
+                must(fr_tensor_set_grad(parameter(m), grad));
+                must(fr_optimizer_step(o));
+                fr_tensor_release(&grad);
+                fr_tensor_release(&wide);
+            }
+            value[i] = values_of(parameter(m));
+            fr_optimizer_release(&o);
+            fr_module_release(&m);
+        }
+        double rounding = half == FR_F16 ? 0x1p-11 : 0x1p-8; /* of a parameter, once a step */
+        for (int i = 0; i < N; i++)
+            cr_expect(fabs(value[1][i] - value[0][i]) <= STEPS * rounding * fmax(1, fabs(value[0][i])),
+                      "%s, gradient %g: %g, f32 %g", fr_dtype_name(half), (double)g[i], value[1][i], value[0][i]);
+        cr_expect_eq(value[1][0], 0.5, "a gradient of 0 moved a parameter to %g", value[1][0]);
+        free(value[0]);
+        free(value[1]);
+    }
+    nothing_left();
 }
 
 Test(scaler, grows_after_2000_clean_steps) {
