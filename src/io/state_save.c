@@ -71,7 +71,7 @@ typedef struct list {
     size_t bytes_capacity;
 } list;
 
-static fr_status append(list *l, const char *name, fr_tensor *t) {
+static fr_status append_entry(list *l, const char *name, fr_tensor *t) {
     if (fri_device_of(t) == FR_META) return fr_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", name);
     fr_status s = FR_OK;
     if ((s = FRI_ROOM(l->entry, l->n, "state")) < 0 || (s = FRI_ROOM(l->tensor, l->n, "state")) < 0) return s;
@@ -86,11 +86,11 @@ static fr_status append(list *l, const char *name, fr_tensor *t) {
 
 static fr_status append_model(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     (void)is_parameter;
-    return append(ctx, path, t);
+    return append_entry(ctx, path, t);
 }
 
 static fr_status append_optimizer(void *ctx, const char *name, fr_tensor *t) {
-    return append(ctx, name, t);
+    return append_entry(ctx, name, t);
 }
 
 static void list_free(list *l) {

@@ -35,7 +35,7 @@ typedef struct saving {
     size_t bytes_capacity, turned_capacity;
 } saving;
 
-static fr_status hand_out(void *context, size_t index, const void **data) {
+static fr_status hand_out_weight(void *context, size_t index, const void **data) {
     saving *v = context;
     const fri_entry *e = &v->entries.entry[index];
     fr_status s = FR_OK;
@@ -82,7 +82,7 @@ fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts 
                                           .dtype = e->tensor->dtype,
                                           .shape = torch ? fri_entry_torch_shape(e) : e->tensor->shape};
     }
-    FR_TRY(s, fri_safetensors_write(path, list, v.entries.n, metadata, info != NULL ? 3 : 2, hand_out, &v));
+    FR_TRY(s, fri_safetensors_write(path, list, v.entries.n, metadata, info != NULL ? 3 : 2, hand_out_weight, &v));
 done:
     free(info);
     free(list);
@@ -103,7 +103,7 @@ typedef struct complaint {
     fr_status status;
 } complaint;
 
-__attribute__((format(printf, 2, 3))) static void put(complaint *c, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void say(complaint *c, const char *format, ...) {
     va_list args;
     va_start(args, format);
     int n = vsnprintf(c->text + c->at, sizeof c->text - c->at, format, args);
@@ -114,12 +114,12 @@ __attribute__((format(printf, 2, 3))) static void put(complaint *c, const char *
 static bool begin_item(complaint *c, const char *kind, fr_status status) {
     if (c->status == FR_OK) c->status = status;
     if (++c->of_kind > NAMED) return false;
-    put(c, "%s%s", c->of_kind > 1 ? ", " : c->at > 0 ? "; " : "", c->of_kind > 1 ? "" : kind);
+    say(c, "%s%s", c->of_kind > 1 ? ", " : c->at > 0 ? "; " : "", c->of_kind > 1 ? "" : kind);
     return true;
 }
 
 static void end_kind(complaint *c) {
-    if (c->of_kind > NAMED) put(c, " and %zu more", c->of_kind - NAMED);
+    if (c->of_kind > NAMED) say(c, " and %zu more", c->of_kind - NAMED);
     c->of_kind = 0;
 }
 
@@ -154,12 +154,12 @@ static void find_missing(loading *l, bool strict, complaint *c) {
         if (skips(l, e->name)) continue;
         l->from[i] = fri_safetensors_find(l->file, e->name);
         if (l->from[i] == NULL && strict && !may_be_missing(e->name) && begin_item(c, "missing ", FR_EINVAL))
-            put(c, "%.200s", e->name);
+            say(c, "%.200s", e->name);
     }
     end_kind(c);
 }
 
-static int by_text(const void *a, const void *b) {
+static int by_wording(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
@@ -167,12 +167,12 @@ static fr_status find_unexpected(const loading *l, complaint *c) {
     const char **names = calloc(l->entries.n + 1, sizeof *names);
     if (names == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu names", l->entries.n);
     for (size_t i = 0; i < l->entries.n; i++) names[i] = l->entries.entry[i].name;
-    qsort(names, l->entries.n, sizeof *names, by_text);
+    qsort(names, l->entries.n, sizeof *names, by_wording);
     for (size_t i = 0; i < l->file->n_entries; i++) {
         const char *name = l->file->entries[i].name;
-        if (bsearch(&name, names, l->entries.n, sizeof *names, by_text) == NULL && !skips(l, name) &&
+        if (bsearch(&name, names, l->entries.n, sizeof *names, by_wording) == NULL && !skips(l, name) &&
             begin_item(c, "unexpected ", FR_EINVAL))
-            put(c, "%.200s", name);
+            say(c, "%.200s", name);
     }
     end_kind(c);
     free(names);
@@ -187,7 +187,7 @@ static void find_unfit(const loading *l, complaint *c) {
         if (f == NULL) continue;
         fr_shape shape = shape_in_file(l, e);
         if (!fri_shape_equal(&f->shape, &shape) && begin_item(c, "", FR_ESHAPE))
-            put(c, "%.200s is %s in the file but %s in the module", e->name, fri_shape_text(&f->shape, have),
+            say(c, "%.200s is %s in the file but %s in the module", e->name, fri_shape_text(&f->shape, have),
                 fri_shape_text(&shape, want));
     }
     end_kind(c);
@@ -196,7 +196,7 @@ static void find_unfit(const loading *l, complaint *c) {
         if (l->from[i] == NULL || l->from[i]->dtype == e->tensor->dtype) continue;
         if (fr_dtype_is_float(l->from[i]->dtype) && fr_dtype_is_float(e->tensor->dtype)) continue;
         if (begin_item(c, "", FR_EDTYPE))
-            put(c, "%.200s is %s in the file but %s in the module", e->name, fr_dtype_name(l->from[i]->dtype),
+            say(c, "%.200s is %s in the file but %s in the module", e->name, fr_dtype_name(l->from[i]->dtype),
                 fr_dtype_name(e->tensor->dtype));
     }
     end_kind(c);
@@ -244,7 +244,7 @@ done:
     return s;
 }
 
-static fr_status fill(const loading *l, const fri_entry *e, const fri_safetensors_entry *f) {
+static fr_status fill_tensor(const loading *l, const fri_entry *e, const fri_safetensors_entry *f) {
     const void *data = f->data;
     if (l->torch && e->spatial > 1 && e->channels > 1) {
         fri_transpose(data, l->turned, fr_dtype_size(f->dtype), e->outer, e->channels, e->spatial);
@@ -268,7 +268,7 @@ fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts 
     FR_TRY(s, prepare(m, &o, &l));
     FR_TRY(s, fri_safetensors_read(l.file));
     for (size_t i = 0; i < l.entries.n; i++)
-        if (l.from[i] != NULL) FR_TRY(s, fill(&l, &l.entries.entry[i], l.from[i]));
+        if (l.from[i] != NULL) FR_TRY(s, fill_tensor(&l, &l.entries.entry[i], l.from[i]));
 done:
     fri_safetensors_close(&l.file);
     fri_entries_free(&l.entries);

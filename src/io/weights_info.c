@@ -29,7 +29,7 @@ static fr_status no_memory(void) {
 
 /* ---- writing --------------------------------------------------------------------------------------------- */
 
-static fr_status check(const fr_weights_info *o) {
+static fr_status check_info(const fr_weights_info *o) {
     if (o->classes < 1 || o->classes > MOST_CLASSES || o->channels < 1 || o->channels > FR_CHANNELS_MAX ||
         o->height < 1 || o->height > MOST_PIXELS || o->width < 1 || o->width > MOST_PIXELS)
         return fr_fail(FR_EINVAL,
@@ -56,7 +56,7 @@ static cJSON *name_item(const char *name) {
 }
 
 fr_status fri_weights_info_text(const fr_weights_info *info, char **out) {
-    fr_status s = check(info);
+    fr_status s = check_info(info);
     if (s < 0) return s;
     cJSON *o = cJSON_CreateObject(), *names = NULL;
     bool made = o != NULL && cJSON_AddItemToObject(o, "model", name_item(info->model)) &&
@@ -81,7 +81,7 @@ static fr_status wrong(const char *name, const char *key, const char *expected) 
     return fr_fail(FR_EFORMAT, "'%s': \"%s\" of metadata \"" FRI_WEIGHTS_INFO_KEY "\" is not %s", name, key, expected);
 }
 
-static fr_status take_text(const char *name, const cJSON *o, const char *key, char to[FR_WEIGHTS_NAME_BYTES]) {
+static fr_status take_name(const char *name, const cJSON *o, const char *key, char to[FR_WEIGHTS_NAME_BYTES]) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, key);
     if (!cJSON_IsString(item) || strlen(item->valuestring) >= FR_WEIGHTS_NAME_BYTES)
         return wrong(name, key, "a text of at most 63 bytes");
@@ -128,12 +128,12 @@ static fr_status take_names(const char *name, const cJSON *o, fr_weights_info *t
     return FR_OK;
 }
 
-static fr_status parse(const char *name, const cJSON *o, fr_weights_info *to) {
+static fr_status parse_info(const char *name, const cJSON *o, fr_weights_info *to) {
     fr_status s = FR_OK;
     if (!cJSON_IsObject(o))
         return fr_fail(FR_EFORMAT, "'%s': metadata \"" FRI_WEIGHTS_INFO_KEY "\" is not a JSON object", name);
-    FR_TRY(s, take_text(name, o, "model", to->model));
-    FR_TRY(s, take_text(name, o, "head", to->head));
+    FR_TRY(s, take_name(name, o, "model", to->model));
+    FR_TRY(s, take_name(name, o, "head", to->head));
     FR_TRY(s, take_count(name, o, "classes", MOST_CLASSES, &to->classes));
     FR_TRY(s, take_count(name, o, "channels", FR_CHANNELS_MAX, &to->channels));
     FR_TRY(s, take_count(name, o, "height", MOST_PIXELS, &to->height));
@@ -148,7 +148,7 @@ done:
 fr_status fri_weights_info_parse(const char *name, const char *text, fr_weights_info *out) {
     cJSON *o = cJSON_Parse(text);
     fr_weights_info info = {0};
-    fr_status s = parse(name, o, &info);
+    fr_status s = parse_info(name, o, &info);
     cJSON_Delete(o);
     if (s < 0) {
         fr_weights_info_clear(&info);

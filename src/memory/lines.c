@@ -58,7 +58,7 @@ static known_address *slot_of(known_address *table, size_t capacity, const void 
     return &table[i];
 }
 
-static bool grow(lines *t) {
+static bool grow_table(lines *t) {
     size_t capacity = t->capacity > 0 ? 2 * t->capacity : 1024;
     known_address *table = calloc(capacity, sizeof *table);
     if (table == NULL) return false;
@@ -71,7 +71,7 @@ static bool grow(lines *t) {
 }
 
 static fri_source find(lines *t, const void *address) {
-    if (2 * t->n_known >= t->capacity && !grow(t)) {
+    if (2 * t->n_known >= t->capacity && !grow_table(t)) {
         t->no_memory = true;
         return (fri_source){0};
     }
@@ -166,11 +166,11 @@ static void drop_block(lines *t, const fr_event *e, const void *const address[LI
 }
 
 /* What lives when the tracker begins is a line of its own. */
-static void before(void *ctx, const fri_block *b) {
+static void take_earlier(void *ctx, const fri_block *b) {
     add_block(ctx, fri_allocator_device(b->owner), b->serial, b->size, (const void *[LISTS]){NULL, NULL});
 }
 
-static void on_event(void *ctx, const fr_event *e) {
+static void on_lines_event(void *ctx, const fr_event *e) {
     lines *t = ctx;
     const void *address[LISTS];
     if ((e->kind != FR_EVENT_ALLOC && e->kind != FR_EVENT_FREE) || t->no_memory) return;
@@ -184,7 +184,7 @@ static void on_event(void *ctx, const fr_event *e) {
 
 /* ---- the listing --------------------------------------------------------------------------------------------- */
 
-static int larger_first(const void *a, const void *b) {
+static int largest_live_first(const void *a, const void *b) {
     const place *p = a, *q = b;
     if (p->at_peak != q->at_peak) return p->at_peak < q->at_peak ? 1 : -1;
     if (p->allocated != q->allocated) return p->allocated < q->allocated ? 1 : -1;
@@ -243,7 +243,7 @@ static void print_list(const lines *t, enum list l, fr_device d, FILE *out) {
             (ptrdiff_t)(sum.allocated - sum.freed));
 }
 
-static void destroy(lines *t) {
+static void lines_free(lines *t) {
     fri_sources_close(&t->sources);
     for (int l = 0; l < LISTS; l++) free(t->place[l]);
     free(t->block);
@@ -253,27 +253,27 @@ static void destroy(lines *t) {
 
 fr_status fr_track_lines_begin(FILE *out) {
     FRI_NOT_NULL(out);
-    if (fri_event_context(on_event) != NULL) return fr_fail(FR_EUSAGE, "lines: they are tracked already");
+    if (fri_event_context(on_lines_event) != NULL) return fr_fail(FR_EUSAGE, "lines: they are tracked already");
     lines *t = calloc(1, sizeof *t);
     if (t == NULL) return fr_fail(FR_ENOMEM, "lines: out of host memory");
     t->out = out;
     fr_status s = fri_sources_open(&t->sources);
     for (int d = 0; s == FR_OK && d < FR_DEVICE_COUNT; d++) {
         const fri_allocator *a = fri_allocator_there((fr_device)d);
-        if (a != NULL) fri_allocator_each(a, before, t);
+        if (a != NULL) fri_allocator_each(a, take_earlier, t);
     }
-    if (s == FR_OK) s = fr_event_subscribe(on_event, t);
-    if (s < 0) destroy(t);
+    if (s == FR_OK) s = fr_event_subscribe(on_lines_event, t);
+    if (s < 0) lines_free(t);
     return s;
 }
 
 fr_status fr_track_lines_end(void) {
-    lines *t = fri_event_context(on_event);
+    lines *t = fri_event_context(on_lines_event);
     if (t == NULL) return fr_fail(FR_EUSAGE, "lines: end without a begin");
-    fr_event_unsubscribe(on_event, t);
+    fr_event_unsubscribe(on_lines_event, t);
     fr_status s = t->no_memory ? fr_fail(FR_ENOMEM, "lines: out of host memory") : FR_OK;
     for (int l = 0; l < LISTS; l++)
-        if (t->n[l] > 0) qsort(t->place[l], t->n[l], sizeof *t->place[l], larger_first);
+        if (t->n[l] > 0) qsort(t->place[l], t->n[l], sizeof *t->place[l], largest_live_first);
     for (int d = 0; s == FR_OK && d < FR_DEVICE_COUNT; d++) {
         if (!t->seen[d]) continue;
         fprintf(t->out, "memory on %s by line, bytes allocated: peak %zu, live now %zu\n", fr_device_name((fr_device)d),
@@ -281,6 +281,6 @@ fr_status fr_track_lines_end(void) {
         for (int l = 0; l < LISTS; l++) print_list(t, (enum list)l, (fr_device)d, t->out);
     }
     if (s == FR_OK && ferror(t->out)) s = fr_fail(FR_EIO, "lines: the stream reports a write error");
-    destroy(t);
+    lines_free(t);
     return s;
 }

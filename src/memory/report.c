@@ -39,20 +39,20 @@ const char *fr_bytes_text(size_t bytes, char buf[FR_BYTES_TEXT]) {
 }
 
 /* Live blocks that share op, module, type and shape are one line. */
-struct group {
+struct block_kind {
     fr_tag tag;
     size_t bytes, count;
 };
 
-struct groups {
-    struct group *items;
+struct block_kinds {
+    struct block_kind *items;
     size_t count;
 };
 
 static void group_add(void *ctx, const fri_block *b) {
-    struct groups *g = ctx;
+    struct block_kinds *g = ctx;
     for (size_t i = 0; i < g->count; i++) {
-        struct group *it = &g->items[i];
+        struct block_kind *it = &g->items[i];
         if (it->tag.op == b->tag.op && it->tag.module == b->tag.module && it->tag.dtype == b->tag.dtype &&
             it->tag.category == b->tag.category && fri_shape_equal(&it->tag.shape, &b->tag.shape)) {
             it->bytes += b->size;
@@ -61,11 +61,11 @@ static void group_add(void *ctx, const fri_block *b) {
         }
     }
     if (FRI_ROOM(g->items, g->count, "report") < 0) return; /* a shorter report is better than none */
-    g->items[g->count++] = (struct group){b->tag, b->size, 1};
+    g->items[g->count++] = (struct block_kind){b->tag, b->size, 1};
 }
 
 static int by_bytes_descending(const void *a, const void *b) {
-    const struct group *x = a, *y = b;
+    const struct block_kind *x = a, *y = b;
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
@@ -131,7 +131,7 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         if (t.allocated_by[c]) LINE(" %s %s;", fr_category_name((fr_category)c), fr_bytes_text(t.allocated_by[c], b1));
     LINE("\n  largest live tensors:\n");
-    struct groups g = {0};
+    struct block_kinds g = {0};
     fri_allocator_each(a, group_add, &g);
     if (g.count > 0) qsort(g.items, g.count, sizeof *g.items, by_bytes_descending);
     for (size_t i = 0; i < g.count && i < LARGEST; i++) {

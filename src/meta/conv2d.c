@@ -15,6 +15,7 @@ static fr_status conv2d_workspace(const char *kernel, fri_conv2d_workspace_fn *f
 WORKSPACE(forward)
 WORKSPACE(backward_input)
 WORKSPACE(backward_weight)
+#undef WORKSPACE
 
 fr_status fri_meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
     fri_conv2d_fused_workspace_fn *f = FRI_META_TARGET(d->dtype, conv2d_forward_stats_workspace);

@@ -17,7 +17,7 @@ static fr_value dense_layer(fr_net *n, fr_value x, int64_t growth, const fr_mode
     return fr_net_conv2d(n, "conv2", x, growth, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
 }
 
-static fr_value block(fr_net *n, int b, int layers, fr_value x, int64_t growth, const fr_model_opts *o) {
+static fr_value dense_block(fr_net *n, int b, int layers, fr_value x, int64_t growth, const fr_model_opts *o) {
     fr_value feature[MAX_LAYERS + 1] = {x};
     fr_net_scope_begin(n, "denseblock%d", b + 1);
     for (int i = 0; i < layers; i++) {
@@ -66,7 +66,7 @@ static fr_status configure(int depth, const fr_model_opts *o, plan *p) {
     return FR_OK;
 }
 
-static fr_value stem(fr_net *n, fr_value x, const plan *p, const fr_model_opts *o) {
+static fr_value dense_stem(fr_net *n, fr_value x, const plan *p, const fr_model_opts *o) {
     if (!p->imagenet) return fr_net_conv2d(n, "conv0", x, p->stem, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
     x = fr_net_conv2d(n, "conv0", x, p->stem, 7, FR_CONV2D_OPTS(.stride = 2, .padding = 3), FR_NO_BIAS);
     x = fri_norm_relu(n, "norm0", "relu0", x, o);
@@ -85,9 +85,9 @@ fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m) {
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_IN);
     fr_net_scope_begin(n, "features");
-    x = stem(n, x, &p, &o);
+    x = dense_stem(n, x, &p, &o);
     for (int b = 0; b < p.blocks; b++) {
-        x = block(n, b, p.layers[b], x, p.growth, &o);
+        x = dense_block(n, b, p.layers[b], x, p.growth, &o);
         if (b + 1 < p.blocks) x = transition(n, b, x, &o);
     }
     x = fri_norm(n, "norm5", x, &o);

@@ -23,7 +23,8 @@ static fr_value conv_norm_relu6(fr_net *n, const char *name, fr_value x, int64_t
     return x;
 }
 
-static fr_value block(fr_net *n, fr_value x, int expansion, int64_t out, int64_t stride, const fr_model_opts *o) {
+static fr_value inverted_residual(fr_net *n, fr_value x, int expansion, int64_t out, int64_t stride,
+                                  const fr_model_opts *o) {
     const int64_t in = fr_net_dim(n, x, -1), inner = in * expansion;
     fr_value y = x;
     if (expansion > 1) y = conv_norm_relu6(n, "conv.0", y, inner, 1, 1, 1, o);
@@ -49,8 +50,8 @@ fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module **m) {
     for (int i = 0; i < (int)(sizeof stages / sizeof *stages); i++)
         for (int k = 0; k < stages[i].blocks; k++) {
             fr_net_scope_begin(n, "%d", at++);
-            x = block(n, x, stages[i].expansion, stages[i].channels, k > 0 || (small && i == 1) ? 1 : stages[i].stride,
-                      &o);
+            x = inverted_residual(n, x, stages[i].expansion, stages[i].channels,
+                                  k > 0 || (small && i == 1) ? 1 : stages[i].stride, &o);
             fr_net_scope_end(n);
         }
     x = conv_norm_relu6(n, "18", x, 1280, 1, 1, 1, &o);

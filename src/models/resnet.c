@@ -12,7 +12,7 @@ static const struct {
     int depth;
     bool bottleneck;
     int blocks[4];
-} configurations[] = {
+} variants[] = {
     {18, false, {2, 2, 2, 2}},  {34, false, {3, 4, 6, 3}},  {50, true, {3, 4, 6, 3}},
     {101, true, {3, 4, 23, 3}}, {152, true, {3, 8, 36, 3}},
 };
@@ -28,7 +28,8 @@ static fr_value conv_bn(fr_net *n, int k, bool last, fr_value x, int64_t out, in
     return last ? fr_net_batchnorm2d(n, norm, x, NULL) : fri_norm_relu(n, norm, relu, x, o);
 }
 
-static fr_value block(fr_net *n, bool bottleneck, fr_value x, int64_t width, int64_t stride, const fr_model_opts *o) {
+static fr_value residual(fr_net *n, bool bottleneck, fr_value x, int64_t width, int64_t stride,
+                         const fr_model_opts *o) {
     const int64_t out = bottleneck ? 4 * width : width;
     fr_value y = x, identity = x;
     if (bottleneck) {
@@ -46,7 +47,7 @@ static fr_value block(fr_net *n, bool bottleneck, fr_value x, int64_t width, int
     return fr_net_relu(n, "relu", fr_net_add(n, "add", y, identity));
 }
 
-static fr_value stem(fr_net *n, fr_value x, const fr_model_opts *o) {
+static fr_value residual_stem(fr_net *n, fr_value x, const fr_model_opts *o) {
     const int64_t kernel = o->small_stem ? 3 : 7, stride = o->small_stem ? 1 : 2;
     x = fr_net_conv2d(n, "conv1", x, 64, kernel, FR_CONV2D_OPTS(.stride = stride, .padding = kernel / 2), FR_NO_BIAS);
     x = fri_norm_relu(n, "bn1", "relu", x, o);
@@ -58,18 +59,18 @@ fr_status fr_resnet(int depth, const fr_model_opts *opts, fr_module **m) {
     fr_model_opts o;
     fr_value x;
     int at = -1;
-    for (int i = 0; i < (int)(sizeof configurations / sizeof *configurations); i++)
-        if (configurations[i].depth == depth) at = i;
+    for (int i = 0; i < (int)(sizeof variants / sizeof *variants); i++)
+        if (variants[i].depth == depth) at = i;
     if (at < 0) return fr_fail(FR_EINVAL, "ResNet: depth %d; 18, 34, 50, 101 and 152 exist", depth);
     fr_status s = fri_model_opts("ResNet", opts, opts != NULL && opts->small_stem ? 8 : 32, &o);
     if (s < 0) return s;
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
-    x = stem(n, x, &o);
+    x = residual_stem(n, x, &o);
     for (int i = 0; i < 4; i++)
-        for (int k = 0; k < configurations[at].blocks[i]; k++) {
+        for (int k = 0; k < variants[at].blocks[i]; k++) {
             fr_net_scope_begin(n, "layer%d.%d", i + 1, k);
-            x = block(n, configurations[at].bottleneck, x, (int64_t)64 << i, k == 0 && i > 0 ? 2 : 1, &o);
+            x = residual(n, variants[at].bottleneck, x, (int64_t)64 << i, k == 0 && i > 0 ? 2 : 1, &o);
             fr_net_scope_end(n);
         }
     x = fr_net_linear(n, "fc", fri_pool_flatten(n, x, 1), o.classes, FR_BIAS);

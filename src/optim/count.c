@@ -17,7 +17,7 @@ static int64_t length(const fr_optimizer *o) {
 }
 
 /* What the host knows, to the device. */
-static fr_status upload(fr_optimizer *o) {
+static fr_status upload_counts(fr_optimizer *o) {
     float *host = malloc((size_t)length(o) * sizeof *host);
     if (host == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     host[0] = (float)o->steps;
@@ -33,7 +33,7 @@ fr_status fri_optimizer_make_counts(fr_optimizer *o, fr_device device, bool devi
     fr_status s = FR_OK;
     if (o->counts != NULL || (o->kind != FRI_ADAM && !device_counts)) return FR_OK;
     FR_TRY(s, fri_tensor_new(&shape, FR_F32, device, FR_MEM_OPTIMIZER, &o->counts));
-    FR_TRY(s, upload(o));
+    FR_TRY(s, upload_counts(o));
     return FR_OK;
 done:
     fr_tensor_release(&o->counts);
@@ -77,7 +77,7 @@ fr_status fri_optimizer_set_counts(fr_optimizer *o, int64_t steps, const int64_t
     o->steps = steps;
     o->device_counts = false;
     for (int i = 0; i < o->n; i++) o->parameters[i].steps = of_parameter[i];
-    return o->counts != NULL ? upload(o) : FR_OK;
+    return o->counts != NULL ? upload_counts(o) : FR_OK;
 }
 
 const float *fri_optimizer_count_of(const fr_optimizer *o, const fri_parameter *p) {

@@ -45,7 +45,7 @@ static fri_loss_scale_desc rule(const fr_grad_scaler *g) {
 }
 
 /* Copies the host's state to the device. */
-static fr_status upload(fr_grad_scaler *g) {
+static fr_status upload_scale(fr_grad_scaler *g) {
     return fri_backend_of(g->state)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, &g->now, fri_data(g->state),
                                           sizeof g->now);
 }
@@ -78,7 +78,7 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     if (o.enabled) {
         FR_TRY(s, fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
         FR_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
-        if (g->device_decides) FR_TRY(s, upload(g));
+        if (g->device_decides) FR_TRY(s, upload_scale(g));
         FR_TRY(s, fri_tensor_fill(g->found, 0));
     }
     fr_grad_scaler_release(out);
@@ -127,7 +127,7 @@ fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tra
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
     g->now.tracker = growth_tracker;
     g->stale = false;
-    return g->device_decides && g->opts.enabled ? upload(g) : FR_OK;
+    return g->device_decides && g->opts.enabled ? upload_scale(g) : FR_OK;
 }
 
 fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled) {

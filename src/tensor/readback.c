@@ -36,7 +36,7 @@ static fr_status more_places(const fri_streams *streams) {
     return FR_OK;
 }
 
-static fr_status take(const fri_streams *streams, void **out) {
+static fr_status take_buffer(const fri_streams *streams, void **out) {
     fr_status s = FR_OK;
     if (owner != streams) free_places = NULL;
     owner = streams;
@@ -81,7 +81,7 @@ fr_status fr_readback_begin(const fr_tensor *t, fr_readback *r) {
     }
     if (b->streams == NULL) return fr_tensor_to_host(t, r->bytes);
     if (fri_capturing()) return fri_capture_value(t, r);
-    FR_TRY(s, take(b->streams, &r->pinned));
+    FR_TRY(s, take_buffer(b->streams, &r->pinned));
     r->streams = b->streams;
     FR_TRY(s, b->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, fri_data(t), r->pinned, bytes));
     FR_TRY(s, b->streams->mark(FRI_STREAM_COMPUTE, &fence));
@@ -123,18 +123,18 @@ void fr_readback_drop(fr_readback *r) {
 
 enum { CHECKS = 64 };
 
-typedef struct check {
+typedef struct late_check {
     fr_readback position;
     const char *op, *what;
     int64_t limit;
-} check;
+} late_check;
 
-static _Thread_local check checks[CHECKS];
+static _Thread_local late_check checks[CHECKS];
 static _Thread_local size_t first_check, n_checks;
 
 /* Waits for the oldest check and takes it off the list. */
 static fr_status oldest(void) {
-    check *c = &checks[first_check];
+    late_check *c = &checks[first_check];
     double at = -1;
     first_check = (first_check + 1) % CHECKS;
     n_checks--;
@@ -147,7 +147,8 @@ static fr_status oldest(void) {
 fr_status fri_readback_check_begun(const fr_readback *bad, const char *op, const char *what, int64_t limit) {
     fr_status s = FR_OK;
     if (n_checks == CHECKS) FR_TRY(s, oldest());
-    checks[(first_check + n_checks++) % CHECKS] = (check){.position = *bad, .op = op, .what = what, .limit = limit};
+    checks[(first_check + n_checks++) % CHECKS] =
+        (late_check){.position = *bad, .op = op, .what = what, .limit = limit};
 done:
     return s;
 }
@@ -162,7 +163,7 @@ fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *w
 void fri_readback_check_drop(const void *memory, size_t bytes) {
     size_t kept = 0;
     for (size_t i = 0; i < n_checks; i++) {
-        const check *c = &checks[(first_check + i) % CHECKS];
+        const late_check *c = &checks[(first_check + i) % CHECKS];
         const char *at = c->position.pinned;
         if (at < (const char *)memory || at >= (const char *)memory + bytes)
             checks[(first_check + kept++) % CHECKS] = *c;
