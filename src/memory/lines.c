@@ -103,14 +103,17 @@ static size_t place_of(lines *t, enum list l, fr_device d, const void *address) 
     return i;
 }
 
-/* The innermost frames of the two lists. In a program that holds the library and no debug information, the program
- * begins behind the outermost of the library's public calls. */
+/* The innermost frames of the two lists, from this file's own outwards: a sanitizer's may come before it. In a program
+ * that holds the library and no debug information, the program begins behind the outermost of the library's calls. */
 static void walk(lines *t, const void *at[LISTS]) {
     void *frame[FRAMES];
     int n = backtrace(frame, FRAMES), outermost = -1;
+    bool inside = false;
     at[PROGRAM] = at[LIBRARY] = NULL;
     for (int i = 0; i < n && at[PROGRAM] == NULL; i++) {
         fri_source s = find(t, frame[i]);
+        inside = inside || s.library;
+        if (!inside) continue;
         if (!s.library) at[PROGRAM] = frame[i];
         if (s.library && !s.memory && at[LIBRARY] == NULL) at[LIBRARY] = frame[i];
         if (s.library && s.name != NULL && strncmp(s.name, "fr_", 3) == 0) outermost = i;
