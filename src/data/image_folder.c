@@ -176,9 +176,27 @@ fr_status fri_split_path(const char *root, fr_split split, char path[PATH_BYTES]
     return fr_fail(FR_EIO, "%s: holds no folder %s", root, split == FR_SPLIT_TRAIN ? "train" : "test or val");
 }
 
+/* The images of class c join those of the classes before it. */
+static fr_status list_class(fr_dataset *d, const char *path, int64_t c) {
+    folder *f = d->state;
+    char class_path[PATH_BYTES], prefix[PATH_BYTES];
+    int64_t labelled = f->images.count;
+    /* Both fit: fri_names_list has built the longer of them. */
+    snprintf(prefix, sizeof prefix, "%s/", f->classes.name[c]);
+    if (snprintf(class_path, sizeof class_path, "%s/%s", path, f->classes.name[c]) >= PATH_BYTES) return FR_OK;
+    fr_status s = fri_names_list(class_path, false, prefix, &f->images);
+    if (s == FR_OK && f->images.count == labelled)
+        s = fr_fail(FR_EFORMAT, "%s: the class folder holds 0 images (.jpg, .jpeg, .png)", class_path);
+    for (; s == FR_OK && labelled < f->images.count; labelled++) {
+        s = FRI_ROOM(d->labels, labelled, path);
+        if (s == FR_OK) d->labels[labelled] = (int32_t)c;
+    }
+    return s;
+}
+
 fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset **out) {
     FRI_NOT_NULL(root, out);
-    char path[PATH_BYTES], class_path[PATH_BYTES], prefix[PATH_BYTES];
+    char path[PATH_BYTES];
     fr_image first = {0};
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
@@ -201,21 +219,7 @@ fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset *
         goto done;
     }
     if (split == FR_SPLIT_TEST) FR_TRY(s, check_same_classes(root, path, &f->classes));
-    int64_t labelled = 0;
-    for (int64_t c = 0; c < f->classes.count; c++) {
-        /* Both fit: fri_names_list has built the longer of them. */
-        snprintf(prefix, sizeof prefix, "%s/", f->classes.name[c]);
-        if (snprintf(class_path, sizeof class_path, "%s/%s", path, f->classes.name[c]) >= PATH_BYTES) continue;
-        FR_TRY(s, fri_names_list(class_path, false, prefix, &f->images));
-        if (f->images.count == labelled) {
-            s = fr_fail(FR_EFORMAT, "%s: the class folder holds 0 images (.jpg, .jpeg, .png)", class_path);
-            goto done;
-        }
-        for (; labelled < f->images.count; labelled++) {
-            FR_TRY(s, FRI_ROOM(d->labels, labelled, path));
-            d->labels[labelled] = (int32_t)c;
-        }
-    }
+    for (int64_t c = 0; c < f->classes.count; c++) FR_TRY(s, list_class(d, path, c));
     d->count = f->images.count;
     d->classes = f->classes.count;
     d->channels = 3;

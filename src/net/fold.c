@@ -36,11 +36,6 @@ typedef struct chain {
     int addend, result; /* values */
 } chain;
 
-static fri_layer_kind kind_of(const fri_list *l, int i) {
-    const fri_layer_call *c = l->layer[i].module->class_->fri_call;
-    return c != NULL ? c->kind : FRI_LAYER_OTHER;
-}
-
 static bool runs_once(const fri_list *l, const fr_module *m) {
     int n = 0;
     for (int i = 0; i < l->layers; i++) n += l->layer[i].module == m;
@@ -49,13 +44,13 @@ static bool runs_once(const fri_list *l, const fr_module *m) {
 
 static bool folds(const fri_list *l, int i) {
     const fr_module *m = l->layer[i].module;
-    return kind_of(l, i) == FRI_LAYER_CONV2D && runs_once(l, m) && m->tensors[0].tensor->dtype == FR_F32;
+    return fri_layer_kind_of(l, i) == FRI_LAYER_CONV2D && runs_once(l, m) && m->tensors[0].tensor->dtype == FR_F32;
 }
 
 /* The layer that alone reads the value, if it is of this kind; else -1. */
 static int reader(const fri_list *l, int value, fri_layer_kind kind) {
     const fri_net_value *v = &l->value[value];
-    return v->readers == 1 && v->last_layer >= 0 && kind_of(l, v->last_layer) == kind ? v->last_layer : -1;
+    return v->readers == 1 && v->last_layer >= 0 && fri_layer_kind_of(l, v->last_layer) == kind ? v->last_layer : -1;
 }
 
 static chain chain_of(const fri_list *l, int conv) {
@@ -133,9 +128,9 @@ static fr_status fold_layer(const fri_list *l, int conv, const chain *c, fr_modu
     if (s < 0) return s;
     fri_constant_conv2d *k = (*out)->state;
     k->opts = *(const fr_conv2d_opts *)m->state;
-    k->relu = c->relu < 0                             ? FRI_RECTIFY_NONE
-              : kind_of(l, c->relu) == FRI_LAYER_RELU ? FRI_RECTIFY_RELU
-                                                      : FRI_RECTIFY_RELU6;
+    k->relu = c->relu < 0                                       ? FRI_RECTIFY_NONE
+              : fri_layer_kind_of(l, c->relu) == FRI_LAYER_RELU ? FRI_RECTIFY_RELU
+                                                                : FRI_RECTIFY_RELU6;
     return fold_values(m, c->norm >= 0 ? l->layer[c->norm].module : NULL, k);
 }
 

@@ -21,11 +21,6 @@ static const struct {
     {2, {FRI_LAYER_NORM, FRI_LAYER_RELU6}},
 };
 
-static fri_layer_kind kind_of(const fri_list *l, int i) {
-    const fri_layer_call *c = l->layer[i].module->class_->fri_call;
-    return c != NULL ? c->kind : FRI_LAYER_OTHER;
-}
-
 /* Is layer i + 1 the only reader of layer i's result? */
 static bool feeds_next(const fri_list *l, int i) {
     const fri_net_layer *a = &l->layer[i];
@@ -40,26 +35,26 @@ static bool may_run_in_place(const fri_list *l, int i) {
 
 static bool matches(const fri_list *l, int i, int row) {
     for (int k = 0; k < table[row].layers; k++) {
-        if (kind_of(l, i + k) != table[row].kind[k]) return false;
+        if (fri_layer_kind_of(l, i + k) != table[row].kind[k]) return false;
         if (k > 0 && (!feeds_next(l, i + k - 1) || may_run_in_place(l, i + k) != may_run_in_place(l, i))) return false;
     }
     return true;
 }
 
 static bool norm_wants_sums(const fri_list *l, int i) {
-    const fri_layer_kind k = kind_of(l, i);
+    const fri_layer_kind k = fri_layer_kind_of(l, i);
     return (k == FRI_LAYER_NORM || k == FRI_LAYER_INPLACE_NORM) && fri_norm_trains(l->layer[i].module);
 }
 
 fri_fused fri_fuse(const fri_list *l, int i, int end) {
     fri_fused f = {.layers = 1};
-    if (kind_of(l, i) == FRI_LAYER_CONV2D)
+    if (fri_layer_kind_of(l, i) == FRI_LAYER_CONV2D)
         f.sums = feeds_next(l, i) && norm_wants_sums(l, i + 1) && fr_cudnn_fuse_statistics_get();
     for (int row = 0; row < (int)(sizeof table / sizeof *table) && f.layers == 1; row++)
         if (i + table[row].layers <= end && matches(l, i, row)) f.layers = table[row].layers;
     for (int k = i + 1; k < i + f.layers; k++) {
-        if (kind_of(l, k) == FRI_LAYER_RELU || kind_of(l, k) == FRI_LAYER_RELU6) {
-            f.relu = kind_of(l, k) == FRI_LAYER_RELU ? FRI_RECTIFY_RELU : FRI_RECTIFY_RELU6;
+        if (fri_layer_kind_of(l, k) == FRI_LAYER_RELU || fri_layer_kind_of(l, k) == FRI_LAYER_RELU6) {
+            f.relu = fri_layer_kind_of(l, k) == FRI_LAYER_RELU ? FRI_RECTIFY_RELU : FRI_RECTIFY_RELU6;
             f.relu_layer = k;
         } else {
             f.add = true;

@@ -75,6 +75,12 @@ typedef enum fri_partition {
 /* As fr_module_units. */
 int fri_units(fr_module *m, fri_partition how, int *first, int n);
 
+/* What layer i can be part of. */
+static inline fri_layer_kind fri_layer_kind_of(const fri_list *l, int i) {
+    const fri_layer_call *c = l->layer[i].module->class_->fri_call;
+    return c != NULL ? c->kind : FRI_LAYER_OTHER;
+}
+
 /* ---- fuse.c: which layers one call can do ---------------------------------------------------------------- */
 
 typedef struct fri_fused {

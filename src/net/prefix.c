@@ -9,9 +9,10 @@
 #include <stdlib.h>
 
 /* Does the layer, as it is now, treat each image by itself, without a graph? */
-static bool runs_in_parts(fr_module *m, bool grad) {
-    const fri_layer_call *c = m->class_->fri_call;
-    const bool norm = c != NULL && (c->kind == FRI_LAYER_NORM || c->kind == FRI_LAYER_INPLACE_NORM);
+static bool runs_in_parts(const fri_list *l, int layer, bool grad) {
+    const fr_module *m = l->layer[layer].module;
+    const fri_layer_kind kind = fri_layer_kind_of(l, layer);
+    const bool norm = kind == FRI_LAYER_NORM || kind == FRI_LAYER_INPLACE_NORM;
     if ((m->class_->traits & FR_LAYER_PER_IMAGE) == 0 || (norm && fri_norm_trains(m))) return false;
     for (int i = 0; i < m->n_tensors && grad; i++)
         if (m->tensors[i].is_parameter && m->tensors[i].tensor->requires_grad) return false;
@@ -20,7 +21,7 @@ static bool runs_in_parts(fr_module *m, bool grad) {
 
 static int prefix_of(const fri_list *l, bool grad) {
     int n = 0;
-    while (n < l->layers && runs_in_parts(l->layer[n].module, grad)) n++;
+    while (n < l->layers && runs_in_parts(l, n, grad)) n++;
     return n;
 }
 
