@@ -19,12 +19,19 @@ static const struct {
     {"half", "--half=bf16", {2.2468016147613525, 2.434843063354492, 2.583367347717285}},
 };
 
-static outcome run(const char *file, const char *flags) {
+/* Folders of tests/io/old, and what a state of theirs is told to have had otherwise. */
+static const struct {
+    const char *folder, *note;
+} programs[] = {{"", "\nnote: other settings than when it was saved: exact-convolutions off was on\n"},
+                {"0.1.0/", NULL}};
+enum { PROGRAMS = sizeof programs / sizeof *programs };
+
+static outcome run(const char *folder, const char *file, const char *flags) {
     char arguments[4096];
     snprintf(arguments, sizeof arguments,
              "--depth 10 --growth 2 --image-size 8 --batch-size 2 --threads 1 --device cpu --eval-every 0 "
-             "--report %s/r.json %s %s/tests/io/old/%s.safetensors",
-             files_root, flags, getenv("FRUGAL_SOURCE_ROOT"), file);
+             "--report %s/r.json %s %s/tests/io/old/%s%s.safetensors",
+             files_root, flags, getenv("FRUGAL_SOURCE_ROOT"), folder, file);
     return program_run("train_densenet", arguments);
 }
 
@@ -41,30 +48,34 @@ static bool near(double a, double b, bool half) {
     return fabs(a - b) < (half ? 5e-3 : 2e-4);
 }
 
-Test(old_files, every_old_state_is_gone_on_from) {
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
-        char flags[128];
-        snprintf(flags, sizeof flags, "--steps 6 %s --resume", states[i].flags);
-        outcome o = run(states[i].file, flags);
-        cr_assert_eq(o.status, 0, "%s: %d: %s", states[i].file, o.status, o.err);
-        cr_expect(strstr(o.out, "\nnote: other settings than when it was saved: exact-convolutions off was on\n") !=
-                      NULL,
-                  "%s", o.out);
-        cJSON *report = report_read(files_path("r.json")), *list = losses(report);
-        cr_assert_eq(cJSON_GetArraySize(list), 3, "%s", states[i].file);
-        cr_expect(by_winograd(report));
-        for (int k = 0; k < 3; k++) {
-            double loss = cJSON_GetArrayItem(list, k)->valuedouble;
-            bool half = strstr(states[i].flags, "--amp") != NULL || strstr(states[i].flags, "--half") != NULL;
-            cr_expect(near(loss, states[i].loss[k], half), "%s, step %d: loss %.9g, was %.9g", states[i].file, k + 4,
-                      loss, states[i].loss[k]);
-        }
-        cJSON_Delete(report);
+static void go_on_from(int program, size_t i) {
+    char flags[128];
+    snprintf(flags, sizeof flags, "--steps 6 %s --resume", states[i].flags);
+    outcome o = run(programs[program].folder, states[i].file, flags);
+    cr_assert_eq(o.status, 0, "%s%s: %d: %s", programs[program].folder, states[i].file, o.status, o.err);
+    if (programs[program].note != NULL)
+        cr_expect_not_null(strstr(o.out, programs[program].note), "%s", o.out);
+    else
+        cr_expect_null(strstr(o.out, "note:"), "%s", o.out);
+    cJSON *report = report_read(files_path("r.json")), *list = losses(report);
+    cr_assert_eq(cJSON_GetArraySize(list), 3, "%s", states[i].file);
+    cr_expect(by_winograd(report));
+    for (int k = 0; k < 3; k++) {
+        double loss = cJSON_GetArrayItem(list, k)->valuedouble;
+        bool half = strstr(states[i].flags, "--amp") != NULL || strstr(states[i].flags, "--half") != NULL;
+        cr_expect(near(loss, states[i].loss[k], half), "%s%s, step %d: loss %.9g, was %.9g", programs[program].folder,
+                  states[i].file, k + 4, loss, states[i].loss[k]);
     }
+    cJSON_Delete(report);
+}
+
+Test(old_files, every_old_state_is_gone_on_from) {
+    for (int p = 0; p < PROGRAMS; p++)
+        for (size_t i = 0; i < sizeof states / sizeof *states; i++) go_on_from(p, i);
 }
 
 Test(old_files, an_old_state_had_exact_convolutions) {
-    outcome o = run("sgd", "--steps 4 --exact-convolutions --resume");
+    outcome o = run("", "sgd", "--steps 4 --exact-convolutions --resume");
     cr_assert_eq(o.status, 0, "%d: %s", o.status, o.err);
     cr_expect_null(strstr(o.out, "note:"), "%s", o.out);
     cJSON *report = report_read(files_path("r.json"));
@@ -73,10 +84,12 @@ Test(old_files, an_old_state_had_exact_convolutions) {
 }
 
 Test(old_files, old_weights_are_loaded) {
-    outcome o = run("weights", "--steps 2 --lr 0 --weights");
-    cr_assert_eq(o.status, 0, "%d: %s", o.status, o.err);
-    cJSON *report = report_read(files_path("r.json"));
-    double loss = cJSON_GetArrayItem(losses(report), 0)->valuedouble;
-    cr_expect(near(loss, 2.2028231620788574, false), "loss %.9g", loss);
-    cJSON_Delete(report);
+    for (int p = 0; p < PROGRAMS; p++) {
+        outcome o = run(programs[p].folder, "weights", "--steps 2 --lr 0 --weights");
+        cr_assert_eq(o.status, 0, "%d: %s", o.status, o.err);
+        cJSON *report = report_read(files_path("r.json"));
+        double loss = cJSON_GetArrayItem(losses(report), 0)->valuedouble;
+        cr_expect(near(loss, 2.2028231620788574, false), "%s: loss %.9g", programs[p].folder, loss);
+        cJSON_Delete(report);
+    }
 }
