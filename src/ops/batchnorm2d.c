@@ -99,8 +99,8 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
 
 /* Most batch norms feed a relu, and rebuilding is bound by memory traffic. */
 static fr_status rebuild_next(fr_node *node, const fr_op *next, fr_tensor **y) {
-    if (next != &fri_relu_op && next != &fri_relu6_op) return FR_EUNSUPPORTED;
-    return y == NULL ? FR_OK : rebuild_as(node, next == &fri_relu_op ? FRI_RECTIFY_RELU : FRI_RECTIFY_RELU6, y);
+    if (next != &fri_relu_op.op && next != &fri_relu6_op.op) return FR_EUNSUPPORTED;
+    return y == NULL ? FR_OK : rebuild_as(node, next == &fri_relu_op.op ? FRI_RECTIFY_RELU : FRI_RECTIFY_RELU6, y);
 }
 
 /* y is made again in registers, by the forward's arithmetic, and its sign examined as it would be after rounding. */

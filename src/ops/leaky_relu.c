@@ -12,9 +12,9 @@
 
 #include <math.h>
 
-static fr_status values(const fr_tensor *x, double slope, fr_tensor *y) {
+static fr_status values(const void *slope, const fr_tensor *x, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), x->dtype, leaky_relu_forward,
-                      (FRI_EXEC, x->dtype, fri_numel(x), slope, fri_data(x), fri_data(y)));
+                      (FRI_EXEC, x->dtype, fri_numel(x), *(const double *)slope, fri_data(x), fri_data(y)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
@@ -24,60 +24,26 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     return s < 0 ? s : fr_node_grad(node, 0, &dx);
 }
 
-static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
-    const double *slope = fr_node_params(node);
-    fr_tensor *out = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_gradient_like(in[0], &out));
-    FR_TRY(s, values(in[0], *slope, out));
-    fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    return s;
-}
+static const fri_unary leaky_relu = {{.name = "leaky_relu", .backward = backward, FRI_UNARY},
+                                     values,
+                                     FRI_SAVES_Y,
+                                     FR_SAVE_SIGN};
 
-static const fr_op leaky_relu = {.name = "leaky_relu", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
-
-static fr_status check(const fr_tensor *x, double slope) {
+static fr_status check(double slope) {
     if (!(slope >= 0) || !isfinite(slope))
         return fr_fail(FR_EINVAL, "leaky_relu: slope is %g; it must be >= 0, so that the sign of y is the sign of x",
                        slope);
-    return fri_expect_float(&leaky_relu, x, "x");
-}
-
-static fr_status record(fr_tensor *x, double slope, fr_tensor *out) {
-    fr_save save = {out, FR_SAVE_SIGN};
-    return fr_op_record(&leaky_relu, &slope, sizeof slope, &x, 1, &save, 1, out);
+    return FR_OK;
 }
 
 fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    fr_tensor *out = NULL;
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &leaky_relu, 1, &x, 1));
-    FR_TRY(s, check(x, slope));
-    FR_TRY(s, fri_result_like(x, y, &out));
-    FR_TRY(s, values(x, slope, out));
-    FR_TRY(s, record(x, slope, out));
-    fri_result_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    fr_status s = check(slope);
+    return s < 0 ? s : fri_unary_call(&leaky_relu, &slope, sizeof slope, x, false, y);
 }
 
 fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope) {
     FRI_NOT_NULL(x);
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &leaky_relu, 1, &x, 1));
-    FR_TRY(s, check(x, slope));
-    FR_TRY(s, fri_check_inplace(&leaky_relu, x));
-    fri_bump_version(x);
-    FR_TRY(s, values(x, slope, x));
-    FR_TRY(s, record(x, slope, x));
-done:
-    fri_call_end(&c);
-    return s;
+    fr_status s = check(slope);
+    return s < 0 ? s : fri_unary_inplace(&leaky_relu, &slope, sizeof slope, x);
 }

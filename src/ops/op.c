@@ -164,3 +164,56 @@ fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx) {
     }
     return fri_new_like(dy, FR_MEM_TEMPORARY, dx);
 }
+
+/* ---- elementwise, one input -------------------------------------------------------------------------------- */
+
+fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
+    const fri_unary *u = (const fri_unary *)node->op;
+    fr_tensor *out = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_gradient_like(in[0], &out));
+    FR_TRY(s, u->values(fr_node_params(node), in[0], out));
+    fri_tensor_put(&out, y);
+done:
+    fr_tensor_release(&out);
+    return s;
+}
+
+static fr_status record_unary(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fr_tensor *out) {
+    fr_save save = {u->saves == FRI_SAVES_X ? x : out, u->flags};
+    return fr_op_record(&u->op, params, bytes, &x, 1, &save, u->saves != FRI_SAVES_NOTHING, out);
+}
+
+fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, bool there,
+                         fr_tensor **y) {
+    fr_tensor *out = NULL;
+    fri_call c;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_call_begin(&c, &u->op, 1, &x, 1));
+    FR_TRY(s, fri_expect_float(&u->op, x, "x"));
+    if (u->saves == FRI_SAVES_X && fr_grad_enabled() && x->requires_grad)
+        FR_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &out));
+    else
+        FR_TRY(s, fri_result_like(x, y, &out));
+    if (out != x || !there) FR_TRY(s, u->values(params, x, out));
+    FR_TRY(s, record_unary(u, params, bytes, x, out));
+    fri_result_put(&out, y);
+done:
+    fr_tensor_release(&out);
+    fri_call_end(&c);
+    return s;
+}
+
+fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x) {
+    fri_call c;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_call_begin(&c, &u->op, 1, &x, 1));
+    FR_TRY(s, fri_expect_float(&u->op, x, "x"));
+    FR_TRY(s, fri_check_inplace(&u->op, x));
+    fri_bump_version(x);
+    FR_TRY(s, u->values(params, x, x));
+    FR_TRY(s, record_unary(u, params, bytes, x, x));
+done:
+    fri_call_end(&c);
+    return s;
+}

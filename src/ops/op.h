@@ -54,6 +54,24 @@ fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);
 /* dy itself if it may be written over, else a new tensor like it. Also for a rebuilt input that only this op reads. */
 fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx);
 
+/* An elementwise op of one input: its result may lie over x, and is rebuilt from x. `op` comes first: a node's op leads
+ * back here. */
+typedef struct fri_unary {
+    fr_op op;
+    fr_status (*values)(const void *params, const fr_tensor *x, fr_tensor *y); /* y may be x */
+    enum { FRI_SAVES_NOTHING, FRI_SAVES_Y, FRI_SAVES_X } saves;                /* slot 0 */
+    unsigned flags;                                                            /* of that slot */
+} fri_unary;
+
+/* The rest of .op. */
+#define FRI_UNARY .rebuild = fri_unary_rebuild, .rebuild_inputs = 1
+fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y);
+/* The op itself: params (or NULL) go to values and into the node. `there`: x holds the result already. Where x is saved
+ * it is not written over. */
+fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, bool there, fr_tensor **y);
+/* The same, demanded in place. */
+fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x);
+
 /* Note [Tail]
  * A fused op computes what add and relu would make of its result in the pass that writes it. Then it calls these, which
  * record the nodes of the two and do not compute again what is there: every node, saved tensor and bit is that of the
@@ -64,7 +82,7 @@ fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx);
 fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y);
 fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y);
 fr_status fri_relu6_tail(fr_tensor *x, bool there, fr_tensor **y); /* the same of fr_relu6 */
-extern const fr_op fri_relu_op, fri_relu6_op;
+extern const fri_unary fri_relu_op, fri_relu6_op;
 
 fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out);
 

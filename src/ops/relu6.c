@@ -8,7 +8,8 @@
  *   order      deterministic on all backends */
 #include "ops/op.h"
 
-static fr_status values(const fr_tensor *x, fr_tensor *y) {
+static fr_status values(const void *unused, const fr_tensor *x, fr_tensor *y) {
+    (void)unused;
     return FRI_KERNEL(fri_backend_of(x), x->dtype, relu6_forward,
                       (FRI_EXEC, x->dtype, fri_numel(x), fri_data(x), fri_data(y)));
 }
@@ -19,39 +20,10 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     return s < 0 ? s : fr_node_grad(node, 0, &dx);
 }
 
-static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
-    (void)node;
-    fr_tensor *out = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_gradient_like(in[0], &out));
-    FR_TRY(s, values(in[0], out));
-    fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    return s;
-}
-
-const fr_op fri_relu6_op = {.name = "relu6", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
-
-static fr_status record(fr_tensor *x, fr_tensor *out) {
-    fr_save save = {out, FR_SAVE_RELU6};
-    return fr_op_record(&fri_relu6_op, NULL, 0, &x, 1, &save, 1, out);
-}
+const fri_unary fri_relu6_op = {{.name = "relu6", .backward = backward, FRI_UNARY}, values, FRI_SAVES_Y, FR_SAVE_RELU6};
 
 fr_status fri_relu6_tail(fr_tensor *x, bool there, fr_tensor **y) {
-    fr_tensor *out = NULL;
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &fri_relu6_op, 1, &x, 1));
-    FR_TRY(s, fri_expect_float(&fri_relu6_op, x, "x"));
-    FR_TRY(s, fri_result_like(x, y, &out));
-    if (out != x || !there) FR_TRY(s, values(x, out));
-    FR_TRY(s, record(x, out));
-    fri_result_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return fri_unary_call(&fri_relu6_op, NULL, 0, x, there, y);
 }
 
 fr_status fr_relu6(fr_tensor *x, fr_tensor **y) {
@@ -61,15 +33,5 @@ fr_status fr_relu6(fr_tensor *x, fr_tensor **y) {
 
 fr_status fr_relu6_inplace(fr_tensor *x) {
     FRI_NOT_NULL(x);
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &fri_relu6_op, 1, &x, 1));
-    FR_TRY(s, fri_expect_float(&fri_relu6_op, x, "x"));
-    FR_TRY(s, fri_check_inplace(&fri_relu6_op, x));
-    fri_bump_version(x);
-    FR_TRY(s, values(x, x));
-    FR_TRY(s, record(x, x));
-done:
-    fri_call_end(&c);
-    return s;
+    return fri_unary_inplace(&fri_relu6_op, NULL, 0, x);
 }
