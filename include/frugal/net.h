@@ -79,6 +79,13 @@ FR_API fr_value fr_net_inplace_abn(fr_net *n, const char *name, fr_value x, doub
 FR_API fr_value fr_net_relu(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_relu6(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_leaky_relu(fr_net *n, const char *name, fr_value x, double slope);
+FR_API fr_value fr_net_sigmoid(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_tanh(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_silu(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_hardsigmoid(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_hardswish(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_gelu(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_gelu_tanh(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_maxpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts);
 FR_API fr_value fr_net_avgpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts);
 FR_API fr_value fr_net_adaptive_avgpool2d(fr_net *n, const char *name, fr_value x, int64_t p, int64_t q);

@@ -133,6 +133,13 @@ FR_API fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device dev
 FR_API fr_status fr_nn_relu(fr_module **m);
 FR_API fr_status fr_nn_relu6(fr_module **m);
 FR_API fr_status fr_nn_leaky_relu(double slope, fr_module **m);
+FR_API fr_status fr_nn_sigmoid(fr_module **m);
+FR_API fr_status fr_nn_tanh(fr_module **m);
+FR_API fr_status fr_nn_silu(fr_module **m);
+FR_API fr_status fr_nn_hardsigmoid(fr_module **m);
+FR_API fr_status fr_nn_hardswish(fr_module **m);
+FR_API fr_status fr_nn_gelu(fr_module **m);
+FR_API fr_status fr_nn_gelu_tanh(fr_module **m);
 FR_API fr_status fr_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m);
 FR_API fr_status fr_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m);
 FR_API fr_status fr_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m);

@@ -77,7 +77,18 @@ FR_API fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y);
 /* y = min(max(x, 0), 6). dx = dy where 0 < y < 6. Saves which elements pass: shared with y while y lives, later 1
  * bit. */
 FR_API fr_status fr_relu6(fr_tensor *x, fr_tensor **y);
-/* The same, demanded in place, with PyTorch's rules: FR_EUSAGE on a leaf that requires grad; whoever saved the old
+/* Smooth activations and their hard forms (torch.nn.functional's of the same names; gelu_tanh: gelu with
+ * approximate="tanh"); any shape, float types, y has type and shape of x. sigmoid and tanh save y, the others x, so
+ * that they write over x only without a graph. Gradients are PyTorch's, also at the hard forms' kinks -3 and 3. */
+FR_API fr_status fr_sigmoid(fr_tensor *x, fr_tensor **y);     /* y = 1 / (1 + exp(-x)) */
+FR_API fr_status fr_tanh(fr_tensor *x, fr_tensor **y);        /* y = tanh x */
+FR_API fr_status fr_silu(fr_tensor *x, fr_tensor **y);        /* y = x sigmoid(x); swish */
+FR_API fr_status fr_hardsigmoid(fr_tensor *x, fr_tensor **y); /* y = min(max(x + 3, 0), 6) / 6 */
+FR_API fr_status fr_hardswish(fr_tensor *x, fr_tensor **y);   /* y = x hardsigmoid(x) */
+FR_API fr_status fr_gelu(fr_tensor *x, fr_tensor **y);        /* y = x (1 + erf(x / sqrt 2)) / 2 */
+/* y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
+FR_API fr_status fr_gelu_tanh(fr_tensor *x, fr_tensor **y);
+/* Rectifiers, demanded in place, with PyTorch's rules: FR_EUSAGE on a leaf that requires grad; whoever saved the old
  * content fails in backward. */
 FR_API fr_status fr_relu_inplace(fr_tensor *x);
 FR_API fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope);

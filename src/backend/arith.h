@@ -19,6 +19,8 @@ typedef double fri_real;
 #define FRI_EXPM1 expm1
 #define FRI_LOG1P log1p
 #define FRI_SIN   sin
+#define FRI_TANH  tanh
+#define FRI_ERFC  erfc
 #define FRI_COS   cos
 #else
 typedef float fri_real;
@@ -28,6 +30,8 @@ typedef float fri_real;
 #define FRI_EXPM1 expm1f
 #define FRI_LOG1P log1pf
 #define FRI_SIN   sinf
+#define FRI_TANH  tanhf
+#define FRI_ERFC  erfcf
 #define FRI_COS   cosf
 #endif
 
@@ -43,6 +47,48 @@ static inline FRI_HOST_DEVICE void fri_gather_line(const fri_gather_desc *d, int
         *x += at * d->x_stride[i];
     }
 }
+
+/* ---- exponential ------------------------------------------------------------------------------------------- */
+
+/* An exponential that loops can vectorize. f32: exp(x) = 2^n exp(r), n the nearest integer to x / ln 2,
+ * |r| <= ln 2 / 2, a polynomial of degree 6 in r (Cephes' expf, S. L. Moshier). Within 1.5 units in the last place
+ * where the result is normal; 0 where it would be subnormal; infinity and NaN as expf. Plain multiplications and
+ * additions, so every instruction set gives the same bits. */
+#ifdef FRI_REAL_F64
+static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
+    return exp(x);
+}
+#else
+static inline FRI_HOST_DEVICE float fri_power_of_two(int32_t n) { /* -126 <= n <= 127 */
+    union {
+        int32_t bits;
+        float value;
+    } u;
+    u.bits = (n + 127) << 23;
+    return u.value;
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
+    const float low = -87.33654f, high = 88.72283f; /* where results are normal and finite */
+    float at = x >= low ? x : low;
+    at = at <= high ? at : high;
+    float turns = at * 1.44269504f + 12582912.0f - 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
+    int32_t n = (int32_t)turns;
+    float r = at - turns * 0.693359375f - turns * -2.12194440e-4f;
+    float y = 1.9875691500e-4f;
+    y = y * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * (r * r) + r + 1;
+    int32_t half = n / 2; /* in two factors: n may be 128, which alone is no exponent */
+    y = y * fri_power_of_two(half) * fri_power_of_two(n - half);
+    y = x >= low ? y : 0;
+    y = x <= high ? y : (float)INFINITY;
+    return x == x ? y : x;
+}
+#endif
 
 /* ---- rectifiers ------------------------------------------------------------------------------------------ */
 
@@ -111,6 +157,83 @@ static inline FRI_HOST_DEVICE fri_real fri_elu_gradient(fri_real y, fri_real dy)
 static inline FRI_HOST_DEVICE fri_real fri_elu_inverse(fri_real y) {
     const fri_real least = sizeof(fri_real) == 8 ? (fri_real)0x1p-54 : (fri_real)0x1p-25;
     return y > 0 ? y : y + 1 < least ? FRI_LOG(least) : FRI_LOG1P(y);
+}
+
+/* ---- activations: y of x, and the gradient from y or from x ------------------------------------------------- */
+
+/* Every backend makes forward and backward kernels of these: fri_<name>(x) and fri_<name>_gradient(saved, dy), where
+ * saved is y or x. */
+#define FRI_ACTIVATIONS(A) \
+    A(sigmoid, Y) A(tanh, Y) A(silu, X) A(hardsigmoid, X) A(hardswish, X) A(gelu, X) A(gelu_tanh, X)
+
+static inline FRI_HOST_DEVICE fri_real fri_sigmoid(fri_real x) {
+    return 1 / (1 + fri_exp(-x));
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_sigmoid_gradient(fri_real y, fri_real dy) {
+    return dy * y * (1 - y);
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_tanh(fri_real x) {
+    return FRI_TANH(x);
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_tanh_gradient(fri_real y, fri_real dy) {
+    return dy * (1 - y * y);
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_silu(fri_real x) {
+    return x / (1 + fri_exp(-x));
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_silu_gradient(fri_real x, fri_real dy) {
+    const fri_real s = fri_sigmoid(x);
+    return dy * s * (1 + x * (1 - s));
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_hardsigmoid(fri_real x) {
+    return fri_relu6(x + 3) / 6;
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_hardsigmoid_gradient(fri_real x, fri_real dy) {
+    return x > -3 && x < 3 ? dy / 6 : 0;
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_hardswish(fri_real x) {
+    return x * fri_relu6(x + 3) / 6;
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_hardswish_gradient(fri_real x, fri_real dy) {
+    return x <= -3 ? 0 : x < 3 ? dy * (x / 3 + (fri_real)0.5) : dy;
+}
+
+/* erfc: nothing cancels far on the negative side. */
+static inline FRI_HOST_DEVICE fri_real fri_normal_below(fri_real x) {
+    return (fri_real)0.5 * FRI_ERFC(x * (fri_real)-0.70710678118654752440);
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_gelu(fri_real x) {
+    return x * fri_normal_below(x);
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_gelu_gradient(fri_real x, fri_real dy) {
+    const fri_real density = (fri_real)0.39894228040143267794 * fri_exp(x * x * (fri_real)-0.5);
+    return dy * (fri_normal_below(x) + x * density);
+}
+
+/* tanh of sqrt(2 / pi) (x + 0.044715 x^3) */
+static inline FRI_HOST_DEVICE fri_real fri_gelu_bend(fri_real x) {
+    return FRI_TANH((fri_real)0.79788456080286535588 * (x + (fri_real)0.044715 * x * x * x));
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_gelu_tanh(fri_real x) {
+    return (fri_real)0.5 * x * (1 + fri_gelu_bend(x));
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_gelu_tanh_gradient(fri_real x, fri_real dy) {
+    const fri_real t = fri_gelu_bend(x);
+    const fri_real slope = (fri_real)0.79788456080286535588 * (1 + (fri_real)0.134145 * x * x);
+    return dy * (fri_real)0.5 * (1 + t + x * (1 - t * t) * slope);
 }
 
 /* ---- random numbers -------------------------------------------------------------------------------------- */

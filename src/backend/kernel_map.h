@@ -22,14 +22,28 @@
     X(relu_forward, fri_unary_fn, REQUIRED)  /* y = max(x, 0), NaN passes */ \
     X(relu6_forward, fri_unary_fn, REQUIRED) /* y = min(max(x, 0), 6), NaN passes */ \
     X(elu_forward, fri_unary_fn, REQUIRED)   /* y = x where x > 0, else exp(x) - 1 */ \
-    X(elu_inverse, fri_unary_fn, REQUIRED)   /* y = x where x > 0, else log(x + 1), of -1 some -17 */
+    X(elu_inverse, fri_unary_fn, REQUIRED)   /* y = x where x > 0, else log(x + 1), of -1 some -17 */ \
+    X(sigmoid_forward, fri_unary_fn, REQUIRED) /* y = 1 / (1 + exp(-x)) */ \
+    X(tanh_forward, fri_unary_fn, REQUIRED) /* y = tanh x */ \
+    X(silu_forward, fri_unary_fn, REQUIRED) /* y = x sigmoid(x) */ \
+    X(hardsigmoid_forward, fri_unary_fn, REQUIRED) /* y = min(max(x + 3, 0), 6) / 6 */ \
+    X(hardswish_forward, fri_unary_fn, REQUIRED) /* y = x hardsigmoid(x) */ \
+    X(gelu_forward, fri_unary_fn, REQUIRED) /* y = x P(normal < x) */ \
+    X(gelu_tanh_forward, fri_unary_fn, REQUIRED) /* the same, by tanh */
 #define FRI_BINARY_KERNELS(X)                                                                                         \
     X(add, fri_binary_fn, REQUIRED)           /* y = a + b */                                                         \
     X(add_relu, fri_binary_fn, REQUIRED)      /* y = max(a + b, 0), NaN passes: the bits of add, then relu_forward */ \
     X(mul, fri_binary_fn, REQUIRED)           /* y = a * b */                                                         \
     X(relu_backward, fri_binary_fn, REQUIRED) /* y = b where !(a <= 0), else 0: a is the output, b its gradient */    \
     X(relu6_backward, fri_binary_fn, REQUIRED) /* y = b where 0 < a < 6, else 0 */ \
-    X(elu_backward, fri_binary_fn, REQUIRED) /* y = b where a > 0, else b * (a + 1): a is the output, b its gradient */
+    X(elu_backward, fri_binary_fn, REQUIRED) /* y = b where a > 0, else b * (a + 1); a: the output, b: its gradient */ \
+    X(sigmoid_backward, fri_binary_fn, REQUIRED) /* a is the output, b the output's gradient */ \
+    X(tanh_backward, fri_binary_fn, REQUIRED) /* a is the output, b the output's gradient */ \
+    X(silu_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */ \
+    X(hardsigmoid_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */ \
+    X(hardswish_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */ \
+    X(gelu_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */ \
+    X(gelu_tanh_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */
 #define FRI_SCALED_KERNELS(X)                                                              \
     X(scale, fri_scaled_fn, REQUIRED)              /* y = alpha * x */                     \
     X(leaky_relu_forward, fri_scaled_fn, REQUIRED) /* y = x where x > 0, else alpha * x */

@@ -2,8 +2,8 @@
  *
  * A row's maximum is subtracted before exp; sums over a row and over rows are in f64. Rows fall into a fixed number of
  * groups, whose sums are added in order: the loss is bit-equal on any number of threads. */
-#include "cpu/exp.h"
 
+#include "cpu/cpu.h"
 #include <string.h>
 
 enum { GROUPS = 64 };
@@ -41,7 +41,7 @@ FRI_CLONES static void add_lanes(int64_t n, const real *v, double lane[FRI_LANES
 }
 
 FRI_CLONES static void exp_block(int64_t n, const real *v, real max, real *y) {
-    for (int64_t i = 0; i < n; i++) y[i] = fri_cpu_exp(v[i] - max);
+    for (int64_t i = 0; i < n; i++) y[i] = fri_exp(v[i] - max);
 }
 
 /* The row's loss; *lse = log(sum(exp(x))). NaN anywhere in the row makes both NaN. */
@@ -117,7 +117,7 @@ fr_status fri_cpu_cross_entropy_forward(const fri_exec *e, const fri_cross_entro
 /* fri_cross_entropy_gradient of a block whose target is `q` everywhere. */
 FRI_CLONES static void gradient_block(int64_t n, const real *v, real lse, real q, real g, real *dx) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) dx[i] = (fri_cpu_exp(v[i] - lse) - q) * g;
+    for (int64_t i = 0; i < n; i++) dx[i] = (fri_exp(v[i] - lse) - q) * g;
 }
 
 /* q_other is the smoothed target of the wrong classes, q_target of the right one. */
@@ -133,7 +133,7 @@ static void row_backward(const fri_cross_entropy_desc *d, int64_t row, const voi
         real *out = fri_cpu_target(d->dtype, dx, at, dxbuf);
         if (counted) {
             bool here = target >= j && target < j + n;
-            real right = here ? (fri_cpu_exp(v[target - j] - lse) - q_target) * g : 0; /* before dx overwrites x */
+            real right = here ? (fri_exp(v[target - j] - lse) - q_target) * g : 0; /* before dx overwrites x */
             gradient_block(n, v, lse, q_other, g, out);
             if (here) out[target - j] = right;
         } else {

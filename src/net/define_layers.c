@@ -81,6 +81,19 @@ fr_value fr_net_leaky_relu(fr_net *n, const char *name, fr_value x, double slope
     return one(n, name, fr_nn_leaky_relu(slope, &m), &m, x);
 }
 
+#define ACTIVATION(word)                                              \
+    fr_value fr_net_##word(fr_net *n, const char *name, fr_value x) { \
+        fr_module *m = NULL;                                          \
+        return one(n, name, fr_nn_##word(&m), &m, x);                 \
+    }
+ACTIVATION(sigmoid)
+ACTIVATION(tanh)
+ACTIVATION(silu)
+ACTIVATION(hardsigmoid)
+ACTIVATION(hardswish)
+ACTIVATION(gelu)
+ACTIVATION(gelu_tanh)
+
 fr_value fr_net_maxpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts) {
     fr_module *m = NULL;
     return one(n, name, fr_nn_maxpool2d(kernel, opts, &m), &m, x);

@@ -66,6 +66,24 @@ fr_status fr_nn_leaky_relu(double slope, fr_module **m) {
     return make(&leaky_relu_class, &slope, sizeof slope, m);
 }
 
+#define ACTIVATION_LAYER(word, class_name)                                                                             \
+    static fr_status word##_forward(fr_module *m, fr_tensor **x) {                                                     \
+        (void)m;                                                                                                       \
+        return fr_##word(*x, x);                                                                                       \
+    }                                                                                                                  \
+    static const fr_module_class word##_class = {.name = class_name, .forward = word##_forward, .traits = ACTIVATION}; \
+    fr_status fr_nn_##word(fr_module **m) {                                                                            \
+        FRI_NOT_NULL(m);                                                                                               \
+        return make(&word##_class, NULL, 0, m);                                                                        \
+    }
+ACTIVATION_LAYER(sigmoid, "Sigmoid")
+ACTIVATION_LAYER(tanh, "Tanh")
+ACTIVATION_LAYER(silu, "SiLU")
+ACTIVATION_LAYER(hardsigmoid, "Hardsigmoid")
+ACTIVATION_LAYER(hardswish, "Hardswish")
+ACTIVATION_LAYER(gelu, "GELU")
+ACTIVATION_LAYER(gelu_tanh, "GELUTanh")
+
 /* ---- pooling ----------------------------------------------------------------------------------------------- */
 
 typedef struct pool_state {

@@ -13,6 +13,7 @@ eps, ...) are i64 or f64 tensors of rank 1. README.md lists the fields of each o
 """
 
 import argparse
+import functools
 import math
 import os
 import sys
@@ -184,6 +185,20 @@ def leaky_relu():
         op.gradients(case, lambda x: F.leaky_relu(x, slope), {"x": op.normal(2, 3, 5, 4) if x is None else x},
                      slope=slope)
     return op
+
+
+def activation(name, function):
+    op = Op(name)
+    special = torch.tensor([NAN, 0.0, -0.0, 3.0, -3.0, 2.5, -2.5, 1e-4, -1e-4, 5.0, -5.0, 80.0, -80.0])
+    for case, x in [("plain", (2, 3, 5, 7)), ("odd_length", (37,)), ("one", (1,)), ("scalar", ()),
+                    ("special", special)]:
+        op.rng(case)
+        op.gradients(case, lambda x: function(x), {"x": x if case == "special" else op.normal(*x, std=2.0)})
+    return op
+
+
+ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "silu": F.silu, "hardsigmoid": F.hardsigmoid,
+               "hardswish": F.hardswish, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
 
 
 def maxpool2d():
@@ -448,8 +463,10 @@ def cast():
     return op
 
 
-OPS = [conv2d, linear, batchnorm2d, relu, relu6, leaky_relu, maxpool2d, avgpool2d, adaptive_avgpool2d, add, mul, scale,
-       sum_, mean, concat, embedding, gather, scatter, upsample, cross_entropy, mse, cast]
+OPS = [conv2d, linear, batchnorm2d, relu, relu6, leaky_relu,
+       *(functools.partial(activation, *item) for item in ACTIVATIONS.items()), maxpool2d, avgpool2d,
+       adaptive_avgpool2d, add, mul, scale, sum_, mean, concat, embedding, gather, scatter, upsample, cross_entropy,
+       mse, cast]
 
 
 def same(a, b, name):

@@ -39,6 +39,13 @@ typedef fr_status layer_op(fr_tensor *x, fr_tensor **y);
 LAYER(relu, fr_nn_relu(m), fr_relu(x, y))
 LAYER(relu6, fr_nn_relu6(m), fr_relu6(x, y))
 LAYER(leaky_relu, fr_nn_leaky_relu(0.2, m), fr_leaky_relu(x, 0.2, y))
+LAYER(sigmoid, fr_nn_sigmoid(m), fr_sigmoid(x, y))
+LAYER(tanh, fr_nn_tanh(m), fr_tanh(x, y))
+LAYER(silu, fr_nn_silu(m), fr_silu(x, y))
+LAYER(hardsigmoid, fr_nn_hardsigmoid(m), fr_hardsigmoid(x, y))
+LAYER(hardswish, fr_nn_hardswish(m), fr_hardswish(x, y))
+LAYER(gelu, fr_nn_gelu(m), fr_gelu(x, y))
+LAYER(gelu_tanh, fr_nn_gelu_tanh(m), fr_gelu_tanh(x, y))
 LAYER(maxpool2d, fr_nn_maxpool2d(2, NULL, m), fr_maxpool2d(x, 2, FR_POOL2D_OPTS(.stride = 2), y))
 LAYER(maxpool2d_options, fr_nn_maxpool2d(3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), m),
       fr_maxpool2d(x, 3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), y))
@@ -59,6 +66,13 @@ static const struct {
     {"relu", "ReLU", relu_make, relu_op},
     {"relu6", "ReLU6", relu6_make, relu6_op},
     {"leaky_relu", "LeakyReLU", leaky_relu_make, leaky_relu_op},
+    {"sigmoid", "Sigmoid", sigmoid_make, sigmoid_op},
+    {"tanh", "Tanh", tanh_make, tanh_op},
+    {"silu", "SiLU", silu_make, silu_op},
+    {"hardsigmoid", "Hardsigmoid", hardsigmoid_make, hardsigmoid_op},
+    {"hardswish", "Hardswish", hardswish_make, hardswish_op},
+    {"gelu", "GELU", gelu_make, gelu_op},
+    {"gelu_tanh", "GELUTanh", gelu_tanh_make, gelu_tanh_op},
     {"maxpool2d", "MaxPool2d", maxpool2d_make, maxpool2d_op},
     {"maxpool2d with options", "MaxPool2d", maxpool2d_options_make, maxpool2d_options_op},
     {"avgpool2d", "AvgPool2d", avgpool2d_make, avgpool2d_op},

@@ -1,0 +1,19 @@
+/* activation.c - smooth activations and their hard forms: y from x, dx from what is saved. */
+#include "cpu/cpu.h"
+
+#define ACTIVATION(name, saves)                                                                                  \
+    FRI_CLONES static void name##_row(const void *args, int64_t n, const real *x, const real *unused, real *y) { \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = fri_##name(x[i]);                            \
+    }                                                                                                            \
+    fr_status fri_cpu_##name##_forward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, void *y) {   \
+        return fri_cpu_map(#name, dtype, n, name##_row, NULL, x, NULL, y);                                       \
+    }                                                                                                            \
+    FRI_CLONES static void name##_gradient_row(const void *args, int64_t n, const real *saved, const real *dy,   \
+                                               real *dx) {                                                       \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = fri_##name##_gradient(saved[i], dy[i]);     \
+    }                                                                                                            \
+    fr_status fri_cpu_##name##_backward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *saved,         \
+                                        const void *dy, void *dx) {                                              \
+        return fri_cpu_map(#name, dtype, n, name##_gradient_row, NULL, saved, dy, dx);                           \
+    }
+FRI_ACTIVATIONS(ACTIVATION)

@@ -1,0 +1,125 @@
+/* test_activation.c - sigmoid, tanh, silu, hardsigmoid, hardswish, gelu, gelu_tanh: golden values, gradients, what is
+ * saved, in-place, refusals. */
+#include <criterion/criterion.h>
+#include <frugal/memory.h>
+#include <frugal/ops.h>
+#include <math.h>
+#include <string.h>
+
+#include "backend/arith.h"
+#include "support/op_suite.h"
+
+#define ACTIVATION(name, saves)                                                        \
+    static fr_status run_##name(const golden *g, fr_tensor *const *x, fr_tensor **y) { \
+        (void)g;                                                                       \
+        return fr_##name(x[0], y);                                                     \
+    }
+FRI_ACTIVATIONS(ACTIVATION)
+
+#define SUITE(name, saves) {.op = #name, .inputs = {"x"}, .run = run_##name},
+static const op_suite suites[] = {FRI_ACTIVATIONS(SUITE)};
+enum { OPS = sizeof suites / sizeof suites[0] };
+
+Test(activation, forward_golden) {
+    for (int i = 0; i < OPS; i++) suite_forward_golden(&suites[i]);
+}
+
+Test(activation, gradcheck) {
+    for (int i = 0; i < OPS; i++) suite_gradcheck(&suites[i]);
+}
+
+Test(activation, half_near_f32) {
+    for (int i = 0; i < OPS; i++) suite_half_near_f32(&suites[i]);
+}
+
+Test(activation, accumulates) {
+    for (int i = 0; i < OPS; i++) suite_accumulates(&suites[i]);
+}
+
+Test(activation, switches_agree) {
+    for (int i = 0; i < OPS; i++) suite_switches_agree(&suites[i]);
+}
+
+static bool saves_y(const op_suite *s) {
+    return strcmp(s->op, "sigmoid") == 0 || strcmp(s->op, "tanh") == 0;
+}
+
+/* y = f(y) over the result of another op; with a graph only where y is what is saved. The same bits either way. */
+Test(activation, writes_over_x_where_it_is_not_saved) {
+    enum { COUNT = 1003 };
+    for (int i = 0; i < OPS; i++) {
+        float y[COUNT], dx[COUNT];
+        for (int way = 0; way < 3; way++) { /* not in place, in place, without a graph */
+            fr_tensor *x = NULL, *h = NULL, *s = NULL;
+            fr_switches switches = fr_switches_default();
+            switches.inplace = way > 0;
+            fr_switches_set(switches);
+            fr_seed(4);
+            must(fr_tensor_normal(1, (int64_t[]){COUNT}, 0, 3, FR_F32, test_device(), &x));
+            must(fr_tensor_set_requires_grad(x, way < 2));
+            must(fr_scale(x, 1.5, &h));
+            const void *was = fr_tensor_data(h);
+            must(suites[i].run(NULL, &h, &h));
+            cr_expect_eq(fr_tensor_data(h) == was, way == 2 || (way == 1 && saves_y(&suites[i])), "%s, way %d",
+                         suites[i].op, way);
+            if (way == 0) memcpy(y, host_of(h), sizeof y);
+            cr_expect_eq(memcmp(host_of(h), y, sizeof y), 0, "%s, way %d: y differs", suites[i].op, way);
+            if (way < 2) {
+                must(fr_mul(h, h, &s));
+                must(fr_sum(s, &s));
+                must(fr_backward(s, NULL));
+                if (way == 0) memcpy(dx, host_of(fr_tensor_get_grad(x)), sizeof dx);
+                cr_expect_eq(memcmp(host_of(fr_tensor_get_grad(x)), dx, sizeof dx), 0, "%s: dx differs", suites[i].op);
+            }
+            fr_tensor_release(&x);
+            fr_tensor_release(&h);
+            fr_tensor_release(&s);
+        }
+    }
+    fr_switches_set(fr_switches_default());
+    expect_nothing_left();
+}
+
+/* One map stays for backward, x or y; and y that the next op saves is made again from x. */
+Test(activation, saved_bytes) {
+    enum { COUNT = 4096 };
+    for (int i = 0; i < OPS; i++)
+        for (int rebuild = 0; rebuild < 2; rebuild++) {
+            fr_tensor *x = NULL, *h = NULL, *other = NULL;
+            fr_memory_stats before, after;
+            fr_switches switches = fr_switches_default();
+            switches.rebuild = rebuild;
+            fr_switches_set(switches);
+            must(fr_tensor_zeros(1, (int64_t[]){COUNT}, FR_F32, test_device(), &x));
+            must(fr_tensor_zeros(1, (int64_t[]){COUNT}, FR_F32, test_device(), &other));
+            must(fr_tensor_set_requires_grad(x, true));
+            must(fr_tensor_set_requires_grad(other, true));
+            must(fr_memory_stats_get(test_device(), &before));
+            must(fr_add(x, other, &h));
+            must(suites[i].run(NULL, &h, &h));
+            must(fr_mul(h, other, &h));
+            must(fr_sum(h, &h));
+            must(fr_memory_stats_get(test_device(), &after));
+            const size_t map = COUNT * sizeof(float), sum = 512, got = after.requested - before.requested - sum;
+            const size_t want = rebuild ? 0 : saves_y(&suites[i]) ? map : 2 * map;
+            cr_expect_eq(got, want, "%s, rebuild %d: %zu bytes kept, not %zu", suites[i].op, rebuild, got, want);
+            must(fr_backward(h, NULL));
+            fr_tensor_release(&x);
+            fr_tensor_release(&h);
+            fr_tensor_release(&other);
+        }
+    fr_switches_set(fr_switches_default());
+    expect_nothing_left();
+}
+
+Test(activation, rejects_bad_args) {
+    fr_tensor *integer = NULL, *y = NULL;
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
+    for (int i = 0; i < OPS; i++) {
+        fr_tensor *none = NULL;
+        expect_refused(suites[i].run(NULL, &none, &y), FR_EINVAL, suites[i].op, "NULL", y);
+        expect_refused(suites[i].run(NULL, &integer, &y), FR_EDTYPE, "i32", "float", y);
+    }
+    fr_tensor_release(&integer);
+    expect_nothing_left();
+}
