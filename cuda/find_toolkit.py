@@ -3,6 +3,8 @@
 
 Usage: find_toolkit.py ROOT       ROOT: the folder to look in, or empty to search
 
+       find_toolkit.py --library libcudnn.so.9      the library's file where a search finds it; else an empty line
+
 Prints five lines: nvcc; folders of headers, separated by ':'; folders of libraries; libcudart_static.a; and why it is
 not usable (empty if it is).
 """
@@ -98,7 +100,16 @@ def look(folders):
     return nvcc, ":".join(includes), ":".join(dict.fromkeys(libraries)), cudart, reason
 
 
+def library(name):
+    """Packages of Python before toolkits: what came with PyTorch fits the driver of the machine."""
+    folders = [f for group in reversed(candidates("")) for f in group]
+    return first(folders, ["lib64/" + name, "lib/" + name])
+
+
 def main():
+    if sys.argv[1:2] == ["--library"]:
+        print(library(sys.argv[2]))
+        return
     root = sys.argv[1] if len(sys.argv) > 1 else ""
     where = "in " + root if root else "on PATH, in CUDA_HOME or in /usr/local/cuda"
     best = ("", "", "", "", "no nvcc " + where)
