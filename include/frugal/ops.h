@@ -118,7 +118,8 @@ FR_API fr_status fr_adaptive_avgpool2d(fr_tensor *x, int64_t p, int64_t q, fr_te
 
 /* ---- pointwise --------------------------------------------------------------------------------------------------- */
 
-/* y = a + b, y = a * b; equal shapes, types promoted to the wider. add saves nothing, mul saves both. */
+/* y = a + b, y = a * b; equal shapes, types promoted to the wider. add saves nothing, mul saves both. mul takes also
+ * b [N, 1, 1, C] with a [N, H, W, C], one factor per image and channel (squeeze and excitation). */
 FR_API fr_status fr_add(fr_tensor *a, fr_tensor *b, fr_tensor **y);
 FR_API fr_status fr_mul(fr_tensor *a, fr_tensor *b, fr_tensor **y);
 FR_API fr_status fr_scale(fr_tensor *x, double alpha, fr_tensor **y); /* y = alpha * x; saves nothing */

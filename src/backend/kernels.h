@@ -73,6 +73,17 @@ typedef fr_status fri_relu_backward_bits_fn(const fri_exec *e, fr_dtype dtype, i
 typedef fr_status fri_leaky_relu_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const void *y,
                                              const void *dy, void *dx);
 
+/* a, y and dy [n, hw, c], b and db [n, c]. Forward: y = a * b, one factor per image and channel; y may be a. Also da
+ * from dy. The sum: db = sum of dy * a over the image. */
+typedef struct fri_mul_image_desc {
+    fr_dtype dtype;
+    int64_t n, hw, c;
+} fri_mul_image_desc;
+typedef fr_status fri_mul_image_fn(const fri_exec *e, const fri_mul_image_desc *d, const void *a, const void *b,
+                                   void *y);
+typedef fr_status fri_mul_image_sum_fn(const fri_exec *e, const fri_mul_image_desc *d, const void *a, const void *dy,
+                                       void *db);
+
 /* ---- random numbers (Philox, base/philox.h) ---------------------------------------------------------------- */
 
 /* y[i] uniform in [a, b) / normal with mean a and standard deviation b. Element i uses counter i/4, lane i%4 (normal:

@@ -1,4 +1,4 @@
-/* mul.c - y = a * b, element by element. */
+/* mul.c - y = a * b: element by element, and with one factor per image and channel. */
 #include "cpu/cpu.h"
 
 FRI_CLONES static void mul_row(const void *args, int64_t n, const real *a, const real *b, real *y) {
@@ -8,4 +8,70 @@ FRI_CLONES static void mul_row(const void *args, int64_t n, const real *a, const
 
 fr_status fri_cpu_mul(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y) {
     return fri_cpu_map("mul", dtype, n, mul_row, NULL, a, b, y);
+}
+
+/* ---- a factor per image and channel ------------------------------------------------------------------------- */
+
+FRI_CLONES static void image_rows(int64_t rows, int64_t c, const real *a, const real *b, real *y) {
+    for (int64_t r = 0; r < rows; r++)
+#pragma GCC ivdep
+        for (int64_t i = 0; i < c; i++) y[r * c + i] = a[r * c + i] * b[i];
+}
+
+/* Pixels first .. last of one image; a block holds whole pixels, or a part of the channels of one. */
+static void image_range(const fri_mul_image_desc *d, int64_t first, int64_t last, const void *a, const void *b,
+                        void *y) {
+    real abuf[FRI_BLOCK], bbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
+    const int64_t width = fri_min_i64(d->c, FRI_BLOCK), step = FRI_BLOCK / width, image = first / d->hw;
+    for (int64_t c0 = 0; c0 < d->c; c0 += width) {
+        const int64_t w = fri_min_i64(width, d->c - c0);
+        const real *factor = fri_cpu_load(d->dtype, b, image * d->c + c0, w, bbuf);
+        for (int64_t r = first; r < last; r += step) {
+            const int64_t rows = fri_min_i64(step, last - r), at = r * d->c + c0;
+            real *out = fri_cpu_target(d->dtype, y, at, ybuf);
+            image_rows(rows, w, fri_cpu_load(d->dtype, a, at, rows * w, abuf), factor, out);
+            fri_cpu_store(d->dtype, y, at, rows * w, out);
+        }
+    }
+}
+
+fr_status fri_cpu_mul_image(const fri_exec *e, const fri_mul_image_desc *d, const void *a, const void *b, void *y) {
+    fr_status s = fri_cpu_accepts("mul", d->dtype);
+    if (s < 0 || d->n * d->hw * d->c == 0) return s;
+    const int64_t chunk = fri_max_i64(1, FRI_CHUNK / d->c), chunks = fri_ceil_div(d->hw, chunk);
+#pragma omp parallel for schedule(static) if (d->n * d->hw * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < d->n * chunks; i++) {
+        const int64_t image = i / chunks * d->hw, first = i % chunks * chunk;
+        image_range(d, image + first, image + fri_min_i64(first + chunk, d->hw), a, b, y);
+    }
+    return FR_OK;
+}
+
+enum { SUM_WIDTH = 128 }; /* channels of a task */
+
+FRI_CLONES static void add_products(int64_t c, const real *a, const real *dy, double *sum) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < c; i++) sum[i] += (double)a[i] * (double)dy[i];
+}
+
+static void image_sum(const fri_mul_image_desc *d, int64_t image, int64_t c0, const void *a, const void *dy, void *db) {
+    real abuf[SUM_WIDTH], dybuf[SUM_WIDTH], out[SUM_WIDTH];
+    double sum[SUM_WIDTH] = {0};
+    const int64_t w = fri_min_i64(SUM_WIDTH, d->c - c0);
+    for (int64_t r = image * d->hw; r < (image + 1) * d->hw; r++)
+        add_products(w, fri_cpu_load(d->dtype, a, r * d->c + c0, w, abuf),
+                     fri_cpu_load(d->dtype, dy, r * d->c + c0, w, dybuf), sum);
+    real *to = fri_cpu_target(d->dtype, db, image * d->c + c0, out);
+    for (int64_t i = 0; i < w; i++) to[i] = (real)sum[i];
+    fri_cpu_store(d->dtype, db, image * d->c + c0, w, to);
+}
+
+fr_status fri_cpu_mul_image_sum(const fri_exec *e, const fri_mul_image_desc *d, const void *a, const void *dy,
+                                void *db) {
+    fr_status s = fri_cpu_accepts("mul", d->dtype);
+    const int64_t across = fri_ceil_div(d->c, SUM_WIDTH);
+    if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->n * d->hw * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < d->n * across; i++) image_sum(d, i / across, i % across * SUM_WIDTH, a, dy, db);
+    return FR_OK;
 }

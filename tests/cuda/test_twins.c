@@ -66,6 +66,29 @@ Test(twins, relu_bits){EACH_VECTOR({
     drop(&bits);
 })}
 
+Test(twins, mul_image) {
+    static const fri_mul_image_desc shapes[] = {{.n = 2, .hw = 9, .c = 8},
+                                                {.n = 3, .hw = 301, .c = 7},
+                                                {.n = 1, .hw = 5, .c = 1100},
+                                                {.n = 4, .hw = 64, .c = 16}};
+    for (int ti = 0; ti < 3; ti++)
+        for (int i = 0; i < 4; i++)
+            for (int64_t offset = 0; offset < 2; offset++) {
+                fri_mul_image_desc d = shapes[i];
+                d.dtype = floats[ti];
+                buf a = numbers(d.dtype, d.n * d.hw * d.c, offset), dy = numbers(d.dtype, a.n, offset);
+                buf b = numbers(d.dtype, d.n * d.c, offset), y = zeros(d.dtype, a.n, offset);
+                BOTH(k->mul_image(ex(), &d, p(&a), p(&b), p(&y)));
+                expect_same("mul_image", &y, 0);
+                BOTH(k->mul_image_sum(ex(), &d, p(&a), p(&dy), p(&b)));
+                expect_same("mul_image_sum", &b, rounding(d.dtype));
+                drop(&a);
+                drop(&b);
+                drop(&y);
+                drop(&dy);
+            }
+}
+
 Test(twins, sums){EACH_VECTOR({
     buf x = numbers(t, n, offset);
     buf u = numbers(t, n, offset);

@@ -278,7 +278,12 @@ def add():
 
 
 def mul():
-    return pair("mul", lambda a, b: a * b)
+    op = pair("mul", lambda a, b: a * b)
+    for case, n, h, w, c in [("image", 2, 3, 5, 4), ("image_odd", 3, 4, 3, 7), ("image_wide", 2, 2, 3, 133),
+                             ("image_row", 1, 1, 6, 8)]:
+        op.rng(case)
+        op.gradients(case, lambda a, b: a * b, {"a": op.normal(n, h, w, c), "b": op.normal(n, 1, 1, c)})
+    return op
 
 
 def scale():
