@@ -17,8 +17,6 @@ static fr_status backward(fr_node *node, fr_tensor **dy, gradient_of *gradient) 
     FR_TRY(s, fr_node_saved(node, 0, &saved));
     FR_TRY(s, fri_gradient_like(*dy, &dx));
     FR_TRY(s, gradient(saved, *dy, dx));
-    fr_tensor_release(&saved);
-    fr_node_release_saved(node, 0);
     fr_tensor_release(dy);
     FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
