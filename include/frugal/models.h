@@ -46,12 +46,16 @@ FR_API fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m
  * stem and the second stage have stride 1, for 32-pixel images. abn_slope: instead of relu6. FR_EINVAL: another
  * version. */
 FR_API fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module **m);
+/* MobileNetV3, width 1, dropout 0.2. Howard et al. 2019; torchvision.models.mobilenet_v3_small, mobilenet_v3_large.
+ * FR_EINVAL: small_stem or abn_slope, or an image below 32 pixels. */
+FR_API fr_status fr_mobilenet_v3(bool large, const fr_model_opts *opts, fr_module **m);
 /* A small U-Net (Ronneberger et al. 2015) with batch norm, `depth` poolings (1..5) and 32 channels on top; classes per
  * pixel. image_size must be a multiple of 2^depth. */
 FR_API fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m);
 
-/* One of these by its name: "vgg16_bn", "resnet50", "densenet121", "densenet_bc40_k12", "mobilenet_v2", "unet4", any
- * depth; "_small" behind it sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE. FR_EINVAL: another name. */
+/* One of these by its name: "vgg16_bn", "resnet50", "densenet121", "densenet_bc40_k12", "mobilenet_v2",
+ * "mobilenet_v3_small", "mobilenet_v3_large", "unet4", any depth; "_small" behind another sets small_stem, "_abn"
+ * abn_slope to FR_ABN_SLOPE. FR_EINVAL: another name. */
 FR_API fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m);
 
 /* A classifier as its file of weights describes it: folded for inference (fr_net_fold), and what fr_predict takes.

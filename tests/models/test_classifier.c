@@ -29,6 +29,10 @@ static bool same_tree(fr_module *a, fr_module *b) {
     return true;
 }
 
+static fr_status mobilenet_v3(int large, const fr_model_opts *opts, fr_module **m) {
+    return fr_mobilenet_v3(large != 0, opts, m);
+}
+
 Test(classifier, a_name_is_the_network_of_its_family) {
     static const struct {
         const char *name;
@@ -45,6 +49,8 @@ Test(classifier, a_name_is_the_network_of_its_family) {
         {"densenet_bc22_k5", fr_densenet, 22, {.growth = 5}},
         {"densenet_bc40_k12_abn", fr_densenet, 40, {.growth = 12, .abn_slope = FR_ABN_SLOPE}},
         {"mobilenet_v2_small", fr_mobilenet, 2, {.small_stem = true}},
+        {"mobilenet_v3_small", mobilenet_v3, 0, {0}},
+        {"mobilenet_v3_large", mobilenet_v3, 1, {0}},
         {"unet3", fr_unet, 3, {0}},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {

@@ -12,6 +12,10 @@ static void must(fr_status s) {
     cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
 }
 
+static fr_status mobilenet_v3(int large, const fr_model_opts *opts, fr_module **m) {
+    return fr_mobilenet_v3(large != 0, opts, m);
+}
+
 /* reference/PyTorch: the parameters, and torch.cuda.memory_allocated / _reserved after model.to("cuda"), caching
  * allocator. */
 static const struct {
@@ -30,6 +34,8 @@ static const struct {
     {"VGG-19", fr_vgg, 19, 143667240, 575063040, 601882624},
     {"DenseNet-121", fr_densenet, 121, 7978856, 0, 0},
     {"MobileNetV2", fr_mobilenet, 2, 3504872, 0, 0},
+    {"MobileNetV3 small", mobilenet_v3, false, 2542856, 0, 0},
+    {"MobileNetV3 large", mobilenet_v3, true, 5483032, 0, 0},
 };
 
 static size_t live(fr_device d) {
@@ -165,6 +171,15 @@ Test(models, names_are_torchvisions) {
                                             "features.17.conv.3.bias",       "features.18.1.running_mean",
                                             "classifier.1.weight",           "classifier.1.bias"};
     expect_names(fr_mobilenet, 2, FR_MODEL_OPTS(.device = FR_META), mobilenet, 12);
+    static const char *const v3[] = {"features.0.0.weight",
+                                     "features.1.block.1.fc1.weight",
+                                     "features.1.block.2.1.bias",
+                                     "features.4.block.2.fc2.bias",
+                                     "features.11.block.3.1.running_var",
+                                     "features.12.1.num_batches_tracked",
+                                     "classifier.0.bias",
+                                     "classifier.3.weight"};
+    expect_names(mobilenet_v3, 0, FR_MODEL_OPTS(.device = FR_META), v3, 8);
     expect_names(fr_vgg, 16, FR_MODEL_OPTS(.batch_norm = true, .device = FR_META), vgg, 8);
     expect_names(fr_resnet, 50, FR_MODEL_OPTS(.device = FR_META), resnet, 9);
     expect_names(fr_densenet, 121, FR_MODEL_OPTS(.device = FR_META), densenet, 8);
@@ -178,8 +193,9 @@ Test(models, shapes) {
         int depth;
         int64_t size;
         int rank;
-    } rows[] = {{fr_vgg, 11, 32, 2},       {fr_vgg, 16, 224, 2},     {fr_resnet, 50, 64, 2}, {fr_densenet, 22, 32, 2},
-                {fr_densenet, 121, 64, 2}, {fr_mobilenet, 2, 40, 2}, {fr_unet, 3, 40, 4}};
+    } rows[] = {{fr_vgg, 11, 32, 2},         {fr_vgg, 16, 224, 2},      {fr_resnet, 50, 64, 2},
+                {fr_densenet, 22, 32, 2},    {fr_densenet, 121, 64, 2}, {fr_mobilenet, 2, 40, 2},
+                {mobilenet_v3, true, 40, 2}, {fr_unet, 3, 40, 4}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fr_module *m = NULL;
         fr_tensor *x = NULL, *y = NULL;
@@ -206,6 +222,7 @@ Test(models, refuses) {
         const char *words[2];
     } rows[] = {{fr_mobilenet, 1, 224, {"version 1", "2"}},
                 {fr_mobilenet, 2, 31, {"31", "32"}},
+                {mobilenet_v3, 0, 31, {"31", "32"}},
                 {fr_vgg, 12, 224, {"12", "19"}},
                 {fr_vgg, 16, 16, {"16 pixels", "32"}},
                 {fr_resnet, 20, 224, {"20", "152"}},

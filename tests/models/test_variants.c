@@ -100,6 +100,39 @@ Test(variants, mobilenet_strides_and_sums) {
     }
 }
 
+/* Stride 2 five times; sums and products in the blocks that have them; hardswish where it belongs. */
+Test(variants, mobilenet_v3_strides_sums_and_activations) {
+    static const struct {
+        const char *fourth, *last;
+        int side, two_inputs, hardswish;
+    } want[] = {{"features.4", "features.12", 4, 6 + 9, 19}, {"features.4", "features.16", 8, 10 + 8, 21}};
+    for (int large = 0; large < 2; large++) {
+        fr_module *m = NULL;
+        fr_tensor *x = NULL, *y[3] = {NULL};
+        int two = 0, hardswish = 0;
+        fr_layer l;
+        must(fr_mobilenet_v3(large, FR_MODEL_OPTS(.image_size = 64, .device = FR_META), &m));
+        must(fr_module_tap(m, want[large].fourth));
+        must(fr_module_tap(m, want[large].last));
+        must(fr_tensor_empty(4, (int64_t[]){1, 64, 64, 3}, FR_F32, FR_META, &x));
+        must(fr_module_forward_n(m, &x, 1, y, 3));
+        cr_expect_eq(fr_tensor_dim(y[1], 1), want[large].side);
+        cr_expect_eq(fr_tensor_dim(y[2], 1), 2);
+        for (int i = 0; i < fr_module_layers(m); i++) {
+            must(fr_module_layer_get(m, i, &l));
+            two += l.n_in == 2;
+            hardswish += strcmp(fr_module_class_of(l.module)->name, "Hardswish") == 0;
+        }
+        cr_expect_eq(two, want[large].two_inputs, "%d", two);
+        cr_expect_eq(hardswish, want[large].hardswish, "%d", hardswish);
+        for (int i = 0; i < 3; i++) fr_tensor_release(&y[i]);
+        fr_tensor_release(&x);
+        fr_module_release(&m);
+        cr_expect_eq(fr_mobilenet_v3(large, FR_MODEL_OPTS(.small_stem = true), &m), FR_EINVAL);
+        cr_expect_eq(fr_mobilenet_v3(large, FR_MODEL_OPTS(.abn_slope = 0.01), &m), FR_EINVAL);
+    }
+}
+
 /* ---- initial values --------------------------------------------------------------------------------------- */
 
 struct wanted {

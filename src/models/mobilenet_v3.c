@@ -1,0 +1,97 @@
+/* mobilenet_v3.c - MobileNetV3 (torchvision.models.mobilenet_v3_small and _large).
+ *
+ *   stem     features.0: 3x3/2 to 16, batch norm, hardswish
+ *   blocks   features.1..: block.0 1x1 to `inner`, depthwise k x k, each with batch norm and its activation; squeeze
+ *            and excitation by `squeeze` channels; 1x1 back and batch norm; + x where the shape stays
+ *   head     1x1 to 6 times the channels, batch norm, hardswish; global average pooling; classifier.0 with hardswish,
+ *            dropout 0.2, classifier.3
+ * Batch norm: eps 0.001, momentum 0.01. */
+#include "models/models.h"
+
+typedef struct bottleneck {
+    int kernel, inner, channels, squeeze, stride; /* squeeze 0: none */
+    bool hard;                                    /* hardswish, else relu */
+} bottleneck;
+
+static const bottleneck small_blocks[] = {{3, 16, 16, 8, 2, false},  {3, 72, 24, 0, 2, false},
+                                          {3, 88, 24, 0, 1, false},  {5, 96, 40, 24, 2, true},
+                                          {5, 240, 40, 64, 1, true}, {5, 240, 40, 64, 1, true},
+                                          {5, 120, 48, 32, 1, true}, {5, 144, 48, 40, 1, true},
+                                          {5, 288, 96, 72, 2, true}, {5, 576, 96, 144, 1, true},
+                                          {5, 576, 96, 144, 1, true}};
+static const bottleneck large_blocks[] = {{3, 16, 16, 0, 1, false},    {3, 64, 24, 0, 2, false},
+                                          {3, 72, 24, 0, 1, false},    {5, 72, 40, 24, 2, false},
+                                          {5, 120, 40, 32, 1, false},  {5, 120, 40, 32, 1, false},
+                                          {3, 240, 80, 0, 2, true},    {3, 200, 80, 0, 1, true},
+                                          {3, 184, 80, 0, 1, true},    {3, 184, 80, 0, 1, true},
+                                          {3, 480, 112, 120, 1, true}, {3, 672, 112, 168, 1, true},
+                                          {5, 672, 160, 168, 2, true}, {5, 960, 160, 240, 1, true},
+                                          {5, 960, 160, 240, 1, true}};
+
+typedef enum bend { LINEAR, RELU, HARDSWISH } bend;
+
+/* Convolution, batch norm and activation as <name>.0, <name>.1 and <name>.2. */
+static fr_value v3_conv_norm(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel, int64_t stride,
+                             int64_t groups, bend b) {
+    fr_net_scope_begin(n, "%s", name);
+    x = fr_net_conv2d(n, NULL, x, out, kernel,
+                      FR_CONV2D_OPTS(.stride = stride, .padding = kernel / 2, .groups = groups), FR_NO_BIAS);
+    x = fr_net_batchnorm2d(n, NULL, x, FR_BATCHNORM2D_OPTS(.eps = 0.001, .momentum = 0.01));
+    if (b != LINEAR) x = b == RELU ? fr_net_relu(n, NULL, x) : fr_net_hardswish(n, NULL, x);
+    fr_net_scope_end(n);
+    return x;
+}
+
+static fr_value excite(fr_net *n, const char *name, fr_value x, int64_t squeeze) {
+    const int64_t c = fr_net_dim(n, x, -1);
+    fr_net_scope_begin(n, "%s", name);
+    fr_value s = fr_net_adaptive_avgpool2d(n, "avgpool", x, 1, 1);
+    s = fr_net_relu(n, "activation", fr_net_conv2d(n, "fc1", s, squeeze, 1, NULL, FR_BIAS));
+    s = fr_net_hardsigmoid(n, "scale_activation", fr_net_conv2d(n, "fc2", s, c, 1, NULL, FR_BIAS));
+    x = fr_net_mul(n, "scale", x, s);
+    fr_net_scope_end(n);
+    return x;
+}
+
+static fr_value v3_block(fr_net *n, fr_value x, const bottleneck *b) {
+    static const char *const names[] = {"0", "1", "2", "3"};
+    const int64_t in = fr_net_dim(n, x, -1);
+    const bend bent = b->hard ? HARDSWISH : RELU;
+    fr_value y = x;
+    int at = 0;
+    fr_net_scope_begin(n, "block");
+    if (b->inner != in) y = v3_conv_norm(n, names[at++], y, b->inner, 1, 1, 1, bent);
+    y = v3_conv_norm(n, names[at++], y, b->inner, b->kernel, b->stride, b->inner, bent);
+    if (b->squeeze > 0) y = excite(n, names[at++], y, b->squeeze);
+    y = v3_conv_norm(n, names[at], y, b->channels, 1, 1, 1, LINEAR);
+    fr_net_scope_end(n);
+    return b->stride == 1 && in == b->channels ? fr_net_add(n, "add", y, x) : y;
+}
+
+fr_status fr_mobilenet_v3(bool large, const fr_model_opts *opts, fr_module **m) {
+    FRI_MODEL_SLOT(m);
+    fr_model_opts o;
+    fr_value x;
+    const bottleneck *b = large ? large_blocks : small_blocks;
+    const int blocks = (int)(large ? sizeof large_blocks : sizeof small_blocks) / (int)sizeof *b;
+    fr_status s = fri_model_opts("MobileNetV3", opts, 32, &o);
+    if (s < 0) return s;
+    if (o.small_stem || o.abn_slope > 0)
+        return fr_fail(FR_EINVAL, "MobileNetV3: %s is not there for it; MobileNetV2 has it",
+                       o.small_stem ? "small_stem" : "abn_slope");
+    fr_net *n = fri_model_begin(&o, &x);
+    fr_net_init(n, FR_NET_INIT_FAN_OUT);
+    fr_net_scope_begin(n, "features");
+    x = v3_conv_norm(n, "0", x, 16, 3, 2, 1, HARDSWISH);
+    for (int i = 0; i < blocks; i++) {
+        fr_net_scope_begin(n, "%d", i + 1);
+        x = v3_block(n, x, &b[i]);
+        fr_net_scope_end(n);
+    }
+    x = v3_conv_norm(n, large ? "16" : "12", x, 6 * fr_net_dim(n, x, -1), 1, 1, 1, HARDSWISH);
+    fr_net_scope_end(n);
+    x = fri_dense(n, "classifier.0", fri_pool_flatten(n, x, 1), large ? 1280 : 1024);
+    x = fr_net_dropout(n, "classifier.2", fr_net_hardswish(n, "classifier.1", x), 0.2);
+    x = fri_dense(n, "classifier.3", x, o.classes);
+    return fr_net_end(&n, &x, 1, m);
+}
