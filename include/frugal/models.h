@@ -15,6 +15,7 @@ typedef enum fr_head {
     FR_HEAD_TORCHVISION, /* VGG: 7 x 7 average pooling and three Linear with dropout */
     FR_HEAD_GLOBAL,      /* global average pooling and one Linear */
 } fr_head;
+FR_API const char *fr_head_name(fr_head head); /* "", "torchvision", "global" */
 
 /* InPlaceABN's slope in its paper (Rota Bulo et al. 2018), and that of the trainers' --inplace-abn. */
 #define FR_ABN_SLOPE 0.01
@@ -66,7 +67,8 @@ typedef struct fr_classifier {
     fr_loader_opts input;
 } fr_classifier;
 /* *out, which an earlier call may have filled, is the file's; on failure it stays. FR_EFORMAT: the file does not say
- * what network it is of; FR_EINVAL: fr_model does not know it. Else as fr_weights_load. */
+ * what network it is of; FR_EINVAL: fr_model does not know it. A network that the file could not hold is FR_EFORMAT
+ * before anything is allocated. Else as fr_weights_load. */
 FR_API fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out);
 FR_API void fr_classifier_clear(fr_classifier *c);
 /* *out: defaults, and the size, channels, mean and deviation that the network was trained with. */

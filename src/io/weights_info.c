@@ -46,10 +46,10 @@ static fr_status check_info(const fr_weights_info *o) {
 
 /* Names that are no UTF-8 (file names may be anything) are written with '?' for the bytes that are none. */
 static cJSON *name_item(const char *name) {
+    if (fri_safetensors_utf8(name, strlen(name))) return cJSON_CreateString(name);
     char *copy = strdup(name);
-    for (size_t i = 0, n = strlen(name); copy != NULL && i < n; i++) {
-        if ((unsigned char)copy[i] >= 0x80 && !fri_safetensors_utf8(name, n)) copy[i] = '?';
-    }
+    for (size_t i = 0; copy != NULL && copy[i] != '\0'; i++)
+        if ((unsigned char)copy[i] >= 0x80) copy[i] = '?';
     cJSON *item = copy != NULL ? cJSON_CreateString(copy) : NULL;
     free(copy);
     return item;

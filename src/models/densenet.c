@@ -8,7 +8,7 @@
  * once and its memory grows linearly with depth. */
 #include "models/models.h"
 
-enum { MAX_LAYERS = 64, BOTTLENECK = 4 };
+enum { MAX_LAYERS = 64, BOTTLENECK = 4, MOST_GROWTH = 4096 };
 
 static fr_value dense_layer(fr_net *n, fr_value x, int64_t growth, const fr_model_opts *o) {
     x = fri_norm_relu(n, "norm1", "relu1", x, o);
@@ -61,7 +61,8 @@ static fr_status configure(int depth, const fr_model_opts *o, plan *p) {
     if (depth < 10 || (depth - 4) % 6 != 0 || per_block > MAX_LAYERS)
         return fr_fail(FR_EINVAL, "DenseNet: depth %d; 121, 169, 201, or 6 n + 4 (22, 40, 100, ...) up to %d exist",
                        depth, 6 * MAX_LAYERS + 4);
-    if (o->growth < 1) return fr_fail(FR_EINVAL, "DenseNet: growth %lld must be >= 1", (long long)o->growth);
+    if (o->growth < 1 || o->growth > MOST_GROWTH)
+        return fr_fail(FR_EINVAL, "DenseNet: growth %lld; 1..%d is possible", (long long)o->growth, MOST_GROWTH);
     *p = (plan){.blocks = 3, .layers = {per_block, per_block, per_block}, .growth = o->growth, .stem = 2 * o->growth};
     return FR_OK;
 }

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef fr_status make_fn(int depth, const fr_model_opts *opts, fr_module **m);
 
@@ -51,25 +52,43 @@ fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m) {
 
 /* ---- a classifier from its file -------------------------------------------------------------------------- */
 
+const char *fr_head_name(fr_head head) {
+    return head == FR_HEAD_TORCHVISION ? "torchvision" : head == FR_HEAD_GLOBAL ? "global" : "";
+}
+
 static fr_status head_of(const char *path, const char *name, fr_head *out) {
-    static const char *const names[] =
-        {[FR_HEAD_AUTO] = "", [FR_HEAD_TORCHVISION] = "torchvision", [FR_HEAD_GLOBAL] = "global"};
-    for (int h = 0; h < (int)(sizeof names / sizeof *names); h++) {
-        *out = (fr_head)h;
-        if (strcmp(name, names[h]) == 0) return FR_OK;
-    }
+    for (*out = FR_HEAD_AUTO; *out <= FR_HEAD_GLOBAL; (*out)++)
+        if (strcmp(name, fr_head_name(*out)) == 0) return FR_OK;
     return fr_fail(FR_EFORMAT, "'%s': head '%s' of its network is not known", path, name);
 }
 
-static fr_status load(const char *path, fr_device device, fr_classifier *c) {
+/* The network on a device; on meta, so that nothing is allocated for a file that could not hold its weights. */
+static fr_status build(const char *path, const fr_weights_info *info, fr_device device, fr_module **m) {
     fr_head head = FR_HEAD_AUTO;
+    fr_status s = head_of(path, info->head, &head);
+    if (s < 0) return s;
+    return fr_model(info->model,
+                    FR_MODEL_OPTS(.classes = info->classes, .in_channels = info->channels, .image_size = info->height,
+                                  .head = head, .device = device),
+                    m);
+}
+
+static fr_status check_size(const char *path, const fr_weights_info *info) {
+    fr_module *m = NULL;
+    struct stat file;
+    fr_status s = build(path, info, FR_META, &m);
+    const int64_t parameters = fr_module_parameter_count(m);
+    fr_module_release(&m);
+    if (s < 0 || stat(path, &file) != 0 || parameters <= file.st_size / 2) return s; /* a half at least has 2 bytes */
+    return fr_fail(FR_EFORMAT, "'%s' says that it is of %s, %lld parameters, and has %lld bytes", path, info->model,
+                   (long long)parameters, (long long)file.st_size);
+}
+
+static fr_status load(const char *path, fr_device device, fr_classifier *c) {
     fr_status s = FR_OK;
     FR_TRY(s, fr_weights_info_read(path, &c->info));
-    FR_TRY(s, head_of(path, c->info.head, &head));
-    FR_TRY(s, fr_model(c->info.model,
-                       FR_MODEL_OPTS(.classes = c->info.classes, .in_channels = c->info.channels,
-                                     .image_size = c->info.height, .head = head, .device = device),
-                       &c->model));
+    FR_TRY(s, check_size(path, &c->info));
+    FR_TRY(s, build(path, &c->info, device, &c->model));
     FR_TRY(s, fr_weights_load(c->model, path, NULL));
     FR_TRY(s, fr_net_fold(&c->model));
     fr_weights_input(&c->info, &c->input);
@@ -83,7 +102,7 @@ void fr_weights_input(const fr_weights_info *info, fr_loader_opts *out) {
     out->channels = info->channels;
     out->height = info->height;
     out->width = info->width;
-    for (int64_t i = 0; i < info->channels && i < (int64_t)(sizeof out->mean / sizeof *out->mean); i++) {
+    for (int64_t i = 0; i < info->channels && i < FR_CHANNELS_MAX; i++) {
         out->mean[i] = info->mean[i];
         out->std[i] = info->std[i];
     }

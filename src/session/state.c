@@ -269,14 +269,12 @@ enum { MOST_NAMES = 4096 };
 
 /* What a prediction needs; points into the run and names. */
 static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_weights_info *out) {
-    static const char *const head[] =
-        {[FR_HEAD_AUTO] = "", [FR_HEAD_TORCHVISION] = "torchvision", [FR_HEAD_GLOBAL] = "global"};
     const fri_config *c = r->config;
     fr_loader_opts l;
     fri_data_loader_opts(c, FR_SPLIT_TEST, &l);
     *out = (fr_weights_info){.classes = c->outputs, .channels = l.channels, .height = l.height, .width = l.width};
     snprintf(out->model, sizeof out->model, "%s", c->model_name);
-    snprintf(out->head, sizeof out->head, "%s", head[c->opts.head]);
+    snprintf(out->head, sizeof out->head, "%s", fr_head_name(c->opts.head));
     memcpy(out->mean, l.mean, sizeof l.mean);
     memcpy(out->std, l.std, sizeof l.std);
     for (int64_t i = 0; i < out->classes && out->classes <= MOST_NAMES; i++) {

@@ -83,6 +83,7 @@ Test(classifier, another_name_is_refused) {
     for (size_t i = 0; i < COUNT(names); i++)
         expect_refused(fr_model(names[i], NULL, &m), FR_EINVAL, names[i], "resnet18", NULL);
     expect_refused(fr_model("vgg12", NULL, &m), FR_EINVAL, "12", "VGG", NULL);
+    expect_refused(fr_model("densenet_bc22_k9223372036854775807", NULL, &m), FR_EINVAL, "growth", "4096", NULL);
     cr_expect_null(m);
 }
 
@@ -192,6 +193,11 @@ Test(classifier, a_file_is_all_that_a_prediction_needs) {
     expect_refused(fr_classifier_load(in_folder("plain"), test_device(), &c), FR_EFORMAT, "plain", "says nothing",
                    NULL);
     fr_weights_info other = info;
+    strcpy(other.model, "resnet152"); /* 240 MB: told before anything is allocated */
+    other.height = other.width = 32;
+    must(fr_weights_save(m, in_folder("large"), FR_WEIGHTS_OPTS(.info = &other)));
+    expect_refused(fr_classifier_load(in_folder("large"), test_device(), &c), FR_EFORMAT, "parameters", "bytes", NULL);
+    other = info;
     strcpy(other.model, "own3");
     must(fr_weights_save(m, in_folder("own"), FR_WEIGHTS_OPTS(.info = &other)));
     expect_refused(fr_classifier_load(in_folder("own"), test_device(), &c), FR_EINVAL, "own3", "not known", NULL);
