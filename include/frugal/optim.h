@@ -53,6 +53,13 @@ FR_API fr_status fr_adamw(fr_module *m, const fr_adamw_opts *opts, fr_optimizer 
 FR_API fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
 FR_API void fr_optimizer_release(fr_optimizer **o);
 
+/* Mixed precision with half parameters (Micikevicius et al. 2018, arXiv 1710.03740; APEX's O2, `master_weights=True`):
+ * each f16 or bf16 parameter of n elements has a master of 4 n bytes in the optimizer's state, made from it at the
+ * first step. An update reads the half gradient, moves the master and SGD's momentum in f32, and rounds the result into
+ * the parameter: what an update of a half parameter would round away adds up. Other parameters are as without. Weights
+ * are loaded before the first step; later the masters hold. FR_EUSAGE: there is state already. */
+FR_API fr_status fr_optimizer_master_weights(fr_optimizer *o, bool on);
+
 /* Updates every parameter that has a gradient; frees the state of those that want none (fr_module_freeze), so that one
  * which trains again begins anew: momentum and moments 0, its count of steps too. Adam's bias correction counts the
  * steps of each parameter by itself, as PyTorch does. */
@@ -66,7 +73,8 @@ FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "adam", "
 
 /* Visits the state that exists: per parameter "<path>.momentum_buffer" or "<path>.exp_avg" and "<path>.exp_avg_sq"; in
  * 8 bits these two are codes (u8), and "<path>.exp_avg_absmax" and "<path>.exp_avg_sq_absmax" the scales (f32
- * [blocks]). "<path>.step" (f32 []) is Adam's count of a parameter whose steps are not fr_optimizer_steps. */
+ * [blocks]). "<path>.master" (f32) is a half parameter's master. "<path>.step" (f32 []) is Adam's count of a
+ * parameter whose steps are not fr_optimizer_steps. */
 typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
 FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
 /* Replaces the whole state by that of an optimizer which made `steps` steps: fn fills each tensor t, or returns FR_END

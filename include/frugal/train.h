@@ -128,6 +128,8 @@ typedef struct fr_train_opts {
     const char *track, *trace;           /* of the first steps; NULL: none */
     const char *track_lines;             /* of the run; NULL: none */
     const char *log, *csv, *tensorboard; /* NULL: none */
+
+    bool master_weights; /* with half: fr_optimizer_master_weights */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

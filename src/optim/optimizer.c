@@ -114,6 +114,16 @@ void fr_optimizer_release(fr_optimizer **p) {
     free(o);
 }
 
+fr_status fr_optimizer_master_weights(fr_optimizer *o, bool on) {
+    FRI_NOT_NULL(o);
+    for (int i = 0; i < o->n && on != o->masters; i++)
+        if (o->parameters[i].state[0] != NULL)
+            return fr_fail(FR_EUSAGE, "%s: master weights are switched before the first step; '%s' has its state",
+                           fr_optimizer_name(o), o->parameters[i].path);
+    o->masters = on;
+    return FR_OK;
+}
+
 /* ---- stepping ---------------------------------------------------------------------------------------------- */
 
 static fr_status make_maps(fr_optimizer *o, fr_device device) {

@@ -10,7 +10,7 @@
 typedef enum fri_optimizer_kind { FRI_SGD, FRI_ADAM } fri_optimizer_kind;
 
 enum {
-    FRI_STATE_SLOTS = 4,
+    FRI_STATE_SLOTS = 5,
     FRI_ADAM8_LEAST = 4096, /* smaller parameters keep f32 moments, as bitsandbytes' min_8bit_size */
     FRI_MAP_VALUES = 256
 };
@@ -44,6 +44,7 @@ struct fr_optimizer {
     fr_adam_opts adam;
     bool decoupled; /* AdamW, adam8 */
     bool eight;     /* adam8 */
+    bool masters;   /* fr_optimizer_master_weights */
     double lr;
     int64_t steps;
     fri_parameter *parameters;
@@ -64,17 +65,20 @@ typedef struct fri_state_slot {
     fr_shape shape;
 } fri_state_slot;
 
-/* The state a parameter has; returns how many tensors. SGD's momentum has the parameter's type, as in PyTorch. Adam has
- * two moments, f32 for half parameters. adam8 has codes (u8) and one f32 scale per block for each of the two, but
- * Adam's for parameters that are small or f64. */
+/* The state a parameter has; returns how many tensors. SGD's momentum has the type of what is updated, as in PyTorch.
+ * Adam has two moments, f32 for half parameters. adam8 has codes (u8) and one f32 scale per block for each of the two,
+ * but Adam's for parameters that are small or f64. The master comes last. */
 int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]);
+
+/* Has this parameter a master in f32, which is updated in its place? */
+bool fri_optimizer_has_master(const fr_optimizer *o, const fr_tensor *w);
 
 /* Does adam8 keep this parameter's moments in 8 bits? */
 bool fri_optimizer_in_8_bits(const fr_optimizer *o, const fr_tensor *w);
 
 void fri_dynamic_map(bool is_signed, float map[FRI_MAP_VALUES]);
 
-/* The state that a parameter lacks, zeroed. */
+/* The state that a parameter lacks: zeros, and a master with the parameter's values. */
 fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p);
 
 /* Calls fn for the gradients of each element type, as one list. */

@@ -16,9 +16,13 @@ bool fri_optimizer_in_8_bits(const fr_optimizer *o, const fr_tensor *w) {
     return o->eight && w->dtype != FR_F64 && fri_numel(w) >= FRI_ADAM8_LEAST;
 }
 
-int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]) {
+bool fri_optimizer_has_master(const fr_optimizer *o, const fr_tensor *w) {
+    return o->masters && (w->dtype == FR_F16 || w->dtype == FR_BF16);
+}
+
+static int moments(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]) {
     if (o->kind == FRI_SGD) {
-        slots[0] = (fri_state_slot){"momentum_buffer", w->dtype, w->shape};
+        slots[0] = (fri_state_slot){"momentum_buffer", fri_optimizer_has_master(o, w) ? FR_F32 : w->dtype, w->shape};
         return o->sgd.momentum != 0 ? 1 : 0;
     }
     if (!fri_optimizer_in_8_bits(o, w)) {
@@ -33,6 +37,12 @@ int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slo
     slots[2] = (fri_state_slot){"exp_avg_sq", FR_U8, w->shape};
     slots[3] = (fri_state_slot){"exp_avg_sq_absmax", FR_F32, blocks};
     return 4;
+}
+
+int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]) {
+    int n = moments(o, w, slots);
+    if (fri_optimizer_has_master(o, w)) slots[n++] = (fri_state_slot){"master", FR_F32, w->shape};
+    return n;
 }
 
 /* A parameter's count of steps, where it is not the optimizer's, as "<path>.step" (PyTorch's name). */

@@ -8,16 +8,22 @@
 
 /* ---- state ------------------------------------------------------------------------------------------------- */
 
+static fr_status convert(const fr_tensor *from, const fr_tensor *to) {
+    return FRI_KERNEL(fri_backend_of(to), FR_F32, cast,
+                      (FRI_EXEC, from->dtype, to->dtype, fri_numel(to), fri_data(from), fri_data(to)));
+}
+
 /* A scale of 0 makes every code 0. */
 fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p) {
     fri_state_slot slots[FRI_STATE_SLOTS];
     int n = fri_optimizer_slots(o, p->parameter, slots);
+    int master = fri_optimizer_has_master(o, p->parameter) ? n - 1 : -1;
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
     for (int k = 0; k < n; k++) {
         if (p->state[k] != NULL) continue;
         FR_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
-        FR_TRY(s, fri_tensor_fill(t, 0));
+        FR_TRY(s, k == master ? convert(p->parameter, t) : fri_tensor_fill(t, 0));
         fri_tensor_put(&t, &p->state[k]);
     }
 done:
@@ -30,12 +36,13 @@ done:
 static fr_status make_momentum(const fr_optimizer *o, fri_parameter *p, const fr_tensor *found, bool *first) {
     fr_tensor *w = p->parameter;
     fr_status s = FR_OK;
+    fri_state_slot slots[FRI_STATE_SLOTS];
     *first = (p->state[0] == NULL || p->unused) && found == NULL;
-    if (o->sgd.momentum == 0) return FR_OK;
-    if (p->state[0] == NULL && found == NULL)
-        FR_TRY(s, fri_tensor_new(&w->shape, w->dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
-    else
-        FR_TRY(s, fri_optimizer_make_state(o, p));
+    if (o->sgd.momentum != 0 && p->state[0] == NULL && found == NULL) {
+        (void)fri_optimizer_slots(o, w, slots);
+        FR_TRY(s, fri_tensor_new(&w->shape, slots[0].dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
+    }
+    FR_TRY(s, fri_optimizer_make_state(o, p));
 done:
     return s;
 }
@@ -49,9 +56,12 @@ static bool same(const fri_update_key *a, const fri_update_key *b) {
 /* One parameter with its gradient. From here on it counts as written. */
 static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tensor *g, const fr_tensor *found,
                          fri_step_item *item, fri_update_key *key) {
+    fri_state_slot slots[FRI_STATE_SLOTS];
     fr_tensor *w = p->parameter;
+    const bool has_master = fri_optimizer_has_master(o, w);
+    const int states = fri_optimizer_slots(o, w, slots) - has_master;
     const char *module = fri_scope_module_set(fri_intern(p->path));
-    *key = (fri_update_key){.dtype = w->dtype, .grad_dtype = g->dtype};
+    *key = (fri_update_key){.dtype = has_master ? FR_F32 : w->dtype, .grad_dtype = g->dtype};
     fr_status s = o->kind == FRI_SGD ? make_momentum(o, p, found, &key->first) : fri_optimizer_make_state(o, p);
     fri_scope_module_pop(module);
     if (s < 0) return s;
@@ -59,10 +69,10 @@ static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tenso
     key->eight = o->kind == FRI_ADAM && fri_optimizer_in_8_bits(o, w);
     fri_bump_version(w);
     *item = (fri_step_item){.n = fri_numel(w),
-                            .param = fri_data(w),
+                            .param = fri_data(has_master ? p->state[states] : w),
                             .grad = fri_data(g),
                             .step = fri_optimizer_count_of(o, p)};
-    for (int k = 0; k < FRI_STATE_SLOTS; k++) item->state[k] = p->state[k] != NULL ? fri_data(p->state[k]) : NULL;
+    for (int k = 0; k < states; k++) item->state[k] = fri_data(p->state[k]);
     return FR_OK;
 }
 
@@ -138,6 +148,14 @@ done:
     return s;
 }
 
+/* A parameter takes its master's value, also after a step that the device skipped: it is the one it has. */
+static fr_status hand_out(const fr_optimizer *o, const fri_parameter *p) {
+    fri_state_slot slots[FRI_STATE_SLOTS];
+    const fr_tensor *w = p->parameter;
+    if (fr_tensor_get_grad(w) == NULL || !fri_optimizer_has_master(o, w)) return FR_OK;
+    return convert(p->state[fri_optimizer_slots(o, w, slots) - 1], w);
+}
+
 fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parameter *parameters,
                                const fr_tensor *inv_scale, const fr_tensor *found) {
     fri_update_room *r = &o->room;
@@ -165,6 +183,7 @@ fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parame
         FR_TRY(s, launch(o, parameters[0].parameter, &key, count, r->list, inv_scale, found));
         left = others;
     }
+    for (int i = 0; i < n; i++) FR_TRY(s, hand_out(o, &parameters[i]));
 done:
     return s;
 }

@@ -85,9 +85,12 @@ static fr_status check_step(const fri_config *c) {
     const conflict rows[] = {
         {o->amp != FR_TRAIN_AMP_OFF && o->half != FR_TRAIN_AMP_OFF,
          "--half with --amp: pure half precision has no f32 parameters to cast"},
-        {!dynamic && o->amp == FR_TRAIN_AMP_OFF, "--loss-scale {loss-scale}: scales the loss of --amp, which is off"},
+        {o->master_weights && o->half == FR_TRAIN_AMP_OFF,
+         "--master-weights: the f32 copies of half parameters, which only --half has"},
+        {!dynamic && !scaled,
+         "--loss-scale {loss-scale}: scales the loss of --amp, or of --half with --master-weights, and both are off"},
         {o->loss_scale_floor > 0 && (!scaled || !dynamic),
-         "--loss-scale-floor {loss-scale-floor}: is for a dynamic loss scale (--amp=fp16), and there is none"},
+         "--loss-scale-floor {loss-scale-floor}: is for a dynamic loss scale (of fp16), and there is none"},
         {o->keep_last && o->accumulate > 1, "--keep-last with --accumulate: a step is made of full batches"},
         {o->split_batch > o->batch_size,
          "--split-batch {split-batch}: more parts than the {batch-size} images of --batch-size"},
@@ -103,6 +106,8 @@ static fr_status check_cuda_graph(const fri_config *c) {
         {o->empty_cache_every > 0, "--cuda-graph with --empty-cache-every: that turns the arena off"},
         {o->offload != NULL, "--cuda-graph with --offload: the host moves the saved tensors"},
         {o->detect_anomaly, "--cuda-graph with --detect-anomaly: the host looks at each result"},
+        {o->clip != FR_TRAIN_AUTO && o->half != FR_TRAIN_AMP_OFF && fri_loss_scaled(o),
+         "--cuda-graph with --clip and --master-weights: the host scales the limit as the loss"},
     };
     return o->cuda_graph ? CHECK(c, rows) : FR_OK;
 }

@@ -82,7 +82,8 @@ fr_dtype fri_compute_dtype(const fr_train_opts *o) {
 }
 
 bool fri_loss_scaled(const fr_train_opts *o) {
-    return o->amp == FR_TRAIN_AMP_FP16 || (o->amp != FR_TRAIN_AMP_OFF && o->loss_scale != FR_TRAIN_AUTO);
+    bool scalable = o->amp != FR_TRAIN_AMP_OFF || (o->half != FR_TRAIN_AMP_OFF && o->master_weights);
+    return scalable && (fri_compute_dtype(o) == FR_F16 || o->loss_scale != FR_TRAIN_AUTO);
 }
 
 bool fri_fused_step_possible(const fr_train_opts *o) {

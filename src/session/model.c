@@ -191,6 +191,7 @@ fr_status fri_model_build(fri_session *r) {
     r->parameters = fr_module_parameter_count(r->model);
     r->trained = fr_module_trained_count(r->model);
     FR_TRY(s, build_optimizer(r));
+    FR_TRY(s, fr_optimizer_master_weights(r->optimizer, o->master_weights));
     if (o->fused_step != FR_TRAIN_FUSED_OFF) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
     FR_TRY(s, build_scaler(r));
     FR_TRY(s, fri_session_input(r));

@@ -115,6 +115,7 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
     fri_sums_drop(&x->sum);
     x->sum = (fri_sums){0};
     fr_loader_release(&x->loader);
+    if (s == FR_OK) s = fri_peak_keep(r->config->opts.device, &r->evaluation);
     if (s < 0 || r->signal != 0 || sum.targets == 0) return s;
     r->test_targets = sum.targets;
     r->test_loss = sum.loss / (double)sum.targets;
@@ -137,8 +138,6 @@ static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
 
 static fr_status epoch_over(void *ctx) {
     const real *x = ctx;
-    fr_status s = fri_peak_keep(x->r->config->opts.device, &x->r->evaluation);
-    if (s < 0) return s;
     x->r->seconds = fri_seconds_now() - x->began;
     return fri_run_emit(x->r, FRI_RUN_EPOCH);
 }

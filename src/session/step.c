@@ -211,17 +211,30 @@ static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool 
     return g != NULL ? fr_tensor_fill(g, 0) : FR_OK;
 }
 
+/* Half gradients would underflow without their scale: it is the limit that is scaled. */
+static fr_status clip_gradients(fri_session *r) {
+    const fr_train_opts *o = &r->config->opts;
+    double limit = o->clip;
+    fr_status s = FR_OK;
+    if (o->half != FR_TRAIN_AMP_OFF && fri_loss_scaled(o)) {
+        limit *= fr_grad_scaler_scale_of(r->scaler);
+    } else {
+        FR_TRY(s, fr_grad_scaler_unscale(r->scaler, r->optimizer));
+        if (!fr_grad_scaler_device_decides(r->scaler))
+            FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
+    }
+    s = fr_clip_grad_norm(r->model, limit, NULL);
+done:
+    return s;
+}
+
 /* Updates the parameters. Where the device decides whether the step is skipped, the host reads that back after the
  * step, when the gradients are gone. */
 static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
     bool skipped = false, device_decides = fr_grad_scaler_device_decides(r->scaler);
     fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);
     fr_status s = FR_OK;
-    if (r->config->opts.clip != FR_TRAIN_AUTO) {
-        FR_TRY(s, fr_grad_scaler_unscale(r->scaler, r->optimizer));
-        if (!device_decides) FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
-        FR_TRY(s, fr_clip_grad_norm(r->model, r->config->opts.clip, NULL));
-    }
+    if (r->config->opts.clip != FR_TRAIN_AUTO) FR_TRY(s, clip_gradients(r));
     if (r->config->opts.fused_step != FR_TRAIN_FUSED_TWO_PASS) FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
     FR_TRY(s, fr_grad_scaler_update(r->scaler, device_decides ? NULL : &skipped));
     v->device_decided = device_decides;

@@ -174,6 +174,9 @@ const fr_flag fri_flags[] = {
     {"half", ROW(CHOICE, TRAINING, half), "TYPE",
      "Pure half precision: parameters themselves in this type, batch norm in f32. '--half' alone is fp16.",
      .implied = "fp16", .choices = amps},
+    {"master-weights", ROW(SET, TRAINING, master_weights), NULL,
+     "With --half: the optimizer updates f32 copies of the parameters (APEX's O2), and fp16 scales its loss.",
+     .course = true, .lacking = "off"},
 
     /* ---- device ---- */
     {"device", ROW(CHOICE, DEVICE, device), "NAME",

@@ -104,7 +104,7 @@ static void draw_step(command *c, bool whole_epochs) {
     int precision = draw(8), type = draw(2);
     bool scaled = precision < 2 && type == 0;
     if (precision < 2) add(c, " --amp=%s%s", types[type], draw(3) == 0 ? " --cache-casts" : "");
-    if (precision == 2) add(c, " --half=%s", types[type]);
+    if (precision == 2) add(c, " --half=%s%s", types[type], draw(2) == 0 ? " --master-weights" : "");
     if (scaled && draw(3) == 0) add(c, " --loss-scale 1024");
     if (draw(4) == 0) {
         add(c, scaled ? " --fused-step=two-pass" : " --fused-step");
@@ -154,12 +154,17 @@ static double difference(const cJSON *a, const cJSON *b) {
     return sum;
 }
 
+/* Two epochs without an evaluation leave a larger cache than the evaluation finds. */
+static const command late_evaluation =
+    {.program = "train_densenet",
+     .flags = TINY "--batch-size 1499 --keep-last --epochs 3 --eval-every 0 --empty-cache-every 3 --no-arena"};
+
 Test(planned, equals_the_run_to_the_byte) {
     const char *asked = getenv("FRUGAL_PLAN_CELLS");
     int cells = asked != NULL ? atoi(asked) : CELLS, arenas = 0;
     double bytes = 0;
     for (int i = 0; i < cells; i++) {
-        command c = draw_command();
+        command c = i == 0 ? late_evaluation : draw_command();
         char with_plan[1024];
         snprintf(with_plan, sizeof with_plan, "%s --plan", c.flags);
         cJSON *plan = report_of(c.program, with_plan), *run = report_of(c.program, c.flags);
