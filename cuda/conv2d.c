@@ -15,17 +15,24 @@ typedef struct way {
 
 enum { X, W, Y };
 
+static bool is_liked(const fri_conv2d_desc *d, const fri_cuda_conv2d_plan *p) {
+    return !p->choice.slow && (d->workspace_limit == 0 || p->choice.workspace <= d->workspace_limit);
+}
+
+static bool is_no_worse(const fri_cuda_conv2d_plan *fused, const fri_cuda_conv2d_plan *plain) {
+    if (fused->choice.slow != plain->choice.slow) return plain->choice.slow;
+    return fused->choice.workspace <= plain->choice.workspace;
+}
+
 /* One kernel for the product and the bias where there is an engine for it that needs no more scratch than is liked, or
  * than the product alone. Its relu is left alone: it does not pass NaN as ours does. */
 static fr_status forward_plan(const fri_conv2d_desc *d, way *v) {
-    const size_t limit = d->workspace_limit > 0 ? d->workspace_limit : SIZE_MAX;
     fri_cuda_conv2d_plan *fused = NULL;
     fr_status s = FR_OK;
     if (d->bias && d->bias_dtype == d->dtype && !(d->unaligned & FRI_UNALIGNED_B))
         FR_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD_BIAS, &fused));
-    if (fused == NULL || fused->choice.workspace > limit)
-        FR_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &v->plan));
-    if (fused != NULL && (v->plan == NULL || fused->choice.workspace <= v->plan->choice.workspace)) {
+    if (fused == NULL || !is_liked(d, fused)) FR_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &v->plan));
+    if (fused != NULL && (v->plan == NULL || is_no_worse(fused, v->plan))) {
         v->pass = FRI_CUDA_CONV2D_FORWARD_BIAS;
         v->plan = fused;
     }
@@ -36,14 +43,13 @@ done:
 /* One kernel for the product and the sums, by the same rule; without one v->plan stays NULL. What cuDNN has such
  * engines for is known (test_conv2d_patterns): looking for others in vain would take a tenth of a second each. */
 static fr_status statistics_plan(const fri_conv2d_desc *d, way *v) {
-    const size_t limit = d->workspace_limit > 0 ? d->workspace_limit : SIZE_MAX;
     fri_cuda_conv2d_plan *fused = NULL, *plain = NULL;
     fr_status s = FR_OK;
     if (d->dtype != FR_F16 || d->c % 8 != 0 || d->k % 8 != 0) return FR_OK;
     FR_TRY(s, fri_cuda_conv2d_plan_get(d, v->pass, &fused));
-    if (fused != NULL && fused->choice.workspace > limit) {
+    if (fused != NULL && !is_liked(d, fused)) {
         FR_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &plain));
-        if (fused->choice.workspace > plain->choice.workspace) fused = NULL;
+        if (!is_no_worse(fused, plain)) fused = NULL;
     }
     v->plan = fused;
 done:

@@ -2,9 +2,9 @@
  *
  * A plan is a cuDNN engine with its settings, chosen for a device description: heuristics first, then the fallback
  * list; pre-compiled engines only (a run-time compiled one costs up to a second of CPU), deterministic ones only unless
- * fr_cudnn_deterministic_set(false), and for f32 none that rounds to TF32 unless FRUGAL_TF32=1. Among those the first
- * whose workspace is within the limit, else the one with the smallest workspace. Its bytes are known before any device
- * is touched, so a dry run counts them.
+ * fr_cudnn_deterministic_set(false), and for f32 none that rounds to TF32 under fr_exact_convolutions_set(true). Among
+ * those that are not slow, or if all are among those, the first whose workspace is within the limit, else the one with
+ * the smallest workspace. Its bytes are known before any device is touched, so a dry run counts them.
  *
  * A pass may be a fused one: with the bias, or with the sums that batch norm needs (fr_cudnn_fuse_statistics_set).
  * Such a plan is taken under the same limit, or if it needs no more than the plain pass.
@@ -38,6 +38,7 @@ typedef struct fri_cuda_conv2d_choice {
     int configurations;  /* looked at, of the lists that were asked for */
     bool fallback;       /* from the fallback list */
     bool tensor_core;
+    bool slow; /* an engine of last resort, or one for half types without tensor cores */
 } fri_cuda_conv2d_choice;
 
 /* The passes that are executed. */

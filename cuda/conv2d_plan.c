@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/cache.h"
-#include "base/env.h"
 #include "context.h"
 #include "plan_file.h"
 
@@ -46,8 +45,8 @@ static void make_owner(void) {
 }
 
 static void key_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool benchmark, int64_t key[KEY]) {
-    const bool no_tf32 = fri_env_get()->tf32 && fr_exact_convolutions_get(); /* else the environment decides */
-    const int64_t k[KEY] = {pass, d->dtype, benchmark, fr_cudnn_deterministic_get() + 2 * no_tf32, FRI_CONV2D_KEY(d)};
+    const bool exact = d->dtype == FR_F32 && fr_exact_convolutions_get();
+    const int64_t k[KEY] = {pass, d->dtype, benchmark, fr_cudnn_deterministic_get() + 2 * exact, FRI_CONV2D_KEY(d)};
     memcpy(key, k, sizeof k);
 }
 

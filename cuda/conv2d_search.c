@@ -35,20 +35,20 @@ void fri_cuda_conv2d_plan_drop(fri_cuda_conv2d_plan *p) {
 
 /* ---- engines ----------------------------------------------------------------------------------------------- */
 
-/* What is said about an engine decides whether it is tried. */
-static bool suits(const search *c, cudnnBackendDescriptor_t configuration, int64_t *index, bool *tensor_core) {
+/* What is said about an engine decides whether it is tried, and whether a better one is looked for: the engine of last
+ * resort, which alone keeps NaN strictly, and in half types one without tensor cores take many times as long. */
+static bool suits(const search *c, cudnnBackendDescriptor_t configuration, fri_cuda_conv2d_choice *found) {
     cudnnBackendNumericalNote_t number[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     const fri_cudnn *dnn = c->call.dnn;
     const bool deterministic = fr_cudnn_deterministic_get();
     cudnnBackendDescriptor_t engine = NULL;
     int64_t n = 0, numbers = 0, behaviors = 0;
-    bool yes = false;
-    *tensor_core = false;
+    bool yes = false, last_resort = false;
     if (dnn->BackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS) return false;
     if (dnn->BackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
                                  &engine) != CUDNN_STATUS_SUCCESS ||
-        dnn->BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n, index) !=
+        dnn->BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n, &found->engine) !=
             CUDNN_STATUS_SUCCESS ||
         dnn->BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                  CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &numbers, number) != CUDNN_STATUS_SUCCESS ||
@@ -58,12 +58,14 @@ static bool suits(const search *c, cudnnBackendDescriptor_t configuration, int64
     yes = true;
     for (int64_t i = 0; i < behaviors; i++) yes = yes && behavior[i] != CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
     for (int64_t i = 0; i < numbers; i++) {
-        *tensor_core = *tensor_core || number[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        found->tensor_core = found->tensor_core || number[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        last_resort = last_resort || number[i] == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
         yes = yes && (number[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC || !deterministic) &&
               number[i] != CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS &&
               number[i] != CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
     }
-    if (c->d->dtype == FR_F32 && *tensor_core && (!fri_env_get()->tf32 || fr_exact_convolutions_get())) yes = false;
+    if (c->d->dtype == FR_F32 && found->tensor_core && fr_exact_convolutions_get()) yes = false;
+    found->slow = last_resort || (c->d->dtype != FR_F32 && !found->tensor_core);
 done:
     fri_descriptor_destroy(dnn, &engine);
     return yes;
@@ -101,6 +103,13 @@ static fr_status add(search *c, cudnnBackendDescriptor_t plan, const fri_cuda_co
     return s;
 }
 
+/* The lists have the best first: one behind another takes its place only where that is slow, or above the limit. */
+static bool better(const search *c, const fri_cuda_conv2d_choice *found) {
+    if (c->best == NULL) return true;
+    if (found->slow != c->choice.slow) return c->choice.slow;
+    return c->choice.workspace > limit_of(c->d) && found->workspace < c->choice.workspace;
+}
+
 /* Finalizes the configuration's plan; an engine that cannot is passed over. Keeps it if it is better than the best. */
 static fr_status try_configuration(search *c, int i, bool fallback) {
     const fri_cudnn *dnn = c->call.dnn;
@@ -108,7 +117,7 @@ static fr_status try_configuration(search *c, int i, bool fallback) {
     fri_cuda_conv2d_choice found = {.fallback = fallback, .configurations = c->looked_at};
     int64_t bytes = 0, n = 0;
     fr_status s = FR_OK;
-    if (!suits(c, c->configuration[i], &found.engine, &found.tensor_core)) return FR_OK;
+    if (!suits(c, c->configuration[i], &found)) return FR_OK;
     if (dnn->BackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) != CUDNN_STATUS_SUCCESS)
         return FR_OK;
     if (dnn->BackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
@@ -121,7 +130,7 @@ static fr_status try_configuration(search *c, int i, bool fallback) {
         goto done;
     found.workspace = bytes > 0 ? (size_t)bytes : 0;
     FR_TRY(s, add(c, plan, &found));
-    if (c->best == NULL || (c->choice.workspace > limit_of(c->d) && found.workspace < c->choice.workspace)) {
+    if (better(c, &found)) {
         fri_descriptor_destroy(dnn, &c->best);
         c->best = plan;
         c->choice = found;
@@ -132,9 +141,22 @@ done:
     return s;
 }
 
-/* The first within the limit ends a search for the best. */
+/* The first within the limit that is not slow ends a search for the best. */
 static bool enough(const search *c) {
-    return c->all == NULL && c->best != NULL && c->choice.workspace <= limit_of(c->d);
+    return c->all == NULL && c->best != NULL && !c->choice.slow && c->choice.workspace <= limit_of(c->d);
+}
+
+/* Timing them would take as long as they do, and where all within the limit are slow, the best is above it. */
+static void drop_slow(search *c) {
+    int kept = 0;
+    for (int i = 0; i < c->n_all && !c->choice.slow; i++)
+        if (c->all[i].choice.slow) {
+            fri_cuda_conv2d_plan_drop(&c->all[i]);
+        } else if (kept++ != i) {
+            c->all[kept - 1] = c->all[i];
+            c->all[i] = (fri_cuda_conv2d_plan){0};
+        }
+    if (!c->choice.slow) c->n_all = kept;
 }
 
 static fr_status search_list(search *c, cudnnBackendHeurMode_t mode, bool fallback) {
@@ -187,6 +209,7 @@ static fr_status look(search *c, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan
         s = no_engine(c);
         goto done;
     }
+    drop_slow(c);
     if (c->n_all == 0) {
         out->choice = c->choice;
         FR_TRY(s, keep_json(c, c->best, out));

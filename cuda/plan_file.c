@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { PATH_BYTES = 1024, TEXT_MOST = 1 << 20, FILE_MOST = 64 << 20 };
-static const char format[] = "frugal cuDNN plans 4\n";
+static const char format[] = "frugal cuDNN plans 5\n";
 
 typedef struct record {
     int64_t key[FRI_CUDA_PLAN_KEY];
@@ -37,14 +37,14 @@ static record *records;
 static size_t count;
 static int64_t hits;
 
-/* "cuDNN 91900, NVIDIA H200, 0123456789abcdef, tf32 0\n" */
+/* "cuDNN 91900, NVIDIA H200, 0123456789abcdef\n" */
 static bool find_environment(void) {
     char reason[256];
     uint64_t device = 0;
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
     if (fri_env_get()->no_plan_cache || dnn == NULL || fri_cudnn_device_key(&device) < 0) return false;
-    snprintf(environment, sizeof environment, "cuDNN %zu, %s, %016" PRIx64 ", tf32 %d\n", dnn->GetVersion(),
-             fri_cudnn_device_name(), device, fri_env_get()->tf32);
+    snprintf(environment, sizeof environment, "cuDNN %zu, %s, %016" PRIx64 "\n", dnn->GetVersion(),
+             fri_cudnn_device_name(), device);
     return fri_cache_path("cudnn-plans", environment, path, sizeof path);
 }
 
@@ -60,7 +60,7 @@ static bool number(const char **at, int64_t *value) {
 /* Reads the record at *at, which ends before `end`; *at is then behind it. False: it is not one. */
 static bool read_record(const char **at, const char *end) {
     record r = {0};
-    int64_t workspace, configurations, fallback, tensor_core, nanoseconds, bytes;
+    int64_t workspace, configurations, fallback, tensor_core, slow, nanoseconds, bytes;
     const char *line = memchr(*at, '\n', (size_t)(end - *at)), *v = *at;
     char *after = NULL;
     if (line == NULL) return false;
@@ -70,8 +70,8 @@ static bool read_record(const char **at, const char *end) {
     for (int i = 0; i < FRI_CUDA_PLAN_KEY; i++)
         if (!number(&v, &r.key[i])) return false;
     if (!number(&v, &workspace) || !number(&v, &r.plan.choice.engine) || !number(&v, &configurations) ||
-        !number(&v, &fallback) || !number(&v, &tensor_core) || !number(&v, &nanoseconds) || !number(&v, &bytes) ||
-        v != line)
+        !number(&v, &fallback) || !number(&v, &tensor_core) || !number(&v, &slow) || !number(&v, &nanoseconds) ||
+        !number(&v, &bytes) || v != line)
         return false;
     if (workspace < 0 || bytes < 1 || bytes > TEXT_MOST || bytes > end - (line + 1) - 1 || line[1 + bytes] != '\n')
         return false;
@@ -82,6 +82,7 @@ static bool read_record(const char **at, const char *end) {
     r.plan.choice.configurations = (int)configurations;
     r.plan.choice.fallback = fallback != 0;
     r.plan.choice.tensor_core = tensor_core != 0;
+    r.plan.choice.slow = slow != 0;
     r.plan.choice.nanoseconds = nanoseconds;
     r.plan.json = contents + (line + 1 - contents);
     r.plan.json_bytes = bytes;
@@ -135,9 +136,9 @@ static char *record_text(const int64_t key[FRI_CUDA_PLAN_KEY], const fri_cuda_co
     char *text = malloc(room), hash[HASH + 1];
     if (text == NULL) return NULL;
     for (int i = 0; i < FRI_CUDA_PLAN_KEY; i++) at += (size_t)snprintf(text + at, room - at, "%" PRId64 " ", key[i]);
-    at += (size_t)snprintf(text + at, room - at, "%zu %" PRId64 " %d %d %d %" PRId64 " %" PRId64 "\n",
+    at += (size_t)snprintf(text + at, room - at, "%zu %" PRId64 " %d %d %d %d %" PRId64 " %" PRId64 "\n",
                            p->choice.workspace, p->choice.engine, p->choice.configurations, p->choice.fallback,
-                           p->choice.tensor_core, p->choice.nanoseconds, p->json_bytes);
+                           p->choice.tensor_core, p->choice.slow, p->choice.nanoseconds, p->json_bytes);
     memcpy(text + at, p->json, (size_t)p->json_bytes);
     at += (size_t)p->json_bytes;
     text[at++] = '\n';

@@ -262,8 +262,9 @@ FR_API void fr_cudnn_fuse_statistics_set(bool on);
 
 /* Whether f32 convolutions multiply each input with each weight, for the whole process. Off at the start: on the CPU,
  * where it is faster, a 3 x 3 convolution of stride 1 is made by Winograd's F(4 x 4, 3 x 3), whose error is some ten
- * times that of plain sums (docs/ops/conv2d.md has the bound); on CUDA FRUGAL_TF32 may round factors. On: neither. A
- * plan and the run it is for have the same setting. */
+ * times that of plain sums (docs/ops/conv2d.md has the bound); on CUDA factors are rounded to TF32, whose fraction has
+ * 10 bits, as in PyTorch. On: neither. Linear layers are exact but under FRUGAL_TF32. A plan and the run it is for have
+ * the same setting. */
 FR_API bool fr_exact_convolutions_get(void);
 FR_API void fr_exact_convolutions_set(bool on);
 

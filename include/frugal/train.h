@@ -88,7 +88,7 @@ typedef struct fr_train_opts {
     bool cudnn_fuse_statistics;
     bool exact_convolutions; /* fr_exact_convolutions_set */
     size_t memory_limit;     /* of reserved bytes; SIZE_MAX: none */
-    fr_switches switches;
+    fr_switches switches; /* workspace_limit SIZE_MAX: the default's; on CUDA, what does not raise the planned peak */
     fr_train_amp amp, half;
     double loss_scale;       /* AUTO: dynamic with --amp=fp16, else none */
     double loss_scale_floor; /* a dynamic scale stops here; 0: no floor */

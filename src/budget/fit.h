@@ -9,6 +9,10 @@
  * the op that sets it. */
 fr_status fri_fit(fri_config *c, fr_fit *fit);
 
+/* workspace.c: on a GPU an unset --workspace-limit is doubled for as long as the run's planned peak stays. A run that
+ * cannot be planned keeps the default. */
+void fri_workspace_choose(fri_config *c);
+
 /* prefix.c: --prefix-parts auto becomes a number in c->opts. */
 fr_status fri_prefix_choose(fri_config *c);
 

@@ -30,6 +30,7 @@ typedef struct fri_config {
     bool from_labels;                                   /* the program makes them from images and labels (batch.c) */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* what images are normalized with */
 
+    bool workspace_auto;                   /* the run's plan decides what scratch kernels take (workspace.c) */
     char model_name[FR_TRAIN_NAME_BYTES];  /* model.c */
     bool accuracy;                         /* the model's results are classes, which can be counted */
     char resume_path[FR_STATE_PATH_BYTES]; /* state.c: of the state that the run goes on from; "": from none */

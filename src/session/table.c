@@ -54,6 +54,7 @@ static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
 static void all_off(fr_train_opts *o) {
     o->switches = fr_switches_all_off();
+    o->switches.workspace_limit = SIZE_MAX;
     o->checkpoint_segments = FR_TRAIN_AUTO;
     o->prefix_parts = FR_TRAIN_AUTO;
     o->fit_switches = false;
@@ -242,7 +243,10 @@ const fr_flag fri_flags[] = {
     {"pool-index", ROW(CHOICE, MEMORY, switches.pool_index), "TYPE", "Type of max pooling's indices with --no-encode.",
      .choices = pool_indices},
     {"workspace-limit", ROW(SIZE, MEMORY, switches.workspace_limit), "BYTES",
-     "Prefer kernels whose scratch memory stays under this."},
+     "Prefer kernels whose scratch memory stays under this. Unset: 64 MiB, on a GPU as much as does not raise the "
+     "run's "
+     "planned peak.",
+     .unset = "auto"},
     {"checkpoint-segments", ROW(INT, MEMORY, checkpoint_segments), "N",
      "Cut the network into N segments and compute the inside of all but the last again in backward; 'sqrt': as many as "
      "the root of its units, 'each': every unit, 'log': halves of halves.",
@@ -330,6 +334,8 @@ const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);
 _Static_assert(sizeof fri_flags / sizeof *fri_flags <= FRI_FLAGS_MOST, "states hold a setting per flag");
 
 fr_train_opts fr_train_opts_default(void) {
+    fr_switches switches = fr_switches_default();
+    switches.workspace_limit = SIZE_MAX;
     return (fr_train_opts){
         .depth = FR_TRAIN_AUTO,
         .batch_norm = true,
@@ -355,7 +361,7 @@ fr_train_opts fr_train_opts_default(void) {
         .threads = FR_TRAIN_AUTO,
         .deterministic = true,
         .memory_limit = SIZE_MAX,
-        .switches = fr_switches_default(),
+        .switches = switches,
         .loss_scale = FR_TRAIN_AUTO,
         .accumulate = 1,
         .split_batch = 1,

@@ -211,12 +211,12 @@ static cudnnStatus_t get(const cudnnBackendDescriptor_t at, cudnnBackendAttribut
         return number(n, values,
                       d->operations > 1 ? fake_dnn.engine[d->engine].fused_workspace
                                         : fake_dnn.engine[d->engine].workspace);
-    const fake_engine *e = &fake_dnn.engine[d->engine];
-    if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && (e->nondeterministic || e->tensor_core)) {
-        const cudnnBackendNumericalNote_t note =
-            e->nondeterministic ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC : CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-        *n = 1;
-        memcpy(values, &note, sizeof note);
+    if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
+        const fake_engine *e = &fake_dnn.engine[d->engine];
+        cudnnBackendNumericalNote_t *note = values;
+        if (e->nondeterministic) note[(*n)++] = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+        if (!e->no_tensor_core) note[(*n)++] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        if (e->strict_nan) note[(*n)++] = CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
     }
     if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) {
         *n = snprintf(text, sizeof text, "engine %d for %d, graph %d", d->engine, d->operations, d->graph);

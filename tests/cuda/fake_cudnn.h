@@ -15,7 +15,8 @@ typedef struct fake_engine {
     int64_t workspace;
     double ms; /* of one execution */
     double warm_up_ms;
-    bool nondeterministic, tensor_core, unbindable, fails; /* the first two are notes: one of an engine at most */
+    bool nondeterministic, no_tensor_core, strict_nan; /* what its notes say */
+    bool unbindable, fails;
     int executions;
     int64_t fused_workspace; /* for a graph of more than one operation */
 } fake_engine;

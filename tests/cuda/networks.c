@@ -9,7 +9,7 @@
 #include "meta/calls.h"
 #include "support/golden.h"
 
-const char *const network_name[NETWORKS] = {"VGG-16", "ResNet-50", "DenseNet-121", "U-Net"};
+const char *const network_name[NETWORKS] = {"VGG-16", "ResNet-50", "DenseNet-121", "U-Net", "MobileNetV2"};
 
 static void collect(void *ctx, const fri_kernel_call *c) {
     convolutions *l = ctx;
@@ -46,6 +46,7 @@ void network_convolutions(network which, convolutions *out) {
     if (which == VGG16) must(fr_vgg(16, o, &m));
     if (which == RESNET50) must(fr_resnet(50, o, &m));
     if (which == DENSENET121) must(fr_densenet(121, o, &m));
+    if (which == MOBILENET2) must(fr_mobilenet(2, o, &m));
     if (which == UNET) must(fr_unet(4, FR_MODEL_OPTS(.device = FR_META, .classes = 2), &m));
     must(fr_tensor_zeros(4, (int64_t[]){NETWORK_BATCH, 224, 224, 3}, FR_F32, FR_META, &x));
     fri_call_listener was = fri_meta_listen((fri_call_listener){collect, out});

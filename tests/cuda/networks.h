@@ -4,7 +4,7 @@
 
 #include "backend/kernels.h"
 
-typedef enum network { VGG16, RESNET50, DENSENET121, UNET, NETWORKS } network;
+typedef enum network { VGG16, RESNET50, DENSENET121, UNET, MOBILENET2, NETWORKS } network;
 extern const char *const network_name[NETWORKS];
 
 enum { NETWORK_BATCH = 64, NETWORK_MOST = 256 };

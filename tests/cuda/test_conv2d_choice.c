@@ -128,6 +128,68 @@ Test(conv2d_choice, without_an_engine_the_convolution_is_named) {
     cr_expect_not_null(strstr(fr_last_error(), "deterministic"), "%s", fr_last_error());
 }
 
+/* ---- slow engines ----------------------------------------------------------------------------------------------- */
+
+static fri_cuda_conv2d_choice choose_f32(int64_t height, size_t limit) {
+    fri_conv2d_desc d = shape(height, limit);
+    fri_cuda_conv2d_choice c;
+    d.dtype = d.bias_dtype = FR_F32;
+    must(fri_cuda_conv2d_choose(&d, FRI_CUDA_CONV2D_FORWARD, &c));
+    return c;
+}
+
+Test(conv2d_choice, an_engine_of_last_resort_comes_behind_all_others) {
+    engines(1, 4,
+            (fake_engine[]){{.strict_nan = true},
+                            {.workspace = 9 * MIB},
+                            {.workspace = 7 * MIB, .no_tensor_core = true},
+                            {.workspace = 8 * MIB}});
+    cr_expect_eq(choose(1, MIB).engine, 3, "half types: the smallest with tensor cores, above the limit");
+    cr_expect(!choose(1, MIB).slow);
+    cr_expect_eq(choose(1, 9 * MIB).engine, 1, "the first of them within the limit");
+    cr_expect_eq(choose_f32(1, MIB).engine, 2, "f32 may do without tensor cores");
+    fake_dnn.n = 1;
+    cr_expect_eq(choose(2, MIB).engine, 0, "there is no other");
+    cr_expect(choose(2, MIB).slow);
+    cr_expect(choose_f32(2, MIB).slow);
+}
+
+Test(conv2d_choice, among_slow_engines_the_first_within_the_limit_wins) {
+    engines(1, 3,
+            (fake_engine[]){{.workspace = 2 * MIB, .no_tensor_core = true},
+                            {.workspace = MIB, .no_tensor_core = true},
+                            {.strict_nan = true}});
+    cr_expect_eq(choose(1, MIB).engine, 1);
+    cr_expect_eq(choose(1, 2 * MIB).engine, 0);
+    cr_expect_eq(choose(1, 2 * MIB).configurations, 1, "what is kept is the choice's");
+}
+
+/* What was chosen is read from the file as it was. */
+Test(conv2d_choice, a_slow_plan_is_kept_as_one) {
+    engines(1, 1, (fake_engine[]){{.no_tensor_core = true}});
+    cr_expect(choose(1, MIB).slow);
+    int n = fake_dnn.searches;
+    cr_expect(another_process(1, MIB).choice.slow);
+    cr_expect_eq(fake_dnn.searches, n, "searched again");
+}
+
+Test(conv2d_choice, slow_engines_are_not_timed_where_there_are_others) {
+    engines(4, 4,
+            (fake_engine[]){{.ms = 0.1, .strict_nan = true},
+                            {.ms = 3},
+                            {.ms = 0.2, .no_tensor_core = true},
+                            {.ms = 2}});
+    fr_cudnn_benchmark_set(true);
+    fri_cuda_conv2d_choice c = choose(1, MIB);
+    cr_expect_eq(c.engine, 3);
+    cr_expect_eq(c.configurations, 2);
+    cr_expect_eq(fake_dnn.engine[0].executions + fake_dnn.engine[2].executions, 0);
+    fake_dnn.engine[1].workspace = fake_dnn.engine[3].workspace = 2 * MIB;
+    cr_expect_eq(choose(2, MIB).engine, 1, "all within the limit are slow");
+    for (int i = 0; i < 4; i++) fake_dnn.engine[i].no_tensor_core = true;
+    cr_expect_eq(choose(3, MIB).engine, 0, "all are slow, and this one is the fastest");
+}
+
 /* ---- determinism ----------------------------------------------------------------------------------------------- */
 
 Test(conv2d_choice, engines_that_vary_are_taken_only_when_allowed) {
@@ -140,22 +202,13 @@ Test(conv2d_choice, engines_that_vary_are_taken_only_when_allowed) {
     cr_expect_eq(choose(1, MIB).engine, 1, "what was chosen under the other setting stayed");
 }
 
-static int64_t engine_for_f32(void) {
-    fri_conv2d_desc d = shape(1, MIB);
-    fri_cuda_conv2d_choice c;
-    d.dtype = d.bias_dtype = FR_F32;
-    must(fri_cuda_conv2d_choose(&d, FRI_CUDA_CONV2D_FORWARD, &c));
-    return c.engine;
-}
-
 Test(conv2d_choice, exact_convolutions_do_not_round_to_tf32) {
-    engines(2, 2, (fake_engine[]){{.tensor_core = true}, {.workspace = 1}});
-    setenv("FRUGAL_TF32", "1", 1);
-    cr_expect_eq(engine_for_f32(), 0);
+    engines(2, 2, (fake_engine[]){{.workspace = 0}, {.workspace = 1, .no_tensor_core = true}});
+    cr_expect_eq(choose_f32(1, MIB).engine, 0, "PyTorch's default is not ours");
     fr_exact_convolutions_set(true);
-    cr_expect_eq(engine_for_f32(), 1);
+    cr_expect_eq(choose_f32(1, MIB).engine, 1);
     fr_exact_convolutions_set(false);
-    cr_expect_eq(engine_for_f32(), 0, "what was chosen under the other setting stayed");
+    cr_expect_eq(choose_f32(1, MIB).engine, 0, "what was chosen under the other setting stayed");
 }
 
 /* ---- timing ---------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,135 @@
+/* test_conv2d_matrix.c - which engines the networks' convolutions get: every pass, type and batch, planned for five
+ * devices without any of them. None is slow where cuDNN lists one that is not. FRUGAL_PLAN_MATRIX=all: all batches. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/conv2d.h"
+#include "cuda/conv2d_plan.h"
+#include "cuda/cudnn.h"
+#include "cuda/networks.h"
+#include "data/files.h"
+#include "support/golden.h"
+
+enum { LIMIT = 64 << 20 };
+
+/* From data sheets and the tables of CUDA's programming guide. */
+typedef struct device {
+    const char *name;
+    int compute, processors, clock_mhz, memory_mhz, shared_kib, blocks, threads, cache_mib;
+    long long memory;
+} device;
+
+static const device a100 = {"NVIDIA A100-SXM4-80GB", 800, 108, 1410, 1593, 163, 32, 2048, 40, 84987740160};
+static const device h100 = {"NVIDIA H100 80GB HBM3", 900, 132, 1980, 2619, 227, 32, 2048, 50, 85017624576};
+static const device h200 = {"NVIDIA H200", 900, 132, 1980, 3201, 227, 32, 2048, 60, 150120000000};
+static const device rtx4090 = {"NVIDIA GeForce RTX 4090", 890, 128, 2520, 10501, 99, 24, 1536, 72, 25386352640};
+static const device b200 = {"NVIDIA B200", 1000, 148, 1965, 3996, 227, 32, 2048, 126, 191496192000};
+
+static void describe(const device *d) {
+    FILE *f = fopen(files_path("device.json"), "w");
+    cr_assert_not_null(f);
+    fprintf(f,
+            "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,"
+            "\"multiProcessorCount\":%d,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,"
+            "\"maxSharedMemoryPerBlockOptin\":%d,\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,"
+            "\"maxCtasPerSM\":%d,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":%d,\"pciDeviceId\":0,"
+            "\"isTccDriver\":0,\"supportCoopLaunch\":1,\"smClockRateKHz\":%d,\"memClockRateKHz\":%d,"
+            "\"l2CacheSize\":%d,\"deviceName\":\"%s\",\"deviceVer\":%d,\"driverVer\":13000,\"cudaDeviceId\":0,"
+            "\"totalGlobalMem\":%lld}",
+            d->processors, d->shared_kib * 1024, d->blocks, d->threads, d->clock_mhz * 1000, d->memory_mhz * 1000,
+            d->cache_mib << 20, d->name, d->compute, d->memory);
+    cr_assert_eq(fclose(f), 0);
+    setenv("FRUGAL_CUDA_DEVICE", files_path("device.json"), 1);
+}
+
+typedef struct counts {
+    int plans, slow, above, tensor_core;
+    size_t largest;
+} counts;
+
+/* A slow plan is right only where everything that cuDNN lists is slow, whatever it takes. */
+static void expect_no_better(const fri_conv2d_desc *limited, fri_cuda_conv2d_pass pass, const char *whose) {
+    fri_cuda_conv2d_plan *all = calloc(FRI_CONV2D_PLANS, sizeof *all);
+    fri_conv2d_desc d = *limited;
+    int n = 0;
+    d.workspace_limit = 0;
+    cr_assert_not_null(all);
+    must(fri_cuda_conv2d_search_all(&d, pass, all, &n));
+    for (int i = 0; i < n; i++) {
+        cr_expect(all[i].choice.slow, "%s %s, pass %d, batch %d, c %d, k %d: engine %d is not slow", whose,
+                  fr_dtype_name(d.dtype), pass, (int)d.n, (int)d.c, (int)d.k, (int)all[i].choice.engine);
+        fri_cuda_conv2d_plan_drop(&all[i]);
+    }
+    free(all);
+}
+
+static void plan(const convolutions *l, const char *whose, fr_dtype type, int64_t batch, counts *to) {
+    for (int i = 0; i < l->n; i++)
+        for (int pass = 0; pass < 3; pass++) {
+            fri_conv2d_desc d = l->conv[i];
+            fri_cuda_conv2d_choice c;
+            d.dtype = type;
+            d.n = batch;
+            d.workspace_limit = LIMIT;
+            fr_status s = fri_cuda_conv2d_choose(&d, (fri_cuda_conv2d_pass)pass, &c);
+            cr_expect_eq(s, FR_OK, "%s: %s", whose, fr_last_error());
+            if (s < 0) continue;
+            to->plans++;
+            to->slow += c.slow;
+            to->above += c.workspace > LIMIT;
+            to->tensor_core += c.tensor_core;
+            if (c.workspace > to->largest) to->largest = c.workspace;
+            cr_expect(c.slow || c.engine != 0, "%s %s, pass %d: engine 0 is the last resort", whose,
+                      fr_dtype_name(type), pass);
+            if (c.slow) expect_no_better(&d, (fri_cuda_conv2d_pass)pass, whose);
+        }
+}
+
+static void expect_quality(const device *d) {
+    static const fr_dtype types[] = {FR_F16, FR_BF16, FR_F32};
+    static const int64_t batches[] = {32, 512, 64, 128, 256};
+    const char *all = getenv("FRUGAL_PLAN_MATRIX");
+    const int n = all != NULL && strcmp(all, "all") == 0 ? 5 : 2;
+    char reason[256];
+    setenv("XDG_CACHE_HOME", "/dev/null", 1); /* planned anew */
+    describe(d);
+    if (fri_cudnn_open(reason, sizeof reason) == NULL) cr_skip_test("%s", reason);
+    for (int which = 0; which < NETWORKS; which++) {
+        convolutions l;
+        network_convolutions((network)which, &l);
+        for (size_t t = 0; t < 3; t++) {
+            counts c = {0};
+            for (int b = 0; b < n; b++) plan(&l, network_name[which], types[t], batches[b], &c);
+            printf("%s, %s %s: %d plans, %d with tensor cores, %d slow; %d above the limit, at most %.1f MiB\n",
+                   fri_cudnn_device_name(), network_name[which], fr_dtype_name(types[t]), c.plans, c.tensor_core,
+                   c.slow, c.above, (double)c.largest / (1 << 20));
+            cr_expect_eq(c.plans, 3 * n * l.n);
+        }
+    }
+    fflush(stdout);
+    cr_expect_str_eq(fri_cudnn_device_name(), d->name);
+}
+
+TestSuite(conv2d_matrix, .init = files_begin, .fini = files_end);
+
+Test(conv2d_matrix, a100) {
+    expect_quality(&a100);
+}
+
+Test(conv2d_matrix, h100) {
+    expect_quality(&h100);
+}
+
+Test(conv2d_matrix, h200) {
+    expect_quality(&h200);
+}
+
+Test(conv2d_matrix, rtx4090) {
+    expect_quality(&rtx4090);
+}
+
+Test(conv2d_matrix, b200) {
+    expect_quality(&b200);
+}
