@@ -46,6 +46,37 @@ static bool look_up(const char *name, void *slot) {
     return false;
 }
 
+/* Maps a granule and gives it back; of the call that fails the error, and its name. */
+static CUresult try_granule(CUdeviceptr at, const char **call) {
+    CUmemGenericAllocationHandle handle = 0;
+    *call = "cuMemCreate";
+    CUresult code = driver.MemCreate(&handle, granularity, &property, 0);
+    if (code != CUDA_SUCCESS) return code;
+    *call = "cuMemMap";
+    code = driver.MemMap(at, granularity, 0, handle, 0);
+    (void)driver.MemRelease(handle);
+    if (code != CUDA_SUCCESS) return code;
+    *call = "cuMemSetAccess";
+    code = driver.MemSetAccess(at, granularity, &access_of, 1);
+    CUresult unmapped = driver.MemUnmap(at, granularity);
+    if (code != CUDA_SUCCESS || unmapped == CUDA_SUCCESS) return code;
+    *call = "cuMemUnmap";
+    return unmapped;
+}
+
+/* What a driver says that it has, a sandbox may refuse. */
+static bool works(void) {
+    CUdeviceptr at = 0;
+    const char *call = "cuMemAddressReserve";
+    CUresult code = driver.MemAddressReserve(&at, granularity, 0, 0, 0);
+    if (code == CUDA_SUCCESS) {
+        code = try_granule(at, &call);
+        (void)driver.MemAddressFree(at, granularity);
+    }
+    if (code != CUDA_SUCCESS) snprintf(reason, sizeof reason, "%s is refused here (error %d)", call, (int)code);
+    return code == CUDA_SUCCESS;
+}
+
 /* A device that is used must have it; one that is only planned for is taken to. */
 static bool look(void) {
     const fri_cuda_device *d = NULL;
@@ -77,7 +108,7 @@ static bool look(void) {
         snprintf(reason, sizeof reason, "%s does not tell the granularity of its memory", d->name);
         return false;
     }
-    return true;
+    return works();
 }
 
 static fr_status reserve(size_t granule, void **base, size_t *bytes) {

@@ -344,6 +344,11 @@ static cudaError_t exec_destroy(cudaGraphExec_t graph) {
 fake_virtual_state fake_virtual;
 
 enum { HANDLES = 256 };
+
+static bool refuses(const char *call) {
+    return fake_virtual.refuses != NULL && strcmp(fake_virtual.refuses, call) == 0;
+}
+
 static size_t handle_bytes[HANDLES]; /* 0: free */
 static bool was_mapped[HANDLES];     /* then its memory stays with the mapping */
 
@@ -371,6 +376,7 @@ static CUresult address_reserve(CUdeviceptr *out, size_t bytes, size_t alignment
     (void)alignment;
     (void)at;
     (void)flags;
+    if (refuses("cuMemAddressReserve")) return CUDA_ERROR_NOT_PERMITTED;
     void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
     fake_virtual.reserved += bytes;
@@ -387,6 +393,7 @@ static CUresult memory_create(CUmemGenericAllocationHandle *out, size_t bytes, c
                               unsigned long long flags) {
     (void)prop;
     (void)flags;
+    if (refuses("cuMemCreate")) return CUDA_ERROR_NOT_PERMITTED;
     if (fake_virtual.creates_left > 0 && --fake_virtual.creates_left == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     if (bytes > fake.memory) return CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < HANDLES; i++)
@@ -413,6 +420,7 @@ static CUresult memory_map(CUdeviceptr at, size_t bytes, size_t offset, CUmemGen
     (void)offset;
     (void)flags;
     (void)at;
+    if (refuses("cuMemMap")) return CUDA_ERROR_NOT_PERMITTED;
     if (fake_virtual.maps_left > 0 && --fake_virtual.maps_left == 0) return CUDA_ERROR_UNKNOWN;
     if (handle_bytes[handle - 1] != bytes) return CUDA_ERROR_INVALID_VALUE;
     was_mapped[handle - 1] = true;
@@ -425,10 +433,12 @@ static CUresult memory_unmap(CUdeviceptr at, size_t bytes) {
     fake_virtual.unmaps++;
     fake_virtual.mapped -= bytes;
     fake.memory += bytes;
+    if (refuses("cuMemUnmap")) return CUDA_ERROR_NOT_PERMITTED;
     return mprotect((void *)(uintptr_t)at, bytes, PROT_NONE) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult set_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count) {
+    if (refuses("cuMemSetAccess")) return CUDA_ERROR_NOT_PERMITTED;
     if (count != 1 || access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
     return mprotect((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE) == 0 ? CUDA_SUCCESS
                                                                                : CUDA_ERROR_INVALID_VALUE;

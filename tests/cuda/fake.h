@@ -50,6 +50,7 @@ void fake_kernels(void);
 /* The driver's virtual memory: what is mapped, and the call of cuMemCreate or cuMemMap that fails (1: the next). */
 typedef struct fake_virtual_state {
     bool unsupported;
+    const char *refuses; /* "cuMemMap": what the calls of this name answer, though the device has them; NULL: none */
     int creates_left, maps_left; /* 0: none fails */
     size_t reserved, mapped, handles, unmaps;
     int unmapped_early; /* while a stream had work left */

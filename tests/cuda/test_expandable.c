@@ -157,6 +157,18 @@ Test(expandable, a_driver_without_it_uses_fixed_segments) {
     expect_fallback("cuMemSetAccess");
 }
 
+/* A sandbox answers so: the attribute is there, the call is not allowed. */
+Test(expandable, a_driver_that_refuses_a_call_uses_fixed_segments) {
+    static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess",
+                                        "cuMemUnmap"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        fake_begin();
+        fake_virtual.refuses = calls[i];
+        expect_fallback(calls[i]);
+        cr_expect_eq(fake_virtual.handles, 0, "%s: a handle was kept", calls[i]);
+    }
+}
+
 /* The dry run follows the same rules: same requests, same reserved. */
 Test(expandable, a_plan_maps_what_a_run_maps) {
     static const size_t sizes[] = {512, 3 << 20, 700 << 10, 40 << 20, 9 << 20, 25 << 20, 1 << 20, 60 << 20};
