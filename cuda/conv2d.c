@@ -1,4 +1,7 @@
-/* conv2d.c - convolutions through cuDNN's graph API. The bias is added, and its gradient summed, by bias.cu. */
+/* conv2d.c - convolutions through cuDNN's graph API. The bias is added, and its gradient summed, by bias.cu.
+ *
+ * cuDNN's fast kernels count elements in 32 bits. Where x or y has more, the batch runs in equal parts, as PyTorch does
+ * it; weight gradients of the parts are added in their order. */
 #include "conv2d.h"
 
 #include "conv2d_plan.h"
@@ -11,6 +14,9 @@ typedef struct way {
     fri_cuda_conv2d_plan *plan;
     size_t size[3], at[3]; /* of x, w, y; size 0: used where it is */
     size_t bytes;          /* of workspace in all */
+    fri_conv2d_desc part;  /* what one execution computes */
+    int64_t parts;
+    size_t sum_at; /* in the workspace: the weight gradient of a part but the first */
 } way;
 
 enum { X, W, Y };
@@ -64,22 +70,53 @@ static fr_status find_plan(const fri_conv2d_desc *d, way *v) {
     }
 }
 
+/* The fewest equal parts whose x and y are small enough and start at multiples of 16 bytes. */
+static fr_status divide(const fri_conv2d_desc *d, way *v) {
+    const int64_t x = d->h * d->w * d->c, y = d->p * d->q * d->k, most = x > y ? x : y;
+    const int64_t size = (int64_t)fr_dtype_size(d->dtype);
+    v->part = *d;
+    for (v->parts = 1; v->parts <= d->n; v->parts++) {
+        const int64_t n = d->n / v->parts;
+        if (d->n % v->parts != 0 || n * most > INT32_MAX) continue;
+        if (v->parts > 1 && (n * x * size % 16 != 0 || n * y * size % 16 != 0)) continue;
+        v->part.n = n;
+        return FR_OK;
+    }
+    return fr_fail(FR_EUNSUPPORTED,
+                   "%s: x (%lld, %lld, %lld, %lld) or y (%lld, %lld, %lld, %lld) has more than the %d elements that "
+                   "cuDNN's kernels count, also in equal parts of the batch that start at multiples of 16 bytes",
+                   fri_cuda_conv2d_pass_name[v->pass], (long long)d->n, (long long)d->c, (long long)d->h,
+                   (long long)d->w, (long long)d->n, (long long)d->k, (long long)d->p, (long long)d->q, INT32_MAX);
+}
+
+static size_t add_scratch(way *v, size_t bytes) {
+    const size_t at = (v->bytes + 511) / 512 * 512;
+    v->bytes = at + bytes;
+    return at;
+}
+
 static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way *v) {
     static const uint8_t bit[3] = {FRI_UNALIGNED_X, FRI_UNALIGNED_W, FRI_UNALIGNED_Y};
     const int64_t elements[3] = {d->n * d->h * d->w * d->c, d->k * d->r * d->s * (d->c / d->groups),
                                  d->n * d->p * d->q * d->k};
+    const size_t size = fr_dtype_size(d->dtype);
+    fr_status s = FR_OK;
     *v = (way){.pass = pass};
     if (d->n == 0) return FR_OK; /* nothing runs */
-    fr_status s = find_plan(d, v);
-    if (s < 0 || v->plan == NULL) return s;
+    FR_TRY(s, divide(d, v));
+    if (pass == FRI_CUDA_CONV2D_FORWARD_STATS && v->parts > 1)
+        return FR_OK; /* a batch norm's sums are of a whole batch */
+    FR_TRY(s, find_plan(&v->part, v));
+    if (v->plan == NULL) return FR_OK;
     v->bytes = v->plan->choice.workspace;
     for (int i = 0; i < 3; i++) {
         if (!(d->unaligned & bit[i])) continue;
-        v->size[i] = (size_t)elements[i] * fr_dtype_size(d->dtype);
-        v->at[i] = (v->bytes + 511) / 512 * 512;
-        v->bytes = v->at[i] + v->size[i];
+        v->size[i] = (size_t)elements[i] * size;
+        v->at[i] = add_scratch(v, v->size[i]);
     }
-    return FR_OK;
+    if (pass == FRI_CUDA_CONV2D_BACKWARD_WEIGHT && v->parts > 1) v->sum_at = add_scratch(v, (size_t)elements[W] * size);
+done:
+    return s;
 }
 
 /* *p becomes the copy that was planned for. */
@@ -98,8 +135,26 @@ static fr_status align(const fri_exec *e, const way *v, int i, const void **p) {
                             : "y");
 }
 
+/* The parts, one behind the other. */
+static fr_status run_parts(const fri_exec *e, const way *v, fri_cuda_conv2d_data data) {
+    const fri_conv2d_desc *d = &v->part;
+    const int64_t weights = d->k * d->r * d->s * (d->c / d->groups), size = (int64_t)fr_dtype_size(d->dtype);
+    const bool adds = v->pass == FRI_CUDA_CONV2D_BACKWARD_WEIGHT;
+    void *sum = (void *)(uintptr_t)data.w;
+    fr_status s = FR_OK;
+    for (int64_t i = 0; i < v->parts; i++) {
+        if (adds && i == 1) data.w = (const char *)data.workspace + v->sum_at;
+        FR_TRY(s, fri_cuda_conv2d_run(fri_cuda_stream_of(e), d, v->pass, v->plan, &data));
+        if (adds && i > 0) FR_TRY(s, fri_backend_get(FR_CUDA)->kernels.add(e, d->dtype, weights, sum, data.w, sum));
+        data.x = (const char *)data.x + d->n * d->h * d->w * d->c * size;
+        data.y = (const char *)data.y + d->n * d->p * d->q * d->k * size;
+    }
+done:
+    return s;
+}
+
 /* x, w and y are data or gradients; which of them is written depends on the pass. */
-static fr_status run_with(const fri_exec *e, const fri_conv2d_desc *d, const way *v, fri_cuda_conv2d_data data) {
+static fr_status run_with(const fri_exec *e, const way *v, fri_cuda_conv2d_data data) {
     fr_status s = FR_OK;
     data.workspace = e->workspace;
     if (v->bytes > 0 && (e->workspace == NULL || e->workspace_bytes < v->bytes))
@@ -108,14 +163,13 @@ static fr_status run_with(const fri_exec *e, const fri_conv2d_desc *d, const way
     FR_TRY(s, align(e, v, X, &data.x));
     FR_TRY(s, align(e, v, W, &data.w));
     FR_TRY(s, align(e, v, Y, &data.y));
-    FR_TRY(s, fri_cuda_conv2d_run(fri_cuda_stream_of(e), d, v->pass, v->plan, &data));
+    FR_TRY(s, run_parts(e, v, data));
 done:
     return s;
 }
 
-static fr_status run(const fri_exec *e, const fri_conv2d_desc *d, const way *v, const void *x, const void *w,
-                     const void *y, const void *b) {
-    return run_with(e, d, v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .b = b});
+static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
+    return run_with(e, v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .b = b});
 }
 
 static fr_status workspace_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, size_t *bytes) {
@@ -138,7 +192,7 @@ fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, c
     if (d->n == 0) return FR_OK;
     FR_TRY(s, way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
     bool fused = v.pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
-    FR_TRY(s, run(e, d, &v, x, w, y, fused ? b : NULL));
+    FR_TRY(s, run(e, &v, x, w, y, fused ? b : NULL));
     if (b != NULL && !fused) FR_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y));
 done:
     return s;
@@ -158,7 +212,7 @@ fr_status fri_cuda_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc
     fr_status s = way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v);
     if (s < 0) return s;
     if (v.plan == NULL) return fr_fail(FR_EINTERNAL, "conv2d_forward_stats: this convolution has no such kernel");
-    return run_with(e, d, &v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .sums = sums, .k = d->k});
+    return run_with(e, &v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .sums = sums, .k = d->k});
 }
 
 fr_status fri_cuda_conv2d_backward_input_workspace(const fri_conv2d_desc *d, size_t *bytes) {
@@ -170,7 +224,7 @@ fr_status fri_cuda_conv2d_backward_input(const fri_exec *e, const fri_conv2d_des
     way v;
     if (d->n == 0) return FR_OK;
     fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_INPUT, &v);
-    return s < 0 ? s : run(e, d, &v, dx, w, dy, NULL);
+    return s < 0 ? s : run(e, &v, dx, w, dy, NULL);
 }
 
 fr_status fri_cuda_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, size_t *bytes) {
@@ -182,7 +236,7 @@ fr_status fri_cuda_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_de
     way v;
     if (d->n == 0) return fri_cuda_fill(e, d->dtype, d->k * d->r * d->s * (d->c / d->groups), 0, dw);
     fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, &v);
-    return s < 0 ? s : run(e, d, &v, x, dw, dy, NULL);
+    return s < 0 ? s : run(e, &v, x, dw, dy, NULL);
 }
 
 fr_status fri_cuda_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db) {

@@ -34,7 +34,7 @@ enum { FRI_CUDA_CONV2D_PASSES = 8 };
 typedef struct fri_cuda_conv2d_choice {
     size_t workspace;    /* bytes that the kernel must be handed */
     int64_t engine;      /* cuDNN's global index of the engine */
-    int64_t nanoseconds; /* of the fastest of three executions; 0: not timed */
+    int64_t nanoseconds; /* of the fastest execution; 0: not timed */
     int configurations;  /* looked at, of the lists that were asked for */
     bool fallback;       /* from the fallback list */
     bool tensor_core;

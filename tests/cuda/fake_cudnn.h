@@ -41,6 +41,7 @@ typedef struct fake_graph {
 typedef struct fake_cudnn_state {
     fake_engine engine[FAKE_ENGINES];
     int n, in_list_a; /* engines; the first ones are the heuristics', the others the fallback's */
+    double ramp_ms;   /* until then the device's clock is low, and executions take five times as long */
     int searches;     /* lists that were asked for */
     int descriptors;  /* alive */
     int stale;        /* graphs, from the first, whose plans a handle does not read any more */

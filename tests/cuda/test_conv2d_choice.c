@@ -3,7 +3,10 @@
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
+#include "base/half.h"
 #include "cuda/conv2d.h"
 #include "cuda/conv2d_plan.h"
 #include "cuda/context.h"
@@ -230,16 +233,42 @@ Test(conv2d_choice, the_fastest_within_the_limit_is_kept) {
     cr_expect_eq(c.workspace, (size_t)MIB);
     cr_expect(abs((int)c.nanoseconds - 1000000) < 1000, "%lld ns", (long long)c.nanoseconds);
     cr_expect_eq(c.configurations, 4, "%d plans timed", c.configurations);
+    /* Each to load its code, then twice two timed ones; the first until 30 ms are over, too. */
     for (int i = 0; i < 5; i++)
-        cr_expect_eq(fake_dnn.engine[i].executions, i == 3 ? 0 : 4, "engine %d ran %d times", i,
-                     fake_dnn.engine[i].executions);
+        cr_expect_eq(fake_dnn.engine[i].executions,
+                     i == 3   ? 0
+                     : i == 0 ? 15
+                              : 5,
+                     "engine %d ran %d times", i, fake_dnn.engine[i].executions);
     cr_expect_eq(fake.frees, 1, "the memory of the timing was kept");
     cr_expect_gt(memory - fake.memory, (size_t)2 * MIB, "x, w, y and the largest workspace were not there");
     cr_expect_eq(fake.events, 0);
     expect_counts(1, 0);
     (void)choose(1, 8 * MIB);
-    cr_expect_eq(executions(), 16, "timed again");
+    cr_expect_eq(executions(), 30, "timed again");
     expect_counts(1, 0);
+}
+
+/* An idle device's clock is low: what is timed first would look slow. */
+Test(conv2d_choice, a_clock_that_rises_does_not_change_the_choice) {
+    for (int ramp = 0; ramp <= 80; ramp += 5) {
+        fake_cudnn_begin();
+        fake_dnn.ramp_ms = ramp;
+        engines(3, 3, (fake_engine[]){{.ms = 1}, {.ms = 1.2}, {.ms = 1.1}});
+        fr_cudnn_benchmark_set(true);
+        cr_expect_eq(choose(1 + ramp, MIB).engine, 0, "ramp of %d ms", ramp);
+    }
+}
+
+Test(conv2d_choice, what_takes_three_times_the_fastest_runs_once_more_at_most) {
+    engines(3, 3, (fake_engine[]){{.ms = 2}, {.ms = 1000}, {.ms = 5.9}});
+    fr_cudnn_benchmark_set(true);
+    cr_expect_eq(choose(1, MIB).engine, 0);
+    cr_expect_eq(fake_dnn.engine[1].executions, 2, "%d", fake_dnn.engine[1].executions);
+    cr_expect_eq(fake_dnn.engine[2].executions, 5, "%d", fake_dnn.engine[2].executions);
+    engines(1, 1, (fake_engine[]){{.ms = 1e-6}});
+    (void)choose(2, MIB);
+    cr_expect_eq(fake_dnn.engine[0].executions, 1 + 64 + 4, "the clock is not waited for without end");
 }
 
 Test(conv2d_choice, timing_leaves_one_plan_per_convolution) {
@@ -471,6 +500,73 @@ Test(conv2d_choice, a_replaced_plan_is_not_called_a_timed_one) {
     process p = another_process(1, MIB);
     cr_expect_eq(p.timed, 0);
     cr_expect_eq(p.guessed, 1);
+}
+
+/* ---- more elements than cuDNN counts ------------------------------------------------------------------------- */
+
+/* Addresses for 6 GiB, without memory. */
+static char *addresses(void) {
+    void *p = mmap(NULL, (size_t)6 << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    cr_assert_neq(p, MAP_FAILED);
+    return p;
+}
+
+enum { TALL = 100000 }; /* y has 2.9e9 elements, half the batch 1.4e9 */
+
+Test(conv2d_choice, a_large_batch_runs_in_equal_parts) {
+    const int64_t half = 4LL * TALL * 28 * 2;
+    char *x = addresses(), *y = addresses();
+    engines(1, 1, (fake_engine[]){{.workspace = 700, .fused_workspace = 700}});
+    cr_expect_eq(forward(shape(TALL, MIB), x, memory[1], NULL), 700u);
+    cr_expect_eq(fake_dnn.engine[0].executions, 2);
+    cr_expect_eq(fake_dnn.graph.x.dim[0], 4);
+    cr_expect_eq(fake_dnn.x, x + half * 64);
+    cr_expect_eq(fake_dnn.w, memory[1]);
+    cr_expect_eq((const char *)fake_dnn.y - memory[2], half * 128);
+    bool sums = true;
+    size_t bytes = 0;
+    fri_conv2d_desc d = shape(TALL, MIB);
+    must(fri_cuda_conv2d_forward_stats_workspace(&d, &sums, &bytes));
+    cr_expect(!sums, "sums of half a batch");
+    (void)forward(shape(TALL / 2, MIB), x, memory[1], NULL);
+    cr_expect_eq(fake_dnn.engine[0].executions, 3, "1.4e9 elements are not too many");
+    munmap(x, (size_t)6 << 30);
+    munmap(y, (size_t)6 << 30);
+}
+
+Test(conv2d_choice, weight_gradients_of_parts_are_added) {
+    const size_t weights = (size_t)128 * 3 * 3 * 64;
+    const int64_t half = 4LL * TALL * 28 * 2;
+    char *x = addresses(), *y = addresses();
+    fri_exec e = {.workspace = scratch};
+    fri_conv2d_desc d = shape(TALL, MIB);
+    fri_f16 *sum = (fri_f16 *)(void *)memory[1], *part = (fri_f16 *)(void *)(scratch + 1024);
+    fake_kernels();
+    engines(1, 1, (fake_engine[]){{.workspace = 700}});
+    must(fri_cuda_conv2d_backward_weight_workspace(&d, &e.workspace_bytes));
+    cr_expect_eq(e.workspace_bytes, 1024 + 2 * weights);
+    for (size_t i = 0; i < weights; i++) {
+        sum[i] = fri_f16_from_f32(1);
+        part[i] = fri_f16_from_f32(2);
+    }
+    must(fri_cuda_conv2d_backward_weight(&e, &d, x, y, memory[1]));
+    cr_expect_eq(fake_dnn.engine[0].executions, 2);
+    cr_expect_eq(fake_dnn.x, x + half * 64);
+    cr_expect_eq(fake_dnn.w, scratch + 1024, "the second part would overwrite the first one's");
+    cr_expect_eq(fake_dnn.y, y + half * 128);
+    for (size_t i = 0; i < weights; i++) cr_assert_eq(fri_f32_from_f16(sum[i]), 3, "element %zu", i);
+    munmap(x, (size_t)6 << 30);
+    munmap(y, (size_t)6 << 30);
+}
+
+Test(conv2d_choice, an_image_that_is_too_large_is_refused_by_the_plan) {
+    fri_conv2d_desc d = shape(8 * TALL, MIB);
+    size_t bytes = 0;
+    engines(1, 1, (fake_engine[]){{.workspace = 700}});
+    d.n = 1;
+    cr_expect_eq(fri_cuda_conv2d_forward_workspace(&d, &bytes), FR_EUNSUPPORTED);
+    cr_expect_not_null(strstr(fr_last_error(), "y (1, 128, 800000, 28) has more than the 2147483647 elements"), "%s",
+                       fr_last_error());
 }
 
 /* ---- operands that start anywhere ------------------------------------------------------------------------------ */

@@ -10,6 +10,7 @@
 #include "cuda/conv2d.h"
 #include "cuda/conv2d_plan.h"
 #include "cuda/cudnn.h"
+#include "cuda/kernels.h"
 #include "cuda/networks.h"
 #include "cuda/plan_file.h"
 #include "data/files.h"
@@ -112,6 +113,30 @@ Test(conv2d_plan, densenet121) {
 
 Test(conv2d_plan, unet) {
     expect_network(UNET);
+}
+
+/* ---- more than 2^31 elements ------------------------------------------------------------------------------------ */
+
+/* U-Net's first layers at batch 512: cuDNN's engines for so many elements are unproven or of last resort. */
+Test(conv2d_plan, a_batch_of_3_billion_elements_is_planned_in_two_parts) {
+    convolutions l;
+    network_convolutions(UNET, &l);
+    fri_conv2d_desc d = l.conv[1], half;
+    fri_cuda_conv2d_choice c;
+    size_t bytes = 0;
+    d.dtype = FR_F16;
+    d.workspace_limit = LIMIT;
+    d.n = 3300000000 / (d.h * d.w * d.c) / 2 * 2;
+    cr_assert_gt(d.n * d.p * d.q * d.k, 3200000000);
+    half = d;
+    half.n /= 2;
+    must(fri_cuda_conv2d_choose(&half, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, &c));
+    must(fri_cuda_conv2d_backward_weight_workspace(&d, &bytes));
+    cr_expect(!c.slow);
+    cr_expect_eq(bytes, (c.workspace + 511) / 512 * 512 + (size_t)(2 * d.k * d.r * d.s * d.c));
+    must(fri_cuda_conv2d_choose(&half, FRI_CUDA_CONV2D_FORWARD, &c));
+    must(fri_cuda_conv2d_forward_workspace(&d, &bytes));
+    cr_expect_eq(bytes, c.workspace);
 }
 
 /* ---- channels padded in scratch -------------------------------------------------------------------------------- */
