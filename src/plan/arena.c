@@ -151,6 +151,19 @@ done:
     return s;
 }
 
+/* What CUDA's libraries load at the first call of a kernel does not fit beside an arena of all that is free. With the
+ * context, which is there when this asks, they take 400 to 700 MiB. */
+static const size_t libraries = (size_t)256 << 20;
+
+static fr_status expect_room(fr_device device, size_t extent) {
+    size_t left = 0, total = 0;
+    if (device != FR_CUDA) return FR_OK;
+    fri_backend_get(device)->memory_info(&left, &total);
+    if (total == 0 || (left >= libraries && extent <= left - libraries)) return FR_OK;
+    return fr_fail(FR_ENOMEM, "arena: %zu bytes are needed, and of the %zu that are free on %s %zu are its libraries'",
+                   extent, left, fr_device_name(device), libraries);
+}
+
 fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out) {
     FRI_NOT_NULL(plan);
     struct fri_layout *own = NULL;
@@ -164,6 +177,7 @@ fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *o
         FR_TRY(s, place(plan, &own));
         layout = own;
     }
+    FR_TRY(s, expect_room(device, layout->placement.extent));
     FR_TRY(s, fri_arena_create(layout->l, layout->n, layout->first, layout->end, plan->n_sections,
                                layout->placement.extent, &arena));
     FR_TRY(s, fri_allocator_arena_install(a, arena));

@@ -2,6 +2,7 @@
  * a fake runtime, so it runs without a GPU. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
+#include <frugal/plan.h>
 #include <frugal/tensor.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,31 @@ Test(control, out_of_memory_is_a_status_and_clears_the_sticky_error) {
     must(fri_cuda_segment_alloc(1 << 20, &p));
     fri_cuda_segment_free(p, 1 << 20);
     cr_expect_eq(fake.frees, 1);
+}
+
+Test(control, an_arena_leaves_room_for_libraries) {
+    const int64_t bytes = 300 << 20;
+    const size_t most = 556 << 20; /* 256 MiB are not the arena's */
+    fr_plan *plan = NULL;
+    fr_tensor *t = NULL;
+    fake_kernels();
+    must(fr_plan_begin(FR_CUDA, &plan));
+    must(fr_plan_section(plan, "all"));
+    must(fr_tensor_empty(1, &bytes, FR_U8, FR_META, &t));
+    fr_tensor_release(&t);
+    must(fr_plan_end(plan));
+    fake.memory = most - 1;
+    cr_expect_eq(fr_plan_install(plan, FR_CUDA, NULL), FR_ENOMEM);
+    cr_expect_str_eq(fr_last_error(), "arena: 314572800 bytes are needed, and of the 583008255 that are free on cuda "
+                                      "268435456 are its libraries'");
+    fake.memory = 1 << 20;
+    cr_expect_eq(fr_plan_install(plan, FR_CUDA, NULL), FR_ENOMEM, "less than the libraries take");
+    cr_expect_eq(fake.memory, (size_t)1 << 20, "it asked the driver");
+    fake.memory = most;
+    must(fr_plan_install(plan, FR_CUDA, NULL));
+    cr_expect_eq(fake.memory, most - (size_t)bytes);
+    must(fr_plan_uninstall(FR_CUDA));
+    fr_plan_release(&plan);
 }
 
 Test(control, out_of_memory_of_a_tensor_tells_sizes) {
