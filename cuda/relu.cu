@@ -2,7 +2,8 @@
  *   relu_forward         2 * n * size bytes           size = bytes of an element: x read, y written
  *   relu_backward        3 * n * size bytes           y and dy read, dx written
  *   relu_encode          n * size + n / 8 bytes       y read, bits written
- *   relu_backward_bits   2 * n * size + n / 8 bytes   dy and bits read, dx written */
+ *   relu_backward_bits   2 * n * size + n / 8 bytes   dy and bits read, dx written
+ *   add_mask             3 * n * size + n / 8 bytes   two gradients and bits read, their masked sum written */
 #include "common.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
@@ -63,6 +64,24 @@ __global__ void __launch_bounds__(FRI_THREADS)
     }
 }
 
+/* The same of a + b. */
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS) add_bits(int64_t n, const uint8_t *bits, const T *a, const T *b, T *y) {
+    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
+    if (i >= n) return;
+    unsigned code = (unsigned)bits[i >> 3] >> (i & 7);
+    if (i + N <= n) {
+        fri_pack<T, N> p = fri_load_pack<T, N>(a + i), q = fri_load_pack<T, N>(b + i);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            fri_store(&p.v[k], fri_relu_gradient_bit(code >> k & 1, 0, fri_load(p.v[k]) + fri_load(q.v[k])));
+        fri_store_pack<T, N>(y + i, p);
+    } else {
+        for (int k = 0; i + k < n; k++)
+            fri_store(&y[i + k], fri_relu_gradient_bit(code >> k & 1, 0, fri_load(a[i + k]) + fri_load(b[i + k])));
+    }
+}
+
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
 extern "C" fr_status fri_cuda_relu_forward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, void *y) {
@@ -97,4 +116,16 @@ extern "C" fr_status fri_cuda_relu_backward_bits(const fri_exec *e, fr_dtype dty
                     else backward_bits<T, 1>
                     <<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, k, bits, (const T *)dy, (T *)dx);)
     return fri_cuda_launched("relu_backward_bits");
+}
+
+extern "C" fr_status fri_cuda_add_mask(const fri_exec *e, fr_dtype dtype, int64_t n, const uint8_t *bits, const void *a,
+                                       const void *b, void *y) {
+    if (n == 0) return FR_OK;
+    FRI_FLOAT_TYPES(dtype, "add_mask", constexpr int N = 16 / sizeof(T);
+                    if (fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(y, 16)) add_bits<T, N>
+                    <<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, bits, (const T *)a,
+                                                                                        (const T *)b, (T *)y);
+                    else add_bits<T, 1>
+                    <<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, bits, (const T *)a, (const T *)b, (T *)y);)
+    return fri_cuda_launched("add_mask");
 }

@@ -97,6 +97,7 @@ KERNEL(relu_forward, relu_forward(e, a->t, COUNT, a->x, a->y))
 KERNEL(relu_backward, relu_backward(e, a->t, COUNT, a->x, a->dy, a->y))
 KERNEL(relu_encode, relu_encode(e, a->t, COUNT, FRI_MASK_RELU, a->x, a->bits))
 KERNEL(relu_backward_bits, relu_backward_bits(e, a->t, COUNT, 0, a->bits, a->dy, a->y))
+KERNEL(add_mask, add_mask(e, a->t, COUNT, a->bits, a->x, a->dy, a->y))
 KERNEL(leaky_relu_forward, leaky_relu_forward(e, a->t, COUNT, 0.1, a->x, a->y))
 KERNEL(leaky_relu_backward, leaky_relu_backward(e, a->t, COUNT, 0.1, a->x, a->dy, a->y))
 KERNEL(uniform, uniform(e, a->t, COUNT, 1, 2, -1, 1, a->y))
@@ -171,6 +172,7 @@ static const struct {
     {"relu_backward", run_relu_backward, 3, 0, SHOW_Y, 1},
     {"relu_encode", run_relu_encode, 1, 0.125, SHOW_BITS, 0.125},
     {"relu_backward_bits", run_relu_backward_bits, 2, 0.125, SHOW_Y, 1},
+    {"add_mask", run_add_mask, 3, 0.125, SHOW_Y, 1},
     {"leaky_relu_forward", run_leaky_relu_forward, 2, 0, SHOW_Y, 1},
     {"leaky_relu_backward", run_leaky_relu_backward, 3, 0, SHOW_Y, 1},
     {"uniform", run_uniform, 1, 0, SHOW_Y, 1},

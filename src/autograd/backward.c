@@ -78,9 +78,11 @@ static fr_status count_contributions(fr_node *root) {
                 if (l->visit != mark) l->awaited = 0;
                 l->visit = mark;
                 l->awaited++;
-            } else if (up != NULL && up->visit != mark) {
+            } else if (up != NULL) {
+                if (up->visit != mark) up->awaited = 0;
+                up->awaited++;
+                if (up->visit != mark) s = queue_push(&stack, up);
                 up->visit = mark;
-                s = queue_push(&stack, up);
             }
         }
         fri_node_release(&n);
@@ -180,13 +182,16 @@ static fr_status hold(fri_pass *p, int input, fr_tensor **dx) {
 static fr_status give(fri_pass *p, fr_node *node, int input, fr_tensor **dx) {
     fr_status s = FR_OK;
     fr_node *up = node->edges[input].node;
+    bool masked = false;
     FR_TRY(s, check_gradient(node, input, *dx));
     if (up == NULL) return give_to_leaf(p, node->edges[input].leaf, dx);
     if (up->executed) {
         s = fr_fail(FR_EUSAGE, "backward: the graph behind op %s was already used and freed", up->op->name);
         goto done;
     }
-    FR_TRY(s, add_contribution(&up->gradient, dx));
+    up->awaited--;
+    if (up->gradient != NULL && up->awaited == 0) FR_TRY(s, fri_mask_sum(up, &up->gradient, *dx, &masked));
+    if (!masked) FR_TRY(s, add_contribution(&up->gradient, dx));
     if (!up->queued) FR_TRY(s, queue_push(&p->todo, up));
 done:
     fr_tensor_release(dx);

@@ -104,8 +104,9 @@ static fr_status shadow_node(fri_recompute *r, fr_node *n) {
             return fr_fail(FR_EUSAGE,
                            "checkpoint: op %d was %s %s in the forward pass but is %s %s when the function runs again",
                            r->at, twin->op->name, fr_dtype_name(twin->dtype), n->op->name, fr_dtype_name(n->dtype));
-        fri_node_release(&twin->shadow);
+        fri_node_shed_shadow(twin);
         twin->shadow = fri_node_retain(n);
+        n->twin = twin;
         /* Whoever holds the original's output may still start a backward pass of its own there. */
         n->twin_consumers = twin->output != NULL && twin->output->handles > 0 ? INT_MAX : twin->consumers;
     }

@@ -27,10 +27,15 @@ static void release_slots(fr_node *n) {
     for (int i = 0; i < n->n_saves + n->n_inputs; i++) fri_slot_drop(&n->slots[i]);
 }
 
+void fri_node_shed_shadow(fr_node *n) {
+    if (n->shadow != NULL) n->shadow->twin = NULL;
+    fri_node_release(&n->shadow);
+}
+
 static void destroy(fr_node *n) {
     release_slots(n);
     release_edges(n);
-    if (n->shadow != NULL) fri_node_release(&n->shadow);
+    fri_node_shed_shadow(n);
     if (n->segment != NULL) fri_segment_forget(n);
     if (n->output != NULL) n->output->producer = NULL;
     fr_tensor_release(&n->gradient);
@@ -71,7 +76,7 @@ void fri_node_finish(fr_node *n) {
     }
     if (n->shadow != NULL) {
         fri_node_finish(n->shadow);
-        fri_node_release(&n->shadow);
+        fri_node_shed_shadow(n);
     }
     if (n->segment != NULL) fri_segment_forget(n);
 }

@@ -79,7 +79,8 @@ struct fr_node {
     fri_storage *output; /* not owned; NULL once the storage died or was overwritten in place */
     size_t output_offset;
     uint64_t output_version;
-    bool view; /* shows the content that the node before it made; `output` is NULL */
+    bool reads_as_made; /* a relu: its input was what the node before made, and nobody had written to it */
+    bool view;          /* shows the content that the node before it made; `output` is NULL */
     /* who reads it */
     int consumers;
     fr_node *consumer; /* the last one, not owned */
@@ -89,18 +90,21 @@ struct fr_node {
     fr_tensor *gradient; /* collected so far */
     bool queued, executed;
     int handed;     /* gradients that its backward has handed over */
+    int awaited;    /* contributions to `gradient` that this backward will still bring */
     uint64_t visit; /* mark of the counting pass */
     /* checkpoint */
     struct fri_segment_record *segment; /* retained, or NULL */
     int segment_index;
     fr_node *shadow; /* the recomputed twin that holds the slots now, or NULL */
     bool is_shadow;
+    fr_node *twin;      /* shadow: the original, not owned; NULL once that has another shadow or ran */
     int twin_consumers; /* shadow: consumers of the original; INT_MAX while the program still holds its output */
 };
 
 fr_node *fri_node_retain(fr_node *n);
 void fri_node_release(fr_node **n);
 void fri_node_finish(fr_node *n); /* backward is over: saved slots, edges and shadow go */
+void fri_node_shed_shadow(fr_node *n);
 
 fri_leaf *fri_leaf_retain(fri_leaf *l);
 void fri_leaf_release(fri_leaf **l);
@@ -123,6 +127,18 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
 /* Is the mask that fr_node_mask would apply to dy at hand, and would it be written over dy? The segment is recomputed
  * for the answer where fr_node_mask would. */
 fr_status fri_node_mask_ready(fr_node *node, int index, const fr_tensor *dy, bool *ready);
+
+/* Note [The mask of a relu]
+ * Which elements of the gradient a relu lets through may follow from what a neighbour's backward reads anyway: a max
+ * pool behind it sets its own gradient to 0 there, a batch norm before it makes its result again in registers. Either
+ * takes the mask over through its op's absorb_mask, and where it does so before the relu's output is gone, no bits are
+ * made. Two gradients that meet at a relu's output are masked by the pass that adds them.
+ *
+ * Has the node before `relu` taken the mask over? Not while anybody examines gradients. */
+bool fri_mask_left(fr_node *relu);
+/* *sum += *dx, the last contribution to the gradient of n's output, and 0 where a mask of n at hand says so: then n
+ * masks no more and *done is true. */
+fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *done);
 
 /* ---- settling and rebuilding ---------------------------------------------------------------------------------- */
 

@@ -9,11 +9,13 @@
  *      producer"; slots that need only a sign become 1 bit per element if encode is on.
  *   3. Else the storage stays as it is, or with offload on goes to a file until backward asks for it.
  * A storage that stayed because one slot needs its values (a relu's output, input of the next convolution) is asked
- * once more when early release gives that slot up: if the rest need signs, bits take its place, so that the
- * convolution's input is gone before its gradient is made. Only references decide, never data, so a dry run takes the
- * same branches. If host or device memory for a code is not to be had, the storage stays: nothing is lost. */
+ * once more when early release gives that slot up: if the rest need signs, the batch norm before the relu takes its
+ * mask over, or bits take its place, so that the convolution's input is gone before its gradient is made. Only
+ * references decide, never data, so a dry run takes the same branches. If host or device memory for a code is not to be
+ * had, the storage stays: nothing is lost. */
 #include "autograd/node.h"
 
+#include "autograd/anomaly.h"
 #include "memory/event.h"
 
 /* Slots of one storage; a storage rarely has more than three. */
@@ -56,6 +58,36 @@ done:
     return s;
 }
 
+/* The one whose backward runs. */
+static fr_node *original(fr_node *n) {
+    while (n->twin != NULL) n = n->twin;
+    return n;
+}
+
+bool fri_mask_left(fr_node *relu) {
+    relu = original(relu);
+    fr_node *up = relu->reads_as_made && !relu->executed ? relu->edges[0].node : NULL;
+    return up != NULL && up->op->absorb_mask != NULL && up->consumers == 1 && !up->executed && up->gradient == NULL &&
+           !fri_results_examined() && up->op->absorb_mask(up, NULL) == FR_OK;
+}
+
+static void passes(fri_slot *slot) {
+    fri_slot_drop(slot);
+    slot->kind = FRI_SLOT_PASS;
+    fri_autograd()->stats.absorbed++;
+}
+
+/* The node before the relu applies the mask. Asked in backward only: until then a program may write to what that node
+ * makes its output again from. Nobody can start a backward at that node: its output is gone. */
+static bool try_leave(fri_slot *slot) {
+    fr_node *relu = original(slot->owner);
+    if ((slot->flags & FR_SAVE_MASK) != FR_SAVE_MASK || !relu->reads_as_made) return false;
+    const fr_node *up = relu->edges[0].node;
+    if (up == NULL || (up->output != NULL && up->output->handles > 0) || !fri_mask_left(relu)) return false;
+    passes(slot);
+    return true;
+}
+
 /* The relu's only reader is a pool that still sees its own output: it marks its codes and the relu keeps nothing. */
 static bool try_absorb(fri_slot *slot) {
     fr_node *relu = slot->owner, *pool = relu->consumer;
@@ -69,9 +101,7 @@ static bool try_absorb(fri_slot *slot) {
               pool->op->absorb_mask(pool, y) == FR_OK;
     fr_tensor_release(&y);
     if (!ok) return false;
-    fri_slot_drop(slot);
-    slot->kind = FRI_SLOT_PASS;
-    fri_autograd()->stats.absorbed++;
+    passes(slot);
     return true;
 }
 
@@ -152,6 +182,6 @@ void fri_settle_signs(fri_storage *s) {
     if (!fri_switches()->encode || !s->settled || s->handles > 0 || s->savers == NULL || !all_signs(s)) return;
     for (fri_slot *slot = s->savers, *next; slot != NULL; slot = next) {
         next = slot->next;
-        if (encode_bits(slot) < 0) return;
+        if (!try_leave(slot) && encode_bits(slot) < 0) return;
     }
 }

@@ -183,6 +183,32 @@ fr_status fri_node_mask_ready(fr_node *node, int index, const fr_tensor *dy, boo
     return s;
 }
 
+fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *done) {
+    fr_tensor *out = NULL;
+    fr_status s = FR_OK;
+    fri_slot *slot = n->n_saves > 0 ? &n->slots[0] : NULL;
+    *done = false;
+    for (; slot != NULL && slot->kind == FRI_SLOT_INDEX && n->shadow != NULL; n = n->shadow)
+        slot = &n->shadow->slots[0];
+    if (slot == NULL || slot->kind != FRI_SLOT_BITS || slot->flags != FR_SAVE_MASK || !fri_switches()->early_release)
+        return FR_OK;
+    if (fri_tensor_sole(*sum))
+        out = fr_tensor_retain(*sum);
+    else
+        FR_TRY(s, fri_tensor_new(&(*sum)->shape, (*sum)->dtype, fri_device_of(*sum), FR_MEM_TEMPORARY, &out));
+    fri_bump_version(out);
+    FR_TRY(s, FRI_KERNEL(fri_backend_of(out), out->dtype, add_mask,
+                         (FRI_EXEC, out->dtype, fri_numel(out), slot->storage->block->data, fri_data(*sum),
+                          fri_data(dx), fri_data(out))));
+    fri_tensor_put(&out, sum);
+    fri_slot_drop(slot);
+    slot->kind = FRI_SLOT_PASS;
+    *done = true;
+done:
+    fr_tensor_release(&out);
+    return s;
+}
+
 fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx) {
     FRI_NOT_NULL(node, dy, dx);
     fr_tensor *value = NULL, *result = NULL;

@@ -53,7 +53,7 @@
     FRI_UNARY_KERNELS(X) FRI_BINARY_KERNELS(X) FRI_SCALED_KERNELS(X)                                                   \
     X(sum, fri_sum_fn, REQUIRED) X(sum_workspace, fri_sum_workspace_fn, REQUIRED)                                      \
     X(broadcast, fri_broadcast_fn, REQUIRED) X(relu_encode, fri_relu_encode_fn, REQUIRED)                              \
-    X(relu_backward_bits, fri_relu_backward_bits_fn, REQUIRED)                                                         \
+    X(relu_backward_bits, fri_relu_backward_bits_fn, REQUIRED) X(add_mask, fri_add_mask_fn, REQUIRED)                  \
     X(mul_image, fri_mul_image_fn, REQUIRED) X(mul_image_sum, fri_mul_image_sum_fn, REQUIRED) \
     X(leaky_relu_backward, fri_leaky_relu_backward_fn, REQUIRED) X(uniform, fri_random_fn, REQUIRED)                   \
     X(normal, fri_random_fn, REQUIRED) X(dropout, fri_dropout_fn, REQUIRED)                                            \

@@ -69,6 +69,9 @@ typedef fr_status fri_relu_encode_fn(const fri_exec *e, fr_dtype dtype, int64_t 
 /* dx = dy where the bit is 1, else dy * slope (relu: slope 0 gives exactly 0); dx may be dy. */
 typedef fr_status fri_relu_backward_bits_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope,
                                             const uint8_t *bits, const void *dy, void *dx);
+/* y = a + b where the bit is 1, else 0: the bits of add, then relu_backward_bits of slope 0; y may be a or b. */
+typedef fr_status fri_add_mask_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const uint8_t *bits, const void *a,
+                                  const void *b, void *y);
 /* dx = dy where y > 0, else slope * dy. y may be the input or, for slope >= 0, the output; dx may be dy. */
 typedef fr_status fri_leaky_relu_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const void *y,
                                              const void *dy, void *dx);

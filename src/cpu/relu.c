@@ -1,4 +1,4 @@
-/* relu.c - rectifier: forward, backward from the output, and backward from one bit per element. */
+/* relu.c - rectifier: forward, backward from the output, and from one bit per element, also of a sum of gradients. */
 #include "cpu/cpu.h"
 
 #include <string.h>
@@ -94,6 +94,35 @@ static void spread_row(int64_t bytes, const uint8_t *bits, uint8_t *passes) {
         uint64_t word = bits[i] * UINT64_C(0x0101010101010101) & keep;
         memcpy(passes + 8 * i, &word, 8);
     }
+}
+
+FRI_CLONES static void add_mask_row(int64_t n, const uint8_t *passes, const real *a, const real *b, real *y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) y[i] = fri_relu_gradient_bit(passes[i] != 0, 0, a[i] + b[i]);
+}
+
+static void add_mask_range(fr_dtype t, int64_t first, int64_t n, const uint8_t *bits, const void *a, const void *b,
+                           void *y) {
+    real abuf[FRI_BLOCK], bbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
+    uint8_t passes[FRI_BLOCK];
+    for (int64_t i = first; i < first + n; i += FRI_BLOCK) {
+        int64_t count = fri_min_i64(FRI_BLOCK, first + n - i);
+        real *out = fri_cpu_target(t, y, i, ybuf);
+        spread_row(fri_ceil_div(count, 8), bits + i / 8, passes);
+        add_mask_row(count, passes, fri_cpu_load(t, a, i, count, abuf), fri_cpu_load(t, b, i, count, bbuf), out);
+        fri_cpu_store(t, y, i, count, out);
+    }
+}
+
+fr_status fri_cpu_add_mask(const fri_exec *e, fr_dtype dtype, int64_t n, const uint8_t *bits, const void *a,
+                           const void *b, void *y) {
+    fr_status s = fri_cpu_accepts("add", dtype);
+    if (s < 0) return s;
+    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < chunks; i++)
+        add_mask_range(dtype, i * FRI_CHUNK, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), bits, a, b, y);
+    return FR_OK;
 }
 
 FRI_CLONES static void backward_bits_row(int64_t n, real slope, const uint8_t *passes, const real *dy, real *dx) {

@@ -148,6 +148,11 @@ fr_status fri_meta_relu_backward_bits(const fri_exec *e, fr_dtype t, int64_t n, 
     return fri_meta_pass("relu_backward_bits", t, n, 1, 2 * fri_meta_size(t) + 0.125);
 }
 
+fr_status fri_meta_add_mask(const fri_exec *e, fr_dtype t, int64_t n, const uint8_t *bits, const void *a, const void *b,
+                            void *y) {
+    return fri_meta_pass("add_mask", t, n, 2, 3 * fri_meta_size(t) + 0.125);
+}
+
 fr_status fri_meta_mse_forward(const fri_exec *e, fr_dtype t, int64_t n, const void *a, const void *b, void *y) {
     return fri_meta_pass("mse_forward", t, n, 3, 2 * fri_meta_size(t));
 }

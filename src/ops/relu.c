@@ -6,7 +6,6 @@
  *   rebuild    from x
  *   kink       at x = 0 the gradient is 0; gradcheck keeps |x| > 1e-2
  *   order      deterministic on all backends */
-#include "autograd/anomaly.h"
 #include "ops/op.h"
 
 static fr_status values(const void *unused, const fr_tensor *x, fr_tensor *y) {
@@ -15,27 +14,13 @@ static fr_status values(const void *unused, const fr_tensor *x, fr_tensor *y) {
                       (FRI_EXEC, x->dtype, fri_numel(x), fri_data(x), fri_data(y)));
 }
 
-typedef struct params {
-    bool of_node; /* x was what the node before made, and nobody had written to it */
-} params;
-
-/* Note [The mask of a relu]
- * Which elements of the gradient a relu lets through may follow from what a neighbour's backward reads anyway: a max
- * pool behind it sets its own gradient to 0 there, a batch norm before it makes its result again in registers. Either
- * takes the mask over through its op's absorb_mask. Here the one before is asked: only where the mask is at hand (a
- * value or bits, not something to be made again), the gradient would have been written over and nobody examines
- * gradients, so what is saved, when it is given up and what is allocated stay the same. A pass over the gradient
- * less. */
+/* A pass over the gradient less where the node before takes the mask over: see Note [The mask of a relu]. Asked only
+ * where the mask is at hand and the gradient would have been written over, so that what is saved, when it is given up
+ * and what is allocated stay the same. */
 static fr_status left_to_producer(fr_node *node, const fr_tensor *dy, bool *left) {
-    const params *p = fr_node_params(node);
-    fr_node *up = p->of_node ? node->edges[0].node : NULL;
     bool ready = false;
-    *left = false;
-    if (up == NULL || up->op->absorb_mask == NULL || up->consumers != 1 || up->executed || up->gradient != NULL ||
-        fri_results_examined())
-        return FR_OK;
     fr_status s = fri_node_mask_ready(node, 0, dy, &ready);
-    *left = ready && up->op->absorb_mask(up, NULL) == FR_OK;
+    *left = ready && fri_mask_left(node);
     if (*left) fr_node_release_saved(node, 0);
     return s;
 }
@@ -52,9 +37,16 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 
 const fri_unary fri_relu_op = {{.name = "relu", .backward = backward, FRI_UNARY}, values, FRI_SAVES_Y, FR_SAVE_MASK};
 
+/* Its node was recorded where a gradient is wanted. */
+static void remember(bool made, const fr_tensor *y) {
+    if (fr_grad_enabled() && y->requires_grad) fri_node_of(y)->reads_as_made = made;
+}
+
 fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y) {
-    params p = {fri_as_node_made(x)};
-    return fri_unary_call(&fri_relu_op, &p, sizeof p, x, there, y);
+    const bool made = fri_as_node_made(x);
+    fr_status s = fri_unary_call(&fri_relu_op, NULL, 0, x, there, y);
+    if (s == FR_OK) remember(made, *y);
+    return s;
 }
 
 fr_status fr_relu(fr_tensor *x, fr_tensor **y) {
@@ -64,6 +56,8 @@ fr_status fr_relu(fr_tensor *x, fr_tensor **y) {
 
 fr_status fr_relu_inplace(fr_tensor *x) {
     FRI_NOT_NULL(x);
-    params p = {fri_as_node_made(x)};
-    return fri_unary_inplace(&fri_relu_op, &p, sizeof p, x);
+    const bool made = fri_as_node_made(x);
+    fr_status s = fri_unary_inplace(&fri_relu_op, NULL, 0, x);
+    if (s == FR_OK) remember(made, x);
+    return s;
 }

@@ -59,6 +59,8 @@ Test(twins, relu_bits){EACH_VECTOR({
         BOTH(k->relu_encode(ex(), t, n, rule, p(&y), p(&bits)));
         expect_same("relu_encode", &bits, 0);
     }
+    BOTH(k->add_mask(ex(), t, n, p(&bits), p(&y), p(&dy), p(&y)));
+    expect_same("add_mask", &y, 0);
     BOTH(k->relu_backward_bits(ex(), t, n, 0.25, p(&bits), p(&dy), p(&dy)));
     expect_same("relu_backward_bits", &dy, 0);
     drop(&y);
