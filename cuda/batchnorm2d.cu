@@ -6,8 +6,9 @@
  *              2 * n * size bytes                         dy, dx: in eval mode without parameter gradients
  *              the same where a relu follows (in eval mode 3 * n * size): its sign is made again from x, in registers
  *
- * Statistics read x once: a thread keeps a running mean and a sum of squared distances from it (Welford), threads and
- * chunks are merged by Chan's formula, chunks in f64. E[x*x] - E[x]^2 would cancel where |mean| >> std. */
+ * Statistics read x once: a thread keeps a running mean and a sum of squared distances from it (Welford), threads are
+ * merged by Chan's formula; so are chunks, all at once in f64, as distances from the first one's mean. E[x*x] - E[x]^2
+ * would cancel where |mean| >> std. */
 #include "columns.cuh"
 
 /* ---- kernels: statistics ----------------------------------------------------------------------------------- */
@@ -59,34 +60,32 @@ __global__ void __launch_bounds__(FRI_THREADS)
     }
 }
 
-/* Sum over the 8 lanes of a channel; valid in all of them. */
-static __device__ __forceinline__ double lanes_sum(double v, double part[8][32]) {
-    part[threadIdx.y][threadIdx.x] = v;
-    __syncthreads();
-    double sum = part[0][threadIdx.x];
-    for (int i = 1; i < 8; i++) sum += part[i][threadIdx.x];
-    __syncthreads();
-    return sum;
-}
-
-/* 32 channels per block, 8 lanes of chunks each. */
-__global__ void __launch_bounds__(FRI_THREADS)
-    stats_ends(fri_columns g, double eps, double momentum, const float *partial_mean, const float *partial_square,
-               float *mean, float *invstd, float *running_mean, float *running_var) {
-    __shared__ double part[8][32];
-    int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x, at = c < g.c ? c : g.c - 1;
+__global__ void FRI_ENDS_BOUNDS stats_ends(fri_columns g, double eps, double momentum, const float *partial_mean,
+                                           const float *partial_square, float *mean, float *invstd, float *running_mean,
+                                           float *running_var) {
+    const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x, at = c < g.c ? c : g.c - 1;
+    const int chunks = (int)g.chunks;
+    const double full = (double)g.chunk, rest = (double)(g.rows - (g.chunks - 1) * g.chunk); /* rows of a chunk */
+    const double origin = chunks > 0 ? (double)partial_mean[at] : 0;
     double sum = 0, square = 0;
-    for (int64_t i = threadIdx.y; i < g.chunks; i += 8) {
-        int64_t rows = g.rows - i * g.chunk < g.chunk ? g.rows - i * g.chunk : g.chunk;
-        sum += (double)rows * (double)partial_mean[i * g.c + at];
+    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
+        const int i = first + (int)threadIdx.y;
+        float means[FRI_ENDS_LOADS], squares[FRI_ENDS_LOADS];
+        fri_ends_load(partial_mean + at, i, chunks, g.c, means);
+        fri_ends_load(partial_square + at, i, chunks, g.c, squares);
+#pragma unroll
+        for (int k = 0; k < FRI_ENDS_LOADS; k++) {
+            const int chunk = i + k * FRI_ENDS_LANES;
+            const double rows = chunk < chunks - 1 ? full : chunk < chunks ? rest : 0;
+            const double distance = (double)means[k] - origin;
+            sum += rows * distance;
+            square += (chunk < chunks ? (double)squares[k] : 0) + rows * distance * distance;
+        }
     }
-    const double m = lanes_sum(sum, part) / (double)g.rows;
-    for (int64_t i = threadIdx.y; i < g.chunks; i += 8) {
-        int64_t rows = g.rows - i * g.chunk < g.chunk ? g.rows - i * g.chunk : g.chunk;
-        double distance = (double)partial_mean[i * g.c + at] - m;
-        square += (double)partial_square[i * g.c + at] + (double)rows * distance * distance;
-    }
-    square = lanes_sum(square, part);
+    sum = fri_ends_sum(sum);
+    square = fri_ends_sum(square) - sum * sum / (double)g.rows;
+    square = square < 0 ? 0 : square;
+    const double m = origin + sum / (double)g.rows;
     if (threadIdx.y > 0 || c >= g.c) return;
     mean[c] = (float)m;
     invstd[c] = (float)(1 / sqrt(square / (double)g.rows + eps));
@@ -199,18 +198,26 @@ __global__ void __launch_bounds__(FRI_THREADS) backward_chunks(fri_columns g, co
 }
 
 /* dgamma, dbeta and what the gradient of x subtracts. */
-__global__ void __launch_bounds__(FRI_THREADS)
-    backward_ends(fri_columns g, const float *partial_dy, const float *partial_dyx, const float *invstd, float *dgamma,
-                  float *dbeta, float *mean_dy, float *slope) {
-    __shared__ double part[8][32];
-    int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x, at = c < g.c ? c : g.c - 1;
+__global__ void FRI_ENDS_BOUNDS backward_ends(fri_columns g, const float *partial_dy, const float *partial_dyx,
+                                              const float *invstd, float *dgamma, float *dbeta, float *mean_dy,
+                                              float *slope) {
+    const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x, at = c < g.c ? c : g.c - 1;
+    const int chunks = (int)g.chunks;
     double dy = 0, dyx = 0;
-    for (int64_t i = threadIdx.y; i < g.chunks; i += 8) {
-        dy += (double)partial_dy[i * g.c + at];
-        dyx += (double)partial_dyx[i * g.c + at];
+    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
+        const int i = first + (int)threadIdx.y;
+        float dys[FRI_ENDS_LOADS], dyxs[FRI_ENDS_LOADS];
+        fri_ends_load(partial_dy + at, i, chunks, g.c, dys);
+        fri_ends_load(partial_dyx + at, i, chunks, g.c, dyxs);
+#pragma unroll
+        for (int k = 0; k < FRI_ENDS_LOADS; k++) {
+            const bool there = i + k * FRI_ENDS_LANES < chunks;
+            dy += there ? (double)dys[k] : 0;
+            dyx += there ? (double)dyxs[k] : 0;
+        }
     }
-    dy = lanes_sum(dy, part);
-    dyx = lanes_sum(dyx, part);
+    dy = fri_ends_sum(dy);
+    dyx = fri_ends_sum(dyx);
     if (threadIdx.y > 0 || c >= g.c) return;
     const double is = (double)invstd[c], rows = (double)g.rows;
     if (dbeta != NULL) dbeta[c] = (float)dy;
@@ -289,11 +296,10 @@ extern "C" fr_status fri_cuda_batchnorm2d_stats(const fri_exec *e, const fri_bat
                     }))
     s = fri_cuda_launched("batchnorm2d_stats");
     if (s < 0) return s;
-    stats_ends<<<(unsigned)fri_ceil_div(d->c, 32), dim3(32, 8), 0, fri_stream(e)>>>(g, d->eps, d->momentum, w.partial_a,
-                                                                                    w.partial_b, (float *)mean,
-                                                                                    (float *)invstd,
-                                                                                    (float *)running_mean,
-                                                                                    (float *)running_var);
+    stats_ends<<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g, d->eps, d->momentum, w.partial_a,
+                                                                            w.partial_b, (float *)mean, (float *)invstd,
+                                                                            (float *)running_mean,
+                                                                            (float *)running_var);
     return fri_cuda_launched("batchnorm2d_stats");
 }
 
@@ -362,9 +368,8 @@ static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *
                         }))
         s = fri_cuda_launched(kernel);
         if (s < 0) return s;
-        backward_ends<<<(unsigned)fri_ceil_div(d->c, 32), dim3(32, 8), 0, fri_stream(e)>>>(g, w.partial_a, w.partial_b,
-                                                                                           p.invstd, dgamma, dbeta, w.a,
-                                                                                           w.b);
+        backward_ends<<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g, w.partial_a, w.partial_b,
+                                                                                   p.invstd, dgamma, dbeta, w.a, w.b);
         s = fri_cuda_launched(kernel);
         if (s < 0) return s;
     }

@@ -39,19 +39,19 @@ __global__ void __launch_bounds__(FRI_THREADS) sum_chunks(fri_columns g, const T
         for (int k = 0; k < N; k++) partial[(int64_t)blockIdx.y * g.c + c + k] = sum[k];
 }
 
-/* 32 channels per block, 8 lanes of chunks each, in f64. */
 template <typename B>
-__global__ void __launch_bounds__(FRI_THREADS)
-    sum_ends(int64_t chunks, int64_t channels, const float *partial, B *out) {
-    __shared__ double part[8][32];
-    int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x;
+__global__ void FRI_ENDS_BOUNDS sum_ends(int64_t chunks, int64_t channels, const float *partial, B *out) {
+    const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x, at = c < channels ? c : channels - 1;
     double sum = 0;
-    if (c < channels)
-        for (int64_t i = threadIdx.y; i < chunks; i += 8) sum += (double)partial[i * channels + c];
-    part[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
+    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
+        const int i = first + (int)threadIdx.y;
+        float sums[FRI_ENDS_LOADS];
+        fri_ends_load(partial + at, i, (int)chunks, channels, sums);
+#pragma unroll
+        for (int k = 0; k < FRI_ENDS_LOADS; k++) sum += i + k * FRI_ENDS_LANES < chunks ? (double)sums[k] : 0;
+    }
+    sum = fri_ends_sum(sum);
     if (threadIdx.y > 0 || c >= channels) return;
-    for (int i = 1; i < 8; i++) sum += part[i][threadIdx.x];
     fri_store(&out[c], (float)sum);
 }
 
@@ -94,7 +94,7 @@ extern "C" fr_status fri_cuda_column_sum(const fri_exec *e, const char *kernel, 
     fr_status s = fri_cuda_launched(kernel);
     if (s < 0) return s;
     FRI_FLOAT_TYPES_AS(B, out_dtype, kernel,
-                       sum_ends<<<(unsigned)fri_ceil_div(c, 32), dim3(32, 8), 0, fri_stream(e)>>>(chunks, c, partial,
-                                                                                                  (B *)out);)
+                       sum_ends<<<fri_ends_grid(c), fri_ends_block(), 0, fri_stream(e)>>>(chunks, c, partial,
+                                                                                          (B *)out);)
     return fri_cuda_launched(kernel);
 }

@@ -4,15 +4,19 @@
  *     the grid is  (channel blocks, chunks of rows); a block walks down its chunk, ty rows at a time.
  *
  * A thread keeps to its channels: what depends on the channel is loaded once. The number of chunks depends on the shape
- * only, and partial results of chunks are combined in order. */
+ * only, and partial results of chunks are combined in one order: 8 channels per block, 32 lanes each, every one with
+ * 8 loads of an array in flight. Few blocks run then, so nothing else hides how long a load takes. */
 #ifndef FRI_CUDA_COLUMNS_CUH
 #define FRI_CUDA_COLUMNS_CUH
 
 #include "common.cuh"
 
 enum {
-    FRI_COLUMN_PACKS = 32,   /* widest block: 512 bytes of each row */
-    FRI_COLUMN_BLOCKS = 1024 /* blocks in all, at most: several per processor */
+    FRI_COLUMN_PACKS = 32,    /* widest block: 512 bytes of each row */
+    FRI_COLUMN_BLOCKS = 1024, /* blocks in all, at most: several per processor */
+    FRI_ENDS_CHANNELS = 8,
+    FRI_ENDS_LANES = FRI_THREADS / FRI_ENDS_CHANNELS,
+    FRI_ENDS_LOADS = 8
 };
 
 typedef struct fri_columns {
@@ -69,6 +73,41 @@ template <int N> static __device__ __forceinline__ void fri_column_sum(float v[N
     }
     for (int k = 0; k < N; k++) v[k] = shared[(y * tx + x) * N + k];
     __syncthreads();
+}
+
+/* A channel's partial results, of [chunks][channels], in FRI_ENDS_LOADS chunks, the first one `chunk`; behind the end
+ * the last one's. Several chunks have 2^18 results at most. Kernels that ask for it have FRI_ENDS_BOUNDS: left alone,
+ * the compiler takes few registers for many blocks per processor, and each load waits for the one before. */
+static __device__ __forceinline__ void fri_ends_load(const float *partial, int chunk, int chunks, int64_t channels,
+                                                     float v[FRI_ENDS_LOADS]) {
+#pragma unroll
+    for (int k = 0; k < FRI_ENDS_LOADS; k++) {
+        const int at = chunk + k * FRI_ENDS_LANES;
+        v[k] = partial[(unsigned)(at < chunks ? at : chunks - 1) * (unsigned)channels];
+    }
+}
+#define FRI_ENDS_BOUNDS __launch_bounds__(FRI_THREADS, 1)
+
+/* Sum over the lanes of a channel; valid in all of them. A warp holds 4 lanes. */
+static __device__ __forceinline__ double fri_ends_sum(double v) {
+    __shared__ double part[FRI_THREADS / 32][FRI_ENDS_CHANNELS];
+    v += __shfl_xor_sync(0xffffffffu, v, FRI_ENDS_CHANNELS);
+    v += __shfl_xor_sync(0xffffffffu, v, 2 * FRI_ENDS_CHANNELS);
+    if (threadIdx.y % 4 == 0) part[threadIdx.y / 4][threadIdx.x] = v;
+    __syncthreads();
+    double sum = part[0][threadIdx.x];
+#pragma unroll
+    for (int i = 1; i < FRI_THREADS / 32; i++) sum += part[i][threadIdx.x];
+    __syncthreads();
+    return sum;
+}
+
+static inline unsigned fri_ends_grid(int64_t channels) {
+    return (unsigned)fri_ceil_div(channels, FRI_ENDS_CHANNELS);
+}
+
+static inline dim3 fri_ends_block() {
+    return dim3(FRI_ENDS_CHANNELS, FRI_ENDS_LANES);
 }
 
 /* A launch with the widest packs that the channels and the pointers allow: body sees N. */

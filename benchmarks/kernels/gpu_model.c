@@ -9,7 +9,7 @@
  *
  * A call takes  max(bytes / (share * bandwidth), operations / (part * rate)) + launches * 1.2 us + chain.  The share
  * and the rate of convolutions differ by column; an own kernel's share is its row's. What ends the sums of a batch norm
- * is a chain of loads, one after the other, as long as there are chunks of rows. Not in it: host, loader, PCIe.
+ * takes turns over the chunks of rows, and each turn waits for its loads. Not in it: host, loader, PCIe.
  *
  * Two numbers are fitted to times that were estimated before this program was written: fewer than 8 input channels cost
  * as much as 8, and a chain ends 2.4 us later than its loads. */
@@ -29,7 +29,8 @@ enum { COLUMNS = 3, MIDDLE = 1, MOST_CALLS = 4096, MOST_LISTED = 56 /* FRI_STEP_
 static const char *const column_name[COLUMNS] = {"optimistic", "middle", "pessimistic"};
 static const double rate[COLUMNS] = {600e12, 500e12, 400e12}, conv_share[COLUMNS] = {0.85, 0.75, 0.60};
 static const double bandwidth = 3.0e12, launch = 1.2e-6, own_share = 0.88, chain_end = 2.4e-6;
-static const double chunks_most = 1024; /* FRI_COLUMN_BLOCKS: what `chain` below is for */
+/* cuda/columns.cuh: FRI_COLUMN_BLOCKS; chunks of a turn, FRI_ENDS_LANES * FRI_ENDS_LOADS; those that `chain` is for */
+enum { CHUNKS_MOST = 1024, TURN = 256, TURN_OF_CHAIN = 8 };
 
 /* What differs from an own kernel that moves a call's bytes once in one launch. */
 static const struct {
@@ -37,7 +38,7 @@ static const struct {
     double part;  /* of a convolution's rate; 0: an own kernel */
     double share; /* of the bandwidth; 0: own_share */
     double moved; /* of the call's bytes; 0: all of them */
-    double chain; /* seconds of the loads that end 1,024 chunks */
+    double chain; /* seconds of the turns that end 1,024 chunks, 8 at a time */
     int launches; /* 0: 1 */
 } kernels[] = {
     {.name = "conv2d_forward", .part = 1},
@@ -65,7 +66,7 @@ typedef struct call {
 } call;
 
 typedef struct call_list {
-    int64_t images;
+    int64_t images, turn;
     int64_t expect[2][COLUMNS + 1]; /* images/s and launches: as it is, with fused statistics */
     int n;
     call call[MOST_CALLS];
@@ -79,13 +80,13 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 static int64_t chunks_of(int64_t rows, int64_t c) {
     int64_t packs = c % 8 == 0 ? c / 8 : c, tx = 1;
     while (tx < packs && tx < 32) tx *= 2;
-    int64_t most = (int64_t)chunks_most / ceil_div(packs, tx), useful = ceil_div(rows, 256 / tx * 4);
+    int64_t most = CHUNKS_MOST / ceil_div(packs, tx), useful = ceil_div(rows, 256 / tx * 4);
     int64_t chunks = most < 1 ? 1 : most < useful ? most : useful;
     return ceil_div(rows, ceil_div(rows, chunks));
 }
 
 /* Seconds of one call; *launches of it. */
-static double seconds(const call *c, int column, int *launches) {
+static double seconds(const call *c, int64_t turn, int column, int *launches) {
     double flops = c->flops, bytes = c->bytes, share = own_share, part = 0, chain = 0;
     *launches = strcmp(c->name, "sgd") == 0 ? (int)ceil_div(c->dim[1], MOST_LISTED) : 1;
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
@@ -95,7 +96,9 @@ static double seconds(const call *c, int column, int *launches) {
         if (kernels[i].moved > 0) bytes *= kernels[i].moved;
         if (kernels[i].launches > 0) *launches = kernels[i].launches;
         if (kernels[i].chain > 0)
-            chain = (double)chunks_of(c->dim[0], c->dim[1]) / chunks_most * kernels[i].chain + chain_end;
+            chain = (double)ceil_div(chunks_of(c->dim[0], c->dim[1]), turn) * TURN_OF_CHAIN / CHUNKS_MOST *
+                        kernels[i].chain +
+                    chain_end;
     }
     if (strncmp(c->name, "conv2d", 6) == 0 && part > 0 && c->dim[3] < 8) flops *= 8 / (double)c->dim[3];
     return fmax(bytes / (share * bandwidth), part > 0 ? flops / (part * rate[column]) : 0) + *launches * launch + chain;
@@ -106,7 +109,7 @@ static double step_seconds(const call_list *l, int column, int64_t *launches) {
     *launches = 0;
     for (int i = 0; i < l->n; i++) {
         int own = 0;
-        sum += (double)l->call[i].times * seconds(&l->call[i], column, &own);
+        sum += (double)l->call[i].times * seconds(&l->call[i], l->turn, column, &own);
         *launches += l->call[i].times * own;
     }
     return sum;
@@ -175,6 +178,7 @@ static void dry_run(int64_t batch, call_list *out) {
     fr_grad_scaler *g = NULL;
     memset(out, 0, sizeof *out);
     out->images = batch;
+    out->turn = TURN;
     must(fr_resnet(50, FR_MODEL_OPTS(.device = FR_META, .classes = 1000), &m), "model");
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9), &o), "optimizer");
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(), FR_META, &g), "scaler");
@@ -188,7 +192,7 @@ static void dry_run(int64_t batch, call_list *out) {
 }
 
 static void write_list(const call_list *l) {
-    printf("images %" PRId64 "\n", l->images);
+    printf("images %" PRId64 "\nturn %" PRId64 "\n", l->images, l->turn);
     for (int i = 0; i < l->n; i++) {
         const call *c = &l->call[i];
         printf("%" PRId64 " %s %s %.17g %.17g", c->times, c->name, c->dtype, c->flops, c->bytes);
@@ -219,12 +223,14 @@ static void read_list(const char *path, call_list *out) {
     if (f == NULL) fail(path, "no such file");
     while (fgets(line, sizeof line, f) != NULL) {
         if (line[0] == '#') continue;
-        if (sscanf(line, "images %" SCNd64, &out->images) == 1) continue;
+        if (sscanf(line, "images %" SCNd64, &out->images) == 1 || sscanf(line, "turn %" SCNd64, &out->turn) == 1)
+            continue;
         if (read_expect(line, "expect", out->expect[0]) || read_expect(line, "fused", out->expect[1])) continue;
         read_call(line, out);
     }
     fclose(f);
-    if (out->images < 1 || out->n == 0) fail(path, "expected a line 'images N' and calls");
+    if (out->images < 1 || out->turn < 1 || out->n == 0)
+        fail(path, "expected lines 'images N' and 'turn CHUNKS', and calls");
 }
 
 /* --cudnn-fuse-statistics: convolutions make the sums of all norms but the stem's, whose input has 3 channels. */
@@ -271,7 +277,7 @@ static void by_kernel(const call_list *l) {
             if (strcmp(l->call[k].name, l->call[i].name) != 0) continue;
             if (k < i) first = false;
             times += l->call[k].times;
-            sum += (double)l->call[k].times * seconds(&l->call[k], MIDDLE, &launches);
+            sum += (double)l->call[k].times * seconds(&l->call[k], l->turn, MIDDLE, &launches);
         }
         if (first) printf("| %s | %" PRId64 " | %.2f |\n", l->call[i].name, times, 1e3 * sum);
     }
