@@ -55,7 +55,30 @@ Test(step_flags, what_only_moves_bytes_changes_no_loss) {
     expect_same("--amp --fused-step=two-pass", "--amp");
     expect_same("--amp --fused-step=two-pass --optimizer adam --checkpoint-segments 2", "--amp --optimizer adam");
     expect_same("--amp --loss-scale 65536", "--amp --loss-scale dynamic");
+    expect_same("--half --master-weights --loss-scale 65536", "--half --master-weights");
+    expect_same("--half --master-weights --fused-step=two-pass", "--half --master-weights");
     expect_same("--optimizer adam --fused-step", "--optimizer adam");
+}
+
+Test(step_flags, masters_are_optimizer_state) {
+    for (int with = 0; with < 2; with++) {
+        cJSON *r = run(with ? "--half --momentum 0 --master-weights" : "--half --momentum 0");
+        double bytes = cJSON_GetObjectItem(report_at(r, "memory", "at_peak"), "optimizer")->valuedouble;
+        cr_expect_eq(bytes > 0, with, "%s: %.0f bytes", with ? "with" : "without", bytes);
+        cJSON_Delete(r);
+    }
+}
+
+/* A loss scale that is a power of two changes no bit of bf16, but the 1e-6 that clipping adds to the norm. */
+Test(step_flags, clipping_knows_the_loss_scale_of_half_gradients) {
+    double last[2];
+    for (int i = 0; i < 2; i++) {
+        cJSON *r = run(i == 0 ? "--half=bf16 --master-weights --lr 0.5 --warmup 0 --clip 1"
+                              : "--half=bf16 --master-weights --lr 0.5 --warmup 0 --clip 1 --loss-scale 1024");
+        last[i] = report_number(r, "loss", "last");
+        cJSON_Delete(r);
+    }
+    cr_expect(fabs(last[1] - last[0]) < 1e-3 * last[0], "scaled %.9g, not %.9g", last[1], last[0]);
 }
 
 /* Rounding differs, the mean does not: without batch norm, parts and accumulation give the large batch's loss. */
