@@ -286,10 +286,13 @@ static inline FRI_HOST_DEVICE fri_real fri_norm_scale(const fri_real *invstd, co
     return gamma != NULL ? invstd[c] * gamma[c] : invstd[c];
 }
 
-/* A running statistic (or NULL) moves towards sum / count by the fraction momentum. */
+/* A running statistic (or NULL) moves towards sum / count by the fraction momentum: a rounded product plus a rounded
+ * step. So the step alone, made from a running value of -0, can be added elsewhere, with the same bits (src/dist). */
 static inline FRI_HOST_DEVICE void fri_running_update(fri_real *running, int64_t c, double momentum, double sum,
                                                       double count) {
-    if (running != NULL) running[c] = (fri_real)((1 - momentum) * (double)running[c] + momentum * sum / count);
+    if (running == NULL) return;
+    const fri_real kept = (fri_real)(1 - momentum) * running[c];
+    running[c] = kept + (fri_real)(momentum * sum / count);
 }
 
 /* The largest number that a type rounds to 0: half of its smallest one. */
