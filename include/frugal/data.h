@@ -158,6 +158,9 @@ typedef struct fr_loader_opts {
     int workers FR_DEFAULT(2);  /* threads; 0: fr_loader_next decodes by itself */
     int prefetch FR_DEFAULT(2); /* batches decoded ahead of the one in use, at least 1; unused without workers */
     fr_device device FR_DEFAULT(FR_CPU); /* FR_CPU; FR_META: shapes only, nothing is read */
+    /* Of each `group` batches in a row this loader gives those numbered first, first + every, ... within the group: so
+     * several loaders share an epoch. Positions and counts are those of the whole. */
+    int64_t group FR_DEFAULT(1), every FR_DEFAULT(1), first FR_DEFAULT(0);
 } fr_loader_opts;
 
 /* The defaults are those of training but for augmentation, which is off. */
@@ -165,7 +168,7 @@ typedef struct fr_loader_opts {
     .batch_size = 64, .height = FR_LOADER_AUTO, .width = FR_LOADER_AUTO, .channels = FR_LOADER_AUTO,           \
     .resize_height = FR_LOADER_AUTO, .resize_width = FR_LOADER_AUTO,                                           \
     .std = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, .shuffle = true, .drop_last = true, .workers = 2, \
-    .prefetch = 2
+    .prefetch = 2, .group = 1, .every = 1
 #define FR_LOADER_OPTS(...) FR_OPTS(fr_loader_opts, FR_LOADER_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_loader_opts, FR_LOADER_OPTS())
 

@@ -60,8 +60,27 @@ static slot *slot_of(fri_loader *l, int64_t number) {
     return &l->slots[number % l->shape.slots];
 }
 
+/* ---- which batches are this loader's: all, or some of each group ----------------------------------------------- */
+
+static int64_t divide_up(int64_t a, int64_t b) {
+    return a > 0 ? (a + b - 1) / b : 0;
+}
+
+/* Of the first n batches of an epoch. */
+static int64_t own_of(const fri_loader *l, int64_t n) {
+    const fr_loader_opts *o = &l->opts;
+    return n / o->group * divide_up(o->group - o->first, o->every) + divide_up(n % o->group - o->first, o->every);
+}
+
+/* The batch of the epoch that is this loader's q-th. */
+static int64_t batch_of(const fri_loader *l, int64_t q) {
+    const fr_loader_opts *o = &l->opts;
+    const int64_t per = divide_up(o->group - o->first, o->every);
+    return q / per * o->group + o->first + q % per * o->every;
+}
+
 static int64_t length_of(const fri_loader *l, int64_t number) {
-    int64_t left = l->dataset->count - (number - l->first) * l->opts.batch_size;
+    int64_t left = l->dataset->count - batch_of(l, number - l->first) * l->opts.batch_size;
     return left < l->opts.batch_size ? left : l->opts.batch_size;
 }
 
@@ -163,7 +182,7 @@ static void *work(void *argument) {
         if (l->stop) break;
         const int64_t number = l->claim;
         c.s = slot_of(l, number);
-        c.batch = number - l->first;
+        c.batch = batch_of(l, number - l->first);
         c.epoch = l->epoch;
         c.length = length_of(l, number);
         c.from = c.position = l->claim_at;
@@ -208,6 +227,9 @@ static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
                        (long long)o->batch_size, d->source, (long long)d->count);
     if (o->workers < 0 || o->workers > FRI_LOADER_WORKERS_MAX)
         return fr_fail(FR_EINVAL, "loader: workers is %d, must lie in 0..%d", o->workers, FRI_LOADER_WORKERS_MAX);
+    if (o->group < 1 || o->every < 1 || o->first < 0)
+        return fr_fail(FR_EINVAL, "loader: group %lld and every %lld must be >= 1, first %lld >= 0",
+                       (long long)o->group, (long long)o->every, (long long)o->first);
     if (o->prefetch < 1 || o->prefetch > FRI_LOADER_PREFETCH_MAX)
         return fr_fail(FR_EINVAL, "loader: prefetch is %d, must lie in 1..%d", o->prefetch, FRI_LOADER_PREFETCH_MAX);
     return FR_OK;
@@ -313,7 +335,8 @@ int64_t fri_loader_batches(const fri_loader *l) {
 
 void fri_loader_position_get(const fri_loader *l, int64_t *epoch, int64_t *batch) {
     *epoch = l->epoch + (l->ended ? 1 : 0);
-    *batch = l->ended ? 0 : l->next - l->first;
+    const int64_t q = l->next - l->first, per = own_of(l, l->opts.group);
+    *batch = l->ended ? 0 : per == 0 || q % per == 0 ? q / (per > 0 ? per : 1) * l->opts.group : batch_of(l, q);
 }
 
 fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch) {
@@ -328,8 +351,8 @@ fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch) {
     make_order(l, epoch);
     l->epoch = epoch;
     l->ended = false;
-    l->first = l->next - batch; /* batches decoded ahead are dropped; what the caller holds keeps its slot */
-    l->end = l->first + l->batches;
+    l->first = l->next - own_of(l, batch); /* batches decoded ahead are dropped; what the caller holds keeps its slot */
+    l->end = l->first + own_of(l, l->batches);
     l->claim = l->next;
     l->claim_at = 0;
     l->paused = false;
@@ -343,7 +366,7 @@ fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch) {
 static fr_status fill_here(fri_loader *l, slot *s) {
     fr_status status = FR_OK;
     for (int64_t i = 0; status == FR_OK && i < length_of(l, l->next); i++)
-        status = fill(l, s, l->next - l->first, i, l->epoch, &l->image, &l->scratch);
+        status = fill(l, s, batch_of(l, l->next - l->first), i, l->epoch, &l->image, &l->scratch);
     return status;
 }
 
