@@ -123,6 +123,15 @@ typedef void fr_state_skipped_fn(void *ctx, const char *path, const char *reason
  * damaged, naming the newest. */
 FR_API fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx);
 
+/* The value of a setting (fr_state.settings) that the state was saved with; "" if it has none of that name, or it does
+ * not fit into `bytes`. Reads the header alone. FR_EIO, FR_EFORMAT. */
+FR_API fr_status fr_state_setting_read(const char *path, const char *name, char *value, size_t bytes);
+
+/* Two datasets with the same text are taken for the same: "1347 images of 8 x 8 x 1, 10 classes, labels 1a2b3c4d, first
+ * image 5e6f7a8b". Reads one image. errors: what reading it says. */
+enum { FR_FINGERPRINT_BYTES = 200 };
+FR_API fr_status fr_dataset_fingerprint(const fr_dataset *d, char text[FR_FINGERPRINT_BYTES]);
+
 /* Makes dir, unless it is there, and makes that durable. FR_EIO. */
 FR_API fr_status fr_state_folder_make(const char *dir);
 

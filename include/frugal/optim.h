@@ -77,6 +77,9 @@ FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "adam", "
  * parameter whose steps are not fr_optimizer_steps. */
 typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
 FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
+/* The values of one of these tensors but "<path>.step", to host memory. Of a shared optimizer (dist.h) the visited
+ * tensors are on FR_META, and rank 0 collects the values from all ranks, which answer in fr_share_serve meanwhile. */
+FR_API fr_status fr_optimizer_state_to_host(fr_optimizer *o, const char *name, void *data);
 /* Replaces the whole state by that of an optimizer which made `steps` steps: fn fills each tensor t, or returns FR_END
  * for one that did not exist; a "<path>.step" that did not is `steps`. FR_EINVAL: one is not in 0..steps. On failure
  * nothing has changed. SGD without momentum has no state and asks for none, nor does a frozen parameter. */

@@ -8,12 +8,6 @@
 #define FRI_STATE_MODEL     "model."     /* before a tensor's path */
 #define FRI_STATE_OPTIMIZER "optimizer." /* before an optimizer state's name */
 
-enum { FRI_FINGERPRINT_BYTES = 200 };
-
-/* "1347 images of 8 x 8 x 1, 10 classes, labels 1a2b3c4d, first image 5e6f7a8b": two datasets with the same one are
- * taken for the same. Reads one image. */
-fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]);
-
 /* What a state says of itself. Reads the header alone: whether the rest is intact stays open. */
 typedef struct fri_state_summary {
     uint64_t run;

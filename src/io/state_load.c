@@ -35,13 +35,13 @@ static fr_status same(const char *what, const char *saved, const char *now) {
 }
 
 static fr_status compare_run(restoring *v) {
-    char fingerprint[FRI_FINGERPRINT_BYTES];
+    char fingerprint[FR_FINGERPRINT_BYTES];
     const fr_state *state = v->state;
     const fri_state_record *r = &v->record;
     fr_status s = FR_OK;
     FR_TRY(s, same("model", r->model, state->model_name));
     if (state->dataset != NULL) {
-        FR_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
+        FR_TRY(s, fr_dataset_fingerprint(state->dataset, fingerprint));
         FR_TRY(s, same("dataset", r->dataset, fingerprint));
     }
     for (size_t i = 0; i < state->n_settings; i++) {
@@ -228,6 +228,17 @@ static fr_status open_record(const char *path, fri_safetensors_how how, fri_stat
                      : fr_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
     fri_safetensors_close(&file);
     return s;
+}
+
+fr_status fr_state_setting_read(const char *path, const char *name, char *value, size_t bytes) {
+    FRI_NOT_NULL(path, name, value);
+    fri_state_record record;
+    fr_status s = open_record(path, FRI_SAFETENSORS_COPIED, &record);
+    if (s < 0) return s;
+    const char *saved = fri_state_record_setting(&record, name);
+    snprintf(value, bytes, "%s", saved != NULL && strlen(saved) < bytes ? saved : "");
+    fri_state_record_free(&record);
+    return FR_OK;
 }
 
 static fr_status check_file(const char *path) {

@@ -34,14 +34,15 @@ done:
     return s;
 }
 
-fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]) {
+fr_status fr_dataset_fingerprint(const fr_dataset *d, char text[FR_FINGERPRINT_BYTES]) {
+    FRI_NOT_NULL(d, text);
     fr_dataset_info info;
     uint32_t targets = 0, image = 0;
     int64_t label = 0;
     fr_status s = FR_OK;
     FR_TRY(s, fr_dataset_info_get(d, &info));
     const bool labels = info.target == FR_TARGET_CLASS;
-    int n = snprintf(text, FRI_FINGERPRINT_BYTES,
+    int n = snprintf(text, FR_FINGERPRINT_BYTES,
                      "%" PRId64 " images of %" PRId64 " x %" PRId64 " x %" PRId64 "%s, %" PRId64 " %s", info.count,
                      info.height, info.width, info.channels, info.f32 ? " f32" : "", info.classes,
                      info.target == FR_TARGET_VECTOR   ? "numbers"
@@ -54,7 +55,7 @@ fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT
         FR_TRY(s, fr_dataset_label(d, i, &label));
         targets = (uint32_t)crc32_z(targets, (const unsigned char *)&label, sizeof label);
     }
-    snprintf(text + n, (size_t)(FRI_FINGERPRINT_BYTES - n), ", %s %08x, first image %08x",
+    snprintf(text + n, (size_t)(FR_FINGERPRINT_BYTES - n), ", %s %08x, first image %08x",
              labels ? "labels" : "first target", targets, image);
 done:
     return s;
@@ -66,20 +67,22 @@ typedef struct list {
     fri_safetensors_entry *entry;
     fr_tensor **tensor;
     size_t n;
+    fr_optimizer *optimizer;
     const char *prefix; /* of the names that come now */
     void *bytes;        /* one tensor on the host */
     size_t bytes_capacity;
 } list;
 
 static fr_status append_entry(list *l, const char *name, fr_tensor *t) {
-    if (fri_device_of(t) == FR_META) return fr_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", name);
+    if (fri_device_of(t) == FR_META && l->optimizer == NULL)
+        return fr_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", name);
     fr_status s = FR_OK;
     if ((s = FRI_ROOM(l->entry, l->n, "state")) < 0 || (s = FRI_ROOM(l->tensor, l->n, "state")) < 0) return s;
     size_t room = strlen(l->prefix) + strlen(name) + 1;
     char *full = malloc(room);
     if (full == NULL) return fr_fail(FR_ENOMEM, "no host memory for a name");
     snprintf(full, room, "%s%s", l->prefix, name);
-    l->tensor[l->n] = t;
+    l->tensor[l->n] = fr_tensor_retain(t);
     l->entry[l->n++] = (fri_safetensors_entry){.name = full, .dtype = t->dtype, .shape = t->shape};
     return FR_OK;
 }
@@ -94,7 +97,10 @@ static fr_status append_optimizer(void *ctx, const char *name, fr_tensor *t) {
 }
 
 static void list_free(list *l) {
-    for (size_t i = 0; i < l->n; i++) free((char *)(uintptr_t)l->entry[i].name);
+    for (size_t i = 0; i < l->n; i++) {
+        free((char *)(uintptr_t)l->entry[i].name);
+        fr_tensor_release(&l->tensor[i]);
+    }
     free(l->entry);
     free(l->tensor);
     free(l->bytes);
@@ -104,7 +110,11 @@ static fr_status hand_out(void *context, size_t index, const void **data) {
     list *l = context;
     fr_status s = FR_OK;
     FR_TRY(s, fri_scratch(&l->bytes, &l->bytes_capacity, fri_nbytes(l->tensor[index])));
-    FR_TRY(s, fr_tensor_to_host(l->tensor[index], l->bytes));
+    if (fri_device_of(l->tensor[index]) == FR_META) /* spread over ranks */
+        FR_TRY(s,
+               fr_optimizer_state_to_host(l->optimizer, l->entry[index].name + strlen(FRI_STATE_OPTIMIZER), l->bytes));
+    else
+        FR_TRY(s, fr_tensor_to_host(l->tensor[index], l->bytes));
     *data = l->bytes;
 done:
     return s;
@@ -135,7 +145,7 @@ static fr_status check(const fr_state *state, int64_t keep) {
     return FR_OK;
 }
 
-static fr_status make_record(const fr_state *state, size_t optimizer_tensors, char fingerprint[FRI_FINGERPRINT_BYTES],
+static fr_status make_record(const fr_state *state, size_t optimizer_tensors, char fingerprint[FR_FINGERPRINT_BYTES],
                              char **text) {
     fri_state_record r = {.step = state->step,
                           .epoch = state->epoch,
@@ -145,7 +155,7 @@ static fr_status make_record(const fr_state *state, size_t optimizer_tensors, ch
                           .schedule = state->schedule};
     fr_status s = FR_OK;
     if (state->dataset != NULL) {
-        FR_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
+        FR_TRY(s, fr_dataset_fingerprint(state->dataset, fingerprint));
         r.dataset = fingerprint;
     }
     if (state->optimizer != NULL) {
@@ -184,7 +194,7 @@ static fr_status next_path(const char *dir, int64_t step, char *path) {
 
 fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, char *path) {
     FRI_NOT_NULL(dir, state);
-    char place[FR_STATE_PATH_BYTES], fingerprint[FRI_FINGERPRINT_BYTES];
+    char place[FR_STATE_PATH_BYTES], fingerprint[FR_FINGERPRINT_BYTES];
     char *text = NULL;
     list l = {.prefix = FRI_STATE_MODEL};
     fr_status s = FR_OK;
@@ -192,6 +202,7 @@ fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, ch
     FR_TRY(s, fr_module_each_tensor(state->model, append_model, &l));
     const size_t of_model = l.n;
     l.prefix = FRI_STATE_OPTIMIZER;
+    l.optimizer = state->optimizer;
     if (state->optimizer != NULL) FR_TRY(s, fr_optimizer_each_state(state->optimizer, append_optimizer, &l));
     FR_TRY(s, make_record(state, l.n - of_model, fingerprint, &text));
     FR_TRY(s, fr_state_folder_make(dir));

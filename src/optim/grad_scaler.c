@@ -188,6 +188,19 @@ static fr_status unscale_list(void *ctx, const fr_tensor *like, int count, const
     return look_at(ctx, like, count, gradients, ((fr_grad_scaler *)ctx)->state);
 }
 
+/* What another rank found counts as found here. */
+static fr_status look_at_others(fr_grad_scaler *g, const fr_optimizer *o) {
+    double value = 0;
+    fr_status s = FR_OK;
+    if (o->sharing == NULL || g->device == FR_META) return FR_OK;
+    FR_TRY(s, fr_tensor_item(g->found, &value));
+    bool found = value != 0;
+    FR_TRY(s, o->sharing->any(o->sharing->ctx, &found));
+    if (found) s = fri_tensor_fill(g->found, 1);
+done:
+    return s;
+}
+
 /* Where the host decides, writes the factor of this step's gradients to the device. */
 static fr_status set_inverse(fr_grad_scaler *g) {
     if (g->device_decides) return FR_OK;
@@ -201,14 +214,15 @@ static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
     fr_status s = FR_OK;
     FR_TRY(s, set_inverse(g));
     for (int i = 0; i < o->n && multiply; i++) {
-        const fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
-        if (grad != NULL && grad->dtype == FR_F16)
+        const fri_parameter *p = &o->parameters[i];
+        if (fri_parameter_moves(o, p) && p->parameter->dtype == FR_F16)
             return fr_fail(FR_EDTYPE,
                            "grad scaler: Attempting to unscale FP16 gradients (%s); keep the parameters in "
                            "f32 and use autocast",
                            o->parameters[i].path);
     }
     FR_TRY(s, fri_optimizer_gradients(o, multiply ? unscale_list : look_at_list, g));
+    FR_TRY(s, look_at_others(g, o));
     g->checked = true;
 done:
     return s;
@@ -327,7 +341,7 @@ fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const
     FR_TRY(s, fr_tensor_item(g->found, &was));
     if (g->stage == UNSCALED && was == 0) return FR_OK;
     for (int i = 0; i < o->n; i++) {
-        fr_tensor *grad = fr_tensor_get_grad(o->parameters[i].parameter);
+        const fr_tensor *grad = fri_parameter_gradient(o, &o->parameters[i]);
         if (grad == NULL || grad->storage->birth >= first) continue;
         FR_TRY(s, fri_tensor_fill(g->found, 0));
         FR_TRY(s, look(g, grad));

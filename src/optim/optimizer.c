@@ -19,7 +19,7 @@ static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_para
     if (s < 0) return s;
     char *copy = strdup(path);
     if (copy == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
-    o->parameters[o->n++] = (fri_parameter){.path = copy, .parameter = fr_tensor_retain(t)};
+    o->parameters[o->n++] = (fri_parameter){.path = copy, .parameter = fr_tensor_retain(t), .count = fri_numel(t)};
     return FR_OK;
 }
 
@@ -102,6 +102,7 @@ void fr_optimizer_release(fr_optimizer **p) {
         free(o->parameters[i].path);
         fr_tensor_release(&o->parameters[i].parameter);
         fr_tensor_release(&o->parameters[i].step);
+        fr_tensor_release(&o->parameters[i].sum);
         for (int k = 0; k < FRI_STATE_SLOTS; k++) fr_tensor_release(&o->parameters[i].state[k]);
     }
     fr_tensor_release(&o->counts);
@@ -117,7 +118,7 @@ void fr_optimizer_release(fr_optimizer **p) {
 fr_status fr_optimizer_master_weights(fr_optimizer *o, bool on) {
     FRI_NOT_NULL(o);
     for (int i = 0; i < o->n && on != o->masters; i++)
-        if (o->parameters[i].state[0] != NULL)
+        if (o->parameters[i].made)
             return fr_fail(FR_EUSAGE, "%s: master weights are switched before the first step; '%s' has its state",
                            fr_optimizer_name(o), o->parameters[i].path);
     o->masters = on;
@@ -159,9 +160,10 @@ static fr_status forget_frozen(fr_optimizer *o) {
     fr_status s = FR_OK;
     for (int i = 0; i < o->n; i++) {
         fri_parameter *p = &o->parameters[i];
-        if (p->parameter->requires_grad || p->state[0] == NULL) continue;
+        if (p->parameter->requires_grad || !p->made) continue;
         if (counts == NULL) FR_TRY(s, fri_optimizer_learn_counts(o, &counts));
         counts[i] = 0;
+        p->made = false;
         fr_tensor_release(&p->step);
         for (int k = 0; k < FRI_STATE_SLOTS; k++) fr_tensor_release(&p->state[k]);
     }
@@ -176,11 +178,11 @@ bool fri_optimizer_can_skip(const fr_optimizer *o) {
 }
 
 fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p) {
-    if (fr_tensor_get_grad(p->parameter) == NULL) return FR_OK;
+    if (!fri_parameter_moves(o, p)) return FR_OK;
     const char *module = fri_scope_module_set(fri_intern(p->path));
-    bool first = p->state[0] == NULL;
+    bool first = !p->made;
     fr_status s = fri_optimizer_make_state(o, p);
-    p->unused = p->unused || (first && p->state[0] != NULL);
+    p->unused = p->unused || (first && p->made);
     fri_scope_module_pop(module);
     return s;
 }
@@ -214,9 +216,12 @@ fr_status fr_optimizer_step(fr_optimizer *o) {
 
 void fr_optimizer_zero_grad(fr_optimizer *o) {
     if (o == NULL) return;
-    for (int i = 0; i < o->n; i++)
-        if (fr_tensor_get_grad(o->parameters[i].parameter) != NULL)
-            (void)fr_tensor_set_grad(o->parameters[i].parameter, NULL);
+    for (int i = 0; i < o->n; i++) {
+        fri_parameter *p = &o->parameters[i];
+        if (fr_tensor_get_grad(p->parameter) != NULL) (void)fr_tensor_set_grad(p->parameter, NULL);
+        fr_tensor_release(&p->sum);
+        p->summed = false;
+    }
 }
 
 double fr_optimizer_get_lr(const fr_optimizer *o) {

@@ -18,7 +18,11 @@ enum {
 typedef struct fri_parameter {
     char *path;
     fr_tensor *parameter;              /* retained */
-    fr_tensor *state[FRI_STATE_SLOTS]; /* what fri_optimizer_slots says. NULL until the first step */
+    int64_t first, count;              /* the elements that this process updates: all, or its share of them */
+    fr_tensor *sum;                    /* shared: their gradient, summed over the ranks; NULL without elements */
+    bool summed;                       /* shared: the sum is complete, and the other ranks have theirs */
+    fr_tensor *state[FRI_STATE_SLOTS]; /* of these elements, what fri_optimizer_slots says; NULL until the first step */
+    bool made;                         /* the state is there, if only on other ranks */
     bool unused;                       /* the state was made by a skipped step: the first one is still to come */
     int64_t steps;                     /* Adam: its count as it was restored; from then on count.c's is newer */
     fr_tensor *step;                   /* a view of that, for each_state; or NULL */
@@ -38,6 +42,15 @@ typedef struct fri_update_room {
     fri_array *arrays;
 } fri_update_room;
 
+/* The ranks that share the work of an optimizer (src/dist): each has gradients and state of its part of a parameter.
+ * Each call is one of all ranks. */
+typedef struct fri_sharing {
+    fr_status (*any)(void *ctx, bool *found); /* *found becomes true if it is so on any rank */
+    /* The parts of state k of parameter i come together in `whole`, host memory of rank 0. */
+    fr_status (*collect)(void *ctx, int i, int k, void *whole);
+    void *ctx;
+} fri_sharing;
+
 struct fr_optimizer {
     fri_optimizer_kind kind;
     fr_sgd_opts sgd;
@@ -53,10 +66,20 @@ struct fr_optimizer {
     bool device_counts; /* `steps` is older than counts[0]: only the device knows which steps were skipped */
     fr_tensor *maps;    /* adam8: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */
     bool fused;
-    uint64_t fused_step;    /* the training step that the fused update counted */
-    fri_update_room room;   /* update.c: for n parameters; NULL until the first step */
-    fr_grad_scaler *scaler; /* of the two-pass fused step: borrowed, from its first check on; NULL: none */
+    uint64_t fused_step;        /* the training step that the fused update counted */
+    fri_update_room room;       /* update.c: for n parameters; NULL until the first step */
+    fr_grad_scaler *scaler;     /* of the two-pass fused step: borrowed, from its first check on; NULL: none */
+    const fri_sharing *sharing; /* borrowed; NULL: this process does it all */
 };
+
+/* The gradient of the elements that this process updates; NULL: none. */
+static inline const fr_tensor *fri_parameter_gradient(const fr_optimizer *o, const fri_parameter *p) {
+    return o->sharing != NULL ? p->sum : fr_tensor_get_grad(p->parameter);
+}
+/* Has the parameter a gradient in this step, if only on other ranks? */
+static inline bool fri_parameter_moves(const fr_optimizer *o, const fri_parameter *p) {
+    return o->sharing != NULL ? p->summed : fr_tensor_get_grad(p->parameter) != NULL;
+}
 
 /* One state tensor of a parameter: name in training states, type, shape. */
 typedef struct fri_state_slot {
@@ -69,6 +92,10 @@ typedef struct fri_state_slot {
  * Adam has two moments, f32 for half parameters. adam8 has codes (u8) and one f32 scale per block for each of the two,
  * but Adam's for parameters that are small or f64. The master comes last. */
 int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]);
+/* The same of the elements that this process updates: vectors, if they are not all. */
+int fri_optimizer_part_slots(const fr_optimizer *o, const fri_parameter *p, fri_state_slot slots[FRI_STATE_SLOTS]);
+/* Where the part of such a tensor begins in the whole: its element. */
+int64_t fri_optimizer_part_first(const fri_parameter *p, const fri_state_slot *whole);
 
 /* Has this parameter a master in f32, which is updated in its place? */
 bool fri_optimizer_has_master(const fr_optimizer *o, const fr_tensor *w);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SLOTS = FRI_STATE_SLOTS, NAME_BYTES = 600 };
 
@@ -45,6 +46,21 @@ int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slo
     return n;
 }
 
+int fri_optimizer_part_slots(const fr_optimizer *o, const fri_parameter *p, fri_state_slot slots[SLOTS]) {
+    const int64_t all = fri_numel(p->parameter);
+    const int n = fri_optimizer_slots(o, p->parameter, slots);
+    for (int k = 0; k < n && p->count < all; k++) {
+        const int64_t of_blocks = (p->count + FRI_ADAM8_BLOCK - 1) / FRI_ADAM8_BLOCK;
+        const bool each = fri_shape_numel(&slots[k].shape) == all;
+        slots[k].shape = (fr_shape){.rank = 1, .dim = {each ? p->count : of_blocks}};
+    }
+    return n;
+}
+
+int64_t fri_optimizer_part_first(const fri_parameter *p, const fri_state_slot *whole) {
+    return fri_shape_numel(&whole->shape) == fri_numel(p->parameter) ? p->first : p->first / FRI_ADAM8_BLOCK;
+}
+
 /* A parameter's count of steps, where it is not the optimizer's, as "<path>.step" (PyTorch's name). */
 static fr_status each_count(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
     const fr_shape scalar = {0};
@@ -56,7 +72,7 @@ static fr_status each_count(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ct
     for (int i = 0; i < o->n; i++) {
         fri_parameter *p = &o->parameters[i];
         const size_t at = 1 + (size_t)i;
-        if (p->state[0] == NULL || p->unused || counts[at] == counts[0]) continue;
+        if (!p->made || p->unused || counts[at] == counts[0]) continue;
         if (p->step == NULL)
             FR_TRY(s, fri_tensor_on_storage(o->counts->storage, at * sizeof(float), &scalar, FR_F32, &p->step));
         snprintf(name, sizeof name, "%s.step", p->path);
@@ -67,38 +83,102 @@ done:
     return s < 0 ? s : FR_OK;
 }
 
+/* State that is spread over the ranks is shown as a tensor without values. */
+static fr_status show(const fr_optimizer *o, const fri_parameter *p, int k, const fri_state_slot *slot,
+                      fr_optimizer_state_fn *fn, void *ctx) {
+    char name[NAME_BYTES];
+    fr_tensor *whole = NULL;
+    fr_status s = FR_OK;
+    snprintf(name, sizeof name, "%s.%s", p->path, slot->name);
+    if (o->sharing == NULL) return p->state[k] != NULL ? fn(ctx, name, p->state[k]) : FR_OK;
+    FR_TRY(s, fri_tensor_new(&slot->shape, slot->dtype, FR_META, FR_MEM_TEMPORARY, &whole));
+    s = fn(ctx, name, whole);
+done:
+    fr_tensor_release(&whole);
+    return s;
+}
+
 fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
     FRI_NOT_NULL(o, fn);
     fri_state_slot slots[SLOTS];
-    char name[NAME_BYTES];
     for (int i = 0; i < o->n; i++) {
-        int n = fri_optimizer_slots(o, o->parameters[i].parameter, slots);
-        for (int k = 0; k < n; k++) {
-            if (o->parameters[i].state[k] == NULL || o->parameters[i].unused) continue;
-            snprintf(name, sizeof name, "%s.%s", o->parameters[i].path, slots[k].name);
-            fr_status s = fn(ctx, name, o->parameters[i].state[k]);
+        const fri_parameter *p = &o->parameters[i];
+        int n = fri_optimizer_slots(o, p->parameter, slots);
+        for (int k = 0; k < n && p->made && !p->unused; k++) {
+            fr_status s = show(o, p, k, &slots[k], fn, ctx);
             if (s < 0) return s;
         }
     }
     return each_count(o, fn, ctx);
 }
 
-/* The slots of one parameter; those that fn has nothing for stay NULL. */
-static fr_status make_slots(fr_optimizer *o, const fri_parameter *p, fr_optimizer_state_fn *fn, void *ctx,
-                            fr_tensor *fresh[SLOTS]) {
+/* The state tensor of that name: *k of parameter *i; false: there is none. */
+static bool find_state(const fr_optimizer *o, const char *name, int *i, int *k) {
     fri_state_slot slots[SLOTS];
+    char own[NAME_BYTES];
+    for (*i = 0; *i < o->n; ++*i) {
+        int n = fri_optimizer_slots(o, o->parameters[*i].parameter, slots);
+        for (*k = 0; *k < n; ++*k) {
+            snprintf(own, sizeof own, "%s.%s", o->parameters[*i].path, slots[*k].name);
+            if (strcmp(own, name) == 0) return o->parameters[*i].made;
+        }
+    }
+    return false;
+}
+
+fr_status fr_optimizer_state_to_host(fr_optimizer *o, const char *name, void *data) {
+    FRI_NOT_NULL(o, name, data);
+    int i = 0, k = 0;
+    if (!find_state(o, name, &i, &k)) return fr_fail(FR_EINVAL, "optimizer: it has no state '%.500s'", name);
+    return o->sharing != NULL ? o->sharing->collect(o->sharing->ctx, i, k, data)
+                              : fr_tensor_to_host(o->parameters[i].state[k], data);
+}
+
+/* *part = those elements of the whole that this process has. */
+static fr_status take_part(const fri_parameter *p, const fri_state_slot *slot, const fri_state_slot *of_part,
+                           fr_tensor **whole, fr_tensor **part) {
+    const size_t at = (size_t)fri_optimizer_part_first(p, slot) * fr_dtype_size(slot->dtype);
+    fr_status s = FR_OK;
+    if (p->count == fri_numel(p->parameter)) {
+        *part = *whole;
+        *whole = NULL;
+        return FR_OK;
+    }
+    if (p->count > 0) {
+        FR_TRY(s, fri_tensor_new(&of_part->shape, slot->dtype, fri_device_of(*whole), FR_MEM_OPTIMIZER, part));
+        if (fri_data(*whole) != NULL)
+            FR_TRY(s, fri_backend_of(*whole)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, (char *)fri_data(*whole) + at,
+                                                   fri_data(*part), fri_nbytes(*part)));
+    }
+done:
+    fr_tensor_release(whole);
+    return s;
+}
+
+/* The slots of one parameter; those that fn has nothing for stay NULL. *made: it had something. */
+static fr_status make_slots(fr_optimizer *o, const fri_parameter *p, fr_optimizer_state_fn *fn, void *ctx,
+                            fr_tensor *fresh[SLOTS], bool *made) {
+    fri_state_slot slots[SLOTS], parts[SLOTS];
     char name[NAME_BYTES];
+    fr_tensor *whole = NULL;
     fr_status s = FR_OK;
     int n = fri_optimizer_slots(o, p->parameter, slots);
+    (void)fri_optimizer_part_slots(o, p, parts);
     for (int k = 0; k < n; k++) {
-        FR_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER,
-                                 &fresh[k]));
+        FR_TRY(s,
+               fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &whole));
         snprintf(name, sizeof name, "%s.%s", p->path, slots[k].name);
-        FR_TRY(s, fn(ctx, name, fresh[k]));
-        if (s == FR_END) fr_tensor_release(&fresh[k]);
+        FR_TRY(s, fn(ctx, name, whole));
+        if (s == FR_END) {
+            fr_tensor_release(&whole);
+            continue;
+        }
+        *made = true;
+        FR_TRY(s, take_part(p, &slots[k], &parts[k], &whole, &fresh[k]));
     }
     return FR_OK;
 done:
+    fr_tensor_release(&whole);
     return s;
 }
 
@@ -128,35 +208,41 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
     fr_tensor *(*fresh)[SLOTS] = NULL;
     fr_tensor *scalar = NULL;
     int64_t *counts = NULL;
+    bool *made = NULL;
     if (steps < 0) return fr_fail(FR_EINVAL, "optimizer: %lld steps; at least 0", (long long)steps);
     fresh = calloc((size_t)o->n, sizeof *fresh);
     counts = calloc((size_t)o->n, sizeof *counts);
-    if (fresh == NULL || counts == NULL) {
+    made = calloc((size_t)o->n, sizeof *made);
+    if (fresh == NULL || counts == NULL || made == NULL) {
         s = fr_fail(FR_ENOMEM, "optimizer: out of host memory");
         goto done;
     }
     for (int i = 0; i < o->n; i++) {
         if (!o->parameters[i].parameter->requires_grad) continue;
-        FR_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i]));
-        if (o->kind != FRI_ADAM || fresh[i][0] == NULL) continue;
+        FR_TRY(s, make_slots(o, &o->parameters[i], fn, ctx, fresh[i], &made[i]));
+        if (o->kind != FRI_ADAM || !made[i]) continue;
         if (scalar == NULL)
             FR_TRY(s, fri_tensor_new(&(fr_shape){0}, FR_F32, fri_device_of(o->parameters[i].parameter),
                                      FR_MEM_TEMPORARY, &scalar));
         FR_TRY(s, read_count(&o->parameters[i], steps, scalar, fn, ctx, &counts[i]));
     }
     FR_TRY(s, fri_optimizer_set_counts(o, steps, counts));
-    for (int i = 0; i < o->n; i++)
+    for (int i = 0; i < o->n; i++) {
+        fri_parameter *p = &o->parameters[i];
+        p->made = made[i];
+        p->unused = false;
         for (int k = 0; k < SLOTS; k++) {
-            fr_tensor_release(&o->parameters[i].state[k]);
-            o->parameters[i].state[k] = fresh[i][k];
-            o->parameters[i].unused = false;
+            fr_tensor_release(&p->state[k]);
+            p->state[k] = fresh[i][k];
             fresh[i][k] = NULL;
         }
+    }
 done:
     for (int i = 0; fresh != NULL && i < o->n; i++)
         for (int k = 0; k < SLOTS; k++) fr_tensor_release(&fresh[i][k]);
     fr_tensor_release(&scalar);
     free(fresh);
     free(counts);
+    free(made);
     return s;
 }

@@ -8,22 +8,30 @@
 
 /* ---- state ------------------------------------------------------------------------------------------------- */
 
-static fr_status convert(const fr_tensor *from, const fr_tensor *to) {
+/* The address of element i; NULL on meta. */
+static void *element(const fr_tensor *t, int64_t i) {
+    char *data = fri_data(t);
+    return data != NULL ? data + (size_t)i * fr_dtype_size(t->dtype) : NULL;
+}
+
+/* n elements, from[first_from ..] to to[first_to ..]. */
+static fr_status convert(int64_t n, const fr_tensor *from, int64_t first_from, const fr_tensor *to, int64_t first_to) {
     return FRI_KERNEL(fri_backend_of(to), FR_F32, cast,
-                      (FRI_EXEC, from->dtype, to->dtype, fri_numel(to), fri_data(from), fri_data(to)));
+                      (FRI_EXEC, from->dtype, to->dtype, n, element(from, first_from), element(to, first_to)));
 }
 
 /* A scale of 0 makes every code 0. */
 fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p) {
     fri_state_slot slots[FRI_STATE_SLOTS];
-    int n = fri_optimizer_slots(o, p->parameter, slots);
+    int n = fri_optimizer_part_slots(o, p, slots);
     int master = fri_optimizer_has_master(o, p->parameter) ? n - 1 : -1;
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
+    p->made = n > 0;
     for (int k = 0; k < n; k++) {
-        if (p->state[k] != NULL) continue;
+        if (p->state[k] != NULL || p->count == 0) continue;
         FR_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
-        FR_TRY(s, k == master ? convert(p->parameter, t) : fri_tensor_fill(t, 0));
+        FR_TRY(s, k == master ? convert(p->count, p->parameter, p->first, t, 0) : fri_tensor_fill(t, 0));
         fri_tensor_put(&t, &p->state[k]);
     }
 done:
@@ -34,13 +42,14 @@ done:
 /* *first: the momentum is written, not read. A zero buffer and the ordinary rule equal PyTorch's first step unless it
  * is dampened; with found the step may not happen, so the buffer must hold something defined. */
 static fr_status make_momentum(const fr_optimizer *o, fri_parameter *p, const fr_tensor *found, bool *first) {
-    fr_tensor *w = p->parameter;
-    fr_status s = FR_OK;
+    const fr_tensor *w = p->parameter;
     fri_state_slot slots[FRI_STATE_SLOTS];
-    *first = (p->state[0] == NULL || p->unused) && found == NULL;
-    if (o->sgd.momentum != 0 && p->state[0] == NULL && found == NULL) {
-        (void)fri_optimizer_slots(o, w, slots);
-        FR_TRY(s, fri_tensor_new(&w->shape, slots[0].dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
+    fr_status s = FR_OK;
+    const bool written = o->sgd.momentum != 0 && !p->made && p->count > 0 && found == NULL;
+    *first = (!p->made || p->unused) && found == NULL;
+    if (written) {
+        (void)fri_optimizer_part_slots(o, p, slots);
+        FR_TRY(s, fri_tensor_new(&slots[0].shape, slots[0].dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
     }
     FR_TRY(s, fri_optimizer_make_state(o, p));
 done:
@@ -61,15 +70,16 @@ static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tenso
     const bool has_master = fri_optimizer_has_master(o, w);
     const int states = fri_optimizer_slots(o, w, slots) - has_master;
     const char *module = fri_scope_module_set(fri_intern(p->path));
-    *key = (fri_update_key){.dtype = has_master ? FR_F32 : w->dtype, .grad_dtype = g->dtype};
+    *key = (fri_update_key){.dtype = has_master ? FR_F32 : w->dtype, .grad_dtype = g != NULL ? g->dtype : w->dtype};
     fr_status s = o->kind == FRI_SGD ? make_momentum(o, p, found, &key->first) : fri_optimizer_make_state(o, p);
     fri_scope_module_pop(module);
     if (s < 0) return s;
     p->unused = false;
     key->eight = o->kind == FRI_ADAM && fri_optimizer_in_8_bits(o, w);
     fri_bump_version(w);
-    *item = (fri_step_item){.n = fri_numel(w),
-                            .param = fri_data(has_master ? p->state[states] : w),
+    if (g == NULL) return FR_OK; /* all of it is updated by other ranks */
+    *item = (fri_step_item){.n = p->count,
+                            .param = has_master ? fri_data(p->state[states]) : element(w, p->first),
                             .grad = fri_data(g),
                             .step = fri_optimizer_count_of(o, p)};
     for (int k = 0; k < states; k++) item->state[k] = fri_data(p->state[k]);
@@ -137,7 +147,7 @@ fr_status fri_optimizer_gradients(fr_optimizer *o, fri_gradients_fn *fn, void *c
         const fr_tensor *like = NULL;
         int count = 0;
         for (int i = 0; i < o->n; i++) {
-            const fr_tensor *g = fr_tensor_get_grad(o->parameters[i].parameter);
+            const fr_tensor *g = fri_parameter_gradient(o, &o->parameters[i]);
             if (g == NULL || g->dtype != types[t]) continue;
             o->room.arrays[count++] = (fri_array){fri_numel(g), fri_data(g)};
             like = g;
@@ -152,8 +162,8 @@ done:
 static fr_status hand_out(const fr_optimizer *o, const fri_parameter *p) {
     fri_state_slot slots[FRI_STATE_SLOTS];
     const fr_tensor *w = p->parameter;
-    if (fr_tensor_get_grad(w) == NULL || !fri_optimizer_has_master(o, w)) return FR_OK;
-    return convert(p->state[fri_optimizer_slots(o, w, slots) - 1], w);
+    if (!fri_parameter_moves(o, p) || p->count == 0 || !fri_optimizer_has_master(o, w)) return FR_OK;
+    return convert(p->count, p->state[fri_optimizer_slots(o, w, slots) - 1], 0, w, p->first);
 }
 
 fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parameter *parameters,
@@ -163,10 +173,10 @@ fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parame
     fr_status s = FR_OK;
     FR_TRY(s, make_room(o));
     for (int i = 0; i < n; i++) {
-        const fr_tensor *g = fr_tensor_get_grad(parameters[i].parameter);
-        if (g == NULL) continue;
+        const fr_tensor *g = fri_parameter_gradient(o, &parameters[i]);
+        if (!fri_parameter_moves(o, &parameters[i])) continue;
         FR_TRY(s, prepare(o, &parameters[i], g, found, &r->items[left], &r->keys[left]));
-        left++;
+        left += g != NULL;
     }
     FR_TRY(s, fri_optimizer_count(o, new_step, n, parameters, found));
     while (left > 0) { /* those like the first one; the others move up */

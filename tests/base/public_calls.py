@@ -20,6 +20,8 @@ VALUE = {
     "fr_optimizer **": "&given.optimizer_slot",
     "fr_grad_scaler *": "given.scaler", "const fr_grad_scaler *": "given.scaler",
     "fr_grad_scaler **": "&given.scaler_slot",
+    "fr_comm *": "given.comm", "const fr_comm *": "given.comm", "fr_comm **": "&given.comm_slot",
+    "fr_share *": "given.share", "const fr_share *": "given.share", "fr_share **": "&given.share_slot",
     "fr_dataset *": "given.dataset", "const fr_dataset *": "given.dataset", "fr_dataset **": "&given.dataset_slot",
     "fr_loader *": "given.loader", "const fr_loader *": "given.loader", "fr_loader **": "&given.loader_slot",
     "fr_plan *": "given.plan", "const fr_plan *": "given.plan", "fr_plan **": "&given.plan_slot",
@@ -56,7 +58,8 @@ MAY_BE_NULL = set("""
     fr_dataset_target.target fr_dataset_target.bytes
     fr_predict.as fr_plan_use_arena.out fr_plan_install.out fr_state_save.path fr_state_find_latest.fn
 """.split())
-NONE = {"fr_module_layer_find": -1}  # what stands for nothing; else 0 or NULL
+# What stands for nothing; else 0 or NULL.
+NONE = {"fr_module_layer_find": -1, "fr_comm_size": 1, "fr_share_rounds": 1, "fr_share_micro_batch": 1}
 MUST_NOT = {"fr_fit_find.opts", "fr_log_open.opts"}  # options without defaults
 
 

@@ -1,0 +1,95 @@
+/* dist.h - one training by several processes, on one machine or many: the ranks of a run.
+ *
+ * A step is M micro-batches of B images. Parameters, optimizer state, running statistics, random numbers and training
+ * states are what one process with M batches per step makes, bit for bit, on any number of ranks. Each rank has all
+ * parameters, but gradients and optimizer state of its share only (ZeRO-2): P + (G + O) / N bytes. */
+#ifndef FRUGAL_DIST_H
+#define FRUGAL_DIST_H
+
+#include <frugal/optim.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- ranks ------------------------------------------------------------------------------------------------------- */
+
+/* The ranks that a launcher (mpirun, mpiexec, srun) started, and the engine between them (engine.h). NULL stands for
+ * one process on its own: rank 0 of 1. Calls on it are made by one thread. */
+typedef struct fr_comm fr_comm;
+
+/* Where a launcher's variables are in the environment, opens the engine that belongs to it, and meets all other ranks;
+ * else *out is NULL. A rank that is not heard from for `seconds` ends the run: FR_EPEER, as every later call.
+ * FR_ELIBRARY: there is no engine for this launcher; FR_EUSAGE: its ranks cannot find each other. The program must not
+ * have opened one before. */
+FR_API fr_status fr_comm_open(double seconds, fr_comm **out);
+/* Rank `rank` of `size`, for plans: nothing is sent, and what others would say is what this rank says. */
+FR_API fr_status fr_comm_dry(int rank, int size, fr_comm **out);
+/* Waits for all ranks; after a failure for nobody. */
+FR_API void fr_comm_release(fr_comm **c);
+FR_API int fr_comm_rank(const fr_comm *c);
+FR_API int fr_comm_size(const fr_comm *c);
+FR_API const char *fr_comm_engine(const fr_comm *c);         /* "Open MPI 4.1.4". Borrowed */
+FR_API const char *fr_comm_host(const fr_comm *c, int rank); /* NULL: no such rank. Borrowed */
+
+/* all[i] becomes what rank i gives as `mine`, `bytes` each, the same number on all ranks. */
+FR_API fr_status fr_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all);
+/* This rank ends: the others' calls fail with this sentence. *first (or NULL) is what rank 0 says, "" if it says
+ * nothing for two seconds; borrowed. Of c only release may be called then. */
+FR_API void fr_comm_goodbye(fr_comm *c, const char *why, const char **first);
+
+/* What the launcher says; nothing is opened. Without one rank 0 of 1. FR_EUSAGE: as of open. */
+FR_API fr_status fr_comm_launched(int *rank, int *size);
+/* This rank's share of `threads`, at least 1: all of them if the launcher has bound it to some cores of the machine. */
+FR_API int fr_comm_threads(int threads);
+
+/* ---- sharing ----------------------------------------------------------------------------------------------------- */
+
+typedef struct fr_share fr_share;
+
+typedef struct fr_share_opts {
+    int64_t micro_batches FR_DEFAULT(0);       /* of a step, M; 0: one per rank */
+    uint64_t streams FR_DEFAULT(0);            /* of random numbers that a micro-batch draws (fr_rng) */
+    size_t bucket_bytes FR_DEFAULT(25 << 20);  /* of gradients that are sent together, at least */
+    size_t landing_bytes FR_DEFAULT(16 << 20); /* of what arrives at a time, at most */
+    int window FR_DEFAULT(1);                  /* buckets on their way while backward goes on */
+} fr_share_opts;
+#define FR_SHARE_DEFAULTS  .bucket_bytes = 25 << 20, .landing_bytes = 16 << 20, .window = 1
+#define FR_SHARE_OPTS(...) FR_OPTS(fr_share_opts, FR_SHARE_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_share_opts, FR_SHARE_OPTS())
+
+/* From now on o updates this rank's part of each parameter of m that trains, and has state for it; m's batch norms move
+ * their running values by the samples of all micro-batches, in order. All are retained or borrowed until release, c
+ * too. Before o's first step; every parameter that trains must get a gradient in each micro-batch. On FR_META, or of
+ * fr_comm_dry, nothing is sent. FR_EUSAGE: o has made steps, or is fused. FR_EUNSUPPORTED: not on the CPU. */
+FR_API fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_share_opts *opts, fr_share **out);
+/* The optimizer keeps its part of the state and makes no step any more. */
+FR_API void fr_share_release(fr_share **p);
+
+/* Rounds of a step: in each a rank has at most one micro-batch, and in all but the last one it has. */
+FR_API int64_t fr_share_rounds(const fr_share *p);
+/* The micro-batch that this rank has in the round, from 0 in the step; -1: none. */
+FR_API int64_t fr_share_micro_batch(const fr_share *p, int64_t round);
+/* Around each round's forward and backward, of which there is none where the rank has no micro-batch. begin sets the
+ * random numbers; backward hands gradients over bucket by bucket; end waits until all are where they belong. */
+FR_API fr_status fr_share_round_begin(fr_share *p, int64_t round);
+FR_API fr_status fr_share_round_end(fr_share *p, int64_t round);
+/* After the last round, before fr_optimizer_step or fr_grad_scaler_step: fr_clip_grad_norm of the shared gradients;
+ * *norm is 0 on FR_META. */
+FR_API fr_status fr_share_clip_grad_norm(fr_share *p, double max_norm, double *norm);
+/* After the optimizer's step: every rank gets all parameters and running values. */
+FR_API fr_status fr_share_step_end(fr_share *p);
+
+/* While rank 0 reads the optimizer's state (fr_optimizer_state_to_host), all others call serve; it returns when rank 0
+ * calls served, with the status given there. */
+FR_API fr_status fr_share_serve(fr_share *p);
+FR_API fr_status fr_share_served(fr_share *p, fr_status outcome);
+
+/* What a step sends from this rank, in bytes, and how long the program waited for it so far, in seconds. */
+FR_API uint64_t fr_share_bytes(const fr_share *p);
+FR_API double fr_share_waited(const fr_share *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

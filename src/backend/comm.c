@@ -1,0 +1,326 @@
+/* comm.c - see comm.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* dladdr */
+#endif
+#include "backend/comm.h"
+
+#include "backend/launcher.h"
+#include "base/env.h"
+#include "base/status.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { QUEUE = 64, FOLDER_BYTES = 4000, PATH_BYTES = FOLDER_BYTES + 100 };
+
+struct fr_comm {
+    fr_engine engine;
+    bool dry, broken;
+    double seconds;
+    char (*host)[FR_ENGINE_HOST];
+    bool *late;
+
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock;
+    pthread_cond_t work, over;
+    struct {
+        fri_comm_job *job;
+        void *ctx;
+    } queue[QUEUE];
+    uint64_t queued, done; /* jobs so far */
+    bool stop;
+    fr_status status; /* the first failure */
+    char sentence[2 * FR_ENGINE_TEXT];
+};
+
+int fri_comm_rank(const fr_comm *c) {
+    return c != NULL ? c->engine.rank : 0;
+}
+
+int fri_comm_size(const fr_comm *c) {
+    return c != NULL ? c->engine.size : 1;
+}
+
+bool fri_comm_is_dry(const fr_comm *c) {
+    return c->dry;
+}
+
+const char *fri_comm_name(const fr_comm *c) {
+    return c->engine.name;
+}
+
+const char *fri_comm_host(const fr_comm *c, int rank) {
+    return c->host[rank];
+}
+
+/* ---- the lane -------------------------------------------------------------------------------------------------- */
+
+static bool cancelled(void *ctx) {
+    fr_comm *c = ctx;
+    pthread_mutex_lock(&c->lock);
+    bool stop = c->stop;
+    pthread_mutex_unlock(&c->lock);
+    return stop;
+}
+
+static void *run(void *ctx) {
+    fr_comm *c = ctx;
+    pthread_mutex_lock(&c->lock);
+    for (;;) {
+        while (c->done == c->queued && !c->stop) pthread_cond_wait(&c->work, &c->lock);
+        if (c->done == c->queued) break;
+        fr_status s = c->status;
+        fri_comm_job *job = c->queue[c->done % QUEUE].job;
+        void *of_job = c->queue[c->done % QUEUE].ctx;
+        pthread_mutex_unlock(&c->lock);
+        bool failed = s == FR_OK && (s = job(of_job, c)) < 0;
+        pthread_mutex_lock(&c->lock);
+        if (failed) {
+            c->status = s;
+            snprintf(c->sentence, sizeof c->sentence, "%s", fr_last_error());
+        }
+        c->done++;
+        pthread_cond_broadcast(&c->over);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+fr_status fri_comm_queue(fr_comm *c, fri_comm_job *job, void *ctx, uint64_t *ticket) {
+    if (c->dry) {
+        *ticket = 0;
+        return FR_OK;
+    }
+    pthread_mutex_lock(&c->lock);
+    while (c->queued - c->done == QUEUE) pthread_cond_wait(&c->over, &c->lock);
+    c->queue[c->queued % QUEUE].job = job;
+    c->queue[c->queued % QUEUE].ctx = ctx;
+    *ticket = ++c->queued;
+    pthread_cond_signal(&c->work);
+    pthread_mutex_unlock(&c->lock);
+    return FR_OK;
+}
+
+fr_status fri_comm_wait(fr_comm *c, uint64_t ticket) {
+    pthread_mutex_lock(&c->lock);
+    while (c->done < ticket) pthread_cond_wait(&c->over, &c->lock);
+    fr_status s = c->status;
+    pthread_mutex_unlock(&c->lock);
+    return s < 0 ? fr_fail(s, "%s", c->sentence) : FR_OK; /* the sentence is not written again */
+}
+
+/* ---- what jobs do ---------------------------------------------------------------------------------------------- */
+
+static fr_status explain(fr_comm *c, fr_status s) {
+    char who[256] = "";
+    int late = 0;
+    for (int i = 0; i < c->engine.size; i++) {
+        if (!c->late[i]) continue;
+        size_t at = strlen(who);
+        if (late++ < 3) snprintf(who + at, sizeof who - at, "%srank %d (%s)", at > 0 ? ", " : "", i, c->host[i]);
+    }
+    c->broken = true;
+    if (s != FR_EPEER || late == 0) return fr_fail(s, "%s", c->engine.error(c->engine.ctx));
+    return fr_fail(s, "no word from %s%s for %g s", who, late > 3 ? " and others" : "", c->seconds);
+}
+
+fr_status fri_comm_exchange(fr_comm *c, fr_pieces out, fr_pieces in) {
+    const fr_wait wait = {.seconds = c->seconds, .cancelled = cancelled, .ctx = c, .late = c->late};
+    memset(c->late, 0, (size_t)c->engine.size * sizeof *c->late);
+    fr_status s = c->engine.exchange(c->engine.ctx, out, in, &wait);
+    return s < 0 ? explain(c, s) : FR_OK;
+}
+
+typedef struct agreement {
+    const void *mine;
+    size_t bytes;
+    char *all;
+} agreement;
+
+static fr_status agree(void *ctx, fr_comm *c) {
+    const agreement *a = ctx;
+    const int n = c->engine.size;
+    fr_piece *piece = malloc(2 * (size_t)n * sizeof *piece);
+    int *first = malloc((size_t)(n + 1) * sizeof *first);
+    fr_status s = piece != NULL && first != NULL ? FR_OK : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    if (s == FR_OK) {
+        for (int i = 0; i < n; i++) {
+            piece[i] = (fr_piece){(void *)(uintptr_t)a->mine, a->bytes};
+            piece[n + i] = (fr_piece){a->all + (size_t)i * a->bytes, a->bytes};
+            first[i] = i;
+        }
+        first[n] = n;
+        s = fri_comm_exchange(c, (fr_pieces){piece, first}, (fr_pieces){piece + n, first});
+    }
+    if (s == FR_OK) memcpy(a->all + (size_t)c->engine.rank * a->bytes, a->mine, a->bytes);
+    free(piece);
+    free(first);
+    return s;
+}
+
+fr_status fri_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all) {
+    agreement a = {mine, bytes, all};
+    uint64_t ticket = 0;
+    if (c->dry) {
+        for (int i = 0; i < c->engine.size; i++) memcpy((char *)all + (size_t)i * bytes, mine, bytes);
+        return FR_OK;
+    }
+    fr_status s = fri_comm_queue(c, agree, &a, &ticket);
+    return s < 0 ? s : fri_comm_wait(c, ticket);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+static fr_status create(const fr_engine *engine, bool dry, double seconds, fr_comm **out) {
+    const size_t n = (size_t)engine->size;
+    fr_comm *c = calloc(1, sizeof *c);
+    if (c == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    c->engine = *engine;
+    c->dry = dry;
+    c->seconds = seconds;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->work, NULL);
+    pthread_cond_init(&c->over, NULL);
+    c->host = calloc(n, sizeof *c->host);
+    c->late = calloc(n, sizeof *c->late);
+    *out = c;
+    return c->host != NULL && c->late != NULL ? FR_OK : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+}
+
+/* Signals are the program's own threads'. */
+static fr_status start(fr_comm *c) {
+    char host[FR_ENGINE_HOST] = "";
+    sigset_t all, was;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &was);
+    c->started = pthread_create(&c->thread, NULL, run, c) == 0;
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    if (!c->started) return fr_fail(FR_ENOMEM, "ranks: the system starts no thread for them");
+    gethostname(host, sizeof host - 1);
+    return fri_comm_agree(c, host, sizeof host, c->host);
+}
+
+fr_status fri_comm_on(const fr_engine *engine, double seconds, fr_comm **out) {
+    fr_comm *c = NULL;
+    fr_status s = create(engine, false, seconds, &c);
+    if (s == FR_OK) s = start(c);
+    if (s < 0) {
+        if (c != NULL) c->broken = true;
+        fri_comm_release(&c);
+        return s;
+    }
+    *out = c;
+    return FR_OK;
+}
+
+fr_status fri_comm_dry(int rank, int size, fr_comm **out) {
+    const fr_engine engine = {.name = "none", .rank = rank, .size = size};
+    if (size < 1 || rank < 0 || rank >= size)
+        return fr_fail(FR_EINVAL, "ranks: rank %d of %d; it must be one of 0..size - 1", rank, size);
+    fr_status s = create(&engine, true, 0, out);
+    if (s < 0) fri_comm_release(out);
+    return s;
+}
+
+void fri_comm_release(fr_comm **p) {
+    fr_comm *c = *p;
+    *p = NULL;
+    if (c == NULL) return;
+    if (c->started) {
+        pthread_mutex_lock(&c->lock);
+        c->stop = true;
+        pthread_cond_signal(&c->work);
+        pthread_mutex_unlock(&c->lock);
+        pthread_join(c->thread, NULL);
+    }
+    if (!c->dry) c->engine.close(c->engine.ctx, c->broken || c->status < 0);
+    pthread_cond_destroy(&c->over);
+    pthread_cond_destroy(&c->work);
+    pthread_mutex_destroy(&c->lock);
+    free(c->host);
+    free(c->late);
+    free(c);
+}
+
+void fri_comm_goodbye(fr_comm *c, const char *why, const char **first) {
+    if (first != NULL) *first = "";
+    if (c->dry) return;
+    pthread_mutex_lock(&c->lock);
+    c->stop = true; /* the lane ends, with what it waits for */
+    pthread_cond_signal(&c->work);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+    c->started = false;
+    c->broken = true;
+    const char *heard = c->engine.goodbye(c->engine.ctx, why);
+    if (first != NULL && c->engine.rank != 0) *first = heard;
+}
+
+/* ---- the engine ------------------------------------------------------------------------------------------------ */
+
+/* The folder of what this code lies in: the shared library, or the program that holds it. */
+static void own_folder(char folder[FOLDER_BYTES]) {
+    Dl_info info;
+    folder[0] = '\0';
+    ssize_t n = 0;
+    if (dladdr((void *)(uintptr_t)fri_comm_open, &info) != 0 && strchr(info.dli_fname, '/') != NULL)
+        snprintf(folder, FOLDER_BYTES, "%s", info.dli_fname);
+    else if ((n = readlink("/proc/self/exe", folder, FOLDER_BYTES - 1)) > 0)
+        folder[n] = '\0';
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL) *slash = '\0';
+}
+
+/* Beside the library, beside the library that belongs to the program's folder, or where the loader looks. */
+static void *open_plugin(const fri_launcher *l, char path[PATH_BYTES]) {
+    static const char *const places[] = {"/frugal/", "/../lib/frugal/", "/../src/mpi/", "/../../src/mpi/"};
+    char folder[FOLDER_BYTES];
+    const char *given = fri_env_get()->mpi;
+    void *library = NULL;
+    if (given != NULL) {
+        snprintf(path, PATH_BYTES, "%s", given);
+        return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    }
+    own_folder(folder);
+    for (size_t i = 0; i < sizeof places / sizeof *places && library == NULL; i++) {
+        snprintf(path, PATH_BYTES, "%s%slibfrugal-mpi-%s.so", folder, places[i], l->plugin);
+        library = access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
+    }
+    if (library != NULL) return library;
+    snprintf(path, PATH_BYTES, "libfrugal-mpi-%s.so", l->plugin);
+    return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+}
+
+/* An engine stays loaded: MPI libraries cannot be unloaded and loaded again. */
+static fr_status open_engine(const fri_launcher *l, fr_engine *out) {
+    char path[PATH_BYTES], reason[512] = "";
+    void *library = open_plugin(l, path);
+    if (library == NULL)
+        return fr_fail(FR_ELIBRARY, "%s started %d ranks, but the engine that connects them cannot be opened: %s",
+                       l->name, l->size, dlerror());
+    fr_engine_open_fn *open = (fr_engine_open_fn *)dlsym(library, "fr_engine_open");
+    if (open == NULL) return fr_fail(FR_ELIBRARY, "ranks: '%s' is no engine: it has no fr_engine_open", path);
+    fr_status s = open(FR_ENGINE_VERSION, out, reason, sizeof reason);
+    return s < 0 ? fr_fail(s, "ranks: '%s': %s", path, reason) : FR_OK;
+}
+
+fr_status fri_comm_open(double seconds, fr_comm **out) {
+    fri_launcher l;
+    fr_engine engine = {0};
+    fr_status s = fri_launcher_find(&l);
+    if (s < 0 || l.size == 1) return s;
+    s = open_engine(&l, &engine);
+    if (s < 0) return s;
+    if (engine.size != l.size || engine.rank != l.rank)
+        return fr_fail(FR_EPEER,
+                       "%s says rank %d of %d, but %s sees rank %d of %d: the program and its launcher belong to "
+                       "different MPIs",
+                       l.name, l.rank, l.size, engine.name, engine.rank, engine.size);
+    return fri_comm_on(&engine, seconds, out);
+}

@@ -1,0 +1,112 @@
+/* clip.c - the norm of gradients that lie in parts on all ranks.
+ *
+ * The CPU's reduction adds chunks of FRI_SHARE_UNIT elements to numbers, and those in order. A chunk is on one rank, so
+ * its number is the one process's; all numbers go to all ranks, which add them as it does. */
+#include "dist/share.h"
+
+#include "backend/arith.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct summing {
+    fr_share *share;
+    int64_t units;   /* of all parameters, in the module's order */
+    double *partial; /* [units]: this rank's; 0 for the others' */
+    double *all;     /* [ranks][units] */
+} summing;
+
+static int64_t units_of(const fri_parameter *p) {
+    return (fri_numel(p->parameter) + FRI_SHARE_UNIT - 1) / FRI_SHARE_UNIT;
+}
+
+/* The chunks of one parameter's part. */
+static fr_status sum_part(const fri_parameter *p, fr_tensor *out, double *partial) {
+    const fri_backend *be = fri_backend_of(p->sum);
+    const fr_dtype t = p->sum->dtype;
+    fri_workspace ws = {0};
+    fr_status s = FR_OK;
+    for (int64_t at = 0; at < p->count; at += FRI_SHARE_UNIT) {
+        const int64_t n = p->count - at < FRI_SHARE_UNIT ? p->count - at : FRI_SHARE_UNIT;
+        const fri_array one = {n, fri_data(p->sum) != NULL ? fri_share_at(p->sum, at) : NULL};
+        FR_TRY(s, fri_tensor_fill(out, 0));
+        FR_TRY(s, fri_workspace_begin(p->sum, FRI_KERNEL_BYTES(be, t, norm_squared_workspace, (t, 1, &one)), &ws));
+        FR_TRY(s, FRI_KERNEL(be, t, norm_squared, (&ws.exec, t, 1, &one, fri_data(out))));
+        fri_workspace_end(&ws);
+        if (fri_device_of(out) == FR_META) break; /* the others are like it */
+        FR_TRY(s, fr_tensor_to_host(out, &partial[(p->first + at) / FRI_SHARE_UNIT]));
+    }
+done:
+    fri_workspace_end(&ws);
+    return s;
+}
+
+/* A chunk is 0 on all ranks but one, and squares are not negative: their sum is that one. */
+static double add_up(const summing *n) {
+    const fr_optimizer *o = n->share->optimizer;
+    double total = 0;
+    int64_t at = 0;
+    for (int i = 0; i < o->n; i++) {
+        double sum = 0;
+        for (int64_t u = 0; u < units_of(&o->parameters[i]); u++, at++) {
+            double one = 0;
+            for (int k = 0; k < n->share->size; k++) one += n->all[k * n->units + at];
+            sum += one;
+        }
+        total += sum;
+    }
+    return total;
+}
+
+static fr_status shrink(fr_optimizer *o, double factor) {
+    fr_status s = FR_OK;
+    for (int i = 0; i < o->n && s == FR_OK; i++) {
+        fr_tensor *g = o->parameters[i].sum;
+        if (g == NULL) continue;
+        fri_bump_version(g);
+        s = FRI_KERNEL(fri_backend_of(g), g->dtype, scale,
+                       (FRI_EXEC, g->dtype, fri_numel(g), factor, fri_data(g), fri_data(g)));
+    }
+    return s;
+}
+
+static fr_status sum_all(summing *n, double *total) {
+    const fr_share *p = n->share;
+    const fr_shape one = {0};
+    fr_tensor *out = NULL;
+    int64_t at = 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_tensor_new(&one, FR_F64, p->device, FR_MEM_TEMPORARY, &out));
+    for (int i = 0; i < p->optimizer->n; i++) {
+        const fri_parameter *of = &p->optimizer->parameters[i];
+        if (of->sum != NULL) FR_TRY(s, sum_part(of, out, n->partial + at));
+        at += units_of(of);
+    }
+    if (p->device == FR_META) goto done;
+    FR_TRY(s, fri_comm_agree(p->comm, n->partial, (size_t)n->units * sizeof *n->partial, n->all));
+    *total = add_up(n);
+done:
+    fr_tensor_release(&out);
+    return s;
+}
+
+fr_status fr_share_clip_grad_norm(fr_share *p, double max_norm, double *norm) {
+    FRI_NOT_NULL(p, norm);
+    summing n = {.share = p};
+    double total = 0;
+    fr_status s = FR_OK;
+    if (!(max_norm > 0)) return fr_fail(FR_EINVAL, "clip_grad_norm: max_norm is %g; it must be > 0", max_norm);
+    for (int i = 0; i < p->optimizer->n; i++) n.units += units_of(&p->optimizer->parameters[i]);
+    *norm = 0;
+    n.partial = calloc((size_t)n.units, sizeof *n.partial);
+    n.all = malloc((size_t)n.units * (size_t)p->size * sizeof *n.all);
+    s = n.partial != NULL && n.all != NULL ? sum_all(&n, &total) : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    if (s == FR_OK && p->device != FR_META) {
+        const double factor = fri_clip_factor(max_norm, total);
+        *norm = sqrt(total);
+        if (factor != 1) s = shrink(p->optimizer, factor);
+    }
+    free(n.partial);
+    free(n.all);
+    return s;
+}

@@ -1,0 +1,181 @@
+/* exchange.c - what the lane does with a bucket: parts to their owners, sums in the order of micro-batches, results to
+ * everybody. The arithmetic is the backend's own: what one process does between two of its micro-batches. */
+#include "dist/share.h"
+
+#include <stdlib.h>
+
+enum { BLOCK = 16384 }; /* elements per call: the backend does not wake its threads for so few */
+
+fr_status fri_share_make_scratch(fr_share *p) {
+    size_t most = (size_t)p->statistics.n;
+    for (int i = 0; i < p->buckets; i++)
+        if ((size_t)p->bucket[i].n > most) most = (size_t)p->bucket[i].n;
+    const size_t n = (size_t)p->size;
+    for (int i = 0; i < 2; i++) {
+        /* a member's pieces for one rank follow each other: of each chunk, one more than cuts; the gather sends all of
+         * a rank's to each other one */
+        p->piece[i] = malloc((most + 2) * n * sizeof *p->piece[i]);
+        p->first[i] = malloc((n + 1) * sizeof *p->first[i]);
+        if (p->piece[i] == NULL || p->first[i] == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    }
+    return FR_OK;
+}
+
+/* Elements [from, to) of rank's part, as they lie in the members' `base`; data at `of`. Returns how many pieces. */
+typedef void *address_fn(const fri_bucket *b, int i, int64_t element);
+
+static int pieces_of(const fri_bucket *b, int rank, int64_t from, int64_t to, address_fn *of, fr_piece *out) {
+    const size_t size = fr_dtype_size(b->dtype);
+    int64_t at = 0, first = 0;
+    int count = 0;
+    for (int i = b->cut[rank].member; i < b->n && i <= b->cut[rank + 1].member && at < to; i++) {
+        const int64_t n = fri_bucket_overlap(b, rank, i, &first);
+        const int64_t begin = from > at ? from - at : 0, end = to - at < n ? to - at : n;
+        if (end > begin) out[count++] = (fr_piece){of(b, i, first + begin), (size_t)(end - begin) * size};
+        at += n;
+    }
+    return count;
+}
+
+static void *gradient_at(const fri_bucket *b, int i, int64_t element) {
+    return (char *)b->member[i].from + (size_t)element * fr_dtype_size(b->dtype);
+}
+
+static void *value_at(const fri_bucket *b, int i, int64_t element) {
+    return fri_share_at(b->member[i].tensor, element);
+}
+
+/* ---- adding ------------------------------------------------------------------------------------------------------ */
+
+static fr_status copy(const fri_bucket *b, void *to, const void *from, int64_t n) {
+    return fri_backend_of(b->member[0].tensor)
+        ->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, from, to, (size_t)n * fr_dtype_size(b->dtype));
+}
+
+/* to = to + from; a running value first loses what it forgets. */
+static fr_status fold(const fri_bucket *b, const fri_member *m, char *to, const char *from, int64_t n) {
+    const fri_backend *be = fri_backend_of(m->tensor);
+    const size_t size = fr_dtype_size(b->dtype);
+    fr_status s = FR_OK;
+    for (int64_t i = 0; i < n && s == FR_OK; i += BLOCK) {
+        const int64_t part = n - i < BLOCK ? n - i : BLOCK;
+        void *t = to + (size_t)i * size;
+        const void *f = from + (size_t)i * size;
+        if (m->parameter == NULL)
+            s = FRI_KERNEL(be, b->dtype, scale, (FRI_EXEC, b->dtype, part, 1 - m->momentum, t, t));
+        if (s == FR_OK) s = FRI_KERNEL(be, b->dtype, add, (FRI_EXEC, b->dtype, part, t, f, t));
+    }
+    return s;
+}
+
+/* Micro-batch v's elements [from, to) of this rank's part, of which `landed` is the first unless they are its own. */
+static fr_status take(const fri_bucket *b, int64_t v, int64_t from, int64_t to, const char *landed) {
+    const int rank = b->share->rank;
+    const size_t size = fr_dtype_size(b->dtype);
+    int64_t at = 0, first = 0;
+    fr_status s = FR_OK;
+    for (int i = b->cut[rank].member; i < b->n && i <= b->cut[rank + 1].member && at < to; i++) {
+        const fri_member *m = &b->member[i];
+        const int64_t n = fri_bucket_overlap(b, rank, i, &first);
+        const int64_t begin = from > at ? from - at : 0, end = to - at < n ? to - at : n;
+        if (end > begin) {
+            const void *source = v == rank ? gradient_at(b, i, first + begin) : landed;
+            char *sum = (char *)m->to + (size_t)begin * size;
+            if (v == 0 && b->first && m->parameter != NULL)
+                FR_TRY(s, copy(b, sum, source, end - begin));
+            else
+                FR_TRY(s, fold(b, m, sum, source, end - begin));
+            landed += (size_t)(end - begin) * size;
+        }
+        at += n;
+    }
+done:
+    return s;
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Elements that one rank sends another at a time, so that those of all fit into the landing zone. */
+static int64_t chunk_of(const fri_bucket *b) {
+    const fr_share *p = b->share;
+    return (int64_t)(fri_nbytes(p->landing) / fr_dtype_size(b->dtype)) / (p->size - 1);
+}
+
+/* Chunk [from, from + chunk) of each owner's part: out to it, and in from those that have a micro-batch. Returns where
+ * the ranks' pieces lie in the landing zone by their order. */
+static fr_status move_chunk(fri_bucket *b, int64_t from, int64_t chunk, fr_comm *c) {
+    fr_share *p = b->share;
+    const bool sends = p->rank < b->present;
+    const int64_t part = fri_bucket_part(b, p->rank);
+    const int64_t mine = smaller(part, from + chunk) - smaller(part, from);
+    const size_t bytes = (size_t)mine * fr_dtype_size(b->dtype);
+    char *landing = fri_data(p->landing);
+    int out = 0, in = 0;
+    for (int k = 0; k < p->size; k++) {
+        p->first[0][k] = out;
+        p->first[1][k] = in;
+        if (k == p->rank) continue;
+        if (sends) out += pieces_of(b, k, from, from + chunk, gradient_at, &p->piece[0][out]);
+        if (k < b->present && mine > 0) {
+            p->piece[1][in++] = (fr_piece){landing, bytes};
+            landing += bytes;
+        }
+    }
+    p->first[0][p->size] = out;
+    p->first[1][p->size] = in;
+    for (int i = 0; i < out; i++) p->sending += p->piece[0][i].bytes;
+    return fri_comm_exchange(c, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
+}
+
+fr_status fri_share_exchange(void *bucket, fr_comm *c) {
+    fri_bucket *b = bucket;
+    const fr_share *p = b->share;
+    const int64_t chunk = chunk_of(b), part = fri_bucket_part(b, p->rank);
+    fr_status s = FR_OK;
+    for (int64_t from = 0; from < b->largest; from += chunk) {
+        const int64_t to = smaller(part, from + chunk);
+        const char *landed = fri_data(p->landing);
+        FR_TRY(s, move_chunk(b, from, chunk, c));
+        for (int64_t v = 0; v < b->present && to > from; v++) {
+            FR_TRY(s, take(b, v, from, to, landed));
+            if (v != p->rank) landed += (size_t)(to - from) * fr_dtype_size(b->dtype);
+        }
+    }
+done:
+    return s;
+}
+
+/* This rank's part of the running values goes back to where they are read. */
+static fr_status put_back(const fri_bucket *b) {
+    int64_t first = 0;
+    fr_status s = FR_OK;
+    for (int i = 0; i < b->n && b->moved != NULL; i++) {
+        const int64_t n = fri_bucket_overlap(b, b->share->rank, i, &first);
+        if (n > 0) FR_TRY(s, copy(b, value_at(b, i, first), b->member[i].to, n));
+    }
+done:
+    return s;
+}
+
+fr_status fri_share_gather(void *bucket, fr_comm *c) {
+    fri_bucket *b = bucket;
+    fr_share *p = b->share;
+    int out = 0, in = 0;
+    fr_status s = put_back(b);
+    if (s < 0) return s;
+    for (int k = 0; k < p->size; k++) {
+        p->first[0][k] = out;
+        p->first[1][k] = in;
+        if (k == p->rank) continue;
+        out += pieces_of(b, p->rank, 0, b->elements, value_at, &p->piece[0][out]);
+        in += pieces_of(b, k, 0, b->elements, value_at, &p->piece[1][in]);
+    }
+    p->first[0][p->size] = out;
+    p->first[1][p->size] = in;
+    for (int i = 0; i < out; i++) p->sending += p->piece[0][i].bytes;
+    return fri_comm_exchange(c, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
+}

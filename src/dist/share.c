@@ -1,0 +1,304 @@
+/* share.c - the ranks' part in a step: gradients leave inside backward, bucket by bucket; parameters come back. */
+#include "dist/share.h"
+
+#include "autograd/state.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int64_t fr_share_rounds(const fr_share *p) {
+    return p != NULL ? (p->opts.micro_batches + p->size - 1) / p->size : 1;
+}
+
+int64_t fr_share_micro_batch(const fr_share *p, int64_t round) {
+    if (p == NULL) return round;
+    const int64_t v = round * p->size + p->rank;
+    return v < p->opts.micro_batches ? v : -1;
+}
+
+uint64_t fr_share_bytes(const fr_share *p) {
+    return p != NULL ? p->bytes : 0;
+}
+
+double fr_share_waited(const fr_share *p) {
+    return p != NULL ? p->waited : 0;
+}
+
+static fr_status wait_for(fr_share *p, uint64_t ticket) {
+    if (p->dry) return FR_OK;
+    const double began = now();
+    fr_status s = fri_comm_wait(p->comm, ticket);
+    p->waited += now() - began;
+    return s;
+}
+
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
+
+/* This rank's part of the sums begins to live. */
+static fr_status make_sums(fri_bucket *b) {
+    const char *op = fri_scope_op_push("exchange");
+    fr_status s = FR_OK;
+    for (int i = 0; i < b->n && s == FR_OK; i++) {
+        fri_parameter *of = b->member[i].parameter;
+        if (of->count == 0) continue;
+        const fr_shape shape = FRI_SHAPE(of->count);
+        const char *module = fri_scope_module_set(fri_intern(of->path));
+        s = fri_tensor_new(&shape, b->dtype, fri_device_of(of->parameter), FR_MEM_GRADIENT, &of->sum);
+        fri_scope_module_pop(module);
+        if (s == FR_OK) b->member[i].to = fri_data(of->sum);
+    }
+    fri_scope_op_pop(op);
+    return s;
+}
+
+/* Waits for the oldest bucket that is on its way; its gradients die. */
+static fr_status finish_one(fr_share *p) {
+    fri_bucket *b = &p->bucket[p->finished++];
+    fr_status s = wait_for(p, b->ticket);
+    for (int i = 0; i < b->n && s == FR_OK; i++) {
+        fri_member *m = &b->member[i];
+        m->parameter->summed = true;
+        if (fr_tensor_get_grad(m->tensor) != NULL) s = fr_tensor_set_grad(m->tensor, NULL);
+    }
+    return s;
+}
+
+static fr_status queue_next(fr_share *p) {
+    fri_bucket *b = &p->bucket[p->queued++];
+    fr_status s = FR_OK;
+    b->present = fri_share_present(p, p->round);
+    b->first = p->round == 0;
+    if (b->first) FR_TRY(s, make_sums(b));
+    for (int i = 0; i < b->n; i++) {
+        const fr_tensor *g = fr_tensor_get_grad(b->member[i].tensor);
+        b->member[i].from = g != NULL ? fri_data(g) : NULL;
+    }
+    if (!p->dry) FR_TRY(s, fri_comm_queue(p->comm, fri_share_exchange, b, &b->ticket));
+    while (p->queued - p->finished > p->opts.window) FR_TRY(s, finish_one(p));
+done:
+    return s;
+}
+
+/* Buckets leave in their order, which is that of all ranks. */
+static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
+    fri_member *m = ctx;
+    fr_share *p = m->bucket->share;
+    fr_phase phase = fr_phase_begin(FR_PHASE_BACKWARD);
+    fr_status s = FR_OK;
+    (void)leaf;
+    if (p->round < 0) {
+        s = fr_fail(FR_EUSAGE, "ranks: a backward pass outside of fr_share_round_begin and fr_share_round_end");
+        goto done;
+    }
+    m->ready = true;
+    m->bucket->ready++;
+    while (p->queued < p->buckets && p->bucket[p->queued].ready == p->bucket[p->queued].n) FR_TRY(s, queue_next(p));
+done:
+    fr_phase_end(phase);
+    return s;
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------------------------ */
+
+static void begin_buckets(fr_share *p) {
+    for (int i = 0; i < p->buckets; i++) {
+        p->bucket[i].ready = 0;
+        for (int k = 0; k < p->bucket[i].n; k++) p->bucket[i].member[k].ready = false;
+    }
+    p->queued = p->finished = 0;
+}
+
+fr_status fr_share_round_begin(fr_share *p, int64_t round) {
+    FRI_NOT_NULL(p);
+    const int64_t v = fr_share_micro_batch(p, round);
+    if (round == 0) p->rng = fr_rng_get();
+    p->round = round;
+    begin_buckets(p);
+    fr_rng_set(
+        (fr_rng){.seed = p->rng.seed, .next_stream = p->rng.next_stream + (uint64_t)(v < 0 ? 0 : v) * p->opts.streams});
+    return fri_statistics_begin(p, round == 0, v >= 0);
+}
+
+/* A gradient that is not there, or a forward that drew otherwise than the other ranks believe. */
+static fr_status check_round(const fr_share *p, int64_t v) {
+    const uint64_t drawn = fr_rng_get().next_stream - p->rng.next_stream - (uint64_t)v * p->opts.streams;
+    for (int i = p->queued; i < p->buckets; i++)
+        for (int k = 0; k < p->bucket[i].n; k++)
+            if (!p->bucket[i].member[k].ready)
+                return fr_fail(FR_EUNSUPPORTED,
+                               "ranks: %s got no gradient; on several ranks each parameter that trains gets one in "
+                               "every micro-batch",
+                               p->bucket[i].member[k].parameter->path);
+    if (drawn == p->opts.streams) return FR_OK;
+    return fr_fail(FR_EUSAGE, "ranks: a micro-batch drew %llu random streams, %llu were announced",
+                   (unsigned long long)drawn, (unsigned long long)p->opts.streams);
+}
+
+static fr_status move_statistics(fr_share *p, fri_comm_job *job) {
+    fri_bucket *b = &p->statistics;
+    fr_status s = FR_OK;
+    if (b->n == 0 || p->dry) return FR_OK;
+    b->present = fri_share_present(p, p->round);
+    FR_TRY(s, fri_comm_queue(p->comm, job, b, &b->ticket));
+    s = wait_for(p, b->ticket);
+done:
+    return s;
+}
+
+fr_status fr_share_round_end(fr_share *p, int64_t round) {
+    FRI_NOT_NULL(p);
+    const int64_t v = fr_share_micro_batch(p, round);
+    fr_phase phase = fr_phase_begin(FR_PHASE_BACKWARD);
+    fr_status s = FR_OK;
+    if (v >= 0) FR_TRY(s, check_round(p, v));
+    while (p->queued < p->buckets) FR_TRY(s, queue_next(p));
+    while (p->finished < p->buckets) FR_TRY(s, finish_one(p));
+    s = move_statistics(p, fri_share_exchange);
+done:
+    p->round = s < 0 ? -1 : p->round;
+    fr_phase_end(phase);
+    return s;
+}
+
+fr_status fr_share_step_end(fr_share *p) {
+    FRI_NOT_NULL(p);
+    fr_status s = FR_OK;
+    uint64_t ticket = 0;
+    FR_TRY(s, fri_statistics_end(p));
+    for (int i = 0; i < p->buckets; i++) {
+        for (int k = 0; k < p->bucket[i].n; k++) fri_bump_version(p->bucket[i].member[k].tensor);
+        if (!p->dry) FR_TRY(s, fri_comm_queue(p->comm, fri_share_gather, &p->bucket[i], &ticket));
+    }
+    FR_TRY(s, wait_for(p, ticket));
+    FR_TRY(s, move_statistics(p, fri_share_gather));
+    fr_rng_set((fr_rng){.seed = p->rng.seed,
+                        .next_stream = p->rng.next_stream + (uint64_t)p->opts.micro_batches * p->opts.streams});
+    p->bytes = p->sending;
+    p->sending = 0;
+    p->round = -1;
+done:
+    return s;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static fr_status check(const fr_optimizer *o, const fr_share_opts *opts, fr_device device) {
+    if (device != FR_CPU && device != FR_META)
+        return fr_fail(FR_EUNSUPPORTED, "ranks: they share a training on cpu, not on %s", fr_device_name(device));
+    if (o->fused) return fr_fail(FR_EUSAGE, "ranks: a fused optimizer updates before the ranks have their sums");
+    if (o->sharing != NULL) return fr_fail(FR_EUSAGE, "ranks: the optimizer is shared already");
+    for (int i = 0; i < o->n; i++)
+        if (o->parameters[i].made) return fr_fail(FR_EUSAGE, "ranks: the optimizer has made steps already");
+    if (opts->micro_batches < 0 || opts->bucket_bytes == 0 || opts->landing_bytes == 0 || opts->window < 0)
+        return fr_fail(FR_EINVAL,
+                       "ranks: micro_batches %lld, bucket_bytes %zu, landing_bytes %zu, window %d: one is "
+                       "out of range",
+                       (long long)opts->micro_batches, opts->bucket_bytes, opts->landing_bytes, opts->window);
+    return FR_OK;
+}
+
+/* Room for one element from each other rank at least, and for no more than a part ever needs. */
+static fr_status make_landing(fr_share *p) {
+    size_t most = (size_t)p->statistics.largest * fr_dtype_size(p->statistics.dtype);
+    for (int i = 0; i < p->buckets; i++) {
+        const size_t bytes = (size_t)p->bucket[i].largest * fr_dtype_size(p->bucket[i].dtype);
+        if (bytes > most) most = bytes;
+    }
+    const size_t others = (size_t)p->size - 1;
+    size_t each = p->opts.landing_bytes / others / sizeof(double) * sizeof(double);
+    if (each < sizeof(double)) each = sizeof(double);
+    if (each > most) each = most;
+    const fr_shape shape = FRI_SHAPE((int64_t)(each * others));
+    return fri_tensor_new(&shape, FR_U8, p->device, FR_MEM_WORKSPACE, &p->landing);
+}
+
+static fr_status make_memory(fr_share *p) {
+    const char *op = fri_scope_op_push("exchange");
+    fr_status s = FR_OK;
+    FR_TRY(s, make_landing(p));
+    const fr_shape part = FRI_SHAPE(p->statistics.n > 0 ? fri_bucket_part(&p->statistics, p->rank) : 0);
+    if (part.dim[0] > 0) s = fri_tensor_new(&part, p->statistics.dtype, p->device, FR_MEM_OTHER, &p->statistics.moved);
+done:
+    fri_scope_op_pop(op);
+    return s;
+}
+
+static fr_status set_hooks(fr_share *p, bool on) {
+    fr_status s = FR_OK;
+    for (int i = 0; i < p->buckets; i++)
+        for (int k = 0; k < p->bucket[i].n && s == FR_OK; k++) {
+            fri_member *m = &p->bucket[i].member[k];
+            m->bucket = &p->bucket[i];
+            s = fr_tensor_set_grad_hook(m->tensor, on ? on_gradient : NULL, m);
+        }
+    return s;
+}
+
+static fr_status make(fr_share *p) {
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_buckets_make(p));
+    for (int i = 0; i < p->buckets; i++) p->bucket[i].share = p;
+    p->statistics.share = p;
+    for (int i = 0; i < p->statistics.n; i++) p->statistics.member[i].bucket = &p->statistics;
+    if (p->size > 1) FR_TRY(s, make_memory(p));
+    if (!p->dry) FR_TRY(s, fri_share_make_scratch(p));
+    FR_TRY(s, set_hooks(p, true));
+    p->sharing = fri_share_calls;
+    p->sharing.ctx = p;
+    p->optimizer->sharing = &p->sharing;
+done:
+    return s;
+}
+
+fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_share_opts *opts, fr_share **out) {
+    FRI_NOT_NULL(m, o, c, out);
+    const fr_share_opts with = opts != NULL ? *opts : fr_share_opts_default();
+    const fr_device device = fri_device_of(o->parameters[0].parameter);
+    fr_status s = check(o, &with, device);
+    if (s < 0) return s;
+    if (fri_comm_size(c) < 2) return fr_fail(FR_EUSAGE, "ranks: there is one rank, and nobody to share with");
+    fr_share *p = calloc(1, sizeof *p);
+    if (p == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    *p = (fr_share){.module = fr_module_retain(m),
+                    .optimizer = o,
+                    .comm = c,
+                    .opts = with,
+                    .rank = fri_comm_rank(c),
+                    .size = fri_comm_size(c),
+                    .dry = fri_comm_is_dry(c) || device == FR_META,
+                    .device = device,
+                    .round = -1};
+    if (with.micro_batches == 0) p->opts.micro_batches = p->size;
+    s = make(p);
+    if (s < 0) {
+        fr_share_release(&p);
+        return s;
+    }
+    fr_share_release(out);
+    *out = p;
+    return FR_OK;
+}
+
+void fr_share_release(fr_share **share) {
+    if (share == NULL || *share == NULL) return;
+    fr_share *p = *share;
+    *share = NULL;
+    (void)set_hooks(p, false);
+    if (p->optimizer->sharing == &p->sharing) p->optimizer->sharing = NULL;
+    fri_buckets_free(p);
+    fr_tensor_release(&p->landing);
+    fr_module_release(&p->module);
+    for (int i = 0; i < 2; i++) {
+        free(p->piece[i]);
+        free(p->first[i]);
+    }
+    free(p->norm);
+    free(p->counted);
+    free(p);
+}
