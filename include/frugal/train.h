@@ -92,7 +92,8 @@ typedef struct fr_train_opts {
     fr_train_amp amp, half;
     double loss_scale;       /* AUTO: dynamic with --amp=fp16, else none */
     double loss_scale_floor; /* a dynamic scale stops here; 0: no floor */
-    int64_t accumulate, split_batch;
+    int64_t accumulate;      /* AUTO: ranks */
+    int64_t split_batch;
     double clip;    /* largest norm of all gradients; AUTO: no limit */
     bool grad_zero; /* gradients are kept and cleared between steps instead of released */
     fr_train_fused fused_step;
@@ -130,6 +131,8 @@ typedef struct fr_train_opts {
     const char *log, *csv, *tensorboard; /* NULL: none */
 
     bool master_weights; /* with half: fr_optimizer_master_weights */
+    int64_t ranks;       /* AUTO: as many as a launcher started, else 1; 1: the launcher is ignored */
+    double peer_timeout; /* seconds that a rank is waited for */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

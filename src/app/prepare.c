@@ -3,6 +3,8 @@
 
 #include "budget/fit.h"
 
+#include <stdlib.h>
+
 static fr_status check_device(fri_config *c) {
     if (c->opts.device == (fr_device)FR_TRAIN_AUTO) {
         bool built = fr_device_built(FR_CUDA), there = built && fr_device_available(FR_CUDA);
@@ -17,9 +19,12 @@ static fr_status check_device(fri_config *c) {
 
 /* All of them now: a loader's workers, started later, can be fewer; OpenMP's run time ends the process if it lacks
  * one. */
-static fr_status start_threads(const fr_train_opts *o) {
-    fr_status s = fr_threads_set(o->threads != FR_TRAIN_AUTO ? (int)o->threads : fr_threads_get());
-    if (s < 0 && o->threads != FR_TRAIN_AUTO) return fr_fail_prefix(s, "--threads %d: ", (int)o->threads);
+static fr_status start_threads(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    int n = o->threads != FR_TRAIN_AUTO ? (int)o->threads : fr_threads_get();
+    if (o->threads == FR_TRAIN_AUTO && c->ranks > 1 && getenv("OMP_NUM_THREADS") == NULL) n = fr_comm_threads(n);
+    fr_status s = fr_threads_set(n);
+    if (s < 0 && o->threads != FR_TRAIN_AUTO) return fr_fail_prefix(s, "--threads %d: ", n);
     if (s < 0) return fr_fail_prefix(s, "--threads is not given (OMP_NUM_THREADS, else all cores): ");
     if (o->device == FR_CPU && !o->plan && !o->summary) fr_threads_start();
     return FR_OK;
@@ -38,7 +43,9 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     fr_status s = FR_OK;
     FR_TRY(s, check_device(c));
     fri_config_resolve(c);
-    FR_TRY(s, start_threads(o));
+    FR_TRY(s, fri_resume_find(c));
+    if (c->opts.accumulate == FR_TRAIN_AUTO) c->opts.accumulate = c->ranks;
+    FR_TRY(s, start_threads(c));
     fr_switches_set(o->switches);
     fr_cudnn_deterministic_set(o->deterministic);
     fr_cudnn_benchmark_set(o->cudnn_benchmark);
@@ -48,8 +55,8 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FR_TRY(s, fri_check_flags(c));
     FR_TRY(s, fri_data_open(c, &r->train, &r->test));
     FR_TRY(s, fri_model_check(c));
+    FR_TRY(s, fri_ranks_compare(r));
     FR_TRY(s, fri_views_begin(r, views));
-    FR_TRY(s, fri_resume_find(c));
     FR_TRY(s, fri_prefix_choose(c));
     FR_TRY(s, fri_fit(c, &r->fit));
     fri_workspace_choose(c);

@@ -33,17 +33,21 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     fr_status s = fri_flags_check(p);
     if (s == FR_OK) s = fri_flags_parse(p, argc, argv, &config.opts, stdout);
     if (s == FR_OK) s = fri_places_check(p, &config.opts);
+    if (s == FR_OK) s = fri_ranks_begin(&config);
     if (s == FR_OK) s = fri_run_prepare(&config, &r, &views);
+    if (s == FR_OK) fri_ranks_note(&r);
     r.watcher = (fri_run_watcher){fri_views_event, views};
     int failure = s == FR_EINVAL ? 2 : 1; /* the flags are at fault, or what they led to */
     if (s == FR_OK) s = fri_commands_run(&r, &advises);
     if (s >= 0) s = flush(stdout);
-    if (s < 0) {
+    if (s < 0 && fri_ranks_failed(&r, s)) {
         fprintf(stderr, "%s: %s\n", p->name, fr_last_error());
-        if (s == FR_ENOMEM && advises) advise(&r);
+        if (s == FR_ENOMEM && advises && config.rank == 0) advise(&r);
     }
     fri_views_end(&views);
     fri_session_end(&r);
     fr_offload_close();
+    fr_comm_release(&config.comm);
+    if (config.out != stdout) fclose(config.out);
     return s < 0 ? failure : r.signal != 0 ? 128 + r.signal : 0;
 }

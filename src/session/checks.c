@@ -112,6 +112,23 @@ static fr_status check_cuda_graph(const fri_config *c) {
     return o->cuda_graph ? CHECK(c, rows) : FR_OK;
 }
 
+static fr_status check_ranks(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    const conflict rows[] = {
+        {o->split_batch > 1,
+         "--split-batch {split-batch} on several ranks: a batch is what a rank has at a time; lower "
+         "--batch-size and raise --accumulate"},
+        {o->fused_step != FR_TRAIN_FUSED_OFF, "--fused-step on several ranks: gradients are complete when all have "
+                                              "theirs, and each keeps only its share of them anyway"},
+        {o->grad_zero, "--grad-zero on several ranks: gradients leave as soon as they are complete"},
+        {o->device == FR_CUDA, "--device cuda on several ranks: they train on CPUs"},
+        {o->keep_last && o->accumulate != 1, "--keep-last on several ranks: a step is made of full batches"},
+        {o->calibrate, "--calibrate on several ranks: one process measures kernels"},
+        {o->predict != NULL, "--predict on several ranks: one process predicts"},
+    };
+    return c->ranks > 1 ? CHECK(c, rows) : FR_OK;
+}
+
 static fr_status check_fused_step(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     bool scaled = fri_loss_scaled(o);
@@ -191,8 +208,8 @@ static fr_status check_budget(const fri_config *c) {
 }
 
 fr_status fri_check_flags(const fri_config *c) {
-    fr_status (*const check_each[])(const fri_config *) = {check_model, check_step,  check_cuda_graph, check_fused_step,
-                                                           check_files, check_views, check_budget};
+    fr_status (*const check_each[])(const fri_config *) = {check_model,      check_step,  check_ranks, check_cuda_graph,
+                                                           check_fused_step, check_files, check_views, check_budget};
     for (size_t i = 0; i < sizeof check_each / sizeof *check_each; i++) {
         fr_status s = check_each[i](c);
         if (s < 0) return s;

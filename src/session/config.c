@@ -20,6 +20,12 @@ int64_t fri_test_batches(const fri_config *c) {
     return c->test_count / fri_batch_size(c, FR_SPLIT_TEST) + (fri_batch_rest(c, FR_SPLIT_TEST) > 0);
 }
 
+int64_t fri_test_share(const fri_config *c) {
+    int64_t batches = fri_test_batches(c);
+    if (c->target == FR_META) return batches;
+    return batches > c->rank ? (batches - c->rank + c->ranks - 1) / c->ranks : 0;
+}
+
 fr_dtype fri_target_dtype(const fri_config *c) {
     return c->targets == FR_TARGET_VECTOR ? FR_F32 : FR_I64;
 }
@@ -71,6 +77,7 @@ fr_schedule fri_schedule(const fri_config *c) {
 void fri_config_resolve(fri_config *c) {
     fr_train_opts *o = &c->opts;
     c->target = o->device;
+    if (c->ranks == 0) c->ranks = 1; /* nobody has asked for more */
     if (o->image_size == FR_TRAIN_AUTO) o->image_size = fri_dataset_in_folders(o->dataset) ? 224 : 32;
     if (o->lr == FR_TRAIN_AUTO) o->lr = o->optimizer == FR_TRAIN_SGD ? c->program->sgd_lr : 1e-3;
     if (o->offload != NULL) o->switches.offload = true;

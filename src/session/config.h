@@ -5,6 +5,7 @@
 #ifndef FRI_SESSION_CONFIG_H
 #define FRI_SESSION_CONFIG_H
 
+#include <frugal/dist.h>
 #include <frugal/io.h>
 #include <frugal/train.h>
 #include <stdio.h>
@@ -21,6 +22,11 @@ typedef struct fri_config {
     void *model_ctx;
     fr_dataset *given[2]; /* by fr_split; no test set: NULL */
     const char *no_gpu;   /* why --device auto is the CPU in a build with CUDA; NULL: no question */
+
+    /* ranks.c */
+    fr_comm *comm; /* borrowed; NULL: one process */
+    int rank, ranks;
+    uint64_t streams; /* of random numbers that a batch draws (model.c) */
 
     /* data.c: of the data sets */
     int64_t train_count, test_count;
@@ -41,6 +47,9 @@ int64_t fri_batch_size(const fri_config *c, fr_split split);
 int64_t fri_batch_rest(const fri_config *c, fr_split split);
 /* Batches of an evaluation. On meta one tells all that there is. */
 int64_t fri_test_batches(const fri_config *c);
+
+/* How many of them this rank evaluates. */
+int64_t fri_test_share(const fri_config *c);
 
 /* What n targets of a step are as a tensor. */
 fr_dtype fri_target_dtype(const fri_config *c);

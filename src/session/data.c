@@ -170,6 +170,11 @@ void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l
     l->workers = (int)o->workers;
     l->prefetch = (int)o->prefetch;
     l->device = o->device == FR_META ? FR_META : FR_CPU;
+    if (l->device != FR_META && o->predict == NULL) { /* a dry run's data set is not the run's */
+        l->group = train ? o->accumulate : c->ranks;
+        l->every = c->ranks;
+        l->first = c->rank;
+    }
     vary(c, split, l);
 }
 

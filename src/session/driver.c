@@ -1,19 +1,33 @@
 /* driver.c - see driver.h. */
 #include "session/driver.h"
 
+/* In each round a rank has at most one of the step's batches. */
+static fr_status rounds(const fri_session *r, const fri_stepping *how, void *ctx) {
+    const int64_t all = r->share != NULL ? fr_share_rounds(r->share) : r->config->opts.accumulate;
+    fr_status s = FR_OK;
+    for (int64_t i = 0; i < all; i++) {
+        const int64_t v = fr_share_micro_batch(r->share, i);
+        if (r->share != NULL) FR_TRY(s, fr_share_round_begin(r->share, i));
+        if (v >= 0 && i > 0) FR_TRY(s, how->batch(ctx, v));
+        if (v >= 0) FR_TRY(s, how->train(ctx, v));
+        if (r->share != NULL) FR_TRY(s, fr_share_round_end(r->share, i));
+    }
+done:
+    return s;
+}
+
 fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v) {
     fr_step_scope scope;
-    fr_status s = how->batch(ctx, 0);
+    const int64_t v0 = fr_share_micro_batch(r->share, 0);
+    fr_status s = v0 >= 0 ? how->batch(ctx, v0) : FR_OK;
     if (s == FR_OK) s = fr_step_begin(&scope);
     if (s != FR_OK) return s;
     fri_step_values_forget(v);
     v->number = r->step + 1;
     fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
-    for (int64_t i = 0; i < r->config->opts.accumulate; i++) {
-        if (i > 0) FR_TRY(s, how->batch(ctx, i));
-        FR_TRY(s, how->train(ctx, i));
-    }
+    FR_TRY(s, rounds(r, how, ctx));
     FR_TRY(s, how->update(ctx));
+    if (r->share != NULL) FR_TRY(s, fr_share_step_end(r->share));
 done:
     return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
 }
@@ -70,7 +84,9 @@ done:
 
 static fr_status evaluation(const drive *d) {
     const fri_config *c = d->r->config;
-    int64_t batches = fri_test_batches(c), full = c->test_count / fri_batch_size(c, FR_SPLIT_TEST), done = 1;
+    const int64_t whole = c->test_count / fri_batch_size(c, FR_SPLIT_TEST), every = c->target == FR_META ? 1 : c->ranks;
+    int64_t batches = fri_test_share(c), done = 1;
+    const int64_t full = whole > c->rank ? (whole - c->rank + every - 1) / every : 0; /* of this rank */
     fri_evaluation_scope was = fri_evaluation_begin(d->r);
     fr_status s = FR_OK;
     for (int64_t i = 0; s == FR_OK && i < batches && !stopped(d); i += done) {

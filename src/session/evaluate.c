@@ -2,24 +2,24 @@
 #include "session/session.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static fr_status settle(fri_sums *sum, int i) {
-    double mean = NAN, correct = NAN;
-    int64_t n = sum->n[i];
+    fri_batch_numbers *b = &sum->batch[sum->of[i]];
+    double mean = NAN;
     fr_status s = FR_OK;
-    if (n == 0) return FR_OK;
+    if (sum->n[i] == 0) return FR_OK;
+    b->targets = (double)sum->n[i];
     sum->n[i] = 0;
     FR_TRY(s, fr_readback_value(&sum->part[i].loss, &mean));
-    FR_TRY(s, fr_readback_value(&sum->part[i].correct, &correct));
-    sum->loss += mean * (double)n;
-    sum->correct += correct;
-    sum->targets += n;
+    FR_TRY(s, fr_readback_value(&sum->part[i].correct, &b->correct));
+    b->loss = mean * b->targets;
 done:
     return s;
 }
 
 /* The program's own metrics; the plan knows no more of them than the cast. */
-static fr_status measure(const fri_session *r, fr_tensor **y, fr_tensor *targets, fri_sums *sum) {
+static fr_status measure(const fri_session *r, fr_tensor **y, fr_tensor *targets, fri_batch_numbers *b) {
     const fr_train_program *p = r->config->program;
     double value[FR_METRICS_MAX] = {0}, images = (double)fr_tensor_dim(targets, 0);
     fr_status s = FR_OK;
@@ -27,9 +27,28 @@ static fr_status measure(const fri_session *r, fr_tensor **y, fr_tensor *targets
     if (fr_tensor_dtype(*y) != FR_F32) FR_TRY(s, fr_cast(*y, FR_F32, y));
     if (fr_tensor_device(*y) == FR_META) return FR_OK;
     FR_TRY(s, p->metrics(p->ctx, *y, targets, value));
-    for (int64_t i = 0; i < p->n_metrics; i++) sum->metric[i] += value[i] * images;
-    sum->images += images;
+    for (int64_t i = 0; i < p->n_metrics; i++) b->metric[i] = value[i] * images;
+    b->images = images;
 done:
+    return s;
+}
+
+fr_status fri_sums_total(const fri_session *r, const fri_sums *sum, fri_batch_numbers *total) {
+    const int64_t batches = fri_test_batches(r->config), ranks = r->config->ranks, most = (batches + ranks - 1) / ranks;
+    fri_batch_numbers *all = NULL;
+    fr_status s = FR_OK;
+    *total = (fri_batch_numbers){0};
+    if (ranks > 1) FR_TRY(s, fri_ranks_numbers(r, sum->batch, sum->batches, most, &all));
+    const fri_batch_numbers *b = ranks > 1 ? all : sum->batch;
+    for (int64_t i = 0; i < (ranks > 1 ? batches : sum->batches); i++) {
+        total->loss += b[i].loss;
+        total->correct += b[i].correct;
+        total->targets += b[i].targets;
+        total->images += b[i].images;
+        for (int k = 0; k < FR_METRICS_MAX; k++) total->metric[k] += b[i].metric[k];
+    }
+done:
+    free(all);
     return s;
 }
 
@@ -42,15 +61,30 @@ void fri_sums_drop(fri_sums *sum) {
     for (int i = 0; i < 2; i++) {
         fr_readback_drop(&sum->part[i].loss);
         fr_readback_drop(&sum->part[i].correct);
-        sum->n[i] = 0;
     }
+    free(sum->batch);
+    *sum = (fri_sums){0};
+}
+
+/* The next batch's numbers. */
+static fr_status room(fri_sums *sum) {
+    const int64_t n = sum->batches;
+    if ((n & (n - 1)) == 0) { /* full: 0, 1, 2, 4, ... */
+        fri_batch_numbers *more = realloc(sum->batch, (size_t)(n > 0 ? 2 * n : 1) * sizeof *more);
+        if (more == NULL)
+            return fr_fail(FR_ENOMEM, "trainer: no host memory for the numbers of %lld batches", (long long)n);
+        sum->batch = more;
+    }
+    sum->batch[sum->batches++] = (fri_batch_numbers){0};
+    return FR_OK;
 }
 
 fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t n, fri_sums *sum) {
     fr_tensor *y = NULL, *loss = NULL, *count = NULL;
     fri_step_part *part = &sum->part[sum->turn];
     fr_autocast_state was;
-    fr_status s = fri_precision_begin(&r->config->opts, &was);
+    fr_status s = room(sum);
+    if (s == FR_OK) s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
@@ -58,8 +92,9 @@ fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor
     if (r->config->accuracy) FR_TRY(s, fr_count_correct(y, *targets, &count));
     FR_TRY(s, fr_readback_begin(loss, &part->loss));
     if (count != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));
-    FR_TRY(s, measure(r, &y, *targets, sum));
+    FR_TRY(s, measure(r, &y, *targets, &sum->batch[sum->batches - 1]));
     sum->n[sum->turn] = n;
+    sum->of[sum->turn] = sum->batches - 1;
     sum->turn = 1 - sum->turn;
     FR_TRY(s, settle(sum, sum->turn));
 done:

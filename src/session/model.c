@@ -81,7 +81,7 @@ static bool classifies(const fri_config *c, const fr_tensor *y, const fr_shape *
 }
 
 /* A batch's way through the model and to its loss, on meta. */
-static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accuracy) {
+static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accuracy, uint64_t *drawn) {
     const fri_config *c = trial->config;
     int64_t size = c->opts.image_size;
     const fr_shape shape = fri_target_shape(c, batch);
@@ -89,7 +89,9 @@ static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accura
     fr_status s = FR_OK;
     FR_TRY(s, fr_tensor_empty(4, (int64_t[]){batch, size, size, c->channels}, FR_F32, FR_META, &x));
     FR_TRY(s, fr_tensor_empty(shape.rank, shape.dim, fri_target_dtype(c), FR_META, &targets));
+    const uint64_t streams = fr_rng_get().next_stream;
     FR_TRY(s, fri_model_forward(trial, x, &x));
+    *drawn = fr_rng_get().next_stream - streams;
     *accuracy = classifies(c, x, &shape);
     FR_TRY(s, fri_loss(trial, x, targets, 0, &loss));
 done:
@@ -116,8 +118,8 @@ fr_status fri_model_check(fri_config *c) {
     FR_TRY(s, s);
     FR_TRY(s, freeze_parts(&trial));
     FR_TRY(s, fri_segments_check(&trial));
-    FR_TRY(s, try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy));
-    if (rest > 0) FR_TRY(s, try_batch(&trial, rest, &c->accuracy));
+    FR_TRY(s, try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy, &c->streams));
+    if (rest > 0) FR_TRY(s, try_batch(&trial, rest, &c->accuracy, &c->streams));
 done:
     fri_model_release(&trial);
     return s;
@@ -192,6 +194,10 @@ fr_status fri_model_build(fri_session *r) {
     r->trained = fr_module_trained_count(r->model);
     FR_TRY(s, build_optimizer(r));
     FR_TRY(s, fr_optimizer_master_weights(r->optimizer, o->master_weights));
+    if (r->config->ranks > 1)
+        FR_TRY(s, fr_share_create(r->model, r->optimizer, r->config->comm,
+                                  FR_SHARE_OPTS(.micro_batches = o->accumulate, .streams = r->config->streams),
+                                  &r->share));
     if (o->fused_step != FR_TRAIN_FUSED_OFF) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
     FR_TRY(s, build_scaler(r));
     FR_TRY(s, fri_session_input(r));
@@ -203,6 +209,7 @@ done:
 void fri_model_release(fri_session *r) {
     fri_train_graph_release(r);
     fr_input_release(&r->input);
+    fr_share_release(&r->share);
     fr_grad_scaler_release(&r->scaler);
     fr_optimizer_release(&r->optimizer);
     fr_module_release(&r->model);

@@ -17,8 +17,8 @@ static fr_status batch(void *ctx, int64_t i) {
     fr_status s = fr_input_next(w->r->input, w->r->loader, &w->images, &w->targets);
     if (s != FR_OK) return s;
     w->count = fr_input_count(w->r->input);
-    if (i == 0) fri_train_graph_batch(w->r, w->images, w->targets);
-    return i + 1 < w->r->config->opts.accumulate ? fr_input_fetch(w->r->input, w->r->loader) : FR_OK;
+    if (i < w->r->config->ranks) fri_train_graph_batch(w->r, w->images, w->targets);
+    return i + w->r->config->ranks < w->r->config->opts.accumulate ? fr_input_fetch(w->r->input, w->r->loader) : FR_OK;
 }
 
 static const fri_stepping as_always = {batch, fri_step_train, fri_step_update};
@@ -110,16 +110,16 @@ done:
 static fr_status evaluation_over(void *ctx, fr_status s) {
     real *x = ctx;
     fri_session *r = x->r;
+    fri_batch_numbers sum = {0};
     if (s == FR_OK) s = fri_sums_settle(&x->sum);
-    fri_sums sum = x->sum;
+    if (s == FR_OK && r->signal == 0) s = fri_sums_total(r, &x->sum, &sum);
     fri_sums_drop(&x->sum);
-    x->sum = (fri_sums){0};
     fr_loader_release(&x->loader);
     if (s == FR_OK) s = fri_peak_keep(r->config->opts.device, &r->evaluation);
     if (s < 0 || r->signal != 0 || sum.targets == 0) return s;
-    r->test_targets = sum.targets;
-    r->test_loss = sum.loss / (double)sum.targets;
-    r->test_accuracy = r->config->accuracy ? sum.correct / (double)sum.targets : NAN;
+    r->test_targets = (int64_t)sum.targets;
+    r->test_loss = sum.loss / sum.targets;
+    r->test_accuracy = r->config->accuracy ? sum.correct / sum.targets : NAN;
     for (int64_t i = 0; i < r->config->program->n_metrics; i++) r->metric[i] = sum.metric[i] / sum.images;
     r->test_correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
     return fri_run_emit(r, FRI_RUN_EVALUATION);

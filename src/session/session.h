@@ -38,6 +38,7 @@ typedef struct fri_run_watcher {
 /* The numbers of one step, some of them readbacks that are not done yet. */
 typedef struct fri_step_part {
     fr_readback loss, correct; /* of one batch, or part of a batch */
+    double targets;
 } fri_step_part;
 typedef struct fri_step_values {
     int64_t number; /* of the step, from 1 */
@@ -63,6 +64,7 @@ typedef struct fri_session {
     fr_optimizer *optimizer;
     size_t *unit_weight;    /* segments.c; NULL: all the same */
     fr_grad_scaler *scaler; /* passes everything through where nothing is to be scaled */
+    fr_share *share;        /* NULL: one process */
     fr_schedule schedule;
     int64_t parameters, trained; /* elements; those that are not frozen */
 
@@ -94,6 +96,7 @@ typedef struct fri_session {
     double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
     double seconds;                                  /* since training began */
     int signal;                                      /* that ended the run, or 0 */
+    int heard;                                       /* a signal that all ranks know of, or 0 */
 
     /* evaluate.c; NAN and 0 before the first evaluation */
     double test_accuracy, test_loss;
@@ -115,13 +118,35 @@ typedef struct fri_session {
     void *interrupted_ctx;
 } fri_session;
 
-static inline int fri_run_interrupted(const fri_session *r) {
+/* Of this process. */
+static inline int fri_signal_here(const fri_session *r) {
     return r->interrupted != NULL ? r->interrupted(r->interrupted_ctx) : 0;
+}
+/* Of any rank, as of the last step: all end after the same one. */
+static inline int fri_run_interrupted(const fri_session *r) {
+    return r->config->ranks > 1 ? r->heard : fri_signal_here(r);
 }
 
 static inline fr_status fri_run_emit(const fri_session *r, fri_run_event e) {
     return r->watcher.event != NULL ? r->watcher.event(r->watcher.ctx, e) : FR_OK;
 }
+
+/* ranks.c */
+/* What the ranks of a step say of it, in the order of its batches: loss, right answers, targets. */
+typedef struct fri_batch_numbers {
+    double loss, correct, targets, images;
+    double metric[FR_METRICS_MAX]; /* the program's own, of an evaluation */
+} fri_batch_numbers;
+/* The numbers of this rank's batches (0 <= n <= most) become those of all: batch b of *all is rank b % ranks's
+ * b / ranks-th. all: malloced, [most * ranks]; those that a rank has not got have no targets. */
+fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine, int64_t n, int64_t most,
+                            fri_batch_numbers **all);
+/* All ranks are at this step, and hear of a signal that one of them got. */
+fr_status fri_ranks_meet(fri_session *r, int64_t step);
+/* FR_EPEER: another rank has other flags, data, or an environment in which numbers come out differently. */
+fr_status fri_ranks_compare(const fri_session *r);
+/* What rank 0 has there, of `bytes`, comes to all. */
+fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes);
 
 /* session.c: releases what it holds, at any point of its life. */
 void fri_session_end(fri_session *r);
@@ -185,11 +210,10 @@ void fri_precision_end(const fr_train_opts *o, fr_autocast_state was);
 
 /* evaluate.c: of an evaluation. The last batches' numbers may still be on their way from the device. */
 typedef struct fri_sums {
-    double loss, correct;
-    int64_t targets;
-    double metric[FR_METRICS_MAX], images; /* sums over the images */
+    fri_batch_numbers *batch; /* of this process, in their order */
+    int64_t batches;
     fri_step_part part[2];
-    int64_t n[2]; /* targets of that part; 0: nothing is on its way */
+    int64_t n[2], of[2]; /* targets of that part, 0: nothing is on its way; its batch */
     int turn;
 } fri_sums;
 typedef struct fri_evaluation_scope {
@@ -202,6 +226,8 @@ void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was);
 fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t n, fri_sums *sum);
 fr_status fri_sums_settle(fri_sums *sum);
 void fri_sums_drop(fri_sums *sum);
+/* *total: of all batches of all ranks, in their order; loss and metrics times targets and images. */
+fr_status fri_sums_total(const fri_session *r, const fri_sums *sum, fri_batch_numbers *total);
 
 /* numbers.c. *kept = the larger of the two peaks, each part with its snapshot. */
 void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept);

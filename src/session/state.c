@@ -140,6 +140,7 @@ fr_status fri_saving_check(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
     r->run_number = fr_state_run_new();
+    if (r->config->rank > 0) return FR_OK; /* rank 0 writes */
     if (o->save != NULL) {
         s = fr_state_folder_make(o->save);
         if (s < 0) return fr_fail_prefix(s, "--save: ");
@@ -156,12 +157,28 @@ bool fri_save_is_due(const fri_session *r, bool last) {
     return o->save != NULL && r->saved_step != r->step && (last || r->step % fri_save_every(r->config) == 0);
 }
 
+/* Rank 0 has written the state, or failed to; the others have handed it their parts. They all know what became of it:
+ * s on rank 0, elsewhere FR_EPEER for a failure. */
+static fr_status save_together(const fri_session *r, fr_status s) {
+    char sentence[1024];
+    if (r->config->rank > 0) {
+        s = fr_share_serve(r->share);
+        return s == FR_EIO || s == FR_ENOMEM ? fr_fail(s, "rank 0 could not save the training") : s;
+    }
+    snprintf(sentence, sizeof sentence, "%s", s < 0 ? fr_last_error() : "");
+    fr_status told = fr_share_served(r->share, s);
+    return told < 0 ? told : s < 0 ? fr_fail(s, "%s", sentence) : s;
+}
+
 fr_status fri_save(fri_session *r, bool last) {
     const fr_train_opts *o = &r->config->opts;
     parts p;
+    fr_status s = FR_OK;
     describe(r, &p);
-    fr_status s = fr_state_save(o->save, &p.state, o->keep, NULL);
+    if (r->config->rank == 0) s = fr_state_save(o->save, &p.state, o->keep, NULL);
+    if (r->share != NULL) FR_TRY(s, save_together(r, s));
     if (s == FR_OK) r->saved_step = r->step;
+done:
     if (last || (s != FR_EIO && s != FR_ENOMEM)) return s;
     fri_session_goes_on(r);
     return FR_OK;
@@ -191,12 +208,23 @@ static fr_status find(const fri_config *c, char path[FR_STATE_PATH_BYTES]) {
     return latest && s == FR_EIO && is_folder(folder) ? FR_END : s;
 }
 
+/* How many batches a step has is decided at the start of a training, and stays whatever the number of ranks. */
+static fr_status take_accumulate(fri_config *c) {
+    char value[32];
+    fr_status s = fr_state_setting_read(c->resume_path, "accumulate", value, sizeof value);
+    const long long n = s == FR_OK ? strtoll(value, NULL, 10) : 0;
+    if (n > 0) c->opts.accumulate = n;
+    return FR_OK; /* what is wrong with the state is said when it is loaded */
+}
+
 fr_status fri_resume_find(fri_config *c) {
     char path[FR_STATE_PATH_BYTES];
     if (c->opts.resume == NULL) return FR_OK;
     fr_status s = find(c, path);
     if (s == FR_OK) strcpy(c->resume_path, path);
-    return s == FR_END ? FR_OK : s;
+    if (s == FR_END) s = FR_OK;
+    if (s == FR_OK) s = fri_ranks_from_first(c, c->resume_path, sizeof c->resume_path);
+    return s == FR_OK && c->resume_path[0] != '\0' && c->opts.accumulate == FR_TRAIN_AUTO ? take_accumulate(c) : s;
 }
 
 /* Every state tensor is there: what it takes of the device is all that counts. */

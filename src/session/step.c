@@ -80,16 +80,41 @@ static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
     return FR_OK;
 }
 
+/* The sums over the batches of all ranks, in their order. */
+static fr_status settle_together(fri_session *r, fri_step_values *v, double *correct, double *loss) {
+    const int64_t most = (r->config->opts.accumulate + r->config->ranks - 1) / r->config->ranks;
+    fri_batch_numbers *all = NULL, *mine = calloc((size_t)most, sizeof *mine);
+    fr_status s = mine != NULL ? FR_OK : fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", most);
+    for (int64_t i = 0; i < v->n && s == FR_OK; i++) {
+        mine[i].targets = v->part[i].targets;
+        FR_TRY(s, fr_readback_value(&v->part[i].correct, &mine[i].correct));
+        FR_TRY(s, fr_readback_value(&v->part[i].loss, &mine[i].loss));
+    }
+    FR_TRY(s, fri_ranks_meet(r, v->number));
+    FR_TRY(s, fri_ranks_numbers(r, mine, v->n, most, &all));
+    v->targets = 0;
+    for (int64_t i = 0; i < r->config->opts.accumulate; i++) {
+        *correct += all[i].correct;
+        *loss += all[i].loss;
+        v->targets += all[i].targets;
+    }
+done:
+    free(mine);
+    free(all);
+    return s;
+}
+
 fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
     double correct = 0, value = NAN;
     fr_status s = FR_OK;
     *loss = 0;
-    for (int64_t i = 0; i < v->n; i++) {
+    for (int64_t i = 0; i < v->n && r->config->ranks == 1; i++) {
         FR_TRY(s, fr_readback_value(&v->part[i].correct, &value));
         correct += value;
         FR_TRY(s, fr_readback_value(&v->part[i].loss, &value));
         *loss += value;
     }
+    if (r->config->ranks > 1) FR_TRY(s, settle_together(r, v, &correct, loss));
     if (r->config->opts.device != FR_META) FR_TRY(s, settle_scaler(r, v));
     r->anomaly = v->anomaly;
     if (r->step_skipped) {
@@ -214,7 +239,7 @@ static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool 
 /* Half gradients would underflow without their scale: it is the limit that is scaled. */
 static fr_status clip_gradients(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    double limit = o->clip;
+    double limit = o->clip, norm = 0;
     fr_status s = FR_OK;
     if (o->half != FR_TRAIN_AMP_OFF && fri_loss_scaled(o)) {
         limit *= fr_grad_scaler_scale_of(r->scaler);
@@ -223,7 +248,7 @@ static fr_status clip_gradients(fri_session *r) {
         if (!fr_grad_scaler_device_decides(r->scaler))
             FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
     }
-    s = fr_clip_grad_norm(r->model, limit, NULL);
+    s = r->share != NULL ? fr_share_clip_grad_norm(r->share, limit, &norm) : fr_clip_grad_norm(r->model, limit, NULL);
 done:
     return s;
 }
@@ -256,7 +281,9 @@ fr_status fri_step_train(void *ctx, int64_t i) {
     (void)i;
     w->v->targets += (double)w->count;
     if (o->fused_step == FR_TRAIN_FUSED_TWO_PASS) return two_passes(w->r, &w->images, &w->targets, w->v);
-    return in_parts(w->r, &w->images, &w->targets, 1.0 / (double)o->accumulate, w->v);
+    fr_status s = in_parts(w->r, &w->images, &w->targets, 1.0 / (double)o->accumulate, w->v);
+    if (s == FR_OK && w->v->n > 0) w->v->part[w->v->n - 1].targets = (double)w->count;
+    return s;
 }
 
 fr_status fri_step_update(void *ctx) {

@@ -50,6 +50,7 @@ static const fr_flag_choice alls[] = {{"best", FR_TRAIN_ALL_BEST},
                                       {"every", FR_TRAIN_ALL_EVERY},
                                       {"off", FR_TRAIN_ALL_OFF},
                                       {0}};
+static const fr_flag_choice alone[] = {{"off", 1}, {NULL, 0}};
 static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
 static void all_off(fr_train_opts *o) {
@@ -158,8 +159,9 @@ const fr_flag fri_flags[] = {
      "Freeze all but these; 'head' is the last layer with parameters, 'bias' all biases, 'norm' all norms.",
      .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
     {"accumulate", ROW(INT, TRAINING, accumulate), "K",
-     "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped.",
-     COUNT},
+     "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped. "
+     "On several ranks, of all of them together.",
+     .unset = "1; on several ranks one for each; resumed: as it was", COUNT},
     {"clip", ROW(REAL, TRAINING, clip), "X",
      "Scale the gradients down when their common norm is above X (clip_grad_norm_).", .unset = "no limit",
      BELOW(1e-30, 1e30), .course = true},
@@ -186,6 +188,12 @@ const fr_flag fri_flags[] = {
      .choices = devices},
     {"threads", ROW(INT, DEVICE, threads), "N", "Threads of the CPU's kernels.",
      .unset = "OMP_NUM_THREADS, else all cores", RANGE(1, 4096)},
+    {"ranks", ROW(INT, DEVICE, ranks), "N",
+     "Processes that train together, as many as mpirun, mpiexec or srun started; the result does not depend on their "
+     "number. With --plan: the memory of the first of N. 'off': each for itself.",
+     .unset = "those that a launcher started, else 1", RANGE(1, 1 << 16), .choices = alone},
+    {"peer-timeout", ROW(REAL, DEVICE, peer_timeout), "SECONDS",
+     "A rank that is not heard from for so long ends the run.", BELOW(0.1, 1e6)},
     {"deterministic", ROW(BOOL, DEVICE, deterministic), NULL,
      "On a GPU, convolutions run on engines that give the same bits each time, and on no others. The CPU's always do."},
     {"cudnn-benchmark", ROW(BOOL, DEVICE, cudnn_benchmark), NULL,
@@ -363,7 +371,9 @@ fr_train_opts fr_train_opts_default(void) {
         .memory_limit = SIZE_MAX,
         .switches = switches,
         .loss_scale = FR_TRAIN_AUTO,
-        .accumulate = 1,
+        .accumulate = FR_TRAIN_AUTO,
+        .ranks = FR_TRAIN_AUTO,
+        .peer_timeout = 120,
         .split_batch = 1,
         .clip = FR_TRAIN_AUTO,
         .arena = true,

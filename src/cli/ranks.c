@@ -1,0 +1,87 @@
+/* ranks.c - a program that a launcher started several times: which of them this is, who speaks, and how all end. */
+#include "cli/commands.h"
+
+#include <frugal/engine.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* Rank 0 speaks and writes for all. */
+static fr_status fall_silent(fri_config *c) {
+    FILE *nowhere = fopen("/dev/null", "w");
+    if (nowhere == NULL) return fr_fail(FR_EIO, "/dev/null cannot be opened: %s", strerror(errno));
+    c->out = c->err = nowhere;
+    c->opts.quiet = true;
+    c->opts.report = c->opts.track = c->opts.trace = c->opts.track_lines = c->opts.memory_plot = NULL;
+    c->opts.log = c->opts.csv = c->opts.tensorboard = c->opts.export_weights = NULL;
+    return FR_OK;
+}
+
+/* A plan is of a run with so many ranks; nobody else is there. */
+static bool planned(const fr_train_opts *o) {
+    return o->plan || o->summary || o->device == FR_META;
+}
+
+static fr_status open_ranks(fri_config *c, int started) {
+    const fr_train_opts *o = &c->opts;
+    if (planned(o)) {
+        const int n = o->ranks != FR_TRAIN_AUTO ? (int)o->ranks : started;
+        return n > 1 ? fr_comm_dry(0, n, &c->comm) : FR_OK;
+    }
+    if (o->ranks != FR_TRAIN_AUTO && o->ranks != started && started == 1)
+        return fr_fail(FR_EINVAL,
+                       "--ranks %" PRId64 ": one was started; run it as mpirun -n %" PRId64 " %s ..., or add --plan",
+                       o->ranks, o->ranks, c->program->name);
+    if (o->ranks != FR_TRAIN_AUTO && o->ranks != started)
+        return fr_fail(FR_EINVAL, "--ranks %" PRId64 ": the launcher started %d", o->ranks, started);
+    return fr_comm_open(o->peer_timeout, &c->comm);
+}
+
+fr_status fri_ranks_begin(fri_config *c) {
+    int rank = 0, started = 1;
+    fr_status s = FR_OK;
+    c->ranks = 1;
+    if (c->opts.ranks == 1) return FR_OK;
+    FR_TRY(s, fr_comm_launched(&rank, &started));
+    if (rank > 0) FR_TRY(s, fall_silent(c));
+    s = open_ranks(c, started);
+    c->rank = fr_comm_rank(c->comm);
+    c->ranks = fr_comm_size(c->comm);
+done:
+    return s;
+}
+
+void fri_ranks_note(const fri_session *r) {
+    const fri_config *c = r->config;
+    if (c->ranks == 1 || c->opts.quiet || planned(&c->opts)) return;
+    fprintf(c->out, "%d ranks%s%s; the same training on one process: --accumulate %" PRId64 "\n", c->ranks,
+            fr_comm_engine(c->comm)[0] != '\0' ? ", " : "", fr_comm_engine(c->comm), c->opts.accumulate);
+}
+
+/* What follows "ended in step 7: ". */
+static const char *reason_of(const char *sentence) {
+    const char *at = strstr(sentence, " ended in step ");
+    const char *colon = at != NULL ? strstr(at, ": ") : NULL;
+    return colon != NULL ? colon + 2 : sentence;
+}
+
+/* A failure that is rank 0's, too, is said by that one. */
+bool fri_ranks_failed(const fri_session *r, fr_status s) {
+    const fri_config *c = r->config;
+    char error[FR_ENGINE_TEXT / 2], sentence[FR_ENGINE_TEXT];
+    const char *first = "";
+    int rank = 0, started = 1;
+    if (c->ranks < 2 || c->comm == NULL || planned(&c->opts))
+        return fr_comm_launched(&rank, &started) < 0 || rank == 0 || c->opts.ranks == 1;
+    snprintf(error, sizeof error, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());
+    if (s == FR_EPEER && strstr(error, " ended in step ") != NULL)
+        snprintf(sentence, sizeof sentence, "%s", error);
+    else
+        snprintf(sentence, sizeof sentence, "rank %d (%s) ended in step %" PRId64 ": %s", c->rank,
+                 fr_comm_host(c->comm, c->rank), r->step + 1, error);
+    fr_comm_goodbye(c->comm, sentence, &first);
+    if (c->rank > 0 && strcmp(reason_of(first), error) == 0) return false;
+    (void)fr_fail(s, "%s", sentence);
+    return true;
+}

@@ -1,0 +1,124 @@
+/* ranks.c - what the processes of one training tell each other beside gradients: that they run the same, where they
+ * are, and what came out. */
+#include "session/flags.h"
+#include "session/session.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static fr_status no_memory(void) {
+    return fr_fail(FR_ENOMEM, "trainer: no host memory for the numbers of all ranks");
+}
+
+fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes) {
+    if (fr_comm_size(c->comm) == 1 || c->opts.plan || c->opts.summary) return FR_OK;
+    char *all = malloc(bytes * (size_t)c->ranks);
+    fr_status s = all != NULL ? fr_comm_agree(c->comm, data, bytes, all) : no_memory();
+    if (s == FR_OK) memcpy(data, all, bytes);
+    free(all);
+    return s;
+}
+
+/* ---- the same run ------------------------------------------------------------------------------------------------ */
+
+enum { TEXT = 512 };
+typedef struct same_run {
+    char version[32];
+    char data[FR_FINGERPRINT_BYTES];
+    char environment[TEXT];
+    uint64_t flag[FRI_FLAGS_MOST];
+} same_run;
+
+static uint64_t hash(const char *text) {
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (; *text != '\0'; text++) h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    return h;
+}
+
+/* What it is that differs, or NULL. Where files are, and how many threads decode images, is each rank's own matter. */
+static const char *difference(const same_run *a, const same_run *b, char text[2 * TEXT]) {
+    if (strcmp(a->version, b->version) != 0) return "different versions of frugal";
+    for (int i = 0; i < fri_flags_count; i++)
+        if (a->flag[i] != b->flag[i]) {
+            snprintf(text, 2 * TEXT, "different values of --%s", fri_flags[i].name);
+            return text;
+        }
+    if (strcmp(a->data, b->data) != 0) {
+        snprintf(text, 2 * TEXT, "different data: %s; %s", b->data, a->data);
+        return text;
+    }
+    if (strcmp(a->environment, b->environment) == 0) return NULL;
+    snprintf(text, 2 * TEXT, "environments in which different bits come out: %s; %s", b->environment, a->environment);
+    return text;
+}
+
+static fr_status describe(const fri_session *r, same_run *out) {
+    const fri_config *c = r->config;
+    char text[FRI_FLAG_TEXT_BYTES];
+    snprintf(out->version, sizeof out->version, "%s", fr_version());
+    (void)fr_device_describe(c->opts.device, out->environment, sizeof out->environment);
+    for (int i = 0; i < fri_flags_count; i++)
+        if (fri_flags[i].file == FR_FILE_NONE && fri_flags[i].offset != offsetof(fr_train_opts, workers) &&
+            fri_flags[i].group != FR_GROUP_OUTPUT)
+            out->flag[i] = hash(fri_flag_text(&fri_flags[i], &c->opts, text));
+    return r->train != NULL ? fr_dataset_fingerprint(r->train, out->data) : FR_OK;
+}
+
+fr_status fri_ranks_compare(const fri_session *r) {
+    const fri_config *c = r->config;
+    char text[2 * TEXT];
+    same_run mine = {0}, *all = NULL;
+    fr_status s = FR_OK;
+    if (c->ranks == 1 || fri_without_data(&c->opts)) return FR_OK;
+    FR_TRY(s, describe(r, &mine));
+    all = malloc((size_t)c->ranks * sizeof *all);
+    s = all != NULL ? fr_comm_agree(c->comm, &mine, sizeof mine, all) : no_memory();
+    for (int i = 1; i < c->ranks && s == FR_OK; i++) {
+        const char *what = difference(&all[0], &all[i], text);
+        if (what != NULL)
+            s = fr_fail(FR_EPEER, "rank %d (%s) and rank 0 (%s) have %s", i, fr_comm_host(c->comm, i),
+                        fr_comm_host(c->comm, 0), what);
+    }
+done:
+    free(all);
+    return s;
+}
+
+/* ---- in a run ---------------------------------------------------------------------------------------------------- */
+
+typedef struct meeting {
+    int64_t step, signal;
+} meeting;
+
+fr_status fri_ranks_meet(fri_session *r, int64_t step) {
+    const fri_config *c = r->config;
+    const meeting mine = {step, fri_signal_here(r)};
+    meeting *all = malloc((size_t)c->ranks * sizeof *all);
+    fr_status s = all != NULL ? fr_comm_agree(c->comm, &mine, sizeof mine, all) : no_memory();
+    for (int i = 0; i < c->ranks && s == FR_OK; i++) {
+        if (all[i].signal != 0 && r->heard == 0) r->heard = (int)all[i].signal;
+        if (all[i].step != step)
+            s = fr_fail(FR_EPEER, "rank %d (%s) is at step %" PRId64 ", rank %d at step %" PRId64, i,
+                        fr_comm_host(c->comm, i), all[i].step, c->rank, step);
+    }
+    free(all);
+    return s;
+}
+
+fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine, int64_t n, int64_t most,
+                            fri_batch_numbers **out) {
+    const fri_config *c = r->config;
+    const size_t each = (size_t)most * sizeof *mine;
+    fri_batch_numbers *sent = calloc((size_t)most, sizeof *sent), *all = malloc(each * (size_t)c->ranks);
+    fri_batch_numbers *ordered = malloc(each * (size_t)c->ranks);
+    fr_status s = sent != NULL && all != NULL && ordered != NULL ? FR_OK : no_memory();
+    if (s == FR_OK && n > 0) memcpy(sent, mine, (size_t)n * sizeof *mine);
+    if (s == FR_OK) s = fr_comm_agree(c->comm, sent, each, all);
+    for (int64_t b = 0; s == FR_OK && b < most * c->ranks; b++) ordered[b] = all[b % c->ranks * most + b / c->ranks];
+    free(sent);
+    free(all);
+    if (s < 0) free(ordered);
+    *out = s == FR_OK ? ordered : NULL;
+    return s;
+}
