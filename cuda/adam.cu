@@ -12,25 +12,37 @@ typedef fri_list<fri_step_item, FRI_STEP_ITEMS> list;
 static_assert(sizeof(list) + sizeof(fri_adam_desc) + 2 * sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
 
 template <typename T, typename G, int N>
+static __device__ __forceinline__ void load_packs(const T *param, const G *grad, const float *m, const float *v,
+                                                  fri_pack<T, N> *p, fri_pack<G, N> *g, fri_pack<float, N> *a,
+                                                  fri_pack<float, N> *b) {
+    *p = fri_load_pack<T, N>(param);
+    *g = fri_load_pack<G, N>(grad);
+    *a = fri_load_pack<float, N>(m);
+    *b = fri_load_pack<float, N>(v);
+}
+
+template <typename T, typename G, int N>
 __global__ void __launch_bounds__(FRI_THREADS)
     step(const __grid_constant__ list all, fri_adam_desc d, const float *inv_scale, const float *found) {
-    __shared__ fri_adam_coef shared; /* two powers in f64: made once per block */
+    __shared__ fri_adam_coef shared; /* two powers in f64: made once, while the first packs are on their way */
     if (found != NULL && *found != 0) return;
     const fri_chunk at = fri_chunk_of(all, FRI_STEP_PACKS * FRI_THREADS * N);
     const fri_step_item &item = all.item[at.item];
-    if (threadIdx.x == 0) shared = fri_adam_coef_of(&d, *item.step, inv_scale != NULL ? *inv_scale : 1.0f);
-    __syncthreads();
-    const fri_adam_coef c = shared;
     T *param = (T *)item.param;
     const G *grad = (const G *)item.grad;
     float *m = (float *)item.state[0], *v = (float *)item.state[1];
     const bool packed = fri_aligned_here(param, N * sizeof(T)) && fri_aligned_here(grad, N * sizeof(G)) &&
                         fri_aligned_here(m, N * sizeof(float)) && fri_aligned_here(v, N * sizeof(float));
     int64_t i = at.begin + threadIdx.x * N;
-    for (; packed && i + N <= at.end; i += FRI_THREADS * N) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(param + i);
-        fri_pack<G, N> g = fri_load_pack<G, N>(grad + i);
-        fri_pack<float, N> a = fri_load_pack<float, N>(m + i), b = fri_load_pack<float, N>(v + i);
+    fri_pack<T, N> p;
+    fri_pack<G, N> g;
+    fri_pack<float, N> a, b;
+    bool there = packed && i + N <= at.end;
+    if (there) load_packs<T, G, N>(param + i, grad + i, m + i, v + i, &p, &g, &a, &b);
+    if (threadIdx.x == 0) shared = fri_adam_coef_of(&d, *item.step, inv_scale != NULL ? *inv_scale : 1.0f);
+    __syncthreads();
+    const fri_adam_coef c = shared;
+    while (there) {
 #pragma unroll
         for (int k = 0; k < N; k++) {
             float x = fri_load(p.v[k]);
@@ -40,6 +52,9 @@ __global__ void __launch_bounds__(FRI_THREADS)
         fri_store_pack<T, N>(param + i, p);
         fri_store_pack<float, N>(m + i, a);
         fri_store_pack<float, N>(v + i, b);
+        i += FRI_THREADS * N;
+        there = i + N <= at.end;
+        if (there) load_packs<T, G, N>(param + i, grad + i, m + i, v + i, &p, &g, &a, &b);
     }
     /* What is left of a pack, one by one; of an array that is not aligned everything. */
     const int64_t stride = packed ? 1 : (int64_t)FRI_THREADS;

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 __global__ void FRI_ENDS_BOUNDS stats_ends(fri_columns g, double eps, double momentum, const float *partial_mean,
                                            const float *partial_square, float *mean, float *invstd, float *running_mean,
-                                           float *running_var) {
+                                           float *running_var, int64_t *batches) {
     const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x, at = c < g.c ? c : g.c - 1;
     const int chunks = (int)g.chunks;
     const double full = (double)g.chunk, rest = (double)(g.rows - (g.chunks - 1) * g.chunk); /* rows of a chunk */
@@ -87,6 +87,7 @@ __global__ void FRI_ENDS_BOUNDS stats_ends(fri_columns g, double eps, double mom
     square = square < 0 ? 0 : square;
     const double m = origin + sum / (double)g.rows;
     if (threadIdx.y > 0 || c >= g.c) return;
+    if (c == 0 && batches != NULL) ++*batches;
     mean[c] = (float)m;
     invstd[c] = (float)(1 / sqrt(square / (double)g.rows + eps));
     fri_running_update(running_mean, c, momentum, (double)(float)m, 1);
@@ -96,9 +97,10 @@ __global__ void FRI_ENDS_BOUNDS stats_ends(fri_columns g, double eps, double mom
 /* sums [2][c]: of x and of x * x, made by the convolution. */
 __global__ void __launch_bounds__(FRI_THREADS)
     finalize(int64_t channels, double rows, double eps, double momentum, const float *sums, float *mean, float *invstd,
-             float *running_mean, float *running_var) {
+             float *running_mean, float *running_var, int64_t *batches) {
     const int64_t c = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x;
     if (c >= channels) return;
+    if (c == 0 && batches != NULL) ++*batches;
     const double sum = (double)sums[c], variance = fri_batchnorm_variance(sum, (double)sums[channels + c], rows);
     const float m = (float)(sum / rows);
     mean[c] = m;
@@ -286,7 +288,7 @@ extern "C" fr_status fri_cuda_batchnorm2d_stats(const fri_exec *e, const fri_bat
     if (d->c == 0) return FR_OK;
     fr_status s = scratch_of(e, d, "batchnorm2d_stats", &w);
     if (s < 0) return s;
-    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_stats", FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16), {
+    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_stats", FRI_PACKS_OF(T, d->c, fri_aligned(x, 16), {
                         g = fri_columns_of(d->rows, d->c, N);
                         if (g.chunks > 0)
                             stats_chunks<T, N>
@@ -298,8 +300,8 @@ extern "C" fr_status fri_cuda_batchnorm2d_stats(const fri_exec *e, const fri_bat
     if (s < 0) return s;
     stats_ends<<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g, d->eps, d->momentum, w.partial_a,
                                                                             w.partial_b, (float *)mean, (float *)invstd,
-                                                                            (float *)running_mean,
-                                                                            (float *)running_var);
+                                                                            (float *)running_mean, (float *)running_var,
+                                                                            d->batches);
     return fri_cuda_launched("batchnorm2d_stats");
 }
 
@@ -308,7 +310,8 @@ extern "C" fr_status fri_cuda_batchnorm2d_finalize(const fri_exec *e, const fri_
     if (d->c == 0) return FR_OK;
     finalize<<<fri_blocks(d->c), FRI_THREADS, 0, fri_stream(e)>>>(d->c, (double)d->rows, d->eps, d->momentum,
                                                                   (const float *)sums, (float *)mean, (float *)invstd,
-                                                                  (float *)running_mean, (float *)running_var);
+                                                                  (float *)running_mean, (float *)running_var,
+                                                                  d->batches);
     return fri_cuda_launched("batchnorm2d_finalize");
 }
 
@@ -324,7 +327,7 @@ static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, 
                               const float *invstd, const float *gamma, const float *beta, const void *addend,
                               fri_rectifier relu, void *y) {
     FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply",
-                    FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(addend, 16) && fri_aligned(y, 16), {
+                    FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(addend, 16) && fri_aligned(y, 16), {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
                         apply<T, N, ADD>
                             <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, mean,
@@ -356,7 +359,7 @@ static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *
         fri_columns g;
         s = scratch_of(e, d, kernel, &w);
         if (s < 0) return s;
-        FRI_FLOAT_TYPES(d->dtype, kernel, FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16), {
+        FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16), {
                             g = fri_columns_of(d->rows, d->c, N);
                             if (g.chunks > 0)
                                 backward_chunks<T, N, RELU>
@@ -375,7 +378,7 @@ static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *
     }
     if (dx == NULL || d->rows == 0) return FR_OK;
     FRI_FLOAT_TYPES(d->dtype, kernel,
-                    FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16), {
+                    FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16), {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
                         gradient<T, N, RELU>
                             <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, mean, p,

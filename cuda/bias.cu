@@ -61,7 +61,7 @@ extern "C" fr_status fri_cuda_bias_add(const fri_exec *e, fr_dtype dtype, fr_dty
                                        const void *b, void *y) {
     if (rows == 0 || c == 0) return FR_OK;
     FRI_FLOAT_TYPES(dtype, "bias_add",
-                    FRI_FLOAT_TYPES_AS(B, bias_dtype, "bias_add", FRI_COLUMN_PACKS_OF(T, c, fri_aligned(y, 16), {
+                    FRI_FLOAT_TYPES_AS(B, bias_dtype, "bias_add", FRI_PACKS_DOWN_TO(2, T, c, fri_aligned(y, 16), {
                                            const fri_columns g = fri_columns_of(rows, c, N);
                                            add_bias<T, B, N>
                                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
@@ -83,7 +83,7 @@ extern "C" fr_status fri_cuda_column_sum(const fri_exec *e, const char *kernel, 
     if (c == 0) return FR_OK;
     if (need > 0 && (partial == NULL || e->workspace_bytes < need))
         return fri_cuda_workspace_short(kernel, need, partial != NULL ? e->workspace_bytes : 0);
-    FRI_FLOAT_TYPES(dtype, kernel, FRI_COLUMN_PACKS_OF(T, c, fri_aligned(x, 16), {
+    FRI_FLOAT_TYPES(dtype, kernel, FRI_PACKS_DOWN_TO(2, T, c, fri_aligned(x, 16), {
                         const fri_columns g = fri_columns_of(rows, c, N);
                         chunks = g.chunks;
                         if (chunks > 0)

@@ -110,14 +110,4 @@ static inline dim3 fri_ends_block() {
     return dim3(FRI_ENDS_CHANNELS, FRI_ENDS_LANES);
 }
 
-/* A launch with the widest packs that the channels and the pointers allow: body sees N. */
-#define FRI_COLUMN_PACKS_OF(T, c_, aligned_, ...)          \
-    if ((c_) % (16 / (int)sizeof(T)) == 0 && (aligned_)) { \
-        constexpr int N = 16 / sizeof(T);                  \
-        __VA_ARGS__                                        \
-    } else {                                               \
-        constexpr int N = 1;                               \
-        __VA_ARGS__                                        \
-    }
-
 #endif

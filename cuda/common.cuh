@@ -84,6 +84,24 @@ static inline cudaStream_t fri_stream(const fri_exec *e) {
     return (cudaStream_t)(e != NULL && e->stream != NULL ? e->stream : fri_cuda_stream());
 }
 
+/* A launch with the widest packs that the channels and the pointers allow, 16 bytes, 4 elements or `narrow` ones: body
+ * sees N. Each width is another kernel to compile and to keep. */
+#define FRI_PACKS_DOWN_TO(narrow, T, c_, aligned_, ...)    \
+    if ((c_) % (16 / (int)sizeof(T)) == 0 && (aligned_)) { \
+        constexpr int N = 16 / sizeof(T);                  \
+        __VA_ARGS__                                        \
+    } else if ((c_) % 4 == 0 && (aligned_)) {              \
+        constexpr int N = 4;                               \
+        __VA_ARGS__                                        \
+    } else if ((c_) % (narrow) == 0 && (aligned_)) {       \
+        constexpr int N = narrow;                          \
+        __VA_ARGS__                                        \
+    } else {                                               \
+        constexpr int N = 1;                               \
+        __VA_ARGS__                                        \
+    }
+#define FRI_PACKS_OF(T, c_, aligned_, ...) FRI_PACKS_DOWN_TO(1, T, c_, aligned_, __VA_ARGS__)
+
 /* ---- elementwise: a pack per thread, the tail one by one ------------------------------------------------------- */
 
 /* y[i] = f(x[i]) */

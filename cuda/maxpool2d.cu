@@ -78,6 +78,21 @@ static __device__ __forceinline__ int32_t position(int32_t offset, int32_t dilat
     return offset % dilation == 0 ? offset / dilation : -1;
 }
 
+template <typename I, int N> struct indices { I v[N]; };
+
+/* One load of N bytes, or loads of 16 bytes. */
+template <typename I, int N> static __device__ __forceinline__ indices<I, N> load_indices(const I *p) {
+    constexpr int M = sizeof(I) * N <= 16 ? N : 16 / sizeof(I);
+    indices<I, N> all;
+#pragma unroll
+    for (int k = 0; k < N; k += M) {
+        const fri_pack<I, M> part = fri_load_pack<I, M>(p + k);
+#pragma unroll
+        for (int j = 0; j < M; j++) all.v[k + j] = part.v[j];
+    }
+    return all;
+}
+
 template <typename T, typename I, int N>
 __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
     backward(fri_axis ah, fri_axis aw, fri_pixels in, const I *index, const T *dy, T *dx) {
@@ -96,8 +111,9 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
             const int64_t from = fri_pixel_at(i, in.c, ah.out, aw.out, p, q);
             const I code = (I)(sizeof(I) == 1 ? r * aw.kernel + s : i.h * aw.in + i.w);
             fri_pack<T, N> g = fri_load_pack<T, N>(dy + from);
+            const indices<I, N> own = load_indices<I, N>(index + from);
 #pragma unroll
-            for (int k = 0; k < N; k++) sum[k] += index[from + k] == code ? fri_load(g.v[k]) : 0;
+            for (int k = 0; k < N; k++) sum[k] += own.v[k] == code ? fri_load(g.v[k]) : 0;
         }
     }
     fri_pack<T, N> out;
@@ -147,7 +163,7 @@ extern "C" fr_status fri_cuda_maxpool2d_forward(const fri_exec *e, const fri_poo
     if (s < 0 || out.count * out.c == 0) return s;
     bool aligned = fri_aligned(x, 16) && fri_aligned(y, 16) && fri_aligned(index, 16);
     FRI_FLOAT_TYPES(d->dtype, "maxpool2d_forward",
-                    INDEX_TYPES(it, FRI_PIXEL_PACKS_OF(T, d->c, aligned, {
+                    INDEX_TYPES(it, FRI_PACKS_OF(T, d->c, aligned, {
                                     const fri_pixel_launch l = fri_pixel_launch_of(out, N);
                                     forward<T, I, N><<<l.grid, l.block, 0, fri_stream(e)>>>(ah, aw, out, (const T *)x,
                                                                                             (T *)y, (I *)index);
@@ -161,9 +177,9 @@ extern "C" fr_status fri_cuda_maxpool2d_backward(const fri_exec *e, const fri_po
     fri_axis ah = {}, aw = {};
     fr_status s = check(d, index_dtype, &ah, &aw);
     if (s < 0 || in.count * in.c == 0) return s;
-    bool aligned = fri_aligned(dy, 16) && fri_aligned(dx, 16);
+    bool aligned = fri_aligned(index, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16);
     FRI_FLOAT_TYPES(d->dtype, "maxpool2d_backward",
-                    INDEX_TYPES(index_dtype, FRI_PIXEL_PACKS_OF(T, d->c, aligned, {
+                    INDEX_TYPES(index_dtype, FRI_PACKS_OF(T, d->c, aligned, {
                                     const fri_pixel_launch l = fri_pixel_launch_of(in, N);
                                     backward<T, I, N><<<l.grid, l.block, 0, fri_stream(e)>>>(ah, aw, in,
                                                                                              (const I *)index,

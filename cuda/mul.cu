@@ -53,10 +53,9 @@ extern "C" fr_status fri_cuda_mul_image(const fri_exec *e, const fri_mul_image_d
     const int64_t n = d->n * d->hw * d->c;
     if (n == 0) return FR_OK;
     FRI_FLOAT_TYPES(d->dtype, "mul_image",
-                    FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(y, 16),
-                                        mul_image<T, N>
-                                        <<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(
-                                            n, d->hw, d->c, (const T *)a, (const T *)b, (T *)y);))
+                    FRI_PACKS_OF(T, d->c, fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(y, 16),
+                                 mul_image<T, N><<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(
+                                     n, d->hw, d->c, (const T *)a, (const T *)b, (T *)y);))
     return fri_cuda_launched("mul_image");
 }
 
@@ -64,10 +63,10 @@ extern "C" fr_status fri_cuda_mul_image_sum(const fri_exec *e, const fri_mul_ima
                                             const void *dy, void *db) {
     if (d->n * d->c == 0) return FR_OK;
     FRI_FLOAT_TYPES(d->dtype, "mul_image_sum",
-                    FRI_COLUMN_PACKS_OF(T, d->c, fri_aligned(a, 16) && fri_aligned(dy, 16) && fri_aligned(db, 16),
-                                        const fri_columns g = fri_columns_of(d->hw, d->c, N);
-                                        const dim3 grid((unsigned)g.across, (unsigned)d->n); mul_image_sum<T, N>
-                                        <<<grid, fri_columns_block(g), 0, fri_stream(e)>>>(d->hw, d->c, (const T *)a,
-                                                                                           (const T *)dy, (T *)db);))
+                    FRI_PACKS_OF(T, d->c, fri_aligned(a, 16) && fri_aligned(dy, 16) && fri_aligned(db, 16),
+                                 const fri_columns g = fri_columns_of(d->hw, d->c, N);
+                                 const dim3 grid((unsigned)g.across, (unsigned)d->n); mul_image_sum<T, N>
+                                 <<<grid, fri_columns_block(g), 0, fri_stream(e)>>>(d->hw, d->c, (const T *)a,
+                                                                                    (const T *)dy, (T *)db);))
     return fri_cuda_launched("mul_image_sum");
 }

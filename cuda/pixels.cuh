@@ -91,14 +91,4 @@ static inline fri_pixel_launch fri_pixel_launch_of(const fri_pixels &s, int pack
     return l;
 }
 
-/* A launch with the widest packs that the channels and the pointers allow: body sees N. */
-#define FRI_PIXEL_PACKS_OF(T, c_, aligned_, ...)           \
-    if ((c_) % (16 / (int)sizeof(T)) == 0 && (aligned_)) { \
-        constexpr int N = 16 / sizeof(T);                  \
-        __VA_ARGS__                                        \
-    } else {                                               \
-        constexpr int N = 1;                               \
-        __VA_ARGS__                                        \
-    }
-
 #endif

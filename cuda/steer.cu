@@ -1,6 +1,6 @@
 /* steer.cu - single numbers that steer a training: counters, the clipping factor, the loss scale. One thread does it,
  * or one per number; what that saves is a host that waits for the device.
- *   count_up            size bytes of each counter twice, 4 bytes
+ *   count_up            8 bytes of each counter, 4 bytes
  *   clip_factor         12 bytes
  *   loss_scale_update   48 bytes of the state, 8 bytes of the flag */
 #include "multi.cuh"
@@ -12,11 +12,11 @@ enum { WARP = 32 };
 typedef fri_list<fri_array, FRI_UNSCALE_ARRAYS> list;
 static_assert(sizeof(list) + sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
 
-template <typename T> __global__ void count_up(const __grid_constant__ list all, const float *found) {
+__global__ void count_up(const __grid_constant__ list all, const float *found) {
     if (found != NULL && *found != 0) return;
     const fri_chunk at = fri_chunk_of(all, WARP);
     const int64_t i = at.begin + threadIdx.x;
-    if (i < at.end) ((T *)all.item[at.item].data)[i] += 1;
+    if (i < at.end) ((float *)all.item[at.item].data)[i] += 1;
 }
 
 __global__ void clip_factor(double max_norm, const double *square, float *factor) {
@@ -31,17 +31,11 @@ __global__ void loss_scale_update(fri_loss_scale_desc d, fri_loss_scale *state, 
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
-extern "C" fr_status fri_cuda_count_up(const fri_exec *e, fr_dtype dtype, const float *found, int count,
-                                       const fri_array *arrays) {
+extern "C" fr_status fri_cuda_count_up(const fri_exec *e, const float *found, int count, const fri_array *arrays) {
     list all;
-    if (dtype != FR_I64 && dtype != FR_F32) return fri_cuda_no_type("count_up", dtype);
     for (int at = 0; at < count;) {
         const unsigned blocks = fri_list_fill(&all, count, arrays, WARP, &at);
-        if (blocks == 0) continue;
-        if (dtype == FR_I64)
-            count_up<int64_t><<<blocks, WARP, 0, fri_stream(e)>>>(all, found);
-        else
-            count_up<float><<<blocks, WARP, 0, fri_stream(e)>>>(all, found);
+        if (blocks > 0) count_up<<<blocks, WARP, 0, fri_stream(e)>>>(all, found);
     }
     return fri_cuda_launched("count_up");
 }

@@ -68,7 +68,8 @@ static __device__ __forceinline__ void readers(const axis &a, int64_t i, int64_t
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS) forward(axis ah, axis aw, fri_pixels out, const T *x, T *y) {
+__global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
+    forward(axis ah, axis aw, fri_pixels out, const T *x, T *y) {
     const fri_pixel o = fri_pixel_of(out, N);
     if (!o.inside) return;
     const source sh = source_of(ah, o.h), sw = source_of(aw, o.w);
@@ -89,7 +90,8 @@ __global__ void __launch_bounds__(FRI_THREADS) forward(axis ah, axis aw, fri_pix
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS) backward(axis ah, axis aw, fri_pixels in, const T *dy, T *dx) {
+__global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
+    backward(axis ah, axis aw, fri_pixels in, const T *dy, T *dx) {
     const fri_pixel i = fri_pixel_of(in, N);
     int64_t p0, p1, q0, q1;
     float sum[N] = {0};
@@ -126,8 +128,7 @@ extern "C" fr_status fri_cuda_upsample_forward(const fri_exec *e, const fri_upsa
     const fri_pixels out = {d->n * d->p * d->q, d->p, d->q, d->c};
     if (out.count * out.c == 0) return FR_OK;
     const axis ah = axis_of(d, d->h, d->p), aw = axis_of(d, d->w, d->q);
-    FRI_FLOAT_TYPES(d->dtype, "upsample_forward",
-                    FRI_PIXEL_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(y, 16), {
+    FRI_FLOAT_TYPES(d->dtype, "upsample_forward", FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(y, 16), {
                         const fri_pixel_launch l = fri_pixel_launch_of(out, N);
                         forward<T, N><<<l.grid, l.block, 0, fri_stream(e)>>>(ah, aw, out, (const T *)x, (T *)y);
                     }))
@@ -139,8 +140,7 @@ extern "C" fr_status fri_cuda_upsample_backward(const fri_exec *e, const fri_ups
     const fri_pixels in = {d->n * d->h * d->w, d->h, d->w, d->c};
     if (in.count * in.c == 0) return FR_OK;
     const axis ah = axis_of(d, d->h, d->p), aw = axis_of(d, d->w, d->q);
-    FRI_FLOAT_TYPES(d->dtype, "upsample_backward",
-                    FRI_PIXEL_PACKS_OF(T, d->c, fri_aligned(dy, 16) && fri_aligned(dx, 16), {
+    FRI_FLOAT_TYPES(d->dtype, "upsample_backward", FRI_PACKS_OF(T, d->c, fri_aligned(dy, 16) && fri_aligned(dx, 16), {
                         const fri_pixel_launch l = fri_pixel_launch_of(in, N);
                         backward<T, N><<<l.grid, l.block, 0, fri_stream(e)>>>(ah, aw, in, (const T *)dy, (T *)dx);
                     }))

@@ -107,7 +107,7 @@ static fr_status fri_launch_window(const fri_exec *e, const char *kernel, const 
     if (ADAPTIVE && (d->h * d->p > FRI_PRODUCT_MOST || d->w * d->q > FRI_PRODUCT_MOST))
         return fr_fail(FR_EUNSUPPORTED, "%s: from %lld x %lld to %lld x %lld: a side times its result is beyond 2^30",
                        kernel, (long long)d->h, (long long)d->w, (long long)d->p, (long long)d->q);
-    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PIXEL_PACKS_OF(T, d->c, fri_aligned(a, 16) && fri_aligned(b, 16), {
+    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, fri_aligned(a, 16) && fri_aligned(b, 16), {
                         const fri_pixel_launch l = fri_pixel_launch_of(own, N);
                         if (backward)
                             fri_window_spread<T, N, ADAPTIVE>

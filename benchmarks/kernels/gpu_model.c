@@ -6,6 +6,9 @@
  *                                                 dimensions; above them the number of images
  *     build/benchmarks/gpu_model FILE             the step of such a list, and this tree's beside it. Exit status 1 if
  *                                                 figures are not those that the file expects, or this tree's worse
+ *     build/benchmarks/gpu_model --table [FILE]   launches and bytes of own kernels, step by step of five networks at
+ *                                                 batch 256, without and with fused statistics. Exit status 1 if FILE
+ *                                                 holds another table
  *
  * A call takes  max(bytes / (share * bandwidth), operations / (part * rate)) + launches * 1.2 us + chain.  The share
  * and the rate of convolutions differ by column; an own kernel's share is its row's. What ends the sums of a batch norm
@@ -21,6 +24,7 @@
 #include <string.h>
 
 #include "meta/calls.h"
+#include "meta/meta.h"
 
 enum { COLUMNS = 3, MIDDLE = 1, MOST_CALLS = 4096, MOST_LISTED = 56 /* FRI_STEP_ITEMS */, NAME = 32 };
 
@@ -40,6 +44,7 @@ static const struct {
     double moved; /* of the call's bytes; 0: all of them */
     double chain; /* seconds of the turns that end 1,024 chunks, 8 at a time */
     int launches; /* 0: 1 */
+    bool counts;  /* batches: in 2042fd4 by a launch of its own */
 } kernels[] = {
     {.name = "conv2d_forward", .part = 1},
     {.name = "conv2d_forward_stats", .part = 1},
@@ -48,8 +53,8 @@ static const struct {
     {.name = "linear_forward", .part = 1},
     {.name = "linear_backward_input", .part = 1},
     {.name = "linear_backward_weight", .part = 1},
-    {.name = "batchnorm2d_stats", .share = 0.82, .moved = 0.5, .chain = 66e-6, .launches = 3}, /* with the counter */
-    {.name = "batchnorm2d_finalize", .launches = 2},
+    {.name = "batchnorm2d_stats", .share = 0.82, .moved = 0.5, .chain = 66e-6, .launches = 2, .counts = true},
+    {.name = "batchnorm2d_finalize", .counts = true},
     {.name = "batchnorm2d_backward", .chain = 23e-6, .launches = 3},
     {.name = "cross_entropy_forward", .launches = 2},
     {.name = "maxpool2d_forward", .share = 0.75},
@@ -67,6 +72,7 @@ typedef struct call {
 
 typedef struct call_list {
     int64_t images, turn;
+    bool counters;                  /* are launches of their own */
     int64_t expect[2][COLUMNS + 1]; /* images/s and launches: as it is, with fused statistics */
     int n;
     call call[MOST_CALLS];
@@ -86,7 +92,7 @@ static int64_t chunks_of(int64_t rows, int64_t c) {
 }
 
 /* Seconds of one call; *launches of it. */
-static double seconds(const call *c, int64_t turn, int column, int *launches) {
+static double seconds(const call_list *l, const call *c, int column, int *launches) {
     double flops = c->flops, bytes = c->bytes, share = own_share, part = 0, chain = 0;
     *launches = strcmp(c->name, "sgd") == 0 ? (int)ceil_div(c->dim[1], MOST_LISTED) : 1;
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
@@ -95,8 +101,9 @@ static double seconds(const call *c, int64_t turn, int column, int *launches) {
         share = part > 0 ? conv_share[column] : kernels[i].share > 0 ? kernels[i].share : own_share;
         if (kernels[i].moved > 0) bytes *= kernels[i].moved;
         if (kernels[i].launches > 0) *launches = kernels[i].launches;
+        *launches += kernels[i].counts && l->counters;
         if (kernels[i].chain > 0)
-            chain = (double)ceil_div(chunks_of(c->dim[0], c->dim[1]), turn) * TURN_OF_CHAIN / CHUNKS_MOST *
+            chain = (double)ceil_div(chunks_of(c->dim[0], c->dim[1]), l->turn) * TURN_OF_CHAIN / CHUNKS_MOST *
                         kernels[i].chain +
                     chain_end;
     }
@@ -109,7 +116,7 @@ static double step_seconds(const call_list *l, int column, int64_t *launches) {
     *launches = 0;
     for (int i = 0; i < l->n; i++) {
         int own = 0;
-        sum += (double)l->call[i].times * seconds(&l->call[i], l->turn, column, &own);
+        sum += (double)l->call[i].times * seconds(l, &l->call[i], column, &own);
         *launches += l->call[i].times * own;
     }
     return sum;
@@ -147,12 +154,58 @@ static void on_call(void *ctx, const fri_kernel_call *k) {
     append(l, &c);
 }
 
-static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch) {
+/* ---- the step --------------------------------------------------------------------------------------------------- */
+
+typedef enum network { RESNET50, VGG16, DENSENET121, UNET, MOBILENET_V2, NETWORKS } network;
+
+static const char *const network_name[NETWORKS] = {"ResNet-50", "VGG-16", "DenseNet-121", "U-Net", "MobileNetV2"};
+
+static fr_module *network_make(network which) {
+    const fr_model_opts *o = FR_MODEL_OPTS(.device = FR_META, .classes = 1000);
+    fr_module *m = NULL;
+    if (which == RESNET50) must(fr_resnet(50, o, &m), "model");
+    if (which == VGG16) must(fr_vgg(16, o, &m), "model");
+    if (which == DENSENET121) must(fr_densenet(121, o, &m), "model");
+    if (which == UNET) must(fr_unet(4, FR_MODEL_OPTS(.device = FR_META, .classes = 2), &m), "model");
+    if (which == MOBILENET_V2) must(fr_mobilenet(2, o, &m), "model");
+    return m;
+}
+
+/* A device whose convolutions make a batch norm's sums where CUDA's do (cuda/conv2d.c), and need no scratch. */
+static fr_status no_scratch(const fri_conv2d_desc *d, size_t *bytes) {
+    (void)d;
+    *bytes = 0;
+    return FR_OK;
+}
+
+static fr_status no_linear_scratch(const fri_linear_desc *d, size_t *bytes) {
+    (void)d;
+    *bytes = 0;
+    return FR_OK;
+}
+
+static fr_status makes_sums(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
+    *there = d->dtype == FR_F16 && d->groups == 1 && d->c % 8 == 0 && d->k % 8 == 0;
+    *bytes = 0;
+    return FR_OK;
+}
+
+static const fri_backend fusing = {.name = "fusing",
+                                   .device = FR_CUDA,
+                                   .kernels = {.conv2d_forward_workspace = no_scratch,
+                                               .conv2d_backward_input_workspace = no_scratch,
+                                               .conv2d_backward_weight_workspace = no_scratch,
+                                               .conv2d_forward_stats_workspace = makes_sums,
+                                               .linear_forward_workspace = no_linear_scratch,
+                                               .linear_backward_input_workspace = no_linear_scratch,
+                                               .linear_backward_weight_workspace = no_linear_scratch}};
+
+static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch, bool pixels) {
     fr_tensor *x = NULL, *target = NULL, *y = NULL, *loss = NULL, *scaled = NULL;
     fr_step_scope scope;
     fr_autocast_state was;
     must(fr_tensor_empty(4, (int64_t[]){batch, 224, 224, 3}, FR_F32, FR_META, &x), "images");
-    must(fr_tensor_empty(1, (int64_t[]){batch}, FR_I64, FR_META, &target), "targets");
+    must(fr_tensor_empty(pixels ? 3 : 1, (int64_t[]){batch, 224, 224}, FR_I64, FR_META, &target), "targets");
     must(fr_step_begin(&scope), "step");
     must(fr_autocast_begin(FR_F16, &was), "autocast");
     must(fr_module_forward(m, x, &y), "forward");
@@ -172,20 +225,23 @@ static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch
 }
 
 /* The second step: the first one makes the momentum. */
-static void dry_run(int64_t batch, call_list *out) {
-    fr_module *m = NULL;
+static void dry_run(network which, int64_t batch, bool fused, call_list *out) {
+    fr_module *m = network_make(which);
     fr_optimizer *o = NULL;
     fr_grad_scaler *g = NULL;
+    const fri_backend *target = fri_meta_target_set(&fusing);
     memset(out, 0, sizeof *out);
     out->images = batch;
     out->turn = TURN;
-    must(fr_resnet(50, FR_MODEL_OPTS(.device = FR_META, .classes = 1000), &m), "model");
+    fr_cudnn_fuse_statistics_set(fused);
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9), &o), "optimizer");
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(), FR_META, &g), "scaler");
-    step(m, o, g, batch);
+    step(m, o, g, batch, which == UNET);
     fri_call_listener was = fri_meta_listen((fri_call_listener){on_call, out});
-    step(m, o, g, batch);
+    step(m, o, g, batch, which == UNET);
     fri_meta_listen(was);
+    fri_meta_target_set(target);
+    fr_cudnn_fuse_statistics_set(false);
     fr_grad_scaler_release(&g);
     fr_optimizer_release(&o);
     fr_module_release(&m);
@@ -223,6 +279,10 @@ static void read_list(const char *path, call_list *out) {
     if (f == NULL) fail(path, "no such file");
     while (fgets(line, sizeof line, f) != NULL) {
         if (line[0] == '#') continue;
+        if (strcmp(line, "counters\n") == 0) {
+            out->counters = true;
+            continue;
+        }
         if (sscanf(line, "images %" SCNd64, &out->images) == 1 || sscanf(line, "turn %" SCNd64, &out->turn) == 1)
             continue;
         if (read_expect(line, "expect", out->expect[0]) || read_expect(line, "fused", out->expect[1])) continue;
@@ -233,7 +293,8 @@ static void read_list(const char *path, call_list *out) {
         fail(path, "expected lines 'images N' and 'turn CHUNKS', and calls");
 }
 
-/* --cudnn-fuse-statistics: convolutions make the sums of all norms but the stem's, whose input has 3 channels. */
+/* --cudnn-fuse-statistics, for a file's list: convolutions make the sums of all norms but the stem's, whose input has
+ * 3 channels. */
 static void fuse_statistics(const call_list *l, call_list *out) {
     int64_t stem = 0;
     *out = *l;
@@ -277,7 +338,7 @@ static void by_kernel(const call_list *l) {
             if (strcmp(l->call[k].name, l->call[i].name) != 0) continue;
             if (k < i) first = false;
             times += l->call[k].times;
-            sum += (double)l->call[k].times * seconds(&l->call[k], l->turn, MIDDLE, &launches);
+            sum += (double)l->call[k].times * seconds(l, &l->call[k], MIDDLE, &launches);
         }
         if (first) printf("| %s | %" PRId64 " | %.2f |\n", l->call[i].name, times, 1e3 * sum);
     }
@@ -315,12 +376,13 @@ static int compare(const char *path) {
     int64_t got[COLUMNS + 1];
     int wrong = 0;
     read_list(path, &list[0]);
-    dry_run(list[0].images, &list[1]);
+    fuse_statistics(&list[0], &fused[0]);
+    dry_run(RESNET50, list[0].images, false, &list[1]);
+    dry_run(RESNET50, list[0].images, true, &fused[1]);
     head();
     for (int tree = 0; tree < 2; tree++) {
         row(tree ? "of this tree" : "of the file", &list[tree], got);
         wrong |= differs(list[0].expect[0], got, tree);
-        fuse_statistics(&list[tree], &fused[tree]);
         row(tree ? "of this tree, fused statistics" : "of the file, fused statistics", &fused[tree], got);
         wrong |= differs(list[0].expect[1], got, tree);
     }
@@ -331,24 +393,72 @@ static int compare(const char *path) {
     return 1;
 }
 
+/* Launches of a step, and gigabytes that own kernels move. */
+static double own_gigabytes(const call_list *l, int64_t *launches) {
+    double sum = 0;
+    (void)step_seconds(l, MIDDLE, launches);
+    for (int i = 0; i < l->n; i++) {
+        double moved = 1;
+        bool library = false;
+        for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++) {
+            if (strcmp(l->call[i].name, kernels[k].name) != 0) continue;
+            library = kernels[k].part > 0;
+            if (kernels[k].moved > 0) moved = kernels[k].moved;
+        }
+        if (!library) sum += (double)l->call[i].times * l->call[i].bytes * moved;
+    }
+    return sum / 1e9;
+}
+
+static int table(const char *path) {
+    enum { LINE = 128, BATCH = 256 };
+    static call_list l;
+    char expected[LINE] = "", line[LINE];
+    int wrong = 0;
+    FILE *f = path != NULL ? fopen(path, "r") : NULL;
+    if (path != NULL && f == NULL) fail(path, "no such file");
+    for (int i = -2; i < (int)NETWORKS; i++) {
+        int64_t launches[2];
+        double moved[2];
+        for (int fused = 0; fused < 2 && i >= 0; fused++) {
+            dry_run((network)i, BATCH, fused, &l);
+            moved[fused] = own_gigabytes(&l, &launches[fused]);
+        }
+        if (i < 0)
+            snprintf(line, LINE,
+                     i < -1 ? "| batch 256 | launches | GB | launches, fused | GB, fused |\n"
+                            : "|---|---|---|---|---|\n");
+        else
+            snprintf(line, LINE, "| %s | %" PRId64 " | %.2f | %" PRId64 " | %.2f |\n", network_name[i], launches[0],
+                     moved[0], launches[1], moved[1]);
+        printf("%s", line);
+        if (f == NULL || (fgets(expected, LINE, f) != NULL && strcmp(expected, line) == 0)) continue;
+        printf("expected: %s\n", expected);
+        wrong = 1;
+    }
+    if (f != NULL) fclose(f);
+    return wrong;
+}
+
 int main(int argc, char **argv) {
     static call_list l, fused;
     const char *last = argc > 1 ? argv[argc - 1] : "";
+    if (argc > 1 && strcmp(argv[1], "--table") == 0 && argc < 4) return table(argc == 3 ? argv[2] : NULL);
     bool calls = argc == 3 && strcmp(argv[1], "--calls") == 0;
     int64_t batch = atoll(last), ignored[COLUMNS + 1];
     if ((argc != 2 && !calls) || (calls && batch < 1)) {
-        fprintf(stderr, "usage: gpu_model BATCH | --calls BATCH | FILE\n");
+        fprintf(stderr, "usage: gpu_model BATCH | --calls BATCH | FILE | --table [FILE]\n");
         return 2;
     }
     if (batch < 1) return compare(last);
-    dry_run(batch, &l);
+    dry_run(RESNET50, batch, false, &l);
     if (calls) {
         write_list(&l);
         return 0;
     }
     head();
     row("of this tree", &l, ignored);
-    fuse_statistics(&l, &fused);
+    dry_run(RESNET50, batch, true, &fused);
     row("with --cudnn-fuse-statistics", &fused, ignored);
     by_kernel(&l);
     return 0;

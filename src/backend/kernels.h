@@ -194,7 +194,8 @@ typedef struct fri_batchnorm2d_desc {
     fr_dtype dtype;  /* of x, y, dy, dx */
     int64_t rows, c; /* x [rows, c], rows = n * h * w */
     double eps;
-    double momentum; /* r = (1 - momentum) * r + momentum * s, variance unbiased (rows / (rows - 1)) */
+    double momentum;  /* r = (1 - momentum) * r + momentum * s, variance unbiased (rows / (rows - 1)) */
+    int64_t *batches; /* on the device: stats and finalize count it up; or NULL */
 } fri_batchnorm2d_desc;
 
 typedef size_t fri_batchnorm2d_workspace_fn(const fri_batchnorm2d_desc *d);
@@ -339,9 +340,8 @@ typedef size_t fri_norm_squared_workspace_fn(fr_dtype dtype, int count, const fr
 
 /* ---- single numbers that steer a training: changed on the device, so that nobody waits for them ---------------- */
 
-/* Every element of the arrays (f32 or i64) += 1, unless found [1] f32 is given and is not 0. */
-typedef fr_status fri_count_up_fn(const fri_exec *e, fr_dtype dtype, const float *found, int count,
-                                  const fri_array *arrays);
+/* Every element of the arrays (f32) += 1, unless found [1] f32 is given and is not 0. */
+typedef fr_status fri_count_up_fn(const fri_exec *e, const float *found, int count, const fri_array *arrays);
 
 /* factor [1] f32 = max_norm / (sqrt(square[0]) + 1e-6) where that is below 1 or NaN, else 1. */
 typedef fr_status fri_clip_factor_fn(const fri_exec *e, double max_norm, const double *square, float *factor);

@@ -189,6 +189,7 @@ fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_des
             fri_running_update(rv, k, d->momentum, total[j], rows - 1);
         }
     }
+    if (d->batches != NULL) ++*d->batches;
     return FR_OK;
 }
 
@@ -206,6 +207,7 @@ fr_status fri_cpu_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_
         fri_running_update(rm, k, d->momentum, (double)m[k], 1);
         fri_running_update(rv, k, d->momentum, variance * rows, rows - 1);
     }
+    if (d->batches != NULL) ++*d->batches;
     return FR_OK;
 }
 

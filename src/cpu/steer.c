@@ -3,15 +3,10 @@
 
 #include "cpu/cpu.h"
 
-fr_status fri_cpu_count_up(const fri_exec *e, fr_dtype dtype, const float *found, int count, const fri_array *arrays) {
+fr_status fri_cpu_count_up(const fri_exec *e, const float *found, int count, const fri_array *arrays) {
     if (found != NULL && *found != 0) return FR_OK;
     for (int k = 0; k < count; k++)
-        for (int64_t i = 0; i < arrays[k].n; i++) {
-            if (dtype == FR_I64)
-                ++((int64_t *)arrays[k].data)[i];
-            else
-                ((float *)arrays[k].data)[i] += 1;
-        }
+        for (int64_t i = 0; i < arrays[k].n; i++) ((float *)arrays[k].data)[i] += 1;
     return FR_OK;
 }
 

@@ -175,7 +175,7 @@ fr_status fri_meta_norm_squared(const fri_exec *e, fr_dtype t, int count, const 
     return fri_meta_pass("norm_squared", t, n, 2, fri_meta_size(t));
 }
 
-fr_status fri_meta_count_up(const fri_exec *e, fr_dtype t, const float *found, int count, const fri_array *arrays) {
+fr_status fri_meta_count_up(const fri_exec *e, const float *found, int count, const fri_array *arrays) {
     return FR_OK;
 }
 

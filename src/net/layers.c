@@ -129,31 +129,13 @@ done:
 
 /* ---- BatchNorm2d, InPlaceABN ------------------------------------------------------------------------------- */
 
-/* num_batches_tracked is a counter on the device; it moves with the running values, so not in a recomputation. */
-static fr_status count_batch(fr_tensor *counter) {
-    int64_t n = 0;
-    const fri_backend *b = fri_backend_of(counter);
-    if (b->device == FR_META) return FR_OK;
-    const fri_array one = {1, fri_data(counter)};
-    if (b->streams != NULL) return FRI_KERNEL(b, FR_I64, count_up, (FRI_EXEC, FR_I64, NULL, 1, &one));
-    fr_status s = fr_tensor_to_host(counter, &n);
-    if (s < 0) return s;
-    n++;
-    return b->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, &n, fri_data(counter), sizeof n);
-}
-
-/* After a forward pass: running values have moved, unless it was a recomputation. */
-static fr_status counted(fr_module *m, fr_status s) {
-    if (s < 0 || !fri_norm_trains(m) || !fri_statistics_move()) return s;
-    return count_batch(m->tensors[FRI_NORM_BATCHES].tensor);
-}
-
 static fri_norm norm_of(fr_module *m, fr_tensor **sums, const fr_batchnorm2d_opts *o) {
     const fri_named_tensor *t = m->tensors;
     return (fri_norm){.gamma = t[FRI_NORM_WEIGHT].tensor,
                       .beta = t[FRI_NORM_BIAS].tensor,
                       .running_mean = t[FRI_NORM_MEAN].tensor,
                       .running_var = t[FRI_NORM_VAR].tensor,
+                      .batches = t[FRI_NORM_BATCHES].tensor,
                       .opts = o,
                       .sums = sums};
 }
@@ -162,7 +144,7 @@ static fr_status batchnorm2d_with(fr_module *m, fr_tensor **sums, const fri_norm
     const fri_norm_state *n = m->state;
     const fri_norm norm =
         norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
-    return counted(m, fri_norm_act(*x, &norm, tail, x));
+    return fri_norm_act(*x, &norm, tail, x);
 }
 
 static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
@@ -173,7 +155,7 @@ static fr_status inplace_abn_with(fr_module *m, fr_tensor **sums, fr_tensor **x)
     const fri_norm_state *n = m->state;
     const fri_norm norm =
         norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
-    return counted(m, fri_inplace_abn(*x, &norm, n->slope, x));
+    return fri_inplace_abn(*x, &norm, n->slope, x);
 }
 
 static fr_status inplace_abn_forward(fr_module *m, fr_tensor **x) {

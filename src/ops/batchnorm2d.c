@@ -123,10 +123,11 @@ static const fr_op batchnorm2d_without_x = {.name = "batchnorm2d", .backward = b
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */
 
-fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *d, const fr_tensor *x,
+fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *desc, const fr_tensor *x,
                                const fri_norm *norm, fr_tensor **mean, fr_tensor **invstd) {
     fri_workspace ws = {0};
     fr_status s = FR_OK;
+    fri_batchnorm2d_desc counting = *desc, *d = &counting;
     fr_shape vector = FRI_SHAPE(d->c);
     const fri_backend *be = fri_backend_of(x);
     fr_tensor *sums = norm->sums != NULL ? *norm->sums : NULL, *running_mean = norm->running_mean;
@@ -140,6 +141,7 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     bool update = fri_statistics_move() && running_mean != NULL;
     FR_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, mean));
     FR_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, invstd));
+    d->batches = update && norm->batches != NULL ? fri_data(norm->batches) : NULL;
     void *moved_mean = update ? fri_data(running_mean) : NULL;
     void *moved_var = update ? fri_data(norm->running_var) : NULL;
     if (sums != NULL) {
@@ -154,6 +156,7 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     if (update) {
         fri_bump_version(running_mean);
         fri_bump_version(norm->running_var);
+        if (norm->batches != NULL) fri_bump_version(norm->batches);
     }
 done:
     fri_workspace_end(&ws);

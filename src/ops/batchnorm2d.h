@@ -7,6 +7,7 @@
 /* What batch norm reads beside x. */
 typedef struct fri_norm {
     fr_tensor *gamma, *beta, *running_mean, *running_var;
+    fr_tensor *batches;              /* i64 [], counted up where the running values move; or NULL */
     const fr_batchnorm2d_opts *opts; /* NULL: the defaults */
     fr_tensor **sums; /* of x, from fri_conv2d_sums, taken; NULL or to NULL: statistics are made from x */
 } fri_norm;
@@ -15,8 +16,9 @@ typedef struct fri_norm {
 fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fri_norm *norm,
                                    fri_batchnorm2d_desc *desc);
 
-/* Mean and inverse std of the batch, and the running values moved along. In a checkpoint's recomputation they come from
- * the slots saved_mean and saved_mean + 1 of the first forward's node, and running values are left alone. */
+/* Mean and inverse std of the batch, and the running values and their counter moved along. In a checkpoint's
+ * recomputation they come from the slots saved_mean and saved_mean + 1 of the first forward's node, and running values
+ * are left alone. */
 fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *d, const fr_tensor *x,
                                const fri_norm *norm, fr_tensor **mean, fr_tensor **invstd);
 

@@ -132,7 +132,7 @@ fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_p
     }
     if (count == 0) return FR_OK;
     s = FRI_KERNEL(fri_backend_of(o->counts), FR_F32, count_up,
-                   (FRI_EXEC, FR_F32, found != NULL ? fri_data(found) : NULL, count, arrays));
+                   (FRI_EXEC, found != NULL ? fri_data(found) : NULL, count, arrays));
 done:
     return s;
 }
