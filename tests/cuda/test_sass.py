@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Reads the machine code of the built CUDA kernels, and first what planted faults look like to it.
+
+Usage: test_sass.py OBJECT.cu.o ...      exit status 1: a kernel breaks a rule; 77: no cuobjdump here
+
+    local     no kernel keeps anything in local memory: no LDL, no STL
+    packs     a kernel of packs of N > 1 moves a pack at once: N * size bytes
+    bytes     over pixels and columns, where no tail is left, nothing is loaded byte by byte
+    ahead     what ends sums (*_ends) runs on a few blocks: in its loop 4 loads or more are on their way per wait
+
+cuobjdump is looked for in PATH, beside nvcc, and in python3's packages.
+"""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+FUNCTION = re.compile(r"Function : (\S+)")
+LINE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?)\s*;")
+REGISTER = re.compile(r"\bR(\d+)\b(\.64)?")
+WIDTH = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
+SIZE = {"f": 4, "6__half": 2, "13__nv_bfloat16": 2}
+TYPES = re.compile(r"I(f|6__half|13__nv_bfloat16)\w*?Li(\d+)E")
+LOADS_PER_WAIT = 4
+
+
+def kernels_of(text):
+    """[(name, [(address, opcode, operands)])]"""
+    kernels = []
+    for line in text.splitlines():
+        if m := FUNCTION.search(line):
+            kernels.append((m.group(1), []))
+        elif kernels and (m := LINE.match(line)):
+            kernels[-1][1].append((int(m.group(1), 16), m.group(2), m.group(3)))
+    return kernels
+
+
+def width(opcode):
+    return next((WIDTH[part] for part in opcode.split(".") if part in WIDTH), 4)
+
+
+def registers(text):
+    return {int(m.group(1)) + i for m in REGISTER.finditer(text) for i in range(2 if m.group(2) else 1)}
+
+
+def loops(code):
+    """Instructions between a branch and the earlier place that it leads to."""
+    for at, opcode, operands in code:
+        target = re.search(r"0x([0-9a-f]+)", operands)
+        if opcode == "BRA" and target and int(target.group(1), 16) < at:
+            yield [i for i in code if int(target.group(1), 16) <= i[0] <= at]
+
+
+def waits(code):
+    """Loads, and how often something is asked for that is still on its way."""
+    loads, stops, coming = 0, 0, set()
+    for _, opcode, operands in code:
+        load = opcode.startswith("LDG")
+        first, _, rest = operands.partition(",")
+        if coming & registers(rest if load else operands):
+            stops, coming = stops + 1, set()
+        if load:
+            loads += 1
+            begin = min(registers(first))
+            coming |= set(range(begin, begin + max(1, width(opcode) // 4)))
+    return loads, stops
+
+
+def faults(name, code):
+    local = [opcode for _, opcode, _ in code if opcode.split(".")[0] in ("LDL", "STL")]
+    if local and "normal_of" not in name:  # cosf reduces large angles there; these are below 2 pi
+        yield f"local: {len(local)} x {local[0]}"
+    loads = [opcode for _, opcode, _ in code if opcode.startswith("LDG")]
+    m = TYPES.search(name)
+    if m and int(m.group(2)) > 1 and not re.match(r"_Z4drop\w+Lb0E", name):  # which is for what is not aligned
+        pack = SIZE[m.group(1)] * int(m.group(2))
+        moves = [opcode for _, opcode, _ in code if opcode[:3] in ("LDG", "STG")]
+        if pack <= 16 and moves and not any(width(opcode) == pack for opcode in moves):
+            yield f"packs: nothing of {pack} bytes is moved"
+        tails = not re.search("10fri_pixels|11fri_columns", name)
+        if not tails and (single := [opcode for opcode in loads if width(opcode) == 1]):
+            yield f"bytes: {len(single)} x {single[0]}"
+    if re.match(r"_Z\d+\w*_ends", name):
+        turns = [waits(loop) for loop in loops(code)]
+        turns = [(n, stops) for n, stops in turns if n > 0]
+        if not turns:
+            yield "ahead: no loop that loads"
+        for n, stops in turns:
+            if n < LOADS_PER_WAIT * max(stops, 1):
+                yield f"ahead: {n} loads, {stops} waits"
+
+
+# One line is an instruction; the loop of a sum's end, well and with each load asked for at once.
+def listing(name, lines):
+    return f"Function : {name}\n" + "".join(f"  /*{16 * i:04x}*/  {line} ;\n" for i, line in enumerate(lines))
+
+
+AHEAD = [f"LDG.E R{10 + i}, desc[UR4][R{20 + 2 * i}.64]" for i in range(4)] + \
+        [f"F2F.F64.F32 R{40 + 2 * i}, R{10 + i}" for i in range(4)] + ["@!P0 BRA 0x0"]
+BEHIND = [line for i in range(4) for line in (AHEAD[i], AHEAD[4 + i])] + ["@!P0 BRA 0x0"]
+PIXELS = "_Z8backwardI6__halfhLi8EEv8fri_axisS1_10fri_pixels"
+PACK, STORE = "@P1 LDG.E.128 R4, desc[UR4][R2.64]", "STG.E.128 desc[UR4][R2.64], R4"
+PLANTED = [
+    ("ahead", "_Z8sum_endsIfEvll", AHEAD, BEHIND),
+    ("ahead", "_Z10stats_ends11fri_columns", AHEAD, AHEAD[:-1]),
+    ("local", "_Z4stepIff", [PACK, STORE], [PACK, "STL.64 [R1], R4", STORE]),
+    ("bytes", PIXELS, [PACK, STORE], [PACK, "LDG.E.U8 R9, desc[UR4][R6.64+0x1]", STORE]),
+    ("packs", PIXELS, [PACK, STORE], ["LDG.E.64 R4, desc[UR4][R2.64]", "STG.E.64 desc[UR4][R2.64], R4"]),
+    ("packs", "_Z5applyI6__halfLi4ELb1EEv", ["LDG.E.64 R4, desc[UR4][R2.64]"], ["LDG.E.U16 R4, desc[UR4][R2.64]"]),
+]
+
+
+def unseen():
+    for rule, name, good, bad in PLANTED:
+        found = [[fault.split(":")[0] for fault in faults(*kernels_of(listing(name, lines))[0])]
+                 for lines in (good, bad)]
+        if found != [[], [rule]]:
+            yield f"{rule}: {name}: {found[0]} in what is right, {found[1]} in what is wrong"
+
+
+def disassembler():
+    packages = sysconfig.get_paths()["purelib"]
+    beside = [os.path.join(os.path.dirname(shutil.which("nvcc") or ""), "cuobjdump"), "/usr/local/cuda/bin/cuobjdump"]
+    inside = [glob.glob(os.path.join(packages, *path)) for path in (("nvidia", "*", "bin", "cuobjdump"),
+                                                                   ("triton", "backends", "*", "bin", "cuobjdump"))]
+    for path in [shutil.which("cuobjdump")] + beside + sum(inside, []):
+        if path and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def main():
+    if missed := list(unseen()):
+        print("\n".join(["planted faults that were not told apart:"] + missed))
+        return 1
+    tool = disassembler()
+    if tool is None:
+        print("skipped: no cuobjdump in PATH, beside nvcc or in python3's packages")
+        return 77
+    seen, found = 0, []
+    for path in sys.argv[1:]:
+        run = subprocess.run([tool, "-sass", path], capture_output=True, text=True)
+        if run.returncode != 0:
+            print(f"{tool} {path}: {run.stderr.strip()}")
+            return 1
+        for name, code in kernels_of(run.stdout):
+            seen += 1
+            found += [f"{os.path.basename(path)}: {name}: {fault}" for fault in faults(name, code)]
+    print("\n".join(found + [f"{seen} kernels, {len(found)} faults, {len(PLANTED)} planted ones found"]))
+    return 1 if found or seen == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
