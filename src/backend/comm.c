@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { QUEUE = 64, FOLDER_BYTES = 4000, PATH_BYTES = FOLDER_BYTES + 100 };
@@ -35,9 +36,13 @@ struct fr_comm {
     } queue[QUEUE];
     uint64_t queued, done; /* jobs so far */
     bool stop;
-    fr_status status; /* the first failure */
+    const char *farewell; /* said when it stops; borrowed */
+    const char *heard;    /* rank 0's */
+    fr_status status;     /* the first failure */
     char sentence[2 * FR_ENGINE_TEXT];
 };
+
+static fr_status open_engine(void *ctx, fr_comm *c);
 
 int fri_comm_rank(const fr_comm *c) {
     return c != NULL ? c->engine.rank : 0;
@@ -69,6 +74,15 @@ static bool cancelled(void *ctx) {
     return stop;
 }
 
+/* A library wants to be left by the thread that came, so all calls of the engine are the lane's. */
+static void leave(fr_comm *c) {
+    if (c->engine.ctx == NULL) return;
+    if (c->farewell != NULL)
+        c->heard = c->engine.goodbye(c->engine.ctx, c->farewell);
+    else
+        c->engine.close(c->engine.ctx, c->broken || c->status < 0);
+}
+
 static void *run(void *ctx) {
     fr_comm *c = ctx;
     pthread_mutex_lock(&c->lock);
@@ -89,6 +103,7 @@ static void *run(void *ctx) {
         pthread_cond_broadcast(&c->over);
     }
     pthread_mutex_unlock(&c->lock);
+    leave(c);
     return NULL;
 }
 
@@ -184,6 +199,7 @@ static fr_status create(const fr_engine *engine, bool dry, double seconds, fr_co
     c->engine = *engine;
     c->dry = dry;
     c->seconds = seconds;
+    c->heard = "";
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->work, NULL);
     pthread_cond_init(&c->over, NULL);
@@ -195,28 +211,55 @@ static fr_status create(const fr_engine *engine, bool dry, double seconds, fr_co
 
 /* Signals are the program's own threads'. */
 static fr_status start(fr_comm *c) {
-    char host[FR_ENGINE_HOST] = "";
     sigset_t all, was;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &was);
     c->started = pthread_create(&c->thread, NULL, run, c) == 0;
     pthread_sigmask(SIG_SETMASK, &was, NULL);
-    if (!c->started) return fr_fail(FR_ENOMEM, "ranks: the system starts no thread for them");
+    return c->started ? FR_OK : fr_fail(FR_ENOMEM, "ranks: the system starts no thread for them");
+}
+
+/* The library waits for all ranks, and for one that never comes it waits for ever: the lane is left to it then. */
+static fr_status wait_for_engine(fr_comm *c, const fri_launcher *l) {
+    struct timespec until;
+    uint64_t ticket = 0;
+    int late = 0;
+    fr_status s = fri_comm_queue(c, open_engine, (void *)(uintptr_t)l, &ticket);
+    if (s < 0) return s;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)c->seconds + 1;
+    pthread_mutex_lock(&c->lock);
+    while (c->done < ticket && late == 0) late = pthread_cond_timedwait(&c->over, &c->lock, &until);
+    pthread_mutex_unlock(&c->lock);
+    if (late == 0) return fri_comm_wait(c, ticket);
+    pthread_detach(c->thread);
+    return fr_fail(FR_EPEER, "%s started %d ranks, and they have not met within %g s", l->name, l->size, c->seconds);
+}
+
+/* Every rank hears where the others are. */
+static fr_status meet(fr_comm *c) {
+    char host[FR_ENGINE_HOST] = "";
     gethostname(host, sizeof host - 1);
     return fri_comm_agree(c, host, sizeof host, c->host);
+}
+
+static fr_status keep_or_release(fr_status s, fr_comm *c, fr_comm **out) {
+    if (s < 0) {
+        c->broken = true;
+        fri_comm_release(&c);
+    } else {
+        *out = c;
+    }
+    return s;
 }
 
 fr_status fri_comm_on(const fr_engine *engine, double seconds, fr_comm **out) {
     fr_comm *c = NULL;
     fr_status s = create(engine, false, seconds, &c);
+    if (c == NULL) return s;
     if (s == FR_OK) s = start(c);
-    if (s < 0) {
-        if (c != NULL) c->broken = true;
-        fri_comm_release(&c);
-        return s;
-    }
-    *out = c;
-    return FR_OK;
+    if (s == FR_OK) s = meet(c);
+    return keep_or_release(s, c, out);
 }
 
 fr_status fri_comm_dry(int rank, int size, fr_comm **out) {
@@ -239,7 +282,6 @@ void fri_comm_release(fr_comm **p) {
         pthread_mutex_unlock(&c->lock);
         pthread_join(c->thread, NULL);
     }
-    if (!c->dry) c->engine.close(c->engine.ctx, c->broken || c->status < 0);
     pthread_cond_destroy(&c->over);
     pthread_cond_destroy(&c->work);
     pthread_mutex_destroy(&c->lock);
@@ -252,14 +294,13 @@ void fri_comm_goodbye(fr_comm *c, const char *why, const char **first) {
     if (first != NULL) *first = "";
     if (c->dry) return;
     pthread_mutex_lock(&c->lock);
+    c->farewell = why;
     c->stop = true; /* the lane ends, with what it waits for */
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
-    pthread_join(c->thread, NULL);
+    if (c->started) pthread_join(c->thread, NULL);
     c->started = false;
-    c->broken = true;
-    const char *heard = c->engine.goodbye(c->engine.ctx, why);
-    if (first != NULL && c->engine.rank != 0) *first = heard;
+    if (first != NULL && c->engine.rank != 0) *first = c->heard;
 }
 
 /* ---- the engine ------------------------------------------------------------------------------------------------ */
@@ -297,30 +338,39 @@ static void *open_plugin(const fri_launcher *l, char path[PATH_BYTES]) {
     return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 }
 
-/* An engine stays loaded: MPI libraries cannot be unloaded and loaded again. */
-static fr_status open_engine(const fri_launcher *l, fr_engine *out) {
+/* A job. An engine stays loaded: MPI libraries cannot be unloaded and loaded again. */
+static fr_status open_engine(void *ctx, fr_comm *c) {
+    const fri_launcher *l = ctx;
     char path[PATH_BYTES], reason[512] = "";
+    fr_engine engine = {0};
     void *library = open_plugin(l, path);
     if (library == NULL)
         return fr_fail(FR_ELIBRARY, "%s started %d ranks, but the engine that connects them cannot be opened: %s",
                        l->name, l->size, dlerror());
     fr_engine_open_fn *open = (fr_engine_open_fn *)dlsym(library, "fr_engine_open");
     if (open == NULL) return fr_fail(FR_ELIBRARY, "ranks: '%s' is no engine: it has no fr_engine_open", path);
-    fr_status s = open(FR_ENGINE_VERSION, out, reason, sizeof reason);
-    return s < 0 ? fr_fail(s, "ranks: '%s': %s", path, reason) : FR_OK;
-}
-
-fr_status fri_comm_open(double seconds, fr_comm **out) {
-    fri_launcher l;
-    fr_engine engine = {0};
-    fr_status s = fri_launcher_find(&l);
-    if (s < 0 || l.size == 1) return s;
-    s = open_engine(&l, &engine);
-    if (s < 0) return s;
-    if (engine.size != l.size || engine.rank != l.rank)
+    fr_status s = open(FR_ENGINE_VERSION, &engine, reason, sizeof reason);
+    if (s < 0) return fr_fail(s, "ranks: '%s': %s", path, reason);
+    if (engine.size != l->size || engine.rank != l->rank)
         return fr_fail(FR_EPEER,
                        "%s says rank %d of %d, but %s sees rank %d of %d: the program and its launcher belong to "
                        "different MPIs",
-                       l.name, l.rank, l.size, engine.name, engine.rank, engine.size);
-    return fri_comm_on(&engine, seconds, out);
+                       l->name, l->rank, l->size, engine.name, engine.rank, engine.size);
+    c->engine = engine;
+    return FR_OK;
+}
+
+fr_status fri_comm_open(double seconds, fr_comm **out) {
+    static fri_launcher l; /* the lane may have it for ever */
+    fr_comm *c = NULL;
+    fr_status s = fri_launcher_find(&l);
+    if (s < 0 || l.size == 1) return s;
+    const fr_engine none = {.rank = l.rank, .size = l.size};
+    s = create(&none, false, seconds, &c);
+    if (c == NULL) return s;
+    if (s == FR_OK) s = start(c);
+    if (s == FR_OK) s = wait_for_engine(c, &l);
+    if (s == FR_EPEER && c->done == 0) return s; /* the lane still has it */
+    if (s == FR_OK) s = meet(c);
+    return keep_or_release(s, c, out);
 }

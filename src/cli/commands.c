@@ -32,6 +32,7 @@ static fr_status train(fri_session *r) {
     fr_status s = steps(r);
     fri_signals_end();
     fri_train_arena_end(r);
+    if (s == FR_OK) s = fri_ranks_report(r);
     return s == FR_OK ? fri_run_emit(r, FRI_RUN_END) : s;
 }
 

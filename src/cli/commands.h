@@ -41,11 +41,11 @@ fr_status fri_places_check(const fr_train_program *p, const fr_train_opts *o);
 /* notes.c: a line for each memory switch of the command that saves nothing in this network, or raises its peak. */
 void fri_switch_notes(const fri_session *r);
 /* ranks.c: begin meets the other ranks, if a launcher started some; those but the first print nothing from then on.
- * note says how many there are. failed ends the run for all of them after this one's failure s, whose sentence gets
- * rank and step; false: rank 0 says the same. */
+ * note says how many there are. failed says this one's failure s, with rank and step if there are several, and ends
+ * the run for all of them. */
 fr_status fri_ranks_begin(fri_config *c);
 void fri_ranks_note(const fri_session *r);
-bool fri_ranks_failed(const fri_session *r, fr_status s);
+void fri_ranks_failed(const fri_session *r, fr_status s);
 /* signals.c: SIGINT, SIGTERM and SIGHUP are noted; the second one of a kind ends the process as usual. */
 void fri_signals_begin(void);
 void fri_signals_end(void);

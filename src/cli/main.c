@@ -40,10 +40,8 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     int failure = s == FR_EINVAL ? 2 : 1; /* the flags are at fault, or what they led to */
     if (s == FR_OK) s = fri_commands_run(&r, &advises);
     if (s >= 0) s = flush(stdout);
-    if (s < 0 && fri_ranks_failed(&r, s)) {
-        fprintf(stderr, "%s: %s\n", p->name, fr_last_error());
-        if (s == FR_ENOMEM && advises && config.rank == 0) advise(&r);
-    }
+    if (s < 0) fri_ranks_failed(&r, s);
+    if (s == FR_ENOMEM && advises && config.ranks < 2) advise(&r);
     fri_views_end(&views);
     fri_session_end(&r);
     fr_offload_close();

@@ -59,29 +59,46 @@ void fri_ranks_note(const fri_session *r) {
             fr_comm_engine(c->comm)[0] != '\0' ? ", " : "", fr_comm_engine(c->comm), c->opts.accumulate);
 }
 
-/* What follows "ended in step 7: ". */
+#define ENDED " ended "
+
+/* "rank 1 (hostb) ended in step 7: " in front of a reason. */
+static void explain(const fri_session *r, const char *reason, char sentence[FR_ENGINE_TEXT]) {
+    const fri_config *c = r->config;
+    char when[48] = "before the first step";
+    if (r->loader != NULL) snprintf(when, sizeof when, "in step %" PRId64, r->step + 1);
+    snprintf(sentence, FR_ENGINE_TEXT, "rank %d (%s)" ENDED "%s: %s", c->rank, fr_comm_host(c->comm, c->rank), when,
+             reason);
+}
+
 static const char *reason_of(const char *sentence) {
-    const char *at = strstr(sentence, " ended in step ");
+    const char *at = strncmp(sentence, "rank ", 5) == 0 ? strstr(sentence, ENDED) : NULL;
     const char *colon = at != NULL ? strstr(at, ": ") : NULL;
     return colon != NULL ? colon + 2 : sentence;
 }
 
-/* A failure that is rank 0's, too, is said by that one. */
-bool fri_ranks_failed(const fri_session *r, fr_status s) {
+static void say(const fri_config *c, const char *sentence) {
+    fprintf(stderr, "%s: %s\n", c->program->name, sentence);
+    fflush(stderr);
+}
+
+/* A failure that all ranks have is said by rank 0, before it says goodbye: a launcher ends the others with the first
+ * that goes. Before the first step it is said as by one process. */
+void fri_ranks_failed(const fri_session *r, fr_status s) {
     const fri_config *c = r->config;
     char error[FR_ENGINE_TEXT / 2], sentence[FR_ENGINE_TEXT];
     const char *first = "";
     int rank = 0, started = 1;
-    if (c->ranks < 2 || c->comm == NULL || planned(&c->opts))
-        return fr_comm_launched(&rank, &started) < 0 || rank == 0 || c->opts.ranks == 1;
+    const bool launched = c->opts.ranks != 1 && fr_comm_launched(&rank, &started) == FR_OK;
+    if (c->ranks < 2 || c->comm == NULL || planned(&c->opts)) {
+        if (!launched || rank == 0) say(c, fr_last_error());
+        return;
+    }
     snprintf(error, sizeof error, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());
-    if (s == FR_EPEER && strstr(error, " ended in step ") != NULL)
-        snprintf(sentence, sizeof sentence, "%s", error);
+    if (s == FR_EPEER && reason_of(error) != error)
+        snprintf(sentence, sizeof sentence, "%s", error); /* another one's, who stands there */
     else
-        snprintf(sentence, sizeof sentence, "rank %d (%s) ended in step %" PRId64 ": %s", c->rank,
-                 fr_comm_host(c->comm, c->rank), r->step + 1, error);
+        explain(r, error, sentence);
+    if (c->rank == 0) say(c, r->loader != NULL ? sentence : fr_last_error());
     fr_comm_goodbye(c->comm, sentence, &first);
-    if (c->rank > 0 && strcmp(reason_of(first), error) == 0) return false;
-    (void)fr_fail(s, "%s", sentence);
-    return true;
+    if (c->rank > 0 && strcmp(reason_of(first), reason_of(sentence)) != 0) say(c, sentence);
 }

@@ -24,16 +24,16 @@ static int64_t units_of(const fri_parameter *p) {
 static fr_status sum_part(const fri_parameter *p, fr_tensor *out, double *partial) {
     const fri_backend *be = fri_backend_of(p->sum);
     const fr_dtype t = p->sum->dtype;
+    const fri_array chunk = {p->count < FRI_SHARE_UNIT ? p->count : FRI_SHARE_UNIT, NULL};
     fri_workspace ws = {0};
     fr_status s = FR_OK;
+    FR_TRY(s, fri_workspace_begin(p->sum, FRI_KERNEL_BYTES(be, t, norm_squared_workspace, (t, 1, &chunk)), &ws));
     for (int64_t at = 0; at < p->count; at += FRI_SHARE_UNIT) {
         const int64_t n = p->count - at < FRI_SHARE_UNIT ? p->count - at : FRI_SHARE_UNIT;
         const fri_array one = {n, fri_data(p->sum) != NULL ? fri_share_at(p->sum, at) : NULL};
         FR_TRY(s, fri_tensor_fill(out, 0));
-        FR_TRY(s, fri_workspace_begin(p->sum, FRI_KERNEL_BYTES(be, t, norm_squared_workspace, (t, 1, &one)), &ws));
         FR_TRY(s, FRI_KERNEL(be, t, norm_squared, (&ws.exec, t, 1, &one, fri_data(out))));
-        fri_workspace_end(&ws);
-        if (fri_device_of(out) == FR_META) break; /* the others are like it */
+        if (fri_device_of(out) == FR_META) continue;
         FR_TRY(s, fr_tensor_to_host(out, &partial[(p->first + at) / FRI_SHARE_UNIT]));
     }
 done:

@@ -122,3 +122,21 @@ fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine,
     *out = s == FR_OK ? ordered : NULL;
     return s;
 }
+
+static uint64_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+fr_status fri_ranks_report(fri_session *r) {
+    const fri_config *c = r->config;
+    fri_rank_numbers mine = {.peak_requested = larger(r->training.peak_requested, r->evaluation.peak_requested),
+                             .peak_reserved = larger(r->training.peak_reserved, r->evaluation.peak_reserved),
+                             .planned = r->arena.used ? r->arena.placement.extent : 0,
+                             .departures = r->arena.departures,
+                             .step_bytes = fr_share_bytes(r->share),
+                             .waited = fr_share_waited(r->share)};
+    if (c->ranks == 1) return FR_OK;
+    snprintf(mine.host, sizeof mine.host, "%s", fr_comm_host(c->comm, c->rank));
+    r->rank = malloc((size_t)c->ranks * sizeof *r->rank);
+    return r->rank != NULL ? fr_comm_agree(c->comm, &mine, sizeof mine, r->rank) : no_memory();
+}

@@ -15,6 +15,7 @@ void fri_session_end(fri_session *r) {
     fr_dataset_release(&r->train);
     fr_dataset_release(&r->test);
     free(r->unit_weight);
+    free(r->rank);
     r->unit_weight = NULL;
     free(r->pixels);
     free(r->pixel_classes);

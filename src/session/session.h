@@ -51,6 +51,16 @@ typedef struct fri_step_values {
     fr_anomaly anomaly; /* found in this step, if it was searched */
 } fri_step_values;
 
+/* What a run was on one of its ranks. */
+typedef struct fri_rank_numbers {
+    char host[64];
+    uint64_t peak_requested, peak_reserved; /* of training and evaluation */
+    uint64_t planned;                       /* the arena's bytes; 0: there is none */
+    int64_t departures;                     /* from it */
+    uint64_t step_bytes;                    /* that a step sent */
+    double waited;                          /* seconds for others, beside the work */
+} fri_rank_numbers;
+
 typedef struct fri_session {
     const fri_config *config;
     fr_pool *pool; /* its memory on the device; NULL: none yet */
@@ -65,6 +75,7 @@ typedef struct fri_session {
     size_t *unit_weight;    /* segments.c; NULL: all the same */
     fr_grad_scaler *scaler; /* passes everything through where nothing is to be scaled */
     fr_share *share;        /* NULL: one process */
+    fri_rank_numbers *rank; /* of each, at the run's end; NULL: one process */
     fr_schedule schedule;
     int64_t parameters, trained; /* elements; those that are not frozen */
 
@@ -145,6 +156,8 @@ fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine,
 fr_status fri_ranks_meet(fri_session *r, int64_t step);
 /* FR_EPEER: another rank has other flags, data, or an environment in which numbers come out differently. */
 fr_status fri_ranks_compare(const fri_session *r);
+/* Fills in r->rank. */
+fr_status fri_ranks_report(fri_session *r);
 /* What rank 0 has there, of `bytes`, comes to all. */
 fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes);
 

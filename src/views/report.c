@@ -168,6 +168,23 @@ static void add_scale(cJSON *root, const fri_session *r) {
     cJSON_AddBoolToObject(first, "backward", r->overflow_first.backward);
 }
 
+static void add_ranks(cJSON *root, const fri_session *r) {
+    cJSON *list = r->rank != NULL ? cJSON_AddArrayToObject(root, "ranks") : NULL;
+    for (int i = 0; list != NULL && i < r->config->ranks; i++) {
+        const fri_rank_numbers *n = &r->rank[i];
+        cJSON *one = cJSON_CreateObject();
+        if (one == NULL) return;
+        cJSON_AddStringToObject(one, "host", n->host);
+        add_bytes(one, "peak_requested", n->peak_requested);
+        add_bytes(one, "peak_reserved", n->peak_reserved);
+        add_bytes(one, "planned", n->planned);
+        add_number(one, "departures", (double)n->departures);
+        add_bytes(one, "step_bytes", n->step_bytes);
+        add_number(one, "waited_seconds", n->waited);
+        cJSON_AddItemToArray(list, one);
+    }
+}
+
 static cJSON *build(const fri_session *r) {
     char library[160];
     cJSON *root = cJSON_CreateObject();
@@ -188,6 +205,7 @@ static cJSON *build(const fri_session *r) {
     add_memory(root, r);
     add_process(root, r);
     add_arena(root, r);
+    add_ranks(root, r);
     add_cuda_graph(root, r);
     add_fit(root, r);
     cJSON *time = cJSON_AddObjectToObject(root, "time");

@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""What becomes of a training when one of its ranks does not go on: every rank ends in time, with a sentence, and no
+process is left.
+
+faults.py BUILD [FAULT...]   without faults: all. Skips (exit 77) with a reason where no MPI is.
+"""
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+
+from law import RESNET, RUN, missing
+
+LIMIT = 4  # seconds of --peer-timeout
+ENV = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+LONG = ["--image-size", "32", "--batch-size", "4", "--eval-every", "0", "--seed", "3", "--steps", "100000",
+        "--peer-timeout", str(LIMIT), "--workers", "0"]
+
+
+def ranks_of(launcher, program):
+    """{rank: pid} of the launcher's programs."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                env = dict(word.split(b"=", 1) for word in f.read().split(b"\0") if b"=" in word)
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                name = f.read().split(b"\0")[0].decode()
+        except (OSError, ValueError):
+            continue
+        rank = env.get(b"OMPI_COMM_WORLD_RANK" if launcher == "openmpi" else b"PMI_RANK")
+        if os.path.basename(name) == os.path.basename(program) and rank is not None and \
+                env.get(b"FRUGAL_TEST_RUN") == str(os.getpid()).encode():
+            found[int(rank)] = int(pid)
+    return found
+
+
+class Run:
+    """A training on three ranks that has made some steps."""
+
+    def __init__(self, build, launcher, flags, env=None, wait=True):
+        self.launcher, self.program = launcher, os.path.join(build, "examples", RESNET[0])
+        self.out = tempfile.NamedTemporaryFile("r", suffix=".txt")
+        self.log = tempfile.NamedTemporaryFile("r", suffix=".jsonl")
+        command = RUN[launcher] + ["3", self.program] + RESNET[1:] + LONG + ["--log", self.log.name] + flags
+        self.process = subprocess.Popen(command, stdout=open(self.out.name, "w"), stderr=subprocess.STDOUT,
+                                        env=dict(ENV, FRUGAL_TEST_RUN=str(os.getpid()), **(env or {})))
+        while wait and self.steps() < 2:
+            if self.process.poll() is not None:
+                sys.exit(f"faults: the run ended before its first steps:\n{self.out.read()}")
+            time.sleep(0.1)
+        self.pids = ranks_of(launcher, self.program) if wait else {}
+
+    def steps(self):
+        with open(self.log.name) as f:
+            return f.read().count("\n")
+
+    def ended(self, seconds, sentences, status=None):
+        """What is wrong with how it ended, or None."""
+        began = time.monotonic()
+        while ranks_of(self.launcher, self.program) and time.monotonic() - began < seconds:
+            time.sleep(0.05)
+        left = ranks_of(self.launcher, self.program)
+        took = time.monotonic() - began
+        for pid in left.values():
+            os.kill(pid, signal.SIGKILL)
+        code = self.process.wait()
+        text = self.out.read()
+        if left:
+            return f"ranks {sorted(left)} were there after {seconds} s:\n{text}"
+        if status is not None and code != status:
+            return f"exit status {code}, not {status}:\n{text}"
+        for sentence in sentences:
+            if sentence not in text:
+                return f"nobody said '{sentence}':\n{text}"
+        print(f"  {took:.1f} s")
+        return None
+
+
+def stopped(build, launcher):
+    run = Run(build, launcher, [])
+    os.kill(run.pids[1], signal.SIGSTOP)
+    return run.ended(LIMIT + 5, ["no word from rank 1 (", f"for {LIMIT} s"])
+
+
+def terminated(build, launcher):
+    """A signal to one rank alone ends all after the same step, saved."""
+    with tempfile.TemporaryDirectory() as where:
+        run = Run(build, launcher, ["--save", where])
+        os.kill(run.pids[2], signal.SIGTERM)
+        return run.ended(LIMIT + 5, []) or (None if os.listdir(where) else "nothing was saved")
+
+
+def killed(build, launcher):
+    """The launcher may be faster than the ranks' own limit."""
+    run = Run(build, launcher, [])
+    os.kill(run.pids[1], signal.SIGKILL)
+    return run.ended(LIMIT + 5, [])
+
+
+def memory(build, launcher):
+    run = Run(build, launcher, ["--memory-limit", "30MiB"], wait=False)
+    time.sleep(1)
+    return run.ended(LIMIT + 5, ["out of memory on cpu"])
+
+
+def png(gray):
+    """An image of 16 x 16 pixels of one gray."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    head = struct.pack(">IIBBBBB", 16, 16, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + \
+        chunk(b"IDAT", zlib.compress((b"\0" + bytes([gray]) * 16) * 16)) + chunk(b"IEND", b"")
+
+
+def unreadable(build, launcher):
+    """Images that cannot be read, which some rank comes to."""
+    with tempfile.TemporaryDirectory() as where:
+        for split in ("train", "test"):
+            for label in ("a", "b"):
+                os.makedirs(os.path.join(where, split, label))
+                for i in range(48):
+                    with open(os.path.join(where, split, label, f"{i}.png"), "wb") as f:
+                        f.write(png(i))
+        run = Run(build, launcher, ["--dataset", "folder", "--data", where])
+        for i in range(8):
+            with open(os.path.join(where, "train", "a", f"{i}.png"), "r+b") as f:
+                f.truncate(50)
+        return run.ended(LIMIT + 15, [" ended in step ", ".png"])
+
+
+def full_disk(build, launcher):
+    """A state that cannot be written does not end the training, on no rank."""
+    with tempfile.TemporaryDirectory() as where:
+        run = Run(build, launcher, ["--save", where, "--save-every", "1"], wait=False)
+        while run.steps() < 2 and run.process.poll() is None:
+            time.sleep(0.1)
+        for name in os.listdir(where):
+            os.unlink(os.path.join(where, name))
+        os.rmdir(where)
+        time.sleep(1)
+        before = run.steps()
+        time.sleep(1.5)
+        went_on = run.steps() > before
+        os.makedirs(where, exist_ok=True)
+        for pid in ranks_of(launcher, run.program).values():
+            os.kill(pid, signal.SIGTERM)
+        return run.ended(LIMIT + 5, ["; the training goes on"]) or (None if went_on else "it stood still")
+
+
+def per_rank(launcher, number, word):
+    """A shell command's words that give one rank another environment or flag."""
+    variable = "OMPI_COMM_WORLD_RANK" if launcher == "openmpi" else "PMI_RANK"
+    return ["sh", "-c", f'if [ "${variable}" = {number} ]; then {word}; else exec "$@"; fi', "sh"]
+
+
+def unlike(build, launcher, word, sentences):
+    """Rank 1 runs `word` in place of the common command."""
+    program = os.path.join(build, "examples", RESNET[0])
+    command = RUN[launcher] + ["3"] + per_rank(launcher, 1, word) + [program] + RESNET[1:] + LONG
+    began = time.monotonic()
+    done = subprocess.run(command, env=dict(ENV, FRUGAL_TEST_RUN=str(os.getpid())), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=60)
+    for sentence in sentences:
+        if sentence not in done.stdout:
+            return f"nobody said '{sentence}':\n{done.stdout}"
+    if done.returncode == 0:
+        return f"exit status 0:\n{done.stdout}"
+    print(f"  {time.monotonic() - began:.1f} s")
+    return None
+
+
+def exits(build, launcher):
+    return unlike(build, launcher, "exit 3", ["have not met within"] if launcher == "mpich" else [])
+
+
+def other_flags(build, launcher):
+    return unlike(build, launcher, 'exec "$@" --lr 0.5', ["rank 1 (", "different values of --lr"])
+
+
+def other_data(build, launcher):
+    return unlike(build, launcher, 'exec "$@" --dataset synthetic', ["rank 1 (", "different"])
+
+
+def other_isa(build, launcher):
+    return unlike(build, launcher, 'ONEDNN_MAX_CPU_ISA=SSE41 exec "$@"', ["environments in which different bits"])
+
+
+def other_threads(build, launcher):
+    return unlike(build, launcher, 'exec "$@" --threads 2', ["different values of --threads"])
+
+
+def wrong_engine(build, launcher):
+    other = "mpich" if launcher == "openmpi" else "openmpi"
+    engine = os.path.join(build, "src", "mpi", f"libfrugal-mpi-{other}.so")
+    run = Run(build, launcher, [], env={"FRUGAL_MPI": engine}, wait=False)
+    return run.ended(30, ["belong to different MPIs"])
+
+
+def no_engine(build, launcher):
+    run = Run(build, launcher, [], env={"FRUGAL_MPI": "/nowhere/engine.so"}, wait=False)
+    return run.ended(30, ["the engine that connects them cannot be opened: /nowhere/engine.so"])
+
+
+def no_launcher(build, launcher):
+    """Of srun's variables those of PMIx are missing: one sentence, not as many runs as there are ranks."""
+    program = os.path.join(build, "examples", RESNET[0])
+    env = dict(os.environ, SLURM_STEP_NUM_TASKS="4", SLURM_PROCID="0", SLURM_LOCALID="0")
+    done = subprocess.run([program] + RESNET[1:] + LONG, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=60)
+    right = done.returncode == 1 and "add --mpi=pmix" in done.stdout
+    return None if right else f"exit status {done.returncode}:\n{done.stdout}"
+
+
+FAULTS = [stopped, terminated, killed, exits, memory, unreadable, full_disk, other_flags, other_data, other_isa,
+          other_threads, wrong_engine, no_engine, no_launcher]
+
+
+def main():
+    build = sys.argv[1]
+    wanted = [f for f in FAULTS if f.__name__ in sys.argv[2:]] or FAULTS
+    reason = missing(build)
+    if reason:
+        print(f"faults: skipped, {reason}")
+        return 77
+    failures = 0
+    for i, fault in enumerate(wanted):
+        every = os.environ.get("FRUGAL_DIST_SETS") == "all" or len(wanted) < len(FAULTS)
+        for launcher in RUN if every else [list(RUN)[i % 2]]:
+            print(f"{fault.__name__}, {launcher}:", flush=True)
+            wrong = fault(build, launcher)
+            failures += wrong is not None
+            if wrong:
+                print(f"  FAILED: {wrong}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Runs on several ranks beside those of one process: memory as planned, evaluations of any size, resumed on any number.
+
+runs.py BUILD [memory|evaluation|resume...]   without names: all. Skips (exit 77) with a reason where no MPI is.
+"""
+import json
+import os
+import sys
+import tempfile
+
+from law import RESNET, RUN, VGG, missing, newest, normal, program, run
+
+failures = []
+
+
+def expect(condition, sentence):
+    if not condition:
+        failures.append(sentence)
+        print(f"  FAILED: {sentence}", flush=True)
+
+
+def report(build, where, launcher, n, flags):
+    name = os.path.join(where, "report.json")
+    run((RUN[launcher] + [str(n)] if n > 1 else []) + program(build, flags) + ["--report", name])
+    with open(name) as f:
+        return json.load(f)
+
+
+def memory(build, where):
+    """On each rank what was planned is what was reserved, and no allocation departed; of the first rank the plan tells
+    it without the others. A step sends 2 (N - 1)/N of the gradients, rounded up to slices."""
+    for flags in (VGG + ["--optimizer", "adam"], RESNET + ["--optimizer", "adam8", "--clip", "1"]):
+        for launcher, n in (("openmpi", 2), ("mpich", 3)):
+            ran = report(build, where, launcher, n, flags + ["--steps", "3"])
+            name = os.path.join(where, "plan.json")
+            run(program(build, flags) + ["--steps", "3", "--plan", "--ranks", str(n), "--report", name])
+            with open(name) as f:
+                plan = json.load(f)
+            for key in ("requested", "reserved", "allocated"):
+                a, b = plan["memory"], ran["memory"]
+                expect(a[f"peak_{key}"] == b[f"peak_{key}"],
+                       f"{flags[0]} on {n}: peak_{key} {a[f'peak_{key}']} planned, {b[f'peak_{key}']} measured")
+            gradients = 4 * ran["trained_parameters"]
+            for i, rank in enumerate(ran["ranks"]):
+                expect(rank["departures"] == 0, f"{flags[0]}, rank {i} of {n}: {rank['departures']} departures")
+                expect(rank["planned"] == rank["peak_reserved"],
+                       f"{flags[0]}, rank {i} of {n}: {rank['planned']} planned, {rank['peak_reserved']} reserved")
+                formula = 2 * gradients * (n - 1) / n
+                expect(abs(rank["step_bytes"] / formula - 1) < 0.04,
+                       f"{flags[0]}, rank {i} of {n}: a step sent {rank['step_bytes']} bytes, {formula:.0f} expected")
+
+
+def evaluation(build, where):
+    """297 images in 1, N - 1, N and N + 1 batches and more: the numbers of one process."""
+    for batch in (297, 149, 99, 75, 4):
+        flags = RESNET + ["--steps", "1", "--accumulate", "1", "--batch-size", str(batch)]
+        one = report(build, where, None, 1, flags)
+        three = report(build, where, "mpich" if batch % 2 else "openmpi", 3, flags)
+        for key in ("accuracy", "loss"):
+            a, b = one[key], three[key]
+            expect(a == b, f"batches of {batch}: {key} {a} on one process, {b} on three")
+
+
+def resume(build, where):
+    """A training goes on wherever it was saved: M stays, N does not matter."""
+    flags = RESNET + ["--optimizer", "adamw", "--schedule", "constant", "--warmup", "0"]
+    one, many = os.path.join(where, "one"), os.path.join(where, "many")
+    run(program(build, flags) + ["--steps", "4", "--accumulate", "3", "--save", one])
+    for i, (launcher, n) in enumerate((("openmpi", 3), ("mpich", 2), ("openmpi", 4), (None, 1))):
+        run((RUN[launcher] + [str(n)] if launcher else []) + program(build, flags) +
+            ["--steps", str(i + 1), "--save", many, "--resume", "latest"])
+    expect(normal(newest(one)) == normal(newest(many)), "a training that was resumed on 3, 2, 4 and 1 ranks differs")
+
+
+def main():
+    parts = {f.__name__: f for f in (memory, evaluation, resume)}
+    build = sys.argv[1]
+    reason = missing(build)
+    if reason:
+        print(f"runs: skipped, {reason}")
+        return 77
+    for name in sys.argv[2:] or parts:
+        print(f"{name}:", flush=True)
+        with tempfile.TemporaryDirectory() as where:
+            parts[name](build, where)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
