@@ -63,6 +63,15 @@ FR_API fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_da
  * its image's; in the byte order of their names. FR_EFORMAT names what has no counterpart, and a mask's wrong value. */
 FR_API fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t classes, fr_dataset **out);
 
+/* JPEG and PNG images in tar shards, as WebDataset writes them: plain tar, not compressed. `pattern` is a path, one
+ * with a range in braces ("train-{000000..001281}.tar"), or one with * and ?. "key.cls" beside "key.jpg" holds the
+ * class's number; where no image has one, an image's folder names its class, numbered as fr_dataset_image_folder does
+ * it. Images are numbered in the byte order of their names over all shards: shards made from a folder give its batches.
+ * A shard's headers are read once and kept in <shard>.index, where the folder can be written; an image is then one read
+ * at its offset. FR_EIO, FR_EFORMAT name shard and image; FR_EUNSUPPORTED: a shard without an index, in a build
+ * without libarchive. */
+FR_API fr_status fr_dataset_tar(const char *pattern, fr_dataset **out);
+
 /* Noise, for benchmarks: bytes and labels are a function of (seed, index). channels is 1 or 3. */
 FR_API fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, int64_t width, int64_t channels,
                                       uint64_t seed, fr_dataset **out);
@@ -161,6 +170,9 @@ typedef struct fr_loader_opts {
     /* Of each `group` batches in a row this loader gives those numbered first, first + every, ... within the group: so
      * several loaders share an epoch. Positions and counts are those of the whole. */
     int64_t group FR_DEFAULT(1), every FR_DEFAULT(1), first FR_DEFAULT(0);
+    /* k: an epoch reads the dataset's files one after the other in a new order, and shuffles within each k images of
+     * that; 0: over all of them. */
+    int64_t shuffle_window FR_DEFAULT(0);
 } fr_loader_opts;
 
 /* The defaults are those of training but for augmentation, which is off. */

@@ -24,6 +24,7 @@ typedef enum fr_train_dataset {
     FR_TRAIN_MASKS,
     FR_TRAIN_SYNTHETIC,
     FR_TRAIN_OWN, /* of a session (session.h), which is given its datasets; no flag */
+    FR_TRAIN_TAR,
 } fr_train_dataset;
 
 typedef enum fr_train_optimizer { FR_TRAIN_SGD, FR_TRAIN_ADAM, FR_TRAIN_ADAMW, FR_TRAIN_ADAM8 } fr_train_optimizer;
@@ -130,9 +131,10 @@ typedef struct fr_train_opts {
     const char *track_lines;             /* of the run; NULL: none */
     const char *log, *csv, *tensorboard; /* NULL: none */
 
-    bool master_weights; /* with half: fr_optimizer_master_weights */
-    int64_t ranks;       /* AUTO: as many as a launcher started, else 1; 1: the launcher is ignored */
-    double peer_timeout; /* seconds that a rank is waited for */
+    bool master_weights;    /* with half: fr_optimizer_master_weights */
+    int64_t ranks;          /* AUTO: as many as a launcher started, else 1; 1: the launcher is ignored */
+    double peer_timeout;    /* seconds that a rank is waited for */
+    int64_t shuffle_window; /* fr_loader_opts has it */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

@@ -68,6 +68,8 @@ void fr_dataset_release(fr_dataset **dataset) {
     if (d->ops->destroy != NULL) d->ops->destroy(d);
     free(d->pixels);
     free(d->labels);
+    free(d->place);
+    free(d->run_end);
     free(d->source);
     free(d);
 }

@@ -37,8 +37,10 @@ struct fr_dataset {
     int64_t height, width, channels;
     bool same_size, f32, live;
     fr_target target;
-    uint8_t *pixels; /* count * height * width * channels, or NULL: ops->read knows */
-    int32_t *labels; /* count, or NULL: ops->read knows */
+    uint8_t *pixels;        /* count * height * width * channels, or NULL: ops->read knows */
+    int32_t *labels;        /* count, or NULL: ops->read knows */
+    int64_t *place;         /* the images in the order in which they are stored; NULL: as they are numbered */
+    int64_t *run_end, runs; /* files of such an order: the first place behind each; NULL, 0: all is one */
     void *state;
 };
 
@@ -52,6 +54,8 @@ typedef struct fri_names {
     int64_t count;
 } fri_names;
 void fri_names_free(fri_names *l);
+fr_status fri_names_add(fri_names *l, const char *prefix, const char *name);
+bool fri_is_image_name(const char *name); /* .jpg, .jpeg, .png */
 /* Adds the subfolders of `path` (want_folders) or its image files, with `prefix` before each. */
 fr_status fri_names_list(const char *path, bool want_folders, const char *prefix, fri_names *out);
 /* <root>/train, or <root>/test or val; FR_EIO where there is none. */

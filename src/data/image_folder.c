@@ -28,7 +28,7 @@ void fri_names_free(fri_names *l) {
     *l = (fri_names){0};
 }
 
-static fr_status names_add(fri_names *l, const char *prefix, const char *name) {
+fr_status fri_names_add(fri_names *l, const char *prefix, const char *name) {
     fr_status s = FRI_ROOM(l->name, l->count, "image folder");
     if (s < 0) return s;
     size_t a = strlen(prefix), b = strlen(name);
@@ -44,7 +44,7 @@ static int by_bytes(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool is_image_name(const char *name) {
+bool fri_is_image_name(const char *name) {
     static const char *const endings[] = {".jpg", ".jpeg", ".png"};
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
@@ -74,8 +74,8 @@ fr_status fri_names_list(const char *path, bool want_folders, const char *prefix
             s = fr_fail(FR_EIO, "%s/%s: the path is longer than %d bytes", path, e->d_name, PATH_BYTES);
             break;
         }
-        if (want_folders ? stat(full, &st) != 0 || !S_ISDIR(st.st_mode) : !is_image_name(e->d_name)) continue;
-        s = names_add(out, prefix, e->d_name);
+        if (want_folders ? stat(full, &st) != 0 || !S_ISDIR(st.st_mode) : !fri_is_image_name(e->d_name)) continue;
+        s = fri_names_add(out, prefix, e->d_name);
         if (s != FR_OK) break;
     }
     closedir(dir);

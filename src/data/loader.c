@@ -39,6 +39,7 @@ struct fri_loader {
 
     /* The caller's: read by workers only while a batch of the epoch is claimed. */
     int64_t *order;
+    int64_t *runs; /* files of the dataset, of a window; NULL: there are none, or no window */
     int64_t epoch;
     bool ended;     /* fetch has said FR_END */
     fr_image image; /* for decoding without workers */
@@ -232,6 +233,8 @@ static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
                        (long long)o->group, (long long)o->every, (long long)o->first);
     if (o->prefetch < 1 || o->prefetch > FRI_LOADER_PREFETCH_MAX)
         return fr_fail(FR_EINVAL, "loader: prefetch is %d, must lie in 1..%d", o->prefetch, FRI_LOADER_PREFETCH_MAX);
+    if (o->shuffle_window < 0)
+        return fr_fail(FR_EINVAL, "loader: shuffle_window is %lld, must be >= 0", (long long)o->shuffle_window);
     return FR_OK;
 }
 
@@ -259,7 +262,9 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
     l->unfree = l->shape.slots;
     l->slots = calloc((size_t)l->shape.slots, sizeof *l->slots);
     if ((uint64_t)d->count <= SIZE_MAX / sizeof *l->order) l->order = malloc((size_t)d->count * sizeof *l->order);
-    if (l->slots == NULL || l->order == NULL) {
+    const bool by_files = opts->shuffle_window > 0 && d->runs > 0;
+    if (by_files) l->runs = malloc((size_t)d->runs * sizeof *l->runs);
+    if (l->slots == NULL || l->order == NULL || (by_files && l->runs == NULL)) {
         s = fr_fail(FR_ENOMEM, "loader: no memory for the order of %lld images", (long long)d->count);
         goto done;
     }
@@ -305,24 +310,43 @@ void fri_loader_release(fri_loader **loader) {
     free(l->threads);
     free(l->slots);
     free(l->order);
+    free(l->runs);
     free(l);
 }
 
 /* ---- order and position ------------------------------------------------------------------------------------ */
 
-/* Fisher-Yates from Philox: a function of (seed, epoch). */
-static void make_order(fri_loader *l, int64_t epoch) {
-    const int64_t n = l->dataset->count;
-    for (int64_t i = 0; i < n; i++) l->order[i] = i;
-    if (!l->opts.shuffle) return;
+/* Fisher-Yates from Philox: a function of (seed, epoch, first). */
+static void shuffle(const fri_loader *l, int64_t epoch, int64_t first, int64_t n, int64_t *list) {
     for (int64_t i = n - 1; i > 0; i--) {
-        fri_philox4 r = fri_philox(l->transform.seed, fri_stream_shuffle(epoch), (uint64_t)i);
+        fri_philox4 r = fri_philox(l->transform.seed, fri_stream_shuffle(epoch), (uint64_t)(first + i));
         /* 64 bits against at most 2^31 images: the modulo's bias is below 2^-32. */
         int64_t k = (int64_t)(((uint64_t)r.v[1] << 32 | r.v[0]) % (uint64_t)(i + 1));
-        int64_t swap = l->order[i];
-        l->order[i] = l->order[k];
-        l->order[k] = swap;
+        int64_t swap = list[i];
+        list[i] = list[k];
+        list[k] = swap;
     }
+}
+
+/* The dataset's files one after the other, as they lie, in a random order of files. */
+static void order_of_files(const fri_loader *l, int64_t epoch) {
+    const fr_dataset *d = l->dataset;
+    int64_t n = 0;
+    for (int64_t k = 0; k < d->runs; k++) l->runs[k] = k;
+    shuffle(l, epoch, EPOCH_MAX, d->runs, l->runs);
+    for (int64_t k = 0; k < d->runs; k++) {
+        const int64_t run = l->runs[k], begin = run > 0 ? d->run_end[run - 1] : 0;
+        for (int64_t i = begin; i < d->run_end[run]; i++) l->order[n++] = d->place[i];
+    }
+}
+
+/* A function of (seed, epoch). */
+static void make_order(fri_loader *l, int64_t epoch) {
+    const int64_t n = l->dataset->count, window = l->opts.shuffle_window > 0 ? l->opts.shuffle_window : n;
+    for (int64_t i = 0; i < n; i++) l->order[i] = i;
+    if (!l->opts.shuffle) return;
+    if (l->runs != NULL) order_of_files(l, epoch);
+    for (int64_t i = 0; i < n; i += window) shuffle(l, epoch, i, n - i < window ? n - i : window, l->order + i);
 }
 
 int fri_loader_workers(const fri_loader *l) {

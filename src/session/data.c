@@ -1,6 +1,7 @@
 /* data.c - from --dataset to datasets, and to loaders with the augmentation that belongs to them. */
 #include "session/session.h"
 
+#include <glob.h>
 #include <string.h>
 
 /* What is known of a dataset without its files: sizes for --device meta, and how its images may be varied. */
@@ -21,6 +22,7 @@ static const struct {
     [FR_TRAIN_MASKS] = {"masks", true, 10000, 1000, 0, 0, true},
     [FR_TRAIN_SYNTHETIC] = {"synthetic", false, 50000, 256, 0, 0, false},
     [FR_TRAIN_OWN] = {"own", false, 0, 0, 0, 0, true},
+    [FR_TRAIN_TAR] = {"tar", true, 1281167, 50000, 0, 0, true},
 };
 
 enum { SMALL_IMAGE = 64 }; /* below, folders are shifted; from here on, cropped as ImageNet is */
@@ -34,7 +36,7 @@ bool fri_dataset_reads_files(fr_train_dataset d) {
 }
 
 bool fri_dataset_in_folders(fr_train_dataset d) {
-    return d == FR_TRAIN_FOLDER || d == FR_TRAIN_MASKS;
+    return d == FR_TRAIN_FOLDER || d == FR_TRAIN_MASKS || d == FR_TRAIN_TAR;
 }
 
 fr_status fri_nothing_read(void *ctx, int64_t index, void *pixels, void *target) {
@@ -55,6 +57,35 @@ static fr_status masks_without_files(const fr_train_opts *o, int64_t count, fr_d
                              out);
 }
 
+/* <folder>/train*.tar, and test*.tar or else val*.tar. */
+static fr_status open_shards(const char *folder, fr_split split, fr_dataset **out) {
+    static const char *const names[2][2] = {[FR_SPLIT_TRAIN] = {"train", "train"}, [FR_SPLIT_TEST] = {"test", "val"}};
+    char pattern[4096];
+    glob_t found = {0};
+    int missing = 1;
+    for (int i = 0; i < 2 && missing != 0; i++) {
+        int n = snprintf(pattern, sizeof pattern, "%s/%s*.tar", folder, names[split][i]);
+        if (n < 0 || n >= (int)sizeof pattern) return fr_fail(FR_EIO, "%s: the path is too long", folder);
+        missing = glob(pattern, 0, NULL, &found);
+        globfree(&found);
+    }
+    if (missing != 0)
+        return fr_fail(FR_EIO, "%s: holds no shard %s", folder,
+                       split == FR_SPLIT_TRAIN ? "train*.tar" : "test*.tar or val*.tar");
+    return fr_dataset_tar(pattern, out);
+}
+
+/* The labels of a test set mean something only if they are numbered like those of the training set. */
+static fr_status check_same_classes(const fr_dataset *train, const fr_dataset *test, int64_t classes) {
+    for (int64_t i = 0; i < classes; i++) {
+        const char *a = fr_dataset_class_name(train, i), *b = fr_dataset_class_name(test, i);
+        if (a != NULL && b != NULL && strcmp(a, b) != 0)
+            return fr_fail(FR_EFORMAT, "class %lld is %s in the training shards and %s in the test shards",
+                           (long long)i, a, b);
+    }
+    return FR_OK;
+}
+
 static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **out) {
     const fr_train_opts *o = &c->opts;
     if (known[o->dataset].needs_data && o->data == NULL) { /* meta */
@@ -70,6 +101,7 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
     case FR_TRAIN_CIFAR10: return fr_dataset_cifar10(o->data, split, out);
     case FR_TRAIN_CIFAR100: return fr_dataset_cifar100(o->data, split, out);
     case FR_TRAIN_FOLDER: return fr_dataset_image_folder(o->data, split, out);
+    case FR_TRAIN_TAR: return open_shards(o->data, split, out);
     case FR_TRAIN_MASKS: return fr_dataset_mask_folder(o->data, split, o->classes, out);
     case FR_TRAIN_SYNTHETIC:
         return fr_dataset_synthetic(split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test,
@@ -102,6 +134,10 @@ done:
     return s;
 }
 
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
 fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     fr_train_opts *o = &c->opts;
     fr_dataset_info of_train, of_test = {0};
@@ -112,6 +148,8 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     FR_TRY(s, open_split(c, FR_SPLIT_TEST, test));
     FR_TRY(s, fr_dataset_info_get(*train, &of_train));
     if (*test != NULL) FR_TRY(s, fr_dataset_info_get(*test, &of_test));
+    if (o->dataset == FR_TRAIN_TAR && fr_dataset_class_name(*train, 0) == NULL) /* numbers: the highest one seen */
+        of_train.classes = of_test.classes = larger(larger(of_train.classes, of_test.classes), asked);
     if (asked != FR_TRAIN_AUTO && asked != of_train.classes)
         return fr_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked,
                        fri_dataset_name(o->dataset), (long long)of_train.classes);
@@ -120,6 +158,7 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
                           of_test.channels != of_train.channels || of_test.f32 != of_train.f32))
         return fr_fail(FR_EINVAL, "%s and %s: training and test images differ in channels, element type or targets",
                        of_train.source, of_test.source);
+    if (o->dataset == FR_TRAIN_TAR && *test != NULL) FR_TRY(s, check_same_classes(*train, *test, o->classes));
     c->from_labels = of_train.target == FR_TARGET_CLASS && c->program->pixel_target != NULL;
     c->targets = c->from_labels ? FR_TARGET_PIXELS : of_train.target;
     c->outputs = c->from_labels ? c->program->pixel_classes(o->classes) : o->classes;
@@ -169,6 +208,7 @@ void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l
     l->seed = (uint64_t)o->seed;
     l->workers = (int)o->workers;
     l->prefetch = (int)o->prefetch;
+    l->shuffle_window = o->shuffle_window;
     l->device = o->device == FR_META ? FR_META : FR_CPU;
     if (l->device != FR_META && o->predict == NULL) { /* a dry run's data set is not the run's */
         l->group = train ? o->accumulate : c->ranks;

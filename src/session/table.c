@@ -12,10 +12,16 @@ static const fr_flag_choice heads[] = {{"auto", FR_HEAD_AUTO},
                                        {"global", FR_HEAD_GLOBAL},
                                        {"torchvision", FR_HEAD_TORCHVISION},
                                        {0}};
-static const fr_flag_choice datasets[] =
-    {{"digits", FR_TRAIN_DIGITS},   {"mnist", FR_TRAIN_MNIST},         {"fashion-mnist", FR_TRAIN_FASHION_MNIST},
-     {"cifar10", FR_TRAIN_CIFAR10}, {"cifar100", FR_TRAIN_CIFAR100},   {"folder", FR_TRAIN_FOLDER},
-     {"masks", FR_TRAIN_MASKS},     {"synthetic", FR_TRAIN_SYNTHETIC}, {0}};
+static const fr_flag_choice datasets[] = {{"digits", FR_TRAIN_DIGITS},
+                                          {"mnist", FR_TRAIN_MNIST},
+                                          {"fashion-mnist", FR_TRAIN_FASHION_MNIST},
+                                          {"cifar10", FR_TRAIN_CIFAR10},
+                                          {"cifar100", FR_TRAIN_CIFAR100},
+                                          {"folder", FR_TRAIN_FOLDER},
+                                          {"masks", FR_TRAIN_MASKS},
+                                          {"tar", FR_TRAIN_TAR},
+                                          {"synthetic", FR_TRAIN_SYNTHETIC},
+                                          {0}};
 static const fr_flag_choice optimizers[] = {{"sgd", FR_TRAIN_SGD},
                                             {"adam", FR_TRAIN_ADAM},
                                             {"adamw", FR_TRAIN_ADAMW},
@@ -93,7 +99,8 @@ const fr_flag fri_flags[] = {
     {"dataset", ROW(CHOICE, DATA, dataset), "NAME",
      "What to train on. 'digits' is inside the program: 1,500 + 297 handwritten digits, enlarged to the image size. "
      "'folder' is <PATH>/<train|test>/<class>/*.jpg or .png; 'masks' is <PATH>/<train|test>/images/*.jpg or .png, and "
-     "masks/*.png of the same names with a class per pixel (255: none). 'synthetic' is noise, for measuring.",
+     "masks/*.png of the same names with a class per pixel (255: none); 'tar' is WebDataset's shards "
+     "<PATH>/<train|test>*.tar. 'synthetic' is noise, for measuring.",
      .choices = datasets, .brief = "digits, mnist, cifar10, folder, ..."},
     {"data", ROW(TEXT, DATA, data), "PATH", "The folder with the dataset's files.",
      .unset = "none; all datasets but digits and synthetic need it", .file = FR_FILE_READ,
@@ -113,6 +120,10 @@ const fr_flag fri_flags[] = {
      .course = true, .lacking = "off"},
     {"keep-last", ROW(SET, DATA, keep_last), NULL,
      "Train on the last, smaller batch of an epoch too, instead of dropping it."},
+    {"shuffle-window", ROW(INT, DATA, shuffle_window), "N",
+     "Read tar shards one after the other, in a new order each epoch, and shuffle within N images of that; 0: shuffle "
+     "all images.",
+     RANGE(0, INT64_C(1) << 40), .course = true, .lacking = "0"},
     {"workers", ROW(INT, DATA, workers), "N", "Threads that decode images; 0: the training thread does it.",
      RANGE(0, 256)},
     {"prefetch", ROW(INT, DATA, prefetch), "N", "Batches that workers decode ahead. Each takes its place in memory.",

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import struct
+import tarfile
 import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -84,6 +85,28 @@ def pictures():
             put("image", f"{name}{'_progressive' if options.get('progressive') else ''}.{form.lower()}", out.getvalue())
 
 
+def tar(form, files):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as shard:
+        for name, data in files:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            shard.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def shards():
+    with open(os.path.join(HERE, "seeds", "image", "l.png"), "rb") as file:
+        image = file.read()
+    labelled = [("0.cls", b"1"), ("0.png", image), ("1.png", image), ("1.cls", b"0\n")]
+    put("tar", "classes", tar(tarfile.USTAR_FORMAT, labelled))
+    put("tar", "folders", tar(tarfile.GNU_FORMAT, [("a/0.png", image), ("b/" + "k" * 110 + ".png", image)]))
+    put("tar", "pax", tar(tarfile.PAX_FORMAT, [("a/" + "\u00e9" * 60 + ".png", image)]))
+    images = [[512, 90, 3, "a/0.png"], [2048, 7, -1, "b/1.jpg"]]
+    index = {"format": "frugal tar index 1", "bytes": 10240, "images": images}
+    put("tar", "index", json.dumps(index, separators=(",", ":")).encode())
+
+
 def main():
     put("safetensors", "empty", safetensors({}, None))
     put("safetensors", "types", safetensors({t.lower(): (t, [2, 1]) for t in STRIDE}, {"format": "pt"}))
@@ -102,6 +125,7 @@ def main():
     put("cifar", "hundred", b"\1" + bytes([5, 77]) + bytes(i % 256 for i in range(3072)))
     put("cifar", "gzip", b"\0" + gzip.compress(bytes(3073), mtime=0))
     pictures()
+    shards()
     assert zlib.crc32(b"123456789") == 0xCBF43926
 
 

@@ -1,0 +1,329 @@
+/* tar.c - images in tar shards (WebDataset's layout), each read by its offset.
+ *
+ * Images are numbered in the byte order of their names over all shards, so that shards made from a folder give the
+ * folder's numbers; `place` has the order in which they lie. A shard stays open from its first image on. */
+#include "data/dataset.h"
+
+#include "base/array.h"
+#include "base/atomic_file.h"
+#include "data/tar_index.h"
+
+#include <ctype.h>
+#include <glob.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    BLOCK = 512,
+    SIZE_AT = 124,
+    SIZE_DIGITS = 12,
+    OPEN_SHARDS = 512,
+    SHARDS_MAX = 1 << 20,
+    IMAGE_BYTES_MAX = 1 << 30
+};
+
+typedef struct entry {
+    fri_tar_image image; /* owns the name */
+    int64_t shard;
+} entry;
+
+typedef struct tar {
+    fri_names shards, classes;
+    atomic_int *descriptor; /* of each shard, plus 1; 0: closed */
+    atomic_int open;
+    entry *entry; /* count of them, as images are numbered */
+} tar;
+
+/* ---- which shards ------------------------------------------------------------------------------------------ */
+
+/* "train-{000..127}.tar", bash's range: as many digits as the first number has. */
+static fr_status expand_range(const char *pattern, const char *brace, fri_names *out) {
+    char *end = NULL, name[FRI_PATH_BYTES];
+    const char *from = brace + 1;
+    long long first = strtoll(from, &end, 10), last = 0;
+    int digits = (int)(end - from);
+    bool fine =
+        isdigit((unsigned char)*from) && digits <= 9 && strncmp(end, "..", 2) == 0 && isdigit((unsigned char)end[2]);
+    if (fine) last = strtoll(end + 2, &end, 10);
+    if (!fine || *end != '}' || strchr(end, '{') != NULL || last < first || last - first >= SHARDS_MAX)
+        return fr_fail(FR_EINVAL, "%s: in braces stands one range of numbers, {000..127}, of at most %d", pattern,
+                       SHARDS_MAX);
+    fr_status s = FR_OK;
+    for (long long i = first; i <= last && s == FR_OK; i++) {
+        int n = snprintf(name, sizeof name, "%.*s%0*lld%s", (int)(brace - pattern), pattern, digits, i, end + 1);
+        if (n < 0 || n >= FRI_PATH_BYTES)
+            return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", pattern, FRI_PATH_BYTES);
+        s = fri_names_add(out, "", name);
+    }
+    return s;
+}
+
+static fr_status find_shards(const char *pattern, fri_names *out) {
+    const char *brace = strchr(pattern, '{');
+    if (brace != NULL) return expand_range(pattern, brace, out);
+    if (access(pattern, F_OK) == 0) return fri_names_add(out, "", pattern);
+    glob_t found = {0};
+    fr_status s = FR_OK;
+    int failed = glob(pattern, 0, NULL, &found);
+    for (size_t i = 0; failed == 0 && i < found.gl_pathc && s == FR_OK; i++)
+        s = fri_names_add(out, "", found.gl_pathv[i]);
+    globfree(&found);
+    if (failed != 0) return fr_fail(FR_EIO, "%s: there is no such file, and none that it matches", pattern);
+    return s;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------- */
+
+static fr_status open_shard(tar *t, int64_t shard, int *fd, bool *keeps) {
+    uint64_t bytes = 0;
+    int none = 0;
+    *keeps = true;
+    *fd = atomic_load(&t->descriptor[shard]) - 1;
+    if (*fd >= 0) return FR_OK;
+    fr_status s = fri_input_open(t->shards.name[shard], fd, &bytes);
+    if (s < 0) return s;
+    *keeps = atomic_fetch_add(&t->open, 1) < OPEN_SHARDS &&
+             atomic_compare_exchange_strong(&t->descriptor[shard], &none, *fd + 1);
+    if (!*keeps) atomic_fetch_sub(&t->open, 1);
+    return FR_OK;
+}
+
+/* A header's size, in octal. Other forms are of files above 8 GiB, which no image is. */
+static bool header_agrees(const uint8_t *header, int64_t bytes) {
+    int64_t size = 0;
+    for (int i = 0; i < SIZE_DIGITS; i++) {
+        uint8_t c = header[SIZE_AT + i];
+        if (c >= '0' && c <= '7')
+            size = size * 8 + (c - '0');
+        else if (c != ' ' && c != '\0')
+            return false;
+    }
+    return size == bytes;
+}
+
+/* The image's bytes into image->file. Sentences name neither shard nor image. */
+static fr_status read_bytes(int fd, const fri_tar_image *m, fr_image *image) {
+    uint8_t first[BLOCK + FRI_IMAGE_SIGNATURE];
+    const size_t look = m->bytes < FRI_IMAGE_SIGNATURE ? (size_t)m->bytes : FRI_IMAGE_SIGNATURE;
+    fr_status s = FR_OK;
+    if (m->bytes < 1 || m->bytes > IMAGE_BYTES_MAX)
+        return fr_fail(FR_EFORMAT, "has %lld bytes, an image has 1..%d", (long long)m->bytes, IMAGE_BYTES_MAX);
+    FR_TRY(s, fri_input_read(fd, first, BLOCK + look, (uint64_t)m->offset - BLOCK));
+    if (!header_agrees(first, m->bytes))
+        return fr_fail(FR_EFORMAT,
+                       "no file of %lld bytes begins at byte %lld, as the shard's index says; remove the index",
+                       (long long)m->bytes, (long long)m->offset);
+    FR_TRY(s, fri_image_check_signature(first + BLOCK, look)); /* before memory is taken for all of it */
+    FR_TRY(s, fri_buffer_reserve(&image->file, (size_t)m->bytes, "its bytes"));
+    s = fri_input_read(fd, image->file.data, (size_t)m->bytes, (uint64_t)m->offset);
+done:
+    return s;
+}
+
+static fr_status tar_read(const fr_dataset *d, int64_t index, fr_image *image) {
+    tar *t = d->state;
+    const entry *e = &t->entry[index];
+    const char *shard = t->shards.name[e->shard];
+    bool keeps = true;
+    int fd = -1;
+    fr_status s = open_shard(t, e->shard, &fd, &keeps);
+    if (s == FR_OK) s = read_bytes(fd, &e->image, image);
+    if (!keeps && fd >= 0) close(fd);
+    if (s < 0) return fr_fail_prefix(s, "%s: %s: ", shard, e->image.name);
+    s = fri_image_decode(e->image.name, image->file.data, (size_t)e->image.bytes, image);
+    return s < 0 ? fr_fail_prefix(s, "%s: ", shard) : s;
+}
+
+static void tar_destroy(fr_dataset *d) {
+    tar *t = d->state;
+    if (t == NULL) return;
+    for (int64_t i = 0; t->descriptor != NULL && i < t->shards.count; i++)
+        if (t->descriptor[i] > 0) close(t->descriptor[i] - 1);
+    for (int64_t i = 0; i < d->count; i++) free(t->entry[i].image.name);
+    free(t->entry);
+    free(t->descriptor);
+    fri_names_free(&t->shards);
+    fri_names_free(&t->classes);
+    free(t);
+}
+
+static const char *tar_class_name(const fr_dataset *d, int64_t label) {
+    const tar *t = d->state;
+    return t->classes.count > 0 ? t->classes.name[label] : NULL;
+}
+
+static const fri_dataset_ops tar_ops = {.read = tar_read, .destroy = tar_destroy, .class_name = tar_class_name};
+
+/* ---- classes and order ------------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b) {
+    const entry *x = a, *y = b;
+    int c = strcmp(x->image.name, y->image.name);
+    if (c != 0) return c;
+    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+    return x->image.offset < y->image.offset ? -1 : x->image.offset > y->image.offset;
+}
+
+/* The folder that a name stands in; false: in none. */
+static bool folder_of(const char *name, char folder[FRI_PATH_BYTES]) {
+    const char *slash = strrchr(name, '/'), *begin = slash;
+    while (begin != NULL && begin > name && begin[-1] != '/') begin--;
+    if (slash == NULL || begin == slash) return false;
+    memcpy(folder, begin, (size_t)(slash - begin));
+    folder[slash - begin] = '\0';
+    return true;
+}
+
+static int text_order(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* All folders, sorted, each once. */
+static fr_status find_classes(const fr_dataset *d, fri_names *out) {
+    const tar *t = d->state;
+    char folder[FRI_PATH_BYTES];
+    fr_status s = FR_OK;
+    for (int64_t i = 0; i < d->count && s == FR_OK; i++) {
+        if (!folder_of(t->entry[i].image.name, folder))
+            return fr_fail(FR_EFORMAT, "%s: %s has no .cls file beside it and stands in no folder that names its class",
+                           t->shards.name[t->entry[i].shard], t->entry[i].image.name);
+        if (out->count > 0 && strcmp(out->name[out->count - 1], folder) == 0) continue;
+        s = fri_names_add(out, "", folder);
+    }
+    if (s < 0) return s;
+    qsort(out->name, (size_t)out->count, sizeof *out->name, text_order);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < out->count; i++) {
+        if (kept > 0 && strcmp(out->name[kept - 1], out->name[i]) == 0)
+            free(out->name[i]);
+        else
+            out->name[kept++] = out->name[i];
+    }
+    out->count = kept;
+    return FR_OK;
+}
+
+static fr_status labels_of_folders(fr_dataset *d) {
+    tar *t = d->state;
+    char folder[FRI_PATH_BYTES];
+    fr_status s = find_classes(d, &t->classes);
+    for (int64_t i = 0; i < d->count && s == FR_OK; i++) {
+        const char *key = folder;
+        (void)folder_of(t->entry[i].image.name, folder);
+        char **at = bsearch(&key, t->classes.name, (size_t)t->classes.count, sizeof *t->classes.name, text_order);
+        d->labels[i] = (int32_t)(at - t->classes.name);
+    }
+    d->classes = t->classes.count;
+    return s;
+}
+
+static fr_status set_labels(fr_dataset *d) {
+    const tar *t = d->state;
+    int64_t labelled = 0, without = -1;
+    for (int64_t i = 0; i < d->count; i++) {
+        const fri_tar_image *m = &t->entry[i].image;
+        d->labels[i] = (int32_t)m->label;
+        if (m->label >= d->classes) d->classes = m->label + 1;
+        if (m->label == FRI_TAR_NO_LABEL)
+            without = i;
+        else
+            labelled++;
+    }
+    if (labelled == 0) return labels_of_folders(d);
+    if (without < 0) return FR_OK;
+    return fr_fail(FR_EFORMAT, "%s: %s has no .cls file beside it, and %lld other images have one",
+                   t->shards.name[t->entry[without].shard], t->entry[without].image.name, (long long)labelled);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------- */
+
+static fr_status take_images(fr_dataset *d, int64_t shard) {
+    tar *t = d->state;
+    fri_tar_index x = {0};
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_tar_index_open(t->shards.name[shard], &x));
+    if (x.count == 0) {
+        s = fr_fail(FR_EFORMAT, "%s: holds 0 images (.jpg, .jpeg, .png)", t->shards.name[shard]);
+        goto done;
+    }
+    for (int64_t i = 0; i < x.count; i++) {
+        FR_TRY(s, FRI_ROOM(t->entry, d->count, "tar"));
+        t->entry[d->count++] = (entry){x.image[i], shard};
+        x.image[i].name = NULL;
+    }
+done:
+    fri_tar_index_free(&x);
+    return s;
+}
+
+typedef struct place {
+    int64_t shard, offset, index;
+} place;
+
+static int by_place(const void *a, const void *b) {
+    const place *x = a, *y = b;
+    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* The images as they lie, and where each shard's end. */
+static fr_status set_places(fr_dataset *d) {
+    const tar *t = d->state;
+    place *all = malloc((size_t)d->count * sizeof *all);
+    d->place = malloc((size_t)d->count * sizeof *d->place);
+    d->run_end = calloc((size_t)t->shards.count, sizeof *d->run_end);
+    if (all == NULL || d->place == NULL || d->run_end == NULL) {
+        free(all);
+        return fr_fail(FR_ENOMEM, "%s: no memory for the order of %lld images", d->source, (long long)d->count);
+    }
+    d->runs = t->shards.count;
+    for (int64_t i = 0; i < d->count; i++) all[i] = (place){t->entry[i].shard, t->entry[i].image.offset, i};
+    qsort(all, (size_t)d->count, sizeof *all, by_place);
+    for (int64_t i = 0; i < d->count; i++) {
+        d->place[i] = all[i].index;
+        d->run_end[all[i].shard] = i + 1;
+    }
+    free(all);
+    return FR_OK;
+}
+
+fr_status fr_dataset_tar(const char *pattern, fr_dataset **out) {
+    FRI_NOT_NULL(pattern, out);
+    fr_image first = {0};
+    fr_dataset *d = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_dataset_new(&tar_ops, pattern, &d));
+    tar *t = d->state = calloc(1, sizeof *t);
+    if (t == NULL) {
+        s = fr_fail(FR_ENOMEM, "%s: no memory for the dataset", pattern);
+        goto done;
+    }
+    FR_TRY(s, find_shards(pattern, &t->shards));
+    t->descriptor = calloc((size_t)t->shards.count, sizeof *t->descriptor);
+    if (t->descriptor == NULL) {
+        s = fr_fail(FR_ENOMEM, "%s: no memory for %lld shards", pattern, (long long)t->shards.count);
+        goto done;
+    }
+    for (int64_t k = 0; k < t->shards.count; k++) FR_TRY(s, take_images(d, k));
+    qsort(t->entry, (size_t)d->count, sizeof *t->entry, by_name);
+    d->labels = malloc((size_t)d->count * sizeof *d->labels);
+    if (d->labels == NULL) {
+        s = fr_fail(FR_ENOMEM, "%s: no memory for %lld labels", pattern, (long long)d->count);
+        goto done;
+    }
+    FR_TRY(s, set_labels(d));
+    FR_TRY(s, set_places(d));
+    d->channels = 3;
+    d->same_size = false; /* nobody has looked */
+    FR_TRY(s, tar_read(d, 0, &first));
+    d->height = first.height;
+    d->width = first.width;
+    *out = d;
+    d = NULL;
+done:
+    fr_image_clear(&first);
+    fr_dataset_release(&d);
+    return s;
+}

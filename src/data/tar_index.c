@@ -1,0 +1,277 @@
+/* tar_index.c - see tar_index.h.
+ *
+ * A shard is plain tar, as WebDataset writes it: "key.jpg" beside "key.cls", the text of whose number is the label, or
+ * images in folders without one. libarchive reads the headers, whatever dialect they are in; only the place of the data
+ * is kept, so that an image is one read at an offset. */
+#include "data/tar_index.h"
+
+#include "base/array.h"
+#include "base/atomic_file.h"
+#include "data/dataset.h"
+
+#include <cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef FRI_LIBARCHIVE
+#include <archive.h>
+#include <archive_entry.h>
+#endif
+
+enum { BLOCK = 512, READ_BYTES = 1 << 20, CLASS_TEXT = 32, INDEX_BYTES_MAX = 1 << 30 };
+static const char format[] = "frugal tar index 1";
+
+void fri_tar_index_free(fri_tar_index *x) {
+    for (int64_t i = 0; i < x->count; i++) free(x->image[i].name);
+    free(x->image);
+    *x = (fri_tar_index){0};
+}
+
+static fr_status add(fri_tar_index *x, const char *name, int64_t offset, int64_t bytes, int64_t label) {
+    fr_status s = FRI_ROOM(x->image, x->count, "tar index");
+    if (s < 0) return s;
+    char *copy = strdup(name);
+    if (copy == NULL) return fr_fail(FR_ENOMEM, "tar index: no memory for a name");
+    x->image[x->count++] = (fri_tar_image){copy, offset, bytes, label};
+    return FR_OK;
+}
+
+/* ---- a shard's own headers --------------------------------------------------------------------------------- */
+
+#ifdef FRI_LIBARCHIVE
+/* WebDataset's key: the path up to the first dot of its last part. */
+static size_t key_length(const char *name) {
+    const char *slash = strrchr(name, '/'), *last = slash != NULL ? slash + 1 : name;
+    return (size_t)(last - name) + strcspn(last, ".");
+}
+
+static bool same_key(const char *a, const char *b) {
+    size_t n = key_length(a);
+    return n == key_length(b) && memcmp(a, b, n) == 0;
+}
+
+typedef struct scan {
+    struct archive *archive;
+    const char *path;
+    fri_tar_index *out;
+    int64_t first;   /* image of the key that is being read */
+    char *labelled;  /* name of the last .cls file */
+    int64_t label;   /* what it said */
+    const char *now; /* the entry's name */
+    struct archive_entry *entry;
+} scan;
+
+static fr_status broken(const scan *c) {
+    const char *why = archive_error_string(c->archive);
+    return fr_fail(FR_EFORMAT,
+                   "%s: is no tar file that can be read to its end: %s; a shard is plain tar, not compressed", c->path,
+                   why != NULL ? why : "it breaks off");
+}
+
+/* The images of a key get the label that stands before or after them. */
+static void give_label(scan *c) {
+    fri_tar_index *x = c->out;
+    for (int64_t i = x->count - 1; i >= c->first && same_key(x->image[i].name, c->labelled); i--)
+        x->image[i].label = c->label;
+}
+
+static fr_status read_class(scan *c) {
+    char text[CLASS_TEXT + 1] = "", *end = NULL;
+    la_ssize_t n = archive_read_data(c->archive, text, CLASS_TEXT);
+    if (n < 0) return broken(c);
+    long long label = strtoll(text, &end, 10);
+    if (end != text) end += strspn(end, " \r\n");
+    if (end == text || end != text + n || label < 0 || label > FRI_TAR_LABEL_MAX)
+        return fr_fail(FR_EFORMAT, "%s: %s holds '%.*s', not a class in 0..%d", c->path, c->now,
+                       (int)strcspn(text, "\r\n"), text, FRI_TAR_LABEL_MAX);
+    free(c->labelled);
+    c->labelled = strdup(c->now);
+    if (c->labelled == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for a name", c->path);
+    c->label = label;
+    give_label(c);
+    return FR_OK;
+}
+
+static fr_status read_image(scan *c) {
+    const int64_t bytes = archive_entry_size(c->entry), offset = archive_filter_bytes(c->archive, 0);
+    if (archive_entry_sparse_count(c->entry) > 0 || archive_entry_hardlink(c->entry) != NULL)
+        return fr_fail(FR_EFORMAT, "%s: %s is stored as a sparse file or a link; its bytes are not in one place",
+                       c->path, c->now);
+    fri_tar_index *x = c->out;
+    if (x->count == c->first || !same_key(x->image[x->count - 1].name, c->now)) c->first = x->count;
+    const bool labelled = c->labelled != NULL && same_key(c->labelled, c->now);
+    return add(x, c->now, offset, bytes, labelled ? c->label : FRI_TAR_NO_LABEL);
+}
+
+static fr_status read_entries(scan *c) {
+    fr_status s = FR_OK;
+    for (;;) {
+        int got = archive_read_next_header(c->archive, &c->entry);
+        if (got == ARCHIVE_EOF) return FR_OK;
+        if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return broken(c);
+        c->now = archive_entry_pathname(c->entry);
+        if (c->now == NULL || archive_entry_filetype(c->entry) != AE_IFREG) continue;
+        size_t n = strlen(c->now);
+        if (n >= FRI_PATH_BYTES)
+            return fr_fail(FR_EFORMAT, "%s: a name has %zu bytes, at most %d", c->path, n, FRI_PATH_BYTES);
+        if (n > 4 && strcmp(c->now + n - 4, ".cls") == 0)
+            FR_TRY(s, read_class(c));
+        else if (fri_is_image_name(c->now))
+            FR_TRY(s, read_image(c));
+    }
+done:
+    return s;
+}
+
+static fr_status scan_shard(const char *path, int fd, fri_tar_index *out) {
+    scan c = {.path = path, .out = out, .archive = archive_read_new()};
+    if (c.archive == NULL) return fr_fail(FR_ENOMEM, "%s: no memory to read a tar file", path);
+    archive_read_support_format_tar(c.archive);
+    fr_status s = archive_read_open_fd(c.archive, fd, READ_BYTES) == ARCHIVE_OK ? read_entries(&c) : broken(&c);
+    free(c.labelled);
+    archive_read_free(c.archive);
+    return s;
+}
+#else
+static fr_status scan_shard(const char *path, int fd, fri_tar_index *out) {
+    (void)fd, (void)out;
+    return fr_fail(
+        FR_EUNSUPPORTED,
+        "%s: has no index that fits it, and this library was built without libarchive, which reads tar files: "
+        "install libarchive-dev and configure with -Dlibarchive=enabled",
+        path);
+}
+#endif
+
+/* ---- the index beside it ----------------------------------------------------------------------------------- */
+
+static fr_status bad_index(const char *name, int64_t at) {
+    if (at < 0) return fr_fail(FR_EFORMAT, "%s: is not a tar index; remove it, and it is made anew", name);
+    return fr_fail(FR_EFORMAT,
+                   "%s: image %lld is not [offset, bytes, class, name] within the shard; remove the index, "
+                   "and it is made anew",
+                   name, (long long)at);
+}
+
+/* A whole number in least..most. */
+static bool whole(const cJSON *j, double least, double most, int64_t *out) {
+    if (!cJSON_IsNumber(j) || !(j->valuedouble >= least && j->valuedouble <= most)) return false;
+    *out = (int64_t)j->valuedouble;
+    return (double)*out == j->valuedouble;
+}
+
+static fr_status parse_image(const char *name, const cJSON *row, fri_tar_index *x) {
+    const cJSON *offset = cJSON_IsArray(row) ? row->child : NULL, *bytes = offset != NULL ? offset->next : NULL;
+    const cJSON *label = bytes != NULL ? bytes->next : NULL, *text = label != NULL ? label->next : NULL;
+    int64_t at = 0, n = 0, of = 0;
+    const double end = (double)x->shard_bytes;
+    if (!cJSON_IsString(text) || text->next != NULL || text->valuestring[0] == '\0' ||
+        strlen(text->valuestring) >= FRI_PATH_BYTES || !whole(offset, BLOCK, end, &at) ||
+        !whole(bytes, 0, end - (double)at, &n) || !whole(label, FRI_TAR_NO_LABEL, FRI_TAR_LABEL_MAX, &of))
+        return bad_index(name, x->count);
+    return add(x, text->valuestring, at, n, of);
+}
+
+fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, uint64_t shard_bytes,
+                              fri_tar_index *out, bool *other) {
+    cJSON *root = cJSON_ParseWithLength(text, bytes);
+    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(root, "format"), *row = NULL;
+    const cJSON *images = cJSON_GetObjectItemCaseSensitive(root, "images");
+    int64_t size = 0;
+    fr_status s = FR_OK;
+    *other = false;
+    *out = (fri_tar_index){.shard_bytes = shard_bytes};
+    if (!cJSON_IsString(kind) || strcmp(kind->valuestring, format) != 0 || !cJSON_IsArray(images) ||
+        !whole(cJSON_GetObjectItemCaseSensitive(root, "bytes"), 0, 9e15, &size)) {
+        s = bad_index(name, -1);
+        goto done;
+    }
+    *other = (uint64_t)size != shard_bytes;
+    if (*other) goto done;
+    cJSON_ArrayForEach(row, images) FR_TRY(s, parse_image(name, row, out));
+done:
+    cJSON_Delete(root);
+    if (s < 0) fri_tar_index_free(out);
+    return s;
+}
+
+/* FR_END: there is none, or it is of a shard with another size. */
+static fr_status read_index(const char *path, uint64_t shard_bytes, fri_tar_index *out) {
+    uint64_t bytes = 0;
+    char *text = NULL;
+    bool other = false;
+    int fd = -1;
+    fr_status s = FR_OK;
+    if (access(path, F_OK) != 0) return FR_END;
+    FR_TRY(s, fri_input_open(path, &fd, &bytes));
+    if (bytes > INDEX_BYTES_MAX) {
+        s = fr_fail(FR_EFORMAT, "has %llu bytes, a tar index has at most %d", (unsigned long long)bytes,
+                    INDEX_BYTES_MAX);
+        goto done;
+    }
+    text = malloc((size_t)bytes + 1);
+    if (text == NULL) {
+        s = fr_fail(FR_ENOMEM, "no memory for its %llu bytes", (unsigned long long)bytes);
+        goto done;
+    }
+    FR_TRY(s, fri_input_read(fd, text, (size_t)bytes, 0));
+    close(fd);
+    s = fri_tar_index_parse(path, text, (size_t)bytes, shard_bytes, out, &other);
+    free(text);
+    return s == FR_OK && other ? FR_END : s;
+done:
+    if (fd >= 0) close(fd);
+    free(text);
+    return fr_fail_prefix(s, "%s: ", path);
+}
+
+static cJSON *index_json(const fri_tar_index *x) {
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "format", format);
+    cJSON_AddNumberToObject(root, "bytes", (double)x->shard_bytes);
+    cJSON *images = cJSON_AddArrayToObject(root, "images");
+    for (int64_t i = 0; i < x->count; i++) {
+        const fri_tar_image *m = &x->image[i];
+        cJSON *row = cJSON_CreateArray();
+        cJSON_AddItemToArray(row, cJSON_CreateNumber((double)m->offset));
+        cJSON_AddItemToArray(row, cJSON_CreateNumber((double)m->bytes));
+        cJSON_AddItemToArray(row, cJSON_CreateNumber((double)m->label));
+        cJSON_AddItemToArray(row, cJSON_CreateString(m->name));
+        cJSON_AddItemToArray(images, row);
+    }
+    return root;
+}
+
+/* Where it cannot be written, as in a folder that is read only, the shard is read again the next time. */
+static void write_index(const char *path, const fri_tar_index *x) {
+    fr_atomic_file f = FR_ATOMIC_FILE_CLOSED;
+    cJSON *root = index_json(x);
+    char *text = cJSON_PrintUnformatted(root);
+    if (text != NULL && fr_atomic_open(path, 0666, &f) == FR_OK && fr_atomic_put(&f, text, strlen(text)) == FR_OK)
+        (void)fr_atomic_commit(&f);
+    fr_atomic_abandon(&f);
+    cJSON_free(text);
+    cJSON_Delete(root);
+}
+
+fr_status fri_tar_index_open(const char *path, fri_tar_index *out) {
+    char beside[FRI_PATH_BYTES];
+    int fd = -1, n = snprintf(beside, sizeof beside, "%s.index", path);
+    fr_status s = FR_OK;
+    *out = (fri_tar_index){0};
+    if (n < 0 || n >= FRI_PATH_BYTES)
+        return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", path, FRI_PATH_BYTES);
+    uint64_t bytes = 0;
+    s = fri_input_open(path, &fd, &bytes);
+    if (s < 0) return fr_fail_prefix(s, "%s: ", path);
+    s = read_index(beside, bytes, out);
+    if (s == FR_END) {
+        out->shard_bytes = bytes;
+        s = scan_shard(path, fd, out);
+        if (s == FR_OK) write_index(beside, out);
+    }
+    close(fd);
+    if (s < 0) fri_tar_index_free(out);
+    return s;
+}

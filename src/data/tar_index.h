@@ -1,0 +1,32 @@
+/* tar_index.h - where the images of one tar shard lie, and the file beside it that remembers. */
+#ifndef FRI_DATA_TAR_INDEX_H
+#define FRI_DATA_TAR_INDEX_H
+
+#include <frugal/base.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FRI_TAR_NO_LABEL = -1, FRI_TAR_LABEL_MAX = (1 << 20) - 1 };
+
+typedef struct fri_tar_image {
+    char *name;            /* its path inside of the shard */
+    int64_t offset, bytes; /* of its data in the shard */
+    int64_t label;         /* its .cls file's number, or FRI_TAR_NO_LABEL */
+} fri_tar_image;
+
+typedef struct fri_tar_index {
+    uint64_t shard_bytes;
+    fri_tar_image *image; /* in the order of the shard */
+    int64_t count;
+} fri_tar_index;
+
+/* What <path>.index says if the shard still has the size that it names; else the shard is read once, and the index
+ * written where its folder takes it. FR_EIO, FR_EFORMAT name the file; FR_EUNSUPPORTED: a build without libarchive. */
+fr_status fri_tar_index_open(const char *path, fri_tar_index *out);
+/* The text of an index. *other: it is one of a shard with another size. */
+fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, uint64_t shard_bytes,
+                              fri_tar_index *out, bool *other);
+void fri_tar_index_free(fri_tar_index *x);
+
+#endif
