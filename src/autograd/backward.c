@@ -234,6 +234,18 @@ static fr_status check_handed(const fr_node *n) {
 
 /* ---- the walk ---------------------------------------------------------------------------------------------- */
 
+/* What the node behind n has offloaded comes back while n runs. */
+static fr_status fetch_next(const fri_pass *p, const fr_node *n) {
+    fr_node *next = p->todo.count > 0 ? p->todo.items[0] : NULL;
+    fr_status s = FR_OK;
+    for (int i = 0; i < n->n_inputs; i++) {
+        fr_node *up = n->edges[i].node;
+        if (up != NULL && !up->executed && (next == NULL || up->sequence > next->sequence)) next = up;
+    }
+    for (int i = 0; next != NULL && i < next->n_saves && s == FR_OK; i++) s = fri_slot_fetch(&next->slots[i]);
+    return s;
+}
+
 static fr_status run(fri_pass *p, fr_node *n) {
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);
@@ -243,7 +255,8 @@ static fr_status run(fri_pass *p, fr_node *n) {
     bool early = fri_switches()->early_release;
     fr_tensor *kept = early ? NULL : fr_tensor_retain(dy);
     p->holding = !early;
-    fr_status s = n->op->backward(n, &dy);
+    fr_status s = fetch_next(p, n);
+    if (s == FR_OK) s = n->op->backward(n, &dy);
     fr_tensor_release(&dy);
     if (s == FR_OK) s = check_handed(n);
     if (!early) s = deliver(p, n, s);

@@ -52,8 +52,10 @@ typedef struct fri_slot {
     fr_shape shape;
     fr_dtype dtype;
     fr_device device;
-    uint64_t version;                 /* of the storage when saved */
-    fri_offloaded *away;              /* FRI_SLOT_AWAY */
+    uint64_t version;    /* of the storage when saved */
+    fri_offloaded *away; /* FRI_SLOT_AWAY */
+    fr_tensor *ahead;    /* its bytes, if they are on their way back, behind `arrived`; else NULL */
+    fri_fence arrived;
     fr_node *source;                  /* FRI_SLOT_REBUILD; retained unless it is the owner */
     struct fri_slot *previous, *next; /* the storage's list of savers */
 } fri_slot;
@@ -121,6 +123,8 @@ void fri_slot_hold(fri_slot *slot, fr_node *owner, const fr_tensor *t, unsigned 
 void fri_slot_drop(fri_slot *slot);                                                     /* any kind becomes EMPTY */
 /* The slot's value as a tensor outside the graph. */
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out);
+/* On an asynchronous device: begins to bring back what lies in the offload file. Without memory it is left there. */
+fr_status fri_slot_fetch(fri_slot *slot);
 /* The slot behind an INDEX slot, recomputing the segment if need be. */
 fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
 

@@ -6,8 +6,9 @@
  * Note [A store in memory]
  * For an asynchronous device the store is page-locked host memory, unless a file was named: then copies go both ways on
  * a stream of their own and the host waits for none. A copy out begins behind what compute has queued, and the
- * block's place is not used again before it has arrived (memory/uses.h); compute follows a copy back. All copies are on
- * one stream, so a place in the store can be used again at once. */
+ * block's place is not used again before it has arrived (memory/uses.h). A copy back begins while the node before runs
+ * (backward.c), and compute follows it. All copies are on one stream, so a place in the store can be used again at
+ * once. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* mkostemp */
 #endif
@@ -225,11 +226,12 @@ fri_offloaded *fri_offload_out(const fri_storage *s) {
     return o;
 }
 
-fr_status fri_offload_in(const fri_offloaded *o, const fri_backend *b, void *dst) {
+fr_status fri_offload_in(const fri_offloaded *o, const fri_backend *b, void *dst, fri_fence *arrived) {
     const fri_streams *streams = o->streams;
     fri_exec e = {0};
     fri_fence f = {0};
     fr_status s = FR_OK;
+    *arrived = f;
     if (o->block == NULL) return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, NULL, dst, o->bytes); /* meta */
     if (streams == NULL || streams != b->streams) {
         s = b->copy(&e, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes);
@@ -239,10 +241,13 @@ fr_status fri_offload_in(const fri_offloaded *o, const fri_backend *b, void *dst
     FR_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &f)); /* who had the place before may still use it */
     FR_TRY(s, streams->follow(FRI_STREAM_OFFLOAD, f));
     FR_TRY(s, streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes));
-    FR_TRY(s, streams->mark(FRI_STREAM_OFFLOAD, &f));
-    FR_TRY(s, streams->follow(FRI_STREAM_COMPUTE, f));
+    FR_TRY(s, streams->mark(FRI_STREAM_OFFLOAD, arrived));
 done:
     return s;
+}
+
+fr_status fri_offload_arrived(const fri_backend *b, fri_fence arrived) {
+    return b->streams != NULL ? b->streams->follow(FRI_STREAM_COMPUTE, arrived) : FR_OK;
 }
 
 void fri_offload_release(fri_offloaded *o) {

@@ -40,6 +40,12 @@ static void detach(fri_slot *slot) {
     fri_storage_release_slot(s);
 }
 
+static void leave_away(fri_slot *slot) {
+    if (slot->ahead != NULL) (void)fri_offload_arrived(fri_backend_of(slot->ahead), slot->arrived);
+    fr_tensor_release(&slot->ahead);
+    fri_offload_release(slot->away);
+}
+
 void fri_slot_drop(fri_slot *slot) {
     fri_slot_kind kind = slot->kind;
     fr_node *source = slot->source;
@@ -48,7 +54,7 @@ void fri_slot_drop(fri_slot *slot) {
     if (kind == FRI_SLOT_TENSOR || kind == FRI_SLOT_BITS)
         detach(slot);
     else if (kind == FRI_SLOT_AWAY)
-        fri_offload_release(slot->away);
+        leave_away(slot);
     else if (kind == FRI_SLOT_REBUILD && source != slot->owner)
         fri_rebuild_release(source);
 }
@@ -64,18 +70,26 @@ static fr_status check_version(const fri_slot *slot) {
 }
 
 /* The whole storage again, as bytes: slots of one storage may look at different parts of it. */
-static fr_status bring_back(const fri_slot *slot, fr_tensor **out) {
+static fr_status bring_back(fri_slot *slot) {
     fr_tensor *bytes = NULL;
     fr_status s = FR_OK;
+    if (slot->ahead != NULL) return FR_OK;
     fr_shape shape = FRI_SHAPE((int64_t)slot->away->bytes);
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
     FR_TRY(s, fri_tensor_new(&shape, FR_U8, slot->device, FR_MEM_TEMPORARY, &bytes));
-    FR_TRY(s, fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes)));
-    fri_tensor_put(&bytes, out);
+    FR_TRY(s, fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes), &slot->arrived));
+    slot->ahead = bytes;
+    bytes = NULL;
 done:
     fr_tensor_release(&bytes);
     fri_event_mark(FR_EVENT_ASIDE_END);
     return s;
+}
+
+fr_status fri_slot_fetch(fri_slot *slot) {
+    if (slot->kind != FRI_SLOT_AWAY || !fr_device_is_asynchronous(slot->device)) return FR_OK;
+    fr_status s = bring_back(slot);
+    return s == FR_ENOMEM ? FR_OK : s;
 }
 
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
@@ -91,7 +105,10 @@ fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
         fri_tensor_put(&view, out);
         break;
     case FRI_SLOT_AWAY:
-        FR_TRY(s, bring_back(slot, &value));
+        FR_TRY(s, bring_back(slot));
+        value = slot->ahead;
+        slot->ahead = NULL;
+        FR_TRY(s, fri_offload_arrived(fri_backend_of(value), slot->arrived));
         FR_TRY(s, fri_tensor_on_storage(value->storage, slot->offset, &slot->shape, slot->dtype, out));
         break;
     default:

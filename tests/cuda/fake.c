@@ -37,7 +37,8 @@ static struct {
 static struct {
     int stream;
     size_t at;    /* things queued in it when it was recorded */
-    int launches; /* kernels by then */
+    int launches; /* kernels by then, if it is of their stream */
+    int begun;    /* kernels by then */
     bool spins;   /* who waits for it */
     double ms;
 } events[EVENTS];
@@ -230,6 +231,7 @@ static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, uns
     if (capturing()) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     fake.follows++;
+    fake.stalls += stream == fri_cuda_stream() && events[(uintptr_t)event - 1].begun == fake.launches;
     if (queue[index_of(stream)].launches < events[(uintptr_t)event - 1].launches)
         queue[index_of(stream)].launches = events[(uintptr_t)event - 1].launches;
     append(index_of(stream),
@@ -256,6 +258,7 @@ static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
     if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.records++;
     events[(uintptr_t)event - 1].launches = stream == fri_cuda_stream() ? fake.launches : 0;
+    events[(uintptr_t)event - 1].begun = fake.launches;
     events[(uintptr_t)event - 1].stream = index_of(stream);
     events[(uintptr_t)event - 1].at = queue[index_of(stream)].count;
     events[(uintptr_t)event - 1].ms = fake.clock_ms;

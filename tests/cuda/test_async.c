@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/optim.h>
+#include <frugal/plan.h>
 #include <frugal/unstable/input.h>
 #include <math.h>
 #include <stdlib.h>
@@ -97,6 +98,54 @@ Test(async, the_first_prefetch_follows_what_used_its_memory_before) {
     fr_tensor_release(&t);
     fr_loader_release(&loader);
     fr_dataset_release(&images);
+}
+
+enum { LINKS = 10, LINK = 1 << 18 };
+
+/* The gradient of a chain of which each link saves its input, and the plan's peak of it or its own. */
+static size_t chain(fr_device device, bool offload, float *gradient) {
+    fr_tensor *x = NULL, *y = NULL;
+    fr_memory_stats m;
+    fr_switches s = fr_switches_all_off(), was = fr_switches_get();
+    s.offload = offload;
+    s.early_release = true;
+    fr_switches_set(s);
+    must(fr_tensor_full(1, (int64_t[]){LINK}, 0.5, FR_F32, device, &x));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_scale(x, 1, &y));
+    for (int i = 0; i < LINKS; i++) must(fr_silu(y, &y));
+    must(fr_mean(y, &y));
+    fake.stalls = 0; /* in forward a result may take the place of what is still on its way out */
+    must(fr_backward(y, NULL));
+    if (gradient != NULL) must(fr_tensor_to_host(fr_tensor_get_grad(x), gradient));
+    must(fr_memory_stats_get(device, &m));
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_switches_set(was);
+    return m.peak_allocated;
+}
+
+/* What a link needs is on its way while the one before runs, and the plan knows. */
+Test(async, offloaded_values_come_back_while_the_node_before_runs) {
+    static float kept[LINK], back[LINK];
+    fr_plan *plan = NULL;
+    set_up();
+    (void)chain(FR_CUDA, false, kept);
+    must(fr_memory_empty_cache(FR_CUDA));
+    fr_memory_reset_peak(FR_CUDA);
+    fake.unordered = 0;
+    int copies = fake.copies;
+    size_t peak = chain(FR_CUDA, true, back);
+    cr_expect_eq(fake.copies - copies, 2 * LINKS + 1, "%d copies: out, back, and the gradient", fake.copies - copies);
+    cr_expect_eq(fake.stalls, 0, "%d times a kernel waits for a copy that began behind the one before", fake.stalls);
+    cr_expect_eq(fake.unordered, 0, "%d copies do not follow who had their place", fake.unordered);
+    cr_expect_eq(memcmp(kept, back, sizeof back), 0, "other gradients");
+    must(fr_plan_begin(FR_CUDA, &plan));
+    must(fr_plan_section(plan, "all"));
+    size_t planned = chain(FR_META, true, NULL);
+    must(fr_plan_end(plan));
+    fr_plan_release(&plan);
+    cr_expect_eq(planned, peak, "planned %zu, taken %zu", planned, peak);
 }
 
 Test(async, nothing_is_prefetched_without_pinned_memory) {
