@@ -34,7 +34,7 @@ static const int64_t lengths[] = {1, 3, 8, 31, 257, 4099, 9000};
 Test(twins, pointwise){EACH_VECTOR({
     buf a = numbers_between(t, n, offset, -2, 2, true);
     buf b = numbers(t, n, offset);
-    buf y = zeros(t, n, offset);
+    buf y = blank(t, n, offset);
     FRI_UNARY_KERNELS(UNARY)
     FRI_BINARY_KERNELS(BINARY)
     FRI_SCALED_KERNELS(SCALED)
@@ -54,7 +54,7 @@ Test(twins, pointwise){EACH_VECTOR({
 Test(twins, relu_bits){EACH_VECTOR({
     buf y = numbers_between(t, n, offset, -2, 8, true);
     buf dy = numbers(t, n, offset);
-    buf bits = zeros(FR_U8, (n + 7) / 8, 0);
+    buf bits = blank(FR_U8, (n + 7) / 8, 0);
     for (int rule = 0; rule < FRI_MASK_RULES; rule++) {
         BOTH(k->relu_encode(ex(), t, n, rule, p(&y), p(&bits)));
         expect_same("relu_encode", &bits, 0);
@@ -79,7 +79,7 @@ Test(twins, mul_image) {
                 fri_mul_image_desc d = shapes[i];
                 d.dtype = floats[ti];
                 buf a = numbers(d.dtype, d.n * d.hw * d.c, offset), dy = numbers(d.dtype, a.n, offset);
-                buf b = numbers(d.dtype, d.n * d.c, offset), y = zeros(d.dtype, a.n, offset);
+                buf b = numbers(d.dtype, d.n * d.c, offset), y = blank(d.dtype, a.n, offset);
                 BOTH(k->mul_image(ex(), &d, p(&a), p(&b), p(&y)));
                 expect_same("mul_image", &y, 0);
                 BOTH(k->mul_image_sum(ex(), &d, p(&a), p(&dy), p(&b)));
@@ -94,7 +94,7 @@ Test(twins, mul_image) {
 Test(twins, sums){EACH_VECTOR({
     buf x = numbers(t, n, offset);
     buf u = numbers(t, n, offset);
-    buf y = zeros(t, 1, 0);
+    buf y = blank(t, 1, 0);
     BOTH(k->sum(ex(), t, n, 0.5, p(&x), p(&y)));
     expect_same("sum", &y, rounding(t));
     BOTH(k->mse_forward(ex(), t, n, p(&x), p(&u), p(&y)));
@@ -111,7 +111,7 @@ Test(twins, norm_squared) {
     static fri_array arrays[ARRAYS];
     for (int ti = 0; ti < 3; ti++)
         for (int count = 0; count <= ARRAYS; count += count == 0 ? 1 : ARRAYS - 1) {
-            buf norm = zeros(FR_F64, 1, 0);
+            buf norm = blank(FR_F64, 1, 0);
             for (int i = 0; i < count; i++) x[i] = numbers(floats[ti], i % 3 == 2 ? 0 : lengths[i % 7], i % 2);
             for (int twice = 0; twice < 2; twice++)
                 for (int side = 0; side < 2; side++) {
@@ -176,7 +176,7 @@ Test(twins, steering) {
     expect_same("count_up", &counter, 0);
     cr_expect_eq(value_at(FR_F32, counter.data[0], 0), 4.0);
     for (int i = 0; i < 7; i++) {
-        buf square = zeros(FR_F64, 1, 0), factor = zeros(FR_F32, 1, 0);
+        buf square = blank(FR_F64, 1, 0), factor = blank(FR_F32, 1, 0);
         set(&square, 0, squares[i]);
         copy_in(&square);
         BOTH(k->clip_factor(ex(), 0.5, p(&square), p(&factor)));
@@ -214,7 +214,7 @@ Test(twins, cast_and_fill) {
                 const int64_t n = 259;
                 buf x = fr_dtype_is_float(every[from]) ? numbers_between(every[from], n, offset, -300, 300, true)
                                                        : numbers_between(every[from], n, offset, -120, 250, false);
-                buf y = zeros(every[to], n, offset);
+                buf y = blank(every[to], n, offset);
                 BOTH(k->cast(ex(), every[from], every[to], n, p(&x), p(&y)));
                 expect_same(fr_dtype_name(every[from]), &y, 0);
                 drop(&x);
@@ -222,7 +222,7 @@ Test(twins, cast_and_fill) {
             }
     for (int to = 0; to < 10; to++)
         for (int64_t offset = 0; offset < 2; offset++) {
-            buf y = zeros(every[to], 1001, offset);
+            buf y = blank(every[to], 1001, offset);
             BOTH(k->fill(ex(), every[to], 1001, 1.0009765, p(&y)));
             expect_same("fill", &y, 0);
             drop(&y);
@@ -237,7 +237,7 @@ Test(twins, copy_rows) {
         for (int64_t offset = 0; offset < 2; offset++) {
             const int64_t rows = cases[i].rows;
             buf x = numbers_between(FR_U8, rows * cases[i].src_pitch, offset, 0, 255, false);
-            buf y = zeros(FR_U8, rows * cases[i].dst_pitch, offset);
+            buf y = blank(FR_U8, rows * cases[i].dst_pitch, offset);
             BOTH(k->copy_rows(ex(), rows, (size_t)cases[i].bytes, p(&x), (size_t)cases[i].src_pitch, p(&y),
                               (size_t)cases[i].dst_pitch));
             expect_same("copy_rows", &y, 0);
@@ -249,7 +249,7 @@ Test(twins, copy_rows) {
 /* ---- random numbers -------------------------------------------------------------------------------------------- */
 
 Test(twins, random_numbers){EACH_VECTOR({
-    buf y = zeros(t, n, offset);
+    buf y = blank(t, n, offset);
     BOTH(k->uniform(ex(), t, n, 7, 3, -0.5, 1.5, p(&y)));
     expect_same("uniform", &y, 0);
     BOTH(k->normal(ex(), t, n, 7, 3, 0.5, 2, p(&y)));
@@ -273,8 +273,8 @@ Test(twins, dropout) {
                                       .stream = 9};
                 const int64_t n = d.n * d.hw * d.c;
                 buf x = numbers(t, n, mode >> 1);
-                buf y = zeros(t, n, mode >> 1);
-                buf mask = zeros(FR_U8, n, mode >> 1);
+                buf y = blank(t, n, mode >> 1);
+                buf mask = blank(FR_U8, n, mode >> 1);
                 BOTH(k->dropout(ex(), &d, p(&x), p(&y)));
                 expect_same("dropout", &y, 0);
                 BOTH(k->dropout_mask(ex(), &d, p(&mask)));
@@ -307,9 +307,9 @@ Test(twins, batchnorm2d){EACH_MATRIX({
     fri_batchnorm2d_desc d = {.dtype = t, .rows = rows, .c = c, .eps = 1e-5, .momentum = 0.1};
     buf x = numbers_between(t, rows * c, offset, 3, 5, false);
     buf dy = numbers(t, rows * c, offset);
-    buf y = zeros(t, rows * c, offset);
-    buf mean = zeros(FR_F32, c, 0);
-    buf invstd = zeros(FR_F32, c, 0);
+    buf y = blank(t, rows * c, offset);
+    buf mean = blank(FR_F32, c, 0);
+    buf invstd = blank(FR_F32, c, 0);
     buf rm = numbers(FR_F32, c, 0);
     buf rv = numbers_between(FR_F32, c, 0, 0.5, 2, false);
     buf gamma = numbers(FR_F32, c, 0);
@@ -341,10 +341,10 @@ Test(twins, batchnorm2d){EACH_MATRIX({
     }
     BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&none), p(&none), NULL, false, p(&y)));
     expect_same("apply without parameters", &y, 0);
-    buf dgamma = zeros(FR_F32, c, 0);
-    buf dbeta = zeros(FR_F32, c, 0);
+    buf dgamma = blank(FR_F32, c, 0);
+    buf dbeta = blank(FR_F32, c, 0);
     for (int relu = 0; relu < 2; relu++) {
-        buf dx = zeros(t, rows * c, offset);
+        buf dx = blank(t, rows * c, offset);
         BOTH(k->batchnorm2d_backward(ex(), &d, true, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), relu, p(&dy),
                                      p(&dx), p(&dgamma), p(&dbeta)));
         expect_same("backward", &dx, 2 * rounding(t));
@@ -369,8 +369,8 @@ Test(twins, batchnorm2d_finalize) {
         const int64_t rows = row_shapes[i][0] + 1, c = row_shapes[i][1];
         fri_batchnorm2d_desc d = {.dtype = FR_F16, .rows = rows, .c = c, .eps = 1e-5, .momentum = 0.1};
         buf sums = numbers(FR_F32, 2 * c, 0);
-        buf mean = zeros(FR_F32, c, 0);
-        buf invstd = zeros(FR_F32, c, 0);
+        buf mean = blank(FR_F32, c, 0);
+        buf invstd = blank(FR_F32, c, 0);
         buf rm = numbers(FR_F32, c, 0);
         buf rv = numbers_between(FR_F32, c, 0, 0.5, 2, false);
         buf none = {0};
@@ -414,7 +414,7 @@ Test(twins, bias) {
         for (int wide = 0; wide < 2; wide++) {
             fri_linear_desc d = {.dtype = t, .bias_dtype = wide ? FR_F32 : t, .n = rows, .in = 1, .out = c};
             buf dy = numbers(t, rows * c, offset);
-            buf db = zeros(d.bias_dtype, c, 0);
+            buf db = blank(d.bias_dtype, c, 0);
             twin_side(0);
             must(fri_backend_get(FR_CPU)->kernels.linear_backward_bias(ex(), &d, p(&dy), p(&db)));
             twin_side(1);
@@ -443,13 +443,13 @@ Test(twins, cross_entropy) {
                                             .label_smoothing = smooth ? 0.1 : 0,
                                             .ignore_index = -100};
                 buf x = numbers_between(t, d.rows * d.classes, 0, -3, 3, smooth && si == 3);
-                buf target = zeros(FR_I64, d.rows, 0);
+                buf target = blank(FR_I64, d.rows, 0);
                 for (int64_t i = 0; i < d.rows; i++)
                     set(&target, i, i % 7 == 6 ? -100 : i == 40 ? (double)d.classes : (double)(i * 5 % d.classes));
                 copy_in(&target);
-                buf loss = zeros(FR_F32, 1, 0), lse = zeros(FR_F32, d.rows, 0), count = zeros(FR_F32, 1, 0);
-                buf bad = zeros(FR_I64, 1, 0), dloss = numbers(FR_F32, 1, 0), correct = zeros(FR_I64, 1, 0);
-                buf dx = zeros(t, d.rows * d.classes, 0);
+                buf loss = blank(FR_F32, 1, 0), lse = blank(FR_F32, d.rows, 0), count = blank(FR_F32, 1, 0);
+                buf bad = blank(FR_I64, 1, 0), dloss = numbers(FR_F32, 1, 0), correct = blank(FR_I64, 1, 0);
+                buf dx = blank(t, d.rows * d.classes, 0);
                 BOTH(k->cross_entropy_forward(ex(), &d, p(&x), p(&target), p(&loss), p(&lse), p(&count), p(&bad)));
                 expect_same("loss", &loss, 1e-5);
                 expect_same("lse", &lse, 1e-6);

@@ -55,10 +55,10 @@ static void maxpool(int64_t dilation) {
     EACH_POOL(dilation, {
         for (int i = 0; i < 3; i++) {
             buf x = numbers_between(t, in, offset, -2, 2, i == 1);
-            buf y = zeros(t, out, offset);
-            buf index = zeros(indices[i], out, offset);
+            buf y = blank(t, out, offset);
+            buf index = blank(indices[i], out, offset);
             buf dy = numbers(t, out, offset);
-            buf dx = zeros(t, in, offset);
+            buf dx = blank(t, in, offset);
             buf none = {0};
             BOTH(k->maxpool2d_forward(ex(), &d, p(&x), p(&y), indices[i], p(&none)));
             expect_same("maxpool2d without indices", &y, 0);
@@ -86,7 +86,7 @@ Test(twins, avgpool2d) {
     EACH_POOL(1, {
         for (int pad = 0; pad < 2; pad++) {
             buf x = numbers(t, in, offset);
-            buf y = zeros(t, out, offset);
+            buf y = blank(t, out, offset);
             d.count_include_pad = pad;
             BOTH(k->avgpool2d_forward(ex(), &d, p(&x), p(&y)));
             expect_same("avgpool2d", &y, 0);
@@ -113,7 +113,7 @@ static const int64_t sizes[][4] = {{7, 5, 7, 5}, {8, 6, 4, 3}, {7, 5, 3, 2},  {3
 Test(twins, adaptive_avgpool2d){EACH_SIZE({
     fri_pool2d_desc d = {.dtype = t, .n = 2, .h = h, .w = w, .c = c, .p = hh, .q = ww};
     buf x = numbers(t, in, 0);
-    buf y = zeros(t, out, 0);
+    buf y = blank(t, out, 0);
     BOTH(k->adaptive_avgpool2d_forward(ex(), &d, p(&x), p(&y)));
     expect_same("adaptive_avgpool2d", &y, 0);
     BOTH(k->adaptive_avgpool2d_backward(ex(), &d, p(&y), p(&x)));
@@ -133,7 +133,7 @@ Test(twins, upsample){EACH_SIZE({
                                .bilinear = mode > 0,
                                .align_corners = mode > 1};
         buf x = numbers(t, in, 0);
-        buf y = zeros(t, out, 0);
+        buf y = blank(t, out, 0);
         BOTH(k->upsample_forward(ex(), &d, p(&x), p(&y)));
         expect_same("upsample", &y, mode > 0 ? rounding(t) : 0);
         buf dy = numbers(t, out, 0);
@@ -155,7 +155,7 @@ Test(twins, embedding) {
                                         .n = shapes[si][0],
                                         .vocabulary = shapes[si][1],
                                         .dim = shapes[si][2]};
-                buf index = zeros(FR_I64, d.n, 0);
+                buf index = blank(FR_I64, d.n, 0);
                 for (int64_t i = 0; i < d.n; i++) set(&index, i, (double)(i * i % d.vocabulary));
                 if (out_of_range && d.n > 20) {
                     set(&index, 20, -1);
@@ -163,8 +163,8 @@ Test(twins, embedding) {
                 }
                 copy_in(&index);
                 buf w = numbers(t, d.vocabulary * d.dim, 0);
-                buf y = zeros(t, d.n * d.dim, 0);
-                buf bad = zeros(FR_I64, 1, 0);
+                buf y = blank(t, d.n * d.dim, 0);
+                buf bad = blank(FR_I64, 1, 0);
                 BOTH(k->embedding_forward(ex(), &d, p(&index), p(&w), p(&y), p(&bad)));
                 expect_same("embedding", &y, 0);
                 expect_same("embedding's first bad position", &bad, 0);
@@ -196,11 +196,11 @@ Test(twins, gather_and_scatter) {
                     x_stride *= x[i];
                     index_stride *= size[i];
                 }
-                buf index = zeros(FR_I64, index_stride, 0), bad = zeros(FR_I64, 1, 0);
+                buf index = blank(FR_I64, index_stride, 0), bad = blank(FR_I64, 1, 0);
                 for (int64_t i = 0; i < index_stride; i++) set(&index, i, (double)(i * i % d.extent));
                 if (out_of_range) set(&index, 20, -1), set(&index, 17, (double)d.extent);
                 copy_in(&index);
-                buf from = numbers(t, x_stride, 0), y = zeros(t, index_stride, 0), to = numbers(t, x_stride, 0);
+                buf from = numbers(t, x_stride, 0), y = blank(t, index_stride, 0), to = numbers(t, x_stride, 0);
                 BOTH(k->gather(ex(), &d, p(&index), p(&from), p(&y), p(&bad)));
                 expect_same("gather", &y, 0);
                 expect_same("gather's first bad position", &bad, 0);
@@ -247,7 +247,7 @@ static void make(parameters *all, int count, fr_dtype t, fr_dtype g, int states,
 
 /* Each parameter has made another number of steps, 1 the fewest. */
 static void count_steps(parameters *all, int count) {
-    all->step = zeros(FR_F32, count > 0 ? count : 1, 0);
+    all->step = blank(FR_F32, count > 0 ? count : 1, 0);
     for (int i = 0; i < count; i++) set(&all->step, i, 1 + i % 5);
     copy_in(&all->step);
 }
@@ -302,7 +302,7 @@ Test(twins, sgd){EACH_LIST({
                           .first = mode == 1};
         make(&all, count, t, g, mode > 0 ? 1 : 0, t);
         buf scale = numbers_between(FR_F32, 1, 0, 0.1, 0.2, false);
-        buf found = zeros(FR_F32, 1, 0);
+        buf found = blank(FR_F32, 1, 0);
         BOTH(k->sgd(ex(), &d, count, items_of(&all), p(&scale), p(&found)));
         expect_parameters("sgd", &all, 0, 0);
         set(&found, 0, 1);
@@ -327,7 +327,7 @@ Test(twins, adam){EACH_LIST({
         make(&all, count, t, g, 2, FR_F32);
         count_steps(&all, count);
         buf scale = numbers_between(FR_F32, 1, 0, 0.1, 0.2, false);
-        buf found = zeros(FR_F32, 1, 0);
+        buf found = blank(FR_F32, 1, 0);
         BOTH(k->adam(ex(), &d, count, items_of(&all), p(&scale), p(&found)));
         expect_parameters("adam", &all, on_gpu ? rounding(t) : 0, on_gpu ? 1e-7 : 0);
         set(&found, 0, 1);
@@ -339,7 +339,7 @@ Test(twins, adam){EACH_LIST({
 })}
 
 Test(twins, adam8) {
-    buf maps = zeros(FR_F32, 512, 0);
+    buf maps = blank(FR_F32, 512, 0);
     for (int i = 0; i < 256; i++) {
         double x = (i - 127.5) / 127.5;
         set(&maps, i, x * x * x);

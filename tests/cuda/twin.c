@@ -1,11 +1,13 @@
 /* twin.c - see twin.h. */
 #include "cuda/twin.h"
 
+#include "cuda/emulator/races.h"
+
 #include <math.h>
 
 #include "base/half.h"
 
-enum { GUARD = 64, WORKSPACE = 8 << 20 };
+enum { GUARD = 64, WORKSPACE = 1 << 20 };
 
 const fri_kernels *twin_kernels;
 bool on_gpu;
@@ -32,11 +34,11 @@ void copy_in(buf *b) {
         memcpy(b->whole[1], b->whole[0], all);
 }
 
-buf zeros(fr_dtype t, int64_t n, int64_t offset) {
+static buf filled(fr_dtype t, int64_t n, int64_t offset, int byte) {
     buf b = {.t = t, .n = n, .bytes = (size_t)n * fr_dtype_size(t), .offset = (size_t)offset * fr_dtype_size(t)};
     size_t all = (b.offset + b.bytes + GUARD + 511) / 512 * 512;
     b.whole[0] = aligned_alloc(512, all);
-    memset(b.whole[0], 0, all);
+    memset(b.whole[0], byte, all);
     memset(b.whole[0] + b.offset + b.bytes, 0x5a, GUARD);
     if (on_gpu) {
         b.whole[1] = take(all);
@@ -47,6 +49,14 @@ buf zeros(fr_dtype t, int64_t n, int64_t offset) {
     b.data[1] = b.whole[1] + b.offset;
     copy_in(&b);
     return b;
+}
+
+buf zeros(fr_dtype t, int64_t n, int64_t offset) {
+    return filled(t, n, offset, 0);
+}
+
+buf blank(fr_dtype t, int64_t n, int64_t offset) {
+    return filled(t, n, offset, 0xff);
 }
 
 double value_at(fr_dtype t, const void *p, int64_t i) {
@@ -104,6 +114,7 @@ void *p(const buf *b) {
 
 const fri_exec *ex(void) {
     static fri_exec e[2];
+    if (!on_gpu) memset(scratch.data[side], 0xff, WORKSPACE); /* NaN: what nobody wrote is not to be read */
     e[side] = (fri_exec){.workspace = scratch.data[side], .workspace_bytes = WORKSPACE};
     return &e[side];
 }
@@ -111,6 +122,11 @@ const fri_exec *ex(void) {
 void twin_side(int of) {
     side = of;
     twin_kernels = of == 0 ? &fri_backend_get(FR_CPU)->kernels : on_gpu ? &gpu()->kernels : &fri_emulated_kernels;
+}
+
+void expect_no_race(const char *call) {
+    const char *found = fri_race_found();
+    cr_expect(found[0] == '\0', "%s: %s", call, found);
 }
 
 void expect_same(const char *what, const buf *b, double tolerance) {

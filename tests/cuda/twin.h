@@ -27,6 +27,8 @@ void twin_begin(void);
 
 /* n zeros, `offset` elements behind a boundary of 512 bytes. */
 buf zeros(fr_dtype t, int64_t n, int64_t offset);
+/* Likewise, of bytes 0xff (NaN, -1): what is written and not read. */
+buf blank(fr_dtype t, int64_t n, int64_t offset);
 /* Numbers in [low, high); `special` puts NaN, infinities, zeros of both signs and a subnormal among them. */
 buf numbers_between(fr_dtype t, int64_t n, int64_t offset, double low, double high, bool special);
 buf numbers(fr_dtype t, int64_t n, int64_t offset); /* in [-2, 2) */
@@ -45,7 +47,11 @@ void twin_side(int side);
         twin_side(side_);                     \
         const fri_kernels *k = twin_kernels;  \
         must(call);                           \
+        expect_no_race(#call);                \
     }
+
+/* Of the emulated kernels that ran since (emulator/races.h). */
+void expect_no_race(const char *call);
 
 /* Differences up to `tolerance` of the largest magnitude, and nothing written behind the end. 0: the same numbers. */
 void expect_same(const char *what, const buf *b, double tolerance);

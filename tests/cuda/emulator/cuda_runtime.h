@@ -2,7 +2,11 @@
  *
  * A block's threads are fibers. __syncthreads and the warp's exchanges hand control to the next thread until all that
  * live have arrived; shared memory is static memory, which one block at a time uses. So index arithmetic, tails,
- * reductions and their order are those of the GPU; speed, races between blocks and the memory model are not shown. */
+ * reductions and their order are those of the GPU; speed and the memory model are not shown.
+ *
+ * Threads and blocks run forward, backward and at random, launch by launch; FRUGAL_EMULATOR_ORDER=forward, backward or
+ * random: all in one order. Kernels are compiled with -fsanitize=thread, whose calls races.cpp answers, and trap at
+ * a misaligned access, an index outside its array, an overflow and a shift that C++ does not define. */
 #ifndef TESTS_CUDA_EMULATOR_RUNTIME_H
 #define TESTS_CUDA_EMULATOR_RUNTIME_H
 
@@ -32,7 +36,14 @@ struct alignas(8) uint2 {
 };
 typedef void *cudaStream_t;
 
-extern dim3 gridDim, blockDim, blockIdx, threadIdx;
+struct emulate_index {
+    dim3 grid, block, block_at, thread_at;
+};
+extern emulate_index emulated_index;
+#define gridDim   emulated_index.grid
+#define blockDim  emulated_index.block
+#define blockIdx  emulated_index.block_at
+#define threadIdx emulated_index.thread_at
 
 void emulate_launch(dim3 grid, dim3 block, const std::function<void()> &thread);
 void __syncthreads();
@@ -41,7 +52,10 @@ void __syncwarp();
 const uint64_t *emulate_exchange(uint64_t own);
 int emulate_lane();
 
-template <typename V> static inline V __shfl_xor_sync(unsigned, V v, int step) {
+/* Not seen by the race detector: that threads meet here is what these are for. */
+#define EMULATED_MEETING static inline __attribute__((no_sanitize("thread")))
+
+template <typename V> EMULATED_MEETING V __shfl_xor_sync(unsigned, V v, int step) {
     uint64_t bits = 0;
     memcpy(&bits, &v, sizeof v);
     uint64_t other = emulate_exchange(bits)[emulate_lane() ^ step];
@@ -49,7 +63,7 @@ template <typename V> static inline V __shfl_xor_sync(unsigned, V v, int step) {
     return v;
 }
 
-static inline unsigned __ballot_sync(unsigned, bool own) {
+EMULATED_MEETING unsigned __ballot_sync(unsigned, bool own) {
     const uint64_t *all = emulate_exchange(own);
     unsigned bits = 0;
     for (int i = 0; i < 32; i++) bits |= (unsigned)(all[i] != 0) << i;
@@ -60,11 +74,11 @@ static inline int __ffs(int v) {
     return __builtin_ffs(v);
 }
 
-static inline void atomicMin(unsigned long long *at, unsigned long long v) {
+EMULATED_MEETING void atomicMin(unsigned long long *at, unsigned long long v) {
     if (v < *at) *at = v;
 }
 
-static inline void atomicAdd(unsigned long long *at, unsigned long long v) {
+EMULATED_MEETING void atomicAdd(unsigned long long *at, unsigned long long v) {
     *at += v;
 }
 

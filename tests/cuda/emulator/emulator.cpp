@@ -1,10 +1,14 @@
 /* emulator.cpp - see cuda_runtime.h. */
 #include "cuda_runtime.h"
 
+#include "races.h"
+
+#include <numeric>
 #include <stdlib.h>
 #include <ucontext.h>
+#include <vector>
 
-dim3 gridDim, blockDim, blockIdx, threadIdx;
+emulate_index emulated_index;
 
 enum { THREADS = 256, STACK = 64 * 1024, WARP = 32 };
 
@@ -24,6 +28,7 @@ static ucontext_t scheduler;
 static const std::function<void()> *body;
 static int current, threads, alive, warp_alive[THREADS / WARP];
 static barrier block_barrier, warp_barrier[THREADS / WARP];
+static unsigned warp_epoch[THREADS / WARP]; /* barriers that order memory: exchanges do not */
 static uint64_t given[2][THREADS / WARP][WARP];
 
 static void enter() {
@@ -36,6 +41,7 @@ static void enter() {
 
 static void resume(int i) {
     current = i;
+    fri_race_thread = {i, block_barrier.generation, warp_epoch[i / WARP]};
     threadIdx = dim3((unsigned)i % blockDim.x, (unsigned)i / blockDim.x);
     swapcontext(&scheduler, &fibers[i].context);
 }
@@ -49,18 +55,30 @@ static void wait_at(barrier *b, const int *living) {
         if (b->arrived >= *living) {
             b->arrived = 0;
             b->generation++;
-            return;
+            break;
         }
         swapcontext(&fibers[own].context, &scheduler);
     }
 }
 
+/* What the running thread does from here on is behind the barriers so far. */
+static void behind() {
+    fri_race_thread = {current, block_barrier.generation, warp_epoch[current / WARP]};
+}
+
 void __syncthreads() {
     wait_at(&block_barrier, &alive);
+    behind();
+}
+
+static void warp_meets() {
+    wait_at(&warp_barrier[current / WARP], &warp_alive[current / WARP]);
 }
 
 void __syncwarp() {
-    wait_at(&warp_barrier[current / WARP], &warp_alive[current / WARP]);
+    warp_meets();
+    warp_epoch[current / WARP] = warp_barrier[current / WARP].generation;
+    behind();
 }
 
 int emulate_lane() {
@@ -72,8 +90,48 @@ const uint64_t *emulate_exchange(uint64_t own) {
     const int warp = current / WARP;
     uint64_t *buffer = given[warp_barrier[warp].generation % 2][warp];
     buffer[current % WARP] = own;
-    __syncwarp();
+    warp_meets();
+    behind();
     return buffer;
+}
+
+/* ---- orders -------------------------------------------------------------------------------------------------- */
+
+enum { FORWARD, BACKWARD, RANDOM, ORDERS };
+
+static int next_order() {
+    static const char *const names[ORDERS] = {"forward", "backward", "random"};
+    static int launches;
+    const char *wanted = getenv("FRUGAL_EMULATOR_ORDER");
+    for (int i = 0; wanted != NULL && i < ORDERS; i++)
+        if (strcmp(wanted, names[i]) == 0) return i;
+    return launches++ % ORDERS;
+}
+
+static void arrange(std::vector<int> *v, int order) {
+    static uint32_t state = 1;
+    std::iota(v->begin(), v->end(), 0);
+    for (size_t i = v->size(); order != FORWARD && i-- > 1;) {
+        state = state * 1664525u + 1013904223u;
+        size_t other = order == BACKWARD ? v->size() - 1 - i : state / 65536 % (i + 1);
+        if (order == RANDOM || other < i) std::swap((*v)[i], (*v)[other]);
+    }
+}
+
+static void run_block(const std::vector<int> &order) {
+    alive = threads;
+    for (int w = 0; w < threads / WARP; w++) warp_alive[w] = WARP;
+    for (int i = 0; i < threads; i++) {
+        getcontext(&fibers[i].context);
+        fibers[i].context.uc_stack.ss_sp = stacks + (size_t)i * STACK;
+        fibers[i].context.uc_stack.ss_size = STACK;
+        fibers[i].context.uc_link = NULL;
+        fibers[i].alive = true;
+        makecontext(&fibers[i].context, enter, 0);
+    }
+    while (alive > 0)
+        for (int i : order)
+            if (fibers[i].alive) resume(i);
 }
 
 void emulate_launch(dim3 grid, dim3 block, const std::function<void()> &thread) {
@@ -83,21 +141,15 @@ void emulate_launch(dim3 grid, dim3 block, const std::function<void()> &thread) 
     body = &thread;
     gridDim = grid;
     blockDim = block;
-    for (unsigned y = 0; y < grid.y; y++)
-        for (unsigned x = 0; x < grid.x; x++) {
-            blockIdx = dim3(x, y);
-            alive = threads;
-            for (int w = 0; w < threads / WARP; w++) warp_alive[w] = WARP;
-            for (int i = 0; i < threads; i++) {
-                getcontext(&fibers[i].context);
-                fibers[i].context.uc_stack.ss_sp = stacks + (size_t)i * STACK;
-                fibers[i].context.uc_stack.ss_size = STACK;
-                fibers[i].context.uc_link = NULL;
-                fibers[i].alive = true;
-                makecontext(&fibers[i].context, enter, 0);
-            }
-            while (alive > 0)
-                for (int i = 0; i < threads; i++)
-                    if (fibers[i].alive) resume(i);
-        }
+    std::vector<int> order((size_t)threads), blocks((size_t)grid.x * grid.y);
+    const int kind = next_order();
+    arrange(&order, kind);
+    arrange(&blocks, kind);
+    fri_race_launch(stacks, (size_t)THREADS * STACK, &emulated_index, sizeof emulated_index);
+    for (int b : blocks) {
+        blockIdx = dim3((unsigned)b % grid.x, (unsigned)b / grid.x);
+        fri_race_block(b);
+        run_block(order);
+    }
+    fri_race_end();
 }
