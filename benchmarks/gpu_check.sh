@@ -10,14 +10,17 @@
 #   build      the library, the tests, the trainers
 #   first      device description; three convolutions in three types and three directions, also from a graph,
 #              with statistics and normalizing, and relu, against the CPU
+#   bandwidth  each own kernel's GB/s beside a copy's, f16 and f32
+#   train      images/s and peak of ResNet-50 and VGG-16, AMP and f32 (TF32 in convolutions); PyTorch beside them where
+#              it is installed, in the same precision: its batch lies on the device, ours is prefetched by 8 workers
+#   sanitizer  memcheck, racecheck, initcheck of the own kernels and of `first`
 #   plan       planned == measured: VGG-16, ResNet, and 200 random commands
 #   graph      --cuda-graph trains the same weights, bit for bit, as without
+#   resume     a training killed at random moments ends with the parameters of one that was not
 #   tests      tests that take the device as a parameter, and the own kernels against their CPU twins
-#   bandwidth  each own kernel's GB/s beside a copy's, f32 and f16
-#   sanitizer  memcheck, racecheck, initcheck of the own kernels and of `first`
-#   train      images/s and peak of VGG-16 and ResNet-50, f32 and AMP; PyTorch beside them where it is installed
-# Logs go to $OUT. A short table ends the output. Exit status: 1 if a part failed, 77 if there is no device (said once;
-# nothing after that is tried), 2 for an unknown part.
+# The order is that of what is learnt first. Logs go to $OUT. Two tables end the output: each claim of the performance
+# model beside what was measured, and what became of each part. Exit status: 1 if a part failed, 77 if there is no
+# device (said once; nothing after that is tried), 2 for an unknown part.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build-gpu}
@@ -30,15 +33,15 @@ parts=()
 for argument in "$@"; do
     case $argument in
     --first) parts=(build first) ;;
-    build | first | plan | graph | tests | bandwidth | sanitizer | train) parts+=("$argument") ;;
+    build | first | bandwidth | train | sanitizer | plan | graph | resume | tests) parts+=("$argument") ;;
     *)
-        echo "gpu_check: no part '$argument' (--first, build, first, plan, graph, tests, bandwidth, sanitizer," \
-            "train)" >&2
+        echo "gpu_check: no part '$argument' (--first, build, first, bandwidth, train, sanitizer, plan, graph," \
+            "resume, tests)" >&2
         exit 2
         ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(build first plan graph tests bandwidth sanitizer train)
+[ ${#parts[@]} -gt 0 ] || parts=(build first bandwidth train sanitizer plan graph resume tests)
 mkdir -p "$OUT" || exit 1
 
 # limited SECONDS COMMAND...: within that time, and within what is left of LIMIT.
@@ -96,7 +99,7 @@ part_tests() {
 
 part_bandwidth() {
     local type failed=0
-    for type in f32 f16; do
+    for type in f16 f32; do
         limited 60 "$BUILD/benchmarks/op_bandwidth" "$type" 9 --device cuda || failed=1
     done
     return $failed
@@ -125,14 +128,17 @@ part_sanitizer() {
     [ "$failed" -eq 0 ]
 }
 
+part_resume() { limited 60 sh tests/io/kill_resume.sh "$BUILD/examples/train_densenet" 5; }
+
 part_train() {
     local failed=0 network flags
     local common=(--device cuda --dataset synthetic --classes 1000 --image-size 224 --steps 30 --eval-every 0
-        --cudnn-benchmark --no-deterministic)
-    for network in "vgg --depth 16 --no-batch-norm --batch-size 64" "resnet --depth 50 --batch-size 128"; do
+        --cudnn-benchmark --no-deterministic --workers 8 --device-prefetch)
+    limited 60 "$BUILD/benchmarks/gpu_model" 256 | tee "$OUT/model.log"
+    for network in "resnet --depth 50 --batch-size 256" "vgg --depth 16 --no-batch-norm --batch-size 64"; do
         # shellcheck disable=SC2086
         set -- $network
-        for flags in "" --amp "--amp --cuda-graph --device-prefetch" "--amp --cudnn-fuse-statistics"; do
+        for flags in --amp "--amp --cuda-graph" "--amp --cudnn-fuse-statistics" ""; do
             case "$network $flags" in vgg*fuse*) continue ;; esac # without a batch norm
             echo "--- train_$network $flags"
             # shellcheck disable=SC2086
@@ -162,6 +168,7 @@ for part in "${parts[@]}"; do
     tests) part_tests ;;
     bandwidth) part_bandwidth ;;
     sanitizer) part_sanitizer ;;
+    resume) part_resume ;;
     train) part_train ;;
     esac 2>&1 | tee "$OUT/$part.log"
     status=${PIPESTATUS[0]}
@@ -179,6 +186,8 @@ for part in "${parts[@]}"; do
     fi
 done
 
+printf '\n'
+case " ${names[*]} " in *" train "* | *" bandwidth "*) python3 benchmarks/gpu_table.py "$OUT" ;; esac
 printf '\n'
 for part in "${names[@]}"; do
     case $part in
