@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Reads the machine code of the built CUDA kernels, and first what planted faults look like to it.
 
-Usage: test_sass.py OBJECT.cu.o ...      exit status 1: a kernel breaks a rule; 77: no cuobjdump here
+Usage: test_sass.py ARCH OBJECT.cu.o ...      the code for sm_ARCH
+
+Exit status 1: a kernel breaks a rule; 77: no cuobjdump here.
 
     local     no kernel keeps anything in local memory: no LDL, no STL
     packs     a kernel of packs of N > 1 moves a pack at once: N * size bytes
@@ -141,8 +143,8 @@ def main():
         print("skipped: no cuobjdump in PATH, beside nvcc or in python3's packages")
         return 77
     seen, found = 0, []
-    for path in sys.argv[1:]:
-        run = subprocess.run([tool, "-sass", path], capture_output=True, text=True)
+    for path in sys.argv[2:]:
+        run = subprocess.run([tool, "-sass", "-arch", "sm_" + sys.argv[1], path], capture_output=True, text=True)
         if run.returncode != 0:
             print(f"{tool} {path}: {run.stderr.strip()}")
             return 1
