@@ -75,7 +75,8 @@ static size_t place_of(const void *pc) {
 static void report(const access &before, const access &now, const char *did, const char *does) {
     if (found[0] != '\0') return;
     snprintf(found, sizeof found,
-             "thread %d of block %d %s what thread %d of block %d %s without a barrier between (addr2line: 0x%zx, "
+             "thread %d of block %d %s what thread %d of block %d %s without a barrier between (-1: several; "
+             "addr2line: 0x%zx, "
              "0x%zx)",
              before.thread, before.block, did, now.thread, now.block, does, place_of(before.pc), place_of(now.pc));
 }
