@@ -80,6 +80,10 @@ FR_API fr_status fr_share_clip_grad_norm(fr_share *p, double max_norm, double *n
 /* After the optimizer's step: every rank gets all parameters and running values. */
 FR_API fr_status fr_share_step_end(fr_share *p);
 
+/* Do all ranks hold the same parameters and buffers? FR_EPEER names one that does not: a byte turned on its way, or in
+ * its memory. Reads all of them. */
+FR_API fr_status fr_share_check(fr_share *p);
+
 /* While rank 0 reads the optimizer's state (fr_optimizer_state_to_host), all others call serve; it returns when rank 0
  * calls served, with the status given there. */
 FR_API fr_status fr_share_serve(fr_share *p);

@@ -135,6 +135,7 @@ typedef struct fr_train_opts {
     int64_t ranks;          /* AUTO: as many as a launcher started, else 1; 1: the launcher is ignored */
     double peer_timeout;    /* seconds that a rank is waited for */
     int64_t shuffle_window; /* fr_loader_opts has it */
+    bool check_replicas;    /* fr_share_check after each step */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

@@ -1,4 +1,4 @@
-/* state.c - what all ranks do together beside the sums: decisions, the norm, and rank 0's look at the whole state. */
+/* state.c - what all ranks do together beside the sums: decisions, rank 0's look at the whole state, and comparing. */
 #include "dist/share.h"
 
 #include <stdlib.h>
@@ -108,4 +108,33 @@ fr_status fr_share_served(fr_share *p, fr_status outcome) {
     FRI_NOT_NULL(p);
     wish w = {SERVED, 0, 0, outcome};
     return hear(p, &w);
+}
+
+/* ---- replicas ---------------------------------------------------------------------------------------------------- */
+
+static fr_status hash_tensor(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    uint64_t *hash = ctx;
+    const size_t n = fri_nbytes(t);
+    const unsigned char *bytes = fri_data(t);
+    (void)path, (void)is_parameter;
+    for (size_t i = 0; i < n; i++) *hash = (*hash ^ bytes[i]) * UINT64_C(1099511628211); /* FNV-1a */
+    return FR_OK;
+}
+
+fr_status fr_share_check(fr_share *p) {
+    FRI_NOT_NULL(p);
+    uint64_t mine = UINT64_C(14695981039346656037), *all = NULL;
+    fr_status s = FR_OK;
+    if (p->dry) return FR_OK;
+    FR_TRY(s, fr_module_each_tensor(p->module, hash_tensor, &mine));
+    all = malloc((size_t)p->size * sizeof *all);
+    s = all != NULL ? fri_comm_agree(p->comm, &mine, sizeof mine, all)
+                    : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    for (int i = 1; s == FR_OK && i < p->size; i++)
+        if (all[i] != all[0])
+            s = fr_fail(FR_EPEER, "rank %d (%s) has other parameters or buffers than rank 0 (%s)", i,
+                        fri_comm_host(p->comm, i), fri_comm_host(p->comm, 0));
+done:
+    free(all);
+    return s;
 }

@@ -28,6 +28,7 @@ fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri
     FR_TRY(s, rounds(r, how, ctx));
     FR_TRY(s, how->update(ctx));
     if (r->share != NULL) FR_TRY(s, fr_share_step_end(r->share));
+    if (r->share != NULL && r->config->opts.check_replicas) FR_TRY(s, fr_share_check(r->share));
 done:
     return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
 }

@@ -205,6 +205,8 @@ const fr_flag fri_flags[] = {
      .unset = "those that a launcher started, else 1", RANGE(1, 1 << 16), .choices = alone},
     {"peer-timeout", ROW(REAL, DEVICE, peer_timeout), "SECONDS",
      "A rank that is not heard from for so long ends the run.", BELOW(0.1, 1e6)},
+    {"check-replicas", ROW(SET, DEVICE, check_replicas), NULL,
+     "After each step, compare the parameters and buffers of all ranks; ends the run if a bit differs."},
     {"deterministic", ROW(BOOL, DEVICE, deterministic), NULL,
      "On a GPU, convolutions run on engines that give the same bits each time, and on no others. The CPU's always do."},
     {"cudnn-benchmark", ROW(BOOL, DEVICE, cudnn_benchmark), NULL,

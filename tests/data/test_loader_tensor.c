@@ -58,6 +58,42 @@ Test(loader_tensor, batches_are_tensors_and_the_last_is_short) {
     fr_dataset_release(&d);
 }
 
+/* Of 19 batches, the last one short, in groups of 5: each third one of a group from `first` on. */
+Test(loader_tensor, loaders_share_the_batches_of_an_epoch) {
+    enum { BATCHES = 19, GROUP = 5, EVERY = 3 };
+    fr_dataset *d = NULL;
+    MUST(digits_dataset(FR_SPLIT_TEST, &d));
+    for (int64_t first = 0; first < 6; first++)
+        for (int64_t from = 0; from <= BATCHES; from += first == 0 ? 1 : GROUP) {
+            fr_loader *l = NULL;
+            fr_tensor *x = NULL, *t = NULL;
+            fr_status s = FR_OK;
+            int64_t label = 0, epoch = 0, at = 0;
+            MUST(fr_loader_create(d,
+                                  FR_LOADER_OPTS(.batch_size = 16, .drop_last = false, .shuffle = false,
+                                                 .workers = (int)first % 2, .group = GROUP, .every = EVERY,
+                                                 .first = first),
+                                  &l));
+            cr_expect_eq(fr_loader_batches(l), BATCHES);
+            MUST(fr_loader_position_set(l, 0, from));
+            for (int64_t b = from; b < BATCHES; b++) {
+                if (b % GROUP < first || (b % GROUP - first) % EVERY != 0) continue;
+                cr_assert_eq(s = fr_loader_next(l, &x, &t), FR_OK, "first %d, batch %d", (int)first, (int)b);
+                MUST(fr_dataset_label(d, b * 16, &label));
+                cr_expect_eq(*(int64_t *)fr_tensor_data(t), label, "first %d: not batch %d", (int)first, (int)b);
+                cr_expect_eq(fr_tensor_dim(x, 0), b < BATCHES - 1 ? 16 : 297 - 18 * 16);
+                MUST(fr_loader_position_get(l, &epoch, &at));
+                cr_expect(at > b && at <= b + GROUP, "first %d: position %d behind batch %d", (int)first, (int)at,
+                          (int)b);
+            }
+            cr_expect_eq(fr_loader_next(l, &x, &t), FR_END);
+            fr_tensor_release(&x);
+            fr_tensor_release(&t);
+            fr_loader_release(&l);
+        }
+    fr_dataset_release(&d);
+}
+
 Test(loader_tensor, buffers_are_reused_when_the_caller_lets_go) {
     fr_dataset *d = NULL;
     MUST(fr_dataset_synthetic(640, 10, 8, 8, 3, 1, &d));
