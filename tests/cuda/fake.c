@@ -3,6 +3,7 @@
 
 #include "backend/backend.h"
 #include "cuda/check.h"
+#include "cuda/fake_order.h"
 #include "cuda/fake_record.h"
 
 #include <cuda.h>
@@ -17,7 +18,7 @@ fake_state fake;
 
 static const char *hidden, *lacking;
 
-enum { STREAMS = 8, EVENTS = 512, PINNED = 256 };
+enum { STREAMS = FAKE_ORDER_STREAMS, EVENTS = 512, PINNED = 256 };
 
 /* One thing in a stream: a copy, or to follow another stream up to a place. */
 typedef struct work {
@@ -31,15 +32,14 @@ typedef struct work {
 static struct {
     work *items;
     size_t count, capacity, done;
-    int launches; /* kernels that it was told to follow */
 } queue[STREAMS];
 
 static struct {
     int stream;
-    size_t at;    /* things queued in it when it was recorded */
-    int launches; /* kernels by then, if it is of their stream */
-    int begun;    /* kernels by then */
-    bool spins;   /* who waits for it */
+    size_t at;  /* things queued in it when it was recorded */
+    int begun;  /* kernels by then */
+    bool spins; /* who waits for it */
+    fake_clock clock;
     double ms;
 } events[EVENTS];
 
@@ -67,6 +67,10 @@ static int index_of(cudaStream_t stream) {
     return (int)((uintptr_t)stream & 0xfff);
 }
 
+int fake_compute_stream(void) {
+    return index_of(fri_cuda_stream());
+}
+
 static void run(int stream, size_t up_to) {
     while (queue[stream].done < up_to) {
         work w = queue[stream].items[queue[stream].done++];
@@ -76,6 +80,14 @@ static void run(int stream, size_t up_to) {
             memcpy(w.dst, w.src, w.bytes);
             fake.queued--;
         }
+    }
+}
+
+static void finish_all(void) {
+    for (int i = 0; i < STREAMS; i++) {
+        const fake_clock now = fake_order_mark(i);
+        fake_order_host(&now);
+        run(i, queue[i].count);
     }
 }
 
@@ -125,7 +137,7 @@ static cudaError_t set_device(int device) {
 static cudaError_t device_synchronize(void) {
     if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.device_waits++;
-    for (int i = 0; i < STREAMS; i++) run(i, queue[i].count);
+    finish_all();
     return cudaSuccess;
 }
 
@@ -156,7 +168,7 @@ static cudaError_t allocate(void **out, size_t bytes) {
 static cudaError_t release(void *p) {
     if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.frees++;
-    for (int i = 0; i < STREAMS; i++) run(i, queue[i].count);
+    finish_all();
     free(p);
     return cudaSuccess;
 }
@@ -195,7 +207,9 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
     }
     if (kind == cudaMemcpyHostToDevice && !is_pinned(src)) fake.waiting_copies++;
     if (kind == cudaMemcpyDeviceToHost && !is_pinned(dst)) fake.waiting_copies++;
-    if (stream != fri_cuda_stream() && queue[index_of(stream)].launches < fake.launches) fake.unordered++;
+    fake_order_begin(index_of(stream));
+    fake_order_access(src, bytes, false);
+    fake_order_access(dst, bytes, true);
     append(index_of(stream), (work){.dst = dst, .src = src, .bytes = bytes, .follow = -1});
     fake.copies++;
     fake.queued++;
@@ -207,6 +221,8 @@ static cudaError_t set_bytes(void *p, int value, size_t bytes, cudaStream_t stre
         fake_record_fill(p, value, bytes);
         return cudaSuccess;
     }
+    fake_order_begin(index_of(stream));
+    fake_order_access(p, bytes, true);
     run(index_of(stream), queue[index_of(stream)].count);
     memset(p, value, bytes);
     return cudaSuccess;
@@ -222,6 +238,8 @@ static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
 
 static cudaError_t stream_synchronize(cudaStream_t stream) {
     if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    const fake_clock now = fake_order_mark(index_of(stream));
+    fake_order_host(&now);
     fake.stream_waits++;
     run(index_of(stream), queue[index_of(stream)].count);
     return cudaSuccess;
@@ -232,8 +250,7 @@ static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, uns
     (void)flags;
     fake.follows++;
     fake.stalls += stream == fri_cuda_stream() && events[(uintptr_t)event - 1].begun == fake.launches;
-    if (queue[index_of(stream)].launches < events[(uintptr_t)event - 1].launches)
-        queue[index_of(stream)].launches = events[(uintptr_t)event - 1].launches;
+    fake_order_follow(index_of(stream), &events[(uintptr_t)event - 1].clock);
     append(index_of(stream),
            (work){.follow = events[(uintptr_t)event - 1].stream, .up_to = events[(uintptr_t)event - 1].at});
     return cudaSuccess;
@@ -257,7 +274,7 @@ static cudaError_t event_destroy(cudaEvent_t event) {
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
     if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.records++;
-    events[(uintptr_t)event - 1].launches = stream == fri_cuda_stream() ? fake.launches : 0;
+    events[(uintptr_t)event - 1].clock = fake_order_mark(index_of(stream));
     events[(uintptr_t)event - 1].begun = fake.launches;
     events[(uintptr_t)event - 1].stream = index_of(stream);
     events[(uintptr_t)event - 1].at = queue[index_of(stream)].count;
@@ -268,6 +285,7 @@ static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
 static cudaError_t event_synchronize(cudaEvent_t event) {
     if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.event_waits++;
+    fake_order_host(&events[(uintptr_t)event - 1].clock);
     fake.spins += events[(uintptr_t)event - 1].spins;
     run(events[(uintptr_t)event - 1].stream, events[(uintptr_t)event - 1].at);
     return cudaSuccess;
@@ -282,7 +300,9 @@ static cudaError_t event_query(cudaEvent_t event) {
     if (capturing()) return cudaErrorStreamCaptureUnsupported;
     fake.queries++;
     size_t done = queue[events[(uintptr_t)event - 1].stream].done;
-    return events[(uintptr_t)event - 1].at <= done ? cudaSuccess : fails(cudaErrorNotReady);
+    if (events[(uintptr_t)event - 1].at > done) return fails(cudaErrorNotReady);
+    fake_order_host(&events[(uintptr_t)event - 1].clock);
+    return cudaSuccess;
 }
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
@@ -542,6 +562,7 @@ void fake_lack(const char *name) {
 
 void fake_begin(void) {
     fake = (fake_state){.devices = 1, .driver = 13000, .cudnn = 91900, .major = 9, .memory = (size_t)1 << 30};
+    fake_order_reset();
     fri_cuda_opener_table = &opener;
     fri_cuda_use(&table);
 }

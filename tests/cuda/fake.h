@@ -31,7 +31,6 @@ typedef struct fake_state {
     int captures, graph_launches, graphs;         /* begun; launched; alive */
     int forbidden;                                /* calls that a capture does not allow */
     cudaError_t capture_error, instantiate_error; /* what BeginCapture, Instantiate answer */
-    int unordered;    /* copies on another stream than the compute stream that do not follow its last kernel */
     int stalls;       /* the compute stream was told to follow what another one was given after its last kernel */
     size_t queued;    /* copies that have not been done */
     double clock_ms;  /* what events take the time from */

@@ -1,6 +1,8 @@
 /* fake_record.cpp - see fake_record.h. In C++ because its templates keep the arguments of a function of any type. */
 #include "fake_record.h"
 
+#include "fake_order.h"
+
 #include <functional>
 #include <memory>
 #include <string.h>
@@ -71,6 +73,22 @@ template <typename A, typename... B> static int length(A first, B... rest) {
 /* A slot of the table of f32 and halves, or of the other one. */
 static const fri_kernels *table[2];
 
+/* What a kernel reads and writes, by the addresses it is given. */
+template <typename T> static void note(int, T) {
+}
+
+template <typename T> static void note(int, T *p) {
+    if constexpr (std::is_void_v<T> || std::is_arithmetic_v<T>) fake_order_access(p, 1, !std::is_const_v<T>);
+}
+
+static void note(int, const fri_exec *e) {
+    if (e != nullptr) fake_order_access(e->workspace, 1, true);
+}
+
+static void note(int count, const fri_array *list) {
+    for (int i = 0; list != nullptr && i < count; i++) fake_order_access(list[i].data, 1, true);
+}
+
 template <int TABLE, auto SLOT, typename F> struct wrapped;
 
 template <int TABLE, auto SLOT, typename R, typename... A> struct wrapped<TABLE, SLOT, R (*)(A...)> {
@@ -83,6 +101,10 @@ template <int TABLE, auto SLOT, typename R, typename... A> struct wrapped<TABLE,
                 now->push_back({[real, kept, o] { (void)std::apply(real, kept); }, true});
                 return FR_OK;
             }
+        }
+        if constexpr (!asks_only) {
+            fake_order_begin(fake_compute_stream());
+            (note(length(a...), a), ...);
         }
         return real(a...);
     }

@@ -12,6 +12,9 @@ extern "C" {
 /* *out has real's kernels; while something is recorded they are kept instead of run. real stays where it is. */
 void fake_record_wrap(const fri_kernels *real, const fri_kernels *real_f64, fri_kernels *out, fri_kernels *out_f64);
 
+/* Which stream runs kernels; the fake runtime's. */
+int fake_compute_stream(void);
+
 bool fake_recording(void);
 void fake_record_begin(void);
 void fake_record_copy(void *dst, const void *src, size_t bytes);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cuda/fake.h"
+#include "cuda/fake_order.h"
 #include "cuda/memory.h"
 #include "cuda/small.h"
 #include "memory/event.h"
@@ -50,9 +51,7 @@ static void same(const char *more, int captures, int replays, int launches) {
     cr_expect_eq(number("graph", "\"replays\":"), replays, "%s: %d replays", more, number("graph", "\"replays\":"));
     cr_expect_eq(fake.graph_launches, launches, "%s: %d launches", more, fake.graph_launches);
     cr_expect_eq(fake.forbidden, 0, "%s: %d calls that a capture does not allow", more, fake.forbidden);
-    bool prefetch = strstr(more, "--device-prefetch") != NULL;
-    cr_expect(fake.unordered == 0 || prefetch, "%s: %d copies do not wait for what was computed before", more,
-              fake.unordered);
+    cr_expect_eq(fake_order_faults(), 0, "%s: %s", more, fake_order_first());
     cr_expect_eq(fake.graphs, 0, "%s: %d graphs are left", more, fake.graphs);
 }
 

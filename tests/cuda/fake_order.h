@@ -1,0 +1,39 @@
+/* fake_order.h - which accesses of the fake device's streams are ordered: a vector clock per stream, moved on by what
+ * is queued and handed over by events and by what the host waits for. Two accesses to the same memory, one of them
+ * a write, must be ordered, however fast the streams run.
+ *
+ * Copies are known with their bytes, kernels by their operands' addresses. Replayed graphs are not looked into. */
+#ifndef TESTS_CUDA_FAKE_ORDER_H
+#define TESTS_CUDA_FAKE_ORDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FAKE_ORDER_STREAMS = 8 };
+
+/* How far each stream was. */
+typedef struct fake_clock {
+    unsigned long long at[FAKE_ORDER_STREAMS];
+} fake_clock;
+
+void fake_order_reset(void);
+/* Accesses of one thing that is queued: begin, then each operand. */
+void fake_order_begin(int stream);
+void fake_order_access(const void *p, size_t bytes, bool writes);
+fake_clock fake_order_mark(int stream);
+void fake_order_follow(int stream, const fake_clock *event);
+/* The host has waited: whatever is queued from now on comes after. */
+void fake_order_host(const fake_clock *event);
+
+/* Accesses that are not ordered since the last reset, and the first as a sentence ("" without one). */
+int fake_order_faults(void);
+const char *fake_order_first(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
