@@ -53,6 +53,7 @@ typedef struct fr_share_opts {
     size_t bucket_bytes FR_DEFAULT(25 << 20);  /* of gradients that are sent together, at least */
     size_t landing_bytes FR_DEFAULT(16 << 20); /* of what arrives at a time, at most */
     int window FR_DEFAULT(1);                  /* buckets on their way while backward goes on */
+    bool sync_batch_norm FR_DEFAULT(false);    /* see fr_share_create */
 } fr_share_opts;
 #define FR_SHARE_DEFAULTS  .bucket_bytes = 25 << 20, .landing_bytes = 16 << 20, .window = 1
 #define FR_SHARE_OPTS(...) FR_OPTS(fr_share_opts, FR_SHARE_DEFAULTS, __VA_ARGS__)
@@ -61,7 +62,12 @@ FR_OPTS_DEFAULT(fr_share_opts, FR_SHARE_OPTS())
 /* From now on o updates this rank's part of each parameter of m that trains, and has state for it; m's batch norms move
  * their running values by the samples of all micro-batches, in order. All are retained or borrowed until release, c
  * too. Before o's first step; every parameter that trains must get a gradient in each micro-batch. On FR_META, or of
- * fr_comm_dry, nothing is sent. FR_EUSAGE: o has made steps, or is fused. FR_EUNSUPPORTED: not on the CPU. */
+ * fr_comm_dry, nothing is sent. FR_EUSAGE: o has made steps, or is fused. FR_EUNSUPPORTED: not on the CPU.
+ *
+ * sync_batch_norm: batch norms in train mode, in-place ones too, normalize by the mean and variance of the
+ * micro-batches that all ranks have at the time, and backward sums over them (torch.nn.SyncBatchNorm): N ranks compute
+ * what one batch of N B images would, up to rounding. Then results depend on N; FR_EINVAL: the micro-batches are not
+ * one per rank. */
 FR_API fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_share_opts *opts, fr_share **out);
 /* The optimizer keeps its part of the state and makes no step any more. */
 FR_API void fr_share_release(fr_share **p);

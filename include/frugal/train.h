@@ -136,6 +136,7 @@ typedef struct fr_train_opts {
     double peer_timeout;    /* seconds that a rank is waited for */
     int64_t shuffle_window; /* fr_loader_opts has it */
     bool check_replicas;    /* fr_share_check after each step */
+    bool sync_batch_norm;   /* fr_share_opts has it */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

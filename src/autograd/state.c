@@ -112,6 +112,14 @@ bool fr_statistics_freeze(bool frozen) {
     return was;
 }
 
+void fri_statistics_sync_set(const struct fri_statistics_sync *sync) {
+    state.sync = sync;
+}
+
+const struct fri_statistics_sync *fri_statistics_sync_get(void) {
+    return state.sync;
+}
+
 bool fri_statistics_move(void) {
     return !fri_recomputing() && !state.statistics_frozen;
 }

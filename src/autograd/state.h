@@ -7,6 +7,7 @@
 struct fri_segment_record;
 struct fri_recompute;
 struct fri_pass;
+struct fri_statistics_sync;
 
 typedef struct fri_autograd_state {
     bool grad_disabled; /* zero-initialized state means: grad mode on */
@@ -22,6 +23,7 @@ typedef struct fri_autograd_state {
     fr_graph_stats stats;
     uint64_t nodes_at_step_end;
     bool statistics_frozen;
+    const struct fri_statistics_sync *sync;
 } fri_autograd_state;
 
 fri_autograd_state *fri_autograd(void);
@@ -38,5 +40,9 @@ bool fri_fusion_permitted(void);
 bool fri_recomputing(void);
 /* False while that is so, or by fr_statistics_freeze: may running statistics and counters be touched? */
 bool fri_statistics_move(void);
+
+/* Through what batch norms in train mode exchange statistics on this thread; NULL: they do not. Borrowed. */
+void fri_statistics_sync_set(const struct fri_statistics_sync *sync);
+const struct fri_statistics_sync *fri_statistics_sync_get(void);
 
 #endif

@@ -190,12 +190,23 @@ typedef fr_status fri_linear_backward_bias_fn(const fri_exec *e, const fri_linea
 
 /* ---- batch norm -------------------------------------------------------------------------------------------- */
 
+/* Other processes hold other rows of the batch: what a norm's passes over rows have summed goes round between them. */
+typedef struct fri_statistics_sync {
+    int ranks;
+    double *(*room)(void *ctx, int64_t n); /* for this process's n numbers; NULL, with the sentence set: no memory */
+    /* What stands in the room of each process, one after the other in the order of ranks. Borrowed until the next. */
+    fr_status (*gather)(void *ctx, int64_t n, const double **all);
+    void *ctx;
+} fri_statistics_sync;
+
 typedef struct fri_batchnorm2d_desc {
     fr_dtype dtype;  /* of x, y, dy, dx */
     int64_t rows, c; /* x [rows, c], rows = n * h * w */
     double eps;
     double momentum;  /* r = (1 - momentum) * r + momentum * s, variance unbiased (rows / (rows - 1)) */
     int64_t *batches; /* on the device: stats and finalize count it up; or NULL */
+    const fri_statistics_sync
+        *sync; /* of stats and backward in train mode, on the CPU; NULL: the rows are all there are */
 } fri_batchnorm2d_desc;
 
 typedef size_t fri_batchnorm2d_workspace_fn(const fri_batchnorm2d_desc *d);

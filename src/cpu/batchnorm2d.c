@@ -161,6 +161,35 @@ static void stats_pass(const fri_batchnorm2d_desc *d, const void *x, const real 
     }
 }
 
+/* Means and sums of squared distances of all processes, merged in the order of ranks (Chan, Golub, LeVeque 1979). */
+static fr_status sync_stats(const fri_batchnorm2d_desc *d, const scratch *w, real *m, real *is, real *rm, real *rv) {
+    const fri_statistics_sync *sync = d->sync;
+    const int64_t n = 2 * d->c + 1;
+    const double *all = NULL;
+    double *mine = sync->room(sync->ctx, n);
+    if (mine == NULL) return FR_ENOMEM;
+    for (int64_t c = 0; c < d->c; c += COMBINE)
+        combine(chunks(d), c, fri_min_i64(COMBINE, d->c - c), d->c, w->partial_a, mine + d->c + c);
+    for (int64_t k = 0; k < d->c; k++) mine[k] = (double)m[k];
+    mine[n - 1] = (double)d->rows;
+    fr_status s = sync->gather(sync->ctx, n, &all);
+    for (int64_t k = 0; k < d->c && s == FR_OK; k++) {
+        double rows = 0, mean = 0, squares = 0;
+        for (int r = 0; r < sync->ranks; r++) {
+            const double *of = all + r * n;
+            const double delta = of[k] - mean, together = rows + of[n - 1];
+            mean += delta * (of[n - 1] / together);
+            squares += of[d->c + k] + delta * delta * (rows * of[n - 1] / together);
+            rows = together;
+        }
+        m[k] = (real)mean;
+        is[k] = (real)(1 / sqrt(squares / rows + d->eps));
+        fri_running_update(rm, k, d->momentum, (double)m[k], 1);
+        fri_running_update(rv, k, d->momentum, squares, rows - 1);
+    }
+    return s;
+}
+
 fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
                                     void *invstd, void *running_mean, void *running_var) {
     scratch w = {0};
@@ -179,6 +208,8 @@ fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_des
         for (int64_t j = 0; j < width; j++) m[c + j] = (real)(total[j] / rows);
     }
     stats_pass(d, x, m, w.partial_a);
+    if (d->batches != NULL) ++*d->batches;
+    if (d->sync != NULL) return sync_stats(d, &w, m, is, rm, rv);
     for (int64_t c = 0; c < d->c; c += COMBINE) {
         int64_t width = fri_min_i64(COMBINE, d->c - c);
         combine(chunks(d), c, width, d->c, w.partial_a, total);
@@ -189,7 +220,6 @@ fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_des
             fri_running_update(rv, k, d->momentum, total[j], rows - 1);
         }
     }
-    if (d->batches != NULL) ++*d->batches;
     return FR_OK;
 }
 
@@ -383,7 +413,40 @@ static void reduce_tile(const fri_batchnorm2d_desc *d, const tile *t, const void
     }
 }
 
-/* dgamma, dbeta and, in w->a and w->b, what the gradient of x subtracts. */
+/* Writes to w->a and w->b what the gradient of x subtracts. */
+static void set_means(const real *invstd, int64_t k, double dy, double dyx, double rows, const scratch *w) {
+    const double is = (double)invstd[k];
+    w->a[k] = (real)(dy / rows);
+    w->b[k] = (real)(dyx / rows * is * is);
+}
+
+/* The sums of all processes, in the order of ranks. */
+static fr_status sync_means(const fri_batchnorm2d_desc *d, const real *invstd, const scratch *w) {
+    const fri_statistics_sync *sync = d->sync;
+    const int64_t n = 2 * d->c + 1;
+    const double *all = NULL;
+    double *mine = sync->room(sync->ctx, n);
+    if (mine == NULL) return FR_ENOMEM;
+    for (int64_t c = 0; c < d->c; c += COMBINE) {
+        const int64_t width = fri_min_i64(COMBINE, d->c - c);
+        combine(chunks(d), c, width, d->c, w->partial_a, mine + c);
+        combine(chunks(d), c, width, d->c, w->partial_b, mine + d->c + c);
+    }
+    mine[n - 1] = (double)d->rows;
+    fr_status s = sync->gather(sync->ctx, n, &all);
+    for (int64_t k = 0; k < d->c && s == FR_OK; k++) {
+        double dy = 0, dyx = 0, rows = 0;
+        for (int r = 0; r < sync->ranks; r++) {
+            dy += all[r * n + k];
+            dyx += all[r * n + d->c + k];
+            rows += all[r * n + n - 1];
+        }
+        set_means(invstd, k, dy, dyx, rows, w);
+    }
+    return s;
+}
+
+/* dgamma and dbeta, and what the gradient of x needs. */
 static void reduce_channels(const fri_batchnorm2d_desc *d, const real *invstd, const scratch *w, real *dgamma,
                             real *dbeta) {
     double dy[COMBINE], dyx[COMBINE];
@@ -392,11 +455,9 @@ static void reduce_channels(const fri_batchnorm2d_desc *d, const real *invstd, c
         combine(chunks(d), c, width, d->c, w->partial_a, dy);
         combine(chunks(d), c, width, d->c, w->partial_b, dyx);
         for (int64_t j = 0; j < width; j++) {
-            double is = (double)invstd[c + j];
             if (dbeta != NULL) dbeta[c + j] = (real)dy[j];
-            if (dgamma != NULL) dgamma[c + j] = (real)(dyx[j] * is);
-            w->a[c + j] = (real)(dy[j] / (double)d->rows);
-            w->b[c + j] = (real)(dyx[j] / (double)d->rows * is * is);
+            if (dgamma != NULL) dgamma[c + j] = (real)(dyx[j] * (double)invstd[c + j]);
+            set_means(invstd, c + j, dy[j], dyx[j], (double)d->rows, w);
         }
     }
 }
@@ -460,6 +521,8 @@ fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_
             reduce_tile(d, &t, x, mean, relu ? &p : NULL, dy, &w);
         }
         reduce_channels(d, invstd, &w, dgamma, dbeta);
+        if (train && d->sync != NULL) s = sync_means(d, invstd, &w);
+        if (s < 0) return s;
     }
     if (dx == NULL) return FR_OK;
 #pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)

@@ -120,6 +120,7 @@ fr_status fr_share_round_begin(fr_share *p, int64_t round) {
     if (round == 0) p->rng = fr_rng_get();
     p->round = round;
     begin_buckets(p);
+    if (p->opts.sync_batch_norm) fri_share_sync_begin(p);
     fr_rng_set(
         (fr_rng){.seed = p->rng.seed, .next_stream = p->rng.next_stream + (uint64_t)(v < 0 ? 0 : v) * p->opts.streams});
     return fri_statistics_begin(p, round == 0, v >= 0);
@@ -156,6 +157,7 @@ fr_status fr_share_round_end(fr_share *p, int64_t round) {
     const int64_t v = fr_share_micro_batch(p, round);
     fr_phase phase = fr_phase_begin(FR_PHASE_BACKWARD);
     fr_status s = FR_OK;
+    fri_share_sync_end(p);
     if (v >= 0) FR_TRY(s, check_round(p, v));
     while (p->queued < p->buckets) FR_TRY(s, queue_next(p));
     while (p->finished < p->buckets) FR_TRY(s, finish_one(p));
@@ -275,7 +277,10 @@ fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_sh
                     .device = device,
                     .round = -1};
     if (with.micro_batches == 0) p->opts.micro_batches = p->size;
-    s = make(p);
+    if (with.sync_batch_norm && p->opts.micro_batches != p->size)
+        s = fr_fail(FR_EINVAL, "ranks: %lld micro-batches on %d ranks; synchronized batch norms need one per rank",
+                    (long long)p->opts.micro_batches, p->size);
+    if (s == FR_OK) s = make(p);
     if (s < 0) {
         fr_share_release(&p);
         return s;
@@ -289,6 +294,7 @@ void fr_share_release(fr_share **share) {
     if (share == NULL || *share == NULL) return;
     fr_share *p = *share;
     *share = NULL;
+    fri_share_sync_end(p);
     (void)set_hooks(p, false);
     if (p->optimizer->sharing == &p->sharing) p->optimizer->sharing = NULL;
     fri_buckets_free(p);
@@ -298,6 +304,7 @@ void fr_share_release(fr_share **share) {
         free(p->piece[i]);
         free(p->first[i]);
     }
+    for (int i = 0; i < 2; i++) free(p->numbers[i]);
     free(p->norm);
     free(p->counted);
     free(p);

@@ -70,6 +70,9 @@ struct fr_share {
     fr_module **norm;      /* borrowed: whose statistics they are */
     int64_t *counted;      /* their num_batches_tracked at the step's begin */
     int norms;
+    fri_statistics_sync sync; /* with sync_batch_norm */
+    double *numbers[2];       /* its rooms: of this rank, of all */
+    int64_t numbers_room;
     fr_tensor *landing; /* NULL: one rank */
     /* scratch of the lane */
     fr_piece *piece[2];
@@ -100,6 +103,10 @@ fr_status fri_share_make_scratch(fr_share *p);
 fr_status fri_statistics_find(fr_share *p);
 fr_status fri_statistics_begin(fr_share *p, bool first, bool mine);
 fr_status fri_statistics_end(fr_share *p);
+
+/* sync.c: where batch norms exchange their statistics in this round; off: where they do not. */
+void fri_share_sync_begin(fr_share *p);
+void fri_share_sync_end(fr_share *p);
 
 /* state.c */
 extern const fri_sharing fri_share_calls;

@@ -132,6 +132,7 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     const fri_backend *be = fri_backend_of(x);
     fr_tensor *sums = norm->sums != NULL ? *norm->sums : NULL, *running_mean = norm->running_mean;
     if (sums != NULL) *norm->sums = NULL;
+    if (d->sync != NULL) fr_tensor_release(&sums); /* they are of this process's rows */
     fr_node *twin = fri_recompute_twin();
     if (twin != NULL && twin->op == op && twin->slots[saved_mean].kind == FRI_SLOT_TENSOR) {
         FR_TRY(s, fr_node_saved(twin, saved_mean, mean));
@@ -207,7 +208,8 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
                                    .rows = d[0] * d[1] * d[2],
                                    .c = d[3],
                                    .eps = o->eps,
-                                   .momentum = o->momentum};
+                                   .momentum = o->momentum,
+                                   .sync = o->train ? fri_statistics_sync_get() : NULL};
     if ((gamma == NULL) != (beta == NULL))
         return fr_fail(FR_EINVAL, "%s: gamma and beta must both be given or both be NULL", op->name);
     if ((running_mean == NULL) != (running_var == NULL) || (!o->train && running_mean == NULL))
@@ -217,7 +219,10 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
         return fr_fail(FR_EINVAL, "%s: eps is %g; it must be finite and not negative", op->name, o->eps);
     if (!isfinite(o->momentum))
         return fr_fail(FR_EINVAL, "%s: momentum is %g; it must be finite", op->name, o->momentum);
-    if (o->train && desc->rows == 1)
+    if (desc->sync != NULL && fri_device_of(x) != FR_CPU && fri_device_of(x) != FR_META)
+        return fr_fail(FR_EUNSUPPORTED, "%s: statistics of several processes are made on cpu, not on %s", op->name,
+                       fr_device_name(fri_device_of(x)));
+    if (o->train && desc->rows == 1 && desc->sync == NULL)
         return fr_fail(FR_EINVAL, "%s: training needs more than 1 value per channel, x has batch 1 and 1 pixel",
                        op->name);
 done:

@@ -196,7 +196,8 @@ fr_status fri_model_build(fri_session *r) {
     FR_TRY(s, fr_optimizer_master_weights(r->optimizer, o->master_weights));
     if (r->config->ranks > 1)
         FR_TRY(s, fr_share_create(r->model, r->optimizer, r->config->comm,
-                                  FR_SHARE_OPTS(.micro_batches = o->accumulate, .streams = r->config->streams),
+                                  FR_SHARE_OPTS(.micro_batches = o->accumulate, .streams = r->config->streams,
+                                                .sync_batch_norm = o->sync_batch_norm),
                                   &r->share));
     if (o->fused_step != FR_TRAIN_FUSED_OFF) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
     FR_TRY(s, build_scaler(r));

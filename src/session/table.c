@@ -188,6 +188,10 @@ const fr_flag fri_flags[] = {
     {"half", ROW(CHOICE, TRAINING, half), "TYPE",
      "Pure half precision: parameters themselves in this type, batch norm in f32. '--half' alone is fp16.",
      .implied = "fp16", .choices = amps},
+    {"sync-batch-norm", ROW(SET, TRAINING, sync_batch_norm), NULL,
+     "On several ranks: batch norms use the statistics of the batches of all ranks, as torch.nn.SyncBatchNorm. The "
+     "result then depends on the number of ranks.",
+     .course = true, .lacking = "off"},
     {"master-weights", ROW(SET, TRAINING, master_weights), NULL,
      "With --half: the optimizer updates f32 copies of the parameters (APEX's O2), and fp16 scales its loss.",
      .course = true, .lacking = "off"},

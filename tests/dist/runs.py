@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs on several ranks beside those of one process: memory as planned, evaluations of any size, resumed on any number.
 
-runs.py BUILD [memory|evaluation|resume...]   without names: all. Skips (exit 77) with a reason where no MPI is.
+runs.py BUILD [memory|evaluation|resume|sync...]   without names: all. Skips (exit 77) with a reason where no MPI is.
 """
 import json
 import os
@@ -19,9 +19,9 @@ def expect(condition, sentence):
         print(f"  FAILED: {sentence}", flush=True)
 
 
-def report(build, where, launcher, n, flags):
+def report(build, where, launcher, n, flags, more=()):
     name = os.path.join(where, "report.json")
-    run((RUN[launcher] + [str(n)] if n > 1 else []) + program(build, flags) + ["--report", name])
+    run((RUN[launcher] + [str(n)] if n > 1 else []) + program(build, flags) + [*more, "--report", name])
     with open(name) as f:
         return json.load(f)
 
@@ -72,8 +72,30 @@ def resume(build, where):
     expect(normal(newest(one)) == normal(newest(many)), "a training that was resumed on 3, 2, 4 and 1 ranks differs")
 
 
+def sync(build, where):
+    """Synchronized batch norms: two or four ranks make the step of one large batch, up to rounding; planned as well."""
+    for more in ([], ["--inplace-abn"]):
+        flags = RESNET + more + ["--steps", "2", "--lr", "0.00002", "--warmup", "0", "--exact-convolutions",
+                                 "--no-augment", "--threads", "1"]
+        whole = report(build, where, None, 1, flags, ["--batch-size", "8"])["loss"]["steps"]
+        for launcher, n in (("openmpi", 2), ("mpich", 4)):
+            part = ["--batch-size", str(8 // n)]
+            got = report(build, where, launcher, n, flags, part + ["--sync-batch-norm"])
+            far = max(abs(a / b - 1) for a, b in zip(got["loss"]["steps"], whole))
+            expect(far < 2e-6, f"{more} on {n} ranks: losses {got['loss']['steps']}, of one batch {whole}")
+            expect(got["flags"]["sync-batch-norm"], "the report does not say that norms are synchronized")
+        apart = report(build, where, "openmpi", 2, flags, ["--batch-size", "4"])["loss"]["steps"]
+        expect(abs(apart[0] / whole[0] - 1) > 1e-4, "norms that are not synchronized give the same loss")
+        name = os.path.join(where, "plan.json")
+        run(program(build, flags) + part + ["--sync-batch-norm", "--plan", "--ranks", "4", "--report", name])
+        with open(name) as f:
+            plan = json.load(f)["memory"]["peak_reserved"]
+        expect(plan == got["memory"]["peak_reserved"],
+               f"{plan} bytes planned, {got['memory']['peak_reserved']} measured")
+
+
 def main():
-    parts = {f.__name__: f for f in (memory, evaluation, resume)}
+    parts = {f.__name__: f for f in (memory, evaluation, resume, sync)}
     build = sys.argv[1]
     reason = missing(build)
     if reason:
