@@ -205,7 +205,7 @@ static cudnnStatus_t get(const cudnnBackendDescriptor_t at, cudnnBackendAttribut
     *n = 0;
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) return results(d, most, n, values);
     if (d->engine < 0) return CUDNN_STATUS_BAD_PARAM;
-    if (name == CUDNN_ATTR_ENGINECFG_ENGINE) (*(descriptor **)values)->engine = d->engine;
+    if (name == CUDNN_ATTR_ENGINECFG_ENGINE) inherit(*(descriptor **)values, d);
     if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX) return number(n, values, d->engine);
     if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)
         return number(n, values,
@@ -216,7 +216,8 @@ static cudnnStatus_t get(const cudnnBackendDescriptor_t at, cudnnBackendAttribut
         cudnnBackendNumericalNote_t *note = values;
         if (e->nondeterministic) note[(*n)++] = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
         if (!e->no_tensor_core) note[(*n)++] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-        if (e->strict_nan) note[(*n)++] = CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
+        if (e->strict_nan || (e->fused_strict_nan && d->operations > 1))
+            note[(*n)++] = CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
     }
     if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) {
         *n = snprintf(text, sizeof text, "engine %d for %d, graph %d", d->engine, d->operations, d->graph);

@@ -19,6 +19,7 @@ typedef struct fake_engine {
     bool unbindable, fails;
     int executions;
     int64_t fused_workspace; /* for a graph of more than one operation */
+    bool fused_strict_nan;   /* likewise */
 } fake_engine;
 
 /* A tensor as it was described; uid 0: there is none. */

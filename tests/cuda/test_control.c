@@ -129,6 +129,7 @@ Test(control, an_arena_leaves_room_for_libraries) {
                                       "268435456 are its libraries'");
     fake.memory = 1 << 20;
     cr_expect_eq(fr_plan_install(plan, FR_CUDA, NULL), FR_ENOMEM, "less than the libraries take");
+    cr_expect_not_null(strstr(fr_last_error(), "are its libraries'"), "%s", fr_last_error());
     cr_expect_eq(fake.memory, (size_t)1 << 20, "it asked the driver");
     fake.memory = most;
     must(fr_plan_install(plan, FR_CUDA, NULL));

@@ -408,6 +408,17 @@ Test(conv2d_choice, without_a_fused_engine_the_plain_pass_runs) {
     cr_expect_eq(fake_dnn.searches, n, "searched again");
 }
 
+Test(conv2d_choice, a_slow_fused_engine_is_not_taken) {
+    engines(1, 1, (fake_engine[]){{.workspace = MIB, .fused_workspace = 512, .fused_strict_nan = true}});
+    cr_expect_eq(forward(with_bias(2 * MIB), memory[0], memory[1], memory[3]), (size_t)MIB);
+    cr_expect_eq(fake_dnn.operations, 1);
+    bool sums = true;
+    size_t bytes = 0;
+    fri_conv2d_desc d = shape(1, 2 * MIB);
+    must(fri_cuda_conv2d_forward_stats_workspace(&d, &sums, &bytes));
+    cr_expect(!sums, "a pass over y is faster");
+}
+
 /* Above the limit the fused pass is taken only where it needs no more than the plain one. */
 Test(conv2d_choice, the_fused_pass_keeps_to_the_workspace_limit) {
     engines(1, 1, (fake_engine[]){{.workspace = 1024, .fused_workspace = 2048}});
@@ -557,6 +568,18 @@ Test(conv2d_choice, weight_gradients_of_parts_are_added) {
     for (size_t i = 0; i < weights; i++) cr_assert_eq(fri_f32_from_f16(sum[i]), 3, "element %zu", i);
     munmap(x, (size_t)6 << 30);
     munmap(y, (size_t)6 << 30);
+}
+
+/* 4 images have 8 times an odd number of bytes. */
+Test(conv2d_choice, parts_start_at_multiples_of_16_bytes) {
+    fri_conv2d_desc d = shape(TALL - 1, MIB);
+    size_t bytes = 0;
+    engines(1, 1, (fake_engine[]){{.workspace = 700}});
+    d.w = d.q = 27;
+    d.k = 127;
+    cr_expect_eq(fri_cuda_conv2d_forward_workspace(&d, &bytes), FR_EUNSUPPORTED);
+    d.k = 128;
+    must(fri_cuda_conv2d_forward_workspace(&d, &bytes));
 }
 
 Test(conv2d_choice, an_image_that_is_too_large_is_refused_by_the_plan) {
