@@ -1,6 +1,6 @@
 /* steer.cu - single numbers that steer a training: counters, the clipping factor, the loss scale. One thread does it,
  * or one per number; what that saves is a host that waits for the device.
- *   count_up            8 bytes of each counter, 4 bytes
+ *   count_up            n * 8 bytes of n counters, 4 bytes
  *   clip_factor         12 bytes
  *   loss_scale_update   48 bytes of the state, 8 bytes of the flag */
 #include "multi.cuh"
