@@ -57,8 +57,8 @@ static void write_shards(const char *stem) {
             name_of(i, name);
             strcat(strcat(list, " "), name);
         }
-        cr_assert_eq(shell("tar --format=%s -C %s/train -cf %s/%s-%03d.tar %s", formats[k], files_root, files_root,
-                           stem, k, list),
+        cr_assert_eq(shell("tar --format=%s --transform s,^,data/, -C %s/train -cf %s/%s-%03d.tar %s", formats[k],
+                           files_root, files_root, stem, k, list),
                      0);
     }
 }
@@ -296,6 +296,7 @@ Test(tar, indexes_that_say_nonsense_are_refused) {
     static const char *const rows[] = {"[0,10,-1,\"a/b.png\"]",
                                        "[512,99999999,-1,\"a/b.png\"]",
                                        "[512,-1,-1,\"a/b.png\"]",
+                                       "[1024,20480,-1,\"a/b.png\"]",
                                        "[512.5,10,-1,\"a/b.png\"]",
                                        "[512,10,-2,\"a/b.png\"]",
                                        "[512,10,1048576,\"a.png\"]",
