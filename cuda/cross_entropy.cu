@@ -1,4 +1,5 @@
-/* cross_entropy.cu - softmax and negative log-likelihood, fused; a warp per row; size = bytes of an element.
+/* cross_entropy.cu - softmax and negative log-likelihood, fused; size = bytes of an element. A row has as many lanes as
+ * it has classes, rounded up to a power of two, at most a warp.
  *   forward         rows * (classes * size + 12) bytes       x, target, lse; later passes over a row hit the cache
  *   backward        rows * (2 * classes * size + 12) bytes   x, dx, target, lse
  *   count_correct   rows * (classes * size + 8) bytes        x, target
@@ -8,7 +9,7 @@
 #include "common.cuh"
 
 enum {
-    WARPS = FRI_THREADS / 32,
+    WARP = 32,
     BLOCKS = 1024 /* partial sums at most */
 };
 
@@ -17,9 +18,15 @@ typedef struct group {
     int64_t counted;
 } group;
 
-static int64_t blocks_of(int64_t rows) {
-    int64_t blocks = fri_ceil_div(rows, WARPS);
-    return blocks < BLOCKS ? blocks : (int64_t)BLOCKS;
+static int lanes_of(int64_t classes) {
+    int lanes = 1;
+    while (lanes < classes && lanes < WARP) lanes *= 2;
+    return lanes;
+}
+
+static int64_t blocks_of(const fri_cross_entropy_desc *d, int64_t most) {
+    const int64_t blocks = fri_ceil_div(d->rows, FRI_THREADS / lanes_of(d->classes));
+    return blocks < most ? blocks : most;
 }
 
 static __device__ __forceinline__ bool counts(const fri_cross_entropy_desc &d, int64_t target) {
@@ -28,26 +35,29 @@ static __device__ __forceinline__ bool counts(const fri_cross_entropy_desc &d, i
 
 /* ---- kernels: forward -------------------------------------------------------------------------------------- */
 
-/* The row's loss, in every lane; *lse = log(sum(exp(x))). NaN anywhere in the row makes both NaN. */
+/* The row's loss, in every lane; *lse = log(sum(exp(x))). NaN anywhere in the row makes both NaN. All lanes of a warp
+ * come here, also those behind the last row, with 0 classes. */
 template <typename T>
-static __device__ double row_loss(const fri_cross_entropy_desc &d, const T *x, int64_t target, float *lse) {
-    const int lane = (int)threadIdx.x & 31;
+static __device__ double row_loss(const fri_cross_entropy_desc &d, int lanes, int64_t classes, const T *x,
+                                  int64_t target, float *lse) {
+    const int lane = (int)threadIdx.x & (lanes - 1);
     float max = -INFINITY;
     double exps = 0, sum = 0;
-    for (int64_t j = lane; j < d.classes; j += 32) {
+    for (int64_t j = lane; j < classes; j += lanes) {
         float v = fri_load(x[j]);
         max = v > max ? v : max;
     }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
-    for (int64_t j = lane; j < d.classes; j += 32) {
+    for (int step = lanes / 2; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
+    for (int64_t j = lane; j < classes; j += lanes) {
         float v = fri_load(x[j]);
         exps += (double)expf(v - max);
         sum += (double)v;
     }
-    exps = fri_warp_sum(exps);
-    sum = fri_warp_sum(sum);
-    double at_target = target >= 0 && target < d.classes ? (double)fri_load(x[target]) : 0;
+    for (int step = lanes / 2; step > 0; step /= 2) {
+        exps += __shfl_xor_sync(0xffffffffu, exps, step);
+        sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    }
+    double at_target = target >= 0 && target < classes ? (double)fri_load(x[target]) : 0;
     double log_sum = (double)max + log(exps);
     *lse = (float)log_sum;
     double loss = (1 - d.label_smoothing) * (log_sum - at_target);
@@ -57,16 +67,18 @@ static __device__ double row_loss(const fri_cross_entropy_desc &d, const T *x, i
 
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
-    forward(fri_cross_entropy_desc d, const T *x, const int64_t *target, float *lse, group *partial, int64_t *bad) {
-    const int lane = (int)threadIdx.x & 31;
+    forward(fri_cross_entropy_desc d, int lanes, const T *x, const int64_t *target, float *lse, group *partial,
+            int64_t *bad) {
+    const int rows = FRI_THREADS / lanes;
     double loss = 0;
     int64_t counted = 0;
-    for (int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5); row < d.rows;
-         row += (int64_t)gridDim.x * WARPS) {
-        const int64_t t = target[row];
+    for (int64_t first = (int64_t)blockIdx.x * rows; first < d.rows; first += (int64_t)gridDim.x * rows) {
+        const int64_t row = first + (int)threadIdx.x / lanes;
+        const bool there = row < d.rows;
+        const int64_t t = there ? target[row] : d.ignore_index;
         float own;
-        double l = row_loss(d, x + row * d.classes, t, &own);
-        if (lane > 0) continue;
+        double l = row_loss(d, lanes, there ? d.classes : 0, x + row * d.classes, t, &own);
+        if (!there || ((int)threadIdx.x & (lanes - 1)) > 0) continue;
         lse[row] = own;
         if (counts(d, t)) {
             loss += l;
@@ -75,7 +87,6 @@ __global__ void __launch_bounds__(FRI_THREADS)
             atomicMin((unsigned long long *)bad, (unsigned long long)row);
         }
     }
-    __syncwarp();
     loss = fri_block_sum(loss);
     long long all = fri_block_sum((long long)counted);
     if (threadIdx.x > 0) return;
@@ -103,15 +114,16 @@ __global__ void __launch_bounds__(FRI_THREADS)
 /* q_other is the smoothed target of the wrong classes, q_target of the right one. */
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
-    backward(fri_cross_entropy_desc d, float q_target, float q_other, const T *x, const int64_t *target,
+    backward(fri_cross_entropy_desc d, int lanes, float q_target, float q_other, const T *x, const int64_t *target,
              const float *lse, const float *count, const float *dloss, T *dx) {
     const float g = *dloss / *count;
-    for (int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5); row < d.rows;
-         row += (int64_t)gridDim.x * WARPS) {
+    const int rows = FRI_THREADS / lanes;
+    for (int64_t row = (int64_t)blockIdx.x * rows + (int)threadIdx.x / lanes; row < d.rows;
+         row += (int64_t)gridDim.x * rows) {
         const int64_t t = target[row];
         const bool counted = counts(d, t);
         const float own = lse[row];
-        for (int64_t j = threadIdx.x & 31; j < d.classes; j += 32) {
+        for (int64_t j = (int)threadIdx.x & (lanes - 1); j < d.classes; j += lanes) {
             const int64_t at = row * d.classes + j;
             float v = counted ? fri_cross_entropy_gradient(fri_load(x[at]), own, j == t ? q_target : q_other, g) : 0;
             fri_store(&dx[at], v);
@@ -131,21 +143,22 @@ static __device__ __forceinline__ bool better(float a, int64_t at_a, float b, in
 
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
-    count_hits(fri_cross_entropy_desc d, const T *x, const int64_t *target, unsigned long long *correct) {
+    count_hits(fri_cross_entropy_desc d, int lanes, const T *x, const int64_t *target, unsigned long long *correct) {
+    const int rows = FRI_THREADS / lanes;
     long long hits = 0;
-    for (int64_t row = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5); row < d.rows;
-         row += (int64_t)gridDim.x * WARPS) {
+    for (int64_t first = (int64_t)blockIdx.x * rows; first < d.rows; first += (int64_t)gridDim.x * rows) {
+        const int64_t row = first + (int)threadIdx.x / lanes;
+        const bool there = row < d.rows;
         float max = 0;
         long long at = -1;
-        for (int64_t j = threadIdx.x & 31; j < d.classes; j += 32) {
+        for (int64_t j = (int)threadIdx.x & (lanes - 1); there && j < d.classes; j += lanes) {
             float v = fri_load(x[row * d.classes + j]);
             if (better(v, j, max, at)) {
                 max = v;
                 at = j;
             }
         }
-#pragma unroll
-        for (int step = 16; step > 0; step /= 2) {
+        for (int step = lanes / 2; step > 0; step /= 2) {
             float other = __shfl_xor_sync(0xffffffffu, max, step);
             long long other_at = __shfl_xor_sync(0xffffffffu, at, step);
             if (better(other, other_at, max, at)) {
@@ -153,7 +166,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
                 at = other_at;
             }
         }
-        if ((threadIdx.x & 31) == 0 && counts(d, target[row]) && at == target[row]) hits++;
+        if (there && ((int)threadIdx.x & (lanes - 1)) == 0 && counts(d, target[row]) && at == target[row]) hits++;
     }
     hits = fri_block_sum(hits);
     if (threadIdx.x == 0 && hits > 0) atomicAdd(correct, (unsigned long long)hits); /* integers: any order */
@@ -162,14 +175,14 @@ __global__ void __launch_bounds__(FRI_THREADS)
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
 extern "C" size_t fri_cuda_cross_entropy_workspace(const fri_cross_entropy_desc *d) {
-    return (size_t)blocks_of(d->rows) * sizeof(group);
+    return (size_t)blocks_of(d, BLOCKS) * sizeof(group);
 }
 
 extern "C" fr_status fri_cuda_cross_entropy_forward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
                                                     const int64_t *target, void *loss, void *lse, void *count,
                                                     int64_t *bad) {
     const char *kernel = "cross_entropy_forward";
-    const int64_t blocks = blocks_of(d->rows);
+    const int64_t blocks = blocks_of(d, BLOCKS);
     const size_t need = fri_cuda_cross_entropy_workspace(d);
     group *partial = (group *)e->workspace;
     if (need > 0 && (partial == NULL || e->workspace_bytes < need))
@@ -178,8 +191,9 @@ extern "C" fr_status fri_cuda_cross_entropy_forward(const fri_exec *e, const fri
     if (s < 0) return s;
     if (blocks > 0)
         FRI_FLOAT_TYPES(d->dtype, kernel,
-                        forward<T><<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, (const T *)x, target,
-                                                                                        (float *)lse, partial, bad);)
+                        forward<T>
+                        <<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes_of(d->classes), (const T *)x,
+                                                                              target, (float *)lse, partial, bad);)
     forward_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)count);
     return fri_cuda_launched(kernel);
 }
@@ -189,12 +203,14 @@ extern "C" fr_status fri_cuda_cross_entropy_backward(const fri_exec *e, const fr
                                                      const void *dloss, void *dx) {
     const float q_other = (float)(d->label_smoothing / (double)d->classes);
     const float q_target = (float)(1 - d->label_smoothing + d->label_smoothing / (double)d->classes);
-    const int64_t blocks = fri_ceil_div(d->rows, WARPS);
+    const int64_t blocks = blocks_of(d, 65536);
     if (d->rows * d->classes == 0) return FR_OK;
     FRI_FLOAT_TYPES(d->dtype, "cross_entropy_backward",
-                    backward<T><<<(unsigned)(blocks < 65536 ? blocks : 65536), FRI_THREADS, 0, fri_stream(e)>>>(
-                        *d, q_target, q_other, (const T *)x, target, (const float *)lse, (const float *)count,
-                        (const float *)dloss, (T *)dx);)
+                    backward<T>
+                    <<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes_of(d->classes), q_target, q_other,
+                                                                          (const T *)x, target, (const float *)lse,
+                                                                          (const float *)count, (const float *)dloss,
+                                                                          (T *)dx);)
     return fri_cuda_launched("cross_entropy_backward");
 }
 
@@ -204,7 +220,8 @@ extern "C" fr_status fri_cuda_count_correct(const fri_exec *e, const fri_cross_e
     if (s < 0 || d->rows == 0) return s;
     FRI_FLOAT_TYPES(d->dtype, "count_correct",
                     count_hits<T>
-                    <<<(unsigned)blocks_of(d->rows), FRI_THREADS, 0, fri_stream(e)>>>(*d, (const T *)x, target,
-                                                                                      (unsigned long long *)correct);)
+                    <<<(unsigned)blocks_of(d, BLOCKS), FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes_of(d->classes),
+                                                                                        (const T *)x, target,
+                                                                                        (unsigned long long *)correct);)
     return fri_cuda_launched("count_correct");
 }

@@ -79,7 +79,6 @@ static fr_status count_contributions(fr_node *root) {
                 l->visit = mark;
                 l->awaited++;
             } else if (up != NULL) {
-                if (up->visit != mark) up->awaited = 0;
                 up->awaited++;
                 if (up->visit != mark) s = queue_push(&stack, up);
                 up->visit = mark;

@@ -432,9 +432,9 @@ Test(twins, bias) {
 }
 
 Test(twins, cross_entropy) {
-    static const int64_t shapes[][2] = {{1, 1}, {5, 3}, {100, 10}, {33, 1000}, {9000, 2}};
+    static const int64_t shapes[][2] = {{1, 1}, {5, 3}, {100, 10}, {33, 1000}, {9000, 2}, {77, 32}};
     for (int ti = 0; ti < 3; ti++)
-        for (int si = 0; si < 5; si++)
+        for (int si = 0; si < 6; si++)
             for (int smooth = 0; smooth < 2; smooth++) {
                 const fr_dtype t = floats[ti];
                 fri_cross_entropy_desc d = {.dtype = t,

@@ -69,8 +69,8 @@ static fr_status net(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out,
     }
     if (c->kind == SHARED) FR_TRY(s, fr_scale(y, 0.5, &z));
     FR_TRY(s, fr_relu(y, &y));
-    if (z != NULL) FR_TRY(s, fr_add(y, z, &y));
     FR_TRY(s, fr_mul(y, in[1], &y)); /* reads values; when its backward is over, signs are left */
+    if (z != NULL) FR_TRY(s, fr_add(y, z, &y));
     fr_tensor_release(&out[0]);
     out[0] = y;
     y = NULL;
@@ -209,16 +209,22 @@ Test(relu_gradient, only_where_batch_norm_can_tell) {
 
 /* ---- two gradients that meet ---------------------------------------------------------------------------------- */
 
-/* relu(x) is read by a product, whose backward gives its value up, and by a sum: scaled, or as it is. */
+typedef struct meeting {
+    bool scaled, leaky;
+} meeting;
+
+/* relu(x) is read by a product, whose backward gives its value up, and by a sum, as it is; or by that scaled, too. */
 static fr_status meet(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     fr_tensor *y = NULL, *z = NULL, *w = NULL;
     fr_status s = FR_OK;
     (void)n_in;
     (void)n_out;
-    FR_TRY(s, fr_relu(in[0], &y));
-    if (*(const bool *)ctx) FR_TRY(s, fr_scale(y, 0.5, &z));
+    const meeting *c = ctx;
+    FR_TRY(s, c->leaky ? fr_leaky_relu(in[0], 0.25, &y) : fr_relu(in[0], &y));
+    if (c->scaled) FR_TRY(s, fr_scale(y, 0.5, &z));
     FR_TRY(s, fr_mul(y, in[1], &w));
-    FR_TRY(s, fr_add(w, z != NULL ? z : y, &out[0]));
+    if (z != NULL) FR_TRY(s, fr_add(w, z, &w));
+    FR_TRY(s, fr_add(w, y, &out[0]));
 done:
     fr_tensor_release(&y);
     fr_tensor_release(&z);
@@ -226,7 +232,7 @@ done:
     return s;
 }
 
-static fr_tensor *met(fr_dtype t, bool scaled, bool checkpoint, fr_switches switches) {
+static fr_tensor *met(fr_dtype t, meeting c, bool checkpoint, fr_switches switches) {
     fr_tensor *x = image(t, 1, true), *factor = image(t, 3, false), *dy = image(t, 5, true), *y = NULL;
     fr_tensor *in[] = {x, factor};
     fr_switches was = fr_switches_get();
@@ -234,11 +240,13 @@ static fr_tensor *met(fr_dtype t, bool scaled, bool checkpoint, fr_switches swit
     must(fr_tensor_set_requires_grad(x, true));
     must(fr_tensor_set_requires_grad(factor, true));
     kernels_watch();
-    must(checkpoint ? fr_checkpoint(meet, &scaled, NULL, in, 2, &y, 1) : meet(&scaled, in, 2, &y, 1));
+    must(checkpoint ? fr_checkpoint(meet, &c, NULL, in, 2, &y, 1) : meet(&c, in, 2, &y, 1));
     must(fr_backward(y, dy));
     kernels_unwatch();
     fr_switches_set(was);
-    fr_tensor *dx = fr_tensor_retain(fr_tensor_get_grad(x));
+    fr_tensor *dx = fr_tensor_retain(fr_tensor_get_grad(x)), *given = image(t, 5, true);
+    expect_equal(dy, given, "the gradient that backward was given");
+    fr_tensor_release(&given);
     fr_tensor_release(&x);
     fr_tensor_release(&factor);
     fr_tensor_release(&dy);
@@ -247,18 +255,55 @@ static fr_tensor *met(fr_dtype t, bool scaled, bool checkpoint, fr_switches swit
 }
 
 Test(relu_gradient, gradients_that_meet_are_masked_by_the_pass_that_adds_them) {
-    for (int i = 0; i < 3 * 4; i++) {
+    for (int i = 0; i < 3 * 8; i++) {
         const fr_dtype t = types[i % 3];
-        const bool scaled = i / 3 & 1, checkpoint = i / 6 & 1;
-        fr_tensor *apart = met(t, scaled, checkpoint, fr_switches_all_off());
+        const meeting c = {.scaled = i / 3 & 1, .leaky = i / 12 & 1};
+        const bool checkpoint = i / 6 & 1;
+        fr_tensor *apart = met(t, c, checkpoint, fr_switches_all_off());
         cr_expect_eq(kernels_run("add_mask"), 0);
-        fr_tensor *one = met(t, scaled, checkpoint, fr_switches_default());
-        cr_expect_eq(kernels_run("add_mask"), 1, "scaled %d checkpoint %d: %d", scaled, checkpoint,
-                     kernels_run("add_mask"));
+        fr_tensor *one = met(t, c, checkpoint, fr_switches_default());
+        cr_expect_eq(kernels_run("add_mask"), !c.leaky, "scaled %d leaky %d checkpoint %d: %d", c.scaled, c.leaky,
+                     checkpoint, kernels_run("add_mask"));
         cr_expect_eq(masks(), 1);
         expect_equal(one, apart, "dx");
         fr_tensor_release(&apart);
         fr_tensor_release(&one);
     }
+    expect_nothing_left();
+}
+
+/* A program that holds batch norm's result may start a backward there: then nothing is masked. */
+Test(relu_gradient, batch_norm_masks_nothing_that_the_program_may_ask_for) {
+    fr_module *bn = NULL;
+    must(fr_nn_batchnorm2d(C, test_device(), &bn));
+    fr_tensor *grad[2] = {0};
+    for (int read = 0; read < 2; read++) {
+        fr_tensor *x = image(FR_F32, 1, false), *factor = image(FR_F32, 3, false), *dy = image(FR_F32, 5, false);
+        fr_tensor *y = NULL, *z = NULL, *seen = NULL, *kept = NULL, *w = NULL;
+        must(fr_tensor_set_requires_grad(x, true));
+        must(fr_tensor_set_requires_grad(factor, true));
+        must(fr_module_forward(bn, x, &y));
+        if (read) { /* by an op that has nothing to do with y: it reads the relu's values, and gives them up */
+            must(fr_relu(y, &z));
+            must(fr_scale(z, 1, &kept)); /* the relu's node lives on */
+            must(fr_tensor_detach(z, &seen));
+            must(fr_mul(seen, factor, &w));
+            fr_tensor_release(&z);
+            fr_tensor_release(&seen);
+            must(fr_backward(w, dy));
+        }
+        must(fr_backward(y, dy));
+        grad[read] = fr_tensor_retain(fr_tensor_get_grad(x));
+        fr_tensor_release(&x);
+        fr_tensor_release(&factor);
+        fr_tensor_release(&dy);
+        fr_tensor_release(&y);
+        fr_tensor_release(&kept);
+        fr_tensor_release(&w);
+    }
+    expect_equal(grad[1], grad[0], "dx");
+    fr_tensor_release(&grad[0]);
+    fr_tensor_release(&grad[1]);
+    fr_module_release(&bn);
     expect_nothing_left();
 }
