@@ -76,6 +76,7 @@ static fr_status count_contributions(fr_node *root) {
             fr_node *up = n->edges[i].node;
             if (l != NULL) {
                 if (l->visit != mark) l->awaited = 0;
+                fr_tensor_release(&l->sum); /* of a backward that failed */
                 l->visit = mark;
                 l->awaited++;
             } else if (up != NULL) {
@@ -137,18 +138,22 @@ static fr_status complete(fri_pass *p, fri_leaf *l) {
     return FR_OK;
 }
 
+/* What one backward brings is added up before it is added to what earlier ones brought, as in PyTorch: the same number
+ * wherever that backward runs (src/dist). */
 static fr_status give_to_leaf(fri_pass *p, fri_leaf *l, fr_tensor **dx) {
+    fr_tensor **to = l->grad != NULL && (l->sum != NULL || l->awaited > 1) ? &l->sum : &l->grad;
     fr_status s = FR_OK;
     if (l->tensor == NULL) { /* the leaf died: nobody can read its gradient */
         fr_tensor_release(dx);
         return FR_OK;
     }
     if ((*dx)->dtype != l->tensor->dtype) FR_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
-    if (l->grad == NULL && !fri_tensor_sole(*dx))
+    if (*to == NULL && !fri_tensor_sole(*dx))
         FR_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
-    FR_TRY(s, add_contribution(&l->grad, dx));
-    fr_tensor_category_set(l->grad, FR_MEM_GRADIENT);
+    FR_TRY(s, add_contribution(to, dx));
     l->awaited--;
+    if (l->awaited == 0 && l->sum != NULL) FR_TRY(s, add_contribution(&l->grad, &l->sum));
+    fr_tensor_category_set(l->sum != NULL ? l->sum : l->grad, FR_MEM_GRADIENT);
     if (l->awaited == 0) s = complete(p, l);
 done:
     fr_tensor_release(dx);

@@ -13,6 +13,7 @@ void fri_leaf_release(fri_leaf **p) {
     *p = NULL;
     if (l == NULL || --l->references > 0) return;
     fr_tensor_release(&l->grad);
+    fr_tensor_release(&l->sum);
     free(l);
 }
 
@@ -32,6 +33,7 @@ static void state_free(fr_tensor *t) {
     if (g->leaf != NULL) {
         g->leaf->tensor = NULL;
         fr_tensor_release(&g->leaf->grad); /* nobody can ask for it any more */
+        fr_tensor_release(&g->leaf->sum);
         fri_leaf_release(&g->leaf);
     }
     fri_node_release(&g->node);

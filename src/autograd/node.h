@@ -20,6 +20,7 @@ typedef struct fri_leaf {
     int references;
     fr_tensor *tensor; /* not owned; NULL after the tensor died */
     fr_tensor *grad;
+    fr_tensor *sum; /* of this backward so far, where more comes and there is a gradient already; or NULL */
     fr_grad_hook_fn *hook;
     void *hook_ctx;
     int awaited;                 /* contributions this backward will still bring */

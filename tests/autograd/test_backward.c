@@ -38,6 +38,22 @@ Test(backward, diamonds_and_repeated_use_add_up) {
     expect_nothing_left();
 }
 
+/* x + x, twice: (2^23 + 2^23) + (1 + 1) is 2^24 + 2, where 1 added to 2^24 twice would be lost. */
+Test(backward, what_one_backward_brings_is_added_up_first) {
+    fr_tensor *x = leaf(3), *y = NULL, *s = NULL;
+    for (int i = 0; i < 2; i++) {
+        must(fr_add(x, x, &y));
+        must(fr_scale(y, i == 0 ? 0x1p23 : 1, &y));
+        must(fr_sum(y, &s));
+        must(fr_backward(s, NULL));
+    }
+    cr_expect_eq(gradient(x), 0x1p24f + 2);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&s);
+    expect_nothing_left();
+}
+
 Test(backward, misuse_is_a_status_and_a_sentence) {
     fr_tensor *x = leaf(2), *y = NULL, *s = NULL, *plain = NULL, *wrong = NULL;
     must(fr_scale(x, 2, &y));
