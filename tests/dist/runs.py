@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Runs on several ranks beside those of one process: memory as planned, evaluations of any size, resumed on any number.
 
-runs.py BUILD [memory|evaluation|resume|sync...]   without names: all. Skips (exit 77) with a reason where no MPI is.
+runs.py BUILD [PART...]   without parts: all. Skips (exit 77) with a reason where no MPI is.
 """
 import json
 import os
+import random
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 
+from faults import ENV, ranks_of
 from law import RESNET, RUN, VGG, missing, newest, normal, program, run
 
 failures = []
@@ -94,8 +99,34 @@ def sync(build, where):
                f"{plan} bytes planned, {got['memory']['peak_reserved']} measured")
 
 
+def killed(build, where):
+    """A rank is killed at some moment, and the training goes on on some number of ranks, until it is over: its weights
+    are the undisturbed run's. FRUGAL_DIST_SETS=all: up to 50 kills, else 3."""
+    wanted, steps = (50, "100") if os.environ.get("FRUGAL_DIST_SETS") == "all" else (3, "15")
+    flags = RESNET + ["--accumulate", "3", "--steps", steps]
+    kills, choice = 0, random.Random(5)
+    once, again, states = (os.path.join(where, n) for n in ("once", "again", "states"))
+    run(program(build, flags) + ["--export", once])
+    saving = ["--save", states, "--save-every", "1", "--resume", "latest", "--export", again, "--peer-timeout", "10"]
+    while not os.path.exists(again):
+        n, launcher = choice.randint(2, 4), choice.choice(list(RUN))
+        command = RUN[launcher] + [str(n)] + program(build, flags) + saving
+        process = subprocess.Popen(command, env=dict(ENV, FRUGAL_TEST_RUN=str(os.getpid())),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(choice.uniform(0.3, 2.5))
+        pids = ranks_of(launcher, command[len(RUN[launcher]) + 1])
+        if pids and kills < wanted:
+            os.kill(choice.choice(sorted(pids.values())), signal.SIGKILL)
+            kills += 1
+        process.wait()
+    expect(kills > 0, "the training was over before anybody was killed")
+    with open(once, "rb") as a, open(again, "rb") as b:
+        expect(a.read() == b.read(), f"after {kills} kills the weights are others")
+    print(f"  {kills} kills")
+
+
 def main():
-    parts = {f.__name__: f for f in (memory, evaluation, resume, sync)}
+    parts = {f.__name__: f for f in (memory, evaluation, resume, sync, killed)}
     build = sys.argv[1]
     reason = missing(build)
     if reason:
