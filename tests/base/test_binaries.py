@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The built library exports fr_* and nothing else; it and a program are hardened as meson.build asks.
+"""The built library exports fr_* and nothing else; it and a program are hardened as meson.build asks, and need neither
+MPI nor CUDA's libraries, which are opened where they are used.
 
 Usage: test_binaries.py LIBRARY PROGRAM
 """
@@ -31,6 +32,9 @@ def hardened(path, program):
     text = output("readelf", "-W", "-h", "-l", "-d", path)
     symbols = output("nm", "-D", "--undefined-only", path)
     stack = re.search(r"GNU_STACK\s+(?:0x\w+\s+){5}(\w+)", text)
+    for name in re.findall(r"\(NEEDED\).*\[(.*)\]", text):
+        expect(not re.match(r"lib(mpi|nccl|cud|cublas|nvidia)", name), f"{path}: needs {name}")
+    expect("(NEEDED)" in text, f"{path}: needs no library at all")
     expect(re.search(r"Type:\s+DYN", text), f"{path}: not position-independent")
     expect(not program or re.search(r"Flags:.*\bPIE\b", text), f"{path}: not a position-independent executable")
     expect("GNU_RELRO" in text, f"{path}: no RELRO segment")
