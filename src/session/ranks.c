@@ -37,19 +37,19 @@ static uint64_t hash(const char *text) {
 }
 
 /* What it is that differs, or NULL. Where files are, and how many threads decode images, is each rank's own matter. */
-static const char *difference(const same_run *a, const same_run *b, char text[2 * TEXT]) {
+static const char *difference(const same_run *a, const same_run *b, char text[3 * TEXT]) {
     if (strcmp(a->version, b->version) != 0) return "different versions of frugal";
     for (int i = 0; i < fri_flags_count; i++)
         if (a->flag[i] != b->flag[i]) {
-            snprintf(text, 2 * TEXT, "different values of --%s", fri_flags[i].name);
+            snprintf(text, 3 * TEXT, "different values of --%s", fri_flags[i].name);
             return text;
         }
     if (strcmp(a->data, b->data) != 0) {
-        snprintf(text, 2 * TEXT, "different data: %s; %s", b->data, a->data);
+        snprintf(text, 3 * TEXT, "different data: %s; %s", b->data, a->data);
         return text;
     }
     if (strcmp(a->environment, b->environment) == 0) return NULL;
-    snprintf(text, 2 * TEXT, "environments in which different bits come out: %s; %s", b->environment, a->environment);
+    snprintf(text, 3 * TEXT, "environments in which different bits come out: %s; %s", b->environment, a->environment);
     return text;
 }
 
@@ -67,7 +67,7 @@ static fr_status describe(const fri_session *r, same_run *out) {
 
 fr_status fri_ranks_compare(const fri_session *r) {
     const fri_config *c = r->config;
-    char text[2 * TEXT];
+    char text[3 * TEXT];
     same_run mine = {0}, *all = NULL;
     fr_status s = FR_OK;
     if (c->ranks == 1 || fri_without_data(&c->opts)) return FR_OK;
