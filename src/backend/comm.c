@@ -23,6 +23,7 @@ struct fr_comm {
     fr_engine engine;
     bool dry, broken;
     double seconds;
+    fri_launcher launcher; /* of the processes that it started */
     char (*host)[FR_ENGINE_HOST];
     bool *late;
 
@@ -361,15 +362,16 @@ static fr_status open_engine(void *ctx, fr_comm *c) {
 }
 
 fr_status fri_comm_open(double seconds, fr_comm **out) {
-    static fri_launcher l; /* the lane may have it for ever */
+    fri_launcher l;
     fr_comm *c = NULL;
     fr_status s = fri_launcher_find(&l);
     if (s < 0 || l.size == 1) return s;
     const fr_engine none = {.rank = l.rank, .size = l.size};
     s = create(&none, false, seconds, &c);
     if (c == NULL) return s;
+    c->launcher = l;
     if (s == FR_OK) s = start(c);
-    if (s == FR_OK) s = wait_for_engine(c, &l);
+    if (s == FR_OK) s = wait_for_engine(c, &c->launcher);
     if (s == FR_EPEER && c->done == 0) return s; /* the lane still has it */
     if (s == FR_OK) s = meet(c);
     return keep_or_release(s, c, out);
