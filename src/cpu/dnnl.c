@@ -233,15 +233,14 @@ static bool column_in_padding(const fri_conv2d_desc *d) {
  *    convolutions only;
  *  - jit_bf16_1x1 computes wrong sums over an odd number of NHWC channels (seen in 2.6.3 and 3.7.2): it reads channels
  *    in pairs, and the last pair runs into the next pixel;
- *  - jit_bf16 leaves columns of dw that meet padding only as they were in memory, from a stride of 2 on (seen
- * in 2.6.3).
- */
+ *  - jit_bf16 and its AMX kernel leave columns of dw that meet padding only as they were in memory, from a stride of 2
+ *    on (seen in 2.6.3). */
 static bool acceptable(const char *name, const conv_args *c) {
     if (name[0] == '\0' || strstr(name, "ref") != NULL) return false;
     if (c == NULL) return true;
     if (c->d->groups == 1 && strstr(name, "gemm") != NULL) return false;
-    if (c->pass == FRI_PASS_BACKWARD_WEIGHT && strncmp(name, "jit_bf16", 8) == 0 && column_in_padding(c->d))
-        return false;
+    const bool bf16 = strncmp(name, "jit_bf16", 8) == 0 || strstr(name, "amx_bf16") != NULL;
+    if (c->pass == FRI_PASS_BACKWARD_WEIGHT && bf16 && column_in_padding(c->d)) return false;
     int64_t summed = (c->pass == FRI_PASS_FORWARD ? c->d->c : c->d->k) / c->d->groups;
     return c->pass == FRI_PASS_BACKWARD_WEIGHT || summed % 2 == 0 || strncmp(name, "jit_bf16_1x1", 12) != 0;
 }

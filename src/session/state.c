@@ -85,7 +85,7 @@ static void describe(fri_session *r, parts *p) {
 
 static bool is_folder(const char *path) {
     struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    return path != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 /* ---- save -------------------------------------------------------------------------------------------------- */
