@@ -80,6 +80,7 @@ static fr_status count_contributions(fr_node *root) {
                 l->visit = mark;
                 l->awaited++;
             } else if (up != NULL) {
+                if (up->visit != mark) up->awaited = 0; /* of a backward that failed */
                 up->awaited++;
                 if (up->visit != mark) s = queue_push(&stack, up);
                 up->visit = mark;

@@ -74,6 +74,17 @@ void fr_dataset_release(fr_dataset **dataset) {
     free(d);
 }
 
+fr_status fri_dataset_of_files(fr_dataset *d) {
+    fr_image first = {0};
+    fr_status s = d->ops->read(d, 0, &first);
+    d->channels = 3;
+    d->same_size = false; /* nobody has looked */
+    d->height = first.height;
+    d->width = first.width;
+    fr_image_clear(&first);
+    return s;
+}
+
 fr_status fri_dataset_array_allocate(fr_dataset *d) {
     fr_shape shape = FRI_SHAPE(d->count, d->height, d->width, d->channels);
     size_t bytes = 0;

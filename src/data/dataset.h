@@ -47,15 +47,19 @@ struct fr_dataset {
 /* An empty dataset with one reference. fr_dataset_release undoes it at any stage of filling. */
 fr_status fri_dataset_new(const fri_dataset_ops *ops, const char *source, fr_dataset **out);
 
+/* Images in files, of any size, as RGB: the dataset's size is that of the first one. */
+fr_status fri_dataset_of_files(fr_dataset *d);
+
 /* image_folder.c: names in a folder, in the order of their bytes. */
-enum { FRI_PATH_BYTES = 4096 };
+enum { FRI_PATH_BYTES = 4096, FRI_IMAGE_FILE_MAX = 1 << 30 };
 typedef struct fri_names {
     char **name;
     int64_t count;
 } fri_names;
 void fri_names_free(fri_names *l);
 fr_status fri_names_add(fri_names *l, const char *prefix, const char *name);
-bool fri_is_image_name(const char *name); /* .jpg, .jpeg, .png */
+int fri_names_order(const void *a, const void *b); /* of two elements, for qsort and bsearch */
+bool fri_is_image_name(const char *name);          /* .jpg, .jpeg, .png */
 /* Adds the subfolders of `path` (want_folders) or its image files, with `prefix` before each. */
 fr_status fri_names_list(const char *path, bool want_folders, const char *prefix, fri_names *out);
 /* <root>/train, or <root>/test or val; FR_EIO where there is none. */

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = FRI_PATH_BYTES, FILE_BYTES_MAX = 1 << 30 };
+enum { PATH_BYTES = FRI_PATH_BYTES };
 
 typedef struct folder {
     char *path; /* <root>/<split> */
@@ -40,7 +40,7 @@ fr_status fri_names_add(fri_names *l, const char *prefix, const char *name) {
     return FR_OK;
 }
 
-static int by_bytes(const void *a, const void *b) {
+int fri_names_order(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
@@ -80,7 +80,7 @@ fr_status fri_names_list(const char *path, bool want_folders, const char *prefix
     }
     closedir(dir);
     if (s == FR_OK && out->count > first)
-        qsort(out->name + first, (size_t)(out->count - first), sizeof *out->name, by_bytes);
+        qsort(out->name + first, (size_t)(out->count - first), sizeof *out->name, fri_names_order);
     return s;
 }
 
@@ -91,8 +91,9 @@ fr_status fri_image_file(const char *path, fr_image *image, size_t *bytes) {
     int fd = -1;
     fr_status s = FR_OK;
     FR_TRY(s, fri_input_open(path, &fd, &size));
-    if (size < 1 || size > FILE_BYTES_MAX) {
-        s = fr_fail(FR_EFORMAT, "has %llu bytes, an image file has 1..%d", (unsigned long long)size, FILE_BYTES_MAX);
+    if (size < 1 || size > FRI_IMAGE_FILE_MAX) {
+        s = fr_fail(FR_EFORMAT, "has %llu bytes, an image file has 1..%d", (unsigned long long)size,
+                    FRI_IMAGE_FILE_MAX);
         goto done;
     }
     size_t n = size < sizeof first ? (size_t)size : sizeof first;
@@ -197,7 +198,6 @@ static fr_status list_class(fr_dataset *d, const char *path, int64_t c) {
 fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset **out) {
     FRI_NOT_NULL(root, out);
     char path[PATH_BYTES];
-    fr_image first = {0};
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fri_split_path(root, split, path));
@@ -222,15 +222,10 @@ fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset *
     for (int64_t c = 0; c < f->classes.count; c++) FR_TRY(s, list_class(d, path, c));
     d->count = f->images.count;
     d->classes = f->classes.count;
-    d->channels = 3;
-    d->same_size = false; /* nobody has looked */
-    FR_TRY(s, folder_read(d, 0, &first));
-    d->height = first.height;
-    d->width = first.width;
+    FR_TRY(s, fri_dataset_of_files(d));
     *out = d;
     d = NULL;
 done:
-    fr_image_clear(&first);
     fr_dataset_release(&d);
     return s;
 }

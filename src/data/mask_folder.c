@@ -97,7 +97,6 @@ static fr_status list(folder *f, int which, const char *split_path) {
 fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t classes, fr_dataset **out) {
     FRI_NOT_NULL(root, out);
     char path[FRI_PATH_BYTES];
-    fr_image first = {0};
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
     if (classes < 1 || classes > FR_MASK_IGNORED)
@@ -110,17 +109,12 @@ fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t class
     FR_TRY(s, pair(f));
     d->count = f->names[IMAGES].count;
     d->classes = classes;
-    d->channels = 3;
     d->target = FR_TARGET_PIXELS;
-    d->same_size = false; /* nobody has looked */
-    FR_TRY(s, folder_read(d, 0, &first));
-    d->height = first.height;
-    d->width = first.width;
+    FR_TRY(s, fri_dataset_of_files(d));
     fr_dataset_release(out);
     *out = d;
     d = NULL;
 done:
-    fr_image_clear(&first);
     fr_dataset_release(&d);
     return s;
 }

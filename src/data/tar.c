@@ -15,14 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    BLOCK = 512,
-    SIZE_AT = 124,
-    SIZE_DIGITS = 12,
-    OPEN_SHARDS = 512,
-    SHARDS_MAX = 1 << 20,
-    IMAGE_BYTES_MAX = 1 << 30
-};
+enum { SIZE_AT = 124, SIZE_DIGITS = 12, OPEN_SHARDS = 512, SHARDS_MAX = 1 << 20 };
 
 typedef struct entry {
     fri_tar_image image; /* owns the name */
@@ -105,17 +98,17 @@ static bool header_agrees(const uint8_t *header, int64_t bytes) {
 
 /* The image's bytes into image->file. Sentences name neither shard nor image. */
 static fr_status read_bytes(int fd, const fri_tar_image *m, fr_image *image) {
-    uint8_t first[BLOCK + FRI_IMAGE_SIGNATURE];
+    uint8_t first[FRI_TAR_BLOCK + FRI_IMAGE_SIGNATURE];
     const size_t look = m->bytes < FRI_IMAGE_SIGNATURE ? (size_t)m->bytes : FRI_IMAGE_SIGNATURE;
     fr_status s = FR_OK;
-    if (m->bytes < 1 || m->bytes > IMAGE_BYTES_MAX)
-        return fr_fail(FR_EFORMAT, "has %lld bytes, an image has 1..%d", (long long)m->bytes, IMAGE_BYTES_MAX);
-    FR_TRY(s, fri_input_read(fd, first, BLOCK + look, (uint64_t)m->offset - BLOCK));
+    if (m->bytes < 1 || m->bytes > FRI_IMAGE_FILE_MAX)
+        return fr_fail(FR_EFORMAT, "has %lld bytes, an image has 1..%d", (long long)m->bytes, FRI_IMAGE_FILE_MAX);
+    FR_TRY(s, fri_input_read(fd, first, FRI_TAR_BLOCK + look, (uint64_t)m->offset - FRI_TAR_BLOCK));
     if (!header_agrees(first, m->bytes))
         return fr_fail(FR_EFORMAT,
                        "no file of %lld bytes begins at byte %lld, as the shard's index says; remove the index",
                        (long long)m->bytes, (long long)m->offset);
-    FR_TRY(s, fri_image_check_signature(first + BLOCK, look)); /* before memory is taken for all of it */
+    FR_TRY(s, fri_image_check_signature(first + FRI_TAR_BLOCK, look)); /* before memory is taken for all of it */
     FR_TRY(s, fri_buffer_reserve(&image->file, (size_t)m->bytes, "its bytes"));
     s = fri_input_read(fd, image->file.data, (size_t)m->bytes, (uint64_t)m->offset);
 done:
@@ -176,10 +169,6 @@ static bool folder_of(const char *name, char folder[FRI_PATH_BYTES]) {
     return true;
 }
 
-static int text_order(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* All folders, sorted, each once. */
 static fr_status find_classes(const fr_dataset *d, fri_names *out) {
     const tar *t = d->state;
@@ -193,7 +182,7 @@ static fr_status find_classes(const fr_dataset *d, fri_names *out) {
         s = fri_names_add(out, "", folder);
     }
     if (s < 0) return s;
-    qsort(out->name, (size_t)out->count, sizeof *out->name, text_order);
+    qsort(out->name, (size_t)out->count, sizeof *out->name, fri_names_order);
     int64_t kept = 0;
     for (int64_t i = 0; i < out->count; i++) {
         if (kept > 0 && strcmp(out->name[kept - 1], out->name[i]) == 0)
@@ -212,7 +201,7 @@ static fr_status labels_of_folders(fr_dataset *d) {
     for (int64_t i = 0; i < d->count && s == FR_OK; i++) {
         const char *key = folder;
         (void)folder_of(t->entry[i].image.name, folder);
-        char **at = bsearch(&key, t->classes.name, (size_t)t->classes.count, sizeof *t->classes.name, text_order);
+        char **at = bsearch(&key, t->classes.name, (size_t)t->classes.count, sizeof *t->classes.name, fri_names_order);
         d->labels[i] = (int32_t)(at - t->classes.name);
     }
     d->classes = t->classes.count;
@@ -291,7 +280,6 @@ static fr_status set_places(fr_dataset *d) {
 
 fr_status fr_dataset_tar(const char *pattern, fr_dataset **out) {
     FRI_NOT_NULL(pattern, out);
-    fr_image first = {0};
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fri_dataset_new(&tar_ops, pattern, &d));
@@ -315,15 +303,10 @@ fr_status fr_dataset_tar(const char *pattern, fr_dataset **out) {
     }
     FR_TRY(s, set_labels(d));
     FR_TRY(s, set_places(d));
-    d->channels = 3;
-    d->same_size = false; /* nobody has looked */
-    FR_TRY(s, tar_read(d, 0, &first));
-    d->height = first.height;
-    d->width = first.width;
+    FR_TRY(s, fri_dataset_of_files(d));
     *out = d;
     d = NULL;
 done:
-    fr_image_clear(&first);
     fr_dataset_release(&d);
     return s;
 }

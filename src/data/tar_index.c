@@ -19,7 +19,7 @@
 #include <archive_entry.h>
 #endif
 
-enum { BLOCK = 512, READ_BYTES = 1 << 20, CLASS_TEXT = 32, INDEX_BYTES_MAX = 1 << 30 };
+enum { READ_BYTES = 1 << 20, CLASS_TEXT = 32, INDEX_BYTES_MAX = 1 << 30 };
 static const char format[] = "frugal tar index 1";
 
 void fri_tar_index_free(fri_tar_index *x) {
@@ -167,7 +167,7 @@ static fr_status parse_image(const char *name, const cJSON *row, fri_tar_index *
     int64_t at = 0, n = 0, of = 0;
     const double end = (double)x->shard_bytes;
     if (!cJSON_IsString(text) || text->next != NULL || text->valuestring[0] == '\0' ||
-        strlen(text->valuestring) >= FRI_PATH_BYTES || !whole(offset, BLOCK, end, &at) ||
+        strlen(text->valuestring) >= FRI_PATH_BYTES || !whole(offset, FRI_TAR_BLOCK, end, &at) ||
         !whole(bytes, 0, end - (double)at, &n) || !whole(label, FRI_TAR_NO_LABEL, FRI_TAR_LABEL_MAX, &of))
         return bad_index(name, x->count);
     return add(x, text->valuestring, at, n, of);

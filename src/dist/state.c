@@ -1,6 +1,8 @@
 /* state.c - what all ranks do together beside the sums: decisions, rank 0's look at the whole state, and comparing. */
 #include "dist/share.h"
 
+#include "base/cache.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,16 +116,14 @@ fr_status fr_share_served(fr_share *p, fr_status outcome) {
 
 static fr_status hash_tensor(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     uint64_t *hash = ctx;
-    const size_t n = fri_nbytes(t);
-    const unsigned char *bytes = fri_data(t);
     (void)path, (void)is_parameter;
-    for (size_t i = 0; i < n; i++) *hash = (*hash ^ bytes[i]) * UINT64_C(1099511628211); /* FNV-1a */
+    *hash = fri_hash(*hash, fri_data(t), fri_nbytes(t));
     return FR_OK;
 }
 
 fr_status fr_share_check(fr_share *p) {
     FRI_NOT_NULL(p);
-    uint64_t mine = UINT64_C(14695981039346656037), *all = NULL;
+    uint64_t mine = FRI_HASH, *all = NULL;
     fr_status s = FR_OK;
     if (p->dry) return FR_OK;
     FR_TRY(s, fr_module_each_tensor(p->module, hash_tensor, &mine));

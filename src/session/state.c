@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST, NUMBERS = 3, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 1, NUMBERS = 3, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -61,6 +61,8 @@ static void describe(fri_session *r, parts *p) {
             (fr_state_setting){.name = f->name, .value = fri_flag_text(f, o, p->value[n]), .lacking = f->lacking};
         n++;
     }
+    /* Not a flag: how a running value of batch norm moves (fri_running_update). */
+    p->setting[n++] = (fr_state_setting){.name = "running-values", .value = "in f32", .lacking = "in f64"};
     p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
     p->number[1] = (fr_state_number){"epoch_correct", &r->epoch_correct};
