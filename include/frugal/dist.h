@@ -62,7 +62,8 @@ FR_OPTS_DEFAULT(fr_share_opts, FR_SHARE_OPTS())
 /* From now on o updates this rank's part of each parameter of m that trains, and has state for it; m's batch norms move
  * their running values by the samples of all micro-batches, in order. All are retained or borrowed until release, c
  * too. Before o's first step; every parameter that trains must get a gradient in each micro-batch. On FR_META, or of
- * fr_comm_dry, nothing is sent. FR_EUSAGE: o has made steps, or is fused. FR_EUNSUPPORTED: not on the CPU.
+ * fr_comm_dry, nothing is sent. A fused optimizer (fr_optimizer_fuse, before or after) updates as soon as the
+ * ranks' sum is complete, in the last round. FR_EUSAGE: o has made steps. FR_EUNSUPPORTED: not on the CPU.
  *
  * sync_batch_norm: batch norms in train mode, in-place ones too, normalize by the mean and variance of the
  * micro-batches that all ranks have at the time, and backward sums over them (torch.nn.SyncBatchNorm): N ranks compute

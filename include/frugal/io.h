@@ -143,8 +143,9 @@ typedef struct fr_state_folder {
 /* What is in dir. Reads names and one header. FR_EIO. */
 FR_API fr_status fr_state_folder_get(const char *dir, fr_state_folder *out);
 
-/* A number for fr_state.run, other than that of any other training; never 0. */
-FR_API uint64_t fr_state_run_new(void);
+/* A number for fr_state.run from the model's name and the settings, never 0: trainings that differ in one have others,
+ * and the same training has the same again, so that its states are the same bytes. */
+FR_API uint64_t fr_state_run_of(const fr_state *state);
 
 /* Continues where the state was saved: at the same step with the same numbers. Memory switches, device and number of
  * threads may differ. FR_EFORMAT: damaged, or no state. FR_EINVAL: of another model, dataset, optimizer or setting; the

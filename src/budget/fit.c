@@ -67,12 +67,13 @@ static fr_status dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_m
     return FR_OK;
 }
 
-void fri_fit_switches(fr_train_opts *o) {
+void fri_fit_switches(fri_config *c) {
+    fr_train_opts *o = &c->opts;
     const fr_switch *w = NULL;
     for (int i = 0; (w = fr_switch_at(i)) != NULL; i++)
         if (w->cost == FR_SWITCH_FREE) *fr_switch_field(w, &o->switches) = w->saves;
     o->checkpoint_segments = FR_TRAIN_AUTO;
-    if (fri_fused_step_possible(o)) o->fused_step = FR_TRAIN_FUSED_ON;
+    if (fri_fused_step_possible(c)) o->fused_step = FR_TRAIN_FUSED_ON;
 }
 
 static fr_status keep_model(const fri_session *trial, void *ctx) {
@@ -83,7 +84,7 @@ static fr_status keep_model(const fri_session *trial, void *ctx) {
 fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out) {
     fri_config chosen = *c;
     fr_train_opts *o = &chosen.opts;
-    fri_fit_switches(o);
+    fri_fit_switches(&chosen);
     fr_fit_opts f = {.target = o->device, .budget = budget, .offload = o->switches.offload, .any = any};
     *out = (fr_fit){0};
     fr_status s = fri_on_meta(c, keep_model, &f.model);
@@ -217,7 +218,7 @@ static fr_status choose_plan(fri_config *c, fr_fit *fit) {
     fr_status s = fri_fit_find(c, c->opts.memory_budget, false, fit);
     if (s < 0) return s;
     if (!fit->fits) return nothing_fits(c, fit);
-    fri_fit_switches(&c->opts);
+    fri_fit_switches(c);
     fr_switches_set(c->opts.switches);
     c->opts.unit_plan = &fit->plan;
     print_chosen(c, fit);

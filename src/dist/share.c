@@ -57,6 +57,23 @@ static fr_status make_sums(fri_bucket *b) {
     return s;
 }
 
+static fr_status hand_out(fr_share *p, fri_bucket *b) {
+    for (int i = 0; i < b->n; i++) fri_bump_version(b->member[i].tensor);
+    return p->dry ? FR_OK : fri_comm_queue(p->comm, fri_share_gather, b, &b->ticket);
+}
+
+/* A fused optimizer updates this rank's part while backward goes on; nobody reads these parameters there any more. */
+static fr_status update_now(fr_share *p, fri_bucket *b) {
+    fr_status s = FR_OK;
+    for (int i = 0; i < b->n && s == FR_OK; i++) {
+        fri_parameter *of = b->member[i].parameter;
+        s = fri_optimizer_complete(p->optimizer, of);
+        fr_tensor_release(&of->sum);
+        of->summed = false;
+    }
+    return s == FR_OK ? hand_out(p, b) : s;
+}
+
 /* Waits for the oldest bucket that is on its way; its gradients die. */
 static fr_status finish_one(fr_share *p) {
     fri_bucket *b = &p->bucket[p->finished++];
@@ -66,7 +83,7 @@ static fr_status finish_one(fr_share *p) {
         m->parameter->summed = true;
         if (fr_tensor_get_grad(m->tensor) != NULL) s = fr_tensor_set_grad(m->tensor, NULL);
     }
-    return s;
+    return s == FR_OK && p->optimizer->fused && p->round == fr_share_rounds(p) - 1 ? update_now(p, b) : s;
 }
 
 static fr_status queue_next(fr_share *p) {
@@ -171,13 +188,9 @@ done:
 fr_status fr_share_step_end(fr_share *p) {
     FRI_NOT_NULL(p);
     fr_status s = FR_OK;
-    uint64_t ticket = 0;
     FR_TRY(s, fri_statistics_end(p));
-    for (int i = 0; i < p->buckets; i++) {
-        for (int k = 0; k < p->bucket[i].n; k++) fri_bump_version(p->bucket[i].member[k].tensor);
-        if (!p->dry) FR_TRY(s, fri_comm_queue(p->comm, fri_share_gather, &p->bucket[i], &ticket));
-    }
-    FR_TRY(s, wait_for(p, ticket));
+    for (int i = 0; i < p->buckets && !p->optimizer->fused; i++) FR_TRY(s, hand_out(p, &p->bucket[i]));
+    if (p->buckets > 0) FR_TRY(s, wait_for(p, p->bucket[p->buckets - 1].ticket));
     FR_TRY(s, move_statistics(p, fri_share_gather));
     fr_rng_set((fr_rng){.seed = p->rng.seed,
                         .next_stream = p->rng.next_stream + (uint64_t)p->opts.micro_batches * p->opts.streams});
@@ -193,7 +206,6 @@ done:
 static fr_status check(const fr_optimizer *o, const fr_share_opts *opts, fr_device device) {
     if (device != FR_CPU && device != FR_META)
         return fr_fail(FR_EUNSUPPORTED, "ranks: they share a training on cpu, not on %s", fr_device_name(device));
-    if (o->fused) return fr_fail(FR_EUSAGE, "ranks: a fused optimizer updates before the ranks have their sums");
     if (o->sharing != NULL) return fr_fail(FR_EUSAGE, "ranks: the optimizer is shared already");
     for (int i = 0; i < o->n; i++)
         if (o->parameters[i].made) return fr_fail(FR_EUSAGE, "ranks: the optimizer has made steps already");

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { DIGITS = 18 }; /* of a serial, a step or a process number: fits into 63 bits */
@@ -169,9 +168,14 @@ done:
     return s;
 }
 
-uint64_t fr_state_run_new(void) {
-    struct timespec now = {0};
-    clock_gettime(CLOCK_REALTIME, &now);
-    const int64_t unique[3] = {now.tv_sec, now.tv_nsec, getpid()};
-    return fri_hash(FRI_HASH, unique, sizeof unique) | 1;
+static uint64_t add_text(uint64_t hash, const char *text) {
+    return fri_hash(hash, text, strlen(text) + 1);
+}
+
+uint64_t fr_state_run_of(const fr_state *state) {
+    if (state == NULL) return 0;
+    uint64_t hash = add_text(FRI_HASH, state->model_name != NULL ? state->model_name : "");
+    for (size_t i = 0; i < state->n_settings; i++)
+        hash = add_text(add_text(hash, state->settings[i].name), state->settings[i].value);
+    return hash | 1;
 }

@@ -286,6 +286,8 @@ fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o) {
     FRI_NOT_NULL(g, o);
     if (!o->fused) return fr_fail(FR_EUSAGE, "grad scaler: check_begin is for a fused optimizer; this one is not");
     if (!g->opts.enabled) return fr_fail(FR_EUSAGE, "grad scaler: check_begin of a scaler that is not enabled");
+    if (o->sharing != NULL)
+        return fr_fail(FR_EUNSUPPORTED, "grad scaler: check_begin of an optimizer that several ranks share");
     fr_status s = FR_OK;
     FR_TRY(s, forget_other_step(g));
     if (g->stage != READY) return fr_fail(FR_EUSAGE, "grad scaler: check_begin before the last step's update");

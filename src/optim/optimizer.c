@@ -248,11 +248,9 @@ static fri_parameter *parameter_of(fr_optimizer *o, const fr_tensor *leaf) {
     return NULL;
 }
 
-static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
-    fr_optimizer *o = ctx;
-    fri_parameter *p = parameter_of(o, leaf);
+fr_status fri_optimizer_complete(fr_optimizer *o, fri_parameter *p) {
     const fr_tensor *inv_scale = NULL, *found = NULL;
-    bool update = p != NULL;
+    bool update = true;
     fr_status s = FR_OK;
     fr_phase phase = fr_phase_begin(FR_PHASE_OPTIMIZER);
     if (!fri_step_is_open()) {
@@ -262,7 +260,7 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
                     fr_optimizer_name(o));
         goto done;
     }
-    if (update && o->scaler != NULL) FR_TRY(s, fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale, &found));
+    if (o->scaler != NULL) FR_TRY(s, fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale, &found));
     if (update) {
         const bool new_step = o->fused_step != fri_step_number();
         if (new_step) FR_TRY(s, forget_frozen(o));
@@ -270,15 +268,21 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
         FR_TRY(s, fri_optimizer_update(o, new_step, 1, p, inv_scale, found));
         o->fused_step = p->fused_step = fri_step_number();
     }
-    FR_TRY(s, fr_tensor_set_grad(leaf, NULL));
 done:
     fr_phase_end(phase);
     return s;
 }
 
+static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
+    fri_parameter *p = parameter_of(ctx, leaf);
+    fr_status s = p != NULL ? fri_optimizer_complete(ctx, p) : FR_OK;
+    return s < 0 ? s : fr_tensor_set_grad(leaf, NULL);
+}
+
+/* Ranks have hooks of their own, which know when a gradient is complete on all of them. */
 fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
     FRI_NOT_NULL(o);
-    for (int i = 0; i < o->n; i++) {
+    for (int i = 0; i < o->n && o->sharing == NULL; i++) {
         fr_status s = fr_tensor_set_grad_hook(o->parameters[i].parameter, on ? on_gradient : NULL, o);
         if (s < 0) return s;
     }

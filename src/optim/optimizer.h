@@ -143,6 +143,9 @@ bool fri_optimizer_can_skip(const fr_optimizer *o);
 /* The state of one parameter, made as by a step that is skipped. */
 fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p);
 
+/* The fused step of one parameter, whose gradient is complete. In a training step only. */
+fr_status fri_optimizer_complete(fr_optimizer *o, fri_parameter *p);
+
 /* The whole step. With `found` it is the device that decides whether it takes place, and that counts it. */
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found);
 

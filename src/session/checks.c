@@ -121,8 +121,8 @@ static fr_status check_ranks(const fri_config *c) {
         {o->split_batch > 1,
          "--split-batch {split-batch} on several ranks: a batch is what a rank has at a time; lower "
          "--batch-size and raise --accumulate"},
-        {o->fused_step != FR_TRAIN_FUSED_OFF, "--fused-step on several ranks: gradients are complete when all have "
-                                              "theirs, and each keeps only its share of them anyway"},
+        {o->fused_step == FR_TRAIN_FUSED_TWO_PASS,
+         "--fused-step=two-pass on several ranks: gradients would travel twice; --amp=bf16 needs no loss scale"},
         {o->grad_zero, "--grad-zero on several ranks: gradients leave as soon as they are complete"},
         {o->device == FR_CUDA, "--device cuda on several ranks: they train on CPUs"},
         {o->keep_last && o->accumulate != 1, "--keep-last on several ranks: a step is made of full batches"},
@@ -136,7 +136,8 @@ static fr_status check_fused_step(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     bool scaled = fri_loss_scaled(o);
     const conflict rows[] = {
-        {o->accumulate > 1, "--fused-step with --accumulate: gradients are complete after the last batch"},
+        {o->accumulate > 1 && c->ranks == 1,
+         "--fused-step with --accumulate: gradients are complete after the last batch"},
         {o->split_batch > 1, "--fused-step with --split-batch: gradients are complete after the last part"},
         {o->clip != FR_TRAIN_AUTO, "--fused-step with --clip: the norm needs all gradients at once"},
         {scaled && o->fused_step == FR_TRAIN_FUSED_ON,

@@ -95,9 +95,10 @@ bool fri_loss_scaled(const fr_train_opts *o) {
     return scalable && (fri_compute_dtype(o) == FR_F16 || o->loss_scale != FR_TRAIN_AUTO);
 }
 
-bool fri_fused_step_possible(const fr_train_opts *o) {
-    return o->accumulate == 1 && o->split_batch == 1 && o->clip == FR_TRAIN_AUTO && !fri_loss_scaled(o) &&
-           !o->grad_zero;
+bool fri_fused_step_possible(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    return (o->accumulate == 1 || c->ranks > 1) && o->split_batch == 1 && o->clip == FR_TRAIN_AUTO &&
+           !fri_loss_scaled(o) && !o->grad_zero;
 }
 
 bool fri_without_data(const fr_train_opts *o) {

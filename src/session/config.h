@@ -67,8 +67,8 @@ fr_schedule fri_schedule(const fri_config *c);
 /* The element type that --amp or --half asks for; f32 without. */
 fr_dtype fri_compute_dtype(const fr_train_opts *o);
 bool fri_loss_scaled(const fr_train_opts *o);
-bool fri_fused_step_possible(const fr_train_opts *o); /* do the other flags allow --fused-step? */
-bool fri_without_data(const fr_train_opts *o);        /* no image is read: on meta, and for a plan */
+bool fri_fused_step_possible(const fri_config *c); /* do the other flags allow --fused-step? */
+bool fri_without_data(const fr_train_opts *o);     /* no image is read: on meta, and for a plan */
 
 /* data.c */
 fr_status fri_nothing_read(void *ctx, int64_t index, void *pixels, void *target); /* of a dataset without data */

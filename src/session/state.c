@@ -141,7 +141,9 @@ static fr_status check_states(const fri_session *r) {
 fr_status fri_saving_check(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
-    r->run_number = fr_state_run_new();
+    parts p;
+    describe(r, &p);
+    r->run_number = fr_state_run_of(&p.state);
     if (r->config->rank > 0) return FR_OK; /* rank 0 writes */
     if (o->save != NULL) {
         s = fr_state_folder_make(o->save);

@@ -122,6 +122,7 @@ typedef struct training {
     size_t small; /* bytes of buckets and landing zone; 0: the defaults */
     int window;
     bool checks; /* replicas, after each step */
+    bool fused;  /* on ranks; one process has no gradient of all micro-batches before the last */
 } training;
 
 typedef struct rank_run {
@@ -260,7 +261,9 @@ static fr_status train(rank_run *r) {
     FR_TRY(s, fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = t->scaled, .init_scale = 1024), FR_CPU, &scaler));
     reads.optimizer = o;
     if (t->small > 0) opts.bucket_bytes = opts.landing_bytes = t->small;
+    if (r->comm != NULL && t->fused && t->window > 0) FR_TRY(s, fr_optimizer_fuse(o, true));
     if (r->comm != NULL) FR_TRY(s, fr_share_create(m, o, r->comm, &opts, &share));
+    if (r->comm != NULL && t->fused) FR_TRY(s, fr_optimizer_fuse(o, true));
     for (int i = 0; i < STEPS; i++) FR_TRY(s, step(r, m, o, scaler, share, i));
     FR_TRY(s, fr_module_each_tensor(m, keep_tensor, r));
     const uint64_t stream = fr_rng_get().next_stream;
@@ -323,6 +326,9 @@ static const training trainings[] = {
     {SGD, 3, .half = true, .clip = 0.1, .window = 1},
     {SGD, 4, .scaled = true, .small = 50000, .window = 1},
     {ADAMW, 3, .scaled = true, .clip = 0.1, .window = 1},
+    {ADAMW, 4, .fused = true, .small = 50000, .window = 1, .checks = true},
+    {ADAM8, 3, .fused = true, .small = 20000, .window = 0},
+    {SGD, 5, .fused = true, .half = true, .window = 2},
 };
 enum { TRAININGS = sizeof trainings / sizeof *trainings };
 
@@ -366,7 +372,7 @@ Test(share, a_bit_that_turns_on_its_way_is_found) {
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
 
 /* Bytes beside activations: P + (G + O) / N and the landing zone, of VGG-16 with Adam on meta. */
-static void measure(int rank, int size, fr_memory_stats *summed, fr_memory_stats *after) {
+static void measure(int rank, int size, bool fused, fr_memory_stats *summed, fr_memory_stats *after) {
     fr_module *m = NULL;
     fr_optimizer *o = NULL;
     fr_comm *c = NULL;
@@ -381,6 +387,7 @@ static void measure(int rank, int size, fr_memory_stats *summed, fr_memory_stats
     must(fr_adam(m, NULL, &o));
     must(fr_comm_dry(rank, size, &c));
     must(fr_share_create(m, o, c, FR_SHARE_OPTS(.streams = 2), &share));
+    if (fused) must(fr_optimizer_fuse(o, true));
     must(fr_step_begin(&scope));
     must(fr_share_round_begin(share, 0));
     must(fr_tensor_empty(4, (int64_t[]){1, 224, 224, 3}, FR_F32, FR_META, &x));
@@ -413,7 +420,7 @@ Test(share, bytes_follow_the_formula) {
         const int n = sizes[i], ranks[] = {0, n / 2, n - 1};
         for (int k = 0; k < 3; k++) {
             fr_memory_stats summed, after;
-            measure(ranks[k], n, &summed, &after);
+            measure(ranks[k], n, false, &summed, &after);
             const double g = (double)summed.requested_by[FR_MEM_GRADIENT];
             const double o = (double)after.requested_by[FR_MEM_OPTIMIZER];
             cr_expect(fabs(g - p / n) <= buckets * slice, "rank %d of %d: gradients %.0f, G/N is %.0f", ranks[k], n, g,
@@ -432,6 +439,56 @@ Test(share, bytes_follow_the_formula) {
     }
 }
 
+/* A fused step's sums die with their buckets: what is left beside the parameters is O / N. */
+Test(share, a_fused_step_holds_no_sums) {
+    fr_memory_stats plain, fused;
+    for (int size = 2; size <= 8; size *= 2) {
+        measure(0, size, false, &plain, &(fr_memory_stats){0});
+        measure(0, size, true, &fused, &(fr_memory_stats){0});
+        cr_expect_gt(plain.requested_by[FR_MEM_GRADIENT], 0);
+        cr_expect_eq(fused.requested_by[FR_MEM_GRADIENT], 0, "%d ranks: %zu bytes", size,
+                     fused.requested_by[FR_MEM_GRADIENT]);
+        const size_t state = 2 * plain.requested_by[FR_MEM_GRADIENT], counts = 512;
+        cr_expect_eq(fused.requested_by[FR_MEM_OPTIMIZER], state + counts, "%d ranks: %zu bytes of state, O/N is %zu",
+                     size, fused.requested_by[FR_MEM_OPTIMIZER], state);
+    }
+}
+
+static fr_status count_steps(void *ctx, const char *name, fr_tensor *t) {
+    const size_t end = strlen(name);
+    float steps = 0;
+    if (end < 5 || strcmp(name + end - 5, ".step") != 0) return FR_OK;
+    cr_assert_eq(fr_tensor_numel(t), 1);
+    fr_status s = fr_tensor_to_host(t, &steps);
+    cr_expect_eq(steps, 1, "%s: %g steps", name, (double)steps);
+    ++*(int *)ctx;
+    return s;
+}
+
+/* After zero_grad a step finds no gradient, and moves nothing. */
+Test(share, zero_grad_forgets_the_sums) {
+    const training how = {ADAMW, 2};
+    rank_run r = {.how = &how, .streams = 2};
+    fr_module *m = network();
+    fr_optimizer *o = NULL;
+    fr_grad_scaler *scaler = NULL;
+    fr_share *share = NULL;
+    int counted = 0;
+    must(fr_adamw(m, NULL, &o));
+    must(fr_comm_dry(0, 2, &r.comm));
+    must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = false), FR_CPU, &scaler));
+    must(fr_share_create(m, o, r.comm, FR_SHARE_OPTS(.streams = 2), &share));
+    must(step(&r, m, o, scaler, share, 0));
+    must(fr_optimizer_step(o));
+    must(fr_optimizer_each_state(o, count_steps, &counted));
+    cr_expect_gt(counted, 0);
+    fr_share_release(&share);
+    fr_comm_release(&r.comm);
+    fr_grad_scaler_release(&scaler);
+    fr_optimizer_release(&o);
+    fr_module_release(&m);
+}
+
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 Test(share, misuse_is_refused) {
@@ -439,19 +496,21 @@ Test(share, misuse_is_refused) {
     fr_optimizer *o = NULL;
     fr_comm *one = NULL, *two = NULL;
     fr_share *share = NULL, *again = NULL;
+    fr_grad_scaler *scaler = NULL;
     must(fr_sgd(m, FR_SGD_OPTS(.momentum = 0.9), &o));
     must(fr_comm_dry(0, 1, &one));
     must(fr_comm_dry(1, 2, &two));
     cr_expect_eq(fr_comm_dry(2, 2, &two), FR_EINVAL);
     cr_expect_eq(fr_share_create(m, o, one, NULL, &share), FR_EUSAGE);
-    must(fr_optimizer_fuse(o, true));
-    cr_expect_eq(fr_share_create(m, o, two, NULL, &share), FR_EUSAGE);
-    must(fr_optimizer_fuse(o, false));
     must(fr_share_create(m, o, two, NULL, &share));
     cr_expect_eq(fr_share_create(m, o, two, NULL, &again), FR_EUSAGE);
     must(fr_share_round_begin(share, 0));
     cr_expect_eq(fr_share_round_end(share, 0), FR_EUNSUPPORTED, "no parameter got a gradient");
     cr_expect_not_null(strstr(fr_last_error(), "got no gradient"));
+    must(fr_optimizer_fuse(o, true));
+    must(fr_grad_scaler_create(NULL, FR_CPU, &scaler));
+    cr_expect_eq(fr_grad_scaler_check_begin(scaler, o), FR_EUNSUPPORTED);
+    fr_grad_scaler_release(&scaler);
     fr_share_release(&share);
     fr_comm_release(&one);
     fr_comm_release(&two);
