@@ -87,6 +87,9 @@ FR_API fr_status fr_share_clip_grad_norm(fr_share *p, double max_norm, double *n
 /* After the optimizer's step: every rank gets all parameters and running values. */
 FR_API fr_status fr_share_step_end(fr_share *p);
 
+/* fr_optimizer_ema_swap, by all ranks: each exchanges its part, and every rank gets all of it. */
+FR_API fr_status fr_share_ema_swap(fr_share *p);
+
 /* Do all ranks hold the same parameters and buffers? FR_EPEER names one that does not: a byte turned on its way, or in
  * its memory. Reads all of them. */
 FR_API fr_status fr_share_check(fr_share *p);

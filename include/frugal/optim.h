@@ -60,6 +60,29 @@ FR_API void fr_optimizer_release(fr_optimizer **o);
  * are loaded before the first step; later the masters hold. FR_EUSAGE: there is state already. */
 FR_API fr_status fr_optimizer_master_weights(fr_optimizer *o, bool on);
 
+/* A parameter group (torch.optim's param_groups): the parameters that `select` names learn with lr * lr_factor, and
+ * with this weight decay. A field that is negative stays as it was, so that groups may overlap. */
+typedef struct fr_param_group_opts {
+    double lr_factor FR_DEFAULT(-1), weight_decay FR_DEFAULT(-1);
+} fr_param_group_opts;
+#define FR_PARAM_GROUP_DEFAULTS  .lr_factor = -1, .weight_decay = -1
+#define FR_PARAM_GROUP_OPTS(...) FR_OPTS(fr_param_group_opts, FR_PARAM_GROUP_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_param_group_opts, FR_PARAM_GROUP_OPTS())
+/* select: "bias" all biases, "norm" the parameters of all norms, else a parameter's or layer's path. Between steps; a
+ * recorded step (unstable/capture.h) keeps the groups it was recorded with. FR_EINVAL: nothing has that name, a field
+ * is inf or NaN, or more than 32 different pairs. */
+FR_API fr_status fr_optimizer_group(fr_optimizer *o, const char *select, const fr_param_group_opts *opts);
+
+/* Exponential moving average of the parameters (torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn): after
+ * each step that moves a parameter p, ema += (1 - decay) (p - ema), and ema = p after the first one. It is "<path>.ema"
+ * in the optimizer's state, 4 bytes per element (f64: 8), and 256 KiB
+ * at most for all; of a half parameter it is its master's. Buffers, such as running
+ * statistics, are not averaged. 0 < decay < 1, or 0: none. FR_EUSAGE: there is state already. */
+FR_API fr_status fr_optimizer_ema(fr_optimizer *o, double decay);
+/* Each parameter that has an average and it change places; called again, back. Between steps; a step in between is
+ * FR_EUSAGE, and so is a half parameter without a master, which could not be exchanged without a loss. */
+FR_API fr_status fr_optimizer_ema_swap(fr_optimizer *o);
+
 /* Updates every parameter that has a gradient; frees the state of those that want none (fr_module_freeze), so that one
  * which trains again begins anew: momentum and moments 0, its count of steps too. Adam's bias correction counts the
  * steps of each parameter by itself, as PyTorch does. */

@@ -137,6 +137,12 @@ typedef struct fr_train_opts {
     int64_t shuffle_window; /* fr_loader_opts has it */
     bool check_replicas;    /* fr_share_check after each step */
     bool sync_batch_norm;   /* fr_share_opts has it */
+
+    const char *const *lr_scale; /* "PREFIX=X": fr_optimizer_group's lr_factor. Borrowed */
+    int64_t n_lr_scale;
+    const char *const *no_weight_decay; /* names that fr_optimizer_group takes, or "head". Borrowed */
+    int64_t n_no_weight_decay;
+    double ema; /* fr_optimizer_ema's decay; evaluated and exported are the averages; 0: none */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

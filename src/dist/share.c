@@ -185,12 +185,27 @@ done:
     return s;
 }
 
+/* Every rank gets what the owners made of the parameters; `queued`: it is on its way. */
+static fr_status gather(fr_share *p, bool queued) {
+    fr_status s = FR_OK;
+    for (int i = 0; i < p->buckets && !queued; i++) FR_TRY(s, hand_out(p, &p->bucket[i]));
+    if (p->buckets > 0) s = wait_for(p, p->bucket[p->buckets - 1].ticket);
+done:
+    return s;
+}
+
+fr_status fr_share_ema_swap(fr_share *p) {
+    FRI_NOT_NULL(p);
+    if (p->optimizer->ema == 0) return FR_OK;
+    fr_status s = fr_optimizer_ema_swap(p->optimizer);
+    return s == FR_OK ? gather(p, false) : s;
+}
+
 fr_status fr_share_step_end(fr_share *p) {
     FRI_NOT_NULL(p);
     fr_status s = FR_OK;
     FR_TRY(s, fri_statistics_end(p));
-    for (int i = 0; i < p->buckets && !p->optimizer->fused; i++) FR_TRY(s, hand_out(p, &p->bucket[i]));
-    if (p->buckets > 0) FR_TRY(s, wait_for(p, p->bucket[p->buckets - 1].ticket));
+    FR_TRY(s, gather(p, p->optimizer->fused));
     FR_TRY(s, move_statistics(p, fri_share_gather));
     fr_rng_set((fr_rng){.seed = p->rng.seed,
                         .next_stream = p->rng.next_stream + (uint64_t)p->opts.micro_batches * p->opts.streams});

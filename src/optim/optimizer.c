@@ -5,6 +5,7 @@
 #include "autograd/state.h"
 #include "tensor/capture.h"
 
+#include <frugal/net.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,14 +13,32 @@
 
 /* ---- making ------------------------------------------------------------------------------------------------ */
 
+typedef struct collection {
+    fr_module *m;
+    fr_optimizer *o;
+} collection;
+
+/* Is the parameter at the path one of a layer that normalizes? */
+static bool normalizes(fr_module *m, char *path) {
+    char *dot = strrchr(path, '.');
+    if (dot != NULL) *dot = '\0';
+    const fr_module *layer = dot != NULL ? fr_module_find(m, path) : m;
+    if (dot != NULL) *dot = '.';
+    return layer != NULL && (fr_module_class_of(layer)->traits & FR_LAYER_KEEPS_F32) != 0;
+}
+
 static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
-    fr_optimizer *o = ctx;
+    const collection *c = ctx;
+    fr_optimizer *o = c->o;
     if (!is_parameter) return FR_OK;
     fr_status s = FRI_ROOM(o->parameters, o->n, "optimizer");
     if (s < 0) return s;
     char *copy = strdup(path);
     if (copy == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
-    o->parameters[o->n++] = (fri_parameter){.path = copy, .parameter = fr_tensor_retain(t), .count = fri_numel(t)};
+    o->parameters[o->n++] = (fri_parameter){.path = copy,
+                                            .norm = normalizes(c->m, copy),
+                                            .parameter = fr_tensor_retain(t),
+                                            .count = fri_numel(t)};
     return FR_OK;
 }
 
@@ -27,7 +46,9 @@ static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
     fr_optimizer *o = malloc(sizeof *o);
     if (o == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     *o = like;
-    fr_status s = fr_module_each_tensor(m, collect, o);
+    o->group[0] = (fri_group){1, o->kind == FRI_SGD ? o->sgd.weight_decay : o->adam.weight_decay, o->lr};
+    o->groups = 1;
+    fr_status s = fr_module_each_tensor(m, collect, &(collection){m, o});
     if (s == FR_OK && o->n == 0) s = fr_fail(FR_EINVAL, "optimizer: the module has no parameters");
     if (s < 0) {
         fr_optimizer_release(&o);
@@ -107,6 +128,7 @@ void fr_optimizer_release(fr_optimizer **p) {
     }
     fr_tensor_release(&o->counts);
     fr_tensor_release(&o->maps);
+    fr_tensor_release(&o->between);
     free(o->parameters);
     free(o->room.items);
     free(o->room.list);
@@ -150,6 +172,7 @@ static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
         return fr_fail(FR_EUSAGE, "%s: a step is captured before one ran", fr_optimizer_name(o));
     FR_TRY(s, fri_optimizer_make_counts(o, device, found != NULL));
     if (o->eight && o->maps == NULL) FR_TRY(s, make_maps(o, device));
+    s = fri_optimizer_make_between(o);
 done:
     return s;
 }
@@ -163,7 +186,7 @@ static fr_status forget_frozen(fr_optimizer *o) {
         if (p->parameter->requires_grad || !p->made) continue;
         if (counts == NULL) FR_TRY(s, fri_optimizer_learn_counts(o, &counts));
         counts[i] = 0;
-        p->made = false;
+        p->made = p->averaged = false;
         fr_tensor_release(&p->step);
         for (int k = 0; k < FRI_STATE_SLOTS; k++) fr_tensor_release(&p->state[k]);
     }
@@ -232,6 +255,7 @@ double fr_optimizer_get_lr(const fr_optimizer *o) {
 void fr_optimizer_set_lr(fr_optimizer *o, double lr) {
     if (o == NULL) return;
     o->lr = lr;
+    fri_optimizer_follow_lr(o);
 }
 
 int64_t fr_optimizer_steps(const fr_optimizer *o) {

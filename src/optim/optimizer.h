@@ -10,13 +10,22 @@
 typedef enum fri_optimizer_kind { FRI_SGD, FRI_ADAM } fri_optimizer_kind;
 
 enum {
-    FRI_STATE_SLOTS = 5,
+    FRI_STATE_SLOTS = 6,
+    FRI_GROUPS_MOST = 32,
     FRI_ADAM8_LEAST = 4096, /* smaller parameters keep f32 moments, as bitsandbytes' min_8bit_size */
     FRI_MAP_VALUES = 256
 };
 
+/* What parameters of a group are updated with. */
+typedef struct fri_group {
+    double lr_factor, weight_decay;
+    double lr; /* fr_optimizer.lr * lr_factor */
+} fri_group;
+
 typedef struct fri_parameter {
     char *path;
+    bool norm;                         /* of a layer that normalizes */
+    int group;                         /* in fr_optimizer.group */
     fr_tensor *parameter;              /* retained */
     int64_t first, count;              /* the elements that this process updates: all, or its share of them */
     fr_tensor *sum;                    /* shared: their gradient, summed over the ranks; NULL without elements */
@@ -24,6 +33,7 @@ typedef struct fri_parameter {
     fr_tensor *state[FRI_STATE_SLOTS]; /* of these elements, what fri_optimizer_slots says; NULL until the first step */
     bool made;                         /* the state is there, if only on other ranks */
     bool unused;                       /* the state was made by a skipped step: the first one is still to come */
+    bool averaged;                     /* the average is one, not only its place */
     int64_t steps;                     /* Adam: its count as it was restored; from then on count.c's is newer */
     fr_tensor *step;                   /* a view of that, for each_state; or NULL */
     uint64_t fused_step;               /* the training step whose fused update counted it */
@@ -32,6 +42,7 @@ typedef struct fri_parameter {
 /* What the parameters of one kernel call have in common. */
 typedef struct fri_update_key {
     fr_dtype dtype, grad_dtype;
+    int group;
     bool first; /* SGD: the momentum is written, not read */
     bool eight; /* moments in 8 bits */
 } fri_update_key;
@@ -59,6 +70,11 @@ struct fr_optimizer {
     bool eight;     /* adam8 */
     bool masters;   /* fr_optimizer_master_weights */
     double lr;
+    fri_group group[FRI_GROUPS_MOST]; /* the first: what nothing else was said of */
+    int groups;
+    double ema;         /* decay; 0: no averages */
+    bool swapped;       /* the parameters hold their averages */
+    fr_tensor *between; /* what is on its way while they change places */
     int64_t steps;
     fri_parameter *parameters;
     int n;
@@ -90,7 +106,7 @@ typedef struct fri_state_slot {
 
 /* The state a parameter has; returns how many tensors. SGD's momentum has the type of what is updated, as in PyTorch.
  * Adam has two moments, f32 for half parameters. adam8 has codes (u8) and one f32 scale per block for each of the two,
- * but Adam's for parameters that are small or f64. The master comes last. */
+ * but Adam's for parameters that are small or f64. Then come the master and the average. */
 int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]);
 /* The same of the elements that this process updates: vectors, if they are not all. */
 int fri_optimizer_part_slots(const fr_optimizer *o, const fri_parameter *p, fri_state_slot slots[FRI_STATE_SLOTS]);
@@ -102,6 +118,22 @@ bool fri_optimizer_has_master(const fr_optimizer *o, const fr_tensor *w);
 
 /* Does adam8 keep this parameter's moments in 8 bits? */
 bool fri_optimizer_in_8_bits(const fr_optimizer *o, const fr_tensor *w);
+
+/* Where the master is among n slots, and the average; -1: there is none. */
+int fri_optimizer_master_slot(const fr_optimizer *o, const fr_tensor *w, int n);
+int fri_optimizer_ema_slot(const fr_optimizer *o, int n);
+
+/* n elements, from[first_from ..] to to[first_to ..]; of any two types. */
+fr_status fri_optimizer_convert(int64_t n, const fr_tensor *from, int64_t first_from, const fr_tensor *to,
+                                int64_t first_to);
+/* Calls fn for the first n of o->room's items, a list for each key that they have. */
+typedef fr_status fri_list_fn(void *ctx, const fri_update_key *key, int count, const fri_step_item *items);
+fr_status fri_optimizer_lists(fr_optimizer *o, int n, fri_list_fn *fn, void *ctx);
+
+/* ema.c: the averages of those of n parameters that have moved. found: as of the update. */
+fr_status fri_optimizer_average(fr_optimizer *o, int n, fri_parameter *parameters, const fr_tensor *found);
+fr_status fri_optimizer_make_between(fr_optimizer *o);
+void fri_optimizer_follow_lr(fr_optimizer *o); /* groups.c */
 
 void fri_dynamic_map(bool is_signed, float map[FRI_MAP_VALUES]);
 

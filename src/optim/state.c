@@ -43,7 +43,16 @@ static int moments(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slo
 int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]) {
     int n = moments(o, w, slots);
     if (fri_optimizer_has_master(o, w)) slots[n++] = (fri_state_slot){"master", FR_F32, w->shape};
+    if (o->ema > 0) slots[n++] = (fri_state_slot){"ema", w->dtype == FR_F64 ? FR_F64 : FR_F32, w->shape};
     return n;
+}
+
+int fri_optimizer_ema_slot(const fr_optimizer *o, int n) {
+    return o->ema > 0 ? n - 1 : -1;
+}
+
+int fri_optimizer_master_slot(const fr_optimizer *o, const fr_tensor *w, int n) {
+    return fri_optimizer_has_master(o, w) ? n - 1 - (o->ema > 0) : -1;
 }
 
 int fri_optimizer_part_slots(const fr_optimizer *o, const fri_parameter *p, fri_state_slot slots[SLOTS]) {
@@ -207,6 +216,7 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
     fr_status s = FR_OK;
     fr_tensor *(*fresh)[SLOTS] = NULL;
     fr_tensor *scalar = NULL;
+    fri_state_slot slots[SLOTS];
     int64_t *counts = NULL;
     bool *made = NULL;
     if (steps < 0) return fr_fail(FR_EINVAL, "optimizer: %lld steps; at least 0", (long long)steps);
@@ -236,6 +246,8 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
             p->state[k] = fresh[i][k];
             fresh[i][k] = NULL;
         }
+        const int n = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, n);
+        p->averaged = ema >= 0 && p->state[ema] != NULL;
     }
 done:
     for (int i = 0; fresh != NULL && i < o->n; i++)

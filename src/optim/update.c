@@ -14,8 +14,8 @@ static void *element(const fr_tensor *t, int64_t i) {
     return data != NULL ? data + (size_t)i * fr_dtype_size(t->dtype) : NULL;
 }
 
-/* n elements, from[first_from ..] to to[first_to ..]. */
-static fr_status convert(int64_t n, const fr_tensor *from, int64_t first_from, const fr_tensor *to, int64_t first_to) {
+fr_status fri_optimizer_convert(int64_t n, const fr_tensor *from, int64_t first_from, const fr_tensor *to,
+                                int64_t first_to) {
     return FRI_KERNEL(fri_backend_of(to), FR_F32, cast,
                       (FRI_EXEC, from->dtype, to->dtype, n, element(from, first_from), element(to, first_to)));
 }
@@ -24,14 +24,15 @@ static fr_status convert(int64_t n, const fr_tensor *from, int64_t first_from, c
 fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p) {
     fri_state_slot slots[FRI_STATE_SLOTS];
     int n = fri_optimizer_part_slots(o, p, slots);
-    int master = fri_optimizer_has_master(o, p->parameter) ? n - 1 : -1;
+    const int master = fri_optimizer_master_slot(o, p->parameter, n), ema = fri_optimizer_ema_slot(o, n);
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
     p->made = n > 0;
     for (int k = 0; k < n; k++) {
         if (p->state[k] != NULL || p->count == 0) continue;
         FR_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
-        FR_TRY(s, k == master ? convert(p->count, p->parameter, p->first, t, 0) : fri_tensor_fill(t, 0));
+        FR_TRY(s, k == master || k == ema ? fri_optimizer_convert(p->count, p->parameter, p->first, t, 0)
+                                          : fri_tensor_fill(t, 0));
         fri_tensor_put(&t, &p->state[k]);
     }
 done:
@@ -59,7 +60,8 @@ done:
 /* ---- lists ------------------------------------------------------------------------------------------------- */
 
 static bool same(const fri_update_key *a, const fri_update_key *b) {
-    return a->dtype == b->dtype && a->grad_dtype == b->grad_dtype && a->first == b->first && a->eight == b->eight;
+    return a->dtype == b->dtype && a->grad_dtype == b->grad_dtype && a->group == b->group && a->first == b->first &&
+           a->eight == b->eight;
 }
 
 /* One parameter with its gradient. From here on it counts as written. */
@@ -68,9 +70,11 @@ static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tenso
     fri_state_slot slots[FRI_STATE_SLOTS];
     fr_tensor *w = p->parameter;
     const bool has_master = fri_optimizer_has_master(o, w);
-    const int states = fri_optimizer_slots(o, w, slots) - has_master;
+    const int states = fri_optimizer_slots(o, w, slots) - has_master - (o->ema > 0);
     const char *module = fri_scope_module_set(fri_intern(p->path));
-    *key = (fri_update_key){.dtype = has_master ? FR_F32 : w->dtype, .grad_dtype = g != NULL ? g->dtype : w->dtype};
+    *key = (fri_update_key){.dtype = has_master ? FR_F32 : w->dtype,
+                            .grad_dtype = g != NULL ? g->dtype : w->dtype,
+                            .group = p->group};
     fr_status s = o->kind == FRI_SGD ? make_momentum(o, p, found, &key->first) : fri_optimizer_make_state(o, p);
     fri_scope_module_pop(module);
     if (s < 0) return s;
@@ -90,20 +94,27 @@ static const float *scalar(const fr_tensor *t) {
     return t != NULL ? fri_data(t) : NULL;
 }
 
-/* All items have this key; `like` is one of the parameters. */
-static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_update_key *key, int count,
-                        const fri_step_item *items, const fr_tensor *inv_scale, const fr_tensor *found) {
-    const fri_backend *b = fri_backend_of(like);
+typedef struct update {
+    const fr_optimizer *o;
+    const fr_tensor *inv_scale, *found;
+} update;
+
+static fr_status launch(void *ctx, const fri_update_key *key, int count, const fri_step_item *items) {
+    const update *u = ctx;
+    const fr_optimizer *o = u->o;
+    const fr_tensor *inv_scale = u->inv_scale, *found = u->found;
+    const fri_backend *b = fri_backend_of(o->parameters[0].parameter);
+    const fri_group *group = &o->group[key->group];
     const double *device_lr = NULL;
-    fr_status s = fri_capture_number(&o->lr, &device_lr);
+    fr_status s = fri_capture_number(&group->lr, &device_lr);
     if (s < 0) return s;
     if (o->kind == FRI_SGD) {
         fri_sgd_desc d = {.dtype = key->dtype,
                           .grad_dtype = key->grad_dtype,
-                          .lr = o->lr,
+                          .lr = group->lr,
                           .momentum = o->sgd.momentum,
                           .dampening = o->sgd.dampening,
-                          .weight_decay = o->sgd.weight_decay,
+                          .weight_decay = group->weight_decay,
                           .nesterov = o->sgd.nesterov,
                           .maximize = o->sgd.maximize,
                           .first = key->first,
@@ -112,11 +123,11 @@ static fr_status launch(const fr_optimizer *o, const fr_tensor *like, const fri_
     }
     fri_adam_desc d = {.dtype = key->dtype,
                        .grad_dtype = key->grad_dtype,
-                       .lr = o->lr,
+                       .lr = group->lr,
                        .beta1 = o->adam.beta1,
                        .beta2 = o->adam.beta2,
                        .eps = o->adam.eps,
-                       .weight_decay = o->adam.weight_decay,
+                       .weight_decay = group->weight_decay,
                        .decoupled = o->decoupled,
                        .maximize = o->adam.maximize,
                        .device_lr = device_lr};
@@ -163,22 +174,13 @@ static fr_status hand_out(const fr_optimizer *o, const fri_parameter *p) {
     fri_state_slot slots[FRI_STATE_SLOTS];
     const fr_tensor *w = p->parameter;
     if (!fri_parameter_moves(o, p) || p->count == 0 || !fri_optimizer_has_master(o, w)) return FR_OK;
-    return convert(p->count, p->state[fri_optimizer_slots(o, w, slots) - 1], 0, w, p->first);
+    const int master = fri_optimizer_master_slot(o, w, fri_optimizer_slots(o, w, slots));
+    return fri_optimizer_convert(p->count, p->state[master], 0, w, p->first);
 }
 
-fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parameter *parameters,
-                               const fr_tensor *inv_scale, const fr_tensor *found) {
+fr_status fri_optimizer_lists(fr_optimizer *o, int left, fri_list_fn *fn, void *ctx) {
     fri_update_room *r = &o->room;
-    int left = 0;
     fr_status s = FR_OK;
-    FR_TRY(s, make_room(o));
-    for (int i = 0; i < n; i++) {
-        const fr_tensor *g = fri_parameter_gradient(o, &parameters[i]);
-        if (!fri_parameter_moves(o, &parameters[i])) continue;
-        FR_TRY(s, prepare(o, &parameters[i], g, found, &r->items[left], &r->keys[left]));
-        left += g != NULL;
-    }
-    FR_TRY(s, fri_optimizer_count(o, new_step, n, parameters, found));
     while (left > 0) { /* those like the first one; the others move up */
         const fri_update_key key = r->keys[0];
         int count = 0, others = 0;
@@ -190,10 +192,32 @@ fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parame
                 r->items[others++] = r->items[i];
             }
         }
-        FR_TRY(s, launch(o, parameters[0].parameter, &key, count, r->list, inv_scale, found));
+        FR_TRY(s, fn(ctx, &key, count, r->list));
         left = others;
     }
+done:
+    return s;
+}
+
+fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parameter *parameters,
+                               const fr_tensor *inv_scale, const fr_tensor *found) {
+    update u = {o, inv_scale, found};
+    int left = 0;
+    fr_status s = FR_OK;
+    if (o->swapped)
+        return fr_fail(FR_EUSAGE, "%s: the parameters hold their averages; fr_optimizer_ema_swap brings them back",
+                       fr_optimizer_name(o));
+    FR_TRY(s, make_room(o));
+    for (int i = 0; i < n; i++) {
+        const fr_tensor *g = fri_parameter_gradient(o, &parameters[i]);
+        if (!fri_parameter_moves(o, &parameters[i])) continue;
+        FR_TRY(s, prepare(o, &parameters[i], g, found, &o->room.items[left], &o->room.keys[left]));
+        left += g != NULL;
+    }
+    FR_TRY(s, fri_optimizer_count(o, new_step, n, parameters, found));
+    FR_TRY(s, fri_optimizer_lists(o, left, launch, &u));
     for (int i = 0; i < n; i++) FR_TRY(s, hand_out(o, &parameters[i]));
+    if (o->ema > 0) FR_TRY(s, fri_optimizer_average(o, n, parameters, found));
 done:
     return s;
 }

@@ -87,6 +87,8 @@ static fr_status check_step(const fri_config *c) {
          "--half with --amp: pure half precision has no f32 parameters to cast"},
         {o->master_weights && o->half == FR_TRAIN_AMP_OFF,
          "--master-weights: the f32 copies of half parameters, which only --half has"},
+        {o->ema > 0 && o->half != FR_TRAIN_AMP_OFF && !o->master_weights,
+         "--ema with --half: averages of half parameters need --master-weights"},
         {!dynamic && !scaled,
          "--loss-scale {loss-scale}: scales the loss of --amp, or of --half with --master-weights, and both are off"},
         {o->loss_scale_floor > 0 && (!scaled || !dynamic),

@@ -89,13 +89,14 @@ static fr_status evaluation(const drive *d) {
     int64_t batches = fri_test_share(c), done = 1;
     const int64_t full = whole > c->rank ? (whole - c->rank + every - 1) / every : 0; /* of this rank */
     fri_evaluation_scope was = fri_evaluation_begin(d->r);
-    fr_status s = FR_OK;
+    fr_status s = fri_swap_averages(d->r);
     for (int64_t i = 0; s == FR_OK && i < batches && !stopped(d); i += done) {
         fri_part part = i == 0 ? FRI_PART_EVALUATION : i < full ? FRI_PART_EVALUATION_BATCH : FRI_PART_EVALUATION_SHORT;
         done = 1;
         s = d->how->evaluate(d->ctx, part, part == FRI_PART_EVALUATION_BATCH ? full - i : 1, &done);
     }
     s = d->how->evaluation_over(d->ctx, s);
+    if (s == FR_OK) s = fri_swap_averages(d->r);
     fri_evaluation_end(d->r, was);
     return s;
 }
@@ -147,5 +148,6 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
         r->step += skip * d.per_epoch;
         r->epoch += skip > 0 ? skip : 1;
     }
-    return s;
+    const bool ended = s == FR_OK && r->signal == 0 && r->step >= d.steps;
+    return ended ? fri_swap_averages(r) : s; /* what stays of a training with averages is them */
 }

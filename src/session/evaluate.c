@@ -106,6 +106,10 @@ done:
     return s;
 }
 
+fr_status fri_swap_averages(const fri_session *r) {
+    return r->share != NULL ? fr_share_ema_swap(r->share) : fr_optimizer_ema_swap(r->optimizer);
+}
+
 fri_evaluation_scope fri_evaluation_begin(const fri_session *r) {
     fri_evaluation_scope was = {fr_no_grad_begin(), fr_phase_begin(FR_PHASE_EVALUATION)};
     fr_module_evaluation_begin(r->model);

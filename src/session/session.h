@@ -235,6 +235,8 @@ typedef struct fri_evaluation_scope {
 } fri_evaluation_scope;
 fri_evaluation_scope fri_evaluation_begin(const fri_session *r);
 void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was);
+/* With --ema: parameters and their averages change places. On several ranks all call it. */
+fr_status fri_swap_averages(const fri_session *r);
 /* Counts the batch before the one that it queues, of n targets; settle counts what is left, drop forgets it. */
 fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t n, fri_sums *sum);
 fr_status fri_sums_settle(fri_sums *sum);

@@ -169,6 +169,17 @@ const fr_flag fri_flags[] = {
     {"train-only", ROW(LIST, TRAINING, train_only), "PREFIX...",
      "Freeze all but these; 'head' is the last layer with parameters, 'bias' all biases, 'norm' all norms.",
      .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
+    {"lr-scale", ROW(LIST, TRAINING, lr_scale), "PREFIX=X...",
+     "Layers and parameters of this name, or below it, learn X times as fast: 'head=10', 'layer1=0.1'; 'head', 'bias' "
+     "and 'norm' as in --train-only.",
+     .unset = "none", .course = true, .lacking = ""},
+    {"no-weight-decay", ROW(LIST, TRAINING, no_weight_decay), "PREFIX...",
+     "These do not decay: names as in --lr-scale; 'bias norm' is usual.", .unset = "none", .course = true,
+     .lacking = ""},
+    {"ema", ROW(REAL, TRAINING, ema), "X",
+     "Keep a moving average of the parameters with this decay ('0.999'), 4 bytes each; it is what is evaluated and "
+     "exported. 0: none.",
+     BELOW(0, 1), .course = true, .lacking = "0"},
     {"accumulate", ROW(INT, TRAINING, accumulate), "K",
      "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped. "
      "On several ranks, of all of them together.",

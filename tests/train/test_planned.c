@@ -106,6 +106,7 @@ static void draw_step(command *c, bool whole_epochs) {
     if (precision < 2) add(c, " --amp=%s%s", types[type], draw(3) == 0 ? " --cache-casts" : "");
     if (precision == 2) add(c, " --half=%s%s", types[type], draw(2) == 0 ? " --master-weights" : "");
     if (scaled && draw(3) == 0) add(c, " --loss-scale 1024");
+    if (draw(5) == 0 && (precision != 2 || strstr(c->flags, "--master-weights") != NULL)) add(c, " --ema 0.5");
     if (draw(4) == 0) {
         add(c, scaled ? " --fused-step=two-pass" : " --fused-step");
         return;

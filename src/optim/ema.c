@@ -1,0 +1,139 @@
+/* ema.c - moving averages of the parameters.
+ *
+ * ema += (1 - decay) (p - ema) is the update of SGD with learning rate 1 - decay, weight decay 1 and the gradient -p
+ * (`maximize`), so that one call does it for all parameters of a type, on each device, also where the device alone
+ * knows that a step is skipped. */
+#include "optim/optimizer.h"
+
+enum { EXCHANGE_BYTES = 256 << 10 }; /* at a time */
+
+fr_status fr_optimizer_ema(fr_optimizer *o, double decay) {
+    FRI_NOT_NULL(o);
+    if (!(decay >= 0 && decay < 1))
+        return fr_fail(FR_EINVAL, "%s: the averages' decay is %g; it must be 0 or between 0 and 1",
+                       fr_optimizer_name(o), decay);
+    for (int i = 0; i < o->n && decay != o->ema; i++)
+        if (o->parameters[i].made)
+            return fr_fail(FR_EUSAGE, "%s: averages are switched before the first step; '%s' has its state",
+                           fr_optimizer_name(o), o->parameters[i].path);
+    o->ema = decay;
+    return FR_OK;
+}
+
+typedef struct averaging {
+    const fr_optimizer *o;
+    const fr_tensor *found;
+} averaging;
+
+static fr_status launch(void *ctx, const fri_update_key *key, int count, const fri_step_item *items) {
+    const averaging *a = ctx;
+    const fri_backend *b = fri_backend_of(a->o->parameters[0].parameter);
+    const fri_sgd_desc d = {.dtype = key->dtype,
+                            .grad_dtype = key->grad_dtype,
+                            .lr = 1 - a->o->ema,
+                            .weight_decay = 1,
+                            .maximize = true};
+    return FRI_KERNEL(b, key->dtype, sgd,
+                      (FRI_EXEC, &d, count, items, NULL, a->found != NULL ? fri_data(a->found) : NULL));
+}
+
+/* What is averaged: the master or the parameter. */
+static const fr_tensor *source(const fr_optimizer *o, const fri_parameter *p, int n, int64_t *first) {
+    const int master = fri_optimizer_master_slot(o, p->parameter, n);
+    *first = master >= 0 ? 0 : p->first;
+    return master >= 0 ? p->state[master] : p->parameter;
+}
+
+fr_status fri_optimizer_average(fr_optimizer *o, int n, fri_parameter *parameters, const fr_tensor *found) {
+    averaging a = {o, found};
+    fri_state_slot slots[FRI_STATE_SLOTS];
+    int left = 0;
+    fr_status s = FR_OK;
+    for (int i = 0; i < n; i++) {
+        fri_parameter *p = &parameters[i];
+        if (!fri_parameter_moves(o, p) || p->count == 0) continue;
+        const int have = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, have);
+        int64_t first = 0;
+        const fr_tensor *from = source(o, p, have, &first);
+        if (!p->averaged) {
+            FR_TRY(s, fri_optimizer_convert(p->count, from, first, p->state[ema], 0));
+            p->averaged = true;
+            continue;
+        }
+        char *data = fri_data(from);
+        o->room.keys[left] = (fri_update_key){.dtype = p->state[ema]->dtype, .grad_dtype = from->dtype};
+        o->room.items[left++] =
+            (fri_step_item){.n = p->count,
+                            .param = fri_data(p->state[ema]),
+                            .grad = data != NULL ? data + (size_t)first * fr_dtype_size(from->dtype) : NULL};
+    }
+    s = fri_optimizer_lists(o, left, launch, &a);
+done:
+    return s;
+}
+
+/* ---- exchange ---------------------------------------------------------------------------------------------- */
+
+static fr_status move(const fri_backend *b, const char *from, char *to, size_t n) {
+    return from != NULL ? b->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, from, to, n) : FR_OK;
+}
+
+/* The average and the parameter have one type. */
+static fr_status exchange(const fri_parameter *p, const fr_tensor *ema, const fr_tensor *between) {
+    const fri_backend *b = fri_backend_of(ema);
+    const size_t size = fr_dtype_size(ema->dtype), bytes = (size_t)p->count * size;
+    char *mine = fri_data(p->parameter), *other = fri_data(ema);
+    fr_status s = FR_OK;
+    for (size_t at = 0; mine != NULL && at < bytes; at += EXCHANGE_BYTES) {
+        const size_t n = bytes - at < EXCHANGE_BYTES ? bytes - at : EXCHANGE_BYTES;
+        char *here = mine + (size_t)p->first * size + at;
+        FR_TRY(s, move(b, here, fri_data(between), n));
+        FR_TRY(s, move(b, other + at, here, n));
+        FR_TRY(s, move(b, fri_data(between), other + at, n));
+    }
+done:
+    return s;
+}
+
+fr_status fri_optimizer_make_between(fr_optimizer *o) {
+    size_t most = 1;
+    if (o->ema == 0 || o->between != NULL) return FR_OK;
+    for (int i = 0; i < o->n; i++) {
+        const size_t bytes = (size_t)o->parameters[i].count * fr_dtype_size(o->parameters[i].parameter->dtype);
+        if (bytes > most) most = bytes;
+    }
+    const fr_shape shape = FRI_SHAPE((int64_t)(most < EXCHANGE_BYTES ? most : EXCHANGE_BYTES));
+    return fri_tensor_new(&shape, FR_U8, fri_device_of(o->parameters[0].parameter), FR_MEM_OPTIMIZER, &o->between);
+}
+
+static bool lossy(const fr_optimizer *o, const fr_tensor *w) {
+    return (w->dtype == FR_F16 || w->dtype == FR_BF16) && !fri_optimizer_has_master(o, w);
+}
+
+fr_status fr_optimizer_ema_swap(fr_optimizer *o) {
+    FRI_NOT_NULL(o);
+    fri_state_slot slots[FRI_STATE_SLOTS];
+    fr_status s = FR_OK;
+    for (int i = 0; i < o->n && o->ema > 0; i++)
+        if (o->parameters[i].made && lossy(o, o->parameters[i].parameter))
+            return fr_fail(FR_EUSAGE,
+                           "%s: '%s' is of %s and its average of f32; with master weights they can change "
+                           "places",
+                           fr_optimizer_name(o), o->parameters[i].path,
+                           fr_dtype_name(o->parameters[i].parameter->dtype));
+    FR_TRY(s, fri_optimizer_make_between(o)); /* a state that was set has not made it */
+    for (int i = 0; i < o->n && o->ema > 0; i++) {
+        const fri_parameter *p = &o->parameters[i];
+        const int n = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, n);
+        const int master = fri_optimizer_master_slot(o, p->parameter, n);
+        if (!p->made) continue;
+        fri_bump_version(p->parameter);
+        if (p->state[ema] == NULL) continue; /* other ranks have it */
+        FR_TRY(s, master < 0 ? exchange(p, p->state[ema], o->between)
+                             : fri_optimizer_convert(p->count, p->state[o->swapped ? master : ema], 0, p->parameter,
+                                                     p->first));
+    }
+    o->swapped = o->ema > 0 && !o->swapped;
+done:
+    return s;
+}
