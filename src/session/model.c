@@ -92,9 +92,9 @@ static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accura
     FR_TRY(s, fr_tensor_empty(shape.rank, shape.dim, fri_target_dtype(c), FR_META, &targets));
     const uint64_t streams = fr_rng_get().next_stream;
     FR_TRY(s, fri_model_forward(trial, x, &x));
-    *drawn = fr_rng_get().next_stream - streams;
     *accuracy = classifies(c, x, &shape);
     FR_TRY(s, fri_loss(trial, x, targets, 0, &loss));
+    *drawn = fr_rng_get().next_stream - streams;
 done:
     fr_tensor_release(&x);
     fr_tensor_release(&targets);

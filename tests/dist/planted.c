@@ -1,0 +1,57 @@
+/* planted.c - a trainer in which some batches overflow under a loss scale: those whose labels sum up to 5 beyond a
+ * multiple of 16. So where a step has one it is mostly one batch, of one rank. The results go through dropout.
+ * PLANTED_MODEL names the network (fr_model). */
+#include "digits.h"
+
+#include <frugal/frugal.h>
+#include <frugal/train.h>
+#include <stdlib.h>
+#include <string.h>
+
+static fr_status model(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
+    snprintf(name, FR_TRAIN_NAME_BYTES, "%s", getenv("PLANTED_MODEL"));
+    return fr_model(name, FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device), out);
+}
+
+static int64_t pixel_classes(int64_t classes) {
+    return classes + 1;
+}
+
+static void pixel_target(const float *image, int64_t height, int64_t width, int64_t channels, int64_t label,
+                         int64_t *target) {
+    for (int64_t i = 0; i < height * width; i++) target[i] = image[i * channels] > 0.5f ? label + 1 : 0;
+}
+
+static fr_status loss(void *ctx, fr_tensor *y, fr_tensor *targets, fr_tensor **out) {
+    int64_t sum = 0;
+    fr_tensor *x = NULL;
+    (void)ctx;
+    fr_status s = fr_dropout(y, 0.1, fr_grad_enabled(), &x);
+    if (s == FR_OK) s = fr_cross_entropy(x, targets, NULL, out);
+    fr_tensor_release(&x);
+    const int64_t *label = fr_tensor_device(targets) == FR_CPU ? fr_tensor_data(targets) : NULL;
+    for (int64_t i = 0; label != NULL && i < fr_tensor_numel(targets); i++) sum += label[i];
+    return s == FR_OK && sum % 16 == 5 ? fr_scale(*out, 1e6, out) : s;
+}
+
+int main(int argc, char **argv) {
+    static const char *const examples[] = {NULL};
+    fr_train_program program = {
+        .name = "planted",
+        .summary = "train with gradients that overflow now and then",
+        .description = "For tests.",
+        .examples = examples,
+        .defaults = fr_train_opts_default(),
+        .sgd_lr = 0.02,
+        .batch_norm_optional = true,
+        .digits = digits_dataset,
+        .model = model,
+        .loss = loss,
+    };
+    if (getenv("PLANTED_MODEL") == NULL) return 2;
+    if (strncmp(getenv("PLANTED_MODEL"), "unet", 4) == 0) {
+        program.pixel_classes = pixel_classes;
+        program.pixel_target = pixel_target;
+    }
+    return fr_train_main(&program, argc, argv);
+}
