@@ -26,7 +26,7 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-allocator_may_return_null=1:detect_leaks=1}
 findings=$build/findings
 mkdir -p "$findings"
 failed=0
-[ $# -gt 0 ] || set -- cifar idx image json safetensors state tar
+[ $# -gt 0 ] || set -- cifar idx image json onnx safetensors state tar
 for target in "$@"; do
     corpus=${CORPUS:-$scratch/corpus}/$target
     mkdir -p "$corpus"

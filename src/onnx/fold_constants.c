@@ -1,0 +1,323 @@
+/* fold_constants.c - ONNX nodes that compute with constants: sums about shapes, which an exporter leaves in the graph.
+ *
+ * Results are small; weights pass through Identity and Transpose alone. Dimension 0 of an activation is the example's
+ * batch. */
+#include "onnx/onnx.h"
+
+#include "base/shape.h"
+#include "io/convert.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef Onnx__NodeProto node;
+typedef fri_onnx_constant constant;
+
+static fr_status small(int64_t n) {
+    if (n >= 0 && n <= FRI_ONNX_MOST_FOLDED) return FR_OK;
+    return fr_fail(FR_EUNSUPPORTED, "%lld constants to compute; %d at most", (long long)n, FRI_ONNX_MOST_FOLDED);
+}
+
+static void set(constant *c, int64_t i, double v, int64_t whole) {
+    if (c->dtype == FR_I64)
+        ((int64_t *)c->own)[i] = whole;
+    else
+        ((float *)c->own)[i] = (float)v;
+}
+
+/* A new constant of n values, which the node's result becomes. */
+static fr_status result(fri_onnx_reader *r, const node *n, fr_dtype dtype, int64_t values, constant **out) {
+    fr_status s = small(values);
+    if (s == FR_OK) s = fri_onnx_constant_new(r, dtype, values, out);
+    return s == FR_OK ? fri_onnx_put_constant(r, n, *out) : s;
+}
+
+static void copy(constant *to, int64_t at, const constant *from, int64_t i) {
+    set(to, at, fri_onnx_float(from, i), fri_onnx_int(from, i));
+}
+
+/* ---- making ---------------------------------------------------------------------------------------------- */
+
+static fr_status constant_(fri_onnx_reader *r, const node *n) {
+    const Onnx__AttributeProto *a = n->n_attribute == 1 ? n->attribute[0] : NULL;
+    constant *c = NULL;
+    fr_status s = FR_OK;
+    if (a == NULL || a->name == NULL)
+        return fr_fail(FR_EFORMAT, "it has %zu attributes; one is needed", n->n_attribute);
+    if (a->t != NULL) {
+        s = fri_onnx_tensor_read(r, a->t, &c);
+        if (s == FR_OK) c->name = NULL;
+        return s == FR_OK ? fri_onnx_put_constant(r, n, c) : s;
+    }
+    const bool whole = strcmp(a->name, "value_int") == 0 || strcmp(a->name, "value_ints") == 0;
+    const bool scalar = strcmp(a->name, "value_int") == 0 || strcmp(a->name, "value_float") == 0;
+    if (!whole && !scalar && strcmp(a->name, "value_floats") != 0)
+        return fr_fail(FR_EUNSUPPORTED, "frugal does not know its attribute '%.100s'", a->name);
+    const int64_t count = scalar ? 1 : (int64_t)(whole ? a->n_ints : a->n_floats);
+    FR_TRY(s, result(r, n, whole ? FR_I64 : FR_F32, count, &c));
+    if (scalar) c->rank = 0;
+    for (int64_t i = 0; i < count; i++)
+        set(c, i, scalar ? a->f : whole ? 0 : a->floats[i], scalar ? a->i : whole ? a->ints[i] : 0);
+done:
+    return s;
+}
+
+static fr_status of_shape(fri_onnx_reader *r, const node *n) {
+    const Onnx__AttributeProto *a = fri_onnx_attribute(n, "value");
+    const constant *shape = NULL;
+    constant *c = NULL, *v = NULL;
+    int64_t values = 1;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &shape));
+    if (shape->n > FRI_ONNX_RANK) return fr_fail(FR_EUNSUPPORTED, "rank %lld", (long long)shape->n);
+    for (int64_t i = 0; i < shape->n; i++)
+        if (!fri_mul_i64(values, fri_onnx_int(shape, i), &values)) values = -1;
+    if (a != NULL && a->t != NULL) FR_TRY(s, fri_onnx_tensor_read(r, a->t, &v));
+    FR_TRY(s, result(r, n, v != NULL ? v->dtype : FR_F32, values, &c));
+    c->rank = (int)shape->n;
+    for (int i = 0; i < c->rank; i++) c->dim[i] = fri_onnx_int(shape, i);
+    for (int64_t i = 0; i < values && v != NULL && v->n > 0; i++) copy(c, i, v, 0);
+done:
+    return s;
+}
+
+static fr_status shape(fri_onnx_reader *r, const node *n) {
+    const fri_onnx_value *x = fri_onnx_input(r, n, 0);
+    constant *c = NULL;
+    fr_status s = FR_OK;
+    if (x == NULL || (x->constant == NULL && x->x.id < 0) || x->pad[0] != 0 || x->pad[1] != 0)
+        return fr_fail(FR_EUNSUPPORTED, "its input is no value of a known shape");
+    const int64_t rank = x->constant != NULL ? x->constant->rank : fri_onnx_rank(r, x->x);
+    int64_t from = fri_onnx_attribute_int(n, "start", 0), to = fri_onnx_attribute_int(n, "end", rank);
+    from = from < 0 ? from + rank : from;
+    to = to < 0 ? to + rank : to > rank ? rank : to;
+    if (from < 0 || to < from || from > rank)
+        return fr_fail(FR_EFORMAT, "start and end lie outside of rank %lld", (long long)rank);
+    FR_TRY(s, result(r, n, FR_I64, to - from, &c));
+    for (int64_t i = from; i < to; i++)
+        set(c, i - from, 0, x->constant != NULL ? x->constant->dim[i] : fri_onnx_dim(r, x->x, (int)i));
+done:
+    return s;
+}
+
+/* ---- picking --------------------------------------------------------------------------------------------- */
+
+/* Vectors and numbers only: what shapes are made of. */
+static fr_status vector(const constant *c) {
+    return c->rank <= 1 ? FR_OK : fr_fail(FR_EUNSUPPORTED, "a constant of rank %d; frugal computes vectors", c->rank);
+}
+
+static fr_status gather(fri_onnx_reader *r, const node *n) {
+    const constant *from = NULL, *index = NULL;
+    constant *c = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &from));
+    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &index));
+    FR_TRY(s, vector(from));
+    FR_TRY(s, vector(index));
+    FR_TRY(s, result(r, n, from->dtype, index->n, &c));
+    c->rank = index->rank;
+    for (int64_t i = 0; i < index->n; i++) {
+        int64_t k = fri_onnx_int(index, i);
+        if (k < 0) k += from->n;
+        if (k < 0 || k >= from->n)
+            return fr_fail(FR_EFORMAT, "index %lld of %lld values", (long long)fri_onnx_int(index, i),
+                           (long long)from->n);
+        copy(c, i, from, k);
+    }
+done:
+    return s;
+}
+
+/* Rows along axis 0, forwards or all of them backwards. */
+static fr_status slice(fri_onnx_reader *r, const node *n) {
+    const constant *from = NULL;
+    int64_t begin = 0, end = 0, axis = 0, step = 1;
+    int count = 0;
+    constant *c = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &from));
+    FR_TRY(s, fri_onnx_integers(r, n, 1, NULL, &begin, 1, &count));
+    FR_TRY(s, fri_onnx_integers(r, n, 2, NULL, &end, 1, &count));
+    FR_TRY(s, fri_onnx_integers(r, n, 3, NULL, &axis, 1, &count));
+    FR_TRY(s, fri_onnx_integers(r, n, 4, NULL, &step, 1, &count));
+    const int64_t size = from->rank > 0 ? from->dim[0] : 0, row = size > 0 ? from->n / size : 0;
+    const bool backwards = step == -1 && begin == -1 && end < -size;
+    if ((step != 1 && !backwards) || (axis != 0 && axis != -from->rank))
+        return fr_fail(FR_EUNSUPPORTED, "step %lld, axis %lld", (long long)step, (long long)axis);
+    if (backwards) begin = 0, end = size;
+    begin = begin < 0 ? (begin < -size ? 0 : begin + size) : begin > size ? size : begin;
+    end = end < 0 ? (end < -size ? 0 : end + size) : end > size ? size : end;
+    const int64_t rows = end > begin ? end - begin : 0;
+    FR_TRY(s, result(r, n, from->dtype, rows * row, &c));
+    c->rank = from->rank;
+    memcpy(c->dim, from->dim, sizeof c->dim);
+    c->dim[0] = rows;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < row; k++) copy(c, i * row + k, from, (backwards ? size - 1 - i : begin + i) * row + k);
+done:
+    return s;
+}
+
+static fr_status concat(fri_onnx_reader *r, const node *n) {
+    const constant *from = NULL;
+    constant *c = NULL;
+    int64_t values = 0, at = 0;
+    fr_status s = FR_OK;
+    for (size_t i = 0; i < n->n_input; i++) {
+        FR_TRY(s, fri_onnx_constant_input(r, n, i, &from));
+        FR_TRY(s, vector(from));
+        FR_TRY(s, small(from->n));
+        FR_TRY(s, small(values += from->n));
+    }
+    FR_TRY(s, result(r, n, from != NULL ? from->dtype : FR_I64, values, &c));
+    for (size_t i = 0; i < n->n_input; i++) {
+        FR_TRY(s, fri_onnx_constant_input(r, n, i, &from));
+        for (int64_t k = 0; k < from->n; k++) copy(c, at++, from, k);
+    }
+done:
+    return s;
+}
+
+/* ---- arithmetic ------------------------------------------------------------------------------------------ */
+
+static int64_t whole(char op, int64_t a, int64_t b) {
+    int64_t v = 0;
+    switch (op) {
+    case 'A': return __builtin_add_overflow(a, b, &v) ? 0 : v;
+    case 'S': return __builtin_sub_overflow(a, b, &v) ? 0 : v;
+    case 'M': return __builtin_mul_overflow(a, b, &v) ? 0 : v;
+    default: return b == 0 || (b == -1 && a == INT64_MIN) ? 0 : a / b;
+    }
+}
+
+static double real(char op, double a, double b) {
+    return op == 'A' ? a + b : op == 'S' ? a - b : op == 'M' ? a * b : a / b;
+}
+
+/* Add, Sub, Mul, Div: equal sizes, or one number with many. */
+static fr_status arithmetic(fri_onnx_reader *r, const node *n) {
+    const constant *a = NULL, *b = NULL;
+    constant *c = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
+    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &b));
+    FR_TRY(s, vector(a));
+    FR_TRY(s, vector(b));
+    if (a->dtype != b->dtype || (a->n != b->n && a->n != 1 && b->n != 1))
+        return fr_fail(FR_EFORMAT, "%lld values of type %s with %lld of type %s", (long long)a->n,
+                       fr_dtype_name(a->dtype), (long long)b->n, fr_dtype_name(b->dtype));
+    FR_TRY(s, result(r, n, a->dtype, a->n == 1 ? b->n : a->n, &c));
+    c->rank = a->rank > b->rank ? a->rank : b->rank;
+    for (int64_t i = 0; i < c->n; i++) {
+        const int64_t p = a->n == 1 ? 0 : i, q = b->n == 1 ? 0 : i;
+        set(c, i, real(n->op_type[0], fri_onnx_float(a, p), fri_onnx_float(b, q)),
+            c->dtype == FR_I64 ? whole(n->op_type[0], fri_onnx_int(a, p), fri_onnx_int(b, q)) : 0);
+    }
+done:
+    return s;
+}
+
+/* Floor, Ceil and Cast: value by value. */
+static fr_status each(fri_onnx_reader *r, const node *n) {
+    const int64_t to = fri_onnx_attribute_int(n, "to", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
+    const bool integer = to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
+    const constant *a = NULL;
+    constant *c = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
+    if (!integer && to != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
+        return fr_fail(FR_EUNSUPPORTED, "to type %lld", (long long)to);
+    FR_TRY(s, small(a->n));
+    FR_TRY(s, fri_onnx_constant_like(r, a, &c));
+    c->dtype = integer ? FR_I64 : FR_F32;
+    for (int64_t i = 0; i < a->n; i++) {
+        const double v = fri_onnx_float(a, i);
+        set(c, i, n->op_type[0] == 'F' ? floor(v) : n->op_type[1] == 'e' ? ceil(v) : v, fri_onnx_int(a, i));
+    }
+    s = fri_onnx_put_constant(r, n, c);
+done:
+    return s;
+}
+
+/* ---- shape ----------------------------------------------------------------------------------------------- */
+
+static fr_status same(fri_onnx_reader *r, const node *n) {
+    const fri_onnx_value *v = fri_onnx_input(r, n, 0);
+    return fri_onnx_put_constant(r, n, v->constant);
+}
+
+/* Squeeze and Unsqueeze of vectors: rank 0 or 1, the values stay. */
+static fr_status squeeze(fri_onnx_reader *r, const node *n) {
+    const constant *a = NULL;
+    constant *c = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
+    FR_TRY(s, vector(a));
+    FR_TRY(s, result(r, n, a->dtype, a->n, &c));
+    c->rank = n->op_type[0] == 'S' && a->n == 1 ? 0 : 1;
+    for (int64_t i = 0; i < a->n; i++) copy(c, i, a, i);
+done:
+    return s;
+}
+
+static fr_status reshape(fri_onnx_reader *r, const node *n) {
+    int64_t to[FRI_ONNX_RANK], known = 1;
+    int rank = 0, open = -1;
+    const constant *a = NULL;
+    constant *c = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
+    FR_TRY(s, fri_onnx_integers(r, n, 1, NULL, to, FRI_ONNX_RANK, &rank));
+    FR_TRY(s, result(r, n, a->dtype, a->n, &c));
+    for (int i = 0; i < rank; i++) {
+        if (to[i] == -1 && open < 0)
+            open = i;
+        else if (to[i] < 1 || !fri_mul_i64(known, to[i], &known))
+            known = 0;
+    }
+    if (open >= 0 && known > 0) to[open] = a->n / known;
+    if (known == 0 || known * (open >= 0 ? to[open] : 1) != a->n)
+        return fr_fail(FR_EUNSUPPORTED, "%lld constants become another number of them", (long long)a->n);
+    c->rank = rank;
+    memcpy(c->dim, to, (size_t)rank * sizeof *to);
+    for (int64_t i = 0; i < a->n; i++) copy(c, i, a, i);
+done:
+    return s;
+}
+
+static fr_status transpose(fri_onnx_reader *r, const node *n) {
+    int64_t perm[2] = {1, 0};
+    int count = 0;
+    const constant *a = NULL;
+    constant *c = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
+    if (fri_onnx_attribute(n, "perm") != NULL) FR_TRY(s, fri_onnx_integers(r, n, SIZE_MAX, "perm", perm, 2, &count));
+    if (a->rank != 2 || perm[0] != 1 || perm[1] != 0) return fr_fail(FR_EUNSUPPORTED, "a constant of rank %d", a->rank);
+    FR_TRY(s, fri_onnx_constant_like(r, a, &c));
+    fri_transpose(a->data, c->own, fr_dtype_size(a->dtype), 1, a->dim[0], a->dim[1]);
+    c->dim[0] = a->dim[1];
+    c->dim[1] = a->dim[0];
+    c->name = a->name;
+    s = fri_onnx_put_constant(r, n, c);
+done:
+    return s;
+}
+
+fr_status fri_onnx_fold(fri_onnx_reader *r, const node *n) {
+    static const struct {
+        const char *type;
+        fr_status (*fold)(fri_onnx_reader *r, const node *n);
+    } folds[] = {
+        {"Add", arithmetic}, {"Cast", each},           {"Ceil", each},
+        {"Concat", concat},  {"Constant", constant_},  {"ConstantOfShape", of_shape},
+        {"Div", arithmetic}, {"Floor", each},          {"Gather", gather},
+        {"Identity", same},  {"Mul", arithmetic},      {"Reshape", reshape},
+        {"Shape", shape},    {"Slice", slice},         {"Squeeze", squeeze},
+        {"Sub", arithmetic}, {"Transpose", transpose}, {"Unsqueeze", squeeze},
+    };
+    for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)
+        if (strcmp(folds[i].type, n->op_type) == 0) return folds[i].fold(r, n);
+    return fr_fail(FR_EUNSUPPORTED, "frugal does not compute %.60s of constants", n->op_type);
+}

@@ -1,0 +1,333 @@
+/* layers.c - which ONNX nodes are which layers: the table, and the nodes without windows or parameters. */
+#include "onnx/onnx.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+typedef Onnx__NodeProto node;
+typedef fr_value one_call(fr_net *, const char *, fr_value);
+
+/* ---- helpers --------------------------------------------------------------------------------------------- */
+
+/* A layer of one input; what it makes is the result of node `result`, which it takes in if that is another one. */
+static fr_status one(fri_onnx_reader *r, int at, int result, one_call *call) {
+    fri_onnx_value *x = NULL;
+    fr_status s = fri_onnx_activation(r, r->graph->node[at], 0, false, &x);
+    if (s < 0) return s;
+    if (result != at) r->done[result] = true;
+    return fri_onnx_put(r, r->graph->node[result], call(r->net, r->name[at], x->x));
+}
+
+/* The value itself, padding and all. */
+static fr_status same(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    fri_onnx_value *x = NULL, *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
+    fr_status s = fri_onnx_activation(r, n, 0, true, &x);
+    if (s < 0 || y == NULL) return s;
+    memcpy(y->pad, x->pad, sizeof y->pad);
+    return fri_onnx_put(r, n, x->x);
+}
+
+/* The number that input i is; NaN: none. */
+static double number(fri_onnx_reader *r, const node *n, size_t i) {
+    const fri_onnx_value *v = fri_onnx_input(r, n, i);
+    return v != NULL && v->constant != NULL && v->constant->n == 1 ? fri_onnx_float(v->constant, 0) : NAN;
+}
+
+static bool near(double a, double b) {
+    return fabs(a - b) <= 1e-6;
+}
+
+/* Does the node have an input that is this number, in whichever order? */
+static bool has_number(fri_onnx_reader *r, int at, double v) {
+    const node *n = r->graph->node[at];
+    return n->n_input == 2 && (near(number(r, n, 0), v) || near(number(r, n, 1), v));
+}
+
+/* Is x an input of the node? */
+static bool reads(fri_onnx_reader *r, int at, const fri_onnx_value *x) {
+    const node *n = r->graph->node[at];
+    return fri_onnx_input(r, n, 0) == x || fri_onnx_input(r, n, 1) == x;
+}
+
+/* ---- activations ----------------------------------------------------------------------------------------- */
+
+/* The Mul of a gate's result with the gate's input; -1: none. */
+static int gate(fri_onnx_reader *r, int at) {
+    const int mul = fri_onnx_next(r, at, "Mul");
+    return mul >= 0 && reads(r, mul, fri_onnx_input(r, r->graph->node[at], 0)) ? mul : -1;
+}
+
+static fr_status relu(fri_onnx_reader *r, int at) {
+    return one(r, at, at, fr_net_relu);
+}
+
+static fr_status tanh_(fri_onnx_reader *r, int at) {
+    return one(r, at, at, fr_net_tanh);
+}
+
+static fr_status sigmoid(fri_onnx_reader *r, int at) {
+    const int mul = gate(r, at);
+    return mul >= 0 ? one(r, at, mul, fr_net_silu) : one(r, at, at, fr_net_sigmoid);
+}
+
+static fr_status hardswish(fri_onnx_reader *r, int at) {
+    return one(r, at, at, fr_net_hardswish);
+}
+
+static fr_status hardsigmoid(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const double alpha = fri_onnx_attribute_float(n, "alpha", 0.2), beta = fri_onnx_attribute_float(n, "beta", 0.5);
+    const int mul = gate(r, at);
+    if (!near(alpha, 1.0 / 6) || beta != 0.5)
+        return fr_fail(FR_EUNSUPPORTED, "alpha %g and beta %g; frugal's has 1/6 and 0.5, PyTorch's", alpha, beta);
+    return mul >= 0 ? one(r, at, mul, fr_net_hardswish) : one(r, at, at, fr_net_hardsigmoid);
+}
+
+static fr_status leaky_relu(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    fri_onnx_value *x = NULL;
+    fr_status s = fri_onnx_activation(r, n, 0, false, &x);
+    const double slope = fri_onnx_attribute_float(n, "alpha", 0.01);
+    return s < 0 ? s : fri_onnx_put(r, n, fr_net_leaky_relu(r->net, r->name[at], x->x, slope));
+}
+
+static fr_status clip(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const bool open = fri_onnx_input(r, n, 2) == NULL;
+    const double low = number(r, n, 1), high = open ? DBL_MAX : number(r, n, 2);
+    if (low == 0 && high == 6) return one(r, at, at, fr_net_relu6);
+    if (low == 0 && high >= FLT_MAX) return one(r, at, at, fr_net_relu);
+    return fr_fail(FR_EUNSUPPORTED, "bounds %g and %g; frugal has relu (0 and none) and relu6 (0 and 6)", low, high);
+}
+
+static fr_status gelu(fri_onnx_reader *r, int at) {
+    char text[64];
+    fri_onnx_attribute_text(r->graph->node[at], "approximate", text);
+    return one(r, at, at, strcmp(text, "tanh") == 0 ? fr_net_gelu_tanh : fr_net_gelu);
+}
+
+/* x (1 + erf(x / sqrt 2)) / 2 as the exporters write it: Div, Erf, Add, and Mul by x and by 0.5 in either order. The
+ * last; -1: no. */
+static int gelu_end(fri_onnx_reader *r, int at) {
+    const fri_onnx_value *x = fri_onnx_input(r, r->graph->node[at], 0);
+    const int erf_ = fri_onnx_next(r, at, "Erf"), add = erf_ >= 0 ? fri_onnx_next(r, erf_, "Add") : -1;
+    const int mul = add >= 0 ? fri_onnx_next(r, add, "Mul") : -1, end = mul >= 0 ? fri_onnx_next(r, mul, "Mul") : -1;
+    if (end < 0 || !has_number(r, add, 1)) return -1;
+    if (!(reads(r, mul, x) && has_number(r, end, 0.5)) && !(has_number(r, mul, 0.5) && reads(r, end, x))) return -1;
+    r->done[erf_] = r->done[add] = r->done[mul] = true;
+    return end;
+}
+
+static fr_status divide(fri_onnx_reader *r, int at) {
+    const int end = near(number(r, r->graph->node[at], 1), sqrt(2)) ? gelu_end(r, at) : -1;
+    if (end >= 0) return one(r, at, end, fr_net_gelu);
+    return fr_fail(FR_EUNSUPPORTED, "frugal divides no activations, but in gelu");
+}
+
+static fr_status softmax(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const fri_onnx_value *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
+    bool result = false;
+    for (size_t i = 0; i < r->graph->n_output && y != NULL; i++)
+        result = result || fri_onnx_value_find(r, r->graph->output[i]->name) == y;
+    if (!result || y->readers != 1) return fr_fail(FR_EUNSUPPORTED, "frugal has no softmax within a network");
+    if (!r->opts.drop_softmax)
+        return fr_fail(FR_EINVAL, "the network ends with it, and losses here take logits; drop_softmax leaves it out");
+    return same(r, at);
+}
+
+/* ---- several inputs -------------------------------------------------------------------------------------- */
+
+static fr_status two(fri_onnx_reader *r, int at, fri_onnx_value **a, fri_onnx_value **b) {
+    const node *n = r->graph->node[at];
+    fr_status s = fri_onnx_activation(r, n, 0, false, a);
+    return s < 0 ? s : fri_onnx_activation(r, n, 1, false, b);
+}
+
+static fr_status add(fri_onnx_reader *r, int at) {
+    fri_onnx_value *a = NULL, *b = NULL;
+    fr_status s = two(r, at, &a, &b);
+    return s < 0 ? s : fri_onnx_put(r, r->graph->node[at], fr_net_add(r->net, r->name[at], a->x, b->x));
+}
+
+/* The factors by image and channel come second (ops.h). */
+static fr_status mul(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    fri_onnx_value *a = NULL, *b = NULL;
+    fr_status s = FR_OK;
+    const int end = near(number(r, n, 1), sqrt(0.5)) ? gelu_end(r, at) : -1;
+    if (end >= 0) return one(r, at, end, fr_net_gelu);
+    FR_TRY(s, two(r, at, &a, &b));
+    const bool turn = fri_onnx_rank(r, a->x) == 4 && fri_onnx_dim(r, a->x, 2) == 1 && fri_onnx_dim(r, a->x, 3) == 1;
+    s = fri_onnx_put(r, n, fr_net_mul(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x));
+done:
+    return s;
+}
+
+static fr_status concat(fri_onnx_reader *r, int at) {
+    enum { MOST = 128 };
+    const node *n = r->graph->node[at];
+    const int64_t axis = fri_onnx_attribute_int(n, "axis", 1);
+    fr_value x[MOST];
+    fr_status s = FR_OK;
+    if (n->n_input > MOST) return fr_fail(FR_EUNSUPPORTED, "%zu inputs; %d at most", n->n_input, MOST);
+    for (size_t i = 0; i < n->n_input; i++) {
+        fri_onnx_value *v = NULL;
+        FR_TRY(s, fri_onnx_activation(r, n, i, false, &v));
+        x[i] = v->x;
+    }
+    if (axis != 1 && axis + fri_onnx_rank(r, x[0]) != 1)
+        return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal concatenates channels, axis 1", (long long)axis);
+    s = fri_onnx_put(r, n, fr_net_concat(r->net, r->name[at], x, (int)n->n_input));
+done:
+    return s;
+}
+
+/* ---- shape ----------------------------------------------------------------------------------------------- */
+
+static fr_status flat(fri_onnx_reader *r, int at, const fri_onnx_value *x) {
+    if (fri_onnx_rank(r, x->x) == 2) return same(r, at);
+    return fri_onnx_put(r, r->graph->node[at], fr_net_flatten(r->net, r->name[at], x->x, 1));
+}
+
+static fr_status flatten(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const int64_t axis = fri_onnx_attribute_int(n, "axis", 1);
+    fri_onnx_value *x = NULL;
+    fr_status s = fri_onnx_activation(r, n, 0, false, &x);
+    if (s < 0) return s;
+    if (axis != 1 && axis + fri_onnx_rank(r, x->x) != 1)
+        return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal keeps the batch alone, axis 1", (long long)axis);
+    return flat(r, at, x);
+}
+
+/* Rows of all that an image has, or the shape that it has already. */
+static fr_status reshape(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    int64_t to[FRI_ONNX_RANK], known = 1, all = 1;
+    int rank = 0;
+    fri_onnx_value *x = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_activation(r, n, 0, false, &x));
+    FR_TRY(s, fri_onnx_integers(r, n, 1, NULL, to, FRI_ONNX_RANK, &rank));
+    const int have = fri_onnx_rank(r, x->x);
+    for (int i = 0; i < have; i++) all *= fri_onnx_dim(r, x->x, i);
+    for (int i = 0; i < rank; i++) {
+        if (to[i] == 0 && i < have) to[i] = fri_onnx_dim(r, x->x, i);
+        if (to[i] > 0 && to[i] <= all) known *= to[i];
+        if (known > all) break;
+    }
+    for (int i = 0; i < rank; i++)
+        if (to[i] == -1 && known > 0 && all % known == 0) to[i] = all / known;
+    bool equal = rank == have;
+    for (int i = 0; i < rank && equal; i++) equal = to[i] == fri_onnx_dim(r, x->x, i);
+    if (equal) return same(r, at);
+    if (rank == 2 && have == 4 && to[0] == r->batch && to[1] == all / r->batch) return flat(r, at, x);
+    s = fr_fail(FR_EUNSUPPORTED, "from rank %d to rank %d; frugal makes rows [N, C H W] of images, and nothing else",
+                have, rank);
+done:
+    return s;
+}
+
+static fr_status squeeze(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    int64_t axis[4];
+    int count = 0;
+    fri_onnx_value *x = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_activation(r, n, 0, false, &x));
+    FR_TRY(s, fri_onnx_integers(r, n, 1, "axes", axis, 4, &count));
+    bool seen[4] = {false};
+    for (int i = 0; i < count; i++)
+        if (axis[i] >= -4 && axis[i] < 4) seen[axis[i] < 0 ? axis[i] + 4 : axis[i]] = true;
+    if (fri_onnx_rank(r, x->x) == 4 && count == 2 && seen[2] && seen[3] && fri_onnx_dim(r, x->x, 2) == 1 &&
+        fri_onnx_dim(r, x->x, 3) == 1)
+        return flat(r, at, x);
+    s = fr_fail(FR_EUNSUPPORTED, "frugal takes height and width of 1 away, axes 2 and 3, and nothing else");
+done:
+    return s;
+}
+
+static fr_status cast(fri_onnx_reader *r, int at) {
+    const int64_t to = fri_onnx_attribute_int(r->graph->node[at], "to", 0);
+    if (to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) return same(r, at);
+    return fr_fail(FR_EUNSUPPORTED, "to type %lld; activations are f32 here, to_dtype comes after loading",
+                   (long long)to);
+}
+
+static fr_status dropout(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const bool given = fri_onnx_input(r, n, 1) != NULL;
+    const double p = given ? fri_onnx_decimal((float)number(r, n, 1)) : 0.5;
+    fri_onnx_value *x = NULL;
+    fr_status s = fri_onnx_activation(r, n, 0, false, &x);
+    return s < 0 ? s : fri_onnx_put(r, n, fr_net_dropout(r->net, r->name[at], x->x, p));
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------- */
+
+/* `attributes` are those that the function looks at, or that change nothing; another one is refused. */
+static const struct op {
+    const char *type;
+    fri_onnx_make *make;
+    const char *attributes;
+} ops[] = {
+    {"Add", add, ""},
+    {"AveragePool", fri_onnx_pool, " auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides "},
+    {"BatchNormalization", fri_onnx_norm, " epsilon momentum training_mode "},
+    {"Cast", cast, " to saturate "},
+    {"Clip", clip, ""},
+    {"Concat", concat, " axis "},
+    {"Conv", fri_onnx_conv, " auto_pad dilations group kernel_shape pads strides "},
+    {"Div", divide, ""},
+    {"Dropout", dropout, " seed "},
+    {"Flatten", flatten, " axis "},
+    {"Gelu", gelu, " approximate "},
+    {"Gemm", fri_onnx_gemm, " alpha beta transA transB "},
+    {"GlobalAveragePool", fri_onnx_global_pool, ""},
+    {"HardSigmoid", hardsigmoid, " alpha beta "},
+    {"HardSwish", hardswish, ""},
+    {"Identity", same, ""},
+    {"LeakyRelu", leaky_relu, " alpha "},
+    {"LogSoftmax", softmax, " axis "},
+    {"MatMul", fri_onnx_matmul, ""},
+    {"MaxPool", fri_onnx_pool, " auto_pad ceil_mode dilations kernel_shape pads storage_order strides "},
+    {"Mul", mul, ""},
+    {"Pad", fri_onnx_pad, " mode "},
+    {"ReduceMean", fri_onnx_reduce_mean, " axes keepdims noop_with_empty_axes "},
+    {"Relu", relu, ""},
+    {"Reshape", reshape, " allowzero "},
+    {"Resize", fri_onnx_resize,
+     " antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
+     "keep_aspect_ratio_policy mode nearest_mode "},
+    {"Sigmoid", sigmoid, ""},
+    {"Softmax", softmax, " axis "},
+    {"Squeeze", squeeze, " axes "},
+    {"Tanh", tanh_, ""},
+};
+
+static bool in_words(const char *words, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = strstr(words, word); at != NULL && n > 0; at = strstr(at + 1, word))
+        if (at > words && at[-1] == ' ' && at[n] == ' ') return true;
+    return false;
+}
+
+fr_status fri_onnx_layer(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const struct op *op = NULL;
+    const bool ours = n->domain == NULL || n->domain[0] == '\0' || strcmp(n->domain, "ai.onnx") == 0;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops && ours; i++)
+        if (strcmp(ops[i].type, n->op_type) == 0) op = &ops[i];
+    if (op == NULL)
+        return fr_fail(FR_EUNSUPPORTED, "frugal has no layer for %s%.60s%s%.60s", ours ? "" : "domain ",
+                       ours ? "" : n->domain, ours ? "" : ", type ", n->op_type);
+    for (size_t i = 0; i < n->n_attribute; i++) {
+        const char *name = n->attribute[i]->name != NULL ? n->attribute[i]->name : "";
+        if (!in_words(op->attributes, name))
+            return fr_fail(FR_EUNSUPPORTED, "frugal does not know its attribute '%.100s'", name);
+    }
+    return op->make(r, at);
+}

@@ -1,0 +1,195 @@
+/* layers_pool.c - ONNX nodes that have windows over images, without parameters: pooling, padding, resizing. */
+#include "onnx/onnx.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef Onnx__NodeProto node;
+
+/* Input 0, which must be images. */
+static fr_status images(fri_onnx_reader *r, const node *n, bool pads, fri_onnx_value **x) {
+    fr_status s = fri_onnx_activation(r, n, 0, pads, x);
+    if (s < 0 || fri_onnx_rank(r, (*x)->x) == 4) return s;
+    return fr_fail(FR_EUNSUPPORTED, "its input has rank %d; images are needed", fri_onnx_rank(r, (*x)->x));
+}
+
+/* Integers of an attribute of `want` numbers, each 0..2^31; `out` stays where there is none. */
+static fr_status window(fri_onnx_reader *r, const node *n, const char *name, int want, int64_t *out) {
+    int count = 0;
+    if (fri_onnx_attribute(n, name) == NULL) return FR_OK;
+    fr_status s = fri_onnx_integers(r, n, SIZE_MAX, name, out, want, &count);
+    if (s == FR_OK && count != want) s = fr_fail(FR_EUNSUPPORTED, "'%s' has %d numbers, not %d", name, count, want);
+    for (int i = 0; i < want && s == FR_OK; i++)
+        if (out[i] < 0 || out[i] > INT32_MAX) s = fr_fail(FR_EFORMAT, "'%s' holds %lld", name, (long long)out[i]);
+    return s;
+}
+
+/* A MaxPool must not take padding from a Pad node: its own is -inf, that one's is 0. */
+fr_status fri_onnx_pool(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const bool average = strcmp(n->op_type, "AveragePool") == 0;
+    int64_t kernel[2] = {0}, stride[2] = {1, 1}, dilation[2] = {1, 1}, pad[4] = {0};
+    fri_onnx_value *x = NULL;
+    char text[64];
+    fr_status s = FR_OK;
+    FR_TRY(s, images(r, n, average, &x));
+    FR_TRY(s, window(r, n, "kernel_shape", 2, kernel));
+    FR_TRY(s, window(r, n, "strides", 2, stride));
+    FR_TRY(s, window(r, n, "dilations", 2, dilation));
+    FR_TRY(s, window(r, n, "pads", 4, pad));
+    fri_onnx_attribute_text(n, "auto_pad", text);
+    const bool padded = pad[0] > 0 || pad[1] > 0, taken = x->pad[0] > 0 || x->pad[1] > 0;
+    if (text[0] != '\0' && strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
+        return fr_fail(FR_EUNSUPPORTED, "auto_pad %s; frugal takes explicit pads", text);
+    if (pad[0] != pad[2] || pad[1] != pad[3])
+        return fr_fail(FR_EUNSUPPORTED, "pads %lld %lld %lld %lld differ between begin and end; frugal pads both alike",
+                       (long long)pad[0], (long long)pad[1], (long long)pad[2], (long long)pad[3]);
+    if (average && (dilation[0] != 1 || dilation[1] != 1)) return fr_fail(FR_EUNSUPPORTED, "dilated averages");
+    if (taken && padded) return fr_fail(FR_EUNSUPPORTED, "it pads what a Pad node padded already");
+    const fr_pool2d_opts *o =
+        FR_POOL2D_OPTS(.stride = stride[0], .stride_w = stride[1], .padding = pad[0] + x->pad[0],
+                       .padding_w = pad[1] + x->pad[1], .dilation = dilation[0], .dilation_w = dilation[1],
+                       .kernel_w = kernel[1], .ceil_mode = fri_onnx_attribute_int(n, "ceil_mode", 0) != 0,
+                       .count_include_pad = taken || fri_onnx_attribute_int(n, "count_include_pad", 0) != 0);
+    if (kernel[0] < 1 || kernel[1] < 1)
+        return fr_fail(FR_EFORMAT, "its kernel is %lld x %lld", (long long)kernel[0], (long long)kernel[1]);
+    s = fri_onnx_put(r, n,
+                     average ? fr_net_avgpool2d(r->net, r->name[at], x->x, kernel[0], o)
+                             : fr_net_maxpool2d(r->net, r->name[at], x->x, kernel[0], o));
+done:
+    return s;
+}
+
+fr_status fri_onnx_global_pool(fri_onnx_reader *r, int at) {
+    fri_onnx_value *x = NULL;
+    fr_status s = images(r, r->graph->node[at], false, &x);
+    return s < 0 ? s : fri_onnx_put(r, r->graph->node[at], fr_net_adaptive_avgpool2d(r->net, r->name[at], x->x, 1, 1));
+}
+
+fr_status fri_onnx_reduce_mean(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    int64_t axis[4];
+    int count = 0;
+    fri_onnx_value *x = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, images(r, n, false, &x));
+    FR_TRY(s, fri_onnx_integers(r, n, 1, "axes", axis, 4, &count));
+    bool seen[4] = {false};
+    for (int i = 0; i < count; i++)
+        if (axis[i] >= -4 && axis[i] < 4) seen[axis[i] < 0 ? axis[i] + 4 : axis[i]] = true;
+    if (count != 2 || !seen[2] || !seen[3])
+        return fr_fail(FR_EUNSUPPORTED, "frugal averages over height and width, axes 2 and 3, and nothing else");
+    fr_value y = fr_net_adaptive_avgpool2d(r->net, r->name[at], x->x, 1, 1);
+    if (fri_onnx_attribute_int(n, "keepdims", 1) == 0) {
+        char name[FRI_ONNX_NAME + 16];
+        memcpy(name, r->name[at], FRI_ONNX_NAME);
+        strcat(name, "_flat");
+        y = fr_net_flatten(r->net, name, y, 1);
+    }
+    s = fri_onnx_put(r, n, y);
+done:
+    return s;
+}
+
+/* Zeros around images wait for the layer behind. */
+fr_status fri_onnx_pad(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    int64_t pad[8];
+    int count = 0;
+    char mode[64];
+    fri_onnx_value *x = NULL, *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
+    const fri_onnx_value *with = fri_onnx_input(r, n, 2);
+    fr_status s = FR_OK;
+    FR_TRY(s, images(r, n, false, &x));
+    FR_TRY(s, fri_onnx_integers(r, n, 1, NULL, pad, 8, &count));
+    fri_onnx_attribute_text(n, "mode", mode);
+    const bool zeros =
+        (mode[0] == '\0' || strcmp(mode, "constant") == 0) &&
+        (with == NULL || (with->constant != NULL && with->constant->n == 1 && fri_onnx_float(with->constant, 0) == 0));
+    if (!zeros || fri_onnx_input(r, n, 3) != NULL || count != 8)
+        return fr_fail(FR_EUNSUPPORTED, "mode '%s'; frugal pads with zeros", mode);
+    if (pad[0] != 0 || pad[1] != 0 || pad[4] != 0 || pad[5] != 0 || pad[2] != pad[6] || pad[3] != pad[7] ||
+        pad[2] < 0 || pad[3] < 0 || pad[2] > INT32_MAX || pad[3] > INT32_MAX)
+        return fr_fail(FR_EUNSUPPORTED, "frugal pads height and width, begin and end alike");
+    FR_TRY(s, fri_onnx_put(r, n, x->x));
+    if (y != NULL) y->pad[0] = pad[2];
+    if (y != NULL) y->pad[1] = pad[3];
+done:
+    return s;
+}
+
+/* ---- resizing -------------------------------------------------------------------------------------------- */
+
+/* The last value of this height and width; id -1: none. */
+static fr_value of_size(fri_onnx_reader *r, int64_t h, int64_t w) {
+    fr_value like = {-1};
+    for (size_t i = 0; i < r->values; i++) {
+        const fr_value x = r->value[i].x;
+        if (x.id > like.id && fri_onnx_rank(r, x) == 4 && fri_onnx_dim(r, x, 2) == h && fri_onnx_dim(r, x, 3) == w)
+            like = x;
+    }
+    return like;
+}
+
+/* Height and width of the result; N and C must stay. */
+static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, int64_t out[2]) {
+    const fri_onnx_value *scales = fri_onnx_input(r, n, 2), *sizes = fri_onnx_input(r, n, 3);
+    const bool by_scale = scales != NULL && scales->constant != NULL && scales->constant->n > 0;
+    const fri_onnx_constant *c = by_scale ? scales->constant : sizes != NULL ? sizes->constant : NULL;
+    int64_t size[4];
+    if (c == NULL || c->n != 4 || fri_onnx_attribute(n, "axes") != NULL)
+        return fr_fail(FR_EUNSUPPORTED, "its scales or sizes are not 4 constants");
+    for (int i = 0; i < 4; i++) {
+        const double v = by_scale ? (double)fri_onnx_dim(r, x, i) * fri_onnx_float(c, i) : (double)fri_onnx_int(c, i);
+        if (!(v >= 1 && v <= INT32_MAX)) return fr_fail(FR_EFORMAT, "dimension %d becomes %g", i, v);
+        size[i] = (int64_t)floor(v);
+    }
+    if (size[0] != fri_onnx_dim(r, x, 0) || size[1] != fri_onnx_dim(r, x, 1))
+        return fr_fail(FR_EUNSUPPORTED, "it resizes the batch or the channels");
+    out[0] = size[2];
+    out[1] = size[3];
+    return FR_OK;
+}
+
+static fr_status resize_mode(const node *n, fr_upsample_mode *mode) {
+    char how[64], place[64], near[64];
+    fri_onnx_attribute_text(n, "mode", how);
+    fri_onnx_attribute_text(n, "coordinate_transformation_mode", place);
+    fri_onnx_attribute_text(n, "nearest_mode", near);
+    const bool half = strcmp(place, "half_pixel") == 0 || strcmp(place, "pytorch_half_pixel") == 0 || place[0] == '\0';
+    if (fri_onnx_attribute_int(n, "antialias", 0) != 0 || fri_onnx_attribute_int(n, "exclude_outside", 0) != 0)
+        return fr_fail(FR_EUNSUPPORTED, "antialias or exclude_outside");
+    *mode = strcmp(how, "linear") == 0 ? FR_UPSAMPLE_BILINEAR : FR_UPSAMPLE_NEAREST;
+    if (*mode == FR_UPSAMPLE_BILINEAR && half) return FR_OK;
+    if ((how[0] == '\0' || strcmp(how, "nearest") == 0) && strcmp(place, "asymmetric") == 0 &&
+        strcmp(near, "floor") == 0)
+        return FR_OK;
+    return fr_fail(FR_EUNSUPPORTED,
+                   "mode '%s', coordinates '%s', nearest_mode '%s'; frugal has linear with half_pixel and nearest with "
+                   "asymmetric and floor, PyTorch's without align_corners",
+                   how, place, near);
+}
+
+fr_status fri_onnx_resize(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    fr_upsample_mode mode = FR_UPSAMPLE_NEAREST;
+    fri_onnx_value *x = NULL;
+    int64_t to[2] = {0};
+    fr_status s = FR_OK;
+    FR_TRY(s, images(r, n, false, &x));
+    FR_TRY(s, resize_mode(n, &mode));
+    FR_TRY(s, resized(r, n, x->x, to));
+    const int64_t h = fri_onnx_dim(r, x->x, 2), w = fri_onnx_dim(r, x->x, 3), factor = to[0] / h;
+    if (to[0] == factor * h && to[1] == factor * w) {
+        s = fri_onnx_put(r, n, fr_net_upsample(r->net, r->name[at], x->x, factor, mode));
+    } else {
+        const fr_value like = of_size(r, to[0], to[1]);
+        if (like.id < 0)
+            return fr_fail(FR_EUNSUPPORTED,
+                           "to %lld x %lld, which is no multiple of %lld x %lld and no other value's size",
+                           (long long)to[0], (long long)to[1], (long long)h, (long long)w);
+        s = fri_onnx_put(r, n, fr_net_upsample_to(r->net, r->name[at], x->x, like, mode));
+    }
+done:
+    return s;
+}

@@ -1,0 +1,87 @@
+/* message.c - the bytes of an ONNX file as a protobuf message.
+ *
+ * The parser calls itself for a message within a message and knows no limit; what nests deeper than any network does is
+ * refused before it. */
+#include "onnx/onnx.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEEPEST = 32, MOST_BYTES = INT32_MAX }; /* protobuf's own limit */
+
+typedef struct bytes {
+    const uint8_t *at, *end;
+} bytes;
+
+static bool varint(bytes *b, uint64_t *out) {
+    *out = 0;
+    for (int shift = 0; shift < 64 && b->at < b->end; shift += 7) {
+        const uint8_t c = *b->at++;
+        *out |= (uint64_t)(c & 127) << shift;
+        if (c < 128) return true;
+    }
+    return false;
+}
+
+/* Is every message within another one at most `deeper` levels below? Fields that the schema does not know are not
+ * looked into: the parser does not either. */
+static bool is_shallow(bytes b, const ProtobufCMessageDescriptor *d, int deeper) {
+    while (b.at < b.end) {
+        uint64_t key = 0, n = 0;
+        if (!varint(&b, &key)) return true; /* the parser says so */
+        const ProtobufCFieldDescriptor *f =
+            key >> 3 <= UINT32_MAX ? protobuf_c_message_descriptor_get_field(d, (unsigned)(key >> 3)) : NULL;
+        switch (key & 7) {
+        case 0:
+            if (!varint(&b, &n)) return true;
+            n = 0;
+            break;
+        case 1: n = 8; break;
+        case 2:
+            if (!varint(&b, &n)) return true;
+            break;
+        case 5: n = 4; break;
+        default: return true;
+        }
+        if (n > (uint64_t)(b.end - b.at)) return true;
+        if ((key & 7) == 2 && f != NULL && f->type == PROTOBUF_C_TYPE_MESSAGE &&
+            (deeper == 0 || !is_shallow((bytes){b.at, b.at + n}, f->descriptor, deeper - 1)))
+            return false;
+        b.at += n;
+    }
+    return true;
+}
+
+fr_status fri_onnx_message_parse(const uint8_t *data, size_t n, Onnx__ModelProto **model) {
+    if (n == 0) return fr_fail(FR_EFORMAT, "it is empty");
+    if (n > MOST_BYTES) return fr_fail(FR_EFORMAT, "it has %zu bytes; a message of protobuf has fewer than 2 GiB", n);
+    if (!is_shallow((bytes){data, data + n}, &onnx__model_proto__descriptor, DEEPEST))
+        return fr_fail(FR_EFORMAT, "its messages nest deeper than %d", DEEPEST);
+    *model = onnx__model_proto__unpack(NULL, n, data);
+    return *model != NULL ? FR_OK : fr_fail(FR_EFORMAT, "its %zu bytes are no ONNX model, or it is damaged", n);
+}
+
+fr_status fri_onnx_message_read(const char *path, Onnx__ModelProto **model) {
+    struct stat st;
+    void *data = MAP_FAILED;
+    fr_status s = FR_OK;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        s = fr_fail(FR_EIO, "cannot be read: %s", strerror(errno));
+        goto done;
+    }
+    if (!S_ISREG(st.st_mode)) FR_TRY(s, fr_fail(FR_EIO, "is no regular file"));
+    if (st.st_size == 0) FR_TRY(s, fr_fail(FR_EFORMAT, "it is empty"));
+    data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) FR_TRY(s, fr_fail(FR_EIO, "cannot be mapped: %s", strerror(errno)));
+    FR_TRY(s, fri_onnx_message_parse(data, (size_t)st.st_size, model));
+done:
+    if (data != MAP_FAILED) (void)munmap(data, (size_t)st.st_size);
+    if (fd >= 0) (void)close(fd);
+    return s;
+}

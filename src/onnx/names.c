@@ -1,0 +1,164 @@
+/* names.c - what the layers of an ONNX graph are called.
+ *
+ * Three sources, the first that has something: the initializer of the weights ("layer1.0.conv1.weight" makes
+ * layer1.0.conv1); the node's path of modules, as PyTorch's exporter writes it ("/layer1/layer1.0/relu/Relu" makes
+ * layer1.0.relu); the node's name or type. Layers with parameters choose first, since their names are those of a state
+ * dict. No name is another's prefix: a module is either a layer or a scope. */
+#include "onnx/onnx.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef Onnx__NodeProto node;
+
+static bool has_parameters(const node *n) {
+    static const char *const type[] = {"Conv", "Gemm", "MatMul", "BatchNormalization"};
+    for (size_t i = 0; i < sizeof type / sizeof *type; i++)
+        if (strcmp(n->op_type, type[i]) == 0) return true;
+    return false;
+}
+
+/* Letters, digits, _ and - stay; dots stay between two of them. */
+static void clean(char *name) {
+    char *to = name;
+    for (const char *c = name; *c != '\0'; c++) {
+        const bool word = isalnum((unsigned char)*c) || *c == '_' || *c == '-';
+        if (*c != '.')
+            *to++ = word ? *c : '_';
+        else if (to > name && to[-1] != '.')
+            *to++ = '.';
+    }
+    while (to > name && to[-1] == '.') to--;
+    *to = '\0';
+}
+
+/* "a.b" of an initializer "a.b.weight". */
+static bool from_weight(const char *weight, char out[FRI_ONNX_NAME]) {
+    static const char ending[] = ".weight";
+    const size_t n = strlen(weight), e = sizeof ending - 1;
+    if (n <= e || n - e >= FRI_ONNX_NAME / 2 || strcmp(weight + n - e, ending) != 0 || strpbrk(weight, "/:") != NULL)
+        return false;
+    snprintf(out, FRI_ONNX_NAME, "%.*s", (int)(n - e), weight);
+    clean(out);
+    return out[0] != '\0';
+}
+
+/* "/layer1/layer1.0/relu/Relu": a part that goes on from the one before stands for both. */
+static bool from_path(const char *path, char out[FRI_ONNX_NAME]) {
+    char last[FRI_ONNX_NAME] = "";
+    size_t length = 0;
+    if (path[0] != '/') return false;
+    for (const char *part = path + 1, *end; (end = strchr(part, '/')) != NULL; part = end + 1) {
+        const size_t n = (size_t)(end - part), before = strlen(last);
+        if (n == 0 || length + n + 1 >= FRI_ONNX_NAME / 2) return false;
+        const bool goes_on = before > 0 && n > before && strncmp(part, last, before) == 0 && part[before] == '.';
+        if (goes_on) length -= before;
+        if (!goes_on && length > 0) out[length++] = '.';
+        memcpy(out + length, part, n);
+        length += n;
+        memcpy(last, part, n);
+        last[n] = '\0';
+    }
+    out[length] = '\0';
+    clean(out);
+    return out[0] != '\0';
+}
+
+static void lower(const char *op, char out[FRI_ONNX_NAME]) {
+    size_t n = 0;
+    for (; op[n] != '\0' && n < 40; n++) out[n] = (char)tolower((unsigned char)op[n]);
+    out[n] = '\0';
+    clean(out);
+    if (out[0] == '\0') memcpy(out, "layer", sizeof "layer");
+}
+
+static bool taken(const fri_onnx_reader *r, const char *name) {
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < r->graph->n_node; i++) {
+        const char *other = r->name[i];
+        const size_t m = strlen(other), shorter = m < n ? m : n;
+        if (m > 0 && strncmp(other, name, shorter) == 0 && (m == n || (m < n ? name : other)[shorter] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* `wish`; or what is free below it; or, where another layer has that name, a number behind it on the top level. */
+static void choose(const fri_onnx_reader *r, const char *wish, const char *op, char out[FRI_ONNX_NAME]) {
+    char type[FRI_ONNX_NAME], with[FRI_ONNX_NAME];
+    lower(op, type);
+    snprintf(with, sizeof with, "%.120s.%.40s", wish, type);
+    snprintf(out, FRI_ONNX_NAME, "%s", wish);
+    if (taken(r, out)) snprintf(out, FRI_ONNX_NAME, "%s", with);
+    for (char *dot = with; (dot = strchr(dot, '.')) != NULL;) *dot = '_';
+    for (int k = 1; taken(r, out); k++) snprintf(out, FRI_ONNX_NAME, "%.170s_%d", with, k);
+}
+
+/* An earlier node of the same parameters: the layer that runs again. */
+static int same_parameters(const fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    for (int i = 0; i < at; i++) {
+        const node *o = r->graph->node[i];
+        bool same = strcmp(o->op_type, n->op_type) == 0 && o->n_input == n->n_input && n->n_input > 1;
+        for (size_t k = 1; same && k < n->n_input; k++) same = strcmp(o->input[k], n->input[k]) == 0;
+        if (same) return i;
+    }
+    return -1;
+}
+
+/* One layer has one set of options. */
+static bool same_options(const node *a, const node *b) {
+    bool same = a->n_attribute == b->n_attribute;
+    for (size_t i = 0; same && i < a->n_attribute; i++) {
+        const Onnx__AttributeProto *p = a->attribute[i];
+        const Onnx__AttributeProto *q = fri_onnx_attribute(b, p->name != NULL ? p->name : "");
+        same = q != NULL && p->i == q->i && p->f == q->f && p->s.len == q->s.len && p->n_ints == q->n_ints;
+        for (size_t k = 0; same && k < p->n_ints; k++) same = p->ints[k] == q->ints[k];
+    }
+    return same;
+}
+
+static void name_node(fri_onnx_reader *r, int i, bool parameters) {
+    const node *n = r->graph->node[i];
+    const char *given = n->name != NULL ? n->name : "";
+    char wish[FRI_ONNX_NAME] = "";
+    if (strncmp(given, "node_", 5) == 0) given += 5;
+    if (!(parameters && n->n_input > 1 && from_weight(n->input[1], wish)) && !from_path(given, wish)) {
+        snprintf(wish, sizeof wish, "%.100s", given[0] != '/' ? given : "");
+        clean(wish);
+    }
+    if (wish[0] == '\0') lower(n->op_type, wish);
+    char out[FRI_ONNX_NAME];
+    choose(r, wish, n->op_type, out);
+    memcpy(r->name[i], out, sizeof out);
+}
+
+fr_status fri_onnx_name_nodes(fri_onnx_reader *r) {
+    const size_t n = r->graph->n_node;
+    r->name = calloc(n, sizeof *r->name);
+    r->again = calloc(n, sizeof *r->again);
+    if (r->name == NULL || r->again == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu names", n);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < (int)n; i++) {
+            const bool parameters = has_parameters(r->graph->node[i]);
+            char wish[FRI_ONNX_NAME];
+            if (parameters != (pass == 0)) continue;
+            /* Weights that a state dict names are one tensor there; those that the exporter made are just equal. */
+            const int earlier =
+                parameters && r->graph->node[i]->n_input > 1 && from_weight(r->graph->node[i]->input[1], wish)
+                    ? same_parameters(r, i)
+                    : -1;
+            if (earlier >= 0 && !same_options(r->graph->node[i], r->graph->node[earlier]))
+                return fr_fail(FR_EUNSUPPORTED, "nodes %d and %d share '%.200s' under other options", earlier + 1,
+                               i + 1, r->graph->node[i]->input[1]);
+            if (earlier >= 0) {
+                memcpy(r->name[i], r->name[earlier], sizeof *r->name);
+                r->again[i] = true;
+            } else {
+                name_node(r, i, parameters);
+            }
+        }
+    return FR_OK;
+}

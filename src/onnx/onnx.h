@@ -1,0 +1,141 @@
+/* onnx.h - an ONNX file on its way to a network.
+ *
+ * message.c reads the file, tensor.c its constants, names.c says what layers are called; read.c goes through the nodes:
+ * what reads constants only is computed (fold_constants.c), all else becomes layers (layers.c, layers_pool.c); the
+ * finished network's parameters get their values in weights.c. Activations are [N, H, W, C] in the network and
+ * [N, C, H, W] in all that is said of them here. */
+#ifndef FRI_ONNX_ONNX_H
+#define FRI_ONNX_ONNX_H
+
+#include "base/status.h"
+
+#include <frugal/onnx.h>
+#include <onnx.pb-c.h>
+
+enum { FRI_ONNX_RANK = 8, FRI_ONNX_NAME = 200, FRI_ONNX_MOST_NODES = 10000, FRI_ONNX_MOST_FOLDED = 1 << 16 };
+
+/* A constant, row-major as in the file; integers are i64, numbers f32. */
+typedef struct fri_onnx_constant {
+    fr_dtype dtype;
+    int rank;
+    int64_t dim[FRI_ONNX_RANK], n;
+    const void *data; /* may be unaligned */
+    void *own;        /* data, where it is no part of the message */
+    const char *name; /* of the initializer; NULL: computed */
+} fri_onnx_constant;
+
+/* A value of the graph: a constant, an activation, or (neither) one that nothing made yet. */
+typedef struct fri_onnx_value {
+    const char *name;
+    fri_onnx_constant *constant;
+    fr_value x;          /* id -1: no activation */
+    int64_t pad[2];      /* zeros that a Pad node put around x's height and width, for the next layer to take in */
+    int readers, reader; /* inputs of nodes and results that are this value; a node among them, -1: none */
+} fri_onnx_value;
+
+/* What a parameter gets. */
+typedef struct fri_onnx_fill {
+    char name[FRI_ONNX_NAME + 16];
+    const fri_onnx_constant *from;
+} fri_onnx_fill;
+
+typedef struct fri_onnx_reader {
+    Onnx__ModelProto *model;
+    const Onnx__GraphProto *graph;
+    const char *path;
+    fr_onnx_opts opts;
+    int64_t opset, batch;  /* batch: dimension 0 of the example */
+    fri_onnx_value *value; /* sorted by name */
+    size_t values;
+    fri_onnx_constant **constant;
+    size_t constants;
+    char (*name)[FRI_ONNX_NAME]; /* of each node's layer */
+    bool *again;                 /* by node: an earlier layer of its name runs again */
+    bool *done;                  /* by node: another one took it in */
+    fr_net *net;
+    fri_onnx_fill *fill;
+    size_t fills;
+} fri_onnx_reader;
+
+/* ---- message.c ------------------------------------------------------------------------------------------- */
+
+/* *model is freed with onnx__model_proto__free_unpacked. FR_EIO, FR_EFORMAT, FR_ENOMEM. */
+fr_status fri_onnx_message_read(const char *path, Onnx__ModelProto **model);
+/* The same from bytes. */
+fr_status fri_onnx_message_parse(const uint8_t *data, size_t n, Onnx__ModelProto **model);
+
+/* ---- tensor.c -------------------------------------------------------------------------------------------- */
+
+/* A new constant of the reader's with room for n elements of this type, its shape [n]; *out is borrowed. */
+fr_status fri_onnx_constant_new(fri_onnx_reader *r, fr_dtype dtype, int64_t n, fri_onnx_constant **out);
+/* The same, like another one with other values. */
+fr_status fri_onnx_constant_like(fri_onnx_reader *r, const fri_onnx_constant *c, fri_onnx_constant **out);
+/* What the message says. External data come from files beside r->path. */
+fr_status fri_onnx_tensor_read(fri_onnx_reader *r, const Onnx__TensorProto *t, fri_onnx_constant **out);
+int64_t fri_onnx_int(const fri_onnx_constant *c, int64_t i);
+double fri_onnx_float(const fri_onnx_constant *c, int64_t i);
+
+/* ---- read.c: nodes --------------------------------------------------------------------------------------- */
+
+/* The attribute of this name, or NULL. */
+const Onnx__AttributeProto *fri_onnx_attribute(const Onnx__NodeProto *n, const char *name);
+int64_t fri_onnx_attribute_int(const Onnx__NodeProto *n, const char *name, int64_t otherwise);
+/* The decimal that was meant: 0.9 and not 0.899999976. */
+double fri_onnx_attribute_float(const Onnx__NodeProto *n, const char *name, double otherwise);
+double fri_onnx_decimal(float v);
+/* "" where there is none. */
+const char *fri_onnx_attribute_text(const Onnx__NodeProto *n, const char *name, char text[64]);
+/* Integers of input `at` (a constant) or, in older opsets, of the attribute; *count 0: neither is there.
+ * FR_EUNSUPPORTED: no constant, or more than `most`. */
+fr_status fri_onnx_integers(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t at, const char *name, int64_t *out,
+                            int most, int *count);
+
+/* Input i as it is; NULL: there is none (or its name is empty). */
+fri_onnx_value *fri_onnx_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i);
+/* The value of this name; NULL: none. */
+fri_onnx_value *fri_onnx_value_find(fri_onnx_reader *r, const char *name);
+/* Input i, which must be an activation (with padding only where `pads`), or a constant. */
+fr_status fri_onnx_activation(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i, bool pads, fri_onnx_value **out);
+fr_status fri_onnx_constant_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i,
+                                  const fri_onnx_constant **out);
+/* The rank of an activation, and dimension i as the file counts them. */
+int fri_onnx_rank(const fri_onnx_reader *r, fr_value x);
+int64_t fri_onnx_dim(const fri_onnx_reader *r, fr_value x, int i);
+/* Result 0 of the node is x; of a failed definition, its failure. */
+fr_status fri_onnx_put(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x);
+fr_status fri_onnx_put_constant(fri_onnx_reader *r, const Onnx__NodeProto *n, fri_onnx_constant *c);
+/* The node that alone reads the node's result 0, if it is of this type; -1: none. */
+int fri_onnx_next(fri_onnx_reader *r, int node, const char *op);
+
+/* ---- fold_constants.c ------------------------------------------------------------------------------------ */
+
+/* Computes the node, whose inputs are all constants (or which is Shape or Size of an activation). */
+fr_status fri_onnx_fold(fri_onnx_reader *r, const Onnx__NodeProto *n);
+
+/* ---- layers.c, layers_pool.c ----------------------------------------------------------------------------- */
+
+typedef fr_status fri_onnx_make(fri_onnx_reader *r, int node);
+fri_onnx_make fri_onnx_conv, fri_onnx_gemm, fri_onnx_matmul, fri_onnx_norm; /* with parameters: weights.c */
+fri_onnx_make fri_onnx_pool, fri_onnx_global_pool, fri_onnx_reduce_mean, fri_onnx_pad, fri_onnx_resize;
+/* The layer for a node; `name` is that of fri_onnx_reader. */
+fr_status fri_onnx_layer(fri_onnx_reader *r, int node);
+
+/* ---- names.c --------------------------------------------------------------------------------------------- */
+
+/* Fills r->name and r->again. */
+fr_status fri_onnx_name_nodes(fri_onnx_reader *r);
+
+/* ---- weights.c ------------------------------------------------------------------------------------------- */
+
+/* "<layer>.<parameter>" gets the constant's values, which are the reader's until the end. */
+fr_status fri_onnx_fill_later(fri_onnx_reader *r, const char *layer, const char *parameter,
+                              const fri_onnx_constant *from);
+fr_status fri_onnx_fill_all(const fri_onnx_reader *r, fr_module *m);
+
+/* ---- read.c ---------------------------------------------------------------------------------------------- */
+
+/* The network of r->model. */
+fr_status fri_onnx_build(fri_onnx_reader *r, fr_module **m);
+void fri_onnx_reader_free(fri_onnx_reader *r);
+
+#endif

@@ -1,0 +1,335 @@
+/* read.c - the graph of an ONNX file, node by node. */
+#include "onnx/onnx.h"
+
+#include "base/array.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OLDEST = 13, NEWEST = 20 };
+
+typedef Onnx__NodeProto node;
+
+/* ---- attributes ------------------------------------------------------------------------------------------ */
+
+const Onnx__AttributeProto *fri_onnx_attribute(const node *n, const char *name) {
+    for (size_t i = 0; i < n->n_attribute; i++)
+        if (n->attribute[i]->name != NULL && strcmp(n->attribute[i]->name, name) == 0) return n->attribute[i];
+    return NULL;
+}
+
+int64_t fri_onnx_attribute_int(const node *n, const char *name, int64_t otherwise) {
+    const Onnx__AttributeProto *a = fri_onnx_attribute(n, name);
+    return a != NULL && a->has_i ? a->i : otherwise;
+}
+
+double fri_onnx_decimal(float v) {
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", (double)v);
+    return strtod(text, NULL);
+}
+
+double fri_onnx_attribute_float(const node *n, const char *name, double otherwise) {
+    const Onnx__AttributeProto *a = fri_onnx_attribute(n, name);
+    return a != NULL && a->has_f ? fri_onnx_decimal(a->f) : otherwise;
+}
+
+const char *fri_onnx_attribute_text(const node *n, const char *name, char text[64]) {
+    const Onnx__AttributeProto *a = fri_onnx_attribute(n, name);
+    snprintf(text, 64, "%.*s", a != NULL && a->has_s ? (int)(a->s.len < 63 ? a->s.len : 63) : 0,
+             a != NULL && a->has_s ? (const char *)a->s.data : "");
+    return text;
+}
+
+fr_status fri_onnx_integers(fri_onnx_reader *r, const node *n, size_t at, const char *name, int64_t *out, int most,
+                            int *count) {
+    const Onnx__AttributeProto *a = name != NULL ? fri_onnx_attribute(n, name) : NULL;
+    const fri_onnx_constant *c = NULL;
+    *count = 0;
+    if (a == NULL && fri_onnx_input(r, n, at) == NULL) return FR_OK;
+    if (a == NULL) {
+        fr_status s = fri_onnx_constant_input(r, n, at, &c);
+        if (s < 0) return s;
+    }
+    const size_t have = a != NULL ? a->n_ints : (size_t)c->n;
+    if (have > (size_t)most)
+        return fr_fail(FR_EUNSUPPORTED, "%zu numbers of '%s'; frugal takes %d at most", have, name != NULL ? name : "",
+                       most);
+    for (size_t i = 0; i < have; i++) out[i] = a != NULL ? a->ints[i] : fri_onnx_int(c, (int64_t)i);
+    *count = (int)have;
+    return FR_OK;
+}
+
+/* ---- values ---------------------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const fri_onnx_value *)a)->name, ((const fri_onnx_value *)b)->name);
+}
+
+fri_onnx_value *fri_onnx_value_find(fri_onnx_reader *r, const char *name) {
+    const fri_onnx_value key = {.name = name};
+    if (name == NULL || name[0] == '\0' || r->values == 0) return NULL;
+    return bsearch(&key, r->value, r->values, sizeof key, by_name);
+}
+
+fri_onnx_value *fri_onnx_input(fri_onnx_reader *r, const node *n, size_t i) {
+    return i < n->n_input ? fri_onnx_value_find(r, n->input[i]) : NULL;
+}
+
+fr_status fri_onnx_activation(fri_onnx_reader *r, const node *n, size_t i, bool pads, fri_onnx_value **out) {
+    fri_onnx_value *v = fri_onnx_input(r, n, i);
+    if (v == NULL || v->x.id < 0)
+        return fr_fail(FR_EUNSUPPORTED, "input %zu is %s; frugal needs an activation there", i,
+                       v == NULL             ? "missing"
+                       : v->constant != NULL ? "a constant"
+                                             : "a result that frugal does not make");
+    if (!pads && (v->pad[0] != 0 || v->pad[1] != 0))
+        return fr_fail(FR_EUNSUPPORTED, "input %zu is padded; only Conv and AveragePool take in what Pad adds", i);
+    *out = v;
+    return FR_OK;
+}
+
+fr_status fri_onnx_constant_input(fri_onnx_reader *r, const node *n, size_t i, const fri_onnx_constant **out) {
+    const fri_onnx_value *v = fri_onnx_input(r, n, i);
+    if (v == NULL || v->constant == NULL)
+        return fr_fail(FR_EUNSUPPORTED, "input %zu is %s; frugal needs a constant there", i,
+                       v == NULL ? "missing" : "computed from the images");
+    *out = v->constant;
+    return FR_OK;
+}
+
+int fri_onnx_rank(const fri_onnx_reader *r, fr_value x) {
+    int rank = 0;
+    while (rank < FR_MAX_RANK && fr_net_dim(r->net, x, rank) > 0) rank++;
+    return rank;
+}
+
+int64_t fri_onnx_dim(const fri_onnx_reader *r, fr_value x, int i) {
+    static const int at[4] = {0, 3, 1, 2};
+    return fr_net_dim(r->net, x, i < 4 && fri_onnx_rank(r, x) == 4 ? at[i] : i);
+}
+
+fr_status fri_onnx_put(fri_onnx_reader *r, const node *n, fr_value x) {
+    fri_onnx_value *v = n->n_output > 0 ? fri_onnx_value_find(r, n->output[0]) : NULL;
+    if (fr_net_status(r->net) < 0) return fr_net_end(&r->net, &x, 0, &(fr_module *){NULL});
+    if (v != NULL) v->x = x;
+    return FR_OK;
+}
+
+fr_status fri_onnx_put_constant(fri_onnx_reader *r, const node *n, fri_onnx_constant *c) {
+    fri_onnx_value *v = n->n_output > 0 ? fri_onnx_value_find(r, n->output[0]) : NULL;
+    if (v != NULL) v->constant = c;
+    return FR_OK;
+}
+
+int fri_onnx_next(fri_onnx_reader *r, int at, const char *op) {
+    const node *n = r->graph->node[at];
+    const fri_onnx_value *v = n->n_output > 0 ? fri_onnx_value_find(r, n->output[0]) : NULL;
+    if (v == NULL || v->readers != 1 || v->reader <= at) return -1;
+    return strcmp(r->graph->node[v->reader]->op_type, op) == 0 ? v->reader : -1;
+}
+
+/* ---- the table of values --------------------------------------------------------------------------------- */
+
+static fr_status add_value(fri_onnx_reader *r, const char *name) {
+    if (name == NULL || name[0] == '\0') return FR_OK;
+    fr_status s = FRI_ROOM(r->value, r->values, "ONNX values");
+    if (s == FR_OK) r->value[r->values++] = (fri_onnx_value){.name = name, .x = {-1}, .reader = -1};
+    return s;
+}
+
+static fr_status list_values(fri_onnx_reader *r) {
+    const Onnx__GraphProto *g = r->graph;
+    fr_status s = FR_OK;
+    for (size_t i = 0; i < g->n_initializer; i++) FR_TRY(s, add_value(r, g->initializer[i]->name));
+    for (size_t i = 0; i < g->n_node; i++)
+        for (size_t k = 0; k < g->node[i]->n_output; k++) FR_TRY(s, add_value(r, g->node[i]->output[k]));
+    if (r->values > 0) qsort(r->value, r->values, sizeof *r->value, by_name);
+    const size_t made = r->values;
+    for (size_t i = 0; i < g->n_input; i++) {
+        const fri_onnx_value key = {.name = g->input[i]->name};
+        const bool listed =
+            key.name == NULL || (made > 0 && bsearch(&key, r->value, made, sizeof key, by_name) != NULL);
+        if (!listed) FR_TRY(s, add_value(r, key.name)); /* older files list the initializers here, too */
+    }
+    if (r->values > 0) qsort(r->value, r->values, sizeof *r->value, by_name);
+    for (size_t i = 1; i < r->values; i++)
+        if (strcmp(r->value[i - 1].name, r->value[i].name) == 0)
+            return fr_fail(FR_EFORMAT, "value '%.200s' is made twice", r->value[i].name);
+done:
+    return s;
+}
+
+static void count_readers(fri_onnx_reader *r) {
+    const Onnx__GraphProto *g = r->graph;
+    for (size_t i = 0; i < g->n_node; i++)
+        for (size_t k = 0; k < g->node[i]->n_input; k++) {
+            fri_onnx_value *v = fri_onnx_input(r, g->node[i], k);
+            if (v == NULL) continue;
+            v->readers++;
+            v->reader = (int)i;
+        }
+    for (size_t i = 0; i < g->n_output; i++) {
+        fri_onnx_value *v = fri_onnx_value_find(r, g->output[i]->name);
+        if (v != NULL) v->readers++;
+    }
+}
+
+static fr_status read_initializers(fri_onnx_reader *r) {
+    fr_status s = FR_OK;
+    for (size_t i = 0; i < r->graph->n_initializer; i++) {
+        fri_onnx_value *v = fri_onnx_value_find(r, r->graph->initializer[i]->name);
+        fri_onnx_constant *c = NULL;
+        FR_TRY(s, fri_onnx_tensor_read(r, r->graph->initializer[i], &c));
+        if (v != NULL) v->constant = c;
+    }
+done:
+    return s;
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------------------- */
+
+/* Dimensions as the file counts them; an open batch is 1. */
+static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProto *v, int64_t dim[4], int *rank) {
+    const Onnx__TypeProto__Tensor *t =
+        v->type != NULL && v->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? v->type->tensor_type : NULL;
+    const int64_t given[4] = {1, 0, r->opts.height, r->opts.width};
+    if (t == NULL || !t->has_elem_type || t->elem_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || t->shape == NULL)
+        return fr_fail(FR_EUNSUPPORTED, "input '%.200s' is no f32 tensor of a known rank", v->name);
+    *rank = (int)(t->shape->n_dim < 9 ? t->shape->n_dim : 9);
+    if (*rank != 2 && *rank != 4)
+        return fr_fail(FR_EUNSUPPORTED, "input '%.200s' has rank %d; images [N, C, H, W] or rows [N, F] are read",
+                       v->name, *rank);
+    for (int i = 0; i < *rank; i++) {
+        const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
+        const bool known = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value != 0;
+        dim[i] = known ? d->dim_value : given[i];
+        if (!known && dim[i] == 0)
+            return fr_fail(FR_EINVAL, "dimension %d of input '%.200s' is open; give %s", i, v->name,
+                           *rank == 4 && i > 1 ? "height and width" : "it a number when exporting");
+        if (dim[i] < 0 || dim[i] > INT32_MAX)
+            return fr_fail(FR_EFORMAT, "dimension %d of input '%.200s' is %lld", i, v->name, (long long)dim[i]);
+    }
+    return FR_OK;
+}
+
+static fr_status read_inputs(fri_onnx_reader *r) {
+    fr_status s = FR_OK;
+    int64_t dim[4];
+    int rank = 0;
+    for (size_t i = 0; i < r->graph->n_input; i++) {
+        const Onnx__ValueInfoProto *in = r->graph->input[i];
+        fri_onnx_value *v = fri_onnx_value_find(r, in->name);
+        if (v == NULL || v->constant != NULL) continue;
+        if (v->x.id >= 0) FR_TRY(s, fr_fail(FR_EFORMAT, "input '%.200s' is listed twice", in->name));
+        FR_TRY(s, input_shape(r, in, dim, &rank));
+        r->batch = dim[0];
+        v->x = fr_net_input(r->net, FR_F32, rank,
+                            rank == 4 ? (int64_t[]){dim[0], dim[2], dim[3], dim[1]} : (int64_t[]){dim[0], dim[1]});
+        FR_TRY(s, fr_net_status(r->net));
+    }
+done:
+    return s;
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------------------- */
+
+static bool reads_constants(fri_onnx_reader *r, const node *n) {
+    if (strcmp(n->op_type, "Shape") == 0 || strcmp(n->op_type, "Size") == 0) return true;
+    for (size_t i = 0; i < n->n_input; i++) {
+        const fri_onnx_value *v = fri_onnx_input(r, n, i);
+        if (v == NULL ? n->input[i] != NULL && n->input[i][0] != '\0' : v->constant == NULL) return false;
+    }
+    return true;
+}
+
+static fr_status read_node(fri_onnx_reader *r, int i) {
+    const node *n = r->graph->node[i];
+    if (r->done[i]) return FR_OK;
+    fr_status s = reads_constants(r, n) ? fri_onnx_fold(r, n) : fri_onnx_layer(r, i);
+    r->done[i] = true;
+    if (s >= 0) return FR_OK;
+    return fr_fail_prefix(s, "node '%.200s' (%.60s, %d of %zu): ", n->name != NULL ? n->name : "", n->op_type, i + 1,
+                          r->graph->n_node);
+}
+
+static fr_status check_model(fri_onnx_reader *r) {
+    const Onnx__ModelProto *m = r->model;
+    r->graph = m->graph;
+    if (m->graph == NULL || m->graph->n_node == 0) return fr_fail(FR_EFORMAT, "it has no graph, or one without nodes");
+    if (m->graph->n_node > FRI_ONNX_MOST_NODES)
+        return fr_fail(FR_EUNSUPPORTED, "it has %zu nodes; %d at most", m->graph->n_node, FRI_ONNX_MOST_NODES);
+    if (m->graph->n_sparse_initializer > 0) return fr_fail(FR_EUNSUPPORTED, "it has sparse constants");
+    for (size_t i = 0; i < m->graph->n_node; i++)
+        if (m->graph->node[i]->op_type == NULL) return fr_fail(FR_EFORMAT, "node %zu has no type", i + 1);
+    for (size_t i = 0; i < m->n_opset_import; i++) {
+        const Onnx__OperatorSetIdProto *o = m->opset_import[i];
+        if ((o->domain == NULL || o->domain[0] == '\0' || strcmp(o->domain, "ai.onnx") == 0) && o->has_version)
+            r->opset = o->version;
+    }
+    if (r->opset < OLDEST || r->opset > NEWEST)
+        return fr_fail(FR_EUNSUPPORTED, "it is of opset %lld; %d to %d are read", (long long)r->opset, OLDEST, NEWEST);
+    return FR_OK;
+}
+
+static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
+    const Onnx__GraphProto *g = r->graph;
+    fr_value *result = calloc(g->n_output + 1, sizeof *result);
+    fr_status s = result != NULL ? FR_OK : fr_fail(FR_ENOMEM, "no host memory for %zu results", g->n_output);
+    for (size_t i = 0; i < g->n_output && s == FR_OK; i++) {
+        const fri_onnx_value *v = fri_onnx_value_find(r, g->output[i]->name);
+        if (v == NULL || v->x.id < 0 || v->pad[0] != 0 || v->pad[1] != 0)
+            s = fr_fail(FR_EUNSUPPORTED, "result '%.200s' is made by no layer",
+                        g->output[i]->name ? g->output[i]->name : "");
+        else
+            result[i] = v->x;
+    }
+    if (s == FR_OK) s = fr_net_end(&r->net, result, (int)g->n_output, m);
+    free(result);
+    return s;
+}
+
+fr_status fri_onnx_build(fri_onnx_reader *r, fr_module **out) {
+    fr_module *m = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, check_model(r));
+    FR_TRY(s, list_values(r));
+    count_readers(r);
+    FR_TRY(s, read_initializers(r));
+    FR_TRY(s, fri_onnx_name_nodes(r));
+    r->net = fr_net_begin(r->opts.device);
+    r->done = calloc(r->graph->n_node, sizeof *r->done);
+    if (r->net == NULL || r->done == NULL) FR_TRY(s, fr_fail(FR_ENOMEM, "no host memory for a network"));
+    FR_TRY(s, read_inputs(r));
+    /* Constants first: a pattern of nodes looks ahead. */
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < (int)r->graph->n_node; i++)
+            if (pass == 1 || strcmp(r->graph->node[i]->op_type, "Constant") == 0) FR_TRY(s, read_node(r, i));
+    FR_TRY(s, end_network(r, &m));
+    FR_TRY(s, fri_onnx_fill_all(r, m));
+    fr_module_release(out);
+    *out = m;
+    m = NULL;
+done:
+    fr_module_release(&m);
+    return s;
+}
+
+void fri_onnx_reader_free(fri_onnx_reader *r) {
+    fr_module *none = NULL;
+    if (r->net != NULL) (void)fr_net_end(&r->net, &(fr_value){-1}, 0, &none);
+    fr_module_release(&none);
+    for (size_t i = 0; i < r->constants; i++) {
+        free(r->constant[i]->own);
+        free(r->constant[i]);
+    }
+    free(r->constant);
+    free(r->value);
+    free(r->name);
+    free(r->again);
+    free(r->done);
+    free(r->fill);
+    if (r->model != NULL) onnx__model_proto__free_unpacked(r->model, NULL);
+    *r = (fri_onnx_reader){0};
+}

@@ -1,0 +1,233 @@
+/* tensor.c - constants of an ONNX file: TensorProto in its three ways to hold values. */
+#include "onnx/onnx.h"
+
+#include "base/array.h"
+#include "base/shape.h"
+#include "io/convert.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef Onnx__TensorProto tensor;
+
+int64_t fri_onnx_int(const fri_onnx_constant *c, int64_t i) {
+    int64_t v = 0;
+    if (c->dtype == FR_F32) {
+        const double f = fri_onnx_float(c, i);
+        return f >= -0x1p62 && f <= 0x1p62 ? (int64_t)f : 0;
+    }
+    memcpy(&v, (const char *)c->data + (size_t)i * sizeof v, sizeof v);
+    return v;
+}
+
+double fri_onnx_float(const fri_onnx_constant *c, int64_t i) {
+    float v = 0;
+    if (c->dtype == FR_I64) return (double)fri_onnx_int(c, i);
+    memcpy(&v, (const char *)c->data + (size_t)i * sizeof v, sizeof v);
+    return v;
+}
+
+/* ---- making ---------------------------------------------------------------------------------------------- */
+
+static fr_status add(fri_onnx_reader *r, fri_onnx_constant **out) {
+    fr_status s = FRI_ROOM(r->constant, r->constants, "ONNX constants");
+    if (s < 0) return s;
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL) return fr_fail(FR_ENOMEM, "no host memory for a constant");
+    r->constant[r->constants++] = *out;
+    return FR_OK;
+}
+
+fr_status fri_onnx_constant_new(fri_onnx_reader *r, fr_dtype dtype, int64_t n, fri_onnx_constant **out) {
+    fr_status s = add(r, out);
+    if (s < 0) return s;
+    fri_onnx_constant *c = *out;
+    *c = (fri_onnx_constant){.dtype = dtype, .rank = 1, .dim = {n}, .n = n};
+    c->own = calloc((size_t)n + 1, fr_dtype_size(dtype));
+    if (c->own == NULL) return fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)n);
+    c->data = c->own;
+    return FR_OK;
+}
+
+fr_status fri_onnx_constant_like(fri_onnx_reader *r, const fri_onnx_constant *c, fri_onnx_constant **out) {
+    fr_status s = fri_onnx_constant_new(r, c->dtype, c->n, out);
+    if (s < 0) return s;
+    (*out)->rank = c->rank;
+    memcpy((*out)->dim, c->dim, sizeof c->dim);
+    return FR_OK;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+/* Types that are read, the type they become, and the bytes of one in raw_data. */
+static const struct element {
+    int type;
+    fr_dtype file, becomes; /* file: as fri_convert reads it, or i64 for all integers */
+    size_t bytes;
+} elements[] = {
+    {ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, FR_F32, FR_F32, 4},
+    {ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE, FR_F64, FR_F32, 8},
+    {ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT16, FR_F16, FR_F32, 2},
+    {ONNX__TENSOR_PROTO__DATA_TYPE__BFLOAT16, FR_BF16, FR_F32, 2},
+    {ONNX__TENSOR_PROTO__DATA_TYPE__INT64, FR_I64, FR_I64, 8},
+    {ONNX__TENSOR_PROTO__DATA_TYPE__INT32, FR_I64, FR_I64, 4},
+    {ONNX__TENSOR_PROTO__DATA_TYPE__BOOL, FR_I64, FR_I64, 1},
+};
+
+static const struct element *element_of(const tensor *t) {
+    for (size_t i = 0; i < sizeof elements / sizeof *elements; i++)
+        if (t->has_data_type && elements[i].type == t->data_type) return &elements[i];
+    return NULL;
+}
+
+/* The values of raw bytes, which the message (or *held, taken) keeps. */
+static fr_status from_raw(fri_onnx_constant *c, const struct element *e, const void *raw, void **held) {
+    if (e->file == e->becomes && e->bytes == fr_dtype_size(e->becomes)) {
+        c->data = raw;
+        c->own = *held;
+        *held = NULL;
+        return FR_OK;
+    }
+    c->own = malloc((size_t)c->n * fr_dtype_size(e->becomes) + 1);
+    if (c->own == NULL) return fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)c->n);
+    c->data = c->own;
+    if (e->becomes == FR_F32) {
+        fri_convert(raw, e->file, c->own, FR_F32, c->n);
+        return FR_OK;
+    }
+    for (int64_t i = 0; i < c->n; i++) {
+        int32_t v = 0;
+        memcpy(&v, (const char *)raw + (size_t)i * e->bytes, e->bytes);
+        ((int64_t *)c->own)[i] = v;
+    }
+    return FR_OK;
+}
+
+/* The values of the typed fields; halves are the low bits of integers. */
+static fr_status from_fields(fri_onnx_constant *c, const struct element *e, const tensor *t) {
+    const bool half = e->bytes == 2, wide = e->file == FR_I64 && e->bytes == 8;
+    const size_t n = e->file == FR_F32   ? t->n_float_data
+                     : e->file == FR_F64 ? t->n_double_data
+                     : wide              ? t->n_int64_data
+                                         : t->n_int32_data;
+    if (n != (size_t)c->n)
+        return fr_fail(FR_EFORMAT, "constant '%.200s' holds %zu values; its shape has %lld", t->name ? t->name : "", n,
+                       (long long)c->n);
+    c->own = malloc(n * fr_dtype_size(e->becomes) + 1);
+    if (c->own == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu values", n);
+    c->data = c->own;
+    for (size_t i = 0; i < n; i++) {
+        if (e->becomes == FR_I64) {
+            ((int64_t *)c->own)[i] = wide ? t->int64_data[i] : t->int32_data[i];
+        } else if (half) {
+            const uint16_t bits = (uint16_t)t->int32_data[i];
+            fri_convert(&bits, e->file, (float *)c->own + i, FR_F32, 1);
+        } else {
+            ((float *)c->own)[i] = e->file == FR_F32 ? t->float_data[i] : (float)t->double_data[i];
+        }
+    }
+    return FR_OK;
+}
+
+/* ---- data beside the file -------------------------------------------------------------------------------- */
+
+static const char *entry(const tensor *t, const char *key) {
+    for (size_t i = 0; i < t->n_external_data; i++) {
+        const Onnx__StringStringEntryProto *e = t->external_data[i];
+        if (e->key != NULL && e->value != NULL && strcmp(e->key, key) == 0) return e->value;
+    }
+    return "";
+}
+
+/* A name that leads out of the folder is not followed. */
+static fr_status beside(const char *path, const char *location, char out[4096]) {
+    const char *slash = strrchr(path, '/');
+    const int folder = slash != NULL ? (int)(slash - path) + 1 : 0;
+    bool out_of = location[0] == '\0' || location[0] == '/';
+    for (const char *part = location; part != NULL && !out_of; part = strchr(part, '/')) {
+        part += *part == '/';
+        out_of = strcmp(part, "..") == 0 || strncmp(part, "../", 3) == 0;
+    }
+    if (out_of) return fr_fail(FR_EFORMAT, "its data are said to lie in '%.200s', outside of its folder", location);
+    if (snprintf(out, 4096, "%.*s%s", folder, path, location) >= 4096)
+        return fr_fail(FR_EFORMAT, "the path of its data '%.200s' is too long", location);
+    return FR_OK;
+}
+
+static fr_status read_beside(const fri_onnx_reader *r, const tensor *t, size_t bytes, void **out) {
+    char path[4096], *end = NULL;
+    const char *offset = entry(t, "offset"), *length = entry(t, "length");
+    fr_status s = beside(r->path, entry(t, "location"), path);
+    if (s < 0) return s;
+    const unsigned long long at = strtoull(offset, &end, 10),
+                             has = length[0] != '\0' ? strtoull(length, NULL, 10) : bytes;
+    if (*end != '\0' || at > INT64_MAX || has != bytes)
+        return fr_fail(FR_EFORMAT, "constant '%.200s' has %s bytes at '%.30s' of its data; its shape has %zu",
+                       t->name ? t->name : "", length, offset, bytes);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const off_t size = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
+    if (size < 0) s = fr_fail(FR_EIO, "its data '%.300s' cannot be read: %s", path, strerror(errno));
+    if (s == FR_OK && (at > (uint64_t)size || bytes > (uint64_t)size - at))
+        s = fr_fail(FR_EFORMAT, "its data '%.300s' end at %lld; constant '%.200s' needs %zu at %llu", path,
+                    (long long)size, t->name ? t->name : "", bytes, at);
+    if (s == FR_OK && (*out = malloc(bytes + 1)) == NULL)
+        s = fr_fail(FR_ENOMEM, "no host memory for a constant of %zu bytes", bytes);
+    for (size_t got = 0; s == FR_OK && got < bytes;) {
+        const ssize_t n = pread(fd, (char *)*out + got, bytes - got, (off_t)(at + got));
+        if (n <= 0) s = fr_fail(FR_EIO, "its data '%.300s' cannot be read", path);
+        got += n > 0 ? (size_t)n : 0;
+    }
+    if (fd >= 0) (void)close(fd);
+    return s;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------- */
+
+static fr_status set_shape(fri_onnx_constant *c, const tensor *t) {
+    const char *name = t->name != NULL ? t->name : "";
+    if (t->n_dims > FRI_ONNX_RANK)
+        return fr_fail(FR_EUNSUPPORTED, "constant '%.200s' has rank %zu; %d at most", name, t->n_dims, FRI_ONNX_RANK);
+    c->rank = (int)t->n_dims;
+    c->n = 1;
+    for (int i = 0; i < c->rank; i++) {
+        c->dim[i] = t->dims[i];
+        if (t->dims[i] < 0 || !fri_mul_i64(c->n, t->dims[i], &c->n) || c->n > INT64_MAX / 16)
+            return fr_fail(FR_EFORMAT, "constant '%.200s' has an impossible shape", name);
+    }
+    return FR_OK;
+}
+
+fr_status fri_onnx_tensor_read(fri_onnx_reader *r, const tensor *t, fri_onnx_constant **out) {
+    const char *name = t->name != NULL ? t->name : "";
+    const struct element *e = element_of(t);
+    void *held = NULL;
+    fr_status s = add(r, out);
+    if (s < 0) return s;
+    if (e == NULL || t->segment != NULL)
+        return fr_fail(FR_EUNSUPPORTED,
+                       "constant '%.200s' has elements of type %d; float, double, half, bfloat16, int64, "
+                       "int32 and bool are read",
+                       name, t->has_data_type ? t->data_type : 0);
+    (*out)->dtype = e->becomes;
+    (*out)->name = name[0] != '\0' ? name : NULL;
+    FR_TRY(s, set_shape(*out, t));
+    const size_t bytes = (size_t)(*out)->n * e->bytes;
+    if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
+        FR_TRY(s, read_beside(r, t, bytes, &held));
+        s = from_raw(*out, e, held, &held);
+    } else if (t->has_raw_data) {
+        if (t->raw_data.len != bytes)
+            FR_TRY(s, fr_fail(FR_EFORMAT, "constant '%.200s' holds %zu bytes; its shape has %zu", name, t->raw_data.len,
+                              bytes));
+        s = from_raw(*out, e, t->raw_data.data, &held);
+    } else {
+        s = from_fields(*out, e, t);
+    }
+done:
+    free(held);
+    return s;
+}

@@ -1,0 +1,246 @@
+/* weights.c - layers with parameters, and their values.
+ *
+ * A layer begins as any new one; its values are entered when the network is whole, because only then it is known what
+ * the columns of a Linear behind a Flatten are made of. */
+#include "onnx/onnx.h"
+
+#include "base/array.h"
+#include "base/shape.h"
+#include "io/convert.h"
+#include "io/entries.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef Onnx__NodeProto node;
+typedef fri_onnx_constant constant;
+
+fr_status fri_onnx_fill_later(fri_onnx_reader *r, const char *layer, const char *parameter, const constant *from) {
+    fr_status s = FRI_ROOM(r->fill, r->fills, "parameters");
+    if (s < 0) return s;
+    fri_onnx_fill *f = &r->fill[r->fills++];
+    snprintf(f->name, sizeof f->name, "%s.%s", layer, parameter);
+    f->from = from;
+    return FR_OK;
+}
+
+/* ---- the layers ------------------------------------------------------------------------------------------ */
+
+static fr_status check_constant(const constant *c, const char *what, int rank, int64_t n) {
+    if (c->dtype != FR_F32 || c->rank != rank || (n >= 0 && c->n != n))
+        return fr_fail(FR_EUNSUPPORTED,
+                       "its %s has rank %d, %lld values and type %s; rank %d%s%.0lld and f32 are needed", what, c->rank,
+                       (long long)c->n, fr_dtype_name(c->dtype), rank, n >= 0 ? ", values " : "",
+                       n >= 0 ? (long long)n : 0);
+    return FR_OK;
+}
+
+/* Result of the layer, or of an earlier one that runs again; its parameters are filled once. */
+static fr_status filled(fri_onnx_reader *r, int at, fr_value y, const constant *weight, const constant *bias) {
+    fr_status s = fri_onnx_put(r, r->graph->node[at], y);
+    if (s < 0 || r->again[at]) return s;
+    s = fri_onnx_fill_later(r, r->name[at], "weight", weight);
+    return s == FR_OK && bias != NULL ? fri_onnx_fill_later(r, r->name[at], "bias", bias) : s;
+}
+
+/* Sizes of the two directions; `begin` and `end` of each must agree. */
+static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[2], fr_conv2d_opts *o) {
+    int64_t v[3][4] = {{1, 1}, {1, 1}, {0}};
+    static const char *const name[] = {"strides", "dilations", "pads"};
+    char text[64];
+    fr_status s = FR_OK;
+    for (int i = 0, count = 0; i < 3; i++) {
+        if (fri_onnx_attribute(n, name[i]) == NULL) continue;
+        FR_TRY(s, fri_onnx_integers(r, n, SIZE_MAX, name[i], v[i], 4, &count));
+        if (count != (i < 2 ? 2 : 4)) FR_TRY(s, fr_fail(FR_EUNSUPPORTED, "'%s' has %d numbers", name[i], count));
+    }
+    fri_onnx_attribute_text(n, "auto_pad", text);
+    if (text[0] != '\0' && strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
+        return fr_fail(FR_EUNSUPPORTED, "auto_pad %s; frugal takes explicit pads", text);
+    if (v[2][0] != v[2][2] || v[2][1] != v[2][3])
+        return fr_fail(FR_EUNSUPPORTED, "pads %lld %lld %lld %lld differ between begin and end; frugal pads both alike",
+                       (long long)v[2][0], (long long)v[2][1], (long long)v[2][2], (long long)v[2][3]);
+    for (int i = 0; i < 2; i++)
+        if (v[0][i] < 1 || v[1][i] < 1 || v[2][i] < 0 || v[0][i] > INT32_MAX || v[1][i] > INT32_MAX ||
+            v[2][i] > INT32_MAX)
+            return fr_fail(FR_EFORMAT, "stride %lld, dilation %lld and padding %lld are impossible", (long long)v[0][i],
+                           (long long)v[1][i], (long long)v[2][i]);
+    *o = *FR_CONV2D_OPTS(.stride = v[0][0], .stride_w = v[0][1], .dilation = v[1][0], .dilation_w = v[1][1],
+                         .padding = v[2][0] + pad[0], .padding_w = v[2][1] + pad[1]);
+    o->groups = fri_onnx_attribute_int(n, "group", 1);
+done:
+    return s;
+}
+
+fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const bool has_bias = fri_onnx_input(r, n, 2) != NULL;
+    const constant *w = NULL, *b = NULL;
+    fri_onnx_value *x = NULL;
+    fr_conv2d_opts o;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_activation(r, n, 0, true, &x));
+    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &w));
+    FR_TRY(s, check_constant(w, "weight", 4, -1));
+    if (has_bias) FR_TRY(s, fri_onnx_constant_input(r, n, 2, &b));
+    if (has_bias) FR_TRY(s, check_constant(b, "bias", 1, w->dim[0]));
+    FR_TRY(s, conv_opts(r, n, x->pad, &o));
+    const int64_t channels = fri_onnx_dim(r, x->x, 1);
+    if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || channels % o.groups != 0 || w->dim[1] != channels / o.groups)
+        return fr_fail(FR_ESHAPE,
+                       "its weight reads %lld channels in %lld groups; its input has rank %d and %lld channels",
+                       (long long)w->dim[1], (long long)o.groups, fri_onnx_rank(r, x->x), (long long)channels);
+    if (w->dim[2] != w->dim[3] || w->n == 0)
+        return fr_fail(FR_EUNSUPPORTED, "its kernel is %lld x %lld; frugal's convolutions are square",
+                       (long long)w->dim[2], (long long)w->dim[3]);
+    fr_value y = {-1};
+    if (r->again[at])
+        fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
+    else
+        y = fr_net_conv2d(r->net, r->name[at], x->x, w->dim[0], w->dim[2], &o, has_bias);
+    s = filled(r, at, y, w, b);
+done:
+    return s;
+}
+
+/* weight [out, in] of a constant [in, out]. */
+static fr_status turned(fri_onnx_reader *r, const constant *w, const constant **out) {
+    fri_onnx_constant *t = NULL;
+    fr_status s = fri_onnx_constant_new(r, FR_F32, w->n, &t);
+    if (s < 0) return s;
+    fri_transpose(w->data, t->own, sizeof(float), 1, w->dim[0], w->dim[1]);
+    t->rank = 2;
+    t->dim[0] = w->dim[1];
+    t->dim[1] = w->dim[0];
+    *out = t;
+    return FR_OK;
+}
+
+/* The layer of node `at`; what it makes is the result of node `result`. */
+static fr_status linear(fri_onnx_reader *r, int at, int result, const constant *w, const constant *b) {
+    fri_onnx_value *x = NULL;
+    fr_value y = {-1};
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_activation(r, r->graph->node[at], 0, false, &x));
+    FR_TRY(s, check_constant(w, "weight", 2, -1));
+    if (fri_onnx_rank(r, x->x) != 2 || w->dim[1] != fri_onnx_dim(r, x->x, 1) || w->n == 0)
+        return fr_fail(FR_ESHAPE, "its weight reads %lld features; its input has rank %d and %lld features",
+                       (long long)w->dim[1], fri_onnx_rank(r, x->x), (long long)fri_onnx_dim(r, x->x, 1));
+    if (b != NULL) FR_TRY(s, check_constant(b, "bias", 1, w->dim[0]));
+    if (r->again[at])
+        fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
+    else
+        y = fr_net_linear(r->net, r->name[at], x->x, w->dim[0], b != NULL);
+    FR_TRY(s, filled(r, at, y, w, b));
+    if (result != at) s = fri_onnx_put(r, r->graph->node[result], y);
+done:
+    return s;
+}
+
+fr_status fri_onnx_gemm(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const constant *w = NULL, *b = NULL;
+    fr_status s = FR_OK;
+    if (fri_onnx_attribute_float(n, "alpha", 1) != 1 || fri_onnx_attribute_float(n, "beta", 1) != 1 ||
+        fri_onnx_attribute_int(n, "transA", 0) != 0)
+        return fr_fail(FR_EUNSUPPORTED, "alpha or beta is not 1, or transA is set; frugal has x w^T + b");
+    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &w));
+    FR_TRY(s, check_constant(w, "weight", 2, -1));
+    if (fri_onnx_attribute_int(n, "transB", 0) == 0) FR_TRY(s, turned(r, w, &w));
+    if (fri_onnx_input(r, n, 2) != NULL) FR_TRY(s, fri_onnx_constant_input(r, n, 2, &b));
+    s = linear(r, at, at, w, b);
+done:
+    return s;
+}
+
+/* MatMul by a constant, with the Add of a constant behind it. */
+fr_status fri_onnx_matmul(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const int next = fri_onnx_next(r, at, "Add");
+    const constant *w = NULL, *b = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &w));
+    FR_TRY(s, check_constant(w, "weight", 2, -1));
+    FR_TRY(s, turned(r, w, &w));
+    for (size_t i = 0; i < 2 && next >= 0; i++) {
+        const fri_onnx_value *v = fri_onnx_input(r, r->graph->node[next], i);
+        if (v != NULL && v->constant != NULL && v->constant->rank == 1 && v->constant->n == w->dim[0]) b = v->constant;
+    }
+    if (b != NULL) r->done[next] = true;
+    s = linear(r, at, b != NULL ? next : at, w, b);
+done:
+    return s;
+}
+
+fr_status fri_onnx_norm(fri_onnx_reader *r, int at) {
+    static const char *const name[] = {"", "weight", "bias", "running_mean", "running_var"};
+    const node *n = r->graph->node[at];
+    const constant *c[5] = {NULL};
+    const double momentum = fri_onnx_attribute_float(n, "momentum", 0.9);
+    fri_onnx_value *x = NULL;
+    fr_value y = {-1};
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_activation(r, n, 0, false, &x));
+    if (fri_onnx_rank(r, x->x) != 4)
+        return fr_fail(FR_EUNSUPPORTED, "its input has rank %d; frugal normalizes images", fri_onnx_rank(r, x->x));
+    for (size_t i = 1; i < 5; i++) {
+        FR_TRY(s, fri_onnx_constant_input(r, n, i, &c[i]));
+        FR_TRY(s, check_constant(c[i], name[i], 1, fri_onnx_dim(r, x->x, 1)));
+    }
+    const fr_batchnorm2d_opts *o =
+        FR_BATCHNORM2D_OPTS(.eps = fri_onnx_attribute_float(n, "epsilon", 1e-5), .momentum = 1 - momentum);
+    if (!(o->eps >= 0) || !(momentum >= 0 && momentum <= 1))
+        return fr_fail(FR_EFORMAT, "epsilon %g and momentum %g are impossible", o->eps, momentum);
+    if (r->again[at])
+        fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
+    else
+        y = fr_net_batchnorm2d(r->net, r->name[at], x->x, o);
+    FR_TRY(s, fri_onnx_put(r, n, y));
+    for (size_t i = 1; i < 5 && !r->again[at]; i++) FR_TRY(s, fri_onnx_fill_later(r, r->name[at], name[i], c[i]));
+done:
+    return s;
+}
+
+/* ---- values ---------------------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const fri_onnx_fill *)a)->name, ((const fri_onnx_fill *)b)->name);
+}
+
+static fr_status fill_one(const fri_entry *e, const constant *from, void **turned, size_t *room) {
+    const fr_shape want = fri_entry_torch_shape(e), have = fri_shape_of(from->rank, from->dim);
+    char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
+    const void *data = from->data;
+    if (!fri_shape_equal(&want, &have))
+        return fr_fail(FR_ESHAPE, "parameter '%.200s' is %s in the file but %s in the network", e->name,
+                       fri_shape_text(&have, a), fri_shape_text(&want, b));
+    fr_status s = fri_scratch(turned, room, (size_t)from->n * sizeof(float));
+    if (s < 0) return s;
+    if (e->spatial > 1 && e->channels > 1) {
+        fri_transpose(data, *turned, sizeof(float), e->outer, e->channels, e->spatial);
+        data = *turned;
+    }
+    return fri_upload(data, e->tensor);
+}
+
+fr_status fri_onnx_fill_all(const fri_onnx_reader *r, fr_module *m) {
+    fri_entries e = {0};
+    void *turned = NULL;
+    size_t room = 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_entries_collect(m, &e));
+    FR_TRY(s, fri_entries_torch_layout(m, FR_WEIGHTS_OPTS(), &e));
+    if (r->fills > 0) qsort(r->fill, r->fills, sizeof *r->fill, by_name);
+    for (size_t i = 0; i < e.n && r->fills > 0; i++) {
+        fri_onnx_fill key;
+        if (strlen(e.entry[i].name) >= sizeof key.name) continue;
+        strcpy(key.name, e.entry[i].name);
+        const fri_onnx_fill *f = bsearch(&key, r->fill, r->fills, sizeof key, by_name);
+        if (f != NULL) FR_TRY(s, fill_one(&e.entry[i], f->from, &turned, &room));
+    }
+done:
+    free(turned);
+    fri_entries_free(&e);
+    return s;
+}

@@ -1,0 +1,294 @@
+/* test_onnx.c - ONNX files (onnx.h): PyTorch's networks in tests/onnx/tiny (make_onnx.py) compute what they compute
+ * there, train as they train there, and damaged or unknown ones are one sentence. */
+#define _GNU_SOURCE
+#include <criterion/criterion.h>
+#include <frugal/onnx.h>
+#include <frugal/optim.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/safetensors.h"
+#include "io/support.h"
+#include "support/golden.h"
+
+TestSuite(onnx, .init = make_folder, .fini = remove_folder);
+
+static const char *tiny(const char *name, const char *ending) {
+    static char path[2][1024];
+    static int at;
+    const char *root = getenv("FRUGAL_SOURCE_ROOT");
+    cr_assert_not_null(root, "FRUGAL_SOURCE_ROOT is not set");
+    at = 1 - at;
+    snprintf(path[at], sizeof path[at], "%s/tests/onnx/tiny/%s.%s", root, name, ending);
+    return path[at];
+}
+
+#ifdef FRI_ONNX
+
+static fr_tensor *expected(const char *name, const char *what) {
+    fri_safetensors *file = NULL;
+    fr_tensor *t = NULL;
+    char full[64];
+    snprintf(full, sizeof full, "%s.%s", name, what);
+    must(fri_safetensors_open_as(tiny("tiny", "safetensors"), FRI_SAFETENSORS_COPIED, &file));
+    must(fri_safetensors_read(file));
+    const fri_safetensors_entry *e = fri_safetensors_find(file, full);
+    cr_assert_not_null(e, "%s", full);
+    must(fr_tensor_from_host(e->data, e->shape.rank, e->shape.dim, e->dtype, FR_CPU, &t));
+    fri_safetensors_close(&file);
+    return t;
+}
+
+static fr_module *loaded(const char *name, const fr_onnx_opts *o) {
+    fr_module *m = NULL;
+    must(fr_onnx_load(tiny(name, "onnx"), o, &m));
+    return m;
+}
+
+static fr_tensor *evaluated(fr_module *m, fr_tensor *x) {
+    fr_tensor *y = NULL;
+    fr_module_evaluation_begin(m);
+    const bool grad = fr_no_grad_begin();
+    must(fr_module_forward(m, x, &y));
+    fr_no_grad_end(grad);
+    fr_module_evaluation_end(m);
+    return y;
+}
+
+/* Largest difference over largest value. */
+static double distance(const fr_tensor *a, const fr_tensor *b) {
+    double *x = values_of(a), *y = values_of(b), most = 0, apart = 0;
+    cr_assert_eq(fr_tensor_numel(a), fr_tensor_numel(b));
+    for (int64_t i = 0; i < fr_tensor_numel(a); i++) {
+        most = fmax(most, fabs(y[i]));
+        apart = fmax(apart, fabs(x[i] - y[i]));
+    }
+    free(x);
+    free(y);
+    return apart / most;
+}
+
+static const char *const files[] = {"residual", "residual_folded", "residual_dynamo",
+                                    "mobile",   "mobile_train",    "mobile_dynamo",
+                                    "unet",     "unet_static",     "unet_dynamo",
+                                    "wide",     "wide_static",     "wide_dynamo",
+                                    "softmax"};
+
+Test(onnx, every_file_computes_what_pytorch_computes) {
+    for (size_t i = 0; i < COUNT(files); i++) {
+        fr_module *m = loaded(files[i], FR_ONNX_OPTS(.drop_softmax = true));
+        fr_tensor *x = expected(files[i], "x"), *want = expected(files[i], "y"), *y = evaluated(m, x);
+        cr_assert_eq(fr_tensor_rank(y), fr_tensor_rank(want), "%s", files[i]);
+        for (int k = 0; k < fr_tensor_rank(y); k++) cr_expect_eq(fr_tensor_dim(y, k), fr_tensor_dim(want, k));
+        cr_expect_lt(distance(y, want), 1e-5, "%s: %g", files[i], distance(y, want));
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+        fr_tensor_release(&want);
+        fr_module_release(&m);
+    }
+    expect_nothing_left();
+}
+
+Test(onnx, a_network_trains_as_it_trains_in_pytorch) {
+    static const char *const names[] = {"residual", "mobile_train"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        fr_module *m = loaded(names[i], NULL);
+        fr_tensor *x = expected(names[i], "x"), *want = expected(names[i], "loss"), *target = NULL, *y = NULL,
+                  *l = NULL;
+        int64_t class_[64], n = fr_tensor_dim(x, 0);
+        double *losses = values_of(want), loss = 0;
+        fr_optimizer *sgd = NULL;
+        for (int64_t k = 0; k < n; k++) class_[k] = k % 3;
+        must(fr_tensor_from_host(class_, 1, &n, FR_I64, FR_CPU, &target));
+        must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.05, .momentum = 0.9), &sgd));
+        for (int step = 0; step < 3; step++) {
+            fr_optimizer_zero_grad(sgd);
+            must(fr_module_forward(m, x, &y));
+            must(fr_cross_entropy(y, target, NULL, &l));
+            must(fr_tensor_item(l, &loss));
+            must(fr_backward(l, NULL));
+            must(fr_optimizer_step(sgd));
+            cr_expect_lt(fabs(loss - losses[step]), 1e-5 * losses[step], "%s, step %d: %.9g, not %.9g", names[i], step,
+                         loss, losses[step]);
+        }
+        free(losses);
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+        fr_tensor_release(&l);
+        fr_tensor_release(&want);
+        fr_tensor_release(&target);
+        fr_optimizer_release(&sgd);
+        fr_module_release(&m);
+    }
+}
+
+Test(onnx, layers_have_the_names_of_their_state_dict) {
+    static const struct {
+        const char *file, *name;
+    } cases[] = {
+        {"residual", "conv1.weight"},      {"residual", "bn2.running_var"},     {"residual", "fc.bias"},
+        {"residual_folded", "conv1.bias"}, {"residual_dynamo", "conv2.weight"}, {"mobile", "stem.0.weight"},
+        {"mobile", "deep.0.weight"},       {"mobile_train", "stem.1.bias"},     {"unet", "middle.0.weight"},
+        {"wide", "shared.weight"},         {"softmax", "first.weight"},         {"softmax", "second.weight"},
+        {"wide_dynamo", "fc1.weight"},     {"unet_dynamo", "out.bias"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        fr_module *m = loaded(cases[i].file, FR_ONNX_OPTS(.drop_softmax = true));
+        char path[64];
+        snprintf(path, sizeof path, "%s", cases[i].name);
+        char *dot = strrchr(path, '.');
+        *dot = '\0';
+        fr_module *layer = fr_module_find(m, path);
+        cr_expect(layer != NULL && fr_module_tensor(layer, dot + 1) != NULL, "%s: %s", cases[i].file, cases[i].name);
+        fr_module_release(&m);
+    }
+}
+
+Test(onnx, a_layer_that_runs_twice_has_one_set_of_parameters) {
+    fr_module *m = loaded("wide", NULL);
+    int runs = 0;
+    fr_layer l;
+    for (int i = 0; i < fr_module_layers(m); i++) {
+        must(fr_module_layer_get(m, i, &l));
+        runs += strcmp(l.name, "shared") == 0;
+    }
+    cr_expect_eq(runs, 2);
+    fr_module_release(&m);
+}
+
+Test(onnx, options_of_batch_norm_and_dropout_are_the_files) {
+    fr_module *m = loaded("residual", NULL), *w = loaded("wide", NULL);
+    const double *state = fr_module_state(fr_module_find(m, "bn1")); /* eps, momentum: net/module.h */
+    cr_expect_eq(state[0], 1e-5);
+    cr_expect_lt(fabs(state[1] - 0.2), 1e-12);
+    state = fr_module_state(fr_module_find(m, "bn2"));
+    cr_expect_eq(state[0], 1e-3);
+    cr_expect_lt(fabs(state[1] - 0.1), 1e-12);
+    fr_module_release(&m);
+    fr_module_release(&w);
+}
+
+Test(onnx, loading_draws_no_random_numbers_and_meta_takes_no_memory) {
+    fr_seed(7);
+    const fr_rng before = fr_rng_get();
+    fr_module *m = loaded("unet", FR_ONNX_OPTS(.device = FR_META));
+    const fr_rng after = fr_rng_get();
+    cr_expect_arr_eq(&before, &after, sizeof before);
+    cr_expect_eq(fr_tensor_device(fr_module_tensor(fr_module_find(m, "out"), "weight")), FR_META);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* ---- refused --------------------------------------------------------------------------------------------- */
+
+Test(onnx, what_frugal_has_not_is_named_with_its_node) {
+    fr_module *m = NULL;
+    cr_expect_eq(fr_onnx_load(tiny("unknown", "onnx"), FR_ONNX_OPTS(.height = 8, .width = 8), &m), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("unknown.onnx': node '/decoder/up' (ConvTranspose, 1 of 1): frugal has no layer for ConvTranspose");
+    cr_expect_eq(fr_onnx_load(tiny("unknown", "onnx"), NULL, &m), FR_EINVAL);
+    EXPECT_SENTENCE("dimension 2 of input 'x' is open; give height and width");
+    cr_expect_eq(fr_onnx_load(tiny("softmax", "onnx"), NULL, &m), FR_EINVAL);
+    EXPECT_SENTENCE("node 'last' (Softmax, 4 of 4): the network ends with it");
+    cr_expect_eq(fr_onnx_load(in_folder("none.onnx"), NULL, &m), FR_EIO);
+    EXPECT_SENTENCE("none.onnx': cannot be read");
+    write_bytes(in_folder("empty.onnx"), "", 0);
+    cr_expect_eq(fr_onnx_load(in_folder("empty.onnx"), NULL, &m), FR_EFORMAT);
+    EXPECT_SENTENCE("it is empty");
+    cr_expect_null(m);
+    expect_nothing_left();
+}
+
+/* Replaces the first `from` in the file by `to`, of the same length. */
+static fr_status changed(const char *file, const char *from, const char *to) {
+    size_t n = 0;
+    unsigned char *b = read_bytes(tiny(file, "onnx"), &n);
+    fr_module *m = NULL;
+    char *at = memmem(b, n, from, strlen(from));
+    cr_assert_not_null(at, "%s in %s", from, file);
+    cr_assert_eq(strlen(from), strlen(to));
+    memcpy(at, to, strlen(to));
+    write_bytes(in_folder("changed.onnx"), b, n);
+    free(b);
+    const fr_status s = fr_onnx_load(in_folder("changed.onnx"), NULL, &m);
+    cr_expect_null(m);
+    fr_module_release(&m);
+    return s;
+}
+
+Test(onnx, another_attribute_type_or_value_is_refused) {
+    cr_expect_eq(changed("residual", "dilations", "dilation_"), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("node '/conv1/Conv' (Conv, 1 of 11): frugal does not know its attribute 'dilation_'");
+    cr_expect_eq(changed("unet", "half_pixel", "half_pixes"), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("coordinates 'half_pixes'");
+}
+
+/* Messages within messages, deeper than the parser's stack would go. */
+Test(onnx, nesting_is_limited) {
+    enum { DEEP = 200000 };
+    unsigned char *b = malloc(8 * DEEP);
+    size_t at = 8 * DEEP, n = 0;
+    cr_assert_not_null(b);
+    /* graph (7), then node (1), attribute (5), graph (6), node (1) ... from the inside out */
+    static const unsigned char key[3] = {1 << 3 | 2, 6 << 3 | 2, 5 << 3 | 2};
+    for (int i = 0; i <= DEEP; i++) {
+        unsigned char length[5];
+        int k = 0;
+        for (size_t v = n; k == 0 || v > 0; v >>= 7) length[k++] = (unsigned char)((v & 127) | (v > 127 ? 128 : 0));
+        at -= (size_t)k + 1;
+        b[at] = i == DEEP ? 7 << 3 | 2 : key[(DEEP - 1 - i) % 3 == 0 ? 0 : (DEEP - 1 - i) % 3 == 1 ? 2 : 1];
+        memcpy(b + at + 1, length, (size_t)k);
+        n += (size_t)k + 1;
+    }
+    write_bytes(in_folder("deep.onnx"), b + at, n);
+    free(b);
+    fr_module *m = NULL;
+    cr_expect_eq(fr_onnx_load(in_folder("deep.onnx"), NULL, &m), FR_EFORMAT);
+    EXPECT_SENTENCE("nest deeper than 32");
+}
+
+static uint64_t next(uint64_t *seed) {
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *seed >> 33;
+}
+
+/* A few bytes of another value, or an end that is missing; mostly within the graph, behind the weights. */
+static void damage(const char *file, uint64_t *seed) {
+    size_t n = 0;
+    unsigned char *b = read_bytes(tiny(file, "onnx"), &n);
+    const int kind = (int)(next(seed) % 4);
+    for (uint64_t k = 0; k <= next(seed) % 4 && kind < 3; k++)
+        b[next(seed) % n] = kind == 0 ? (unsigned char)next(seed) : kind == 1 ? 255 : 0;
+    write_bytes(in_folder("bad.onnx"), b, kind == 3 ? next(seed) % n : n);
+    free(b);
+}
+
+Test(onnx, damaged_files_are_one_sentence) {
+    uint64_t seed = 11;
+    int fine = 0;
+    for (int i = 0; i < 200; i++) {
+        fr_module *m = NULL;
+        damage(files[i % (int)COUNT(files)], &seed);
+        const fr_status s = fr_onnx_load(in_folder("bad.onnx"), NULL, &m);
+        cr_expect((s == FR_OK) == (m != NULL));
+        fine += s == FR_OK;
+        if (s < 0) EXPECT_SENTENCE("loading ONNX: file '");
+        if (s < 0) cr_expect_null(strchr(fr_last_error(), '\n'), "%s", fr_last_error());
+        fr_module_release(&m);
+    }
+    cr_expect_lt(fine, 150, "%d of 200 damaged files load", fine);
+    cr_expect_gt(fine, 0);
+    expect_nothing_left();
+}
+
+#else
+
+Test(onnx, a_build_without_names_packages_and_option) {
+    fr_module *m = NULL;
+    cr_expect_eq(fr_onnx_load(tiny("residual", "onnx"), NULL, &m), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("libprotobuf-c-dev");
+    EXPECT_SENTENCE("-Donnx=enabled");
+}
+
+#endif
