@@ -32,9 +32,14 @@ template <int N> static __device__ __forceinline__ void keeps(const rule &r, int
         }
         return;
     }
+    fri_philox4 u = fri_philox(r.seed, stream, (uint64_t)first / 4);
+    int64_t counter = first / 4;
     for (int k = 0; k < N; k++) {
         int64_t at = r.per_channel ? (i + k) / r.image * r.c + (i + k) % r.c : i + k;
-        fri_philox4 u = fri_philox(r.seed, stream, (uint64_t)at / 4);
+        if (at / 4 != counter) {
+            counter = at / 4;
+            u = fri_philox(r.seed, stream, (uint64_t)counter);
+        }
         int lane = (int)(at & 3);
         keep[k] = fri_dropout_keeps(lane == 0 ? u.v[0] : lane == 1 ? u.v[1] : lane == 2 ? u.v[2] : u.v[3], r.threshold);
     }

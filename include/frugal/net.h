@@ -91,6 +91,7 @@ FR_API fr_value fr_net_avgpool2d(fr_net *n, const char *name, fr_value x, int64_
 FR_API fr_value fr_net_adaptive_avgpool2d(fr_net *n, const char *name, fr_value x, int64_t p, int64_t q);
 FR_API fr_value fr_net_dropout(fr_net *n, const char *name, fr_value x, double p);
 FR_API fr_value fr_net_dropout2d(fr_net *n, const char *name, fr_value x, double p);
+FR_API fr_value fr_net_stochastic_depth(fr_net *n, const char *name, fr_value x, double p);
 FR_API fr_value fr_net_flatten(fr_net *n, const char *name, fr_value x, int start_dim);
 FR_API fr_value fr_net_upsample(fr_net *n, const char *name, fr_value x, int64_t factor, fr_upsample_mode mode);
 /* x at the height and width of `like`. */

@@ -145,6 +145,7 @@ FR_API fr_status fr_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_
 FR_API fr_status fr_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m);
 FR_API fr_status fr_nn_dropout(double p, fr_module **m);
 FR_API fr_status fr_nn_dropout2d(double p, fr_module **m);
+FR_API fr_status fr_nn_stochastic_depth(double p, fr_module **m); /* whole images */
 FR_API fr_status fr_nn_flatten(int start_dim, fr_module **m);
 FR_API fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m);
 FR_API fr_status fr_nn_identity(fr_module **m);

@@ -145,6 +145,8 @@ FR_API fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y);
  * state, and is computed again in backward: nothing is saved (one byte per element with encode off, as PyTorch). */
 FR_API fr_status fr_dropout(fr_tensor *x, double p, bool train, fr_tensor **y);
 FR_API fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y); /* whole channels */
+/* Whole images: torchvision.ops.stochastic_depth(mode="row"), for the branch of a residual block. */
+FR_API fr_status fr_stochastic_depth(fr_tensor *x, double p, bool train, fr_tensor **y);
 
 /* ---- lookup and resampling --------------------------------------------------------------------------------------- */
 

@@ -41,6 +41,13 @@ static int64_t channel_blocks(const fri_dropout_desc *d) {
     return fri_ceil_div(d->c, FRI_BLOCK);
 }
 
+/* As many positions of `count` channels as a block holds repeat their numbers; how many these are. */
+static int64_t repeat_numbers(int64_t count, int64_t most, uint8_t *keep) {
+    const int64_t times = fri_min_i64(FRI_BLOCK / count, most);
+    for (int64_t i = count; i < times * count; i++) keep[i] = keep[i - count];
+    return times;
+}
+
 fr_status fri_cpu_dropout(const fri_exec *e, const fri_dropout_desc *d, const void *x, void *y) {
     fr_status s = fri_cpu_accepts("dropout", d->dtype);
     if (s < 0) return s;
@@ -53,7 +60,9 @@ fr_status fri_cpu_dropout(const fri_exec *e, const fri_dropout_desc *d, const vo
             int64_t image = i / channel_blocks(d), c = i % channel_blocks(d) * FRI_BLOCK;
             int64_t count = fri_min_i64(FRI_BLOCK, d->c - c);
             keep_numbers(d, image * d->c + c, count, keep);
-            for (int64_t at = 0; at < d->hw; at++) apply_block(d, (image * d->hw + at) * d->c + c, count, keep, x, y);
+            int64_t step = count == d->c ? repeat_numbers(count, d->hw, keep) : 1;
+            for (int64_t at = 0; at < d->hw; at += step)
+                apply_block(d, (image * d->hw + at) * d->c + c, count * fri_min_i64(step, d->hw - at), keep, x, y);
         } else {
             int64_t first = i * FRI_BLOCK, count = fri_min_i64(FRI_BLOCK, n - first);
             keep_numbers(d, first, count, keep);

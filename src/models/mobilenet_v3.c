@@ -42,17 +42,6 @@ static fr_value v3_conv_norm(fr_net *n, const char *name, fr_value x, int64_t ou
     return x;
 }
 
-static fr_value excite(fr_net *n, const char *name, fr_value x, int64_t squeeze) {
-    const int64_t c = fr_net_dim(n, x, -1);
-    fr_net_scope_begin(n, "%s", name);
-    fr_value s = fr_net_adaptive_avgpool2d(n, "avgpool", x, 1, 1);
-    s = fr_net_relu(n, "activation", fr_net_conv2d(n, "fc1", s, squeeze, 1, NULL, FR_BIAS));
-    s = fr_net_hardsigmoid(n, "scale_activation", fr_net_conv2d(n, "fc2", s, c, 1, NULL, FR_BIAS));
-    x = fr_net_mul(n, "scale", x, s);
-    fr_net_scope_end(n);
-    return x;
-}
-
 static fr_value v3_block(fr_net *n, fr_value x, const bottleneck *b) {
     static const char *const names[] = {"0", "1", "2", "3"};
     const int64_t in = fr_net_dim(n, x, -1);
@@ -62,7 +51,7 @@ static fr_value v3_block(fr_net *n, fr_value x, const bottleneck *b) {
     fr_net_scope_begin(n, "block");
     if (b->inner != in) y = v3_conv_norm(n, names[at++], y, b->inner, 1, 1, 1, bent);
     y = v3_conv_norm(n, names[at++], y, b->inner, b->kernel, b->stride, b->inner, bent);
-    if (b->squeeze > 0) y = excite(n, names[at++], y, b->squeeze);
+    if (b->squeeze > 0) y = fri_squeeze_excite(n, names[at++], y, b->squeeze, fr_net_relu, fr_net_hardsigmoid);
     y = v3_conv_norm(n, names[at], y, b->channels, 1, 1, 1, LINEAR);
     fr_net_scope_end(n);
     return b->stride == 1 && in == b->channels ? fr_net_add(n, "add", y, x) : y;

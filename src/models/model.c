@@ -13,8 +13,14 @@ static fr_status make(const char *name, const fr_model_opts *opts, fr_module **m
     static const struct {
         const char *name;
         make_fn *make;
-    } family[] = {{"vgg", fr_vgg},           {"resnet", fr_resnet},         {"densenet_bc", fr_densenet},
-                  {"densenet", fr_densenet}, {"mobilenet_v", fr_mobilenet}, {"unet", fr_unet}};
+    } family[] = {{"vgg", fr_vgg},
+                  {"resnet", fr_resnet},
+                  {"densenet_bc", fr_densenet},
+                  {"densenet", fr_densenet},
+                  {"mobilenet_v", fr_mobilenet},
+                  {"unet", fr_unet},
+                  {"efficientnet_b", fr_efficientnet},
+                  {"squeezenet1_", fr_squeezenet}};
     fr_model_opts o = opts != NULL ? *opts : *FR_MODEL_OPTS();
     const bool large = strcmp(name, "mobilenet_v3_large") == 0;
     if (large || strcmp(name, "mobilenet_v3_small") == 0) return fr_mobilenet_v3(large, &o, m);
@@ -38,11 +44,11 @@ static fr_status make(const char *name, const fr_model_opts *opts, fr_module **m
         }
         if (rest[0] == '\0' && depth <= INT32_MAX) return family[i].make((int)depth, &o, m);
     }
-    return fr_fail(
-        FR_EINVAL,
-        "model '%s' is not known: vgg16, resnet18, densenet121, densenet_bc40_k12, mobilenet_v2, "
-        "mobilenet_v3_small, mobilenet_v3_large, unet4 and other depths are, with _bn, _small, _abn behind them",
-        name);
+    return fr_fail(FR_EINVAL,
+                   "model '%s' is not known: vgg16, resnet18, densenet121, densenet_bc40_k12, mobilenet_v2, "
+                   "mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, squeezenet1_1, unet4 and other depths "
+                   "are, with _bn, _small, _abn behind them",
+                   name);
 }
 
 fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m) {

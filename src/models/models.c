@@ -42,6 +42,18 @@ fr_value fri_pool_flatten(fr_net *n, fr_value x, int64_t size) {
     return fr_net_flatten(n, "flatten", fr_net_adaptive_avgpool2d(n, "avgpool", x, size, size), 1);
 }
 
+fr_value fri_squeeze_excite(fr_net *n, const char *name, fr_value x, int64_t squeeze, fri_net_activation *bend,
+                            fri_net_activation *gate) {
+    const int64_t c = fr_net_dim(n, x, -1);
+    fr_net_scope_begin(n, "%s", name);
+    fr_value s = fr_net_adaptive_avgpool2d(n, "avgpool", x, 1, 1);
+    s = bend(n, "activation", fr_net_conv2d(n, "fc1", s, squeeze, 1, NULL, FR_BIAS));
+    s = gate(n, "scale_activation", fr_net_conv2d(n, "fc2", s, c, 1, NULL, FR_BIAS));
+    x = fr_net_mul(n, "scale", x, s);
+    fr_net_scope_end(n);
+    return x;
+}
+
 fr_value fri_dense(fr_net *n, const char *name, fr_value x, int64_t out) {
     x = fr_net_linear(n, name, x, out, FR_BIAS);
     fr_module *m = fr_net_layer_of(n, x);

@@ -119,6 +119,11 @@ fr_value fr_net_dropout2d(fr_net *n, const char *name, fr_value x, double p) {
     return one(n, name, fr_nn_dropout2d(p, &m), &m, x);
 }
 
+fr_value fr_net_stochastic_depth(fr_net *n, const char *name, fr_value x, double p) {
+    fr_module *m = NULL;
+    return one(n, name, fr_nn_stochastic_depth(p, &m), &m, x);
+}
+
 fr_value fr_net_flatten(fr_net *n, const char *name, fr_value x, int start_dim) {
     fr_module *m = NULL;
     return one(n, name, fr_nn_flatten(start_dim, &m), &m, x);

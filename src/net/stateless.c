@@ -145,6 +145,13 @@ static fr_status dropout2d_forward(fr_module *m, fr_tensor **x) {
 }
 static const fr_module_class dropout2d_class = {.name = "Dropout2d", .forward = dropout2d_forward, .traits = RANDOM};
 
+static fr_status stochastic_depth_forward(fr_module *m, fr_tensor **x) {
+    return fr_stochastic_depth(*x, *(double *)m->state, m->training, x);
+}
+static const fr_module_class stochastic_depth_class = {.name = "StochasticDepth",
+                                                       .forward = stochastic_depth_forward,
+                                                       .traits = RANDOM};
+
 static fr_status make_dropout(const fr_module_class *class_, double p, fr_module **m) {
     if (!(p >= 0 && p <= 1)) return fr_fail(FR_EINVAL, "%s: p is %g; it must lie in 0..1", class_->name, p);
     return make(class_, &p, sizeof p, m);
@@ -158,6 +165,11 @@ fr_status fr_nn_dropout(double p, fr_module **m) {
 fr_status fr_nn_dropout2d(double p, fr_module **m) {
     FRI_NOT_NULL(m);
     return make_dropout(&dropout2d_class, p, m);
+}
+
+fr_status fr_nn_stochastic_depth(double p, fr_module **m) {
+    FRI_NOT_NULL(m);
+    return make_dropout(&stochastic_depth_class, p, m);
 }
 
 /* ---- shape ------------------------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* dropout, dropout2d - random zeroing of elements or channels (Srivastava et al., 2014).
+/* dropout, dropout2d, stochastic_depth - random zeroing of elements, of channels (Srivastava et al., 2014) or of images
+ * (Huang et al., 2016).
  *   forward    y = kept ? x / (1 - p) : 0; kept(i) = uniform(seed, stream, i) >= p
  *   backward   dx = kept ? dy / (1 - p) : 0, kept computed again from (seed, stream)
  *   saves      nothing; with encode off PyTorch's mask, one byte per element
@@ -49,6 +50,10 @@ done:
 
 static const fr_op dropout = {.name = "dropout", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
 static const fr_op dropout2d = {.name = "dropout2d", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
+static const fr_op stochastic_depth = {.name = "stochastic_depth",
+                                       .backward = backward,
+                                       .rebuild = rebuild,
+                                       .rebuild_inputs = 1};
 
 static fr_status describe(const fr_op *op, const fr_tensor *x, double p, fri_dropout_desc *d) {
     fr_status s = fri_expect_float(op, x, "x");
@@ -61,6 +66,14 @@ static fr_status describe(const fr_op *op, const fr_tensor *x, double p, fri_dro
         d->n = dim[0];
         d->hw = dim[1] * dim[2];
         d->c = dim[3];
+        d->per_channel = true;
+    }
+    if (op == &stochastic_depth) { /* an image is a channel of its own */
+        if (x->shape.rank == 0)
+            return fr_fail(FR_ESHAPE, "%s: x is a scalar; its first dimension counts images", op->name);
+        d->n = x->shape.dim[0];
+        d->hw = d->n > 0 ? fri_numel(x) / d->n : 0;
+        d->c = 1;
         d->per_channel = true;
     }
     return FR_OK;
@@ -109,4 +122,9 @@ fr_status fr_dropout(fr_tensor *x, double p, bool train, fr_tensor **y) {
 fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
     return run(&dropout2d, x, p, train, y);
+}
+
+fr_status fr_stochastic_depth(fr_tensor *x, double p, bool train, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
+    return run(&stochastic_depth, x, p, train, y);
 }

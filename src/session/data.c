@@ -111,6 +111,22 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
     return fr_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
 }
 
+/* What the network of --weights has learned to see: what the file says, else ImageNet's, which torchvision's and timm's
+ * classifiers of photos take. false: the data say. */
+static bool normalization_of_weights(fri_config *c) {
+    static const double imagenet[2][3] = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+    fr_weights_info info = {0};
+    if (c->opts.weights == NULL) return false;
+    const bool says = fr_weights_info_read(c->opts.weights, &info) == FR_OK && info.channels == c->channels;
+    const bool found = says || (fri_dataset_in_folders(c->opts.dataset) && c->channels == 3);
+    for (int i = 0; i < c->channels && found; i++) {
+        c->mean[i] = says ? info.mean[i] : imagenet[0][i];
+        c->std[i] = says ? info.std[i] : imagenet[1][i];
+    }
+    fr_weights_info_clear(&info);
+    return found;
+}
+
 /* Statistics of at most this many training images; noise and sizes without data have none. */
 static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t of_images) {
     enum { LOOK_AT = 1024 };
@@ -122,6 +138,7 @@ static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t o
         }
         return FR_OK;
     }
+    if (normalization_of_weights(c)) return FR_OK;
     FR_TRY(s, fr_dataset_mean_std(train, LOOK_AT, c->mean, c->std));
     for (int i = 0; i < c->channels; i++) {
         if (of_images == 1) {

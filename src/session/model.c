@@ -45,6 +45,7 @@ static fr_status thaw_kind(void *ctx, const char *path, fr_tensor *t, bool is_pa
 
 static fr_status thaw(fr_module *m, const char *word) {
     thawing k = {.m = m, .norms = strcmp(word, "norm") == 0};
+    if (strcmp(word, "all") == 0) return fr_module_freeze(m, NULL, false);
     if (strcmp(word, "head") == 0) return fr_module_freeze(m, fr_module_head(m), false);
     if (k.norms || strcmp(word, "bias") == 0) return fr_module_each_tensor(m, thaw_kind, &k);
     return fr_module_freeze(m, word, false);

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 1, NUMBERS = 3, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 2, NUMBERS = 3, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -33,6 +33,16 @@ static void set_of_training(parts *p, size_t i, const char *name, int64_t value,
     set(p, i, name, value);
     p->setting[i].must_match = !predict;
     p->setting[i].may_lack = true;
+}
+
+/* Mean and deviation of the images: of the data, or of --weights, which a resumed run may not name again. */
+static void set_normalization(parts *p, size_t i, const fri_config *c) {
+    size_t at = 0;
+    p->value[i][0] = '\0';
+    for (int k = 0; k < c->channels && at < FRI_FLAG_TEXT_BYTES; k++)
+        at += (size_t)snprintf(p->value[i] + at, FRI_FLAG_TEXT_BYTES - at, "%s%.4g/%.4g", k > 0 ? " " : "", c->mean[k],
+                               c->std[k]);
+    p->setting[i] = (fr_state_setting){.name = "normalization", .value = p->value[i], .lacking = p->value[i]};
 }
 
 static void note_change(void *ctx, const fr_state_setting *now, const char *saved) {
@@ -63,6 +73,7 @@ static void describe(fri_session *r, parts *p) {
     }
     /* Not a flag: how a running value of batch norm moves (fri_running_update). */
     p->setting[n++] = (fr_state_setting){.name = "running-values", .value = "in f32", .lacking = "in f64"};
+    set_normalization(p, n++, r->config);
     p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
     p->number[1] = (fr_state_number){"epoch_correct", &r->epoch_correct};

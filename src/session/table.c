@@ -167,7 +167,8 @@ const fr_flag fri_flags[] = {
      "Frozen batch norms use their running values. Nothing is kept for backward for what is frozen.",
      .unset = "none", .course = true},
     {"train-only", ROW(LIST, TRAINING, train_only), "PREFIX...",
-     "Freeze all but these; 'head' is the last layer with parameters, 'bias' all biases, 'norm' all norms.",
+     "Freeze all but these; 'head' is the last layer with parameters, 'bias' all biases, 'norm' all norms, 'all' the "
+     "whole network.",
      .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
     {"lr-scale", ROW(LIST, TRAINING, lr_scale), "PREFIX=X...",
      "Layers and parameters of this name, or below it, learn X times as fast: 'head=10', 'layer1=0.1'; 'head', 'bias' "

@@ -1,7 +1,7 @@
 /* logits.c - a model's logits for given images, for test_torchvision.py.
  *
  *   logits MODEL WEIGHTS INPUT OUTPUT [exact]      (exact: fr_exact_convolutions_set)
- * MODEL is vgg16_bn, resnet50, densenet121, mobilenet_v2 or _v3_*. WEIGHTS is a safetensors file to load; if there is
+ * MODEL is vgg16_bn, resnet50, densenet121, or what fr_model knows. WEIGHTS is a safetensors file to load; if there is
  * none, the model gets random weights and running statistics and they are saved there. INPUT holds "images" f32 [n,
  * height, width, 3], OUTPUT gets "logits" f32 [n, 1000]. */
 #include "io/safetensors.h"
@@ -20,9 +20,7 @@ static fr_status build(const char *name, fr_module **m) {
     if (strcmp(name, "resnet50") == 0) return fr_resnet(50, o, m);
     if (strcmp(name, "densenet121") == 0) return fr_densenet(121, o, m);
     if (strcmp(name, "mobilenet_v2") == 0) return fr_mobilenet(2, o, m);
-    if (strncmp(name, "mobilenet_v3", 12) == 0) return fr_model(name, FR_MODEL_OPTS(), m);
-    fprintf(stderr, "logits: no model '%s'\n", name);
-    return FR_EINVAL;
+    return fr_model(name, FR_MODEL_OPTS(), m);
 }
 
 /* New statistics are 0 and 1: a mixed-up channel would not show. */

@@ -36,6 +36,8 @@ static const struct {
     {"MobileNetV2", fr_mobilenet, 2, 3504872, 0, 0},
     {"MobileNetV3 small", mobilenet_v3, false, 2542856, 0, 0},
     {"MobileNetV3 large", mobilenet_v3, true, 5483032, 0, 0},
+    {"EfficientNet-B0", fr_efficientnet, 0, 5288548, 0, 0},
+    {"SqueezeNet 1.1", fr_squeezenet, 1, 1235496, 0, 0},
 };
 
 static size_t live(fr_device d) {

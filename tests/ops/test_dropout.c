@@ -57,9 +57,9 @@ Test(dropout, drops_the_share_and_scales_the_rest) {
 
 Test(dropout, stored_mask_and_threads_change_nothing) {
     static float y[COUNT], dx[COUNT], y2[COUNT], dx2[COUNT];
-    dropout_fn *ops[] = {fr_dropout, fr_dropout2d};
+    dropout_fn *ops[] = {fr_dropout, fr_dropout2d, fr_stochastic_depth};
     int threads = fr_threads_get();
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         run(ops[i], 0.3, true, y, dx);
         run(ops[i], 0.3, false, y2, dx2);
         cr_expect_eq(memcmp(y, y2, sizeof y), 0);
@@ -107,6 +107,20 @@ Test(dropout, dropout2d_drops_whole_channels) {
     expect_nothing_left();
 }
 
+Test(dropout, stochastic_depth_drops_whole_images) {
+    static float y[COUNT], dx[COUNT];
+    int dropped = 0;
+    run(fr_stochastic_depth, 0.4, true, y, dx);
+    for (int n = 0; n < N; n++) {
+        const float first = y[n * H * W * C];
+        dropped += first == 0;
+        for (int k = 0; k < H * W * C; k++) cr_assert_eq(y[n * H * W * C + k], first);
+    }
+    cr_expect(dropped > 0 && dropped < N, "%d of %d images dropped", dropped, N);
+    cr_expect_eq(memcmp(y, dx, sizeof y), 0, "backward drops other images");
+    expect_nothing_left();
+}
+
 static fr_status apply(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     (void)n_in;
     (void)n_out;
@@ -115,8 +129,8 @@ static fr_status apply(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **ou
 
 Test(dropout, gradcheck) {
     cpu_only("gradient checks are in f64, which CUDA does not compute");
-    dropout_fn *ops[][1] = {{fr_dropout}, {fr_dropout2d}};
-    for (int i = 0; i < 2; i++) {
+    dropout_fn *ops[][1] = {{fr_dropout}, {fr_dropout2d}, {fr_stochastic_depth}};
+    for (int i = 0; i < 3; i++) {
         fr_tensor *x = NULL;
         fr_seed(6);
         must(fr_tensor_normal(4, (int64_t[]){2, 3, 4, 5}, 0, 1, FR_F64, test_device(), &x));

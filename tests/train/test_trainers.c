@@ -32,6 +32,7 @@ Test(trainers, each_trains_two_steps_and_its_report_adds_up) {
         {"train_unet", "--depth 2 --image-size 16", "unet2", 0},
         {"train_mobilenet", "", "mobilenet_v2_small", 2236682},
         {"train_own", "", "own1", 78042},
+        {"finetune", "--dataset digits --model squeezenet1_1 --image-size 32", "squeezenet1_1", 727626},
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         char arguments[1024];
@@ -185,75 +186,6 @@ Test(trainers, meta_has_sizes_and_no_numbers) {
     EXPECT_MATCH(o.out, "cifar100: 50000 training and 10000 test images, 100 classes");
 }
 
-/* <root>/set: six training and six test images of two classes. Returns the flags that train on it. */
-static const char *write_folder_set(void) {
-    static char flags[1024];
-    uint8_t rgb[16 * 16 * 3], *bytes = NULL;
-    files_make_folder("set");
-    static const char *const folders[] = {"set/train",   "set/test",   "set/train/a",
-                                          "set/train/b", "set/test/a", "set/test/b"};
-    for (int i = 0; i < 6; i++) files_make_folder(folders[i]);
-    for (int i = 0; i < 12; i++) {
-        char name[64];
-        picture_fill(rgb, 16, 16);
-        size_t n = jpeg_bytes(JPEG_RGB, rgb, 16, 16, &bytes);
-        snprintf(name, sizeof name, "%s/%d.jpg", folders[2 + i % 4], i);
-        files_write(name, bytes, n);
-        free(bytes);
-    }
-    snprintf(flags, sizeof flags,
-             "--depth 10 --growth 4 --image-size 8 --batch-size 4 --dataset folder --data %s --epochs 1 --keep-last",
-             files_path("set"));
-    return flags;
-}
-
-Test(trainers, other_datasets) {
-    outcome o = program_run("train_densenet", write_folder_set());
-    cr_expect_eq(o.status, 0, "%s", o.err);
-    EXPECT_MATCH(o.out, "folder: 6 training and 6 test images, 2 classes, 8 px; batches of 4, 2 steps per epoch");
-    o = program_run("train_densenet",
-                    TINY "--dataset synthetic --classes 3 --steps 2 --optimizer adamw --schedule step");
-    cr_expect_eq(o.status, 0, "%s", o.err);
-    EXPECT_MATCH(o.out, "synthetic: .* 3 classes");
-}
-
-static void shell(const char *in_the_folder) {
-    char command[2048];
-    snprintf(command, sizeof command, "cd %s && %s", files_path("set"), in_the_folder);
-    cr_assert_eq(system(command), 0, "%s", command);
-}
-
-/* A folder in shards trains to its losses; a window is another order of the same images. */
-Test(trainers, tar_shards_train_as_their_folder) {
-    static const char *const sets[] = {"", "--dataset tar", "--dataset tar --shuffle-window 1"};
-    const char *flags = write_folder_set();
-    char arguments[1200];
-    cJSON *loss[3];
-    shell("tar -cf train-0.tar -C train a && tar -cf train-1.tar -C train b && tar -cf val.tar -C test a b");
-    for (int i = 0; i < 3; i++) {
-        snprintf(arguments, sizeof arguments, "%s %s --report %s", flags, sets[i], files_path("tar.json"));
-        outcome o = program_run("train_densenet", arguments);
-        if (o.status == 1 && strstr(o.err, "without libarchive") != NULL) cr_skip("built without libarchive");
-        cr_assert_eq(o.status, 0, "%s", o.err);
-        if (i > 0) EXPECT_MATCH(o.out, "tar: 6 training and 6 test images, 2 classes");
-        cJSON *r = report_read(files_path("tar.json"));
-        loss[i] = cJSON_DetachItemFromObject(r, "loss");
-        cJSON_Delete(r);
-    }
-    cr_expect(cJSON_Compare(loss[0], loss[1], true), "shards train to other losses than their folder");
-    cr_expect_not(cJSON_Compare(loss[0], loss[2], true), "a window changes nothing");
-    for (int i = 0; i < 3; i++) cJSON_Delete(loss[i]);
-    shell("rm val.tar* && tar -cf val.tar --transform s/^b/c/ --transform s/^a/b/ -C test a b");
-    snprintf(arguments, sizeof arguments, "%s --dataset tar", flags);
-    outcome o = program_run("train_densenet", arguments);
-    cr_expect_eq(o.status, 1);
-    EXPECT_MATCH(o.err, "class 0 is a in the training shards and b in the test");
-    snprintf(arguments, sizeof arguments, TINY "--dataset tar --data %s", files_root);
-    o = program_run("train_densenet", arguments);
-    cr_expect_eq(o.status, 1);
-    EXPECT_MATCH(o.err, "holds no shard train\\*.tar");
-}
-
 Test(trainers, eight_bit_moments) {
     outcome o = program_run("train_vgg", "--device meta --dataset synthetic --steps 1 --optimizer adam8");
     cr_expect_eq(o.status, 0, "%s", o.err);
@@ -335,9 +267,9 @@ Test(trainers, help_lists_every_flag_of_the_interface) {
                                         "checkpoint-segments"};
     static const char *const sections[] = {"\nNAME\n",    "\nSYNOPSIS\n", "\nDESCRIPTION\n",
                                            "\nOPTIONS\n", "\nEXAMPLES\n", "\nEXIT STATUS\n"};
-    static const char *const programs[] = {"train_vgg", "train_resnet", "train_densenet", "train_unet",
-                                           "train_mobilenet"};
-    for (int p = 0; p < 5; p++) {
+    static const char *const programs[] = {"train_vgg",  "train_resnet",    "train_densenet",
+                                           "train_unet", "train_mobilenet", "finetune"};
+    for (int p = 0; p < 6; p++) {
         outcome o = program_run(programs[p], "--epochs 3 --help all");
         cr_expect_eq(o.status, 0);
         for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
@@ -354,8 +286,8 @@ Test(trainers, help_lists_every_flag_of_the_interface) {
 
 /* The flags that one needs first, on one screen; the other word leads to all of them. */
 Test(trainers, short_help_fits_a_screen) {
-    static const char *const programs[] = {"train_vgg",  "train_resnet",    "train_densenet",
-                                           "train_unet", "train_mobilenet", "train_own"};
+    static const char *const programs[] = {"train_vgg",       "train_resnet", "train_densenet", "train_unet",
+                                           "train_mobilenet", "train_own",    "finetune"};
     static const char *const lines[] = {"\n  plan   +[A-Z]",
                                         "\n  predict IMAGE\\.\\.\\. +[A-Z]",
                                         "\nTraining\n",

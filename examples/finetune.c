@@ -1,0 +1,63 @@
+/* finetune.c - trains the head of a network with pretrained weights on a folder of images, or more of it. */
+#include "digits.h"
+
+#include <frugal/train.h>
+#include <stdio.h>
+
+static const char *model = "mobilenet_v2"; /* --model */
+
+static fr_status named(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
+    snprintf(name, FR_TRAIN_NAME_BYTES, "%s", model);
+    return fr_model(name,
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device,
+                                  .batch_norm = o->batch_norm, .head = o->head, .dropout = o->dropout),
+                    out);
+}
+
+static const char *const examples[] = {
+    "--model mobilenet_v2 --weights mobilenet_v2.safetensors --data photos --memory-budget 128MiB",
+    "A new head on torchvision's weights, for photos/train/<class>/*.jpg and photos/test/<class>/*.jpg:",
+    "--model resnet18 --weights resnet18.safetensors --data photos --train-only all --lr 1e-4 --lr-scale head=10",
+    "The whole network, its head ten times as fast:",
+    "plan --model efficientnet_b0 --device meta --classes 5 --image-size 224",
+    "What it would need, without weights and photos:",
+    NULL,
+};
+
+static const fr_flag flags[] = {
+    {"model", FR_FLAG_TEXT, FR_GROUP_MODEL, .value = "NAME",
+     .help = "The network by torchvision's name: 'resnet50', 'vgg16_bn', 'densenet121', 'mobilenet_v2', "
+             "'mobilenet_v3_small', 'mobilenet_v3_large', 'efficientnet_b0', 'squeezenet1_1'.",
+     .unset = "mobilenet_v2", .course = true, .brief = "The network by torchvision's name", .own = &model},
+    {0},
+};
+
+static const char *const head[] = {"head"};
+
+int main(int argc, char **argv) {
+    fr_train_program program = {
+        .name = "finetune",
+        .summary = "fine-tune a pretrained network inside a memory budget",
+        .description = "Gives a network with pretrained weights (safetensors, torchvision's names) a new head for the "
+                       "classes of a folder of images, and trains that; --train-only says what else trains. What is "
+                       "frozen keeps nothing for backward. Images are normalized as the file of weights says, else by "
+                       "ImageNet's mean and deviation.",
+        .examples = examples,
+        .defaults = fr_train_opts_default(),
+        .sgd_lr = 0.01,
+        .batch_norm_optional = true,
+        .digits = digits_dataset,
+        .model = named,
+        .flags = flags,
+    };
+    program.defaults.dataset = FR_TRAIN_FOLDER;
+    program.defaults.epochs = 10;
+    program.defaults.batch_size = 32;
+    program.defaults.optimizer = FR_TRAIN_ADAMW;
+    program.defaults.momentum = 0;
+    program.defaults.weight_decay = 0.01;
+    program.defaults.batch_norm = false;
+    program.defaults.train_only = head;
+    program.defaults.n_train_only = 1;
+    return fr_train_main(&program, argc, argv);
+}

@@ -1,0 +1,133 @@
+/* test_folders.c - trainers on image files: folders, tar shards, and fine-tuning on them. */
+#include "data/files.h"
+#include "program.h"
+#include "report.h"
+
+#include <frugal/models.h>
+#include <unistd.h>
+
+/* A network so small that a run takes a moment: three dense blocks of one layer on 8 pixels. */
+#define TINY "--depth 10 --growth 4 --image-size 8 --batch-size 8 "
+
+TestSuite(folders, .init = files_begin, .fini = files_end);
+
+/* <root>/set: six training and six test images of two classes. Returns the flags that train on it. */
+static const char *write_folder_set(void) {
+    static char flags[1024];
+    uint8_t rgb[16 * 16 * 3], *bytes = NULL;
+    files_make_folder("set");
+    static const char *const folders[] = {"set/train",   "set/test",   "set/train/a",
+                                          "set/train/b", "set/test/a", "set/test/b"};
+    for (int i = 0; i < 6; i++) files_make_folder(folders[i]);
+    for (int i = 0; i < 12; i++) {
+        char name[64];
+        picture_fill(rgb, 16, 16);
+        size_t n = jpeg_bytes(JPEG_RGB, rgb, 16, 16, &bytes);
+        snprintf(name, sizeof name, "%s/%d.jpg", folders[2 + i % 4], i);
+        files_write(name, bytes, n);
+        free(bytes);
+    }
+    snprintf(flags, sizeof flags,
+             "--depth 10 --growth 4 --image-size 8 --batch-size 4 --dataset folder --data %s --epochs 1 --keep-last",
+             files_path("set"));
+    return flags;
+}
+
+Test(folders, other_datasets) {
+    outcome o = program_run("train_densenet", write_folder_set());
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "folder: 6 training and 6 test images, 2 classes, 8 px; batches of 4, 2 steps per epoch");
+    o = program_run("train_densenet",
+                    TINY "--dataset synthetic --classes 3 --steps 2 --optimizer adamw --schedule step");
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "synthetic: .* 3 classes");
+}
+
+/* The network of a file of weights, and what the file says of it. */
+static fr_module *network_of(const char *path, int64_t classes, fr_weights_info *info) {
+    fr_module *m = NULL;
+    cr_assert_eq(fr_model("mobilenet_v3_small", FR_MODEL_OPTS(.classes = classes, .image_size = 32), &m), FR_OK);
+    cr_assert_eq(fr_weights_load(m, path, NULL), FR_OK, "%s", fr_last_error());
+    cr_assert_eq(fr_weights_info_read(path, info), FR_OK, "%s", fr_last_error());
+    return m;
+}
+
+static fr_status expect_equal(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    char layer[256];
+    (void)is_parameter;
+    snprintf(layer, sizeof layer, "%s", path);
+    *strrchr(layer, '.') = '\0';
+    fr_tensor *other = fr_module_tensor(fr_module_find(ctx, layer), strrchr(path, '.') + 1);
+    const bool same = fr_tensor_nbytes(t) == fr_tensor_nbytes(other) &&
+                      memcmp(fr_tensor_data(t), fr_tensor_data(other), fr_tensor_nbytes(t)) == 0;
+    cr_expect_eq(same, strncmp(path, "classifier.3.", 13) != 0, "%s", path);
+    return FR_OK;
+}
+
+/* A new head on a network of 10 classes; all else stays, statistics too, and images are seen as there. */
+Test(folders, finetune_trains_the_head_alone) {
+    static const char *const flags = "--model mobilenet_v3_small --image-size 32 --batch-size 4 --steps 2 --quiet";
+    static const double imagenet[3] = {0.485, 0.456, 0.406};
+    char arguments[2048], first[512], second[512], set[512];
+    fr_weights_info was = {0}, now = {0};
+    (void)write_folder_set();
+    snprintf(first, sizeof first, "%s", files_path("first.safetensors"));
+    snprintf(second, sizeof second, "%s", files_path("second.safetensors"));
+    snprintf(set, sizeof set, "%s", files_path("set"));
+    snprintf(arguments, sizeof arguments, "%s --dataset digits --train-only all --export %s", flags, first);
+    outcome o = program_run("finetune", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    snprintf(arguments, sizeof arguments, "%s --data %s --weights %s --export %s", flags, set, first, second);
+    o = program_run("finetune", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    fr_module *before = network_of(first, 10, &was), *after = network_of(second, 2, &now);
+    cr_expect_eq(fr_module_each_tensor(before, expect_equal, after), FR_OK);
+    cr_expect_eq(memcmp(was.mean, now.mean, sizeof was.mean), 0, "normalized with %g, before %g", now.mean[0],
+                 was.mean[0]);
+    cr_expect_eq(fr_weights_save(before, first, NULL), FR_OK); /* as others write: it says nothing of its images */
+    o = program_run("finetune", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cr_assert_eq(fr_weights_info_read(second, &now), FR_OK);
+    for (int i = 0; i < 3; i++) cr_expect_eq(now.mean[i], imagenet[i]);
+    fr_weights_info_clear(&was);
+    fr_weights_info_clear(&now);
+    fr_module_release(&before);
+    fr_module_release(&after);
+}
+
+static void shell(const char *in_the_folder) {
+    char command[2048];
+    snprintf(command, sizeof command, "cd %s && %s", files_path("set"), in_the_folder);
+    cr_assert_eq(system(command), 0, "%s", command);
+}
+
+/* A folder in shards trains to its losses; a window is another order of the same images. */
+Test(folders, tar_shards_train_as_their_folder) {
+    static const char *const sets[] = {"", "--dataset tar", "--dataset tar --shuffle-window 1"};
+    const char *flags = write_folder_set();
+    char arguments[1200];
+    cJSON *loss[3];
+    shell("tar -cf train-0.tar -C train a && tar -cf train-1.tar -C train b && tar -cf val.tar -C test a b");
+    for (int i = 0; i < 3; i++) {
+        snprintf(arguments, sizeof arguments, "%s %s --report %s", flags, sets[i], files_path("tar.json"));
+        outcome o = program_run("train_densenet", arguments);
+        if (o.status == 1 && strstr(o.err, "without libarchive") != NULL) cr_skip("built without libarchive");
+        cr_assert_eq(o.status, 0, "%s", o.err);
+        if (i > 0) EXPECT_MATCH(o.out, "tar: 6 training and 6 test images, 2 classes");
+        cJSON *r = report_read(files_path("tar.json"));
+        loss[i] = cJSON_DetachItemFromObject(r, "loss");
+        cJSON_Delete(r);
+    }
+    cr_expect(cJSON_Compare(loss[0], loss[1], true), "shards train to other losses than their folder");
+    cr_expect_not(cJSON_Compare(loss[0], loss[2], true), "a window changes nothing");
+    for (int i = 0; i < 3; i++) cJSON_Delete(loss[i]);
+    shell("rm val.tar* && tar -cf val.tar --transform s/^b/c/ --transform s/^a/b/ -C test a b");
+    snprintf(arguments, sizeof arguments, "%s --dataset tar", flags);
+    outcome o = program_run("train_densenet", arguments);
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "class 0 is a in the training shards and b in the test");
+    snprintf(arguments, sizeof arguments, TINY "--dataset tar --data %s", files_root);
+    o = program_run("train_densenet", arguments);
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "holds no shard train\\*.tar");
+}
