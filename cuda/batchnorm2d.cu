@@ -3,6 +3,8 @@
  *   finalize   24 * c bytes                               two sums, mean, invstd, both running values
  *   apply      2 * n * size bytes                         x, y; with an addend 3 * n * size: that, too
  *   backward   5 * n * size + 16 * chunks * c bytes       x, dy for the sums, then x, dy, dx; the sums as in stats
+ *     sums     4 * n * size + n / 8 + 16 * chunks * c     x, two gradients, bits; their masked sum; sums as above
+ *     rest     3 * n * size bytes                         x, dy, dx
  *              2 * n * size bytes                         dy, dx: in eval mode without parameter gradients
  *              the same where a relu follows (in eval mode 3 * n * size): its sign is made again from x, in registers
  *
@@ -199,6 +201,42 @@ __global__ void __launch_bounds__(FRI_THREADS) backward_chunks(fri_columns g, co
     }
 }
 
+/* The same of dy = a + b where the bit is 1, else 0, which is written on the way; N elements lie in one byte. */
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS)
+    sum_chunks(fri_columns g, const T *x, const float *mean, const uint8_t *bits, const T *a, const T *b, T *dy,
+               float *partial_dy, float *partial_dyx) {
+    __shared__ float shared[FRI_THREADS * N];
+    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
+    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+    float m[N], sum_dy[N] = {0}, sum_dyx[N] = {0};
+    if (c < g.c) {
+#pragma unroll
+        for (int k = 0; k < N; k++) m[k] = mean[c + k];
+        for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
+            const int64_t i = row * g.c + c;
+            const unsigned code = (unsigned)bits[i >> 3] >> (i & 7);
+            fri_pack<T, N> v = fri_load_pack<T, N>(x + i), p = fri_load_pack<T, N>(a + i);
+            const fri_pack<T, N> q = fri_load_pack<T, N>(b + i);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                fri_store(&p.v[k], fri_relu_gradient_bit(code >> k & 1, 0, fri_load(p.v[k]) + fri_load(q.v[k])));
+                const float gradient = fri_load(p.v[k]);
+                sum_dy[k] += gradient;
+                sum_dyx[k] += gradient * (fri_load(v.v[k]) - m[k]);
+            }
+            fri_store_pack<T, N>(dy + i, p);
+        }
+    }
+    fri_column_sum<N>(sum_dy, shared);
+    fri_column_sum<N>(sum_dyx, shared);
+    if (threadIdx.y > 0 || c >= g.c) return;
+    for (int k = 0; k < N; k++) {
+        partial_dy[(int64_t)blockIdx.y * g.c + c + k] = sum_dy[k];
+        partial_dyx[(int64_t)blockIdx.y * g.c + c + k] = sum_dyx[k];
+    }
+}
+
 /* dgamma, dbeta and what the gradient of x subtracts. */
 __global__ void FRI_ENDS_BOUNDS backward_ends(fri_columns g, const float *partial_dy, const float *partial_dyx,
                                               const float *invstd, float *dgamma, float *dbeta, float *mean_dy,
@@ -349,6 +387,21 @@ extern "C" fr_status fri_cuda_batchnorm2d_apply(const fri_exec *e, const fri_bat
 }
 
 template <bool RELU>
+static fr_status launch_gradient(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const float *mean,
+                                 const gate &p, const float *mean_dy, const float *slope, const void *dy, void *dx) {
+    const char *kernel = "batchnorm2d_backward";
+    FRI_FLOAT_TYPES(d->dtype, kernel,
+                    FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16), {
+                        const fri_columns g = fri_columns_of(d->rows, d->c, N);
+                        gradient<T, N, RELU>
+                            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, mean, p,
+                                                                                              mean_dy, slope,
+                                                                                              (const T *)dy, (T *)dx);
+                    }))
+    return fri_cuda_launched(kernel);
+}
+
+template <bool RELU>
 static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
                                  const float *mean, const gate &p, const void *dy, void *dx, float *dgamma,
                                  float *dbeta) {
@@ -377,16 +430,7 @@ static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *
         if (s < 0) return s;
     }
     if (dx == NULL || d->rows == 0) return FR_OK;
-    FRI_FLOAT_TYPES(d->dtype, kernel,
-                    FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16), {
-                        const fri_columns g = fri_columns_of(d->rows, d->c, N);
-                        gradient<T, N, RELU>
-                            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, mean, p,
-                                                                                              train ? w.a : NULL,
-                                                                                              train ? w.b : NULL,
-                                                                                              (const T *)dy, (T *)dx);
-                    }))
-    return fri_cuda_launched(kernel);
+    return launch_gradient<RELU>(e, d, x, mean, p, train ? w.a : NULL, train ? w.b : NULL, dy, dx);
 }
 
 extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
@@ -400,4 +444,44 @@ extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_
     float *dg = (float *)dgamma, *db = (float *)dbeta;
     return relu ? launch_backward<true>(e, d, train, x, m, p, dy, dx, dg, db)
                 : launch_backward<false>(e, d, train, x, m, p, dy, dx, dg, db);
+}
+
+extern "C" fr_status fri_cuda_batchnorm2d_backward_sums(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
+                                                        const void *mean, const void *invstd, const uint8_t *bits,
+                                                        const void *a, const void *b, void *dy, void *dgamma,
+                                                        void *dbeta, void *half) {
+    const char *kernel = "batchnorm2d_backward_sums";
+    scratch w;
+    fri_columns g;
+    if (d->c == 0) return FR_OK;
+    fr_status s = scratch_of(e, d, kernel, &w);
+    if (s < 0) return s;
+    const bool packs = fri_aligned(x, 16) && fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(dy, 16);
+    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, packs, {
+                        g = fri_columns_of(d->rows, d->c, N);
+                        if (g.chunks > 0)
+                            sum_chunks<T, N>
+                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
+                                                                                                  (const float *)mean,
+                                                                                                  bits, (const T *)a,
+                                                                                                  (const T *)b, (T *)dy,
+                                                                                                  w.partial_a,
+                                                                                                  w.partial_b);
+                    }))
+    s = fri_cuda_launched(kernel);
+    if (s < 0) return s;
+    backward_ends<<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g, w.partial_a, w.partial_b,
+                                                                               (const float *)invstd, (float *)dgamma,
+                                                                               (float *)dbeta, (float *)half,
+                                                                               (float *)half + d->c);
+    return fri_cuda_launched(kernel);
+}
+
+extern "C" fr_status fri_cuda_batchnorm2d_backward_rest(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
+                                                        const void *mean, const void *invstd, const void *gamma,
+                                                        const void *half, const void *dy, void *dx) {
+    if (d->rows * d->c == 0) return FR_OK;
+    const gate p = {(const float *)invstd, (const float *)gamma, NULL, 0};
+    return launch_gradient<false>(e, d, x, (const float *)mean, p, (const float *)half, (const float *)half + d->c, dy,
+                                  dx);
 }

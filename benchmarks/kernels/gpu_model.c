@@ -55,6 +55,7 @@ static const struct {
     {.name = "linear_backward_weight", .part = 1},
     {.name = "batchnorm2d_stats", .share = 0.82, .moved = 0.5, .chain = 66e-6, .launches = 2, .counts = true},
     {.name = "batchnorm2d_finalize", .counts = true},
+    {.name = "batchnorm2d_backward_sums", .chain = 23e-6, .launches = 2},
     {.name = "batchnorm2d_backward", .chain = 23e-6, .launches = 3},
     {.name = "cross_entropy_forward", .launches = 2},
     {.name = "maxpool2d_forward", .share = 0.75},

@@ -61,6 +61,11 @@ typedef struct fri_slot {
     struct fri_slot *previous, *next; /* the storage's list of savers */
 } fri_slot;
 
+/* y = a + b where the bit is 1, else 0, which is the gradient of the node's output, and of its backward what reads y
+ * from memory first. *done false: nothing was done. */
+typedef fr_status fri_begin_fn(fr_node *node, const uint8_t *bits, const fr_tensor *a, const fr_tensor *b, fr_tensor *y,
+                               bool *done);
+
 typedef struct fri_edge {
     fr_node *node;  /* the producer of the input, or */
     fri_leaf *leaf; /* the leaf it is, or neither: no gradient wanted */
@@ -82,8 +87,10 @@ struct fr_node {
     fri_storage *output; /* not owned; NULL once the storage died or was overwritten in place */
     size_t output_offset;
     uint64_t output_version;
-    bool reads_as_made; /* a relu: its input was what the node before made, and nobody had written to it */
-    bool view;          /* shows the content that the node before it made; `output` is NULL */
+    bool reads_as_made;  /* a relu: its input was what the node before made, and nobody had written to it */
+    fr_node *reader;     /* a relu: who gets its gradient, and no other, through a sum; the edges keep it; or NULL */
+    fri_begin_fn *begin; /* of the reader's backward */
+    bool view;           /* shows the content that the node before it made; `output` is NULL */
     /* who reads it */
     int consumers;
     fr_node *consumer; /* the last one, not owned */
@@ -126,6 +133,8 @@ void fri_slot_drop(fri_slot *slot);                                             
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out);
 /* On an asynchronous device: begins to bring back what lies in the offload file. Without memory it is left there. */
 fr_status fri_slot_fetch(fri_slot *slot);
+/* The slot behind an INDEX slot where the segment has been recomputed, else that slot. */
+fri_slot *fri_slot_found(fr_node *n, int index);
 /* The slot behind an INDEX slot, recomputing the segment if need be. */
 fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
 
@@ -137,7 +146,8 @@ fr_status fri_node_mask_ready(fr_node *node, int index, const fr_tensor *dy, boo
  * Which elements of the gradient a relu lets through may follow from what a neighbour's backward reads anyway: a max
  * pool behind it sets its own gradient to 0 there, a batch norm before it makes its result again in registers. Either
  * takes the mask over through its op's absorb_mask, and where it does so before the relu's output is gone, no bits are
- * made. Two gradients that meet at a relu's output are masked by the pass that adds them.
+ * made. Two gradients that meet at a relu's output are masked by the pass that adds them; where a batch norm behind a
+ * sum gets what comes out (`reader`), that pass makes its sums, too.
  *
  * Has the node before `relu` taken the mask over? Not while anybody examines gradients. */
 bool fri_mask_left(fr_node *relu);

@@ -200,13 +200,17 @@ fr_status fri_node_mask_ready(fr_node *node, int index, const fr_tensor *dy, boo
     return s;
 }
 
+fri_slot *fri_slot_found(fr_node *n, int index) {
+    fri_slot *slot = &n->slots[index];
+    for (; slot->kind == FRI_SLOT_INDEX && n->shadow != NULL; n = n->shadow) slot = &n->shadow->slots[index];
+    return slot;
+}
+
 fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *done) {
     fr_tensor *out = NULL;
     fr_status s = FR_OK;
-    fri_slot *slot = n->n_saves > 0 ? &n->slots[0] : NULL;
+    fri_slot *slot = n->n_saves > 0 ? fri_slot_found(n, 0) : NULL;
     *done = false;
-    for (; slot != NULL && slot->kind == FRI_SLOT_INDEX && n->shadow != NULL; n = n->shadow)
-        slot = &n->shadow->slots[0];
     if (slot == NULL || slot->kind != FRI_SLOT_BITS || slot->flags != FR_SAVE_MASK || !fri_switches()->early_release)
         return FR_OK;
     if (fri_tensor_sole(*sum))
@@ -214,9 +218,12 @@ fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *d
     else
         FR_TRY(s, fri_tensor_new(&(*sum)->shape, (*sum)->dtype, fri_device_of(*sum), FR_MEM_TEMPORARY, &out));
     fri_bump_version(out);
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(out), out->dtype, add_mask,
-                         (FRI_EXEC, out->dtype, fri_numel(out), slot->storage->block->data, fri_data(*sum),
-                          fri_data(dx), fri_data(out))));
+    const uint8_t *bits = slot->storage->block->data;
+    if (n->reader != NULL) FR_TRY(s, n->begin(n->reader, bits, *sum, dx, out, done));
+    if (!*done)
+        FR_TRY(s,
+               FRI_KERNEL(fri_backend_of(out), out->dtype, add_mask,
+                          (FRI_EXEC, out->dtype, fri_numel(out), bits, fri_data(*sum), fri_data(dx), fri_data(out))));
     fri_tensor_put(&out, sum);
     fri_slot_drop(slot);
     slot->kind = FRI_SLOT_PASS;

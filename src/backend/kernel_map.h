@@ -63,6 +63,8 @@
     X(batchnorm2d_invstd, fri_batchnorm2d_invstd_fn, REQUIRED)                                                         \
     X(batchnorm2d_apply, fri_batchnorm2d_apply_fn, REQUIRED)                                                           \
     X(batchnorm2d_backward, fri_batchnorm2d_backward_fn, REQUIRED)                                                     \
+    X(batchnorm2d_backward_sums, fri_batchnorm2d_backward_sums_fn, REQUIRED)                                           \
+    X(batchnorm2d_backward_rest, fri_batchnorm2d_backward_rest_fn, REQUIRED)                                           \
     X(batchnorm2d_finalize, fri_batchnorm2d_finalize_fn, REQUIRED)                                                     \
     X(maxpool2d_forward, fri_maxpool2d_forward_fn, REQUIRED)    \
     X(maxpool2d_backward, fri_maxpool2d_backward_fn, REQUIRED) X(maxpool2d_mask, fri_maxpool2d_mask_fn, REQUIRED)      \

@@ -234,6 +234,16 @@ typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batch
                                               const void *beta, bool relu, const void *dy, void *dx, void *dgamma,
                                               void *dbeta);
 
+/* The same in train mode in two halves, without a relu. First the sums, in the pass that makes dy: a + b where the bit
+ * is 1, else 0, as add_mask makes it; dy may be a or b. half [2, c] (real) is for the second one, which makes dx. */
+typedef fr_status fri_batchnorm2d_backward_sums_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
+                                                   const void *mean, const void *invstd, const uint8_t *bits,
+                                                   const void *a, const void *b, void *dy, void *dgamma, void *dbeta,
+                                                   void *half);
+typedef fr_status fri_batchnorm2d_backward_rest_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
+                                                   const void *mean, const void *invstd, const void *gamma,
+                                                   const void *half, const void *dy, void *dx);
+
 /* ---- pooling and resampling -------------------------------------------------------------------------------- */
 
 typedef struct fri_pool2d_desc {

@@ -504,6 +504,30 @@ static void gradient_tile(const fri_batchnorm2d_desc *d, const tile *t, const vo
     }
 }
 
+static void reduce_all(const fri_batchnorm2d_desc *d, const void *x, const real *mean, const real *invstd,
+                       const real *gamma, const real *beta, bool relu, const void *dy, const scratch *w, real *dgamma,
+                       real *dbeta) {
+#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < tiles(d); i++) {
+        gate p;
+        const tile t = tile_at(d, i);
+        if (relu) gate_of(d, &t, invstd, gamma, beta, &p);
+        reduce_tile(d, &t, x, mean, relu ? &p : NULL, dy, w);
+    }
+    reduce_channels(d, invstd, w, dgamma, dbeta);
+}
+
+static void gradient_all(const fri_batchnorm2d_desc *d, const void *x, const real *mean, const real *invstd,
+                         const real *gamma, const real *beta, bool relu, const scratch *w, const void *dy, void *dx) {
+#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < tiles(d); i++) {
+        gate p;
+        const tile t = tile_at(d, i);
+        gate_of(d, &t, invstd, gamma, relu ? beta : NULL, &p);
+        gradient_tile(d, &t, x, mean, p.scale, relu ? &p : NULL, w, dy, dx);
+    }
+}
+
 fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
                                        const void *mean, const void *invstd, const void *gamma, const void *beta,
                                        bool relu, const void *dy, void *dx, void *dgamma, void *dbeta) {
@@ -513,24 +537,34 @@ fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_
     if (train || dgamma != NULL || dbeta != NULL) {
         s = scratch_of(e, d, &w);
         if (s < 0) return s;
-#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
-        for (int64_t i = 0; i < tiles(d); i++) {
-            gate p;
-            const tile t = tile_at(d, i);
-            if (relu) gate_of(d, &t, invstd, gamma, beta, &p);
-            reduce_tile(d, &t, x, mean, relu ? &p : NULL, dy, &w);
-        }
-        reduce_channels(d, invstd, &w, dgamma, dbeta);
+        reduce_all(d, x, mean, invstd, gamma, beta, relu, dy, &w, dgamma, dbeta);
         if (train && d->sync != NULL) s = sync_means(d, invstd, &w);
         if (s < 0) return s;
     }
-    if (dx == NULL) return FR_OK;
-#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < tiles(d); i++) {
-        gate p;
-        const tile t = tile_at(d, i);
-        gate_of(d, &t, invstd, gamma, relu ? beta : NULL, &p);
-        gradient_tile(d, &t, x, mean, p.scale, relu ? &p : NULL, train ? &w : NULL, dy, dx);
-    }
+    if (dx != NULL) gradient_all(d, x, mean, invstd, gamma, beta, relu, train ? &w : NULL, dy, dx);
+    return FR_OK;
+}
+
+fr_status fri_cpu_batchnorm2d_backward_sums(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
+                                            const void *mean, const void *invstd, const uint8_t *bits, const void *a,
+                                            const void *b, void *dy, void *dgamma, void *dbeta, void *half) {
+    scratch w = {0};
+    fr_status s = scratch_of(e, d, &w);
+    if (s == FR_OK) s = fri_cpu_add_mask(e, d->dtype, d->rows * d->c, bits, a, b, dy);
+    if (s < 0) return s;
+    w.a = half;
+    w.b = w.a + d->c;
+    reduce_all(d, x, mean, invstd, NULL, NULL, false, dy, &w, dgamma, dbeta);
+    return FR_OK;
+}
+
+fr_status fri_cpu_batchnorm2d_backward_rest(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
+                                            const void *mean, const void *invstd, const void *gamma, const void *half,
+                                            const void *dy, void *dx) {
+    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
+    if (s < 0) return s;
+    const scratch w = {.a = (real *)(uintptr_t)half, .b = (real *)(uintptr_t)half + d->c}; /* only read */
+    (void)e;
+    gradient_all(d, x, mean, invstd, gamma, NULL, false, &w, dy, dx);
     return FR_OK;
 }

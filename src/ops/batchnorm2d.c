@@ -17,6 +17,8 @@ typedef struct params {
     fri_batchnorm2d_desc desc;
     bool train;
     bool masks; /* the relu behind it has left its mask to this op: absorb_mask */
+    /* Of the backward that the pass over dy has begun (begin): else NULL. */
+    fr_tensor *dgamma, *dbeta, *half;
 } params;
 
 enum { SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
@@ -30,34 +32,95 @@ static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const 
                        addend != NULL ? fri_data(addend) : NULL, relu, fri_data(y)));
 }
 
-static fr_status backward(fr_node *node, fr_tensor **dy) {
+static void params_free(void *of) {
+    params *p = of;
+    fr_tensor_release(&p->dgamma);
+    fr_tensor_release(&p->dbeta);
+    fr_tensor_release(&p->half);
+}
+
+/* The gradients of gamma and beta that are wanted, for a node's backward on dy. */
+static fr_status new_vectors(const fr_node *node, const fr_tensor *dy, fr_tensor **dgamma, fr_tensor **dbeta) {
     const params *p = fr_node_params(node);
+    const fr_dtype real = fri_real_of(dy);
+    const bool affine = fr_node_inputs(node) > 1;
+    fr_shape vector = FRI_SHAPE(p->desc.c);
+    fr_status s = FR_OK;
+    if (affine && fr_node_wants(node, 1))
+        FR_TRY(s, fri_tensor_new(&vector, real, fri_device_of(dy), FR_MEM_TEMPORARY, dgamma));
+    if (affine && fr_node_wants(node, 2))
+        FR_TRY(s, fri_tensor_new(&vector, real, fri_device_of(dy), FR_MEM_TEMPORARY, dbeta));
+done:
+    return s;
+}
+
+/* The sums that backward needs are made by the pass that makes dy, which reads x once where backward reads x and dy.
+ * What backward will find is left to it: x must be there already. */
+static fr_status begin(fr_node *node, const uint8_t *bits, const fr_tensor *a, const fr_tensor *b, fr_tensor *dy,
+                       bool *done) {
+    params *p = node->params;
+    const fri_batchnorm2d_desc *d = &p->desc;
+    const fri_slot *slot = fri_slot_found(node, SAVED_X);
+    const fri_backend *be = fri_backend_of(dy);
+    fr_tensor *mean = NULL, *invstd = NULL;
+    fri_workspace ws = {0};
+    fr_shape half = FRI_SHAPE(2, d->c);
+    fr_status s = FR_OK;
+    if (!p->train || d->sync != NULL || !fr_node_wants(node, 0) || slot->kind != FRI_SLOT_TENSOR ||
+        slot->version != slot->storage->version)
+        return FR_OK;
+    const char *data = slot->storage->block->data, *x = data != NULL ? data + slot->offset : NULL;
+    params_free(p); /* of a backward that failed */
+    FR_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
+    FR_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
+    FR_TRY(s, new_vectors(node, dy, &p->dgamma, &p->dbeta));
+    FR_TRY(s, fri_tensor_new(&half, fri_real_of(dy), be->device, FR_MEM_TEMPORARY, &p->half));
+    FR_TRY(s, fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward_sums,
+                         (&ws.exec, d, x, fri_data(mean), fri_data(invstd), bits, fri_data(a), fri_data(b),
+                          fri_data(dy), p->dgamma != NULL ? fri_data(p->dgamma) : NULL,
+                          p->dbeta != NULL ? fri_data(p->dbeta) : NULL, fri_data(p->half))));
+    *done = true;
+done:
+    fri_workspace_end(&ws);
+    fr_tensor_release(&mean);
+    fr_tensor_release(&invstd);
+    if (s < 0) params_free(p);
+    return s;
+}
+
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    params *p = node->params;
     const fri_batchnorm2d_desc *d = &p->desc;
     fr_tensor *x = NULL, *gamma = NULL, *beta = NULL, *mean = NULL, *invstd = NULL;
     fr_tensor *dx = NULL, *dgamma = NULL, *dbeta = NULL;
     fri_workspace ws = {0};
-    fr_shape vector = FRI_SHAPE(d->c);
     fr_status s = FR_OK;
     const fri_backend *be = fri_backend_of(*dy);
-    fr_dtype real = fri_real_of(*dy);
     bool affine = fr_node_inputs(node) > 1;
     FR_TRY(s, fr_node_saved(node, SAVED_X, &x));
     FR_TRY(s, fr_node_saved(node, SAVED_GAMMA, &gamma));
     if (p->masks) FR_TRY(s, fr_node_saved(node, SAVED_BETA, &beta));
     FR_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
     FR_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
-    if (affine && fr_node_wants(node, 1))
-        FR_TRY(s, fri_tensor_new(&vector, real, be->device, FR_MEM_TEMPORARY, &dgamma));
-    if (affine && fr_node_wants(node, 2))
-        FR_TRY(s, fri_tensor_new(&vector, real, be->device, FR_MEM_TEMPORARY, &dbeta));
+    if (p->half == NULL) FR_TRY(s, new_vectors(node, *dy, &dgamma, &dbeta));
     if (fr_node_wants(node, 0)) FR_TRY(s, fri_gradient_like(*dy, &dx));
-    FR_TRY(s, fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                         (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
-                          gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, p->masks,
-                          fri_data(*dy), dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
-                          dbeta != NULL ? fri_data(dbeta) : NULL)));
-    fri_workspace_end(&ws);
+    if (p->half != NULL) {
+        FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
+                             (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
+                              gamma != NULL ? fri_data(gamma) : NULL, fri_data(p->half), fri_data(*dy), fri_data(dx))));
+        fri_tensor_put(&p->dgamma, &dgamma);
+        fri_tensor_put(&p->dbeta, &dbeta);
+        fr_tensor_release(&p->half);
+    } else {
+        FR_TRY(s, fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+        FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                             (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
+                              gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, p->masks,
+                              fri_data(*dy), dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
+                              dbeta != NULL ? fri_data(dbeta) : NULL)));
+        fri_workspace_end(&ws);
+    }
     fr_tensor_release(&x);
     fr_node_release_saved(node, SAVED_X);
     fr_tensor_release(dy);
@@ -117,7 +180,8 @@ static const fr_op batchnorm2d = {.name = "batchnorm2d",
                                   .backward = backward,
                                   .rebuild = rebuild,
                                   .rebuild_next = rebuild_next,
-                                  .absorb_mask = absorb_mask};
+                                  .absorb_mask = absorb_mask,
+                                  .params_free = params_free};
 /* In eval mode dx is a multiple of dy; only gamma's gradient reads x. */
 static const fr_op batchnorm2d_without_x = {.name = "batchnorm2d", .backward = backward};
 
@@ -299,11 +363,16 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     const bool rectified = relu && (adds || tail->addend == NULL); /* by the norm's own pass */
     fr_tensor *addend = adds ? *tail->addend : NULL;
     FR_TRY(s, normalize(x, norm, addend, tail->over ? addend : NULL, rectified ? tail->relu : FRI_RECTIFY_NONE, y));
+    fr_node *norm_node = adds && fr_grad_enabled() ? fri_node_of(*y) : NULL;
     const char *was = fri_scope_module();
     if (tail->module != NULL) (void)fri_scope_module_set(tail->module);
     if (tail->addend != NULL) s = add_tail(tail, adds, relu, y);
     if (tail->relu_module != NULL) (void)fri_scope_module_set(tail->relu_module);
     if (s == FR_OK && tail->relu == FRI_RECTIFY_RELU) s = fri_relu_tail(*y, relu, y);
+    if (s == FR_OK && tail->relu == FRI_RECTIFY_RELU && relu && norm_node != NULL) {
+        fri_node_of(*y)->reader = norm_node;
+        fri_node_of(*y)->begin = begin;
+    }
     if (s == FR_OK && tail->relu == FRI_RECTIFY_RELU6) s = fri_relu6_tail(*y, relu, y);
     fri_scope_module_pop(was);
 done:

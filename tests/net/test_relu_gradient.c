@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/backend.h"
+#include "net/module.h"
 #include "support/golden.h"
 #include "support/kernels_run.h"
 #include "tensor/tensor.h"
@@ -305,5 +306,109 @@ Test(relu_gradient, batch_norm_masks_nothing_that_the_program_may_ask_for) {
     fr_tensor_release(&grad[0]);
     fr_tensor_release(&grad[1]);
     fr_module_release(&bn);
+    expect_nothing_left();
+}
+
+/* ---- a batch norm behind the sum whose gradients meet ------------------------------------------------------------ */
+
+enum { BLOCK_LEAVES = 5 };
+
+typedef struct block {
+    fr_dtype dtype;
+    bool fused, over, checkpoint, eval, frozen, constant, written;
+    fr_module *bn;
+} block;
+
+/* y = relu(bn(x) + in[1]), read by a product, which then gives its value up, and by a sum. */
+static fr_status residual(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+    const block *c = ctx;
+    fr_tensor *addend = NULL, *y = fr_tensor_retain(in[0]), *w = NULL;
+    const fri_norm_tail tail = {.addend = &addend, .over = c->over, .relu = FRI_RECTIFY_RELU};
+    fr_status s = FR_OK;
+    (void)n_in;
+    (void)n_out;
+    FR_TRY(s, fr_scale(in[1], 1, &addend));
+    if (c->fused) {
+        FR_TRY(s, fri_layer_run(c->bn, NULL, &(fri_layer_args){.tail = &tail}, &y));
+    } else {
+        FR_TRY(s, fr_module_forward(c->bn, y, &y));
+        FR_TRY(s, c->over ? fr_add(addend, y, &y) : fr_add(y, addend, &y));
+        FR_TRY(s, fr_relu(y, &y));
+    }
+    FR_TRY(s, fr_mul(y, in[2], &w));
+    FR_TRY(s, fr_add(w, y, &out[0]));
+done:
+    fr_tensor_release(&addend);
+    fr_tensor_release(&y);
+    fr_tensor_release(&w);
+    return s;
+}
+
+static void run_block(block c, fr_tensor *grad[BLOCK_LEAVES]) {
+    fr_tensor *y = NULL;
+    must(fr_nn_batchnorm2d(C, test_device(), &c.bn));
+    fr_tensor *leaf[BLOCK_LEAVES] = {image(c.dtype, 1, false), image(c.dtype, 2, true), image(c.dtype, 3, false),
+                                     fr_tensor_retain(fr_module_tensor(c.bn, "weight")),
+                                     fr_tensor_retain(fr_module_tensor(c.bn, "bias"))};
+    fr_tensor *dy = image(c.dtype, 5, false);
+    fr_seed(3);
+    must(fr_init_uniform(leaf[3], -1, 1));
+    fr_module_train(c.bn, !c.eval);
+    for (int i = 0; i < BLOCK_LEAVES; i++)
+        must(fr_tensor_set_requires_grad(leaf[i], i == 0 ? !c.constant : i != 3 || !c.frozen));
+    kernels_watch();
+    must(c.checkpoint ? fr_checkpoint(residual, &c, NULL, leaf, 3, &y, 1) : residual(&c, leaf, 3, &y, 1));
+    if (c.written) {
+        bool was = fr_no_grad_begin();
+        must(fr_scale_inplace(leaf[0], 2));
+        fr_no_grad_end(was);
+        expect_refused(fr_backward(y, dy), FR_EUSAGE, "batchnorm2d", "modified in place", NULL);
+    } else {
+        must(fr_backward(y, dy));
+    }
+    kernels_unwatch();
+    for (int i = 0; i < BLOCK_LEAVES; i++) {
+        grad[i] = fr_tensor_retain(fr_tensor_get_grad(leaf[i]));
+        fr_tensor_release(&leaf[i]);
+    }
+    fr_tensor_release(&y);
+    fr_tensor_release(&dy);
+    fr_module_release(&c.bn);
+}
+
+Test(relu_gradient, the_pass_that_adds_gradients_makes_the_sums_of_the_batch_norm_behind_it) {
+    static const char *const names[] = {"dx", "the addend's gradient", "the factor's gradient", "dgamma", "dbeta"};
+    for (int i = 0; i < 3 * 16; i++) {
+        block c = {.dtype = types[i % 3],
+                   .over = i / 3 & 1,
+                   .checkpoint = i / 6 & 1,
+                   .eval = i / 12 & 1,
+                   .frozen = i / 24 & 1};
+        fr_tensor *one[BLOCK_LEAVES], *apart[BLOCK_LEAVES];
+        run_block(c, apart);
+        cr_expect_eq(kernels_run("batchnorm2d_backward_sums") + kernels_run("batchnorm2d_backward_rest"), 0);
+        c.fused = true;
+        run_block(c, one);
+        cr_expect_eq(kernels_run("batchnorm2d_backward_sums"), !c.eval, "case %d", i);
+        cr_expect_eq(kernels_run("batchnorm2d_backward_rest"), !c.eval, "case %d", i);
+        cr_expect_eq(kernels_run("batchnorm2d_backward"), c.eval, "case %d", i);
+        cr_expect_eq(masks(), c.eval, "case %d: %d passes that mask", i, masks());
+        for (int k = 0; k < BLOCK_LEAVES; k++) {
+            expect_equal(one[k], apart[k], names[k]);
+            fr_tensor_release(&one[k]);
+            fr_tensor_release(&apart[k]);
+        }
+    }
+    expect_nothing_left();
+}
+
+/* Where batch norm's input wants no gradient backward makes sums alone; where somebody wrote to it they are refused. */
+Test(relu_gradient, the_sums_are_of_an_input_that_wants_a_gradient_and_is_as_it_was) {
+    for (int i = 0; i < 2; i++) {
+        fr_tensor *grad[BLOCK_LEAVES];
+        run_block((block){.dtype = FR_F16, .fused = true, .constant = i == 0, .written = i == 1}, grad);
+        cr_expect_eq(kernels_run("batchnorm2d_backward_sums"), 0);
+        for (int k = 0; k < BLOCK_LEAVES; k++) fr_tensor_release(&grad[k]);
+    }
     expect_nothing_left();
 }
