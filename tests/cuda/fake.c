@@ -20,8 +20,10 @@ static const char *hidden, *lacking;
 
 enum { STREAMS = FAKE_ORDER_STREAMS, EVENTS = 512, PINNED = 256 };
 
-/* One thing in a stream: a copy, or to follow another stream up to a place. */
+/* One thing in a stream: a copy, a graph, or to follow another stream up to a place. */
 typedef struct work {
+    void *graph; /* or NULL */
+    bool last;   /* the graph goes when it has run */
     void *dst;
     const void *src;
     size_t bytes;
@@ -55,9 +57,9 @@ static cudaError_t fails(cudaError_t code) {
 static bool spoiled; /* the capture, by a call that it does not allow */
 
 /* To be asked by each of those. */
-static bool capturing(void) {
+static bool capturing(const char *call) {
     if (!fake_recording()) return false;
-    fake.forbidden++;
+    if (fake.forbidden++ == 0) fake.forbidden_call = call;
     spoiled = true;
     fake.sticky = cudaErrorStreamCaptureUnsupported;
     return true;
@@ -76,6 +78,9 @@ static void run(int stream, size_t up_to) {
         work w = queue[stream].items[queue[stream].done++];
         if (w.follow >= 0) {
             run(w.follow, w.up_to);
+        } else if (w.graph != NULL) {
+            fake.launches += fake_record_run(w.graph);
+            if (w.last) fake_record_free(w.graph);
         } else {
             memcpy(w.dst, w.src, w.bytes);
             fake.queued--;
@@ -135,7 +140,7 @@ static cudaError_t set_device(int device) {
 }
 
 static cudaError_t device_synchronize(void) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaDeviceSynchronize")) return cudaErrorStreamCaptureUnsupported;
     fake.device_waits++;
     finish_all();
     return cudaSuccess;
@@ -157,17 +162,19 @@ static const char *error_name(cudaError_t code) {
 }
 
 static cudaError_t allocate(void **out, size_t bytes) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaMalloc")) return cudaErrorStreamCaptureUnsupported;
     if (bytes > fake.memory) return fails(cudaErrorMemoryAllocation);
     fake.memory -= bytes;
+    fake.segments++;
     *out = aligned_alloc(512, (bytes + 511) / 512 * 512);
     return cudaSuccess;
 }
 
 /* As the real one it waits for the device first. */
 static cudaError_t release(void *p) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaFree")) return cudaErrorStreamCaptureUnsupported;
     fake.frees++;
+    fake.segments--;
     finish_all();
     free(p);
     return cudaSuccess;
@@ -180,7 +187,7 @@ static cudaError_t memory_info(size_t *left, size_t *total) {
 }
 
 static cudaError_t host_allocate(void **out, size_t bytes, unsigned flags) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaHostAlloc")) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     if (fake.no_pinned || n_pinned == PINNED) return fails(cudaErrorMemoryAllocation);
     *out = malloc(bytes);
@@ -190,7 +197,7 @@ static cudaError_t host_allocate(void **out, size_t bytes, unsigned flags) {
 }
 
 static cudaError_t host_release(void *p) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaFreeHost")) return cudaErrorStreamCaptureUnsupported;
     for (size_t i = 0; i < n_pinned; i++)
         if (pinned[i].begin == p) pinned[i] = pinned[--n_pinned];
     free(p);
@@ -199,8 +206,8 @@ static cudaError_t host_release(void *p) {
 
 static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
     if (fake.copy_error != cudaSuccess) return fails(fake.copy_error);
-    if (fake_recording() && (kind != cudaMemcpyDeviceToDevice || stream != fri_cuda_stream()) && capturing())
-        return cudaErrorStreamCaptureUnsupported;
+    const bool recordable = kind == cudaMemcpyDeviceToDevice && stream == fri_cuda_stream();
+    if (!recordable && capturing("cudaMemcpyAsync")) return cudaErrorStreamCaptureUnsupported;
     if (fake_recording()) {
         fake_record_copy(dst, src, bytes);
         return cudaSuccess;
@@ -229,7 +236,7 @@ static cudaError_t set_bytes(void *p, int value, size_t bytes, cudaStream_t stre
 }
 
 static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaStreamCreate")) return cudaErrorStreamCaptureUnsupported;
     if (flags != cudaStreamNonBlocking || fake.streams + 1 == STREAMS) return fails(cudaErrorInvalidValue);
     fake.streams++;
     *out = (cudaStream_t)(uintptr_t)(0x1000 + fake.streams);
@@ -237,7 +244,7 @@ static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
 }
 
 static cudaError_t stream_synchronize(cudaStream_t stream) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaStreamSynchronize")) return cudaErrorStreamCaptureUnsupported;
     const fake_clock now = fake_order_mark(index_of(stream));
     fake_order_host(&now);
     fake.stream_waits++;
@@ -246,7 +253,7 @@ static cudaError_t stream_synchronize(cudaStream_t stream) {
 }
 
 static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaStreamWaitEvent")) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     fake.follows++;
     fake.stalls += stream == fri_cuda_stream() && events[(uintptr_t)event - 1].begun == fake.launches;
@@ -272,7 +279,7 @@ static cudaError_t event_destroy(cudaEvent_t event) {
 }
 
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaEventRecord")) return cudaErrorStreamCaptureUnsupported;
     fake.records++;
     events[(uintptr_t)event - 1].clock = fake_order_mark(index_of(stream));
     events[(uintptr_t)event - 1].begun = fake.launches;
@@ -283,7 +290,7 @@ static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
 }
 
 static cudaError_t event_synchronize(cudaEvent_t event) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaEventSynchronize")) return cudaErrorStreamCaptureUnsupported;
     fake.event_waits++;
     fake_order_host(&events[(uintptr_t)event - 1].clock);
     fake.spins += events[(uintptr_t)event - 1].spins;
@@ -297,7 +304,7 @@ static cudaError_t event_elapsed_time(float *ms, cudaEvent_t begin, cudaEvent_t 
 }
 
 static cudaError_t event_query(cudaEvent_t event) {
-    if (capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (capturing("cudaEventQuery")) return cudaErrorStreamCaptureUnsupported;
     fake.queries++;
     size_t done = queue[events[(uintptr_t)event - 1].stream].done;
     if (events[(uintptr_t)event - 1].at > done) return fails(cudaErrorNotReady);
@@ -308,7 +315,7 @@ static cudaError_t event_query(cudaEvent_t event) {
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 static cudaError_t begin_capture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
-    if (capturing()) return cudaErrorIllegalState;
+    if (capturing("cudaStreamBeginCapture")) return cudaErrorIllegalState;
     if (fake.capture_error != cudaSuccess) return fails(fake.capture_error);
     if (stream != fri_cuda_stream() || mode != cudaStreamCaptureModeThreadLocal) return fails(cudaErrorInvalidValue);
     spoiled = false;
@@ -349,16 +356,22 @@ static cudaError_t graph_destroy(cudaGraph_t graph) {
 }
 
 static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream) {
-    if (capturing() || stream != fri_cuda_stream()) return fails(cudaErrorInvalidValue);
-    run(index_of(stream), queue[index_of(stream)].count);
+    if (capturing("cudaGraphLaunch") || stream != fri_cuda_stream()) return fails(cudaErrorInvalidValue);
+    append(index_of(stream), (work){.graph = graph, .follow = -1});
     fake.graph_launches++;
-    fake.launches += fake_record_run(graph);
     return cudaSuccess;
 }
 
+/* One that still waits in the stream runs first. */
 static cudaError_t exec_destroy(cudaGraphExec_t graph) {
-    fake_record_free(graph);
+    const int stream = fake_compute_stream();
+    size_t i = queue[stream].count;
     fake.graphs--;
+    while (i > queue[stream].done && queue[stream].items[i - 1].graph != (void *)graph) i--;
+    if (i > queue[stream].done)
+        queue[stream].items[i - 1].last = true;
+    else
+        fake_record_free(graph);
     return cudaSuccess;
 }
 

@@ -23,6 +23,7 @@ typedef struct fake_state {
     bool no_pinned;
     cudaError_t copy_error; /* what cudaMemcpyAsync answers */
     cudaError_t sticky;     /* what cudaGetLastError answers and clears */
+    int segments;           /* of cudaMalloc, alive */
     int copies, event_waits, stream_waits, device_waits, frees, streams, events;
     int spins;          /* waits for an event that was made without cudaEventBlockingSync: on a core */
     int waiting_copies; /* from or to memory that is not page-locked: the real ones wait */
@@ -30,6 +31,7 @@ typedef struct fake_state {
     int launches;                                 /* kernels */
     int captures, graph_launches, graphs;         /* begun; launched; alive */
     int forbidden;                                /* calls that a capture does not allow */
+    const char *forbidden_call;                   /* the first of them */
     cudaError_t capture_error, instantiate_error; /* what BeginCapture, Instantiate answer */
     int stalls;       /* the compute stream was told to follow what another one was given after its last kernel */
     size_t queued;    /* copies that have not been done */

@@ -73,6 +73,18 @@ template <typename A, typename... B> static int length(A first, B... rest) {
 /* A slot of the table of f32 and halves, or of the other one. */
 static const fri_kernels *table[2];
 
+/* Kernels are loaded by their first launch, which a capture does not allow. */
+static int process = 1, loads_in_captures;
+
+extern "C" void fake_record_unload(void) {
+    process++;
+    loads_in_captures = 0;
+}
+
+extern "C" int fake_record_loads(void) {
+    return loads_in_captures;
+}
+
 /* What a kernel reads and writes, by the addresses it is given. */
 template <typename T> static void note(int, T) {
 }
@@ -94,6 +106,11 @@ template <int TABLE, auto SLOT, typename F> struct wrapped;
 template <int TABLE, auto SLOT, typename R, typename... A> struct wrapped<TABLE, SLOT, R (*)(A...)> {
     static R call(A... a) {
         R (*real)(A...) = table[TABLE]->*SLOT;
+        static int loaded;
+        if constexpr (!asks_only) {
+            loads_in_captures += now != nullptr && loaded != process;
+            loaded = process;
+        }
         if constexpr (std::is_same_v<R, fr_status>) {
             if (now != nullptr && !asks_only) {
                 auto o = std::make_shared<owned>();

@@ -12,6 +12,10 @@ extern "C" {
 /* *out has real's kernels; while something is recorded they are kept instead of run. real stays where it is. */
 void fake_record_wrap(const fri_kernels *real, const fri_kernels *real_f64, fri_kernels *out, fri_kernels *out_f64);
 
+/* No kernel is loaded from now on; how many were in a capture since. */
+void fake_record_unload(void);
+int fake_record_loads(void);
+
 /* Which stream runs kernels; the fake runtime's. */
 int fake_compute_stream(void);
 

@@ -3,6 +3,7 @@
 #ifndef TESTS_CUDA_SMALL_H
 #define TESTS_CUDA_SMALL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Images of 32 pixels in 10 classes; '--dataset digits' has this many, synthetic ones. */
@@ -23,6 +24,8 @@ int small_try(const char *device, const char *flags, const char *name);
 
 /* The report's text behind "key":, up to the end of the line. */
 void small_report(const char *name, const char *key, char text[64]);
+/* The same weights, bit for bit. */
+bool small_same(const char *a, const char *b);
 /* Weights, losses, accuracy and skipped steps of two trainings are the same, bit for bit. */
 void small_expect_same(const char *a, const char *b, const char *what);
 

@@ -30,8 +30,10 @@ class Mutant:
         return " ".join([self.program] + self.filter)
 
 
-def read(words):
+def read(words, cuda):
     for path in sorted(glob.glob(os.path.join(os.path.dirname(__file__), "*.mutants"))):
+        if os.path.basename(path) == "cuda.mutants" and not cuda:
+            continue
         with open(path, encoding="utf-8") as f:
             entries = re.split(r"^== ", f.read(), flags=re.M)[1:]
         for m in map(Mutant, entries):
@@ -45,6 +47,10 @@ class Tree:
         self.environment = dict(
             os.environ, FRUGAL_SOURCE_ROOT=self.source, FRUGAL_TRAINERS=f"{self.build}/examples",
             OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive", CRITERION_JOBS="1")
+
+    def has_cuda(self):
+        with open(f"{self.build}/build.ninja", encoding="utf-8") as f:
+            return "FRI_HAVE_CUDA" in f.read()
 
     def target(self, m):
         return f"tests/train/{m.program}" if os.path.exists(f"{self.source}/tests/train/{m.program}.c") \
@@ -105,7 +111,8 @@ def main():
     if sys.argv[1] == "--copy":
         return copy(sys.argv[2])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # the tree is put in order again
-    tree, mutants = Tree(sys.argv[1]), list(read(sys.argv[2:]))
+    tree = Tree(sys.argv[1])
+    mutants = list(read(sys.argv[2:], tree.has_cuda()))
     faults, sound = 0, {}
     for m in mutants:
         start = time.time()
