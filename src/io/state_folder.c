@@ -168,14 +168,14 @@ done:
     return s;
 }
 
-static uint64_t add_text(uint64_t hash, const char *text) {
+static uint64_t hash_text(uint64_t hash, const char *text) {
     return fri_hash(hash, text, strlen(text) + 1);
 }
 
 uint64_t fr_state_run_of(const fr_state *state) {
     if (state == NULL) return 0;
-    uint64_t hash = add_text(FRI_HASH, state->model_name != NULL ? state->model_name : "");
+    uint64_t hash = hash_text(FRI_HASH, state->model_name != NULL ? state->model_name : "");
     for (size_t i = 0; i < state->n_settings; i++)
-        hash = add_text(add_text(hash, state->settings[i].name), state->settings[i].value);
+        hash = hash_text(hash_text(hash, state->settings[i].name), state->settings[i].value);
     return hash | 1;
 }

@@ -25,7 +25,7 @@ typedef struct averaging {
     const fr_tensor *found;
 } averaging;
 
-static fr_status launch(void *ctx, const fri_update_key *key, int count, const fri_step_item *items) {
+static fr_status average_list(void *ctx, const fri_update_key *key, int count, const fri_step_item *items) {
     const averaging *a = ctx;
     const fri_backend *b = fri_backend_of(a->o->parameters[0].parameter);
     const fri_sgd_desc d = {.dtype = key->dtype,
@@ -67,7 +67,7 @@ fr_status fri_optimizer_average(fr_optimizer *o, int n, fri_parameter *parameter
                             .param = fri_data(p->state[ema]),
                             .grad = data != NULL ? data + (size_t)first * fr_dtype_size(from->dtype) : NULL};
     }
-    s = fri_optimizer_lists(o, left, launch, &a);
+    s = fri_optimizer_lists(o, left, average_list, &a);
 done:
     return s;
 }
