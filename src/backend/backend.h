@@ -108,6 +108,8 @@ typedef struct fri_backend {
     /* Recorded steps; NULL: there are none. */
     const fri_graphs *graphs;
 
+    const char *lacks; /* why kernels are missing, after a colon; NULL: there is no more to say */
+
     fri_kernels kernels;     /* f32, f16, bf16 data, and the copies of every type */
     fri_kernels kernels_f64; /* f64 data; all NULL where the device has none */
 } fri_backend;

@@ -134,25 +134,3 @@ fr_status fri_png_decode_mask(const char *name, const uint8_t *bytes, size_t n, 
     png_destroy_read_struct(&c.png, &c.info, NULL);
     return s;
 }
-
-static const uint8_t jpeg_first[3] = {0xff, 0xd8, 0xff}, png_first[4] = {0x89, 'P', 'N', 'G'};
-
-static bool begins_with(const uint8_t *bytes, size_t n, const uint8_t *first, size_t k) {
-    return n >= k && memcmp(bytes, first, k) == 0;
-}
-
-fr_status fri_image_check_signature(const uint8_t *bytes, size_t n) {
-    uint8_t b[FRI_IMAGE_SIGNATURE] = {0};
-    if (begins_with(bytes, n, jpeg_first, sizeof jpeg_first) || begins_with(bytes, n, png_first, sizeof png_first))
-        return FR_OK;
-    memcpy(b, bytes, n < sizeof b ? n : sizeof b);
-    return fr_fail(FR_EFORMAT, "starts with %02x %02x %02x %02x, neither JPEG (ff d8 ff) nor PNG (89 50 4e 47)", b[0],
-                   b[1], b[2], b[3]);
-}
-
-fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
-    fr_status s = fri_image_check_signature(bytes, n);
-    if (s < 0) return fr_fail_prefix(s, "%s: ", name);
-    return begins_with(bytes, n, jpeg_first, sizeof jpeg_first) ? fri_jpeg_decode(name, bytes, n, image)
-                                                                : fri_png_decode(name, bytes, n, image);
-}
