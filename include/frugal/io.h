@@ -83,6 +83,7 @@ typedef void fr_state_changed_fn(void *ctx, const fr_state_setting *now, const c
 typedef struct fr_state_number {
     const char *name;
     double *value;
+    bool may_lack; /* load: in a state without it the value stays */
 } fr_state_number;
 
 /* What a state holds. Save reads it, load fills it; the two name the same parts. The thread's random generator belongs
@@ -99,7 +100,7 @@ typedef struct fr_state {
     fr_schedule schedule;
     const fr_state_setting *settings;
     size_t n_settings;
-    const fr_state_number *numbers; /* load: each must be in the state */
+    const fr_state_number *numbers; /* load: each must be in the state, or may lack */
     size_t n_numbers;
     uint64_t run; /* a number that all states of one training have; 0: none. Save then counts and removes states of this
                    * training only; load takes the state's */

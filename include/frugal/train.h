@@ -142,7 +142,9 @@ typedef struct fr_train_opts {
     int64_t n_lr_scale;
     const char *const *no_weight_decay; /* names that fr_optimizer_group takes, or "head". Borrowed */
     int64_t n_no_weight_decay;
-    double ema; /* fr_optimizer_ema's decay; evaluated and exported are the averages; 0: none */
+    bool keep_best;   /* export the weights of the best evaluation, not the last ones */
+    int64_t patience; /* end after so many evaluations without a better one; AUTO: never */
+    double ema;       /* fr_optimizer_ema's decay; evaluated and exported are the averages; 0: none */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

@@ -212,7 +212,7 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
                      .model = opts->model,
                      .model_ctx = opts->ctx,
                      .given = {[FR_SPLIT_TRAIN] = fr_dataset_retain(train), [FR_SPLIT_TEST] = fr_dataset_retain(test)}};
-    s->run = (fri_session){.config = &s->config, .saved_step = -1, .test_accuracy = NAN, .test_loss = NAN};
+    s->run = (fri_session){.config = &s->config, .saved_step = -1, .test_accuracy = NAN, .test_loss = NAN, .best = NAN};
     s->until = INT64_MAX;
     s->epoch_ended = -1;
     status = text != NULL ? start(s) : fr_fail(FR_EIO, "session_create: /dev/null cannot be opened");

@@ -28,7 +28,7 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     fri_session r = {.config = &config, .saved_step = -1};
     fri_views *views = NULL;
     bool advises = true;
-    r.test_accuracy = r.test_loss = NAN;
+    r.test_accuracy = r.test_loss = r.best = NAN;
     fri_streams_begin();
     fr_status s = fri_flags_check(p);
     if (s == FR_OK) s = fri_flags_parse(p, argc, argv, &config.opts, stdout);

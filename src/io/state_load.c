@@ -52,7 +52,7 @@ static fr_status compare_run(restoring *v) {
     if (state->optimizer != NULL) FR_TRY(s, same("optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
     for (size_t i = 0; i < state->n_numbers; i++) {
         double value = 0;
-        if (fri_state_record_number(r, state->numbers[i].name, &value)) continue;
+        if (fri_state_record_number(r, state->numbers[i].name, &value) || state->numbers[i].may_lack) continue;
         s = fr_fail(FR_EINVAL, "it has no number '%.100s', which this run keeps", state->numbers[i].name);
         goto done;
     }

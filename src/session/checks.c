@@ -168,6 +168,8 @@ static fr_status check_files(const fri_config *c) {
          "--resume latest: of which folder? --save DIR names it"},
         {o->save_every != FR_TRAIN_AUTO && o->save == NULL, "--save-every {save-every}: --save DIR says where to"},
         {o->save == NULL && given(c, "keep"), "--keep {keep}: --save DIR says of which states"},
+        {o->keep_best && o->export_weights == NULL && c->rank == 0,
+         "--keep-best: --export FILE says where to write the weights"},
         {o->predict != NULL && o->weights == NULL && o->resume == NULL,
          "--predict: wants trained weights; add --weights FILE or --resume DIR"},
         {o->predict != NULL && c->program->pixel_classes != NULL, "--predict: {program} classifies pixels, not images"},
@@ -232,6 +234,9 @@ fr_status fri_check_counts(const fri_config *c) {
                        "--batch-size %lld: dataset %s has %lld training images, so no batch would be full; lower it "
                        "or add --keep-last",
                        (long long)o->batch_size, fri_dataset_name(o->dataset), (long long)c->train_count);
+    if (c->test_count == 0 && (o->keep_best || o->patience != FR_TRAIN_AUTO))
+        return fr_fail(FR_EINVAL, "--%s: there are no test images to evaluate",
+                       o->keep_best ? "keep-best" : "patience");
     if (o->accumulate > batches)
         return fr_fail(FR_EINVAL, "--accumulate %lld: an epoch has %lld batches of %lld", (long long)o->accumulate,
                        (long long)batches, (long long)o->batch_size);

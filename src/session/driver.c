@@ -124,9 +124,9 @@ static fr_status epoch(const drive *d, int64_t *skip, bool *more) {
     FR_TRY(s, call(d, d->how->steps_over));
     if (e.evaluation && !stopped(d)) FR_TRY(s, evaluation(d));
     FR_TRY(s, call(d, d->how->epoch_over));
-    if (!stopped(d)) return FR_OK;
+    if (!stopped(d) && !r->given_up) return FR_OK;
     *more = false;
-    FR_TRY(s, save_if_due(d, true)); /* it may have come in the evaluation */
+    FR_TRY(s, save_if_due(d, true)); /* a signal may have come in the evaluation */
 done:
     return s;
 }
@@ -148,6 +148,6 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
         r->step += skip * d.per_epoch;
         r->epoch += skip > 0 ? skip : 1;
     }
-    const bool ended = s == FR_OK && r->signal == 0 && r->step >= d.steps;
+    const bool ended = s == FR_OK && r->signal == 0 && (r->step >= d.steps || r->given_up);
     return ended ? fri_swap_averages(r) : s; /* what stays of a training with averages is them */
 }

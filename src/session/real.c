@@ -106,6 +106,21 @@ done:
     return s;
 }
 
+/* Is the evaluation better than all before? Then its weights are written, which the model holds right now. */
+static fr_status compare_with_best(fri_session *r) {
+    const fr_train_opts *o = &r->config->opts;
+    const double now = r->config->accuracy ? r->test_accuracy : -r->test_loss;
+    const double before = r->config->accuracy ? r->best : -r->best;
+    if (!isnan(now) && !(now <= before)) {
+        r->best = r->config->accuracy ? r->test_accuracy : r->test_loss;
+        r->since_best = 0;
+        return o->keep_best ? fri_weights_write(r) : FR_OK;
+    }
+    r->since_best++;
+    r->given_up = o->patience != FR_TRAIN_AUTO && r->since_best >= (double)o->patience;
+    return FR_OK;
+}
+
 /* Half an evaluation, which a signal ended, says nothing. */
 static fr_status evaluation_over(void *ctx, fr_status s) {
     real *x = ctx;
@@ -122,7 +137,8 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
     r->test_accuracy = r->config->accuracy ? sum.correct / sum.targets : NAN;
     for (int64_t i = 0; i < r->config->program->n_metrics; i++) r->metric[i] = sum.metric[i] / sum.images;
     r->test_correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
-    return fri_run_emit(r, FRI_RUN_EVALUATION);
+    s = compare_with_best(r);
+    return s == FR_OK ? fri_run_emit(r, FRI_RUN_EVALUATION) : s;
 }
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */

@@ -113,6 +113,9 @@ typedef struct fri_session {
     double test_accuracy, test_loss;
     int64_t test_correct, test_targets;
     double metric[FR_METRICS_MAX]; /* the program's own, of the last evaluation; NAN before */
+    double best;                   /* accuracy, or else loss, of the best evaluation so far; NAN before */
+    double since_best;             /* evaluations that were no better */
+    bool given_up;                 /* as many as --patience has: the run ends */
 
     /* Peaks of the training steps and of the evaluations, each with its own snapshot by category. */
     fr_memory_stats training, evaluation;
@@ -284,5 +287,6 @@ bool fri_save_is_due(const fri_session *r, bool last);
 fr_status fri_save(fri_session *r, bool last);
 fr_status fri_weights_begin(fri_session *r);
 fr_status fri_weights_end(fri_session *r);
+fr_status fri_weights_write(fri_session *r); /* the model as it is now */
 
 #endif

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 2, NUMBERS = 3, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 2, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -78,6 +78,8 @@ static void describe(fri_session *r, parts *p) {
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
     p->number[1] = (fr_state_number){"epoch_correct", &r->epoch_correct};
     p->number[2] = (fr_state_number){"epoch_targets", &r->epoch_targets};
+    p->number[3] = (fr_state_number){"best", &r->best, .may_lack = true};
+    p->number[4] = (fr_state_number){"since_best", &r->since_best, .may_lack = true};
     p->state = (fr_state){.model = r->model,
                           .optimizer = r->optimizer,
                           .scaler = fri_loss_scaled(o) ? r->scaler : NULL,
@@ -328,6 +330,10 @@ static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_w
 }
 
 fr_status fri_weights_end(fri_session *r) {
+    return r->config->opts.keep_best ? FR_OK : fri_weights_write(r);
+}
+
+fr_status fri_weights_write(fri_session *r) {
     if (r->config->opts.export_weights == NULL || r->signal != 0) return FR_OK;
     char *names[MOST_NAMES];
     fr_weights_info info;

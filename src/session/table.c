@@ -155,6 +155,9 @@ const fr_flag fri_flags[] = {
      .choices = schedules, .course = true},
     {"warmup", ROW(REAL, TRAINING, warmup), "X",
      "Epochs in which the learning rate rises linearly from 0, before the schedule.", BELOW(0, 1e6), .course = true},
+    {"patience", ROW(INT, TRAINING, patience), "N",
+     "End after N evaluations in a row that were no better than the best before them, by accuracy, or else by loss.",
+     .unset = "never", COUNT, .course = true, .lacking = ""},
     {"label-smoothing", ROW(REAL, TRAINING, label_smoothing), "X",
      "Share of the target spread evenly over all classes.", BELOW(0, 1), .course = true},
     {"eval-every", ROW(INT, TRAINING, eval_every), "N",
@@ -324,6 +327,10 @@ const fr_flag fri_flags[] = {
      .brief = "Start from these weights (safetensors)"},
     {"export", ROW(TEXT, FILES, export_weights), "FILE", "Write the weights at the end; torchvision loads them.",
      WRITTEN},
+    {"keep-best", ROW(SET, FILES, keep_best), NULL,
+     "With --export: write the weights of the best evaluation, by accuracy, or else by loss, whenever there is a "
+     "better "
+     "one, instead of the last ones at the end."},
     {"save", ROW(TEXT, FILES, save), "DIR",
      "Save the state of the training here: after each epoch or --save-every steps, at the end, and before a signal "
      "ends the run.",
@@ -410,6 +417,7 @@ fr_train_opts fr_train_opts_default(void) {
         .keep = 3,
         .checkpoint_segments = FR_TRAIN_AUTO,
         .prefix_parts = FR_TRAIN_AUTO,
+        .patience = FR_TRAIN_AUTO,
         .memory_budget = SIZE_MAX,
         .fit_switches = true,
     };

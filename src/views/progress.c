@@ -250,6 +250,12 @@ static void print_end(const fri_session *r) {
     if (!r->config->accuracy && isfinite(r->test_loss)) snprintf(accuracy, sizeof accuracy, "%.4g", r->test_loss);
     fprintf(r->config->out, "test %s %s, %s, peak memory %s\n", r->config->accuracy ? "accuracy" : "loss", accuracy,
             fri_duration_text(r->seconds, time), fr_bytes_text(r->training.peak_allocated, peak));
+    if (r->given_up)
+        fprintf(r->config->out, "ended after step %" PRId64 " of %" PRId64 ": %g evaluations were no better\n", r->step,
+                fri_steps_total(r->config), r->since_best);
+    if ((r->given_up || r->config->opts.keep_best) && isfinite(r->best))
+        fprintf(r->config->out, "best test %s %.4g%s\n", r->config->accuracy ? "accuracy" : "loss",
+                r->config->accuracy ? 100 * r->best : r->best, r->config->accuracy ? " %" : "");
     if (!r->config->opts.quiet) {
         if (fri_loss_scaled(&r->config->opts))
             fprintf(r->config->out,

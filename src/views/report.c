@@ -220,6 +220,7 @@ static cJSON *build(const fri_session *r) {
         return NULL;
     }
     add_number(accuracy, "test", r->test_accuracy);
+    if (r->config->accuracy) add_number(accuracy, "best", r->best);
     cJSON *metrics = r->config->program->n_metrics > 0 ? cJSON_AddObjectToObject(root, "metrics") : NULL;
     for (int64_t i = 0; i < r->config->program->n_metrics; i++)
         add_number(metrics, r->config->program->metric_names[i], r->metric[i]);

@@ -1,0 +1,96 @@
+/* test_best.c - the best evaluation: its weights stay, and training ends when there is no better one. */
+#include "data/files.h"
+#include "program.h"
+#include "report.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(best, .init = files_begin, .fini = files_end);
+
+/* Nothing moves: no evaluation is better than the first. */
+#define STILL "--train-only fc --lr 0 --batch-size 32 "
+/* Running values move, and with them what is evaluated. */
+#define DRIFTING "--lr 0 --batch-size 32 --momentum 0 --epochs "
+
+static char *content(const char *name, size_t *n) {
+    FILE *f = fopen(files_path(name), "rb");
+    cr_assert_not_null(f, "%s", name);
+    static char bytes[2][1 << 20];
+    static int turn;
+    char *out = bytes[turn++ % 2];
+    *n = fread(out, 1, sizeof bytes[0], f);
+    cr_assert(*n > 0 && *n < sizeof bytes[0]);
+    fclose(f);
+    return out;
+}
+
+static outcome run(const char *flags, const char *file) {
+    char arguments[4096];
+    snprintf(arguments, sizeof arguments, "%s --export %s --report %s", flags, files_path(file), files_path("r.json"));
+    return program_run("train_own", arguments);
+}
+
+Test(best, patience_ends_a_training) {
+    outcome o = run(STILL "--epochs 9 --patience 2", "w");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "ended after step 138 of 414: 2 evaluations were no better\n");
+    EXPECT_MATCH(o.out, "\nbest test accuracy [0-9.]+ %\n");
+    cJSON *r = report_read(files_path("r.json"));
+    cr_expect_eq(report_number(r, "steps", NULL), 138); /* three epochs of 46 */
+    cr_expect_eq(report_number(r, "accuracy", "best"), report_number(r, "accuracy", "test"));
+    cJSON_Delete(r);
+    o = run(STILL "--epochs 2 --patience 2", "w");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cr_expect_null(strstr(o.out, "no better"), "%s", o.out);
+}
+
+/* The epoch, from 1, whose evaluation is the first of the best, as the lines of a run tell. */
+static int best_epoch(const char *out) {
+    double best = -1;
+    int epoch = 0, at = 0;
+    for (const char *l = strstr(out, "  test "); l != NULL; l = strstr(l + 1, "  test ")) {
+        const double now = strtod(l + 7, NULL);
+        epoch++;
+        if (now <= best) continue;
+        best = now;
+        at = epoch;
+    }
+    cr_assert(epoch == 5 && at > 0, "%s", out);
+    return at;
+}
+
+Test(best, weights_of_the_best_stay) {
+    size_t n = 0, m = 0;
+    char flags[128];
+    outcome o = run(DRIFTING "5 --keep-best", "best");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    const int at = best_epoch(o.out);
+    snprintf(flags, sizeof flags, DRIFTING "%d", at);
+    cr_assert_eq(run(flags, "until").status, 0);
+    const char *best = content("best", &n), *until = content("until", &m);
+    cr_expect(n == m && memcmp(best, until, n) == 0, "the weights are not those of epoch %d", at);
+    snprintf(flags, sizeof flags, DRIFTING "%d", at + 1);
+    cr_assert_eq(run(flags, "until").status, 0);
+    until = content("until", &m);
+    cr_expect(n != m || memcmp(content("best", &n), until, n) != 0, "epochs change nothing");
+}
+
+/* The count goes on in a training that is gone on with. */
+Test(best, is_in_the_state) {
+    char flags[1024];
+    snprintf(flags, sizeof flags, STILL "--epochs 2 --patience 3 --save %s", files_path("s"));
+    cr_assert_eq(run(flags, "w").status, 0);
+    snprintf(flags, sizeof flags, STILL "--epochs 9 --patience 3 --resume %s", files_path("s"));
+    outcome o = run(flags, "w");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    /* The state was saved before the second epoch's evaluation and knows of the first, the best. */
+    EXPECT_MATCH(o.out, "ended after step 230 of 414: 3 evaluations were no better");
+}
+
+Test(best, wants_a_file_and_test_images) {
+    outcome o = program_run("train_own", "--keep-best --steps 1");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "--keep-best: --export FILE says where to write");
+}
