@@ -83,7 +83,10 @@ def faults(name, code):
         if pack <= 16 and moves and not any(width(opcode) == pack for opcode in moves):
             yield f"packs: nothing of {pack} bytes is moved"
         tails = not re.search("10fri_pixels|11fri_columns", name)
-        if not tails and (single := [opcode for opcode in loads if width(opcode) == 1]):
+        # A pack of what sum_chunks masks has its bits in one byte.
+        masks = sum(opcode.startswith("STG") and width(opcode) == pack for opcode in moves) * ("sum_chunks" in name)
+        single = [opcode for opcode in loads if width(opcode) == 1]
+        if not tails and len(single) > masks:
             yield f"bytes: {len(single)} x {single[0]}"
     if re.match(r"_Z\d+\w*_ends", name):
         turns = [waits(loop) for loop in loops(code)]
@@ -105,11 +108,13 @@ AHEAD = [f"LDG.E R{10 + i}, desc[UR4][R{20 + 2 * i}.64]" for i in range(4)] + \
 BEHIND = [line for i in range(4) for line in (AHEAD[i], AHEAD[4 + i])] + ["@!P0 BRA 0x0"]
 PIXELS = "_Z8backwardI6__halfhLi8EEv8fri_axisS1_10fri_pixels"
 PACK, STORE = "@P1 LDG.E.128 R4, desc[UR4][R2.64]", "STG.E.128 desc[UR4][R2.64], R4"
+BITS = "LDG.E.U8 R9, desc[UR4][R6.64]"
 PLANTED = [
     ("ahead", "_Z8sum_endsIfEvll", AHEAD, BEHIND),
     ("ahead", "_Z10stats_ends11fri_columns", AHEAD, AHEAD[:-1]),
     ("local", "_Z4stepIff", [PACK, STORE], [PACK, "STL.64 [R1], R4", STORE]),
     ("bytes", PIXELS, [PACK, STORE], [PACK, "LDG.E.U8 R9, desc[UR4][R6.64+0x1]", STORE]),
+    ("bytes", "_Z10sum_chunksI6__halfLi8EEv11fri_columns", [PACK, BITS, STORE], [PACK, BITS, BITS, STORE]),
     ("packs", PIXELS, [PACK, STORE], ["LDG.E.64 R4, desc[UR4][R2.64]", "STG.E.64 desc[UR4][R2.64], R4"]),
     ("packs", "_Z5applyI6__halfLi4ELb1EEv", ["LDG.E.64 R4, desc[UR4][R2.64]"], ["LDG.E.U16 R4, desc[UR4][R2.64]"]),
 ]
