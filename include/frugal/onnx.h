@@ -1,4 +1,4 @@
-/* onnx.h - networks as ONNX files: those that PyTorch exports, to be trained here.
+/* onnx.h - networks as ONNX files: those that PyTorch exports, to be trained here, and those trained here.
  *
  * In a build without ONNX (meson's -Donnx) every call is FR_EUNSUPPORTED, and names the packages and the option. */
 #ifndef FRUGAL_ONNX_H
@@ -28,6 +28,20 @@ FR_OPTS_DEFAULT(fr_onnx_opts, FR_ONNX_OPTS())
  * or width is open in the file and in opts; a (log) softmax as result without drop_softmax. FR_EIO, FR_ENOMEM.
  * https://onnx.ai/onnx/operators */
 FR_API fr_status fr_onnx_load(const char *path, const fr_onnx_opts *opts, fr_module **m);
+
+typedef struct fr_onnx_save_opts {
+    int64_t opset FR_DEFAULT(17); /* 13 to 18 */
+} fr_onnx_save_opts;
+#define FR_ONNX_SAVE_DEFAULTS  .opset = 17
+#define FR_ONNX_SAVE_OPTS(...) FR_OPTS(fr_onnx_save_opts, FR_ONNX_SAVE_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_onnx_save_opts, FR_ONNX_SAVE_OPTS())
+
+/* The network as others infer with it: batch norms with running values, no dropout; folded ones (fr_net_fold) too.
+ * Input "input" [batch, C, H, W] with the example's C, H, W, results "output", "output_1" ...; constants f32 under
+ * their paths, in PyTorch's layout. Holds a copy of the parameters on the host. FR_EINVAL: m is no network, another
+ * opset. FR_EUNSUPPORTED names the layer that ONNX has no node for; on meta. FR_EIO: the older file stays.
+ * FR_ENOMEM. */
+FR_API fr_status fr_onnx_save(fr_module *m, const char *path, const fr_onnx_save_opts *opts);
 
 #ifdef __cplusplus
 }

@@ -36,6 +36,17 @@ typedef struct fri_norm_state {
 } fri_norm_state;
 enum { FRI_NORM_WEIGHT, FRI_NORM_BIAS, FRI_NORM_MEAN, FRI_NORM_VAR, FRI_NORM_BATCHES };
 
+/* The states of MaxPool2d and AvgPool2d, and of Upsample by a factor. Those of the other layers are one number or the
+ * options of their op. */
+typedef struct fri_pool_state {
+    int64_t kernel;
+    fr_pool2d_opts opts;
+} fri_pool_state;
+typedef struct fri_upsample_state {
+    int64_t factor;
+    fr_upsample_mode mode;
+} fri_upsample_state;
+
 /* Does a batch norm use the statistics of its batch? */
 static inline bool fri_norm_trains(const fr_module *m) {
     return m->training && !m->frozen;

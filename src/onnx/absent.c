@@ -11,6 +11,12 @@ static fr_status absent(const char *what) {
         what);
 }
 
+fr_status fr_onnx_save(fr_module *m, const char *path, const fr_onnx_save_opts *opts) {
+    FRI_NOT_NULL(m, path);
+    (void)opts;
+    return absent("saving ONNX");
+}
+
 fr_status fr_onnx_load(const char *path, const fr_onnx_opts *opts, fr_module **m) {
     FRI_NOT_NULL(path, m);
     (void)opts;

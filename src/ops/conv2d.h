@@ -23,6 +23,8 @@ typedef struct fri_constant_conv2d {
     const void *layout; /* of w: the kernel's; NULL: KRSC */
 } fri_constant_conv2d;
 void fri_constant_conv2d_release(fri_constant_conv2d *k);
+/* Lays the weights out as KRSC again. */
+fr_status fri_constant_conv2d_plain(fri_constant_conv2d *k);
 
 /* *y = relu(conv2d(x, w, b) + addend), of f32 tensors, NaN may become 0. addend: its reference is taken; NULL: none.
  * FR_EUSAGE: a gradient is wanted. Calls on one k wait for nobody: one thread at a time. */

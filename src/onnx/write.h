@@ -1,0 +1,64 @@
+/* write.h - a network on its way to an ONNX file: write.c goes through its layers, write_layers.c says which nodes each
+ * one is, write_message.c makes nodes and constants. */
+#ifndef FRI_ONNX_WRITE_H
+#define FRI_ONNX_WRITE_H
+
+#include "base/status.h"
+#include "io/entries.h"
+#include "net/list.h"
+
+#include <frugal/onnx.h>
+#include <onnx.pb-c.h>
+
+/* After a failure the calls do nothing; it stays in `status`. */
+typedef struct fri_onnx_writer {
+    const fri_list *list;
+    fri_entries entries; /* of the module: names and layouts */
+    int64_t opset;
+    Onnx__NodeProto **node;
+    size_t nodes;
+    Onnx__TensorProto **constant;
+    size_t constants;
+    void **block; /* whatever the messages point to */
+    size_t blocks;
+    char **name; /* by value */
+    fr_status status;
+} fri_onnx_writer;
+
+/* One layer: its nodes read and make these values. */
+typedef struct fri_onnx_writing {
+    fri_onnx_writer *w;
+    const fri_net_layer *layer;
+    const char *in[2], *out;
+} fri_onnx_writing;
+
+/* ---- write_message.c ------------------------------------------------------------------------------------- */
+
+/* Zeroed; lives as long as the writer. NULL after a failure. */
+void *fri_onnx_block(fri_onnx_writer *w, size_t bytes);
+char *fri_onnx_text(fri_onnx_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The layer's node of this type, with inputs up to the first NULL, and room for 8 attributes; NULL after a failure. */
+Onnx__NodeProto *fri_onnx_node(const fri_onnx_writing *l, const char *type, const char *const *in, const char *out);
+#define FRI_ONNX_NODE(l, type, out, ...) fri_onnx_node((l), (type), (const char *const[]){__VA_ARGS__, NULL}, (out))
+void fri_onnx_set_int(fri_onnx_writer *w, Onnx__NodeProto *n, const char *name, int64_t v);
+void fri_onnx_set_ints(fri_onnx_writer *w, Onnx__NodeProto *n, const char *name, const int64_t *v, size_t count);
+void fri_onnx_set_float(fri_onnx_writer *w, Onnx__NodeProto *n, const char *name, double v);
+void fri_onnx_set_text(fri_onnx_writer *w, Onnx__NodeProto *n, const char *name, const char *v);
+
+/* "<layer>.<name>" as a constant, once; returns its name. Of a tensor, in the layout of its entry or, if it has none,
+ * of PyTorch; or of values. */
+const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tensor *t);
+const char *fri_onnx_floats(const fri_onnx_writing *l, const char *name, int rank, const int64_t *dim, const float *v);
+const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, int64_t count, const int64_t *v);
+
+/* Packs the graph with these inputs and results into the file. */
+fr_status fri_onnx_pack(fri_onnx_writer *w, const char *path);
+void fri_onnx_writer_free(fri_onnx_writer *w);
+
+/* ---- write_layers.c -------------------------------------------------------------------------------------- */
+
+/* The layer's nodes. FR_EUNSUPPORTED: there are none. */
+fr_status fri_onnx_write_layer(const fri_onnx_writing *l);
+
+#endif

@@ -1,0 +1,291 @@
+/* write_layers.c - which nodes of ONNX a layer is. */
+#include "onnx/write.h"
+#include "ops/conv2d.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef fri_onnx_writing writing;
+typedef Onnx__NodeProto node;
+#define NODE FRI_ONNX_NODE
+
+/* The layer's tensor of this name; NULL: none. */
+static const char *parameter(const writing *l, const char *name) {
+    fr_tensor *t = fr_module_tensor(l->layer->module, name);
+    return t != NULL ? fri_onnx_tensor(l, name, t) : NULL;
+}
+
+/* A value between two nodes of the layer. */
+static const char *between(const writing *l, const char *what) {
+    return fri_onnx_text(l->w, "%s/%s", l->out, what);
+}
+
+static const char *number(const writing *l, const char *name, double v) {
+    const float f = (float)v;
+    return fri_onnx_floats(l, name, 0, NULL, &f);
+}
+
+static int64_t or_same(int64_t v, int64_t other) {
+    return v >= 0 ? v : other;
+}
+
+/* ---- with parameters ------------------------------------------------------------------------------------- */
+
+static void conv_node(const writing *l, const fr_conv2d_opts *o, const fr_tensor *weight, const char *w, const char *b,
+                      const char *out) {
+    const int64_t kernel[2] = {weight->shape.dim[1], weight->shape.dim[2]};
+    const int64_t pad[2] = {o->padding, or_same(o->padding_w, o->padding)};
+    fri_onnx_writer *to = l->w;
+    node *n = NODE(l, "Conv", out, l->in[0], w, b);
+    fri_onnx_set_ints(to, n, "dilations", (int64_t[]){o->dilation, or_same(o->dilation_w, o->dilation)}, 2);
+    fri_onnx_set_int(to, n, "group", o->groups);
+    fri_onnx_set_ints(to, n, "kernel_shape", kernel, 2);
+    fri_onnx_set_ints(to, n, "pads", (int64_t[]){pad[0], pad[1], pad[0], pad[1]}, 4);
+    fri_onnx_set_ints(to, n, "strides", (int64_t[]){o->stride, or_same(o->stride_w, o->stride)}, 2);
+}
+
+static fr_status conv(const writing *l) {
+    conv_node(l, l->layer->module->state, fr_module_tensor(l->layer->module, "weight"), parameter(l, "weight"),
+              parameter(l, "bias"), l->out);
+    return FR_OK;
+}
+
+static void clip(const writing *l, const char *in, const char *out) {
+    (void)NODE(l, "Clip", out, in, number(l, "low", 0), number(l, "high", 6));
+}
+
+static fr_status folded(const writing *l) {
+    fri_constant_conv2d *k = l->layer->module->state;
+    const bool adds = l->layer->n_in > 1;
+    fr_status s = fri_constant_conv2d_plain(k);
+    if (s < 0) return s;
+    const char *y = adds || k->relu != FRI_RECTIFY_NONE ? between(l, "conv") : l->out;
+    conv_node(l, &k->opts, k->w, fri_onnx_tensor(l, "weight", k->w), fri_onnx_tensor(l, "bias", k->b), y);
+    if (adds) {
+        const char *sum = k->relu != FRI_RECTIFY_NONE ? between(l, "sum") : l->out;
+        (void)NODE(l, "Add", sum, y, l->in[1]);
+        y = sum;
+    }
+    if (k->relu == FRI_RECTIFY_RELU) (void)NODE(l, "Relu", l->out, y);
+    if (k->relu == FRI_RECTIFY_RELU6) clip(l, y, l->out);
+    return FR_OK;
+}
+
+static fr_status linear(const writing *l) {
+    node *n = NODE(l, "Gemm", l->out, l->in[0], parameter(l, "weight"), parameter(l, "bias"));
+    fri_onnx_set_int(l->w, n, "transB", 1);
+    return FR_OK;
+}
+
+static void norm_node(const writing *l, const char *weight, const char *out) {
+    const fri_norm_state *state = l->layer->module->state;
+    node *n = NODE(l, "BatchNormalization", out, l->in[0], weight, parameter(l, "bias"), parameter(l, "running_mean"),
+                   parameter(l, "running_var"));
+    fri_onnx_set_float(l->w, n, "epsilon", state->eps);
+    fri_onnx_set_float(l->w, n, "momentum", 1 - state->momentum);
+}
+
+static fr_status norm(const writing *l) {
+    norm_node(l, parameter(l, "weight"), l->out);
+    return FR_OK;
+}
+
+/* Its weight is |gamma| + eps (ops.h). */
+static fr_status inplace_norm(const writing *l) {
+    const fri_norm_state *state = l->layer->module->state;
+    fr_tensor *gamma = fr_module_tensor(l->layer->module, "weight");
+    const int64_t channels = gamma->shape.dim[0];
+    float *v = calloc((size_t)channels, sizeof *v);
+    fr_status s = v != NULL ? fr_tensor_to_host(gamma, v)
+                            : fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)channels);
+    for (int64_t i = 0; i < channels && s == FR_OK; i++) v[i] = fabsf(v[i]) + (float)state->eps;
+    const bool identity = state->slope == FR_ABN_IDENTITY;
+    if (s == FR_OK) {
+        const char *y = identity ? l->out : between(l, "norm");
+        norm_node(l, fri_onnx_floats(l, "weight", 1, &channels, v), y);
+        if (state->slope == FR_ABN_ELU)
+            (void)NODE(l, "Elu", l->out, y);
+        else if (!identity)
+            fri_onnx_set_float(l->w, NODE(l, "LeakyRelu", l->out, y), "alpha", state->slope);
+    }
+    free(v);
+    return s;
+}
+
+/* ---- activations ----------------------------------------------------------------------------------------- */
+
+static fr_status relu6(const writing *l) {
+    clip(l, l->in[0], l->out);
+    return FR_OK;
+}
+
+static fr_status leaky_relu(const writing *l) {
+    fri_onnx_set_float(l->w, NODE(l, "LeakyRelu", l->out, l->in[0]), "alpha", *(double *)l->layer->module->state);
+    return FR_OK;
+}
+
+static fr_status silu(const writing *l) {
+    const char *gate = between(l, "gate");
+    (void)NODE(l, "Sigmoid", gate, l->in[0]);
+    (void)NODE(l, "Mul", l->out, l->in[0], gate);
+    return FR_OK;
+}
+
+static fr_status hardsigmoid(const writing *l) {
+    fri_onnx_set_float(l->w, NODE(l, "HardSigmoid", l->out, l->in[0]), "alpha", 1.0 / 6);
+    return FR_OK;
+}
+
+static fr_status hardswish(const writing *l) {
+    const char *gate = between(l, "gate");
+    if (l->w->opset >= 14) {
+        (void)NODE(l, "HardSwish", l->out, l->in[0]);
+        return FR_OK;
+    }
+    fri_onnx_set_float(l->w, NODE(l, "HardSigmoid", gate, l->in[0]), "alpha", 1.0 / 6);
+    (void)NODE(l, "Mul", l->out, l->in[0], gate);
+    return FR_OK;
+}
+
+static fr_status gelu(const writing *l) {
+    const char *v[4] = {between(l, "scaled"), between(l, "erf"), between(l, "one"), between(l, "product")};
+    (void)NODE(l, "Div", v[0], l->in[0], number(l, "root", sqrt(2)));
+    (void)NODE(l, "Erf", v[1], v[0]);
+    (void)NODE(l, "Add", v[2], v[1], number(l, "one", 1));
+    (void)NODE(l, "Mul", v[3], l->in[0], v[2]);
+    (void)NODE(l, "Mul", l->out, v[3], number(l, "half", 0.5));
+    return FR_OK;
+}
+
+/* ---- windows --------------------------------------------------------------------------------------------- */
+
+static fr_status pool(const writing *l) {
+    const fri_pool_state *p = l->layer->module->state;
+    const fr_pool2d_opts *o = &p->opts;
+    const bool average = strcmp(l->layer->module->class_->name, "AvgPool2d") == 0;
+    const int64_t kernel[2] = {p->kernel, or_same(o->kernel_w, p->kernel)};
+    const int64_t pad[2] = {o->padding, or_same(o->padding_w, o->padding)};
+    const int64_t stride = or_same(o->stride, kernel[0]);
+    const int64_t stride_w = or_same(o->stride_w, o->stride >= 0 ? o->stride : kernel[1]);
+    node *n = NODE(l, average ? "AveragePool" : "MaxPool", l->out, l->in[0]);
+    fri_onnx_set_ints(l->w, n, "kernel_shape", kernel, 2);
+    fri_onnx_set_ints(l->w, n, "strides", (int64_t[]){stride, stride_w}, 2);
+    fri_onnx_set_ints(l->w, n, "pads", (int64_t[]){pad[0], pad[1], pad[0], pad[1]}, 4);
+    fri_onnx_set_int(l->w, n, "ceil_mode", o->ceil_mode);
+    if (average) fri_onnx_set_int(l->w, n, "count_include_pad", o->count_include_pad);
+    if (!average)
+        fri_onnx_set_ints(l->w, n, "dilations", (int64_t[]){o->dilation, or_same(o->dilation_w, o->dilation)}, 2);
+    return FR_OK;
+}
+
+static fr_status adaptive_pool(const writing *l) {
+    const int64_t *to = l->layer->module->state;
+    const fr_shape *x = &l->w->list->value[l->layer->in[0]].shape;
+    const int64_t kernel[2] = {x->dim[1] / to[0], x->dim[2] / to[1]};
+    if (to[0] == 1 && to[1] == 1) {
+        (void)NODE(l, "GlobalAveragePool", l->out, l->in[0]);
+        return FR_OK;
+    }
+    if (kernel[0] * to[0] != x->dim[1] || kernel[1] * to[1] != x->dim[2])
+        return fr_fail(FR_EUNSUPPORTED, "%lld x %lld is no multiple of %lld x %lld; ONNX has windows of one size",
+                       (long long)x->dim[1], (long long)x->dim[2], (long long)to[0], (long long)to[1]);
+    node *n = NODE(l, "AveragePool", l->out, l->in[0]);
+    fri_onnx_set_ints(l->w, n, "kernel_shape", kernel, 2);
+    fri_onnx_set_ints(l->w, n, "strides", kernel, 2);
+    return FR_OK;
+}
+
+static void resize_mode(const writing *l, node *n, fr_upsample_mode mode) {
+    const bool nearest = mode == FR_UPSAMPLE_NEAREST;
+    fri_onnx_set_text(l->w, n, "mode", nearest ? "nearest" : "linear");
+    fri_onnx_set_text(l->w, n, "coordinate_transformation_mode", nearest ? "asymmetric" : "half_pixel");
+    if (nearest) fri_onnx_set_text(l->w, n, "nearest_mode", "floor");
+}
+
+/* By a factor, or to the size of a second value. */
+static fr_status upsample(const writing *l) {
+    const fri_upsample_state *state = l->layer->module->state;
+    if (l->layer->n_in == 1) {
+        const float factor = (float)state->factor, scales[4] = {1, 1, factor, factor};
+        node *n = NODE(l, "Resize", l->out, l->in[0], "", fri_onnx_floats(l, "scales", 1, (int64_t[]){4}, scales));
+        resize_mode(l, n, state->mode);
+        return FR_OK;
+    }
+    const char *zero = fri_onnx_integers_of(l, "from0", 1, (int64_t[]){0});
+    const char *two = fri_onnx_integers_of(l, "from2", 1, (int64_t[]){2});
+    const char *four = fri_onnx_integers_of(l, "from4", 1, (int64_t[]){4});
+    const char *v[5] = {between(l, "shape"), between(l, "like"), between(l, "front"), between(l, "back"),
+                        between(l, "size")};
+    (void)NODE(l, "Shape", v[0], l->in[0]);
+    (void)NODE(l, "Shape", v[1], l->in[1]);
+    (void)NODE(l, "Slice", v[2], v[0], zero, two);
+    (void)NODE(l, "Slice", v[3], v[1], two, four);
+    fri_onnx_set_int(l->w, NODE(l, "Concat", v[4], v[2], v[3]), "axis", 0);
+    resize_mode(l, NODE(l, "Resize", l->out, l->in[0], "", "", v[4]),
+                *(const fr_upsample_mode *)l->layer->module->state);
+    return FR_OK;
+}
+
+/* ---- shape and sums -------------------------------------------------------------------------------------- */
+
+static fr_status flatten(const writing *l) {
+    if (*(int *)l->layer->module->state != 1)
+        return fr_fail(FR_EUNSUPPORTED, "it begins at dimension %d; 1 is written", *(int *)l->layer->module->state);
+    fri_onnx_set_int(l->w, NODE(l, "Flatten", l->out, l->in[0]), "axis", 1);
+    return FR_OK;
+}
+
+static fr_status concat(const writing *l) {
+    const size_t n = (size_t)l->layer->n_in;
+    const char **in = fri_onnx_block(l->w, (n + 1) * sizeof *in);
+    if (in == NULL) return l->w->status;
+    for (size_t i = 0; i < n; i++) in[i] = l->w->name[l->layer->in[i]];
+    fri_onnx_set_int(l->w, fri_onnx_node(l, "Concat", in, l->out), "axis", 1);
+    return FR_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------- */
+
+/* By class: the function, or the node of the same inputs. */
+static const struct kind {
+    const char *name;
+    fr_status (*write)(const writing *l);
+    const char *type;
+} kinds[] = {
+    {"AdaptiveAvgPool2d", adaptive_pool, NULL},
+    {"Add", NULL, "Add"},
+    {"AvgPool2d", pool, NULL},
+    {"BatchNorm2d", norm, NULL},
+    {"Concat", concat, NULL},
+    {"Conv2d", conv, NULL},
+    {"Dropout", NULL, "Identity"},
+    {"Dropout2d", NULL, "Identity"},
+    {"Flatten", flatten, NULL},
+    {"FoldedConv2d", folded, NULL},
+    {"GELU", gelu, NULL},
+    {"Hardsigmoid", hardsigmoid, NULL},
+    {"Hardswish", hardswish, NULL},
+    {"Identity", NULL, "Identity"},
+    {"InPlaceABN", inplace_norm, NULL},
+    {"LeakyReLU", leaky_relu, NULL},
+    {"Linear", linear, NULL},
+    {"MaxPool2d", pool, NULL},
+    {"Mul", NULL, "Mul"},
+    {"ReLU", NULL, "Relu"},
+    {"ReLU6", relu6, NULL},
+    {"SiLU", silu, NULL},
+    {"Sigmoid", NULL, "Sigmoid"},
+    {"Tanh", NULL, "Tanh"},
+    {"Upsample", upsample, NULL},
+};
+
+fr_status fri_onnx_write_layer(const writing *l) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(kinds[i].name, l->layer->module->class_->name) != 0) continue;
+        if (kinds[i].write != NULL) return kinds[i].write(l);
+        (void)NODE(l, kinds[i].type, l->out, l->in[0], l->in[1]);
+        return FR_OK;
+    }
+    return fr_fail(FR_EUNSUPPORTED, "frugal writes no node for it");
+}
