@@ -99,8 +99,10 @@ FR_API fr_status fr_share_check(fr_share *p);
 FR_API fr_status fr_share_serve(fr_share *p);
 FR_API fr_status fr_share_served(fr_share *p, fr_status outcome);
 
-/* What a step sends from this rank, in bytes, and how long the program waited for it so far, in seconds. */
+/* What a step sends from this rank, in bytes; how long all steps so far exchanged, and how long the program waited for
+ * that, in seconds. */
 FR_API uint64_t fr_share_bytes(const fr_share *p);
+FR_API double fr_share_exchanged(const fr_share *p);
 FR_API double fr_share_waited(const fr_share *p);
 
 #ifdef __cplusplus

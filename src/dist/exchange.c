@@ -131,8 +131,7 @@ static fr_status move_chunk(fri_bucket *b, int64_t from, int64_t chunk, fr_comm 
     return fri_comm_exchange(c, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
 }
 
-fr_status fri_share_exchange(void *bucket, fr_comm *c) {
-    fri_bucket *b = bucket;
+static fr_status add_up(fri_bucket *b, fr_comm *c) {
     const fr_share *p = b->share;
     const int64_t chunk = chunk_of(b), part = fri_bucket_part(b, p->rank);
     fr_status s = FR_OK;
@@ -161,8 +160,7 @@ done:
     return s;
 }
 
-fr_status fri_share_gather(void *bucket, fr_comm *c) {
-    fri_bucket *b = bucket;
+static fr_status hand_round(fri_bucket *b, fr_comm *c) {
     fr_share *p = b->share;
     int out = 0, in = 0;
     fr_status s = put_back(b);
@@ -178,4 +176,19 @@ fr_status fri_share_gather(void *bucket, fr_comm *c) {
     p->first[1][p->size] = in;
     for (int i = 0; i < out; i++) p->sending += p->piece[0][i].bytes;
     return fri_comm_exchange(c, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
+}
+
+static fr_status timed(fri_bucket *b, fr_comm *c, fr_status (*part)(fri_bucket *b, fr_comm *c)) {
+    const double began = fri_share_now();
+    fr_status s = part(b, c);
+    b->share->exchanged += fri_share_now() - began;
+    return s;
+}
+
+fr_status fri_share_exchange(void *bucket, fr_comm *c) {
+    return timed(bucket, c, add_up);
+}
+
+fr_status fri_share_gather(void *bucket, fr_comm *c) {
+    return timed(bucket, c, hand_round);
 }

@@ -4,13 +4,6 @@
 #include "autograd/state.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 int64_t fr_share_rounds(const fr_share *p) {
     return p != NULL ? (p->opts.micro_batches + p->size - 1) / p->size : 1;
@@ -26,15 +19,19 @@ uint64_t fr_share_bytes(const fr_share *p) {
     return p != NULL ? p->bytes : 0;
 }
 
+double fr_share_exchanged(const fr_share *p) {
+    return p != NULL ? p->exchanged : 0;
+}
+
 double fr_share_waited(const fr_share *p) {
     return p != NULL ? p->waited : 0;
 }
 
 static fr_status wait_for(fr_share *p, uint64_t ticket) {
     if (p->dry) return FR_OK;
-    const double began = now();
+    const double began = fri_share_now();
     fr_status s = fri_comm_wait(p->comm, ticket);
-    p->waited += now() - began;
+    p->waited += fri_share_now() - began;
     return s;
 }
 

@@ -19,6 +19,7 @@
 #include "optim/optimizer.h"
 
 #include <frugal/dist.h>
+#include <time.h>
 
 enum { FRI_SHARE_UNIT = 16384 };
 
@@ -83,7 +84,7 @@ struct fr_share {
     int queued, finished;
     uint64_t bytes; /* sent by the last step's jobs */
     uint64_t sending;
-    double waited;
+    double exchanged, waited; /* seconds, of the lane and of the program */
 };
 
 /* bucket.c */
@@ -114,6 +115,12 @@ extern const fri_sharing fri_share_calls;
 static inline int64_t fri_share_present(const fr_share *p, int64_t round) {
     const int64_t left = p->opts.micro_batches - round * p->size;
     return left < p->size ? left : p->size;
+}
+
+static inline double fri_share_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static inline void *fri_share_at(const fr_tensor *t, int64_t element) {

@@ -134,6 +134,7 @@ fr_status fri_ranks_report(fri_session *r) {
                              .planned = r->arena.used ? r->arena.placement.extent : 0,
                              .departures = r->arena.departures,
                              .step_bytes = fr_share_bytes(r->share),
+                             .exchanged = fr_share_exchanged(r->share),
                              .waited = fr_share_waited(r->share)};
     if (c->ranks == 1) return FR_OK;
     snprintf(mine.host, sizeof mine.host, "%s", fr_comm_host(c->comm, c->rank));

@@ -58,7 +58,7 @@ typedef struct fri_rank_numbers {
     uint64_t planned;                       /* the arena's bytes; 0: there is none */
     int64_t departures;                     /* from it */
     uint64_t step_bytes;                    /* that a step sent */
-    double waited;                          /* seconds for others, beside the work */
+    double exchanged, waited;               /* seconds that bytes travelled, and that nothing else was done meanwhile */
 } fri_rank_numbers;
 
 typedef struct fri_session {

@@ -134,7 +134,26 @@ def unreadable(build, launcher):
 
 
 def full_disk(build, launcher):
-    """A state that cannot be written does not end the training, on no rank."""
+    """A state that cannot be written does not end the training, on no rank: here a disk of 4 MiB (root's to mount)."""
+    if os.geteuid() != 0:
+        print("  skipped: a small disk needs root")
+        return None
+    with tempfile.TemporaryDirectory() as where:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "frugal", where]
+        if subprocess.run(mount, stderr=subprocess.DEVNULL).returncode != 0:
+            print("  skipped: nothing can be mounted here")
+            return None
+        try:
+            run = Run(build, launcher, ["--save", where, "--save-every", "1"])
+            for pid in ranks_of(launcher, run.program).values():
+                os.kill(pid, signal.SIGTERM)
+            return run.ended(LIMIT + 5, ["No space left", "; the training goes on"])
+        finally:
+            subprocess.run(["umount", where], check=True)
+
+
+def lost_folder(build, launcher):
+    """Nor does a folder that is gone."""
     with tempfile.TemporaryDirectory() as where:
         run = Run(build, launcher, ["--save", where, "--save-every", "1"], wait=False)
         while run.steps() < 2 and run.process.poll() is None:
@@ -216,8 +235,8 @@ def no_launcher(build, launcher):
     return None if right else f"exit status {done.returncode}:\n{done.stdout}"
 
 
-FAULTS = [stopped, terminated, killed, exits, memory, unreadable, full_disk, other_flags, other_data, other_isa,
-          other_threads, wrong_engine, no_engine, no_launcher]
+FAULTS = [stopped, terminated, killed, exits, memory, unreadable, full_disk, lost_folder, other_flags, other_data,
+          other_isa, other_threads, wrong_engine, no_engine, no_launcher]
 
 
 def main():
