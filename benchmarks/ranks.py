@@ -4,7 +4,7 @@
     python3 benchmarks/ranks.py BUILD [--rounds N] [--torch PYTHON] [PART...]
 
 Parts: beside (two ranks and two processes that know nothing of each other), exchange (25 MB in order and by MPI's own
-all-reduce, in shared memory and between two hosts), gigabit (two hosts on a slow link and what the plan says of it),
+all-reduce, in shared memory and between two hosts), gigabit (two hosts on 1 Gbit/s, and a model's efficiency),
 ddp (PyTorch's DistributedDataParallel on gloo), alone (one process, and one under a launcher). Two hosts are network
 namespaces (tests/dist/hosts.py) and need root. Turns interleave; a figure is the median of its rounds.
 """
@@ -46,6 +46,15 @@ class Training:
 
 def step_ms(report):
     return report["time"]["step_ms_median"]
+
+
+def exposed_ms(gradients, ranks, link, step):
+    """The model: sums travel in buckets of 25 MiB while backward, 2/3 of a step's `step` ms, goes on, and are late by
+    the last bucket at least; parameters come back when they have been updated. link: bytes per second and direction."""
+    bucket = 25 * 2**20
+    one_way = gradients * (ranks - 1) / ranks / link * 1000
+    last = (gradients % bucket or bucket) * (ranks - 1) / ranks / link * 1000
+    return one_way + max(last, one_way - 2 / 3 * step)
 
 
 def spread(values):
@@ -98,9 +107,9 @@ class Benchmark:
             print(f"gigabit: skipped, {lacking()}")
             return
         flags = ["train_resnet", "--depth", "18", "--batch-size", "64"]
-        plan = Training(self.where, [*self.words(flags), "--plan", "--ranks", "2", "--link", "1Gb"]).report()["link"]
         apart = self.unconnected(flags)
-        model = apart / (apart + plan["exposed_ms"] + max(0, plan["hidden_ms"] - 2 / 3 * apart))
+        plan = Training(self.where, [*self.words(flags), "--plan", "--ranks", "2"]).report()
+        model = apart / (apart + exposed_ms(4 * plan["trained_parameters"], 2, 1e9 / 8, apart))
         for launcher in RUN:
             with Hosts() as hosts:
                 hosts.limit("1gbit")

@@ -4,7 +4,9 @@
         subprocess.run(hosts.command("mpich", 1, ["program", ...]), env=hosts.env("mpich"))
 """
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -70,7 +72,15 @@ class Hosts:
         self.remove()
         shutil.rmtree(self.folder)
 
+    def end(self):
+        """Nothing runs there any more."""
+        for name in self.names:
+            pids = subprocess.run(["ip", "netns", "pids", name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            for pid in pids.stdout.split():
+                os.kill(int(pid), signal.SIGKILL)
+
     def remove(self):
+        self.end()
         for name in self.names:
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
             shutil.rmtree(f"/etc/netns/{name}", ignore_errors=True)
@@ -83,7 +93,7 @@ class Hosts:
         else:
             start = ["mpirun.openmpi", "--bind-to", "none", "--mca", "plm_rsh_agent", self.agent, "--mca",
                      "btl_tcp_if_include", self.card, "--host", hosts]
-        return [self.agent, self.names[0]] + start + ["-n", str(2 * each)] + words
+        return [self.agent, self.names[0], shlex.join(start + ["-n", str(2 * each)] + words)]
 
     def env(self, launcher):
         """Without it MPICH's ranks find the memory that both hosts share, or meet on the loopback."""

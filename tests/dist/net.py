@@ -97,9 +97,7 @@ def cut(build, where):
                 time.sleep(0.05)
             took, left = time.monotonic() - began, ranks_of(launcher, words[4])
             expect(not left, f"{launcher}: ranks {sorted(left)} were there {took:.1f} s after the cut")
-            for pid in left.values():
-                os.kill(pid, signal.SIGKILL)
-            os.killpg(process.pid, signal.SIGKILL)
+            hosts.end()
             process.communicate()
             for rank, name in enumerate(said):
                 with open(name) as f:
