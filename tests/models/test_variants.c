@@ -290,3 +290,29 @@ Test(variants, one_call_turns_all_activations_in_place) {
     fr_module_release(&m);
     expect_nothing_left();
 }
+
+/* The side of what a layer makes of images of that size. */
+static int64_t side_at(fr_module *m, const char *layer, int64_t size) {
+    fr_tensor *x = NULL, *y[2] = {NULL};
+    must(fr_module_tap(m, layer));
+    must(fr_tensor_empty(4, (int64_t[]){1, size, size, 3}, FR_F32, FR_META, &x));
+    must(fr_module_forward_n(m, &x, 1, y, 2));
+    const int64_t side = fr_tensor_dim(y[1], 1);
+    for (int i = 0; i < 2; i++) fr_tensor_release(&y[i]);
+    fr_tensor_release(&x);
+    return side;
+}
+
+/* torchvision's sides: poolings round up, 7 after five strides of 2. */
+Test(variants, squeezenet_and_efficientnet_sides) {
+    fr_module *m = NULL;
+    must(fr_squeezenet(1, FR_MODEL_OPTS(.device = FR_META), &m));
+    cr_expect_eq(side_at(m, "features.12.squeeze", 225), 14);
+    fr_module_release(&m);
+    must(fr_efficientnet(0, FR_MODEL_OPTS(.device = FR_META), &m));
+    cr_expect_eq(side_at(m, "features.8.0", 224), 7);
+    fr_module_release(&m);
+    cr_expect_eq(fr_efficientnet(1, NULL, &m), FR_EINVAL);
+    cr_expect_eq(fr_squeezenet(0, NULL, &m), FR_EINVAL);
+    cr_expect_eq(fr_efficientnet(0, FR_MODEL_OPTS(.small_stem = true), &m), FR_EINVAL);
+}

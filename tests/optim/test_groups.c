@@ -296,6 +296,27 @@ Test(ema, takes_its_bytes) {
     cr_expect_eq(bytes[1] - bytes[0], (size_t)(PARAMETERS + 1) * BLOCK, "%zu", bytes[1] - bytes[0]);
 }
 
+/* A parameter that a step leaves alone keeps its average, which is not yet where the parameter is. */
+Test(ema, of_a_parameter_without_a_gradient_stays) {
+    fr_module *m = net(FR_F32);
+    fr_optimizer *o = NULL;
+    float was[N], now[N];
+    must(fr_sgd(m, FR_SGD_OPTS(.lr = 1), &o));
+    must(fr_optimizer_ema(o, 0.9));
+    train(m, o, 0, 2);
+    must(fr_optimizer_ema_swap(o));
+    read(parameter(m, 2), was);
+    must(fr_optimizer_ema_swap(o));
+    give_gradients(m, 2, 1);
+    must(fr_tensor_set_grad(parameter(m, 2), NULL));
+    must(fr_optimizer_step(o));
+    must(fr_optimizer_ema_swap(o));
+    read(parameter(m, 2), now);
+    cr_expect_eq(memcmp(was, now, sizeof now), 0, "%g, was %g", (double)now[0], (double)was[0]);
+    fr_optimizer_release(&o);
+    fr_module_release(&m);
+}
+
 /* A step that a loss scale skips moves neither, whoever decides it. */
 Test(ema, a_skipped_step_moves_no_average) {
     fr_module *m = net(FR_F32);
