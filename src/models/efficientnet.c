@@ -11,9 +11,9 @@
 
 static const struct {
     int expansion, kernel, stride, channels, blocks;
-} stages[] = {{1, 3, 1, 16, 1},  {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
-              {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
-enum { STAGES = sizeof stages / sizeof *stages, BLOCKS = 16 };
+} mb_stages[] = {{1, 3, 1, 16, 1},  {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
+                 {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
+enum { MB_STAGES = sizeof mb_stages / sizeof *mb_stages, MB_BLOCKS = 16 };
 
 /* Convolution, batch norm and, if it bends, silu as <name>.0, <name>.1 and <name>.2. */
 static fr_value conv_norm_silu(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel, int64_t stride,
@@ -43,7 +43,7 @@ static fr_value mbconv(fr_net *n, fr_value x, int expansion, int64_t kernel, int
 }
 
 /* torchvision's Linear: U(-1 / sqrt(classes), 1 / sqrt(classes)), bias 0. */
-static fr_value classifier(fr_net *n, const char *name, fr_value x, int64_t classes) {
+static fr_value uniform_head(fr_net *n, const char *name, fr_value x, int64_t classes) {
     x = fr_net_linear(n, name, x, classes, FR_BIAS);
     fr_module *m = fr_net_layer_of(n, x);
     if (m == NULL) return x;
@@ -67,16 +67,16 @@ fr_status fr_efficientnet(int version, const fr_model_opts *opts, fr_module **m)
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     fr_net_scope_begin(n, "features");
     x = conv_norm_silu(n, "0", x, 32, 3, 2, 1, true);
-    for (int i = 0; i < STAGES; i++)
-        for (int k = 0; k < stages[i].blocks; k++, block++) {
+    for (int i = 0; i < MB_STAGES; i++)
+        for (int k = 0; k < mb_stages[i].blocks; k++, block++) {
             fr_net_scope_begin(n, "%d.%d", i + 1, k);
-            x = mbconv(n, x, stages[i].expansion, stages[i].kernel, k > 0 ? 1 : stages[i].stride, stages[i].channels,
-                       0.2 * block / BLOCKS);
+            x = mbconv(n, x, mb_stages[i].expansion, mb_stages[i].kernel, k > 0 ? 1 : mb_stages[i].stride,
+                       mb_stages[i].channels, 0.2 * block / MB_BLOCKS);
             fr_net_scope_end(n);
         }
     x = conv_norm_silu(n, "8", x, 1280, 1, 1, 1, true);
     fr_net_scope_end(n);
     x = fr_net_dropout(n, "classifier.0", fri_pool_flatten(n, x, 1), 0.2);
-    x = classifier(n, "classifier.1", x, o.classes);
+    x = uniform_head(n, "classifier.1", x, o.classes);
     return fr_net_end(&n, &x, 1, m);
 }
