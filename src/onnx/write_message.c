@@ -118,7 +118,7 @@ static tensor *constant(fri_onnx_writer *w, const char *name, int type, int rank
     fr_status s = FRI_ROOM(w->constant, w->constants, "ONNX constants");
     if (s < 0) fail(w, s);
     if (s < 0) return NULL;
-    memcpy(dims, dim, (size_t)rank * sizeof *dims);
+    if (rank > 0) memcpy(dims, dim, (size_t)rank * sizeof *dims); /* a scalar has no dim */
     *t = (tensor)ONNX__TENSOR_PROTO__INIT;
     t->name = (char *)name;
     t->has_data_type = t->has_raw_data = 1;

@@ -7,6 +7,7 @@
 #include "session/session.h"
 
 #include <errno.h>
+#include <frugal/onnx.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,18 @@ static fr_status check_folder(const char *flag, const char *value, const char *p
     return fr_fail(FR_EIO, "%s %s: nothing can be written there: %s", flag, value, strerror(errno));
 }
 
+static bool is_onnx(const char *path) {
+    const size_t n = strlen(path);
+    return n >= 5 && strcmp(path + n - 5, ".onnx") == 0;
+}
+
+/* A build without ONNX says so before the training, not after it. */
+static fr_status check_onnx(const char *path) {
+    fr_module *none = NULL;
+    if (!is_onnx(path) || fr_onnx_load("/dev/null", NULL, &none) != FR_EUNSUPPORTED) return FR_OK;
+    return fr_fail_prefix(FR_EUNSUPPORTED, "--export %s: ", path);
+}
+
 /* Its folder takes a new file, or what is there can be written to. */
 static fr_status check_export(const char *path) {
     char target[FR_TARGET_BYTES];
@@ -165,6 +178,7 @@ fr_status fri_saving_check(fri_session *r) {
         FR_TRY(s, check_states(r));
     }
     if (o->export_weights != NULL) FR_TRY(s, check_export(o->export_weights));
+    if (o->export_weights != NULL) FR_TRY(s, check_onnx(o->export_weights));
 done:
     return s;
 }
@@ -334,9 +348,11 @@ fr_status fri_weights_end(fri_session *r) {
 }
 
 fr_status fri_weights_write(fri_session *r) {
-    if (r->config->opts.export_weights == NULL || r->signal != 0) return FR_OK;
+    const char *path = r->config->opts.export_weights;
+    if (path == NULL || r->signal != 0) return FR_OK;
+    if (is_onnx(path)) return fr_onnx_save(r->model, path, NULL);
     char *names[MOST_NAMES];
     fr_weights_info info;
     describe_network(r, names, &info);
-    return fr_weights_save(r->model, r->config->opts.export_weights, FR_WEIGHTS_OPTS(.info = &info));
+    return fr_weights_save(r->model, path, FR_WEIGHTS_OPTS(.info = &info));
 }

@@ -325,7 +325,8 @@ const fr_flag fri_flags[] = {
     {"weights", ROW(TEXT, FILES, weights), "FILE",
      "Start from these weights: safetensors, torchvision's names and layouts.", READ,
      .brief = "Start from these weights (safetensors)"},
-    {"export", ROW(TEXT, FILES, export_weights), "FILE", "Write the weights at the end; torchvision loads them.",
+    {"export", ROW(TEXT, FILES, export_weights), "FILE",
+     "Write the weights at the end; torchvision loads them. FILE.onnx: the network with them, for programs that infer.",
      WRITTEN},
     {"keep-best", ROW(SET, FILES, keep_best), NULL,
      "With --export: write the weights of the best evaluation, by accuracy, or else by loss, whenever there is a "

@@ -19,7 +19,6 @@ RUN = {
 TINY = ["--image-size", "32", "--batch-size", "4", "--dataset", "digits", "--eval-every", "0", "--seed", "3",
         "--workers", "0", "--quiet"]
 VGG = ["train_vgg", "--depth", "11"]
-VGG = ["train_vgg", "--depth", "11"]
 RESNET = ["train_resnet", "--depth", "18"]
 NETWORKS = {"vgg": "vgg11_bn", "resnet": "resnet18", "densenet": "densenet_bc22_k12", "unet": "unet3"}
 # Batches of a step, flags, and those that only ranks can have. All have dropout and batch norm, and rebuild what they
@@ -28,8 +27,9 @@ WAYS = {
     "amp": (4, ["--amp", "--clip", "1", "--optimizer", "adamw"], []),
     "adam8": (5, ["--optimizer", "adam8", "--checkpoint-segments", "sqrt", "--no-rebuild", "--clip", "0.5"],
               ["--check-replicas"]),
-    "fused": (4, ["--optimizer", "adamw"], ["--fused-step"]),
-    "masters": (5, ["--half", "--master-weights", "--clip", "1", "--optimizer", "adamw"], []),
+    "fused": (4, ["--optimizer", "adamw", "--ema", "0.9", "--lr-scale", "head=10", "--no-weight-decay", "bias", "norm"],
+              ["--fused-step"]),
+    "masters": (5, ["--half", "--master-weights", "--clip", "1", "--optimizer", "adamw", "--ema", "0.5"], []),
     "half": (2, ["--half=bf16"], ["--fused-step"]),
 }
 CI = ["vgg.fused", "densenet.amp", "resnet.adam8", "unet.masters"]

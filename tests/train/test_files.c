@@ -4,6 +4,8 @@
 #include "report.h"
 
 #include <dirent.h>
+#include <frugal/models.h>
+#include <frugal/onnx.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -157,6 +159,38 @@ Test(files, weights_and_predictions) {
     o = run("--growth 8 --weights %s/a.st");
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "a.st");
+}
+
+/* The network of an ONNX file makes what the file of weights does, class for class. */
+Test(files, an_export_to_onnx_is_the_network) {
+    const int64_t shape[] = {1, 8, 8, 3};
+    fr_module *m = NULL, *other = NULL;
+    fr_tensor *x = NULL, *y = NULL, *z = NULL;
+    float a[10], b[10];
+    outcome o = run("--steps 2 --export %s/w.onnx");
+    if (o.status == 1 && strstr(o.err, "has no ONNX") != NULL) {
+        cr_expect_null(strstr(o.out, "step"), "said after the training: %s", o.out);
+        cr_skip("built without ONNX");
+    }
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    good("--steps 2 --export %s/w");
+    cr_assert_eq(fr_onnx_load(files_path("w.onnx"), NULL, &m), FR_OK, "%s", fr_last_error());
+    cr_assert_eq(fr_model("densenet_bc10_k4", FR_MODEL_OPTS(.classes = 10, .image_size = 8), &other), FR_OK);
+    cr_assert_eq(fr_weights_load(other, files_path("w"), NULL), FR_OK, "%s", fr_last_error());
+    fr_module_train(m, false);
+    fr_module_train(other, false);
+    cr_assert_eq(fr_tensor_uniform(4, shape, -1, 1, FR_F32, FR_CPU, &x), FR_OK);
+    cr_assert_eq(fr_module_forward(m, x, &y), FR_OK, "%s", fr_last_error());
+    cr_assert_eq(fr_module_forward(other, x, &z), FR_OK, "%s", fr_last_error());
+    cr_assert_eq(fr_tensor_to_host(y, a), FR_OK);
+    cr_assert_eq(fr_tensor_to_host(z, b), FR_OK);
+    for (int i = 0; i < 10; i++)
+        cr_expect(fabs((double)a[i] - (double)b[i]) < 1e-5, "%g, %g", (double)a[i], (double)b[i]);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&z);
+    fr_module_release(&m);
+    fr_module_release(&other);
 }
 
 Test(files, logs_have_a_line_per_step_also_after_resuming) {
