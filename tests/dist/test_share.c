@@ -121,8 +121,9 @@ typedef struct training {
     bool scaled;  /* a loss scale; micro-batch 1 of step 1 overflows */
     size_t small; /* bytes of buckets and landing zone; 0: the defaults */
     int window;
-    bool checks; /* replicas, after each step */
-    bool fused;  /* on ranks; one process has no gradient of all micro-batches before the last */
+    bool checks;   /* replicas, after each step */
+    bool averaged; /* the parameters at the end are their averages */
+    bool fused;    /* on ranks; one process has no gradient of all micro-batches before the last */
 } training;
 
 typedef struct rank_run {
@@ -241,6 +242,7 @@ static fr_status make_optimizer(const training *t, fr_module *m, fr_optimizer **
     FR_TRY(s, t->optimizer == SGD     ? fr_sgd(m, FR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3), o)
               : t->optimizer == ADAMW ? fr_adamw(m, NULL, o)
                                       : fr_adam8(m, NULL, o));
+    FR_TRY(s, fr_optimizer_ema(*o, t->averaged ? 0.5 : 0));
     s = fr_optimizer_master_weights(*o, t->half);
 done:
     return s;
@@ -265,6 +267,7 @@ static fr_status train(rank_run *r) {
     if (r->comm != NULL) FR_TRY(s, fr_share_create(m, o, r->comm, &opts, &share));
     if (r->comm != NULL && t->fused) FR_TRY(s, fr_optimizer_fuse(o, true));
     for (int i = 0; i < STEPS; i++) FR_TRY(s, step(r, m, o, scaler, share, i));
+    FR_TRY(s, share != NULL ? fr_share_ema_swap(share) : fr_optimizer_ema_swap(o));
     FR_TRY(s, fr_module_each_tensor(m, keep_tensor, r));
     const uint64_t stream = fr_rng_get().next_stream;
     keep(r, &stream, sizeof stream);
@@ -329,6 +332,8 @@ static const training trainings[] = {
     {ADAMW, 4, .fused = true, .small = 50000, .window = 1, .checks = true},
     {ADAM8, 3, .fused = true, .small = 20000, .window = 0},
     {SGD, 5, .fused = true, .half = true, .window = 2},
+    {ADAMW, 4, .averaged = true, .small = 50000, .window = 1},
+    {SGD, 3, .averaged = true, .half = true, .fused = true, .window = 1},
 };
 enum { TRAININGS = sizeof trainings / sizeof *trainings };
 
