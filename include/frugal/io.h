@@ -144,8 +144,8 @@ typedef struct fr_state_folder {
 /* What is in dir. Reads names and one header. FR_EIO. */
 FR_API fr_status fr_state_folder_get(const char *dir, fr_state_folder *out);
 
-/* A number for fr_state.run from the model's name and the settings, never 0: trainings that differ in one have others,
- * and the same training has the same again, so that its states are the same bytes. */
+/* A number for fr_state.run from the model's name and the settings that must match, never 0: trainings that differ in
+ * one have others, and the same training has the same again, so that its states are the same bytes. */
 FR_API uint64_t fr_state_run_of(const fr_state *state);
 
 /* Continues where the state was saved: at the same step with the same numbers. Memory switches, device and number of

@@ -175,7 +175,8 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
 uint64_t fr_state_run_of(const fr_state *state) {
     if (state == NULL) return 0;
     uint64_t hash = hash_text(FRI_HASH, state->model_name != NULL ? state->model_name : "");
-    for (size_t i = 0; i < state->n_settings; i++)
-        hash = hash_text(hash_text(hash, state->settings[i].name), state->settings[i].value);
+    for (size_t i = 0; i < state->n_settings; i++) /* the others may change where it is gone on with */
+        if (state->settings[i].must_match)
+            hash = hash_text(hash_text(hash, state->settings[i].name), state->settings[i].value);
     return hash | 1;
 }
