@@ -88,7 +88,7 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
                              .steps = fri_steps_total(r->config),
                              .epoch = r->epoch,
                              .epochs = fri_epochs_total(r->config),
-                             .finished = r->step >= fri_steps_total(r->config),
+                             .finished = fri_run_finished(r),
                              .loss = r->known > r->first_step ? r->losses[r->known - r->first_step - 1] : NAN,
                              .epoch_loss = over(r->epoch_loss, r->epoch_targets),
                              .epoch_accuracy = r->config->accuracy ? over(r->epoch_correct, r->epoch_targets) : NAN,
@@ -264,7 +264,7 @@ fr_status fr_session_run_steps(fr_session *session, int64_t steps) {
     if (steps < 1) return fr_fail(FR_EINVAL, "session_run_steps: %lld steps, at least 1 is needed", (long long)steps);
     if (s->failed < 0)
         return fr_fail(FR_EUSAGE, "session_run_steps: an earlier call failed (%s)", fr_status_name(s->failed));
-    if (r->step >= all && s->epoch_ended == r->step) return FR_OK;
+    if (fri_run_finished(r) && s->epoch_ended == r->step) return FR_OK;
     scope was = enter();
     fr_status status = enter_again(s);
     if (status < 0) return status;
@@ -272,7 +272,7 @@ fr_status fr_session_run_steps(fr_session *session, int64_t steps) {
     s->asked = false;
     r->signal = 0;
     status = fri_train_go_on(r);
-    if (status == FR_OK && r->step >= all) status = finish(s);
+    if (status == FR_OK && fri_run_finished(r)) status = finish(s);
     if (status < 0) s->failed = status;
     atomic_store_explicit(&s->cancel, false, memory_order_relaxed);
     leave(s, was);

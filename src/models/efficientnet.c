@@ -15,28 +15,16 @@ static const struct {
                  {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
 enum { MB_STAGES = sizeof mb_stages / sizeof *mb_stages, MB_BLOCKS = 16 };
 
-/* Convolution, batch norm and, if it bends, silu as <name>.0, <name>.1 and <name>.2. */
-static fr_value conv_norm_silu(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel, int64_t stride,
-                               int64_t groups, bool bends) {
-    fr_net_scope_begin(n, "%s", name);
-    x = fr_net_conv2d(n, NULL, x, out, kernel,
-                      FR_CONV2D_OPTS(.stride = stride, .padding = kernel / 2, .groups = groups), FR_NO_BIAS);
-    x = fr_net_batchnorm2d(n, NULL, x, NULL);
-    if (bends) x = fr_net_silu(n, NULL, x);
-    fr_net_scope_end(n);
-    return x;
-}
-
 static fr_value mbconv(fr_net *n, fr_value x, int expansion, int64_t kernel, int64_t stride, int64_t out, double p) {
     static const char *const names[] = {"0", "1", "2", "3"};
     const int64_t in = fr_net_dim(n, x, -1), inner = in * expansion;
     fr_value y = x;
     int at = 0;
     fr_net_scope_begin(n, "block");
-    if (expansion > 1) y = conv_norm_silu(n, names[at++], y, inner, 1, 1, 1, true);
-    y = conv_norm_silu(n, names[at++], y, inner, kernel, stride, inner, true);
+    if (expansion > 1) y = fri_conv_norm(n, names[at++], y, inner, 1, 1, 1, NULL, fr_net_silu);
+    y = fri_conv_norm(n, names[at++], y, inner, kernel, stride, inner, NULL, fr_net_silu);
     y = fri_squeeze_excite(n, names[at++], y, in / 4, fr_net_silu, fr_net_sigmoid);
-    y = conv_norm_silu(n, names[at], y, out, 1, 1, 1, false);
+    y = fri_conv_norm(n, names[at], y, out, 1, 1, 1, NULL, NULL);
     fr_net_scope_end(n);
     if (stride != 1 || in != out) return y;
     return fr_net_add(n, "add", fr_net_stochastic_depth(n, "stochastic_depth", y, p), x);
@@ -66,7 +54,7 @@ fr_status fr_efficientnet(int version, const fr_model_opts *opts, fr_module **m)
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     fr_net_scope_begin(n, "features");
-    x = conv_norm_silu(n, "0", x, 32, 3, 2, 1, true);
+    x = fri_conv_norm(n, "0", x, 32, 3, 2, 1, NULL, fr_net_silu);
     for (int i = 0; i < MB_STAGES; i++)
         for (int k = 0; k < mb_stages[i].blocks; k++, block++) {
             fr_net_scope_begin(n, "%d.%d", i + 1, k);
@@ -74,7 +62,7 @@ fr_status fr_efficientnet(int version, const fr_model_opts *opts, fr_module **m)
                        mb_stages[i].channels, 0.2 * block / MB_BLOCKS);
             fr_net_scope_end(n);
         }
-    x = conv_norm_silu(n, "8", x, 1280, 1, 1, 1, true);
+    x = fri_conv_norm(n, "8", x, 1280, 1, 1, 1, NULL, fr_net_silu);
     fr_net_scope_end(n);
     x = fr_net_dropout(n, "classifier.0", fri_pool_flatten(n, x, 1), 0.2);
     x = uniform_head(n, "classifier.1", x, o.classes);

@@ -28,31 +28,19 @@ static const bottleneck large_blocks[] = {{3, 16, 16, 0, 1, false},    {3, 64, 2
                                           {5, 672, 160, 168, 2, true}, {5, 960, 160, 240, 1, true},
                                           {5, 960, 160, 240, 1, true}};
 
-typedef enum bend { LINEAR, RELU, HARDSWISH } bend;
-
-/* Convolution, batch norm and activation as <name>.0, <name>.1 and <name>.2. */
-static fr_value v3_conv_norm(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel, int64_t stride,
-                             int64_t groups, bend b) {
-    fr_net_scope_begin(n, "%s", name);
-    x = fr_net_conv2d(n, NULL, x, out, kernel,
-                      FR_CONV2D_OPTS(.stride = stride, .padding = kernel / 2, .groups = groups), FR_NO_BIAS);
-    x = fr_net_batchnorm2d(n, NULL, x, FR_BATCHNORM2D_OPTS(.eps = 0.001, .momentum = 0.01));
-    if (b != LINEAR) x = b == RELU ? fr_net_relu(n, NULL, x) : fr_net_hardswish(n, NULL, x);
-    fr_net_scope_end(n);
-    return x;
-}
+#define NORM FR_BATCHNORM2D_OPTS(.eps = 0.001, .momentum = 0.01)
 
 static fr_value v3_block(fr_net *n, fr_value x, const bottleneck *b) {
     static const char *const names[] = {"0", "1", "2", "3"};
     const int64_t in = fr_net_dim(n, x, -1);
-    const bend bent = b->hard ? HARDSWISH : RELU;
+    fri_net_activation *bend = b->hard ? fr_net_hardswish : fr_net_relu;
     fr_value y = x;
     int at = 0;
     fr_net_scope_begin(n, "block");
-    if (b->inner != in) y = v3_conv_norm(n, names[at++], y, b->inner, 1, 1, 1, bent);
-    y = v3_conv_norm(n, names[at++], y, b->inner, b->kernel, b->stride, b->inner, bent);
+    if (b->inner != in) y = fri_conv_norm(n, names[at++], y, b->inner, 1, 1, 1, NORM, bend);
+    y = fri_conv_norm(n, names[at++], y, b->inner, b->kernel, b->stride, b->inner, NORM, bend);
     if (b->squeeze > 0) y = fri_squeeze_excite(n, names[at++], y, b->squeeze, fr_net_relu, fr_net_hardsigmoid);
-    y = v3_conv_norm(n, names[at], y, b->channels, 1, 1, 1, LINEAR);
+    y = fri_conv_norm(n, names[at], y, b->channels, 1, 1, 1, NORM, NULL);
     fr_net_scope_end(n);
     return b->stride == 1 && in == b->channels ? fr_net_add(n, "add", y, x) : y;
 }
@@ -71,13 +59,13 @@ fr_status fr_mobilenet_v3(bool large, const fr_model_opts *opts, fr_module **m) 
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     fr_net_scope_begin(n, "features");
-    x = v3_conv_norm(n, "0", x, 16, 3, 2, 1, HARDSWISH);
+    x = fri_conv_norm(n, "0", x, 16, 3, 2, 1, NORM, fr_net_hardswish);
     for (int i = 0; i < blocks; i++) {
         fr_net_scope_begin(n, "%d", i + 1);
         x = v3_block(n, x, &b[i]);
         fr_net_scope_end(n);
     }
-    x = v3_conv_norm(n, large ? "16" : "12", x, 6 * fr_net_dim(n, x, -1), 1, 1, 1, HARDSWISH);
+    x = fri_conv_norm(n, large ? "16" : "12", x, 6 * fr_net_dim(n, x, -1), 1, 1, 1, NORM, fr_net_hardswish);
     fr_net_scope_end(n);
     x = fri_dense(n, "classifier.0", fri_pool_flatten(n, x, 1), large ? 1280 : 1024);
     x = fr_net_dropout(n, "classifier.2", fr_net_hardswish(n, "classifier.1", x), 0.2);

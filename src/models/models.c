@@ -42,6 +42,17 @@ fr_value fri_pool_flatten(fr_net *n, fr_value x, int64_t size) {
     return fr_net_flatten(n, "flatten", fr_net_adaptive_avgpool2d(n, "avgpool", x, size, size), 1);
 }
 
+fr_value fri_conv_norm(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel, int64_t stride,
+                       int64_t groups, const fr_batchnorm2d_opts *norm, fri_net_activation *bend) {
+    fr_net_scope_begin(n, "%s", name);
+    x = fr_net_conv2d(n, NULL, x, out, kernel,
+                      FR_CONV2D_OPTS(.stride = stride, .padding = kernel / 2, .groups = groups), FR_NO_BIAS);
+    x = fr_net_batchnorm2d(n, NULL, x, norm);
+    if (bend != NULL) x = bend(n, NULL, x);
+    fr_net_scope_end(n);
+    return x;
+}
+
 fr_value fri_squeeze_excite(fr_net *n, const char *name, fr_value x, int64_t squeeze, fri_net_activation *bend,
                             fri_net_activation *gate) {
     const int64_t c = fr_net_dim(n, x, -1);

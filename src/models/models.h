@@ -19,9 +19,13 @@ fr_value fri_relu(fr_net *n, const char *name, fr_value x, const fr_model_opts *
 fr_value fri_norm_relu(fr_net *n, const char *norm, const char *relu, fr_value x, const fr_model_opts *o);
 /* Global or size x size average pooling, and the flatten behind it. */
 fr_value fri_pool_flatten(fr_net *n, fr_value x, int64_t size);
+/* Convolution without bias, batch norm, and `bend` unless that is NULL, as <name>.0, <name>.1 and <name>.2
+ * (torchvision.ops.Conv2dNormActivation). */
+typedef fr_value fri_net_activation(fr_net *n, const char *name, fr_value x);
+fr_value fri_conv_norm(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel, int64_t stride,
+                       int64_t groups, const fr_batchnorm2d_opts *norm, fri_net_activation *bend);
 /* Squeeze and excitation (Hu et al. 2017; torchvision.ops.SqueezeExcitation): x times gate(fc2(bend(fc1(mean of x)))),
  * with `squeeze` channels between. */
-typedef fr_value fri_net_activation(fr_net *n, const char *name, fr_value x);
 fr_value fri_squeeze_excite(fr_net *n, const char *name, fr_value x, int64_t squeeze, fri_net_activation *bend,
                             fri_net_activation *gate);
 /* A Linear as torchvision's classifiers begin: weights N(0, 0.01), bias 0. */

@@ -181,13 +181,16 @@ done:
 
 /* ---- arithmetic ------------------------------------------------------------------------------------------ */
 
-static int64_t whole(char op, int64_t a, int64_t b) {
-    int64_t v = 0;
+/* false: there is no such number. */
+static bool whole(char op, int64_t a, int64_t b, int64_t *v) {
     switch (op) {
-    case 'A': return __builtin_add_overflow(a, b, &v) ? 0 : v;
-    case 'S': return __builtin_sub_overflow(a, b, &v) ? 0 : v;
-    case 'M': return __builtin_mul_overflow(a, b, &v) ? 0 : v;
-    default: return b == 0 || (b == -1 && a == INT64_MIN) ? 0 : a / b;
+    case 'A': return !__builtin_add_overflow(a, b, v);
+    case 'S': return !__builtin_sub_overflow(a, b, v);
+    case 'M': return !__builtin_mul_overflow(a, b, v);
+    default:
+        if (b == 0 || (b == -1 && a == INT64_MIN)) return false;
+        *v = a / b;
+        return true;
     }
 }
 
@@ -211,8 +214,11 @@ static fr_status arithmetic(fri_onnx_reader *r, const node *n) {
     c->rank = a->rank > b->rank ? a->rank : b->rank;
     for (int64_t i = 0; i < c->n; i++) {
         const int64_t p = a->n == 1 ? 0 : i, q = b->n == 1 ? 0 : i;
-        set(c, i, real(n->op_type[0], fri_onnx_float(a, p), fri_onnx_float(b, q)),
-            c->dtype == FR_I64 ? whole(n->op_type[0], fri_onnx_int(a, p), fri_onnx_int(b, q)) : 0);
+        int64_t v = 0;
+        if (c->dtype == FR_I64 && !whole(n->op_type[0], fri_onnx_int(a, p), fri_onnx_int(b, q), &v))
+            return fr_fail(FR_EFORMAT, "%lld with %lld is no 64-bit integer", (long long)fri_onnx_int(a, p),
+                           (long long)fri_onnx_int(b, q));
+        set(c, i, real(n->op_type[0], fri_onnx_float(a, p), fri_onnx_float(b, q)), v);
     }
 done:
     return s;

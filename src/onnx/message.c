@@ -4,12 +4,11 @@
  * refused before it. */
 #include "onnx/onnx.h"
 
+#include "base/atomic_file.h"
+
 #include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DEEPEST = 32, MOST_BYTES = INT32_MAX }; /* protobuf's own limit */
@@ -67,21 +66,17 @@ fr_status fri_onnx_message_parse(const uint8_t *data, size_t n, Onnx__ModelProto
 }
 
 fr_status fri_onnx_message_read(const char *path, Onnx__ModelProto **model) {
-    struct stat st;
     void *data = MAP_FAILED;
+    uint64_t size = 0;
+    int fd = -1;
     fr_status s = FR_OK;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        s = fr_fail(FR_EIO, "cannot be read: %s", strerror(errno));
-        goto done;
-    }
-    if (!S_ISREG(st.st_mode)) FR_TRY(s, fr_fail(FR_EIO, "is no regular file"));
-    if (st.st_size == 0) FR_TRY(s, fr_fail(FR_EFORMAT, "it is empty"));
-    data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    FR_TRY(s, fri_input_open(path, &fd, &size));
+    if (size == 0) FR_TRY(s, fr_fail(FR_EFORMAT, "it is empty"));
+    data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) FR_TRY(s, fr_fail(FR_EIO, "cannot be mapped: %s", strerror(errno)));
-    FR_TRY(s, fri_onnx_message_parse(data, (size_t)st.st_size, model));
+    FR_TRY(s, fri_onnx_message_parse(data, (size_t)size, model));
 done:
-    if (data != MAP_FAILED) (void)munmap(data, (size_t)st.st_size);
+    if (data != MAP_FAILED) (void)munmap(data, (size_t)size);
     if (fd >= 0) (void)close(fd);
     return s;
 }

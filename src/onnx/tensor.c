@@ -2,11 +2,10 @@
 #include "onnx/onnx.h"
 
 #include "base/array.h"
+#include "base/atomic_file.h"
 #include "base/shape.h"
 #include "io/convert.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,21 +167,17 @@ static fr_status read_beside(const fri_onnx_reader *r, const tensor *t, size_t b
     if (*end != '\0' || at > INT64_MAX || has != bytes)
         return fr_fail(FR_EFORMAT, "constant '%.200s' has %s bytes at '%.30s' of its data; its shape has %zu",
                        t->name ? t->name : "", length, offset, bytes);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    const off_t size = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
-    if (size < 0) s = fr_fail(FR_EIO, "its data '%.300s' cannot be read: %s", path, strerror(errno));
-    if (s == FR_OK && (at > (uint64_t)size || bytes > (uint64_t)size - at))
-        s = fr_fail(FR_EFORMAT, "its data '%.300s' end at %lld; constant '%.200s' needs %zu at %llu", path,
-                    (long long)size, t->name ? t->name : "", bytes, at);
+    uint64_t size = 0;
+    int fd = -1;
+    s = fri_input_open(path, &fd, &size);
+    if (s == FR_OK && (at > size || bytes > size - at))
+        s = fr_fail(FR_EFORMAT, "end at %llu; constant '%.200s' needs %zu at %llu", (unsigned long long)size,
+                    t->name ? t->name : "", bytes, at);
     if (s == FR_OK && (*out = malloc(bytes + 1)) == NULL)
         s = fr_fail(FR_ENOMEM, "no host memory for a constant of %zu bytes", bytes);
-    for (size_t got = 0; s == FR_OK && got < bytes;) {
-        const ssize_t n = pread(fd, (char *)*out + got, bytes - got, (off_t)(at + got));
-        if (n <= 0) s = fr_fail(FR_EIO, "its data '%.300s' cannot be read", path);
-        got += n > 0 ? (size_t)n : 0;
-    }
+    if (s == FR_OK) s = fri_input_read(fd, *out, bytes, at);
     if (fd >= 0) (void)close(fd);
-    return s;
+    return s < 0 ? fr_fail_prefix(s, "its data '%.300s': ", path) : FR_OK;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------------------- */

@@ -121,7 +121,7 @@ static fr_status check_ranks(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const conflict rows[] = {
         {o->split_batch > 1,
-         "--split-batch {split-batch} on several ranks: the same steps have --batch-size and --accumulate of one part"},
+         "--split-batch {split-batch} on several ranks: smaller batches with a larger --accumulate are the same step"},
         {o->fused_step == FR_TRAIN_FUSED_TWO_PASS,
          "--fused-step=two-pass on several ranks: gradients would travel twice; --amp=bf16 needs no loss scale"},
         {o->grad_zero, "--grad-zero on several ranks: gradients leave as soon as they are complete"},

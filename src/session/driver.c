@@ -148,6 +148,6 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
         r->step += skip * d.per_epoch;
         r->epoch += skip > 0 ? skip : 1;
     }
-    const bool ended = s == FR_OK && r->signal == 0 && (r->step >= d.steps || r->given_up);
-    return ended ? fri_swap_averages(r) : s; /* what stays of a training with averages is them */
+    /* What stays of a training with averages is them. */
+    return s == FR_OK && r->signal == 0 && fri_run_finished(r) ? fri_swap_averages(r) : s;
 }

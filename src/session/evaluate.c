@@ -106,6 +106,10 @@ done:
     return s;
 }
 
+bool fri_run_finished(const fri_session *r) {
+    return r->given_up || r->step >= fri_steps_total(r->config);
+}
+
 fr_status fri_swap_averages(const fri_session *r) {
     return r->share != NULL ? fr_share_ema_swap(r->share) : fr_optimizer_ema_swap(r->optimizer);
 }

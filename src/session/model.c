@@ -188,7 +188,8 @@ static fr_status group(fri_session *r, const char *flag, const char *word, bool 
         (scales && (end == equals + 1 || *end != '\0' || !(factor >= 0 && factor <= 1e6))))
         return fr_fail(FR_EINVAL, "--%s %.200s: is not of the form PREFIX=X with a number X from 0 to 1e6", flag, word);
     snprintf(select, sizeof select, "%.*s", (int)(equals - word), word);
-    if (strcmp(select, "head") == 0) snprintf(select, sizeof select, "%s", fr_module_head(r->model));
+    const char *head = fr_module_head(r->model);
+    if (strcmp(select, "head") == 0 && head != NULL) snprintf(select, sizeof select, "%s", head);
     fr_status s =
         fr_optimizer_group(r->optimizer, select,
                            FR_PARAM_GROUP_OPTS(.lr_factor = scales ? factor : -1, .weight_decay = scales ? -1 : 0));

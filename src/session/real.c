@@ -109,10 +109,10 @@ done:
 /* Is the evaluation better than all before? Then its weights are written, which the model holds right now. */
 static fr_status compare_with_best(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    const double now = r->config->accuracy ? r->test_accuracy : -r->test_loss;
-    const double before = r->config->accuracy ? r->best : -r->best;
-    if (!isnan(now) && !(now <= before)) {
-        r->best = r->config->accuracy ? r->test_accuracy : r->test_loss;
+    const bool accuracy = r->config->accuracy;
+    const double now = accuracy ? r->test_accuracy : r->test_loss;
+    if (isnan(r->best) ? !isnan(now) : accuracy ? now > r->best : now < r->best) {
+        r->best = now;
         r->since_best = 0;
         return o->keep_best ? fri_weights_write(r) : FR_OK;
     }

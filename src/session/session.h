@@ -238,6 +238,8 @@ typedef struct fri_evaluation_scope {
 } fri_evaluation_scope;
 fri_evaluation_scope fri_evaluation_begin(const fri_session *r);
 void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was);
+/* No step follows: all are done, or --patience is at its end. */
+bool fri_run_finished(const fri_session *r);
 /* With --ema: parameters and their averages change places. On several ranks all call it. */
 fr_status fri_swap_averages(const fri_session *r);
 /* Counts the batch before the one that it queues, of n targets; settle counts what is left, drop forgets it. */

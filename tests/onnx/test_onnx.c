@@ -319,7 +319,7 @@ Test(onnx, what_frugal_has_not_is_named_with_its_node) {
     cr_expect_eq(fr_onnx_load(tiny("softmax", "onnx"), NULL, &m), FR_EINVAL);
     EXPECT_SENTENCE("node 'last' (Softmax, 4 of 4): the network ends with it");
     cr_expect_eq(fr_onnx_load(in_folder("none.onnx"), NULL, &m), FR_EIO);
-    EXPECT_SENTENCE("none.onnx': cannot be read");
+    EXPECT_SENTENCE("none.onnx': cannot be opened");
     write_bytes(in_folder("empty.onnx"), "", 0);
     cr_expect_eq(fr_onnx_load(in_folder("empty.onnx"), NULL, &m), FR_EFORMAT);
     EXPECT_SENTENCE("it is empty");

@@ -89,7 +89,7 @@ Test(best, is_in_the_state) {
     EXPECT_MATCH(o.out, "ended after step 230 of 414: 3 evaluations were no better");
 }
 
-Test(best, wants_a_file_and_test_images) {
+Test(best, wants_a_file) {
     outcome o = program_run("train_own", "--keep-best --steps 1");
     cr_expect_eq(o.status, 2);
     EXPECT_MATCH(o.err, "--keep-best: --export FILE says where to write");

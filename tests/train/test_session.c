@@ -151,6 +151,30 @@ Test(session, trains_and_tells) {
     cr_expect_eq(end.peak_reserved, end.planned, "planned %zu, reserved %zu", end.planned, end.peak_reserved);
 }
 
+/* Nothing moves: the first evaluation stays the best, and the second one ends the training, for good. */
+Test(session, patience_finishes_it) {
+    static const char *const head[] = {"fc"};
+    app a = {0};
+    fr_session_opts o = options(&a);
+    o.train.lr = 0;
+    o.train.train_only = head;
+    o.train.n_train_only = 1;
+    o.train.patience = 1;
+    o.train.ema = 0.5;
+    fr_session *s = session(&a, &o, true);
+    for (int i = 0; i < 2; i++) {
+        MUST(fr_session_run(s));
+        cr_expect(info(s).finished);
+        cr_expect_eq(info(s).step, 2 * (STEPS / EPOCHS), "step %d", (int)info(s).step);
+    }
+    fr_session_release(&s);
+    s = NULL;
+    fr_dataset *train = frames(&a, IMAGES);
+    cr_expect_eq(fr_session_create(&o, train, NULL, &s), FR_EINVAL);
+    cr_expect_not_null(strstr(fr_last_error(), "no test images"), "%s", fr_last_error());
+    fr_dataset_release(&train);
+}
+
 /* A stop in the middle of an epoch, at its end, after one step; by a count, a callback, cancel. */
 Test(session, stopped_and_gone_on_with_is_the_same_run) {
     fr_session_info end, now;
