@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """finetune.py - a new head on a pretrained network: `finetune` beside the same loop in PyTorch.
 
-    python3 benchmarks/finetune.py --data DIR [--build build] [--seeds N] [--pretrain N] [--keep DIR]
+    python3 benchmarks/finetune.py --data DIR [--build build] [--seeds N] [--pretrain N] [--keep DIR] [--budget SIZE]
 
 DIR holds CIFAR-10 as images: train/<class>/*.jpg and test/<class>/*.jpg. Needs PyTorch, torchvision and safetensors.
 MobileNetV2 at 64 pixels is pretrained here on five of the classes, with `finetune --train-only all`; on the other five,
 100 images each, both sides then train a new head for ten epochs: AdamW, the same rates, batch, crops, mirror images and
 dropout, frozen norms on their running values. Tested on 300 images of each class. Prints accuracy for each seed, mean
 and spread; time of the training loop, evaluations left out; peak bytes (frugal's allocator; PyTorch's by its profiler's
-memory events, in a process of their own); and the largest resident set of the whole process. The sides take turns."""
+memory events, in a process of their own); and the largest resident set of the whole process. The sides take turns.
+
+With --budget nothing of PyTorch runs: what `--memory-budget SIZE --train-only auto` chooses is beside a new head alone,
+and beside as many whole layers from the end as fit into the same bytes without recomputing."""
 import argparse
 import json
 import math
@@ -43,10 +46,10 @@ def finetune(build, *flags):
     return usage.ru_maxrss * 1024
 
 
-def ours(build, folder, weights, seed, scratch):
+def ours(build, folder, weights, seed, scratch, *flags):
     report = os.path.join(scratch, "report.json")
     resident = finetune(build, "--weights", weights, "--data", folder, "--epochs", EPOCHS, "--batch-size", BATCH,
-                        "--seed", seed, "--eval-every", 0, "--report", report)
+                        "--seed", seed, "--eval-every", 0, "--report", report, *flags)
     with open(report) as f:
         r = json.load(f)
     steps = r["time"]["step_ms_median"] / 1000 * r["steps"]
@@ -124,6 +127,29 @@ def theirs(folder, weights, seed, profiled):
             "resident": resident()}
 
 
+def chosen(build, folder, *flags):
+    """What --train-only auto stands for."""
+    program = [os.path.join(build, "examples", "finetune"), "--image-size", str(SIZE), "--batch-size", str(BATCH),
+               "--threads", "2", "--data", folder, "--train-only", "auto", "--plan", *flags]
+    out = subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return out.split("--train-only auto is --train-only ", 1)[1].split(",", 1)[0].split()
+
+
+def compare_choices(build, folder, weights, budget, seeds, scratch):
+    auto = ["--memory-budget", budget]
+    layers = chosen(build, folder, *auto, "--no-fit-switches")[0]
+    ways = {"head": ["--train-only", "head"], f"{layers}, nothing recomputed": ["--train-only", layers],
+            f"auto ({' '.join(chosen(build, folder, *auto))})": ["--train-only", "auto", *auto]}
+    rows = {way: [] for way in ways}
+    for seed in range(1, seeds + 1):
+        for way, flags in ways.items():
+            rows[way].append(ours(build, folder, weights, seed, scratch, *flags))
+    for way, runs in rows.items():
+        values = [100 * r["accuracy"] for r in runs]
+        print(f"{way}: mean {statistics.mean(values):.2f} %, {min(values):.2f} to {max(values):.2f} %; peak "
+              f"{runs[0]['peak']:,} bytes; steps {statistics.median(r['seconds'] for r in runs):.2f} s")
+
+
 def in_a_process(*words):
     out = subprocess.run([sys.executable, __file__, "--one", *words], check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(out.stdout.strip().splitlines()[-1])
@@ -136,6 +162,7 @@ def main():
     a.add_argument("--seeds", type=int, default=5)
     a.add_argument("--pretrain", type=int, default=6, help="epochs")
     a.add_argument("--keep", help="pretrained weights stay here, and are taken from here")
+    a.add_argument("--budget", help="compare what trains within these bytes: 64MiB")
     a.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     o = a.parse_args()
     if o.one:
@@ -157,6 +184,9 @@ def main():
             os.makedirs(o.keep or scratch, exist_ok=True)
             finetune(o.build, "--data", pre, "--train-only", "all", "--optimizer", "sgd", "--momentum", 0.9, "--lr",
                      0.05, "--batch-size", 64, "--epochs", o.pretrain, "--eval-every", 0, "--export", weights)
+        if o.budget:
+            compare_choices(o.build, small, weights, o.budget, o.seeds, scratch)
+            return 0
         rows = []
         for seed in range(1, o.seeds + 1):
             mine, other = ours(o.build, small, weights, seed, scratch), in_a_process(small, weights, str(seed), "0")

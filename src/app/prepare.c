@@ -57,6 +57,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FR_TRY(s, fri_model_check(c));
     FR_TRY(s, fri_ranks_compare(r));
     FR_TRY(s, fri_views_begin(r, views));
+    FR_TRY(s, fri_train_only_choose(c));
     FR_TRY(s, fri_prefix_choose(c));
     FR_TRY(s, fri_fit(c, &r->fit));
     fri_workspace_choose(c);

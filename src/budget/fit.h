@@ -13,6 +13,9 @@ fr_status fri_fit(fri_config *c, fr_fit *fit);
  * cannot be planned keeps the default. */
 void fri_workspace_choose(fri_config *c);
 
+/* train_only.c: --train-only auto becomes words in c->opts, and a table of what trains is printed. */
+fr_status fri_train_only_choose(fri_config *c);
+
 /* prefix.c: --prefix-parts auto becomes a number in c->opts. */
 fr_status fri_prefix_choose(fri_config *c);
 

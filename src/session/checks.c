@@ -205,9 +205,19 @@ static fr_status check_views(const fri_config *c) {
 
 static fr_status check_budget(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
+    const bool automatic = fri_trains_auto(o);
     const conflict rows[] = {
         {o->fit_batch && o->memory_budget == SIZE_MAX, "--fit-batch needs a --memory-budget to fit into"},
         {o->plan_all && !o->plan, "--all goes with --plan"},
+        {automatic && o->n_train_only > 1, "--train-only auto stands alone: it chooses all that trains"},
+        {automatic && o->memory_budget == SIZE_MAX && o->max_step_time == FR_TRAIN_AUTO,
+         "--train-only auto needs a --memory-budget or a --max-step-time to fit into"},
+        {automatic && o->fit_batch, "--train-only auto with --fit-batch: one of them can take what is left"},
+        {automatic && c->ranks > 1 && !o->plan,
+         "--train-only auto on several ranks: each would choose for itself; --plan --ranks N prints what to give"},
+        {!automatic && o->max_step_time != FR_TRAIN_AUTO, "--max-step-time goes with --train-only auto"},
+        {o->max_step_time != FR_TRAIN_AUTO && !o->fit_switches,
+         "--max-step-time: with --no-fit-switches nothing predicts a step's time"},
         {o->calibrate && o->plan, "--calibrate measures a run; --plan runs nothing"},
         {o->calibrate && o->device == FR_META, "--calibrate measures a run; --device meta runs nothing"},
     };

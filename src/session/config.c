@@ -1,6 +1,8 @@
 /* config.c - see config.h. */
 #include "session/config.h"
 
+#include <string.h>
+
 static int64_t images(const fri_config *c, fr_split split) {
     return split == FR_SPLIT_TRAIN ? c->train_count : c->test_count;
 }
@@ -103,4 +105,21 @@ bool fri_fused_step_possible(const fri_config *c) {
 
 bool fri_without_data(const fr_train_opts *o) {
     return o->device == FR_META || o->plan || o->summary;
+}
+
+bool fri_trains_auto(const fr_train_opts *o) {
+    for (int64_t i = 0; i < o->n_train_only; i++)
+        if (strcmp(o->train_only[i], "auto") == 0) return true;
+    return false;
+}
+
+void fri_train_only_set(fri_config *c, const char *words) {
+    char *rest = c->train_only_text;
+    fr_train_opts *o = &c->opts;
+    snprintf(c->train_only_text, sizeof c->train_only_text, "%s", words);
+    o->train_only = c->train_only;
+    o->n_train_only = 0;
+    for (char *w = strtok_r(rest, " ", &rest); w != NULL && o->n_train_only < FRI_TRAIN_ONLY_WORDS;
+         w = strtok_r(rest, " ", &rest))
+        c->train_only[o->n_train_only++] = w;
 }

@@ -10,6 +10,8 @@
 #include <frugal/train.h>
 #include <stdio.h>
 
+enum { FRI_TRAIN_ONLY_WORDS = 3, FRI_TRAIN_ONLY_BYTES = 96 };
+
 typedef struct fri_config {
     const fr_train_program *program;
     fr_train_opts opts; /* resolved: device, image_size, classes and lr hold values */
@@ -36,10 +38,12 @@ typedef struct fri_config {
     bool from_labels;                                   /* the program makes them from images and labels (batch.c) */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* what images are normalized with */
 
-    bool workspace_auto;                   /* the run's plan decides what scratch kernels take (workspace.c) */
-    char model_name[FR_TRAIN_NAME_BYTES];  /* model.c */
-    bool accuracy;                         /* the model's results are classes, which can be counted */
-    char resume_path[FR_STATE_PATH_BYTES]; /* state.c: of the state that the run goes on from; "": from none */
+    bool workspace_auto;                        /* the run's plan decides what scratch kernels take (workspace.c) */
+    char model_name[FR_TRAIN_NAME_BYTES];       /* model.c */
+    bool accuracy;                              /* the model's results are classes, which can be counted */
+    char resume_path[FR_STATE_PATH_BYTES];      /* state.c: of the state that the run goes on from; "": from none */
+    char train_only_text[FRI_TRAIN_ONLY_BYTES]; /* what --train-only auto became */
+    const char *train_only[FRI_TRAIN_ONLY_WORDS];
 } fri_config;
 
 /* Images of a full batch, and of the short batch that the run trains or evaluates on after them (0: there is none). */
@@ -69,6 +73,10 @@ fr_dtype fri_compute_dtype(const fr_train_opts *o);
 bool fri_loss_scaled(const fr_train_opts *o);
 bool fri_fused_step_possible(const fri_config *c); /* do the other flags allow --fused-step? */
 bool fri_without_data(const fr_train_opts *o);     /* no image is read: on meta, and for a plan */
+
+bool fri_trains_auto(const fr_train_opts *o); /* --train-only auto: not yet chosen */
+/* Words in place of "auto", at most FRI_TRAIN_ONLY_WORDS; the options point into *c from then on. */
+void fri_train_only_set(fri_config *c, const char *words);
 
 /* data.c */
 fr_status fri_nothing_read(void *ctx, int64_t index, void *pixels, void *target); /* of a dataset without data */

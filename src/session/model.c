@@ -20,57 +20,9 @@ done:
     return s;
 }
 
-/* ---- what trains ------------------------------------------------------------------------------------------- */
-
-/* A parameter trains if its name is "bias" (kind 0), or the layer that it is of is a norm (kind 1). */
-typedef struct thawing {
-    fr_module *m;
-    bool norms;
-} thawing;
-
-static fr_status thaw_kind(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
-    const thawing *k = ctx;
-    char layer[512];
-    (void)t;
-    if (!is_parameter) return FR_OK;
-    snprintf(layer, sizeof layer, "%s", path);
-    char *dot = strrchr(layer, '.');
-    if (!k->norms)
-        return strcmp(dot != NULL ? dot + 1 : layer, "bias") == 0 ? fr_module_freeze(k->m, path, false) : FR_OK;
-    if (dot == NULL) return FR_OK;
-    *dot = '\0';
-    const bool norm = (fr_module_class_of(fr_module_find(k->m, layer))->traits & FR_LAYER_KEEPS_F32) != 0;
-    return norm ? fr_module_freeze(k->m, layer, false) : FR_OK;
-}
-
-static fr_status thaw(fr_module *m, const char *word) {
-    thawing k = {.m = m, .norms = strcmp(word, "norm") == 0};
-    if (strcmp(word, "all") == 0) return fr_module_freeze(m, NULL, false);
-    if (strcmp(word, "head") == 0) return fr_module_freeze(m, fr_module_head(m), false);
-    if (k.norms || strcmp(word, "bias") == 0) return fr_module_each_tensor(m, thaw_kind, &k);
-    return fr_module_freeze(m, word, false);
-}
-
-static fr_status freeze_parts(const fri_session *r) {
-    const fr_train_opts *o = &r->config->opts;
-    fr_status s = o->n_train_only > 0 ? fr_module_freeze(r->model, NULL, true) : FR_OK;
-    for (int64_t i = 0; i < o->n_train_only && s == FR_OK; i++) {
-        s = thaw(r->model, o->train_only[i]);
-        if (s < 0) return fr_fail_prefix(s, "--train-only %s: ", o->train_only[i]);
-    }
-    for (int64_t i = 0; i < o->n_freeze && s == FR_OK; i++) {
-        s = fr_module_freeze(r->model, o->freeze[i], true);
-        if (s < 0) return fr_fail_prefix(s, "--freeze %s: ", o->freeze[i]);
-    }
-    if (s == FR_OK && fr_module_trained_count(r->model) == 0)
-        s = fr_fail(FR_EINVAL, "--%s: nothing is left that trains", o->n_freeze > 0 ? "freeze" : "train-only");
-    if (s == FR_OK && o->prefix_parts > 0) s = fr_module_prefix_parts(r->model, o->prefix_parts);
-    return s;
-}
-
 static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     fr_status s = make_module(r, name);
-    return s == FR_OK ? freeze_parts(r) : s;
+    return s == FR_OK ? fri_freeze_parts(r) : s;
 }
 
 /* ---- trials ------------------------------------------------------------------------------------------------ */
@@ -118,7 +70,7 @@ fr_status fri_model_check(fri_config *c) {
         goto done;
     }
     FR_TRY(s, s);
-    FR_TRY(s, freeze_parts(&trial));
+    FR_TRY(s, fri_freeze_parts(&trial));
     FR_TRY(s, fri_segments_check(&trial));
     FR_TRY(s, try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy, &c->streams));
     if (rest > 0) FR_TRY(s, try_batch(&trial, rest, &c->accuracy, &c->streams));

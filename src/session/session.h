@@ -181,6 +181,9 @@ fr_status fri_model_check(fri_config *c); /* fills in its name */
  * log of its own, so nobody who watches a run or a plan sees it. */
 fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *trial, void *ctx), void *ctx);
 fr_status fri_model_units(const fri_config *c, int *out); /* how many it has */
+/* trained.c: --train-only and --freeze. Layers with parameters are counted in the order of the network. */
+fr_status fri_freeze_parts(const fri_session *r);
+int64_t fri_layers(fr_module *m);
 fr_status fri_model_build(fri_session *r);
 void fri_model_release(fri_session *r);
 fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y);

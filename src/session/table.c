@@ -171,7 +171,8 @@ const fr_flag fri_flags[] = {
      .unset = "none", .course = true},
     {"train-only", ROW(LIST, TRAINING, train_only), "PREFIX...",
      "Freeze all but these; 'head' is the last layer with parameters, 'bias' all biases, 'norm' all norms, 'all' the "
-     "whole network.",
+     "whole network; 'last=4', 'norm=4', 'bias=4' are those of the last 4 layers with parameters; 'auto': as many of "
+     "them as fit into --memory-budget and --max-step-time.",
      .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
     {"lr-scale", ROW(LIST, TRAINING, lr_scale), "PREFIX=X...",
      "Layers and parameters of this name, or below it, learn X times as fast: 'head=10', 'layer1=0.1'; 'head', 'bias' "
@@ -284,8 +285,7 @@ const fr_flag fri_flags[] = {
      .choices = pool_indices},
     {"workspace-limit", ROW(SIZE, MEMORY, switches.workspace_limit), "BYTES",
      "Prefer kernels whose scratch memory stays under this. Unset: 64 MiB, on a GPU as much as does not raise the "
-     "run's "
-     "planned peak.",
+     "run's planned peak.",
      .unset = "auto"},
     {"checkpoint-segments", ROW(INT, MEMORY, checkpoint_segments), "N",
      "Cut the network into N segments and compute the inside of all but the last again in backward; 'sqrt': as many as "
@@ -309,6 +309,10 @@ const fr_flag fri_flags[] = {
      .unset = "none", .brief = "Train within this, the fastest way: '512MiB', '2GiB'"},
     {"fit-switches", ROW(BOOL, MEMORY, fit_switches), NULL,
      "With --memory-budget, choose; --no-fit-switches takes the other flags as they are, and --all-off implies that."},
+    {"max-step-time", ROW(REAL, MEMORY, max_step_time), "X",
+     "With --train-only auto: a step takes at most X times as long as one that trains the whole network and keeps "
+     "everything, as predicted.",
+     .unset = "no limit", BELOW(1e-6, 1e6)},
     {"fit-batch", ROW(SET, MEMORY, fit_batch), NULL,
      "Train with the largest batch that fits into --memory-budget, instead of --batch-size.",
      .brief = "The largest batch that fits into it"},
@@ -419,6 +423,7 @@ fr_train_opts fr_train_opts_default(void) {
         .checkpoint_segments = FR_TRAIN_AUTO,
         .prefix_parts = FR_TRAIN_AUTO,
         .patience = FR_TRAIN_AUTO,
+        .max_step_time = FR_TRAIN_AUTO,
         .memory_budget = SIZE_MAX,
         .fit_switches = true,
     };

@@ -1,0 +1,191 @@
+/* train_only.c - --train-only auto: the layers, norms and biases whose training fits.
+ *
+ * Counted from the end of the network, what trains is the last `last` layers, the norms of the last `norm` and the
+ * biases of the last `bias`. As many layers as fit come first, since they learn most; what is left takes norms, which
+ * keep their input for backward, then biases, which keep nothing of their own (Cai et al. 2020, TinyTL). More of each
+ * never needs less, so each number is found by bisection; every trial is a dry run. */
+#include "budget/fit.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct search {
+    fri_config trial;
+    int64_t layers, last, norm, bias;
+    double most; /* seconds of a step; 0: any */
+    int trials;
+} search;
+
+static void set_words(const search *at, fri_config *c) {
+    char words[FRI_TRAIN_ONLY_BYTES];
+    int n = snprintf(words, sizeof words, "last=%" PRId64, at->last);
+    if (at->norm > at->last) n += snprintf(words + n, sizeof words - (size_t)n, " norm=%" PRId64, at->norm);
+    if (at->bias > at->norm) snprintf(words + n, sizeof words - (size_t)n, " bias=%" PRId64, at->bias);
+    fri_train_only_set(c, at->last == at->layers ? "all" : words);
+}
+
+/* Does it fit, with what --memory-budget may do for it? */
+static fr_status fits(search *at, bool *yes) {
+    const fri_config *c = &at->trial;
+    const size_t budget = c->opts.memory_budget < c->opts.memory_limit ? c->opts.memory_budget : c->opts.memory_limit;
+    size_t reserved = 0;
+    fr_fit fit = {0};
+    fr_status s = FR_OK;
+    set_words(at, &at->trial);
+    at->trials++;
+    if (c->opts.fit_switches) {
+        s = fri_fit_find(c, budget, at->most == 0, &fit);
+        *yes = s == FR_OK && fit.fits && (at->most == 0 || fit.seconds <= at->most);
+        fr_fit_release(&fit);
+    } else {
+        s = fri_fits(c, budget, &reserved);
+        *yes = s == FR_OK;
+        if (s == FR_ENOMEM) s = FR_OK;
+    }
+    return s;
+}
+
+/* The largest value of one of the numbers under which it fits; what it is fits. */
+static fr_status grow(search *at, int64_t *number) {
+    int64_t low = *number, high = at->layers + 1;
+    fr_status s = FR_OK;
+    while (high - low > 1 && s == FR_OK) {
+        bool yes = false;
+        *number = high > at->layers ? at->layers : low + (high - low) / 2; /* all of them first */
+        const int64_t tried = *number;
+        s = fits(at, &yes);
+        if (yes)
+            low = tried;
+        else
+            high = tried;
+    }
+    *number = low;
+    return s;
+}
+
+static fr_status count(const fri_session *trial, void *ctx) {
+    *(int64_t *)ctx = fri_layers(trial->model);
+    return FR_OK;
+}
+
+/* Seconds of a step that trains everything and keeps everything. */
+static fr_status whole_step(const fri_config *c, double *seconds) {
+    fri_config all = *c;
+    fr_fit fit = {0};
+    fri_train_only_set(&all, "all");
+    fr_status s = fri_fit_find(&all, SIZE_MAX, true, &fit);
+    *seconds = fit.keep_seconds;
+    fr_fit_release(&fit);
+    return s;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------------- */
+
+typedef struct table {
+    FILE *out;
+    const fr_summary *summary;
+    char layer[512];
+    int64_t trained, parameters;
+    bool only_biases;
+    size_t bytes;
+} table;
+
+static size_t saved_by(const fr_summary *summary, const char *path) {
+    fr_summary_layer l;
+    for (int i = 0; i < fr_summary_layers(summary); i++)
+        if (fr_summary_layer_get(summary, i, &l) == FR_OK && strcmp(l.path, path) == 0) return l.saved;
+    return 0;
+}
+
+static void print_layer(table *t) {
+    if (t->trained > 0)
+        fprintf(t->out, "  %-40s %-6s %12" PRId64 " %14zu %14zu\n", t->layer,
+                t->trained == t->parameters ? "all"
+                : t->only_biases            ? "bias"
+                                            : "part",
+                t->trained, t->bytes, saved_by(t->summary, t->layer));
+    t->trained = t->parameters = 0;
+    t->bytes = 0;
+    t->only_biases = true;
+}
+
+static fr_status add_parameter(void *ctx, const char *path, fr_tensor *p, bool is_parameter) {
+    table *t = ctx;
+    const char *dot = strrchr(path, '.'), *name = dot != NULL ? dot + 1 : path;
+    const size_t n = dot != NULL ? (size_t)(dot - path) : 0;
+    if (!is_parameter) return FR_OK;
+    if (strlen(t->layer) != n || strncmp(t->layer, path, n) != 0) print_layer(t);
+    snprintf(t->layer, sizeof t->layer, "%.*s", (int)n, path);
+    t->parameters += fr_tensor_numel(p);
+    if (!fr_tensor_requires_grad(p)) return FR_OK;
+    t->trained += fr_tensor_numel(p);
+    t->bytes += fr_tensor_nbytes(p);
+    t->only_biases &= strcmp(name, "bias") == 0;
+    return FR_OK;
+}
+
+static fr_status print_layers(const fri_session *trial, void *ctx) {
+    table *t = ctx;
+    fprintf(t->out, "  %-40s %-6s %12s %14s %14s\n", "layer", "trains", "parameters", "gradient bytes",
+            "bytes if kept");
+    fr_status s = fr_module_each_tensor(trial->model, add_parameter, t);
+    print_layer(t);
+    return s;
+}
+
+static fr_status print(const fri_config *c, const search *at, double seconds) {
+    fri_train_plan plan = {0};
+    table t = {.out = c->out, .only_biases = true};
+    fr_summary *summary = NULL;
+    fr_status s = FR_OK;
+    if (c->opts.quiet) return s;
+    fprintf(c->out, "--train-only auto is --train-only");
+    for (int64_t i = 0; i < c->opts.n_train_only; i++) fprintf(c->out, " %s", c->opts.train_only[i]);
+    fprintf(c->out, ", of %" PRId64 " layers with parameters (%d trials, %.1f s)\n", at->layers, at->trials, seconds);
+    FR_TRY(s, fr_summary_begin(FR_META, &summary));
+    FR_TRY(s, fri_train_plan_make(c, SIZE_MAX, &plan));
+    FR_TRY(s, fr_summary_end(summary));
+    t.summary = summary;
+    FR_TRY(s, fri_on_meta(c, print_layers, &t));
+done:
+    fr_summary_release(&summary);
+    fri_train_plan_release(&plan);
+    return s;
+}
+
+/* ---- the flag -------------------------------------------------------------------------------------------------- */
+
+fr_status fri_train_only_choose(fri_config *c) {
+    search at = {.trial = *c, .last = 1};
+    const double began = fri_seconds_now();
+    bool yes = false;
+    fr_status s = FR_OK;
+    if (!fri_trains_auto(&c->opts)) return s;
+    if (at.trial.opts.prefix_parts == FR_TRAIN_PARTS_AUTO) /* chosen after this; an eighth is near the least */
+        at.trial.opts.prefix_parts = (c->opts.batch_size + 7) / 8;
+    FR_TRY(s, fri_on_meta(c, count, &at.layers));
+    if (c->opts.max_step_time != FR_TRAIN_AUTO) {
+        FR_TRY(s, whole_step(c, &at.most));
+        at.most *= c->opts.max_step_time;
+    }
+    FR_TRY(s, fits(&at, &yes));
+    if (!yes && at.most > 0) {
+        at.most = 0;
+        FR_TRY(s, fits(&at, &yes));
+        if (yes)
+            FR_TRY(s, fr_fail(FR_EINVAL, "--max-step-time %g: a step that trains the last layer alone takes longer",
+                              c->opts.max_step_time));
+    }
+    if (yes) { /* else --memory-budget says what the least one is */
+        FR_TRY(s, grow(&at, &at.last));
+        at.norm = at.last;
+        FR_TRY(s, grow(&at, &at.norm));
+        at.bias = at.norm;
+        FR_TRY(s, grow(&at, &at.bias));
+    }
+    set_words(&at, c);
+    if (yes) s = print(c, &at, fri_seconds_now() - began);
+done:
+    return s;
+}

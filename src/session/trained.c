@@ -1,0 +1,89 @@
+/* trained.c - what trains, from --train-only and --freeze. */
+#include "session/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Words of --train-only that are not names: what of the last `count` layers with parameters trains. */
+static const char *const kinds[] = {"last", "norm", "bias"};
+enum { LAST, NORM, BIAS, KINDS };
+
+typedef struct thawing {
+    fr_module *m;
+    int kind;
+    int64_t first, layers; /* the first one that trains; those seen */
+    char layer[512];
+} thawing;
+
+/* Tensors of a layer come in a row. */
+static int64_t layer_number(thawing *k, const char *path) {
+    const char *dot = strrchr(path, '.');
+    const size_t n = dot != NULL ? (size_t)(dot - path) : 0;
+    if (k->layers == 0 || strlen(k->layer) != n || strncmp(k->layer, path, n) != 0) k->layers++;
+    snprintf(k->layer, sizeof k->layer, "%.*s", (int)n, path);
+    return k->layers - 1;
+}
+
+static fr_status count_layer(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)t;
+    if (is_parameter) (void)layer_number(ctx, path);
+    return FR_OK;
+}
+
+int64_t fri_layers(fr_module *m) {
+    thawing k = {.m = m};
+    return fr_module_each_tensor(m, count_layer, &k) == FR_OK ? k.layers : 0;
+}
+
+static fr_status thaw_kind(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    thawing *k = ctx;
+    (void)t;
+    if (!is_parameter || layer_number(k, path) < k->first) return FR_OK;
+    const char *dot = strrchr(path, '.');
+    const bool bias = strcmp(dot != NULL ? dot + 1 : path, "bias") == 0;
+    if (k->kind == BIAS) return bias ? fr_module_freeze(k->m, path, false) : FR_OK;
+    const fr_module *layer = dot != NULL ? fr_module_find(k->m, k->layer) : k->m;
+    const bool norm = (fr_module_class_of(layer)->traits & FR_LAYER_KEEPS_F32) != 0;
+    if (k->kind == NORM && !norm) return FR_OK;
+    return fr_module_freeze(k->m, norm && dot != NULL ? k->layer : path, false); /* a norm with its running values */
+}
+
+/* "norm": of all layers; "norm=20": of the last 20. FR_END: no such word. */
+static fr_status thaw_counted(fr_module *m, const char *word) {
+    const size_t n = strcspn(word, "=");
+    thawing k = {.m = m};
+    char *end = NULL;
+    while (k.kind < KINDS && (strlen(kinds[k.kind]) != n || strncmp(kinds[k.kind], word, n) != 0)) k.kind++;
+    if (k.kind == KINDS || (k.kind == LAST && word[n] == '\0')) return FR_END;
+    if (word[n] == '=') {
+        const long long count = strtoll(word + n + 1, &end, 10);
+        if (count < 1 || *end != '\0')
+            return fr_fail(FR_EINVAL, "'%.100s' is not a number of layers, at least 1", word + n + 1);
+        k.first = fri_layers(m) - count;
+    }
+    return fr_module_each_tensor(m, thaw_kind, &k);
+}
+
+static fr_status thaw(fr_module *m, const char *word) {
+    if (strcmp(word, "all") == 0 || strcmp(word, "auto") == 0) return fr_module_freeze(m, NULL, false);
+    if (strcmp(word, "head") == 0) return fr_module_freeze(m, fr_module_head(m), false);
+    fr_status s = thaw_counted(m, word);
+    return s == FR_END ? fr_module_freeze(m, word, false) : s;
+}
+
+fr_status fri_freeze_parts(const fri_session *r) {
+    const fr_train_opts *o = &r->config->opts;
+    fr_status s = o->n_train_only > 0 ? fr_module_freeze(r->model, NULL, true) : FR_OK;
+    for (int64_t i = 0; i < o->n_train_only && s == FR_OK; i++) {
+        s = thaw(r->model, o->train_only[i]);
+        if (s < 0) return fr_fail_prefix(s, "--train-only %s: ", o->train_only[i]);
+    }
+    for (int64_t i = 0; i < o->n_freeze && s == FR_OK; i++) {
+        s = fr_module_freeze(r->model, o->freeze[i], true);
+        if (s < 0) return fr_fail_prefix(s, "--freeze %s: ", o->freeze[i]);
+    }
+    if (s == FR_OK && fr_module_trained_count(r->model) == 0)
+        s = fr_fail(FR_EINVAL, "--%s: nothing is left that trains", o->n_freeze > 0 ? "freeze" : "train-only");
+    if (s == FR_OK && o->prefix_parts > 0) s = fr_module_prefix_parts(r->model, o->prefix_parts);
+    return s;
+}
