@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { FR_ENGINE_VERSION = 1, FR_ENGINE_NAME = 64, FR_ENGINE_HOST = 64, FR_ENGINE_TEXT = 1024 };
+enum { FR_ENGINE_VERSION = 2, FR_ENGINE_NAME = 64, FR_ENGINE_HOST = 64, FR_ENGINE_TEXT = 1024 };
 
 /* Host memory. Borrowed until the call that got it returns. */
 typedef struct fr_piece {
@@ -38,8 +38,9 @@ typedef struct fr_wait {
 typedef struct fr_engine {
     char name[FR_ENGINE_NAME]; /* "Open MPI 4.1.4" */
     int rank, size;
-    /* Sends out's pieces and receives in's, from each rank as many bytes as that rank has for this one; nothing from
-     * and to itself. FR_EPEER: ranks are late, or one said goodbye. FR_ELIBRARY: the library below failed. */
+    /* Sends out's pieces and receives in's, from each rank as many, of the same sizes in the same order, as that rank
+     * has for this one; nothing from and to itself. FR_EPEER: ranks are late, or one said goodbye. FR_ELIBRARY: the
+     * library below failed. */
     fr_status (*exchange)(void *ctx, fr_pieces out, fr_pieces in, const fr_wait *wait);
     /* Tells all others why this rank ends, so that what they wait for fails with it, and waits for theirs, two seconds
      * at most. text[i] is rank i's, "" if none came: [size][FR_ENGINE_TEXT], valid until close. Once. */

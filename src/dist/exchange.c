@@ -12,8 +12,8 @@ fr_status fri_share_make_scratch(fr_share *p) {
         if ((size_t)p->bucket[i].n > most) most = (size_t)p->bucket[i].n;
     const size_t n = (size_t)p->size;
     for (int i = 0; i < 2; i++) {
-        /* a member's pieces for one rank follow each other: of each chunk, one more than cuts; the gather sends all of
-         * a rank's to each other one */
+        /* a member's pieces for one rank follow each other: of each chunk, one more than cuts. Those of a rank's own
+         * part come from, or go to, each other one */
         p->piece[i] = malloc((most + 2) * n * sizeof *p->piece[i]);
         p->first[i] = malloc((n + 1) * sizeof *p->first[i]);
         if (p->piece[i] == NULL || p->first[i] == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
@@ -105,14 +105,21 @@ static int64_t chunk_of(const fri_bucket *b) {
     return (int64_t)(fri_nbytes(p->landing) / fr_dtype_size(b->dtype)) / (p->size - 1);
 }
 
-/* Chunk [from, from + chunk) of each owner's part: out to it, and in from those that have a micro-batch. Returns where
- * the ranks' pieces lie in the landing zone by their order. */
+/* Pieces as they are sent, from *landing on. */
+static int landing_pieces(const fri_bucket *b, int64_t from, int64_t to, char **landing, fr_piece *out) {
+    const int count = pieces_of(b, b->share->rank, from, to, value_at, out);
+    for (int i = 0; i < count; i++) {
+        out[i].data = *landing;
+        *landing += out[i].bytes;
+    }
+    return count;
+}
+
+/* Chunk [from, from + chunk) of each owner's part: out to it, and in from those that have a micro-batch, which lie in
+ * the landing zone by their order. */
 static fr_status move_chunk(fri_bucket *b, int64_t from, int64_t chunk, fr_comm *c) {
     fr_share *p = b->share;
     const bool sends = p->rank < b->present;
-    const int64_t part = fri_bucket_part(b, p->rank);
-    const int64_t mine = smaller(part, from + chunk) - smaller(part, from);
-    const size_t bytes = (size_t)mine * fr_dtype_size(b->dtype);
     char *landing = fri_data(p->landing);
     int out = 0, in = 0;
     for (int k = 0; k < p->size; k++) {
@@ -120,10 +127,7 @@ static fr_status move_chunk(fri_bucket *b, int64_t from, int64_t chunk, fr_comm 
         p->first[1][k] = in;
         if (k == p->rank) continue;
         if (sends) out += pieces_of(b, k, from, from + chunk, gradient_at, &p->piece[0][out]);
-        if (k < b->present && mine > 0) {
-            p->piece[1][in++] = (fr_piece){landing, bytes};
-            landing += bytes;
-        }
+        if (k < b->present) in += landing_pieces(b, from, from + chunk, &landing, &p->piece[1][in]);
     }
     p->first[0][p->size] = out;
     p->first[1][p->size] = in;

@@ -13,15 +13,24 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TAG = 1, SPINS = 200, NAP_LEAST = 20000, NAP_MOST = 100000 }; /* nanoseconds */
+enum { TAG = 1, SPINS = 200, NAP_LEAST = 20000, NAP_MOST = 200000 }; /* nanoseconds */
+/* Pieces from this size on are messages of their own: such memory the libraries copy once, from process to process. */
+enum { LARGE = 65536 };
 #define GOODBYE_SECONDS 2.0
+
+typedef struct message {
+    int peer;
+    MPI_Datatype type; /* of many pieces; else MPI_DATATYPE_NULL */
+} message;
 
 typedef struct engine {
     MPI_Comm data, bye; /* messages of the two kinds never meet */
     int rank, size;
-    MPI_Request *request; /* [2 size]: receives, then sends; one each per peer */
-    MPI_Status *status;
-    MPI_Datatype *type; /* [2 size], of the same messages */
+    message *message;     /* [room]: those of an exchange, on their way */
+    MPI_Request *request; /* [room], theirs */
+    MPI_Status *status;   /* [room] */
+    int n;
+    size_t room;
     MPI_Request *hears; /* [size]: the goodbyes */
     char (*heard)[FR_ENGINE_TEXT];
     char error[FR_ENGINE_TEXT];
@@ -91,12 +100,11 @@ static const char *goodbye(void *ctx, const char *why) {
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
 
-/* Requests are the receives of each rank, then the sends. */
 static fr_status stop_waiting(engine *e, const fr_wait *w, const char *why) {
-    for (int i = 0; i < 2 * e->size; i++) {
+    for (int i = 0; i < e->n && why == NULL; i++) {
         int done = 1;
         if (e->request[i] != MPI_REQUEST_NULL) MPI_Request_get_status(e->request[i], &done, &e->status[0]);
-        if (!done && why == NULL) w->late[i % e->size] = true;
+        if (!done) w->late[e->message[i].peer] = true;
     }
     snprintf(e->error, sizeof e->error, "%s", why != NULL ? why : "");
     return FR_EPEER;
@@ -106,7 +114,7 @@ static fr_status finish(engine *e, const fr_wait *w) {
     double began = now();
     for (int turn = 0;; turn++) {
         int done = 0;
-        int code = MPI_Testall(2 * e->size, e->request, &done, e->status);
+        int code = MPI_Testall(e->n, e->request, &done, e->status);
         if (code != MPI_SUCCESS) return failed(e, "MPI_Testall", code);
         if (done) return FR_OK;
         int gone = hear(e);
@@ -119,47 +127,69 @@ static fr_status finish(engine *e, const fr_wait *w) {
 
 /* ---- exchange -------------------------------------------------------------------------------------------------- */
 
-/* The pieces for or from one rank as a type of their own, which takes each from where it lies. */
+/* All pieces below LARGE as a type of their own, which takes each from where it lies. None: MPI_DATATYPE_NULL. */
 static int describe(const fr_piece *piece, int n, MPI_Datatype *type) {
     MPI_Aint *place = malloc((size_t)n * sizeof *place);
-    int *length = malloc((size_t)n * sizeof *length), code = MPI_ERR_NO_MEM;
+    int *length = malloc((size_t)n * sizeof *length), code = MPI_ERR_NO_MEM, small = 0;
+    *type = MPI_DATATYPE_NULL;
     if (place != NULL && length != NULL) {
         for (int i = 0; i < n; i++) {
-            MPI_Get_address(piece[i].data, &place[i]);
-            length[i] = (int)piece[i].bytes;
+            if (piece[i].bytes == 0 || piece[i].bytes >= LARGE) continue;
+            MPI_Get_address(piece[i].data, &place[small]);
+            length[small++] = (int)piece[i].bytes;
         }
-        code = MPI_Type_create_hindexed(n, length, place, MPI_BYTE, type);
-        if (code == MPI_SUCCESS) code = MPI_Type_commit(type);
+        code = small > 0 ? MPI_Type_create_hindexed(small, length, place, MPI_BYTE, type) : MPI_SUCCESS;
+        if (code == MPI_SUCCESS && small > 0) code = MPI_Type_commit(type);
     }
     free(place);
     free(length);
     return code;
 }
 
+static int post(engine *e, void *data, int count, MPI_Datatype type, int peer, bool out) {
+    MPI_Request *r = &e->request[e->n];
+    int code =
+        out ? MPI_Isend(data, count, type, peer, TAG, e->data, r) : MPI_Irecv(data, count, type, peer, TAG, e->data, r);
+    e->message[e->n++] = (message){peer, type != MPI_BYTE ? type : MPI_DATATYPE_NULL};
+    return code;
+}
+
+/* Both sides have pieces of the same sizes, so they make the same messages. */
 static int begin(engine *e, fr_pieces p, int peer, bool out) {
-    const int at = peer + (out ? e->size : 0), n = p.first[peer + 1] - p.first[peer];
-    size_t bytes = 0;
-    for (int i = 0; i < n; i++) bytes += p.piece[p.first[peer] + i].bytes;
-    if (peer == e->rank || bytes == 0) return MPI_SUCCESS;
-    int code = describe(&p.piece[p.first[peer]], n, &e->type[at]);
-    if (code != MPI_SUCCESS) return code;
-    return out ? MPI_Isend(MPI_BOTTOM, 1, e->type[at], peer, TAG, e->data, &e->request[at])
-               : MPI_Irecv(MPI_BOTTOM, 1, e->type[at], peer, TAG, e->data, &e->request[at]);
+    const fr_piece *piece = &p.piece[p.first[peer]];
+    const int n = p.first[peer + 1] - p.first[peer];
+    MPI_Datatype small;
+    int code = MPI_SUCCESS;
+    if (peer == e->rank || n <= 0) return code;
+    for (int i = 0; i < n && code == MPI_SUCCESS; i++)
+        if (piece[i].bytes >= LARGE) code = post(e, piece[i].data, (int)piece[i].bytes, MPI_BYTE, peer, out);
+    if (code == MPI_SUCCESS) code = describe(piece, n, &small);
+    return code == MPI_SUCCESS && small != MPI_DATATYPE_NULL ? post(e, MPI_BOTTOM, 1, small, peer, out) : code;
+}
+
+static bool make_messages(engine *e, size_t n) {
+    if (n <= e->room) return true;
+    message *m = realloc(e->message, n * sizeof *m);
+    if (m != NULL) e->message = m;
+    MPI_Request *r = realloc(e->request, n * sizeof(MPI_Request));
+    if (r != NULL) e->request = r;
+    MPI_Status *s = realloc(e->status, n * sizeof *s);
+    if (s != NULL) e->status = s;
+    if (m != NULL && r != NULL && s != NULL) e->room = n;
+    return n <= e->room;
 }
 
 static fr_status exchange(void *ctx, fr_pieces out, fr_pieces in, const fr_wait *w) {
     engine *e = ctx;
-    int code = MPI_SUCCESS;
-    for (int i = 0; i < 2 * e->size; i++) {
-        e->request[i] = MPI_REQUEST_NULL;
-        e->type[i] = MPI_DATATYPE_NULL;
-    }
+    const int most = out.first[e->size] + in.first[e->size] + 2 * e->size;
+    int code = make_messages(e, (size_t)most) ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+    e->n = 0;
     for (int i = 1; i < e->size && code == MPI_SUCCESS; i++) /* from different ranks at a time */
         code = begin(e, in, (e->rank + e->size - i) % e->size, false);
     for (int i = 1; i < e->size && code == MPI_SUCCESS; i++) code = begin(e, out, (e->rank + i) % e->size, true);
     fr_status s = code == MPI_SUCCESS ? finish(e, w) : failed(e, "sending", code);
-    for (int i = 0; i < 2 * e->size; i++)
-        if (e->type[i] != MPI_DATATYPE_NULL) MPI_Type_free(&e->type[i]);
+    for (int i = 0; i < e->n; i++)
+        if (e->message[i].type != MPI_DATATYPE_NULL) MPI_Type_free(&e->message[i].type);
     return s;
 }
 
@@ -181,9 +211,9 @@ static void close_engine(void *ctx, bool broken) {
     MPI_Comm_free(&e->data);
     MPI_Comm_free(&e->bye);
     MPI_Finalize();
+    free(e->message);
     free(e->request);
     free(e->status);
-    free(e->type);
     free(e->hears);
     free(e->heard);
     free(e);
@@ -191,12 +221,9 @@ static void close_engine(void *ctx, bool broken) {
 
 static bool make_room(engine *e) {
     const size_t n = (size_t)e->size;
-    e->request = malloc(2 * n * sizeof *e->request);
-    e->status = malloc(2 * n * sizeof *e->status);
-    e->type = malloc(2 * n * sizeof *e->type);
     e->hears = malloc(n * sizeof *e->hears);
     e->heard = calloc(n, sizeof *e->heard);
-    return e->request != NULL && e->status != NULL && e->type != NULL && e->hears != NULL && e->heard != NULL;
+    return e->hears != NULL && e->heard != NULL && make_messages(e, 1);
 }
 
 static int join(engine *e) {

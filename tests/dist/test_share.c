@@ -19,6 +19,7 @@ enum { RANKS = 5, STEPS = 3, BATCH = 2, SIZE = 16, CLASSES = 5 };
 typedef struct mail {
     struct mail *next;
     size_t bytes;
+    uint64_t pieces; /* their number and sizes, which both sides must have */
     unsigned char data[];
 } mail;
 
@@ -48,12 +49,18 @@ static size_t bytes_of(fr_pieces p, int peer) {
     return bytes;
 }
 
+static uint64_t sizes_of(fr_pieces p, int peer) {
+    uint64_t sizes = 1;
+    for (int i = p.first[peer]; i < p.first[peer + 1]; i++) sizes = sizes * 1000003 + p.piece[i].bytes;
+    return sizes;
+}
+
 static void send(seat *s, fr_pieces out, int peer) {
     const size_t bytes = bytes_of(out, peer);
     post *o = s->office;
     mail *m = malloc(sizeof *m + bytes), **end = &o->box[s->rank][peer];
     unsigned char *at = m->data;
-    *m = (mail){.bytes = bytes};
+    *m = (mail){.bytes = bytes, .pieces = sizes_of(out, peer)};
     for (int i = out.first[peer]; i < out.first[peer + 1]; at += out.piece[i++].bytes)
         memcpy(at, out.piece[i].data, out.piece[i].bytes);
     nanosleep(&(struct timespec){0, (long)(draw(&s->random) % 200000)}, NULL);
@@ -73,7 +80,7 @@ static bool receive(const seat *s, fr_pieces in, int peer) {
     o->box[peer][s->rank] = m->next;
     pthread_mutex_unlock(&o->lock);
     const unsigned char *at = m->data;
-    const bool same = m->bytes == bytes_of(in, peer);
+    const bool same = m->pieces == sizes_of(in, peer);
     for (int i = in.first[peer]; same && i < in.first[peer + 1]; at += in.piece[i++].bytes)
         memcpy(in.piece[i].data, at, in.piece[i].bytes);
     free(m);
@@ -102,7 +109,7 @@ static const char *no_goodbye(void *ctx, const char *why) {
 
 static const char *error(const void *ctx) {
     (void)ctx;
-    return "a rank sends another number of bytes than is awaited";
+    return "a rank sends other pieces than are awaited";
 }
 
 static void leave(void *ctx, bool broken) {
