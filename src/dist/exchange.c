@@ -6,6 +6,10 @@
 
 enum { BLOCK = 16384 }; /* elements per call: the backend does not wake its threads for so few */
 
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 fr_status fri_share_make_scratch(fr_share *p) {
     size_t most = (size_t)p->statistics.n;
     for (int i = 0; i < p->buckets; i++)
@@ -52,40 +56,55 @@ static fr_status copy(const fri_bucket *b, void *to, const void *from, int64_t n
         ->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, from, to, (size_t)n * fr_dtype_size(b->dtype));
 }
 
-/* to = to + from; a running value first loses what it forgets. */
-static fr_status fold(const fri_bucket *b, const fri_member *m, char *to, const char *from, int64_t n) {
-    const fri_backend *be = fri_backend_of(m->tensor);
-    const size_t size = fr_dtype_size(b->dtype);
+/* Elements of one member, as all micro-batches have them. */
+typedef struct block {
+    const fri_member *m;
+    int64_t n;
+    void *to;           /* the sum */
+    const void *mine;   /* this rank's; NULL: it has none */
+    const char *landed; /* rank 0's, or 1's to rank 0; the others' follow */
+    size_t stride;      /* each by so many bytes */
+} block;
+
+static const void *source(const fri_bucket *b, const block *k, int64_t v) {
+    const int rank = b->share->rank;
+    return v == rank ? k->mine : k->landed + (size_t)(v < rank ? v : v - 1) * k->stride;
+}
+
+/* to = all, or to + all, in order; a running value first loses what it forgets. */
+static fr_status add_block(const fri_bucket *b, const block *k) {
+    const fri_backend *be = fri_backend_of(k->m->tensor);
+    const bool moves = k->m->parameter == NULL, begins = b->first && !moves;
+    const void *sum = begins ? source(b, k, 0) : k->to;
     fr_status s = FR_OK;
-    for (int64_t i = 0; i < n && s == FR_OK; i += BLOCK) {
-        const int64_t part = n - i < BLOCK ? n - i : BLOCK;
-        void *t = to + (size_t)i * size;
-        const void *f = from + (size_t)i * size;
-        if (m->parameter == NULL)
-            s = FRI_KERNEL(be, b->dtype, scale, (FRI_EXEC, b->dtype, part, 1 - m->momentum, t, t));
-        if (s == FR_OK) s = FRI_KERNEL(be, b->dtype, add, (FRI_EXEC, b->dtype, part, t, f, t));
+    for (int64_t v = begins; v < b->present; v++) {
+        if (moves)
+            FR_TRY(s, FRI_KERNEL(be, b->dtype, scale, (FRI_EXEC, b->dtype, k->n, 1 - k->m->momentum, k->to, k->to)));
+        FR_TRY(s, FRI_KERNEL(be, b->dtype, add, (FRI_EXEC, b->dtype, k->n, sum, source(b, k, v), k->to)));
+        sum = k->to;
     }
+    if (sum != k->to) s = copy(b, k->to, sum, k->n);
+done:
     return s;
 }
 
-/* Micro-batch v's elements [from, to) of this rank's part, of which `landed` is the first unless they are its own. */
-static fr_status take(const fri_bucket *b, int64_t v, int64_t from, int64_t to, const char *landed) {
-    const int rank = b->share->rank;
+/* Elements [from, to) of this rank's part; of each other rank they lie in the landing zone. Block by block, so that a
+ * sum stays in the cache until it is whole. */
+static fr_status add_chunk(const fri_bucket *b, int64_t from, int64_t to) {
+    const fr_share *p = b->share;
     const size_t size = fr_dtype_size(b->dtype);
     int64_t at = 0, first = 0;
     fr_status s = FR_OK;
-    for (int i = b->cut[rank].member; i < b->n && i <= b->cut[rank + 1].member && at < to; i++) {
-        const fri_member *m = &b->member[i];
-        const int64_t n = fri_bucket_overlap(b, rank, i, &first);
-        const int64_t begin = from > at ? from - at : 0, end = to - at < n ? to - at : n;
-        if (end > begin) {
-            const void *source = v == rank ? gradient_at(b, i, first + begin) : landed;
-            char *sum = (char *)m->to + (size_t)begin * size;
-            if (v == 0 && b->first && m->parameter != NULL)
-                FR_TRY(s, copy(b, sum, source, end - begin));
-            else
-                FR_TRY(s, fold(b, m, sum, source, end - begin));
-            landed += (size_t)(end - begin) * size;
+    for (int i = b->cut[p->rank].member; i < b->n && i <= b->cut[p->rank + 1].member && at < to; i++) {
+        const int64_t n = fri_bucket_overlap(b, p->rank, i, &first), end = smaller(n, to - at);
+        for (int64_t e = from > at ? from - at : 0; e < end; e += BLOCK) {
+            const block k = {.m = &b->member[i],
+                             .n = smaller(end - e, BLOCK),
+                             .to = (char *)b->member[i].to + (size_t)e * size,
+                             .mine = b->member[i].from != NULL ? gradient_at(b, i, first + e) : NULL,
+                             .landed = (const char *)fri_data(p->landing) + (size_t)(at + e - from) * size,
+                             .stride = (size_t)(to - from) * size};
+            FR_TRY(s, add_block(b, &k));
         }
         at += n;
     }
@@ -94,10 +113,6 @@ done:
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
-
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* Elements that one rank sends another at a time, so that those of all fit into the landing zone. */
 static int64_t chunk_of(const fri_bucket *b) {
@@ -141,12 +156,8 @@ static fr_status add_up(fri_bucket *b, fr_comm *c) {
     fr_status s = FR_OK;
     for (int64_t from = 0; from < b->largest; from += chunk) {
         const int64_t to = smaller(part, from + chunk);
-        const char *landed = fri_data(p->landing);
         FR_TRY(s, move_chunk(b, from, chunk, c));
-        for (int64_t v = 0; v < b->present && to > from; v++) {
-            FR_TRY(s, take(b, v, from, to, landed));
-            if (v != p->rank) landed += (size_t)(to - from) * fr_dtype_size(b->dtype);
-        }
+        if (to > from) FR_TRY(s, add_chunk(b, from, to));
     }
 done:
     return s;
