@@ -48,15 +48,6 @@ def step_ms(report):
     return report["time"]["step_ms_median"]
 
 
-def exposed_ms(gradients, ranks, link, step):
-    """The model: sums travel in buckets of 25 MiB while backward, 2/3 of a step's `step` ms, goes on, and are late by
-    the last bucket at least; parameters come back when they have been updated. link: bytes per second and direction."""
-    bucket = 25 * 2**20
-    one_way = gradients * (ranks - 1) / ranks / link * 1000
-    last = (gradients % bucket or bucket) * (ranks - 1) / ranks / link * 1000
-    return one_way + max(last, one_way - 2 / 3 * step)
-
-
 def spread(values):
     return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
@@ -108,8 +99,8 @@ class Benchmark:
             return
         flags = ["train_resnet", "--depth", "18", "--batch-size", "64"]
         apart = self.unconnected(flags)
-        plan = Training(self.where, [*self.words(flags), "--plan", "--ranks", "2"]).report()
-        model = apart / (apart + exposed_ms(4 * plan["trained_parameters"], 2, 1e9 / 8, apart))
+        plan = Training(self.where, [*self.words(flags), "--plan", "--ranks", "2", "--link", "1Gb"]).report()
+        model = apart / (apart + 1000 * plan["exchange"]["exposed_seconds"])
         for launcher in RUN:
             with Hosts() as hosts:
                 hosts.limit("1gbit")

@@ -32,6 +32,7 @@ typedef struct fri_train_plan {
     bool settled;
     double seconds; /* that planning took */
     int64_t parameters, trained;
+    fr_share_traffic traffic;
 } fri_train_plan;
 
 /* `limit` holds for the dry run as --memory-limit does for the run: FR_ENOMEM if it does not fit, with the run's own

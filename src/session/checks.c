@@ -218,6 +218,7 @@ static fr_status check_budget(const fri_config *c) {
         {!automatic && o->max_step_time != FR_TRAIN_AUTO, "--max-step-time goes with --train-only auto"},
         {o->max_step_time != FR_TRAIN_AUTO && !o->fit_switches,
          "--max-step-time: with --no-fit-switches nothing predicts a step's time"},
+        {o->link != FR_TRAIN_AUTO && (!o->plan || c->ranks < 2), "--link goes with --plan --ranks N, of several ranks"},
         {o->calibrate && o->plan, "--calibrate measures a run; --plan runs nothing"},
         {o->calibrate && o->device == FR_META, "--calibrate measures a run; --device meta runs nothing"},
     };

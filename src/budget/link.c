@@ -1,0 +1,28 @@
+/* link.c - --link: what the exchange between ranks adds to a step, by a model.
+ *
+ * Sums travel bucket by bucket while backward goes on. They are late by the last bucket, or by as much as they take
+ * longer than backward. Parameters come back when they have been updated: with --fused-step bucket by bucket, too, in
+ * the last round's backward. A message costs a fixed time on top of its bytes; adding is not counted, nor what the
+ * lane's own work takes from kernels on the same cores. */
+#include "budget/fit.h"
+
+#define MESSAGE_SECONDS  20e-6 /* over TCP */
+#define BACKWARD_OF_STEP (2.0 / 3)
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+fri_exchange fri_link_predict(const fri_config *c, const fr_share_traffic *t, double step) {
+    const fr_train_opts *o = &c->opts;
+    const double rate = o->link * 1e9 / 8, messages = MESSAGE_SECONDS * (c->ranks - 1);
+    const double rounds = (double)((o->accumulate + c->ranks - 1) / c->ranks),
+                 backward = BACKWARD_OF_STEP * step / rounds;
+    const double last = (double)t->last / rate + messages;
+    const double sums = (double)t->sums / rate + t->exchanges * messages;
+    const double values = (double)t->values / rate + t->exchanges * messages;
+    const double round = larger(last, sums - backward);
+    const double end =
+        o->fused_step != FR_TRAIN_FUSED_OFF ? larger(2 * last, sums + values - backward) : round + values;
+    return (fri_exchange){.step = step, .seconds = rounds * sums + values, .exposed = (rounds - 1) * round + end};
+}
