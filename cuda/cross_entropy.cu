@@ -6,31 +6,29 @@
  *
  * A row's maximum is subtracted before exp; sums over a row and over rows are in f64. The number of blocks depends on
  * the number of rows only, and their sums are added in order. */
-#include "common.cuh"
+#include "softmax.cuh"
 
-enum {
-    WARP = 32,
-    BLOCKS = 1024 /* partial sums at most */
-};
+enum { BLOCKS = 1024 /* partial sums at most */ };
 
 typedef struct group {
-    double loss;
-    int64_t counted;
+    double loss, counted;
 } group;
 
-static int lanes_of(int64_t classes) {
-    int lanes = 1;
-    while (lanes < classes && lanes < WARP) lanes *= 2;
-    return lanes;
+/* What the classes count in the rows. */
+typedef struct targets {
+    const int64_t *classes; /* NULL: shares */
+    const float *shares;
+    const float *weight; /* NULL: all 1 */
+} targets;
+
+static targets targets_of(const fri_loss_desc *d, const void *target, const void *weight) {
+    return {d->shares ? NULL : (const int64_t *)target, d->shares ? (const float *)target : NULL,
+            (const float *)weight};
 }
 
-static int64_t blocks_of(const fri_cross_entropy_desc *d, int64_t most) {
-    const int64_t blocks = fri_ceil_div(d->rows, FRI_THREADS / lanes_of(d->classes));
-    return blocks < most ? blocks : most;
-}
-
-static __device__ __forceinline__ bool counts(const fri_cross_entropy_desc &d, int64_t target) {
-    return target != d.ignore_index && target >= 0 && target < d.classes;
+static __device__ __forceinline__ float share(const fri_loss_desc &d, const targets &t, int64_t row, int64_t j) {
+    const float of = t.classes != NULL ? (float)(t.classes[row] == j) : t.shares[row * d.classes + j];
+    return fri_class_share(of, t.weight != NULL ? t.weight[j] : 1, &d);
 }
 
 /* ---- kernels: forward -------------------------------------------------------------------------------------- */
@@ -38,66 +36,64 @@ static __device__ __forceinline__ bool counts(const fri_cross_entropy_desc &d, i
 /* The row's loss, in every lane; *lse = log(sum(exp(x))). NaN anywhere in the row makes both NaN. All lanes of a warp
  * come here, also those behind the last row, with 0 classes. */
 template <typename T>
-static __device__ double row_loss(const fri_cross_entropy_desc &d, int lanes, int64_t classes, const T *x,
-                                  int64_t target, float *lse) {
-    const int lane = (int)threadIdx.x & (lanes - 1);
-    float max = -INFINITY;
-    double exps = 0, sum = 0;
-    for (int64_t j = lane; j < classes; j += lanes) {
-        float v = fri_load(x[j]);
-        max = v > max ? v : max;
-    }
-    for (int step = lanes / 2; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
-    for (int64_t j = lane; j < classes; j += lanes) {
-        float v = fri_load(x[j]);
-        exps += (double)expf(v - max);
-        sum += (double)v;
-    }
-    for (int step = lanes / 2; step > 0; step /= 2) {
-        exps += __shfl_xor_sync(0xffffffffu, exps, step);
-        sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    }
-    double at_target = target >= 0 && target < classes ? (double)fri_load(x[target]) : 0;
-    double log_sum = (double)max + log(exps);
+static __device__ double row_loss(const fri_loss_desc &d, int lanes, int64_t classes, const T *x, int64_t target,
+                                  float *lse) {
+    const double log_sum = fri_row_log_sum_exp(lanes, classes, x);
     *lse = (float)log_sum;
+    double at_target = target >= 0 && target < classes ? (double)fri_load(x[target]) : 0, sum = 0;
     double loss = (1 - d.label_smoothing) * (log_sum - at_target);
-    if (d.label_smoothing > 0) loss += d.label_smoothing * (log_sum - sum / (double)d.classes);
-    return loss;
+    if (!(d.label_smoothing > 0)) return loss;
+    for (int64_t j = (int)threadIdx.x & (lanes - 1); j < classes; j += lanes) sum += (double)fri_load(x[j]);
+    return loss + d.label_smoothing * (log_sum - fri_row_sum(lanes, sum) / (double)d.classes);
+}
+
+/* The same with weights, or of shares. A class without a share counts for nothing, whatever its x. */
+template <typename T>
+static __device__ double row_loss_of_shares(const fri_loss_desc &d, int lanes, int64_t classes, const T *x,
+                                            const targets &t, int64_t row, float *lse) {
+    const double log_sum = fri_row_log_sum_exp(lanes, classes, x);
+    double loss = 0;
+    *lse = (float)log_sum;
+    for (int64_t j = (int)threadIdx.x & (lanes - 1); j < classes; j += lanes) {
+        const float q = share(d, t, row, j);
+        if (q != 0) loss += (double)q * (log_sum - (double)fri_load(x[j]));
+    }
+    loss = fri_row_sum(lanes, loss);
+    return log_sum == log_sum ? loss : log_sum;
 }
 
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
-    forward(fri_cross_entropy_desc d, int lanes, const T *x, const int64_t *target, float *lse, group *partial,
-            int64_t *bad) {
+    forward(fri_loss_desc d, int lanes, const T *x, targets t, float *lse, group *partial, int64_t *bad) {
     const int rows = FRI_THREADS / lanes;
-    double loss = 0;
-    int64_t counted = 0;
+    double loss = 0, counted = 0;
     for (int64_t first = (int64_t)blockIdx.x * rows; first < d.rows; first += (int64_t)gridDim.x * rows) {
         const int64_t row = first + (int)threadIdx.x / lanes;
         const bool there = row < d.rows;
-        const int64_t t = there ? target[row] : d.ignore_index;
+        const int64_t classes = there ? d.classes : 0, target = there && t.classes != NULL ? t.classes[row] : -1;
         float own;
-        double l = row_loss(d, lanes, there ? d.classes : 0, x + row * d.classes, t, &own);
+        const double l = t.classes != NULL && t.weight == NULL
+                             ? row_loss(d, lanes, classes, x + row * d.classes, target, &own)
+                             : row_loss_of_shares(d, lanes, classes, x + row * d.classes, t, row, &own);
         if (!there || ((int)threadIdx.x & (lanes - 1)) > 0) continue;
         lse[row] = own;
-        if (counts(d, t)) {
+        if (t.classes == NULL || fri_row_counts(d, target)) {
             loss += l;
-            counted++;
-        } else if (t != d.ignore_index) {
+            counted += t.classes != NULL && t.weight != NULL ? (double)t.weight[target] : 1;
+        } else if (target != d.ignore_index) {
             atomicMin((unsigned long long *)bad, (unsigned long long)row);
         }
     }
     loss = fri_block_sum(loss);
-    long long all = fri_block_sum((long long)counted);
+    counted = fri_block_sum(counted);
     if (threadIdx.x > 0) return;
     partial[blockIdx.x].loss = loss;
-    partial[blockIdx.x].counted = all;
+    partial[blockIdx.x].counted = counted;
 }
 
 __global__ void __launch_bounds__(FRI_THREADS)
     forward_end(int64_t blocks, const group *partial, float *loss, float *count) {
-    double sum = 0;
-    long long counted = 0;
+    double sum = 0, counted = 0;
     for (int64_t i = threadIdx.x; i < blocks; i += FRI_THREADS) {
         sum += partial[i].loss;
         counted += partial[i].counted;
@@ -105,7 +101,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     sum = fri_block_sum(sum);
     counted = fri_block_sum(counted);
     if (threadIdx.x > 0) return;
-    *loss = (float)(sum / (double)counted); /* NaN where no row counts, as in PyTorch */
+    *loss = (float)(sum / counted); /* NaN where no row counts, as in PyTorch */
     *count = (float)counted;
 }
 
@@ -114,19 +110,40 @@ __global__ void __launch_bounds__(FRI_THREADS)
 /* q_other is the smoothed target of the wrong classes, q_target of the right one. */
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
-    backward(fri_cross_entropy_desc d, int lanes, float q_target, float q_other, const T *x, const int64_t *target,
+    backward(fri_loss_desc d, int lanes, float q_target, float q_other, const T *x, const int64_t *target,
              const float *lse, const float *count, const float *dloss, T *dx) {
     const float g = *dloss / *count;
     const int rows = FRI_THREADS / lanes;
     for (int64_t row = (int64_t)blockIdx.x * rows + (int)threadIdx.x / lanes; row < d.rows;
          row += (int64_t)gridDim.x * rows) {
         const int64_t t = target[row];
-        const bool counted = counts(d, t);
+        const bool counted = fri_row_counts(d, t);
         const float own = lse[row];
         for (int64_t j = (int)threadIdx.x & (lanes - 1); j < d.classes; j += lanes) {
             const int64_t at = row * d.classes + j;
             float v = counted ? fri_cross_entropy_gradient(fri_load(x[at]), own, j == t ? q_target : q_other, g) : 0;
             fri_store(&dx[at], v);
+        }
+    }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(FRI_THREADS)
+    backward_of_shares(fri_loss_desc d, int lanes, const T *x, targets t, const float *lse, const float *count,
+                       const float *dloss, T *dx) {
+    const float g = *dloss / *count;
+    const int rows = FRI_THREADS / lanes, lane = (int)threadIdx.x & (lanes - 1);
+    for (int64_t first = (int64_t)blockIdx.x * rows; first < d.rows; first += (int64_t)gridDim.x * rows) {
+        const int64_t row = first + (int)threadIdx.x / lanes;
+        const int64_t classes = row < d.rows ? d.classes : 0;
+        const bool counted = classes > 0 && (t.classes == NULL || fri_row_counts(d, t.classes[row]));
+        double all = 0;
+        for (int64_t j = lane; j < classes; j += lanes) all += (double)share(d, t, row, j);
+        all = fri_row_sum(lanes, all);
+        for (int64_t j = lane; j < classes; j += lanes) {
+            const int64_t at = row * d.classes + j;
+            fri_store(&dx[at],
+                      counted ? fri_share_gradient(fri_load(x[at]), lse[row], (float)all, share(d, t, row, j), g) : 0);
         }
     }
 }
@@ -143,7 +160,7 @@ static __device__ __forceinline__ bool better(float a, int64_t at_a, float b, in
 
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
-    count_hits(fri_cross_entropy_desc d, int lanes, const T *x, const int64_t *target, unsigned long long *correct) {
+    count_hits(fri_loss_desc d, int lanes, const T *x, const int64_t *target, unsigned long long *correct) {
     const int rows = FRI_THREADS / lanes;
     long long hits = 0;
     for (int64_t first = (int64_t)blockIdx.x * rows; first < d.rows; first += (int64_t)gridDim.x * rows) {
@@ -166,7 +183,8 @@ __global__ void __launch_bounds__(FRI_THREADS)
                 at = other_at;
             }
         }
-        if (there && ((int)threadIdx.x & (lanes - 1)) == 0 && counts(d, target[row]) && at == target[row]) hits++;
+        if (there && ((int)threadIdx.x & (lanes - 1)) == 0 && fri_row_counts(d, target[row]) && at == target[row])
+            hits++;
     }
     hits = fri_block_sum(hits);
     if (threadIdx.x == 0 && hits > 0) atomicAdd(correct, (unsigned long long)hits); /* integers: any order */
@@ -174,15 +192,15 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
-extern "C" size_t fri_cuda_cross_entropy_workspace(const fri_cross_entropy_desc *d) {
-    return (size_t)blocks_of(d, BLOCKS) * sizeof(group);
+extern "C" size_t fri_cuda_cross_entropy_workspace(const fri_loss_desc *d) {
+    return (size_t)fri_row_blocks(d, BLOCKS) * sizeof(group);
 }
 
-extern "C" fr_status fri_cuda_cross_entropy_forward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                                    const int64_t *target, void *loss, void *lse, void *count,
-                                                    int64_t *bad) {
+extern "C" fr_status fri_cuda_cross_entropy_forward(const fri_exec *e, const fri_loss_desc *d, const void *x,
+                                                    const void *target, const void *weight, void *loss, void *lse,
+                                                    void *factors, int64_t *bad) {
     const char *kernel = "cross_entropy_forward";
-    const int64_t blocks = blocks_of(d, BLOCKS);
+    const int64_t blocks = fri_row_blocks(d, BLOCKS);
     const size_t need = fri_cuda_cross_entropy_workspace(d);
     group *partial = (group *)e->workspace;
     if (need > 0 && (partial == NULL || e->workspace_bytes < need))
@@ -191,37 +209,47 @@ extern "C" fr_status fri_cuda_cross_entropy_forward(const fri_exec *e, const fri
     if (s < 0) return s;
     if (blocks > 0)
         FRI_FLOAT_TYPES(d->dtype, kernel,
-                        forward<T>
-                        <<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes_of(d->classes), (const T *)x,
-                                                                              target, (float *)lse, partial, bad);)
-    forward_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)count);
+                        forward<T><<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, fri_row_lanes(d->classes),
+                                                                                        (const T *)x,
+                                                                                        targets_of(d, target, weight),
+                                                                                        (float *)lse, partial, bad);)
+    forward_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)factors);
     return fri_cuda_launched(kernel);
 }
 
-extern "C" fr_status fri_cuda_cross_entropy_backward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                                     const int64_t *target, const void *lse, const void *count,
-                                                     const void *dloss, void *dx) {
+extern "C" fr_status fri_cuda_cross_entropy_backward(const fri_exec *e, const fri_loss_desc *d, const void *x,
+                                                     const void *target, const void *weight, const void *lse,
+                                                     const void *factors, const void *dloss, void *dx) {
+    const char *kernel = "cross_entropy_backward";
     const float q_other = (float)(d->label_smoothing / (double)d->classes);
     const float q_target = (float)(1 - d->label_smoothing + d->label_smoothing / (double)d->classes);
-    const int64_t blocks = blocks_of(d, 65536);
+    const unsigned blocks = (unsigned)fri_row_blocks(d, 65536);
+    const int lanes = fri_row_lanes(d->classes);
     if (d->rows * d->classes == 0) return FR_OK;
-    FRI_FLOAT_TYPES(d->dtype, "cross_entropy_backward",
-                    backward<T>
-                    <<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes_of(d->classes), q_target, q_other,
-                                                                          (const T *)x, target, (const float *)lse,
-                                                                          (const float *)count, (const float *)dloss,
-                                                                          (T *)dx);)
-    return fri_cuda_launched("cross_entropy_backward");
+    if (d->shares || weight != NULL) {
+        FRI_FLOAT_TYPES(d->dtype, kernel,
+                        backward_of_shares<T>
+                        <<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes, (const T *)x,
+                                                                    targets_of(d, target, weight), (const float *)lse,
+                                                                    (const float *)factors, (const float *)dloss,
+                                                                    (T *)dx);)
+    } else {
+        FRI_FLOAT_TYPES(d->dtype, kernel,
+                        backward<T>
+                        <<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes, q_target, q_other, (const T *)x,
+                                                                    (const int64_t *)target, (const float *)lse,
+                                                                    (const float *)factors, (const float *)dloss,
+                                                                    (T *)dx);)
+    }
+    return fri_cuda_launched(kernel);
 }
 
-extern "C" fr_status fri_cuda_count_correct(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
+extern "C" fr_status fri_cuda_count_correct(const fri_exec *e, const fri_loss_desc *d, const void *x,
                                             const int64_t *target, int64_t *correct) {
     fr_status s = fri_cuda_set_bytes(e, "count_correct", correct, 0, sizeof *correct);
     if (s < 0 || d->rows == 0) return s;
     FRI_FLOAT_TYPES(d->dtype, "count_correct",
-                    count_hits<T>
-                    <<<(unsigned)blocks_of(d, BLOCKS), FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes_of(d->classes),
-                                                                                        (const T *)x, target,
-                                                                                        (unsigned long long *)correct);)
+                    count_hits<T><<<(unsigned)fri_row_blocks(d, BLOCKS), FRI_THREADS, 0, fri_stream(e)>>>(
+                        *d, fri_row_lanes(d->classes), (const T *)x, target, (unsigned long long *)correct);)
     return fri_cuda_launched("count_correct");
 }

@@ -61,8 +61,8 @@ static fri_batchnorm2d_desc norm(const arena *a) {
     return (fri_batchnorm2d_desc){.dtype = a->t, .rows = PIXELS, .c = C, .eps = 1e-5, .momentum = 0.1};
 }
 
-static fri_cross_entropy_desc classes(const arena *a) {
-    return (fri_cross_entropy_desc){.dtype = a->t, .rows = ROWS, .classes = CLASSES, .ignore_index = -100};
+static fri_loss_desc classes(const arena *a) {
+    return (fri_loss_desc){.dtype = a->t, .rows = ROWS, .classes = CLASSES, .ignore_index = -100};
 }
 
 static fri_dropout_desc dropping(const arena *a) {
@@ -125,10 +125,10 @@ KERNEL_OF(global_pool_backward, fri_pool2d_desc, pool(a, 1, 1), adaptive_avgpool
     { .dtype = a->t, .n = N, .h = H / 2, .w = W / 2, .c = C, .p = H, .q = W }
 KERNEL_OF(nearest_forward, fri_upsample_desc, HALF_SIZE, upsample_forward(e, &d, a->x, a->y))
 KERNEL_OF(nearest_backward, fri_upsample_desc, HALF_SIZE, upsample_backward(e, &d, a->dy, a->y))
-KERNEL_OF(loss_forward, fri_cross_entropy_desc, classes(a),
-          cross_entropy_forward(e, &d, a->x, a->target, a->out, a->lse, a->beta, a->bad))
-KERNEL_OF(loss_backward, fri_cross_entropy_desc, classes(a),
-          cross_entropy_backward(e, &d, a->x, a->target, a->lse, a->beta, a->out, a->y))
+KERNEL_OF(loss_forward, fri_loss_desc, classes(a),
+          cross_entropy_forward(e, &d, a->x, a->target, NULL, a->out, a->lse, a->beta, a->bad))
+KERNEL_OF(loss_backward, fri_loss_desc, classes(a),
+          cross_entropy_backward(e, &d, a->x, a->target, NULL, a->lse, a->beta, a->out, a->y))
 
 static fr_status run_cast(arena *a) {
     return a->k->cast(&a->e, a->t, a->t == FR_F32 ? FR_BF16 : FR_F32, COUNT, a->x, a->t == FR_F32 ? a->bits : a->y);
@@ -274,7 +274,7 @@ static void arena_make(arena *a, fr_dtype t, const fri_backend *b) {
     size_t bytes[ARRAYS];
     *a = (arena){.k = fri_kernels_for(b, t), .t = t, .b = b};
     fri_batchnorm2d_desc d = norm(a);
-    fri_cross_entropy_desc c = classes(a);
+    fri_loss_desc c = classes(a);
     a->e.workspace_bytes =
         a->k->batchnorm2d_workspace(&d) + a->k->sum_workspace(t, COUNT) + a->k->cross_entropy_workspace(&c) + 4096;
     a->e.workspace = room_on(b, a->e.workspace_bytes);

@@ -180,17 +180,49 @@ FR_API fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mod
 typedef struct fr_cross_entropy_opts {
     double label_smoothing FR_DEFAULT(0);
     int64_t ignore_index FR_DEFAULT(-100);
+    fr_tensor *weight FR_DEFAULT(NULL); /* of each class, [classes], in the loss's type; NULL: all 1. Borrowed */
 } fr_cross_entropy_opts;
 #define FR_CROSS_ENTROPY_DEFAULTS  .ignore_index = -100
 #define FR_CROSS_ENTROPY_OPTS(...) FR_OPTS(fr_cross_entropy_opts, FR_CROSS_ENTROPY_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_cross_entropy_opts, FR_CROSS_ENTROPY_OPTS())
 
-/* loss = mean over rows of -sum(q * log softmax(x)), q = one-hot smoothed by label_smoothing (torch cross_entropy).
- *   x [N, classes] or [N, H, W, classes]    target i64 of x's shape without the last dimension
- *   loss: scalar, f32 (f64 for f64)
+/* loss = sum over rows and classes of -q * log softmax(x), divided by D (torch cross_entropy), where
+ * q = weight * ((1 - label_smoothing) * t + label_smoothing / classes).
+ *   x [N, classes] or [N, H, W, classes]    loss: scalar, f32 (f64 for f64)
+ *   target: i64 of x's shape without the last dimension, t its one-hot and D the sum of the targets' weights; or
+ *   shares of the classes, in the loss's type and x's shape, t themselves and D the number of rows
  * Rows with target == ignore_index count for nothing. One fused pass each way. Saves x and one value per row. FR_EINVAL
  * names the first row whose target is no class; on CUDA it comes from a later fr_step_begin. grad: x. */
 FR_API fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entropy_opts *opts, fr_tensor **loss);
+
+typedef struct fr_bce_opts {
+    fr_tensor *pos_weight FR_DEFAULT(NULL); /* of each class, as fr_cross_entropy_opts.weight. Borrowed */
+    int64_t ignore_index FR_DEFAULT(-100);
+    double gamma FR_DEFAULT(0), alpha FR_DEFAULT(-1); /* of the focal loss; alpha < 0: none */
+} fr_bce_opts;
+#define FR_BCE_DEFAULTS  .ignore_index = -100, .alpha = -1
+#define FR_BCE_OPTS(...) FR_OPTS(fr_bce_opts, FR_BCE_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_bce_opts, FR_BCE_OPTS())
+
+/* loss = mean of a (1 - p_t)^gamma b, a sigmoid for each class: with p = sigmoid(x) and w = pos_weight
+ *   b = -(w t log p + (1 - t) log(1 - p)),   p_t = t p + (1 - t) (1 - p),   a = t alpha + (1 - t) (1 - alpha) or 1
+ * torch binary_cross_entropy_with_logits; gamma > 0: torchvision.ops.sigmoid_focal_loss (Lin et al. 2017; there alpha
+ * 0.25, gamma 2). x and target as in fr_cross_entropy, t likewise; rows with ignore_index are left out of the mean.
+ * Saves x. grad: x. */
+FR_API fr_status fr_bce(fr_tensor *x, fr_tensor *target, const fr_bce_opts *opts, fr_tensor **loss);
+
+typedef struct fr_dice_opts {
+    double smooth FR_DEFAULT(0);
+    int64_t ignore_index FR_DEFAULT(-100);
+} fr_dice_opts;
+#define FR_DICE_DEFAULTS  .ignore_index = -100
+#define FR_DICE_OPTS(...) FR_OPTS(fr_dice_opts, FR_DICE_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_dice_opts, FR_DICE_OPTS())
+
+/* loss = mean over classes of 1 - (sum(p t) + smooth) / ((sum p + sum t) / 2 + smooth), p = softmax(x), sums over all
+ * rows that are not ignored; 0 of classes that no row has (segmentation_models.pytorch's DiceLoss, "multiclass";
+ * Milletari et al. 2016). x and i64 target as in fr_cross_entropy. Saves x and one value per row. grad: x. */
+FR_API fr_status fr_dice(fr_tensor *x, fr_tensor *target, const fr_dice_opts *opts, fr_tensor **loss);
 /* loss = mean((x - t)^2), scalar in x's type. grad: x, t. */
 FR_API fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss);
 

@@ -29,6 +29,15 @@ typedef enum fr_train_dataset {
 
 typedef enum fr_train_optimizer { FR_TRAIN_SGD, FR_TRAIN_ADAM, FR_TRAIN_ADAMW, FR_TRAIN_ADAM8 } fr_train_optimizer;
 
+/* Of classes: softmax cross entropy, a sigmoid per class (fr_bce), the same as focal loss (gamma 2, alpha 0.25), Dice.
+ */
+typedef enum fr_train_loss {
+    FR_TRAIN_CROSS_ENTROPY,
+    FR_TRAIN_BCE,
+    FR_TRAIN_FOCAL,
+    FR_TRAIN_DICE,
+} fr_train_loss;
+
 /* The value of an option that was not given and depends on others; each line says what it then is. */
 enum { FR_TRAIN_AUTO = -1 };
 
@@ -148,6 +157,10 @@ typedef struct fr_train_opts {
     int64_t patience; /* end after so many evaluations without a better one; AUTO: never */
     double ema;       /* fr_optimizer_ema's decay; evaluated and exported are the averages; 0: none */
     double link;      /* Gbit/s between ranks, of which a plan predicts its step; AUTO: none */
+    fr_train_loss loss;
+    const char *const *class_weights; /* of cross entropy, a number per class; or "auto" alone: by how often the
+                                       * classes are. Borrowed */
+    int64_t n_class_weights;
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);
@@ -242,7 +255,7 @@ typedef struct fr_train_program {
     void (*pixel_target)(const float *image, int64_t height, int64_t width, int64_t channels, int64_t label,
                          int64_t *target);
 
-    /* NULL: cross entropy of classes, mean squared error (fr_mse) of vectors. */
+    /* NULL: fr_train_opts.loss of classes, mean squared error (fr_mse) of vectors. */
     fr_loss_fn *loss;
     /* The values of an evaluation are the batches' weighted by their images: "test/NAME" in logs, "metrics" in the
      * report. NULL: none. */

@@ -22,6 +22,7 @@ typedef double fri_real;
 #define FRI_TANH  tanh
 #define FRI_ERFC  erfc
 #define FRI_COS   cos
+#define FRI_POW   pow
 #else
 typedef float fri_real;
 #define FRI_SQRT  sqrtf
@@ -33,6 +34,7 @@ typedef float fri_real;
 #define FRI_TANH  tanhf
 #define FRI_ERFC  erfcf
 #define FRI_COS   cosf
+#define FRI_POW   powf
 #endif
 
 /* ---- places ------------------------------------------------------------------------------------------------ */
@@ -318,6 +320,65 @@ static inline FRI_HOST_DEVICE fri_real fri_batchnorm_gradient(fri_real x, fri_re
 /* q is the smoothed one-hot target, g = dloss / count. */
 static inline FRI_HOST_DEVICE fri_real fri_cross_entropy_gradient(fri_real x, fri_real lse, fri_real q, fri_real g) {
     return (FRI_EXP(x - lse) - q) * g;
+}
+
+/* What a class counts in a row's cross entropy: t of the target, smoothed, times the class's weight. */
+static inline FRI_HOST_DEVICE fri_real fri_class_share(fri_real t, fri_real weight, const fri_loss_desc *d) {
+    return weight * ((fri_real)(1 - d->label_smoothing) * t + (fri_real)(d->label_smoothing / (double)d->classes));
+}
+
+/* The same of any shares q, whose sum is `all`. */
+static inline FRI_HOST_DEVICE fri_real fri_share_gradient(fri_real x, fri_real lse, fri_real all, fri_real q,
+                                                          fri_real g) {
+    return (all * FRI_EXP(x - lse) - q) * g;
+}
+
+/* -log sigmoid(x) */
+static inline FRI_HOST_DEVICE fri_real fri_minus_log_sigmoid(fri_real x) {
+    return (x < 0 ? -x : 0) + FRI_LOG1P(FRI_EXP(x < 0 ? x : -x));
+}
+
+/* Binary cross entropy of sigmoid(x) and t, positive targets times w, and with its focal factor
+ * a (1 - p_t)^gamma, p_t = t p + (1 - t) (1 - p); a = t alpha + (1 - t) (1 - alpha), or 1 where alpha < 0. */
+static inline FRI_HOST_DEVICE fri_real fri_bce(fri_real x, fri_real t, fri_real w) {
+    return (1 - t) * x + (1 + (w - 1) * t) * fri_minus_log_sigmoid(x);
+}
+static inline FRI_HOST_DEVICE fri_real fri_focal_alpha(fri_real t, const fri_loss_desc *d) {
+    const fri_real alpha = (fri_real)d->alpha;
+    return d->alpha < 0 ? 1 : t * alpha + (1 - t) * (1 - alpha);
+}
+/* 1 - p_t */
+static inline FRI_HOST_DEVICE fri_real fri_focal_miss(fri_real x, fri_real t) {
+    return t * fri_sigmoid(-x) + (1 - t) * fri_sigmoid(x);
+}
+static inline FRI_HOST_DEVICE fri_real fri_focal(fri_real x, fri_real t, fri_real w, const fri_loss_desc *d) {
+    const fri_real factor = d->gamma > 0 ? FRI_POW(fri_focal_miss(x, t), (fri_real)d->gamma) : 1;
+    return fri_focal_alpha(t, d) * factor * fri_bce(x, t, w);
+}
+static inline FRI_HOST_DEVICE fri_real fri_focal_gradient(fri_real x, fri_real t, fri_real w, const fri_loss_desc *d) {
+    const fri_real slope = (1 - t) - (1 + (w - 1) * t) * fri_sigmoid(-x), gamma = (fri_real)d->gamma;
+    const fri_real a = fri_focal_alpha(t, d), miss = fri_focal_miss(x, t);
+    if (!(d->gamma > 0)) return a * slope;
+    const fri_real dmiss = fri_sigmoid(x) * fri_sigmoid(-x) * (1 - 2 * t);
+    const fri_real bend = miss > 0 ? gamma * FRI_POW(miss, gamma - 1) * dmiss : 0;
+    return a * (FRI_POW(miss, gamma) * slope + bend * fri_bce(x, t, w));
+}
+
+/* A class's term of the Dice loss from the sums over rows of p t, p and t: 1 - score, 0 where no row has the class.
+ * *other, *own: as the kernel's factors. */
+static inline FRI_HOST_DEVICE double fri_dice(double both, double p, double t, const fri_loss_desc *d, fri_real *other,
+                                              fri_real *own) {
+    const double above = both + d->smooth, all = (p + t) / 2 + d->smooth, below = all > 1e-7 ? all : 1e-7;
+    const double n = t > 0 ? (double)d->classes : INFINITY;
+    *other = (fri_real)(all > 1e-7 ? above / (2 * below * below) / n : 0);
+    *own = (fri_real)(-1 / below / n);
+    return (1 - above / below) / n;
+}
+
+/* dloss/dp of class c in a row. */
+static inline FRI_HOST_DEVICE fri_real fri_dice_slope(const fri_real *factors, int64_t classes, int64_t c,
+                                                      int64_t target) {
+    return factors[c] + (c == target ? factors[classes + c] : 0);
 }
 
 /* ---- single numbers ----------------------------------------------------------------------------------------- */

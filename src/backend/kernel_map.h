@@ -74,9 +74,12 @@
     X(upsample_backward, fri_upsample_fn, REQUIRED) X(embedding_forward, fri_embedding_forward_fn, REQUIRED)           \
     X(embedding_backward, fri_embedding_backward_fn, REQUIRED) X(gather, fri_gather_fn, REQUIRED)                      \
     X(scatter, fri_scatter_fn, REQUIRED)                                                                               \
-    X(cross_entropy_workspace, fri_cross_entropy_workspace_fn, REQUIRED)                                               \
-    X(cross_entropy_forward, fri_cross_entropy_forward_fn, REQUIRED)                                                   \
-    X(cross_entropy_backward, fri_cross_entropy_backward_fn, REQUIRED)                                                 \
+    X(cross_entropy_workspace, fri_loss_workspace_fn, REQUIRED) X(cross_entropy_forward, fri_loss_forward_fn, REQUIRED)\
+    X(cross_entropy_backward, fri_loss_backward_fn, REQUIRED)                                                          \
+    X(bce_workspace, fri_loss_workspace_fn, REQUIRED) X(bce_forward, fri_loss_forward_fn, REQUIRED)                    \
+    X(bce_backward, fri_loss_backward_fn, REQUIRED)                                                                    \
+    X(dice_workspace, fri_loss_workspace_fn, REQUIRED) X(dice_forward, fri_loss_forward_fn, REQUIRED)                  \
+    X(dice_backward, fri_loss_backward_fn, REQUIRED)                                                                   \
     X(count_correct, fri_count_correct_fn, REQUIRED) X(mse_forward, fri_mse_forward_fn, REQUIRED)                      \
     X(mse_backward, fri_mse_backward_fn, REQUIRED) X(bias_workspace, fri_bias_workspace_fn, REQUIRED)                  \
     X(unscale, fri_unscale_fn, REQUIRED) X(norm_squared, fri_norm_squared_fn, REQUIRED)                                \

@@ -314,25 +314,33 @@ typedef fr_status fri_gather_fn(const fri_exec *e, const fri_gather_desc *d, con
 typedef fr_status fri_scatter_fn(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *src,
                                  bool add, void *x, int64_t *bad);
 
-typedef struct fri_cross_entropy_desc {
-    fr_dtype dtype;        /* of x and dx; loss and row statistics are real */
-    int64_t rows, classes; /* x [rows, classes], target [rows] i64 */
-    double label_smoothing;
-    int64_t ignore_index; /* rows with this target count for nothing */
-} fri_cross_entropy_desc;
+/* Losses of classes: x [rows, classes]. A row whose target is ignore_index counts for nothing. */
+typedef struct fri_loss_desc {
+    fr_dtype dtype; /* of x and dx; loss, shares, weights and statistics are real */
+    int64_t rows, classes;
+    int64_t ignore_index;
+    bool shares;            /* target is real [rows, classes], else i64 [rows] */
+    double label_smoothing; /* of cross_entropy */
+    double alpha, gamma;    /* of bce; alpha < 0: none */
+    double smooth;          /* of dice */
+} fri_loss_desc;
 
-typedef size_t fri_cross_entropy_workspace_fn(const fri_cross_entropy_desc *d);
-/* loss [1] = mean over the rows that count; lse [rows] = log(sum(exp(x))); count [1] (real) = rows that count;
- * bad [1] i64 = -1, or the first row whose target is neither a class nor ignore_index. */
-typedef fr_status fri_cross_entropy_forward_fn(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                               const int64_t *target, void *loss, void *lse, void *count, int64_t *bad);
-/* dx = (softmax(x) - q) * dloss[0] / count, q = smoothed one-hot; dloss [1] real; dx may be x. */
-typedef fr_status fri_cross_entropy_backward_fn(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                                const int64_t *target, const void *lse, const void *count,
-                                                const void *dloss, void *dx);
+/* What depends on the loss: weight [classes] (real) or NULL; lse [rows] = log(sum(exp(x))); factors (real).
+ *   cross_entropy   weight of each class; lse; factors [1] = what the sum is divided by
+ *   bce             weight of positive targets; no lse; factors [1] = elements that count
+ *   dice            no weight; lse; factors [2 classes] = dloss/dp of a class's probability: where it is not the
+ *                   target, and what is added where it is */
+typedef size_t fri_loss_workspace_fn(const fri_loss_desc *d);
+/* loss [1]; bad [1] i64 = -1, or the first row whose target is neither a class nor ignore_index. */
+typedef fr_status fri_loss_forward_fn(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
+                                      const void *weight, void *loss, void *lse, void *factors, int64_t *bad);
+/* dloss [1] real; dx may be x. */
+typedef fr_status fri_loss_backward_fn(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
+                                       const void *weight, const void *lse, const void *factors, const void *dloss,
+                                       void *dx);
 /* correct [1] i64 = rows whose first largest element is the target. */
-typedef fr_status fri_count_correct_fn(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                       const int64_t *target, int64_t *correct);
+typedef fr_status fri_count_correct_fn(const fri_exec *e, const fri_loss_desc *d, const void *x, const int64_t *target,
+                                       int64_t *correct);
 
 /* loss [1] (dtype) = mean((x - t)^2); workspace as sum. */
 typedef fr_status fri_mse_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, const void *t,

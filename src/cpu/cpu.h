@@ -133,6 +133,9 @@ fr_status fri_cpu_window_mean_forward(const char *op, const fri_pool2d_desc *d, 
 fr_status fri_cpu_window_mean_backward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *dy,
                                        void *dx) FRI_CPU_SYMBOL(window_mean_backward);
 
+/* log(sum(exp(x))) of a row of d->classes; NaN anywhere in it makes it NaN. */
+double fri_cpu_log_sum_exp(const fri_loss_desc *d, int64_t row, const void *x) FRI_CPU_SYMBOL(log_sum_exp);
+
 /* ---- the kernels ----------------------------------------------------------------------------------------- */
 
 #define FRI_CPU_DECLARE(name, type, need) type fri_cpu_##name FRI_CPU_SYMBOL(name);

@@ -19,7 +19,7 @@ FRI_CLONES static real block_max(int64_t n, const real *v, real max) {
     return max;
 }
 
-static real row_max(const fri_cross_entropy_desc *d, int64_t row, const void *x) {
+static real row_max(const fri_loss_desc *d, int64_t row, const void *x) {
     real buf[FRI_BLOCK], max = -(real)INFINITY;
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
         int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
@@ -45,7 +45,7 @@ FRI_CLONES static void exp_block(int64_t n, const real *v, real max, real *y) {
 }
 
 /* The row's loss; *lse = log(sum(exp(x))). NaN anywhere in the row makes both NaN. */
-static double row_loss(const fri_cross_entropy_desc *d, int64_t row, const void *x, int64_t target, real *lse) {
+static double row_loss(const fri_loss_desc *d, int64_t row, const void *x, int64_t target, real *lse) {
     real buf[FRI_BLOCK], e[FRI_BLOCK], max = row_max(d, row, x);
     double exps[FRI_LANES] = {0}, sum[FRI_LANES] = {0}, at_target = 0;
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
@@ -63,53 +63,96 @@ static double row_loss(const fri_cross_entropy_desc *d, int64_t row, const void 
     return loss;
 }
 
+double fri_cpu_log_sum_exp(const fri_loss_desc *d, int64_t row, const void *x) {
+    real buf[FRI_BLOCK], e[FRI_BLOCK], max = row_max(d, row, x);
+    double exps[FRI_LANES] = {0};
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
+        exp_block(n, fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf), max, e);
+        add_lanes(n, e, exps);
+    }
+    return (double)max + log(fri_cpu_lane_total(exps));
+}
+
+/* What the classes count in a row. */
+typedef struct targets {
+    const void *target;
+    const real *weight; /* NULL: all 1 */
+} targets;
+
+static real share(const fri_loss_desc *d, const targets *t, int64_t row, int64_t j) {
+    const real of =
+        d->shares ? ((const real *)t->target)[row * d->classes + j] : (real)(((const int64_t *)t->target)[row] == j);
+    return fri_class_share(of, t->weight != NULL ? t->weight[j] : 1, d);
+}
+
+/* row_loss with weights, or of shares. A class without a share counts for nothing, whatever its x. */
+static double row_loss_of_shares(const fri_loss_desc *d, int64_t row, const void *x, const targets *t, real *lse) {
+    real buf[FRI_BLOCK];
+    const double log_sum = fri_cpu_log_sum_exp(d, row, x);
+    double loss = 0;
+    *lse = (real)log_sum;
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
+        const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf);
+        for (int64_t i = 0; i < n; i++) {
+            const real q = share(d, t, row, j + i);
+            if (q != 0) loss += (double)q * (log_sum - (double)v[i]);
+        }
+    }
+    return log_sum == log_sum ? loss : log_sum;
+}
+
 typedef struct group {
     double loss;
-    int64_t counted;
-    int64_t bad; /* first row with an impossible target, or -1 */
+    double counted; /* the weights of the rows that count */
+    int64_t bad;    /* first row with an impossible target, or -1 */
 } group;
 
-static bool counts(const fri_cross_entropy_desc *d, int64_t target) {
+static bool counts(const fri_loss_desc *d, int64_t target) {
     return target != d->ignore_index && target >= 0 && target < d->classes;
 }
 
-static group group_forward(const fri_cross_entropy_desc *d, int64_t first, int64_t last, const void *x,
-                           const int64_t *target, real *lse) {
+static group group_forward(const fri_loss_desc *d, int64_t first, int64_t last, const void *x, const targets *t,
+                           real *lse) {
+    const int64_t *classes = d->shares ? NULL : t->target;
     group g = {.bad = -1};
     for (int64_t row = first; row < last; row++) {
-        double loss = row_loss(d, row, x, target[row], &lse[row]);
-        if (counts(d, target[row])) {
+        const bool plain = classes != NULL && t->weight == NULL, counted = classes == NULL || counts(d, classes[row]);
+        const double loss =
+            plain ? row_loss(d, row, x, classes[row], &lse[row]) : row_loss_of_shares(d, row, x, t, &lse[row]);
+        if (counted) {
             g.loss += loss;
-            g.counted++;
-        } else if (target[row] != d->ignore_index && g.bad < 0) {
+            g.counted += classes != NULL && t->weight != NULL ? (double)t->weight[classes[row]] : 1;
+        } else if (classes[row] != d->ignore_index && g.bad < 0) {
             g.bad = row;
         }
     }
     return g;
 }
 
-size_t fri_cpu_cross_entropy_workspace(const fri_cross_entropy_desc *d) {
+size_t fri_cpu_cross_entropy_workspace(const fri_loss_desc *d) {
     return 0; /* the groups' sums are on the stack */
 }
 
-fr_status fri_cpu_cross_entropy_forward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                        const int64_t *target, void *loss, void *lse, void *count, int64_t *bad) {
+fr_status fri_cpu_cross_entropy_forward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
+                                        const void *weight, void *loss, void *lse, void *factors, int64_t *bad) {
+    const targets t = {target, weight};
     group groups[GROUPS];
     fr_status s = fri_cpu_accepts("cross_entropy", d->dtype);
     if (s < 0) return s;
     int64_t rows = fri_ceil_div(d->rows, GROUPS);
 #pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
     for (int64_t i = 0; i < GROUPS; i++)
-        groups[i] =
-            group_forward(d, fri_min_i64(d->rows, i * rows), fri_min_i64(d->rows, (i + 1) * rows), x, target, lse);
+        groups[i] = group_forward(d, fri_min_i64(d->rows, i * rows), fri_min_i64(d->rows, (i + 1) * rows), x, &t, lse);
     group all = {.bad = -1};
     for (int i = 0; i < GROUPS; i++) {
         all.loss += groups[i].loss;
         all.counted += groups[i].counted;
         if (all.bad < 0) all.bad = groups[i].bad;
     }
-    *(real *)loss = (real)(all.loss / (double)all.counted); /* NaN where no row counts, as in PyTorch */
-    *(real *)count = (real)all.counted;
+    *(real *)loss = (real)(all.loss / all.counted); /* NaN where no row counts, as in PyTorch */
+    *(real *)factors = (real)all.counted;
     *bad = all.bad;
     return FR_OK;
 }
@@ -121,7 +164,7 @@ FRI_CLONES static void gradient_block(int64_t n, const real *v, real lse, real q
 }
 
 /* q_other is the smoothed target of the wrong classes, q_target of the right one. */
-static void row_backward(const fri_cross_entropy_desc *d, int64_t row, const void *x, int64_t target, real lse, real g,
+static void row_backward(const fri_loss_desc *d, int64_t row, const void *x, int64_t target, real lse, real g,
                          void *dx) {
     real xbuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
     const real q_other = (real)(d->label_smoothing / (double)d->classes);
@@ -143,19 +186,41 @@ static void row_backward(const fri_cross_entropy_desc *d, int64_t row, const voi
     }
 }
 
-fr_status fri_cpu_cross_entropy_backward(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                         const int64_t *target, const void *lse, const void *count, const void *dloss,
+static void row_backward_of_shares(const fri_loss_desc *d, int64_t row, const void *x, const targets *t, real lse,
+                                   real g, void *dx) {
+    real xbuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
+    double all = 0;
+    for (int64_t j = 0; j < d->classes; j++) all += (double)share(d, t, row, j);
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
+        const real *v = fri_cpu_load(d->dtype, x, at, n, xbuf);
+        real *out = fri_cpu_target(d->dtype, dx, at, dxbuf);
+        for (int64_t i = 0; i < n; i++) out[i] = fri_share_gradient(v[i], lse, (real)all, share(d, t, row, j + i), g);
+        fri_cpu_store(d->dtype, dx, at, n, out);
+    }
+}
+
+fr_status fri_cpu_cross_entropy_backward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
+                                         const void *weight, const void *lse, const void *factors, const void *dloss,
                                          void *dx) {
+    const targets t = {target, weight};
+    const int64_t *classes = d->shares ? NULL : target;
     fr_status s = fri_cpu_accepts("cross_entropy", d->dtype);
     if (s < 0) return s;
-    const real g = *(const real *)dloss / *(const real *)count;
+    const real g = *(const real *)dloss / *(const real *)factors;
 #pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
-    for (int64_t row = 0; row < d->rows; row++) row_backward(d, row, x, target[row], ((const real *)lse)[row], g, dx);
+    for (int64_t row = 0; row < d->rows; row++) {
+        const real own = ((const real *)lse)[row];
+        if (classes == NULL || (weight != NULL && counts(d, classes[row])))
+            row_backward_of_shares(d, row, x, &t, own, g, dx);
+        else
+            row_backward(d, row, x, classes[row], own, g, dx);
+    }
     return FR_OK;
 }
 
 /* The first largest element; NaN is larger than every number, as in torch.argmax. */
-static int64_t row_argmax(const fri_cross_entropy_desc *d, int64_t row, const void *x) {
+static int64_t row_argmax(const fri_loss_desc *d, int64_t row, const void *x) {
     real buf[FRI_BLOCK], max = 0;
     int64_t at = -1;
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
@@ -170,8 +235,8 @@ static int64_t row_argmax(const fri_cross_entropy_desc *d, int64_t row, const vo
     return at;
 }
 
-fr_status fri_cpu_count_correct(const fri_exec *e, const fri_cross_entropy_desc *d, const void *x,
-                                const int64_t *target, int64_t *correct) {
+fr_status fri_cpu_count_correct(const fri_exec *e, const fri_loss_desc *d, const void *x, const int64_t *target,
+                                int64_t *correct) {
     fr_status s = fri_cpu_accepts("count_correct", d->dtype);
     if (s < 0) return s;
     int64_t hits = 0;

@@ -180,9 +180,7 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     c->targets = c->from_labels ? FR_TARGET_PIXELS : of_train.target;
     c->outputs = c->from_labels ? c->program->pixel_classes(o->classes) : o->classes;
     c->channels = o->dataset == FR_TRAIN_OWN ? of_train.channels : 3;
-    if (o->label_smoothing > 0 && (c->targets == FR_TARGET_VECTOR || c->program->loss != NULL))
-        return fr_fail(FR_EINVAL, "--label-smoothing %g: is of cross entropy, and this run has %s", o->label_smoothing,
-                       c->program->loss != NULL ? "a loss of its own" : "mean squared error");
+    FR_TRY(s, fri_loss_check(c));
     c->train_count = of_train.count;
     c->test_count = of_test.count;
     FR_TRY(s, fri_check_counts(c));

@@ -88,7 +88,7 @@ fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor
     if (s < 0) return s;
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
-    FR_TRY(s, fri_loss(r, y, *targets, 0, &loss));
+    FR_TRY(s, fri_loss(r, y, *targets, false, &loss));
     if (r->config->accuracy) FR_TRY(s, fr_count_correct(y, *targets, &count));
     FR_TRY(s, fr_readback_begin(loss, &part->loss));
     if (count != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));

@@ -46,7 +46,7 @@ static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accura
     const uint64_t streams = fr_rng_get().next_stream;
     FR_TRY(s, fri_model_forward(trial, x, &x));
     *accuracy = classifies(c, x, &shape);
-    FR_TRY(s, fri_loss(trial, x, targets, 0, &loss));
+    FR_TRY(s, fri_loss(trial, x, targets, true, &loss));
     *drawn = fr_rng_get().next_stream - streams;
 done:
     fr_tensor_release(&x);
@@ -186,6 +186,7 @@ fr_status fri_model_build(fri_session *r) {
                                   &r->share));
     if (o->fused_step != FR_TRAIN_FUSED_OFF) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
     FR_TRY(s, build_scaler(r));
+    FR_TRY(s, fri_class_weights_begin(r));
     FR_TRY(s, fri_session_input(r));
     FR_TRY(s, fri_train_graph_prepare(r));
 done:
@@ -195,6 +196,7 @@ done:
 void fri_model_release(fri_session *r) {
     fri_train_graph_release(r);
     fr_input_release(&r->input);
+    fr_tensor_release(&r->class_weights);
     fr_share_release(&r->share);
     fr_grad_scaler_release(&r->scaler);
     fr_optimizer_release(&r->optimizer);

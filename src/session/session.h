@@ -77,10 +77,11 @@ typedef struct fri_session {
     /* model.c */
     fr_module *model;
     fr_optimizer *optimizer;
-    size_t *unit_weight;    /* segments.c; NULL: all the same */
-    fr_grad_scaler *scaler; /* passes everything through where nothing is to be scaled */
-    fr_share *share;        /* NULL: one process */
-    fri_rank_numbers *rank; /* of each, at the run's end; NULL: one process */
+    size_t *unit_weight;      /* segments.c; NULL: all the same */
+    fr_grad_scaler *scaler;   /* passes everything through where nothing is to be scaled */
+    fr_tensor *class_weights; /* f32 [classes]; NULL: none */
+    fr_share *share;          /* NULL: one process */
+    fri_rank_numbers *rank;   /* of each, at the run's end; NULL: one process */
     fr_schedule schedule;
     int64_t parameters, trained; /* elements; those that are not frozen */
 
@@ -209,6 +210,13 @@ fr_status fri_session_input(fri_session *r);
 fr_status fri_train_begin(fri_session *r);
 fr_status fri_train_go_on(fri_session *r);
 
+/* loss.c: what is minimized. The mean of a batch, a scalar with a graph: the program's own loss, mean squared error of
+ * vectors, else --loss. Label smoothing and weights of classes are of training alone. */
+fr_status fri_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss);
+fr_status fri_loss_check(const fri_config *c); /* of the flags, when the targets are known */
+bool fri_class_weights_balanced(const fr_train_opts *o);
+fr_status fri_class_weights_begin(fri_session *r); /* makes r->class_weights, if the flags ask for them */
+
 /* step.c: a step that runs. train and update are of an fri_stepping (driver.h) whose ctx begins with this; train
  * releases the batch as early as possible. */
 typedef struct fri_step_work {
@@ -217,9 +225,6 @@ typedef struct fri_step_work {
     fr_tensor *images, *targets; /* of the batch that was laid out */
     int64_t count;               /* of its targets that are not ignored */
 } fri_step_work;
-/* The mean of a batch, a scalar with a graph: the program's own loss, mean squared error of vectors, else cross
- * entropy. */
-fr_status fri_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, double smoothing, fr_tensor **loss);
 fr_status fri_step_train(void *work, int64_t i);
 fr_status fri_step_update(void *work);
 void fri_step_work_end(fri_step_work *w);

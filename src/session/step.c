@@ -131,26 +131,6 @@ done:
 
 /* ---- forward and backward ------------------------------------------------------------------------------------ */
 
-fr_status fri_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, double smoothing, fr_tensor **loss) {
-    const fr_train_program *p = r->config->program;
-    fr_tensor *x = NULL;
-    fr_status s = FR_OK;
-    if (p->loss == NULL && r->config->targets != FR_TARGET_VECTOR)
-        return fr_cross_entropy(y, targets, FR_CROSS_ENTROPY_OPTS(.label_smoothing = smoothing), loss);
-    if (p->loss != NULL) {
-        FR_TRY(s, p->loss(p->ctx, y, targets, loss));
-        if (*loss == NULL || fr_tensor_numel(*loss) != 1)
-            s = fr_fail(FR_ESHAPE, "the program's own loss gives %s%" PRId64 " elements, one is needed",
-                        *loss == NULL ? "no tensor, " : "", *loss != NULL ? fr_tensor_numel(*loss) : 0);
-        goto done;
-    }
-    if (fr_tensor_dtype(y) != FR_F32) FR_TRY(s, fr_cast(y, FR_F32, &x));
-    s = fr_mse(x != NULL ? x : y, targets, loss);
-done:
-    fr_tensor_release(&x);
-    return s;
-}
-
 /* Loss and gradients of one batch that counts `share` of the step. v NULL: nobody asks for its numbers. */
 static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor **targets, double share,
                                   fri_step_values *v) {
@@ -165,7 +145,7 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     if (r->config->accuracy) FR_TRY(s, fr_count_correct(y, *targets, &count));
     if (part != NULL && count != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));
     fr_tensor_release(&count);
-    FR_TRY(s, fri_loss(r, y, *targets, r->config->opts.label_smoothing, &l));
+    FR_TRY(s, fri_loss(r, y, *targets, true, &l));
     fr_tensor_release(&y);
     fr_tensor_release(targets);
     if (share != 1) FR_TRY(s, fr_scale(l, share, &l));

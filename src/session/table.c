@@ -27,6 +27,11 @@ static const fr_flag_choice optimizers[] = {{"sgd", FR_TRAIN_SGD},
                                             {"adamw", FR_TRAIN_ADAMW},
                                             {"adam8", FR_TRAIN_ADAM8},
                                             {0}};
+static const fr_flag_choice losses[] = {{"cross-entropy", FR_TRAIN_CROSS_ENTROPY},
+                                        {"bce", FR_TRAIN_BCE},
+                                        {"focal", FR_TRAIN_FOCAL},
+                                        {"dice", FR_TRAIN_DICE},
+                                        {0}};
 static const fr_flag_choice schedules[] = {{"constant", FR_SCHEDULE_CONSTANT},
                                            {"step", FR_SCHEDULE_STEP},
                                            {"cosine", FR_SCHEDULE_COSINE},
@@ -158,6 +163,14 @@ const fr_flag fri_flags[] = {
     {"patience", ROW(INT, TRAINING, patience), "N",
      "End after N evaluations in a row that were no better than the best before them, by accuracy, or else by loss.",
      .unset = "never", COUNT, .course = true, .lacking = ""},
+    {"loss", ROW(CHOICE, TRAINING, loss), "NAME",
+     "What is minimized, of classes: softmax cross entropy; binary cross entropy of a sigmoid per class; the same as "
+     "focal loss (gamma 2, alpha 0.25); Dice of all images and pixels of a batch.",
+     .choices = losses, .course = true, .lacking = "cross-entropy"},
+    {"class-weights", ROW(LIST, TRAINING, class_weights), "X...",
+     "What each class counts in the cross entropy of training, a number per class; 'auto': images / (classes * images "
+     "of the class).",
+     .unset = "all 1", .course = true, .lacking = ""},
     {"label-smoothing", ROW(REAL, TRAINING, label_smoothing), "X",
      "Share of the target spread evenly over all classes.", BELOW(0, 1), .course = true},
     {"eval-every", ROW(INT, TRAINING, eval_every), "N",

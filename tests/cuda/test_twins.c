@@ -1,6 +1,7 @@
 /* test_twins.c - every own CUDA kernel against its CPU twin: all float types, lengths that leave tails, pointers that
  * are not aligned, guard bytes behind every output. Here: vectors and rows of channels. */
 #include <math.h>
+#include <string.h>
 
 #include "cuda/twin.h"
 
@@ -442,35 +443,66 @@ Test(twins, bias) {
     })
 }
 
-Test(twins, cross_entropy) {
+/* The three losses of classes: classes with and without weights, and shares of them. */
+typedef struct loss_kernels {
+    const char *name;
+    bool shares, weighted;
+    fri_loss_desc d;
+} loss_kernels;
+
+static const loss_kernels losses[] = {
+    {"cross_entropy", false, false, {.label_smoothing = 0}},
+    {"cross_entropy", false, false, {.label_smoothing = 0.1}},
+    {"cross_entropy", false, true, {.label_smoothing = 0.1}},
+    {"cross_entropy", true, true, {.label_smoothing = 0.1}},
+    {"cross_entropy", true, false, {.label_smoothing = 0}},
+    {"bce", false, true, {.alpha = -1}},
+    {"bce", true, false, {.alpha = 0.25, .gamma = 2}},
+    {"bce", false, false, {.alpha = -1, .gamma = 1.5}},
+    {"dice", false, false, {.smooth = 1}},
+};
+
+#define BOTH_WAYS(loss_)                                                                                    \
+    if (strcmp(l->name, #loss_) == 0) {                                                                     \
+        BOTH(k->loss_##_forward(ex(), &d, p(&x), p(&target), w, p(&loss), p(&lse), p(&factors), p(&bad)));  \
+        BOTH(k->loss_##_backward(ex(), &d, p(&x), p(&target), w, p(&lse), p(&factors), p(&dloss), p(&dx))); \
+    }
+#define w (l->weighted ? p(&weight) : NULL)
+
+static void loss_twins(const loss_kernels *l, fr_dtype t, int64_t rows, int64_t classes, bool with_inf) {
+    fri_loss_desc d = l->d;
+    d.dtype = t;
+    d.rows = rows;
+    d.classes = classes;
+    d.ignore_index = -100;
+    d.shares = l->shares;
+    buf x = numbers_between(t, rows * classes, 0, -3, 3, with_inf), weight = numbers(FR_F32, classes, 0);
+    buf target = l->shares ? numbers_between(FR_F32, rows * classes, 0, 0, 1, false) : blank(FR_I64, rows, 0);
+    for (int64_t i = 0; i < rows && !l->shares; i++)
+        set(&target, i, i % 7 == 6 ? -100 : i == 40 ? (double)classes : (double)(i * 5 % classes));
+    copy_in(&target);
+    buf loss = blank(FR_F32, 1, 0), lse = blank(FR_F32, rows, 0), factors = zeros(FR_F32, 2 * classes, 0);
+    buf bad = blank(FR_I64, 1, 0), dloss = numbers(FR_F32, 1, 0), correct = blank(FR_I64, 1, 0);
+    buf dx = blank(t, rows * classes, 0);
+    BOTH_WAYS(cross_entropy)
+    BOTH_WAYS(bce)
+    BOTH_WAYS(dice)
+    expect_same(l->name, &loss, 1e-5);
+    expect_same("lse", &lse, 1e-6);
+    expect_same("factors", &factors, strcmp(l->name, "dice") == 0 || l->weighted ? 1e-6 : 0);
+    expect_same("bad", &bad, 0);
+    expect_same("dx", &dx, 2 * rounding(t));
+    if (!l->shares) BOTH(k->count_correct(ex(), &d, p(&x), p(&target), p(&correct)));
+    expect_same("count_correct", &correct, 0);
+    drop(&x), drop(&target), drop(&weight), drop(&loss), drop(&lse), drop(&factors), drop(&bad), drop(&dloss);
+    drop(&dx), drop(&correct);
+}
+#undef w
+
+Test(twins, losses_of_classes) {
     static const int64_t shapes[][2] = {{1, 1}, {5, 3}, {100, 10}, {33, 1000}, {9000, 2}, {77, 32}};
     for (int ti = 0; ti < 3; ti++)
         for (int si = 0; si < 6; si++)
-            for (int smooth = 0; smooth < 2; smooth++) {
-                const fr_dtype t = floats[ti];
-                fri_cross_entropy_desc d = {.dtype = t,
-                                            .rows = shapes[si][0],
-                                            .classes = shapes[si][1],
-                                            .label_smoothing = smooth ? 0.1 : 0,
-                                            .ignore_index = -100};
-                buf x = numbers_between(t, d.rows * d.classes, 0, -3, 3, smooth && si == 3);
-                buf target = blank(FR_I64, d.rows, 0);
-                for (int64_t i = 0; i < d.rows; i++)
-                    set(&target, i, i % 7 == 6 ? -100 : i == 40 ? (double)d.classes : (double)(i * 5 % d.classes));
-                copy_in(&target);
-                buf loss = blank(FR_F32, 1, 0), lse = blank(FR_F32, d.rows, 0), count = blank(FR_F32, 1, 0);
-                buf bad = blank(FR_I64, 1, 0), dloss = numbers(FR_F32, 1, 0), correct = blank(FR_I64, 1, 0);
-                buf dx = blank(t, d.rows * d.classes, 0);
-                BOTH(k->cross_entropy_forward(ex(), &d, p(&x), p(&target), p(&loss), p(&lse), p(&count), p(&bad)));
-                expect_same("loss", &loss, 1e-5);
-                expect_same("lse", &lse, 1e-6);
-                expect_same("count", &count, 0);
-                expect_same("bad", &bad, 0);
-                BOTH(k->cross_entropy_backward(ex(), &d, p(&x), p(&target), p(&lse), p(&count), p(&dloss), p(&dx)));
-                expect_same("dx", &dx, 2 * rounding(t));
-                BOTH(k->count_correct(ex(), &d, p(&x), p(&target), p(&correct)));
-                expect_same("count_correct", &correct, 0);
-                drop(&x), drop(&target), drop(&loss), drop(&lse), drop(&count), drop(&bad), drop(&dloss), drop(&dx);
-                drop(&correct);
-            }
+            for (size_t i = 0; i < sizeof losses / sizeof *losses; i++)
+                loss_twins(&losses[i], floats[ti], shapes[si][0], shapes[si][1], i == 1 && si == 3);
 }

@@ -7,7 +7,7 @@
 
 #include "base/half.h"
 
-enum { GUARD = 64, WORKSPACE = 1 << 20 };
+enum { GUARD = 64, WORKSPACE = 1 << 21 };
 
 const fri_kernels *twin_kernels;
 bool on_gpu;

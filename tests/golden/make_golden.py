@@ -14,6 +14,7 @@ eps, ...) are i64 or f64 tensors of rank 1. README.md lists the fields of each o
 
 import argparse
 import functools
+import importlib.util
 import math
 import os
 import sys
@@ -22,6 +23,7 @@ import zlib
 import numpy as np
 import torch
 import torch.nn.functional as F
+import torchvision.ops
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -427,6 +429,94 @@ def cross_entropy():
         target[list(ignored)] = ignore
         op.gradients(case, lambda x: F.cross_entropy(x, target, ignore_index=ignore, label_smoothing=smoothing),
                      {"x": x}, dy=torch.tensor(1.75), target=target, label_smoothing=smoothing, ignore_index=ignore)
+    #        case               rows classes smoothing ignored shares weights
+    cases = [("weights",           6, 5, 0.0, (), False, True),
+             ("weights_smoothing", 6, 5, 0.2, (2,), False, True),
+             ("shares",            5, 7, 0.0, (), True, False),
+             ("shares_smoothing",  5, 7, 0.1, (), True, False),
+             ("shares_weights",    4, 6, 0.1, (), True, True)]
+    for case, rows, classes, smoothing, ignored, shares, weights in cases:
+        op.rng(case)
+        x = op.normal(rows, classes)
+        target = torch.from_numpy(op.random.integers(0, classes, rows))
+        target[list(ignored)] = -100
+        if shares:
+            target = op.normal(rows, classes).softmax(1)
+            target[0] = F.one_hot(torch.tensor(1), classes)
+        weight = op.normal(classes).exp() if weights else None
+
+        def loss(x, target=target, weight=weight, smoothing=smoothing):
+            return F.cross_entropy(x, target.double() if target.is_floating_point() else target,
+                                   weight.double() if weight is not None else None, label_smoothing=smoothing)
+
+        op.gradients(case, loss, {"x": x}, dy=torch.tensor(1.75), target=target, weight=weight,
+                     label_smoothing=smoothing, ignore_index=-100)
+    return op
+
+
+def class_rows(op, case, rows, classes, ignored, std=1.0):
+    op.rng(case)
+    target = torch.from_numpy(op.random.integers(0, classes, rows))
+    target[list(ignored)] = -100
+    return op.normal(rows, classes, std=std), target
+
+
+def bce():
+    op = Op("bce")
+    #        case           rows classes ignored shares weights gamma alpha std
+    cases = [("plain",         5, 4, (), True, False, 0.0, -1.0, 1.0),
+             ("classes",       5, 4, (2,), False, False, 0.0, -1.0, 1.0),
+             ("pos_weight",    6, 3, (0,), False, True, 0.0, -1.0, 1.0),
+             ("shares_weight", 6, 3, (), True, True, 0.0, -1.0, 1.0),
+             ("one_class",     7, 1, (), True, False, 0.0, -1.0, 1.0),
+             ("focal",         5, 4, (), False, False, 2.0, 0.25, 1.0),
+             ("focal_ignore",  5, 4, (1, 4), False, False, 1.5, -1.0, 1.0),
+             ("focal_low",     5, 4, (), False, False, 0.5, 0.75, 1.0),
+             ("focal_shares",  4, 3, (), True, False, 2.0, 0.25, 1.0),
+             ("large",         6, 4, (), False, False, 0.0, -1.0, 40.0),
+             ("focal_large",   6, 4, (), False, False, 2.0, 0.25, 10.0)]
+    for case, rows, classes, ignored, shares, weights, gamma, alpha, std in cases:
+        x, target = class_rows(op, case, rows, classes, ignored, std)
+        if shares:
+            target = op.normal(rows, classes).sigmoid()
+            target[0] = 1
+        weight = op.normal(classes).exp() if weights else None
+
+        def loss(x, target=target, weight=weight, gamma=gamma, alpha=alpha):
+            rows = slice(None) if target.is_floating_point() else target >= 0
+            t = target.double() if target.is_floating_point() else F.one_hot(target[rows], x.shape[1]).double()
+            if gamma > 0:
+                return torchvision.ops.sigmoid_focal_loss(x[rows], t, alpha, gamma, "mean")
+            w = weight.double() if weight is not None else None
+            return F.binary_cross_entropy_with_logits(x[rows], t, pos_weight=w)
+
+        op.gradients(case, loss, {"x": x}, dy=torch.tensor(1.75), target=target, pos_weight=weight, gamma=gamma,
+                     alpha=alpha, ignore_index=-100)
+    return op
+
+
+def dice_loss(x, target, smooth):
+    """segmentation_models.pytorch's DiceLoss("multiclass", ignore_index=-100), in one formula; `--check` compares the
+    two where that package is installed."""
+    rows = target >= 0
+    p, t = x[rows].softmax(1), F.one_hot(target[rows], x.shape[1]).to(x.dtype)
+    score = ((p * t).sum(0) + smooth) / ((p + t).sum(0) / 2 + smooth).clamp_min(1e-7)
+    loss = ((1 - score) * (t.sum(0) > 0)).mean()
+    if importlib.util.find_spec("segmentation_models_pytorch"):
+        from segmentation_models_pytorch.losses import DiceLoss
+        theirs = DiceLoss("multiclass", smooth=smooth, ignore_index=-100)(x.T[None, :, :, None], target[None, :, None])
+        assert torch.allclose(loss, theirs, rtol=1e-6, atol=0), (loss, theirs)
+    return loss
+
+
+def dice():
+    op = Op("dice")
+    cases = [("plain", 9, 4, (), 0.0, 1.0), ("smooth", 9, 4, (), 1.0, 1.0), ("ignore", 9, 4, (1, 7), 0.5, 1.0),
+             ("absent", 3, 5, (), 1.0, 1.0), ("large", 7, 3, (), 0.0, 20.0), ("many_classes", 30, 67, (3,), 0.0, 2.0)]
+    for case, rows, classes, ignored, smooth, std in cases:
+        x, target = class_rows(op, case, rows, classes, ignored, std)
+        op.gradients(case, functools.partial(dice_loss, target=target, smooth=smooth), {"x": x},
+                     dy=torch.tensor(1.75), target=target, smooth=smooth)
     return op
 
 
@@ -471,7 +561,7 @@ def cast():
 OPS = [conv2d, linear, batchnorm2d, relu, relu6, leaky_relu,
        *(functools.partial(activation, *item) for item in ACTIVATIONS.items()), maxpool2d, avgpool2d,
        adaptive_avgpool2d, add, mul, scale, sum_, mean, concat, embedding, gather, scatter, upsample, cross_entropy,
-       mse, cast]
+       bce, dice, mse, cast]
 
 
 def same(a, b, name):

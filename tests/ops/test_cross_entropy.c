@@ -5,12 +5,16 @@
 #include "support/op_suite.h"
 
 static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
-    fr_tensor *target = golden_tensor(g, "target", FR_I64, fr_tensor_device(in[0]));
-    fr_status s = fr_cross_entropy(in[0], target,
-                                   FR_CROSS_ENTROPY_OPTS(.label_smoothing = golden_real(g, "label_smoothing"),
-                                                         .ignore_index = golden_int(g, "ignore_index", 0)),
-                                   y);
+    const fr_dtype real = fr_tensor_dtype(in[0]) == FR_F64 ? FR_F64 : FR_F32;
+    fr_tensor *target = golden_tensor(g, "target", real, fr_tensor_device(in[0]));
+    fr_tensor *weight = golden_tensor(g, "weight", real, fr_tensor_device(in[0]));
+    fr_status s =
+        fr_cross_entropy(in[0], target,
+                         FR_CROSS_ENTROPY_OPTS(.label_smoothing = golden_real(g, "label_smoothing"),
+                                               .ignore_index = golden_int(g, "ignore_index", 0), .weight = weight),
+                         y);
     fr_tensor_release(&target);
+    fr_tensor_release(&weight);
     return s;
 }
 
@@ -50,8 +54,11 @@ Test(cross_entropy, rejects_bad_args) {
     expect_refused(fr_cross_entropy(logits, wrong, NULL, &y), FR_ESHAPE, "[3, 5]", "[4]", y);
     expect_refused(fr_cross_entropy(logits, x, NULL, &y), FR_EDTYPE, "f32", "i64", y);
     expect_refused(fr_cross_entropy(logits, NULL, NULL, &y), FR_EINVAL, "cross_entropy", "NULL", y);
-    expect_refused(fr_cross_entropy(logits, wrong, FR_CROSS_ENTROPY_OPTS(.label_smoothing = 2), &y), FR_ESHAPE,
-                   "[3, 5]", "[4]", y);
+    expect_refused(fr_cross_entropy(logits, target, FR_CROSS_ENTROPY_OPTS(.label_smoothing = 2), &y), FR_EINVAL,
+                   "label_smoothing", "0..1", y);
+    expect_refused(fr_cross_entropy(logits, target, FR_CROSS_ENTROPY_OPTS(.weight = x), &y), FR_ESHAPE, "weight", "[5]",
+                   y);
+    expect_refused(fr_count_correct(logits, logits, &y), FR_EDTYPE, "f32", "i64", y);
     expect_refused(fr_count_correct(logits, wrong, &y), FR_ESHAPE, "[3, 5]", "[4]", y);
     fr_tensor_release(&logits);
     fr_tensor_release(&target);

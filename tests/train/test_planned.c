@@ -119,7 +119,7 @@ static void draw_step(command *c, bool whole_epochs) {
 
 static void draw_training(command *c, bool whole_epochs) {
     static const char *const parts[] = {"head", "bias", "bias head", "norm head"};
-    static const char *const optimizers[] = {"sgd", "adam", "adamw"};
+    static const char *const optimizers[] = {"sgd", "adam", "adamw"}, *const losses[] = {"bce", "focal", "dice"};
     if (whole_epochs)
         add(c, " --batch-size %d --epochs %d --eval-every %d", 200 + draw(1500), 1 + draw(4), draw(3));
     else
@@ -129,7 +129,9 @@ static void draw_training(command *c, bool whole_epochs) {
     if (draw(3) == 0) add(c, " --momentum 0");
     add(c, " --workers %d --prefetch %d --threads %d", draw(3), 1 + draw(3), 1 + draw(2));
     if (!whole_epochs && draw(3) == 0) add(c, " --dataset synthetic --classes %d", 2 + draw(30));
-    if (draw(4) == 0) add(c, " --label-smoothing 0.1");
+    const int loss = draw(4);
+    if (loss == 0) add(c, " --label-smoothing 0.1");
+    if (loss == 1) add(c, " --loss %s", losses[draw(3)]);
     if (draw(3) == 0) add(c, " --train-only %s", parts[draw(4)]);
 }
 

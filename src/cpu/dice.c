@@ -1,0 +1,116 @@
+/* dice.c - the Dice loss. Rows fall into a fixed number of groups, whose sums per class in f64 are added in order: the
+ * loss is bit-equal on any number of threads. */
+#include "cpu/cpu.h"
+
+#include <string.h>
+
+enum { GROUPS = 64 };
+
+/* Of a class, over rows: p t, p and t. */
+typedef struct class_sums {
+    double both, p, t;
+} class_sums;
+
+static bool counts(const fri_loss_desc *d, int64_t target) {
+    return target != d->ignore_index && target >= 0 && target < d->classes;
+}
+
+/* Returns the first row with an impossible target, or -1. */
+static int64_t group_forward(const fri_loss_desc *d, int64_t first, int64_t last, const void *x, const int64_t *target,
+                             real *lse, class_sums *sum) {
+    real buf[FRI_BLOCK];
+    int64_t bad = -1;
+    memset(sum, 0, (size_t)d->classes * sizeof *sum);
+    for (int64_t row = first; row < last; row++) {
+        lse[row] = (real)fri_cpu_log_sum_exp(d, row, x);
+        if (!counts(d, target[row])) {
+            if (target[row] != d->ignore_index && bad < 0) bad = row;
+            continue;
+        }
+        for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+            int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
+            const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf);
+            for (int64_t i = 0; i < n; i++) {
+                const double p = (double)FRI_EXP(v[i] - lse[row]);
+                sum[j + i].p += p;
+                if (j + i != target[row]) continue;
+                sum[j + i].both += p;
+                sum[j + i].t++;
+            }
+        }
+    }
+    return bad;
+}
+
+size_t fri_cpu_dice_workspace(const fri_loss_desc *d) {
+    return GROUPS * (size_t)d->classes * sizeof(class_sums);
+}
+
+/* Adds the groups up; other and own are fri_dice's. */
+static double finish(const fri_loss_desc *d, const class_sums *sums, real *other, real *own) {
+    double loss = 0;
+    for (int64_t c = 0; c < d->classes; c++) {
+        class_sums all = {0};
+        for (int64_t i = 0; i < GROUPS; i++) {
+            const class_sums *g = &sums[i * d->classes + c];
+            all.both += g->both;
+            all.p += g->p;
+            all.t += g->t;
+        }
+        loss += fri_dice(all.both, all.p, all.t, d, &other[c], &own[c]);
+    }
+    return loss;
+}
+
+fr_status fri_cpu_dice_forward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
+                               const void *weight, void *loss, void *lse, void *factors, int64_t *bad) {
+    int64_t bad_of[GROUPS];
+    void *sums = NULL;
+    fr_status s = fri_cpu_accepts("dice", d->dtype);
+    if (s == FR_OK) s = fri_cpu_workspace(e, "dice", fri_cpu_dice_workspace(d), &sums);
+    if (s < 0) return s;
+    const int64_t rows = fri_ceil_div(d->rows, GROUPS);
+#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
+    for (int64_t i = 0; i < GROUPS; i++)
+        bad_of[i] = group_forward(d, fri_min_i64(d->rows, i * rows), fri_min_i64(d->rows, (i + 1) * rows), x, target,
+                                  lse, (class_sums *)sums + i * d->classes);
+    *bad = -1;
+    for (int i = 0; i < GROUPS; i++)
+        if (*bad < 0) *bad = bad_of[i];
+    *(real *)loss = (real)finish(d, sums, factors, (real *)factors + d->classes);
+    return FR_OK;
+}
+
+static void row_backward(const fri_loss_desc *d, int64_t row, const void *x, int64_t target, real lse,
+                         const real *factors, real g, void *dx) {
+    real xbuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
+    const bool counted = counts(d, target);
+    double mean = 0; /* of dloss/dp, by the probabilities */
+    for (int64_t j = 0; j < d->classes && counted; j += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
+        const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, xbuf);
+        for (int64_t i = 0; i < n; i++)
+            mean += (double)(FRI_EXP(v[i] - lse) * fri_dice_slope(factors, d->classes, j + i, target));
+    }
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
+        const real *v = fri_cpu_load(d->dtype, x, at, n, xbuf);
+        real *out = fri_cpu_target(d->dtype, dx, at, dxbuf);
+        for (int64_t i = 0; i < n; i++)
+            out[i] = counted
+                         ? FRI_EXP(v[i] - lse) * (fri_dice_slope(factors, d->classes, j + i, target) - (real)mean) * g
+                         : 0;
+        fri_cpu_store(d->dtype, dx, at, n, out);
+    }
+}
+
+fr_status fri_cpu_dice_backward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
+                                const void *weight, const void *lse, const void *factors, const void *dloss, void *dx) {
+    fr_status s = fri_cpu_accepts("dice", d->dtype);
+    if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
+    for (int64_t row = 0; row < d->rows; row++)
+        row_backward(d, row, x, ((const int64_t *)target)[row], ((const real *)lse)[row], factors, *(const real *)dloss,
+                     dx);
+    return FR_OK;
+}

@@ -1,0 +1,117 @@
+/* loss.c - what a run minimizes: the program's own loss, mean squared error of vectors, or one of classes (--loss). */
+#include "session/session.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- weights of classes -------------------------------------------------------------------------------------- */
+
+/* n / (classes * images of the class), 0 of a class without images. */
+static fr_status balanced(const fri_session *r, int64_t classes, float *weight) {
+    const int64_t n = r->config->train_count;
+    int64_t label = 0;
+    fr_status s = FR_OK;
+    for (int64_t i = 0; i < n && s == FR_OK; i++)
+        if ((s = fr_dataset_label(r->train, i, &label)) == FR_OK) weight[label]++;
+    for (int64_t c = 0; c < classes; c++)
+        weight[c] = weight[c] > 0 ? (float)((double)n / ((double)classes * (double)weight[c])) : 0;
+    return s;
+}
+
+fr_status fri_class_weights_begin(fri_session *r) {
+    const fri_config *c = r->config;
+    const fr_train_opts *o = &c->opts;
+    const int64_t classes = c->outputs;
+    float *weight = o->n_class_weights > 0 ? calloc((size_t)classes, sizeof *weight) : NULL;
+    fr_status s = FR_OK;
+    if (o->n_class_weights == 0) return FR_OK;
+    if (weight == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for the weights of classes");
+    for (int64_t i = 0; i < classes && !fri_class_weights_balanced(o); i++)
+        weight[i] = strtof(o->class_weights[i], NULL);
+    if (o->device == FR_META) {
+        FR_TRY(s, fr_tensor_empty(1, &classes, FR_F32, FR_META, &r->class_weights));
+    } else {
+        if (fri_class_weights_balanced(o)) FR_TRY(s, balanced(r, classes, weight));
+        FR_TRY(s, fr_tensor_from_host(weight, 1, &classes, FR_F32, o->device, &r->class_weights));
+    }
+    fr_tensor_category_set(r->class_weights, FR_MEM_INPUT);
+done:
+    free(weight);
+    return s;
+}
+
+bool fri_class_weights_balanced(const fr_train_opts *o) {
+    return o->n_class_weights == 1 && strcmp(o->class_weights[0], "auto") == 0;
+}
+
+static fr_status check_class_weights(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    if (o->n_class_weights == 0) return FR_OK;
+    if (o->loss != FR_TRAIN_CROSS_ENTROPY)
+        return fr_fail(FR_EINVAL, "--class-weights: is of --loss cross-entropy, and this run has another one");
+    if (fri_class_weights_balanced(o))
+        return c->targets == FR_TARGET_CLASS
+                   ? FR_OK
+                   : fr_fail(FR_EINVAL, "--class-weights auto: counts images of a class, and here pixels have classes");
+    if (o->n_class_weights != c->outputs)
+        return fr_fail(FR_EINVAL, "--class-weights: %" PRId64 " numbers for %" PRId64 " classes", o->n_class_weights,
+                       c->outputs);
+    for (int64_t i = 0; i < o->n_class_weights; i++) {
+        char *end = NULL;
+        const double x = strtod(o->class_weights[i], &end);
+        if (end == o->class_weights[i] || *end != '\0' || !(x >= 0 && x <= 1e6))
+            return fr_fail(FR_EINVAL, "--class-weights %.80s: is no number from 0 to 1e6", o->class_weights[i]);
+    }
+    return FR_OK;
+}
+
+fr_status fri_loss_check(const fri_config *c) {
+    const fr_train_opts *o = &c->opts;
+    const bool own = c->program->loss != NULL, classes = !own && c->targets != FR_TARGET_VECTOR;
+    const char *has = own ? "a loss of its own" : "mean squared error";
+    if (o->label_smoothing > 0 && (!classes || o->loss != FR_TRAIN_CROSS_ENTROPY))
+        return fr_fail(FR_EINVAL, "--label-smoothing %g: is of cross entropy, and this run has %s", o->label_smoothing,
+                       classes ? "another --loss" : has);
+    if (!classes && o->loss != FR_TRAIN_CROSS_ENTROPY)
+        return fr_fail(FR_EINVAL, "--loss: is of classes, and this run has %s", has);
+    if (!classes && o->n_class_weights > 0)
+        return fr_fail(FR_EINVAL, "--class-weights: are of classes, and this run has %s", has);
+    return check_class_weights(c);
+}
+
+/* ---- the loss ------------------------------------------------------------------------------------------------ */
+
+static fr_status of_classes(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
+    const fr_train_opts *o = &r->config->opts;
+    switch (o->loss) {
+    case FR_TRAIN_CROSS_ENTROPY:
+        return fr_cross_entropy(y, targets,
+                                FR_CROSS_ENTROPY_OPTS(.label_smoothing = training ? o->label_smoothing : 0,
+                                                      .weight = training ? r->class_weights : NULL),
+                                loss);
+    case FR_TRAIN_BCE: return fr_bce(y, targets, NULL, loss);
+    case FR_TRAIN_FOCAL: return fr_bce(y, targets, FR_BCE_OPTS(.gamma = 2, .alpha = 0.25), loss);
+    case FR_TRAIN_DICE: return fr_dice(y, targets, NULL, loss);
+    }
+    return fr_fail(FR_EINTERNAL, "trainer: loss %d", (int)o->loss);
+}
+
+fr_status fri_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
+    const fr_train_program *p = r->config->program;
+    fr_tensor *x = NULL;
+    fr_status s = FR_OK;
+    if (p->loss == NULL && r->config->targets != FR_TARGET_VECTOR) return of_classes(r, y, targets, training, loss);
+    if (p->loss != NULL) {
+        FR_TRY(s, p->loss(p->ctx, y, targets, loss));
+        if (*loss == NULL || fr_tensor_numel(*loss) != 1)
+            s = fr_fail(FR_ESHAPE, "the program's own loss gives %s%" PRId64 " elements, one is needed",
+                        *loss == NULL ? "no tensor, " : "", *loss != NULL ? fr_tensor_numel(*loss) : 0);
+        goto done;
+    }
+    if (fr_tensor_dtype(y) != FR_F32) FR_TRY(s, fr_cast(y, FR_F32, &x));
+    s = fr_mse(x != NULL ? x : y, targets, loss);
+done:
+    fr_tensor_release(&x);
+    return s;
+}
