@@ -23,6 +23,9 @@ typedef struct fr_comm fr_comm;
  * FR_ELIBRARY: there is no engine for this launcher; FR_EUSAGE: its ranks cannot find each other. The program must not
  * have opened one before. */
 FR_API fr_status fr_comm_open(double seconds, fr_comm **out);
+/* From now on a rank is waited for so long: what takes some ranks longer than others (files, the first step) needs more
+ * patience than a step. */
+FR_API fr_status fr_comm_patience(fr_comm *c, double seconds);
 /* Rank `rank` of `size`, for plans: nothing is sent, and what others would say is what this rank says. */
 FR_API fr_status fr_comm_dry(int rank, int size, fr_comm **out);
 /* Waits for all ranks; after a failure for nobody. */

@@ -131,9 +131,15 @@ fr_status fri_comm_wait(fr_comm *c, uint64_t ticket) {
     return s < 0 ? fr_fail(s, "%s", c->sentence) : FR_OK; /* the sentence is not written again */
 }
 
+void fri_comm_patience(fr_comm *c, double seconds) {
+    pthread_mutex_lock(&c->lock);
+    c->seconds = seconds;
+    pthread_mutex_unlock(&c->lock);
+}
+
 /* ---- what jobs do ---------------------------------------------------------------------------------------------- */
 
-static fr_status explain(fr_comm *c, fr_status s) {
+static fr_status explain(fr_comm *c, fr_status s, double seconds) {
     char who[256] = "";
     int late = 0;
     for (int i = 0; i < c->engine.size; i++) {
@@ -143,14 +149,17 @@ static fr_status explain(fr_comm *c, fr_status s) {
     }
     c->broken = true;
     if (s != FR_EPEER || late == 0) return fr_fail(s, "%s", c->engine.error(c->engine.ctx));
-    return fr_fail(s, "no word from %s%s for %g s", who, late > 3 ? " and others" : "", c->seconds);
+    return fr_fail(s, "no word from %s%s for %g s", who, late > 3 ? " and others" : "", seconds);
 }
 
 fr_status fri_comm_exchange(fr_comm *c, fr_pieces out, fr_pieces in) {
-    const fr_wait wait = {.seconds = c->seconds, .cancelled = cancelled, .ctx = c, .late = c->late};
+    fr_wait wait = {.cancelled = cancelled, .ctx = c, .late = c->late};
+    pthread_mutex_lock(&c->lock);
+    wait.seconds = c->seconds;
+    pthread_mutex_unlock(&c->lock);
     memset(c->late, 0, (size_t)c->engine.size * sizeof *c->late);
     fr_status s = c->engine.exchange(c->engine.ctx, out, in, &wait);
-    return s < 0 ? explain(c, s) : FR_OK;
+    return s < 0 ? explain(c, s, wait.seconds) : FR_OK;
 }
 
 typedef struct agreement {

@@ -15,6 +15,8 @@ typedef struct fr_comm fr_comm;
 fr_status fri_comm_open(double seconds, fr_comm **out);
 /* On an engine that is open, which goes with it; on failure, too. */
 fr_status fri_comm_on(const fr_engine *engine, double seconds, fr_comm **out);
+/* How long a wait that begins from now on may take. */
+void fri_comm_patience(fr_comm *c, double seconds);
 /* Rank `rank` of `size` that moves nothing: for plans. */
 fr_status fri_comm_dry(int rank, int size, fr_comm **out);
 void fri_comm_release(fr_comm **c);

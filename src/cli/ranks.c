@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Rank 0 speaks and writes for all. */
 static fr_status fall_silent(fri_config *c) {
@@ -35,7 +36,7 @@ static fr_status open_ranks(fri_config *c, int started) {
                        o->ranks, o->ranks, c->program->name);
     if (o->ranks != FR_TRAIN_AUTO && o->ranks != started)
         return fr_fail(FR_EINVAL, "--ranks %" PRId64 ": the launcher started %d", o->ranks, started);
-    return fr_comm_open(o->peer_timeout, &c->comm);
+    return fr_comm_open(FRI_PATIENCE * o->peer_timeout, &c->comm);
 }
 
 fr_status fri_ranks_begin(fri_config *c) {
@@ -91,6 +92,7 @@ void fri_ranks_failed(const fri_session *r, fr_status s) {
     const bool launched = c->opts.ranks != 1 && fr_comm_launched(&rank, &started) == FR_OK;
     if (c->ranks < 2 || c->comm == NULL || planned(&c->opts)) {
         if (!launched || rank == 0) say(c, fr_last_error());
+        if (launched && rank > 0) sleep(1); /* nothing connects them: rank 0 gets the time to say it */
         return;
     }
     snprintf(error, sizeof error, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());

@@ -13,6 +13,13 @@ fr_status fr_comm_open(double seconds, fr_comm **out) {
     return fri_comm_open(seconds, out);
 }
 
+fr_status fr_comm_patience(fr_comm *c, double seconds) {
+    FRI_NOT_NULL(c);
+    if (!(seconds > 0)) return fr_fail(FR_EINVAL, "ranks: a wait of %g s; it must be above 0", seconds);
+    fri_comm_patience(c, seconds);
+    return FR_OK;
+}
+
 fr_status fr_comm_dry(int rank, int size, fr_comm **out) {
     FRI_NOT_NULL(out);
     return fri_comm_dry(rank, size, out);

@@ -71,7 +71,9 @@ static fr_status steps(const drive *d, int64_t i, bool *more) {
                                                  : FRI_PART_STEP;
         int64_t alike = part == FRI_PART_STEP ? smaller(full - i, d->steps - r->step) : 1;
         done = 1;
+        FR_TRY(s, fri_ranks_patience(r, part != FRI_PART_FIRST_STEP));
         FR_TRY(s, d->how->step(d->ctx, part, alike, &done));
+        FR_TRY(s, fri_ranks_patience(r, false));
         r->step += done;
         FR_TRY(s, call(d, d->how->step_over));
         if (every > 0 && r->step % every == 0) FR_TRY(s, fr_memory_empty_cache(r->config->opts.device));

@@ -91,6 +91,11 @@ typedef struct meeting {
     int64_t step, signal;
 } meeting;
 
+fr_status fri_ranks_patience(const fri_session *r, bool step) {
+    const fri_config *c = r->config;
+    return c->comm != NULL ? fr_comm_patience(c->comm, (step ? 1 : FRI_PATIENCE) * c->opts.peer_timeout) : FR_OK;
+}
+
 fr_status fri_ranks_meet(fri_session *r, int64_t step) {
     const fri_config *c = r->config;
     const meeting mine = {step, fri_signal_here(r)};

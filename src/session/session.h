@@ -163,6 +163,9 @@ typedef struct fri_batch_numbers {
  * b / ranks-th. all: malloced, [most * ranks]; those that a rank has not got have no targets. */
 fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine, int64_t n, int64_t most,
                             fri_batch_numbers **all);
+/* How long the other ranks are waited for from now on: in a step --peer-timeout, else FRI_PATIENCE times as long. */
+enum { FRI_PATIENCE = 5 };
+fr_status fri_ranks_patience(const fri_session *r, bool step);
 /* All ranks are at this step, and hear of a signal that one of them got. */
 fr_status fri_ranks_meet(fri_session *r, int64_t step);
 /* FR_EPEER: another rank has other flags, data, or an environment in which numbers come out differently. */

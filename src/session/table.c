@@ -241,7 +241,10 @@ const fr_flag fri_flags[] = {
      "each direction ('25Gb').",
      .unset = "none", BELOW(1e-3, 1e6), .unit = "Gb"},
     {"peer-timeout", ROW(REAL, DEVICE, peer_timeout), "SECONDS",
-     "A rank that is not heard from for so long ends the run.", BELOW(0.1, 1e6)},
+     "A rank that is not heard from for so long in a step ends the run; at the start, in the first step, in "
+     "evaluations "
+     "and saves five times as long.",
+     BELOW(0.1, 1e6)},
     {"check-replicas", ROW(SET, DEVICE, check_replicas), NULL,
      "After each step, compare the parameters and buffers of all ranks; ends the run if a bit differs."},
     {"deterministic", ROW(BOOL, DEVICE, deterministic), NULL,

@@ -17,6 +17,7 @@ from law import RESNET, RUN, missing
 
 LIMIT = 4  # seconds of --peer-timeout
 ENV = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+RANK = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}
 LONG = ["--image-size", "32", "--batch-size", "4", "--eval-every", "0", "--seed", "3", "--steps", "100000",
         "--peer-timeout", str(LIMIT), "--workers", "0"]
 
@@ -32,11 +33,24 @@ def ranks_of(launcher, program):
                 name = f.read().split(b"\0")[0].decode()
         except (OSError, ValueError):
             continue
-        rank = env.get(b"OMPI_COMM_WORLD_RANK" if launcher == "openmpi" else b"PMI_RANK")
+        rank = env.get(RANK[launcher].encode())
         if os.path.basename(name) == os.path.basename(program) and rank is not None and \
                 env.get(b"FRUGAL_TEST_RUN") == str(os.getpid()).encode():
             found[int(rank)] = int(pid)
     return found
+
+
+def own_errors(launcher, folder):
+    """A shell command's words that keep each rank's stderr in the folder: a launcher that ends a run may lose it."""
+    return ["sh", "-c", f'exec "$@" 2> {folder}/${RANK[launcher]}', "sh"]
+
+
+def told(folder):
+    text = ""
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name)) as f:
+            text += f.read()
+    return text
 
 
 class Run:
@@ -46,12 +60,14 @@ class Run:
         self.launcher, self.program = launcher, os.path.join(build, "examples", RESNET[0])
         self.out = tempfile.NamedTemporaryFile("r", suffix=".txt")
         self.log = tempfile.NamedTemporaryFile("r", suffix=".jsonl")
-        command = RUN[launcher] + ["3", self.program] + RESNET[1:] + LONG + ["--log", self.log.name] + flags
+        self.errors = tempfile.TemporaryDirectory()
+        command = RUN[launcher] + ["3"] + own_errors(launcher, self.errors.name) + [self.program] + RESNET[1:] + LONG
+        command += ["--log", self.log.name] + flags
         self.process = subprocess.Popen(command, stdout=open(self.out.name, "w"), stderr=subprocess.STDOUT,
                                         env=dict(ENV, FRUGAL_TEST_RUN=str(os.getpid()), **(env or {})))
         while wait and self.steps() < 2:
             if self.process.poll() is not None:
-                sys.exit(f"faults: the run ended before its first steps:\n{self.out.read()}")
+                sys.exit(f"faults: the run ended before its first steps:\n{self.out.read()}{told(self.errors.name)}")
             time.sleep(0.1)
         self.pids = ranks_of(launcher, self.program) if wait else {}
 
@@ -69,7 +85,7 @@ class Run:
         for pid in left.values():
             os.kill(pid, signal.SIGKILL)
         code = self.process.wait()
-        text = self.out.read()
+        text = self.out.read() + told(self.errors.name)
         if left:
             return f"ranks {sorted(left)} were there after {seconds} s:\n{text}"
         if status is not None and code != status:
@@ -171,26 +187,54 @@ def lost_folder(build, launcher):
         return run.ended(LIMIT + 5, ["; the training goes on"]) or (None if went_on else "it stood still")
 
 
-def per_rank(launcher, number, word):
-    """A shell command's words that give one rank another environment or flag."""
-    variable = "OMPI_COMM_WORLD_RANK" if launcher == "openmpi" else "PMI_RANK"
-    return ["sh", "-c", f'if [ "${variable}" = {number} ]; then {word}; else exec "$@"; fi', "sh"]
+def three(build, launcher, rank, word, flags=()):
+    """A run in which one rank's command is `word`: its exit status, what was said, and how long it took."""
+    choose = ["sh", "-c", f'if [ "${RANK[launcher]}" = {rank} ]; then {word}; else exec "$@"; fi', "sh"]
+    program, began = os.path.join(build, "examples", RESNET[0]), time.monotonic()
+    with tempfile.TemporaryDirectory() as errors:
+        command = RUN[launcher] + ["3"] + own_errors(launcher, errors) + choose + [program] + RESNET[1:] + LONG
+        done = subprocess.run(command + list(flags), env=dict(ENV, FRUGAL_TEST_RUN=str(os.getpid())), timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        text = done.stdout + told(errors)
+    took = time.monotonic() - began
+    print(f"  {took:.1f} s")
+    return done.returncode, text, took
 
 
 def unlike(build, launcher, word, sentences):
     """Rank 1 runs `word` in place of the common command."""
-    program = os.path.join(build, "examples", RESNET[0])
-    command = RUN[launcher] + ["3"] + per_rank(launcher, 1, word) + [program] + RESNET[1:] + LONG
-    began = time.monotonic()
-    done = subprocess.run(command, env=dict(ENV, FRUGAL_TEST_RUN=str(os.getpid())), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=60)
+    code, text, _ = three(build, launcher, 1, word)
     for sentence in sentences:
-        if sentence not in done.stdout:
-            return f"nobody said '{sentence}':\n{done.stdout}"
-    if done.returncode == 0:
-        return f"exit status 0:\n{done.stdout}"
-    print(f"  {time.monotonic() - began:.1f} s")
-    return None
+        if sentence not in text:
+            return f"nobody said '{sentence}':\n{text}"
+    return f"exit status 0:\n{text}" if code == 0 else None
+
+
+def late(build, launcher):
+    """A rank that starts later than a step may take: the others wait for it."""
+    code, text, took = three(build, launcher, 1, f'sleep {LIMIT + 3}; exec "$@"', ["--steps", "2"])
+    return None if code == 0 and took > LIMIT + 3 else f"exit status {code} after {took:.1f} s:\n{text}"
+
+
+def slow(build, function):
+    """A command's word that preloads slow.c."""
+    library = os.path.join(build, "tests", "dist", "libslow.so")
+    return f'LD_PRELOAD={library} FRUGAL_TEST_SLOW={function} exec "$@"'
+
+
+def slow_save(build, launcher):
+    """Likewise a state that takes longer to write."""
+    with tempfile.TemporaryDirectory() as where:
+        code, text, took = three(build, launcher, 0, slow(build, "fsync"), ["--steps", "2", "--save", where])
+        saved = os.listdir(where)
+    return None if code == 0 and took > 6 and saved else f"exit status {code} after {took:.1f} s:\n{text}"
+
+
+def slow_end(build, launcher):
+    """A library that does not let a rank go (MPICH 4.0 over TCP, now and then): all end without it after 10 s."""
+    _, text, took = three(build, launcher, 1, slow(build, "MPI_Finalize"), ["--steps", "2"])
+    left = ranks_of(launcher, RESNET[0])
+    return None if 10 < took < 20 and not left else f"{len(left)} ranks are left after {took:.1f} s:\n{text}"
 
 
 def exits(build, launcher):
@@ -235,8 +279,8 @@ def no_launcher(build, launcher):
     return None if right else f"exit status {done.returncode}:\n{done.stdout}"
 
 
-FAULTS = [stopped, terminated, killed, exits, memory, unreadable, full_disk, lost_folder, other_flags, other_data,
-          other_isa, other_threads, wrong_engine, no_engine, no_launcher]
+FAULTS = [stopped, terminated, killed, exits, late, slow_save, slow_end, memory, unreadable, full_disk, lost_folder,
+          other_flags, other_data, other_isa, other_threads, wrong_engine, no_engine, no_launcher]
 
 
 def main():

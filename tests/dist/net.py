@@ -9,21 +9,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 from faults import LIMIT, ranks_of
 from hosts import Hosts, lacking
 from law import RESNET, RUN, missing, newest, program, run
-
-failures = []
-
-
-def expect(condition, sentence):
-    if not condition:
-        failures.append(sentence)
-        print(f"  FAILED: {sentence}", flush=True)
-
+from parts import expect, main
 
 def start(hosts, launcher, each, words):
     env = dict(hosts.env(launcher), FRUGAL_TEST_RUN=str(os.getpid()))
@@ -108,19 +99,5 @@ def cut(build, where):
             print(f"  {launcher}: {took:.1f} s")
 
 
-def main():
-    parts = {f.__name__: f for f in (wire, law, cut)}
-    build = sys.argv[1]
-    reason = missing(build) or lacking()
-    if reason:
-        print(f"net: skipped, {reason}")
-        return 77
-    for name in sys.argv[2:] or parts:
-        print(f"{name}:", flush=True)
-        with tempfile.TemporaryDirectory() as where:
-            parts[name](build, where)
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main((wire, law, cut), lambda build: missing(build) or lacking()))

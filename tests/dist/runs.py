@@ -11,20 +11,11 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
 from faults import ENV, ranks_of
 from law import RESNET, RUN, VGG, missing, newest, program, run
-
-failures = []
-
-
-def expect(condition, sentence):
-    if not condition:
-        failures.append(sentence)
-        print(f"  FAILED: {sentence}", flush=True)
-
+from parts import expect, main
 
 def report(build, where, launcher, n, flags, more=()):
     name = os.path.join(where, "report.json")
@@ -176,19 +167,5 @@ def killed(build, where):
     print(f"  {kills} kills")
 
 
-def main():
-    parts = {f.__name__: f for f in (memory, link, evaluation, resume, sync, killed)}
-    build = sys.argv[1]
-    reason = missing(build)
-    if reason:
-        print(f"runs: skipped, {reason}")
-        return 77
-    for name in sys.argv[2:] or parts:
-        print(f"{name}:", flush=True)
-        with tempfile.TemporaryDirectory() as where:
-            parts[name](build, where)
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main((memory, link, evaluation, resume, sync, killed), missing))

@@ -529,3 +529,25 @@ Test(share, misuse_is_refused) {
     fr_optimizer_release(&o);
     fr_module_release(&m);
 }
+
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
+
+static fr_status note_limit(void *ctx, fr_pieces out, fr_pieces in, const fr_wait *wait) {
+    (void)out, (void)in;
+    *(double *)ctx = wait->seconds;
+    return FR_OK;
+}
+
+Test(share, a_wait_has_the_limit_of_when_it_begins) {
+    double limit = 0;
+    char one = 1, all = 0;
+    fr_comm *c = NULL;
+    const fr_engine engine =
+        {.size = 1, .exchange = note_limit, .goodbye = no_goodbye, .error = error, .close = leave, .ctx = &limit};
+    cr_assert(fri_comm_on(&engine, 30, &c) == FR_OK, "%s", fr_last_error());
+    cr_expect(limit == 30, "%g", limit);
+    cr_expect(fr_comm_patience(c, 6) == FR_OK && fr_comm_agree(c, &one, 1, &all) == FR_OK && limit == 6, "%g", limit);
+    cr_expect(fr_comm_patience(c, 0) == FR_EINVAL);
+    cr_expect(fr_comm_patience(NULL, 1) == FR_EINVAL);
+    fr_comm_release(&c);
+}
