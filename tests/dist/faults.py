@@ -270,13 +270,17 @@ def no_engine(build, launcher):
 
 
 def no_launcher(build, launcher):
-    """Of srun's variables those of PMIx are missing: one sentence, not as many runs as there are ranks."""
+    """Of srun's variables those of PMIx are missing, or torchrun's are there: one sentence, not as many runs as there
+    are ranks."""
     program = os.path.join(build, "examples", RESNET[0])
-    env = dict(os.environ, SLURM_STEP_NUM_TASKS="4", SLURM_PROCID="0", SLURM_LOCALID="0")
-    done = subprocess.run([program] + RESNET[1:] + LONG, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, timeout=60)
-    right = done.returncode == 1 and "add --mpi=pmix" in done.stdout
-    return None if right else f"exit status {done.returncode}:\n{done.stdout}"
+    for variables, sentence in (
+            ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, "add --mpi=pmix"),
+            ({"WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost"}, "start it with mpirun")):
+        done = subprocess.run([program] + RESNET[1:] + LONG, env=dict(os.environ, **variables), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=60)
+        if done.returncode != 1 or sentence not in done.stdout:
+            return f"exit status {done.returncode}:\n{done.stdout}"
+    return None
 
 
 FAULTS = [stopped, terminated, killed, exits, late, slow_save, slow_end, memory, unreadable, full_disk, lost_folder,
