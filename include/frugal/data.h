@@ -173,6 +173,13 @@ typedef struct fr_loader_opts {
     /* k: an epoch reads the dataset's files one after the other in a new order, and shuffles within each k images of
      * that; 0: over all of them. */
     int64_t shuffle_window FR_DEFAULT(0);
+    /* An epoch draws as many images as there are, with replacement, each class as often as any other (torch's
+     * WeightedRandomSampler with weights 1 / images of the class). Reads all labels once. */
+    bool balanced FR_DEFAULT(false);
+    /* Alphas of torchvision's transforms v2 MixUp and CutMix, of classes; both: one or the other, batch by batch; 0:
+     * off. Targets are then f32 shares [n, classes], as fr_cross_entropy takes them. Which, and how: by seed, epoch and
+     * batch. fr_loader_next does it. */
+    double mixup FR_DEFAULT(0), cutmix FR_DEFAULT(0);
 } fr_loader_opts;
 
 /* The defaults are those of training but for augmentation, which is off. */

@@ -161,6 +161,10 @@ typedef struct fr_train_opts {
     const char *const *class_weights; /* of cross entropy, a number per class; or "auto" alone: by how often the
                                        * classes are. Borrowed */
     int64_t n_class_weights;
+    bool balanced_sampling; /* fr_loader_opts.balanced */
+    double mixup, cutmix;   /* alphas; fr_loader_opts has them */
+    double layer_decay;     /* a layer learns this much slower than the next one; 1: all learn alike */
+    bool per_class;         /* what evaluations say of each class */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

@@ -72,6 +72,10 @@ static double over(double sum, double n) {
     return n > 0 ? sum / n : NAN;
 }
 
+static double epoch_accuracy(const fri_session *r) {
+    return fri_counts_steps(r->config) ? over(r->epoch_correct, r->epoch_targets) : NAN;
+}
+
 fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
     if (session == NULL || out == NULL)
         return fr_fail(FR_EINVAL, "fr_session_info_get: %s is NULL", session == NULL ? "session" : "out");
@@ -91,7 +95,7 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
                              .finished = fri_run_finished(r),
                              .loss = r->known > r->first_step ? r->losses[r->known - r->first_step - 1] : NAN,
                              .epoch_loss = over(r->epoch_loss, r->epoch_targets),
-                             .epoch_accuracy = r->config->accuracy ? over(r->epoch_correct, r->epoch_targets) : NAN,
+                             .epoch_accuracy = epoch_accuracy(r),
                              .test_loss = r->test_loss,
                              .test_accuracy = r->test_accuracy,
                              .seconds = r->seconds,

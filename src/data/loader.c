@@ -7,6 +7,8 @@
  * next never goes back: setting the position moves `first`. */
 #include "data/loader.h"
 
+#include "data/sampler.h"
+
 #include "base/philox.h"
 #include "base/status.h"
 
@@ -23,6 +25,7 @@ typedef struct slot {
     void *targets;
     int64_t done; /* images finished, also those that failed */
     int64_t failed_at;
+    bool mixed;
     fr_status status; /* of the failure at the lowest position: the same whichever worker met it first */
     char error[ERROR_BYTES];
 } slot;
@@ -39,7 +42,9 @@ struct fri_loader {
 
     /* The caller's: read by workers only while a batch of the epoch is claimed. */
     int64_t *order;
-    int64_t *runs; /* files of the dataset, of a window; NULL: there are none, or no window */
+    fri_balance balance; /* of opts.balanced */
+    fri_mix mix;         /* of opts.mixup and opts.cutmix; without scratch: none */
+    int64_t *runs;       /* files of the dataset, of a window; NULL: there are none, or no window */
     int64_t epoch;
     bool ended;     /* fetch has said FR_END */
     fr_image image; /* for decoding without workers */
@@ -94,20 +99,34 @@ static fr_status fill(const fri_loader *l, const slot *s, int64_t batch, int64_t
     fr_status status = fri_dataset_read(l->dataset, index, image);
     if (status != FR_OK) return status;
     const size_t at = (size_t)(position * l->shape.numbers);
-    const fr_target target = l->shape.target;
-    int64_t *classes = target == FR_TARGET_VECTOR ? NULL : (int64_t *)s->targets + at;
-    if (target == FR_TARGET_CLASS) *classes = image->labelled ? image->label : l->dataset->labels[index];
+    const fr_target target = l->dataset->target;
+    const int64_t label = target != FR_TARGET_CLASS ? 0 : image->labelled ? image->label : l->dataset->labels[index];
+    int64_t *classes = l->shape.target == FR_TARGET_VECTOR ? NULL : (int64_t *)s->targets + at;
+    if (target == FR_TARGET_CLASS && l->shape.target == FR_TARGET_CLASS) *classes = label;
+    if (target == FR_TARGET_CLASS && l->shape.target == FR_TARGET_VECTOR) /* shares, to be mixed */
+        for (int64_t c = 0; c < l->shape.numbers; c++) ((float *)s->targets)[at + (size_t)c] = c == label ? 1 : 0;
     if (target == FR_TARGET_VECTOR)
         memcpy((float *)s->targets + at, image->target.data, (size_t)l->shape.numbers * sizeof(float));
-    return fri_transform_apply(t, image, epoch, index, scratch,
+    /* An image that is drawn twice is varied twice. */
+    const int64_t draw = l->balance.image != NULL ? batch * l->opts.batch_size + position : index;
+    return fri_transform_apply(t, image, epoch, draw, scratch,
                                s->images + (size_t)position * (size_t)(t->height * t->width * t->channels),
                                target == FR_TARGET_PIXELS ? classes : NULL);
 }
 
 static void slot_reset(slot *s) {
     s->done = 0;
+    s->mixed = false;
     s->status = FR_OK;
     s->failed_at = INT64_MAX;
+}
+
+/* A complete batch, once. The last one of an epoch can be a single image: it is mixed with itself. */
+static void mix(const fri_loader *l, slot *s) {
+    if (l->mix.image == NULL || s->mixed) return;
+    fri_mix_batch(&l->mix, l->epoch, batch_of(l, l->next - l->first), length_of(l, l->next), &l->transform,
+                  l->shape.numbers, s->images, s->targets);
+    s->mixed = true;
 }
 
 /* ---- workers ----------------------------------------------------------------------------------------------- */
@@ -235,7 +254,25 @@ static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
         return fr_fail(FR_EINVAL, "loader: prefetch is %d, must lie in 1..%d", o->prefetch, FRI_LOADER_PREFETCH_MAX);
     if (o->shuffle_window < 0)
         return fr_fail(FR_EINVAL, "loader: shuffle_window is %lld, must be >= 0", (long long)o->shuffle_window);
+    if (o->balanced && (!o->shuffle || o->shuffle_window > 0))
+        return fr_fail(FR_EINVAL, "loader: balanced draws at random; shuffle is %d, shuffle_window %lld", o->shuffle,
+                       (long long)o->shuffle_window);
+    if (!(o->mixup >= 0 && o->mixup <= 1000) || !(o->cutmix >= 0 && o->cutmix <= 1000))
+        return fr_fail(FR_EINVAL, "loader: mixup is %g and cutmix %g, they must lie in 0..1000", o->mixup, o->cutmix);
+    if ((o->mixup > 0 || o->cutmix > 0) && d->target != FR_TARGET_CLASS)
+        return fr_fail(FR_EINVAL, "loader: mixup and cutmix share classes, and the images of %s have none", d->source);
     return FR_OK;
+}
+
+/* Targets become what is mixed. */
+static fr_status shares_of_classes(fri_loader *l) {
+    const fri_transform *t = &l->transform;
+    const int64_t pixels = t->height * t->width * t->channels, classes = l->dataset->classes;
+    l->shape.target = FR_TARGET_VECTOR;
+    l->shape.numbers = classes;
+    l->mix = (fri_mix){.mixup = l->opts.mixup, .cutmix = l->opts.cutmix, .key = t->seed};
+    l->mix.image = malloc((size_t)(pixels > classes ? pixels : classes) * sizeof(float));
+    return l->mix.image != NULL ? FR_OK : fr_fail(FR_ENOMEM, "loader: no memory for an image");
 }
 
 fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loader **out) {
@@ -259,6 +296,8 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
                                   .channels = l->transform.channels,
                                   .target = d->target,
                                   .numbers = fri_target_numel(d, l->transform.height, l->transform.width)};
+    if (opts->mixup > 0 || opts->cutmix > 0) FR_TRY(s, shares_of_classes(l));
+    if (opts->balanced && opts->device != FR_META) FR_TRY(s, fri_balance_init(d, &l->balance));
     l->unfree = l->shape.slots;
     l->slots = calloc((size_t)l->shape.slots, sizeof *l->slots);
     if ((uint64_t)d->count <= SIZE_MAX / sizeof *l->order) l->order = malloc((size_t)d->count * sizeof *l->order);
@@ -307,6 +346,8 @@ void fri_loader_release(fri_loader **loader) {
     fr_image_clear(&l->image);
     fri_transform_scratch_free(&l->scratch);
     fr_dataset_release(&l->dataset);
+    fri_balance_free(&l->balance);
+    free(l->mix.image);
     free(l->threads);
     free(l->slots);
     free(l->order);
@@ -344,7 +385,8 @@ static void order_of_files(const fri_loader *l, int64_t epoch) {
 static void make_order(fri_loader *l, int64_t epoch) {
     const int64_t n = l->dataset->count, window = l->opts.shuffle_window > 0 ? l->opts.shuffle_window : n;
     for (int64_t i = 0; i < n; i++) l->order[i] = i;
-    if (!l->opts.shuffle) return;
+    if (l->balance.image != NULL) fri_balance_draw(&l->balance, l->transform.seed, epoch, n, l->order);
+    if (!l->opts.shuffle || l->balance.image != NULL) return;
     if (l->runs != NULL) order_of_files(l, epoch);
     for (int64_t i = 0; i < n; i += window) shuffle(l, epoch, i, n - i < window ? n - i : window, l->order + i);
 }
@@ -389,8 +431,10 @@ fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch) {
 
 static fr_status fill_here(fri_loader *l, slot *s) {
     fr_status status = FR_OK;
+    slot_reset(s);
     for (int64_t i = 0; status == FR_OK && i < length_of(l, l->next); i++)
         status = fill(l, s, batch_of(l, l->next - l->first), i, l->epoch, &l->image, &l->scratch);
+    if (status == FR_OK) mix(l, s);
     return status;
 }
 
@@ -443,6 +487,7 @@ fr_status fri_loader_fetch(fri_loader *l, int *slot_number, int64_t *length) {
     if (!complete)
         return fr_fail(FR_EINTERNAL, "loader: none of its %d workers is left: each ended in the middle of an image",
                        l->started);
+    if (status == FR_OK) mix(l, s);
     /* A complete slot is not written again before it is given back. */
     return status == FR_OK ? FR_OK : fr_fail(status, "%s", s->error);
 }

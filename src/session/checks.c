@@ -168,6 +168,8 @@ static fr_status check_files(const fri_config *c) {
          "--resume latest: of which folder? --save DIR names it"},
         {o->save_every != FR_TRAIN_AUTO && o->save == NULL, "--save-every {save-every}: --save DIR says where to"},
         {o->save == NULL && given(c, "keep"), "--keep {keep}: --save DIR says of which states"},
+        {o->balanced_sampling && o->shuffle_window > 0,
+         "--balanced-sampling with --shuffle-window {shuffle-window}: images are drawn from all files"},
         {o->keep_best && o->export_weights == NULL && c->rank == 0,
          "--keep-best: --export FILE says where to write the weights"},
         {o->predict != NULL && o->weights == NULL && o->resume == NULL,

@@ -28,14 +28,18 @@ int64_t fri_test_share(const fri_config *c) {
     return batches > c->rank ? (batches - c->rank + c->ranks - 1) / c->ranks : 0;
 }
 
+bool fri_mixes(const fr_train_opts *o) {
+    return o->mixup > 0 || o->cutmix > 0;
+}
+
 fr_dtype fri_target_dtype(const fri_config *c) {
-    return c->targets == FR_TARGET_VECTOR ? FR_F32 : FR_I64;
+    return c->targets == FR_TARGET_VECTOR || fri_mixes(&c->opts) ? FR_F32 : FR_I64;
 }
 
 fr_shape fri_target_shape(const fri_config *c, int64_t n) {
     int64_t size = c->opts.image_size;
     if (c->targets == FR_TARGET_PIXELS) return (fr_shape){3, {n, size, size}};
-    return c->targets == FR_TARGET_VECTOR ? (fr_shape){2, {n, c->outputs}} : (fr_shape){1, {n}};
+    return c->targets == FR_TARGET_VECTOR || fri_mixes(&c->opts) ? (fr_shape){2, {n, c->outputs}} : (fr_shape){1, {n}};
 }
 
 int64_t fri_steps_per_epoch(const fri_config *c) {

@@ -55,7 +55,12 @@ int64_t fri_test_batches(const fri_config *c);
 /* How many of them this rank evaluates. */
 int64_t fri_test_share(const fri_config *c);
 
+/* Right answers of training steps are counted: where targets are classes. */
+static inline bool fri_counts_steps(const fri_config *c) {
+    return c->accuracy && c->opts.mixup == 0 && c->opts.cutmix == 0;
+}
 /* What n targets of a step are as a tensor. */
+bool fri_mixes(const fr_train_opts *o); /* training's targets are shares of classes */
 fr_dtype fri_target_dtype(const fri_config *c);
 fr_shape fri_target_shape(const fri_config *c, int64_t n);
 

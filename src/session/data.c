@@ -230,6 +230,9 @@ void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l
         l->every = c->ranks;
         l->first = c->rank;
     }
+    l->balanced = train && o->balanced_sampling;
+    l->mixup = train ? o->mixup : 0;
+    l->cutmix = train ? o->cutmix : 0;
     vary(c, split, l);
 }
 

@@ -18,15 +18,17 @@ done:
     return s;
 }
 
-/* The program's own metrics; the plan knows no more of them than the cast. */
+/* The program's own metrics, and those of classes; the plan knows no more of them than the cast. */
 static fr_status measure(const fri_session *r, fr_tensor **y, fr_tensor *targets, fri_batch_numbers *b) {
     const fr_train_program *p = r->config->program;
     double value[FR_METRICS_MAX] = {0}, images = (double)fr_tensor_dim(targets, 0);
     fr_status s = FR_OK;
-    if (p->metrics == NULL) return FR_OK;
+    const bool classes = r->config->opts.per_class && r->config->accuracy;
+    if (p->metrics == NULL && !classes) return FR_OK;
     if (fr_tensor_dtype(*y) != FR_F32) FR_TRY(s, fr_cast(*y, FR_F32, y));
     if (fr_tensor_device(*y) == FR_META) return FR_OK;
-    FR_TRY(s, p->metrics(p->ctx, *y, targets, value));
+    if (classes) FR_TRY(s, fri_confusion_add(r, *y, targets));
+    if (p->metrics != NULL) FR_TRY(s, p->metrics(p->ctx, *y, targets, value));
     for (int64_t i = 0; i < p->n_metrics; i++) b->metric[i] = value[i] * images;
     b->images = images;
 done:

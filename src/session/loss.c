@@ -77,6 +77,10 @@ fr_status fri_loss_check(const fri_config *c) {
         return fr_fail(FR_EINVAL, "--loss: is of classes, and this run has %s", has);
     if (!classes && o->n_class_weights > 0)
         return fr_fail(FR_EINVAL, "--class-weights: are of classes, and this run has %s", has);
+    if (fri_mixes(o) && (!classes || c->targets != FR_TARGET_CLASS || c->from_labels || o->loss == FR_TRAIN_DICE))
+        return fr_fail(FR_EINVAL, "--mixup and --cutmix: share the classes of images, and this run's loss cannot");
+    if (o->balanced_sampling && c->targets != FR_TARGET_CLASS && !c->from_labels)
+        return fr_fail(FR_EINVAL, "--balanced-sampling: images have no classes here");
     return check_class_weights(c);
 }
 

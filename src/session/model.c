@@ -29,9 +29,10 @@ static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
 
 /* Are the results a number per class for each target? */
 static bool classifies(const fri_config *c, const fr_tensor *y, const fr_shape *targets) {
-    bool fits = c->targets != FR_TARGET_VECTOR && fr_tensor_rank(y) == targets->rank + 1;
-    for (int i = 0; i < targets->rank && fits; i++) fits = fr_tensor_dim(y, i) == targets->dim[i];
-    return fits && fr_tensor_dim(y, targets->rank) == c->outputs;
+    const int rows = fri_mixes(&c->opts) ? targets->rank - 1 : targets->rank;
+    bool fits = c->targets != FR_TARGET_VECTOR && fr_tensor_rank(y) == rows + 1;
+    for (int i = 0; i < rows && fits; i++) fits = fr_tensor_dim(y, i) == targets->dim[i];
+    return fits && fr_tensor_dim(y, rows) == c->outputs;
 }
 
 /* A batch's way through the model and to its loss, on meta. */
@@ -129,36 +130,6 @@ static fr_status build_optimizer(fri_session *r) {
     return fr_fail(FR_EINTERNAL, "trainer: optimizer %d", (int)o->optimizer);
 }
 
-/* "PREFIX=X", or a prefix alone; "head" is the last layer. */
-static fr_status group(fri_session *r, const char *flag, const char *word, bool scales) {
-    char select[512];
-    char *end = NULL;
-    const char *equals = scales ? strrchr(word, '=') : word + strlen(word);
-    double factor = -1;
-    if (scales && equals != NULL) factor = strtod(equals + 1, &end);
-    if (equals == NULL || (size_t)(equals - word) >= sizeof select ||
-        (scales && (end == equals + 1 || *end != '\0' || !(factor >= 0 && factor <= 1e6))))
-        return fr_fail(FR_EINVAL, "--%s %.200s: is not of the form PREFIX=X with a number X from 0 to 1e6", flag, word);
-    snprintf(select, sizeof select, "%.*s", (int)(equals - word), word);
-    const char *head = fr_module_head(r->model);
-    if (strcmp(select, "head") == 0 && head != NULL) snprintf(select, sizeof select, "%s", head);
-    fr_status s =
-        fr_optimizer_group(r->optimizer, select,
-                           FR_PARAM_GROUP_OPTS(.lr_factor = scales ? factor : -1, .weight_decay = scales ? -1 : 0));
-    return s < 0 ? fr_fail_prefix(s, "--%s %.200s: ", flag, word) : FR_OK;
-}
-
-static fr_status build_groups(fri_session *r) {
-    const fr_train_opts *o = &r->config->opts;
-    fr_status s = FR_OK;
-    for (int64_t i = 0; i < o->n_lr_scale; i++) FR_TRY(s, group(r, "lr-scale", o->lr_scale[i], true));
-    for (int64_t i = 0; i < o->n_no_weight_decay; i++)
-        FR_TRY(s, group(r, "no-weight-decay", o->no_weight_decay[i], false));
-    s = fr_optimizer_ema(r->optimizer, o->ema);
-done:
-    return s;
-}
-
 static fr_status build_scaler(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     bool dynamic = o->loss_scale == FR_TRAIN_AUTO;
@@ -177,7 +148,7 @@ fr_status fri_model_build(fri_session *r) {
     r->parameters = fr_module_parameter_count(r->model);
     r->trained = fr_module_trained_count(r->model);
     FR_TRY(s, build_optimizer(r));
-    FR_TRY(s, build_groups(r));
+    FR_TRY(s, fri_groups_build(r));
     FR_TRY(s, fr_optimizer_master_weights(r->optimizer, o->master_weights));
     if (r->config->ranks > 1)
         FR_TRY(s, fr_share_create(r->model, r->optimizer, r->config->comm,

@@ -97,6 +97,7 @@ static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done
     fr_status s = FR_OK;
     (void)alike, (void)done;
     FR_TRY(s, fri_train_arena_part(r, part));
+    if (part == FRI_PART_EVALUATION) FR_TRY(s, fri_confusion_begin(r));
     if (part == FRI_PART_EVALUATION) FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TEST, r->test, &x->loader));
     FR_TRY(s, fr_input_next(r->input, x->loader, &images, &targets));
     FR_TRY(s, fri_evaluate_batch(r, &images, &targets, fr_input_count(r->input), &x->sum));
@@ -128,6 +129,7 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
     fri_batch_numbers sum = {0};
     if (s == FR_OK) s = fri_sums_settle(&x->sum);
     if (s == FR_OK && r->signal == 0) s = fri_sums_total(r, &x->sum, &sum);
+    if (s == FR_OK && r->signal == 0) s = fri_confusion_total(r);
     fri_sums_drop(&x->sum);
     fr_loader_release(&x->loader);
     if (s == FR_OK) s = fri_peak_keep(r->config->opts.device, &r->evaluation);

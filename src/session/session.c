@@ -21,6 +21,7 @@ void fri_session_end(fri_session *r) {
     free(r->pixel_classes);
     for (int i = 0; i < 2; i++) fri_step_values_free(&r->values[i]);
     free(r->losses);
+    free(r->confusion);
     free(r->step_ms);
     fr_fit_release(&r->fit);
     fri_train_arena_release(r);

@@ -119,6 +119,7 @@ typedef struct fri_session {
     double test_accuracy, test_loss;
     int64_t test_correct, test_targets;
     double metric[FR_METRICS_MAX]; /* the program's own, of the last evaluation; NAN before */
+    int64_t *confusion;            /* [classes, classes] of the last evaluation, a row per true class; NULL: none */
     double best;                   /* accuracy, or else loss, of the best evaluation so far; NAN before */
     double since_best;             /* evaluations that were no better */
     bool given_up;                 /* as many as --patience has: the run ends */
@@ -198,6 +199,20 @@ int64_t fri_layers(fr_module *m);
 fr_status fri_model_build(fri_session *r);
 void fri_model_release(fri_session *r);
 fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y);
+
+fr_status fri_groups_build(fri_session *r); /* groups.c: of the optimizer, and its averages */
+
+/* classes.c: with --per-class. begin: a new evaluation; add: a batch on the device, y in f32; total: of all ranks. */
+fr_status fri_confusion_begin(fri_session *r);
+fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targets);
+fr_status fri_confusion_total(fri_session *r);
+typedef struct fri_class_numbers {
+    const char *name; /* NULL: none. Borrowed */
+    int64_t targets;
+    double accuracy, iou; /* right / targets; right / (targets or said to be); NAN of none */
+} fri_class_numbers;
+fri_class_numbers fri_class_numbers_of(const fri_session *r, int64_t class);
+double fri_mean_iou(const fri_session *r); /* over the classes that have one */
 
 /* segments.c: what --checkpoint-segments cuts. Bytes that each unit saves for backward on meta, malloced; *weight stays
  * NULL where the flags do not ask for them. Leaves no trace. */

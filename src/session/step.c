@@ -142,7 +142,7 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     if (v != NULL) FR_TRY(s, part_next(v, &part));
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
-    if (r->config->accuracy) FR_TRY(s, fr_count_correct(y, *targets, &count));
+    if (fri_counts_steps(r->config)) FR_TRY(s, fr_count_correct(y, *targets, &count));
     if (part != NULL && count != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));
     fr_tensor_release(&count);
     FR_TRY(s, fri_loss(r, y, *targets, true, &l));

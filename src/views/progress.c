@@ -46,7 +46,7 @@ const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]) {
 
 /* Of the epoch so far; NAN where nothing is counted. */
 static double epoch_accuracy(const fri_session *r) {
-    return r->config->accuracy && r->epoch_targets > 0 ? r->epoch_correct / r->epoch_targets : NAN;
+    return fri_counts_steps(r->config) && r->epoch_targets > 0 ? r->epoch_correct / r->epoch_targets : NAN;
 }
 
 /* Of the last evaluation: the accuracy, or else the loss. */
@@ -239,6 +239,18 @@ static void print_graph(const fri_session *r) {
     fputc('\n', r->config->out);
 }
 
+static void print_classes(const fri_session *r) {
+    char accuracy[32], iou[32], own[24];
+    fprintf(r->config->out, "%-24s %10s %10s %10s\n", "class", "targets", "accuracy", "IoU");
+    for (int64_t i = 0; i < r->config->outputs; i++) {
+        const fri_class_numbers c = fri_class_numbers_of(r, i);
+        snprintf(own, sizeof own, "%" PRId64, i);
+        fprintf(r->config->out, "%-24.24s %10" PRId64 " %10s %10s\n", c.name != NULL ? c.name : own, c.targets,
+                number(accuracy, sizeof accuracy, "%.2f %%", 100 * c.accuracy), number(iou, sizeof iou, "%.4f", c.iou));
+    }
+    fprintf(r->config->out, "mean IoU %s\n", number(iou, sizeof iou, "%.4f", fri_mean_iou(r)));
+}
+
 static void print_end(const fri_session *r) {
     char accuracy[64] = "not evaluated", time[FRI_DURATION_TEXT], peak[FR_BYTES_TEXT];
     if (isfinite(r->test_accuracy))
@@ -250,6 +262,7 @@ static void print_end(const fri_session *r) {
     if (!r->config->accuracy && isfinite(r->test_loss)) snprintf(accuracy, sizeof accuracy, "%.4g", r->test_loss);
     fprintf(r->config->out, "test %s %s, %s, peak memory %s\n", r->config->accuracy ? "accuracy" : "loss", accuracy,
             fri_duration_text(r->seconds, time), fr_bytes_text(r->training.peak_allocated, peak));
+    if (r->confusion != NULL && isfinite(r->test_accuracy)) print_classes(r);
     if (r->given_up)
         fprintf(r->config->out, "ended after step %" PRId64 " of %" PRId64 ": %g evaluations were no better\n", r->step,
                 fri_steps_total(r->config), r->since_best);

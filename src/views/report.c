@@ -150,6 +150,23 @@ static void add_loss(cJSON *root, const fri_session *r) {
         cJSON_AddItemToArray(steps, isfinite(r->losses[i]) ? cJSON_CreateNumber(r->losses[i]) : cJSON_CreateNull());
 }
 
+/* Of each class, and how often its targets (rows) were taken for which class. */
+static void add_classes(cJSON *root, const fri_session *r) {
+    const int64_t n = r->config->outputs;
+    cJSON *classes = cJSON_AddObjectToObject(root, "classes");
+    cJSON *accuracy = cJSON_AddArrayToObject(classes, "accuracy"), *iou = cJSON_AddArrayToObject(classes, "iou");
+    cJSON *confusion = cJSON_AddArrayToObject(classes, "confusion");
+    for (int64_t i = 0; i < n; i++) {
+        const fri_class_numbers c = fri_class_numbers_of(r, i);
+        cJSON *row = cJSON_CreateArray();
+        cJSON_AddItemToArray(accuracy, isfinite(c.accuracy) ? cJSON_CreateNumber(c.accuracy) : cJSON_CreateNull());
+        cJSON_AddItemToArray(iou, isfinite(c.iou) ? cJSON_CreateNumber(c.iou) : cJSON_CreateNull());
+        for (int64_t k = 0; k < n; k++) cJSON_AddItemToArray(row, cJSON_CreateNumber((double)r->confusion[i * n + k]));
+        cJSON_AddItemToArray(confusion, row);
+    }
+    add_number(classes, "mean_iou", fri_mean_iou(r));
+}
+
 static void add_scale(cJSON *root, const fri_session *r) {
     cJSON *scale =
         fri_loss_scaled(&r->config->opts) && r->scaler != NULL ? cJSON_AddObjectToObject(root, "loss_scale") : NULL;
@@ -234,6 +251,7 @@ static cJSON *build(const fri_session *r) {
     }
     add_number(accuracy, "test", r->test_accuracy);
     if (r->config->accuracy) add_number(accuracy, "best", r->best);
+    if (r->confusion != NULL && isfinite(r->test_accuracy)) add_classes(root, r);
     cJSON *metrics = r->config->program->n_metrics > 0 ? cJSON_AddObjectToObject(root, "metrics") : NULL;
     for (int64_t i = 0; i < r->config->program->n_metrics; i++)
         add_number(metrics, r->config->program->metric_names[i], r->metric[i]);

@@ -1,10 +1,13 @@
-/* test_recipes.c - what a training is made of beside its network: losses, weights of classes. On sessions over images
+/* test_recipes.c - what a training is made of beside its network: losses, weights of classes, sampling, mixing,
+ * layer-wise decay, what evaluations say of classes. On sessions over images
  * of three classes, one of which is frequent. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <frugal/session.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { IMAGES = 40, SIZE = 8, CLASSES = 3, BATCH = 8 };
 
@@ -154,4 +157,259 @@ Test(recipes, of_another_loss) {
     refused(&o, FR_TARGET_VECTOR, "--loss: is of classes, and this run has mean squared error");
     o.train.label_smoothing = 0.1;
     refused(&o, FR_TARGET_CLASS, "--label-smoothing 0.1: is of cross entropy, and this run has another --loss");
+}
+
+/* ---- sampling and mixing --------------------------------------------------------------------------------------- */
+
+static fr_loader *loader(const fr_loader_opts *o) {
+    fr_loader *l = NULL;
+    fr_dataset *d = frames(FR_TARGET_CLASS);
+    MUST(fr_loader_create(d, o, &l));
+    fr_dataset_release(&d);
+    return l;
+}
+
+/* 40,000 draws. torch's WeightedRandomSampler with these weights is binomial, too: 13,333 +- 94 of each class and
+ * 667, 1,111, 1,667 of an image of the three; one seed of it gave 13,288, 13,341, 13,371. */
+Test(recipes, balanced_draws_are_a_weighted_samplers) {
+    enum { EPOCHS = 1000 };
+    int64_t of_class[CLASSES] = {0}, of_image[IMAGES] = {0};
+    fr_tensor *x = NULL, *t = NULL;
+    fr_loader *l = loader(FR_LOADER_OPTS(.batch_size = BATCH, .balanced = true, .workers = 0, .seed = 3));
+    fr_status s = FR_OK;
+    for (int e = 0; e < EPOCHS; e++)
+        while ((s = fr_loader_next(l, &x, &t)) != FR_END) {
+            MUST(s);
+            for (int i = 0; i < BATCH; i++) {
+                const float *pixels = (const float *)fr_tensor_data(x) + i * SIZE * SIZE;
+                const int64_t class = ((const int64_t *)fr_tensor_data(t))[i];
+                int64_t index = 0;
+                of_class[class]++;
+                while (index < IMAGES &&
+                       (class_of(index) != class || lroundf(pixels[0] * 255) != (index * 31 + class * 40) % 251))
+                    index++;
+                cr_assert_lt(index, IMAGES);
+                of_image[index]++;
+            }
+        }
+    for (int c = 0; c < CLASSES; c++)
+        cr_expect_lt(fabs((double)of_class[c] - 40000 / 3.0), 5 * 94, "class %d: %d", c, (int)of_class[c]);
+    for (int64_t i = 0; i < IMAGES; i++) {
+        const double want = 40000.0 / 3 / (class_of(i) == 0 ? 20 : class_of(i) == 1 ? 12 : 8);
+        cr_expect_lt(fabs((double)of_image[i] - want), 5 * sqrt(want), "image %d: %d", (int)i, (int)of_image[i]);
+    }
+    fr_tensor_release(&x);
+    fr_tensor_release(&t);
+    fr_loader_release(&l);
+}
+
+/* The numbers of some batches of an epoch, from a loader with these options. */
+static void collect(fr_loader_opts o, int64_t from, int64_t to, float *images, float *shares) {
+    fr_tensor *x = NULL, *t = NULL;
+    fr_loader *l = loader(&o);
+    MUST(fr_loader_position_set(l, 2, from));
+    for (int64_t b = from; b < to; b++, images += BATCH * SIZE * SIZE, shares += BATCH * CLASSES) {
+        MUST(fr_loader_next(l, &x, &t));
+        memcpy(images, fr_tensor_data(x), fr_tensor_nbytes(x));
+        for (int i = 0; i < BATCH && fr_tensor_dtype(t) == FR_I64; i++)
+            for (int c = 0; c < CLASSES; c++) shares[i * CLASSES + c] = (float)(((int64_t *)fr_tensor_data(t))[i] == c);
+        if (fr_tensor_dtype(t) == FR_F32) memcpy(shares, fr_tensor_data(t), fr_tensor_nbytes(t));
+    }
+    fr_tensor_release(&x);
+    fr_tensor_release(&t);
+    fr_loader_release(&l);
+}
+
+enum { BATCHES = IMAGES / BATCH, NUMBERS = BATCHES * BATCH * SIZE * SIZE };
+
+/* Whatever the workers, from wherever the epoch is entered, and drawn anew in each. */
+Test(recipes, a_function_of_seed_epoch_and_batch) {
+    static float a[NUMBERS], b[NUMBERS], s[BATCHES * BATCH * CLASSES], t[BATCHES * BATCH * CLASSES];
+    const fr_loader_opts ways[] = {*FR_LOADER_OPTS(.balanced = true, .random_crop = true, .padding = 2),
+                                   *FR_LOADER_OPTS(.mixup = 0.4), *FR_LOADER_OPTS(.cutmix = 1, .flip = true),
+                                   *FR_LOADER_OPTS(.cutmix = 1, .mixup = 0.2, .balanced = true)};
+    for (int i = 0; i < 4; i++) {
+        fr_loader_opts o = ways[i];
+        o.batch_size = BATCH;
+        o.workers = 0;
+        collect(o, 0, BATCHES, a, s);
+        o.workers = 3;
+        collect(o, 0, BATCHES, b, t);
+        cr_expect_arr_eq(a, b, sizeof a, "way %d", i);
+        cr_expect_arr_eq(s, t, sizeof s, "way %d", i);
+        collect(o, 3, BATCHES, b, t);
+        cr_expect_arr_eq(a + 3 * BATCH * SIZE * SIZE, b, 2 * BATCH * SIZE * SIZE * sizeof *a, "way %d", i);
+        o.group = 2, o.every = 2, o.first = 1; /* the second of two ranks: its batch of the epoch's first two is 1 */
+        collect(o, 0, 1, b, t);
+        cr_expect_arr_eq(a + BATCH * SIZE * SIZE, b, BATCH * SIZE * SIZE * sizeof *a, "way %d", i);
+        cr_expect_arr_eq(s + BATCH * CLASSES, t, BATCH * CLASSES * sizeof *s, "way %d", i);
+        o.seed = 1;
+        collect(o, 0, 1, a, s);
+        cr_expect_neq(memcmp(a, b, BATCH * SIZE * SIZE * sizeof *a), 0, "way %d", i);
+    }
+}
+
+/* torchvision's MixUp and CutMix by their definition: with l from the shares, x = l x + (1 - l) roll(x), or a box of
+ * roll(x) whose area is 1 - l. */
+static void expect_mixed(const float *x, const float *s, const float *plain, const float *classes, bool cut) {
+    double l = -1;
+    int boxed = 0;
+    for (int i = 0; i < BATCH; i++) {
+        const int before = (i + BATCH - 1) % BATCH;
+        for (int c = 0; c < CLASSES && l < 0; c++)
+            if (classes[i * CLASSES + c] == 1 && classes[before * CLASSES + c] == 0) l = (double)s[i * CLASSES + c];
+    }
+    cr_assert(l >= 0 && l <= 1);
+    for (int i = 0; i < BATCH; i++) {
+        const int before = (i + BATCH - 1) % BATCH;
+        const float *p = plain + i * SIZE * SIZE, *q = plain + before * SIZE * SIZE;
+        for (int c = 0; c < CLASSES; c++) {
+            const double want = l * (double)classes[i * CLASSES + c] + (1 - l) * (double)classes[before * CLASSES + c];
+            cr_expect_float_eq(s[i * CLASSES + c], want, 1e-6);
+        }
+        for (int k = 0; k < SIZE * SIZE; k++) {
+            const float got = x[i * SIZE * SIZE + k];
+            const double blended = l * (double)p[k] + (1 - l) * (double)q[k];
+            if (!cut) cr_expect_float_eq(got, blended, 1e-6, "image %d pixel %d: %g, %g", i, k, (double)got, blended);
+            if (cut) cr_expect(got == p[k] || got == q[k]);
+            if (i == 0) boxed += cut && got == q[k] && p[k] != q[k];
+        }
+    }
+    const bool alike = memcmp(plain, plain + (BATCH - 1) * SIZE * SIZE, SIZE * SIZE * sizeof *plain) == 0;
+    if (cut && !alike)
+        cr_expect_leq(fabs((1 - l) * SIZE * SIZE - boxed), 1e-4, "area %g, %d pixels", (1 - l) * SIZE * SIZE, boxed);
+}
+
+Test(recipes, mixed_as_torchvision_mixes) {
+    static float x[NUMBERS], plain[NUMBERS], s[BATCHES * BATCH * CLASSES], classes[BATCHES * BATCH * CLASSES];
+    fr_loader_opts o = *FR_LOADER_OPTS(.batch_size = BATCH, .workers = 0);
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        o.seed = seed;
+        o.mixup = o.cutmix = 0;
+        collect(o, 0, BATCHES, plain, classes);
+        for (int cut = 0; cut < 2; cut++) {
+            o.mixup = cut ? 0 : 0.7;
+            o.cutmix = cut ? 1.5 : 0;
+            collect(o, 0, BATCHES, x, s);
+            for (int b = 0; b < BATCHES; b++)
+                expect_mixed(x + b * BATCH * SIZE * SIZE, s + b * BATCH * CLASSES, plain + b * BATCH * SIZE * SIZE,
+                             classes + b * BATCH * CLASSES, cut);
+        }
+    }
+}
+
+/* Shares l of mixup are from Beta(a, a): mean 1/2, variance 1 / (4 (2 a + 1)). */
+Test(recipes, shares_are_from_a_beta_distribution) {
+    static float x[NUMBERS], s[BATCHES * BATCH * CLASSES], classes[BATCHES * BATCH * CLASSES];
+    static const double alphas[] = {0.2, 1, 4};
+    for (int a = 0; a < 3; a++) {
+        double sum = 0, squares = 0;
+        int n = 0;
+        for (uint64_t seed = 0; seed < 400; seed++) {
+            collect(*FR_LOADER_OPTS(.batch_size = BATCH, .workers = 0, .seed = seed), 0, 1, x, classes);
+            collect(*FR_LOADER_OPTS(.batch_size = BATCH, .workers = 0, .seed = seed, .mixup = alphas[a]), 0, 1, x, s);
+            for (int i = 1; i < BATCH; i++)
+                if (memcmp(classes + i * CLASSES, classes + (i - 1) * CLASSES, CLASSES * sizeof *s) != 0) {
+                    double l = 0;
+                    for (int c = 0; c < CLASSES; c++) l += (double)(s[i * CLASSES + c] * classes[i * CLASSES + c]);
+                    sum += l - 0.5;
+                    squares += (l - 0.5) * (l - 0.5);
+                    n++;
+                    break;
+                }
+        }
+        const double variance = 1 / (4 * (2 * alphas[a] + 1));
+        cr_expect_gt(n, 390);
+        cr_expect_lt(fabs(sum / n), 4 * sqrt(variance / n), "alpha %g: mean %g", alphas[a], sum / n + 0.5);
+        cr_expect_lt(fabs(squares / n / variance - 1), 0.25, "alpha %g: variance %g, %g", alphas[a], squares / n,
+                     variance);
+    }
+}
+
+Test(recipes, mixed_and_balanced_trainings_run_as_planned) {
+    fr_session_info end, plain;
+    fr_session_opts o = options();
+    const uint64_t none = trained(&o, &plain);
+    cr_expect(isfinite(plain.epoch_accuracy));
+    o.train.balanced_sampling = true;
+    cr_expect_neq(trained(&o, &end), none);
+    o.train.mixup = 0.2;
+    o.train.cutmix = 1;
+    o.train.label_smoothing = 0.1;
+    (void)trained(&o, &end);
+    cr_expect(isnan(end.epoch_accuracy), "steps have no right answers");
+    cr_expect(isfinite(end.test_accuracy));
+    o.train.label_smoothing = 0;
+    refused(&o, FR_TARGET_VECTOR, "cannot");
+    o.train.loss = FR_TRAIN_DICE;
+    refused(&o, FR_TARGET_CLASS, "--mixup and --cutmix: share the classes of images, and this run's loss cannot");
+    o = options();
+    o.train.balanced_sampling = true;
+    refused(&o, FR_TARGET_VECTOR, "--balanced-sampling: images have no classes here");
+    o.train.shuffle_window = 5;
+    refused(&o, FR_TARGET_CLASS, "--balanced-sampling with --shuffle-window 5");
+}
+
+/* ---- layer-wise decay ------------------------------------------------------------------------------------------ */
+
+/* Two blocks: a decay of 0.5 is a group of half the rate for the first. */
+Test(recipes, layer_decay_is_groups) {
+    static const char *const half[] = {"conv=0.5"}, *const both[] = {"conv=0.25"};
+    fr_session_info end;
+    fr_session_opts o = options();
+    const uint64_t none = trained(&o, &end);
+    o.train.layer_decay = 0.5;
+    const uint64_t decayed = trained(&o, &end);
+    cr_expect_neq(decayed, none);
+    o.train.layer_decay = 1;
+    o.train.lr_scale = half;
+    o.train.n_lr_scale = 1;
+    cr_expect_eq(trained(&o, &end), decayed);
+    o.train.lr_scale = both; /* what is said of a layer by name is what holds */
+    const uint64_t quarter = trained(&o, &end);
+    o.train.layer_decay = 0.5;
+    cr_expect_eq(trained(&o, &end), quarter);
+}
+
+/* ---- classes --------------------------------------------------------------------------------------------------- */
+
+/* numpy's numbers of the matrix in the report; the test set is the training set, 20, 12 and 8 images. */
+Test(recipes, evaluations_count_classes) {
+    char path[] = "/tmp/frugal-recipes-XXXXXX", text[1 << 14] = "";
+    const int file = mkstemp(path);
+    fr_session_info end;
+    fr_session_opts o = options();
+    cr_assert_geq(file, 0);
+    o.train.per_class = true;
+    o.train.report = path;
+    o.train.epochs = 6;
+    (void)trained(&o, &end);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f);
+    cr_assert_gt(fread(text, 1, sizeof text - 1, f), 0);
+    fclose(f);
+    unlink(path);
+    close(file);
+    const char *at = strstr(text, "\"confusion\":");
+    cr_assert_not_null(at, "%s", text);
+    double m[9], right = 0, mean = 0, all[3] = {20, 12, 8};
+    for (int i = 0; i < 9; i++) {
+        at += strcspn(at, "0123456789");
+        m[i] = strtod(at, (char **)&at);
+    }
+    for (int c = 0; c < 3; c++) {
+        const double said = m[c] + m[3 + c] + m[6 + c];
+        cr_expect_eq(m[3 * c] + m[3 * c + 1] + m[3 * c + 2], all[c]);
+        right += m[4 * c];
+        mean += m[4 * c] / (all[c] + said - m[4 * c]) / 3;
+    }
+    cr_expect_float_eq(right / 40, end.test_accuracy, 1e-12);
+    at = strstr(text, "\"mean_iou\":");
+    cr_assert_not_null(at);
+    cr_expect_float_eq(strtod(at + strlen("\"mean_iou\":"), NULL), mean, 1e-9);
+    at = strstr(text, "\"classes\":\t{");
+    cr_assert_not_null(at);
+    at = strstr(at, "\"accuracy\":");
+    at += strcspn(at, "0123456789");
+    cr_expect_float_eq(strtod(at, NULL), m[0] / 20, 1e-9);
 }

@@ -1,0 +1,85 @@
+/* classes.c - what an evaluation says of each class (--per-class): its confusion matrix, counted on the host. */
+#include "session/session.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+fr_status fri_confusion_begin(fri_session *r) {
+    const size_t n = (size_t)r->config->outputs;
+    if (!r->config->opts.per_class || !r->config->accuracy) return FR_OK;
+    free(r->confusion);
+    r->confusion = n <= SIZE_MAX / n / sizeof *r->confusion ? calloc(n * n, sizeof *r->confusion) : NULL;
+    return r->confusion != NULL ? FR_OK : fr_fail(FR_ENOMEM, "--per-class: no host memory for %zu x %zu numbers", n, n);
+}
+
+/* The first largest element, or the first NaN, as fr_count_correct finds it. */
+static int64_t largest(const float *x, int64_t n) {
+    int64_t at = 0;
+    for (int64_t i = 1; i < n && x[at] == x[at]; i++)
+        if (x[i] > x[at] || x[i] != x[i]) at = i;
+    return at;
+}
+
+static void count(const fri_session *r, const float *y, const int64_t *target, int64_t rows) {
+    const int64_t classes = r->config->outputs;
+    for (int64_t i = 0; i < rows; i++)
+        if (target[i] >= 0 && target[i] < classes)
+            r->confusion[target[i] * classes + largest(y + i * classes, classes)]++;
+}
+
+fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targets) {
+    const bool near = fr_tensor_device(y) == FR_CPU;
+    float *values = near ? NULL : malloc(fr_tensor_nbytes(y));
+    int64_t *classes = near ? NULL : malloc(fr_tensor_nbytes(targets));
+    fr_status s = FR_OK;
+    if (!near && (values == NULL || classes == NULL)) s = fr_fail(FR_ENOMEM, "--per-class: no host memory for a batch");
+    if (!near) FR_TRY(s, fr_tensor_to_host(y, values));
+    if (!near) FR_TRY(s, fr_tensor_to_host(targets, classes));
+    FR_TRY(s, s);
+    count(r, near ? fr_tensor_data(y) : values, near ? fr_tensor_data(targets) : classes, fr_tensor_numel(targets));
+done:
+    free(values);
+    free(classes);
+    return s;
+}
+
+fr_status fri_confusion_total(fri_session *r) {
+    const fri_config *c = r->config;
+    const size_t n = (size_t)(c->outputs * c->outputs);
+    if (r->confusion == NULL || c->ranks == 1) return FR_OK;
+    int64_t *all = malloc(n * sizeof *all * (size_t)c->ranks);
+    if (all == NULL) return fr_fail(FR_ENOMEM, "--per-class: no host memory for the numbers of %d ranks", c->ranks);
+    fr_status s = fr_comm_agree(c->comm, r->confusion, n * sizeof *all, all);
+    memset(r->confusion, 0, n * sizeof *all);
+    for (size_t i = 0; i < n * (size_t)c->ranks && s == FR_OK; i++) r->confusion[i % n] += all[i];
+    free(all);
+    return s;
+}
+
+fri_class_numbers fri_class_numbers_of(const fri_session *r, int64_t class) {
+    const int64_t n = r->config->outputs, *m = r->confusion, right = m[class * n + class];
+    int64_t here = 0, said = 0;
+    for (int64_t i = 0; i < n; i++) {
+        here += m[class * n + i];
+        said += m[i * n + class];
+    }
+    const int64_t either = here + said - right;
+    const bool named = !r->config->from_labels && r->config->targets == FR_TARGET_CLASS;
+    return (fri_class_numbers){.name = named ? fr_dataset_class_name(r->train, class) : NULL,
+                               .targets = here,
+                               .accuracy = here > 0 ? (double)right / (double)here : NAN,
+                               .iou = either > 0 ? (double)right / (double)either : NAN};
+}
+
+double fri_mean_iou(const fri_session *r) {
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->config->outputs; i++) {
+        const double iou = fri_class_numbers_of(r, i).iou;
+        if (isnan(iou)) continue;
+        sum += iou;
+        n++;
+    }
+    return n > 0 ? sum / (double)n : NAN;
+}
