@@ -74,7 +74,7 @@ static const void *source(const fri_bucket *b, const block *k, int64_t v) {
 /* to = all, or to + all, in order; a running value first loses what it forgets. */
 static fr_status add_block(const fri_bucket *b, const block *k) {
     const fri_backend *be = fri_backend_of(k->m->tensor);
-    const bool moves = k->m->parameter == NULL, begins = b->first && !moves;
+    const bool moves = k->m->parameter == NULL, begins = b->first; /* of running values none does */
     const void *sum = begins ? source(b, k, 0) : k->to;
     fr_status s = FR_OK;
     for (int64_t v = begins; v < b->present; v++) {

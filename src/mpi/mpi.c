@@ -127,14 +127,18 @@ static fr_status finish(engine *e, const fr_wait *w) {
 
 /* ---- exchange -------------------------------------------------------------------------------------------------- */
 
-/* All pieces below LARGE as a type of their own, which takes each from where it lies. None: MPI_DATATYPE_NULL. */
+static bool is_large(const fr_piece *p) {
+    return p->bytes >= LARGE;
+}
+
+/* The others as a type of their own, which takes each from where it lies. None: MPI_DATATYPE_NULL. */
 static int describe(const fr_piece *piece, int n, MPI_Datatype *type) {
     MPI_Aint *place = malloc((size_t)n * sizeof *place);
     int *length = malloc((size_t)n * sizeof *length), code = MPI_ERR_NO_MEM, small = 0;
     *type = MPI_DATATYPE_NULL;
     if (place != NULL && length != NULL) {
         for (int i = 0; i < n; i++) {
-            if (piece[i].bytes == 0 || piece[i].bytes >= LARGE) continue;
+            if (piece[i].bytes == 0 || is_large(&piece[i])) continue;
             MPI_Get_address(piece[i].data, &place[small]);
             length[small++] = (int)piece[i].bytes;
         }
@@ -162,7 +166,7 @@ static int begin(engine *e, fr_pieces p, int peer, bool out) {
     int code = MPI_SUCCESS;
     if (peer == e->rank || n <= 0) return code;
     for (int i = 0; i < n && code == MPI_SUCCESS; i++)
-        if (piece[i].bytes >= LARGE) code = post(e, piece[i].data, (int)piece[i].bytes, MPI_BYTE, peer, out);
+        if (is_large(&piece[i])) code = post(e, piece[i].data, (int)piece[i].bytes, MPI_BYTE, peer, out);
     if (code == MPI_SUCCESS) code = describe(piece, n, &small);
     return code == MPI_SUCCESS && small != MPI_DATATYPE_NULL ? post(e, MPI_BOTTOM, 1, small, peer, out) : code;
 }

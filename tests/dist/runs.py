@@ -66,10 +66,12 @@ def link(build, where):
     def near(name, a, b):
         expect(abs(a / b - 1) < 0.01, f"{name}: {a} s predicted, {b} expected")
 
-    step, whole, exposed, gradients = planned("--link", "0.01Gb")
-    near("bytes", whole, 2 * gradients * 2 / 3 / (0.95 * 0.01e9 / 8))
-    near("slow", exposed, whole - 2 / 3 * step)
     for more, sums in ([], 1), (["--accumulate", "6"], 2):
+        step, _, _, gradients = planned("--link", "1", *more)
+        rate = gradients * 2 / 3 / (2 * step)  # sums take two steps
+        step, whole, exposed, _ = planned("--link", f"{8 * rate / 0.95e9:.9f}Gb", *more)
+        near("bytes", whole, (sums + 1) * 2 * step)
+        near("slow", exposed, whole - 2 / 3 * step)
         step, whole, exposed, _ = planned("--link", "100", *more)
         values = whole / (sums + 1)
         expect(values < exposed < values * (1 + sums), f"fast, {sums} rounds: {exposed} of {whole} s are exposed")
