@@ -180,6 +180,8 @@ typedef struct fr_loader_opts {
      * off. Targets are then f32 shares [n, classes], as fr_cross_entropy takes them. Which, and how: by seed, epoch and
      * batch. fr_loader_next does it. */
     double mixup FR_DEFAULT(0), cutmix FR_DEFAULT(0);
+    double erasing FR_DEFAULT(0); /* the probability that a box of 2 to 33 % of the result becomes 0 (torchvision's
+                                   * RandomErasing); masks stay. Last of all, by seed, epoch and image */
 } fr_loader_opts;
 
 /* The defaults are those of training but for augmentation, which is off. */

@@ -163,6 +163,7 @@ typedef struct fr_train_opts {
     int64_t n_class_weights;
     bool balanced_sampling; /* fr_loader_opts.balanced */
     double mixup, cutmix;   /* alphas; fr_loader_opts has them */
+    double random_erasing;  /* fr_loader_opts.erasing */
     double layer_decay;     /* a layer learns this much slower than the next one; 1: all learn alike */
     bool per_class;         /* what evaluations say of each class */
 } fr_train_opts;

@@ -45,6 +45,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     t->degrees = o->degrees;
     t->zoom = o->zoom;
     t->shear = o->shear;
+    t->erasing = o->erasing;
     t->seed = fri_loader_key(o->seed);
     FR_TRY(s, check_side("height", t->height));
     FR_TRY(s, check_side("width", t->width));
@@ -71,6 +72,8 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     if (!(t->zoom >= 0 && t->zoom <= 1)) return fr_fail(FR_EINVAL, "loader: zoom is %g, must lie in 0..1", t->zoom);
     if (!(t->shear >= 0 && t->shear <= 45))
         return fr_fail(FR_EINVAL, "loader: shear is %g degrees, must lie in 0..45", t->shear);
+    if (!(t->erasing >= 0 && t->erasing <= 1))
+        return fr_fail(FR_EINVAL, "loader: erasing is %g, must lie in 0..1", t->erasing);
     for (int64_t c = 0; c < t->channels; c++) {
         if (!isfinite(o->mean[c]) || !isfinite(o->std[c]) || o->std[c] <= 0)
             return fr_fail(FR_EINVAL, "loader: mean %g and std %g of channel %lld; std must be positive", o->mean[c],
@@ -192,6 +195,7 @@ fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int
     at.left = offset(p.width, t->width, t->padding, t->random_crop, r.v[1]);
     at.mirror = t->flip && (r.v[2] >> 31) != 0;
     cut_any(t, &p, &at, to);
+    if (t->erasing > 0) fri_erase(t, epoch, index, to);
     if (classes != NULL) cut_mask(t, &p, &at, image, classes);
 done:
     return s;
@@ -205,7 +209,7 @@ fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts,
     float *pixels = NULL;
     fr_status s = FR_OK;
     plain.random_crop = plain.flip = false;
-    plain.degrees = plain.zoom = plain.shear = 0;
+    plain.degrees = plain.zoom = plain.shear = plain.erasing = 0;
     FR_TRY(s, image->pixels != NULL || image->f32 != NULL
                   ? FR_OK
                   : fr_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));

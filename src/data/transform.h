@@ -9,7 +9,7 @@ typedef struct fri_transform {
     int64_t resize_height, resize_width; /* FR_LOADER_NATIVE: each image's own */
     int64_t padding;
     bool random_crop, flip;
-    double degrees, zoom, shear;
+    double degrees, zoom, shear, erasing;
     uint64_t seed;
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* of what is f32 */
     float value[FR_CHANNELS_MAX][256];                  /* per channel, what a byte becomes */
@@ -57,6 +57,8 @@ fr_status fri_resize(fri_pixels *p, int64_t out_h, int64_t out_w, fri_transform_
 /* A random rotation, zoom and shear by numbers of (seed, epoch, index): where in the image its pixel (y, x) comes from,
  * and what then becomes of the image. False: all three are 0. */
 bool fri_affine_map(const fri_transform *t, int64_t epoch, int64_t index, double m[4]);
+/* torchvision's RandomErasing of the result, by numbers of (seed, epoch, index). */
+void fri_erase(const fri_transform *t, int64_t epoch, int64_t index, float *image);
 void fri_affine_source(const double m[4], int64_t h, int64_t w, int64_t y, int64_t x, double *from_y, double *from_x);
 fr_status fri_affine(fri_pixels *p, const double m[4], fri_transform_scratch *scratch);
 

@@ -233,6 +233,7 @@ void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l
     l->balanced = train && o->balanced_sampling;
     l->mixup = train ? o->mixup : 0;
     l->cutmix = train ? o->cutmix : 0;
+    l->erasing = train ? o->random_erasing : 0;
     vary(c, split, l);
 }
 

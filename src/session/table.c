@@ -181,6 +181,9 @@ const fr_flag fri_flags[] = {
      "Paste a box of another image of the batch into each, the classes shared by area; with --mixup too, each batch "
      "has one of the two.",
      BELOW(0, 1000), .course = true, .lacking = "0"},
+    {"random-erasing", ROW(REAL, TRAINING, random_erasing), "P",
+     "The probability that a box of a training image, 2 to 33 % of it, becomes its mean color.", BELOW(0, 1.0000001),
+     .course = true, .lacking = "0"},
     {"layer-decay", ROW(REAL, TRAINING, layer_decay), "X",
      "A layer with parameters learns X times as fast as the one behind it; 1: all alike.", BELOW(1e-3, 1.0000001),
      .course = true, .lacking = "1"},

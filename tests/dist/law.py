@@ -33,8 +33,8 @@ WAYS = {
     "half": (2, ["--half=bf16"], ["--fused-step"]),
 }
 # Of the trainer itself: planted.c has a loss of its own.
-RECIPE = (4, ["--balanced-sampling", "--mixup", "0.4", "--cutmix", "1", "--class-weights", "auto", "--layer-decay",
-              "0.75", "--label-smoothing", "0.1", "--per-class", "--eval-every", "1"], [])
+RECIPE = (4, ["--balanced-sampling", "--mixup", "0.4", "--cutmix", "1", "--random-erasing", "0.5", "--class-weights",
+              "auto", "--layer-decay", "0.75", "--label-smoothing", "0.1", "--per-class", "--eval-every", "1"], [])
 CI = ["vgg.recipe", "vgg.fused", "densenet.amp", "resnet.adam8", "unet.masters"]
 
 
