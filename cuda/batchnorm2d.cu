@@ -168,6 +168,19 @@ static __device__ __forceinline__ void gate_channels(const gate &p, int64_t c, f
     }
 }
 
+/* The sums of a block's threads, written as its chunk's. */
+template <int N>
+static __device__ __forceinline__ void end_chunk(fri_columns g, int64_t c, float sum_dy[N], float sum_dyx[N],
+                                                 float *shared, float *partial_dy, float *partial_dyx) {
+    fri_column_sum<N>(sum_dy, shared);
+    fri_column_sum<N>(sum_dyx, shared);
+    if (threadIdx.y > 0 || c >= g.c) return;
+    for (int k = 0; k < N; k++) {
+        partial_dy[(int64_t)blockIdx.y * g.c + c + k] = sum_dy[k];
+        partial_dyx[(int64_t)blockIdx.y * g.c + c + k] = sum_dyx[k];
+    }
+}
+
 /* partial_dy, partial_dyx [chunks][c]: sums of dy and of dy * (x - mean); RELU: of what passes of dy. */
 template <typename T, int N, bool RELU>
 __global__ void __launch_bounds__(FRI_THREADS) backward_chunks(fri_columns g, const T *x, const float *mean, gate p,
@@ -192,13 +205,7 @@ __global__ void __launch_bounds__(FRI_THREADS) backward_chunks(fri_columns g, co
             }
         }
     }
-    fri_column_sum<N>(sum_dy, shared);
-    fri_column_sum<N>(sum_dyx, shared);
-    if (threadIdx.y > 0 || c >= g.c) return;
-    for (int k = 0; k < N; k++) {
-        partial_dy[(int64_t)blockIdx.y * g.c + c + k] = sum_dy[k];
-        partial_dyx[(int64_t)blockIdx.y * g.c + c + k] = sum_dyx[k];
-    }
+    end_chunk<N>(g, c, sum_dy, sum_dyx, shared, partial_dy, partial_dyx);
 }
 
 /* The same of dy = a + b where the bit is 1, else 0, which is written on the way; N elements lie in one byte. */
@@ -228,13 +235,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
             fri_store_pack<T, N>(dy + i, p);
         }
     }
-    fri_column_sum<N>(sum_dy, shared);
-    fri_column_sum<N>(sum_dyx, shared);
-    if (threadIdx.y > 0 || c >= g.c) return;
-    for (int k = 0; k < N; k++) {
-        partial_dy[(int64_t)blockIdx.y * g.c + c + k] = sum_dy[k];
-        partial_dyx[(int64_t)blockIdx.y * g.c + c + k] = sum_dyx[k];
-    }
+    end_chunk<N>(g, c, sum_dy, sum_dyx, shared, partial_dy, partial_dyx);
 }
 
 /* dgamma, dbeta and what the gradient of x subtracts. */
