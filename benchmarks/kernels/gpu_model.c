@@ -205,9 +205,11 @@ static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch
     fr_tensor *x = NULL, *target = NULL, *y = NULL, *loss = NULL, *scaled = NULL;
     fr_step_scope scope;
     fr_autocast_state was;
-    must(fr_tensor_empty(4, (int64_t[]){batch, 224, 224, 3}, FR_F32, FR_META, &x), "images");
+    static const double mean[3] = {0.485, 0.456, 0.406}, std[3] = {0.229, 0.224, 0.225};
+    must(fr_tensor_empty(4, (int64_t[]){batch, 224, 224, 3}, FR_U8, FR_META, &x), "images");
     must(fr_tensor_empty(pixels ? 3 : 1, (int64_t[]){batch, 224, 224}, FR_I64, FR_META, &target), "targets");
     must(fr_step_begin(&scope), "step");
+    must(fr_images_normalize(x, mean, std, FR_F16, &x), "images");
     must(fr_autocast_begin(FR_F16, &was), "autocast");
     must(fr_module_forward(m, x, &y), "forward");
     fr_tensor_release(&x);

@@ -3,8 +3,8 @@
  * A dataset is a list of (image, target). Each image is 8 bit or f32, 1 to 16 channels, and is read when it is asked
  * for; its target is a class, a class per pixel (a mask), or a vector of numbers.
  * A loader decodes images on worker threads, transforms them and writes each straight into its place in the batch:
- * f32, NHWC, normalized. Order and augmentation are a function of (seed, epoch, image) only: never of the number of
- * workers or of time.
+ * f32, NHWC, normalized, or bytes that fr_images_normalize makes that of. Order and augmentation are a function of
+ * (seed, epoch, image) only: never of the number of workers or of time.
  *
  * Limits: an image has sides of at most 32768 and at most 67,108,864 pixels; the header is checked before any memory
  * is taken. Damaged or hostile files give FR_EIO or FR_EFORMAT and a sentence that names the file and both values. */
@@ -180,8 +180,9 @@ typedef struct fr_loader_opts {
      * off. Targets are then f32 shares [n, classes], as fr_cross_entropy takes them. Which, and how: by seed, epoch and
      * batch. fr_loader_next does it. */
     double mixup FR_DEFAULT(0), cutmix FR_DEFAULT(0);
-    double erasing FR_DEFAULT(0); /* the probability that a box of 2 to 33 % of the result becomes 0 (torchvision's
+    double erasing FR_DEFAULT(0);      /* the probability that a box of 2 to 33 % of the result becomes 0 (torchvision's
                                    * RandomErasing); masks stay. Last of all, by seed, epoch and image */
+    fr_dtype dtype FR_DEFAULT(FR_F32); /* FR_U8: 8-bit images stay bytes; mean and std are not applied */
 } fr_loader_opts;
 
 /* The defaults are those of training but for augmentation, which is off. */
@@ -223,14 +224,20 @@ FR_API fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opt
 /* Stops the workers, at any time, and frees everything; tensors that the caller still holds stay valid. */
 FR_API void fr_loader_release(fr_loader **loader);
 
-/* The next batch: images f32 [n, height, width, channels] and targets: labels i64 [n]; pixels i64 [n, height, width],
- * -100 where they are ignored (fr_cross_entropy's); vectors f32 [n, classes]. n is batch_size but for a last short
- * batch.
+/* The next batch: images of opts.dtype [n, height, width, channels] and targets: labels i64 [n]; pixels i64 [n, height,
+ * width], -100 where they are ignored (fr_cross_entropy's); vectors f32 [n, classes]. n is batch_size but for a last
+ * short batch.
  * FR_END after the last one, and the call after that begins the next epoch. On success what the slots held is released
  * and replaced; otherwise they are untouched. The loader writes a batch buffer again only when nobody else holds it.
  * errors: what reading an image says, with the file's name. Nothing is skipped: the same call fails again until the
  * position is set. Call it from one thread, the one that trains. */
 FR_API fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **targets);
+
+/* (x / 255 - mean) / std of u8 images [..., channels], on their device, in `dtype`, f32 or a half type: the numbers of
+ * a loader of f32, rounded to it. mean and std have a number per channel; no gradient. So a batch goes over a bus in a
+ * quarter of the bytes. FR_EDTYPE: images are not u8. FR_ESHAPE: more than FR_CHANNELS_MAX channels. */
+FR_API fr_status fr_images_normalize(const fr_tensor *images, const double *mean, const double *std, fr_dtype dtype,
+                                     fr_tensor **out);
 
 /* Threads that decode for it: fewer than were asked for where the system starts no more. With 0 fr_loader_next decodes;
  * the batches are the same. */

@@ -25,6 +25,7 @@ enum {
     FR_LAYER_COLUMNS = 16,     /* "weight" is [out, in]: its columns are the last dimension of the first input */
     FR_LAYER_KEEPS_F32 = 32,   /* fr_module_to_dtype leaves its tensors alone: it normalizes */
     FR_LAYER_PER_IMAGE = 64,   /* image i of each result (dimension 0) is made of image i of the inputs alone */
+    FR_LAYER_CASTS = 128,      /* under autocast it reads its input in the low type only */
 };
 
 /* What a kind of module does: one of forward and run, which must read its tensors through the module each time. A

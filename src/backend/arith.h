@@ -50,6 +50,13 @@ static inline FRI_HOST_DEVICE void fri_gather_line(const fri_gather_desc *d, int
     }
 }
 
+/* ---- images ------------------------------------------------------------------------------------------------ */
+
+/* What byte v of a channel becomes. No product is added to, so no compiler contracts it. */
+static inline FRI_HOST_DEVICE float fri_normalized(int v, double mean, double std) {
+    return (float)(((double)v / 255.0 - mean) / std);
+}
+
 /* ---- exponential ------------------------------------------------------------------------------------------- */
 
 /* An exponential that loops can vectorize. f32: exp(x) = 2^n exp(r), n the nearest integer to x / ln 2,

@@ -15,7 +15,8 @@
 /* clang-format off */
 /* They take every element type, so the f64 table has the same functions. */
 #define FRI_MEMORY_KERNELS(X)                                                                                          \
-    X(fill, fri_fill_fn, REQUIRED) X(copy_rows, fri_copy_rows_fn, REQUIRED) X(cast, fri_cast_fn, REQUIRED)
+    X(fill, fri_fill_fn, REQUIRED) X(copy_rows, fri_copy_rows_fn, REQUIRED) X(cast, fri_cast_fn, REQUIRED)   \
+    X(normalize, fri_normalize_fn, REQUIRED)
 
 /* Elementwise: y[i] from the inputs' element i. */
 #define FRI_UNARY_KERNELS(X) \

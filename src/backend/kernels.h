@@ -46,6 +46,16 @@ typedef fr_status fri_copy_rows_fn(const fri_exec *e, int64_t rows, size_t row_b
 /* y = x converted from `from` to `to`; floats round to nearest even. Integer and bool types convert as C does. */
 typedef fr_status fri_cast_fn(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y);
 
+/* n bytes, the channels of a pixel one after the other, become (x / 255 - mean) / std of the channel: rounded from f64
+ * to f32 (fri_normalized), then to the type, f32 or a half. */
+enum { FRI_NORMALIZE_CHANNELS = 16 };
+typedef struct fri_normalize_desc {
+    fr_dtype dtype; /* of y */
+    int64_t n, channels;
+    double mean[FRI_NORMALIZE_CHANNELS], std[FRI_NORMALIZE_CHANNELS];
+} fri_normalize_desc;
+typedef fr_status fri_normalize_fn(const fri_exec *e, const fri_normalize_desc *d, const uint8_t *x, void *y);
+
 /* Elementwise kernels share three types; the map (kernel_map.h) says what y is in each. y may be an input. */
 typedef fr_status fri_unary_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, void *y);
 typedef fr_status fri_binary_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y);

@@ -36,13 +36,15 @@ typedef struct dry_run {
 
 /* ---- batches ----------------------------------------------------------------------------------------------- */
 
+/* Copied from the host, of which meta reads nothing. */
 static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
     int64_t size = d->config.opts.image_size;
     const fr_shape shape = fri_target_shape(&d->config, n);
     fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, d->config.channels}, FR_F32, FR_META, images));
+    const int64_t dim[] = {n, size, size, d->config.channels};
+    FR_TRY(s, fr_tensor_from_host(d, 4, dim, fri_image_dtype(&d->config), FR_META, images));
     fr_tensor_category_set(*images, FR_MEM_INPUT);
-    FR_TRY(s, fr_tensor_empty(shape.rank, shape.dim, fri_target_dtype(&d->config), FR_META, targets));
+    FR_TRY(s, fr_tensor_from_host(d, shape.rank, shape.dim, fri_target_dtype(&d->config), FR_META, targets));
     fr_tensor_category_set(*targets, FR_MEM_INPUT);
 done:
     return s;

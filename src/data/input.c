@@ -125,9 +125,10 @@ int64_t fr_input_count(const fr_input *in) {
 
 /* ---- the batch that comes early ------------------------------------------------------------------------------ */
 
-fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, const fr_shape *targets, fr_dtype of_targets) {
+fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, fr_dtype of_images, const fr_shape *targets,
+                            fr_dtype of_targets) {
     fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(images, FR_F32, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
+    FR_TRY(s, fri_tensor_new(images, of_images, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
     FR_TRY(s, fri_tensor_new(targets, of_targets, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
     if (in->streams != NULL) s = in->streams->mark(FRI_STREAM_COMPUTE, &in->taken); /* who had that memory before */
 done:

@@ -21,8 +21,7 @@ enum { CHUNK_MAX = 16, ERROR_BYTES = 1024 };
 #define EPOCH_MAX (INT64_C(1) << 60)
 
 typedef struct slot {
-    float *images;
-    void *targets;
+    void *images, *targets;
     int64_t done; /* images finished, also those that failed */
     int64_t failed_at;
     bool mixed;
@@ -109,8 +108,8 @@ static fr_status fill(const fri_loader *l, const slot *s, int64_t batch, int64_t
         memcpy((float *)s->targets + at, image->target.data, (size_t)l->shape.numbers * sizeof(float));
     /* An image that is drawn twice is varied twice. */
     const int64_t draw = l->balance.image != NULL ? batch * l->opts.batch_size + position : index;
-    return fri_transform_apply(t, image, epoch, draw, scratch,
-                               s->images + (size_t)position * (size_t)(t->height * t->width * t->channels),
+    const size_t bytes = (size_t)(t->height * t->width * t->channels) * fr_dtype_size(l->shape.dtype);
+    return fri_transform_apply(t, image, epoch, draw, scratch, (char *)s->images + (size_t)position * bytes,
                                target == FR_TARGET_PIXELS ? classes : NULL);
 }
 
@@ -240,6 +239,12 @@ static fr_status start_workers(fri_loader *l) {
 /* ---- life -------------------------------------------------------------------------------------------------- */
 
 static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
+    if (o->dtype != FR_F32 && (o->mixup > 0 || o->cutmix > 0 || o->erasing > 0))
+        return fr_fail(FR_EDTYPE, "loader: mixup, cutmix and erasing are of f32 batches, and %s is asked for",
+                       fr_dtype_name(o->dtype));
+    if (o->dtype != FR_F32 && (o->dtype != FR_U8 || d->f32))
+        return fr_fail(FR_EDTYPE, "loader: batches of %s, and %s holds %s images; f32, or u8 of u8 images",
+                       fr_dtype_name(o->dtype), d->source, d->f32 ? "f32" : "u8");
     if (o->batch_size < 1)
         return fr_fail(FR_EINVAL, "loader: batch_size is %lld, must be >= 1", (long long)o->batch_size);
     if (o->drop_last && o->batch_size > d->count)
@@ -294,6 +299,7 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
                                   .height = l->transform.height,
                                   .width = l->transform.width,
                                   .channels = l->transform.channels,
+                                  .dtype = opts->dtype,
                                   .target = d->target,
                                   .numbers = fri_target_numel(d, l->transform.height, l->transform.width)};
     if (opts->mixup > 0 || opts->cutmix > 0) FR_TRY(s, shares_of_classes(l));
@@ -449,8 +455,7 @@ static fr_status give_back(fri_loader *l) {
     /* Only this thread writes next and unfree, so it reads them without the lock. */
     while (l->unfree < l->next - 1 + l->shape.slots) {
         slot *s = slot_of(l, l->unfree);
-        float *images = NULL;
-        void *targets = NULL;
+        void *images = NULL, *targets = NULL;
         fr_status status = l->provide(l->ctx, (int)(l->unfree % l->shape.slots), &images, &targets);
         if (status != FR_OK) return status;
         pthread_mutex_lock(&l->lock);

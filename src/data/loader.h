@@ -12,8 +12,9 @@
 enum { FRI_LOADER_WORKERS_MAX = 256, FRI_LOADER_PREFETCH_MAX = 64 };
 
 /* Called on the caller's thread before a slot is filled: *images and *targets get buffers for `capacity` images (see
- * fri_loader_shape) that nobody else reads: f32; i64, or f32 of vectors. They may be the slot's old ones or new. */
-typedef fr_status fri_loader_provide_fn(void *ctx, int slot, float **images, void **targets);
+ * fri_loader_shape) that nobody else reads: of the images' type; i64, or f32 of vectors. They may be the slot's old
+ * ones or new. */
+typedef fr_status fri_loader_provide_fn(void *ctx, int slot, void **images, void **targets);
 
 typedef struct fri_loader fri_loader;
 
@@ -21,6 +22,7 @@ typedef struct fri_loader_shape {
     int slots;
     int64_t capacity; /* images per buffer */
     int64_t height, width, channels;
+    fr_dtype dtype;
     fr_target target;
     int64_t numbers; /* per target */
 } fri_loader_shape;

@@ -26,7 +26,7 @@ static fr_status own(fr_tensor **t, const fr_shape *shape, fr_dtype dtype, fr_de
     return fri_tensor_new(shape, dtype, device, FR_MEM_INPUT, t);
 }
 
-static fr_status provide(void *ctx, int slot, float **images, void **targets) {
+static fr_status provide(void *ctx, int slot, void **images, void **targets) {
     fr_loader *l = ctx;
     const fri_loader_shape *d = &l->shape;
     fr_shape image_shape = FRI_SHAPE(d->capacity, d->height, d->width, d->channels);
@@ -36,7 +36,7 @@ static fr_status provide(void *ctx, int slot, float **images, void **targets) {
     fr_dtype target_type = d->target == FR_TARGET_VECTOR ? FR_F32 : FR_I64;
     const char *was = fri_scope_op_push("loader");
     fr_status s = FR_OK;
-    FR_TRY(s, own(&l->images[slot], &image_shape, FR_F32, l->device));
+    FR_TRY(s, own(&l->images[slot], &image_shape, d->dtype, l->device));
     FR_TRY(s, own(&l->targets[slot], &target_shape, target_type, l->device));
     *images = fr_tensor_data(l->images[slot]);
     *targets = fr_tensor_data(l->targets[slot]);

@@ -1,6 +1,7 @@
 /* transform.c - see transform.h. The order of steps is stated at fr_loader_opts. */
 #include "data/transform.h"
 
+#include "backend/arith.h"
 #include "base/philox.h"
 #include "base/status.h"
 
@@ -42,6 +43,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     t->padding = o->padding;
     t->random_crop = o->random_crop;
     t->flip = o->flip;
+    t->bytes = o->dtype == FR_U8;
     t->degrees = o->degrees;
     t->zoom = o->zoom;
     t->shear = o->shear;
@@ -80,7 +82,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
                            o->std[c], (long long)c);
         t->mean[c] = o->mean[c];
         t->std[c] = o->std[c];
-        for (int v = 0; v < 256; v++) t->value[c][v] = (float)(((double)v / 255.0 - o->mean[c]) / o->std[c]);
+        for (int v = 0; v < 256; v++) t->value[c][v] = fri_normalized(v, o->mean[c], o->std[c]);
     }
 done:
     return s;
@@ -105,6 +107,13 @@ static inline void put_u8(const fri_transform *t, const uint8_t *p, int64_t in, 
         to[0] = t->value[0][luma(p)];
     else
         for (int64_t c = 0; c < out; c++) to[c] = t->value[c][in < out ? p[0] : p[c]];
+}
+
+static inline void put_bytes(const uint8_t *p, int64_t in, int64_t out, uint8_t *to) {
+    if (in > out)
+        to[0] = luma(p);
+    else
+        for (int64_t c = 0; c < out; c++) to[c] = in < out ? p[0] : p[c];
 }
 
 static inline void put_f32(const fri_transform *t, const float *p, int64_t in, int64_t out, float *to) {
@@ -149,21 +158,23 @@ static inline int64_t source(const fri_transform *t, const fri_pixels *p, const 
 
 /* The window. in and out are p's and t's channels: numbers where the caller knows them, so that loops over them go. */
 static inline void cut(const fri_transform *t, const fri_pixels *p, const place *at, int64_t in, int64_t out,
-                       float *to) {
+                       void *to) {
     static const uint8_t black[FR_CHANNELS_MAX] = {0};
     static const float zero[FR_CHANNELS_MAX] = {0};
     for (int64_t y = 0; y < t->height; y++)
         for (int64_t x = 0; x < t->width; x++) {
             const int64_t from = source(t, p, at, y, x);
-            float *q = to + (y * t->width + x) * out;
+            const int64_t at_to = (y * t->width + x) * out;
             if (p->f32 != NULL)
-                put_f32(t, from >= 0 ? p->f32 + from * in : zero, in, out, q);
+                put_f32(t, from >= 0 ? p->f32 + from * in : zero, in, out, (float *)to + at_to);
+            else if (t->bytes)
+                put_bytes(from >= 0 ? p->u8 + from * in : black, in, out, (uint8_t *)to + at_to);
             else
-                put_u8(t, from >= 0 ? p->u8 + from * in : black, in, out, q);
+                put_u8(t, from >= 0 ? p->u8 + from * in : black, in, out, (float *)to + at_to);
         }
 }
 
-static void cut_any(const fri_transform *t, const fri_pixels *p, const place *at, float *to) {
+static void cut_any(const fri_transform *t, const fri_pixels *p, const place *at, void *to) {
     if (p->channels == 3 && t->channels == 3)
         cut(t, p, at, 3, 3, to);
     else if (p->channels == 1 && t->channels == 3)
@@ -183,7 +194,7 @@ static void cut_mask(const fri_transform *t, const fri_pixels *p, const place *a
 }
 
 fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int64_t epoch, int64_t index,
-                              fri_transform_scratch *scratch, float *to, int64_t *classes) {
+                              fri_transform_scratch *scratch, void *to, int64_t *classes) {
     fri_pixels p = {image->pixels, image->f32, image->height, image->width, image->channels};
     place at = {.warped = false};
     fr_status s = FR_OK;
@@ -210,6 +221,7 @@ fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts,
     fr_status s = FR_OK;
     plain.random_crop = plain.flip = false;
     plain.degrees = plain.zoom = plain.shear = plain.erasing = 0;
+    plain.dtype = FR_F32;
     FR_TRY(s, image->pixels != NULL || image->f32 != NULL
                   ? FR_OK
                   : fr_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));

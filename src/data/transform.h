@@ -11,6 +11,7 @@ typedef struct fri_transform {
     bool random_crop, flip;
     double degrees, zoom, shear, erasing;
     uint64_t seed;
+    bool bytes;                                         /* stay what they are */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* of what is f32 */
     float value[FR_CHANNELS_MAX][256];                  /* per channel, what a byte becomes */
 } fri_transform;
@@ -33,10 +34,10 @@ void fri_transform_scratch_free(fri_transform_scratch *s);
 fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *opts, int64_t height, int64_t width,
                              int64_t channels);
 
-/* Writes height * width * channels floats, and the classes of the image's mask into `classes`, height * width, unless
- * that is NULL. The random choices are a function of (seed, epoch, index). */
+/* Writes height * width * channels floats, or bytes, and the classes of the image's mask into `classes`, height *
+ * width, unless that is NULL. The random choices are a function of (seed, epoch, index). */
 fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int64_t epoch, int64_t index,
-                              fri_transform_scratch *scratch, float *to, int64_t *classes);
+                              fri_transform_scratch *scratch, void *to, int64_t *classes);
 
 /* The seed's key for everything the loader draws, and its three streams: two per epoch from 0 up, one from the top. */
 uint64_t fri_loader_key(uint64_t seed);

@@ -100,6 +100,10 @@ fr_status fri_meta_cast(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n
     return FRI_META_CALL("cast", to, 0, (fri_meta_size(from) + fri_meta_size(to)) * (double)n, n, (int64_t)from);
 }
 
+fr_status fri_meta_normalize(const fri_exec *e, const fri_normalize_desc *d, const uint8_t *x, void *y) {
+    return FRI_META_CALL("normalize", d->dtype, 0, (1 + fri_meta_size(d->dtype)) * (double)d->n, d->n, d->channels);
+}
+
 /* The elementwise kernels of the map cost one operation per element and each operand once. */
 #define UNARY(name_, type, need)                                                                   \
     fr_status fri_meta_##name_(const fri_exec *e, fr_dtype t, int64_t n, const void *x, void *y) { \

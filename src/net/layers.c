@@ -31,7 +31,7 @@ static fr_status conv2d_call(fr_module *m, const fri_layer_args *args, fr_tensor
 static const fri_layer_call conv2d_fused = {FRI_LAYER_CONV2D, conv2d_call};
 static const fr_module_class conv2d_class = {.name = "Conv2d",
                                              .forward = conv2d_forward,
-                                             .traits = FR_LAYER_PER_IMAGE,
+                                             .traits = FR_LAYER_PER_IMAGE | FR_LAYER_CASTS,
                                              .fri_call = &conv2d_fused};
 
 fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts, fr_device device,
@@ -72,7 +72,7 @@ static fr_status linear_forward(fr_module *m, fr_tensor **x) {
 
 static const fr_module_class linear_class = {.name = "Linear",
                                              .forward = linear_forward,
-                                             .traits = FR_LAYER_COLUMNS | FR_LAYER_PER_IMAGE};
+                                             .traits = FR_LAYER_COLUMNS | FR_LAYER_PER_IMAGE | FR_LAYER_CASTS};
 
 fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);

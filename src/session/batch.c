@@ -49,7 +49,7 @@ fr_status fri_session_input(fri_session *r) {
     fr_status s = FR_OK;
     FR_TRY(s, fr_input_create(&opts, &r->input));
     if (o->device_prefetch && o->pin_memory && fr_device_is_asynchronous(o->device))
-        s = fr_input_prefetch(r->input, &images, &targets, fri_target_dtype(r->config));
+        s = fr_input_prefetch(r->input, &images, fri_image_dtype(r->config), &targets, fri_target_dtype(r->config));
 done:
     return s;
 }

@@ -32,6 +32,10 @@ bool fri_mixes(const fr_train_opts *o) {
     return o->mixup > 0 || o->cutmix > 0;
 }
 
+fr_dtype fri_image_dtype(const fri_config *c) {
+    return c->bytes ? FR_U8 : FR_F32;
+}
+
 fr_dtype fri_target_dtype(const fri_config *c) {
     return c->targets == FR_TARGET_VECTOR || fri_mixes(&c->opts) ? FR_F32 : FR_I64;
 }

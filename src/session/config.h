@@ -36,6 +36,7 @@ typedef struct fri_config {
     int64_t channels;                                   /* of the model's input */
     fr_target targets;                                  /* of a step */
     bool from_labels;                                   /* the program makes them from images and labels (batch.c) */
+    bool bytes;                                         /* images reach the device as u8, and are normalized there */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* what images are normalized with */
 
     bool workspace_auto;                        /* the run's plan decides what scratch kernels take (workspace.c) */
@@ -59,8 +60,9 @@ int64_t fri_test_share(const fri_config *c);
 static inline bool fri_counts_steps(const fri_config *c) {
     return c->accuracy && c->opts.mixup == 0 && c->opts.cutmix == 0;
 }
-/* What n targets of a step are as a tensor. */
 bool fri_mixes(const fr_train_opts *o); /* training's targets are shares of classes */
+/* What the loader's images are, and n targets of a step, as tensors. */
+fr_dtype fri_image_dtype(const fri_config *c);
 fr_dtype fri_target_dtype(const fri_config *c);
 fr_shape fri_target_shape(const fri_config *c, int64_t n);
 

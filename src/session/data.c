@@ -178,6 +178,7 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     if (o->dataset == FR_TRAIN_TAR && *test != NULL) FR_TRY(s, check_same_classes(*train, *test, o->classes));
     c->from_labels = of_train.target == FR_TARGET_CLASS && c->program->pixel_target != NULL;
     c->targets = c->from_labels ? FR_TARGET_PIXELS : of_train.target;
+    c->bytes = c->target == FR_CUDA && !of_train.f32 && !c->from_labels && !fri_mixes(o) && o->random_erasing == 0;
     c->outputs = c->from_labels ? c->program->pixel_classes(o->classes) : o->classes;
     c->channels = o->dataset == FR_TRAIN_OWN ? of_train.channels : 3;
     FR_TRY(s, fri_loss_check(c));
@@ -224,6 +225,7 @@ void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l
     l->workers = (int)o->workers;
     l->prefetch = (int)o->prefetch;
     l->shuffle_window = o->shuffle_window;
+    l->dtype = fri_image_dtype(c);
     l->device = o->device == FR_META ? FR_META : FR_CPU;
     if (l->device != FR_META && o->predict == NULL) { /* a dry run's data set is not the run's */
         l->group = train ? o->accumulate : c->ranks;

@@ -88,6 +88,7 @@ fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor
     fr_status s = room(sum);
     if (s == FR_OK) s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
+    FR_TRY(s, fri_model_images(r, images));
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
     FR_TRY(s, fri_loss(r, y, *targets, false, &loss));

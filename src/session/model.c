@@ -174,6 +174,24 @@ void fri_model_release(fri_session *r) {
     fr_module_release(&r->model);
 }
 
+fr_dtype fri_model_dtype(const fri_session *r) {
+    const fr_train_opts *o = &r->config->opts;
+    const int layers = o->amp != FR_TRAIN_AMP_OFF ? fr_module_layers(r->model) : 0;
+    fr_layer l;
+    for (int i = 0; i < layers; i++) {
+        if (fr_module_layer_get(r->model, i, &l) < 0) return FR_F32;
+        for (int k = 0; k < l.n_in; k++)
+            if (l.in[k] == 0 && (fr_module_class_of(l.module)->traits & FR_LAYER_CASTS) == 0) return FR_F32;
+    }
+    return fri_compute_dtype(o);
+}
+
+fr_status fri_model_images(const fri_session *r, fr_tensor **images) {
+    const fri_config *c = r->config;
+    if (fr_tensor_dtype(*images) != FR_U8) return FR_OK;
+    return fr_images_normalize(*images, c->mean, c->std, fri_model_dtype(r), images);
+}
+
 fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
     if (o->half != FR_TRAIN_AMP_OFF) {

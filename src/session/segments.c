@@ -36,7 +36,8 @@ static fr_status weigh(const fri_session *trial, size_t *weight) {
     fr_tensor *x = NULL;
     fr_status s = fri_precision_begin(o, &was);
     if (s < 0) return s;
-    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, trial->config->channels}, FR_F32, FR_META, &x));
+    const fr_dtype dtype = trial->config->bytes ? fri_model_dtype(trial) : FR_F32;
+    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, trial->config->channels}, dtype, FR_META, &x));
     if (o->half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x, fri_compute_dtype(o), &x));
     FR_TRY(s, fr_unit_saved_bytes(trial->model, x, weight));
 done:

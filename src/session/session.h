@@ -198,6 +198,10 @@ fr_status fri_freeze_parts(const fri_session *r);
 int64_t fri_layers(fr_module *m);
 fr_status fri_model_build(fri_session *r);
 void fri_model_release(fri_session *r);
+/* What the network takes images in: the low type of --half, that of --amp if all that read them convert them to it. */
+fr_dtype fri_model_dtype(const fri_session *r);
+/* Images that are bytes become normalized. */
+fr_status fri_model_images(const fri_session *r, fr_tensor **images);
 fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y);
 
 fr_status fri_groups_build(fri_session *r); /* groups.c: of the optimizer, and its averages */

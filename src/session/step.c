@@ -140,6 +140,7 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     fr_status s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
     if (v != NULL) FR_TRY(s, part_next(v, &part));
+    FR_TRY(s, fri_model_images(r, images));
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
     if (fri_counts_steps(r->config)) FR_TRY(s, fr_count_correct(y, *targets, &count));

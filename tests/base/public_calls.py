@@ -39,6 +39,7 @@ VALUE = {
     "const char *": "NOWHERE", "char *": "given.text", "const char **": "&given.words", "FILE *": "given.file",
     "const void *": "given.bytes", "void *": "given.bytes", "uint8_t *": "given.bytes",
     "const int64_t *": "given.numbers", "int64_t *": "given.numbers", "double *": "given.reals",
+    "const double *": "given.reals",
     "size_t *": "given.sizes", "const size_t *": "given.sizes", "const int *": "given.ints", "int *": "given.ints",
     "bool *": "given.flags", "const bool *": "given.flags",
     "int": "1", "int64_t": "1", "size_t": "1", "uint64_t": "1", "double": "1", "bool": "false", "unsigned": "1",

@@ -43,6 +43,7 @@ template <typename T> static const T *copy_of(owned &o, int count, const T *p) {
     }
 KEPT(fri_exec, 1)
 KEPT(fri_dropout_desc, 1)
+KEPT(fri_normalize_desc, 1)
 KEPT(fri_conv2d_desc, 1)
 KEPT(fri_linear_desc, 1)
 KEPT(fri_batchnorm2d_desc, 1)

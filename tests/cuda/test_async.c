@@ -16,6 +16,8 @@
 #include "cuda/memory.h"
 #include "cuda/small.h"
 #include "memory/allocator.h"
+#include "meta/calls.h"
+#include "meta/meta.h"
 #include "support/golden.h"
 
 TestSuite(async, .init = fake_begin, .fini = small_end);
@@ -70,6 +72,46 @@ TRAINING(prefetch_without_an_arena, "--device-prefetch --no-arena")
 TRAINING(prefetch_with_offload, "--device-prefetch --offload --no-encode")
 TRAINING(prefetch_accumulating, "--device-prefetch --accumulate 2")
 
+typedef struct traffic {
+    double largest;                      /* bytes of a transfer */
+    fr_dtype type;                       /* that the network takes */
+    int transfers, normalized[2], casts; /* of batches; to that type or not; of as many elements */
+} traffic;
+
+static void count_traffic(void *ctx, const fri_kernel_call *c) {
+    enum { BATCH = 4 * 32 * 32 * 3 };
+    traffic *t = ctx;
+    if (strcmp(c->name, "transfer") == 0 && c->bytes >= BATCH) t->transfers++;
+    if (strcmp(c->name, "transfer") == 0) t->largest = fmax(t->largest, c->bytes);
+    if (strcmp(c->name, "normalize") == 0) t->normalized[c->dtype == t->type]++;
+    if (strcmp(c->name, "cast") == 0) t->casts += c->dim[0] == BATCH && t->transfers > 0;
+}
+
+/* Images cross the bus as they are, and become at once what the network takes. */
+Test(async, a_batch_crosses_the_bus_as_bytes) {
+    static const struct {
+        const char *flags;
+        fr_dtype type;
+    } runs[] = {{"", FR_F32},
+                {"--amp", FR_F16},
+                {"--half=bf16 --device-prefetch", FR_BF16},
+                {"--amp --split-batch 2", FR_F16}};
+    set_up();
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        traffic t = {.type = runs[i].type};
+        char flags[128];
+        snprintf(flags, sizeof flags, "--plan --dataset synthetic --classes 10 --steps 4 %s", runs[i].flags);
+        fri_call_listener was = fri_meta_listen((fri_call_listener){count_traffic, &t});
+        small_train("cuda", flags, "plan");
+        fri_meta_listen(was);
+        cr_expect_eq(t.largest, 4 * 32 * 32 * 3, "%s: %.0f bytes in a transfer", flags, t.largest);
+        cr_expect_gt(t.transfers, 0);
+        cr_expect_gt(t.normalized[1], 0, "%s", flags);
+        cr_expect_eq(t.normalized[0], 0, "%s", flags);
+        cr_expect_eq(t.casts, 0, "%s: %d casts of images", flags, t.casts);
+    }
+}
+
 /* Kernels of the setup may still use the memory that a first prefetch writes. */
 Test(async, the_first_prefetch_follows_what_used_its_memory_before) {
     fr_dataset *images = NULL;
@@ -83,7 +125,7 @@ Test(async, the_first_prefetch_follows_what_used_its_memory_before) {
     cr_assert_gt(fake.launches, 0);
     fr_tensor_release(&t);
     must(fr_input_create(&(fr_input_opts){.device = FR_CUDA, .pinned = true}, &in));
-    must(fr_input_prefetch(in, &(fr_shape){4, {4, 4, 4, 3}}, &(fr_shape){1, {4}}, FR_I64));
+    must(fr_input_prefetch(in, &(fr_shape){4, {4, 4, 4, 3}}, FR_F32, &(fr_shape){1, {4}}, FR_I64));
     must(fr_input_fetch(in, loader));
     cr_expect_eq(fake.copies, 2);
     cr_expect_eq(fake_order_faults(), 0, "%s", fake_order_first());

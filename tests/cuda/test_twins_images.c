@@ -145,6 +145,27 @@ Test(twins, upsample){EACH_SIZE({
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
+/* More bytes than a block moves, and a last pack that is not full. */
+Test(twins, normalize) {
+    static const int64_t channels[] = {1, 3, 4, 16}, pixels[] = {1, 7, 7000};
+    for (int ti = 0; ti < 3; ti++)
+        for (int ci = 0; ci < 4; ci++)
+            for (int pi = 0; pi < 3; pi++)
+                for (int64_t offset = 0; offset < 2; offset++) {
+                    const int64_t n = pixels[pi] * channels[ci] + offset * channels[ci];
+                    fri_normalize_desc d = {.dtype = floats[ti], .n = n, .channels = channels[ci]};
+                    for (int c = 0; c < channels[ci]; c++) {
+                        d.mean[c] = 0.485 - 0.03 * c;
+                        d.std[c] = 0.229 + 0.001 * c;
+                    }
+                    buf x = numbers_between(FR_U8, n, offset, 0, 256, false);
+                    buf y = blank(floats[ti], n, offset);
+                    BOTH(k->normalize(ex(), &d, p(&x), p(&y)));
+                    expect_same("normalize", &y, 0);
+                    drop(&x), drop(&y);
+                }
+}
+
 Test(twins, embedding) {
     static const int64_t shapes[][3] = {{1, 1, 1}, {50, 7, 3}, {1000, 30, 16}, {40, 5, 300}};
     for (int ti = 0; ti < 3; ti++)

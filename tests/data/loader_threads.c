@@ -30,7 +30,7 @@ typedef struct buffers {
     size_t per_batch;
 } buffers;
 
-static fr_status provide(void *ctx, int slot, float **images, void **targets) {
+static fr_status provide(void *ctx, int slot, void **images, void **targets) {
     buffers *b = ctx;
     free(b->images[slot]); /* always new ones: a write into the old ones is seen */
     free(b->labels[slot]);

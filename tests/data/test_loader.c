@@ -23,7 +23,7 @@ typedef struct buffers {
     int asked, fail_at; /* the call that fails; 0 none */
 } buffers;
 
-static fr_status provide(void *ctx, int slot, float **images, void **targets) {
+static fr_status provide(void *ctx, int slot, void **images, void **targets) {
     buffers *b = ctx;
     if (++b->asked == b->fail_at) return FR_ENOMEM;
     /* Always new ones, so that a write into the old ones is seen. */

@@ -3,6 +3,7 @@
 #include "files.h"
 
 #include <frugal/memory.h>
+#include <frugal/ops.h>
 
 #include "digits.h"
 
@@ -91,6 +92,77 @@ Test(loader_tensor, loaders_share_the_batches_of_an_epoch) {
             fr_tensor_release(&t);
             fr_loader_release(&l);
         }
+    fr_dataset_release(&d);
+}
+
+/* Bytes that are normalized afterwards are the batch of f32, rounded where the type is narrower: with every change of
+ * an image, and with gray made RGB. */
+Test(loader_tensor, bytes_become_the_batches_of_f32) {
+    fr_dataset *d = NULL;
+    fr_loader_opts o =
+        *FR_LOADER_OPTS(.batch_size = 50, .height = 20, .width = 12, .channels = 3, .resize_height = 18,
+                        .resize_width = 14, .padding = 2, .random_crop = true, .flip = true, .degrees = 20, .zoom = 0.2,
+                        .shear = 10, .mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225});
+    MUST(digits_dataset(FR_SPLIT_TEST, &d));
+    for (int workers = 0; workers <= 2; workers += 2) {
+        fr_loader *a = NULL, *b = NULL;
+        fr_tensor *x = NULL, *y = NULL, *t = NULL, *half[2] = {NULL};
+        o.workers = workers;
+        o.dtype = FR_F32;
+        MUST(fr_loader_create(d, &o, &a));
+        o.dtype = FR_U8;
+        MUST(fr_loader_create(d, &o, &b));
+        for (int batch = 0; batch < 3; batch++) {
+            MUST(fr_loader_next(a, &x, &t));
+            MUST(fr_loader_next(b, &y, &t));
+            cr_assert_eq(fr_tensor_dtype(y), FR_U8);
+            MUST(fr_images_normalize(y, o.mean, o.std, FR_F16, &half[0]));
+            MUST(fr_images_normalize(y, o.mean, o.std, FR_F32, &y));
+            cr_expect_eq(memcmp(fr_tensor_data(x), fr_tensor_data(y), fr_tensor_nbytes(x)), 0, "batch %d", batch);
+            MUST(fr_cast(x, FR_F16, &half[1]));
+            cr_expect_eq(memcmp(fr_tensor_data(half[0]), fr_tensor_data(half[1]), fr_tensor_nbytes(half[1])), 0);
+        }
+        for (int i = 0; i < 2; i++) fr_tensor_release(&half[i]);
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+        fr_tensor_release(&t);
+        fr_loader_release(&a);
+        fr_loader_release(&b);
+    }
+    fr_dataset_release(&d);
+}
+
+static fr_status one_f32(void *ctx, int64_t index, void *pixels, void *target) {
+    (void)ctx, (void)index;
+    *(float *)pixels = 0;
+    *(int64_t *)target = 0;
+    return FR_OK;
+}
+
+Test(loader_tensor, bytes_of_what_has_none_are_refused) {
+    fr_dataset *d = NULL;
+    fr_loader *l = NULL;
+    fr_tensor *x = NULL, *y = NULL;
+    const double mean[17] = {0}, std[17] = {1};
+    MUST(fr_dataset_create(&(fr_dataset_source){.name = "reals",
+                                                .count = 1,
+                                                .classes = 1,
+                                                .height = 1,
+                                                .width = 1,
+                                                .channels = 1,
+                                                .f32 = true,
+                                                .read = one_f32},
+                           &d));
+    EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .dtype = FR_U8), &l), FR_EDTYPE,
+                "batches of u8, and reals holds f32 images");
+    EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .dtype = FR_F16), &l), FR_EDTYPE, "of f16");
+    MUST(fr_tensor_zeros(2, (int64_t[]){2, 3}, FR_F32, FR_CPU, &x));
+    EXPECT_FAIL(fr_images_normalize(x, mean, std, FR_F32, &y), FR_EDTYPE, "the images are f32, u8 is needed");
+    MUST(fr_tensor_zeros(2, (int64_t[]){2, 17}, FR_U8, FR_CPU, &x));
+    EXPECT_FAIL(fr_images_normalize(x, mean, std, FR_F32, &y), FR_ESHAPE, "have 17 channels, 1 to 16");
+    MUST(fr_tensor_zeros(2, (int64_t[]){2, 3}, FR_U8, FR_CPU, &x));
+    EXPECT_FAIL(fr_images_normalize(x, mean, std, FR_F64, &y), FR_EUNSUPPORTED, "f64");
+    fr_tensor_release(&x);
     fr_dataset_release(&d);
 }
 
