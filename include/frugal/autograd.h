@@ -56,6 +56,9 @@ FR_API fr_autocast_state fr_autocast_get(void);
 
 /* ---- switches ---------------------------------------------------------------------------------------------- */
 
+/* How much scratch each convolution of a program may take; see fr_scratch_create. */
+typedef struct fr_scratch fr_scratch;
+
 /* What may be done to need less memory. A switch never changes results, except where docs/memory.md says so and states
  * the bound. The defaults are the best lossless set that costs no time: in-place, encode, early release. */
 typedef struct fr_switches {
@@ -67,7 +70,17 @@ typedef struct fr_switches {
     bool cache_casts;    /* autocast: low-precision copies of parameters live from forward to backward, as in PyTorch */
     fr_dtype pool_index; /* index type of max pooling when encode is off: FR_I64 (PyTorch), FR_I32 or FR_U8 */
     size_t workspace_limit; /* bytes of library scratch to prefer staying under, per op */
+    fr_scratch *scratch;    /* of convolutions, beside workspace_limit; borrowed. NULL: nothing more */
 } fr_switches;
+
+/* Scratch that raises no peak. Under switches that hold it, the convolutions of a pass over a program, real or on meta,
+ * note what is allocated on their device when they ask for scratch. From fr_scratch_settle on each may take what is
+ * left of `peak` bytes beside the most that was allocated at any of its calls, in whole MiB, or workspace_limit if that
+ * is more: forward and the two gradients on their own, and all calls of one shape alike, so that a recomputation runs
+ * the same kernel. Settling again takes another peak. Of one thread. Release clears its switches. FR_ENOMEM. */
+FR_API fr_status fr_scratch_create(fr_scratch **out);
+FR_API void fr_scratch_settle(fr_scratch *scratch, size_t peak);
+FR_API void fr_scratch_release(fr_scratch **scratch);
 
 /* The list of those that are on or off, all with the same bits: for programs that offer, try or name them. */
 typedef enum fr_switch_cost {

@@ -60,7 +60,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FR_TRY(s, fri_train_only_choose(c));
     FR_TRY(s, fri_prefix_choose(c));
     FR_TRY(s, fri_fit(c, &r->fit));
-    fri_workspace_choose(c);
+    fri_workspace_choose(c, &r->scratch);
     FR_TRY(s, fri_segment_weights(c, &r->unit_weight));
     if (o->plan || o->summary) goto done;
     FR_TRY(s, fr_pool_create(o->device, &r->pool));

@@ -9,9 +9,9 @@
  * the op that sets it. */
 fr_status fri_fit(fri_config *c, fr_fit *fit);
 
-/* workspace.c: on a GPU an unset --workspace-limit is doubled for as long as the run's planned peak stays. A run that
- * cannot be planned keeps the default. */
-void fri_workspace_choose(fri_config *c);
+/* workspace.c: on a GPU, where --workspace-limit is not set, each convolution may take what leaves the run's planned
+ * peak as it is: *scratch, held by c's switches and the thread's. A run that cannot be planned keeps the default. */
+void fri_workspace_choose(fri_config *c, fr_scratch **scratch);
 
 /* train_only.c: --train-only auto becomes words in c->opts, and a table of what trains is printed. */
 fr_status fri_train_only_choose(fri_config *c);

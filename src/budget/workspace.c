@@ -1,22 +1,31 @@
 /* workspace.c - what scratch the kernels of a GPU may take where --workspace-limit does not say. */
 #include "budget/fit.h"
 
-static const size_t most = (size_t)4 << 30;
-
-static bool fits(const fri_config *c, size_t limit, size_t *reserved) {
+/* Plans the run within the limit: what it reserves, and the peak of what is allocated. */
+static bool fits(const fri_config *c, size_t limit, size_t *reserved, size_t *peak) {
     fri_train_plan p = {0};
     if (fri_plan_run(c, limit, &p) < 0) return false;
     const bool yes = p.workspaces;
+    const size_t a = p.training.peak_allocated, b = p.evaluation.peak_allocated;
     *reserved = fri_planned_reserved(&p);
+    *peak = a > b ? a : b;
     fri_train_plan_release(&p);
     return yes;
 }
 
-void fri_workspace_choose(fri_config *c) {
+/* Scratch that fills what is free below the peak may still not fit between the blocks: then it gets less of it. */
+void fri_workspace_choose(fri_config *c, fr_scratch **scratch) {
     fri_config trial = *c;
-    size_t *limit = &trial.opts.switches.workspace_limit, planned = 0, reserved = 0;
-    if (!c->workspace_auto || !fits(c, c->opts.memory_limit, &planned)) return;
-    for (*limit *= 2; *limit <= most && fits(&trial, planned, &reserved); *limit *= 2)
-        c->opts.switches.workspace_limit = *limit;
+    size_t reserved = 0, peak = 0, ignored[2];
+    if (!c->workspace_auto || fr_scratch_create(scratch) < 0) return;
+    trial.opts.switches.scratch = *scratch;
+    bool found = fits(&trial, c->opts.memory_limit, &reserved, &peak);
+    for (size_t eighths = found ? 8 : 0; eighths > 0; eighths /= 2) {
+        fr_scratch_settle(*scratch, peak / 8 * eighths);
+        found = fits(&trial, reserved, &ignored[0], &ignored[1]);
+        if (found) break;
+    }
+    if (!found) fr_scratch_release(scratch);
+    c->opts.switches.scratch = *scratch;
     fr_switches_set(c->opts.switches);
 }

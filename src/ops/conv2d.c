@@ -9,6 +9,7 @@
  *   autocast   low precision; b too */
 #include "ops/conv2d.h"
 
+#include "autograd/scratch.h"
 #include "base/status.h"
 
 /* What the CPU does not mind and cuDNN does; a view may start anywhere. NULL: not an operand that is read. */
@@ -19,6 +20,13 @@ static uint8_t unaligned(const fr_tensor *x, const fr_tensor *w, const fr_tensor
     for (int i = 0; i < 4; i++)
         if (t[i] != NULL && (uintptr_t)fri_data(t[i]) % 16 != 0) bits |= bit[i];
     return bits;
+}
+
+/* d as this pass runs it. */
+static fri_conv2d_desc limited(const fri_conv2d_desc *d, fri_scratch_pass pass, const fr_tensor *like) {
+    fri_conv2d_desc of_pass = *d;
+    of_pass.workspace_limit = fri_scratch_limit(d, pass, fri_device_of(like));
+    return of_pass;
 }
 
 static fri_conv2d_desc desc_of(const fr_node *node) {
@@ -34,6 +42,7 @@ static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *forward, 
     fr_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
     FR_TRY(s, fr_node_saved(node, 0, &x));
     FR_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    d = limited(forward, FRI_SCRATCH_BACKWARD_WEIGHT, dy);
     d.unaligned = unaligned(x, NULL, dy, NULL);
     FR_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, conv2d_backward_weight_workspace, (&d, &bytes)));
     FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
@@ -77,6 +86,7 @@ static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *forward, f
     fr_shape shape = FRI_SHAPE(d.n, d.h, d.w, d.c);
     FR_TRY(s, fr_node_saved(node, 1, &w));
     FR_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    d = limited(forward, FRI_SCRATCH_BACKWARD_INPUT, *dy);
     d.unaligned = unaligned(NULL, w, *dy, NULL);
     FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d.dtype, conv2d_backward_input_workspace, (&d, &bytes)));
     FR_TRY(s, fri_workspace_begin(*dy, bytes, &ws));
@@ -207,16 +217,17 @@ fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_con
                           fr_tensor **sums) {
     fr_tensor *out = NULL;
     fri_workspace ws = {0};
-    fri_conv2d_desc d;
+    fri_conv2d_desc plain, d;
     fri_call c;
     size_t bytes = 0;
     bool wanted = true;
     fr_status s = FR_OK;
     FR_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
-    FR_TRY(s, fri_conv2d_describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
-    fr_shape shape = FRI_SHAPE(d.n, d.p, d.q, d.k);
+    FR_TRY(s, fri_conv2d_describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &plain));
+    fr_shape shape = FRI_SHAPE(plain.n, plain.p, plain.q, plain.k);
     const fri_backend *be = fri_backend_of(x);
-    FR_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
+    FR_TRY(s, fri_result_new(&c, &shape, plain.dtype, &wanted, &out));
+    d = limited(&plain, FRI_SCRATCH_FORWARD, out);
     if (sums != NULL) fr_tensor_release(sums);
     if (wanted && sums != NULL) FR_TRY(s, forward_with_sums(&d, c.in[0], c.in[1], out, sums));
     if (wanted && (sums == NULL || *sums == NULL)) {
@@ -230,7 +241,7 @@ fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_con
     /* Each factor is needed only for the other one's gradient. */
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
-    FR_TRY(s, fr_op_record(&conv2d, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
+    FR_TRY(s, fr_op_record(&conv2d, &plain, sizeof plain, c.in, b != NULL ? 3 : 2, saves, 2, out));
     fri_tensor_put(&out, y);
 done:
     fri_workspace_end(&ws);

@@ -78,6 +78,7 @@ typedef struct fri_session {
     fr_module *model;
     fr_optimizer *optimizer;
     size_t *unit_weight;      /* segments.c; NULL: all the same */
+    fr_scratch *scratch;      /* of convolutions; NULL: the switches' limit */
     fr_grad_scaler *scaler;   /* passes everything through where nothing is to be scaled */
     fr_tensor *class_weights; /* f32 [classes]; NULL: none */
     fr_share *share;          /* NULL: one process */

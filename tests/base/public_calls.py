@@ -33,6 +33,7 @@ VALUE = {
     "fr_largest_op **": "&given.largest_op_slot", "const fr_largest_op *": "given.largest_op_slot",
     "fr_calibration *": "given.calibration", "const fr_calibration *": "given.calibration",
     "fr_calibration **": "&given.calibration_slot",
+    "fr_scratch *": "given.scratch_slot", "fr_scratch **": "&given.scratch_slot",
     "fr_fit_clock **": "&given.clock_slot", "fr_fit *": "&given.fit",
     "const fr_op *": "&given.op", "const fr_module_class *": "&given.class",
     "struct DLManagedTensorVersioned **": "&given.dlpack", "struct DLManagedTensor **": "&given.dlpack_legacy",

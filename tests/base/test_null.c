@@ -34,6 +34,7 @@ static struct {
     fr_pool *pool, *pool_slot;
     fr_largest_op *largest_op_slot;
     fr_calibration *calibration, *calibration_slot;
+    fr_scratch *scratch_slot;
     fr_fit_clock *clock_slot;
     fr_fit fit;
     struct DLManagedTensorVersioned *dlpack;

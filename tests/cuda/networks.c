@@ -38,16 +38,21 @@ static void collect(void *ctx, const fri_kernel_call *c) {
     l->conv[l->n++] = d;
 }
 
-void network_convolutions(network which, convolutions *out) {
+fr_module *network_make(network which) {
     fr_module *m = NULL;
-    fr_tensor *x = NULL;
-    memset(out, 0, sizeof *out);
     const fr_model_opts *o = FR_MODEL_OPTS(.device = FR_META);
     if (which == VGG16) must(fr_vgg(16, o, &m));
     if (which == RESNET50) must(fr_resnet(50, o, &m));
     if (which == DENSENET121) must(fr_densenet(121, o, &m));
     if (which == MOBILENET2) must(fr_mobilenet(2, o, &m));
     if (which == UNET) must(fr_unet(4, FR_MODEL_OPTS(.device = FR_META, .classes = 2), &m));
+    return m;
+}
+
+void network_convolutions(network which, convolutions *out) {
+    fr_module *m = network_make(which);
+    fr_tensor *x = NULL;
+    memset(out, 0, sizeof *out);
     must(fr_tensor_zeros(4, (int64_t[]){NETWORK_BATCH, 224, 224, 3}, FR_F32, FR_META, &x));
     fri_call_listener was = fri_meta_listen((fri_call_listener){collect, out});
     must(fr_module_forward(m, x, &x));

@@ -2,6 +2,8 @@
 #ifndef TESTS_CUDA_NETWORKS_H
 #define TESTS_CUDA_NETWORKS_H
 
+#include <frugal/nn.h>
+
 #include "backend/kernels.h"
 
 typedef enum network { VGG16, RESNET50, DENSENET121, UNET, MOBILENET2, NETWORKS } network;
@@ -14,6 +16,7 @@ typedef struct convolutions {
     int n;
 } convolutions;
 
+fr_module *network_make(network which); /* on meta */
 /* For NETWORK_BATCH images of 224 pixels. */
 void network_convolutions(network which, convolutions *out);
 

@@ -1,10 +1,12 @@
 /* test_conv2d_matrix.c - which engines the networks' convolutions get: every pass, type and batch, planned for five
  * devices without any of them. None is slow where cuDNN lists one that is not. FRUGAL_PLAN_MATRIX=all: all batches. */
 #include <criterion/criterion.h>
+#include <frugal/frugal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/scratch.h"
 #include "cuda/conv2d.h"
 #include "cuda/conv2d_plan.h"
 #include "cuda/cudnn.h"
@@ -112,24 +114,103 @@ static void expect_quality(const device *d) {
     cr_expect_str_eq(fri_cudnn_device_name(), d->name);
 }
 
+/* ---- scratch below the peak ---------------------------------------------------------------------------------- */
+
+/* A training step's dry run, and its peak. */
+static size_t step(network which, fr_dtype type, int64_t batch, fr_scratch *scratch) {
+    fr_module *m = NULL;
+    fr_tensor *x = NULL;
+    fr_plan *plan = NULL;
+    fr_plan_section_stats stats;
+    fr_autocast_state autocast;
+    fr_switches was = fr_switches_get(), s = was;
+    s.scratch = scratch;
+    fr_switches_set(s);
+    must(fr_plan_begin(FR_CUDA, &plan));
+    must(fr_plan_section(plan, "step"));
+    m = network_make(which);
+    must(fr_tensor_zeros(4, (int64_t[]){batch, 224, 224, 3}, type, FR_META, &x));
+    if (type != FR_F32) must(fr_autocast_begin(type, &autocast));
+    must(fr_module_forward(m, x, &x));
+    if (type != FR_F32) fr_autocast_end(autocast);
+    must(fr_mean(x, &x));
+    must(fr_backward(x, NULL));
+    fr_tensor_release(&x);
+    fr_module_release(&m);
+    must(fr_plan_end(plan));
+    must(fr_plan_section_get(plan, 0, &stats));
+    fr_plan_release(&plan);
+    fr_switches_set(was);
+    return stats.memory.peak_allocated;
+}
+
+/* How many plans of a settled step are nearer to the front of cuDNN's lists than under the limit, and of how many. */
+static int nearer(const fr_scratch *s, int *n) {
+    int count = *n = 0;
+    for (int i = 0; i < FRI_SCRATCH_BUCKETS; i++)
+        for (const fri_scratch_use *u = fri_scratch_uses(s, i); u != NULL; u = u->next, ++*n) {
+            static const fri_cuda_conv2d_pass pass[] = {FRI_CUDA_CONV2D_FORWARD, FRI_CUDA_CONV2D_BACKWARD_INPUT,
+                                                        FRI_CUDA_CONV2D_BACKWARD_WEIGHT};
+            fri_cuda_conv2d_choice plain, found;
+            fri_conv2d_desc d = u->d;
+            must(fri_cuda_conv2d_choose(&d, pass[u->pass], &plain));
+            if (u->limit > d.workspace_limit) d.workspace_limit = u->limit;
+            must(fri_cuda_conv2d_choose(&d, pass[u->pass], &found));
+            cr_expect_leq(found.configurations, plain.configurations);
+            cr_expect(found.workspace <= d.workspace_limit || found.workspace <= plain.workspace);
+            count += found.configurations < plain.configurations;
+        }
+    return count;
+}
+
+static void expect_scratch_below_the_peak(const device *d) {
+    static const fr_dtype types[] = {FR_F16, FR_BF16, FR_F32};
+    char reason[256];
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    describe(d);
+    if (fri_cudnn_open(reason, sizeof reason) == NULL) cr_skip_test("%s", reason);
+    for (int which = 0; which < NETWORKS; which++)
+        for (size_t t = 0; t < 3; t++) {
+            const char *all = getenv("FRUGAL_PLAN_MATRIX");
+            fr_scratch *s = NULL;
+            int n;
+            if (which != RESNET50 && (all == NULL || strcmp(all, "all") != 0)) continue;
+            must(fr_scratch_create(&s));
+            const size_t peak = step((network)which, types[t], 256, s);
+            fr_scratch_settle(s, peak);
+            const size_t filled = step((network)which, types[t], 256, s);
+            const int count = nearer(s, &n);
+            printf("%s, %s %s, batch 256: %d of %d plans nearer to the front; peak %.1f MiB\n", fri_cudnn_device_name(),
+                   network_name[which], fr_dtype_name(types[t]), count, n, (double)peak / (1 << 20));
+            cr_expect_leq(filled, peak, "%s: %zu, filled %zu", network_name[which], peak, filled);
+            fr_scratch_release(&s);
+        }
+    fflush(stdout);
+}
+
 TestSuite(conv2d_matrix, .init = files_begin, .fini = files_end);
 
 Test(conv2d_matrix, a100) {
     expect_quality(&a100);
+    expect_scratch_below_the_peak(&a100);
 }
 
 Test(conv2d_matrix, h100) {
     expect_quality(&h100);
+    expect_scratch_below_the_peak(&h100);
 }
 
 Test(conv2d_matrix, h200) {
     expect_quality(&h200);
+    expect_scratch_below_the_peak(&h200);
 }
 
 Test(conv2d_matrix, rtx4090) {
     expect_quality(&rtx4090);
+    expect_scratch_below_the_peak(&rtx4090);
 }
 
 Test(conv2d_matrix, b200) {
     expect_quality(&b200);
+    expect_scratch_below_the_peak(&b200);
 }
