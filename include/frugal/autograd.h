@@ -74,8 +74,8 @@ typedef struct fr_switches {
 } fr_switches;
 
 /* Scratch that raises no peak. Under switches that hold it, the convolutions of a pass over a program, real or on meta,
- * note what is allocated on their device when they ask for scratch. From fr_scratch_settle on each may take what is
- * left of `peak` bytes beside the most that was allocated at any of its calls, in whole MiB, or workspace_limit if that
+ * note what is requested on their device when they ask for scratch. From fr_scratch_settle on each may take what is
+ * left of `peak` bytes beside the most that was requested at any of its calls, in whole MiB, or workspace_limit if that
  * is more: forward and the two gradients on their own, and all calls of one shape alike, so that a recomputation runs
  * the same kernel. Settling again takes another peak. Of one thread. Release clears its switches. FR_ENOMEM. */
 FR_API fr_status fr_scratch_create(fr_scratch **out);

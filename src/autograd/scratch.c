@@ -66,7 +66,7 @@ size_t fri_scratch_limit(const fri_conv2d_desc *d, fri_scratch_pass pass, fr_dev
     if (s->settled) return u->limit > d->workspace_limit ? u->limit : d->workspace_limit;
     if (fri_allocator_get(device, &a) < 0) return d->workspace_limit;
     fri_allocator_stats(a, &m);
-    if (m.allocated > u->live) u->live = m.allocated;
+    if (m.requested > u->live) u->live = m.requested;
     return d->workspace_limit;
 }
 

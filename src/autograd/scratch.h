@@ -18,7 +18,7 @@ typedef enum fri_scratch_pass {
 typedef struct fri_scratch_use {
     fri_scratch_pass pass;
     fri_conv2d_desc d;
-    size_t live;  /* most that was allocated when a call asked */
+    size_t live;  /* most that was alive, as requested, when a call asked */
     size_t limit; /* 0: not settled */
     struct fri_scratch_use *next;
 } fri_scratch_use;

@@ -1,12 +1,12 @@
 /* workspace.c - what scratch the kernels of a GPU may take where --workspace-limit does not say. */
 #include "budget/fit.h"
 
-/* Plans the run within the limit: what it reserves, and the peak of what is allocated. */
+/* Plans the run within the limit: what it reserves, and the peak of what is requested. */
 static bool fits(const fri_config *c, size_t limit, size_t *reserved, size_t *peak) {
     fri_train_plan p = {0};
     if (fri_plan_run(c, limit, &p) < 0) return false;
     const bool yes = p.workspaces;
-    const size_t a = p.training.peak_allocated, b = p.evaluation.peak_allocated;
+    const size_t a = p.training.peak_requested, b = p.evaluation.peak_requested;
     *reserved = fri_planned_reserved(&p);
     *peak = a > b ? a : b;
     fri_train_plan_release(&p);

@@ -49,7 +49,7 @@ static size_t step(fr_scratch *scratch, bool again) {
     fr_tensor_release(&held);
     fri_meta_target_set(target);
     fr_switches_set(was);
-    return m.peak_allocated;
+    return m.peak_requested;
 }
 
 static const fri_scratch_use *use_of(const fr_scratch *s, fri_scratch_pass pass, int64_t c, int64_t k) {

@@ -141,7 +141,7 @@ static size_t step(network which, fr_dtype type, int64_t batch, fr_scratch *scra
     must(fr_plan_section_get(plan, 0, &stats));
     fr_plan_release(&plan);
     fr_switches_set(was);
-    return stats.memory.peak_allocated;
+    return stats.memory.peak_requested;
 }
 
 /* How many plans of a settled step are nearer to the front of cuDNN's lists than under the limit, and of how many. */
