@@ -1,4 +1,5 @@
 /* loss.c - what a run minimizes: the program's own loss, mean squared error of vectors, or one of classes (--loss). */
+#include "session/flags.h"
 #include "session/session.h"
 
 #include <inttypes.h>
@@ -70,7 +71,10 @@ fr_status fri_loss_check(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const bool own = c->program->loss != NULL, classes = !own && c->targets != FR_TARGET_VECTOR;
     const char *has = own ? "a loss of its own" : "mean squared error";
-    if (o->label_smoothing > 0 && (!classes || o->loss != FR_TRAIN_CROSS_ENTROPY))
+    /* A program's own default gives way to another --loss. */
+    const bool asked = o->label_smoothing != c->program->defaults.label_smoothing ||
+                       fri_flag_given(fri_flag_find("label-smoothing"), c->argc, c->argv);
+    if (o->label_smoothing > 0 && (!classes || (o->loss != FR_TRAIN_CROSS_ENTROPY && asked)))
         return fr_fail(FR_EINVAL, "--label-smoothing %g: is of cross entropy, and this run has %s", o->label_smoothing,
                        classes ? "another --loss" : has);
     if (!classes && o->loss != FR_TRAIN_CROSS_ENTROPY)
