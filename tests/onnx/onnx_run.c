@@ -3,7 +3,7 @@
  *   onnx_run FILE INPUT OUTPUT [exact] [fold] [plain] [steps=N] [lr=X] [budget] [save=FILE] [own=NAME]
  * INPUT holds "images" f32 [n, height, width, channels] and, for steps, "target" i64. OUTPUT gets "logits" of the
  * evaluation; with steps "loss" f32 [N] of N steps of SGD (momentum 0.9) and "after" f32, the logits of the evaluation
- * behind them; plain: without dropout. budget: a session trains three steps on 96 images of that size, all switches off
+ * behind them; plain: without dropout. budget: a session trains three steps on 128 images of that size, all switches off
  * and within half of those planned bytes, and both must come to the same loss. exact: fr_exact_convolutions_set. save
  * writes the network before the steps; with fold behind them, folded. own: not the file's network but fr_model's of
  * this name, with FILE as its weights. */
@@ -133,7 +133,7 @@ done:
 }
 
 static fr_status within_half(const char *path, fr_tensor *x, fr_tensor *y) {
-    enum { BATCH = 96 };
+    enum { BATCH = 128 };
     app a = {path, fr_tensor_numel(x) / fr_tensor_dim(x, 0), fr_tensor_rank(y) == 4};
     fr_session_info plain, half;
     fr_dataset *d = NULL;

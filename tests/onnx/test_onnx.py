@@ -10,7 +10,7 @@ ways: in training mode, folded, and by its newer exporter. Of each:
   steps     20 of SGD (momentum 0.9, no dropout) on one batch of 8; only in training mode: losses and the logits behind
             them have the bits of our own network of that kind (fr_model) with the same weights; their distance from
             PyTorch's steps in f64 is printed, and that of PyTorch's f32
-  budget    three steps of a session, batch 96, within half of its peak with all switches off, at the same loss
+  budget    three steps of a session, batch 128, within half of its peak with all switches off, at the same loss
 FRUGAL_ONNX_FOLDER names a folder with the files (make_onnx.py --large); else they are made, which takes minutes, for
 resnet18 and the U-Net alone, and the others are counted as skipped. Exits with 77 (skipped) without PyTorch, onnx or
 ONNX Runtime.
