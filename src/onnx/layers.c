@@ -266,6 +266,28 @@ static fr_status dropout(fri_onnx_reader *r, int at) {
     return s < 0 ? s : fri_onnx_put(r, n, fr_net_dropout(r->net, r->name[at], x->x, p));
 }
 
+/* torchvision's stochastic depth, exported while it trains: a random number per image, kept where it is below 1 - p,
+ * over 1 - p, times the branch. */
+static fr_status stochastic_depth(fri_onnx_reader *r, int at) {
+    static const char *const chain[] = {"Less", "Cast", "Div", "Mul"};
+    const node *n = r->graph->node[at];
+    const fri_onnx_value *like = fri_onnx_input(r, n, 0);
+    const fri_onnx_constant *c = like != NULL ? like->constant : NULL;
+    int next[4], end = at;
+    for (int i = 0; i < 4; i++) next[i] = end = end >= 0 ? fri_onnx_next(r, end, chain[i]) : -1;
+    const double keep = end >= 0 ? fri_onnx_decimal((float)number(r, r->graph->node[next[0]], 1)) : NAN;
+    if (!(keep > 0 && keep <= 1) || !near(number(r, r->graph->node[next[2]], 1), keep) || c == NULL || c->rank != 4 ||
+        c->dim[1] * c->dim[2] * c->dim[3] != 1 || fri_onnx_attribute_float(n, "low", 0) != 0 ||
+        fri_onnx_attribute_float(n, "high", 1) != 1)
+        return fr_fail(FR_EUNSUPPORTED, "random numbers but in torchvision's stochastic depth");
+    const node *mul = r->graph->node[end];
+    const char *scaled = r->graph->node[next[2]]->output[0];
+    fri_onnx_value *x = NULL;
+    fr_status s = fri_onnx_activation(r, mul, strcmp(mul->input[0], scaled) == 0, false, &x);
+    for (int i = 0; i < 4; i++) r->done[next[i]] = true;
+    return s < 0 ? s : fri_onnx_put(r, mul, fr_net_stochastic_depth(r->net, r->name[at], x->x, 1 - keep));
+}
+
 /* ---- the table ------------------------------------------------------------------------------------------- */
 
 /* `attributes` are those that the function looks at, or that change nothing; another one is refused. */
@@ -296,6 +318,7 @@ static const struct op {
     {"MaxPool", fri_onnx_pool, " auto_pad ceil_mode dilations kernel_shape pads storage_order strides "},
     {"Mul", mul, ""},
     {"Pad", fri_onnx_pad, " mode "},
+    {"RandomUniformLike", stochastic_depth, " dtype high low seed "},
     {"ReduceMean", fri_onnx_reduce_mean, " axes keepdims noop_with_empty_axes "},
     {"Relu", relu, ""},
     {"Reshape", reshape, " allowzero "},

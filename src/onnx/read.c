@@ -247,7 +247,8 @@ static bool reads_constants(fri_onnx_reader *r, const node *n) {
 static fr_status read_node(fri_onnx_reader *r, int i) {
     const node *n = r->graph->node[i];
     if (r->done[i]) return FR_OK;
-    fr_status s = reads_constants(r, n) ? fri_onnx_fold(r, n) : fri_onnx_layer(r, i);
+    const bool random = strcmp(n->op_type, "RandomUniformLike") == 0; /* begins a layer, though it reads a shape only */
+    fr_status s = reads_constants(r, n) && !random ? fri_onnx_fold(r, n) : fri_onnx_layer(r, i);
     r->done[i] = true;
     if (s >= 0) return FR_OK;
     return fr_fail_prefix(s, "node '%.200s' (%.60s, %d of %zu): ", n->name != NULL ? n->name : "", n->op_type, i + 1,

@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 
+import numpy as np
 import onnx
 import torch
 import torch.nn as nn
@@ -180,6 +181,28 @@ def by_hand(folder, golden):
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([up], "g", [pixels], [out], [kernel])
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), f"{folder}/unknown.onnx")
+    for name, scale in (("depth", 0.8), ("depth_unscaled", 1.0)):
+        stochastic_depth(f"{folder}/{name}.onnx", scale)
+
+
+def stochastic_depth(path, scale):
+    """A block's branch as torchvision's exports it in training mode, kept with probability 0.8."""
+    images = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, "height", "width"])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    kernel = numpy_helper.from_array(torch.randn(3, 3, 1, 1).numpy(), "block.weight")
+    constant = {k: numpy_helper.from_array(np.array(v), k) for k, v in
+                (("shape", np.array([2, 1, 1, 1])), ("keep", np.float32(0.8)), ("scale", np.float32(scale)))}
+    nodes = [helper.make_node("Conv", ["x", "block.weight"], ["branch"], name="/block/Conv"),
+             helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+             helper.make_node("RandomUniformLike", ["zeros"], ["random"], name="/depth/RandomUniformLike", dtype=1),
+             helper.make_node("Less", ["random", "keep"], ["kept"]),
+             helper.make_node("Cast", ["kept"], ["mask"], to=TensorProto.FLOAT),
+             helper.make_node("Div", ["mask", "scale"], ["factor"]),
+             helper.make_node("Mul", ["branch", "factor"], ["scaled"]),
+             helper.make_node("Add", ["scaled", "x"], ["y"], name="/Add")]
+    graph = helper.make_graph(nodes, "g", [images], [out], [kernel, *constant.values()])
+    opset = [helper.make_opsetid("", 13)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
 
 
 def tiny(folder):

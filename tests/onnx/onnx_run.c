@@ -3,10 +3,10 @@
  *   onnx_run FILE INPUT OUTPUT [exact] [fold] [plain] [steps=N] [lr=X] [budget] [save=FILE] [own=NAME]
  * INPUT holds "images" f32 [n, height, width, channels] and, for steps, "target" i64. OUTPUT gets "logits" of the
  * evaluation; with steps "loss" f32 [N] of N steps of SGD (momentum 0.9) and "after" f32, the logits of the evaluation
- * behind them; plain: without dropout. budget: a session trains three steps on 128 images of that size, all switches off
- * and within half of those planned bytes, and both must come to the same loss. exact: fr_exact_convolutions_set. save
- * writes the network before the steps; with fold behind them, folded. own: not the file's network but fr_model's of
- * this name, with FILE as its weights. */
+ * behind them; plain: without dropout and stochastic depth. budget: a session trains three steps on 128 images of that
+ * size, with all switches off and within half of those planned bytes, and both must come to the same loss. exact:
+ * fr_exact_convolutions_set. save writes the network before the steps; with fold behind them, folded. own: not the
+ * file's network but fr_model's of this name, with FILE as its weights. */
 #include "io/safetensors.h"
 
 #include <frugal/models.h>
@@ -59,9 +59,12 @@ static fr_status evaluate(fr_module *m, fr_tensor *x, fr_tensor **y) {
 
 static void without_dropout(fr_module *m) {
     fr_layer l;
-    for (int i = 0; i < fr_module_layers(m); i++)
-        if (fr_module_layer_get(m, i, &l) == FR_OK && strcmp(fr_module_class_of(l.module)->name, "Dropout") == 0)
+    for (int i = 0; i < fr_module_layers(m); i++) {
+        if (fr_module_layer_get(m, i, &l) < 0) continue;
+        const char *class_ = fr_module_class_of(l.module)->name;
+        if (strcmp(class_, "Dropout") == 0 || strcmp(class_, "StochasticDepth") == 0)
             *(double *)fr_module_state(l.module) = 0;
+    }
 }
 
 static fr_status train(fr_module *m, const words *w, fr_tensor *x, fr_tensor *target, float *loss) {

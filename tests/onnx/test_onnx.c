@@ -323,7 +323,29 @@ Test(onnx, what_frugal_has_not_is_named_with_its_node) {
     write_bytes(in_folder("empty.onnx"), "", 0);
     cr_expect_eq(fr_onnx_load(in_folder("empty.onnx"), NULL, &m), FR_EFORMAT);
     EXPECT_SENTENCE("it is empty");
+    cr_expect_eq(fr_onnx_load(tiny("depth_unscaled", "onnx"), FR_ONNX_OPTS(.height = 8, .width = 8), &m),
+                 FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("node '/depth/RandomUniformLike' (RandomUniformLike, 3 of 8): random numbers but in torchvision's "
+                    "stochastic depth");
     cr_expect_null(m);
+    expect_nothing_left();
+}
+
+/* Nodes from RandomUniformLike to Mul are one layer, which keeps four of five. */
+Test(onnx, stochastic_depth_is_a_layer) {
+    fr_module *m = NULL;
+    fr_layer l;
+    int found = 0;
+    must(fr_onnx_load(tiny("depth", "onnx"), FR_ONNX_OPTS(.height = 8, .width = 8), &m));
+    for (int i = 0; i < fr_module_layers(m); i++) {
+        must(fr_module_layer_get(m, i, &l));
+        if (strcmp(fr_module_class_of(l.module)->name, "StochasticDepth") != 0) continue;
+        cr_expect_float_eq(*(double *)fr_module_state(l.module), 0.2, 1e-12);
+        found++;
+    }
+    cr_expect_eq(found, 1);
+    cr_expect_eq(fr_module_layers(m), 3, "%d layers", fr_module_layers(m));
+    fr_module_release(&m);
     expect_nothing_left();
 }
 

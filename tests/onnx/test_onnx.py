@@ -7,9 +7,9 @@ torchvision's networks and a U-Net with random weights and statistics are export
 ways: in training mode, folded, and by its newer exporter. Of each:
   logits    2 images of 64 x 64, of the largest: below 1e-5 with exact convolutions, 2e-5 with the default ones
   again     saved here, and folded here and saved: valid (onnx.checker), ONNX Runtime's logits below 1e-5
-  steps     20 of SGD (momentum 0.9, no dropout) on one batch of 8; only in training mode: losses and the logits behind
-            them have the bits of our own network of that kind (fr_model) with the same weights; their distance from
-            PyTorch's steps in f64 is printed, and that of PyTorch's f32
+  steps     20 of SGD (momentum 0.9, no dropout, no stochastic depth) on one batch of 8; only in training mode: losses
+            and the logits behind them have the bits of our own network of that kind (fr_model) with the same weights;
+            their distance from PyTorch's steps in f64 is printed, and that of PyTorch's f32
   budget    three steps of a session, batch 128, within half of its peak with all switches off, at the same loss
 FRUGAL_ONNX_FOLDER names a folder with the files (make_onnx.py --large); else they are made, which takes minutes, for
 resnet18 and the U-Net alone, and the others are counted as skipped. Exits with 77 (skipped) without PyTorch, onnx or
@@ -23,7 +23,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 STEPS, BATCH, SIZE = 20, 8, 64
-OWN = ["resnet18", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_large"]
+OWN = ["resnet18", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0"]
 BOUND, DEFAULT_BOUND = 1e-5, 2e-5
 QUICK = ["resnet18", "unet"]
 
@@ -47,7 +47,7 @@ def theirs(torch, m, images, target, dtype):
     """Losses of the steps, and the logits behind them."""
     m = copy.deepcopy(m).to(dtype).train()
     for part in m.modules():
-        if isinstance(part, torch.nn.Dropout):
+        if type(part).__name__ in ("Dropout", "StochasticDepth"):
             part.p = 0.0
     sgd = torch.optim.SGD(m.parameters(), lr=0.001, momentum=0.9)
     losses = []
