@@ -76,6 +76,9 @@ FR_API fr_value fr_net_embedding(fr_net *n, const char *name, fr_value index, in
 /* opts: eps and momentum count; NULL: 1e-5 and 0.1. */
 FR_API fr_value fr_net_batchnorm2d(fr_net *n, const char *name, fr_value x, const fr_batchnorm2d_opts *opts);
 FR_API fr_value fr_net_inplace_abn(fr_net *n, const char *name, fr_value x, double slope);
+/* PyTorch's GroupNorm(groups, C) and LayerNorm(C); eps 1e-5 is theirs. */
+FR_API fr_value fr_net_group_norm(fr_net *n, const char *name, fr_value x, int64_t groups, double eps);
+FR_API fr_value fr_net_layer_norm(fr_net *n, const char *name, fr_value x, double eps);
 FR_API fr_value fr_net_relu(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_relu6(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_leaky_relu(fr_net *n, const char *name, fr_value x, double slope);

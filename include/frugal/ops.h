@@ -59,6 +59,16 @@ FR_OPTS_DEFAULT(fr_batchnorm2d_opts, FR_BATCHNORM2D_OPTS())
 FR_API fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
                                 fr_tensor *running_var, const fr_batchnorm2d_opts *opts, fr_tensor **y);
 
+/* y = (x - mean) / sqrt(var + eps) * gamma + beta, mean and biased variance over groups of C / groups channels of each
+ * image (Wu and He 2018; torch group_norm), or over the last dimension (Ba et al. 2016; torch layer_norm).
+ *   x [N, H, W, C], for layer norm [..., C]    gamma, beta [C]    y as x
+ * Every image by itself: small batches and parts of a batch give what large ones do. dtype: gamma and beta are f32 for
+ * f32/f16/bf16 x, f64 for f64. grad: x, gamma, beta. Saves x, and mean and inverse std of each group or row. FR_ESHAPE:
+ * groups does not divide C. */
+FR_API fr_status fr_group_norm(fr_tensor *x, int64_t groups, fr_tensor *gamma, fr_tensor *beta, double eps,
+                               fr_tensor **y);
+FR_API fr_status fr_layer_norm(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, double eps, fr_tensor **y);
+
 /* y = leaky_relu(batch norm of x with weight |gamma| + eps, slope), written over x when nobody else needs it; backward
  * rebuilds x from y (InPlace-ABN, Rota Bulo et al. 2018). Saves y only. Gradients equal those of the two separate ops
  * up to rounding (bound in docs/ops/inplace_abn.md). slope > 0; FR_ABN_IDENTITY: no activation; FR_ABN_ELU: elu, y = x

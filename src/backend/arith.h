@@ -322,6 +322,12 @@ static inline FRI_HOST_DEVICE fri_real fri_batchnorm_gradient(fri_real x, fri_re
     return scale * (dy - mean_dy - (x - mean) * slope);
 }
 
+/* Group norm and layer norm: over a group, plain = mean(gamma * dy) and normalized = mean(gamma * dy * xhat). */
+static inline FRI_HOST_DEVICE fri_real fri_group_norm_gradient(fri_real x, fri_real dy, fri_real mean, fri_real invstd,
+                                                               fri_real gamma, fri_real plain, fri_real normalized) {
+    return invstd * (gamma * dy - plain - (x - mean) * invstd * normalized);
+}
+
 /* ---- losses ---------------------------------------------------------------------------------------------- */
 
 /* q is the smoothed one-hot target, g = dloss / count. */

@@ -67,6 +67,9 @@
     X(batchnorm2d_backward_sums, fri_batchnorm2d_backward_sums_fn, REQUIRED)                                           \
     X(batchnorm2d_backward_rest, fri_batchnorm2d_backward_rest_fn, REQUIRED)                                           \
     X(batchnorm2d_finalize, fri_batchnorm2d_finalize_fn, REQUIRED)                                                     \
+    X(group_norm_workspace, fri_group_norm_workspace_fn, REQUIRED)                                                     \
+    X(group_norm_forward, fri_group_norm_forward_fn, REQUIRED)                                                         \
+    X(group_norm_backward, fri_group_norm_backward_fn, REQUIRED)                                                       \
     X(maxpool2d_forward, fri_maxpool2d_forward_fn, REQUIRED)    \
     X(maxpool2d_backward, fri_maxpool2d_backward_fn, REQUIRED) X(maxpool2d_mask, fri_maxpool2d_mask_fn, REQUIRED)      \
     X(avgpool2d_forward, fri_avgpool2d_fn, REQUIRED) X(avgpool2d_backward, fri_avgpool2d_fn, REQUIRED)                 \

@@ -290,6 +290,28 @@ typedef struct fri_upsample_desc {
 /* y = x resampled, or (backward) x is the gradient of the output and y that of the input. */
 typedef fr_status fri_upsample_fn(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y);
 
+/* ---- group norm and layer norm ------------------------------------------------------------------------------ */
+
+/* x [n, hw, c]; a group is c / groups channels of all hw rows. Layer norm: hw and groups are 1. gamma, beta [c], mean
+ * and invstd [n, groups] are real. */
+typedef struct fri_group_norm_desc {
+    fr_dtype dtype;
+    int64_t n, hw, c, groups;
+    double eps;
+} fri_group_norm_desc;
+
+/* Of backward; forward needs none. */
+typedef size_t fri_group_norm_workspace_fn(const fri_group_norm_desc *d);
+/* y = (x - mean) * invstd * gamma + beta, mean and invstd = 1 / sqrt(variance + eps) of each group of each n. */
+typedef fr_status fri_group_norm_forward_fn(const fri_exec *e, const fri_group_norm_desc *d, const void *x,
+                                            const void *gamma, const void *beta, void *y, void *mean, void *invstd);
+/* With xhat = (x - mean) * invstd and g = gamma * dy: dx = invstd * (g - mean(g) - xhat * mean(g * xhat)), means over
+ * the group; dgamma = sum dy * xhat, dbeta = sum dy over n and hw. What is NULL is not computed; dgamma and dbeta are
+ * both there or neither. dx may be dy. */
+typedef fr_status fri_group_norm_backward_fn(const fri_exec *e, const fri_group_norm_desc *d, const void *x,
+                                             const void *gamma, const void *mean, const void *invstd, const void *dy,
+                                             void *dx, void *dgamma, void *dbeta);
+
 /* ---- embedding and losses ---------------------------------------------------------------------------------- */
 
 typedef struct fri_embedding_desc {

@@ -64,6 +64,18 @@ fr_value fr_net_inplace_abn(fr_net *n, const char *name, fr_value x, double slop
     return one(n, name, s, &m, x);
 }
 
+fr_value fr_net_group_norm(fr_net *n, const char *name, fr_value x, int64_t groups, double eps) {
+    fr_module *m = NULL;
+    fr_status s = ready(n) ? fr_nn_group_norm(width(n, x), groups, eps, fri_net_device(n), &m) : FR_OK;
+    return one(n, name, s, &m, x);
+}
+
+fr_value fr_net_layer_norm(fr_net *n, const char *name, fr_value x, double eps) {
+    fr_module *m = NULL;
+    fr_status s = ready(n) ? fr_nn_layer_norm(width(n, x), eps, fri_net_device(n), &m) : FR_OK;
+    return one(n, name, s, &m, x);
+}
+
 /* ---- without parameters ---------------------------------------------------------------------------------- */
 
 fr_value fr_net_relu(fr_net *n, const char *name, fr_value x) {

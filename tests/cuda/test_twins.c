@@ -374,6 +374,46 @@ Test(twins, batchnorm2d){EACH_MATRIX({
     drop(&dgamma), drop(&dbeta), drop(&bits), drop(&half);
 })}
 
+/* As groups of images, then as rows; on the GPU the twin is the emulator's code itself. */
+Test(twins, group_norm){EACH_MATRIX({
+    for (int64_t groups = 1; groups <= 4; groups *= 2) {
+        if (c % groups != 0) continue;
+        const bool rows_alone = groups == 1 && rows % 2 == 0;
+        fri_group_norm_desc d = {.dtype = t,
+                                 .n = rows_alone ? rows : 1,
+                                 .hw = rows_alone ? 1 : rows,
+                                 .c = c,
+                                 .groups = groups,
+                                 .eps = 1e-5};
+        buf x = numbers_between(t, rows * c, offset, 3, 5, false);
+        buf dy = numbers(t, rows * c, offset);
+        buf y = blank(t, rows * c, offset);
+        buf mean = blank(FR_F32, d.n * groups, 0);
+        buf invstd = blank(FR_F32, d.n * groups, 0);
+        buf gamma = numbers(FR_F32, c, 0);
+        buf beta = numbers(FR_F32, c, 0);
+        buf none = {0};
+        BOTH(k->group_norm_forward(ex(), &d, p(&x), p(&gamma), p(&beta), p(&y), p(&mean), p(&invstd)));
+        expect_same("mean", &mean, 1e-6);
+        if (d.hw * c / groups > 1) expect_same("invstd", &invstd, 1e-4);
+        copy_in(&mean); /* the same statistics on both sides from here on */
+        copy_in(&invstd);
+        buf dx = blank(t, rows * c, offset);
+        buf dgamma = blank(FR_F32, c, 0);
+        buf dbeta = blank(FR_F32, c, 0);
+        BOTH(k->group_norm_backward(ex(), &d, p(&x), p(&gamma), p(&mean), p(&invstd), p(&dy), p(&dx), p(&dgamma),
+                                    p(&dbeta)));
+        expect_same("backward", &dx, 2 * rounding(t));
+        expect_same("dgamma", &dgamma, 1e-5);
+        expect_same("dbeta", &dbeta, 1e-5);
+        BOTH(k->group_norm_backward(ex(), &d, p(&x), p(&gamma), p(&mean), p(&invstd), p(&dy), p(&dy), p(&none),
+                                    p(&none)));
+        expect_same("backward over dy", &dy, 2 * rounding(t));
+        drop(&x), drop(&dy), drop(&y), drop(&mean), drop(&invstd), drop(&gamma), drop(&beta);
+        drop(&dx), drop(&dgamma), drop(&dbeta);
+    }
+})}
+
 /* Sums of numbers with a spread, without one, and with less than none, which rounding can come to. */
 Test(twins, batchnorm2d_finalize) {
     static const double spread[3] = {1.25, 1, 0.999};

@@ -155,6 +155,28 @@ def batchnorm2d():
     return op
 
 
+def group_norm():
+    """groups 0: layer norm over the last dimension."""
+    op = Op("group_norm")
+    cases = [("plain", (2, 3, 4, 6), 2, 1e-5), ("one_group", (2, 2, 3, 5), 1, 1e-3),
+             ("instance", (3, 4, 2, 4), 4, 1e-5), ("one_pixel", (4, 1, 1, 8), 2, 1e-5),
+             ("wide", (1, 3, 2, 40), 5, 1e-5), ("constant", (2, 2, 2, 4), 2, 1e-5),
+             ("layer", (2, 3, 4, 7), 0, 1e-6), ("layer_rows", (5, 16), 0, 1e-5), ("layer_wide", (2, 37), 0, 1e-5)]
+    for case, shape, groups, eps in cases:
+        op.rng(case)
+        c = shape[-1]
+        x = op.normal(*shape, std=0.7) + op.normal(c)
+        if case == "constant":
+            x[0, ..., :2] = 0.5  # variance 0: only eps keeps the result finite
+        inputs = {"x": x, "gamma": op.normal(c, mean=1.0, std=0.3), "beta": op.normal(c)}
+        if groups > 0:
+            function = lambda x, gamma, beta: F.group_norm(x, groups, gamma, beta, eps)
+        else:
+            function = lambda x, gamma, beta: F.layer_norm(x, (c,), gamma, beta, eps)
+        op.gradients(case, function, inputs, images=("x",) if groups > 0 else (), groups=groups, eps=eps)
+    return op
+
+
 SPECIAL = torch.tensor([0.0, -0.0, NAN, INF, -INF, 1e-45, -1e-45, 3.0, -2.0, 65504.0, -1000.0])
 
 
@@ -558,7 +580,7 @@ def cast():
     return op
 
 
-OPS = [conv2d, linear, batchnorm2d, relu, relu6, leaky_relu,
+OPS = [conv2d, linear, batchnorm2d, group_norm, relu, relu6, leaky_relu,
        *(functools.partial(activation, *item) for item in ACTIVATIONS.items()), maxpool2d, avgpool2d,
        adaptive_avgpool2d, add, mul, scale, sum_, mean, concat, embedding, gather, scatter, upsample, cross_entropy,
        bce, dice, mse, cast]

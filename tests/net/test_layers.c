@@ -1,6 +1,8 @@
 /* test_layers.c - every layer is its op with torch's defaults; parameters start as torch's; bad options are refused. */
 #include <criterion/criterion.h>
+#include <frugal/net.h>
 #include <frugal/nn.h>
+#include <frugal/optim.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,6 +241,74 @@ Test(layers, batchnorm2d_starts_as_torchs) {
     expect_nothing_left();
 }
 
+/* Weight 1 and bias 0; in a half network they stay f32, and the norm reads half images. */
+Test(layers, group_norm_and_layer_norm_are_their_ops) {
+    for (int layer = 0; layer < 2; layer++)
+        for (int half = 0; half < 2; half++) {
+            fr_module *m = NULL;
+            fr_tensor *x = image(), *y = NULL, *want = NULL, *one = NULL, *zero = NULL;
+            const int64_t c = fr_tensor_dim(x, 3);
+            must(layer ? fr_nn_layer_norm(c, 1e-3, test_device(), &m)
+                       : fr_nn_group_norm(c, 1, 1e-3, test_device(), &m));
+            cr_expect_str_eq(fr_module_class_of(m)->name, layer ? "LayerNorm" : "GroupNorm");
+            if (half) {
+                must(fr_module_to_dtype(m, FR_F16));
+                must(fr_cast(x, FR_F16, &x));
+            }
+            must(fr_module_forward(m, x, &y));
+            must(fr_tensor_full(1, &c, 1, FR_F32, test_device(), &one));
+            must(fr_tensor_zeros(1, &c, FR_F32, test_device(), &zero));
+            must(layer ? fr_layer_norm(x, one, zero, 1e-3, &want) : fr_group_norm(x, 1, one, zero, 1e-3, &want));
+            cr_expect_eq(fr_module_parameter_count(m), 2 * c);
+            expect_same(layer ? "layer norm" : "group norm", &y, &want);
+            fr_tensor_release(&x);
+            fr_tensor_release(&one);
+            fr_tensor_release(&zero);
+            fr_module_release(&m);
+        }
+    expect_nothing_left();
+}
+
+/* A list with them: sizes follow, and a checkpointed step has the bits of the plain one. */
+Test(layers, norms_by_groups_train_in_a_list) {
+    double loss[2][3];
+    for (int way = 0; way < 2; way++) {
+        fr_module *m = NULL;
+        fr_optimizer *o = NULL;
+        fr_tensor *x = NULL, *y = NULL, *target = NULL, *l = NULL;
+        fr_seed(4);
+        fr_net *n = fr_net_begin(test_device());
+        fr_value v = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 6, 6, 3});
+        v = fr_net_conv2d(n, "conv1", v, 8, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
+        v = fr_net_relu(n, "relu1", fr_net_group_norm(n, "norm1", v, 2, 1e-5));
+        v = fr_net_gelu(n, "act", fr_net_layer_norm(n, "norm2", v, 1e-6));
+        v = fr_net_flatten(n, "flatten", fr_net_adaptive_avgpool2d(n, "pool", v, 1, 1), 1);
+        v = fr_net_linear(n, "fc", v, 2, FR_BIAS);
+        must(fr_net_end(&n, &v, 1, &m));
+        must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9), &o));
+        must(fr_tensor_empty(4, (int64_t[]){4, 6, 6, 3}, FR_F32, test_device(), &x));
+        must(fr_init_uniform(x, -1, 1));
+        must(fr_tensor_full(1, (int64_t[]){4}, 1, FR_I64, test_device(), &target));
+        for (int i = 0; i < 3; i++) {
+            must(way == 0 ? fr_module_forward(m, x, &y) : fr_checkpoint_sequential(m, 3, x, &y));
+            must(fr_cross_entropy(y, target, NULL, &l));
+            must(fr_tensor_item(l, &loss[way][i]));
+            must(fr_backward(l, NULL));
+            must(fr_optimizer_step(o));
+            fr_optimizer_zero_grad(o);
+        }
+        cr_expect(loss[way][2] < loss[way][0]);
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+        fr_tensor_release(&target);
+        fr_tensor_release(&l);
+        fr_optimizer_release(&o);
+        fr_module_release(&m);
+    }
+    cr_expect_eq(memcmp(loss[0], loss[1], sizeof loss[0]), 0);
+    expect_nothing_left();
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------- */
 
 static void refused(fr_status s, fr_module *m, const char *word1, const char *word2) {
@@ -258,6 +328,12 @@ Test(layers, refuse_impossible_options) {
     refused(s, m, "Embedding", "5 rows of 0");
     s = fr_nn_batchnorm2d(0, test_device(), &m);
     refused(s, m, "BatchNorm2d", "0 channels");
+    s = fr_nn_group_norm(6, 4, 1e-5, test_device(), &m);
+    refused(s, m, "GroupNorm: 4 groups", "6 channels");
+    s = fr_nn_group_norm(6, 0, 1e-5, test_device(), &m);
+    refused(s, m, "GroupNorm: 0 groups", "6 channels");
+    s = fr_nn_layer_norm(0, 1e-5, test_device(), &m);
+    refused(s, m, "LayerNorm", "0 channels");
     s = fr_nn_dropout(1.5, &m);
     refused(s, m, "Dropout", "1.5");
     s = fr_nn_dropout2d(NAN, &m);

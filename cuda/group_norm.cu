@@ -1,0 +1,229 @@
+/* group_norm.cu - group norm, and layer norm as its case of one row and one group; e elements, size = bytes of one.
+ *   group_norm_forward    3 * e * size bytes: x from memory, then twice from the cache, y written
+ *   group_norm_backward   5 * e * size bytes for dx (x and dy twice, dx written), 2 * e * size for dgamma and dbeta
+ *
+ * A group belongs to one team: a warp where it is small (a row of a layer norm), else a block. */
+#include "columns.cuh"
+
+enum { WARP = 32, SMALL = 4096 /* elements of a group up to which a warp walks over it */ };
+
+struct shape {
+    int64_t hw, c, groups, width, size, count; /* channels and elements of a group; groups in all */
+    float eps;
+};
+
+static shape shape_of(const fri_group_norm_desc *d) {
+    const int64_t width = d->c / d->groups;
+    return {d->hw, d->c, d->groups, width, d->hw * width, d->n * d->groups, (float)d->eps};
+}
+
+/* ---- teams --------------------------------------------------------------------------------------------------- */
+
+template <int TEAM> static __device__ __forceinline__ float team_sum(float v) {
+    return TEAM == WARP ? fri_warp_sum(v) : fri_block_sum(v);
+}
+
+template <int TEAM> static __device__ __forceinline__ int64_t team() {
+    return (int64_t)blockIdx.x * (FRI_THREADS / TEAM) + threadIdx.x / TEAM;
+}
+
+/* Element e of group i in x, and its channel. */
+static __device__ __forceinline__ int64_t place(const shape &s, int64_t i, int64_t e, int64_t *channel) {
+    const int64_t row = s.hw == 1 ? 0 : e / s.width, first = i % s.groups * s.width;
+    *channel = first + (e - row * s.width);
+    return (i / s.groups * s.hw + row) * s.c + *channel;
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------------------- */
+
+template <typename T, int N, int TEAM>
+__global__ void __launch_bounds__(FRI_THREADS)
+    normalize(shape s, const T *x, const float *gamma, const float *beta, T *y, float *mean, float *invstd) {
+    const int64_t i = team<TEAM>();
+    const int lane = (int)threadIdx.x % TEAM;
+    int64_t channel;
+    float sum = 0, squares = 0;
+    if (i >= s.count) return; /* a whole team */
+    for (int64_t e = (int64_t)lane * N; e < s.size; e += TEAM * N) {
+        const fri_pack<T, N> p = fri_load_pack<T, N>(x + place(s, i, e, &channel));
+#pragma unroll
+        for (int k = 0; k < N; k++) sum += fri_load(p.v[k]);
+    }
+    const float m = team_sum<TEAM>(sum) / (float)s.size;
+    for (int64_t e = (int64_t)lane * N; e < s.size; e += TEAM * N) {
+        const fri_pack<T, N> p = fri_load_pack<T, N>(x + place(s, i, e, &channel));
+#pragma unroll
+        for (int k = 0; k < N; k++) squares += (fri_load(p.v[k]) - m) * (fri_load(p.v[k]) - m);
+    }
+    const float inv = 1 / sqrtf(team_sum<TEAM>(squares) / (float)s.size + s.eps);
+    if (lane == 0) {
+        mean[i] = m;
+        invstd[i] = inv;
+    }
+    for (int64_t e = (int64_t)lane * N; e < s.size; e += TEAM * N) {
+        const int64_t at = place(s, i, e, &channel);
+        fri_pack<T, N> p = fri_load_pack<T, N>(x + at);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            fri_store(&p.v[k], fri_batchnorm_apply(fri_load(p.v[k]), m, inv * gamma[channel + k], beta[channel + k]));
+        fri_store_pack<T, N>(y + at, p);
+    }
+}
+
+template <typename T, int N, int TEAM>
+__global__ void __launch_bounds__(FRI_THREADS)
+    propagate(shape s, const T *x, const float *gamma, const float *mean, const float *invstd, const T *dy, T *dx) {
+    const int64_t i = team<TEAM>();
+    const int lane = (int)threadIdx.x % TEAM;
+    int64_t channel;
+    float plain = 0, normalized = 0;
+    if (i >= s.count) return;
+    const float m = mean[i], inv = invstd[i];
+    for (int64_t e = (int64_t)lane * N; e < s.size; e += TEAM * N) {
+        const int64_t at = place(s, i, e, &channel);
+        const fri_pack<T, N> p = fri_load_pack<T, N>(x + at), q = fri_load_pack<T, N>(dy + at);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const float g = gamma[channel + k] * fri_load(q.v[k]);
+            plain += g;
+            normalized += g * ((fri_load(p.v[k]) - m) * inv);
+        }
+    }
+    plain = team_sum<TEAM>(plain) / (float)s.size;
+    normalized = team_sum<TEAM>(normalized) / (float)s.size;
+    for (int64_t e = (int64_t)lane * N; e < s.size; e += TEAM * N) {
+        const int64_t at = place(s, i, e, &channel);
+        fri_pack<T, N> p = fri_load_pack<T, N>(x + at);
+        const fri_pack<T, N> q = fri_load_pack<T, N>(dy + at);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            fri_store(&p.v[k], fri_group_norm_gradient(fri_load(p.v[k]), fri_load(q.v[k]), m, inv, gamma[channel + k],
+                                                       plain, normalized));
+        fri_store_pack<T, N>(dx + at, p);
+    }
+}
+
+/* partial[0][chunk][c] = sum of dy * xhat over the chunk's rows, partial[1][chunk][c] = sum of dy. A pack lies in one
+ * group. */
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS) vector_chunks(fri_columns g, shape s, const T *x, const float *mean,
+                                                             const float *invstd, const T *dy, float *partial) {
+    __shared__ float shared[FRI_THREADS * N];
+    const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
+    const int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+    float dgamma[N] = {0}, dbeta[N] = {0};
+    if (c < g.c)
+        for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
+            const int64_t i = row / s.hw * s.groups + c / s.width;
+            const float m = mean[i], inv = invstd[i];
+            const fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c),
+                                 q = fri_load_pack<T, N>(dy + row * g.c + c);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                dgamma[k] += fri_load(q.v[k]) * ((fri_load(p.v[k]) - m) * inv);
+                dbeta[k] += fri_load(q.v[k]);
+            }
+        }
+    fri_column_sum<N>(dgamma, shared);
+    fri_column_sum<N>(dbeta, shared);
+    if (threadIdx.y > 0 || c >= g.c) return;
+    for (int k = 0; k < N; k++) {
+        partial[(int64_t)blockIdx.y * g.c + c + k] = dgamma[k];
+        partial[(g.chunks + blockIdx.y) * g.c + c + k] = dbeta[k];
+    }
+}
+
+/* blockIdx.y: which of the two. */
+template <typename G>
+__global__ void FRI_ENDS_BOUNDS vector_ends(int64_t chunks, int64_t channels, const float *partial, G *dgamma,
+                                            G *dbeta) {
+    const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x, at = c < channels ? c : channels - 1;
+    const float *from = partial + blockIdx.y * chunks * channels;
+    double sum = 0;
+    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
+        const int i = first + (int)threadIdx.y;
+        float sums[FRI_ENDS_LOADS];
+        fri_ends_load(from + at, i, (int)chunks, channels, sums);
+#pragma unroll
+        for (int k = 0; k < FRI_ENDS_LOADS; k++) sum += i + k * FRI_ENDS_LANES < chunks ? (double)sums[k] : 0;
+    }
+    sum = fri_ends_sum(sum);
+    if (threadIdx.y > 0 || c >= channels) return;
+    fri_store(&(blockIdx.y == 0 ? dgamma : dbeta)[c], (float)sum);
+}
+
+/* ---- launchers ----------------------------------------------------------------------------------------------- */
+
+/* body sees TEAM and the number of blocks. */
+#define TEAMS(s, ...)                                                                  \
+    if ((s).size <= SMALL) {                                                           \
+        constexpr int TEAM = WARP;                                                     \
+        const unsigned blocks = (unsigned)fri_ceil_div((s).count, FRI_THREADS / WARP); \
+        __VA_ARGS__                                                                    \
+    } else {                                                                           \
+        constexpr int TEAM = FRI_THREADS;                                              \
+        const unsigned blocks = (unsigned)(s).count;                                   \
+        __VA_ARGS__                                                                    \
+    }
+
+extern "C" size_t fri_cuda_group_norm_workspace(const fri_group_norm_desc *d) {
+    return (size_t)(2 * fri_columns_chunks(d->n * d->hw, d->c) * d->c) * sizeof(float);
+}
+
+extern "C" fr_status fri_cuda_group_norm_forward(const fri_exec *e, const fri_group_norm_desc *d, const void *x,
+                                                 const void *gamma, const void *beta, void *y, void *mean,
+                                                 void *invstd) {
+    const shape s = shape_of(d);
+    if (s.count * s.size == 0) return FR_OK;
+    FRI_FLOAT_TYPES(d->dtype, "group_norm_forward",
+                    FRI_PACKS_OF(T, s.width, fri_aligned(x, 16) && fri_aligned(y, 16),
+                                 TEAMS(s, normalize<T, N, TEAM>
+                                       <<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(s, (const T *)x,
+                                                                                   (const float *)gamma,
+                                                                                   (const float *)beta, (T *)y,
+                                                                                   (float *)mean, (float *)invstd);)))
+    return fri_cuda_launched("group_norm_forward");
+}
+
+static fr_status vectors(const fri_exec *e, const fri_group_norm_desc *d, const void *x, const void *mean,
+                         const void *invstd, const void *dy, void *dgamma, void *dbeta) {
+    const shape s = shape_of(d);
+    const size_t need = fri_cuda_group_norm_workspace(d);
+    float *partial = (float *)e->workspace;
+    int64_t chunks = 0;
+    if (need > 0 && (partial == NULL || e->workspace_bytes < need))
+        return fri_cuda_workspace_short("group_norm_backward", need, partial != NULL ? e->workspace_bytes : 0);
+    if (s.count * s.size > 0)
+        FRI_FLOAT_TYPES(d->dtype, "group_norm_backward",
+                        FRI_PACKS_OF(T, s.width, fri_aligned(x, 16) && fri_aligned(dy, 16), {
+                            const fri_columns g = fri_columns_of(d->n * d->hw, d->c, N);
+                            chunks = g.chunks;
+                            vector_chunks<T, N>
+                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, s, (const T *)x,
+                                                                                                  (const float *)mean,
+                                                                                                  (const float *)invstd,
+                                                                                                  (const T *)dy,
+                                                                                                  partial);
+                        }))
+    fr_status status = fri_cuda_launched("group_norm_backward");
+    if (status < 0) return status;
+    const dim3 grid(fri_ends_grid(d->c), 2);
+    vector_ends<<<grid, fri_ends_block(), 0, fri_stream(e)>>>(chunks, d->c, partial, (float *)dgamma, (float *)dbeta);
+    return fri_cuda_launched("group_norm_backward");
+}
+
+/* dgamma and dbeta first: dx may be dy. */
+extern "C" fr_status fri_cuda_group_norm_backward(const fri_exec *e, const fri_group_norm_desc *d, const void *x,
+                                                  const void *gamma, const void *mean, const void *invstd,
+                                                  const void *dy, void *dx, void *dgamma, void *dbeta) {
+    const shape s = shape_of(d);
+    if (d->c == 0) return FR_OK;
+    fr_status status = dgamma != NULL ? vectors(e, d, x, mean, invstd, dy, dgamma, dbeta) : FR_OK;
+    if (status < 0 || dx == NULL || s.count * s.size == 0) return status;
+    FRI_FLOAT_TYPES(d->dtype, "group_norm_backward",
+                    FRI_PACKS_OF(T, s.width, fri_aligned(x, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16),
+                                 TEAMS(s, propagate<T, N, TEAM><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(
+                                              s, (const T *)x, (const float *)gamma, (const float *)mean,
+                                              (const float *)invstd, (const T *)dy, (T *)dx);)))
+    return fri_cuda_launched("group_norm_backward");
+}

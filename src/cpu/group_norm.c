@@ -1,0 +1,212 @@
+/* group_norm.c - normalization over groups of channels of one image, or over the channels of one row.
+ *
+ *     a group          hw rows of c / groups channels; sums in f64 lanes, mean first, then squared distances
+ *     gamma and beta   partial sums [chunks][c] in f64, a chunk of the n after the other; added up in order
+ *
+ * Chunks depend on the shape only. */
+#include "cpu/cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CHUNKS = 64 };
+
+static int64_t chunk_of(const fri_group_norm_desc *d) {
+    return fri_max_i64(1, fri_ceil_div(d->n, CHUNKS));
+}
+
+static int64_t chunks(const fri_group_norm_desc *d) {
+    return fri_ceil_div(d->n, chunk_of(d));
+}
+
+size_t fri_cpu_group_norm_workspace(const fri_group_norm_desc *d) {
+    return (size_t)(2 * chunks(d) * d->c) * sizeof(double);
+}
+
+/* ---- one stretch of at most FRI_BLOCK channels ---------------------------------------------------------------- */
+
+typedef struct group {
+    const fri_group_norm_desc *d;
+    int64_t n, g, width; /* which one; its channels */
+} group;
+
+static group group_at(const fri_group_norm_desc *d, int64_t i) {
+    return (group){d, i / d->groups, i % d->groups, d->c / d->groups};
+}
+
+/* The first element of row r, channel j of the group, in x; its channel in gamma. */
+static int64_t element(const group *g, int64_t r, int64_t j) {
+    return (g->n * g->d->hw + r) * g->d->c + g->g * g->width + j;
+}
+
+static int64_t channel(const group *g, int64_t j) {
+    return g->g * g->width + j;
+}
+
+#define EACH_STRETCH(g, r, j, w)             \
+    for (int64_t r = 0; r < (g)->d->hw; r++) \
+        for (int64_t j = 0, w; j < (g)->width && (w = fri_min_i64(FRI_BLOCK, (g)->width - j), true); j += FRI_BLOCK)
+
+FRI_CLONES static void add_distances(int64_t n, const real *x, double from, double lane[FRI_LANES]) {
+    int64_t i = 0;
+    for (; i + FRI_LANES <= n; i += FRI_LANES)
+        for (int l = 0; l < FRI_LANES; l++) lane[l] += (double)x[i + l] - from;
+    for (int l = 0; i < n; i++, l++) lane[l] += (double)x[i] - from;
+}
+
+FRI_CLONES static void add_squares(int64_t n, const real *x, double from, double lane[FRI_LANES]) {
+    int64_t i = 0;
+    for (; i + FRI_LANES <= n; i += FRI_LANES)
+        for (int l = 0; l < FRI_LANES; l++) {
+            const double a = (double)x[i + l] - from;
+            lane[l] += a * a;
+        }
+    for (int l = 0; i < n; i++, l++) {
+        const double a = (double)x[i] - from;
+        lane[l] += a * a;
+    }
+}
+
+/* ---- forward -------------------------------------------------------------------------------------------------- */
+
+static double mean_of(const group *g, const void *x, double from, bool squares) {
+    double lane[FRI_LANES] = {0};
+    real buf[FRI_BLOCK];
+    EACH_STRETCH(g, r, j, w)
+    (squares ? add_squares : add_distances)(w, fri_cpu_load(g->d->dtype, x, element(g, r, j), w, buf), from, lane);
+    return fri_cpu_lane_total(lane) / (double)(g->d->hw * g->width);
+}
+
+FRI_CLONES static void normalize(int64_t n, const real *x, real mean, real invstd, const real *gamma, const real *beta,
+                                 real *y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) y[i] = fri_batchnorm_apply(x[i], mean, invstd * gamma[i], beta[i]);
+}
+
+fr_status fri_cpu_group_norm_forward(const fri_exec *e, const fri_group_norm_desc *d, const void *x, const void *gamma,
+                                     const void *beta, void *y, void *mean, void *invstd) {
+    fr_status s = fri_cpu_accepts("group_norm", d->dtype);
+    if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->n * d->hw * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < d->n * d->groups; i++) {
+        const group g = group_at(d, i);
+        real buf[FRI_BLOCK], out[FRI_BLOCK];
+        const double m = mean_of(&g, x, 0, false);
+        ((real *)mean)[i] = (real)m;
+        ((real *)invstd)[i] = (real)(1 / sqrt(mean_of(&g, x, m, true) + d->eps));
+        EACH_STRETCH(&g, r, j, w) {
+            const int64_t at = element(&g, r, j), c = channel(&g, j);
+            real *to = fri_cpu_target(d->dtype, y, at, out);
+            normalize(w, fri_cpu_load(d->dtype, x, at, w, buf), ((real *)mean)[i], ((real *)invstd)[i],
+                      (const real *)gamma + c, (const real *)beta + c, to);
+            fri_cpu_store(d->dtype, y, at, w, to);
+        }
+    }
+    return FR_OK;
+}
+
+/* ---- backward ------------------------------------------------------------------------------------------------- */
+
+/* Of gamma * dy, and of gamma * dy * xhat. */
+typedef struct sums {
+    double plain[FRI_LANES], normalized[FRI_LANES];
+} sums;
+
+FRI_CLONES static void add_sums(int64_t n, const real *x, real mean, real invstd, const real *gamma, const real *dy,
+                                sums *to) {
+    int64_t i = 0;
+    for (; i + FRI_LANES <= n; i += FRI_LANES)
+        for (int l = 0; l < FRI_LANES; l++) {
+            const double a = (double)gamma[i + l] * (double)dy[i + l];
+            to->plain[l] += a;
+            to->normalized[l] += a * (double)((x[i + l] - mean) * invstd);
+        }
+    for (int l = 0; i < n; i++, l++) {
+        const double a = (double)gamma[i] * (double)dy[i];
+        to->plain[l] += a;
+        to->normalized[l] += a * (double)((x[i] - mean) * invstd);
+    }
+}
+
+FRI_CLONES static void add_vectors(int64_t n, const real *x, real mean, real invstd, const real *dy, double *dgamma,
+                                   double *dbeta) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        dgamma[i] += (double)dy[i] * (double)((x[i] - mean) * invstd);
+        dbeta[i] += (double)dy[i];
+    }
+}
+
+FRI_CLONES static void propagate(int64_t n, const real *x, real mean, real invstd, const real *gamma, const real *dy,
+                                 real plain, real normalized, real *dx) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = fri_group_norm_gradient(x[i], dy[i], mean, invstd, gamma[i], plain, normalized);
+}
+
+typedef struct backward {
+    const fri_group_norm_desc *d;
+    const void *x, *dy;
+    const real *gamma, *mean, *invstd;
+    void *dx;
+    double *dgamma, *dbeta; /* [chunks][c] */
+} backward;
+
+static void group_backward(const backward *b, int64_t i, double *dgamma, double *dbeta) {
+    const group g = group_at(b->d, i);
+    const fr_dtype t = b->d->dtype;
+    const double size = (double)(b->d->hw * g.width);
+    real xbuf[FRI_BLOCK], dybuf[FRI_BLOCK], out[FRI_BLOCK];
+    sums of = {{0}, {0}};
+    EACH_STRETCH(&g, r, j, w) {
+        const int64_t at = element(&g, r, j), c = channel(&g, j);
+        const real *x = fri_cpu_load(t, b->x, at, w, xbuf), *dy = fri_cpu_load(t, b->dy, at, w, dybuf);
+        if (b->dx != NULL) add_sums(w, x, b->mean[i], b->invstd[i], b->gamma + c, dy, &of);
+        if (dgamma != NULL) add_vectors(w, x, b->mean[i], b->invstd[i], dy, dgamma + c, dbeta + c);
+    }
+    if (b->dx == NULL) return;
+    const real plain = (real)(fri_cpu_lane_total(of.plain) / size),
+               normalized = (real)(fri_cpu_lane_total(of.normalized) / size);
+    EACH_STRETCH(&g, r, j, w) {
+        const int64_t at = element(&g, r, j);
+        real *to = fri_cpu_target(t, b->dx, at, out);
+        propagate(w, fri_cpu_load(t, b->x, at, w, xbuf), b->mean[i], b->invstd[i], b->gamma + channel(&g, j),
+                  fri_cpu_load(t, b->dy, at, w, dybuf), plain, normalized, to);
+        fri_cpu_store(t, b->dx, at, w, to);
+    }
+}
+
+static void add_chunks(const fri_group_norm_desc *d, const double *partial, real *to) {
+    for (int64_t c = 0; c < d->c; c++) {
+        double sum = 0;
+        for (int64_t i = 0; i < chunks(d); i++) sum += partial[i * d->c + c];
+        to[c] = (real)sum;
+    }
+}
+
+fr_status fri_cpu_group_norm_backward(const fri_exec *e, const fri_group_norm_desc *d, const void *x, const void *gamma,
+                                      const void *mean, const void *invstd, const void *dy, void *dx, void *dgamma,
+                                      void *dbeta) {
+    backward b = {d, x, dy, gamma, mean, invstd, dx, NULL, NULL};
+    void *memory = NULL;
+    fr_status s = fri_cpu_accepts("group_norm", d->dtype);
+    if (s == FR_OK && dgamma != NULL) s = fri_cpu_workspace(e, "group_norm", fri_cpu_group_norm_workspace(d), &memory);
+    if (s < 0) return s;
+    const int64_t all = chunks(d), chunk = chunk_of(d), vectors = all * d->c;
+    if (dgamma != NULL && memory != NULL) {
+        memset(memory, 0, fri_cpu_group_norm_workspace(d));
+        b.dgamma = memory;
+        b.dbeta = b.dgamma + vectors;
+    }
+#pragma omp parallel for schedule(static) if (d->n * d->hw * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t k = 0; k < all; k++) {
+        double *to = b.dgamma != NULL ? b.dgamma + k * d->c : NULL;
+        for (int64_t i = k * chunk * d->groups; i < fri_min_i64((k + 1) * chunk, d->n) * d->groups; i++)
+            group_backward(&b, i, to, to != NULL ? to + vectors : NULL);
+    }
+    if (dgamma != NULL) {
+        add_chunks(d, b.dgamma, dgamma);
+        add_chunks(d, b.dbeta, dbeta);
+    }
+    return FR_OK;
+}

@@ -1,0 +1,101 @@
+/* test_group_norm.c - group norm and layer norm: golden values, gradients, images by themselves, refusals. */
+#include <criterion/criterion.h>
+#include <frugal/ops.h>
+
+#include "support/op_suite.h"
+
+#include <string.h>
+
+static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    const int64_t groups = golden_int(g, "groups", 0);
+    const double eps = golden_real(g, "eps");
+    const fr_dtype real = fr_tensor_dtype(in[0]) == FR_F64 ? FR_F64 : FR_F32; /* of gamma and beta */
+    fr_tensor *gamma = NULL, *beta = NULL;
+    fr_status s = fr_cast(in[1], real, &gamma);
+    if (s == FR_OK) s = fr_cast(in[2], real, &beta);
+    if (s == FR_OK)
+        s = groups > 0 ? fr_group_norm(in[0], groups, gamma, beta, eps, y) : fr_layer_norm(in[0], gamma, beta, eps, y);
+    fr_tensor_release(&gamma);
+    fr_tensor_release(&beta);
+    return s;
+}
+
+static const op_suite suite = {.op = "group_norm", .inputs = {"x", "gamma", "beta"}, .run = run, .skip = "constant"};
+
+Test(group_norm, forward_golden) {
+    suite_forward_golden(&suite);
+}
+
+Test(group_norm, gradcheck) {
+    suite_gradcheck(&suite);
+}
+
+Test(group_norm, half_near_f32) {
+    suite_half_near_f32(&suite);
+}
+
+Test(group_norm, accumulates) {
+    suite_accumulates(&suite);
+}
+
+Test(group_norm, switches_agree) {
+    suite_switches_agree(&suite);
+}
+
+/* The second half of a batch gives the same bits alone, forward and dx. */
+Test(group_norm, an_image_does_not_see_the_others) {
+    enum { N = 4, HW = 6, C = 8, HALF = N * HW * HW * C / 2 };
+    for (int layer = 0; layer < 2; layer++) {
+        float both[2][2 * HALF], alone[2][HALF];
+        fr_tensor *gamma = NULL, *beta = NULL;
+        must(fr_tensor_full(1, (int64_t[]){C}, 1.25, FR_F32, test_device(), &gamma));
+        must(fr_tensor_full(1, (int64_t[]){C}, -0.5, FR_F32, test_device(), &beta));
+        for (int half = 0; half < 2; half++) {
+            const int64_t shape[] = {half ? N / 2 : N, HW, HW, C};
+            float values[2 * HALF];
+            fr_tensor *x = NULL, *dy = NULL, *y = NULL;
+            for (int i = 0; i < 2 * HALF; i++) values[i] = (float)((i * 37) % 101) / 16 - 3;
+            must(fr_tensor_from_host(values + (half ? HALF : 0), 4, shape, FR_F32, test_device(), &x));
+            must(fr_tensor_from_host(values + (half ? HALF : 0), 4, shape, FR_F32, test_device(), &dy));
+            must(fr_tensor_set_requires_grad(x, true));
+            must(layer ? fr_layer_norm(x, gamma, beta, 1e-5, &y) : fr_group_norm(x, 2, gamma, beta, 1e-5, &y));
+            must(fr_tensor_to_host(y, half ? alone[0] : both[0]));
+            must(fr_backward(y, dy));
+            must(fr_tensor_to_host(fr_tensor_get_grad(x), half ? alone[1] : both[1]));
+            fr_tensor_release(&x);
+            fr_tensor_release(&dy);
+            fr_tensor_release(&y);
+        }
+        for (int i = 0; i < 2; i++) cr_expect_eq(memcmp(both[i] + HALF, alone[i], sizeof alone[i]), 0);
+        fr_tensor_release(&gamma);
+        fr_tensor_release(&beta);
+    }
+    expect_nothing_left();
+}
+
+Test(group_norm, rejects_bad_args) {
+    fr_tensor *x = NULL, *rows = NULL, *gamma = NULL, *half = NULL, *wide = NULL, *integer = NULL, *y = NULL;
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 6}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(2, (int64_t[]){5, 6}, FR_F32, test_device(), &rows));
+    must(fr_tensor_zeros(1, (int64_t[]){6}, FR_F32, test_device(), &gamma));
+    must(fr_tensor_zeros(1, (int64_t[]){6}, FR_F16, test_device(), &half));
+    must(fr_tensor_zeros(1, (int64_t[]){7}, FR_F32, test_device(), &wide));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 6}, FR_I32, test_device(), &integer));
+    expect_refused(fr_group_norm(x, 4, gamma, gamma, 1e-5, &y), FR_ESHAPE, "4 groups", "6 channels", y);
+    expect_refused(fr_group_norm(x, 0, gamma, gamma, 1e-5, &y), FR_ESHAPE, "0 groups", "6 channels", y);
+    expect_refused(fr_group_norm(rows, 2, gamma, gamma, 1e-5, &y), FR_ESHAPE, "group_norm", "rank 4", y);
+    expect_refused(fr_group_norm(integer, 2, gamma, gamma, 1e-5, &y), FR_EDTYPE, "group_norm", "i32", y);
+    expect_refused(fr_group_norm(x, 2, wide, gamma, 1e-5, &y), FR_ESHAPE, "gamma", "7", y);
+    expect_refused(fr_group_norm(x, 2, gamma, half, 1e-5, &y), FR_EDTYPE, "beta is f16", "f32", y);
+    expect_refused(fr_group_norm(x, 2, gamma, gamma, -1, &y), FR_EINVAL, "eps is -1", ">= 0", y);
+    expect_refused(fr_group_norm(x, 2, NULL, gamma, 1e-5, &y), FR_EINVAL, "group_norm", "NULL", y);
+    expect_refused(fr_layer_norm(rows, wide, gamma, 1e-5, &y), FR_ESHAPE, "layer_norm: gamma", "7", y);
+    expect_refused(fr_layer_norm(rows, gamma, NULL, 1e-5, &y), FR_EINVAL, "layer_norm", "NULL", y);
+    fr_tensor_release(&x);
+    fr_tensor_release(&rows);
+    fr_tensor_release(&gamma);
+    fr_tensor_release(&half);
+    fr_tensor_release(&wide);
+    fr_tensor_release(&integer);
+    expect_nothing_left();
+}
