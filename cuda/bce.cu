@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 }
 
 __global__ void __launch_bounds__(FRI_THREADS)
-    forward_end(int64_t blocks, const group *partial, float *loss, float *count) {
+    bce_end(int64_t blocks, const group *partial, float *loss, float *count) {
     double sum = 0, counted = 0;
     for (int64_t i = threadIdx.x; i < blocks; i += FRI_THREADS) {
         sum += partial[i].loss;
@@ -101,7 +101,7 @@ extern "C" fr_status fri_cuda_bce_forward(const fri_exec *e, const fri_loss_desc
                         forward<T><<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, (const T *)x,
                                                                                         targets_of(d, target, weight),
                                                                                         partial, bad);)
-    forward_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)factors);
+    bce_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)factors);
     return fri_cuda_launched(kernel);
 }
 
