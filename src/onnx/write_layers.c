@@ -276,6 +276,7 @@ static const struct kind {
     {"ReLU6", relu6, NULL},
     {"SiLU", silu, NULL},
     {"Sigmoid", NULL, "Sigmoid"},
+    {"StochasticDepth", NULL, "Identity"},
     {"Tanh", NULL, "Tanh"},
     {"Upsample", upsample, NULL},
 };

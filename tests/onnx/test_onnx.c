@@ -213,8 +213,9 @@ Test(onnx, our_networks_come_back_as_they_were_saved) {
         const char *name;
         int64_t size;
     } cases[] = {
-        {"vgg11_bn", 32}, {"resnet18_small", 32},     {"densenet_bc22_k12", 32},  {"mobilenet_v2_small", 32},
-        {"unet3", 32},    {"resnet18_small_abn", 32}, {"mobilenet_v3_small", 64}, {"vgg11", 64},
+        {"vgg11_bn", 32},           {"resnet18_small", 32}, {"densenet_bc22_k12", 32},
+        {"mobilenet_v2_small", 32}, {"unet3", 32},          {"resnet18_small_abn", 32},
+        {"mobilenet_v3_small", 64}, {"vgg11", 64},          {"efficientnet_b0", 64},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         const int64_t n = cases[i].size;
