@@ -23,6 +23,7 @@ static uint64_t sent_of(const fri_bucket *b) {
 }
 
 void fr_share_traffic_of(const fr_share *p, fr_share_traffic *out) {
+    if (out == NULL) return;
     *out = (fr_share_traffic){0};
     if (p == NULL || p->size == 1) return;
     const uint64_t peers = (uint64_t)p->size - 1;

@@ -51,7 +51,8 @@ FUNCTION = re.compile(r"_fn \*$|\(")           # callbacks
 
 # "function.parameter": NULL has a meaning there, which its header tells. "*.parameter": in every function.
 MAY_BE_NULL = set("""
-    *.opts *.ctx *.ctx_free *.gamma *.beta *.running_mean *.running_var
+    *.opts *.ctx *.ctx_free *.running_mean *.running_var
+    fr_batchnorm2d.gamma fr_batchnorm2d.beta fr_inplace_abn.gamma fr_inplace_abn.beta
     fr_conv2d.b fr_linear.b fr_unit_segments.weight fr_checkpoint_segments.weight
     fr_net_status.n fr_checkpoint_plan.first fr_module_freeze.prefix
     fr_backward.grad fr_tensor_set_grad.grad fr_tensor_set_grad_hook.fn fr_offload_open.path
