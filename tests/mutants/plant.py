@@ -2,6 +2,7 @@
 
 Usage: plant.py PLACE [WORD...]
        plant.py --copy TREE     makes TREE the working tree; what is equal keeps its time and is not built again
+       plant.py --texts         says which entries' old text is not in its file exactly once; builds nothing
 """
 import filecmp
 import glob
@@ -107,9 +108,24 @@ def copy(to):
             shutil.copy(name, target)  # with the time of now
 
 
+def texts():
+    faults = total = 0
+    for m in read([], True):
+        total += 1
+        with open(m.file, encoding="utf-8") as f:
+            times = f.read().count(m.old)
+        if times != 1:
+            faults += 1
+            print(f"{m.file}: the old text of '{m.claim}' is there {times} times")
+    print(f"{total} mutants, {faults} without their text")
+    return 1 if faults else 0
+
+
 def main():
     if sys.argv[1] == "--copy":
         return copy(sys.argv[2])
+    if sys.argv[1] == "--texts":
+        return texts()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # the tree is put in order again
     tree = Tree(sys.argv[1])
     mutants = list(read(sys.argv[2:], tree.has_cuda()))
