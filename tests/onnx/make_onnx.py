@@ -63,13 +63,16 @@ class Mobile(nn.Module):
 
 
 class UNet(nn.Module):
-    """Both ways to resize; the size of a skip connection."""
+    """Both ways to resize; the size of a skip connection. As published, a block has two convolutions."""
 
-    def __init__(self, width=2, classes=3):
+    def __init__(self, width=2, classes=3, convolutions=1):
         super().__init__()
 
         def block(a, b):
-            return nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
+            layers = []
+            for i in range(convolutions):
+                layers += [nn.Conv2d(b if i else a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
+            return nn.Sequential(*layers)
 
         self.down1, self.down2, self.middle = block(3, width), block(width, 2 * width), block(2 * width, 4 * width)
         self.up2, self.up1 = block(6 * width, 2 * width), block(3 * width, width)
@@ -236,7 +239,7 @@ def network(name):
     import torchvision
 
     torch.manual_seed(5)
-    m = UNet(16, 10) if name == "unet" else getattr(torchvision.models, name)(weights=None)
+    m = UNet(16, 10, 2) if name == "unet" else getattr(torchvision.models, name)(weights=None)
     return randomize(m, 6)
 
 
