@@ -38,9 +38,9 @@ FR_OPTS_DEFAULT(fr_onnx_save_opts, FR_ONNX_SAVE_OPTS())
 
 /* The network as others infer with it: batch norms with running values, no dropout; folded ones (fr_net_fold) too.
  * Input "input" [batch, C, H, W] with the example's C, H, W, results "output", "output_1" ...; constants f32 under
- * their paths, in PyTorch's layout. Holds a copy of the parameters on the host. FR_EINVAL: m is no network, another
- * opset. FR_EUNSUPPORTED names the layer that ONNX has no node for; on meta. FR_EIO: the older file stays.
- * FR_ENOMEM. */
+ * their paths, in PyTorch's layout. Holds a copy of the parameters on the host. path NULL: nothing is written, only
+ * looked whether it could be, of a network on meta, too. FR_EINVAL: m is no network, another opset. FR_EUNSUPPORTED
+ * names the layer that ONNX has no node for; on meta. FR_EIO: the older file stays. FR_ENOMEM. */
 FR_API fr_status fr_onnx_save(fr_module *m, const char *path, const fr_onnx_save_opts *opts);
 
 #ifdef __cplusplus

@@ -48,9 +48,9 @@ static fr_status write_layers(fri_onnx_writer *w) {
 }
 
 fr_status fr_onnx_save(fr_module *m, const char *path, const fr_onnx_save_opts *opts) {
-    FRI_NOT_NULL(m, path);
+    FRI_NOT_NULL(m);
     const fr_onnx_save_opts o = opts != NULL ? *opts : *FR_ONNX_SAVE_OPTS();
-    fri_onnx_writer w = {.opset = o.opset};
+    fri_onnx_writer w = {.opset = o.opset, .dry = path == NULL};
     fr_status s = FR_OK;
     FR_TRY(s, check(m, &o));
     w.list = fri_list_edit(m);
@@ -59,8 +59,9 @@ fr_status fr_onnx_save(fr_module *m, const char *path, const fr_onnx_save_opts *
     name_values(&w);
     FR_TRY(s, w.status);
     FR_TRY(s, write_layers(&w));
-    s = fri_onnx_pack(&w, path);
+    if (path != NULL) s = fri_onnx_pack(&w, path);
 done:
     fri_onnx_writer_free(&w);
-    return s < 0 ? fr_fail_prefix(s, "saving ONNX: file '%.300s': ", path) : s;
+    if (s < 0 && path != NULL) return fr_fail_prefix(s, "saving ONNX: file '%.300s': ", path);
+    return s < 0 ? fr_fail_prefix(s, "saving ONNX: ") : s;
 }

@@ -15,6 +15,7 @@ typedef struct fri_onnx_writer {
     const fri_list *list;
     fri_entries entries; /* of the module: names and layouts */
     int64_t opset;
+    bool dry; /* no value is read */
     Onnx__NodeProto **node;
     size_t nodes;
     Onnx__TensorProto **constant;

@@ -182,7 +182,7 @@ const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tens
     bool fresh = false;
     tensor *to = constant(w, full, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, as.rank, as.dim,
                           (size_t)fri_numel(t) * sizeof(float), &fresh);
-    if (fresh) {
+    if (fresh && !w->dry) {
         const fr_status s = values(&e, (float *)(void *)to->raw_data.data);
         if (s < 0) fail(w, s);
     }

@@ -117,11 +117,16 @@ static bool is_onnx(const char *path) {
     return n >= 5 && strcmp(path + n - 5, ".onnx") == 0;
 }
 
-/* A build without ONNX says so before the training, not after it. */
-static fr_status check_onnx(const char *path) {
-    fr_module *none = NULL;
-    if (!is_onnx(path) || fr_onnx_load("/dev/null", NULL, &none) != FR_EUNSUPPORTED) return FR_OK;
-    return fr_fail_prefix(FR_EUNSUPPORTED, "--export %s: ", path);
+static fr_status could_be_onnx(const fri_session *trial, void *ctx) {
+    (void)ctx;
+    return fr_onnx_save(trial->model, NULL, NULL);
+}
+
+/* A build without ONNX and a layer that it has no node for are told before the training, not after it. */
+static fr_status check_onnx(const fri_config *c) {
+    const char *path = c->opts.export_weights;
+    fr_status s = is_onnx(path) ? fri_on_meta(c, could_be_onnx, NULL) : FR_OK;
+    return s < 0 ? fr_fail_prefix(s, "--export %s: ", path) : FR_OK;
 }
 
 /* Its folder takes a new file, or what is there can be written to. */
@@ -178,7 +183,7 @@ fr_status fri_saving_check(fri_session *r) {
         FR_TRY(s, check_states(r));
     }
     if (o->export_weights != NULL) FR_TRY(s, check_export(o->export_weights));
-    if (o->export_weights != NULL) FR_TRY(s, check_onnx(o->export_weights));
+    if (o->export_weights != NULL) FR_TRY(s, check_onnx(r->config));
 done:
     return s;
 }

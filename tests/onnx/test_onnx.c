@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io/safetensors.h"
 #include "io/support.h"
@@ -178,6 +179,9 @@ Test(onnx, loading_draws_no_random_numbers_and_meta_takes_no_memory) {
     const fr_rng after = fr_rng_get();
     cr_expect_arr_eq(&before, &after, sizeof before);
     cr_expect_eq(fr_tensor_device(fr_module_tensor(fr_module_find(m, "out"), "weight")), FR_META);
+    OK(fr_onnx_save(m, NULL, NULL));
+    cr_expect_neq(fr_onnx_save(m, in_folder("m.onnx"), NULL), FR_OK);
+    cr_expect_neq(access(in_folder("m.onnx"), F_OK), 0);
     fr_module_release(&m);
     expect_nothing_left();
 }
@@ -292,6 +296,8 @@ Test(onnx, what_cannot_be_saved_is_named_and_leaves_the_file) {
     write_bytes(in_folder("f.onnx"), "old", 3);
     cr_expect_eq(fr_onnx_save(m, in_folder("f.onnx"), NULL), FR_EUNSUPPORTED);
     EXPECT_SENTENCE("f.onnx': layer 'deep.mine' (Mine): frugal writes no node for it");
+    cr_expect_eq(fr_onnx_save(m, NULL, NULL), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("saving ONNX: layer 'deep.mine' (Mine): frugal writes no node for it");
     cr_expect_eq(fr_onnx_save(conv, in_folder("f.onnx"), NULL), FR_EINVAL);
     EXPECT_SENTENCE("Conv2d is no network");
     cr_expect_eq(fr_onnx_save(small, in_folder("f.onnx"), FR_ONNX_SAVE_OPTS(.opset = 12)), FR_EINVAL);

@@ -161,6 +161,17 @@ Test(files, weights_and_predictions) {
     EXPECT_MATCH(o.err, "a.st");
 }
 
+/* A 3 x 3 map pooled to 7 x 7 has windows of two sizes. */
+Test(files, what_onnx_has_no_node_for_is_told_before_the_training) {
+    outcome o =
+        program_run("train_vgg", "--depth 11 --dataset synthetic --head torchvision --image-size 96 --batch-size 2 "
+                                 "--steps 1 --export w.onnx");
+    if (strstr(o.err, "has no ONNX") != NULL) cr_skip("built without ONNX");
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "--export w.onnx: saving ONNX: layer '.*avgpool.*AdaptiveAvgPool2d.*no multiple of");
+    cr_expect_null(strstr(o.out, "epoch"), "said after the training: %s", o.out);
+}
+
 /* The network of an ONNX file makes what the file of weights does, class for class. */
 Test(files, an_export_to_onnx_is_the_network) {
     const int64_t shape[] = {1, 8, 8, 3};
