@@ -174,6 +174,8 @@ fr_status fri_split_path(const char *root, fr_split split, char path[PATH_BYTES]
         int n = snprintf(path, PATH_BYTES, "%s/%s", root, names[split][i]);
         if (n > 0 && n < PATH_BYTES && is_folder(path)) return FR_OK;
     }
+    if (!is_folder(root))
+        return fr_fail(FR_EIO, "%s: %s", root, access(root, F_OK) == 0 ? "is no folder" : strerror(errno));
     return fr_fail(FR_EIO, "%s: holds no folder %s", root, split == FR_SPLIT_TRAIN ? "train" : "test or val");
 }
 

@@ -66,8 +66,8 @@ fr_status fri_model_check(fri_config *c) {
     fr_status s = make_module(&trial, meta.model_name);
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
     if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) { /* a session's network has no flags */
-        s = fr_fail_prefix(FR_EINVAL, "--depth %lld --image-size %lld: ", (long long)c->opts.depth,
-                           (long long)c->opts.image_size);
+        s = fr_fail_prefix(FR_EINVAL, "--image-size %lld: ", (long long)c->opts.image_size);
+        if (c->opts.depth != FR_TRAIN_AUTO) s = fr_fail_prefix(s, "--depth %lld ", (long long)c->opts.depth);
         goto done;
     }
     FR_TRY(s, s);

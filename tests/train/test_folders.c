@@ -95,6 +95,18 @@ Test(folders, finetune_trains_the_head_alone) {
     fr_module_release(&after);
 }
 
+Test(folders, finetune_names_what_is_not_there) {
+    outcome o = program_run("finetune", "--data nowhere --steps 1");
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "finetune: .*nowhere: No such file or directory");
+    o = program_run("finetune", "--model mobilnet_v2 --dataset synthetic --steps 1");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "finetune: --image-size 32: model 'mobilnet_v2' is not known: .*mobilenet_v2");
+    o = program_run("finetune", "--depth 18 --dataset synthetic --steps 1");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "--depth is of the other trainers");
+}
+
 static void shell(const char *in_the_folder) {
     char command[2048];
     snprintf(command, sizeof command, "cd %s && %s", files_path("set"), in_the_folder);
