@@ -36,8 +36,8 @@ static __device__ __forceinline__ float share(const fri_loss_desc &d, const targ
 /* The row's loss, in every lane; *lse = log(sum(exp(x))). NaN anywhere in the row makes both NaN. All lanes of a warp
  * come here, also those behind the last row, with 0 classes. */
 template <typename T>
-static __device__ double row_loss(const fri_loss_desc &d, int lanes, int64_t classes, const T *x, int64_t target,
-                                  float *lse) {
+static __device__ __forceinline__ double row_loss(const fri_loss_desc &d, int lanes, int64_t classes, const T *x,
+                                                  int64_t target, float *lse) {
     const double log_sum = fri_row_log_sum_exp(lanes, classes, x);
     *lse = (float)log_sum;
     double at_target = target >= 0 && target < classes ? (double)fri_load(x[target]) : 0, sum = 0;
@@ -49,8 +49,8 @@ static __device__ double row_loss(const fri_loss_desc &d, int lanes, int64_t cla
 
 /* The same with weights, or of shares. A class without a share counts for nothing, whatever its x. */
 template <typename T>
-static __device__ double row_loss_of_shares(const fri_loss_desc &d, int lanes, int64_t classes, const T *x,
-                                            const targets &t, int64_t row, float *lse) {
+static __device__ __forceinline__ double row_loss_of_shares(const fri_loss_desc &d, int lanes, int64_t classes,
+                                                            const T *x, const targets &t, int64_t row, float *lse) {
     const double log_sum = fri_row_log_sum_exp(lanes, classes, x);
     double loss = 0;
     *lse = (float)log_sum;

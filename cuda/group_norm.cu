@@ -27,11 +27,29 @@ template <int TEAM> static __device__ __forceinline__ int64_t team() {
     return (int64_t)blockIdx.x * (FRI_THREADS / TEAM) + threadIdx.x / TEAM;
 }
 
-/* Element e of group i in x, and its channel. */
-static __device__ __forceinline__ int64_t place(const shape &s, int64_t i, int64_t e, int64_t *channel) {
-    const int64_t row = s.hw == 1 ? 0 : e / s.width, first = i % s.groups * s.width;
-    *channel = first + (e - row * s.width);
-    return (i / s.groups * s.hw + row) * s.c + *channel;
+/* A thread's packs in its team's group: row and first channel, without a division from one to the next. */
+struct walk {
+    int64_t row;
+    int j, rows_on, on;
+};
+
+template <int N, int TEAM> static __device__ __forceinline__ walk first_pack(const shape &s) {
+    const unsigned width = (unsigned)s.width, e = threadIdx.x % TEAM * N;
+    return {e / width, (int)(e % width), (int)(TEAM * N / width), (int)(TEAM * N % width)};
+}
+
+static __device__ __forceinline__ void next_pack(const shape &s, walk &w) {
+    w.row += w.rows_on;
+    w.j += w.on;
+    if (w.j >= s.width) {
+        w.j -= (int)s.width;
+        w.row++;
+    }
+}
+
+/* Of group i, the first element in x and the first channel. */
+static __device__ __forceinline__ int64_t origin(const shape &s, int64_t i) {
+    return i / s.groups * s.hw * s.c + i % s.groups * s.width;
 }
 
 /* ---- kernels ------------------------------------------------------------------------------------------------- */
@@ -40,32 +58,33 @@ template <typename T, int N, int TEAM>
 __global__ void __launch_bounds__(FRI_THREADS)
     normalize(shape s, const T *x, const float *gamma, const float *beta, T *y, float *mean, float *invstd) {
     const int64_t i = team<TEAM>();
-    const int lane = (int)threadIdx.x % TEAM;
-    int64_t channel;
     float sum = 0, squares = 0;
     if (i >= s.count) return; /* a whole team */
-    for (int64_t e = (int64_t)lane * N; e < s.size; e += TEAM * N) {
-        const fri_pack<T, N> p = fri_load_pack<T, N>(x + place(s, i, e, &channel));
+    const int64_t from = origin(s, i);
+    const walk begin = first_pack<N, TEAM>(s);
+    const float *g = gamma + i % s.groups * s.width, *b = beta + i % s.groups * s.width;
+    for (walk w = begin; w.row < s.hw; next_pack(s, w)) {
+        const fri_pack<T, N> p = fri_load_pack<T, N>(x + from + w.row * s.c + w.j);
 #pragma unroll
         for (int k = 0; k < N; k++) sum += fri_load(p.v[k]);
     }
     const float m = team_sum<TEAM>(sum) / (float)s.size;
-    for (int64_t e = (int64_t)lane * N; e < s.size; e += TEAM * N) {
-        const fri_pack<T, N> p = fri_load_pack<T, N>(x + place(s, i, e, &channel));
+    for (walk w = begin; w.row < s.hw; next_pack(s, w)) {
+        const fri_pack<T, N> p = fri_load_pack<T, N>(x + from + w.row * s.c + w.j);
 #pragma unroll
         for (int k = 0; k < N; k++) squares += (fri_load(p.v[k]) - m) * (fri_load(p.v[k]) - m);
     }
     const float inv = 1 / sqrtf(team_sum<TEAM>(squares) / (float)s.size + s.eps);
-    if (lane == 0) {
+    if (threadIdx.x % TEAM == 0) {
         mean[i] = m;
         invstd[i] = inv;
     }
-    for (int64_t e = (int64_t)lane * N; e < s.size; e += TEAM * N) {
-        const int64_t at = place(s, i, e, &channel);
+    for (walk w = begin; w.row < s.hw; next_pack(s, w)) {
+        const int64_t at = from + w.row * s.c + w.j;
         fri_pack<T, N> p = fri_load_pack<T, N>(x + at);
 #pragma unroll
         for (int k = 0; k < N; k++)
-            fri_store(&p.v[k], fri_batchnorm_apply(fri_load(p.v[k]), m, inv * gamma[channel + k], beta[channel + k]));
+            fri_store(&p.v[k], fri_batchnorm_apply(fri_load(p.v[k]), m, inv * g[w.j + k], b[w.j + k]));
         fri_store_pack<T, N>(y + at, p);
     }
 }
@@ -74,30 +93,31 @@ template <typename T, int N, int TEAM>
 __global__ void __launch_bounds__(FRI_THREADS)
     propagate(shape s, const T *x, const float *gamma, const float *mean, const float *invstd, const T *dy, T *dx) {
     const int64_t i = team<TEAM>();
-    const int lane = (int)threadIdx.x % TEAM;
-    int64_t channel;
     float plain = 0, normalized = 0;
     if (i >= s.count) return;
+    const int64_t from = origin(s, i);
+    const walk begin = first_pack<N, TEAM>(s);
+    const float *weight = gamma + i % s.groups * s.width;
     const float m = mean[i], inv = invstd[i];
-    for (int64_t e = (int64_t)lane * N; e < s.size; e += TEAM * N) {
-        const int64_t at = place(s, i, e, &channel);
+    for (walk w = begin; w.row < s.hw; next_pack(s, w)) {
+        const int64_t at = from + w.row * s.c + w.j;
         const fri_pack<T, N> p = fri_load_pack<T, N>(x + at), q = fri_load_pack<T, N>(dy + at);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            const float g = gamma[channel + k] * fri_load(q.v[k]);
+            const float g = weight[w.j + k] * fri_load(q.v[k]);
             plain += g;
             normalized += g * ((fri_load(p.v[k]) - m) * inv);
         }
     }
     plain = team_sum<TEAM>(plain) / (float)s.size;
     normalized = team_sum<TEAM>(normalized) / (float)s.size;
-    for (int64_t e = (int64_t)lane * N; e < s.size; e += TEAM * N) {
-        const int64_t at = place(s, i, e, &channel);
+    for (walk w = begin; w.row < s.hw; next_pack(s, w)) {
+        const int64_t at = from + w.row * s.c + w.j;
         fri_pack<T, N> p = fri_load_pack<T, N>(x + at);
         const fri_pack<T, N> q = fri_load_pack<T, N>(dy + at);
 #pragma unroll
         for (int k = 0; k < N; k++)
-            fri_store(&p.v[k], fri_group_norm_gradient(fri_load(p.v[k]), fri_load(q.v[k]), m, inv, gamma[channel + k],
+            fri_store(&p.v[k], fri_group_norm_gradient(fri_load(p.v[k]), fri_load(q.v[k]), m, inv, weight[w.j + k],
                                                        plain, normalized));
         fri_store_pack<T, N>(dx + at, p);
     }
