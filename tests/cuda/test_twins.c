@@ -377,7 +377,7 @@ Test(twins, batchnorm2d){EACH_MATRIX({
 /* As groups of images, then as rows; on the GPU the twin is the emulator's code itself. */
 Test(twins, group_norm){EACH_MATRIX({
     for (int64_t groups = 1; groups <= 4; groups *= 2) {
-        if (c % groups != 0) continue;
+        if (c % groups != 0 || rows * c > 25000) continue; /* larger ones have the same paths */
         const bool rows_alone = groups == 1 && rows % 2 == 0;
         fri_group_norm_desc d = {.dtype = t,
                                  .n = rows_alone ? rows : 1,
