@@ -19,27 +19,26 @@ typedef struct targets {
     const int64_t *classes; /* NULL: shares */
     const float *shares;
     const float *weight; /* NULL: all 1 */
+    float kept, even;    /* fri_class_share */
 } targets;
 
 static targets targets_of(const fri_loss_desc *d, const void *target, const void *weight) {
-    return {d->shares ? NULL : (const int64_t *)target, d->shares ? (const float *)target : NULL,
-            (const float *)weight};
+    return {d->shares ? NULL : (const int64_t *)target, d->shares ? (const float *)target : NULL, (const float *)weight,
+            (float)(1 - d->label_smoothing), (float)(d->label_smoothing / (double)d->classes)};
 }
 
 static __device__ __forceinline__ float share(const fri_loss_desc &d, const targets &t, int64_t row, int64_t j) {
     const float of = t.classes != NULL ? (float)(t.classes[row] == j) : t.shares[row * d.classes + j];
-    return fri_class_share(of, t.weight != NULL ? t.weight[j] : 1, &d);
+    return fri_class_share(of, t.weight != NULL ? t.weight[j] : 1, t.kept, t.even);
 }
 
 /* ---- kernels: forward -------------------------------------------------------------------------------------- */
 
-/* The row's loss, in every lane; *lse = log(sum(exp(x))). NaN anywhere in the row makes both NaN. All lanes of a warp
- * come here, also those behind the last row, with 0 classes. */
+/* The row's loss, in every lane, from log(sum(exp(x))), which is NaN if anything in the row is: then so is the loss.
+ * All lanes of a warp come here, also those behind the last row, with 0 classes. */
 template <typename T>
 static __device__ __forceinline__ double row_loss(const fri_loss_desc &d, int lanes, int64_t classes, const T *x,
-                                                  int64_t target, float *lse) {
-    const double log_sum = fri_row_log_sum_exp(lanes, classes, x);
-    *lse = (float)log_sum;
+                                                  int64_t target, double log_sum) {
     double at_target = target >= 0 && target < classes ? (double)fri_load(x[target]) : 0, sum = 0;
     double loss = (1 - d.label_smoothing) * (log_sum - at_target);
     if (!(d.label_smoothing > 0)) return loss;
@@ -50,10 +49,8 @@ static __device__ __forceinline__ double row_loss(const fri_loss_desc &d, int la
 /* The same with weights, or of shares. A class without a share counts for nothing, whatever its x. */
 template <typename T>
 static __device__ __forceinline__ double row_loss_of_shares(const fri_loss_desc &d, int lanes, int64_t classes,
-                                                            const T *x, const targets &t, int64_t row, float *lse) {
-    const double log_sum = fri_row_log_sum_exp(lanes, classes, x);
+                                                            const T *x, const targets &t, int64_t row, double log_sum) {
     double loss = 0;
-    *lse = (float)log_sum;
     for (int64_t j = (int)threadIdx.x & (lanes - 1); j < classes; j += lanes) {
         const float q = share(d, t, row, j);
         if (q != 0) loss += (double)q * (log_sum - (double)fri_load(x[j]));
@@ -71,12 +68,13 @@ __global__ void __launch_bounds__(FRI_THREADS)
         const int64_t row = first + (int)threadIdx.x / lanes;
         const bool there = row < d.rows;
         const int64_t classes = there ? d.classes : 0, target = there && t.classes != NULL ? t.classes[row] : -1;
-        float own;
+        const T *own = x + row * d.classes;
+        const double log_sum = fri_row_log_sum_exp(lanes, classes, own);
         const double l = t.classes != NULL && t.weight == NULL
-                             ? row_loss(d, lanes, classes, x + row * d.classes, target, &own)
-                             : row_loss_of_shares(d, lanes, classes, x + row * d.classes, t, row, &own);
+                             ? row_loss(d, lanes, classes, own, target, log_sum)
+                             : row_loss_of_shares(d, lanes, classes, own, t, row, log_sum);
         if (!there || ((int)threadIdx.x & (lanes - 1)) > 0) continue;
-        lse[row] = own;
+        lse[row] = (float)log_sum;
         if (t.classes == NULL || fri_row_counts(d, target)) {
             loss += l;
             counted += t.classes != NULL && t.weight != NULL ? (double)t.weight[target] : 1;

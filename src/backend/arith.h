@@ -335,9 +335,10 @@ static inline FRI_HOST_DEVICE fri_real fri_cross_entropy_gradient(fri_real x, fr
     return (FRI_EXP(x - lse) - q) * g;
 }
 
-/* What a class counts in a row's cross entropy: t of the target, smoothed, times the class's weight. */
-static inline FRI_HOST_DEVICE fri_real fri_class_share(fri_real t, fri_real weight, const fri_loss_desc *d) {
-    return weight * ((fri_real)(1 - d->label_smoothing) * t + (fri_real)(d->label_smoothing / (double)d->classes));
+/* What a class counts in a row's cross entropy: t of the target, smoothed to kept * t + even, times the class's weight.
+ * kept = 1 - label smoothing, even = label smoothing / classes. */
+static inline FRI_HOST_DEVICE fri_real fri_class_share(fri_real t, fri_real weight, fri_real kept, fri_real even) {
+    return weight * (kept * t + even);
 }
 
 /* The same of any shares q, whose sum is `all`. */

@@ -78,12 +78,17 @@ double fri_cpu_log_sum_exp(const fri_loss_desc *d, int64_t row, const void *x) {
 typedef struct targets {
     const void *target;
     const real *weight; /* NULL: all 1 */
+    real kept, even;    /* fri_class_share */
 } targets;
+
+static targets targets_of(const fri_loss_desc *d, const void *target, const void *weight) {
+    return (targets){target, weight, (real)(1 - d->label_smoothing), (real)(d->label_smoothing / (double)d->classes)};
+}
 
 static real share(const fri_loss_desc *d, const targets *t, int64_t row, int64_t j) {
     const real of =
         d->shares ? ((const real *)t->target)[row * d->classes + j] : (real)(((const int64_t *)t->target)[row] == j);
-    return fri_class_share(of, t->weight != NULL ? t->weight[j] : 1, d);
+    return fri_class_share(of, t->weight != NULL ? t->weight[j] : 1, t->kept, t->even);
 }
 
 /* row_loss with weights, or of shares. A class without a share counts for nothing, whatever its x. */
@@ -137,7 +142,7 @@ size_t fri_cpu_cross_entropy_workspace(const fri_loss_desc *d) {
 
 fr_status fri_cpu_cross_entropy_forward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                                         const void *weight, void *loss, void *lse, void *factors, int64_t *bad) {
-    const targets t = {target, weight};
+    const targets t = targets_of(d, target, weight);
     group groups[GROUPS];
     fr_status s = fri_cpu_accepts("cross_entropy", d->dtype);
     if (s < 0) return s;
@@ -203,7 +208,7 @@ static void row_backward_of_shares(const fri_loss_desc *d, int64_t row, const vo
 fr_status fri_cpu_cross_entropy_backward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                                          const void *weight, const void *lse, const void *factors, const void *dloss,
                                          void *dx) {
-    const targets t = {target, weight};
+    const targets t = targets_of(d, target, weight);
     const int64_t *classes = d->shares ? NULL : target;
     fr_status s = fri_cpu_accepts("cross_entropy", d->dtype);
     if (s < 0) return s;
