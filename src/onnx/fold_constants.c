@@ -235,8 +235,7 @@ static fr_status each(fri_onnx_reader *r, const node *n) {
     if (!integer && to != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
         return fr_fail(FR_EUNSUPPORTED, "to type %lld", (long long)to);
     FR_TRY(s, small(a->n));
-    FR_TRY(s, fri_onnx_constant_like(r, a, &c));
-    c->dtype = integer ? FR_I64 : FR_F32;
+    FR_TRY(s, fri_onnx_constant_like(r, integer ? FR_I64 : FR_F32, a, &c));
     for (int64_t i = 0; i < a->n; i++) {
         const double v = fri_onnx_float(a, i);
         set(c, i, n->op_type[0] == 'F' ? floor(v) : n->op_type[1] == 'e' ? ceil(v) : v, fri_onnx_int(a, i));
@@ -301,7 +300,7 @@ static fr_status transpose(fri_onnx_reader *r, const node *n) {
     FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
     if (fri_onnx_attribute(n, "perm") != NULL) FR_TRY(s, fri_onnx_integers(r, n, SIZE_MAX, "perm", perm, 2, &count));
     if (a->rank != 2 || perm[0] != 1 || perm[1] != 0) return fr_fail(FR_EUNSUPPORTED, "a constant of rank %d", a->rank);
-    FR_TRY(s, fri_onnx_constant_like(r, a, &c));
+    FR_TRY(s, fri_onnx_constant_like(r, a->dtype, a, &c));
     fri_transpose(a->data, c->own, fr_dtype_size(a->dtype), 1, a->dim[0], a->dim[1]);
     c->dim[0] = a->dim[1];
     c->dim[1] = a->dim[0];

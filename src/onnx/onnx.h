@@ -68,8 +68,9 @@ fr_status fri_onnx_message_parse(const uint8_t *data, size_t n, Onnx__ModelProto
 
 /* A new constant of the reader's with room for n elements of this type, its shape [n]; *out is borrowed. */
 fr_status fri_onnx_constant_new(fri_onnx_reader *r, fr_dtype dtype, int64_t n, fri_onnx_constant **out);
-/* The same, like another one with other values. */
-fr_status fri_onnx_constant_like(fri_onnx_reader *r, const fri_onnx_constant *c, fri_onnx_constant **out);
+/* The same, of another one's shape. */
+fr_status fri_onnx_constant_like(fri_onnx_reader *r, fr_dtype dtype, const fri_onnx_constant *c,
+                                 fri_onnx_constant **out);
 /* What the message says. External data come from files beside r->path. */
 fr_status fri_onnx_tensor_read(fri_onnx_reader *r, const Onnx__TensorProto *t, fri_onnx_constant **out);
 int64_t fri_onnx_int(const fri_onnx_constant *c, int64_t i);

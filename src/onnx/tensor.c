@@ -52,8 +52,9 @@ fr_status fri_onnx_constant_new(fri_onnx_reader *r, fr_dtype dtype, int64_t n, f
     return FR_OK;
 }
 
-fr_status fri_onnx_constant_like(fri_onnx_reader *r, const fri_onnx_constant *c, fri_onnx_constant **out) {
-    fr_status s = fri_onnx_constant_new(r, c->dtype, c->n, out);
+fr_status fri_onnx_constant_like(fri_onnx_reader *r, fr_dtype dtype, const fri_onnx_constant *c,
+                                 fri_onnx_constant **out) {
+    fr_status s = fri_onnx_constant_new(r, dtype, c->n, out);
     if (s < 0) return s;
     (*out)->rank = c->rank;
     memcpy((*out)->dim, c->dim, sizeof c->dim);

@@ -186,6 +186,7 @@ def by_hand(folder, golden):
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), f"{folder}/unknown.onnx")
     for name, scale in (("depth", 0.8), ("depth_unscaled", 1.0)):
         stochastic_depth(f"{folder}/{name}.onnx", scale)
+    cast(f"{folder}/cast.onnx")
 
 
 def stochastic_depth(path, scale):
@@ -205,6 +206,21 @@ def stochastic_depth(path, scale):
              helper.make_node("Add", ["scaled", "x"], ["y"], name="/Add")]
     graph = helper.make_graph(nodes, "g", [images], [out], [kernel, *constant.values()])
     opset = [helper.make_opsetid("", 13)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+
+
+def cast(path):
+    """Sizes computed as floats: [0.9, -1.9] becomes [0, -1], the shape of Reshape."""
+    images = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 2, 2])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    constants = [numpy_helper.from_array(np.array([0.9, -1.9], dtype=np.float32), "sizes"),
+                 numpy_helper.from_array(torch.randn(5, 12).numpy(), "fc.weight"),
+                 numpy_helper.from_array(torch.randn(5).numpy(), "fc.bias")]
+    nodes = [helper.make_node("Cast", ["sizes"], ["shape"], name="/Cast", to=TensorProto.INT64),
+             helper.make_node("Reshape", ["x", "shape"], ["flat"]),
+             helper.make_node("Gemm", ["flat", "fc.weight", "fc.bias"], ["y"], name="/fc/Gemm", transB=1)]
+    graph = helper.make_graph(nodes, "g", [images], [out], constants)
+    opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
 
 

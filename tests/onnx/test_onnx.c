@@ -356,6 +356,21 @@ Test(onnx, stochastic_depth_is_a_layer) {
     expect_nothing_left();
 }
 
+/* Floats become integers of twice their bytes. */
+Test(onnx, sizes_may_be_computed_as_floats) {
+    fr_module *m = NULL;
+    fr_tensor *x = NULL;
+    must(fr_onnx_load(tiny("cast", "onnx"), NULL, &m));
+    must(fr_tensor_zeros(4, (int64_t[]){2, 2, 2, 3}, FR_F32, FR_CPU, &x));
+    fr_tensor *y = evaluated(m, x);
+    cr_expect_eq(fr_tensor_rank(y), 2);
+    cr_expect_eq(fr_tensor_dim(y, 1), 5);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
 /* Replaces the first `from` in the file by `to`, of the same length. */
 static fr_status changed(const char *file, const char *from, const char *to) {
     size_t n = 0;
