@@ -6,26 +6,11 @@
 #include "reduce.cuh"
 #include "softmax.cuh"
 
-typedef struct group {
-    double loss, counted; /* elements */
-} group;
-
-typedef struct targets {
-    const int64_t *classes; /* NULL: shares */
-    const float *shares;
-    const float *weight; /* of positive targets; NULL: 1 */
-} targets;
-
-static targets targets_of(const fri_loss_desc *d, const void *target, const void *weight) {
-    return {d->shares ? NULL : (const int64_t *)target, d->shares ? (const float *)target : NULL,
-            (const float *)weight};
-}
-
 /* What an element's loss is of; false: its row does not count. */
-static __device__ __forceinline__ bool element(const fri_loss_desc &d, const targets &t, int64_t row, int64_t j,
+static __device__ __forceinline__ bool element(const fri_loss_desc &d, const fri_targets &t, int64_t row, int64_t j,
                                                float *of, float *weight) {
-    *weight = t.weight != NULL ? t.weight[j] : 1;
-    *of = t.classes != NULL ? (float)(t.classes[row] == j) : t.shares[row * d.classes + j];
+    *weight = fri_target_weight(t, j);
+    *of = fri_target_at(t, d.classes, row, j);
     return t.classes == NULL || fri_row_counts(d, t.classes[row]);
 }
 
@@ -33,7 +18,7 @@ static __device__ __forceinline__ bool element(const fri_loss_desc &d, const tar
 
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
-    forward(fri_loss_desc d, const T *x, targets t, group *partial, int64_t *bad) {
+    forward(fri_loss_desc d, const T *x, fri_targets t, fri_loss_sum *partial, int64_t *bad) {
     const int64_t n = d.rows * d.classes;
     double loss = 0, counted = 0;
     for (int64_t i = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * FRI_THREADS) {
@@ -46,30 +31,12 @@ __global__ void __launch_bounds__(FRI_THREADS)
             atomicMin((unsigned long long *)bad, (unsigned long long)row);
         }
     }
-    loss = fri_block_sum(loss);
-    counted = fri_block_sum(counted);
-    if (threadIdx.x > 0) return;
-    partial[blockIdx.x].loss = loss;
-    partial[blockIdx.x].counted = counted;
-}
-
-__global__ void __launch_bounds__(FRI_THREADS)
-    bce_end(int64_t blocks, const group *partial, float *loss, float *count) {
-    double sum = 0, counted = 0;
-    for (int64_t i = threadIdx.x; i < blocks; i += FRI_THREADS) {
-        sum += partial[i].loss;
-        counted += partial[i].counted;
-    }
-    sum = fri_block_sum(sum);
-    counted = fri_block_sum(counted);
-    if (threadIdx.x > 0) return;
-    *loss = (float)(sum / counted); /* NaN where no row counts */
-    *count = (float)counted;
+    fri_loss_add(loss, counted, partial);
 }
 
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
-    backward(fri_loss_desc d, const T *x, targets t, const float *count, const float *dloss, T *dx) {
+    backward(fri_loss_desc d, const T *x, fri_targets t, const float *count, const float *dloss, T *dx) {
     const int64_t n = d.rows * d.classes;
     const float g = *dloss / *count;
     for (int64_t i = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * FRI_THREADS) {
@@ -83,7 +50,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
 extern "C" size_t fri_cuda_bce_workspace(const fri_loss_desc *d) {
-    return (size_t)fri_reduce_blocks(d->rows * d->classes) * sizeof(group);
+    return (size_t)fri_reduce_blocks(d->rows * d->classes) * sizeof(fri_loss_sum);
 }
 
 extern "C" fr_status fri_cuda_bce_forward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
@@ -91,17 +58,18 @@ extern "C" fr_status fri_cuda_bce_forward(const fri_exec *e, const fri_loss_desc
     const char *kernel = "bce_forward";
     const int64_t blocks = fri_reduce_blocks(d->rows * d->classes);
     const size_t need = fri_cuda_bce_workspace(d);
-    group *partial = (group *)e->workspace;
+    fri_loss_sum *partial = (fri_loss_sum *)e->workspace;
     if (need > 0 && (partial == NULL || e->workspace_bytes < need))
         return fri_cuda_workspace_short(kernel, need, partial != NULL ? e->workspace_bytes : 0);
     fr_status s = fri_cuda_set_bytes(e, kernel, bad, 0xff, sizeof *bad);
     if (s < 0) return s;
     if (blocks > 0)
         FRI_FLOAT_TYPES(d->dtype, kernel,
-                        forward<T><<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, (const T *)x,
-                                                                                        targets_of(d, target, weight),
-                                                                                        partial, bad);)
-    bce_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)factors);
+                        forward<T>
+                        <<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, (const T *)x,
+                                                                              fri_targets_of(d, target, weight),
+                                                                              partial, bad);)
+    fri_loss_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)factors);
     return fri_cuda_launched(kernel);
 }
 
@@ -112,7 +80,7 @@ extern "C" fr_status fri_cuda_bce_backward(const fri_exec *e, const fri_loss_des
     if (blocks == 0) return FR_OK;
     FRI_FLOAT_TYPES(d->dtype, "bce_backward",
                     backward<T><<<(unsigned)(blocks < 65536 ? blocks : 65536), FRI_THREADS, 0, fri_stream(e)>>>(
-                        *d, (const T *)x, targets_of(d, target, weight), (const float *)factors, (const float *)dloss,
-                        (T *)dx);)
+                        *d, (const T *)x, fri_targets_of(d, target, weight), (const float *)factors,
+                        (const float *)dloss, (T *)dx);)
     return fri_cuda_launched("bce_backward");
 }

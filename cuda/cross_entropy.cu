@@ -10,26 +10,8 @@
 
 enum { BLOCKS = 1024 /* partial sums at most */ };
 
-typedef struct group {
-    double loss, counted;
-} group;
-
-/* What the classes count in the rows. */
-typedef struct targets {
-    const int64_t *classes; /* NULL: shares */
-    const float *shares;
-    const float *weight; /* NULL: all 1 */
-    float kept, even;    /* fri_class_share */
-} targets;
-
-static targets targets_of(const fri_loss_desc *d, const void *target, const void *weight) {
-    return {d->shares ? NULL : (const int64_t *)target, d->shares ? (const float *)target : NULL, (const float *)weight,
-            (float)(1 - d->label_smoothing), (float)(d->label_smoothing / (double)d->classes)};
-}
-
-static __device__ __forceinline__ float share(const fri_loss_desc &d, const targets &t, int64_t row, int64_t j) {
-    const float of = t.classes != NULL ? (float)(t.classes[row] == j) : t.shares[row * d.classes + j];
-    return fri_class_share(of, t.weight != NULL ? t.weight[j] : 1, t.kept, t.even);
+static __device__ __forceinline__ float share(const fri_loss_desc &d, const fri_targets &t, int64_t row, int64_t j) {
+    return fri_class_share(fri_target_at(t, d.classes, row, j), fri_target_weight(t, j), t.kept, t.even);
 }
 
 /* ---- kernels: forward -------------------------------------------------------------------------------------- */
@@ -49,7 +31,8 @@ static __device__ __forceinline__ double row_loss(const fri_loss_desc &d, int la
 /* The same with weights, or of shares. A class without a share counts for nothing, whatever its x. */
 template <typename T>
 static __device__ __forceinline__ double row_loss_of_shares(const fri_loss_desc &d, int lanes, int64_t classes,
-                                                            const T *x, const targets &t, int64_t row, double log_sum) {
+                                                            const T *x, const fri_targets &t, int64_t row,
+                                                            double log_sum) {
     double loss = 0;
     for (int64_t j = (int)threadIdx.x & (lanes - 1); j < classes; j += lanes) {
         const float q = share(d, t, row, j);
@@ -61,7 +44,7 @@ static __device__ __forceinline__ double row_loss_of_shares(const fri_loss_desc 
 
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
-    forward(fri_loss_desc d, int lanes, const T *x, targets t, float *lse, group *partial, int64_t *bad) {
+    forward(fri_loss_desc d, int lanes, const T *x, fri_targets t, float *lse, fri_loss_sum *partial, int64_t *bad) {
     const int rows = FRI_THREADS / lanes;
     double loss = 0, counted = 0;
     for (int64_t first = (int64_t)blockIdx.x * rows; first < d.rows; first += (int64_t)gridDim.x * rows) {
@@ -82,25 +65,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
             atomicMin((unsigned long long *)bad, (unsigned long long)row);
         }
     }
-    loss = fri_block_sum(loss);
-    counted = fri_block_sum(counted);
-    if (threadIdx.x > 0) return;
-    partial[blockIdx.x].loss = loss;
-    partial[blockIdx.x].counted = counted;
-}
-
-__global__ void __launch_bounds__(FRI_THREADS)
-    forward_end(int64_t blocks, const group *partial, float *loss, float *count) {
-    double sum = 0, counted = 0;
-    for (int64_t i = threadIdx.x; i < blocks; i += FRI_THREADS) {
-        sum += partial[i].loss;
-        counted += partial[i].counted;
-    }
-    sum = fri_block_sum(sum);
-    counted = fri_block_sum(counted);
-    if (threadIdx.x > 0) return;
-    *loss = (float)(sum / counted); /* NaN where no row counts, as in PyTorch */
-    *count = (float)counted;
+    fri_loss_add(loss, counted, partial);
 }
 
 /* ---- kernels: backward and accuracy ------------------------------------------------------------------------ */
@@ -127,7 +92,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
-    backward_of_shares(fri_loss_desc d, int lanes, const T *x, targets t, const float *lse, const float *count,
+    backward_of_shares(fri_loss_desc d, int lanes, const T *x, fri_targets t, const float *lse, const float *count,
                        const float *dloss, T *dx) {
     const float g = *dloss / *count;
     const int rows = FRI_THREADS / lanes, lane = (int)threadIdx.x & (lanes - 1);
@@ -191,7 +156,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
 extern "C" size_t fri_cuda_cross_entropy_workspace(const fri_loss_desc *d) {
-    return (size_t)fri_row_blocks(d, BLOCKS) * sizeof(group);
+    return (size_t)fri_row_blocks(d, BLOCKS) * sizeof(fri_loss_sum);
 }
 
 extern "C" fr_status fri_cuda_cross_entropy_forward(const fri_exec *e, const fri_loss_desc *d, const void *x,
@@ -200,18 +165,19 @@ extern "C" fr_status fri_cuda_cross_entropy_forward(const fri_exec *e, const fri
     const char *kernel = "cross_entropy_forward";
     const int64_t blocks = fri_row_blocks(d, BLOCKS);
     const size_t need = fri_cuda_cross_entropy_workspace(d);
-    group *partial = (group *)e->workspace;
+    fri_loss_sum *partial = (fri_loss_sum *)e->workspace;
     if (need > 0 && (partial == NULL || e->workspace_bytes < need))
         return fri_cuda_workspace_short(kernel, need, partial != NULL ? e->workspace_bytes : 0);
     fr_status s = fri_cuda_set_bytes(e, kernel, bad, 0xff, sizeof *bad);
     if (s < 0) return s;
     if (blocks > 0)
         FRI_FLOAT_TYPES(d->dtype, kernel,
-                        forward<T><<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, fri_row_lanes(d->classes),
-                                                                                        (const T *)x,
-                                                                                        targets_of(d, target, weight),
-                                                                                        (float *)lse, partial, bad);)
-    forward_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)factors);
+                        forward<T>
+                        <<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, fri_row_lanes(d->classes),
+                                                                              (const T *)x,
+                                                                              fri_targets_of(d, target, weight),
+                                                                              (float *)lse, partial, bad);)
+    fri_loss_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)factors);
     return fri_cuda_launched(kernel);
 }
 
@@ -228,9 +194,9 @@ extern "C" fr_status fri_cuda_cross_entropy_backward(const fri_exec *e, const fr
         FRI_FLOAT_TYPES(d->dtype, kernel,
                         backward_of_shares<T>
                         <<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes, (const T *)x,
-                                                                    targets_of(d, target, weight), (const float *)lse,
-                                                                    (const float *)factors, (const float *)dloss,
-                                                                    (T *)dx);)
+                                                                    fri_targets_of(d, target, weight),
+                                                                    (const float *)lse, (const float *)factors,
+                                                                    (const float *)dloss, (T *)dx);)
     } else {
         FRI_FLOAT_TYPES(d->dtype, kernel,
                         backward<T>

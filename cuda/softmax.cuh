@@ -1,5 +1,6 @@
-/* softmax.cuh - rows of classes: a row has as many lanes as it has classes, rounded up to a power of two, at most a
- * warp. All lanes of a warp call what shuffles, also those behind the last row, with 0 classes. */
+/* softmax.cuh - rows of classes: their lanes, their targets, and the mean of their losses. A row has as many lanes as
+ * it has classes, rounded up to a power of two, at most a warp. All lanes of a warp call what shuffles, also those
+ * behind the last row, with 0 classes. */
 #ifndef FRI_CUDA_SOFTMAX_CUH
 #define FRI_CUDA_SOFTMAX_CUH
 
@@ -38,6 +39,57 @@ template <typename T> static __device__ double fri_row_log_sum_exp(int lanes, in
     for (int step = lanes / 2; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
     for (int64_t j = lane; j < classes; j += lanes) exps += (double)expf(fri_load(x[j]) - max);
     return (double)max + log(fri_row_sum(lanes, exps));
+}
+
+/* ---- targets ------------------------------------------------------------------------------------------------ */
+
+typedef struct fri_targets {
+    const int64_t *classes; /* NULL: shares */
+    const float *shares;
+    const float *weight; /* of a class; NULL: all 1 */
+    float kept, even;    /* fri_class_share */
+} fri_targets;
+
+static inline fri_targets fri_targets_of(const fri_loss_desc *d, const void *target, const void *weight) {
+    return {d->shares ? NULL : (const int64_t *)target, d->shares ? (const float *)target : NULL, (const float *)weight,
+            (float)(1 - d->label_smoothing), (float)(d->label_smoothing / (double)d->classes)};
+}
+
+/* What class j has of a row's target, and its weight. */
+static __device__ __forceinline__ float fri_target_at(const fri_targets &t, int64_t classes, int64_t row, int64_t j) {
+    return t.classes != NULL ? (float)(t.classes[row] == j) : t.shares[row * classes + j];
+}
+
+static __device__ __forceinline__ float fri_target_weight(const fri_targets &t, int64_t j) {
+    return t.weight != NULL ? t.weight[j] : 1;
+}
+
+/* ---- the mean of losses, from partial sums per block in their order --------------------------------------------- */
+
+typedef struct fri_loss_sum {
+    double loss, counted;
+} fri_loss_sum;
+
+/* The block's sums of what its threads have; every thread of it calls. */
+static __device__ void fri_loss_add(double loss, double counted, fri_loss_sum *partial) {
+    loss = fri_block_sum(loss);
+    counted = fri_block_sum(counted);
+    if (threadIdx.x == 0) partial[blockIdx.x] = {loss, counted};
+}
+
+template <typename L>
+__global__ void __launch_bounds__(FRI_THREADS)
+    fri_loss_end(int64_t blocks, const fri_loss_sum *partial, L *loss, L *count) {
+    double sum = 0, counted = 0;
+    for (int64_t i = threadIdx.x; i < blocks; i += FRI_THREADS) {
+        sum += partial[i].loss;
+        counted += partial[i].counted;
+    }
+    sum = fri_block_sum(sum);
+    counted = fri_block_sum(counted);
+    if (threadIdx.x > 0) return;
+    *loss = (L)(sum / counted); /* NaN where nothing counts, as in PyTorch */
+    *count = (L)counted;
 }
 
 #endif

@@ -85,7 +85,7 @@ static fr_status whole_step(const fri_config *c, double *seconds) {
 typedef struct table {
     FILE *out;
     const fr_summary *summary;
-    char layer[512];
+    char layer[FRI_LAYER_BYTES];
     int64_t trained, parameters;
     bool only_biases;
     size_t bytes;
@@ -98,30 +98,32 @@ static size_t saved_by(const fr_summary *summary, const char *path) {
     return 0;
 }
 
-static void print_layer(table *t) {
+static void print_layer(const table *t, const char *layer) {
     if (t->trained > 0)
-        fprintf(t->out, "  %-40s %-6s %12" PRId64 " %14zu %14zu\n", t->layer,
+        fprintf(t->out, "  %-40s %-6s %12" PRId64 " %14zu %14zu\n", layer,
                 t->trained == t->parameters ? "all"
                 : t->only_biases            ? "bias"
                                             : "part",
-                t->trained, t->bytes, saved_by(t->summary, t->layer));
-    t->trained = t->parameters = 0;
-    t->bytes = 0;
-    t->only_biases = true;
+                t->trained, t->bytes, saved_by(t->summary, layer));
 }
 
 static fr_status add_parameter(void *ctx, const char *path, fr_tensor *p, bool is_parameter) {
     table *t = ctx;
-    const char *dot = strrchr(path, '.'), *name = dot != NULL ? dot + 1 : path;
-    const size_t n = dot != NULL ? (size_t)(dot - path) : 0;
+    const char *dot = strrchr(path, '.');
+    char last[FRI_LAYER_BYTES];
     if (!is_parameter) return FR_OK;
-    if (strlen(t->layer) != n || strncmp(t->layer, path, n) != 0) print_layer(t);
-    snprintf(t->layer, sizeof t->layer, "%.*s", (int)n, path);
+    memcpy(last, t->layer, sizeof last);
+    if (fri_layer_next(t->layer, path)) {
+        print_layer(t, last);
+        t->trained = t->parameters = 0;
+        t->bytes = 0;
+        t->only_biases = true;
+    }
     t->parameters += fr_tensor_numel(p);
     if (!fr_tensor_requires_grad(p)) return FR_OK;
     t->trained += fr_tensor_numel(p);
     t->bytes += fr_tensor_nbytes(p);
-    t->only_biases &= strcmp(name, "bias") == 0;
+    t->only_biases &= strcmp(dot != NULL ? dot + 1 : path, "bias") == 0;
     return FR_OK;
 }
 
@@ -130,7 +132,7 @@ static fr_status print_layers(const fri_session *trial, void *ctx) {
     fprintf(t->out, "  %-40s %-6s %12s %14s %14s\n", "layer", "trains", "parameters", "gradient bytes",
             "bytes if kept");
     fr_status s = fr_module_each_tensor(trial->model, add_parameter, t);
-    print_layer(t);
+    print_layer(t, t->layer);
     return s;
 }
 

@@ -197,6 +197,10 @@ fr_status fri_model_units(const fri_config *c, int *out); /* how many it has */
 /* trained.c: --train-only and --freeze. Layers with parameters are counted in the order of the network. */
 fr_status fri_freeze_parts(const fri_session *r);
 int64_t fri_layers(fr_module *m);
+/* The layer that a parameter's path is of goes to `layer`, "" at first; was it another one before? Tensors of a layer
+ * come in a row. */
+enum { FRI_LAYER_BYTES = 512 };
+bool fri_layer_next(char layer[FRI_LAYER_BYTES], const char *path);
 fr_status fri_model_build(fri_session *r);
 void fri_model_release(fri_session *r);
 /* What the network takes images in: the low type of --half, that of --amp if all that read them convert them to it. */

@@ -253,12 +253,11 @@ static fr_status take_accumulate(fri_config *c) {
     return FR_OK; /* what is wrong with the state is said when it is loaded */
 }
 
-/* So is what --train-only auto chose. */
-static fr_status take_train_only(fri_config *c) {
+/* So is what --train-only auto chose. A training that named layers is chosen for anew, and the change is told. */
+static void take_train_only(fri_config *c) {
     char value[FRI_TRAIN_ONLY_BYTES];
-    if (fr_state_setting_read(c->resume_path, "train-only", value, sizeof value) == FR_OK && value[0] != '\0')
-        fri_train_only_set(c, value);
-    return FR_OK;
+    fr_status s = fr_state_setting_read(c->resume_path, "train-only", value, sizeof value);
+    if (s == FR_OK && (strncmp(value, "last=", 5) == 0 || strcmp(value, "all") == 0)) fri_train_only_set(c, value);
 }
 
 fr_status fri_resume_find(fri_config *c) {
@@ -269,7 +268,7 @@ fr_status fri_resume_find(fri_config *c) {
     if (s == FR_END) s = FR_OK;
     if (s == FR_OK) s = fri_ranks_from_first(c, c->resume_path, sizeof c->resume_path);
     if (s < 0 || c->resume_path[0] == '\0') return s;
-    if (fri_trains_auto(&c->opts)) s = take_train_only(c);
+    if (fri_trains_auto(&c->opts)) take_train_only(c);
     return s == FR_OK && c->opts.accumulate == FR_TRAIN_AUTO ? take_accumulate(c) : s;
 }
 

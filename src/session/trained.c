@@ -12,15 +12,19 @@ typedef struct thawing {
     fr_module *m;
     int kind;
     int64_t first, layers; /* the first one that trains; those seen */
-    char layer[512];
+    char layer[FRI_LAYER_BYTES];
 } thawing;
 
-/* Tensors of a layer come in a row. */
-static int64_t layer_number(thawing *k, const char *path) {
+bool fri_layer_next(char layer[FRI_LAYER_BYTES], const char *path) {
     const char *dot = strrchr(path, '.');
     const size_t n = dot != NULL ? (size_t)(dot - path) : 0;
-    if (k->layers == 0 || strlen(k->layer) != n || strncmp(k->layer, path, n) != 0) k->layers++;
-    snprintf(k->layer, sizeof k->layer, "%.*s", (int)n, path);
+    const bool other = strlen(layer) != n || strncmp(layer, path, n) != 0;
+    snprintf(layer, FRI_LAYER_BYTES, "%.*s", (int)n, path);
+    return other;
+}
+
+static int64_t layer_number(thawing *k, const char *path) {
+    if (fri_layer_next(k->layer, path) || k->layers == 0) k->layers++;
     return k->layers - 1;
 }
 
