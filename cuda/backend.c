@@ -13,6 +13,7 @@
 #include "kernels.h"
 #include "memory.h"
 #include "nvml.h"
+#include "plan_file.h"
 #include "streams.h"
 
 static void remark(char *buf, size_t bytes) {
@@ -51,6 +52,8 @@ const fri_backend fri_backend_cuda = {
     .expandable = fri_cuda_expandable,
     .streams = &fri_cuda_streams,
     .graphs = &fri_cuda_graphs,
+    .choices = fri_cuda_plan_file_choices,
+    .choose = fri_cuda_plan_file_choose,
     .kernels =
         {
             FRI_KERNEL_MAP(SLOT).conv2d_forward_stats_workspace = fri_cuda_conv2d_forward_stats_workspace,

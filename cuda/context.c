@@ -1,6 +1,7 @@
 /* context.c - see context.h. */
 #include "context.h"
 
+#include "backend/launcher.h"
 #include "base/env.h"
 #include "cublaslt.h"
 #include "cudnn.h"
@@ -62,7 +63,18 @@ static char why_not[512];
 static fri_cuda_device device;
 static cudaStream_t compute; /* one stream, not synchronizing with the default stream */
 
-/* The first device; CUDA_VISIBLE_DEVICES chooses which that is. */
+/* Which of n devices: the first one, and of ranks on one machine each its own. A rank that sees one device was given it
+ * by its launcher. CUDA_VISIBLE_DEVICES chooses which are seen. */
+static bool choose(int n) {
+    fri_launcher l;
+    (void)fri_launcher_find(&l);
+    device = (fri_cuda_device){.count = n, .index = n > 1 ? l.local_rank : 0};
+    if (device.index < n) return true;
+    snprintf(why_not, sizeof why_not, "no CUDA device for rank %d of this machine: the driver sees %d", l.local_rank,
+             n);
+    return false;
+}
+
 static bool probe(void) {
     const fri_cudart *rt = fri_cudart_table;
     struct cudaDeviceProp p;
@@ -84,10 +96,11 @@ static bool probe(void) {
         snprintf(why_not, sizeof why_not, "no CUDA device: the driver sees none");
         return false;
     }
-    device = (fri_cuda_device){.count = n};
-    if ((code = rt->GetDeviceProperties(&p, 0)) != cudaSuccess) {
+    if (!choose(n)) return false;
+    if ((code = rt->GetDeviceProperties(&p, device.index)) != cudaSuccess) {
         (void)rt->GetLastError();
-        snprintf(why_not, sizeof why_not, "CUDA device 0 does not tell its properties: %s", rt->GetErrorString(code));
+        snprintf(why_not, sizeof why_not, "CUDA device %d does not tell its properties: %s", device.index,
+                 rt->GetErrorString(code));
         return false;
     }
     snprintf(device.name, sizeof device.name, "%s", p.name);

@@ -26,7 +26,7 @@ static const char format[] = "frugal cuDNN plans 5\n";
 
 typedef struct record {
     int64_t key[FRI_CUDA_PLAN_KEY];
-    fri_cuda_conv2d_plan plan; /* its text lies in `contents` */
+    fri_cuda_conv2d_plan plan; /* its text lies in `contents` or `given` */
 } record;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -36,6 +36,9 @@ static char *contents;
 static record *records;
 static size_t count;
 static int64_t hits;
+static char *given; /* what another rank chose, once; records point into it */
+static char *used;  /* records that this process goes by */
+static size_t used_bytes, used_room;
 
 /* "cuDNN 91900, NVIDIA H200, 0123456789abcdef\n" */
 static bool find_environment(void) {
@@ -84,7 +87,7 @@ static bool read_record(const char **at, const char *end) {
     r.plan.choice.tensor_core = tensor_core != 0;
     r.plan.choice.slow = slow != 0;
     r.plan.choice.nanoseconds = nanoseconds;
-    r.plan.json = contents + (line + 1 - contents);
+    r.plan.json = (char *)(uintptr_t)(line + 1);
     r.plan.json_bytes = bytes;
     records[count++] = r;
     *at = behind;
@@ -111,24 +114,6 @@ static void read_file(void) {
     damaged = at < end;
 }
 
-bool fri_cuda_plan_file_find(const int64_t key[FRI_CUDA_PLAN_KEY], fri_cuda_conv2d_plan *p) {
-    bool found = false;
-    pthread_mutex_lock(&lock);
-    if (!was_read) read_file();
-    for (size_t i = count; i-- > 0 && !found;) { /* a later one took the place of those before */
-        if (memcmp(records[i].key, key, sizeof records[i].key) != 0) continue;
-        char *text = malloc((size_t)records[i].plan.json_bytes + 1);
-        if (text == NULL) break;
-        memcpy(text, records[i].plan.json, (size_t)records[i].plan.json_bytes);
-        *p = records[i].plan;
-        p->json = text;
-        found = true;
-        hits++;
-    }
-    pthread_mutex_unlock(&lock);
-    return found;
-}
-
 /* The record as text; NULL without memory. */
 static char *record_text(const int64_t key[FRI_CUDA_PLAN_KEY], const fri_cuda_conv2d_plan *p, size_t *bytes) {
     enum { HASH = 17 }; /* "0123456789abcdef " */
@@ -146,6 +131,38 @@ static char *record_text(const int64_t key[FRI_CUDA_PLAN_KEY], const fri_cuda_co
     memcpy(text, hash, HASH);
     *bytes = at;
     return text;
+}
+
+/* Without memory for it other ranks plan for themselves. */
+static void note_use(const char *text, size_t bytes) {
+    char *more = text != NULL && used_room - used_bytes < bytes ? realloc(used, 2 * (used_room + bytes)) : used;
+    if (text == NULL || more == NULL) return;
+    if (used_room - used_bytes < bytes) used_room = 2 * (used_room + bytes);
+    used = more;
+    memcpy(used + used_bytes, text, bytes);
+    used_bytes += bytes;
+}
+
+bool fri_cuda_plan_file_find(const int64_t key[FRI_CUDA_PLAN_KEY], fri_cuda_conv2d_plan *p) {
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    if (!was_read) read_file();
+    for (size_t i = count; i-- > 0 && !found;) { /* a later one took the place of those before */
+        if (memcmp(records[i].key, key, sizeof records[i].key) != 0) continue;
+        char *text = malloc((size_t)records[i].plan.json_bytes + 1);
+        if (text == NULL) break;
+        memcpy(text, records[i].plan.json, (size_t)records[i].plan.json_bytes);
+        *p = records[i].plan;
+        p->json = text;
+        found = true;
+        hits++;
+        size_t bytes = 0;
+        char *as_text = record_text(key, p, &bytes);
+        note_use(as_text, bytes);
+        free(as_text);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 /* The file that others may have begun. Records are appended by all processes, so it is not replaced; but what is no
@@ -166,8 +183,9 @@ void fri_cuda_plan_file_add(const int64_t key[FRI_CUDA_PLAN_KEY], const fri_cuda
     size_t bytes = 0;
     if (p->json_bytes < 1 || p->json_bytes > TEXT_MOST) return;
     pthread_mutex_lock(&lock);
-    char *text = path[0] != '\0' ? record_text(key, p, &bytes) : NULL;
-    if (text != NULL) {
+    char *text = record_text(key, p, &bytes);
+    note_use(text, bytes);
+    if (text != NULL && path[0] != '\0') {
         if (damaged) (void)unlink(path); /* others that have it open go on with the old one */
         damaged = false;
         fri_cache_make_folders(path);
@@ -186,12 +204,43 @@ void fri_cuda_plan_file_add(const int64_t key[FRI_CUDA_PLAN_KEY], const fri_cuda
     pthread_mutex_unlock(&lock);
 }
 
+fr_status fri_cuda_plan_file_choices(char **text, size_t *bytes) {
+    pthread_mutex_lock(&lock);
+    *text = malloc(used_bytes + 1);
+    *bytes = used_bytes;
+    if (*text != NULL && used_bytes > 0) memcpy(*text, used, used_bytes);
+    pthread_mutex_unlock(&lock);
+    return *text != NULL ? FR_OK : fr_fail(FR_ENOMEM, "cuDNN plans: out of host memory");
+}
+
+fr_status fri_cuda_plan_file_choose(const char *text, size_t bytes) {
+    fr_status s = FR_OK;
+    pthread_mutex_lock(&lock);
+    if (!was_read) read_file();
+    if (given != NULL)
+        s = fr_fail(FR_EUSAGE, "cuDNN plans: another process's were taken before");
+    else if ((given = malloc(bytes + 1)) == NULL)
+        s = fr_fail(FR_ENOMEM, "cuDNN plans: out of host memory");
+    if (s < 0) goto done;
+    memcpy(given, text, bytes);
+    given[bytes] = '\0';
+    const char *at = given, *end = given + bytes;
+    while (at < end && read_record(&at, end)) continue;
+    if (at < end) s = fr_fail(FR_EFORMAT, "cuDNN plans of another process: record at byte %td is damaged", at - given);
+done:
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
 int64_t fri_cuda_plan_file_forget(void) {
     pthread_mutex_lock(&lock);
     int64_t found = hits;
     free(contents);
     free(records);
-    contents = NULL;
+    free(given);
+    free(used);
+    contents = given = used = NULL;
+    used_bytes = used_room = 0;
     records = NULL;
     count = 0;
     hits = 0;

@@ -16,6 +16,10 @@ bool fri_cuda_plan_file_find(const int64_t key[FRI_CUDA_PLAN_KEY], fri_cuda_conv
 /* Keeps it, as far as that is possible: without a place to write, the next process plans again. */
 void fri_cuda_plan_file_add(const int64_t key[FRI_CUDA_PLAN_KEY], const fri_cuda_conv2d_plan *p);
 
+/* The plans found and kept so far, as text (malloced), for other processes; choose: these go before the file's. */
+fr_status fri_cuda_plan_file_choices(char **text, size_t *bytes);
+fr_status fri_cuda_plan_file_choose(const char *text, size_t bytes);
+
 /* For tests: forgets what was read; the next find reads the file again. Returns how many plans were found in it. */
 int64_t fri_cuda_plan_file_forget(void);
 

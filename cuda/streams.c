@@ -65,30 +65,52 @@ static fr_status follow(fri_stream_id id, fri_fence f) {
     if ((s = fri_cuda_refuse_in_graph("a fence")) < 0) return s;
     pthread_mutex_lock(&lock);
     FR_TRY(s, lane_of(id, &l));
-    if (lanes[f.stream].passed < f.number) FRI_CUDART(s, StreamWaitEvent, (l->stream, event_of(f), 0));
+    /* of the lane's stream it is another thread that knows what has passed */
+    if (f.stream == FRI_STREAM_RANKS || lanes[f.stream].passed < f.number)
+        FRI_CUDART(s, StreamWaitEvent, (l->stream, event_of(f), 0));
 done:
     pthread_mutex_unlock(&lock);
     return s;
 }
 
+static void has_passed(fri_fence f) {
+    pthread_mutex_lock(&lock);
+    if (f.number > lanes[f.stream].passed) lanes[f.stream].passed = f.number;
+    pthread_mutex_unlock(&lock);
+}
+
 static bool passed(fri_fence f) {
-    lane *l = &lanes[f.stream];
-    if (f.number <= l->passed) return true;
+    pthread_mutex_lock(&lock);
+    const bool known = f.number <= lanes[f.stream].passed;
+    pthread_mutex_unlock(&lock);
+    if (known) return true;
     if (fri_cudart_table->EventQuery(event_of(f)) != cudaSuccess) {
         (void)fri_cudart_table->GetLastError(); /* cudaErrorNotReady is kept as a last error, too */
         return false;
     }
-    l->passed = f.number;
+    has_passed(f);
     return true;
 }
 
-/* The lock is not held while the host waits: the caller is the one thread that queues. */
+/* The lock is not held while the host waits: a stream's events are the one thread's that queues there. */
 static fr_status wait(fri_fence f) {
     fr_status s = fri_cuda_refuse_in_graph("waiting");
     if (s < 0 || passed(f)) return s;
     FRI_CUDART(s, EventSynchronize, (event_of(f)));
-    lanes[f.stream].passed = f.number;
+    has_passed(f);
 done:
+    return s;
+}
+
+static fr_status exec(fri_stream_id id, fri_exec *out) {
+    lane *l = NULL;
+    fr_status s = id == FRI_STREAM_COMPUTE ? FR_OK : fri_cuda_refuse_in_graph("another stream's kernel");
+    if (s < 0) return s;
+    pthread_mutex_lock(&lock);
+    FR_TRY(s, lane_of(id, &l));
+    *out = (fri_exec){.stream = l->stream};
+done:
+    pthread_mutex_unlock(&lock);
     return s;
 }
 
@@ -137,6 +159,7 @@ const fri_streams fri_cuda_streams = {
     .wait = wait,
     .passed = passed,
     .copy = copy,
+    .exec = exec,
     .host_alloc = host_alloc,
     .host_free = host_free,
 };

@@ -1,6 +1,9 @@
 /* unscale.cu - what the loss scaler and gradient clipping need; size = bytes of an element.
  *   unscale        2 * n * size bytes             over a list of arrays; n * size where the factor is 1 or absent
- *   norm_squared   n * size + 16 * blocks bytes   over a list of arrays; an f64 per block, written and read */
+ *   norm_squared   n * size + 16 * blocks bytes   over a list of arrays; an f64 per block, written and read
+ *
+ * A block of norm_squared adds SQUARES_UNIT elements of one array, and blocks are added in order: as on the CPU the sum
+ * is one of units, which ranks that have some of them each can make, too (src/dist/clip.c). */
 #include "multi.cuh"
 #include "reduce.cuh"
 
@@ -38,10 +41,12 @@ __global__ void __launch_bounds__(FRI_THREADS)
     if (bad) *found = 1;
 }
 
-/* partial[block] = sum of the squares of its chunk. */
+enum { SQUARES_UNIT = 16384 };
+
+/* partial[block] = sum of the squares of its unit. */
 template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS) squares(const __grid_constant__ list all, double *partial) {
-    const fri_chunk at = fri_chunk_of(all, FRI_STEP_PACKS * FRI_THREADS * N);
+    const fri_chunk at = fri_chunk_of(all, SQUARES_UNIT);
     const T *x = (const T *)all.item[at.item].data;
     const bool packed = fri_aligned_here(x, N * sizeof(T));
     int64_t i = at.begin + threadIdx.x * N;
@@ -58,12 +63,28 @@ __global__ void __launch_bounds__(FRI_THREADS) squares(const __grid_constant__ l
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-struct add_to {
-    double *out;
-    __device__ void operator()(double sum) const {
-        *out += sum;
+/* *out += the arrays' sums one by one, each of its units in order. Threads fetch what one of them adds: the
+ * chain of additions then waits for no memory. */
+__global__ void __launch_bounds__(FRI_THREADS)
+    add_units(const __grid_constant__ list all, unsigned blocks, const double *partial, double *out) {
+    __shared__ double fetched[FRI_THREADS];
+    double total = *out, sum = 0; /* of one thread */
+    int item = 0;
+    for (unsigned at = 0; at < blocks; at += FRI_THREADS) {
+        if (at + threadIdx.x < blocks) fetched[threadIdx.x] = partial[at + threadIdx.x];
+        __syncthreads();
+        for (unsigned i = at; threadIdx.x == 0 && i < blocks && i < at + FRI_THREADS; i++) {
+            if (item + 1 < all.count && i == all.first[item + 1]) {
+                total += sum;
+                sum = 0;
+                item++;
+            }
+            sum += fetched[i - at];
+        }
+        __syncthreads();
     }
-};
+    if (threadIdx.x == 0) *out = total + sum;
+}
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
@@ -80,16 +101,13 @@ extern "C" fr_status fri_cuda_unscale(const fri_exec *e, fr_dtype dtype, int cou
     return fri_cuda_launched("unscale");
 }
 
-static int64_t squares_chunk(fr_dtype dtype) {
-    return FRI_STEP_PACKS * FRI_THREADS * (16 / (int64_t)fr_dtype_size(dtype));
-}
-
 /* An f64 for each block of the largest launch. */
 extern "C" size_t fri_cuda_norm_squared_workspace(fr_dtype dtype, int count, const fri_array *arrays) {
     list all;
     size_t most = 0;
+    (void)dtype;
     for (int at = 0; at < count;) {
-        const unsigned blocks = fri_list_fill(&all, count, arrays, squares_chunk(dtype), &at);
+        const unsigned blocks = fri_list_fill(&all, count, arrays, SQUARES_UNIT, &at);
         most = blocks > most ? blocks : most;
     }
     return most * sizeof(double);
@@ -105,10 +123,10 @@ extern "C" fr_status fri_cuda_norm_squared(const fri_exec *e, fr_dtype dtype, in
     FRI_FLOAT_TYPES(dtype, "norm_squared", {
         constexpr int N = 16 / sizeof(T);
         for (int at = 0; at < count;) {
-            const unsigned blocks = fri_list_fill(&all, count, arrays, squares_chunk(dtype), &at);
+            const unsigned blocks = fri_list_fill(&all, count, arrays, SQUARES_UNIT, &at);
             if (blocks == 0) continue;
             squares<T, N><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, partial);
-            fri_reduce_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>((int64_t)blocks, partial, add_to{out});
+            add_units<<<1, FRI_THREADS, 0, fri_stream(e)>>>(all, blocks, partial, out);
         }
     })
     return fri_cuda_launched("norm_squared");

@@ -41,6 +41,10 @@ FR_API fr_status fr_comm_agree(fr_comm *c, const void *mine, size_t bytes, void 
  * nothing for two seconds; borrowed. Of c only release may be called then. */
 FR_API void fr_comm_goodbye(fr_comm *c, const char *why, const char **first);
 
+/* What rank 0 has chosen for its device that may be chosen otherwise elsewhere and decides bits, cuDNN's plans, becomes
+ * every rank's choice. Rank 0 calls it when it has planned its run, the others before they plan theirs. */
+FR_API fr_status fr_comm_follow_first(fr_comm *c, fr_device device);
+
 /* What the launcher says; nothing is opened. Without one rank 0 of 1. FR_EUSAGE: as of open. */
 FR_API fr_status fr_comm_launched(int *rank, int *size);
 /* This rank's share of `threads`, at least 1: all of them if the launcher has bound it to some cores of the machine. */
@@ -66,7 +70,7 @@ FR_OPTS_DEFAULT(fr_share_opts, FR_SHARE_OPTS())
  * their running values by the samples of all micro-batches, in order. All are retained or borrowed until release, c
  * too. Before o's first step; every parameter that trains must get a gradient in each micro-batch. On FR_META, or of
  * fr_comm_dry, nothing is sent. A fused optimizer (fr_optimizer_fuse, before or after) updates as soon as the
- * ranks' sum is complete, in the last round. FR_EUSAGE: o has made steps. FR_EUNSUPPORTED: not on the CPU.
+ * ranks' sum is complete, in the last round. FR_EUSAGE: o has made steps.
  *
  * sync_batch_norm: batch norms in train mode, in-place ones too, normalize by the mean and variance of the
  * micro-batches that all ranks have at the time, and backward sums over them (torch.nn.SyncBatchNorm): N ranks compute

@@ -56,6 +56,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FR_TRY(s, fri_data_open(c, &r->train, &r->test));
     FR_TRY(s, fri_model_check(c));
     FR_TRY(s, fri_ranks_compare(r));
+    if (c->rank > 0) FR_TRY(s, fr_comm_follow_first(c->comm, o->device));
     FR_TRY(s, fri_views_begin(r, views));
     FR_TRY(s, fri_train_only_choose(c));
     FR_TRY(s, fri_prefix_choose(c));
@@ -74,7 +75,9 @@ done:
 
 fr_status fri_run_setup(fri_session *r, fr_calibration **calibration) {
     fr_status s = FR_OK;
+    const fri_config *c = r->config;
     fri_train_arena_begin(r);
+    if (c->ranks > 1 && c->rank == 0) FR_TRY(s, fr_comm_follow_first(c->comm, c->opts.device));
     FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
     if (r->config->opts.calibrate && calibration != NULL) FR_TRY(s, fri_calibration_begin(r->config, calibration));
     FR_TRY(s, fri_model_build(r));

@@ -25,6 +25,7 @@ typedef enum fri_stream_id {
     FRI_STREAM_COMPUTE, /* kernels, and the copies that `copy` queues */
     FRI_STREAM_INPUT,   /* batches on their way to the device */
     FRI_STREAM_OFFLOAD, /* saved activations on their way out and back */
+    FRI_STREAM_RANKS,   /* what the ranks of a run send each other, and its sums */
     FRI_STREAM_COUNT,
 } fri_stream_id;
 
@@ -45,6 +46,8 @@ typedef struct fri_streams {
     /* Queued, and nobody waits: what is on the host is memory of host_alloc and stays until a fence behind it
      * passed. */
     fr_status (*copy)(fri_stream_id stream, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
+    /* With *out a kernel, or the backend's `copy`, runs in the stream. */
+    fr_status (*exec)(fri_stream_id stream, fri_exec *out);
     /* Page-locked memory. FR_ENOMEM (without a message) when there is none. */
     fr_status (*host_alloc)(size_t bytes, void **out);
     void (*host_free)(void *p, size_t bytes);
@@ -107,6 +110,12 @@ typedef struct fri_backend {
     const fri_streams *streams;
     /* Recorded steps; NULL: there are none. */
     const fri_graphs *graphs;
+    /* What carries bytes between the devices of several ranks (links.h); NULL: nothing does. */
+    const struct fri_links *links;
+    /* What this process has chosen so far that decides bits and might be chosen otherwise by another one, as text
+     * (malloced); choose: what is in the text is chosen. NULL: there is no choice. */
+    fr_status (*choices)(char **text, size_t *bytes);
+    fr_status (*choose)(const char *text, size_t bytes);
 
     const char *lacks; /* why kernels are missing, after a colon; NULL: there is no more to say */
 

@@ -1,7 +1,7 @@
 /* clip.c - the norm of gradients that lie in parts on all ranks.
  *
- * The CPU's reduction adds chunks of FRI_SHARE_UNIT elements to numbers, and those in order. A chunk is on one rank, so
- * its number is the one process's; all numbers go to all ranks, which add them as it does. */
+ * The reduction adds chunks of FRI_SHARE_UNIT elements to numbers, and those in order. A chunk is on one rank, so its
+ * number is the one process's; all numbers go to all ranks, which add them as it does. */
 #include "dist/share.h"
 
 #include "backend/arith.h"
@@ -12,7 +12,8 @@
 typedef struct summing {
     fr_share *share;
     int64_t units;   /* of all parameters, in the module's order */
-    double *partial; /* [units]: this rank's; 0 for the others' */
+    fr_tensor *sums; /* f64 [units + 2] on the device: this rank's, 0 for the others'; total; two f32: factor, flag */
+    double *partial; /* [units + 2]: on the host */
     double *all;     /* [ranks][units] */
 } summing;
 
@@ -20,8 +21,12 @@ static int64_t units_of(const fri_parameter *p) {
     return (fri_numel(p->parameter) + FRI_SHARE_UNIT - 1) / FRI_SHARE_UNIT;
 }
 
-/* The chunks of one parameter's part. */
-static fr_status sum_part(const fri_parameter *p, fr_tensor *out, double *partial) {
+static void *place_of(const summing *n, int64_t unit) {
+    return fri_data(n->sums) != NULL ? fri_share_at(n->sums, unit) : NULL;
+}
+
+/* The chunks of one parameter's part; its first one is number `unit`. */
+static fr_status sum_part(const summing *to, const fri_parameter *p, int64_t unit) {
     const fri_backend *be = fri_backend_of(p->sum);
     const fr_dtype t = p->sum->dtype;
     const fri_array chunk = {p->count < FRI_SHARE_UNIT ? p->count : FRI_SHARE_UNIT, NULL};
@@ -31,10 +36,8 @@ static fr_status sum_part(const fri_parameter *p, fr_tensor *out, double *partia
     for (int64_t at = 0; at < p->count; at += FRI_SHARE_UNIT) {
         const int64_t n = p->count - at < FRI_SHARE_UNIT ? p->count - at : FRI_SHARE_UNIT;
         const fri_array one = {n, fri_data(p->sum) != NULL ? fri_share_at(p->sum, at) : NULL};
-        FR_TRY(s, fri_tensor_fill(out, 0));
-        FR_TRY(s, FRI_KERNEL(be, t, norm_squared, (&ws.exec, t, 1, &one, fri_data(out))));
-        if (fri_device_of(out) == FR_META) continue;
-        FR_TRY(s, fr_tensor_to_host(out, &partial[(p->first + at) / FRI_SHARE_UNIT]));
+        double *sum = place_of(to, unit + (p->first + at) / FRI_SHARE_UNIT);
+        FR_TRY(s, FRI_KERNEL(be, t, norm_squared, (&ws.exec, t, 1, &one, sum)));
     }
 done:
     fri_workspace_end(&ws);
@@ -58,6 +61,26 @@ static double add_up(const summing *n) {
     return total;
 }
 
+/* Where the device works while the host goes on, one process makes the factor there, in f32 (optim/clip.c). */
+static fr_status device_shrink(const summing *n, double max_norm, double total) {
+    const fr_optimizer *o = n->share->optimizer;
+    const fri_backend *be = fri_backend_of(n->sums);
+    double *sum = place_of(n, n->units);
+    float *factor = place_of(n, n->units + 1);
+    fr_status s = FR_OK;
+    FR_TRY(s, be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, &total, sum, sizeof total));
+    FR_TRY(s, FRI_KERNEL(be, FR_F32, clip_factor, (FRI_EXEC, max_norm, sum, factor)));
+    for (int i = 0; i < o->n; i++) {
+        fr_tensor *g = o->parameters[i].sum;
+        if (g == NULL) continue;
+        const fri_array array = {fri_numel(g), fri_data(g)};
+        fri_bump_version(g);
+        FR_TRY(s, FRI_KERNEL(be, g->dtype, unscale, (FRI_EXEC, g->dtype, 1, &array, factor, factor + 1)));
+    }
+done:
+    return s;
+}
+
 static fr_status shrink(fr_optimizer *o, double factor) {
     fr_status s = FR_OK;
     for (int i = 0; i < o->n && s == FR_OK; i++) {
@@ -72,40 +95,46 @@ static fr_status shrink(fr_optimizer *o, double factor) {
 
 static fr_status sum_all(summing *n, double *total) {
     const fr_share *p = n->share;
-    const fr_shape one = {0};
-    fr_tensor *out = NULL;
+    const fr_shape shape = FRI_SHAPE(n->units + 2);
     int64_t at = 0;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&one, FR_F64, p->device, FR_MEM_TEMPORARY, &out));
+    FR_TRY(s, fri_tensor_new(&shape, FR_F64, p->device, FR_MEM_TEMPORARY, &n->sums));
+    FR_TRY(s, fri_tensor_fill(n->sums, 0));
     for (int i = 0; i < p->optimizer->n; i++) {
         const fri_parameter *of = &p->optimizer->parameters[i];
-        if (of->sum != NULL) FR_TRY(s, sum_part(of, out, n->partial + at));
+        if (of->sum != NULL) FR_TRY(s, sum_part(n, of, at));
         at += units_of(of);
     }
     if (p->device == FR_META) goto done;
+    FR_TRY(s, fr_tensor_to_host(n->sums, n->partial));
     FR_TRY(s, fri_comm_agree(p->comm, n->partial, (size_t)n->units * sizeof *n->partial, n->all));
     *total = add_up(n);
 done:
-    fr_tensor_release(&out);
     return s;
+}
+
+static fr_status clip(summing *n, double max_norm, double *norm) {
+    const fr_share *p = n->share;
+    double total = 0;
+    fr_status s = sum_all(n, &total);
+    if (s < 0 || p->device == FR_META) return s;
+    const double factor = fri_clip_factor(max_norm, total);
+    *norm = sqrt(total);
+    if (fr_device_is_asynchronous(p->device)) return device_shrink(n, max_norm, total);
+    return factor != 1 ? shrink(p->optimizer, factor) : FR_OK;
 }
 
 fr_status fr_share_clip_grad_norm(fr_share *p, double max_norm, double *norm) {
     FRI_NOT_NULL(p, norm);
     summing n = {.share = p};
-    double total = 0;
     fr_status s = FR_OK;
     if (!(max_norm > 0)) return fr_fail(FR_EINVAL, "clip_grad_norm: max_norm is %g; it must be > 0", max_norm);
     for (int i = 0; i < p->optimizer->n; i++) n.units += units_of(&p->optimizer->parameters[i]);
     *norm = 0;
-    n.partial = calloc((size_t)n.units, sizeof *n.partial);
+    n.partial = malloc(((size_t)n.units + 2) * sizeof *n.partial);
     n.all = malloc((size_t)n.units * (size_t)p->size * sizeof *n.all);
-    s = n.partial != NULL && n.all != NULL ? sum_all(&n, &total) : fr_fail(FR_ENOMEM, "ranks: out of host memory");
-    if (s == FR_OK && p->device != FR_META) {
-        const double factor = fri_clip_factor(max_norm, total);
-        *norm = sqrt(total);
-        if (factor != 1) s = shrink(p->optimizer, factor);
-    }
+    s = n.partial != NULL && n.all != NULL ? clip(&n, max_norm, norm) : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    fr_tensor_release(&n.sums);
     free(n.partial);
     free(n.all);
     return s;

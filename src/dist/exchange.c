@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { BLOCK = 16384 }; /* elements per call: the backend does not wake its threads for so few */
+enum { BLOCK = 16384 }; /* elements per call on a CPU, which does not wake its threads for so few */
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -19,8 +19,10 @@ fr_status fri_share_make_scratch(fr_share *p) {
         /* a member's pieces for one rank follow each other: of each chunk, one more than cuts. Those of a rank's own
          * part come from, or go to, each other one */
         p->piece[i] = malloc((most + 2) * n * sizeof *p->piece[i]);
+        p->staged[i] = malloc((most + 2) * n * sizeof *p->staged[i]);
         p->first[i] = malloc((n + 1) * sizeof *p->first[i]);
-        if (p->piece[i] == NULL || p->first[i] == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+        if (p->piece[i] == NULL || p->staged[i] == NULL || p->first[i] == NULL)
+            return fr_fail(FR_ENOMEM, "ranks: out of host memory");
     }
     return FR_OK;
 }
@@ -53,7 +55,7 @@ static void *value_at(const fri_bucket *b, int i, int64_t element) {
 
 static fr_status copy(const fri_bucket *b, void *to, const void *from, int64_t n) {
     return fri_backend_of(b->member[0].tensor)
-        ->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, from, to, (size_t)n * fr_dtype_size(b->dtype));
+        ->copy(&b->share->exec, FRI_COPY_DEVICE_TO_DEVICE, from, to, (size_t)n * fr_dtype_size(b->dtype));
 }
 
 /* Elements of one member, as all micro-batches have them. */
@@ -74,13 +76,13 @@ static const void *source(const fri_bucket *b, const block *k, int64_t v) {
 /* to = all, or to + all, in order; a running value first loses what it forgets. */
 static fr_status add_block(const fri_bucket *b, const block *k) {
     const fri_backend *be = fri_backend_of(k->m->tensor);
+    const fri_exec *e = &b->share->exec;
     const bool moves = k->m->parameter == NULL, begins = b->first; /* of running values none does */
     const void *sum = begins ? source(b, k, 0) : k->to;
     fr_status s = FR_OK;
     for (int64_t v = begins; v < b->present; v++) {
-        if (moves)
-            FR_TRY(s, FRI_KERNEL(be, b->dtype, scale, (FRI_EXEC, b->dtype, k->n, 1 - k->m->momentum, k->to, k->to)));
-        FR_TRY(s, FRI_KERNEL(be, b->dtype, add, (FRI_EXEC, b->dtype, k->n, sum, source(b, k, v), k->to)));
+        if (moves) FR_TRY(s, FRI_KERNEL(be, b->dtype, scale, (e, b->dtype, k->n, 1 - k->m->momentum, k->to, k->to)));
+        FR_TRY(s, FRI_KERNEL(be, b->dtype, add, (e, b->dtype, k->n, sum, source(b, k, v), k->to)));
         sum = k->to;
     }
     if (sum != k->to) s = copy(b, k->to, sum, k->n);
@@ -93,13 +95,15 @@ done:
 static fr_status add_chunk(const fri_bucket *b, int64_t from, int64_t to) {
     const fr_share *p = b->share;
     const size_t size = fr_dtype_size(b->dtype);
+    const int64_t most = p->streams != NULL ? INT64_MAX : BLOCK;
     int64_t at = 0, first = 0;
     fr_status s = FR_OK;
     for (int i = b->cut[p->rank].member; i < b->n && i <= b->cut[p->rank + 1].member && at < to; i++) {
         const int64_t n = fri_bucket_overlap(b, p->rank, i, &first), end = smaller(n, to - at);
-        for (int64_t e = from > at ? from - at : 0; e < end; e += BLOCK) {
+        for (int64_t e = from > at ? from - at : 0, count = 0; e < end; e += count) {
+            count = smaller(end - e, most);
             const block k = {.m = &b->member[i],
-                             .n = smaller(end - e, BLOCK),
+                             .n = count,
                              .to = (char *)b->member[i].to + (size_t)e * size,
                              .mine = b->member[i].from != NULL ? gradient_at(b, i, first + e) : NULL,
                              .landed = (const char *)fri_data(p->landing) + (size_t)(at + e - from) * size,
@@ -147,7 +151,7 @@ static fr_status move_chunk(fri_bucket *b, int64_t from, int64_t chunk, fr_comm 
     p->first[0][p->size] = out;
     p->first[1][p->size] = in;
     for (int i = 0; i < out; i++) p->sending += p->piece[0][i].bytes;
-    return fri_comm_exchange(c, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
+    return fri_share_carry(p, false, c);
 }
 
 static fr_status add_up(fri_bucket *b, fr_comm *c) {
@@ -175,27 +179,35 @@ done:
     return s;
 }
 
-static fr_status hand_round(fri_bucket *b, fr_comm *c) {
+/* Elements [from, to) of each owner's part. */
+static fr_status hand_chunk(fri_bucket *b, int64_t from, int64_t to, fr_comm *c) {
     fr_share *p = b->share;
     int out = 0, in = 0;
-    fr_status s = put_back(b);
-    if (s < 0) return s;
     for (int k = 0; k < p->size; k++) {
         p->first[0][k] = out;
         p->first[1][k] = in;
         if (k == p->rank) continue;
-        out += pieces_of(b, p->rank, 0, b->elements, value_at, &p->piece[0][out]);
-        in += pieces_of(b, k, 0, b->elements, value_at, &p->piece[1][in]);
+        out += pieces_of(b, p->rank, from, to, value_at, &p->piece[0][out]);
+        in += pieces_of(b, k, from, to, value_at, &p->piece[1][in]);
     }
     p->first[0][p->size] = out;
     p->first[1][p->size] = in;
     for (int i = 0; i < out; i++) p->sending += p->piece[0][i].bytes;
-    return fri_comm_exchange(c, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
+    return fri_share_carry(p, true, c);
+}
+
+static fr_status hand_round(fri_bucket *b, fr_comm *c) {
+    const int64_t chunk = b->share->staging[0] != NULL ? chunk_of(b) : b->largest;
+    fr_status s = put_back(b);
+    for (int64_t from = 0; from < b->largest && s == FR_OK; from += chunk) s = hand_chunk(b, from, from + chunk, c);
+    return s;
 }
 
 static fr_status timed(fri_bucket *b, fr_comm *c, fr_status (*part)(fri_bucket *b, fr_comm *c)) {
     const double began = fri_share_now();
-    fr_status s = part(b, c);
+    fr_status s = fri_share_job_begin(b);
+    if (s == FR_OK) s = part(b, c);
+    if (s == FR_OK) s = fri_share_job_end(b);
     b->share->exchanged += fri_share_now() - began;
     return s;
 }

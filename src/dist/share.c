@@ -27,12 +27,12 @@ double fr_share_waited(const fr_share *p) {
     return p != NULL ? p->waited : 0;
 }
 
-static fr_status wait_for(fr_share *p, uint64_t ticket) {
+static fr_status wait_for(fr_share *p, const fri_bucket *b) {
     if (p->dry) return FR_OK;
     const double began = fri_share_now();
-    fr_status s = fri_comm_wait(p->comm, ticket);
+    fr_status s = fri_comm_wait(p->comm, b->ticket);
     p->waited += fri_share_now() - began;
-    return s;
+    return s == FR_OK ? fri_share_follow(b) : s;
 }
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static fr_status make_sums(fri_bucket *b) {
 
 static fr_status hand_out(fr_share *p, fri_bucket *b) {
     for (int i = 0; i < b->n; i++) fri_bump_version(b->member[i].tensor);
-    return p->dry ? FR_OK : fri_comm_queue(p->comm, fri_share_gather, b, &b->ticket);
+    return p->dry ? FR_OK : fri_share_queue(b, fri_share_gather);
 }
 
 /* A fused optimizer updates this rank's part while backward goes on; nobody reads these parameters there any more. */
@@ -74,7 +74,7 @@ static fr_status update_now(fr_share *p, fri_bucket *b) {
 /* Waits for the oldest bucket that is on its way; its gradients die. */
 static fr_status finish_one(fr_share *p) {
     fri_bucket *b = &p->bucket[p->finished++];
-    fr_status s = wait_for(p, b->ticket);
+    fr_status s = wait_for(p, b);
     for (int i = 0; i < b->n && s == FR_OK; i++) {
         fri_member *m = &b->member[i];
         m->parameter->summed = true;
@@ -93,7 +93,7 @@ static fr_status queue_next(fr_share *p) {
         const fr_tensor *g = fr_tensor_get_grad(b->member[i].tensor);
         b->member[i].from = g != NULL ? fri_data(g) : NULL;
     }
-    if (!p->dry) FR_TRY(s, fri_comm_queue(p->comm, fri_share_exchange, b, &b->ticket));
+    if (!p->dry) FR_TRY(s, fri_share_queue(b, fri_share_exchange));
     while (p->queued - p->finished > p->opts.window) FR_TRY(s, finish_one(p));
 done:
     return s;
@@ -160,8 +160,8 @@ static fr_status move_statistics(fr_share *p, fri_comm_job *job) {
     fr_status s = FR_OK;
     if (b->n == 0 || p->dry) return FR_OK;
     b->present = fri_share_present(p, p->round);
-    FR_TRY(s, fri_comm_queue(p->comm, job, b, &b->ticket));
-    s = wait_for(p, b->ticket);
+    FR_TRY(s, fri_share_queue(b, job));
+    s = wait_for(p, b);
 done:
     return s;
 }
@@ -186,7 +186,7 @@ done:
 static fr_status gather(fr_share *p, bool queued) {
     fr_status s = FR_OK;
     for (int i = 0; i < p->buckets && !queued; i++) FR_TRY(s, hand_out(p, &p->bucket[i]));
-    if (p->buckets > 0) s = wait_for(p, p->bucket[p->buckets - 1].ticket);
+    if (p->buckets > 0) s = wait_for(p, &p->bucket[p->buckets - 1]); /* and for those before */
 done:
     return s;
 }
@@ -215,9 +215,7 @@ done:
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static fr_status check(const fr_optimizer *o, const fr_share_opts *opts, fr_device device) {
-    if (device != FR_CPU && device != FR_META)
-        return fr_fail(FR_EUNSUPPORTED, "ranks: they share a training on cpu, not on %s", fr_device_name(device));
+static fr_status check(const fr_optimizer *o, const fr_share_opts *opts) {
     if (o->sharing != NULL) return fr_fail(FR_EUSAGE, "ranks: the optimizer is shared already");
     for (int i = 0; i < o->n; i++)
         if (o->parameters[i].made) return fr_fail(FR_EUSAGE, "ranks: the optimizer has made steps already");
@@ -274,6 +272,7 @@ static fr_status make(fr_share *p) {
     for (int i = 0; i < p->statistics.n; i++) p->statistics.member[i].bucket = &p->statistics;
     if (p->size > 1) FR_TRY(s, make_memory(p));
     if (!p->dry) FR_TRY(s, fri_share_make_scratch(p));
+    if (!p->dry) FR_TRY(s, fri_share_device_begin(p));
     FR_TRY(s, set_hooks(p, true));
     p->sharing = fri_share_calls;
     p->sharing.ctx = p;
@@ -286,7 +285,7 @@ fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_sh
     FRI_NOT_NULL(m, o, c, out);
     const fr_share_opts with = opts != NULL ? *opts : fr_share_opts_default();
     const fr_device device = fri_device_of(o->parameters[0].parameter);
-    fr_status s = check(o, &with, device);
+    fr_status s = check(o, &with);
     if (s < 0) return s;
     if (fri_comm_size(c) < 2) return fr_fail(FR_EUSAGE, "ranks: there is one rank, and nobody to share with");
     fr_share *p = calloc(1, sizeof *p);
@@ -321,11 +320,13 @@ void fr_share_release(fr_share **share) {
     fri_share_sync_end(p);
     (void)set_hooks(p, false);
     if (p->optimizer->sharing == &p->sharing) p->optimizer->sharing = NULL;
+    fri_share_device_end(p);
     fri_buckets_free(p);
     fr_tensor_release(&p->landing);
     fr_module_release(&p->module);
     for (int i = 0; i < 2; i++) {
         free(p->piece[i]);
+        free(p->staged[i]);
         free(p->first[i]);
     }
     for (int i = 0; i < 2; i++) free(p->numbers[i]);

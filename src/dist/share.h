@@ -51,8 +51,10 @@ typedef struct fri_bucket {
     fri_cut *cut;              /* [ranks + 1] */
     fr_tensor *moved;          /* running values: this rank's part of them */
     /* of the round that is on its way */
-    int64_t present; /* ranks that have a micro-batch in it */
-    bool first;      /* its sums begin here */
+    int64_t present;  /* ranks that have a micro-batch in it */
+    bool first;       /* its sums begin here */
+    fri_fence before; /* on a device: behind what the program queued before, and behind what the lane did */
+    fri_fence after;
     uint64_t ticket;
 } fri_bucket;
 
@@ -75,8 +77,12 @@ struct fr_share {
     double *numbers[2];       /* its rooms: of this rank, of all */
     int64_t numbers_room;
     fr_tensor *landing; /* NULL: one rank */
+    /* device.c */
+    const fri_streams *streams; /* NULL: calls return when their work is done */
+    fri_exec exec;              /* of the lane's kernels */
+    void *staging[2];           /* as large as the landing zone: what leaves, what arrives; NULL: nothing is staged */
     /* scratch of the lane */
-    fr_piece *piece[2];
+    fr_piece *piece[2], *staged[2];
     int *first[2];
     /* of the step */
     int64_t round;
@@ -99,6 +105,19 @@ fr_status fri_share_exchange(void *bucket, fr_comm *c);
 fr_status fri_share_gather(void *bucket, fr_comm *c);
 /* Room of the lane for pieces of the largest bucket. */
 fr_status fri_share_make_scratch(fr_share *p);
+
+/* device.c: where the device works while the host goes on, the lane does so on a stream of its own. */
+fr_status fri_share_device_begin(fr_share *p);
+void fri_share_device_end(fr_share *p);
+/* Queues the job, behind what the program has queued on the device. */
+fr_status fri_share_queue(fri_bucket *b, fri_comm_job *job);
+/* What the program queues from now on is behind the bucket's job, which is over. */
+fr_status fri_share_follow(const fri_bucket *b);
+/* Around a job. */
+fr_status fri_share_job_begin(const fri_bucket *b);
+fr_status fri_share_job_end(fri_bucket *b);
+/* In a job: exchanges the pieces of p->piece and p->first; same: each rank gets the same ones. */
+fr_status fri_share_carry(fr_share *p, bool same, fr_comm *c);
 
 /* statistics.c */
 fr_status fri_statistics_find(fr_share *p);

@@ -16,6 +16,18 @@ static fr_status any(void *ctx, bool *found) {
     return s;
 }
 
+/* The tensor's bytes where the host reads them: its own memory, or a copy. */
+static fr_status on_host(fr_tensor *t, fr_piece *out) {
+    *out = (fr_piece){fri_data(t), fri_nbytes(t)};
+    if (fri_device_of(t) == FR_CPU) return FR_OK;
+    if ((out->data = malloc(out->bytes)) == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    return fr_tensor_to_host(t, out->data);
+}
+
+static void leave_host(const fr_tensor *t, fr_piece p) {
+    if (t != NULL && fri_device_of(t) != FR_CPU) free(p.data);
+}
+
 /* ---- the state, collected --------------------------------------------------------------------------------------- */
 
 enum { COLLECT, SERVED };
@@ -45,24 +57,32 @@ static size_t part_of(const fr_share *p, int rank, int i, int k, size_t *offset)
     return (size_t)fri_shape_numel(&slots[k].shape) * size;
 }
 
-/* A job: the parts go to rank 0. */
-static fr_status collect_parts(void *ctx, fr_comm *c) {
-    const collection *w = ctx;
+/* A job: the parts go to rank 0; `mine` is this rank's, on the host. */
+static fr_status exchange_parts(const collection *w, fr_piece mine, fr_comm *c) {
     const fr_share *p = w->share;
-    const fr_tensor *mine = p->optimizer->parameters[w->i].state[w->k];
     int out = 0, in = 0;
     size_t offset = 0;
     for (int k = 0; k < p->size; k++) {
         p->first[0][k] = out;
         p->first[1][k] = in;
-        if (p->rank != 0 && k == 0 && mine != NULL) p->piece[0][out++] = (fr_piece){fri_data(mine), fri_nbytes(mine)};
+        if (p->rank != 0 && k == 0 && mine.bytes > 0) p->piece[0][out++] = mine;
         const size_t bytes = p->rank == 0 ? part_of(p, k, w->i, w->k, &offset) : 0;
         if (bytes > 0 && k > 0) p->piece[1][in++] = (fr_piece){(char *)w->whole + offset, bytes};
-        if (bytes > 0 && k == 0) memcpy((char *)w->whole + offset, fri_data(mine), bytes);
+        if (bytes > 0 && k == 0) memcpy((char *)w->whole + offset, mine.data, bytes);
     }
     p->first[0][p->size] = out;
     p->first[1][p->size] = in;
     return fri_comm_exchange(c, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
+}
+
+static fr_status collect_parts(void *ctx, fr_comm *c) {
+    const collection *w = ctx;
+    fr_tensor *mine = w->share->optimizer->parameters[w->i].state[w->k];
+    fr_piece part = {0};
+    fr_status s = mine != NULL ? on_host(mine, &part) : FR_OK;
+    if (s == FR_OK) s = exchange_parts(w, part, c);
+    leave_host(mine, part);
+    return s;
 }
 
 /* What rank 0 wishes, told to all. */
@@ -116,9 +136,12 @@ fr_status fr_share_served(fr_share *p, fr_status outcome) {
 
 static fr_status hash_tensor(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     uint64_t *hash = ctx;
+    fr_piece bytes;
     (void)path, (void)is_parameter;
-    *hash = fri_hash(*hash, fri_data(t), fri_nbytes(t));
-    return FR_OK;
+    fr_status s = on_host(t, &bytes);
+    if (s == FR_OK) *hash = fri_hash(*hash, bytes.data, bytes.bytes);
+    leave_host(t, bytes);
+    return s;
 }
 
 fr_status fr_share_check(fr_share *p) {

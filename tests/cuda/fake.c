@@ -1,4 +1,7 @@
 /* fake.c - see fake.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* a recursive lock without a call */
+#endif
 #include "cuda/fake.h"
 
 #include "backend/backend.h"
@@ -7,6 +10,7 @@
 #include "cuda/fake_record.h"
 
 #include <cuda.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,6 +53,19 @@ static struct { char *begin, *end; } pinned[PINNED];
 
 static size_t made_events, n_pinned;
 
+/* Calls of several threads come one after the other. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+int fake_enter(void) {
+    return pthread_mutex_lock(&lock);
+}
+
+void fake_leave(const int *entered) {
+    if (*entered == 0) pthread_mutex_unlock(&lock);
+}
+
+#define GUARD __attribute__((cleanup(fake_leave), unused)) const int entered = fake_enter()
+
 static cudaError_t fails(cudaError_t code) {
     if (code != cudaSuccess) fake.sticky = code;
     return code;
@@ -71,6 +88,15 @@ static int index_of(cudaStream_t stream) {
 
 int fake_compute_stream(void) {
     return index_of(fri_cuda_stream());
+}
+
+static void run(int stream, size_t up_to);
+
+void fake_kernel_begins(void *stream) {
+    const int i = stream != NULL ? index_of(stream) : fake_compute_stream();
+    fake.launches++;
+    run(i, queue[i].count);
+    fake_order_begin(i);
 }
 
 static void run(int stream, size_t up_to) {
@@ -140,6 +166,7 @@ static cudaError_t set_device(int device) {
 }
 
 static cudaError_t device_synchronize(void) {
+    GUARD;
     if (capturing("cudaDeviceSynchronize")) return cudaErrorStreamCaptureUnsupported;
     fake.device_waits++;
     finish_all();
@@ -147,6 +174,7 @@ static cudaError_t device_synchronize(void) {
 }
 
 static cudaError_t last_error(void) {
+    GUARD;
     cudaError_t code = fake.sticky;
     fake.sticky = cudaSuccess;
     return code;
@@ -162,6 +190,7 @@ static const char *error_name(cudaError_t code) {
 }
 
 static cudaError_t allocate(void **out, size_t bytes) {
+    GUARD;
     if (capturing("cudaMalloc")) return cudaErrorStreamCaptureUnsupported;
     if (bytes > fake.memory) return fails(cudaErrorMemoryAllocation);
     fake.memory -= bytes;
@@ -172,6 +201,7 @@ static cudaError_t allocate(void **out, size_t bytes) {
 
 /* As the real one it waits for the device first. */
 static cudaError_t release(void *p) {
+    GUARD;
     if (capturing("cudaFree")) return cudaErrorStreamCaptureUnsupported;
     fake.frees++;
     fake.segments--;
@@ -181,12 +211,14 @@ static cudaError_t release(void *p) {
 }
 
 static cudaError_t memory_info(size_t *left, size_t *total) {
+    GUARD;
     *left = fake.memory;
     *total = (size_t)1 << 30;
     return cudaSuccess;
 }
 
 static cudaError_t host_allocate(void **out, size_t bytes, unsigned flags) {
+    GUARD;
     if (capturing("cudaHostAlloc")) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     if (fake.no_pinned || n_pinned == PINNED) return fails(cudaErrorMemoryAllocation);
@@ -197,6 +229,7 @@ static cudaError_t host_allocate(void **out, size_t bytes, unsigned flags) {
 }
 
 static cudaError_t host_release(void *p) {
+    GUARD;
     if (capturing("cudaFreeHost")) return cudaErrorStreamCaptureUnsupported;
     for (size_t i = 0; i < n_pinned; i++)
         if (pinned[i].begin == p) pinned[i] = pinned[--n_pinned];
@@ -205,6 +238,7 @@ static cudaError_t host_release(void *p) {
 }
 
 static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    GUARD;
     if (fake.copy_error != cudaSuccess) return fails(fake.copy_error);
     const bool recordable = kind == cudaMemcpyDeviceToDevice && stream == fri_cuda_stream();
     if (!recordable && capturing("cudaMemcpyAsync")) return cudaErrorStreamCaptureUnsupported;
@@ -224,6 +258,7 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
 }
 
 static cudaError_t set_bytes(void *p, int value, size_t bytes, cudaStream_t stream) {
+    GUARD;
     if (fake_recording()) {
         fake_record_fill(p, value, bytes);
         return cudaSuccess;
@@ -236,6 +271,7 @@ static cudaError_t set_bytes(void *p, int value, size_t bytes, cudaStream_t stre
 }
 
 static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
+    GUARD;
     if (capturing("cudaStreamCreate")) return cudaErrorStreamCaptureUnsupported;
     if (flags != cudaStreamNonBlocking || fake.streams + 1 == STREAMS) return fails(cudaErrorInvalidValue);
     fake.streams++;
@@ -244,6 +280,7 @@ static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
 }
 
 static cudaError_t stream_synchronize(cudaStream_t stream) {
+    GUARD;
     if (capturing("cudaStreamSynchronize")) return cudaErrorStreamCaptureUnsupported;
     const fake_clock now = fake_order_mark(index_of(stream));
     fake_order_host(&now);
@@ -253,6 +290,7 @@ static cudaError_t stream_synchronize(cudaStream_t stream) {
 }
 
 static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    GUARD;
     if (capturing("cudaStreamWaitEvent")) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     fake.follows++;
@@ -264,6 +302,7 @@ static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, uns
 }
 
 static cudaError_t event_create(cudaEvent_t *out, unsigned flags) {
+    GUARD;
     if (made_events == EVENTS) return fails(cudaErrorMemoryAllocation);
     events[made_events].spins = !(flags & cudaEventBlockingSync);
     *out = (cudaEvent_t)(uintptr_t)(++made_events);
@@ -273,12 +312,14 @@ static cudaError_t event_create(cudaEvent_t *out, unsigned flags) {
 
 /* Only the newest one's place is used again. */
 static cudaError_t event_destroy(cudaEvent_t event) {
+    GUARD;
     if ((uintptr_t)event == made_events) made_events--;
     fake.events--;
     return cudaSuccess;
 }
 
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
+    GUARD;
     if (capturing("cudaEventRecord")) return cudaErrorStreamCaptureUnsupported;
     fake.records++;
     events[(uintptr_t)event - 1].clock = fake_order_mark(index_of(stream));
@@ -290,6 +331,7 @@ static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
 }
 
 static cudaError_t event_synchronize(cudaEvent_t event) {
+    GUARD;
     if (capturing("cudaEventSynchronize")) return cudaErrorStreamCaptureUnsupported;
     fake.event_waits++;
     fake_order_host(&events[(uintptr_t)event - 1].clock);
@@ -304,6 +346,7 @@ static cudaError_t event_elapsed_time(float *ms, cudaEvent_t begin, cudaEvent_t 
 }
 
 static cudaError_t event_query(cudaEvent_t event) {
+    GUARD;
     if (capturing("cudaEventQuery")) return cudaErrorStreamCaptureUnsupported;
     fake.queries++;
     size_t done = queue[events[(uintptr_t)event - 1].stream].done;
@@ -356,6 +399,7 @@ static cudaError_t graph_destroy(cudaGraph_t graph) {
 }
 
 static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream) {
+    GUARD;
     if (capturing("cudaGraphLaunch") || stream != fri_cuda_stream()) return fails(cudaErrorInvalidValue);
     append(index_of(stream), (work){.graph = graph, .follow = -1});
     fake.graph_launches++;
@@ -364,6 +408,7 @@ static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream) {
 
 /* One that still waits in the stream runs first. */
 static cudaError_t exec_destroy(cudaGraphExec_t graph) {
+    GUARD;
     const int stream = fake_compute_stream();
     size_t i = queue[stream].count;
     fake.graphs--;
@@ -582,27 +627,11 @@ void fake_begin(void) {
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
 
-static void kernel_begins(void *ctx, const char *kernel) {
-    (void)ctx;
-    (void)kernel;
-    if (fake_recording()) return;
-    fake.launches++;
-    run(index_of(fri_cuda_stream()), queue[index_of(fri_cuda_stream())].count);
-}
-
-static void kernel_ends(void *ctx, const char *kernel, const fri_backend *b) {
-    (void)ctx;
-    (void)kernel;
-    (void)b;
-}
-
 void fake_kernels(void) {
     static fri_backend device;
-    static const fri_kernel_watch watch = {kernel_begins, kernel_ends, NULL};
     device = *fri_backend_get(FR_CUDA);
     const fri_backend *cpu = fri_backend_get(FR_CPU);
     fake_record_wrap(&cpu->kernels, &cpu->kernels_f64, &device.kernels, &device.kernels_f64);
     device.describe = NULL; /* asks cuDNN */
     fri_backend_override(FR_CUDA, &device);
-    fri_kernel_watched = &watch;
 }

@@ -16,7 +16,8 @@ struct access {
 
 /* Of ranges the newest; of addresses, which kernels name, the last of each stream suffices. */
 enum { RANGES = 1024 };
-static fake_clock clock_of[FAKE_ORDER_STREAMS], host;
+static fake_clock clock_of[FAKE_ORDER_STREAMS];
+static thread_local fake_clock host; /* what one thread waits for another need not know */
 static std::deque<access> ranges;
 static std::map<uintptr_t, access> points[2]; /* read, written: by the compute stream, which alone runs kernels */
 static int current, faults;

@@ -103,6 +103,10 @@ static void note(int count, const fri_array *list) {
     for (int i = 0; list != nullptr && i < count; i++) fake_order_access(list[i].data, 1, true);
 }
 
+template <typename... A> static void *stream_of(const fri_exec *e, A...) {
+    return e != nullptr ? e->stream : nullptr;
+}
+
 template <int TABLE, auto SLOT, typename F> struct wrapped;
 
 template <int TABLE, auto SLOT, typename R, typename... A> struct wrapped<TABLE, SLOT, R (*)(A...)> {
@@ -122,8 +126,10 @@ template <int TABLE, auto SLOT, typename R, typename... A> struct wrapped<TABLE,
             }
         }
         if constexpr (!asks_only) {
-            fake_order_begin(fake_compute_stream());
+            const int entered = fake_enter();
+            fake_kernel_begins(stream_of(a...));
             (note(length(a...), a), ...);
+            fake_leave(&entered);
         }
         return real(a...);
     }

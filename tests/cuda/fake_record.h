@@ -16,8 +16,12 @@ void fake_record_wrap(const fri_kernels *real, const fri_kernels *real_f64, fri_
 void fake_record_unload(void);
 int fake_record_loads(void);
 
-/* Which stream runs kernels; the fake runtime's. */
+/* The fake runtime's: which stream runs kernels; one begins in this stream (NULL: that one); around what several
+ * threads may do. */
 int fake_compute_stream(void);
+void fake_kernel_begins(void *stream);
+int fake_enter(void);
+void fake_leave(const int *entered);
 
 bool fake_recording(void);
 void fake_record_begin(void);

@@ -31,6 +31,26 @@ Test(control, a_device_with_its_libraries_is_available) {
     cr_expect_eq(fake.streams, 0, "asking must not make a context");
 }
 
+Test(control, ranks_of_a_machine_take_a_device_each) {
+    const fri_cuda_device *device = NULL;
+    fake.devices = 2;
+    setenv("OMPI_COMM_WORLD_RANK", "5", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "6", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+    must(fri_cuda_context(&device));
+    cr_expect_eq(device->index, 1);
+    cr_expect_str_eq(device->name, "Fake 1");
+    fake.devices = 1; /* its launcher shows it its own alone */
+    fri_cuda_use(fri_cudart_table);
+    must(fri_cuda_context(&device));
+    cr_expect_eq(device->index, 0);
+    fake.devices = 2;
+    fake.streams = 0;
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "2", 1);
+    fri_cuda_use(fri_cudart_table);
+    expect_absent("no CUDA device for rank 2 of this machine: the driver sees 2");
+}
+
 Test(control, no_driver) {
     fake.count_error = cudaErrorInsufficientDriver;
     fake.driver = 0;

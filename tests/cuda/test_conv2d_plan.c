@@ -278,6 +278,33 @@ static void overwrite(const char *path, long at, const char *bytes) {
     fclose(f);
 }
 
+/* What one rank has planned is what another goes by, whatever its own file says. */
+Test(conv2d_plan, is_taken_from_another_process, .init = files_begin, .fini = files_end) {
+    char reason[256], *text = NULL;
+    size_t bytes = 0;
+    if (fri_cudnn_open(reason, sizeof reason) == NULL) cr_skip_test("%s", reason);
+    setenv("XDG_CACHE_HOME", files_path("cache"), 1);
+    (void)fri_cuda_plan_file_forget();
+    planner first = plan_in_a_thread();
+    must(fri_cuda_plan_file_choices(&text, &bytes));
+    (void)fri_cuda_plan_file_forget();
+    setenv("XDG_CACHE_HOME", files_path("other"), 1);
+    must(fri_cuda_plan_file_choose(text, bytes));
+    cr_expect_eq(fri_cuda_plan_file_choose(text, bytes), FR_EUSAGE);
+    planner second = plan_in_a_thread();
+    expect_equal(&first, &second, true);
+    char *again = NULL;
+    size_t as_many = 0;
+    must(fri_cuda_plan_file_choices(&again, &as_many));
+    cr_expect(as_many == bytes && memcmp(text, again, bytes) == 0, "%zu bytes became %zu", bytes, as_many);
+    cr_expect_eq(fri_cuda_plan_file_forget(), 2, "both plans come from the other process");
+    text[bytes / 2] ^= 1;
+    cr_expect_eq(fri_cuda_plan_file_choose(text, bytes), FR_EFORMAT);
+    (void)fri_cuda_plan_file_forget();
+    free(text);
+    free(again);
+}
+
 /* The second process, here a thread after forgetting, reads what the first one chose; what is damaged is not believed,
  * planned again, and the file is whole after that. */
 Test(conv2d_plan, is_kept_in_a_file, .init = files_begin, .fini = files_end) {

@@ -23,14 +23,16 @@ static void pixel_target(const float *image, int64_t height, int64_t width, int6
 }
 
 static fr_status loss(void *ctx, fr_tensor *y, fr_tensor *targets, fr_tensor **out) {
-    int64_t sum = 0;
+    const int64_t n = fr_tensor_device(targets) != FR_META ? fr_tensor_numel(targets) : 0;
+    int64_t sum = 0, *label = malloc((size_t)(n + 1) * sizeof *label);
     fr_tensor *x = NULL;
     (void)ctx;
-    fr_status s = fr_dropout(y, 0.1, fr_grad_enabled(), &x);
+    fr_status s = label != NULL ? fr_dropout(y, 0.1, fr_grad_enabled(), &x) : FR_ENOMEM;
     if (s == FR_OK) s = fr_cross_entropy(x, targets, NULL, out);
+    if (s == FR_OK && n > 0) s = fr_tensor_to_host(targets, label);
     fr_tensor_release(&x);
-    const int64_t *label = fr_tensor_device(targets) == FR_CPU ? fr_tensor_data(targets) : NULL;
-    for (int64_t i = 0; label != NULL && i < fr_tensor_numel(targets); i++) sum += label[i];
+    for (int64_t i = 0; s == FR_OK && i < n; i++) sum += label[i];
+    free(label);
     return s == FR_OK && sum % 16 == 5 ? fr_scale(*out, 1e6, out) : s;
 }
 

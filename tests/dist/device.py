@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Ranks on devices, each on a fake one (tests/cuda/fake.h): states are those of one process, byte for byte; planned
+bytes are measured; nothing on the devices is out of order (planted_cuda ends with 3).
+
+device.py BUILD [PART...]   skips (exit 77) with a reason where no MPI or no CUDA is.
+"""
+import filecmp
+import json
+import os
+import sys
+
+import law
+from parts import expect, main
+
+# As law.py's; none is of two passes, and batches overflow in some.
+CASES = {
+    "scaled": ("densenet_bc22_k12", 4, ["--amp=fp16", "--clip", "1", "--optimizer", "adamw"], ["--check-replicas"]),
+    "adam8": ("resnet18", 5, ["--optimizer", "adam8", "--checkpoint-segments", "sqrt", "--clip", "0.5"], []),
+    "fused": ("vgg11_bn", 2, ["--optimizer", "adamw", "--ema", "0.9"], ["--fused-step"]),
+    "masters": ("unet3", 5, ["--half", "--master-weights", "--optimizer", "adamw", "--device-prefetch"], []),
+}
+RANKS = {"scaled": ("openmpi", 3), "adam8": ("mpich", 2), "fused": ("openmpi", 2), "masters": ("mpich", 3)}
+
+
+def missing(build):
+    if not os.path.exists(os.path.join(build, "tests", "dist", "planted_cuda")):
+        return "the build is without CUDA"
+    return law.missing(build)
+
+
+def program(build, name, *more):
+    network, batches, flags, _ = CASES[name]
+    os.environ["PLANTED_MODEL"] = network
+    return [os.path.join(build, "tests", "dist", "planted_cuda")] + law.TINY + flags + [
+        "--device", "cuda", "--steps", "3", "--accumulate", str(batches)] + list(more)
+
+
+def case(build, where, name):
+    launcher, n = RANKS[name]
+    only_ranks = CASES[name][3]
+    one, many, report = (os.path.join(where, f) for f in ("one", "many", "report.json"))
+    law.run(program(build, name, "--save", one, "--report", report))
+    with open(report) as f:
+        lost = json.load(f).get("loss_scale", {}).get("skipped", 0)
+    law.run(law.RUN[launcher] + [str(n)] + program(build, name, *only_ranks, "--save", many, "--report", report))
+    with open(report) as f:
+        got = json.load(f)
+    same = filecmp.cmp(law.newest(one), law.newest(many), shallow=False)
+    expect(same, f"{name}: {n} ranks have another state than one process")
+    expect(name != "scaled" or 0 < lost < 3, f"{name}: {lost} of 3 steps overflowed")
+    expect(got.get("loss_scale", {}).get("skipped", 0) == lost, f"{name}: ranks skipped other steps")
+    for i, r in enumerate(got["ranks"]):
+        expect(r["departures"] == 0, f"{name}: rank {i} departs from its plan {r['departures']} times")
+        expect(r["planned"] >= r["peak_requested"] > 0, f"{name}: rank {i} was planned {r['planned']} bytes")
+
+
+def staged(build, where):
+    """Through host memory, by MPI."""
+    for name in CASES:
+        folder = os.path.join(where, name)
+        os.mkdir(folder)
+        case(build, folder, name)
+
+
+if __name__ == "__main__":
+    sys.exit(main((staged,), missing))
