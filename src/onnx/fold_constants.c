@@ -249,7 +249,7 @@ done:
 
 static fr_status same(fri_onnx_reader *r, const node *n) {
     const fri_onnx_value *v = fri_onnx_input(r, n, 0);
-    return fri_onnx_put_constant(r, n, v->constant);
+    return v != NULL ? fri_onnx_put_constant(r, n, v->constant) : fr_fail(FR_EFORMAT, "it has no input");
 }
 
 /* Squeeze and Unsqueeze of vectors: rank 0 or 1, the values stay. */

@@ -454,7 +454,7 @@ Test(norm_act, a_sum_and_a_relu_behind_a_batch_norm_are_its_tail) {
 
 typedef struct bytes {
     unsigned char *data;
-    size_t n;
+    size_t n, capacity;
 } bytes;
 
 static fr_status keep(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
@@ -462,7 +462,10 @@ static fr_status keep(void *ctx, const char *path, fr_tensor *t, bool is_paramet
     (void)path;
     fr_tensor *all[] = {t, is_parameter ? fr_tensor_get_grad(t) : NULL};
     for (int i = 0; i < 2 && all[i] != NULL; i++) {
-        b->data = realloc(b->data, b->n + fri_nbytes(all[i]));
+        if (b->n + fri_nbytes(all[i]) > b->capacity) {
+            b->capacity = 2 * (b->n + fri_nbytes(all[i]));
+            b->data = realloc(b->data, b->capacity);
+        }
         must(fr_tensor_to_host(all[i], b->data + b->n));
         b->n += fri_nbytes(all[i]);
     }

@@ -334,6 +334,8 @@ Test(onnx, what_frugal_has_not_is_named_with_its_node) {
                  FR_EUNSUPPORTED);
     EXPECT_SENTENCE("node '/depth/RandomUniformLike' (RandomUniformLike, 3 of 8): random numbers but in torchvision's "
                     "stochastic depth");
+    cr_expect_eq(fr_onnx_load(tiny("bare", "onnx"), FR_ONNX_OPTS(.height = 8, .width = 8), &m), FR_EFORMAT);
+    EXPECT_SENTENCE("node 'bare' (Identity, 1 of 1): it has no input");
     cr_expect_null(m);
     expect_nothing_left();
 }
