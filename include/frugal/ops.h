@@ -40,6 +40,28 @@ FR_API fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_co
 /* y = x w^T + b.   x [N, in]    w [out, in]    b [out] or NULL    y [N, out]. Saves x and w. */
 FR_API fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y);
 
+typedef struct fr_conv_transpose2d_opts {
+    int64_t stride FR_DEFAULT(1), stride_w FR_DEFAULT(-1);
+    int64_t padding FR_DEFAULT(0), padding_w FR_DEFAULT(-1);
+    int64_t output_padding FR_DEFAULT(0), output_padding_w FR_DEFAULT(-1); /* rows and columns more; below the stride */
+    int64_t dilation FR_DEFAULT(1), dilation_w FR_DEFAULT(-1);
+    int64_t groups FR_DEFAULT(1);
+} fr_conv_transpose2d_opts;
+#define FR_CONV_TRANSPOSE2D_DEFAULTS \
+    .stride = 1, .stride_w = -1, .padding_w = -1, .output_padding_w = -1, .dilation = 1, .dilation_w = -1, .groups = 1
+#define FR_CONV_TRANSPOSE2D_OPTS(...) FR_OPTS(fr_conv_transpose2d_opts, FR_CONV_TRANSPOSE2D_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_conv_transpose2d_opts, FR_CONV_TRANSPOSE2D_OPTS())
+
+/* The convolution from y to x run backwards: each x spreads its window over y (torch conv_transpose2d).
+ *   x [N, P, Q, K]    w [K, R, S, C/groups] (torch's [in, out/groups, R, S])    b [C] or NULL    y [N, H, W, C]
+ *   H = (P - 1) * stride - 2 * padding + dilation * (R - 1) + 1 + output_padding, likewise W
+ * dtype: x, w and b equal. grad: x, w, b. Saves x and w (references). The scratch of its passes is conv2d's. */
+FR_API fr_status fr_conv_transpose2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv_transpose2d_opts *opts,
+                                     fr_tensor **y);
+
+/* y = a b.   a [..., K]    b [K, N]    y [..., N] (torch matmul). dtype: equal. grad: a, b. Saves both (references). */
+FR_API fr_status fr_matmul(fr_tensor *a, fr_tensor *b, fr_tensor **y);
+
 /* ---- normalization ------------------------------------------------------------------------------------------- */
 
 typedef struct fr_batchnorm2d_opts {
@@ -98,6 +120,10 @@ FR_API fr_status fr_hardswish(fr_tensor *x, fr_tensor **y);   /* y = x hardsigmo
 FR_API fr_status fr_gelu(fr_tensor *x, fr_tensor **y);        /* y = x (1 + erf(x / sqrt 2)) / 2 */
 /* y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
 FR_API fr_status fr_gelu_tanh(fr_tensor *x, fr_tensor **y);
+/* Softmax over the last dimension: y = exp(x) / sum(exp(x)), and its logarithm x - log(sum(exp(x))) (torch softmax,
+ * log_softmax with dim=-1); rank >= 1, float types, f32 under autocast. Save y. */
+FR_API fr_status fr_softmax(fr_tensor *x, fr_tensor **y);
+FR_API fr_status fr_log_softmax(fr_tensor *x, fr_tensor **y);
 /* Rectifiers, demanded in place, with PyTorch's rules: FR_EUSAGE on a leaf that requires grad; whoever saved the old
  * content fails in backward. */
 FR_API fr_status fr_relu_inplace(fr_tensor *x);
@@ -128,15 +154,23 @@ FR_API fr_status fr_adaptive_avgpool2d(fr_tensor *x, int64_t p, int64_t q, fr_te
 
 /* ---- pointwise --------------------------------------------------------------------------------------------------- */
 
-/* y = a + b, y = a * b; equal shapes, types promoted to the wider. add saves nothing, mul saves both. mul takes also
- * b [N, 1, 1, C] with a [N, H, W, C], one factor per image and channel (squeeze and excitation). */
+/* y = a + b, a - b, a * b, a / b (torch add, sub, mul, div), types promoted to the wider. b has a's shape or, with 1s
+ * put before it, 1 for one run of a's dimensions: a scalar, [C], [N, 1, 1, C] (squeeze and excitation), [N, H, W, 1] to
+ * a [N, H, W, C]; y has a's. grad: a, b, summed over that run. add and sub save nothing, mul both, div b, and a if b
+ * wants a gradient. */
 FR_API fr_status fr_add(fr_tensor *a, fr_tensor *b, fr_tensor **y);
+FR_API fr_status fr_sub(fr_tensor *a, fr_tensor *b, fr_tensor **y);
 FR_API fr_status fr_mul(fr_tensor *a, fr_tensor *b, fr_tensor **y);
-FR_API fr_status fr_scale(fr_tensor *x, double alpha, fr_tensor **y); /* y = alpha * x; saves nothing */
-FR_API fr_status fr_add_inplace(fr_tensor *a, fr_tensor *b);          /* a += b */
-FR_API fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b); /* a *= b: saves what it overwrites, so backward fails
-                                                              * when b requires grad, as in PyTorch */
+FR_API fr_status fr_div(fr_tensor *a, fr_tensor *b, fr_tensor **y);
+FR_API fr_status fr_add_inplace(fr_tensor *a, fr_tensor *b); /* a += b */
+FR_API fr_status fr_sub_inplace(fr_tensor *a, fr_tensor *b);
+FR_API fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b); /* a *= b: saves what it overwrites, so backward fails */
+FR_API fr_status fr_div_inplace(fr_tensor *a, fr_tensor *b); /* when b requires grad, as in PyTorch; likewise this */
+/* y = alpha * x, y = x + alpha; save nothing. */
+FR_API fr_status fr_scale(fr_tensor *x, double alpha, fr_tensor **y);
 FR_API fr_status fr_scale_inplace(fr_tensor *x, double alpha);
+FR_API fr_status fr_add_scalar(fr_tensor *x, double alpha, fr_tensor **y);
+FR_API fr_status fr_add_scalar_inplace(fr_tensor *x, double alpha);
 FR_API fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y); /* dx is cast back; saves nothing */
 
 /* ---- reductions and shape ---------------------------------------------------------------------------------------- */

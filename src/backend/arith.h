@@ -37,6 +37,15 @@ typedef float fri_real;
 #define FRI_POW   powf
 #endif
 
+/* ---- two operands ------------------------------------------------------------------------------------------ */
+
+/* Every backend makes kernels of these. */
+#define FRI_BINARIES(B) B(add, ADD, +) B(sub, SUB, -) B(mul, MUL, *) B(div, DIV, /)
+
+static inline FRI_HOST_DEVICE fri_real fri_binary_of(fri_binary op, fri_real a, fri_real b) {
+    return op == FRI_BINARY_ADD ? a + b : op == FRI_BINARY_SUB ? a - b : op == FRI_BINARY_MUL ? a * b : a / b;
+}
+
 /* ---- places ------------------------------------------------------------------------------------------------ */
 
 /* Where a line begins, in the index tensor and in x. */
@@ -393,6 +402,19 @@ static inline FRI_HOST_DEVICE double fri_dice(double both, double p, double t, c
 static inline FRI_HOST_DEVICE fri_real fri_dice_slope(const fri_real *factors, int64_t classes, int64_t c,
                                                       int64_t target) {
     return factors[c] + (c == target ? factors[classes + c] : 0);
+}
+
+/* From log(sum(exp(x))) of the row, in f64: where classes are far from each other nothing cancels. */
+static inline FRI_HOST_DEVICE fri_real fri_softmax(fri_real x, double lse, bool logarithm) {
+    const fri_real y = (fri_real)((double)x - lse);
+    return logarithm ? y : fri_exp(y);
+}
+/* What is summed over the row, and the gradient from its sum. */
+static inline FRI_HOST_DEVICE double fri_softmax_term(fri_real y, fri_real dy, bool logarithm) {
+    return logarithm ? (double)dy : (double)y * (double)dy;
+}
+static inline FRI_HOST_DEVICE fri_real fri_softmax_gradient(fri_real y, fri_real dy, double sum, bool logarithm) {
+    return logarithm ? dy - fri_exp(y) * (fri_real)sum : y * (dy - (fri_real)sum);
 }
 
 /* ---- single numbers ----------------------------------------------------------------------------------------- */

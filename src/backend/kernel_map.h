@@ -34,7 +34,9 @@
 #define FRI_BINARY_KERNELS(X)                                                                                         \
     X(add, fri_binary_fn, REQUIRED)           /* y = a + b */                                                         \
     X(add_relu, fri_binary_fn, REQUIRED)      /* y = max(a + b, 0), NaN passes: the bits of add, then relu_forward */ \
+    X(sub, fri_binary_fn, REQUIRED)           /* y = a - b */                                                         \
     X(mul, fri_binary_fn, REQUIRED)           /* y = a * b */                                                         \
+    X(div, fri_binary_fn, REQUIRED)           /* y = a / b */                                                         \
     X(relu_backward, fri_binary_fn, REQUIRED) /* y = b where !(a <= 0), else 0: a is the output, b its gradient */    \
     X(relu6_backward, fri_binary_fn, REQUIRED) /* y = b where 0 < a < 6, else 0 */ \
     X(elu_backward, fri_binary_fn, REQUIRED) /* y = b where a > 0, else b * (a + 1); a: the output, b: its gradient */ \
@@ -47,6 +49,7 @@
     X(gelu_tanh_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */
 #define FRI_SCALED_KERNELS(X)                                                              \
     X(scale, fri_scaled_fn, REQUIRED)              /* y = alpha * x */                     \
+    X(add_scalar, fri_scaled_fn, REQUIRED)         /* y = x + alpha */                     \
     X(leaky_relu_forward, fri_scaled_fn, REQUIRED) /* y = x where x > 0, else alpha * x */
 
 /* Own loops, on every device. */
@@ -55,7 +58,8 @@
     X(sum, fri_sum_fn, REQUIRED) X(sum_workspace, fri_sum_workspace_fn, REQUIRED)                                      \
     X(broadcast, fri_broadcast_fn, REQUIRED) X(relu_encode, fri_relu_encode_fn, REQUIRED)                              \
     X(relu_backward_bits, fri_relu_backward_bits_fn, REQUIRED) X(add_mask, fri_add_mask_fn, REQUIRED)                  \
-    X(mul_image, fri_mul_image_fn, REQUIRED) X(mul_image_sum, fri_mul_image_sum_fn, REQUIRED) \
+    X(binary_image, fri_binary_image_fn, REQUIRED)                                                                     \
+    X(binary_image_sum, fri_binary_image_sum_fn, REQUIRED)                                                             \
     X(leaky_relu_backward, fri_leaky_relu_backward_fn, REQUIRED) X(uniform, fri_random_fn, REQUIRED)                   \
     X(normal, fri_random_fn, REQUIRED) X(dropout, fri_dropout_fn, REQUIRED)                                            \
     X(dropout_mask, fri_dropout_mask_fn, REQUIRED) X(dropout_apply_mask, fri_dropout_apply_mask_fn, REQUIRED)          \
@@ -84,6 +88,7 @@
     X(bce_backward, fri_loss_backward_fn, REQUIRED)                                                                    \
     X(dice_workspace, fri_loss_workspace_fn, REQUIRED) X(dice_forward, fri_loss_forward_fn, REQUIRED)                  \
     X(dice_backward, fri_loss_backward_fn, REQUIRED)                                                                   \
+    X(softmax_forward, fri_softmax_forward_fn, REQUIRED) X(softmax_backward, fri_softmax_backward_fn, REQUIRED)        \
     X(count_correct, fri_count_correct_fn, REQUIRED) X(mse_forward, fri_mse_forward_fn, REQUIRED)                      \
     X(mse_backward, fri_mse_backward_fn, REQUIRED) X(bias_workspace, fri_bias_workspace_fn, REQUIRED)                  \
     X(unscale, fri_unscale_fn, REQUIRED) X(norm_squared, fri_norm_squared_fn, REQUIRED)                                \

@@ -86,16 +86,18 @@ typedef fr_status fri_add_mask_fn(const fri_exec *e, fr_dtype dtype, int64_t n, 
 typedef fr_status fri_leaky_relu_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const void *y,
                                              const void *dy, void *dx);
 
-/* a, y and dy [n, hw, c], b and db [n, c]. Forward: y = a * b, one factor per image and channel; y may be a. Also da
- * from dy. The sum: db = sum of dy * a over the image. */
-typedef struct fri_mul_image_desc {
+/* a, y and dy [n, hw, c], b and db [n, c]: one value of b for hw of a, of each image and channel, say. y = a op b; y
+ * may be a. The sum: db = sum of a * dy over hw; a NULL: of dy. */
+typedef enum fri_binary { FRI_BINARY_ADD, FRI_BINARY_SUB, FRI_BINARY_MUL, FRI_BINARY_DIV } fri_binary;
+typedef struct fri_binary_desc {
     fr_dtype dtype;
+    fri_binary op; /* not of the sum */
     int64_t n, hw, c;
-} fri_mul_image_desc;
-typedef fr_status fri_mul_image_fn(const fri_exec *e, const fri_mul_image_desc *d, const void *a, const void *b,
-                                   void *y);
-typedef fr_status fri_mul_image_sum_fn(const fri_exec *e, const fri_mul_image_desc *d, const void *a, const void *dy,
-                                       void *db);
+} fri_binary_desc;
+typedef fr_status fri_binary_image_fn(const fri_exec *e, const fri_binary_desc *d, const void *a, const void *b,
+                                      void *y);
+typedef fr_status fri_binary_image_sum_fn(const fri_exec *e, const fri_binary_desc *d, const void *a, const void *dy,
+                                          void *db);
 
 /* ---- random numbers (Philox, base/philox.h) ---------------------------------------------------------------- */
 
@@ -370,6 +372,12 @@ typedef fr_status fri_loss_forward_fn(const fri_exec *e, const fri_loss_desc *d,
 typedef fr_status fri_loss_backward_fn(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                                        const void *weight, const void *lse, const void *factors, const void *dloss,
                                        void *dx);
+/* y = exp(x) / sum(exp(x)) of each row [classes], or its logarithm; y may be x. Of d only dtype, rows and classes. */
+typedef fr_status fri_softmax_forward_fn(const fri_exec *e, const fri_loss_desc *d, bool logarithm, const void *x,
+                                         void *y);
+/* dx = y * (dy - sum(y * dy)), of the logarithm dy - exp(y) * sum(dy); dx may be dy. */
+typedef fr_status fri_softmax_backward_fn(const fri_exec *e, const fri_loss_desc *d, bool logarithm, const void *y,
+                                          const void *dy, void *dx);
 /* correct [1] i64 = rows whose first largest element is the target. */
 typedef fr_status fri_count_correct_fn(const fri_exec *e, const fri_loss_desc *d, const void *x, const int64_t *target,
                                        int64_t *correct);

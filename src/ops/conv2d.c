@@ -33,26 +33,71 @@ static fri_conv2d_desc desc_of(const fr_node *node) {
     return *(const fri_conv2d_desc *)fr_node_params(node);
 }
 
-static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *forward, const fr_tensor *dy) {
-    fr_tensor *x = NULL, *dw = NULL;
+/* ---- kernels in their scratch ---------------------------------------------------------------------------------- */
+
+static fr_status run_forward(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *w, const fr_tensor *b,
+                             fr_tensor *y) {
+    const fri_backend *be = fri_backend_of(x);
     fri_workspace ws = {0};
-    fri_conv2d_desc d = *forward;
     size_t bytes = 0;
     fr_status s = FR_OK;
-    fr_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
-    FR_TRY(s, fr_node_saved(node, 0, &x));
-    FR_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    d = limited(forward, FRI_SCRATCH_BACKWARD_WEIGHT, dy);
-    d.unaligned = unaligned(x, NULL, dy, NULL);
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, conv2d_backward_weight_workspace, (&d, &bytes)));
-    FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, conv2d_backward_weight,
-                         (&ws.exec, &d, fri_data(x), fri_data(dy), fri_data(dw))));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward_workspace, (d, &bytes)));
+    FR_TRY(s, fri_workspace_begin(x, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_forward,
+                         (&ws.exec, d, fri_data(x), fri_data(w), b != NULL ? fri_data(b) : NULL, fri_data(y))));
+done:
     fri_workspace_end(&ws);
+    return s;
+}
+
+fr_status fri_conv2d_forward(const fri_conv2d_desc *described, const fr_tensor *x, const fr_tensor *w, fr_tensor *y) {
+    fri_conv2d_desc d = limited(described, FRI_SCRATCH_FORWARD, x);
+    d.unaligned = unaligned(x, w, NULL, NULL);
+    return run_forward(&d, x, w, NULL, y);
+}
+
+fr_status fri_conv2d_weight(const fri_conv2d_desc *described, const fr_tensor *x, const fr_tensor *dy, fr_tensor *dw) {
+    const fri_backend *be = fri_backend_of(dy);
+    fri_conv2d_desc d = limited(described, FRI_SCRATCH_BACKWARD_WEIGHT, dy);
+    fri_workspace ws = {0};
+    size_t bytes = 0;
+    fr_status s = FR_OK;
+    d.unaligned = unaligned(x, NULL, dy, NULL);
+    FR_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_backward_weight_workspace, (&d, &bytes)));
+    FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_backward_weight, (&ws.exec, &d, fri_data(x), fri_data(dy), fri_data(dw))));
+done:
+    fri_workspace_end(&ws);
+    return s;
+}
+
+fr_status fri_conv2d_input(const fri_conv2d_desc *described, const fr_tensor *w, const fr_tensor *dy, fr_tensor *dx) {
+    const fri_backend *be = fri_backend_of(dy);
+    fri_conv2d_desc d = limited(described, FRI_SCRATCH_BACKWARD_INPUT, dy);
+    fri_workspace ws = {0};
+    size_t bytes = 0;
+    fr_status s = FR_OK;
+    d.unaligned = unaligned(NULL, w, dy, NULL);
+    FR_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_backward_input_workspace, (&d, &bytes)));
+    FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_backward_input, (&ws.exec, &d, fri_data(w), fri_data(dy), fri_data(dx))));
+done:
+    fri_workspace_end(&ws);
+    return s;
+}
+
+/* ---- backward -------------------------------------------------------------------------------------------------- */
+
+static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy) {
+    fr_tensor *x = NULL, *dw = NULL;
+    fr_status s = FR_OK;
+    fr_shape shape = FRI_SHAPE(d->k, d->r, d->s, d->c / d->groups);
+    FR_TRY(s, fr_node_saved(node, 0, &x));
+    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    FR_TRY(s, fri_conv2d_weight(d, x, dy, dw));
     fr_tensor_release(&x);
     FR_TRY(s, fr_node_grad(node, 1, &dw));
 done:
-    fri_workspace_end(&ws);
     fr_tensor_release(&x);
     fr_tensor_release(&dw);
     return s;
@@ -77,27 +122,17 @@ done:
     return s;
 }
 
-static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *forward, fr_tensor **dy) {
+static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *d, fr_tensor **dy) {
     fr_tensor *w = NULL, *dx = NULL;
-    fri_workspace ws = {0};
-    fri_conv2d_desc d = *forward;
-    size_t bytes = 0;
     fr_status s = FR_OK;
-    fr_shape shape = FRI_SHAPE(d.n, d.h, d.w, d.c);
+    fr_shape shape = FRI_SHAPE(d->n, d->h, d->w, d->c);
     FR_TRY(s, fr_node_saved(node, 1, &w));
-    FR_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    d = limited(forward, FRI_SCRATCH_BACKWARD_INPUT, *dy);
-    d.unaligned = unaligned(NULL, w, *dy, NULL);
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d.dtype, conv2d_backward_input_workspace, (&d, &bytes)));
-    FR_TRY(s, fri_workspace_begin(*dy, bytes, &ws));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d.dtype, conv2d_backward_input,
-                         (&ws.exec, &d, fri_data(w), fri_data(*dy), fri_data(dx))));
-    fri_workspace_end(&ws);
+    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FR_TRY(s, fri_conv2d_input(d, w, *dy, dx));
     fr_tensor_release(&w);
     fr_tensor_release(dy);
     FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
-    fri_workspace_end(&ws);
     fr_tensor_release(&w);
     fr_tensor_release(&dx);
     return s;
@@ -216,35 +251,24 @@ done:
 fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y,
                           fr_tensor **sums) {
     fr_tensor *out = NULL;
-    fri_workspace ws = {0};
     fri_conv2d_desc plain, d;
     fri_call c;
-    size_t bytes = 0;
     bool wanted = true;
     fr_status s = FR_OK;
     FR_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
     FR_TRY(s, fri_conv2d_describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &plain));
     fr_shape shape = FRI_SHAPE(plain.n, plain.p, plain.q, plain.k);
-    const fri_backend *be = fri_backend_of(x);
     FR_TRY(s, fri_result_new(&c, &shape, plain.dtype, &wanted, &out));
     d = limited(&plain, FRI_SCRATCH_FORWARD, out);
     if (sums != NULL) fr_tensor_release(sums);
     if (wanted && sums != NULL) FR_TRY(s, forward_with_sums(&d, c.in[0], c.in[1], out, sums));
-    if (wanted && (sums == NULL || *sums == NULL)) {
-        FR_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward_workspace, (&d, &bytes)));
-        FR_TRY(s, fri_workspace_begin(x, bytes, &ws));
-        FR_TRY(s, FRI_KERNEL(be, d.dtype, conv2d_forward,
-                             (&ws.exec, &d, fri_data(c.in[0]), fri_data(c.in[1]),
-                              c.in[2] != NULL ? fri_data(c.in[2]) : NULL, fri_data(out))));
-        fri_workspace_end(&ws);
-    }
+    if (wanted && (sums == NULL || *sums == NULL)) FR_TRY(s, run_forward(&d, c.in[0], c.in[1], c.in[2], out));
     /* Each factor is needed only for the other one's gradient. */
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
     FR_TRY(s, fr_op_record(&conv2d, &plain, sizeof plain, c.in, b != NULL ? 3 : 2, saves, 2, out));
     fri_tensor_put(&out, y);
 done:
-    fri_workspace_end(&ws);
     fr_tensor_release(&out);
     fri_call_end(&c);
     return s;

@@ -8,6 +8,12 @@
 fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv2d_opts *o,
                               fri_conv2d_desc *d);
 
+/* Its three kernels in scratch of their own, on tensors of d's shapes and types: y = conv(x, w), dw and dx. d is as
+ * described: each pass takes the scratch that it may. */
+fr_status fri_conv2d_forward(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *w, fr_tensor *y);
+fr_status fri_conv2d_weight(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *dy, fr_tensor *dw);
+fr_status fri_conv2d_input(const fri_conv2d_desc *d, const fr_tensor *w, const fr_tensor *dy, fr_tensor *dx);
+
 /* fr_conv2d that also makes the sums over y and over y * y per channel, [2, k] f32, in the kernel that makes y. *sums
  * stays NULL where the backend has no such kernel (f16 on CUDA has, under fr_cudnn_fuse_statistics_set: its callers
  * ask), or sums is. Whether they are made follows from the shape alone, so a recomputation runs the same kernel. */

@@ -6,32 +6,72 @@
  *   rebuild    no
  *   order      db and dw in one call, then x is given up, then dx is made
  *   autocast   low precision; b too */
-#include "ops/op.h"
+#include "ops/linear.h"
 
 #include "base/status.h"
+
+/* ---- products -------------------------------------------------------------------------------------------------- */
+
+fr_status fri_linear_forward(const fri_linear_desc *d, const fr_tensor *x, const fr_tensor *w, const fr_tensor *b,
+                             fr_tensor *y) {
+    const fri_backend *be = fri_backend_of(x);
+    fri_workspace ws = {0};
+    size_t bytes = 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_forward_workspace, (d, &bytes)));
+    FR_TRY(s, fri_workspace_begin(x, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_forward,
+                         (&ws.exec, d, fri_data(x), fri_data(w), b != NULL ? fri_data(b) : NULL, fri_data(y))));
+done:
+    fri_workspace_end(&ws);
+    return s;
+}
+
+fr_status fri_linear_input(const fri_linear_desc *d, const fr_tensor *w, const fr_tensor *dy, fr_tensor *dx) {
+    const fri_backend *be = fri_backend_of(dy);
+    fri_workspace ws = {0};
+    size_t bytes = 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_input_workspace, (d, &bytes)));
+    FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_input, (&ws.exec, d, fri_data(w), fri_data(dy), fri_data(dx))));
+done:
+    fri_workspace_end(&ws);
+    return s;
+}
+
+fr_status fri_linear_weight(const fri_linear_desc *d, const fr_tensor *x, const fr_tensor *dy, fr_tensor *dw,
+                            fr_tensor *db) {
+    const fri_backend *be = fri_backend_of(dy);
+    fri_workspace ws = {0};
+    size_t bytes = 0;
+    fr_status s = FR_OK;
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_weight_workspace, (d, &bytes)));
+    FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_weight,
+                         (&ws.exec, d, fri_data(x), fri_data(dy), fri_data(dw), db != NULL ? fri_data(db) : NULL)));
+done:
+    fri_workspace_end(&ws);
+    return s;
+}
+
+/* ---- backward -------------------------------------------------------------------------------------------------- */
 
 /* dw, and db with it: a product that reads dy can sum its rows on the way. */
 static fr_status weight_gradient(fr_node *node, const fri_linear_desc *forward, const fr_tensor *dy, bool bias) {
     fr_tensor *x = NULL, *dw = NULL, *db = NULL;
-    fri_workspace ws = {0};
     fri_linear_desc d = *forward;
-    size_t bytes = 0;
     fr_status s = FR_OK;
     fr_shape shape = FRI_SHAPE(d.out, d.in), vector = FRI_SHAPE(d.out);
     d.bias_gradient = bias;
     FR_TRY(s, fr_node_saved(node, 0, &x));
     if (bias) FR_TRY(s, fri_tensor_new(&vector, d.bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
     FR_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, linear_backward_weight_workspace, (&d, &bytes)));
-    FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(dy), d.dtype, linear_backward_weight,
-                         (&ws.exec, &d, fri_data(x), fri_data(dy), fri_data(dw), bias ? fri_data(db) : NULL)));
-    fri_workspace_end(&ws);
+    FR_TRY(s, fri_linear_weight(&d, x, dy, dw, db));
     fr_tensor_release(&x);
     if (bias) FR_TRY(s, fr_node_grad(node, 2, &db));
     FR_TRY(s, fr_node_grad(node, 1, &dw));
 done:
-    fri_workspace_end(&ws);
     fr_tensor_release(&x);
     fr_tensor_release(&db);
     fr_tensor_release(&dw);
@@ -57,22 +97,15 @@ done:
 
 static fr_status input_gradient(fr_node *node, const fri_linear_desc *d, fr_tensor **dy) {
     fr_tensor *w = NULL, *dx = NULL;
-    fri_workspace ws = {0};
-    size_t bytes = 0;
     fr_status s = FR_OK;
     fr_shape shape = FRI_SHAPE(d->n, d->in);
     FR_TRY(s, fr_node_saved(node, 1, &w));
     FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, linear_backward_input_workspace, (d, &bytes)));
-    FR_TRY(s, fri_workspace_begin(*dy, bytes, &ws));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, linear_backward_input,
-                         (&ws.exec, d, fri_data(w), fri_data(*dy), fri_data(dx))));
-    fri_workspace_end(&ws);
+    FR_TRY(s, fri_linear_input(d, w, *dy, dx));
     fr_tensor_release(&w);
     fr_tensor_release(dy);
     FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
-    fri_workspace_end(&ws);
     fr_tensor_release(&w);
     fr_tensor_release(&dx);
     return s;
@@ -121,31 +154,20 @@ done:
 fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y) {
     FRI_NOT_NULL(x, w, y);
     fr_tensor *out = NULL;
-    fri_workspace ws = {0};
     fri_linear_desc d;
     fri_call c;
-    size_t bytes = 0;
     bool wanted = true;
     fr_status s = FR_OK;
     FR_TRY(s, fri_call_begin(&c, &linear, 2, (fr_tensor *[]){x, w, b}, 3));
     FR_TRY(s, describe(c.in[0], c.in[1], c.in[2], &d));
     fr_shape shape = FRI_SHAPE(d.n, d.out);
-    const fri_backend *be = fri_backend_of(x);
     FR_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
-    if (wanted) {
-        FR_TRY(s, FRI_KERNEL(be, d.dtype, linear_forward_workspace, (&d, &bytes)));
-        FR_TRY(s, fri_workspace_begin(x, bytes, &ws));
-        FR_TRY(s, FRI_KERNEL(be, d.dtype, linear_forward,
-                             (&ws.exec, &d, fri_data(c.in[0]), fri_data(c.in[1]),
-                              c.in[2] != NULL ? fri_data(c.in[2]) : NULL, fri_data(out))));
-        fri_workspace_end(&ws);
-    }
+    if (wanted) FR_TRY(s, fri_linear_forward(&d, c.in[0], c.in[1], c.in[2], out));
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
     FR_TRY(s, fr_op_record(&linear, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
     fri_tensor_put(&out, y);
 done:
-    fri_workspace_end(&ws);
     fr_tensor_release(&out);
     fri_call_end(&c);
     return s;

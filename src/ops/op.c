@@ -190,6 +190,7 @@ fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, f
     fri_call c;
     fr_status s = FR_OK;
     FR_TRY(s, fri_call_begin(&c, &u->op, 1, &x, 1));
+    x = c.in[0];
     FR_TRY(s, fri_expect_float(&u->op, x, "x"));
     if (u->saves == FRI_SAVES_X && fr_grad_enabled() && x->requires_grad)
         FR_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &out));

@@ -69,22 +69,26 @@ Test(twins, relu_bits){EACH_VECTOR({
     drop(&bits);
 })}
 
-Test(twins, mul_image) {
-    static const fri_mul_image_desc shapes[] = {{.n = 2, .hw = 9, .c = 8},
-                                                {.n = 3, .hw = 301, .c = 7},
-                                                {.n = 1, .hw = 5, .c = 1100},
-                                                {.n = 4, .hw = 64, .c = 16}};
+Test(twins, binary_image) {
+    static const fri_binary_desc shapes[] = {{.n = 2, .hw = 9, .c = 8},    {.n = 3, .hw = 301, .c = 7},
+                                             {.n = 1, .hw = 5, .c = 1100}, {.n = 4, .hw = 64, .c = 16},
+                                             {.n = 1030, .hw = 2, .c = 1}, {.n = 2, .hw = 700, .c = 1}};
     for (int ti = 0; ti < 3; ti++)
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 6; i++)
             for (int64_t offset = 0; offset < 2; offset++) {
-                fri_mul_image_desc d = shapes[i];
+                fri_binary_desc d = shapes[i];
                 d.dtype = floats[ti];
                 buf a = numbers(d.dtype, d.n * d.hw * d.c, offset), dy = numbers(d.dtype, a.n, offset);
-                buf b = numbers(d.dtype, d.n * d.c, offset), y = blank(d.dtype, a.n, offset);
-                BOTH(k->mul_image(ex(), &d, p(&a), p(&b), p(&y)));
-                expect_same("mul_image", &y, 0);
-                BOTH(k->mul_image_sum(ex(), &d, p(&a), p(&dy), p(&b)));
-                expect_same("mul_image_sum", &b, rounding(d.dtype));
+                buf b = numbers_between(d.dtype, d.n * d.c, offset, 1, 2, false), y = blank(d.dtype, a.n, offset);
+                buf none = {0};
+                for (d.op = FRI_BINARY_ADD; d.op <= FRI_BINARY_DIV; d.op++) {
+                    BOTH(k->binary_image(ex(), &d, p(&a), p(&b), p(&y)));
+                    expect_same("binary_image", &y, 0);
+                }
+                BOTH(k->binary_image_sum(ex(), &d, p(&a), p(&dy), p(&b)));
+                expect_same("binary_image_sum", &b, rounding(d.dtype));
+                BOTH(k->binary_image_sum(ex(), &d, p(&none), p(&dy), p(&b)));
+                expect_same("binary_image_sum of dy", &b, rounding(d.dtype));
                 drop(&a);
                 drop(&b);
                 drop(&y);
@@ -372,6 +376,26 @@ Test(twins, batchnorm2d){EACH_MATRIX({
     expect_same("rest", &dy, 2 * rounding(t));
     drop(&x), drop(&dy), drop(&y), drop(&mean), drop(&invstd), drop(&rm), drop(&rv), drop(&gamma), drop(&beta);
     drop(&dgamma), drop(&dbeta), drop(&bits), drop(&half);
+})}
+
+Test(twins, softmax){EACH_MATRIX({
+    fri_loss_desc d = {.dtype = t, .rows = rows, .classes = c};
+    for (int logarithm = 0; logarithm < 2; logarithm++) {
+        buf x = numbers(t, rows * c, offset);
+        buf dy = numbers(t, rows * c, offset);
+        buf y = blank(t, rows * c, offset);
+        buf dx = blank(t, rows * c, offset);
+        BOTH(k->softmax_forward(ex(), &d, logarithm, p(&x), p(&y)));
+        expect_same("softmax", &y, 2 * rounding(t));
+        copy_in(&y);
+        BOTH(k->softmax_backward(ex(), &d, logarithm, p(&y), p(&dy), p(&dx)));
+        expect_same("softmax backward", &dx, 2 * rounding(t));
+        BOTH(k->softmax_backward(ex(), &d, logarithm, p(&y), p(&dy), p(&dy)));
+        expect_same("softmax backward over dy", &dy, 2 * rounding(t));
+        BOTH(k->softmax_forward(ex(), &d, logarithm, p(&x), p(&x)));
+        expect_same("softmax over x", &x, 2 * rounding(t));
+        drop(&x), drop(&dy), drop(&y), drop(&dx);
+    }
 })}
 
 /* As groups of images, then as rows; on the GPU the twin is the emulator's code itself. */

@@ -121,6 +121,46 @@ def linear():
     return op
 
 
+def conv_transpose2d():
+    op = Op("conv_transpose2d")
+    #        case          n  p  q   k   c  r  s  stride  padding output dilation groups bias
+    cases = [("plain",         2, 4, 6, 3, 4, 3, 2, (1, 1), (0, 0), (0, 0), (1, 1), 1, True),
+             ("double",        1, 3, 5, 6, 4, 2, 2, (2, 2), (0, 0), (0, 0), (1, 1), 1, True),
+             ("stride",        2, 3, 4, 3, 5, 4, 3, (2, 3), (1, 0), (1, 2), (1, 1), 1, False),
+             ("dilation",      1, 4, 3, 2, 3, 3, 2, (2, 1), (2, 1), (0, 0), (2, 3), 1, True),
+             ("groups",        2, 3, 4, 4, 6, 3, 2, (2, 1), (1, 0), (1, 0), (1, 1), 2, True),
+             ("depthwise",     1, 4, 3, 5, 5, 3, 3, (2, 2), (1, 1), (1, 1), (1, 1), 5, True),
+             ("one_channel",   1, 3, 4, 3, 1, 3, 2, (2, 2), (1, 0), (0, 1), (1, 1), 1, True),
+             ("pointwise",     2, 3, 4, 5, 7, 1, 1, (1, 1), (0, 0), (0, 0), (1, 1), 1, True)]
+    for case, n, p, q, k, c, r, s, stride, padding, output, dilation, groups, bias in cases:
+        op.rng(case)
+        inputs = {"x": op.normal(n, p, q, k), "w": op.normal(k, r, s, c // groups), "b": op.normal(c) if bias else None}
+        op.gradients(case, lambda x, w, b: F.conv_transpose2d(x, w, b, stride, padding, output, groups, dilation),
+                     inputs, images=("x", "w"), stride=stride, padding=padding, output_padding=output,
+                     dilation=dilation, groups=groups)
+    return op
+
+
+def matmul():
+    op = Op("matmul")
+    for case, a, n in [("plain", (4, 5), 3), ("one_row", (1, 6), 5), ("one_column", (5, 3), 1), ("wide", (5, 19), 37),
+                       ("images", (2, 3, 4, 5), 6), ("vector", (7,), 4)]:
+        op.rng(case)
+        op.gradients(case, lambda a, b: a @ b, {"a": op.normal(*a), "b": op.normal(a[-1], n)})
+    return op
+
+
+def softmax(name, function):
+    op = Op(name)
+    masked = torch.tensor([[1.0, -INF, 2.0, -INF], [0.5, 0.25, -INF, 3.0]])
+    for case, x, std in [("rows", (5, 4), 1.0), ("images", (2, 3, 4, 7), 1.0), ("wide", (3, 70), 2.0),
+                         ("one_class", (4, 1), 1.0), ("vector", (9,), 1.0), ("large", (6, 5), 40.0),
+                         ("long", (2, 1030), 1.0), ("masked", masked, 1.0)]:
+        op.rng(case)
+        op.gradients(case, lambda x: function(x, -1), {"x": x if case == "masked" else op.normal(*x, std=std)})
+    return op
+
+
 def batchnorm2d():
     op = Op("batchnorm2d")
     #        case          shape         train  eps   momentum affine running
@@ -289,25 +329,28 @@ def adaptive_avgpool2d():
     return op
 
 
-def pair(name, function):
+def binary(name, function):
+    """b has a's shape, or 1 for a run of its dimensions."""
     op = Op(name)
-    for case, shape in [("plain", (2, 3, 5, 4)), ("odd_length", (37,)), ("one", (1,)), ("scalar", ())]:
+    #        case          a             b
+    cases = [("plain",       (2, 3, 5, 4), None), ("odd_length", (37,), None), ("one", (1,), None),
+             ("scalar",      (), None),
+             ("image",       (2, 3, 5, 4), (2, 1, 1, 4)), ("image_odd", (3, 4, 3, 7), (3, 1, 1, 7)),
+             ("image_wide",  (2, 2, 3, 133), (2, 1, 1, 133)), ("image_row", (1, 1, 6, 8), (1, 1, 1, 8)),
+             ("channels",    (2, 3, 5, 6), (6,)), ("channels_one", (3, 5, 2, 4), (1, 1, 1, 4)),
+             ("pixels",      (2, 3, 4, 5), (2, 3, 4, 1)), ("images_alone", (3, 2, 4, 5), (3, 1, 1, 1)),
+             ("batch",       (3, 2, 4, 5), (2, 4, 5)), ("batch_one", (3, 2, 4, 5), (1, 2, 4, 5)),
+             ("number",      (3, 2, 4, 5), ()), ("number_one", (37,), (1,)), ("one_more", (4, 1, 3), (1, 3))]
+    for case, a, b in cases:
         op.rng(case)
-        op.gradients(case, function, {"a": op.normal(*shape), "b": op.normal(*shape)})
+        inputs = {"a": op.normal(*a), "b": op.normal(*(a if b is None else b))}
+        if name == "div":
+            inputs["b"] = inputs["b"].sign() * (inputs["b"].abs() + 0.5)
+        op.gradients(case, function, inputs)
     return op
 
 
-def add():
-    return pair("add", lambda a, b: a + b)
-
-
-def mul():
-    op = pair("mul", lambda a, b: a * b)
-    for case, n, h, w, c in [("image", 2, 3, 5, 4), ("image_odd", 3, 4, 3, 7), ("image_wide", 2, 2, 3, 133),
-                             ("image_row", 1, 1, 6, 8)]:
-        op.rng(case)
-        op.gradients(case, lambda a, b: a * b, {"a": op.normal(n, h, w, c), "b": op.normal(n, 1, 1, c)})
-    return op
+BINARIES = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b}
 
 
 def scale():
@@ -316,6 +359,14 @@ def scale():
                                ("one", 1.0, (5,))]:
         op.rng(case)
         op.gradients(case, lambda x: x * alpha, {"x": op.normal(*shape)}, alpha=alpha)
+    return op
+
+
+def add_scalar():
+    op = Op("add_scalar")
+    for case, alpha, shape in [("plain", 0.7, (2, 3, 5)), ("negative", -3.0, (37,))]:
+        op.rng(case)
+        op.gradients(case, lambda x: x + alpha, {"x": op.normal(*shape)}, alpha=alpha)
     return op
 
 
@@ -580,10 +631,11 @@ def cast():
     return op
 
 
-OPS = [conv2d, linear, batchnorm2d, group_norm, relu, relu6, leaky_relu,
+OPS = [conv2d, conv_transpose2d, linear, matmul, batchnorm2d, group_norm, relu, relu6, leaky_relu,
        *(functools.partial(activation, *item) for item in ACTIVATIONS.items()), maxpool2d, avgpool2d,
-       adaptive_avgpool2d, add, mul, scale, sum_, mean, concat, embedding, gather, scatter, upsample, cross_entropy,
-       bce, dice, mse, cast]
+       adaptive_avgpool2d, *(functools.partial(binary, *item) for item in BINARIES.items()), scale, add_scalar,
+       functools.partial(softmax, "softmax", F.softmax), functools.partial(softmax, "log_softmax", F.log_softmax), sum_,
+       mean, concat, embedding, gather, scatter, upsample, cross_entropy, bce, dice, mse, cast]
 
 
 def same(a, b, name):

@@ -355,7 +355,7 @@ Test(norm_act, another_type_or_shape_is_left_to_the_add) {
     cr_expect_eq(kernels_run("add_relu"), 1);
     cr_expect_eq(relus(), 0);
     expect_equal(one, two, "y");
-    must(fr_tensor_full(4, (int64_t[]){N, H, 1, C}, 1, FR_F16, test_device(), &flat));
+    must(fr_tensor_full(4, (int64_t[]){1, H, 1, C}, 1, FR_F16, test_device(), &flat));
     cr_expect_eq(norm(&p, &flat, false, &one), FR_ESHAPE, "shapes are the add's business");
     fr_tensor_release(&flat);
     fr_tensor_release(&one);

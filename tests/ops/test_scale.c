@@ -1,4 +1,4 @@
-/* test_scale.c - multiplication by a constant: golden values, gradients, refusals. */
+/* test_scale.c - multiplication by a constant, addition of one: golden values, gradients, in-place, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
 
@@ -8,26 +8,56 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
     return fr_scale(in[0], golden_real(g, "alpha"), y);
 }
 
-static const op_suite suite = {.op = "scale", .inputs = {"x"}, .run = run};
+static fr_status run_add(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    return fr_add_scalar(in[0], golden_real(g, "alpha"), y);
+}
+
+static const op_suite suites[] = {{.op = "scale", .inputs = {"x"}, .run = run},
+                                  {.op = "add_scalar", .inputs = {"x"}, .run = run_add}};
+
+#define EACH for (int i = 0; i < 2; i++)
 
 Test(scale, forward_golden) {
-    suite_forward_golden(&suite);
+    EACH suite_forward_golden(&suites[i]);
 }
 
 Test(scale, gradcheck) {
-    suite_gradcheck(&suite);
+    EACH suite_gradcheck(&suites[i]);
 }
 
 Test(scale, half_near_f32) {
-    suite_half_near_f32(&suite);
+    EACH suite_half_near_f32(&suites[i]);
 }
 
 Test(scale, accumulates) {
-    suite_accumulates(&suite);
+    EACH suite_accumulates(&suites[i]);
 }
 
 Test(scale, switches_agree) {
-    suite_switches_agree(&suite);
+    EACH suite_switches_agree(&suites[i]);
+}
+
+/* Nothing is saved, and the result lies over x where it may; demanded in place it does. */
+Test(scale, goes_over_x) {
+    EACH {
+        fr_tensor *x = NULL, *h = NULL;
+        must(fr_tensor_zeros(1, (int64_t[]){300}, FR_F32, test_device(), &x));
+        must(fr_tensor_set_requires_grad(x, true));
+        must(fr_scale(x, 2, &h));
+        const void *was = fr_tensor_data(h);
+        must(i == 0 ? fr_scale(h, 3, &h) : fr_add_scalar(h, 3, &h));
+        cr_expect_eq(fr_tensor_data(h), was);
+        must(i == 0 ? fr_scale_inplace(h, 3) : fr_add_scalar_inplace(h, 3));
+        cr_expect_eq(((const float *)host_of(h))[299], i == 0 ? 0 : 6);
+        expect_refused(i == 0 ? fr_scale_inplace(x, 3) : fr_add_scalar_inplace(x, 3), FR_EUSAGE, suites[i].op, "leaf",
+                       NULL);
+        must(fr_sum(h, &h));
+        must(fr_backward(h, NULL));
+        cr_expect_eq(((const float *)host_of(fr_tensor_get_grad(x)))[0], i == 0 ? 18 : 2);
+        fr_tensor_release(&x);
+        fr_tensor_release(&h);
+    }
+    expect_nothing_left();
 }
 
 Test(scale, rejects_bad_args) {
@@ -38,6 +68,8 @@ Test(scale, rejects_bad_args) {
     must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
     expect_refused(fr_scale(NULL, 2, &y), FR_EINVAL, "scale", "NULL", y);
     expect_refused(fr_scale(integer, 2, &y), FR_EDTYPE, "i32", "float", y);
+    expect_refused(fr_add_scalar(NULL, 2, &y), FR_EINVAL, "add_scalar", "NULL", y);
+    expect_refused(fr_add_scalar(integer, 2, &y), FR_EDTYPE, "i32", "float", y);
     fr_tensor_release(&x);
     fr_tensor_release(&other);
     fr_tensor_release(&integer);

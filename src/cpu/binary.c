@@ -1,0 +1,114 @@
+/* binary.c - y = a + b, a - b, a * b, a / b: element by element, and with one value of b for a run of a's. */
+#include "cpu/cpu.h"
+
+/* Rows of c elements of a, all with the same c values of b. */
+typedef void image_rows_fn(int64_t rows, int64_t c, const real *a, const real *b, real *y);
+
+#define BINARY(name, kind, sign)                                                                                    \
+    FRI_CLONES static void name##_row(const void *args, int64_t n, const real *a, const real *b, real *y) {         \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a[i] sign b[i];                                 \
+    }                                                                                                               \
+    fr_status fri_cpu_##name(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y) { \
+        return fri_cpu_map(#name, dtype, n, name##_row, NULL, a, b, y);                                             \
+    }                                                                                                               \
+    FRI_CLONES static void name##_image_rows(int64_t rows, int64_t c, const real *a, const real *b, real *y) {      \
+        for (int64_t r = 0; r < rows; r++)                                                                          \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < c; i++) y[r * c + i] = a[r * c + i] sign b[i];             \
+    }
+FRI_BINARIES(BINARY)
+
+#define ROWS(name, kind, sign) [FRI_BINARY_##kind] = name##_image_rows,
+static image_rows_fn *const image_rows[] = {FRI_BINARIES(ROWS)};
+
+FRI_CLONES static void add_relu_row(const void *args, int64_t n, const real *a, const real *b, real *y) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) y[i] = fri_relu(a[i] + b[i]);
+}
+
+fr_status fri_cpu_add_relu(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y) {
+    return fri_cpu_map("add_relu", dtype, n, add_relu_row, NULL, a, b, y);
+}
+
+/* ---- one value for a run: a pixel is the c values of a that stand before one of b's -------------------------- */
+
+enum {
+    NARROW = 16
+}; /* channels below which b's values are written out for a block of pixels, so that loops are long */
+
+static const real *repeated(const real *b, int64_t c, int64_t pixels, real *buf) {
+    for (int64_t i = b == buf ? 1 : 0; i < pixels; i++)
+        for (int64_t j = 0; j < c; j++) buf[i * c + j] = b[j];
+    return buf;
+}
+
+/* Pixels first .. last of one image; a block holds whole pixels, or a part of the channels of one. */
+static void image_range(const fri_binary_desc *d, int64_t first, int64_t last, const void *a, const void *b, void *y) {
+    real abuf[FRI_BLOCK], bbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
+    const int64_t width = fri_min_i64(d->c, FRI_BLOCK), step = fri_min_i64(FRI_BLOCK / width, last - first);
+    const int64_t image = first / d->hw;
+    for (int64_t c0 = 0; c0 < d->c; c0 += width) {
+        const int64_t w = fri_min_i64(width, d->c - c0);
+        const real *own = fri_cpu_load(d->dtype, b, image * d->c + c0, w, bbuf);
+        if (d->c < NARROW) own = repeated(own, w, step, bbuf);
+        for (int64_t r = first; r < last; r += step) {
+            const int64_t rows = fri_min_i64(step, last - r), at = r * d->c + c0;
+            const real *from = fri_cpu_load(d->dtype, a, at, rows * w, abuf);
+            real *out = fri_cpu_target(d->dtype, y, at, ybuf);
+            if (d->c < NARROW)
+                image_rows[d->op](1, rows * w, from, own, out);
+            else
+                image_rows[d->op](rows, w, from, own, out);
+            fri_cpu_store(d->dtype, y, at, rows * w, out);
+        }
+    }
+}
+
+fr_status fri_cpu_binary_image(const fri_exec *e, const fri_binary_desc *d, const void *a, const void *b, void *y) {
+    fr_status s = fri_cpu_accepts("binary", d->dtype);
+    if (s < 0 || d->n * d->hw * d->c == 0) return s;
+    const int64_t chunk = fri_max_i64(1, FRI_CHUNK / d->c), chunks = fri_ceil_div(d->hw, chunk);
+#pragma omp parallel for schedule(static) if (d->n * d->hw * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < d->n * chunks; i++) {
+        const int64_t image = i / chunks * d->hw, first = i % chunks * chunk;
+        image_range(d, image + first, image + fri_min_i64(first + chunk, d->hw), a, b, y);
+    }
+    return FR_OK;
+}
+
+enum { SUM_WIDTH = 128 }; /* channels of a task */
+
+FRI_CLONES static void add_products(int64_t c, const real *a, const real *dy, double *sum) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < c; i++) sum[i] += (double)a[i] * (double)dy[i];
+}
+
+FRI_CLONES static void add_values(int64_t c, const real *dy, double *sum) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < c; i++) sum[i] += (double)dy[i];
+}
+
+static void image_sum(const fri_binary_desc *d, int64_t image, int64_t c0, const void *a, const void *dy, void *db) {
+    real abuf[SUM_WIDTH], dybuf[SUM_WIDTH], out[SUM_WIDTH];
+    double sum[SUM_WIDTH] = {0};
+    const int64_t w = fri_min_i64(SUM_WIDTH, d->c - c0);
+    for (int64_t r = image * d->hw; r < (image + 1) * d->hw; r++) {
+        const real *v = fri_cpu_load(d->dtype, dy, r * d->c + c0, w, dybuf);
+        if (a != NULL)
+            add_products(w, fri_cpu_load(d->dtype, a, r * d->c + c0, w, abuf), v, sum);
+        else
+            add_values(w, v, sum);
+    }
+    real *to = fri_cpu_target(d->dtype, db, image * d->c + c0, out);
+    for (int64_t i = 0; i < w; i++) to[i] = (real)sum[i];
+    fri_cpu_store(d->dtype, db, image * d->c + c0, w, to);
+}
+
+fr_status fri_cpu_binary_image_sum(const fri_exec *e, const fri_binary_desc *d, const void *a, const void *dy,
+                                   void *db) {
+    fr_status s = fri_cpu_accepts("binary", d->dtype);
+    const int64_t across = fri_ceil_div(d->c, SUM_WIDTH);
+    if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->n * d->hw * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < d->n * across; i++) image_sum(d, i / across, i % across * SUM_WIDTH, a, dy, db);
+    return FR_OK;
+}

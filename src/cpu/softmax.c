@@ -1,0 +1,75 @@
+/* softmax.c - softmax of rows and its logarithm. A row's maximum is subtracted before exp; sums over it are in f64. */
+#include "cpu/cpu.h"
+
+FRI_CLONES static void forward_block(int64_t n, const real *x, double lse, bool logarithm, real *y) {
+    if (logarithm) {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) y[i] = fri_softmax(x[i], lse, true);
+    } else {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) y[i] = fri_softmax(x[i], lse, false);
+    }
+}
+
+static void row_forward(const fri_loss_desc *d, int64_t row, bool logarithm, const void *x, void *y) {
+    real xbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
+    const double lse = fri_cpu_log_sum_exp(d, row, x);
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        const int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
+        real *out = fri_cpu_target(d->dtype, y, at, ybuf);
+        forward_block(n, fri_cpu_load(d->dtype, x, at, n, xbuf), lse, logarithm, out);
+        fri_cpu_store(d->dtype, y, at, n, out);
+    }
+}
+
+fr_status fri_cpu_softmax_forward(const fri_exec *e, const fri_loss_desc *d, bool logarithm, const void *x, void *y) {
+    fr_status s = fri_cpu_accepts("softmax", d->dtype);
+    if (s < 0 || d->classes == 0) return s;
+#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
+    for (int64_t row = 0; row < d->rows; row++) row_forward(d, row, logarithm, x, y);
+    return FR_OK;
+}
+
+FRI_CLONES static double terms(int64_t n, const real *y, const real *dy, bool logarithm) {
+    double lane[FRI_LANES] = {0};
+    int64_t i = 0;
+    for (; i + FRI_LANES <= n; i += FRI_LANES)
+        for (int l = 0; l < FRI_LANES; l++) lane[l] += fri_softmax_term(y[i + l], dy[i + l], logarithm);
+    for (int l = 0; i < n; i++, l++) lane[l] += fri_softmax_term(y[i], dy[i], logarithm);
+    return fri_cpu_lane_total(lane);
+}
+
+FRI_CLONES static void backward_block(int64_t n, const real *y, const real *dy, double sum, bool logarithm, real *dx) {
+    if (logarithm) {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) dx[i] = fri_softmax_gradient(y[i], dy[i], sum, true);
+    } else {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++) dx[i] = fri_softmax_gradient(y[i], dy[i], sum, false);
+    }
+}
+
+static void row_backward(const fri_loss_desc *d, int64_t row, bool logarithm, const void *y, const void *dy, void *dx) {
+    real ybuf[FRI_BLOCK], dybuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
+    double sum = 0;
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        const int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
+        sum += terms(n, fri_cpu_load(d->dtype, y, at, n, ybuf), fri_cpu_load(d->dtype, dy, at, n, dybuf), logarithm);
+    }
+    for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
+        const int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
+        real *out = fri_cpu_target(d->dtype, dx, at, dxbuf);
+        backward_block(n, fri_cpu_load(d->dtype, y, at, n, ybuf), fri_cpu_load(d->dtype, dy, at, n, dybuf), sum,
+                       logarithm, out);
+        fri_cpu_store(d->dtype, dx, at, n, out);
+    }
+}
+
+fr_status fri_cpu_softmax_backward(const fri_exec *e, const fri_loss_desc *d, bool logarithm, const void *y,
+                                   const void *dy, void *dx) {
+    fr_status s = fri_cpu_accepts("softmax", d->dtype);
+    if (s < 0) return s;
+#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
+    for (int64_t row = 0; row < d->rows; row++) row_backward(d, row, logarithm, y, dy, dx);
+    return FR_OK;
+}

@@ -1,0 +1,280 @@
+/* binary - elementwise sum, difference, product and quotient; b may have one value for a run of a's dimensions.
+ *   forward    y = a + b, a - b, a * b, a / b
+ *   backward   add, sub: da = dy (the same tensor, no copy), db = dy or -dy; mul: da = dy * b, db = dy * a;
+ *              div: da = dy / b, db = -dy * a / b / b; db summed over the run where b has one value for it
+ *   saves      mul: b if a wants a gradient, a if b wants one; div: b, and a if b wants one (references)
+ *   in-place   forward over a where a is not saved; backward of add and sub shares dy
+ *   rebuild    add, sub: from a and b; mul, div: no (their inputs are kept for backward anyway)
+ *   order      deterministic
+ *   autocast   the wider type of the two */
+#include "ops/binary.h"
+
+#include "backend/arith.h"
+
+typedef struct params {
+    fri_binary_desc d;
+    bool same;  /* one value of b for each of a */
+    fr_shape b; /* of b */
+} params;
+
+/* b's shape, with 1s put before it, is a's or has 1 for one run of dimensions: then a is [n, hw, c], b [n, 1, c]. */
+static bool fits(const fr_shape *a, const fr_shape *b, params *p) {
+    enum { BEFORE, WITHIN, BEHIND } place = BEFORE;
+    const int lead = a->rank - b->rank;
+    int64_t *size[] = {&p->d.n, &p->d.hw, &p->d.c};
+    p->d.n = p->d.hw = p->d.c = 1;
+    p->b = *b;
+    if (lead < 0) return false;
+    for (int i = 0; i < a->rank; i++) {
+        const int64_t in_a = a->dim[i], in_b = i < lead ? 1 : b->dim[i - lead];
+        if (in_a == 1 && in_b == 1) continue;
+        if (in_b == in_a)
+            place = place == WITHIN ? BEHIND : place;
+        else if (in_b == 1 && place != BEHIND)
+            place = WITHIN;
+        else
+            return false;
+        *size[place] *= in_a;
+    }
+    p->same = place == BEFORE;
+    return true;
+}
+
+static fr_status same_shapes(fri_binary op, const fr_tensor *a, const fr_tensor *b, fr_tensor *y) {
+#define CASE(name, kind, sign)                               \
+    case FRI_BINARY_##kind:                                  \
+        return FRI_KERNEL(fri_backend_of(a), a->dtype, name, \
+                          (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
+    switch (op) { FRI_BINARIES(CASE) }
+#undef CASE
+    return FR_OK;
+}
+
+/* y = a op b; y may be a. */
+static fr_status values(const params *p, fri_binary op, const fr_tensor *a, const fr_tensor *b, fr_tensor *y) {
+    fri_binary_desc d = p->d;
+    if (p->same) return same_shapes(op, a, b, y);
+    d.dtype = a->dtype;
+    d.op = op;
+    return FRI_KERNEL(fri_backend_of(a), a->dtype, binary_image, (FRI_EXEC, &d, fri_data(a), fri_data(b), fri_data(y)));
+}
+
+static fr_status rectified_sum(const params *p, const fr_tensor *a, const fr_tensor *b, fr_tensor *y) {
+    if (p->same)
+        return FRI_KERNEL(fri_backend_of(a), a->dtype, add_relu,
+                          (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
+    fr_status s = values(p, FRI_BINARY_ADD, a, b, y);
+    return s < 0 ? s
+                 : FRI_KERNEL(fri_backend_of(a), a->dtype, relu_forward,
+                              (FRI_EXEC, a->dtype, fri_numel(a), fri_data(y), fri_data(y)));
+}
+
+fr_status fri_add_vector(const fr_tensor *b, fr_tensor *y) {
+    const int64_t c = fri_numel(b);
+    const params p = {.d = {.n = 1, .hw = fri_numel(y) / (c > 0 ? c : 1), .c = c}};
+    return values(&p, FRI_BINARY_ADD, y, b, y);
+}
+
+/* ---- backward -------------------------------------------------------------------------------------------------- */
+
+/* *db = the sum of t, or of a * t, over the run. Of one row of channels, or of one value, by the kernels that sum a
+ * bias's gradient and everything. */
+static fr_status run_sum(const params *p, const fr_tensor *a, const fr_tensor *t, fr_tensor **db) {
+    const fri_backend *be = fri_backend_of(t);
+    const fri_linear_desc rows = {.dtype = t->dtype, .bias_dtype = t->dtype, .n = p->d.hw, .out = p->d.c};
+    fri_workspace ws = {0};
+    fri_binary_desc d = p->d;
+    fr_status s = FR_OK;
+    d.dtype = t->dtype;
+    FR_TRY(s, fri_tensor_new(&p->b, t->dtype, be->device, FR_MEM_TEMPORARY, db));
+    if (d.n > 1) {
+        FR_TRY(s, FRI_KERNEL(be, d.dtype, binary_image_sum,
+                             (FRI_EXEC, &d, a != NULL ? fri_data(a) : NULL, fri_data(t), fri_data(*db))));
+    } else if (d.c > 1) {
+        FR_TRY(s, fri_workspace_begin(t, FRI_KERNEL_BYTES(be, d.dtype, bias_workspace, (d.dtype, d.hw, d.c)), &ws));
+        FR_TRY(s, FRI_KERNEL(be, d.dtype, linear_backward_bias, (&ws.exec, &rows, fri_data(t), fri_data(*db))));
+    } else {
+        FR_TRY(s, fri_workspace_begin(t, FRI_KERNEL_BYTES(be, d.dtype, sum_workspace, (d.dtype, d.hw)), &ws));
+        FR_TRY(s, FRI_KERNEL(be, d.dtype, sum, (&ws.exec, d.dtype, d.hw, 1, fri_data(t), fri_data(*db))));
+    }
+done:
+    fri_workspace_end(&ws);
+    return s;
+}
+
+fr_status fri_vector_sum(const fr_tensor *t, fr_tensor **db) {
+    const int64_t c = t->shape.dim[t->shape.rank - 1];
+    const params p = {.d = {.n = 1, .hw = fri_numel(t) / (c > 0 ? c : 1), .c = c}, .b = FRI_SHAPE(c)};
+    return run_sum(&p, NULL, t, db);
+}
+
+enum { SAVED_A, SAVED_B };
+
+/* What is summed, or is db: dy, dy * a, or dy * (a / b / b), with no bytes of its own where that is dy. */
+static fr_status b_terms(fr_node *node, const params *p, fr_tensor *dy, fr_tensor **a, fr_tensor **t) {
+    fr_tensor *b = NULL;
+    fr_status s = FR_OK;
+    const fri_binary op = p->d.op;
+    if (op == FRI_BINARY_MUL || op == FRI_BINARY_DIV) FR_TRY(s, fr_node_saved(node, SAVED_A, a));
+    if (op == FRI_BINARY_ADD || op == FRI_BINARY_SUB || (op == FRI_BINARY_MUL && !p->same && p->d.n > 1)) {
+        *t = fr_tensor_retain(dy);
+        return FR_OK;
+    }
+    FR_TRY(s, fri_new_like(dy, FR_MEM_TEMPORARY, t));
+    if (op == FRI_BINARY_MUL) {
+        FR_TRY(s, same_shapes(FRI_BINARY_MUL, dy, *a, *t));
+    } else {
+        FR_TRY(s, fr_node_saved(node, SAVED_B, &b));
+        FR_TRY(s, values(p, FRI_BINARY_DIV, *a, b, *t));
+        FR_TRY(s, values(p, FRI_BINARY_DIV, *t, b, *t));
+        FR_TRY(s, same_shapes(FRI_BINARY_MUL, *t, dy, *t));
+    }
+    fr_tensor_release(a); /* in t */
+done:
+    fr_tensor_release(&b);
+    return s;
+}
+
+static fr_status b_gradient(fr_node *node, const params *p, fr_tensor *dy) {
+    fr_tensor *a = NULL, *t = NULL, *db = NULL;
+    fr_status s = FR_OK;
+    if (!fr_node_wants(node, 1)) return FR_OK;
+    FR_TRY(s, b_terms(node, p, dy, &a, &t));
+    if (!p->same) {
+        FR_TRY(s, run_sum(p, a, t, &db));
+        fr_tensor_release(&t);
+        t = db;
+        db = NULL;
+    }
+    if (p->d.op == FRI_BINARY_SUB || p->d.op == FRI_BINARY_DIV) {
+        db = t == dy ? NULL : fr_tensor_retain(t);
+        if (db == NULL) FR_TRY(s, fri_new_like(t, FR_MEM_TEMPORARY, &db));
+        FR_TRY(s, FRI_KERNEL(fri_backend_of(t), t->dtype, scale,
+                             (FRI_EXEC, t->dtype, fri_numel(t), -1, fri_data(t), fri_data(db))));
+        fr_tensor_release(&t);
+        t = db;
+        db = NULL;
+    }
+    fr_tensor_release(&a);
+    FR_TRY(s, fr_node_grad(node, 1, &t));
+done:
+    fr_tensor_release(&a);
+    fr_tensor_release(&t);
+    fr_tensor_release(&db);
+    return s;
+}
+
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    const params *p = fr_node_params(node);
+    const bool shared = p->d.op == FRI_BINARY_ADD || p->d.op == FRI_BINARY_SUB;
+    fr_tensor *b = NULL, *da = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, b_gradient(node, p, *dy));
+    if (shared) return fr_node_grad(node, 0, dy);
+    fr_node_release_saved(node, SAVED_A);
+    if (!fr_node_wants(node, 0)) return FR_OK;
+    FR_TRY(s, fr_node_saved(node, SAVED_B, &b));
+    FR_TRY(s, fri_new_like(*dy, FR_MEM_TEMPORARY, &da));
+    FR_TRY(s, values(p, p->d.op, *dy, b, da));
+    fr_tensor_release(&b);
+    fr_node_release_saved(node, SAVED_B);
+    FR_TRY(s, fr_node_grad(node, 0, &da));
+done:
+    fr_tensor_release(&b);
+    fr_tensor_release(&da);
+    return s;
+}
+
+/* ---- forward --------------------------------------------------------------------------------------------------- */
+
+static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
+    const params *p = fr_node_params(node);
+    fr_tensor *out = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_gradient_like(p->same && fr_tensor_reusable(in[1]) ? in[1] : in[0], &out));
+    FR_TRY(s, values(p, p->d.op, in[0], in[1], out));
+    fri_tensor_put(&out, y);
+done:
+    fr_tensor_release(&out);
+    return s;
+}
+
+#define SHARES   .autocast = FR_AUTOCAST_PROMOTE, .backward = backward
+#define REBUILDS .rebuild = rebuild, .rebuild_inputs = UINT64_MAX
+static const fr_op ops[] = {[FRI_BINARY_ADD] = {.name = "add", SHARES, REBUILDS},
+                            [FRI_BINARY_SUB] = {.name = "sub", SHARES, REBUILDS},
+                            [FRI_BINARY_MUL] = {.name = "mul", SHARES},
+                            [FRI_BINARY_DIV] = {.name = "div", SHARES}};
+
+static fr_status describe(fri_binary op, const fr_tensor *a, const fr_tensor *b, params *p) {
+    *p = (params){0};
+    fr_status s = fri_expect_float(&ops[op], a, "a");
+    if (s < 0 || a->dtype != b->dtype || !fits(&a->shape, &b->shape, p))
+        return s < 0 ? s : fri_expect_same(&ops[op], a, b);
+    p->d.op = op;
+    return FR_OK;
+}
+
+static fr_status record(const params *p, fr_tensor *const *in, fr_tensor *out) {
+    const bool a = in[0]->requires_grad, b = in[1]->requires_grad;
+    const fr_save saves[] = {{b ? in[0] : NULL, FR_SAVE_VALUE},
+                             {a || (b && p->d.op == FRI_BINARY_DIV) ? in[1] : NULL, FR_SAVE_VALUE}};
+    const bool none = p->d.op == FRI_BINARY_ADD || p->d.op == FRI_BINARY_SUB;
+    return fr_op_record(&ops[p->d.op], p, sizeof *p, in, 2, none ? NULL : saves, none ? 0 : 2, out);
+}
+
+/* `there`: a holds the result already; relu: of add alone, the sum is wanted rectified. */
+static fr_status call(fri_binary op, fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
+    fr_tensor *out = NULL;
+    params p;
+    fri_call c;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_call_begin(&c, &ops[op], 2, (fr_tensor *[]){a, b}, 2));
+    FR_TRY(s, describe(op, c.in[0], c.in[1], &p));
+    const bool saves = op == FRI_BINARY_MUL || op == FRI_BINARY_DIV;
+    if (saves && ((fr_grad_enabled() && c.in[1]->requires_grad) || a == b))
+        FR_TRY(s, fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out));
+    else
+        FR_TRY(s, fri_result_like(c.in[0], y, &out));
+    if (there && out != a)
+        FR_TRY(s, fr_fail(FR_EINTERNAL, "%s: a sum that is there already cannot go elsewhere", ops[op].name));
+    if (!there) FR_TRY(s, relu ? rectified_sum(&p, c.in[0], c.in[1], out) : values(&p, op, c.in[0], c.in[1], out));
+    FR_TRY(s, record(&p, c.in, out));
+    fri_result_put(&out, y);
+done:
+    fr_tensor_release(&out);
+    fri_call_end(&c);
+    return s;
+}
+
+fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
+    return call(FRI_BINARY_ADD, a, b, there, relu, y);
+}
+
+static fr_status inplace(fri_binary op, fr_tensor *a, fr_tensor *b) {
+    params p;
+    fri_call c;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_call_begin(&c, &ops[op], 2, (fr_tensor *[]){a, b}, 2));
+    FR_TRY(s, fri_check_inplace(&ops[op], a));
+    FR_TRY(s, describe(op, a, b, &p));
+    FR_TRY(s, values(&p, op, a, b, a));
+    /* Recorded before the version moves: where a is saved, backward finds that it was overwritten. */
+    FR_TRY(s, record(&p, (fr_tensor *[]){a, b}, a));
+    fri_bump_version(a);
+    if (fri_node_of(a) != NULL) fri_node_of(a)->output_version = a->storage->version;
+done:
+    fri_call_end(&c);
+    return s;
+}
+
+#define PUBLIC(name, kind, sign)                                     \
+    fr_status fr_##name(fr_tensor *a, fr_tensor *b, fr_tensor **y) { \
+        FRI_NOT_NULL(a, b, y);                                       \
+        return call(FRI_BINARY_##kind, a, b, false, false, y);       \
+    }                                                                \
+    fr_status fr_##name##_inplace(fr_tensor *a, fr_tensor *b) {      \
+        FRI_NOT_NULL(a, b);                                          \
+        return inplace(FRI_BINARY_##kind, a, b);                     \
+    }
+FRI_BINARIES(PUBLIC)

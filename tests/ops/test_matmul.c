@@ -1,0 +1,90 @@
+/* test_matmul.c - product of matrices: golden values, gradients, what is saved, refusals. */
+#include <criterion/criterion.h>
+#include <frugal/memory.h>
+#include <frugal/ops.h>
+
+#include "support/op_suite.h"
+
+static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    (void)g;
+    return fr_matmul(in[0], in[1], y);
+}
+
+static const op_suite suite = {.op = "matmul", .inputs = {"a", "b"}, .run = run};
+
+Test(matmul, forward_golden) {
+    suite_forward_golden(&suite);
+}
+
+Test(matmul, gradcheck) {
+    suite_gradcheck(&suite);
+}
+
+Test(matmul, half_near_f32) {
+    suite_half_near_f32(&suite);
+}
+
+Test(matmul, accumulates) {
+    suite_accumulates(&suite);
+}
+
+Test(matmul, switches_agree) {
+    suite_switches_agree(&suite);
+}
+
+/* References to what the other one's gradient needs, and no copy. */
+Test(matmul, saves_what_the_other_gradient_needs) {
+    for (int wants = 0; wants < 4; wants++) {
+        fr_tensor *a = NULL, *b = NULL, *ha = NULL, *hb = NULL, *y = NULL;
+        fr_memory_stats before, after;
+        fr_switches switches = fr_switches_default();
+        switches.rebuild = false;
+        fr_switches_set(switches);
+        must(fr_tensor_full(3, (int64_t[]){4, 8, 96}, 2, FR_F32, test_device(), &a));
+        must(fr_tensor_full(2, (int64_t[]){96, 160}, 3, FR_F32, test_device(), &b));
+        must(fr_tensor_set_requires_grad(a, wants & 1));
+        must(fr_tensor_set_requires_grad(b, wants & 2));
+        must(fr_memory_stats_get(test_device(), &before));
+        must(fr_scale(a, 2, &ha));
+        must(fr_scale(b, 2, &hb));
+        must(fr_matmul(ha, hb, &y));
+        const size_t bytes_a = wants & 2 ? fr_tensor_nbytes(ha) : 0, bytes_b = wants & 1 ? fr_tensor_nbytes(hb) : 0;
+        fr_tensor_release(&ha);
+        fr_tensor_release(&hb);
+        must(fr_sum(y, &y));
+        must(fr_memory_stats_get(test_device(), &after));
+        const size_t want = (bytes_a + 511) / 512 * 512 + (bytes_b + 511) / 512 * 512 + 512;
+        cr_expect_eq(after.requested - before.requested, want, "wants %d: %zu bytes are kept, not %zu", wants,
+                     after.requested - before.requested, want);
+        if (wants > 0) must(fr_backward(y, NULL));
+        fr_tensor_release(&a);
+        fr_tensor_release(&b);
+        fr_tensor_release(&y);
+    }
+    fr_switches_set(fr_switches_default());
+    expect_nothing_left();
+}
+
+Test(matmul, rejects_bad_args) {
+    fr_tensor *a = NULL, *b = NULL, *half = NULL, *integer = NULL, *scalar = NULL, *meta = NULL, *y = NULL;
+    must(fr_tensor_zeros(2, (int64_t[]){4, 5}, FR_F32, test_device(), &a));
+    must(fr_tensor_zeros(2, (int64_t[]){5, 3}, FR_F32, test_device(), &b));
+    must(fr_tensor_zeros(2, (int64_t[]){5, 3}, FR_F16, test_device(), &half));
+    must(fr_tensor_zeros(2, (int64_t[]){4, 5}, FR_I32, test_device(), &integer));
+    must(fr_tensor_zeros(0, NULL, FR_F32, test_device(), &scalar));
+    must(fr_tensor_empty(2, (int64_t[]){5, 3}, FR_F32, FR_META, &meta));
+    expect_refused(fr_matmul(a, NULL, &y), FR_EINVAL, "matmul", "NULL", y);
+    expect_refused(fr_matmul(b, b, &y), FR_ESHAPE, "a [5, 3]", "b [5, 3]", y);
+    expect_refused(fr_matmul(scalar, b, &y), FR_ESHAPE, "matmul", "[5, 3]", y);
+    expect_refused(fr_matmul(a, scalar, &y), FR_ESHAPE, "matmul", "rank 2", y);
+    expect_refused(fr_matmul(a, half, &y), FR_EDTYPE, "a is f32", "b is f16", y);
+    expect_refused(fr_matmul(integer, b, &y), FR_EDTYPE, "i32", "float", y);
+    expect_refused(fr_matmul(a, meta, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
+    fr_tensor_release(&a);
+    fr_tensor_release(&b);
+    fr_tensor_release(&half);
+    fr_tensor_release(&integer);
+    fr_tensor_release(&scalar);
+    fr_tensor_release(&meta);
+    expect_nothing_left();
+}
