@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """finetune.py - a new head on a pretrained network: `finetune` beside the same loop in PyTorch.
 
-    python3 benchmarks/finetune.py --data DIR [--build build] [--seeds N] [--pretrain N] [--keep DIR] [--budget SIZE]
+    python3 benchmarks/finetune.py --data DIR [--build build] [--seeds N] [--pretrain N] [--keep DIR]
+        [--flags FLAGS] [--budget SIZE]
 
 DIR holds CIFAR-10 as images: train/<class>/*.jpg and test/<class>/*.jpg. Needs PyTorch, torchvision and safetensors.
 MobileNetV2 at 64 pixels is pretrained here on five of the classes, with `finetune --train-only all`; on the other five,
@@ -16,6 +17,7 @@ import argparse
 import json
 import math
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -162,6 +164,7 @@ def main():
     a.add_argument("--seeds", type=int, default=5)
     a.add_argument("--pretrain", type=int, default=6, help="epochs")
     a.add_argument("--keep", help="pretrained weights stay here, and are taken from here")
+    a.add_argument("--flags", default="", help="of our side: '--half=bf16 --master-weights --prefix-parts 1'")
     a.add_argument("--budget", help="compare what trains within these bytes: 64MiB")
     a.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     o = a.parse_args()
@@ -189,7 +192,8 @@ def main():
             return 0
         rows = []
         for seed in range(1, o.seeds + 1):
-            mine, other = ours(o.build, small, weights, seed, scratch), in_a_process(small, weights, str(seed), "0")
+            mine = ours(o.build, small, weights, seed, scratch, *shlex.split(o.flags))
+            other = in_a_process(small, weights, str(seed), "0")
             rows.append((mine, other))
             print(f"seed {seed}: accuracy {100 * mine['accuracy']:.2f} % beside {100 * other['accuracy']:.2f} %, "
                   f"steps {mine['seconds']:.2f} s beside {other['seconds']:.2f} s", flush=True)

@@ -326,15 +326,32 @@ done:
 
 /* ---- weights ----------------------------------------------------------------------------------------------- */
 
+/* Does the file name other classes than the data, or the same in another order? */
+static bool names_other_classes(const fri_session *r) {
+    fr_weights_info info = {0};
+    bool differ = false;
+    if (r->train != NULL && fr_weights_info_read(r->config->opts.weights, &info) == FR_OK && info.class_name != NULL)
+        for (int64_t i = 0; i < info.classes && !differ; i++) {
+            const char *here = fr_dataset_class_name(r->train, i);
+            differ = here != NULL && strcmp(here, info.class_name[i]) != 0;
+        }
+    fr_weights_info_clear(&info);
+    return differ;
+}
+
+/* A head of another size, or for other classes, is not the one that is wanted. */
 fr_status fri_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
-    const char *head = fr_module_head(r->model);
+    const char *head = c->opts.predict == NULL ? fr_module_head(r->model) : NULL, *has = "is for other classes";
     if (c->opts.weights == NULL) return FR_OK;
-    fr_status s = fr_weights_load(r->model, c->opts.weights, NULL);
-    if (s != FR_ESHAPE || head == NULL || c->opts.predict != NULL) return s;
-    s = fr_weights_load(r->model, c->opts.weights, FR_WEIGHTS_OPTS(.skip = head));
+    if (head == NULL || !names_other_classes(r)) {
+        fr_status s = fr_weights_load(r->model, c->opts.weights, NULL);
+        if (s != FR_ESHAPE || head == NULL) return s;
+        has = "has another size";
+    }
+    fr_status s = fr_weights_load(r->model, c->opts.weights, FR_WEIGHTS_OPTS(.skip = head));
     if (s == FR_OK && !c->opts.quiet)
-        fprintf(c->out, "--weights: %s has another size there and starts fresh; everything else is the file's\n", head);
+        fprintf(c->out, "--weights: %s %s there and starts fresh; everything else is the file's\n", head, has);
     return s;
 }
 

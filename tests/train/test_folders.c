@@ -95,6 +95,32 @@ Test(folders, finetune_trains_the_head_alone) {
     fr_module_release(&after);
 }
 
+/* As many classes, but others: their head is no start. */
+Test(folders, a_head_for_other_classes_starts_fresh) {
+    static const char *const moved[] = {"train", "test"};
+    char weights[512], arguments[2048], set[512];
+    (void)write_folder_set();
+    snprintf(weights, sizeof weights, "%s", files_path("weights.safetensors"));
+    snprintf(set, sizeof set, "%s", files_path("set"));
+    for (int k = 0; k < 3; k++) {
+        snprintf(arguments, sizeof arguments,
+                 "--model mobilenet_v3_small --image-size 32 --batch-size 4 --steps 1 --data %s %s %s", set,
+                 k == 0 ? "--export" : "--weights", weights);
+        outcome o = program_run("finetune", arguments);
+        cr_assert_eq(o.status, 0, "%s", o.err);
+        const char *said =
+            "--weights: classifier.3 is for other classes there and starts fresh; everything else is the "
+            "file's";
+        cr_expect_eq(strstr(o.out, said) != NULL, k == 2, "%d: %s", k, o.out);
+        for (int i = 0; i < 2 && k == 1; i++) {
+            char from[1024], to[1024];
+            snprintf(from, sizeof from, "%s/%s/a", set, moved[i]);
+            snprintf(to, sizeof to, "%s/%s/c", set, moved[i]);
+            cr_assert_eq(rename(from, to), 0);
+        }
+    }
+}
+
 Test(folders, finetune_names_what_is_not_there) {
     outcome o = program_run("finetune", "--data nowhere --steps 1");
     cr_expect_eq(o.status, 1);
