@@ -1,56 +1,27 @@
-/* adam8.cu - Adam on 8-bit moments, over a list of parameters: a block of threads is a block of FRI_ADAM8_BLOCK
+/* adam8.cu - Adam on 8-bit moments, over a list of parameters: a block of threads is a block of FRI_SCALE_BLOCK
  * elements.
  *   adam8   n * (2 * p + g + 4) + 16 * ceil(n / 256) bytes     p, g = bytes of an element of the parameter, gradient
  *
  * All but the gradient is read and written: 4 are two codes, 16 two scales. The maps (2 KiB per thread block) come from
  * the cache. Widen, step, find the new scales, narrow: between the two codes of an element nothing leaves the
  * registers. */
-#include "multi.cuh"
-
-enum {
-    CODES = 256,
-    BLOCKS = 32 /* of elements per block of threads, which reads the maps once and walks over them */
-};
+#include "codes.cuh"
 
 typedef fri_list<fri_step_item, FRI_STEP_ITEMS> list;
 static_assert(sizeof(list) + sizeof(fri_adam_desc) + 3 * sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
-/* The largest magnitude in the block. A NaN is passed over, as by fmax: the parameter shows it. */
-static __device__ float block_largest(float x, float part[FRI_THREADS / 32]) {
-    float most = x < 0 ? -x : x > 0 ? x : 0;
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-        float other = __shfl_xor_sync(0xffffffffu, most, step);
-        most = other > most ? other : most;
-    }
-    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = most;
-    __syncthreads();
-    most = part[0];
-#pragma unroll
-    for (int i = 1; i < FRI_THREADS / 32; i++) most = part[i] > most ? part[i] : most;
-    __syncthreads();
-    return most;
-}
-
-/* A block of zeros gets the codes of 0. */
-static __device__ __forceinline__ uint8_t code_of(const float *midpoint, float x, float absmax) {
-    return (uint8_t)fri_nearest_code(midpoint, x / (absmax > 0 ? absmax : 1));
-}
-
 template <typename T, typename G>
 __global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ list all, fri_adam_desc d,
                                                     const float *maps, const float *inv_scale, const float *found) {
-    __shared__ float value[2][CODES], midpoint[2][CODES], part[FRI_THREADS / 32];
+    __shared__ fri_code_map map[2];
+    __shared__ float part[FRI_THREADS / 32];
     __shared__ fri_adam_coef shared;
     const int t = (int)threadIdx.x;
     if (found != NULL && *found != 0) return;
-    for (int k = 0; k < 2; k++) {
-        value[k][t] = maps[k * CODES + t];
-        midpoint[k][t] = t + 1 < CODES ? (maps[k * CODES + t] + maps[k * CODES + t + 1]) * 0.5f : 0;
-    }
-    const fri_chunk at = fri_chunk_of(all, BLOCKS * FRI_ADAM8_BLOCK);
+    for (int k = 0; k < 2; k++) fri_code_map_read(maps + k * 256, &map[k]);
+    const fri_chunk at = fri_chunk_of(all, FRI_CODES_BLOCKS * FRI_SCALE_BLOCK);
     const fri_step_item &item = all.item[at.item];
     if (t == 0) shared = fri_adam_coef_of(&d, *item.step, inv_scale != NULL ? *inv_scale : 1.0f);
     __syncthreads();
@@ -59,22 +30,22 @@ __global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ list
     const G *grad = (const G *)item.grad;
     uint8_t *m_code = (uint8_t *)item.state[0], *v_code = (uint8_t *)item.state[2];
     float *m_absmax = (float *)item.state[1], *v_absmax = (float *)item.state[3];
-    for (int64_t first = at.begin; first < at.end; first += FRI_ADAM8_BLOCK) {
-        const int64_t i = first + t, block = first / FRI_ADAM8_BLOCK;
+    for (int64_t first = at.begin; first < at.end; first += FRI_SCALE_BLOCK) {
+        const int64_t i = first + t, block = first / FRI_SCALE_BLOCK;
         const bool inside = i < at.end;
         float m = 0, v = 0;
         if (inside) {
             float p = fri_load(param[i]);
-            m = value[0][m_code[i]] * m_absmax[block];
-            v = value[1][v_code[i]] * v_absmax[block];
+            m = map[0].value[m_code[i]] * m_absmax[block];
+            v = map[1].value[v_code[i]] * v_absmax[block];
             fri_adam_update(c, fri_load(grad[i]), &p, &m, &v);
             fri_store(&param[i], p);
         }
         /* Both sums wait for all threads, so every old scale has been read before thread 0 writes the new one. */
-        const float m_most = block_largest(m, part), v_most = block_largest(v, part);
+        const float m_most = fri_block_largest(m, part), v_most = fri_block_largest(v, part);
         if (inside) {
-            m_code[i] = code_of(midpoint[0], m, m_most);
-            v_code[i] = code_of(midpoint[1], v, v_most);
+            m_code[i] = fri_code_of(&map[0], m, m_most);
+            v_code[i] = fri_code_of(&map[1], v, v_most);
         }
         if (t == 0) {
             m_absmax[block] = m_most;
@@ -85,14 +56,13 @@ __global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ list
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
-static_assert(FRI_ADAM8_BLOCK == (int)FRI_THREADS, "one thread per element of a block");
-
 extern "C" fr_status fri_cuda_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
                                     const fri_step_item *items, const float *inv_scale, const float *found) {
     list all;
     FRI_FLOAT_TYPES(d->dtype, "adam8", FRI_FLOAT_TYPES_AS(G, d->grad_dtype, "adam8", {
                         for (int at = 0; at < count;) {
-                            const unsigned blocks = fri_list_fill(&all, count, items, BLOCKS * FRI_ADAM8_BLOCK, &at);
+                            const unsigned blocks =
+                                fri_list_fill(&all, count, items, FRI_CODES_BLOCKS * FRI_SCALE_BLOCK, &at);
                             if (blocks > 0)
                                 step<T, G><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, maps, inv_scale, found);
                         }

@@ -40,6 +40,15 @@ typedef struct fr_adamw_opts {
 #define FR_ADAMW_OPTS(...) FR_OPTS(fr_adamw_opts, FR_ADAMW_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_adamw_opts, FR_ADAMW_OPTS())
 
+typedef struct fr_rmsprop_opts {
+    double lr FR_DEFAULT(1e-2), alpha FR_DEFAULT(0.99), eps FR_DEFAULT(1e-8), momentum FR_DEFAULT(0);
+    double weight_decay FR_DEFAULT(0);
+    bool centered FR_DEFAULT(false), maximize FR_DEFAULT(false);
+} fr_rmsprop_opts;
+#define FR_RMSPROP_DEFAULTS  .lr = 1e-2, .alpha = 0.99, .eps = 1e-8
+#define FR_RMSPROP_OPTS(...) FR_OPTS(fr_rmsprop_opts, FR_RMSPROP_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_rmsprop_opts, FR_RMSPROP_OPTS())
+
 /* Over all parameters of a module (retained). One pass per parameter, no temporaries; state (momentum; two moments) is
  * made at the first step. opts NULL: defaults. *out is NULL or an optimizer: on success what it held is released and
  * replaced, on failure it is untouched. FR_EINVAL names an option out of range. */
@@ -51,6 +60,15 @@ FR_API fr_status fr_adamw(fr_module *m, const fr_adamw_opts *opts, fr_optimizer 
  * optimizer 2 KiB of maps. Parameters below 4,096 elements, and of f64, keep Adam's moments. Weight decay is decoupled
  * as in AdamW. A block shares its scale: what an inf gradient spoils is the block, not one element. */
 FR_API fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
+/* SGD with a momentum of 8 bits, as bitsandbytes' SGD8bit: the codes, scales and limits of fr_adam8, so n bytes and 4
+ * per block, and 1 KiB for the map. FR_EINVAL: momentum is 0, and there is nothing to keep. */
+FR_API fr_status fr_sgd8(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out);
+/* torch.optim.RMSprop (Hinton's lecture 6e; centered: Graves 2013, arXiv 1308.0850), with g' = g + weight_decay p:
+ *     v = alpha v + (1 - alpha) g'^2     a = a + (1 - alpha) (g' - a)     u = g' / (sqrt(v - a^2) + eps)
+ *     b = momentum b + u                 p = p - lr b
+ * where a is 0 unless centered, and b is u without momentum. v, a and b are f32 for half parameters. A v - a^2 that
+ * rounding makes negative is 0; in PyTorch the parameter becomes NaN. */
+FR_API fr_status fr_rmsprop(fr_module *m, const fr_rmsprop_opts *opts, fr_optimizer **out);
 FR_API void fr_optimizer_release(fr_optimizer **o);
 
 /* Mixed precision with half parameters (Micikevicius et al. 2018, arXiv 1710.03740; APEX's O2, `master_weights=True`):
@@ -92,12 +110,12 @@ FR_API double fr_optimizer_get_lr(const fr_optimizer *o);
 FR_API void fr_optimizer_set_lr(fr_optimizer *o, double lr); /* inf or NaN: the next step is FR_EINVAL */
 FR_API int64_t fr_optimizer_steps(const fr_optimizer *o);    /* steps that changed parameters */
 
-FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "adam", "adamw", "adam8" */
+FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "sgd8", "rmsprop", "adam", "adamw", "adam8" */
 
-/* Visits the state that exists: per parameter "<path>.momentum_buffer" or "<path>.exp_avg" and "<path>.exp_avg_sq"; in
- * 8 bits these two are codes (u8), and "<path>.exp_avg_absmax" and "<path>.exp_avg_sq_absmax" the scales (f32
- * [blocks]). "<path>.master" (f32) is a half parameter's master. "<path>.step" (f32 []) is Adam's count of a
- * parameter whose steps are not fr_optimizer_steps. */
+/* Visits the state that exists: per parameter "<path>.momentum_buffer", or "<path>.exp_avg" and "<path>.exp_avg_sq", or
+ * "<path>.square_avg", "<path>.momentum_buffer" and "<path>.grad_avg"; in 8 bits they are codes (u8), and
+ * "<path>.exp_avg_absmax" and so on the scales (f32 [blocks]). "<path>.master" (f32) is a half parameter's master.
+ * "<path>.step" (f32 []) is Adam's count of a parameter whose steps are not fr_optimizer_steps. */
 typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
 FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
 /* The values of one of these tensors but "<path>.step", to host memory. Of a shared optimizer (dist.h) the visited

@@ -27,7 +27,14 @@ typedef enum fr_train_dataset {
     FR_TRAIN_TAR,
 } fr_train_dataset;
 
-typedef enum fr_train_optimizer { FR_TRAIN_SGD, FR_TRAIN_ADAM, FR_TRAIN_ADAMW, FR_TRAIN_ADAM8 } fr_train_optimizer;
+typedef enum fr_train_optimizer {
+    FR_TRAIN_SGD,
+    FR_TRAIN_ADAM,
+    FR_TRAIN_ADAMW,
+    FR_TRAIN_ADAM8,
+    FR_TRAIN_SGD8,
+    FR_TRAIN_RMSPROP,
+} fr_train_optimizer;
 
 /* Of classes: softmax cross entropy, a sigmoid per class (fr_bce), the same as focal loss (gamma 2, alpha 0.25), Dice.
  */
@@ -77,7 +84,7 @@ typedef struct fr_train_opts {
     int64_t steps; /* AUTO: no limit but epochs */
     int64_t batch_size;
     fr_train_optimizer optimizer;
-    double lr; /* AUTO: fr_train_program.sgd_lr for SGD, 0.001 for the Adams */
+    double lr; /* AUTO: fr_train_program.sgd_lr for SGD and sgd8, 0.001 for the others */
     double momentum, weight_decay;
     bool nesterov;
     fr_schedule_kind schedule;
@@ -161,11 +168,13 @@ typedef struct fr_train_opts {
     const char *const *class_weights; /* of cross entropy, a number per class; or "auto" alone: by how often the
                                        * classes are. Borrowed */
     int64_t n_class_weights;
-    bool balanced_sampling; /* fr_loader_opts.balanced */
-    double mixup, cutmix;   /* alphas; fr_loader_opts has them */
-    double random_erasing;  /* fr_loader_opts.erasing */
-    double layer_decay;     /* a layer learns this much slower than the next one; 1: all learn alike */
-    bool per_class;         /* what evaluations say of each class */
+    bool balanced_sampling;            /* fr_loader_opts.balanced */
+    double mixup, cutmix;              /* alphas; fr_loader_opts has them */
+    double random_erasing;             /* fr_loader_opts.erasing */
+    double layer_decay;                /* a layer learns this much slower than the next one; 1: all learn alike */
+    bool per_class;                    /* what evaluations say of each class */
+    double rmsprop_alpha, rmsprop_eps; /* fr_rmsprop_opts has them, as the next */
+    bool rmsprop_centered;
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

@@ -485,6 +485,43 @@ static inline FRI_HOST_DEVICE fri_real fri_sgd_step(fri_sgd_coef c, fri_real p, 
     return p - c.lr * (c.nesterov ? g + c.momentum * buf : buf);
 }
 
+typedef struct fri_rmsprop_coef {
+    fri_real lr, alpha, alpha_left, eps, momentum, weight_decay; /* alpha_left = 1 - alpha */
+    fri_real grad_scale;                                         /* inv_scale, negative under maximize */
+} fri_rmsprop_coef;
+
+static inline FRI_HOST_DEVICE fri_rmsprop_coef fri_rmsprop_coef_of(const fri_rmsprop_desc *d, float inv_scale) {
+    fri_rmsprop_coef c;
+    c.lr = (fri_real)(d->device_lr != NULL ? *d->device_lr : d->lr);
+    c.alpha = (fri_real)d->alpha;
+    c.alpha_left = (fri_real)(1 - d->alpha);
+    c.eps = (fri_real)d->eps;
+    c.momentum = (fri_real)d->momentum;
+    c.weight_decay = (fri_real)d->weight_decay;
+    c.grad_scale = d->maximize ? -(fri_real)inv_scale : (fri_real)inv_scale;
+    return c;
+}
+
+/* One element: p and the states are updated in place; buf is NULL without momentum, average where nothing is centered.
+ * A variance that rounding makes negative is 0. */
+static inline FRI_HOST_DEVICE void fri_rmsprop_update(fri_rmsprop_coef c, fri_real g, fri_real *p, fri_real *square,
+                                                      fri_real *buf, fri_real *average) {
+    const fri_real x = *p;
+    g *= c.grad_scale;
+    g = c.weight_decay != 0 ? g + c.weight_decay * x : g;
+    fri_real variance = c.alpha * *square + c.alpha_left * g * g;
+    *square = variance;
+    if (average != NULL) {
+        const fri_real mean = *average + c.alpha_left * (g - *average);
+        *average = mean;
+        variance -= mean * mean;
+        variance = variance < 0 ? 0 : variance;
+    }
+    fri_real move = g / (FRI_SQRT(variance) + c.eps);
+    if (buf != NULL) *buf = move = c.momentum * *buf + move;
+    *p = x - c.lr * move;
+}
+
 typedef struct fri_adam_coef {
     fri_real beta1_left, beta2, beta2_left; /* *_left = 1 - beta */
     fri_real step_size;                     /* lr / (1 - beta1^step) */

@@ -436,7 +436,8 @@ typedef struct fri_step_item {
     int64_t n;
     void *param;
     const void *grad;
-    void *state[4];    /* sgd: momentum or NULL; adam: m, v; adam8: m's codes and scales, v's codes and scales */
+    void *state[4];    /* sgd: momentum or NULL; sgd8: its codes and scales; adam: m, v; adam8: m's codes and scales,
+                        * v's; rmsprop: the average of squares, then momentum and average, if there are any */
     const float *step; /* adam, adam8: [1], the parameter's count of steps after this one (1 at its first) */
 } fri_step_item;
 
@@ -454,6 +455,22 @@ typedef struct fri_sgd_desc {
 typedef fr_status fri_sgd_fn(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
                              const float *inv_scale, const float *found);
 
+/* The same step, momentum > 0, on a momentum of 8 bits: map[code] * absmax[block], as fri_adam8_fn says of m.
+ * map [256] f32, ascending. */
+typedef fr_status fri_sgd8_fn(const fri_exec *e, const fri_sgd_desc *d, const float *map, int count,
+                              const fri_step_item *items, const float *inv_scale, const float *found);
+
+typedef struct fri_rmsprop_desc {
+    fr_dtype dtype, grad_dtype;
+    double lr, alpha, eps, momentum, weight_decay;
+    bool centered, maximize;
+    const double *device_lr; /* as fri_sgd_desc's */
+} fri_rmsprop_desc;
+
+/* torch.optim.RMSprop in one pass; all states in the parameter's dtype (f32 for half). */
+typedef fr_status fri_rmsprop_fn(const fri_exec *e, const fri_rmsprop_desc *d, int count, const fri_step_item *items,
+                                 const float *inv_scale, const float *found);
+
 typedef struct fri_adam_desc {
     fr_dtype dtype, grad_dtype;
     double lr, beta1, beta2, eps, weight_decay;
@@ -466,9 +483,9 @@ typedef struct fri_adam_desc {
 typedef fr_status fri_adam_fn(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
                               const float *inv_scale, const float *found);
 
-enum { FRI_ADAM8_BLOCK = 256 }; /* elements that share one scale */
+enum { FRI_SCALE_BLOCK = 256 }; /* elements that share one scale */
 
-/* The same step on 8-bit moments. Elements in the order of memory form blocks of FRI_ADAM8_BLOCK, the last one shorter.
+/* The same step on 8-bit moments. Elements in the order of memory form blocks of FRI_SCALE_BLOCK, the last one shorter.
  * m = maps[0][m_code] * m_absmax[block], v = maps[1][v_code] * v_absmax[block]; after the step absmax is the block's
  * largest magnitude and a code the nearest of the map to value / absmax (of two equally near ones the lower).
  * maps [2, 256] f32, each ascending; codes [n] u8; absmax [blocks] f32. */

@@ -3,8 +3,8 @@
  * Adam's bias correction goes by the parameter's own count, as in PyTorch: a parameter whose first gradient comes late
  * starts at 1. o->counts is f32 on the device, [1 + parameters]: first the optimizer's count, then the parameters'.
  * Kernels read it and a kernel moves it on, so that a step which the device skips, or a recorded step that runs again,
- * counts there. SGD corrects nothing: its tensor holds the first number only, and exists only where the device decides
- * whether a step takes place. */
+ * counts there. SGD and RMSprop correct nothing: their tensor holds the first number only, and exists only where the
+ * device decides whether a step takes place. */
 #include "optim/optimizer.h"
 
 #include "autograd/state.h"

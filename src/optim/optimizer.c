@@ -1,4 +1,4 @@
-/* optimizer.c - SGD, Adam, AdamW and 8-bit Adam: making, steps, the fused step. A step's work is in update.c. */
+/* optimizer.c - SGD, RMSprop, Adam, AdamW: making, steps, the fused step. A step's work is in update.c. */
 #include "optim/optimizer.h"
 #include "base/array.h"
 
@@ -42,11 +42,17 @@ static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_para
     return FR_OK;
 }
 
+static double weight_decay(const fr_optimizer *o) {
+    return o->kind == FRI_SGD       ? o->sgd.weight_decay
+           : o->kind == FRI_RMSPROP ? o->rmsprop.weight_decay
+                                    : o->adam.weight_decay;
+}
+
 static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
     fr_optimizer *o = malloc(sizeof *o);
     if (o == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     *o = like;
-    o->group[0] = (fri_group){1, o->kind == FRI_SGD ? o->sgd.weight_decay : o->adam.weight_decay, o->lr};
+    o->group[0] = (fri_group){1, weight_decay(o), o->lr};
     o->groups = 1;
     fr_status s = fr_module_each_tensor(m, collect, &(collection){m, o});
     if (s == FR_OK && o->n == 0) s = fr_fail(FR_EINVAL, "optimizer: the module has no parameters");
@@ -64,18 +70,40 @@ static fr_status check(const char *name, const char *option, double value, bool 
     return fr_fail(FR_EINVAL, "%s: %s is %g, which is out of range", name, option, value);
 }
 
+static fr_status sgd(const char *name, fr_module *m, fr_sgd_opts o, bool eight, fr_optimizer **out) {
+    fr_status s = FR_OK;
+    FR_TRY(s, check(name, "lr", o.lr, o.lr >= 0));
+    FR_TRY(s, check(name, "momentum", o.momentum, eight ? o.momentum > 0 : o.momentum >= 0));
+    FR_TRY(s, check(name, "dampening", o.dampening, true));
+    FR_TRY(s, check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
+        return fr_fail(FR_EINVAL, "%s: Nesterov needs momentum > 0 and dampening 0, not %g and %g", name, o.momentum,
+                       o.dampening);
+    return create(m, (fr_optimizer){.kind = FRI_SGD, .sgd = o, .lr = o.lr, .eight = eight}, out);
+done:
+    return s;
+}
+
 fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
-    fr_sgd_opts o = opts != NULL ? *opts : *FR_SGD_OPTS();
+    return sgd("SGD", m, opts != NULL ? *opts : *FR_SGD_OPTS(), false, out);
+}
+
+fr_status fr_sgd8(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
+    FRI_NOT_NULL(m, out);
+    return sgd("SGD8", m, opts != NULL ? *opts : *FR_SGD_OPTS(), true, out);
+}
+
+fr_status fr_rmsprop(fr_module *m, const fr_rmsprop_opts *opts, fr_optimizer **out) {
+    FRI_NOT_NULL(m, out);
+    const fr_rmsprop_opts o = opts != NULL ? *opts : *FR_RMSPROP_OPTS();
     fr_status s = FR_OK;
-    FR_TRY(s, check("SGD", "lr", o.lr, o.lr >= 0));
-    FR_TRY(s, check("SGD", "momentum", o.momentum, o.momentum >= 0));
-    FR_TRY(s, check("SGD", "dampening", o.dampening, true));
-    FR_TRY(s, check("SGD", "weight_decay", o.weight_decay, o.weight_decay >= 0));
-    if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
-        return fr_fail(FR_EINVAL, "SGD: Nesterov needs momentum > 0 and dampening 0, not %g and %g", o.momentum,
-                       o.dampening);
-    return create(m, (fr_optimizer){.kind = FRI_SGD, .sgd = o, .lr = o.lr}, out);
+    FR_TRY(s, check("RMSprop", "lr", o.lr, o.lr >= 0));
+    FR_TRY(s, check("RMSprop", "alpha", o.alpha, o.alpha >= 0));
+    FR_TRY(s, check("RMSprop", "eps", o.eps, o.eps >= 0));
+    FR_TRY(s, check("RMSprop", "momentum", o.momentum, o.momentum >= 0));
+    FR_TRY(s, check("RMSprop", "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    return create(m, (fr_optimizer){.kind = FRI_RMSPROP, .rmsprop = o, .lr = o.lr}, out);
 done:
     return s;
 }
@@ -155,7 +183,8 @@ static fr_status make_maps(fr_optimizer *o, fr_device device) {
     fr_status s = FR_OK;
     fri_dynamic_map(true, maps[0]);
     fri_dynamic_map(false, maps[1]);
-    FR_TRY(s, fr_tensor_from_host(maps, 2, (const int64_t[]){2, FRI_MAP_VALUES}, FR_F32, device, &t));
+    FR_TRY(s, fr_tensor_from_host(maps, 2, (const int64_t[]){o->kind == FRI_ADAM ? 2 : 1, FRI_MAP_VALUES}, FR_F32,
+                                  device, &t));
     fr_tensor_category_set(t, FR_MEM_OPTIMIZER);
     fri_tensor_put(&t, &o->maps);
 done:
@@ -163,12 +192,13 @@ done:
     return s;
 }
 
-/* What all parameters share: the learning rate, counts, and the maps of adam8. */
+/* What all parameters share: the learning rate, counts, and the maps of 8 bits. */
 static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
     const fr_device device = fri_device_of(o->parameters[0].parameter);
     fr_status s = check(fr_optimizer_name(o), "lr", o->lr, true); /* fr_optimizer_set_lr takes any */
     if (s < 0) return s;
-    if (fri_capturing() && o->counts == NULL && (found != NULL || o->kind == FRI_ADAM))
+    if (fri_capturing() &&
+        ((o->counts == NULL && (found != NULL || o->kind == FRI_ADAM)) || (o->eight && o->maps == NULL)))
         return fr_fail(FR_EUSAGE, "%s: a step is captured before one ran", fr_optimizer_name(o));
     FR_TRY(s, fri_optimizer_make_counts(o, device, found != NULL));
     if (o->eight && o->maps == NULL) FR_TRY(s, make_maps(o, device));

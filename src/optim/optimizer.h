@@ -7,12 +7,12 @@
 
 #include <frugal/optim.h>
 
-typedef enum fri_optimizer_kind { FRI_SGD, FRI_ADAM } fri_optimizer_kind;
+typedef enum fri_optimizer_kind { FRI_SGD, FRI_RMSPROP, FRI_ADAM } fri_optimizer_kind;
 
 enum {
     FRI_STATE_SLOTS = 6,
     FRI_GROUPS_MOST = 32,
-    FRI_ADAM8_LEAST = 4096, /* smaller parameters keep f32 moments, as bitsandbytes' min_8bit_size */
+    FRI_8_BITS_LEAST = 4096, /* smaller parameters keep f32 moments, as bitsandbytes' min_8bit_size */
     FRI_MAP_VALUES = 256
 };
 
@@ -65,9 +65,10 @@ typedef struct fri_sharing {
 struct fr_optimizer {
     fri_optimizer_kind kind;
     fr_sgd_opts sgd;
+    fr_rmsprop_opts rmsprop;
     fr_adam_opts adam;
     bool decoupled; /* AdamW, adam8 */
-    bool eight;     /* adam8 */
+    bool eight;     /* adam8, sgd8 */
     bool masters;   /* fr_optimizer_master_weights */
     double lr;
     fri_group group[FRI_GROUPS_MOST]; /* the first: what nothing else was said of */
@@ -80,7 +81,7 @@ struct fr_optimizer {
     int n;
     fr_tensor *counts;  /* of steps, on the device: see count.c; NULL until the first step */
     bool device_counts; /* `steps` is older than counts[0]: only the device knows which steps were skipped */
-    fr_tensor *maps;    /* adam8: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */
+    fr_tensor *maps; /* 8 bits: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment; sgd8: [1] */
     bool fused;
     uint64_t fused_step;        /* the training step that the fused update counted */
     fri_update_room room;       /* update.c: for n parameters; NULL until the first step */
@@ -105,8 +106,9 @@ typedef struct fri_state_slot {
 } fri_state_slot;
 
 /* The state a parameter has; returns how many tensors. SGD's momentum has the type of what is updated, as in PyTorch.
- * Adam has two moments, f32 for half parameters. adam8 has codes (u8) and one f32 scale per block for each of the two,
- * but Adam's for parameters that are small or f64. Then come the master and the average. */
+ * Adam has two moments and RMSprop up to three, f32 for half parameters. adam8 and sgd8 have codes (u8) and one f32
+ * scale per block for each, but those of Adam and SGD for parameters that are small or f64. Then come the master and
+ * the average. */
 int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]);
 /* The same of the elements that this process updates: vectors, if they are not all. */
 int fri_optimizer_part_slots(const fr_optimizer *o, const fri_parameter *p, fri_state_slot slots[FRI_STATE_SLOTS]);
@@ -116,7 +118,7 @@ int64_t fri_optimizer_part_first(const fri_parameter *p, const fri_state_slot *w
 /* Has this parameter a master in f32, which is updated in its place? */
 bool fri_optimizer_has_master(const fr_optimizer *o, const fr_tensor *w);
 
-/* Does adam8 keep this parameter's moments in 8 bits? */
+/* Are this parameter's moments kept in 8 bits? */
 bool fri_optimizer_in_8_bits(const fr_optimizer *o, const fr_tensor *w);
 
 /* Where the master is among n slots, and the average; -1: there is none. */

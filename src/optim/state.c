@@ -10,11 +10,13 @@ enum { SLOTS = FRI_STATE_SLOTS, NAME_BYTES = 600 };
 
 const char *fr_optimizer_name(const fr_optimizer *o) {
     if (o == NULL) return NULL;
-    return o->kind == FRI_SGD ? "sgd" : o->eight ? "adam8" : o->decoupled ? "adamw" : "adam";
+    if (o->kind == FRI_SGD) return o->eight ? "sgd8" : "sgd";
+    if (o->kind == FRI_RMSPROP) return "rmsprop";
+    return o->eight ? "adam8" : o->decoupled ? "adamw" : "adam";
 }
 
 bool fri_optimizer_in_8_bits(const fr_optimizer *o, const fr_tensor *w) {
-    return o->eight && w->dtype != FR_F64 && fri_numel(w) >= FRI_ADAM8_LEAST;
+    return o->eight && w->dtype != FR_F64 && fri_numel(w) >= FRI_8_BITS_LEAST;
 }
 
 bool fri_optimizer_has_master(const fr_optimizer *o, const fr_tensor *w) {
@@ -22,22 +24,25 @@ bool fri_optimizer_has_master(const fr_optimizer *o, const fr_tensor *w) {
 }
 
 static int moments(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]) {
-    if (o->kind == FRI_SGD) {
-        slots[0] = (fri_state_slot){"momentum_buffer", fri_optimizer_has_master(o, w) ? FR_F32 : w->dtype, w->shape};
-        return o->sgd.momentum != 0 ? 1 : 0;
+    const fr_dtype wide = w->dtype == FR_F64 ? FR_F64 : FR_F32;
+    const bool eight = fri_optimizer_in_8_bits(o, w);
+    const fr_shape blocks = {.rank = 1, .dim = {(fri_numel(w) + FRI_SCALE_BLOCK - 1) / FRI_SCALE_BLOCK}};
+    int n = 0;
+    if (o->kind == FRI_SGD && o->sgd.momentum != 0) {
+        const fr_dtype dtype = fri_optimizer_has_master(o, w) ? FR_F32 : w->dtype;
+        slots[n++] = (fri_state_slot){"momentum_buffer", eight ? FR_U8 : dtype, w->shape};
+        if (eight) slots[n++] = (fri_state_slot){"momentum_buffer_absmax", FR_F32, blocks};
+    } else if (o->kind == FRI_RMSPROP) {
+        slots[n++] = (fri_state_slot){"square_avg", wide, w->shape};
+        if (o->rmsprop.momentum != 0) slots[n++] = (fri_state_slot){"momentum_buffer", wide, w->shape};
+        if (o->rmsprop.centered) slots[n++] = (fri_state_slot){"grad_avg", wide, w->shape};
+    } else if (o->kind == FRI_ADAM) {
+        slots[n++] = (fri_state_slot){"exp_avg", eight ? FR_U8 : wide, w->shape};
+        if (eight) slots[n++] = (fri_state_slot){"exp_avg_absmax", FR_F32, blocks};
+        slots[n++] = (fri_state_slot){"exp_avg_sq", eight ? FR_U8 : wide, w->shape};
+        if (eight) slots[n++] = (fri_state_slot){"exp_avg_sq_absmax", FR_F32, blocks};
     }
-    if (!fri_optimizer_in_8_bits(o, w)) {
-        fr_dtype dtype = w->dtype == FR_F64 ? FR_F64 : FR_F32;
-        slots[0] = (fri_state_slot){"exp_avg", dtype, w->shape};
-        slots[1] = (fri_state_slot){"exp_avg_sq", dtype, w->shape};
-        return 2;
-    }
-    fr_shape blocks = {.rank = 1, .dim = {(fri_numel(w) + FRI_ADAM8_BLOCK - 1) / FRI_ADAM8_BLOCK}};
-    slots[0] = (fri_state_slot){"exp_avg", FR_U8, w->shape};
-    slots[1] = (fri_state_slot){"exp_avg_absmax", FR_F32, blocks};
-    slots[2] = (fri_state_slot){"exp_avg_sq", FR_U8, w->shape};
-    slots[3] = (fri_state_slot){"exp_avg_sq_absmax", FR_F32, blocks};
-    return 4;
+    return n;
 }
 
 int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]) {
@@ -59,7 +64,7 @@ int fri_optimizer_part_slots(const fr_optimizer *o, const fri_parameter *p, fri_
     const int64_t all = fri_numel(p->parameter);
     const int n = fri_optimizer_slots(o, p->parameter, slots);
     for (int k = 0; k < n && p->count < all; k++) {
-        const int64_t of_blocks = (p->count + FRI_ADAM8_BLOCK - 1) / FRI_ADAM8_BLOCK;
+        const int64_t of_blocks = (p->count + FRI_SCALE_BLOCK - 1) / FRI_SCALE_BLOCK;
         const bool each = fri_shape_numel(&slots[k].shape) == all;
         slots[k].shape = (fr_shape){.rank = 1, .dim = {each ? p->count : of_blocks}};
     }
@@ -67,7 +72,7 @@ int fri_optimizer_part_slots(const fr_optimizer *o, const fri_parameter *p, fri_
 }
 
 int64_t fri_optimizer_part_first(const fri_parameter *p, const fri_state_slot *whole) {
-    return fri_shape_numel(&whole->shape) == fri_numel(p->parameter) ? p->first : p->first / FRI_ADAM8_BLOCK;
+    return fri_shape_numel(&whole->shape) == fri_numel(p->parameter) ? p->first : p->first / FRI_SCALE_BLOCK;
 }
 
 /* A parameter's count of steps, where it is not the optimizer's, as "<path>.step" (PyTorch's name). */

@@ -79,7 +79,7 @@ static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tenso
     fri_scope_module_pop(module);
     if (s < 0) return s;
     p->unused = false;
-    key->eight = o->kind == FRI_ADAM && fri_optimizer_in_8_bits(o, w);
+    key->eight = fri_optimizer_in_8_bits(o, w);
     fri_bump_version(w);
     if (g == NULL) return FR_OK; /* all of it is updated by other ranks */
     *item = (fri_step_item){.n = p->count,
@@ -99,42 +99,71 @@ typedef struct update {
     const fr_tensor *inv_scale, *found;
 } update;
 
+/* What a kernel gets behind its descriptor, and behind the map of 8 bits. */
+#define LIST count, items, scalar(u->inv_scale), scalar(u->found)
+
+static fr_status launch_sgd(const update *u, const fri_backend *b, const fri_update_key *key, const double *device_lr,
+                            int count, const fri_step_item *items) {
+    const fr_optimizer *o = u->o;
+    const fri_group *group = &o->group[key->group];
+    const fri_sgd_desc d = {.dtype = key->dtype,
+                            .grad_dtype = key->grad_dtype,
+                            .lr = group->lr,
+                            .momentum = o->sgd.momentum,
+                            .dampening = o->sgd.dampening,
+                            .weight_decay = group->weight_decay,
+                            .nesterov = o->sgd.nesterov,
+                            .maximize = o->sgd.maximize,
+                            .first = key->first,
+                            .device_lr = device_lr};
+    return key->eight ? FRI_KERNEL(b, key->dtype, sgd8, (FRI_EXEC, &d, fri_data(o->maps), LIST))
+                      : FRI_KERNEL(b, key->dtype, sgd, (FRI_EXEC, &d, LIST));
+}
+
+static fr_status launch_rmsprop(const update *u, const fri_backend *b, const fri_update_key *key,
+                                const double *device_lr, int count, const fri_step_item *items) {
+    const fr_optimizer *o = u->o;
+    const fri_group *group = &o->group[key->group];
+    const fri_rmsprop_desc d = {.dtype = key->dtype,
+                                .grad_dtype = key->grad_dtype,
+                                .lr = group->lr,
+                                .alpha = o->rmsprop.alpha,
+                                .eps = o->rmsprop.eps,
+                                .momentum = o->rmsprop.momentum,
+                                .weight_decay = group->weight_decay,
+                                .centered = o->rmsprop.centered,
+                                .maximize = o->rmsprop.maximize,
+                                .device_lr = device_lr};
+    return FRI_KERNEL(b, key->dtype, rmsprop, (FRI_EXEC, &d, LIST));
+}
+
+static fr_status launch_adam(const update *u, const fri_backend *b, const fri_update_key *key, const double *device_lr,
+                             int count, const fri_step_item *items) {
+    const fr_optimizer *o = u->o;
+    const fri_group *group = &o->group[key->group];
+    const fri_adam_desc d = {.dtype = key->dtype,
+                             .grad_dtype = key->grad_dtype,
+                             .lr = group->lr,
+                             .beta1 = o->adam.beta1,
+                             .beta2 = o->adam.beta2,
+                             .eps = o->adam.eps,
+                             .weight_decay = group->weight_decay,
+                             .decoupled = o->decoupled,
+                             .maximize = o->adam.maximize,
+                             .device_lr = device_lr};
+    return key->eight ? FRI_KERNEL(b, key->dtype, adam8, (FRI_EXEC, &d, fri_data(o->maps), LIST))
+                      : FRI_KERNEL(b, key->dtype, adam, (FRI_EXEC, &d, LIST));
+}
+
 static fr_status launch(void *ctx, const fri_update_key *key, int count, const fri_step_item *items) {
     const update *u = ctx;
-    const fr_optimizer *o = u->o;
-    const fr_tensor *inv_scale = u->inv_scale, *found = u->found;
-    const fri_backend *b = fri_backend_of(o->parameters[0].parameter);
-    const fri_group *group = &o->group[key->group];
+    const fri_backend *b = fri_backend_of(u->o->parameters[0].parameter);
     const double *device_lr = NULL;
-    fr_status s = fri_capture_number(&group->lr, &device_lr);
+    fr_status s = fri_capture_number(&u->o->group[key->group].lr, &device_lr);
     if (s < 0) return s;
-    if (o->kind == FRI_SGD) {
-        fri_sgd_desc d = {.dtype = key->dtype,
-                          .grad_dtype = key->grad_dtype,
-                          .lr = group->lr,
-                          .momentum = o->sgd.momentum,
-                          .dampening = o->sgd.dampening,
-                          .weight_decay = group->weight_decay,
-                          .nesterov = o->sgd.nesterov,
-                          .maximize = o->sgd.maximize,
-                          .first = key->first,
-                          .device_lr = device_lr};
-        return FRI_KERNEL(b, key->dtype, sgd, (FRI_EXEC, &d, count, items, scalar(inv_scale), scalar(found)));
-    }
-    fri_adam_desc d = {.dtype = key->dtype,
-                       .grad_dtype = key->grad_dtype,
-                       .lr = group->lr,
-                       .beta1 = o->adam.beta1,
-                       .beta2 = o->adam.beta2,
-                       .eps = o->adam.eps,
-                       .weight_decay = group->weight_decay,
-                       .decoupled = o->decoupled,
-                       .maximize = o->adam.maximize,
-                       .device_lr = device_lr};
-    if (key->eight)
-        return FRI_KERNEL(b, key->dtype, adam8,
-                          (FRI_EXEC, &d, fri_data(o->maps), count, items, scalar(inv_scale), scalar(found)));
-    return FRI_KERNEL(b, key->dtype, adam, (FRI_EXEC, &d, count, items, scalar(inv_scale), scalar(found)));
+    return u->o->kind == FRI_SGD       ? launch_sgd(u, b, key, device_lr, count, items)
+           : u->o->kind == FRI_RMSPROP ? launch_rmsprop(u, b, key, device_lr, count, items)
+                                       : launch_adam(u, b, key, device_lr, count, items);
 }
 
 /* Room for every parameter, taken at the first step. */

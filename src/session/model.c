@@ -114,12 +114,17 @@ fr_status fri_model_units(const fri_config *c, int *out) {
 
 static fr_status build_optimizer(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
+    const fr_sgd_opts *sgd =
+        FR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .weight_decay = o->weight_decay, .nesterov = o->nesterov);
     switch (o->optimizer) {
-    case FR_TRAIN_SGD:
-        return fr_sgd(r->model,
-                      FR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .weight_decay = o->weight_decay,
-                                  .nesterov = o->nesterov),
-                      &r->optimizer);
+    case FR_TRAIN_SGD: return fr_sgd(r->model, sgd, &r->optimizer);
+    case FR_TRAIN_SGD8: return fr_sgd8(r->model, sgd, &r->optimizer);
+    case FR_TRAIN_RMSPROP:
+        return fr_rmsprop(r->model,
+                          FR_RMSPROP_OPTS(.lr = o->lr, .alpha = o->rmsprop_alpha, .eps = o->rmsprop_eps,
+                                          .momentum = o->momentum, .weight_decay = o->weight_decay,
+                                          .centered = o->rmsprop_centered),
+                          &r->optimizer);
     case FR_TRAIN_ADAM:
         return fr_adam(r->model, FR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
     case FR_TRAIN_ADAMW:

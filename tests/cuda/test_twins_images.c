@@ -256,7 +256,7 @@ static void make(parameters *all, int count, fr_dtype t, fr_dtype g, int states,
     *all = (parameters){.count = count, .states = states};
     for (int i = 0; i < count; i++) {
         const int64_t n = length_of(i, count), offset = i % 5 == 4,
-                      blocks = (n + FRI_ADAM8_BLOCK - 1) / FRI_ADAM8_BLOCK;
+                      blocks = (n + FRI_SCALE_BLOCK - 1) / FRI_SCALE_BLOCK;
         all->param[i] = numbers(t, n, offset);
         all->grad[i] = numbers(g, n, i % 7 == 6);
         for (int k = 0; k < states; k++)
@@ -359,7 +359,39 @@ Test(twins, adam){EACH_LIST({
     }
 })}
 
-Test(twins, adam8) {
+Test(twins, rmsprop) {
+    EACH_LIST({
+        for (int mode = 0; mode < 4; mode++) {
+            fri_rmsprop_desc d = {.dtype = t,
+                                  .grad_dtype = g,
+                                  .lr = 0.01,
+                                  .alpha = 0.9,
+                                  .eps = 1e-3,
+                                  .momentum = mode & 1 ? 0.9 : 0,
+                                  .centered = (mode & 2) != 0,
+                                  .weight_decay = mode > 1 ? 0.02 : 0,
+                                  .maximize = mode == 1};
+            make(&all, count, t, g, 1 + (mode & 1) + (mode >> 1), FR_F32);
+            for (int i = 0; i < count; i++) { /* squares are not negative */
+                drop(&all.state[0][i]);
+                all.state[0][i] = numbers_between(FR_F32, all.param[i].n, i % 5 == 4, 1, 2, false);
+            }
+            buf scale = numbers_between(FR_F32, 1, 0, 0.1, 0.2, false);
+            buf found = blank(FR_F32, 1, 0);
+            for (int overflow = 0; overflow < 2; overflow++) {
+                set(&found, 0, overflow);
+                copy_in(&found);
+                BOTH(k->rmsprop(ex(), &d, count, items_of(&all), p(&scale), p(&found)));
+                /* Centered, the root is of a difference. */
+                expect_parameters("rmsprop", &all, on_gpu ? rounding(t) : 0, on_gpu ? 1e-5 : 0);
+            }
+            forget(&all), drop(&scale), drop(&found);
+        }
+    })
+}
+
+/* Of both kinds of moments, as ascending numbers that are easily told apart. */
+static buf make_maps(void) {
     buf maps = blank(FR_F32, 512, 0);
     for (int i = 0; i < 256; i++) {
         double x = (i - 127.5) / 127.5;
@@ -367,6 +399,33 @@ Test(twins, adam8) {
         set(&maps, 256 + i, (double)i * i / 65025.0);
     }
     copy_in(&maps);
+    return maps;
+}
+
+Test(twins, sgd8) {
+    buf maps = make_maps();
+    EACH_LIST({
+        for (int mode = 0; mode < 2; mode++) {
+            fri_sgd_desc d = {.dtype = t, .grad_dtype = g, .lr = 0.1, .momentum = 0.9, .first = mode == 1};
+            d.weight_decay = 0.01;
+            d.nesterov = mode == 0;
+            make(&all, count, t, g, 2, FR_U8);
+            buf scale = numbers_between(FR_F32, 1, 0, 0.1, 0.2, false);
+            buf found = blank(FR_F32, 1, 0);
+            for (int overflow = 0; overflow < 2; overflow++) {
+                set(&found, 0, overflow);
+                copy_in(&found);
+                BOTH(k->sgd8(ex(), &d, p(&maps), count, items_of(&all), p(&scale), p(&found)));
+                expect_parameters("sgd8", &all, on_gpu ? rounding(t) : 0, on_gpu ? 0.005 : 0); /* as adam8 */
+            }
+            forget(&all), drop(&scale), drop(&found);
+        }
+    })
+    drop(&maps);
+}
+
+Test(twins, adam8) {
+    buf maps = make_maps();
     EACH_LIST({
         fri_adam_desc d = {.dtype = t, .grad_dtype = g, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
         make(&all, count, t, g, 4, FR_U8);

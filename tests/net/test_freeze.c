@@ -309,11 +309,17 @@ static fr_status make_adam(fr_module *m, fr_optimizer **o) {
 static fr_status make_adam8(fr_module *m, fr_optimizer **o) {
     return fr_adam8(m, NULL, o);
 }
+static fr_status make_rmsprop(fr_module *m, fr_optimizer **o) {
+    return fr_rmsprop(m, FR_RMSPROP_OPTS(.lr = 0.003), o);
+}
 static const struct {
     const char *name;
     fr_status (*make)(fr_module *m, fr_optimizer **o);
     size_t counts, per_parameter; /* bytes */
-} optimizers[] = {{"sgd", make_sgd, 0, 512}, {"adam", make_adam, 512, 1024}, {"adam8", make_adam8, 2560, 1024}};
+} optimizers[] = {{"sgd", make_sgd, 0, 512},
+                  {"adam", make_adam, 512, 1024},
+                  {"adam8", make_adam8, 2560, 1024},
+                  {"rmsprop", make_rmsprop, 0, 512}};
 
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 

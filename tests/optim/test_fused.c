@@ -38,18 +38,27 @@ static fr_status adamw(fr_module *m, fr_optimizer **o) {
     return fr_adamw(m, NULL, o);
 }
 
+static fr_status sgd8(fr_module *m, fr_optimizer **o) {
+    return fr_sgd8(m, FR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3), o);
+}
+static fr_status rmsprop(fr_module *m, fr_optimizer **o) {
+    return fr_rmsprop(m, FR_RMSPROP_OPTS(.momentum = 0.9), o);
+}
+
 static fr_status adam8(fr_module *m, fr_optimizer **o) {
     return fr_adam8(m, NULL, o);
 }
 
 /* Bytes of state per layer (8-bit moments: codes, and 16 scales that occupy 512; the bias keeps f32), and of the
- * optimizer: the count of steps that Adam keeps on the device, one float; the two maps of adam8. */
+ * optimizer: the count of steps that Adam keeps on the device, one float; the maps of 8 bits. */
 static const struct {
     const char *name;
     make_fn *make;
     size_t layer, extra;
 } kinds[] = {{"sgd", sgd, 0, 0},
              {"momentum", momentum, WEIGHT_BYTES + BIAS_BYTES, 0},
+             {"sgd8", sgd8, WEIGHT_BYTES / 4 + 512 + BIAS_BYTES, 1024},
+             {"rmsprop", rmsprop, 2 * (WEIGHT_BYTES + BIAS_BYTES), 0},
              {"adam", adam, 2 * (WEIGHT_BYTES + BIAS_BYTES), 512},
              {"adamw", adamw, 2 * (WEIGHT_BYTES + BIAS_BYTES), 512},
              {"adam8", adam8, 2 * (WEIGHT_BYTES / 4 + 512 + BIAS_BYTES), 512 + 2048}};

@@ -80,6 +80,22 @@ static fr_status adamw_default(fr_module *m, fr_optimizer **o) {
 static fr_status adamw_maximize(fr_module *m, fr_optimizer **o) {
     return fr_adamw(m, FR_ADAMW_OPTS(.lr = 0.01, .maximize = true), o);
 }
+static fr_status rmsprop(fr_module *m, fr_optimizer **o) {
+    return fr_rmsprop(m, NULL, o);
+}
+static fr_status rmsprop_momentum(fr_module *m, fr_optimizer **o) {
+    return fr_rmsprop(m, FR_RMSPROP_OPTS(.lr = 0.01, .alpha = 0.9, .eps = 0.0316, .momentum = 0.9, .weight_decay = 0.1),
+                      o);
+}
+static fr_status rmsprop_centered(fr_module *m, fr_optimizer **o) {
+    return fr_rmsprop(m,
+                      FR_RMSPROP_OPTS(.lr = 0.002, .alpha = 0.95, .eps = 1e-6, .momentum = 0.5, .centered = true,
+                                      .maximize = true),
+                      o);
+}
+static fr_status rmsprop_centered_plain(fr_module *m, fr_optimizer **o) {
+    return fr_rmsprop(m, FR_RMSPROP_OPTS(.alpha = 0.8, .eps = 1e-3, .centered = true, .weight_decay = 0.05), o);
+}
 
 /* The parameter after four steps of torch.optim in f64 with the same options and gradients. */
 static const struct {
@@ -97,6 +113,12 @@ static const struct {
     {"adamw", adamw, {0.45954631, -1.20753206, 1.98479824, -0.00878243649, -0.722810111}},
     {"adamw_default", adamw_default, {0.496096466, -1.24595006, 1.9986895, 0.02724881, -0.747525823}},
     {"adamw_maximize", adamw_maximize, {0.538630075, -1.28949407, 2.01150219, 0.071231502, -0.774139733}},
+    {"rmsprop", rmsprop, {0.156843958, -0.970710354, 1.96323995, -0.248039736, -0.48011887}},
+    {"rmsprop_momentum", rmsprop_momentum, {0.321507034, -1.0715014, 1.89059516, -0.181339888, -0.634496064}},
+    {"rmsprop_centered", rmsprop_centered, {0.550776649, -1.29272873, 2.00936031, 0.0739794072, -0.786416163}},
+    {"rmsprop_centered_plain",
+     rmsprop_centered_plain,
+     {0.40216471, -1.16474936, 1.97686774, -0.0547619957, -0.6605181}},
 };
 
 /* f32 rounds each of the four updates once or twice: a few units in the last place of values near 2. */
@@ -147,6 +169,23 @@ Test(optim, scaler_unscales) {
             fr_optimizer_release(&o);
             fr_module_release(&m);
         }
+    nothing_left();
+}
+
+/* A gradient that stays the same has no variance: f32 makes it negative on the way, and PyTorch a NaN of that. */
+Test(optim, a_centered_variance_is_not_negative) {
+    fr_module *m = bag();
+    fr_optimizer *o = NULL;
+    float w[N];
+    must(fr_rmsprop(m, FR_RMSPROP_OPTS(.lr = 1e-9, .alpha = 0.5, .centered = true), &o));
+    for (int t = 0; t < 200; t++) {
+        set_gradient(m, 0, 1);
+        must(fr_optimizer_step(o));
+    }
+    must(fr_tensor_to_host(parameter(m), w));
+    for (int i = 0; i < N; i++) cr_expect(isfinite(w[i]), "element %d: %g", i, (double)w[i]);
+    fr_optimizer_release(&o);
+    fr_module_release(&m);
     nothing_left();
 }
 
@@ -215,17 +254,17 @@ static bool bench_step(struct bench *b, bool overflow) {
 
 /* What Adam in f16 throughout dies of: eps 1e-8 is 0 there, so a gradient of 0 is 0 / 0; the square of 6e-8 is 0, that
  * of 300 infinite. Moments are f32 here, so parameters in f16 go where those in f32 go. */
-Test(optim, adam_of_half_parameters_stays_finite) {
+Test(optim, squares_of_half_gradients_stay_finite) {
     static const float g[N] = {0, 0x1p-24f, 300, -0x1p-14f, 65504};
-    static make_fn *const make[] = {adam_default, adamw_default};
-    for (int k = 0; k < 4; k++) {
-        fr_dtype half = k < 2 ? FR_F16 : FR_BF16;
+    static make_fn *const make[] = {adam_default, adamw_default, rmsprop};
+    for (int k = 0; k < 6; k++) {
+        fr_dtype half = k < 3 ? FR_F16 : FR_BF16;
         double *value[2];
         for (int i = 0; i < 2; i++) {
             fr_module *m = bag();
             fr_optimizer *o = NULL;
             if (i == 1) must(fr_module_to_dtype(m, half));
-            must(make[k % 2](m, &o));
+            must(make[k % 3](m, &o));
             for (int t = 0; t < STEPS; t++) {
                 fr_tensor *wide = NULL, *grad = NULL;
                 must(fr_tensor_from_host(g, 1, (int64_t[]){N}, FR_F32, test_device(), &wide));
@@ -464,6 +503,12 @@ Test(optim, rejects_bad_options) {
         cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.momentum = bad), &o), FR_EINVAL);
         cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.dampening = bad), &o), FR_EINVAL);
         cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.weight_decay = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_sgd8(m, FR_SGD_OPTS(.momentum = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_rmsprop(m, FR_RMSPROP_OPTS(.lr = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_rmsprop(m, FR_RMSPROP_OPTS(.alpha = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_rmsprop(m, FR_RMSPROP_OPTS(.eps = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_rmsprop(m, FR_RMSPROP_OPTS(.momentum = bad), &o), FR_EINVAL);
+        cr_expect_eq(fr_rmsprop(m, FR_RMSPROP_OPTS(.weight_decay = bad), &o), FR_EINVAL);
         cr_expect_eq(fr_adam(m, FR_ADAM_OPTS(.lr = bad), &o), FR_EINVAL);
         cr_expect_eq(fr_adam8(m, FR_ADAM_OPTS(.eps = bad), &o), FR_EINVAL);
         cr_expect_eq(fr_adamw(m, FR_ADAMW_OPTS(.weight_decay = bad), &o), FR_EINVAL);

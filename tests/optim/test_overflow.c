@@ -166,7 +166,7 @@ static fr_status keep_state(void *ctx, const char *name, fr_tensor *t) {
     return keep(ctx, name, t, true);
 }
 
-typedef enum kind { SGD, ADAM, ADAM8 } kind;
+typedef enum kind { SGD, SGD8, RMSPROP, ADAM, ADAM8 } kind;
 
 /* Parameters, running statistics, counters, optimizer state and losses of 20 steps, three of them skipped at least. */
 static small_bytes result(small_net net, kind k, bool two_pass) {
@@ -177,9 +177,12 @@ static small_bytes result(small_net net, kind k, bool two_pass) {
     double losses[TWENTY];
     fr_seed(5);
     fr_module *m = small_net_make(net, test_device());
-    must(k == SGD    ? fr_sgd(m, FR_SGD_OPTS(.lr = 0.002, .momentum = 0.9, .weight_decay = 1e-3), &o)
-         : k == ADAM ? fr_adam(m, FR_ADAM_OPTS(.lr = 0.002), &o)
-                     : fr_adam8(m, FR_ADAM_OPTS(.lr = 0.002), &o));
+    const fr_sgd_opts *sgd = FR_SGD_OPTS(.lr = 0.002, .momentum = 0.9, .weight_decay = 1e-3);
+    must(k == SGD       ? fr_sgd(m, sgd, &o)
+         : k == SGD8    ? fr_sgd8(m, sgd, &o)
+         : k == RMSPROP ? fr_rmsprop(m, FR_RMSPROP_OPTS(.lr = 0.001, .centered = true), &o)
+         : k == ADAM    ? fr_adam(m, FR_ADAM_OPTS(.lr = 0.002), &o)
+                        : fr_adam8(m, FR_ADAM_OPTS(.lr = 0.002), &o));
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = ldexp(1, 24), .growth_interval = 5), test_device(),
                                &g));
     if (two_pass) must(fr_optimizer_fuse(o, true));
@@ -203,7 +206,11 @@ Test(overflow, two_passes_end_with_the_same_bits, .timeout = 240) {
     static const struct {
         small_net net;
         kind k;
-    } cases[] = {{SMALL_VGG, SGD}, {SMALL_RESNET, ADAM}, {SMALL_DENSENET, SGD}, {SMALL_VGG, ADAM8}};
+    } cases[] = {{SMALL_VGG, SGD},
+                 {SMALL_RESNET, ADAM},
+                 {SMALL_DENSENET, SGD8},
+                 {SMALL_VGG, ADAM8},
+                 {SMALL_RESNET, RMSPROP}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         small_bytes one = result(cases[i].net, cases[i].k, false), two = result(cases[i].net, cases[i].k, true);
         cr_expect(one.n == two.n && memcmp(one.data, two.data, one.n) == 0, "%s: two passes end with other bits",

@@ -102,11 +102,11 @@ static void draw_switches(command *c) {
 static void draw_step(command *c, bool whole_epochs) {
     static const char *const types[] = {"fp16", "bf16"};
     int precision = draw(8), type = draw(2);
-    bool scaled = precision < 2 && type == 0;
+    const bool masters = precision == 2 && draw(2) == 0, scaled = (precision < 2 || masters) && type == 0;
     if (precision < 2) add(c, " --amp=%s%s", types[type], draw(3) == 0 ? " --cache-casts" : "");
-    if (precision == 2) add(c, " --half=%s%s", types[type], draw(2) == 0 ? " --master-weights" : "");
+    if (precision == 2) add(c, " --half=%s%s", types[type], masters ? " --master-weights" : "");
     if (scaled && draw(3) == 0) add(c, " --loss-scale 1024");
-    if (draw(5) == 0 && (precision != 2 || strstr(c->flags, "--master-weights") != NULL)) add(c, " --ema 0.5");
+    if (draw(5) == 0 && (precision != 2 || masters)) add(c, " --ema 0.5");
     if (draw(4) == 0) {
         add(c, scaled ? " --fused-step=two-pass" : " --fused-step");
         return;
@@ -119,14 +119,18 @@ static void draw_step(command *c, bool whole_epochs) {
 
 static void draw_training(command *c, bool whole_epochs) {
     static const char *const parts[] = {"head", "bias", "bias head", "norm head"};
-    static const char *const optimizers[] = {"sgd", "adam", "adamw"}, *const losses[] = {"bce", "focal", "dice"};
+    static const char *const optimizers[] = {"sgd", "adam", "adamw", "sgd8", "rmsprop"}, *const losses[] = {"bce",
+                                                                                                            "focal",
+                                                                                                            "dice"};
     if (whole_epochs)
         add(c, " --batch-size %d --epochs %d --eval-every %d", 200 + draw(1500), 1 + draw(4), draw(3));
     else
         add(c, " --batch-size %d --steps %d", 4 + draw(6), 1 + draw(5));
     if (whole_epochs || (strstr(c->flags, "--accumulate") == NULL && draw(3) == 0)) add(c, " --keep-last");
-    add(c, " --lr 1e-5 --optimizer %s", optimizers[draw(3)]);
-    if (draw(3) == 0) add(c, " --momentum 0");
+    const int optimizer = draw(5);
+    add(c, " --lr 1e-5 --optimizer %s", optimizers[optimizer]);
+    if (draw(3) == 0 && optimizer != 3) add(c, " --momentum 0");
+    if (optimizer == 4 && draw(2) == 0) add(c, " --rmsprop-centered");
     add(c, " --workers %d --prefetch %d --threads %d", draw(3), 1 + draw(3), 1 + draw(2));
     if (!whole_epochs && draw(3) == 0) add(c, " --dataset synthetic --classes %d", 2 + draw(30));
     const int loss = draw(4);

@@ -189,9 +189,34 @@ Test(trainers, meta_has_sizes_and_no_numbers) {
 Test(trainers, eight_bit_moments) {
     outcome o = program_run("train_vgg", "--device meta --dataset synthetic --steps 1 --optimizer adam8");
     cr_expect_eq(o.status, 0, "%s", o.err);
+    o = program_run("train_vgg", "--device meta --dataset synthetic --steps 1 --optimizer sgd8 --nesterov");
+    cr_expect_eq(o.status, 0, "%s", o.err);
     o = program_run("train_vgg", "--nesterov --optimizer adam8");
     cr_expect_eq(o.status, 2);
     EXPECT_MATCH(o.err, "--nesterov needs --optimizer sgd .*, not adam8");
+}
+
+static double last_loss(const char *flags) {
+    char command[1024];
+    snprintf(command, sizeof command,
+             TINY "--optimizer rmsprop --lr 1e-3 --steps 3 --eval-every 0 --report %s/r.json %s", files_root, flags);
+    outcome o = program_run("train_densenet", command);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cJSON *report = report_read(files_path("r.json"));
+    const double loss = report_number(report, "loss", "last");
+    cJSON_Delete(report);
+    return loss;
+}
+
+Test(trainers, what_rmsprop_is_told_changes_its_steps) {
+    static const char *const flags[] =
+        {"", "--momentum 0", "--rmsprop-alpha 0.5", "--rmsprop-eps 0.1", "--rmsprop-centered", "--weight-decay 0.5"};
+    enum { N = sizeof flags / sizeof *flags };
+    double loss[N];
+    for (int i = 0; i < N; i++) {
+        loss[i] = last_loss(flags[i]);
+        for (int k = 0; k < i; k++) cr_expect_neq(loss[i], loss[k], "'%s' and '%s'", flags[i], flags[k]);
+    }
 }
 
 /* ---- output ------------------------------------------------------------------------------------------------ */
@@ -443,6 +468,11 @@ Test(trainers, usage_errors_have_status_2_and_name_flag_and_values) {
         {"train_vgg", "--dataset cifar10", 2, "--dataset cifar10 needs --data"},
         {"train_vgg", "--data /tmp", 2, "--data /tmp: --dataset digits reads no files"},
         {"train_vgg", "--nesterov --optimizer adam", 2, "--nesterov needs .*adam"},
+        {"train_vgg", "--nesterov --optimizer rmsprop", 2, "--nesterov needs .*rmsprop"},
+        {"train_vgg", "--momentum 0 --optimizer sgd8", 2, "--optimizer sgd8 needs a --momentum"},
+        {"train_vgg", "--rmsprop-alpha 0.9", 2, "--rmsprop-alpha, .* not sgd"},
+        {"train_vgg", "--rmsprop-eps 1 --optimizer adam", 2, "--rmsprop-eps .* not adam"},
+        {"train_vgg", "--rmsprop-centered --optimizer sgd8", 2, "--rmsprop-centered .* not sgd8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_refused(&cases[i]);
 }
