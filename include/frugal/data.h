@@ -183,6 +183,10 @@ typedef struct fr_loader_opts {
     double erasing FR_DEFAULT(0);      /* the probability that a box of 2 to 33 % of the result becomes 0 (torchvision's
                                    * RandomErasing); masks stay. Last of all, by seed, epoch and image */
     fr_dtype dtype FR_DEFAULT(FR_F32); /* FR_U8: 8-bit images stay bytes; mean and std are not applied */
+    /* torchvision's transforms v2 ColorJitter of a float image, after the flip and before the normalization, by seed,
+     * epoch and image: x makes factors of max(0, 1 - x) to 1 + x, at most 10, hue turns by up to 0.5 either way. f32
+     * images lie in 0..1; 1 or 3 channels. */
+    double brightness FR_DEFAULT(0), contrast FR_DEFAULT(0), saturation FR_DEFAULT(0), hue FR_DEFAULT(0);
 } fr_loader_opts;
 
 /* The defaults are those of training but for augmentation, which is off. */

@@ -175,6 +175,7 @@ typedef struct fr_train_opts {
     bool per_class;                    /* what evaluations say of each class */
     double rmsprop_alpha, rmsprop_eps; /* fr_rmsprop_opts has them, as the next */
     bool rmsprop_centered;
+    double brightness, contrast, saturation, hue; /* fr_loader_opts has them */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

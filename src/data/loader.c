@@ -239,8 +239,9 @@ static fr_status start_workers(fri_loader *l) {
 /* ---- life -------------------------------------------------------------------------------------------------- */
 
 static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
-    if (o->dtype != FR_F32 && (o->mixup > 0 || o->cutmix > 0 || o->erasing > 0))
-        return fr_fail(FR_EDTYPE, "loader: mixup, cutmix and erasing are of f32 batches, and %s is asked for",
+    const bool colored = o->brightness > 0 || o->contrast > 0 || o->saturation > 0 || o->hue > 0;
+    if (o->dtype != FR_F32 && (o->mixup > 0 || o->cutmix > 0 || o->erasing > 0 || colored))
+        return fr_fail(FR_EDTYPE, "loader: mixup, cutmix, colors and erasing are of f32 batches, and %s is asked for",
                        fr_dtype_name(o->dtype));
     if (o->dtype != FR_F32 && (o->dtype != FR_U8 || d->f32))
         return fr_fail(FR_EDTYPE, "loader: batches of %s, and %s holds %s images; f32, or u8 of u8 images",

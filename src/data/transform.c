@@ -32,6 +32,23 @@ static bool colours(int64_t channels) {
     return channels == 1 || channels == 3;
 }
 
+static fr_status take_colors(fri_transform *t, const fr_loader_opts *o) {
+    static const char *const names[FRI_COLORS] = {"brightness", "contrast", "saturation", "hue"};
+    const double asked[FRI_COLORS] = {o->brightness, o->contrast, o->saturation, o->hue};
+    t->colored = false;
+    for (int i = 0; i < FRI_COLORS; i++) {
+        const double most = i == FRI_COLORS - 1 ? 0.5 : 10;
+        if (!(asked[i] >= 0 && asked[i] <= most))
+            return fr_fail(FR_EINVAL, "loader: %s is %g, must lie in 0..%g", names[i], asked[i], most);
+        t->color[i] = asked[i];
+        t->colored = t->colored || asked[i] > 0;
+    }
+    if (t->colored && !colours(t->channels))
+        return fr_fail(FR_EINVAL, "loader: brightness, contrast, saturation and hue are of 1 or 3 channels, not %lld",
+                       (long long)t->channels);
+    return FR_OK;
+}
+
 fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t height, int64_t width,
                              int64_t channels) {
     fr_status s = FR_OK;
@@ -76,13 +93,16 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
         return fr_fail(FR_EINVAL, "loader: shear is %g degrees, must lie in 0..45", t->shear);
     if (!(t->erasing >= 0 && t->erasing <= 1))
         return fr_fail(FR_EINVAL, "loader: erasing is %g, must lie in 0..1", t->erasing);
+    FR_TRY(s, take_colors(t, o));
     for (int64_t c = 0; c < t->channels; c++) {
         if (!isfinite(o->mean[c]) || !isfinite(o->std[c]) || o->std[c] <= 0)
             return fr_fail(FR_EINVAL, "loader: mean %g and std %g of channel %lld; std must be positive", o->mean[c],
                            o->std[c], (long long)c);
-        t->mean[c] = o->mean[c];
-        t->std[c] = o->std[c];
-        for (int v = 0; v < 256; v++) t->value[c][v] = fri_normalized(v, o->mean[c], o->std[c]);
+        t->color_mean[c] = o->mean[c];
+        t->color_std[c] = o->std[c];
+        t->mean[c] = t->colored ? 0 : o->mean[c];
+        t->std[c] = t->colored ? 1 : o->std[c];
+        for (int v = 0; v < 256; v++) t->value[c][v] = fri_normalized(v, t->mean[c], t->std[c]);
     }
 done:
     return s;
@@ -206,6 +226,7 @@ fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int
     at.left = offset(p.width, t->width, t->padding, t->random_crop, r.v[1]);
     at.mirror = t->flip && (r.v[2] >> 31) != 0;
     cut_any(t, &p, &at, to);
+    if (t->colored) fri_color(t, epoch, index, to);
     if (t->erasing > 0) fri_erase(t, epoch, index, to);
     if (classes != NULL) cut_mask(t, &p, &at, image, classes);
 done:
@@ -221,6 +242,7 @@ fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts,
     fr_status s = FR_OK;
     plain.random_crop = plain.flip = false;
     plain.degrees = plain.zoom = plain.shear = plain.erasing = 0;
+    plain.brightness = plain.contrast = plain.saturation = plain.hue = 0;
     plain.dtype = FR_F32;
     FR_TRY(s, image->pixels != NULL || image->f32 != NULL
                   ? FR_OK

@@ -4,12 +4,17 @@
 
 #include "data/dataset.h"
 
+enum { FRI_COLORS = 4 }; /* brightness, contrast, saturation, hue */
+
 typedef struct fri_transform {
     int64_t height, width, channels;
     int64_t resize_height, resize_width; /* FR_LOADER_NATIVE: each image's own */
     int64_t padding;
     bool random_crop, flip;
     double degrees, zoom, shear, erasing;
+    bool colored; /* one of these is not 0 */
+    double color[FRI_COLORS];
+    double color_mean[FR_CHANNELS_MAX], color_std[FR_CHANNELS_MAX]; /* in place of mean and std, which are 0 and 1 */
     uint64_t seed;
     bool bytes;                                         /* stay what they are */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* of what is f32 */
@@ -58,6 +63,8 @@ fr_status fri_resize(fri_pixels *p, int64_t out_h, int64_t out_w, fri_transform_
 /* A random rotation, zoom and shear by numbers of (seed, epoch, index): where in the image its pixel (y, x) comes from,
  * and what then becomes of the image. False: all three are 0. */
 bool fri_affine_map(const fri_transform *t, int64_t epoch, int64_t index, double m[4]);
+/* torchvision's ColorJitter of an image that is not normalized, by numbers of (seed, epoch, index); then that. */
+void fri_color(const fri_transform *t, int64_t epoch, int64_t index, float *image);
 /* torchvision's RandomErasing of the result, by numbers of (seed, epoch, index). */
 void fri_erase(const fri_transform *t, int64_t epoch, int64_t index, float *image);
 void fri_affine_source(const double m[4], int64_t h, int64_t w, int64_t y, int64_t x, double *from_y, double *from_x);

@@ -178,7 +178,9 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     if (o->dataset == FR_TRAIN_TAR && *test != NULL) FR_TRY(s, check_same_classes(*train, *test, o->classes));
     c->from_labels = of_train.target == FR_TARGET_CLASS && c->program->pixel_target != NULL;
     c->targets = c->from_labels ? FR_TARGET_PIXELS : of_train.target;
-    c->bytes = c->target == FR_CUDA && !of_train.f32 && !c->from_labels && !fri_mixes(o) && o->random_erasing == 0;
+    const bool colored = o->brightness > 0 || o->contrast > 0 || o->saturation > 0 || o->hue > 0;
+    c->bytes =
+        c->target == FR_CUDA && !of_train.f32 && !c->from_labels && !fri_mixes(o) && o->random_erasing == 0 && !colored;
     c->outputs = c->from_labels ? c->program->pixel_classes(o->classes) : o->classes;
     c->channels = o->dataset == FR_TRAIN_OWN ? of_train.channels : 3;
     FR_TRY(s, fri_loss_check(c));
@@ -236,6 +238,10 @@ void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l
     l->mixup = train ? o->mixup : 0;
     l->cutmix = train ? o->cutmix : 0;
     l->erasing = train ? o->random_erasing : 0;
+    l->brightness = train ? o->brightness : 0;
+    l->contrast = train ? o->contrast : 0;
+    l->saturation = train ? o->saturation : 0;
+    l->hue = train ? o->hue : 0;
     vary(c, split, l);
 }
 

@@ -341,7 +341,8 @@ Test(loader, a_preprocessed_image_is_the_loaders) {
                         .mean = {0.1, 0.2, 0.3}, .std = {0.5, 0.6, 0.7}, .shuffle = false, .workers = 0);
     fr_loader_opts random = asked;
     random.random_crop = random.flip = true;
-    random.degrees = 20, random.zoom = 0.3, random.shear = 5;
+    random.degrees = 20, random.zoom = 0.3, random.shear = 5, random.erasing = 1;
+    random.brightness = random.contrast = random.saturation = random.hue = 0.5;
     uint8_t pixels[12 * 11 * 3];
     fr_dataset *d = NULL;
     fr_loader *l = NULL;

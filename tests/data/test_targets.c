@@ -310,6 +310,42 @@ Test(targets, images_and_masks_are_torchvisions) {
     cr_expect_eq(cases, 24);
 }
 
+/* torchvision's ColorJitter of floats: f32 rounds some ten times a step; hue divides by a difference of colors, 1 / 255
+ * at least. */
+Test(targets, colors_are_torchvisions) {
+    golden g = golden_open("colors");
+    int cases = 0;
+    while (golden_next(&g)) {
+        const fri_safetensors_entry *x = golden_field(&g, "x"), *y = golden_field(&g, "y");
+        const double *amount = golden_field(&g, "amount")->data, bound = amount[3] > 0 ? 5e-5 : 2e-6;
+        const float *want = y->data;
+        fr_image image = {.pixels = x->data,
+                          .height = x->shape.dim[0],
+                          .width = x->shape.dim[1],
+                          .channels = x->shape.dim[2]};
+        const int64_t n = image.height * image.width * image.channels;
+        fri_transform t;
+        fri_transform_scratch scratch = {0};
+        float got[16 * 16 * 3];
+        MUST(fri_transform_init(&t,
+                                FR_LOADER_OPTS(.mean = {0.25, 0.5, 0.5}, .std = {0.5, 0.25, 0.25},
+                                               .brightness = amount[0], .contrast = amount[1], .saturation = amount[2],
+                                               .hue = amount[3], .seed = (uint64_t)golden_int(&g, "seed", 0)),
+                                image.height, image.width, image.channels));
+        MUST(fri_transform_apply(&t, &image, golden_int(&g, "epoch", 0), golden_int(&g, "index", 0), &scratch, got,
+                                 NULL));
+        for (int64_t i = 0; i < n; i++) {
+            const bool first = i % image.channels == 0;
+            const double v = got[i] * (first ? 0.5 : 0.25) + (first ? 0.25 : 0.5);
+            cr_assert_leq(fabs(v - (double)want[i]), bound, "%s, number %d: %.9g, not %.9g", g.name, (int)i, v,
+                          (double)want[i]);
+        }
+        fri_transform_scratch_free(&scratch);
+        cases++;
+    }
+    cr_expect_eq(cases, 18);
+}
+
 /* Rotation and zoom: large areas of one class each, so that a pixel of a pure color has its class. */
 Test(targets, a_mask_turns_with_its_image) {
     enum { SIDE = 40 };

@@ -35,8 +35,9 @@ WAYS = {
     "rmsprop": (3, ["--optimizer", "rmsprop", "--rmsprop-centered", "--half", "--master-weights"], []),
 }
 # Of the trainer itself: planted.c has a loss of its own.
-RECIPE = (4, ["--balanced-sampling", "--mixup", "0.4", "--cutmix", "1", "--random-erasing", "0.5", "--class-weights",
-              "auto", "--layer-decay", "0.75", "--label-smoothing", "0.1", "--per-class", "--eval-every", "1"], [])
+RECIPE = (4, ["--balanced-sampling", "--mixup", "0.4", "--cutmix", "1", "--random-erasing", "0.5", "--contrast", "0.4",
+              "--hue", "0.1", "--class-weights", "auto", "--layer-decay", "0.75", "--label-smoothing", "0.1",
+              "--per-class", "--eval-every", "1"], [])
 CI = ["vgg.recipe", "vgg.fused", "densenet.amp", "resnet.adam8", "unet.masters"]
 
 

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/transforms.safetensors: images and masks through torchvision's transforms.v2.
+"""Makes tests/golden/transforms.safetensors and colors.safetensors: images through torchvision's transforms.v2.
 
-    python3 tests/golden/make_transforms.py            # writes the file beside this script
-    python3 tests/golden/make_transforms.py --check    # computes it and compares with the file, writes nothing
+    python3 tests/golden/make_transforms.py            # writes the files beside this script
+    python3 tests/golden/make_transforms.py --check    # computes them and compares with the files
 
 A case has x u8 [H, W, 3] and mask u8 [H, W] (255: ignored), and what becomes of them, y and y_mask: v2.Resize
 (bilinear with antialiasing; a mask's nearest) unless resize is -2 (each image's own size), v2.RandomCrop with
 pad_if_needed (fill 0, a mask's 255), v2.RandomHorizontalFlip. The random choices are the loader's: words of
 fri_philox(seed ^ 0x6c6f61646572, 2 * epoch + 1, index), where v[0] and v[1] are the crop's row and column as shares of
-their ranges and the top bit of v[2] mirrors. i64 parameters: size (2), resize (2), padding, seed, epoch, index."""
+their ranges and the top bit of v[2] mirrors. i64 parameters: size (2), resize (2), padding, seed, epoch, index.
+
+A case of colors has x u8 [H, W, 3 or 1], what ColorJitter's transform makes of it as floats in f64, y f32 in 0..1, the
+four options as amount (f64), and seed, epoch, index. With r of stream 2 * epoch + 1 at 2^60 + 2 * index the factors are
+at shares r / 2^32 of their ranges; r of the counter behind it draws the order, the last of four first, from what is
+left, where the last takes the place of what was drawn."""
 
 import argparse
 import os
@@ -31,6 +36,9 @@ SHAPES = [("crop", (20, 26), (12, 15), (20, 26), 0), ("padded", (14, 11), (14, 1
           ("native", (23, 31), (16, 16), (-2, -2), 0), ("native_padded", (19, 17), (18, 18), (-2, -2), 2),
           ("native_small", (9, 21), (16, 16), (-2, -2), 0), ("native_tiny", (5, 6), (16, 14), (-2, -2), 1)]
 DRAWS = 3
+# name, channels, brightness, contrast, saturation, hue
+COLORS = [("brightness", 3, 0.4, 0, 0, 0), ("contrast", 3, 0, 0.6, 0, 0), ("saturation", 3, 0, 0, 1.5, 0),
+          ("hue", 3, 0, 0, 0, 0.5), ("all", 3, 0.4, 0.4, 0.4, 0.1), ("gray", 1, 0.3, 0.5, 0.5, 0.2)]
 
 
 def one(number, shape, draw):
@@ -67,18 +75,48 @@ def one(number, shape, draw):
     return f"{name}_{draw}", fields
 
 
+def color(number, kind, draw):
+    name, channels, *amount = kind
+    seed, epoch, index = 20 * number + draw, draw // 2, 5 * draw + 1
+    image = np.random.default_rng([number, draw]).integers(0, 256, (9, 11, channels)).astype(np.uint8)
+    image[0, :, :] = image[0, :, :1]  # grays, black, white, and pure colors
+    image[1, :2], image[1, 2:4] = 0, 255
+    for c in range(channels):
+        image[2, c], image[2, c, c] = 0, 255
+    at = np.array([2**60 + 2 * index, 2**60 + 2 * index + 1], dtype=np.uint64)
+    share, draws = philox(seed ^ 0x6C6F61646572, 2 * epoch + 1, at)
+    left, order = [0, 1, 2, 3], []
+    for n in (4, 3, 2, 1):
+        k = int(draws[n - 1]) * n >> 32
+        order.append(left[k])
+        left[k] = left[n - 1]
+    jitter = v2.ColorJitter(*amount)
+    params = {"fn_idx": torch.tensor(order)}
+    for k, option in enumerate(("brightness", "contrast", "saturation", "hue")):
+        span = getattr(jitter, option)
+        params[option + "_factor"] = None if span is None else span[0] + (span[1] - span[0]) * int(share[k]) / 2**32
+    x = torch.from_numpy(image).permute(2, 0, 1).to(torch.float64) / 255
+    y = jitter.transform(tv_tensors.Image(x), params).as_subclass(torch.Tensor).permute(1, 2, 0)
+    return f"{name}_{draw}", {"x": torch.from_numpy(image), "y": y.to(torch.float32).contiguous(),
+                              "amount": torch.tensor(amount, dtype=torch.float64), "seed": torch.tensor([seed]),
+                              "epoch": torch.tensor([epoch]), "index": torch.tensor([index])}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
-    cases = [one(n, shape, draw) for n, shape in enumerate(SHAPES) for draw in range(DRAWS)]
-    tensors = {f"{case}.{field}": t for case, fields in cases for field, t in fields.items()}
-    path = os.path.join(HERE, "transforms.safetensors")
-    if asked.check:
-        op = SimpleNamespace(name="transforms", tensors=tensors, cases=[case for case, _ in cases])
-        sys.exit("\n".join(check(op, path)) or 0)
-    else:
-        save_file(tensors, path, metadata={"cases": " ".join(case for case, _ in cases)})
+    files = {"transforms": [one(n, shape, draw) for n, shape in enumerate(SHAPES) for draw in range(DRAWS)],
+             "colors": [color(n, kind, draw) for n, kind in enumerate(COLORS) for draw in range(DRAWS)]}
+    faults = []
+    for name, cases in files.items():
+        tensors = {f"{case}.{field}": t for case, fields in cases for field, t in fields.items()}
+        path = os.path.join(HERE, f"{name}.safetensors")
+        if asked.check:
+            faults += check(SimpleNamespace(name=name, tensors=tensors, cases=[case for case, _ in cases]), path)
+        else:
+            save_file(tensors, path, metadata={"cases": " ".join(case for case, _ in cases)})
+    sys.exit("\n".join(faults) or 0)
 
 
 if __name__ == "__main__":

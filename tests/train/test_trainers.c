@@ -196,14 +196,15 @@ Test(trainers, eight_bit_moments) {
     EXPECT_MATCH(o.err, "--nesterov needs --optimizer sgd .*, not adam8");
 }
 
-static double last_loss(const char *flags) {
+/* Of three steps; *test: after them, or NULL. */
+static double last_loss(const char *flags, double *test) {
     char command[1024];
-    snprintf(command, sizeof command,
-             TINY "--optimizer rmsprop --lr 1e-3 --steps 3 --eval-every 0 --report %s/r.json %s", files_root, flags);
+    snprintf(command, sizeof command, TINY "--steps 3 --eval-every 0 --report %s/r.json %s", files_root, flags);
     outcome o = program_run("train_densenet", command);
     cr_assert_eq(o.status, 0, "%s", o.err);
     cJSON *report = report_read(files_path("r.json"));
     const double loss = report_number(report, "loss", "last");
+    if (test != NULL) *test = report_number(report, "loss", "test");
     cJSON_Delete(report);
     return loss;
 }
@@ -214,7 +215,23 @@ Test(trainers, what_rmsprop_is_told_changes_its_steps) {
     enum { N = sizeof flags / sizeof *flags };
     double loss[N];
     for (int i = 0; i < N; i++) {
-        loss[i] = last_loss(flags[i]);
+        char all[100];
+        snprintf(all, sizeof all, "--optimizer rmsprop --lr 1e-3 %s", flags[i]);
+        loss[i] = last_loss(all, NULL);
+        for (int k = 0; k < i; k++) cr_expect_neq(loss[i], loss[k], "'%s' and '%s'", flags[i], flags[k]);
+    }
+}
+
+/* Nothing moves, so that evaluations are alike: their images are not varied. */
+Test(trainers, colors_are_of_training_images) {
+    static const char *const flags[] = {"", "--brightness 0.4", "--contrast 0.4", "--saturation 0.4", "--hue 0.2"};
+    enum { N = sizeof flags / sizeof *flags };
+    double loss[N], test[N];
+    for (int i = 0; i < N; i++) {
+        char all[100];
+        snprintf(all, sizeof all, "--dataset synthetic --train-only head --lr 0 --classes 3 %s", flags[i]);
+        loss[i] = last_loss(all, &test[i]);
+        cr_expect_eq(test[i], test[0], "'%s': test loss %.9g, not %.9g", flags[i], test[i], test[0]);
         for (int k = 0; k < i; k++) cr_expect_neq(loss[i], loss[k], "'%s' and '%s'", flags[i], flags[k]);
     }
 }
