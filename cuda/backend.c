@@ -12,6 +12,7 @@
 #include "graph.h"
 #include "kernels.h"
 #include "memory.h"
+#include "nccl.h"
 #include "nvml.h"
 #include "plan_file.h"
 #include "streams.h"
@@ -52,6 +53,7 @@ const fri_backend fri_backend_cuda = {
     .expandable = fri_cuda_expandable,
     .streams = &fri_cuda_streams,
     .graphs = &fri_cuda_graphs,
+    .links = &fri_cuda_links,
     .choices = fri_cuda_plan_file_choices,
     .choose = fri_cuda_plan_file_choose,
     .kernels =

@@ -13,6 +13,7 @@
 #include "expandable.h"
 #include "graph.h"
 #include "memory.h"
+#include "nccl.h"
 #include "nvml.h"
 #include "streams.h"
 
@@ -162,6 +163,7 @@ done:
 }
 
 void fri_cuda_forget(void) {
+    fri_nccl_forget();
     fri_cuda_staging_forget();
     fri_cuda_streams_forget();
     fri_cuda_expandable_forget();

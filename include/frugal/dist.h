@@ -41,6 +41,10 @@ FR_API fr_status fr_comm_agree(fr_comm *c, const void *mine, size_t bytes, void 
  * nothing for two seconds; borrowed. Of c only release may be called then. */
 FR_API void fr_comm_goodbye(fr_comm *c, const char *why, const char **first);
 
+/* Where all ranks have NCCL, it carries what their devices send each other from now on, and the engine's name says so;
+ * else that goes through host memory. *bytes: of the device's memory that it took, or 0. Not of fr_comm_dry. */
+FR_API fr_status fr_comm_connect(fr_comm *c, fr_device device, size_t *bytes);
+
 /* What rank 0 has chosen for its device that may be chosen otherwise elsewhere and decides bits, cuDNN's plans, becomes
  * every rank's choice. Rank 0 calls it when it has planned its run, the others before they plan theirs. */
 FR_API fr_status fr_comm_follow_first(fr_comm *c, fr_device device);

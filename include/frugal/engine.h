@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { FR_ENGINE_VERSION = 2, FR_ENGINE_NAME = 64, FR_ENGINE_HOST = 64, FR_ENGINE_TEXT = 1024 };
+enum { FR_ENGINE_VERSION = 3, FR_ENGINE_NAME = 64, FR_ENGINE_HOST = 64, FR_ENGINE_TEXT = 1024 };
 
 /* Host memory. Borrowed until the call that got it returns. */
 typedef struct fr_piece {
@@ -46,6 +46,8 @@ typedef struct fr_engine {
      * at most. text[i] is rank i's, "" if none came: [size][FR_ENGINE_TEXT], valid until close. Once. */
     const char *(*goodbye)(void *ctx, const char *why);
     const char *(*error)(const void *ctx);
+    /* Has a rank said goodbye? Then error() is its sentence. Asked again and again where ranks wait beside it. */
+    bool (*heard)(void *ctx);
     /* Waits for all ranks unless the run is broken: then for nobody. */
     void (*close)(void *ctx, bool broken);
     void *ctx;

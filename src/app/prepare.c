@@ -56,6 +56,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FR_TRY(s, fri_data_open(c, &r->train, &r->test));
     FR_TRY(s, fri_model_check(c));
     FR_TRY(s, fri_ranks_compare(r));
+    if (c->ranks > 1) FR_TRY(s, fr_comm_connect(c->comm, o->device, &c->link_bytes));
     if (c->rank > 0) FR_TRY(s, fr_comm_follow_first(c->comm, o->device));
     FR_TRY(s, fri_views_begin(r, views));
     FR_TRY(s, fri_train_only_choose(c));

@@ -17,10 +17,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { QUEUE = 64, LEAVE_SECONDS = 10, FOLDER_BYTES = 4000, PATH_BYTES = FOLDER_BYTES + 100 };
+enum {
+    QUEUE = 64,
+    LEAVE_SECONDS = 10,
+    LATE_SECONDS = 1,
+    UNTIL_NAP = 20000 /* nanoseconds */,
+    FOLDER_BYTES = 4000,
+    PATH_BYTES = FOLDER_BYTES + 100
+};
 
 struct fr_comm {
     fr_engine engine;
+    const fri_links *links; /* or NULL */
     bool dry, broken;
     double seconds;
     fri_launcher launcher; /* of the processes that it started */
@@ -65,6 +73,10 @@ const char *fri_comm_host(const fr_comm *c, int rank) {
     return c->host[rank];
 }
 
+const fri_links *fri_comm_links(const fr_comm *c) {
+    return c->links;
+}
+
 /* ---- the lane -------------------------------------------------------------------------------------------------- */
 
 static bool cancelled(void *ctx) {
@@ -75,8 +87,14 @@ static bool cancelled(void *ctx) {
     return stop;
 }
 
+static void close_links(fr_comm *c, bool abort) {
+    if (c->links != NULL) c->links->close(abort);
+    c->links = NULL;
+}
+
 /* A library wants to be left by the thread that came, so all calls of the engine are the lane's. */
 static void leave(fr_comm *c) {
+    close_links(c, c->farewell != NULL || c->broken || c->status < 0);
     if (c->engine.ctx == NULL) return;
     if (c->farewell != NULL)
         c->heard = c->engine.goodbye(c->engine.ctx, c->farewell);
@@ -99,6 +117,7 @@ static void *run(void *ctx) {
         if (failed) {
             c->status = s;
             snprintf(c->sentence, sizeof c->sentence, "%s", fr_last_error());
+            close_links(c, true); /* the device would wait for ever */
         }
         c->done++;
         pthread_cond_broadcast(&c->over);
@@ -168,25 +187,66 @@ typedef struct agreement {
     char *all;
 } agreement;
 
-static fr_status agree(void *ctx, fr_comm *c) {
-    const agreement *a = ctx;
+fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *all) {
     const int n = c->engine.size;
     fr_piece *piece = malloc(2 * (size_t)n * sizeof *piece);
     int *first = malloc((size_t)(n + 1) * sizeof *first);
     fr_status s = piece != NULL && first != NULL ? FR_OK : fr_fail(FR_ENOMEM, "ranks: out of host memory");
     if (s == FR_OK) {
         for (int i = 0; i < n; i++) {
-            piece[i] = (fr_piece){(void *)(uintptr_t)a->mine, a->bytes};
-            piece[n + i] = (fr_piece){a->all + (size_t)i * a->bytes, a->bytes};
+            piece[i] = (fr_piece){(void *)(uintptr_t)mine, bytes};
+            piece[n + i] = (fr_piece){(char *)all + (size_t)i * bytes, bytes};
             first[i] = i;
         }
         first[n] = n;
         s = fri_comm_exchange(c, (fr_pieces){piece, first}, (fr_pieces){piece + n, first});
     }
-    if (s == FR_OK) memcpy(a->all + (size_t)c->engine.rank * a->bytes, a->mine, a->bytes);
+    if (s == FR_OK) memcpy((char *)all + (size_t)c->engine.rank * bytes, mine, bytes);
     free(piece);
     free(first);
     return s;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Devices wait for each other, and do not know for whom: the ranks that still answer are not to blame. */
+static fr_status late(fr_comm *c, double seconds) {
+    const char *reason = "", here = 1;
+    char *all = malloc((size_t)c->engine.size);
+    fri_comm_patience(c, LATE_SECONDS);
+    if (all != NULL) (void)fri_comm_agree_here(c, &here, sizeof here, all);
+    free(all);
+    for (int i = 0; i < c->engine.size; i++)
+        if (c->late[i]) return explain(c, FR_EPEER, seconds);
+    return fr_fail(FR_EPEER, "%s has not moved for %g s what the ranks send each other", c->links->name(&reason),
+                   seconds);
+}
+
+fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx) {
+    const struct timespec nap = {0, UNTIL_NAP};
+    const double began = now();
+    pthread_mutex_lock(&c->lock);
+    const double seconds = c->seconds;
+    pthread_mutex_unlock(&c->lock);
+    for (;;) {
+        fr_status s = over(ctx);
+        if (s != FR_END) return s;
+        if (c->engine.heard(c->engine.ctx)) s = fr_fail(FR_EPEER, "%s", c->engine.error(c->engine.ctx));
+        if (s == FR_END && cancelled(c)) s = fr_fail(FR_EPEER, "the wait was ended");
+        if (s == FR_END && now() - began > seconds) s = late(c, seconds);
+        c->broken = c->broken || s < 0;
+        if (s < 0) return s;
+        nanosleep(&nap, NULL);
+    }
+}
+
+static fr_status agree(void *ctx, fr_comm *c) {
+    const agreement *a = ctx;
+    return fri_comm_agree_here(c, a->mine, a->bytes, a->all);
 }
 
 fr_status fri_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all) {
@@ -198,6 +258,12 @@ fr_status fri_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all) 
     }
     fr_status s = fri_comm_queue(c, agree, &a, &ticket);
     return s < 0 ? s : fri_comm_wait(c, ticket);
+}
+
+void fri_comm_links_set(fr_comm *c, const fri_links *links, const char *name) {
+    const size_t at = strlen(c->engine.name);
+    c->links = links;
+    snprintf(c->engine.name + at, sizeof c->engine.name - at, " and %s", name);
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */

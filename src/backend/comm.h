@@ -6,7 +6,7 @@
 #ifndef FRI_BACKEND_COMM_H
 #define FRI_BACKEND_COMM_H
 
-#include <frugal/engine.h>
+#include "backend/links.h"
 
 typedef struct fr_comm fr_comm;
 
@@ -36,6 +36,16 @@ fr_status fri_comm_wait(fr_comm *c, uint64_t ticket);
 
 /* In a job: see fr_engine. */
 fr_status fri_comm_exchange(fr_comm *c, fr_pieces out, fr_pieces in);
+/* In a job, for what the links do: asks until `over` does not answer FR_END, and returns its answer; FR_EPEER as of an
+ * exchange. */
+fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx);
+/* In a job: see agree. */
+fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *all);
+
+/* From now on the lane closes the links, before the engine and where a job fails; NULL: there are none. */
+void fri_comm_links_set(fr_comm *c, const fri_links *links, const char *name);
+const fri_links *fri_comm_links(const fr_comm *c);
+
 /* Not in a job: all[i] becomes rank i's `mine`, of `bytes` each. Waits for what was queued before. */
 fr_status fri_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all);
 

@@ -16,6 +16,7 @@ typedef struct fri_env {
     const char *alloc;       /* FRUGAL_ALLOC: the caching allocator's settings, or NULL */
     bool no_plan_cache;      /* FRUGAL_PLAN_CACHE=0: plans of CUDA convolutions are not kept in a file */
     const char *cudnn, *cublaslt, *nvml; /* FRUGAL_CUDNN, ...: file or folder of a CUDA library, or NULL */
+    const char *nccl;                    /* FRUGAL_NCCL: likewise, or "off" */
     const char *mpi;                     /* FRUGAL_MPI: file of the engine between ranks, or NULL */
     const char *test_device;             /* FRUGAL_TEST_DEVICE: device the test suite runs on, or NULL for cpu */
 } fri_env;

@@ -1,10 +1,9 @@
 /* comm.c - the public face of backend/comm.h. */
 #include "backend/comm.h"
 
-#include "backend/backend.h"
 #include "backend/launcher.h"
+#include "dist/share.h"
 
-#include <frugal/dist.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,6 +78,97 @@ fr_status fr_comm_follow_first(fr_comm *c, fr_device device) {
     if (fri_comm_rank(c) > 0) s = be->choose(text, bytes);
 done:
     free(text);
+    return s;
+}
+
+/* ---- between devices --------------------------------------------------------------------------------------------- */
+
+typedef struct connection {
+    const fri_backend *backend;
+    const char *name;
+    size_t bytes;
+} connection;
+
+static fr_status state(void *ctx) {
+    return ((const fri_links *)ctx)->state();
+}
+
+static size_t taken(const fri_backend *b) {
+    size_t left = 0, total = 0;
+    b->memory_info(&left, &total);
+    return total - left;
+}
+
+/* Connections are made, and their memory is taken, by a first exchange: rank i's byte for rank k goes from k's place
+ * here to i's there. */
+static fr_status first_exchange(const connection *n, fr_comm *c, char *memory) {
+    const int size = fri_comm_size(c);
+    fr_piece *piece = malloc(2 * (size_t)size * sizeof *piece);
+    int *first = malloc((size_t)(size + 1) * sizeof *first);
+    fri_fence sent;
+    fr_status s = piece != NULL && first != NULL ? FR_OK : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    if (s < 0) goto done;
+    for (int i = 0, at = 0; i <= size; i++) {
+        first[i] = at;
+        if (i == size || i == fri_comm_rank(c)) continue;
+        piece[at] = (fr_piece){memory + i, 1};
+        piece[size + at++] = (fr_piece){memory + size + i, 1};
+    }
+    FR_TRY(s, n->backend->links->exchange(size, (fr_pieces){piece, first}, (fr_pieces){piece + size, first}));
+    FR_TRY(s, fri_comm_until(c, state, (void *)(uintptr_t)n->backend->links));
+    FR_TRY(s, n->backend->streams->mark(FRI_STREAM_RANKS, &sent));
+    s = fri_comm_passed(c, n->backend, sent);
+done:
+    free(piece);
+    free(first);
+    return s;
+}
+
+/* A job. The memory is the driver's: the allocator's is the plan's. */
+static fr_status make_links(void *ctx, fr_comm *c) {
+    connection *n = ctx;
+    const fri_links *links = n->backend->links;
+    const size_t size = (size_t)fri_comm_size(c), before = taken(n->backend);
+    char id[FRI_LINKS_ID] = "", *ids = malloc(size * sizeof id);
+    void *memory = NULL;
+    fr_status s = ids != NULL ? FR_OK : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    if (s < 0) goto done;
+    fri_comm_links_set(c, links, n->name);
+    if (fri_comm_rank(c) == 0) FR_TRY(s, links->id(id));
+    FR_TRY(s, fri_comm_agree_here(c, id, sizeof id, ids));
+    FR_TRY(s, links->open(ids, fri_comm_rank(c), (int)size));
+    FR_TRY(s, fri_comm_until(c, state, (void *)(uintptr_t)links));
+    if (n->backend->segment_alloc(2 * size, &memory) < 0) {
+        s = fr_fail(FR_ENOMEM, "ranks: the device has no memory for the first exchange");
+        goto done;
+    }
+    FR_TRY(s, first_exchange(n, c, memory));
+done:
+    if (s == FR_OK) n->backend->segment_free(memory, 2 * size);
+    n->bytes = taken(n->backend) - before;
+    free(ids);
+    return s;
+}
+
+fr_status fr_comm_connect(fr_comm *c, fr_device device, size_t *bytes) {
+    FRI_NOT_NULL(c, bytes);
+    connection n = {.backend = fri_backend_get(device)};
+    const char *reason = "";
+    uint64_t ticket = 0;
+    bool all = true;
+    *bytes = 0;
+    if (n.backend == NULL || n.backend->links == NULL || fri_comm_is_dry(c)) return FR_OK;
+    n.name = n.backend->links->name(&reason);
+    bool mine = n.name != NULL, *has = malloc((size_t)fri_comm_size(c) * sizeof *has);
+    fr_status s =
+        has != NULL ? fri_comm_agree(c, &mine, sizeof mine, has) : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    for (int i = 0; s == FR_OK && i < fri_comm_size(c); i++) all = all && has[i];
+    free(has);
+    if (s < 0 || !all) return s;
+    FR_TRY(s, fri_comm_queue(c, make_links, &n, &ticket));
+    FR_TRY(s, fri_comm_wait(c, ticket));
+    *bytes = n.bytes;
+done:
     return s;
 }
 

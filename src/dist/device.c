@@ -15,6 +15,8 @@ fr_status fri_share_device_begin(fr_share *p) {
     p->streams = be->streams;
     if (p->streams == NULL) return FR_OK;
     FR_TRY(s, p->streams->exec(FRI_STREAM_RANKS, &p->exec));
+    p->links = fri_comm_links(p->comm);
+    if (p->links != NULL) return FR_OK;
     for (int i = 0; i < 2; i++)
         if (p->streams->host_alloc(bytes, &p->staging[i]) < 0)
             return fr_fail(FR_ENOMEM, "ranks: the system locks no %zu bytes of host memory for what they exchange",
@@ -51,8 +53,36 @@ static fr_status finish(const fr_share *p, fri_fence *f) {
     return s == FR_OK ? p->streams->wait(*f) : s;
 }
 
-fr_status fri_share_job_end(fri_bucket *b) {
-    return b->share->streams != NULL ? finish(b->share, &b->after) : FR_OK;
+typedef struct awaited {
+    const fri_backend *backend;
+    fri_fence fence;
+} awaited;
+
+static fr_status arrived(void *ctx) {
+    const awaited *a = ctx;
+    if (a->backend->streams->passed(a->fence)) return FR_OK;
+    fr_status s = a->backend->links->state();
+    return s < 0 ? s : FR_END;
+}
+
+fr_status fri_comm_passed(fr_comm *c, const fri_backend *b, fri_fence f) {
+    awaited a = {b, f};
+    return fri_comm_until(c, arrived, &a);
+}
+
+/* Over the links the device waits for the others: so the engine first hears from all of them, or who is late, that they
+ * have queued as much. */
+fr_status fri_share_job_end(fri_bucket *b, fr_comm *c) {
+    const fr_share *p = b->share;
+    char here = 1;
+    fr_status s = FR_OK;
+    if (p->streams == NULL) return FR_OK;
+    if (p->links == NULL) return finish(p, &b->after);
+    FR_TRY(s, p->streams->mark(FRI_STREAM_RANKS, &b->after));
+    FR_TRY(s, fri_comm_agree_here(c, &here, sizeof here, p->heard));
+    s = fri_comm_passed(c, fri_backend_get(p->device), b->after);
+done:
+    return s;
 }
 
 /* ---- through host memory ----------------------------------------------------------------------------------------- */
@@ -94,7 +124,16 @@ done:
     return s;
 }
 
+static fr_status queued(void *ctx) {
+    return ((const fri_links *)ctx)->state();
+}
+
 fr_status fri_share_carry(fr_share *p, bool same, fr_comm *c) {
+    if (p->links != NULL) {
+        fr_status s =
+            p->links->exchange(p->size, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
+        return s == FR_OK ? fri_comm_until(c, queued, (void *)(uintptr_t)p->links) : s;
+    }
     if (p->staging[0] != NULL) return carry_staged(p, same, c);
     return fri_comm_exchange(c, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
 }

@@ -15,6 +15,7 @@ fr_status fri_share_make_scratch(fr_share *p) {
     for (int i = 0; i < p->buckets; i++)
         if ((size_t)p->bucket[i].n > most) most = (size_t)p->bucket[i].n;
     const size_t n = (size_t)p->size;
+    if ((p->heard = malloc(n)) == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
     for (int i = 0; i < 2; i++) {
         /* a member's pieces for one rank follow each other: of each chunk, one more than cuts. Those of a rank's own
          * part come from, or go to, each other one */
@@ -207,7 +208,7 @@ static fr_status timed(fri_bucket *b, fr_comm *c, fr_status (*part)(fri_bucket *
     const double began = fri_share_now();
     fr_status s = fri_share_job_begin(b);
     if (s == FR_OK) s = part(b, c);
-    if (s == FR_OK) s = fri_share_job_end(b);
+    if (s == FR_OK) s = fri_share_job_end(b, c);
     b->share->exchanged += fri_share_now() - began;
     return s;
 }

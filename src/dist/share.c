@@ -330,6 +330,7 @@ void fr_share_release(fr_share **share) {
         free(p->first[i]);
     }
     for (int i = 0; i < 2; i++) free(p->numbers[i]);
+    free(p->heard);
     free(p->norm);
     free(p->counted);
     free(p);

@@ -80,9 +80,11 @@ struct fr_share {
     /* device.c */
     const fri_streams *streams; /* NULL: calls return when their work is done */
     fri_exec exec;              /* of the lane's kernels */
-    void *staging[2];           /* as large as the landing zone: what leaves, what arrives; NULL: nothing is staged */
+    const fri_links *links;     /* between the devices; NULL: */
+    void *staging[2];           /* as large as the landing zone: what leaves, what arrives */
     /* scratch of the lane */
     fr_piece *piece[2], *staged[2];
+    char *heard; /* [size] */
     int *first[2];
     /* of the step */
     int64_t round;
@@ -115,7 +117,9 @@ fr_status fri_share_queue(fri_bucket *b, fri_comm_job *job);
 fr_status fri_share_follow(const fri_bucket *b);
 /* Around a job. */
 fr_status fri_share_job_begin(const fri_bucket *b);
-fr_status fri_share_job_end(fri_bucket *b);
+fr_status fri_share_job_end(fri_bucket *b, fr_comm *c);
+/* In a job: waits until the device has passed f, which other ranks' devices may hold up. */
+fr_status fri_comm_passed(fr_comm *c, const fri_backend *b, fri_fence f);
 /* In a job: exchanges the pieces of p->piece and p->first; same: each rank gets the same ones. */
 fr_status fri_share_carry(fr_share *p, bool same, fr_comm *c);
 

@@ -203,6 +203,13 @@ static const char *error(const void *ctx) {
     return ((const engine *)ctx)->error;
 }
 
+static bool heard(void *ctx) {
+    engine *e = ctx;
+    const int gone = hear(e);
+    if (gone >= 0) snprintf(e->error, sizeof e->error, "%s", e->heard[gone]);
+    return gone >= 0;
+}
+
 /* Where the run is broken the library's own end would wait for who is gone: the process ends without it. */
 static void close_engine(void *ctx, bool broken) {
     engine *e = ctx;
@@ -276,6 +283,7 @@ fr_status fr_engine_open(int version, fr_engine *out, char *reason, size_t bytes
                        .exchange = exchange,
                        .goodbye = goodbye,
                        .error = error,
+                       .heard = heard,
                        .close = close_engine,
                        .ctx = e};
     name_library(out->name);

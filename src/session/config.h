@@ -28,7 +28,8 @@ typedef struct fri_config {
     /* ranks.c */
     fr_comm *comm; /* borrowed; NULL: one process */
     int rank, ranks;
-    uint64_t streams; /* of random numbers that a batch draws (model.c) */
+    size_t link_bytes; /* of the device's memory, taken by what connects it to the other ranks' */
+    uint64_t streams;  /* of random numbers that a batch draws (model.c) */
 
     /* data.c: of the data sets */
     int64_t train_count, test_count;

@@ -138,6 +138,7 @@ fr_status fri_ranks_report(fri_session *r) {
                              .peak_reserved = larger(r->training.peak_reserved, r->evaluation.peak_reserved),
                              .planned = r->arena.used ? r->arena.placement.extent : 0,
                              .departures = r->arena.departures,
+                             .links = c->link_bytes,
                              .step_bytes = fr_share_bytes(r->share),
                              .exchanged = fr_share_exchanged(r->share),
                              .waited = fr_share_waited(r->share)};

@@ -57,6 +57,7 @@ typedef struct fri_rank_numbers {
     uint64_t peak_requested, peak_reserved; /* of training and evaluation */
     uint64_t planned;                       /* the arena's bytes; 0: there is none */
     int64_t departures;                     /* from it */
+    uint64_t links;                         /* of the device's memory, taken by what connects it to the others */
     uint64_t step_bytes;                    /* that a step sent */
     double exchanged, waited;               /* seconds that bytes travelled, and that nothing else was done meanwhile */
 } fri_rank_numbers;

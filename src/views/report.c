@@ -196,6 +196,7 @@ static void add_ranks(cJSON *root, const fri_session *r) {
         add_bytes(one, "peak_reserved", n->peak_reserved);
         add_bytes(one, "planned", n->planned);
         add_number(one, "departures", (double)n->departures);
+        if (n->links > 0) add_bytes(one, "links", n->links);
         add_bytes(one, "step_bytes", n->step_bytes);
         add_number(one, "exchange_seconds", n->exchanged);
         add_number(one, "waited_seconds", n->waited);

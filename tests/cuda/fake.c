@@ -9,23 +9,28 @@
 #include "cuda/fake_order.h"
 #include "cuda/fake_record.h"
 
-#include <cuda.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <unistd.h>
 
 fake_state fake;
 
 static const char *hidden, *lacking;
 
+bool fake_lacks(const char *name) {
+    return lacking != NULL && strstr(name, lacking) != NULL;
+}
+
 enum { STREAMS = FAKE_ORDER_STREAMS, EVENTS = 512, PINNED = 256 };
 
 /* One thing in a stream: a copy, a graph, or to follow another stream up to a place. */
 typedef struct work {
+    bool (*over)(void *ctx); /* or NULL */
+    void *ctx;
     void *graph; /* or NULL */
     bool last;   /* the graph goes when it has run */
     void *dst;
@@ -91,18 +96,23 @@ int fake_compute_stream(void) {
 }
 
 static void run(int stream, size_t up_to);
+static bool calls_wait(int stream, size_t up_to);
 
 void fake_kernel_begins(void *stream) {
     const int i = stream != NULL ? index_of(stream) : fake_compute_stream();
     fake.launches++;
-    run(i, queue[i].count);
+    if (!calls_wait(i, queue[i].count)) run(i, queue[i].count);
     fake_order_begin(i);
 }
 
 static void run(int stream, size_t up_to) {
     while (queue[stream].done < up_to) {
-        work w = queue[stream].items[queue[stream].done++];
-        if (w.follow >= 0) {
+        work w = queue[stream].items[queue[stream].done];
+        while (w.over != NULL && !w.over(w.ctx)) usleep(20);
+        queue[stream].done++;
+        if (w.over != NULL) {
+            continue;
+        } else if (w.follow >= 0) {
             run(w.follow, w.up_to);
         } else if (w.graph != NULL) {
             fake.launches += fake_record_run(w.graph);
@@ -128,6 +138,41 @@ static void append(int stream, work w) {
         queue[stream].items = realloc(queue[stream].items, queue[stream].capacity * sizeof w);
     }
     queue[stream].items[queue[stream].count++] = w;
+}
+
+bool fake_work_left(void) {
+    for (int i = 0; i < STREAMS; i++)
+        if (queue[i].done < queue[i].count) return true;
+    return false;
+}
+
+static bool calls_wait(int stream, size_t up_to) {
+    for (size_t i = queue[stream].done; i < up_to; i++)
+        if (queue[stream].items[i].over != NULL) return true;
+    return false;
+}
+
+/* Where another library's calls wait, somebody who looks moves them. */
+static void look(int stream, size_t up_to) {
+    while (calls_wait(stream, up_to)) {
+        const work *w = &queue[stream].items[queue[stream].done];
+        if (w->over != NULL && !w->over(w->ctx)) return;
+        if (w->over != NULL)
+            queue[stream].done++;
+        else
+            run(stream, queue[stream].done + 1);
+    }
+}
+
+void fake_queue_call(cudaStream_t stream, bool (*over)(void *ctx), void *ctx) {
+    GUARD;
+    fake_order_begin(index_of(stream));
+    append(index_of(stream), (work){.over = over, .ctx = ctx, .follow = -1});
+}
+
+bool fake_defers(void *stream) {
+    const int i = stream != NULL ? index_of(stream) : fake_compute_stream();
+    return calls_wait(i, queue[i].count);
 }
 
 static bool is_pinned(const void *p) {
@@ -349,6 +394,7 @@ static cudaError_t event_query(cudaEvent_t event) {
     GUARD;
     if (capturing("cudaEventQuery")) return cudaErrorStreamCaptureUnsupported;
     fake.queries++;
+    look(events[(uintptr_t)event - 1].stream, events[(uintptr_t)event - 1].at);
     size_t done = queue[events[(uintptr_t)event - 1].stream].done;
     if (events[(uintptr_t)event - 1].at > done) return fails(cudaErrorNotReady);
     fake_order_host(&events[(uintptr_t)event - 1].clock);
@@ -420,137 +466,6 @@ static cudaError_t exec_destroy(cudaGraphExec_t graph) {
     return cudaSuccess;
 }
 
-/* ---- the driver's virtual memory --------------------------------------------------------------------------- */
-
-fake_virtual_state fake_virtual;
-
-enum { HANDLES = 256 };
-
-static bool refuses(const char *call) {
-    return fake_virtual.refuses != NULL && strcmp(fake_virtual.refuses, call) == 0;
-}
-
-static size_t handle_bytes[HANDLES]; /* 0: free */
-static bool was_mapped[HANDLES];     /* then its memory stays with the mapping */
-
-static CUresult device_get(CUdevice *out, int ordinal) {
-    *out = ordinal;
-    return CUDA_SUCCESS;
-}
-
-static CUresult device_attribute(int *out, CUdevice_attribute attribute, CUdevice device) {
-    (void)device;
-    *out = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED && !fake_virtual.unsupported;
-    return CUDA_SUCCESS;
-}
-
-static CUresult granularity(size_t *out, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option) {
-    (void)option;
-    if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    *out = (size_t)2 << 20;
-    return CUDA_SUCCESS;
-}
-
-static CUresult address_reserve(CUdeviceptr *out, size_t bytes, size_t alignment, CUdeviceptr at,
-                                unsigned long long flags) {
-    (void)alignment;
-    (void)at;
-    (void)flags;
-    if (refuses("cuMemAddressReserve")) return CUDA_ERROR_NOT_PERMITTED;
-    void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-    fake_virtual.reserved += bytes;
-    *out = (CUdeviceptr)(uintptr_t)p;
-    return CUDA_SUCCESS;
-}
-
-static CUresult address_free(CUdeviceptr at, size_t bytes) {
-    fake_virtual.reserved -= bytes;
-    return munmap((void *)(uintptr_t)at, bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult memory_create(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *prop,
-                              unsigned long long flags) {
-    (void)prop;
-    (void)flags;
-    if (refuses("cuMemCreate")) return CUDA_ERROR_NOT_PERMITTED;
-    if (fake_virtual.creates_left > 0 && --fake_virtual.creates_left == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (bytes > fake.memory) return CUDA_ERROR_OUT_OF_MEMORY;
-    for (size_t i = 0; i < HANDLES; i++)
-        if (handle_bytes[i] == 0) {
-            handle_bytes[i] = bytes;
-            fake.memory -= bytes;
-            fake_virtual.handles++;
-            *out = i + 1;
-            return CUDA_SUCCESS;
-        }
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult memory_release(CUmemGenericAllocationHandle handle) {
-    if (!was_mapped[handle - 1]) fake.memory += handle_bytes[handle - 1];
-    handle_bytes[handle - 1] = 0;
-    was_mapped[handle - 1] = false;
-    fake_virtual.handles--;
-    return CUDA_SUCCESS;
-}
-
-static CUresult memory_map(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-                           unsigned long long flags) {
-    (void)offset;
-    (void)flags;
-    (void)at;
-    if (refuses("cuMemMap")) return CUDA_ERROR_NOT_PERMITTED;
-    if (fake_virtual.maps_left > 0 && --fake_virtual.maps_left == 0) return CUDA_ERROR_UNKNOWN;
-    if (handle_bytes[handle - 1] != bytes) return CUDA_ERROR_INVALID_VALUE;
-    was_mapped[handle - 1] = true;
-    fake_virtual.mapped += bytes;
-    return CUDA_SUCCESS;
-}
-
-static CUresult memory_unmap(CUdeviceptr at, size_t bytes) {
-    for (int i = 0; i < STREAMS; i++) fake_virtual.unmapped_early += queue[i].done < queue[i].count;
-    fake_virtual.unmaps++;
-    fake_virtual.mapped -= bytes;
-    fake.memory += bytes;
-    if (refuses("cuMemUnmap")) return CUDA_ERROR_NOT_PERMITTED;
-    return mprotect((void *)(uintptr_t)at, bytes, PROT_NONE) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult set_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count) {
-    if (refuses("cuMemSetAccess")) return CUDA_ERROR_NOT_PERMITTED;
-    if (count != 1 || access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
-    return mprotect((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE) == 0 ? CUDA_SUCCESS
-                                                                               : CUDA_ERROR_INVALID_VALUE;
-}
-
-static cudaError_t entry_point(const char *name, void **f, unsigned version, unsigned long long flags,
-                               enum cudaDriverEntryPointQueryResult *found) {
-    static const struct {
-        const char *name;
-        void (*f)(void);
-    } symbols[] = {
-#define SYMBOL(name_, f_) {"cu" #name_, (void (*)(void))(f_)}
-        SYMBOL(DeviceGet, device_get),      SYMBOL(DeviceGetAttribute, device_attribute),
-        SYMBOL(MemCreate, memory_create),   SYMBOL(MemGetAllocationGranularity, granularity),
-        SYMBOL(MemRelease, memory_release), SYMBOL(MemAddressReserve, address_reserve),
-        SYMBOL(MemMap, memory_map),         SYMBOL(MemAddressFree, address_free),
-        SYMBOL(MemUnmap, memory_unmap),     SYMBOL(MemSetAccess, set_access),
-#undef SYMBOL
-    };
-    (void)version;
-    (void)flags;
-    *found = cudaDriverEntryPointSymbolNotFound;
-    if (lacking != NULL && strstr(name, lacking) != NULL) return cudaSuccess;
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
-        if (strcmp(symbols[i].name, name) == 0) {
-            memcpy(f, &symbols[i].f, sizeof *f);
-            *found = cudaDriverEntryPointSuccess;
-        }
-    return cudaSuccess;
-}
-
 static const fri_cudart table = {
     .DriverGetVersion = driver_version,
     .GetDeviceCount = device_count,
@@ -567,7 +482,7 @@ static const fri_cudart table = {
     .FreeHost = host_release,
     .MemcpyAsync = copy,
     .MemsetAsync = set_bytes,
-    .GetDriverEntryPointByVersion = entry_point,
+    .GetDriverEntryPointByVersion = fake_entry_point,
     .StreamCreateWithFlags = stream_create,
     .StreamSynchronize = stream_synchronize,
     .StreamWaitEvent = stream_wait_event,
@@ -599,7 +514,7 @@ static void *open_fake(const char *name) {
 
 static void *symbol_of(void *library, const char *name) {
     void *at = fake.symbol != NULL ? fake.symbol(name) : NULL;
-    if (lacking != NULL && strstr(name, lacking) != NULL) return NULL;
+    if (fake_lacks(name)) return NULL;
     if (strncmp(name, "nvml", 4) == 0) return fake_nvml(name);
     if (strcmp(name, "cudnnGetVersion") == 0) {
         size_t (*f)(void) = cudnn_version;
@@ -621,6 +536,7 @@ void fake_lack(const char *name) {
 void fake_begin(void) {
     fake = (fake_state){.devices = 1, .driver = 13000, .cudnn = 91900, .major = 9, .memory = (size_t)1 << 30};
     fake_order_reset();
+    hidden = "libnccl"; /* fake_nccl.c has one */
     fri_cuda_opener_table = &opener;
     fri_cuda_use(&table);
 }

@@ -58,6 +58,14 @@ typedef struct fake_virtual_state {
     int unmapped_early; /* while a stream had work left */
 } fake_virtual_state;
 extern fake_virtual_state fake_virtual;
+/* fake_virtual.c's, and what it asks: has a stream anything left to do; is the symbol not to be found? */
+cudaError_t fake_entry_point(const char *name, void **f, unsigned version, unsigned long long flags,
+                             enum cudaDriverEntryPointQueryResult *found);
+bool fake_work_left(void);
+bool fake_lacks(const char *name);
+
+/* What another library queues in a stream: asked until it answers that it is over, as late as a copy. */
+void fake_queue_call(cudaStream_t stream, bool (*over)(void *ctx), void *ctx);
 
 /* Libraries whose name contains `name` cannot be opened from now on; NULL: all can. */
 void fake_hide(const char *name);

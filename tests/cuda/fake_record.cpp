@@ -105,6 +105,21 @@ static void note(int count, const fri_array *list) {
     for (int i = 0; list != nullptr && i < count; i++) fake_order_access(list[i].data, 1, true);
 }
 
+/* Once, when it is its turn in the stream. */
+static bool run_once(void *ctx) {
+    auto *f = (std::function<void()> *)ctx;
+    (*f)();
+    delete f;
+    return true;
+}
+
+template <typename R, typename... A> static void defer(void *stream, R (*real)(A...), A... a) {
+    auto o = std::make_shared<owned>();
+    auto kept = std::make_tuple(keep(*o, length(a...), a)...);
+    fake_queue_call((struct CUstream_st *)stream, run_once,
+                    new std::function<void()>([real, kept, o] { (void)std::apply(real, kept); }));
+}
+
 template <typename... A> static void *stream_of(const fri_exec *e, A...) {
     return e != nullptr ? e->stream : nullptr;
 }
@@ -131,6 +146,13 @@ template <int TABLE, auto SLOT, typename R, typename... A> struct wrapped<TABLE,
             const int entered = fake_enter();
             fake_kernel_begins(stream_of(a...));
             (note(length(a...), a), ...);
+            if constexpr (std::is_same_v<R, fr_status>) {
+                if (fake_defers(stream_of(a...))) {
+                    defer(stream_of(a...), real, a...);
+                    fake_leave(&entered);
+                    return FR_OK;
+                }
+            }
             fake_leave(&entered);
         }
         return real(a...);

@@ -20,6 +20,8 @@ int fake_record_loads(void);
  * threads may do. */
 int fake_compute_stream(void);
 void fake_kernel_begins(void *stream);
+bool fake_defers(void *stream); /* something that is not over is before it */
+void fake_queue_call(struct CUstream_st *stream, bool (*over)(void *ctx), void *ctx);
 int fake_enter(void);
 void fake_leave(const int *entered);
 

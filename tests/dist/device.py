@@ -7,9 +7,11 @@ device.py BUILD [PART...]   skips (exit 77) with a reason where no MPI or no CUD
 import filecmp
 import json
 import os
+import signal
 import sys
 
 import law
+from faults import LIMIT, Run
 from parts import expect, main
 
 # As law.py's; none is of two passes, and batches overflow in some.
@@ -54,13 +56,38 @@ def case(build, where, name):
         expect(r["planned"] >= r["peak_requested"] > 0, f"{name}: rank {i} was planned {r['planned']} bytes")
 
 
-def staged(build, where):
-    """Through host memory, by MPI."""
+def each(build, where):
     for name in CASES:
         folder = os.path.join(where, name)
         os.mkdir(folder)
         case(build, folder, name)
 
 
+def staged(build, where):
+    """Through host memory, by MPI."""
+    each(build, where)
+
+
+def linked(build, where):
+    """From device to device, by a fake NCCL."""
+    os.environ["PLANTED_NCCL"] = "1"
+    each(build, where)
+    del os.environ["PLANTED_NCCL"]
+
+
+def gone(build, where):
+    """A rank that stands still, or is killed, while devices wait for it: what waits is aborted, and all end."""
+    env = {"PLANTED_NCCL": "1", "PLANTED_MODEL": "densenet_bc22_k12"}
+    for number, sentences in ((signal.SIGSTOP, ["no word from rank 1 (", f"for {LIMIT} s"]), (signal.SIGKILL, [])):
+        run = Run(build, "mpich", ["--device", "cuda"], env, program=program(build, "scaled")[0])
+        os.kill(run.pids[1], number)
+        wrong = run.ended(LIMIT + 5, sentences)
+        expect(wrong is None, wrong)
+    run = Run(build, "openmpi", ["--device", "cuda"], dict(env, PLANTED_NCCL="stalls"),
+              program=program(build, "scaled")[0])
+    wrong = run.ended(LIMIT + 5, [f"NCCL 2.28.9 has not moved for {LIMIT} s what the ranks send each other"])
+    expect(wrong is None, wrong)
+
+
 if __name__ == "__main__":
-    sys.exit(main((staged,), missing))
+    sys.exit(main((staged, linked, gone), missing))

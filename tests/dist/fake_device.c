@@ -3,13 +3,18 @@
 #include "cuda/fake.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "cuda/fake_nccl.h"
 #include "cuda/fake_order.h"
 
 __attribute__((constructor)) static void begin(void) {
     fake_begin();
     fake_kernels();
+    const char *nccl = getenv("PLANTED_NCCL");
+    if (nccl != NULL) fake_nccl_begin(strcmp(nccl, "stalls") == 0);
 }
 
 __attribute__((destructor)) static void end(void) {

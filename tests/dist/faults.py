@@ -56,13 +56,13 @@ def told(folder):
 class Run:
     """A training on three ranks that has made some steps."""
 
-    def __init__(self, build, launcher, flags, env=None, wait=True):
-        self.launcher, self.program = launcher, os.path.join(build, "examples", RESNET[0])
+    def __init__(self, build, launcher, flags, env=None, wait=True, program=None):
+        self.launcher, self.program = launcher, program or os.path.join(build, "examples", RESNET[0])
         self.out = tempfile.NamedTemporaryFile("r", suffix=".txt")
         self.log = tempfile.NamedTemporaryFile("r", suffix=".jsonl")
         self.errors = tempfile.TemporaryDirectory()
-        command = RUN[launcher] + ["3"] + own_errors(launcher, self.errors.name) + [self.program] + RESNET[1:] + LONG
-        command += ["--log", self.log.name] + flags
+        command = RUN[launcher] + ["3"] + own_errors(launcher, self.errors.name) + [self.program] + LONG
+        command += ([] if program else RESNET[1:]) + ["--log", self.log.name] + flags
         self.process = subprocess.Popen(command, stdout=open(self.out.name, "w"), stderr=subprocess.STDOUT,
                                         env=dict(ENV, FRUGAL_TEST_RUN=str(os.getpid()), **(env or {})))
         while wait and self.steps() < 2:
