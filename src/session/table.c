@@ -429,6 +429,8 @@ const fr_flag fri_flags[] = {
     {"memory-plot", ROW(TEXT, OUTPUT, memory_plot), "FILE",
      "Draw the step that needs most memory, bytes by category over its allocations, as SVG; with --plan too.", WRITTEN,
      .brief = "Draw the memory of a step, as SVG"},
+    {"confusion", ROW(TEXT, OUTPUT, confusion), "FILE",
+     "With --per-class: draw the confusion matrix of the last evaluation, as SVG.", WRITTEN},
     {"trace", ROW(TEXT, OUTPUT, trace), "FILE",
      "Write the first three steps for Perfetto (ui.perfetto.dev): ops as slices, bytes by category as counters.",
      WRITTEN},

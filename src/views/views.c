@@ -4,8 +4,9 @@
 #include <stdlib.h>
 
 /* In the order in which an event reaches them: what measured the steps ends before the last lines are printed. */
-static const fri_view *const table[] = {&fri_track_view, &fri_track_lines_view, &fri_trace_view,  &fri_memory_plot_view,
-                                        &fri_watch_view, &fri_progress_view,    &fri_report_view, &fri_log_view};
+static const fri_view *const table[] = {&fri_track_view,       &fri_track_lines_view, &fri_trace_view,
+                                        &fri_memory_plot_view, &fri_watch_view,       &fri_progress_view,
+                                        &fri_report_view,      &fri_log_view,         &fri_confusion_view};
 enum { VIEWS = sizeof table / sizeof *table };
 
 struct fri_views {

@@ -20,7 +20,7 @@ typedef struct fri_view {
 } fri_view;
 
 extern const fri_view fri_track_view, fri_track_lines_view, fri_trace_view, fri_memory_plot_view, fri_watch_view,
-    fri_progress_view, fri_report_view, fri_log_view;
+    fri_progress_view, fri_report_view, fri_log_view, fri_confusion_view;
 
 typedef struct fri_views fri_views;
 /* Begins the views that the flags ask for. What *out holds is to be ended, also after a failure. */
