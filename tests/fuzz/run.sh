@@ -5,6 +5,7 @@
 #   sh tests/fuzz/run.sh 3600             an hour each
 #   sh tests/fuzz/run.sh 60 state json    only these
 #   BUILD=build-fuzz CORPUS=dir           where the targets are; a folder that keeps what was found interesting
+#   SEED=1                                the same inputs each time; without it others
 #
 # An input that is a finding stays in the folder of the build, under findings/; run the target with its name to see it
 # again.
@@ -31,8 +32,8 @@ for target in "$@"; do
     corpus=${CORPUS:-$scratch/corpus}/$target
     mkdir -p "$corpus"
     "$build/tests/fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=16384 -timeout=20 -rss_limit_mb=3000 \
-        -print_final_stats=1 -artifact_prefix="$findings/$target-" "$corpus" "tests/fuzz/seeds/$target" \
-        >"$scratch/log" 2>&1
+        -print_final_stats=1 -seed="${SEED:-0}" -artifact_prefix="$findings/$target-" "$corpus" \
+        "tests/fuzz/seeds/$target" >"$scratch/log" 2>&1
     status=$?
     runs=$(awk '/^stat::number_of_executed_units/ { print $2 }' "$scratch/log")
     edges=$(awk '{ for (i = 1; i < NF; i++) if ($i == "cov:") n = $(i + 1) } END { print n + 0 }' "$scratch/log")
