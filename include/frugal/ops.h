@@ -120,6 +120,9 @@ FR_API fr_status fr_hardswish(fr_tensor *x, fr_tensor **y);   /* y = x hardsigmo
 FR_API fr_status fr_gelu(fr_tensor *x, fr_tensor **y);        /* y = x (1 + erf(x / sqrt 2)) / 2 */
 /* y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
 FR_API fr_status fr_gelu_tanh(fr_tensor *x, fr_tensor **y);
+/* y = min(max(x, low), high), bounds may be infinite; NaN passes. dx = dy where low < x < high (torch clamp). Saves
+ * x. */
+FR_API fr_status fr_clamp(fr_tensor *x, double low, double high, fr_tensor **y);
 /* Softmax over the last dimension: y = exp(x) / sum(exp(x)), and its logarithm x - log(sum(exp(x))) (torch softmax,
  * log_softmax with dim=-1); rank >= 1, float types, f32 under autocast. Save y. */
 FR_API fr_status fr_softmax(fr_tensor *x, fr_tensor **y);
@@ -180,6 +183,19 @@ FR_API fr_status fr_mean(fr_tensor *x, fr_tensor **y); /* sum / numel */
 /* The same bytes under another shape; one dimension may be -1. Shares storage. */
 FR_API fr_status fr_reshape(fr_tensor *x, int rank, const int64_t *shape, fr_tensor **y);
 FR_API fr_status fr_flatten(fr_tensor *x, int start_dim, fr_tensor **y); /* dims start_dim .. last become one */
+/* Copies with gradients, of any type; dimensions count as the shape does, from the end if negative. Save nothing.
+ *   fr_pad               before[i] and after[i] more of dimension i, holding value (torch pad, mode constant)
+ *   fr_narrow            length elements of a dimension, from start on (torch narrow)
+ *   fr_slice             x[start:end:step] of a dimension, as Python counts and cuts off (INT64_MAX: to the end)
+ *   fr_permute           dimension i of y is dims[i] of x (torch permute)
+ *   fr_pixel_shuffle     [N, H, W, C r r] to [N, H r, W r, C]; channel (c r + i) r + j becomes pixel i, j (torch
+ *                        pixel_shuffle; ONNX DepthToSpace, CRD); fr_pixel_unshuffle: back */
+FR_API fr_status fr_pad(fr_tensor *x, const int64_t *before, const int64_t *after, double value, fr_tensor **y);
+FR_API fr_status fr_narrow(fr_tensor *x, int dim, int64_t start, int64_t length, fr_tensor **y);
+FR_API fr_status fr_slice(fr_tensor *x, int dim, int64_t start, int64_t end, int64_t step, fr_tensor **y);
+FR_API fr_status fr_permute(fr_tensor *x, const int *dims, fr_tensor **y);
+FR_API fr_status fr_pixel_shuffle(fr_tensor *x, int64_t r, fr_tensor **y);
+FR_API fr_status fr_pixel_unshuffle(fr_tensor *x, int64_t r, fr_tensor **y);
 /* Concatenation over the last dimension (channels). y [..., sum of C_i]. */
 FR_API fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y);
 
@@ -267,8 +283,11 @@ FR_OPTS_DEFAULT(fr_dice_opts, FR_DICE_OPTS())
  * rows that are not ignored; 0 of classes that no row has (segmentation_models.pytorch's DiceLoss, "multiclass";
  * Milletari et al. 2016). x and i64 target as in fr_cross_entropy. Saves x and one value per row. grad: x. */
 FR_API fr_status fr_dice(fr_tensor *x, fr_tensor *target, const fr_dice_opts *opts, fr_tensor **loss);
-/* loss = mean((x - t)^2), scalar in x's type. grad: x, t. */
+/* loss = mean(f(x - t)), scalar in x's type: f(d) = d^2; |d|; d^2 / (2 beta) where |d| < beta, else |d| - beta / 2
+ * (torch mse_loss, l1_loss, smooth_l1_loss). Equal shapes; f32 under autocast. grad: x, t. Save both. */
 FR_API fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss);
+FR_API fr_status fr_l1(fr_tensor *x, fr_tensor *t, fr_tensor **loss);
+FR_API fr_status fr_smooth_l1(fr_tensor *x, fr_tensor *t, double beta, fr_tensor **loss);
 
 /* Number of rows whose first largest element is the target, i64 scalar. Not differentiable. */
 FR_API fr_status fr_count_correct(fr_tensor *x, fr_tensor *target, fr_tensor **correct);

@@ -59,6 +59,18 @@ static inline FRI_HOST_DEVICE void fri_gather_line(const fri_gather_desc *d, int
     }
 }
 
+/* Of the first `rank` dimensions, element i's places. */
+static inline FRI_HOST_DEVICE void fri_strided_place(const fri_strided_desc *d, int rank, int64_t i, int64_t *x,
+                                                     int64_t *y) {
+    *x = *y = 0;
+    for (int k = rank - 1; k >= 0; k--) {
+        const int64_t at = i % d->extent[k];
+        i /= d->extent[k];
+        *x += at * d->x_stride[k];
+        *y += at * d->y_stride[k];
+    }
+}
+
 /* ---- images ------------------------------------------------------------------------------------------------ */
 
 /* What byte v of a channel becomes. No product is added to, so no compiler contracts it. */
@@ -175,6 +187,14 @@ static inline FRI_HOST_DEVICE fri_real fri_elu_gradient(fri_real y, fri_real dy)
 static inline FRI_HOST_DEVICE fri_real fri_elu_inverse(fri_real y) {
     const fri_real least = sizeof(fri_real) == 8 ? (fri_real)0x1p-54 : (fri_real)0x1p-25;
     return y > 0 ? y : y + 1 < least ? FRI_LOG(least) : FRI_LOG1P(y);
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_clamp(fri_real x, fri_real low, fri_real high) {
+    return x < low ? low : x > high ? high : x;
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_clamp_gradient(fri_real x, fri_real dy, fri_real low, fri_real high) {
+    return x > low && x < high ? dy : 0; /* nor at a bound, nor at NaN, as PyTorch 2.15 */
 }
 
 /* ---- activations: y of x, and the gradient from y or from x ------------------------------------------------- */
@@ -415,6 +435,16 @@ static inline FRI_HOST_DEVICE double fri_softmax_term(fri_real y, fri_real dy, b
 }
 static inline FRI_HOST_DEVICE fri_real fri_softmax_gradient(fri_real y, fri_real dy, double sum, bool logarithm) {
     return logarithm ? dy - fri_exp(y) * (fri_real)sum : y * (dy - (fri_real)sum);
+}
+
+/* Of a difference: its square where beta < 0, else smooth L1, with beta 0 its magnitude; and half of the slope. */
+static inline FRI_HOST_DEVICE double fri_distance(double d, double beta) {
+    const double size = d < 0 ? -d : d;
+    return beta < 0 ? d * d : size < beta ? d * d / (2 * beta) : size - beta / 2;
+}
+static inline FRI_HOST_DEVICE fri_real fri_distance_half_slope(fri_real d, fri_real beta) {
+    const fri_real sign = (fri_real)((d > 0) - (d < 0));
+    return beta < 0 ? d : (d < 0 ? -d : d) < beta ? d / (2 * beta) : sign / 2;
 }
 
 /* ---- single numbers ----------------------------------------------------------------------------------------- */

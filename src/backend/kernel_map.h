@@ -16,7 +16,7 @@
 /* They take every element type, so the f64 table has the same functions. */
 #define FRI_MEMORY_KERNELS(X)                                                                                          \
     X(fill, fri_fill_fn, REQUIRED) X(copy_rows, fri_copy_rows_fn, REQUIRED) X(cast, fri_cast_fn, REQUIRED)   \
-    X(normalize, fri_normalize_fn, REQUIRED)
+    X(normalize, fri_normalize_fn, REQUIRED) X(copy_strided, fri_copy_strided_fn, REQUIRED)
 
 /* Elementwise: y[i] from the inputs' element i. */
 #define FRI_UNARY_KERNELS(X) \
@@ -55,6 +55,7 @@
 /* Own loops, on every device. */
 #define FRI_LOOP_KERNELS(X)                                                                                            \
     FRI_UNARY_KERNELS(X) FRI_BINARY_KERNELS(X) FRI_SCALED_KERNELS(X)                                                   \
+    X(clamp_forward, fri_clamp_forward_fn, REQUIRED) X(clamp_backward, fri_clamp_backward_fn, REQUIRED)                \
     X(sum, fri_sum_fn, REQUIRED) X(sum_workspace, fri_sum_workspace_fn, REQUIRED)                                      \
     X(broadcast, fri_broadcast_fn, REQUIRED) X(relu_encode, fri_relu_encode_fn, REQUIRED)                              \
     X(relu_backward_bits, fri_relu_backward_bits_fn, REQUIRED) X(add_mask, fri_add_mask_fn, REQUIRED)                  \

@@ -43,6 +43,15 @@ typedef fr_status fri_fill_fn(const fri_exec *e, fr_dtype dtype, int64_t n, doub
 typedef fr_status fri_copy_rows_fn(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src, size_t src_pitch,
                                    void *dst, size_t dst_pitch);
 
+/* Element i of `extent`, the last dimension the fastest, at its place on either side: y[sum i * y_stride] = x[sum i *
+ * x_stride]. Strides in elements of `size` bytes, 1, 2, 4 or 8; extents >= 1. No overlap, no place of y twice. */
+typedef struct fri_strided_desc {
+    size_t size;
+    int rank;
+    int64_t extent[FR_MAX_RANK], x_stride[FR_MAX_RANK], y_stride[FR_MAX_RANK];
+} fri_strided_desc;
+typedef fr_status fri_copy_strided_fn(const fri_exec *e, const fri_strided_desc *d, const void *x, void *y);
+
 /* y = x converted from `from` to `to`; floats round to nearest even. Integer and bool types convert as C does. */
 typedef fr_status fri_cast_fn(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y);
 
@@ -65,6 +74,12 @@ typedef fr_status fri_broadcast_fn(const fri_exec *e, fr_dtype dtype, int64_t n,
 /* y[0] = alpha * sum(x); workspace: fri_sum_workspace_fn(n) bytes. */
 typedef fr_status fri_sum_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y);
 typedef size_t fri_sum_workspace_fn(fr_dtype dtype, int64_t n);
+
+/* y = min(max(x, low), high), NaN passes; y may be x. dx = dy where low < x < high, else 0; dx may be dy. */
+typedef fr_status fri_clamp_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double low, double high,
+                                       const void *x, void *y);
+typedef fr_status fri_clamp_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double low, double high,
+                                        const void *x, const void *dy, void *dx);
 
 /* Where an activation passes the gradient, from its output. NaN passes through relu only. */
 typedef enum fri_mask_rule {
@@ -382,12 +397,13 @@ typedef fr_status fri_softmax_backward_fn(const fri_exec *e, const fri_loss_desc
 typedef fr_status fri_count_correct_fn(const fri_exec *e, const fri_loss_desc *d, const void *x, const int64_t *target,
                                        int64_t *correct);
 
-/* loss [1] (dtype) = mean((x - t)^2); workspace as sum. */
-typedef fr_status fri_mse_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, const void *t,
-                                     void *loss);
-/* dx = 2 * (x - t) / n * dloss[0] * sign; sign -1 gives the gradient of t. dx may be x. */
-typedef fr_status fri_mse_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double sign, const void *x,
-                                      const void *t, const void *dloss, void *dx);
+/* loss [1] (dtype) = mean(f(x - t)), f(d) = d^2 where beta < 0, else |d| - beta / 2, d^2 / (2 beta) where |d| < beta;
+ * workspace as sum. */
+typedef fr_status fri_mse_forward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double beta, const void *x,
+                                     const void *t, void *loss);
+/* dx = f'(x - t) / n * dloss[0] * sign; sign -1 gives the gradient of t. dx may be x. */
+typedef fr_status fri_mse_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double beta, double sign,
+                                      const void *x, const void *t, const void *dloss, void *dx);
 
 /* ---- gradients and optimizers ------------------------------------------------------------------------------ */
 

@@ -101,7 +101,7 @@ static inline void fri_cpu_store(fr_dtype t, void *base, int64_t first, int64_t 
 /* y[i] = f(a[i], b[i]) for n elements; y may be a or b; b may be NULL if the function ignores it. */
 typedef void fri_cpu_map_row(const void *args, int64_t n, const real *a, const real *b, real *y);
 /* sum of f(a[i], b[i]) over n elements. */
-typedef double fri_cpu_reduce_row(int64_t n, const real *a, const real *b);
+typedef double fri_cpu_reduce_row(const void *args, int64_t n, const real *a, const real *b);
 
 /* The rows of a sum add into this many f64 lanes, element i into lane i % FRI_LANES, so that the order of additions is
  * the same under every instruction set; fri_cpu_lane_total adds the lanes up as a tree. */
@@ -119,7 +119,7 @@ fr_status fri_cpu_map(const char *op, fr_dtype t, int64_t n, fri_cpu_map_row *ro
 
 /* *total = sum of row over all n elements, partial sums per FRI_CHUNK in the workspace (fri_cpu_sum_workspace). */
 fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t n, fri_cpu_reduce_row *row,
-                         const void *a, const void *b, double *total) FRI_CPU_SYMBOL(reduce);
+                         const void *args, const void *a, const void *b, double *total) FRI_CPU_SYMBOL(reduce);
 
 /* e->workspace, or FR_EINTERNAL when it is smaller than the op said it needs. */
 fr_status fri_cpu_workspace(const fri_exec *e, const char *op, size_t need, void **out);

@@ -1,25 +1,30 @@
-/* mse.c - mean squared error. */
+/* mse.c - mean squared error, mean absolute error, smooth L1. */
 #include "cpu/cpu.h"
 
-FRI_CLONES static double squares_row(int64_t n, const real *x, const real *t) {
+FRI_CLONES static double squares_row(const void *args, int64_t n, const real *x, const real *t) {
     double lane[FRI_LANES] = {0};
     int64_t i = 0;
     for (; i + FRI_LANES <= n; i += FRI_LANES)
-        for (int l = 0; l < FRI_LANES; l++) {
-            double difference = (double)x[i + l] - (double)t[i + l];
-            lane[l] += difference * difference;
-        }
-    for (int l = 0; i < n; i++, l++) {
-        double difference = (double)x[i] - (double)t[i];
-        lane[l] += difference * difference;
-    }
+        for (int l = 0; l < FRI_LANES; l++) lane[l] += fri_distance((double)x[i + l] - (double)t[i + l], -1);
+    for (int l = 0; i < n; i++, l++) lane[l] += fri_distance((double)x[i] - (double)t[i], -1);
     return fri_cpu_lane_total(lane);
 }
 
-fr_status fri_cpu_mse_forward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, const void *t, void *loss) {
+FRI_CLONES static double magnitudes_row(const void *args, int64_t n, const real *x, const real *t) {
+    const double beta = *(const double *)args;
+    double lane[FRI_LANES] = {0};
+    int64_t i = 0;
+    for (; i + FRI_LANES <= n; i += FRI_LANES)
+        for (int l = 0; l < FRI_LANES; l++) lane[l] += fri_distance((double)x[i + l] - (double)t[i + l], beta);
+    for (int l = 0; i < n; i++, l++) lane[l] += fri_distance((double)x[i] - (double)t[i], beta);
+    return fri_cpu_lane_total(lane);
+}
+
+fr_status fri_cpu_mse_forward(const fri_exec *e, fr_dtype dtype, int64_t n, double beta, const void *x, const void *t,
+                              void *loss) {
     double total = 0;
     real buf;
-    fr_status s = fri_cpu_reduce(e, "mse", dtype, n, squares_row, x, t, &total);
+    fr_status s = fri_cpu_reduce(e, "mse", dtype, n, beta < 0 ? squares_row : magnitudes_row, &beta, x, t, &total);
     if (s < 0) return s;
     real *out = fri_cpu_target(dtype, loss, 0, &buf);
     *out = (real)(total / (double)n);
@@ -27,17 +32,28 @@ fr_status fri_cpu_mse_forward(const fri_exec *e, fr_dtype dtype, int64_t n, cons
     return FR_OK;
 }
 
-FRI_CLONES static void backward_row(const void *args, int64_t n, const real *x, const real *t, real *dx) {
-    const real factor = *(const real *)args;
+typedef struct slope {
+    real factor, beta;
+} slope;
+
+FRI_CLONES static void squares_backward_row(const void *args, int64_t n, const real *x, const real *t, real *dx) {
+    const slope s = *(const slope *)args;
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) dx[i] = (x[i] - t[i]) * factor;
+    for (int64_t i = 0; i < n; i++) dx[i] = fri_distance_half_slope(x[i] - t[i], -1) * s.factor;
 }
 
-fr_status fri_cpu_mse_backward(const fri_exec *e, fr_dtype dtype, int64_t n, double sign, const void *x, const void *t,
-                               const void *dloss, void *dx) {
+FRI_CLONES static void magnitudes_backward_row(const void *args, int64_t n, const real *x, const real *t, real *dx) {
+    const slope s = *(const slope *)args;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) dx[i] = fri_distance_half_slope(x[i] - t[i], s.beta) * s.factor;
+}
+
+fr_status fri_cpu_mse_backward(const fri_exec *e, fr_dtype dtype, int64_t n, double beta, double sign, const void *x,
+                               const void *t, const void *dloss, void *dx) {
     real buf;
     fr_status s = fri_cpu_accepts("mse", dtype);
     if (s < 0) return s;
     const real factor = (real)(2 * sign / (double)n * (double)*fri_cpu_load(dtype, dloss, 0, 1, &buf));
-    return fri_cpu_map("mse", dtype, n, backward_row, &factor, x, t, dx);
+    return fri_cpu_map("mse", dtype, n, beta < 0 ? squares_backward_row : magnitudes_backward_row,
+                       &(slope){factor, (real)beta}, x, t, dx);
 }

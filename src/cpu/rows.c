@@ -85,8 +85,8 @@ fr_status fri_cpu_map(const char *op, fr_dtype t, int64_t n, fri_cpu_map_row *ro
     return FR_OK;
 }
 
-static double reduce_range(fr_dtype t, int64_t first, int64_t last, fri_cpu_reduce_row *row, const void *a,
-                           const void *b) {
+static double reduce_range(fr_dtype t, int64_t first, int64_t last, fri_cpu_reduce_row *row, const void *args,
+                           const void *a, const void *b) {
     real abuf[FRI_BLOCK], bbuf[FRI_BLOCK];
     int64_t block = t == FRI_REAL_DTYPE ? last - first : FRI_BLOCK;
     double total = 0;
@@ -94,13 +94,13 @@ static double reduce_range(fr_dtype t, int64_t first, int64_t last, fri_cpu_redu
         int64_t n = fri_min_i64(block, last - i);
         const real *av = fri_cpu_load(t, a, i, n, abuf);
         const real *bv = b != NULL ? fri_cpu_load(t, b, i, n, bbuf) : NULL;
-        total += row(n, av, bv);
+        total += row(args, n, av, bv);
     }
     return total;
 }
 
 fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t n, fri_cpu_reduce_row *row,
-                         const void *a, const void *b, double *total) {
+                         const void *args, const void *a, const void *b, double *total) {
     void *scratch = NULL;
     fr_status s = fri_cpu_accepts(op, t);
     if (s < 0) return s;
@@ -110,7 +110,7 @@ fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t 
     int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < chunks; i++)
-        partial[i] = reduce_range(t, i * FRI_CHUNK, fri_min_i64(n, (i + 1) * FRI_CHUNK), row, a, b);
+        partial[i] = reduce_range(t, i * FRI_CHUNK, fri_min_i64(n, (i + 1) * FRI_CHUNK), row, args, a, b);
     double sum = 0;
     for (int64_t i = 0; i < chunks; i++) sum += partial[i];
     *total = sum;

@@ -1,7 +1,7 @@
 /* sum.c - sum over all elements, and its backward, broadcast. */
 #include "cpu/cpu.h"
 
-FRI_CLONES static double sum_row(int64_t n, const real *x, const real *unused) {
+FRI_CLONES static double sum_row(const void *args, int64_t n, const real *x, const real *unused) {
     double lane[FRI_LANES] = {0};
     int64_t i = 0;
     for (; i + FRI_LANES <= n; i += FRI_LANES)
@@ -21,7 +21,7 @@ size_t fri_cpu_bias_workspace(fr_dtype dtype, int64_t rows, int64_t k) {
 fr_status fri_cpu_sum(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y) {
     double total = 0;
     real buf;
-    fr_status s = fri_cpu_reduce(e, "sum", dtype, n, sum_row, x, NULL, &total);
+    fr_status s = fri_cpu_reduce(e, "sum", dtype, n, sum_row, NULL, x, NULL, &total);
     if (s < 0) return s;
     real *out = fri_cpu_target(dtype, y, 0, &buf);
     *out = (real)(alpha * total);

@@ -48,7 +48,7 @@ fr_status fri_cpu_unscale(const fri_exec *e, fr_dtype dtype, int count, const fr
     return FR_OK;
 }
 
-FRI_CLONES static double squares_row(int64_t n, const real *x, const real *unused) {
+FRI_CLONES static double squares_row(const void *args, int64_t n, const real *x, const real *unused) {
     double lane[FRI_LANES] = {0};
     int64_t i = 0;
     for (; i + FRI_LANES <= n; i += FRI_LANES)
@@ -70,7 +70,8 @@ size_t fri_cpu_norm_squared_workspace(fr_dtype dtype, int count, const fri_array
 fr_status fri_cpu_norm_squared(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays, double *out) {
     for (int i = 0; i < count; i++) {
         double total = 0;
-        fr_status s = fri_cpu_reduce(e, "norm_squared", dtype, arrays[i].n, squares_row, arrays[i].data, NULL, &total);
+        fr_status s =
+            fri_cpu_reduce(e, "norm_squared", dtype, arrays[i].n, squares_row, NULL, arrays[i].data, NULL, &total);
         if (s < 0) return s;
         *out += total;
     }

@@ -137,6 +137,16 @@ fr_status fri_meta_broadcast(const fri_exec *e, fr_dtype t, int64_t n, double al
     return fri_meta_pass("broadcast", t, n, 1, fri_meta_size(t));
 }
 
+fr_status fri_meta_clamp_forward(const fri_exec *e, fr_dtype t, int64_t n, double low, double high, const void *x,
+                                 void *y) {
+    return fri_meta_pass("clamp_forward", t, n, 2, 2 * fri_meta_size(t));
+}
+
+fr_status fri_meta_clamp_backward(const fri_exec *e, fr_dtype t, int64_t n, double low, double high, const void *x,
+                                  const void *dy, void *dx) {
+    return fri_meta_pass("clamp_backward", t, n, 2, 3 * fri_meta_size(t));
+}
+
 fr_status fri_meta_leaky_relu_backward(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *a,
                                        const void *b, void *y) {
     return fri_meta_pass("leaky_relu_backward", t, n, 1, 3 * fri_meta_size(t));
@@ -157,11 +167,12 @@ fr_status fri_meta_add_mask(const fri_exec *e, fr_dtype t, int64_t n, const uint
     return fri_meta_pass("add_mask", t, n, 2, 3 * fri_meta_size(t) + 0.125);
 }
 
-fr_status fri_meta_mse_forward(const fri_exec *e, fr_dtype t, int64_t n, const void *a, const void *b, void *y) {
+fr_status fri_meta_mse_forward(const fri_exec *e, fr_dtype t, int64_t n, double beta, const void *a, const void *b,
+                               void *y) {
     return fri_meta_pass("mse_forward", t, n, 3, 2 * fri_meta_size(t));
 }
 
-fr_status fri_meta_mse_backward(const fri_exec *e, fr_dtype t, int64_t n, double sign, const void *x,
+fr_status fri_meta_mse_backward(const fri_exec *e, fr_dtype t, int64_t n, double beta, double sign, const void *x,
                                 const void *target_, const void *dloss, void *dx) {
     return fri_meta_pass("mse_backward", t, n, 3, 3 * fri_meta_size(t));
 }

@@ -1,22 +1,25 @@
-/* activation - sigmoid, tanh, silu, hardsigmoid, hardswish, gelu, gelu_tanh; formulas in backend/arith.h.
+/* activation - sigmoid, tanh, silu, hardsigmoid, hardswish, gelu, gelu_tanh, clamp; formulas in backend/arith.h.
  *   forward    y = f(x)
  *   backward   dx = dy f'(x); sigmoid and tanh from y: y (1 - y), 1 - y^2
  *   saves      sigmoid, tanh: y; the others: x
  *   in-place   forward where x is not saved; backward yes (dx may be dy)
  *   rebuild    from x
- *   kink       hardsigmoid, hardswish at x = -3 and 3, where dx is 0, or dy for hardswish at 3, as PyTorch
+ *   kink       hardsigmoid, hardswish at x = -3 and 3, where dx is 0, or dy for hardswish at 3; clamp at its bounds,
+ *              where dx is 0; as PyTorch
  *   order      deterministic */
 #include "backend/arith.h"
 #include "ops/op.h"
 
-typedef fr_status gradient_of(const fr_tensor *saved, const fr_tensor *dy, fr_tensor *dx);
+#include "base/status.h"
+
+typedef fr_status gradient_of(const void *params, const fr_tensor *saved, const fr_tensor *dy, fr_tensor *dx);
 
 static fr_status backward(fr_node *node, fr_tensor **dy, gradient_of *gradient) {
     fr_tensor *saved = NULL, *dx = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fr_node_saved(node, 0, &saved));
     FR_TRY(s, fri_gradient_like(*dy, &dx));
-    FR_TRY(s, gradient(saved, *dy, dx));
+    FR_TRY(s, gradient(fr_node_params(node), saved, *dy, dx));
     fr_tensor_release(dy);
     FR_TRY(s, fr_node_grad(node, 0, &dx));
 done:
@@ -31,7 +34,9 @@ done:
         return FRI_KERNEL(fri_backend_of(x), x->dtype, name_##_forward,                                       \
                           (FRI_EXEC, x->dtype, fri_numel(x), fri_data(x), fri_data(y)));                      \
     }                                                                                                         \
-    static fr_status name_##_gradient(const fr_tensor *saved, const fr_tensor *dy, fr_tensor *dx) {           \
+    static fr_status name_##_gradient(const void *unused, const fr_tensor *saved, const fr_tensor *dy,        \
+                                      fr_tensor *dx) {                                                        \
+        (void)unused;                                                                                         \
         return FRI_KERNEL(fri_backend_of(dy), dy->dtype, name_##_backward,                                    \
                           (FRI_EXEC, dy->dtype, fri_numel(dy), fri_data(saved), fri_data(dy), fri_data(dx))); \
     }                                                                                                         \
@@ -47,3 +52,33 @@ done:
         return fri_unary_call(&name_##_op, NULL, 0, x, false, y);                                             \
     }
 FRI_ACTIVATIONS(ACTIVATION)
+
+/* ---- clamp: params are its bounds -------------------------------------------------------------------------------- */
+
+static fr_status clamp_values(const void *bounds, const fr_tensor *x, fr_tensor *y) {
+    const double *b = bounds;
+    return FRI_KERNEL(fri_backend_of(x), x->dtype, clamp_forward,
+                      (FRI_EXEC, x->dtype, fri_numel(x), b[0], b[1], fri_data(x), fri_data(y)));
+}
+
+static fr_status clamp_gradient(const void *bounds, const fr_tensor *saved, const fr_tensor *dy, fr_tensor *dx) {
+    const double *b = bounds;
+    return FRI_KERNEL(fri_backend_of(dy), dy->dtype, clamp_backward,
+                      (FRI_EXEC, dy->dtype, fri_numel(dy), b[0], b[1], fri_data(saved), fri_data(dy), fri_data(dx)));
+}
+
+static fr_status clamp_back(fr_node *node, fr_tensor **dy) {
+    return backward(node, dy, clamp_gradient);
+}
+
+static const fri_unary clamp_op = {{.name = "clamp", .backward = clamp_back, FRI_UNARY},
+                                   clamp_values,
+                                   FRI_SAVES_X,
+                                   FR_SAVE_VALUE};
+
+fr_status fr_clamp(fr_tensor *x, double low, double high, fr_tensor **y) {
+    FRI_NOT_NULL(x, y);
+    const double bounds[2] = {low, high};
+    if (!(low <= high)) return fr_fail(FR_EINVAL, "clamp: between %g and %g; low must be <= high", low, high);
+    return fri_unary_call(&clamp_op, bounds, sizeof bounds, x, false, y);
+}

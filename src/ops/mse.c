@@ -1,21 +1,28 @@
-/* mse - mean squared error.
- *   forward    loss = mean((x - t)^2)
- *   backward   dx = 2 (x - t) / n * dloss, dt = -dx
+/* mse, l1, smooth_l1 - mean squared error, mean absolute error, and what is one near 0 and the other elsewhere.
+ *   forward    loss = mean(f(x - t)); mse: f(d) = d^2; l1: |d|; smooth_l1: d^2 / (2 beta) where |d| < beta, else
+ *              |d| - beta / 2
+ *   backward   dx = f'(x - t) / n * dloss, dt = -dx
  *   saves      x and t (references)
  *   in-place   no
  *   rebuild    no
+ *   kink       l1 at x = t, where dx is 0, as PyTorch
  *   order      deterministic: chunks depend on the size only
  *   autocast   f32 */
 #include "ops/op.h"
 
+#include "base/status.h"
+
+#include <math.h>
+
+/* Params: beta; below 0: mse. */
 static fr_status gradient(fr_node *node, int i, const fr_tensor *x, const fr_tensor *t, const fr_tensor *dy) {
     fr_tensor *dx = NULL;
     fr_status s = FR_OK;
     if (!fr_node_wants(node, i)) return FR_OK;
     FR_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &dx));
     FR_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, mse_backward,
-                         (FRI_EXEC, x->dtype, fri_numel(x), i == 0 ? 1.0 : -1.0, fri_data(x), fri_data(t), fri_data(dy),
-                          fri_data(dx))));
+                         (FRI_EXEC, x->dtype, fri_numel(x), *(const double *)fr_node_params(node), i == 0 ? 1.0 : -1.0,
+                          fri_data(x), fri_data(t), fri_data(dy), fri_data(dx))));
     FR_TRY(s, fr_node_grad(node, i, &dx));
 done:
     fr_tensor_release(&dx);
@@ -36,30 +43,48 @@ done:
 }
 
 static const fr_op mse = {.name = "mse", .autocast = FR_AUTOCAST_F32, .backward = backward};
+static const fr_op l1 = {.name = "l1", .autocast = FR_AUTOCAST_F32, .backward = backward};
+static const fr_op smooth_l1 = {.name = "smooth_l1", .autocast = FR_AUTOCAST_F32, .backward = backward};
 
-fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
-    FRI_NOT_NULL(x, t, loss);
+static fr_status call(const fr_op *op, double beta, fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
     fr_tensor *out = NULL;
     fri_workspace ws = {0};
     fr_shape scalar = {0};
     fri_call c;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &mse, 2, (fr_tensor *[]){x, t}, 2));
+    FR_TRY(s, fri_call_begin(&c, op, 2, (fr_tensor *[]){x, t}, 2));
     const fr_tensor *a = c.in[0], *b = c.in[1];
-    FR_TRY(s, fri_expect_float(&mse, a, "x"));
-    FR_TRY(s, fri_expect_same(&mse, a, b));
+    FR_TRY(s, fri_expect_float(op, a, "x"));
+    FR_TRY(s, fri_expect_same(op, a, b));
     const fri_backend *be = fri_backend_of(a);
     FR_TRY(s, fri_tensor_new(&scalar, a->dtype, be->device, FR_MEM_TEMPORARY, &out));
     FR_TRY(s, fri_workspace_begin(a, FRI_KERNEL_BYTES(be, a->dtype, sum_workspace, (a->dtype, fri_numel(a))), &ws));
     FR_TRY(s, FRI_KERNEL(be, a->dtype, mse_forward,
-                         (&ws.exec, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(out))));
+                         (&ws.exec, a->dtype, fri_numel(a), beta, fri_data(a), fri_data(b), fri_data(out))));
     fri_workspace_end(&ws);
     fr_save saves[] = {{c.in[0], FR_SAVE_VALUE}, {c.in[1], FR_SAVE_VALUE}};
-    FR_TRY(s, fr_op_record(&mse, NULL, 0, c.in, 2, saves, 2, out));
+    FR_TRY(s, fr_op_record(op, &beta, sizeof beta, c.in, 2, saves, 2, out));
     fri_tensor_put(&out, loss);
 done:
     fri_workspace_end(&ws);
     fr_tensor_release(&out);
     fri_call_end(&c);
     return s;
+}
+
+fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
+    FRI_NOT_NULL(x, t, loss);
+    return call(&mse, -1, x, t, loss);
+}
+
+fr_status fr_l1(fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
+    FRI_NOT_NULL(x, t, loss);
+    return call(&l1, 0, x, t, loss);
+}
+
+fr_status fr_smooth_l1(fr_tensor *x, fr_tensor *t, double beta, fr_tensor **loss) {
+    FRI_NOT_NULL(x, t, loss);
+    if (!(beta >= 0) || !isfinite(beta))
+        return fr_fail(FR_EINVAL, "smooth_l1: beta is %g; it must be >= 0 and finite", beta);
+    return call(&smooth_l1, beta, x, t, loss);
 }

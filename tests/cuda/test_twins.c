@@ -43,8 +43,14 @@ Test(twins, pointwise){EACH_VECTOR({
     expect_same("broadcast", &y, 0);
     BOTH(k->leaky_relu_backward(ex(), t, n, 0.1, p(&a), p(&b), p(&y)));
     expect_same("leaky_relu_backward", &y, 0);
-    BOTH(k->mse_backward(ex(), t, n, -1, p(&a), p(&b), p(&b), p(&y)));
-    expect_same("mse_backward", &y, 0);
+    for (double beta = -1; beta <= 1; beta++) {
+        BOTH(k->mse_backward(ex(), t, n, beta, -1, p(&a), p(&b), p(&b), p(&y)));
+        expect_same("mse_backward", &y, 0);
+    }
+    BOTH(k->clamp_forward(ex(), t, n, -0.5, 1, p(&a), p(&y)));
+    expect_same("clamp_forward", &y, 0);
+    BOTH(k->clamp_backward(ex(), t, n, -0.5, 1, p(&a), p(&b), p(&y)));
+    expect_same("clamp_backward", &y, 0);
     BOTH(k->add(ex(), t, n, p(&a), p(&b), p(&a))); /* in place */
     expect_same("add in place", &a, 0);
     drop(&a);
@@ -96,14 +102,39 @@ Test(twins, binary_image) {
             }
 }
 
+/* A permutation, a window with a step, a window of bytes that go in pairs, one element. */
+Test(twins, copy_strided) {
+    static const fri_strided_desc shapes[] =
+        {{.rank = 3, .extent = {3, 7, 40}, .x_stride = {280, 1, 7}, .y_stride = {280, 40, 1}},
+         {.rank = 2, .extent = {9, 31}, .x_stride = {65, 2}, .y_stride = {40, 1}},
+         {.rank = 2, .extent = {11, 24}, .x_stride = {32, 1}, .y_stride = {48, 1}},
+         {.rank = 0}};
+    static const fr_dtype types[] = {FR_U8, FR_F16, FR_F32, FR_F64};
+    for (int i = 0; i < 4; i++)
+        for (int ti = 0; ti < 4; ti++)
+            for (int64_t offset = 0; offset < 2; offset++) {
+                fri_strided_desc d = shapes[i];
+                d.size = fr_dtype_size(types[ti]);
+                buf x = zeros(types[ti], 1000, offset), y = zeros(types[ti], 1000, offset);
+                for (int64_t k = 0; k < 1000; k++) set(&x, k, (double)(k * 37 % 251));
+                copy_in(&x);
+                BOTH(k->copy_strided(ex(), &d, p(&x), p(&y)));
+                expect_same("copy_strided", &y, 0);
+                drop(&x);
+                drop(&y);
+            }
+}
+
 Test(twins, sums){EACH_VECTOR({
     buf x = numbers(t, n, offset);
     buf u = numbers(t, n, offset);
     buf y = blank(t, 1, 0);
     BOTH(k->sum(ex(), t, n, 0.5, p(&x), p(&y)));
     expect_same("sum", &y, rounding(t));
-    BOTH(k->mse_forward(ex(), t, n, p(&x), p(&u), p(&y)));
-    expect_same("mse_forward", &y, rounding(t));
+    for (double beta = -1; beta <= 1; beta++) {
+        BOTH(k->mse_forward(ex(), t, n, beta, p(&x), p(&u), p(&y)));
+        expect_same("mse_forward", &y, rounding(t));
+    }
     drop(&x);
     drop(&u);
     drop(&y);

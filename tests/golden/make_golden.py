@@ -27,6 +27,8 @@ import torchvision.ops
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from strided import strided
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAN, INF = math.nan, math.inf
 
@@ -262,7 +264,8 @@ def activation(name, function):
 
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "silu": F.silu, "hardsigmoid": F.hardsigmoid,
-               "hardswish": F.hardswish, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
+               "hardswish": F.hardswish, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+               "clamp": lambda x: torch.clamp(x, -2.5, 3)}
 
 
 def maxpool2d():
@@ -593,12 +596,22 @@ def dice():
     return op
 
 
-def mse():
-    op = Op("mse")
-    for case, shape in [("plain", (2, 3, 5, 4)), ("odd_length", (37,)), ("one", (1,))]:
+def distance(name, function):
+    op = Op(name)
+    for case, shape, beta in [("plain", (2, 3, 5, 4), 1.0), ("odd_length", (37,), 0.5), ("one", (1,), 1.0),
+                              ("wide", (40,), 2.5), ("no_beta", (9,), 0.0), ("equal", (12,), 1.0)]:
+        if name != "smooth_l1" and (beta == 0 or (name == "mse" and case in ("wide", "equal"))):
+            continue
         op.rng(case)
-        op.gradients(case, lambda x, t: F.mse_loss(x, t), {"x": op.normal(*shape), "t": op.normal(*shape)})
+        x, t = op.normal(*shape), op.normal(*shape)
+        if case == "equal":
+            t[::2] = x[::2]
+        more = {"beta": beta} if name == "smooth_l1" else {}
+        op.gradients(case, lambda x, t: function(x, t, **more), {"x": x, "t": t}, **more)
     return op
+
+
+DISTANCES = {"mse": F.mse_loss, "l1": F.l1_loss, "smooth_l1": F.smooth_l1_loss}
 
 
 def cast():
@@ -635,7 +648,8 @@ OPS = [conv2d, conv_transpose2d, linear, matmul, batchnorm2d, group_norm, relu, 
        *(functools.partial(activation, *item) for item in ACTIVATIONS.items()), maxpool2d, avgpool2d,
        adaptive_avgpool2d, *(functools.partial(binary, *item) for item in BINARIES.items()), scale, add_scalar,
        functools.partial(softmax, "softmax", F.softmax), functools.partial(softmax, "log_softmax", F.log_softmax), sum_,
-       mean, concat, embedding, gather, scatter, upsample, cross_entropy, bce, dice, mse, cast]
+       mean, concat, embedding, gather, scatter, upsample, cross_entropy, bce, dice,
+       *(functools.partial(distance, *item) for item in DISTANCES.items()), lambda: strided(Op("strided")), cast]
 
 
 def same(a, b, name):

@@ -1,5 +1,5 @@
-/* test_activation.c - sigmoid, tanh, silu, hardsigmoid, hardswish, gelu, gelu_tanh: golden values, gradients, what is
- * saved, in-place, refusals. */
+/* test_activation.c - sigmoid, tanh, silu, hardsigmoid, hardswish, gelu, gelu_tanh, clamp: golden values, gradients,
+ * what is saved, in-place, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
@@ -16,8 +16,13 @@
     }
 FRI_ACTIVATIONS(ACTIVATION)
 
+static fr_status run_clamp(const golden *g, fr_tensor *const *x, fr_tensor **y) {
+    (void)g;
+    return fr_clamp(x[0], -2.5, 3, y);
+}
+
 #define SUITE(name, saves) {.op = #name, .inputs = {"x"}, .run = run_##name},
-static const op_suite suites[] = {FRI_ACTIVATIONS(SUITE)};
+static const op_suite suites[] = {FRI_ACTIVATIONS(SUITE){.op = "clamp", .inputs = {"x"}, .run = run_clamp}};
 enum { OPS = sizeof suites / sizeof suites[0] };
 
 Test(activation, forward_golden) {
@@ -112,6 +117,19 @@ Test(activation, saved_bytes) {
     expect_nothing_left();
 }
 
+Test(activation, clamp_with_one_bound) {
+    const float values[] = {-INFINITY, -2, 5, INFINITY}, below[] = {-INFINITY, -2, 1, 1}, above[] = {1, 1, 5, INFINITY};
+    for (int i = 0; i < 2; i++) {
+        fr_tensor *x = NULL, *y = NULL;
+        must(fr_tensor_from_host(values, 1, (int64_t[]){4}, FR_F32, test_device(), &x));
+        must(fr_clamp(x, i == 0 ? -INFINITY : 1, i == 0 ? 1 : INFINITY, &y));
+        cr_expect_eq(memcmp(host_of(y), i == 0 ? below : above, sizeof below), 0);
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+    }
+    expect_nothing_left();
+}
+
 Test(activation, rejects_bad_args) {
     fr_tensor *integer = NULL, *y = NULL;
     must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
@@ -120,6 +138,7 @@ Test(activation, rejects_bad_args) {
         expect_refused(suites[i].run(NULL, &none, &y), FR_EINVAL, suites[i].op, "NULL", y);
         expect_refused(suites[i].run(NULL, &integer, &y), FR_EDTYPE, "i32", "float", y);
     }
+    expect_refused(fr_clamp(integer, 2, 1, &y), FR_EINVAL, "between 2 and 1", "low", y);
     fr_tensor_release(&integer);
     expect_nothing_left();
 }

@@ -1,5 +1,6 @@
-/* test_mse.c - mean squared error: golden values, gradients, refusals. */
+/* test_mse.c - mean squared and absolute error, smooth L1: golden values, gradients, what is saved, refusals. */
 #include <criterion/criterion.h>
+#include <frugal/memory.h>
 #include <frugal/ops.h>
 
 #include "support/op_suite.h"
@@ -9,26 +10,68 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
     return fr_mse(in[0], in[1], y);
 }
 
-static const op_suite suite = {.op = "mse", .inputs = {"x", "t"}, .run = run};
+static fr_status run_l1(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    (void)g;
+    return fr_l1(in[0], in[1], y);
+}
+
+static fr_status run_smooth(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    return fr_smooth_l1(in[0], in[1], golden_real(g, "beta"), y);
+}
+
+static const op_suite suites[] = {
+    {.op = "mse", .inputs = {"x", "t"}, .run = run},
+    {.op = "l1", .inputs = {"x", "t"}, .run = run_l1, .not_half = "equal"},
+    {.op = "smooth_l1", .inputs = {"x", "t"}, .run = run_smooth},
+};
+
+#define EACH for (int i = 0; i < 3; i++)
 
 Test(mse, forward_golden) {
-    suite_forward_golden(&suite);
+    EACH suite_forward_golden(&suites[i]);
 }
 
 Test(mse, gradcheck) {
-    suite_gradcheck(&suite);
+    EACH suite_gradcheck(&suites[i]);
 }
 
 Test(mse, half_near_f32) {
-    suite_half_near_f32(&suite);
+    EACH suite_half_near_f32(&suites[i]);
 }
 
 Test(mse, accumulates) {
-    suite_accumulates(&suite);
+    EACH suite_accumulates(&suites[i]);
 }
 
 Test(mse, switches_agree) {
-    suite_switches_agree(&suite);
+    EACH suite_switches_agree(&suites[i]);
+}
+
+/* References to both, no copies; no gradient, nothing. */
+Test(mse, saved_bytes) {
+    enum { COUNT = 4096 };
+    EACH for (int wants = 0; wants < 2; wants++) {
+        fr_tensor *x = NULL, *t = NULL, *h = NULL, *loss = NULL;
+        fr_memory_stats before, after;
+        golden g = golden_open("smooth_l1");
+        cr_assert(golden_next(&g));
+        must(fr_tensor_full(1, (int64_t[]){COUNT}, 2, FR_F32, test_device(), &x));
+        must(fr_tensor_full(1, (int64_t[]){COUNT}, 3, FR_F32, test_device(), &t));
+        must(fr_tensor_set_requires_grad(x, wants));
+        must(fr_memory_stats_get(test_device(), &before));
+        must(fr_mul(x, t, &h));
+        must(suites[i].run(&g, (fr_tensor *[]){h, t}, &loss));
+        fr_tensor_release(&h);
+        must(fr_memory_stats_get(test_device(), &after));
+        cr_expect_eq(after.requested - before.requested, (size_t)wants * COUNT * 4 + 512, "%s: %zu bytes are kept",
+                     suites[i].op, after.requested - before.requested);
+        if (wants) must(fr_backward(loss, NULL));
+        while (golden_next(&g)) continue;
+        fr_tensor_release(&x);
+        fr_tensor_release(&t);
+        fr_tensor_release(&loss);
+    }
+    expect_nothing_left();
 }
 
 Test(mse, rejects_bad_args) {
@@ -37,6 +80,9 @@ Test(mse, rejects_bad_args) {
     must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
     must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
     must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
+    expect_refused(fr_smooth_l1(x, x, -0.5, &y), FR_EINVAL, "beta is -0.5", ">= 0", y);
+    expect_refused(fr_l1(x, other, &y), FR_ESHAPE, "l1", "[2, 5, 7, 3]", y);
+    expect_refused(fr_smooth_l1(x, NULL, 1, &y), FR_EINVAL, "smooth_l1", "NULL", y);
     expect_refused(fr_mse(x, NULL, &y), FR_EINVAL, "mse", "NULL", y);
     expect_refused(fr_mse(x, other, &y), FR_ESHAPE, "[2, 5, 6, 3]", "[2, 5, 7, 3]", y);
     expect_refused(fr_mse(x, meta, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);

@@ -1,0 +1,153 @@
+/* test_strided.c - pad, narrow, slice, permute, pixel_shuffle: golden values, gradients, types, saved bytes,
+ * refusals. */
+#include <criterion/criterion.h>
+#include <frugal/memory.h>
+#include <frugal/ops.h>
+#include <string.h>
+
+#include "support/op_suite.h"
+
+enum { PAD, NARROW, SLICE, PERMUTE, SHUFFLE, UNSHUFFLE };
+
+static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
+    fr_tensor *x = in[0];
+    int64_t before[FR_MAX_RANK], after[FR_MAX_RANK];
+    int dims[FR_MAX_RANK];
+    const int64_t kind = golden_int(g, "kind", 0);
+    for (int i = 0; i < fr_tensor_rank(x); i++) {
+        if (kind == PAD) before[i] = golden_int(g, "before", i);
+        if (kind == PAD) after[i] = golden_int(g, "after", i);
+        if (kind == PERMUTE) dims[i] = (int)golden_int(g, "dims", i);
+    }
+    switch (kind) {
+    case PAD: return fr_pad(x, before, after, golden_real(g, "value"), y);
+    case NARROW:
+        return fr_narrow(x, (int)golden_int(g, "dim", 0), golden_int(g, "start", 0), golden_int(g, "length", 0), y);
+    case SLICE:
+        return fr_slice(x, (int)golden_int(g, "dim", 0), golden_int(g, "start", 0), golden_int(g, "end", 0),
+                        golden_int(g, "step", 0), y);
+    case PERMUTE: return fr_permute(x, dims, y);
+    case SHUFFLE: return fr_pixel_shuffle(x, golden_int(g, "r", 0), y);
+    default: return fr_pixel_unshuffle(x, golden_int(g, "r", 0), y);
+    }
+}
+
+static const op_suite suite = {.op = "strided", .inputs = {"x"}, .run = run};
+
+Test(strided, forward_golden) {
+    suite_forward_golden(&suite);
+}
+
+Test(strided, gradcheck) {
+    suite_gradcheck(&suite);
+}
+
+Test(strided, half_near_f32) {
+    suite_half_near_f32(&suite);
+}
+
+Test(strided, accumulates) {
+    suite_accumulates(&suite);
+}
+
+Test(strided, switches_agree) {
+    suite_switches_agree(&suite);
+}
+
+/* Maps that the loops cut: there and back is what it was, in types of 1, 2, 4 and 8 bytes. */
+Test(strided, there_and_back_in_all_sizes) {
+    static const fr_dtype types[] = {FR_U8, FR_BF16, FR_F32, FR_I64};
+    for (int i = 0; i < 4; i++) {
+        fr_tensor *x = NULL, *y = NULL, *whole = NULL;
+        fr_seed(6);
+        must(fr_tensor_uniform(4, (int64_t[]){3, 64, 48, 20}, 0, 100, FR_F32, test_device(), &whole));
+        must(fr_cast(whole, types[i], &x));
+        must(fr_permute(x, (const int[]){0, 3, 1, 2}, &y));
+        must(fr_permute(y, (const int[]){0, 2, 3, 1}, &y));
+        expect_same_values(y, x, "permute");
+        must(fr_pixel_shuffle(y, 2, &y));
+        cr_expect_eq(fr_tensor_shape(y)[1], 128);
+        must(fr_pixel_unshuffle(y, 2, &y));
+        expect_same_values(y, x, "pixel_shuffle");
+        must(fr_pad(y, (const int64_t[]){0, 3, 2, 1}, (const int64_t[]){1, 0, 5, 0}, 7, &y));
+        must(fr_narrow(y, 0, 0, 3, &y));
+        must(fr_narrow(y, 1, 3, 64, &y));
+        must(fr_slice(y, 2, 2, -5, 1, &y));
+        must(fr_slice(y, -1, 1, INT64_MAX, 1, &y));
+        expect_same_values(y, x, "pad and slice");
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+        fr_tensor_release(&whole);
+    }
+    expect_nothing_left();
+}
+
+/* Nothing of it is saved; what the next op saves is made again from x. */
+Test(strided, saved_bytes) {
+    enum { COUNT = 64 * 64 };
+    for (int rebuild = 0; rebuild < 2; rebuild++) {
+        fr_tensor *x = NULL, *y = NULL;
+        fr_memory_stats before, after;
+        fr_switches switches = fr_switches_default();
+        switches.rebuild = rebuild;
+        fr_switches_set(switches);
+        must(fr_tensor_normal(2, (int64_t[]){64, 64}, 0, 1, FR_F32, test_device(), &x));
+        must(fr_tensor_set_requires_grad(x, true));
+        must(fr_memory_stats_get(test_device(), &before));
+        must(fr_permute(x, (const int[]){1, 0}, &y));
+        must(fr_mul(y, y, &y));
+        must(fr_sum(y, &y));
+        must(fr_memory_stats_get(test_device(), &after));
+        cr_expect_eq(after.requested - before.requested, (rebuild ? 0 : COUNT * 4) + 512, "rebuild %d: %zu bytes",
+                     rebuild, after.requested - before.requested);
+        must(fr_backward(y, NULL));
+        const float *v = host_of(x), *dx = host_of(fr_tensor_get_grad(x));
+        for (int i = 0; i < COUNT; i++) cr_assert_eq(dx[i], 2 * v[i]);
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+    }
+    fr_switches_set(fr_switches_default());
+    expect_nothing_left();
+}
+
+/* A part of nothing, and padding around it. */
+Test(strided, no_elements) {
+    fr_tensor *x = NULL, *y = NULL;
+    must(fr_tensor_zeros(2, (int64_t[]){4, 3}, FR_F32, test_device(), &x));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_slice(x, 0, 3, 1, 1, &y));
+    cr_expect_eq(fr_tensor_shape(y)[0], 0);
+    must(fr_pad(y, (const int64_t[]){1, 0}, (const int64_t[]){0, 0}, 5, &y));
+    must(fr_sum(y, &y));
+    cr_expect_eq(*(const float *)host_of(y), 15);
+    must(fr_backward(y, NULL));
+    cr_expect_eq(((const float *)host_of(fr_tensor_get_grad(x)))[11], 0);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    expect_nothing_left();
+}
+
+Test(strided, rejects_bad_args) {
+    fr_tensor *x = NULL, *rows = NULL, *y = NULL;
+    const int64_t none[4] = {0}, less[4] = {0, -1}, many[4] = {INT32_MAX, INT32_MAX, INT32_MAX};
+    must(fr_tensor_zeros(4, (int64_t[]){2, 4, 6, 3}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(2, (int64_t[]){2, 4}, FR_F32, test_device(), &rows));
+    expect_refused(fr_pad(x, none, NULL, 0, &y), FR_EINVAL, "pad", "NULL", y);
+    expect_refused(fr_pad(x, none, less, 0, &y), FR_EINVAL, "-1 after", "dimension 1", y);
+    expect_refused(fr_pad(x, none, many, 0, &y), FR_ESHAPE, "pad", "memory", y);
+    expect_refused(fr_narrow(x, 4, 0, 1, &y), FR_EINVAL, "dimension 4", "rank 4", y);
+    expect_refused(fr_narrow(x, 1, 2, 3, &y), FR_EINVAL, "3 elements from 2", "has 4", y);
+    expect_refused(fr_narrow(x, 1, -1, 1, &y), FR_EINVAL, "from -1", "has 4", y);
+    expect_refused(fr_narrow(x, 1, 1, INT64_MAX, &y), FR_EINVAL, "narrow", "has 4", y);
+    expect_refused(fr_slice(x, -5, 0, 1, 1, &y), FR_EINVAL, "dimension -5", "rank 4", y);
+    expect_refused(fr_slice(x, 0, 0, 1, 0, &y), FR_EINVAL, "step 0", ">= 1", y);
+    expect_refused(fr_permute(x, (const int[]){0, 1, 2, 4}, &y), FR_EINVAL, "dimension 4", "rank 4", y);
+    expect_refused(fr_permute(x, (const int[]){0, 1, 2, -2}, &y), FR_EINVAL, "dimension 2", "twice", y);
+    expect_refused(fr_pixel_shuffle(rows, 2, &y), FR_ESHAPE, "pixel_shuffle", "rank 4", y);
+    expect_refused(fr_pixel_shuffle(x, 2, &y), FR_ESHAPE, "3 channels", "multiple of 4", y);
+    expect_refused(fr_pixel_shuffle(x, 0, &y), FR_EINVAL, "factor of 0", "1..1024", y);
+    expect_refused(fr_pixel_unshuffle(x, 4, &y), FR_ESHAPE, "4 x 6", "factor of 4", y);
+    fr_tensor_release(&x);
+    fr_tensor_release(&rows);
+    expect_nothing_left();
+}
