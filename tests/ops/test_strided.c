@@ -110,9 +110,13 @@ Test(strided, saved_bytes) {
     expect_nothing_left();
 }
 
-/* A part of nothing, and padding around it. */
-Test(strided, no_elements) {
+/* One element; a part of nothing, and padding around it. */
+Test(strided, one_element_and_none) {
     fr_tensor *x = NULL, *y = NULL;
+    must(fr_tensor_full(2, (int64_t[]){1, 1}, 3, FR_F32, test_device(), &x));
+    must(fr_permute(x, (const int[]){1, 0}, &y));
+    cr_expect_eq(*(const float *)host_of(y), 3);
+    fr_tensor_release(&x);
     must(fr_tensor_zeros(2, (int64_t[]){4, 3}, FR_F32, test_device(), &x));
     must(fr_tensor_set_requires_grad(x, true));
     must(fr_slice(x, 0, 3, 1, 1, &y));
