@@ -12,7 +12,7 @@ typedef fri_list<fri_step_item, FRI_STEP_ITEMS> list;
 static_assert(sizeof(list) + sizeof(fri_rmsprop_desc) + 2 * sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
 
 template <typename T, typename G, bool MOMENTUM, bool CENTERED>
-__global__ void __launch_bounds__(FRI_THREADS, FRI_STEP_BLOCKS)
+__global__ void __launch_bounds__(FRI_THREADS, FRI_STEP_BLOCKS - (MOMENTUM || CENTERED)) /* more states: 80 registers */
     step(const __grid_constant__ list all, fri_rmsprop_desc d, const float *inv_scale, const float *found) {
     constexpr int N = 4; /* 16 bytes of f32 */
     if (found != NULL && *found != 0) return;
