@@ -412,6 +412,7 @@ Test(twins, batchnorm2d){EACH_MATRIX({
 Test(twins, softmax){EACH_MATRIX({
     fri_loss_desc d = {.dtype = t, .rows = rows, .classes = c};
     for (int logarithm = 0; logarithm < 2; logarithm++) {
+        if (rows * c > 25000) continue; /* larger ones have the same paths */
         buf x = numbers(t, rows * c, offset);
         buf dy = numbers(t, rows * c, offset);
         buf y = blank(t, rows * c, offset);

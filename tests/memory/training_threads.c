@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STEPS = 3, BATCH = 4, SIZE = 32, CLASSES = 5, TRAINERS = 2 };
+enum { STEPS = 3, BATCH = 4, SIZE = 16, CLASSES = 5, TRAINERS = 2 };
 
 typedef struct recipe {
     const char *name;
