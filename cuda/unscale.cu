@@ -1,9 +1,7 @@
 /* unscale.cu - what the loss scaler and gradient clipping need; size = bytes of an element.
  *   unscale        2 * n * size bytes             over a list of arrays; n * size where the factor is 1 or absent
  *   norm_squared   n * size + 16 * blocks bytes   over a list of arrays; an f64 per block, written and read
- *
- * A block of norm_squared adds SQUARES_UNIT elements of one array, and blocks are added in order: as on the CPU the sum
- * is one of units, which ranks that have some of them each can make, too (src/dist/clip.c). */
+ * A block of norm_squared adds a unit; one block adds the units in order. */
 #include "multi.cuh"
 #include "reduce.cuh"
 
@@ -41,12 +39,10 @@ __global__ void __launch_bounds__(FRI_THREADS)
     if (bad) *found = 1;
 }
 
-enum { SQUARES_UNIT = 16384 };
-
 /* partial[block] = sum of the squares of its unit. */
 template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS) squares(const __grid_constant__ list all, double *partial) {
-    const fri_chunk at = fri_chunk_of(all, SQUARES_UNIT);
+    const fri_chunk at = fri_chunk_of(all, FRI_NORM_UNIT);
     const T *x = (const T *)all.item[at.item].data;
     const bool packed = fri_aligned_here(x, N * sizeof(T));
     int64_t i = at.begin + threadIdx.x * N;
@@ -107,7 +103,7 @@ extern "C" size_t fri_cuda_norm_squared_workspace(fr_dtype dtype, int count, con
     size_t most = 0;
     (void)dtype;
     for (int at = 0; at < count;) {
-        const unsigned blocks = fri_list_fill(&all, count, arrays, SQUARES_UNIT, &at);
+        const unsigned blocks = fri_list_fill(&all, count, arrays, FRI_NORM_UNIT, &at);
         most = blocks > most ? blocks : most;
     }
     return most * sizeof(double);
@@ -123,7 +119,7 @@ extern "C" fr_status fri_cuda_norm_squared(const fri_exec *e, fr_dtype dtype, in
     FRI_FLOAT_TYPES(dtype, "norm_squared", {
         constexpr int N = 16 / sizeof(T);
         for (int at = 0; at < count;) {
-            const unsigned blocks = fri_list_fill(&all, count, arrays, SQUARES_UNIT, &at);
+            const unsigned blocks = fri_list_fill(&all, count, arrays, FRI_NORM_UNIT, &at);
             if (blocks == 0) continue;
             squares<T, N><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, partial);
             add_units<<<1, FRI_THREADS, 0, fri_stream(e)>>>(all, blocks, partial, out);

@@ -32,6 +32,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Options. A call with options takes a pointer to a struct, or NULL for the defaults, which are PyTorch's.
  * FR_CONV2D_OPTS(.stride = 2) points to one with the defaults but for what is named; C++ wants the names in order of
@@ -121,6 +122,8 @@ FR_API fr_status fr_fail_prefix(fr_status s, const char *format, ...) __attribut
  * it: control characters (below 0x20, 0x7f, U+0080 to U+009F) and bytes that are no UTF-8 become \x1b. With `lines`
  * newlines stay. What is too long loses its middle to "...". bytes >= 16. Returns out. */
 FR_API const char *fr_text_printable(const char *text, bool lines, char *out, size_t bytes);
+/* The same of all of it, on its way into an XML file: & < > become entities. */
+FR_API void fr_text_xml(FILE *out, const char *text);
 
 /* Levenshtein's distance, for the nearest of some names; words longer than FR_TEXT_LONGEST count as that far away. */
 enum { FR_TEXT_LONGEST = 64 };

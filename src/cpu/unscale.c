@@ -57,6 +57,8 @@ FRI_CLONES static double squares_row(const void *args, int64_t n, const real *x,
     return fri_cpu_lane_total(lane);
 }
 
+_Static_assert((int)FRI_CHUNK == (int)FRI_NORM_UNIT, "a chunk of the reduction is a unit of the norm");
+
 /* One array after the other, in the same scratch. */
 size_t fri_cpu_norm_squared_workspace(fr_dtype dtype, int count, const fri_array *arrays) {
     size_t most = 0;

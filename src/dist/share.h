@@ -15,13 +15,14 @@
 #define FRI_DIST_SHARE_H
 
 #include "backend/comm.h"
+#include "backend/kernels.h"
 #include "net/module.h"
 #include "optim/optimizer.h"
 
 #include <frugal/dist.h>
 #include <time.h>
 
-enum { FRI_SHARE_UNIT = 16384 };
+enum { FRI_SHARE_UNIT = FRI_NORM_UNIT }; /* parts of gradients have whole units of their norm */
 
 struct fr_share;
 struct fri_bucket;

@@ -93,19 +93,6 @@ void fr_timeline_free(fr_timeline_recorder *r) {
 
 /* ---- drawing -------------------------------------------------------------------------------------------------- */
 
-static void text(FILE *f, const char *s) {
-    for (; *s != '\0'; s++) {
-        if (*s == '&')
-            fputs("&amp;", f);
-        else if (*s == '<')
-            fputs("&lt;", f);
-        else if (*s == '>')
-            fputs("&gt;", f);
-        else
-            fputc(*s, f);
-    }
-}
-
 static double x_of(const fr_timeline *t, size_t i) {
     return LEFT + (double)(WIDTH - LEFT - RIGHT) * (double)i / (double)(t->count > 1 ? t->count - 1 : 1);
 }
@@ -226,12 +213,12 @@ static void draw_panel(FILE *f, const fr_timeline_panel *panel, size_t most, dou
     draw_phases(f, t, top, bottom);
     draw_peak(f, t, bottom - (double)t->peak * scale, bottom);
     fprintf(f, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">", LEFT, top - 10);
-    text(f, panel->title);
+    fr_text_xml(f, panel->title);
     fprintf(f, "peak %s (%zu bytes) in %s", fr_bytes_text(t->peak, bytes), t->peak, fr_phase_name(t->at_peak.phase));
     if (t->at_peak.op != NULL && t->at_peak.op[0] != '\0') fprintf(f, ", %s", t->at_peak.op);
     if (t->at_peak.module != NULL && t->at_peak.module[0] != '\0') {
         fputs(" of ", f);
-        text(f, t->at_peak.module);
+        fr_text_xml(f, t->at_peak.module);
     }
     fputs("</text>\n", f);
 }
@@ -263,7 +250,7 @@ fr_status fr_timeline_draw(const char *path, const char *heading, const fr_timel
             "font-size=\"12\"><rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             WIDTH, height);
     fprintf(f, "<text x=\"%d\" y=\"18\" font-size=\"14\">", LEFT);
-    text(f, heading);
+    fr_text_xml(f, heading);
     fputs("</text>\n", f);
     for (int i = 0; i < panels; i++) draw_panel(f, &panel[i], most, TOP + i * (PANEL + GAP));
     draw_legend(f, height - 14);

@@ -154,16 +154,16 @@ static fr_status take(fr_tensor *x, int dim, int64_t start, int64_t count, int64
     return call(&slice, &p, x, y);
 }
 
-static fr_status expect_dim(const fr_op *op, const fr_tensor *x, int *dim) {
+static fr_status expect_dim(const char *op, const fr_tensor *x, int *dim) {
     const int rank = x->shape.rank, at = *dim < 0 ? *dim + rank : *dim;
-    if (at < 0 || at >= rank) return fr_fail(FR_EINVAL, "%s: dimension %d; x has rank %d", op->name, *dim, rank);
+    if (at < 0 || at >= rank) return fr_fail(FR_EINVAL, "%s: dimension %d; x has rank %d", op, *dim, rank);
     *dim = at;
     return FR_OK;
 }
 
 fr_status fr_narrow(fr_tensor *x, int dim, int64_t start, int64_t length, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    fr_status s = expect_dim(&slice, x, &dim);
+    fr_status s = expect_dim("narrow", x, &dim);
     if (s < 0) return s;
     const int64_t size = x->shape.dim[dim];
     if (start < 0 || length < 0 || start > size || length > size - start)
@@ -179,7 +179,7 @@ static int64_t clamped(int64_t at, int64_t size) {
 
 fr_status fr_slice(fr_tensor *x, int dim, int64_t start, int64_t end, int64_t step, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    fr_status s = expect_dim(&slice, x, &dim);
+    fr_status s = expect_dim("slice", x, &dim);
     if (s < 0) return s;
     if (step < 1) return fr_fail(FR_EINVAL, "slice: step %lld; it must be >= 1", (long long)step);
     const int64_t size = x->shape.dim[dim], from = clamped(start, size), to = clamped(end, size);
@@ -195,7 +195,7 @@ fr_status fr_permute(fr_tensor *x, const int *dims, fr_tensor **y) {
     unsigned seen = 0;
     for (int i = 0; i < p.x.rank; i++) {
         int from = dims[i];
-        fr_status s = expect_dim(&permute, x, &from);
+        fr_status s = expect_dim("permute", x, &from);
         if (s < 0) return s;
         if (seen >> from & 1) return fr_fail(FR_EINVAL, "permute: dimension %d is named twice", from);
         seen |= 1u << from;

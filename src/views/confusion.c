@@ -7,24 +7,11 @@
 
 enum { LEFT = 170, TOP = 64, WITH_NAMES = 60, WITH_NUMBERS = 24 }; /* classes that have room for these */
 
-static void text(FILE *f, const char *s) {
-    for (; *s != '\0'; s++) {
-        if (*s == '&')
-            fputs("&amp;", f);
-        else if (*s == '<')
-            fputs("&lt;", f);
-        else if (*s == '>')
-            fputs("&gt;", f);
-        else
-            fputc((unsigned char)*s < ' ' ? ' ' : *s, f);
-    }
-}
-
 /* Its name, or else its number. */
 static void class_name(FILE *f, const fri_session *r, int64_t class) {
     const char *name = fri_class_numbers_of(r, class).name;
     if (name != NULL)
-        text(f, name);
+        fr_text_xml(f, name);
     else
         fprintf(f, "%" PRId64, class);
 }

@@ -139,7 +139,7 @@ Test(strided, rejects_bad_args) {
     expect_refused(fr_pad(x, none, NULL, 0, &y), FR_EINVAL, "pad", "NULL", y);
     expect_refused(fr_pad(x, none, less, 0, &y), FR_EINVAL, "-1 after", "dimension 1", y);
     expect_refused(fr_pad(x, none, many, 0, &y), FR_ESHAPE, "pad", "memory", y);
-    expect_refused(fr_narrow(x, 4, 0, 1, &y), FR_EINVAL, "dimension 4", "rank 4", y);
+    expect_refused(fr_narrow(x, 4, 0, 1, &y), FR_EINVAL, "narrow: dimension 4", "rank 4", y);
     expect_refused(fr_narrow(x, 1, 2, 3, &y), FR_EINVAL, "3 elements from 2", "has 4", y);
     expect_refused(fr_narrow(x, 1, -1, 1, &y), FR_EINVAL, "from -1", "has 4", y);
     expect_refused(fr_narrow(x, 1, 1, INT64_MAX, &y), FR_EINVAL, "narrow", "has 4", y);
