@@ -71,6 +71,8 @@ FR_API int64_t fr_net_dim(const fr_net *n, fr_value x, int i); /* of the example
 
 FR_API fr_value fr_net_conv2d(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel,
                               const fr_conv2d_opts *opts, bool bias);
+FR_API fr_value fr_net_conv_transpose2d(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel,
+                                        const fr_conv_transpose2d_opts *opts, bool bias);
 FR_API fr_value fr_net_linear(fr_net *n, const char *name, fr_value x, int64_t out, bool bias);
 FR_API fr_value fr_net_embedding(fr_net *n, const char *name, fr_value index, int64_t rows, int64_t dim);
 /* opts: eps and momentum count; NULL: 1e-5 and 0.1. */
@@ -79,6 +81,7 @@ FR_API fr_value fr_net_inplace_abn(fr_net *n, const char *name, fr_value x, doub
 /* PyTorch's GroupNorm(groups, C) and LayerNorm(C); eps 1e-5 is theirs. */
 FR_API fr_value fr_net_group_norm(fr_net *n, const char *name, fr_value x, int64_t groups, double eps);
 FR_API fr_value fr_net_layer_norm(fr_net *n, const char *name, fr_value x, double eps);
+FR_API fr_value fr_net_layer_scale(fr_net *n, const char *name, fr_value x, double init);
 FR_API fr_value fr_net_relu(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_relu6(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_leaky_relu(fr_net *n, const char *name, fr_value x, double slope);
@@ -89,6 +92,9 @@ FR_API fr_value fr_net_hardsigmoid(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_hardswish(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_gelu(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_gelu_tanh(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_clamp(fr_net *n, const char *name, fr_value x, double low, double high);
+FR_API fr_value fr_net_softmax(fr_net *n, const char *name, fr_value x);
+FR_API fr_value fr_net_log_softmax(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_maxpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts);
 FR_API fr_value fr_net_avgpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts);
 FR_API fr_value fr_net_adaptive_avgpool2d(fr_net *n, const char *name, fr_value x, int64_t p, int64_t q);
@@ -99,6 +105,9 @@ FR_API fr_value fr_net_flatten(fr_net *n, const char *name, fr_value x, int star
 FR_API fr_value fr_net_upsample(fr_net *n, const char *name, fr_value x, int64_t factor, fr_upsample_mode mode);
 /* x at the height and width of `like`. */
 FR_API fr_value fr_net_upsample_to(fr_net *n, const char *name, fr_value x, fr_value like, fr_upsample_mode mode);
+FR_API fr_value fr_net_zero_pad2d(fr_net *n, const char *name, fr_value x, const int64_t pad[4]);
+FR_API fr_value fr_net_pixel_shuffle(fr_net *n, const char *name, fr_value x, int64_t r);
+FR_API fr_value fr_net_pixel_unshuffle(fr_net *n, const char *name, fr_value x, int64_t r);
 FR_API fr_value fr_net_identity(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_add(fr_net *n, const char *name, fr_value a,
                            fr_value b); /* a + b, over a if nobody else has it */

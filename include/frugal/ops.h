@@ -37,7 +37,7 @@ FR_OPTS_DEFAULT(fr_conv2d_opts, FR_CONV2D_OPTS())
  * dtype:  x and w equal; b in x's type or f32. grad: x, w, b. Saves x and w (references, no copies). */
 FR_API fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y);
 
-/* y = x w^T + b.   x [N, in]    w [out, in]    b [out] or NULL    y [N, out]. Saves x and w. */
+/* y = x w^T + b.   x [..., in]    w [out, in]    b [out] or NULL    y [..., out]. Saves x and w. */
 FR_API fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y);
 
 typedef struct fr_conv_transpose2d_opts {

@@ -40,6 +40,14 @@ fr_value fr_net_conv2d(fr_net *n, const char *name, fr_value x, int64_t out, int
     return one(n, name, s, &m, x);
 }
 
+fr_value fr_net_conv_transpose2d(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel,
+                                 const fr_conv_transpose2d_opts *opts, bool bias) {
+    fr_module *m = NULL;
+    fr_status s = FR_OK;
+    if (ready(n)) s = fr_nn_conv_transpose2d(width(n, x), out, kernel, opts, bias, fri_net_device(n), &m);
+    return one(n, name, s, &m, x);
+}
+
 fr_value fr_net_linear(fr_net *n, const char *name, fr_value x, int64_t out, bool bias) {
     fr_module *m = NULL;
     fr_status s = ready(n) ? fr_nn_linear(width(n, x), out, bias, fri_net_device(n), &m) : FR_OK;
@@ -76,35 +84,41 @@ fr_value fr_net_layer_norm(fr_net *n, const char *name, fr_value x, double eps) 
     return one(n, name, s, &m, x);
 }
 
+fr_value fr_net_layer_scale(fr_net *n, const char *name, fr_value x, double init) {
+    fr_module *m = NULL;
+    fr_status s = ready(n) ? fr_nn_layer_scale(width(n, x), init, fri_net_device(n), &m) : FR_OK;
+    return one(n, name, s, &m, x);
+}
+
 /* ---- without parameters ---------------------------------------------------------------------------------- */
 
-fr_value fr_net_relu(fr_net *n, const char *name, fr_value x) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_relu(&m), &m, x);
-}
-
-fr_value fr_net_relu6(fr_net *n, const char *name, fr_value x) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_relu6(&m), &m, x);
-}
+#define PLAIN(word)                                                   \
+    fr_value fr_net_##word(fr_net *n, const char *name, fr_value x) { \
+        fr_module *m = NULL;                                          \
+        return one(n, name, fr_nn_##word(&m), &m, x);                 \
+    }
+PLAIN(relu)
+PLAIN(relu6)
+PLAIN(sigmoid)
+PLAIN(tanh)
+PLAIN(silu)
+PLAIN(hardsigmoid)
+PLAIN(hardswish)
+PLAIN(gelu)
+PLAIN(gelu_tanh)
+PLAIN(softmax)
+PLAIN(log_softmax)
+PLAIN(identity)
 
 fr_value fr_net_leaky_relu(fr_net *n, const char *name, fr_value x, double slope) {
     fr_module *m = NULL;
     return one(n, name, fr_nn_leaky_relu(slope, &m), &m, x);
 }
 
-#define ACTIVATION(word)                                              \
-    fr_value fr_net_##word(fr_net *n, const char *name, fr_value x) { \
-        fr_module *m = NULL;                                          \
-        return one(n, name, fr_nn_##word(&m), &m, x);                 \
-    }
-ACTIVATION(sigmoid)
-ACTIVATION(tanh)
-ACTIVATION(silu)
-ACTIVATION(hardsigmoid)
-ACTIVATION(hardswish)
-ACTIVATION(gelu)
-ACTIVATION(gelu_tanh)
+fr_value fr_net_clamp(fr_net *n, const char *name, fr_value x, double low, double high) {
+    fr_module *m = NULL;
+    return one(n, name, fr_nn_clamp(low, high, &m), &m, x);
+}
 
 fr_value fr_net_maxpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts) {
     fr_module *m = NULL;
@@ -146,9 +160,19 @@ fr_value fr_net_upsample(fr_net *n, const char *name, fr_value x, int64_t factor
     return one(n, name, fr_nn_upsample(factor, mode, &m), &m, x);
 }
 
-fr_value fr_net_identity(fr_net *n, const char *name, fr_value x) {
+fr_value fr_net_zero_pad2d(fr_net *n, const char *name, fr_value x, const int64_t pad[4]) {
     fr_module *m = NULL;
-    return one(n, name, fr_nn_identity(&m), &m, x);
+    return one(n, name, fr_nn_zero_pad2d(pad, &m), &m, x);
+}
+
+fr_value fr_net_pixel_shuffle(fr_net *n, const char *name, fr_value x, int64_t r) {
+    fr_module *m = NULL;
+    return one(n, name, fr_nn_pixel_shuffle(r, &m), &m, x);
+}
+
+fr_value fr_net_pixel_unshuffle(fr_net *n, const char *name, fr_value x, int64_t r) {
+    fr_module *m = NULL;
+    return one(n, name, fr_nn_pixel_unshuffle(r, &m), &m, x);
 }
 
 /* ---- several inputs -------------------------------------------------------------------------------------- */

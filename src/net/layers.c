@@ -1,5 +1,4 @@
-/* layers.c - the layers that hold parameters: convolution, linear, embedding, batch norm and in-place activated batch
- * norm. */
+/* layers.c - the layers that hold parameters: convolutions, linear, embedding, the norms and layer scale. */
 #include "net/module.h"
 #include "ops/conv2d.h"
 
@@ -11,6 +10,30 @@ static fr_status default_init(fr_tensor *weight, fr_tensor *bias, int64_t fan_in
     double bound = fan_in > 0 ? 1 / sqrt((double)fan_in) : 0;
     fr_status s = fr_init_uniform(weight, -bound, bound);
     return s < 0 || bias == NULL ? s : fr_init_uniform(bias, -bound, bound);
+}
+
+/* "weight" of this shape and, unless `bias` is 0, "bias" of so many, as torch's Conv2d and Linear begin: all dimensions
+ * of the weight but the first are its fan-in. */
+static fr_status add_weights(fr_module *m, int rank, const int64_t *shape, int64_t bias, fr_device device) {
+    fr_tensor *w = NULL, *b = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_parameter_new(rank, shape, FR_F32, device, &w));
+    if (bias > 0) FR_TRY(s, fri_parameter_new(1, &bias, FR_F32, device, &b));
+    FR_TRY(s, default_init(w, b, fri_numel(w) / shape[0]));
+    FR_TRY(s, fr_module_add_parameter(m, "weight", &w));
+    if (b != NULL) FR_TRY(s, fr_module_add_parameter(m, "bias", &b));
+done:
+    fr_tensor_release(&w);
+    fr_tensor_release(&b);
+    return s;
+}
+
+static fr_status check_conv(const char *class_, int64_t in, int64_t out, int64_t kernel, int64_t groups) {
+    if (in >= 1 && out >= 1 && kernel >= 1 && groups >= 1 && in % groups == 0 && out % groups == 0) return FR_OK;
+    return fr_fail(FR_EINVAL,
+                   "%s: %lld -> %lld channels, kernel %lld, groups %lld: all must be >= 1 and groups must divide both "
+                   "channel counts",
+                   class_, (long long)in, (long long)out, (long long)kernel, (long long)groups);
 }
 
 /* ---- Conv2d ------------------------------------------------------------------------------------------------ */
@@ -38,28 +61,47 @@ fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_
                        fr_module **m) {
     FRI_NOT_NULL(m);
     fr_module *c = NULL;
-    fr_tensor *w = NULL, *b = NULL;
-    fr_status s = FR_OK;
     opts = opts != NULL ? opts : FR_CONV2D_MODULE_OPTS();
-    int64_t groups = opts->conv.groups;
-    if (in < 1 || out < 1 || kernel < 1 || groups < 1 || in % groups != 0 || out % groups != 0)
-        return fr_fail(FR_EINVAL,
-                       "Conv2d: %lld -> %lld channels, kernel %lld, groups %lld: all must be >= 1 and groups must "
-                       "divide both channel counts",
-                       (long long)in, (long long)out, (long long)kernel, (long long)groups);
+    const int64_t groups = opts->conv.groups;
+    fr_status s = check_conv("Conv2d", in, out, kernel, groups);
+    if (s < 0) return s;
     FR_TRY(s, fr_module_create(&conv2d_class, sizeof(fr_conv2d_opts), &c));
     *(fr_conv2d_opts *)c->state = opts->conv;
-    FR_TRY(s, fri_parameter_new(4, (int64_t[]){out, kernel, kernel, in / groups}, FR_F32, device, &w));
-    if (opts->bias) FR_TRY(s, fri_parameter_new(1, &out, FR_F32, device, &b));
-    FR_TRY(s, default_init(w, b, kernel * kernel * in / groups));
-    FR_TRY(s, fr_module_add_parameter(c, "weight", &w));
-    if (b != NULL) FR_TRY(s, fr_module_add_parameter(c, "bias", &b));
+    FR_TRY(s, add_weights(c, 4, (int64_t[]){out, kernel, kernel, in / groups}, opts->bias ? out : 0, device));
     fr_module_release(m);
     *m = c;
     c = NULL;
 done:
-    fr_tensor_release(&w);
-    fr_tensor_release(&b);
+    fr_module_release(&c);
+    return s;
+}
+
+/* ---- ConvTranspose2d --------------------------------------------------------------------------------------- */
+
+static fr_status conv_transpose2d_forward(fr_module *m, fr_tensor **x) {
+    return fr_conv_transpose2d(*x, m->tensors[0].tensor, m->n_tensors > 1 ? m->tensors[1].tensor : NULL, m->state, x);
+}
+
+static const fr_module_class conv_transpose2d_class = {.name = "ConvTranspose2d",
+                                                       .forward = conv_transpose2d_forward,
+                                                       .traits = FR_LAYER_PER_IMAGE | FR_LAYER_CASTS};
+
+fr_status fr_nn_conv_transpose2d(int64_t in, int64_t out, int64_t kernel, const fr_conv_transpose2d_opts *opts,
+                                 bool bias, fr_device device, fr_module **m) {
+    FRI_NOT_NULL(m);
+    fr_module *c = NULL;
+    const fr_conv_transpose2d_opts *o = opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS();
+    const int64_t groups = o->groups;
+    fr_status s = check_conv("ConvTranspose2d", in, out, kernel, groups);
+    if (s < 0) return s;
+    FR_TRY(s, fr_module_create(&conv_transpose2d_class, sizeof *o, &c));
+    *(fr_conv_transpose2d_opts *)c->state = *o;
+    /* PyTorch takes the second dimension of [in, out / groups, R, S] for the fan-in here, too. */
+    FR_TRY(s, add_weights(c, 4, (int64_t[]){in, kernel, kernel, out / groups}, bias ? out : 0, device));
+    fr_module_release(m);
+    *m = c;
+    c = NULL;
+done:
     fr_module_release(&c);
     return s;
 }
@@ -77,22 +119,15 @@ static const fr_module_class linear_class = {.name = "Linear",
 fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
     fr_module *l = NULL;
-    fr_tensor *w = NULL, *b = NULL;
     fr_status s = FR_OK;
     if (in < 1 || out < 1)
         return fr_fail(FR_EINVAL, "Linear: %lld -> %lld features; both must be >= 1", (long long)in, (long long)out);
     FR_TRY(s, fr_module_create(&linear_class, 0, &l));
-    FR_TRY(s, fri_parameter_new(2, (int64_t[]){out, in}, FR_F32, device, &w));
-    if (bias) FR_TRY(s, fri_parameter_new(1, &out, FR_F32, device, &b));
-    FR_TRY(s, default_init(w, b, in));
-    FR_TRY(s, fr_module_add_parameter(l, "weight", &w));
-    if (b != NULL) FR_TRY(s, fr_module_add_parameter(l, "bias", &b));
+    FR_TRY(s, add_weights(l, 2, (int64_t[]){out, in}, bias ? out : 0, device));
     fr_module_release(m);
     *m = l;
     l = NULL;
 done:
-    fr_tensor_release(&w);
-    fr_tensor_release(&b);
     fr_module_release(&l);
     return s;
 }
@@ -285,6 +320,42 @@ fr_status fr_nn_group_norm(int64_t channels, int64_t groups, double eps, fr_devi
 fr_status fr_nn_layer_norm(int64_t channels, double eps, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
     return group_norm_create(&layer_norm_class, channels, (group_norm_state){0, eps}, device, m);
+}
+
+/* ---- LayerScale -------------------------------------------------------------------------------------------- */
+
+static fr_status layer_scale_forward(fr_module *m, fr_tensor **x) {
+    fr_tensor *factors = NULL;
+    fr_status s = fr_reshape(m->tensors[0].tensor, 1, (int64_t[]){-1}, &factors);
+    if (s == FR_OK) s = fr_mul(*x, factors, x);
+    fr_tensor_release(&factors);
+    return s;
+}
+
+static const fr_module_class layer_scale_class = {.name = "LayerScale",
+                                                  .forward = layer_scale_forward,
+                                                  .traits =
+                                                      FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE};
+
+fr_status fr_nn_layer_scale(int64_t channels, double init, fr_device device, fr_module **m) {
+    FRI_NOT_NULL(m);
+    fr_module *l = NULL;
+    fr_tensor *t = NULL;
+    fr_status s = FR_OK;
+    if (channels < 1 || !isfinite(init))
+        return fr_fail(FR_EINVAL, "LayerScale: %lld channels, init %g; at least 1, and a finite number",
+                       (long long)channels, init);
+    FR_TRY(s, fr_module_create(&layer_scale_class, 0, &l));
+    FR_TRY(s, fri_parameter_new(3, (int64_t[]){channels, 1, 1}, FR_F32, device, &t));
+    FR_TRY(s, fr_tensor_fill(t, init));
+    FR_TRY(s, fri_module_add_own(l, &t));
+    fr_module_release(m);
+    *m = l;
+    l = NULL;
+done:
+    fr_tensor_release(&t);
+    fr_module_release(&l);
+    return s;
 }
 
 /* ---- converting -------------------------------------------------------------------------------------------- */

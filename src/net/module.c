@@ -108,9 +108,8 @@ fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child)
     return FR_OK;
 }
 
-/* s: that of the caller's check of its arguments. */
+/* s: that of the caller's checks. */
 static fr_status add_tensor(fr_status s, fr_module *m, const char *name, fr_tensor **t, bool is_parameter) {
-    if (s == FR_OK) s = check_name(m, name, *t);
     char *copy = s == FR_OK ? strdup(name) : NULL;
     if (s == FR_OK && copy == NULL) s = no_memory(m);
     if (s == FR_OK) s = FRI_ROOM(m->tensors, m->n_tensors, m->class_->name);
@@ -126,12 +125,21 @@ static fr_status add_tensor(fr_status s, fr_module *m, const char *name, fr_tens
     return FR_OK;
 }
 
+static fr_status check_part(fr_module *m, const char *name, fr_tensor **t) {
+    fr_status s = FRI_CHECK_NULL(m, name, t);
+    return s == FR_OK ? check_name(m, name, *t) : s;
+}
+
 fr_status fr_module_add_parameter(fr_module *m, const char *name, fr_tensor **t) {
-    return add_tensor(FRI_CHECK_NULL(m, name, t), m, name, t, true);
+    return add_tensor(check_part(m, name, t), m, name, t, true);
 }
 
 fr_status fr_module_add_buffer(fr_module *m, const char *name, fr_tensor **t) {
-    return add_tensor(FRI_CHECK_NULL(m, name, t), m, name, t, false);
+    return add_tensor(check_part(m, name, t), m, name, t, false);
+}
+
+fr_status fri_module_add_own(fr_module *m, fr_tensor **t) {
+    return add_tensor(FR_OK, m, "", t, true);
 }
 
 fr_module *fr_module_child(fr_module *m, int i) {
@@ -304,16 +312,24 @@ bool fr_module_training(const fr_module *m) {
 
 enum { PATH_BYTES = 512 };
 
+/* By fri_module_add_own. */
+static bool is_own(const fr_module *m) {
+    return m->n_tensors > 0 && m->tensors[0].name[0] == '\0';
+}
+
 static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn *fn, void *ctx) {
     for (int i = 0; i < m->n_tensors; i++) {
-        snprintf(path + at, PATH_BYTES - at, "%s%s", at ? "." : "", m->tensors[i].name);
+        const char *name = m->tensors[i].name;
+        snprintf(path + at, PATH_BYTES - at, "%s%s", at > 0 && name[0] != '\0' ? "." : "", name);
         fr_status s = fn(ctx, path, m->tensors[i].tensor, m->tensors[i].is_parameter);
         if (s < 0) return s;
     }
-    for (int i = 0; i < m->n_children; i++) {
-        int n = snprintf(path + at, PATH_BYTES - at, "%s%s", at ? "." : "", m->names[i]);
+    for (int i = 0; i < 2 * m->n_children; i++) { /* first what is a parameter of m itself in PyTorch */
+        const int k = i % m->n_children;
+        if (is_own(m->children[k]) != (i < m->n_children)) continue;
+        int n = snprintf(path + at, PATH_BYTES - at, "%s%s", at ? "." : "", m->names[k]);
         if (n < 0 || at + (size_t)n >= PATH_BYTES - 64) return fr_fail(FR_EINVAL, "module path %s is too long", path);
-        fr_status s = visit(m->children[i], path, at + (size_t)n, fn, ctx);
+        fr_status s = visit(m->children[k], path, at + (size_t)n, fn, ctx);
         if (s < 0) return s;
     }
     path[at] = '\0';

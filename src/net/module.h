@@ -55,6 +55,9 @@ static inline bool fri_norm_trains(const fr_module *m) {
 /* f32 tensor of category parameter. */
 fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out);
 
+/* A parameter that has the path of the module itself; it is the only tensor there. Takes *t also on failure. */
+fr_status fri_module_add_own(fr_module *m, fr_tensor **t);
+
 /* fr_nn_batchnorm2d with eps and momentum; opts may be NULL. */
 fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, fr_device device, fr_module **m);
 

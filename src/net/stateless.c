@@ -66,23 +66,39 @@ fr_status fr_nn_leaky_relu(double slope, fr_module **m) {
     return make(&leaky_relu_class, &slope, sizeof slope, m);
 }
 
-#define ACTIVATION_LAYER(word, class_name)                                                                             \
-    static fr_status word##_forward(fr_module *m, fr_tensor **x) {                                                     \
-        (void)m;                                                                                                       \
-        return fr_##word(*x, x);                                                                                       \
-    }                                                                                                                  \
-    static const fr_module_class word##_class = {.name = class_name, .forward = word##_forward, .traits = ACTIVATION}; \
-    fr_status fr_nn_##word(fr_module **m) {                                                                            \
-        FRI_NOT_NULL(m);                                                                                               \
-        return make(&word##_class, NULL, 0, m);                                                                        \
+/* A layer whose op takes nothing but x. */
+#define PLAIN_LAYER(word, class_name, what)                                                                      \
+    static fr_status word##_forward(fr_module *m, fr_tensor **x) {                                               \
+        (void)m;                                                                                                 \
+        return fr_##word(*x, x);                                                                                 \
+    }                                                                                                            \
+    static const fr_module_class word##_class = {.name = class_name, .forward = word##_forward, .traits = what}; \
+    fr_status fr_nn_##word(fr_module **m) {                                                                      \
+        FRI_NOT_NULL(m);                                                                                         \
+        return make(&word##_class, NULL, 0, m);                                                                  \
     }
-ACTIVATION_LAYER(sigmoid, "Sigmoid")
-ACTIVATION_LAYER(tanh, "Tanh")
-ACTIVATION_LAYER(silu, "SiLU")
-ACTIVATION_LAYER(hardsigmoid, "Hardsigmoid")
-ACTIVATION_LAYER(hardswish, "Hardswish")
-ACTIVATION_LAYER(gelu, "GELU")
-ACTIVATION_LAYER(gelu_tanh, "GELUTanh")
+PLAIN_LAYER(sigmoid, "Sigmoid", ACTIVATION)
+PLAIN_LAYER(tanh, "Tanh", ACTIVATION)
+PLAIN_LAYER(silu, "SiLU", ACTIVATION)
+PLAIN_LAYER(hardsigmoid, "Hardsigmoid", ACTIVATION)
+PLAIN_LAYER(hardswish, "Hardswish", ACTIVATION)
+PLAIN_LAYER(gelu, "GELU", ACTIVATION)
+PLAIN_LAYER(gelu_tanh, "GELUTanh", ACTIVATION)
+PLAIN_LAYER(softmax, "Softmax", FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE)
+PLAIN_LAYER(log_softmax, "LogSoftmax", FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE)
+
+static fr_status clamp_forward(fr_module *m, fr_tensor **x) {
+    const double *bounds = m->state;
+    return fr_clamp(*x, bounds[0], bounds[1], x);
+}
+static const fr_module_class clamp_class = {.name = "Clamp", .forward = clamp_forward, .traits = ACTIVATION};
+
+fr_status fr_nn_clamp(double low, double high, fr_module **m) {
+    FRI_NOT_NULL(m);
+    const double bounds[2] = {low, high};
+    if (!(low <= high)) return fr_fail(FR_EINVAL, "Clamp: low %g is not <= high %g", low, high);
+    return make(&clamp_class, bounds, sizeof bounds, m);
+}
 
 /* ---- pooling ----------------------------------------------------------------------------------------------- */
 
@@ -195,6 +211,49 @@ fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) {
     if (factor < 1 || factor > INT32_MAX)
         return fr_fail(FR_EINVAL, "Upsample: factor %lld must be >= 1 and below 2^31", (long long)factor);
     return make(&upsample_class, &u, sizeof u, m);
+}
+
+static fr_status zero_pad2d_forward(fr_module *m, fr_tensor **x) {
+    const int64_t *p = m->state;
+    return fr_pad(*x, (int64_t[]){0, p[2], p[0], 0}, (int64_t[]){0, p[3], p[1], 0}, 0, x);
+}
+static const fr_module_class zero_pad2d_class = {.name = "ZeroPad2d",
+                                                 .forward = zero_pad2d_forward,
+                                                 .traits = FR_LAYER_PER_IMAGE};
+
+fr_status fr_nn_zero_pad2d(const int64_t pad[4], fr_module **m) {
+    FRI_NOT_NULL(pad, m);
+    for (int i = 0; i < 4; i++)
+        if (pad[i] < 0) return fr_fail(FR_EINVAL, "ZeroPad2d: side %d gets %lld; >= 0", i, (long long)pad[i]);
+    return make(&zero_pad2d_class, pad, 4 * sizeof *pad, m);
+}
+
+static fr_status pixel_shuffle_forward(fr_module *m, fr_tensor **x) {
+    return fr_pixel_shuffle(*x, *(int64_t *)m->state, x);
+}
+static fr_status pixel_unshuffle_forward(fr_module *m, fr_tensor **x) {
+    return fr_pixel_unshuffle(*x, *(int64_t *)m->state, x);
+}
+static const fr_module_class pixel_shuffle_class = {.name = "PixelShuffle",
+                                                    .forward = pixel_shuffle_forward,
+                                                    .traits = FR_LAYER_PER_IMAGE};
+static const fr_module_class pixel_unshuffle_class = {.name = "PixelUnshuffle",
+                                                      .forward = pixel_unshuffle_forward,
+                                                      .traits = FR_LAYER_PER_IMAGE};
+
+static fr_status make_shuffle(const fr_module_class *class_, int64_t r, fr_module **m) {
+    if (r < 1) return fr_fail(FR_EINVAL, "%s: factor %lld must be >= 1", class_->name, (long long)r);
+    return make(class_, &r, sizeof r, m);
+}
+
+fr_status fr_nn_pixel_shuffle(int64_t r, fr_module **m) {
+    FRI_NOT_NULL(m);
+    return make_shuffle(&pixel_shuffle_class, r, m);
+}
+
+fr_status fr_nn_pixel_unshuffle(int64_t r, fr_module **m) {
+    FRI_NOT_NULL(m);
+    return make_shuffle(&pixel_unshuffle_class, r, m);
 }
 
 static fr_status identity_forward(fr_module *m, fr_tensor **x) {

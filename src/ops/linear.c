@@ -1,5 +1,5 @@
 /* linear - fully connected layer.
- *   forward    y = x w^T + b
+ *   forward    y = x w^T + b over the last dimension
  *   backward   db = sum of dy over rows;  dw = dy^T x;  dx = dy w
  *   saves      x and w (references), never y
  *   in-place   no
@@ -98,7 +98,8 @@ done:
 static fr_status input_gradient(fr_node *node, const fri_linear_desc *d, fr_tensor **dy) {
     fr_tensor *w = NULL, *dx = NULL;
     fr_status s = FR_OK;
-    fr_shape shape = FRI_SHAPE(d->n, d->in);
+    fr_shape shape = (*dy)->shape;
+    shape.dim[shape.rank - 1] = d->in;
     FR_TRY(s, fr_node_saved(node, 1, &w));
     FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
     FR_TRY(s, fri_linear_input(d, w, *dy, dx));
@@ -129,15 +130,16 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
     fr_status s = FR_OK;
     FR_TRY(s, fri_expect_float(&linear, x, "x"));
-    FR_TRY(s, fri_expect_rank(&linear, x, "x", 2));
     FR_TRY(s, fri_expect_rank(&linear, w, "w", 2));
+    if (x->shape.rank < 1)
+        return fr_fail(FR_ESHAPE, "linear: x is a scalar; w %s needs features", fri_shape_text(&w->shape, ws));
     if (x->dtype != w->dtype)
         return fr_fail(FR_EDTYPE, "linear: x is %s but w is %s", fr_dtype_name(x->dtype), fr_dtype_name(w->dtype));
     *d = (fri_linear_desc){.dtype = x->dtype,
                            .bias_dtype = b != NULL ? b->dtype : x->dtype,
-                           .n = x->shape.dim[0],
-                           .in = x->shape.dim[1],
+                           .in = x->shape.dim[x->shape.rank - 1],
                            .out = w->shape.dim[0]};
+    d->n = d->in > 0 ? fri_numel(x) / d->in : 0;
     if (w->shape.dim[1] != d->in)
         return fr_fail(FR_ESHAPE, "linear: x %s has %lld features but w %s expects %lld", fri_shape_text(&x->shape, xs),
                        (long long)d->in, fri_shape_text(&w->shape, ws), (long long)w->shape.dim[1]);
@@ -160,7 +162,8 @@ fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y) {
     fr_status s = FR_OK;
     FR_TRY(s, fri_call_begin(&c, &linear, 2, (fr_tensor *[]){x, w, b}, 3));
     FR_TRY(s, describe(c.in[0], c.in[1], c.in[2], &d));
-    fr_shape shape = FRI_SHAPE(d.n, d.out);
+    fr_shape shape = c.in[0]->shape;
+    shape.dim[shape.rank - 1] = d.out;
     FR_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
     if (wanted) FR_TRY(s, fri_linear_forward(&d, c.in[0], c.in[1], c.in[2], out));
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},

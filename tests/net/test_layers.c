@@ -58,6 +58,14 @@ LAYER(nearest, fr_nn_upsample(2, FR_UPSAMPLE_NEAREST, m), fr_upsample(x, 14, 12,
 LAYER(bilinear, fr_nn_upsample(3, FR_UPSAMPLE_BILINEAR, m), fr_upsample(x, 21, 18, FR_UPSAMPLE_BILINEAR, false, y))
 LAYER(dropout, fr_nn_dropout(0.4, m), fr_dropout(x, 0.4, true, y))
 LAYER(dropout2d, fr_nn_dropout2d(0.4, m), fr_dropout2d(x, 0.4, true, y))
+LAYER(clamp, fr_nn_clamp(-0.25, 0.5, m), fr_clamp(x, -0.25, 0.5, y))
+LAYER(softmax, fr_nn_softmax(m), fr_softmax(x, y))
+LAYER(log_softmax, fr_nn_log_softmax(m), fr_log_softmax(x, y))
+LAYER(stochastic_depth, fr_nn_stochastic_depth(0.4, m), fr_stochastic_depth(x, 0.4, true, y))
+LAYER(zero_pad2d, fr_nn_zero_pad2d((int64_t[]){1, 2, 3, 4}, m),
+      fr_pad(x, (int64_t[]){0, 3, 1, 0}, (int64_t[]){0, 4, 2, 0}, 0, y))
+LAYER(pixel_shuffle, fr_nn_pixel_shuffle(2, m), fr_pixel_shuffle(x, 2, y))
+LAYER(pixel_unshuffle, fr_nn_pixel_unshuffle(1, m), fr_pixel_unshuffle(x, 1, y))
 LAYER(identity, fr_nn_identity(m), fr_scale(x, 1, y))
 
 static const struct {
@@ -84,6 +92,13 @@ static const struct {
     {"bilinear", "Upsample", bilinear_make, bilinear_op},
     {"dropout", "Dropout", dropout_make, dropout_op},
     {"dropout2d", "Dropout2d", dropout2d_make, dropout2d_op},
+    {"clamp", "Clamp", clamp_make, clamp_op},
+    {"softmax", "Softmax", softmax_make, softmax_op},
+    {"log_softmax", "LogSoftmax", log_softmax_make, log_softmax_op},
+    {"stochastic_depth", "StochasticDepth", stochastic_depth_make, stochastic_depth_op},
+    {"zero_pad2d", "ZeroPad2d", zero_pad2d_make, zero_pad2d_op},
+    {"pixel_shuffle", "PixelShuffle", pixel_shuffle_make, pixel_shuffle_op},
+    {"pixel_unshuffle", "PixelUnshuffle", pixel_unshuffle_make, pixel_unshuffle_op},
     {"identity", "Identity", identity_make, identity_op},
 };
 
@@ -105,8 +120,8 @@ Test(layers, are_their_ops) {
 }
 
 Test(layers, dropout_is_the_identity_in_eval) {
-    layer_make *const make[] = {dropout_make, dropout2d_make};
-    for (int i = 0; i < 2; i++) {
+    layer_make *const make[] = {dropout_make, dropout2d_make, stochastic_depth_make};
+    for (int i = 0; i < 3; i++) {
         fr_module *m = NULL;
         fr_tensor *x = image(), *y = NULL;
         must(make[i](&m));
@@ -139,6 +154,93 @@ Test(layers, conv2d_and_linear_are_their_ops) {
     expect_same("linear", &y, &want);
     fr_module_release(&m);
     fr_tensor_release(&x);
+    expect_nothing_left();
+}
+
+Test(layers, conv_transpose2d_is_its_op) {
+    fr_module *m = NULL;
+    fr_tensor *x = image(), *y = NULL, *want = NULL;
+    const fr_conv_transpose2d_opts *o =
+        FR_CONV_TRANSPOSE2D_OPTS(.stride = 2, .padding = 1, .output_padding = 1, .groups = 2);
+    must(fr_nn_conv_transpose2d(4, 6, 3, o, true, test_device(), &m));
+    must(fr_module_forward(m, x, &y));
+    fr_tensor *w = fr_module_tensor(m, "weight");
+    must(fr_conv_transpose2d(x, w, fr_module_tensor(m, "bias"), o, &want));
+    expect_same("conv_transpose2d", &y, &want);
+    cr_expect(fr_tensor_dim(w, 0) == 4 && fr_tensor_dim(w, 3) == 3);
+    must(fr_nn_conv_transpose2d(4, 6, 3, NULL, false, test_device(), &m));
+    cr_expect_null(fr_module_tensor(m, "bias"));
+    fr_module_release(&m);
+    fr_tensor_release(&x);
+    expect_nothing_left();
+}
+
+static fr_status path_of_first(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    cr_expect(is_parameter && fr_tensor_requires_grad(t));
+    snprintf(ctx, 64, "%s", path);
+    return FR_END;
+}
+
+/* Its parameter has the layer's path and torchvision's shape; freezing that path freezes it. */
+Test(layers, layer_scale_multiplies_channels) {
+    const fr_device d = test_device();
+    const float factor[4] = {1, -2, 0.5F, 0};
+    fr_module *m = NULL;
+    fr_tensor *x = image(), *y = NULL, *f = NULL;
+    char path[64] = "";
+    fr_net *n = fr_net_begin(d);
+    fr_value v = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 7, 6, 4});
+    v = fr_net_layer_scale(n, "block.scale", v, 0.25);
+    must(fr_net_end(&n, &v, 1, &m));
+    must(fr_module_each_tensor(m, path_of_first, path));
+    cr_expect_str_eq(path, "block.scale");
+    fr_tensor *t = fr_module_tensor(fr_module_find(m, "block.scale"), "");
+    cr_assert(fr_tensor_rank(t) == 3 && fr_tensor_dim(t, 0) == 4 && fr_tensor_numel(t) == 4);
+    cr_expect_eq(((float *)host_of(t))[3], 0.25F);
+    must(fr_tensor_from_host(factor, 3, (int64_t[]){4, 1, 1}, FR_F32, d, &f));
+    must(fr_tensor_copy(t, f));
+    must(fr_module_forward(m, x, &y));
+    const float *in = host_of(x), *out = host_of(y);
+    for (int64_t i = 0; i < fr_tensor_numel(x); i++) cr_assert_eq(out[i], in[i] * factor[i % 4], "%d", (int)i);
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    cr_expect_eq(fr_tensor_rank(fr_tensor_get_grad(t)), 3);
+    must(fr_module_freeze(m, "block.scale", true));
+    cr_expect_eq(fr_module_trained_count(m), 0);
+    must(fr_module_to_dtype(m, FR_F16));
+    cr_expect_eq(fr_tensor_dtype(fr_module_tensor(fr_module_find(m, "block.scale"), "")), FR_F16);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&f);
+    fr_module_release(&m);
+    expect_nothing_left();
+}
+
+/* Rows of any number of dimensions: the bits and gradients of the same rows in two. */
+Test(layers, linear_takes_images) {
+    fr_module *m = NULL;
+    fr_tensor *x = image(), *flat = NULL, *y[2] = {NULL}, *g[2] = {NULL}, *sum = NULL;
+    must(fr_nn_linear(4, 5, true, test_device(), &m));
+    for (int i = 0; i < 2; i++) {
+        fr_tensor *leaf = NULL;
+        must(fr_reshape(x, i == 0 ? 4 : 2, i == 0 ? (int64_t[]){2, 7, 6, 4} : (int64_t[]){84, 4}, &flat));
+        must(fr_tensor_clone(flat, &leaf));
+        must(fr_tensor_set_requires_grad(leaf, true));
+        must(fr_module_forward(m, leaf, &y[i]));
+        must(fr_sum(y[i], &sum));
+        must(fr_backward(sum, NULL));
+        must(fr_tensor_clone(fr_tensor_get_grad(leaf), &g[i]));
+        fr_tensor_release(&leaf);
+    }
+    cr_expect(fr_tensor_rank(y[0]) == 4 && fr_tensor_dim(y[0], 2) == 6 && fr_tensor_dim(y[0], 3) == 5);
+    must(fr_reshape(y[0], 2, (int64_t[]){84, 5}, &y[0]));
+    must(fr_reshape(g[0], 2, (int64_t[]){84, 4}, &g[0]));
+    expect_same("result", &y[0], &y[1]);
+    expect_same("gradient", &g[0], &g[1]);
+    fr_tensor_release(&x);
+    fr_tensor_release(&flat);
+    fr_tensor_release(&sum);
+    fr_module_release(&m);
     expect_nothing_left();
 }
 
@@ -200,6 +302,8 @@ Test(layers, start_as_torchs) {
     expect_moments("linear weight", fr_module_tensor(m, "weight"), 1 / sqrt(300), 0.1);
     expect_moments("linear bias", fr_module_tensor(m, "bias"), 1 / sqrt(300), 0.1);
     cr_expect_eq(fr_init_kaiming_normal(fr_module_tensor(m, "bias"), true), FR_ESHAPE);
+    must(fr_nn_conv_transpose2d(64, 8, 3, FR_CONV_TRANSPOSE2D_OPTS(.groups = 2), true, test_device(), &m));
+    expect_moments("transposed weight", fr_module_tensor(m, "weight"), 1 / sqrt(36 * 3), 1 / sqrt(36)); /* 3 * 3 * 4 */
     must(fr_nn_embedding(200, 50, test_device(), &m));
     expect_moments("embedding", fr_module_tensor(m, "weight"), 1, INFINITY);
     fr_module_release(&m);
@@ -269,8 +373,26 @@ Test(layers, group_norm_and_layer_norm_are_their_ops) {
     expect_nothing_left();
 }
 
-/* A list with them: sizes follow, and a checkpointed step has the bits of the plain one. */
-Test(layers, norms_by_groups_train_in_a_list) {
+typedef fr_value list_layers(fr_net *n, fr_value v);
+
+static fr_value norms_by_groups(fr_net *n, fr_value v) {
+    v = fr_net_conv2d(n, "conv1", v, 8, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
+    v = fr_net_relu(n, "relu1", fr_net_group_norm(n, "norm1", v, 2, 1e-5));
+    return fr_net_gelu(n, "act", fr_net_layer_norm(n, "norm2", v, 1e-6));
+}
+
+static fr_value shapes_and_shares(fr_net *n, fr_value v) {
+    v = fr_net_zero_pad2d(n, "pad", v, (int64_t[]){1, 0, 0, 1});
+    v = fr_net_conv_transpose2d(n, "up", v, 8, 2, FR_CONV_TRANSPOSE2D_OPTS(.stride = 2), FR_BIAS);
+    v = fr_net_clamp(n, "clamp", fr_net_pixel_unshuffle(n, "fold", v, 2), -0.6, 0.6);
+    fr_value y = fr_net_linear(n, "mix", fr_net_softmax(n, "soft", v), 32, FR_BIAS);
+    y = fr_net_stochastic_depth(n, "drop", fr_net_layer_scale(n, "scale", y, 0.5), 0.2);
+    v = fr_net_pixel_shuffle(n, "unfold", fr_net_add(n, "add", y, v), 2);
+    return fr_net_log_softmax(n, "log", v);
+}
+
+/* Lists with them: sizes follow, and a checkpointed step has the bits of the plain one. */
+static void train_in_a_list(list_layers *layers_of) {
     double loss[2][3];
     for (int way = 0; way < 2; way++) {
         fr_module *m = NULL;
@@ -279,9 +401,7 @@ Test(layers, norms_by_groups_train_in_a_list) {
         fr_seed(4);
         fr_net *n = fr_net_begin(test_device());
         fr_value v = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 6, 6, 3});
-        v = fr_net_conv2d(n, "conv1", v, 8, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
-        v = fr_net_relu(n, "relu1", fr_net_group_norm(n, "norm1", v, 2, 1e-5));
-        v = fr_net_gelu(n, "act", fr_net_layer_norm(n, "norm2", v, 1e-6));
+        v = layers_of(n, v);
         v = fr_net_flatten(n, "flatten", fr_net_adaptive_avgpool2d(n, "pool", v, 1, 1), 1);
         v = fr_net_linear(n, "fc", v, 2, FR_BIAS);
         must(fr_net_end(&n, &v, 1, &m));
@@ -309,6 +429,14 @@ Test(layers, norms_by_groups_train_in_a_list) {
     expect_nothing_left();
 }
 
+Test(layers, norms_by_groups_train_in_a_list) {
+    train_in_a_list(norms_by_groups);
+}
+
+Test(layers, shapes_and_shares_train_in_a_list) {
+    train_in_a_list(shapes_and_shares);
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------- */
 
 static void refused(fr_status s, fr_module *m, const char *word1, const char *word2) {
@@ -322,6 +450,18 @@ Test(layers, refuse_impossible_options) {
     refused(s, m, "0 -> 4", ">= 1");
     s = fr_nn_conv2d(3, 4, 3, FR_CONV2D_MODULE_OPTS(.conv.groups = 2), test_device(), &m);
     refused(s, m, "3 -> 4", "groups 2");
+    s = fr_nn_conv_transpose2d(4, 3, 3, FR_CONV_TRANSPOSE2D_OPTS(.groups = 2), true, test_device(), &m);
+    refused(s, m, "ConvTranspose2d: 4 -> 3", "groups 2");
+    s = fr_nn_layer_scale(0, 1e-6, test_device(), &m);
+    refused(s, m, "LayerScale: 0 channels", "1e-06");
+    s = fr_nn_clamp(1, NAN, &m);
+    refused(s, m, "low 1", "nan");
+    s = fr_nn_zero_pad2d((int64_t[]){0, 0, -2, 0}, &m);
+    refused(s, m, "ZeroPad2d: side 2", "-2");
+    s = fr_nn_pixel_shuffle(0, &m);
+    refused(s, m, "PixelShuffle", "factor 0");
+    s = fr_nn_pixel_unshuffle(-1, &m);
+    refused(s, m, "PixelUnshuffle", "factor -1");
     s = fr_nn_linear(-1, 4, true, test_device(), &m);
     refused(s, m, "Linear", "-1 -> 4");
     s = fr_nn_embedding(5, 0, test_device(), &m);

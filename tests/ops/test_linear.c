@@ -34,7 +34,6 @@ Test(linear, switches_agree) {
 Test(linear, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
     must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
     must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
     must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
     fr_tensor *flat = NULL, *w = NULL;
@@ -42,7 +41,10 @@ Test(linear, rejects_bad_args) {
     must(fr_tensor_zeros(2, (int64_t[]){4, 80}, FR_F32, test_device(), &w));
     expect_refused(fr_linear(flat, NULL, NULL, &y), FR_EINVAL, "linear", "NULL", y);
     expect_refused(fr_linear(flat, w, NULL, &y), FR_ESHAPE, "90", "80", y);
-    expect_refused(fr_linear(x, w, NULL, &y), FR_ESHAPE, "[2, 5, 6, 3]", "rank 2", y);
+    expect_refused(fr_linear(x, w, NULL, &y), FR_ESHAPE, "[2, 5, 6, 3]", "80", y);
+    expect_refused(fr_linear(flat, x, NULL, &y), FR_ESHAPE, "[2, 5, 6, 3]", "rank 2", y);
+    must(fr_tensor_zeros(0, NULL, FR_F32, test_device(), &other));
+    expect_refused(fr_linear(other, w, NULL, &y), FR_ESHAPE, "scalar", "[4, 80]", y);
     expect_refused(fr_linear(x, meta, NULL, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
     expect_refused(fr_linear(integer, w, NULL, &y), FR_EDTYPE, "i32", "float", y);
     fr_tensor_release(&flat);
