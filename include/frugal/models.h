@@ -56,13 +56,16 @@ FR_API fr_status fr_efficientnet(int version, const fr_model_opts *opts, fr_modu
 /* version 1: SqueezeNet 1.1. Iandola et al. 2016; torchvision.models.squeezenet1_1. FR_EINVAL: another version,
  * small_stem or abn_slope, or an image below 17 pixels. */
 FR_API fr_status fr_squeezenet(int version, const fr_model_opts *opts, fr_module **m);
+/* ConvNeXt-Tiny with stochastic depth up to 0.1. Liu et al. 2022; torchvision.models.convnext_tiny. FR_EINVAL:
+ * small_stem or abn_slope, or an image below 32 pixels. */
+FR_API fr_status fr_convnext_tiny(const fr_model_opts *opts, fr_module **m);
 /* A small U-Net (Ronneberger et al. 2015) with batch norm, `depth` poolings (1..5) and 32 channels on top; classes per
  * pixel. image_size must be a multiple of 2^depth. */
 FR_API fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m);
 
 /* One of these by its name: "vgg16_bn", "resnet50", "densenet121", "densenet_bc40_k12", "mobilenet_v2",
- * "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "squeezenet1_1", "unet4", any depth; "_small" behind
- * another sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE. FR_EINVAL: another name. */
+ * "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "convnext_tiny", "squeezenet1_1", "unet4", any depth;
+ * "_small" behind another sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE. FR_EINVAL: another name. */
 FR_API fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m);
 
 /* A classifier as its file of weights describes it: folded for inference (fr_net_fold), and what fr_predict takes.

@@ -24,6 +24,7 @@ static fr_status make(const char *name, const fr_model_opts *opts, fr_module **m
     fr_model_opts o = opts != NULL ? *opts : *FR_MODEL_OPTS();
     const bool large = strcmp(name, "mobilenet_v3_large") == 0;
     if (large || strcmp(name, "mobilenet_v3_small") == 0) return fr_mobilenet_v3(large, &o, m);
+    if (strcmp(name, "convnext_tiny") == 0) return fr_convnext_tiny(&o, m);
     for (size_t i = 0; i < sizeof family / sizeof *family; i++) {
         const size_t n = strlen(family[i].name);
         char *rest = NULL;
@@ -46,7 +47,7 @@ static fr_status make(const char *name, const fr_model_opts *opts, fr_module **m
     }
     return fr_fail(FR_EINVAL,
                    "model '%s' is not known: vgg16, resnet18, densenet121, densenet_bc40_k12, mobilenet_v2, "
-                   "mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, squeezenet1_1, unet4 and other depths "
+                   "mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, convnext_tiny, squeezenet1_1, unet4 and "
                    "are, with _bn, _small, _abn behind them",
                    name);
 }

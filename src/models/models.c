@@ -65,11 +65,15 @@ fr_value fri_squeeze_excite(fr_net *n, const char *name, fr_value x, int64_t squ
     return x;
 }
 
+void fri_begin_normal(fr_net *n, fr_value x, double std) {
+    fr_module *m = fr_net_layer_of(n, x);
+    if (m == NULL) return;
+    fr_net_try(n, fr_init_normal(fr_module_tensor(m, "weight"), 0, std));
+    fr_net_try(n, fr_tensor_fill(fr_module_tensor(m, "bias"), 0));
+}
+
 fr_value fri_dense(fr_net *n, const char *name, fr_value x, int64_t out) {
     x = fr_net_linear(n, name, x, out, FR_BIAS);
-    fr_module *m = fr_net_layer_of(n, x);
-    if (m == NULL) return x;
-    fr_net_try(n, fr_init_normal(fr_module_tensor(m, "weight"), 0, 0.01));
-    fr_net_try(n, fr_tensor_fill(fr_module_tensor(m, "bias"), 0));
+    fri_begin_normal(n, x, 0.01);
     return x;
 }

@@ -28,6 +28,8 @@ fr_value fri_conv_norm(fr_net *n, const char *name, fr_value x, int64_t out, int
  * with `squeeze` channels between. */
 fr_value fri_squeeze_excite(fr_net *n, const char *name, fr_value x, int64_t squeeze, fri_net_activation *bend,
                             fri_net_activation *gate);
+/* The layer that makes x begins with weights N(0, std) and bias 0. */
+void fri_begin_normal(fr_net *n, fr_value x, double std);
 /* A Linear as torchvision's classifiers begin: weights N(0, 0.01), bias 0. */
 fr_value fri_dense(fr_net *n, const char *name, fr_value x, int64_t out);
 

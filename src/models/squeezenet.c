@@ -68,8 +68,7 @@ fr_status fr_squeezenet(int version, const fr_model_opts *opts, fr_module **m) {
     x = fr_net_dropout(n, "classifier.0", x, 0.5);
     x = fr_net_conv2d(n, "classifier.1", x, o.classes, 1, NULL, FR_BIAS);
     begin_as_torchvision(n, x);
-    fr_module *last = fr_net_layer_of(n, x);
-    if (last != NULL) fr_net_try(n, fr_init_normal(fr_module_tensor(last, "weight"), 0, 0.01));
+    fri_begin_normal(n, x, 0.01);
     x = fri_pool_flatten(n, fr_net_relu(n, "classifier.2", x), 1);
     return fr_net_end(&n, &x, 1, m);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/models.safetensors: three SGD steps of six small-image networks, computed by PyTorch in f64.
+"""Makes tests/golden/models.safetensors: three SGD steps of seven small-image networks, computed by PyTorch in f64.
 
     python3 tests/golden/make_models.py [--check]
 
@@ -11,7 +11,8 @@ Parameters       parameter number p (0, 1, ...) in the order of model.named_para
                  frugal's layout (convolution [K, R, S, C], linear [out, in]). All in f64, rounded to f32 once:
                    rank 4 or 2      sqrt(3 / fan_in) * S(p, i), fan_in = R * S * C or in
                    rank 1, .weight  1 + 0.1 * S(p, i)     (batch norm)
-                   rank 1, .bias    0.1 * S(p, i)         (batch norm, convolution, linear)
+                   rank 1, .bias    0.1 * S(p, i)         (norm, convolution, linear)
+                   rank 3           sqrt(3) * S(p, i)     (ConvNeXt's layer scale)
 Running stats    mean 0, variance 1 at the start, momentum 0.1, eps 1e-5
 Images of step t x[i] = S(1000 + t, i), i counts [batch, 32, 32, 3] (N, H, W, C); t = 1, 2, 3
 Labels of step t target[n] = v[n % 4] % 10, v = fri_philox(seed, 2000 + t, n / 4)
@@ -32,6 +33,7 @@ Networks         vgg11       torchvision's features (with bias), global average 
                              features.norm5, relu, global average pool, "classifier" Linear(69, 10)
                  mobilenet_v2  torchvision.models.mobilenet_v2(num_classes=10, dropout=0), every norm frozen: with
                              batch statistics of 32-pixel images f32 cannot follow
+                 convnext_tiny  torchvision.models.convnext_tiny(num_classes=10, stochastic_depth_prob=0)
                  resnet18_frozen  resnet18 with every norm, conv1 and layer1 frozen (no gradient, running values)
 
 Tensors          <m>.seed i64 [1], <m>.lr f64 [1], <m>.batch i64 [1]
@@ -193,6 +195,8 @@ NETWORKS = {"vgg11": Network(lambda: SmallVGG(torchvision.models.vgg11), 2, 0.1,
             "densenet_bc": Network(DenseNetBC, 5, 0.01, 8),
             "mobilenet_v2": Network(lambda: torchvision.models.mobilenet_v2(num_classes=CLASSES, dropout=0), 3, 2.0, 16,
                                     ("norms",)),
+            "convnext_tiny": Network(lambda: torchvision.models.convnext_tiny(num_classes=CLASSES,
+                                                                              stochastic_depth_prob=0), 4, 0.01, 4),
             "resnet18_frozen": Network(lambda: torchvision.models.resnet18(num_classes=CLASSES), 10, 0.05, 16,
                                        ("conv1", "layer1"))}
 

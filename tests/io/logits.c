@@ -30,9 +30,9 @@ static fr_status randomize(void *ctx, const char *path, fr_tensor *t, bool is_pa
     fr_status s = FR_OK;
     (void)ctx;
     (void)is_parameter;
-    double low = strcmp(name, "running_var") == 0 ? 0.5 : -0.1, high = low < 0 ? 0.1 : 1.5;
-    if (strcmp(name, "running_var") != 0 && strcmp(name, "running_mean") != 0 && strcmp(name, "bias") != 0)
-        return FR_OK;
+    const bool variance = strcmp(name, "running_var") == 0, scale = strcmp(name, "layer_scale") == 0;
+    const double low = variance ? 0.5 : scale ? -1 : -0.1, high = variance ? 1.5 : -low;
+    if (!variance && !scale && strcmp(name, "running_mean") != 0 && strcmp(name, "bias") != 0) return FR_OK;
     FR_TRY(s, fr_tensor_uniform(fr_tensor_rank(t), fr_tensor_shape(t), low, high, FR_F32, FR_CPU, &random));
     FR_TRY(s, fr_tensor_copy(t, random));
 done:

@@ -3,13 +3,13 @@
 
 Usage: test_torchvision.py LOGITS      the helper program (tests/io/logits.c)
 
-For VGG-16-BN, ResNet-50, DenseNet-121, MobileNetV2 and V3, EfficientNet-B0 and SqueezeNet: torchvision's model with
-random weights and statistics is saved, loaded here and run on the same images; then a model made here is saved,
-loaded by torchvision (strict) and run. Prints the largest absolute difference of the logits and the largest absolute
-logit. The bound: 1e-5 of the largest logit, some 80 times the rounding of one f32 operation, for sums in another
-order through up to 121 layers; 2e-5 where 3 x 3 convolutions are made by Winograd's minimal filtering, which is the
-default. A permuted channel or column shows in the first digit. Needs PyTorch, torchvision and safetensors; exits with
-77 (skipped) without.
+For VGG-16-BN, ResNet-50, DenseNet-121, MobileNetV2 and V3, EfficientNet-B0, ConvNeXt-Tiny and SqueezeNet: a model of
+torchvision's with random weights and statistics is saved, loaded here and run on the same images; then a model made
+here is saved, loaded by torchvision (strict) and run. Prints the largest absolute difference of the logits and the
+largest absolute logit. The bound: 1e-5 of the largest logit, some 80 times the rounding of one f32 operation, for
+sums in another order through up to 121 layers; 2e-5 where 3 x 3 convolutions are made by Winograd's minimal
+filtering, which is the default. A permuted channel or column shows in the first digit. Needs PyTorch, torchvision and
+safetensors; exits with 77 (skipped) without.
 """
 import os
 import subprocess
@@ -18,7 +18,7 @@ import tempfile
 
 BOUNDS = {"exact": 1e-5, "default": 2e-5}  # relative
 MODELS = ["vgg16_bn", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
-          "efficientnet_b0", "squeezenet1_1"]
+          "efficientnet_b0", "convnext_tiny", "squeezenet1_1"]
 # Height and width differ, so that a transposed picture shows.
 HEIGHT, WIDTH, IMAGES = 224, 192, 2
 
@@ -51,6 +51,8 @@ def main():
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
                 parameter.uniform_(-0.1, 0.1)
+            elif name.endswith("layer_scale"):  # 1e-6 would hide the blocks
+                parameter.uniform_(-1, 1)
 
     def ours(name, weights, images, folder):
         save_file({"images": images.permute(0, 2, 3, 1).contiguous()}, f"{folder}/images")

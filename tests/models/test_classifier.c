@@ -33,6 +33,11 @@ static fr_status mobilenet_v3(int large, const fr_model_opts *opts, fr_module **
     return fr_mobilenet_v3(large != 0, opts, m);
 }
 
+static fr_status convnext(int depth, const fr_model_opts *opts, fr_module **m) {
+    (void)depth;
+    return fr_convnext_tiny(opts, m);
+}
+
 Test(classifier, a_name_is_the_network_of_its_family) {
     static const struct {
         const char *name;
@@ -51,6 +56,7 @@ Test(classifier, a_name_is_the_network_of_its_family) {
         {"mobilenet_v2_small", fr_mobilenet, 2, {.small_stem = true}},
         {"mobilenet_v3_small", mobilenet_v3, 0, {0}},
         {"mobilenet_v3_large", mobilenet_v3, 1, {0}},
+        {"convnext_tiny", convnext, 0, {0}},
         {"unet3", fr_unet, 3, {0}},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {

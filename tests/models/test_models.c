@@ -16,6 +16,11 @@ static fr_status mobilenet_v3(int large, const fr_model_opts *opts, fr_module **
     return fr_mobilenet_v3(large != 0, opts, m);
 }
 
+static fr_status convnext(int depth, const fr_model_opts *opts, fr_module **m) {
+    (void)depth;
+    return fr_convnext_tiny(opts, m);
+}
+
 /* reference/PyTorch: the parameters, and torch.cuda.memory_allocated / _reserved after model.to("cuda"), caching
  * allocator. */
 static const struct {
@@ -37,6 +42,7 @@ static const struct {
     {"MobileNetV3 small", mobilenet_v3, false, 2542856, 0, 0},
     {"MobileNetV3 large", mobilenet_v3, true, 5483032, 0, 0},
     {"EfficientNet-B0", fr_efficientnet, 0, 5288548, 0, 0},
+    {"ConvNeXt-Tiny", convnext, 0, 28589128, 0, 0},
     {"SqueezeNet 1.1", fr_squeezenet, 1, 1235496, 0, 0},
 };
 
@@ -182,6 +188,14 @@ Test(models, names_are_torchvisions) {
                                      "classifier.0.bias",
                                      "classifier.3.weight"};
     expect_names(mobilenet_v3, 0, FR_MODEL_OPTS(.device = FR_META), v3, 8);
+    static const char *const next[] = {"features.0.0.weight",         "features.0.1.bias",
+                                       "features.1.0.layer_scale",    "features.1.0.block.0.weight",
+                                       "features.1.0.block.2.bias",   "features.1.0.block.3.weight",
+                                       "features.1.0.block.5.bias",   "features.1.1.layer_scale",
+                                       "features.2.0.weight",         "features.2.1.bias",
+                                       "features.5.8.block.5.weight", "features.7.2.layer_scale",
+                                       "classifier.0.weight",         "classifier.2.bias"};
+    expect_names(convnext, 0, FR_MODEL_OPTS(.device = FR_META), next, 14);
     expect_names(fr_vgg, 16, FR_MODEL_OPTS(.batch_norm = true, .device = FR_META), vgg, 8);
     expect_names(fr_resnet, 50, FR_MODEL_OPTS(.device = FR_META), resnet, 9);
     expect_names(fr_densenet, 121, FR_MODEL_OPTS(.device = FR_META), densenet, 8);
@@ -197,7 +211,7 @@ Test(models, shapes) {
         int rank;
     } rows[] = {{fr_vgg, 11, 32, 2},         {fr_vgg, 16, 224, 2},      {fr_resnet, 50, 64, 2},
                 {fr_densenet, 22, 32, 2},    {fr_densenet, 121, 64, 2}, {fr_mobilenet, 2, 40, 2},
-                {mobilenet_v3, true, 40, 2}, {fr_unet, 3, 40, 4}};
+                {mobilenet_v3, true, 40, 2}, {convnext, 0, 40, 2},      {fr_unet, 3, 40, 4}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fr_module *m = NULL;
         fr_tensor *x = NULL, *y = NULL;
@@ -225,6 +239,7 @@ Test(models, refuses) {
     } rows[] = {{fr_mobilenet, 1, 224, {"version 1", "2"}},
                 {fr_mobilenet, 2, 31, {"31", "32"}},
                 {mobilenet_v3, 0, 31, {"31", "32"}},
+                {convnext, 0, 31, {"31", "32"}},
                 {fr_vgg, 12, 224, {"12", "19"}},
                 {fr_vgg, 16, 16, {"16 pixels", "32"}},
                 {fr_resnet, 20, 224, {"20", "152"}},

@@ -135,6 +135,15 @@ static fr_status freeze_norm(void *ctx, const char *path, fr_tensor *t, bool is_
     return fr_module_freeze(ctx, layer, true);
 }
 
+/* As the other side has p = 0. */
+static void no_stochastic_depth(fr_module *m) {
+    fr_layer l;
+    for (int i = 0; i < fr_module_layers(m); i++) {
+        must(fr_module_layer_get(m, i, &l));
+        if (strcmp(fr_module_class_of(l.module)->name, "StochasticDepth") == 0) fr_module_train(l.module, false);
+    }
+}
+
 static void freeze(fr_module *m, const char *const *frozen) {
     must(fr_module_each_tensor(m, freeze_norm, m));
     for (; *frozen != NULL; frozen++) must(fr_module_freeze(m, *frozen, true));
@@ -189,6 +198,7 @@ static void golden_run(const char *net, model_fn *make, int depth, bool batch_no
         fr_exact_convolutions_set(plain);
         must(make(depth, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .batch_norm = batch_norm), &m));
         if (frozen != NULL) freeze(m, frozen);
+        no_stochastic_depth(m);
         train(f, net, m, plain ? exact : usual);
         fr_module_release(&m);
     }
@@ -215,6 +225,15 @@ Test(training_golden, densenet_bc, .timeout = 120) {
 
 Test(training_golden, mobilenet_v2_with_frozen_norms, .timeout = 120) {
     golden_run("mobilenet_v2", fr_mobilenet, 2, false, (const char *const[]){NULL}, 1.7e-5, 1.7e-5);
+}
+
+static fr_status convnext(int depth, const fr_model_opts *opts, fr_module **m) {
+    (void)depth;
+    return fr_convnext_tiny(opts, m);
+}
+
+Test(training_golden, convnext_tiny, .timeout = 120) {
+    golden_run("convnext_tiny", convnext, 0, false, NULL, 1e-5, 1e-5);
 }
 
 Test(training_golden, resnet18_with_frozen_parts, .timeout = 120) {

@@ -10,6 +10,11 @@
 
 typedef fr_status model_fn(int depth, const fr_model_opts *opts, fr_module **m);
 
+static fr_status convnext(int depth, const fr_model_opts *opts, fr_module **m) {
+    (void)depth;
+    return fr_convnext_tiny(opts, m);
+}
+
 /* Small images: the counts are sums by hand of the layers named. */
 static const struct {
     const char *name;
@@ -201,6 +206,12 @@ Test(variants, initial_values) {
                                  {.path = "features.1.conv.2.weight", .mean = 1},
                                  {.path = "classifier.1.weight", .std = 0.01},
                                  {.path = "classifier.1.bias"}};
+    struct wanted next[] = {{.path = "features.0.0.weight", .std = 0.02},
+                            {.path = "features.2.1.bias"},
+                            {.path = "features.5.3.block.3.weight", .std = 0.02},
+                            {.path = "features.5.3.block.5.bias"},
+                            {.path = "classifier.2.weight", .std = 0.02}};
+    expect_initial(convnext, 0, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .device = test_device()), next, 5);
     expect_initial(fr_mobilenet, 2, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .device = test_device()), mobilenet,
                    6);
     expect_initial(fr_vgg, 11,
@@ -301,6 +312,34 @@ static int64_t side_at(fr_module *m, const char *layer, int64_t size) {
     for (int i = 0; i < 2; i++) fr_tensor_release(&y[i]);
     fr_tensor_release(&x);
     return side;
+}
+
+/* A stride of 32 in all; stochastic depth grows from 0 to 0.1 over the 18 blocks; each ends with a sum. */
+Test(variants, convnext_strides_and_depths) {
+    fr_module *m = NULL;
+    fr_layer l;
+    int sums = 0, blocks = 0, gelus = 0;
+    must(fr_convnext_tiny(FR_MODEL_OPTS(.device = FR_META), &m));
+    cr_expect_eq(side_at(m, "features.7.2.block.0", 224), 7);
+    for (int i = 0; i < fr_module_layers(m); i++) {
+        must(fr_module_layer_get(m, i, &l));
+        const char *class_ = fr_module_class_of(l.module)->name;
+        sums += l.n_in == 2;
+        gelus += strcmp(class_, "GELU") == 0;
+        if (strcmp(class_, "StochasticDepth") == 0) {
+            const double p = *(double *)fr_module_state(l.module);
+            cr_expect_float_eq(p, 0.1 * blocks / 17, 1e-12, "block %d: %g", blocks, p);
+            blocks++;
+        }
+    }
+    cr_expect(sums == 18 && blocks == 18 && gelus == 18, "%d %d %d", sums, blocks, gelus);
+    fr_module_release(&m);
+    must(fr_convnext_tiny(FR_MODEL_OPTS(.classes = 10), &m));
+    const float *scale = fr_tensor_data(fr_module_tensor(fr_module_find(m, "features.7.2.layer_scale"), ""));
+    for (int i = 0; i < 768; i++) cr_expect_eq(scale[i], 1e-6F, "%d: %g", i, scale[i]);
+    fr_module_release(&m);
+    cr_expect_eq(fr_convnext_tiny(FR_MODEL_OPTS(.small_stem = true), &m), FR_EINVAL);
+    cr_expect_eq(fr_convnext_tiny(FR_MODEL_OPTS(.abn_slope = 0.01), &m), FR_EINVAL);
 }
 
 /* torchvision's sides: poolings round up, 7 after five strides of 2. */
