@@ -30,6 +30,7 @@ typedef struct fr_model_opts {
     double abn_slope FR_DEFAULT(0);    /* > 0: batch norm and the relu behind it become one fr_nn_inplace_abn of this
                                           slope, parameters keep their names; 0: they stay two */
     fr_device device FR_DEFAULT(FR_CPU);
+    bool timm FR_DEFAULT(false); /* MobileNetV3: batch norms as timm's, eps 1e-5 and momentum 0.1 */
 } fr_model_opts;
 #define FR_MODEL_DEFAULTS  .classes = 1000, .in_channels = 3, .image_size = 224, .dropout = 0.5, .growth = 12
 #define FR_MODEL_OPTS(...) FR_OPTS(fr_model_opts, FR_MODEL_DEFAULTS, __VA_ARGS__)
@@ -65,7 +66,8 @@ FR_API fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m);
 
 /* One of these by its name: "vgg16_bn", "resnet50", "densenet121", "densenet_bc40_k12", "mobilenet_v2",
  * "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "convnext_tiny", "squeezenet1_1", "unet4", any depth;
- * "_small" behind another sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE. FR_EINVAL: another name. */
+ * "_small" behind another sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE. timm's "mobilenetv3_small_100" and
+ * "mobilenetv3_large_100" set timm. FR_EINVAL: another name. */
 FR_API fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m);
 
 /* A classifier as its file of weights describes it: folded for inference (fr_net_fold), and what fr_predict takes.

@@ -4,6 +4,7 @@
 #include "io/convert.h"
 #include "io/entries.h"
 #include "io/safetensors.h"
+#include "io/timm.h"
 #include "io/weights_info.h"
 
 #include "base/status.h"
@@ -135,7 +136,7 @@ typedef struct loading {
     fri_entries entries;
     fri_safetensors *file;
     const fri_safetensors_entry **from; /* per entry; NULL: stays as it is */
-    bool torch;
+    bool torch, timm;
     const char *skip;         /* NULL: nothing */
     void *turned, *converted; /* one tensor in the module's layout, and in its type: the largest */
 } loading;
@@ -151,8 +152,11 @@ static bool skips(const loading *l, const char *name) {
 static void find_missing(loading *l, bool strict, complaint *c) {
     for (size_t i = 0; i < l->entries.n; i++) {
         const fri_entry *e = &l->entries.entry[i];
-        if (skips(l, e->name)) continue;
-        l->from[i] = fri_safetensors_find(l->file, e->name);
+        if (!l->timm) l->from[i] = fri_safetensors_find(l->file, e->name);
+        if (skips(l, e->name)) {
+            l->from[i] = NULL;
+            continue;
+        }
         if (l->from[i] == NULL && strict && !may_be_missing(e->name) && begin_item(c, "missing ", FR_EINVAL))
             say(c, "%.200s", e->name);
     }
@@ -179,6 +183,17 @@ static fr_status find_unexpected(const loading *l, complaint *c) {
     return FR_OK;
 }
 
+/* timm has convolutions of one pixel where there is a Linear here. */
+static bool same_but_ones(const fr_shape *a, const fr_shape *b) {
+    int i = 0, k = 0;
+    for (;; i++, k++) {
+        while (i < a->rank && a->dim[i] == 1) i++;
+        while (k < b->rank && b->dim[k] == 1) k++;
+        if (i == a->rank || k == b->rank) return i == a->rank && k == b->rank;
+        if (a->dim[i] != b->dim[k]) return false;
+    }
+}
+
 static void find_unfit(const loading *l, complaint *c) {
     char have[FRI_SHAPE_TEXT], want[FRI_SHAPE_TEXT];
     for (size_t i = 0; i < l->entries.n; i++) {
@@ -186,7 +201,8 @@ static void find_unfit(const loading *l, complaint *c) {
         const fri_safetensors_entry *f = l->from[i];
         if (f == NULL) continue;
         fr_shape shape = shape_in_file(l, e);
-        if (!fri_shape_equal(&f->shape, &shape) && begin_item(c, "", FR_ESHAPE))
+        if (!(l->timm ? same_but_ones(&f->shape, &shape) : fri_shape_equal(&f->shape, &shape)) &&
+            begin_item(c, "", FR_ESHAPE))
             say(c, "%.200s is %s in the file but %s in the module", e->name, fri_shape_text(&f->shape, have),
                 fri_shape_text(&shape, want));
     }
@@ -227,8 +243,9 @@ static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
     if (l->torch) FR_TRY(s, fri_entries_torch_layout(m, o, &l->entries));
     l->from = calloc(l->entries.n + 1, sizeof *l->from);
     if (l->from == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", l->entries.n);
+    FR_TRY(s, fri_timm_pair(m, l->file, &l->entries, l->from, &l->timm));
     find_missing(l, o->strict, &c);
-    if (o->strict) FR_TRY(s, find_unexpected(l, &c));
+    if (o->strict && !l->timm) FR_TRY(s, find_unexpected(l, &c));
     find_unfit(l, &c);
     if (c.status < 0) return fr_fail(c.status, "does not fit the module, which stays as it was: %s", c.text);
     for (size_t i = 0; i < l->entries.n; i++) {

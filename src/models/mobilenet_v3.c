@@ -5,7 +5,7 @@
  *            and excitation by `squeeze` channels; 1x1 back and batch norm; + x where the shape stays
  *   head     1x1 to 6 times the channels, batch norm, hardswish; global average pooling; classifier.0 with hardswish,
  *            dropout 0.2, classifier.3
- * Batch norm: eps 0.001, momentum 0.01. */
+ * Batch norm: eps 0.001, momentum 0.01; timm's has PyTorch's 1e-5 and 0.1. */
 #include "models/models.h"
 
 typedef struct bottleneck {
@@ -28,19 +28,17 @@ static const bottleneck large_blocks[] = {{3, 16, 16, 0, 1, false},    {3, 64, 2
                                           {5, 672, 160, 168, 2, true}, {5, 960, 160, 240, 1, true},
                                           {5, 960, 160, 240, 1, true}};
 
-#define NORM FR_BATCHNORM2D_OPTS(.eps = 0.001, .momentum = 0.01)
-
-static fr_value v3_block(fr_net *n, fr_value x, const bottleneck *b) {
+static fr_value v3_block(fr_net *n, fr_value x, const bottleneck *b, const fr_batchnorm2d_opts *norm) {
     static const char *const names[] = {"0", "1", "2", "3"};
     const int64_t in = fr_net_dim(n, x, -1);
     fri_net_activation *bend = b->hard ? fr_net_hardswish : fr_net_relu;
     fr_value y = x;
     int at = 0;
     fr_net_scope_begin(n, "block");
-    if (b->inner != in) y = fri_conv_norm(n, names[at++], y, b->inner, 1, 1, 1, NORM, bend);
-    y = fri_conv_norm(n, names[at++], y, b->inner, b->kernel, b->stride, b->inner, NORM, bend);
+    if (b->inner != in) y = fri_conv_norm(n, names[at++], y, b->inner, 1, 1, 1, norm, bend);
+    y = fri_conv_norm(n, names[at++], y, b->inner, b->kernel, b->stride, b->inner, norm, bend);
     if (b->squeeze > 0) y = fri_squeeze_excite(n, names[at++], y, b->squeeze, fr_net_relu, fr_net_hardsigmoid);
-    y = fri_conv_norm(n, names[at], y, b->channels, 1, 1, 1, NORM, NULL);
+    y = fri_conv_norm(n, names[at], y, b->channels, 1, 1, 1, norm, NULL);
     fr_net_scope_end(n);
     return b->stride == 1 && in == b->channels ? fr_net_add(n, "add", y, x) : y;
 }
@@ -56,16 +54,17 @@ fr_status fr_mobilenet_v3(bool large, const fr_model_opts *opts, fr_module **m) 
     if (o.small_stem || o.abn_slope > 0)
         return fr_fail(FR_EINVAL, "MobileNetV3: %s is not there for it; MobileNetV2 has it",
                        o.small_stem ? "small_stem" : "abn_slope");
+    const fr_batchnorm2d_opts *norm = o.timm ? NULL : FR_BATCHNORM2D_OPTS(.eps = 0.001, .momentum = 0.01);
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     fr_net_scope_begin(n, "features");
-    x = fri_conv_norm(n, "0", x, 16, 3, 2, 1, NORM, fr_net_hardswish);
+    x = fri_conv_norm(n, "0", x, 16, 3, 2, 1, norm, fr_net_hardswish);
     for (int i = 0; i < blocks; i++) {
         fr_net_scope_begin(n, "%d", i + 1);
-        x = v3_block(n, x, &b[i]);
+        x = v3_block(n, x, &b[i], norm);
         fr_net_scope_end(n);
     }
-    x = fri_conv_norm(n, large ? "16" : "12", x, 6 * fr_net_dim(n, x, -1), 1, 1, 1, NORM, fr_net_hardswish);
+    x = fri_conv_norm(n, large ? "16" : "12", x, 6 * fr_net_dim(n, x, -1), 1, 1, 1, norm, fr_net_hardswish);
     fr_net_scope_end(n);
     x = fri_dense(n, "classifier.0", fri_pool_flatten(n, x, 1), large ? 1280 : 1024);
     x = fr_net_dropout(n, "classifier.2", fr_net_hardswish(n, "classifier.1", x), 0.2);

@@ -22,8 +22,13 @@ static fr_status make(const char *name, const fr_model_opts *opts, fr_module **m
                   {"efficientnet_b", fr_efficientnet},
                   {"squeezenet1_", fr_squeezenet}};
     fr_model_opts o = opts != NULL ? *opts : *FR_MODEL_OPTS();
-    const bool large = strcmp(name, "mobilenet_v3_large") == 0;
-    if (large || strcmp(name, "mobilenet_v3_small") == 0) return fr_mobilenet_v3(large, &o, m);
+    static const char *const v3[] = {"mobilenet_v3_small", "mobilenet_v3_large", "mobilenetv3_small_100",
+                                     "mobilenetv3_large_100"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, v3[i]) == 0) {
+            o.timm = o.timm || i >= 2;
+            return fr_mobilenet_v3(i % 2 == 1, &o, m);
+        }
     if (strcmp(name, "convnext_tiny") == 0) return fr_convnext_tiny(&o, m);
     for (size_t i = 0; i < sizeof family / sizeof *family; i++) {
         const size_t n = strlen(family[i].name);

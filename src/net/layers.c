@@ -266,6 +266,11 @@ fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr
     return norm_create(&inplace_abn_class, channels, (fri_norm_state){o->eps, o->momentum, slope}, device, m);
 }
 
+double fr_module_eps(const fr_module *m) {
+    const bool norm = m != NULL && (m->class_ == &batchnorm2d_class || m->class_ == &inplace_abn_class);
+    return norm ? ((const fri_norm_state *)m->state)->eps : NAN;
+}
+
 /* ---- GroupNorm, LayerNorm ---------------------------------------------------------------------------------- */
 
 typedef struct group_norm_state {

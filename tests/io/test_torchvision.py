@@ -9,7 +9,7 @@ here is saved, loaded by torchvision (strict) and run. Prints the largest absolu
 largest absolute logit. The bound: 1e-5 of the largest logit, some 80 times the rounding of one f32 operation, for
 sums in another order through up to 121 layers; 2e-5 where 3 x 3 convolutions are made by Winograd's minimal
 filtering, which is the default. A permuted channel or column shows in the first digit. Needs PyTorch, torchvision and
-safetensors; exits with 77 (skipped) without.
+safetensors; exits with 77 (skipped) without. With timm, its files are read, too.
 """
 import os
 import subprocess
@@ -19,6 +19,10 @@ import tempfile
 BOUNDS = {"exact": 1e-5, "default": 2e-5}  # relative
 MODELS = ["vgg16_bn", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
           "efficientnet_b0", "convnext_tiny", "squeezenet1_1"]
+# timm's name of a network, and ours
+TIMM = [("mobilenetv2_100", "mobilenet_v2"), ("mobilenetv3_small_100", "mobilenetv3_small_100"),
+        ("mobilenetv3_large_100", "mobilenetv3_large_100"), ("efficientnet_b0", "efficientnet_b0"),
+        ("convnext_tiny", "convnext_tiny")]
 # Height and width differ, so that a transposed picture shows.
 HEIGHT, WIDTH, IMAGES = 224, 192, 2
 
@@ -51,7 +55,7 @@ def main():
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
                 parameter.uniform_(-0.1, 0.1)
-            elif name.endswith("layer_scale"):  # 1e-6 would hide the blocks
+            elif name.endswith(("layer_scale", "gamma")):  # 1e-6 would hide the blocks
                 parameter.uniform_(-1, 1)
 
     def ours(name, weights, images, folder):
@@ -63,31 +67,39 @@ def main():
             logits[setting] = load_file(f"{folder}/logits")["logits"]
         return logits
 
-    failures = 0
+    def compare(name, theirs, to_us, direction):
+        with tempfile.TemporaryDirectory() as folder:
+            weights = f"{folder}/weights"
+            images = torch.randn(IMAGES, 3, HEIGHT, WIDTH)
+            if to_us:
+                randomize(theirs)
+                save_file({k: v.contiguous() for k, v in theirs.state_dict().items()}, weights)
+            mine = ours(name, weights, images, folder)
+            if not to_us:
+                theirs.load_state_dict(load_file(weights), strict=True)
+            expected = theirs.eval()(images)
+            largest = expected.abs().max().item()
+            for setting, bound in BOUNDS.items():
+                difference = (mine[setting] - expected).abs().max().item()
+                fine = difference <= bound * largest and largest > 0
+                results.append(fine)
+                print(f"{name:12} {direction}, {setting}: largest difference {difference:.3g} of logits up to "
+                      f"{largest:.3g} ({difference / largest:.2g}), bound {bound * largest:.3g}: "
+                      f"{'ok' if fine else 'FAILED'}", flush=True)
+
+    results = []
     for name in MODELS:
-        for direction in ("torchvision to frugal", "frugal to torchvision"):
-            with tempfile.TemporaryDirectory() as folder:
-                weights = f"{folder}/weights"
-                images = torch.randn(IMAGES, 3, HEIGHT, WIDTH)
-                theirs = getattr(torchvision.models, name)(weights=None)
-                if direction == "torchvision to frugal":
-                    randomize(theirs)
-                    save_file({k: v.contiguous() for k, v in theirs.state_dict().items()}, weights)
-                    mine = ours(name, weights, images, folder)
-                else:
-                    mine = ours(name, weights, images, folder)
-                    theirs.load_state_dict(load_file(weights), strict=True)
-                expected = theirs.eval()(images)
-                largest = expected.abs().max().item()
-                for setting, bound in BOUNDS.items():
-                    difference = (mine[setting] - expected).abs().max().item()
-                    fine = difference <= bound * largest and largest > 0
-                    failures += not fine
-                    print(f"{name:12} {direction}, {setting}: largest difference {difference:.3g} of logits up to "
-                          f"{largest:.3g} ({difference / largest:.2g}), bound {bound * largest:.3g}: "
-                          f"{'ok' if fine else 'FAILED'}", flush=True)
-    print(f"{2 * len(MODELS) * len(BOUNDS)} comparisons, {failures} failed")
-    return 1 if failures else 0
+        for to_us in (True, False):
+            compare(name, getattr(torchvision.models, name)(weights=None), to_us,
+                    "torchvision to frugal" if to_us else "frugal to torchvision")
+    try:
+        import timm
+        for theirs, name in TIMM:
+            compare(name, timm.create_model(theirs, pretrained=False), True, "timm to frugal")
+    except ImportError as e:
+        print(f"[SKIP] timm's {len(TIMM)} networks: {e}")
+    print(f"{len(results)} comparisons, {results.count(False)} failed")
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":

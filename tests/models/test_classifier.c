@@ -23,7 +23,8 @@ static bool same_tree(fr_module *a, fr_module *b) {
         must(fr_module_layer_get(b, i, &y));
         if (strcmp(x.name, y.name) != 0 ||
             strcmp(fr_module_class_of(x.module)->name, fr_module_class_of(y.module)->name) != 0 ||
-            fr_module_parameter_count(x.module) != fr_module_parameter_count(y.module))
+            fr_module_parameter_count(x.module) != fr_module_parameter_count(y.module) ||
+            fr_module_eps(x.module) < fr_module_eps(y.module) || fr_module_eps(x.module) > fr_module_eps(y.module))
             return false;
     }
     return true;
@@ -56,6 +57,8 @@ Test(classifier, a_name_is_the_network_of_its_family) {
         {"mobilenet_v2_small", fr_mobilenet, 2, {.small_stem = true}},
         {"mobilenet_v3_small", mobilenet_v3, 0, {0}},
         {"mobilenet_v3_large", mobilenet_v3, 1, {0}},
+        {"mobilenetv3_small_100", mobilenet_v3, 0, {.timm = true}},
+        {"mobilenetv3_large_100", mobilenet_v3, 1, {.timm = true}},
         {"convnext_tiny", convnext, 0, {0}},
         {"unet3", fr_unet, 3, {0}},
     };
@@ -65,11 +68,27 @@ Test(classifier, a_name_is_the_network_of_its_family) {
         o.batch_norm = cases[i].o.batch_norm;
         o.small_stem = cases[i].o.small_stem;
         o.abn_slope = cases[i].o.abn_slope;
+        o.timm = cases[i].o.timm;
         if (cases[i].o.growth > 0) o.growth = cases[i].o.growth;
         must(cases[i].make(cases[i].depth, &o, &m[0]));
         must(fr_model(cases[i].name, &given, &m[1]));
         cr_expect(same_tree(m[0], m[1]), "%s", cases[i].name);
         for (int k = 0; k < 2; k++) fr_module_release(&m[k]);
+    }
+}
+
+/* timm's MobileNetV3 has PyTorch's eps, torchvision's another. */
+Test(classifier, timms_name_is_timms_network) {
+    static const struct {
+        const char *name;
+        double eps;
+    } rows[] = {{"mobilenet_v3_small", 1e-3}, {"mobilenetv3_small_100", 1e-5}, {"mobilenetv3_large_100", 1e-5}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        fr_module *m = NULL;
+        must(fr_model(rows[i].name, FR_MODEL_OPTS(.device = FR_META), &m));
+        cr_expect_eq(fr_module_eps(fr_module_find(m, "features.3.block.1.1")), rows[i].eps, "%s", rows[i].name);
+        cr_expect(isnan(fr_module_eps(m)));
+        fr_module_release(&m);
     }
 }
 
