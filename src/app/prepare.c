@@ -60,6 +60,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     if (c->rank > 0) FR_TRY(s, fr_comm_follow_first(c->comm, o->device));
     FR_TRY(s, fri_views_begin(r, views));
     FR_TRY(s, fri_train_only_choose(c));
+    FR_TRY(s, fri_features_find(c, r->train));
     FR_TRY(s, fri_prefix_choose(c));
     FR_TRY(s, fri_fit(c, &r->fit));
     fri_workspace_choose(c, &r->scratch);

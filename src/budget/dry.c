@@ -37,12 +37,11 @@ typedef struct dry_run {
 /* ---- batches ----------------------------------------------------------------------------------------------- */
 
 /* Copied from the host, of which meta reads nothing. */
-static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
-    int64_t size = d->config.opts.image_size;
-    const fr_shape shape = fri_target_shape(&d->config, n);
+static fr_status filled(const dry_run *d, int split, int64_t n, fr_tensor **images, fr_tensor **targets) {
+    const fr_shape of_images = fri_image_shape(&d->config, split, n), shape = fri_target_shape(&d->config, n);
     fr_status s = FR_OK;
-    const int64_t dim[] = {n, size, size, d->config.channels};
-    FR_TRY(s, fr_tensor_from_host(d, 4, dim, fri_image_dtype(&d->config), FR_META, images));
+    FR_TRY(s,
+           fr_tensor_from_host(d, of_images.rank, of_images.dim, fri_image_dtype(&d->config, split), FR_META, images));
     fr_tensor_category_set(*images, FR_MEM_INPUT);
     FR_TRY(s, fr_tensor_from_host(d, shape.rank, shape.dim, fri_target_dtype(&d->config), FR_META, targets));
     fr_tensor_category_set(*targets, FR_MEM_INPUT);
@@ -51,18 +50,19 @@ done:
 }
 
 /* The loader's data set holds batches 0 and 1, which are full, and 2, which is short. */
-static fr_status next_batch(dry_run *d, fr_split split, bool shorter, fr_tensor **images, fr_tensor **targets) {
+static fr_status next_batch(dry_run *d, int split, bool shorter, fr_tensor **images, fr_tensor **targets) {
     fr_loader *loader = split == FR_SPLIT_TRAIN ? d->run.loader : d->loader;
     if (loader == NULL)
-        return filled(d, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
+        return filled(d, split, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
                       targets);
     fr_status s = fr_loader_position_set(loader, 0, shorter ? 2 : 0);
     return s < 0 ? s : fr_input_next(d->run.input, loader, images, targets);
 }
 
 /* A loader's buffers count where it fills them on the device itself. Elsewhere batches are copied there. */
-static fr_status open_loader(dry_run *d, fr_split split, fr_loader **loader) {
+static fr_status open_loader(dry_run *d, int split, fr_loader **loader) {
     const fr_train_opts *o = &d->config.opts;
+    const fr_shape image = fri_image_shape(&d->config, split, 1);
     int64_t images = 2 * fri_batch_size(&d->config, split) + fri_batch_rest(&d->config, split);
     fr_dataset **data = split == FR_SPLIT_TRAIN ? &d->run.train : &d->run.test;
     if (d->config.target == FR_CUDA) return FR_OK;
@@ -70,9 +70,9 @@ static fr_status open_loader(dry_run *d, fr_split split, fr_loader **loader) {
     fr_status s =
         fr_dataset_create(&(fr_dataset_source){.count = images,
                                                .classes = o->classes,
-                                               .height = o->image_size,
-                                               .width = o->image_size,
-                                               .channels = d->config.channels,
+                                               .height = image.dim[1],
+                                               .width = image.dim[2],
+                                               .channels = image.dim[3],
                                                .read = fri_nothing_read,
                                                .target = d->config.from_labels ? FR_TARGET_CLASS : d->config.targets},
                           data);
@@ -85,6 +85,10 @@ static fr_status section(dry_run *d, fri_part part, bool again) {
     static const struct {
         const char *name, *again;
     } names[FRI_PART_COUNT] = {[FRI_PART_SETUP] = {"setup"},
+                               [FRI_PART_FEATURES] = {"features"},
+                               [FRI_PART_FEATURES_BATCH] = {"features, next batch", "features, further batch"},
+                               [FRI_PART_FEATURES_SHORT] = {"features, short batch"},
+                               [FRI_PART_FEATURES_DONE] = {"features, done"},
                                [FRI_PART_FIRST_STEP] = {"first step"},
                                [FRI_PART_STEP] = {"steady step", "further step"},
                                [FRI_PART_SHORT_STEP] = {"step on the short batch", "step on the short batch"},
@@ -108,10 +112,11 @@ static bool steps_differ(const dry_run *d) {
  * did not within the steps and sections there are. */
 static fr_status one_of(dry_run *d, fri_part part, int64_t alike, int64_t *done,
                         fr_status (*run)(dry_run *d, fri_part part)) {
-    bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH, again = d->out->section[part] >= 0;
+    const bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH || part == FRI_PART_FEATURES_BATCH;
+    bool again = d->out->section[part] >= 0;
     uint64_t before = fr_plan_state(d->out->plan);
     fr_status s = FR_OK;
-    if (part == FRI_PART_EVALUATION) d->in_a_row = 0;
+    if (part == FRI_PART_EVALUATION || part == FRI_PART_FEATURES) d->in_a_row = 0;
     if (repeats && again &&
         (d->in_a_row == STEPS_AT_MOST || fr_plan_sections(d->out->plan) + SECTIONS_LEFT >= FR_PLAN_SECTIONS)) {
         d->out->settled = false;
@@ -174,6 +179,31 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
     return s;
 }
 
+/* ---- features -------------------------------------------------------------------------------------------------- */
+
+static fr_status make_features(dry_run *d, fri_part part) {
+    fr_tensor *images = NULL, *targets = NULL;
+    fr_status s = FR_OK;
+    if (part == FRI_PART_FEATURES) FR_TRY(s, open_loader(d, FRI_SPLIT_ALL, &d->loader));
+    FR_TRY(s, next_batch(d, FRI_SPLIT_ALL, part == FRI_PART_FEATURES_SHORT, &images, &targets));
+    FR_TRY(s, fri_features_batch(&d->run, &images, &targets));
+done:
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
+    return s;
+}
+
+static fr_status features(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+    return one_of(ctx, part, alike, done, make_features);
+}
+
+static fr_status features_over(void *ctx, fr_status s) {
+    dry_run *d = ctx;
+    fr_loader_release(&d->loader);
+    if (s == FR_OK) s = section(d, FRI_PART_FEATURES_DONE, false);
+    return s == FR_OK ? open_loader(d, FR_SPLIT_TRAIN, &d->run.loader) : s;
+}
+
 /* ---- epochs, as many as it takes to settle --------------------------------------------------------------------- */
 
 static bool same_epoch(const epoch_kind *a, const epoch_kind *b) {
@@ -212,7 +242,9 @@ static fr_status epoch_over(void *ctx) {
 }
 
 static fr_status run(dry_run *d) {
-    static const fri_execution on_meta = {.epoch_begin = epoch_begin,
+    static const fri_execution on_meta = {.features = features,
+                                          .features_over = features_over,
+                                          .epoch_begin = epoch_begin,
                                           .step = step,
                                           .evaluate = evaluate,
                                           .evaluation_over = evaluation_over,
@@ -221,9 +253,12 @@ static fr_status run(dry_run *d) {
     fr_status s = FR_OK;
     FR_TRY(s, section(d, FRI_PART_SETUP, false));
     FR_TRY(s, fri_model_build(r));
-    FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->loader));
+    const bool cached = d->config.features.layer > 0;
+    if (!cached) FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->loader));
     r->schedule = fri_schedule(r->config);
     FR_TRY(s, fri_resume_dry(r));
+    if (cached) FR_TRY(s, fri_features_begin(r));
+    if (r->features_made) FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->loader));
     FR_TRY(s, fri_drive(r, &on_meta, d));
     d->out->parameters = r->parameters;
     d->out->trained = r->trained;

@@ -230,7 +230,8 @@ done:
     return s;
 }
 
-/* Units 0 .. *units - 1, where the network's frozen prefix runs in parts: up to a border that no range lies across. */
+/* Units 0 .. *units - 1, where the network's frozen prefix runs in parts: up to a border that no range lies across; or
+ * where the network begins behind them. */
 static fr_status run_prefix(const schedule *c, fri_net_pass *p, int *units) {
     fr_status s = FR_OK;
     int borders = 0, end = 0;
@@ -239,9 +240,9 @@ static fr_status run_prefix(const schedule *c, fri_net_pass *p, int *units) {
     for (int i = 0; i <= c->units; i++) {
         bool across = false;
         for (int r = 0; r < c->ranges; r++) across = across || (c->range[r].first < i && i < c->range[r].end);
-        if (!across) border[borders++] = c->first[i];
+        if (!across || c->list->begins > 0) border[borders++] = c->first[i];
     }
-    if (watch.fn == NULL) s = fri_net_pass_prefix(p, border, borders, &end);
+    if (watch.fn == NULL || c->list->begins > 0) s = fri_net_pass_prefix(p, border, borders, &end);
     free(border);
     for (*units = 0; *units < c->units && c->first[*units] < end;) (*units)++;
     return s;

@@ -43,13 +43,14 @@ done:
 
 fr_status fri_session_input(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    int64_t n = fri_batch_size(r->config, FR_SPLIT_TRAIN), size = o->image_size;
-    const fr_shape images = {4, {n, size, size, r->config->channels}}, targets = fri_target_shape(r->config, n);
+    int64_t n = fri_batch_size(r->config, FR_SPLIT_TRAIN);
+    const fr_shape images = fri_image_shape(r->config, FR_SPLIT_TRAIN, n), targets = fri_target_shape(r->config, n);
     const fr_input_opts opts = {o->device, o->pin_memory, r->config->from_labels ? to_pixel_classes : NULL, r};
     fr_status s = FR_OK;
     FR_TRY(s, fr_input_create(&opts, &r->input));
     if (o->device_prefetch && o->pin_memory && fr_device_is_asynchronous(o->device))
-        s = fr_input_prefetch(r->input, &images, fri_image_dtype(r->config), &targets, fri_target_dtype(r->config));
+        s = fr_input_prefetch(r->input, &images, fri_image_dtype(r->config, FR_SPLIT_TRAIN), &targets,
+                              fri_target_dtype(r->config));
 done:
     return s;
 }

@@ -192,7 +192,7 @@ done:
     return s;
 }
 
-static void vary(const fri_config *c, fr_split split, fr_loader_opts *l) {
+static void vary(const fri_config *c, int split, fr_loader_opts *l) {
     int64_t size = c->opts.image_size, shift = known[c->opts.dataset].shift;
     bool on = split == FR_SPLIT_TRAIN && c->opts.augment;
     l->random_crop = split == FR_SPLIT_TRAIN && c->opts.native_crops;
@@ -212,24 +212,27 @@ static void vary(const fri_config *c, fr_split split, fr_loader_opts *l) {
     l->shear = known[c->opts.dataset].shear;
 }
 
-void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l) {
+void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
     const fr_train_opts *o = &c->opts;
-    bool train = split == FR_SPLIT_TRAIN;
+    const bool train = split == FR_SPLIT_TRAIN, features = c->features.layer > 0 && split != FRI_SPLIT_ALL;
+    const fr_shape shape = fri_image_shape(c, split, 1);
     *l = fr_loader_opts_default();
     l->batch_size = fri_batch_size(c, split);
-    l->height = l->width = o->image_size;
-    l->channels = c->channels;
-    memcpy(l->mean, c->mean, sizeof l->mean);
-    memcpy(l->std, c->std, sizeof l->std);
+    l->height = shape.dim[1];
+    l->width = shape.dim[2];
+    l->channels = shape.dim[3];
+    if (!features) memcpy(l->mean, c->mean, sizeof l->mean);
+    if (!features) memcpy(l->std, c->std, sizeof l->std);
     l->shuffle = train;
     l->drop_last = train && !o->keep_last;
     l->seed = (uint64_t)o->seed;
     l->workers = (int)o->workers;
     l->prefetch = (int)o->prefetch;
     l->shuffle_window = o->shuffle_window;
-    l->dtype = fri_image_dtype(c);
+    l->dtype = fri_image_dtype(c, split);
     l->device = o->device == FR_META ? FR_META : FR_CPU;
-    if (l->device != FR_META && o->predict == NULL) { /* a dry run's data set is not the run's */
+    if (l->device != FR_META && o->predict == NULL &&
+        split != FRI_SPLIT_ALL) { /* a dry run's data set is not the run's */
         l->group = train ? o->accumulate : c->ranks;
         l->every = c->ranks;
         l->first = c->rank;
@@ -242,10 +245,10 @@ void fri_data_loader_opts(const fri_config *c, fr_split split, fr_loader_opts *l
     l->contrast = train ? o->contrast : 0;
     l->saturation = train ? o->saturation : 0;
     l->hue = train ? o->hue : 0;
-    vary(c, split, l);
+    if (!features) vary(c, split, l);
 }
 
-fr_status fri_data_loader(const fri_config *c, fr_split split, fr_dataset *data, fr_loader **out) {
+fr_status fri_data_loader(const fri_config *c, int split, fr_dataset *data, fr_loader **out) {
     fr_loader_opts l;
     fri_data_loader_opts(c, split, &l);
     fr_status s = fr_loader_create(data, &l, out);

@@ -197,14 +197,27 @@ fr_status fri_model_images(const fri_session *r, fr_tensor **images) {
     return fr_images_normalize(*images, c->mean, c->std, fri_model_dtype(r), images);
 }
 
-fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
+/* In the types of --half and features. */
+static fr_status input_of(const fri_session *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
-    if (o->half != FR_TRAIN_AMP_OFF) {
-        fr_status s = fr_cast(x, fri_compute_dtype(o), y);
-        if (s < 0) return s;
-        x = *y;
-    }
+    if (r->config->features.layer > 0) return fri_features_forward(r, x, y);
+    return o->half != FR_TRAIN_AMP_OFF ? fr_cast(x, fri_compute_dtype(o), y) : FR_OK;
+}
+
+static fr_status forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
+    const fr_train_opts *o = &r->config->opts;
     if (o->unit_plan != NULL && fr_grad_enabled()) return fr_checkpoint_plan(r->model, o->unit_plan, x, y);
     if (o->checkpoint_segments != FR_TRAIN_AUTO && fr_grad_enabled()) return fri_segments_forward(r, x, y);
     return fr_module_forward(r->model, x, y);
+}
+
+fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
+    const int layer = r->config->features.layer;
+    fr_status s = input_of(r, x, y);
+    if (s < 0) return s;
+    if (layer > 0 || r->config->opts.half != FR_TRAIN_AMP_OFF) x = *y;
+    const int was = fr_module_begin_at(r->model, layer);
+    s = forward(r, x, y);
+    (void)fr_module_begin_at(r->model, was);
+    return s;
 }

@@ -312,7 +312,7 @@ fr_status fri_resume(fri_session *r) {
     FR_TRY(s, check_numbers(r, path));
     r->step = r->first_step = p.state.step;
     r->run_number = p.state.run;
-    if (r->loader != NULL && r->step > fri_steps_total(c))
+    if (c->opts.predict == NULL && r->step > fri_steps_total(c))
         return fr_fail(FR_EINVAL, "--resume %s: is at step %" PRId64 ", the flags end the training at step %" PRId64,
                        path, r->step, fri_steps_total(c));
     if (c->opts.quiet) goto done;
@@ -361,7 +361,7 @@ enum { MOST_NAMES = 4096 };
 static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_weights_info *out) {
     const fri_config *c = r->config;
     fr_loader_opts l;
-    fri_data_loader_opts(c, FR_SPLIT_TEST, &l);
+    fri_data_loader_opts(c, FRI_SPLIT_ALL, &l);
     *out = (fr_weights_info){.classes = c->outputs, .channels = l.channels, .height = l.height, .width = l.width};
     snprintf(out->model, sizeof out->model, "%s", c->model_name);
     snprintf(out->head, sizeof out->head, "%s", fr_head_name(c->opts.head));
