@@ -4,7 +4,7 @@
 #endif
 #include "backend/comm.h"
 
-#include "backend/launcher.h"
+#include "backend/tcp.h"
 #include "base/env.h"
 #include "base/status.h"
 
@@ -432,19 +432,30 @@ static void *open_plugin(const fri_launcher *l, char path[PATH_BYTES]) {
     return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 }
 
-/* A job. An engine stays loaded: MPI libraries cannot be unloaded and loaded again. */
-static fr_status open_engine(void *ctx, fr_comm *c) {
-    const fri_launcher *l = ctx;
+/* An engine stays loaded: MPI libraries cannot be unloaded and loaded again. */
+static fr_status load_engine(const fri_launcher *l, fr_engine *engine) {
     char path[PATH_BYTES], reason[512] = "";
-    fr_engine engine = {0};
     void *library = open_plugin(l, path);
     if (library == NULL)
         return fr_fail(FR_ELIBRARY, "%s started %d ranks, but the engine that connects them cannot be opened: %s",
                        l->name, l->size, dlerror());
     fr_engine_open_fn *open = (fr_engine_open_fn *)dlsym(library, "fr_engine_open");
     if (open == NULL) return fr_fail(FR_ELIBRARY, "ranks: '%s' is no engine: it has no fr_engine_open", path);
-    fr_status s = open(FR_ENGINE_VERSION, &engine, reason, sizeof reason);
-    if (s < 0) return fr_fail(s, "ranks: '%s': %s", path, reason);
+    fr_status s = open(FR_ENGINE_VERSION, engine, reason, sizeof reason);
+    return s < 0 ? fr_fail(s, "ranks: '%s': %s", path, reason) : FR_OK;
+}
+
+/* A job. */
+static fr_status open_engine(void *ctx, fr_comm *c) {
+    const fri_launcher *l = ctx;
+    char reason[512] = "";
+    fr_engine engine = {0};
+    fr_status s =
+        l->plugin != NULL ? load_engine(l, &engine) : fri_tcp_open(l, c->seconds, &engine, reason, sizeof reason);
+    if (s < 0 && l->plugin == NULL)
+        return fr_fail(s, "%s started %d ranks, and they have not met within %g s: %s", l->name, l->size, c->seconds,
+                       reason);
+    if (s < 0) return s;
     if (engine.size != l->size || engine.rank != l->rank)
         return fr_fail(FR_EPEER,
                        "%s says rank %d of %d, but %s sees rank %d of %d: the program and its launcher belong to "

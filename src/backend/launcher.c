@@ -6,12 +6,14 @@
 #include <stdlib.h>
 
 /* Under the wrong library each process is "rank 0 of 1", in silence. So the variables say how many there are, and the
- * engine must agree. Those of a launcher inside of a Slurm job come first: the job's own are still there. */
+ * engine must agree. A launcher that another one started comes before it, whose variables are still there: srun may
+ * have started all of the others. */
 static const struct {
     const char *name, *plugin;
     const char *rank, *size, *local_rank, *local_size;
     const char *needs; /* another variable without which this launcher is none of the engine's */
 } launchers[] = {
+    {"torchrun", NULL, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"},
     {"mpirun of Open MPI", "openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
     {"srun with PMIx", "openmpi", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, "PMIX_RANK"},
@@ -46,8 +48,5 @@ fr_status fri_launcher_find(fri_launcher *out) {
                        "srun started %d ranks that cannot find each other: add --mpi=pmix (or --mpi=pmi2), or "
                        "--ranks off for runs that are none of each other's business",
                        number_of("SLURM_STEP_NUM_TASKS", 0));
-    if (number_of("WORLD_SIZE", 0) > 1 && getenv("MASTER_ADDR") != NULL && getenv("LOCAL_RANK") != NULL)
-        return fr_fail(FR_EUSAGE, "torchrun started %d ranks, which this build cannot connect: start it with mpirun",
-                       number_of("WORLD_SIZE", 0));
     return FR_OK;
 }

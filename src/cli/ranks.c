@@ -92,8 +92,8 @@ void fri_ranks_failed(const fri_session *r, fr_status s) {
     int rank = 0, started = 1;
     const bool launched = c->opts.ranks != 1 && fr_comm_launched(&rank, &started) == FR_OK;
     if (c->ranks < 2 || c->comm == NULL || planned(&c->opts)) {
-        if (!launched || rank == 0) say(c, fr_last_error());
-        if (launched && rank > 0) sleep(1); /* nothing connects them: rank 0 gets the time to say it */
+        if (launched && rank > 0) sleep(1); /* nothing connects them: rank 0 gets the time to say it, if it is there */
+        if (!launched || rank == 0 || s == FR_EPEER) say(c, fr_last_error());
         return;
     }
     snprintf(error, sizeof error, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());

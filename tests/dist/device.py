@@ -54,7 +54,7 @@ def case(build, where, name):
     expect(got.get("loss_scale", {}).get("skipped", 0) == lost, f"{name}: ranks skipped other steps")
     for i, r in enumerate(got["ranks"]):
         expect(r["departures"] == 0, f"{name}: rank {i} departs from its plan {r['departures']} times")
-        expect(r["planned"] >= r["peak_requested"] > 0, f"{name}: rank {i} was planned {r['planned']} bytes")
+        expect(r["planned"] == r["peak_reserved"] > 0, f"{name}: rank {i} was planned {r['planned']} bytes")
 
 
 def each(build, where):

@@ -13,11 +13,11 @@ import tempfile
 import time
 import zlib
 
-from law import RESNET, RUN, missing
+from law import MPI, RESNET, RUN, missing
 
 LIMIT = 4  # seconds of --peer-timeout
 ENV = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-RANK = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}
+RANK = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK", "torchrun": "RANK"}
 LONG = ["--image-size", "32", "--batch-size", "4", "--eval-every", "0", "--seed", "3", "--steps", "100000",
         "--peer-timeout", str(LIMIT), "--workers", "0"]
 
@@ -115,7 +115,7 @@ def killed(build, launcher):
     """The launcher may be faster than the ranks' own limit."""
     run = Run(build, launcher, [])
     os.kill(run.pids[1], signal.SIGKILL)
-    return run.ended(LIMIT + 5, [])
+    return run.ended(LIMIT + 5, ["rank 1 ended without a word"] if launcher == "torchrun" else [])
 
 
 def memory(build, launcher):
@@ -238,7 +238,7 @@ def slow_end(build, launcher):
 
 
 def exits(build, launcher):
-    return unlike(build, launcher, "exit 3", ["have not met within"] if launcher == "mpich" else [])
+    return unlike(build, launcher, "exit 3", [] if launcher == "openmpi" else ["have not met within"])
 
 
 def other_flags(build, launcher):
@@ -270,14 +270,17 @@ def no_engine(build, launcher):
 
 
 def no_launcher(build, launcher):
-    """Of srun's variables those of PMIx are missing, or torchrun's are there: one sentence, not as many runs as there
-    are ranks."""
+    """Of srun's variables those of PMIx are missing, or torchrun's say nothing of where rank 0 is: one sentence, not as
+    many runs as there are ranks. A rank that does not come is named."""
+    torchrun = {"WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0", "MASTER_PORT": "29500"}
     program = os.path.join(build, "examples", RESNET[0])
     for variables, sentence in (
             ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, "add --mpi=pmix"),
-            ({"WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost"}, "start it with mpirun")):
-        done = subprocess.run([program] + RESNET[1:] + LONG, env=dict(os.environ, **variables), stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=60)
+            (torchrun, "MASTER_ADDR and MASTER_PORT are '' and '29500'"),
+            (dict(torchrun, MASTER_ADDR="localhost"), "not met within 5 s: rank 1 has not come"),
+            (dict(torchrun, MASTER_ADDR="localhost", RANK="1"), "not met within 5 s: rank 0 does not answer")):
+        done = subprocess.run([program] + RESNET[1:] + LONG + ["--peer-timeout", "1"], text=True, timeout=60,
+                              env=dict(os.environ, **variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 1 or sentence not in done.stdout:
             return f"exit status {done.returncode}:\n{done.stdout}"
     return None
@@ -285,6 +288,7 @@ def no_launcher(build, launcher):
 
 FAULTS = [stopped, terminated, killed, exits, late, slow_save, slow_end, memory, unreadable, full_disk, lost_folder,
           other_flags, other_data, other_isa, other_threads, wrong_engine, no_engine, no_launcher]
+OF_MPI = [slow_end, wrong_engine, no_engine]
 
 
 def main():
@@ -297,7 +301,8 @@ def main():
     failures = 0
     for i, fault in enumerate(wanted):
         every = os.environ.get("FRUGAL_DIST_SETS") == "all" or len(wanted) < len(FAULTS)
-        for launcher in RUN if every else [list(RUN)[i % 2]]:
+        launchers = MPI if fault in OF_MPI else list(RUN)
+        for launcher in launchers if every else [launchers[i % len(launchers)]]:
             print(f"{fault.__name__}, {launcher}:", flush=True)
             wrong = fault(build, launcher)
             failures += wrong is not None

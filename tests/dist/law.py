@@ -12,10 +12,13 @@ import subprocess
 import sys
 import tempfile
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {
     "openmpi": ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "-n"],
     "mpich": ["mpiexec.mpich", "-n"],
+    "torchrun": [sys.executable, os.path.join(HERE, "torchrun.py"), "-n"],
 }
+MPI = ("openmpi", "mpich")
 TINY = ["--image-size", "32", "--batch-size", "4", "--dataset", "digits", "--eval-every", "0", "--seed", "3",
         "--workers", "0", "--quiet"]
 VGG = ["train_vgg", "--depth", "11"]
@@ -62,7 +65,7 @@ def missing(build):
     for name in RUN:
         if shutil.which(RUN[name][0]) is None:
             return f"{RUN[name][0]} is not installed"
-        if not os.path.exists(os.path.join(build, "src", "mpi", f"libfrugal-mpi-{name}.so")):
+        if name in MPI and not os.path.exists(os.path.join(build, "src", "mpi", f"libfrugal-mpi-{name}.so")):
             return f"the build has no engine for {name}"
     return None
 
@@ -105,8 +108,8 @@ def main():
         return 77
     failures = 0
     for i, case in enumerate(cases):
-        a, b = list(RUN) if i % 2 else reversed(RUN)
-        ranks = [(a, 2), (b, 3), (a, 4)] if every else [(a, 2 + i % 2), (b, 4 - i % 2)]
+        a, b, c = (list(RUN)[(i + k) % len(RUN)] for k in range(len(RUN)))
+        ranks = [(a, 2), (b, 3), (c, 4)] if every else [(a, 2 + i % 2), (b, 4 - i % 2)]
         with tempfile.TemporaryDirectory() as where:
             failures += differences(build, case, 20 if every else 3, ranks, where)
     return 1 if failures else 0

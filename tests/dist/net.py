@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from faults import LIMIT, ranks_of
+from faults import LIMIT, RANK, ranks_of
 from hosts import Hosts, lacking
 from law import RESNET, RUN, missing, newest, program, run
 from parts import expect, main
@@ -74,8 +74,7 @@ def cut(build, where):
         with Hosts() as hosts:
             log = os.path.join(where, launcher)
             said = [os.path.join(where, f"{launcher}.{rank}") for rank in range(2)]
-            variable = "OMPI_COMM_WORLD_RANK" if launcher == "openmpi" else "PMI_RANK"
-            words = ["sh", "-c", f'exec "$@" 2> {where}/{launcher}.${variable}', "sh"] + program(build, RESNET)
+            words = ["sh", "-c", f'exec "$@" 2> {where}/{launcher}.${RANK[launcher]}', "sh"] + program(build, RESNET)
             process = start(hosts, launcher, 1, words + ["--steps", "100000", "--peer-timeout", str(LIMIT), "--log",
                                                          log])
             began = time.monotonic()
