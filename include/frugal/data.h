@@ -191,6 +191,10 @@ typedef struct fr_loader_opts {
      * epoch and image: x makes factors of max(0, 1 - x) to 1 + x, at most 10, hue turns by up to 0.5 either way. f32
      * images lie in 0..1; 1 or 3 channels. */
     double brightness FR_DEFAULT(0), contrast FR_DEFAULT(0), saturation FR_DEFAULT(0), hue FR_DEFAULT(0);
+    /* torchvision's transforms v2 RandAugment with so many ops (at most 16) of this magnitude (0..30 of 31): shears,
+     * shifts, turns, colors of 8-bit images of classes or vectors, after the flip and before the colors, by seed, epoch
+     * and image. 1 or 3 channels. */
+    int rand_ops FR_DEFAULT(0), rand_magnitude FR_DEFAULT(9);
 } fr_loader_opts;
 
 /* The defaults are those of training but for augmentation, which is off. */
@@ -198,7 +202,7 @@ typedef struct fr_loader_opts {
     .batch_size = 64, .height = FR_LOADER_AUTO, .width = FR_LOADER_AUTO, .channels = FR_LOADER_AUTO,           \
     .resize_height = FR_LOADER_AUTO, .resize_width = FR_LOADER_AUTO,                                           \
     .std = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, .shuffle = true, .drop_last = true, .workers = 2, \
-    .prefetch = 2, .group = 1, .every = 1
+    .prefetch = 2, .group = 1, .every = 1, .rand_magnitude = 9
 #define FR_LOADER_OPTS(...) FR_OPTS(fr_loader_opts, FR_LOADER_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_loader_opts, FR_LOADER_OPTS())
 

@@ -246,6 +246,9 @@ static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
     if (o->dtype != FR_F32 && (o->dtype != FR_U8 || d->f32))
         return fr_fail(FR_EDTYPE, "loader: batches of %s, and %s holds %s images; f32, or u8 of u8 images",
                        fr_dtype_name(o->dtype), d->source, d->f32 ? "f32" : "u8");
+    if (o->rand_ops > 0 && (d->f32 || d->target == FR_TARGET_PIXELS))
+        return fr_fail(FR_EINVAL, "loader: rand_ops are of 8-bit images without masks, and %s holds %s", d->source,
+                       d->f32 ? "f32 images" : "masks");
     if (o->batch_size < 1)
         return fr_fail(FR_EINVAL, "loader: batch_size is %lld, must be >= 1", (long long)o->batch_size);
     if (o->drop_last && o->batch_size > d->count)

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { IGNORED = -100 }; /* fr_cross_entropy's ignore_index */
 
@@ -20,6 +21,7 @@ void fri_transform_scratch_free(fri_transform_scratch *s) {
     fri_buffer_free(&s->rows);
     fri_buffer_free(&s->weights);
     fri_buffer_free(&s->warped);
+    fri_buffer_free(&s->cropped);
 }
 
 static fr_status check_side(const char *name, int64_t value) {
@@ -46,6 +48,18 @@ static fr_status take_colors(fri_transform *t, const fr_loader_opts *o) {
     if (t->colored && !colours(t->channels))
         return fr_fail(FR_EINVAL, "loader: brightness, contrast, saturation and hue are of 1 or 3 channels, not %lld",
                        (long long)t->channels);
+    return FR_OK;
+}
+
+static fr_status take_rand_augment(fri_transform *t, const fr_loader_opts *o) {
+    t->rand_ops = o->rand_ops;
+    t->rand_magnitude = o->rand_magnitude;
+    if (t->rand_ops < 0 || t->rand_ops > FRI_RAND_OPS_MAX || t->rand_magnitude < 0 ||
+        t->rand_magnitude > FRI_RAND_MAGNITUDE_MAX)
+        return fr_fail(FR_EINVAL, "loader: rand_ops is %d and rand_magnitude %d, they must lie in 0..%d and 0..%d",
+                       t->rand_ops, t->rand_magnitude, FRI_RAND_OPS_MAX, FRI_RAND_MAGNITUDE_MAX);
+    if (t->rand_ops > 0 && !colours(t->channels))
+        return fr_fail(FR_EINVAL, "loader: rand_ops are of 1 or 3 channels, not %lld", (long long)t->channels);
     return FR_OK;
 }
 
@@ -94,6 +108,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     if (!(t->erasing >= 0 && t->erasing <= 1))
         return fr_fail(FR_EINVAL, "loader: erasing is %g, must lie in 0..1", t->erasing);
     FR_TRY(s, take_colors(t, o));
+    FR_TRY(s, take_rand_augment(t, o));
     for (int64_t c = 0; c < t->channels; c++) {
         if (!isfinite(o->mean[c]) || !isfinite(o->std[c]) || o->std[c] <= 0)
             return fr_fail(FR_EINVAL, "loader: mean %g and std %g of channel %lld; std must be positive", o->mean[c],
@@ -178,7 +193,7 @@ static inline int64_t source(const fri_transform *t, const fri_pixels *p, const 
 
 /* The window. in and out are p's and t's channels: numbers where the caller knows them, so that loops over them go. */
 static inline void cut(const fri_transform *t, const fri_pixels *p, const place *at, int64_t in, int64_t out,
-                       void *to) {
+                       bool bytes, void *to) {
     static const uint8_t black[FR_CHANNELS_MAX] = {0};
     static const float zero[FR_CHANNELS_MAX] = {0};
     for (int64_t y = 0; y < t->height; y++)
@@ -187,20 +202,36 @@ static inline void cut(const fri_transform *t, const fri_pixels *p, const place 
             const int64_t at_to = (y * t->width + x) * out;
             if (p->f32 != NULL)
                 put_f32(t, from >= 0 ? p->f32 + from * in : zero, in, out, (float *)to + at_to);
-            else if (t->bytes)
+            else if (bytes)
                 put_bytes(from >= 0 ? p->u8 + from * in : black, in, out, (uint8_t *)to + at_to);
             else
                 put_u8(t, from >= 0 ? p->u8 + from * in : black, in, out, (float *)to + at_to);
         }
 }
 
-static void cut_any(const fri_transform *t, const fri_pixels *p, const place *at, void *to) {
+static void cut_any(const fri_transform *t, const fri_pixels *p, const place *at, bool bytes, void *to) {
     if (p->channels == 3 && t->channels == 3)
-        cut(t, p, at, 3, 3, to);
+        cut(t, p, at, 3, 3, bytes, to);
     else if (p->channels == 1 && t->channels == 3)
-        cut(t, p, at, 1, 3, to);
+        cut(t, p, at, 1, 3, bytes, to);
     else
-        cut(t, p, at, p->channels, t->channels, to);
+        cut(t, p, at, p->channels, t->channels, bytes, to);
+}
+
+/* RandAugment works on bytes, whatever the result is. */
+static fr_status cut_augmented(const fri_transform *t, const fri_pixels *p, const place *at, int64_t epoch,
+                               int64_t index, fri_transform_scratch *scratch, void *to) {
+    const size_t n = (size_t)(t->height * t->width * t->channels);
+    fr_status s = fri_buffer_reserve(&scratch->cropped, 2 * n, "rand_augment");
+    if (s != FR_OK) return s;
+    uint8_t *bytes = scratch->cropped.data;
+    cut_any(t, p, at, true, bytes);
+    const uint8_t *from = fri_rand_augment(t, epoch, index, bytes, bytes + n);
+    if (t->bytes)
+        memcpy(to, from, n);
+    else
+        for (size_t i = 0; i < n; i++) ((float *)to)[i] = t->value[i % (size_t)t->channels][from[i]];
+    return FR_OK;
 }
 
 static void cut_mask(const fri_transform *t, const fri_pixels *p, const place *at, const fr_image *image,
@@ -225,7 +256,10 @@ fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int
     at.top = offset(p.height, t->height, t->padding, t->random_crop, r.v[0]);
     at.left = offset(p.width, t->width, t->padding, t->random_crop, r.v[1]);
     at.mirror = t->flip && (r.v[2] >> 31) != 0;
-    cut_any(t, &p, &at, to);
+    if (t->rand_ops > 0)
+        FR_TRY(s, cut_augmented(t, &p, &at, epoch, index, scratch, to));
+    else
+        cut_any(t, &p, &at, t->bytes, to);
     if (t->colored) fri_color(t, epoch, index, to);
     if (t->erasing > 0) fri_erase(t, epoch, index, to);
     if (classes != NULL) cut_mask(t, &p, &at, image, classes);
@@ -241,6 +275,7 @@ fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts,
     float *pixels = NULL;
     fr_status s = FR_OK;
     plain.random_crop = plain.flip = false;
+    plain.rand_ops = 0;
     plain.degrees = plain.zoom = plain.shear = plain.erasing = 0;
     plain.brightness = plain.contrast = plain.saturation = plain.hue = 0;
     plain.dtype = FR_F32;

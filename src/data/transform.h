@@ -4,7 +4,7 @@
 
 #include "data/dataset.h"
 
-enum { FRI_COLORS = 4 }; /* brightness, contrast, saturation, hue */
+enum { FRI_COLORS = 4, FRI_RAND_OPS_MAX = 16, FRI_RAND_MAGNITUDE_MAX = 30 }; /* brightness, contrast, saturation, hue */
 
 typedef struct fri_transform {
     int64_t height, width, channels;
@@ -12,7 +12,8 @@ typedef struct fri_transform {
     int64_t padding;
     bool random_crop, flip;
     double degrees, zoom, shear, erasing;
-    bool colored; /* one of these is not 0 */
+    int rand_ops, rand_magnitude; /* 0 ops: none */
+    bool colored;                 /* one of these is not 0 */
     double color[FRI_COLORS];
     double color_mean[FR_CHANNELS_MAX], color_std[FR_CHANNELS_MAX]; /* in place of mean and std, which are 0 and 1 */
     uint64_t seed;
@@ -30,7 +31,7 @@ typedef struct fri_pixels {
 
 /* What one thread needs besides; zero-initialized, freed once. */
 typedef struct fri_transform_scratch {
-    fri_buffer resized, rows, weights, warped;
+    fri_buffer resized, rows, weights, warped, cropped;
 } fri_transform_scratch;
 
 void fri_transform_scratch_free(fri_transform_scratch *s);
@@ -65,6 +66,9 @@ fr_status fri_resize(fri_pixels *p, int64_t out_h, int64_t out_w, fri_transform_
 bool fri_affine_map(const fri_transform *t, int64_t epoch, int64_t index, double m[4]);
 /* torchvision's ColorJitter of an image that is not normalized, by numbers of (seed, epoch, index); then that. */
 void fri_color(const fri_transform *t, int64_t epoch, int64_t index, float *image);
+/* torchvision's RandAugment of an image of 8 bits, by numbers of (seed, epoch, index); returns which of the two buffers
+ * of its size holds the result. */
+uint8_t *fri_rand_augment(const fri_transform *t, int64_t epoch, int64_t index, uint8_t *image, uint8_t *scratch);
 /* torchvision's RandomErasing of the result, by numbers of (seed, epoch, index). */
 void fri_erase(const fri_transform *t, int64_t epoch, int64_t index, float *image);
 void fri_affine_source(const double m[4], int64_t h, int64_t w, int64_t y, int64_t x, double *from_y, double *from_x);

@@ -164,6 +164,7 @@ static fr_status check_fused_step(const fri_config *c) {
 
 static fr_status check_files(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
+    int ops, magnitude;
     bool meta = o->device == FR_META, reads = fri_dataset_reads_files(o->dataset);
     const conflict rows[] = {
         {reads && o->data == NULL && !fri_without_data(o),
@@ -178,6 +179,10 @@ static fr_status check_files(const fri_config *c) {
         {o->save == NULL && given(c, "keep"), "--keep {keep}: --save DIR says of which states"},
         {o->balanced_sampling && o->shuffle_window > 0,
          "--balanced-sampling with --shuffle-window {shuffle-window}: images are drawn from all files"},
+        {o->rand_augment != NULL && !fri_rand_augment_read(o->rand_augment, &ops, &magnitude),
+         "--rand-augment {rand-augment}: is not N,M with 1 to 16 ops of a magnitude of 0 to 30, such as 2,9"},
+        {o->rand_augment != NULL && (o->dataset == FR_TRAIN_MASKS || c->program->pixel_classes != NULL),
+         "--rand-augment: turns images, and not their masks"},
         {o->keep_best && o->export_weights == NULL && c->rank == 0,
          "--keep-best: --export FILE says where to write the weights"},
         {o->predict != NULL && o->weights == NULL && o->resume == NULL,
@@ -249,6 +254,7 @@ static fr_status check_features(const fri_config *c) {
         {o->native_crops, "--cache-features with --native-crops: crops are at other places each time"},
         {o->mixup > 0 || o->cutmix > 0, "--cache-features with --mixup or --cutmix: images are mixed"},
         {o->random_erasing > 0, "--cache-features with --random-erasing: images are varied"},
+        {o->rand_augment != NULL, "--cache-features with --rand-augment: images are varied"},
         {colored, "--cache-features with --brightness, --contrast, --saturation or --hue: images are varied"},
         {fri_trains_auto(o), "--cache-features with --train-only auto: what is frozen is not known before the plan"},
         {o->memory_budget != SIZE_MAX && o->fit_switches,

@@ -92,8 +92,9 @@ fr_schedule fri_schedule(const fri_config *c);
 /* The element type that --amp or --half asks for; f32 without. */
 fr_dtype fri_compute_dtype(const fr_train_opts *o);
 bool fri_loss_scaled(const fr_train_opts *o);
-bool fri_fused_step_possible(const fri_config *c); /* do the other flags allow --fused-step? */
-bool fri_without_data(const fr_train_opts *o);     /* no image is read: on meta, and for a plan */
+bool fri_fused_step_possible(const fri_config *c);                      /* do the other flags allow --fused-step? */
+bool fri_rand_augment_read(const char *text, int *ops, int *magnitude); /* "2,9"; false: it is none */
+bool fri_without_data(const fr_train_opts *o);                          /* no image is read: on meta, and for a plan */
 
 bool fri_trains_auto(const fr_train_opts *o); /* --train-only auto: not yet chosen */
 /* Words in place of "auto", at most FRI_TRAIN_ONLY_WORDS; the options point into *c from then on. */

@@ -245,6 +245,8 @@ void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
     l->contrast = train ? o->contrast : 0;
     l->saturation = train ? o->saturation : 0;
     l->hue = train ? o->hue : 0;
+    if (train && o->rand_augment != NULL)
+        (void)fri_rand_augment_read(o->rand_augment, &l->rand_ops, &l->rand_magnitude);
     if (!features) vary(c, split, l);
 }
 

@@ -346,6 +346,67 @@ Test(targets, colors_are_torchvisions) {
     cr_expect_eq(cases, 18);
 }
 
+/* torchvision's RandAugment of bytes, to the bit: alone, with each sign, and several. */
+Test(targets, augmentations_are_torchvisions) {
+    golden g = golden_open("rand_augment");
+    int cases = 0;
+    while (golden_next(&g)) {
+        const fri_safetensors_entry *x = golden_field(&g, "x"), *y = golden_field(&g, "y");
+        const uint8_t *want = y->data;
+        const int64_t channels = x->shape.dim[2], n = x->shape.dim[0] * x->shape.dim[1] * channels;
+        const fr_image image = {x->data, x->shape.dim[0], x->shape.dim[1], channels};
+        fri_transform t;
+        fri_transform_scratch scratch = {0};
+        uint8_t bytes[2048];
+        float got[2048];
+        for (int real = 0; real < 2; real++) {
+            MUST(fri_transform_init(&t,
+                                    FR_LOADER_OPTS(.mean = {0.25, 0.5, 0.5}, .std = {0.5, 0.25, 0.25},
+                                                   .rand_ops = (int)golden_int(&g, "ops", 0),
+                                                   .rand_magnitude = (int)golden_int(&g, "magnitude", 0),
+                                                   .seed = (uint64_t)golden_int(&g, "seed", 0),
+                                                   .dtype = real ? FR_F32 : FR_U8),
+                                    image.height, image.width, channels));
+            MUST(fri_transform_apply(&t, &image, golden_int(&g, "epoch", 0), golden_int(&g, "index", 0), &scratch,
+                                     real ? (void *)got : bytes, NULL));
+        }
+        int differ = 0;
+        for (int64_t i = 0; i < n; i++) {
+            differ += bytes[i] != want[i];
+            cr_assert_eq(got[i], t.value[i % channels][bytes[i]], "%s, number %d", g.name, (int)i);
+        }
+        cr_expect_eq(differ, 0, "%s: %d of %d bytes differ", g.name, differ, (int)n);
+        fri_transform_scratch_free(&scratch);
+        cases++;
+    }
+    cr_expect_eq(cases, 88);
+}
+
+Test(targets, augmentations_are_of_bytes_without_masks) {
+    static const struct {
+        fr_dataset_source source;
+        int ops, magnitude;
+        const char *words[2];
+    } cases[] = {{{"r", 1, 2, 4, 4, 3, two_levels}, -1, 9, {"-1", "0..16"}},
+                 {{"r", 1, 2, 4, 4, 3, two_levels}, 17, 9, {"17", "0..16"}},
+                 {{"r", 1, 2, 4, 4, 3, two_levels}, 2, 31, {"31", "0..30"}},
+                 {{"r", 1, 2, 4, 4, 3, two_levels}, 2, -1, {"-1", "0..30"}},
+                 {{"r", 1, 2, 4, 4, 2, two_levels}, 2, 9, {"1 or 3 channels", "2"}},
+                 {{"r", 1, 2, 4, 4, 3, two_levels, .f32 = true}, 2, 9, {"r holds f32", "8-bit"}},
+                 {{"r", 1, 2, 4, 4, 3, two_levels, .target = FR_TARGET_PIXELS}, 2, 9, {"r holds masks", "8-bit"}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fr_dataset *d = NULL;
+        fr_loader *l = NULL;
+        MUST(fr_dataset_create(&cases[i].source, &d));
+        EXPECT_FAIL(fr_loader_create(d,
+                                     FR_LOADER_OPTS(.batch_size = 1, .rand_ops = cases[i].ops,
+                                                    .rand_magnitude = cases[i].magnitude),
+                                     &l),
+                    FR_EINVAL, cases[i].words[0], cases[i].words[1]);
+        fr_dataset_release(&d);
+    }
+}
+
 /* Rotation and zoom: large areas of one class each, so that a pixel of a pure color has its class. */
 Test(targets, a_mask_turns_with_its_image) {
     enum { SIDE = 40 };

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/transforms.safetensors and colors.safetensors: images through torchvision's transforms.v2.
+"""Makes tests/golden/{transforms,colors,rand_augment}.safetensors: images through torchvision's transforms.v2.
 
     python3 tests/golden/make_transforms.py            # writes the files beside this script
     python3 tests/golden/make_transforms.py --check    # computes them and compares with the files
@@ -13,7 +13,11 @@ their ranges and the top bit of v[2] mirrors. i64 parameters: size (2), resize (
 A case of colors has x u8 [H, W, 3 or 1], what ColorJitter's transform makes of it as floats in f64, y f32 in 0..1, the
 four options as amount (f64), and seed, epoch, index. With r of stream 2 * epoch + 1 at 2^60 + 2 * index the factors are
 at shares r / 2^32 of their ranges; r of the counter behind it draws the order, the last of four first, from what is
-left, where the last takes the place of what was drawn."""
+left, where the last takes the place of what was drawn.
+
+A case of rand_augment has x u8 [H, W, 3 or 1], what v2.RandAugment's ops make of it as bytes, y, and i64 ops,
+magnitude, seed, epoch, index. With r of stream 2 * epoch + 1 at 2^62 + 16 * index + i the i-th op is number
+14 * r[0] >> 32 of its table, and a magnitude that has a sign is negative where the top bit of r[1] is 0."""
 
 import argparse
 import os
@@ -102,12 +106,49 @@ def color(number, kind, draw):
                               "epoch": torch.tensor([epoch]), "index": torch.tensor([index])}
 
 
+def drawn(seed, epoch, index, i):
+    r = philox(seed ^ 0x6C6F61646572, 2 * epoch + 1, np.array([2**62 + 16 * index + i], dtype=np.uint64))[0]
+    return int(r[0]) * 14 >> 32, -1 if int(r[1]) >> 31 == 0 else 1
+
+
+def augmented(name, seed, index, ops, magnitude, channels):
+    h, w = 19, 26
+    augment = v2.RandAugment(ops, magnitude)
+    noise = np.random.default_rng([seed, index])
+    y, x = np.mgrid[:h, :w]
+    base = np.stack([200 * y / h + 20, 230 * x / w, 127 + 60 * np.sin(0.9 * y + 0.7 * x)][:channels], axis=-1)
+    image = np.clip(base + noise.integers(-20, 21, (h, w, channels)), 10, 240).astype(np.uint8)
+    out = tv_tensors.Image(torch.from_numpy(image).permute(2, 0, 1).contiguous())
+    for i in range(ops):
+        which, sign = drawn(seed, 1, index, i)
+        op, (magnitudes, signed) = list(augment._AUGMENTATION_SPACE.items())[which]
+        values = magnitudes(augment.num_magnitude_bins, h, w)
+        value = float(values[magnitude]) * (sign if signed else 1) if values is not None else 0.0
+        out = augment._apply_image_or_video_transform(out, op, value, augment.interpolation, augment._fill)
+    ints = lambda v: torch.tensor([v], dtype=torch.int64)
+    y = out.as_subclass(torch.Tensor).permute(1, 2, 0).clone().contiguous()
+    return name, {"x": torch.from_numpy(image), "y": y, "ops": ints(ops), "magnitude": ints(magnitude),
+                  "seed": ints(seed), "epoch": ints(1), "index": ints(index)}
+
+
+def augmentations():
+    """Each op with each sign, alone; then some of several ops."""
+    for which in range(14):
+        for k, sign in enumerate((-1, 1)):
+            index = next(i for i in range(10000) if drawn(3, 1, i, 0) == (which, sign))
+            for magnitude, channels in ((9, 3), (30 - 7 * k, 3), (17, 1)):
+                yield augmented(f"op{which}_{k}_{magnitude}_{channels}", 3, index, 1, magnitude, channels)
+    for n, (ops, magnitude) in enumerate(((2, 9), (3, 0), (5, 14), (16, 4))):
+        yield augmented(f"several_{n}", 10 + n, n, ops, magnitude, 3)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     files = {"transforms": [one(n, shape, draw) for n, shape in enumerate(SHAPES) for draw in range(DRAWS)],
-             "colors": [color(n, kind, draw) for n, kind in enumerate(COLORS) for draw in range(DRAWS)]}
+             "colors": [color(n, kind, draw) for n, kind in enumerate(COLORS) for draw in range(DRAWS)],
+             "rand_augment": list(augmentations())}
     faults = []
     for name, cases in files.items():
         tensors = {f"{case}.{field}": t for case, fields in cases for field, t in fields.items()}

@@ -224,7 +224,8 @@ Test(trainers, what_rmsprop_is_told_changes_its_steps) {
 
 /* Nothing moves, so that evaluations are alike: their images are not varied. */
 Test(trainers, colors_are_of_training_images) {
-    static const char *const flags[] = {"", "--brightness 0.4", "--contrast 0.4", "--saturation 0.4", "--hue 0.2"};
+    static const char *const flags[] = {"",          "--brightness 0.4", "--contrast 0.4",      "--saturation 0.4",
+                                        "--hue 0.2", "--rand-augment",   "--rand-augment=2,30", "--rand-augment=1,9"};
     enum { N = sizeof flags / sizeof *flags };
     double loss[N], test[N];
     for (int i = 0; i < N; i++) {
