@@ -75,7 +75,10 @@ static fr_status count_contributions(fr_node *root) {
             fri_leaf *l = n->edges[i].leaf;
             fr_node *up = n->edges[i].node;
             if (l != NULL) {
-                if (l->visit != mark) l->awaited = 0;
+                if (l->visit != mark) {
+                    l->awaited = 0;
+                    l->earlier = l->grad != NULL;
+                }
                 fr_tensor_release(&l->sum); /* of a backward that failed */
                 l->visit = mark;
                 l->awaited++;
@@ -142,7 +145,7 @@ static fr_status complete(fri_pass *p, fri_leaf *l) {
 /* What one backward brings is added up before it is added to what earlier ones brought, as in PyTorch: the same number
  * wherever that backward runs (src/dist). */
 static fr_status give_to_leaf(fri_pass *p, fri_leaf *l, fr_tensor **dx) {
-    fr_tensor **to = l->grad != NULL && (l->sum != NULL || l->awaited > 1) ? &l->sum : &l->grad;
+    fr_tensor **to = l->grad != NULL && l->earlier && (l->sum != NULL || l->awaited > 1) ? &l->sum : &l->grad;
     fr_status s = FR_OK;
     if (l->tensor == NULL) { /* the leaf died: nobody can read its gradient */
         fr_tensor_release(dx);

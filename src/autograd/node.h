@@ -24,6 +24,7 @@ typedef struct fri_leaf {
     fr_grad_hook_fn *hook;
     void *hook_ctx;
     int awaited;                 /* contributions this backward will still bring */
+    bool earlier;                /* there was a gradient before it */
     uint64_t visit;              /* backward that counted them */
     struct fri_leaf *next_ready; /* its hook waits for the running node to be over (backward.c) */
 } fri_leaf;

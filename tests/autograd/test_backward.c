@@ -54,6 +54,29 @@ Test(backward, what_one_backward_brings_is_added_up_first) {
     expect_nothing_left();
 }
 
+/* The same with three at once: (1 + 1) + 2^24, youngest first, whether or not there was a gradient of 0 before. */
+Test(backward, three_at_once_are_added_in_one_order) {
+    static const double factor[] = {0x1p24, 1, 1};
+    for (int before = 0; before < 2; before++) {
+        fr_tensor *x = leaf(3), *y = NULL, *sum = NULL;
+        for (int round = before ? 0 : 1; round < 2; round++) {
+            for (int i = 0; i < 3; i++) {
+                must(fr_scale(x, round == 0 ? 0 : factor[i], &y));
+                must(fr_sum(y, &y));
+                if (i > 0) must(fr_add(sum, y, &y));
+                fr_tensor_release(&sum);
+                sum = fr_tensor_retain(y);
+            }
+            must(fr_backward(sum, NULL));
+            fr_tensor_release(&sum);
+        }
+        cr_expect_eq(gradient(x), 0x1p24f + 2, "%d: %.9g", before, (double)gradient(x));
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+    }
+    expect_nothing_left();
+}
+
 Test(backward, misuse_is_a_status_and_a_sentence) {
     fr_tensor *x = leaf(2), *y = NULL, *s = NULL, *plain = NULL, *wrong = NULL;
     must(fr_scale(x, 2, &y));
