@@ -147,7 +147,9 @@ static fr_status batch(void *ctx, int64_t i) {
 static fr_status run_step(dry_run *d, fri_part part) {
     static const fri_stepping on_meta = {batch, fri_step_train, fri_step_update};
     step_work w = {.work = {.r = &d->run, .v = d->run.values}, .d = d, .shorter = part == FRI_PART_SHORT_STEP};
+    const uint64_t before = fr_graph_stats_get().recomputed_segments;
     fr_status s = fri_drive_step(&d->run, &on_meta, &w, w.work.v);
+    if (!w.shorter) d->out->again = fr_graph_stats_get().recomputed_segments - before;
     fri_step_work_end(&w.work);
     return s;
 }

@@ -33,6 +33,7 @@ typedef struct fri_train_plan {
     double seconds; /* that planning took */
     int64_t parameters, trained;
     fr_share_traffic traffic;
+    uint64_t again; /* pieces of the network that a full step runs forward once more in backward */
 } fri_train_plan;
 
 /* `limit` holds for the dry run as --memory-limit does for the run: FR_ENOMEM if it does not fit, with the run's own

@@ -166,7 +166,8 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     if (equals != NULL && f->kind == FR_FLAG_LIST)
         return fr_fail(FR_EINVAL, "%.*s: its values follow it, '%.*s FILE ...', not '='", (int)n, word, (int)n, word);
     if (equals != NULL) return set(f, equals + 1, o);
-    if (f->implied != NULL) return set(f, f->implied, o);
+    const bool word_follows = f->kind == FR_FLAG_CHOICE && *i + 1 < argc && choice(f, argv[*i + 1]) != NULL;
+    if (f->implied != NULL && !word_follows) return set(f, f->implied, o);
     if (*i + 1 >= argc) return fr_fail(FR_EINVAL, "%s needs a value: %s %s", word, word, f->value);
     if (strncmp(argv[*i + 1], "--", 2) == 0)
         return fr_fail(FR_EINVAL, "%s needs a value, but '%s' follows; a value that begins so is written %s=%s", word,

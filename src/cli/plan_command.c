@@ -47,6 +47,9 @@ static fr_status print(const fri_session *r, const fri_train_plan *p) {
     }
     if (!o->quiet) fri_progress_arena(r);
     if (!o->quiet && r->config->ranks > 1) print_exchange(r);
+    if (!o->quiet && p->again > 0)
+        fprintf(r->config->out, "a step runs %" PRIu64 " pieces of the network forward once more in backward\n",
+                p->again);
     fprintf(r->config->out, "planned in %.3f s: peak memory %s", p->seconds,
             fr_bytes_text(p->training.peak_allocated, peak));
     if (p->evaluation.peak_allocated > 0)

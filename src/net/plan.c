@@ -33,7 +33,7 @@ const char *fr_unit_option_name(fr_unit_option o) {
 }
 
 /* A plan over its list, owned by the graph as long as a checkpoint may run again. */
-typedef struct schedule {
+struct fri_schedule {
     int references;
     fr_module *whole; /* retained: keeps the layers alive */
     fri_one_layer one;
@@ -44,16 +44,21 @@ typedef struct schedule {
     int units, ranges;
     fr_tensor *sums; /* on their way from a convolution to the norm behind it, over a border too, where no part runs
                         again */
-} schedule;
+};
+typedef struct fri_schedule schedule;
 
 /* What one checkpoint runs, and the values that it reads and makes. */
 typedef struct piece {
     schedule *schedule;
     int range, n_in, n_out;
     int *in, *out; /* one block */
+    /* as in the pass that it is a piece of */
+    fr_tensor **sums; /* of the schedule, or NULL */
+    fri_norm_parts *parts;
+    int part;
 } piece;
 
-static void release(schedule **p) {
+void fri_schedule_release(schedule **p) {
     schedule *s = *p;
     *p = NULL;
     if (s == NULL || --s->references > 0) return;
@@ -67,7 +72,8 @@ static void release(schedule **p) {
 
 static void piece_free(void *p) {
     piece *c = p;
-    release(&c->schedule);
+    fri_schedule_release(&c->schedule);
+    fri_norm_parts_release(&c->parts);
     free(c->in);
     free(c);
 }
@@ -145,7 +151,7 @@ static fr_status run_units_at_once(schedule *c, int i, int next, fri_net_pass *p
 
 static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out);
 
-static fr_status piece_make(schedule *c, int range, piece **out) {
+static fr_status piece_make(schedule *c, int range, const fri_net_pass *of, piece **out) {
     const fri_list *l = c->list;
     const int first = c->first[c->range[range].first], end = c->first[c->range[range].end];
     piece *p = malloc(sizeof *p);
@@ -155,7 +161,12 @@ static fr_status piece_make(schedule *c, int range, piece **out) {
         free(id);
         return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     }
-    *p = (piece){.schedule = c, .range = range, .in = id};
+    *p = (piece){.schedule = c,
+                 .range = range,
+                 .in = id,
+                 .sums = of->sums,
+                 .parts = fri_norm_parts_retain(of->parts),
+                 .part = of->part};
     p->n_in = fri_reads_of(l, first, end, p->in);
     p->out = p->in + p->n_in;
     p->n_out = fri_makes_of(l, first, end, p->out);
@@ -168,7 +179,7 @@ static fr_status checkpoint(schedule *c, int range, fri_net_pass *p) {
     const int end = c->first[c->range[range].end];
     piece *run = NULL;
     fr_tensor **slot = NULL;
-    fr_status s = piece_make(c, range, &run);
+    fr_status s = piece_make(c, range, p, &run);
     if (s < 0) return s;
     const int n_in = run->n_in, n_out = run->n_out;
     int *const id = malloc(((size_t)n_in + (size_t)n_out) * sizeof *id); /* the piece may be gone afterwards */
@@ -212,12 +223,18 @@ done:
     return s;
 }
 
+fr_status fri_schedule_run(schedule *c, int range, fri_net_pass *p) {
+    return checkpoint(c, range, p);
+}
+
 static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     const piece *c = ctx;
     const fr_unit_range *range = &c->schedule->range[c->range];
     fri_net_pass p = {0};
     fr_status s = FR_OK;
-    FR_TRY(s, fri_net_pass_begin(c->schedule->list, &c->schedule->sums, &p));
+    FR_TRY(s, fri_net_pass_begin(c->schedule->list, c->sums, &p));
+    p.parts = c->parts;
+    p.part = c->part;
     for (int i = 0; i < n_in; i++) p.value[c->in[i]] = fr_tensor_retain(in[i]);
     s = run_units(c->schedule, range->first, range->end, c->range + 1, &p);
     if (fri_recomputing()) fr_tensor_release(&c->schedule->sums); /* the norm behind the range has had them */
@@ -279,7 +296,7 @@ static fr_status check(const fr_unit_plan *p, int units, int layers) {
     return FR_OK;
 }
 
-static fr_status copy(fr_module *m, const fr_unit_plan *p, schedule **out) {
+fr_status fri_schedule_new(fr_module *m, const fr_unit_plan *p, schedule **out) {
     schedule *c = calloc(1, sizeof *c);
     if (c == NULL) return fr_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
     c->references = 1;
@@ -291,7 +308,7 @@ static fr_status copy(fr_module *m, const fr_unit_plan *p, schedule **out) {
     c->units = p->units;
     c->ranges = p->ranges;
     if (c->first == NULL || c->option == NULL || c->range == NULL) {
-        release(&c);
+        fri_schedule_release(&c);
         return fr_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
     }
     if (p->first == NULL) (void)fr_module_units(m, c->first, p->units);
@@ -312,7 +329,7 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
     int done_units = 0;
     fr_status s = FR_OK;
     FR_TRY(s, check(plan, fr_module_units(m, NULL, 0), fr_module_layers(m)));
-    FR_TRY(s, copy(m, plan, &c));
+    FR_TRY(s, fri_schedule_new(m, plan, &c));
     if (c->list->inputs != 1) {
         s = fr_fail(FR_EINVAL, "checkpoint plan: the network has %d inputs; 1 is needed", c->list->inputs);
         goto done;
@@ -324,6 +341,6 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
     fri_tensor_put(&p.value[c->list->result[0]], y);
 done:
     if (c != NULL && p.value != NULL) fri_net_pass_end(&p);
-    release(&c);
+    fri_schedule_release(&c);
     return s;
 }

@@ -16,7 +16,8 @@
 typedef struct params {
     fri_batchnorm2d_desc desc;
     bool train;
-    bool masks; /* the relu behind it has left its mask to this op: absorb_mask */
+    bool masks;            /* the relu behind it has left its mask to this op: absorb_mask */
+    fri_norm_parts *parts; /* of a part's norm; else NULL */
     /* Of the backward that the pass over dy has begun (begin): else NULL. */
     fr_tensor *dgamma, *dbeta, *half;
 } params;
@@ -32,11 +33,16 @@ static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const 
                        addend != NULL ? fri_data(addend) : NULL, relu, fri_data(y)));
 }
 
-static void params_free(void *of) {
-    params *p = of;
+static void forget_begun(params *p) {
     fr_tensor_release(&p->dgamma);
     fr_tensor_release(&p->dbeta);
     fr_tensor_release(&p->half);
+}
+
+static void params_free(void *of) {
+    params *p = of;
+    forget_begun(p);
+    fri_norm_parts_release(&p->parts);
 }
 
 /* The gradients of gamma and beta that are wanted, for a node's backward on dy. */
@@ -66,11 +72,11 @@ static fr_status begin(fr_node *node, const uint8_t *bits, const fr_tensor *a, c
     fri_workspace ws = {0};
     fr_shape half = FRI_SHAPE(2, d->c);
     fr_status s = FR_OK;
-    if (!p->train || d->sync != NULL || !fr_node_wants(node, 0) || slot->kind != FRI_SLOT_TENSOR ||
+    if (!p->train || d->sync != NULL || p->parts != NULL || !fr_node_wants(node, 0) || slot->kind != FRI_SLOT_TENSOR ||
         slot->version != slot->storage->version)
         return FR_OK;
     const char *data = slot->storage->block->data, *x = data != NULL ? data + slot->offset : NULL;
-    params_free(p); /* of a backward that failed */
+    forget_begun(p); /* of a backward that failed */
     FR_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
     FR_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
     FR_TRY(s, new_vectors(node, dy, &p->dgamma, &p->dbeta));
@@ -85,7 +91,42 @@ done:
     fri_workspace_end(&ws);
     fr_tensor_release(&mean);
     fr_tensor_release(&invstd);
-    if (s < 0) params_free(p);
+    if (s < 0) forget_begun(p);
+    return s;
+}
+
+/* Note [Parts]: the sums; dy goes on as it is. */
+static fr_status backward_of_part(fr_node *node, fr_tensor **dy) {
+    params *p = node->params;
+    const fri_batchnorm2d_desc *d = &p->desc;
+    const fri_backend *be = fri_backend_of(*dy);
+    const fr_shape vector = FRI_SHAPE(d->c);
+    fr_tensor *x = NULL, *mean = NULL, *invstd = NULL, *dgamma = NULL, *dbeta = NULL;
+    fri_workspace ws = {0};
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_node_saved(node, SAVED_X, &x));
+    FR_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
+    FR_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
+    FR_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, &dgamma));
+    FR_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, &dbeta));
+    FR_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                         (&ws.exec, d, true, fri_data(x), fri_data(mean), fri_data(invstd), NULL, NULL, false,
+                          fri_data(*dy), NULL, fri_data(dgamma), fri_data(dbeta))));
+    fri_workspace_end(&ws);
+    fr_tensor_release(&x);
+    fr_node_release_saved(node, SAVED_X);
+    if (fr_node_wants(node, 0)) FR_TRY(s, fri_norm_parts_add(p->parts, dgamma, dbeta));
+    if (fr_node_inputs(node) > 1) FR_TRY(s, fr_node_grad(node, 1, &dgamma));
+    if (fr_node_inputs(node) > 1) FR_TRY(s, fr_node_grad(node, 2, &dbeta));
+    FR_TRY(s, fr_node_grad(node, 0, dy));
+done:
+    fri_workspace_end(&ws);
+    fr_tensor_release(&x);
+    fr_tensor_release(&mean);
+    fr_tensor_release(&invstd);
+    fr_tensor_release(&dgamma);
+    fr_tensor_release(&dbeta);
     return s;
 }
 
@@ -98,6 +139,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     fr_status s = FR_OK;
     const fri_backend *be = fri_backend_of(*dy);
     bool affine = fr_node_inputs(node) > 1;
+    if (p->parts != NULL) return backward_of_part(node, dy);
     FR_TRY(s, fr_node_saved(node, SAVED_X, &x));
     FR_TRY(s, fr_node_saved(node, SAVED_GAMMA, &gamma));
     if (p->masks) FR_TRY(s, fr_node_saved(node, SAVED_BETA, &beta));
@@ -169,7 +211,7 @@ static fr_status rebuild_next(fr_node *node, const fr_op *next, fr_tensor **y) {
 /* y is made again in registers, by the forward's arithmetic, and its sign examined as it would be after rounding. */
 static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
     const fri_slot *beta = &node->slots[SAVED_BETA];
-    if (y != NULL) return FR_EUNSUPPORTED;
+    if (y != NULL || ((const params *)node->params)->parts != NULL) return FR_EUNSUPPORTED;
     if (beta->kind != FRI_SLOT_EMPTY && (beta->kind != FRI_SLOT_TENSOR || beta->version != beta->storage->version))
         return FR_EUNSUPPORTED;
     ((params *)node->params)->masks = true;
@@ -284,20 +326,26 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     if (!isfinite(o->momentum))
         return fr_fail(FR_EINVAL, "%s: momentum is %g; it must be finite", op->name, o->momentum);
     if (desc->sync != NULL && fri_device_of(x) != FR_CPU && fri_device_of(x) != FR_META)
-        return fr_fail(FR_EUNSUPPORTED, "%s: statistics of several processes are made on cpu, not on %s", op->name,
-                       fr_device_name(fri_device_of(x)));
-    if (o->train && desc->rows == 1 && desc->sync == NULL)
+        return fr_fail(FR_EUNSUPPORTED, "%s: statistics of several processes or parts are made on cpu, not on %s",
+                       op->name, fr_device_name(fri_device_of(x)));
+    if (o->train && desc->rows == 1 && desc->sync == NULL && norm->parts == NULL)
         return fr_fail(FR_EINVAL, "%s: training needs more than 1 value per channel, x has batch 1 and 1 pixel",
                        op->name);
 done:
     return s;
 }
 
+static fr_status statistics(const params *p, const fr_tensor *x, const fri_norm *norm, fr_tensor **mean,
+                            fr_tensor **invstd) {
+    return p->train ? fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p->desc, x, norm, mean, invstd)
+                    : fri_running_statistics(&p->desc, x, norm, mean, invstd);
+}
+
 /* batch_norm(x), with the tail's sum and relu where `addend` and `relu` say so. The sum goes to `over` where that is
  * not NULL: then *y has a shape and no bytes. */
 static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over,
                            fri_rectifier relu, fr_tensor **y) {
-    fr_tensor *out = NULL, *mean = NULL, *invstd = NULL;
+    fr_tensor *out = NULL, *mean = NULL, *invstd = NULL, *x_of_part = NULL;
     fr_tensor *in[] = {x, norm->gamma, norm->beta};
     params p = {.train = norm->opts == NULL || norm->opts->train};
     fri_call c;
@@ -305,8 +353,10 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
     fr_status s = FR_OK;
     FR_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
     FR_TRY(s, fri_batchnorm2d_describe(&batchnorm2d, x, norm, &p.desc));
-    FR_TRY(s, p.train ? fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p.desc, x, norm, &mean, &invstd)
-                      : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
+    if (norm->parts != NULL && !fri_recomputing())
+        fri_norm_parts_take(norm->parts, norm->part, &x_of_part, &mean, &invstd);
+    else
+        FR_TRY(s, statistics(&p, x, norm, &mean, &invstd));
     const bool keeps_x = p.train || (in[1] != NULL && in[1]->requires_grad);
     if (over != NULL) {
         wanted = !fri_recompute_ends(c.in, c.n_in);
@@ -322,10 +372,13 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
                                   {in[2], FR_SAVE_SMALL},
                                   {mean, FR_SAVE_SMALL},
                                   {invstd, FR_SAVE_SMALL}};
+    if (x_of_part != NULL) in[0] = x_of_part;
+    p.parts = fri_norm_parts_retain(norm->parts);
     FR_TRY(s, fr_op_record(keeps_x ? &batchnorm2d : &batchnorm2d_without_x, &p, sizeof p, in, in[1] != NULL ? 3 : 1,
                            saves, SAVED_COUNT, out));
     fri_result_put(&out, y);
 done:
+    fr_tensor_release(&x_of_part);
     fr_tensor_release(&out);
     fr_tensor_release(&mean);
     fr_tensor_release(&invstd);

@@ -197,6 +197,18 @@ fr_status fri_model_images(const fri_session *r, fr_tensor **images) {
     return fr_images_normalize(*images, c->mean, c->std, fri_model_dtype(r), images);
 }
 
+fr_status fri_model_forward_parts(const fri_session *r, fr_tensor **x, int parts) {
+    const fr_train_opts *o = &r->config->opts;
+    fr_status s = FR_OK;
+    for (int i = 0; i < parts; i++) {
+        FR_TRY(s, fri_model_images(r, &x[i]));
+        if (o->half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x[i], fri_compute_dtype(o), &x[i]));
+    }
+    s = fr_module_forward_parts(r->model, x, parts, x);
+done:
+    return s;
+}
+
 /* In the types of --half and features. */
 static fr_status input_of(const fri_session *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;

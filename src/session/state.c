@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 2, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 3, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -74,6 +74,10 @@ static void describe(fri_session *r, parts *p) {
     }
     /* Not a flag: how a running value of batch norm moves (fri_running_update). */
     p->setting[n++] = (fr_state_setting){.name = "running-values", .value = "in f32", .lacking = "in f64"};
+    /* Only what it says of parts: whether there are batch norms stands in the names of the tensors. */
+    p->setting[n++] = (fr_state_setting){.name = "batch-norm",
+                                         .value = o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE ? "whole" : "part",
+                                         .lacking = "part"};
     set_normalization(p, n++, r->config);
     p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};

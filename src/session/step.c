@@ -131,54 +131,132 @@ done:
 
 /* ---- forward and backward ------------------------------------------------------------------------------------ */
 
-/* Loss and gradients of one batch that counts `share` of the step. v NULL: nobody asks for its numbers. */
+/* *l = share * loss of a batch whose logits are *y; both go. v NULL: nobody asks for its numbers. *part: where the loss
+ * is to be written. */
+static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, double share, fri_step_values *v,
+                         fri_step_part **part, fr_tensor **l) {
+    fr_tensor *count = NULL;
+    fr_status s = FR_OK;
+    *part = NULL;
+    if (v != NULL) FR_TRY(s, part_next(v, part));
+    if (fri_counts_steps(r->config)) FR_TRY(s, fr_count_correct(*y, *targets, &count));
+    if (v != NULL && count != NULL) FR_TRY(s, fr_readback_begin(count, &(*part)->correct));
+    fr_tensor_release(&count);
+    FR_TRY(s, fri_loss(r, *y, *targets, true, l));
+    fr_tensor_release(y);
+    fr_tensor_release(targets);
+    if (share != 1) FR_TRY(s, fr_scale(*l, share, l));
+done:
+    fr_tensor_release(&count);
+    return s;
+}
+
+/* Loss and gradients of one batch that counts `share` of the step. v as above. */
 static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor **targets, double share,
                                   fri_step_values *v) {
-    fr_tensor *y = NULL, *l = NULL, *count = NULL, *scaled = NULL;
+    fr_tensor *y = NULL, *l = NULL, *scaled = NULL;
     fri_step_part *part = NULL;
     fr_autocast_state was;
     fr_status s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
-    if (v != NULL) FR_TRY(s, part_next(v, &part));
     FR_TRY(s, fri_model_images(r, images));
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
-    if (fri_counts_steps(r->config)) FR_TRY(s, fr_count_correct(y, *targets, &count));
-    if (part != NULL && count != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));
-    fr_tensor_release(&count);
-    FR_TRY(s, fri_loss(r, y, *targets, true, &l));
-    fr_tensor_release(&y);
-    fr_tensor_release(targets);
-    if (share != 1) FR_TRY(s, fr_scale(l, share, &l));
+    FR_TRY(s, loss_of(r, &y, targets, share, v, &part, &l));
     fri_precision_end(&r->config->opts, was);
     FR_TRY(s, fr_grad_scaler_scale(r->scaler, l, &scaled));
     FR_TRY(s, fr_backward(scaled, NULL));
     if (part != NULL) FR_TRY(s, fr_readback_begin(l, &part->loss));
 done:
     if (s < 0) fri_precision_end(&r->config->opts, was);
-    fr_tensor_release(&count);
     fr_tensor_release(&y);
     fr_tensor_release(&l);
     fr_tensor_release(&scaled);
     return s;
 }
 
-/* The batch in --split-batch parts of equal size, up to one image. */
-static fr_status in_parts(fri_session *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
-    int64_t parts = r->config->opts.split_batch, n = fr_tensor_dim(*images, 0);
+/* Rows of part i of n images. */
+static fr_status part_of(fr_tensor *images, fr_tensor *targets, int64_t i, int64_t parts, fr_tensor **x, fr_tensor **t,
+                         double *fraction) {
+    const int64_t n = fr_tensor_dim(images, 0), first = n * i / parts, count = n * (i + 1) / parts - first;
+    *fraction = (double)count / (double)n;
+    fr_status s = fr_tensor_narrow0(images, first, count, x);
+    return s < 0 ? s : fr_tensor_narrow0(targets, first, count, t);
+}
+
+/* One part after the other. */
+static fr_status apart(fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t parts, double share,
+                       fri_step_values *v) {
     fr_tensor *x = NULL, *t = NULL;
+    double fraction = 0;
     fr_status s = FR_OK;
-    if (parts > n) parts = n;
-    if (parts == 1) return forward_backward(r, images, targets, share, v);
     for (int64_t i = 0; i < parts; i++) {
-        int64_t first = n * i / parts, count = n * (i + 1) / parts - first;
-        FR_TRY(s, fr_tensor_narrow0(*images, first, count, &x));
-        FR_TRY(s, fr_tensor_narrow0(*targets, first, count, &t));
-        FR_TRY(s, forward_backward(r, &x, &t, share * (double)count / (double)n, v));
+        FR_TRY(s, part_of(*images, *targets, i, parts, &x, &t, &fraction));
+        FR_TRY(s, forward_backward(r, &x, &t, share * fraction, v));
     }
 done:
     fr_tensor_release(&x);
     fr_tensor_release(&t);
+    return s;
+}
+
+/* *total = the loss of parts y[i], which go. */
+static fr_status loss_of_parts(fri_session *r, fr_tensor **y, fr_tensor **t, const double *share, int64_t parts,
+                               fri_step_values *v, fr_tensor **total) {
+    fr_tensor *l = NULL;
+    fri_step_part *part = NULL;
+    fr_status s = FR_OK;
+    for (int64_t i = 0; i < parts; i++) {
+        FR_TRY(s, loss_of(r, &y[i], &t[i], share[i], v, &part, &l));
+        FR_TRY(s, fr_readback_begin(l, &part->loss));
+        if (*total != NULL) FR_TRY(s, fr_add(*total, l, &l));
+        fr_tensor_release(total);
+        *total = l;
+        l = NULL;
+    }
+done:
+    fr_tensor_release(&l);
+    return s;
+}
+
+/* --batch-norm whole: the parts advance from norm to norm, and one backward goes through all of them. */
+static fr_status together(fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t parts, double share,
+                          fri_step_values *v) {
+    fr_tensor **x = calloc(2 * (size_t)parts, sizeof *x), **t = x + parts, *total = NULL, *scaled = NULL;
+    double *of = calloc((size_t)parts, sizeof *of);
+    fr_autocast_state was;
+    fr_status s = fri_precision_begin(&r->config->opts, &was);
+    if (s == FR_OK && (x == NULL || of == NULL))
+        s = fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " parts", parts);
+    for (int64_t i = 0; i < parts && s == FR_OK; i++) {
+        s = part_of(*images, *targets, i, parts, &x[i], &t[i], &of[i]);
+        of[i] *= share;
+    }
+    fr_tensor_release(images);
+    fr_tensor_release(targets);
+    if (s == FR_OK) s = fri_model_forward_parts(r, x, (int)parts);
+    if (s == FR_OK) s = loss_of_parts(r, x, t, of, parts, v, &total);
+    fri_precision_end(&r->config->opts, was);
+    FR_TRY(s, s);
+    FR_TRY(s, fr_grad_scaler_scale(r->scaler, total, &scaled));
+    FR_TRY(s, fr_backward(scaled, NULL));
+done:
+    for (int64_t i = 0; x != NULL && i < 2 * parts; i++) fr_tensor_release(&x[i]);
+    fr_tensor_release(&total);
+    fr_tensor_release(&scaled);
+    free(x);
+    free(of);
+    return s;
+}
+
+/* The batch in --split-batch parts of equal size, up to one image. */
+static fr_status in_parts(fri_session *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
+    const fr_train_opts *o = &r->config->opts;
+    const bool whole = o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE && fr_module_batch_norms(r->model) > 0;
+    int64_t parts = o->split_batch, n = fr_tensor_dim(*images, 0);
+    if (parts > n) parts = n;
+    if (parts == 1) return forward_backward(r, images, targets, share, v);
+    fr_status s = (whole ? together : apart)(r, images, targets, parts, share, v);
     fr_tensor_release(images);
     fr_tensor_release(targets);
     return s;

@@ -272,7 +272,8 @@ Test(trainers, quiet_prints_one_line) {
 
 Test(trainers, help_lists_every_flag_of_the_interface) {
     static const char *const names[] = {"depth",
-                                        "batch-norm, --no-batch-norm",
+                                        "batch-norm\\[=HOW\\]",
+                                        "no-batch-norm",
                                         "head",
                                         "device",
                                         "dataset",
