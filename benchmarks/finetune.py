@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 
+EDGE = 64 * 256 // 224  # images are resized to it, and crops of SIZE are taken
 SIZE, BATCH, EPOCHS, LR, DECAY = 64, 32, 10, 1e-3, 0.01
 BEFORE = ("airplane", "automobile", "bird", "cat", "deer")
 AFTER = ("dog", "frog", "horse", "ship", "truck")
@@ -76,8 +77,9 @@ def theirs(folder, weights, seed, profiled):
         header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
     info = json.loads(header["__metadata__"]["frugal.network"])
     normalize = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(info["mean"], info["std"])]
-    vary = v2.Compose([v2.RandomResizedCrop(SIZE), v2.RandomHorizontalFlip()] + normalize)
-    plain = v2.Compose([v2.Resize(SIZE), v2.CenterCrop(SIZE)] + normalize)
+    whole = v2.Resize((EDGE, EDGE))
+    vary = v2.Compose([whole, v2.RandomCrop(SIZE), v2.RandomHorizontalFlip()] + normalize)
+    plain = v2.Compose([whole, v2.CenterCrop(SIZE)] + normalize)
     data = {s: torchvision.datasets.ImageFolder(os.path.join(folder, s), vary if s == "train" else plain)
             for s in ("train", "test")}
     loader = torch.utils.data.DataLoader(data["train"], BATCH, shuffle=True, drop_last=True, num_workers=1)

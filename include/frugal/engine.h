@@ -48,7 +48,7 @@ typedef struct fr_engine {
     const char *(*error)(const void *ctx);
     /* Has a rank said goodbye? Then error() is its sentence. Asked again and again where ranks wait beside it. */
     bool (*heard)(void *ctx);
-    /* Waits for all ranks unless the run is broken: then for nobody. */
+    /* May wait for all ranks, as MPI_Finalize; if the run is broken, for nobody. */
     void (*close)(void *ctx, bool broken);
     void *ctx;
 } fr_engine;

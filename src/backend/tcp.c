@@ -18,7 +18,6 @@
 enum { PARTS = 64, ASK_MS = 20 };
 #define GOODBYE_SECONDS 2.0
 #define GONE_SECONDS    1.0 /* for the goodbye of a rank whose data have ended */
-#define CLOSE_SECONDS   10.0
 
 /* What is left of the pieces for or from a rank. */
 typedef struct cursor {
@@ -195,29 +194,11 @@ static bool heard(void *ctx) {
     return from >= 0;
 }
 
-/* All exchange one byte: a rank that closed before the others have come so far would be gone for them. */
-static void wait_for_all(engine *e) {
-    const int n = e->m.size;
-    fr_piece *piece = calloc((size_t)n, sizeof *piece);
-    int *first = calloc((size_t)n + 1, sizeof *first);
-    bool *late = calloc((size_t)n, sizeof *late);
-    char byte = 0; /* from and for everybody: it says nothing */
-    if (piece != NULL && first != NULL && late != NULL) {
-        for (int i = 0; i < n; i++) {
-            piece[i] = (fr_piece){&byte, 1};
-            first[i + 1] = i + 1;
-        }
-        const fr_pieces all = {piece, first};
-        (void)exchange(e, all, all, &(fr_wait){.seconds = CLOSE_SECONDS, .late = late});
-    }
-    free(piece);
-    free(first);
-    free(late);
-}
-
+/* Nobody needs be waited for: what a rank has sent, the system delivers, and who is done closes no stream that another
+ * one still reads. */
 static void close_engine(void *ctx, bool broken) {
     engine *e = ctx;
-    if (!broken) wait_for_all(e);
+    (void)broken;
     fri_meet_close(&e->m);
     free(e->peer);
     free(e->wait);

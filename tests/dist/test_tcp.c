@@ -211,7 +211,14 @@ Test(tcp, a_wait_can_be_ended) {
 
 /* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
-/* Connects to rank 0's port as soon as it is there, and says something else. */
+/* What a rank says first, but of another version. */
+typedef struct stranger {
+    uint32_t magic;
+    int32_t rank, size, kind, port;
+    char job[64];
+} stranger;
+
+/* Connects to rank 0's port as soon as it is there. */
 static void *intrude(void *ctx) {
     const int port = *(int *)ctx + 1000;
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -219,8 +226,9 @@ static void *intrude(void *ctx) {
     for (int i = 0; i < 400; i++) {
         int fd = socket(AF_INET, SOCK_STREAM, 0);
         if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0) {
-            char text[200] = "GET / HTTP/1.1\r\n";
-            (void)!send(fd, text, sizeof text, MSG_NOSIGNAL);
+            const stranger text = {.magic = 1, .rank = 1, .size = 3};
+            (void)!send(fd, &text, sizeof text, MSG_NOSIGNAL);
+            (void)!send(fd, &text.magic, sizeof text.magic, MSG_NOSIGNAL);
             usleep(50000);
             close(fd);
             return ctx;
@@ -253,14 +261,26 @@ Test(tcp, a_stranger_is_not_let_in) {
     for (int i = 0; i < 3; i++) cr_assert_eq(r[i].opened, FR_OK, "rank %d: %s", i, r[i].reason);
 }
 
+static void *answer_anything(void *ctx) {
+    const char text[] = "HTTP/1.1 400 Bad Request\r\n";
+    int fd = accept(*(int *)ctx, NULL, NULL);
+    (void)!send(fd, text, sizeof text, MSG_NOSIGNAL);
+    usleep(500000);
+    close(fd);
+    return NULL;
+}
+
 /* Another program has the port: rank 0 takes the next, and nobody takes that program for rank 0. */
 Test(tcp, a_port_that_is_taken_is_passed_over) {
     rank r[2] = {0};
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(launcher_port() + 1000))};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     cr_assert(bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 8) == 0);
+    pthread_t thread;
+    pthread_create(&thread, NULL, answer_anything, &fd);
     start(r, 2, close_at_once, 30);
     for (int i = 0; i < 2; i++) cr_assert_eq(r[i].opened, FR_OK, "rank %d: %s", i, r[i].reason);
+    pthread_join(thread, NULL);
     close(fd);
 }
 
