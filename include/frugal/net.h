@@ -109,9 +109,11 @@ FR_API fr_value fr_net_zero_pad2d(fr_net *n, const char *name, fr_value x, const
 FR_API fr_value fr_net_pixel_shuffle(fr_net *n, const char *name, fr_value x, int64_t r);
 FR_API fr_value fr_net_pixel_unshuffle(fr_net *n, const char *name, fr_value x, int64_t r);
 FR_API fr_value fr_net_identity(fr_net *n, const char *name, fr_value x);
-FR_API fr_value fr_net_add(fr_net *n, const char *name, fr_value a,
-                           fr_value b); /* a + b, over a if nobody else has it */
+/* a + b, a - b, a b, a / b, over a if nobody else has it; b may be smaller (ops.h). */
+FR_API fr_value fr_net_add(fr_net *n, const char *name, fr_value a, fr_value b);
+FR_API fr_value fr_net_sub(fr_net *n, const char *name, fr_value a, fr_value b);
 FR_API fr_value fr_net_mul(fr_net *n, const char *name, fr_value a, fr_value b);
+FR_API fr_value fr_net_div(fr_net *n, const char *name, fr_value a, fr_value b);
 FR_API fr_value fr_net_concat(fr_net *n, const char *name, const fr_value *x, int count); /* over the channels */
 
 /* A finished module as a layer; takes *m also on failure. A network's layers become layers of this one, below `name`;

@@ -183,17 +183,16 @@ fr_value fr_net_upsample_to(fr_net *n, const char *name, fr_value x, fr_value li
     return y;
 }
 
-fr_value fr_net_add(fr_net *n, const char *name, fr_value a, fr_value b) {
-    fr_value y = {-1};
-    fr_net_op(n, name, &fri_add_class, NULL, 0, (fr_value[]){a, b}, 2, &y, 1);
-    return y;
-}
-
-fr_value fr_net_mul(fr_net *n, const char *name, fr_value a, fr_value b) {
-    fr_value y = {-1};
-    fr_net_op(n, name, &fri_mul_class, NULL, 0, (fr_value[]){a, b}, 2, &y, 1);
-    return y;
-}
+#define BINARY(word)                                                                    \
+    fr_value fr_net_##word(fr_net *n, const char *name, fr_value a, fr_value b) {       \
+        fr_value y = {-1};                                                              \
+        fr_net_op(n, name, &fri_##word##_class, NULL, 0, (fr_value[]){a, b}, 2, &y, 1); \
+        return y;                                                                       \
+    }
+BINARY(add)
+BINARY(sub)
+BINARY(mul)
+BINARY(div)
 
 fr_value fr_net_concat(fr_net *n, const char *name, const fr_value *x, int count) {
     fr_value y = {-1};

@@ -278,13 +278,8 @@ double fr_module_eps(const fr_module *m) {
 
 /* ---- GroupNorm, LayerNorm ---------------------------------------------------------------------------------- */
 
-typedef struct group_norm_state {
-    int64_t groups; /* 0: over the last dimension */
-    double eps;
-} group_norm_state;
-
 static fr_status group_norm_forward(fr_module *m, fr_tensor **x) {
-    const group_norm_state *o = m->state;
+    const fri_group_norm_state *o = m->state;
     fr_tensor *gamma = m->tensors[0].tensor, *beta = m->tensors[1].tensor;
     return o->groups > 0 ? fr_group_norm(*x, o->groups, gamma, beta, o->eps, x)
                          : fr_layer_norm(*x, gamma, beta, o->eps, x);
@@ -297,14 +292,14 @@ static const fr_module_class layer_norm_class = {.name = "LayerNorm",
                                                  .forward = group_norm_forward,
                                                  .traits = NORM_TRAITS};
 
-static fr_status group_norm_create(const fr_module_class *class_, int64_t channels, group_norm_state state,
+static fr_status group_norm_create(const fr_module_class *class_, int64_t channels, fri_group_norm_state state,
                                    fr_device device, fr_module **m) {
     fr_module *g = NULL;
     fr_tensor *t = NULL;
     fr_status s = FR_OK;
     if (channels < 1) return fr_fail(FR_EINVAL, "%s: %lld channels; at least 1", class_->name, (long long)channels);
     FR_TRY(s, fr_module_create(class_, sizeof state, &g));
-    *(group_norm_state *)g->state = state;
+    *(fri_group_norm_state *)g->state = state;
     for (int i = 0; i < 2; i++) {
         FR_TRY(s, fri_parameter_new(1, &channels, FR_F32, device, &t));
         FR_TRY(s, fr_tensor_fill(t, i == 0));
@@ -324,12 +319,12 @@ fr_status fr_nn_group_norm(int64_t channels, int64_t groups, double eps, fr_devi
     if (groups < 1 || channels % groups != 0)
         return fr_fail(FR_EINVAL, "GroupNorm: %lld groups of %lld channels; they must divide", (long long)groups,
                        (long long)channels);
-    return group_norm_create(&group_norm_class, channels, (group_norm_state){groups, eps}, device, m);
+    return group_norm_create(&group_norm_class, channels, (fri_group_norm_state){groups, eps}, device, m);
 }
 
 fr_status fr_nn_layer_norm(int64_t channels, double eps, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    return group_norm_create(&layer_norm_class, channels, (group_norm_state){0, eps}, device, m);
+    return group_norm_create(&layer_norm_class, channels, (fri_group_norm_state){0, eps}, device, m);
 }
 
 /* ---- LayerScale -------------------------------------------------------------------------------------------- */

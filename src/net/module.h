@@ -36,6 +36,12 @@ typedef struct fri_norm_state {
 } fri_norm_state;
 enum { FRI_NORM_WEIGHT, FRI_NORM_BIAS, FRI_NORM_MEAN, FRI_NORM_VAR, FRI_NORM_BATCHES };
 
+/* Of GroupNorm and LayerNorm. */
+typedef struct fri_group_norm_state {
+    int64_t groups; /* 0: over the last dimension */
+    double eps;
+} fri_group_norm_state;
+
 /* The states of MaxPool2d and AvgPool2d, and of Upsample by a factor. Those of the other layers are one number or the
  * options of their op. */
 typedef struct fri_pool_state {
@@ -89,7 +95,7 @@ typedef struct fri_layer_call {
 } fri_layer_call;
 
 /* Layers of several inputs (stateless.c). */
-extern const fr_module_class fri_add_class, fri_mul_class, fri_concat_class;
+extern const fr_module_class fri_add_class, fri_sub_class, fri_mul_class, fri_div_class, fri_concat_class;
 extern const fr_module_class fri_upsample_to_class; /* state: fr_upsample_mode */
 
 /* Runs m on *x with "name" (NULL: nothing) appended to the module path; errors get the path in front, the checkpoint's

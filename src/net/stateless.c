@@ -287,13 +287,17 @@ static fr_status add_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out
 static const fri_layer_call add_fused = {FRI_LAYER_ADD, NULL};
 const fr_module_class fri_add_class = {.name = "Add", .run = add_run, .traits = ACTIVATION, .fri_call = &add_fused};
 
-static fr_status mul_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
-    (void)m;
-    (void)n_in;
-    (void)n_out;
-    return in_first(fr_mul(in[0], in[1], &in[0]), in, out);
-}
-const fr_module_class fri_mul_class = {.name = "Mul", .run = mul_run, .traits = ACTIVATION};
+#define BINARY_LAYER(word, class_name)                                                                \
+    static fr_status word##_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) { \
+        (void)m;                                                                                      \
+        (void)n_in;                                                                                   \
+        (void)n_out;                                                                                  \
+        return in_first(fr_##word(in[0], in[1], &in[0]), in, out);                                    \
+    }                                                                                                 \
+    const fr_module_class fri_##word##_class = {.name = class_name, .run = word##_run, .traits = ACTIVATION};
+BINARY_LAYER(sub, "Sub")
+BINARY_LAYER(mul, "Mul")
+BINARY_LAYER(div, "Div")
 
 static fr_status concat_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
     (void)m;

@@ -85,7 +85,7 @@ static fr_status shape(fri_onnx_reader *r, const node *n) {
     const fri_onnx_value *x = fri_onnx_input(r, n, 0);
     constant *c = NULL;
     fr_status s = FR_OK;
-    if (x == NULL || (x->constant == NULL && x->x.id < 0) || x->pad[0] != 0 || x->pad[1] != 0)
+    if (x == NULL || (x->constant == NULL && x->x.id < 0) || x->pad[0] != 0 || x->pad[1] != 0 || x->last)
         return fr_fail(FR_EUNSUPPORTED, "its input is no value of a known shape");
     const int64_t rank = x->constant != NULL ? x->constant->rank : fri_onnx_rank(r, x->x);
     int64_t from = fri_onnx_attribute_int(n, "start", 0), to = fri_onnx_attribute_int(n, "end", rank);

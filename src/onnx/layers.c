@@ -13,20 +13,20 @@ typedef fr_value one_call(fr_net *, const char *, fr_value);
 /* A layer of one input; what it makes is the result of node `result`, which it takes in if that is another one. */
 static fr_status one(fri_onnx_reader *r, int at, int result, one_call *call) {
     fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, r->graph->node[at], 0, false, &x);
+    fr_status s = fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x);
     if (s < 0) return s;
     if (result != at) r->done[result] = true;
-    return fri_onnx_put(r, r->graph->node[result], call(r->net, r->name[at], x->x));
+    return fri_onnx_put_like(r, r->graph->node[result], call(r->net, r->name[at], x->x), x);
 }
 
 /* The value itself, padding and all. */
 static fr_status same(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     fri_onnx_value *x = NULL, *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
-    fr_status s = fri_onnx_activation(r, n, 0, true, &x);
+    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_PADS | FRI_ONNX_LAST, &x);
     if (s < 0 || y == NULL) return s;
     memcpy(y->pad, x->pad, sizeof y->pad);
-    return fri_onnx_put(r, n, x->x);
+    return fri_onnx_put_like(r, n, x->x, x);
 }
 
 /* The number that input i is; NaN: none. */
@@ -88,18 +88,20 @@ static fr_status hardsigmoid(fri_onnx_reader *r, int at) {
 static fr_status leaky_relu(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, n, 0, false, &x);
+    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
     const double slope = fri_onnx_attribute_float(n, "alpha", 0.01);
-    return s < 0 ? s : fri_onnx_put(r, n, fr_net_leaky_relu(r->net, r->name[at], x->x, slope));
+    return s < 0 ? s : fri_onnx_put_like(r, n, fr_net_leaky_relu(r->net, r->name[at], x->x, slope), x);
 }
 
 static fr_status clip(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
-    const bool open = fri_onnx_input(r, n, 2) == NULL;
-    const double low = number(r, n, 1), high = open ? DBL_MAX : number(r, n, 2);
+    const double low = fri_onnx_input(r, n, 1) == NULL ? -INFINITY : number(r, n, 1);
+    const double high = fri_onnx_input(r, n, 2) == NULL ? INFINITY : number(r, n, 2);
+    fri_onnx_value *x = NULL;
     if (low == 0 && high == 6) return one(r, at, at, fr_net_relu6);
     if (low == 0 && high >= FLT_MAX) return one(r, at, at, fr_net_relu);
-    return fr_fail(FR_EUNSUPPORTED, "bounds %g and %g; frugal has relu (0 and none) and relu6 (0 and 6)", low, high);
+    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
+    return s < 0 ? s : fri_onnx_put_like(r, n, fr_net_clamp(r->net, r->name[at], x->x, low, high), x);
 }
 
 static fr_status gelu(fri_onnx_reader *r, int at) {
@@ -120,19 +122,22 @@ static int gelu_end(fri_onnx_reader *r, int at) {
     return end;
 }
 
-static fr_status divide(fri_onnx_reader *r, int at) {
-    const int end = near(number(r, r->graph->node[at], 1), sqrt(2)) ? gelu_end(r, at) : -1;
-    if (end >= 0) return one(r, at, end, fr_net_gelu);
-    return fr_fail(FR_EUNSUPPORTED, "frugal divides no activations, but in gelu");
-}
-
+/* Over the channels; as the network's only result it is the loss's. */
 static fr_status softmax(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
+    const bool log_ = strcmp(n->op_type, "LogSoftmax") == 0;
+    const int64_t axis = fri_onnx_attribute_int(n, "axis", -1);
     const fri_onnx_value *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
+    fri_onnx_value *x = NULL;
     bool result = false;
     for (size_t i = 0; i < r->graph->n_output && y != NULL; i++)
         result = result || fri_onnx_value_find(r, r->graph->output[i]->name) == y;
-    if (!result || y->readers != 1) return fr_fail(FR_EUNSUPPORTED, "frugal has no softmax within a network");
+    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
+    if (s < 0) return s;
+    const int rank = fri_onnx_rank(r, x->x), channels = x->last ? rank - 1 : 1;
+    if (axis != channels && axis + rank != channels)
+        return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal's runs over the channels", (long long)axis);
+    if (!result || y->readers != 1) return one(r, at, at, log_ ? fr_net_log_softmax : fr_net_softmax);
     if (!r->opts.drop_softmax)
         return fr_fail(FR_EINVAL, "the network ends with it, and losses here take logits; drop_softmax leaves it out");
     return same(r, at);
@@ -142,14 +147,32 @@ static fr_status softmax(fri_onnx_reader *r, int at) {
 
 static fr_status two(fri_onnx_reader *r, int at, fri_onnx_value **a, fri_onnx_value **b) {
     const node *n = r->graph->node[at];
-    fr_status s = fri_onnx_activation(r, n, 0, false, a);
-    return s < 0 ? s : fri_onnx_activation(r, n, 1, false, b);
+    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, a);
+    if (s == FR_OK) s = fri_onnx_activation(r, n, 1, FRI_ONNX_LAST, b);
+    if (s == FR_OK && (*a)->last != (*b)->last)
+        s = fr_fail(FR_EUNSUPPORTED, "one of its inputs has its channels last, the other has not");
+    return s;
+}
+
+typedef fr_value two_call(fr_net *, const char *, fr_value, fr_value);
+
+static fr_status binary(fri_onnx_reader *r, int at, two_call *call) {
+    fri_onnx_value *a = NULL, *b = NULL;
+    fr_status s = two(r, at, &a, &b);
+    return s < 0 ? s : fri_onnx_put_like(r, r->graph->node[at], call(r->net, r->name[at], a->x, b->x), a);
 }
 
 static fr_status add(fri_onnx_reader *r, int at) {
-    fri_onnx_value *a = NULL, *b = NULL;
-    fr_status s = two(r, at, &a, &b);
-    return s < 0 ? s : fri_onnx_put(r, r->graph->node[at], fr_net_add(r->net, r->name[at], a->x, b->x));
+    return binary(r, at, fr_net_add);
+}
+
+static fr_status subtract(fri_onnx_reader *r, int at) {
+    return binary(r, at, fr_net_sub);
+}
+
+static fr_status divide(fri_onnx_reader *r, int at) {
+    const int end = near(number(r, r->graph->node[at], 1), sqrt(2)) ? gelu_end(r, at) : -1;
+    return end >= 0 ? one(r, at, end, fr_net_gelu) : binary(r, at, fr_net_div);
 }
 
 /* The factors by image and channel come second (ops.h). */
@@ -159,9 +182,13 @@ static fr_status mul(fri_onnx_reader *r, int at) {
     fr_status s = FR_OK;
     const int end = near(number(r, n, 1), sqrt(0.5)) ? gelu_end(r, at) : -1;
     if (end >= 0) return one(r, at, end, fr_net_gelu);
+    for (size_t i = 0; i < 2 && n->n_input == 2; i++) {
+        const fri_onnx_value *v = fri_onnx_input(r, n, i);
+        if (v != NULL && v->constant != NULL) return fri_onnx_layer_scale(r, at, i);
+    }
     FR_TRY(s, two(r, at, &a, &b));
     const bool turn = fri_onnx_rank(r, a->x) == 4 && fri_onnx_dim(r, a->x, 2) == 1 && fri_onnx_dim(r, a->x, 3) == 1;
-    s = fri_onnx_put(r, n, fr_net_mul(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x));
+    s = fri_onnx_put_like(r, n, fr_net_mul(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x), a);
 done:
     return s;
 }
@@ -175,7 +202,7 @@ static fr_status concat(fri_onnx_reader *r, int at) {
     if (n->n_input > MOST) return fr_fail(FR_EUNSUPPORTED, "%zu inputs; %d at most", n->n_input, MOST);
     for (size_t i = 0; i < n->n_input; i++) {
         fri_onnx_value *v = NULL;
-        FR_TRY(s, fri_onnx_activation(r, n, i, false, &v));
+        FR_TRY(s, fri_onnx_activation(r, n, i, 0, &v));
         x[i] = v->x;
     }
     if (axis != 1 && axis + fri_onnx_rank(r, x[0]) != 1)
@@ -196,7 +223,7 @@ static fr_status flatten(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const int64_t axis = fri_onnx_attribute_int(n, "axis", 1);
     fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, n, 0, false, &x);
+    fr_status s = fri_onnx_activation(r, n, 0, 0, &x);
     if (s < 0) return s;
     if (axis != 1 && axis + fri_onnx_rank(r, x->x) != 1)
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal keeps the batch alone, axis 1", (long long)axis);
@@ -210,7 +237,7 @@ static fr_status reshape(fri_onnx_reader *r, int at) {
     int rank = 0;
     fri_onnx_value *x = NULL;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 0, false, &x));
+    FR_TRY(s, fri_onnx_activation(r, n, 0, 0, &x));
     FR_TRY(s, fri_onnx_integers(r, n, 1, NULL, to, FRI_ONNX_RANK, &rank));
     const int have = fri_onnx_rank(r, x->x);
     for (int i = 0; i < have; i++) all *= fri_onnx_dim(r, x->x, i);
@@ -237,7 +264,7 @@ static fr_status squeeze(fri_onnx_reader *r, int at) {
     int count = 0;
     fri_onnx_value *x = NULL;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 0, false, &x));
+    FR_TRY(s, fri_onnx_activation(r, n, 0, 0, &x));
     FR_TRY(s, fri_onnx_integers(r, n, 1, "axes", axis, 4, &count));
     bool seen[4] = {false};
     for (int i = 0; i < count; i++)
@@ -248,6 +275,19 @@ static fr_status squeeze(fri_onnx_reader *r, int at) {
     s = fr_fail(FR_EUNSUPPORTED, "frugal takes height and width of 1 away, axes 2 and 3, and nothing else");
 done:
     return s;
+}
+
+static fr_status depth_to_space(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    char mode[64];
+    fri_onnx_value *x = NULL;
+    fr_status s = fri_onnx_activation(r, n, 0, 0, &x);
+    fri_onnx_attribute_text(n, "mode", mode);
+    if (s < 0) return s;
+    if (strcmp(mode, "CRD") != 0)
+        return fr_fail(FR_EUNSUPPORTED, "mode '%s'; frugal has PyTorch's pixel shuffle, CRD", mode);
+    const int64_t factor = fri_onnx_attribute_int(n, "blocksize", 0);
+    return fri_onnx_put(r, n, fr_net_pixel_shuffle(r->net, r->name[at], x->x, factor));
 }
 
 static fr_status cast(fri_onnx_reader *r, int at) {
@@ -262,8 +302,8 @@ static fr_status dropout(fri_onnx_reader *r, int at) {
     const bool given = fri_onnx_input(r, n, 1) != NULL;
     const double p = given ? fri_onnx_decimal((float)number(r, n, 1)) : 0.5;
     fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, n, 0, false, &x);
-    return s < 0 ? s : fri_onnx_put(r, n, fr_net_dropout(r->net, r->name[at], x->x, p));
+    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
+    return s < 0 ? s : fri_onnx_put_like(r, n, fr_net_dropout(r->net, r->name[at], x->x, p), x);
 }
 
 /* torchvision's stochastic depth, exported while it trains: a random number per image, kept where it is below 1 - p,
@@ -283,9 +323,9 @@ static fr_status stochastic_depth(fri_onnx_reader *r, int at) {
     const node *mul = r->graph->node[end];
     const char *scaled = r->graph->node[next[2]]->output[0];
     fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, mul, strcmp(mul->input[0], scaled) == 0, false, &x);
+    fr_status s = fri_onnx_activation(r, mul, strcmp(mul->input[0], scaled) == 0, FRI_ONNX_LAST, &x);
     for (int i = 0; i < 4; i++) r->done[next[i]] = true;
-    return s < 0 ? s : fri_onnx_put(r, mul, fr_net_stochastic_depth(r->net, r->name[at], x->x, 1 - keep));
+    return s < 0 ? s : fri_onnx_put_like(r, mul, fr_net_stochastic_depth(r->net, r->name[at], x->x, 1 - keep), x);
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------- */
@@ -303,6 +343,8 @@ static const struct op {
     {"Clip", clip, ""},
     {"Concat", concat, " axis "},
     {"Conv", fri_onnx_conv, " auto_pad dilations group kernel_shape pads strides "},
+    {"ConvTranspose", fri_onnx_conv_transpose, " auto_pad dilations group kernel_shape output_padding pads strides "},
+    {"DepthToSpace", depth_to_space, " blocksize mode "},
     {"Div", divide, ""},
     {"Dropout", dropout, " seed "},
     {"Flatten", flatten, " axis "},
@@ -312,6 +354,7 @@ static const struct op {
     {"HardSigmoid", hardsigmoid, " alpha beta "},
     {"HardSwish", hardswish, ""},
     {"Identity", same, ""},
+    {"LayerNormalization", fri_onnx_layer_norm, " axis epsilon stash_type "},
     {"LeakyRelu", leaky_relu, " alpha "},
     {"LogSoftmax", softmax, " axis "},
     {"MatMul", fri_onnx_matmul, ""},
@@ -328,7 +371,9 @@ static const struct op {
     {"Sigmoid", sigmoid, ""},
     {"Softmax", softmax, " axis "},
     {"Squeeze", squeeze, " axes "},
+    {"Sub", subtract, ""},
     {"Tanh", tanh_, ""},
+    {"Transpose", fri_onnx_transpose, " perm "},
 };
 
 static bool in_words(const char *words, const char *word) {

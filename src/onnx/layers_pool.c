@@ -8,7 +8,7 @@ typedef Onnx__NodeProto node;
 
 /* Input 0, which must be images. */
 static fr_status images(fri_onnx_reader *r, const node *n, bool pads, fri_onnx_value **x) {
-    fr_status s = fri_onnx_activation(r, n, 0, pads, x);
+    fr_status s = fri_onnx_activation(r, n, 0, pads ? FRI_ONNX_PADS : 0, x);
     if (s < 0 || fri_onnx_rank(r, (*x)->x) == 4) return s;
     return fr_fail(FR_EUNSUPPORTED, "its input has rank %d; images are needed", fri_onnx_rank(r, (*x)->x));
 }
@@ -71,7 +71,8 @@ fr_status fri_onnx_reduce_mean(fri_onnx_reader *r, int at) {
     int64_t axis[4];
     int count = 0;
     fri_onnx_value *x = NULL;
-    fr_status s = FR_OK;
+    fr_status s = fri_onnx_written_norm(r, at);
+    if (s != FR_END) return s;
     FR_TRY(s, images(r, n, false, &x));
     FR_TRY(s, fri_onnx_integers(r, n, 1, "axes", axis, 4, &count));
     bool seen[4] = {false};
@@ -91,7 +92,13 @@ done:
     return s;
 }
 
-/* Zeros around images wait for the layer behind. */
+/* Does the layer behind take zeros in? */
+static bool waits(fri_onnx_reader *r, int at, const int64_t pad[8]) {
+    return pad[2] == pad[6] && pad[3] == pad[7] &&
+           (fri_onnx_next(r, at, "Conv") >= 0 || fri_onnx_next(r, at, "AveragePool") >= 0);
+}
+
+/* Zeros around images. */
 fr_status fri_onnx_pad(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     int64_t pad[8];
@@ -108,9 +115,13 @@ fr_status fri_onnx_pad(fri_onnx_reader *r, int at) {
         (with == NULL || (with->constant != NULL && with->constant->n == 1 && fri_onnx_float(with->constant, 0) == 0));
     if (!zeros || fri_onnx_input(r, n, 3) != NULL || count != 8)
         return fr_fail(FR_EUNSUPPORTED, "mode '%s'; frugal pads with zeros", mode);
-    if (pad[0] != 0 || pad[1] != 0 || pad[4] != 0 || pad[5] != 0 || pad[2] != pad[6] || pad[3] != pad[7] ||
-        pad[2] < 0 || pad[3] < 0 || pad[2] > INT32_MAX || pad[3] > INT32_MAX)
-        return fr_fail(FR_EUNSUPPORTED, "frugal pads height and width, begin and end alike");
+    for (int i = 0; i < 8; i++)
+        if (pad[i] < 0 || pad[i] > (i % 4 < 2 ? 0 : INT32_MAX))
+            return fr_fail(FR_EUNSUPPORTED, "pads[%d] is %lld; frugal pads height and width", i, (long long)pad[i]);
+    if (!waits(r, at, pad)) {
+        const int64_t sides[4] = {pad[3], pad[7], pad[2], pad[6]};
+        return fri_onnx_put(r, n, fr_net_zero_pad2d(r->net, r->name[at], x->x, sides));
+    }
     FR_TRY(s, fri_onnx_put(r, n, x->x));
     if (y != NULL) y->pad[0] = pad[2];
     if (y != NULL) y->pad[1] = pad[3];

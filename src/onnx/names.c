@@ -13,8 +13,19 @@
 
 typedef Onnx__NodeProto node;
 
+/* The constant that a Mul multiplies channels by, where the file names it; NULL: none. */
+static const char *scale_of(fri_onnx_reader *r, const node *n) {
+    for (size_t i = 0; i < n->n_input && strcmp(n->op_type, "Mul") == 0; i++) {
+        const fri_onnx_value *v = fri_onnx_input(r, n, i);
+        if (v != NULL && v->constant != NULL && v->constant->rank == 3 && strpbrk(v->name, "/:") == NULL)
+            return v->name;
+    }
+    return NULL;
+}
+
 static bool has_parameters(const node *n) {
-    static const char *const type[] = {"Conv", "Gemm", "MatMul", "BatchNormalization"};
+    static const char *const type[] = {"Conv",   "ConvTranspose",      "Gemm",
+                                       "MatMul", "BatchNormalization", "LayerNormalization"};
     for (size_t i = 0; i < sizeof type / sizeof *type; i++)
         if (strcmp(n->op_type, type[i]) == 0) return true;
     return false;
@@ -35,14 +46,17 @@ static void clean(char *name) {
 }
 
 /* "a.b" of an initializer "a.b.weight". */
-static bool from_weight(const char *weight, char out[FRI_ONNX_NAME]) {
-    static const char ending[] = ".weight";
-    const size_t n = strlen(weight), e = sizeof ending - 1;
+static bool from_ending(const char *weight, const char *ending, char out[FRI_ONNX_NAME]) {
+    const size_t n = strlen(weight), e = strlen(ending);
     if (n <= e || n - e >= FRI_ONNX_NAME / 2 || strcmp(weight + n - e, ending) != 0 || strpbrk(weight, "/:") != NULL)
         return false;
     snprintf(out, FRI_ONNX_NAME, "%.*s", (int)(n - e), weight);
     clean(out);
     return out[0] != '\0';
+}
+
+static bool from_weight(const char *weight, char out[FRI_ONNX_NAME]) {
+    return from_ending(weight, ".weight", out);
 }
 
 /* "/layer1/layer1.0/relu/Relu": a part that goes on from the one before stands for both. */
@@ -120,12 +134,31 @@ static bool same_options(const node *a, const node *b) {
     return same;
 }
 
+/* What a node with parameters is called by them: by its weight, by its bias where an exporter gave equal weights one
+ * name, or by the bias that is added behind a MatMul. */
+static bool from_parameters(fri_onnx_reader *r, int i, char wish[FRI_ONNX_NAME]) {
+    const node *n = r->graph->node[i];
+    const int add = strcmp(n->op_type, "MatMul") == 0 ? fri_onnx_next(r, i, "Add") : -1;
+    const char *scale = scale_of(r, n);
+    if (scale != NULL && strlen(scale) < FRI_ONNX_NAME / 2) {
+        snprintf(wish, FRI_ONNX_NAME, "%s", scale);
+        clean(wish);
+        return wish[0] != '\0';
+    }
+    if (n->n_input > 1 && from_weight(n->input[1], wish) && !taken(r, wish)) return true;
+    for (size_t k = 0; add >= 0 && k < r->graph->node[add]->n_input; k++)
+        if (from_ending(r->graph->node[add]->input[k], ".bias", wish) && !taken(r, wish)) return true;
+    if (n->n_input > 2 && from_ending(n->input[2], ".bias", wish) && !taken(r, wish)) return true;
+    return n->n_input > 1 && from_weight(n->input[1], wish);
+}
+
 static void name_node(fri_onnx_reader *r, int i, bool parameters) {
     const node *n = r->graph->node[i];
     const char *given = n->name != NULL ? n->name : "";
     char wish[FRI_ONNX_NAME] = "";
+    if (strcmp(n->op_type, "Transpose") == 0 || strcmp(n->op_type, "Constant") == 0) return; /* no layer */
     if (strncmp(given, "node_", 5) == 0) given += 5;
-    if (!(parameters && n->n_input > 1 && from_weight(n->input[1], wish)) && !from_path(given, wish)) {
+    if (!(parameters && from_parameters(r, i, wish)) && !from_path(given, wish)) {
         snprintf(wish, sizeof wish, "%.100s", given[0] != '/' ? given : "");
         clean(wish);
     }
@@ -142,7 +175,7 @@ fr_status fri_onnx_name_nodes(fri_onnx_reader *r) {
     if (r->name == NULL || r->again == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu names", n);
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < (int)n; i++) {
-            const bool parameters = has_parameters(r->graph->node[i]);
+            const bool parameters = has_parameters(r->graph->node[i]) || scale_of(r, r->graph->node[i]) != NULL;
             char wish[FRI_ONNX_NAME];
             if (parameters != (pass == 0)) continue;
             /* Weights that a state dict names are one tensor there; those that the exporter made are just equal. */

@@ -1,7 +1,7 @@
 /* onnx.h - an ONNX file on its way to a network.
  *
  * message.c reads the file, tensor.c its constants, names.c says what layers are called; read.c goes through the nodes:
- * what reads constants only is computed (fold_constants.c), all else becomes layers (layers.c, layers_pool.c); the
+ * what reads constants only is computed (fold_constants.c), all else becomes layers (layers.c, layers_*.c); the
  * finished network's parameters get their values in weights.c. Activations are [N, H, W, C] in the network and
  * [N, C, H, W] in all that is said of them here. */
 #ifndef FRI_ONNX_ONNX_H
@@ -29,6 +29,7 @@ typedef struct fri_onnx_value {
     const char *name;
     fri_onnx_constant *constant;
     fr_value x;          /* id -1: no activation */
+    bool last;           /* the file has its channels last: a Transpose's result, which is x itself */
     int64_t pad[2];      /* zeros that a Pad node put around x's height and width, for the next layer to take in */
     int readers, reader; /* inputs of nodes and results that are this value; a node among them, -1: none */
 } fri_onnx_value;
@@ -95,8 +96,10 @@ fr_status fri_onnx_integers(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t
 fri_onnx_value *fri_onnx_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i);
 /* The value of this name; NULL: none. */
 fri_onnx_value *fri_onnx_value_find(fri_onnx_reader *r, const char *name);
-/* Input i, which must be an activation (with padding only where `pads`), or a constant. */
-fr_status fri_onnx_activation(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i, bool pads, fri_onnx_value **out);
+/* Input i, which must be an activation, or a constant. takes: what it may have beside [N, C, H, W] and [N, C]. */
+enum { FRI_ONNX_PADS = 1, FRI_ONNX_LAST = 2 };
+fr_status fri_onnx_activation(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i, unsigned takes,
+                              fri_onnx_value **out);
 fr_status fri_onnx_constant_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i,
                                   const fri_onnx_constant **out);
 /* The rank of an activation, and dimension i as the file counts them. */
@@ -104,6 +107,8 @@ int fri_onnx_rank(const fri_onnx_reader *r, fr_value x);
 int64_t fri_onnx_dim(const fri_onnx_reader *r, fr_value x, int i);
 /* Result 0 of the node is x; of a failed definition, its failure. */
 fr_status fri_onnx_put(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x);
+/* The same, with its channels where those of `like` are. */
+fr_status fri_onnx_put_like(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x, const fri_onnx_value *like);
 fr_status fri_onnx_put_constant(fri_onnx_reader *r, const Onnx__NodeProto *n, fri_onnx_constant *c);
 /* The node that alone reads the node's result 0, if it is of this type; -1: none. */
 int fri_onnx_next(fri_onnx_reader *r, int node, const char *op);
@@ -113,10 +118,13 @@ int fri_onnx_next(fri_onnx_reader *r, int node, const char *op);
 /* Computes the node, whose inputs are all constants (or which is Shape or Size of an activation). */
 fr_status fri_onnx_fold(fri_onnx_reader *r, const Onnx__NodeProto *n);
 
-/* ---- layers.c, layers_pool.c ----------------------------------------------------------------------------- */
+/* ---- layers.c, layers_*.c -------------------------------------------------------------------------------- */
 
 typedef fr_status fri_onnx_make(fri_onnx_reader *r, int node);
-fri_onnx_make fri_onnx_conv, fri_onnx_gemm, fri_onnx_matmul, fri_onnx_norm; /* with parameters: weights.c */
+fri_onnx_make fri_onnx_conv, fri_onnx_conv_transpose, fri_onnx_gemm, fri_onnx_matmul, fri_onnx_norm; /* weights.c */
+fri_onnx_make fri_onnx_transpose, fri_onnx_layer_norm, fri_onnx_written_norm;                        /* layers_last.c */
+/* Mul by a constant, its input of this number. */
+fr_status fri_onnx_layer_scale(fri_onnx_reader *r, int node, size_t constant);
 fri_onnx_make fri_onnx_pool, fri_onnx_global_pool, fri_onnx_reduce_mean, fri_onnx_pad, fri_onnx_resize;
 /* The layer for a node; `name` is that of fri_onnx_reader. */
 fr_status fri_onnx_layer(fri_onnx_reader *r, int node);

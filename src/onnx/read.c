@@ -77,15 +77,17 @@ fri_onnx_value *fri_onnx_input(fri_onnx_reader *r, const node *n, size_t i) {
     return i < n->n_input ? fri_onnx_value_find(r, n->input[i]) : NULL;
 }
 
-fr_status fri_onnx_activation(fri_onnx_reader *r, const node *n, size_t i, bool pads, fri_onnx_value **out) {
+fr_status fri_onnx_activation(fri_onnx_reader *r, const node *n, size_t i, unsigned takes, fri_onnx_value **out) {
     fri_onnx_value *v = fri_onnx_input(r, n, i);
     if (v == NULL || v->x.id < 0)
         return fr_fail(FR_EUNSUPPORTED, "input %zu is %s; frugal needs an activation there", i,
                        v == NULL             ? "missing"
                        : v->constant != NULL ? "a constant"
                                              : "a result that frugal does not make");
-    if (!pads && (v->pad[0] != 0 || v->pad[1] != 0))
+    if ((takes & FRI_ONNX_PADS) == 0 && (v->pad[0] != 0 || v->pad[1] != 0))
         return fr_fail(FR_EUNSUPPORTED, "input %zu is padded; only Conv and AveragePool take in what Pad adds", i);
+    if ((takes & FRI_ONNX_LAST) == 0 && v->last)
+        return fr_fail(FR_EUNSUPPORTED, "input %zu has its channels last; frugal takes [N, C, H, W] there", i);
     *out = v;
     return FR_OK;
 }
@@ -115,6 +117,12 @@ fr_status fri_onnx_put(fri_onnx_reader *r, const node *n, fr_value x) {
     if (fr_net_status(r->net) < 0) return fr_net_end(&r->net, &x, 0, &(fr_module *){NULL});
     if (v != NULL) v->x = x;
     return FR_OK;
+}
+
+fr_status fri_onnx_put_like(fri_onnx_reader *r, const node *n, fr_value x, const fri_onnx_value *like) {
+    fri_onnx_value *v = n->n_output > 0 ? fri_onnx_value_find(r, n->output[0]) : NULL;
+    if (v != NULL) v->last = like->last;
+    return fri_onnx_put(r, n, x);
 }
 
 fr_status fri_onnx_put_constant(fri_onnx_reader *r, const node *n, fri_onnx_constant *c) {
@@ -280,7 +288,9 @@ static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
     fr_status s = result != NULL ? FR_OK : fr_fail(FR_ENOMEM, "no host memory for %zu results", g->n_output);
     for (size_t i = 0; i < g->n_output && s == FR_OK; i++) {
         const fri_onnx_value *v = fri_onnx_value_find(r, g->output[i]->name);
-        if (v == NULL || v->x.id < 0 || v->pad[0] != 0 || v->pad[1] != 0)
+        if (v != NULL && v->last)
+            s = fr_fail(FR_EUNSUPPORTED, "result '%.200s' has its channels last", v->name);
+        else if (v == NULL || v->x.id < 0 || v->pad[0] != 0 || v->pad[1] != 0)
             s = fr_fail(FR_EUNSUPPORTED, "result '%.200s' is made by no layer",
                         g->output[i]->name ? g->output[i]->name : "");
         else

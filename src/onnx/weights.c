@@ -20,7 +20,7 @@ fr_status fri_onnx_fill_later(fri_onnx_reader *r, const char *layer, const char 
     fr_status s = FRI_ROOM(r->fill, r->fills, "parameters");
     if (s < 0) return s;
     fri_onnx_fill *f = &r->fill[r->fills++];
-    snprintf(f->name, sizeof f->name, "%s.%s", layer, parameter);
+    snprintf(f->name, sizeof f->name, "%s%s%s", layer, parameter[0] != '\0' ? "." : "", parameter);
     f->from = from;
     return FR_OK;
 }
@@ -44,8 +44,10 @@ static fr_status filled(fri_onnx_reader *r, int at, fr_value y, const constant *
     return s == FR_OK && bias != NULL ? fri_onnx_fill_later(r, r->name[at], "bias", bias) : s;
 }
 
-/* Sizes of the two directions; `begin` and `end` of each must agree. */
-static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[2], fr_conv2d_opts *o) {
+/* Sizes of the two directions, `pad` more around; sides: left, right, top and bottom, what `pads` has more at one end
+ * than at both. */
+static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[2], fr_conv2d_opts *o,
+                           int64_t sides[4]) {
     int64_t v[3][4] = {{1, 1}, {1, 1}, {0}};
     static const char *const name[] = {"strides", "dilations", "pads"};
     char text[64];
@@ -58,19 +60,30 @@ static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[
     fri_onnx_attribute_text(n, "auto_pad", text);
     if (text[0] != '\0' && strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
         return fr_fail(FR_EUNSUPPORTED, "auto_pad %s; frugal takes explicit pads", text);
-    if (v[2][0] != v[2][2] || v[2][1] != v[2][3])
-        return fr_fail(FR_EUNSUPPORTED, "pads %lld %lld %lld %lld differ between begin and end; frugal pads both alike",
-                       (long long)v[2][0], (long long)v[2][1], (long long)v[2][2], (long long)v[2][3]);
-    for (int i = 0; i < 2; i++)
-        if (v[0][i] < 1 || v[1][i] < 1 || v[2][i] < 0 || v[0][i] > INT32_MAX || v[1][i] > INT32_MAX ||
+    for (int i = 0; i < 4; i++)
+        if (v[0][i % 2] < 1 || v[1][i % 2] < 1 || v[2][i] < 0 || v[0][i % 2] > INT32_MAX || v[1][i % 2] > INT32_MAX ||
             v[2][i] > INT32_MAX)
-            return fr_fail(FR_EFORMAT, "stride %lld, dilation %lld and padding %lld are impossible", (long long)v[0][i],
-                           (long long)v[1][i], (long long)v[2][i]);
+            return fr_fail(FR_EFORMAT, "stride %lld, dilation %lld and padding %lld are impossible",
+                           (long long)v[0][i % 2], (long long)v[1][i % 2], (long long)v[2][i]);
+    for (int i = 0; i < 2; i++) {
+        const int64_t begin = v[2][i], end = v[2][i + 2], both = begin < end ? begin : end;
+        sides[2 - 2 * i] = begin - both;
+        sides[3 - 2 * i] = end - both;
+        v[2][i] = both;
+    }
     *o = *FR_CONV2D_OPTS(.stride = v[0][0], .stride_w = v[0][1], .dilation = v[1][0], .dilation_w = v[1][1],
                          .padding = v[2][0] + pad[0], .padding_w = v[2][1] + pad[1]);
     o->groups = fri_onnx_attribute_int(n, "group", 1);
 done:
     return s;
+}
+
+/* x with zeros at these sides. */
+static fr_value padded(fri_onnx_reader *r, int at, fr_value x, const int64_t sides[4]) {
+    char name[FRI_ONNX_NAME + 16];
+    if (sides[0] == 0 && sides[1] == 0 && sides[2] == 0 && sides[3] == 0) return x;
+    snprintf(name, sizeof name, "%s_pad", r->name[at]);
+    return fr_net_zero_pad2d(r->net, name, x, sides);
 }
 
 fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
@@ -79,13 +92,14 @@ fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
     const constant *w = NULL, *b = NULL;
     fri_onnx_value *x = NULL;
     fr_conv2d_opts o;
+    int64_t sides[4];
     fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 0, true, &x));
+    FR_TRY(s, fri_onnx_activation(r, n, 0, FRI_ONNX_PADS, &x));
     FR_TRY(s, fri_onnx_constant_input(r, n, 1, &w));
     FR_TRY(s, check_constant(w, "weight", 4, -1));
     if (has_bias) FR_TRY(s, fri_onnx_constant_input(r, n, 2, &b));
     if (has_bias) FR_TRY(s, check_constant(b, "bias", 1, w->dim[0]));
-    FR_TRY(s, conv_opts(r, n, x->pad, &o));
+    FR_TRY(s, conv_opts(r, n, x->pad, &o, sides));
     const int64_t channels = fri_onnx_dim(r, x->x, 1);
     if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || channels % o.groups != 0 || w->dim[1] != channels / o.groups)
         return fr_fail(FR_ESHAPE,
@@ -94,11 +108,52 @@ fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
     if (w->dim[2] != w->dim[3] || w->n == 0)
         return fr_fail(FR_EUNSUPPORTED, "its kernel is %lld x %lld; frugal's convolutions are square",
                        (long long)w->dim[2], (long long)w->dim[3]);
+    fr_value y = padded(r, at, x->x, sides);
+    if (r->again[at])
+        fr_net_again(r->net, r->name[at], &y, 1, &y, 1);
+    else
+        y = fr_net_conv2d(r->net, r->name[at], y, w->dim[0], w->dim[2], &o, has_bias);
+    s = filled(r, at, y, w, b);
+done:
+    return s;
+}
+
+fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const bool has_bias = fri_onnx_input(r, n, 2) != NULL;
+    const constant *w = NULL, *b = NULL;
+    int64_t more[2] = {0}, sides[4];
+    int count = 2;
+    fri_onnx_value *x = NULL;
     fr_value y = {-1};
+    fr_conv2d_opts o;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_activation(r, n, 0, 0, &x));
+    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &w));
+    FR_TRY(s, check_constant(w, "weight", 4, -1));
+    FR_TRY(s, conv_opts(r, n, (int64_t[]){0, 0}, &o, sides));
+    if (fri_onnx_attribute(n, "output_padding") != NULL)
+        FR_TRY(s, fri_onnx_integers(r, n, SIZE_MAX, "output_padding", more, 2, &count));
+    if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || w->dim[0] != fri_onnx_dim(r, x->x, 1) || w->n == 0 ||
+        w->dim[1] > INT32_MAX || o.groups > INT32_MAX || count != 2)
+        return fr_fail(FR_ESHAPE,
+                       "its weight reads %lld channels in %lld groups; its input has rank %d and %lld channels, and "
+                       "'output_padding' %d numbers",
+                       (long long)w->dim[0], (long long)o.groups, fri_onnx_rank(r, x->x),
+                       (long long)fri_onnx_dim(r, x->x, 1), count);
+    if (w->dim[2] != w->dim[3] || sides[0] + sides[1] + sides[2] + sides[3] > 0)
+        return fr_fail(FR_EUNSUPPORTED, "its kernel is %lld x %lld; frugal's are square, begin and end padded alike",
+                       (long long)w->dim[2], (long long)w->dim[3]);
+    if (has_bias) FR_TRY(s, fri_onnx_constant_input(r, n, 2, &b));
+    if (has_bias) FR_TRY(s, check_constant(b, "bias", 1, w->dim[1] * o.groups));
+    const fr_conv_transpose2d_opts *t =
+        FR_CONV_TRANSPOSE2D_OPTS(.stride = o.stride, .stride_w = o.stride_w, .padding = o.padding,
+                                 .padding_w = o.padding_w, .output_padding = more[0], .output_padding_w = more[1],
+                                 .dilation = o.dilation, .dilation_w = o.dilation_w, .groups = o.groups);
     if (r->again[at])
         fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
     else
-        y = fr_net_conv2d(r->net, r->name[at], x->x, w->dim[0], w->dim[2], &o, has_bias);
+        y = fr_net_conv_transpose2d(r->net, r->name[at], x->x, w->dim[1] * o.groups, w->dim[2], t, has_bias);
     s = filled(r, at, y, w, b);
 done:
     return s;
@@ -122,18 +177,19 @@ static fr_status linear(fri_onnx_reader *r, int at, int result, const constant *
     fri_onnx_value *x = NULL;
     fr_value y = {-1};
     fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, r->graph->node[at], 0, false, &x));
+    FR_TRY(s, fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
     FR_TRY(s, check_constant(w, "weight", 2, -1));
-    if (fri_onnx_rank(r, x->x) != 2 || w->dim[1] != fri_onnx_dim(r, x->x, 1) || w->n == 0)
+    const int64_t features = fr_net_dim(r->net, x->x, -1);
+    if ((fri_onnx_rank(r, x->x) != 2 && !x->last) || w->dim[1] != features || w->n == 0)
         return fr_fail(FR_ESHAPE, "its weight reads %lld features; its input has rank %d and %lld features",
-                       (long long)w->dim[1], fri_onnx_rank(r, x->x), (long long)fri_onnx_dim(r, x->x, 1));
+                       (long long)w->dim[1], fri_onnx_rank(r, x->x), (long long)features);
     if (b != NULL) FR_TRY(s, check_constant(b, "bias", 1, w->dim[0]));
     if (r->again[at])
         fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
     else
         y = fr_net_linear(r->net, r->name[at], x->x, w->dim[0], b != NULL);
     FR_TRY(s, filled(r, at, y, w, b));
-    if (result != at) s = fri_onnx_put(r, r->graph->node[result], y);
+    s = fri_onnx_put_like(r, r->graph->node[result], y, x);
 done:
     return s;
 }
@@ -181,7 +237,7 @@ fr_status fri_onnx_norm(fri_onnx_reader *r, int at) {
     fri_onnx_value *x = NULL;
     fr_value y = {-1};
     fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 0, false, &x));
+    FR_TRY(s, fri_onnx_activation(r, n, 0, 0, &x));
     if (fri_onnx_rank(r, x->x) != 4)
         return fr_fail(FR_EUNSUPPORTED, "its input has rank %d; frugal normalizes images", fri_onnx_rank(r, x->x));
     for (size_t i = 1; i < 5; i++) {

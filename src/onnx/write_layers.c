@@ -72,9 +72,86 @@ static fr_status folded(const writing *l) {
     return FR_OK;
 }
 
+/* x with its channels last: in[0] itself, if it has rank 2. */
+static const char *turned_in(const writing *l) {
+    if (l->w->list->value[l->layer->in[0]].shape.rank != 4) return l->in[0];
+    const char *x = between(l, "last");
+    fri_onnx_set_ints(l->w, NODE(l, "Transpose", x, l->in[0]), "perm", (int64_t[]){0, 2, 3, 1}, 4);
+    return x;
+}
+
+/* What the layer's last node makes, before turn_out takes the channels back to the front. */
+static const char *before_turn(const writing *l) {
+    return l->w->list->value[l->layer->in[0]].shape.rank == 4 ? between(l, "back") : l->out;
+}
+
+static void turn_out(const writing *l, const char *y) {
+    if (y == l->out) return;
+    fri_onnx_set_ints(l->w, NODE(l, "Transpose", l->out, y), "perm", (int64_t[]){0, 3, 1, 2}, 4);
+}
+
 static fr_status linear(const writing *l) {
+    if (l->w->list->value[l->layer->in[0]].shape.rank == 4) {
+        const char *b = parameter(l, "bias"), *y = before_turn(l), *w = between(l, "weight"), *x = turned_in(l);
+        const char *product = b != NULL ? between(l, "product") : y;
+        fri_onnx_set_ints(l->w, NODE(l, "Transpose", w, parameter(l, "weight")), "perm", (int64_t[]){1, 0}, 2);
+        (void)NODE(l, "MatMul", product, x, w);
+        if (b != NULL) (void)NODE(l, "Add", y, product, b);
+        turn_out(l, y);
+        return FR_OK;
+    }
     node *n = NODE(l, "Gemm", l->out, l->in[0], parameter(l, "weight"), parameter(l, "bias"));
     fri_onnx_set_int(l->w, n, "transB", 1);
+    return FR_OK;
+}
+
+/* Before opset 17 in its parts. */
+static fr_status layer_norm(const writing *l) {
+    static const char *const part[] = {"mean", "centred", "square", "variance", "sum", "root", "quotient", "product"};
+    const double eps = ((const fri_group_norm_state *)l->layer->module->state)->eps;
+    const char *x = turned_in(l), *w = parameter(l, "weight"), *b = parameter(l, "bias"), *y = before_turn(l), *v[8];
+    if (l->w->opset >= 17) {
+        node *n = NODE(l, "LayerNormalization", y, x, w, b);
+        fri_onnx_set_float(l->w, n, "epsilon", eps);
+        turn_out(l, y);
+        return FR_OK;
+    }
+    for (int i = 0; i < 8; i++) v[i] = between(l, part[i]);
+    fri_onnx_set_ints(l->w, NODE(l, "ReduceMean", v[0], x), "axes", (int64_t[]){-1}, 1);
+    (void)NODE(l, "Sub", v[1], x, v[0]);
+    (void)NODE(l, "Pow", v[2], v[1], number(l, "two", 2));
+    fri_onnx_set_ints(l->w, NODE(l, "ReduceMean", v[3], v[2]), "axes", (int64_t[]){-1}, 1);
+    (void)NODE(l, "Add", v[4], v[3], number(l, "eps", eps));
+    (void)NODE(l, "Sqrt", v[5], v[4]);
+    (void)NODE(l, "Div", v[6], v[1], v[5]);
+    (void)NODE(l, "Mul", v[7], v[6], w);
+    (void)NODE(l, "Add", y, v[7], b);
+    turn_out(l, y);
+    return FR_OK;
+}
+
+static fr_status layer_scale(const writing *l) {
+    const char *scale = parameter(l, ""), *row = between(l, "row");
+    if (l->w->list->value[l->layer->in[0]].shape.rank != 4) {
+        (void)NODE(l, "Reshape", row, scale, fri_onnx_integers_of(l, "shape", 1, (int64_t[]){-1}));
+        scale = row;
+    }
+    (void)NODE(l, "Mul", l->out, l->in[0], scale);
+    return FR_OK;
+}
+
+static fr_status conv_transpose(const writing *l) {
+    const fr_conv_transpose2d_opts *o = l->layer->module->state;
+    const fr_tensor *weight = fr_module_tensor(l->layer->module, "weight");
+    const int64_t pad[2] = {o->padding, or_same(o->padding_w, o->padding)};
+    const int64_t more[2] = {o->output_padding, or_same(o->output_padding_w, o->output_padding)};
+    node *n = NODE(l, "ConvTranspose", l->out, l->in[0], parameter(l, "weight"), parameter(l, "bias"));
+    fri_onnx_set_ints(l->w, n, "dilations", (int64_t[]){o->dilation, or_same(o->dilation_w, o->dilation)}, 2);
+    fri_onnx_set_int(l->w, n, "group", o->groups);
+    fri_onnx_set_ints(l->w, n, "kernel_shape", (int64_t[]){weight->shape.dim[1], weight->shape.dim[2]}, 2);
+    fri_onnx_set_ints(l->w, n, "output_padding", more, 2);
+    fri_onnx_set_ints(l->w, n, "pads", (int64_t[]){pad[0], pad[1], pad[0], pad[1]}, 4);
+    fri_onnx_set_ints(l->w, n, "strides", (int64_t[]){o->stride, or_same(o->stride_w, o->stride)}, 2);
     return FR_OK;
 }
 
@@ -118,6 +195,19 @@ static fr_status inplace_norm(const writing *l) {
 
 static fr_status relu6(const writing *l) {
     clip(l, l->in[0], l->out);
+    return FR_OK;
+}
+
+static fr_status clamp(const writing *l) {
+    const double *bounds = l->layer->module->state;
+    (void)NODE(l, "Clip", l->out, l->in[0], isinf(bounds[0]) ? "" : number(l, "low", bounds[0]),
+               isinf(bounds[1]) ? "" : number(l, "high", bounds[1]));
+    return FR_OK;
+}
+
+static fr_status softmax(const writing *l) {
+    const bool log_ = strcmp(l->layer->module->class_->name, "LogSoftmax") == 0;
+    fri_onnx_set_int(l->w, NODE(l, log_ ? "LogSoftmax" : "Softmax", l->out, l->in[0]), "axis", 1);
     return FR_OK;
 }
 
@@ -237,6 +327,19 @@ static fr_status flatten(const writing *l) {
     return FR_OK;
 }
 
+static fr_status zero_pad(const writing *l) {
+    const int64_t *p = l->layer->module->state, pads[8] = {0, 0, p[2], p[0], 0, 0, p[3], p[1]};
+    (void)NODE(l, "Pad", l->out, l->in[0], fri_onnx_integers_of(l, "pads", 8, pads));
+    return FR_OK;
+}
+
+static fr_status pixel_shuffle(const writing *l) {
+    node *n = NODE(l, "DepthToSpace", l->out, l->in[0]);
+    fri_onnx_set_int(l->w, n, "blocksize", *(int64_t *)l->layer->module->state);
+    fri_onnx_set_text(l->w, n, "mode", "CRD");
+    return FR_OK;
+}
+
 static fr_status concat(const writing *l) {
     const size_t n = (size_t)l->layer->n_in;
     const char **in = fri_onnx_block(l->w, (n + 1) * sizeof *in);
@@ -258,8 +361,11 @@ static const struct kind {
     {"Add", NULL, "Add"},
     {"AvgPool2d", pool, NULL},
     {"BatchNorm2d", norm, NULL},
+    {"Clamp", clamp, NULL},
     {"Concat", concat, NULL},
     {"Conv2d", conv, NULL},
+    {"ConvTranspose2d", conv_transpose, NULL},
+    {"Div", NULL, "Div"},
     {"Dropout", NULL, "Identity"},
     {"Dropout2d", NULL, "Identity"},
     {"Flatten", flatten, NULL},
@@ -269,17 +375,24 @@ static const struct kind {
     {"Hardswish", hardswish, NULL},
     {"Identity", NULL, "Identity"},
     {"InPlaceABN", inplace_norm, NULL},
+    {"LayerNorm", layer_norm, NULL},
+    {"LayerScale", layer_scale, NULL},
     {"LeakyReLU", leaky_relu, NULL},
     {"Linear", linear, NULL},
+    {"LogSoftmax", softmax, NULL},
     {"MaxPool2d", pool, NULL},
     {"Mul", NULL, "Mul"},
+    {"PixelShuffle", pixel_shuffle, NULL},
     {"ReLU", NULL, "Relu"},
     {"ReLU6", relu6, NULL},
     {"SiLU", silu, NULL},
     {"Sigmoid", NULL, "Sigmoid"},
+    {"Softmax", softmax, NULL},
     {"StochasticDepth", NULL, "Identity"},
+    {"Sub", NULL, "Sub"},
     {"Tanh", NULL, "Tanh"},
     {"Upsample", upsample, NULL},
+    {"ZeroPad2d", zero_pad, NULL},
 };
 
 fr_status fri_onnx_write_layer(const writing *l) {

@@ -50,7 +50,9 @@ node *fri_onnx_node(const fri_onnx_writing *l, const char *type, const char *con
     names[n_in] = (char *)out;
     *n = (node)ONNX__NODE_PROTO__INIT;
     n->op_type = (char *)type;
-    n->name = fri_onnx_text(w, "/%s/%s", l->layer->name != NULL ? l->layer->name : "layer", type);
+    const char *what = out != l->out ? strrchr(out, '/') : NULL; /* a layer's nodes of one type have different names */
+    n->name = fri_onnx_text(w, "/%s/%s%s%s", l->layer->name != NULL ? l->layer->name : "layer", type,
+                            what != NULL ? "_" : "", what != NULL ? what + 1 : "");
     n->input = names;
     n->n_input = n_in;
     n->output = names + n_in;

@@ -24,8 +24,13 @@ from safetensors.torch import save_file
 
 warnings.filterwarnings("ignore")
 HERE = os.path.dirname(os.path.abspath(__file__))
-LARGE = ["resnet18", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "unet"]
-WAYS = ["train", "eval", "dynamo"]
+LARGE = ["resnet18", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "unet",
+         "convnext_tiny"]
+
+
+def ways(name):
+    """The newer exporter writes ConvNeXt's average of a permuted tensor as a gather with a computed index."""
+    return ["train", "eval"] if name == "convnext_tiny" else ["train", "eval", "dynamo"]
 
 
 class Residual(nn.Module):
@@ -99,6 +104,31 @@ class Wide(nn.Module):
         x = F.avg_pool2d(self.conv(F.pad(x, (1, 1, 1, 1))), 2, ceil_mode=False)
         x = self.shared(F.relu(self.shared(x)))
         return self.fc2(F.relu(self.fc1(self.drop(x.view(x.size(0), -1)))))
+
+
+class Shapes(nn.Module):
+    """Transposed convolution, pixel shuffle, padding of one side, softmax inside, bounds, difference and quotient."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(3, 8, 3, stride=2, padding=1, output_padding=1, groups=1)
+        self.group = nn.ConvTranspose2d(8, 8, 2, stride=2, groups=2, bias=False)
+        self.shuffle, self.conv, self.fc = nn.PixelShuffle(2), nn.Conv2d(2, 4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.group(self.up(x))
+        x = self.shuffle(F.softmax(x, 1) - torch.clamp(x, -0.3, 0.4))
+        x = self.conv(F.pad(x, (1, 0, 0, 2)))
+        x = F.log_softmax(torch.clamp(x, min=-0.5) / torch.sigmoid(x), dim=1)
+        return self.fc(x.mean((2, 3)))
+
+
+def convnext():
+    """torchvision's, with two blocks of few channels."""
+    from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+
+    torch.manual_seed(2)
+    return ConvNeXt([CNBlockConfig(4, 8, 1), CNBlockConfig(8, None, 1)], layer_scale=0.7, num_classes=3)
 
 
 def randomize(m, seed):
@@ -179,7 +209,7 @@ def by_hand(folder, golden):
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), f"{folder}/softmax.onnx")
     golden["softmax.x"], golden["softmax.y"] = x, ((x.double() @ w.double() + b) @ v.double()).float()
     pixels = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, "height", "width"])
-    up = helper.make_node("ConvTranspose", ["x", "k"], ["y"], name="/decoder/up", kernel_shape=[2, 2], strides=[2, 2])
+    up = helper.make_node("GridSample", ["x", "k"], ["y"], name="/decoder/up")
     kernel = numpy_helper.from_array(torch.randn(3, 2, 2, 2).numpy(), "k")
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([up], "g", [pixels], [out], [kernel])
@@ -235,7 +265,9 @@ def tiny(folder):
             ("mobile_train", Mobile, "train", (6, 3, 9, 7)), ("mobile_dynamo", Mobile, "dynamo", (2, 3, 9, 7)),
             ("unet", UNet, "eval", (2, 3, 12, 8)), ("unet_static", UNet, "static", (2, 3, 13, 9)),
             ("unet_dynamo", UNet, "dynamo", (2, 3, 12, 8)), ("wide", Wide, "eval", (2, 3, 9, 13)),
-            ("wide_static", Wide, "static", (2, 3, 9, 13)), ("wide_dynamo", Wide, "dynamo", (2, 3, 9, 13))]:
+            ("wide_static", Wide, "static", (2, 3, 9, 13)), ("wide_dynamo", Wide, "dynamo", (2, 3, 9, 13)),
+            ("shapes", Shapes, "eval", (2, 3, 4, 5)), ("shapes_dynamo", Shapes, "dynamo", (2, 3, 4, 5)),
+            ("convnext", convnext, "eval", (2, 3, 16, 24)), ("convnext_train", convnext, "train", (6, 3, 16, 24))]:
         m = randomize(make(), 1 if name != "wide" else 3)
         x = torch.randn(shape)
         m = export(m, f"{folder}/{name}.onnx", way, x)
@@ -264,7 +296,7 @@ def network(name):
 def large(folder):
     os.makedirs(folder, exist_ok=True)
     for name in LARGE:
-        for way in WAYS:
+        for way in ways(name):
             export(network(name), f"{folder}/{name}_{way}.onnx", way, torch.randn(2, 3, 64, 64))
             print(f"{name}_{way}.onnx", flush=True)
 

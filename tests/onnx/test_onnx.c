@@ -76,7 +76,8 @@ static const char *const files[] = {"residual", "residual_folded", "residual_dyn
                                     "mobile",   "mobile_train",    "mobile_dynamo",
                                     "unet",     "unet_static",     "unet_dynamo",
                                     "wide",     "wide_static",     "wide_dynamo",
-                                    "softmax"};
+                                    "shapes",   "shapes_dynamo",   "convnext",
+                                    "softmax",  "convnext_train"};
 
 Test(onnx, every_file_computes_what_pytorch_computes) {
     for (size_t i = 0; i < COUNT(files); i++) {
@@ -94,7 +95,7 @@ Test(onnx, every_file_computes_what_pytorch_computes) {
 }
 
 Test(onnx, a_network_trains_as_it_trains_in_pytorch) {
-    static const char *const names[] = {"residual", "mobile_train"};
+    static const char *const names[] = {"residual", "mobile_train", "convnext_train"};
     for (size_t i = 0; i < COUNT(names); i++) {
         fr_module *m = loaded(names[i], NULL);
         fr_tensor *x = expected(names[i], "x"), *want = expected(names[i], "loss"), *target = NULL, *y = NULL,
@@ -130,11 +131,28 @@ Test(onnx, layers_have_the_names_of_their_state_dict) {
     static const struct {
         const char *file, *name;
     } cases[] = {
-        {"residual", "conv1.weight"},      {"residual", "bn2.running_var"},     {"residual", "fc.bias"},
-        {"residual_folded", "conv1.bias"}, {"residual_dynamo", "conv2.weight"}, {"mobile", "stem.0.weight"},
-        {"mobile", "deep.0.weight"},       {"mobile_train", "stem.1.bias"},     {"unet", "middle.0.weight"},
-        {"wide", "shared.weight"},         {"softmax", "first.weight"},         {"softmax", "second.weight"},
-        {"wide_dynamo", "fc1.weight"},     {"unet_dynamo", "out.bias"},
+        {"residual", "conv1.weight"},
+        {"residual", "bn2.running_var"},
+        {"residual", "fc.bias"},
+        {"residual_folded", "conv1.bias"},
+        {"residual_dynamo", "conv2.weight"},
+        {"mobile", "stem.0.weight"},
+        {"mobile", "deep.0.weight"},
+        {"mobile_train", "stem.1.bias"},
+        {"unet", "middle.0.weight"},
+        {"wide", "shared.weight"},
+        {"softmax", "first.weight"},
+        {"softmax", "second.weight"},
+        {"wide_dynamo", "fc1.weight"},
+        {"unet_dynamo", "out.bias"},
+        {"shapes", "up.bias"},
+        {"shapes_dynamo", "group.weight"},
+        {"convnext", "features.1.0.block.3.weight"},
+        {"convnext_train", "features.1.0.block.5.bias"},
+        {"convnext", "classifier.0.weight"},
+        {"convnext_train", "features.0.1.weight"},
+        {"convnext", "features.1.0.layer_scale."},
+        {"convnext_train", "features.3.0.layer_scale."},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         fr_module *m = loaded(cases[i].file, FR_ONNX_OPTS(.drop_softmax = true));
@@ -217,9 +235,9 @@ Test(onnx, our_networks_come_back_as_they_were_saved) {
         const char *name;
         int64_t size;
     } cases[] = {
-        {"vgg11_bn", 32},           {"resnet18_small", 32}, {"densenet_bc22_k12", 32},
-        {"mobilenet_v2_small", 32}, {"unet3", 32},          {"resnet18_small_abn", 32},
-        {"mobilenet_v3_small", 64}, {"vgg11", 64},          {"efficientnet_b0", 64},
+        {"vgg11_bn", 32},        {"resnet18_small", 32},     {"densenet_bc22_k12", 32},  {"mobilenet_v2_small", 32},
+        {"unet3", 32},           {"resnet18_small_abn", 32}, {"mobilenet_v3_small", 64}, {"vgg11", 64},
+        {"efficientnet_b0", 64}, {"convnext_tiny", 32},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         const int64_t n = cases[i].size;
@@ -244,6 +262,15 @@ static fr_module *all_layers(void) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(FR_CPU);
     fr_value in = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 12, 18, 3}), x = in, y, z;
+    x = fr_net_conv_transpose2d(n, "a.up", x, 8, 3,
+                                FR_CONV_TRANSPOSE2D_OPTS(.stride = 1, .stride_w = 2, .padding = 2, .padding_w = 0,
+                                                         .output_padding_w = 1, .dilation = 2, .dilation_w = 1),
+                                FR_BIAS);
+    y = fr_net_linear(n, "a.mix", fr_net_layer_norm(n, "a.last", x, 1e-3), 8, FR_BIAS);
+    y = fr_net_layer_scale(n, "a.scale", fr_net_linear(n, NULL, y, 8, FR_NO_BIAS), 0.3);
+    x = fr_net_sub(n, "a.sub", fr_net_clamp(n, NULL, x, -0.7, INFINITY), fr_net_softmax(n, NULL, y));
+    x = fr_net_div(n, "a.div", fr_net_clamp(n, NULL, y, -0.2, 0.3), fr_net_log_softmax(n, NULL, x));
+    x = fr_net_zero_pad2d(n, "a.pad", fr_net_pixel_shuffle(n, NULL, x, 2), (int64_t[]){1, 0, 2, 3});
     x = fr_net_conv2d(n, "a.conv", x, 4, 3,
                       FR_CONV2D_OPTS(.stride = 1, .stride_w = 2, .padding = 2, .padding_w = 1, .dilation = 2,
                                      .dilation_w = 1),
@@ -264,6 +291,7 @@ static fr_module *all_layers(void) {
     x = fr_net_adaptive_avgpool2d(n, "two", x, 2, 2);
     x = fr_net_flatten(n, "flat", fr_net_identity(n, "same", x), 1);
     x = fr_net_linear(n, "fc", fr_net_dropout(n, "half", x, 0.5), 5, FR_NO_BIAS);
+    x = fr_net_layer_scale(n, "tail.scale", fr_net_layer_norm(n, "tail.norm", x, 1e-2), 0.4);
     x = fr_net_linear(n, "head", fr_net_sigmoid(n, "sigmoid", x), 3, FR_BIAS);
     OK(fr_net_end(&n, &x, 1, &m));
     must(fr_module_each_tensor(m, trained, NULL));
@@ -320,7 +348,7 @@ Test(onnx, what_cannot_be_saved_is_named_and_leaves_the_file) {
 Test(onnx, what_frugal_has_not_is_named_with_its_node) {
     fr_module *m = NULL;
     cr_expect_eq(fr_onnx_load(tiny("unknown", "onnx"), FR_ONNX_OPTS(.height = 8, .width = 8), &m), FR_EUNSUPPORTED);
-    EXPECT_SENTENCE("unknown.onnx': node '/decoder/up' (ConvTranspose, 1 of 1): frugal has no layer for ConvTranspose");
+    EXPECT_SENTENCE("unknown.onnx': node '/decoder/up' (GridSample, 1 of 1): frugal has no layer for GridSample");
     cr_expect_eq(fr_onnx_load(tiny("unknown", "onnx"), NULL, &m), FR_EINVAL);
     EXPECT_SENTENCE("dimension 2 of input 'x' is open; give height and width");
     cr_expect_eq(fr_onnx_load(tiny("softmax", "onnx"), NULL, &m), FR_EINVAL);
@@ -393,6 +421,11 @@ static fr_status changed(const char *file, const char *from, const char *to) {
 Test(onnx, another_attribute_type_or_value_is_refused) {
     cr_expect_eq(changed("residual", "dilations", "dilation_"), FR_EUNSUPPORTED);
     EXPECT_SENTENCE("node '/conv1/Conv' (Conv, 1 of 11): frugal does not know its attribute 'dilation_'");
+    cr_expect_eq(changed("shapes", "CRD", "DCR"), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("(DepthToSpace, 8 of ");
+    EXPECT_SENTENCE("mode 'DCR'; frugal has PyTorch's pixel shuffle, CRD");
+    cr_expect_eq(changed("convnext", "epsilon", "epsilom"), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("(LayerNormalization, 6 of 53): frugal does not know its attribute 'epsilom'");
     cr_expect_eq(changed("unet", "half_pixel", "half_pixes"), FR_EUNSUPPORTED);
     EXPECT_SENTENCE("coordinates 'half_pixes'");
 }

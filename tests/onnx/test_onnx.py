@@ -23,7 +23,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 STEPS, BATCH, SIZE = 20, 8, 64
-OWN = ["resnet18", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0"]
+OWN = ["resnet18", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "convnext_tiny"]
 BOUND, DEFAULT_BOUND = 1e-5, 2e-5
 QUICK = ["resnet18", "unet"]
 
@@ -95,7 +95,7 @@ def main():
             with torch.no_grad():
                 expected = nhwc(m(images[:2]))
             target = torch.randint(0, expected.shape[-1], (BATCH,) + tuple(expected.shape[1:-1]))
-            for way in make_onnx.WAYS:
+            for way in make_onnx.ways(name):
                 path = f"{folder}/{name}_{way}.onnx"
                 print(f"{name}, {way}, {os.path.getsize(path)} bytes", flush=True)
                 save_file({"images": nhwc(images[:2])}, given)

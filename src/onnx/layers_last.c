@@ -1,0 +1,150 @@
+/* layers_last.c - ONNX nodes over channels that the file puts last: Transpose, and layer norms.
+ *
+ * Memory has the channels last anyway, so a Transpose of images makes no layer: its result is the same value, marked
+ * (fri_onnx_value.last) because the file counts its dimensions otherwise. */
+#include "onnx/onnx.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef Onnx__NodeProto node;
+
+fr_status fri_onnx_transpose(fri_onnx_reader *r, int at) {
+    static const int64_t to_last[4] = {0, 2, 3, 1}, to_first[4] = {0, 3, 1, 2};
+    const node *n = r->graph->node[at];
+    int64_t perm[4] = {0};
+    int count = 0;
+    fri_onnx_value *x = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
+    FR_TRY(s, fri_onnx_integers(r, n, SIZE_MAX, "perm", perm, 4, &count));
+    if (count != 4 || fri_onnx_rank(r, x->x) != 4 || memcmp(perm, x->last ? to_first : to_last, sizeof perm) != 0)
+        return fr_fail(FR_EUNSUPPORTED, "frugal takes the channels to the end, perm 0 2 3 1, and back, perm 0 3 1 2");
+    s = fri_onnx_put(r, n, x->x);
+    fri_onnx_value *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
+    if (s == FR_OK && y != NULL) y->last = !x->last;
+done:
+    return s;
+}
+
+/* ---- layer norm ------------------------------------------------------------------------------------------ */
+
+/* The layer of node `at` on x; what it makes is the result of node `result`. */
+static fr_status norm(fri_onnx_reader *r, int at, int result, const fri_onnx_value *x, double eps,
+                      const char *const *in) {
+    static const char *const name[] = {"weight", "bias"};
+    const fri_onnx_constant *c[2] = {NULL};
+    const int64_t channels = fr_net_dim(r->net, x->x, -1);
+    fr_value y = {-1};
+    fr_status s = FR_OK;
+    for (int i = 0; i < 2; i++) {
+        const fri_onnx_value *v = fri_onnx_value_find(r, in[i]);
+        c[i] = v != NULL ? v->constant : NULL;
+        if (c[i] == NULL || c[i]->dtype != FR_F32 || c[i]->rank != 1 || c[i]->n != channels)
+            return fr_fail(FR_EUNSUPPORTED, "its %s is no constant of %lld numbers in f32", name[i],
+                           (long long)channels);
+    }
+    if (!x->last && fri_onnx_rank(r, x->x) != 2)
+        return fr_fail(FR_EUNSUPPORTED, "it normalizes over another dimension than the channels");
+    if (r->again[at])
+        fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
+    else
+        y = fr_net_layer_norm(r->net, r->name[at], x->x, eps);
+    FR_TRY(s, fri_onnx_put_like(r, r->graph->node[result], y, x));
+    for (int i = 0; i < 2 && !r->again[at]; i++) FR_TRY(s, fri_onnx_fill_later(r, r->name[at], name[i], c[i]));
+done:
+    return s;
+}
+
+fr_status fri_onnx_layer_norm(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const int64_t axis = fri_onnx_attribute_int(n, "axis", -1);
+    const double eps = fri_onnx_attribute_float(n, "epsilon", 1e-5);
+    fri_onnx_value *x = NULL;
+    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
+    if (s < 0) return s;
+    if ((axis != -1 && axis != fri_onnx_rank(r, x->x) - 1) || !(eps >= 0) || n->n_input < 3)
+        return fr_fail(FR_EUNSUPPORTED,
+                       "axis %lld, epsilon %g, %zu inputs; frugal normalizes over the last dimension, "
+                       "with weight and bias",
+                       (long long)axis, eps, n->n_input);
+    return norm(r, at, at, x, eps, (const char *const[]){n->input[1], n->input[2]});
+}
+
+/* The number that is input i of a node; NaN: none. */
+static double number(fri_onnx_reader *r, const node *n, size_t i) {
+    const fri_onnx_value *v = fri_onnx_input(r, n, i);
+    return v != NULL && v->constant != NULL && v->constant->n == 1 ? fri_onnx_float(v->constant, 0) : NAN;
+}
+
+/* The other input's name of a node that reads the result of node `from`; "" if it has not two. */
+static const char *other(const fri_onnx_reader *r, int from, int at) {
+    const node *n = r->graph->node[at];
+    if (n->n_input != 2) return "";
+    return n->input[strcmp(n->input[0], r->graph->node[from]->output[0]) == 0 ? 1 : 0];
+}
+
+static bool is_mean(fri_onnx_reader *r, int at, int rank) {
+    const node *n = r->graph->node[at];
+    int64_t axis[4];
+    int count = 0;
+    return fri_onnx_integers(r, n, 1, "axes", axis, 4, &count) == FR_OK && count == 1 &&
+           (axis[0] == -1 || axis[0] == rank - 1) && fri_onnx_attribute_int(n, "keepdims", 1) != 0;
+}
+
+/* (x - mean) / sqrt(mean((x - mean)^2) + eps) weight + bias, as exporters write it before opset 17: ReduceMean, Sub,
+ * Pow, ReduceMean, Add, Sqrt, Div, Mul, Add. FR_END: the ReduceMean at `at` does not begin it. */
+fr_status fri_onnx_written_norm(fri_onnx_reader *r, int at) {
+    enum { MEAN, SUB, POW, VARIANCE, ADD, SQRT, DIV, MUL, BIAS, PARTS };
+    static const char *const chain[PARTS] = {"", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add"};
+    fri_onnx_value *x = fri_onnx_input(r, r->graph->node[at], 0);
+    int part[PARTS] = {at};
+    if (x == NULL || x->x.id < 0 || !is_mean(r, at, fri_onnx_rank(r, x->x))) return FR_END;
+    part[SUB] = fri_onnx_next(r, at, chain[SUB]);
+    if (part[SUB] < 0 || r->graph->node[part[SUB]]->n_output == 0) return FR_END;
+    const char *centred = r->graph->node[part[SUB]]->output[0];
+    for (int i = at; i < (int)r->graph->n_node && part[POW] == 0; i++)
+        if (strcmp(r->graph->node[i]->op_type, "Pow") == 0 && r->graph->node[i]->n_input == 2 &&
+            strcmp(r->graph->node[i]->input[0], centred) == 0)
+            part[POW] = i;
+    if (part[POW] == 0) return FR_END;
+    for (int i = VARIANCE; i < PARTS; i++)
+        if ((part[i] = fri_onnx_next(r, part[i - 1], chain[i])) < 0) return FR_END;
+    const node *sub = r->graph->node[part[SUB]], *div = r->graph->node[part[DIV]];
+    const fri_onnx_value *eps = fri_onnx_value_find(r, other(r, part[VARIANCE], part[ADD]));
+    if (fri_onnx_input(r, sub, 0) != x || number(r, r->graph->node[part[POW]], 1) != 2 ||
+        !is_mean(r, part[VARIANCE], fri_onnx_rank(r, x->x)) || div->n_input != 2 ||
+        strcmp(div->input[0], centred) != 0 || eps == NULL || eps->constant == NULL || eps->constant->n != 1)
+        return FR_END;
+    for (int i = SUB; i < PARTS; i++) r->done[part[i]] = true;
+    return norm(r, at, part[BIAS], x, fri_onnx_decimal((float)fri_onnx_float(eps->constant, 0)),
+                (const char *const[]){other(r, part[DIV], part[MUL]), other(r, part[MUL], part[BIAS])});
+}
+
+/* ---- layer scale ----------------------------------------------------------------------------------------- */
+
+/* A factor per channel: [C, 1, 1] or [1, C, 1, 1] of images, [C] where the channels are last. */
+fr_status fri_onnx_layer_scale(fri_onnx_reader *r, int at, size_t constant) {
+    const node *n = r->graph->node[at];
+    const fri_onnx_constant *c = NULL;
+    fri_onnx_constant *own = NULL;
+    fri_onnx_value *x = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_activation(r, n, 1 - constant, FRI_ONNX_LAST, &x));
+    FR_TRY(s, fri_onnx_constant_input(r, n, constant, &c));
+    const int64_t channels = fr_net_dim(r->net, x->x, -1);
+    const bool at_end = x->last || fri_onnx_rank(r, x->x) == 2;
+    const int place = at_end ? c->rank - 1 : c->rank - 3;
+    if (c->dtype != FR_F32 || c->n != channels || place < 0 || c->dim[place] != channels)
+        return fr_fail(FR_EUNSUPPORTED,
+                       "a constant of rank %d, %lld numbers; frugal multiplies by one per channel, %lld", c->rank,
+                       (long long)c->n, (long long)channels);
+    FR_TRY(s, fri_onnx_constant_new(r, FR_F32, channels, &own));
+    memcpy(own->own, c->data, (size_t)channels * sizeof(float));
+    own->rank = 3;
+    own->dim[1] = own->dim[2] = 1;
+    FR_TRY(s, fri_onnx_put_like(r, n, fr_net_layer_scale(r->net, r->name[at], x->x, 1), x));
+    s = fri_onnx_fill_later(r, r->name[at], "", own);
+done:
+    return s;
+}
