@@ -342,7 +342,7 @@ Test(loader, a_preprocessed_image_is_the_loaders) {
     fr_loader_opts random = asked;
     random.random_crop = random.flip = true;
     random.degrees = 20, random.zoom = 0.3, random.shear = 5, random.erasing = 1;
-    random.rand_ops = 3;
+    random.rand_ops = 16;
     random.brightness = random.contrast = random.saturation = random.hue = 0.5;
     uint8_t pixels[12 * 11 * 3];
     fr_dataset *d = NULL;

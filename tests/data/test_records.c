@@ -65,6 +65,9 @@ Test(records, are_read_as_they_were_written) {
         MUST(fr_records_create(&o, &r));
         expect_records(r);
         fr_records_release(&r);
+        char command[1024];
+        snprintf(command, sizeof command, "test \"$(ls %s)\" = r", files_root);
+        cr_expect_eq(system(command), 0, "something else is left");
     }
 }
 

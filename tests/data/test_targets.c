@@ -357,8 +357,8 @@ Test(targets, augmentations_are_torchvisions) {
         const fr_image image = {x->data, x->shape.dim[0], x->shape.dim[1], channels};
         fri_transform t;
         fri_transform_scratch scratch = {0};
-        uint8_t bytes[2048];
-        float got[2048];
+        static uint8_t bytes[8192];
+        static float got[8192];
         for (int real = 0; real < 2; real++) {
             MUST(fri_transform_init(&t,
                                     FR_LOADER_OPTS(.mean = {0.25, 0.5, 0.5}, .std = {0.5, 0.25, 0.25},

@@ -111,13 +111,16 @@ def drawn(seed, epoch, index, i):
     return int(r[0]) * 14 >> 32, -1 if int(r[1]) >> 31 == 0 else 1
 
 
-def augmented(name, seed, index, ops, magnitude, channels):
-    h, w = 19, 26
+def augmented(name, seed, index, ops, magnitude, channels, size=(19, 26), ends=False):
+    h, w = size
     augment = v2.RandAugment(ops, magnitude)
     noise = np.random.default_rng([seed, index])
     y, x = np.mgrid[:h, :w]
     base = np.stack([200 * y / h + 20, 230 * x / w, 127 + 60 * np.sin(0.9 * y + 0.7 * x)][:channels], axis=-1)
     image = np.clip(base + noise.integers(-20, 21, (h, w, channels)), 10, 240).astype(np.uint8)
+    image[2:6] = 240 if size[0] > 19 else image[2:6]
+    if ends:
+        image[0, :3], image[1, :3] = 0, 255
     out = tv_tensors.Image(torch.from_numpy(image).permute(2, 0, 1).contiguous())
     for i in range(ops):
         which, sign = drawn(seed, 1, index, i)
@@ -137,7 +140,9 @@ def augmentations():
         for k, sign in enumerate((-1, 1)):
             index = next(i for i in range(10000) if drawn(3, 1, i, 0) == (which, sign))
             for magnitude, channels in ((9, 3), (30 - 7 * k, 3), (17, 1)):
-                yield augmented(f"op{which}_{k}_{magnitude}_{channels}", 3, index, 1, magnitude, channels)
+                size = (41, 52) if which == 13 else (19, 26)  # equalize: several pixels a level, many of the highest
+                yield augmented(f"op{which}_{k}_{magnitude}_{channels}", 3, index, 1, magnitude, channels, size,
+                                which == 11)  # solarize: a level at its threshold
     for n, (ops, magnitude) in enumerate(((2, 9), (3, 0), (5, 14), (16, 4))):
         yield augmented(f"several_{n}", 10 + n, n, ops, magnitude, 3)
 

@@ -281,6 +281,9 @@ Test(prefix_parts, refuses_what_it_cannot_do) {
     }
     (void)fr_module_begin_at(m, 5);
     expect_refused(fr_module_forward(m, x, &y), FR_EINVAL, "begins at layer 5", "no cut", NULL);
+    (void)fr_module_begin_at(m, 3);
+    expect_refused(fr_checkpoint_plan(m, &(fr_unit_plan){.units = 2, .first = (const int[]){0, 5}}, x, &y), FR_EINVAL,
+                   "begins at layer 3", "none of its units", NULL);
     (void)fr_module_begin_at(m, 0);
     must(fr_module_tap(m, "stem.relu"));
     cr_expect_eq(fr_module_frozen_cut(m), 1, "no result lies before it");

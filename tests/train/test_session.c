@@ -15,6 +15,7 @@ typedef struct app {
     int64_t stop_at; /* on_step returns FR_END there; 0: never */
     fr_status fail;  /* on_step returns it at the first step; FR_OK: nothing */
     fr_session *cancel;
+    int cancel_read; /* which read cancels it; 0: none */
     double last_loss, last_accuracy;
     int64_t released;
 } app;
@@ -22,7 +23,7 @@ typedef struct app {
 static fr_status frame(void *ctx, int64_t index, void *to, void *target) {
     app *a = ctx;
     uint8_t *pixels = to;
-    a->reads++;
+    if (++a->reads == a->cancel_read) fr_session_cancel(a->cancel);
     for (int i = 0; i < SIZE * SIZE; i++) pixels[i] = (uint8_t)((index * 31 + i * 7 + (index % CLASSES) * 40) % 251);
     *(int64_t *)target = index % CLASSES;
     return FR_OK;
@@ -207,8 +208,8 @@ Test(session, stopped_and_gone_on_with_is_the_same_run) {
 
 /* Features that a stop cut off are made again; the network is whole for its owner. */
 Test(session, cached_features_go_on_after_a_stop) {
-    uint64_t hash[3];
-    for (int k = 0; k < 3; k++) { /* without; with; with a stop before the first step */
+    uint64_t hash[4];
+    for (int k = 0; k < 4; k++) { /* without; with; stopped before the first image; in the middle of them */
         app a = {0};
         fr_session_opts o = options(&a);
         o.train.augment = false;
@@ -217,9 +218,12 @@ Test(session, cached_features_go_on_after_a_stop) {
         o.train.cache_features = k > 0 ? "memory" : NULL;
         fr_session *s = session(&a, &o, true);
         if (k == 2) fr_session_cancel(s);
+        if (k == 3) a.cancel_read = a.reads + IMAGES / 2;
+        a.cancel = k == 3 ? s : NULL;
         MUST(fr_session_run(s));
-        cr_expect_eq(info(s).step, k == 2 ? 0 : STEPS);
-        if (k == 2) MUST(fr_session_run(s));
+        a.cancel = NULL; /* on_step's too */
+        cr_expect_eq(info(s).step, k >= 2 ? 0 : STEPS);
+        if (k >= 2) MUST(fr_session_run(s));
         cr_expect_eq(info(s).step, STEPS);
         if (k == 1) cr_expect_eq(a.reads, 2 * IMAGES + TESTS, "%d reads; one of each for the mean", a.reads);
         hash[k] = weights(s);
@@ -232,6 +236,7 @@ Test(session, cached_features_go_on_after_a_stop) {
     }
     cr_expect_eq(hash[1], hash[0]);
     cr_expect_eq(hash[2], hash[0]);
+    cr_expect_eq(hash[3], hash[0]);
 }
 
 Test(session, cancel_ends_after_the_step) {
