@@ -9,6 +9,7 @@
 
 #include "io/support.h"
 #include "support/golden.h"
+#include "support/kernels_run.h"
 
 static const double bound = 1e-5; /* of a tensor's norm: two orders of summing, in f32 */
 
@@ -247,6 +248,23 @@ Test(parts, less_is_alive_than_of_the_whole_batch) {
             const size_t whole = peak_of(names[i], 0, rebuild), parts = peak_of(names[i], 4, rebuild);
             cr_expect_lt(parts, whole, "%s, rebuild %d: %zu in parts, %zu at once", names[i], rebuild, parts, whole);
         }
+    expect_nothing_left();
+}
+
+/* Each part's norm sums once and makes dx once, also behind a sum with a relu, where two gradients meet. */
+Test(parts, each_sum_is_made_once) {
+    cpu_only("parts meet on the CPU");
+    fr_module *m = by_name("resnet18_small", 16);
+    const int norms = fr_module_batch_norms(m);
+    fr_tensor *x = images(4, 16, FR_F32);
+    kernels_watch();
+    step(m, x, 2);
+    kernels_unwatch();
+    cr_expect_eq(kernels_run("batchnorm2d_backward"), 2 * norms);
+    cr_expect_eq(kernels_run("batchnorm2d_backward_sums"), 0);
+    cr_expect_eq(kernels_run("batchnorm2d_backward_rest"), 2 * norms);
+    fr_tensor_release(&x);
+    fr_module_release(&m);
     expect_nothing_left();
 }
 
