@@ -256,7 +256,7 @@ static fr_status tell_places(hall *h) {
     return FR_OK;
 }
 
-static fr_status meet(hall *h, const char *host, int port) {
+static fr_status meet_all(hall *h, const char *host, int port) {
     fr_status s = FR_OK;
     for (int i = 0; i < (h->m->rank == 0 ? PORTS : 1) && h->listens < 0; i++)
         h->listens = listen_at(h->m->rank == 0 ? port + i : 0, 2 * h->m->size);
@@ -294,7 +294,7 @@ fr_status fri_meet(const fri_launcher *l, double seconds, fri_meeting *m, char *
     if (s < 0)
         snprintf(reason, bytes, "out of host memory");
     else
-        s = meet(&h, host, (int)port + (port + BEHIND + PORTS <= LAST_PORT ? BEHIND : -BEHIND));
+        s = meet_all(&h, host, (int)port + (port + BEHIND + PORTS <= LAST_PORT ? BEHIND : -BEHIND));
     if (h.listens >= 0) close(h.listens);
     free(h.place);
     if (s < 0) fri_meet_close(m);

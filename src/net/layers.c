@@ -273,7 +273,7 @@ fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr
 
 double fr_module_eps(const fr_module *m) {
     const bool norm = m != NULL && (m->class_ == &batchnorm2d_class || m->class_ == &inplace_abn_class);
-    return norm ? ((const fri_norm_state *)m->state)->eps : NAN;
+    return norm ? ((const fri_norm_state *)m->state)->eps : 0;
 }
 
 /* ---- GroupNorm, LayerNorm ---------------------------------------------------------------------------------- */

@@ -125,17 +125,14 @@ static fr_status add_tensor(fr_status s, fr_module *m, const char *name, fr_tens
     return FR_OK;
 }
 
-static fr_status check_part(fr_module *m, const char *name, fr_tensor **t) {
-    fr_status s = FRI_CHECK_NULL(m, name, t);
-    return s == FR_OK ? check_name(m, name, *t) : s;
-}
-
 fr_status fr_module_add_parameter(fr_module *m, const char *name, fr_tensor **t) {
-    return add_tensor(check_part(m, name, t), m, name, t, true);
+    fr_status s = FRI_CHECK_NULL(m, name, t);
+    return add_tensor(s == FR_OK ? check_name(m, name, *t) : s, m, name, t, true);
 }
 
 fr_status fr_module_add_buffer(fr_module *m, const char *name, fr_tensor **t) {
-    return add_tensor(check_part(m, name, t), m, name, t, false);
+    fr_status s = FRI_CHECK_NULL(m, name, t);
+    return add_tensor(s == FR_OK ? check_name(m, name, *t) : s, m, name, t, false);
 }
 
 fr_status fri_module_add_own(fr_module *m, fr_tensor **t) {
