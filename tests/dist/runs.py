@@ -68,8 +68,8 @@ def link(build, where):
 
     for more, sums in ([], 1), (["--accumulate", "6"], 2):
         step, _, _, gradients = planned("--link", "1", *more)
-        rate = gradients * 2 / 3 / (2 * step)  # sums take two steps
-        step, whole, exposed, _ = planned("--link", f"{8 * rate / 0.95e9:.9f}Gb", *more)
+        on_link = 2 * step / (gradients * 2 / 3) - 2.3e-9  # seconds of a byte, if sums are to take two steps
+        step, whole, exposed, _ = planned("--link", f"{8 / (0.95e9 * on_link):.9f}Gb", *more)
         near("bytes", whole, (sums + 1) * 2 * step)
         near("slow", exposed, whole - 2 / 3 * step)
         step, whole, exposed, _ = planned("--link", "100", *more)
