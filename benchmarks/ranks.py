@@ -4,9 +4,10 @@
     python3 benchmarks/ranks.py BUILD [--rounds N] [--torch PYTHON] [PART...]
 
 Parts: beside (two ranks and two processes that know nothing of each other), exchange (25 MB in order and by MPI's own
-all-reduce, in shared memory and between two hosts), gigabit (two hosts on 1 Gbit/s, and a model's efficiency),
-ddp (PyTorch's DistributedDataParallel on gloo), alone (one process, and one under a launcher). Two hosts are network
-namespaces (tests/dist/hosts.py) and need root. Turns interleave; a figure is the median of its rounds.
+all-reduce, in shared memory and between two hosts), gigabit (two hosts on 1 Gbit/s, and a model's efficiency), table
+(that model, up to 1,024 ranks), ddp (PyTorch's DistributedDataParallel on gloo), alone (one process, and one under a
+launcher). Two hosts are network namespaces (tests/dist/hosts.py) and need root. Turns interleave; a figure is the
+median of its rounds.
 """
 import argparse
 import json
@@ -18,7 +19,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "dist"))
 from hosts import Hosts, lacking  # noqa: E402
-from law import RUN  # noqa: E402
+from law import MPI, RUN  # noqa: E402
 
 ENV = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 VGG = ["train_vgg", "--depth", "16", "--batch-size", "64"]
@@ -83,7 +84,7 @@ class Benchmark:
 
     def exchange(self):
         program = os.path.join(self.build, "benchmarks", "exchange")
-        for launcher in RUN:
+        for launcher in MPI:
             words = [program, os.path.join(self.build, "src", "mpi", f"liball-reduce-{launcher}.so")]
             print("exchange, shared memory (goal 1.35): " +
                   subprocess.check_output([*RUN[launcher], "2", *words], env=ENV, text=True).strip(), flush=True)
@@ -116,6 +117,22 @@ class Benchmark:
             print(f"gigabit: ResNet-18, 64 images of 32 px, {launcher}: efficiency {measured:.3f}, the model's "
                   f"{model:.3f}: {measured / model:.3f} of it (goal 0.95 to 1.05); without a limit a byte takes "
                   f"{1e9 * work:.2f} ns", flush=True)
+
+    def table(self):
+        """What the model, which `gigabit` compares with steps, says of more machines than are here."""
+        env = dict(ENV, XDG_CACHE_HOME=self.where)
+        words = [os.path.join(self.build, "examples", "train_resnet"), "--depth", "50", "--batch-size", "8",
+                 "--image-size", "224", "--dataset", "synthetic", "--classes", "1000", "--quiet", "--fused-step"]
+        subprocess.run([*words, "--steps", "1", "--eval-every", "0", "--calibrate"], env=env, check=True,
+                       stdout=subprocess.DEVNULL)
+        for link in ("1Gb", "10Gb", "25Gb"):
+            efficiency = []
+            for n in (2, 8, 64, 1024):
+                plan = [*words, "--plan", "--ranks", str(n), "--link", link]
+                e = Training(self.where, plan, env=env).report()["exchange"]
+                efficiency.append(f"{n}: {e['step_seconds'] / (e['step_seconds'] + e['exposed_seconds']):.2f}")
+            print(f"table: ResNet-50, 8 images of 224 px a rank, --fused-step, {link}, a step of "
+                  f"{1000 * e['step_seconds']:.0f} ms: efficiency of ranks {', '.join(efficiency)}", flush=True)
 
     def ddp(self):
         if self.torch is None:
@@ -184,7 +201,7 @@ def main():
         return ddp_worker()
     with tempfile.TemporaryDirectory() as where:
         b = Benchmark(o.build, o.rounds, o.torch, where)
-        for part in o.parts or ["beside", "exchange", "gigabit", "ddp", "alone"]:
+        for part in o.parts or ["beside", "exchange", "gigabit", "table", "ddp", "alone"]:
             getattr(b, part)()
 
 
