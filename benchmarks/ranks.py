@@ -123,7 +123,7 @@ class Benchmark:
         env = dict(ENV, XDG_CACHE_HOME=self.where)
         words = [os.path.join(self.build, "examples", "train_resnet"), "--depth", "50", "--batch-size", "8",
                  "--image-size", "224", "--dataset", "synthetic", "--classes", "1000", "--quiet", "--fused-step"]
-        subprocess.run([*words, "--steps", "1", "--eval-every", "0", "--calibrate"], env=env, check=True,
+        subprocess.run([*words, "--steps", "3", "--eval-every", "0", "--calibrate"], env=env, check=True,
                        stdout=subprocess.DEVNULL)
         for link in ("1Gb", "10Gb", "25Gb"):
             efficiency = []
