@@ -5,6 +5,7 @@
 #include "backend/comm.h"
 
 #include "backend/tcp.h"
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/status.h"
 
@@ -207,12 +208,6 @@ fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *
     return s;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Devices wait for each other, and do not know for whom: the ranks that still answer are not to blame. */
 static fr_status late(fr_comm *c, double seconds) {
     const char *reason = "", here = 1;
@@ -228,7 +223,7 @@ static fr_status late(fr_comm *c, double seconds) {
 
 fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx) {
     const struct timespec nap = {0, UNTIL_NAP};
-    const double began = now();
+    const double began = fri_now();
     pthread_mutex_lock(&c->lock);
     const double seconds = c->seconds;
     pthread_mutex_unlock(&c->lock);
@@ -237,7 +232,7 @@ fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx) {
         if (s != FR_END) return s;
         if (c->engine.heard(c->engine.ctx)) s = fr_fail(FR_EPEER, "%s", c->engine.error(c->engine.ctx));
         if (s == FR_END && cancelled(c)) s = fr_fail(FR_EPEER, "the wait was ended");
-        if (s == FR_END && now() - began > seconds) s = late(c, seconds);
+        if (s == FR_END && fri_now() - began > seconds) s = late(c, seconds);
         c->broken = c->broken || s < 0;
         if (s < 0) return s;
         nanosleep(&nap, NULL);

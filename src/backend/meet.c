@@ -4,6 +4,8 @@
 #endif
 #include "backend/meet.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -14,18 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-enum {
-    MAGIC = 0x66725431,
-    PORTS = 16, /* rank 0 takes the first that is free ... */
-    BEHIND =
-        1000, /* ... from so far behind MASTER_PORT: the launcher's own store has that, and the next are other jobs' */
-    LAST_PORT = 65535,
-    HOST_BYTES = 256,
-    JOB_BYTES = 64
-};
+/* Rank 0 takes the first free one of PORTS ports, BEHIND MASTER_PORT: that is the launcher's store's, and the next ones
+ * are those of other jobs. */
+enum { MAGIC = 0x66725431, PORTS = 16, BEHIND = 1000, LAST_PORT = 65535, HOST_BYTES = 256, JOB_BYTES = 64 };
 #define ANSWER_SECONDS 2.0 /* who does not answer within them is another program */
 #define NAP_SECONDS    0.05
 
@@ -51,12 +46,6 @@ typedef struct hall {
     size_t bytes;
 } hall;
 
-double fri_meet_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double earlier(double a, double b) {
     return a < b ? a : b;
 }
@@ -65,7 +54,7 @@ static double earlier(double a, double b) {
 
 static bool ready(int fd, short events, double until) {
     for (;;) {
-        double left = until - fri_meet_now();
+        double left = until - fri_now();
         struct pollfd p = {.fd = fd, .events = events};
         int n = poll(&p, 1, left > 0 ? (int)(1000 * left) + 1 : 0);
         if (n > 0) return true;
@@ -173,7 +162,7 @@ static void answer_one(hall *h) {
     hello theirs = {0}, mine = hello_of(h, 0);
     int fd = accept4(h->listens, (struct sockaddr *)&from, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
-    const double until = earlier(h->until, fri_meet_now() + ANSWER_SECONDS / 2);
+    const double until = earlier(h->until, fri_now() + ANSWER_SECONDS / 2);
     bool ours = move_all(fd, &theirs, sizeof theirs, false, until) && theirs.magic == MAGIC &&
                 theirs.size == mine.size && theirs.rank > mine.rank && theirs.rank < mine.size && theirs.kind >= 0 &&
                 theirs.kind < FRI_MEET_KINDS && memcmp(theirs.job, mine.job, sizeof mine.job) == 0 &&
@@ -212,23 +201,22 @@ static bool is_here(const char *host) {
 
 /* Rank 0's ports are tried in turn: it may not be there yet. */
 static fr_status come_to_first(hall *h, const char *host, int port) {
-    place *first = &h->place[0];
     place there;
     int fd = -1;
     for (int i = 0; fd < 0; i = (i + 1) % PORTS) {
-        if (fri_meet_now() > h->until) {
+        if (fri_now() > h->until) {
             snprintf(h->reason, h->bytes, "rank 0 does not answer at %s, ports %d to %d", host, port, port + PORTS - 1);
             return FR_EPEER;
         }
         snprintf(there.host, sizeof there.host, "%s", host);
         there.port = port + i;
-        fd = dial(h, &there, FRI_MEET_DATA, earlier(h->until, fri_meet_now() + ANSWER_SECONDS));
+        fd = dial(h, &there, FRI_MEET_DATA, earlier(h->until, fri_now() + ANSWER_SECONDS));
         if (fd < 0 && i == PORTS - 1) nap();
     }
     keep(h, 0, FRI_MEET_DATA, fd);
     if (!move_all(fd, h->place, (size_t)h->m->size * sizeof *h->place, false, h->until))
         return not_met(h, "rank %d has not told where the others are: not all have come", 0);
-    *first = there;
+    h->place[0] = there;
     for (int i = 1; i < h->m->size; i++) /* they came to rank 0 from its own machine */
         if (is_here(h->place[i].host)) snprintf(h->place[i].host, sizeof h->place[i].host, "%s", host);
     return FR_OK;
@@ -241,7 +229,7 @@ static fr_status come_to_earlier(hall *h) {
                 int fd = dial(h, &h->place[i], kind, h->until);
                 if (fd >= 0)
                     keep(h, i, kind, fd);
-                else if (fri_meet_now() > h->until)
+                else if (fri_now() > h->until)
                     return not_met(h, "rank %d does not answer", i);
                 else
                     nap();
@@ -286,7 +274,7 @@ fr_status fri_meet(const fri_launcher *l, double seconds, fri_meeting *m, char *
     hall h = {.m = m,
               .place = calloc(n, sizeof *h.place),
               .listens = -1,
-              .until = fri_meet_now() + seconds,
+              .until = fri_now() + seconds,
               .reason = reason,
               .bytes = bytes};
     for (size_t i = 0; m->fd != NULL && i < n; i++) m->fd[i][FRI_MEET_DATA] = m->fd[i][FRI_MEET_BYE] = -1;

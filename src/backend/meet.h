@@ -11,7 +11,6 @@ typedef struct fri_meeting {
     int (*fd)[FRI_MEET_KINDS]; /* [size], nonblocking; -1: none, as to itself */
 } fri_meeting;
 
-double fri_meet_now(void);
 /* Rank i connects to all before it; the table of where they listen comes from rank 0, to which all come first. On
  * failure nothing is open, and `reason` says who has not come. `seconds` limits the whole. */
 fr_status fri_meet(const fri_launcher *l, double seconds, fri_meeting *out, char *reason, size_t bytes);

@@ -6,6 +6,7 @@
 #include "backend/tcp.h"
 
 #include "backend/meet.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -64,24 +65,22 @@ static int hear(engine *e) {
     return from;
 }
 
-static int has_said(engine *e, int i) {
+static bool has_said(engine *e, int i) {
     return i == e->m.rank || e->peer[i].silent || e->peer[i].heard == FR_ENGINE_TEXT;
 }
 
 /* Until rank `of`, or with -1 all, have said goodbye or closed. */
 static void wait_for_goodbyes(engine *e, int of, double seconds) {
-    const double until = fri_meet_now() + seconds;
+    const double until = fri_now() + seconds;
     for (;;) {
         int waits = 0;
         hear(e);
         for (int i = 0; i < e->m.size; i++)
             if ((of < 0 || i == of) && !has_said(e, i))
                 e->wait[waits++] = (struct pollfd){.fd = e->m.fd[i][FRI_MEET_BYE], .events = POLLIN};
-        if (waits == 0 || fri_meet_now() > until) break;
+        if (waits == 0 || fri_now() > until) break;
         poll(e->wait, (nfds_t)waits, ASK_MS);
     }
-    for (int i = 0; i < e->m.size; i++)
-        if (e->peer[i].heard < FR_ENGINE_TEXT) e->heard[i][0] = '\0';
 }
 
 static const char *goodbye(void *ctx, const char *why) {
@@ -127,16 +126,16 @@ static bool move(int fd, cursor *c, bool out) {
 }
 
 static fr_status end_with(engine *e, const char *why) {
-    if (why != e->error) snprintf(e->error, sizeof e->error, "%s", why);
+    snprintf(e->error, sizeof e->error, "%s", why);
     return FR_EPEER;
 }
 
 static fr_status is_gone(engine *e, int i) {
     wait_for_goodbyes(e, i, GONE_SECONDS);
     int from = hear(e);
-    if (from >= 0) return end_with(e, e->heard[from]);
-    snprintf(e->error, sizeof e->error, "rank %d ended without a word: its connection is closed", i);
-    return FR_EPEER;
+    char text[64];
+    snprintf(text, sizeof text, "rank %d ended without a word: its connection is closed", i);
+    return end_with(e, from >= 0 ? e->heard[from] : text);
 }
 
 /* What is ready, of all ranks. *waits: how many places of e->wait have been filled with what is not. */
@@ -159,14 +158,14 @@ static fr_status wait_or_stop(engine *e, int waits, double until, const fr_wait 
     int from = hear(e);
     if (from >= 0) return end_with(e, e->heard[from]);
     if (w->cancelled != NULL && w->cancelled(w->ctx)) return end_with(e, "the wait was ended");
-    if (fri_meet_now() < until) return FR_OK;
+    if (fri_now() < until) return FR_OK;
     for (int i = 0; i < e->m.size; i++) w->late[i] = e->peer[i].in.left > 0 || e->peer[i].out.left > 0;
     return end_with(e, "");
 }
 
 static fr_status exchange(void *ctx, fr_pieces out, fr_pieces in, const fr_wait *w) {
     engine *e = ctx;
-    const double until = fri_meet_now() + w->seconds;
+    const double until = fri_now() + w->seconds;
     fr_status s = FR_OK;
     for (int i = 0; i < e->m.size; i++) {
         e->peer[i].out = i != e->m.rank ? begin(out, i) : (cursor){0};

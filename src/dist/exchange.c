@@ -205,11 +205,11 @@ static fr_status hand_round(fri_bucket *b, fr_comm *c) {
 }
 
 static fr_status timed(fri_bucket *b, fr_comm *c, fr_status (*part)(fri_bucket *b, fr_comm *c)) {
-    const double began = fri_share_now();
+    const double began = fri_now();
     fr_status s = fri_share_job_begin(b);
     if (s == FR_OK) s = part(b, c);
     if (s == FR_OK) s = fri_share_job_end(b, c);
-    b->share->exchanged += fri_share_now() - began;
+    b->share->exchanged += fri_now() - began;
     return s;
 }
 

@@ -29,9 +29,9 @@ double fr_share_waited(const fr_share *p) {
 
 static fr_status wait_for(fr_share *p, const fri_bucket *b) {
     if (p->dry) return FR_OK;
-    const double began = fri_share_now();
+    const double began = fri_now();
     fr_status s = fri_comm_wait(p->comm, b->ticket);
-    p->waited += fri_share_now() - began;
+    p->waited += fri_now() - began;
     return s == FR_OK ? fri_share_follow(b) : s;
 }
 

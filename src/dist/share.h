@@ -16,11 +16,11 @@
 
 #include "backend/comm.h"
 #include "backend/kernels.h"
+#include "base/clock.h"
 #include "net/module.h"
 #include "optim/optimizer.h"
 
 #include <frugal/dist.h>
-#include <time.h>
 
 enum { FRI_SHARE_UNIT = FRI_NORM_UNIT }; /* parts of gradients have whole units of their norm */
 
@@ -139,12 +139,6 @@ extern const fri_sharing fri_share_calls;
 static inline int64_t fri_share_present(const fr_share *p, int64_t round) {
     const int64_t left = p->opts.micro_batches - round * p->size;
     return left < p->size ? left : p->size;
-}
-
-static inline double fri_share_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static inline void *fri_share_at(const fr_tensor *t, int64_t element) {

@@ -175,7 +175,7 @@ static fr_status piece_make(schedule *c, int range, const fri_net_pass *of, piec
     return FR_OK;
 }
 
-static fr_status checkpoint(schedule *c, int range, fri_net_pass *p) {
+fr_status fri_schedule_run(schedule *c, int range, fri_net_pass *p) {
     const int end = c->first[c->range[range].end];
     piece *run = NULL;
     fr_tensor **slot = NULL;
@@ -211,7 +211,7 @@ static fr_status run_units(schedule *c, int first, int end, int r, fri_net_pass 
     for (int i = first; i < end;) {
         while (r < c->ranges && c->range[r].first < i) r++; /* inside the range that just ran */
         if (r < c->ranges && c->range[r].first == i && c->range[r].end <= end) {
-            FR_TRY(s, checkpoint(c, r, p));
+            FR_TRY(s, fri_schedule_run(c, r, p));
             i = c->range[r].end;
         } else {
             const int next = joined(c, i, end, r);
@@ -221,10 +221,6 @@ static fr_status run_units(schedule *c, int first, int end, int r, fri_net_pass 
     }
 done:
     return s;
-}
-
-fr_status fri_schedule_run(schedule *c, int range, fri_net_pass *p) {
-    return checkpoint(c, range, p);
 }
 
 static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {

@@ -1,12 +1,12 @@
 /* arena.c - from a recorded run to fixed places. */
 #include "memory/arena.h"
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Placed lifetimes; section i's are first[i] .. end[i] - 1. */
 struct fri_layout {
@@ -87,12 +87,6 @@ done:
     return s;
 }
 
-static double milliseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static fr_status place(const fr_plan *p, struct fri_layout **out) {
     fr_status s = FR_OK;
     if (p->allocator != NULL || p->n_sections == 0)
@@ -100,12 +94,12 @@ static fr_status place(const fr_plan *p, struct fri_layout **out) {
     struct fri_layout *layout = calloc(1, sizeof *layout);
     if (layout == NULL) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     fr_placement *result = &layout->placement;
-    double began = milliseconds();
+    double began = 1e3 * fri_now();
     FR_TRY(s, find_lifetimes(p, layout));
     result->blocks = layout->n;
     FR_TRY(s, fri_arena_place(layout->l, layout->n, p->first_event + 1, (size_t)p->n_sections - 1, &result->extent,
                               &result->peak));
-    result->milliseconds = milliseconds() - began;
+    result->milliseconds = 1e3 * fri_now() - began;
     *out = layout;
     layout = NULL;
 done:

@@ -4,17 +4,11 @@
 #include <frugal/fit.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "memory/event.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void count_steps(void *ctx, const fr_event *e) {
     fri_step_log *l = ctx;
@@ -44,7 +38,7 @@ static void on_call(void *ctx, const fri_kernel_call *call) {
 static void on_begin(void *ctx, const char *kernel) {
     fri_step_log *l = ctx;
     (void)kernel;
-    l->began = now();
+    l->began = fri_now();
 }
 
 /* Questions about scratch memory are kernels of the table too, but no work. */
@@ -58,7 +52,7 @@ static void on_end(void *ctx, const char *kernel, const fri_backend *b) {
     fri_step_log *l = ctx;
     if (is_question(kernel)) return;
     if (b->device == FR_CUDA && b->synchronize != NULL) (void)b->synchronize(&l->exec);
-    append(l, &(fri_kernel_call){.name = kernel}, now() - l->began);
+    append(l, &(fri_kernel_call){.name = kernel}, fri_now() - l->began);
 }
 
 fr_status fri_step_log_dry(fri_step_log *l) {

@@ -1,15 +1,9 @@
 /* fit.c - the fastest plan that fits: of the model cut where one value is handed on, and cut more finely. */
+#include "base/clock.h"
 #include "base/status.h"
 #include "plan/finder.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-static double milliseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 /* Is a, of the finer units, the one to take? */
 static bool beats(const fr_fit *a, const fr_fit *b) {
@@ -26,7 +20,7 @@ static bool is_fastest(const fr_fit *f) {
 
 fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr_fit *out) {
     FRI_NOT_NULL(run, opts, out);
-    double began = milliseconds();
+    double began = 1e3 * fri_now();
     fri_cost *cost = NULL;
     fr_fit fine = {0};
     bool large = false;
@@ -51,7 +45,7 @@ fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr
 done:
     fr_fit_release(&fine);
     if (cost != NULL) fri_cost_coverage(cost, &out->kernels_measured, &out->kernels_estimated);
-    out->milliseconds = milliseconds() - began;
+    out->milliseconds = 1e3 * fri_now() - began;
     fri_cost_release(&cost);
     return s;
 }

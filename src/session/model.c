@@ -209,11 +209,14 @@ done:
     return s;
 }
 
-/* In the types of --half and features. */
-static fr_status input_of(const fri_session *r, fr_tensor *x, fr_tensor **y) {
+/* *x in the types of --half and features, which *y then holds. */
+static fr_status input_of(const fri_session *r, fr_tensor **x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
-    if (r->config->features.layer > 0) return fri_features_forward(r, x, y);
-    return o->half != FR_TRAIN_AMP_OFF ? fr_cast(x, fri_compute_dtype(o), y) : FR_OK;
+    const bool features = r->config->features.layer > 0;
+    if (!features && o->half == FR_TRAIN_AMP_OFF) return FR_OK;
+    fr_status s = features ? fri_features_forward(r, *x, y) : fr_cast(*x, fri_compute_dtype(o), y);
+    *x = *y;
+    return s;
 }
 
 static fr_status forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
@@ -224,11 +227,9 @@ static fr_status forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
 }
 
 fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
-    const int layer = r->config->features.layer;
-    fr_status s = input_of(r, x, y);
+    fr_status s = input_of(r, &x, y);
     if (s < 0) return s;
-    if (layer > 0 || r->config->opts.half != FR_TRAIN_AMP_OFF) x = *y;
-    const int was = fr_module_begin_at(r->model, layer);
+    const int was = fr_module_begin_at(r->model, r->config->features.layer);
     s = forward(r, x, y);
     (void)fr_module_begin_at(r->model, was);
     return s;

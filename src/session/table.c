@@ -105,8 +105,7 @@ const fr_flag fri_flags[] = {
     {"depth", ROW(INT, MODEL, depth), "N", "Which member of the family.", COUNT, .brief = ""},
     {"batch-norm", ROW(CHOICE, MODEL, batch_norm), "HOW",
      "Batch normalization after convolutions. With --split-batch: 'part' normalizes each part by itself; with 'whole' "
-     "the "
-     "parts advance together from norm to norm, and are normalized by the whole batch.",
+     "the parts advance together from norm to norm, and are normalized by the whole batch.",
      .implied = "part", .choices = batch_norms},
     {"no-batch-norm", FR_FLAG_ACT, FR_GROUP_MODEL, .help = "--batch-norm=off.", .act = no_batch_norm},
     {"head", ROW(CHOICE, MODEL, head), "NAME",
@@ -244,9 +243,8 @@ const fr_flag fri_flags[] = {
      .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
     {"cache-features", ROW(TEXT, TRAINING, cache_features), "WHERE",
      "What the layers in front of the first one that trains make of each image is made once, before the first step, "
-     "and "
-     "kept: in 'memory', or in the file WHERE, which another run with the same images and frozen weights reads again. "
-     "The same bits in less time; images must not be varied.",
+     "and kept: in 'memory', or in the file WHERE, which another run with the same images and frozen weights reads "
+     "again. The same bits in less time; images must not be varied.",
      .unset = "none"},
     {"lr-scale", ROW(LIST, TRAINING, lr_scale), "PREFIX=X...",
      "Layers and parameters of this name, or below it, learn X times as fast: 'head=10', 'layer1=0.1'; 'head', 'bias' "
