@@ -40,13 +40,15 @@ import time
 MIB = 1024 * 1024
 CONFIGS = ("plain", "inplace", "best", "checkpoint-2", "checkpoint-4", "checkpoint-sqrt", "all")
 NETS = (("vgg16", 64, 32, 10), ("vgg16", 16, 224, 1000), ("resnet18", 64, 32, 10), ("resnet50", 64, 32, 10),
-        ("resnet50", 8, 224, 1000), ("densenet121", 32, 32, 10), ("unet4", 16, 64, 11))
-LARGE = (("resnet18", 16, 224, 1000), ("densenet121", 8, 224, 1000), ("unet4", 4, 256, 11))
+        ("resnet50", 8, 224, 1000), ("densenet121", 32, 32, 10), ("unet4", 16, 64, 11),
+        ("mobilenet_v2", 32, 64, 1000))
+LARGE = (("mobilenet_v2", 32, 224, 1000), ("resnet18", 16, 224, 1000), ("densenet121", 8, 224, 1000),
+         ("unet4", 4, 256, 11))
 CORE = [(net, "f32", c) for net in NETS for c in ("plain", "best")] + \
        [(net, "bf16", "best") for net in NETS] + \
        [(NETS[0], "f32", c) for c in ("inplace", "checkpoint-4", "all")] + \
        [(net, "f32", "plain") for net in LARGE]
-SIX = [(net, "f32", "best") for net in (NETS[0], NETS[1], LARGE[0], NETS[4], LARGE[1], NETS[6])]
+SIX = [(net, "f32", "best") for net in (NETS[0], NETS[1], LARGE[1], NETS[4], LARGE[2], NETS[6])]
 RESIDENT = NETS[4]
 TITLES = {"vgg16": "VGG-16", "resnet18": "ResNet-18", "resnet50": "ResNet-50", "densenet121": "DenseNet-121",
           "unet4": "U-Net"}
@@ -74,11 +76,14 @@ def torch_model(name, size, classes, inplace):
     elif name.startswith("densenet"):
         m = torchvision.models.get_model(name, num_classes=classes)
         units = list(m.features) + [nn.Sequential(nn.ReLU(True), nn.AdaptiveAvgPool2d(1), nn.Flatten(1), m.classifier)]
+    elif name == "mobilenet_v2":
+        m = torchvision.models.mobilenet_v2(num_classes=classes)
+        units = list(m.features) + [nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1), m.classifier)]
     else:
         units = [torch_unet(int(name[4:]), classes)]
     chain = nn.Sequential(*units)
     for module in chain.modules():
-        if isinstance(module, nn.ReLU):
+        if isinstance(module, (nn.ReLU, nn.ReLU6)):
             module.inplace = inplace
     return chain.to(memory_format=torch.channels_last)
 

@@ -61,6 +61,28 @@ static fri_batchnorm2d_desc norm(const arena *a) {
     return (fri_batchnorm2d_desc){.dtype = a->t, .rows = PIXELS, .c = C, .eps = 1e-5, .momentum = 0.1};
 }
 
+/* Each channel has 3 x 3 weights of its own, in `buf`. */
+static fri_conv2d_desc depthwise(const arena *a) {
+    return (fri_conv2d_desc){.dtype = a->t,
+                             .bias_dtype = a->t,
+                             .n = N,
+                             .h = H,
+                             .w = W,
+                             .c = C,
+                             .k = C,
+                             .r = 3,
+                             .s = 3,
+                             .p = H,
+                             .q = W,
+                             .stride_h = 1,
+                             .stride_w = 1,
+                             .pad_h = 1,
+                             .pad_w = 1,
+                             .dilation_h = 1,
+                             .dilation_w = 1,
+                             .groups = C};
+}
+
 static fri_loss_desc classes(const arena *a) {
     return (fri_loss_desc){.dtype = a->t, .rows = ROWS, .classes = CLASSES, .ignore_index = -100};
 }
@@ -130,6 +152,10 @@ KERNEL_OF(loss_forward, fri_loss_desc, classes(a),
 KERNEL_OF(loss_backward, fri_loss_desc, classes(a),
           cross_entropy_backward(e, &d, a->x, a->target, NULL, a->lse, a->beta, a->out, a->y))
 
+KERNEL_OF(depthwise_forward, fri_conv2d_desc, depthwise(a), conv2d_forward(e, &d, a->x, a->buf, NULL, a->y))
+KERNEL_OF(depthwise_dx, fri_conv2d_desc, depthwise(a), conv2d_backward_input(e, &d, a->buf, a->dy, a->y))
+KERNEL_OF(depthwise_dw, fri_conv2d_desc, depthwise(a), conv2d_backward_weight(e, &d, a->x, a->dy, a->y))
+
 static fr_status run_cast(arena *a) {
     return a->k->cast(&a->e, a->t, a->t == FR_F32 ? FR_BF16 : FR_F32, COUNT, a->x, a->t == FR_F32 ? a->bits : a->y);
 }
@@ -191,6 +217,9 @@ static const struct {
     {"global pool backward", run_global_pool_backward, 1, 0, SHOW_Y, 1},
     {"upsample nearest forward", run_nearest_forward, 1.25, 0, SHOW_Y, 1},
     {"upsample nearest backward", run_nearest_backward, 1.25, 0, SHOW_Y, 0.25},
+    {"depthwise conv2d forward", run_depthwise_forward, 2, 0, SHOW_Y, 1},
+    {"depthwise conv2d dx", run_depthwise_dx, 2, 0, SHOW_Y, 1},
+    {"depthwise conv2d dw", run_depthwise_dw, 2, 0, SHOW_Y, 9.0 / (N * H * W)},
     {"cross_entropy_forward", run_loss_forward, 1, 0, SHOW_OUT, 0},
     {"cross_entropy_backward", run_loss_backward, 2, 0, SHOW_Y, 1},
     {"norm_squared", run_norm_squared, 1, 0, SHOW_NOTHING, 0},
@@ -275,8 +304,13 @@ static void arena_make(arena *a, fr_dtype t, const fri_backend *b) {
     *a = (arena){.k = fri_kernels_for(b, t), .t = t, .b = b};
     fri_batchnorm2d_desc d = norm(a);
     fri_loss_desc c = classes(a);
-    a->e.workspace_bytes =
-        a->k->batchnorm2d_workspace(&d) + a->k->sum_workspace(t, COUNT) + a->k->cross_entropy_workspace(&c) + 4096;
+    const fri_conv2d_desc w = depthwise(a);
+    size_t conv[3] = {0};
+    must(a->k->conv2d_forward_workspace(&w, &conv[0]), "workspace");
+    must(a->k->conv2d_backward_input_workspace(&w, &conv[1]), "workspace");
+    must(a->k->conv2d_backward_weight_workspace(&w, &conv[2]), "workspace");
+    a->e.workspace_bytes = a->k->batchnorm2d_workspace(&d) + a->k->sum_workspace(t, COUNT) +
+                           a->k->cross_entropy_workspace(&c) + conv[0] + conv[1] + conv[2] + 4096;
     a->e.workspace = room_on(b, a->e.workspace_bytes);
     arrays_of(a, at, bytes);
     for (int i = 0; i < ARRAYS; i++) *at[i] = room_on(b, bytes[i]);

@@ -1,4 +1,4 @@
-/* conv2d_engine.c - the choice between the library's convolution and im2col, and the former. */
+/* conv2d_engine.c - the choice between the ways, and the library's convolution. */
 #include "cpu/conv2d_engine.h"
 
 #include <string.h>
@@ -51,6 +51,10 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     if (method == FRI_CONV2D_DIRECT) return plan_direct(e);
     if (method == FRI_CONV2D_IM2COL) return plan_im2col(e);
     if (method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_plan(e);
+    if (fri_conv2d_depthwise_pays(d, pass)) {
+        fri_conv2d_depthwise_plan(e);
+        return FR_OK;
+    }
 
     fr_status s = prefers_im2col(d, pass) ? plan_im2col(e) : plan_direct(e);
     if (s < 0) return s;
@@ -68,7 +72,7 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
 }
 
 fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace) {
-    if (e->method == FRI_CONV2D_WINOGRAD) return FR_OK;
+    if (e->method == FRI_CONV2D_WINOGRAD || e->method == FRI_CONV2D_DEPTHWISE) return FR_OK;
     if (e->pass == FRI_PASS_FORWARD) memset(workspace + e->bias_at, 0, (size_t)e->d.k * fr_dtype_size(e->d.bias_dtype));
     if (e->method != FRI_CONV2D_DIRECT || e->pass == FRI_PASS_BACKWARD_WEIGHT || fri_dnnl_packed_bytes(e->direct) == 0)
         return FR_OK;
@@ -78,6 +82,10 @@ fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, c
 fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                 char *workspace) {
     if (e->method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_run(e, a, b, bias, out, workspace);
+    if (e->method == FRI_CONV2D_DEPTHWISE) {
+        fri_conv2d_depthwise_run(e, a, b, out, workspace);
+        return FR_OK;
+    }
     if (e->pass == FRI_PASS_FORWARD && bias == NULL) bias = workspace + e->bias_at;
     if (e->method == FRI_CONV2D_IM2COL) return fri_conv2d_im2col_run(e, a, b, bias, out, workspace);
     bool packed = fri_dnnl_packed_bytes(e->direct) > 0;

@@ -1,8 +1,9 @@
 /* conv2d_engine.h - one convolution pass on f32 or bf16 data: the way it is made, in how much scratch, and making it.
  *
- * Three ways: the library's convolution, im2col with the library's matrix product in a bounded buffer, and, for f32
- * unless exact convolutions are asked for, Winograd's minimal filtering with the same product. The choice depends on
- * the layer's shape, the element type and the pass, never on the batch size: a batch cut in two computes the same bits.
+ * Four ways: the library's convolution, im2col with the library's matrix product in a bounded buffer, for f32 unless
+ * exact convolutions are asked for Winograd's minimal filtering with the same product, and loops of our own for the
+ * gradient of depthwise weights. The choice depends on the layer's shape, the element type and the pass, never on the
+ * batch size: a batch cut in two computes the same bits.
  * src/cpu/conv2d.c cuts what the engine cannot compute as stored (f16) into pieces that it can. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H
@@ -11,10 +12,11 @@
 
 typedef enum fri_conv2d_method {
     FRI_CONV2D_NONE, /* nothing but reference code computes this type here */
-    FRI_CONV2D_AUTO, /* one of the next two */
+    FRI_CONV2D_AUTO, /* one of the next two, or depthwise where that pays */
     FRI_CONV2D_DIRECT,
     FRI_CONV2D_IM2COL,
     FRI_CONV2D_WINOGRAD,
+    FRI_CONV2D_DEPTHWISE,
 } fri_conv2d_method;
 
 typedef struct fri_conv2d_engine {
@@ -61,6 +63,11 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass);
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                   char *workspace);
+
+/* conv2d_depthwise.c: where it pays, f32 or bf16; a = x, b = dy. */
+bool fri_conv2d_depthwise_pays(const fri_conv2d_desc *d, fri_pass pass);
+void fri_conv2d_depthwise_plan(fri_conv2d_engine *e);
+void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace);
 
 /* Parts of a workspace: each starts on a cache line. */
 static inline size_t fri_part(size_t *total, size_t bytes) {

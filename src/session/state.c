@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 3, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 4, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -53,6 +53,14 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
              now->value[0] != '\0' ? now->value : "unset", saved[0] != '\0' ? saved : "unset");
 }
 
+/* Weights [K, R, S, 1]: of a depthwise convolution, or of the first one, on gray images. */
+static fr_status count_depthwise(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    const int64_t *shape = fr_tensor_shape(t);
+    *(int *)ctx += is_parameter && fr_tensor_rank(t) == 4 && shape[3] == 1 && shape[1] > 1;
+    (void)path;
+    return FR_OK;
+}
+
 /* What this run's states hold; points into *p and the run. */
 static void describe(fri_session *r, parts *p) {
     const fr_train_opts *o = &r->config->opts;
@@ -78,6 +86,10 @@ static void describe(fri_session *r, parts *p) {
     p->setting[n++] = (fr_state_setting){.name = "batch-norm",
                                          .value = o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE ? "whole" : "part",
                                          .lacking = "part"};
+    int depthwise = 0;
+    (void)fr_module_each_tensor(r->model, count_depthwise, &depthwise);
+    p->setting[n++] = (fr_state_setting){
+        .name = "depthwise-gradients", .value = "ours", .lacking = depthwise > 1 ? "the library's" : "ours"};
     set_normalization(p, n++, r->config);
     p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
