@@ -88,8 +88,9 @@ static void describe(fri_session *r, parts *p) {
                                          .lacking = "part"};
     int depthwise = 0;
     (void)fr_module_each_tensor(r->model, count_depthwise, &depthwise);
-    p->setting[n++] = (fr_state_setting){
-        .name = "depthwise-gradients", .value = "ours", .lacking = depthwise > 1 ? "the library's" : "ours"};
+    p->setting[n++] = (fr_state_setting){.name = "depthwise-gradients",
+                                         .value = "ours",
+                                         .lacking = depthwise > 1 ? "the library's" : "ours"};
     set_normalization(p, n++, r->config);
     p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
