@@ -415,6 +415,19 @@ Test(hosts, numbers_of_a_state_that_cannot_be_are_refused) {
     expect_sentence(&o, 1, "more", "--resume more: it counts 1e\\+308 right answers of 6");
 }
 
+Test(hosts, an_older_depthwise_gradient_was_the_librarys) {
+    static const char *const small = "--image-size 8 --batch-size 2 --threads 1 --device cpu --eval-every 0 --steps 1";
+    char text[700];
+    snprintf(text, sizeof text, "%s --save %s", small, files_path("s"));
+    outcome o = program_run("train_mobilenet", text);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    rewrite("s/state-00000001-step-1.safetensors", "older", "\"depthwise-gradients\"", "\"was\"");
+    snprintf(text, sizeof text, "%s --resume %s", small, files_path("older"));
+    o = program_run("train_mobilenet", text);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "\nnote: other settings than when it was saved: depthwise-gradients ours was the library's\n");
+}
+
 /* As soon as the run has begun to write its trace it knows the state that it goes on from, and builds its model. */
 static bool prune(void) {
     if (count(".", "trace.") < 1) return false;
