@@ -9,14 +9,15 @@ take steps in turn (A B A B), so that whatever else the machine does meets both.
 the quartiles; a ratio is the median of the ratios of neighbouring turns.
 
 Options: plain is PyTorch eager without in-place activations, and frugal with every switch off; inplace adds in-place
-activations on both sides (torchvision's default); best is torchvision as it comes, and frugal as it comes; checkpoint-N
-is N segments of the same units on both sides; all is sqrt(units) segments, and every lossless switch of frugal (PyTorch
-refuses activations that are in place across segments). PyTorch runs channels_last, SGD foreach, gradients set to none;
-torch.compile where --compile is given.
+activations on both sides (torchvision's default); best is torchvision as it comes, and frugal as it comes; rebuild is
+frugal with --rebuild, and torchvision as it comes; checkpoint-N is N segments of the same units on both sides; all is
+sqrt(units) segments, and every lossless switch of frugal (PyTorch refuses activations that are in place across
+segments). PyTorch runs channels_last, SGD foreach, gradients set to none; torch.compile where --compile is given.
 
 Peak bytes of PyTorch are the largest total of its CPU allocator, from the profiler's memory events of a process that
 does nothing else; frugal's are its allocator's, requested. Resident bytes are each process's peak above its idle level
-(libraries loaded, nothing built).
+(libraries loaded, nothing built). Saved bytes are what a forward pass leaves for backward: what saved_tensors_hooks
+see, each storage once, without parameters and images; frugal's activations.
 
 --pictures measures six networks as they come, and each once more in a process of its own inside a budget: parameters,
 optimizer state, and a third of the step memory that PyTorch needs beside them, or the smallest budget where that is
@@ -38,7 +39,7 @@ import tempfile
 import time
 
 MIB = 1024 * 1024
-CONFIGS = ("plain", "inplace", "best", "checkpoint-2", "checkpoint-4", "checkpoint-sqrt", "all")
+CONFIGS = ("plain", "inplace", "best", "rebuild", "checkpoint-2", "checkpoint-4", "checkpoint-sqrt", "all")
 NETS = (("vgg16", 64, 32, 10), ("vgg16", 16, 224, 1000), ("resnet18", 64, 32, 10), ("resnet50", 64, 32, 10),
         ("resnet50", 8, 224, 1000), ("densenet121", 32, 32, 10), ("unet4", 16, 64, 11),
         ("mobilenet_v2", 32, 64, 1000))
@@ -47,7 +48,8 @@ LARGE = (("mobilenet_v2", 32, 224, 1000), ("resnet18", 16, 224, 1000), ("densene
 CORE = [(net, "f32", c) for net in NETS for c in ("plain", "best")] + \
        [(net, "bf16", "best") for net in NETS] + \
        [(NETS[0], "f32", c) for c in ("inplace", "checkpoint-4", "all")] + \
-       [(net, "f32", "plain") for net in LARGE]
+       [(net, "f32", "plain") for net in LARGE] + \
+       [(net, "f32", c) for net, c in ((NETS[7], "rebuild"), (LARGE[0], "best"), (LARGE[0], "rebuild"))]
 SIX = [(net, "f32", "best") for net in (NETS[0], NETS[1], LARGE[1], NETS[4], LARGE[2], NETS[6])]
 RESIDENT = NETS[4]
 TITLES = {"vgg16": "VGG-16", "resnet18": "ResNet-18", "resnet50": "ResNet-50", "densenet121": "DenseNet-121",
@@ -149,7 +151,7 @@ def torch_worker(name, batch, size, classes, dtype, config, threads, compiled):
     state = {}
 
     def build():
-        model = torch_model(name, size, classes, config in ("inplace", "best"))
+        model = torch_model(name, size, classes, config in ("inplace", "best", "rebuild"))
         state["units"] = len(model)
         state["segments"] = min(segments_of(config, len(model)), len(model))
         state["model"] = torch.compile(model) if compiled else model
@@ -159,19 +161,37 @@ def torch_worker(name, batch, size, classes, dtype, config, threads, compiled):
         n = (batch, size, size) if name.startswith("unet") else (batch,)
         state["t"] = (torch.arange(math.prod(n)) % classes).reshape(n)
 
-    def step():
-        m, o, g = state["model"], state["optimizer"], state["scaler"]
+    def forward():
+        m = state["model"]
         low = {"bf16": torch.bfloat16, "f16": torch.float16}.get(dtype)
         with torch.autocast("cpu", dtype=low, enabled=low is not None):
             y = checkpoint_sequential(m, state["segments"], state["x"], use_reentrant=False) if state["segments"] \
                 else m(state["x"])
-            loss = nn.functional.cross_entropy(y, state["t"])
-            del y
+            return nn.functional.cross_entropy(y, state["t"])
+
+    def step():
+        o, g = state["optimizer"], state["scaler"]
+        loss = forward()
         g.scale(loss).backward()
         g.step(o)
         g.update()
         o.zero_grad(set_to_none=True)
         return loss.item()
+
+    def saved():
+        """Bytes that the graph of one forward pass holds for backward, without parameters and images."""
+        known = {t.untyped_storage().data_ptr() for t in (*state["model"].parameters(), state["x"])}
+        held = {}
+
+        def pack(t):
+            s = t.untyped_storage()
+            held[s.data_ptr()] = (s, t)  # alive, so that no address is used twice
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            loss = forward()
+        loss.detach_()
+        return sum(s.nbytes() for at, (s, _) in held.items() if at not in known)
 
     build()
     parameters = sum(p.numel() for p in state["model"].parameters())
@@ -203,7 +223,7 @@ def torch_worker(name, batch, size, classes, dtype, config, threads, compiled):
                     peak = max(peak, total)
                 elif e.name() == "built":
                     peak = total
-            print(peak, flush=True)
+            print(peak, saved(), flush=True)
 
 
 # ---- one row --------------------------------------------------------------------------------------------------------
@@ -251,7 +271,8 @@ def environment(threads):
 
 def commands(args, net, dtype, config):
     name, batch, size, classes = net
-    ours = {"best": "default", "checkpoint-2": "plain", "checkpoint-4": "plain", "checkpoint-sqrt": "plain"}
+    ours = {"best": "default", "rebuild": "all", "checkpoint-2": "plain", "checkpoint-4": "plain",
+            "checkpoint-sqrt": "plain"}
     torch_side = [sys.executable, os.path.abspath(__file__), "--torch-worker", name, str(batch), str(size),
                   str(classes), dtype, config, str(args.threads), str(int(args.compile))]
     our_side = [os.path.join(args.build, "benchmarks", "compare_worker"), name, str(batch), str(size), str(classes),
@@ -282,14 +303,15 @@ def measure(args, net, dtype, config):
         memory, their_memory = ours.ask("memory"), theirs.ask("memory")
         ours.close()
         theirs.close()
-        profiled = 0
+        profiled = their_saved = 0
         if not args.compile:
             side = Side(torch_command, env, args.timeout)
             sides.append(side)
-            profiled = side.ask("profile")[0]
+            profiled, their_saved = side.ask("profile")
         result = {"ms": statistics.median(a), "torch ms": statistics.median(b), "time": statistics.median(ratios),
                   "spread": spread(a), "torch spread": spread(b), "images/s": 1000 * net[1] / statistics.median(a),
                   "peak": memory[0], "reserved": memory[2], "torch peak": profiled,
+                  "saved": memory[5], "torch saved": their_saved,
                   "memory": memory[0] / profiled if profiled else math.nan,
                   "resident": memory[4] - memory[3], "torch resident": their_memory[1] - their_memory[0],
                   "process": memory[4], "torch process": their_memory[1]}
@@ -373,7 +395,7 @@ def size_of(path):
 
 HEADER = ("model", "batch", "px", "dtype", "options", "ms", "PyTorch ms", "time ratio", "spread", "images/s",
           "peak MiB", "PyTorch MiB", "peak ratio", "resident MiB", "PyTorch resident", "process MiB",
-          "PyTorch process", "budget ms", "budget peak MiB", "budget process MiB")
+          "PyTorch process", "saved MiB", "PyTorch saved", "budget ms", "budget peak MiB", "budget process MiB")
 
 
 def cells(net, dtype, config, r):
@@ -384,7 +406,7 @@ def cells(net, dtype, config, r):
                    f"{100 * r['spread']:.0f}/{100 * r['torch spread']:.0f} %", f"{r['images/s']:.1f}",
                    f"{r['peak'] / MIB:.1f}", f"{r['torch peak'] / MIB:.1f}", f"{r['memory']:.3f}",
                    f"{r['resident'] / MIB:.0f}", f"{r['torch resident'] / MIB:.0f}", f"{r['process'] / MIB:.0f}",
-                   f"{r['torch process'] / MIB:.0f}"] + \
+                   f"{r['torch process'] / MIB:.0f}", f"{r['saved'] / MIB:.1f}", f"{r['torch saved'] / MIB:.1f}"] + \
         ([f"{r['budget ms']:.1f}", f"{r['budget peak'] / MIB:.1f}", f"{r['budget process'] / MIB:.0f}"]
          if "budget ms" in r else ["-"] * 3)
 

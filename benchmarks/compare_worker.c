@@ -25,6 +25,7 @@ typedef struct worker {
     fr_tensor *images, *targets;
     fr_dtype autocast; /* FR_F32: none */
     int segments;
+    size_t saved; /* bytes held for backward behind the forward pass */
 } worker;
 
 static void must(fr_status s, const char *what) {
@@ -91,6 +92,7 @@ static void make_batch(worker *w, const char *name, int64_t batch, int64_t size,
 static void step(worker *w) {
     fr_step_scope scope;
     fr_autocast_state was;
+    fr_memory_stats m;
     fr_tensor *y = NULL, *loss = NULL, *scaled = NULL;
     double value = 0;
     must(fr_step_begin(&scope), "step");
@@ -103,6 +105,8 @@ static void step(worker *w) {
     fr_tensor_release(&y);
     if (w->autocast != FR_F32) fr_autocast_end(was);
     must(fr_grad_scaler_scale(w->scaler, loss, &scaled), "scale");
+    must(fr_memory_stats_get(FR_CPU, &m), "statistics");
+    w->saved = m.requested_by[FR_MEM_ACTIVATION];
     must(fr_backward(scaled, NULL), "backward");
     fr_tensor_release(&scaled);
     must(fr_grad_scaler_step(w->scaler, w->optimizer), "optimizer");
@@ -125,8 +129,8 @@ static void answer(worker *w, const char *line, int64_t idle) {
     } else if (strncmp(line, "memory", 6) == 0) {
         fr_memory_stats m;
         must(fr_memory_stats_get(FR_CPU, &m), "statistics");
-        printf("%zu %zu %zu %" PRId64 " %" PRId64 "\n", m.peak_requested, m.peak_allocated, m.peak_reserved, idle,
-               resident("VmHWM"));
+        printf("%zu %zu %zu %" PRId64 " %" PRId64 " %zu\n", m.peak_requested, m.peak_allocated, m.peak_reserved, idle,
+               resident("VmHWM"), w->saved);
     } else {
         usage("command", line);
     }
