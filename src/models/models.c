@@ -24,8 +24,7 @@ bool fri_global_head(const fr_model_opts *o) {
 
 int64_t fri_divisible(double x) {
     enum { DIVISOR = 8 };
-    int64_t n = (int64_t)(x + DIVISOR / 2.0) / DIVISOR * DIVISOR;
-    if (n < DIVISOR) n = DIVISOR;
+    const int64_t n = (int64_t)(x + DIVISOR / 2.0) / DIVISOR * DIVISOR;
     return (double)n < 0.9 * x ? n + DIVISOR : n;
 }
 
