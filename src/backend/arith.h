@@ -91,15 +91,13 @@ static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
 #else
 static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
     const float low = -87.33654f, high = 88.72283f; /* where results are normal and finite */
-    float at = x >= low ? x : low;
-    at = at <= high ? at : high;
     union {
         float value;
         uint32_t bits;
     } sum, y;
-    sum.value = at * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer, n, in the lowest bits */
+    sum.value = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer, n, in the lowest bits */
     float turns = sum.value - 12582912.0f;
-    float r = at - turns * 0.693359375f - turns * -2.12194440e-4f;
+    float r = x - turns * 0.693359375f - turns * -2.12194440e-4f;
     y.value = 1.9875691500e-4f;
     y.value = y.value * r + 1.3981999507e-3f;
     y.value = y.value * r + 8.3334519073e-3f;
@@ -107,7 +105,7 @@ static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
     y.value = y.value * r + 1.6666665459e-1f;
     y.value = y.value * r + 5.0000001201e-1f;
     y.value = y.value * (r * r) + r + 1;
-    y.bits += sum.bits << 23; /* times 2^n: the result is normal, so its exponent is a sum */
+    y.bits += sum.bits << 23; /* times 2^n: a normal result's exponent is a sum */
     y.value = x >= low ? y.value : 0;
     y.value = x <= high ? y.value : (float)INFINITY;
     return x == x ? y.value : x;
