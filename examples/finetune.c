@@ -11,6 +11,7 @@ static fr_status named(const fr_train_opts *o, int64_t classes, char name[FR_TRA
         return fr_fail(FR_EINVAL, "--model %s says which network; --depth is of the other trainers", model);
     if (o->inplace_abn) return fr_fail(FR_EINVAL, "--inplace-abn: --model NAME_abn is the network with it");
     snprintf(name, FR_TRAIN_NAME_BYTES, "%s", model);
+    fr_train_width_name(o, name);
     return fr_model(name,
                     FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device,
                                   .batch_norm = o->batch_norm, .head = o->head, .dropout = o->dropout),

@@ -11,6 +11,7 @@ static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_
         snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d%s", (int)o->depth, norm);
     else
         snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d%s", (int)o->depth, (int)o->growth, norm);
+    fr_train_width_name(o, name);
     return fr_model(name,
                     FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head, .growth = o->growth,
                                   .device = o->device),

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 enum { STAGES = 3, MAX_DEPTH = 18 };
-static int64_t channels = 16; /* --width, of the first stage */
+static int64_t channels = 16; /* --channels, of the first stage */
 
 /* relu(bn2(conv2(relu(bn1(conv1(x))))) + x); where the shape changes, x goes through a 1 x 1 convolution. */
 static fr_value block(fr_net *n, fr_value x, int64_t width, int64_t stride) {
@@ -54,7 +54,7 @@ static const char *const examples[] = {
 };
 
 static const fr_flag flags[] = {
-    {"width", FR_FLAG_INT, FR_GROUP_MODEL, .value = "N",
+    {"channels", FR_FLAG_INT, FR_GROUP_MODEL, .value = "N",
      .help = "Channels of the first stage; the next have 2 N and 4 N.", .least = 1, .most = 256, .course = true,
      .brief = "Channels of the first stage", .own = &channels},
     {0},

@@ -10,6 +10,7 @@ enum { SMALL_IMAGE = 64 }; /* below, the stem is 3 x 3 without pooling, as is us
 static fr_status resnet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     snprintf(name, FR_TRAIN_NAME_BYTES, "resnet%d%s%s", (int)o->depth, o->image_size < SMALL_IMAGE ? "_small" : "",
              o->inplace_abn ? "_abn" : "");
+    fr_train_width_name(o, name);
     return fr_model(name,
                     FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head,
                                   .device = o->device),

@@ -31,8 +31,12 @@ typedef struct fr_model_opts {
                                           slope, parameters keep their names; 0: they stay two */
     fr_device device FR_DEFAULT(FR_CPU);
     bool timm FR_DEFAULT(false); /* MobileNetV3: batch norms as timm's, eps 1e-5 and momentum 0.1 */
+    double width FR_DEFAULT(1);  /* 0.01..16: all channels but images' and classes' times this, to a multiple of 8
+                                    by torchvision's _make_divisible: MobileNetV2's width multiplier, whose
+                                    last 1280 only grow. VGG: its hidden Linear, too; DenseNet: growth and stem */
 } fr_model_opts;
-#define FR_MODEL_DEFAULTS  .classes = 1000, .in_channels = 3, .image_size = 224, .dropout = 0.5, .growth = 12
+#define FR_MODEL_DEFAULTS .classes = 1000, .in_channels = 3, .image_size = 224, .dropout = 0.5, .growth = 12, .width = 1
+
 #define FR_MODEL_OPTS(...) FR_OPTS(fr_model_opts, FR_MODEL_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_model_opts, FR_MODEL_OPTS())
 
@@ -44,11 +48,11 @@ FR_API fr_status fr_resnet(int depth, const fr_model_opts *opts, fr_module **m);
 /* depth 121, 169, 201: torchvision.models.densenet*. Another depth = 3 n + 4, n even: the CIFAR form DenseNet-BC (Huang
  * et al. 2016) of three blocks with growth k, bottleneck 4 k, compression 0.5. */
 FR_API fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m);
-/* version 2: MobileNetV2, width 1, dropout 0.2. Sandler et al. 2018; torchvision.models.mobilenet_v2. small_stem: the
+/* version 2: MobileNetV2, dropout 0.2. Sandler et al. 2018; torchvision.models.mobilenet_v2. small_stem: the
  * stem and the second stage have stride 1, for 32-pixel images. abn_slope: instead of relu6. FR_EINVAL: another
  * version. */
 FR_API fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module **m);
-/* MobileNetV3, width 1, dropout 0.2. Howard et al. 2019; torchvision.models.mobilenet_v3_small, mobilenet_v3_large.
+/* MobileNetV3, dropout 0.2. Howard et al. 2019; torchvision.models.mobilenet_v3_small, mobilenet_v3_large.
  * FR_EINVAL: small_stem or abn_slope, or an image below 32 pixels. */
 FR_API fr_status fr_mobilenet_v3(bool large, const fr_model_opts *opts, fr_module **m);
 /* version 0: EfficientNet-B0 with stochastic depth up to 0.2. Tan and Le 2019; torchvision.models.efficientnet_b0.
@@ -66,8 +70,8 @@ FR_API fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m);
 
 /* One of these by its name: "vgg16_bn", "resnet50", "densenet121", "densenet_bc40_k12", "mobilenet_v2",
  * "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "convnext_tiny", "squeezenet1_1", "unet4", any depth;
- * "_small" behind another sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE. timm's "mobilenetv3_small_100" and
- * "mobilenetv3_large_100" set timm. FR_EINVAL: another name. */
+ * "_small" behind another sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE; "_w0.5" at the end of any sets width.
+ * timm's "mobilenetv3_small_100" and "mobilenetv3_large_100" set timm. FR_EINVAL: another name. */
 FR_API fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m);
 
 /* A classifier as its file of weights describes it: folded for inference (fr_net_fold), and what fr_predict takes.

@@ -75,6 +75,7 @@ typedef struct fr_train_opts {
     fr_head head;
     double dropout;   /* VGG */
     int64_t growth;   /* DenseNet-BC */
+    double width;     /* fr_model_opts.width; see fr_train_width_name */
     bool inplace_abn; /* batch norm and relu as one in-place op of leaky relu; see fr_model_opts.abn_slope */
 
     fr_train_dataset dataset;
@@ -257,6 +258,10 @@ typedef fr_status fr_loss_fn(void *ctx, fr_tensor *y, fr_tensor *targets, fr_ten
 /* Writes the means of what else is measured of a test batch. y is f32; both are on the run's device, where no tensor is
  * to be made: fr_tensor_data on the CPU, else fr_tensor_to_host. Never called on FR_META. */
 typedef fr_status fr_metrics_fn(void *ctx, fr_tensor *y, fr_tensor *targets, double *values);
+
+/* Appends "_w0.5" to the name of a network, by which fr_model knows opts->width; nothing for 1. A program that builds
+ * its networks otherwise does the same, and builds them at that width; else --width is refused. */
+FR_API void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTES]);
 
 /* What one training program is. */
 typedef struct fr_train_program {

@@ -89,34 +89,26 @@ static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
     return exp(x);
 }
 #else
-static inline FRI_HOST_DEVICE float fri_power_of_two(int32_t n) { /* -126 <= n <= 127 */
-    union {
-        int32_t bits;
-        float value;
-    } u;
-    u.bits = (n + 127) << 23;
-    return u.value;
-}
-
 static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
     const float low = -87.33654f, high = 88.72283f; /* where results are normal and finite */
-    float at = x >= low ? x : low;
-    at = at <= high ? at : high;
-    float turns = at * 1.44269504f + 12582912.0f - 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
-    int32_t n = (int32_t)turns;
-    float r = at - turns * 0.693359375f - turns * -2.12194440e-4f;
-    float y = 1.9875691500e-4f;
-    y = y * r + 1.3981999507e-3f;
-    y = y * r + 8.3334519073e-3f;
-    y = y * r + 4.1665795894e-2f;
-    y = y * r + 1.6666665459e-1f;
-    y = y * r + 5.0000001201e-1f;
-    y = y * (r * r) + r + 1;
-    int32_t half = n / 2; /* in two factors: n may be 128, which alone is no exponent */
-    y = y * fri_power_of_two(half) * fri_power_of_two(n - half);
-    y = x >= low ? y : 0;
-    y = x <= high ? y : (float)INFINITY;
-    return x == x ? y : x;
+    union {
+        float value;
+        uint32_t bits;
+    } sum, y;
+    sum.value = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer, n, in the lowest bits */
+    float turns = sum.value - 12582912.0f;
+    float r = x - turns * 0.693359375f - turns * -2.12194440e-4f;
+    y.value = 1.9875691500e-4f;
+    y.value = y.value * r + 1.3981999507e-3f;
+    y.value = y.value * r + 8.3334519073e-3f;
+    y.value = y.value * r + 4.1665795894e-2f;
+    y.value = y.value * r + 1.6666665459e-1f;
+    y.value = y.value * r + 5.0000001201e-1f;
+    y.value = y.value * (r * r) + r + 1;
+    y.bits += sum.bits << 23; /* times 2^n: a normal result's exponent is a sum */
+    y.value = x >= low ? y.value : 0;
+    y.value = x <= high ? y.value : (float)INFINITY;
+    return x == x ? y.value : x;
 }
 #endif
 

@@ -44,7 +44,7 @@ fr_status fr_convnext_tiny(const fr_model_opts *opts, fr_module **m) {
         return fr_fail(FR_EINVAL, "ConvNeXt: %s is not there for it", o.small_stem ? "small_stem" : "abn_slope");
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_scope_begin(n, "features");
-    x = fr_net_layer_norm(n, "0.1", cn_conv(n, "0.0", x, CHANNELS, 4), EPS);
+    x = fr_net_layer_norm(n, "0.1", cn_conv(n, "0.0", x, fri_channels(&o, CHANNELS), 4), EPS);
     for (int i = 0; i < STAGES; i++) {
         for (int k = 0; k < blocks[i]; k++, block++) {
             fr_net_scope_begin(n, "%d.%d", 2 * i + 1, k);

@@ -53,7 +53,7 @@ static fr_status configure(int depth, const fr_model_opts *o, plan *p) {
     } imagenet[] = {{121, {6, 12, 24, 16}}, {169, {6, 12, 32, 32}}, {201, {6, 12, 48, 32}}};
     for (size_t i = 0; i < sizeof imagenet / sizeof *imagenet; i++) {
         if (imagenet[i].depth != depth) continue;
-        *p = (plan){.blocks = 4, .growth = 32, .stem = 64, .imagenet = true};
+        *p = (plan){.blocks = 4, .growth = fri_channels(o, 32), .stem = fri_channels(o, 64), .imagenet = true};
         for (int b = 0; b < 4; b++) p->layers[b] = imagenet[i].layers[b];
         return FR_OK;
     }
@@ -63,7 +63,8 @@ static fr_status configure(int depth, const fr_model_opts *o, plan *p) {
                        depth, 6 * MAX_LAYERS + 4);
     if (o->growth < 1 || o->growth > MOST_GROWTH)
         return fr_fail(FR_EINVAL, "DenseNet: growth %lld; 1..%d is possible", (long long)o->growth, MOST_GROWTH);
-    *p = (plan){.blocks = 3, .layers = {per_block, per_block, per_block}, .growth = o->growth, .stem = 2 * o->growth};
+    const int64_t growth = fri_channels(o, o->growth);
+    *p = (plan){.blocks = 3, .layers = {per_block, per_block, per_block}, .growth = growth, .stem = 2 * growth};
     return FR_OK;
 }
 

@@ -4,7 +4,8 @@
  *   blocks   features.1..7.<k>: block.0 1x1 to `expansion` times the channels, depthwise k x k, each with batch norm
  *            and silu; squeeze and excitation by a quarter of the block's channels; 1x1 back and batch norm; where the
  *            shape stays stochastic depth, whose p grows from 0 to 0.2 over the blocks, and + x
- *   head     features.8: 1x1 to 1280, batch norm, silu; global average pooling, dropout 0.2, classifier.1 */
+ *   head     features.8: 1x1 to four times the channels, batch norm, silu; global average pooling, dropout 0.2,
+ *            classifier.1 */
 #include "models/models.h"
 
 #include <math.h>
@@ -54,15 +55,15 @@ fr_status fr_efficientnet(int version, const fr_model_opts *opts, fr_module **m)
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     fr_net_scope_begin(n, "features");
-    x = fri_conv_norm(n, "0", x, 32, 3, 2, 1, NULL, fr_net_silu);
+    x = fri_conv_norm(n, "0", x, fri_channels(&o, 32), 3, 2, 1, NULL, fr_net_silu);
     for (int i = 0; i < MB_STAGES; i++)
         for (int k = 0; k < mb_stages[i].blocks; k++, block++) {
             fr_net_scope_begin(n, "%d.%d", i + 1, k);
             x = mbconv(n, x, mb_stages[i].expansion, mb_stages[i].kernel, k > 0 ? 1 : mb_stages[i].stride,
-                       mb_stages[i].channels, 0.2 * block / MB_BLOCKS);
+                       fri_channels(&o, mb_stages[i].channels), 0.2 * block / MB_BLOCKS);
             fr_net_scope_end(n);
         }
-    x = fri_conv_norm(n, "8", x, 1280, 1, 1, 1, NULL, fr_net_silu);
+    x = fri_conv_norm(n, "8", x, 4 * fr_net_dim(n, x, -1), 1, 1, 1, NULL, fr_net_silu);
     fr_net_scope_end(n);
     x = fr_net_dropout(n, "classifier.0", fri_pool_flatten(n, x, 1), 0.2);
     x = uniform_head(n, "classifier.1", x, o.classes);

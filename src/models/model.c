@@ -9,6 +9,21 @@
 
 typedef fr_status make_fn(int depth, const fr_model_opts *opts, fr_module **m);
 
+/* Takes "_w0.5" off the end of name, into *width; another name stays. The point is one in every locale. */
+static const char *cut_width(char *name, double *width) {
+    double n = 0, scale = 0;
+    char *end = strrchr(name, '_'), *at = end != NULL ? end + 2 : name;
+    if (end == NULL || end[1] != 'w' || *at < '0' || *at > '9') return name;
+    for (; (*at >= '0' && *at <= '9') || (*at == '.' && scale == 0); at++) {
+        if (*at != '.') n = 10 * n + (*at - '0');
+        scale = *at == '.' ? 1 : 10 * scale;
+    }
+    if (*at != '\0') return name;
+    *width = scale > 0 ? n / scale : n;
+    *end = '\0';
+    return name;
+}
+
 static fr_status make(const char *name, const fr_model_opts *opts, fr_module **m) {
     static const struct {
         const char *name;
@@ -21,7 +36,10 @@ static fr_status make(const char *name, const fr_model_opts *opts, fr_module **m
                   {"unet", fr_unet},
                   {"efficientnet_b", fr_efficientnet},
                   {"squeezenet1_", fr_squeezenet}};
+    const char *const asked = name;
     fr_model_opts o = opts != NULL ? *opts : *FR_MODEL_OPTS();
+    char base[FR_WEIGHTS_NAME_BYTES] = "";
+    if (strlen(name) < sizeof base) name = cut_width(memcpy(base, name, strlen(name)), &o.width);
     static const char *const v3[] = {"mobilenet_v3_small", "mobilenet_v3_large", "mobilenetv3_small_100",
                                      "mobilenetv3_large_100"};
     for (int i = 0; i < 4; i++)
@@ -53,8 +71,8 @@ static fr_status make(const char *name, const fr_model_opts *opts, fr_module **m
     return fr_fail(FR_EINVAL,
                    "model '%s' is not known: vgg16, resnet18, densenet121, densenet_bc40_k12, mobilenet_v2, "
                    "mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, convnext_tiny, squeezenet1_1, unet4 and "
-                   "are, with _bn, _small, _abn behind them",
-                   name);
+                   "are, with _bn, _small, _abn and last _w0.5 behind them",
+                   asked);
 }
 
 fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m) {

@@ -9,6 +9,8 @@ fr_status fri_model_opts(const char *model, const fr_model_opts *opts, int64_t s
     if (!(out->abn_slope >= 0))
         return fr_fail(FR_EINVAL, "%s: abn_slope is %g; it must be > 0, or 0 for batch norm and relu", model,
                        out->abn_slope);
+    if (!(out->width >= 0.01 && out->width <= 16))
+        return fr_fail(FR_EINVAL, "%s: width is %g; 0.01..16 is possible", model, out->width);
     if (out->image_size < stride)
         return fr_fail(FR_EINVAL, "%s: images of %lld pixels are smaller than the network's stride of %lld", model,
                        (long long)out->image_size, (long long)stride);
@@ -18,6 +20,16 @@ fr_status fri_model_opts(const char *model, const fr_model_opts *opts, int64_t s
 bool fri_global_head(const fr_model_opts *o) {
     enum { SMALL_IMAGE = 64 };
     return o->head == FR_HEAD_GLOBAL || (o->head == FR_HEAD_AUTO && o->image_size < SMALL_IMAGE);
+}
+
+int64_t fri_divisible(double x) {
+    enum { DIVISOR = 8 };
+    const int64_t n = (int64_t)(x + DIVISOR / 2.0) / DIVISOR * DIVISOR;
+    return (double)n < 0.9 * x ? n + DIVISOR : n;
+}
+
+int64_t fri_channels(const fr_model_opts *o, int64_t channels) {
+    return o->width == 1 ? channels : fri_divisible((double)channels * o->width);
 }
 
 fr_net *fri_model_begin(const fr_model_opts *o, fr_value *x) {

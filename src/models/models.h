@@ -10,6 +10,11 @@
 /* Options or the defaults; checks what all models need: images of at least `stride` pixels. */
 fr_status fri_model_opts(const char *model, const fr_model_opts *opts, int64_t stride, fr_model_opts *out);
 bool fri_global_head(const fr_model_opts *o);
+/* The multiple of 8 next to x > 0, at least 0.9 x and so at least 8 (torchvision.models._utils._make_divisible; Sandler
+ * et al. 2018). */
+int64_t fri_divisible(double x);
+/* Channels at the options' width; at width 1 any number stays as it is. */
+int64_t fri_channels(const fr_model_opts *o, int64_t channels);
 
 /* The definition of a model, with the images as *x. */
 fr_net *fri_model_begin(const fr_model_opts *o, fr_value *x);

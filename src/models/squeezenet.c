@@ -55,13 +55,13 @@ fr_status fr_squeezenet(int version, const fr_model_opts *opts, fr_module **m) {
         return fr_fail(FR_EINVAL, "SqueezeNet: %s is not there for it", o.small_stem ? "small_stem" : "abn_slope");
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_scope_begin(n, "features");
-    x = fr_net_conv2d(n, "0", x, 64, 3, FR_CONV2D_OPTS(.stride = 2), FR_BIAS);
+    x = fr_net_conv2d(n, "0", x, fri_channels(&o, 64), 3, FR_CONV2D_OPTS(.stride = 2), FR_BIAS);
     begin_as_torchvision(n, x);
     x = pool(n, 2, fr_net_relu(n, "1", x));
     for (size_t i = 0; i < sizeof fires / sizeof *fires; i++) {
         if (fires[i].pool) x = pool(n, fires[i].at - 1, x);
         fr_net_scope_begin(n, "%d", fires[i].at);
-        x = fire(n, x, fires[i].squeeze, fires[i].expand);
+        x = fire(n, x, fri_channels(&o, fires[i].squeeze), fri_channels(&o, fires[i].expand));
         fr_net_scope_end(n);
     }
     fr_net_scope_end(n);

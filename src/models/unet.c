@@ -45,19 +45,20 @@ fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m) {
     if (o.image_size % ((int64_t)1 << depth) != 0)
         return fr_fail(FR_EINVAL, "U-Net: images of %lld pixels; a multiple of %d is needed for depth %d",
                        (long long)o.image_size, 1 << depth, depth);
+    const int64_t top = fri_channels(&o, TOP_CHANNELS);
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     for (int i = 0; i < depth; i++) {
         fr_net_scope_begin(n, "down%d", i);
-        skip[i] = twice(n, x, (int64_t)TOP_CHANNELS << i, &o);
+        skip[i] = twice(n, x, top << i, &o);
         x = halve(n, i, skip[i]);
     }
     fr_net_scope_begin(n, "bottom");
-    x = twice(n, x, (int64_t)TOP_CHANNELS << depth, &o);
+    x = twice(n, x, top << depth, &o);
     for (int i = depth - 1; i >= 0; i--) {
         x = join(n, i, x, skip[i]);
         fr_net_scope_begin(n, "up%d", i);
-        x = twice(n, x, (int64_t)TOP_CHANNELS << i, &o);
+        x = twice(n, x, top << i, &o);
     }
     fr_net_init(n, FR_NET_INIT_DEFAULT);
     x = fr_net_conv2d(n, "head", x, o.classes, 1, NULL, FR_BIAS);

@@ -5,6 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTES]) {
+    const size_t at = strlen(name);
+    if (opts->width == 1) return;
+    snprintf(name + at, FR_TRAIN_NAME_BYTES - at, "_w%g", opts->width);
+    for (char *c = name + at + 2; *c != '\0'; c++)
+        if (*c < '0' || *c > '9') *c = '.'; /* in every locale */
+}
+
 /* The module without what trains it. */
 static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
@@ -14,6 +22,10 @@ static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
         FR_TRY(s, c->model(c->model_ctx, c->opts.device, c->outputs, &r->model));
     } else {
         FR_TRY(s, c->program->model(&c->opts, c->outputs, name, &r->model));
+    }
+    if (c->opts.width != 1 && strstr(name, "_w") == NULL) {
+        s = fr_fail(FR_EINVAL, "the networks of %s have one width", c->program->name);
+        goto done;
     }
     if (c->opts.half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_module_to_dtype(r->model, fri_compute_dtype(&c->opts)));
 done:
@@ -67,6 +79,7 @@ fr_status fri_model_check(fri_config *c) {
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
     if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) { /* a session's network has no flags */
         s = fr_fail_prefix(FR_EINVAL, "--image-size %lld: ", (long long)c->opts.image_size);
+        if (c->opts.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.width);
         if (c->opts.depth != FR_TRAIN_AUTO) s = fr_fail_prefix(s, "--depth %lld ", (long long)c->opts.depth);
         goto done;
     }

@@ -115,6 +115,9 @@ const fr_flag fri_flags[] = {
     {"dropout", ROW(REAL, MODEL, dropout), "X", "Dropout in torchvision's VGG classifier.", BELOW(0, 1),
      .course = true},
     {"growth", ROW(INT, MODEL, growth), "N", "Growth rate of DenseNet-BC for small images.", RANGE(1, 4096)},
+    {"width", ROW(REAL, MODEL, width), "X",
+     "All channels times X, each to a multiple of 8: the width multiplier of MobileNetV2's paper.",
+     BELOW(0.01, 16.0000001)},
 
     /* ---- data ---- */
     {"dataset", ROW(CHOICE, DATA, dataset), "NAME",
@@ -471,6 +474,7 @@ fr_train_opts fr_train_opts_default(void) {
         .batch_norm = FR_TRAIN_BATCH_NORM_PART,
         .dropout = 0.5,
         .growth = 12,
+        .width = 1,
         .image_size = FR_TRAIN_AUTO,
         .classes = FR_TRAIN_AUTO,
         .augment = true,

@@ -3,7 +3,8 @@
 
 Usage: test_torchvision.py LOGITS      the helper program (tests/io/logits.c)
 
-For VGG-16-BN, ResNet-50, DenseNet-121, MobileNetV2 and V3, EfficientNet-B0, ConvNeXt-Tiny and SqueezeNet: a model of
+For VGG-16-BN, ResNet-50, DenseNet-121, MobileNetV2 and V3, EfficientNet-B0, ConvNeXt-Tiny and SqueezeNet, and for those
+that torchvision has in other widths: a model of
 torchvision's with random weights and statistics is saved, loaded here and run on the same images; then a model made
 here is saved, loaded by torchvision (strict) and run. Prints the largest absolute difference of the logits and the
 largest absolute logit. The bound: 1e-5 of the largest logit, some 80 times the rounding of one f32 operation, for
@@ -19,6 +20,9 @@ import tempfile
 BOUNDS = {"exact": 1e-5, "default": 2e-5}  # relative
 MODELS = ["vgg16_bn", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
           "efficientnet_b0", "convnext_tiny", "squeezenet1_1"]
+# torchvision's width multiplier (_make_divisible); 0.35 * 24 and 0.35 * 32 are rounded up to keep 90 %
+WIDTHS = {"mobilenet_v2": (0.35, 1.4), "mobilenet_v3_small": (0.75,), "mobilenet_v3_large": (0.35,),
+          "efficientnet_b0": (0.5,)}
 # timm's name of a network, and ours
 TIMM = [("mobilenetv2_100", "mobilenet_v2"), ("mobilenetv3_small_100", "mobilenetv3_small_100"),
         ("mobilenetv3_large_100", "mobilenetv3_large_100"), ("efficientnet_b0", "efficientnet_b0"),
@@ -31,6 +35,7 @@ def main():
     try:
         import torch
         import torchvision
+        from torchvision.models import efficientnet, mobilenetv3
         from safetensors.torch import load_file, save_file
     except ImportError as e:
         print(f"[SKIP] io::torchvision: {e}")
@@ -87,10 +92,23 @@ def main():
                       f"{largest:.3g} ({difference / largest:.2g}), bound {bound * largest:.3g}: "
                       f"{'ok' if fine else 'FAILED'}", flush=True)
 
+    def of_width(name, width):
+        if name == "mobilenet_v2":
+            return torchvision.models.mobilenet_v2(width_mult=width)
+        if name == "efficientnet_b0":
+            settings, last = efficientnet._efficientnet_conf(name, width_mult=width, depth_mult=1.0)
+            return efficientnet.EfficientNet(settings, dropout=0.2, last_channel=last)
+        settings, last = mobilenetv3._mobilenet_v3_conf(name, width_mult=width)
+        return mobilenetv3.MobileNetV3(settings, last)
+
     results = []
     for name in MODELS:
         for to_us in (True, False):
             compare(name, getattr(torchvision.models, name)(weights=None), to_us,
+                    "torchvision to frugal" if to_us else "frugal to torchvision")
+    for name, width in [(name, width) for name in WIDTHS for width in WIDTHS[name]]:
+        for to_us in (True, False):
+            compare(f"{name}_w{width}", of_width(name, width), to_us,
                     "torchvision to frugal" if to_us else "frugal to torchvision")
     try:
         import timm

@@ -61,6 +61,12 @@ Test(classifier, a_name_is_the_network_of_its_family) {
         {"mobilenetv3_large_100", mobilenet_v3, 1, {.timm = true}},
         {"convnext_tiny", convnext, 0, {0}},
         {"unet3", fr_unet, 3, {0}},
+        {"unet3_w0.5", fr_unet, 3, {.width = 0.5}},
+        {"mobilenet_v2_small_w0.35", fr_mobilenet, 2, {.small_stem = true, .width = 0.35}},
+        {"mobilenet_v3_large_w0.75", mobilenet_v3, 1, {.width = 0.75}},
+        {"mobilenetv3_small_100_w1.25", mobilenet_v3, 0, {.timm = true, .width = 1.25}},
+        {"densenet_bc22_k5_w2", fr_densenet, 22, {.growth = 5, .width = 2}},
+        {"convnext_tiny_w01.250", convnext, 0, {.width = 1.25}},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         fr_model_opts o = *FR_MODEL_OPTS(.classes = 7, .image_size = 32, .device = FR_META), given = o;
@@ -70,6 +76,7 @@ Test(classifier, a_name_is_the_network_of_its_family) {
         o.abn_slope = cases[i].o.abn_slope;
         o.timm = cases[i].o.timm;
         if (cases[i].o.growth > 0) o.growth = cases[i].o.growth;
+        if (cases[i].o.width > 0) o.width = cases[i].o.width;
         must(cases[i].make(cases[i].depth, &o, &m[0]));
         must(fr_model(cases[i].name, &given, &m[1]));
         cr_expect(same_tree(m[0], m[1]), "%s", cases[i].name);
@@ -103,10 +110,20 @@ Test(classifier, another_name_is_refused) {
                                         "densenet_bc22_k",
                                         "vgg11_bnn",
                                         "vgg11__bn",
+                                        "resnet18_w",
+                                        "resnet18_w.5",
+                                        "resnet18_w0x1",
+                                        "resnet18_w1e1",
+                                        "resnet18_w0.5.5",
+                                        "resnet18_w0.5_w0.5",
+                                        "resnet18_w0.5_small",
+                                        "resnet18_v0.5",
+                                        "_w0.5",
                                         "resnet99999999999"};
     fr_module *m = NULL;
     for (size_t i = 0; i < COUNT(names); i++)
         expect_refused(fr_model(names[i], NULL, &m), FR_EINVAL, names[i], "resnet18", NULL);
+    expect_refused(fr_model("resnet18_w17", NULL, &m), FR_EINVAL, "width is 17", "0.01..16", NULL);
     expect_refused(fr_model("vgg12", NULL, &m), FR_EINVAL, "12", "VGG", NULL);
     expect_refused(fr_model("densenet_bc22_k9223372036854775807", NULL, &m), FR_EINVAL, "growth", "4096", NULL);
     cr_expect_null(m);

@@ -15,6 +15,10 @@ static fr_status convnext(int depth, const fr_model_opts *opts, fr_module **m) {
     return fr_convnext_tiny(opts, m);
 }
 
+static fr_status mobilenet_v3(int large, const fr_model_opts *opts, fr_module **m) {
+    return fr_mobilenet_v3(large != 0, opts, m);
+}
+
 /* Small images: the counts are sums by hand of the layers named. */
 static const struct {
     const char *name;
@@ -53,6 +57,15 @@ static const struct {
      2,
      {FR_MODEL_DEFAULTS, .classes = 10, .image_size = 32, .small_stem = true},
      2236682},
+    {"MobileNetV2 0.35", fr_mobilenet, 2, {FR_MODEL_DEFAULTS, .width = 0.35}, 1677128},
+    {"MobileNetV2 0.75", fr_mobilenet, 2, {FR_MODEL_DEFAULTS, .width = 0.75}, 2636424},
+    {"MobileNetV2 1.4", fr_mobilenet, 2, {FR_MODEL_DEFAULTS, .width = 1.4}, 6108776},
+    {"MobileNetV3 small 0.35", mobilenet_v3, false, {FR_MODEL_DEFAULTS, .width = 0.35}, 558744},
+    {"MobileNetV3 small 0.75", mobilenet_v3, false, {FR_MODEL_DEFAULTS, .width = 0.75}, 1653920},
+    {"MobileNetV3 large 0.5", mobilenet_v3, true, {FR_MODEL_DEFAULTS, .width = 0.5}, 1734576},
+    {"MobileNetV3 large 1.4", mobilenet_v3, true, {FR_MODEL_DEFAULTS, .width = 1.4}, 9989328},
+    {"EfficientNet-B0 0.35", fr_efficientnet, 0, {FR_MODEL_DEFAULTS, .width = 0.35}, 984128},
+    {"EfficientNet-B0 1.4", fr_efficientnet, 0, {FR_MODEL_DEFAULTS, .width = 1.4}, 9670210},
     /* Huang et al.: 0.8M for L = 100, k = 12 */
     {"DenseNet-BC-100 k = 12", fr_densenet, 100, {FR_MODEL_DEFAULTS, .classes = 10, .image_size = 32}, 769162},
 };
@@ -66,6 +79,76 @@ Test(variants, parameters) {
         cr_expect_eq(fr_module_parameter_count(m), nets[i].parameters, "%s has %lld parameters, not %lld", nets[i].name,
                      (long long)fr_module_parameter_count(m), (long long)nets[i].parameters);
         fr_module_release(&m);
+    }
+}
+
+/* ---- widths --------------------------------------------------------------------------------------------------- */
+
+typedef struct shapes {
+    int64_t dim[1024][FR_MAX_RANK];
+    int rank[1024], n;
+} shapes;
+
+static fr_status note_shape(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    shapes *s = ctx;
+    (void)path;
+    (void)is_parameter;
+    cr_assert_lt(s->n, 1024);
+    s->rank[s->n] = fr_tensor_rank(t);
+    for (int i = 0; i < fr_tensor_rank(t); i++) s->dim[s->n][i] = fr_tensor_dim(t, i);
+    s->n++;
+    return FR_OK;
+}
+
+static void shapes_of(const char *name, double width, shapes *s) {
+    fr_module *m = NULL;
+    must(fr_model(name, FR_MODEL_OPTS(.classes = 7, .image_size = 64, .width = width, .device = FR_META), &m));
+    s->n = 0;
+    must(fr_module_each_tensor(m, note_shape, s));
+    fr_module_release(&m);
+}
+
+/* At width 2 every number of channels is twice what it is at width 1: the even ones among the first and the last of a
+ * kernel's four dimensions, [out, height, width, in]; images have 3 channels, classes are 7, depthwise is 1. Not
+ * MobileNetV3, which rounds what it squeezes to. */
+Test(variants, width_two_doubles_every_channel) {
+    static const char *const names[] = {"vgg11_bn",      "resnet18",         "resnet50_small", "densenet121",
+                                        "unet2",         "densenet_bc22_k8", "mobilenet_v2",   "convnext_tiny",
+                                        "squeezenet1_1", "efficientnet_b0"};
+    static shapes one, two;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        shapes_of(names[i], 1, &one);
+        shapes_of(names[i], 2, &two);
+        cr_assert_eq(one.n, two.n, "%s", names[i]);
+        for (int k = 0; k < one.n; k++)
+            for (int d = 0; d < one.rank[k]; d++) {
+                const bool side = one.rank[k] == 4 && (d == 1 || d == 2);
+                const int64_t was = one.dim[k][d], want = side || was % 2 == 1 ? was : 2 * was;
+                cr_expect_eq(two.dim[k][d], want, "%s: tensor %d has dim[%d] = %d, was %d", names[i], k, d,
+                             (int)two.dim[k][d], (int)was);
+            }
+    }
+}
+
+/* torchvision's _make_divisible: to the nearest multiple of 8, at least 8, never below 90 %. */
+Test(variants, widths_are_rounded_as_torchvision_does) {
+    static const struct {
+        double width;
+        int64_t channels; /* of 64 */
+    } rows[] = {{1, 64},    {0.01, 8},    {0.125, 8}, {0.17, 16},   {0.2, 16},  {0.31, 24},
+                {0.29, 24}, {0.3125, 24}, {0.5, 32},  {1.0625, 72}, {1.06, 64}, {16, 1024}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fr_module *m = NULL;
+        must(fr_resnet(18, FR_MODEL_OPTS(.width = rows[i].width, .device = FR_META), &m));
+        cr_expect_eq(fr_tensor_dim(fr_module_tensor(fr_module_find(m, "conv1"), "weight"), 0), rows[i].channels,
+                     "width %g", rows[i].width);
+        fr_module_release(&m);
+    }
+    static const double none[] = {0, -1, 0.0099, 16.1, NAN};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        fr_module *m = NULL;
+        cr_expect_eq(fr_resnet(18, FR_MODEL_OPTS(.width = none[i], .device = FR_META), &m), FR_EINVAL);
+        cr_expect_not_null(strstr(fr_last_error(), "ResNet: width is "), "%s", fr_last_error());
     }
 }
 

@@ -106,6 +106,7 @@ Test(files, another_training_is_refused) {
     } cases[] = {
         {"--batch-size 4 --resume %s/s", "batch-size: 8, this run has 4"},
         {"--growth 8 --resume %s/s", "densenet_bc10_k4.*densenet_bc10_k8"},
+        {"--width 2 --resume %s/s", "densenet_bc10_k4.*densenet_bc10_k4_w2"},
         {"--amp --resume %s/s", "amp: 0, this run has 1"},
         {"--dataset synthetic --resume %s/s", "data"},
         {"--resume %s/nothing", "nothing"},
@@ -157,6 +158,24 @@ Test(files, weights_and_predictions) {
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "absent.jpg");
     o = run("--growth 8 --weights %s/a.st");
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "a.st");
+}
+
+/* A file of weights and a state are of one width; the file says which. */
+Test(files, a_width_goes_with_weights_and_state) {
+    uint8_t rgb[3 * 16 * 16], *bytes;
+    picture_fill(rgb, 16, 16);
+    size_t n = jpeg_bytes(JPEG_RGB, rgb, 16, 16, &bytes);
+    files_write("a.jpg", bytes, n);
+    free(bytes);
+    good("--width 2 --steps 3 --eval-every 0 --save %s/s --export %s/a.st");
+    good("--width 2 --steps 4 --eval-every 0 --resume %s/s");
+    good("--width 2 --steps 1 --eval-every 0 --weights %s/a.st");
+    outcome o = run("--weights %s/a.st --predict %s/a.jpg");
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "a\\.jpg\n +[0-9.]+ %  [0-9]\n");
+    o = run("--width 3 --steps 1 --weights %s/a.st");
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "a.st");
 }

@@ -59,6 +59,7 @@ __attribute__((format(printf, 2, 3))) static void add(command *c, const char *fo
 
 static void draw_model(command *c, bool whole_epochs) {
     int kind = whole_epochs ? 0 : draw(20);
+    if (draw(4) == 0) add(c, " --width 0.5");
     if (kind < 10) {
         static const int depths[] = {10, 16, 22};
         c->program = "train_densenet";

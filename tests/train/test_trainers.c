@@ -70,6 +70,29 @@ Test(trainers, each_trains_two_steps_and_its_report_adds_up) {
     expect_only("r.json");
 }
 
+/* Each trainer builds its network at a width and says so in its name, which is what weights and states know it by. */
+Test(trainers, a_width_is_in_the_name_of_a_network) {
+    static const struct {
+        const char *name, *flags, *says;
+    } rows[] = {
+        {"train_mobilenet", "--width 0.5", "^mobilenet_v2_small_w0\\.5;.*parameters: 700490 "},
+        {"train_vgg", "--depth 11 --width 0.125", "^vgg11_bn_w0\\.125;.*parameters: 145898 "},
+        {"train_resnet", "--width 0.25 --inplace-abn", "^resnet18_small_abn_w0\\.25;.*parameters: 701466 "},
+        {"train_densenet", "--depth 22 --width 0.333333333", "^densenet_bc22_k12_w0\\.333333;.*parameters: 32606 "},
+        {"train_unet", "--depth 2 --image-size 16 --width 1.50", "^unet2_w1\\.5;.*parameters: 1061291 "},
+        {"finetune", "--dataset digits --model mobilenet_v3_small --image-size 32 --width 0.75",
+         "^mobilenet_v3_small_w0\\.75;"},
+        {"finetune", "--dataset digits --model efficientnet_b0_w0.25 --image-size 32", "^efficientnet_b0_w0\\.25;"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof arguments, "summary %s --batch-size 2", rows[i].flags);
+        outcome o = program_run(rows[i].name, arguments);
+        cr_expect_eq(o.status, 0, "%s", o.err);
+        EXPECT_MATCH(o.out, rows[i].says);
+    }
+}
+
 /* Two steps of train_own have the same losses with these flags as without. */
 static void expect_same_losses(const char *flags) {
     char arguments[1024], *steps[2] = {NULL};
@@ -108,6 +131,12 @@ Test(trainers, a_network_of_one_s_own_is_planned_fitted_and_cut) {
     o = program_run("train_own", "--inplace-abn");
     cr_expect_eq(o.status, 2);
     EXPECT_MATCH(o.err, "--inplace-abn: this network has batch norm and relu only");
+    o = program_run("train_own", "--width 0.5");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "--width 0\\.5 --image-size [0-9]+: the networks of train_own have one width");
+    o = program_run("train_resnet", "--width 0");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "--width 0: must be at least 0\\.01 and below 16");
 }
 
 /* The losses of a run, each with all its digits. */
