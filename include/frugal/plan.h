@@ -49,7 +49,7 @@ FR_API fr_status fr_plan_section(fr_plan *plan, const char *name);
 FR_API fr_status fr_plan_end(fr_plan *plan);
 FR_API void fr_plan_release(fr_plan **plan);
 
-enum { FR_PLAN_SECTIONS = 64 }; /* at most */
+enum { FR_PLAN_SECTIONS = 256 }; /* at most */
 FR_API int fr_plan_sections(const fr_plan *plan);
 FR_API fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats *out);
 /* The section with the largest allocated peak. */

@@ -26,7 +26,7 @@ void fri_train_arena_begin(fri_session *r) {
     if (!fri_train_arena_wanted(r)) return;
     a->used = install(r, &p) == FR_OK;
     if (!a->used) snprintf(a->reason, sizeof a->reason, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());
-    for (int i = 0; i < FRI_PART_COUNT; i++) a->section[i] = p.plan != NULL ? p.section[i] : -1;
+    memcpy(a->section, p.section, sizeof a->section);
     a->plan_seconds = fri_seconds_now() - began;
     fri_train_plan_release(&p);
 }

@@ -52,9 +52,16 @@ static fr_status add_member(fri_bucket *b, fri_member m) {
     return FR_OK;
 }
 
-/* The last bucket of this type that has room, or a new one. */
-static fr_status bucket_for(fr_share *p, fr_dtype dtype, fri_bucket **out) {
-    for (int i = p->buckets - 1; i >= 0; i--) {
+static bool is_member(const fr_share *p, const fri_parameter *of) {
+    for (int i = 0; i < p->buckets; i++)
+        for (int k = 0; k < p->bucket[i].n; k++)
+            if (p->bucket[i].member[k].parameter == of) return true;
+    return false;
+}
+
+/* The last bucket from `first` on of this type that has room, or a new one. */
+static fr_status bucket_for(fr_share *p, int first, fr_dtype dtype, fri_bucket **out) {
+    for (int i = p->buckets - 1; i >= first; i--) {
         fri_bucket *b = &p->bucket[i];
         if (b->dtype != dtype) continue;
         *out = b;
@@ -76,30 +83,33 @@ static void assign(const fr_share *p, const fri_bucket *b) {
     }
 }
 
-fr_status fri_buckets_make(fr_share *p) {
-    fr_optimizer *o = p->optimizer;
-    fri_bucket *b = NULL;
-    fr_status s = FR_OK;
-    for (int i = o->n - 1; i >= 0; i--) {
-        fri_parameter *of = &o->parameters[i];
-        if (!of->parameter->requires_grad) continue;
-        FR_TRY(s, bucket_for(p, of->parameter->dtype, &b));
-        FR_TRY(s, add_member(b, (fri_member){.tensor = of->parameter, .n = fri_numel(of->parameter), .parameter = of}));
-    }
-    for (int i = 0; i < p->buckets; i++) {
-        FR_TRY(s, cut(p, &p->bucket[i], FRI_SHARE_UNIT));
-        assign(p, &p->bucket[i]);
-    }
-    FR_TRY(s, fri_statistics_find(p));
-    if (p->statistics.n > 0) FR_TRY(s, cut(p, &p->statistics, 1));
-done:
-    return s;
-}
-
 static void free_bucket(fri_bucket *b) {
     fr_tensor_release(&b->moved);
     free(b->member);
     free(b->cut);
+}
+
+fr_status fri_buckets_make(fr_share *p) {
+    fr_optimizer *o = p->optimizer;
+    fri_bucket *b = NULL;
+    const int first = p->buckets;
+    fr_status s = FR_OK;
+    for (int i = o->n - 1; i >= 0; i--) {
+        fri_parameter *of = &o->parameters[i];
+        if (!of->parameter->requires_grad || is_member(p, of)) continue;
+        FR_TRY(s, bucket_for(p, first, of->parameter->dtype, &b));
+        FR_TRY(s, add_member(b, (fri_member){.tensor = of->parameter, .n = fri_numel(of->parameter), .parameter = of}));
+    }
+    for (int i = first; i < p->buckets; i++) {
+        FR_TRY(s, cut(p, &p->bucket[i], FRI_SHARE_UNIT));
+        assign(p, &p->bucket[i]);
+    }
+    free_bucket(&p->statistics);
+    p->statistics = (fri_bucket){0};
+    FR_TRY(s, fri_statistics_find(p));
+    if (p->statistics.n > 0) FR_TRY(s, cut(p, &p->statistics, 1));
+done:
+    return s;
 }
 
 void fri_buckets_free(fr_share *p) {

@@ -264,7 +264,23 @@ static fr_status set_hooks(fr_share *p, bool on) {
     return s;
 }
 
-static fr_status make(fr_share *p) {
+static void release_memory(fr_share *p) {
+    fri_share_device_end(p);
+    fr_tensor_release(&p->landing);
+    for (int i = 0; i < 2; i++) {
+        free(p->piece[i]);
+        free(p->staged[i]);
+        free(p->first[i]);
+        p->piece[i] = p->staged[i] = NULL;
+        p->first[i] = NULL;
+        p->staging[i] = NULL;
+    }
+    free(p->heard);
+    p->heard = NULL;
+}
+
+/* The buckets, and what is as large as they are. */
+static fr_status make_parts(fr_share *p) {
     fr_status s = FR_OK;
     FR_TRY(s, fri_buckets_make(p));
     for (int i = 0; i < p->buckets; i++) p->bucket[i].share = p;
@@ -273,7 +289,21 @@ static fr_status make(fr_share *p) {
     if (p->size > 1) FR_TRY(s, make_memory(p));
     if (!p->dry) FR_TRY(s, fri_share_make_scratch(p));
     if (!p->dry) FR_TRY(s, fri_share_device_begin(p));
-    FR_TRY(s, set_hooks(p, true));
+    s = set_hooks(p, true);
+done:
+    return s;
+}
+
+fr_status fr_share_extend(fr_share *p) {
+    FRI_NOT_NULL(p);
+    if (p->round >= 0) return fr_fail(FR_EUSAGE, "ranks: a step has begun; parameters are added between steps");
+    release_memory(p);
+    return make_parts(p);
+}
+
+static fr_status make(fr_share *p) {
+    fr_status s = FR_OK;
+    FR_TRY(s, make_parts(p));
     p->sharing = fri_share_calls;
     p->sharing.ctx = p;
     p->optimizer->sharing = &p->sharing;
@@ -320,17 +350,10 @@ void fr_share_release(fr_share **share) {
     fri_share_sync_end(p);
     (void)set_hooks(p, false);
     if (p->optimizer->sharing == &p->sharing) p->optimizer->sharing = NULL;
-    fri_share_device_end(p);
+    release_memory(p);
     fri_buckets_free(p);
-    fr_tensor_release(&p->landing);
     fr_module_release(&p->module);
-    for (int i = 0; i < 2; i++) {
-        free(p->piece[i]);
-        free(p->staged[i]);
-        free(p->first[i]);
-    }
     for (int i = 0; i < 2; i++) free(p->numbers[i]);
-    free(p->heard);
     free(p->norm);
     free(p->counted);
     free(p);

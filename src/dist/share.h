@@ -96,7 +96,7 @@ struct fr_share {
     double exchanged, waited; /* seconds, of the lane and of the program */
 };
 
-/* bucket.c */
+/* bucket.c. make: of what trains and is in none yet; the statistics' anew. */
 fr_status fri_buckets_make(fr_share *p);
 void fri_buckets_free(fr_share *p);
 int64_t fri_bucket_part(const fri_bucket *b, int rank); /* elements */

@@ -43,6 +43,9 @@ done:
 }
 
 fr_status fri_statistics_find(fr_share *p) {
+    free(p->counted);
+    p->counted = NULL;
+    p->norms = 0;
     if (p->opts.sync_batch_norm) return FR_OK; /* each rank moves its own by the same sample */
     fr_status s = find(p, p->module);
     if (s == FR_OK && p->norms > 0 && (p->counted = calloc((size_t)p->norms, sizeof *p->counted)) == NULL)

@@ -35,10 +35,24 @@ static size_t next_move(const fr_plan *p, size_t at, size_t end) {
     return at;
 }
 
-/* Sections a and b allocate and free the same sizes in the same order, and nothing that b allocates outlives it. So the
- * places of a serve b as well. */
-static bool repeats(const fr_plan *p, int a, int b, const uint64_t *end_of) {
+/* The newest allocation of those alive when each section begins; 0: there is none. */
+static void find_newest(const fr_plan *p, const uint64_t *end_of, size_t newest[FR_PLAN_SECTIONS]) {
+    const fri_record *r = &p->record;
+    memset(newest, 0, FR_PLAN_SECTIONS * sizeof *newest);
+    for (int k = 0; k < p->n_sections; k++)
+        for (size_t i = k == 0 ? 0 : p->first_event[k]; i < section_end(p, k); i++) {
+            const fr_event *e = &r->events[i];
+            if (e->kind != FR_EVENT_ALLOC || e->requested == 0) continue;
+            for (int n = k + 1; n < p->n_sections && end_of[e->block] >= p->first_event[n]; n++) newest[n] = i;
+        }
+}
+
+/* Sections a and b allocate and free the same sizes in the same order, nothing that b allocates outlives it, and what
+ * is alive when b begins, the newest of it allocated at `newest`, was alive when a began. So the places of a serve b as
+ * well. */
+static bool repeats(const fr_plan *p, int a, int b, const uint64_t *end_of, size_t newest) {
     size_t x = p->first_event[a], y = p->first_event[b], x_end = section_end(p, a), y_end = section_end(p, b);
+    if (newest >= x) return false;
     for (;; x++, y++) {
         x = next_move(p, x, x_end);
         y = next_move(p, y, y_end);
@@ -55,6 +69,7 @@ static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
     const fri_record *r = &p->record;
     fr_status s = FR_OK;
     uint64_t last_block = 0;
+    size_t newest[FR_PLAN_SECTIONS];
     for (size_t i = 0; i < r->count; i++)
         if (r->events[i].block > last_block) last_block = r->events[i].block;
     uint64_t *end_of = malloc((last_block + 1) * sizeof(*end_of)); /* block serial number -> event that frees it */
@@ -66,9 +81,10 @@ static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
     for (size_t b = 0; b <= last_block; b++) end_of[b] = SIZE_MAX;
     for (size_t i = 0; i < r->count; i++)
         if (r->events[i].kind == FR_EVENT_FREE) end_of[r->events[i].block] = i;
+    find_newest(p, end_of, newest);
     for (int k = 0; k < p->n_sections; k++) {
         int same = 0;
-        while (same < k && !repeats(p, same, k, end_of)) same++;
+        while (same < k && !repeats(p, same, k, end_of, newest[k])) same++;
         if (same < k) {
             out->first[k] = out->first[same];
             out->end[k] = out->end[same];

@@ -32,9 +32,9 @@ done:
     return s;
 }
 
-static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
+static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES], int64_t epoch) {
     fr_status s = make_module(r, name);
-    return s == FR_OK ? fri_freeze_parts(r) : s;
+    return s == FR_OK ? fri_freeze_parts(r, epoch) : s;
 }
 
 /* ---- trials ------------------------------------------------------------------------------------------------ */
@@ -84,7 +84,7 @@ fr_status fri_model_check(fri_config *c) {
         goto done;
     }
     FR_TRY(s, s);
-    FR_TRY(s, fri_freeze_parts(&trial));
+    FR_TRY(s, fri_freeze_parts(&trial, FRI_LAST_PHASE));
     FR_TRY(s, fri_segments_check(&trial));
     FR_TRY(s, try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy, &c->streams));
     if (rest > 0) FR_TRY(s, try_batch(&trial, rest, &c->accuracy, &c->streams));
@@ -105,7 +105,7 @@ fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *tr
     FR_TRY(s, fr_pool_begin(pool, &was));
     meta.opts.device = FR_META;
     fr_switches_set(c->opts.switches);
-    s = make_trained(&trial, meta.model_name);
+    s = make_trained(&trial, meta.model_name, FRI_LAST_PHASE);
     if (s == FR_OK) s = fn(&trial, ctx);
     fri_model_release(&trial);
     fr_switches_set(switches);
@@ -162,9 +162,8 @@ fr_status fri_model_build(fri_session *r) {
     char name[FR_TRAIN_NAME_BYTES];
     fr_status s = FR_OK;
     fr_seed((uint64_t)o->seed);
-    FR_TRY(s, make_trained(r, name));
+    FR_TRY(s, make_trained(r, name, 0));
     r->parameters = fr_module_parameter_count(r->model);
-    r->trained = fr_module_trained_count(r->model);
     FR_TRY(s, build_optimizer(r));
     FR_TRY(s, fri_groups_build(r));
     FR_TRY(s, fr_optimizer_master_weights(r->optimizer, o->master_weights));

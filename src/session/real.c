@@ -78,12 +78,22 @@ static fr_status prefetch(void *ctx) {
     return fr_input_fetch(r->input, r->loader);
 }
 
+/* The peaks since they were last kept, of the steps or of an evaluation. */
+static fr_status keep_peak(fri_session *r, fr_memory_stats *kept) {
+    fr_memory_stats now = {0};
+    fr_status s = fri_peak_keep(r->config->opts.device, &now);
+    if (s < 0) return s;
+    fri_peak_fold(&now, kept);
+    fri_phase_fold(&now, &r->phase_peak[r->phase]);
+    return FR_OK;
+}
+
 static fr_status steps_over(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
     fr_status s = FR_OK;
     FR_TRY(s, steps_known(r, r->step));
     FR_TRY(s, fr_readback_check_all()); /* bad targets of the last steps */
-    FR_TRY(s, fri_peak_keep(r->config->opts.device, &r->training));
+    FR_TRY(s, keep_peak(r, &r->training));
 done:
     return s;
 }
@@ -133,7 +143,7 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
     if (s == FR_OK && r->signal == 0) s = fri_confusion_total(r);
     fri_sums_drop(&x->sum);
     fr_loader_release(&x->loader);
-    if (s == FR_OK) s = fri_peak_keep(r->config->opts.device, &r->evaluation);
+    if (s == FR_OK) s = keep_peak(r, &r->evaluation);
     if (s < 0 || r->signal != 0 || sum.targets == 0) return s;
     r->test_targets = (int64_t)sum.targets;
     r->test_loss = sum.loss / sum.targets;
@@ -189,6 +199,10 @@ done:
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
+static fr_status phase_begin(void *ctx) {
+    return fri_train_arena_part(((real *)ctx)->r, FRI_PART_THAW);
+}
+
 static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
     fri_session *r = ((real *)ctx)->r;
     int64_t done = r->step - r->epoch * fri_steps_per_epoch(r->config);
@@ -223,9 +237,9 @@ done:
 }
 
 fr_status fri_train_go_on(fri_session *r) {
-    static const fri_execution on_device = {features,  features_over, epoch_begin, step,     step_over,
-                                            save,      prefetch,      steps_over,  evaluate, evaluation_over,
-                                            epoch_over};
+    static const fri_execution on_device = {features,        features_over, phase_begin, epoch_begin, step,
+                                            step_over,       save,          prefetch,    steps_over,  evaluate,
+                                            evaluation_over, epoch_over};
     real x = {.r = r, .began = fri_seconds_now() - r->seconds};
     fr_largest_op *largest = NULL;
     fr_status s = fr_largest_op_begin(r->config->opts.device, &largest);

@@ -47,6 +47,11 @@ void fri_train_graph_release(fri_session *r) {
     step_release(&r->graph.shorter);
 }
 
+void fri_train_graph_forget(fri_session *r) {
+    if (r->graph.full.capture != NULL) fr_capture_forget(r->graph.full.capture);
+    if (r->graph.shorter.capture != NULL) fr_capture_forget(r->graph.shorter.capture);
+}
+
 /* ---- recording ----------------------------------------------------------------------------------------------- */
 
 static fri_recorded_step *step_of(fri_session *r, fri_part part) {

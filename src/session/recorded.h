@@ -33,6 +33,8 @@ struct fri_session;
 /* Takes what the captures need of the device, in a dry run, too. */
 fr_status fri_train_graph_prepare(struct fri_session *r);
 void fri_train_graph_release(struct fri_session *r);
+/* What was recorded is no longer the step: something begins to train. */
+void fri_train_graph_forget(struct fri_session *r);
 
 /* Is a step of this kind recorded, and does nothing speak against running the record? */
 bool fri_train_graph_holds(struct fri_session *r, fri_part part);
