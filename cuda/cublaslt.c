@@ -49,11 +49,9 @@ fr_status fri_cublaslt_check(const fri_cublaslt *lt, cublasStatus_t code, const 
 fr_status fri_cublaslt_handle(const fri_cublaslt **lt, cublasLtHandle_t *out) {
     static _Thread_local cublasLtHandle_t handle;
     char reason[256];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_cuda_context(NULL));
+    FRI_TRY(fri_cuda_context(NULL));
     if ((*lt = fri_cublaslt_open(reason, sizeof reason)) == NULL) return fr_fail(FR_ELIBRARY, "cuda: %s", reason);
-    if (handle == NULL) FR_TRY(s, fri_cublaslt_check(*lt, (*lt)->Create(&handle), "cublasLtCreate"));
+    if (handle == NULL) FRI_TRY(fri_cublaslt_check(*lt, (*lt)->Create(&handle), "cublasLtCreate"));
     *out = handle;
-done:
-    return s;
+    return FR_OK;
 }

@@ -127,15 +127,12 @@ static void close_comm(bool abort) {
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
 
 static fr_status move(int peer, fr_pieces out, fr_pieces in, cudaStream_t stream) {
-    fr_status s = FR_OK;
     for (int i = out.first[peer]; i < out.first[peer + 1]; i++)
-        FR_TRY(s, check(table.send(out.piece[i].data, out.piece[i].bytes, FRI_NCCL_UINT8, peer, comm, stream),
-                        "ncclSend"));
+        FRI_TRY(
+            check(table.send(out.piece[i].data, out.piece[i].bytes, FRI_NCCL_UINT8, peer, comm, stream), "ncclSend"));
     for (int i = in.first[peer]; i < in.first[peer + 1]; i++)
-        FR_TRY(s,
-               check(table.recv(in.piece[i].data, in.piece[i].bytes, FRI_NCCL_UINT8, peer, comm, stream), "ncclRecv"));
-done:
-    return s;
+        FRI_TRY(check(table.recv(in.piece[i].data, in.piece[i].bytes, FRI_NCCL_UINT8, peer, comm, stream), "ncclRecv"));
+    return FR_OK;
 }
 
 static fr_status exchange(int size, fr_pieces out, fr_pieces in) {

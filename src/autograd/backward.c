@@ -19,8 +19,7 @@ typedef struct queue {
 } queue;
 
 static fr_status queue_push(queue *q, fr_node *n) {
-    fr_status s = FRI_ROOM(q->items, q->count, "backward");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(q->items, q->count, "backward"));
     size_t i = q->count++;
     while (i > 0 && q->items[(i - 1) / 2]->sequence < n->sequence) {
         q->items[i] = q->items[(i - 1) / 2];
@@ -179,8 +178,7 @@ static fr_status check_gradient(const fr_node *node, int input, const fr_tensor 
 }
 
 static fr_status hold(fri_pass *p, int input, fr_tensor **dx) {
-    fr_status s = FRI_ROOM(p->held, p->n_held, "backward");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(p->held, p->n_held, "backward"));
     p->held[p->n_held].input = input;
     p->held[p->n_held++].dx = *dx;
     *dx = NULL;

@@ -56,8 +56,7 @@ static fr_status state_of(fr_tensor *t, fri_grad_state **out) {
 
 fr_status fri_tensor_set_node(fr_tensor *t, fr_node *n) {
     fri_grad_state *g = NULL;
-    fr_status s = state_of(t, &g);
-    if (s < 0) return s;
+    FRI_TRY(state_of(t, &g));
     fr_node *old = g->node;
     g->node = fri_node_retain(n);
     fri_node_release(&old);
@@ -78,8 +77,7 @@ fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on) {
         t->requires_grad = false;
         return FR_OK;
     }
-    fr_status s = state_of(t, &g);
-    if (s < 0) return s;
+    FRI_TRY(state_of(t, &g));
     if (g->leaf == NULL) {
         g->leaf = calloc(1, sizeof *g->leaf);
         if (g->leaf == NULL) return fr_fail(FR_ENOMEM, "autograd: out of host memory");

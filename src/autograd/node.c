@@ -159,8 +159,7 @@ static fr_status connect(fr_node *n, int i, fr_tensor *t) {
         n->edges[i].leaf = fri_leaf_retain(fri_leaf_of(t));
         return FR_OK;
     }
-    fr_status s = check_content(n->op, i, t);
-    if (s < 0) return s;
+    FRI_TRY(check_content(n->op, i, t));
     n->edges[i].node = fri_node_retain(producer);
     producer->consumers++;
     producer->consumer = n;

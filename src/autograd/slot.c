@@ -126,8 +126,7 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot) {
         fr_node *n = *node;
         int index = (int)(*slot - n->slots);
         if (n->shadow == NULL && n->segment != NULL) {
-            fr_status s = fri_segment_recompute(n->segment);
-            if (s < 0) return s;
+            FRI_TRY(fri_segment_recompute(n->segment));
         }
         if (n->shadow == NULL)
             return fr_fail(FR_EUSAGE,

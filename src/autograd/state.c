@@ -128,8 +128,7 @@ bool fri_statistics_move(void) {
 
 fr_status fr_step_begin(fr_step_scope *scope) {
     FRI_NOT_NULL(scope);
-    fr_status s = fr_readback_check_all();
-    if (s < 0) return s;
+    FRI_TRY(fr_readback_check_all());
     *scope = (fr_step_scope){.grad_enabled = fr_grad_enabled(),
                              .autocast = state.autocast,
                              .switches = *fri_switches(),

@@ -11,6 +11,13 @@ extern "C" {
 /* fr_fail with a text of several lines. */
 fr_status fri_fail_report(fr_status s, const char *text);
 
+/* FR_TRY for a function that has nothing to clean up: a failure is returned. */
+#define FRI_TRY(...)                             \
+    do {                                         \
+        const fr_status fri_tried = __VA_ARGS__; \
+        if (fri_tried < 0) return fri_tried;     \
+    } while (0)
+
 /* The rule about NULL (base.h), as the first line of a public function that returns a status: returns FR_EINVAL and
  * "<function>: <argument> is NULL" for the first of these arguments that is. */
 #define FRI_NOT_NULL(...)                                      \

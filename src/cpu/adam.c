@@ -29,10 +29,8 @@ static void adam_item(const fri_adam_desc *d, fri_adam_coef c, const fri_step_it
 
 fr_status fri_cpu_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
                        const float *inv_scale, const float *found) {
-    fr_status s = fri_cpu_accepts("adam", d->dtype);
-    if (s < 0) return s;
-    s = fri_cpu_accepts("adam", d->grad_dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("adam", d->dtype));
+    FRI_TRY(fri_cpu_accepts("adam", d->grad_dtype));
     if (found != NULL && *found != 0) return FR_OK;
     const float scale = inv_scale != NULL ? *inv_scale : 1.0f;
     for (int i = 0; i < count; i++) adam_item(d, fri_adam_coef_of(d, *items[i].step, scale), &items[i]);

@@ -75,8 +75,7 @@ static void encode_range(fr_dtype t, int64_t first, int64_t n, fri_mask_rule rul
 
 fr_status fri_cpu_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, fri_mask_rule rule, const void *y,
                               uint8_t *bits) {
-    fr_status s = fri_cpu_accepts("relu", dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("relu", dtype));
     int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < chunks; i++)
@@ -116,8 +115,7 @@ static void add_mask_range(fr_dtype t, int64_t first, int64_t n, const uint8_t *
 
 fr_status fri_cpu_add_mask(const fri_exec *e, fr_dtype dtype, int64_t n, const uint8_t *bits, const void *a,
                            const void *b, void *y) {
-    fr_status s = fri_cpu_accepts("add", dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("add", dtype));
     int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < chunks; i++)
@@ -145,8 +143,7 @@ static void backward_bits_range(fr_dtype t, int64_t first, int64_t n, real slope
 
 fr_status fri_cpu_relu_backward_bits(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const uint8_t *bits,
                                      const void *dy, void *dx) {
-    fr_status s = fri_cpu_accepts("relu", dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("relu", dtype));
     int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < chunks; i++)

@@ -88,8 +88,7 @@ fr_status fri_dataset_of_files(fr_dataset *d) {
 fr_status fri_dataset_array_allocate(fr_dataset *d) {
     fr_shape shape = FRI_SHAPE(d->count, d->height, d->width, d->channels);
     size_t bytes = 0;
-    fr_status s = fri_shape_bytes(d->source, &shape, FR_U8, &bytes);
-    if (s != FR_OK) return s;
+    FRI_TRY(fri_shape_bytes(d->source, &shape, FR_U8, &bytes));
     d->pixels = malloc(bytes);
     d->labels = calloc((size_t)d->count, sizeof *d->labels);
     if (d->pixels == NULL || d->labels == NULL)

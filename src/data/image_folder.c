@@ -29,8 +29,7 @@ void fri_names_free(fri_names *l) {
 }
 
 fr_status fri_names_add(fri_names *l, const char *prefix, const char *name) {
-    fr_status s = FRI_ROOM(l->name, l->count, "image folder");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(l->name, l->count, "image folder"));
     size_t a = strlen(prefix), b = strlen(name);
     char *text = malloc(a + b + 1);
     if (text == NULL) return fr_fail(FR_ENOMEM, "image folder: no memory for a name of %zu bytes", a + b);

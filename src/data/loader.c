@@ -329,15 +329,13 @@ fri_loader_shape fri_loader_shape_get(const fri_loader *l) {
 }
 
 fr_status fri_loader_start(fri_loader *l, fri_loader_provide_fn *provide, void *ctx, bool decode) {
-    fr_status s = FR_OK;
     l->provide = provide;
     l->ctx = ctx;
     l->decode = decode;
-    for (int i = 0; i < l->shape.slots; i++) FR_TRY(s, provide(ctx, i, &l->slots[i].images, &l->slots[i].targets));
-    FR_TRY(s, fri_loader_position_set(l, 0, 0));
-    if (l->opts.workers > 0 && decode) FR_TRY(s, start_workers(l));
-done:
-    return s;
+    for (int i = 0; i < l->shape.slots; i++) FRI_TRY(provide(ctx, i, &l->slots[i].images, &l->slots[i].targets));
+    FRI_TRY(fri_loader_position_set(l, 0, 0));
+    if (l->opts.workers > 0 && decode) FRI_TRY(start_workers(l));
+    return FR_OK;
 }
 
 void fri_loader_release(fri_loader **loader) {

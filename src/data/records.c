@@ -189,13 +189,10 @@ fr_status fr_records_append(fr_records *r, const void *data, int64_t n) {
 /* The header last: it has the checksum. */
 static fr_status commit(fr_records *r) {
     const header h = header_of(r);
-    fr_status s = FR_OK;
     if (pwrite(r->file.fd, &h, sizeof h, 0) != (ssize_t)sizeof h)
         return fr_fail(FR_EIO, "cannot be written: %s", strerror(errno));
-    FR_TRY(s, fr_atomic_commit(&r->file));
-    s = open_file(r);
-done:
-    return s;
+    FRI_TRY(fr_atomic_commit(&r->file));
+    return open_file(r);
 }
 
 fr_status fr_records_finish(fr_records *r) {

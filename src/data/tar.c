@@ -75,8 +75,7 @@ static fr_status open_shard(tar *t, int64_t shard, int *fd, bool *keeps) {
     *keeps = true;
     *fd = atomic_load(&t->descriptor[shard]) - 1;
     if (*fd >= 0) return FR_OK;
-    fr_status s = fri_input_open(t->shards.name[shard], fd, &bytes);
-    if (s < 0) return s;
+    FRI_TRY(fri_input_open(t->shards.name[shard], fd, &bytes));
     *keeps = atomic_fetch_add(&t->open, 1) < OPEN_SHARDS &&
              atomic_compare_exchange_strong(&t->descriptor[shard], &none, *fd + 1);
     if (!*keeps) atomic_fetch_sub(&t->open, 1);
@@ -100,19 +99,16 @@ static bool header_agrees(const uint8_t *header, int64_t bytes) {
 static fr_status read_bytes(int fd, const fri_tar_image *m, fr_image *image) {
     uint8_t first[FRI_TAR_BLOCK + FRI_IMAGE_SIGNATURE];
     const size_t look = m->bytes < FRI_IMAGE_SIGNATURE ? (size_t)m->bytes : FRI_IMAGE_SIGNATURE;
-    fr_status s = FR_OK;
     if (m->bytes < 1 || m->bytes > FRI_IMAGE_FILE_MAX)
         return fr_fail(FR_EFORMAT, "has %lld bytes, an image has 1..%d", (long long)m->bytes, FRI_IMAGE_FILE_MAX);
-    FR_TRY(s, fri_input_read(fd, first, FRI_TAR_BLOCK + look, (uint64_t)m->offset - FRI_TAR_BLOCK));
+    FRI_TRY(fri_input_read(fd, first, FRI_TAR_BLOCK + look, (uint64_t)m->offset - FRI_TAR_BLOCK));
     if (!header_agrees(first, m->bytes))
         return fr_fail(FR_EFORMAT,
                        "no file of %lld bytes begins at byte %lld, as the shard's index says; remove the index",
                        (long long)m->bytes, (long long)m->offset);
-    FR_TRY(s, fri_image_check_signature(first + FRI_TAR_BLOCK, look)); /* before memory is taken for all of it */
-    FR_TRY(s, fri_buffer_reserve(&image->file, (size_t)m->bytes, "its bytes"));
-    s = fri_input_read(fd, image->file.data, (size_t)m->bytes, (uint64_t)m->offset);
-done:
-    return s;
+    FRI_TRY(fri_image_check_signature(first + FRI_TAR_BLOCK, look)); /* before memory is taken for all of it */
+    FRI_TRY(fri_buffer_reserve(&image->file, (size_t)m->bytes, "its bytes"));
+    return fri_input_read(fd, image->file.data, (size_t)m->bytes, (uint64_t)m->offset);
 }
 
 static fr_status tar_read(const fr_dataset *d, int64_t index, fr_image *image) {

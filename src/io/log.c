@@ -89,14 +89,12 @@ static fr_status open_text(const char *path, int64_t resume, const char *head, t
     if (f->fd < 0 || fstat(f->fd, &st) != 0)
         return fr_fail(FR_EIO, "the log '%.300s' cannot be opened: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return fr_fail(FR_EIO, "the log '%.300s' is not a regular file", path);
-    fr_status s = FR_OK;
-    if (resume >= 0) FR_TRY(s, find_cut(f, resume, (int64_t)st.st_size, &f->bytes));
+    if (resume >= 0) FRI_TRY(find_cut(f, resume, (int64_t)st.st_size, &f->bytes));
     if (ftruncate(f->fd, (off_t)f->bytes) != 0)
         return fr_fail(FR_EIO, "the log '%.300s' cannot be cut to %lld bytes: %s", path, (long long)f->bytes,
                        strerror(errno));
-    if (f->bytes == 0 && head != NULL) FR_TRY(s, fri_append(f->fd, f->path, &f->bytes, head, strlen(head)));
-done:
-    return s;
+    if (f->bytes == 0 && head != NULL) FRI_TRY(fri_append(f->fd, f->path, &f->bytes, head, strlen(head)));
+    return FR_OK;
 }
 
 static void close_text(text_file *f) {

@@ -238,8 +238,7 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
     struct fri_safetensors_private *p = f->private;
     const char *stopped = text;
     size_t count = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, check_text(text, n));
+    FRI_TRY(check_text(text, n));
     p->json = cJSON_ParseWithLengthOpts(text, n + 1, &stopped, true);
     if (p->json == NULL)
         return fr_fail(FR_EFORMAT, "the header is not valid JSON near its byte %zu", (size_t)(stopped - text));
@@ -250,12 +249,12 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
     f->entries = p->entries;
     for (const cJSON *item = p->json->child; item != NULL; item = item->next) {
         if (strcmp(item->string, FRI_SAFETENSORS_METADATA) == 0) {
-            FR_TRY(s, parse_metadata(item, f));
+            FRI_TRY(parse_metadata(item, f));
             continue;
         }
         fri_safetensors_entry *e = &p->entries[f->n_entries];
         e->name = item->string;
-        FR_TRY(s, parse_entry(item, data_bytes, e));
+        FRI_TRY(parse_entry(item, data_bytes, e));
         f->n_entries++;
     }
     qsort(p->entries, f->n_entries, sizeof *p->entries, by_place);
@@ -264,9 +263,7 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
     for (size_t i = 1; i < f->n_entries; i++)
         if (strcmp(p->by_name[i - 1]->name, p->by_name[i]->name) == 0)
             return fr_fail(FR_EFORMAT, "tensor '%s' appears twice", p->by_name[i]->name);
-    FR_TRY(s, check_places(f, data_bytes));
-done:
-    return s;
+    return check_places(f, data_bytes);
 }
 
 /* Entries get their data, which begin at `data` and stay there until close. */
@@ -321,7 +318,6 @@ done:
 }
 
 static fr_status map_file(int fd, uint64_t bytes, fri_safetensors *f) {
-    fr_status s = FR_OK;
     if (bytes > 0) {
         void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (map == MAP_FAILED)
@@ -329,10 +325,9 @@ static fr_status map_file(int fd, uint64_t bytes, fri_safetensors *f) {
         f->private->map = map;
         f->private->map_bytes = (size_t)bytes;
     }
-    FR_TRY(s, read_header(f, f->private->map, fd, bytes));
+    FRI_TRY(read_header(f, f->private->map, fd, bytes));
     attach(f, (const char *)f->private->map + f->private->data_at);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* The last FRI_SAFETENSORS_CHECKSUM_BYTES of the file are the CRC-32 of everything before them. */
@@ -352,8 +347,7 @@ static fr_status too_short_for_a_sum(uint64_t bytes) {
 }
 
 static fr_status check_sum(const unsigned char *content, size_t bytes) {
-    fr_status s = too_short_for_a_sum(bytes);
-    if (s < 0) return s;
+    FRI_TRY(too_short_for_a_sum(bytes));
     size_t n = bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
     return compare_sum((uint32_t)crc32_z(0, content, n), content + n);
 }

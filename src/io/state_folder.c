@@ -55,8 +55,7 @@ static int newest_first(const void *a, const void *b) {
 }
 
 static fr_status append(fri_state_files *files, const char *name, int64_t serial, bool temporary) {
-    fr_status s = FRI_ROOM(files->file, files->n, "names of states");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(files->file, files->n, "names of states"));
     char *copy = strdup(name);
     if (copy == NULL) return fr_fail(FR_ENOMEM, "no host memory for a file name");
     files->file[files->n++] = (fri_state_file){copy, serial, temporary};

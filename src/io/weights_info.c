@@ -56,8 +56,7 @@ static cJSON *name_item(const char *name) {
 }
 
 fr_status fri_weights_info_text(const fr_weights_info *info, char **out) {
-    fr_status s = check_info(info);
-    if (s < 0) return s;
+    FRI_TRY(check_info(info));
     cJSON *o = cJSON_CreateObject(), *names = NULL;
     bool made = o != NULL && cJSON_AddItemToObject(o, "model", name_item(info->model)) &&
                 cJSON_AddItemToObject(o, "head", name_item(info->head)) &&

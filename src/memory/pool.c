@@ -52,8 +52,7 @@ static fr_status create(fr_device d, fri_allocator **out) {
 /* Two threads may both make one; the second is thrown away. */
 static fr_status make_default(fr_device d, fri_allocator **out) {
     fri_allocator *none = NULL;
-    fr_status s = create(d, out);
-    if (s < 0) return s;
+    FRI_TRY(create(d, out));
     if (!atomic_compare_exchange_strong(&defaults[d], &none, *out)) {
         fri_allocator_destroy(out);
         *out = none;
@@ -139,8 +138,7 @@ static void add(fr_memory_stats *sum, const fr_memory_stats *t) {
 
 fr_status fr_memory_process_get(fr_device d, fr_memory_stats *out) {
     FRI_NOT_NULL(out);
-    fr_status s = check_device(d);
-    if (s < 0) return s;
+    FRI_TRY(check_device(d));
     if (fri_forked()) return fri_allocator_get(d, &(fri_allocator *){NULL});
     *out = (fr_memory_stats){.peak_op = "", .peak_module = "", .limit = SIZE_MAX};
     pthread_mutex_lock(&lock);

@@ -184,8 +184,7 @@ typedef struct aside {
 } aside;
 
 static fr_status aside_begin(fr_net *n, fr_module *m, aside *a) {
-    fr_status s = fr_pool_begin(n->pool, &a->pool);
-    if (s < 0) return s;
+    FRI_TRY(fr_pool_begin(n->pool, &a->pool));
     a->listener = fri_meta_listen((fri_call_listener){0});
     a->target = fri_meta_target_set(NULL);
     a->watch = fri_module_watch_set((fri_module_watch){0});
@@ -218,17 +217,15 @@ typedef struct twins {
 } twins;
 
 static fr_status make_twins(const fr_module *m, twins *w) {
-    fr_status s = FR_OK;
     for (int i = 0; i < m->n_tensors; i++) {
         const fr_tensor *t = m->tensors[i].tensor;
-        FR_TRY(s, FRI_ROOM(w->tensor, w->n, "network"));
+        FRI_TRY(FRI_ROOM(w->tensor, w->n, "network"));
         w->tensor[w->n] = NULL;
-        FR_TRY(s, fri_tensor_new(&t->shape, t->dtype, FR_META, FR_MEM_TEMPORARY, &w->tensor[w->n]));
+        FRI_TRY(fri_tensor_new(&t->shape, t->dtype, FR_META, FR_MEM_TEMPORARY, &w->tensor[w->n]));
         w->n++;
     }
-    for (int i = 0; i < m->n_children; i++) FR_TRY(s, make_twins(m->children[i], w));
-done:
-    return s;
+    for (int i = 0; i < m->n_children; i++) FRI_TRY(make_twins(m->children[i], w));
+    return FR_OK;
 }
 
 static int exchange(fr_module *m, const twins *w, int at) {

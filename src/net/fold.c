@@ -124,8 +124,7 @@ done:
 
 static fr_status fold_layer(const fri_list *l, int conv, const chain *c, fr_module **out) {
     const fr_module *m = l->layer[conv].module;
-    fr_status s = fr_module_create(&folded_class, sizeof(fri_constant_conv2d), out);
-    if (s < 0) return s;
+    FRI_TRY(fr_module_create(&folded_class, sizeof(fri_constant_conv2d), out));
     fri_constant_conv2d *k = (*out)->state;
     k->opts = *(const fr_conv2d_opts *)m->state;
     k->relu = c->relu < 0                                       ? FRI_RECTIFY_NONE
@@ -189,23 +188,21 @@ static fr_status put_folded(folding *f, int i) {
 static fr_status fold_list(folding *f) {
     const fri_list *l = f->from;
     fri_list *to = fri_list_edit(f->net);
-    fr_status s = FR_OK;
     for (int i = 0, id = 0; i < l->inputs; i++) {
-        FR_TRY(s, fri_list_value(to, l->value[i].dtype, &l->value[i].shape, &id));
-        FR_TRY(s, take_value(f, i, id));
+        FRI_TRY(fri_list_value(to, l->value[i].dtype, &l->value[i].shape, &id));
+        FRI_TRY(take_value(f, i, id));
         to->inputs++;
     }
     for (int i = 0; i < l->layers; i++) {
         const fri_net_layer *a = &l->layer[i];
         fr_module *m = f->within[i] || folds(l, i) ? NULL : fr_module_retain(a->module);
         if (m != NULL)
-            FR_TRY(s, put_layer(f, a->name, &m, a->in, a->n_in, a->out, a->n_out));
+            FRI_TRY(put_layer(f, a->name, &m, a->in, a->n_in, a->out, a->n_out));
         else if (!f->within[i])
-            FR_TRY(s, put_folded(f, i));
+            FRI_TRY(put_folded(f, i));
     }
-    for (int i = 0; i < l->results; i++) FR_TRY(s, fri_list_result(to, f->value[l->result[i]]));
-done:
-    return s;
+    for (int i = 0; i < l->results; i++) FRI_TRY(fri_list_result(to, f->value[l->result[i]]));
+    return FR_OK;
 }
 
 fr_status fr_net_fold(fr_module **m) {

@@ -83,8 +83,7 @@ static fr_status no_memory(void) {
 }
 
 fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fr_shape *shape, int *id) {
-    fr_status s = FRI_ROOM(l->value, l->values, "network");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(l->value, l->values, "network"));
     *id = l->values;
     l->value[l->values++] =
         (fri_net_value){.dtype = dtype, .shape = *shape, .made_by = -1, .last_layer = -1, .last_reader = -1};
@@ -116,8 +115,7 @@ fr_status fri_list_layer(fri_list *l, const char *name, fr_module **m, const int
 }
 
 fr_status fri_list_result(fri_list *l, int value) {
-    fr_status s = FRI_ROOM(l->result, l->results, "network");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(l->result, l->results, "network"));
     l->result[l->results++] = value;
     l->value[value].readers++;
     l->value[value].last_reader = l->layers;

@@ -318,16 +318,14 @@ static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn 
     for (int i = 0; i < m->n_tensors; i++) {
         const char *name = m->tensors[i].name;
         snprintf(path + at, PATH_BYTES - at, "%s%s", at > 0 && name[0] != '\0' ? "." : "", name);
-        fr_status s = fn(ctx, path, m->tensors[i].tensor, m->tensors[i].is_parameter);
-        if (s < 0) return s;
+        FRI_TRY(fn(ctx, path, m->tensors[i].tensor, m->tensors[i].is_parameter));
     }
     for (int i = 0; i < 2 * m->n_children; i++) { /* first what is a parameter of m itself in PyTorch */
         const int k = i % m->n_children;
         if (is_own(m->children[k]) != (i < m->n_children)) continue;
         int n = snprintf(path + at, PATH_BYTES - at, "%s%s", at ? "." : "", m->names[k]);
         if (n < 0 || at + (size_t)n >= PATH_BYTES - 64) return fr_fail(FR_EINVAL, "module path %s is too long", path);
-        fr_status s = visit(m->children[k], path, at + (size_t)n, fn, ctx);
-        if (s < 0) return s;
+        FRI_TRY(visit(m->children[k], path, at + (size_t)n, fn, ctx));
     }
     path[at] = '\0';
     return FR_OK;

@@ -35,8 +35,7 @@ static fr_status check(fr_module *m, const fri_list *l) {
                        "forward in parts: a batch norm of %lld channels is inside a layer, where parts do not meet",
                        (long long)fri_numel(m->tensors[FRI_NORM_MEAN].tensor));
     for (int i = 0; i < m->n_children; i++) {
-        fr_status s = check(m->children[i], l);
-        if (s < 0) return s;
+        FRI_TRY(check(m->children[i], l));
     }
     return FR_OK;
 }
@@ -113,15 +112,13 @@ done:
 }
 
 static fr_status begin(const fri_list *l, fri_net_pass *pass, int parts, fr_tensor **x) {
-    fr_status s = FR_OK;
     for (int i = 0; i < parts; i++) {
-        FR_TRY(s, fri_net_pass_begin(l, NULL, &pass[i]));
+        FRI_TRY(fri_net_pass_begin(l, NULL, &pass[i]));
         pass[i].part = i;
         pass[i].value[0] = x[i];
         x[i] = NULL;
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status check_inputs(const fri_list *l, fr_module *m, fr_tensor *const *x, int parts) {

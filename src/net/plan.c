@@ -207,20 +207,18 @@ done:
 
 /* Units first .. end - 1; ranges from number r on may lie among them. */
 static fr_status run_units(schedule *c, int first, int end, int r, fri_net_pass *p) {
-    fr_status s = FR_OK;
     for (int i = first; i < end;) {
         while (r < c->ranges && c->range[r].first < i) r++; /* inside the range that just ran */
         if (r < c->ranges && c->range[r].first == i && c->range[r].end <= end) {
-            FR_TRY(s, fri_schedule_run(c, r, p));
+            FRI_TRY(fri_schedule_run(c, r, p));
             i = c->range[r].end;
         } else {
             const int next = joined(c, i, end, r);
-            FR_TRY(s, run_units_at_once(c, i, next, p));
+            FRI_TRY(run_units_at_once(c, i, next, p));
             i = next;
         }
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {

@@ -51,13 +51,11 @@ static fr_status new_vectors(const fr_node *node, const fr_tensor *dy, fr_tensor
     const fr_dtype real = fri_real_of(dy);
     const bool affine = fr_node_inputs(node) > 1;
     fr_shape vector = FRI_SHAPE(p->desc.c);
-    fr_status s = FR_OK;
     if (affine && fr_node_wants(node, 1))
-        FR_TRY(s, fri_tensor_new(&vector, real, fri_device_of(dy), FR_MEM_TEMPORARY, dgamma));
+        FRI_TRY(fri_tensor_new(&vector, real, fri_device_of(dy), FR_MEM_TEMPORARY, dgamma));
     if (affine && fr_node_wants(node, 2))
-        FR_TRY(s, fri_tensor_new(&vector, real, fri_device_of(dy), FR_MEM_TEMPORARY, dbeta));
-done:
-    return s;
+        FRI_TRY(fri_tensor_new(&vector, real, fri_device_of(dy), FR_MEM_TEMPORARY, dbeta));
+    return FR_OK;
 }
 
 /* The sums that backward needs are made by the pass that makes dy, which reads x once where backward reads x and dy.
@@ -273,21 +271,17 @@ done:
 
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
                                  fr_tensor **mean, fr_tensor **invstd) {
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_clone(norm->running_mean, mean)); /* a later training step may change the running value */
-    FR_TRY(s, fri_new_like(norm->running_var, FR_MEM_TEMPORARY, invstd));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_invstd,
-                         (FRI_EXEC, d, fri_data(norm->running_var), fri_data(*invstd))));
-done:
-    return s;
+    FRI_TRY(fr_tensor_clone(norm->running_mean, mean)); /* a later training step may change the running value */
+    FRI_TRY(fri_new_like(norm->running_var, FR_MEM_TEMPORARY, invstd));
+    return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_invstd,
+                      (FRI_EXEC, d, fri_data(norm->running_var), fri_data(*invstd)));
 }
 
 /* ---- the op ------------------------------------------------------------------------------------------------ */
 
 static fr_status expect_statistic(const fr_op *op, const fr_tensor *x, const fr_tensor *t, const char *what) {
     if (t == NULL) return FR_OK;
-    fr_status s = fri_expect_vector(op, t, what, x->shape.dim[3]);
-    if (s < 0) return s;
+    FRI_TRY(fri_expect_vector(op, t, what, x->shape.dim[3]));
     if (t->dtype != fri_real_of(x))
         return fr_fail(FR_EDTYPE, "%s: %s is %s; %s is needed with %s x", op->name, what, fr_dtype_name(t->dtype),
                        fr_dtype_name(fri_real_of(x)), fr_dtype_name(x->dtype));
@@ -302,13 +296,12 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     const fr_tensor *gamma = norm->gamma, *beta = norm->beta;
     const fr_tensor *running_mean = norm->running_mean, *running_var = norm->running_var;
     const fr_batchnorm2d_opts *o = norm->opts != NULL ? norm->opts : FR_BATCHNORM2D_OPTS();
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(op, x, "x"));
-    FR_TRY(s, fri_expect_rank(op, x, "x", 4));
-    FR_TRY(s, expect_statistic(op, x, gamma, "gamma"));
-    FR_TRY(s, expect_statistic(op, x, beta, "beta"));
-    FR_TRY(s, expect_statistic(op, x, running_mean, "running_mean"));
-    FR_TRY(s, expect_statistic(op, x, running_var, "running_var"));
+    FRI_TRY(fri_expect_float(op, x, "x"));
+    FRI_TRY(fri_expect_rank(op, x, "x", 4));
+    FRI_TRY(expect_statistic(op, x, gamma, "gamma"));
+    FRI_TRY(expect_statistic(op, x, beta, "beta"));
+    FRI_TRY(expect_statistic(op, x, running_mean, "running_mean"));
+    FRI_TRY(expect_statistic(op, x, running_var, "running_var"));
     const int64_t *d = x->shape.dim;
     *desc = (fri_batchnorm2d_desc){.dtype = x->dtype,
                                    .rows = d[0] * d[1] * d[2],
@@ -331,8 +324,7 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     if (o->train && desc->rows == 1 && desc->sync == NULL && norm->parts == NULL)
         return fr_fail(FR_EINVAL, "%s: training needs more than 1 value per channel, x has batch 1 and 1 pixel",
                        op->name);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status statistics(const params *p, const fr_tensor *x, const fri_norm *norm, fr_tensor **mean,
@@ -400,8 +392,7 @@ static bool can_add(const fri_norm_tail *tail, const fr_tensor *x) {
 /* *y += the addend, either over the other. The other's handle goes at once. */
 static fr_status add_tail(const fri_norm_tail *tail, bool there, bool relu, fr_tensor **y) {
     fr_tensor **sum = tail->over ? tail->addend : y, **other = tail->over ? y : tail->addend;
-    fr_status s = fri_add_tail(*sum, *other, there, relu, sum);
-    if (s < 0) return s;
+    FRI_TRY(fri_add_tail(*sum, *other, there, relu, sum));
     fr_tensor_release(other);
     if (tail->over) fri_tensor_put(sum, y);
     return FR_OK;

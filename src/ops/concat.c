@@ -37,8 +37,7 @@ static fr_status copy_part(const params *p, int i, size_t element, int64_t offse
 static fr_status join(const params *p, fr_tensor *const *x, fr_tensor *y) {
     int64_t offset = 0;
     for (int i = 0; i < p->n; i++) {
-        fr_status s = copy_part(p, i, fr_dtype_size(y->dtype), offset, y, x[i], true);
-        if (s < 0) return s;
+        FRI_TRY(copy_part(p, i, fr_dtype_size(y->dtype), offset, y, x[i], true));
         offset += p->width[i];
     }
     return FR_OK;

@@ -140,13 +140,11 @@ done:
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     fri_conv2d_desc d = desc_of(node);
-    fr_status s = FR_OK;
-    if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) FR_TRY(s, bias_gradient(node, &d, *dy));
-    if (fr_node_wants(node, 1)) FR_TRY(s, weight_gradient(node, &d, *dy));
+    if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) FRI_TRY(bias_gradient(node, &d, *dy));
+    if (fr_node_wants(node, 1)) FRI_TRY(weight_gradient(node, &d, *dy));
     fr_node_release_saved(node, 0);
-    if (fr_node_wants(node, 0)) FR_TRY(s, input_gradient(node, &d, dy));
-done:
-    return s;
+    if (fr_node_wants(node, 0)) FRI_TRY(input_gradient(node, &d, dy));
+    return FR_OK;
 }
 
 static const fr_op conv2d = {.name = "conv2d", .autocast = FR_AUTOCAST_LOW, .backward = backward};
@@ -157,28 +155,24 @@ static int64_t output_size(int64_t in, int64_t pad, int64_t dilation, int64_t ke
 }
 
 static fr_status expect_bounded(const int64_t *x, const int64_t *w, const fr_conv2d_opts *o) {
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_bounded(&conv2d, "x's height and width", x[1], x[2]));
-    FR_TRY(s, fri_expect_bounded(&conv2d, "w's height and width", w[1], w[2]));
-    FR_TRY(s, fri_expect_bounded(&conv2d, "w's channels and groups", w[3], o->groups));
-    FR_TRY(s, fri_expect_bounded(&conv2d, "stride", o->stride, o->stride_w));
-    FR_TRY(s, fri_expect_bounded(&conv2d, "padding", o->padding, o->padding_w));
-    FR_TRY(s, fri_expect_bounded(&conv2d, "dilation", o->dilation, o->dilation_w));
-done:
-    return s;
+    FRI_TRY(fri_expect_bounded(&conv2d, "x's height and width", x[1], x[2]));
+    FRI_TRY(fri_expect_bounded(&conv2d, "w's height and width", w[1], w[2]));
+    FRI_TRY(fri_expect_bounded(&conv2d, "w's channels and groups", w[3], o->groups));
+    FRI_TRY(fri_expect_bounded(&conv2d, "stride", o->stride, o->stride_w));
+    FRI_TRY(fri_expect_bounded(&conv2d, "padding", o->padding, o->padding_w));
+    return fri_expect_bounded(&conv2d, "dilation", o->dilation, o->dilation_w);
 }
 
 fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv2d_opts *o,
                               fri_conv2d_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(&conv2d, x, "x"));
-    FR_TRY(s, fri_expect_rank(&conv2d, x, "x", 4));
-    FR_TRY(s, fri_expect_rank(&conv2d, w, "w", 4));
+    FRI_TRY(fri_expect_float(&conv2d, x, "x"));
+    FRI_TRY(fri_expect_rank(&conv2d, x, "x", 4));
+    FRI_TRY(fri_expect_rank(&conv2d, w, "w", 4));
     if (x->dtype != w->dtype)
         return fr_fail(FR_EDTYPE, "conv2d: x is %s but w is %s", fr_dtype_name(x->dtype), fr_dtype_name(w->dtype));
     const int64_t *xd = x->shape.dim, *wd = w->shape.dim;
-    FR_TRY(s, expect_bounded(xd, wd, o));
+    FRI_TRY(expect_bounded(xd, wd, o));
     *d = (fri_conv2d_desc){.dtype = x->dtype,
                            .bias_dtype = b != NULL ? b->dtype : x->dtype,
                            .n = xd[0],
@@ -215,13 +209,12 @@ fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_t
                        fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws), (long long)d->pad_h,
                        (long long)d->dilation_h);
     if (b != NULL) {
-        FR_TRY(s, fri_expect_vector(&conv2d, b, "b", d->k));
+        FRI_TRY(fri_expect_vector(&conv2d, b, "b", d->k));
         if (b->dtype != x->dtype && b->dtype != FR_F32)
             return fr_fail(FR_EDTYPE, "conv2d: b is %s; %s or f32 is needed", fr_dtype_name(b->dtype),
                            fr_dtype_name(x->dtype));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* y = conv(x, w), and its sums. *out stays NULL, and nothing was done, where the backend has no kernel for it. */

@@ -70,24 +70,22 @@ static int64_t other(int64_t w, int64_t h) {
 /* Everything is below 2^31, so sizes cannot overflow. */
 static fr_status expect_options(const fr_conv_transpose2d_opts *o, const int64_t *x, const int64_t *w) {
     const fr_op *op = &conv_transpose2d;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_bounded(op, "x's height and width", x[1], x[2]));
-    FR_TRY(s, fri_expect_bounded(op, "w's height and width", w[1], w[2]));
-    FR_TRY(s, fri_expect_bounded(op, "w's channels and groups", w[3], o->groups));
-    FR_TRY(s, fri_expect_bounded(op, "stride", o->stride, o->stride_w));
-    FR_TRY(s, fri_expect_bounded(op, "padding", o->padding, o->padding_w));
-    FR_TRY(s, fri_expect_bounded(op, "dilation", o->dilation, o->dilation_w));
-    FR_TRY(s, fri_expect_bounded(op, "output_padding", o->output_padding, o->output_padding_w));
+    FRI_TRY(fri_expect_bounded(op, "x's height and width", x[1], x[2]));
+    FRI_TRY(fri_expect_bounded(op, "w's height and width", w[1], w[2]));
+    FRI_TRY(fri_expect_bounded(op, "w's channels and groups", w[3], o->groups));
+    FRI_TRY(fri_expect_bounded(op, "stride", o->stride, o->stride_w));
+    FRI_TRY(fri_expect_bounded(op, "padding", o->padding, o->padding_w));
+    FRI_TRY(fri_expect_bounded(op, "dilation", o->dilation, o->dilation_w));
+    FRI_TRY(fri_expect_bounded(op, "output_padding", o->output_padding, o->output_padding_w));
     const int64_t extra = o->output_padding, extra_w = other(o->output_padding_w, extra);
     if (o->stride < 1 || o->stride_w == 0 || o->dilation < 1 || o->dilation_w == 0 || o->padding < 0 || o->groups < 1 ||
         extra < 0 || extra >= o->stride || extra_w >= other(o->stride_w, o->stride))
-        s = fr_fail(FR_EINVAL,
-                    "conv_transpose2d: stride %lld, padding %lld, dilation %lld, groups %lld, output_padding %lld: "
-                    "paddings must be >= 0, output_padding below the stride, the others >= 1",
-                    (long long)o->stride, (long long)o->padding, (long long)o->dilation, (long long)o->groups,
-                    (long long)o->output_padding);
-done:
-    return s;
+        return fr_fail(FR_EINVAL,
+                       "conv_transpose2d: stride %lld, padding %lld, dilation %lld, groups %lld, output_padding %lld: "
+                       "paddings must be >= 0, output_padding below the stride, the others >= 1",
+                       (long long)o->stride, (long long)o->padding, (long long)o->dilation, (long long)o->groups,
+                       (long long)o->output_padding);
+    return FR_OK;
 }
 
 static fr_status expect_bias(const fr_tensor *x, const fr_tensor *b, int64_t c) {
@@ -102,11 +100,10 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
                           fri_conv2d_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
     const int64_t *xd = x->shape.dim, *wd = w->shape.dim;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(&conv_transpose2d, x, "x"));
-    FR_TRY(s, fri_expect_rank(&conv_transpose2d, x, "x", 4));
-    FR_TRY(s, fri_expect_rank(&conv_transpose2d, w, "w", 4));
-    FR_TRY(s, expect_options(o, xd, wd));
+    FRI_TRY(fri_expect_float(&conv_transpose2d, x, "x"));
+    FRI_TRY(fri_expect_rank(&conv_transpose2d, x, "x", 4));
+    FRI_TRY(fri_expect_rank(&conv_transpose2d, w, "w", 4));
+    FRI_TRY(expect_options(o, xd, wd));
     if (x->dtype != w->dtype)
         return fr_fail(FR_EDTYPE, "conv_transpose2d: x is %s but w is %s", fr_dtype_name(x->dtype),
                        fr_dtype_name(w->dtype));
@@ -137,9 +134,8 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
     if (d->p < 1 || d->q < 1 || d->r < 1 || d->s < 1 || d->h < 1 || d->w < 1 || d->h > INT32_MAX || d->w > INT32_MAX)
         return fr_fail(FR_ESHAPE, "conv_transpose2d: x %s and w %s make an image of %lld x %lld",
                        fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws), (long long)d->h, (long long)d->w);
-    if (b != NULL) FR_TRY(s, expect_bias(x, b, d->c));
-done:
-    return s;
+    if (b != NULL) FRI_TRY(expect_bias(x, b, d->c));
+    return FR_OK;
 }
 
 fr_status fr_conv_transpose2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv_transpose2d_opts *opts,

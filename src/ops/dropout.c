@@ -80,8 +80,7 @@ static fr_status describe(const fr_op *op, const fr_tensor *x, double p, fri_dro
 }
 
 static fr_status mask_of(const fri_dropout_desc *d, const fr_tensor *x, fr_tensor **mask) {
-    fr_status s = fri_tensor_new(&x->shape, FR_BOOL, fri_device_of(x), FR_MEM_TEMPORARY, mask);
-    if (s < 0) return s;
+    FRI_TRY(fri_tensor_new(&x->shape, FR_BOOL, fri_device_of(x), FR_MEM_TEMPORARY, mask));
     return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout_mask, (FRI_EXEC, d, fri_data(*mask)));
 }
 

@@ -29,9 +29,8 @@ done:
 static const fr_op embedding = {.name = "embedding", .backward = backward};
 
 static fr_status describe(const fr_tensor *index, const fr_tensor *w, fri_embedding_desc *d, fr_shape *shape) {
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(&embedding, w, "w"));
-    FR_TRY(s, fri_expect_rank(&embedding, w, "w", 2));
+    FRI_TRY(fri_expect_float(&embedding, w, "w"));
+    FRI_TRY(fri_expect_rank(&embedding, w, "w", 2));
     if (index->dtype != FR_I64)
         return fr_fail(FR_EDTYPE, "embedding: index is %s; i64 is needed", fr_dtype_name(index->dtype));
     if (index->shape.rank == FR_MAX_RANK)
@@ -42,8 +41,7 @@ static fr_status describe(const fr_tensor *index, const fr_tensor *w, fri_embedd
                               .dim = w->shape.dim[1]};
     *shape = index->shape;
     shape->dim[shape->rank++] = d->dim;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* Checks the indices on a device that holds data: one out of range is reported, at once or by a readback. */

@@ -27,8 +27,7 @@ fr_status fri_gather_describe(const fr_op *op, const fr_tensor *x, int dim, cons
                               fri_gather_desc *d) {
     const fr_shape *xs = &x->shape, *is = &index->shape;
     int at = dim < 0 ? dim + xs->rank : dim;
-    fr_status s = fri_expect_float(op, x, "x");
-    if (s < 0) return s;
+    FRI_TRY(fri_expect_float(op, x, "x"));
     if (index->dtype != FR_I64)
         return fr_fail(FR_EDTYPE, "%s: index is %s; i64 is needed", op->name, fr_dtype_name(index->dtype));
     if (at < 0 || at >= xs->rank) return fr_fail(FR_EINVAL, "%s: dimension %d; x has rank %d", op->name, dim, xs->rank);

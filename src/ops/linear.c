@@ -114,23 +114,20 @@ done:
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_linear_desc *d = fr_node_params(node);
-    fr_status s = FR_OK;
     bool bias = fr_node_inputs(node) > 2 && fr_node_wants(node, 2), weight = fr_node_wants(node, 1);
-    if (bias && !weight) FR_TRY(s, bias_gradient(node, d, *dy));
-    if (weight) FR_TRY(s, weight_gradient(node, d, *dy, bias));
+    if (bias && !weight) FRI_TRY(bias_gradient(node, d, *dy));
+    if (weight) FRI_TRY(weight_gradient(node, d, *dy, bias));
     fr_node_release_saved(node, 0);
-    if (fr_node_wants(node, 0)) FR_TRY(s, input_gradient(node, d, dy));
-done:
-    return s;
+    if (fr_node_wants(node, 0)) FRI_TRY(input_gradient(node, d, dy));
+    return FR_OK;
 }
 
 static const fr_op linear = {.name = "linear", .autocast = FR_AUTOCAST_LOW, .backward = backward};
 
 static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, fri_linear_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(&linear, x, "x"));
-    FR_TRY(s, fri_expect_rank(&linear, w, "w", 2));
+    FRI_TRY(fri_expect_float(&linear, x, "x"));
+    FRI_TRY(fri_expect_rank(&linear, w, "w", 2));
     if (x->shape.rank < 1)
         return fr_fail(FR_ESHAPE, "linear: x is a scalar; w %s needs features", fri_shape_text(&w->shape, ws));
     if (x->dtype != w->dtype)
@@ -144,13 +141,12 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
         return fr_fail(FR_ESHAPE, "linear: x %s has %lld features but w %s expects %lld", fri_shape_text(&x->shape, xs),
                        (long long)d->in, fri_shape_text(&w->shape, ws), (long long)w->shape.dim[1]);
     if (b != NULL) {
-        FR_TRY(s, fri_expect_vector(&linear, b, "b", d->out));
+        FRI_TRY(fri_expect_vector(&linear, b, "b", d->out));
         if (b->dtype != x->dtype && b->dtype != FR_F32)
             return fr_fail(FR_EDTYPE, "linear: b is %s; %s or f32 is needed", fr_dtype_name(b->dtype),
                            fr_dtype_name(x->dtype));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y) {

@@ -51,9 +51,8 @@ static const fr_op matmul = {.name = "matmul", .autocast = FR_AUTOCAST_LOW, .bac
 
 static fr_status describe(const fr_tensor *a, const fr_tensor *b, fri_linear_desc *d) {
     char as[FRI_SHAPE_TEXT], bs[FRI_SHAPE_TEXT];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(&matmul, a, "a"));
-    FR_TRY(s, fri_expect_rank(&matmul, b, "b", 2));
+    FRI_TRY(fri_expect_float(&matmul, a, "a"));
+    FRI_TRY(fri_expect_rank(&matmul, b, "b", 2));
     if (a->shape.rank < 1 || a->shape.dim[a->shape.rank - 1] != b->shape.dim[0])
         return fr_fail(FR_ESHAPE, "matmul: a %s times b %s; a's last dimension must be b's first",
                        fri_shape_text(&a->shape, as), fri_shape_text(&b->shape, bs));
@@ -61,8 +60,7 @@ static fr_status describe(const fr_tensor *a, const fr_tensor *b, fri_linear_des
         return fr_fail(FR_EDTYPE, "matmul: a is %s but b is %s", fr_dtype_name(a->dtype), fr_dtype_name(b->dtype));
     *d = (fri_linear_desc){.dtype = a->dtype, .bias_dtype = a->dtype, .in = b->shape.dim[1], .out = b->shape.dim[0]};
     d->n = d->out > 0 ? fri_numel(a) / d->out : 0;
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_matmul(fr_tensor *a, fr_tensor *b, fr_tensor **y) {

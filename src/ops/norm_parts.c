@@ -55,17 +55,15 @@ fr_status fri_norm_parts_add(fri_norm_parts *p, const fr_tensor *dgamma, const f
     const fri_backend *be = fri_backend_of(dgamma);
     const fr_shape shape = FRI_SHAPE(2, p->c);
     const fr_tensor *of[] = {dbeta, dgamma};
-    fr_status s = FR_OK;
     if (p->sums == NULL) {
-        FR_TRY(s, fri_tensor_new(&shape, dgamma->dtype, be->device, FR_MEM_TEMPORARY, &p->sums));
-        FR_TRY(s, fri_tensor_fill(p->sums, 0));
+        FRI_TRY(fri_tensor_new(&shape, dgamma->dtype, be->device, FR_MEM_TEMPORARY, &p->sums));
+        FRI_TRY(fri_tensor_fill(p->sums, 0));
     }
     for (int i = 0; i < 2; i++)
-        FR_TRY(s, FRI_KERNEL(be, dgamma->dtype, add,
-                             (FRI_EXEC, dgamma->dtype, p->c, row(p->sums, i), fri_data(of[i]), row(p->sums, i))));
+        FRI_TRY(FRI_KERNEL(be, dgamma->dtype, add,
+                           (FRI_EXEC, dgamma->dtype, p->c, row(p->sums, i), fri_data(of[i]), row(p->sums, i))));
     p->summed++;
-done:
-    return s;
+    return FR_OK;
 }
 
 typedef struct params {
@@ -79,12 +77,9 @@ enum { SAVED_X, SAVED_GAMMA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
 static fr_status divide(const fri_norm_parts *p, const fr_tensor *invstd) {
     const fri_backend *be = fri_backend_of(invstd);
     const fr_dtype real = invstd->dtype;
-    fr_status s = FR_OK;
-    FR_TRY(s, FRI_KERNEL(be, real, scale,
-                         (FRI_EXEC, real, 2 * p->c, 1 / (double)p->rows, fri_data(p->sums), fri_data(p->sums))));
-    FR_TRY(s, FRI_KERNEL(be, real, mul, (FRI_EXEC, real, p->c, row(p->sums, 1), fri_data(invstd), row(p->sums, 1))));
-done:
-    return s;
+    FRI_TRY(FRI_KERNEL(be, real, scale,
+                       (FRI_EXEC, real, 2 * p->c, 1 / (double)p->rows, fri_data(p->sums), fri_data(p->sums))));
+    return FRI_KERNEL(be, real, mul, (FRI_EXEC, real, p->c, row(p->sums, 1), fri_data(invstd), row(p->sums, 1)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
@@ -148,17 +143,15 @@ static fr_status gather(void *ctx, int64_t n, const double **all) {
 static fr_status statistics(fr_tensor *const *x, const fri_norm *norm, gathered *g, fri_norm_parts *p) {
     fri_norm quiet = *norm;
     fri_batchnorm2d_desc d;
-    fr_status s = FR_OK;
     quiet.running_mean = quiet.running_var = quiet.batches = NULL;
     for (int i = 0; i < p->parts; i++) {
         g->sync.ranks = i + 1;
-        FR_TRY(s, fri_batchnorm2d_describe(&batchnorm2d_part, x[i], norm, &d));
-        FR_TRY(s, fri_batch_statistics(&batchnorm2d_part, SAVED_MEAN, &d, x[i], i + 1 < p->parts ? &quiet : norm,
-                                       &p->mean, &p->invstd));
+        FRI_TRY(fri_batchnorm2d_describe(&batchnorm2d_part, x[i], norm, &d));
+        FRI_TRY(fri_batch_statistics(&batchnorm2d_part, SAVED_MEAN, &d, x[i], i + 1 < p->parts ? &quiet : norm,
+                                     &p->mean, &p->invstd));
         p->rows += d.rows;
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* The part as its batch norm reads it: the same bytes, behind the node that will make dx. */

@@ -34,8 +34,7 @@ static fr_status apply_autocast(fri_call *c) {
     for (int i = 0; i < c->n_in; i++) {
         bool any = class == FR_AUTOCAST_PROMOTE ? c->in[i] != NULL : castable(c->in[i]);
         if (!any || c->in[i]->dtype == to) continue;
-        fr_status s = fr_cast(c->in[i], to, &c->owned[i]);
-        if (s < 0) return s;
+        FRI_TRY(fr_cast(c->in[i], to, &c->owned[i]));
         c->in[i] = c->owned[i];
     }
     return FR_OK;

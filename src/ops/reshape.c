@@ -12,8 +12,7 @@
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fr_shape *shape = fr_node_params(node);
     fr_tensor *dx = NULL;
-    fr_status s = fri_tensor_view(*dy, shape, &dx);
-    if (s < 0) return s;
+    FRI_TRY(fri_tensor_view(*dy, shape, &dx));
     fr_tensor_release(dy);
     return fr_node_grad(node, 0, &dx);
 }

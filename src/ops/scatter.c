@@ -54,8 +54,7 @@ done:
 
 static fr_status describe(const fr_op *op, const fr_tensor *x, int dim, const fr_tensor *index, const fr_tensor *src,
                           params *p) {
-    fr_status s = fri_gather_describe(op, x, dim, index, &p->d);
-    if (s < 0) return s;
+    FRI_TRY(fri_gather_describe(op, x, dim, index, &p->d));
     if (src->dtype != x->dtype)
         return fr_fail(FR_EDTYPE, "%s: src is %s, x is %s", op->name, fr_dtype_name(src->dtype),
                        fr_dtype_name(x->dtype));

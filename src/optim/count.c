@@ -98,12 +98,10 @@ static void counted_by_host(void *ctx) {
 
 /* The host's side: now, or each time a recorded step runs. */
 static fr_status count_on_host(fr_optimizer *o, const fr_tensor *found) {
-    fr_status s = FR_OK;
     if (fri_capturing()) return fri_capture_around(NULL, found != NULL ? counted_by_device : counted_by_host, o);
-    if (found == NULL) FR_TRY(s, fri_optimizer_learn_steps(o));
+    if (found == NULL) FRI_TRY(fri_optimizer_learn_steps(o));
     (found != NULL ? counted_by_device : counted_by_host)(o);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* Numbers first .. first + n - 1 join the list; neighbours become one array. */
@@ -121,8 +119,7 @@ fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_p
     fri_array *arrays = o->room.arrays;
     const int of_parameters = o->kind == FRI_ADAM ? n : 0;
     int count = 0;
-    fr_status s = FR_OK;
-    if (new_step) FR_TRY(s, count_on_host(o, found));
+    if (new_step) FRI_TRY(count_on_host(o, found));
     if (o->counts == NULL) return FR_OK;
     if (new_step) add_numbers(o, 0, arrays, &count);
     for (int i = 0; i < of_parameters; i++) {
@@ -131,8 +128,6 @@ fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_p
             add_numbers(o, 1 + (p - o->parameters), arrays, &count);
     }
     if (count == 0) return FR_OK;
-    s = FRI_KERNEL(fri_backend_of(o->counts), FR_F32, count_up,
-                   (FRI_EXEC, found != NULL ? fri_data(found) : NULL, count, arrays));
-done:
-    return s;
+    return FRI_KERNEL(fri_backend_of(o->counts), FR_F32, count_up,
+                      (FRI_EXEC, found != NULL ? fri_data(found) : NULL, count, arrays));
 }

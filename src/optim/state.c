@@ -119,8 +119,7 @@ fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, vo
         const fri_parameter *p = &o->parameters[i];
         int n = fri_optimizer_slots(o, p->parameter, slots);
         for (int k = 0; k < n && p->made && !p->unused; k++) {
-            fr_status s = show(o, p, k, &slots[k], fn, ctx);
-            if (s < 0) return s;
+            FRI_TRY(show(o, p, k, &slots[k], fn, ctx));
         }
     }
     return each_count(o, fn, ctx);

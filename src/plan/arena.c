@@ -137,12 +137,10 @@ static void section_in_arena(fr_plan *p, int i, size_t extent, size_t *live) {
 fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out) {
     FRI_NOT_NULL(plan);
     size_t live = 0;
-    fr_status s = FR_OK;
-    if (plan->layout == NULL) FR_TRY(s, place(plan, &plan->layout));
+    if (plan->layout == NULL) FRI_TRY(place(plan, &plan->layout));
     for (int i = 0; i < plan->n_sections; i++) section_in_arena(plan, i, plan->layout->placement.extent, &live);
     if (out != NULL) *out = plan->layout->placement;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* What CUDA's libraries load at the first call of a kernel does not fit beside an arena of all that is free. With the
@@ -186,8 +184,7 @@ done:
 
 fr_status fr_plan_follow(fr_device device, int section) {
     fri_allocator *a = NULL;
-    fr_status s = fri_allocator_get(device, &a);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_get(device, &a));
     if (fri_allocator_arena_follow(a, section)) return FR_OK;
     return fr_fail(FR_EUSAGE, "arena: none is installed on %s", fr_device_name(device));
 }

@@ -69,8 +69,7 @@ void fri_step_log_dry_end(fri_step_log *l) {
 
 fr_status fri_step_log_run(fri_step_log *l) {
     *l = (fri_step_log){0};
-    fr_status s = fr_event_subscribe(count_steps, l);
-    if (s < 0) return s;
+    FRI_TRY(fr_event_subscribe(count_steps, l));
     l->watch = (fri_kernel_watch){on_begin, on_end, l};
     l->was_watch = fri_kernel_watched;
     fri_kernel_watched = &l->watch;
@@ -99,8 +98,7 @@ fr_status fri_calibrate(fri_cost *c, const fri_step_log *dry, const fri_step_log
         return fr_fail(FR_EUSAGE, "calibrate: the step has %zu kernels in the dry run but %zu in the run", dry->count,
                        run->count);
     for (size_t i = 0; i < run->count; i++) {
-        fr_status s = fri_cost_add(c, &dry->calls[i], run->seconds[i] > 0 ? run->seconds[i] : 1e-9);
-        if (s < 0) return s;
+        FRI_TRY(fri_cost_add(c, &dry->calls[i], run->seconds[i] > 0 ? run->seconds[i] : 1e-9));
     }
     return FR_OK;
 }

@@ -144,8 +144,7 @@ fr_status fr_capture_begin(fr_capture *c) {
         return fr_fail(FR_EUNSUPPORTED, "capture: %s records nothing", fr_device_name(c->backend->device));
     fr_capture_forget(c);
     c->rng = fr_rng_get();
-    fr_status s = record(c);
-    if (s < 0) return s;
+    FRI_TRY(record(c));
     c->open = true;
     fri_event_mute(true); /* what the step allocates now it allocates for good */
     return FR_OK;
@@ -197,20 +196,18 @@ static fr_status take(fr_capture *c, int64_t *place) {
 
 fr_status fri_capture_number(const double *host, const double **device) {
     fr_capture *c = current;
-    fr_status s = FR_OK;
     *device = NULL;
     if (c == NULL) return FR_OK;
     for (int i = 0; i < c->n_numbers && *device == NULL; i++)
         if (c->numbers[i].host == host) *device = place_of(c, c->numbers[i].place);
     if (*device != NULL) return FR_OK;
-    FR_TRY(s, FRI_ROOM(c->numbers, c->n_numbers, "capture"));
+    FRI_TRY(FRI_ROOM(c->numbers, c->n_numbers, "capture"));
     number *n = &c->numbers[c->n_numbers];
     *n = (number){.host = host};
-    FR_TRY(s, take(c, &n->place));
+    FRI_TRY(take(c, &n->place));
     c->n_numbers++;
     *device = place_of(c, n->place);
-done:
-    return s;
+    return FR_OK;
 }
 
 const int64_t *fri_capture_draws(void) {
@@ -230,13 +227,11 @@ fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *afte
 fr_status fri_capture_value(const fr_tensor *t, fr_readback *r) {
     fr_capture *c = current;
     int64_t place = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, take(c, &place));
-    FR_TRY(s, c->backend->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(t), place_of(c, place),
-                                        fri_nbytes(t)));
+    FRI_TRY(take(c, &place));
+    FRI_TRY(c->backend->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(t), place_of(c, place),
+                                      fri_nbytes(t)));
     *r = (fr_readback){.dtype = t->dtype, .place = place};
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
@@ -255,18 +250,16 @@ fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *wh
 fr_status fr_capture_replay_begin(fr_capture *c) {
     const fri_backend *b = c->backend;
     fr_rng now = fr_rng_get();
-    fr_status s = FR_OK;
     if (now.seed != c->rng.seed)
         return fr_fail(FR_EUSAGE, "capture: the generator was seeded anew since the step was captured");
     double drawn = (double)(int64_t)(now.next_stream - c->rng.next_stream);
-    if (c->drawn > 0) FR_TRY(s, FRI_KERNEL(b, FR_I64, fill, (FRI_EXEC, FR_I64, 1, drawn, place_of(c, DRAWS))));
+    if (c->drawn > 0) FRI_TRY(FRI_KERNEL(b, FR_I64, fill, (FRI_EXEC, FR_I64, 1, drawn, place_of(c, DRAWS))));
     for (int i = 0; i < c->n_numbers; i++)
-        FR_TRY(s, FRI_KERNEL(b, FR_F64, fill,
-                             (FRI_EXEC, FR_F64, 1, *c->numbers[i].host, place_of(c, c->numbers[i].place))));
+        FRI_TRY(
+            FRI_KERNEL(b, FR_F64, fill, (FRI_EXEC, FR_F64, 1, *c->numbers[i].host, place_of(c, c->numbers[i].place))));
     for (int i = 0; i < c->n_arounds; i++)
-        if (c->arounds[i].before != NULL) FR_TRY(s, c->arounds[i].before(c->arounds[i].ctx));
-done:
-    return s;
+        if (c->arounds[i].before != NULL) FRI_TRY(c->arounds[i].before(c->arounds[i].ctx));
+    return FR_OK;
 }
 
 fr_status fr_capture_replay_piece(fr_capture *c, int piece) {
@@ -286,19 +279,17 @@ void fr_capture_readback(const fr_capture *c, const fr_readback *recorded, fr_re
 fr_status fr_capture_replay_end(fr_capture *c) {
     const fri_streams *streams = c->backend->streams;
     fr_rng now = fr_rng_get();
-    fr_status s = FR_OK;
     c->turn = (c->turn + 1) % TURNS;
-    FR_TRY(s, streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, place_of(c, 0),
-                            c->pinned + bytes_of(c->turn * c->places), bytes_of(c->used)));
-    FR_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &c->copied));
+    FRI_TRY(streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, place_of(c, 0),
+                          c->pinned + bytes_of(c->turn * c->places), bytes_of(c->used)));
+    FRI_TRY(streams->mark(FRI_STREAM_COMPUTE, &c->copied));
     now.next_stream += c->drawn;
     fr_rng_set(now);
     for (int i = 0; i < c->n_arounds; i++) c->arounds[i].after(c->arounds[i].ctx);
     for (int i = 0; i < c->n_checks; i++) {
         fr_readback bad = {0};
         fr_capture_readback(c, &c->checks[i].bad, &bad);
-        FR_TRY(s, fri_readback_check_begun(&bad, c->checks[i].op, c->checks[i].what, c->checks[i].limit));
+        FRI_TRY(fri_readback_check_begun(&bad, c->checks[i].op, c->checks[i].what, c->checks[i].limit));
     }
-done:
-    return s;
+    return FR_OK;
 }

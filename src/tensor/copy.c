@@ -147,8 +147,7 @@ fr_status fr_tensor_item(const fr_tensor *t, double *out) {
     if (fri_numel(t) != 1)
         return fr_fail(FR_ESHAPE, "item: the tensor has shape %s, one element is needed",
                        fri_shape_text(&t->shape, text));
-    fr_status s = fr_tensor_to_host(t, &raw);
-    if (s < 0) return s;
+    FRI_TRY(fr_tensor_to_host(t, &raw));
     *out = fri_element(t->dtype, &raw, 0);
     return FR_OK;
 }
@@ -162,8 +161,7 @@ fr_status fr_tensor_print(const fr_tensor *t, FILE *out) {
             fr_device_name(fri_device_of(t)));
     if (n > 0 && n <= VALUES && fri_device_of(t) != FR_META) {
         uint64_t values[VALUES];
-        fr_status s = fr_tensor_to_host(t, values);
-        if (s < 0) return s;
+        FRI_TRY(fr_tensor_to_host(t, values));
         fprintf(out, ":");
         for (int64_t i = 0; i < n; i++) fprintf(out, " %.6g", fri_element(t->dtype, values, i));
     }

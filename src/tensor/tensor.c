@@ -77,8 +77,7 @@ static fr_status check_rank(int rank) {
 fr_status fr_tensor_empty(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out) {
     FRI_NOT_NULL(out);
     if (rank > 0) FRI_NOT_NULL(shape);
-    fr_status s = check_rank(rank);
-    if (s < 0) return s;
+    FRI_TRY(check_rank(rank));
     fr_shape dims = fri_shape_of(rank, shape);
     return fri_tensor_new(&dims, dtype, device, FR_MEM_TEMPORARY, out);
 }
@@ -244,10 +243,8 @@ fr_status fri_workspace_begin(const fr_tensor *like, size_t bytes, fri_workspace
     fri_allocator *a = NULL;
     fr_shape shape = FRI_SHAPE((int64_t)bytes);
     fr_tag tag = fri_tag_make(FR_MEM_WORKSPACE, FR_U8, &shape);
-    fr_status s = fri_allocator_get(fri_device_of(like), &a);
-    if (s < 0) return s;
-    s = fri_block_alloc(a, bytes, &tag, &w->block);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_get(fri_device_of(like), &a));
+    FRI_TRY(fri_block_alloc(a, bytes, &tag, &w->block));
     w->exec.workspace = w->block->data;
     w->exec.workspace_bytes = bytes;
     return FR_OK;
