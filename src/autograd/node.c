@@ -51,21 +51,20 @@ static void destroy(fr_node *n) {
  * recurse once per node, so nodes that die while one is being destroyed wait in a list. It is linked through
  * `consumer`, which nobody reads in a node without references. */
 void fri_node_release(fr_node **p) {
-    static _Thread_local fr_node *doomed;
-    static _Thread_local bool destroying;
+    fri_autograd_state *state = fri_autograd();
     fr_node *n = *p;
     *p = NULL;
     if (n == NULL || --n->references > 0) return;
-    n->consumer = doomed;
-    doomed = n;
-    if (destroying) return;
-    destroying = true;
-    while (doomed != NULL) {
-        n = doomed;
-        doomed = n->consumer;
+    n->consumer = state->doomed;
+    state->doomed = n;
+    if (state->destroying) return;
+    state->destroying = true;
+    while (state->doomed != NULL) {
+        n = state->doomed;
+        state->doomed = n->consumer;
         destroy(n);
     }
-    destroying = false;
+    state->destroying = false;
 }
 
 void fri_node_finish(fr_node *n) {

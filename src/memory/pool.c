@@ -3,6 +3,7 @@
 
 #include "backend/fork.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <stdatomic.h>
 
@@ -11,11 +12,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fri_allocator *all;
 static fri_allocator *_Atomic defaults[FR_DEVICE_COUNT];
 
-static _Thread_local fri_allocator *overrides[FR_DEVICE_COUNT];
-static _Thread_local char self;
-
 const void *fri_thread_self(void) {
-    return &self;
+    return &fri_here;
 }
 
 void fri_pool_register(fri_allocator *a) {
@@ -61,7 +59,7 @@ static fr_status make_default(fr_device d, fri_allocator **out) {
 }
 
 fri_allocator *fri_allocator_there(fr_device d) {
-    return overrides[d] != NULL ? overrides[d] : atomic_load_explicit(&defaults[d], memory_order_acquire);
+    return fri_here.pools[d] != NULL ? fri_here.pools[d] : atomic_load_explicit(&defaults[d], memory_order_acquire);
 }
 
 fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
@@ -73,8 +71,8 @@ fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
 }
 
 fri_allocator *fri_allocator_override(fr_device d, fri_allocator *a) {
-    fri_allocator *was = overrides[d];
-    overrides[d] = a;
+    fri_allocator *was = fri_here.pools[d];
+    fri_here.pools[d] = a;
     return was;
 }
 

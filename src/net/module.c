@@ -164,11 +164,9 @@ static bool names_path(const char *sentence, const char *path) {
     return strncmp(sentence, path, n) == 0 && (sentence[n] == '.' || strncmp(sentence + n, " (", 2) == 0);
 }
 
-static _Thread_local fri_module_watch watch;
-
 fri_module_watch fri_module_watch_set(fri_module_watch w) {
-    fri_module_watch was = watch;
-    watch = w;
+    fri_module_watch was = fri_here.modules;
+    fri_here.modules = w;
     return was;
 }
 
@@ -197,7 +195,7 @@ static fr_status run_end(const fr_module *m, const running *r, fr_status s, cons
     if (m->inplace_set) switch_inplace(r->inplace);
     if (s < 0 && s != FRI_STOP && r->here[0] != '\0' && !names_path(fr_last_error(), r->here))
         s = fr_fail_prefix(s, "%s (%s): ", r->here, m->class_->name);
-    if (s == FR_OK && watch.fn != NULL && x != NULL) watch.fn(watch.ctx, m, x);
+    if (s == FR_OK && fri_here.modules.fn != NULL && x != NULL) fri_here.modules.fn(fri_here.modules.ctx, m, x);
     fri_scope_module_pop(r->was);
     return s;
 }
@@ -242,9 +240,9 @@ fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
 }
 
 void fri_module_ran(fr_module *m, const char *name, const fr_tensor *x) {
-    if (watch.fn == NULL) return;
+    if (fri_here.modules.fn == NULL) return;
     const char *was = fri_scope_module_push(name);
-    watch.fn(watch.ctx, m, x);
+    fri_here.modules.fn(fri_here.modules.ctx, m, x);
     fri_scope_module_pop(was);
 }
 

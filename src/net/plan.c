@@ -11,11 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local fri_unit_watch watch;
-
 fri_unit_watch fri_unit_watch_set(fri_unit_watch w) {
-    fri_unit_watch was = watch;
-    watch = w;
+    fri_unit_watch was = fri_here.units;
+    fri_here.units = w;
     return was;
 }
 
@@ -119,7 +117,7 @@ static bool keeps(fr_unit_option o) {
  * the units save alike. Not while somebody watches single units. */
 static int joined(const schedule *c, int i, int end, int r) {
     int next = i + 1;
-    for (; watch.fn == NULL && next < end; next++) {
+    for (; fri_here.units.fn == NULL && next < end; next++) {
         const fr_unit_option a = c->option[next - 1], b = c->option[next];
         if (r < c->ranges && c->range[r].first == next) break;
         if (!(keeps(a) && keeps(b)) && !(a == FR_UNIT_AS_SET && b == FR_UNIT_AS_SET)) break;
@@ -137,14 +135,14 @@ static fr_status run_units_at_once(schedule *c, int i, int next, fri_net_pass *p
     fr_tensor **held = inside ? hold_inputs(p, first, end, &n_held) : NULL;
     if (inside && held == NULL) return fr_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
     fr_switches_set(switches_for(c->option[next - 1], was));
-    if (watch.fn != NULL) watch.fn(watch.ctx, i, false, p, first);
+    if (fri_here.units.fn != NULL) fri_here.units.fn(fri_here.units.ctx, i, false, p, first);
     fr_status s = fri_net_pass_run(p, first, end);
     if (inside) { /* what becomes of them is decided where their last handles die: here, without rebuild */
         fr_switches_set(switches_for(FR_UNIT_ENCODE, was));
         for (int k = 0; k < n_held; k++) fr_tensor_release(&held[k]);
         free(held);
     }
-    if (watch.fn != NULL) watch.fn(watch.ctx, i, true, s == FR_OK ? p : NULL, end);
+    if (fri_here.units.fn != NULL) fri_here.units.fn(fri_here.units.ctx, i, true, s == FR_OK ? p : NULL, end);
     fr_switches_set(was);
     return s;
 }
@@ -253,7 +251,7 @@ static fr_status run_prefix(const schedule *c, fri_net_pass *p, int *units) {
         for (int r = 0; r < c->ranges; r++) across = across || (c->range[r].first < i && i < c->range[r].end);
         if (!across || c->list->begins > 0) border[borders++] = c->first[i];
     }
-    if (watch.fn == NULL || c->list->begins > 0) s = fri_net_pass_prefix(p, border, borders, &end);
+    if (fri_here.units.fn == NULL || c->list->begins > 0) s = fri_net_pass_prefix(p, border, borders, &end);
     free(border);
     for (*units = 0; *units < c->units && c->first[*units] < end;) (*units)++;
     return s;

@@ -71,14 +71,14 @@ fr_status fri_step_log_run(fri_step_log *l) {
     *l = (fri_step_log){0};
     FRI_TRY(fr_event_subscribe(count_steps, l));
     l->watch = (fri_kernel_watch){on_begin, on_end, l};
-    l->was_watch = fri_kernel_watched;
-    fri_kernel_watched = &l->watch;
+    l->was_watch = fri_here.kernel_watch;
+    fri_here.kernel_watch = &l->watch;
     return FR_OK;
 }
 
 void fri_step_log_run_end(fri_step_log *l) {
     fr_event_unsubscribe(count_steps, l);
-    fri_kernel_watched = l->was_watch;
+    fri_here.kernel_watch = l->was_watch;
 }
 
 void fri_step_log_free(fri_step_log *l) {

@@ -48,10 +48,8 @@ struct fr_capture {
     bool open; /* between begin and end */
 };
 
-static _Thread_local fr_capture *current; /* NULL while nothing is recorded */
-
 bool fri_capturing(void) {
-    return current != NULL;
+    return fri_here.capture != NULL;
 }
 
 /* ---- making -------------------------------------------------------------------------------------------------- */
@@ -113,7 +111,7 @@ void fr_capture_release(fr_capture **p) {
 
 static fr_status record(fr_capture *c) {
     fr_status s = c->backend->graphs->begin();
-    if (s == FR_OK) current = c;
+    if (s == FR_OK) fri_here.capture = c;
     return s;
 }
 
@@ -121,7 +119,7 @@ static fr_status record(fr_capture *c) {
 static fr_status stop(fr_capture *c, bool keep) {
     void *graph = NULL;
     fr_status s = c->backend->graphs->end(&graph);
-    current = NULL;
+    fri_here.capture = NULL;
     if (s < 0) return s;
     if (keep) s = FRI_ROOM(c->pieces, c->n_pieces, "capture");
     if (keep && s == FR_OK) {
@@ -160,9 +158,9 @@ fr_status fr_capture_resume(fr_capture *c) {
 
 fr_status fr_capture_end(fr_capture *c, fr_status s) {
     if (!c->open) return s;
-    if (current == c && s == FR_OK) {
+    if (fri_here.capture == c && s == FR_OK) {
         s = stop(c, true);
-    } else if (current == c) {
+    } else if (fri_here.capture == c) {
         char why[WHY];
         snprintf(why, sizeof why, "%s", fr_last_error());
         (void)stop(c, false); /* fails, too, and knows less */
@@ -195,7 +193,7 @@ static fr_status take(fr_capture *c, int64_t *place) {
 }
 
 fr_status fri_capture_number(const double *host, const double **device) {
-    fr_capture *c = current;
+    fr_capture *c = fri_here.capture;
     *device = NULL;
     if (c == NULL) return FR_OK;
     for (int i = 0; i < c->n_numbers && *device == NULL; i++)
@@ -211,11 +209,11 @@ fr_status fri_capture_number(const double *host, const double **device) {
 }
 
 const int64_t *fri_capture_draws(void) {
-    return current != NULL ? place_of(current, DRAWS) : NULL;
+    return fri_here.capture != NULL ? place_of(fri_here.capture, DRAWS) : NULL;
 }
 
 fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *after, void *ctx) {
-    fr_capture *c = current;
+    fr_capture *c = fri_here.capture;
     if (c == NULL) return FR_OK;
     for (int i = 0; i < c->n_arounds; i++)
         if (c->arounds[i].before == before && c->arounds[i].after == after && c->arounds[i].ctx == ctx) return FR_OK;
@@ -225,7 +223,7 @@ fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *afte
 }
 
 fr_status fri_capture_value(const fr_tensor *t, fr_readback *r) {
-    fr_capture *c = current;
+    fr_capture *c = fri_here.capture;
     int64_t place = 0;
     FRI_TRY(take(c, &place));
     FRI_TRY(c->backend->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(t), place_of(c, place),
@@ -235,7 +233,7 @@ fr_status fri_capture_value(const fr_tensor *t, fr_readback *r) {
 }
 
 fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
-    fr_capture *c = current;
+    fr_capture *c = fri_here.capture;
     fr_status s = FRI_ROOM(c->checks, c->n_checks, "capture");
     if (s < 0) return s;
     check *k = &c->checks[c->n_checks];
