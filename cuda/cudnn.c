@@ -216,24 +216,21 @@ fr_status fri_cudnn_device_json(char **text) {
     char reason[256];
     int64_t bytes = 0;
     cudnnBackendDescriptor_t d;
-    char *json = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_cudnn_device(&d));
+    FRI_OWNED(fri_free) char *json = NULL;
+    FRI_TRY(fri_cudnn_device(&d));
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
-    FR_TRY(s, fri_cudnn_check(dnn,
-                              dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
-                                                       &bytes, NULL),
-                              "device description"));
+    FRI_TRY(fri_cudnn_check(dnn,
+                            dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
+                                                     &bytes, NULL),
+                            "device description"));
     if ((json = calloc(1, (size_t)bytes + 1)) == NULL) return fr_fail(FR_ENOMEM, "cuda: out of host memory");
-    FR_TRY(s, fri_cudnn_check(dnn,
-                              dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                                       bytes, &bytes, json),
-                              "device description"));
+    FRI_TRY(fri_cudnn_check(dnn,
+                            dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                                     bytes, &bytes, json),
+                            "device description"));
     *text = json;
     json = NULL;
-done:
-    free(json);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_cudnn_handle(void *stream, cudnnHandle_t *out) {

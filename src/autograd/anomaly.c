@@ -66,23 +66,20 @@ static bool finite_part(fr_dtype t, const void *x, size_t bytes) {
 fr_status fri_all_finite(const fr_tensor *t, bool *out) {
     size_t bytes = fri_nbytes(t);
     const char *data = fri_data(t);
-    fr_status s = FR_OK;
     *out = true;
     if (!fr_dtype_is_float(t->dtype) || fri_device_of(t) == FR_META) return FR_OK;
     if (fri_device_of(t) == FR_CPU) {
         *out = finite_part(t->dtype, data, bytes);
         return FR_OK;
     }
-    void *chunk = malloc(CHUNK);
+    FRI_OWNED(fri_free) void *chunk = malloc(CHUNK);
     if (chunk == NULL) return fr_fail(FR_ENOMEM, "looking for inf and NaN: out of host memory");
     for (size_t at = 0; at < bytes && *out; at += CHUNK) {
         size_t part = bytes - at < CHUNK ? bytes - at : CHUNK;
-        FR_TRY(s, fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_HOST, data + at, chunk, part));
+        FRI_TRY(fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_HOST, data + at, chunk, part));
         *out = finite_part(t->dtype, chunk, part);
     }
-done:
-    free(chunk);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_anomaly_look(const char *op, bool backward, const fr_tensor *t) {

@@ -4,6 +4,9 @@
 
 #include <frugal/base.h>
 
+#include <stdlib.h>
+#include <string.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -17,6 +20,17 @@ fr_status fri_fail_report(fr_status s, const char *text);
         const fr_status fri_tried = __VA_ARGS__; \
         if (fri_tried < 0) return fri_tried;     \
     } while (0)
+
+/* A variable that is released wherever the function returns, the last declared one first; `release` takes its address.
+ * It has a value from the beginning: NULL or {0}. */
+#define FRI_OWNED(release) __attribute__((cleanup(release)))
+
+/* For memory of malloc: p is the address of a pointer. */
+static inline void fri_free(void *p) {
+    void *memory;
+    memcpy(&memory, p, sizeof memory);
+    free(memory);
+}
 
 /* The rule about NULL (base.h), as the first line of a public function that returns a status: returns FR_EINVAL and
  * "<function>: <argument> is NULL" for the first of these arguments that is. */

@@ -123,13 +123,12 @@ static fr_status ring_allocate(const fr_dataset *d, own *ring) {
 fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out) {
     FRI_NOT_NULL(source, out);
     const char *name = source->name != NULL ? source->name : "dataset";
-    fr_dataset *d = NULL;
+    FRI_OWNED(fr_dataset_release) fr_dataset *d = NULL;
     own *o = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, check(source, name));
-    FR_TRY(s, fri_dataset_new(&own_ops, name, &d));
+    FRI_TRY(check(source, name));
+    FRI_TRY(fri_dataset_new(&own_ops, name, &d));
     o = calloc(1, sizeof *o);
-    FR_TRY(s, o != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no host memory", name));
+    FRI_TRY(o != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no host memory", name));
     pthread_mutex_init(&o->lock, NULL);
     d->state = o;
     d->count = source->count;
@@ -140,12 +139,10 @@ fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out) {
     d->f32 = source->f32;
     d->target = source->target;
     d->live = source->live || source->read == NULL;
-    if (source->read == NULL) FR_TRY(s, ring_allocate(d, o));
+    if (source->read == NULL) FRI_TRY(ring_allocate(d, o));
     o->source = *source; /* from here on its release is called */
     fr_dataset_release(out);
     *out = d;
     d = NULL;
-done:
-    fr_dataset_release(&d);
-    return s;
+    return FR_OK;
 }

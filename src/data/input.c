@@ -177,18 +177,15 @@ static fr_status taken(fr_input *in) {
 /* An early batch, or one that the host holds, as a tensor on the device. */
 static fr_status to_tensor(fr_input *in, int which, bool early, fr_tensor **t) {
     fr_device device = in->opts.device;
-    fr_tensor *moved = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *moved = NULL;
     if (!early && fr_tensor_device(*t) == device) return FR_OK;
     const fr_shape shape = early ? in->shape[which] : (*t)->shape;
-    FR_TRY(s, fri_tensor_new(&shape, early ? in->dtype[which] : (*t)->dtype, device, FR_MEM_TEMPORARY, &moved));
+    FRI_TRY(fri_tensor_new(&shape, early ? in->dtype[which] : (*t)->dtype, device, FR_MEM_TEMPORARY, &moved));
     fr_tensor_category_set(moved, FR_MEM_INPUT);
-    FR_TRY(s, early ? take(in, which, fri_data(moved)) : queue(in, which, *t, fri_data(moved)));
+    FRI_TRY(early ? take(in, which, fri_data(moved)) : queue(in, which, *t, fri_data(moved)));
     fri_bump_version(moved);
     fri_tensor_put(&moved, t);
-done:
-    fr_tensor_release(&moved);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_input_next(fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets) {

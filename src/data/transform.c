@@ -265,29 +265,24 @@ fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int
 fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts, fr_device device, fr_tensor **out) {
     FRI_NOT_NULL(image, out);
     fr_loader_opts plain = opts != NULL ? *opts : fr_loader_opts_default();
-    fri_transform_scratch scratch = {0};
+    FRI_OWNED(fri_transform_scratch_free) fri_transform_scratch scratch = {0};
+    FRI_OWNED(fri_free) float *pixels = NULL;
     fri_transform t;
-    float *pixels = NULL;
-    fr_status s = FR_OK;
     plain.random_crop = plain.flip = false;
     plain.rand_ops = 0;
     plain.degrees = plain.zoom = plain.shear = plain.erasing = 0;
     plain.brightness = plain.contrast = plain.saturation = plain.hue = 0;
     plain.dtype = FR_F32;
-    FR_TRY(s, image->pixels != NULL || image->f32 != NULL
-                  ? FR_OK
-                  : fr_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));
-    FR_TRY(s, fri_image_check_size("image_preprocess", image->height, image->width));
+    FRI_TRY(image->pixels != NULL || image->f32 != NULL
+                ? FR_OK
+                : fr_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));
+    FRI_TRY(fri_image_check_size("image_preprocess", image->height, image->width));
     if (image->channels < 1 || image->channels > FR_CHANNELS_MAX)
         return fr_fail(FR_EINVAL, "image_preprocess: the image has %lld channels, 1 to %d are possible",
                        (long long)image->channels, FR_CHANNELS_MAX);
-    FR_TRY(s, fri_transform_init(&t, &plain, image->height, image->width, image->channels));
+    FRI_TRY(fri_transform_init(&t, &plain, image->height, image->width, image->channels));
     pixels = malloc((size_t)(t.height * t.width * t.channels) * sizeof *pixels);
-    FR_TRY(s, pixels != NULL ? FR_OK : fr_fail(FR_ENOMEM, "image_preprocess: no host memory for the image"));
-    FR_TRY(s, fri_transform_apply(&t, image, 0, 0, &scratch, pixels, NULL));
-    s = fr_tensor_from_host(pixels, 4, (int64_t[]){1, t.height, t.width, t.channels}, FR_F32, device, out);
-done:
-    free(pixels);
-    fri_transform_scratch_free(&scratch);
-    return s;
+    FRI_TRY(pixels != NULL ? FR_OK : fr_fail(FR_ENOMEM, "image_preprocess: no host memory for the image"));
+    FRI_TRY(fri_transform_apply(&t, image, 0, 0, &scratch, pixels, NULL));
+    return fr_tensor_from_host(pixels, 4, (int64_t[]){1, t.height, t.width, t.channels}, FR_F32, device, out);
 }

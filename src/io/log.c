@@ -104,21 +104,18 @@ static void close_text(text_file *f) {
 
 fr_status fr_log_open(const fr_log_opts *opts, fr_log **out) {
     FRI_NOT_NULL(opts, out);
-    fr_log *log = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_log_close) fr_log *log = NULL;
     log = calloc(1, sizeof *log);
     if (log == NULL) return fr_fail(FR_ENOMEM, "no host memory for a log");
     log->jsonl.fd = log->csv.fd = log->events.fd = -1;
-    FR_TRY(s, open_text(opts->jsonl, opts->resume, NULL, &log->jsonl));
-    FR_TRY(s, open_text(opts->csv, opts->resume, csv_head, &log->csv));
+    FRI_TRY(open_text(opts->jsonl, opts->resume, NULL, &log->jsonl));
+    FRI_TRY(open_text(opts->csv, opts->resume, csv_head, &log->csv));
     if (opts->tensorboard != NULL)
-        FR_TRY(s, fri_tfevents_open(opts->tensorboard, opts->resume >= 0 ? opts->resume + 1 : -1, &log->events));
+        FRI_TRY(fri_tfevents_open(opts->tensorboard, opts->resume >= 0 ? opts->resume + 1 : -1, &log->events));
     fr_log_close(out);
     *out = log;
     log = NULL;
-done:
-    fr_log_close(&log);
-    return s;
+    return FR_OK;
 }
 
 void fr_log_close(fr_log **log) {

@@ -171,10 +171,9 @@ static fr_status parse_entry(const cJSON *item, size_t data_bytes, fri_safetenso
         }
     for (int i = 0; i < 3; i++)
         if (value[i] == NULL) return fr_fail(FR_EFORMAT, "tensor '%s' has no \"%s\"", e->name, keys[i]);
-    fr_status s = FR_OK;
-    FR_TRY(s, parse_dtype(e->name, value[0], &e->dtype));
-    FR_TRY(s, parse_shape(e->name, value[1], &e->shape));
-    FR_TRY(s, parse_offsets(e->name, value[2], data_bytes, offset));
+    FRI_TRY(parse_dtype(e->name, value[0], &e->dtype));
+    FRI_TRY(parse_shape(e->name, value[1], &e->shape));
+    FRI_TRY(parse_offsets(e->name, value[2], data_bytes, offset));
     if (fri_shape_bytes(e->name, &e->shape, e->dtype, &expected) != FR_OK)
         return fr_fail(FR_EFORMAT, "tensor %s", fr_last_error());
     e->at = offset[0];
@@ -183,8 +182,7 @@ static fr_status parse_entry(const cJSON *item, size_t data_bytes, fri_safetenso
         return fr_fail(FR_EFORMAT, "tensor '%s': %s %s needs %zu bytes but its data offsets [%zu, %zu] hold %zu",
                        e->name, fri_safetensors_dtype[e->dtype], fri_shape_text(&e->shape, shape), expected, offset[0],
                        offset[1], e->bytes);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status parse_metadata(const cJSON *item, fri_safetensors *f) {
@@ -296,25 +294,21 @@ static fr_status first_bytes(const unsigned char *content, int fd, void *to, siz
 static fr_status read_header(fri_safetensors *f, const unsigned char *content, int fd, uint64_t bytes) {
     struct fri_safetensors_private *p = f->private;
     unsigned char first[8];
-    char *text = NULL;
+    FRI_OWNED(fri_free) char *text = NULL;
     size_t n = 0;
-    fr_status s = FR_OK;
     if (bytes < sizeof first)
         return fr_fail(FR_EFORMAT, "has %llu bytes, expected at least the 8 bytes of the header's length",
                        (unsigned long long)bytes);
-    FR_TRY(s, first_bytes(content, fd, first, sizeof first, 0));
-    FR_TRY(s, header_bytes(first, bytes, &n));
+    FRI_TRY(first_bytes(content, fd, first, sizeof first, 0));
+    FRI_TRY(header_bytes(first, bytes, &n));
     text = malloc(n + 1);
     if (text == NULL) return fr_fail(FR_ENOMEM, "no host memory for a header of %zu bytes", n);
-    FR_TRY(s, first_bytes(content, fd, text, n, sizeof first));
+    FRI_TRY(first_bytes(content, fd, text, n, sizeof first));
     text[n] = '\0';
     p->header_crc = (uint32_t)crc32_z(crc32_z(0, first, sizeof first), (const unsigned char *)text, n);
     p->data_at = sizeof first + n;
     p->data_bytes = (size_t)(bytes - p->data_at);
-    FR_TRY(s, parse_header(f, text, n, p->data_bytes));
-done:
-    free(text);
-    return s;
+    return parse_header(f, text, n, p->data_bytes);
 }
 
 static fr_status map_file(int fd, uint64_t bytes, fri_safetensors *f) {

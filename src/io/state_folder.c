@@ -149,22 +149,19 @@ done:
 fr_status fr_state_folder_get(const char *dir, fr_state_folder *out) {
     FRI_NOT_NULL(dir, out);
     char path[FR_STATE_PATH_BYTES];
-    fri_state_files files = {0};
+    FRI_OWNED(fri_folder_free) fri_state_files files = {0};
     fri_state_summary newest;
-    fr_status s = FR_OK;
     *out = (fr_state_folder){0};
-    FR_TRY(s, fri_folder_list(dir, &files));
+    FRI_TRY(fri_folder_list(dir, &files));
     for (size_t i = files.n; i-- > 0;) {
         if (files.file[i].temporary) continue;
         out->states++;
-        FR_TRY(s, fri_folder_path(dir, files.file[i].name, path));
+        FRI_TRY(fri_folder_path(dir, files.file[i].name, path));
     }
-    if (out->states == 0 || fri_state_summary_read(path, &newest) < 0) goto done;
+    if (out->states == 0 || fri_state_summary_read(path, &newest) < 0) return FR_OK;
     memcpy(out->newest_model, newest.model, sizeof newest.model);
     out->newest_step = newest.step;
-done:
-    fri_folder_free(&files);
-    return s;
+    return FR_OK;
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text) {

@@ -17,21 +17,18 @@
 /* Of image 0, and of its target. */
 static fr_status first_image(const fr_dataset *d, bool f32, uint32_t *crc, uint32_t *target_crc) {
     int64_t height = 0, width = 0, channels = 0;
-    uint8_t *bytes = NULL;
+    FRI_OWNED(fri_free) uint8_t *bytes = NULL;
     size_t target = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_dataset_read(d, 0, NULL, 0, &height, &width, &channels));
-    FR_TRY(s, fr_dataset_target(d, 0, NULL, 0, &target));
+    FRI_TRY(fr_dataset_read(d, 0, NULL, 0, &height, &width, &channels));
+    FRI_TRY(fr_dataset_target(d, 0, NULL, 0, &target));
     size_t image = (size_t)(height * width * channels) * (f32 ? sizeof(float) : 1); /* bounded by data.h's limits */
     size_t room = image > target ? image : target;
     if ((bytes = malloc(room)) == NULL) return fr_fail(FR_ENOMEM, "no host memory for an image of %zu bytes", room);
-    FR_TRY(s, fr_dataset_read(d, 0, bytes, image, &height, &width, &channels));
+    FRI_TRY(fr_dataset_read(d, 0, bytes, image, &height, &width, &channels));
     *crc = (uint32_t)crc32_z(0, bytes, image);
-    FR_TRY(s, fr_dataset_target(d, 0, bytes, target, NULL));
+    FRI_TRY(fr_dataset_target(d, 0, bytes, target, NULL));
     *target_crc = (uint32_t)crc32_z(0, bytes, target);
-done:
-    free(bytes);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_dataset_fingerprint(const fr_dataset *d, char text[FR_FINGERPRINT_BYTES]) {

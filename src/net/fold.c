@@ -103,23 +103,18 @@ static fr_status fold_values(const fr_module *conv, const fr_module *norm, fri_c
     const int64_t channels = conv->tensors[0].tensor->shape.dim[0];
     const fri_backend *be = fri_backend_of(conv->tensors[0].tensor);
     const size_t weights = (size_t)fri_numel(conv->tensors[0].tensor);
-    float *w = NULL, *b = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_detach(conv->tensors[0].tensor, &k->w));
-    FR_TRY(s, fri_parameter_new(1, &channels, FR_F32, be->device, &k->b));
-    if (be->device == FR_META) goto done;
-    FR_TRY(s, read(bias, (size_t)channels, &b));
+    FRI_OWNED(fri_free) float *b = NULL, *w = NULL;
+    FRI_TRY(fr_tensor_detach(conv->tensors[0].tensor, &k->w));
+    FRI_TRY(fri_parameter_new(1, &channels, FR_F32, be->device, &k->b));
+    if (be->device == FR_META) return FR_OK;
+    FRI_TRY(read(bias, (size_t)channels, &b));
     if (norm != NULL) {
-        FR_TRY(s, read(k->w, weights, &w));
-        FR_TRY(s, scale(norm, channels, weights / (size_t)channels, w, b));
-        FR_TRY(s, be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, w, fri_data(k->w), weights * sizeof *w));
+        FRI_TRY(read(k->w, weights, &w));
+        FRI_TRY(scale(norm, channels, weights / (size_t)channels, w, b));
+        FRI_TRY(be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, w, fri_data(k->w), weights * sizeof *w));
     }
-    FR_TRY(s, be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, b, fri_data(k->b), (size_t)channels * sizeof *b));
-    s = be->synchronize(FRI_EXEC);
-done:
-    free(w);
-    free(b);
-    return s;
+    FRI_TRY(be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, b, fri_data(k->b), (size_t)channels * sizeof *b));
+    return be->synchronize(FRI_EXEC);
 }
 
 static fr_status fold_layer(const fri_list *l, int conv, const chain *c, fr_module **out) {

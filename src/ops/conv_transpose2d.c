@@ -16,49 +16,36 @@ enum { SAVED_X, SAVED_W };
 
 static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy) {
     const fr_shape shape = FRI_SHAPE(d->k, d->r, d->s, d->c / d->groups);
-    fr_tensor *x = NULL, *dw = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, SAVED_X, &x));
-    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FR_TRY(s, fri_conv2d_weight(d, dy, x, dw));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dw = NULL, *x = NULL;
+    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
+    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    FRI_TRY(fri_conv2d_weight(d, dy, x, dw));
     fr_tensor_release(&x);
-    FR_TRY(s, fr_node_grad(node, 1, &dw));
-done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&dw);
-    return s;
+    return fr_node_grad(node, 1, &dw);
 }
 
 static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *d, fr_tensor **dy) {
     const fr_shape shape = FRI_SHAPE(d->n, d->p, d->q, d->k);
-    fr_tensor *w = NULL, *dx = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, SAVED_W, &w));
-    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FR_TRY(s, fri_conv2d_forward(d, *dy, w, dx));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *w = NULL;
+    FRI_TRY(fr_node_saved(node, SAVED_W, &w));
+    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(fri_conv2d_forward(d, *dy, w, dx));
     fr_tensor_release(&w);
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&w);
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_conv2d_desc *d = fr_node_params(node);
-    fr_tensor *db = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *db = NULL;
     if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) {
-        FR_TRY(s, fri_vector_sum(*dy, &db));
-        FR_TRY(s, fr_node_grad(node, 2, &db));
+        FRI_TRY(fri_vector_sum(*dy, &db));
+        FRI_TRY(fr_node_grad(node, 2, &db));
     }
-    if (fr_node_wants(node, 1)) FR_TRY(s, weight_gradient(node, d, *dy));
+    if (fr_node_wants(node, 1)) FRI_TRY(weight_gradient(node, d, *dy));
     fr_node_release_saved(node, SAVED_X);
-    if (fr_node_wants(node, 0)) FR_TRY(s, input_gradient(node, d, dy));
-done:
-    fr_tensor_release(&db);
-    return s;
+    if (fr_node_wants(node, 0)) FRI_TRY(input_gradient(node, d, dy));
+    return FR_OK;
 }
 
 static const fr_op conv_transpose2d = {.name = "conv_transpose2d", .autocast = FR_AUTOCAST_LOW, .backward = backward};
@@ -141,23 +128,19 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
 fr_status fr_conv_transpose2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv_transpose2d_opts *opts,
                               fr_tensor **y) {
     FRI_NOT_NULL(x, w, y);
-    fr_tensor *out = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     fri_conv2d_desc d;
-    fri_call c;
     bool wanted = true;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &conv_transpose2d, 2, (fr_tensor *[]){x, w, b}, 3));
-    FR_TRY(s, describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS(), &d));
+    FRI_TRY(fri_call_begin(&c, &conv_transpose2d, 2, (fr_tensor *[]){x, w, b}, 3));
+    FRI_TRY(describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS(), &d));
     fr_shape shape = FRI_SHAPE(d.n, d.h, d.w, d.c);
-    FR_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
-    if (wanted) FR_TRY(s, fri_conv2d_input(&d, c.in[1], c.in[0], out));
-    if (wanted && b != NULL) FR_TRY(s, fri_add_vector(c.in[2], out));
+    FRI_TRY(fri_result_new(&c, &shape, d.dtype, &wanted, &out));
+    if (wanted) FRI_TRY(fri_conv2d_input(&d, c.in[1], c.in[0], out));
+    if (wanted && b != NULL) FRI_TRY(fri_add_vector(c.in[2], out));
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
-    FR_TRY(s, fr_op_record(&conv_transpose2d, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
+    FRI_TRY(fr_op_record(&conv_transpose2d, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }

@@ -157,20 +157,16 @@ static fr_status statistics(fr_tensor *const *x, const fri_norm *norm, gathered 
 /* The part as its batch norm reads it: the same bytes, behind the node that will make dx. */
 static fr_status part_new(fr_tensor *x, const fri_norm *norm, fri_norm_parts *p, fr_tensor **out) {
     params of = {.desc = {.eps = 0}};
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &batchnorm2d_part, 1, &x, 1));
-    FR_TRY(s, fri_batchnorm2d_describe(&batchnorm2d_part, x, norm, &of.desc));
-    FR_TRY(s, fri_tensor_view(x, &x->shape, out));
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_TRY(fri_call_begin(&c, &batchnorm2d_part, 1, &x, 1));
+    FRI_TRY(fri_batchnorm2d_describe(&batchnorm2d_part, x, norm, &of.desc));
+    FRI_TRY(fri_tensor_view(x, &x->shape, out));
     const fr_save saves[SAVED_COUNT] = {{x, FR_SAVE_VALUE},
                                         {norm->gamma, FR_SAVE_SMALL},
                                         {p->mean, FR_SAVE_SMALL},
                                         {p->invstd, FR_SAVE_SMALL}};
     of.parts = fri_norm_parts_retain(p);
-    FR_TRY(s, fr_op_record(&batchnorm2d_part, &of, sizeof of, &x, 1, saves, SAVED_COUNT, *out));
-done:
-    fri_call_end(&c);
-    return s;
+    return fr_op_record(&batchnorm2d_part, &of, sizeof of, &x, 1, saves, SAVED_COUNT, *out);
 }
 
 static fr_status parts_new(int n, int64_t c, fri_norm_parts **out) {

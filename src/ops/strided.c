@@ -38,26 +38,19 @@ static fr_status copy(const params *p, bool back, const fr_tensor *from, fr_tens
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
-    fr_tensor *dx = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&p->x, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FR_TRY(s, copy(p, true, *dy, dx));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL;
+    FRI_TRY(fri_tensor_new(&p->x, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(copy(p, true, *dy, dx));
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 static fr_status forward(const params *p, const fr_tensor *x, fr_tensor **y) {
-    fr_tensor *out = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&p->y, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, copy(p, false, x, out));
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_TRY(fri_tensor_new(&p->y, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
+    FRI_TRY(copy(p, false, x, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    return s;
+    return FR_OK;
 }
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
@@ -98,19 +91,15 @@ static void strides_of(const fr_shape *s, int64_t stride[FR_MAX_RANK]) {
 
 /* The call of all of them: p has x, y and what goes where. */
 static fr_status call(const fr_op *op, const params *p, fr_tensor *x, fr_tensor **y) {
-    fr_tensor *out = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params given = *p;
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, op, 1, &x, 1));
+    FRI_TRY(fri_call_begin(&c, op, 1, &x, 1));
     given.d.size = fr_dtype_size(x->dtype);
-    FR_TRY(s, forward(&given, x, &out));
-    FR_TRY(s, fr_op_record(op, &given, sizeof given, &x, 1, NULL, 0, out));
+    FRI_TRY(forward(&given, x, &out));
+    FRI_TRY(fr_op_record(op, &given, sizeof given, &x, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 /* ---- pad, narrow, slice ---------------------------------------------------------------------------------------- */

@@ -41,15 +41,12 @@ done:
 }
 
 fr_status fri_optimizer_learn_steps(fr_optimizer *o) {
-    float *host = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_free) float *host = NULL;
     if (!o->device_counts || fri_device_of(o->counts) == FR_META) return FR_OK;
-    FR_TRY(s, fri_optimizer_read_counts(o, &host));
+    FRI_TRY(fri_optimizer_read_counts(o, &host));
     o->steps = (int64_t)host[0];
     o->device_counts = false;
-done:
-    free(host);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host) {
@@ -59,18 +56,15 @@ fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host) {
 }
 
 fr_status fri_optimizer_learn_counts(fr_optimizer *o, int64_t **of_parameter) {
-    float *host = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_free) float *host = NULL;
     *of_parameter = calloc((size_t)o->n, sizeof **of_parameter);
     if (*of_parameter == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
-    FR_TRY(s, fri_optimizer_learn_steps(o));
+    FRI_TRY(fri_optimizer_learn_steps(o));
     for (int i = 0; i < o->n; i++) (*of_parameter)[i] = o->parameters[i].steps;
     if (o->kind != FRI_ADAM || o->counts == NULL || fri_device_of(o->counts) == FR_META) return FR_OK;
-    FR_TRY(s, fri_optimizer_read_counts(o, &host));
+    FRI_TRY(fri_optimizer_read_counts(o, &host));
     for (int i = 0; i < o->n; i++) (*of_parameter)[i] = (int64_t)host[1 + i];
-done:
-    free(host);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_optimizer_set_counts(fr_optimizer *o, int64_t steps, const int64_t *of_parameter) {

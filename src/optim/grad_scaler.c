@@ -61,8 +61,7 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     FRI_NOT_NULL(out);
     fr_grad_scaler_opts o = opts != NULL ? *opts : *FR_GRAD_SCALER_OPTS();
     fr_shape scalar = {0}, state = FRI_SHAPE((int64_t)sizeof(fri_loss_scale));
-    fr_grad_scaler *g = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_grad_scaler_release) fr_grad_scaler *g = NULL;
     if (!(o.growth_factor > 1) || !(o.backoff_factor < 1) || !(o.init_scale > 0) || !isfinite(o.init_scale) ||
         !isfinite(o.growth_factor) || !isfinite(o.backoff_factor) || o.growth_interval < 1)
         return fr_fail(
@@ -76,17 +75,15 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
     g->device_decides = fr_device_is_asynchronous(device);
     if (o.enabled) {
-        FR_TRY(s, fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
-        FR_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
-        if (g->device_decides) FR_TRY(s, upload_scale(g));
-        FR_TRY(s, fri_tensor_fill(g->found, 0));
+        FRI_TRY(fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
+        FRI_TRY(fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
+        if (g->device_decides) FRI_TRY(upload_scale(g));
+        FRI_TRY(fri_tensor_fill(g->found, 0));
     }
     fr_grad_scaler_release(out);
     *out = g;
     g = NULL;
-done:
-    fr_grad_scaler_release(&g);
-    return s;
+    return FR_OK;
 }
 
 void fr_grad_scaler_release(fr_grad_scaler **p) {
@@ -133,16 +130,12 @@ fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tra
 fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled) {
     FRI_NOT_NULL(g, loss, scaled);
     fr_shape scalar = {0};
-    fr_tensor *factor = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *factor = NULL;
     if (!g->device_decides || !g->opts.enabled || loss->dtype != FR_F32 || fri_numel(loss) != 1)
         return fr_scale(loss, fr_grad_scaler_scale_of(g), scaled);
-    FR_TRY(s, fri_tensor_on_storage(g->state->storage, offsetof(fri_loss_scale, scale), &scalar, FR_F32, &factor));
+    FRI_TRY(fri_tensor_on_storage(g->state->storage, offsetof(fri_loss_scale, scale), &scalar, FR_F32, &factor));
     factor->shape = loss->shape;
-    s = fr_mul(loss, factor, scaled);
-done:
-    fr_tensor_release(&factor);
-    return s;
+    return fr_mul(loss, factor, scaled);
 }
 
 bool fr_grad_scaler_device_decides(const fr_grad_scaler *g) {

@@ -101,15 +101,11 @@ done:
 static fr_status show(const fr_optimizer *o, const fri_parameter *p, int k, const fri_state_slot *slot,
                       fr_optimizer_state_fn *fn, void *ctx) {
     char name[NAME_BYTES];
-    fr_tensor *whole = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *whole = NULL;
     snprintf(name, sizeof name, "%s.%s", p->path, slot->name);
     if (o->sharing == NULL) return p->state[k] != NULL ? fn(ctx, name, p->state[k]) : FR_OK;
-    FR_TRY(s, fri_tensor_new(&slot->shape, slot->dtype, FR_META, FR_MEM_TEMPORARY, &whole));
-    s = fn(ctx, name, whole);
-done:
-    fr_tensor_release(&whole);
-    return s;
+    FRI_TRY(fri_tensor_new(&slot->shape, slot->dtype, FR_META, FR_MEM_TEMPORARY, &whole));
+    return fn(ctx, name, whole);
 }
 
 fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {

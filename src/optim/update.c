@@ -25,19 +25,16 @@ fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p) {
     fri_state_slot slots[FRI_STATE_SLOTS];
     int n = fri_optimizer_part_slots(o, p, slots);
     const int master = fri_optimizer_master_slot(o, p->parameter, n), ema = fri_optimizer_ema_slot(o, n);
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     p->made = n > 0;
     for (int k = 0; k < n; k++) {
         if (p->state[k] != NULL || p->count == 0) continue;
-        FR_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
-        FR_TRY(s, k == master || k == ema ? fri_optimizer_convert(p->count, p->parameter, p->first, t, 0)
-                                          : fri_tensor_fill(t, 0));
+        FRI_TRY(fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
+        FRI_TRY(k == master || k == ema ? fri_optimizer_convert(p->count, p->parameter, p->first, t, 0)
+                                        : fri_tensor_fill(t, 0));
         fri_tensor_put(&t, &p->state[k]);
     }
-done:
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 /* *first: the momentum is written, not read. A zero buffer and the ordinary rule equal PyTorch's first step unless it

@@ -158,28 +158,24 @@ static fr_status expect_room(fr_device device, size_t extent) {
 
 fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out) {
     FRI_NOT_NULL(plan);
-    struct fri_layout *own = NULL;
+    FRI_OWNED(layout_free) struct fri_layout *own = NULL;
+    FRI_OWNED(fri_arena_destroy) fri_arena *arena = NULL;
     const struct fri_layout *layout = plan->layout;
-    fri_arena *arena = NULL;
     fri_allocator *a = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_plan_same_environment(plan, device));
-    FR_TRY(s, fri_allocator_get(device, &a));
+    FRI_TRY(fri_plan_same_environment(plan, device));
+    FRI_TRY(fri_allocator_get(device, &a));
     if (layout == NULL) {
-        FR_TRY(s, place(plan, &own));
+        FRI_TRY(place(plan, &own));
         layout = own;
     }
-    FR_TRY(s, expect_room(device, layout->placement.extent));
-    FR_TRY(s, fri_arena_create(layout->l, layout->n, layout->first, layout->end, plan->n_sections,
-                               layout->placement.extent, &arena));
-    FR_TRY(s, fri_allocator_arena_install(a, arena));
+    FRI_TRY(expect_room(device, layout->placement.extent));
+    FRI_TRY(fri_arena_create(layout->l, layout->n, layout->first, layout->end, plan->n_sections,
+                             layout->placement.extent, &arena));
+    FRI_TRY(fri_allocator_arena_install(a, arena));
     arena = NULL; /* the allocator owns it */
     (void)fri_allocator_arena_follow(a, 0);
     if (out != NULL) *out = layout->placement;
-done:
-    fri_arena_destroy(&arena);
-    layout_free(&own);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_plan_follow(fr_device device, int section) {

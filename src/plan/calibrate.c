@@ -138,16 +138,13 @@ void fr_calibration_run_end(fr_calibration *c) {
 
 fr_status fr_calibration_save(const fr_calibration *c, fr_device device, fr_calibration_result *out) {
     FRI_NOT_NULL(c, out);
-    fri_cost *cost = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_cost_open(device, &cost));
-    FR_TRY(s, fri_calibrate(cost, &c->dry, &c->run));
-    FR_TRY(s, fri_cost_save(cost));
+    FRI_OWNED(fri_cost_release) fri_cost *cost = NULL;
+    FRI_TRY(fri_cost_open(device, &cost));
+    FRI_TRY(fri_calibrate(cost, &c->dry, &c->run));
+    FRI_TRY(fri_cost_save(cost));
     *out = (fr_calibration_result){.measured = c->run.count, .known = fri_cost_count(cost)};
     snprintf(out->path, sizeof out->path, "%s", fri_cost_path(cost));
-done:
-    fri_cost_release(&cost);
-    return s;
+    return FR_OK;
 }
 
 void fr_calibration_release(fr_calibration **c) {

@@ -275,14 +275,11 @@ static fr_status search(finder *f) {
     if (room == 0) return FR_OK;
     /* The model may be too careful, so the knob goes above the room that there is. */
     size_t memory = room / 2 < all / 2 ? room + room / 3 : all + all / 8;
-    fri_solution *solution = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
+    FRI_OWNED(fri_solution_release) fri_solution *solution = NULL;
+    FRI_TRY(fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
     int low = least_slots(solution, FRI_CHAIN_SLOTS);
-    if (low >= 0) FR_TRY(s, bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))));
-done:
-    fri_solution_release(&solution);
-    return s;
+    if (low >= 0) FRI_TRY(bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))));
+    return FR_OK;
 }
 
 /* The model sees each unit by itself. Neighbours that save alike may run as one call: the best plan with codes

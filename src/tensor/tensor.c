@@ -86,14 +86,11 @@ fr_status fr_tensor_full(int rank, const int64_t *shape, double value, fr_dtype 
                          fr_tensor **out) {
     FRI_NOT_NULL(out);
     if (rank > 0) FRI_NOT_NULL(shape);
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    FR_TRY(s, fri_tensor_fill(t, value));
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
+    FRI_TRY(fr_tensor_empty(rank, shape, dtype, device, &t));
+    FRI_TRY(fri_tensor_fill(t, value));
     fri_tensor_put(&t, out);
-done:
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_tensor_zeros(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out) {
@@ -106,15 +103,12 @@ fr_status fr_tensor_from_host(const void *data, int rank, const int64_t *shape, 
                               fr_tensor **out) {
     FRI_NOT_NULL(out);
     if (rank > 0) FRI_NOT_NULL(shape);
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    if (fri_nbytes(t) > 0) FR_TRY(s, FRI_CHECK_NULL(data));
-    FR_TRY(s, fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, data, fri_data(t), fri_nbytes(t)));
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
+    FRI_TRY(fr_tensor_empty(rank, shape, dtype, device, &t));
+    if (fri_nbytes(t) > 0) FRI_TRY(FRI_CHECK_NULL(data));
+    FRI_TRY(fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, data, fri_data(t), fri_nbytes(t)));
     fri_tensor_put(&t, out);
-done:
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
@@ -132,16 +126,13 @@ fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
 
 static fr_status random_tensor(bool normal, int rank, const int64_t *shape, double a, double b, fr_dtype dtype,
                                fr_device device, fr_tensor **out) {
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     if (!fr_dtype_is_float(dtype))
         return fr_fail(FR_EDTYPE, "random tensor: %s is not a float type", fr_dtype_name(dtype));
-    FR_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    FR_TRY(s, fri_tensor_randomize(t, normal, a, b));
+    FRI_TRY(fr_tensor_empty(rank, shape, dtype, device, &t));
+    FRI_TRY(fri_tensor_randomize(t, normal, a, b));
     fri_tensor_put(&t, out);
-done:
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_tensor_uniform(int rank, const int64_t *shape, double low, double high, fr_dtype dtype, fr_device device,
