@@ -181,8 +181,7 @@ fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, c
     FRI_TRY(way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
     bool fused = v.pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
     FRI_TRY(run(e, &v, x, w, y, fused ? b : NULL));
-    if (b != NULL && !fused) FRI_TRY(fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y));
-    return FR_OK;
+    return b != NULL && !fused ? fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y) : FR_OK;
 }
 
 fr_status fri_cuda_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {

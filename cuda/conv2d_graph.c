@@ -189,8 +189,7 @@ static fr_status add_operations(fri_cuda_conv2d_graph *g, const fri_conv2d_desc 
         FRI_TRY(add_tensor(g, FRI_UID_BIAS, type_of(d->dtype), b_dim, &b));
         FRI_TRY(add_pointwise(g, CUDNN_POINTWISE_ADD, product, b, y));
     }
-    if (statistics) FRI_TRY(add_statistics(g, d, y));
-    return FR_OK;
+    return statistics ? add_statistics(g, d, y) : FR_OK;
 }
 
 fr_status fri_cuda_conv2d_graph_make(const fri_cudnn *dnn, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass,

@@ -35,8 +35,7 @@ static fr_status bind(fri_cudnn_call c, cudnnHandle_t handle, fri_cuda_conv2d_pl
                     c.name, (long long)bytes, p->choice.workspace);
         goto done;
     }
-    p->bound = d;
-    d = NULL;
+    FRI_MOVE(&p->bound, d);
 done:
     fri_descriptor_destroy(c.dnn, &d);
     return s;

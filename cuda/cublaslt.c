@@ -21,16 +21,11 @@ static bool loaded;
 static bool load(char *reason, size_t bytes) {
     void *library = fri_cuda_open("FRUGAL_CUBLASLT", fri_env_get()->cublaslt, SONAME, reason, bytes);
     if (library == NULL) return false;
-    const char *missing = NULL;
-    void *symbol;
-#define LOAD(name)                                                     \
-    symbol = fri_cuda_opener_table->symbol(library, "cublasLt" #name); \
-    if (symbol == NULL) missing = "cublasLt" #name;                    \
-    memcpy(&table.name, &symbol, sizeof symbol);
+    bool all = true;
+#define LOAD(name) all &= fri_cuda_symbol(library, SONAME, "cublasLt" #name, &table.name, reason, bytes);
     FRI_CUBLASLT_MAP(LOAD)
 #undef LOAD
-    if (missing != NULL) snprintf(reason, bytes, SONAME " lacks %s", missing);
-    return missing == NULL;
+    return all;
 }
 
 const fri_cublaslt *fri_cublaslt_open(char *reason, size_t bytes) {

@@ -28,18 +28,11 @@ enum { OLDEST = 91100 };
 static bool load(char *reason, size_t bytes) {
     void *library = fri_cuda_open("FRUGAL_CUDNN", fri_env_get()->cudnn, "libcudnn.so.9", reason, bytes);
     if (library == NULL) return false;
-    const char *missing = NULL;
-    void *symbol;
-#define LOAD(name)                                                  \
-    symbol = fri_cuda_opener_table->symbol(library, "cudnn" #name); \
-    if (symbol == NULL) missing = "cudnn" #name;                    \
-    memcpy(&table.name, &symbol, sizeof symbol);
+    bool all = true;
+#define LOAD(name) all &= fri_cuda_symbol(library, "libcudnn.so.9", "cudnn" #name, &table.name, reason, bytes);
     FRI_CUDNN_MAP(LOAD)
 #undef LOAD
-    if (missing != NULL) {
-        snprintf(reason, bytes, "libcudnn.so.9 lacks %s", missing);
-        return false;
-    }
+    if (!all) return false;
     size_t v = table.GetVersion(), need = OLDEST;
     if (v < need)
         snprintf(reason, bytes,
@@ -156,8 +149,7 @@ fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out) {
                                   "device description"));
         FR_TRY(s, fill_in(dnn, d));
         FR_TRY(s, fri_cudnn_check(dnn, dnn->BackendFinalize(d), "device description"));
-        description = d;
-        d = NULL;
+        FRI_MOVE(&description, d);
     }
     *out = description;
 done:
@@ -228,8 +220,7 @@ fr_status fri_cudnn_device_json(char **text) {
                             dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                                                      bytes, &bytes, json),
                             "device description"));
-    *text = json;
-    json = NULL;
+    FRI_MOVE(text, json);
     return FR_OK;
 }
 

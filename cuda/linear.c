@@ -261,8 +261,7 @@ fr_status fri_cuda_linear_forward(const fri_exec *e, const fri_linear_desc *d, c
     if (fused) FRI_TRY(run(e, d, FORWARD, w, x, CUBLASLT_EPILOGUE_BIAS, b, y, &fused));
     if (fused) return FR_OK;
     FRI_TRY(run_plain(e, d, FORWARD, w, x, y));
-    if (b != NULL) FRI_TRY(fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n, d->out, b, y));
-    return FR_OK;
+    return b != NULL ? fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n, d->out, b, y) : FR_OK;
 }
 
 fr_status fri_cuda_linear_backward_input_workspace(const fri_linear_desc *d, size_t *bytes) {
@@ -288,8 +287,7 @@ fr_status fri_cuda_linear_backward_weight(const fri_exec *e, const fri_linear_de
     if (fused) FRI_TRY(run(e, d, BACKWARD_WEIGHT, x, dy, CUBLASLT_EPILOGUE_BGRADB, db, dw, &fused));
     if (fused) return FR_OK;
     FRI_TRY(run_plain(e, d, BACKWARD_WEIGHT, x, dy, dw));
-    if (db != NULL) FRI_TRY(fri_cuda_linear_backward_bias(e, d, dy, db));
-    return FR_OK;
+    return db != NULL ? fri_cuda_linear_backward_bias(e, d, dy, db) : FR_OK;
 }
 
 fr_status fri_cuda_linear_backward_bias(const fri_exec *e, const fri_linear_desc *d, const void *dy, void *db) {

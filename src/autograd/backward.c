@@ -126,8 +126,7 @@ static void make_ready(fri_backward_run *p, fri_leaf *l) {
 static fr_status run_hooks(fri_backward_run *p, fr_status s) {
     while (p->ready != NULL) {
         fri_leaf *l = p->ready;
-        p->ready = l->next_ready;
-        l->next_ready = NULL;
+        FRI_MOVE(&p->ready, l->next_ready);
         if (s == FR_OK && l->tensor != NULL && l->hook != NULL) s = l->hook(l->hook_ctx, l->tensor);
         fri_leaf_release(&l);
     }
@@ -320,8 +319,7 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
         goto done;
     }
     FR_TRY(s, count_contributions(n));
-    n->gradient = start;
-    start = NULL;
+    FRI_MOVE(&n->gradient, start);
     FR_TRY(s, queue_push(&p.todo, n));
     fri_node_release(&n);
     while (p.todo.count > 0) {

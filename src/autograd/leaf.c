@@ -89,13 +89,11 @@ fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on) {
 }
 
 bool fr_tensor_requires_grad(const fr_tensor *t) {
-    if (t == NULL) return false;
-    return t->requires_grad;
+    return t != NULL && t->requires_grad;
 }
 
 bool fr_tensor_is_leaf(const fr_tensor *t) {
-    if (t == NULL) return false;
-    return fri_node_of(t) == NULL;
+    return t != NULL && fri_node_of(t) == NULL;
 }
 
 fr_tensor *fr_tensor_get_grad(const fr_tensor *t) {

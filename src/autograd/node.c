@@ -260,8 +260,7 @@ bool fri_as_node_made(const fr_tensor *t) {
 /* ---- what an op's backward asks ---------------------------------------------------------------------------- */
 
 const void *fr_node_params(const fr_node *node) {
-    if (node == NULL) return NULL;
-    return node->params;
+    return node != NULL ? node->params : NULL;
 }
 
 bool fr_node_wants(const fr_node *node, int input) {
@@ -270,8 +269,7 @@ bool fr_node_wants(const fr_node *node, int input) {
 }
 
 int fr_node_inputs(const fr_node *node) {
-    if (node == NULL) return 0;
-    return node->n_inputs;
+    return node != NULL ? node->n_inputs : 0;
 }
 
 bool fr_tensor_reusable(const fr_tensor *t) {

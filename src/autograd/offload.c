@@ -127,9 +127,8 @@ static fr_status create_allocator(const fri_streams *streams) {
 
 fr_status fr_offload_open(const char *path) {
     if (store.allocator != NULL) return fr_fail(FR_EUSAGE, "offload: a file is open already");
-    fr_status s = open_file(path);
-    if (s < 0) return s;
-    s = create_allocator(NULL);
+    FRI_TRY(open_file(path));
+    fr_status s = create_allocator(NULL);
     if (s < 0) {
         close(store.fd);
         store.fd = -1;

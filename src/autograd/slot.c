@@ -78,8 +78,7 @@ static fr_status bring_back(fri_slot *slot) {
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
     FR_TRY(s, fri_tensor_new(&shape, FR_U8, slot->device, FR_MEM_TEMPORARY, &bytes));
     FR_TRY(s, fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes), &slot->arrived));
-    slot->ahead = bytes;
-    bytes = NULL;
+    FRI_MOVE(&slot->ahead, bytes);
 done:
     fr_tensor_release(&bytes);
     fri_event_mark(FR_EVENT_ASIDE_END);
@@ -106,8 +105,7 @@ fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
         break;
     case FRI_SLOT_AWAY:
         FR_TRY(s, bring_back(slot));
-        value = slot->ahead;
-        slot->ahead = NULL;
+        FRI_MOVE(&value, slot->ahead);
         FR_TRY(s, fri_offload_arrived(fri_backend_of(value), slot->arrived));
         FR_TRY(s, fri_tensor_on_storage(value->storage, slot->offset, &slot->shape, slot->dtype, out));
         break;

@@ -25,6 +25,9 @@ fr_status fri_fail_report(fr_status s, const char *text);
  * It has a value from the beginning: NULL or {0}. */
 #define FRI_OWNED(release) __attribute__((cleanup(release)))
 
+/* Hands a pointer over: *to = from, and from is NULL. */
+#define FRI_MOVE(to, from) (*(to) = (from), (from) = NULL)
+
 /* For memory of malloc: p is the address of a pointer. */
 static inline void fri_free(void *p) {
     void *memory;

@@ -20,11 +20,9 @@ static void adam_range(const fri_adam_desc *d, fri_adam_coef c, int64_t first, i
 }
 
 static void adam_item(const fri_adam_desc *d, fri_adam_coef c, const fri_step_item *t) {
-    int64_t chunks = fri_ceil_div(t->n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (t->n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        adam_range(d, c, i * FRI_CHUNK, fri_min_i64(t->n, (i + 1) * FRI_CHUNK), t->param, t->grad, t->state[0],
-                   t->state[1]);
+    for (int64_t i = 0; i < t->n; i += FRI_CHUNK)
+        adam_range(d, c, i, fri_min_i64(t->n, i + FRI_CHUNK), t->param, t->grad, t->state[0], t->state[1]);
 }
 
 fr_status fri_cpu_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,

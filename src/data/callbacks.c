@@ -142,7 +142,6 @@ fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out) {
     if (source->read == NULL) FRI_TRY(ring_allocate(d, o));
     o->source = *source; /* from here on its release is called */
     fr_dataset_release(out);
-    *out = d;
-    d = NULL;
+    FRI_MOVE(out, d);
     return FR_OK;
 }

@@ -106,8 +106,7 @@ static fr_status cifar(const variant *v, const char *folder, fr_split split, fr_
         if (s != FR_OK) goto done;
         done_count += counts[i];
     }
-    *out = d;
-    d = NULL;
+    FRI_MOVE(out, d);
 done:
     fr_dataset_release(&d);
     return s;

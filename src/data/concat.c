@@ -59,7 +59,6 @@ fr_status fr_dataset_concat(fr_dataset *a, fr_dataset *b, fr_dataset **out) {
     d->target = a->target;
     d->live = a->live || b->live;
     fr_dataset_release(out);
-    *out = d;
-    d = NULL;
+    FRI_MOVE(out, d);
     return FR_OK;
 }

@@ -83,8 +83,7 @@ static fr_status read_both(const char *name, fri_source *images, fri_source *lab
     d->classes = classes;
     FR_TRY(s, read_images(images, d));
     FR_TRY(s, read_labels(labels, images->name, d));
-    *out = d;
-    d = NULL;
+    FRI_MOVE(out, d);
 done:
     fr_dataset_release(&d);
     fri_source_close(images);

@@ -214,7 +214,6 @@ fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset *
     d->count = f->images.count;
     d->classes = f->classes.count;
     FRI_TRY(fri_dataset_of_files(d));
-    *out = d;
-    d = NULL;
+    FRI_MOVE(out, d);
     return FR_OK;
 }

@@ -111,7 +111,6 @@ fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t class
     d->target = FR_TARGET_PIXELS;
     FRI_TRY(fri_dataset_of_files(d));
     fr_dataset_release(out);
-    *out = d;
-    d = NULL;
+    FRI_MOVE(out, d);
     return FR_OK;
 }

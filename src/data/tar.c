@@ -285,7 +285,6 @@ fr_status fr_dataset_tar(const char *pattern, fr_dataset **out) {
     FRI_TRY(set_labels(d));
     FRI_TRY(set_places(d));
     FRI_TRY(fri_dataset_of_files(d));
-    *out = d;
-    d = NULL;
+    FRI_MOVE(out, d);
     return FR_OK;
 }

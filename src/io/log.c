@@ -93,8 +93,7 @@ static fr_status open_text(const char *path, int64_t resume, const char *head, t
     if (ftruncate(f->fd, (off_t)f->bytes) != 0)
         return fr_fail(FR_EIO, "the log '%.300s' cannot be cut to %lld bytes: %s", path, (long long)f->bytes,
                        strerror(errno));
-    if (f->bytes == 0 && head != NULL) FRI_TRY(fri_append(f->fd, f->path, &f->bytes, head, strlen(head)));
-    return FR_OK;
+    return f->bytes == 0 && head != NULL ? fri_append(f->fd, f->path, &f->bytes, head, strlen(head)) : FR_OK;
 }
 
 static void close_text(text_file *f) {
@@ -113,8 +112,7 @@ fr_status fr_log_open(const fr_log_opts *opts, fr_log **out) {
     if (opts->tensorboard != NULL)
         FRI_TRY(fri_tfevents_open(opts->tensorboard, opts->resume >= 0 ? opts->resume + 1 : -1, &log->events));
     fr_log_close(out);
-    *out = log;
-    log = NULL;
+    FRI_MOVE(out, log);
     return FR_OK;
 }
 

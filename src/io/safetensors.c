@@ -350,19 +350,16 @@ static fr_status check_sum(const unsigned char *content, size_t bytes) {
 static fr_status check_file_sum(int fd, uint64_t bytes) {
     unsigned char chunk[CHUNK_BYTES], last[FRI_SAFETENSORS_CHECKSUM_BYTES];
     uint32_t crc = 0;
-    fr_status s = too_short_for_a_sum(bytes);
-    if (s < 0) return s;
+    FRI_TRY(too_short_for_a_sum(bytes));
     const uint64_t end = bytes - sizeof last;
     for (uint64_t at = 0; at < end;) {
         size_t n = end - at < sizeof chunk ? (size_t)(end - at) : sizeof chunk;
-        FR_TRY(s, fri_input_read(fd, chunk, n, at));
+        FRI_TRY(fri_input_read(fd, chunk, n, at));
         crc = (uint32_t)crc32_z(crc, chunk, n);
         at += n;
     }
-    FR_TRY(s, fri_input_read(fd, last, sizeof last, end));
-    s = compare_sum(crc, last);
-done:
-    return s;
+    FRI_TRY(fri_input_read(fd, last, sizeof last, end));
+    return compare_sum(crc, last);
 }
 
 fr_status fri_safetensors_read(fri_safetensors *f) {
@@ -428,8 +425,7 @@ fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri
         fd = -1;
     }
     fri_safetensors_close(out);
-    *out = f;
-    f = NULL;
+    FRI_MOVE(out, f);
 done:
     if (fd >= 0) close(fd);
     if (s < 0) fr_fail_prefix(s, "safetensors file '%.300s': ", path);
@@ -450,8 +446,7 @@ fr_status fri_safetensors_open_memory(const char *name, const void *content, siz
     FR_TRY(s, read_header(f, content, -1, bytes));
     attach(f, (const char *)content + f->private->data_at);
     fri_safetensors_close(out);
-    *out = f;
-    f = NULL;
+    FRI_MOVE(out, f);
 done:
     if (s < 0) fr_fail_prefix(s, "safetensors '%.300s': ", name);
     fri_safetensors_close(&f);

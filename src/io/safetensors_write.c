@@ -199,9 +199,8 @@ fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *e
                                 const fri_safetensors_text *metadata, size_t n_metadata,
                                 fri_safetensors_source_fn *source, void *context) {
     sink to = {.file = FR_ATOMIC_FILE_CLOSED};
-    fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
-    if (s < 0) return s;
-    s = write_file(path, entries, n_entries, false, &to, metadata, n_metadata, source, context);
+    FRI_TRY(check_arguments(path, entries, n_entries, metadata, n_metadata));
+    fr_status s = write_file(path, entries, n_entries, false, &to, metadata, n_metadata, source, context);
     return s < 0 ? fr_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
 }
 
@@ -210,8 +209,7 @@ fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_
                                         const fri_safetensors_text *metadata, size_t n_metadata,
                                         fri_safetensors_source_fn *source, void *context) {
     sink to = {.file = FR_ATOMIC_FILE_CLOSED};
-    fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
-    if (s < 0) return s;
+    FRI_TRY(check_arguments(path, entries, n_entries, metadata, n_metadata));
     fri_safetensors_entry *all = calloc(n_entries + 1, sizeof *all);
     if (all == NULL) return fr_fail(FR_ENOMEM, "safetensors file '%.300s': no host memory for its entries", path);
     if (n_entries > 0) memcpy(all, entries, n_entries * sizeof *all);
@@ -219,7 +217,7 @@ fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_
                                              .dtype = FR_U8,
                                              .shape = {.rank = 1, .dim = {FRI_SAFETENSORS_CHECKSUM_BYTES}},
                                              .data = to.checksum};
-    s = write_file(path, all, n_entries + 1, true, &to, metadata, n_metadata, source, context);
+    fr_status s = write_file(path, all, n_entries + 1, true, &to, metadata, n_metadata, source, context);
     free(all);
     return s < 0 ? fr_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
 }

@@ -213,11 +213,10 @@ fr_status fr_state_load(const char *path, fr_state *state) {
 /* Opens a state and reads its record, which the caller frees. */
 static fr_status open_record(const char *path, fri_safetensors_how how, fri_state_record *record) {
     fri_safetensors *file = NULL;
-    fr_status s = fri_safetensors_open_as(path, how, &file);
-    if (s < 0) return s;
+    FRI_TRY(fri_safetensors_open_as(path, how, &file));
     const char *text = fri_safetensors_metadata(file, FRI_STATE_RECORD_KEY);
-    s = text != NULL ? fri_state_record_parse(text, record)
-                     : fr_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
+    fr_status s = text != NULL ? fri_state_record_parse(text, record)
+                               : fr_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
     fri_safetensors_close(&file);
     return s;
 }

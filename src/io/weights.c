@@ -274,9 +274,8 @@ fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts 
     FRI_NOT_NULL(m, path);
     fr_weights_opts o = opts != NULL ? *opts : *FR_WEIGHTS_OPTS();
     loading l = {0};
-    fr_status s = check_options(&o);
-    if (s < 0) return s;
-    s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
+    FRI_TRY(check_options(&o));
+    fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
     if (s < 0) return fr_fail_prefix(s, "loading weights: ");
     FR_TRY(s, prepare(m, &o, &l));
     FR_TRY(s, fri_safetensors_read(l.file));

@@ -158,10 +158,10 @@ fr_status fri_weights_info_parse(const char *name, const char *text, fr_weights_
 fr_status fr_weights_info_read(const char *path, fr_weights_info *out) {
     FRI_NOT_NULL(path, out);
     fri_safetensors *f = NULL;
-    fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &f);
-    if (s < 0) return s;
+    FRI_TRY(fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &f));
     const char *text = fri_safetensors_metadata(f, FRI_WEIGHTS_INFO_KEY);
-    s = text != NULL
+    fr_status s =
+        text != NULL
             ? fri_weights_info_parse(path, text, out)
             : fr_fail(FR_EFORMAT, "'%s' says nothing of its network: it has no metadata \"" FRI_WEIGHTS_INFO_KEY "\"",
                       path);

@@ -38,12 +38,11 @@ static fr_status check_device(fr_device d) {
 }
 
 static fr_status create(fr_device d, fri_allocator **out) {
-    fr_status s = check_device(d);
-    if (s < 0) return s;
+    FRI_TRY(check_device(d));
     const fri_backend *b = fri_backend_get(d);
     fri_segment_source source = {b->segment_alloc, b->segment_free, b->expandable != NULL ? b->expandable() : NULL};
     fri_fork_watch();
-    s = fri_allocator_create(d, source, out);
+    fr_status s = fri_allocator_create(d, source, out);
     return s < 0 ? s : fri_allocator_follow_environment(out);
 }
 
@@ -82,9 +81,8 @@ fr_status fr_pool_create(fr_device d, fr_pool **out) {
     FRI_NOT_NULL(out);
     fri_allocator *a = NULL;
     if (fri_forked()) return fri_allocator_get(d, &a);
-    fr_status s = create(d, &a);
-    if (s < 0) return s;
-    s = fri_event_log_create(&a->log);
+    FRI_TRY(create(d, &a));
+    fr_status s = fri_event_log_create(&a->log);
     if (s < 0)
         fri_allocator_destroy(&a);
     else

@@ -70,8 +70,7 @@ fr_status fr_net_end(fr_net **n, const fr_value *results, int count, fr_module *
     if (s == FR_OK) s = finish(d, results, count);
     if (s == FR_OK) {
         fr_module_release(m);
-        *m = d->root;
-        d->root = NULL;
+        FRI_MOVE(m, d->root);
     }
     fr_module_release(&d->root);
     fr_pool_release(&d->pool);

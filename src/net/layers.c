@@ -20,8 +20,7 @@ static fr_status add_weights(fr_module *m, int rank, const int64_t *shape, int64
     if (bias > 0) FRI_TRY(fri_parameter_new(1, &bias, FR_F32, device, &b));
     FRI_TRY(default_init(w, b, fri_numel(w) / shape[0]));
     FRI_TRY(fr_module_add_parameter(m, "weight", &w));
-    if (b != NULL) FRI_TRY(fr_module_add_parameter(m, "bias", &b));
-    return FR_OK;
+    return b != NULL ? fr_module_add_parameter(m, "bias", &b) : FR_OK;
 }
 
 static fr_status check_conv(const char *class_, int64_t in, int64_t out, int64_t kernel, int64_t groups) {
@@ -56,20 +55,16 @@ static const fr_module_class conv2d_class = {.name = "Conv2d",
 fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts, fr_device device,
                        fr_module **m) {
     FRI_NOT_NULL(m);
-    fr_module *c = NULL;
+    FRI_OWNED(fr_module_release) fr_module *c = NULL;
     opts = opts != NULL ? opts : FR_CONV2D_MODULE_OPTS();
     const int64_t groups = opts->conv.groups;
-    fr_status s = check_conv("Conv2d", in, out, kernel, groups);
-    if (s < 0) return s;
-    FR_TRY(s, fr_module_create(&conv2d_class, sizeof(fr_conv2d_opts), &c));
+    FRI_TRY(check_conv("Conv2d", in, out, kernel, groups));
+    FRI_TRY(fr_module_create(&conv2d_class, sizeof(fr_conv2d_opts), &c));
     *(fr_conv2d_opts *)c->state = opts->conv;
-    FR_TRY(s, add_weights(c, 4, (int64_t[]){out, kernel, kernel, in / groups}, opts->bias ? out : 0, device));
+    FRI_TRY(add_weights(c, 4, (int64_t[]){out, kernel, kernel, in / groups}, opts->bias ? out : 0, device));
     fr_module_release(m);
-    *m = c;
-    c = NULL;
-done:
-    fr_module_release(&c);
-    return s;
+    FRI_MOVE(m, c);
+    return FR_OK;
 }
 
 /* ---- ConvTranspose2d --------------------------------------------------------------------------------------- */
@@ -85,21 +80,17 @@ static const fr_module_class conv_transpose2d_class = {.name = "ConvTranspose2d"
 fr_status fr_nn_conv_transpose2d(int64_t in, int64_t out, int64_t kernel, const fr_conv_transpose2d_opts *opts,
                                  bool bias, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    fr_module *c = NULL;
+    FRI_OWNED(fr_module_release) fr_module *c = NULL;
     const fr_conv_transpose2d_opts *o = opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS();
     const int64_t groups = o->groups;
-    fr_status s = check_conv("ConvTranspose2d", in, out, kernel, groups);
-    if (s < 0) return s;
-    FR_TRY(s, fr_module_create(&conv_transpose2d_class, sizeof *o, &c));
+    FRI_TRY(check_conv("ConvTranspose2d", in, out, kernel, groups));
+    FRI_TRY(fr_module_create(&conv_transpose2d_class, sizeof *o, &c));
     *(fr_conv_transpose2d_opts *)c->state = *o;
     /* PyTorch takes the second dimension of [in, out / groups, R, S] for the fan-in here, too. */
-    FR_TRY(s, add_weights(c, 4, (int64_t[]){in, kernel, kernel, out / groups}, bias ? out : 0, device));
+    FRI_TRY(add_weights(c, 4, (int64_t[]){in, kernel, kernel, out / groups}, bias ? out : 0, device));
     fr_module_release(m);
-    *m = c;
-    c = NULL;
-done:
-    fr_module_release(&c);
-    return s;
+    FRI_MOVE(m, c);
+    return FR_OK;
 }
 
 /* ---- Linear ------------------------------------------------------------------------------------------------ */
@@ -120,8 +111,7 @@ fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_
     FRI_TRY(fr_module_create(&linear_class, 0, &l));
     FRI_TRY(add_weights(l, 2, (int64_t[]){out, in}, bias ? out : 0, device));
     fr_module_release(m);
-    *m = l;
-    l = NULL;
+    FRI_MOVE(m, l);
     return FR_OK;
 }
 
@@ -146,8 +136,7 @@ fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module
     FRI_TRY(fr_init_normal(w, 0, 1));
     FRI_TRY(fr_module_add_parameter(e, "weight", &w));
     fr_module_release(m);
-    *m = e;
-    e = NULL;
+    FRI_MOVE(m, e);
     return FR_OK;
 }
 
@@ -233,8 +222,7 @@ static fr_status norm_create(const fr_module_class *class_, int64_t channels, fr
             FRI_TRY(fr_module_add_buffer(b, part[i].name, &t));
     }
     fr_module_release(m);
-    *m = b;
-    b = NULL;
+    FRI_MOVE(m, b);
     return FR_OK;
 }
 
@@ -290,8 +278,7 @@ static fr_status group_norm_create(const fr_module_class *class_, int64_t channe
         FRI_TRY(fr_module_add_parameter(g, i == 0 ? "weight" : "bias", &t));
     }
     fr_module_release(m);
-    *m = g;
-    g = NULL;
+    FRI_MOVE(m, g);
     return FR_OK;
 }
 
@@ -335,8 +322,7 @@ fr_status fr_nn_layer_scale(int64_t channels, double init, fr_device device, fr_
     FRI_TRY(fr_tensor_fill(t, init));
     FRI_TRY(fri_module_add_own(l, &t));
     fr_module_release(m);
-    *m = l;
-    l = NULL;
+    FRI_MOVE(m, l);
     return FR_OK;
 }
 

@@ -19,8 +19,7 @@ static fr_status run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, in
                        l->inputs, l->results);
     FRI_TRY(fri_net_pass_begin(l, &sums, &p));
     for (int i = 0; i < n_in; i++) {
-        p.value[i] = in[i];
-        in[i] = NULL;
+        FRI_MOVE(&p.value[i], in[i]);
     }
     FRI_TRY(fri_net_pass_prefix(&p, NULL, 0, &first));
     FRI_TRY(fri_net_pass_run(&p, first, l->layers));

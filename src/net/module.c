@@ -51,13 +51,11 @@ void fr_module_release(fr_module **p) {
 }
 
 void *fr_module_state(fr_module *m) {
-    if (m == NULL) return NULL;
-    return m->state;
+    return m != NULL ? m->state : NULL;
 }
 
 const fr_module_class *fr_module_class_of(const fr_module *m) {
-    if (m == NULL) return NULL;
-    return m->class_;
+    return m != NULL ? m->class_ : NULL;
 }
 
 /* ---- parts ------------------------------------------------------------------------------------------------- */
@@ -145,8 +143,7 @@ fr_module *fr_module_child(fr_module *m, int i) {
 }
 
 int fr_module_children(const fr_module *m) {
-    if (m == NULL) return 0;
-    return m->n_children;
+    return m != NULL ? m->n_children : 0;
 }
 
 fr_tensor *fr_module_tensor(fr_module *m, const char *name) {
@@ -212,8 +209,7 @@ fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_
     } else {
         s = c->forward(m, in);
         if (s == FR_OK) {
-            out[0] = in[0];
-            in[0] = NULL;
+            FRI_MOVE(&out[0], in[0]);
         }
     }
     for (int i = 0; i < n_out && s == FR_OK; i++)
@@ -299,8 +295,7 @@ void fr_module_inplace(fr_module *m, bool on) {
 }
 
 bool fr_module_training(const fr_module *m) {
-    if (m == NULL) return false;
-    return m->training;
+    return m != NULL && m->training;
 }
 
 /* ---- visiting ---------------------------------------------------------------------------------------------- */

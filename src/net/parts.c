@@ -111,8 +111,7 @@ static fr_status begin(const fri_list *l, fri_net_pass *pass, int parts, fr_tens
     for (int i = 0; i < parts; i++) {
         FRI_TRY(fri_net_pass_begin(l, NULL, &pass[i]));
         pass[i].part = i;
-        pass[i].value[0] = x[i];
-        x[i] = NULL;
+        FRI_MOVE(&pass[i].value[0], x[i]);
     }
     return FR_OK;
 }

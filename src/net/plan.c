@@ -193,8 +193,7 @@ fr_status fri_schedule_run(schedule *c, int range, fri_net_pass *p) {
     for (int i = 0; i < n_in; i++)
         if (p->list->value[id[i]].last_reader < end) fr_tensor_release(&p->value[id[i]]);
     for (int i = n_in; i < n_in + n_out; i++) {
-        p->value[id[i]] = slot[i];
-        slot[i] = NULL;
+        FRI_MOVE(&p->value[id[i]], slot[i]);
     }
 done:
     for (int i = n_in; slot != NULL && i < n_in + n_out; i++) fr_tensor_release(&slot[i]);
@@ -231,8 +230,7 @@ static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor 
     s = run_units(c->schedule, range->first, range->end, c->range + 1, &p);
     if (fri_recomputing()) fr_tensor_release(&c->schedule->sums); /* the norm behind the range has had them */
     for (int i = 0; i < n_out && s == FR_OK; i++) {
-        out[i] = p.value[c->out[i]];
-        p.value[c->out[i]] = NULL;
+        FRI_MOVE(&out[i], p.value[c->out[i]]);
     }
 done:
     fri_net_pass_end(&p);

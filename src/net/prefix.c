@@ -145,8 +145,7 @@ static fr_status take_cut(fri_net_pass *p, const int *border, int borders, int *
     if (value <= 0 || !is_border(border, borders, at))
         return fr_fail(FR_EINVAL, "network: it begins at layer %d, which is no cut, or none of its units begins there",
                        at);
-    p->value[value] = p->value[0];
-    p->value[0] = NULL;
+    FRI_MOVE(&p->value[value], p->value[0]);
     *end = at;
     return FR_OK;
 }

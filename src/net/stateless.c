@@ -272,8 +272,7 @@ fr_status fr_nn_identity(fr_module **m) {
 /* A sum or product is made in in[0], which it may write over if that is its only handle. */
 static fr_status in_first(fr_status s, fr_tensor **in, fr_tensor **out) {
     if (s < 0) return s;
-    out[0] = in[0];
-    in[0] = NULL;
+    FRI_MOVE(&out[0], in[0]);
     return FR_OK;
 }
 

@@ -136,8 +136,7 @@ static fr_status b_gradient(fr_node *node, const params *p, fr_tensor *dy) {
     if (!p->same) {
         FRI_TRY(run_sum(p, a, t, &db));
         fr_tensor_release(&t);
-        t = db;
-        db = NULL;
+        FRI_MOVE(&t, db);
     }
     if (p->d.op == FRI_BINARY_SUB || p->d.op == FRI_BINARY_DIV) {
         db = t == dy ? NULL : fr_tensor_retain(t);
@@ -145,8 +144,7 @@ static fr_status b_gradient(fr_node *node, const params *p, fr_tensor *dy) {
         FRI_TRY(FRI_KERNEL(fri_backend_of(t), t->dtype, scale,
                            (FRI_EXEC, t->dtype, fri_numel(t), -1, fri_data(t), fri_data(db))));
         fr_tensor_release(&t);
-        t = db;
-        db = NULL;
+        FRI_MOVE(&t, db);
     }
     fr_tensor_release(&a);
     return fr_node_grad(node, 1, &t);

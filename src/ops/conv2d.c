@@ -116,8 +116,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) FRI_TRY(bias_gradient(node, &d, *dy));
     if (fr_node_wants(node, 1)) FRI_TRY(weight_gradient(node, &d, *dy));
     fr_node_release_saved(node, 0);
-    if (fr_node_wants(node, 0)) FRI_TRY(input_gradient(node, &d, dy));
-    return FR_OK;
+    return fr_node_wants(node, 0) ? input_gradient(node, &d, dy) : FR_OK;
 }
 
 static const fr_op conv2d = {.name = "conv2d", .autocast = FR_AUTOCAST_LOW, .backward = backward};

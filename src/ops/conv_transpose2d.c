@@ -44,8 +44,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     }
     if (fr_node_wants(node, 1)) FRI_TRY(weight_gradient(node, d, *dy));
     fr_node_release_saved(node, SAVED_X);
-    if (fr_node_wants(node, 0)) FRI_TRY(input_gradient(node, d, dy));
-    return FR_OK;
+    return fr_node_wants(node, 0) ? input_gradient(node, d, dy) : FR_OK;
 }
 
 static const fr_op conv_transpose2d = {.name = "conv_transpose2d", .autocast = FR_AUTOCAST_LOW, .backward = backward};
@@ -121,8 +120,7 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
     if (d->p < 1 || d->q < 1 || d->r < 1 || d->s < 1 || d->h < 1 || d->w < 1 || d->h > INT32_MAX || d->w > INT32_MAX)
         return fr_fail(FR_ESHAPE, "conv_transpose2d: x %s and w %s make an image of %lld x %lld",
                        fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws), (long long)d->h, (long long)d->w);
-    if (b != NULL) FRI_TRY(expect_bias(x, b, d->c));
-    return FR_OK;
+    return b != NULL ? expect_bias(x, b, d->c) : FR_OK;
 }
 
 fr_status fr_conv_transpose2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv_transpose2d_opts *opts,

@@ -90,8 +90,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     if (bias && !weight) FRI_TRY(bias_gradient(node, d, *dy));
     if (weight) FRI_TRY(weight_gradient(node, d, *dy, bias));
     fr_node_release_saved(node, 0);
-    if (fr_node_wants(node, 0)) FRI_TRY(input_gradient(node, d, dy));
-    return FR_OK;
+    return fr_node_wants(node, 0) ? input_gradient(node, d, dy) : FR_OK;
 }
 
 static const fr_op linear = {.name = "linear", .autocast = FR_AUTOCAST_LOW, .backward = backward};

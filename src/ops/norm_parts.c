@@ -194,8 +194,7 @@ fr_status fri_norm_together(fr_tensor *const *x, int n, const fri_norm *norm, fr
     of_part.parts = p;
     for (int i = 0; i < n && s == FR_OK; i++) s = part_new(x[i], &of_part, p, &p->x[i]);
     if (s == FR_OK) {
-        *out = p;
-        p = NULL;
+        FRI_MOVE(out, p);
     }
 done:
     free(g.numbers);

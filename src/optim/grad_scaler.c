@@ -81,8 +81,7 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
         FRI_TRY(fri_tensor_fill(g->found, 0));
     }
     fr_grad_scaler_release(out);
-    *out = g;
-    g = NULL;
+    FRI_MOVE(out, g);
     return FR_OK;
 }
 
@@ -228,12 +227,11 @@ static fr_status forget_other_step(fr_grad_scaler *g) {
 fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o) {
     FRI_NOT_NULL(g, o);
     if (!g->opts.enabled) return FR_OK;
-    fr_status s = forget_other_step(g);
-    if (s < 0) return s;
+    FRI_TRY(forget_other_step(g));
     if (g->stage == UNSCALED)
         return fr_fail(FR_EUSAGE, "grad scaler: unscale was already called for this optimizer since the last update");
     if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: unscale is called after step");
-    s = pass(g, o, true);
+    fr_status s = pass(g, o, true);
     if (s == FR_OK) g->stage = UNSCALED;
     return s;
 }

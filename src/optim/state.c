@@ -243,8 +243,7 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
         p->unused = false;
         for (int k = 0; k < SLOTS; k++) {
             fr_tensor_release(&p->state[k]);
-            p->state[k] = fresh[i][k];
-            fresh[i][k] = NULL;
+            FRI_MOVE(&p->state[k], fresh[i][k]);
         }
         const int n = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, n);
         p->averaged = ema >= 0 && p->state[ema] != NULL;

@@ -234,6 +234,5 @@ fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parame
     FRI_TRY(fri_optimizer_count(o, new_step, n, parameters, found));
     FRI_TRY(fri_optimizer_lists(o, left, launch, &u));
     for (int i = 0; i < n; i++) FRI_TRY(hand_out(o, &parameters[i]));
-    if (o->ema > 0) FRI_TRY(fri_optimizer_average(o, n, parameters, found));
-    return FR_OK;
+    return o->ema > 0 ? fri_optimizer_average(o, n, parameters, found) : FR_OK;
 }

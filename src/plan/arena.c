@@ -88,23 +88,19 @@ done:
 }
 
 static fr_status place(const fr_plan *p, struct fri_layout **out) {
-    fr_status s = FR_OK;
     if (p->allocator != NULL || p->n_sections == 0)
         return fr_fail(FR_EUSAGE, "arena: the plan has not ended, or has no section");
-    struct fri_layout *layout = calloc(1, sizeof *layout);
+    FRI_OWNED(layout_free) struct fri_layout *layout = calloc(1, sizeof *layout);
     if (layout == NULL) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     fr_placement *result = &layout->placement;
     double began = 1e3 * fri_now();
-    FR_TRY(s, find_lifetimes(p, layout));
+    FRI_TRY(find_lifetimes(p, layout));
     result->blocks = layout->n;
-    FR_TRY(s, fri_arena_place(layout->l, layout->n, p->first_event + 1, (size_t)p->n_sections - 1, &result->extent,
-                              &result->peak));
+    FRI_TRY(fri_arena_place(layout->l, layout->n, p->first_event + 1, (size_t)p->n_sections - 1, &result->extent,
+                            &result->peak));
     result->milliseconds = 1e3 * fri_now() - began;
-    *out = layout;
-    layout = NULL;
-done:
-    layout_free(&layout);
-    return s;
+    FRI_MOVE(out, layout);
+    return FR_OK;
 }
 
 void fri_plan_layout_free(fr_plan *p) {

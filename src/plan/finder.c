@@ -94,9 +94,8 @@ static void uniform(candidate *c, int units, fr_unit_option o, bool each) {
 static fr_status dry_run(finder *f, candidate *c, size_t limit) {
     fr_fit_clock *clock = NULL;
     fr_unit_plan plan = plan_of(f, c);
-    fr_status s = fr_fit_clock_begin(f->opts->target, &clock);
-    if (s < 0) return s;
-    s = f->run(f->ctx, &plan, limit, &c->memory);
+    FRI_TRY(fr_fit_clock_begin(f->opts->target, &clock));
+    fr_status s = f->run(f->ctx, &plan, limit, &c->memory);
     fr_fit_clock_end(&clock, &c->seconds);
     f->dry_runs++;
     c->ok = s == FR_OK;
@@ -109,9 +108,8 @@ static fr_status dry_run(finder *f, candidate *c, size_t limit) {
 static fr_status observe(finder *f, candidate *c, fri_step_trace *out) {
     fri_observer *o = NULL;
     fr_unit_plan plan = plan_of(f, c);
-    fr_status s = fri_observe_begin(f->cost, f->units, &o);
-    if (s < 0) return s;
-    s = f->run(f->ctx, &plan, SIZE_MAX, &c->memory);
+    FRI_TRY(fri_observe_begin(f->cost, f->units, &o));
+    fr_status s = f->run(f->ctx, &plan, SIZE_MAX, &c->memory);
     fr_status ended = fri_observe_end(&o, out);
     f->dry_runs++;
     if (s < 0) return s;
@@ -278,8 +276,7 @@ static fr_status search(finder *f) {
     FRI_OWNED(fri_solution_release) fri_solution *solution = NULL;
     FRI_TRY(fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
     int low = least_slots(solution, FRI_CHAIN_SLOTS);
-    if (low >= 0) FRI_TRY(bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))));
-    return FR_OK;
+    return low >= 0 ? bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))) : FR_OK;
 }
 
 /* The model sees each unit by itself. Neighbours that save alike may run as one call: the best plan with codes

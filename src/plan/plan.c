@@ -85,8 +85,7 @@ void fr_plan_release(fr_plan **plan) {
 /* ---- looking ----------------------------------------------------------------------------------------------- */
 
 int fr_plan_sections(const fr_plan *p) {
-    if (p == NULL) return 0;
-    return p->n_sections;
+    return p != NULL ? p->n_sections : 0;
 }
 
 fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats *out) {
@@ -106,8 +105,7 @@ int fr_plan_peak_section(const fr_plan *p) {
 }
 
 const char *fr_plan_environment(const fr_plan *p) {
-    if (p == NULL) return NULL;
-    return p->environment;
+    return p != NULL ? p->environment : NULL;
 }
 
 size_t fr_plan_step_memory(const fr_plan *p) {

@@ -232,8 +232,7 @@ void fr_summary_release(fr_summary **p) {
 }
 
 int fr_summary_layers(const fr_summary *s) {
-    if (s == NULL) return 0;
-    return s->n_rows;
+    return s != NULL ? s->n_rows : 0;
 }
 
 fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out) {

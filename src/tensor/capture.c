@@ -60,24 +60,18 @@ static size_t bytes_of(int64_t places) {
 
 fr_status fr_capture_create(fr_device device, int64_t places, fr_capture **out) {
     void *pinned = NULL;
-    fr_status s = FR_OK;
-    fr_capture *c = calloc(1, sizeof *c);
+    FRI_OWNED(fr_capture_release) fr_capture *c = calloc(1, sizeof *c);
     if (c == NULL) return fr_fail(FR_ENOMEM, "capture: out of host memory");
     c->backend = fri_backend_get(device);
     c->places = places + FIRST;
     fr_shape shape = FRI_SHAPE((int64_t)bytes_of(c->places));
-    FR_TRY(s, fri_tensor_new(&shape, FR_U8, device, FR_MEM_OTHER, &c->memory));
-    if (c->backend->streams != NULL && c->backend->streams->host_alloc(TURNS * bytes_of(c->places), &pinned) < 0) {
-        s = fr_fail(FR_ENOMEM, "capture: no page-locked host memory for the values of a recorded step");
-        goto done;
-    }
+    FRI_TRY(fri_tensor_new(&shape, FR_U8, device, FR_MEM_OTHER, &c->memory));
+    if (c->backend->streams != NULL && c->backend->streams->host_alloc(TURNS * bytes_of(c->places), &pinned) < 0)
+        return fr_fail(FR_ENOMEM, "capture: no page-locked host memory for the values of a recorded step");
     c->pinned = pinned;
     fr_capture_release(out);
-    *out = c;
-    c = NULL;
-done:
-    fr_capture_release(&c);
-    return s;
+    FRI_MOVE(out, c);
+    return FR_OK;
 }
 
 void fr_capture_forget(fr_capture *c) {
@@ -234,11 +228,10 @@ fr_status fri_capture_value(const fr_tensor *t, fr_readback *r) {
 
 fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
     fr_capture *c = fri_here.capture;
-    fr_status s = FRI_ROOM(c->checks, c->n_checks, "capture");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(c->checks, c->n_checks, "capture"));
     check *k = &c->checks[c->n_checks];
     *k = (check){.op = op, .what = what, .limit = limit};
-    s = fri_capture_value(bad, &k->bad);
+    fr_status s = fri_capture_value(bad, &k->bad);
     if (s == FR_OK) c->n_checks++;
     return s;
 }

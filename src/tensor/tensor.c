@@ -30,12 +30,10 @@ fr_status fri_tensor_new(const fr_shape *shape, fr_dtype dtype, fr_device device
                          fr_tensor **out) {
     size_t bytes = 0;
     fri_storage *storage = NULL;
-    fr_status s = fri_shape_bytes("tensor", shape, dtype, &bytes);
-    if (s < 0) return s;
+    FRI_TRY(fri_shape_bytes("tensor", shape, dtype, &bytes));
     fr_tag tag = fri_tag_make(category, dtype, shape);
-    s = fri_storage_create(device, bytes, &tag, &storage);
-    if (s < 0) return s;
-    s = fri_tensor_on_storage(storage, 0, shape, dtype, out);
+    FRI_TRY(fri_storage_create(device, bytes, &tag, &storage));
+    fr_status s = fri_tensor_on_storage(storage, 0, shape, dtype, out);
     fri_storage_release_handle(storage);
     return s;
 }
@@ -170,8 +168,7 @@ fr_status fr_tensor_narrow0(fr_tensor *t, int64_t start, int64_t length, fr_tens
 /* ---- looking ----------------------------------------------------------------------------------------------- */
 
 int fr_tensor_rank(const fr_tensor *t) {
-    if (t == NULL) return 0;
-    return t->shape.rank;
+    return t != NULL ? t->shape.rank : 0;
 }
 
 int64_t fr_tensor_dim(const fr_tensor *t, int i) {
@@ -181,8 +178,7 @@ int64_t fr_tensor_dim(const fr_tensor *t, int i) {
 }
 
 const int64_t *fr_tensor_shape(const fr_tensor *t) {
-    if (t == NULL) return NULL;
-    return t->shape.dim;
+    return t != NULL ? t->shape.dim : NULL;
 }
 
 int64_t fri_numel(const fr_tensor *t) {
@@ -190,8 +186,7 @@ int64_t fri_numel(const fr_tensor *t) {
 }
 
 int64_t fr_tensor_numel(const fr_tensor *t) {
-    if (t == NULL) return 0;
-    return fri_numel(t);
+    return t != NULL ? fri_numel(t) : 0;
 }
 
 size_t fri_nbytes(const fr_tensor *t) {
@@ -199,18 +194,15 @@ size_t fri_nbytes(const fr_tensor *t) {
 }
 
 size_t fr_tensor_nbytes(const fr_tensor *t) {
-    if (t == NULL) return 0;
-    return fri_nbytes(t);
+    return t != NULL ? fri_nbytes(t) : 0;
 }
 
 fr_dtype fr_tensor_dtype(const fr_tensor *t) {
-    if (t == NULL) return FR_F32;
-    return t->dtype;
+    return t != NULL ? t->dtype : FR_F32;
 }
 
 fr_device fr_tensor_device(const fr_tensor *t) {
-    if (t == NULL) return FR_CPU;
-    return fri_device_of(t);
+    return t != NULL ? fri_device_of(t) : FR_CPU;
 }
 
 void *fr_tensor_data(fr_tensor *t) {
@@ -219,8 +211,7 @@ void *fr_tensor_data(fr_tensor *t) {
 }
 
 uint64_t fr_tensor_version(const fr_tensor *t) {
-    if (t == NULL) return 0;
-    return t->storage->version;
+    return t != NULL ? t->storage->version : 0;
 }
 
 void fr_tensor_category_set(fr_tensor *t, fr_category c) {
