@@ -34,32 +34,28 @@ static bool is_no_worse(const fri_cuda_conv2d_plan *fused, const fri_cuda_conv2d
  * than the product alone. Its relu is left alone: it does not pass NaN as ours does. */
 static fr_status forward_plan(const fri_conv2d_desc *d, way *v) {
     fri_cuda_conv2d_plan *fused = NULL;
-    fr_status s = FR_OK;
     if (d->bias && d->bias_dtype == d->dtype && !(d->unaligned & FRI_UNALIGNED_B))
-        FR_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD_BIAS, &fused));
-    if (fused == NULL || !is_liked(d, fused)) FR_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &v->plan));
+        FRI_TRY(fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD_BIAS, &fused));
+    if (fused == NULL || !is_liked(d, fused)) FRI_TRY(fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &v->plan));
     if (fused != NULL && (v->plan == NULL || is_no_worse(fused, v->plan))) {
         v->pass = FRI_CUDA_CONV2D_FORWARD_BIAS;
         v->plan = fused;
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* One kernel for the product and the sums, by the same rule; without one v->plan stays NULL. What cuDNN has such
  * engines for is known (test_conv2d_patterns): looking for others in vain would take a tenth of a second each. */
 static fr_status statistics_plan(const fri_conv2d_desc *d, way *v) {
     fri_cuda_conv2d_plan *fused = NULL, *plain = NULL;
-    fr_status s = FR_OK;
     if (d->dtype != FR_F16 || d->c % 8 != 0 || d->k % 8 != 0) return FR_OK;
-    FR_TRY(s, fri_cuda_conv2d_plan_get(d, v->pass, &fused));
+    FRI_TRY(fri_cuda_conv2d_plan_get(d, v->pass, &fused));
     if (fused != NULL && !is_liked(d, fused)) {
-        FR_TRY(s, fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &plain));
+        FRI_TRY(fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &plain));
         if (!is_no_worse(fused, plain)) fused = NULL;
     }
     v->plan = fused;
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status find_plan(const fri_conv2d_desc *d, way *v) {
@@ -100,13 +96,12 @@ static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way
     const int64_t elements[3] = {d->n * d->h * d->w * d->c, d->k * d->r * d->s * (d->c / d->groups),
                                  d->n * d->p * d->q * d->k};
     const size_t size = fr_dtype_size(d->dtype);
-    fr_status s = FR_OK;
     *v = (way){.pass = pass};
     if (d->n == 0) return FR_OK; /* nothing runs */
-    FR_TRY(s, divide(d, v));
+    FRI_TRY(divide(d, v));
     if (pass == FRI_CUDA_CONV2D_FORWARD_STATS && v->parts > 1)
         return FR_OK; /* a batch norm's sums are of a whole batch */
-    FR_TRY(s, find_plan(&v->part, v));
+    FRI_TRY(find_plan(&v->part, v));
     if (v->plan == NULL) return FR_OK;
     v->bytes = v->plan->choice.workspace;
     for (int i = 0; i < 3; i++) {
@@ -115,8 +110,7 @@ static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way
         v->at[i] = add_scratch(v, v->size[i]);
     }
     if (pass == FRI_CUDA_CONV2D_BACKWARD_WEIGHT && v->parts > 1) v->sum_at = add_scratch(v, (size_t)elements[W] * size);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* *p becomes the copy that was planned for. */
@@ -141,31 +135,26 @@ static fr_status run_parts(const fri_exec *e, const way *v, fri_cuda_conv2d_data
     const int64_t weights = d->k * d->r * d->s * (d->c / d->groups), size = (int64_t)fr_dtype_size(d->dtype);
     const bool adds = v->pass == FRI_CUDA_CONV2D_BACKWARD_WEIGHT;
     void *sum = (void *)(uintptr_t)data.w;
-    fr_status s = FR_OK;
     for (int64_t i = 0; i < v->parts; i++) {
         if (adds && i == 1) data.w = (const char *)data.workspace + v->sum_at;
-        FR_TRY(s, fri_cuda_conv2d_run(fri_cuda_stream_of(e), d, v->pass, v->plan, &data));
-        if (adds && i > 0) FR_TRY(s, fri_backend_get(FR_CUDA)->kernels.add(e, d->dtype, weights, sum, data.w, sum));
+        FRI_TRY(fri_cuda_conv2d_run(fri_cuda_stream_of(e), d, v->pass, v->plan, &data));
+        if (adds && i > 0) FRI_TRY(fri_backend_get(FR_CUDA)->kernels.add(e, d->dtype, weights, sum, data.w, sum));
         data.x = (const char *)data.x + d->n * d->h * d->w * d->c * size;
         data.y = (const char *)data.y + d->n * d->p * d->q * d->k * size;
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* x, w and y are data or gradients; which of them is written depends on the pass. */
 static fr_status run_with(const fri_exec *e, const way *v, fri_cuda_conv2d_data data) {
-    fr_status s = FR_OK;
     data.workspace = e->workspace;
     if (v->bytes > 0 && (e->workspace == NULL || e->workspace_bytes < v->bytes))
         return fri_cuda_workspace_short(fri_cuda_conv2d_pass_name[v->pass], v->bytes,
                                         e->workspace != NULL ? e->workspace_bytes : 0);
-    FR_TRY(s, align(e, v, X, &data.x));
-    FR_TRY(s, align(e, v, W, &data.w));
-    FR_TRY(s, align(e, v, Y, &data.y));
-    FR_TRY(s, run_parts(e, v, data));
-done:
-    return s;
+    FRI_TRY(align(e, v, X, &data.x));
+    FRI_TRY(align(e, v, W, &data.w));
+    FRI_TRY(align(e, v, Y, &data.y));
+    return run_parts(e, v, data);
 }
 
 static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
@@ -188,14 +177,11 @@ fr_status fri_cuda_conv2d_forward_workspace(const fri_conv2d_desc *d, size_t *by
 fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                   const void *b, void *y) {
     way v;
-    fr_status s = FR_OK;
     if (d->n == 0) return FR_OK;
-    FR_TRY(s, way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
+    FRI_TRY(way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
     bool fused = v.pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
-    FR_TRY(s, run(e, &v, x, w, y, fused ? b : NULL));
-    if (b != NULL && !fused) FR_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y));
-done:
-    return s;
+    FRI_TRY(run(e, &v, x, w, y, fused ? b : NULL));
+    return b != NULL && !fused ? fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y) : FR_OK;
 }
 
 fr_status fri_cuda_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
@@ -209,8 +195,7 @@ fr_status fri_cuda_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool
 fr_status fri_cuda_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                         void *y, void *sums) {
     way v;
-    fr_status s = way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v);
-    if (s < 0) return s;
+    FRI_TRY(way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v));
     if (v.plan == NULL) return fr_fail(FR_EINTERNAL, "conv2d_forward_stats: this convolution has no such kernel");
     return run_with(e, &v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .sums = sums, .k = d->k});
 }

@@ -150,8 +150,7 @@ fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass 
     fri_cuda_conv2d_plan *p = NULL;
     *out = (fri_cuda_conv2d_choice){0};
     if (d->n == 0) return FR_OK; /* nothing runs */
-    fr_status s = fri_cuda_conv2d_plan_get(d, pass, &p);
-    if (s < 0) return s;
+    FRI_TRY(fri_cuda_conv2d_plan_get(d, pass, &p));
     if (p == NULL)
         return fr_fail(FR_EUNSUPPORTED, "%s: cuDNN has no engine for the fused pass", fri_cuda_conv2d_pass_name[pass]);
     *out = p->choice;

@@ -35,8 +35,7 @@ static fr_status bind(fri_cudnn_call c, cudnnHandle_t handle, fri_cuda_conv2d_pl
                     c.name, (long long)bytes, p->choice.workspace);
         goto done;
     }
-    p->bound = d;
-    d = NULL;
+    FRI_MOVE(&p->bound, d);
 done:
     fri_descriptor_destroy(c.dnn, &d);
     return s;
@@ -105,12 +104,9 @@ fr_status fri_cuda_conv2d_run(void *stream, const fri_conv2d_desc *d, fri_cuda_c
                               fri_cuda_conv2d_plan *p, const fri_cuda_conv2d_data *data) {
     cudnnHandle_t handle = NULL;
     fri_cudnn_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, begin(stream, pass, &c, &handle));
-    FR_TRY(s, bind_or_replace(c, handle, d, pass, p));
-    FR_TRY(s, execute(c, handle, p, data));
-done:
-    return s;
+    FRI_TRY(begin(stream, pass, &c, &handle));
+    FRI_TRY(bind_or_replace(c, handle, d, pass, p));
+    return execute(c, handle, p, data);
 }
 
 /* ---- timing ------------------------------------------------------------------------------------------------ */

@@ -72,15 +72,12 @@ done:
 }
 
 static fr_status keep_json(const search *c, cudnnBackendDescriptor_t plan, fri_cuda_conv2d_plan *p) {
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_descriptor_get(c->call, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
-                                 &p->json_bytes, NULL));
+    FRI_TRY(fri_descriptor_get(c->call, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
+                               &p->json_bytes, NULL));
     if ((p->json = malloc((size_t)p->json_bytes + 1)) == NULL)
         return fr_fail(FR_ENOMEM, "%s: out of host memory", c->call.name);
-    FR_TRY(s, fri_descriptor_get(c->call, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                 p->json_bytes, &p->json_bytes, p->json));
-done:
-    return s;
+    return fri_descriptor_get(c->call, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                              p->json_bytes, &p->json_bytes, p->json);
 }
 
 /* A plan like one that is there already: cuDNN lists some engines with several settings, and some twice. */

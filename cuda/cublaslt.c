@@ -21,16 +21,11 @@ static bool loaded;
 static bool load(char *reason, size_t bytes) {
     void *library = fri_cuda_open("FRUGAL_CUBLASLT", fri_env_get()->cublaslt, SONAME, reason, bytes);
     if (library == NULL) return false;
-    const char *missing = NULL;
-    void *symbol;
-#define LOAD(name)                                                     \
-    symbol = fri_cuda_opener_table->symbol(library, "cublasLt" #name); \
-    if (symbol == NULL) missing = "cublasLt" #name;                    \
-    memcpy(&table.name, &symbol, sizeof symbol);
+    bool all = true;
+#define LOAD(name) all &= fri_cuda_symbol(library, SONAME, "cublasLt" #name, &table.name, reason, bytes);
     FRI_CUBLASLT_MAP(LOAD)
 #undef LOAD
-    if (missing != NULL) snprintf(reason, bytes, SONAME " lacks %s", missing);
-    return missing == NULL;
+    return all;
 }
 
 const fri_cublaslt *fri_cublaslt_open(char *reason, size_t bytes) {
@@ -49,11 +44,9 @@ fr_status fri_cublaslt_check(const fri_cublaslt *lt, cublasStatus_t code, const 
 fr_status fri_cublaslt_handle(const fri_cublaslt **lt, cublasLtHandle_t *out) {
     static _Thread_local cublasLtHandle_t handle;
     char reason[256];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_cuda_context(NULL));
+    FRI_TRY(fri_cuda_context(NULL));
     if ((*lt = fri_cublaslt_open(reason, sizeof reason)) == NULL) return fr_fail(FR_ELIBRARY, "cuda: %s", reason);
-    if (handle == NULL) FR_TRY(s, fri_cublaslt_check(*lt, (*lt)->Create(&handle), "cublasLtCreate"));
+    if (handle == NULL) FRI_TRY(fri_cublaslt_check(*lt, (*lt)->Create(&handle), "cublasLtCreate"));
     *out = handle;
-done:
-    return s;
+    return FR_OK;
 }

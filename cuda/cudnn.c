@@ -28,18 +28,11 @@ enum { OLDEST = 91100 };
 static bool load(char *reason, size_t bytes) {
     void *library = fri_cuda_open("FRUGAL_CUDNN", fri_env_get()->cudnn, "libcudnn.so.9", reason, bytes);
     if (library == NULL) return false;
-    const char *missing = NULL;
-    void *symbol;
-#define LOAD(name)                                                  \
-    symbol = fri_cuda_opener_table->symbol(library, "cudnn" #name); \
-    if (symbol == NULL) missing = "cudnn" #name;                    \
-    memcpy(&table.name, &symbol, sizeof symbol);
+    bool all = true;
+#define LOAD(name) all &= fri_cuda_symbol(library, "libcudnn.so.9", "cudnn" #name, &table.name, reason, bytes);
     FRI_CUDNN_MAP(LOAD)
 #undef LOAD
-    if (missing != NULL) {
-        snprintf(reason, bytes, "libcudnn.so.9 lacks %s", missing);
-        return false;
-    }
+    if (!all) return false;
     size_t v = table.GetVersion(), need = OLDEST;
     if (v < need)
         snprintf(reason, bytes,
@@ -114,39 +107,34 @@ static void name_from(const char *text, size_t length) {
 /* What is described, and its name: a GPU that is there (*gpu), else the text of a file or of the stored description. */
 static fr_status describe(const fri_cuda_device **gpu, const char **text, size_t *length) {
     static char from_file[DESCRIPTION_BYTES];
-    fr_status s = FR_OK;
     const char *path = fri_env_get()->cuda_device, *reason;
     *gpu = NULL;
     *text = h200;
     *length = sizeof h200 - 1;
     if (path != NULL && path[0] != '\0') {
-        FR_TRY(s, read_description(path, from_file, length));
+        FRI_TRY(read_description(path, from_file, length));
         *text = from_file;
     } else if (fri_cuda_available(&reason)) {
-        FR_TRY(s, fri_cuda_context(gpu));
+        FRI_TRY(fri_cuda_context(gpu));
         snprintf(device_name, sizeof device_name, "%s", (*gpu)->name);
         return FR_OK;
     }
     name_from(*text, *length);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status fill_in(const fri_cudnn *dnn, cudnnBackendDescriptor_t d) {
     const fri_cuda_device *gpu = NULL;
     const char *text = NULL;
     size_t length = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, describe(&gpu, &text, &length));
+    FRI_TRY(describe(&gpu, &text, &length));
     int32_t index = gpu != NULL ? gpu->index : 0;
-    FR_TRY(s, fri_cudnn_check(dnn,
-                              gpu != NULL ? dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID,
-                                                                     CUDNN_TYPE_INT32, 1, &index)
-                                          : dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                                                     CUDNN_TYPE_CHAR, (int64_t)length, text),
-                              gpu != NULL ? "device properties" : "device description"));
-done:
-    return s;
+    return fri_cudnn_check(dnn,
+                           gpu != NULL ? dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32,
+                                                                  1, &index)
+                                       : dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                                                  CUDNN_TYPE_CHAR, (int64_t)length, text),
+                           gpu != NULL ? "device properties" : "device description");
 }
 
 fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out) {
@@ -161,8 +149,7 @@ fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out) {
                                   "device description"));
         FR_TRY(s, fill_in(dnn, d));
         FR_TRY(s, fri_cudnn_check(dnn, dnn->BackendFinalize(d), "device description"));
-        description = d;
-        d = NULL;
+        FRI_MOVE(&description, d);
     }
     *out = description;
 done:
@@ -221,36 +208,30 @@ fr_status fri_cudnn_device_json(char **text) {
     char reason[256];
     int64_t bytes = 0;
     cudnnBackendDescriptor_t d;
-    char *json = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_cudnn_device(&d));
+    FRI_OWNED(fri_free) char *json = NULL;
+    FRI_TRY(fri_cudnn_device(&d));
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
-    FR_TRY(s, fri_cudnn_check(dnn,
-                              dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
-                                                       &bytes, NULL),
-                              "device description"));
+    FRI_TRY(fri_cudnn_check(dnn,
+                            dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
+                                                     &bytes, NULL),
+                            "device description"));
     if ((json = calloc(1, (size_t)bytes + 1)) == NULL) return fr_fail(FR_ENOMEM, "cuda: out of host memory");
-    FR_TRY(s, fri_cudnn_check(dnn,
-                              dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                                       bytes, &bytes, json),
-                              "device description"));
-    *text = json;
-    json = NULL;
-done:
-    free(json);
-    return s;
+    FRI_TRY(fri_cudnn_check(dnn,
+                            dnn->BackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                                     bytes, &bytes, json),
+                            "device description"));
+    FRI_MOVE(text, json);
+    return FR_OK;
 }
 
 fr_status fri_cudnn_handle(void *stream, cudnnHandle_t *out) {
     static _Thread_local cudnnHandle_t handle;
     char reason[256];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_cuda_context(NULL));
+    FRI_TRY(fri_cuda_context(NULL));
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
     if (dnn == NULL) return fr_fail(FR_ELIBRARY, "cuda: %s", reason);
-    if (handle == NULL) FR_TRY(s, fri_cudnn_check(dnn, dnn->Create(&handle), "cudnnCreate"));
-    FR_TRY(s, fri_cudnn_check(dnn, dnn->SetStream(handle, stream), "cudnnSetStream"));
+    if (handle == NULL) FRI_TRY(fri_cudnn_check(dnn, dnn->Create(&handle), "cudnnCreate"));
+    FRI_TRY(fri_cudnn_check(dnn, dnn->SetStream(handle, stream), "cudnnSetStream"));
     *out = handle;
-done:
-    return s;
+    return FR_OK;
 }

@@ -1,10 +1,8 @@
 /* graph.c - see graph.h. */
 #include "graph.h"
 
-static _Thread_local bool recording;
-
 fr_status fri_cuda_refuse_in_graph(const char *what) {
-    return recording ? fr_fail(FR_EUSAGE, "cuda: %s cannot be part of a recorded step", what) : FR_OK;
+    return fri_here.in_graph ? fr_fail(FR_EUSAGE, "cuda: %s cannot be part of a recorded step", what) : FR_OK;
 }
 
 static fr_status begin(void) {
@@ -12,7 +10,7 @@ static fr_status begin(void) {
     FR_TRY(s, fri_cuda_refuse_in_graph("the beginning of another one"));
     FR_TRY(s, fri_cuda_context(NULL));
     FRI_CUDART(s, StreamBeginCapture, (fri_cuda_stream(), cudaStreamCaptureModeThreadLocal));
-    recording = true;
+    fri_here.in_graph = true;
 done:
     return s;
 }
@@ -23,7 +21,7 @@ static fr_status end(void **out) {
     cudaGraphExec_t executable = NULL;
     fr_status s = FR_OK;
     *out = NULL;
-    recording = false;
+    fri_here.in_graph = false;
     FRI_CUDART(s, StreamEndCapture, (fri_cuda_stream(), &graph));
     FRI_CUDART(s, GraphInstantiate, (&executable, graph, 0));
     *out = executable;

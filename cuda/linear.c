@@ -117,21 +117,18 @@ static fr_status describe(call *c, const fri_linear_desc *d, const product *p, c
         d->dtype == FR_F32 && fri_env_get()->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t a = p->a_turned ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
     const fri_cublaslt *lt = c->lt;
-    fr_status s = FR_OK;
-    FR_TRY(s, check(c, lt->MatmulDescCreate(&c->product, compute, CUDA_R_32F)));
-    FR_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a)));
-    FR_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b)));
+    FRI_TRY(check(c, lt->MatmulDescCreate(&c->product, compute, CUDA_R_32F)));
+    FRI_TRY(check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a)));
+    FRI_TRY(check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b)));
     if (c->epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
-        FR_TRY(s, check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &c->epilogue,
-                                                      sizeof c->epilogue)));
-        FR_TRY(s,
-               check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias)));
+        FRI_TRY(check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &c->epilogue,
+                                                    sizeof c->epilogue)));
+        FRI_TRY(
+            check(c, lt->MatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias)));
     }
-    FR_TRY(s, check(c, lt->MatrixLayoutCreate(&c->a, type, (uint64_t)p->a_rows, (uint64_t)p->a_columns, p->a_rows)));
-    FR_TRY(s, check(c, lt->MatrixLayoutCreate(&c->b, type, (uint64_t)p->b_rows, (uint64_t)p->b_columns, p->b_rows)));
-    FR_TRY(s, check(c, lt->MatrixLayoutCreate(&c->d, type, (uint64_t)p->m, (uint64_t)p->n, p->m)));
-done:
-    return s;
+    FRI_TRY(check(c, lt->MatrixLayoutCreate(&c->a, type, (uint64_t)p->a_rows, (uint64_t)p->a_columns, p->a_rows)));
+    FRI_TRY(check(c, lt->MatrixLayoutCreate(&c->b, type, (uint64_t)p->b_rows, (uint64_t)p->b_columns, p->b_rows)));
+    return check(c, lt->MatrixLayoutCreate(&c->d, type, (uint64_t)p->m, (uint64_t)p->n, p->m));
 }
 
 static fr_status ask_heuristic(call *c, size_t workspace, cublasLtMatmulAlgo_t *out) {
@@ -139,33 +136,30 @@ static fr_status ask_heuristic(call *c, size_t workspace, cublasLtMatmulAlgo_t *
     const fri_cublaslt *lt = c->lt;
     cublasLtMatmulHeuristicResult_t best;
     int found = 0;
-    fr_status s = FR_OK;
     static const cublasLtMatmulPreferenceAttributes_t alignments[3] = {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
                                                                        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                                                        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    FR_TRY(s, check(c, lt->MatmulPreferenceCreate(&c->preference)));
-    FR_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                        &workspace, sizeof workspace)));
-    FR_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                        &schemes, sizeof schemes)));
+    FRI_TRY(check(c, lt->MatmulPreferenceCreate(&c->preference)));
+    FRI_TRY(check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                      &workspace, sizeof workspace)));
+    FRI_TRY(check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                      &schemes, sizeof schemes)));
     for (int i = 0; i < 3; i++)
-        FR_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, alignments[i], &c->alignment[i],
-                                                            sizeof c->alignment[i])));
+        FRI_TRY(check(c, lt->MatmulPreferenceSetAttribute(c->preference, alignments[i], &c->alignment[i],
+                                                          sizeof c->alignment[i])));
     /* C is D's memory with beta 0: it is not read, but its alignment counts. */
-    FR_TRY(s, check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                                                        &c->alignment[2], sizeof c->alignment[2])));
+    FRI_TRY(check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                                                      &c->alignment[2], sizeof c->alignment[2])));
     cublasStatus_t code =
         lt->MatmulAlgoGetHeuristic(c->handle, c->product, c->a, c->b, c->d, c->d, c->preference, 1, &best, &found);
     bool refused = code == CUBLAS_STATUS_NOT_SUPPORTED ||
                    (code == CUBLAS_STATUS_INVALID_VALUE && c->epilogue != CUBLASLT_EPILOGUE_DEFAULT);
-    if (!refused) FR_TRY(s, check(c, code));
-    if (refused || found < 1) {
-        s = fr_fail(FR_EUNSUPPORTED, "%s: cuBLASLt has no algorithm within %zu bytes of workspace", c->name, workspace);
-        goto done;
-    }
+    if (!refused) FRI_TRY(check(c, code));
+    if (refused || found < 1)
+        return fr_fail(FR_EUNSUPPORTED, "%s: cuBLASLt has no algorithm within %zu bytes of workspace", c->name,
+                       workspace);
     *out = best.algo;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* *out is NULL where there is none with this epilogue; without one that is a failure. */
@@ -264,13 +258,10 @@ fr_status fri_cuda_linear_forward_workspace(const fri_linear_desc *d, size_t *by
 fr_status fri_cuda_linear_forward(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *w,
                                   const void *b, void *y) {
     bool fused = b != NULL && fusable(d, d->in);
-    fr_status s = FR_OK;
-    if (fused) FR_TRY(s, run(e, d, FORWARD, w, x, CUBLASLT_EPILOGUE_BIAS, b, y, &fused));
+    if (fused) FRI_TRY(run(e, d, FORWARD, w, x, CUBLASLT_EPILOGUE_BIAS, b, y, &fused));
     if (fused) return FR_OK;
-    FR_TRY(s, run_plain(e, d, FORWARD, w, x, y));
-    if (b != NULL) FR_TRY(s, fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n, d->out, b, y));
-done:
-    return s;
+    FRI_TRY(run_plain(e, d, FORWARD, w, x, y));
+    return b != NULL ? fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n, d->out, b, y) : FR_OK;
 }
 
 fr_status fri_cuda_linear_backward_input_workspace(const fri_linear_desc *d, size_t *bytes) {
@@ -293,13 +284,10 @@ fr_status fri_cuda_linear_backward_weight_workspace(const fri_linear_desc *d, si
 fr_status fri_cuda_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
                                           void *dw, void *db) {
     bool fused = db != NULL && fusable(d, d->n);
-    fr_status s = FR_OK;
-    if (fused) FR_TRY(s, run(e, d, BACKWARD_WEIGHT, x, dy, CUBLASLT_EPILOGUE_BGRADB, db, dw, &fused));
+    if (fused) FRI_TRY(run(e, d, BACKWARD_WEIGHT, x, dy, CUBLASLT_EPILOGUE_BGRADB, db, dw, &fused));
     if (fused) return FR_OK;
-    FR_TRY(s, run_plain(e, d, BACKWARD_WEIGHT, x, dy, dw));
-    if (db != NULL) FR_TRY(s, fri_cuda_linear_backward_bias(e, d, dy, db));
-done:
-    return s;
+    FRI_TRY(run_plain(e, d, BACKWARD_WEIGHT, x, dy, dw));
+    return db != NULL ? fri_cuda_linear_backward_bias(e, d, dy, db) : FR_OK;
 }
 
 fr_status fri_cuda_linear_backward_bias(const fri_exec *e, const fri_linear_desc *d, const void *dy, void *db) {

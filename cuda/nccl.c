@@ -30,9 +30,9 @@ static void *comm;
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static bool load(void) {
-    const char *named = fri_env_get()->nccl, *missing = NULL;
+    const char *named = fri_env_get()->nccl;
     int version = 0;
-    void *symbol;
+    bool all = true;
     if (named != NULL && strcmp(named, "off") == 0) {
         snprintf(why_not, sizeof why_not, "FRUGAL_NCCL=off");
         return false;
@@ -40,17 +40,12 @@ static bool load(void) {
     if (getenv(CHANNELS_VARIABLE) == NULL) (void)setenv(CHANNELS_VARIABLE, CHANNELS, 0);
     void *library = fri_cuda_open("FRUGAL_NCCL", named, SONAME, why_not, sizeof why_not);
     if (library == NULL) return false;
-#define LOAD(slot, name, parameters)                       \
-    symbol = fri_cuda_opener_table->symbol(library, name); \
-    if (symbol == NULL) missing = name;                    \
-    memcpy(&table.slot, &symbol, sizeof symbol);
+#define LOAD(slot, name, parameters) \
+    all &= fri_cuda_symbol(library, SONAME, name, &table.slot, why_not, sizeof why_not);
     FRI_NCCL_MAP(LOAD)
     LOAD(last_error, "ncclGetLastError", ())
 #undef LOAD
-    if (missing != NULL) {
-        snprintf(why_not, sizeof why_not, SONAME " lacks %s", missing);
-        return false;
-    }
+    if (!all) return false;
     if (table.get_version(&version) != FRI_NCCL_SUCCESS || version < FRI_NCCL_CONFIG_VERSION) {
         snprintf(why_not, sizeof why_not, SONAME " is of version %d, older than %d", version, FRI_NCCL_CONFIG_VERSION);
         return false;
@@ -127,15 +122,12 @@ static void close_comm(bool abort) {
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
 
 static fr_status move(int peer, fr_pieces out, fr_pieces in, cudaStream_t stream) {
-    fr_status s = FR_OK;
     for (int i = out.first[peer]; i < out.first[peer + 1]; i++)
-        FR_TRY(s, check(table.send(out.piece[i].data, out.piece[i].bytes, FRI_NCCL_UINT8, peer, comm, stream),
-                        "ncclSend"));
+        FRI_TRY(
+            check(table.send(out.piece[i].data, out.piece[i].bytes, FRI_NCCL_UINT8, peer, comm, stream), "ncclSend"));
     for (int i = in.first[peer]; i < in.first[peer + 1]; i++)
-        FR_TRY(s,
-               check(table.recv(in.piece[i].data, in.piece[i].bytes, FRI_NCCL_UINT8, peer, comm, stream), "ncclRecv"));
-done:
-    return s;
+        FRI_TRY(check(table.recv(in.piece[i].data, in.piece[i].bytes, FRI_NCCL_UINT8, peer, comm, stream), "ncclRecv"));
+    return FR_OK;
 }
 
 static fr_status exchange(int size, fr_pieces out, fr_pieces in) {

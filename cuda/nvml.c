@@ -26,19 +26,13 @@ static size_t before;  /* bytes in use on it before that; 0: not known */
 static bool load(void) {
     void *library = fri_cuda_open("FRUGAL_NVML", fri_env_get()->nvml, SONAME, why_not, sizeof why_not);
     if (library == NULL) return false;
-    const char *missing = NULL;
-    void *symbol;
-#define LOAD(slot, name, parameters)                       \
-    symbol = fri_cuda_opener_table->symbol(library, name); \
-    if (symbol == NULL) missing = name;                    \
-    memcpy(&table.slot, &symbol, sizeof symbol);
+    bool all = true;
+#define LOAD(slot, name, parameters) \
+    all &= fri_cuda_symbol(library, SONAME, name, &table.slot, why_not, sizeof why_not);
     FRI_NVML_MAP(LOAD)
     LOAD(error, "nvmlErrorString", ())
 #undef LOAD
-    if (missing != NULL) {
-        snprintf(why_not, sizeof why_not, SONAME " lacks %s", missing);
-        return false;
-    }
+    if (!all) return false;
     int code = table.init();
     if (code != FRI_NVML_SUCCESS) snprintf(why_not, sizeof why_not, "nvmlInit: %s", table.error(code));
     return code == FRI_NVML_SUCCESS;

@@ -61,3 +61,11 @@ void *fri_cuda_open(const char *variable, const char *named, const char *soname,
         snprintf(reason, reason_bytes, "%s cannot be loaded (set %s to its file or folder)", soname, variable);
     return library;
 }
+
+bool fri_cuda_symbol(void *library, const char *soname, const char *symbol, void *slot, char *reason,
+                     size_t reason_bytes) {
+    void *found = fri_cuda_opener_table->symbol(library, symbol);
+    memcpy(slot, &found, sizeof found);
+    if (found == NULL) snprintf(reason, reason_bytes, "%s lacks %s", soname, symbol);
+    return found != NULL;
+}

@@ -45,4 +45,8 @@ extern const fri_cuda_opener *fri_cuda_opener_table;
  * in the folders that the build found. NULL: `reason` holds one line. */
 void *fri_cuda_open(const char *variable, const char *value, const char *soname, char *reason, size_t reason_bytes);
 
+/* *slot, a pointer to a function, becomes that symbol's; false: the library lacks it, and `reason` says so. */
+bool fri_cuda_symbol(void *library, const char *soname, const char *symbol, void *slot, char *reason,
+                     size_t reason_bytes);
+
 #endif

@@ -133,8 +133,7 @@ done:
 
 static fr_status host_alloc(size_t bytes, void **out) {
     *out = NULL;
-    fr_status s = fri_cuda_context(NULL);
-    if (s < 0) return s;
+    FRI_TRY(fri_cuda_context(NULL));
     cudaError_t code = fri_cudart_table->HostAlloc(out, bytes, cudaHostAllocPortable);
     if (code == cudaSuccess) return FR_OK;
     *out = NULL;

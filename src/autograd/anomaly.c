@@ -14,20 +14,15 @@
 
 enum { CHUNK = 1 << 20 };
 
-static _Thread_local struct {
-    bool on;
-    fr_anomaly found;
-} look;
-
 bool fr_detect_anomaly(bool on) {
-    bool was = look.on;
-    look.on = on;
-    if (on) look.found = (fr_anomaly){0};
+    bool was = fri_here.autograd.detect_anomaly;
+    fri_here.autograd.detect_anomaly = on;
+    if (on) fri_here.autograd.anomaly = (fr_anomaly){0};
     return was;
 }
 
 fr_anomaly fr_anomaly_get(void) {
-    return look.found;
+    return fri_here.autograd.anomaly;
 }
 
 bool fri_results_examined(void) {
@@ -35,7 +30,7 @@ bool fri_results_examined(void) {
 }
 
 bool fri_anomaly_enabled(void) {
-    return look.on;
+    return fri_here.autograd.detect_anomaly;
 }
 
 /* ---- numbers that are none: the exponent's bits are all ones ------------------------------------------------- */
@@ -71,30 +66,27 @@ static bool finite_part(fr_dtype t, const void *x, size_t bytes) {
 fr_status fri_all_finite(const fr_tensor *t, bool *out) {
     size_t bytes = fri_nbytes(t);
     const char *data = fri_data(t);
-    fr_status s = FR_OK;
     *out = true;
     if (!fr_dtype_is_float(t->dtype) || fri_device_of(t) == FR_META) return FR_OK;
     if (fri_device_of(t) == FR_CPU) {
         *out = finite_part(t->dtype, data, bytes);
         return FR_OK;
     }
-    void *chunk = malloc(CHUNK);
+    FRI_OWNED(fri_free) void *chunk = malloc(CHUNK);
     if (chunk == NULL) return fr_fail(FR_ENOMEM, "looking for inf and NaN: out of host memory");
     for (size_t at = 0; at < bytes && *out; at += CHUNK) {
         size_t part = bytes - at < CHUNK ? bytes - at : CHUNK;
-        FR_TRY(s, fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_HOST, data + at, chunk, part));
+        FRI_TRY(fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_HOST, data + at, chunk, part));
         *out = finite_part(t->dtype, chunk, part);
     }
-done:
-    free(chunk);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_anomaly_look(const char *op, bool backward, const fr_tensor *t) {
     bool fine = true;
-    if (!look.on || look.found.op != NULL || fri_recomputing()) return FR_OK;
+    if (!fri_here.autograd.detect_anomaly || fri_here.autograd.anomaly.op != NULL || fri_recomputing()) return FR_OK;
     fr_status s = fri_all_finite(t, &fine);
     if (s < 0 || fine) return s;
-    look.found = (fr_anomaly){.op = op, .module = fri_scope_module(), .backward = backward};
+    fri_here.autograd.anomaly = (fr_anomaly){.op = op, .module = fri_scope_module(), .backward = backward};
     return FR_OK;
 }

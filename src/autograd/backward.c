@@ -19,8 +19,7 @@ typedef struct queue {
 } queue;
 
 static fr_status queue_push(queue *q, fr_node *n) {
-    fr_status s = FRI_ROOM(q->items, q->count, "backward");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(q->items, q->count, "backward"));
     size_t i = q->count++;
     while (i > 0 && q->items[(i - 1) / 2]->sequence < n->sequence) {
         q->items[i] = q->items[(i - 1) / 2];
@@ -45,7 +44,7 @@ static fr_node *queue_pop(queue *q) {
 }
 
 /* One backward pass: fr_backward's, on its stack. Ops find it by their thread (fri_autograd_state.pass). */
-typedef struct fri_pass {
+typedef struct fri_backward_run {
     queue todo;
     /* Leaves whose gradient is complete. Their hooks run when the node's backward is over: a hook may write to the
      * leaf, and the same backward may still read it (dw is handed over before dx is computed from w). A leaf that no
@@ -59,7 +58,7 @@ typedef struct fri_pass {
         int input;
         fr_tensor *dx;
     } * held;
-} fri_pass;
+} fri_backward_run;
 
 /* ---- counting what each leaf will get ---------------------------------------------------------------------- */
 
@@ -118,24 +117,23 @@ static fr_status add_contribution(fr_tensor **sum, fr_tensor **dx) {
     return s;
 }
 
-static void make_ready(fri_pass *p, fri_leaf *l) {
+static void make_ready(fri_backward_run *p, fri_leaf *l) {
     fri_leaf **end = &p->ready;
     while (*end != NULL) end = &(*end)->next_ready;
     *end = fri_leaf_retain(l);
 }
 
-static fr_status run_hooks(fri_pass *p, fr_status s) {
+static fr_status run_hooks(fri_backward_run *p, fr_status s) {
     while (p->ready != NULL) {
         fri_leaf *l = p->ready;
-        p->ready = l->next_ready;
-        l->next_ready = NULL;
+        FRI_MOVE(&p->ready, l->next_ready);
         if (s == FR_OK && l->tensor != NULL && l->hook != NULL) s = l->hook(l->hook_ctx, l->tensor);
         fri_leaf_release(&l);
     }
     return s;
 }
 
-static fr_status complete(fri_pass *p, fri_leaf *l) {
+static fr_status complete(fri_backward_run *p, fri_leaf *l) {
     if (l->hook == NULL) return FR_OK;
     if (l->tensor->storage->savers == NULL) return l->hook(l->hook_ctx, l->tensor);
     make_ready(p, l);
@@ -144,7 +142,7 @@ static fr_status complete(fri_pass *p, fri_leaf *l) {
 
 /* What one backward brings is added up before it is added to what earlier ones brought, as in PyTorch: the same number
  * wherever that backward runs (src/dist). */
-static fr_status give_to_leaf(fri_pass *p, fri_leaf *l, fr_tensor **dx) {
+static fr_status give_to_leaf(fri_backward_run *p, fri_leaf *l, fr_tensor **dx) {
     fr_tensor **to = l->grad != NULL && l->earlier && (l->sum != NULL || l->awaited > 1) ? &l->sum : &l->grad;
     fr_status s = FR_OK;
     if (l->tensor == NULL) { /* the leaf died: nobody can read its gradient */
@@ -178,16 +176,15 @@ static fr_status check_gradient(const fr_node *node, int input, const fr_tensor 
     return FR_OK;
 }
 
-static fr_status hold(fri_pass *p, int input, fr_tensor **dx) {
-    fr_status s = FRI_ROOM(p->held, p->n_held, "backward");
-    if (s < 0) return s;
+static fr_status hold(fri_backward_run *p, int input, fr_tensor **dx) {
+    FRI_TRY(FRI_ROOM(p->held, p->n_held, "backward"));
     p->held[p->n_held].input = input;
     p->held[p->n_held++].dx = *dx;
     *dx = NULL;
     return FR_OK;
 }
 
-static fr_status give(fri_pass *p, fr_node *node, int input, fr_tensor **dx) {
+static fr_status give(fri_backward_run *p, fr_node *node, int input, fr_tensor **dx) {
     fr_status s = FR_OK;
     fr_node *up = node->edges[input].node;
     bool masked = false;
@@ -206,7 +203,7 @@ done:
     return s;
 }
 
-static fr_status deliver(fri_pass *p, fr_node *n, fr_status s) {
+static fr_status deliver(fri_backward_run *p, fr_node *n, fr_status s) {
     p->holding = false;
     for (int i = 0; i < p->n_held; i++) {
         if (s == FR_OK) s = give(p, n, p->held[i].input, &p->held[i].dx);
@@ -224,7 +221,7 @@ fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
         return FR_OK;
     }
     node->handed++;
-    fri_pass *p = fri_autograd()->pass;
+    fri_backward_run *p = fri_autograd()->pass;
     fr_status s = fri_anomaly_look(node->op->name, true, *dx);
     if (s == FR_OK) s = p->holding ? hold(p, input, dx) : give(p, node, input, dx);
     fr_tensor_release(dx);
@@ -243,7 +240,7 @@ static fr_status check_handed(const fr_node *n) {
 /* ---- the walk ---------------------------------------------------------------------------------------------- */
 
 /* What the node behind n has offloaded comes back while n runs. */
-static fr_status fetch_next(const fri_pass *p, const fr_node *n) {
+static fr_status fetch_next(const fri_backward_run *p, const fr_node *n) {
     fr_node *next = p->todo.count > 0 ? p->todo.items[0] : NULL;
     fr_status s = FR_OK;
     for (int i = 0; i < n->n_inputs; i++) {
@@ -254,7 +251,7 @@ static fr_status fetch_next(const fri_pass *p, const fr_node *n) {
     return s;
 }
 
-static fr_status run(fri_pass *p, fr_node *n) {
+static fr_status run(fri_backward_run *p, fr_node *n) {
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);
     fri_event_mark(FR_EVENT_OP_BEGIN);
@@ -301,7 +298,7 @@ static fr_status check_start(const fr_tensor *t, const fr_tensor *grad) {
 
 fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
     FRI_NOT_NULL(t);
-    fri_pass p = {0};
+    fri_backward_run p = {0};
     fr_tensor *start = NULL;
     fr_node *n = NULL;
     fr_status s = check_start(t, grad);
@@ -322,8 +319,7 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
         goto done;
     }
     FR_TRY(s, count_contributions(n));
-    n->gradient = start;
-    start = NULL;
+    FRI_MOVE(&n->gradient, start);
     FR_TRY(s, queue_push(&p.todo, n));
     fri_node_release(&n);
     while (p.todo.count > 0) {

@@ -84,8 +84,7 @@ bool fri_recompute_ends(fr_tensor *const *in, int n_in) {
 /* ---- entering nodes ---------------------------------------------------------------------------------------- */
 
 static fr_status record_node(fri_segment_record *g, fr_node *n) {
-    fr_status s = FRI_ROOM(g->nodes, g->count, "checkpoint");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(g->nodes, g->count, "checkpoint"));
     n->segment = g;
     n->segment_index = g->count;
     g->nodes[g->count++] = n;
@@ -117,8 +116,7 @@ static fr_status shadow_node(fri_recompute *r, fr_node *n) {
 fr_status fri_segment_enter(fr_node *n) {
     fri_autograd_state *state = fri_autograd();
     if (state->recording != NULL) {
-        fr_status s = record_node(state->recording, n);
-        if (s < 0) return s;
+        FRI_TRY(record_node(state->recording, n));
     }
     return state->recompute != NULL ? shadow_node(state->recompute, n) : FR_OK;
 }

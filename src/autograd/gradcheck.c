@@ -24,16 +24,14 @@ static double weight_of(int64_t i) {
 
 static fr_status evaluate(check *c, fr_tensor **out) {
     fr_rng_set(c->rng);
-    fr_status s = c->fn(c->ctx, c->in, c->n_in, out, 1);
-    if (s < 0) return s;
+    FRI_TRY(c->fn(c->ctx, c->in, c->n_in, out, 1));
     if (*out == NULL || (*out)->dtype != FR_F64 || fri_device_of(*out) != FR_CPU)
         return fr_fail(FR_EDTYPE, "gradcheck: the function's result must be an f64 tensor on the cpu");
     return FR_OK;
 }
 
 static fr_status make_weights(check *c, const fr_tensor *like) {
-    fr_status s = fri_tensor_new(&like->shape, FR_F64, FR_CPU, FR_MEM_TEMPORARY, &c->weights);
-    if (s < 0) return s;
+    FRI_TRY(fri_tensor_new(&like->shape, FR_F64, FR_CPU, FR_MEM_TEMPORARY, &c->weights));
     double *w = fri_data(c->weights);
     for (int64_t i = 0; i < fri_numel(like); i++) w[i] = weight_of(i);
     return FR_OK;

@@ -56,8 +56,7 @@ static fr_status state_of(fr_tensor *t, fri_grad_state **out) {
 
 fr_status fri_tensor_set_node(fr_tensor *t, fr_node *n) {
     fri_grad_state *g = NULL;
-    fr_status s = state_of(t, &g);
-    if (s < 0) return s;
+    FRI_TRY(state_of(t, &g));
     fr_node *old = g->node;
     g->node = fri_node_retain(n);
     fri_node_release(&old);
@@ -78,8 +77,7 @@ fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on) {
         t->requires_grad = false;
         return FR_OK;
     }
-    fr_status s = state_of(t, &g);
-    if (s < 0) return s;
+    FRI_TRY(state_of(t, &g));
     if (g->leaf == NULL) {
         g->leaf = calloc(1, sizeof *g->leaf);
         if (g->leaf == NULL) return fr_fail(FR_ENOMEM, "autograd: out of host memory");
@@ -91,13 +89,11 @@ fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on) {
 }
 
 bool fr_tensor_requires_grad(const fr_tensor *t) {
-    if (t == NULL) return false;
-    return t->requires_grad;
+    return t != NULL && t->requires_grad;
 }
 
 bool fr_tensor_is_leaf(const fr_tensor *t) {
-    if (t == NULL) return false;
-    return fri_node_of(t) == NULL;
+    return t != NULL && fri_node_of(t) == NULL;
 }
 
 fr_tensor *fr_tensor_get_grad(const fr_tensor *t) {

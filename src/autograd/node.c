@@ -51,21 +51,20 @@ static void destroy(fr_node *n) {
  * recurse once per node, so nodes that die while one is being destroyed wait in a list. It is linked through
  * `consumer`, which nobody reads in a node without references. */
 void fri_node_release(fr_node **p) {
-    static _Thread_local fr_node *doomed;
-    static _Thread_local bool destroying;
+    fri_autograd_state *state = fri_autograd();
     fr_node *n = *p;
     *p = NULL;
     if (n == NULL || --n->references > 0) return;
-    n->consumer = doomed;
-    doomed = n;
-    if (destroying) return;
-    destroying = true;
-    while (doomed != NULL) {
-        n = doomed;
-        doomed = n->consumer;
+    n->consumer = state->doomed;
+    state->doomed = n;
+    if (state->destroying) return;
+    state->destroying = true;
+    while (state->doomed != NULL) {
+        n = state->doomed;
+        state->doomed = n->consumer;
         destroy(n);
     }
-    destroying = false;
+    state->destroying = false;
 }
 
 void fri_node_finish(fr_node *n) {
@@ -159,8 +158,7 @@ static fr_status connect(fr_node *n, int i, fr_tensor *t) {
         n->edges[i].leaf = fri_leaf_retain(fri_leaf_of(t));
         return FR_OK;
     }
-    fr_status s = check_content(n->op, i, t);
-    if (s < 0) return s;
+    FRI_TRY(check_content(n->op, i, t));
     n->edges[i].node = fri_node_retain(producer);
     producer->consumers++;
     producer->consumer = n;
@@ -262,8 +260,7 @@ bool fri_as_node_made(const fr_tensor *t) {
 /* ---- what an op's backward asks ---------------------------------------------------------------------------- */
 
 const void *fr_node_params(const fr_node *node) {
-    if (node == NULL) return NULL;
-    return node->params;
+    return node != NULL ? node->params : NULL;
 }
 
 bool fr_node_wants(const fr_node *node, int input) {
@@ -272,8 +269,7 @@ bool fr_node_wants(const fr_node *node, int input) {
 }
 
 int fr_node_inputs(const fr_node *node) {
-    if (node == NULL) return 0;
-    return node->n_inputs;
+    return node != NULL ? node->n_inputs : 0;
 }
 
 bool fr_tensor_reusable(const fr_tensor *t) {

@@ -119,8 +119,7 @@ const char *fr_offload_warning(void) {
 static fr_status create_allocator(const fri_streams *streams) {
     fri_segment_source source = {map_segment, unmap_segment, NULL};
     if (streams != NULL) source = (fri_segment_source){streams->host_alloc, streams->host_free, NULL};
-    fr_status s = fri_allocator_create(FR_CPU, source, &store.allocator);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_create(FR_CPU, source, &store.allocator));
     fri_allocator_silence(store.allocator);
     store.streams = streams;
     return FR_OK;
@@ -128,9 +127,8 @@ static fr_status create_allocator(const fri_streams *streams) {
 
 fr_status fr_offload_open(const char *path) {
     if (store.allocator != NULL) return fr_fail(FR_EUSAGE, "offload: a file is open already");
-    fr_status s = open_file(path);
-    if (s < 0) return s;
-    s = create_allocator(NULL);
+    FRI_TRY(open_file(path));
+    fr_status s = create_allocator(NULL);
     if (s < 0) {
         close(store.fd);
         store.fd = -1;

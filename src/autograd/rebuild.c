@@ -82,12 +82,10 @@ fr_status fri_rebuild_hold(fr_node *n) {
         if (!needs(n, i) || kept(n, i)->kind != FRI_SLOT_EMPTY) continue;
         fr_node *up = n->edges[i].node;
         if (depth(up, 0) > 0) {
-            fr_status s = fri_rebuild_hold(up);
-            if (s < 0) return s;
+            FRI_TRY(fri_rebuild_hold(up));
         } else {
             fr_tensor *value = NULL;
-            fr_status s = fri_tensor_on_storage(up->output, up->output_offset, &up->shape, up->dtype, &value);
-            if (s < 0) return s;
+            FRI_TRY(fri_tensor_on_storage(up->output, up->output_offset, &up->shape, up->dtype, &value));
             fri_slot_hold(kept(n, i), n, value, FR_SAVE_VALUE);
             fr_tensor_release(&value);
         }

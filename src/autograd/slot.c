@@ -78,8 +78,7 @@ static fr_status bring_back(fri_slot *slot) {
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
     FR_TRY(s, fri_tensor_new(&shape, FR_U8, slot->device, FR_MEM_TEMPORARY, &bytes));
     FR_TRY(s, fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes), &slot->arrived));
-    slot->ahead = bytes;
-    bytes = NULL;
+    FRI_MOVE(&slot->ahead, bytes);
 done:
     fr_tensor_release(&bytes);
     fri_event_mark(FR_EVENT_ASIDE_END);
@@ -106,8 +105,7 @@ fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
         break;
     case FRI_SLOT_AWAY:
         FR_TRY(s, bring_back(slot));
-        value = slot->ahead;
-        slot->ahead = NULL;
+        FRI_MOVE(&value, slot->ahead);
         FR_TRY(s, fri_offload_arrived(fri_backend_of(value), slot->arrived));
         FR_TRY(s, fri_tensor_on_storage(value->storage, slot->offset, &slot->shape, slot->dtype, out));
         break;
@@ -126,8 +124,7 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot) {
         fr_node *n = *node;
         int index = (int)(*slot - n->slots);
         if (n->shadow == NULL && n->segment != NULL) {
-            fr_status s = fri_segment_recompute(n->segment);
-            if (s < 0) return s;
+            FRI_TRY(fri_segment_recompute(n->segment));
         }
         if (n->shadow == NULL)
             return fr_fail(FR_EUSAGE,
@@ -207,8 +204,7 @@ fri_slot *fri_slot_found(fr_node *n, int index) {
 }
 
 fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *done) {
-    fr_tensor *out = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     fri_slot *slot = n->n_saves > 0 ? fri_slot_found(n, 0) : NULL;
     *done = false;
     if (slot == NULL || slot->kind != FRI_SLOT_BITS || slot->flags != FR_SAVE_MASK || !fri_switches()->early_release)
@@ -216,21 +212,18 @@ fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *d
     if (fri_tensor_sole(*sum))
         out = fr_tensor_retain(*sum);
     else
-        FR_TRY(s, fri_tensor_new(&(*sum)->shape, (*sum)->dtype, fri_device_of(*sum), FR_MEM_TEMPORARY, &out));
+        FRI_TRY(fri_tensor_new(&(*sum)->shape, (*sum)->dtype, fri_device_of(*sum), FR_MEM_TEMPORARY, &out));
     fri_bump_version(out);
     const uint8_t *bits = slot->storage->block->data;
-    if (n->reader != NULL) FR_TRY(s, n->begin(n->reader, bits, *sum, dx, out, done));
+    if (n->reader != NULL) FRI_TRY(n->begin(n->reader, bits, *sum, dx, out, done));
     if (!*done)
-        FR_TRY(s,
-               FRI_KERNEL(fri_backend_of(out), out->dtype, add_mask,
-                          (FRI_EXEC, out->dtype, fri_numel(out), bits, fri_data(*sum), fri_data(dx), fri_data(out))));
+        FRI_TRY(FRI_KERNEL(fri_backend_of(out), out->dtype, add_mask,
+                           (FRI_EXEC, out->dtype, fri_numel(out), bits, fri_data(*sum), fri_data(dx), fri_data(out))));
     fri_tensor_put(&out, sum);
     fri_slot_drop(slot);
     slot->kind = FRI_SLOT_PASS;
     *done = true;
-done:
-    fr_tensor_release(&out);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx) {

@@ -8,32 +8,30 @@
 #include "memory/event.h"
 #include "tensor/readback.h"
 
-static _Thread_local fri_autograd_state state;
-
 enum { WORKSPACE_LIMIT = 64 << 20 };
 
 fri_autograd_state *fri_autograd(void) {
-    return &state;
+    return &fri_here.autograd;
 }
 
 bool fri_recomputing(void) {
-    return state.recompute != NULL;
+    return fri_here.autograd.recompute != NULL;
 }
 
 /* ---- grad mode --------------------------------------------------------------------------------------------- */
 
 bool fr_no_grad_begin(void) {
-    bool was = !state.grad_disabled;
-    state.grad_disabled = true;
+    bool was = !fri_here.autograd.grad_disabled;
+    fri_here.autograd.grad_disabled = true;
     return was;
 }
 
 void fr_no_grad_end(bool was) {
-    state.grad_disabled = !was;
+    fri_here.autograd.grad_disabled = !was;
 }
 
 bool fr_grad_enabled(void) {
-    return !state.grad_disabled;
+    return !fri_here.autograd.grad_disabled;
 }
 
 /* ---- autocast ---------------------------------------------------------------------------------------------- */
@@ -42,17 +40,17 @@ fr_status fr_autocast_begin(fr_dtype dtype, fr_autocast_state *was) {
     FRI_NOT_NULL(was);
     if (dtype != FR_F16 && dtype != FR_BF16)
         return fr_fail(FR_EDTYPE, "autocast: %s is not a half type; f16 and bf16 are", fr_dtype_name(dtype));
-    *was = state.autocast;
-    state.autocast = (fr_autocast_state){.enabled = true, .dtype = dtype};
+    *was = fri_here.autograd.autocast;
+    fri_here.autograd.autocast = (fr_autocast_state){.enabled = true, .dtype = dtype};
     return FR_OK;
 }
 
 void fr_autocast_end(fr_autocast_state was) {
-    state.autocast = was;
+    fri_here.autograd.autocast = was;
 }
 
 fr_autocast_state fr_autocast_get(void) {
-    return state.autocast;
+    return fri_here.autograd.autocast;
 }
 
 /* ---- switches ---------------------------------------------------------------------------------------------- */
@@ -87,8 +85,8 @@ fr_switches fr_switches_all_off(void) {
 }
 
 const fr_switches *fri_switches(void) {
-    if (!state.switches_set) fr_switches_set(fr_switches_default());
-    return &state.switches;
+    if (!fri_here.autograd.switches_set) fr_switches_set(fr_switches_default());
+    return &fri_here.autograd.switches;
 }
 
 fr_switches fr_switches_get(void) {
@@ -96,8 +94,8 @@ fr_switches fr_switches_get(void) {
 }
 
 void fr_switches_set(fr_switches s) {
-    state.switches = s;
-    state.switches_set = true;
+    fri_here.autograd.switches = s;
+    fri_here.autograd.switches_set = true;
 }
 
 bool fri_fusion_permitted(void) {
@@ -107,68 +105,68 @@ bool fri_fusion_permitted(void) {
 /* ---- statistics -------------------------------------------------------------------------------------------- */
 
 bool fr_statistics_freeze(bool frozen) {
-    bool was = state.statistics_frozen;
-    state.statistics_frozen = frozen;
+    bool was = fri_here.autograd.statistics_frozen;
+    fri_here.autograd.statistics_frozen = frozen;
     return was;
 }
 
 void fri_statistics_sync_set(const struct fri_statistics_sync *sync) {
-    state.sync = sync;
+    fri_here.autograd.sync = sync;
 }
 
 const struct fri_statistics_sync *fri_statistics_sync_get(void) {
-    return state.sync;
+    return fri_here.autograd.sync;
 }
 
 bool fri_statistics_move(void) {
-    return !fri_recomputing() && !state.statistics_frozen;
+    return !fri_recomputing() && !fri_here.autograd.statistics_frozen;
 }
 
 /* ---- step -------------------------------------------------------------------------------------------------- */
 
 fr_status fr_step_begin(fr_step_scope *scope) {
     FRI_NOT_NULL(scope);
-    fr_status s = fr_readback_check_all();
-    if (s < 0) return s;
+    FRI_TRY(fr_readback_check_all());
     *scope = (fr_step_scope){.grad_enabled = fr_grad_enabled(),
-                             .autocast = state.autocast,
+                             .autocast = fri_here.autograd.autocast,
                              .switches = *fri_switches(),
-                             .statistics_frozen = state.statistics_frozen,
+                             .statistics_frozen = fri_here.autograd.statistics_frozen,
                              .phase = fr_phase_begin(FR_PHASE_FORWARD),
                              .op = fri_scope_op(),
                              .module = fri_scope_module()};
-    state.steps++;
-    state.open_steps++;
+    fri_here.autograd.steps++;
+    fri_here.autograd.open_steps++;
     fri_event_mark(FR_EVENT_STEP_BEGIN);
     return FR_OK;
 }
 
 fr_status fr_step_end(fr_step_scope *scope) {
     FRI_NOT_NULL(scope);
+    fri_autograd_state *a = &fri_here.autograd;
     fri_event_mark(FR_EVENT_STEP_END);
-    if (state.open_steps > 0) state.open_steps--;
-    state.grad_disabled = !scope->grad_enabled;
-    state.autocast = scope->autocast;
-    state.switches = scope->switches;
-    state.recording = NULL;
-    state.recompute = NULL;
-    state.statistics_frozen = scope->statistics_frozen;
+    if (a->open_steps > 0) a->open_steps--;
+    a->grad_disabled = !scope->grad_enabled;
+    a->autocast = scope->autocast;
+    a->switches = scope->switches;
+    a->recording = NULL;
+    a->recompute = NULL;
+    a->statistics_frozen = scope->statistics_frozen;
     fr_phase_end(scope->phase);
     fri_scope_op_pop(scope->op);
     fri_scope_module_pop(scope->module);
-    state.stats.growing_steps = state.stats.nodes > state.nodes_at_step_end ? state.stats.growing_steps + 1 : 0;
-    state.nodes_at_step_end = state.stats.nodes;
+    a->stats.growing_steps = a->stats.nodes > a->nodes_at_step_end ? a->stats.growing_steps + 1 : 0;
+    a->nodes_at_step_end = a->stats.nodes;
     return FR_OK;
 }
 
 uint64_t fri_step_number(void) {
-    return state.steps;
+    return fri_here.autograd.steps;
 }
 
 bool fri_step_is_open(void) {
-    return state.open_steps > 0;
+    return fri_here.autograd.open_steps > 0;
 }
 
 fr_graph_stats fr_graph_stats_get(void) {
-    return state.stats;
+    return fri_here.autograd.stats;
 }

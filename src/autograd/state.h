@@ -2,29 +2,7 @@
 #ifndef FRI_AUTOGRAD_STATE_H
 #define FRI_AUTOGRAD_STATE_H
 
-#include <frugal/autograd.h>
-
-struct fri_segment_record;
-struct fri_recompute;
-struct fri_pass;
-struct fri_statistics_sync;
-
-typedef struct fri_autograd_state {
-    bool grad_disabled; /* zero-initialized state means: grad mode on */
-    fr_autocast_state autocast;
-    bool switches_set;
-    fr_switches switches;
-    struct fri_segment_record *recording; /* checkpoint whose forward runs now, or NULL */
-    struct fri_recompute *recompute;      /* recomputation that runs now, or NULL */
-    struct fri_pass *pass;                /* backward that runs now, or NULL */
-    uint64_t visits;                      /* walks over graphs so far; a walk's number marks what it has seen */
-    uint64_t steps;                       /* begun so far */
-    int open_steps;                       /* begun and not ended */
-    fr_graph_stats stats;
-    uint64_t nodes_at_step_end;
-    bool statistics_frozen;
-    const struct fri_statistics_sync *sync;
-} fri_autograd_state;
+#include "base/thread.h"
 
 fri_autograd_state *fri_autograd(void);
 const fr_switches *fri_switches(void); /* the thread's switches, borrowed */

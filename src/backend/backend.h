@@ -139,20 +139,21 @@ fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *
 
 #ifndef __cplusplus /* nvcc sees types only */
 
+#include "base/thread.h"
+
 /* Who is told when kernels run, on this thread; NULL: nobody. The cost model's calibration times them so. */
 typedef struct fri_kernel_watch {
     void (*begin)(void *ctx, const char *kernel);
     void (*end)(void *ctx, const char *kernel, const fri_backend *b);
     void *ctx;
 } fri_kernel_watch;
-extern _Thread_local const fri_kernel_watch *fri_kernel_watched;
 
 static inline void fri_kernel_begins(const char *kernel) {
-    if (fri_kernel_watched != NULL) fri_kernel_watched->begin(fri_kernel_watched->ctx, kernel);
+    if (fri_here.kernel_watch != NULL) fri_here.kernel_watch->begin(fri_here.kernel_watch->ctx, kernel);
 }
 
 static inline fr_status fri_kernel_ended(const char *kernel, const fri_backend *b, fr_status s) {
-    if (fri_kernel_watched != NULL) fri_kernel_watched->end(fri_kernel_watched->ctx, kernel, b);
+    if (fri_here.kernel_watch != NULL) fri_here.kernel_watch->end(fri_here.kernel_watch->ctx, kernel, b);
     return s;
 }
 

@@ -295,8 +295,7 @@ static fr_status wait_for_engine(fr_comm *c, const fri_launcher *l) {
     struct timespec until;
     uint64_t ticket = 0;
     int late = 0;
-    fr_status s = fri_comm_queue(c, open_engine, (void *)(uintptr_t)l, &ticket);
-    if (s < 0) return s;
+    FRI_TRY(fri_comm_queue(c, open_engine, (void *)(uintptr_t)l, &ticket));
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (time_t)c->seconds + 1;
     pthread_mutex_lock(&c->lock);

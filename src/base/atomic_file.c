@@ -233,11 +233,10 @@ fr_status fri_input_read(int fd, void *to, size_t bytes, uint64_t at) {
 
 fr_status fri_input_stream(const char *path, FILE **out, uint64_t *bytes) {
     int fd = -1;
-    fr_status s = fri_input_open(path, &fd, bytes);
-    if (s < 0) return s;
+    FRI_TRY(fri_input_open(path, &fd, bytes));
     *out = fdopen(fd, "rb");
     if (*out != NULL) return FR_OK;
-    s = cannot("opened");
+    fr_status s = cannot("opened");
     close(fd);
     return s;
 }

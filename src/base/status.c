@@ -2,15 +2,14 @@
 #include "base/status.h"
 
 #include "base/text.h"
+#include "base/thread.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES = 4096 }; /* an out-of-memory report with its table fits */
-
-static _Thread_local char message[MESSAGE_BYTES];
+enum { MESSAGE_BYTES = sizeof fri_here.message };
 
 #define TEXT_OF(x)      #x
 #define DOTTED(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
@@ -29,7 +28,7 @@ const char *fr_status_name(fr_status s) {
 }
 
 const char *fr_last_error(void) {
-    return message;
+    return fri_here.message;
 }
 
 /* Formats the whole sentence, however long; in `brief` where there is no memory for it. Released by the caller unless
@@ -52,13 +51,13 @@ fr_status fr_fail(fr_status s, const char *format, ...) {
     va_start(args, format);
     char *text = compose(brief, format, args);
     va_end(args);
-    fr_text_printable(text, false, message, sizeof message);
+    fr_text_printable(text, false, fri_here.message, MESSAGE_BYTES);
     if (text != brief) free(text);
     return s;
 }
 
 fr_status fri_fail_report(fr_status s, const char *text) {
-    fr_text_printable(text, true, message, sizeof message);
+    fr_text_printable(text, true, fri_here.message, MESSAGE_BYTES);
     return s;
 }
 
@@ -71,9 +70,9 @@ fr_status fr_fail_prefix(fr_status s, const char *format, ...) {
     va_start(args, format);
     char *text = compose(brief, format, args);
     va_end(args);
-    snprintf(both, sizeof both, "%s%s", fr_text_printable(text, false, prefix, sizeof prefix), message);
+    snprintf(both, sizeof both, "%s%s", fr_text_printable(text, false, prefix, sizeof prefix), fri_here.message);
     if (text != brief) free(text);
-    fr_text_printable(both, true, message, sizeof message);
+    fr_text_printable(both, true, fri_here.message, MESSAGE_BYTES);
     return s;
 }
 

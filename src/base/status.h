@@ -4,12 +4,36 @@
 
 #include <frugal/base.h>
 
+#include <stdlib.h>
+#include <string.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* fr_fail with a text of several lines. */
 fr_status fri_fail_report(fr_status s, const char *text);
+
+/* FR_TRY for a function that has nothing to clean up: a failure is returned. */
+#define FRI_TRY(...)                             \
+    do {                                         \
+        const fr_status fri_tried = __VA_ARGS__; \
+        if (fri_tried < 0) return fri_tried;     \
+    } while (0)
+
+/* A variable that is released wherever the function returns, the last declared one first; `release` takes its address.
+ * It has a value from the beginning: NULL or {0}. */
+#define FRI_OWNED(release) __attribute__((cleanup(release)))
+
+/* Hands a pointer over: *to = from, and from is NULL. */
+#define FRI_MOVE(to, from) (*(to) = (from), (from) = NULL)
+
+/* For memory of malloc: p is the address of a pointer. */
+static inline void fri_free(void *p) {
+    void *memory;
+    memcpy(&memory, p, sizeof memory);
+    free(memory);
+}
 
 /* The rule about NULL (base.h), as the first line of a public function that returns a status: returns FR_EINVAL and
  * "<function>: <argument> is NULL" for the first of these arguments that is. */

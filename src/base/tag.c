@@ -1,14 +1,12 @@
 /* tag.c - the scope stack and the string table behind it. */
 #include "base/tag.h"
 
+#include "base/thread.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static _Thread_local const char *scope_op = "";
-static _Thread_local const char *scope_module = "";
-static _Thread_local fr_phase scope_phase = FR_PHASE_NONE;
 
 const char *fr_category_name(fr_category c) {
     static const char *const names[FR_CATEGORY_COUNT] = {"parameter", "gradient",  "optimizer", "activation",
@@ -25,62 +23,62 @@ fr_tag fri_tag_make(fr_category category, fr_dtype dtype, const fr_shape *shape)
     return (fr_tag){.category = category,
                     .dtype = dtype,
                     .shape = *shape,
-                    .op = scope_op,
-                    .module = scope_module,
-                    .phase = scope_phase};
+                    .op = fri_here.op,
+                    .module = fri_here.module,
+                    .phase = fri_here.phase};
 }
 
 const char *fri_scope_op_push(const char *static_name) {
-    const char *was = scope_op;
-    scope_op = static_name;
+    const char *was = fri_here.op;
+    fri_here.op = static_name;
     return was;
 }
 
 void fri_scope_op_pop(const char *was) {
-    scope_op = was;
+    fri_here.op = was;
 }
 
 fr_phase fr_phase_begin(fr_phase p) {
-    fr_phase was = scope_phase;
-    scope_phase = p;
+    fr_phase was = fri_here.phase;
+    fri_here.phase = p;
     return was;
 }
 
 void fr_phase_end(fr_phase was) {
-    scope_phase = was;
+    fri_here.phase = was;
 }
 
 const char *fri_scope_module_push(const char *name) {
     char path[512];
-    const char *was = scope_module;
+    const char *was = fri_here.module;
     if (was[0] != '\0') {
         snprintf(path, sizeof path, "%s.%s", was, name);
         name = path;
     }
-    scope_module = fri_intern(name);
+    fri_here.module = fri_intern(name);
     return was;
 }
 
 const char *fri_scope_module_set(const char *interned_path) {
-    const char *was = scope_module;
-    scope_module = interned_path;
+    const char *was = fri_here.module;
+    fri_here.module = interned_path;
     return was;
 }
 
 void fri_scope_module_pop(const char *was) {
-    scope_module = was;
+    fri_here.module = was;
 }
 
 const char *fri_scope_op(void) {
-    return scope_op;
+    return fri_here.op;
 }
 
 const char *fri_scope_module(void) {
-    return scope_module;
+    return fri_here.module;
 }
 
 fr_phase fr_phase_get(void) {
-    return scope_phase;
+    return fri_here.phase;
 }
 
 /* An open hash of chains: a few hundred module paths per process, looked up on every module call. */

@@ -20,19 +20,15 @@ static void adam_range(const fri_adam_desc *d, fri_adam_coef c, int64_t first, i
 }
 
 static void adam_item(const fri_adam_desc *d, fri_adam_coef c, const fri_step_item *t) {
-    int64_t chunks = fri_ceil_div(t->n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (t->n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        adam_range(d, c, i * FRI_CHUNK, fri_min_i64(t->n, (i + 1) * FRI_CHUNK), t->param, t->grad, t->state[0],
-                   t->state[1]);
+    for (int64_t i = 0; i < t->n; i += FRI_CHUNK)
+        adam_range(d, c, i, fri_min_i64(t->n, i + FRI_CHUNK), t->param, t->grad, t->state[0], t->state[1]);
 }
 
 fr_status fri_cpu_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
                        const float *inv_scale, const float *found) {
-    fr_status s = fri_cpu_accepts("adam", d->dtype);
-    if (s < 0) return s;
-    s = fri_cpu_accepts("adam", d->grad_dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("adam", d->dtype));
+    FRI_TRY(fri_cpu_accepts("adam", d->grad_dtype));
     if (found != NULL && *found != 0) return FR_OK;
     const float scale = inv_scale != NULL ? *inv_scale : 1.0f;
     for (int i = 0; i < count; i++) adam_item(d, fri_adam_coef_of(d, *items[i].step, scale), &items[i]);

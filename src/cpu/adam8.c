@@ -29,10 +29,8 @@ static void step_block(const fri_adam_desc *d, fri_adam_coef c, const fri_code_m
 
 fr_status fri_cpu_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
                         const fri_step_item *items, const float *inv_scale, const float *found) {
-    fr_status s = fri_cpu_accepts("adam8", d->dtype);
-    if (s < 0) return s;
-    s = fri_cpu_accepts("adam8", d->grad_dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("adam8", d->dtype));
+    FRI_TRY(fri_cpu_accepts("adam8", d->grad_dtype));
     if (found != NULL && *found != 0) return FR_OK;
     fri_code_map wide[2];
     for (int k = 0; k < 2; k++) fri_code_map_read(maps + k * 256, &wide[k]);

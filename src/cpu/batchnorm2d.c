@@ -92,8 +92,7 @@ typedef struct scratch {
 
 static fr_status scratch_of(const fri_exec *e, const fri_batchnorm2d_desc *d, scratch *w) {
     void *memory = NULL;
-    fr_status s = fri_cpu_workspace(e, "batchnorm2d", fri_cpu_batchnorm2d_workspace(d), &memory);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_workspace(e, "batchnorm2d", fri_cpu_batchnorm2d_workspace(d), &memory));
     w->partial_a = memory;
     if (memory == NULL) return FR_OK; /* no elements */
     w->partial_b = w->partial_a + chunks(d) * d->c;
@@ -195,10 +194,8 @@ fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_des
     scratch w = {0};
     real *m = mean, *is = invstd, *rm = running_mean, *rv = running_var;
     double total[COMBINE];
-    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
-    if (s < 0) return s;
-    s = scratch_of(e, d, &w);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
+    FRI_TRY(scratch_of(e, d, &w));
     const double rows = (double)d->rows;
 
     stats_pass(d, x, NULL, w.partial_a);
@@ -228,8 +225,7 @@ fr_status fri_cpu_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_
     const real *sum = sums, *square = sum + d->c;
     real *m = mean, *is = invstd, *rm = running_mean, *rv = running_var;
     const double rows = (double)d->rows;
-    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     for (int64_t k = 0; k < d->c; k++) {
         const double variance = fri_batchnorm_variance((double)sum[k], (double)square[k], rows);
         m[k] = (real)((double)sum[k] / rows);
@@ -242,8 +238,7 @@ fr_status fri_cpu_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_
 }
 
 fr_status fri_cpu_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var, void *invstd) {
-    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     for (int64_t j = 0; j < d->c; j++) ((real *)invstd)[j] = (real)(1 / sqrt((double)((const real *)var)[j] + d->eps));
     return FR_OK;
 }
@@ -338,8 +333,7 @@ static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
 fr_status fri_cpu_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
                                     const void *invstd, const void *gamma, const void *beta, const void *addend,
                                     fri_rectifier relu, void *y) {
-    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
 #pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < tiles(d); i++) {
         const tile t = tile_at(d, i);
@@ -532,14 +526,11 @@ fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_
                                        const void *mean, const void *invstd, const void *gamma, const void *beta,
                                        bool relu, const void *dy, void *dx, void *dgamma, void *dbeta) {
     scratch w = {0};
-    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     if (train || dgamma != NULL || dbeta != NULL) {
-        s = scratch_of(e, d, &w);
-        if (s < 0) return s;
+        FRI_TRY(scratch_of(e, d, &w));
         reduce_all(d, x, mean, invstd, gamma, beta, relu, dy, &w, dgamma, dbeta);
-        if (train && d->sync != NULL) s = sync_means(d, invstd, &w);
-        if (s < 0) return s;
+        if (train && d->sync != NULL) FRI_TRY(sync_means(d, invstd, &w));
     }
     if (dx != NULL) gradient_all(d, x, mean, invstd, gamma, beta, relu, train ? &w : NULL, dy, dx);
     return FR_OK;
@@ -561,8 +552,7 @@ fr_status fri_cpu_batchnorm2d_backward_sums(const fri_exec *e, const fri_batchno
 fr_status fri_cpu_batchnorm2d_backward_rest(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                             const void *mean, const void *invstd, const void *gamma, const void *half,
                                             const void *dy, void *dx) {
-    fr_status s = fri_cpu_accepts("batchnorm2d", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     const scratch w = {.a = (real *)(uintptr_t)half, .b = (real *)(uintptr_t)half + d->c}; /* only read */
     (void)e;
     gradient_all(d, x, mean, invstd, gamma, NULL, false, &w, dy, dx);

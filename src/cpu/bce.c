@@ -48,8 +48,7 @@ size_t fri_cpu_bce_workspace(const fri_loss_desc *d) {
 fr_status fri_cpu_bce_forward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                               const void *weight, void *loss, void *lse, void *factors, int64_t *bad) {
     group groups[GROUPS], all = {.bad = -1};
-    fr_status s = fri_cpu_accepts("bce", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("bce", d->dtype));
     const int64_t rows = fri_ceil_div(d->rows, GROUPS);
 #pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
     for (int64_t i = 0; i < GROUPS; i++)
@@ -85,8 +84,7 @@ static void row_backward(const fri_loss_desc *d, int64_t row, const void *x, con
 
 fr_status fri_cpu_bce_backward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                                const void *weight, const void *lse, const void *factors, const void *dloss, void *dx) {
-    fr_status s = fri_cpu_accepts("bce", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("bce", d->dtype));
     const real g = *(const real *)dloss / *(const real *)factors;
 #pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
     for (int64_t row = 0; row < d->rows; row++) row_backward(d, row, x, target, weight, g, dx);

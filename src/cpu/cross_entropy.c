@@ -144,8 +144,7 @@ fr_status fri_cpu_cross_entropy_forward(const fri_exec *e, const fri_loss_desc *
                                         const void *weight, void *loss, void *lse, void *factors, int64_t *bad) {
     const targets t = targets_of(d, target, weight);
     group groups[GROUPS];
-    fr_status s = fri_cpu_accepts("cross_entropy", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("cross_entropy", d->dtype));
     int64_t rows = fri_ceil_div(d->rows, GROUPS);
 #pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
     for (int64_t i = 0; i < GROUPS; i++)
@@ -210,8 +209,7 @@ fr_status fri_cpu_cross_entropy_backward(const fri_exec *e, const fri_loss_desc 
                                          void *dx) {
     const targets t = targets_of(d, target, weight);
     const int64_t *classes = d->shares ? NULL : target;
-    fr_status s = fri_cpu_accepts("cross_entropy", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("cross_entropy", d->dtype));
     const real g = *(const real *)dloss / *(const real *)factors;
 #pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
     for (int64_t row = 0; row < d->rows; row++) {
@@ -242,8 +240,7 @@ static int64_t row_argmax(const fri_loss_desc *d, int64_t row, const void *x) {
 
 fr_status fri_cpu_count_correct(const fri_exec *e, const fri_loss_desc *d, const void *x, const int64_t *target,
                                 int64_t *correct) {
-    fr_status s = fri_cpu_accepts("count_correct", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("count_correct", d->dtype));
     int64_t hits = 0;
 #pragma omp parallel for schedule(static) reduction(+ : hits) if (d->rows * d->classes >= FRI_PARALLEL_MIN)
     for (int64_t row = 0; row < d->rows; row++) hits += counts(d, target[row]) && row_argmax(d, row, x) == target[row];

@@ -106,8 +106,7 @@ static void row_backward(const fri_loss_desc *d, int64_t row, const void *x, int
 
 fr_status fri_cpu_dice_backward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                                 const void *weight, const void *lse, const void *factors, const void *dloss, void *dx) {
-    fr_status s = fri_cpu_accepts("dice", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("dice", d->dtype));
 #pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
     for (int64_t row = 0; row < d->rows; row++)
         row_backward(d, row, x, ((const int64_t *)target)[row], ((const real *)lse)[row], factors, *(const real *)dloss,

@@ -267,8 +267,7 @@ static fr_status pick(walker w, const conv_args *c, dnnl_primitive_desc_t *pd) {
             if (take) dnnl_primitive_desc_destroy(*pd);
         }
         if (take) {
-            *pd = candidate;
-            candidate = NULL;
+            FRI_MOVE(pd, candidate);
             if (limit == 0 || pd_scratch(*pd) <= limit) goto done;
         }
         if (candidate != NULL) dnnl_primitive_desc_destroy(candidate);

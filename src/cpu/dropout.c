@@ -49,8 +49,7 @@ static int64_t repeat_numbers(int64_t count, int64_t most, uint8_t *keep) {
 }
 
 fr_status fri_cpu_dropout(const fri_exec *e, const fri_dropout_desc *d, const void *x, void *y) {
-    fr_status s = fri_cpu_accepts("dropout", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("dropout", d->dtype));
     int64_t n = elements(d);
     int64_t tasks = d->per_channel ? d->n * channel_blocks(d) : fri_ceil_div(n, FRI_BLOCK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
@@ -93,8 +92,7 @@ fr_status fri_cpu_dropout_mask(const fri_exec *e, const fri_dropout_desc *d, uin
 
 fr_status fri_cpu_dropout_apply_mask(const fri_exec *e, const fri_dropout_desc *d, const uint8_t *mask, const void *x,
                                      void *y) {
-    fr_status s = fri_cpu_accepts("dropout", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("dropout", d->dtype));
     int64_t n = elements(d);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < fri_ceil_div(n, FRI_BLOCK); i++)

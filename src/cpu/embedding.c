@@ -12,8 +12,7 @@ enum { TILE = 8192 }; /* elements of dw that a task sums in f32: 32 KiB */
 fr_status fri_cpu_embedding_forward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index, const void *w,
                                     void *y, int64_t *bad) {
     const size_t row = (size_t)d->dim * fr_dtype_size(d->dtype);
-    fr_status s = fri_cpu_accepts("embedding", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("embedding", d->dtype));
     *bad = -1;
     for (int64_t i = 0; i < d->n && *bad < 0; i++)
         if (index[i] < 0 || index[i] >= d->vocabulary) *bad = i;
@@ -50,8 +49,7 @@ static void sum_tile(const fri_embedding_desc *d, const int64_t *index, const vo
 
 fr_status fri_cpu_embedding_backward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
                                      const void *dy, void *dw) {
-    fr_status s = fri_cpu_accepts("embedding", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("embedding", d->dtype));
     if (d->vocabulary == 0 || d->dim == 0) return FR_OK;
     bool in_place = d->dtype == FRI_REAL_DTYPE;
     int64_t width = in_place ? d->dim : fri_min_i64(d->dim, TILE);

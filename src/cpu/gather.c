@@ -6,8 +6,7 @@
 fr_status fri_cpu_gather(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *x, void *y,
                          int64_t *bad) {
     const size_t size = fr_dtype_size(d->dtype);
-    fr_status s = fri_cpu_accepts("gather", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("gather", d->dtype));
     *bad = -1;
     for (int64_t i = 0; i < d->lines * d->n && *bad < 0; i++)
         if (index[i] < 0 || index[i] >= d->extent) *bad = i;

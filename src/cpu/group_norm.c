@@ -85,8 +85,7 @@ FRI_CLONES static void normalize(int64_t n, const real *x, real mean, real invst
 
 fr_status fri_cpu_group_norm_forward(const fri_exec *e, const fri_group_norm_desc *d, const void *x, const void *gamma,
                                      const void *beta, void *y, void *mean, void *invstd) {
-    fr_status s = fri_cpu_accepts("group_norm", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("group_norm", d->dtype));
 #pragma omp parallel for schedule(static) if (d->n * d->hw * d->c >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < d->n * d->groups; i++) {
         const group g = group_at(d, i);

@@ -43,10 +43,8 @@ FRI_CLONES static void add_row(int64_t n, const float *x, float *y) {
 }
 
 void fri_cpu_add_rows(int64_t n, const float *x, float *y) {
-    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        add_row(fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), x + i * FRI_CHUNK, y + i * FRI_CHUNK);
+    for (int64_t i = 0; i < n; i += FRI_CHUNK) add_row(fri_min_i64(FRI_CHUNK, n - i), x + i, y + i);
 }
 
 /* Rows first .. last of the columns at x, added in runs. */

@@ -83,7 +83,6 @@ static int64_t fitting(int64_t all, int64_t fit, int64_t fixed, int64_t per) {
 
 /* Scratch over every tile shape that the loops below meet: full or remaining m, n, k, and adding or not. */
 static fr_status tile_scratch(const plan *p, size_t *scratch) {
-    fr_status s = FR_OK;
     int64_t size[3] = {p->m, p->n, p->k}, rest[3] = {p->p.m % p->m, p->p.n % p->n, p->p.k % p->k};
     for (int i = 0; i < 8; i++) {
         int64_t dim[3];
@@ -91,18 +90,16 @@ static fr_status tile_scratch(const plan *p, size_t *scratch) {
         if (dim[0] == 0 || dim[1] == 0 || dim[2] == 0) continue;
         for (int add = 0; add <= (p->k < p->p.k); add++) {
             const fri_dnnl_op *op = NULL;
-            FR_TRY(s, tile_op(&p->p, dim[0], dim[1], dim[2], add ? FRI_ADD : FRI_SET, &op));
+            FRI_TRY(tile_op(&p->p, dim[0], dim[1], dim[2], add ? FRI_ADD : FRI_SET, &op));
             if (fri_dnnl_scratch_bytes(op) > *scratch) *scratch = fri_dnnl_scratch_bytes(op);
         }
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status plan_widened(const fri_linear_desc *d, plan *p) {
     const product *q = &p->p;
     (void)d;
-    fr_status s = FR_OK;
     size_t scratch = 0;
     int64_t fit = TILE_BYTES / (int64_t)sizeof(float);
     p->widened = true;
@@ -115,10 +112,9 @@ static fr_status plan_widened(const fri_linear_desc *d, plan *p) {
     p->a_at = fri_part(&p->bytes, (size_t)(p->m * p->k) * sizeof(float));
     p->b_at = fri_part(&p->bytes, (size_t)(p->k * p->n) * sizeof(float));
     p->c_at = fri_part(&p->bytes, (size_t)(p->m * p->n) * sizeof(float));
-    FR_TRY(s, tile_scratch(p, &scratch));
+    FRI_TRY(tile_scratch(p, &scratch));
     p->scratch_at = fri_part(&p->bytes, scratch);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status make_plan(const fri_linear_desc *d, fri_pass pass, plan *p) {
@@ -152,7 +148,6 @@ static void widen_tile(fr_dtype t, const void *base, int64_t pitch, bool turned,
 static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const void *b, const float *bias, void *c,
                              char *workspace) {
     const product *q = &p->p;
-    fr_status s = FR_OK;
     float *at = (float *)(void *)(workspace + p->a_at), *bt = (float *)(void *)(workspace + p->b_at);
     float *ct = (float *)(void *)(workspace + p->c_at);
     for (int64_t j = 0; j < q->n; j += p->n) {
@@ -162,17 +157,16 @@ static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const voi
             for (int64_t l = 0; l < q->k; l += p->k) {
                 int64_t k = fri_min_i64(p->k, q->k - l);
                 const fri_dnnl_op *op = NULL;
-                FR_TRY(s, tile_op(q, m, n, k, l > 0 ? FRI_ADD : FRI_SET, &op));
+                FRI_TRY(tile_op(q, m, n, k, l > 0 ? FRI_ADD : FRI_SET, &op));
                 bool new_a = p->m < q->m || p->k < q->k || j == 0, new_b = p->k < q->k || i == 0;
                 if (new_a) widen_tile(t, a, q->a_pitch, q->a_turned, i, m, l, k, at);
                 if (new_b) widen_tile(t, b, q->b_pitch, q->b_turned, l, k, j, n, bt);
-                FR_TRY(s, fri_dnnl_run(op, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->scratch_at));
+                FRI_TRY(fri_dnnl_run(op, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->scratch_at));
             }
             fri_cpu_narrow_rows(t, m, n, ct, (char *)c + (size_t)(i * q->n + j) * fr_dtype_size(t), q->n);
         }
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status run(const fri_exec *e, const fri_linear_desc *d, fri_pass pass, const void *a, const void *b,
@@ -227,8 +221,7 @@ fr_status fri_cpu_linear_backward_weight_workspace(const fri_linear_desc *d, siz
 
 fr_status fri_cpu_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
                                          void *dw, void *db) {
-    fr_status s = db != NULL ? fri_cpu_linear_backward_bias(e, d, dy, db) : FR_OK;
-    if (s < 0) return s;
+    FRI_TRY(db != NULL ? fri_cpu_linear_backward_bias(e, d, dy, db) : FR_OK);
     if (d->n == 0) memset(dw, 0, (size_t)(d->out * d->in) * fr_dtype_size(d->dtype));
     return run(e, d, FRI_PASS_BACKWARD_WEIGHT, dy, x, NULL, dw);
 }

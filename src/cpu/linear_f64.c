@@ -46,8 +46,7 @@ fr_status fri_cpu_f64_linear_backward_weight_workspace(const fri_linear_desc *d,
 
 fr_status fri_cpu_f64_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
                                              void *dw, void *db) {
-    fr_status s = db != NULL ? fri_cpu_f64_linear_backward_bias(e, d, dy, db) : FR_OK;
-    if (s < 0) return s;
+    FRI_TRY(db != NULL ? fri_cpu_f64_linear_backward_bias(e, d, dy, db) : FR_OK);
     const double *xv = x, *dyv = dy;
     double *dwv = dw;
 #pragma omp parallel for schedule(static)

@@ -10,8 +10,7 @@
 enum { C_BLOCK = 256 }; /* channels at a time: maximum and index stay in L1 */
 
 static fr_status check(const fri_pool2d_desc *d, fr_dtype index_dtype) {
-    fr_status s = fri_cpu_accepts("maxpool2d", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("maxpool2d", d->dtype));
     if (index_dtype == FR_U8 && d->kernel_h * d->kernel_w > 255)
         return fr_fail(FR_EUNSUPPORTED, "maxpool2d: a window of %lld x %lld does not fit u8 indices (255 positions)",
                        (long long)d->kernel_h, (long long)d->kernel_w);
@@ -128,8 +127,7 @@ FRI_CLONES static void forward_row(const fri_pool2d_desc *d, int64_t n, int64_t 
 
 fr_status fri_cpu_maxpool2d_forward(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y,
                                     fr_dtype index_dtype, void *index) {
-    fr_status s = check(d, index != NULL ? index_dtype : FR_I32);
-    if (s < 0) return s;
+    FRI_TRY(check(d, index != NULL ? index_dtype : FR_I32));
 #pragma omp parallel for schedule(static) if (d->n * d->h * d->w * d->c >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < d->n * d->p; i++)
         forward_row(d, i / d->p, i % d->p, x, y, index != NULL ? index_dtype : FR_I32, index);
@@ -211,8 +209,7 @@ FRI_CLONES static void backward_row(const fri_pool2d_desc *d, int64_t n, int64_t
 
 fr_status fri_cpu_maxpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
                                      const void *index, const void *dy, void *dx) {
-    fr_status s = check(d, index_dtype);
-    if (s < 0) return s;
+    FRI_TRY(check(d, index_dtype));
 #pragma omp parallel for schedule(static) if (d->n * d->h * d->w * d->c >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < d->n * d->h; i++) backward_row(d, i / d->h, i % d->h, index_dtype, index, dy, dx);
     return FR_OK;
@@ -233,8 +230,7 @@ FRI_CLONES static void mask_row(int64_t n, const real *y, fr_dtype t, void *inde
 
 fr_status fri_cpu_maxpool2d_mask(const fri_exec *e, const fri_pool2d_desc *d, const void *y, fr_dtype index_dtype,
                                  void *index) {
-    fr_status s = check(d, index_dtype);
-    if (s < 0) return s;
+    FRI_TRY(check(d, index_dtype));
     int64_t n = d->n * d->p * d->q * d->c, blocks = fri_ceil_div(n, FRI_BLOCK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < blocks; i++) {

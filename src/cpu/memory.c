@@ -50,13 +50,10 @@ static void fill_elements(size_t size, int64_t n, const void *element, char *y) 
 fr_status fri_cpu_fill(const fri_exec *e, fr_dtype dtype, int64_t n, double value, void *y) {
     uint64_t element = 0; /* the first bytes hold one element */
     size_t size = fr_dtype_size(dtype);
-    fr_status s = fri_cpu_cast(e, FR_F64, dtype, 1, &value, &element);
-    if (s < 0) return s;
-    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+    FRI_TRY(fri_cpu_cast(e, FR_F64, dtype, 1, &value, &element));
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        fill_elements(size, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), &element,
-                      (char *)y + (size_t)(i * FRI_CHUNK) * size);
+    for (int64_t i = 0; i < n; i += FRI_CHUNK)
+        fill_elements(size, fri_min_i64(FRI_CHUNK, n - i), &element, (char *)y + (size_t)i * size);
     return FR_OK;
 }
 

@@ -24,8 +24,7 @@ fr_status fri_cpu_mse_forward(const fri_exec *e, fr_dtype dtype, int64_t n, doub
                               void *loss) {
     double total = 0;
     real buf;
-    fr_status s = fri_cpu_reduce(e, "mse", dtype, n, beta < 0 ? squares_row : magnitudes_row, &beta, x, t, &total);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_reduce(e, "mse", dtype, n, beta < 0 ? squares_row : magnitudes_row, &beta, x, t, &total));
     real *out = fri_cpu_target(dtype, loss, 0, &buf);
     *out = (real)(total / (double)n);
     fri_cpu_store(dtype, loss, 0, 1, out);
@@ -51,8 +50,7 @@ FRI_CLONES static void magnitudes_backward_row(const void *args, int64_t n, cons
 fr_status fri_cpu_mse_backward(const fri_exec *e, fr_dtype dtype, int64_t n, double beta, double sign, const void *x,
                                const void *t, const void *dloss, void *dx) {
     real buf;
-    fr_status s = fri_cpu_accepts("mse", dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("mse", dtype));
     const real factor = (real)(2 * sign / (double)n * (double)*fri_cpu_load(dtype, dloss, 0, 1, &buf));
     return fri_cpu_map("mse", dtype, n, beta < 0 ? squares_backward_row : magnitudes_backward_row,
                        &(slope){factor, (real)beta}, x, t, dx);

@@ -4,8 +4,7 @@
 fr_status fri_cpu_normalize(const fri_exec *e, const fri_normalize_desc *d, const uint8_t *x, void *y) {
     float value[FRI_NORMALIZE_CHANNELS][256];
     const int64_t chunks = fri_ceil_div(d->n, FRI_BLOCK);
-    fr_status s = fri_cpu_accepts("normalize", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("normalize", d->dtype));
     for (int64_t c = 0; c < d->channels; c++)
         for (int v = 0; v < 256; v++) value[c][v] = fri_normalized(v, d->mean[c], d->std[c]);
 #pragma omp parallel for schedule(static) if (d->n >= FRI_PARALLEL_MIN)

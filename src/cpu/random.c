@@ -23,8 +23,7 @@ static void normal_row(const span *p, int64_t n, const uint32_t *u, real *y) {
 
 static fr_status random_fill(const char *op, fr_dtype t, int64_t n, uint64_t seed, uint64_t stream, const span *p,
                              void *y) {
-    fr_status s = fri_cpu_accepts(op, t);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts(op, t));
     int64_t blocks = fri_ceil_div(n, FRI_BLOCK); /* FRI_BLOCK is divisible by 4: every block starts a counter */
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < blocks; i++) {

@@ -75,12 +75,9 @@ static void encode_range(fr_dtype t, int64_t first, int64_t n, fri_mask_rule rul
 
 fr_status fri_cpu_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, fri_mask_rule rule, const void *y,
                               uint8_t *bits) {
-    fr_status s = fri_cpu_accepts("relu", dtype);
-    if (s < 0) return s;
-    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+    FRI_TRY(fri_cpu_accepts("relu", dtype));
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        encode_range(dtype, i * FRI_CHUNK, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), rule, y, bits);
+    for (int64_t i = 0; i < n; i += FRI_CHUNK) encode_range(dtype, i, fri_min_i64(FRI_CHUNK, n - i), rule, y, bits);
     return FR_OK;
 }
 
@@ -116,12 +113,9 @@ static void add_mask_range(fr_dtype t, int64_t first, int64_t n, const uint8_t *
 
 fr_status fri_cpu_add_mask(const fri_exec *e, fr_dtype dtype, int64_t n, const uint8_t *bits, const void *a,
                            const void *b, void *y) {
-    fr_status s = fri_cpu_accepts("add", dtype);
-    if (s < 0) return s;
-    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+    FRI_TRY(fri_cpu_accepts("add", dtype));
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        add_mask_range(dtype, i * FRI_CHUNK, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), bits, a, b, y);
+    for (int64_t i = 0; i < n; i += FRI_CHUNK) add_mask_range(dtype, i, fri_min_i64(FRI_CHUNK, n - i), bits, a, b, y);
     return FR_OK;
 }
 
@@ -145,11 +139,9 @@ static void backward_bits_range(fr_dtype t, int64_t first, int64_t n, real slope
 
 fr_status fri_cpu_relu_backward_bits(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const uint8_t *bits,
                                      const void *dy, void *dx) {
-    fr_status s = fri_cpu_accepts("relu", dtype);
-    if (s < 0) return s;
-    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+    FRI_TRY(fri_cpu_accepts("relu", dtype));
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        backward_bits_range(dtype, i * FRI_CHUNK, fri_min_i64(FRI_CHUNK, n - i * FRI_CHUNK), (real)slope, bits, dy, dx);
+    for (int64_t i = 0; i < n; i += FRI_CHUNK)
+        backward_bits_range(dtype, i, fri_min_i64(FRI_CHUNK, n - i), (real)slope, bits, dy, dx);
     return FR_OK;
 }

@@ -25,17 +25,14 @@ static void rmsprop_range(const fri_rmsprop_desc *d, fri_rmsprop_coef c, int64_t
 }
 
 static void rmsprop_item(const fri_rmsprop_desc *d, fri_rmsprop_coef c, const fri_step_item *t) {
-    int64_t chunks = fri_ceil_div(t->n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (t->n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++) rmsprop_range(d, c, i * FRI_CHUNK, fri_min_i64(t->n, (i + 1) * FRI_CHUNK), t);
+    for (int64_t i = 0; i < t->n; i += FRI_CHUNK) rmsprop_range(d, c, i, fri_min_i64(t->n, i + FRI_CHUNK), t);
 }
 
 fr_status fri_cpu_rmsprop(const fri_exec *e, const fri_rmsprop_desc *d, int count, const fri_step_item *items,
                           const float *inv_scale, const float *found) {
-    fr_status s = fri_cpu_accepts("rmsprop", d->dtype);
-    if (s < 0) return s;
-    s = fri_cpu_accepts("rmsprop", d->grad_dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("rmsprop", d->dtype));
+    FRI_TRY(fri_cpu_accepts("rmsprop", d->grad_dtype));
     if (found != NULL && *found != 0) return FR_OK;
     const fri_rmsprop_coef c = fri_rmsprop_coef_of(d, inv_scale != NULL ? *inv_scale : 1.0f);
     for (int i = 0; i < count; i++) rmsprop_item(d, c, &items[i]);

@@ -76,12 +76,9 @@ static void map_range(fr_dtype t, int64_t first, int64_t last, fri_cpu_map_row *
 
 fr_status fri_cpu_map(const char *op, fr_dtype t, int64_t n, fri_cpu_map_row *row, const void *args, const void *a,
                       const void *b, void *y) {
-    fr_status s = fri_cpu_accepts(op, t);
-    if (s < 0) return s;
-    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
+    FRI_TRY(fri_cpu_accepts(op, t));
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        map_range(t, i * FRI_CHUNK, fri_min_i64(n, (i + 1) * FRI_CHUNK), row, args, a, b, y);
+    for (int64_t i = 0; i < n; i += FRI_CHUNK) map_range(t, i, fri_min_i64(n, i + FRI_CHUNK), row, args, a, b, y);
     return FR_OK;
 }
 
@@ -102,10 +99,8 @@ static double reduce_range(fr_dtype t, int64_t first, int64_t last, fri_cpu_redu
 fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t n, fri_cpu_reduce_row *row,
                          const void *args, const void *a, const void *b, double *total) {
     void *scratch = NULL;
-    fr_status s = fri_cpu_accepts(op, t);
-    if (s < 0) return s;
-    s = fri_cpu_workspace(e, op, fri_cpu_sum_workspace(t, n), &scratch);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts(op, t));
+    FRI_TRY(fri_cpu_workspace(e, op, fri_cpu_sum_workspace(t, n), &scratch));
     double *partial = scratch;
     int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)

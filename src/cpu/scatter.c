@@ -4,8 +4,7 @@
 
 fr_status fri_cpu_scatter(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *src, bool add,
                           void *x, int64_t *bad) {
-    fr_status s = fri_cpu_accepts("scatter", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("scatter", d->dtype));
     *bad = -1;
     for (int64_t i = 0; i < d->lines * d->n; i++)
         if (index[i] < 0 || index[i] >= d->extent) {

@@ -37,18 +37,15 @@ static void sgd_range(const fri_sgd_desc *d, fri_sgd_coef c, int64_t first, int6
 }
 
 static void sgd_item(const fri_sgd_desc *d, fri_sgd_coef c, const fri_step_item *t) {
-    int64_t chunks = fri_ceil_div(t->n, FRI_CHUNK);
 #pragma omp parallel for schedule(static) if (t->n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        sgd_range(d, c, i * FRI_CHUNK, fri_min_i64(t->n, (i + 1) * FRI_CHUNK), t->param, t->grad, t->state[0]);
+    for (int64_t i = 0; i < t->n; i += FRI_CHUNK)
+        sgd_range(d, c, i, fri_min_i64(t->n, i + FRI_CHUNK), t->param, t->grad, t->state[0]);
 }
 
 fr_status fri_cpu_sgd(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
                       const float *inv_scale, const float *found) {
-    fr_status s = fri_cpu_accepts("sgd", d->dtype);
-    if (s < 0) return s;
-    s = fri_cpu_accepts("sgd", d->grad_dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("sgd", d->dtype));
+    FRI_TRY(fri_cpu_accepts("sgd", d->grad_dtype));
     if (found != NULL && *found != 0) return FR_OK;
     const fri_sgd_coef c = fri_sgd_coef_of(d, inv_scale != NULL ? *inv_scale : 1.0f);
     for (int i = 0; i < count; i++) sgd_item(d, c, &items[i]);

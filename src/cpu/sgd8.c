@@ -31,10 +31,8 @@ static void step_block(const fri_sgd_desc *d, fri_sgd_coef c, const fri_code_map
 
 fr_status fri_cpu_sgd8(const fri_exec *e, const fri_sgd_desc *d, const float *map, int count,
                        const fri_step_item *items, const float *inv_scale, const float *found) {
-    fr_status s = fri_cpu_accepts("sgd8", d->dtype);
-    if (s < 0) return s;
-    s = fri_cpu_accepts("sgd8", d->grad_dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("sgd8", d->dtype));
+    FRI_TRY(fri_cpu_accepts("sgd8", d->grad_dtype));
     if (found != NULL && *found != 0) return FR_OK;
     const fri_sgd_coef c = fri_sgd_coef_of(d, inv_scale != NULL ? *inv_scale : 1.0f);
     fri_code_map wide;

@@ -67,8 +67,7 @@ static void row_backward(const fri_loss_desc *d, int64_t row, bool logarithm, co
 
 fr_status fri_cpu_softmax_backward(const fri_exec *e, const fri_loss_desc *d, bool logarithm, const void *y,
                                    const void *dy, void *dx) {
-    fr_status s = fri_cpu_accepts("softmax", d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("softmax", d->dtype));
 #pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
     for (int64_t row = 0; row < d->rows; row++) row_backward(d, row, logarithm, y, dy, dx);
     return FR_OK;

@@ -21,8 +21,7 @@ size_t fri_cpu_bias_workspace(fr_dtype dtype, int64_t rows, int64_t k) {
 fr_status fri_cpu_sum(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *x, void *y) {
     double total = 0;
     real buf;
-    fr_status s = fri_cpu_reduce(e, "sum", dtype, n, sum_row, NULL, x, NULL, &total);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_reduce(e, "sum", dtype, n, sum_row, NULL, x, NULL, &total));
     real *out = fri_cpu_target(dtype, y, 0, &buf);
     *out = (real)(alpha * total);
     fri_cpu_store(dtype, y, 0, 1, out);

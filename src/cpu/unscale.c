@@ -40,8 +40,7 @@ static int unscale_array(fr_dtype t, const fri_array *a, real factor) {
 
 fr_status fri_cpu_unscale(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays, const float *inv_scale,
                           float *found) {
-    fr_status s = fri_cpu_accepts("unscale", dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts("unscale", dtype));
     const real factor = inv_scale != NULL ? (real)*inv_scale : 1;
     for (int i = 0; i < count; i++)
         if (unscale_array(dtype, &arrays[i], factor)) *found = 1;

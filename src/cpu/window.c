@@ -130,8 +130,7 @@ FRI_CLONES static void backward_row(const fri_pool2d_desc *d, bool adaptive, int
 }
 
 fr_status fri_cpu_window_mean_forward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *x, void *y) {
-    fr_status s = fri_cpu_accepts(op, d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts(op, d->dtype));
 #pragma omp parallel for schedule(static) if (d->n * d->h * d->w * d->c >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < d->n * d->p; i++) forward_row(d, adaptive, i / d->p, i % d->p, x, y);
     return FR_OK;
@@ -139,8 +138,7 @@ fr_status fri_cpu_window_mean_forward(const char *op, const fri_pool2d_desc *d, 
 
 fr_status fri_cpu_window_mean_backward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *dy,
                                        void *dx) {
-    fr_status s = fri_cpu_accepts(op, d->dtype);
-    if (s < 0) return s;
+    FRI_TRY(fri_cpu_accepts(op, d->dtype));
 #pragma omp parallel for schedule(static) if (d->n * d->h * d->w * d->c >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < d->n * d->h; i++) backward_row(d, adaptive, i / d->h, i % d->h, dy, dx);
     return FR_OK;

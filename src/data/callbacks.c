@@ -40,21 +40,18 @@ static fr_status ring_read(const fr_dataset *d, own *ring, int64_t index, void *
 
 static fr_status own_read(const fr_dataset *d, int64_t index, fr_image *image) {
     own *o = d->state;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_buffer_reserve(&image->decoded, image_bytes(d), d->source));
-    FR_TRY(s, fri_buffer_reserve(&image->target, target_bytes(d), d->source));
+    FRI_TRY(fri_buffer_reserve(&image->decoded, image_bytes(d), d->source));
+    FRI_TRY(fri_buffer_reserve(&image->target, target_bytes(d), d->source));
     void *target = d->target == FR_TARGET_CLASS ? (void *)&image->label : image->target.data;
-    FR_TRY(s, o->source.read != NULL ? o->source.read(o->source.ctx, index, image->decoded.data, target)
-                                     : ring_read(d, o, index, image->decoded.data, target));
+    FRI_TRY(o->source.read != NULL ? o->source.read(o->source.ctx, index, image->decoded.data, target)
+                                   : ring_read(d, o, index, image->decoded.data, target));
     image->labelled = true;
     image->pixels = d->f32 ? NULL : image->decoded.data;
     image->f32 = d->f32 ? image->decoded.data : NULL;
     image->height = d->height;
     image->width = d->width;
     image->channels = d->channels;
-    s = fri_target_check(d, index, image);
-done:
-    return s;
+    return fri_target_check(d, index, image);
 }
 
 static void own_destroy(fr_dataset *d) {
@@ -113,28 +110,25 @@ static fr_status ring_allocate(const fr_dataset *d, own *ring) {
     const fr_shape images = FRI_SHAPE(d->count, d->height, d->width, d->channels),
                    targets = FRI_SHAPE(d->count, (int64_t)target_bytes(d));
     size_t pixels = 0, bytes = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_shape_bytes(d->source, &images, d->f32 ? FR_F32 : FR_U8, &pixels));
-    FR_TRY(s, fri_shape_bytes(d->source, &targets, FR_U8, &bytes));
+    FRI_TRY(fri_shape_bytes(d->source, &images, d->f32 ? FR_F32 : FR_U8, &pixels));
+    FRI_TRY(fri_shape_bytes(d->source, &targets, FR_U8, &bytes));
     ring->pixels = malloc(pixels);
     ring->targets = malloc(bytes);
     if (ring->pixels == NULL || ring->targets == NULL)
-        s = fr_fail(FR_ENOMEM, "%s: no host memory for %" PRId64 " images of %zu bytes together", d->source, d->count,
-                    pixels);
-done:
-    return s;
+        return fr_fail(FR_ENOMEM, "%s: no host memory for %" PRId64 " images of %zu bytes together", d->source,
+                       d->count, pixels);
+    return FR_OK;
 }
 
 fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out) {
     FRI_NOT_NULL(source, out);
     const char *name = source->name != NULL ? source->name : "dataset";
-    fr_dataset *d = NULL;
+    FRI_OWNED(fr_dataset_release) fr_dataset *d = NULL;
     own *o = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, check(source, name));
-    FR_TRY(s, fri_dataset_new(&own_ops, name, &d));
+    FRI_TRY(check(source, name));
+    FRI_TRY(fri_dataset_new(&own_ops, name, &d));
     o = calloc(1, sizeof *o);
-    FR_TRY(s, o != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no host memory", name));
+    FRI_TRY(o != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no host memory", name));
     pthread_mutex_init(&o->lock, NULL);
     d->state = o;
     d->count = source->count;
@@ -145,12 +139,9 @@ fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out) {
     d->f32 = source->f32;
     d->target = source->target;
     d->live = source->live || source->read == NULL;
-    if (source->read == NULL) FR_TRY(s, ring_allocate(d, o));
+    if (source->read == NULL) FRI_TRY(ring_allocate(d, o));
     o->source = *source; /* from here on its release is called */
     fr_dataset_release(out);
-    *out = d;
-    d = NULL;
-done:
-    fr_dataset_release(&d);
-    return s;
+    FRI_MOVE(out, d);
+    return FR_OK;
 }

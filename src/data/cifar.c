@@ -39,8 +39,7 @@ static const variant cifar100 = {.name = "CIFAR-100",
 static fr_status read_records(const variant *v, fri_source *f, int64_t n, uint8_t *pixels, int32_t *labels) {
     uint8_t record[2 + IMAGE];
     for (int64_t i = 0; i < n; i++) {
-        fr_status s = fri_source_read(f, record, (size_t)(v->label_bytes + IMAGE));
-        if (s != FR_OK) return s;
+        FRI_TRY(fri_source_read(f, record, (size_t)(v->label_bytes + IMAGE)));
         if (v->label_bytes == 2 && record[0] >= COARSE_CLASSES)
             return fr_fail(FR_EFORMAT, "%s: coarse label %lld is %u, outside 0..%d", f->name, (long long)i, record[0],
                            COARSE_CLASSES - 1);
@@ -107,8 +106,7 @@ static fr_status cifar(const variant *v, const char *folder, fr_split split, fr_
         if (s != FR_OK) goto done;
         done_count += counts[i];
     }
-    *out = d;
-    d = NULL;
+    FRI_MOVE(out, d);
 done:
     fr_dataset_release(&d);
     return s;

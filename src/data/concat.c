@@ -38,20 +38,16 @@ static const fri_dataset_ops concat_ops = {concat_read, concat_destroy, concat_c
 
 fr_status fr_dataset_concat(fr_dataset *a, fr_dataset *b, fr_dataset **out) {
     FRI_NOT_NULL(a, b, out);
-    fr_dataset *d = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_dataset_release) fr_dataset *d = NULL;
     if (a->channels != b->channels || a->f32 != b->f32 || a->target != b->target || a->classes != b->classes)
         return fr_fail(FR_EINVAL,
                        "dataset_concat: %s has %" PRId64 " channels of %s and %" PRId64 " classes, %s %" PRId64
                        " of %s and %" PRId64 ", or their targets are of other kinds",
                        a->source, a->channels, a->f32 ? "f32" : "u8", a->classes, b->source, b->channels,
                        b->f32 ? "f32" : "u8", b->classes);
-    FR_TRY(s, fri_dataset_new(&concat_ops, a->source, &d));
+    FRI_TRY(fri_dataset_new(&concat_ops, a->source, &d));
     pair *p = d->state = calloc(1, sizeof *p);
-    if (p == NULL) {
-        s = fr_fail(FR_ENOMEM, "%s: no host memory", a->source);
-        goto done;
-    }
+    if (p == NULL) return fr_fail(FR_ENOMEM, "%s: no host memory", a->source);
     *p = (pair){{fr_dataset_retain(a), fr_dataset_retain(b)}};
     d->count = a->count + b->count;
     d->classes = a->classes;
@@ -63,9 +59,6 @@ fr_status fr_dataset_concat(fr_dataset *a, fr_dataset *b, fr_dataset **out) {
     d->target = a->target;
     d->live = a->live || b->live;
     fr_dataset_release(out);
-    *out = d;
-    d = NULL;
-done:
-    fr_dataset_release(&d);
-    return s;
+    FRI_MOVE(out, d);
+    return FR_OK;
 }

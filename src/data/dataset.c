@@ -88,8 +88,7 @@ fr_status fri_dataset_of_files(fr_dataset *d) {
 fr_status fri_dataset_array_allocate(fr_dataset *d) {
     fr_shape shape = FRI_SHAPE(d->count, d->height, d->width, d->channels);
     size_t bytes = 0;
-    fr_status s = fri_shape_bytes(d->source, &shape, FR_U8, &bytes);
-    if (s != FR_OK) return s;
+    FRI_TRY(fri_shape_bytes(d->source, &shape, FR_U8, &bytes));
     d->pixels = malloc(bytes);
     d->labels = calloc((size_t)d->count, sizeof *d->labels);
     if (d->pixels == NULL || d->labels == NULL)
@@ -179,21 +178,16 @@ fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *la
 
 fr_status fr_dataset_target(const fr_dataset *dataset, int64_t index, void *target, size_t capacity, size_t *bytes) {
     FRI_NOT_NULL(dataset);
-    fr_image image = {0};
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_dataset_read(dataset, index, &image));
+    FRI_OWNED(fr_image_clear) fr_image image = {0};
+    FRI_TRY(fri_dataset_read(dataset, index, &image));
     if (!image.labelled && dataset->target == FR_TARGET_CLASS) image.label = dataset->labels[index];
     size_t n = fri_target_bytes(dataset, image.height, image.width);
-    if (target != NULL && capacity < n) {
-        s = fr_fail(FR_EINVAL, "%s: the target of image %lld has %zu bytes but the buffer holds %zu", dataset->source,
-                    (long long)index, n, capacity);
-        goto done;
-    }
+    if (target != NULL && capacity < n)
+        return fr_fail(FR_EINVAL, "%s: the target of image %lld has %zu bytes but the buffer holds %zu",
+                       dataset->source, (long long)index, n, capacity);
     if (target != NULL) memcpy(target, dataset->target == FR_TARGET_CLASS ? &image.label : image.target.data, n);
     if (bytes != NULL) *bytes = n;
-done:
-    fr_image_clear(&image);
-    return s;
+    return FR_OK;
 }
 
 const char *fr_dataset_class_name(const fr_dataset *d, int64_t label) {
@@ -204,22 +198,17 @@ const char *fr_dataset_class_name(const fr_dataset *d, int64_t label) {
 fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, void *pixels, size_t capacity, int64_t *height,
                           int64_t *width, int64_t *channels) {
     FRI_NOT_NULL(dataset);
-    fr_image image = {0};
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_dataset_read(dataset, index, &image));
+    FRI_OWNED(fr_image_clear) fr_image image = {0};
+    FRI_TRY(fri_dataset_read(dataset, index, &image));
     size_t bytes = (size_t)(image.height * image.width * image.channels) * (image.f32 != NULL ? sizeof(float) : 1);
-    if (pixels != NULL && capacity < bytes) {
-        s = fr_fail(FR_EINVAL, "%s: image %lld has %zu bytes but the buffer holds %zu", dataset->source,
-                    (long long)index, bytes, capacity);
-        goto done;
-    }
+    if (pixels != NULL && capacity < bytes)
+        return fr_fail(FR_EINVAL, "%s: image %lld has %zu bytes but the buffer holds %zu", dataset->source,
+                       (long long)index, bytes, capacity);
     if (pixels != NULL) memcpy(pixels, image.f32 != NULL ? (const void *)image.f32 : image.pixels, bytes);
     if (height != NULL) *height = image.height;
     if (width != NULL) *width = image.width;
     if (channels != NULL) *channels = image.channels;
-done:
-    fr_image_clear(&image);
-    return s;
+    return FR_OK;
 }
 
 /* Integers for 8 bits: 2^48 pixels of 255^2 fit. f32 in double about the first pixel, so that a large mean costs no

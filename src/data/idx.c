@@ -52,32 +52,22 @@ static fr_status read_images(fri_source *f, fr_dataset *d) {
 
 static fr_status read_labels(fri_source *f, const char *images_name, fr_dataset *d) {
     uint32_t count;
-    uint8_t *labels = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, read_header(f, MAGIC_LABELS, 1, &count));
-    if (count != d->count) {
-        s = fr_fail(FR_EFORMAT, "%s: holds %u labels but %s holds %lld images", f->name, count, images_name,
-                    (long long)d->count);
-        goto done;
-    }
+    FRI_OWNED(fri_free) uint8_t *labels = NULL;
+    FRI_TRY(read_header(f, MAGIC_LABELS, 1, &count));
+    if (count != d->count)
+        return fr_fail(FR_EFORMAT, "%s: holds %u labels but %s holds %lld images", f->name, count, images_name,
+                       (long long)d->count);
     labels = malloc(count);
-    if (labels == NULL) {
-        s = fr_fail(FR_ENOMEM, "%s: no memory for %u labels", f->name, count);
-        goto done;
-    }
-    FR_TRY(s, fri_source_read(f, labels, count));
-    FR_TRY(s, fri_source_end(f));
+    if (labels == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for %u labels", f->name, count);
+    FRI_TRY(fri_source_read(f, labels, count));
+    FRI_TRY(fri_source_end(f));
     for (uint32_t i = 0; i < count; i++) {
-        if (labels[i] >= d->classes) {
-            s = fr_fail(FR_EFORMAT, "%s: label %u is %u, outside 0..%lld", f->name, i, labels[i],
-                        (long long)d->classes - 1);
-            goto done;
-        }
+        if (labels[i] >= d->classes)
+            return fr_fail(FR_EFORMAT, "%s: label %u is %u, outside 0..%lld", f->name, i, labels[i],
+                           (long long)d->classes - 1);
         d->labels[i] = labels[i];
     }
-done:
-    free(labels);
-    return s;
+    return FR_OK;
 }
 
 /* Takes over and closes both sources. */
@@ -93,8 +83,7 @@ static fr_status read_both(const char *name, fri_source *images, fri_source *lab
     d->classes = classes;
     FR_TRY(s, read_images(images, d));
     FR_TRY(s, read_labels(labels, images->name, d));
-    *out = d;
-    d = NULL;
+    FRI_MOVE(out, d);
 done:
     fr_dataset_release(&d);
     fri_source_close(images);

@@ -29,8 +29,7 @@ void fri_names_free(fri_names *l) {
 }
 
 fr_status fri_names_add(fri_names *l, const char *prefix, const char *name) {
-    fr_status s = FRI_ROOM(l->name, l->count, "image folder");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(l->name, l->count, "image folder"));
     size_t a = strlen(prefix), b = strlen(name);
     char *text = malloc(a + b + 1);
     if (text == NULL) return fr_fail(FR_ENOMEM, "image folder: no memory for a name of %zu bytes", a + b);
@@ -200,34 +199,21 @@ static fr_status list_class(fr_dataset *d, const char *path, int64_t c) {
 fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset **out) {
     FRI_NOT_NULL(root, out);
     char path[PATH_BYTES];
-    fr_dataset *d = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_split_path(root, split, path));
-    FR_TRY(s, fri_dataset_new(&folder_ops, path, &d));
+    FRI_OWNED(fr_dataset_release) fr_dataset *d = NULL;
+    FRI_TRY(fri_split_path(root, split, path));
+    FRI_TRY(fri_dataset_new(&folder_ops, path, &d));
     folder *f = d->state = calloc(1, sizeof *f);
-    if (f == NULL || (f->path = strdup(path)) == NULL) {
-        s = fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path);
-        goto done;
-    }
-    FR_TRY(s, fri_names_list(path, true, "", &f->classes));
-    if (f->classes.count == 0) {
-        s = fr_fail(FR_EFORMAT, "%s: holds 0 class folders, at least 1 is needed", path);
-        goto done;
-    }
-    if (f->classes.count == 2 && strcmp(f->classes.name[0], "images") == 0 &&
-        strcmp(f->classes.name[1], "masks") == 0) {
-        s = fr_fail(FR_EUSAGE, "%s: holds images and masks, which fr_dataset_mask_folder (--dataset masks) reads",
-                    path);
-        goto done;
-    }
-    if (split == FR_SPLIT_TEST) FR_TRY(s, check_same_classes(root, path, &f->classes));
-    for (int64_t c = 0; c < f->classes.count; c++) FR_TRY(s, list_class(d, path, c));
+    if (f == NULL || (f->path = strdup(path)) == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path);
+    FRI_TRY(fri_names_list(path, true, "", &f->classes));
+    if (f->classes.count == 0) return fr_fail(FR_EFORMAT, "%s: holds 0 class folders, at least 1 is needed", path);
+    if (f->classes.count == 2 && strcmp(f->classes.name[0], "images") == 0 && strcmp(f->classes.name[1], "masks") == 0)
+        return fr_fail(FR_EUSAGE, "%s: holds images and masks, which fr_dataset_mask_folder (--dataset masks) reads",
+                       path);
+    if (split == FR_SPLIT_TEST) FRI_TRY(check_same_classes(root, path, &f->classes));
+    for (int64_t c = 0; c < f->classes.count; c++) FRI_TRY(list_class(d, path, c));
     d->count = f->images.count;
     d->classes = f->classes.count;
-    FR_TRY(s, fri_dataset_of_files(d));
-    *out = d;
-    d = NULL;
-done:
-    fr_dataset_release(&d);
-    return s;
+    FRI_TRY(fri_dataset_of_files(d));
+    FRI_MOVE(out, d);
+    return FR_OK;
 }

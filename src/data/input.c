@@ -75,32 +75,27 @@ static fr_status room(fr_input *in, int which, size_t bytes, pinned **out) {
 static fr_status transfer(fr_input *in, int which, const fr_tensor *t, fri_fence behind, void *to, fri_fence *arrived) {
     size_t bytes = fri_nbytes(t);
     pinned *p;
-    fr_status s = FR_OK;
-    FR_TRY(s, room(in, which, bytes, &p));
+    FRI_TRY(room(in, which, bytes, &p));
     if (p->memory == NULL) {
-        FR_TRY(s, in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, bytes));
+        FRI_TRY(in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, bytes));
     } else {
         memcpy(p->memory, fri_data(t), bytes);
-        FR_TRY(s, in->streams->follow(FRI_STREAM_INPUT, behind));
-        FR_TRY(s, in->streams->copy(FRI_STREAM_INPUT, FRI_COPY_HOST_TO_DEVICE, p->memory, to, bytes));
-        FR_TRY(s, in->streams->mark(FRI_STREAM_INPUT, &p->left));
+        FRI_TRY(in->streams->follow(FRI_STREAM_INPUT, behind));
+        FRI_TRY(in->streams->copy(FRI_STREAM_INPUT, FRI_COPY_HOST_TO_DEVICE, p->memory, to, bytes));
+        FRI_TRY(in->streams->mark(FRI_STREAM_INPUT, &p->left));
     }
     *arrived = p->left;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* The same after what was queued before and before what is queued next. */
 static fr_status queue(fr_input *in, int which, const fr_tensor *t, void *to) {
     fri_fence before, arrived;
-    fr_status s = FR_OK;
     if (in->streams == NULL)
         return in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, fri_nbytes(t));
-    FR_TRY(s, in->streams->mark(FRI_STREAM_COMPUTE, &before));
-    FR_TRY(s, transfer(in, which, t, before, to, &arrived));
-    FR_TRY(s, in->streams->follow(FRI_STREAM_COMPUTE, arrived));
-done:
-    return s;
+    FRI_TRY(in->streams->mark(FRI_STREAM_COMPUTE, &before));
+    FRI_TRY(transfer(in, which, t, before, to, &arrived));
+    return in->streams->follow(FRI_STREAM_COMPUTE, arrived);
 }
 
 /* A vector is one target. On meta nothing is ignored. */
@@ -136,19 +131,17 @@ done:
 }
 
 static fr_status begin_early(fr_input *in, fr_loader *loader, const fr_tensor *const t[2]) {
-    fr_status s = FR_OK;
     for (int i = 0; i < 2; i++) {
         in->dtype[i] = t[i]->dtype;
         in->shape[i] = t[i]->shape;
         if (fri_nbytes(t[i]) > fri_nbytes(in->memory[i]))
             return fr_fail(FR_EINTERNAL, "input: a batch of %zu bytes, more than the %zu of a full one",
                            fri_nbytes(t[i]), fri_nbytes(in->memory[i]));
-        FR_TRY(s, transfer(in, i, t[i], in->taken, fri_data(in->memory[i]), &in->arrived[i]));
+        FRI_TRY(transfer(in, i, t[i], in->taken, fri_data(in->memory[i]), &in->arrived[i]));
     }
     in->turn = 1 - in->turn;
     in->loader = loader;
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_input_fetch(fr_input *in, fr_loader *loader) {
@@ -168,12 +161,9 @@ static size_t early_bytes(const fr_input *in, int which) {
 
 /* Queues its copy to where its step expects it. */
 static fr_status take(fr_input *in, int which, void *to) {
-    fr_status s = FR_OK;
-    FR_TRY(s, in->streams->follow(FRI_STREAM_COMPUTE, in->arrived[which]));
-    FR_TRY(s, in->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(in->memory[which]), to,
-                                early_bytes(in, which)));
-done:
-    return s;
+    FRI_TRY(in->streams->follow(FRI_STREAM_COMPUTE, in->arrived[which]));
+    return in->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(in->memory[which]), to,
+                             early_bytes(in, which));
 }
 
 /* Its memory is free once those copies are done. */
@@ -187,18 +177,15 @@ static fr_status taken(fr_input *in) {
 /* An early batch, or one that the host holds, as a tensor on the device. */
 static fr_status to_tensor(fr_input *in, int which, bool early, fr_tensor **t) {
     fr_device device = in->opts.device;
-    fr_tensor *moved = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *moved = NULL;
     if (!early && fr_tensor_device(*t) == device) return FR_OK;
     const fr_shape shape = early ? in->shape[which] : (*t)->shape;
-    FR_TRY(s, fri_tensor_new(&shape, early ? in->dtype[which] : (*t)->dtype, device, FR_MEM_TEMPORARY, &moved));
+    FRI_TRY(fri_tensor_new(&shape, early ? in->dtype[which] : (*t)->dtype, device, FR_MEM_TEMPORARY, &moved));
     fr_tensor_category_set(moved, FR_MEM_INPUT);
-    FR_TRY(s, early ? take(in, which, fri_data(moved)) : queue(in, which, *t, fri_data(moved)));
+    FRI_TRY(early ? take(in, which, fri_data(moved)) : queue(in, which, *t, fri_data(moved)));
     fri_bump_version(moved);
     fri_tensor_put(&moved, t);
-done:
-    fr_tensor_release(&moved);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_input_next(fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets) {

@@ -70,14 +70,12 @@ static void row_from_cmyk(const uint8_t *from, bool inverted, int64_t width, uin
 static fr_status decode(context *c, const char *name, fr_image *image) {
     struct jpeg_decompress_struct *j = &c->cinfo;
     jpeg_read_header(j, TRUE);
-    fr_status s = fri_image_check_size(name, j->image_height, j->image_width);
-    if (s != FR_OK) return s;
+    FRI_TRY(fri_image_check_size(name, j->image_height, j->image_width));
     bool cmyk = j->jpeg_color_space == JCS_CMYK || j->jpeg_color_space == JCS_YCCK;
     j->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
     size_t width = j->image_width, height = j->image_height, pixels = width * height;
     /* One more row at the end takes CMYK rows before they are converted. */
-    s = fri_buffer_reserve(&image->decoded, pixels * 3 + width * 4, name);
-    if (s != FR_OK) return s;
+    FRI_TRY(fri_buffer_reserve(&image->decoded, pixels * 3 + width * 4, name));
     uint8_t *to = image->decoded.data, *cmyk_row = to + pixels * 3;
     jpeg_start_decompress(j);
     for (size_t y = 0; y < height; y++) {

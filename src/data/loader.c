@@ -285,9 +285,8 @@ static fr_status shares_of_classes(fri_loader *l) {
 }
 
 fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loader **out) {
-    fr_status s = check_opts(opts, d);
-    if (s != FR_OK) return s;
-    fri_loader *l = calloc(1, sizeof *l);
+    FRI_TRY(check_opts(opts, d));
+    FRI_OWNED(fri_loader_release) fri_loader *l = calloc(1, sizeof *l);
     if (l == NULL) return fr_fail(FR_ENOMEM, "loader: no memory");
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
@@ -297,7 +296,7 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
     l->opts = *opts;
     if (l->opts.batch_size > d->count) l->opts.batch_size = d->count;
     l->batches = d->count / l->opts.batch_size + (!opts->drop_last && d->count % l->opts.batch_size != 0);
-    FR_TRY(s, fri_transform_init(&l->transform, opts, d->height, d->width, d->channels));
+    FRI_TRY(fri_transform_init(&l->transform, opts, d->height, d->width, d->channels));
     l->shape = (fri_loader_shape){.slots = opts->workers > 0 ? opts->prefetch + 1 : 1,
                                   .capacity = l->opts.batch_size,
                                   .height = l->transform.height,
@@ -306,22 +305,17 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
                                   .dtype = opts->dtype,
                                   .target = d->target,
                                   .numbers = fri_target_numel(d, l->transform.height, l->transform.width)};
-    if (opts->mixup > 0 || opts->cutmix > 0) FR_TRY(s, shares_of_classes(l));
-    if (opts->balanced && opts->device != FR_META) FR_TRY(s, fri_balance_init(d, &l->balance));
+    if (opts->mixup > 0 || opts->cutmix > 0) FRI_TRY(shares_of_classes(l));
+    if (opts->balanced && opts->device != FR_META) FRI_TRY(fri_balance_init(d, &l->balance));
     l->unfree = l->shape.slots;
     l->slots = calloc((size_t)l->shape.slots, sizeof *l->slots);
     if ((uint64_t)d->count <= SIZE_MAX / sizeof *l->order) l->order = malloc((size_t)d->count * sizeof *l->order);
     const bool by_files = opts->shuffle_window > 0 && d->runs > 0;
     if (by_files) l->runs = malloc((size_t)d->runs * sizeof *l->runs);
-    if (l->slots == NULL || l->order == NULL || (by_files && l->runs == NULL)) {
-        s = fr_fail(FR_ENOMEM, "loader: no memory for the order of %lld images", (long long)d->count);
-        goto done;
-    }
-    *out = l;
-    l = NULL;
-done:
-    fri_loader_release(&l);
-    return s;
+    if (l->slots == NULL || l->order == NULL || (by_files && l->runs == NULL))
+        return fr_fail(FR_ENOMEM, "loader: no memory for the order of %lld images", (long long)d->count);
+    FRI_MOVE(out, l);
+    return FR_OK;
 }
 
 fri_loader_shape fri_loader_shape_get(const fri_loader *l) {
@@ -329,15 +323,12 @@ fri_loader_shape fri_loader_shape_get(const fri_loader *l) {
 }
 
 fr_status fri_loader_start(fri_loader *l, fri_loader_provide_fn *provide, void *ctx, bool decode) {
-    fr_status s = FR_OK;
     l->provide = provide;
     l->ctx = ctx;
     l->decode = decode;
-    for (int i = 0; i < l->shape.slots; i++) FR_TRY(s, provide(ctx, i, &l->slots[i].images, &l->slots[i].targets));
-    FR_TRY(s, fri_loader_position_set(l, 0, 0));
-    if (l->opts.workers > 0 && decode) FR_TRY(s, start_workers(l));
-done:
-    return s;
+    for (int i = 0; i < l->shape.slots; i++) FRI_TRY(provide(ctx, i, &l->slots[i].images, &l->slots[i].targets));
+    FRI_TRY(fri_loader_position_set(l, 0, 0));
+    return l->opts.workers > 0 && decode ? start_workers(l) : FR_OK;
 }
 
 void fri_loader_release(fri_loader **loader) {

@@ -52,24 +52,18 @@ fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opts, fr_l
         return fr_fail(FR_EUNSUPPORTED, "loader: makes batches on cpu and meta, not on %s", fr_device_name(o.device));
     /* On meta nothing is decoded. In a dry run the buffers are the target's all the same. */
     if (o.device == FR_META && fri_meta_target() == NULL) o.workers = 0;
-    fr_status s = FR_OK;
-    fr_loader *l = calloc(1, sizeof *l);
+    FRI_OWNED(fr_loader_release) fr_loader *l = calloc(1, sizeof *l);
     if (l == NULL) return fr_fail(FR_ENOMEM, "loader: no memory");
     l->device = o.device;
-    FR_TRY(s, fri_loader_create(dataset, &o, &l->core));
+    FRI_TRY(fri_loader_create(dataset, &o, &l->core));
     l->shape = fri_loader_shape_get(l->core);
     l->images = calloc((size_t)l->shape.slots, sizeof(fr_tensor *));
     l->targets = calloc((size_t)l->shape.slots, sizeof(fr_tensor *));
-    if (l->images == NULL || l->targets == NULL) {
-        s = fr_fail(FR_ENOMEM, "loader: no memory for %d slots", l->shape.slots);
-        goto done;
-    }
-    FR_TRY(s, fri_loader_start(l->core, provide, l, o.device != FR_META));
-    *out = l;
-    l = NULL;
-done:
-    fr_loader_release(&l);
-    return s;
+    if (l->images == NULL || l->targets == NULL)
+        return fr_fail(FR_ENOMEM, "loader: no memory for %d slots", l->shape.slots);
+    FRI_TRY(fri_loader_start(l->core, provide, l, o.device != FR_META));
+    FRI_MOVE(out, l);
+    return FR_OK;
 }
 
 void fr_loader_release(fr_loader **loader) {
@@ -90,19 +84,16 @@ fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **targ
     FRI_NOT_NULL(loader, images, targets);
     int slot = 0;
     int64_t length = 0;
-    fr_tensor *x = NULL, *t = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL, *x = NULL;
     fr_status s = fri_loader_fetch(loader->core, &slot, &length);
     if (s != FR_OK) return s; /* FR_END too */
-    FR_TRY(s, fr_tensor_narrow0(loader->images[slot], 0, length, &x));
-    FR_TRY(s, fr_tensor_narrow0(loader->targets[slot], 0, length, &t));
+    FRI_TRY(fr_tensor_narrow0(loader->images[slot], 0, length, &x));
+    FRI_TRY(fr_tensor_narrow0(loader->targets[slot], 0, length, &t));
     /* First the caller's slots let go of the last batch, then its buffer can be used again. */
     fri_tensor_put(&x, images);
     fri_tensor_put(&t, targets);
     fri_loader_advance(loader->core);
-done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 int fr_loader_workers(const fr_loader *l) {

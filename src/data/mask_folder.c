@@ -97,24 +97,20 @@ static fr_status list(folder *f, int which, const char *split_path) {
 fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t classes, fr_dataset **out) {
     FRI_NOT_NULL(root, out);
     char path[FRI_PATH_BYTES];
-    fr_dataset *d = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_dataset_release) fr_dataset *d = NULL;
     if (classes < 1 || classes > FR_MASK_IGNORED)
         return fr_fail(FR_EINVAL, "%s: %" PRId64 " classes, must lie in 1..%d", root, classes, FR_MASK_IGNORED);
-    FR_TRY(s, fri_split_path(root, split, path));
-    FR_TRY(s, fri_dataset_new(&folder_ops, path, &d));
+    FRI_TRY(fri_split_path(root, split, path));
+    FRI_TRY(fri_dataset_new(&folder_ops, path, &d));
     folder *f = d->state = calloc(1, sizeof *f);
-    FR_TRY(s, f != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path));
-    for (int i = 0; i < 2; i++) FR_TRY(s, list(f, i, path));
-    FR_TRY(s, pair(f));
+    FRI_TRY(f != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path));
+    for (int i = 0; i < 2; i++) FRI_TRY(list(f, i, path));
+    FRI_TRY(pair(f));
     d->count = f->names[IMAGES].count;
     d->classes = classes;
     d->target = FR_TARGET_PIXELS;
-    FR_TRY(s, fri_dataset_of_files(d));
+    FRI_TRY(fri_dataset_of_files(d));
     fr_dataset_release(out);
-    *out = d;
-    d = NULL;
-done:
-    fr_dataset_release(&d);
-    return s;
+    FRI_MOVE(out, d);
+    return FR_OK;
 }

@@ -62,8 +62,7 @@ static fr_status rows(context *c, size_t height, size_t bytes, fri_buffer *to) {
     if (png_get_rowbytes(png, c->info) != bytes)
         return fr_fail(FR_EINTERNAL, "%s: libpng gives rows of %zu bytes, not %zu", c->name,
                        png_get_rowbytes(png, c->info), bytes);
-    fr_status s = fri_buffer_reserve(to, height * bytes, c->name);
-    if (s != FR_OK) return s;
+    FRI_TRY(fri_buffer_reserve(to, height * bytes, c->name));
     for (int pass = 0; pass < passes; pass++)
         for (size_t y = 0; y < height; y++) png_read_row(png, (uint8_t *)to->data + y * bytes, NULL);
     png_read_end(png, NULL);
@@ -75,8 +74,7 @@ static fr_status decode_mask(context *c, fr_image *image) {
                                         [PNG_COLOR_TYPE_RGB] = "RGB",
                                         [PNG_COLOR_TYPE_RGB_ALPHA] = "RGB with alpha"};
     size_t width = 0, height = 0;
-    fr_status s = begin(c, &height, &width);
-    if (s != FR_OK) return s;
+    FRI_TRY(begin(c, &height, &width));
     const int type = png_get_color_type(c->png, c->info), bits = png_get_bit_depth(c->png, c->info);
     if ((type != PNG_COLOR_TYPE_GRAY && type != PNG_COLOR_TYPE_PALETTE) || bits > 8)
         return fr_fail(FR_EFORMAT, "%s: a mask is gray or a palette, of at most 8 bits; this is %s of %d bits", c->name,
@@ -90,16 +88,14 @@ static fr_status decode_mask(context *c, fr_image *image) {
 static fr_status decode(context *c, fr_image *image) {
     png_structp png = c->png;
     size_t width = 0, height = 0;
-    fr_status s = begin(c, &height, &width);
-    if (s != FR_OK) return s;
+    FRI_TRY(begin(c, &height, &width));
     png_set_palette_to_rgb(png);
     png_set_expand_gray_1_2_4_to_8(png);
     if (png_get_valid(png, c->info, PNG_INFO_tRNS)) png_set_tRNS_to_alpha(png);
     png_set_scale_16(png);
     png_set_gray_to_rgb(png);
     png_set_strip_alpha(png);
-    s = rows(c, height, width * 3, &image->decoded);
-    if (s != FR_OK) return s;
+    FRI_TRY(rows(c, height, width * 3, &image->decoded));
     image->pixels = image->decoded.data;
     image->f32 = NULL;
     image->height = (int64_t)height;

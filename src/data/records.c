@@ -137,24 +137,20 @@ static fr_status begin(fr_records *r) {
 }
 
 fr_status fr_records_create(const fr_records_opts *opts, fr_records **out) {
-    fr_records *r = calloc(1, sizeof *r);
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_records_release) fr_records *r = calloc(1, sizeof *r);
     if (r == NULL) return fr_fail(FR_ENOMEM, "records: no host memory");
     r->opts = *opts;
     r->file = (fr_atomic_file)FR_ATOMIC_FILE_CLOSED;
     r->path = opts->path != NULL ? strdup(opts->path) : NULL;
-    if (opts->path != NULL && r->path == NULL) FR_TRY(s, fr_fail(FR_ENOMEM, "records: no host memory"));
+    if (opts->path != NULL && r->path == NULL) FRI_TRY(fr_fail(FR_ENOMEM, "records: no host memory"));
     if (opts->count < 1 || opts->bytes < 1 || opts->bytes > (size_t)(INT64_MAX / 2 / opts->count))
-        FR_TRY(s, fr_fail(FR_EINVAL, "records: %" PRId64 " of %zu bytes", opts->count, opts->bytes));
-    FR_TRY(s, begin(r));
+        FRI_TRY(fr_fail(FR_EINVAL, "records: %" PRId64 " of %zu bytes", opts->count, opts->bytes));
+    FRI_TRY(begin(r));
     if (r->memory != NULL) fr_tensor_category_set(r->memory, FR_MEM_INPUT);
     if (r->memory != NULL && opts->device != FR_META) r->data = fr_tensor_data(r->memory);
     fr_records_release(out);
-    *out = r;
-    r = NULL;
-done:
-    fr_records_release(&r);
-    return s;
+    FRI_MOVE(out, r);
+    return FR_OK;
 }
 
 void fr_records_release(fr_records **records) {
@@ -189,13 +185,10 @@ fr_status fr_records_append(fr_records *r, const void *data, int64_t n) {
 /* The header last: it has the checksum. */
 static fr_status commit(fr_records *r) {
     const header h = header_of(r);
-    fr_status s = FR_OK;
     if (pwrite(r->file.fd, &h, sizeof h, 0) != (ssize_t)sizeof h)
         return fr_fail(FR_EIO, "cannot be written: %s", strerror(errno));
-    FR_TRY(s, fr_atomic_commit(&r->file));
-    s = open_file(r);
-done:
-    return s;
+    FRI_TRY(fr_atomic_commit(&r->file));
+    return open_file(r);
 }
 
 fr_status fr_records_finish(fr_records *r) {

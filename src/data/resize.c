@@ -59,10 +59,9 @@ fr_status fri_resize(fri_pixels *p, int64_t out_h, int64_t out_w, fri_transform_
     const size_t weights_w = (size_t)(out_w * taps_max(in_w, out_w)),
                  weights_h = (size_t)(out_h * taps_max(in_h, out_h));
     const int64_t row = out_w * p->channels;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_buffer_reserve(&scratch->weights, spans_bytes + (weights_w + weights_h) * sizeof(float), "resize"));
-    FR_TRY(s, fri_buffer_reserve(&scratch->rows, (size_t)(in_h + 1) * (size_t)row * sizeof(float), "resize"));
-    FR_TRY(s, fri_buffer_reserve(&scratch->resized, (size_t)(out_h * row) * (real ? sizeof(float) : 1), "resize"));
+    FRI_TRY(fri_buffer_reserve(&scratch->weights, spans_bytes + (weights_w + weights_h) * sizeof(float), "resize"));
+    FRI_TRY(fri_buffer_reserve(&scratch->rows, (size_t)(in_h + 1) * (size_t)row * sizeof(float), "resize"));
+    FRI_TRY(fri_buffer_reserve(&scratch->resized, (size_t)(out_h * row) * (real ? sizeof(float) : 1), "resize"));
     span *across = scratch->weights.data, *down = across + out_w;
     float *weight_across = (float *)(down + out_h), *weight_down = weight_across + weights_w;
     make_spans(in_w, out_w, across, weight_across);
@@ -89,6 +88,5 @@ fr_status fri_resize(fri_pixels *p, int64_t out_h, int64_t out_w, fri_transform_
             result[y * row + x] = sum[x] <= 0 ? 0 : sum[x] >= 255 ? 255 : (uint8_t)sum[x];
     }
     *p = (fri_pixels){real ? NULL : result, real ? real_result : NULL, out_h, out_w, p->channels};
-done:
-    return s;
+    return FR_OK;
 }

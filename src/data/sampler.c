@@ -13,9 +13,8 @@
 /* Counting sort; end[c] is the end of class c, then those of classes without images go. */
 static fr_status sort(const fr_dataset *d, fri_balance *b) {
     int64_t label = 0;
-    fr_status s = FR_OK;
     for (int64_t i = 0; i < d->count; i++) {
-        FR_TRY(s, fr_dataset_label(d, i, &label));
+        FRI_TRY(fr_dataset_label(d, i, &label));
         b->end[label]++;
     }
     for (int64_t c = 0, sum = 0; c < d->classes; c++) {
@@ -24,15 +23,14 @@ static fr_status sort(const fr_dataset *d, fri_balance *b) {
         sum += images;
     }
     for (int64_t i = 0; i < d->count; i++) {
-        FR_TRY(s, fr_dataset_label(d, i, &label));
+        FRI_TRY(fr_dataset_label(d, i, &label));
         b->image[b->end[label]++] = i;
     }
     for (int64_t c = 0, last = 0; c < d->classes; c++) {
         if (b->end[c] > last) b->end[b->classes++] = b->end[c];
         last = b->end[c];
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_balance_init(const fr_dataset *d, fri_balance *b) {

@@ -12,8 +12,7 @@
 static fr_status synthetic_read(const fr_dataset *d, int64_t index, fr_image *image) {
     const uint64_t seed = *(const uint64_t *)d->state;
     size_t bytes = (size_t)(d->height * d->width * d->channels);
-    fr_status s = fri_buffer_reserve(&image->decoded, bytes, "synthetic image");
-    if (s != FR_OK) return s;
+    FRI_TRY(fri_buffer_reserve(&image->decoded, bytes, "synthetic image"));
     uint8_t *to = image->decoded.data;
     for (size_t i = 0; i < bytes; i += 16) {
         fri_philox4 r = fri_philox(seed, (uint64_t)index, i / 16);
@@ -44,8 +43,7 @@ fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, i
         return fr_fail(FR_EINVAL, "synthetic: %lld channels, must be 1 or 3", (long long)channels);
     if (fri_image_check_size("synthetic", height, width) != FR_OK) return FR_EINVAL;
     fr_dataset *d = NULL;
-    fr_status s = fri_dataset_new(&synthetic_ops, "synthetic", &d);
-    if (s != FR_OK) return s;
+    FRI_TRY(fri_dataset_new(&synthetic_ops, "synthetic", &d));
     uint64_t *state = malloc(sizeof *state);
     d->state = state;
     d->labels = malloc((size_t)count * sizeof *d->labels);

@@ -75,8 +75,7 @@ static fr_status open_shard(tar *t, int64_t shard, int *fd, bool *keeps) {
     *keeps = true;
     *fd = atomic_load(&t->descriptor[shard]) - 1;
     if (*fd >= 0) return FR_OK;
-    fr_status s = fri_input_open(t->shards.name[shard], fd, &bytes);
-    if (s < 0) return s;
+    FRI_TRY(fri_input_open(t->shards.name[shard], fd, &bytes));
     *keeps = atomic_fetch_add(&t->open, 1) < OPEN_SHARDS &&
              atomic_compare_exchange_strong(&t->descriptor[shard], &none, *fd + 1);
     if (!*keeps) atomic_fetch_sub(&t->open, 1);
@@ -100,19 +99,16 @@ static bool header_agrees(const uint8_t *header, int64_t bytes) {
 static fr_status read_bytes(int fd, const fri_tar_image *m, fr_image *image) {
     uint8_t first[FRI_TAR_BLOCK + FRI_IMAGE_SIGNATURE];
     const size_t look = m->bytes < FRI_IMAGE_SIGNATURE ? (size_t)m->bytes : FRI_IMAGE_SIGNATURE;
-    fr_status s = FR_OK;
     if (m->bytes < 1 || m->bytes > FRI_IMAGE_FILE_MAX)
         return fr_fail(FR_EFORMAT, "has %lld bytes, an image has 1..%d", (long long)m->bytes, FRI_IMAGE_FILE_MAX);
-    FR_TRY(s, fri_input_read(fd, first, FRI_TAR_BLOCK + look, (uint64_t)m->offset - FRI_TAR_BLOCK));
+    FRI_TRY(fri_input_read(fd, first, FRI_TAR_BLOCK + look, (uint64_t)m->offset - FRI_TAR_BLOCK));
     if (!header_agrees(first, m->bytes))
         return fr_fail(FR_EFORMAT,
                        "no file of %lld bytes begins at byte %lld, as the shard's index says; remove the index",
                        (long long)m->bytes, (long long)m->offset);
-    FR_TRY(s, fri_image_check_signature(first + FRI_TAR_BLOCK, look)); /* before memory is taken for all of it */
-    FR_TRY(s, fri_buffer_reserve(&image->file, (size_t)m->bytes, "its bytes"));
-    s = fri_input_read(fd, image->file.data, (size_t)m->bytes, (uint64_t)m->offset);
-done:
-    return s;
+    FRI_TRY(fri_image_check_signature(first + FRI_TAR_BLOCK, look)); /* before memory is taken for all of it */
+    FRI_TRY(fri_buffer_reserve(&image->file, (size_t)m->bytes, "its bytes"));
+    return fri_input_read(fd, image->file.data, (size_t)m->bytes, (uint64_t)m->offset);
 }
 
 static fr_status tar_read(const fr_dataset *d, int64_t index, fr_image *image) {
@@ -230,21 +226,15 @@ static fr_status set_labels(fr_dataset *d) {
 
 static fr_status take_images(fr_dataset *d, int64_t shard) {
     tar *t = d->state;
-    fri_tar_index x = {0};
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tar_index_open(t->shards.name[shard], &x));
-    if (x.count == 0) {
-        s = fr_fail(FR_EFORMAT, "%s: holds 0 images (.jpg, .jpeg, .png)", t->shards.name[shard]);
-        goto done;
-    }
+    FRI_OWNED(fri_tar_index_free) fri_tar_index x = {0};
+    FRI_TRY(fri_tar_index_open(t->shards.name[shard], &x));
+    if (x.count == 0) return fr_fail(FR_EFORMAT, "%s: holds 0 images (.jpg, .jpeg, .png)", t->shards.name[shard]);
     for (int64_t i = 0; i < x.count; i++) {
-        FR_TRY(s, FRI_ROOM(t->entry, d->count, "tar"));
+        FRI_TRY(FRI_ROOM(t->entry, d->count, "tar"));
         t->entry[d->count++] = (entry){x.image[i], shard};
         x.image[i].name = NULL;
     }
-done:
-    fri_tar_index_free(&x);
-    return s;
+    return FR_OK;
 }
 
 typedef struct place {
@@ -280,33 +270,21 @@ static fr_status set_places(fr_dataset *d) {
 
 fr_status fr_dataset_tar(const char *pattern, fr_dataset **out) {
     FRI_NOT_NULL(pattern, out);
-    fr_dataset *d = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_dataset_new(&tar_ops, pattern, &d));
+    FRI_OWNED(fr_dataset_release) fr_dataset *d = NULL;
+    FRI_TRY(fri_dataset_new(&tar_ops, pattern, &d));
     tar *t = d->state = calloc(1, sizeof *t);
-    if (t == NULL) {
-        s = fr_fail(FR_ENOMEM, "%s: no memory for the dataset", pattern);
-        goto done;
-    }
-    FR_TRY(s, find_shards(pattern, &t->shards));
+    if (t == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for the dataset", pattern);
+    FRI_TRY(find_shards(pattern, &t->shards));
     t->descriptor = calloc((size_t)t->shards.count, sizeof *t->descriptor);
-    if (t->descriptor == NULL) {
-        s = fr_fail(FR_ENOMEM, "%s: no memory for %lld shards", pattern, (long long)t->shards.count);
-        goto done;
-    }
-    for (int64_t k = 0; k < t->shards.count; k++) FR_TRY(s, take_images(d, k));
+    if (t->descriptor == NULL)
+        return fr_fail(FR_ENOMEM, "%s: no memory for %lld shards", pattern, (long long)t->shards.count);
+    for (int64_t k = 0; k < t->shards.count; k++) FRI_TRY(take_images(d, k));
     qsort(t->entry, (size_t)d->count, sizeof *t->entry, by_name);
     d->labels = malloc((size_t)d->count * sizeof *d->labels);
-    if (d->labels == NULL) {
-        s = fr_fail(FR_ENOMEM, "%s: no memory for %lld labels", pattern, (long long)d->count);
-        goto done;
-    }
-    FR_TRY(s, set_labels(d));
-    FR_TRY(s, set_places(d));
-    FR_TRY(s, fri_dataset_of_files(d));
-    *out = d;
-    d = NULL;
-done:
-    fr_dataset_release(&d);
-    return s;
+    if (d->labels == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for %lld labels", pattern, (long long)d->count);
+    FRI_TRY(set_labels(d));
+    FRI_TRY(set_places(d));
+    FRI_TRY(fri_dataset_of_files(d));
+    FRI_MOVE(out, d);
+    return FR_OK;
 }

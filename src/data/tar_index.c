@@ -29,8 +29,7 @@ void fri_tar_index_free(fri_tar_index *x) {
 }
 
 static fr_status add(fri_tar_index *x, const char *name, int64_t offset, int64_t bytes, int64_t label) {
-    fr_status s = FRI_ROOM(x->image, x->count, "tar index");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(x->image, x->count, "tar index"));
     char *copy = strdup(name);
     if (copy == NULL) return fr_fail(FR_ENOMEM, "tar index: no memory for a name");
     x->image[x->count++] = (fri_tar_image){copy, offset, bytes, label};
@@ -105,7 +104,6 @@ static fr_status read_image(scan *c) {
 }
 
 static fr_status read_entries(scan *c) {
-    fr_status s = FR_OK;
     for (;;) {
         int got = archive_read_next_header(c->archive, &c->entry);
         if (got == ARCHIVE_EOF) return FR_OK;
@@ -116,12 +114,11 @@ static fr_status read_entries(scan *c) {
         if (n >= FRI_PATH_BYTES)
             return fr_fail(FR_EFORMAT, "%s: a name has %zu bytes, at most %d", c->path, n, FRI_PATH_BYTES);
         if (n > 4 && strcmp(c->now + n - 4, ".cls") == 0)
-            FR_TRY(s, read_class(c));
+            FRI_TRY(read_class(c));
         else if (fri_is_image_name(c->now))
-            FR_TRY(s, read_image(c));
+            FRI_TRY(read_image(c));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status scan_shard(const char *path, int fd, fri_tar_index *out) {

@@ -65,7 +65,6 @@ static fr_status take_rand_augment(fri_transform *t, const fr_loader_opts *o) {
 
 fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t height, int64_t width,
                              int64_t channels) {
-    fr_status s = FR_OK;
     t->height = o->height == FR_LOADER_AUTO ? height : o->height;
     t->width = o->width == FR_LOADER_AUTO ? width : o->width;
     t->channels = o->channels == FR_LOADER_AUTO ? channels : o->channels;
@@ -80,11 +79,11 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     t->shear = o->shear;
     t->erasing = o->erasing;
     t->seed = fri_loader_key(o->seed);
-    FR_TRY(s, check_side("height", t->height));
-    FR_TRY(s, check_side("width", t->width));
+    FRI_TRY(check_side("height", t->height));
+    FRI_TRY(check_side("width", t->width));
     const bool native = t->resize_height == FR_LOADER_NATIVE && t->resize_width == FR_LOADER_NATIVE;
-    if (!native) FR_TRY(s, check_side("resize_height", t->resize_height));
-    if (!native) FR_TRY(s, check_side("resize_width", t->resize_width));
+    if (!native) FRI_TRY(check_side("resize_height", t->resize_height));
+    if (!native) FRI_TRY(check_side("resize_width", t->resize_width));
     if (t->channels != channels && !(colours(t->channels) && colours(channels)))
         return fr_fail(FR_EINVAL, "loader: channels is %lld, and the images have %lld; only 1 and 3 become each other",
                        (long long)t->channels, (long long)channels);
@@ -107,8 +106,8 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
         return fr_fail(FR_EINVAL, "loader: shear is %g degrees, must lie in 0..45", t->shear);
     if (!(t->erasing >= 0 && t->erasing <= 1))
         return fr_fail(FR_EINVAL, "loader: erasing is %g, must lie in 0..1", t->erasing);
-    FR_TRY(s, take_colors(t, o));
-    FR_TRY(s, take_rand_augment(t, o));
+    FRI_TRY(take_colors(t, o));
+    FRI_TRY(take_rand_augment(t, o));
     for (int64_t c = 0; c < t->channels; c++) {
         if (!isfinite(o->mean[c]) || !isfinite(o->std[c]) || o->std[c] <= 0)
             return fr_fail(FR_EINVAL, "loader: mean %g and std %g of channel %lld; std must be positive", o->mean[c],
@@ -119,8 +118,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
         t->std[c] = t->colored ? 1 : o->std[c];
         for (int v = 0; v < 256; v++) t->value[c][v] = fri_normalized(v, t->mean[c], t->std[c]);
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* An offset in [-padding, size + padding - window], at random or the middle one. What is smaller than the window, in
@@ -222,8 +220,7 @@ static void cut_any(const fri_transform *t, const fri_pixels *p, const place *at
 static fr_status cut_augmented(const fri_transform *t, const fri_pixels *p, const place *at, int64_t epoch,
                                int64_t index, fri_transform_scratch *scratch, void *to) {
     const size_t n = (size_t)(t->height * t->width * t->channels);
-    fr_status s = fri_buffer_reserve(&scratch->cropped, 2 * n, "rand_augment");
-    if (s != FR_OK) return s;
+    FRI_TRY(fri_buffer_reserve(&scratch->cropped, 2 * n, "rand_augment"));
     uint8_t *bytes = scratch->cropped.data;
     cut_any(t, p, at, true, bytes);
     const uint8_t *from = fri_rand_augment(t, epoch, index, bytes, bytes + n);
@@ -248,51 +245,44 @@ fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int
                               fri_transform_scratch *scratch, void *to, int64_t *classes) {
     fri_pixels p = {image->pixels, image->f32, image->height, image->width, image->channels};
     place at = {.warped = false};
-    fr_status s = FR_OK;
-    if (t->resize_height != FR_LOADER_NATIVE) FR_TRY(s, fri_resize(&p, t->resize_height, t->resize_width, scratch));
+    if (t->resize_height != FR_LOADER_NATIVE) FRI_TRY(fri_resize(&p, t->resize_height, t->resize_width, scratch));
     at.warped = fri_affine_map(t, epoch, index, at.m);
-    if (at.warped) FR_TRY(s, fri_affine(&p, at.m, scratch));
+    if (at.warped) FRI_TRY(fri_affine(&p, at.m, scratch));
     const fri_philox4 r = fri_philox(t->seed, fri_stream_augment(epoch), (uint64_t)index);
     at.top = offset(p.height, t->height, t->padding, t->random_crop, r.v[0]);
     at.left = offset(p.width, t->width, t->padding, t->random_crop, r.v[1]);
     at.mirror = t->flip && (r.v[2] >> 31) != 0;
     if (t->rand_ops > 0)
-        FR_TRY(s, cut_augmented(t, &p, &at, epoch, index, scratch, to));
+        FRI_TRY(cut_augmented(t, &p, &at, epoch, index, scratch, to));
     else
         cut_any(t, &p, &at, t->bytes, to);
     if (t->colored) fri_color(t, epoch, index, to);
     if (t->erasing > 0) fri_erase(t, epoch, index, to);
     if (classes != NULL) cut_mask(t, &p, &at, image, classes);
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts, fr_device device, fr_tensor **out) {
     FRI_NOT_NULL(image, out);
     fr_loader_opts plain = opts != NULL ? *opts : fr_loader_opts_default();
-    fri_transform_scratch scratch = {0};
+    FRI_OWNED(fri_transform_scratch_free) fri_transform_scratch scratch = {0};
+    FRI_OWNED(fri_free) float *pixels = NULL;
     fri_transform t;
-    float *pixels = NULL;
-    fr_status s = FR_OK;
     plain.random_crop = plain.flip = false;
     plain.rand_ops = 0;
     plain.degrees = plain.zoom = plain.shear = plain.erasing = 0;
     plain.brightness = plain.contrast = plain.saturation = plain.hue = 0;
     plain.dtype = FR_F32;
-    FR_TRY(s, image->pixels != NULL || image->f32 != NULL
-                  ? FR_OK
-                  : fr_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));
-    FR_TRY(s, fri_image_check_size("image_preprocess", image->height, image->width));
+    FRI_TRY(image->pixels != NULL || image->f32 != NULL
+                ? FR_OK
+                : fr_fail(FR_EINVAL, "image_preprocess: the image has no pixels"));
+    FRI_TRY(fri_image_check_size("image_preprocess", image->height, image->width));
     if (image->channels < 1 || image->channels > FR_CHANNELS_MAX)
         return fr_fail(FR_EINVAL, "image_preprocess: the image has %lld channels, 1 to %d are possible",
                        (long long)image->channels, FR_CHANNELS_MAX);
-    FR_TRY(s, fri_transform_init(&t, &plain, image->height, image->width, image->channels));
+    FRI_TRY(fri_transform_init(&t, &plain, image->height, image->width, image->channels));
     pixels = malloc((size_t)(t.height * t.width * t.channels) * sizeof *pixels);
-    FR_TRY(s, pixels != NULL ? FR_OK : fr_fail(FR_ENOMEM, "image_preprocess: no host memory for the image"));
-    FR_TRY(s, fri_transform_apply(&t, image, 0, 0, &scratch, pixels, NULL));
-    s = fr_tensor_from_host(pixels, 4, (int64_t[]){1, t.height, t.width, t.channels}, FR_F32, device, out);
-done:
-    free(pixels);
-    fri_transform_scratch_free(&scratch);
-    return s;
+    FRI_TRY(pixels != NULL ? FR_OK : fr_fail(FR_ENOMEM, "image_preprocess: no host memory for the image"));
+    FRI_TRY(fri_transform_apply(&t, image, 0, 0, &scratch, pixels, NULL));
+    return fr_tensor_from_host(pixels, 4, (int64_t[]){1, t.height, t.width, t.channels}, FR_F32, device, out);
 }

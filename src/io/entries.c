@@ -10,8 +10,7 @@
 
 static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     fri_entries *e = ctx;
-    fr_status s = FRI_ROOM(e->entry, e->n, "names of tensors");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(e->entry, e->n, "names of tensors"));
     char *name = strdup(path);
     if (name == NULL) return fr_fail(FR_ENOMEM, "no host memory for a name");
     e->entry[e->n++] = (fri_entry){name, t, is_parameter, fri_numel(t), 1, 1};
@@ -66,16 +65,14 @@ static bool has(const fr_module *m, unsigned trait) {
 
 /* Inside a module that is no network nobody knows the images' size: a Linear behind a Flatten must be given it. */
 static fr_status visit_box(fr_module *m, const fr_weights_opts *opts, fri_entries *e, bool *flattened) {
-    fr_status s = FR_OK;
     fri_entry *weight = entry_of(e, fr_module_tensor(m, "weight"));
-    for (int i = 0; i < fr_module_children(m); i++) FR_TRY(s, visit_box(fr_module_child(m, i), opts, e, flattened));
+    for (int i = 0; i < fr_module_children(m); i++) FRI_TRY(visit_box(fr_module_child(m, i), opts, e, flattened));
     if (has(m, FR_LAYER_COLUMNS)) {
-        if (*flattened && weight != NULL && weight->tensor->shape.rank == 2) FR_TRY(s, set_columns(weight, opts, 0));
+        if (*flattened && weight != NULL && weight->tensor->shape.rank == 2) FRI_TRY(set_columns(weight, opts, 0));
         *flattened = false;
     }
     *flattened = *flattened || has(m, FR_LAYER_FLATTENS);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status visit_layer(const fr_layer *l, const fr_weights_opts *opts, fri_entries *e) {

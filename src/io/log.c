@@ -89,14 +89,11 @@ static fr_status open_text(const char *path, int64_t resume, const char *head, t
     if (f->fd < 0 || fstat(f->fd, &st) != 0)
         return fr_fail(FR_EIO, "the log '%.300s' cannot be opened: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return fr_fail(FR_EIO, "the log '%.300s' is not a regular file", path);
-    fr_status s = FR_OK;
-    if (resume >= 0) FR_TRY(s, find_cut(f, resume, (int64_t)st.st_size, &f->bytes));
+    if (resume >= 0) FRI_TRY(find_cut(f, resume, (int64_t)st.st_size, &f->bytes));
     if (ftruncate(f->fd, (off_t)f->bytes) != 0)
         return fr_fail(FR_EIO, "the log '%.300s' cannot be cut to %lld bytes: %s", path, (long long)f->bytes,
                        strerror(errno));
-    if (f->bytes == 0 && head != NULL) FR_TRY(s, fri_append(f->fd, f->path, &f->bytes, head, strlen(head)));
-done:
-    return s;
+    return f->bytes == 0 && head != NULL ? fri_append(f->fd, f->path, &f->bytes, head, strlen(head)) : FR_OK;
 }
 
 static void close_text(text_file *f) {
@@ -106,21 +103,17 @@ static void close_text(text_file *f) {
 
 fr_status fr_log_open(const fr_log_opts *opts, fr_log **out) {
     FRI_NOT_NULL(opts, out);
-    fr_log *log = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_log_close) fr_log *log = NULL;
     log = calloc(1, sizeof *log);
     if (log == NULL) return fr_fail(FR_ENOMEM, "no host memory for a log");
     log->jsonl.fd = log->csv.fd = log->events.fd = -1;
-    FR_TRY(s, open_text(opts->jsonl, opts->resume, NULL, &log->jsonl));
-    FR_TRY(s, open_text(opts->csv, opts->resume, csv_head, &log->csv));
+    FRI_TRY(open_text(opts->jsonl, opts->resume, NULL, &log->jsonl));
+    FRI_TRY(open_text(opts->csv, opts->resume, csv_head, &log->csv));
     if (opts->tensorboard != NULL)
-        FR_TRY(s, fri_tfevents_open(opts->tensorboard, opts->resume >= 0 ? opts->resume + 1 : -1, &log->events));
+        FRI_TRY(fri_tfevents_open(opts->tensorboard, opts->resume >= 0 ? opts->resume + 1 : -1, &log->events));
     fr_log_close(out);
-    *out = log;
-    log = NULL;
-done:
-    fr_log_close(&log);
-    return s;
+    FRI_MOVE(out, log);
+    return FR_OK;
 }
 
 void fr_log_close(fr_log **log) {

@@ -171,10 +171,9 @@ static fr_status parse_entry(const cJSON *item, size_t data_bytes, fri_safetenso
         }
     for (int i = 0; i < 3; i++)
         if (value[i] == NULL) return fr_fail(FR_EFORMAT, "tensor '%s' has no \"%s\"", e->name, keys[i]);
-    fr_status s = FR_OK;
-    FR_TRY(s, parse_dtype(e->name, value[0], &e->dtype));
-    FR_TRY(s, parse_shape(e->name, value[1], &e->shape));
-    FR_TRY(s, parse_offsets(e->name, value[2], data_bytes, offset));
+    FRI_TRY(parse_dtype(e->name, value[0], &e->dtype));
+    FRI_TRY(parse_shape(e->name, value[1], &e->shape));
+    FRI_TRY(parse_offsets(e->name, value[2], data_bytes, offset));
     if (fri_shape_bytes(e->name, &e->shape, e->dtype, &expected) != FR_OK)
         return fr_fail(FR_EFORMAT, "tensor %s", fr_last_error());
     e->at = offset[0];
@@ -183,8 +182,7 @@ static fr_status parse_entry(const cJSON *item, size_t data_bytes, fri_safetenso
         return fr_fail(FR_EFORMAT, "tensor '%s': %s %s needs %zu bytes but its data offsets [%zu, %zu] hold %zu",
                        e->name, fri_safetensors_dtype[e->dtype], fri_shape_text(&e->shape, shape), expected, offset[0],
                        offset[1], e->bytes);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status parse_metadata(const cJSON *item, fri_safetensors *f) {
@@ -238,8 +236,7 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
     struct fri_safetensors_private *p = f->private;
     const char *stopped = text;
     size_t count = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, check_text(text, n));
+    FRI_TRY(check_text(text, n));
     p->json = cJSON_ParseWithLengthOpts(text, n + 1, &stopped, true);
     if (p->json == NULL)
         return fr_fail(FR_EFORMAT, "the header is not valid JSON near its byte %zu", (size_t)(stopped - text));
@@ -250,12 +247,12 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
     f->entries = p->entries;
     for (const cJSON *item = p->json->child; item != NULL; item = item->next) {
         if (strcmp(item->string, FRI_SAFETENSORS_METADATA) == 0) {
-            FR_TRY(s, parse_metadata(item, f));
+            FRI_TRY(parse_metadata(item, f));
             continue;
         }
         fri_safetensors_entry *e = &p->entries[f->n_entries];
         e->name = item->string;
-        FR_TRY(s, parse_entry(item, data_bytes, e));
+        FRI_TRY(parse_entry(item, data_bytes, e));
         f->n_entries++;
     }
     qsort(p->entries, f->n_entries, sizeof *p->entries, by_place);
@@ -264,9 +261,7 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
     for (size_t i = 1; i < f->n_entries; i++)
         if (strcmp(p->by_name[i - 1]->name, p->by_name[i]->name) == 0)
             return fr_fail(FR_EFORMAT, "tensor '%s' appears twice", p->by_name[i]->name);
-    FR_TRY(s, check_places(f, data_bytes));
-done:
-    return s;
+    return check_places(f, data_bytes);
 }
 
 /* Entries get their data, which begin at `data` and stay there until close. */
@@ -299,29 +294,24 @@ static fr_status first_bytes(const unsigned char *content, int fd, void *to, siz
 static fr_status read_header(fri_safetensors *f, const unsigned char *content, int fd, uint64_t bytes) {
     struct fri_safetensors_private *p = f->private;
     unsigned char first[8];
-    char *text = NULL;
+    FRI_OWNED(fri_free) char *text = NULL;
     size_t n = 0;
-    fr_status s = FR_OK;
     if (bytes < sizeof first)
         return fr_fail(FR_EFORMAT, "has %llu bytes, expected at least the 8 bytes of the header's length",
                        (unsigned long long)bytes);
-    FR_TRY(s, first_bytes(content, fd, first, sizeof first, 0));
-    FR_TRY(s, header_bytes(first, bytes, &n));
+    FRI_TRY(first_bytes(content, fd, first, sizeof first, 0));
+    FRI_TRY(header_bytes(first, bytes, &n));
     text = malloc(n + 1);
     if (text == NULL) return fr_fail(FR_ENOMEM, "no host memory for a header of %zu bytes", n);
-    FR_TRY(s, first_bytes(content, fd, text, n, sizeof first));
+    FRI_TRY(first_bytes(content, fd, text, n, sizeof first));
     text[n] = '\0';
     p->header_crc = (uint32_t)crc32_z(crc32_z(0, first, sizeof first), (const unsigned char *)text, n);
     p->data_at = sizeof first + n;
     p->data_bytes = (size_t)(bytes - p->data_at);
-    FR_TRY(s, parse_header(f, text, n, p->data_bytes));
-done:
-    free(text);
-    return s;
+    return parse_header(f, text, n, p->data_bytes);
 }
 
 static fr_status map_file(int fd, uint64_t bytes, fri_safetensors *f) {
-    fr_status s = FR_OK;
     if (bytes > 0) {
         void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (map == MAP_FAILED)
@@ -329,10 +319,9 @@ static fr_status map_file(int fd, uint64_t bytes, fri_safetensors *f) {
         f->private->map = map;
         f->private->map_bytes = (size_t)bytes;
     }
-    FR_TRY(s, read_header(f, f->private->map, fd, bytes));
+    FRI_TRY(read_header(f, f->private->map, fd, bytes));
     attach(f, (const char *)f->private->map + f->private->data_at);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* The last FRI_SAFETENSORS_CHECKSUM_BYTES of the file are the CRC-32 of everything before them. */
@@ -352,8 +341,7 @@ static fr_status too_short_for_a_sum(uint64_t bytes) {
 }
 
 static fr_status check_sum(const unsigned char *content, size_t bytes) {
-    fr_status s = too_short_for_a_sum(bytes);
-    if (s < 0) return s;
+    FRI_TRY(too_short_for_a_sum(bytes));
     size_t n = bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
     return compare_sum((uint32_t)crc32_z(0, content, n), content + n);
 }
@@ -362,19 +350,16 @@ static fr_status check_sum(const unsigned char *content, size_t bytes) {
 static fr_status check_file_sum(int fd, uint64_t bytes) {
     unsigned char chunk[CHUNK_BYTES], last[FRI_SAFETENSORS_CHECKSUM_BYTES];
     uint32_t crc = 0;
-    fr_status s = too_short_for_a_sum(bytes);
-    if (s < 0) return s;
+    FRI_TRY(too_short_for_a_sum(bytes));
     const uint64_t end = bytes - sizeof last;
     for (uint64_t at = 0; at < end;) {
         size_t n = end - at < sizeof chunk ? (size_t)(end - at) : sizeof chunk;
-        FR_TRY(s, fri_input_read(fd, chunk, n, at));
+        FRI_TRY(fri_input_read(fd, chunk, n, at));
         crc = (uint32_t)crc32_z(crc, chunk, n);
         at += n;
     }
-    FR_TRY(s, fri_input_read(fd, last, sizeof last, end));
-    s = compare_sum(crc, last);
-done:
-    return s;
+    FRI_TRY(fri_input_read(fd, last, sizeof last, end));
+    return compare_sum(crc, last);
 }
 
 fr_status fri_safetensors_read(fri_safetensors *f) {
@@ -440,8 +425,7 @@ fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri
         fd = -1;
     }
     fri_safetensors_close(out);
-    *out = f;
-    f = NULL;
+    FRI_MOVE(out, f);
 done:
     if (fd >= 0) close(fd);
     if (s < 0) fr_fail_prefix(s, "safetensors file '%.300s': ", path);
@@ -462,8 +446,7 @@ fr_status fri_safetensors_open_memory(const char *name, const void *content, siz
     FR_TRY(s, read_header(f, content, -1, bytes));
     attach(f, (const char *)content + f->private->data_at);
     fri_safetensors_close(out);
-    *out = f;
-    f = NULL;
+    FRI_MOVE(out, f);
 done:
     if (s < 0) fr_fail_prefix(s, "safetensors '%.300s': ", name);
     fri_safetensors_close(&f);

@@ -140,38 +140,30 @@ static fr_status put_header(sink *to, const char *json) {
         return fr_fail(FR_EINVAL, "the header needs %zu bytes, expected at most %d", n + pad,
                        FRI_SAFETENSORS_MAX_HEADER);
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)(n + pad) >> 8 * i);
-    fr_status s = FR_OK;
-    FR_TRY(s, put(to, length, sizeof length));
-    FR_TRY(s, put(to, json, n));
-    FR_TRY(s, put(to, spaces, pad));
-done:
-    return s;
+    FRI_TRY(put(to, length, sizeof length));
+    FRI_TRY(put(to, json, n));
+    return put(to, spaces, pad);
 }
 
 static fr_status put_data(sink *to, const placed *p, fri_safetensors_source_fn *source, void *context) {
     const void *data = p->entry->data;
-    fr_status s = FR_OK;
     if (p->bytes == 0) return FR_OK;
-    if (data == NULL) FR_TRY(s, source(context, p->index, &data));
+    if (data == NULL) FRI_TRY(source(context, p->index, &data));
     if (data == NULL) return fr_fail(FR_EINVAL, "the source of tensor '%s' gave no data", p->entry->name);
-    FR_TRY(s, put(to, data, p->bytes));
-done:
-    return s;
+    return put(to, data, p->bytes);
 }
 
 /* Writes all entries, or all but the last if that one is the checksum, and then the checksum. */
 static fr_status put_all(sink *to, const char *json, const placed *order, size_t n, bool checked,
                          fri_safetensors_source_fn *source, void *context) {
-    fr_status s = FR_OK;
-    FR_TRY(s, put_header(to, json));
+    FRI_TRY(put_header(to, json));
     for (size_t i = 0; i < n; i++) {
         if (checked && i == n - 1)
             for (int k = 0; k < FRI_SAFETENSORS_CHECKSUM_BYTES; k++)
                 to->checksum[k] = (unsigned char)(to->crc >> 8 * k);
-        FR_TRY(s, put_data(to, &order[i], source, context));
+        FRI_TRY(put_data(to, &order[i], source, context));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status write_file(const char *path, const fri_safetensors_entry *entries, size_t n, bool checked, sink *to,
@@ -207,9 +199,8 @@ fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *e
                                 const fri_safetensors_text *metadata, size_t n_metadata,
                                 fri_safetensors_source_fn *source, void *context) {
     sink to = {.file = FR_ATOMIC_FILE_CLOSED};
-    fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
-    if (s < 0) return s;
-    s = write_file(path, entries, n_entries, false, &to, metadata, n_metadata, source, context);
+    FRI_TRY(check_arguments(path, entries, n_entries, metadata, n_metadata));
+    fr_status s = write_file(path, entries, n_entries, false, &to, metadata, n_metadata, source, context);
     return s < 0 ? fr_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
 }
 
@@ -218,8 +209,7 @@ fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_
                                         const fri_safetensors_text *metadata, size_t n_metadata,
                                         fri_safetensors_source_fn *source, void *context) {
     sink to = {.file = FR_ATOMIC_FILE_CLOSED};
-    fr_status s = check_arguments(path, entries, n_entries, metadata, n_metadata);
-    if (s < 0) return s;
+    FRI_TRY(check_arguments(path, entries, n_entries, metadata, n_metadata));
     fri_safetensors_entry *all = calloc(n_entries + 1, sizeof *all);
     if (all == NULL) return fr_fail(FR_ENOMEM, "safetensors file '%.300s': no host memory for its entries", path);
     if (n_entries > 0) memcpy(all, entries, n_entries * sizeof *all);
@@ -227,7 +217,7 @@ fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_
                                              .dtype = FR_U8,
                                              .shape = {.rank = 1, .dim = {FRI_SAFETENSORS_CHECKSUM_BYTES}},
                                              .data = to.checksum};
-    s = write_file(path, all, n_entries + 1, true, &to, metadata, n_metadata, source, context);
+    fr_status s = write_file(path, all, n_entries + 1, true, &to, metadata, n_metadata, source, context);
     free(all);
     return s < 0 ? fr_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
 }

@@ -55,8 +55,7 @@ static int newest_first(const void *a, const void *b) {
 }
 
 static fr_status append(fri_state_files *files, const char *name, int64_t serial, bool temporary) {
-    fr_status s = FRI_ROOM(files->file, files->n, "names of states");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(files->file, files->n, "names of states"));
     char *copy = strdup(name);
     if (copy == NULL) return fr_fail(FR_ENOMEM, "no host memory for a file name");
     files->file[files->n++] = (fri_state_file){copy, serial, temporary};
@@ -150,22 +149,19 @@ done:
 fr_status fr_state_folder_get(const char *dir, fr_state_folder *out) {
     FRI_NOT_NULL(dir, out);
     char path[FR_STATE_PATH_BYTES];
-    fri_state_files files = {0};
+    FRI_OWNED(fri_folder_free) fri_state_files files = {0};
     fri_state_summary newest;
-    fr_status s = FR_OK;
     *out = (fr_state_folder){0};
-    FR_TRY(s, fri_folder_list(dir, &files));
+    FRI_TRY(fri_folder_list(dir, &files));
     for (size_t i = files.n; i-- > 0;) {
         if (files.file[i].temporary) continue;
         out->states++;
-        FR_TRY(s, fri_folder_path(dir, files.file[i].name, path));
+        FRI_TRY(fri_folder_path(dir, files.file[i].name, path));
     }
-    if (out->states == 0 || fri_state_summary_read(path, &newest) < 0) goto done;
+    if (out->states == 0 || fri_state_summary_read(path, &newest) < 0) return FR_OK;
     memcpy(out->newest_model, newest.model, sizeof newest.model);
     out->newest_step = newest.step;
-done:
-    fri_folder_free(&files);
-    return s;
+    return FR_OK;
 }
 
 static uint64_t hash_text(uint64_t hash, const char *text) {

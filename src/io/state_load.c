@@ -88,13 +88,12 @@ static fr_status find(const restoring *v, const char *prefix, const char *name, 
 
 static fr_status compare_model(restoring *v) {
     size_t in_file = 0, largest = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_entries_collect(v->state->model, &v->entries));
+    FRI_TRY(fri_entries_collect(v->state->model, &v->entries));
     v->from = calloc(v->entries.n + 1, sizeof *v->from);
     if (v->from == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", v->entries.n);
     for (size_t i = 0; i < v->entries.n; i++) {
         const fri_entry *e = &v->entries.entry[i];
-        FR_TRY(s, find(v, FRI_STATE_MODEL, e->name, e->tensor, &v->from[i]));
+        FRI_TRY(find(v, FRI_STATE_MODEL, e->name, e->tensor, &v->from[i]));
         if (v->from[i] == NULL)
             return fr_fail(FR_EINVAL, "it was saved with another model: it has no '%.200s', this run's has", e->name);
         if (fri_nbytes(e->tensor) > largest) largest = fri_nbytes(e->tensor);
@@ -105,9 +104,7 @@ static fr_status compare_model(restoring *v) {
     if (in_file != v->entries.n)
         return fr_fail(FR_EINVAL, "it was saved with another model, of %zu tensors; this run's has %zu", in_file,
                        v->entries.n);
-    FR_TRY(s, fri_scratch(&v->converted, &v->converted_capacity, largest));
-done:
-    return s;
+    return fri_scratch(&v->converted, &v->converted_capacity, largest);
 }
 
 /* A sum of parameters without state is no mistake: those that never had a gradient. One that had is missed here. */
@@ -128,8 +125,7 @@ static fr_status compare_optimizer(const restoring *v) {
 static fr_status fill(restoring *v, const fri_safetensors_entry *e, fr_tensor *t) {
     const void *data = e->data;
     if (e->dtype != t->dtype) {
-        fr_status s = fri_scratch(&v->converted, &v->converted_capacity, fri_nbytes(t));
-        if (s < 0) return s;
+        FRI_TRY(fri_scratch(&v->converted, &v->converted_capacity, fri_nbytes(t)));
         fri_convert(data, e->dtype, v->converted, t->dtype, fri_numel(t));
         data = v->converted;
     }
@@ -139,8 +135,7 @@ static fr_status fill(restoring *v, const fri_safetensors_entry *e, fr_tensor *t
 static fr_status fill_optimizer(void *ctx, const char *name, fr_tensor *t) {
     restoring *v = ctx;
     const fri_safetensors_entry *e = NULL;
-    fr_status s = find(v, FRI_STATE_OPTIMIZER, name, t, &e);
-    if (s < 0) return s;
+    FRI_TRY(find(v, FRI_STATE_OPTIMIZER, name, t, &e));
     return e != NULL ? fill(v, e, t) : FR_END;
 }
 
@@ -164,10 +159,8 @@ done:
 static fr_status change_rest(restoring *v) {
     const fri_state_record *r = &v->record;
     fr_state *state = v->state;
-    fr_status s = FR_OK;
-    for (size_t i = 0; i < v->entries.n; i++) FR_TRY(s, fill(v, v->from[i], v->entries.entry[i].tensor));
-    if (state->scaler != NULL && r->has_scaler)
-        FR_TRY(s, fr_grad_scaler_set(state->scaler, r->scale, r->growth_tracker));
+    for (size_t i = 0; i < v->entries.n; i++) FRI_TRY(fill(v, v->from[i], v->entries.entry[i].tensor));
+    if (state->scaler != NULL && r->has_scaler) FRI_TRY(fr_grad_scaler_set(state->scaler, r->scale, r->growth_tracker));
     fr_rng_set(r->random);
     state->step = r->step;
     state->epoch = r->epoch;
@@ -181,8 +174,7 @@ static fr_status change_rest(restoring *v) {
         if (saved == NULL) saved = now->lacking;
         if (saved != NULL && strcmp(saved, now->value) != 0) state->changed(state->changed_ctx, now, saved);
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_state_restore(fri_safetensors *file, fr_state *state) {
@@ -221,11 +213,10 @@ fr_status fr_state_load(const char *path, fr_state *state) {
 /* Opens a state and reads its record, which the caller frees. */
 static fr_status open_record(const char *path, fri_safetensors_how how, fri_state_record *record) {
     fri_safetensors *file = NULL;
-    fr_status s = fri_safetensors_open_as(path, how, &file);
-    if (s < 0) return s;
+    FRI_TRY(fri_safetensors_open_as(path, how, &file));
     const char *text = fri_safetensors_metadata(file, FRI_STATE_RECORD_KEY);
-    s = text != NULL ? fri_state_record_parse(text, record)
-                     : fr_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
+    fr_status s = text != NULL ? fri_state_record_parse(text, record)
+                               : fr_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
     fri_safetensors_close(&file);
     return s;
 }
@@ -233,8 +224,7 @@ static fr_status open_record(const char *path, fri_safetensors_how how, fri_stat
 fr_status fr_state_setting_read(const char *path, const char *name, char *value, size_t bytes) {
     FRI_NOT_NULL(path, name, value);
     fri_state_record record;
-    fr_status s = open_record(path, FRI_SAFETENSORS_COPIED, &record);
-    if (s < 0) return s;
+    FRI_TRY(open_record(path, FRI_SAFETENSORS_COPIED, &record));
     const char *saved = fri_state_record_setting(&record, name);
     snprintf(value, bytes, "%s", saved != NULL && strlen(saved) < bytes ? saved : "");
     fri_state_record_free(&record);
@@ -260,8 +250,7 @@ static fr_status check_file(const char *path) {
 
 fr_status fri_state_summary_read(const char *path, fri_state_summary *out) {
     fri_state_record r;
-    fr_status s = open_record(path, FRI_SAFETENSORS_COPIED, &r);
-    if (s < 0) return s;
+    FRI_TRY(open_record(path, FRI_SAFETENSORS_COPIED, &r));
     *out = (fri_state_summary){.run = r.run, .step = r.step};
     snprintf(out->model, sizeof out->model, "%s", r.model != NULL ? r.model : "a model without a name");
     fri_state_record_free(&r);

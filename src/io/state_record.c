@@ -174,75 +174,67 @@ static fr_status parse_schedule(const cJSON *root, fr_schedule *out) {
     const cJSON *o = NULL;
     const char *kind = NULL;
     int found = -1;
-    fr_status s = FR_OK;
-    FR_TRY(s, get_object(root, "schedule", true, &o));
-    FR_TRY(s, get_text(o, "kind", &kind));
+    FRI_TRY(get_object(root, "schedule", true, &o));
+    FRI_TRY(get_text(o, "kind", &kind));
     for (int i = 0; kind != NULL && i <= FR_SCHEDULE_COSINE; i++)
         if (strcmp(kind, schedule_names[i]) == 0) found = i;
     if (found < 0) return broken("kind", "a schedule's name");
     out->kind = (fr_schedule_kind)found;
-    FR_TRY(s, get_real(o, "lr", &out->lr));
-    FR_TRY(s, get_count(o, "warmup", &out->warmup));
-    FR_TRY(s, get_count(o, "total", &out->total));
-    FR_TRY(s, get_count(o, "step_size", &out->step_size));
-    FR_TRY(s, get_real(o, "gamma", &out->gamma));
-done:
-    return s;
+    FRI_TRY(get_real(o, "lr", &out->lr));
+    FRI_TRY(get_count(o, "warmup", &out->warmup));
+    FRI_TRY(get_count(o, "total", &out->total));
+    FRI_TRY(get_count(o, "step_size", &out->step_size));
+    return get_real(o, "gamma", &out->gamma);
 }
 
 static fr_status parse_parts(const cJSON *root, fri_state_record *r) {
     const cJSON *random = NULL, *optimizer = NULL, *scaler = NULL, *loader = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, get_object(root, "random", true, &random));
-    FR_TRY(s, get_u64(random, "seed", UINT64_MAX, &r->random.seed));
-    FR_TRY(s, get_u64(random, "next_stream", UINT64_MAX, &r->random.next_stream));
-    FR_TRY(s, get_object(root, "optimizer", false, &optimizer));
+    FRI_TRY(get_object(root, "random", true, &random));
+    FRI_TRY(get_u64(random, "seed", UINT64_MAX, &r->random.seed));
+    FRI_TRY(get_u64(random, "next_stream", UINT64_MAX, &r->random.next_stream));
+    FRI_TRY(get_object(root, "optimizer", false, &optimizer));
     if (optimizer != NULL) {
-        FR_TRY(s, get_text(optimizer, "name", &r->optimizer));
+        FRI_TRY(get_text(optimizer, "name", &r->optimizer));
         if (r->optimizer == NULL) return broken("name", "a string");
-        FR_TRY(s, get_count(optimizer, "steps", &r->optimizer_steps));
+        FRI_TRY(get_count(optimizer, "steps", &r->optimizer_steps));
         r->optimizer_tensors = -1;
-        if (member(optimizer, "tensors") != NULL) FR_TRY(s, get_count(optimizer, "tensors", &r->optimizer_tensors));
+        if (member(optimizer, "tensors") != NULL) FRI_TRY(get_count(optimizer, "tensors", &r->optimizer_tensors));
     }
-    FR_TRY(s, get_object(root, "scaler", false, &scaler));
+    FRI_TRY(get_object(root, "scaler", false, &scaler));
     r->has_scaler = scaler != NULL;
     if (scaler != NULL) {
-        FR_TRY(s, get_real(scaler, "scale", &r->scale));
-        FR_TRY(s, get_count(scaler, "growth_tracker", &r->growth_tracker));
+        FRI_TRY(get_real(scaler, "scale", &r->scale));
+        FRI_TRY(get_count(scaler, "growth_tracker", &r->growth_tracker));
     }
-    FR_TRY(s, get_object(root, "loader", false, &loader));
+    FRI_TRY(get_object(root, "loader", false, &loader));
     r->has_loader = loader != NULL;
     if (loader != NULL) {
-        FR_TRY(s, get_count(loader, "epoch", &r->loader_epoch));
-        FR_TRY(s, get_count(loader, "batch", &r->loader_batch));
-        FR_TRY(s, get_count(loader, "batches", &r->loader_batches));
+        FRI_TRY(get_count(loader, "epoch", &r->loader_epoch));
+        FRI_TRY(get_count(loader, "batch", &r->loader_batch));
+        FRI_TRY(get_count(loader, "batches", &r->loader_batches));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status parse(const cJSON *root, fri_state_record *r) {
     const char *format = NULL;
     const cJSON *version = member(root, "version");
-    fr_status s = FR_OK;
     if (!cJSON_IsObject(root)) return fr_fail(FR_EFORMAT, "the record is not a JSON object");
-    FR_TRY(s, get_text(root, "format", &format));
+    FRI_TRY(get_text(root, "format", &format));
     if (format == NULL || strcmp(format, "frugal training state") != 0)
         return fr_fail(FR_EFORMAT, "the record does not say that this is a training state");
     if (!cJSON_IsNumber(version) || version->valuedouble != VERSION)
         return fr_fail(FR_EFORMAT, "the record is of version %g, this library reads version %d",
                        cJSON_IsNumber(version) ? version->valuedouble : (double)NAN, VERSION);
-    FR_TRY(s, get_count(root, "step", &r->step));
-    FR_TRY(s, get_count(root, "epoch", &r->epoch));
-    if (member(root, "run") != NULL) FR_TRY(s, get_u64(root, "run", UINT64_MAX, &r->run));
-    FR_TRY(s, get_text(root, "model", &r->model));
-    FR_TRY(s, get_text(root, "dataset", &r->dataset));
-    FR_TRY(s, parse_schedule(root, &r->schedule));
-    FR_TRY(s, parse_parts(root, r));
-    FR_TRY(s, get_object(root, "settings", true, &r->settings));
-    FR_TRY(s, get_object(root, "numbers", true, &r->numbers));
-done:
-    return s;
+    FRI_TRY(get_count(root, "step", &r->step));
+    FRI_TRY(get_count(root, "epoch", &r->epoch));
+    if (member(root, "run") != NULL) FRI_TRY(get_u64(root, "run", UINT64_MAX, &r->run));
+    FRI_TRY(get_text(root, "model", &r->model));
+    FRI_TRY(get_text(root, "dataset", &r->dataset));
+    FRI_TRY(parse_schedule(root, &r->schedule));
+    FRI_TRY(parse_parts(root, r));
+    FRI_TRY(get_object(root, "settings", true, &r->settings));
+    return get_object(root, "numbers", true, &r->numbers);
 }
 
 fr_status fri_state_record_parse(const char *text, fri_state_record *out) {

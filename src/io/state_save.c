@@ -17,21 +17,18 @@
 /* Of image 0, and of its target. */
 static fr_status first_image(const fr_dataset *d, bool f32, uint32_t *crc, uint32_t *target_crc) {
     int64_t height = 0, width = 0, channels = 0;
-    uint8_t *bytes = NULL;
+    FRI_OWNED(fri_free) uint8_t *bytes = NULL;
     size_t target = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_dataset_read(d, 0, NULL, 0, &height, &width, &channels));
-    FR_TRY(s, fr_dataset_target(d, 0, NULL, 0, &target));
+    FRI_TRY(fr_dataset_read(d, 0, NULL, 0, &height, &width, &channels));
+    FRI_TRY(fr_dataset_target(d, 0, NULL, 0, &target));
     size_t image = (size_t)(height * width * channels) * (f32 ? sizeof(float) : 1); /* bounded by data.h's limits */
     size_t room = image > target ? image : target;
     if ((bytes = malloc(room)) == NULL) return fr_fail(FR_ENOMEM, "no host memory for an image of %zu bytes", room);
-    FR_TRY(s, fr_dataset_read(d, 0, bytes, image, &height, &width, &channels));
+    FRI_TRY(fr_dataset_read(d, 0, bytes, image, &height, &width, &channels));
     *crc = (uint32_t)crc32_z(0, bytes, image);
-    FR_TRY(s, fr_dataset_target(d, 0, bytes, target, NULL));
+    FRI_TRY(fr_dataset_target(d, 0, bytes, target, NULL));
     *target_crc = (uint32_t)crc32_z(0, bytes, target);
-done:
-    free(bytes);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_dataset_fingerprint(const fr_dataset *d, char text[FR_FINGERPRINT_BYTES]) {
@@ -39,8 +36,7 @@ fr_status fr_dataset_fingerprint(const fr_dataset *d, char text[FR_FINGERPRINT_B
     fr_dataset_info info;
     uint32_t targets = 0, image = 0;
     int64_t label = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_dataset_info_get(d, &info));
+    FRI_TRY(fr_dataset_info_get(d, &info));
     const bool labels = info.target == FR_TARGET_CLASS;
     int n = snprintf(text, FR_FINGERPRINT_BYTES,
                      "%" PRId64 " images of %" PRId64 " x %" PRId64 " x %" PRId64 "%s, %" PRId64 " %s", info.count,
@@ -49,16 +45,15 @@ fr_status fr_dataset_fingerprint(const fr_dataset *d, char text[FR_FINGERPRINT_B
                      : info.target == FR_TARGET_PIXELS ? "pixel classes"
                                                        : "classes");
     if (info.live) return FR_OK; /* they are others at any time */
-    FR_TRY(s, first_image(d, info.f32, &image, &targets));
+    FRI_TRY(first_image(d, info.f32, &image, &targets));
     if (labels) targets = 0;
     for (int64_t i = 0; labels && i < info.count; i++) {
-        FR_TRY(s, fr_dataset_label(d, i, &label));
+        FRI_TRY(fr_dataset_label(d, i, &label));
         targets = (uint32_t)crc32_z(targets, (const unsigned char *)&label, sizeof label);
     }
     snprintf(text + n, (size_t)(FR_FINGERPRINT_BYTES - n), ", %s %08x, first image %08x",
              labels ? "labels" : "first target", targets, image);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- the tensors ------------------------------------------------------------------------------------------- */
@@ -108,16 +103,13 @@ static void list_free(list *l) {
 
 static fr_status hand_out(void *context, size_t index, const void **data) {
     list *l = context;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_scratch(&l->bytes, &l->bytes_capacity, fri_nbytes(l->tensor[index])));
+    FRI_TRY(fri_scratch(&l->bytes, &l->bytes_capacity, fri_nbytes(l->tensor[index])));
     if (fri_device_of(l->tensor[index]) == FR_META) /* spread over ranks */
-        FR_TRY(s,
-               fr_optimizer_state_to_host(l->optimizer, l->entry[index].name + strlen(FRI_STATE_OPTIMIZER), l->bytes));
+        FRI_TRY(fr_optimizer_state_to_host(l->optimizer, l->entry[index].name + strlen(FRI_STATE_OPTIMIZER), l->bytes));
     else
-        FR_TRY(s, fr_tensor_to_host(l->tensor[index], l->bytes));
+        FRI_TRY(fr_tensor_to_host(l->tensor[index], l->bytes));
     *data = l->bytes;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
@@ -153,9 +145,8 @@ static fr_status make_record(const fr_state *state, size_t optimizer_tensors, ch
                           .model = state->model_name,
                           .random = fr_rng_get(),
                           .schedule = state->schedule};
-    fr_status s = FR_OK;
     if (state->dataset != NULL) {
-        FR_TRY(s, fr_dataset_fingerprint(state->dataset, fingerprint));
+        FRI_TRY(fr_dataset_fingerprint(state->dataset, fingerprint));
         r.dataset = fingerprint;
     }
     if (state->optimizer != NULL) {
@@ -171,19 +162,16 @@ static fr_status make_record(const fr_state *state, size_t optimizer_tensors, ch
     if (state->loader != NULL) {
         r.has_loader = true;
         r.loader_batches = fr_loader_batches(state->loader);
-        FR_TRY(s, fr_loader_position_get(state->loader, &r.loader_epoch, &r.loader_batch));
+        FRI_TRY(fr_loader_position_get(state->loader, &r.loader_epoch, &r.loader_batch));
     }
-    FR_TRY(s, fri_state_record_print(&r, state, text));
-done:
-    return s;
+    return fri_state_record_print(&r, state, text);
 }
 
 /* One above every serial in the folder, temporary files included. */
 static fr_status next_path(const char *dir, int64_t step, char *path) {
     fri_state_files files = {0};
     char name[80];
-    fr_status s = fri_folder_list(dir, &files);
-    if (s < 0) return s;
+    FRI_TRY(fri_folder_list(dir, &files));
     int64_t serial = files.n > 0 ? files.file[0].serial + 1 : 1;
     fri_folder_free(&files);
     if (serial > FRI_STATE_SERIAL_MAX)

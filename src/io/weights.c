@@ -39,17 +39,15 @@ typedef struct saving {
 static fr_status hand_out_weight(void *context, size_t index, const void **data) {
     saving *v = context;
     const fri_entry *e = &v->entries.entry[index];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_scratch(&v->bytes, &v->bytes_capacity, fri_nbytes(e->tensor)));
-    FR_TRY(s, fr_tensor_to_host(e->tensor, v->bytes));
+    FRI_TRY(fri_scratch(&v->bytes, &v->bytes_capacity, fri_nbytes(e->tensor)));
+    FRI_TRY(fr_tensor_to_host(e->tensor, v->bytes));
     *data = v->bytes;
     if (e->spatial > 1 && e->channels > 1) {
-        FR_TRY(s, fri_scratch(&v->turned, &v->turned_capacity, fri_nbytes(e->tensor)));
+        FRI_TRY(fri_scratch(&v->turned, &v->turned_capacity, fri_nbytes(e->tensor)));
         fri_transpose(v->bytes, v->turned, fr_dtype_size(e->tensor->dtype), e->outer, e->spatial, e->channels);
         *data = v->turned;
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts *opts) {
@@ -236,16 +234,15 @@ static fr_status check_layout(const fr_weights_opts *o, loading *l) {
 static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
     complaint c = {.status = FR_OK};
     size_t largest = 1;
-    fr_status s = FR_OK;
     l->skip = o->skip;
-    FR_TRY(s, check_layout(o, l));
-    FR_TRY(s, fri_entries_collect(m, &l->entries));
-    if (l->torch) FR_TRY(s, fri_entries_torch_layout(m, o, &l->entries));
+    FRI_TRY(check_layout(o, l));
+    FRI_TRY(fri_entries_collect(m, &l->entries));
+    if (l->torch) FRI_TRY(fri_entries_torch_layout(m, o, &l->entries));
     l->from = calloc(l->entries.n + 1, sizeof *l->from);
     if (l->from == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", l->entries.n);
-    FR_TRY(s, fri_timm_pair(m, l->file, &l->entries, l->from, &l->timm));
+    FRI_TRY(fri_timm_pair(m, l->file, &l->entries, l->from, &l->timm));
     find_missing(l, o->strict, &c);
-    if (o->strict && !l->timm) FR_TRY(s, find_unexpected(l, &c));
+    if (o->strict && !l->timm) FRI_TRY(find_unexpected(l, &c));
     find_unfit(l, &c);
     if (c.status < 0) return fr_fail(c.status, "does not fit the module, which stays as it was: %s", c.text);
     for (size_t i = 0; i < l->entries.n; i++) {
@@ -256,9 +253,8 @@ static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
     l->turned = malloc(largest);
     l->converted = malloc(largest);
     if (l->turned == NULL || l->converted == NULL)
-        s = fr_fail(FR_ENOMEM, "no host memory for two copies of a tensor of %zu bytes", largest);
-done:
-    return s;
+        return fr_fail(FR_ENOMEM, "no host memory for two copies of a tensor of %zu bytes", largest);
+    return FR_OK;
 }
 
 static fr_status fill_tensor(const loading *l, const fri_entry *e, const fri_safetensors_entry *f) {
@@ -278,9 +274,8 @@ fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts 
     FRI_NOT_NULL(m, path);
     fr_weights_opts o = opts != NULL ? *opts : *FR_WEIGHTS_OPTS();
     loading l = {0};
-    fr_status s = check_options(&o);
-    if (s < 0) return s;
-    s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
+    FRI_TRY(check_options(&o));
+    fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
     if (s < 0) return fr_fail_prefix(s, "loading weights: ");
     FR_TRY(s, prepare(m, &o, &l));
     FR_TRY(s, fri_safetensors_read(l.file));

@@ -56,8 +56,7 @@ static cJSON *name_item(const char *name) {
 }
 
 fr_status fri_weights_info_text(const fr_weights_info *info, char **out) {
-    fr_status s = check_info(info);
-    if (s < 0) return s;
+    FRI_TRY(check_info(info));
     cJSON *o = cJSON_CreateObject(), *names = NULL;
     bool made = o != NULL && cJSON_AddItemToObject(o, "model", name_item(info->model)) &&
                 cJSON_AddItemToObject(o, "head", name_item(info->head)) &&
@@ -129,20 +128,17 @@ static fr_status take_names(const char *name, const cJSON *o, fr_weights_info *t
 }
 
 static fr_status parse_info(const char *name, const cJSON *o, fr_weights_info *to) {
-    fr_status s = FR_OK;
     if (!cJSON_IsObject(o))
         return fr_fail(FR_EFORMAT, "'%s': metadata \"" FRI_WEIGHTS_INFO_KEY "\" is not a JSON object", name);
-    FR_TRY(s, take_name(name, o, "model", to->model));
-    FR_TRY(s, take_name(name, o, "head", to->head));
-    FR_TRY(s, take_count(name, o, "classes", MOST_CLASSES, &to->classes));
-    FR_TRY(s, take_count(name, o, "channels", FR_CHANNELS_MAX, &to->channels));
-    FR_TRY(s, take_count(name, o, "height", MOST_PIXELS, &to->height));
-    FR_TRY(s, take_count(name, o, "width", MOST_PIXELS, &to->width));
-    FR_TRY(s, take_numbers(name, o, "mean", to->channels, false, to->mean));
-    FR_TRY(s, take_numbers(name, o, "std", to->channels, true, to->std));
-    FR_TRY(s, take_names(name, o, to));
-done:
-    return s;
+    FRI_TRY(take_name(name, o, "model", to->model));
+    FRI_TRY(take_name(name, o, "head", to->head));
+    FRI_TRY(take_count(name, o, "classes", MOST_CLASSES, &to->classes));
+    FRI_TRY(take_count(name, o, "channels", FR_CHANNELS_MAX, &to->channels));
+    FRI_TRY(take_count(name, o, "height", MOST_PIXELS, &to->height));
+    FRI_TRY(take_count(name, o, "width", MOST_PIXELS, &to->width));
+    FRI_TRY(take_numbers(name, o, "mean", to->channels, false, to->mean));
+    FRI_TRY(take_numbers(name, o, "std", to->channels, true, to->std));
+    return take_names(name, o, to);
 }
 
 fr_status fri_weights_info_parse(const char *name, const char *text, fr_weights_info *out) {
@@ -162,10 +158,10 @@ fr_status fri_weights_info_parse(const char *name, const char *text, fr_weights_
 fr_status fr_weights_info_read(const char *path, fr_weights_info *out) {
     FRI_NOT_NULL(path, out);
     fri_safetensors *f = NULL;
-    fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &f);
-    if (s < 0) return s;
+    FRI_TRY(fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &f));
     const char *text = fri_safetensors_metadata(f, FRI_WEIGHTS_INFO_KEY);
-    s = text != NULL
+    fr_status s =
+        text != NULL
             ? fri_weights_info_parse(path, text, out)
             : fr_fail(FR_EFORMAT, "'%s' says nothing of its network: it has no metadata \"" FRI_WEIGHTS_INFO_KEY "\"",
                       path);

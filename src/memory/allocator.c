@@ -314,8 +314,7 @@ static fr_status block_alloc(fri_allocator *a, size_t bytes, const fr_tag *tag, 
     size_t rounded = bytes <= SIZE_MAX / 4 ? fri_round_bytes(bytes) : bytes;
     bool fails = a->fail_at != 0 && --a->fail_at == 0;
     if (fails || bytes > SIZE_MAX / 4) return out_of_memory(a, rounded, tag);
-    fr_status s = find_block(a, bytes, tag, &b);
-    if (s < 0) return s;
+    FRI_TRY(find_block(a, bytes, tag, &b));
     b->requested = rounded;
     b->tag = *tag;
     b->serial = a->next_serial++;
@@ -325,7 +324,7 @@ static fr_status block_alloc(fri_allocator *a, size_t bytes, const fr_tag *tag, 
     emit(a, FR_EVENT_ALLOC, b, tag->category);
     *out = b;
     if (a->uses.count == 0) return FR_OK;
-    s = fri_uses_follow(&a->uses, fri_allocator_streams(a), b->data, b->size);
+    fr_status s = fri_uses_follow(&a->uses, fri_allocator_streams(a), b->data, b->size);
     if (s < 0) fri_block_free(out);
     return s;
 }

@@ -86,18 +86,15 @@ bool fri_arena_departed(const fri_arena *a) {
 
 /* What ends above the arena moves to the extension, where it is placed anew. */
 static fr_status spill(const fri_arena *a, fri_lifetime *l, size_t n, size_t *extension) {
-    fr_status s = FR_OK;
     size_t spilled = 0;
-    fri_lifetime *out = malloc((n + 1) * sizeof(*out));
+    FRI_OWNED(fri_free) fri_lifetime *out = malloc((n + 1) * sizeof(*out));
     if (out == NULL) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     for (size_t i = 0; i < n; i++)
         if (l[i].offset + l[i].bytes > a->extent) out[spilled++] = l[i];
-    FR_TRY(s, fri_arena_place_beside(out, spilled, NULL, 0, 0, extension));
+    FRI_TRY(fri_arena_place_beside(out, spilled, NULL, 0, 0, extension));
     for (size_t i = 0, k = 0; i < n; i++)
         if (l[i].offset + l[i].bytes > a->extent) l[i].offset = a->extent + out[k++].offset;
-done:
-    free(out);
-    return s;
+    return FR_OK;
 }
 
 static int variants_of(const fri_arena *a, int section) {

@@ -2,6 +2,7 @@
 #include "memory/event.h"
 
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,11 +22,10 @@ struct fri_event_log {
 };
 
 static _Thread_local fri_event_log own = {.lock = PTHREAD_MUTEX_INITIALIZER};
-static _Thread_local fri_event_log *current; /* NULL: own */
 
 static fri_event_log *log_of(const fri_event_log *log) {
     if (log != NULL) return (fri_event_log *)log;
-    return current != NULL ? current : &own;
+    return fri_here.events != NULL ? fri_here.events : &own;
 }
 
 fr_status fri_event_log_create(fri_event_log **out) {
@@ -43,8 +43,8 @@ void fri_event_log_destroy(fri_event_log **log) {
 }
 
 fri_event_log *fri_event_log_use(fri_event_log *log) {
-    fri_event_log *was = current;
-    current = log;
+    fri_event_log *was = fri_here.events;
+    fri_here.events = log;
     return was;
 }
 

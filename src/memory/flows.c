@@ -149,8 +149,7 @@ void fri_flows_reset_peak(fri_allocator *a) {
 fr_status fr_memory_flows_get(fr_device d, fr_memory_flows *out) {
     FRI_NOT_NULL(out);
     fri_allocator *a = NULL;
-    fr_status s = fri_allocator_get(d, &a);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_get(d, &a));
     fri_allocator_lock(a);
     *out = a->flows;
     out->ooms = a->stats.ooms;

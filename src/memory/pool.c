@@ -3,6 +3,7 @@
 
 #include "backend/fork.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <stdatomic.h>
 
@@ -11,11 +12,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fri_allocator *all;
 static fri_allocator *_Atomic defaults[FR_DEVICE_COUNT];
 
-static _Thread_local fri_allocator *overrides[FR_DEVICE_COUNT];
-static _Thread_local char self;
-
 const void *fri_thread_self(void) {
-    return &self;
+    return &fri_here;
 }
 
 void fri_pool_register(fri_allocator *a) {
@@ -40,20 +38,18 @@ static fr_status check_device(fr_device d) {
 }
 
 static fr_status create(fr_device d, fri_allocator **out) {
-    fr_status s = check_device(d);
-    if (s < 0) return s;
+    FRI_TRY(check_device(d));
     const fri_backend *b = fri_backend_get(d);
     fri_segment_source source = {b->segment_alloc, b->segment_free, b->expandable != NULL ? b->expandable() : NULL};
     fri_fork_watch();
-    s = fri_allocator_create(d, source, out);
+    fr_status s = fri_allocator_create(d, source, out);
     return s < 0 ? s : fri_allocator_follow_environment(out);
 }
 
 /* Two threads may both make one; the second is thrown away. */
 static fr_status make_default(fr_device d, fri_allocator **out) {
     fri_allocator *none = NULL;
-    fr_status s = create(d, out);
-    if (s < 0) return s;
+    FRI_TRY(create(d, out));
     if (!atomic_compare_exchange_strong(&defaults[d], &none, *out)) {
         fri_allocator_destroy(out);
         *out = none;
@@ -62,7 +58,7 @@ static fr_status make_default(fr_device d, fri_allocator **out) {
 }
 
 fri_allocator *fri_allocator_there(fr_device d) {
-    return overrides[d] != NULL ? overrides[d] : atomic_load_explicit(&defaults[d], memory_order_acquire);
+    return fri_here.pools[d] != NULL ? fri_here.pools[d] : atomic_load_explicit(&defaults[d], memory_order_acquire);
 }
 
 fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
@@ -74,8 +70,8 @@ fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
 }
 
 fri_allocator *fri_allocator_override(fr_device d, fri_allocator *a) {
-    fri_allocator *was = overrides[d];
-    overrides[d] = a;
+    fri_allocator *was = fri_here.pools[d];
+    fri_here.pools[d] = a;
     return was;
 }
 
@@ -85,9 +81,8 @@ fr_status fr_pool_create(fr_device d, fr_pool **out) {
     FRI_NOT_NULL(out);
     fri_allocator *a = NULL;
     if (fri_forked()) return fri_allocator_get(d, &a);
-    fr_status s = create(d, &a);
-    if (s < 0) return s;
-    s = fri_event_log_create(&a->log);
+    FRI_TRY(create(d, &a));
+    fr_status s = fri_event_log_create(&a->log);
     if (s < 0)
         fri_allocator_destroy(&a);
     else
@@ -139,8 +134,7 @@ static void add(fr_memory_stats *sum, const fr_memory_stats *t) {
 
 fr_status fr_memory_process_get(fr_device d, fr_memory_stats *out) {
     FRI_NOT_NULL(out);
-    fr_status s = check_device(d);
-    if (s < 0) return s;
+    FRI_TRY(check_device(d));
     if (fri_forked()) return fri_allocator_get(d, &(fri_allocator *){NULL});
     *out = (fr_memory_stats){.peak_op = "", .peak_module = "", .limit = SIZE_MAX};
     pthread_mutex_lock(&lock);

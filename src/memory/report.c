@@ -150,16 +150,14 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
 fr_status fr_memory_stats_get(fr_device d, fr_memory_stats *out) {
     FRI_NOT_NULL(out);
     fri_allocator *a = NULL;
-    fr_status s = fri_allocator_get(d, &a);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_get(d, &a));
     fri_allocator_stats(a, out);
     return FR_OK;
 }
 
 fr_status fr_memory_reset_peak(fr_device d) {
     fri_allocator *a = NULL;
-    fr_status s = fri_allocator_get(d, &a);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_get(d, &a));
     fri_allocator_reset_peak(a);
     return FR_OK;
 }
@@ -170,16 +168,14 @@ bool fr_memory_unpooled(void) {
 
 fr_status fr_memory_empty_cache(fr_device d) {
     fri_allocator *a = NULL;
-    fr_status s = fri_allocator_get(d, &a);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_get(d, &a));
     fri_allocator_empty_cache(a);
     return FR_OK;
 }
 
 fr_status fr_memory_limit_set(fr_device d, size_t bytes) {
     fri_allocator *a = NULL;
-    fr_status s = fri_allocator_get(d, &a);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_get(d, &a));
     fri_allocator_limit(a, bytes);
     return FR_OK;
 }

@@ -96,8 +96,7 @@ static void count_block(void *ctx, const fri_block *b) {
 fr_status fr_memory_track(fr_device d, const char *file, const char *function, int line, FILE *out) {
     FRI_NOT_NULL(file, function, out);
     fri_allocator *a = NULL;
-    fr_status s = fri_allocator_get(d, &a);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_get(d, &a));
     char where[160];
     const char *base = strrchr(file, '/');
     snprintf(where, sizeof where, "%s %s: line %d", base != NULL ? base + 1 : file, function, line);

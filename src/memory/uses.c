@@ -19,8 +19,7 @@ fr_status fri_uses_add(fri_uses *u, const fri_streams *streams, const void *data
             drop(u, i);
         else
             i++;
-    fr_status s = FRI_ROOM(u->items, u->count, "allocator");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(u->items, u->count, "allocator"));
     u->items[u->count++] = (fri_use){data, (const char *)data + bytes, fence};
     return FR_OK;
 }
@@ -31,8 +30,7 @@ fr_status fri_uses_follow(fri_uses *u, const fri_streams *streams, const void *d
             i++;
             continue;
         }
-        fr_status s = streams->follow(FRI_STREAM_COMPUTE, u->items[i].fence);
-        if (s < 0) return s;
+        FRI_TRY(streams->follow(FRI_STREAM_COMPUTE, u->items[i].fence));
         drop(u, i); /* from here on the compute stream's own order holds for all of it */
     }
     return FR_OK;

@@ -6,16 +6,14 @@
 
 #include <stdatomic.h>
 
-static _Thread_local const fri_backend *target;
-
 const fri_backend *fri_meta_target_set(const fri_backend *t) {
-    const fri_backend *was = target;
-    target = t;
+    const fri_backend *was = fri_here.meta_target;
+    fri_here.meta_target = t;
     return was;
 }
 
 const fri_backend *fri_meta_target(void) {
-    return target;
+    return fri_here.meta_target;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */

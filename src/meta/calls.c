@@ -3,22 +3,20 @@
 
 #include <string.h>
 
-static _Thread_local fri_call_listener listener;
-
 fri_call_listener fri_meta_listen(fri_call_listener l) {
-    fri_call_listener was = listener;
-    listener = l;
+    fri_call_listener was = fri_here.calls;
+    fri_here.calls = l;
     return was;
 }
 
 bool fri_meta_listening(void) {
-    return listener.fn != NULL;
+    return fri_here.calls.fn != NULL;
 }
 
 fr_status fri_meta_call(const char *name, fr_dtype dtype, double flops, double bytes, const int64_t *dim, int n) {
     fri_kernel_call c = {.name = name, .dtype = dtype, .flops = flops, .bytes = bytes, .n = n};
     if (n > FRI_CALL_DIMS) c.n = FRI_CALL_DIMS;
     memcpy(c.dim, dim, (size_t)c.n * sizeof *dim);
-    if (listener.fn != NULL) listener.fn(listener.ctx, &c);
+    if (fri_here.calls.fn != NULL) fri_here.calls.fn(fri_here.calls.ctx, &c);
     return FR_OK;
 }

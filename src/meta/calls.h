@@ -5,7 +5,7 @@
 #ifndef FRI_META_CALLS_H
 #define FRI_META_CALLS_H
 
-#include <frugal/base.h>
+#include "base/thread.h"
 
 enum { FRI_CALL_DIMS = 16 };
 
@@ -16,13 +16,6 @@ typedef struct fri_kernel_call {
     int n;
     int64_t dim[FRI_CALL_DIMS]; /* with name and dtype: all that the time depends on */
 } fri_kernel_call;
-
-typedef void fri_kernel_call_fn(void *ctx, const fri_kernel_call *c);
-
-typedef struct fri_call_listener {
-    fri_kernel_call_fn *fn; /* NULL: nobody */
-    void *ctx;
-} fri_call_listener;
 
 /* One listener per thread. Returns the one before, to be put back. */
 fri_call_listener fri_meta_listen(fri_call_listener l);

@@ -1,21 +1,9 @@
 /* conv2d.c - what convolutions cost, and the scratch of the target. */
 #include "meta/kernels.h"
 
-static fr_status conv2d_workspace(const char *kernel, fri_conv2d_workspace_fn *f, const fri_conv2d_desc *d,
-                                  size_t *bytes) {
-    *bytes = 0;
-    if (fri_meta_target() == NULL) return FR_OK;
-    return f != NULL ? f(d, bytes) : fri_kernel_missing(kernel, d->dtype, fri_meta_target());
-}
-
-#define WORKSPACE(pass_)                                                                                            \
-    fr_status fri_meta_conv2d_##pass_##_workspace(const fri_conv2d_desc *d, size_t *bytes) {                        \
-        return conv2d_workspace("conv2d_" #pass_, FRI_META_TARGET(d->dtype, conv2d_##pass_##_workspace), d, bytes); \
-    }
-WORKSPACE(forward)
-WORKSPACE(backward_input)
-WORKSPACE(backward_weight)
-#undef WORKSPACE
+FRI_META_WORKSPACE(conv2d_forward, fri_conv2d_desc)
+FRI_META_WORKSPACE(conv2d_backward_input, fri_conv2d_desc)
+FRI_META_WORKSPACE(conv2d_backward_weight, fri_conv2d_desc)
 
 fr_status fri_meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
     fri_conv2d_fused_workspace_fn *f = FRI_META_TARGET(d->dtype, conv2d_forward_stats_workspace);

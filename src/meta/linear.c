@@ -1,20 +1,9 @@
 /* linear.c - what matrix products cost, and the scratch of the target. */
 #include "meta/kernels.h"
 
-static fr_status linear_workspace(const char *kernel, fri_linear_workspace_fn *f, const fri_linear_desc *d,
-                                  size_t *bytes) {
-    *bytes = 0;
-    if (fri_meta_target() == NULL) return FR_OK;
-    return f != NULL ? f(d, bytes) : fri_kernel_missing(kernel, d->dtype, fri_meta_target());
-}
-
-#define WORKSPACE(pass_)                                                                                            \
-    fr_status fri_meta_linear_##pass_##_workspace(const fri_linear_desc *d, size_t *bytes) {                        \
-        return linear_workspace("linear_" #pass_, FRI_META_TARGET(d->dtype, linear_##pass_##_workspace), d, bytes); \
-    }
-WORKSPACE(forward)
-WORKSPACE(backward_input)
-WORKSPACE(backward_weight)
+FRI_META_WORKSPACE(linear_forward, fri_linear_desc)
+FRI_META_WORKSPACE(linear_backward_input, fri_linear_desc)
+FRI_META_WORKSPACE(linear_backward_weight, fri_linear_desc)
 
 static fr_status linear(const char *name, const fri_linear_desc *d) {
     double n = (double)d->n, in = (double)d->in, out = (double)d->out;

@@ -70,8 +70,7 @@ fr_status fr_net_end(fr_net **n, const fr_value *results, int count, fr_module *
     if (s == FR_OK) s = finish(d, results, count);
     if (s == FR_OK) {
         fr_module_release(m);
-        *m = d->root;
-        d->root = NULL;
+        FRI_MOVE(m, d->root);
     }
     fr_module_release(&d->root);
     fr_pool_release(&d->pool);
@@ -184,8 +183,7 @@ typedef struct aside {
 } aside;
 
 static fr_status aside_begin(fr_net *n, fr_module *m, aside *a) {
-    fr_status s = fr_pool_begin(n->pool, &a->pool);
-    if (s < 0) return s;
+    FRI_TRY(fr_pool_begin(n->pool, &a->pool));
     a->listener = fri_meta_listen((fri_call_listener){0});
     a->target = fri_meta_target_set(NULL);
     a->watch = fri_module_watch_set((fri_module_watch){0});
@@ -218,17 +216,15 @@ typedef struct twins {
 } twins;
 
 static fr_status make_twins(const fr_module *m, twins *w) {
-    fr_status s = FR_OK;
     for (int i = 0; i < m->n_tensors; i++) {
         const fr_tensor *t = m->tensors[i].tensor;
-        FR_TRY(s, FRI_ROOM(w->tensor, w->n, "network"));
+        FRI_TRY(FRI_ROOM(w->tensor, w->n, "network"));
         w->tensor[w->n] = NULL;
-        FR_TRY(s, fri_tensor_new(&t->shape, t->dtype, FR_META, FR_MEM_TEMPORARY, &w->tensor[w->n]));
+        FRI_TRY(fri_tensor_new(&t->shape, t->dtype, FR_META, FR_MEM_TEMPORARY, &w->tensor[w->n]));
         w->n++;
     }
-    for (int i = 0; i < m->n_children; i++) FR_TRY(s, make_twins(m->children[i], w));
-done:
-    return s;
+    for (int i = 0; i < m->n_children; i++) FRI_TRY(make_twins(m->children[i], w));
+    return FR_OK;
 }
 
 static int exchange(fr_module *m, const twins *w, int at) {
@@ -338,19 +334,13 @@ done:
 static fr_status splice(fr_net *n, const char *name, fr_module *net, const int *in, int n_in, fr_value *out,
                         int n_out) {
     const fri_list *inner = fri_list_edit(net);
-    fr_value *value = calloc((size_t)inner->values + 1, sizeof *value);
-    int *read = calloc((size_t)inner->values + 1, sizeof *read);
+    FRI_OWNED(fri_free) fr_value *value = calloc((size_t)inner->values + 1, sizeof *value);
+    FRI_OWNED(fri_free) int *read = calloc((size_t)inner->values + 1, sizeof *read);
     char path[NAME_BYTES];
-    fr_status s = FR_OK;
-    if (value == NULL || read == NULL) {
-        s = fr_fail(FR_ENOMEM, "%s: out of host memory", name);
-        goto done;
-    }
-    if (n_in != inner->inputs || n_out > inner->results) {
-        s = fr_fail(FR_EINVAL, "%s: %d inputs for %d results; the network has %d inputs and %d results", name, n_in,
-                    n_out, inner->inputs, inner->results);
-        goto done;
-    }
+    if (value == NULL || read == NULL) return fr_fail(FR_ENOMEM, "%s: out of host memory", name);
+    if (n_in != inner->inputs || n_out > inner->results)
+        return fr_fail(FR_EINVAL, "%s: %d inputs for %d results; the network has %d inputs and %d results", name, n_in,
+                       n_out, inner->inputs, inner->results);
     for (int i = 0; i < n_in; i++) value[i].id = in[i];
     for (int i = 0; i < inner->layers; i++) {
         const fri_net_layer *a = &inner->layer[i];
@@ -358,36 +348,29 @@ static fr_status splice(fr_net *n, const char *name, fr_module *net, const int *
         for (int k = 0; k < a->n_in; k++) read[k] = value[a->in[k]].id;
         if (snprintf(path, sizeof path, "%s.%s", name, a->name) >= NAME_BYTES) {
             fr_module_release(&m);
-            s = fr_fail(FR_EINVAL, "network: the name %s... is too long", path);
-            goto done;
+            return fr_fail(FR_EINVAL, "network: the name %s... is too long", path);
         }
-        FR_TRY(s, enter(n, path, &m, read, a->n_in, &value[a->out[0]], a->n_out));
+        FRI_TRY(enter(n, path, &m, read, a->n_in, &value[a->out[0]], a->n_out));
     }
     for (int i = 0; i < n_out; i++) out[i] = value[inner->result[i]];
-done:
-    free(value);
-    free(read);
-    return s;
+    return FR_OK;
 }
 
 static fr_status add(fr_net *n, const char *name, fr_module **m, const fr_value *in, int n_in, fr_value *out,
                      int n_out) {
     char path[NAME_BYTES];
     int id[MOST];
-    fr_module *placed = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, full_name(n, name, path));
-    FR_TRY(s, check_values(n, path, in, n_in, n_out));
+    FRI_OWNED(fr_module_release) fr_module *placed = NULL;
+    FRI_TRY(full_name(n, name, path));
+    FRI_TRY(check_values(n, path, in, n_in, n_out));
     for (int i = 0; i < n_in; i++) id[i] = in[i].id;
     placed = fr_module_retain(*m);
-    FR_TRY(s, fri_module_place(n->root, path, m));
+    FRI_TRY(fri_module_place(n->root, path, m));
     if (fri_is_net(placed))
-        FR_TRY(s, splice(n, path, placed, id, n_in, out, n_out));
+        FRI_TRY(splice(n, path, placed, id, n_in, out, n_out));
     else
-        FR_TRY(s, enter(n, path, &placed, id, n_in, out, n_out));
-done:
-    fr_module_release(&placed);
-    return s;
+        FRI_TRY(enter(n, path, &placed, id, n_in, out, n_out));
+    return FR_OK;
 }
 
 void fr_net_module(fr_net *n, const char *name, fr_module **m, const fr_value *in, int n_in, fr_value *out, int n_out) {

@@ -66,29 +66,18 @@ fr_value fr_net_batchnorm2d(fr_net *n, const char *name, fr_value x, const fr_ba
     return one(n, name, s, &m, x);
 }
 
-fr_value fr_net_inplace_abn(fr_net *n, const char *name, fr_value x, double slope) {
-    fr_module *m = NULL;
-    fr_status s = ready(n) ? fr_nn_inplace_abn(width(n, x), slope, fri_net_device(n), &m) : FR_OK;
-    return one(n, name, s, &m, x);
-}
-
-fr_value fr_net_group_norm(fr_net *n, const char *name, fr_value x, int64_t groups, double eps) {
-    fr_module *m = NULL;
-    fr_status s = ready(n) ? fr_nn_group_norm(width(n, x), groups, eps, fri_net_device(n), &m) : FR_OK;
-    return one(n, name, s, &m, x);
-}
-
-fr_value fr_net_layer_norm(fr_net *n, const char *name, fr_value x, double eps) {
-    fr_module *m = NULL;
-    fr_status s = ready(n) ? fr_nn_layer_norm(width(n, x), eps, fri_net_device(n), &m) : FR_OK;
-    return one(n, name, s, &m, x);
-}
-
-fr_value fr_net_layer_scale(fr_net *n, const char *name, fr_value x, double init) {
-    fr_module *m = NULL;
-    fr_status s = ready(n) ? fr_nn_layer_scale(width(n, x), init, fri_net_device(n), &m) : FR_OK;
-    return one(n, name, s, &m, x);
-}
+#define PARAMETERS(...) __VA_ARGS__
+#define CHANNEL_LAYER(word, parameters, ...)                                                         \
+    fr_value fr_net_##word(fr_net *n, const char *name, fr_value x, parameters) {                    \
+        fr_module *m = NULL;                                                                         \
+        const int64_t channels = width(n, x);                                                        \
+        fr_status s = ready(n) ? fr_nn_##word(channels, __VA_ARGS__, fri_net_device(n), &m) : FR_OK; \
+        return one(n, name, s, &m, x);                                                               \
+    }
+CHANNEL_LAYER(inplace_abn, PARAMETERS(double slope), slope)
+CHANNEL_LAYER(group_norm, PARAMETERS(int64_t groups, double eps), groups, eps)
+CHANNEL_LAYER(layer_norm, PARAMETERS(double eps), eps)
+CHANNEL_LAYER(layer_scale, PARAMETERS(double init), init)
 
 /* ---- without parameters ---------------------------------------------------------------------------------- */
 
@@ -110,70 +99,24 @@ PLAIN(softmax)
 PLAIN(log_softmax)
 PLAIN(identity)
 
-fr_value fr_net_leaky_relu(fr_net *n, const char *name, fr_value x, double slope) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_leaky_relu(slope, &m), &m, x);
-}
-
-fr_value fr_net_clamp(fr_net *n, const char *name, fr_value x, double low, double high) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_clamp(low, high, &m), &m, x);
-}
-
-fr_value fr_net_maxpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_maxpool2d(kernel, opts, &m), &m, x);
-}
-
-fr_value fr_net_avgpool2d(fr_net *n, const char *name, fr_value x, int64_t kernel, const fr_pool2d_opts *opts) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_avgpool2d(kernel, opts, &m), &m, x);
-}
-
-fr_value fr_net_adaptive_avgpool2d(fr_net *n, const char *name, fr_value x, int64_t p, int64_t q) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_adaptive_avgpool2d(p, q, &m), &m, x);
-}
-
-fr_value fr_net_dropout(fr_net *n, const char *name, fr_value x, double p) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_dropout(p, &m), &m, x);
-}
-
-fr_value fr_net_dropout2d(fr_net *n, const char *name, fr_value x, double p) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_dropout2d(p, &m), &m, x);
-}
-
-fr_value fr_net_stochastic_depth(fr_net *n, const char *name, fr_value x, double p) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_stochastic_depth(p, &m), &m, x);
-}
-
-fr_value fr_net_flatten(fr_net *n, const char *name, fr_value x, int start_dim) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_flatten(start_dim, &m), &m, x);
-}
-
-fr_value fr_net_upsample(fr_net *n, const char *name, fr_value x, int64_t factor, fr_upsample_mode mode) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_upsample(factor, mode, &m), &m, x);
-}
-
-fr_value fr_net_zero_pad2d(fr_net *n, const char *name, fr_value x, const int64_t pad[4]) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_zero_pad2d(pad, &m), &m, x);
-}
-
-fr_value fr_net_pixel_shuffle(fr_net *n, const char *name, fr_value x, int64_t r) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_pixel_shuffle(r, &m), &m, x);
-}
-
-fr_value fr_net_pixel_unshuffle(fr_net *n, const char *name, fr_value x, int64_t r) {
-    fr_module *m = NULL;
-    return one(n, name, fr_nn_pixel_unshuffle(r, &m), &m, x);
-}
+#define LAYER(word, parameters, ...)                                              \
+    fr_value fr_net_##word(fr_net *n, const char *name, fr_value x, parameters) { \
+        fr_module *m = NULL;                                                      \
+        return one(n, name, fr_nn_##word(__VA_ARGS__, &m), &m, x);                \
+    }
+LAYER(leaky_relu, PARAMETERS(double slope), slope)
+LAYER(clamp, PARAMETERS(double low, double high), low, high)
+LAYER(maxpool2d, PARAMETERS(int64_t kernel, const fr_pool2d_opts *opts), kernel, opts)
+LAYER(avgpool2d, PARAMETERS(int64_t kernel, const fr_pool2d_opts *opts), kernel, opts)
+LAYER(adaptive_avgpool2d, PARAMETERS(int64_t p, int64_t q), p, q)
+LAYER(dropout, PARAMETERS(double p), p)
+LAYER(dropout2d, PARAMETERS(double p), p)
+LAYER(stochastic_depth, PARAMETERS(double p), p)
+LAYER(flatten, PARAMETERS(int start_dim), start_dim)
+LAYER(upsample, PARAMETERS(int64_t factor, fr_upsample_mode mode), factor, mode)
+LAYER(zero_pad2d, PARAMETERS(const int64_t pad[4]), pad)
+LAYER(pixel_shuffle, PARAMETERS(int64_t r), r)
+LAYER(pixel_unshuffle, PARAMETERS(int64_t r), r)
 
 /* ---- several inputs -------------------------------------------------------------------------------------- */
 

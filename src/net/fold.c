@@ -103,29 +103,23 @@ static fr_status fold_values(const fr_module *conv, const fr_module *norm, fri_c
     const int64_t channels = conv->tensors[0].tensor->shape.dim[0];
     const fri_backend *be = fri_backend_of(conv->tensors[0].tensor);
     const size_t weights = (size_t)fri_numel(conv->tensors[0].tensor);
-    float *w = NULL, *b = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_detach(conv->tensors[0].tensor, &k->w));
-    FR_TRY(s, fri_parameter_new(1, &channels, FR_F32, be->device, &k->b));
-    if (be->device == FR_META) goto done;
-    FR_TRY(s, read(bias, (size_t)channels, &b));
+    FRI_OWNED(fri_free) float *b = NULL, *w = NULL;
+    FRI_TRY(fr_tensor_detach(conv->tensors[0].tensor, &k->w));
+    FRI_TRY(fri_parameter_new(1, &channels, FR_F32, be->device, &k->b));
+    if (be->device == FR_META) return FR_OK;
+    FRI_TRY(read(bias, (size_t)channels, &b));
     if (norm != NULL) {
-        FR_TRY(s, read(k->w, weights, &w));
-        FR_TRY(s, scale(norm, channels, weights / (size_t)channels, w, b));
-        FR_TRY(s, be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, w, fri_data(k->w), weights * sizeof *w));
+        FRI_TRY(read(k->w, weights, &w));
+        FRI_TRY(scale(norm, channels, weights / (size_t)channels, w, b));
+        FRI_TRY(be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, w, fri_data(k->w), weights * sizeof *w));
     }
-    FR_TRY(s, be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, b, fri_data(k->b), (size_t)channels * sizeof *b));
-    s = be->synchronize(FRI_EXEC);
-done:
-    free(w);
-    free(b);
-    return s;
+    FRI_TRY(be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, b, fri_data(k->b), (size_t)channels * sizeof *b));
+    return be->synchronize(FRI_EXEC);
 }
 
 static fr_status fold_layer(const fri_list *l, int conv, const chain *c, fr_module **out) {
     const fr_module *m = l->layer[conv].module;
-    fr_status s = fr_module_create(&folded_class, sizeof(fri_constant_conv2d), out);
-    if (s < 0) return s;
+    FRI_TRY(fr_module_create(&folded_class, sizeof(fri_constant_conv2d), out));
     fri_constant_conv2d *k = (*out)->state;
     k->opts = *(const fr_conv2d_opts *)m->state;
     k->relu = c->relu < 0                                       ? FRI_RECTIFY_NONE
@@ -189,23 +183,21 @@ static fr_status put_folded(folding *f, int i) {
 static fr_status fold_list(folding *f) {
     const fri_list *l = f->from;
     fri_list *to = fri_list_edit(f->net);
-    fr_status s = FR_OK;
     for (int i = 0, id = 0; i < l->inputs; i++) {
-        FR_TRY(s, fri_list_value(to, l->value[i].dtype, &l->value[i].shape, &id));
-        FR_TRY(s, take_value(f, i, id));
+        FRI_TRY(fri_list_value(to, l->value[i].dtype, &l->value[i].shape, &id));
+        FRI_TRY(take_value(f, i, id));
         to->inputs++;
     }
     for (int i = 0; i < l->layers; i++) {
         const fri_net_layer *a = &l->layer[i];
         fr_module *m = f->within[i] || folds(l, i) ? NULL : fr_module_retain(a->module);
         if (m != NULL)
-            FR_TRY(s, put_layer(f, a->name, &m, a->in, a->n_in, a->out, a->n_out));
+            FRI_TRY(put_layer(f, a->name, &m, a->in, a->n_in, a->out, a->n_out));
         else if (!f->within[i])
-            FR_TRY(s, put_folded(f, i));
+            FRI_TRY(put_folded(f, i));
     }
-    for (int i = 0; i < l->results; i++) FR_TRY(s, fri_list_result(to, f->value[l->result[i]]));
-done:
-    return s;
+    for (int i = 0; i < l->results; i++) FRI_TRY(fri_list_result(to, f->value[l->result[i]]));
+    return FR_OK;
 }
 
 fr_status fr_net_fold(fr_module **m) {

@@ -27,12 +27,10 @@ static void freeze_tensor(fr_tensor *t, bool on) {
 
 static fr_status check_below(const fr_module *m) {
     for (int i = 0; i < m->n_tensors; i++) {
-        fr_status s = m->tensors[i].is_parameter ? check_tensor(m->tensors[i].tensor, m->tensors[i].name) : FR_OK;
-        if (s < 0) return s;
+        FRI_TRY(m->tensors[i].is_parameter ? check_tensor(m->tensors[i].tensor, m->tensors[i].name) : FR_OK);
     }
     for (int i = 0; i < m->n_children; i++) {
-        fr_status s = check_below(m->children[i]);
-        if (s < 0) return s;
+        FRI_TRY(check_below(m->children[i]));
     }
     return FR_OK;
 }
@@ -112,14 +110,12 @@ static fr_tensor *parameter_at(fr_module *m, char *path) {
 fr_status fr_module_freeze(fr_module *m, const char *prefix, bool on) {
     FRI_NOT_NULL(m);
     char path[PATH_BYTES];
-    fr_status s = FR_OK;
     const int n = snprintf(path, sizeof path, "%s", prefix != NULL ? prefix : "");
     if (n > 0 && n < PATH_BYTES && path[n - 1] == '.') path[n - 1] = '\0';
     fr_module *whole = path[0] != '\0' ? fr_module_find(m, path) : m;
     fr_tensor *single = whole == NULL ? parameter_at(m, path) : NULL;
     if (n >= PATH_BYTES || (whole == NULL && single == NULL)) return unknown(m, path);
-    if (on) s = whole != NULL ? check_below(whole) : check_tensor(single, path);
-    if (s < 0) return s;
+    if (on) FRI_TRY(whole != NULL ? check_below(whole) : check_tensor(single, path));
     if (whole != NULL)
         freeze_below(whole, on);
     else

@@ -15,17 +15,12 @@ static fr_status default_init(fr_tensor *weight, fr_tensor *bias, int64_t fan_in
 /* "weight" of this shape and, unless `bias` is 0, "bias" of so many, as torch's Conv2d and Linear begin: all dimensions
  * of the weight but the first are its fan-in. */
 static fr_status add_weights(fr_module *m, int rank, const int64_t *shape, int64_t bias, fr_device device) {
-    fr_tensor *w = NULL, *b = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_parameter_new(rank, shape, FR_F32, device, &w));
-    if (bias > 0) FR_TRY(s, fri_parameter_new(1, &bias, FR_F32, device, &b));
-    FR_TRY(s, default_init(w, b, fri_numel(w) / shape[0]));
-    FR_TRY(s, fr_module_add_parameter(m, "weight", &w));
-    if (b != NULL) FR_TRY(s, fr_module_add_parameter(m, "bias", &b));
-done:
-    fr_tensor_release(&w);
-    fr_tensor_release(&b);
-    return s;
+    FRI_OWNED(fr_tensor_release) fr_tensor *b = NULL, *w = NULL;
+    FRI_TRY(fri_parameter_new(rank, shape, FR_F32, device, &w));
+    if (bias > 0) FRI_TRY(fri_parameter_new(1, &bias, FR_F32, device, &b));
+    FRI_TRY(default_init(w, b, fri_numel(w) / shape[0]));
+    FRI_TRY(fr_module_add_parameter(m, "weight", &w));
+    return b != NULL ? fr_module_add_parameter(m, "bias", &b) : FR_OK;
 }
 
 static fr_status check_conv(const char *class_, int64_t in, int64_t out, int64_t kernel, int64_t groups) {
@@ -60,20 +55,16 @@ static const fr_module_class conv2d_class = {.name = "Conv2d",
 fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts, fr_device device,
                        fr_module **m) {
     FRI_NOT_NULL(m);
-    fr_module *c = NULL;
+    FRI_OWNED(fr_module_release) fr_module *c = NULL;
     opts = opts != NULL ? opts : FR_CONV2D_MODULE_OPTS();
     const int64_t groups = opts->conv.groups;
-    fr_status s = check_conv("Conv2d", in, out, kernel, groups);
-    if (s < 0) return s;
-    FR_TRY(s, fr_module_create(&conv2d_class, sizeof(fr_conv2d_opts), &c));
+    FRI_TRY(check_conv("Conv2d", in, out, kernel, groups));
+    FRI_TRY(fr_module_create(&conv2d_class, sizeof(fr_conv2d_opts), &c));
     *(fr_conv2d_opts *)c->state = opts->conv;
-    FR_TRY(s, add_weights(c, 4, (int64_t[]){out, kernel, kernel, in / groups}, opts->bias ? out : 0, device));
+    FRI_TRY(add_weights(c, 4, (int64_t[]){out, kernel, kernel, in / groups}, opts->bias ? out : 0, device));
     fr_module_release(m);
-    *m = c;
-    c = NULL;
-done:
-    fr_module_release(&c);
-    return s;
+    FRI_MOVE(m, c);
+    return FR_OK;
 }
 
 /* ---- ConvTranspose2d --------------------------------------------------------------------------------------- */
@@ -89,21 +80,17 @@ static const fr_module_class conv_transpose2d_class = {.name = "ConvTranspose2d"
 fr_status fr_nn_conv_transpose2d(int64_t in, int64_t out, int64_t kernel, const fr_conv_transpose2d_opts *opts,
                                  bool bias, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    fr_module *c = NULL;
+    FRI_OWNED(fr_module_release) fr_module *c = NULL;
     const fr_conv_transpose2d_opts *o = opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS();
     const int64_t groups = o->groups;
-    fr_status s = check_conv("ConvTranspose2d", in, out, kernel, groups);
-    if (s < 0) return s;
-    FR_TRY(s, fr_module_create(&conv_transpose2d_class, sizeof *o, &c));
+    FRI_TRY(check_conv("ConvTranspose2d", in, out, kernel, groups));
+    FRI_TRY(fr_module_create(&conv_transpose2d_class, sizeof *o, &c));
     *(fr_conv_transpose2d_opts *)c->state = *o;
     /* PyTorch takes the second dimension of [in, out / groups, R, S] for the fan-in here, too. */
-    FR_TRY(s, add_weights(c, 4, (int64_t[]){in, kernel, kernel, out / groups}, bias ? out : 0, device));
+    FRI_TRY(add_weights(c, 4, (int64_t[]){in, kernel, kernel, out / groups}, bias ? out : 0, device));
     fr_module_release(m);
-    *m = c;
-    c = NULL;
-done:
-    fr_module_release(&c);
-    return s;
+    FRI_MOVE(m, c);
+    return FR_OK;
 }
 
 /* ---- Linear ------------------------------------------------------------------------------------------------ */
@@ -118,18 +105,14 @@ static const fr_module_class linear_class = {.name = "Linear",
 
 fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    fr_module *l = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_module_release) fr_module *l = NULL;
     if (in < 1 || out < 1)
         return fr_fail(FR_EINVAL, "Linear: %lld -> %lld features; both must be >= 1", (long long)in, (long long)out);
-    FR_TRY(s, fr_module_create(&linear_class, 0, &l));
-    FR_TRY(s, add_weights(l, 2, (int64_t[]){out, in}, bias ? out : 0, device));
+    FRI_TRY(fr_module_create(&linear_class, 0, &l));
+    FRI_TRY(add_weights(l, 2, (int64_t[]){out, in}, bias ? out : 0, device));
     fr_module_release(m);
-    *m = l;
-    l = NULL;
-done:
-    fr_module_release(&l);
-    return s;
+    FRI_MOVE(m, l);
+    return FR_OK;
 }
 
 /* ---- Embedding --------------------------------------------------------------------------------------------- */
@@ -144,22 +127,17 @@ static const fr_module_class embedding_class = {.name = "Embedding",
 
 fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    fr_module *e = NULL;
-    fr_tensor *w = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_module_release) fr_module *e = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *w = NULL;
     if (rows < 1 || dim < 1)
         return fr_fail(FR_EINVAL, "Embedding: %lld rows of %lld; both must be >= 1", (long long)rows, (long long)dim);
-    FR_TRY(s, fr_module_create(&embedding_class, 0, &e));
-    FR_TRY(s, fri_parameter_new(2, (int64_t[]){rows, dim}, FR_F32, device, &w));
-    FR_TRY(s, fr_init_normal(w, 0, 1));
-    FR_TRY(s, fr_module_add_parameter(e, "weight", &w));
+    FRI_TRY(fr_module_create(&embedding_class, 0, &e));
+    FRI_TRY(fri_parameter_new(2, (int64_t[]){rows, dim}, FR_F32, device, &w));
+    FRI_TRY(fr_init_normal(w, 0, 1));
+    FRI_TRY(fr_module_add_parameter(e, "weight", &w));
     fr_module_release(m);
-    *m = e;
-    e = NULL;
-done:
-    fr_tensor_release(&w);
-    fr_module_release(&e);
-    return s;
+    FRI_MOVE(m, e);
+    return FR_OK;
 }
 
 /* ---- BatchNorm2d, InPlaceABN ------------------------------------------------------------------------------- */
@@ -229,28 +207,23 @@ static fr_status norm_create(const fr_module_class *class_, int64_t channels, fr
         const char *name;
         double value;
     } part[] = {{"weight", 1}, {"bias", 0}, {"running_mean", 0}, {"running_var", 1}, {"num_batches_tracked", 0}};
-    fr_module *b = NULL;
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_module_release) fr_module *b = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     if (channels < 1) return fr_fail(FR_EINVAL, "%s: %lld channels; at least 1", class_->name, (long long)channels);
-    FR_TRY(s, fr_module_create(class_, sizeof state, &b));
+    FRI_TRY(fr_module_create(class_, sizeof state, &b));
     *(fri_norm_state *)b->state = state;
     for (int i = 0; i < 5; i++) {
-        FR_TRY(s, fri_parameter_new(i == FRI_NORM_BATCHES ? 0 : 1, &channels, i == FRI_NORM_BATCHES ? FR_I64 : FR_F32,
-                                    device, &t));
-        FR_TRY(s, fr_tensor_fill(t, part[i].value));
+        FRI_TRY(fri_parameter_new(i == FRI_NORM_BATCHES ? 0 : 1, &channels, i == FRI_NORM_BATCHES ? FR_I64 : FR_F32,
+                                  device, &t));
+        FRI_TRY(fr_tensor_fill(t, part[i].value));
         if (i <= FRI_NORM_BIAS)
-            FR_TRY(s, fr_module_add_parameter(b, part[i].name, &t));
+            FRI_TRY(fr_module_add_parameter(b, part[i].name, &t));
         else
-            FR_TRY(s, fr_module_add_buffer(b, part[i].name, &t));
+            FRI_TRY(fr_module_add_buffer(b, part[i].name, &t));
     }
     fr_module_release(m);
-    *m = b;
-    b = NULL;
-done:
-    fr_tensor_release(&t);
-    fr_module_release(&b);
-    return s;
+    FRI_MOVE(m, b);
+    return FR_OK;
 }
 
 fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, fr_device device, fr_module **m) {
@@ -294,24 +267,19 @@ static const fr_module_class layer_norm_class = {.name = "LayerNorm",
 
 static fr_status group_norm_create(const fr_module_class *class_, int64_t channels, fri_group_norm_state state,
                                    fr_device device, fr_module **m) {
-    fr_module *g = NULL;
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_module_release) fr_module *g = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     if (channels < 1) return fr_fail(FR_EINVAL, "%s: %lld channels; at least 1", class_->name, (long long)channels);
-    FR_TRY(s, fr_module_create(class_, sizeof state, &g));
+    FRI_TRY(fr_module_create(class_, sizeof state, &g));
     *(fri_group_norm_state *)g->state = state;
     for (int i = 0; i < 2; i++) {
-        FR_TRY(s, fri_parameter_new(1, &channels, FR_F32, device, &t));
-        FR_TRY(s, fr_tensor_fill(t, i == 0));
-        FR_TRY(s, fr_module_add_parameter(g, i == 0 ? "weight" : "bias", &t));
+        FRI_TRY(fri_parameter_new(1, &channels, FR_F32, device, &t));
+        FRI_TRY(fr_tensor_fill(t, i == 0));
+        FRI_TRY(fr_module_add_parameter(g, i == 0 ? "weight" : "bias", &t));
     }
     fr_module_release(m);
-    *m = g;
-    g = NULL;
-done:
-    fr_tensor_release(&t);
-    fr_module_release(&g);
-    return s;
+    FRI_MOVE(m, g);
+    return FR_OK;
 }
 
 fr_status fr_nn_group_norm(int64_t channels, int64_t groups, double eps, fr_device device, fr_module **m) {
@@ -344,23 +312,18 @@ static const fr_module_class layer_scale_class = {.name = "LayerScale",
 
 fr_status fr_nn_layer_scale(int64_t channels, double init, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    fr_module *l = NULL;
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_module_release) fr_module *l = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     if (channels < 1 || !isfinite(init))
         return fr_fail(FR_EINVAL, "LayerScale: %lld channels, init %g; at least 1, and a finite number",
                        (long long)channels, init);
-    FR_TRY(s, fr_module_create(&layer_scale_class, 0, &l));
-    FR_TRY(s, fri_parameter_new(3, (int64_t[]){channels, 1, 1}, FR_F32, device, &t));
-    FR_TRY(s, fr_tensor_fill(t, init));
-    FR_TRY(s, fri_module_add_own(l, &t));
+    FRI_TRY(fr_module_create(&layer_scale_class, 0, &l));
+    FRI_TRY(fri_parameter_new(3, (int64_t[]){channels, 1, 1}, FR_F32, device, &t));
+    FRI_TRY(fr_tensor_fill(t, init));
+    FRI_TRY(fri_module_add_own(l, &t));
     fr_module_release(m);
-    *m = l;
-    l = NULL;
-done:
-    fr_tensor_release(&t);
-    fr_module_release(&l);
-    return s;
+    FRI_MOVE(m, l);
+    return FR_OK;
 }
 
 /* ---- converting -------------------------------------------------------------------------------------------- */

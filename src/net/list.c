@@ -11,25 +11,20 @@
 
 static fr_status run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
     const fri_list *l = m->state;
-    fr_tensor *sums = NULL;
-    fri_net_pass p = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *sums = NULL;
+    FRI_OWNED(fri_net_pass_end) fri_net_pass p = {0};
     int first = 0;
-    fr_status s = FR_OK;
     if (n_in != l->inputs || n_out > l->results)
         return fr_fail(FR_EINVAL, "network: %d inputs for %d results; it has %d inputs and %d results", n_in, n_out,
                        l->inputs, l->results);
-    FR_TRY(s, fri_net_pass_begin(l, &sums, &p));
+    FRI_TRY(fri_net_pass_begin(l, &sums, &p));
     for (int i = 0; i < n_in; i++) {
-        p.value[i] = in[i];
-        in[i] = NULL;
+        FRI_MOVE(&p.value[i], in[i]);
     }
-    FR_TRY(s, fri_net_pass_prefix(&p, NULL, 0, &first));
-    FR_TRY(s, fri_net_pass_run(&p, first, l->layers));
+    FRI_TRY(fri_net_pass_prefix(&p, NULL, 0, &first));
+    FRI_TRY(fri_net_pass_run(&p, first, l->layers));
     for (int i = 0; i < n_out; i++) out[i] = fr_tensor_retain(p.value[l->result[i]]);
-done:
-    fri_net_pass_end(&p);
-    fr_tensor_release(&sums);
-    return s;
+    return FR_OK;
 }
 
 static void free_list(void *state) {
@@ -83,8 +78,7 @@ static fr_status no_memory(void) {
 }
 
 fr_status fri_list_value(fri_list *l, fr_dtype dtype, const fr_shape *shape, int *id) {
-    fr_status s = FRI_ROOM(l->value, l->values, "network");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(l->value, l->values, "network"));
     *id = l->values;
     l->value[l->values++] =
         (fri_net_value){.dtype = dtype, .shape = *shape, .made_by = -1, .last_layer = -1, .last_reader = -1};
@@ -116,8 +110,7 @@ fr_status fri_list_layer(fri_list *l, const char *name, fr_module **m, const int
 }
 
 fr_status fri_list_result(fri_list *l, int value) {
-    fr_status s = FRI_ROOM(l->result, l->results, "network");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(l->result, l->results, "network"));
     l->result[l->results++] = value;
     l->value[value].readers++;
     l->value[value].last_reader = l->layers;

@@ -51,13 +51,11 @@ void fr_module_release(fr_module **p) {
 }
 
 void *fr_module_state(fr_module *m) {
-    if (m == NULL) return NULL;
-    return m->state;
+    return m != NULL ? m->state : NULL;
 }
 
 const fr_module_class *fr_module_class_of(const fr_module *m) {
-    if (m == NULL) return NULL;
-    return m->class_;
+    return m != NULL ? m->class_ : NULL;
 }
 
 /* ---- parts ------------------------------------------------------------------------------------------------- */
@@ -145,8 +143,7 @@ fr_module *fr_module_child(fr_module *m, int i) {
 }
 
 int fr_module_children(const fr_module *m) {
-    if (m == NULL) return 0;
-    return m->n_children;
+    return m != NULL ? m->n_children : 0;
 }
 
 fr_tensor *fr_module_tensor(fr_module *m, const char *name) {
@@ -164,11 +161,9 @@ static bool names_path(const char *sentence, const char *path) {
     return strncmp(sentence, path, n) == 0 && (sentence[n] == '.' || strncmp(sentence + n, " (", 2) == 0);
 }
 
-static _Thread_local fri_module_watch watch;
-
 fri_module_watch fri_module_watch_set(fri_module_watch w) {
-    fri_module_watch was = watch;
-    watch = w;
+    fri_module_watch was = fri_here.modules;
+    fri_here.modules = w;
     return was;
 }
 
@@ -197,7 +192,7 @@ static fr_status run_end(const fr_module *m, const running *r, fr_status s, cons
     if (m->inplace_set) switch_inplace(r->inplace);
     if (s < 0 && s != FRI_STOP && r->here[0] != '\0' && !names_path(fr_last_error(), r->here))
         s = fr_fail_prefix(s, "%s (%s): ", r->here, m->class_->name);
-    if (s == FR_OK && watch.fn != NULL && x != NULL) watch.fn(watch.ctx, m, x);
+    if (s == FR_OK && fri_here.modules.fn != NULL && x != NULL) fri_here.modules.fn(fri_here.modules.ctx, m, x);
     fri_scope_module_pop(r->was);
     return s;
 }
@@ -214,8 +209,7 @@ fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_
     } else {
         s = c->forward(m, in);
         if (s == FR_OK) {
-            out[0] = in[0];
-            in[0] = NULL;
+            FRI_MOVE(&out[0], in[0]);
         }
     }
     for (int i = 0; i < n_out && s == FR_OK; i++)
@@ -242,9 +236,9 @@ fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x) {
 }
 
 void fri_module_ran(fr_module *m, const char *name, const fr_tensor *x) {
-    if (watch.fn == NULL) return;
+    if (fri_here.modules.fn == NULL) return;
     const char *was = fri_scope_module_push(name);
-    watch.fn(watch.ctx, m, x);
+    fri_here.modules.fn(fri_here.modules.ctx, m, x);
     fri_scope_module_pop(was);
 }
 
@@ -301,8 +295,7 @@ void fr_module_inplace(fr_module *m, bool on) {
 }
 
 bool fr_module_training(const fr_module *m) {
-    if (m == NULL) return false;
-    return m->training;
+    return m != NULL && m->training;
 }
 
 /* ---- visiting ---------------------------------------------------------------------------------------------- */
@@ -318,16 +311,14 @@ static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn 
     for (int i = 0; i < m->n_tensors; i++) {
         const char *name = m->tensors[i].name;
         snprintf(path + at, PATH_BYTES - at, "%s%s", at > 0 && name[0] != '\0' ? "." : "", name);
-        fr_status s = fn(ctx, path, m->tensors[i].tensor, m->tensors[i].is_parameter);
-        if (s < 0) return s;
+        FRI_TRY(fn(ctx, path, m->tensors[i].tensor, m->tensors[i].is_parameter));
     }
     for (int i = 0; i < 2 * m->n_children; i++) { /* first what is a parameter of m itself in PyTorch */
         const int k = i % m->n_children;
         if (is_own(m->children[k]) != (i < m->n_children)) continue;
         int n = snprintf(path + at, PATH_BYTES - at, "%s%s", at ? "." : "", m->names[k]);
         if (n < 0 || at + (size_t)n >= PATH_BYTES - 64) return fr_fail(FR_EINVAL, "module path %s is too long", path);
-        fr_status s = visit(m->children[k], path, at + (size_t)n, fn, ctx);
-        if (s < 0) return s;
+        FRI_TRY(visit(m->children[k], path, at + (size_t)n, fn, ctx));
     }
     path[at] = '\0';
     return FR_OK;

@@ -107,22 +107,12 @@ fr_status fri_layer_run(fr_module *m, const char *name, const fri_layer_args *ar
 fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_in, fr_tensor **out, int n_out);
 
 /* Who is told when fr_checkpoint_plan runs a unit, on this thread: before it (done false) and after it (done true),
- * with what is alive there, in front of layer `at` (list.h); p is NULL after a failure. Also in recomputations. */
-struct fri_net_pass;
-typedef struct fri_unit_watch {
-    void (*fn)(void *ctx, int unit, bool done, const struct fri_net_pass *p, int at);
-    void *ctx;
-} fri_unit_watch;
-/* Returns the one before, to be put back; fn NULL: nobody. */
+ * with what is alive there, in front of layer `at` (list.h); p is NULL after a failure. Also in recomputations.
+ * Returns the one before, to be put back; fn NULL: nobody. */
 fri_unit_watch fri_unit_watch_set(fri_unit_watch w);
 
 /* Who is told when a module's forward is over, on this thread: under the module's path, x its result; not after a
- * failure. Recomputations too. */
-typedef struct fri_module_watch {
-    void (*fn)(void *ctx, const fr_module *m, const fr_tensor *x);
-    void *ctx;
-} fri_module_watch;
-/* Returns the one before, to be put back; fn NULL: nobody. */
+ * failure. Recomputations too. Returns the one before, to be put back; fn NULL: nobody. */
 fri_module_watch fri_module_watch_set(fri_module_watch w);
 /* Tells that one: the layer m of this name was part of a call that ran several. */
 void fri_module_ran(fr_module *m, const char *name, const fr_tensor *x);

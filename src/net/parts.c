@@ -35,8 +35,7 @@ static fr_status check(fr_module *m, const fri_list *l) {
                        "forward in parts: a batch norm of %lld channels is inside a layer, where parts do not meet",
                        (long long)fri_numel(m->tensors[FRI_NORM_MEAN].tensor));
     for (int i = 0; i < m->n_children; i++) {
-        fr_status s = check(m->children[i], l);
-        if (s < 0) return s;
+        FRI_TRY(check(m->children[i], l));
     }
     return FR_OK;
 }
@@ -87,41 +86,34 @@ static bool hands_on_rebuilt(const fri_list *l, int first, int end) {
 
 /* All layers of all parts. x: room for a value of each. */
 static fr_status advance(fr_module *m, const fri_list *l, fri_net_pass *pass, int parts, fr_tensor **x) {
-    fri_norm_parts *together = NULL;
-    fri_schedule *schedule = NULL;
+    FRI_OWNED(fri_schedule_release) fri_schedule *schedule = NULL;
+    FRI_OWNED(fri_norm_parts_release) fri_norm_parts *together = NULL;
     int begun = 0; /* layers that a frozen prefix has run */
-    fr_status s = FR_OK;
-    FR_TRY(s, schedule_of(m, l, &schedule));
+    FRI_TRY(schedule_of(m, l, &schedule));
     for (int at = 0, range = 0; at < l->layers; at = next_cut(l, at + 1), range++) {
-        if (next_cut(l, at) == at) FR_TRY(s, meet(l, pass, parts, at, x, &together));
+        if (next_cut(l, at) == at) FRI_TRY(meet(l, pass, parts, at, x, &together));
         const bool rebuilt = hands_on_rebuilt(l, at, next_cut(l, at + 1));
         for (int i = 0; i < parts; i++) {
             pass[i].parts = together;
             begun = 0;
-            if (at == 0) FR_TRY(s, fri_net_pass_prefix(&pass[i], NULL, 0, &begun));
+            if (at == 0) FRI_TRY(fri_net_pass_prefix(&pass[i], NULL, 0, &begun));
             if (rebuilt || begun > 0)
-                FR_TRY(s, fri_net_pass_run(&pass[i], at + begun, next_cut(l, at + 1)));
+                FRI_TRY(fri_net_pass_run(&pass[i], at + begun, next_cut(l, at + 1)));
             else
-                FR_TRY(s, fri_schedule_run(schedule, range, &pass[i]));
+                FRI_TRY(fri_schedule_run(schedule, range, &pass[i]));
         }
         fri_norm_parts_release(&together);
     }
-done:
-    fri_norm_parts_release(&together);
-    fri_schedule_release(&schedule);
-    return s;
+    return FR_OK;
 }
 
 static fr_status begin(const fri_list *l, fri_net_pass *pass, int parts, fr_tensor **x) {
-    fr_status s = FR_OK;
     for (int i = 0; i < parts; i++) {
-        FR_TRY(s, fri_net_pass_begin(l, NULL, &pass[i]));
+        FRI_TRY(fri_net_pass_begin(l, NULL, &pass[i]));
         pass[i].part = i;
-        pass[i].value[0] = x[i];
-        x[i] = NULL;
+        FRI_MOVE(&pass[i].value[0], x[i]);
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status check_inputs(const fri_list *l, fr_module *m, fr_tensor *const *x, int parts) {

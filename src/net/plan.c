@@ -11,11 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local fri_unit_watch watch;
-
 fri_unit_watch fri_unit_watch_set(fri_unit_watch w) {
-    fri_unit_watch was = watch;
-    watch = w;
+    fri_unit_watch was = fri_here.units;
+    fri_here.units = w;
     return was;
 }
 
@@ -119,7 +117,7 @@ static bool keeps(fr_unit_option o) {
  * the units save alike. Not while somebody watches single units. */
 static int joined(const schedule *c, int i, int end, int r) {
     int next = i + 1;
-    for (; watch.fn == NULL && next < end; next++) {
+    for (; fri_here.units.fn == NULL && next < end; next++) {
         const fr_unit_option a = c->option[next - 1], b = c->option[next];
         if (r < c->ranges && c->range[r].first == next) break;
         if (!(keeps(a) && keeps(b)) && !(a == FR_UNIT_AS_SET && b == FR_UNIT_AS_SET)) break;
@@ -137,14 +135,14 @@ static fr_status run_units_at_once(schedule *c, int i, int next, fri_net_pass *p
     fr_tensor **held = inside ? hold_inputs(p, first, end, &n_held) : NULL;
     if (inside && held == NULL) return fr_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
     fr_switches_set(switches_for(c->option[next - 1], was));
-    if (watch.fn != NULL) watch.fn(watch.ctx, i, false, p, first);
+    if (fri_here.units.fn != NULL) fri_here.units.fn(fri_here.units.ctx, i, false, p, first);
     fr_status s = fri_net_pass_run(p, first, end);
     if (inside) { /* what becomes of them is decided where their last handles die: here, without rebuild */
         fr_switches_set(switches_for(FR_UNIT_ENCODE, was));
         for (int k = 0; k < n_held; k++) fr_tensor_release(&held[k]);
         free(held);
     }
-    if (watch.fn != NULL) watch.fn(watch.ctx, i, true, s == FR_OK ? p : NULL, end);
+    if (fri_here.units.fn != NULL) fri_here.units.fn(fri_here.units.ctx, i, true, s == FR_OK ? p : NULL, end);
     fr_switches_set(was);
     return s;
 }
@@ -195,8 +193,7 @@ fr_status fri_schedule_run(schedule *c, int range, fri_net_pass *p) {
     for (int i = 0; i < n_in; i++)
         if (p->list->value[id[i]].last_reader < end) fr_tensor_release(&p->value[id[i]]);
     for (int i = n_in; i < n_in + n_out; i++) {
-        p->value[id[i]] = slot[i];
-        slot[i] = NULL;
+        FRI_MOVE(&p->value[id[i]], slot[i]);
     }
 done:
     for (int i = n_in; slot != NULL && i < n_in + n_out; i++) fr_tensor_release(&slot[i]);
@@ -207,20 +204,18 @@ done:
 
 /* Units first .. end - 1; ranges from number r on may lie among them. */
 static fr_status run_units(schedule *c, int first, int end, int r, fri_net_pass *p) {
-    fr_status s = FR_OK;
     for (int i = first; i < end;) {
         while (r < c->ranges && c->range[r].first < i) r++; /* inside the range that just ran */
         if (r < c->ranges && c->range[r].first == i && c->range[r].end <= end) {
-            FR_TRY(s, fri_schedule_run(c, r, p));
+            FRI_TRY(fri_schedule_run(c, r, p));
             i = c->range[r].end;
         } else {
             const int next = joined(c, i, end, r);
-            FR_TRY(s, run_units_at_once(c, i, next, p));
+            FRI_TRY(run_units_at_once(c, i, next, p));
             i = next;
         }
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
@@ -235,8 +230,7 @@ static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor 
     s = run_units(c->schedule, range->first, range->end, c->range + 1, &p);
     if (fri_recomputing()) fr_tensor_release(&c->schedule->sums); /* the norm behind the range has had them */
     for (int i = 0; i < n_out && s == FR_OK; i++) {
-        out[i] = p.value[c->out[i]];
-        p.value[c->out[i]] = NULL;
+        FRI_MOVE(&out[i], p.value[c->out[i]]);
     }
 done:
     fri_net_pass_end(&p);
@@ -255,7 +249,7 @@ static fr_status run_prefix(const schedule *c, fri_net_pass *p, int *units) {
         for (int r = 0; r < c->ranges; r++) across = across || (c->range[r].first < i && i < c->range[r].end);
         if (!across || c->list->begins > 0) border[borders++] = c->first[i];
     }
-    if (watch.fn == NULL || c->list->begins > 0) s = fri_net_pass_prefix(p, border, borders, &end);
+    if (fri_here.units.fn == NULL || c->list->begins > 0) s = fri_net_pass_prefix(p, border, borders, &end);
     free(border);
     for (*units = 0; *units < c->units && c->first[*units] < end;) (*units)++;
     return s;

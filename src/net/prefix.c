@@ -40,40 +40,33 @@ fr_status fr_module_prefix_parts(fr_module *m, int64_t images) {
 
 /* The value of a part becomes rows first .. of the whole one, which the first part makes. */
 static fr_status put_rows(fr_tensor *part, int64_t first, int64_t n, fr_tensor **whole) {
-    fr_tensor *rows = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *rows = NULL;
     if (*whole == NULL) {
         fr_shape shape = part->shape;
         shape.dim[0] = n;
-        FR_TRY(s, fri_tensor_new(&shape, part->dtype, fri_device_of(part), FR_MEM_ACTIVATION, whole));
+        FRI_TRY(fri_tensor_new(&shape, part->dtype, fri_device_of(part), FR_MEM_ACTIVATION, whole));
     }
-    FR_TRY(s, fr_tensor_narrow0(*whole, first, part->shape.dim[0], &rows));
-    FR_TRY(s, fr_tensor_copy(rows, part));
-done:
-    fr_tensor_release(&rows);
-    return s;
+    FRI_TRY(fr_tensor_narrow0(*whole, first, part->shape.dim[0], &rows));
+    return fr_tensor_copy(rows, part);
 }
 
 /* Layers 0 .. end - 1 on images first .. first + n - 1 of all. */
 static fr_status run_part(fri_net_pass *p, int end, int64_t first, int64_t n) {
     const fri_list *l = p->list;
     const int64_t all = p->value[0]->shape.dim[0];
-    fri_net_pass q = {0};
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_net_pass_begin(l, NULL, &q));
-    FR_TRY(s, fr_tensor_narrow0(p->value[0], first, n, &q.value[0]));
-    FR_TRY(s, fri_net_pass_run(&q, 0, end));
+    FRI_OWNED(fri_net_pass_end) fri_net_pass q = {0};
+    FRI_TRY(fri_net_pass_begin(l, NULL, &q));
+    FRI_TRY(fr_tensor_narrow0(p->value[0], first, n, &q.value[0]));
+    FRI_TRY(fri_net_pass_run(&q, 0, end));
     for (int v = 1; v < l->values; v++) {
         if (q.value[v] == NULL || l->value[v].last_reader < end) continue;
         if (q.value[v]->shape.rank < 1 || q.value[v]->shape.dim[0] != n)
-            FR_TRY(s, fr_fail(FR_ESHAPE, "prefix parts: what %s makes has no row per image",
-                              l->layer[l->value[v].made_by].name));
-        FR_TRY(s, put_rows(q.value[v], first, all, &p->value[v]));
+            FRI_TRY(fr_fail(FR_ESHAPE, "prefix parts: what %s makes has no row per image",
+                            l->layer[l->value[v].made_by].name));
+        FRI_TRY(put_rows(q.value[v], first, all, &p->value[v]));
         fr_tensor_release(&q.value[v]);
     }
-done:
-    fri_net_pass_end(&q);
-    return s;
+    return FR_OK;
 }
 
 /* The only value that is alive in front of layer `at`; -1: there are several, or results are made before it. */
@@ -152,8 +145,7 @@ static fr_status take_cut(fri_net_pass *p, const int *border, int borders, int *
     if (value <= 0 || !is_border(border, borders, at))
         return fr_fail(FR_EINVAL, "network: it begins at layer %d, which is no cut, or none of its units begins there",
                        at);
-    p->value[value] = p->value[0];
-    p->value[0] = NULL;
+    FRI_MOVE(&p->value[value], p->value[0]);
     *end = at;
     return FR_OK;
 }

@@ -94,8 +94,7 @@ static fr_status run_fused(fri_net_pass *p, int i, const fri_fused *f) {
     for (int k = 1; s == FR_OK && k < f->layers; k++) fri_module_ran(l->layer[i + k].module, l->layer[i + k].name, x);
     fr_tensor_release(&addend);
     if (s == FR_OK && l->value[last->out[0]].last_reader >= 0) {
-        p->value[last->out[0]] = x;
-        x = NULL;
+        FRI_MOVE(&p->value[last->out[0]], x);
     }
     fr_tensor_release(&x);
     return s;

@@ -84,7 +84,6 @@ static fr_status by_parts(int parts, int units, const size_t *weight, bool balan
 fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight, fr_unit_range *range,
                            int *ranges) {
     FRI_NOT_NULL(range, ranges);
-    fr_status s = FR_OK;
     if (units < 1) return fr_fail(FR_EINVAL, "segments: a chain of %d units; at least 1 is needed", units);
     size_t total = 0;
     for (int i = 0; i < units; i++) {
@@ -98,12 +97,12 @@ fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const s
         if (segments < 1 || segments > units)
             return fr_fail(FR_EINVAL, "checkpoint: %d segments; the module has %d units, so 1..%d are possible",
                            segments, units, units);
-        FR_TRY(s, by_parts(segments, units, weight, weight != NULL, range));
+        FRI_TRY(by_parts(segments, units, weight, weight != NULL, range));
         *ranges = segments - 1;
         break;
     case FR_SEGMENTS_SQRT:
         segments = (int)lround(sqrt((double)units));
-        FR_TRY(s, by_parts(segments, units, weight, true, range));
+        FRI_TRY(by_parts(segments, units, weight, true, range));
         *ranges = segments - 1;
         break;
     case FR_SEGMENTS_EACH:
@@ -113,8 +112,7 @@ fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const s
     case FR_SEGMENTS_LOG: *ranges = halve(0, units, weight, range); break;
     default: return fr_fail(FR_EINVAL, "segments: %d is not a way to cut a chain", (int)how);
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- weights --------------------------------------------------------------------------------------------------- */

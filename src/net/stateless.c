@@ -7,8 +7,7 @@
 /* Makes the module and copies its options. */
 static fr_status make(const fr_module_class *class_, const void *state, size_t bytes, fr_module **m) {
     fr_module *c = NULL;
-    fr_status s = fr_module_create(class_, bytes, &c);
-    if (s < 0) return s;
+    FRI_TRY(fr_module_create(class_, bytes, &c));
     if (bytes > 0) __builtin_memcpy(c->state, state, bytes);
     fr_module_release(m);
     *m = c;
@@ -273,8 +272,7 @@ fr_status fr_nn_identity(fr_module **m) {
 /* A sum or product is made in in[0], which it may write over if that is its only handle. */
 static fr_status in_first(fr_status s, fr_tensor **in, fr_tensor **out) {
     if (s < 0) return s;
-    out[0] = in[0];
-    in[0] = NULL;
+    FRI_MOVE(&out[0], in[0]);
     return FR_OK;
 }
 

@@ -15,17 +15,12 @@
 typedef fr_status gradient_of(const void *params, const fr_tensor *saved, const fr_tensor *dy, fr_tensor *dx);
 
 static fr_status backward(fr_node *node, fr_tensor **dy, gradient_of *gradient) {
-    fr_tensor *saved = NULL, *dx = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, 0, &saved));
-    FR_TRY(s, fri_gradient_like(*dy, &dx));
-    FR_TRY(s, gradient(fr_node_params(node), saved, *dy, dx));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *saved = NULL;
+    FRI_TRY(fr_node_saved(node, 0, &saved));
+    FRI_TRY(fri_gradient_like(*dy, &dx));
+    FRI_TRY(gradient(fr_node_params(node), saved, *dy, dx));
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&saved);
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 #define ACTIVATION(name_, saves_)                                                                             \

@@ -51,13 +51,11 @@ static fr_status new_vectors(const fr_node *node, const fr_tensor *dy, fr_tensor
     const fr_dtype real = fri_real_of(dy);
     const bool affine = fr_node_inputs(node) > 1;
     fr_shape vector = FRI_SHAPE(p->desc.c);
-    fr_status s = FR_OK;
     if (affine && fr_node_wants(node, 1))
-        FR_TRY(s, fri_tensor_new(&vector, real, fri_device_of(dy), FR_MEM_TEMPORARY, dgamma));
+        FRI_TRY(fri_tensor_new(&vector, real, fri_device_of(dy), FR_MEM_TEMPORARY, dgamma));
     if (affine && fr_node_wants(node, 2))
-        FR_TRY(s, fri_tensor_new(&vector, real, fri_device_of(dy), FR_MEM_TEMPORARY, dbeta));
-done:
-    return s;
+        FRI_TRY(fri_tensor_new(&vector, real, fri_device_of(dy), FR_MEM_TEMPORARY, dbeta));
+    return FR_OK;
 }
 
 /* The sums that backward needs are made by the pass that makes dy, which reads x once where backward reads x and dy.
@@ -101,85 +99,64 @@ static fr_status backward_of_part(fr_node *node, fr_tensor **dy) {
     const fri_batchnorm2d_desc *d = &p->desc;
     const fri_backend *be = fri_backend_of(*dy);
     const fr_shape vector = FRI_SHAPE(d->c);
-    fr_tensor *x = NULL, *mean = NULL, *invstd = NULL, *dgamma = NULL, *dbeta = NULL;
-    fri_workspace ws = {0};
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, SAVED_X, &x));
-    FR_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
-    FR_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
-    FR_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, &dgamma));
-    FR_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, &dbeta));
-    FR_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                         (&ws.exec, d, true, fri_data(x), fri_data(mean), fri_data(invstd), NULL, NULL, false,
-                          fri_data(*dy), NULL, fri_data(dgamma), fri_data(dbeta))));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dbeta = NULL, *dgamma = NULL, *invstd = NULL, *mean = NULL, *x = NULL;
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
+    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
+    FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
+    FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
+    FRI_TRY(fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, &dgamma));
+    FRI_TRY(fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, &dbeta));
+    FRI_TRY(fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                       (&ws.exec, d, true, fri_data(x), fri_data(mean), fri_data(invstd), NULL, NULL, false,
+                        fri_data(*dy), NULL, fri_data(dgamma), fri_data(dbeta))));
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
     fr_node_release_saved(node, SAVED_X);
-    if (fr_node_wants(node, 0)) FR_TRY(s, fri_norm_parts_add(p->parts, dgamma, dbeta));
-    if (fr_node_inputs(node) > 1) FR_TRY(s, fr_node_grad(node, 1, &dgamma));
-    if (fr_node_inputs(node) > 1) FR_TRY(s, fr_node_grad(node, 2, &dbeta));
-    FR_TRY(s, fr_node_grad(node, 0, dy));
-done:
-    fri_workspace_end(&ws);
-    fr_tensor_release(&x);
-    fr_tensor_release(&mean);
-    fr_tensor_release(&invstd);
-    fr_tensor_release(&dgamma);
-    fr_tensor_release(&dbeta);
-    return s;
+    if (fr_node_wants(node, 0)) FRI_TRY(fri_norm_parts_add(p->parts, dgamma, dbeta));
+    if (fr_node_inputs(node) > 1) FRI_TRY(fr_node_grad(node, 1, &dgamma));
+    if (fr_node_inputs(node) > 1) FRI_TRY(fr_node_grad(node, 2, &dbeta));
+    return fr_node_grad(node, 0, dy);
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     params *p = node->params;
     const fri_batchnorm2d_desc *d = &p->desc;
-    fr_tensor *x = NULL, *gamma = NULL, *beta = NULL, *mean = NULL, *invstd = NULL;
-    fr_tensor *dx = NULL, *dgamma = NULL, *dbeta = NULL;
-    fri_workspace ws = {0};
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dbeta = NULL, *dgamma = NULL, *dx = NULL, *invstd = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *mean = NULL, *beta = NULL, *gamma = NULL, *x = NULL;
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     const fri_backend *be = fri_backend_of(*dy);
     bool affine = fr_node_inputs(node) > 1;
     if (p->parts != NULL) return backward_of_part(node, dy);
-    FR_TRY(s, fr_node_saved(node, SAVED_X, &x));
-    FR_TRY(s, fr_node_saved(node, SAVED_GAMMA, &gamma));
-    if (p->masks) FR_TRY(s, fr_node_saved(node, SAVED_BETA, &beta));
-    FR_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
-    FR_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
-    if (p->half == NULL) FR_TRY(s, new_vectors(node, *dy, &dgamma, &dbeta));
-    if (fr_node_wants(node, 0)) FR_TRY(s, fri_gradient_like(*dy, &dx));
+    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
+    FRI_TRY(fr_node_saved(node, SAVED_GAMMA, &gamma));
+    if (p->masks) FRI_TRY(fr_node_saved(node, SAVED_BETA, &beta));
+    FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
+    FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
+    if (p->half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
+    if (fr_node_wants(node, 0)) FRI_TRY(fri_gradient_like(*dy, &dx));
     if (p->half != NULL) {
-        FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
-                             (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
-                              gamma != NULL ? fri_data(gamma) : NULL, fri_data(p->half), fri_data(*dy), fri_data(dx))));
+        FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
+                           (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
+                            gamma != NULL ? fri_data(gamma) : NULL, fri_data(p->half), fri_data(*dy), fri_data(dx))));
         fri_tensor_put(&p->dgamma, &dgamma);
         fri_tensor_put(&p->dbeta, &dbeta);
         fr_tensor_release(&p->half);
     } else {
-        FR_TRY(s, fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-        FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                             (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
-                              gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, p->masks,
-                              fri_data(*dy), dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
-                              dbeta != NULL ? fri_data(dbeta) : NULL)));
+        FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+        FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                           (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
+                            gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, p->masks,
+                            fri_data(*dy), dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
+                            dbeta != NULL ? fri_data(dbeta) : NULL)));
         fri_workspace_end(&ws);
     }
     fr_tensor_release(&x);
     fr_node_release_saved(node, SAVED_X);
     fr_tensor_release(dy);
-    if (affine) FR_TRY(s, fr_node_grad(node, 1, &dgamma));
-    if (affine) FR_TRY(s, fr_node_grad(node, 2, &dbeta));
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fri_workspace_end(&ws);
-    fr_tensor_release(&x);
-    fr_tensor_release(&gamma);
-    fr_tensor_release(&beta);
-    fr_tensor_release(&mean);
-    fr_tensor_release(&invstd);
-    fr_tensor_release(&dx);
-    fr_tensor_release(&dgamma);
-    fr_tensor_release(&dbeta);
-    return s;
+    if (affine) FRI_TRY(fr_node_grad(node, 1, &dgamma));
+    if (affine) FRI_TRY(fr_node_grad(node, 2, &dbeta));
+    return fr_node_grad(node, 0, &dx);
 }
 
 static fr_status rebuild_as(fr_node *node, fri_rectifier relu, fr_tensor **y) {
@@ -273,21 +250,17 @@ done:
 
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
                                  fr_tensor **mean, fr_tensor **invstd) {
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_clone(norm->running_mean, mean)); /* a later training step may change the running value */
-    FR_TRY(s, fri_new_like(norm->running_var, FR_MEM_TEMPORARY, invstd));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_invstd,
-                         (FRI_EXEC, d, fri_data(norm->running_var), fri_data(*invstd))));
-done:
-    return s;
+    FRI_TRY(fr_tensor_clone(norm->running_mean, mean)); /* a later training step may change the running value */
+    FRI_TRY(fri_new_like(norm->running_var, FR_MEM_TEMPORARY, invstd));
+    return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_invstd,
+                      (FRI_EXEC, d, fri_data(norm->running_var), fri_data(*invstd)));
 }
 
 /* ---- the op ------------------------------------------------------------------------------------------------ */
 
 static fr_status expect_statistic(const fr_op *op, const fr_tensor *x, const fr_tensor *t, const char *what) {
     if (t == NULL) return FR_OK;
-    fr_status s = fri_expect_vector(op, t, what, x->shape.dim[3]);
-    if (s < 0) return s;
+    FRI_TRY(fri_expect_vector(op, t, what, x->shape.dim[3]));
     if (t->dtype != fri_real_of(x))
         return fr_fail(FR_EDTYPE, "%s: %s is %s; %s is needed with %s x", op->name, what, fr_dtype_name(t->dtype),
                        fr_dtype_name(fri_real_of(x)), fr_dtype_name(x->dtype));
@@ -302,13 +275,12 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     const fr_tensor *gamma = norm->gamma, *beta = norm->beta;
     const fr_tensor *running_mean = norm->running_mean, *running_var = norm->running_var;
     const fr_batchnorm2d_opts *o = norm->opts != NULL ? norm->opts : FR_BATCHNORM2D_OPTS();
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(op, x, "x"));
-    FR_TRY(s, fri_expect_rank(op, x, "x", 4));
-    FR_TRY(s, expect_statistic(op, x, gamma, "gamma"));
-    FR_TRY(s, expect_statistic(op, x, beta, "beta"));
-    FR_TRY(s, expect_statistic(op, x, running_mean, "running_mean"));
-    FR_TRY(s, expect_statistic(op, x, running_var, "running_var"));
+    FRI_TRY(fri_expect_float(op, x, "x"));
+    FRI_TRY(fri_expect_rank(op, x, "x", 4));
+    FRI_TRY(expect_statistic(op, x, gamma, "gamma"));
+    FRI_TRY(expect_statistic(op, x, beta, "beta"));
+    FRI_TRY(expect_statistic(op, x, running_mean, "running_mean"));
+    FRI_TRY(expect_statistic(op, x, running_var, "running_var"));
     const int64_t *d = x->shape.dim;
     *desc = (fri_batchnorm2d_desc){.dtype = x->dtype,
                                    .rows = d[0] * d[1] * d[2],
@@ -331,8 +303,7 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     if (o->train && desc->rows == 1 && desc->sync == NULL && norm->parts == NULL)
         return fr_fail(FR_EINVAL, "%s: training needs more than 1 value per channel, x has batch 1 and 1 pixel",
                        op->name);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status statistics(const params *p, const fr_tensor *x, const fri_norm *norm, fr_tensor **mean,
@@ -345,28 +316,27 @@ static fr_status statistics(const params *p, const fr_tensor *x, const fri_norm 
  * not NULL: then *y has a shape and no bytes. */
 static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over,
                            fri_rectifier relu, fr_tensor **y) {
-    fr_tensor *out = NULL, *mean = NULL, *invstd = NULL, *x_of_part = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *invstd = NULL, *mean = NULL, *out = NULL, *x_of_part = NULL;
     fr_tensor *in[] = {x, norm->gamma, norm->beta};
     params p = {.train = norm->opts == NULL || norm->opts->train};
-    fri_call c;
     bool wanted = true;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &batchnorm2d, 1, in, 3));
-    FR_TRY(s, fri_batchnorm2d_describe(&batchnorm2d, x, norm, &p.desc));
+    FRI_TRY(fri_call_begin(&c, &batchnorm2d, 1, in, 3));
+    FRI_TRY(fri_batchnorm2d_describe(&batchnorm2d, x, norm, &p.desc));
     if (norm->parts != NULL && !fri_recomputing())
         fri_norm_parts_take(norm->parts, norm->part, &x_of_part, &mean, &invstd);
     else
-        FR_TRY(s, statistics(&p, x, norm, &mean, &invstd));
+        FRI_TRY(statistics(&p, x, norm, &mean, &invstd));
     const bool keeps_x = p.train || (in[1] != NULL && in[1]->requires_grad);
     if (over != NULL) {
         wanted = !fri_recompute_ends(c.in, c.n_in);
-        FR_TRY(s, fri_result_none(&c, &x->shape, x->dtype, &out));
+        FRI_TRY(fri_result_none(&c, &x->shape, x->dtype, &out));
     } else if (addend == NULL && *y == x && !(keeps_x && fr_grad_enabled())) {
-        FR_TRY(s, fri_result_like(x, y, &out));
+        FRI_TRY(fri_result_like(x, y, &out));
     } else {
-        FR_TRY(s, fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
+        FRI_TRY(fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
     }
-    if (wanted) FR_TRY(s, apply(&p.desc, x, mean, invstd, in[1], in[2], addend, relu, over != NULL ? over : out));
+    if (wanted) FRI_TRY(apply(&p.desc, x, mean, invstd, in[1], in[2], addend, relu, over != NULL ? over : out));
     fr_save saves[SAVED_COUNT] = {{keeps_x ? x : NULL, FR_SAVE_VALUE},
                                   {in[1], FR_SAVE_SMALL},
                                   {in[2], FR_SAVE_SMALL},
@@ -374,16 +344,10 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
                                   {invstd, FR_SAVE_SMALL}};
     if (x_of_part != NULL) in[0] = x_of_part;
     p.parts = fri_norm_parts_retain(norm->parts);
-    FR_TRY(s, fr_op_record(keeps_x ? &batchnorm2d : &batchnorm2d_without_x, &p, sizeof p, in, in[1] != NULL ? 3 : 1,
-                           saves, SAVED_COUNT, out));
+    FRI_TRY(fr_op_record(keeps_x ? &batchnorm2d : &batchnorm2d_without_x, &p, sizeof p, in, in[1] != NULL ? 3 : 1,
+                         saves, SAVED_COUNT, out));
     fri_result_put(&out, y);
-done:
-    fr_tensor_release(&x_of_part);
-    fr_tensor_release(&out);
-    fr_tensor_release(&mean);
-    fr_tensor_release(&invstd);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 /* Can the pass that normalizes write the sum? */
@@ -400,8 +364,7 @@ static bool can_add(const fri_norm_tail *tail, const fr_tensor *x) {
 /* *y += the addend, either over the other. The other's handle goes at once. */
 static fr_status add_tail(const fri_norm_tail *tail, bool there, bool relu, fr_tensor **y) {
     fr_tensor **sum = tail->over ? tail->addend : y, **other = tail->over ? y : tail->addend;
-    fr_status s = fri_add_tail(*sum, *other, there, relu, sum);
-    if (s < 0) return s;
+    FRI_TRY(fri_add_tail(*sum, *other, there, relu, sum));
     fr_tensor_release(other);
     if (tail->over) fri_tensor_put(sum, y);
     return FR_OK;

@@ -82,24 +82,21 @@ fr_status fri_add_vector(const fr_tensor *b, fr_tensor *y) {
 static fr_status run_sum(const params *p, const fr_tensor *a, const fr_tensor *t, fr_tensor **db) {
     const fri_backend *be = fri_backend_of(t);
     const fri_linear_desc rows = {.dtype = t->dtype, .bias_dtype = t->dtype, .n = p->d.hw, .out = p->d.c};
-    fri_workspace ws = {0};
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     fri_binary_desc d = p->d;
-    fr_status s = FR_OK;
     d.dtype = t->dtype;
-    FR_TRY(s, fri_tensor_new(&p->b, t->dtype, be->device, FR_MEM_TEMPORARY, db));
+    FRI_TRY(fri_tensor_new(&p->b, t->dtype, be->device, FR_MEM_TEMPORARY, db));
     if (d.n > 1) {
-        FR_TRY(s, FRI_KERNEL(be, d.dtype, binary_image_sum,
-                             (FRI_EXEC, &d, a != NULL ? fri_data(a) : NULL, fri_data(t), fri_data(*db))));
+        FRI_TRY(FRI_KERNEL(be, d.dtype, binary_image_sum,
+                           (FRI_EXEC, &d, a != NULL ? fri_data(a) : NULL, fri_data(t), fri_data(*db))));
     } else if (d.c > 1) {
-        FR_TRY(s, fri_workspace_begin(t, FRI_KERNEL_BYTES(be, d.dtype, bias_workspace, (d.dtype, d.hw, d.c)), &ws));
-        FR_TRY(s, FRI_KERNEL(be, d.dtype, linear_backward_bias, (&ws.exec, &rows, fri_data(t), fri_data(*db))));
+        FRI_TRY(fri_workspace_begin(t, FRI_KERNEL_BYTES(be, d.dtype, bias_workspace, (d.dtype, d.hw, d.c)), &ws));
+        FRI_TRY(FRI_KERNEL(be, d.dtype, linear_backward_bias, (&ws.exec, &rows, fri_data(t), fri_data(*db))));
     } else {
-        FR_TRY(s, fri_workspace_begin(t, FRI_KERNEL_BYTES(be, d.dtype, sum_workspace, (d.dtype, d.hw)), &ws));
-        FR_TRY(s, FRI_KERNEL(be, d.dtype, sum, (&ws.exec, d.dtype, d.hw, 1, fri_data(t), fri_data(*db))));
+        FRI_TRY(fri_workspace_begin(t, FRI_KERNEL_BYTES(be, d.dtype, sum_workspace, (d.dtype, d.hw)), &ws));
+        FRI_TRY(FRI_KERNEL(be, d.dtype, sum, (&ws.exec, d.dtype, d.hw, 1, fri_data(t), fri_data(*db))));
     }
-done:
-    fri_workspace_end(&ws);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_vector_sum(const fr_tensor *t, fr_tensor **db) {
@@ -112,91 +109,72 @@ enum { SAVED_A, SAVED_B };
 
 /* What is summed, or is db: dy, dy * a, or dy * (a / b / b), with no bytes of its own where that is dy. */
 static fr_status b_terms(fr_node *node, const params *p, fr_tensor *dy, fr_tensor **a, fr_tensor **t) {
-    fr_tensor *b = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *b = NULL;
     const fri_binary op = p->d.op;
-    if (op == FRI_BINARY_MUL || op == FRI_BINARY_DIV) FR_TRY(s, fr_node_saved(node, SAVED_A, a));
+    if (op == FRI_BINARY_MUL || op == FRI_BINARY_DIV) FRI_TRY(fr_node_saved(node, SAVED_A, a));
     if (op == FRI_BINARY_ADD || op == FRI_BINARY_SUB || (op == FRI_BINARY_MUL && !p->same && p->d.n > 1)) {
         *t = fr_tensor_retain(dy);
         return FR_OK;
     }
-    FR_TRY(s, fri_new_like(dy, FR_MEM_TEMPORARY, t));
+    FRI_TRY(fri_new_like(dy, FR_MEM_TEMPORARY, t));
     if (op == FRI_BINARY_MUL) {
-        FR_TRY(s, same_shapes(FRI_BINARY_MUL, dy, *a, *t));
+        FRI_TRY(same_shapes(FRI_BINARY_MUL, dy, *a, *t));
     } else {
-        FR_TRY(s, fr_node_saved(node, SAVED_B, &b));
-        FR_TRY(s, values(p, FRI_BINARY_DIV, *a, b, *t));
-        FR_TRY(s, values(p, FRI_BINARY_DIV, *t, b, *t));
-        FR_TRY(s, same_shapes(FRI_BINARY_MUL, *t, dy, *t));
+        FRI_TRY(fr_node_saved(node, SAVED_B, &b));
+        FRI_TRY(values(p, FRI_BINARY_DIV, *a, b, *t));
+        FRI_TRY(values(p, FRI_BINARY_DIV, *t, b, *t));
+        FRI_TRY(same_shapes(FRI_BINARY_MUL, *t, dy, *t));
     }
     fr_tensor_release(a); /* in t */
-done:
-    fr_tensor_release(&b);
-    return s;
+    return FR_OK;
 }
 
 static fr_status b_gradient(fr_node *node, const params *p, fr_tensor *dy) {
-    fr_tensor *a = NULL, *t = NULL, *db = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *db = NULL, *t = NULL, *a = NULL;
     if (!fr_node_wants(node, 1)) return FR_OK;
-    FR_TRY(s, b_terms(node, p, dy, &a, &t));
+    FRI_TRY(b_terms(node, p, dy, &a, &t));
     if (!p->same) {
-        FR_TRY(s, run_sum(p, a, t, &db));
+        FRI_TRY(run_sum(p, a, t, &db));
         fr_tensor_release(&t);
-        t = db;
-        db = NULL;
+        FRI_MOVE(&t, db);
     }
     if (p->d.op == FRI_BINARY_SUB || p->d.op == FRI_BINARY_DIV) {
         db = t == dy ? NULL : fr_tensor_retain(t);
-        if (db == NULL) FR_TRY(s, fri_new_like(t, FR_MEM_TEMPORARY, &db));
-        FR_TRY(s, FRI_KERNEL(fri_backend_of(t), t->dtype, scale,
-                             (FRI_EXEC, t->dtype, fri_numel(t), -1, fri_data(t), fri_data(db))));
+        if (db == NULL) FRI_TRY(fri_new_like(t, FR_MEM_TEMPORARY, &db));
+        FRI_TRY(FRI_KERNEL(fri_backend_of(t), t->dtype, scale,
+                           (FRI_EXEC, t->dtype, fri_numel(t), -1, fri_data(t), fri_data(db))));
         fr_tensor_release(&t);
-        t = db;
-        db = NULL;
+        FRI_MOVE(&t, db);
     }
     fr_tensor_release(&a);
-    FR_TRY(s, fr_node_grad(node, 1, &t));
-done:
-    fr_tensor_release(&a);
-    fr_tensor_release(&t);
-    fr_tensor_release(&db);
-    return s;
+    return fr_node_grad(node, 1, &t);
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     const bool shared = p->d.op == FRI_BINARY_ADD || p->d.op == FRI_BINARY_SUB;
-    fr_tensor *b = NULL, *da = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, b_gradient(node, p, *dy));
+    FRI_OWNED(fr_tensor_release) fr_tensor *da = NULL, *b = NULL;
+    FRI_TRY(b_gradient(node, p, *dy));
     if (shared) return fr_node_grad(node, 0, dy);
     fr_node_release_saved(node, SAVED_A);
     if (!fr_node_wants(node, 0)) return FR_OK;
-    FR_TRY(s, fr_node_saved(node, SAVED_B, &b));
-    FR_TRY(s, fri_new_like(*dy, FR_MEM_TEMPORARY, &da));
-    FR_TRY(s, values(p, p->d.op, *dy, b, da));
+    FRI_TRY(fr_node_saved(node, SAVED_B, &b));
+    FRI_TRY(fri_new_like(*dy, FR_MEM_TEMPORARY, &da));
+    FRI_TRY(values(p, p->d.op, *dy, b, da));
     fr_tensor_release(&b);
     fr_node_release_saved(node, SAVED_B);
-    FR_TRY(s, fr_node_grad(node, 0, &da));
-done:
-    fr_tensor_release(&b);
-    fr_tensor_release(&da);
-    return s;
+    return fr_node_grad(node, 0, &da);
 }
 
 /* ---- forward --------------------------------------------------------------------------------------------------- */
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     const params *p = fr_node_params(node);
-    fr_tensor *out = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_gradient_like(p->same && fr_tensor_reusable(in[1]) ? in[1] : in[0], &out));
-    FR_TRY(s, values(p, p->d.op, in[0], in[1], out));
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_TRY(fri_gradient_like(p->same && fr_tensor_reusable(in[1]) ? in[1] : in[0], &out));
+    FRI_TRY(values(p, p->d.op, in[0], in[1], out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    return s;
+    return FR_OK;
 }
 
 #define SHARES   .autocast = FR_AUTOCAST_PROMOTE, .backward = backward
@@ -225,26 +203,22 @@ static fr_status record(const params *p, fr_tensor *const *in, fr_tensor *out) {
 
 /* `there`: a holds the result already; relu: of add alone, the sum is wanted rectified. */
 static fr_status call(fri_binary op, fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
-    fr_tensor *out = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params p;
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &ops[op], 2, (fr_tensor *[]){a, b}, 2));
-    FR_TRY(s, describe(op, c.in[0], c.in[1], &p));
+    FRI_TRY(fri_call_begin(&c, &ops[op], 2, (fr_tensor *[]){a, b}, 2));
+    FRI_TRY(describe(op, c.in[0], c.in[1], &p));
     const bool saves = op == FRI_BINARY_MUL || op == FRI_BINARY_DIV;
     if (saves && ((fr_grad_enabled() && c.in[1]->requires_grad) || a == b))
-        FR_TRY(s, fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out));
+        FRI_TRY(fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out));
     else
-        FR_TRY(s, fri_result_like(c.in[0], y, &out));
+        FRI_TRY(fri_result_like(c.in[0], y, &out));
     if (there && out != a)
-        FR_TRY(s, fr_fail(FR_EINTERNAL, "%s: a sum that is there already cannot go elsewhere", ops[op].name));
-    if (!there) FR_TRY(s, relu ? rectified_sum(&p, c.in[0], c.in[1], out) : values(&p, op, c.in[0], c.in[1], out));
-    FR_TRY(s, record(&p, c.in, out));
+        FRI_TRY(fr_fail(FR_EINTERNAL, "%s: a sum that is there already cannot go elsewhere", ops[op].name));
+    if (!there) FRI_TRY(relu ? rectified_sum(&p, c.in[0], c.in[1], out) : values(&p, op, c.in[0], c.in[1], out));
+    FRI_TRY(record(&p, c.in, out));
     fri_result_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
@@ -253,19 +227,16 @@ fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_ten
 
 static fr_status inplace(fri_binary op, fr_tensor *a, fr_tensor *b) {
     params p;
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &ops[op], 2, (fr_tensor *[]){a, b}, 2));
-    FR_TRY(s, fri_check_inplace(&ops[op], a));
-    FR_TRY(s, describe(op, a, b, &p));
-    FR_TRY(s, values(&p, op, a, b, a));
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_TRY(fri_call_begin(&c, &ops[op], 2, (fr_tensor *[]){a, b}, 2));
+    FRI_TRY(fri_check_inplace(&ops[op], a));
+    FRI_TRY(describe(op, a, b, &p));
+    FRI_TRY(values(&p, op, a, b, a));
     /* Recorded before the version moves: where a is saved, backward finds that it was overwritten. */
-    FR_TRY(s, record(&p, (fr_tensor *[]){a, b}, a));
+    FRI_TRY(record(&p, (fr_tensor *[]){a, b}, a));
     fri_bump_version(a);
     if (fri_node_of(a) != NULL) fri_node_of(a)->output_version = a->storage->version;
-done:
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 #define PUBLIC(name, kind, sign)                                     \

@@ -37,8 +37,7 @@ static fr_status copy_part(const params *p, int i, size_t element, int64_t offse
 static fr_status join(const params *p, fr_tensor *const *x, fr_tensor *y) {
     int64_t offset = 0;
     for (int i = 0; i < p->n; i++) {
-        fr_status s = copy_part(p, i, fr_dtype_size(y->dtype), offset, y, x[i], true);
-        if (s < 0) return s;
+        FRI_TRY(copy_part(p, i, fr_dtype_size(y->dtype), offset, y, x[i], true));
         offset += p->width[i];
     }
     return FR_OK;
@@ -46,33 +45,27 @@ static fr_status join(const params *p, fr_tensor *const *x, fr_tensor *y) {
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
-    fr_tensor *dx = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL;
     int64_t offset = 0;
     fr_shape shape = (*dy)->shape;
     for (int i = 0; i < p->n; i++) {
         shape.dim[shape.rank - 1] = p->width[i];
         if (fr_node_wants(node, i)) {
-            FR_TRY(s, fri_tensor_new(&shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-            FR_TRY(s, copy_part(p, i, fr_dtype_size(dx->dtype), offset, *dy, dx, false));
-            FR_TRY(s, fr_node_grad(node, i, &dx));
+            FRI_TRY(fri_tensor_new(&shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+            FRI_TRY(copy_part(p, i, fr_dtype_size(dx->dtype), offset, *dy, dx, false));
+            FRI_TRY(fr_node_grad(node, i, &dx));
         }
         offset += p->width[i];
     }
-done:
-    fr_tensor_release(&dx);
-    return s;
+    return FR_OK;
 }
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
-    fr_tensor *out = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, join(fr_node_params(node), in, out));
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_TRY(fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(join(fr_node_params(node), in, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    return s;
+    return FR_OK;
 }
 
 static const fr_op concat = {.name = "concat",

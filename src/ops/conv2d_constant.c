@@ -55,29 +55,22 @@ static fr_status result(const fri_call *c, const fri_conv2d_desc *d, fr_tensor *
 static fr_status in_one_pass(fri_constant_conv2d *k, const fri_conv2d_desc *d, const fri_conv2d_layout *plan,
                              const fr_tensor *x, fr_tensor *out) {
     const fri_backend *be = fri_backend_of(x);
-    fri_workspace ws = {0};
-    fr_status s = FR_OK;
-    FR_TRY(s, lay_out(k, plan->layout, plan->packed_bytes));
-    FR_TRY(s, fri_workspace_begin(x, plan->workspace, &ws));
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, conv2d_constant_forward,
-                         (&ws.exec, d, fri_data(x), fri_data(k->w), fri_data(k->b), fri_data(out))));
-done:
-    fri_workspace_end(&ws);
-    return s;
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
+    FRI_TRY(lay_out(k, plan->layout, plan->packed_bytes));
+    FRI_TRY(fri_workspace_begin(x, plan->workspace, &ws));
+    return FRI_KERNEL(be, d->dtype, conv2d_constant_forward,
+                      (&ws.exec, d, fri_data(x), fri_data(k->w), fri_data(k->b), fri_data(out)));
 }
 
 static fr_status separately(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y) {
-    fr_tensor *out = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, lay_out(k, NULL, 0));
-    FR_TRY(s, fr_conv2d(x, k->w, k->b, &k->opts, &out));
-    if (addend != NULL) FR_TRY(s, fr_add(out, *addend, &out));
-    if (k->relu == FRI_RECTIFY_RELU) FR_TRY(s, fr_relu(out, &out));
-    if (k->relu == FRI_RECTIFY_RELU6) FR_TRY(s, fr_relu6(out, &out));
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_TRY(lay_out(k, NULL, 0));
+    FRI_TRY(fr_conv2d(x, k->w, k->b, &k->opts, &out));
+    if (addend != NULL) FRI_TRY(fr_add(out, *addend, &out));
+    if (k->relu == FRI_RECTIFY_RELU) FRI_TRY(fr_relu(out, &out));
+    if (k->relu == FRI_RECTIFY_RELU6) FRI_TRY(fr_relu6(out, &out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_conv2d_constant(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y) {

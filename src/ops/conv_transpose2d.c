@@ -16,49 +16,35 @@ enum { SAVED_X, SAVED_W };
 
 static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy) {
     const fr_shape shape = FRI_SHAPE(d->k, d->r, d->s, d->c / d->groups);
-    fr_tensor *x = NULL, *dw = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, SAVED_X, &x));
-    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FR_TRY(s, fri_conv2d_weight(d, dy, x, dw));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dw = NULL, *x = NULL;
+    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
+    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    FRI_TRY(fri_conv2d_weight(d, dy, x, dw));
     fr_tensor_release(&x);
-    FR_TRY(s, fr_node_grad(node, 1, &dw));
-done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&dw);
-    return s;
+    return fr_node_grad(node, 1, &dw);
 }
 
 static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *d, fr_tensor **dy) {
     const fr_shape shape = FRI_SHAPE(d->n, d->p, d->q, d->k);
-    fr_tensor *w = NULL, *dx = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, SAVED_W, &w));
-    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FR_TRY(s, fri_conv2d_forward(d, *dy, w, dx));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *w = NULL;
+    FRI_TRY(fr_node_saved(node, SAVED_W, &w));
+    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(fri_conv2d_forward(d, *dy, w, dx));
     fr_tensor_release(&w);
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&w);
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_conv2d_desc *d = fr_node_params(node);
-    fr_tensor *db = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *db = NULL;
     if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) {
-        FR_TRY(s, fri_vector_sum(*dy, &db));
-        FR_TRY(s, fr_node_grad(node, 2, &db));
+        FRI_TRY(fri_vector_sum(*dy, &db));
+        FRI_TRY(fr_node_grad(node, 2, &db));
     }
-    if (fr_node_wants(node, 1)) FR_TRY(s, weight_gradient(node, d, *dy));
+    if (fr_node_wants(node, 1)) FRI_TRY(weight_gradient(node, d, *dy));
     fr_node_release_saved(node, SAVED_X);
-    if (fr_node_wants(node, 0)) FR_TRY(s, input_gradient(node, d, dy));
-done:
-    fr_tensor_release(&db);
-    return s;
+    return fr_node_wants(node, 0) ? input_gradient(node, d, dy) : FR_OK;
 }
 
 static const fr_op conv_transpose2d = {.name = "conv_transpose2d", .autocast = FR_AUTOCAST_LOW, .backward = backward};
@@ -70,24 +56,22 @@ static int64_t other(int64_t w, int64_t h) {
 /* Everything is below 2^31, so sizes cannot overflow. */
 static fr_status expect_options(const fr_conv_transpose2d_opts *o, const int64_t *x, const int64_t *w) {
     const fr_op *op = &conv_transpose2d;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_bounded(op, "x's height and width", x[1], x[2]));
-    FR_TRY(s, fri_expect_bounded(op, "w's height and width", w[1], w[2]));
-    FR_TRY(s, fri_expect_bounded(op, "w's channels and groups", w[3], o->groups));
-    FR_TRY(s, fri_expect_bounded(op, "stride", o->stride, o->stride_w));
-    FR_TRY(s, fri_expect_bounded(op, "padding", o->padding, o->padding_w));
-    FR_TRY(s, fri_expect_bounded(op, "dilation", o->dilation, o->dilation_w));
-    FR_TRY(s, fri_expect_bounded(op, "output_padding", o->output_padding, o->output_padding_w));
+    FRI_TRY(fri_expect_bounded(op, "x's height and width", x[1], x[2]));
+    FRI_TRY(fri_expect_bounded(op, "w's height and width", w[1], w[2]));
+    FRI_TRY(fri_expect_bounded(op, "w's channels and groups", w[3], o->groups));
+    FRI_TRY(fri_expect_bounded(op, "stride", o->stride, o->stride_w));
+    FRI_TRY(fri_expect_bounded(op, "padding", o->padding, o->padding_w));
+    FRI_TRY(fri_expect_bounded(op, "dilation", o->dilation, o->dilation_w));
+    FRI_TRY(fri_expect_bounded(op, "output_padding", o->output_padding, o->output_padding_w));
     const int64_t extra = o->output_padding, extra_w = other(o->output_padding_w, extra);
     if (o->stride < 1 || o->stride_w == 0 || o->dilation < 1 || o->dilation_w == 0 || o->padding < 0 || o->groups < 1 ||
         extra < 0 || extra >= o->stride || extra_w >= other(o->stride_w, o->stride))
-        s = fr_fail(FR_EINVAL,
-                    "conv_transpose2d: stride %lld, padding %lld, dilation %lld, groups %lld, output_padding %lld: "
-                    "paddings must be >= 0, output_padding below the stride, the others >= 1",
-                    (long long)o->stride, (long long)o->padding, (long long)o->dilation, (long long)o->groups,
-                    (long long)o->output_padding);
-done:
-    return s;
+        return fr_fail(FR_EINVAL,
+                       "conv_transpose2d: stride %lld, padding %lld, dilation %lld, groups %lld, output_padding %lld: "
+                       "paddings must be >= 0, output_padding below the stride, the others >= 1",
+                       (long long)o->stride, (long long)o->padding, (long long)o->dilation, (long long)o->groups,
+                       (long long)o->output_padding);
+    return FR_OK;
 }
 
 static fr_status expect_bias(const fr_tensor *x, const fr_tensor *b, int64_t c) {
@@ -102,11 +86,10 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
                           fri_conv2d_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
     const int64_t *xd = x->shape.dim, *wd = w->shape.dim;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(&conv_transpose2d, x, "x"));
-    FR_TRY(s, fri_expect_rank(&conv_transpose2d, x, "x", 4));
-    FR_TRY(s, fri_expect_rank(&conv_transpose2d, w, "w", 4));
-    FR_TRY(s, expect_options(o, xd, wd));
+    FRI_TRY(fri_expect_float(&conv_transpose2d, x, "x"));
+    FRI_TRY(fri_expect_rank(&conv_transpose2d, x, "x", 4));
+    FRI_TRY(fri_expect_rank(&conv_transpose2d, w, "w", 4));
+    FRI_TRY(expect_options(o, xd, wd));
     if (x->dtype != w->dtype)
         return fr_fail(FR_EDTYPE, "conv_transpose2d: x is %s but w is %s", fr_dtype_name(x->dtype),
                        fr_dtype_name(w->dtype));
@@ -137,31 +120,25 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
     if (d->p < 1 || d->q < 1 || d->r < 1 || d->s < 1 || d->h < 1 || d->w < 1 || d->h > INT32_MAX || d->w > INT32_MAX)
         return fr_fail(FR_ESHAPE, "conv_transpose2d: x %s and w %s make an image of %lld x %lld",
                        fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws), (long long)d->h, (long long)d->w);
-    if (b != NULL) FR_TRY(s, expect_bias(x, b, d->c));
-done:
-    return s;
+    return b != NULL ? expect_bias(x, b, d->c) : FR_OK;
 }
 
 fr_status fr_conv_transpose2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv_transpose2d_opts *opts,
                               fr_tensor **y) {
     FRI_NOT_NULL(x, w, y);
-    fr_tensor *out = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     fri_conv2d_desc d;
-    fri_call c;
     bool wanted = true;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &conv_transpose2d, 2, (fr_tensor *[]){x, w, b}, 3));
-    FR_TRY(s, describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS(), &d));
+    FRI_TRY(fri_call_begin(&c, &conv_transpose2d, 2, (fr_tensor *[]){x, w, b}, 3));
+    FRI_TRY(describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS(), &d));
     fr_shape shape = FRI_SHAPE(d.n, d.h, d.w, d.c);
-    FR_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
-    if (wanted) FR_TRY(s, fri_conv2d_input(&d, c.in[1], c.in[0], out));
-    if (wanted && b != NULL) FR_TRY(s, fri_add_vector(c.in[2], out));
+    FRI_TRY(fri_result_new(&c, &shape, d.dtype, &wanted, &out));
+    if (wanted) FRI_TRY(fri_conv2d_input(&d, c.in[1], c.in[0], out));
+    if (wanted && b != NULL) FRI_TRY(fri_add_vector(c.in[2], out));
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
-    FR_TRY(s, fr_op_record(&conv_transpose2d, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
+    FRI_TRY(fr_op_record(&conv_transpose2d, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }

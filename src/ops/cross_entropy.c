@@ -27,19 +27,15 @@ fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entro
 
 fr_status fr_count_correct(fr_tensor *x, fr_tensor *target, fr_tensor **correct) {
     FRI_NOT_NULL(x, target, correct);
-    fr_tensor *out = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     fri_loss_desc d;
     fr_shape scalar = {0};
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &count_correct, 2, (fr_tensor *[]){x, target}, 2));
-    FR_TRY(s, fri_loss_describe(&count_correct, x, target, false, &d));
-    FR_TRY(s, fri_tensor_new(&scalar, FR_I64, fri_device_of(x), FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(x), d.dtype, count_correct,
-                         (FRI_EXEC, &d, fri_data(x), fri_data(target), fri_data(out))));
+    FRI_TRY(fri_call_begin(&c, &count_correct, 2, (fr_tensor *[]){x, target}, 2));
+    FRI_TRY(fri_loss_describe(&count_correct, x, target, false, &d));
+    FRI_TRY(fri_tensor_new(&scalar, FR_I64, fri_device_of(x), FR_MEM_TEMPORARY, &out));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(x), d.dtype, count_correct,
+                       (FRI_EXEC, &d, fri_data(x), fri_data(target), fri_data(out))));
     fri_tensor_put(&out, correct);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }

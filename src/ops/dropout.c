@@ -22,30 +22,22 @@ static fr_status apply_mask(const fri_dropout_desc *d, const fr_tensor *mask, co
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_dropout_desc *d = fr_node_params(node);
-    fr_tensor *dx = NULL, *mask = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, 0, &mask));
-    FR_TRY(s, fri_gradient_like(*dy, &dx));
-    FR_TRY(s, mask != NULL ? apply_mask(d, mask, *dy, dx) : apply(d, *dy, dx));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *mask = NULL;
+    FRI_TRY(fr_node_saved(node, 0, &mask));
+    FRI_TRY(fri_gradient_like(*dy, &dx));
+    FRI_TRY(mask != NULL ? apply_mask(d, mask, *dy, dx) : apply(d, *dy, dx));
     fr_tensor_release(&mask);
     fr_node_release_saved(node, 0);
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&mask);
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
-    fr_tensor *out = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_gradient_like(in[0], &out));
-    FR_TRY(s, apply(fr_node_params(node), in[0], out));
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_TRY(fri_gradient_like(in[0], &out));
+    FRI_TRY(apply(fr_node_params(node), in[0], out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    return s;
+    return FR_OK;
 }
 
 static const fr_op dropout = {.name = "dropout", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
@@ -80,38 +72,32 @@ static fr_status describe(const fr_op *op, const fr_tensor *x, double p, fri_dro
 }
 
 static fr_status mask_of(const fri_dropout_desc *d, const fr_tensor *x, fr_tensor **mask) {
-    fr_status s = fri_tensor_new(&x->shape, FR_BOOL, fri_device_of(x), FR_MEM_TEMPORARY, mask);
-    if (s < 0) return s;
+    FRI_TRY(fri_tensor_new(&x->shape, FR_BOOL, fri_device_of(x), FR_MEM_TEMPORARY, mask));
     return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout_mask, (FRI_EXEC, d, fri_data(*mask)));
 }
 
 static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_tensor **y) {
-    fr_tensor *out = NULL, *mask = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL, *mask = NULL;
     fri_dropout_desc d;
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, op, 1, &x, 1));
-    FR_TRY(s, describe(op, x, p, &d));
+    FRI_TRY(fri_call_begin(&c, op, 1, &x, 1));
+    FRI_TRY(describe(op, x, p, &d));
     if (!train || p == 0) { /* the same tensor, as in PyTorch's eval mode */
         out = fr_tensor_retain(x);
         fri_tensor_put(&out, y);
-        goto done;
+        return FR_OK;
     }
     fr_rng r = fri_rng_draw();
     d.seed = r.seed;
     d.stream = r.next_stream;
     d.device_draws = fri_capture_draws();
-    FR_TRY(s, fri_result_like(x, y, &out));
-    if (!fri_switches()->encode && fr_grad_enabled() && x->requires_grad) FR_TRY(s, mask_of(&d, x, &mask));
-    FR_TRY(s, apply(&d, x, out));
+    FRI_TRY(fri_result_like(x, y, &out));
+    if (!fri_switches()->encode && fr_grad_enabled() && x->requires_grad) FRI_TRY(mask_of(&d, x, &mask));
+    FRI_TRY(apply(&d, x, out));
     fr_save save = {mask, FR_SAVE_VALUE};
-    FR_TRY(s, fr_op_record(op, &d, sizeof d, &x, 1, &save, 1, out));
+    FRI_TRY(fr_op_record(op, &d, sizeof d, &x, 1, &save, 1, out));
     fri_result_put(&out, y);
-done:
-    fr_tensor_release(&mask);
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_dropout(fr_tensor *x, double p, bool train, fr_tensor **y) {

@@ -12,26 +12,20 @@
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_embedding_desc *d = fr_node_params(node);
-    fr_tensor *index = NULL, *dw = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dw = NULL, *index = NULL;
     fr_shape shape = FRI_SHAPE(d->vocabulary, d->dim);
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, 0, &index));
-    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dw));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d->dtype, embedding_backward,
-                         (FRI_EXEC, d, fri_data(index), fri_data(*dy), fri_data(dw))));
-    FR_TRY(s, fr_node_grad(node, 0, &dw));
-done:
-    fr_tensor_release(&index);
-    fr_tensor_release(&dw);
-    return s;
+    FRI_TRY(fr_node_saved(node, 0, &index));
+    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dw));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(*dy), d->dtype, embedding_backward,
+                       (FRI_EXEC, d, fri_data(index), fri_data(*dy), fri_data(dw))));
+    return fr_node_grad(node, 0, &dw);
 }
 
 static const fr_op embedding = {.name = "embedding", .backward = backward};
 
 static fr_status describe(const fr_tensor *index, const fr_tensor *w, fri_embedding_desc *d, fr_shape *shape) {
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(&embedding, w, "w"));
-    FR_TRY(s, fri_expect_rank(&embedding, w, "w", 2));
+    FRI_TRY(fri_expect_float(&embedding, w, "w"));
+    FRI_TRY(fri_expect_rank(&embedding, w, "w", 2));
     if (index->dtype != FR_I64)
         return fr_fail(FR_EDTYPE, "embedding: index is %s; i64 is needed", fr_dtype_name(index->dtype));
     if (index->shape.rank == FR_MAX_RANK)
@@ -42,8 +36,7 @@ static fr_status describe(const fr_tensor *index, const fr_tensor *w, fri_embedd
                               .dim = w->shape.dim[1]};
     *shape = index->shape;
     shape->dim[shape->rank++] = d->dim;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* Checks the indices on a device that holds data: one out of range is reported, at once or by a readback. */
@@ -60,26 +53,21 @@ static fr_status check_range(const fri_embedding_desc *d, const fr_tensor *bad) 
 
 fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y) {
     FRI_NOT_NULL(index, w, y);
-    fr_tensor *out = NULL, *bad = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL, *bad = NULL;
     fri_embedding_desc d;
     fr_shape shape, scalar = {0};
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &embedding, 2, (fr_tensor *[]){w, index}, 2));
-    FR_TRY(s, describe(index, w, &d, &shape));
+    FRI_TRY(fri_call_begin(&c, &embedding, 2, (fr_tensor *[]){w, index}, 2));
+    FRI_TRY(describe(index, w, &d, &shape));
     const fri_backend *be = fri_backend_of(w);
-    FR_TRY(s, fri_tensor_new(&shape, w->dtype, be->device, FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, fri_tensor_new(&scalar, FR_I64, be->device, FR_MEM_TEMPORARY, &bad));
-    FR_TRY(s, FRI_KERNEL(be, w->dtype, embedding_forward,
-                         (FRI_EXEC, &d, fri_data(index), fri_data(w), fri_data(out), fri_data(bad))));
-    FR_TRY(s, check_range(&d, bad));
+    FRI_TRY(fri_tensor_new(&shape, w->dtype, be->device, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(fri_tensor_new(&scalar, FR_I64, be->device, FR_MEM_TEMPORARY, &bad));
+    FRI_TRY(FRI_KERNEL(be, w->dtype, embedding_forward,
+                       (FRI_EXEC, &d, fri_data(index), fri_data(w), fri_data(out), fri_data(bad))));
+    FRI_TRY(check_range(&d, bad));
     fr_tensor_release(&bad);
     fr_save save = {index, FR_SAVE_VALUE};
-    FR_TRY(s, fr_op_record(&embedding, &d, sizeof d, &w, 1, &save, 1, out));
+    FRI_TRY(fr_op_record(&embedding, &d, sizeof d, &w, 1, &save, 1, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&bad);
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }

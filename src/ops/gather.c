@@ -27,8 +27,7 @@ fr_status fri_gather_describe(const fr_op *op, const fr_tensor *x, int dim, cons
                               fri_gather_desc *d) {
     const fr_shape *xs = &x->shape, *is = &index->shape;
     int at = dim < 0 ? dim + xs->rank : dim;
-    fr_status s = fri_expect_float(op, x, "x");
-    if (s < 0) return s;
+    FRI_TRY(fri_expect_float(op, x, "x"));
     if (index->dtype != FR_I64)
         return fr_fail(FR_EDTYPE, "%s: index is %s; i64 is needed", op->name, fr_dtype_name(index->dtype));
     if (at < 0 || at >= xs->rank) return fr_fail(FR_EINVAL, "%s: dimension %d; x has rank %d", op->name, dim, xs->rank);
@@ -70,29 +69,21 @@ static fr_status new_bad(const fr_tensor *like, fr_tensor **bad) {
 
 fr_status fri_gather_run(const fr_op *op, const fri_gather_desc *d, const fr_tensor *index, const fr_tensor *x,
                          fr_tensor *y) {
-    fr_tensor *bad = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, new_bad(x, &bad));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(x), d->dtype, gather,
-                         (FRI_EXEC, d, fri_data(index), fri_data(x), fri_data(y), fri_data(bad))));
-    FR_TRY(s, check_range(op, d, bad));
-done:
-    fr_tensor_release(&bad);
-    return s;
+    FRI_OWNED(fr_tensor_release) fr_tensor *bad = NULL;
+    FRI_TRY(new_bad(x, &bad));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(x), d->dtype, gather,
+                       (FRI_EXEC, d, fri_data(index), fri_data(x), fri_data(y), fri_data(bad))));
+    return check_range(op, d, bad);
 }
 
 fr_status fri_scatter_run(const fr_op *op, const fri_gather_desc *d, const fr_tensor *index, const fr_tensor *src,
                           bool add, fr_tensor *x) {
-    fr_tensor *bad = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, new_bad(x, &bad));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(x), d->dtype, scatter,
-                         (FRI_EXEC, d, fri_data(index), src != NULL ? fri_data(src) : NULL, add, fri_data(x),
-                          fri_data(bad))));
-    FR_TRY(s, check_range(op, d, bad));
-done:
-    fr_tensor_release(&bad);
-    return s;
+    FRI_OWNED(fr_tensor_release) fr_tensor *bad = NULL;
+    FRI_TRY(new_bad(x, &bad));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(x), d->dtype, scatter,
+                       (FRI_EXEC, d, fri_data(index), src != NULL ? fri_data(src) : NULL, add, fri_data(x),
+                        fri_data(bad))));
+    return check_range(op, d, bad);
 }
 
 /* ---- gather -------------------------------------------------------------------------------------------------- */
@@ -102,34 +93,25 @@ static const fr_op gather = {.name = "gather", .backward = backward};
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
-    fr_tensor *index = NULL, *dx = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, 0, &index));
-    FR_TRY(s, fri_tensor_new(&p->x, p->d.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FR_TRY(s, fr_tensor_fill(dx, 0));
-    FR_TRY(s, fri_scatter_run(&gather, &p->d, index, *dy, true, dx));
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&index);
-    fr_tensor_release(&dx);
-    return s;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *index = NULL;
+    FRI_TRY(fr_node_saved(node, 0, &index));
+    FRI_TRY(fri_tensor_new(&p->x, p->d.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(fr_tensor_fill(dx, 0));
+    FRI_TRY(fri_scatter_run(&gather, &p->d, index, *dy, true, dx));
+    return fr_node_grad(node, 0, &dx);
 }
 
 fr_status fr_gather(fr_tensor *x, int dim, fr_tensor *index, fr_tensor **y) {
     FRI_NOT_NULL(x, index, y);
-    fr_tensor *out = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params p = {.x = x->shape};
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &gather, 2, (fr_tensor *[]){x, index}, 2));
-    FR_TRY(s, fri_gather_describe(&gather, x, dim, index, &p.d));
-    FR_TRY(s, fri_tensor_new(&index->shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, fri_gather_run(&gather, &p.d, index, x, out));
+    FRI_TRY(fri_call_begin(&c, &gather, 2, (fr_tensor *[]){x, index}, 2));
+    FRI_TRY(fri_gather_describe(&gather, x, dim, index, &p.d));
+    FRI_TRY(fri_tensor_new(&index->shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
+    FRI_TRY(fri_gather_run(&gather, &p.d, index, x, out));
     fr_save save = {index, FR_SAVE_VALUE};
-    FR_TRY(s, fr_op_record(&gather, &p, sizeof p, &x, 1, &save, 1, out));
+    FRI_TRY(fr_op_record(&gather, &p, sizeof p, &x, 1, &save, 1, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }

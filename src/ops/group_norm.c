@@ -15,18 +15,14 @@ enum { SAVED_X, SAVED_GAMMA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
 static fr_status run_backward(const fri_group_norm_desc *d, fr_tensor *const t[SAVED_COUNT], const fr_tensor *dy,
                               fr_tensor *dx, fr_tensor *dgamma, fr_tensor *dbeta) {
     const fri_backend *be = fri_backend_of(dy);
-    fri_workspace ws = {0};
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     if (dgamma != NULL)
-        FR_TRY(s, fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, group_norm_workspace, (d)), &ws));
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, group_norm_backward,
-                         (dgamma != NULL ? &ws.exec : FRI_EXEC, d, fri_data(t[SAVED_X]), fri_data(t[SAVED_GAMMA]),
-                          fri_data(t[SAVED_MEAN]), fri_data(t[SAVED_INVSTD]), fri_data(dy),
-                          dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
-                          dbeta != NULL ? fri_data(dbeta) : NULL)));
-done:
-    fri_workspace_end(&ws);
-    return s;
+        FRI_TRY(fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, group_norm_workspace, (d)), &ws));
+    return FRI_KERNEL(be, d->dtype, group_norm_backward,
+                      (dgamma != NULL ? &ws.exec : FRI_EXEC, d, fri_data(t[SAVED_X]), fri_data(t[SAVED_GAMMA]),
+                       fri_data(t[SAVED_MEAN]), fri_data(t[SAVED_INVSTD]), fri_data(dy),
+                       dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
+                       dbeta != NULL ? fri_data(dbeta) : NULL));
 }
 
 /* One kernel makes both vectors; which of them is wanted is looked at behind it. */
@@ -69,61 +65,49 @@ static fr_status expect_real(const fr_op *op, const fr_tensor *x, const fr_tenso
 
 /* x by d, its groups are there to be normalized. */
 static fr_status run(const fr_op *op, const fri_call *c, const fri_group_norm_desc *d, fr_tensor **y) {
-    fr_tensor *const *in = c->in, *out = NULL, *mean = NULL, *invstd = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *invstd = NULL, *mean = NULL, *out = NULL;
+    fr_tensor *const *in = c->in;
     const fri_backend *be = fri_backend_of(in[0]);
     const fr_shape statistic = FRI_SHAPE(d->n, d->groups);
-    fr_status s = FR_OK;
-    FR_TRY(s, expect_real(op, in[0], in[1], "gamma", d->c));
-    FR_TRY(s, expect_real(op, in[0], in[2], "beta", d->c));
-    if (!(d->eps >= 0)) FR_TRY(s, fr_fail(FR_EINVAL, "%s: eps is %g; it must be >= 0", op->name, d->eps));
-    FR_TRY(s, fri_new_like(in[0], FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, fri_tensor_new(&statistic, fri_real_of(in[0]), be->device, FR_MEM_TEMPORARY, &mean));
-    FR_TRY(s, fri_tensor_new(&statistic, fri_real_of(in[0]), be->device, FR_MEM_TEMPORARY, &invstd));
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, group_norm_forward,
-                         (FRI_EXEC, d, fri_data(in[0]), fri_data(in[1]), fri_data(in[2]), fri_data(out), fri_data(mean),
-                          fri_data(invstd))));
+    FRI_TRY(expect_real(op, in[0], in[1], "gamma", d->c));
+    FRI_TRY(expect_real(op, in[0], in[2], "beta", d->c));
+    if (!(d->eps >= 0)) FRI_TRY(fr_fail(FR_EINVAL, "%s: eps is %g; it must be >= 0", op->name, d->eps));
+    FRI_TRY(fri_new_like(in[0], FR_MEM_TEMPORARY, &out));
+    FRI_TRY(fri_tensor_new(&statistic, fri_real_of(in[0]), be->device, FR_MEM_TEMPORARY, &mean));
+    FRI_TRY(fri_tensor_new(&statistic, fri_real_of(in[0]), be->device, FR_MEM_TEMPORARY, &invstd));
+    FRI_TRY(FRI_KERNEL(be, d->dtype, group_norm_forward,
+                       (FRI_EXEC, d, fri_data(in[0]), fri_data(in[1]), fri_data(in[2]), fri_data(out), fri_data(mean),
+                        fri_data(invstd))));
     fr_save saves[SAVED_COUNT] = {{in[0], FR_SAVE_VALUE},
                                   {in[1], FR_SAVE_VALUE},
                                   {mean, FR_SAVE_VALUE},
                                   {invstd, FR_SAVE_VALUE}};
-    FR_TRY(s, fr_op_record(op, d, sizeof *d, in, 3, saves, SAVED_COUNT, out));
+    FRI_TRY(fr_op_record(op, d, sizeof *d, in, 3, saves, SAVED_COUNT, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fr_tensor_release(&mean);
-    fr_tensor_release(&invstd);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_group_norm(fr_tensor *x, int64_t groups, fr_tensor *gamma, fr_tensor *beta, double eps, fr_tensor **y) {
     FRI_NOT_NULL(x, gamma, beta, y);
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &group_norm, 3, (fr_tensor *[]){x, gamma, beta}, 3));
-    FR_TRY(s, fri_expect_float(&group_norm, c.in[0], "x"));
-    FR_TRY(s, fri_expect_rank(&group_norm, c.in[0], "x", 4));
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_TRY(fri_call_begin(&c, &group_norm, 3, (fr_tensor *[]){x, gamma, beta}, 3));
+    FRI_TRY(fri_expect_float(&group_norm, c.in[0], "x"));
+    FRI_TRY(fri_expect_rank(&group_norm, c.in[0], "x", 4));
     const int64_t *dim = c.in[0]->shape.dim;
     if (groups < 1 || dim[3] % groups != 0)
-        FR_TRY(s, fr_fail(FR_ESHAPE, "group_norm: %lld groups of %lld channels; they must divide", (long long)groups,
-                          (long long)dim[3]));
+        FRI_TRY(fr_fail(FR_ESHAPE, "group_norm: %lld groups of %lld channels; they must divide", (long long)groups,
+                        (long long)dim[3]));
     const fri_group_norm_desc d = {c.in[0]->dtype, dim[0], dim[1] * dim[2], dim[3], groups, eps};
-    s = run(&group_norm, &c, &d, y);
-done:
-    fri_call_end(&c);
-    return s;
+    return run(&group_norm, &c, &d, y);
 }
 
 fr_status fr_layer_norm(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, double eps, fr_tensor **y) {
     FRI_NOT_NULL(x, gamma, beta, y);
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &layer_norm, 3, (fr_tensor *[]){x, gamma, beta}, 3));
-    FR_TRY(s, fri_expect_float(&layer_norm, c.in[0], "x"));
-    if (c.in[0]->shape.rank < 1) FR_TRY(s, fr_fail(FR_ESHAPE, "layer_norm: x has rank 0; at least 1 is needed"));
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_TRY(fri_call_begin(&c, &layer_norm, 3, (fr_tensor *[]){x, gamma, beta}, 3));
+    FRI_TRY(fri_expect_float(&layer_norm, c.in[0], "x"));
+    if (c.in[0]->shape.rank < 1) FRI_TRY(fr_fail(FR_ESHAPE, "layer_norm: x has rank 0; at least 1 is needed"));
     const int64_t width = c.in[0]->shape.dim[c.in[0]->shape.rank - 1];
     const fri_group_norm_desc d = {c.in[0]->dtype, width > 0 ? fri_numel(c.in[0]) / width : 0, 1, width, 1, eps};
-    s = run(&layer_norm, &c, &d, y);
-done:
-    fri_call_end(&c);
-    return s;
+    return run(&layer_norm, &c, &d, y);
 }

@@ -26,38 +26,30 @@ enum { SAVED_Y, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_WEIGHT,
 
 /* out = 1 / v for positive v: what the inverse standard deviation of variance v * v is. */
 static fr_status reciprocal(const fri_batchnorm2d_desc *d, const fr_tensor *v, fr_tensor **out) {
-    fr_tensor *square = NULL, *r = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *r = NULL, *square = NULL;
     fri_batchnorm2d_desc exact = *d;
-    fr_status s = FR_OK;
     exact.eps = 0;
-    FR_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &square));
-    FR_TRY(s, fri_new_like(v, FR_MEM_TEMPORARY, &r));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(v), v->dtype, mul,
-                         (FRI_EXEC, v->dtype, d->c, fri_data(v), fri_data(v), fri_data(square))));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(v), d->dtype, batchnorm2d_invstd,
-                         (FRI_EXEC, &exact, fri_data(square), fri_data(r))));
+    FRI_TRY(fri_new_like(v, FR_MEM_TEMPORARY, &square));
+    FRI_TRY(fri_new_like(v, FR_MEM_TEMPORARY, &r));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(v), v->dtype, mul,
+                       (FRI_EXEC, v->dtype, d->c, fri_data(v), fri_data(v), fri_data(square))));
+    FRI_TRY(
+        FRI_KERNEL(fri_backend_of(v), d->dtype, batchnorm2d_invstd, (FRI_EXEC, &exact, fri_data(square), fri_data(r))));
     fri_tensor_put(&r, out);
-done:
-    fr_tensor_release(&square);
-    fr_tensor_release(&r);
-    return s;
+    return FR_OK;
 }
 
 /* w = |gamma| + eps; a leaky relu of slope -1 is the absolute value. */
 static fr_status positive_weight(const fri_batchnorm2d_desc *d, const fr_tensor *gamma, fr_tensor **out) {
-    fr_tensor *w = NULL, *eps = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_new_like(gamma, FR_MEM_TEMPORARY, &w));
-    FR_TRY(s, fri_new_like(gamma, FR_MEM_TEMPORARY, &eps));
-    FR_TRY(s, fri_tensor_fill(eps, d->eps));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(gamma), gamma->dtype, leaky_relu_forward,
-                         (FRI_EXEC, gamma->dtype, d->c, -1, fri_data(gamma), fri_data(w))));
-    FR_TRY(s, fri_tensor_add_into(w, eps));
+    FRI_OWNED(fr_tensor_release) fr_tensor *eps = NULL, *w = NULL;
+    FRI_TRY(fri_new_like(gamma, FR_MEM_TEMPORARY, &w));
+    FRI_TRY(fri_new_like(gamma, FR_MEM_TEMPORARY, &eps));
+    FRI_TRY(fri_tensor_fill(eps, d->eps));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(gamma), gamma->dtype, leaky_relu_forward,
+                       (FRI_EXEC, gamma->dtype, d->c, -1, fri_data(gamma), fri_data(w))));
+    FRI_TRY(fri_tensor_add_into(w, eps));
     fri_tensor_put(&w, out);
-done:
-    fr_tensor_release(&w);
-    fr_tensor_release(&eps);
-    return s;
+    return FR_OK;
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------- */
@@ -98,41 +90,32 @@ static fr_status activation_backward(const params *p, const fr_tensor *y, const 
 
 /* x from y: the activation is inverted by the reciprocal slope, the affine map by itself with the roles exchanged. */
 static fr_status invert(const params *p, fr_tensor *const *saved, fr_tensor **x) {
-    fr_tensor *z = NULL, *inverse_weight = NULL, *std = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, reciprocal(&p->desc, saved[SAVED_WEIGHT], &inverse_weight));
-    FR_TRY(s, reciprocal(&p->desc, saved[SAVED_INVSTD], &std));
-    FR_TRY(s, fri_new_like(saved[SAVED_Y], FR_MEM_TEMPORARY, &z));
-    FR_TRY(s, deactivate(saved[SAVED_Y], p->slope, z));
-    FR_TRY(s, apply(&p->desc, z, saved[SAVED_BETA], inverse_weight, std, saved[SAVED_MEAN], z));
+    FRI_OWNED(fr_tensor_release) fr_tensor *std = NULL, *inverse_weight = NULL, *z = NULL;
+    FRI_TRY(reciprocal(&p->desc, saved[SAVED_WEIGHT], &inverse_weight));
+    FRI_TRY(reciprocal(&p->desc, saved[SAVED_INVSTD], &std));
+    FRI_TRY(fri_new_like(saved[SAVED_Y], FR_MEM_TEMPORARY, &z));
+    FRI_TRY(deactivate(saved[SAVED_Y], p->slope, z));
+    FRI_TRY(apply(&p->desc, z, saved[SAVED_BETA], inverse_weight, std, saved[SAVED_MEAN], z));
     fri_tensor_put(&z, x);
-done:
-    fr_tensor_release(&z);
-    fr_tensor_release(&inverse_weight);
-    fr_tensor_release(&std);
-    return s;
+    return FR_OK;
 }
 
 static fr_status batchnorm_backward(const params *p, fr_tensor *const *saved, const fr_tensor *x, const fr_tensor *dz,
                                     fr_tensor *dx, fr_tensor *dgamma, fr_tensor *dbeta) {
     const fri_backend *be = fri_backend_of(x);
     const fri_batchnorm2d_desc *d = &p->desc;
-    fri_workspace ws = {0};
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     fr_dtype real = fri_real_of(x);
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FR_TRY(s,
-           FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                      (&ws.exec, d, p->train, fri_data(x), fri_data(saved[SAVED_MEAN]), fri_data(saved[SAVED_INVSTD]),
-                       fri_data(saved[SAVED_WEIGHT]), NULL, false, fri_data(dz), dx != NULL ? fri_data(dx) : NULL,
-                       dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
+    FRI_TRY(fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                       (&ws.exec, d, p->train, fri_data(x), fri_data(saved[SAVED_MEAN]), fri_data(saved[SAVED_INVSTD]),
+                        fri_data(saved[SAVED_WEIGHT]), NULL, false, fri_data(dz), dx != NULL ? fri_data(dx) : NULL,
+                        dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
     if (dgamma != NULL) /* d|gamma| / dgamma = sign(gamma) */
-        FR_TRY(s, FRI_KERNEL(be, real, leaky_relu_backward,
-                             (FRI_EXEC, real, d->c, -1, fri_data(saved[SAVED_GAMMA]), fri_data(dgamma),
-                              fri_data(dgamma))));
-done:
-    fri_workspace_end(&ws);
-    return s;
+        FRI_TRY(
+            FRI_KERNEL(be, real, leaky_relu_backward,
+                       (FRI_EXEC, real, d->c, -1, fri_data(saved[SAVED_GAMMA]), fri_data(dgamma), fri_data(dgamma))));
+    return FR_OK;
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {

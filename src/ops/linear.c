@@ -15,122 +15,90 @@
 fr_status fri_linear_forward(const fri_linear_desc *d, const fr_tensor *x, const fr_tensor *w, const fr_tensor *b,
                              fr_tensor *y) {
     const fri_backend *be = fri_backend_of(x);
-    fri_workspace ws = {0};
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_forward_workspace, (d, &bytes)));
-    FR_TRY(s, fri_workspace_begin(x, bytes, &ws));
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_forward,
-                         (&ws.exec, d, fri_data(x), fri_data(w), b != NULL ? fri_data(b) : NULL, fri_data(y))));
-done:
-    fri_workspace_end(&ws);
-    return s;
+    FRI_TRY(FRI_KERNEL(be, d->dtype, linear_forward_workspace, (d, &bytes)));
+    FRI_TRY(fri_workspace_begin(x, bytes, &ws));
+    return FRI_KERNEL(be, d->dtype, linear_forward,
+                      (&ws.exec, d, fri_data(x), fri_data(w), b != NULL ? fri_data(b) : NULL, fri_data(y)));
 }
 
 fr_status fri_linear_input(const fri_linear_desc *d, const fr_tensor *w, const fr_tensor *dy, fr_tensor *dx) {
     const fri_backend *be = fri_backend_of(dy);
-    fri_workspace ws = {0};
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_input_workspace, (d, &bytes)));
-    FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_input, (&ws.exec, d, fri_data(w), fri_data(dy), fri_data(dx))));
-done:
-    fri_workspace_end(&ws);
-    return s;
+    FRI_TRY(FRI_KERNEL(be, d->dtype, linear_backward_input_workspace, (d, &bytes)));
+    FRI_TRY(fri_workspace_begin(dy, bytes, &ws));
+    return FRI_KERNEL(be, d->dtype, linear_backward_input, (&ws.exec, d, fri_data(w), fri_data(dy), fri_data(dx)));
 }
 
 fr_status fri_linear_weight(const fri_linear_desc *d, const fr_tensor *x, const fr_tensor *dy, fr_tensor *dw,
                             fr_tensor *db) {
     const fri_backend *be = fri_backend_of(dy);
-    fri_workspace ws = {0};
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_weight_workspace, (d, &bytes)));
-    FR_TRY(s, fri_workspace_begin(dy, bytes, &ws));
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_weight,
-                         (&ws.exec, d, fri_data(x), fri_data(dy), fri_data(dw), db != NULL ? fri_data(db) : NULL)));
-done:
-    fri_workspace_end(&ws);
-    return s;
+    FRI_TRY(FRI_KERNEL(be, d->dtype, linear_backward_weight_workspace, (d, &bytes)));
+    FRI_TRY(fri_workspace_begin(dy, bytes, &ws));
+    return FRI_KERNEL(be, d->dtype, linear_backward_weight,
+                      (&ws.exec, d, fri_data(x), fri_data(dy), fri_data(dw), db != NULL ? fri_data(db) : NULL));
 }
 
 /* ---- backward -------------------------------------------------------------------------------------------------- */
 
 /* dw, and db with it: a product that reads dy can sum its rows on the way. */
 static fr_status weight_gradient(fr_node *node, const fri_linear_desc *forward, const fr_tensor *dy, bool bias) {
-    fr_tensor *x = NULL, *dw = NULL, *db = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dw = NULL, *db = NULL, *x = NULL;
     fri_linear_desc d = *forward;
-    fr_status s = FR_OK;
     fr_shape shape = FRI_SHAPE(d.out, d.in), vector = FRI_SHAPE(d.out);
     d.bias_gradient = bias;
-    FR_TRY(s, fr_node_saved(node, 0, &x));
-    if (bias) FR_TRY(s, fri_tensor_new(&vector, d.bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
-    FR_TRY(s, fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FR_TRY(s, fri_linear_weight(&d, x, dy, dw, db));
+    FRI_TRY(fr_node_saved(node, 0, &x));
+    if (bias) FRI_TRY(fri_tensor_new(&vector, d.bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
+    FRI_TRY(fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    FRI_TRY(fri_linear_weight(&d, x, dy, dw, db));
     fr_tensor_release(&x);
-    if (bias) FR_TRY(s, fr_node_grad(node, 2, &db));
-    FR_TRY(s, fr_node_grad(node, 1, &dw));
-done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&db);
-    fr_tensor_release(&dw);
-    return s;
+    if (bias) FRI_TRY(fr_node_grad(node, 2, &db));
+    return fr_node_grad(node, 1, &dw);
 }
 
 static fr_status bias_gradient(fr_node *node, const fri_linear_desc *d, const fr_tensor *dy) {
-    fr_tensor *db = NULL;
-    fri_workspace ws = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *db = NULL;
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     const fri_backend *be = fri_backend_of(dy);
     fr_shape shape = FRI_SHAPE(d->out);
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&shape, d->bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
-    FR_TRY(s, fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, bias_workspace, (d->dtype, d->n, d->out)), &ws));
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, linear_backward_bias, (&ws.exec, d, fri_data(dy), fri_data(db))));
+    FRI_TRY(fri_tensor_new(&shape, d->bias_dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
+    FRI_TRY(fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, bias_workspace, (d->dtype, d->n, d->out)), &ws));
+    FRI_TRY(FRI_KERNEL(be, d->dtype, linear_backward_bias, (&ws.exec, d, fri_data(dy), fri_data(db))));
     fri_workspace_end(&ws);
-    FR_TRY(s, fr_node_grad(node, 2, &db));
-done:
-    fri_workspace_end(&ws);
-    fr_tensor_release(&db);
-    return s;
+    return fr_node_grad(node, 2, &db);
 }
 
 static fr_status input_gradient(fr_node *node, const fri_linear_desc *d, fr_tensor **dy) {
-    fr_tensor *w = NULL, *dx = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *w = NULL;
     fr_shape shape = (*dy)->shape;
     shape.dim[shape.rank - 1] = d->in;
-    FR_TRY(s, fr_node_saved(node, 1, &w));
-    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FR_TRY(s, fri_linear_input(d, w, *dy, dx));
+    FRI_TRY(fr_node_saved(node, 1, &w));
+    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(fri_linear_input(d, w, *dy, dx));
     fr_tensor_release(&w);
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&w);
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_linear_desc *d = fr_node_params(node);
-    fr_status s = FR_OK;
     bool bias = fr_node_inputs(node) > 2 && fr_node_wants(node, 2), weight = fr_node_wants(node, 1);
-    if (bias && !weight) FR_TRY(s, bias_gradient(node, d, *dy));
-    if (weight) FR_TRY(s, weight_gradient(node, d, *dy, bias));
+    if (bias && !weight) FRI_TRY(bias_gradient(node, d, *dy));
+    if (weight) FRI_TRY(weight_gradient(node, d, *dy, bias));
     fr_node_release_saved(node, 0);
-    if (fr_node_wants(node, 0)) FR_TRY(s, input_gradient(node, d, dy));
-done:
-    return s;
+    return fr_node_wants(node, 0) ? input_gradient(node, d, dy) : FR_OK;
 }
 
 static const fr_op linear = {.name = "linear", .autocast = FR_AUTOCAST_LOW, .backward = backward};
 
 static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, fri_linear_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(&linear, x, "x"));
-    FR_TRY(s, fri_expect_rank(&linear, w, "w", 2));
+    FRI_TRY(fri_expect_float(&linear, x, "x"));
+    FRI_TRY(fri_expect_rank(&linear, w, "w", 2));
     if (x->shape.rank < 1)
         return fr_fail(FR_ESHAPE, "linear: x is a scalar; w %s needs features", fri_shape_text(&w->shape, ws));
     if (x->dtype != w->dtype)
@@ -144,34 +112,29 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
         return fr_fail(FR_ESHAPE, "linear: x %s has %lld features but w %s expects %lld", fri_shape_text(&x->shape, xs),
                        (long long)d->in, fri_shape_text(&w->shape, ws), (long long)w->shape.dim[1]);
     if (b != NULL) {
-        FR_TRY(s, fri_expect_vector(&linear, b, "b", d->out));
+        FRI_TRY(fri_expect_vector(&linear, b, "b", d->out));
         if (b->dtype != x->dtype && b->dtype != FR_F32)
             return fr_fail(FR_EDTYPE, "linear: b is %s; %s or f32 is needed", fr_dtype_name(b->dtype),
                            fr_dtype_name(x->dtype));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y) {
     FRI_NOT_NULL(x, w, y);
-    fr_tensor *out = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     fri_linear_desc d;
-    fri_call c;
     bool wanted = true;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &linear, 2, (fr_tensor *[]){x, w, b}, 3));
-    FR_TRY(s, describe(c.in[0], c.in[1], c.in[2], &d));
+    FRI_TRY(fri_call_begin(&c, &linear, 2, (fr_tensor *[]){x, w, b}, 3));
+    FRI_TRY(describe(c.in[0], c.in[1], c.in[2], &d));
     fr_shape shape = c.in[0]->shape;
     shape.dim[shape.rank - 1] = d.out;
-    FR_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
-    if (wanted) FR_TRY(s, fri_linear_forward(&d, c.in[0], c.in[1], c.in[2], out));
+    FRI_TRY(fri_result_new(&c, &shape, d.dtype, &wanted, &out));
+    if (wanted) FRI_TRY(fri_linear_forward(&d, c.in[0], c.in[1], c.in[2], out));
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
-    FR_TRY(s, fr_op_record(&linear, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
+    FRI_TRY(fr_op_record(&linear, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }

@@ -39,8 +39,7 @@ done:
 fr_status fri_loss_describe(const fr_op *op, const fr_tensor *x, const fr_tensor *target, bool shares_allowed,
                             fri_loss_desc *d) {
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
-    fr_status s = fri_expect_float(op, x, "x");
-    if (s < 0) return s;
+    FRI_TRY(fri_expect_float(op, x, "x"));
     const bool shares = shares_allowed && target->dtype == fri_real_of(x) && fri_shape_equal(&x->shape, &target->shape);
     if (target->dtype != FR_I64 && !shares)
         return fr_fail(FR_EDTYPE, "%s: target is %s; i64 is needed%s%s", op->name, fr_dtype_name(target->dtype),
@@ -84,13 +83,10 @@ typedef struct results {
 
 static fr_status new_results(const fri_loss *l, const fri_loss_desc *d, fr_dtype real, fr_device device, results *r) {
     const fr_shape scalar = {0}, rows = FRI_SHAPE(d->rows), per_class = FRI_SHAPE(l->per_class * d->classes);
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&scalar, real, device, FR_MEM_TEMPORARY, &r->loss));
-    if (l->lse) FR_TRY(s, fri_tensor_new(&rows, real, device, FR_MEM_TEMPORARY, &r->lse));
-    FR_TRY(s, fri_tensor_new(l->per_class > 0 ? &per_class : &scalar, real, device, FR_MEM_TEMPORARY, &r->factors));
-    s = fri_tensor_new(&scalar, FR_I64, device, FR_MEM_TEMPORARY, &r->bad);
-done:
-    return s;
+    FRI_TRY(fri_tensor_new(&scalar, real, device, FR_MEM_TEMPORARY, &r->loss));
+    if (l->lse) FRI_TRY(fri_tensor_new(&rows, real, device, FR_MEM_TEMPORARY, &r->lse));
+    FRI_TRY(fri_tensor_new(l->per_class > 0 ? &per_class : &scalar, real, device, FR_MEM_TEMPORARY, &r->factors));
+    return fri_tensor_new(&scalar, FR_I64, device, FR_MEM_TEMPORARY, &r->bad);
 }
 
 fr_status fri_loss_call(const fri_loss *l, fr_tensor *x, fr_tensor *target, fr_tensor *weight, bool shares_allowed,

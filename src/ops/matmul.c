@@ -12,48 +12,37 @@ enum { SAVED_A, SAVED_B };
 
 static fr_status b_gradient(fr_node *node, const fri_linear_desc *d, const fr_tensor *dy) {
     const fr_shape shape = FRI_SHAPE(d->out, d->in);
-    fr_tensor *a = NULL, *db = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *db = NULL, *a = NULL;
     if (!fr_node_wants(node, 1)) return FR_OK;
-    FR_TRY(s, fr_node_saved(node, SAVED_A, &a));
-    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
-    FR_TRY(s, fri_linear_weight(d, dy, a, db, NULL));
+    FRI_TRY(fr_node_saved(node, SAVED_A, &a));
+    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &db));
+    FRI_TRY(fri_linear_weight(d, dy, a, db, NULL));
     fr_tensor_release(&a);
-    FR_TRY(s, fr_node_grad(node, 1, &db));
-done:
-    fr_tensor_release(&a);
-    fr_tensor_release(&db);
-    return s;
+    return fr_node_grad(node, 1, &db);
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_linear_desc *d = fr_node_params(node);
-    fr_tensor *b = NULL, *da = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *da = NULL, *b = NULL;
     fr_shape shape = (*dy)->shape;
-    fr_status s = FR_OK;
-    FR_TRY(s, b_gradient(node, d, *dy));
+    FRI_TRY(b_gradient(node, d, *dy));
     fr_node_release_saved(node, SAVED_A);
     if (!fr_node_wants(node, 0)) return FR_OK;
     shape.dim[shape.rank - 1] = d->out;
-    FR_TRY(s, fr_node_saved(node, SAVED_B, &b));
-    FR_TRY(s, fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &da));
-    FR_TRY(s, fri_linear_forward(d, *dy, b, NULL, da));
+    FRI_TRY(fr_node_saved(node, SAVED_B, &b));
+    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &da));
+    FRI_TRY(fri_linear_forward(d, *dy, b, NULL, da));
     fr_tensor_release(&b);
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &da));
-done:
-    fr_tensor_release(&b);
-    fr_tensor_release(&da);
-    return s;
+    return fr_node_grad(node, 0, &da);
 }
 
 static const fr_op matmul = {.name = "matmul", .autocast = FR_AUTOCAST_LOW, .backward = backward};
 
 static fr_status describe(const fr_tensor *a, const fr_tensor *b, fri_linear_desc *d) {
     char as[FRI_SHAPE_TEXT], bs[FRI_SHAPE_TEXT];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(&matmul, a, "a"));
-    FR_TRY(s, fri_expect_rank(&matmul, b, "b", 2));
+    FRI_TRY(fri_expect_float(&matmul, a, "a"));
+    FRI_TRY(fri_expect_rank(&matmul, b, "b", 2));
     if (a->shape.rank < 1 || a->shape.dim[a->shape.rank - 1] != b->shape.dim[0])
         return fr_fail(FR_ESHAPE, "matmul: a %s times b %s; a's last dimension must be b's first",
                        fri_shape_text(&a->shape, as), fri_shape_text(&b->shape, bs));
@@ -61,29 +50,24 @@ static fr_status describe(const fr_tensor *a, const fr_tensor *b, fri_linear_des
         return fr_fail(FR_EDTYPE, "matmul: a is %s but b is %s", fr_dtype_name(a->dtype), fr_dtype_name(b->dtype));
     *d = (fri_linear_desc){.dtype = a->dtype, .bias_dtype = a->dtype, .in = b->shape.dim[1], .out = b->shape.dim[0]};
     d->n = d->out > 0 ? fri_numel(a) / d->out : 0;
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_matmul(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
     FRI_NOT_NULL(a, b, y);
-    fr_tensor *out = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     fri_linear_desc d;
-    fri_call c;
     bool wanted = true;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &matmul, 2, (fr_tensor *[]){a, b}, 2));
-    FR_TRY(s, describe(c.in[0], c.in[1], &d));
+    FRI_TRY(fri_call_begin(&c, &matmul, 2, (fr_tensor *[]){a, b}, 2));
+    FRI_TRY(describe(c.in[0], c.in[1], &d));
     fr_shape shape = c.in[0]->shape;
     shape.dim[shape.rank - 1] = d.in;
-    FR_TRY(s, fri_result_new(&c, &shape, d.dtype, &wanted, &out));
-    if (wanted) FR_TRY(s, fri_linear_input(&d, c.in[1], c.in[0], out));
+    FRI_TRY(fri_result_new(&c, &shape, d.dtype, &wanted, &out));
+    if (wanted) FRI_TRY(fri_linear_input(&d, c.in[1], c.in[0], out));
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
-    FR_TRY(s, fr_op_record(&matmul, &d, sizeof d, c.in, 2, saves, 2, out));
+    FRI_TRY(fr_op_record(&matmul, &d, sizeof d, c.in, 2, saves, 2, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }

@@ -20,22 +20,17 @@ enum { SAVED_INDEX, SAVED_X };
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
-    fr_tensor *index = NULL, *dx = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *index = NULL;
     fr_shape shape = FRI_SHAPE(p->desc.n, p->desc.h, p->desc.w, p->desc.c);
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, SAVED_INDEX, &index));
-    FR_TRY(s, fri_tensor_new(&shape, p->desc.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, maxpool2d_backward,
-                         (FRI_EXEC, &p->desc, p->index, fri_data(index), fri_data(*dy), fri_data(dx))));
+    FRI_TRY(fr_node_saved(node, SAVED_INDEX, &index));
+    FRI_TRY(fri_tensor_new(&shape, p->desc.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, maxpool2d_backward,
+                       (FRI_EXEC, &p->desc, p->index, fri_data(index), fri_data(*dy), fri_data(dx))));
     fr_tensor_release(&index);
     fr_node_release_saved(node, SAVED_INDEX);
     fr_node_release_saved(node, SAVED_X);
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&index);
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
@@ -57,27 +52,22 @@ static fr_dtype index_type(const fri_pool2d_desc *d) {
 
 fr_status fr_maxpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    fr_tensor *out = NULL, *index = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *index = NULL, *out = NULL;
     params p;
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &maxpool2d, 1, &x, 1));
-    FR_TRY(s, fri_pool2d_describe(&maxpool2d, x, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &p.desc));
+    FRI_TRY(fri_call_begin(&c, &maxpool2d, 1, &x, 1));
+    FRI_TRY(fri_pool2d_describe(&maxpool2d, x, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &p.desc));
     fr_shape shape = FRI_SHAPE(p.desc.n, p.desc.p, p.desc.q, p.desc.c);
     const fri_backend *be = fri_backend_of(x);
     p.index = index_type(&p.desc);
-    FR_TRY(s, fri_tensor_new(&shape, x->dtype, be->device, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(fri_tensor_new(&shape, x->dtype, be->device, FR_MEM_TEMPORARY, &out));
     if (fr_grad_enabled() && x->requires_grad)
-        FR_TRY(s, fri_tensor_new(&shape, p.index, be->device, FR_MEM_TEMPORARY, &index));
-    FR_TRY(s, FRI_KERNEL(be, x->dtype, maxpool2d_forward,
-                         (FRI_EXEC, &p.desc, fri_data(x), fri_data(out), p.index,
-                          index != NULL ? fri_data(index) : NULL)));
+        FRI_TRY(fri_tensor_new(&shape, p.index, be->device, FR_MEM_TEMPORARY, &index));
+    FRI_TRY(
+        FRI_KERNEL(be, x->dtype, maxpool2d_forward,
+                   (FRI_EXEC, &p.desc, fri_data(x), fri_data(out), p.index, index != NULL ? fri_data(index) : NULL)));
     fr_save saves[] = {{index, FR_SAVE_VALUE}, {fri_switches()->encode ? NULL : x, FR_SAVE_VALUE}};
-    FR_TRY(s, fr_op_record(&maxpool2d, &p, sizeof p, &x, 1, saves, 2, out));
+    FRI_TRY(fr_op_record(&maxpool2d, &p, sizeof p, &x, 1, saves, 2, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fr_tensor_release(&index);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }

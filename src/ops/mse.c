@@ -16,30 +16,21 @@
 
 /* Params: beta; below 0: mse. */
 static fr_status gradient(fr_node *node, int i, const fr_tensor *x, const fr_tensor *t, const fr_tensor *dy) {
-    fr_tensor *dx = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL;
     if (!fr_node_wants(node, i)) return FR_OK;
-    FR_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &dx));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(x), x->dtype, mse_backward,
-                         (FRI_EXEC, x->dtype, fri_numel(x), *(const double *)fr_node_params(node), i == 0 ? 1.0 : -1.0,
-                          fri_data(x), fri_data(t), fri_data(dy), fri_data(dx))));
-    FR_TRY(s, fr_node_grad(node, i, &dx));
-done:
-    fr_tensor_release(&dx);
-    return s;
+    FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(x), x->dtype, mse_backward,
+                       (FRI_EXEC, x->dtype, fri_numel(x), *(const double *)fr_node_params(node), i == 0 ? 1.0 : -1.0,
+                        fri_data(x), fri_data(t), fri_data(dy), fri_data(dx))));
+    return fr_node_grad(node, i, &dx);
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
-    fr_tensor *x = NULL, *t = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, 0, &x));
-    FR_TRY(s, fr_node_saved(node, 1, &t));
-    FR_TRY(s, gradient(node, 1, x, t, *dy));
-    FR_TRY(s, gradient(node, 0, x, t, *dy));
-done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&t);
-    return s;
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL, *x = NULL;
+    FRI_TRY(fr_node_saved(node, 0, &x));
+    FRI_TRY(fr_node_saved(node, 1, &t));
+    FRI_TRY(gradient(node, 1, x, t, *dy));
+    return gradient(node, 0, x, t, *dy);
 }
 
 static const fr_op mse = {.name = "mse", .autocast = FR_AUTOCAST_F32, .backward = backward};
@@ -47,29 +38,24 @@ static const fr_op l1 = {.name = "l1", .autocast = FR_AUTOCAST_F32, .backward = 
 static const fr_op smooth_l1 = {.name = "smooth_l1", .autocast = FR_AUTOCAST_F32, .backward = backward};
 
 static fr_status call(const fr_op *op, double beta, fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
-    fr_tensor *out = NULL;
-    fri_workspace ws = {0};
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     fr_shape scalar = {0};
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, op, 2, (fr_tensor *[]){x, t}, 2));
+    FRI_TRY(fri_call_begin(&c, op, 2, (fr_tensor *[]){x, t}, 2));
     const fr_tensor *a = c.in[0], *b = c.in[1];
-    FR_TRY(s, fri_expect_float(op, a, "x"));
-    FR_TRY(s, fri_expect_same(op, a, b));
+    FRI_TRY(fri_expect_float(op, a, "x"));
+    FRI_TRY(fri_expect_same(op, a, b));
     const fri_backend *be = fri_backend_of(a);
-    FR_TRY(s, fri_tensor_new(&scalar, a->dtype, be->device, FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, fri_workspace_begin(a, FRI_KERNEL_BYTES(be, a->dtype, sum_workspace, (a->dtype, fri_numel(a))), &ws));
-    FR_TRY(s, FRI_KERNEL(be, a->dtype, mse_forward,
-                         (&ws.exec, a->dtype, fri_numel(a), beta, fri_data(a), fri_data(b), fri_data(out))));
+    FRI_TRY(fri_tensor_new(&scalar, a->dtype, be->device, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(fri_workspace_begin(a, FRI_KERNEL_BYTES(be, a->dtype, sum_workspace, (a->dtype, fri_numel(a))), &ws));
+    FRI_TRY(FRI_KERNEL(be, a->dtype, mse_forward,
+                       (&ws.exec, a->dtype, fri_numel(a), beta, fri_data(a), fri_data(b), fri_data(out))));
     fri_workspace_end(&ws);
     fr_save saves[] = {{c.in[0], FR_SAVE_VALUE}, {c.in[1], FR_SAVE_VALUE}};
-    FR_TRY(s, fr_op_record(op, &beta, sizeof beta, c.in, 2, saves, 2, out));
+    FRI_TRY(fr_op_record(op, &beta, sizeof beta, c.in, 2, saves, 2, out));
     fri_tensor_put(&out, loss);
-done:
-    fri_workspace_end(&ws);
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss) {

@@ -55,17 +55,15 @@ fr_status fri_norm_parts_add(fri_norm_parts *p, const fr_tensor *dgamma, const f
     const fri_backend *be = fri_backend_of(dgamma);
     const fr_shape shape = FRI_SHAPE(2, p->c);
     const fr_tensor *of[] = {dbeta, dgamma};
-    fr_status s = FR_OK;
     if (p->sums == NULL) {
-        FR_TRY(s, fri_tensor_new(&shape, dgamma->dtype, be->device, FR_MEM_TEMPORARY, &p->sums));
-        FR_TRY(s, fri_tensor_fill(p->sums, 0));
+        FRI_TRY(fri_tensor_new(&shape, dgamma->dtype, be->device, FR_MEM_TEMPORARY, &p->sums));
+        FRI_TRY(fri_tensor_fill(p->sums, 0));
     }
     for (int i = 0; i < 2; i++)
-        FR_TRY(s, FRI_KERNEL(be, dgamma->dtype, add,
-                             (FRI_EXEC, dgamma->dtype, p->c, row(p->sums, i), fri_data(of[i]), row(p->sums, i))));
+        FRI_TRY(FRI_KERNEL(be, dgamma->dtype, add,
+                           (FRI_EXEC, dgamma->dtype, p->c, row(p->sums, i), fri_data(of[i]), row(p->sums, i))));
     p->summed++;
-done:
-    return s;
+    return FR_OK;
 }
 
 typedef struct params {
@@ -79,12 +77,9 @@ enum { SAVED_X, SAVED_GAMMA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
 static fr_status divide(const fri_norm_parts *p, const fr_tensor *invstd) {
     const fri_backend *be = fri_backend_of(invstd);
     const fr_dtype real = invstd->dtype;
-    fr_status s = FR_OK;
-    FR_TRY(s, FRI_KERNEL(be, real, scale,
-                         (FRI_EXEC, real, 2 * p->c, 1 / (double)p->rows, fri_data(p->sums), fri_data(p->sums))));
-    FR_TRY(s, FRI_KERNEL(be, real, mul, (FRI_EXEC, real, p->c, row(p->sums, 1), fri_data(invstd), row(p->sums, 1))));
-done:
-    return s;
+    FRI_TRY(FRI_KERNEL(be, real, scale,
+                       (FRI_EXEC, real, 2 * p->c, 1 / (double)p->rows, fri_data(p->sums), fri_data(p->sums))));
+    return FRI_KERNEL(be, real, mul, (FRI_EXEC, real, p->c, row(p->sums, 1), fri_data(invstd), row(p->sums, 1)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
@@ -148,36 +143,30 @@ static fr_status gather(void *ctx, int64_t n, const double **all) {
 static fr_status statistics(fr_tensor *const *x, const fri_norm *norm, gathered *g, fri_norm_parts *p) {
     fri_norm quiet = *norm;
     fri_batchnorm2d_desc d;
-    fr_status s = FR_OK;
     quiet.running_mean = quiet.running_var = quiet.batches = NULL;
     for (int i = 0; i < p->parts; i++) {
         g->sync.ranks = i + 1;
-        FR_TRY(s, fri_batchnorm2d_describe(&batchnorm2d_part, x[i], norm, &d));
-        FR_TRY(s, fri_batch_statistics(&batchnorm2d_part, SAVED_MEAN, &d, x[i], i + 1 < p->parts ? &quiet : norm,
-                                       &p->mean, &p->invstd));
+        FRI_TRY(fri_batchnorm2d_describe(&batchnorm2d_part, x[i], norm, &d));
+        FRI_TRY(fri_batch_statistics(&batchnorm2d_part, SAVED_MEAN, &d, x[i], i + 1 < p->parts ? &quiet : norm,
+                                     &p->mean, &p->invstd));
         p->rows += d.rows;
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* The part as its batch norm reads it: the same bytes, behind the node that will make dx. */
 static fr_status part_new(fr_tensor *x, const fri_norm *norm, fri_norm_parts *p, fr_tensor **out) {
     params of = {.desc = {.eps = 0}};
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &batchnorm2d_part, 1, &x, 1));
-    FR_TRY(s, fri_batchnorm2d_describe(&batchnorm2d_part, x, norm, &of.desc));
-    FR_TRY(s, fri_tensor_view(x, &x->shape, out));
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_TRY(fri_call_begin(&c, &batchnorm2d_part, 1, &x, 1));
+    FRI_TRY(fri_batchnorm2d_describe(&batchnorm2d_part, x, norm, &of.desc));
+    FRI_TRY(fri_tensor_view(x, &x->shape, out));
     const fr_save saves[SAVED_COUNT] = {{x, FR_SAVE_VALUE},
                                         {norm->gamma, FR_SAVE_SMALL},
                                         {p->mean, FR_SAVE_SMALL},
                                         {p->invstd, FR_SAVE_SMALL}};
     of.parts = fri_norm_parts_retain(p);
-    FR_TRY(s, fr_op_record(&batchnorm2d_part, &of, sizeof of, &x, 1, saves, SAVED_COUNT, *out));
-done:
-    fri_call_end(&c);
-    return s;
+    return fr_op_record(&batchnorm2d_part, &of, sizeof of, &x, 1, saves, SAVED_COUNT, *out);
 }
 
 static fr_status parts_new(int n, int64_t c, fri_norm_parts **out) {
@@ -205,8 +194,7 @@ fr_status fri_norm_together(fr_tensor *const *x, int n, const fri_norm *norm, fr
     of_part.parts = p;
     for (int i = 0; i < n && s == FR_OK; i++) s = part_new(x[i], &of_part, p, &p->x[i]);
     if (s == FR_OK) {
-        *out = p;
-        p = NULL;
+        FRI_MOVE(out, p);
     }
 done:
     free(g.numbers);

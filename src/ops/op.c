@@ -34,8 +34,7 @@ static fr_status apply_autocast(fri_call *c) {
     for (int i = 0; i < c->n_in; i++) {
         bool any = class == FR_AUTOCAST_PROMOTE ? c->in[i] != NULL : castable(c->in[i]);
         if (!any || c->in[i]->dtype == to) continue;
-        fr_status s = fr_cast(c->in[i], to, &c->owned[i]);
-        if (s < 0) return s;
+        FRI_TRY(fr_cast(c->in[i], to, &c->owned[i]));
         c->in[i] = c->owned[i];
     }
     return FR_OK;
@@ -138,13 +137,9 @@ fr_status fri_result_new(const fri_call *c, const fr_shape *shape, fr_dtype dtyp
 
 fr_status fri_result_none(const fri_call *c, const fr_shape *shape, fr_dtype dtype, fr_tensor **out) {
     fr_shape none = FRI_SHAPE(0);
-    fr_tensor *empty = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&none, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, &empty));
-    FR_TRY(s, fri_tensor_on_storage(empty->storage, 0, shape, dtype, out));
-done:
-    fr_tensor_release(&empty);
-    return s;
+    FRI_OWNED(fr_tensor_release) fr_tensor *empty = NULL;
+    FRI_TRY(fri_tensor_new(&none, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, &empty));
+    return fri_tensor_on_storage(empty->storage, 0, shape, dtype, out);
 }
 
 void fri_result_put(fr_tensor **out, fr_tensor **y) {
@@ -169,14 +164,11 @@ fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx) {
 
 fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     const fri_unary *u = (const fri_unary *)node->op;
-    fr_tensor *out = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_gradient_like(in[0], &out));
-    FR_TRY(s, u->values(fr_node_params(node), in[0], out));
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_TRY(fri_gradient_like(in[0], &out));
+    FRI_TRY(u->values(fr_node_params(node), in[0], out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    return s;
+    return FR_OK;
 }
 
 static fr_status record_unary(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fr_tensor *out) {
@@ -186,35 +178,27 @@ static fr_status record_unary(const fri_unary *u, const void *params, size_t byt
 
 fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, bool there,
                          fr_tensor **y) {
-    fr_tensor *out = NULL;
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &u->op, 1, &x, 1));
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_TRY(fri_call_begin(&c, &u->op, 1, &x, 1));
     x = c.in[0];
-    FR_TRY(s, fri_expect_float(&u->op, x, "x"));
+    FRI_TRY(fri_expect_float(&u->op, x, "x"));
     if (u->saves == FRI_SAVES_X && fr_grad_enabled() && x->requires_grad)
-        FR_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &out));
+        FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &out));
     else
-        FR_TRY(s, fri_result_like(x, y, &out));
-    if (out != x || !there) FR_TRY(s, u->values(params, x, out));
-    FR_TRY(s, record_unary(u, params, bytes, x, out));
+        FRI_TRY(fri_result_like(x, y, &out));
+    if (out != x || !there) FRI_TRY(u->values(params, x, out));
+    FRI_TRY(record_unary(u, params, bytes, x, out));
     fri_result_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x) {
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &u->op, 1, &x, 1));
-    FR_TRY(s, fri_expect_float(&u->op, x, "x"));
-    FR_TRY(s, fri_check_inplace(&u->op, x));
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_TRY(fri_call_begin(&c, &u->op, 1, &x, 1));
+    FRI_TRY(fri_expect_float(&u->op, x, "x"));
+    FRI_TRY(fri_check_inplace(&u->op, x));
     fri_bump_version(x);
-    FR_TRY(s, u->values(params, x, x));
-    FR_TRY(s, record_unary(u, params, bytes, x, x));
-done:
-    fri_call_end(&c);
-    return s;
+    FRI_TRY(u->values(params, x, x));
+    return record_unary(u, params, bytes, x, x);
 }

@@ -15,15 +15,14 @@ static int64_t output_size(int64_t in, int64_t kernel, int64_t stride, int64_t p
 fr_status fri_pool2d_describe(const fr_op *op, const fr_tensor *x, int64_t kernel, const fr_pool2d_opts *o,
                               fri_pool2d_desc *d) {
     char text[FRI_SHAPE_TEXT];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_expect_float(op, x, "x"));
-    FR_TRY(s, fri_expect_rank(op, x, "x", 4));
+    FRI_TRY(fri_expect_float(op, x, "x"));
+    FRI_TRY(fri_expect_rank(op, x, "x", 4));
     const int64_t *xd = x->shape.dim;
-    FR_TRY(s, fri_expect_bounded(op, "x's height and width", xd[1], xd[2]));
-    FR_TRY(s, fri_expect_bounded(op, "kernel", kernel, o->kernel_w));
-    FR_TRY(s, fri_expect_bounded(op, "stride", o->stride, o->stride_w));
-    FR_TRY(s, fri_expect_bounded(op, "padding", o->padding, o->padding_w));
-    FR_TRY(s, fri_expect_bounded(op, "dilation", o->dilation, o->dilation_w));
+    FRI_TRY(fri_expect_bounded(op, "x's height and width", xd[1], xd[2]));
+    FRI_TRY(fri_expect_bounded(op, "kernel", kernel, o->kernel_w));
+    FRI_TRY(fri_expect_bounded(op, "stride", o->stride, o->stride_w));
+    FRI_TRY(fri_expect_bounded(op, "padding", o->padding, o->padding_w));
+    FRI_TRY(fri_expect_bounded(op, "dilation", o->dilation, o->dilation_w));
     int64_t kernel_w = o->kernel_w < 0 ? kernel : o->kernel_w;
     *d = (fri_pool2d_desc){.dtype = x->dtype,
                            .n = xd[0],
@@ -53,6 +52,5 @@ fr_status fri_pool2d_describe(const fr_op *op, const fr_tensor *x, int64_t kerne
     if (d->p < 1 || d->q < 1)
         return fr_fail(FR_ESHAPE, "%s: x %s is smaller than the %lld x %lld window", op->name,
                        fri_shape_text(&x->shape, text), (long long)kernel, (long long)kernel_w);
-done:
-    return s;
+    return FR_OK;
 }

@@ -28,10 +28,9 @@ static fr_status left_to_producer(fr_node *node, const fr_tensor *dy, bool *left
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     fr_tensor *dx = NULL;
     bool left = false;
-    fr_status s = left_to_producer(node, *dy, &left);
-    if (s < 0) return s;
+    FRI_TRY(left_to_producer(node, *dy, &left));
     if (left) return fr_node_grad(node, 0, dy);
-    s = fr_node_mask(node, 0, 0, dy, &dx);
+    fr_status s = fr_node_mask(node, 0, 0, dy, &dx);
     return s < 0 ? s : fr_node_grad(node, 0, &dx);
 }
 

@@ -12,8 +12,7 @@
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fr_shape *shape = fr_node_params(node);
     fr_tensor *dx = NULL;
-    fr_status s = fri_tensor_view(*dy, shape, &dx);
-    if (s < 0) return s;
+    FRI_TRY(fri_tensor_view(*dy, shape, &dx));
     fr_tensor_release(dy);
     return fr_node_grad(node, 0, &dx);
 }
@@ -46,18 +45,14 @@ static fr_status infer(const fr_tensor *x, fr_shape *shape) {
 }
 
 static fr_status view(fr_tensor *x, fr_shape shape, fr_tensor **y) {
-    fr_tensor *out = NULL;
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &reshape, 1, &x, 1));
-    FR_TRY(s, infer(x, &shape));
-    FR_TRY(s, fri_tensor_view(x, &shape, &out));
-    FR_TRY(s, fr_op_record(&reshape, &x->shape, sizeof x->shape, &x, 1, NULL, 0, out));
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_TRY(fri_call_begin(&c, &reshape, 1, &x, 1));
+    FRI_TRY(infer(x, &shape));
+    FRI_TRY(fri_tensor_view(x, &shape, &out));
+    FRI_TRY(fr_op_record(&reshape, &x->shape, sizeof x->shape, &x, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_reshape(fr_tensor *x, int rank, const int64_t *shape, fr_tensor **y) {

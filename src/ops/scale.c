@@ -13,15 +13,11 @@ static fr_status values(const void *alpha, const fr_tensor *x, fr_tensor *y) {
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
-    fr_tensor *dx = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_gradient_like(*dy, &dx));
-    FR_TRY(s, values(fr_node_params(node), *dy, dx));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL;
+    FRI_TRY(fri_gradient_like(*dy, &dx));
+    FRI_TRY(values(fr_node_params(node), *dy, dx));
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 static const fri_unary scale = {{.name = "scale", .backward = backward, FRI_UNARY}, values, FRI_SAVES_NOTHING, 0};

@@ -21,41 +21,32 @@ typedef struct params {
 } params;
 
 static fr_status gradient_of_src(fr_node *node, const params *p, const fr_tensor *index, const fr_tensor *dy) {
-    fr_tensor *dsrc = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dsrc = NULL;
     if (!fr_node_wants(node, 1)) return FR_OK;
-    FR_TRY(s, fri_tensor_new(&p->src, p->d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dsrc));
-    FR_TRY(s, fri_gather_run(&scatter, &p->d, index, dy, dsrc));
-    FR_TRY(s, fr_node_grad(node, 1, &dsrc));
-done:
-    fr_tensor_release(&dsrc);
-    return s;
+    FRI_TRY(fri_tensor_new(&p->src, p->d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dsrc));
+    FRI_TRY(fri_gather_run(&scatter, &p->d, index, dy, dsrc));
+    return fr_node_grad(node, 1, &dsrc);
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
-    fr_tensor *index = NULL, *dx = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, 0, &index));
-    FR_TRY(s, gradient_of_src(node, p, index, *dy));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *index = NULL;
+    FRI_TRY(fr_node_saved(node, 0, &index));
+    FRI_TRY(gradient_of_src(node, p, index, *dy));
     if (fr_node_wants(node, 0) && p->add) {
-        FR_TRY(s, fr_node_grad(node, 0, dy));
+        FRI_TRY(fr_node_grad(node, 0, dy));
     } else if (fr_node_wants(node, 0)) {
-        FR_TRY(s, fri_gradient_like(*dy, &dx));
-        if (dx != *dy) FR_TRY(s, fr_tensor_copy(dx, *dy));
-        FR_TRY(s, fri_scatter_run(&scatter, &p->d, index, NULL, false, dx));
-        FR_TRY(s, fr_node_grad(node, 0, &dx));
+        FRI_TRY(fri_gradient_like(*dy, &dx));
+        if (dx != *dy) FRI_TRY(fr_tensor_copy(dx, *dy));
+        FRI_TRY(fri_scatter_run(&scatter, &p->d, index, NULL, false, dx));
+        FRI_TRY(fr_node_grad(node, 0, &dx));
     }
-done:
-    fr_tensor_release(&index);
-    fr_tensor_release(&dx);
-    return s;
+    return FR_OK;
 }
 
 static fr_status describe(const fr_op *op, const fr_tensor *x, int dim, const fr_tensor *index, const fr_tensor *src,
                           params *p) {
-    fr_status s = fri_gather_describe(op, x, dim, index, &p->d);
-    if (s < 0) return s;
+    FRI_TRY(fri_gather_describe(op, x, dim, index, &p->d));
     if (src->dtype != x->dtype)
         return fr_fail(FR_EDTYPE, "%s: src is %s, x is %s", op->name, fr_dtype_name(src->dtype),
                        fr_dtype_name(x->dtype));
@@ -74,40 +65,32 @@ static fr_status record(const fr_op *op, const params *p, fr_tensor *x, fr_tenso
 }
 
 static fr_status outside(const fr_op *op, fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {
-    fr_tensor *out = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params p = {0};
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, op, 3, (fr_tensor *[]){x, index, src}, 3));
-    FR_TRY(s, describe(op, x, dim, index, src, &p));
+    FRI_TRY(fri_call_begin(&c, op, 3, (fr_tensor *[]){x, index, src}, 3));
+    FRI_TRY(describe(op, x, dim, index, src, &p));
     if (src == x)
-        FR_TRY(s, fri_new_like(x, FR_MEM_TEMPORARY, &out));
+        FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &out));
     else
-        FR_TRY(s, fri_result_like(x, y, &out));
-    if (out != x) FR_TRY(s, fr_tensor_copy(out, x));
-    FR_TRY(s, fri_scatter_run(op, &p.d, index, src, p.add, out));
-    FR_TRY(s, record(op, &p, x, index, src, out));
+        FRI_TRY(fri_result_like(x, y, &out));
+    if (out != x) FRI_TRY(fr_tensor_copy(out, x));
+    FRI_TRY(fri_scatter_run(op, &p.d, index, src, p.add, out));
+    FRI_TRY(record(op, &p, x, index, src, out));
     fri_result_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 static fr_status inside(const fr_op *op, fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src) {
     params p = {0};
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, op, 3, (fr_tensor *[]){x, index, src}, 3));
-    FR_TRY(s, fri_check_inplace(op, x));
-    FR_TRY(s, describe(op, x, dim, index, src, &p));
-    if (src == x) FR_TRY(s, fr_fail(FR_EINVAL, "%s: src is x itself, which is written over", op->name));
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_TRY(fri_call_begin(&c, op, 3, (fr_tensor *[]){x, index, src}, 3));
+    FRI_TRY(fri_check_inplace(op, x));
+    FRI_TRY(describe(op, x, dim, index, src, &p));
+    if (src == x) FRI_TRY(fr_fail(FR_EINVAL, "%s: src is x itself, which is written over", op->name));
     fri_bump_version(x);
-    FR_TRY(s, fri_scatter_run(op, &p.d, index, src, p.add, x));
-    FR_TRY(s, record(op, &p, x, index, src, x));
-done:
-    fri_call_end(&c);
-    return s;
+    FRI_TRY(fri_scatter_run(op, &p.d, index, src, p.add, x));
+    return record(op, &p, x, index, src, x);
 }
 
 fr_status fr_scatter(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {

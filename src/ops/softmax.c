@@ -22,18 +22,13 @@ static fr_status values(const void *logarithm, const fr_tensor *x, fr_tensor *y)
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const bool *logarithm = fr_node_params(node);
     const fri_loss_desc d = rows_of(*dy);
-    fr_tensor *y = NULL, *dx = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, 0, &y));
-    FR_TRY(s, fri_gradient_like(*dy, &dx));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), d.dtype, softmax_backward,
-                         (FRI_EXEC, &d, *logarithm, fri_data(y), fri_data(*dy), fri_data(dx))));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *y = NULL;
+    FRI_TRY(fr_node_saved(node, 0, &y));
+    FRI_TRY(fri_gradient_like(*dy, &dx));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(*dy), d.dtype, softmax_backward,
+                       (FRI_EXEC, &d, *logarithm, fri_data(y), fri_data(*dy), fri_data(dx))));
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&y);
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 #define ROWS .autocast = FR_AUTOCAST_F32, .backward = backward, FRI_UNARY

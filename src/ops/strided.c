@@ -25,42 +25,32 @@ static char *place(const fr_tensor *t, int64_t at) {
 static fr_status copy(const params *p, bool back, const fr_tensor *from, fr_tensor *to) {
     fri_strided_desc d = p->d;
     int64_t copied = 1;
-    fr_status s = FR_OK;
     for (int i = 0; i < d.rank; i++) copied *= d.extent[i];
-    if (copied < fri_numel(to)) FR_TRY(s, fr_tensor_fill(to, back ? 0 : p->fill));
+    if (copied < fri_numel(to)) FRI_TRY(fr_tensor_fill(to, back ? 0 : p->fill));
     if (copied == 0) return FR_OK;
     for (int i = 0; i < d.rank && back; i++) {
         d.x_stride[i] = p->d.y_stride[i];
         d.y_stride[i] = p->d.x_stride[i];
     }
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(from), from->dtype, copy_strided,
-                         (FRI_EXEC, &d, place(from, back ? p->y_at : p->x_at), place(to, back ? p->x_at : p->y_at))));
-done:
-    return s;
+    return FRI_KERNEL(fri_backend_of(from), from->dtype, copy_strided,
+                      (FRI_EXEC, &d, place(from, back ? p->y_at : p->x_at), place(to, back ? p->x_at : p->y_at)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
-    fr_tensor *dx = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&p->x, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FR_TRY(s, copy(p, true, *dy, dx));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL;
+    FRI_TRY(fri_tensor_new(&p->x, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(copy(p, true, *dy, dx));
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 static fr_status forward(const params *p, const fr_tensor *x, fr_tensor **y) {
-    fr_tensor *out = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&p->y, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, copy(p, false, x, out));
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_TRY(fri_tensor_new(&p->y, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
+    FRI_TRY(copy(p, false, x, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    return s;
+    return FR_OK;
 }
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
@@ -101,19 +91,15 @@ static void strides_of(const fr_shape *s, int64_t stride[FR_MAX_RANK]) {
 
 /* The call of all of them: p has x, y and what goes where. */
 static fr_status call(const fr_op *op, const params *p, fr_tensor *x, fr_tensor **y) {
-    fr_tensor *out = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params given = *p;
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, op, 1, &x, 1));
+    FRI_TRY(fri_call_begin(&c, op, 1, &x, 1));
     given.d.size = fr_dtype_size(x->dtype);
-    FR_TRY(s, forward(&given, x, &out));
-    FR_TRY(s, fr_op_record(op, &given, sizeof given, &x, 1, NULL, 0, out));
+    FRI_TRY(forward(&given, x, &out));
+    FRI_TRY(fr_op_record(op, &given, sizeof given, &x, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 /* ---- pad, narrow, slice ---------------------------------------------------------------------------------------- */
@@ -123,8 +109,7 @@ fr_status fr_pad(fr_tensor *x, const int64_t *before, const int64_t *after, doub
     int64_t xs[FR_MAX_RANK] = {0}, ys[FR_MAX_RANK] = {0}, elements = 1;
     params p = {.x = x->shape, .y = x->shape, .fill = value};
     for (int i = 0; i < x->shape.rank; i++) {
-        fr_status s = fri_expect_bounded(&pad, "padding", before[i], after[i]);
-        if (s < 0) return s;
+        FRI_TRY(fri_expect_bounded(&pad, "padding", before[i], after[i]));
         if (before[i] < 0 || after[i] < 0)
             return fr_fail(FR_EINVAL, "pad: %lld before and %lld after dimension %d; both must be >= 0",
                            (long long)before[i], (long long)after[i], i);
@@ -163,8 +148,7 @@ static fr_status expect_dim(const char *op, const fr_tensor *x, int *dim) {
 
 fr_status fr_narrow(fr_tensor *x, int dim, int64_t start, int64_t length, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    fr_status s = expect_dim("narrow", x, &dim);
-    if (s < 0) return s;
+    FRI_TRY(expect_dim("narrow", x, &dim));
     const int64_t size = x->shape.dim[dim];
     if (start < 0 || length < 0 || start > size || length > size - start)
         return fr_fail(FR_EINVAL, "narrow: %lld elements from %lld on; dimension %d has %lld", (long long)length,
@@ -179,8 +163,7 @@ static int64_t clamped(int64_t at, int64_t size) {
 
 fr_status fr_slice(fr_tensor *x, int dim, int64_t start, int64_t end, int64_t step, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    fr_status s = expect_dim("slice", x, &dim);
-    if (s < 0) return s;
+    FRI_TRY(expect_dim("slice", x, &dim));
     if (step < 1) return fr_fail(FR_EINVAL, "slice: step %lld; it must be >= 1", (long long)step);
     const int64_t size = x->shape.dim[dim], from = clamped(start, size), to = clamped(end, size);
     return take(x, dim, from, to > from ? (to - from - 1) / step + 1 : 0, step, y);
@@ -195,8 +178,7 @@ fr_status fr_permute(fr_tensor *x, const int *dims, fr_tensor **y) {
     unsigned seen = 0;
     for (int i = 0; i < p.x.rank; i++) {
         int from = dims[i];
-        fr_status s = expect_dim("permute", x, &from);
-        if (s < 0) return s;
+        FRI_TRY(expect_dim("permute", x, &from));
         if (seen >> from & 1) return fr_fail(FR_EINVAL, "permute: dimension %d is named twice", from);
         seen |= 1u << from;
         p.y.dim[i] = p.x.dim[from];
@@ -232,8 +214,7 @@ static fr_status expect_image(const fr_op *op, const fr_tensor *x, int64_t r) {
 
 fr_status fr_pixel_shuffle(fr_tensor *x, int64_t r, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    fr_status s = expect_image(&pixel_shuffle, x, r);
-    if (s < 0) return s;
+    FRI_TRY(expect_image(&pixel_shuffle, x, r));
     if (x->shape.dim[3] % (r * r) != 0)
         return fr_fail(FR_ESHAPE, "pixel_shuffle: x has %lld channels; a factor of %lld needs a multiple of %lld",
                        (long long)x->shape.dim[3], (long long)r, (long long)(r * r));
@@ -242,8 +223,7 @@ fr_status fr_pixel_shuffle(fr_tensor *x, int64_t r, fr_tensor **y) {
 
 fr_status fr_pixel_unshuffle(fr_tensor *x, int64_t r, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    fr_status s = expect_image(&pixel_unshuffle, x, r);
-    if (s < 0) return s;
+    FRI_TRY(expect_image(&pixel_unshuffle, x, r));
     const int64_t *d = x->shape.dim;
     if (d[1] % r != 0 || d[2] % r != 0)
         return fr_fail(FR_ESHAPE, "pixel_unshuffle: an image of %lld x %lld; a factor of %lld must divide both",

@@ -15,43 +15,34 @@ typedef struct params {
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
-    fr_tensor *dx = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&p->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(*dy), dx->dtype, broadcast,
-                         (FRI_EXEC, dx->dtype, fri_numel(dx), p->alpha, fri_data(*dy), fri_data(dx))));
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL;
+    FRI_TRY(fri_tensor_new(&p->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(*dy), dx->dtype, broadcast,
+                       (FRI_EXEC, dx->dtype, fri_numel(dx), p->alpha, fri_data(*dy), fri_data(dx))));
     fr_tensor_release(dy);
-    FR_TRY(s, fr_node_grad(node, 0, &dx));
-done:
-    fr_tensor_release(&dx);
-    return s;
+    return fr_node_grad(node, 0, &dx);
 }
 
 static const fr_op sum = {.name = "sum", .autocast = FR_AUTOCAST_F32, .backward = backward};
 static const fr_op mean = {.name = "mean", .autocast = FR_AUTOCAST_F32, .backward = backward};
 
 static fr_status reduce(const fr_op *op, fr_tensor *x, fr_tensor **y) {
-    fr_tensor *out = NULL;
-    fri_workspace ws = {0};
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     fr_shape scalar = {0};
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, op, 1, &x, 1));
+    FRI_TRY(fri_call_begin(&c, op, 1, &x, 1));
     const fr_tensor *v = c.in[0];
-    FR_TRY(s, fri_expect_float(op, v, "x"));
+    FRI_TRY(fri_expect_float(op, v, "x"));
     params p = {.alpha = op == &mean ? 1.0 / (double)fri_numel(v) : 1.0, .shape = v->shape};
     const fri_backend *be = fri_backend_of(v);
-    FR_TRY(s, fri_tensor_new(&scalar, v->dtype, be->device, FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, fri_workspace_begin(v, FRI_KERNEL_BYTES(be, v->dtype, sum_workspace, (v->dtype, fri_numel(v))), &ws));
-    FR_TRY(s, FRI_KERNEL(be, v->dtype, sum, (&ws.exec, v->dtype, fri_numel(v), p.alpha, fri_data(v), fri_data(out))));
+    FRI_TRY(fri_tensor_new(&scalar, v->dtype, be->device, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(fri_workspace_begin(v, FRI_KERNEL_BYTES(be, v->dtype, sum_workspace, (v->dtype, fri_numel(v))), &ws));
+    FRI_TRY(FRI_KERNEL(be, v->dtype, sum, (&ws.exec, v->dtype, fri_numel(v), p.alpha, fri_data(v), fri_data(out))));
     fri_workspace_end(&ws);
-    FR_TRY(s, fr_op_record(op, &p, sizeof p, c.in, 1, NULL, 0, out));
+    FRI_TRY(fr_op_record(op, &p, sizeof p, c.in, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
-done:
-    fri_workspace_end(&ws);
-    fr_tensor_release(&out);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_sum(fr_tensor *x, fr_tensor **y) {

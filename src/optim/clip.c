@@ -41,11 +41,9 @@ static fr_status take_square(void *ctx, const char *path, fr_tensor *t, bool is_
     (void)path;
     if (g == NULL) return FR_OK;
     if (n->count > 0 && n->dtype != g->dtype) {
-        fr_status s = add_squares(n);
-        if (s < 0) return s;
+        FRI_TRY(add_squares(n));
     }
-    fr_status s = FRI_ROOM(n->arrays, n->count, "clip_grad_norm");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(n->arrays, n->count, "clip_grad_norm"));
     n->dtype = g->dtype;
     n->arrays[n->count++] = (fri_array){fri_numel(g), fri_data(g)};
     return FR_OK;

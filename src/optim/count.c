@@ -41,15 +41,12 @@ done:
 }
 
 fr_status fri_optimizer_learn_steps(fr_optimizer *o) {
-    float *host = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_free) float *host = NULL;
     if (!o->device_counts || fri_device_of(o->counts) == FR_META) return FR_OK;
-    FR_TRY(s, fri_optimizer_read_counts(o, &host));
+    FRI_TRY(fri_optimizer_read_counts(o, &host));
     o->steps = (int64_t)host[0];
     o->device_counts = false;
-done:
-    free(host);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host) {
@@ -59,18 +56,15 @@ fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host) {
 }
 
 fr_status fri_optimizer_learn_counts(fr_optimizer *o, int64_t **of_parameter) {
-    float *host = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_free) float *host = NULL;
     *of_parameter = calloc((size_t)o->n, sizeof **of_parameter);
     if (*of_parameter == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
-    FR_TRY(s, fri_optimizer_learn_steps(o));
+    FRI_TRY(fri_optimizer_learn_steps(o));
     for (int i = 0; i < o->n; i++) (*of_parameter)[i] = o->parameters[i].steps;
     if (o->kind != FRI_ADAM || o->counts == NULL || fri_device_of(o->counts) == FR_META) return FR_OK;
-    FR_TRY(s, fri_optimizer_read_counts(o, &host));
+    FRI_TRY(fri_optimizer_read_counts(o, &host));
     for (int i = 0; i < o->n; i++) (*of_parameter)[i] = (int64_t)host[1 + i];
-done:
-    free(host);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_optimizer_set_counts(fr_optimizer *o, int64_t steps, const int64_t *of_parameter) {
@@ -98,12 +92,10 @@ static void counted_by_host(void *ctx) {
 
 /* The host's side: now, or each time a recorded step runs. */
 static fr_status count_on_host(fr_optimizer *o, const fr_tensor *found) {
-    fr_status s = FR_OK;
     if (fri_capturing()) return fri_capture_around(NULL, found != NULL ? counted_by_device : counted_by_host, o);
-    if (found == NULL) FR_TRY(s, fri_optimizer_learn_steps(o));
+    if (found == NULL) FRI_TRY(fri_optimizer_learn_steps(o));
     (found != NULL ? counted_by_device : counted_by_host)(o);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* Numbers first .. first + n - 1 join the list; neighbours become one array. */
@@ -121,8 +113,7 @@ fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_p
     fri_array *arrays = o->room.arrays;
     const int of_parameters = o->kind == FRI_ADAM ? n : 0;
     int count = 0;
-    fr_status s = FR_OK;
-    if (new_step) FR_TRY(s, count_on_host(o, found));
+    if (new_step) FRI_TRY(count_on_host(o, found));
     if (o->counts == NULL) return FR_OK;
     if (new_step) add_numbers(o, 0, arrays, &count);
     for (int i = 0; i < of_parameters; i++) {
@@ -131,8 +122,6 @@ fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_p
             add_numbers(o, 1 + (p - o->parameters), arrays, &count);
     }
     if (count == 0) return FR_OK;
-    s = FRI_KERNEL(fri_backend_of(o->counts), FR_F32, count_up,
-                   (FRI_EXEC, found != NULL ? fri_data(found) : NULL, count, arrays));
-done:
-    return s;
+    return FRI_KERNEL(fri_backend_of(o->counts), FR_F32, count_up,
+                      (FRI_EXEC, found != NULL ? fri_data(found) : NULL, count, arrays));
 }

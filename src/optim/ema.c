@@ -48,7 +48,6 @@ fr_status fri_optimizer_average(fr_optimizer *o, int n, fri_parameter *parameter
     averaging a = {o, found};
     fri_state_slot slots[FRI_STATE_SLOTS];
     int left = 0;
-    fr_status s = FR_OK;
     for (int i = 0; i < n; i++) {
         fri_parameter *p = &parameters[i];
         if (!fri_parameter_moves(o, p) || p->count == 0) continue;
@@ -56,7 +55,7 @@ fr_status fri_optimizer_average(fr_optimizer *o, int n, fri_parameter *parameter
         int64_t first = 0;
         const fr_tensor *from = source(o, p, have, &first);
         if (!p->averaged) {
-            FR_TRY(s, fri_optimizer_convert(p->count, from, first, p->state[ema], 0));
+            FRI_TRY(fri_optimizer_convert(p->count, from, first, p->state[ema], 0));
             p->averaged = true;
             continue;
         }
@@ -67,9 +66,7 @@ fr_status fri_optimizer_average(fr_optimizer *o, int n, fri_parameter *parameter
                             .param = fri_data(p->state[ema]),
                             .grad = data != NULL ? data + (size_t)first * fr_dtype_size(from->dtype) : NULL};
     }
-    s = fri_optimizer_lists(o, left, average_list, &a);
-done:
-    return s;
+    return fri_optimizer_lists(o, left, average_list, &a);
 }
 
 /* ---- exchange ---------------------------------------------------------------------------------------------- */
@@ -83,16 +80,14 @@ static fr_status exchange(const fri_parameter *p, const fr_tensor *ema, const fr
     const fri_backend *b = fri_backend_of(ema);
     const size_t size = fr_dtype_size(ema->dtype), bytes = (size_t)p->count * size;
     char *mine = fri_data(p->parameter), *other = fri_data(ema);
-    fr_status s = FR_OK;
     for (size_t at = 0; mine != NULL && at < bytes; at += EXCHANGE_BYTES) {
         const size_t n = bytes - at < EXCHANGE_BYTES ? bytes - at : EXCHANGE_BYTES;
         char *here = mine + (size_t)p->first * size + at;
-        FR_TRY(s, move(b, here, fri_data(between), n));
-        FR_TRY(s, move(b, other + at, here, n));
-        FR_TRY(s, move(b, fri_data(between), other + at, n));
+        FRI_TRY(move(b, here, fri_data(between), n));
+        FRI_TRY(move(b, other + at, here, n));
+        FRI_TRY(move(b, fri_data(between), other + at, n));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_optimizer_make_between(fr_optimizer *o) {
@@ -113,7 +108,6 @@ static bool lossy(const fr_optimizer *o, const fr_tensor *w) {
 fr_status fr_optimizer_ema_swap(fr_optimizer *o) {
     FRI_NOT_NULL(o);
     fri_state_slot slots[FRI_STATE_SLOTS];
-    fr_status s = FR_OK;
     for (int i = 0; i < o->n && o->ema > 0; i++)
         if (o->parameters[i].made && lossy(o, o->parameters[i].parameter))
             return fr_fail(FR_EUSAGE,
@@ -121,7 +115,7 @@ fr_status fr_optimizer_ema_swap(fr_optimizer *o) {
                            "places",
                            fr_optimizer_name(o), o->parameters[i].path,
                            fr_dtype_name(o->parameters[i].parameter->dtype));
-    FR_TRY(s, fri_optimizer_make_between(o)); /* a state that was set has not made it */
+    FRI_TRY(fri_optimizer_make_between(o)); /* a state that was set has not made it */
     for (int i = 0; i < o->n && o->ema > 0; i++) {
         const fri_parameter *p = &o->parameters[i];
         const int n = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, n);
@@ -129,11 +123,10 @@ fr_status fr_optimizer_ema_swap(fr_optimizer *o) {
         if (!p->made) continue;
         fri_bump_version(p->parameter);
         if (p->state[ema] == NULL) continue; /* other ranks have it */
-        FR_TRY(s, master < 0 ? exchange(p, p->state[ema], o->between)
-                             : fri_optimizer_convert(p->count, p->state[o->swapped ? master : ema], 0, p->parameter,
-                                                     p->first));
+        FRI_TRY(master < 0
+                    ? exchange(p, p->state[ema], o->between)
+                    : fri_optimizer_convert(p->count, p->state[o->swapped ? master : ema], 0, p->parameter, p->first));
     }
     o->swapped = o->ema > 0 && !o->swapped;
-done:
-    return s;
+    return FR_OK;
 }

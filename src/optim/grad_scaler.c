@@ -61,8 +61,7 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     FRI_NOT_NULL(out);
     fr_grad_scaler_opts o = opts != NULL ? *opts : *FR_GRAD_SCALER_OPTS();
     fr_shape scalar = {0}, state = FRI_SHAPE((int64_t)sizeof(fri_loss_scale));
-    fr_grad_scaler *g = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_grad_scaler_release) fr_grad_scaler *g = NULL;
     if (!(o.growth_factor > 1) || !(o.backoff_factor < 1) || !(o.init_scale > 0) || !isfinite(o.init_scale) ||
         !isfinite(o.growth_factor) || !isfinite(o.backoff_factor) || o.growth_interval < 1)
         return fr_fail(
@@ -76,17 +75,14 @@ fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device devic
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
     g->device_decides = fr_device_is_asynchronous(device);
     if (o.enabled) {
-        FR_TRY(s, fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
-        FR_TRY(s, fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
-        if (g->device_decides) FR_TRY(s, upload_scale(g));
-        FR_TRY(s, fri_tensor_fill(g->found, 0));
+        FRI_TRY(fri_tensor_new(&state, FR_U8, device, FR_MEM_OTHER, &g->state));
+        FRI_TRY(fri_tensor_new(&scalar, FR_F32, device, FR_MEM_OTHER, &g->found));
+        if (g->device_decides) FRI_TRY(upload_scale(g));
+        FRI_TRY(fri_tensor_fill(g->found, 0));
     }
     fr_grad_scaler_release(out);
-    *out = g;
-    g = NULL;
-done:
-    fr_grad_scaler_release(&g);
-    return s;
+    FRI_MOVE(out, g);
+    return FR_OK;
 }
 
 void fr_grad_scaler_release(fr_grad_scaler **p) {
@@ -133,16 +129,12 @@ fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tra
 fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled) {
     FRI_NOT_NULL(g, loss, scaled);
     fr_shape scalar = {0};
-    fr_tensor *factor = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *factor = NULL;
     if (!g->device_decides || !g->opts.enabled || loss->dtype != FR_F32 || fri_numel(loss) != 1)
         return fr_scale(loss, fr_grad_scaler_scale_of(g), scaled);
-    FR_TRY(s, fri_tensor_on_storage(g->state->storage, offsetof(fri_loss_scale, scale), &scalar, FR_F32, &factor));
+    FRI_TRY(fri_tensor_on_storage(g->state->storage, offsetof(fri_loss_scale, scale), &scalar, FR_F32, &factor));
     factor->shape = loss->shape;
-    s = fr_mul(loss, factor, scaled);
-done:
-    fr_tensor_release(&factor);
-    return s;
+    return fr_mul(loss, factor, scaled);
 }
 
 bool fr_grad_scaler_device_decides(const fr_grad_scaler *g) {
@@ -157,8 +149,7 @@ fr_status fr_grad_scaler_outcome(const fr_grad_scaler *g, fr_readback *r) {
 fr_status fr_grad_scaler_learn(fr_readback *r, double *scale, int64_t *skipped) {
     FRI_NOT_NULL(r, scale, skipped);
     fri_loss_scale now;
-    fr_status s = fri_readback_wait(r);
-    if (s < 0) return s;
+    FRI_TRY(fri_readback_wait(r));
     memcpy(&now, r->bytes, sizeof now);
     *scale = (double)now.scale;
     *skipped = now.skipped;
@@ -191,14 +182,12 @@ static fr_status unscale_list(void *ctx, const fr_tensor *like, int count, const
 /* What another rank found counts as found here. */
 static fr_status look_at_others(fr_grad_scaler *g, const fr_optimizer *o) {
     double value = 0;
-    fr_status s = FR_OK;
     if (o->sharing == NULL || g->device == FR_META) return FR_OK;
-    FR_TRY(s, fr_tensor_item(g->found, &value));
+    FRI_TRY(fr_tensor_item(g->found, &value));
     bool found = value != 0;
-    FR_TRY(s, o->sharing->any(o->sharing->ctx, &found));
-    if (found) s = fri_tensor_fill(g->found, 1);
-done:
-    return s;
+    FRI_TRY(o->sharing->any(o->sharing->ctx, &found));
+    if (found) return fri_tensor_fill(g->found, 1);
+    return FR_OK;
 }
 
 /* Where the host decides, writes the factor of this step's gradients to the device. */
@@ -211,8 +200,7 @@ static fr_status set_inverse(fr_grad_scaler *g) {
 
 /* Checks all gradients for inf and NaN; multiply: and unscales them. */
 static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
-    fr_status s = FR_OK;
-    FR_TRY(s, set_inverse(g));
+    FRI_TRY(set_inverse(g));
     for (int i = 0; i < o->n && multiply; i++) {
         const fri_parameter *p = &o->parameters[i];
         if (fri_parameter_moves(o, p) && p->parameter->dtype == FR_F16)
@@ -221,63 +209,57 @@ static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
                            "f32 and use autocast",
                            o->parameters[i].path);
     }
-    FR_TRY(s, fri_optimizer_gradients(o, multiply ? unscale_list : look_at_list, g));
-    FR_TRY(s, look_at_others(g, o));
+    FRI_TRY(fri_optimizer_gradients(o, multiply ? unscale_list : look_at_list, g));
+    FRI_TRY(look_at_others(g, o));
     g->checked = true;
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status forget_other_step(fr_grad_scaler *g) {
-    fr_status s = FR_OK;
     if (g->step == fri_step_number()) return FR_OK;
-    if (g->stage != READY || g->checked) FR_TRY(s, fri_tensor_fill(g->found, 0));
+    if (g->stage != READY || g->checked) FRI_TRY(fri_tensor_fill(g->found, 0));
     g->stage = READY;
     g->checked = false;
     g->step = fri_step_number();
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o) {
     FRI_NOT_NULL(g, o);
     if (!g->opts.enabled) return FR_OK;
-    fr_status s = forget_other_step(g);
-    if (s < 0) return s;
+    FRI_TRY(forget_other_step(g));
     if (g->stage == UNSCALED)
         return fr_fail(FR_EUSAGE, "grad scaler: unscale was already called for this optimizer since the last update");
     if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: unscale is called after step");
-    s = pass(g, o, true);
+    fr_status s = pass(g, o, true);
     if (s == FR_OK) g->stage = UNSCALED;
     return s;
 }
 
 fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
     FRI_NOT_NULL(g, o);
-    fr_status s = FR_OK;
     double found = 0;
     if (!g->opts.enabled) return fr_optimizer_step(o);
-    FR_TRY(s, forget_other_step(g));
+    FRI_TRY(forget_other_step(g));
     if (g->stage == CHECKING || (o->fused && o->scaler != g))
         return fr_fail(FR_EUSAGE, "grad scaler: a fused optimizer under a loss scale steps between "
                                   "fr_grad_scaler_check_begin and fr_grad_scaler_update");
     if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
     bool unscaled = g->stage == UNSCALED;
-    if (!unscaled) FR_TRY(s, pass(g, o, false));
+    if (!unscaled) FRI_TRY(pass(g, o, false));
     if (fri_optimizer_can_skip(o) && g->device_decides) {
-        FR_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, g->found));
+        FRI_TRY(fri_optimizer_step(o, unscaled ? NULL : g->state, g->found));
     } else if (g->device == FR_META) {
-        FR_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
+        FRI_TRY(fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
     } else {
-        FR_TRY(s, fr_tensor_item(g->found, &found));
+        FRI_TRY(fr_tensor_item(g->found, &found));
         if (found == 0)
-            FR_TRY(s, fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
+            FRI_TRY(fri_optimizer_step(o, unscaled ? NULL : g->state, NULL));
         else
-            FR_TRY(s, fri_optimizer_skip(o));
+            FRI_TRY(fri_optimizer_skip(o));
     }
     g->stage = STEPPED;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- two passes -------------------------------------------------------------------------------------------- */
@@ -288,14 +270,12 @@ fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o) {
     if (!g->opts.enabled) return fr_fail(FR_EUSAGE, "grad scaler: check_begin of a scaler that is not enabled");
     if (o->sharing != NULL)
         return fr_fail(FR_EUNSUPPORTED, "grad scaler: check_begin of an optimizer that several ranks share");
-    fr_status s = FR_OK;
-    FR_TRY(s, forget_other_step(g));
+    FRI_TRY(forget_other_step(g));
     if (g->stage != READY) return fr_fail(FR_EUSAGE, "grad scaler: check_begin before the last step's update");
-    FR_TRY(s, set_inverse(g));
+    FRI_TRY(set_inverse(g));
     o->scaler = g;
     g->stage = CHECKING;
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *found) {
@@ -305,8 +285,7 @@ fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *fou
     if (g->stage != CHECKING || o->scaler != g)
         return fr_fail(FR_EUSAGE, "grad scaler: check_end without a check_begin of this optimizer");
     if (g->device != FR_META && !(g->device_decides && fri_optimizer_can_skip(o))) {
-        fr_status s = fr_tensor_item(g->found, &value);
-        if (s < 0) return s;
+        FRI_TRY(fr_tensor_item(g->found, &value));
     }
     *found = value != 0;
     g->checked = true;
@@ -316,18 +295,16 @@ fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *fou
 
 fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_parameter *p, bool *update,
                                    const fr_tensor **inv_scale, const fr_tensor **found) {
-    fr_status s = FR_OK;
     if (g->stage == CHECKING) {
         *update = false;
-        FR_TRY(s, fri_optimizer_skip_one(o, p)); /* a step that is skipped makes the state, too */
+        FRI_TRY(fri_optimizer_skip_one(o, p)); /* a step that is skipped makes the state, too */
         return look(g, fr_tensor_get_grad(p->parameter));
     }
     if (g->stage != STEPPED)
         return fr_fail(FR_EUSAGE, "grad scaler: backward with a fused optimizer (%s) before check_begin", p->path);
     *inv_scale = g->state;
     *found = g->device_decides && fri_optimizer_can_skip(o) ? g->found : NULL;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- what overflowed --------------------------------------------------------------------------------------- */
@@ -337,25 +314,22 @@ fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const
     FRI_NOT_NULL(g, o, path, op);
     uint64_t first = UINT64_MAX;
     double was = 0, found = 0;
-    fr_status s = FR_OK;
     *path = *op = NULL;
     if (!g->opts.enabled || g->device == FR_META) return FR_OK;
-    FR_TRY(s, fr_tensor_item(g->found, &was));
+    FRI_TRY(fr_tensor_item(g->found, &was));
     if (g->stage == UNSCALED && was == 0) return FR_OK;
     for (int i = 0; i < o->n; i++) {
         const fr_tensor *grad = fri_parameter_gradient(o, &o->parameters[i]);
         if (grad == NULL || grad->storage->birth >= first) continue;
-        FR_TRY(s, fri_tensor_fill(g->found, 0));
-        FR_TRY(s, look(g, grad));
-        FR_TRY(s, fr_tensor_item(g->found, &found));
+        FRI_TRY(fri_tensor_fill(g->found, 0));
+        FRI_TRY(look(g, grad));
+        FRI_TRY(fr_tensor_item(g->found, &found));
         if (found == 0) continue;
         first = grad->storage->birth;
         *path = o->parameters[i].path;
         *op = grad->storage->block->tag.op;
     }
-    s = fri_tensor_fill(g->found, was);
-done:
-    return s;
+    return fri_tensor_fill(g->found, was);
 }
 
 /* ---- update ------------------------------------------------------------------------------------------------ */
@@ -370,25 +344,23 @@ fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
     FRI_NOT_NULL(g);
     fri_loss_scale_desc d = rule(g);
     double found = 0;
-    fr_status s = FR_OK;
     if (skipped != NULL) *skipped = false;
     if (!g->opts.enabled) return FR_OK;
     if (!g->checked)
         return fr_fail(FR_EUSAGE, "grad scaler: no inf checks were recorded since the last update; call step first");
     if (g->device_decides) {
-        if (skipped != NULL && g->device != FR_META) FR_TRY(s, fr_tensor_item(g->found, &found));
-        FR_TRY(s, FRI_KERNEL(fri_backend_of(g->state), FR_F32, loss_scale_update,
-                             (FRI_EXEC, &d, fri_data(g->state), fri_data(g->found))));
-        FR_TRY(s, fri_capture_around(NULL, moved_on, g));
+        if (skipped != NULL && g->device != FR_META) FRI_TRY(fr_tensor_item(g->found, &found));
+        FRI_TRY(FRI_KERNEL(fri_backend_of(g->state), FR_F32, loss_scale_update,
+                           (FRI_EXEC, &d, fri_data(g->state), fri_data(g->found))));
+        FRI_TRY(fri_capture_around(NULL, moved_on, g));
         moved_on(g);
     } else {
-        if (g->device != FR_META) FR_TRY(s, fr_tensor_item(g->found, &found));
+        if (g->device != FR_META) FRI_TRY(fr_tensor_item(g->found, &found));
         g->now = fri_loss_scale_next(&d, g->now, found != 0);
-        if (found != 0) FR_TRY(s, fri_tensor_fill(g->found, 0));
+        if (found != 0) FRI_TRY(fri_tensor_fill(g->found, 0));
     }
     if (skipped != NULL) *skipped = found != 0;
     g->stage = READY;
     g->checked = false;
-done:
-    return s;
+    return FR_OK;
 }

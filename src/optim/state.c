@@ -101,15 +101,11 @@ done:
 static fr_status show(const fr_optimizer *o, const fri_parameter *p, int k, const fri_state_slot *slot,
                       fr_optimizer_state_fn *fn, void *ctx) {
     char name[NAME_BYTES];
-    fr_tensor *whole = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *whole = NULL;
     snprintf(name, sizeof name, "%s.%s", p->path, slot->name);
     if (o->sharing == NULL) return p->state[k] != NULL ? fn(ctx, name, p->state[k]) : FR_OK;
-    FR_TRY(s, fri_tensor_new(&slot->shape, slot->dtype, FR_META, FR_MEM_TEMPORARY, &whole));
-    s = fn(ctx, name, whole);
-done:
-    fr_tensor_release(&whole);
-    return s;
+    FRI_TRY(fri_tensor_new(&slot->shape, slot->dtype, FR_META, FR_MEM_TEMPORARY, &whole));
+    return fn(ctx, name, whole);
 }
 
 fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
@@ -119,8 +115,7 @@ fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, vo
         const fri_parameter *p = &o->parameters[i];
         int n = fri_optimizer_slots(o, p->parameter, slots);
         for (int k = 0; k < n && p->made && !p->unused; k++) {
-            fr_status s = show(o, p, k, &slots[k], fn, ctx);
-            if (s < 0) return s;
+            FRI_TRY(show(o, p, k, &slots[k], fn, ctx));
         }
     }
     return each_count(o, fn, ctx);
@@ -248,8 +243,7 @@ fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_st
         p->unused = false;
         for (int k = 0; k < SLOTS; k++) {
             fr_tensor_release(&p->state[k]);
-            p->state[k] = fresh[i][k];
-            fresh[i][k] = NULL;
+            FRI_MOVE(&p->state[k], fresh[i][k]);
         }
         const int n = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, n);
         p->averaged = ema >= 0 && p->state[ema] != NULL;

@@ -25,19 +25,16 @@ fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p) {
     fri_state_slot slots[FRI_STATE_SLOTS];
     int n = fri_optimizer_part_slots(o, p, slots);
     const int master = fri_optimizer_master_slot(o, p->parameter, n), ema = fri_optimizer_ema_slot(o, n);
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     p->made = n > 0;
     for (int k = 0; k < n; k++) {
         if (p->state[k] != NULL || p->count == 0) continue;
-        FR_TRY(s, fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
-        FR_TRY(s, k == master || k == ema ? fri_optimizer_convert(p->count, p->parameter, p->first, t, 0)
-                                          : fri_tensor_fill(t, 0));
+        FRI_TRY(fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &t));
+        FRI_TRY(k == master || k == ema ? fri_optimizer_convert(p->count, p->parameter, p->first, t, 0)
+                                        : fri_tensor_fill(t, 0));
         fri_tensor_put(&t, &p->state[k]);
     }
-done:
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 /* *first: the momentum is written, not read. A zero buffer and the ordinary rule equal PyTorch's first step unless it
@@ -45,16 +42,13 @@ done:
 static fr_status make_momentum(const fr_optimizer *o, fri_parameter *p, const fr_tensor *found, bool *first) {
     const fr_tensor *w = p->parameter;
     fri_state_slot slots[FRI_STATE_SLOTS];
-    fr_status s = FR_OK;
     const bool written = o->sgd.momentum != 0 && !p->made && p->count > 0 && found == NULL;
     *first = (!p->made || p->unused) && found == NULL;
     if (written) {
         (void)fri_optimizer_part_slots(o, p, slots);
-        FR_TRY(s, fri_tensor_new(&slots[0].shape, slots[0].dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
+        FRI_TRY(fri_tensor_new(&slots[0].shape, slots[0].dtype, fri_device_of(w), FR_MEM_OPTIMIZER, &p->state[0]));
     }
-    FR_TRY(s, fri_optimizer_make_state(o, p));
-done:
-    return s;
+    return fri_optimizer_make_state(o, p);
 }
 
 /* ---- lists ------------------------------------------------------------------------------------------------- */
@@ -159,8 +153,7 @@ static fr_status launch(void *ctx, const fri_update_key *key, int count, const f
     const update *u = ctx;
     const fri_backend *b = fri_backend_of(u->o->parameters[0].parameter);
     const double *device_lr = NULL;
-    fr_status s = fri_capture_number(&u->o->group[key->group].lr, &device_lr);
-    if (s < 0) return s;
+    FRI_TRY(fri_capture_number(&u->o->group[key->group].lr, &device_lr));
     return u->o->kind == FRI_SGD       ? launch_sgd(u, b, key, device_lr, count, items)
            : u->o->kind == FRI_RMSPROP ? launch_rmsprop(u, b, key, device_lr, count, items)
                                        : launch_adam(u, b, key, device_lr, count, items);
@@ -181,8 +174,7 @@ static fr_status make_room(fr_optimizer *o) {
 
 fr_status fri_optimizer_gradients(fr_optimizer *o, fri_gradients_fn *fn, void *ctx) {
     static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16, FR_F64};
-    fr_status s = FR_OK;
-    FR_TRY(s, make_room(o));
+    FRI_TRY(make_room(o));
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         const fr_tensor *like = NULL;
         int count = 0;
@@ -192,10 +184,9 @@ fr_status fri_optimizer_gradients(fr_optimizer *o, fri_gradients_fn *fn, void *c
             o->room.arrays[count++] = (fri_array){fri_numel(g), fri_data(g)};
             like = g;
         }
-        if (count > 0) FR_TRY(s, fn(ctx, like, count, o->room.arrays));
+        if (count > 0) FRI_TRY(fn(ctx, like, count, o->room.arrays));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* A parameter takes its master's value, also after a step that the device skipped: it is the one it has. */
@@ -209,7 +200,6 @@ static fr_status hand_out(const fr_optimizer *o, const fri_parameter *p) {
 
 fr_status fri_optimizer_lists(fr_optimizer *o, int left, fri_list_fn *fn, void *ctx) {
     fri_update_room *r = &o->room;
-    fr_status s = FR_OK;
     while (left > 0) { /* those like the first one; the others move up */
         const fri_update_key key = r->keys[0];
         int count = 0, others = 0;
@@ -221,32 +211,28 @@ fr_status fri_optimizer_lists(fr_optimizer *o, int left, fri_list_fn *fn, void *
                 r->items[others++] = r->items[i];
             }
         }
-        FR_TRY(s, fn(ctx, &key, count, r->list));
+        FRI_TRY(fn(ctx, &key, count, r->list));
         left = others;
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parameter *parameters,
                                const fr_tensor *inv_scale, const fr_tensor *found) {
     update u = {o, inv_scale, found};
     int left = 0;
-    fr_status s = FR_OK;
     if (o->swapped)
         return fr_fail(FR_EUSAGE, "%s: the parameters hold their averages; fr_optimizer_ema_swap brings them back",
                        fr_optimizer_name(o));
-    FR_TRY(s, make_room(o));
+    FRI_TRY(make_room(o));
     for (int i = 0; i < n; i++) {
         const fr_tensor *g = fri_parameter_gradient(o, &parameters[i]);
         if (!fri_parameter_moves(o, &parameters[i])) continue;
-        FR_TRY(s, prepare(o, &parameters[i], g, found, &o->room.items[left], &o->room.keys[left]));
+        FRI_TRY(prepare(o, &parameters[i], g, found, &o->room.items[left], &o->room.keys[left]));
         left += g != NULL;
     }
-    FR_TRY(s, fri_optimizer_count(o, new_step, n, parameters, found));
-    FR_TRY(s, fri_optimizer_lists(o, left, launch, &u));
-    for (int i = 0; i < n; i++) FR_TRY(s, hand_out(o, &parameters[i]));
-    if (o->ema > 0) FR_TRY(s, fri_optimizer_average(o, n, parameters, found));
-done:
-    return s;
+    FRI_TRY(fri_optimizer_count(o, new_step, n, parameters, found));
+    FRI_TRY(fri_optimizer_lists(o, left, launch, &u));
+    for (int i = 0; i < n; i++) FRI_TRY(hand_out(o, &parameters[i]));
+    return o->ema > 0 ? fri_optimizer_average(o, n, parameters, found) : FR_OK;
 }

@@ -104,23 +104,19 @@ done:
 }
 
 static fr_status place(const fr_plan *p, struct fri_layout **out) {
-    fr_status s = FR_OK;
     if (p->allocator != NULL || p->n_sections == 0)
         return fr_fail(FR_EUSAGE, "arena: the plan has not ended, or has no section");
-    struct fri_layout *layout = calloc(1, sizeof *layout);
+    FRI_OWNED(layout_free) struct fri_layout *layout = calloc(1, sizeof *layout);
     if (layout == NULL) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     fr_placement *result = &layout->placement;
     double began = 1e3 * fri_now();
-    FR_TRY(s, find_lifetimes(p, layout));
+    FRI_TRY(find_lifetimes(p, layout));
     result->blocks = layout->n;
-    FR_TRY(s, fri_arena_place(layout->l, layout->n, p->first_event + 1, (size_t)p->n_sections - 1, &result->extent,
-                              &result->peak));
+    FRI_TRY(fri_arena_place(layout->l, layout->n, p->first_event + 1, (size_t)p->n_sections - 1, &result->extent,
+                            &result->peak));
     result->milliseconds = 1e3 * fri_now() - began;
-    *out = layout;
-    layout = NULL;
-done:
-    layout_free(&layout);
-    return s;
+    FRI_MOVE(out, layout);
+    return FR_OK;
 }
 
 void fri_plan_layout_free(fr_plan *p) {
@@ -153,12 +149,10 @@ static void section_in_arena(fr_plan *p, int i, size_t extent, size_t *live) {
 fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out) {
     FRI_NOT_NULL(plan);
     size_t live = 0;
-    fr_status s = FR_OK;
-    if (plan->layout == NULL) FR_TRY(s, place(plan, &plan->layout));
+    if (plan->layout == NULL) FRI_TRY(place(plan, &plan->layout));
     for (int i = 0; i < plan->n_sections; i++) section_in_arena(plan, i, plan->layout->placement.extent, &live);
     if (out != NULL) *out = plan->layout->placement;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* What CUDA's libraries load at the first call of a kernel does not fit beside an arena of all that is free. With the
@@ -176,34 +170,29 @@ static fr_status expect_room(fr_device device, size_t extent) {
 
 fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out) {
     FRI_NOT_NULL(plan);
-    struct fri_layout *own = NULL;
+    FRI_OWNED(layout_free) struct fri_layout *own = NULL;
+    FRI_OWNED(fri_arena_destroy) fri_arena *arena = NULL;
     const struct fri_layout *layout = plan->layout;
-    fri_arena *arena = NULL;
     fri_allocator *a = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_plan_same_environment(plan, device));
-    FR_TRY(s, fri_allocator_get(device, &a));
+    FRI_TRY(fri_plan_same_environment(plan, device));
+    FRI_TRY(fri_allocator_get(device, &a));
     if (layout == NULL) {
-        FR_TRY(s, place(plan, &own));
+        FRI_TRY(place(plan, &own));
         layout = own;
     }
-    FR_TRY(s, expect_room(device, layout->placement.extent));
-    FR_TRY(s, fri_arena_create(layout->l, layout->n, layout->first, layout->end, plan->n_sections,
-                               layout->placement.extent, &arena));
-    FR_TRY(s, fri_allocator_arena_install(a, arena));
+    FRI_TRY(expect_room(device, layout->placement.extent));
+    FRI_TRY(fri_arena_create(layout->l, layout->n, layout->first, layout->end, plan->n_sections,
+                             layout->placement.extent, &arena));
+    FRI_TRY(fri_allocator_arena_install(a, arena));
     arena = NULL; /* the allocator owns it */
     (void)fri_allocator_arena_follow(a, 0);
     if (out != NULL) *out = layout->placement;
-done:
-    fri_arena_destroy(&arena);
-    layout_free(&own);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_plan_follow(fr_device device, int section) {
     fri_allocator *a = NULL;
-    fr_status s = fri_allocator_get(device, &a);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_get(device, &a));
     if (fri_allocator_arena_follow(a, section)) return FR_OK;
     return fr_fail(FR_EUSAGE, "arena: none is installed on %s", fr_device_name(device));
 }

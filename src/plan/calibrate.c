@@ -69,17 +69,16 @@ void fri_step_log_dry_end(fri_step_log *l) {
 
 fr_status fri_step_log_run(fri_step_log *l) {
     *l = (fri_step_log){0};
-    fr_status s = fr_event_subscribe(count_steps, l);
-    if (s < 0) return s;
+    FRI_TRY(fr_event_subscribe(count_steps, l));
     l->watch = (fri_kernel_watch){on_begin, on_end, l};
-    l->was_watch = fri_kernel_watched;
-    fri_kernel_watched = &l->watch;
+    l->was_watch = fri_here.kernel_watch;
+    fri_here.kernel_watch = &l->watch;
     return FR_OK;
 }
 
 void fri_step_log_run_end(fri_step_log *l) {
     fr_event_unsubscribe(count_steps, l);
-    fri_kernel_watched = l->was_watch;
+    fri_here.kernel_watch = l->was_watch;
 }
 
 void fri_step_log_free(fri_step_log *l) {
@@ -99,8 +98,7 @@ fr_status fri_calibrate(fri_cost *c, const fri_step_log *dry, const fri_step_log
         return fr_fail(FR_EUSAGE, "calibrate: the step has %zu kernels in the dry run but %zu in the run", dry->count,
                        run->count);
     for (size_t i = 0; i < run->count; i++) {
-        fr_status s = fri_cost_add(c, &dry->calls[i], run->seconds[i] > 0 ? run->seconds[i] : 1e-9);
-        if (s < 0) return s;
+        FRI_TRY(fri_cost_add(c, &dry->calls[i], run->seconds[i] > 0 ? run->seconds[i] : 1e-9));
     }
     return FR_OK;
 }
@@ -140,16 +138,13 @@ void fr_calibration_run_end(fr_calibration *c) {
 
 fr_status fr_calibration_save(const fr_calibration *c, fr_device device, fr_calibration_result *out) {
     FRI_NOT_NULL(c, out);
-    fri_cost *cost = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_cost_open(device, &cost));
-    FR_TRY(s, fri_calibrate(cost, &c->dry, &c->run));
-    FR_TRY(s, fri_cost_save(cost));
+    FRI_OWNED(fri_cost_release) fri_cost *cost = NULL;
+    FRI_TRY(fri_cost_open(device, &cost));
+    FRI_TRY(fri_calibrate(cost, &c->dry, &c->run));
+    FRI_TRY(fri_cost_save(cost));
     *out = (fr_calibration_result){.measured = c->run.count, .known = fri_cost_count(cost)};
     snprintf(out->path, sizeof out->path, "%s", fri_cost_path(cost));
-done:
-    fri_cost_release(&cost);
-    return s;
+    return FR_OK;
 }
 
 void fr_calibration_release(fr_calibration **c) {

@@ -94,8 +94,7 @@ static fr_status grow(fri_cost *c) {
 
 static fr_status put(fri_cost *c, const char *key, const entry *new) {
     if (2 * (c->count + 1) > c->capacity) {
-        fr_status s = grow(c);
-        if (s < 0) return s;
+        FRI_TRY(grow(c));
     }
     entry *e = find(c, key);
     bool arithmetic;

@@ -46,38 +46,30 @@ static fr_status same_parts(const char *section, const char *what, const size_t 
 }
 
 static fr_status same_stats(const char *section, const fr_memory_stats *p, const fr_memory_stats *m) {
-    fr_status s = FR_OK;
     if (p->peak_requested != m->peak_requested)
         return unequal(section, "requested at the peak", "", p->peak_requested, m->peak_requested);
     if (p->peak_allocated != m->peak_allocated)
         return unequal(section, "allocated at the peak", "", p->peak_allocated, m->peak_allocated);
     if (p->peak_reserved != m->peak_reserved)
         return unequal(section, "reserved at the peak", "", p->peak_reserved, m->peak_reserved);
-    FR_TRY(s, same_parts(section, "requested at the peak", p->at_peak_requested, m->at_peak_requested));
-    FR_TRY(s, same_parts(section, "allocated at the peak", p->at_peak_allocated, m->at_peak_allocated));
-done:
-    return s;
+    FRI_TRY(same_parts(section, "requested at the peak", p->at_peak_requested, m->at_peak_requested));
+    return same_parts(section, "allocated at the peak", p->at_peak_allocated, m->at_peak_allocated);
 }
 
 fr_status fr_plan_verify(const fr_plan *plan, int section, fr_device device, const fr_memory_stats *measured) {
     FRI_NOT_NULL(plan, measured);
     fr_plan_section_stats planned;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_plan_same_environment(plan, device));
-    FR_TRY(s, fr_plan_section_get(plan, section, &planned));
-    s = same_stats(planned.name, &planned.memory, measured);
-done:
-    return s;
+    FRI_TRY(fri_plan_same_environment(plan, device));
+    FRI_TRY(fr_plan_section_get(plan, section, &planned));
+    return same_stats(planned.name, &planned.memory, measured);
 }
 
 fr_status fr_plan_compare(const fr_plan *a, const fr_plan *b) {
     FRI_NOT_NULL(a, b);
-    fr_status s = FR_OK;
-    FR_TRY(s, same_environment(a->environment, b->environment));
+    FRI_TRY(same_environment(a->environment, b->environment));
     if (a->n_sections != b->n_sections)
         return fr_fail(FR_EINVAL, "plan: one has %d sections, the other %d", a->n_sections, b->n_sections);
     for (int i = 0; i < a->n_sections; i++)
-        FR_TRY(s, same_stats(a->sections[i].name, &a->sections[i].memory, &b->sections[i].memory));
-done:
-    return s;
+        FRI_TRY(same_stats(a->sections[i].name, &a->sections[i].memory, &b->sections[i].memory));
+    return FR_OK;
 }

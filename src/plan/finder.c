@@ -94,9 +94,8 @@ static void uniform(candidate *c, int units, fr_unit_option o, bool each) {
 static fr_status dry_run(finder *f, candidate *c, size_t limit) {
     fr_fit_clock *clock = NULL;
     fr_unit_plan plan = plan_of(f, c);
-    fr_status s = fr_fit_clock_begin(f->opts->target, &clock);
-    if (s < 0) return s;
-    s = f->run(f->ctx, &plan, limit, &c->memory);
+    FRI_TRY(fr_fit_clock_begin(f->opts->target, &clock));
+    fr_status s = f->run(f->ctx, &plan, limit, &c->memory);
     fr_fit_clock_end(&clock, &c->seconds);
     f->dry_runs++;
     c->ok = s == FR_OK;
@@ -109,9 +108,8 @@ static fr_status dry_run(finder *f, candidate *c, size_t limit) {
 static fr_status observe(finder *f, candidate *c, fri_step_trace *out) {
     fri_observer *o = NULL;
     fr_unit_plan plan = plan_of(f, c);
-    fr_status s = fri_observe_begin(f->cost, f->units, &o);
-    if (s < 0) return s;
-    s = f->run(f->ctx, &plan, SIZE_MAX, &c->memory);
+    FRI_TRY(fri_observe_begin(f->cost, f->units, &o));
+    fr_status s = f->run(f->ctx, &plan, SIZE_MAX, &c->memory);
     fr_status ended = fri_observe_end(&o, out);
     f->dry_runs++;
     if (s < 0) return s;
@@ -170,11 +168,10 @@ static fr_status make_chain(finder *f) {
 
 static fr_status measure(finder *f, fr_fit *out) {
     int n = f->units;
-    fr_status s = FR_OK;
     for (int o = FR_UNIT_KEEP; o < FR_UNIT_OPTIONS; o++) {
         if (!f->opts->offload && (o == FR_UNIT_OFFLOAD || o == FR_UNIT_REBUILD_OFFLOAD)) continue;
         uniform(&f->trial, n, (fr_unit_option)o, false);
-        FR_TRY(s, observe(f, &f->trial, &f->trace[o]));
+        FRI_TRY(observe(f, &f->trial, &f->trace[o]));
         consider(f, &f->trial);
         if (o == FR_UNIT_KEEP) {
             out->keep_seconds = f->trial.seconds;
@@ -183,21 +180,19 @@ static fr_status measure(finder *f, fr_fit *out) {
         if (f->opts->any && f->best.ok) return FR_OK;
     }
     uniform(&f->trial, n, FR_UNIT_ENCODE, true);
-    FR_TRY(s, observe(f, &f->trial, &f->recompute));
+    FRI_TRY(observe(f, &f->trial, &f->recompute));
     consider(f, &f->trial);
     if (f->opts->any && f->best.ok) return FR_OK;
     for (int parity = 0; parity < 2; parity++) {
         for (int i = 0; i < n; i++) f->trial.option[i] = i % 2 == parity ? FR_UNIT_REBUILD : FR_UNIT_INSIDE;
         f->trial.ranges = 0;
-        FR_TRY(s, observe(f, &f->trial, &f->apart[parity]));
+        FRI_TRY(observe(f, &f->trial, &f->apart[parity]));
         consider(f, &f->trial);
         if (f->opts->any && f->best.ok) return FR_OK;
     }
     fri_chain_of(f->trace, &f->recompute, f->unit);
     for (int i = 0; i < n; i++) fri_chain_rebuild_of(&f->apart[i % 2], &f->trace[FR_UNIT_REBUILD], i, &f->unit[i]);
-    s = make_chain(f);
-done:
-    return s;
+    return make_chain(f);
 }
 
 /* ---- searching --------------------------------------------------------------------------------------------- */
@@ -238,19 +233,17 @@ static int least_slots(const fri_solution *solution, int slots) {
 /* The plan for so many slots under the budget: *ok says whether it fits. f->last is the plan that was tried before. */
 static fr_status try_slots(finder *f, const fri_solution *solution, int slots, bool *ok) {
     int n = f->units;
-    fr_status s = FR_OK;
     (void)plan_at(f, solution, slots, &f->trial);
     if (f->any && same_plan(&f->trial, &f->last, n)) {
         *ok = fits(f, &f->last);
         return FR_OK;
     }
-    FR_TRY(s, dry_run(f, &f->trial, f->opts->budget));
+    FRI_TRY(dry_run(f, &f->trial, f->opts->budget));
     candidate_copy(&f->last, &f->trial, n);
     f->any = true;
     consider(f, &f->trial);
     *ok = fits(f, &f->trial);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* From `low` slots, the least with a plan: bisection for the most slots whose plan fits. What overlaps in a run makes
@@ -259,20 +252,18 @@ static fr_status bisect(finder *f, const fri_solution *solution, int low, int gu
     const int beyond = f->partition == FRI_FINE_UNITS ? 3 : 10;
     int high = FRI_CHAIN_SLOTS;
     bool ok = false;
-    fr_status s = FR_OK;
     while (low <= high) {
         int middle = guess >= low && guess <= high ? guess : low + (high - low) / 2;
         guess = -1;
-        FR_TRY(s, try_slots(f, solution, middle, &ok));
+        FRI_TRY(try_slots(f, solution, middle, &ok));
         if (ok)
             low = middle + 1;
         else
             high = middle - 1;
     }
     for (int k = 1; k <= beyond && low <= FRI_CHAIN_SLOTS; k++, low += FRI_CHAIN_SLOTS / 60)
-        FR_TRY(s, try_slots(f, solution, low, &ok));
-done:
-    return s;
+        FRI_TRY(try_slots(f, solution, low, &ok));
+    return FR_OK;
 }
 
 static fr_status search(finder *f) {
@@ -282,21 +273,16 @@ static fr_status search(finder *f) {
     if (room == 0) return FR_OK;
     /* The model may be too careful, so the knob goes above the room that there is. */
     size_t memory = room / 2 < all / 2 ? room + room / 3 : all + all / 8;
-    fri_solution *solution = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
+    FRI_OWNED(fri_solution_release) fri_solution *solution = NULL;
+    FRI_TRY(fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
     int low = least_slots(solution, FRI_CHAIN_SLOTS);
-    if (low >= 0) FR_TRY(s, bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))));
-done:
-    fri_solution_release(&solution);
-    return s;
+    return low >= 0 ? bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))) : FR_OK;
 }
 
 /* The model sees each unit by itself. Neighbours that save alike may run as one call: the best plan with codes
  * everywhere, where it keeps whole tensors. */
 static fr_status align(finder *f) {
     bool any = false;
-    fr_status s = FR_OK;
     if (!f->best.ok) return FR_OK;
     candidate_copy(&f->trial, &f->best, f->units);
     for (int i = 0; i < f->units; i++)
@@ -304,24 +290,22 @@ static fr_status align(finder *f) {
             f->trial.option[i] = FR_UNIT_ENCODE;
             any = true;
         }
-    if (any) FR_TRY(s, dry_run(f, &f->trial, f->opts->budget));
+    if (any) FRI_TRY(dry_run(f, &f->trial, f->opts->budget));
     if (any) consider(f, &f->trial);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- the smallest budget ----------------------------------------------------------------------------------- */
 
 /* The least limit under which c runs; c ends with the statistics of that run. */
 static fr_status least_limit(finder *f, candidate *c, size_t *limit) {
-    fr_status s = FR_OK;
-    FR_TRY(s, dry_run(f, c, SIZE_MAX));
+    FRI_TRY(dry_run(f, c, SIZE_MAX));
     fr_memory_stats memory = c->memory;
     double seconds = c->seconds;
     size_t low = memory.peak_allocated, high = memory.peak_reserved; /* runs under high */
     while (high > low && high - low > LIMIT_STEP) {
         size_t middle = low + (high - low) / 2;
-        FR_TRY(s, dry_run(f, c, middle));
+        FRI_TRY(dry_run(f, c, middle));
         if (c->ok) {
             memory = c->memory;
             seconds = c->seconds;
@@ -334,20 +318,17 @@ static fr_status least_limit(finder *f, candidate *c, size_t *limit) {
     c->seconds = seconds;
     c->ok = true;
     *limit = high;
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status try_smallest(finder *f, size_t *smallest) {
     size_t limit = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, least_limit(f, &f->trial, &limit));
+    FRI_TRY(least_limit(f, &f->trial, &limit));
     if (limit < *smallest) {
         *smallest = limit;
         candidate_copy(&f->least, &f->trial, f->units);
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* Solves for little more than the least memory there is: *low slots, -1 if there is no plan. Sizes are rounded up to
@@ -390,8 +371,7 @@ done:
 
 static fr_status try_budget(finder *f, size_t *smallest) {
     (void)smallest;
-    fr_status s = dry_run(f, &f->trial, f->opts->budget);
-    if (s < 0) return s;
+    FRI_TRY(dry_run(f, &f->trial, f->opts->budget));
     consider(f, &f->trial);
     return f->best.ok ? FR_END : FR_OK;
 }

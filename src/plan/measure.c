@@ -217,8 +217,7 @@ fr_status fri_observe_begin(fri_cost *cost, int units, fri_observer **out) {
     FR_TRY(s, fr_event_subscribe(on_event, o));
     o->was_watch = fri_unit_watch_set((fri_unit_watch){on_unit, o});
     o->was_listener = fri_meta_listen((fri_call_listener){on_call, o});
-    *out = o;
-    o = NULL;
+    FRI_MOVE(out, o);
 done:
     if (o != NULL) {
         fri_step_trace_free(&o->now);

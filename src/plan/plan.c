@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local fr_plan *running;
-
 static void close_section(fr_plan *p) {
     if (p->n_sections > 0 && p->allocator != NULL)
         fri_allocator_stats(p->allocator, &p->sections[p->n_sections - 1].memory);
@@ -19,7 +17,7 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     fr_status s = FR_OK;
     fr_plan *p = NULL;
     const fri_backend *meta = fri_backend_get(FR_META), *stands_for = fri_backend_get(target);
-    if (running != NULL) return fr_fail(FR_EUSAGE, "plan: another plan is running on this thread");
+    if (fri_here.plan != NULL) return fr_fail(FR_EUSAGE, "plan: another plan is running on this thread");
     if (stands_for == NULL)
         return fr_fail(FR_EDEVICE, "plan: this build of frugal does not hold the %s backend", fr_device_name(target));
     if ((p = calloc(1, sizeof *p)) == NULL) return fr_fail(FR_ENOMEM, "plan: out of host memory");
@@ -33,7 +31,7 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     p->was_allocator = fri_allocator_override(FR_META, p->allocator);
     p->was_target = fri_meta_target_set(target == FR_META ? NULL : stands_for);
     fri_plan_environment(p);
-    running = p;
+    fri_here.plan = p;
     *out = p;
     return FR_OK;
 done:
@@ -44,7 +42,7 @@ done:
 
 fr_status fr_plan_section(fr_plan *plan, const char *name) {
     FRI_NOT_NULL(plan, name);
-    if (plan != running) return fr_fail(FR_EUSAGE, "plan: section '%s' outside a running plan", name);
+    if (plan != fri_here.plan) return fr_fail(FR_EUSAGE, "plan: section '%s' outside a running plan", name);
     if (plan->n_sections == FR_PLAN_SECTIONS)
         return fr_fail(FR_EUSAGE, "plan: section '%s' is one more than the %d a plan can hold", name, FR_PLAN_SECTIONS);
     close_section(plan);
@@ -56,14 +54,14 @@ fr_status fr_plan_section(fr_plan *plan, const char *name) {
 
 fr_status fr_plan_end(fr_plan *plan) {
     FRI_NOT_NULL(plan);
-    if (plan != running) return fr_fail(FR_EUSAGE, "plan: end without a running plan");
+    if (plan != fri_here.plan) return fr_fail(FR_EUSAGE, "plan: end without a running plan");
     fr_memory_stats left;
     close_section(plan);
     fri_allocator_stats(plan->allocator, &left);
     fr_event_unsubscribe(fri_record_event, &plan->record);
     (void)fri_allocator_override(FR_META, plan->was_allocator);
     fri_meta_target_set(plan->was_target);
-    running = NULL;
+    fri_here.plan = NULL;
     if (plan->record.failed) return fr_fail(FR_ENOMEM, "plan: out of host memory while recording the run");
     if (left.allocs != left.frees)
         return fr_fail(FR_EUSAGE, "plan: %llu tensors of the planned run are still alive at its end",
@@ -77,7 +75,7 @@ void fr_plan_release(fr_plan **plan) {
     fr_plan *p = *plan;
     *plan = NULL;
     if (p == NULL) return;
-    if (p == running) (void)fr_plan_end(p);
+    if (p == fri_here.plan) (void)fr_plan_end(p);
     fri_record_free(&p->record);
     fri_plan_layout_free(p);
     fri_allocator_destroy(&p->allocator);
@@ -87,8 +85,7 @@ void fr_plan_release(fr_plan **plan) {
 /* ---- looking ----------------------------------------------------------------------------------------------- */
 
 int fr_plan_sections(const fr_plan *p) {
-    if (p == NULL) return 0;
-    return p->n_sections;
+    return p != NULL ? p->n_sections : 0;
 }
 
 fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats *out) {
@@ -108,8 +105,7 @@ int fr_plan_peak_section(const fr_plan *p) {
 }
 
 const char *fr_plan_environment(const fr_plan *p) {
-    if (p == NULL) return NULL;
-    return p->environment;
+    return p != NULL ? p->environment : NULL;
 }
 
 size_t fr_plan_step_memory(const fr_plan *p) {

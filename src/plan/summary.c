@@ -45,8 +45,6 @@ struct fr_summary {
     fr_summary_totals totals;
 };
 
-static _Thread_local bool running;
-
 /* The row of a path, which is interned, so that pointers are names. -1 without host memory. */
 static int row_of(fr_summary *s, const char *path) {
     static const char outside[] = "";
@@ -164,7 +162,7 @@ static void on_event(void *ctx, const fr_event *e) {
 fr_status fr_summary_begin(fr_device device, fr_summary **out) {
     FRI_NOT_NULL(out);
     fr_summary *s = NULL;
-    if (running) return fr_fail(FR_EUSAGE, "summary: another summary is watching on this thread");
+    if (fri_here.in_summary) return fr_fail(FR_EUSAGE, "summary: another summary is watching on this thread");
     if ((s = calloc(1, sizeof *s)) == NULL) return fr_fail(FR_ENOMEM, "summary: out of host memory");
     s->device = device;
     fr_status status = fr_event_subscribe(on_event, s);
@@ -174,7 +172,7 @@ fr_status fr_summary_begin(fr_device device, fr_summary **out) {
     }
     s->was_listener = fri_meta_listen((fri_call_listener){on_call, s});
     s->was_watch = fri_module_watch_set((fri_module_watch){on_module, s});
-    s->listening = running = true;
+    s->listening = fri_here.in_summary = true;
     fr_summary_release(out);
     *out = s;
     return FR_OK;
@@ -185,7 +183,7 @@ static void stop(fr_summary *s) {
     fr_event_unsubscribe(on_event, s);
     (void)fri_meta_listen(s->was_listener);
     (void)fri_module_watch_set(s->was_watch);
-    s->listening = running = false;
+    s->listening = fri_here.in_summary = false;
 }
 
 static int in_order(const void *a, const void *b) {
@@ -234,8 +232,7 @@ void fr_summary_release(fr_summary **p) {
 }
 
 int fr_summary_layers(const fr_summary *s) {
-    if (s == NULL) return 0;
-    return s->n_rows;
+    return s != NULL ? s->n_rows : 0;
 }
 
 fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out) {

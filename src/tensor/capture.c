@@ -48,10 +48,8 @@ struct fr_capture {
     bool open; /* between begin and end */
 };
 
-static _Thread_local fr_capture *current; /* NULL while nothing is recorded */
-
 bool fri_capturing(void) {
-    return current != NULL;
+    return fri_here.capture != NULL;
 }
 
 /* ---- making -------------------------------------------------------------------------------------------------- */
@@ -62,24 +60,18 @@ static size_t bytes_of(int64_t places) {
 
 fr_status fr_capture_create(fr_device device, int64_t places, fr_capture **out) {
     void *pinned = NULL;
-    fr_status s = FR_OK;
-    fr_capture *c = calloc(1, sizeof *c);
+    FRI_OWNED(fr_capture_release) fr_capture *c = calloc(1, sizeof *c);
     if (c == NULL) return fr_fail(FR_ENOMEM, "capture: out of host memory");
     c->backend = fri_backend_get(device);
     c->places = places + FIRST;
     fr_shape shape = FRI_SHAPE((int64_t)bytes_of(c->places));
-    FR_TRY(s, fri_tensor_new(&shape, FR_U8, device, FR_MEM_OTHER, &c->memory));
-    if (c->backend->streams != NULL && c->backend->streams->host_alloc(TURNS * bytes_of(c->places), &pinned) < 0) {
-        s = fr_fail(FR_ENOMEM, "capture: no page-locked host memory for the values of a recorded step");
-        goto done;
-    }
+    FRI_TRY(fri_tensor_new(&shape, FR_U8, device, FR_MEM_OTHER, &c->memory));
+    if (c->backend->streams != NULL && c->backend->streams->host_alloc(TURNS * bytes_of(c->places), &pinned) < 0)
+        return fr_fail(FR_ENOMEM, "capture: no page-locked host memory for the values of a recorded step");
     c->pinned = pinned;
     fr_capture_release(out);
-    *out = c;
-    c = NULL;
-done:
-    fr_capture_release(&c);
-    return s;
+    FRI_MOVE(out, c);
+    return FR_OK;
 }
 
 void fr_capture_forget(fr_capture *c) {
@@ -113,7 +105,7 @@ void fr_capture_release(fr_capture **p) {
 
 static fr_status record(fr_capture *c) {
     fr_status s = c->backend->graphs->begin();
-    if (s == FR_OK) current = c;
+    if (s == FR_OK) fri_here.capture = c;
     return s;
 }
 
@@ -121,7 +113,7 @@ static fr_status record(fr_capture *c) {
 static fr_status stop(fr_capture *c, bool keep) {
     void *graph = NULL;
     fr_status s = c->backend->graphs->end(&graph);
-    current = NULL;
+    fri_here.capture = NULL;
     if (s < 0) return s;
     if (keep) s = FRI_ROOM(c->pieces, c->n_pieces, "capture");
     if (keep && s == FR_OK) {
@@ -144,8 +136,7 @@ fr_status fr_capture_begin(fr_capture *c) {
         return fr_fail(FR_EUNSUPPORTED, "capture: %s records nothing", fr_device_name(c->backend->device));
     fr_capture_forget(c);
     c->rng = fr_rng_get();
-    fr_status s = record(c);
-    if (s < 0) return s;
+    FRI_TRY(record(c));
     c->open = true;
     fri_event_mute(true); /* what the step allocates now it allocates for good */
     return FR_OK;
@@ -161,9 +152,9 @@ fr_status fr_capture_resume(fr_capture *c) {
 
 fr_status fr_capture_end(fr_capture *c, fr_status s) {
     if (!c->open) return s;
-    if (current == c && s == FR_OK) {
+    if (fri_here.capture == c && s == FR_OK) {
         s = stop(c, true);
-    } else if (current == c) {
+    } else if (fri_here.capture == c) {
         char why[WHY];
         snprintf(why, sizeof why, "%s", fr_last_error());
         (void)stop(c, false); /* fails, too, and knows less */
@@ -196,29 +187,27 @@ static fr_status take(fr_capture *c, int64_t *place) {
 }
 
 fr_status fri_capture_number(const double *host, const double **device) {
-    fr_capture *c = current;
-    fr_status s = FR_OK;
+    fr_capture *c = fri_here.capture;
     *device = NULL;
     if (c == NULL) return FR_OK;
     for (int i = 0; i < c->n_numbers && *device == NULL; i++)
         if (c->numbers[i].host == host) *device = place_of(c, c->numbers[i].place);
     if (*device != NULL) return FR_OK;
-    FR_TRY(s, FRI_ROOM(c->numbers, c->n_numbers, "capture"));
+    FRI_TRY(FRI_ROOM(c->numbers, c->n_numbers, "capture"));
     number *n = &c->numbers[c->n_numbers];
     *n = (number){.host = host};
-    FR_TRY(s, take(c, &n->place));
+    FRI_TRY(take(c, &n->place));
     c->n_numbers++;
     *device = place_of(c, n->place);
-done:
-    return s;
+    return FR_OK;
 }
 
 const int64_t *fri_capture_draws(void) {
-    return current != NULL ? place_of(current, DRAWS) : NULL;
+    return fri_here.capture != NULL ? place_of(fri_here.capture, DRAWS) : NULL;
 }
 
 fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *after, void *ctx) {
-    fr_capture *c = current;
+    fr_capture *c = fri_here.capture;
     if (c == NULL) return FR_OK;
     for (int i = 0; i < c->n_arounds; i++)
         if (c->arounds[i].before == before && c->arounds[i].after == after && c->arounds[i].ctx == ctx) return FR_OK;
@@ -228,24 +217,21 @@ fr_status fri_capture_around(fri_capture_before *before, fri_capture_after *afte
 }
 
 fr_status fri_capture_value(const fr_tensor *t, fr_readback *r) {
-    fr_capture *c = current;
+    fr_capture *c = fri_here.capture;
     int64_t place = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, take(c, &place));
-    FR_TRY(s, c->backend->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(t), place_of(c, place),
-                                        fri_nbytes(t)));
+    FRI_TRY(take(c, &place));
+    FRI_TRY(c->backend->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(t), place_of(c, place),
+                                      fri_nbytes(t)));
     *r = (fr_readback){.dtype = t->dtype, .place = place};
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
-    fr_capture *c = current;
-    fr_status s = FRI_ROOM(c->checks, c->n_checks, "capture");
-    if (s < 0) return s;
+    fr_capture *c = fri_here.capture;
+    FRI_TRY(FRI_ROOM(c->checks, c->n_checks, "capture"));
     check *k = &c->checks[c->n_checks];
     *k = (check){.op = op, .what = what, .limit = limit};
-    s = fri_capture_value(bad, &k->bad);
+    fr_status s = fri_capture_value(bad, &k->bad);
     if (s == FR_OK) c->n_checks++;
     return s;
 }
@@ -255,18 +241,16 @@ fr_status fri_capture_check(const fr_tensor *bad, const char *op, const char *wh
 fr_status fr_capture_replay_begin(fr_capture *c) {
     const fri_backend *b = c->backend;
     fr_rng now = fr_rng_get();
-    fr_status s = FR_OK;
     if (now.seed != c->rng.seed)
         return fr_fail(FR_EUSAGE, "capture: the generator was seeded anew since the step was captured");
     double drawn = (double)(int64_t)(now.next_stream - c->rng.next_stream);
-    if (c->drawn > 0) FR_TRY(s, FRI_KERNEL(b, FR_I64, fill, (FRI_EXEC, FR_I64, 1, drawn, place_of(c, DRAWS))));
+    if (c->drawn > 0) FRI_TRY(FRI_KERNEL(b, FR_I64, fill, (FRI_EXEC, FR_I64, 1, drawn, place_of(c, DRAWS))));
     for (int i = 0; i < c->n_numbers; i++)
-        FR_TRY(s, FRI_KERNEL(b, FR_F64, fill,
-                             (FRI_EXEC, FR_F64, 1, *c->numbers[i].host, place_of(c, c->numbers[i].place))));
+        FRI_TRY(
+            FRI_KERNEL(b, FR_F64, fill, (FRI_EXEC, FR_F64, 1, *c->numbers[i].host, place_of(c, c->numbers[i].place))));
     for (int i = 0; i < c->n_arounds; i++)
-        if (c->arounds[i].before != NULL) FR_TRY(s, c->arounds[i].before(c->arounds[i].ctx));
-done:
-    return s;
+        if (c->arounds[i].before != NULL) FRI_TRY(c->arounds[i].before(c->arounds[i].ctx));
+    return FR_OK;
 }
 
 fr_status fr_capture_replay_piece(fr_capture *c, int piece) {
@@ -286,19 +270,17 @@ void fr_capture_readback(const fr_capture *c, const fr_readback *recorded, fr_re
 fr_status fr_capture_replay_end(fr_capture *c) {
     const fri_streams *streams = c->backend->streams;
     fr_rng now = fr_rng_get();
-    fr_status s = FR_OK;
     c->turn = (c->turn + 1) % TURNS;
-    FR_TRY(s, streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, place_of(c, 0),
-                            c->pinned + bytes_of(c->turn * c->places), bytes_of(c->used)));
-    FR_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &c->copied));
+    FRI_TRY(streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, place_of(c, 0),
+                          c->pinned + bytes_of(c->turn * c->places), bytes_of(c->used)));
+    FRI_TRY(streams->mark(FRI_STREAM_COMPUTE, &c->copied));
     now.next_stream += c->drawn;
     fr_rng_set(now);
     for (int i = 0; i < c->n_arounds; i++) c->arounds[i].after(c->arounds[i].ctx);
     for (int i = 0; i < c->n_checks; i++) {
         fr_readback bad = {0};
         fr_capture_readback(c, &c->checks[i].bad, &bad);
-        FR_TRY(s, fri_readback_check_begun(&bad, c->checks[i].op, c->checks[i].what, c->checks[i].limit));
+        FRI_TRY(fri_readback_check_begun(&bad, c->checks[i].op, c->checks[i].what, c->checks[i].limit));
     }
-done:
-    return s;
+    return FR_OK;
 }

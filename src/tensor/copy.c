@@ -33,26 +33,20 @@ fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src) {
 }
 
 fr_status fri_tensor_sum_of(const fr_tensor *a, const fr_tensor *b, fr_category category, fr_tensor **out) {
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&a->shape, a->dtype, fri_device_of(a), category, &t));
-    FR_TRY(s, FRI_KERNEL(fri_backend_of(a), a->dtype, add,
-                         (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(t))));
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
+    FRI_TRY(fri_tensor_new(&a->shape, a->dtype, fri_device_of(a), category, &t));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(a), a->dtype, add,
+                       (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(t))));
     fri_tensor_put(&t, out);
-done:
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_tensor_clone_as(const fr_tensor *t, fr_dtype dtype, fr_category category, fr_tensor **out) {
-    fr_tensor *c = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&t->shape, dtype, fri_device_of(t), category, &c));
-    FR_TRY(s, fri_tensor_cast_into(t, c));
+    FRI_OWNED(fr_tensor_release) fr_tensor *c = NULL;
+    FRI_TRY(fri_tensor_new(&t->shape, dtype, fri_device_of(t), category, &c));
+    FRI_TRY(fri_tensor_cast_into(t, c));
     fri_tensor_put(&c, out);
-done:
-    fr_tensor_release(&c);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_tensor_clone(const fr_tensor *t, fr_tensor **out) {
@@ -69,46 +63,36 @@ fr_status fr_tensor_to_host(const fr_tensor *t, void *data) {
 
 fr_status fr_tensor_to_device(const fr_tensor *t, fr_device device, fr_tensor **out) {
     FRI_NOT_NULL(t, out);
-    fr_tensor *moved = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&t->shape, t->dtype, device, FR_MEM_TEMPORARY, &moved));
-    FR_TRY(s, fr_tensor_copy(moved, t));
+    FRI_OWNED(fr_tensor_release) fr_tensor *moved = NULL;
+    FRI_TRY(fri_tensor_new(&t->shape, t->dtype, device, FR_MEM_TEMPORARY, &moved));
+    FRI_TRY(fr_tensor_copy(moved, t));
     fri_tensor_put(&moved, out);
-done:
-    fr_tensor_release(&moved);
-    return s;
+    return FR_OK;
 }
 
 /* Between two devices: through the host, at the source's dtype, then converted on the destination. */
 static fr_status copy_across(fr_tensor *dst, const fr_tensor *src) {
-    fr_tensor *same_dtype = NULL;
-    void *host = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *same_dtype = NULL;
+    FRI_OWNED(fri_free) void *host = NULL;
     if (fri_device_of(dst) == FR_META) return FR_OK;
     if (fri_device_of(src) == FR_META)
         return fr_fail(FR_EUNSUPPORTED, "copy: a meta tensor holds no data to copy to %s",
                        fr_device_name(fri_device_of(dst)));
     const void *from = fri_data(src);
     if (fri_device_of(src) != FR_CPU) {
-        if ((host = malloc(fri_nbytes(src))) == NULL) {
-            s = fr_fail(FR_ENOMEM, "copy: out of host memory");
-            goto done;
-        }
-        FR_TRY(s, fr_tensor_to_host(src, host));
+        if ((host = malloc(fri_nbytes(src))) == NULL) return fr_fail(FR_ENOMEM, "copy: out of host memory");
+        FRI_TRY(fr_tensor_to_host(src, host));
         from = host;
     }
     if (dst->dtype == src->dtype) {
-        FR_TRY(s, fri_backend_of(dst)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, from, fri_data(dst), fri_nbytes(dst)));
+        FRI_TRY(fri_backend_of(dst)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, from, fri_data(dst), fri_nbytes(dst)));
     } else {
-        FR_TRY(s,
-               fr_tensor_from_host(from, src->shape.rank, src->shape.dim, src->dtype, fri_device_of(dst), &same_dtype));
-        FR_TRY(s, fri_tensor_cast_into(same_dtype, dst));
+        FRI_TRY(
+            fr_tensor_from_host(from, src->shape.rank, src->shape.dim, src->dtype, fri_device_of(dst), &same_dtype));
+        FRI_TRY(fri_tensor_cast_into(same_dtype, dst));
     }
     fri_bump_version(dst);
-done:
-    free(host);
-    fr_tensor_release(&same_dtype);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_tensor_copy(fr_tensor *dst, const fr_tensor *src) {
@@ -147,8 +131,7 @@ fr_status fr_tensor_item(const fr_tensor *t, double *out) {
     if (fri_numel(t) != 1)
         return fr_fail(FR_ESHAPE, "item: the tensor has shape %s, one element is needed",
                        fri_shape_text(&t->shape, text));
-    fr_status s = fr_tensor_to_host(t, &raw);
-    if (s < 0) return s;
+    FRI_TRY(fr_tensor_to_host(t, &raw));
     *out = fri_element(t->dtype, &raw, 0);
     return FR_OK;
 }
@@ -162,8 +145,7 @@ fr_status fr_tensor_print(const fr_tensor *t, FILE *out) {
             fr_device_name(fri_device_of(t)));
     if (n > 0 && n <= VALUES && fri_device_of(t) != FR_META) {
         uint64_t values[VALUES];
-        fr_status s = fr_tensor_to_host(t, values);
-        if (s < 0) return s;
+        FRI_TRY(fr_tensor_to_host(t, values));
         fprintf(out, ":");
         for (int64_t i = 0; i < n; i++) fprintf(out, " %.6g", fri_element(t->dtype, values, i));
     }

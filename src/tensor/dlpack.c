@@ -80,8 +80,7 @@ static fri_dl_tensor describe(exported *e) {
 fr_status fr_tensor_to_dlpack(fr_tensor *t, struct DLManagedTensorVersioned **out) {
     FRI_NOT_NULL(t, out);
     exported *e = NULL;
-    fr_status s = make_exported(t, &e);
-    if (s < 0) return s;
+    FRI_TRY(make_exported(t, &e));
     e->managed.versioned = (struct DLManagedTensorVersioned){.version = {FRI_DL_MAJOR, FRI_DL_MINOR},
                                                              .manager_ctx = e,
                                                              .deleter = delete_versioned,
@@ -93,8 +92,7 @@ fr_status fr_tensor_to_dlpack(fr_tensor *t, struct DLManagedTensorVersioned **ou
 fr_status fr_tensor_to_dlpack_legacy(fr_tensor *t, struct DLManagedTensor **out) {
     FRI_NOT_NULL(t, out);
     exported *e = NULL;
-    fr_status s = make_exported(t, &e);
-    if (s < 0) return s;
+    FRI_TRY(make_exported(t, &e));
     e->managed.legacy = (struct DLManagedTensor){.dl_tensor = describe(e), .manager_ctx = e, .deleter = delete_legacy};
     *out = &e->managed.legacy;
     return FR_OK;

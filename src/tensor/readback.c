@@ -145,12 +145,10 @@ static fr_status oldest(void) {
 }
 
 fr_status fri_readback_check_begun(const fr_readback *bad, const char *op, const char *what, int64_t limit) {
-    fr_status s = FR_OK;
-    if (n_checks == CHECKS) FR_TRY(s, oldest());
+    if (n_checks == CHECKS) FRI_TRY(oldest());
     checks[(first_check + n_checks++) % CHECKS] =
         (late_check){.position = *bad, .op = op, .what = what, .limit = limit};
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {

@@ -30,12 +30,10 @@ fr_status fri_tensor_new(const fr_shape *shape, fr_dtype dtype, fr_device device
                          fr_tensor **out) {
     size_t bytes = 0;
     fri_storage *storage = NULL;
-    fr_status s = fri_shape_bytes("tensor", shape, dtype, &bytes);
-    if (s < 0) return s;
+    FRI_TRY(fri_shape_bytes("tensor", shape, dtype, &bytes));
     fr_tag tag = fri_tag_make(category, dtype, shape);
-    s = fri_storage_create(device, bytes, &tag, &storage);
-    if (s < 0) return s;
-    s = fri_tensor_on_storage(storage, 0, shape, dtype, out);
+    FRI_TRY(fri_storage_create(device, bytes, &tag, &storage));
+    fr_status s = fri_tensor_on_storage(storage, 0, shape, dtype, out);
     fri_storage_release_handle(storage);
     return s;
 }
@@ -77,8 +75,7 @@ static fr_status check_rank(int rank) {
 fr_status fr_tensor_empty(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out) {
     FRI_NOT_NULL(out);
     if (rank > 0) FRI_NOT_NULL(shape);
-    fr_status s = check_rank(rank);
-    if (s < 0) return s;
+    FRI_TRY(check_rank(rank));
     fr_shape dims = fri_shape_of(rank, shape);
     return fri_tensor_new(&dims, dtype, device, FR_MEM_TEMPORARY, out);
 }
@@ -87,14 +84,11 @@ fr_status fr_tensor_full(int rank, const int64_t *shape, double value, fr_dtype 
                          fr_tensor **out) {
     FRI_NOT_NULL(out);
     if (rank > 0) FRI_NOT_NULL(shape);
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    FR_TRY(s, fri_tensor_fill(t, value));
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
+    FRI_TRY(fr_tensor_empty(rank, shape, dtype, device, &t));
+    FRI_TRY(fri_tensor_fill(t, value));
     fri_tensor_put(&t, out);
-done:
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_tensor_zeros(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out) {
@@ -107,15 +101,12 @@ fr_status fr_tensor_from_host(const void *data, int rank, const int64_t *shape, 
                               fr_tensor **out) {
     FRI_NOT_NULL(out);
     if (rank > 0) FRI_NOT_NULL(shape);
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    if (fri_nbytes(t) > 0) FR_TRY(s, FRI_CHECK_NULL(data));
-    FR_TRY(s, fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, data, fri_data(t), fri_nbytes(t)));
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
+    FRI_TRY(fr_tensor_empty(rank, shape, dtype, device, &t));
+    if (fri_nbytes(t) > 0) FRI_TRY(FRI_CHECK_NULL(data));
+    FRI_TRY(fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, data, fri_data(t), fri_nbytes(t)));
     fri_tensor_put(&t, out);
-done:
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
@@ -133,16 +124,13 @@ fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
 
 static fr_status random_tensor(bool normal, int rank, const int64_t *shape, double a, double b, fr_dtype dtype,
                                fr_device device, fr_tensor **out) {
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     if (!fr_dtype_is_float(dtype))
         return fr_fail(FR_EDTYPE, "random tensor: %s is not a float type", fr_dtype_name(dtype));
-    FR_TRY(s, fr_tensor_empty(rank, shape, dtype, device, &t));
-    FR_TRY(s, fri_tensor_randomize(t, normal, a, b));
+    FRI_TRY(fr_tensor_empty(rank, shape, dtype, device, &t));
+    FRI_TRY(fri_tensor_randomize(t, normal, a, b));
     fri_tensor_put(&t, out);
-done:
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_tensor_uniform(int rank, const int64_t *shape, double low, double high, fr_dtype dtype, fr_device device,
@@ -180,8 +168,7 @@ fr_status fr_tensor_narrow0(fr_tensor *t, int64_t start, int64_t length, fr_tens
 /* ---- looking ----------------------------------------------------------------------------------------------- */
 
 int fr_tensor_rank(const fr_tensor *t) {
-    if (t == NULL) return 0;
-    return t->shape.rank;
+    return t != NULL ? t->shape.rank : 0;
 }
 
 int64_t fr_tensor_dim(const fr_tensor *t, int i) {
@@ -191,8 +178,7 @@ int64_t fr_tensor_dim(const fr_tensor *t, int i) {
 }
 
 const int64_t *fr_tensor_shape(const fr_tensor *t) {
-    if (t == NULL) return NULL;
-    return t->shape.dim;
+    return t != NULL ? t->shape.dim : NULL;
 }
 
 int64_t fri_numel(const fr_tensor *t) {
@@ -200,8 +186,7 @@ int64_t fri_numel(const fr_tensor *t) {
 }
 
 int64_t fr_tensor_numel(const fr_tensor *t) {
-    if (t == NULL) return 0;
-    return fri_numel(t);
+    return t != NULL ? fri_numel(t) : 0;
 }
 
 size_t fri_nbytes(const fr_tensor *t) {
@@ -209,18 +194,15 @@ size_t fri_nbytes(const fr_tensor *t) {
 }
 
 size_t fr_tensor_nbytes(const fr_tensor *t) {
-    if (t == NULL) return 0;
-    return fri_nbytes(t);
+    return t != NULL ? fri_nbytes(t) : 0;
 }
 
 fr_dtype fr_tensor_dtype(const fr_tensor *t) {
-    if (t == NULL) return FR_F32;
-    return t->dtype;
+    return t != NULL ? t->dtype : FR_F32;
 }
 
 fr_device fr_tensor_device(const fr_tensor *t) {
-    if (t == NULL) return FR_CPU;
-    return fri_device_of(t);
+    return t != NULL ? fri_device_of(t) : FR_CPU;
 }
 
 void *fr_tensor_data(fr_tensor *t) {
@@ -229,8 +211,7 @@ void *fr_tensor_data(fr_tensor *t) {
 }
 
 uint64_t fr_tensor_version(const fr_tensor *t) {
-    if (t == NULL) return 0;
-    return t->storage->version;
+    return t != NULL ? t->storage->version : 0;
 }
 
 void fr_tensor_category_set(fr_tensor *t, fr_category c) {
@@ -244,10 +225,8 @@ fr_status fri_workspace_begin(const fr_tensor *like, size_t bytes, fri_workspace
     fri_allocator *a = NULL;
     fr_shape shape = FRI_SHAPE((int64_t)bytes);
     fr_tag tag = fri_tag_make(FR_MEM_WORKSPACE, FR_U8, &shape);
-    fr_status s = fri_allocator_get(fri_device_of(like), &a);
-    if (s < 0) return s;
-    s = fri_block_alloc(a, bytes, &tag, &w->block);
-    if (s < 0) return s;
+    FRI_TRY(fri_allocator_get(fri_device_of(like), &a));
+    FRI_TRY(fri_block_alloc(a, bytes, &tag, &w->block));
     w->exec.workspace = w->block->data;
     w->exec.workspace_bytes = bytes;
     return FR_OK;

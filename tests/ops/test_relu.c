@@ -33,6 +33,32 @@ Test(relu, switches_agree) {
     suite_switches_agree(&suite);
 }
 
+/* Arrays that the CPU cuts into several tasks, the last one short: values, signs in bits, gradients, a fill. */
+Test(relu, arrays_of_several_tasks) {
+    enum { COUNT = 3 * 16384 + 5 };
+    static float x[COUNT], y[COUNT], dx[COUNT];
+    fr_tensor *t = NULL, *h = NULL, *s = NULL;
+    for (int i = 0; i < COUNT; i++) x[i] = (float)(i % 7 - 3);
+    must(fr_tensor_from_host(x, 1, (int64_t[]){COUNT}, FR_F32, test_device(), &t));
+    must(fr_tensor_set_requires_grad(t, true));
+    must(fr_scale(t, 1, &h));
+    must(fr_relu(h, &h));
+    must(fr_tensor_to_host(h, y));
+    must(fr_sum(h, &s));
+    fr_tensor_release(&h);
+    must(fr_backward(s, NULL));
+    must(fr_tensor_to_host(fr_tensor_get_grad(t), dx));
+    for (int i = 0; i < COUNT; i++) {
+        cr_assert_float_eq(y[i], x[i] > 0 ? x[i] : 0, 0, "y[%d] of %g is %g", i, (double)x[i], (double)y[i]);
+        cr_assert_float_eq(dx[i], x[i] > 0, 0, "dx[%d] of %g is %g", i, (double)x[i], (double)dx[i]);
+    }
+    must(fr_tensor_fill(fr_tensor_get_grad(t), 2));
+    must(fr_tensor_to_host(fr_tensor_get_grad(t), dx));
+    for (int i = 0; i < COUNT; i++) cr_assert_float_eq(dx[i], 2, 0, "element %d is %g", i, (double)dx[i]);
+    fr_tensor_release(&s);
+    fr_tensor_release(&t);
+}
+
 /* x = relu(x) over a result, in place or not, and the demanded form: the same y and dx, bit for bit. */
 Test(relu, inplace_equals_plain) {
     fr_tensor *reference = NULL, *reference_y = NULL;

@@ -150,6 +150,33 @@ Test(optim, matches_torch) {
 }
 
 /* Scaled gradients, unscaled inside the step or before it, give the unscaled result; a power of two loses nothing. */
+/* A parameter that the CPU cuts into several tasks: all elements are alike, so all take the same step. */
+Test(optim, parameters_of_several_tasks) {
+    enum { COUNT = 3 * 16384 + 5 };
+    static float w[COUNT];
+    make_fn *const kinds[] = {sgd, momentum, adam, rmsprop};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        fr_module *m = NULL;
+        fr_optimizer *o = NULL;
+        fr_tensor *t = NULL;
+        must(fr_module_create(&bag_class, 0, &m));
+        must(fr_tensor_full(1, (int64_t[]){COUNT}, 1, FR_F32, test_device(), &t));
+        must(fr_module_add_parameter(m, "w", &t));
+        must(fr_tensor_full(1, (int64_t[]){COUNT}, 0.5, FR_F32, test_device(), &t));
+        must(fr_tensor_set_grad(parameter(m), t));
+        must(kinds[k](m, &o));
+        must(fr_optimizer_step(o));
+        must(fr_tensor_to_host(parameter(m), w));
+        cr_expect(w[0] < 1, "optimizer %zu takes no step", k);
+        for (int i = 1; i < COUNT; i++)
+            cr_assert_float_eq(w[i], w[0], 0, "optimizer %zu: element %d is %.9g, the first %.9g", k, i, (double)w[i],
+                               (double)w[0]);
+        fr_optimizer_release(&o);
+        fr_module_release(&m);
+        fr_tensor_release(&t);
+    }
+}
+
 Test(optim, scaler_unscales) {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int before = 0; before < 2; before++) {

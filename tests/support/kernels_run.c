@@ -34,15 +34,15 @@ static const fri_kernel_watch watch = {begins, ends, NULL};
 
 void kernels_watch(void) {
     (void)test_device();
-    if (fri_kernel_watched != NULL && fri_kernel_watched != &watch)
+    if (fri_here.kernel_watch != NULL && fri_here.kernel_watch != &watch)
         cr_skip_test("the stand-in device watches the kernels itself");
     memset(seen, 0, sizeof seen);
     n_seen = 0;
-    fri_kernel_watched = &watch;
+    fri_here.kernel_watch = &watch;
 }
 
 void kernels_unwatch(void) {
-    if (fri_kernel_watched == &watch) fri_kernel_watched = NULL;
+    if (fri_here.kernel_watch == &watch) fri_here.kernel_watch = NULL;
 }
 
 int kernels_run(const char *name) {

@@ -98,7 +98,7 @@ static void describe(char *buf, size_t bytes) {
 void stand_in_begin(void) {
     static const fri_kernel_watch watch = {kernel_begins, kernel_ended, NULL};
     const fri_backend *cpu = fri_backend_get(FR_CPU);
-    fri_kernel_watched = &watch;
+    fri_here.kernel_watch = &watch;
     if (table.name != NULL) return;
     table = *cpu;
     table.name = "cuda";

@@ -1,0 +1,74 @@
+/* thread.h - what the library is doing on a thread: the one struct of such state, for all floors.
+ *
+ * A part belongs to the file that is named with it, which has the functions for it; others go through those. What a
+ * thread keeps to use again or to give back is no state and stays with its code: the libraries' handles and chosen
+ * kernels (cuda/), pinned places and late checks (tensor/readback.c), the offload file (autograd/offload.c), an event
+ * log (memory/event.c). A thread begins with nothing: no scope, the defaults, nobody listening. */
+#ifndef FRI_BASE_THREAD_H
+#define FRI_BASE_THREAD_H
+
+#include <frugal/autograd.h> /* types alone; .ci/check-includes knows this one */
+
+struct fri_kernel_call;
+struct fri_net_pass;
+struct fr_module;
+
+typedef struct fri_call_listener {
+    void (*fn)(void *ctx, const struct fri_kernel_call *c); /* NULL: nobody */
+    void *ctx;
+} fri_call_listener;
+
+typedef struct fri_unit_watch {
+    void (*fn)(void *ctx, int unit, bool done, const struct fri_net_pass *p, int at);
+    void *ctx;
+} fri_unit_watch;
+
+typedef struct fri_module_watch {
+    void (*fn)(void *ctx, const struct fr_module *m, const fr_tensor *x);
+    void *ctx;
+} fri_module_watch;
+
+typedef struct fri_autograd_state {
+    bool grad_disabled; /* zero-initialized state means: grad mode on */
+    fr_autocast_state autocast;
+    bool switches_set;
+    fr_switches switches;
+    struct fri_segment_record *recording; /* checkpoint whose forward runs now, or NULL */
+    struct fri_recompute *recompute;      /* recomputation that runs now, or NULL */
+    struct fri_backward_run *pass;        /* backward that runs now, or NULL */
+    uint64_t visits;                      /* walks over graphs so far; a walk's number marks what it has seen */
+    uint64_t steps;                       /* begun so far */
+    int open_steps;                       /* begun and not ended */
+    fr_graph_stats stats;
+    uint64_t nodes_at_step_end;
+    bool statistics_frozen;
+    const struct fri_statistics_sync *sync;
+    struct fr_node *doomed; /* node.c: those that wait while one is being destroyed */
+    bool destroying;
+    bool detect_anomaly; /* anomaly.c, and the first one */
+    fr_anomaly anomaly;
+} fri_autograd_state;
+
+typedef struct fri_thread {
+    char message[4096]; /* status.c; an out-of-memory report with its table fits */
+    fr_rng rng;         /* rng.c: the default generator */
+    const char *op;     /* tag.c: the scopes */
+    const char *module;
+    fr_phase phase;
+    const struct fri_kernel_watch *kernel_watch; /* backend.h: who is told when kernels run, or NULL */
+    const struct fri_backend *meta_target;       /* meta/backend.c */
+    fri_call_listener calls;                     /* meta/calls.c */
+    struct fr_pool *pools[FR_DEVICE_COUNT];      /* memory/pool.c; NULL: the device's default one */
+    struct fri_event_log *events;                /* memory/event.c; NULL: the thread's own */
+    struct fr_capture *capture;                  /* tensor/capture.c: NULL while no step is recorded */
+    bool in_graph;                               /* cuda/graph.c: the same, below it */
+    fri_autograd_state autograd;                 /* autograd/state.c */
+    fri_module_watch modules;                    /* net/module.c */
+    fri_unit_watch units;                        /* net/plan.c */
+    struct fr_plan *plan;                        /* plan/plan.c: the one that runs, or NULL */
+    bool in_summary;                             /* plan/summary.c */
+} fri_thread;
+
+extern _Thread_local fri_thread fri_here;
+
+#endif
