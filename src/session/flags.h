@@ -8,7 +8,7 @@
 #include <frugal/train.h>
 #include <stdio.h>
 
-enum { FRI_FLAGS_MOST = 128 };
+enum { FRI_FLAGS_MOST = 192 };
 extern const fr_flag fri_flags[];
 extern const int fri_flags_count;
 extern const char *const fri_flag_group_names[FR_GROUP_COUNT];
