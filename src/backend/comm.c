@@ -157,6 +157,13 @@ void fri_comm_patience(fr_comm *c, double seconds) {
     pthread_mutex_unlock(&c->lock);
 }
 
+static double patience(fr_comm *c) {
+    pthread_mutex_lock(&c->lock);
+    const double seconds = c->seconds;
+    pthread_mutex_unlock(&c->lock);
+    return seconds;
+}
+
 /* ---- what jobs do ---------------------------------------------------------------------------------------------- */
 
 static fr_status explain(fr_comm *c, fr_status s, double seconds) {
@@ -173,10 +180,7 @@ static fr_status explain(fr_comm *c, fr_status s, double seconds) {
 }
 
 fr_status fri_comm_exchange(fr_comm *c, fr_pieces out, fr_pieces in) {
-    fr_wait wait = {.cancelled = cancelled, .ctx = c, .late = c->late};
-    pthread_mutex_lock(&c->lock);
-    wait.seconds = c->seconds;
-    pthread_mutex_unlock(&c->lock);
+    fr_wait wait = {.seconds = patience(c), .cancelled = cancelled, .ctx = c, .late = c->late};
     memset(c->late, 0, (size_t)c->engine.size * sizeof *c->late);
     fr_status s = c->engine.exchange(c->engine.ctx, out, in, &wait);
     return s < 0 ? explain(c, s, wait.seconds) : FR_OK;
@@ -224,10 +228,8 @@ static fr_status late(fr_comm *c, double seconds) {
 fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx) {
     const struct timespec nap = {0, UNTIL_NAP};
     const double began = fri_now();
-    pthread_mutex_lock(&c->lock);
-    const double seconds = c->seconds;
-    pthread_mutex_unlock(&c->lock);
     for (;;) {
+        const double seconds = patience(c); /* a wait that begins between steps goes on into the next one */
         fr_status s = over(ctx);
         if (s != FR_END) return s;
         if (c->engine.heard(c->engine.ctx)) s = fr_fail(FR_EPEER, "%s", c->engine.error(c->engine.ctx));
