@@ -72,14 +72,15 @@ static fr_status steps(const drive *d, int64_t i, bool *more) {
         done = 1;
         FR_TRY(s, fri_ranks_patience(r, part != FRI_PART_FIRST_STEP));
         FR_TRY(s, d->how->step(d->ctx, part, alike, &done));
-        FR_TRY(s, fri_ranks_patience(r, false));
         r->step += done;
         FR_TRY(s, call(d, d->how->step_over));
         if (every > 0 && r->step % every == 0) FR_TRY(s, fr_memory_empty_cache(r->config->opts.device));
         *more = !stopped(d) && r->step < d->steps;
+        if (fri_save_is_due(r, !*more)) FR_TRY(s, fri_ranks_patience(r, false));
         FR_TRY(s, save_if_due(d, !*more));
         if (*more && i + done < d->per_epoch) FR_TRY(s, call(d, d->how->prefetch));
     }
+    FR_TRY(s, fri_ranks_patience(r, false)); /* not between steps: a device's wait may have it for the step's */
 done:
     return s;
 }
