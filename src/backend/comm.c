@@ -227,9 +227,9 @@ static fr_status late(fr_comm *c, double seconds) {
 
 fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx) {
     const struct timespec nap = {0, UNTIL_NAP};
-    const double began = fri_now();
+    const double began = fri_now(),
+                 seconds = patience(c); /* as it begins: a first step's wait may last into the next */
     for (;;) {
-        const double seconds = patience(c); /* a wait that begins between steps goes on into the next one */
         fr_status s = over(ctx);
         if (s != FR_END) return s;
         if (c->engine.heard(c->engine.ctx)) s = fr_fail(FR_EPEER, "%s", c->engine.error(c->engine.ctx));
