@@ -159,7 +159,7 @@ static void add_parts(const fri_conv2d_engine *e, const float *part, void *dw) {
             const int64_t at = (channel_of(d, v) + lane) * taps;
             float *sum = fri_cpu_target(d->dtype, dw, at, buf);
             memset(sum, 0, (size_t)taps * sizeof *sum);
-            for (int64_t i = 0; i < e->chunk; i++)
+            for (int64_t i = 0; i < e->parts; i++)
                 for (int64_t t = 0; t < taps; t++) sum[t] += part[((i * vectors + v) * taps + t) * LANES + lane];
             fri_cpu_store(d->dtype, dw, at, taps, sum);
         }
@@ -168,8 +168,8 @@ static void add_parts(const fri_conv2d_engine *e, const float *part, void *dw) {
 void fri_conv2d_depthwise_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     e->method = FRI_CONV2D_DEPTHWISE;
-    e->chunk = fri_min_i64(d->n * d->p, fri_ceil_div(PARTS, fri_ceil_div(vectors_of(d), GROUP)));
-    e->sum_at = fri_part(&e->bytes, (size_t)(e->chunk * vectors_of(d) * LANES * d->r * d->s) * sizeof(float));
+    e->parts = fri_min_i64(d->n * d->p, fri_ceil_div(PARTS, fri_ceil_div(vectors_of(d), GROUP)));
+    e->sum_at = fri_part(&e->bytes, (size_t)(e->parts * vectors_of(d) * LANES * d->r * d->s) * sizeof(float));
 }
 
 void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace) {
@@ -179,13 +179,13 @@ void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const void *x, const v
     const int64_t right = room < 0 ? 0 : fri_min_i64(d->q, room / d->stride_w + 1);
     float *part = (float *)(void *)(workspace + e->sum_at);
 #pragma omp parallel for schedule(static)
-    for (int64_t task = 0; task < e->chunk * groups; task++) {
+    for (int64_t task = 0; task < e->parts * groups; task++) {
         const int64_t i = task / groups, first = task % groups * GROUP;
         const strip t = {.d = d,
                          .x = x,
                          .dy = dy,
-                         .from = i * rows / e->chunk,
-                         .to = (i + 1) * rows / e->chunk,
+                         .from = i * rows / e->parts,
+                         .to = (i + 1) * rows / e->parts,
                          .left = fri_ceil_div(d->pad_w, d->stride_w),
                          .right = right};
         filter_part(t, first, fri_min_i64(vectors, first + GROUP), part + i * vectors * LANES * d->r * d->s);

@@ -40,6 +40,8 @@ typedef struct fri_conv2d_engine {
     int64_t workers; /* threads that go each through tiles (dw: output channels) of their own; 0: they share a chunk */
     size_t worker_bytes;
     size_t v_at, u_at, m_at;
+
+    int64_t parts; /* depthwise: sums of rows, at sum_at, which are then added */
 } fri_conv2d_engine;
 
 /* How an instance is planned. method: what was asked for, mostly FRI_CONV2D_AUTO; e->method says what was taken. */
