@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TAG = 1, SPINS = 200, NAP_LEAST = 20000, NAP_MOST = 200000 }; /* nanoseconds */
+enum { TAG = 1, SPINS = 200, NAP_LEAST = 20000, NAP_MOST = 200000, NAP_LAST = 100000000 }; /* nanoseconds */
 /* Pieces from this size on are messages of their own: such memory the libraries copy once, from process to process. */
 enum { LARGE = 65536 };
 #define GOODBYE_SECONDS 2.0
@@ -210,6 +210,21 @@ static bool heard(void *ctx) {
     return gone >= 0;
 }
 
+/* No rank answers another one between here and MPI_Finalize. MPICH 4.0 on TCP asks its peers there whether they have
+ * all, then waits for the launcher and answers nobody: who asks later, because it answered first, waits for ever. The
+ * nap is longer than the ranks take to leave the barrier. */
+static void part(engine *e) {
+    MPI_Request all;
+    int done = 0;
+    if (MPI_Ibarrier(e->data, &all) != MPI_SUCCESS) return;
+    for (int turn = 0; done == 0; turn++) {
+        if (MPI_Test(&all, &done, &e->status[0]) != MPI_SUCCESS) return;
+        if (done == 0) nap(turn);
+    }
+    struct timespec t = {0, NAP_LAST};
+    nanosleep(&t, NULL);
+}
+
 /* Where the run is broken the library's own end would wait for who is gone: the process ends without it. */
 static void close_engine(void *ctx, bool broken) {
     engine *e = ctx;
@@ -219,6 +234,7 @@ static void close_engine(void *ctx, bool broken) {
             MPI_Cancel(&e->hears[i]);
             MPI_Wait(&e->hears[i], &e->status[0]);
         }
+    part(e);
     MPI_Comm_free(&e->data);
     MPI_Comm_free(&e->bye);
     MPI_Finalize();
