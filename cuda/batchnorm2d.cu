@@ -6,7 +6,8 @@
  *     sums     4 * n * size + n / 8 + 16 * chunks * c     x, two gradients, bits; their masked sum; sums as above
  *     rest     3 * n * size bytes                         x, dy, dx
  *              2 * n * size bytes                         dy, dx: in eval mode without parameter gradients
- *              the same where a relu follows (in eval mode 3 * n * size): its sign is made again from x, in registers
+ *              the same where an activation follows (in eval mode 3 * n * size): what it read is made again from x, in
+ *              registers
  *
  * Statistics read x once: a thread keeps a running mean and a sum of squared distances from it (Welford), threads are
  * merged by Chan's formula; so are chunks, all at once in f64, as distances from the first one's mean. E[x*x] - E[x]^2
@@ -118,14 +119,13 @@ __global__ void __launch_bounds__(FRI_THREADS) invert(int64_t c, double eps, con
 
 /* ---- kernels: forward -------------------------------------------------------------------------------------- */
 
-/* ADD: the normalized value is rounded to T, as if it had been stored, before the addend joins it. */
+/* The normalized value is rounded to T, as if it had been stored, before anything is done to it. */
 template <typename T, int N, bool ADD>
 __global__ void __launch_bounds__(FRI_THREADS)
     apply(fri_columns g, const T *x, const float *mean, const float *invstd, const float *gamma, const float *beta,
-          const T *addend, fri_rectifier relu, T *y) {
+          const T *addend, fri_activation act, T *y) {
     int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
     int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    const float ceiling = fri_ceiling(relu);
     float m[N], scale[N], shift[N];
     if (c >= g.c) return;
 #pragma unroll
@@ -140,12 +140,10 @@ __global__ void __launch_bounds__(FRI_THREADS)
         if (ADD) q = fri_load_pack<T, N>(addend + row * g.c + c);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float v = fri_batchnorm_apply(fri_load(p.v[k]), m[k], scale[k], shift[k]);
-            if (ADD) {
-                fri_store(&p.v[k], v);
-                v = fri_load(p.v[k]) + fri_load(q.v[k]);
-            }
-            fri_store(&p.v[k], relu ? fri_relu_below(v, ceiling) : v);
+            fri_store(&p.v[k], fri_batchnorm_apply(fri_load(p.v[k]), m[k], scale[k], shift[k]));
+            float v = fri_load(p.v[k]);
+            if (ADD) v += fri_load(q.v[k]);
+            if (ADD || act) fri_store(&p.v[k], fri_activate(act, v));
         }
         fri_store_pack<T, N>(y + row * g.c + c, p);
     }
@@ -153,10 +151,10 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 /* ---- kernels: backward ------------------------------------------------------------------------------------- */
 
-/* Where a relu follows: which of dy it lets through. */
+/* Where an activation follows: what it makes of dy. */
 typedef struct gate {
     const float *invstd, *gamma, *beta;
-    float zero;
+    fri_activation act;
 } gate;
 
 template <int N>
@@ -166,6 +164,16 @@ static __device__ __forceinline__ void gate_channels(const gate &p, int64_t c, f
         scale[k] = fri_norm_scale(p.invstd, p.gamma, c + k);
         shift[k] = p.beta != NULL ? p.beta[c + k] : 0;
     }
+}
+
+/* What the activation read and what it makes of dy are rounded to T, as if they had been stored. */
+template <typename T>
+static __device__ __forceinline__ float gate_gradient(const gate &p, float x, float dy, float m, float scale,
+                                                      float shift) {
+    T stored;
+    fri_store(&stored, fri_batchnorm_apply(x, m, scale, shift));
+    fri_store(&stored, fri_activate_gradient(p.act, fri_load(stored), dy));
+    return fri_load(stored);
 }
 
 /* The sums of a block's threads, written as its chunk's. */
@@ -181,8 +189,8 @@ static __device__ __forceinline__ void end_chunk(fri_columns g, int64_t c, float
     }
 }
 
-/* partial_dy, partial_dyx [chunks][c]: sums of dy and of dy * (x - mean); RELU: of what passes of dy. */
-template <typename T, int N, bool RELU>
+/* partial_dy, partial_dyx [chunks][c]: sums of dy and of dy * (x - mean); ACT: of what the activation makes of dy. */
+template <typename T, int N, bool ACT>
 __global__ void __launch_bounds__(FRI_THREADS) backward_chunks(fri_columns g, const T *x, const float *mean, gate p,
                                                                const T *dy, float *partial_dy, float *partial_dyx) {
     __shared__ float shared[FRI_THREADS * N];
@@ -190,7 +198,7 @@ __global__ void __launch_bounds__(FRI_THREADS) backward_chunks(fri_columns g, co
     int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
     float m[N], scale[N], shift[N], sum_dy[N] = {0}, sum_dyx[N] = {0};
     if (c < g.c) {
-        if (RELU) gate_channels<N>(p, c, scale, shift);
+        if (ACT) gate_channels<N>(p, c, scale, shift);
 #pragma unroll
         for (int k = 0; k < N; k++) m[k] = mean[c + k];
         for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
@@ -199,7 +207,7 @@ __global__ void __launch_bounds__(FRI_THREADS) backward_chunks(fri_columns g, co
             for (int k = 0; k < N; k++) {
                 const float at = fri_load(v.v[k]);
                 float gradient = fri_load(q.v[k]);
-                if (RELU) gradient = fri_batchnorm_relu_gradient(at, gradient, m[k], scale[k], shift[k], p.zero);
+                if (ACT) gradient = gate_gradient<T>(p, at, gradient, m[k], scale[k], shift[k]);
                 sum_dy[k] += gradient;
                 sum_dyx[k] += gradient * (at - m[k]);
             }
@@ -267,8 +275,8 @@ __global__ void FRI_ENDS_BOUNDS backward_ends(fri_columns g, const float *partia
     slope[c] = (float)(dyx / rows * is * is);
 }
 
-/* mean_dy NULL: eval mode, the statistics are constants. RELU: beta is read. */
-template <typename T, int N, bool RELU>
+/* mean_dy NULL: eval mode, the statistics are constants. ACT: beta is read. */
+template <typename T, int N, bool ACT>
 __global__ void __launch_bounds__(FRI_THREADS) gradient(fri_columns g, const T *x, const float *mean, gate p,
                                                         const float *mean_dy, const float *slope, const T *dy, T *dx) {
     int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
@@ -285,12 +293,12 @@ __global__ void __launch_bounds__(FRI_THREADS) gradient(fri_columns g, const T *
     }
     for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
         fri_pack<T, N> q = fri_load_pack<T, N>(dy + row * g.c + c), v = q;
-        if (train || RELU) v = fri_load_pack<T, N>(x + row * g.c + c);
+        if (train || ACT) v = fri_load_pack<T, N>(x + row * g.c + c);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             const float at = fri_load(v.v[k]);
             float d = fri_load(q.v[k]);
-            if (RELU) d = fri_batchnorm_relu_gradient(at, d, m[k], scale[k], shift[k], p.zero);
+            if (ACT) d = gate_gradient<T>(p, at, d, m[k], scale[k], shift[k]);
             fri_store(&q.v[k], train ? fri_batchnorm_gradient(at, d, m[k], scale[k], a[k], b[k]) : d * scale[k]);
         }
         fri_store_pack<T, N>(dx + row * g.c + c, q);
@@ -364,14 +372,14 @@ extern "C" fr_status fri_cuda_batchnorm2d_invstd(const fri_exec *e, const fri_ba
 template <bool ADD>
 static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const float *mean,
                               const float *invstd, const float *gamma, const float *beta, const void *addend,
-                              fri_rectifier relu, void *y) {
+                              fri_activation act, void *y) {
     FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply",
                     FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(addend, 16) && fri_aligned(y, 16), {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
                         apply<T, N, ADD>
                             <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, mean,
                                                                                               invstd, gamma, beta,
-                                                                                              (const T *)addend, relu,
+                                                                                              (const T *)addend, act,
                                                                                               (T *)y);
                     }))
     return fri_cuda_launched("batchnorm2d_apply");
@@ -379,22 +387,22 @@ static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, 
 
 extern "C" fr_status fri_cuda_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                                 const void *mean, const void *invstd, const void *gamma,
-                                                const void *beta, const void *addend, fri_rectifier relu, void *y) {
+                                                const void *beta, const void *addend, fri_activation act, void *y) {
     if (d->rows * d->c == 0) return FR_OK;
     const float *m = (const float *)mean, *is = (const float *)invstd;
     const float *scale = (const float *)gamma, *shift = (const float *)beta;
-    return addend != NULL ? launch_apply<true>(e, d, x, m, is, scale, shift, addend, relu, y)
-                          : launch_apply<false>(e, d, x, m, is, scale, shift, NULL, relu, y);
+    return addend != NULL ? launch_apply<true>(e, d, x, m, is, scale, shift, addend, act, y)
+                          : launch_apply<false>(e, d, x, m, is, scale, shift, NULL, act, y);
 }
 
-template <bool RELU>
+template <bool ACT>
 static fr_status launch_gradient(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const float *mean,
                                  const gate &p, const float *mean_dy, const float *slope, const void *dy, void *dx) {
     const char *kernel = "batchnorm2d_backward";
     FRI_FLOAT_TYPES(d->dtype, kernel,
                     FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16), {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
-                        gradient<T, N, RELU>
+                        gradient<T, N, ACT>
                             <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, mean, p,
                                                                                               mean_dy, slope,
                                                                                               (const T *)dy, (T *)dx);
@@ -402,7 +410,7 @@ static fr_status launch_gradient(const fri_exec *e, const fri_batchnorm2d_desc *
     return fri_cuda_launched(kernel);
 }
 
-template <bool RELU>
+template <bool ACT>
 static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
                                  const float *mean, const gate &p, const void *dy, void *dx, float *dgamma,
                                  float *dbeta) {
@@ -416,7 +424,7 @@ static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *
         FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16), {
                             g = fri_columns_of(d->rows, d->c, N);
                             if (g.chunks > 0)
-                                backward_chunks<T, N, RELU>
+                                backward_chunks<T, N, ACT>
                                     <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
                                                                                                       mean, p,
                                                                                                       (const T *)dy,
@@ -431,20 +439,19 @@ static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *
         if (s < 0) return s;
     }
     if (dx == NULL || d->rows == 0) return FR_OK;
-    return launch_gradient<RELU>(e, d, x, mean, p, train ? w.a : NULL, train ? w.b : NULL, dy, dx);
+    return launch_gradient<ACT>(e, d, x, mean, p, train ? w.a : NULL, train ? w.b : NULL, dy, dx);
 }
 
 extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
                                                    const void *x, const void *mean, const void *invstd,
-                                                   const void *gamma, const void *beta, bool relu, const void *dy,
-                                                   void *dx, void *dgamma, void *dbeta) {
+                                                   const void *gamma, const void *beta, fri_activation act,
+                                                   const void *dy, void *dx, void *dgamma, void *dbeta) {
     if (d->c == 0) return FR_OK;
-    const gate p = {(const float *)invstd, (const float *)gamma, relu ? (const float *)beta : NULL,
-                    fri_largest_zero(d->dtype)};
+    const gate p = {(const float *)invstd, (const float *)gamma, act ? (const float *)beta : NULL, act};
     const float *m = (const float *)mean;
     float *dg = (float *)dgamma, *db = (float *)dbeta;
-    return relu ? launch_backward<true>(e, d, train, x, m, p, dy, dx, dg, db)
-                : launch_backward<false>(e, d, train, x, m, p, dy, dx, dg, db);
+    return act ? launch_backward<true>(e, d, train, x, m, p, dy, dx, dg, db)
+               : launch_backward<false>(e, d, train, x, m, p, dy, dx, dg, db);
 }
 
 extern "C" fr_status fri_cuda_batchnorm2d_backward_sums(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
@@ -482,7 +489,7 @@ extern "C" fr_status fri_cuda_batchnorm2d_backward_rest(const fri_exec *e, const
                                                         const void *mean, const void *invstd, const void *gamma,
                                                         const void *half, const void *dy, void *dx) {
     if (d->rows * d->c == 0) return FR_OK;
-    const gate p = {(const float *)invstd, (const float *)gamma, NULL, 0};
+    const gate p = {(const float *)invstd, (const float *)gamma, NULL, FRI_ACTIVATION_NONE};
     return launch_gradient<false>(e, d, x, (const float *)mean, p, (const float *)half, (const float *)half + d->c, dy,
                                   dx);
 }

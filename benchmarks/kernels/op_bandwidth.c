@@ -170,7 +170,11 @@ static fr_status run_sgd(arena *a) {
 }
 static fr_status run_adam(arena *a) {
     fri_adam_desc d = {.dtype = a->t, .grad_dtype = a->t, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
-    fri_step_item item = {.n = COUNT, .param = a->y, .grad = a->dy, .state = {a->moment1, a->moment2}};
+    fri_step_item item = {.n = COUNT,
+                          .param = a->y,
+                          .grad = a->dy,
+                          .state = {a->moment1, a->moment2},
+                          .step = a->count};
     return a->k->adam(&a->e, &d, 1, &item, NULL, NULL);
 }
 
@@ -204,7 +208,7 @@ static const struct {
     {"uniform", run_uniform, 1, 0, SHOW_Y, 1},
     {"normal", run_normal, 1, 0, SHOW_NOTHING, 0},
     {"dropout", run_dropout, 2, 0, SHOW_Y, 1},
-    {"batchnorm2d_stats", run_bn_stats, 2, 0, SHOW_STATS, 0},
+    {"batchnorm2d_stats", run_bn_stats, 1, 0, SHOW_STATS, 0},
     {"batchnorm2d_apply", run_bn_apply, 2, 0, SHOW_Y, 1},
     {"batchnorm2d_apply, add", run_bn_apply_add, 3, 0, SHOW_Y, 1},
     {"batchnorm2d_backward", run_bn_backward, 5, 0, SHOW_Y, 1},

@@ -40,51 +40,46 @@ static fr_status open_offload(const fri_session *r) {
 
 fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     const fr_train_opts *o = &c->opts;
-    fr_status s = FR_OK;
-    FR_TRY(s, check_device(c));
+    FRI_TRY(check_device(c));
     fri_config_resolve(c);
-    FR_TRY(s, fri_resume_find(c));
+    FRI_TRY(fri_resume_find(c));
     if (c->opts.accumulate == FR_TRAIN_AUTO) c->opts.accumulate = c->ranks;
-    FR_TRY(s, start_threads(c));
+    FRI_TRY(start_threads(c));
     fr_switches_set(o->switches);
     fr_cudnn_deterministic_set(o->deterministic);
     fr_cudnn_benchmark_set(o->cudnn_benchmark);
     fr_cudnn_fuse_statistics_set(o->cudnn_fuse_statistics);
     fr_exact_convolutions_set(o->exact_convolutions);
     fr_pin_memory_set(o->pin_memory);
-    FR_TRY(s, fri_check_flags(c));
-    FR_TRY(s, fri_data_open(c, &r->train, &r->test));
-    FR_TRY(s, fri_model_check(c));
-    FR_TRY(s, fri_ranks_compare(r));
-    if (c->ranks > 1) FR_TRY(s, fr_comm_connect(c->comm, o->device, &c->link_bytes));
-    if (c->rank > 0) FR_TRY(s, fr_comm_follow_first(c->comm, o->device));
-    FR_TRY(s, fri_views_begin(r, views));
-    FR_TRY(s, fri_train_only_choose(c));
-    FR_TRY(s, fri_features_find(c, r->train));
-    FR_TRY(s, fri_prefix_choose(c));
-    FR_TRY(s, fri_fit(c, &r->fit));
+    FRI_TRY(fri_check_flags(c));
+    FRI_TRY(fri_data_open(c, &r->train, &r->test));
+    FRI_TRY(fri_model_check(c));
+    FRI_TRY(fri_ranks_compare(r));
+    if (c->ranks > 1) FRI_TRY(fr_comm_connect(c->comm, o->device, &c->link_bytes));
+    if (c->rank > 0) FRI_TRY(fr_comm_follow_first(c->comm, o->device));
+    FRI_TRY(fri_views_begin(r, views));
+    FRI_TRY(fri_train_only_choose(c));
+    FRI_TRY(fri_features_find(c, r->train));
+    FRI_TRY(fri_prefix_choose(c));
+    FRI_TRY(fri_fit(c, &r->fit));
     fri_workspace_choose(c, &r->scratch);
-    FR_TRY(s, fri_segment_weights(c, &r->unit_weight));
-    if (o->plan || o->summary) goto done;
-    FR_TRY(s, fr_pool_create(o->device, &r->pool));
-    FR_TRY(s, fr_pool_begin(r->pool, &r->no_pool));
-    if (o->offload != NULL) FR_TRY(s, open_offload(r));
-    if (o->predict == NULL) FR_TRY(s, fri_saving_check(r));
-    if (o->memory_limit != SIZE_MAX) FR_TRY(s, fr_memory_limit_set(o->device, o->memory_limit));
-done:
-    return s;
+    FRI_TRY(fri_segment_weights(c, &r->unit_weight));
+    if (o->plan || o->summary) return FR_OK;
+    FRI_TRY(fr_pool_create(o->device, &r->pool));
+    FRI_TRY(fr_pool_begin(r->pool, &r->no_pool));
+    if (o->offload != NULL) FRI_TRY(open_offload(r));
+    if (o->predict == NULL) FRI_TRY(fri_saving_check(r));
+    if (o->memory_limit != SIZE_MAX) FRI_TRY(fr_memory_limit_set(o->device, o->memory_limit));
+    return FR_OK;
 }
 
 fr_status fri_run_setup(fri_session *r, fr_calibration **calibration) {
-    fr_status s = FR_OK;
     const fri_config *c = r->config;
     fri_train_arena_begin(r);
-    if (c->ranks > 1 && c->rank == 0) FR_TRY(s, fr_comm_follow_first(c->comm, c->opts.device));
-    FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
-    if (r->config->opts.calibrate && calibration != NULL) FR_TRY(s, fri_calibration_begin(r->config, calibration));
-    FR_TRY(s, fri_model_build(r));
-    FR_TRY(s, fri_weights_begin(r));
-    FR_TRY(s, fri_train_begin(r));
-done:
-    return s;
+    if (c->ranks > 1 && c->rank == 0) FRI_TRY(fr_comm_follow_first(c->comm, c->opts.device));
+    FRI_TRY(fri_run_emit(r, FRI_RUN_SETUP));
+    if (r->config->opts.calibrate && calibration != NULL) FRI_TRY(fri_calibration_begin(r->config, calibration));
+    FRI_TRY(fri_model_build(r));
+    FRI_TRY(fri_weights_begin(r));
+    return fri_train_begin(r);
 }

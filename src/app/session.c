@@ -56,14 +56,12 @@ static void leave(fr_session *s, scope was) {
 }
 
 static fr_status enter_again(fr_session *s) {
-    fr_status status = FR_OK;
-    FR_TRY(status, fr_pool_begin(s->run.pool, &s->run.no_pool));
+    FRI_TRY(fr_pool_begin(s->run.pool, &s->run.no_pool));
     s->inside = true;
     fr_switches_set(s->config.opts.switches);
     fr_rng_set(s->rng);
     if (s->config.opts.threads != FR_TRAIN_AUTO) (void)fr_threads_set((int)s->config.opts.threads);
-done:
-    return status;
+    return FR_OK;
 }
 
 /* ---- telling, and being stopped -------------------------------------------------------------------------------- */
@@ -175,15 +173,12 @@ static fr_status resolve(fr_session *s, const fr_dataset *train) {
 
 static fr_status start(fr_session *s) {
     fri_session *r = &s->run;
-    fr_status status = FR_OK;
-    FR_TRY(status, resolve(s, s->config.given[FR_SPLIT_TRAIN]));
-    FR_TRY(status, fri_run_prepare(&s->config, r, &s->views));
+    FRI_TRY(resolve(s, s->config.given[FR_SPLIT_TRAIN]));
+    FRI_TRY(fri_run_prepare(&s->config, r, &s->views));
     r->watcher = (fri_run_watcher){event, s};
     r->interrupted = interrupted;
     r->interrupted_ctx = s;
-    FR_TRY(status, fri_run_setup(r, NULL));
-done:
-    return status;
+    return fri_run_setup(r, NULL);
 }
 
 fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_dataset *test, fr_session **out) {
@@ -252,13 +247,10 @@ void fr_session_release(fr_session **session) {
 /* What a trainer does when no step follows. */
 static fr_status finish(fr_session *s) {
     fri_session *r = &s->run;
-    fr_status status = FR_OK;
-    FR_TRY(status, fri_run_emit(r, FRI_RUN_STEPS_END));
-    FR_TRY(status, fri_weights_end(r));
+    FRI_TRY(fri_run_emit(r, FRI_RUN_STEPS_END));
+    FRI_TRY(fri_weights_end(r));
     fri_train_arena_end(r);
-    status = fri_run_emit(r, FRI_RUN_END);
-done:
-    return status;
+    return fri_run_emit(r, FRI_RUN_END);
 }
 
 fr_status fr_session_run_steps(fr_session *session, int64_t steps) {

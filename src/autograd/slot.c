@@ -140,12 +140,12 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot) {
 fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out) {
     FRI_NOT_NULL(node, out);
     fri_slot *slot = &node->slots[index];
+    FRI_TRY(fri_slot_resolve(&node, &slot));
     if (slot->kind == FRI_SLOT_EMPTY) {
         fr_tensor_release(out);
         return FR_OK;
     }
-    fr_status s = fri_slot_resolve(&node, &slot);
-    return s < 0 ? s : fri_slot_value(slot, out);
+    return fri_slot_value(slot, out);
 }
 
 void fr_node_release_saved(fr_node *node, int index) {

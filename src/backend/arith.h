@@ -88,27 +88,51 @@ static inline FRI_HOST_DEVICE float fri_normalized(int v, double mean, double st
 static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
     return exp(x);
 }
+static inline FRI_HOST_DEVICE fri_real fri_silu_divisor(fri_real x) {
+    return x == x ? 1 + exp(-x) : 1;
+}
 #else
-static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
-    const float low = -87.33654f, high = 88.72283f; /* where results are normal and finite */
+#define FRI_EXP_LOW  (-87.33654f) /* between these results are normal and finite */
+#define FRI_EXP_HIGH 88.72283f
+
+static inline FRI_HOST_DEVICE float fri_times_plus(bool fused, float a, float b, float c) {
+    return fused ? fmaf(a, b, c) : a * b + c;
+}
+
+/* e^x between the limits; fused is a constant of the caller. */
+static inline FRI_HOST_DEVICE float fri_exp_between(bool fused, float x) {
     union {
         float value;
         uint32_t bits;
     } sum, y;
-    sum.value = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer, n, in the lowest bits */
-    float turns = sum.value - 12582912.0f;
-    float r = x - turns * 0.693359375f - turns * -2.12194440e-4f;
-    y.value = 1.9875691500e-4f;
-    y.value = y.value * r + 1.3981999507e-3f;
-    y.value = y.value * r + 8.3334519073e-3f;
-    y.value = y.value * r + 4.1665795894e-2f;
-    y.value = y.value * r + 1.6666665459e-1f;
-    y.value = y.value * r + 5.0000001201e-1f;
-    y.value = y.value * (r * r) + r + 1;
+    /* 1.5 * 2^23: rounds to the nearest integer, n, in the lowest bits */
+    sum.value = fri_times_plus(fused, x, 1.44269504f, 12582912.0f);
+    const float turns = sum.value - 12582912.0f;
+    const float near = fri_times_plus(fused, turns, -0.693359375f, x);
+    const float r = fri_times_plus(fused, turns, 2.12194440e-4f, near);
+    y.value = fri_times_plus(fused, 1.9875691500e-4f, r, 1.3981999507e-3f);
+    y.value = fri_times_plus(fused, y.value, r, 8.3334519073e-3f);
+    y.value = fri_times_plus(fused, y.value, r, 4.1665795894e-2f);
+    y.value = fri_times_plus(fused, y.value, r, 1.6666665459e-1f);
+    y.value = fri_times_plus(fused, y.value, r, 5.0000001201e-1f);
+    y.value = fri_times_plus(fused, y.value, r * r, r) + 1;
     y.bits += sum.bits << 23; /* times 2^n: a normal result's exponent is a sum */
-    y.value = x >= low ? y.value : 0;
-    y.value = x <= high ? y.value : (float)INFINITY;
-    return x == x ? y.value : x;
+    return y.value;
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
+    float y = fri_exp_between(false, x);
+    y = x >= FRI_EXP_LOW ? y : 0;
+    y = x <= FRI_EXP_HIGH ? y : (float)INFINITY;
+    return x == x ? y : x;
+}
+
+/* 1 + e^-x, for NaN 1, with fused multiplications and additions: silu is bound by its instructions. Processors without
+ * them compute the same bits, slowly. */
+static inline FRI_HOST_DEVICE fri_real fri_silu_divisor(fri_real x) {
+    x = x <= -FRI_EXP_LOW ? x : -FRI_EXP_LOW;
+    const float y = fri_exp_between(true, -x);
+    return 1 + (x >= -FRI_EXP_HIGH ? y : (float)INFINITY);
 }
 #endif
 
@@ -136,8 +160,8 @@ static inline FRI_HOST_DEVICE fri_real fri_relu6(fri_real x) {
     return fri_relu_below(x, 6);
 }
 
-static inline FRI_HOST_DEVICE fri_real fri_ceiling(fri_rectifier r) {
-    return r == FRI_RECTIFY_RELU6 ? 6 : (fri_real)INFINITY;
+static inline FRI_HOST_DEVICE fri_real fri_ceiling(fri_activation r) {
+    return r == FRI_ACTIVATION_RELU6 ? 6 : (fri_real)INFINITY;
 }
 
 static inline FRI_HOST_DEVICE bool fri_relu6_passes(fri_real y) {
@@ -213,12 +237,16 @@ static inline FRI_HOST_DEVICE fri_real fri_tanh_gradient(fri_real y, fri_real dy
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_silu(fri_real x) {
-    return x / (1 + fri_exp(-x));
+    return x / fri_silu_divisor(x);
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_silu_gradient_of(fri_real x, fri_real divisor, fri_real dy) {
+    const fri_real s = 1 / divisor;
+    return dy * s * (1 + x * (1 - s));
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_silu_gradient(fri_real x, fri_real dy) {
-    const fri_real s = fri_sigmoid(x);
-    return dy * s * (1 + x * (1 - s));
+    return fri_silu_gradient_of(x, fri_silu_divisor(x), dy);
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_hardsigmoid(fri_real x) {
@@ -264,6 +292,32 @@ static inline FRI_HOST_DEVICE fri_real fri_gelu_tanh_gradient(fri_real x, fri_re
     const fri_real t = fri_gelu_bend(x);
     const fri_real slope = (fri_real)0.79788456080286535588 * (1 + (fri_real)0.134145 * x * x);
     return dy * (fri_real)0.5 * (1 + t + x * (1 - t * t) * slope);
+}
+
+/* The same of fused kernels; the gradient from x. */
+static inline FRI_HOST_DEVICE fri_real fri_activate(fri_activation a, fri_real x) {
+    switch (a) {
+    case FRI_ACTIVATION_RELU: return fri_relu(x);
+    case FRI_ACTIVATION_RELU6: return fri_relu6(x);
+    case FRI_ACTIVATION_HARDSWISH: return fri_hardswish(x);
+    case FRI_ACTIVATION_SILU: return fri_silu(x);
+    default: return x;
+    }
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_activate_gradient(fri_activation a, fri_real x, fri_real dy) {
+    switch (a) {
+    case FRI_ACTIVATION_RELU: return fri_relu_gradient(x, dy);
+    case FRI_ACTIVATION_RELU6: return fri_relu6_gradient(x, dy);
+    case FRI_ACTIVATION_HARDSWISH: return fri_hardswish_gradient(x, dy);
+    case FRI_ACTIVATION_SILU: return fri_silu_gradient(x, dy);
+    default: return dy;
+    }
+}
+
+/* Is act(x) made of x as it was rounded? A rectifier may as well be rounded after it. */
+static inline FRI_HOST_DEVICE bool fri_bends(fri_activation a) {
+    return a > FRI_ACTIVATION_RELU6;
 }
 
 /* ---- random numbers -------------------------------------------------------------------------------------- */

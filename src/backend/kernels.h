@@ -140,8 +140,10 @@ typedef fr_status fri_dropout_apply_mask_fn(const fri_exec *e, const fri_dropout
 
 /* ---- convolution and linear -------------------------------------------------------------------------------- */
 
-/* What a fused kernel does to its result last. */
-typedef enum fri_rectifier { FRI_RECTIFY_NONE, FRI_RECTIFY_RELU, FRI_RECTIFY_RELU6 } fri_rectifier;
+/* What a fused kernel does to its result last; a convolution knows the first three. */
+#define FRI_FUSED_ACTIVATIONS(A)  A(NONE) A(RELU) A(RELU6) A(HARDSWISH) A(SILU)
+#define FRI_ACTIVATION_WORD(word) FRI_ACTIVATION_##word,
+typedef enum fri_activation { FRI_FUSED_ACTIVATIONS(FRI_ACTIVATION_WORD) } fri_activation;
 
 typedef struct fri_conv2d_desc {
     fr_dtype dtype;      /* of x, w, y and their gradients */
@@ -154,7 +156,7 @@ typedef struct fri_conv2d_desc {
     bool bias;              /* the forward pass is given b */
     uint8_t unaligned;      /* FRI_UNALIGNED_*: operands that do not start at a multiple of 16 bytes */
     bool accumulate;        /* conv2d_constant only: y = relu(y + conv(x, w) + b) */
-    fri_rectifier relu;     /* conv2d_constant only */
+    fri_activation relu;    /* conv2d_constant only */
 } fri_conv2d_desc;
 
 /* The words that tell one convolution from another, beside its types: of the caches of primitives and plans, and of the
@@ -248,21 +250,22 @@ typedef fr_status fri_batchnorm2d_finalize_fn(const fri_exec *e, const fri_batch
 /* invstd [c] = 1 / sqrt(var + eps): what eval mode hands to apply. */
 typedef fr_status fri_batchnorm2d_invstd_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
                                             void *invstd);
-/* y = (x - mean) * invstd * gamma + beta, rounded to its type, then + addend (of dtype, or NULL), then rectified;
+/* y = (x - mean) * invstd * gamma + beta, rounded to its type, then + addend (of dtype, or NULL), then the activation;
  * gamma, beta (real) or both NULL. y may be x or the addend. */
 typedef fr_status fri_batchnorm2d_apply_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                            const void *mean, const void *invstd, const void *gamma, const void *beta,
-                                           const void *addend, fri_rectifier relu, void *y);
+                                           const void *addend, fri_activation act, void *y);
 /* dgamma, dbeta [c] (real) or NULL; dx or NULL. Train: dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));
- * eval (train false): dx = gamma * invstd * dy. dx may be dy, not x. relu: dy is the gradient of relu(y), and 0 stands
- * for it where y, as apply stores it, is <= 0; only then beta is read. */
+ * eval (train false): dx = gamma * invstd * dy. dx may be dy, not x. act: dy is the gradient of act(y), and what that
+ * makes of it where y is as apply stores it, rounded to its type, stands for it; only then beta is read. */
 typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
                                               const void *x, const void *mean, const void *invstd, const void *gamma,
-                                              const void *beta, bool relu, const void *dy, void *dx, void *dgamma,
-                                              void *dbeta);
+                                              const void *beta, fri_activation act, const void *dy, void *dx,
+                                              void *dgamma, void *dbeta);
 
-/* The same in train mode in two halves, without a relu. First the sums, in the pass that makes dy: a + b where the bit
- * is 1, else 0, as add_mask makes it; dy may be a or b. half [2, c] (real) is for the second one, which makes dx. */
+/* The same in train mode in two halves, without an activation. First the sums, in the pass that makes dy: a + b where
+ * the bit is 1, else 0, as add_mask makes it; dy may be a or b. half [2, c] (real) is for the second one, which makes
+ * dx. */
 typedef fr_status fri_batchnorm2d_backward_sums_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                                    const void *mean, const void *invstd, const uint8_t *bits,
                                                    const void *a, const void *b, void *dy, void *dgamma, void *dbeta,

@@ -63,11 +63,10 @@ static fr_status advise_segments(adviser *a) {
     int64_t best = 0;
     size_t least = SIZE_MAX, reserved = 0;
     int units = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_model_units(&trial, &units));
+    FRI_TRY(fri_model_units(&trial, &units));
     for (int64_t k = 2; k <= units && k <= 32; k++) {
         trial.opts.checkpoint_segments = k;
-        FR_TRY(s, fri_fits(&trial, SIZE_MAX, &reserved));
+        FRI_TRY(fri_fits(&trial, SIZE_MAX, &reserved));
         if (reserved >= least) continue;
         least = reserved;
         best = k;
@@ -75,9 +74,7 @@ static fr_status advise_segments(adviser *a) {
     if (best == 0) return FR_OK;
     trial.opts.checkpoint_segments = best;
     snprintf(flags, sizeof flags, "--checkpoint-segments %" PRId64, best);
-    s = try_flags(a, &trial.opts, flags);
-done:
-    return s;
+    return try_flags(a, &trial.opts, flags);
 }
 
 /* A fitted run of these options within the limit. */
@@ -110,8 +107,7 @@ static fr_status advise_batch(adviser *a) {
 static fr_status say_needs(const adviser *a) {
     char peak[FR_BYTES_TEXT], floor[FR_BYTES_TEXT], op[FR_BYTES_TEXT];
     fri_train_plan p = {0};
-    fr_status s = fri_train_plan_make(a->config, SIZE_MAX, &p);
-    if (s < 0) return s;
+    FRI_TRY(fri_train_plan_make(a->config, SIZE_MAX, &p));
     fprintf(a->out, "this command needs %s; its floor (parameters, optimizer state and the largest op, %s) is %s\n",
             fr_bytes_text(p.training.peak_allocated, peak), fr_bytes_text(fr_plan_largest_op(p.plan), op),
             fr_bytes_text(fr_plan_floor(p.plan), floor));
@@ -123,21 +119,19 @@ fr_status fri_advise(const fri_config *c, FILE *out) {
     adviser a = {.config = c, .limit = c->opts.memory_limit, .out = out};
     fr_memory_stats now;
     char text[FR_BYTES_TEXT];
-    fr_status s = FR_OK;
     if (a.limit == SIZE_MAX) {
-        FR_TRY(s, fr_memory_stats_get(c->opts.device, &now));
+        FRI_TRY(fr_memory_stats_get(c->opts.device, &now));
         a.limit = now.reserved;
     }
-    FR_TRY(s, say_needs(&a));
+    FRI_TRY(say_needs(&a));
     fprintf(out, "what would fit into %s; each line is a dry run of this command with these flags added:\n",
             fr_bytes_text(a.limit, text));
     if (c->opts.unit_plan == NULL) {
-        FR_TRY(s, advise_switches(&a));
-        if (c->opts.checkpoint_segments == FR_TRAIN_AUTO) FR_TRY(s, advise_segments(&a));
+        FRI_TRY(advise_switches(&a));
+        if (c->opts.checkpoint_segments == FR_TRAIN_AUTO) FRI_TRY(advise_segments(&a));
     }
-    FR_TRY(s, say_fit(&a, c, NULL));
-    FR_TRY(s, advise_batch(&a));
+    FRI_TRY(say_fit(&a, c, NULL));
+    FRI_TRY(advise_batch(&a));
     if (a.fitting == 0) fprintf(out, "  nothing tried fits, not even one image a step\n");
-done:
-    return s;
+    return FR_OK;
 }

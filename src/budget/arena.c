@@ -5,18 +5,15 @@
 
 static fr_status install(fri_session *r, fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
-    fr_status s = FR_OK;
     /* The caching allocator's reserve does not matter here, only the extent. */
-    FR_TRY(s, fri_train_plan_make(r->config, SIZE_MAX, p));
+    FRI_TRY(fri_train_plan_make(r->config, SIZE_MAX, p));
     if (!p->workspaces)
         return fr_fail(FR_EUNSUPPORTED, "a plan for %s cannot include its workspaces", fr_device_name(o->device));
-    FR_TRY(s, fri_train_plan_use_arena(p, &r->arena.placement));
+    FRI_TRY(fri_train_plan_use_arena(p, &r->arena.placement));
     if (r->arena.placement.extent > o->memory_limit)
         return fr_fail(FR_ENOMEM, "%zu bytes are needed, more than --memory-limit %zu", r->arena.placement.extent,
                        o->memory_limit);
-    FR_TRY(s, fr_plan_install(p->plan, o->device, NULL));
-done:
-    return s;
+    return fr_plan_install(p->plan, o->device, NULL);
 }
 
 void fri_train_arena_begin(fri_session *r) {

@@ -39,14 +39,11 @@ typedef struct dry_run {
 /* Copied from the host, of which meta reads nothing. */
 static fr_status filled(const dry_run *d, int split, int64_t n, fr_tensor **images, fr_tensor **targets) {
     const fr_shape of_images = fri_image_shape(&d->config, split, n), shape = fri_target_shape(&d->config, n);
-    fr_status s = FR_OK;
-    FR_TRY(s,
-           fr_tensor_from_host(d, of_images.rank, of_images.dim, fri_image_dtype(&d->config, split), FR_META, images));
+    FRI_TRY(fr_tensor_from_host(d, of_images.rank, of_images.dim, fri_image_dtype(&d->config, split), FR_META, images));
     fr_tensor_category_set(*images, FR_MEM_INPUT);
-    FR_TRY(s, fr_tensor_from_host(d, shape.rank, shape.dim, fri_target_dtype(&d->config), FR_META, targets));
+    FRI_TRY(fr_tensor_from_host(d, shape.rank, shape.dim, fri_target_dtype(&d->config), FR_META, targets));
     fr_tensor_category_set(*targets, FR_MEM_INPUT);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* The loader's data set holds batches 0 and 1, which are full, and 2, which is short. */
@@ -104,8 +101,7 @@ static fr_status section(dry_run *d, fri_part part, bool again) {
                  fri_phase_of(&d->config, d->run.epoch).first + 1, name);
         name = in_phase;
     }
-    fr_status s = fr_plan_section(d->out->plan, name);
-    if (s < 0) return s;
+    FRI_TRY(fr_plan_section(d->out->plan, name));
     if (!again) d->out->section[d->run.phase][part] = i;
     d->out->is_evaluation[i] = part >= FRI_PART_EVALUATION;
     d->out->phase[i] = d->run.phase;
@@ -125,7 +121,6 @@ static fr_status one_of(dry_run *d, fri_part part, int64_t alike, int64_t *done,
     bool again = d->out->section[d->run.phase][part] >= 0;
     const int phases_left = fri_phase_of(&d->config, FRI_LAST_PHASE).number - d->run.phase + 1;
     uint64_t before = fr_plan_state(d->out->plan);
-    fr_status s = FR_OK;
     if (part == FRI_PART_EVALUATION || part == FRI_PART_FEATURES) d->in_a_row = 0;
     if (repeats && again &&
         (d->in_a_row == STEPS_AT_MOST ||
@@ -134,13 +129,12 @@ static fr_status one_of(dry_run *d, fri_part part, int64_t alike, int64_t *done,
         *done = alike;
         return FR_OK;
     }
-    FR_TRY(s, section(d, part, again));
-    FR_TRY(s, run(d, part));
+    FRI_TRY(section(d, part, again));
+    FRI_TRY(run(d, part));
     d->in_a_row++;
     if (!repeats || (part == FRI_PART_STEP && steps_differ(d))) return FR_OK;
     if (fr_plan_state(d->out->plan) == before) *done = alike;
-done:
-    return s;
+    return FR_OK;
 }
 
 typedef struct step_work {
@@ -170,17 +164,11 @@ static fr_status step(void *ctx, fri_part part, int64_t alike, int64_t *done) {
 }
 
 static fr_status run_evaluation(dry_run *d, fri_part part) {
-    fri_sums sum = {0};
-    fr_tensor *images = NULL, *targets = NULL;
-    fr_status s = FR_OK;
-    if (part == FRI_PART_EVALUATION) FR_TRY(s, open_loader(d, FR_SPLIT_TEST, &d->loader));
-    FR_TRY(s, next_batch(d, FR_SPLIT_TEST, part == FRI_PART_EVALUATION_SHORT, &images, &targets));
-    FR_TRY(s, fri_evaluate_batch(&d->run, &images, &targets, 1, &sum));
-done:
-    fri_sums_drop(&sum);
-    fr_tensor_release(&images);
-    fr_tensor_release(&targets);
-    return s;
+    FRI_OWNED(fri_sums_drop) fri_sums sum = {0};
+    FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;
+    if (part == FRI_PART_EVALUATION) FRI_TRY(open_loader(d, FR_SPLIT_TEST, &d->loader));
+    FRI_TRY(next_batch(d, FR_SPLIT_TEST, part == FRI_PART_EVALUATION_SHORT, &images, &targets));
+    return fri_evaluate_batch(&d->run, &images, &targets, 1, &sum);
 }
 
 static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done) {
@@ -195,15 +183,10 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
 /* ---- features -------------------------------------------------------------------------------------------------- */
 
 static fr_status make_features(dry_run *d, fri_part part) {
-    fr_tensor *images = NULL, *targets = NULL;
-    fr_status s = FR_OK;
-    if (part == FRI_PART_FEATURES) FR_TRY(s, open_loader(d, FRI_SPLIT_ALL, &d->loader));
-    FR_TRY(s, next_batch(d, FRI_SPLIT_ALL, part == FRI_PART_FEATURES_SHORT, &images, &targets));
-    FR_TRY(s, fri_features_batch(&d->run, &images, &targets));
-done:
-    fr_tensor_release(&images);
-    fr_tensor_release(&targets);
-    return s;
+    FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;
+    if (part == FRI_PART_FEATURES) FRI_TRY(open_loader(d, FRI_SPLIT_ALL, &d->loader));
+    FRI_TRY(next_batch(d, FRI_SPLIT_ALL, part == FRI_PART_FEATURES_SHORT, &images, &targets));
+    return fri_features_batch(&d->run, &images, &targets);
 }
 
 static fr_status features(void *ctx, fri_part part, int64_t alike, int64_t *done) {
@@ -297,8 +280,7 @@ static fr_status fold(fri_train_plan *p) {
     const int n = fr_plan_sections(p->plan);
     for (int i = 0; i < n; i++) {
         fr_plan_section_stats t;
-        fr_status s = fr_plan_section_get(p->plan, i, &t);
-        if (s < 0) return s;
+        FRI_TRY(fr_plan_section_get(p->plan, i, &t));
         fri_peak_fold(&t.memory, p->is_evaluation[i] ? &p->evaluation : &p->training);
         fri_phase_fold(&t.memory, &p->phase_peak[p->phase[i > 0 ? i : n - 1 > 0]]); /* setup is the first phase's */
     }

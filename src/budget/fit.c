@@ -45,8 +45,7 @@ done:
 
 fr_status fri_fits(const fri_config *c, size_t limit, size_t *reserved) {
     fri_train_plan p = {0};
-    fr_status s = fri_plan_run(c, limit, &p);
-    if (s < 0) return s;
+    FRI_TRY(fri_plan_run(c, limit, &p));
     *reserved = fri_planned_reserved(&p);
     fri_train_plan_release(&p);
     return FR_OK;
@@ -57,8 +56,7 @@ static fr_status dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_m
     fri_config trial = *(const fri_config *)ctx;
     fri_train_plan p = {0};
     trial.opts.unit_plan = plan;
-    fr_status s = fri_plan_run(&trial, limit, &p);
-    if (s < 0) return s;
+    FRI_TRY(fri_plan_run(&trial, limit, &p));
     const fr_memory_stats *x = &p.training, *y = &p.evaluation;
     bool evaluation = y->peak_reserved > x->peak_reserved ||
                       (y->peak_reserved == x->peak_reserved && y->peak_allocated > x->peak_allocated);
@@ -116,26 +114,24 @@ static fr_status batch_fits(const fri_config *c, size_t budget, bool choose, int
 /* Doubling, then bisection: `low` fits, `high` does not. An epoch keeps at least one step. */
 fr_status fri_fit_largest_batch(const fri_config *c, size_t budget, bool choose, int64_t *out) {
     int64_t low = 0, high = 1, most = c->train_count / c->opts.accumulate;
-    fr_status s = FR_OK;
     bool yes = false;
     *out = 0;
     for (; high <= most; high = 2 * high < most || high == most ? 2 * high : most) {
-        FR_TRY(s, batch_fits(c, budget, choose, high, &yes));
+        FRI_TRY(batch_fits(c, budget, choose, high, &yes));
         if (!yes) break;
         low = high;
     }
     if (high > most + 1) high = most + 1;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        FR_TRY(s, batch_fits(c, budget, choose, middle, &yes));
+        FRI_TRY(batch_fits(c, budget, choose, middle, &yes));
         if (yes)
             low = middle;
         else
             high = middle;
     }
     *out = low;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- saying what was chosen -------------------------------------------------------------------------------- */
@@ -204,8 +200,7 @@ static fr_status choose_batch(fri_config *c) {
     int64_t batch = 0;
     double began = fri_seconds_now();
     char budget[FR_BYTES_TEXT];
-    fr_status s = fri_fit_largest_batch(c, o->memory_budget, o->fit_switches, &batch);
-    if (s < 0) return s;
+    FRI_TRY(fri_fit_largest_batch(c, o->memory_budget, o->fit_switches, &batch));
     /* Without any that fits the smallest one goes on, to be told what it needs. */
     o->batch_size = batch > 0 ? batch : 1;
     if (!o->quiet && batch > 0)
@@ -215,8 +210,7 @@ static fr_status choose_batch(fri_config *c) {
 }
 
 static fr_status choose_plan(fri_config *c, fr_fit *fit) {
-    fr_status s = fri_fit_find(c, c->opts.memory_budget, false, fit);
-    if (s < 0) return s;
+    FRI_TRY(fri_fit_find(c, c->opts.memory_budget, false, fit));
     if (!fit->fits) return nothing_fits(c, fit);
     fri_fit_switches(c);
     fr_switches_set(c->opts.switches);
@@ -237,12 +231,9 @@ static fr_status as_given(const fri_config *c) {
 
 fr_status fri_fit(fri_config *c, fr_fit *fit) {
     fr_train_opts *o = &c->opts;
-    fr_status s = FR_OK;
     if (o->memory_budget == SIZE_MAX) return FR_OK;
     if (o->memory_limit > o->memory_budget) o->memory_limit = o->memory_budget;
     o->memory_budget = o->memory_limit;
-    if (o->fit_batch) FR_TRY(s, choose_batch(c));
-    s = o->fit_switches ? choose_plan(c, fit) : as_given(c);
-done:
-    return s;
+    if (o->fit_batch) FRI_TRY(choose_batch(c));
+    return o->fit_switches ? choose_plan(c, fit) : as_given(c);
 }

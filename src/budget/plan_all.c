@@ -69,16 +69,15 @@ static fr_status combinations(table *t, const fri_config *base, int64_t segments
 
 /* Fitted plans between the smallest budget and what the fastest line reserves. */
 static fr_status budgets(table *t, const fri_config *base, size_t most) {
-    fr_fit fit = {0};
+    FRI_OWNED(fr_fit_release) fr_fit fit = {0};
     fri_config fitted = *base;
-    fr_status s = FR_OK;
     fitted.opts.switches = t->config->opts.switches;
-    FR_TRY(s, fri_fit_find(&fitted, 1, false, &fit));
+    FRI_TRY(fri_fit_find(&fitted, 1, false, &fit));
     size_t least = fit.smallest;
     for (int k = 0; k <= BUDGETS && least <= most && t->n < MOST_LINES; k++) {
         size_t budget = least + (most - least) / BUDGETS * (size_t)k;
         fr_fit_release(&fit);
-        FR_TRY(s, fri_fit_find(&fitted, budget, false, &fit));
+        FRI_TRY(fri_fit_find(&fitted, budget, false, &fit));
         if (!fit.fits) continue;
         line *l = &t->lines[t->n++];
         *l = (line){.allocated = fit.memory.peak_allocated,
@@ -86,9 +85,7 @@ static fr_status budgets(table *t, const fri_config *base, size_t most) {
                     .seconds = fit.seconds};
         snprintf(l->flags, sizeof l->flags, "--memory-budget %zu", budget);
     }
-done:
-    fr_fit_release(&fit);
-    return s;
+    return FR_OK;
 }
 
 static int smaller_first(const void *a, const void *b) {

@@ -8,12 +8,11 @@ fr_status fri_prefix_choose(fri_config *c) {
     size_t peak[MOST], least = SIZE_MAX;
     const size_t budget = c->opts.memory_budget;
     int n = 0, best = 0;
-    fr_status s = FR_OK;
-    if (c->opts.prefix_parts != FR_TRAIN_PARTS_AUTO) return s;
+    if (c->opts.prefix_parts != FR_TRAIN_PARTS_AUTO) return FR_OK;
     for (; n < MOST && (int64_t)1 << n < 2 * c->opts.batch_size; n++) {
         fri_config trial = *c;
         trial.opts.prefix_parts = (int64_t)1 << n;
-        FR_TRY(s, fri_fits(&trial, SIZE_MAX, &peak[n]));
+        FRI_TRY(fri_fits(&trial, SIZE_MAX, &peak[n]));
         if (peak[n] < least) least = peak[n];
     }
     for (int i = 0; i < n; i++)
@@ -22,6 +21,5 @@ fr_status fri_prefix_choose(fri_config *c) {
     if (!c->opts.quiet)
         fprintf(c->out, "--prefix-parts auto: %lld images at a time, %zu bytes; %zu with all at once\n",
                 (long long)c->opts.prefix_parts, peak[best], peak[n - 1]);
-done:
-    return s;
+    return FR_OK;
 }

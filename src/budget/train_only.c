@@ -137,23 +137,18 @@ static fr_status print_layers(const fri_session *trial, void *ctx) {
 }
 
 static fr_status print(const fri_config *c, const search *at, double seconds) {
-    fri_train_plan plan = {0};
+    FRI_OWNED(fri_train_plan_release) fri_train_plan plan = {0};
     table t = {.out = c->out, .only_biases = true};
-    fr_summary *summary = NULL;
-    fr_status s = FR_OK;
-    if (c->opts.quiet) return s;
+    FRI_OWNED(fr_summary_release) fr_summary *summary = NULL;
+    if (c->opts.quiet) return FR_OK;
     fprintf(c->out, "--train-only auto is --train-only");
     for (int64_t i = 0; i < c->opts.n_train_only; i++) fprintf(c->out, " %s", c->opts.train_only[i]);
     fprintf(c->out, ", of %" PRId64 " layers with parameters (%d trials, %.1f s)\n", at->layers, at->trials, seconds);
-    FR_TRY(s, fr_summary_begin(FR_META, &summary));
-    FR_TRY(s, fri_train_plan_make(c, SIZE_MAX, &plan));
-    FR_TRY(s, fr_summary_end(summary));
+    FRI_TRY(fr_summary_begin(FR_META, &summary));
+    FRI_TRY(fri_train_plan_make(c, SIZE_MAX, &plan));
+    FRI_TRY(fr_summary_end(summary));
     t.summary = summary;
-    FR_TRY(s, fri_on_meta(c, print_layers, &t));
-done:
-    fr_summary_release(&summary);
-    fri_train_plan_release(&plan);
-    return s;
+    return fri_on_meta(c, print_layers, &t);
 }
 
 /* ---- the flag -------------------------------------------------------------------------------------------------- */
@@ -162,32 +157,29 @@ fr_status fri_train_only_choose(fri_config *c) {
     search at = {.trial = *c, .last = 1};
     const double began = fri_seconds_now();
     bool yes = false;
-    fr_status s = FR_OK;
-    if (!fri_trains_auto(&c->opts)) return s;
+    if (!fri_trains_auto(&c->opts)) return FR_OK;
     if (at.trial.opts.prefix_parts == FR_TRAIN_PARTS_AUTO) /* chosen after this; an eighth is near the least */
         at.trial.opts.prefix_parts = (c->opts.batch_size + 7) / 8;
-    FR_TRY(s, fri_on_meta(c, count, &at.layers));
+    FRI_TRY(fri_on_meta(c, count, &at.layers));
     if (c->opts.max_step_time != FR_TRAIN_AUTO) {
-        FR_TRY(s, whole_step(c, &at.most));
+        FRI_TRY(whole_step(c, &at.most));
         at.most *= c->opts.max_step_time;
     }
-    FR_TRY(s, fits(&at, &yes));
+    FRI_TRY(fits(&at, &yes));
     if (!yes && at.most > 0) {
         at.most = 0;
-        FR_TRY(s, fits(&at, &yes));
+        FRI_TRY(fits(&at, &yes));
         if (yes)
-            FR_TRY(s, fr_fail(FR_EINVAL, "--max-step-time %g: a step that trains the last layer alone takes longer",
-                              c->opts.max_step_time));
+            return fr_fail(FR_EINVAL, "--max-step-time %g: a step that trains the last layer alone takes longer",
+                           c->opts.max_step_time);
     }
     if (yes) { /* else --memory-budget says what the least one is */
-        FR_TRY(s, grow(&at, &at.last));
+        FRI_TRY(grow(&at, &at.last));
         at.norm = at.last;
-        FR_TRY(s, grow(&at, &at.norm));
+        FRI_TRY(grow(&at, &at.norm));
         at.bias = at.norm;
-        FR_TRY(s, grow(&at, &at.bias));
+        FRI_TRY(grow(&at, &at.bias));
     }
     set_words(&at, c);
-    if (yes) s = print(c, &at, fri_seconds_now() - began);
-done:
-    return s;
+    return yes ? print(c, &at, fri_seconds_now() - began) : FR_OK;
 }

@@ -196,8 +196,7 @@ fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_t
         }
         epochs |= strncmp(argv[i], "--epochs", 8) == 0;
         steps |= strncmp(argv[i], "--steps", 7) == 0;
-        fr_status s = read_flag(p, argc, argv, &i, o);
-        if (s < 0) return s;
+        FRI_TRY(read_flag(p, argc, argv, &i, o));
     }
     if (steps && !epochs) o->epochs = FR_TRAIN_AUTO; /* as many as the steps need */
     return FR_OK;

@@ -46,13 +46,12 @@ static void print_phases(const fri_config *c, const fri_train_plan *p) {
 static fr_status print(const fri_session *r, const fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
     char peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT];
-    fr_status s = FR_OK;
     if (!o->quiet) {
         fprintf(r->config->out,
                 "%s, %" PRId64 " parameters; %s, %" PRId64 " px, batches of %" PRId64 ", %" PRId64 " steps\n",
                 r->config->model_name, r->parameters, fri_dataset_name(o->dataset), o->image_size, o->batch_size,
                 fri_steps_total(r->config));
-        FR_TRY(s, fr_plan_report(p->plan, r->config->out));
+        FRI_TRY(fr_plan_report(p->plan, r->config->out));
         if (!p->workspaces && o->device != FR_META)
             fprintf(r->config->out, "workspaces are not included: this build cannot ask the libraries of %s for them\n",
                     fr_device_name(o->device));
@@ -71,8 +70,7 @@ static fr_status print(const fri_session *r, const fri_train_plan *p) {
     if (p->evaluation.peak_allocated > 0)
         fprintf(r->config->out, " (evaluation %s)", fr_bytes_text(p->evaluation.peak_allocated, evaluation));
     fprintf(r->config->out, "%s\n", p->workspaces ? ", workspaces included" : ", without workspaces");
-done:
-    return s;
+    return FR_OK;
 }
 
 /* The arena of the run, which reserves nothing here. */

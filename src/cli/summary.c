@@ -18,22 +18,17 @@ done:
 
 fr_status fri_summary_command(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    fri_train_plan plan = {0};
-    fr_summary *summary = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_summary_begin(FR_META, &summary));
-    FR_TRY(s, fri_train_plan_make(r->config, SIZE_MAX, &plan));
-    FR_TRY(s, fr_summary_end(summary));
+    FRI_OWNED(fri_train_plan_release) fri_train_plan plan = {0};
+    FRI_OWNED(fr_summary_release) fr_summary *summary = NULL;
+    FRI_TRY(fr_summary_begin(FR_META, &summary));
+    FRI_TRY(fri_train_plan_make(r->config, SIZE_MAX, &plan));
+    FRI_TRY(fr_summary_end(summary));
     if (!o->quiet)
         fprintf(r->config->out, "%s; %s, %" PRId64 " px, batches of %" PRId64 "%s\n", r->config->model_name,
                 fri_dataset_name(r->config->opts.dataset), o->image_size, o->batch_size,
                 o->split_batch > 1 ? " in parts" : "");
-    FR_TRY(s, fr_summary_sort(summary, (fr_summary_column)o->sort));
-    FR_TRY(s, fr_summary_print(summary, r->config->out));
-    if (o->csv != NULL) FR_TRY(s, write_csv(summary, o->csv));
-    if (fflush(r->config->out) != 0) s = fr_fail(FR_EIO, "--summary: standard output cannot be written");
-done:
-    fr_summary_release(&summary);
-    fri_train_plan_release(&plan);
-    return s;
+    FRI_TRY(fr_summary_sort(summary, (fr_summary_column)o->sort));
+    FRI_TRY(fr_summary_print(summary, r->config->out));
+    if (o->csv != NULL) FRI_TRY(write_csv(summary, o->csv));
+    return fflush(r->config->out) != 0 ? fr_fail(FR_EIO, "--summary: standard output cannot be written") : FR_OK;
 }

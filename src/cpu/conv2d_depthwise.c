@@ -1,5 +1,6 @@
 /* conv2d_depthwise.c - the weights' gradient of a convolution in which each channel has a filter of its own
- * (groups = C = K), where the library pads each channel to a block of them: 256 times the weights as scratch.
+ * (groups = C = K), where the library is slow; mostly it pads each channel to a block of them there, with 256 times the
+ * weights as scratch.
  *
  *   dw[c, r, s] = sum over images, p, q of dy[p, q, c] x[p stride - pad + r dilation, q stride - pad + s, c]
  *
@@ -25,15 +26,16 @@ typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias
 typedef uint32_t words __attribute__((vector_size(LANES * 4)));
 typedef uint16_t halves __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
 
-/* The library has a kernel of its own for 3 x 3 filters on maps that are larger. */
-static bool library_pads(const fri_conv2d_desc *d) {
-    return d->r > 3 || d->s > 3 || d->h <= 3 || d->w <= 3;
+/* The library has a kernel of its own for 3 x 3 filters on maps that are larger; with bf16 ours takes 0.65 of its time
+ * (benchmarks/op_bandwidth bf16 7 depthwise). */
+static bool library_is_slow(const fri_conv2d_desc *d) {
+    return d->dtype == FR_BF16 || d->r > 3 || d->s > 3 || d->h <= 3 || d->w <= 3;
 }
 
 bool fri_conv2d_depthwise_pays(const fri_conv2d_desc *d, fri_pass pass) {
     return pass == FRI_PASS_BACKWARD_WEIGHT && d->groups == d->c && d->k == d->c && d->c >= LANES &&
            d->r <= MOST_SIZE && (d->s == 3 || d->s == 5 || d->s == 7) && d->stride_w <= 2 && d->dilation_w == 1 &&
-           library_pads(d);
+           library_is_slow(d);
 }
 
 /* ---- one row of the filters of LANES channels ------------------------------------------------------------ */

@@ -56,16 +56,14 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
         return FR_OK;
     }
 
-    fr_status s = prefers_im2col(d, pass) ? plan_im2col(e) : plan_direct(e);
-    if (s < 0) return s;
+    FRI_TRY(prefers_im2col(d, pass) ? plan_im2col(e) : plan_direct(e));
     /* The other way where this one does not exist, or where only the other one keeps the caller's limit. */
     bool over = d->workspace_limit > 0 && e->bytes > d->workspace_limit;
     if (e->method != FRI_CONV2D_NONE && !over) return FR_OK;
     fri_conv2d_engine other = {.d = *d, .pass = pass};
-    s = e->method == FRI_CONV2D_IM2COL || (e->method == FRI_CONV2D_NONE && prefers_im2col(d, pass))
-            ? plan_direct(&other)
-            : plan_im2col(&other);
-    if (s < 0) return s;
+    FRI_TRY(e->method == FRI_CONV2D_IM2COL || (e->method == FRI_CONV2D_NONE && prefers_im2col(d, pass))
+                ? plan_direct(&other)
+                : plan_im2col(&other));
     if (other.method == FRI_CONV2D_NONE) return FR_OK;
     if (e->method == FRI_CONV2D_NONE || other.bytes <= d->workspace_limit) *e = other;
     return FR_OK;

@@ -39,6 +39,7 @@ typedef struct fri_conv2d_engine {
     int64_t tiles, chunk, in, in_block, out, out_block;
     int64_t workers; /* threads that go each through tiles (dw: output channels) of their own; 0: they share a chunk */
     size_t worker_bytes;
+    bool apart; /* each of the 36 products is a call on one thread */
     size_t v_at, u_at, m_at;
 
     int64_t parts; /* depthwise: sums of rows, at sum_at, which are then added */

@@ -52,8 +52,7 @@ static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t rows, fri_acc
 
 static fr_status plan_product(fri_conv2d_engine *e, int slot, int64_t rows, fri_accum accum, size_t *scratch) {
     fri_matmul_desc p = product(e, rows, accum);
-    fr_status s = fri_dnnl_matmul(&p, &e->op[slot]);
-    if (s < 0) return s;
+    FRI_TRY(fri_dnnl_matmul(&p, &e->op[slot]));
     if (e->op[slot] == NULL)
         e->method = FRI_CONV2D_NONE;
     else if (fri_dnnl_scratch_bytes(e->op[slot]) > *scratch)
@@ -64,7 +63,6 @@ static fr_status plan_product(fri_conv2d_engine *e, int slot, int64_t rows, fri_
 fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
-    fr_status s = FR_OK;
     size_t scratch = 0, column = fr_dtype_size(column_dtype(e));
     e->method = FRI_CONV2D_IM2COL;
     bool vector = d->k == d->groups && d->groups > 1;
@@ -85,12 +83,12 @@ fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e) {
 
     int64_t tail = all % e->rows;
     if (vector) goto parts; /* op stays NULL */
-    FR_TRY(s, plan_product(e, 0, e->rows, FRI_SET, &scratch));
-    if (dw && e->rows < all && e->method != FRI_CONV2D_NONE) FR_TRY(s, plan_product(e, 1, e->rows, FRI_ADD, &scratch));
-    if (tail > 0 && e->method != FRI_CONV2D_NONE) FR_TRY(s, plan_product(e, 2, tail, dw ? FRI_ADD : FRI_SET, &scratch));
+    FRI_TRY(plan_product(e, 0, e->rows, FRI_SET, &scratch));
+    if (dw && e->rows < all && e->method != FRI_CONV2D_NONE) FRI_TRY(plan_product(e, 1, e->rows, FRI_ADD, &scratch));
+    if (tail > 0 && e->method != FRI_CONV2D_NONE) FRI_TRY(plan_product(e, 2, tail, dw ? FRI_ADD : FRI_SET, &scratch));
     if (e->images > 0 && d->n % e->images > 0 && e->method != FRI_CONV2D_NONE) {
         int64_t last = d->n % e->images * d->p; /* then e->images > 1, so rows == all: no other tail */
-        FR_TRY(s, plan_product(e, 2, last, FRI_SET, &scratch));
+        FRI_TRY(plan_product(e, 2, last, FRI_SET, &scratch));
     }
 
 parts:
@@ -100,8 +98,7 @@ parts:
     if (d->dtype != FR_F32 && dx && !e->pointwise)
         e->sum_at = fri_part(&e->bytes, (size_t)(e->images * d->h * d->w * d->c) * sizeof(float));
     e->scratch_at = fri_part(&e->bytes, scratch);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- x to columns ---------------------------------------------------------------------------------------- */
@@ -258,7 +255,6 @@ static fr_status run_piece(const fri_conv2d_engine *e, const fri_dnnl_op *op, in
 static fr_status run_images(const fri_conv2d_engine *e, int64_t image, int64_t images, const void *dy, const void *w,
                             char *dx, char *workspace) {
     const fri_conv2d_desc *d = &e->d;
-    fr_status s = FR_OK;
     int64_t elements = images * d->h * d->w * d->c, from = image * d->p, last = (image + images) * d->p;
     char *part = dx + (size_t)(image * d->h * d->w * d->c) * fr_dtype_size(d->dtype);
     float *sums = (float *)(void *)(d->dtype == FR_F32 ? part : workspace + e->sum_at);
@@ -266,24 +262,22 @@ static fr_status run_images(const fri_conv2d_engine *e, int64_t image, int64_t i
     for (int64_t rows; from < last; from += rows) {
         rows = fri_min_i64(e->rows, last - from);
         for (int64_t g = 0; g < d->groups; g++) {
-            FR_TRY(s, run_piece(e, e->op[rows == e->rows ? 0 : 2], g, from, rows, dy, w, NULL, workspace + e->col_at,
-                                workspace));
+            FRI_TRY(run_piece(e, e->op[rows == e->rows ? 0 : 2], g, from, rows, dy, w, NULL, workspace + e->col_at,
+                              workspace));
             scatter(d, from, rows, image, g * (d->c / d->groups), (const float *)(void *)(workspace + e->col_at), sums);
         }
     }
     if (d->dtype != FR_F32) fri_cpu_narrow_rows(d->dtype, 1, elements, sums, part, elements);
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                 char *workspace) {
     const fri_conv2d_desc *d = &e->d;
-    fr_status s = FR_OK;
     if (e->images > 0) {
         for (int64_t i = 0; i < d->n; i += e->images)
-            FR_TRY(s, run_images(e, i, fri_min_i64(e->images, d->n - i), a, b, out, workspace));
-        goto done;
+            FRI_TRY(run_images(e, i, fri_min_i64(e->images, d->n - i), a, b, out, workspace));
+        return FR_OK;
     }
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, sums = dw && d->dtype != FR_F32;
     char *target = sums ? workspace + e->sum_at : out;
@@ -295,11 +289,10 @@ fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const
             char *to = target;
             if (e->pass == FRI_PASS_BACKWARD_INPUT) /* pointwise: the columns are dx itself */
                 to += (size_t)(from * d->q * d->c + g * (d->c / d->groups)) * fr_dtype_size(d->dtype);
-            FR_TRY(s, run_piece(e, op, g, from, rows, a, b, bias, to, workspace));
+            FRI_TRY(run_piece(e, op, g, from, rows, a, b, bias, to, workspace));
         }
     }
     int64_t weights = d->k * row_elements(d);
     if (sums) fri_cpu_narrow_rows(d->dtype, 1, weights, (const float *)(const void *)target, out, weights);
-done:
-    return s;
+    return FR_OK;
 }

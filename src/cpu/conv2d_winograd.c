@@ -6,9 +6,12 @@
  *   forward          y = A^T M A + b,  M [36, tiles, K] = V U,  V [36, tiles, C] = B^T x B,  U [36, C, K] = G w G^T
  *   backward input   the same on dy, with w turned by 180 degrees, its channels swapped, and padding 2 - pad
  *   backward weight  dw = G^T S G,  S [36, K, C] = sum over tiles of D^T V,  D [36, tiles, K] = A dy A^T
- * The 36 products are one call of the library. Chunks of tiles and blocks of channels keep U, V, M (D, V, S) within
- * LIMIT. A row of the library's product does not depend on the number of rows (in its `brg` kernels; others are not
- * taken), so chunks and blocks change no bit of y and dx; S is summed over chunks in order. */
+ * Chunks of tiles and blocks of channels keep U, V, M (D, V, S) within LIMIT; they change no bit of y and dx, since a
+ * row of a product does not depend on the number of rows, and S is summed over chunks in order. That is so in two of
+ * the library's kernels; others are not taken.
+ *   brg       the 36 products are one call
+ *   gemm:jit  (AVX2 and Arm in 2.6) a call a product, each on one thread, with zeros up to a multiple of ROWS rows: it
+ *             adds up in another order what is over six rows, and what threads cut off */
 #include "base/status.h"
 #include "cpu/conv2d_engine.h"
 #include "cpu/cpu.h"
@@ -21,6 +24,7 @@ enum {
     LANES = 64,                       /* channels that a transform takes at a time */
     LIMIT = 8 << 20,                  /* bytes of workspace */
     ROOM = LIMIT / 4 / PLACES - 2048, /* floats of U, V, M per place; the rest is for the library's scratchpad */
+    ROWS = 12,
 };
 
 static const float zeros[LANES];
@@ -156,20 +160,20 @@ typedef struct step {
 
 typedef void transform(int64_t n, sources x, targets y);
 
-/* to [36, tiles, channels] from windows of size x size; for all threads of a team. */
+/* to [36, rows, channels] from windows of size x size, zeros behind the last tile; for all threads of a team. */
 static void take_tiles(const map *m, int64_t size, transform *f, const float *x, int64_t tile, int64_t tiles,
-                       int64_t first, int64_t channels, float *to) {
+                       int64_t rows, int64_t first, int64_t channels, float *to) {
     int64_t blocks = fri_ceil_div(channels, LANES);
 #pragma omp for schedule(static) nowait
-    for (int64_t task = 0; task < tiles * blocks; task++) {
+    for (int64_t task = 0; task < rows * blocks; task++) {
         int64_t t = task / blocks, c = task % blocks * LANES;
         const float *in[PLACES];
         float *out[PLACES];
         for (int64_t i = 0; i < size * size; i++) {
-            int64_t at = element(m, tile + t, i / size, i % size);
+            int64_t at = t < tiles ? element(m, tile + t, i / size, i % size) : -1;
             in[i] = at < 0 ? zeros : x + at + first + c;
         }
-        for (int64_t i = 0; i < PLACES; i++) out[i] = to + (i * tiles + t) * channels + c;
+        for (int64_t i = 0; i < PLACES; i++) out[i] = to + (i * rows + t) * channels + c;
         f(fri_min_i64(LANES, channels - c), in, out);
     }
 }
@@ -179,36 +183,36 @@ FRI_CLONES static void add_bias(int64_t n, const float *b, float *y) {
 }
 
 /* y = v + b (+ y), rectified. */
-FRI_CLONES static void finish(int64_t n, const float *v, const float *b, bool accumulate, fri_rectifier relu,
+FRI_CLONES static void finish(int64_t n, const float *v, const float *b, bool accumulate, fri_activation relu,
                               float *y) {
     const float ceiling = fri_ceiling(relu);
     for (int64_t i = 0; i < n; i++) {
         float sum = accumulate ? v[i] + b[i] + y[i] : v[i] + b[i];
-        y[i] = relu != FRI_RECTIFY_NONE ? fri_relu_below(sum, ceiling) : sum;
+        y[i] = relu != FRI_ACTIVATION_NONE ? fri_relu_below(sum, ceiling) : sum;
     }
 }
 
-/* The outputs of tiles from [36, tiles, channels], those inside of the map. b or NULL. */
+/* The outputs of tiles from [36, rows, channels], those inside of the map. b or NULL. */
 static void put_tiles(const fri_conv2d_desc *d, const map *m, const float *from, int64_t tile, int64_t tiles,
-                      int64_t first, int64_t channels, const float *b, float *y) {
-    const bool tail = d->accumulate || d->relu != FRI_RECTIFY_NONE;
+                      int64_t rows, int64_t first, int64_t channels, const float *b, float *y) {
+    const bool tail = d->accumulate || d->relu != FRI_ACTIVATION_NONE;
     int64_t blocks = fri_ceil_div(channels, LANES);
 #pragma omp for schedule(static) nowait
     for (int64_t task = 0; task < tiles * blocks; task++) {
         int64_t t = task / blocks, c = task % blocks * LANES, n = fri_min_i64(LANES, channels - c);
         const float *in[PLACES];
-        float *out[16], *to[16], outside[LANES], rows[16][LANES];
-        for (int64_t i = 0; i < PLACES; i++) in[i] = from + (i * tiles + t) * channels + c;
+        float *out[16], *to[16], outside[LANES], sums[16][LANES];
+        for (int64_t i = 0; i < PLACES; i++) in[i] = from + (i * rows + t) * channels + c;
         for (int64_t i = 0; i < 16; i++) {
             int64_t at = element(m, tile + t, i / 4, i % 4);
             to[i] = at < 0 ? outside : y + at + first + c;
-            out[i] = tail ? rows[i] : to[i];
+            out[i] = tail ? sums[i] : to[i];
         }
         output_tile(n, in, out);
         for (int64_t i = 0; i < 16 && b != NULL; i++) {
             if (to[i] == outside) continue;
             if (tail)
-                finish(n, rows[i], b + first + c, d->accumulate, d->relu, to[i]);
+                finish(n, sums[i], b + first + c, d->accumulate, d->relu, to[i]);
             else
                 add_bias(n, b + first + c, to[i]);
         }
@@ -311,62 +315,72 @@ static bool fits(const fri_conv2d_desc *d) {
  *   14, 128 -> 32     1.27 1.08 1.18      (transforms outweigh the product)
  *   28, 96 -> 48      0.45 0.40 0.49
  * (*: while the machine had other work, which costs these many short loops more than the library's one.) Transforming
- * the filters costs what some ten tiles cost, so single images of small maps lose; the rule is made for 8 and more. */
+ * the filters costs what some ten tiles cost, so single images of small maps lose; the rule is made for 8 and more.
+ * With ONEDNN_MAX_CPU_ISA=AVX2, in the order of the table: 0.48 0.43 0.38, 0.49 0.46 0.41, 0.43 0.40 0.39, 0.65 0.66
+ * 0.48, 0.81 0.79 0.76 *, 0.77 0.70 0.66 *, 1.09 1.04 0.89 *, -, 1.21 1.10 0.94 *, 0.93 0.90 0.84, 0.45 0.45 0.53. */
 bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     bool dx = pass == FRI_PASS_BACKWARD_INPUT;
     int64_t h = dx ? d->h : d->p, w = dx ? d->w : d->q, tiles = fri_ceil_div(h, 4) * fri_ceil_div(w, 4);
     return fits(d) && tiles >= 4 && h * w >= 10 * tiles && d->c * d->k >= 32 * (d->c + d->k);
 }
 
+/* Rows of V and M of a chunk. */
+static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
+    return e->apart && e->pass != FRI_PASS_BACKWARD_WEIGHT ? fri_ceil_div(tiles, ROWS) * ROWS : tiles;
+}
+
 /* Blocks of channels whose products outweigh the transforms that they repeat, and as many tiles as `room` floats per
  * place leave, at most `most`: 0 where no such block is worth it. dw's chunks are of one size, since their order is
- * that of its sums, and small, since the library transposes D in scratch of each thread. */
+ * that of its sums, and small for brg, which transposes D in scratch of each thread. */
 static int64_t choose_blocks(fri_conv2d_engine *e, int64_t room, int64_t widest) {
     enum { LEAST = 16, WEIGHT_CHUNK = 64 };
-    int64_t in = e->in, out = e->out, most = 256;
+    int64_t in = e->in, out = e->out, least = 1, most = 256;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
         e->in_block = divisor(in, widest);
         e->out_block = divisor(out, widest);
-        most = WEIGHT_CHUNK;
+        if (!e->apart) least = most = WEIGHT_CHUNK;
     } else {
         e->in_block = in;
         e->out_block = divisor(out, fri_min_i64(fri_max_i64(64, 16384 / in), room * 2 / 3 / in));
     }
     if (e->out_block < fri_min_i64(LEAST, out) || e->in_block < fri_min_i64(LEAST, in)) return 0;
     int64_t fit = fri_max_i64(0, room - e->in_block * e->out_block) / (e->in_block + e->out_block);
-    if (e->pass == FRI_PASS_BACKWARD_WEIGHT && fit < most) return 0;
-    return fri_min_i64(fit, most);
+    if (fit < least) return 0;
+    int64_t tiles = fri_min_i64(fit, most);
+    return rows_of(e, tiles) > tiles ? tiles / ROWS * ROWS : tiles;
 }
 
 /* Threads that share chunks wait for each other twice a chunk, which takes long where other programs take a processor
  * away for a while. So each has its own where the room is enough for that: then forward and dx transform all filters
- * once a thread, dw all of x. Bits are the same. */
+ * once a thread, dw all of x. Bits are the same; in gemm:jit only where the blocks are. */
 static bool choose_workers(fri_conv2d_engine *e) {
     enum { WORTH = 32 };
-    int64_t workers = fr_threads_get(), widest = 64;
+    int64_t workers = fr_threads_get(), widest = 64, block = e->out_block;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
-    if (workers == 1 || (!dw && e->tiles < 4 * WORTH * workers)) return false;
+    if (workers == 1 || (dw ? e->apart : e->tiles < 4 * WORTH * workers)) return false;
     if (dw) widest = fri_min_i64(widest, e->out / workers);
     int64_t fit = choose_blocks(e, ROOM / workers, widest);
     if (fit < WORTH || e->out_block < WORTH || e->in_block < WORTH || (dw && e->out / e->out_block % workers != 0))
         return false;
+    if (e->apart && e->out_block != block) return false;
     e->workers = workers;
     if (dw) {
         e->chunk = fri_min_i64(fit, e->tiles);
     } else {
         int64_t share = fri_ceil_div(e->tiles, workers), chunks = fri_ceil_div(share, fit);
-        e->chunk = fri_ceil_div(share, chunks);
+        e->chunk = rows_of(e, fri_ceil_div(share, chunks));
     }
     return true;
 }
 
 static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum) {
-    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = PLACES, .accum = accum, .alone = e->workers > 0};
+    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = e->apart ? 0 : PLACES, .accum = accum};
+    p.alone = e->apart || e->workers > 0;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
         p.m = e->out_block, p.k = tiles, p.n = e->in_block;
         p.a_row = 1, p.a_col = e->out_block, p.b_row = e->in_block, p.b_col = 1, p.c_row = e->in_block;
     } else {
-        p.m = tiles, p.k = e->in_block, p.n = e->out_block;
+        p.m = rows_of(e, tiles), p.k = e->in_block, p.n = e->out_block;
         p.a_row = e->in_block, p.a_col = 1, p.b_row = e->out_block, p.b_col = 1, p.c_row = e->out_block;
     }
     p.a_batch = p.m * p.k, p.b_batch = p.k * p.n, p.c_batch = p.m * p.n;
@@ -379,7 +393,10 @@ static fr_status plan_product(const fri_conv2d_engine *e, int64_t tiles, fri_acc
     fri_matmul_desc p = product(e, tiles, accum);
     const fri_dnnl_op *found = NULL;
     fr_status s = fri_dnnl_matmul(&p, &found);
-    if (s < 0 || found == NULL || strncmp(fri_dnnl_name(found, FRI_DNNL_PLAIN), "brg", 3) != 0) return s;
+    if (s < 0 || found == NULL) return s;
+    const char *name = fri_dnnl_name(found, FRI_DNNL_PLAIN);
+    if (e->apart ? strcmp(name, "gemm:jit") != 0 || fri_dnnl_scratch_bytes(found) > 0 : strncmp(name, "brg", 3) != 0)
+        return s;
     if (fri_dnnl_scratch_bytes(found) > *scratch) *scratch = fri_dnnl_scratch_bytes(found);
     *op = found;
     return FR_OK;
@@ -388,10 +405,11 @@ static fr_status plan_product(const fri_conv2d_engine *e, int64_t tiles, fri_acc
 static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
     size_t place = PLACES * sizeof(float);
+    int64_t rows = rows_of(e, e->chunk);
     e->bytes = 0;
-    e->v_at = fri_part(&e->bytes, place * (size_t)(e->chunk * e->in_block));
+    e->v_at = fri_part(&e->bytes, place * (size_t)(rows * e->in_block));
     e->u_at = fri_part(&e->bytes, place * (size_t)((dw ? e->chunk : e->in_block) * e->out_block));
-    e->m_at = fri_part(&e->bytes, place * (size_t)((dw ? e->in_block : e->chunk) * e->out_block));
+    e->m_at = fri_part(&e->bytes, place * (size_t)((dw ? e->in_block : rows) * e->out_block));
     e->scratch_at = fri_part(&e->bytes, scratch);
     e->worker_bytes = e->bytes;
     if (e->workers > 0) e->bytes *= (size_t)e->workers;
@@ -410,9 +428,12 @@ fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     map m = map_of(d, dx, 0, 0, !dx);
     e->in = dx ? d->k : d->c, e->out = dx ? d->c : d->k;
     e->tiles = d->n * m.grid_h * m.grid_w;
-    e->chunk = choose_blocks(e, ROOM, 128);
-    if (e->chunk == 0) return FR_OK;
-    FR_TRY(s, plan_product(e, e->chunk, dw ? FRI_ADD : FRI_SET, &scratch, &full));
+    for (int apart = 0; full == NULL && apart < 2; apart++) {
+        e->apart = apart;
+        e->chunk = choose_blocks(e, ROOM, 128);
+        if (e->chunk == 0) return FR_OK;
+        FR_TRY(s, plan_product(e, e->chunk, dw ? FRI_ADD : FRI_SET, &scratch, &full));
+    }
     if (full == NULL || lay_out(e, scratch) > LIMIT) return FR_OK;
 
     if (!choose_workers(e)) e->chunk = fri_min_i64(choose_blocks(e, ROOM, 128), e->tiles);
@@ -438,6 +459,38 @@ typedef struct run {
     float *y, *v, *u, *m;
 } run;
 
+/* What went wrong in a team; the library's sentence is its thread's. */
+typedef struct failure {
+    fr_status status;
+    char sentence[256];
+} failure;
+
+static void note(failure *f, fr_status s) {
+    if (s >= 0) return;
+#pragma omp critical(fri_winograd_failed)
+    {
+        f->status = s;
+        snprintf(f->sentence, sizeof f->sentence, "%s", fr_last_error());
+    }
+}
+
+static fr_status told(const failure *f) {
+    return f->status < 0 ? fr_fail(f->status, "%s", f->sentence) : FR_OK;
+}
+
+static fr_status multiply(const run *r, const fri_dnnl_op *op, const step *now, char *scratch) {
+    const fri_conv2d_engine *e = r->e;
+    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
+    const float *a = dw ? r->u : r->v, *b = dw ? r->v : r->u;
+    if (!e->apart) return fri_dnnl_run(op, a, b, NULL, r->m, scratch);
+    fri_matmul_desc p = product(e, now->tiles, FRI_SET);
+    failure f = {FR_OK, ""};
+#pragma omp parallel for schedule(static) if (e->workers == 0)
+    for (int64_t i = 0; i < PLACES; i++)
+        note(&f, fri_dnnl_run(op, a + i * p.a_batch, b + i * p.b_batch, NULL, r->m + i * p.c_batch, scratch));
+    return told(&f);
+}
+
 /* What lies between two products, for all threads: results of the step behind are written (done, or NULL), and what
  * the next one (or NULL) reads is made, unless it is there from the step before it. */
 static void between(const run *r, const step *done, const step *next) {
@@ -453,11 +506,14 @@ static void between(const run *r, const step *done, const step *next) {
         if (complete && dw)
             put_weights(d, r->m, done->out, e->out_block, done->in, e->in_block, r->y);
         else if (complete)
-            put_tiles(d, &r->out, r->m, done->tile, done->tiles, done->out, e->out_block, r->bias, r->y);
+            put_tiles(d, &r->out, r->m, done->tile, done->tiles, rows_of(e, done->tiles), done->out, e->out_block,
+                      r->bias, r->y);
         if (next != NULL && !same_v)
-            take_tiles(&r->in, 6, input_tile, r->a, next->tile, next->tiles, next->in, e->in_block, r->v);
+            take_tiles(&r->in, 6, input_tile, r->a, next->tile, next->tiles, rows_of(e, next->tiles), next->in,
+                       e->in_block, r->v);
         if (next != NULL && !same_u && dw)
-            take_tiles(&r->out, 4, gradient_tile, r->b, next->tile, next->tiles, next->out, e->out_block, r->u);
+            take_tiles(&r->out, 4, gradient_tile, r->b, next->tile, next->tiles, next->tiles, next->out, e->out_block,
+                       r->u);
         else if (next != NULL && !same_u && dx)
             take_turned_filters(d, r->b, next->out, e->out_block, r->u);
         else if (next != NULL && !same_u)
@@ -480,7 +536,7 @@ static fr_status run_part(run r, step from, step to, char *workspace) {
                 now.tiles = fri_min_i64(e->chunk, to.tile - now.tile);
                 between(&r, done, &now);
                 const fri_dnnl_op *op = e->op[now.tiles < e->chunk ? 2 : dw && now.tile > 0 ? 1 : 0];
-                FR_TRY(s, fri_dnnl_run(op, dw ? r.u : r.v, dw ? r.v : r.u, NULL, r.m, workspace + e->scratch_at));
+                FR_TRY(s, multiply(&r, op, &now, workspace + e->scratch_at));
                 before = now;
                 done = &before;
             }
@@ -512,17 +568,8 @@ fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, con
     r.in = dx ? map_of(d, true, 2 - d->pad_h, 2 - d->pad_w, false) : map_of(d, false, d->pad_h, d->pad_w, true);
     r.out = map_of(d, !dx, 0, 0, !dx);
     if (e->workers == 0) return run_part(r, (step){0}, (step){.tile = e->tiles, .out = e->out}, workspace);
-    char sentence[256];
-    fr_status failed = FR_OK;
+    failure f = {FR_OK, ""};
 #pragma omp parallel for schedule(static, 1) num_threads((int)e->workers)
-    for (int64_t i = 0; i < e->workers; i++) {
-        fr_status s = run_worker(&r, i, workspace);
-        if (s >= 0) continue;
-#pragma omp critical(fri_winograd_failed)
-        {
-            failed = s; /* the sentence is its thread's */
-            snprintf(sentence, sizeof sentence, "%s", fr_last_error());
-        }
-    }
-    return failed < 0 ? fr_fail(failed, "%s", sentence) : FR_OK;
+    for (int64_t i = 0; i < e->workers; i++) note(&f, run_worker(&r, i, workspace));
+    return told(&f);
 }

@@ -33,7 +33,8 @@ typedef fri_real real;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FRI_SANITIZED 1
 #endif
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(FRI_SANITIZED)
+#if defined(FRI_CLONES) /* a test has chosen */
+#elif defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(FRI_SANITIZED)
 #define FRI_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define FRI_CLONES

@@ -279,7 +279,7 @@ done:
 }
 
 /* What is done to a result before it is written: the sum with what was there, then the rectifier. */
-static fr_status make_attr(bool sum, fri_rectifier relu, dnnl_primitive_attr_t *attr) {
+static fr_status make_attr(bool sum, fri_activation relu, dnnl_primitive_attr_t *attr) {
     fr_status s = FR_OK;
     dnnl_post_ops_t ops = NULL;
     DNNL_TRY(s, "primitive_attr_create", dnnl_primitive_attr_create(attr));
@@ -287,10 +287,10 @@ static fr_status make_attr(bool sum, fri_rectifier relu, dnnl_primitive_attr_t *
 #if DNNL_VERSION_MAJOR > 3 || (DNNL_VERSION_MAJOR == 3 && DNNL_VERSION_MINOR >= 4)
     DNNL_TRY(s, "set_deterministic", dnnl_primitive_attr_set_deterministic(*attr, 1));
 #endif
-    if (!sum && relu == FRI_RECTIFY_NONE) goto done;
+    if (!sum && relu == FRI_ACTIVATION_NONE) goto done;
     DNNL_TRY(s, "post_ops_create", dnnl_post_ops_create(&ops));
     if (sum) DNNL_TRY(s, "append_sum", append_sum(ops));
-    if (relu != FRI_RECTIFY_NONE) DNNL_TRY(s, "append_eltwise", append_rectifier(ops, relu == FRI_RECTIFY_RELU6));
+    if (relu != FRI_ACTIVATION_NONE) DNNL_TRY(s, "append_eltwise", append_rectifier(ops, relu == FRI_ACTIVATION_RELU6));
     DNNL_TRY(s, "set_post_ops", dnnl_primitive_attr_set_post_ops(*attr, ops));
 done:
     if (ops != NULL) dnnl_post_ops_destroy(ops);
@@ -339,7 +339,7 @@ done:
 static fr_status make_reorder(md_ref from, md_ref to, dnnl_primitive_desc_t *pd) {
     dnnl_primitive_attr_t attr = NULL;
     fr_status s = FR_OK;
-    FR_TRY(s, make_attr(false, FRI_RECTIFY_NONE, &attr));
+    FR_TRY(s, make_attr(false, FRI_ACTIVATION_NONE, &attr));
     DNNL_TRY(s, "reorder primitive_desc", dnnl_reorder_primitive_desc_create(pd, from, engine, to, engine, attr));
 done:
     if (attr != NULL) dnnl_primitive_attr_destroy(attr);
@@ -423,7 +423,7 @@ static fr_status make_matmul(const fri_dnnl_key *key, const void *args, void **v
     DNNL_TRY(s, "memory_desc", md_strided(&md[1], rank, b + at, type_of(d->b_dtype), bs + at));
     if (d->bias) DNNL_TRY(s, "memory_desc", md_strided(&md[2], 2, bias, type_of(d->bias_dtype), ones));
     DNNL_TRY(s, "memory_desc", md_strided(&md[3], rank, c + at, type_of(d->c_dtype), cs + at));
-    FR_TRY(s, make_attr(d->accum == FRI_ADD, FRI_RECTIFY_NONE, &attr));
+    FR_TRY(s, make_attr(d->accum == FRI_ADD, FRI_ACTIVATION_NONE, &attr));
     dnnl_status_t r = walk_matmul(&w, md, d->bias, attr, engine);
     if (r == dnnl_success)
         FR_TRY(s, pick(w, NULL, &op->pd));

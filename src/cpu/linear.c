@@ -124,8 +124,7 @@ static fr_status make_plan(const fri_linear_desc *d, fri_pass pass, plan *p) {
     fr_status s = fri_cpu_accepts(pass_name[pass], d->dtype);
     if (s < 0 || d->n == 0) return s;
     if (d->dtype != FR_F16) {
-        s = get_op(q, d->dtype, d->bias_dtype, q->m, q->n, q->k, q->a_pitch, q->b_pitch, q->n, FRI_SET, &p->op);
-        if (s < 0) return s;
+        FRI_TRY(get_op(q, d->dtype, d->bias_dtype, q->m, q->n, q->k, q->a_pitch, q->b_pitch, q->n, FRI_SET, &p->op));
         if (p->op != NULL) {
             if (q->bias) p->bias_at = fri_part(&p->bytes, (size_t)q->n * fr_dtype_size(d->bias_dtype));
             p->scratch_at = fri_part(&p->bytes, fri_dnnl_scratch_bytes(p->op));

@@ -122,12 +122,10 @@ int64_t fr_input_count(const fr_input *in) {
 
 fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, fr_dtype of_images, const fr_shape *targets,
                             fr_dtype of_targets) {
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(images, of_images, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
-    FR_TRY(s, fri_tensor_new(targets, of_targets, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
-    if (in->streams != NULL) s = in->streams->mark(FRI_STREAM_COMPUTE, &in->taken); /* who had that memory before */
-done:
-    return s;
+    FRI_TRY(fri_tensor_new(images, of_images, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
+    FRI_TRY(fri_tensor_new(targets, of_targets, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
+    if (in->streams == NULL) return FR_OK;
+    return in->streams->mark(FRI_STREAM_COMPUTE, &in->taken); /* who had that memory before */
 }
 
 static fr_status begin_early(fr_input *in, fr_loader *loader, const fr_tensor *const t[2]) {

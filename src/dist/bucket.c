@@ -45,8 +45,7 @@ static fr_status cut(const fr_share *p, fri_bucket *b, int64_t unit) {
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static fr_status add_member(fri_bucket *b, fri_member m) {
-    fr_status s = FRI_ROOM(b->member, b->n, "ranks");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(b->member, b->n, "ranks"));
     b->member[b->n++] = m;
     b->elements += m.n;
     return FR_OK;
@@ -68,8 +67,7 @@ static fr_status bucket_for(fr_share *p, int first, fr_dtype dtype, fri_bucket *
         if ((size_t)b->elements * fr_dtype_size(dtype) < p->opts.bucket_bytes) return FR_OK;
         break;
     }
-    fr_status s = FRI_ROOM(p->bucket, p->buckets, "ranks");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(p->bucket, p->buckets, "ranks"));
     *out = &p->bucket[p->buckets++];
     **out = (fri_bucket){.dtype = dtype};
     return FR_OK;
@@ -93,23 +91,21 @@ fr_status fri_buckets_make(fr_share *p) {
     fr_optimizer *o = p->optimizer;
     fri_bucket *b = NULL;
     const int first = p->buckets;
-    fr_status s = FR_OK;
     for (int i = o->n - 1; i >= 0; i--) {
         fri_parameter *of = &o->parameters[i];
         if (!of->parameter->requires_grad || is_member(p, of)) continue;
-        FR_TRY(s, bucket_for(p, first, of->parameter->dtype, &b));
-        FR_TRY(s, add_member(b, (fri_member){.tensor = of->parameter, .n = fri_numel(of->parameter), .parameter = of}));
+        FRI_TRY(bucket_for(p, first, of->parameter->dtype, &b));
+        FRI_TRY(add_member(b, (fri_member){.tensor = of->parameter, .n = fri_numel(of->parameter), .parameter = of}));
     }
     for (int i = first; i < p->buckets; i++) {
-        FR_TRY(s, cut(p, &p->bucket[i], FRI_SHARE_UNIT));
+        FRI_TRY(cut(p, &p->bucket[i], FRI_SHARE_UNIT));
         assign(p, &p->bucket[i]);
     }
     free_bucket(&p->statistics);
     p->statistics = (fri_bucket){0};
-    FR_TRY(s, fri_statistics_find(p));
-    if (p->statistics.n > 0) FR_TRY(s, cut(p, &p->statistics, 1));
-done:
-    return s;
+    FRI_TRY(fri_statistics_find(p));
+    if (p->statistics.n > 0) FRI_TRY(cut(p, &p->statistics, 1));
+    return FR_OK;
 }
 
 void fri_buckets_free(fr_share *p) {

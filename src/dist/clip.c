@@ -30,18 +30,15 @@ static fr_status sum_part(const summing *to, const fri_parameter *p, int64_t uni
     const fri_backend *be = fri_backend_of(p->sum);
     const fr_dtype t = p->sum->dtype;
     const fri_array chunk = {p->count < FRI_SHARE_UNIT ? p->count : FRI_SHARE_UNIT, NULL};
-    fri_workspace ws = {0};
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_workspace_begin(p->sum, FRI_KERNEL_BYTES(be, t, norm_squared_workspace, (t, 1, &chunk)), &ws));
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
+    FRI_TRY(fri_workspace_begin(p->sum, FRI_KERNEL_BYTES(be, t, norm_squared_workspace, (t, 1, &chunk)), &ws));
     for (int64_t at = 0; at < p->count; at += FRI_SHARE_UNIT) {
         const int64_t n = p->count - at < FRI_SHARE_UNIT ? p->count - at : FRI_SHARE_UNIT;
         const fri_array one = {n, fri_data(p->sum) != NULL ? fri_share_at(p->sum, at) : NULL};
         double *sum = place_of(to, unit + (p->first + at) / FRI_SHARE_UNIT);
-        FR_TRY(s, FRI_KERNEL(be, t, norm_squared, (&ws.exec, t, 1, &one, sum)));
+        FRI_TRY(FRI_KERNEL(be, t, norm_squared, (&ws.exec, t, 1, &one, sum)));
     }
-done:
-    fri_workspace_end(&ws);
-    return s;
+    return FR_OK;
 }
 
 /* A chunk is 0 on all ranks but one, and squares are not negative: their sum is that one. */
@@ -67,18 +64,16 @@ static fr_status device_shrink(const summing *n, double max_norm, double total) 
     const fri_backend *be = fri_backend_of(n->sums);
     double *sum = place_of(n, n->units);
     float *factor = place_of(n, n->units + 1);
-    fr_status s = FR_OK;
-    FR_TRY(s, be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, &total, sum, sizeof total));
-    FR_TRY(s, FRI_KERNEL(be, FR_F32, clip_factor, (FRI_EXEC, max_norm, sum, factor)));
+    FRI_TRY(be->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, &total, sum, sizeof total));
+    FRI_TRY(FRI_KERNEL(be, FR_F32, clip_factor, (FRI_EXEC, max_norm, sum, factor)));
     for (int i = 0; i < o->n; i++) {
         fr_tensor *g = o->parameters[i].sum;
         if (g == NULL) continue;
         const fri_array array = {fri_numel(g), fri_data(g)};
         fri_bump_version(g);
-        FR_TRY(s, FRI_KERNEL(be, g->dtype, unscale, (FRI_EXEC, g->dtype, 1, &array, factor, factor + 1)));
+        FRI_TRY(FRI_KERNEL(be, g->dtype, unscale, (FRI_EXEC, g->dtype, 1, &array, factor, factor + 1)));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status shrink(fr_optimizer *o, double factor) {
@@ -97,20 +92,18 @@ static fr_status sum_all(summing *n, double *total) {
     const fr_share *p = n->share;
     const fr_shape shape = FRI_SHAPE(n->units + 2);
     int64_t at = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_tensor_new(&shape, FR_F64, p->device, FR_MEM_TEMPORARY, &n->sums));
-    FR_TRY(s, fri_tensor_fill(n->sums, 0));
+    FRI_TRY(fri_tensor_new(&shape, FR_F64, p->device, FR_MEM_TEMPORARY, &n->sums));
+    FRI_TRY(fri_tensor_fill(n->sums, 0));
     for (int i = 0; i < p->optimizer->n; i++) {
         const fri_parameter *of = &p->optimizer->parameters[i];
-        if (of->sum != NULL) FR_TRY(s, sum_part(n, of, at));
+        if (of->sum != NULL) FRI_TRY(sum_part(n, of, at));
         at += units_of(of);
     }
-    if (p->device == FR_META) goto done;
-    FR_TRY(s, fr_tensor_to_host(n->sums, n->partial));
-    FR_TRY(s, fri_comm_agree(p->comm, n->partial, (size_t)n->units * sizeof *n->partial, n->all));
+    if (p->device == FR_META) return FR_OK;
+    FRI_TRY(fr_tensor_to_host(n->sums, n->partial));
+    FRI_TRY(fri_comm_agree(p->comm, n->partial, (size_t)n->units * sizeof *n->partial, n->all));
     *total = add_up(n);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status clip(summing *n, double max_norm, double *norm) {

@@ -63,22 +63,15 @@ static fr_status from_first(fr_comm *c, void *text, size_t bytes) {
 fr_status fr_comm_follow_first(fr_comm *c, fr_device device) {
     FRI_NOT_NULL(c);
     const fri_backend *be = fri_backend_get(device);
-    char *text = NULL;
+    FRI_OWNED(fri_free) char *text = NULL;
     size_t bytes = 0;
-    fr_status s = FR_OK;
     if (be == NULL || be->choices == NULL || fri_comm_is_dry(c)) return FR_OK;
-    if (fri_comm_rank(c) == 0) FR_TRY(s, be->choices(&text, &bytes));
-    FR_TRY(s, from_first(c, &bytes, sizeof bytes));
-    if (bytes == 0) goto done;
-    if (text == NULL && (text = malloc(bytes)) == NULL) {
-        s = fr_fail(FR_ENOMEM, "ranks: out of host memory");
-        goto done;
-    }
-    FR_TRY(s, from_first(c, text, bytes));
-    if (fri_comm_rank(c) > 0) s = be->choose(text, bytes);
-done:
-    free(text);
-    return s;
+    if (fri_comm_rank(c) == 0) FRI_TRY(be->choices(&text, &bytes));
+    FRI_TRY(from_first(c, &bytes, sizeof bytes));
+    if (bytes == 0) return FR_OK;
+    if (text == NULL && (text = malloc(bytes)) == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    FRI_TRY(from_first(c, text, bytes));
+    return fri_comm_rank(c) > 0 ? be->choose(text, bytes) : FR_OK;
 }
 
 /* ---- between devices --------------------------------------------------------------------------------------------- */
@@ -103,25 +96,20 @@ static size_t taken(const fri_backend *b) {
  * here to i's there. */
 static fr_status first_exchange(const connection *n, fr_comm *c, char *memory) {
     const int size = fri_comm_size(c);
-    fr_piece *piece = malloc(2 * (size_t)size * sizeof *piece);
-    int *first = malloc((size_t)(size + 1) * sizeof *first);
+    FRI_OWNED(fri_free) fr_piece *piece = malloc(2 * (size_t)size * sizeof *piece);
+    FRI_OWNED(fri_free) int *first = malloc((size_t)(size + 1) * sizeof *first);
     fri_fence sent;
-    fr_status s = piece != NULL && first != NULL ? FR_OK : fr_fail(FR_ENOMEM, "ranks: out of host memory");
-    if (s < 0) goto done;
+    FRI_TRY(piece != NULL && first != NULL ? FR_OK : fr_fail(FR_ENOMEM, "ranks: out of host memory"));
     for (int i = 0, at = 0; i <= size; i++) {
         first[i] = at;
         if (i == size || i == fri_comm_rank(c)) continue;
         piece[at] = (fr_piece){memory + i, 1};
         piece[size + at++] = (fr_piece){memory + size + i, 1};
     }
-    FR_TRY(s, n->backend->links->exchange(size, (fr_pieces){piece, first}, (fr_pieces){piece + size, first}));
-    FR_TRY(s, fri_comm_until(c, state, (void *)(uintptr_t)n->backend->links));
-    FR_TRY(s, n->backend->streams->mark(FRI_STREAM_RANKS, &sent));
-    s = fri_comm_passed(c, n->backend, sent);
-done:
-    free(piece);
-    free(first);
-    return s;
+    FRI_TRY(n->backend->links->exchange(size, (fr_pieces){piece, first}, (fr_pieces){piece + size, first}));
+    FRI_TRY(fri_comm_until(c, state, (void *)(uintptr_t)n->backend->links));
+    FRI_TRY(n->backend->streams->mark(FRI_STREAM_RANKS, &sent));
+    return fri_comm_passed(c, n->backend, sent);
 }
 
 /* A job. The memory is the driver's: the allocator's is the plan's. */

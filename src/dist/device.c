@@ -11,18 +11,16 @@
 fr_status fri_share_device_begin(fr_share *p) {
     const fri_backend *be = fri_backend_get(p->device);
     const size_t bytes = fri_nbytes(p->landing);
-    fr_status s = FR_OK;
     p->streams = be->streams;
     if (p->streams == NULL) return FR_OK;
-    FR_TRY(s, p->streams->exec(FRI_STREAM_RANKS, &p->exec));
+    FRI_TRY(p->streams->exec(FRI_STREAM_RANKS, &p->exec));
     p->links = fri_comm_links(p->comm);
     if (p->links != NULL) return FR_OK;
     for (int i = 0; i < 2; i++)
         if (p->streams->host_alloc(bytes, &p->staging[i]) < 0)
             return fr_fail(FR_ENOMEM, "ranks: the system locks no %zu bytes of host memory for what they exchange",
                            bytes);
-done:
-    return s;
+    return FR_OK;
 }
 
 void fri_share_device_end(fr_share *p) {
@@ -75,14 +73,11 @@ fr_status fri_comm_passed(fr_comm *c, const fri_backend *b, fri_fence f) {
 fr_status fri_share_job_end(fri_bucket *b, fr_comm *c) {
     const fr_share *p = b->share;
     char here = 1;
-    fr_status s = FR_OK;
     if (p->streams == NULL) return FR_OK;
     if (p->links == NULL) return finish(p, &b->after);
-    FR_TRY(s, p->streams->mark(FRI_STREAM_RANKS, &b->after));
-    FR_TRY(s, fri_comm_agree_here(c, &here, sizeof here, p->heard));
-    s = fri_comm_passed(c, fri_backend_get(p->device), b->after);
-done:
-    return s;
+    FRI_TRY(p->streams->mark(FRI_STREAM_RANKS, &b->after));
+    FRI_TRY(fri_comm_agree_here(c, &here, sizeof here, p->heard));
+    return fri_comm_passed(c, fri_backend_get(p->device), b->after);
 }
 
 /* ---- through host memory ----------------------------------------------------------------------------------------- */
@@ -113,15 +108,12 @@ static fr_status copy(const fr_share *p, int way, int n) {
 static fr_status carry_staged(fr_share *p, bool same, fr_comm *c) {
     const int out = p->first[0][p->size], in = p->first[1][p->size], different = same ? out / (p->size - 1) : out;
     fri_fence copied;
-    fr_status s = FR_OK;
     lay_out(p, 0, out, different);
     lay_out(p, 1, in, in);
-    FR_TRY(s, copy(p, 0, different));
-    FR_TRY(s, finish(p, &copied));
-    FR_TRY(s, fri_comm_exchange(c, (fr_pieces){p->staged[0], p->first[0]}, (fr_pieces){p->staged[1], p->first[1]}));
-    s = copy(p, 1, in);
-done:
-    return s;
+    FRI_TRY(copy(p, 0, different));
+    FRI_TRY(finish(p, &copied));
+    FRI_TRY(fri_comm_exchange(c, (fr_pieces){p->staged[0], p->first[0]}, (fr_pieces){p->staged[1], p->first[1]}));
+    return copy(p, 1, in);
 }
 
 static fr_status queued(void *ctx) {

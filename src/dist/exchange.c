@@ -80,15 +80,12 @@ static fr_status add_block(const fri_bucket *b, const block *k) {
     const fri_exec *e = &b->share->exec;
     const bool moves = k->m->parameter == NULL, begins = b->first; /* of running values none does */
     const void *sum = begins ? source(b, k, 0) : k->to;
-    fr_status s = FR_OK;
     for (int64_t v = begins; v < b->present; v++) {
-        if (moves) FR_TRY(s, FRI_KERNEL(be, b->dtype, scale, (e, b->dtype, k->n, 1 - k->m->momentum, k->to, k->to)));
-        FR_TRY(s, FRI_KERNEL(be, b->dtype, add, (e, b->dtype, k->n, sum, source(b, k, v), k->to)));
+        if (moves) FRI_TRY(FRI_KERNEL(be, b->dtype, scale, (e, b->dtype, k->n, 1 - k->m->momentum, k->to, k->to)));
+        FRI_TRY(FRI_KERNEL(be, b->dtype, add, (e, b->dtype, k->n, sum, source(b, k, v), k->to)));
         sum = k->to;
     }
-    if (sum != k->to) s = copy(b, k->to, sum, k->n);
-done:
-    return s;
+    return sum != k->to ? copy(b, k->to, sum, k->n) : FR_OK;
 }
 
 /* Elements [from, to) of this rank's part; of each other rank they lie in the landing zone. Block by block, so that a
@@ -98,7 +95,6 @@ static fr_status add_chunk(const fri_bucket *b, int64_t from, int64_t to) {
     const size_t size = fr_dtype_size(b->dtype);
     const int64_t most = p->streams != NULL ? INT64_MAX : BLOCK;
     int64_t at = 0, first = 0;
-    fr_status s = FR_OK;
     for (int i = b->cut[p->rank].member; i < b->n && i <= b->cut[p->rank + 1].member && at < to; i++) {
         const int64_t n = fri_bucket_overlap(b, p->rank, i, &first), end = smaller(n, to - at);
         for (int64_t e = from > at ? from - at : 0, count = 0; e < end; e += count) {
@@ -109,12 +105,11 @@ static fr_status add_chunk(const fri_bucket *b, int64_t from, int64_t to) {
                              .mine = b->member[i].from != NULL ? gradient_at(b, i, first + e) : NULL,
                              .landed = (const char *)fri_data(p->landing) + (size_t)(at + e - from) * size,
                              .stride = (size_t)(to - from) * size};
-            FR_TRY(s, add_block(b, &k));
+            FRI_TRY(add_block(b, &k));
         }
         at += n;
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
@@ -158,26 +153,22 @@ static fr_status move_chunk(fri_bucket *b, int64_t from, int64_t chunk, fr_comm 
 static fr_status add_up(fri_bucket *b, fr_comm *c) {
     const fr_share *p = b->share;
     const int64_t chunk = chunk_of(b), part = fri_bucket_part(b, p->rank);
-    fr_status s = FR_OK;
     for (int64_t from = 0; from < b->largest; from += chunk) {
         const int64_t to = smaller(part, from + chunk);
-        FR_TRY(s, move_chunk(b, from, chunk, c));
-        if (to > from) FR_TRY(s, add_chunk(b, from, to));
+        FRI_TRY(move_chunk(b, from, chunk, c));
+        if (to > from) FRI_TRY(add_chunk(b, from, to));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* This rank's part of the running values goes back to where they are read. */
 static fr_status put_back(const fri_bucket *b) {
     int64_t first = 0;
-    fr_status s = FR_OK;
     for (int i = 0; i < b->n && b->moved != NULL; i++) {
         const int64_t n = fri_bucket_overlap(b, b->share->rank, i, &first);
-        if (n > 0) FR_TRY(s, copy(b, value_at(b, i, first), b->member[i].to, n));
+        if (n > 0) FRI_TRY(copy(b, value_at(b, i, first), b->member[i].to, n));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* Elements [from, to) of each owner's part. */

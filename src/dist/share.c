@@ -85,18 +85,16 @@ static fr_status finish_one(fr_share *p) {
 
 static fr_status queue_next(fr_share *p) {
     fri_bucket *b = &p->bucket[p->queued++];
-    fr_status s = FR_OK;
     b->present = fri_share_present(p, p->round);
     b->first = p->round == 0;
-    if (b->first) FR_TRY(s, make_sums(b));
+    if (b->first) FRI_TRY(make_sums(b));
     for (int i = 0; i < b->n; i++) {
         const fr_tensor *g = fr_tensor_get_grad(b->member[i].tensor);
         b->member[i].from = g != NULL ? fri_data(g) : NULL;
     }
-    if (!p->dry) FR_TRY(s, fri_share_queue(b, fri_share_exchange));
-    while (p->queued - p->finished > p->opts.window) FR_TRY(s, finish_one(p));
-done:
-    return s;
+    if (!p->dry) FRI_TRY(fri_share_queue(b, fri_share_exchange));
+    while (p->queued - p->finished > p->opts.window) FRI_TRY(finish_one(p));
+    return FR_OK;
 }
 
 /* Buckets leave in their order, which is that of all ranks. */
@@ -157,13 +155,10 @@ static fr_status check_round(const fr_share *p, int64_t v) {
 
 static fr_status move_statistics(fr_share *p, fri_comm_job *job) {
     fri_bucket *b = &p->statistics;
-    fr_status s = FR_OK;
     if (b->n == 0 || p->dry) return FR_OK;
     b->present = fri_share_present(p, p->round);
-    FR_TRY(s, fri_share_queue(b, job));
-    s = wait_for(p, b);
-done:
-    return s;
+    FRI_TRY(fri_share_queue(b, job));
+    return wait_for(p, b);
 }
 
 fr_status fr_share_round_end(fr_share *p, int64_t round) {
@@ -184,11 +179,8 @@ done:
 
 /* Every rank gets what the owners made of the parameters; `queued`: it is on its way. */
 static fr_status gather(fr_share *p, bool queued) {
-    fr_status s = FR_OK;
-    for (int i = 0; i < p->buckets && !queued; i++) FR_TRY(s, hand_out(p, &p->bucket[i]));
-    if (p->buckets > 0) s = wait_for(p, &p->bucket[p->buckets - 1]); /* and for those before */
-done:
-    return s;
+    for (int i = 0; i < p->buckets && !queued; i++) FRI_TRY(hand_out(p, &p->bucket[i]));
+    return p->buckets > 0 ? wait_for(p, &p->bucket[p->buckets - 1]) : FR_OK; /* and for those before */
 }
 
 fr_status fr_share_ema_swap(fr_share *p) {
@@ -200,17 +192,15 @@ fr_status fr_share_ema_swap(fr_share *p) {
 
 fr_status fr_share_step_end(fr_share *p) {
     FRI_NOT_NULL(p);
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_statistics_end(p));
-    FR_TRY(s, gather(p, p->optimizer->fused));
-    FR_TRY(s, move_statistics(p, fri_share_gather));
+    FRI_TRY(fri_statistics_end(p));
+    FRI_TRY(gather(p, p->optimizer->fused));
+    FRI_TRY(move_statistics(p, fri_share_gather));
     fr_rng_set((fr_rng){.seed = p->rng.seed,
                         .next_stream = p->rng.next_stream + (uint64_t)p->opts.micro_batches * p->opts.streams});
     p->bytes = p->sending;
     p->sending = 0;
     p->round = -1;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -281,17 +271,14 @@ static void release_memory(fr_share *p) {
 
 /* The buckets, and what is as large as they are. */
 static fr_status make_parts(fr_share *p) {
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_buckets_make(p));
+    FRI_TRY(fri_buckets_make(p));
     for (int i = 0; i < p->buckets; i++) p->bucket[i].share = p;
     p->statistics.share = p;
     for (int i = 0; i < p->statistics.n; i++) p->statistics.member[i].bucket = &p->statistics;
-    if (p->size > 1) FR_TRY(s, make_memory(p));
-    if (!p->dry) FR_TRY(s, fri_share_make_scratch(p));
-    if (!p->dry) FR_TRY(s, fri_share_device_begin(p));
-    s = set_hooks(p, true);
-done:
-    return s;
+    if (p->size > 1) FRI_TRY(make_memory(p));
+    if (!p->dry) FRI_TRY(fri_share_make_scratch(p));
+    if (!p->dry) FRI_TRY(fri_share_device_begin(p));
+    return set_hooks(p, true);
 }
 
 fr_status fr_share_extend(fr_share *p) {
@@ -302,13 +289,11 @@ fr_status fr_share_extend(fr_share *p) {
 }
 
 static fr_status make(fr_share *p) {
-    fr_status s = FR_OK;
-    FR_TRY(s, make_parts(p));
+    FRI_TRY(make_parts(p));
     p->sharing = fri_share_calls;
     p->sharing.ctx = p;
     p->optimizer->sharing = &p->sharing;
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_share_opts *opts, fr_share **out) {

@@ -8,8 +8,7 @@
 /* ---- which ------------------------------------------------------------------------------------------------------- */
 
 static fr_status add(fri_bucket *b, fr_tensor *t, double momentum) {
-    fr_status s = FRI_ROOM(b->member, b->n, "ranks");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(b->member, b->n, "ranks"));
     b->member[b->n++] = (fri_member){.tensor = t, .n = fri_numel(t), .momentum = momentum};
     b->elements += fri_numel(t);
     return FR_OK;
@@ -28,18 +27,16 @@ static bool is_norm(const fr_module *m) {
 }
 
 static fr_status find(fr_share *p, fr_module *m) {
-    fr_status s = FR_OK;
     if (is_norm(m) && fri_norm_trains(m) && !known(p, m)) {
         const fri_norm_state *n = m->state;
-        FR_TRY(s, FRI_ROOM(p->norm, p->norms, "ranks"));
+        FRI_TRY(FRI_ROOM(p->norm, p->norms, "ranks"));
         p->norm[p->norms++] = m;
         p->statistics.dtype = m->tensors[FRI_NORM_MEAN].tensor->dtype;
-        FR_TRY(s, add(&p->statistics, m->tensors[FRI_NORM_MEAN].tensor, n->momentum));
-        FR_TRY(s, add(&p->statistics, m->tensors[FRI_NORM_VAR].tensor, n->momentum));
+        FRI_TRY(add(&p->statistics, m->tensors[FRI_NORM_MEAN].tensor, n->momentum));
+        FRI_TRY(add(&p->statistics, m->tensors[FRI_NORM_VAR].tensor, n->momentum));
     }
-    for (int i = 0; i < m->n_children; i++) FR_TRY(s, find(p, m->children[i]));
-done:
-    return s;
+    for (int i = 0; i < m->n_children; i++) FRI_TRY(find(p, m->children[i]));
+    return FR_OK;
 }
 
 fr_status fri_statistics_find(fr_share *p) {
@@ -68,42 +65,37 @@ static fr_status set_batches(const fr_module *m, int64_t n) {
 static fr_status keep_part(fr_share *p) {
     fri_bucket *b = &p->statistics;
     int64_t at = 0, first = 0;
-    fr_status s = FR_OK;
     for (int i = 0; i < b->n; i++) {
         const int64_t n = fri_bucket_overlap(b, p->rank, i, &first);
         if (n == 0) continue;
         b->member[i].to = fri_share_at(b->moved, at);
-        FR_TRY(s, fri_backend_of(b->moved)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE,
-                                                 fri_share_at(b->member[i].tensor, first), b->member[i].to,
-                                                 (size_t)n * fr_dtype_size(b->dtype)));
+        FRI_TRY(fri_backend_of(b->moved)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE,
+                                               fri_share_at(b->member[i].tensor, first), b->member[i].to,
+                                               (size_t)n * fr_dtype_size(b->dtype)));
         at += n;
     }
-    for (int i = 0; i < p->norms; i++) FR_TRY(s, fr_tensor_to_host(batches_of(p->norm[i]), &p->counted[i]));
-done:
-    return s;
+    for (int i = 0; i < p->norms; i++) FRI_TRY(fr_tensor_to_host(batches_of(p->norm[i]), &p->counted[i]));
+    return FR_OK;
 }
 
 /* From -0 a running value becomes the step that the sample makes. */
 fr_status fri_statistics_begin(fr_share *p, bool first, bool mine) {
     fri_bucket *b = &p->statistics;
-    fr_status s = FR_OK;
     if (b->n == 0 || p->device == FR_META) return FR_OK;
-    if (first) FR_TRY(s, keep_part(p));
+    if (first) FRI_TRY(keep_part(p));
     for (int i = 0; i < b->n && mine; i++) {
-        FR_TRY(s, fri_tensor_fill(b->member[i].tensor, -0.0));
+        FRI_TRY(fri_tensor_fill(b->member[i].tensor, -0.0));
         b->member[i].from = fri_data(b->member[i].tensor);
     }
-    for (int i = 0; i < p->norms && mine; i++) FR_TRY(s, set_batches(p->norm[i], 0));
-done:
-    return s;
+    for (int i = 0; i < p->norms && mine; i++) FRI_TRY(set_batches(p->norm[i], 0));
+    return FR_OK;
 }
 
 /* After each round: a norm that ran twice has made two steps in one. */
 static fr_status check_once(const fr_share *p) {
     int64_t n = 0;
     for (int i = 0; i < p->norms; i++) {
-        fr_status s = fr_tensor_to_host(batches_of(p->norm[i]), &n);
-        if (s < 0) return s;
+        FRI_TRY(fr_tensor_to_host(batches_of(p->norm[i]), &n));
         if (n != 1)
             return fr_fail(FR_EUNSUPPORTED,
                            "ranks: a batch norm ran %lld times in one micro-batch; on several ranks each runs once",
@@ -113,10 +105,8 @@ static fr_status check_once(const fr_share *p) {
 }
 
 fr_status fri_statistics_end(fr_share *p) {
-    fr_status s = FR_OK;
     if (p->statistics.n == 0 || p->device == FR_META) return FR_OK;
-    if (fr_share_micro_batch(p, 0) >= 0 && !p->dry) FR_TRY(s, check_once(p));
-    for (int i = 0; i < p->norms; i++) FR_TRY(s, set_batches(p->norm[i], p->counted[i] + p->opts.micro_batches));
-done:
-    return s;
+    if (fr_share_micro_batch(p, 0) >= 0 && !p->dry) FRI_TRY(check_once(p));
+    for (int i = 0; i < p->norms; i++) FRI_TRY(set_batches(p->norm[i], p->counted[i] + p->opts.micro_batches));
+    return FR_OK;
 }

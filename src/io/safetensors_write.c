@@ -56,29 +56,23 @@ static fr_status check_name(const char *what, size_t i, const char *text) {
 
 /* Checks all entries and puts them in the order of the file. */
 static fr_status place(const fri_safetensors_entry *entries, size_t n, bool has_source, placed *order) {
-    const char **names = calloc(n + 1, sizeof *names);
+    FRI_OWNED(fri_free) const char **names = calloc(n + 1, sizeof *names);
     if (names == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
-    fr_status s = FR_OK;
     for (size_t i = 0; i < n; i++) {
         const fri_safetensors_entry *e = &entries[i];
-        FR_TRY(s, check_name("the name of tensor", i, e->name));
-        if (strcmp(e->name, FRI_SAFETENSORS_METADATA) == 0) {
-            s = fr_fail(FR_EINVAL, "tensor %zu has the name '%s', which the format reserves", i, e->name);
-            goto done;
-        }
+        FRI_TRY(check_name("the name of tensor", i, e->name));
+        if (strcmp(e->name, FRI_SAFETENSORS_METADATA) == 0)
+            return fr_fail(FR_EINVAL, "tensor %zu has the name '%s', which the format reserves", i, e->name);
         names[i] = e->name;
         order[i] = (placed){.entry = e, .index = i};
-        FR_TRY(s, fri_shape_bytes(e->name, &e->shape, e->dtype, &order[i].bytes));
-        if (e->data == NULL && order[i].bytes > 0 && !has_source) {
-            s = fr_fail(FR_EINVAL, "tensor '%s' has %zu bytes but neither data nor a source", e->name, order[i].bytes);
-            goto done;
-        }
+        FRI_TRY(fri_shape_bytes(e->name, &e->shape, e->dtype, &order[i].bytes));
+        if (e->data == NULL && order[i].bytes > 0 && !has_source)
+            return fr_fail(FR_EINVAL, "tensor '%s' has %zu bytes but neither data nor a source", e->name,
+                           order[i].bytes);
     }
-    FR_TRY(s, check_unique(FR_EINVAL, "tensor", names, n));
+    FRI_TRY(check_unique(FR_EINVAL, "tensor", names, n));
     qsort(order, n, sizeof *order, by_element_size);
-done:
-    free(names);
-    return s;
+    return FR_OK;
 }
 
 static bool describe(cJSON *root, const placed *p, size_t begin) {

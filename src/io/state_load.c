@@ -234,8 +234,7 @@ fr_status fr_state_setting_read(const char *path, const char *name, char *value,
 fr_status fr_state_step_read(const char *path, int64_t *step) {
     fri_state_record record;
     FRI_NOT_NULL(path, step);
-    fr_status s = open_record(path, FRI_SAFETENSORS_COPIED, &record);
-    if (s < 0) return s;
+    FRI_TRY(open_record(path, FRI_SAFETENSORS_COPIED, &record));
     *step = record.step;
     fri_state_record_free(&record);
     return FR_OK;

@@ -12,7 +12,7 @@ static fr_status batchnorm(const char *name, const fri_batchnorm2d_desc *d, doub
 
 fr_status fri_meta_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
                                      void *invstd, void *running_mean, void *running_var) {
-    return batchnorm("batchnorm2d_stats", d, 4, 2, running_mean != NULL);
+    return batchnorm("batchnorm2d_stats", d, 4, 1, running_mean != NULL);
 }
 
 fr_status fri_meta_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums, void *mean,
@@ -26,15 +26,15 @@ fr_status fri_meta_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_d
 
 fr_status fri_meta_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,
                                      const void *invstd, const void *gamma, const void *beta, const void *addend,
-                                     fri_rectifier relu, void *y) {
+                                     fri_activation act, void *y) {
     return batchnorm("batchnorm2d_apply", d, addend != NULL ? 3 : 2, addend != NULL ? 3 : 2,
-                     (relu != FRI_RECTIFY_NONE) + 2 * (addend != NULL));
+                     2 * (int)act + (addend != NULL));
 }
 
 fr_status fri_meta_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
                                         const void *mean, const void *invstd, const void *gamma, const void *beta,
-                                        bool relu, const void *dy, void *dx, void *dgamma, void *dbeta) {
-    return batchnorm("batchnorm2d_backward", d, relu ? 14 : 8, 5, train + 2 * relu);
+                                        fri_activation act, const void *dy, void *dx, void *dgamma, void *dbeta) {
+    return batchnorm("batchnorm2d_backward", d, act != FRI_ACTIVATION_NONE ? 14 : 8, 5, train + 2 * (int)act);
 }
 
 fr_status fri_meta_batchnorm2d_backward_sums(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,

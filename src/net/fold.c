@@ -122,9 +122,7 @@ static fr_status fold_layer(const fri_list *l, int conv, const chain *c, fr_modu
     FRI_TRY(fr_module_create(&folded_class, sizeof(fri_constant_conv2d), out));
     fri_constant_conv2d *k = (*out)->state;
     k->opts = *(const fr_conv2d_opts *)m->state;
-    k->relu = c->relu < 0                                       ? FRI_RECTIFY_NONE
-              : fri_layer_kind_of(l, c->relu) == FRI_LAYER_RELU ? FRI_RECTIFY_RELU
-                                                                : FRI_RECTIFY_RELU6;
+    k->relu = c->relu < 0 ? FRI_ACTIVATION_NONE : fri_layer_activation(l, c->relu);
     return fold_values(m, c->norm >= 0 ? l->layer[c->norm].module : NULL, k);
 }
 

@@ -10,6 +10,8 @@ enum { MOST = 3 };
 
 /* What the call leaves out, and what makes it again where it is saved:
  *   norm relu6        the norm's result; rebuilt from x and the statistics
+ *   norm hardswish    the same; backward makes it again in registers
+ *   norm silu         the same
  *   norm [add] relu   the norm's result and the sum; rebuilt from x and the statistics, and from the addend */
 static const struct {
     int layers;
@@ -19,6 +21,8 @@ static const struct {
     {2, {FRI_LAYER_NORM, FRI_LAYER_ADD}},
     {2, {FRI_LAYER_NORM, FRI_LAYER_RELU}},
     {2, {FRI_LAYER_NORM, FRI_LAYER_RELU6}},
+    {2, {FRI_LAYER_NORM, FRI_LAYER_HARDSWISH}},
+    {2, {FRI_LAYER_NORM, FRI_LAYER_SILU}},
 };
 
 /* Is layer i + 1 the only reader of layer i's result? */
@@ -53,9 +57,9 @@ fri_fused fri_fuse(const fri_list *l, int i, int end) {
     for (int row = 0; row < (int)(sizeof table / sizeof *table) && f.layers == 1; row++)
         if (i + table[row].layers <= end && matches(l, i, row)) f.layers = table[row].layers;
     for (int k = i + 1; k < i + f.layers; k++) {
-        if (fri_layer_kind_of(l, k) == FRI_LAYER_RELU || fri_layer_kind_of(l, k) == FRI_LAYER_RELU6) {
-            f.relu = fri_layer_kind_of(l, k) == FRI_LAYER_RELU ? FRI_RECTIFY_RELU : FRI_RECTIFY_RELU6;
-            f.relu_layer = k;
+        if (fri_layer_kind_of(l, k) >= FRI_LAYER_RELU) {
+            f.act = fri_layer_activation(l, k);
+            f.act_layer = k;
         } else {
             f.add = true;
             f.add_layer = k;

@@ -82,15 +82,20 @@ static inline fri_layer_kind fri_layer_kind_of(const fri_list *l, int i) {
     return c != NULL ? c->kind : FRI_LAYER_OTHER;
 }
 
+/* Of a layer of kind RELU or behind it in fri_layer_kind. */
+static inline fri_activation fri_layer_activation(const fri_list *l, int i) {
+    return (fri_activation)(fri_layer_kind_of(l, i) - FRI_LAYER_RELU + FRI_ACTIVATION_RELU);
+}
+
 /* ---- fuse.c: which layers one call can do ---------------------------------------------------------------- */
 
 typedef struct fri_fused {
     int layers; /* 1: nothing is fused */
     bool sums;  /* the layer may leave its sums for the norm behind it */
     bool add, over;
-    fri_rectifier relu;
+    fri_activation act;
     int addend; /* value */
-    int add_layer, relu_layer;
+    int add_layer, act_layer;
 } fri_fused;
 /* The call that begins with layer i and ends before `end`. */
 fri_fused fri_fuse(const fri_list *l, int i, int end);

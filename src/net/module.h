@@ -86,8 +86,10 @@ typedef enum fri_layer_kind {
     FRI_LAYER_NORM,
     FRI_LAYER_INPLACE_NORM,
     FRI_LAYER_ADD,
-    FRI_LAYER_RELU,
-    FRI_LAYER_RELU6
+    FRI_LAYER_RELU, /* from here on: as in fri_activation */
+    FRI_LAYER_RELU6,
+    FRI_LAYER_HARDSWISH,
+    FRI_LAYER_SILU
 } fri_layer_kind;
 typedef struct fri_layer_call {
     fri_layer_kind kind;

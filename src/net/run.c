@@ -81,9 +81,9 @@ static fr_status run_fused(fri_net_pass *p, int i, const fri_fused *f) {
     const fri_list *l = p->list;
     const fri_net_layer *a = &l->layer[i], *last = &l->layer[i + f->layers - 1];
     fr_tensor *x = take(p, i, a->in[0], false), *addend = f->add ? take(p, f->add_layer, f->addend, false) : NULL;
-    fri_norm_tail tail = {.addend = f->add ? &addend : NULL, .over = f->over, .relu = f->relu};
+    fri_norm_tail tail = {.addend = f->add ? &addend : NULL, .over = f->over, .act = f->act};
     if (f->add) tail.module = path_of(p, f->add_layer);
-    if (f->relu) tail.relu_module = path_of(p, f->relu_layer);
+    if (f->act) tail.act_module = path_of(p, f->act_layer);
     const bool trains = fri_layer_kind_of(l, i) == FRI_LAYER_NORM && fri_norm_trains(a->module);
     const fri_layer_args args = {.wants_sums = f->sums,
                                  .sums = p->sums,

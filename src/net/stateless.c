@@ -21,35 +21,35 @@ enum {
 
 /* ---- activations ------------------------------------------------------------------------------------------- */
 
-static fr_status relu_forward(fr_module *m, fr_tensor **x) {
-    (void)m;
-    return fr_relu(*x, x);
-}
-static const fri_layer_call relu_fused = {FRI_LAYER_RELU, NULL};
-static const fr_module_class relu_class = {.name = "ReLU",
-                                           .forward = relu_forward,
-                                           .traits = ACTIVATION,
-                                           .fri_call = &relu_fused};
-
-fr_status fr_nn_relu(fr_module **m) {
-    FRI_NOT_NULL(m);
-    return make(&relu_class, NULL, 0, m);
-}
-
-static fr_status relu6_forward(fr_module *m, fr_tensor **x) {
-    (void)m;
-    return fr_relu6(*x, x);
-}
-static const fri_layer_call relu6_fused = {FRI_LAYER_RELU6, NULL};
-static const fr_module_class relu6_class = {.name = "ReLU6",
-                                            .forward = relu6_forward,
-                                            .traits = ACTIVATION,
-                                            .fri_call = &relu6_fused};
-
-fr_status fr_nn_relu6(fr_module **m) {
-    FRI_NOT_NULL(m);
-    return make(&relu6_class, NULL, 0, m);
-}
+/* A layer whose op takes nothing but x. */
+#define PLAIN_LAYER(word, class_name, what, ...)                            \
+    static fr_status word##_forward(fr_module *m, fr_tensor **x) {          \
+        (void)m;                                                            \
+        return fr_##word(*x, x);                                            \
+    }                                                                       \
+    static const fr_module_class word##_class = {.name = class_name,        \
+                                                 .forward = word##_forward, \
+                                                 .traits = what,            \
+                                                 __VA_ARGS__};              \
+    fr_status fr_nn_##word(fr_module **m) {                                 \
+        FRI_NOT_NULL(m);                                                    \
+        return make(&word##_class, NULL, 0, m);                             \
+    }
+/* One that the layer before may compute in its own pass. */
+#define TAIL_LAYER(word, KIND, class_name)                               \
+    static const fri_layer_call word##_fused = {FRI_LAYER_##KIND, NULL}; \
+    PLAIN_LAYER(word, class_name, ACTIVATION, .fri_call = &word##_fused)
+TAIL_LAYER(relu, RELU, "ReLU")
+TAIL_LAYER(relu6, RELU6, "ReLU6")
+TAIL_LAYER(hardswish, HARDSWISH, "Hardswish")
+TAIL_LAYER(silu, SILU, "SiLU")
+PLAIN_LAYER(sigmoid, "Sigmoid", ACTIVATION)
+PLAIN_LAYER(tanh, "Tanh", ACTIVATION)
+PLAIN_LAYER(hardsigmoid, "Hardsigmoid", ACTIVATION)
+PLAIN_LAYER(gelu, "GELU", ACTIVATION)
+PLAIN_LAYER(gelu_tanh, "GELUTanh", ACTIVATION)
+PLAIN_LAYER(softmax, "Softmax", FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE)
+PLAIN_LAYER(log_softmax, "LogSoftmax", FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE)
 
 static fr_status leaky_relu_forward(fr_module *m, fr_tensor **x) {
     return fr_leaky_relu(*x, *(double *)m->state, x);
@@ -64,27 +64,6 @@ fr_status fr_nn_leaky_relu(double slope, fr_module **m) {
         return fr_fail(FR_EINVAL, "LeakyReLU: slope %g must be >= 0 and finite", slope);
     return make(&leaky_relu_class, &slope, sizeof slope, m);
 }
-
-/* A layer whose op takes nothing but x. */
-#define PLAIN_LAYER(word, class_name, what)                                                                      \
-    static fr_status word##_forward(fr_module *m, fr_tensor **x) {                                               \
-        (void)m;                                                                                                 \
-        return fr_##word(*x, x);                                                                                 \
-    }                                                                                                            \
-    static const fr_module_class word##_class = {.name = class_name, .forward = word##_forward, .traits = what}; \
-    fr_status fr_nn_##word(fr_module **m) {                                                                      \
-        FRI_NOT_NULL(m);                                                                                         \
-        return make(&word##_class, NULL, 0, m);                                                                  \
-    }
-PLAIN_LAYER(sigmoid, "Sigmoid", ACTIVATION)
-PLAIN_LAYER(tanh, "Tanh", ACTIVATION)
-PLAIN_LAYER(silu, "SiLU", ACTIVATION)
-PLAIN_LAYER(hardsigmoid, "Hardsigmoid", ACTIVATION)
-PLAIN_LAYER(hardswish, "Hardswish", ACTIVATION)
-PLAIN_LAYER(gelu, "GELU", ACTIVATION)
-PLAIN_LAYER(gelu_tanh, "GELUTanh", ACTIVATION)
-PLAIN_LAYER(softmax, "Softmax", FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE)
-PLAIN_LAYER(log_softmax, "LogSoftmax", FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE)
 
 static fr_status clamp_forward(fr_module *m, fr_tensor **x) {
     const double *bounds = m->state;

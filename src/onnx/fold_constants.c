@@ -67,24 +67,21 @@ static fr_status of_shape(fri_onnx_reader *r, const node *n) {
     const constant *shape = NULL;
     constant *c = NULL, *v = NULL;
     int64_t values = 1;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &shape));
+    FRI_TRY(fri_onnx_constant_input(r, n, 0, &shape));
     if (shape->n > FRI_ONNX_RANK) return fr_fail(FR_EUNSUPPORTED, "rank %lld", (long long)shape->n);
     for (int64_t i = 0; i < shape->n; i++)
         if (!fri_mul_i64(values, fri_onnx_int(shape, i), &values)) values = -1;
-    if (a != NULL && a->t != NULL) FR_TRY(s, fri_onnx_tensor_read(r, a->t, &v));
-    FR_TRY(s, result(r, n, v != NULL ? v->dtype : FR_F32, values, &c));
+    if (a != NULL && a->t != NULL) FRI_TRY(fri_onnx_tensor_read(r, a->t, &v));
+    FRI_TRY(result(r, n, v != NULL ? v->dtype : FR_F32, values, &c));
     c->rank = (int)shape->n;
     for (int i = 0; i < c->rank; i++) c->dim[i] = fri_onnx_int(shape, i);
     for (int64_t i = 0; i < values && v != NULL && v->n > 0; i++) copy(c, i, v, 0);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status shape(fri_onnx_reader *r, const node *n) {
     const fri_onnx_value *x = fri_onnx_input(r, n, 0);
     constant *c = NULL;
-    fr_status s = FR_OK;
     if (x == NULL || (x->constant == NULL && x->x.id < 0) || x->pad[0] != 0 || x->pad[1] != 0 || x->last)
         return fr_fail(FR_EUNSUPPORTED, "its input is no value of a known shape");
     const int64_t rank = x->constant != NULL ? x->constant->rank : fri_onnx_rank(r, x->x);
@@ -93,11 +90,10 @@ static fr_status shape(fri_onnx_reader *r, const node *n) {
     to = to < 0 ? to + rank : to > rank ? rank : to;
     if (from < 0 || to < from || from > rank)
         return fr_fail(FR_EFORMAT, "start and end lie outside of rank %lld", (long long)rank);
-    FR_TRY(s, result(r, n, FR_I64, to - from, &c));
+    FRI_TRY(result(r, n, FR_I64, to - from, &c));
     for (int64_t i = from; i < to; i++)
         set(c, i - from, 0, x->constant != NULL ? x->constant->dim[i] : fri_onnx_dim(r, x->x, (int)i));
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- picking --------------------------------------------------------------------------------------------- */
@@ -110,12 +106,11 @@ static fr_status vector(const constant *c) {
 static fr_status gather(fri_onnx_reader *r, const node *n) {
     const constant *from = NULL, *index = NULL;
     constant *c = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &from));
-    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &index));
-    FR_TRY(s, vector(from));
-    FR_TRY(s, vector(index));
-    FR_TRY(s, result(r, n, from->dtype, index->n, &c));
+    FRI_TRY(fri_onnx_constant_input(r, n, 0, &from));
+    FRI_TRY(fri_onnx_constant_input(r, n, 1, &index));
+    FRI_TRY(vector(from));
+    FRI_TRY(vector(index));
+    FRI_TRY(result(r, n, from->dtype, index->n, &c));
     c->rank = index->rank;
     for (int64_t i = 0; i < index->n; i++) {
         int64_t k = fri_onnx_int(index, i);
@@ -125,8 +120,7 @@ static fr_status gather(fri_onnx_reader *r, const node *n) {
                            (long long)from->n);
         copy(c, i, from, k);
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* Rows along axis 0, forwards or all of them backwards. */
@@ -135,12 +129,11 @@ static fr_status slice(fri_onnx_reader *r, const node *n) {
     int64_t begin = 0, end = 0, axis = 0, step = 1;
     int count = 0;
     constant *c = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &from));
-    FR_TRY(s, fri_onnx_integers(r, n, 1, NULL, &begin, 1, &count));
-    FR_TRY(s, fri_onnx_integers(r, n, 2, NULL, &end, 1, &count));
-    FR_TRY(s, fri_onnx_integers(r, n, 3, NULL, &axis, 1, &count));
-    FR_TRY(s, fri_onnx_integers(r, n, 4, NULL, &step, 1, &count));
+    FRI_TRY(fri_onnx_constant_input(r, n, 0, &from));
+    FRI_TRY(fri_onnx_integers(r, n, 1, NULL, &begin, 1, &count));
+    FRI_TRY(fri_onnx_integers(r, n, 2, NULL, &end, 1, &count));
+    FRI_TRY(fri_onnx_integers(r, n, 3, NULL, &axis, 1, &count));
+    FRI_TRY(fri_onnx_integers(r, n, 4, NULL, &step, 1, &count));
     const int64_t size = from->rank > 0 ? from->dim[0] : 0, row = size > 0 ? from->n / size : 0;
     const bool backwards = step == -1 && begin == -1 && end < -size;
     if ((step != 1 && !backwards) || (axis != 0 && axis != -from->rank))
@@ -149,34 +142,31 @@ static fr_status slice(fri_onnx_reader *r, const node *n) {
     begin = begin < 0 ? (begin < -size ? 0 : begin + size) : begin > size ? size : begin;
     end = end < 0 ? (end < -size ? 0 : end + size) : end > size ? size : end;
     const int64_t rows = end > begin ? end - begin : 0;
-    FR_TRY(s, result(r, n, from->dtype, rows * row, &c));
+    FRI_TRY(result(r, n, from->dtype, rows * row, &c));
     c->rank = from->rank;
     memcpy(c->dim, from->dim, sizeof c->dim);
     c->dim[0] = rows;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < row; k++) copy(c, i * row + k, from, (backwards ? size - 1 - i : begin + i) * row + k);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status concat(fri_onnx_reader *r, const node *n) {
     const constant *from = NULL;
     constant *c = NULL;
     int64_t values = 0, at = 0;
-    fr_status s = FR_OK;
     for (size_t i = 0; i < n->n_input; i++) {
-        FR_TRY(s, fri_onnx_constant_input(r, n, i, &from));
-        FR_TRY(s, vector(from));
-        FR_TRY(s, small(from->n));
-        FR_TRY(s, small(values += from->n));
+        FRI_TRY(fri_onnx_constant_input(r, n, i, &from));
+        FRI_TRY(vector(from));
+        FRI_TRY(small(from->n));
+        FRI_TRY(small(values += from->n));
     }
-    FR_TRY(s, result(r, n, from != NULL ? from->dtype : FR_I64, values, &c));
+    FRI_TRY(result(r, n, from != NULL ? from->dtype : FR_I64, values, &c));
     for (size_t i = 0; i < n->n_input; i++) {
-        FR_TRY(s, fri_onnx_constant_input(r, n, i, &from));
+        FRI_TRY(fri_onnx_constant_input(r, n, i, &from));
         for (int64_t k = 0; k < from->n; k++) copy(c, at++, from, k);
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- arithmetic ------------------------------------------------------------------------------------------ */
@@ -202,15 +192,14 @@ static double real(char op, double a, double b) {
 static fr_status arithmetic(fri_onnx_reader *r, const node *n) {
     const constant *a = NULL, *b = NULL;
     constant *c = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
-    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &b));
-    FR_TRY(s, vector(a));
-    FR_TRY(s, vector(b));
+    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
+    FRI_TRY(fri_onnx_constant_input(r, n, 1, &b));
+    FRI_TRY(vector(a));
+    FRI_TRY(vector(b));
     if (a->dtype != b->dtype || (a->n != b->n && a->n != 1 && b->n != 1))
         return fr_fail(FR_EFORMAT, "%lld values of type %s with %lld of type %s", (long long)a->n,
                        fr_dtype_name(a->dtype), (long long)b->n, fr_dtype_name(b->dtype));
-    FR_TRY(s, result(r, n, a->dtype, a->n == 1 ? b->n : a->n, &c));
+    FRI_TRY(result(r, n, a->dtype, a->n == 1 ? b->n : a->n, &c));
     c->rank = a->rank > b->rank ? a->rank : b->rank;
     for (int64_t i = 0; i < c->n; i++) {
         const int64_t p = a->n == 1 ? 0 : i, q = b->n == 1 ? 0 : i;
@@ -220,8 +209,7 @@ static fr_status arithmetic(fri_onnx_reader *r, const node *n) {
                            (long long)fri_onnx_int(b, q));
         set(c, i, real(n->op_type[0], fri_onnx_float(a, p), fri_onnx_float(b, q)), v);
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* Floor, Ceil and Cast: value by value. */
@@ -230,19 +218,16 @@ static fr_status each(fri_onnx_reader *r, const node *n) {
     const bool integer = to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
     const constant *a = NULL;
     constant *c = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
+    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
     if (!integer && to != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
         return fr_fail(FR_EUNSUPPORTED, "to type %lld", (long long)to);
-    FR_TRY(s, small(a->n));
-    FR_TRY(s, fri_onnx_constant_like(r, integer ? FR_I64 : FR_F32, a, &c));
+    FRI_TRY(small(a->n));
+    FRI_TRY(fri_onnx_constant_like(r, integer ? FR_I64 : FR_F32, a, &c));
     for (int64_t i = 0; i < a->n; i++) {
         const double v = fri_onnx_float(a, i);
         set(c, i, n->op_type[0] == 'F' ? floor(v) : n->op_type[1] == 'e' ? ceil(v) : v, fri_onnx_int(a, i));
     }
-    s = fri_onnx_put_constant(r, n, c);
-done:
-    return s;
+    return fri_onnx_put_constant(r, n, c);
 }
 
 /* ---- shape ----------------------------------------------------------------------------------------------- */
@@ -256,14 +241,12 @@ static fr_status same(fri_onnx_reader *r, const node *n) {
 static fr_status squeeze(fri_onnx_reader *r, const node *n) {
     const constant *a = NULL;
     constant *c = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
-    FR_TRY(s, vector(a));
-    FR_TRY(s, result(r, n, a->dtype, a->n, &c));
+    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
+    FRI_TRY(vector(a));
+    FRI_TRY(result(r, n, a->dtype, a->n, &c));
     c->rank = n->op_type[0] == 'S' && a->n == 1 ? 0 : 1;
     for (int64_t i = 0; i < a->n; i++) copy(c, i, a, i);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status reshape(fri_onnx_reader *r, const node *n) {
@@ -271,10 +254,9 @@ static fr_status reshape(fri_onnx_reader *r, const node *n) {
     int rank = 0, open = -1;
     const constant *a = NULL;
     constant *c = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
-    FR_TRY(s, fri_onnx_integers(r, n, 1, NULL, to, FRI_ONNX_RANK, &rank));
-    FR_TRY(s, result(r, n, a->dtype, a->n, &c));
+    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
+    FRI_TRY(fri_onnx_integers(r, n, 1, NULL, to, FRI_ONNX_RANK, &rank));
+    FRI_TRY(result(r, n, a->dtype, a->n, &c));
     for (int i = 0; i < rank; i++) {
         if (to[i] == -1 && open < 0)
             open = i;
@@ -287,8 +269,7 @@ static fr_status reshape(fri_onnx_reader *r, const node *n) {
     c->rank = rank;
     memcpy(c->dim, to, (size_t)rank * sizeof *to);
     for (int64_t i = 0; i < a->n; i++) copy(c, i, a, i);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status transpose(fri_onnx_reader *r, const node *n) {
@@ -296,18 +277,15 @@ static fr_status transpose(fri_onnx_reader *r, const node *n) {
     int count = 0;
     const constant *a = NULL;
     constant *c = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_constant_input(r, n, 0, &a));
-    if (fri_onnx_attribute(n, "perm") != NULL) FR_TRY(s, fri_onnx_integers(r, n, SIZE_MAX, "perm", perm, 2, &count));
+    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
+    if (fri_onnx_attribute(n, "perm") != NULL) FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "perm", perm, 2, &count));
     if (a->rank != 2 || perm[0] != 1 || perm[1] != 0) return fr_fail(FR_EUNSUPPORTED, "a constant of rank %d", a->rank);
-    FR_TRY(s, fri_onnx_constant_like(r, a->dtype, a, &c));
+    FRI_TRY(fri_onnx_constant_like(r, a->dtype, a, &c));
     fri_transpose(a->data, c->own, fr_dtype_size(a->dtype), 1, a->dim[0], a->dim[1]);
     c->dim[0] = a->dim[1];
     c->dim[1] = a->dim[0];
     c->name = a->name;
-    s = fri_onnx_put_constant(r, n, c);
-done:
-    return s;
+    return fri_onnx_put_constant(r, n, c);
 }
 
 fr_status fri_onnx_fold(fri_onnx_reader *r, const node *n) {

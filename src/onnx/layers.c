@@ -13,8 +13,7 @@ typedef fr_value one_call(fr_net *, const char *, fr_value);
 /* A layer of one input; what it makes is the result of node `result`, which it takes in if that is another one. */
 static fr_status one(fri_onnx_reader *r, int at, int result, one_call *call) {
     fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x);
-    if (s < 0) return s;
+    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
     if (result != at) r->done[result] = true;
     return fri_onnx_put_like(r, r->graph->node[result], call(r->net, r->name[at], x->x), x);
 }
@@ -132,8 +131,7 @@ static fr_status softmax(fri_onnx_reader *r, int at) {
     bool result = false;
     for (size_t i = 0; i < r->graph->n_output && y != NULL; i++)
         result = result || fri_onnx_value_find(r, r->graph->output[i]->name) == y;
-    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
-    if (s < 0) return s;
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
     const int rank = fri_onnx_rank(r, x->x), channels = x->last ? rank - 1 : 1;
     if (axis != channels && axis + rank != channels)
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal's runs over the channels", (long long)axis);
@@ -179,18 +177,15 @@ static fr_status divide(fri_onnx_reader *r, int at) {
 static fr_status mul(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     fri_onnx_value *a = NULL, *b = NULL;
-    fr_status s = FR_OK;
     const int end = near(number(r, n, 1), sqrt(0.5)) ? gelu_end(r, at) : -1;
     if (end >= 0) return one(r, at, end, fr_net_gelu);
     for (size_t i = 0; i < 2 && n->n_input == 2; i++) {
         const fri_onnx_value *v = fri_onnx_input(r, n, i);
         if (v != NULL && v->constant != NULL) return fri_onnx_layer_scale(r, at, i);
     }
-    FR_TRY(s, two(r, at, &a, &b));
+    FRI_TRY(two(r, at, &a, &b));
     const bool turn = fri_onnx_rank(r, a->x) == 4 && fri_onnx_dim(r, a->x, 2) == 1 && fri_onnx_dim(r, a->x, 3) == 1;
-    s = fri_onnx_put_like(r, n, fr_net_mul(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x), a);
-done:
-    return s;
+    return fri_onnx_put_like(r, n, fr_net_mul(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x), a);
 }
 
 static fr_status concat(fri_onnx_reader *r, int at) {
@@ -198,18 +193,15 @@ static fr_status concat(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const int64_t axis = fri_onnx_attribute_int(n, "axis", 1);
     fr_value x[MOST];
-    fr_status s = FR_OK;
     if (n->n_input > MOST) return fr_fail(FR_EUNSUPPORTED, "%zu inputs; %d at most", n->n_input, MOST);
     for (size_t i = 0; i < n->n_input; i++) {
         fri_onnx_value *v = NULL;
-        FR_TRY(s, fri_onnx_activation(r, n, i, 0, &v));
+        FRI_TRY(fri_onnx_activation(r, n, i, 0, &v));
         x[i] = v->x;
     }
     if (axis != 1 && axis + fri_onnx_rank(r, x[0]) != 1)
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal concatenates channels, axis 1", (long long)axis);
-    s = fri_onnx_put(r, n, fr_net_concat(r->net, r->name[at], x, (int)n->n_input));
-done:
-    return s;
+    return fri_onnx_put(r, n, fr_net_concat(r->net, r->name[at], x, (int)n->n_input));
 }
 
 /* ---- shape ----------------------------------------------------------------------------------------------- */
@@ -223,8 +215,7 @@ static fr_status flatten(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const int64_t axis = fri_onnx_attribute_int(n, "axis", 1);
     fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, n, 0, 0, &x);
-    if (s < 0) return s;
+    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
     if (axis != 1 && axis + fri_onnx_rank(r, x->x) != 1)
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal keeps the batch alone, axis 1", (long long)axis);
     return flat(r, at, x);
@@ -236,9 +227,8 @@ static fr_status reshape(fri_onnx_reader *r, int at) {
     int64_t to[FRI_ONNX_RANK], known = 1, all = 1;
     int rank = 0;
     fri_onnx_value *x = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 0, 0, &x));
-    FR_TRY(s, fri_onnx_integers(r, n, 1, NULL, to, FRI_ONNX_RANK, &rank));
+    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
+    FRI_TRY(fri_onnx_integers(r, n, 1, NULL, to, FRI_ONNX_RANK, &rank));
     const int have = fri_onnx_rank(r, x->x);
     for (int i = 0; i < have; i++) all *= fri_onnx_dim(r, x->x, i);
     for (int i = 0; i < rank; i++) {
@@ -252,10 +242,8 @@ static fr_status reshape(fri_onnx_reader *r, int at) {
     for (int i = 0; i < rank && equal; i++) equal = to[i] == fri_onnx_dim(r, x->x, i);
     if (equal) return same(r, at);
     if (rank == 2 && have == 4 && to[0] == r->batch && to[1] == all / r->batch) return flat(r, at, x);
-    s = fr_fail(FR_EUNSUPPORTED, "from rank %d to rank %d; frugal makes rows [N, C H W] of images, and nothing else",
-                have, rank);
-done:
-    return s;
+    return fr_fail(FR_EUNSUPPORTED, "from rank %d to rank %d; frugal makes rows [N, C H W] of images, and nothing else",
+                   have, rank);
 }
 
 static fr_status squeeze(fri_onnx_reader *r, int at) {
@@ -263,18 +251,15 @@ static fr_status squeeze(fri_onnx_reader *r, int at) {
     int64_t axis[4];
     int count = 0;
     fri_onnx_value *x = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 0, 0, &x));
-    FR_TRY(s, fri_onnx_integers(r, n, 1, "axes", axis, 4, &count));
+    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
+    FRI_TRY(fri_onnx_integers(r, n, 1, "axes", axis, 4, &count));
     bool seen[4] = {false};
     for (int i = 0; i < count; i++)
         if (axis[i] >= -4 && axis[i] < 4) seen[axis[i] < 0 ? axis[i] + 4 : axis[i]] = true;
     if (fri_onnx_rank(r, x->x) == 4 && count == 2 && seen[2] && seen[3] && fri_onnx_dim(r, x->x, 2) == 1 &&
         fri_onnx_dim(r, x->x, 3) == 1)
         return flat(r, at, x);
-    s = fr_fail(FR_EUNSUPPORTED, "frugal takes height and width of 1 away, axes 2 and 3, and nothing else");
-done:
-    return s;
+    return fr_fail(FR_EUNSUPPORTED, "frugal takes height and width of 1 away, axes 2 and 3, and nothing else");
 }
 
 static fr_status depth_to_space(fri_onnx_reader *r, int at) {

@@ -36,7 +36,6 @@ static fr_status norm(fri_onnx_reader *r, int at, int result, const fri_onnx_val
     const fri_onnx_constant *c[2] = {NULL};
     const int64_t channels = fr_net_dim(r->net, x->x, -1);
     fr_value y = {-1};
-    fr_status s = FR_OK;
     for (int i = 0; i < 2; i++) {
         const fri_onnx_value *v = fri_onnx_value_find(r, in[i]);
         c[i] = v != NULL ? v->constant : NULL;
@@ -50,10 +49,9 @@ static fr_status norm(fri_onnx_reader *r, int at, int result, const fri_onnx_val
         fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
     else
         y = fr_net_layer_norm(r->net, r->name[at], x->x, eps);
-    FR_TRY(s, fri_onnx_put_like(r, r->graph->node[result], y, x));
-    for (int i = 0; i < 2 && !r->again[at]; i++) FR_TRY(s, fri_onnx_fill_later(r, r->name[at], name[i], c[i]));
-done:
-    return s;
+    FRI_TRY(fri_onnx_put_like(r, r->graph->node[result], y, x));
+    for (int i = 0; i < 2 && !r->again[at]; i++) FRI_TRY(fri_onnx_fill_later(r, r->name[at], name[i], c[i]));
+    return FR_OK;
 }
 
 fr_status fri_onnx_layer_norm(fri_onnx_reader *r, int at) {
@@ -61,8 +59,7 @@ fr_status fri_onnx_layer_norm(fri_onnx_reader *r, int at) {
     const int64_t axis = fri_onnx_attribute_int(n, "axis", -1);
     const double eps = fri_onnx_attribute_float(n, "epsilon", 1e-5);
     fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
-    if (s < 0) return s;
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
     if ((axis != -1 && axis != fri_onnx_rank(r, x->x) - 1) || !(eps >= 0) || n->n_input < 3)
         return fr_fail(FR_EUNSUPPORTED,
                        "axis %lld, epsilon %g, %zu inputs; frugal normalizes over the last dimension, "
@@ -129,9 +126,8 @@ fr_status fri_onnx_layer_scale(fri_onnx_reader *r, int at, size_t constant) {
     const fri_onnx_constant *c = NULL;
     fri_onnx_constant *own = NULL;
     fri_onnx_value *x = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 1 - constant, FRI_ONNX_LAST, &x));
-    FR_TRY(s, fri_onnx_constant_input(r, n, constant, &c));
+    FRI_TRY(fri_onnx_activation(r, n, 1 - constant, FRI_ONNX_LAST, &x));
+    FRI_TRY(fri_onnx_constant_input(r, n, constant, &c));
     const int64_t channels = fr_net_dim(r->net, x->x, -1);
     const bool at_end = x->last || fri_onnx_rank(r, x->x) == 2;
     const int place = at_end ? c->rank - 1 : c->rank - 3;
@@ -139,12 +135,10 @@ fr_status fri_onnx_layer_scale(fri_onnx_reader *r, int at, size_t constant) {
         return fr_fail(FR_EUNSUPPORTED,
                        "a constant of rank %d, %lld numbers; frugal multiplies by one per channel, %lld", c->rank,
                        (long long)c->n, (long long)channels);
-    FR_TRY(s, fri_onnx_constant_new(r, FR_F32, channels, &own));
+    FRI_TRY(fri_onnx_constant_new(r, FR_F32, channels, &own));
     memcpy(own->own, c->data, (size_t)channels * sizeof(float));
     own->rank = 3;
     own->dim[1] = own->dim[2] = 1;
-    FR_TRY(s, fri_onnx_put_like(r, n, fr_net_layer_scale(r->net, r->name[at], x->x, 1), x));
-    s = fri_onnx_fill_later(r, r->name[at], "", own);
-done:
-    return s;
+    FRI_TRY(fri_onnx_put_like(r, n, fr_net_layer_scale(r->net, r->name[at], x->x, 1), x));
+    return fri_onnx_fill_later(r, r->name[at], "", own);
 }

@@ -31,12 +31,11 @@ fr_status fri_onnx_pool(fri_onnx_reader *r, int at) {
     int64_t kernel[2] = {0}, stride[2] = {1, 1}, dilation[2] = {1, 1}, pad[4] = {0};
     fri_onnx_value *x = NULL;
     char text[64];
-    fr_status s = FR_OK;
-    FR_TRY(s, images(r, n, average, &x));
-    FR_TRY(s, window(r, n, "kernel_shape", 2, kernel));
-    FR_TRY(s, window(r, n, "strides", 2, stride));
-    FR_TRY(s, window(r, n, "dilations", 2, dilation));
-    FR_TRY(s, window(r, n, "pads", 4, pad));
+    FRI_TRY(images(r, n, average, &x));
+    FRI_TRY(window(r, n, "kernel_shape", 2, kernel));
+    FRI_TRY(window(r, n, "strides", 2, stride));
+    FRI_TRY(window(r, n, "dilations", 2, dilation));
+    FRI_TRY(window(r, n, "pads", 4, pad));
     fri_onnx_attribute_text(n, "auto_pad", text);
     const bool padded = pad[0] > 0 || pad[1] > 0, taken = x->pad[0] > 0 || x->pad[1] > 0;
     if (text[0] != '\0' && strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
@@ -53,11 +52,9 @@ fr_status fri_onnx_pool(fri_onnx_reader *r, int at) {
                        .count_include_pad = taken || fri_onnx_attribute_int(n, "count_include_pad", 0) != 0);
     if (kernel[0] < 1 || kernel[1] < 1)
         return fr_fail(FR_EFORMAT, "its kernel is %lld x %lld", (long long)kernel[0], (long long)kernel[1]);
-    s = fri_onnx_put(r, n,
-                     average ? fr_net_avgpool2d(r->net, r->name[at], x->x, kernel[0], o)
-                             : fr_net_maxpool2d(r->net, r->name[at], x->x, kernel[0], o));
-done:
-    return s;
+    return fri_onnx_put(r, n,
+                        average ? fr_net_avgpool2d(r->net, r->name[at], x->x, kernel[0], o)
+                                : fr_net_maxpool2d(r->net, r->name[at], x->x, kernel[0], o));
 }
 
 fr_status fri_onnx_global_pool(fri_onnx_reader *r, int at) {
@@ -106,9 +103,8 @@ fr_status fri_onnx_pad(fri_onnx_reader *r, int at) {
     char mode[64];
     fri_onnx_value *x = NULL, *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
     const fri_onnx_value *with = fri_onnx_input(r, n, 2);
-    fr_status s = FR_OK;
-    FR_TRY(s, images(r, n, false, &x));
-    FR_TRY(s, fri_onnx_integers(r, n, 1, NULL, pad, 8, &count));
+    FRI_TRY(images(r, n, false, &x));
+    FRI_TRY(fri_onnx_integers(r, n, 1, NULL, pad, 8, &count));
     fri_onnx_attribute_text(n, "mode", mode);
     const bool zeros =
         (mode[0] == '\0' || strcmp(mode, "constant") == 0) &&
@@ -122,11 +118,10 @@ fr_status fri_onnx_pad(fri_onnx_reader *r, int at) {
         const int64_t sides[4] = {pad[3], pad[7], pad[2], pad[6]};
         return fri_onnx_put(r, n, fr_net_zero_pad2d(r->net, r->name[at], x->x, sides));
     }
-    FR_TRY(s, fri_onnx_put(r, n, x->x));
+    FRI_TRY(fri_onnx_put(r, n, x->x));
     if (y != NULL) y->pad[0] = pad[2];
     if (y != NULL) y->pad[1] = pad[3];
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- resizing -------------------------------------------------------------------------------------------- */

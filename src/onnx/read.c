@@ -48,10 +48,7 @@ fr_status fri_onnx_integers(fri_onnx_reader *r, const node *n, size_t at, const 
     const fri_onnx_constant *c = NULL;
     *count = 0;
     if (a == NULL && fri_onnx_input(r, n, at) == NULL) return FR_OK;
-    if (a == NULL) {
-        fr_status s = fri_onnx_constant_input(r, n, at, &c);
-        if (s < 0) return s;
-    }
+    if (a == NULL) FRI_TRY(fri_onnx_constant_input(r, n, at, &c));
     const size_t have = a != NULL ? a->n_ints : (size_t)c->n;
     if (have > (size_t)most)
         return fr_fail(FR_EUNSUPPORTED, "%zu numbers of '%s'; frugal takes %d at most", have, name != NULL ? name : "",
@@ -149,24 +146,22 @@ static fr_status add_value(fri_onnx_reader *r, const char *name) {
 
 static fr_status list_values(fri_onnx_reader *r) {
     const Onnx__GraphProto *g = r->graph;
-    fr_status s = FR_OK;
-    for (size_t i = 0; i < g->n_initializer; i++) FR_TRY(s, add_value(r, g->initializer[i]->name));
+    for (size_t i = 0; i < g->n_initializer; i++) FRI_TRY(add_value(r, g->initializer[i]->name));
     for (size_t i = 0; i < g->n_node; i++)
-        for (size_t k = 0; k < g->node[i]->n_output; k++) FR_TRY(s, add_value(r, g->node[i]->output[k]));
+        for (size_t k = 0; k < g->node[i]->n_output; k++) FRI_TRY(add_value(r, g->node[i]->output[k]));
     if (r->values > 0) qsort(r->value, r->values, sizeof *r->value, by_name);
     const size_t made = r->values;
     for (size_t i = 0; i < g->n_input; i++) {
         const fri_onnx_value key = {.name = g->input[i]->name};
         const bool listed =
             key.name == NULL || (made > 0 && bsearch(&key, r->value, made, sizeof key, by_name) != NULL);
-        if (!listed) FR_TRY(s, add_value(r, key.name)); /* older files list the initializers here, too */
+        if (!listed) FRI_TRY(add_value(r, key.name)); /* older files list the initializers here, too */
     }
     if (r->values > 0) qsort(r->value, r->values, sizeof *r->value, by_name);
     for (size_t i = 1; i < r->values; i++)
         if (strcmp(r->value[i - 1].name, r->value[i].name) == 0)
             return fr_fail(FR_EFORMAT, "value '%.200s' is made twice", r->value[i].name);
-done:
-    return s;
+    return FR_OK;
 }
 
 static void count_readers(fri_onnx_reader *r) {
@@ -185,15 +180,13 @@ static void count_readers(fri_onnx_reader *r) {
 }
 
 static fr_status read_initializers(fri_onnx_reader *r) {
-    fr_status s = FR_OK;
     for (size_t i = 0; i < r->graph->n_initializer; i++) {
         fri_onnx_value *v = fri_onnx_value_find(r, r->graph->initializer[i]->name);
         fri_onnx_constant *c = NULL;
-        FR_TRY(s, fri_onnx_tensor_read(r, r->graph->initializer[i], &c));
+        FRI_TRY(fri_onnx_tensor_read(r, r->graph->initializer[i], &c));
         if (v != NULL) v->constant = c;
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- inputs ---------------------------------------------------------------------------------------------- */
@@ -223,22 +216,20 @@ static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProt
 }
 
 static fr_status read_inputs(fri_onnx_reader *r) {
-    fr_status s = FR_OK;
     int64_t dim[4];
     int rank = 0;
     for (size_t i = 0; i < r->graph->n_input; i++) {
         const Onnx__ValueInfoProto *in = r->graph->input[i];
         fri_onnx_value *v = fri_onnx_value_find(r, in->name);
         if (v == NULL || v->constant != NULL) continue;
-        if (v->x.id >= 0) FR_TRY(s, fr_fail(FR_EFORMAT, "input '%.200s' is listed twice", in->name));
-        FR_TRY(s, input_shape(r, in, dim, &rank));
+        if (v->x.id >= 0) return fr_fail(FR_EFORMAT, "input '%.200s' is listed twice", in->name);
+        FRI_TRY(input_shape(r, in, dim, &rank));
         r->batch = dim[0];
         v->x = fr_net_input(r->net, FR_F32, rank,
                             rank == 4 ? (int64_t[]){dim[0], dim[2], dim[3], dim[1]} : (int64_t[]){dim[0], dim[1]});
-        FR_TRY(s, fr_net_status(r->net));
+        FRI_TRY(fr_net_status(r->net));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------------------- */
@@ -302,29 +293,25 @@ static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
 }
 
 fr_status fri_onnx_build(fri_onnx_reader *r, fr_module **out) {
-    fr_module *m = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, check_model(r));
-    FR_TRY(s, list_values(r));
+    FRI_OWNED(fr_module_release) fr_module *m = NULL;
+    FRI_TRY(check_model(r));
+    FRI_TRY(list_values(r));
     count_readers(r);
-    FR_TRY(s, read_initializers(r));
-    FR_TRY(s, fri_onnx_name_nodes(r));
+    FRI_TRY(read_initializers(r));
+    FRI_TRY(fri_onnx_name_nodes(r));
     r->net = fr_net_begin(r->opts.device);
     r->done = calloc(r->graph->n_node, sizeof *r->done);
-    if (r->net == NULL || r->done == NULL) FR_TRY(s, fr_fail(FR_ENOMEM, "no host memory for a network"));
-    FR_TRY(s, read_inputs(r));
+    if (r->net == NULL || r->done == NULL) return fr_fail(FR_ENOMEM, "no host memory for a network");
+    FRI_TRY(read_inputs(r));
     /* Constants first: a pattern of nodes looks ahead. */
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < (int)r->graph->n_node; i++)
-            if (pass == 1 || strcmp(r->graph->node[i]->op_type, "Constant") == 0) FR_TRY(s, read_node(r, i));
-    FR_TRY(s, end_network(r, &m));
-    FR_TRY(s, fri_onnx_fill_all(r, m));
+            if (pass == 1 || strcmp(r->graph->node[i]->op_type, "Constant") == 0) FRI_TRY(read_node(r, i));
+    FRI_TRY(end_network(r, &m));
+    FRI_TRY(fri_onnx_fill_all(r, m));
     fr_module_release(out);
-    *out = m;
-    m = NULL;
-done:
-    fr_module_release(&m);
-    return s;
+    FRI_MOVE(out, m);
+    return FR_OK;
 }
 
 void fri_onnx_reader_free(fri_onnx_reader *r) {

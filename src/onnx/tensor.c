@@ -33,8 +33,7 @@ double fri_onnx_float(const fri_onnx_constant *c, int64_t i) {
 /* ---- making ---------------------------------------------------------------------------------------------- */
 
 static fr_status add(fri_onnx_reader *r, fri_onnx_constant **out) {
-    fr_status s = FRI_ROOM(r->constant, r->constants, "ONNX constants");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(r->constant, r->constants, "ONNX constants"));
     *out = calloc(1, sizeof **out);
     if (*out == NULL) return fr_fail(FR_ENOMEM, "no host memory for a constant");
     r->constant[r->constants++] = *out;
@@ -42,8 +41,7 @@ static fr_status add(fri_onnx_reader *r, fri_onnx_constant **out) {
 }
 
 fr_status fri_onnx_constant_new(fri_onnx_reader *r, fr_dtype dtype, int64_t n, fri_onnx_constant **out) {
-    fr_status s = add(r, out);
-    if (s < 0) return s;
+    FRI_TRY(add(r, out));
     fri_onnx_constant *c = *out;
     *c = (fri_onnx_constant){.dtype = dtype, .rank = 1, .dim = {n}, .n = n};
     c->own = calloc((size_t)n + 1, fr_dtype_size(dtype));
@@ -54,8 +52,7 @@ fr_status fri_onnx_constant_new(fri_onnx_reader *r, fr_dtype dtype, int64_t n, f
 
 fr_status fri_onnx_constant_like(fri_onnx_reader *r, fr_dtype dtype, const fri_onnx_constant *c,
                                  fri_onnx_constant **out) {
-    fr_status s = fri_onnx_constant_new(r, dtype, c->n, out);
-    if (s < 0) return s;
+    FRI_TRY(fri_onnx_constant_new(r, dtype, c->n, out));
     (*out)->rank = c->rank;
     memcpy((*out)->dim, c->dim, sizeof c->dim);
     return FR_OK;

@@ -17,8 +17,7 @@ typedef Onnx__NodeProto node;
 typedef fri_onnx_constant constant;
 
 fr_status fri_onnx_fill_later(fri_onnx_reader *r, const char *layer, const char *parameter, const constant *from) {
-    fr_status s = FRI_ROOM(r->fill, r->fills, "parameters");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(r->fill, r->fills, "parameters"));
     fri_onnx_fill *f = &r->fill[r->fills++];
     snprintf(f->name, sizeof f->name, "%s%s%s", layer, parameter[0] != '\0' ? "." : "", parameter);
     f->from = from;
@@ -51,11 +50,10 @@ static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[
     int64_t v[3][4] = {{1, 1}, {1, 1}, {0}};
     static const char *const name[] = {"strides", "dilations", "pads"};
     char text[64];
-    fr_status s = FR_OK;
     for (int i = 0, count = 0; i < 3; i++) {
         if (fri_onnx_attribute(n, name[i]) == NULL) continue;
-        FR_TRY(s, fri_onnx_integers(r, n, SIZE_MAX, name[i], v[i], 4, &count));
-        if (count != (i < 2 ? 2 : 4)) FR_TRY(s, fr_fail(FR_EUNSUPPORTED, "'%s' has %d numbers", name[i], count));
+        FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, name[i], v[i], 4, &count));
+        if (count != (i < 2 ? 2 : 4)) return fr_fail(FR_EUNSUPPORTED, "'%s' has %d numbers", name[i], count);
     }
     fri_onnx_attribute_text(n, "auto_pad", text);
     if (text[0] != '\0' && strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
@@ -74,8 +72,7 @@ static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[
     *o = *FR_CONV2D_OPTS(.stride = v[0][0], .stride_w = v[0][1], .dilation = v[1][0], .dilation_w = v[1][1],
                          .padding = v[2][0] + pad[0], .padding_w = v[2][1] + pad[1]);
     o->groups = fri_onnx_attribute_int(n, "group", 1);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* x with zeros at these sides. */
@@ -93,13 +90,12 @@ fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
     fri_onnx_value *x = NULL;
     fr_conv2d_opts o;
     int64_t sides[4];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 0, FRI_ONNX_PADS, &x));
-    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &w));
-    FR_TRY(s, check_constant(w, "weight", 4, -1));
-    if (has_bias) FR_TRY(s, fri_onnx_constant_input(r, n, 2, &b));
-    if (has_bias) FR_TRY(s, check_constant(b, "bias", 1, w->dim[0]));
-    FR_TRY(s, conv_opts(r, n, x->pad, &o, sides));
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_PADS, &x));
+    FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
+    FRI_TRY(check_constant(w, "weight", 4, -1));
+    if (has_bias) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
+    if (has_bias) FRI_TRY(check_constant(b, "bias", 1, w->dim[0]));
+    FRI_TRY(conv_opts(r, n, x->pad, &o, sides));
     const int64_t channels = fri_onnx_dim(r, x->x, 1);
     if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || channels % o.groups != 0 || w->dim[1] != channels / o.groups)
         return fr_fail(FR_ESHAPE,
@@ -113,9 +109,7 @@ fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
         fr_net_again(r->net, r->name[at], &y, 1, &y, 1);
     else
         y = fr_net_conv2d(r->net, r->name[at], y, w->dim[0], w->dim[2], &o, has_bias);
-    s = filled(r, at, y, w, b);
-done:
-    return s;
+    return filled(r, at, y, w, b);
 }
 
 fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
@@ -127,13 +121,12 @@ fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
     fri_onnx_value *x = NULL;
     fr_value y = {-1};
     fr_conv2d_opts o;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 0, 0, &x));
-    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &w));
-    FR_TRY(s, check_constant(w, "weight", 4, -1));
-    FR_TRY(s, conv_opts(r, n, (int64_t[]){0, 0}, &o, sides));
+    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
+    FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
+    FRI_TRY(check_constant(w, "weight", 4, -1));
+    FRI_TRY(conv_opts(r, n, (int64_t[]){0, 0}, &o, sides));
     if (fri_onnx_attribute(n, "output_padding") != NULL)
-        FR_TRY(s, fri_onnx_integers(r, n, SIZE_MAX, "output_padding", more, 2, &count));
+        FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "output_padding", more, 2, &count));
     if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || w->dim[0] != fri_onnx_dim(r, x->x, 1) || w->n == 0 ||
         w->dim[1] > INT32_MAX || o.groups > INT32_MAX || count != 2)
         return fr_fail(FR_ESHAPE,
@@ -144,8 +137,8 @@ fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
     if (w->dim[2] != w->dim[3] || sides[0] + sides[1] + sides[2] + sides[3] > 0)
         return fr_fail(FR_EUNSUPPORTED, "its kernel is %lld x %lld; frugal's are square, begin and end padded alike",
                        (long long)w->dim[2], (long long)w->dim[3]);
-    if (has_bias) FR_TRY(s, fri_onnx_constant_input(r, n, 2, &b));
-    if (has_bias) FR_TRY(s, check_constant(b, "bias", 1, w->dim[1] * o.groups));
+    if (has_bias) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
+    if (has_bias) FRI_TRY(check_constant(b, "bias", 1, w->dim[1] * o.groups));
     const fr_conv_transpose2d_opts *t =
         FR_CONV_TRANSPOSE2D_OPTS(.stride = o.stride, .stride_w = o.stride_w, .padding = o.padding,
                                  .padding_w = o.padding_w, .output_padding = more[0], .output_padding_w = more[1],
@@ -154,16 +147,13 @@ fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
         fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
     else
         y = fr_net_conv_transpose2d(r->net, r->name[at], x->x, w->dim[1] * o.groups, w->dim[2], t, has_bias);
-    s = filled(r, at, y, w, b);
-done:
-    return s;
+    return filled(r, at, y, w, b);
 }
 
 /* weight [out, in] of a constant [in, out]. */
 static fr_status turned(fri_onnx_reader *r, const constant *w, const constant **out) {
     fri_onnx_constant *t = NULL;
-    fr_status s = fri_onnx_constant_new(r, FR_F32, w->n, &t);
-    if (s < 0) return s;
+    FRI_TRY(fri_onnx_constant_new(r, FR_F32, w->n, &t));
     fri_transpose(w->data, t->own, sizeof(float), 1, w->dim[0], w->dim[1]);
     t->rank = 2;
     t->dim[0] = w->dim[1];
@@ -176,38 +166,32 @@ static fr_status turned(fri_onnx_reader *r, const constant *w, const constant **
 static fr_status linear(fri_onnx_reader *r, int at, int result, const constant *w, const constant *b) {
     fri_onnx_value *x = NULL;
     fr_value y = {-1};
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
-    FR_TRY(s, check_constant(w, "weight", 2, -1));
+    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
+    FRI_TRY(check_constant(w, "weight", 2, -1));
     const int64_t features = fr_net_dim(r->net, x->x, -1);
     if ((fri_onnx_rank(r, x->x) != 2 && !x->last) || w->dim[1] != features || w->n == 0)
         return fr_fail(FR_ESHAPE, "its weight reads %lld features; its input has rank %d and %lld features",
                        (long long)w->dim[1], fri_onnx_rank(r, x->x), (long long)features);
-    if (b != NULL) FR_TRY(s, check_constant(b, "bias", 1, w->dim[0]));
+    if (b != NULL) FRI_TRY(check_constant(b, "bias", 1, w->dim[0]));
     if (r->again[at])
         fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
     else
         y = fr_net_linear(r->net, r->name[at], x->x, w->dim[0], b != NULL);
-    FR_TRY(s, filled(r, at, y, w, b));
-    s = fri_onnx_put_like(r, r->graph->node[result], y, x);
-done:
-    return s;
+    FRI_TRY(filled(r, at, y, w, b));
+    return fri_onnx_put_like(r, r->graph->node[result], y, x);
 }
 
 fr_status fri_onnx_gemm(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const constant *w = NULL, *b = NULL;
-    fr_status s = FR_OK;
     if (fri_onnx_attribute_float(n, "alpha", 1) != 1 || fri_onnx_attribute_float(n, "beta", 1) != 1 ||
         fri_onnx_attribute_int(n, "transA", 0) != 0)
         return fr_fail(FR_EUNSUPPORTED, "alpha or beta is not 1, or transA is set; frugal has x w^T + b");
-    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &w));
-    FR_TRY(s, check_constant(w, "weight", 2, -1));
-    if (fri_onnx_attribute_int(n, "transB", 0) == 0) FR_TRY(s, turned(r, w, &w));
-    if (fri_onnx_input(r, n, 2) != NULL) FR_TRY(s, fri_onnx_constant_input(r, n, 2, &b));
-    s = linear(r, at, at, w, b);
-done:
-    return s;
+    FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
+    FRI_TRY(check_constant(w, "weight", 2, -1));
+    if (fri_onnx_attribute_int(n, "transB", 0) == 0) FRI_TRY(turned(r, w, &w));
+    if (fri_onnx_input(r, n, 2) != NULL) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
+    return linear(r, at, at, w, b);
 }
 
 /* MatMul by a constant, with the Add of a constant behind it. */
@@ -215,18 +199,15 @@ fr_status fri_onnx_matmul(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const int next = fri_onnx_next(r, at, "Add");
     const constant *w = NULL, *b = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_constant_input(r, n, 1, &w));
-    FR_TRY(s, check_constant(w, "weight", 2, -1));
-    FR_TRY(s, turned(r, w, &w));
+    FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
+    FRI_TRY(check_constant(w, "weight", 2, -1));
+    FRI_TRY(turned(r, w, &w));
     for (size_t i = 0; i < 2 && next >= 0; i++) {
         const fri_onnx_value *v = fri_onnx_input(r, r->graph->node[next], i);
         if (v != NULL && v->constant != NULL && v->constant->rank == 1 && v->constant->n == w->dim[0]) b = v->constant;
     }
     if (b != NULL) r->done[next] = true;
-    s = linear(r, at, b != NULL ? next : at, w, b);
-done:
-    return s;
+    return linear(r, at, b != NULL ? next : at, w, b);
 }
 
 fr_status fri_onnx_norm(fri_onnx_reader *r, int at) {
@@ -236,13 +217,12 @@ fr_status fri_onnx_norm(fri_onnx_reader *r, int at) {
     const double momentum = fri_onnx_attribute_float(n, "momentum", 0.9);
     fri_onnx_value *x = NULL;
     fr_value y = {-1};
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 0, 0, &x));
+    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
     if (fri_onnx_rank(r, x->x) != 4)
         return fr_fail(FR_EUNSUPPORTED, "its input has rank %d; frugal normalizes images", fri_onnx_rank(r, x->x));
     for (size_t i = 1; i < 5; i++) {
-        FR_TRY(s, fri_onnx_constant_input(r, n, i, &c[i]));
-        FR_TRY(s, check_constant(c[i], name[i], 1, fri_onnx_dim(r, x->x, 1)));
+        FRI_TRY(fri_onnx_constant_input(r, n, i, &c[i]));
+        FRI_TRY(check_constant(c[i], name[i], 1, fri_onnx_dim(r, x->x, 1)));
     }
     const fr_batchnorm2d_opts *o =
         FR_BATCHNORM2D_OPTS(.eps = fri_onnx_attribute_float(n, "epsilon", 1e-5), .momentum = 1 - momentum);
@@ -252,10 +232,9 @@ fr_status fri_onnx_norm(fri_onnx_reader *r, int at) {
         fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
     else
         y = fr_net_batchnorm2d(r->net, r->name[at], x->x, o);
-    FR_TRY(s, fri_onnx_put(r, n, y));
-    for (size_t i = 1; i < 5 && !r->again[at]; i++) FR_TRY(s, fri_onnx_fill_later(r, r->name[at], name[i], c[i]));
-done:
-    return s;
+    FRI_TRY(fri_onnx_put(r, n, y));
+    for (size_t i = 1; i < 5 && !r->again[at]; i++) FRI_TRY(fri_onnx_fill_later(r, r->name[at], name[i], c[i]));
+    return FR_OK;
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------- */
@@ -271,8 +250,7 @@ static fr_status fill_one(const fri_entry *e, const constant *from, void **turne
     if (!fri_shape_equal(&want, &have))
         return fr_fail(FR_ESHAPE, "parameter '%.200s' is %s in the file but %s in the network", e->name,
                        fri_shape_text(&have, a), fri_shape_text(&want, b));
-    fr_status s = fri_scratch(turned, room, (size_t)from->n * sizeof(float));
-    if (s < 0) return s;
+    FRI_TRY(fri_scratch(turned, room, (size_t)from->n * sizeof(float)));
     if (e->spatial > 1 && e->channels > 1) {
         fri_transpose(data, *turned, sizeof(float), e->outer, e->channels, e->spatial);
         data = *turned;
@@ -281,22 +259,18 @@ static fr_status fill_one(const fri_entry *e, const constant *from, void **turne
 }
 
 fr_status fri_onnx_fill_all(const fri_onnx_reader *r, fr_module *m) {
-    fri_entries e = {0};
-    void *turned = NULL;
+    FRI_OWNED(fri_entries_free) fri_entries e = {0};
+    FRI_OWNED(fri_free) void *turned = NULL;
     size_t room = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_entries_collect(m, &e));
-    FR_TRY(s, fri_entries_torch_layout(m, FR_WEIGHTS_OPTS(), &e));
+    FRI_TRY(fri_entries_collect(m, &e));
+    FRI_TRY(fri_entries_torch_layout(m, FR_WEIGHTS_OPTS(), &e));
     if (r->fills > 0) qsort(r->fill, r->fills, sizeof *r->fill, by_name);
     for (size_t i = 0; i < e.n && r->fills > 0; i++) {
         fri_onnx_fill key;
         if (strlen(e.entry[i].name) >= sizeof key.name) continue;
         strcpy(key.name, e.entry[i].name);
         const fri_onnx_fill *f = bsearch(&key, r->fill, r->fills, sizeof key, by_name);
-        if (f != NULL) FR_TRY(s, fill_one(&e.entry[i], f->from, &turned, &room));
+        if (f != NULL) FRI_TRY(fill_one(&e.entry[i], f->from, &turned, &room));
     }
-done:
-    free(turned);
-    fri_entries_free(&e);
-    return s;
+    return FR_OK;
 }

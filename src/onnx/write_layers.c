@@ -58,17 +58,16 @@ static void clip(const writing *l, const char *in, const char *out) {
 static fr_status folded(const writing *l) {
     fri_constant_conv2d *k = l->layer->module->state;
     const bool adds = l->layer->n_in > 1;
-    fr_status s = fri_constant_conv2d_plain(k);
-    if (s < 0) return s;
-    const char *y = adds || k->relu != FRI_RECTIFY_NONE ? between(l, "conv") : l->out;
+    FRI_TRY(fri_constant_conv2d_plain(k));
+    const char *y = adds || k->relu != FRI_ACTIVATION_NONE ? between(l, "conv") : l->out;
     conv_node(l, &k->opts, k->w, fri_onnx_tensor(l, "weight", k->w), fri_onnx_tensor(l, "bias", k->b), y);
     if (adds) {
-        const char *sum = k->relu != FRI_RECTIFY_NONE ? between(l, "sum") : l->out;
+        const char *sum = k->relu != FRI_ACTIVATION_NONE ? between(l, "sum") : l->out;
         (void)NODE(l, "Add", sum, y, l->in[1]);
         y = sum;
     }
-    if (k->relu == FRI_RECTIFY_RELU) (void)NODE(l, "Relu", l->out, y);
-    if (k->relu == FRI_RECTIFY_RELU6) clip(l, y, l->out);
+    if (k->relu == FRI_ACTIVATION_RELU) (void)NODE(l, "Relu", l->out, y);
+    if (k->relu == FRI_ACTIVATION_RELU6) clip(l, y, l->out);
     return FR_OK;
 }
 

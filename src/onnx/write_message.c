@@ -262,18 +262,14 @@ fr_status fri_onnx_pack(fri_onnx_writer *w, const char *path) {
     graph.initializer = w->constant, graph.n_initializer = w->constants;
     graph.input = in, graph.n_input = (size_t)l->inputs;
     graph.output = out, graph.n_output = (size_t)l->results;
-    fr_atomic_file file = FR_ATOMIC_FILE_CLOSED;
+    FRI_OWNED(fr_atomic_abandon) fr_atomic_file file = FR_ATOMIC_FILE_CLOSED;
     sink to = {.base = {append}, .file = &file};
-    fr_status s = FR_OK;
     if (protobuf_c_message_get_packed_size(&model.base) > INT32_MAX)
         return fr_fail(FR_EUNSUPPORTED, "the file would have 2 GiB or more, which protobuf cannot hold");
-    FR_TRY(s, fr_atomic_open(path, 0666, &file));
+    FRI_TRY(fr_atomic_open(path, 0666, &file));
     (void)protobuf_c_message_pack_to_buffer(&model.base, &to.base);
-    FR_TRY(s, to.status);
-    s = fr_atomic_commit(&file);
-done:
-    fr_atomic_abandon(&file);
-    return s;
+    FRI_TRY(to.status);
+    return fr_atomic_commit(&file);
 }
 
 void fri_onnx_writer_free(fri_onnx_writer *w) {

@@ -2,13 +2,15 @@
  *   forward    y = (x - mean) * invstd * gamma + beta,  invstd = 1 / sqrt(var + eps)
  *   backward   dbeta = sum dy;  dgamma = sum dy * xhat;
  *              train dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));  eval dx = gamma * invstd * dy
- *   saves      x (in eval mode only if gamma wants a gradient), gamma, and [C] values mean and invstd (small: kept
- *              inside checkpoints)
+ *   saves      x (in eval mode only if gamma wants a gradient, or hardswish or silu is its tail), gamma, beta, and [C]
+ *              values mean and invstd (small: kept inside checkpoints)
  *   in-place   forward where x is not saved; backward yes (dx may be dy)
  *   rebuild    from the saved x and statistics, by the forward's own kernel; not where x is not saved
  *   recompute  statistics are read from the first forward's node; running values are never touched */
 #include "ops/batchnorm2d.h"
 
+#include "autograd/anomaly.h"
+#include "backend/arith.h"
 #include "base/status.h"
 
 #include <math.h>
@@ -16,7 +18,7 @@
 typedef struct params {
     fri_batchnorm2d_desc desc;
     bool train;
-    bool masks;            /* the relu behind it has left its mask to this op: absorb_mask */
+    fri_activation act;    /* the one behind it has left its gradient to this op: absorb_mask, fri_norm_bends */
     fri_norm_parts *parts; /* of a part's norm; else NULL */
     /* Of the backward that the pass over dy has begun (begin): else NULL. */
     fr_tensor *dgamma, *dbeta, *half;
@@ -26,11 +28,11 @@ enum { SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT }
 
 static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
                        const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, const fr_tensor *addend,
-                       fri_rectifier relu, fr_tensor *y) {
+                       fri_activation act, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
                       (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
                        gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL,
-                       addend != NULL ? fri_data(addend) : NULL, relu, fri_data(y)));
+                       addend != NULL ? fri_data(addend) : NULL, act, fri_data(y)));
 }
 
 static void forget_begun(params *p) {
@@ -108,8 +110,8 @@ static fr_status backward_of_part(fr_node *node, fr_tensor **dy) {
     FRI_TRY(fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, &dbeta));
     FRI_TRY(fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
     FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                       (&ws.exec, d, true, fri_data(x), fri_data(mean), fri_data(invstd), NULL, NULL, false,
-                        fri_data(*dy), NULL, fri_data(dgamma), fri_data(dbeta))));
+                       (&ws.exec, d, true, fri_data(x), fri_data(mean), fri_data(invstd), NULL, NULL,
+                        FRI_ACTIVATION_NONE, fri_data(*dy), NULL, fri_data(dgamma), fri_data(dbeta))));
     fri_workspace_end(&ws);
     fr_tensor_release(&x);
     fr_node_release_saved(node, SAVED_X);
@@ -130,7 +132,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     if (p->parts != NULL) return backward_of_part(node, dy);
     FRI_TRY(fr_node_saved(node, SAVED_X, &x));
     FRI_TRY(fr_node_saved(node, SAVED_GAMMA, &gamma));
-    if (p->masks) FRI_TRY(fr_node_saved(node, SAVED_BETA, &beta));
+    if (p->act) FRI_TRY(fr_node_saved(node, SAVED_BETA, &beta));
     FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
     FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
     if (p->half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
@@ -146,7 +148,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
         FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
                            (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
-                            gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, p->masks,
+                            gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, p->act,
                             fri_data(*dy), dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
                             dbeta != NULL ? fri_data(dbeta) : NULL)));
         fri_workspace_end(&ws);
@@ -159,14 +161,14 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     return fr_node_grad(node, 0, &dx);
 }
 
-static fr_status rebuild_as(fr_node *node, fri_rectifier relu, fr_tensor **y) {
+static fr_status rebuild_as(fr_node *node, fri_activation act, fr_tensor **y) {
     const params *p = fr_node_params(node);
     fr_tensor *saved[SAVED_COUNT] = {0}, *out = NULL;
     fr_status s = FR_OK;
     for (int i = 0; i < SAVED_COUNT; i++) FR_TRY(s, fr_node_saved(node, i, &saved[i]));
     FR_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &out));
     FR_TRY(s, apply(&p->desc, saved[SAVED_X], saved[SAVED_MEAN], saved[SAVED_INVSTD], saved[SAVED_GAMMA],
-                    saved[SAVED_BETA], NULL, relu, out));
+                    saved[SAVED_BETA], NULL, act, out));
     fri_tensor_put(&out, y);
 done:
     for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
@@ -176,13 +178,14 @@ done:
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     (void)in;
-    return rebuild_as(node, FRI_RECTIFY_NONE, y);
+    return rebuild_as(node, FRI_ACTIVATION_NONE, y);
 }
 
-/* Most batch norms feed a relu, and rebuilding is bound by memory traffic. */
+/* Most batch norms feed an activation, and rebuilding is bound by memory traffic. */
 static fr_status rebuild_next(fr_node *node, const fr_op *next, fr_tensor **y) {
-    if (next != &fri_relu_op.op && next != &fri_relu6_op.op) return FR_EUNSUPPORTED;
-    return y == NULL ? FR_OK : rebuild_as(node, next == &fri_relu_op.op ? FRI_RECTIFY_RELU : FRI_RECTIFY_RELU6, y);
+    const fri_activation act = fri_activation_of(next);
+    if (act == FRI_ACTIVATION_NONE) return FR_EUNSUPPORTED;
+    return y == NULL ? FR_OK : rebuild_as(node, act, y);
 }
 
 /* y is made again in registers, by the forward's arithmetic, and its sign examined as it would be after rounding. */
@@ -191,8 +194,15 @@ static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
     if (y != NULL || ((const params *)node->params)->parts != NULL) return FR_EUNSUPPORTED;
     if (beta->kind != FRI_SLOT_EMPTY && (beta->kind != FRI_SLOT_TENSOR || beta->version != beta->storage->version))
         return FR_EUNSUPPORTED;
-    ((params *)node->params)->masks = true;
+    ((params *)node->params)->act = FRI_ACTIVATION_RELU;
     return FR_OK;
+}
+
+bool fri_norm_bends(fr_node *norm, fri_activation act) {
+    params *p = norm->params;
+    if (p->parts != NULL || fri_results_examined()) return false;
+    p->act = act;
+    return true;
 }
 
 static const fr_op batchnorm2d = {.name = "batchnorm2d",
@@ -312,10 +322,18 @@ static fr_status statistics(const params *p, const fr_tensor *x, const fri_norm 
                     : fri_running_statistics(&p->desc, x, norm, mean, invstd);
 }
 
-/* batch_norm(x), with the tail's sum and relu where `addend` and `relu` say so. The sum goes to `over` where that is
- * not NULL: then *y has a shape and no bytes. */
+/* Does backward read x? In a recomputation: did the first forward's node save it? */
+static bool keeps(const params *p, fr_tensor *const *in, fri_activation act) {
+    const fr_node *twin = fri_recompute_twin();
+    const bool gamma = in[1] != NULL && in[1]->requires_grad, beta = in[2] != NULL && in[2]->requires_grad;
+    if (twin != NULL) return twin->op != &batchnorm2d_without_x;
+    return p->train || gamma || (fri_bends(act) && (in[0]->requires_grad || beta));
+}
+
+/* batch_norm(x), with the tail's sum and activation where `addend` and `act` say so. The sum goes to `over` where that
+ * is not NULL: then *y has a shape and no bytes. */
 static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over,
-                           fri_rectifier relu, fr_tensor **y) {
+                           fri_activation act, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *invstd = NULL, *mean = NULL, *out = NULL, *x_of_part = NULL;
     fr_tensor *in[] = {x, norm->gamma, norm->beta};
@@ -327,7 +345,7 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
         fri_norm_parts_take(norm->parts, norm->part, &x_of_part, &mean, &invstd);
     else
         FRI_TRY(statistics(&p, x, norm, &mean, &invstd));
-    const bool keeps_x = p.train || (in[1] != NULL && in[1]->requires_grad);
+    const bool keeps_x = keeps(&p, c.in, act);
     if (over != NULL) {
         wanted = !fri_recompute_ends(c.in, c.n_in);
         FRI_TRY(fri_result_none(&c, &x->shape, x->dtype, &out));
@@ -336,7 +354,7 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
     } else {
         FRI_TRY(fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
     }
-    if (wanted) FRI_TRY(apply(&p.desc, x, mean, invstd, in[1], in[2], addend, relu, over != NULL ? over : out));
+    if (wanted) FRI_TRY(apply(&p.desc, x, mean, invstd, in[1], in[2], addend, act, over != NULL ? over : out));
     fr_save saves[SAVED_COUNT] = {{keeps_x ? x : NULL, FR_SAVE_VALUE},
                                   {in[1], FR_SAVE_SMALL},
                                   {in[2], FR_SAVE_SMALL},
@@ -370,26 +388,37 @@ static fr_status add_tail(const fri_norm_tail *tail, bool there, bool relu, fr_t
     return FR_OK;
 }
 
+/* Is the activation's gradient left to the norm that made y? relu's is decided later: see Note [The mask of a relu]. */
+static fri_there there_of(fri_activation act, bool acts, const fri_norm *norm, const fr_tensor *y) {
+    const fr_node *node = fr_grad_enabled() && y->requires_grad ? fri_node_of(y) : NULL;
+    if (!acts) return FRI_NOT_THERE;
+    if (fri_bends(act)) return FRI_THERE_LEFT;
+    return act == FRI_ACTIVATION_RELU6 && norm->parts == NULL && node != NULL && node->op == &batchnorm2d
+               ? FRI_THERE_LEFT
+               : FRI_THERE;
+}
+
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y) {
     const fri_norm_tail none = {0};
-    const bool fuse = tail != NULL && fri_fusion_permitted();
+    const fr_node *twin = fri_recompute_twin();
     fr_status s = FR_OK;
     if (tail == NULL) tail = &none;
-    const bool adds = fuse && can_add(tail, x), relu = tail->relu && fuse;
-    const bool rectified = relu && (adds || tail->addend == NULL); /* by the norm's own pass */
+    const bool without_x = fri_bends(tail->act) && twin != NULL && twin->op == &batchnorm2d_without_x;
+    const bool fuse = tail != &none && fri_fusion_permitted() && !without_x;
+    const bool adds = fuse && can_add(tail, x), acts = fuse && tail->act;
+    const bool activated = acts && (adds || tail->addend == NULL); /* by the norm's own pass */
     fr_tensor *addend = adds ? *tail->addend : NULL;
-    FR_TRY(s, normalize(x, norm, addend, tail->over ? addend : NULL, rectified ? tail->relu : FRI_RECTIFY_NONE, y));
+    FR_TRY(s, normalize(x, norm, addend, tail->over ? addend : NULL, activated ? tail->act : FRI_ACTIVATION_NONE, y));
     fr_node *norm_node = adds && fr_grad_enabled() ? fri_node_of(*y) : NULL;
     const char *was = fri_scope_module();
     if (tail->module != NULL) (void)fri_scope_module_set(tail->module);
-    if (tail->addend != NULL) s = add_tail(tail, adds, relu, y);
-    if (tail->relu_module != NULL) (void)fri_scope_module_set(tail->relu_module);
-    if (s == FR_OK && tail->relu == FRI_RECTIFY_RELU) s = fri_relu_tail(*y, relu, y);
-    if (s == FR_OK && tail->relu == FRI_RECTIFY_RELU && relu && norm_node != NULL) {
+    if (tail->addend != NULL) s = add_tail(tail, adds, acts, y);
+    if (tail->act_module != NULL) (void)fri_scope_module_set(tail->act_module);
+    if (s == FR_OK && tail->act) s = fri_act_tail(tail->act, *y, there_of(tail->act, acts, norm, *y), y);
+    if (s == FR_OK && tail->act == FRI_ACTIVATION_RELU && acts && norm_node != NULL) {
         fri_node_of(*y)->reader = norm_node;
         fri_node_of(*y)->begin = begin;
     }
-    if (s == FR_OK && tail->relu == FRI_RECTIFY_RELU6) s = fri_relu6_tail(*y, relu, y);
     fri_scope_module_pop(was);
 done:
     return s;

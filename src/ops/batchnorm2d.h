@@ -47,19 +47,22 @@ void fri_norm_parts_take(fri_norm_parts *p, int part, fr_tensor **x, fr_tensor *
 /* In a part's backward: its sums of dy * xhat and of dy, [c]. */
 fr_status fri_norm_parts_add(fri_norm_parts *p, const fr_tensor *dgamma, const fr_tensor *dbeta);
 
-/* What is done to its result: relu?(batch_norm(x) + addend), or relu6(batch_norm(x)). */
+/* What is done to its result: relu?(batch_norm(x) + addend), or act(batch_norm(x)). */
 typedef struct fri_norm_tail {
     fr_tensor **addend; /* its reference is taken; NULL: nothing is added */
     bool over; /* the sum goes over the addend, as fr_add(*addend, norm, addend) would put it; else over norm */
-    fri_rectifier relu;               /* RELU6: without an addend */
-    const char *module, *relu_module; /* paths of the nodes of add and relu, interned; NULL: the current one */
+    fri_activation act;              /* with an addend NONE or RELU */
+    const char *module, *act_module; /* paths of the nodes of add and activation, interned; NULL: the current one */
 } fri_norm_tail;
 
 /* *y = tail(batch_norm(x)): the nodes, saved tensors and bits of the separate calls, and at most their bytes. Where
- * fri_fusion_permitted, the pass that normalizes reads the addend and rectifies, too (Note [Tail] in op.h); where the
+ * fri_fusion_permitted, the pass that normalizes reads the addend and activates, too (Note [Tail] in op.h); where the
  * addend has another type or shape, or cannot be written over, add and relu are one pass. The sum over the addend
  * leaves no bytes to batch norm's own result. tail NULL: none. */
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y);
+/* In the backward of the activation behind it: will the norm apply the activation's gradient to what it gets? Else it
+ * can make its result again. */
+bool fri_norm_bends(fr_node *norm, fri_activation act);
 
 /* fr_inplace_abn with sums of x that are there already, or NULL. */
 fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_tensor **y);

@@ -25,7 +25,7 @@ fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_con
 typedef struct fri_constant_conv2d {
     fr_tensor *w, *b;
     fr_conv2d_opts opts;
-    fri_rectifier relu;
+    fri_activation relu;
     const void *layout; /* of w: the kernel's; NULL: KRSC */
 } fri_constant_conv2d;
 void fri_constant_conv2d_release(fri_constant_conv2d *k);

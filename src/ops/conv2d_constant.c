@@ -67,8 +67,8 @@ static fr_status separately(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **ad
     FRI_TRY(lay_out(k, NULL, 0));
     FRI_TRY(fr_conv2d(x, k->w, k->b, &k->opts, &out));
     if (addend != NULL) FRI_TRY(fr_add(out, *addend, &out));
-    if (k->relu == FRI_RECTIFY_RELU) FRI_TRY(fr_relu(out, &out));
-    if (k->relu == FRI_RECTIFY_RELU6) FRI_TRY(fr_relu6(out, &out));
+    if (k->relu == FRI_ACTIVATION_RELU) FRI_TRY(fr_relu(out, &out));
+    if (k->relu == FRI_ACTIVATION_RELU6) FRI_TRY(fr_relu6(out, &out));
     fri_tensor_put(&out, y);
     return FR_OK;
 }

@@ -58,7 +58,7 @@ static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const 
                        const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
                       (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd), fri_data(gamma), fri_data(beta),
-                       NULL, FRI_RECTIFY_NONE, fri_data(y)));
+                       NULL, FRI_ACTIVATION_NONE, fri_data(y)));
 }
 
 static fr_status leaky(const fr_tensor *x, double slope, fr_tensor *y) {

@@ -66,9 +66,12 @@ typedef struct fri_unary {
 /* The rest of .op. */
 #define FRI_UNARY .rebuild = fri_unary_rebuild, .rebuild_inputs = 1
 fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y);
-/* The op itself: params (or NULL) go to values and into the node. `there`: x holds the result already. Where x is saved
- * it is not written over. */
-fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, bool there, fr_tensor **y);
+/* Does x hold the result already? LEFT: and the gradient is left to the op that wrote it, so that the slot stays empty
+ * (Note [Tail]). */
+typedef enum fri_there { FRI_NOT_THERE, FRI_THERE, FRI_THERE_LEFT } fri_there;
+/* The op itself: params (or NULL) go to values and into the node. Where x is saved it is not written over. */
+fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fri_there there,
+                         fr_tensor **y);
 /* The same, demanded in place. */
 fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x);
 
@@ -76,13 +79,21 @@ fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes
  * A fused op computes what add and relu would make of its result in the pass that writes it. Then it calls these, which
  * record the nodes of the two and do not compute again what is there: every node, saved tensor and bit is that of the
  * separate calls. In half types the op rounds its own result to its type before the next one takes it, in a register.
+ * An activation whose gradient needs the op's result, which is nowhere, saves nothing, nor does relu6 where the op
+ * keeps its input anyway: in backward that op is asked to apply the gradient in its own passes, or to make its result
+ * again (fri_tail_left).
  *
  * fri_add_tail is fr_add: `there` says that a holds the sum already; relu, that the sum is wanted rectified, whoever
- * computes it. fri_relu_tail is fr_relu: x is rectified already. */
+ * computes it. fri_relu_tail is fr_relu: x is rectified already; fri_act_tail is the same of any activation. */
 fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y);
 fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y);
-fr_status fri_relu6_tail(fr_tensor *x, bool there, fr_tensor **y); /* the same of fr_relu6 */
+fr_status fri_act_tail(fri_activation act, fr_tensor *x, fri_there there, fr_tensor **y);
+/* In the backward of an activation: did the op before take its gradient over? Else *x is that op's result, made again,
+ * or NULL where the activation's own slot holds what it needs. */
+fr_status fri_tail_left(fr_node *node, bool *left, fr_tensor **x);
 extern const fri_unary fri_relu_op, fri_relu6_op;
+/* NONE: not one that a fused op computes. */
+fri_activation fri_activation_of(const fr_op *op);
 
 fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out);
 

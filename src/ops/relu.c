@@ -43,7 +43,7 @@ static void remember(bool made, const fr_tensor *y) {
 
 fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y) {
     const bool made = fri_as_node_made(x);
-    fr_status s = fri_unary_call(&fri_relu_op, NULL, 0, x, there, y);
+    fr_status s = fri_unary_call(&fri_relu_op, NULL, 0, x, there ? FRI_THERE : FRI_NOT_THERE, y);
     if (s == FR_OK) remember(made, *y);
     return s;
 }

@@ -1,12 +1,15 @@
 /* relu6 - rectifier with a ceiling (Krizhevsky, 2010; MobileNetV2).
  *   forward    y = min(max(x, 0), 6), NaN passes
  *   backward   dx = dy where 0 < y < 6, else 0     (needs to know which elements pass)
- *   saves      which elements of y pass: shared with y, then 1 bit
+ *   saves      which elements of y pass: shared with y, then 1 bit; nothing where the batch norm that has computed it
+ *              keeps its input (Note [Tail] in op.h)
  *   in-place   forward yes; backward yes (dx may be dy)
  *   rebuild    from x
  *   kink       at x = 0 and x = 6, and where x is NaN, the gradient is 0; gradcheck keeps away from both
  *   order      deterministic on all backends */
 #include "ops/op.h"
+
+#include "base/status.h"
 
 static fr_status values(const void *unused, const fr_tensor *x, fr_tensor *y) {
     (void)unused;
@@ -15,20 +18,26 @@ static fr_status values(const void *unused, const fr_tensor *x, fr_tensor *y) {
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
-    fr_tensor *dx = NULL;
-    fr_status s = fr_node_mask(node, 0, 0, dy, &dx);
-    return s < 0 ? s : fr_node_grad(node, 0, &dx);
+    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *x = NULL;
+    bool left = false;
+    FRI_TRY(fri_tail_left(node, &left, &x));
+    if (left) return fr_node_grad(node, 0, dy);
+    if (x != NULL) {
+        FRI_TRY(fri_gradient_like(*dy, &dx));
+        FRI_TRY(FRI_KERNEL(fri_backend_of(x), x->dtype, relu6_backward,
+                           (FRI_EXEC, x->dtype, fri_numel(x), fri_data(x), fri_data(*dy), fri_data(dx))));
+        fr_tensor_release(dy);
+    } else {
+        FRI_TRY(fr_node_mask(node, 0, 0, dy, &dx));
+    }
+    return fr_node_grad(node, 0, &dx);
 }
 
 const fri_unary fri_relu6_op = {{.name = "relu6", .backward = backward, FRI_UNARY}, values, FRI_SAVES_Y, FR_SAVE_RELU6};
 
-fr_status fri_relu6_tail(fr_tensor *x, bool there, fr_tensor **y) {
-    return fri_unary_call(&fri_relu6_op, NULL, 0, x, there, y);
-}
-
 fr_status fr_relu6(fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return fri_relu6_tail(x, false, y);
+    return fri_unary_call(&fri_relu6_op, NULL, 0, x, FRI_NOT_THERE, y);
 }
 
 fr_status fr_relu6_inplace(fr_tensor *x) {

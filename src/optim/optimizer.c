@@ -31,8 +31,7 @@ static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_para
     const collection *c = ctx;
     fr_optimizer *o = c->o;
     if (!is_parameter) return FR_OK;
-    fr_status s = FRI_ROOM(o->parameters, o->n, "optimizer");
-    if (s < 0) return s;
+    FRI_TRY(FRI_ROOM(o->parameters, o->n, "optimizer"));
     char *copy = strdup(path);
     if (copy == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     o->parameters[o->n++] = (fri_parameter){.path = copy,
@@ -71,17 +70,14 @@ static fr_status check(const char *name, const char *option, double value, bool 
 }
 
 static fr_status sgd(const char *name, fr_module *m, fr_sgd_opts o, bool eight, fr_optimizer **out) {
-    fr_status s = FR_OK;
-    FR_TRY(s, check(name, "lr", o.lr, o.lr >= 0));
-    FR_TRY(s, check(name, "momentum", o.momentum, eight ? o.momentum > 0 : o.momentum >= 0));
-    FR_TRY(s, check(name, "dampening", o.dampening, true));
-    FR_TRY(s, check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    FRI_TRY(check(name, "lr", o.lr, o.lr >= 0));
+    FRI_TRY(check(name, "momentum", o.momentum, eight ? o.momentum > 0 : o.momentum >= 0));
+    FRI_TRY(check(name, "dampening", o.dampening, true));
+    FRI_TRY(check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
     if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
         return fr_fail(FR_EINVAL, "%s: Nesterov needs momentum > 0 and dampening 0, not %g and %g", name, o.momentum,
                        o.dampening);
     return create(m, (fr_optimizer){.kind = FRI_SGD, .sgd = o, .lr = o.lr, .eight = eight}, out);
-done:
-    return s;
 }
 
 fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
@@ -97,30 +93,24 @@ fr_status fr_sgd8(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
 fr_status fr_rmsprop(fr_module *m, const fr_rmsprop_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
     const fr_rmsprop_opts o = opts != NULL ? *opts : *FR_RMSPROP_OPTS();
-    fr_status s = FR_OK;
-    FR_TRY(s, check("RMSprop", "lr", o.lr, o.lr >= 0));
-    FR_TRY(s, check("RMSprop", "alpha", o.alpha, o.alpha >= 0));
-    FR_TRY(s, check("RMSprop", "eps", o.eps, o.eps >= 0));
-    FR_TRY(s, check("RMSprop", "momentum", o.momentum, o.momentum >= 0));
-    FR_TRY(s, check("RMSprop", "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    FRI_TRY(check("RMSprop", "lr", o.lr, o.lr >= 0));
+    FRI_TRY(check("RMSprop", "alpha", o.alpha, o.alpha >= 0));
+    FRI_TRY(check("RMSprop", "eps", o.eps, o.eps >= 0));
+    FRI_TRY(check("RMSprop", "momentum", o.momentum, o.momentum >= 0));
+    FRI_TRY(check("RMSprop", "weight_decay", o.weight_decay, o.weight_decay >= 0));
     return create(m, (fr_optimizer){.kind = FRI_RMSPROP, .rmsprop = o, .lr = o.lr}, out);
-done:
-    return s;
 }
 
 static fr_status adam(const char *name, fr_module *m, fr_adam_opts o, fr_optimizer like, fr_optimizer **out) {
-    fr_status s = FR_OK;
-    FR_TRY(s, check(name, "lr", o.lr, o.lr >= 0));
-    FR_TRY(s, check(name, "eps", o.eps, o.eps >= 0));
-    FR_TRY(s, check(name, "beta1", o.beta1, o.beta1 >= 0 && o.beta1 < 1));
-    FR_TRY(s, check(name, "beta2", o.beta2, o.beta2 >= 0 && o.beta2 < 1));
-    FR_TRY(s, check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    FRI_TRY(check(name, "lr", o.lr, o.lr >= 0));
+    FRI_TRY(check(name, "eps", o.eps, o.eps >= 0));
+    FRI_TRY(check(name, "beta1", o.beta1, o.beta1 >= 0 && o.beta1 < 1));
+    FRI_TRY(check(name, "beta2", o.beta2, o.beta2 >= 0 && o.beta2 < 1));
+    FRI_TRY(check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
     like.kind = FRI_ADAM;
     like.adam = o;
     like.lr = o.lr;
     return create(m, like, out);
-done:
-    return s;
 }
 
 fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
@@ -179,17 +169,14 @@ fr_status fr_optimizer_master_weights(fr_optimizer *o, bool on) {
 
 static fr_status make_maps(fr_optimizer *o, fr_device device) {
     float maps[2][FRI_MAP_VALUES];
-    fr_tensor *t = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     fri_dynamic_map(true, maps[0]);
     fri_dynamic_map(false, maps[1]);
-    FR_TRY(s, fr_tensor_from_host(maps, 2, (const int64_t[]){o->kind == FRI_ADAM ? 2 : 1, FRI_MAP_VALUES}, FR_F32,
-                                  device, &t));
+    FRI_TRY(fr_tensor_from_host(maps, 2, (const int64_t[]){o->kind == FRI_ADAM ? 2 : 1, FRI_MAP_VALUES}, FR_F32, device,
+                                &t));
     fr_tensor_category_set(t, FR_MEM_OPTIMIZER);
     fri_tensor_put(&t, &o->maps);
-done:
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 /* What all parameters share: the learning rate, counts, and the maps of 8 bits. */
@@ -209,21 +196,17 @@ done:
 
 /* What is frozen has no state: Adam's count of it begins at 0 again, too. */
 static fr_status forget_frozen(fr_optimizer *o) {
-    int64_t *counts = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_free) int64_t *counts = NULL;
     for (int i = 0; i < o->n; i++) {
         fri_parameter *p = &o->parameters[i];
         if (p->parameter->requires_grad || !p->made) continue;
-        if (counts == NULL) FR_TRY(s, fri_optimizer_learn_counts(o, &counts));
+        if (counts == NULL) FRI_TRY(fri_optimizer_learn_counts(o, &counts));
         counts[i] = 0;
         p->made = p->averaged = false;
         fr_tensor_release(&p->step);
         for (int k = 0; k < FRI_STATE_SLOTS; k++) fr_tensor_release(&p->state[k]);
     }
-    if (counts != NULL) s = fri_optimizer_set_counts(o, o->steps, counts);
-done:
-    free(counts);
-    return s;
+    return counts != NULL ? fri_optimizer_set_counts(o, o->steps, counts) : FR_OK;
 }
 
 bool fri_optimizer_can_skip(const fr_optimizer *o) {
@@ -336,10 +319,8 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
 /* Ranks have hooks of their own, which know when a gradient is complete on all of them. */
 fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
     FRI_NOT_NULL(o);
-    for (int i = 0; i < o->n && o->sharing == NULL; i++) {
-        fr_status s = fr_tensor_set_grad_hook(o->parameters[i].parameter, on ? on_gradient : NULL, o);
-        if (s < 0) return s;
-    }
+    for (int i = 0; i < o->n && o->sharing == NULL; i++)
+        FRI_TRY(fr_tensor_set_grad_hook(o->parameters[i].parameter, on ? on_gradient : NULL, o));
     o->fused = on;
     o->scaler = NULL;
     return FR_OK;

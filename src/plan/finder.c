@@ -379,15 +379,14 @@ static fr_status try_budget(finder *f, size_t *smallest) {
 /* ---- a partition ------------------------------------------------------------------------------------------------ */
 
 static fr_status find(finder *f, fr_fit *out) {
-    fr_status s = FR_OK;
-    FR_TRY(s, measure(f, out));
-    if (!f->opts->any) FR_TRY(s, search(f));
-    if (!f->opts->any) FR_TRY(s, align(f));
-    if (f->opts->any && !f->best.ok) FR_TRY(s, each_lean(f, try_budget, NULL));
+    FRI_TRY(measure(f, out));
+    if (!f->opts->any) FRI_TRY(search(f));
+    if (!f->opts->any) FRI_TRY(align(f));
+    if (f->opts->any && !f->best.ok) FRI_TRY(each_lean(f, try_budget, NULL));
     out->fits = f->best.ok;
     if (!out->fits && !f->opts->any) {
         out->smallest = SIZE_MAX;
-        FR_TRY(s, each_lean(f, try_smallest, &out->smallest));
+        FRI_TRY(each_lean(f, try_smallest, &out->smallest));
         out->fits = out->smallest <= f->opts->budget;
         candidate_copy(&f->best, &f->least, f->units);
     }
@@ -397,9 +396,7 @@ static fr_status find(finder *f, fr_fit *out) {
     f->best.option = NULL; /* the fit owns them */
     f->best.range = NULL;
     f->first = NULL;
-    s = FR_OK; /* or FR_END */
-done:
-    return s;
+    return FR_OK; /* or FR_END */
 }
 
 /* Does one unit save so much of it all that it should be taken apart? */

@@ -21,24 +21,22 @@ static fr_status to_pixel_classes(void *ctx, fr_tensor *images, fr_tensor **targ
     const int64_t *d = fr_tensor_shape(images);
     int64_t n = d[0], pixels = d[1] * d[2], channels = d[3];
     fr_device device = fr_tensor_device(images);
-    fr_status s = FR_OK;
     if (device == FR_META) {
-        FR_TRY(s, fr_tensor_empty(3, d, FR_I64, device, targets));
+        FRI_TRY(fr_tensor_empty(3, d, FR_I64, device, targets));
     } else {
         const float *from = fr_tensor_data(images);
         const int64_t *labels = fr_tensor_data(*targets);
-        FR_TRY(s, reserve(r, (size_t)(n * pixels)));
+        FRI_TRY(reserve(r, (size_t)(n * pixels)));
         for (int64_t i = 0; i < n; i++) {
             for (int64_t k = 0; k < pixels * channels; k++)
                 r->pixels[k] = (float)(from[i * pixels * channels + k] * r->config->std[k % channels] +
                                        r->config->mean[k % channels]);
             r->config->program->pixel_target(r->pixels, d[1], d[2], channels, labels[i], r->pixel_classes + i * pixels);
         }
-        FR_TRY(s, fr_tensor_from_host(r->pixel_classes, 3, d, FR_I64, device, targets));
+        FRI_TRY(fr_tensor_from_host(r->pixel_classes, 3, d, FR_I64, device, targets));
     }
     fr_tensor_category_set(*targets, FR_MEM_INPUT);
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_session_input(fri_session *r) {
@@ -46,11 +44,8 @@ fr_status fri_session_input(fri_session *r) {
     int64_t n = fri_batch_size(r->config, FR_SPLIT_TRAIN);
     const fr_shape images = fri_image_shape(r->config, FR_SPLIT_TRAIN, n), targets = fri_target_shape(r->config, n);
     const fr_input_opts opts = {o->device, o->pin_memory, r->config->from_labels ? to_pixel_classes : NULL, r};
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_input_create(&opts, &r->input));
-    if (o->device_prefetch && o->pin_memory && fr_device_is_asynchronous(o->device))
-        s = fr_input_prefetch(r->input, &images, fri_image_dtype(r->config, FR_SPLIT_TRAIN), &targets,
-                              fri_target_dtype(r->config));
-done:
-    return s;
+    FRI_TRY(fr_input_create(&opts, &r->input));
+    if (!o->device_prefetch || !o->pin_memory || !fr_device_is_asynchronous(o->device)) return FR_OK;
+    return fr_input_prefetch(r->input, &images, fri_image_dtype(r->config, FR_SPLIT_TRAIN), &targets,
+                             fri_target_dtype(r->config));
 }

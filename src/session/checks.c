@@ -305,10 +305,7 @@ fr_status fri_check_flags(const fri_config *c) {
                                                            check_whole,    check_cuda_graph, check_fused_step,
                                                            check_files,    check_views,      check_budget,
                                                            check_features, check_unfreeze};
-    for (size_t i = 0; i < sizeof check_each / sizeof *check_each; i++) {
-        fr_status s = check_each[i](c);
-        if (s < 0) return s;
-    }
+    for (size_t i = 0; i < sizeof check_each / sizeof *check_each; i++) FRI_TRY(check_each[i](c));
     return FR_OK;
 }
 

@@ -30,18 +30,14 @@ static void count(const fri_session *r, const float *y, const int64_t *target, i
 
 fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targets) {
     const bool near = fr_tensor_device(y) == FR_CPU;
-    float *values = near ? NULL : malloc(fr_tensor_nbytes(y));
-    int64_t *classes = near ? NULL : malloc(fr_tensor_nbytes(targets));
-    fr_status s = FR_OK;
-    if (!near && (values == NULL || classes == NULL)) s = fr_fail(FR_ENOMEM, "--per-class: no host memory for a batch");
-    if (!near) FR_TRY(s, fr_tensor_to_host(y, values));
-    if (!near) FR_TRY(s, fr_tensor_to_host(targets, classes));
-    FR_TRY(s, s);
+    FRI_OWNED(fri_free) float *values = near ? NULL : malloc(fr_tensor_nbytes(y));
+    FRI_OWNED(fri_free) int64_t *classes = near ? NULL : malloc(fr_tensor_nbytes(targets));
+    if (!near && (values == NULL || classes == NULL))
+        return fr_fail(FR_ENOMEM, "--per-class: no host memory for a batch");
+    if (!near) FRI_TRY(fr_tensor_to_host(y, values));
+    if (!near) FRI_TRY(fr_tensor_to_host(targets, classes));
     count(r, near ? fr_tensor_data(y) : values, near ? fr_tensor_data(targets) : classes, fr_tensor_numel(targets));
-done:
-    free(values);
-    free(classes);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_confusion_total(fri_session *r) {

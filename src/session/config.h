@@ -5,6 +5,8 @@
 #ifndef FRI_SESSION_CONFIG_H
 #define FRI_SESSION_CONFIG_H
 
+#include "session/try.h"
+
 #include <frugal/dist.h>
 #include <frugal/io.h>
 #include <frugal/train.h>

@@ -130,7 +130,6 @@ static bool normalization_of_weights(fri_config *c) {
 /* Statistics of at most this many training images; noise and sizes without data have none. */
 static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t of_images) {
     enum { LOOK_AT = 1024 };
-    fr_status s = FR_OK;
     if (fri_without_data(&c->opts) || c->opts.dataset == FR_TRAIN_SYNTHETIC) {
         for (int i = 0; i < FR_CHANNELS_MAX; i++) {
             c->mean[i] = 0.5;
@@ -139,7 +138,7 @@ static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t o
         return FR_OK;
     }
     if (normalization_of_weights(c)) return FR_OK;
-    FR_TRY(s, fr_dataset_mean_std(train, LOOK_AT, c->mean, c->std));
+    FRI_TRY(fr_dataset_mean_std(train, LOOK_AT, c->mean, c->std));
     for (int i = 0; i < c->channels; i++) {
         if (of_images == 1) {
             c->mean[i] = c->mean[0];
@@ -147,8 +146,7 @@ static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t o
         }
         if (!(c->std[i] > 0)) c->std[i] = 1; /* images of one color */
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static int64_t larger(int64_t a, int64_t b) {
@@ -159,12 +157,11 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     fr_train_opts *o = &c->opts;
     fr_dataset_info of_train, of_test = {0};
     int64_t asked = o->classes;
-    fr_status s = FR_OK;
     if (asked == FR_TRAIN_AUTO) o->classes = 10;
-    FR_TRY(s, open_split(c, FR_SPLIT_TRAIN, train));
-    FR_TRY(s, open_split(c, FR_SPLIT_TEST, test));
-    FR_TRY(s, fr_dataset_info_get(*train, &of_train));
-    if (*test != NULL) FR_TRY(s, fr_dataset_info_get(*test, &of_test));
+    FRI_TRY(open_split(c, FR_SPLIT_TRAIN, train));
+    FRI_TRY(open_split(c, FR_SPLIT_TEST, test));
+    FRI_TRY(fr_dataset_info_get(*train, &of_train));
+    if (*test != NULL) FRI_TRY(fr_dataset_info_get(*test, &of_test));
     if (o->dataset == FR_TRAIN_TAR && fr_dataset_class_name(*train, 0) == NULL) /* numbers: the highest one seen */
         of_train.classes = of_test.classes = larger(larger(of_train.classes, of_test.classes), asked);
     if (asked != FR_TRAIN_AUTO && asked != of_train.classes)
@@ -175,7 +172,7 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
                           of_test.channels != of_train.channels || of_test.f32 != of_train.f32))
         return fr_fail(FR_EINVAL, "%s and %s: training and test images differ in channels, element type or targets",
                        of_train.source, of_test.source);
-    if (o->dataset == FR_TRAIN_TAR && *test != NULL) FR_TRY(s, check_same_classes(*train, *test, o->classes));
+    if (o->dataset == FR_TRAIN_TAR && *test != NULL) FRI_TRY(check_same_classes(*train, *test, o->classes));
     c->from_labels = of_train.target == FR_TARGET_CLASS && c->program->pixel_target != NULL;
     c->targets = c->from_labels ? FR_TARGET_PIXELS : of_train.target;
     const bool colored = o->brightness > 0 || o->contrast > 0 || o->saturation > 0 || o->hue > 0;
@@ -183,13 +180,11 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
         c->target == FR_CUDA && !of_train.f32 && !c->from_labels && !fri_mixes(o) && o->random_erasing == 0 && !colored;
     c->outputs = c->from_labels ? c->program->pixel_classes(o->classes) : o->classes;
     c->channels = o->dataset == FR_TRAIN_OWN ? of_train.channels : 3;
-    FR_TRY(s, fri_loss_check(c));
+    FRI_TRY(fri_loss_check(c));
     c->train_count = of_train.count;
     c->test_count = of_test.count;
-    FR_TRY(s, fri_check_counts(c));
-    FR_TRY(s, find_mean_std(c, *train, of_train.channels));
-done:
-    return s;
+    FRI_TRY(fri_check_counts(c));
+    return find_mean_std(c, *train, of_train.channels);
 }
 
 static void vary(const fri_config *c, int split, fr_loader_opts *l) {

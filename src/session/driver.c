@@ -4,16 +4,14 @@
 /* In each round a rank has at most one of the step's batches. */
 static fr_status rounds(const fri_session *r, const fri_stepping *how, void *ctx) {
     const int64_t all = r->share != NULL ? fr_share_rounds(r->share) : r->config->opts.accumulate;
-    fr_status s = FR_OK;
     for (int64_t i = 0; i < all; i++) {
         const int64_t v = fr_share_micro_batch(r->share, i);
-        if (r->share != NULL) FR_TRY(s, fr_share_round_begin(r->share, i));
-        if (v >= 0 && i > 0) FR_TRY(s, how->batch(ctx, v));
-        if (v >= 0) FR_TRY(s, how->train(ctx, v));
-        if (r->share != NULL) FR_TRY(s, fr_share_round_end(r->share, i));
+        if (r->share != NULL) FRI_TRY(fr_share_round_begin(r->share, i));
+        if (v >= 0 && i > 0) FRI_TRY(how->batch(ctx, v));
+        if (v >= 0) FRI_TRY(how->train(ctx, v));
+        if (r->share != NULL) FRI_TRY(fr_share_round_end(r->share, i));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v) {
@@ -64,25 +62,22 @@ static fr_status steps(const drive *d, int64_t i, bool *more) {
     fri_session *r = d->r;
     int64_t full = d->per_epoch - (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0);
     int64_t every = r->config->opts.empty_cache_every, done = 1;
-    fr_status s = FR_OK;
     for (; *more && i < d->per_epoch; i += done) {
         const bool first = r->step == r->first_step || r->step == r->thawed_at;
         fri_part part = first ? FRI_PART_FIRST_STEP : i >= full ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
         int64_t alike = part == FRI_PART_STEP ? smaller(full - i, d->steps - r->step) : 1;
         done = 1;
-        FR_TRY(s, fri_ranks_patience(r, part != FRI_PART_FIRST_STEP));
-        FR_TRY(s, d->how->step(d->ctx, part, alike, &done));
+        FRI_TRY(fri_ranks_patience(r, part != FRI_PART_FIRST_STEP));
+        FRI_TRY(d->how->step(d->ctx, part, alike, &done));
         r->step += done;
-        FR_TRY(s, call(d, d->how->step_over));
-        if (every > 0 && r->step % every == 0) FR_TRY(s, fr_memory_empty_cache(r->config->opts.device));
+        FRI_TRY(call(d, d->how->step_over));
+        if (every > 0 && r->step % every == 0) FRI_TRY(fr_memory_empty_cache(r->config->opts.device));
         *more = !stopped(d) && r->step < d->steps;
-        if (fri_save_is_due(r, !*more)) FR_TRY(s, fri_ranks_patience(r, false));
-        FR_TRY(s, save_if_due(d, !*more));
-        if (*more && i + done < d->per_epoch) FR_TRY(s, call(d, d->how->prefetch));
+        if (fri_save_is_due(r, !*more)) FRI_TRY(fri_ranks_patience(r, false));
+        FRI_TRY(save_if_due(d, !*more));
+        if (*more && i + done < d->per_epoch) FRI_TRY(call(d, d->how->prefetch));
     }
-    FR_TRY(s, fri_ranks_patience(r, false)); /* not between steps: a device's wait may have it for the step's */
-done:
-    return s;
+    return fri_ranks_patience(r, false); /* not between steps: a device's wait may have it for the step's */
 }
 
 static fr_status evaluation(const drive *d) {
@@ -118,35 +113,29 @@ static fri_epoch describe(const drive *d) {
 static fr_status thaw_due(const drive *d) {
     fri_session *r = d->r;
     const int phase = fri_phase_of(r->config, r->epoch).number;
-    fr_status s = FR_OK;
-    if (phase == r->phase) return s;
+    if (phase == r->phase) return FR_OK;
     r->phase = phase;
-    FR_TRY(s, call(d, d->how->thaw));
-    FR_TRY(s, fri_thaw(r, r->epoch));
-    s = fri_run_emit(r, FRI_RUN_THAWED);
-done:
-    return s;
+    FRI_TRY(call(d, d->how->thaw));
+    FRI_TRY(fri_thaw(r, r->epoch));
+    return fri_run_emit(r, FRI_RUN_THAWED);
 }
 
 /* One epoch, or *skip of them without running any. */
 static fr_status epoch(const drive *d, int64_t *skip, bool *more) {
     fri_session *r = d->r;
     fri_epoch e = describe(d);
-    fr_status s = FR_OK;
     *skip = 0;
-    FR_TRY(s, thaw_due(d));
-    if (d->how->epoch_begin != NULL) FR_TRY(s, d->how->epoch_begin(d->ctx, &e, skip));
+    FRI_TRY(thaw_due(d));
+    if (d->how->epoch_begin != NULL) FRI_TRY(d->how->epoch_begin(d->ctx, &e, skip));
     if (*skip > 0) return FR_OK;
     *more = r->step < d->steps;
-    FR_TRY(s, steps(d, r->step - r->epoch * d->per_epoch, more));
-    FR_TRY(s, call(d, d->how->steps_over));
-    if (e.evaluation && !stopped(d)) FR_TRY(s, evaluation(d));
-    FR_TRY(s, call(d, d->how->epoch_over));
+    FRI_TRY(steps(d, r->step - r->epoch * d->per_epoch, more));
+    FRI_TRY(call(d, d->how->steps_over));
+    if (e.evaluation && !stopped(d)) FRI_TRY(evaluation(d));
+    FRI_TRY(call(d, d->how->epoch_over));
     if (!stopped(d) && !r->given_up) return FR_OK;
     *more = false;
-    FR_TRY(s, save_if_due(d, true)); /* a signal may have come in the evaluation */
-done:
-    return s;
+    return save_if_due(d, true); /* a signal may have come in the evaluation */
 }
 
 /* --cache-features: before the first step, unless they are there. */

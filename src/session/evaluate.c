@@ -7,40 +7,35 @@
 static fr_status settle(fri_sums *sum, int i) {
     fri_batch_numbers *b = &sum->batch[sum->of[i]];
     double mean = NAN;
-    fr_status s = FR_OK;
     if (sum->n[i] == 0) return FR_OK;
     b->targets = (double)sum->n[i];
     sum->n[i] = 0;
-    FR_TRY(s, fr_readback_value(&sum->part[i].loss, &mean));
-    FR_TRY(s, fr_readback_value(&sum->part[i].correct, &b->correct));
+    FRI_TRY(fr_readback_value(&sum->part[i].loss, &mean));
+    FRI_TRY(fr_readback_value(&sum->part[i].correct, &b->correct));
     b->loss = mean * b->targets;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* The program's own metrics, and those of classes; the plan knows no more of them than the cast. */
 static fr_status measure(const fri_session *r, fr_tensor **y, fr_tensor *targets, fri_batch_numbers *b) {
     const fr_train_program *p = r->config->program;
     double value[FR_METRICS_MAX] = {0}, images = (double)fr_tensor_dim(targets, 0);
-    fr_status s = FR_OK;
     const bool classes = r->config->opts.per_class && r->config->accuracy;
     if (p->metrics == NULL && !classes) return FR_OK;
-    if (fr_tensor_dtype(*y) != FR_F32) FR_TRY(s, fr_cast(*y, FR_F32, y));
+    if (fr_tensor_dtype(*y) != FR_F32) FRI_TRY(fr_cast(*y, FR_F32, y));
     if (fr_tensor_device(*y) == FR_META) return FR_OK;
-    if (classes) FR_TRY(s, fri_confusion_add(r, *y, targets));
-    if (p->metrics != NULL) FR_TRY(s, p->metrics(p->ctx, *y, targets, value));
+    if (classes) FRI_TRY(fri_confusion_add(r, *y, targets));
+    if (p->metrics != NULL) FRI_TRY(p->metrics(p->ctx, *y, targets, value));
     for (int64_t i = 0; i < p->n_metrics; i++) b->metric[i] = value[i] * images;
     b->images = images;
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_sums_total(const fri_session *r, const fri_sums *sum, fri_batch_numbers *total) {
     const int64_t batches = fri_test_batches(r->config), ranks = r->config->ranks, most = (batches + ranks - 1) / ranks;
-    fri_batch_numbers *all = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_free) fri_batch_numbers *all = NULL;
     *total = (fri_batch_numbers){0};
-    if (ranks > 1) FR_TRY(s, fri_ranks_numbers(r, sum->batch, sum->batches, most, &all));
+    if (ranks > 1) FRI_TRY(fri_ranks_numbers(r, sum->batch, sum->batches, most, &all));
     const fri_batch_numbers *b = ranks > 1 ? all : sum->batch;
     for (int64_t i = 0; i < (ranks > 1 ? batches : sum->batches); i++) {
         total->loss += b[i].loss;
@@ -49,9 +44,7 @@ fr_status fri_sums_total(const fri_session *r, const fri_sums *sum, fri_batch_nu
         total->images += b[i].images;
         for (int k = 0; k < FR_METRICS_MAX; k++) total->metric[k] += b[i].metric[k];
     }
-done:
-    free(all);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_sums_settle(fri_sums *sum) {

@@ -48,22 +48,18 @@ done:
 static fr_status look(const fri_session *trial, void *ctx) {
     const fr_shape one = fri_image_shape(trial->config, FRI_SPLIT_ALL, 1);
     fri_features *f = ctx;
-    fr_tensor *x = NULL, *y = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL, *y = NULL;
     f->layer = fr_module_frozen_cut(trial->model);
     if (f->layer == 0)
         return fr_fail(FR_EINVAL,
                        "--cache-features: there is no place behind frozen layers alone where one value is handed on; "
                        "--freeze or --train-only head makes one");
-    FR_TRY(s, fr_tensor_empty(one.rank, one.dim, fri_image_dtype(trial->config, FRI_SPLIT_ALL), FR_META, &x));
-    FR_TRY(s, forward(trial, f->layer, &x, &y));
+    FRI_TRY(fr_tensor_empty(one.rank, one.dim, fri_image_dtype(trial->config, FRI_SPLIT_ALL), FR_META, &x));
+    FRI_TRY(forward(trial, f->layer, &x, &y));
     f->shape.rank = fr_tensor_rank(y);
     for (int i = 0; i < f->shape.rank; i++) f->shape.dim[i] = fr_tensor_dim(y, i);
     f->dtype = fr_tensor_dtype(y);
-done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_features_find(fri_config *c, const fr_dataset *train) {
@@ -71,13 +67,12 @@ fr_status fri_features_find(fri_config *c, const fr_dataset *train) {
     fri_features found = {0};
     fr_dataset_info info;
     struct stat st;
-    fr_status s = FR_OK;
     if (c->opts.cache_features == NULL || c->opts.predict != NULL) return FR_OK;
-    FR_TRY(s, fr_dataset_info_get(train, &info));
+    FRI_TRY(fr_dataset_info_get(train, &info));
     if (c->targets == FR_TARGET_PIXELS)
         return fr_fail(FR_EINVAL, "--cache-features: the targets are pixels of images, and there will be none");
     if (info.live) return fr_fail(FR_EINVAL, "--cache-features: the images of %s may change", info.source);
-    FR_TRY(s, fri_on_meta(c, look, &found));
+    FRI_TRY(fri_on_meta(c, look, &found));
     found.there = !in_memory(c) && stat(c->opts.cache_features, &st) == 0;
     c->features = found;
     if (!c->opts.quiet)
@@ -86,8 +81,7 @@ fr_status fri_features_find(fri_config *c, const fr_dataset *train) {
                 in_memory(c)  ? "in memory"
                 : found.there ? "of a file that is there"
                               : "in a file");
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- what distinguishes them ------------------------------------------------------------------------------------ */
@@ -110,7 +104,6 @@ static fr_status made_by(const fri_session *r, uint64_t *hash) {
     const fri_config *c = r->config;
     const fr_train_opts *o = &c->opts;
     char text[512], data[FR_FINGERPRINT_BYTES], library[160];
-    fr_status s = FR_OK;
     int n = snprintf(text, sizeof text, "%s %d %" PRId64 " %d %d %d %d %d %s", c->model_name, c->features.layer,
                      o->image_size, (int)c->features.dtype, o->amp, o->half, o->inplace_abn, o->exact_convolutions,
                      fr_device_describe(o->device, library, sizeof library));
@@ -120,17 +113,16 @@ static fr_status made_by(const fri_session *r, uint64_t *hash) {
     for (int i = 0; i < 2; i++) {
         const fr_dataset *d = i == 0 ? r->train : r->test;
         if (d == NULL) continue;
-        FR_TRY(s, fr_dataset_fingerprint(d, data));
+        FRI_TRY(fr_dataset_fingerprint(d, data));
         *hash = fr_records_hash(*hash, data, strlen(data));
     }
     for (int i = 0; i < c->features.layer; i++) {
         fr_layer l;
-        FR_TRY(s, fr_module_layer_get(r->model, i, &l));
+        FRI_TRY(fr_module_layer_get(r->model, i, &l));
         *hash = fr_records_hash(*hash, l.name, strlen(l.name));
-        FR_TRY(s, fr_module_each_tensor(l.module, add_tensor, hash));
+        FRI_TRY(fr_module_each_tensor(l.module, add_tensor, hash));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- the records as datasets ------------------------------------------------------------------------------------ */

@@ -39,11 +39,9 @@ static fr_status next_parameter(void *ctx, const char *path, fr_tensor *t, bool 
 
 static fr_status layer_decay(fri_session *r) {
     blocks b = {.r = r};
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_module_each_tensor(r->model, next_parameter, &b));
+    fr_status s = fr_module_each_tensor(r->model, next_parameter, &b);
     b = (blocks){.r = r, .depths = b.depth};
-    s = fr_module_each_tensor(r->model, next_parameter, &b);
-done:
+    if (s == FR_OK) s = fr_module_each_tensor(r->model, next_parameter, &b);
     return s < 0 ? fr_fail_prefix(s, "--layer-decay %g: ", r->config->opts.layer_decay) : FR_OK;
 }
 
@@ -70,11 +68,9 @@ static fr_status group(fri_session *r, const char *flag, const char *word, bool 
 
 fr_status fri_groups_build(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    fr_status s = o->layer_decay < 1 ? layer_decay(r) : FR_OK;
-    for (int64_t i = 0; i < o->n_lr_scale; i++) FR_TRY(s, group(r, "lr-scale", o->lr_scale[i], true));
+    if (o->layer_decay < 1) FRI_TRY(layer_decay(r));
+    for (int64_t i = 0; i < o->n_lr_scale; i++) FRI_TRY(group(r, "lr-scale", o->lr_scale[i], true));
     for (int64_t i = 0; i < o->n_no_weight_decay; i++)
-        FR_TRY(s, group(r, "no-weight-decay", o->no_weight_decay[i], false));
-    s = fr_optimizer_ema(r->optimizer, o->ema);
-done:
-    return s;
+        FRI_TRY(group(r, "no-weight-decay", o->no_weight_decay[i], false));
+    return fr_optimizer_ema(r->optimizer, o->ema);
 }

@@ -24,22 +24,19 @@ fr_status fri_class_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
     const fr_train_opts *o = &c->opts;
     const int64_t classes = c->outputs;
-    float *weight = o->n_class_weights > 0 ? calloc((size_t)classes, sizeof *weight) : NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_free) float *weight = o->n_class_weights > 0 ? calloc((size_t)classes, sizeof *weight) : NULL;
     if (o->n_class_weights == 0) return FR_OK;
     if (weight == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for the weights of classes");
     for (int64_t i = 0; i < classes && !fri_class_weights_balanced(o); i++)
         weight[i] = strtof(o->class_weights[i], NULL);
     if (o->device == FR_META) {
-        FR_TRY(s, fr_tensor_empty(1, &classes, FR_F32, FR_META, &r->class_weights));
+        FRI_TRY(fr_tensor_empty(1, &classes, FR_F32, FR_META, &r->class_weights));
     } else {
-        if (fri_class_weights_balanced(o)) FR_TRY(s, balanced(r, classes, weight));
-        FR_TRY(s, fr_tensor_from_host(weight, 1, &classes, FR_F32, o->device, &r->class_weights));
+        if (fri_class_weights_balanced(o)) FRI_TRY(balanced(r, classes, weight));
+        FRI_TRY(fr_tensor_from_host(weight, 1, &classes, FR_F32, o->device, &r->class_weights));
     }
     fr_tensor_category_set(r->class_weights, FR_MEM_INPUT);
-done:
-    free(weight);
-    return s;
+    return FR_OK;
 }
 
 bool fri_class_weights_balanced(const fr_train_opts *o) {
@@ -107,19 +104,15 @@ static fr_status of_classes(const fri_session *r, fr_tensor *y, fr_tensor *targe
 
 fr_status fri_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
     const fr_train_program *p = r->config->program;
-    fr_tensor *x = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
     if (p->loss == NULL && r->config->targets != FR_TARGET_VECTOR) return of_classes(r, y, targets, training, loss);
     if (p->loss != NULL) {
-        FR_TRY(s, p->loss(p->ctx, y, targets, loss));
+        FRI_TRY(p->loss(p->ctx, y, targets, loss));
         if (*loss == NULL || fr_tensor_numel(*loss) != 1)
-            s = fr_fail(FR_ESHAPE, "the program's own loss gives %s%" PRId64 " elements, one is needed",
-                        *loss == NULL ? "no tensor, " : "", *loss != NULL ? fr_tensor_numel(*loss) : 0);
-        goto done;
+            return fr_fail(FR_ESHAPE, "the program's own loss gives %s%" PRId64 " elements, one is needed",
+                           *loss == NULL ? "no tensor, " : "", *loss != NULL ? fr_tensor_numel(*loss) : 0);
+        return FR_OK;
     }
-    if (fr_tensor_dtype(y) != FR_F32) FR_TRY(s, fr_cast(y, FR_F32, &x));
-    s = fr_mse(x != NULL ? x : y, targets, loss);
-done:
-    fr_tensor_release(&x);
-    return s;
+    if (fr_tensor_dtype(y) != FR_F32) FRI_TRY(fr_cast(y, FR_F32, &x));
+    return fr_mse(x != NULL ? x : y, targets, loss);
 }

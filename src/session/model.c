@@ -16,20 +16,16 @@ void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTE
 /* The module without what trains it. */
 static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
-    fr_status s = FR_OK;
     if (c->model != NULL) {
         snprintf(name, FR_TRAIN_NAME_BYTES, "%s", c->program->name);
-        FR_TRY(s, c->model(c->model_ctx, c->opts.device, c->outputs, &r->model));
+        FRI_TRY(c->model(c->model_ctx, c->opts.device, c->outputs, &r->model));
     } else {
-        FR_TRY(s, c->program->model(&c->opts, c->outputs, name, &r->model));
+        FRI_TRY(c->program->model(&c->opts, c->outputs, name, &r->model));
     }
-    if (c->opts.width != 1 && strstr(name, "_w") == NULL) {
-        s = fr_fail(FR_EINVAL, "the networks of %s have one width", c->program->name);
-        goto done;
-    }
-    if (c->opts.half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_module_to_dtype(r->model, fri_compute_dtype(&c->opts)));
-done:
-    return s;
+    if (c->opts.width != 1 && strstr(name, "_w") == NULL)
+        return fr_fail(FR_EINVAL, "the networks of %s have one width", c->program->name);
+    if (c->opts.half != FR_TRAIN_AMP_OFF) FRI_TRY(fr_module_to_dtype(r->model, fri_compute_dtype(&c->opts)));
+    return FR_OK;
 }
 
 static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES], int64_t epoch) {
@@ -160,25 +156,22 @@ static fr_status build_scaler(fri_session *r) {
 fr_status fri_model_build(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     char name[FR_TRAIN_NAME_BYTES];
-    fr_status s = FR_OK;
     fr_seed((uint64_t)o->seed);
-    FR_TRY(s, make_trained(r, name, 0));
+    FRI_TRY(make_trained(r, name, 0));
     r->parameters = fr_module_parameter_count(r->model);
-    FR_TRY(s, build_optimizer(r));
-    FR_TRY(s, fri_groups_build(r));
-    FR_TRY(s, fr_optimizer_master_weights(r->optimizer, o->master_weights));
+    FRI_TRY(build_optimizer(r));
+    FRI_TRY(fri_groups_build(r));
+    FRI_TRY(fr_optimizer_master_weights(r->optimizer, o->master_weights));
     if (r->config->ranks > 1)
-        FR_TRY(s, fr_share_create(r->model, r->optimizer, r->config->comm,
-                                  FR_SHARE_OPTS(.micro_batches = o->accumulate, .streams = r->config->streams,
-                                                .sync_batch_norm = o->sync_batch_norm),
-                                  &r->share));
-    if (o->fused_step != FR_TRAIN_FUSED_OFF) FR_TRY(s, fr_optimizer_fuse(r->optimizer, true));
-    FR_TRY(s, build_scaler(r));
-    FR_TRY(s, fri_class_weights_begin(r));
-    FR_TRY(s, fri_session_input(r));
-    FR_TRY(s, fri_train_graph_prepare(r));
-done:
-    return s;
+        FRI_TRY(fr_share_create(r->model, r->optimizer, r->config->comm,
+                                FR_SHARE_OPTS(.micro_batches = o->accumulate, .streams = r->config->streams,
+                                              .sync_batch_norm = o->sync_batch_norm),
+                                &r->share));
+    if (o->fused_step != FR_TRAIN_FUSED_OFF) FRI_TRY(fr_optimizer_fuse(r->optimizer, true));
+    FRI_TRY(build_scaler(r));
+    FRI_TRY(fri_class_weights_begin(r));
+    FRI_TRY(fri_session_input(r));
+    return fri_train_graph_prepare(r);
 }
 
 void fri_model_release(fri_session *r) {
@@ -211,14 +204,11 @@ fr_status fri_model_images(const fri_session *r, fr_tensor **images) {
 
 fr_status fri_model_forward_parts(const fri_session *r, fr_tensor **x, int parts) {
     const fr_train_opts *o = &r->config->opts;
-    fr_status s = FR_OK;
     for (int i = 0; i < parts; i++) {
-        FR_TRY(s, fri_model_images(r, &x[i]));
-        if (o->half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x[i], fri_compute_dtype(o), &x[i]));
+        FRI_TRY(fri_model_images(r, &x[i]));
+        if (o->half != FR_TRAIN_AMP_OFF) FRI_TRY(fr_cast(x[i], fri_compute_dtype(o), &x[i]));
     }
-    s = fr_module_forward_parts(r->model, x, parts, x);
-done:
-    return s;
+    return fr_module_forward_parts(r->model, x, parts, x);
 }
 
 /* *x in the types of --half and features, which *y then holds. */

@@ -31,12 +31,9 @@ void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept) {
 
 fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept) {
     fr_memory_stats now;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_memory_stats_get(d, &now));
+    FRI_TRY(fr_memory_stats_get(d, &now));
     fri_peak_fold(&now, kept);
-    s = fr_memory_reset_peak(d);
-done:
-    return s;
+    return fr_memory_reset_peak(d);
 }
 
 static int ascending(const void *a, const void *b) {

@@ -68,21 +68,19 @@ static fr_status describe(const fri_session *r, same_run *out) {
 fr_status fri_ranks_compare(const fri_session *r) {
     const fri_config *c = r->config;
     char text[3 * TEXT];
-    same_run mine = {0}, *all = NULL;
-    fr_status s = FR_OK;
+    same_run mine = {0};
+    FRI_OWNED(fri_free) same_run *all = NULL;
     if (c->ranks == 1 || fri_without_data(&c->opts)) return FR_OK;
-    FR_TRY(s, describe(r, &mine));
+    FRI_TRY(describe(r, &mine));
     all = malloc((size_t)c->ranks * sizeof *all);
-    s = all != NULL ? fr_comm_agree(c->comm, &mine, sizeof mine, all) : no_memory();
-    for (int i = 1; i < c->ranks && s == FR_OK; i++) {
+    FRI_TRY(all != NULL ? fr_comm_agree(c->comm, &mine, sizeof mine, all) : no_memory());
+    for (int i = 1; i < c->ranks; i++) {
         const char *what = difference(&all[0], &all[i], text);
         if (what != NULL)
-            s = fr_fail(FR_EPEER, "rank %d (%s) and rank 0 (%s) have %s", i, fr_comm_host(c->comm, i),
-                        fr_comm_host(c->comm, 0), what);
+            return fr_fail(FR_EPEER, "rank %d (%s) and rank 0 (%s) have %s", i, fr_comm_host(c->comm, i),
+                           fr_comm_host(c->comm, 0), what);
     }
-done:
-    free(all);
-    return s;
+    return FR_OK;
 }
 
 /* ---- in a run ---------------------------------------------------------------------------------------------------- */

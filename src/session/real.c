@@ -25,35 +25,29 @@ static const fri_stepping as_always = {batch, fri_step_train, fri_step_update};
 
 static fr_status step(void *ctx, fri_part part, int64_t alike, int64_t *done) {
     fri_session *r = ((real *)ctx)->r;
-    fri_step_work w = {.r = r, .v = &r->values[r->step % 2]};
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_step_work_end) fri_step_work w = {.r = r, .v = &r->values[r->step % 2]};
     (void)alike, (void)done;
     w.v->began = fri_seconds_now();
     if (fri_train_graph_holds(r, part)) return fri_train_graph_replay(r, part, w.v);
-    FR_TRY(s, fri_train_arena_part(r, part));
+    FRI_TRY(fri_train_arena_part(r, part));
     fri_watch_begin(r);
-    FR_TRY(s, fri_drive_step(r, &as_always, &w, w.v));
+    FRI_TRY(fri_drive_step(r, &as_always, &w, w.v));
     fri_watch_end(w.v);
     fri_train_graph_capture(r, part);
-done:
-    fri_step_work_end(&w);
-    return s;
+    return FR_OK;
 }
 
 /* Waits for the step's numbers, keeps and shows them. An asynchronous device runs the next step meanwhile, so a step
  * lasts from the end of the one before. */
 static fr_status step_known(fri_session *r, fri_step_values *v) {
     double loss = NAN;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_step_settle(r, v, &loss));
+    FRI_TRY(fri_step_settle(r, v, &loss));
     double now = fri_seconds_now();
-    FR_TRY(s, fri_step_remember(r, loss, 1000 * (now - (r->known_at > v->began ? r->known_at : v->began))));
+    FRI_TRY(fri_step_remember(r, loss, 1000 * (now - (r->known_at > v->began ? r->known_at : v->began))));
     r->known_at = now;
     r->known = v->number;
-    FR_TRY(s, fri_watch_loss(r, loss));
-    s = fri_run_emit(r, FRI_RUN_STEP);
-done:
-    return s;
+    FRI_TRY(fri_watch_loss(r, loss));
+    return fri_run_emit(r, FRI_RUN_STEP);
 }
 
 static fr_status steps_known(fri_session *r, int64_t up_to) {
@@ -81,8 +75,7 @@ static fr_status prefetch(void *ctx) {
 /* The peaks since they were last kept, of the steps or of an evaluation. */
 static fr_status keep_peak(fri_session *r, fr_memory_stats *kept) {
     fr_memory_stats now = {0};
-    fr_status s = fri_peak_keep(r->config->opts.device, &now);
-    if (s < 0) return s;
+    FRI_TRY(fri_peak_keep(r->config->opts.device, &now));
     fri_peak_fold(&now, kept);
     fri_phase_fold(&now, &r->phase_peak[r->phase]);
     return FR_OK;
@@ -90,12 +83,9 @@ static fr_status keep_peak(fri_session *r, fr_memory_stats *kept) {
 
 static fr_status steps_over(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
-    fr_status s = FR_OK;
-    FR_TRY(s, steps_known(r, r->step));
-    FR_TRY(s, fr_readback_check_all()); /* bad targets of the last steps */
-    FR_TRY(s, keep_peak(r, &r->training));
-done:
-    return s;
+    FRI_TRY(steps_known(r, r->step));
+    FRI_TRY(fr_readback_check_all()); /* bad targets of the last steps */
+    return keep_peak(r, &r->training);
 }
 
 /* ---- evaluations ------------------------------------------------------------------------------------------------ */
@@ -103,19 +93,14 @@ done:
 static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done) {
     real *x = ctx;
     fri_session *r = x->r;
-    fr_tensor *images = NULL, *targets = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;
     (void)alike, (void)done;
-    FR_TRY(s, fri_train_arena_part(r, part));
-    if (part == FRI_PART_EVALUATION) FR_TRY(s, fri_confusion_begin(r));
+    FRI_TRY(fri_train_arena_part(r, part));
+    if (part == FRI_PART_EVALUATION) FRI_TRY(fri_confusion_begin(r));
     if (part == FRI_PART_EVALUATION)
-        FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TEST, fri_data_of(r, FR_SPLIT_TEST), &x->loader));
-    FR_TRY(s, fr_input_next(r->input, x->loader, &images, &targets));
-    FR_TRY(s, fri_evaluate_batch(r, &images, &targets, fr_input_count(r->input), &x->sum));
-done:
-    fr_tensor_release(&images);
-    fr_tensor_release(&targets);
-    return s;
+        FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TEST, fri_data_of(r, FR_SPLIT_TEST), &x->loader));
+    FRI_TRY(fr_input_next(r->input, x->loader, &images, &targets));
+    return fri_evaluate_batch(r, &images, &targets, fr_input_count(r->input), &x->sum);
 }
 
 /* Is the evaluation better than all before? Then its weights are written, which the model holds right now. */
@@ -169,17 +154,12 @@ static fr_status open_all(real *x) {
 static fr_status features(void *ctx, fri_part part, int64_t alike, int64_t *done) {
     real *x = ctx;
     fri_session *r = x->r;
-    fr_tensor *images = NULL, *targets = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;
     (void)alike, (void)done;
-    FR_TRY(s, fri_train_arena_part(r, part));
-    if (part == FRI_PART_FEATURES) FR_TRY(s, open_all(x));
-    FR_TRY(s, fr_input_next(r->input, x->loader, &images, &targets));
-    FR_TRY(s, fri_features_batch(r, &images, &targets));
-done:
-    fr_tensor_release(&images);
-    fr_tensor_release(&targets);
-    return s;
+    FRI_TRY(fri_train_arena_part(r, part));
+    if (part == FRI_PART_FEATURES) FRI_TRY(open_all(x));
+    FRI_TRY(fr_input_next(r->input, x->loader, &images, &targets));
+    return fri_features_batch(r, &images, &targets);
 }
 
 /* Half of them, which a signal ended, are made again by a call that goes on. */
@@ -220,20 +200,17 @@ static fr_status epoch_over(void *ctx) {
 
 fr_status fri_train_begin(fri_session *r) {
     const bool features = r->config->features.layer > 0; /* made of weights that may be a state's */
-    fr_status s = FR_OK;
-    if (!features) FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TRAIN, r->train, &r->loader));
+    if (!features) FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TRAIN, r->train, &r->loader));
     r->schedule = fri_schedule(r->config);
-    FR_TRY(s, fri_run_emit(r, FRI_RUN_BEGIN));
-    FR_TRY(s, fri_resume(r));
-    if (features) FR_TRY(s, fri_features_begin(r));
+    FRI_TRY(fri_run_emit(r, FRI_RUN_BEGIN));
+    FRI_TRY(fri_resume(r));
+    if (features) FRI_TRY(fri_features_begin(r));
     if (r->features_made)
-        FR_TRY(s, fri_data_loader(r->config, FR_SPLIT_TRAIN, fri_data_of(r, FR_SPLIT_TRAIN), &r->loader));
+        FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TRAIN, fri_data_of(r, FR_SPLIT_TRAIN), &r->loader));
     r->known = r->first_step;
     for (int i = 0; i < FR_METRICS_MAX; i++) r->metric[i] = NAN;
     r->scale = fr_grad_scaler_scale_of(r->scaler);
-    s = fri_run_emit(r, FRI_RUN_POSITION);
-done:
-    return s;
+    return fri_run_emit(r, FRI_RUN_POSITION);
 }
 
 fr_status fri_train_go_on(fri_session *r) {

@@ -14,24 +14,19 @@ enum { PLACES_PER_PART = 4, PLACES = 2, FAILURES_AT_MOST = 3 };
 
 static fr_status step_prepare(const fri_session *r, fri_recorded_step *step) {
     const fr_train_opts *o = &r->config->opts;
-    fr_status s = FR_OK;
     step->values = calloc(1, sizeof *step->values);
     step->places = calloc((size_t)o->accumulate, sizeof *step->places);
     if (step->values == NULL || step->places == NULL)
         return fr_fail(FR_ENOMEM, "trainer: no host memory for a recorded step");
-    FR_TRY(s, fr_capture_create(o->device, PLACES_PER_PART * o->accumulate * o->split_batch + PLACES, &step->capture));
-done:
-    return s;
+    return fr_capture_create(o->device, PLACES_PER_PART * o->accumulate * o->split_batch + PLACES, &step->capture);
 }
 
 fr_status fri_train_graph_prepare(fri_session *r) {
     fri_train_graph *g = &r->graph;
-    fr_status s = FR_OK;
     if (!r->config->opts.cuda_graph) return FR_OK;
-    FR_TRY(s, step_prepare(r, &g->full));
-    if (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0) FR_TRY(s, step_prepare(r, &g->shorter));
-done:
-    return s;
+    FRI_TRY(step_prepare(r, &g->full));
+    if (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0) FRI_TRY(step_prepare(r, &g->shorter));
+    return FR_OK;
 }
 
 static void step_release(fri_recorded_step *step) {
@@ -91,28 +86,24 @@ typedef struct recording {
 static fr_status lay_out(fri_step_work *w, fr_input_place *place) {
     const fri_train_graph *g = &w->r->graph;
     fr_tensor **out[2] = {&w->images, &w->targets};
-    fr_status s = FR_OK;
     for (int i = 0; i < 2; i++) {
-        FR_TRY(s, fr_tensor_empty(g->shape[i].rank, g->shape[i].dim, g->dtype[i], w->r->config->opts.device, out[i]));
+        FRI_TRY(fr_tensor_empty(g->shape[i].rank, g->shape[i].dim, g->dtype[i], w->r->config->opts.device, out[i]));
         fr_tensor_category_set(*out[i], FR_MEM_INPUT);
         place->data[i] = fr_tensor_data(*out[i]);
         place->bytes[i] = fr_tensor_nbytes(*out[i]);
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 /* The recording begins behind the first batch, and pauses for the others. */
 static fr_status batch_recorded(void *ctx, int64_t i) {
     recording *c = ctx;
     fr_capture *capture = c->step->capture;
-    fr_status s = FR_OK;
-    if (i > 0) FR_TRY(s, fr_capture_pause(capture));
-    FR_TRY(s, lay_out(&c->work, &c->step->places[i]));
-    FR_TRY(s, i > 0 ? fr_capture_resume(capture) : fr_capture_begin(capture));
+    if (i > 0) FRI_TRY(fr_capture_pause(capture));
+    FRI_TRY(lay_out(&c->work, &c->step->places[i]));
+    FRI_TRY(i > 0 ? fr_capture_resume(capture) : fr_capture_begin(capture));
     c->began = true;
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status record(fri_session *r, fri_recorded_step *step, fri_part part) {
@@ -174,13 +165,11 @@ static fr_status batch_replayed(void *ctx, int64_t i) {
 static fr_status train_replayed(void *ctx, int64_t i) {
     const replay *c = ctx;
     fr_capture *capture = c->step->capture;
-    fr_status s = FR_OK;
     c->v->targets += (double)fr_input_count(c->r->input);
-    if (i == 0) FR_TRY(s, fr_capture_replay_begin(capture));
-    FR_TRY(s, fr_capture_replay_piece(capture, (int)i));
-    if (i + 1 < fr_capture_pieces(capture)) FR_TRY(s, fr_input_fetch(c->r->input, c->r->loader));
-done:
-    return s;
+    if (i == 0) FRI_TRY(fr_capture_replay_begin(capture));
+    FRI_TRY(fr_capture_replay_piece(capture, (int)i));
+    if (i + 1 < fr_capture_pieces(capture)) FRI_TRY(fr_input_fetch(c->r->input, c->r->loader));
+    return FR_OK;
 }
 
 /* The last piece has updated. */

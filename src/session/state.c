@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 4, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 5, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -53,11 +53,19 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
              now->value[0] != '\0' ? now->value : "unset", saved[0] != '\0' ? saved : "unset");
 }
 
-/* Weights [K, R, S, 1]: of a depthwise convolution, or of the first one, on gray images. */
-static fr_status count_depthwise(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+/* What the network has of those layers whose results differ from those of earlier versions on the CPU. */
+typedef struct changed_layers {
+    int depthwise, norms;
+} changed_layers;
+
+/* Weights [K, R, S, 1] are of a depthwise convolution, or of the first one, on gray images. */
+static fr_status count_changed(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    changed_layers *of = ctx;
     const int64_t *shape = fr_tensor_shape(t);
-    *(int *)ctx += is_parameter && fr_tensor_rank(t) == 4 && shape[3] == 1 && shape[1] > 1;
-    (void)path;
+    const char *name = strrchr(path, '.');
+    if (fr_tensor_device(t) == FR_CUDA) return FR_OK;
+    of->depthwise += is_parameter && fr_tensor_rank(t) == 4 && shape[3] == 1 && shape[1] > 1;
+    of->norms += !is_parameter && name != NULL && strcmp(name, ".running_var") == 0;
     return FR_OK;
 }
 
@@ -86,11 +94,14 @@ static void describe(fri_session *r, parts *p) {
     p->setting[n++] = (fr_state_setting){.name = "batch-norm",
                                          .value = o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE ? "whole" : "part",
                                          .lacking = "part"};
-    int depthwise = 0;
-    (void)fr_module_each_tensor(r->model, count_depthwise, &depthwise);
+    changed_layers of = {0};
+    (void)fr_module_each_tensor(r->model, count_changed, &of);
     p->setting[n++] = (fr_state_setting){.name = "depthwise-gradients",
                                          .value = "ours",
-                                         .lacking = depthwise > 1 ? "the library's" : "ours"};
+                                         .lacking = of.depthwise > 1 ? "the library's" : "ours"};
+    p->setting[n++] = (fr_state_setting){.name = "batch-norm-statistics",
+                                         .value = "in one pass",
+                                         .lacking = of.norms > 0 ? "in two" : "in one pass"};
     set_normalization(p, n++, r->config);
     p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
@@ -341,23 +352,21 @@ fr_status fri_resume(fri_session *r) {
     const fri_config *c = r->config;
     char path[FR_STATE_PATH_BYTES], text[FR_STATE_PATH_BYTES];
     parts p;
-    fr_status s = FR_OK;
     if (!resumes(r)) return FR_OK;
     describe(r, &p);
-    FR_TRY(s, load(r, path, &p.state));
-    FR_TRY(s, check_numbers(r, path));
+    FRI_TRY(load(r, path, &p.state));
+    FRI_TRY(check_numbers(r, path));
     r->step = r->first_step = p.state.step;
     r->run_number = p.state.run;
     if (c->opts.predict == NULL && r->step > fri_steps_total(c))
         return fr_fail(FR_EINVAL, "--resume %s: is at step %" PRId64 ", the flags end the training at step %" PRId64,
                        path, r->step, fri_steps_total(c));
-    if (c->opts.quiet) goto done;
+    if (c->opts.quiet) return FR_OK;
     fprintf(c->out, "resumed from %s at step %" PRId64 "\n", fr_text_printable(path, false, text, sizeof text),
             r->step);
     if (p.changes[0] != '\0' && c->opts.predict == NULL)
         fprintf(c->out, "note: other settings than when it was saved: %s\n", p.changes);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------- */

@@ -54,17 +54,15 @@ void fri_step_values_free(fri_step_values *v) {
 }
 
 fr_status fri_step_values_replayed(const fri_step_values *recorded, const fr_capture *c, fri_step_values *v) {
-    fr_status s = FR_OK;
     for (int64_t i = 0; i < recorded->n; i++) {
         fri_step_part *part = NULL;
-        FR_TRY(s, part_next(v, &part));
+        FRI_TRY(part_next(v, &part));
         fr_capture_readback(c, &recorded->part[i].loss, &part->loss);
         if (recorded->part[i].correct.place != 0) fr_capture_readback(c, &recorded->part[i].correct, &part->correct);
     }
     fr_capture_readback(c, &recorded->scaler, &v->scaler);
     v->device_decided = recorded->device_decided;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* Finds out whether the step was skipped, and the loss scale after it. */
@@ -106,16 +104,15 @@ done:
 
 fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
     double correct = 0, value = NAN;
-    fr_status s = FR_OK;
     *loss = 0;
     for (int64_t i = 0; i < v->n && r->config->ranks == 1; i++) {
-        FR_TRY(s, fr_readback_value(&v->part[i].correct, &value));
+        FRI_TRY(fr_readback_value(&v->part[i].correct, &value));
         correct += value;
-        FR_TRY(s, fr_readback_value(&v->part[i].loss, &value));
+        FRI_TRY(fr_readback_value(&v->part[i].loss, &value));
         *loss += value;
     }
-    if (r->config->ranks > 1) FR_TRY(s, settle_together(r, v, &correct, loss));
-    if (r->config->opts.device != FR_META) FR_TRY(s, settle_scaler(r, v));
+    if (r->config->ranks > 1) FRI_TRY(settle_together(r, v, &correct, loss));
+    if (r->config->opts.device != FR_META) FRI_TRY(settle_scaler(r, v));
     r->anomaly = v->anomaly;
     if (r->step_skipped) {
         r->overflow_step = v->number;
@@ -125,8 +122,7 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
     r->epoch_loss += *loss * v->targets;
     r->epoch_correct += correct;
     r->epoch_targets += v->targets;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- forward and backward ------------------------------------------------------------------------------------ */
@@ -135,20 +131,17 @@ done:
  * is to be written. */
 static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, double share, fri_step_values *v,
                          fri_step_part **part, fr_tensor **l) {
-    fr_tensor *count = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *count = NULL;
     *part = NULL;
-    if (v != NULL) FR_TRY(s, part_next(v, part));
-    if (fri_counts_steps(r->config)) FR_TRY(s, fr_count_correct(*y, *targets, &count));
-    if (v != NULL && count != NULL) FR_TRY(s, fr_readback_begin(count, &(*part)->correct));
+    if (v != NULL) FRI_TRY(part_next(v, part));
+    if (fri_counts_steps(r->config)) FRI_TRY(fr_count_correct(*y, *targets, &count));
+    if (v != NULL && count != NULL) FRI_TRY(fr_readback_begin(count, &(*part)->correct));
     fr_tensor_release(&count);
-    FR_TRY(s, fri_loss(r, *y, *targets, true, l));
+    FRI_TRY(fri_loss(r, *y, *targets, true, l));
     fr_tensor_release(y);
     fr_tensor_release(targets);
-    if (share != 1) FR_TRY(s, fr_scale(*l, share, l));
-done:
-    fr_tensor_release(&count);
-    return s;
+    if (share != 1) FRI_TRY(fr_scale(*l, share, l));
+    return FR_OK;
 }
 
 /* Loss and gradients of one batch that counts `share` of the step. v as above. */
@@ -187,36 +180,29 @@ static fr_status part_of(fr_tensor *images, fr_tensor *targets, int64_t i, int64
 /* One part after the other. */
 static fr_status apart(fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t parts, double share,
                        fri_step_values *v) {
-    fr_tensor *x = NULL, *t = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL, *t = NULL;
     double fraction = 0;
-    fr_status s = FR_OK;
     for (int64_t i = 0; i < parts; i++) {
-        FR_TRY(s, part_of(*images, *targets, i, parts, &x, &t, &fraction));
-        FR_TRY(s, forward_backward(r, &x, &t, share * fraction, v));
+        FRI_TRY(part_of(*images, *targets, i, parts, &x, &t, &fraction));
+        FRI_TRY(forward_backward(r, &x, &t, share * fraction, v));
     }
-done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&t);
-    return s;
+    return FR_OK;
 }
 
 /* *total = the loss of parts y[i], which go. */
 static fr_status loss_of_parts(fri_session *r, fr_tensor **y, fr_tensor **t, const double *share, int64_t parts,
                                fri_step_values *v, fr_tensor **total) {
-    fr_tensor *l = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *l = NULL;
     fri_step_part *part = NULL;
-    fr_status s = FR_OK;
     for (int64_t i = 0; i < parts; i++) {
-        FR_TRY(s, loss_of(r, &y[i], &t[i], share[i], v, &part, &l));
-        FR_TRY(s, fr_readback_begin(l, &part->loss));
-        if (*total != NULL) FR_TRY(s, fr_add(*total, l, &l));
+        FRI_TRY(loss_of(r, &y[i], &t[i], share[i], v, &part, &l));
+        FRI_TRY(fr_readback_begin(l, &part->loss));
+        if (*total != NULL) FRI_TRY(fr_add(*total, l, &l));
         fr_tensor_release(total);
         *total = l;
         l = NULL;
     }
-done:
-    fr_tensor_release(&l);
-    return s;
+    return FR_OK;
 }
 
 /* --batch-norm whole: the parts advance from norm to norm, and one backward goes through all of them. */
@@ -299,17 +285,15 @@ static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool 
 static fr_status clip_gradients(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     double limit = o->clip, norm = 0;
-    fr_status s = FR_OK;
     if (o->half != FR_TRAIN_AMP_OFF && fri_loss_scaled(o)) {
         limit *= fr_grad_scaler_scale_of(r->scaler);
     } else {
-        FR_TRY(s, fr_grad_scaler_unscale(r->scaler, r->optimizer));
+        FRI_TRY(fr_grad_scaler_unscale(r->scaler, r->optimizer));
         if (!fr_grad_scaler_device_decides(r->scaler))
-            FR_TRY(s, fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
+            FRI_TRY(fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
     }
-    s = r->share != NULL ? fr_share_clip_grad_norm(r->share, limit, &norm) : fr_clip_grad_norm(r->model, limit, NULL);
-done:
-    return s;
+    return r->share != NULL ? fr_share_clip_grad_norm(r->share, limit, &norm)
+                            : fr_clip_grad_norm(r->model, limit, NULL);
 }
 
 /* Updates the parameters. Where the device decides whether the step is skipped, the host reads that back after the

@@ -22,8 +22,7 @@ static fr_status open_logs(logs *l, const fri_session *r) {
 
 static fr_status write_step(logs *l, const fri_session *r) {
     fr_memory_stats m;
-    fr_status s = fr_memory_stats_get(r->config->opts.device, &m);
-    if (s < 0) return s;
+    FRI_TRY(fr_memory_stats_get(r->config->opts.device, &m));
     int64_t i = r->known - r->first_step - 1;
     double images = (double)(r->config->opts.batch_size * r->config->opts.accumulate);
     size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
@@ -41,15 +40,13 @@ static fr_status write_step(logs *l, const fri_session *r) {
 static fr_status write_evaluation(logs *l, const fri_session *r) {
     const fr_train_program *p = r->config->program;
     char tag[FR_TRAIN_NAME_BYTES];
-    fr_status s = FR_OK;
-    if (isfinite(r->test_accuracy)) FR_TRY(s, fr_log_scalar(l->log, "test/accuracy", r->step, r->test_accuracy));
-    if (isfinite(r->test_loss)) FR_TRY(s, fr_log_scalar(l->log, "test/loss", r->step, r->test_loss));
+    if (isfinite(r->test_accuracy)) FRI_TRY(fr_log_scalar(l->log, "test/accuracy", r->step, r->test_accuracy));
+    if (isfinite(r->test_loss)) FRI_TRY(fr_log_scalar(l->log, "test/loss", r->step, r->test_loss));
     for (int64_t i = 0; i < p->n_metrics; i++) {
         snprintf(tag, sizeof tag, "test/%s", p->metric_names[i]);
-        FR_TRY(s, fr_log_scalar(l->log, tag, r->step, r->metric[i]));
+        FRI_TRY(fr_log_scalar(l->log, tag, r->step, r->metric[i]));
     }
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status event(void *state, const fri_session *r, fri_run_event e) {

@@ -339,7 +339,10 @@ static const int64_t row_shapes[][2] = {{1, 1},   {7, 3},    {100, 8},  {1000, 1
                 __VA_ARGS__                                                       \
             }
 
+/* Each matrix with no activation and with one of the four, in turn. */
 Test(twins, batchnorm2d){EACH_MATRIX({
+    static int matrices;
+    const int turn = 1 + matrices++ % FRI_ACTIVATION_SILU;
     fri_batchnorm2d_desc d = {.dtype = t, .rows = rows, .c = c, .eps = 1e-5, .momentum = 0.1};
     buf x = numbers_between(t, rows * c, offset, 3, 5, false);
     buf dy = numbers(t, rows * c, offset);
@@ -365,28 +368,28 @@ Test(twins, batchnorm2d){EACH_MATRIX({
     BOTH(k->batchnorm2d_invstd(ex(), &d, p(&rv), p(&invstd)));
     copy_in(&mean); /* the same statistics on both sides from here on */
     copy_in(&invstd);
-    for (int relu = FRI_RECTIFY_NONE; relu <= FRI_RECTIFY_RELU6; relu++) {
-        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), NULL, relu, p(&y)));
+    for (int act = FRI_ACTIVATION_NONE; act <= turn; act += turn) {
+        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), NULL, act, p(&y)));
         expect_same("apply", &y, 0);
-        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), p(&dy), relu, p(&y)));
+        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), p(&dy), act, p(&y)));
         expect_same("apply and add", &y, 0);
-        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), p(&y), relu, p(&y)));
+        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), p(&y), act, p(&y)));
         expect_same("apply and add to y itself", &y, 0);
-        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), p(&x), relu, p(&y)));
+        BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), p(&x), act, p(&y)));
         expect_same("apply and add x", &y, 0);
     }
     BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&none), p(&none), NULL, false, p(&y)));
     expect_same("apply without parameters", &y, 0);
     buf dgamma = blank(FR_F32, c, 0);
     buf dbeta = blank(FR_F32, c, 0);
-    for (int relu = 0; relu < 2; relu++) {
+    for (int act = FRI_ACTIVATION_NONE; act <= turn; act += turn) {
         buf dx = blank(t, rows * c, offset);
-        BOTH(k->batchnorm2d_backward(ex(), &d, true, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), relu, p(&dy),
+        BOTH(k->batchnorm2d_backward(ex(), &d, true, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), act, p(&dy),
                                      p(&dx), p(&dgamma), p(&dbeta)));
         expect_same("backward", &dx, 2 * rounding(t));
         expect_same("dgamma", &dgamma, 1e-5);
         expect_same("dbeta", &dbeta, 1e-5);
-        BOTH(k->batchnorm2d_backward(ex(), &d, false, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), relu, p(&dy),
+        BOTH(k->batchnorm2d_backward(ex(), &d, false, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), act, p(&dy),
                                      p(&dx), p(&none), p(&none)));
         expect_same("backward in eval mode", &dx, 0);
         drop(&dx);

@@ -33,6 +33,8 @@ Networks         vgg11       torchvision's features (with bias), global average 
                              features.norm5, relu, global average pool, "classifier" Linear(69, 10)
                  mobilenet_v2  torchvision.models.mobilenet_v2(num_classes=10, dropout=0), every norm frozen: with
                              batch statistics of 32-pixel images f32 cannot follow
+                 mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0  the same
+                 squeezenet1_1  torchvision.models.squeezenet1_1(num_classes=10, dropout=0)
                  convnext_tiny  torchvision.models.convnext_tiny(num_classes=10, stochastic_depth_prob=0)
                  resnet18_frozen  resnet18 with every norm, conv1 and layer1 frozen (no gradient, running values)
 
@@ -197,6 +199,15 @@ NETWORKS = {"vgg11": Network(lambda: SmallVGG(torchvision.models.vgg11), 2, 0.1,
                                     ("norms",)),
             "convnext_tiny": Network(lambda: torchvision.models.convnext_tiny(num_classes=CLASSES,
                                                                               stochastic_depth_prob=0), 4, 0.01, 4),
+            "mobilenet_v3_small": Network(lambda: torchvision.models.mobilenet_v3_small(num_classes=CLASSES, dropout=0),
+                                          3, 1.0, 16, ("norms",)),
+            "mobilenet_v3_large": Network(lambda: torchvision.models.mobilenet_v3_large(num_classes=CLASSES, dropout=0),
+                                          3, 1.0, 16, ("norms",)),
+            "efficientnet_b0": Network(lambda: torchvision.models.efficientnet_b0(num_classes=CLASSES, dropout=0,
+                                                                                  stochastic_depth_prob=0),
+                                       3, 1.0, 16, ("norms",)),
+            "squeezenet1_1": Network(lambda: torchvision.models.squeezenet1_1(num_classes=CLASSES, dropout=0), 3, 0.01,
+                                     16),
             "resnet18_frozen": Network(lambda: torchvision.models.resnet18(num_classes=CLASSES), 10, 0.05, 16,
                                        ("conv1", "layer1"))}
 

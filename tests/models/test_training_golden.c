@@ -136,18 +136,18 @@ static fr_status freeze_norm(void *ctx, const char *path, fr_tensor *t, bool is_
 }
 
 /* As the other side has p = 0. */
-static void no_stochastic_depth(fr_module *m) {
+static void nothing_random(fr_module *m) {
     fr_layer l;
     for (int i = 0; i < fr_module_layers(m); i++) {
         must(fr_module_layer_get(m, i, &l));
-        if (strcmp(fr_module_class_of(l.module)->name, "StochasticDepth") == 0) fr_module_train(l.module, false);
+        const char *name = fr_module_class_of(l.module)->name;
+        if (strcmp(name, "StochasticDepth") == 0 || strcmp(name, "Dropout") == 0) fr_module_train(l.module, false);
     }
 }
 
 static void freeze(fr_module *m, const char *const *frozen) {
     must(fr_module_each_tensor(m, freeze_norm, m));
     for (; *frozen != NULL; frozen++) must(fr_module_freeze(m, *frozen, true));
-    if (fr_module_find(m, "classifier.0") != NULL) fr_module_train(fr_module_find(m, "classifier.0"), false);
 }
 
 static void train(const fri_safetensors *f, const char *net, fr_module *m, double tolerance) {
@@ -198,7 +198,7 @@ static void golden_run(const char *net, model_fn *make, int depth, bool batch_no
         fr_exact_convolutions_set(plain);
         must(make(depth, FR_MODEL_OPTS(.classes = 10, .image_size = 32, .batch_norm = batch_norm), &m));
         if (frozen != NULL) freeze(m, frozen);
-        no_stochastic_depth(m);
+        nothing_random(m);
         train(f, net, m, plain ? exact : usual);
         fr_module_release(&m);
     }
@@ -234,6 +234,23 @@ static fr_status convnext(int depth, const fr_model_opts *opts, fr_module **m) {
 
 Test(training_golden, convnext_tiny, .timeout = 120) {
     golden_run("convnext_tiny", convnext, 0, false, NULL, 1e-5, 1e-5);
+}
+
+static fr_status mobilenet_v3(int large, const fr_model_opts *opts, fr_module **m) {
+    return fr_mobilenet_v3(large, opts, m);
+}
+
+Test(training_golden, mobilenet_v3_with_frozen_norms, .timeout = 120) {
+    golden_run("mobilenet_v3_small", mobilenet_v3, false, false, (const char *const[]){NULL}, 7e-6, 7e-6);
+    golden_run("mobilenet_v3_large", mobilenet_v3, true, false, (const char *const[]){NULL}, 7e-6, 7e-6);
+}
+
+Test(training_golden, efficientnet_b0_with_frozen_norms, .timeout = 120) {
+    golden_run("efficientnet_b0", fr_efficientnet, 0, false, (const char *const[]){NULL}, 7e-6, 7e-6);
+}
+
+Test(training_golden, squeezenet, .timeout = 120) {
+    golden_run("squeezenet1_1", fr_squeezenet, 1, false, NULL, 7e-6, 7e-6);
 }
 
 Test(training_golden, resnet18_with_frozen_parts, .timeout = 120) {

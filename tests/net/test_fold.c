@@ -231,12 +231,12 @@ static fr_tensor *separate(fri_constant_conv2d *k, fr_tensor *x, fr_tensor *adde
     fr_tensor *y = NULL;
     must(fr_conv2d(x, k->w, k->b, &k->opts, &y));
     if (addend != NULL) must(fr_add(y, addend, &y));
-    if (k->relu == FRI_RECTIFY_RELU) must(fr_relu(y, &y));
-    if (k->relu == FRI_RECTIFY_RELU6) must(fr_relu6(y, &y));
+    if (k->relu == FRI_ACTIVATION_RELU) must(fr_relu(y, &y));
+    if (k->relu == FRI_ACTIVATION_RELU6) must(fr_relu6(y, &y));
     return y;
 }
 
-static fri_constant_conv2d constant(const shape *s, fri_rectifier relu) {
+static fri_constant_conv2d constant(const shape *s, fri_activation relu) {
     fri_constant_conv2d k = {.w = uniform_tensor(4, (int64_t[]){s->k, s->kernel, s->kernel, s->c / s->groups}),
                              .b = uniform_tensor(1, &s->k),
                              .opts = *FR_CONV2D_OPTS(.stride = s->stride, .padding = s->padding, .groups = s->groups),
@@ -245,7 +245,7 @@ static fri_constant_conv2d constant(const shape *s, fri_rectifier relu) {
     return k;
 }
 
-static void check(const shape *s, fri_rectifier relu, bool add, bool shared) {
+static void check(const shape *s, fri_activation relu, bool add, bool shared) {
     fri_constant_conv2d k = constant(s, relu);
     fr_tensor *x = uniform_tensor(4, (int64_t[]){s->n, s->h, s->w, s->c}), *y[3] = {NULL}, *addend = NULL, *kept = NULL;
     const bool grad = fr_no_grad_begin();
@@ -279,8 +279,8 @@ static void check(const shape *s, fri_rectifier relu, bool add, bool shared) {
 
 Test(fold, one_call_convolves_adds_and_rectifies) {
     for (size_t i = 0; i < COUNT(shapes); i++)
-        for (int relu = FRI_RECTIFY_NONE; relu <= FRI_RECTIFY_RELU6; relu++)
-            for (int how = 0; how < 3; how++) check(&shapes[i], (fri_rectifier)relu, how > 0, how > 1);
+        for (int relu = FRI_ACTIVATION_NONE; relu <= FRI_ACTIVATION_RELU6; relu++)
+            for (int how = 0; how < 3; how++) check(&shapes[i], (fri_activation)relu, how > 0, how > 1);
     expect_nothing_left();
 }
 
@@ -291,7 +291,7 @@ Test(fold, bits_are_those_of_one_thread_and_of_one_image) {
     for (size_t i = 0; i < COUNT(shapes); i++) {
         shape s = shapes[i];
         s.n = 2;
-        fri_constant_conv2d k = constant(&s, FRI_RECTIFY_RELU);
+        fri_constant_conv2d k = constant(&s, FRI_ACTIVATION_RELU);
         fr_tensor *x = uniform_tensor(4, (int64_t[]){s.n, s.h, s.w, s.c}), *first = NULL, *y[3] = {NULL};
         must(fr_tensor_narrow0(x, 0, 1, &first));
         must(fri_conv2d_constant(&k, x, NULL, &y[0]));
@@ -313,7 +313,7 @@ Test(fold, bits_are_those_of_one_thread_and_of_one_image) {
 Test(fold, a_sum_goes_over_its_addend) {
     cpu_only("cuda adds in a pass of its own");
     const shape s = {1, 30, 29, 64, 64, 3, 1, 1, 1};
-    fri_constant_conv2d k = constant(&s, FRI_RECTIFY_RELU);
+    fri_constant_conv2d k = constant(&s, FRI_ACTIVATION_RELU);
     fr_tensor *x = uniform_tensor(4, (int64_t[]){1, 30, 29, 64}),
               *addend = uniform_tensor(4, (int64_t[]){1, 30, 29, 64});
     fr_tensor *y = NULL;

@@ -1,5 +1,5 @@
-/* test_norm_act.c - relu?(batch norm(x) + addend) as one call: the bits of the separate ops, at most their bytes, one
- * pass instead of three, and only where nobody can tell (fri_norm_act). */
+/* test_norm_act.c - relu?(batch norm(x) + addend) and act(batch norm(x)) as one call: the bits of the separate ops, at
+ * most their bytes, one pass instead of three, and only where nobody can tell (fri_norm_act). */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <math.h>
@@ -20,7 +20,8 @@ static int adds(void) {
 }
 
 static int relus(void) {
-    return kernels_run("relu_forward") + kernels_run("relu6_forward");
+    return kernels_run("relu_forward") + kernels_run("relu6_forward") + kernels_run("hardswish_forward") +
+           kernels_run("silu_forward");
 }
 
 /* ---- what goes in ---------------------------------------------------------------------------------------------- */
@@ -58,7 +59,7 @@ enum { NONE, OTHER, OTHER_CONSTANT, ITSELF, OVER, ADDENDS }; /* a tensor with or
 typedef struct setting {
     fr_dtype dtype;
     int addend;
-    fri_rectifier relu;
+    fri_activation act;
     bool fused, eval, no_grad, special;
     fr_switches switches;
 } setting;
@@ -75,7 +76,8 @@ static void release(result *r) {
 }
 
 /* What the one call stands for. */
-static fr_status separate(fr_module *bn, fr_tensor **addend, bool over, fri_rectifier relu, fr_tensor **x) {
+static fr_status separate(fr_module *bn, fr_tensor **addend, bool over, fri_activation act, fr_tensor **x) {
+    static fr_status (*const ops[])(fr_tensor *, fr_tensor **) = {NULL, fr_relu, fr_relu6, fr_hardswish, fr_silu};
     fr_status s = FR_OK;
     FR_TRY(s, fr_module_forward(bn, *x, x));
     if (*addend != NULL && over) {
@@ -85,14 +87,13 @@ static fr_status separate(fr_module *bn, fr_tensor **addend, bool over, fri_rect
         FR_TRY(s, fr_add(*x, *addend, x));
         fr_tensor_release(addend);
     }
-    if (relu == FRI_RECTIFY_RELU) FR_TRY(s, fr_relu(*x, x));
-    if (relu == FRI_RECTIFY_RELU6) FR_TRY(s, fr_relu6(*x, x));
+    if (act) FR_TRY(s, ops[act](*x, x));
 done:
     return s;
 }
 
-static fr_status fused(fr_module *bn, fr_tensor **addend, bool over, fri_rectifier relu, fr_tensor **x) {
-    const fri_norm_tail tail = {.addend = *addend != NULL ? addend : NULL, .over = over, .relu = relu};
+static fr_status fused(fr_module *bn, fr_tensor **addend, bool over, fri_activation act, fr_tensor **x) {
+    const fri_norm_tail tail = {.addend = *addend != NULL ? addend : NULL, .over = over, .act = act};
     return fri_layer_run(bn, NULL, &(fri_layer_args){.tail = &tail}, x);
 }
 
@@ -108,7 +109,7 @@ static result run(setting c) {
     fr_tensor *x = image(c.dtype, 1, false), *dy = image(c.dtype, 7, false), *other = image(c.dtype, 4, c.special);
     fr_tensor *leaf[4] = {x, other, fr_module_tensor(bn, "weight"), fr_module_tensor(bn, "bias")};
     fr_seed(3);
-    const double gamma = c.relu == FRI_RECTIFY_RELU6 ? 8 : 1; /* results on both sides of 6 */
+    const double gamma = c.act > FRI_ACTIVATION_RELU ? 8 : 1; /* results on both sides of 6, and of 3 */
     must(fr_init_uniform(leaf[2], -gamma, gamma));
     must(fr_init_uniform(leaf[3], -0.5, 0.5));
     fr_module_train(bn, !c.eval);
@@ -126,7 +127,7 @@ static result run(setting c) {
     uint64_t inplace = fr_graph_stats_get().inplace;
     r.y = fr_tensor_retain(x);
     kernels_watch();
-    must((c.fused ? fused : separate)(bn, &addend, c.addend == OVER, c.relu, &r.y));
+    must((c.fused ? fused : separate)(bn, &addend, c.addend == OVER, c.act, &r.y));
     kernels_unwatch();
     cr_expect_null(addend, "its reference is taken");
     if (c.no_grad)
@@ -146,21 +147,20 @@ static result run(setting c) {
     return r;
 }
 
-static void expect_same(const result *one, const result *two, bool over) {
+/* fewer: the one call needs fewer bytes. */
+static void expect_same(const result *one, const result *two, bool fewer) {
     static const char *const names[] = {"dx", "the addend's gradient", "dgamma", "dbeta"};
     expect_equal(one->y, two->y, "y");
     for (int i = 0; i < 4; i++) {
         cr_assert_eq(one->grad[i] == NULL, two->grad[i] == NULL, "%s", names[i]);
         if (one->grad[i] != NULL) expect_equal(one->grad[i], two->grad[i], names[i]);
     }
-    if (over)
+    if (fewer)
         cr_expect_leq(one->peak, two->peak, "peak of %zu bytes, %zu by separate ops", one->peak, two->peak);
     else
         cr_expect_eq(one->peak, two->peak, "peak of %zu bytes, %zu by separate ops", one->peak, two->peak);
     cr_expect_leq(one->allocated, two->allocated, "%zu bytes allocated, %zu by separate ops", one->allocated,
                   two->allocated);
-    cr_expect_eq(one->inplace, two->inplace, "%d ops in place, %d of separate calls", (int)one->inplace,
-                 (int)two->inplace);
 }
 
 static void compare(setting c) {
@@ -171,7 +171,14 @@ static void compare(setting c) {
     cr_expect_eq(kernels_run("batchnorm2d_apply"), 1);
     cr_expect_eq(adds(), 0, "%d add kernels", adds());
     cr_expect_eq(relus(), 0, "%d relu kernels", relus());
-    expect_same(&one, &two, c.addend == OVER);
+    const bool bends = c.act > FRI_ACTIVATION_RELU6;
+    expect_same(&one, &two, c.addend == OVER || c.act > FRI_ACTIVATION_RELU);
+    if (c.act > FRI_ACTIVATION_RELU)
+        cr_expect_eq(kernels_run("relu_encode") + kernels_run("relu_backward_bits") + kernels_run("relu6_backward") +
+                         kernels_run("hardswish_backward") + kernels_run("silu_backward"),
+                     0, "the norm leaves the gradient to the activation");
+    cr_expect(bends ? one.inplace >= two.inplace : one.inplace == two.inplace, "%d ops in place, %d of separate calls",
+              (int)one.inplace, (int)two.inplace);
     release(&one);
     release(&two);
 }
@@ -183,7 +190,7 @@ Test(norm_act, every_bit_and_byte_is_that_of_the_separate_ops) {
         const int k = i / (3 * ADDENDS);
         compare((setting){.dtype = types[i % 3],
                           .addend = i / 3 % ADDENDS,
-                          .relu = k & 1,
+                          .act = k & 1,
                           .eval = k >> 1 & 1,
                           .no_grad = k >> 2 & 1,
                           .special = k >> 3 & 1,
@@ -192,8 +199,8 @@ Test(norm_act, every_bit_and_byte_is_that_of_the_separate_ops) {
     expect_nothing_left();
 }
 
-Test(norm_act, relu6_is_part_of_the_call) {
-    for (int i = 0; i < 3 * 64; i++) {
+Test(norm_act, other_activations_are_part_of_the_call) {
+    for (int i = 0; i < 3 * 64 * 3; i++) {
         fr_switches s = fr_switches_default();
         const int k = i / 3;
         s.encode = k >> 2 & 1;
@@ -201,7 +208,7 @@ Test(norm_act, relu6_is_part_of_the_call) {
         s.early_release = k >> 4 & 1;
         s.offload = k >> 5 & 1;
         compare((setting){.dtype = types[i % 3],
-                          .relu = FRI_RECTIFY_RELU6,
+                          .act = (fri_activation)(FRI_ACTIVATION_RELU6 + k / 64),
                           .eval = k & 1,
                           .no_grad = k >> 1 & 1,
                           .switches = s});
@@ -209,44 +216,125 @@ Test(norm_act, relu6_is_part_of_the_call) {
     expect_nothing_left();
 }
 
-/* A network makes that call of a norm and the ReLU6 behind it. */
-Test(norm_act, relu6_behind_a_batch_norm_is_its_tail) {
-    fr_tensor *x = image(FR_F32, 1, false), *y = NULL, *want = NULL;
+/* relu6, hardswish or silu behind a batch norm, and a tanh before it where `inner`. */
+static fr_module *norm_and(fri_activation act, bool inner) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(test_device());
     fr_value v = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 1, 1, C});
-    v = fr_net_relu6(n, "relu6", fr_net_batchnorm2d(n, "bn", v, NULL));
+    v = fr_net_batchnorm2d(n, "bn", inner ? fr_net_tanh(n, "inner", v) : v, NULL);
+    v = act == FRI_ACTIVATION_RELU6  ? fr_net_relu6(n, "act", v)
+        : act == FRI_ACTIVATION_SILU ? fr_net_silu(n, "act", v)
+                                     : fr_net_hardswish(n, "act", v);
     must(fr_net_end(&n, &v, 1, &m));
+    fr_seed(3);
     must(fr_init_uniform(fr_module_tensor(fr_module_find(m, "bn"), "weight"), -8, 8));
-    must(fr_module_forward(fr_module_find(m, "bn"), x, &want));
-    must(fr_relu6(want, &want));
-    kernels_watch();
-    must(fr_module_forward(m, x, &y));
-    kernels_unwatch();
-    cr_expect_eq(kernels_run("batchnorm2d_apply"), 1);
-    cr_expect_eq(relus(), 0, "%d rectifiers", relus());
-    expect_equal(y, want, "the result");
-    fr_tensor *grad[2] = {NULL}, *w = image(FR_F32, 2, false); /* the gradient of a factor is the result, made again */
-    must(fr_tensor_set_requires_grad(w, true));
-    for (int rebuild = 0; rebuild < 2; rebuild++) {
-        fr_switches s = rebuild ? fr_switches_default() : fr_switches_all_off();
-        s.rebuild = rebuild;
-        fr_switches_set(s);
+    return m;
+}
+
+/* A network makes that call of a norm and the activation behind it. */
+Test(norm_act, an_activation_behind_a_batch_norm_is_its_tail) {
+    for (int act = FRI_ACTIVATION_RELU6; act <= FRI_ACTIVATION_SILU; act++) {
+        fr_tensor *x = image(FR_F32, 1, false), *y = NULL, *want = NULL;
+        fr_module *m = norm_and((fri_activation)act, false);
+        must(fr_module_forward(fr_module_find(m, "bn"), x, &want));
+        must(fr_module_forward(fr_module_find(m, "act"), want, &want));
+        kernels_watch();
         must(fr_module_forward(m, x, &y));
-        must(fr_mul(y, w, &y));
-        must(fr_sum(y, &y));
-        must(fr_backward(y, NULL));
-        grad[rebuild] = fr_tensor_retain(fr_tensor_get_grad(w));
-        must(fr_tensor_set_grad(w, NULL));
+        kernels_unwatch();
+        cr_expect_eq(kernels_run("batchnorm2d_apply"), 1);
+        cr_expect_eq(relus(), 0, "%d activations", relus());
+        expect_equal(y, want, "the result");
+        fr_tensor *grad[2] = {NULL}, *w = image(FR_F32, 2, false); /* a factor's gradient is the result, made again */
+        must(fr_tensor_set_requires_grad(w, true));
+        for (int rebuild = 0; rebuild < 2; rebuild++) {
+            fr_switches s = rebuild ? fr_switches_default() : fr_switches_all_off();
+            s.rebuild = rebuild;
+            fr_switches_set(s);
+            must(fr_module_forward(m, x, &y));
+            must(fr_mul(y, w, &y));
+            must(fr_sum(y, &y));
+            kernels_watch();
+            must(fr_backward(y, NULL));
+            kernels_unwatch();
+            cr_expect_eq(kernels_run("batchnorm2d_apply"), rebuild, "one pass makes the result again");
+            grad[rebuild] = fr_tensor_retain(fr_tensor_get_grad(w));
+            must(fr_tensor_set_grad(w, NULL));
+        }
+        expect_equal(grad[1], grad[0], "a factor's gradient");
+        fr_tensor_release(&w);
+        for (int i = 0; i < 2; i++) fr_tensor_release(&grad[i]);
+        fr_switches_set(fr_switches_default());
+        fr_tensor_release(&x);
+        fr_tensor_release(&y);
+        fr_tensor_release(&want);
+        fr_module_release(&m);
     }
-    expect_equal(grad[1], grad[0], "a factor's gradient");
-    fr_tensor_release(&w);
-    for (int i = 0; i < 2; i++) fr_tensor_release(&grad[i]);
-    fr_switches_set(fr_switches_default());
+    expect_nothing_left();
+}
+
+/* Backward of a smooth activation: nothing is saved for it, and no pass is its own. */
+Test(norm_act, a_smooth_activation_leaves_its_gradient_to_the_norm) {
+    for (int frozen = 0; frozen < 2; frozen++)
+        for (int act = FRI_ACTIVATION_HARDSWISH; act <= FRI_ACTIVATION_SILU; act++) {
+            fr_module *m = norm_and((fri_activation)act, false);
+            fr_tensor *x = image(FR_F32, 1, false), *y = NULL;
+            fr_memory_stats before, after;
+            must(fr_tensor_set_requires_grad(x, true));
+            if (frozen) must(fr_module_freeze(m, "bn", true));
+            must(fr_memory_stats_get(test_device(), &before));
+            must(fr_module_forward(m, x, &y));
+            must(fr_memory_stats_get(test_device(), &after));
+            const size_t map = (COUNT * sizeof(float) + 511) / 512 * 512;
+            cr_expect_lt(after.requested - before.requested, 2 * map, "%zu bytes", after.requested - before.requested);
+            must(fr_sum(y, &y));
+            kernels_watch();
+            must(fr_backward(y, NULL));
+            kernels_unwatch();
+            cr_expect_eq(kernels_run("batchnorm2d_backward"), 1);
+            cr_expect_eq(kernels_run("batchnorm2d_apply"), 0, "nothing is made again");
+            cr_expect_eq(kernels_run("hardswish_backward") + kernels_run("silu_backward"), 0);
+            fr_tensor_release(&x);
+            fr_tensor_release(&y);
+            fr_module_release(&m);
+        }
+    expect_nothing_left();
+}
+
+/* The gradients of x, weight and bias of a checkpointed norm_and; anomalies are looked for in forward, backward. */
+static void checkpointed(fri_activation act, bool inner, bool frozen, bool forward, bool backward, fr_tensor *grad[3]) {
+    fr_module *m = norm_and(act, inner), *bn = fr_module_find(m, "bn");
+    fr_tensor *x = image(FR_F32, 1, false), *y = NULL;
+    must(fr_tensor_set_requires_grad(x, true));
+    if (frozen) must(fr_module_freeze(m, "bn", true));
+    fr_detect_anomaly(forward);
+    must(fr_checkpoint_sequential(m, 1, x, &y));
+    fr_detect_anomaly(backward);
+    must(fr_mul(y, y, &y));
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    fr_detect_anomaly(false);
+    grad[0] = fr_tensor_retain(fr_tensor_get_grad(x));
+    grad[1] = fr_tensor_retain(fr_tensor_get_grad(fr_module_tensor(bn, "weight")));
+    grad[2] = fr_tensor_retain(fr_tensor_get_grad(fr_module_tensor(bn, "bias")));
     fr_tensor_release(&x);
     fr_tensor_release(&y);
-    fr_tensor_release(&want);
     fr_module_release(&m);
+}
+
+/* The first run of a segment fuses and the second does not, or the other way round. */
+Test(norm_act, anomaly_detection_may_begin_and_end_between_forward_and_backward) {
+    for (int i = 0; i < 3 * 16; i++) {
+        const fri_activation act = (fri_activation)(FRI_ACTIVATION_RELU6 + i / 16);
+        fr_tensor *want[3] = {NULL}, *got[3] = {NULL};
+        checkpointed(act, i >> 1 & 1, i & 1, true, true, want);
+        checkpointed(act, i >> 1 & 1, i & 1, i >> 2 & 1, i >> 3 & 1, got);
+        for (int k = 0; k < 3; k++) {
+            cr_assert_eq(want[k] == NULL, got[k] == NULL);
+            if (want[k] != NULL) expect_equal(got[k], want[k], "a gradient");
+            fr_tensor_release(&want[k]);
+            fr_tensor_release(&got[k]);
+        }
+    }
     expect_nothing_left();
 }
 
@@ -257,15 +345,17 @@ Test(norm_act, rebuild_encodings_and_early_release_see_no_difference) {
         s.rebuild = i / 6 & 1;
         s.early_release = i / 12 & 1;
         s.offload = i / 24 & 1;
-        compare((
-            setting){.dtype = types[i % 3], .addend = (int[]){NONE, OTHER, OVER}[i / 48], .relu = true, .switches = s});
+        compare((setting){.dtype = types[i % 3],
+                          .addend = (int[]){NONE, OTHER, OVER}[i / 48],
+                          .act = FRI_ACTIVATION_RELU,
+                          .switches = s});
     }
     expect_nothing_left();
 }
 
 /* The sum over the addend needs no bytes for batch norm's own result. */
 Test(norm_act, a_sum_over_the_addend_needs_a_map_less) {
-    setting c = {.addend = OVER, .relu = true, .no_grad = true, .switches = fr_switches_default()};
+    setting c = {.addend = OVER, .act = FRI_ACTIVATION_RELU, .no_grad = true, .switches = fr_switches_default()};
     result two = run(c);
     c.fused = true;
     result one = run(c);
@@ -280,7 +370,7 @@ Test(norm_act, a_sum_over_the_addend_needs_a_map_less) {
 /* ---- only where nobody can tell ---------------------------------------------------------------------------------- */
 
 Test(norm_act, without_permission_every_pass_runs) {
-    setting c = {.addend = OTHER, .relu = true, .fused = true, .switches = fr_switches_all_off()};
+    setting c = {.addend = OTHER, .act = FRI_ACTIVATION_RELU, .fused = true, .switches = fr_switches_all_off()};
     result off = run(c);
     cr_expect_eq(adds(), 1);
     cr_expect_eq(relus(), 1);
@@ -317,7 +407,7 @@ static void drop_parts(parts *p) {
 /* relu(batch norm + *addend); addend NULL: batch norm alone. */
 static fr_status norm(const parts *p, fr_tensor **addend, bool over, fr_tensor **y) {
     const fri_norm n = {.running_mean = p->mean, .running_var = p->var, .opts = FR_BATCHNORM2D_OPTS(.train = false)};
-    const fri_norm_tail tail = {.addend = addend, .over = over, .relu = true};
+    const fri_norm_tail tail = {.addend = addend, .over = over, .act = FRI_ACTIVATION_RELU};
     return fri_norm_act(p->x, &n, addend != NULL ? &tail : NULL, y);
 }
 

@@ -131,7 +131,8 @@ static fr_module *inverted(int64_t pixels) {
         y = fr_net_conv2d(n, "expand", y, 24, 1, NULL, FR_NO_BIAS);
         y = fr_net_relu6(n, "relu6a", fr_net_batchnorm2d(n, "bn1", y, NULL));
         y = fr_net_conv2d(n, "depthwise", y, 24, 3, FR_CONV2D_OPTS(.padding = 1, .groups = 24), FR_NO_BIAS);
-        y = fr_net_relu6(n, "relu6b", fr_net_batchnorm2d(n, "bn2", y, NULL));
+        y = fr_net_batchnorm2d(n, "bn2", y, NULL);
+        y = i == 0 ? fr_net_silu(n, "silu", y) : fr_net_relu6(n, "relu6b", y);
         y = fr_net_conv2d(n, "project", y, 8, 1, NULL, FR_NO_BIAS);
         x = fr_net_add(n, "add", x, fr_net_batchnorm2d(n, "bn3", y, NULL));
         fr_net_scope_end(n);

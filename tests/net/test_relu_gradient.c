@@ -323,7 +323,7 @@ typedef struct block {
 static fr_status residual(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     const block *c = ctx;
     fr_tensor *addend = NULL, *y = fr_tensor_retain(in[0]), *w = NULL;
-    const fri_norm_tail tail = {.addend = &addend, .over = c->over, .relu = FRI_RECTIFY_RELU};
+    const fri_norm_tail tail = {.addend = &addend, .over = c->over, .act = FRI_ACTIVATION_RELU};
     fr_status s = FR_OK;
     (void)n_in;
     (void)n_out;

@@ -1,6 +1,7 @@
 /* test_batchnorm2d.c - batch norm: golden values, statistics, gradients, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
+#include <math.h>
 
 #include "support/op_suite.h"
 
@@ -57,6 +58,44 @@ Test(batchnorm2d, moved_statistics_are_a_new_version) {
     fr_tensor_release(&mean);
     fr_tensor_release(&var);
     fr_tensor_release(&y);
+    expect_nothing_left();
+}
+
+/* Blocks and chunks of rows are merged: channels of means up to 1,000 deviations, against sums in f64. */
+static void expect_statistics(int64_t rows, int64_t c) {
+    fr_tensor *x = NULL, *mean = NULL, *var = NULL, *y = NULL;
+    must(fr_tensor_normal(4, (int64_t[]){rows, 1, 1, c}, 0, 1, FR_F32, FR_CPU, &x));
+    float *v = fr_tensor_data(x);
+    for (int64_t i = 0; i < rows * c; i++) v[i] += (float)(i % c % 3 * 500);
+    must(fr_tensor_zeros(1, (int64_t[]){c}, FR_F32, FR_CPU, &mean));
+    must(fr_tensor_zeros(1, (int64_t[]){c}, FR_F32, FR_CPU, &var));
+    must(fr_batchnorm2d(x, NULL, NULL, mean, var, FR_BATCHNORM2D_OPTS(.train = true, .momentum = 1), &y));
+    for (int64_t k = 0; k < c; k++) {
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < rows; i++) sum += (double)v[i * c + k];
+        for (int64_t i = 0; i < rows; i++) squares += pow((double)v[i * c + k] - sum / (double)rows, 2);
+        const double real_mean = sum / (double)rows, real_var = squares / (double)(rows - 1);
+        cr_expect(fabs((double)((float *)fr_tensor_data(mean))[k] - real_mean) <= 2.5e-7 * (1 + fabs(real_mean)),
+                  "[%ld, %ld] channel %ld: mean %.9g, not %.9g", (long)rows, (long)c, (long)k,
+                  (double)((float *)fr_tensor_data(mean))[k], real_mean);
+        cr_expect(fabs((double)((float *)fr_tensor_data(var))[k] - real_var) <= 5e-7 * real_var,
+                  "[%ld, %ld] channel %ld: variance %.9g, not %.9g", (long)rows, (long)c, (long)k,
+                  (double)((float *)fr_tensor_data(var))[k], real_var);
+    }
+    fr_tensor_release(&x);
+    fr_tensor_release(&mean);
+    fr_tensor_release(&var);
+    fr_tensor_release(&y);
+}
+
+Test(batchnorm2d, statistics_are_those_of_all_rows) {
+    fr_seed(3);
+    expect_statistics(2, 3);
+    expect_statistics(33, 7);
+    expect_statistics(5003, 5);   /* chunks of 79 rows */
+    expect_statistics(70001, 12); /* of 1,024 rows, in one block and a part of one */
+    expect_statistics(2051, 300); /* blocks of 27 rows */
+    expect_statistics(700, 1100); /* three blocks of channels */
     expect_nothing_left();
 }
 

@@ -150,8 +150,8 @@ Test(conv2d_depthwise, bits_do_not_depend_on_threads) {
     must(fr_threads_set(before));
 }
 
-/* By shape, never by batch, in less scratch than the library's 256 times the weights. */
-Test(conv2d_depthwise, is_taken_where_the_library_pads_channels) {
+/* By shape and type, never by batch, in less scratch than the library's 256 times the weights. */
+Test(conv2d_depthwise, is_taken_where_the_library_is_slow) {
     static const struct {
         shape s;
         bool taken;
@@ -176,6 +176,8 @@ Test(conv2d_depthwise, is_taken_where_the_library_pads_channels) {
                           "layer %zu: %zu bytes", i, bytes);
             }
     fri_conv2d_desc plain = desc_of(&layers[0].s, FR_F32), dilated = plain, twice = plain, half = plain;
+    fri_conv2d_desc bf16 = desc_of(&layers[5].s, FR_BF16);
+    cr_expect_str_eq(fri_cpu_conv2d_impl(&bf16, FRI_PASS_BACKWARD_WEIGHT), "depthwise");
     dilated.dilation_w = 2, dilated.q -= 4;
     twice.k *= 2;
     half.dtype = half.bias_dtype = FR_F16;

@@ -18,12 +18,14 @@ typedef struct shape {
 
 /* Maps of 1 x 1 to 7 x 7, then maps that are no multiples of a tile, channels beside the transforms' 64, several chunks
  * (56 x 56), several blocks of channels (256 and more), and room for some threads' chunks of their own, not for more
- * (20 x 20, 56 x 56). */
+ * (20 x 20, 56 x 56); the last, of which three threads
+ * would have blocks of 53 channels and shorter chunks, is for bits only. */
 static const shape shapes[] = {
-    {1, 1, 5, 7, 1, 1},     {1, 1, 16, 16, 2, 2},    {2, 2, 16, 3, 1, 1},     {3, 3, 64, 8, 0, 0},
-    {4, 4, 8, 64, 1, 1},    {5, 5, 20, 24, 2, 1},    {6, 6, 3, 70, 0, 2},     {7, 7, 67, 35, 1, 1},
-    {9, 11, 130, 70, 2, 2}, {33, 17, 20, 24, 0, 1},  {12, 5, 96, 160, 1, 0},  {56, 56, 64, 64, 1, 1},
-    {8, 8, 256, 384, 1, 1}, {14, 14, 512, 64, 1, 1}, {20, 20, 64, 384, 1, 1}, {4, 4, 48, 1024, 1, 1},
+    {1, 1, 5, 7, 1, 1},      {1, 1, 16, 16, 2, 2},    {2, 2, 16, 3, 1, 1},     {3, 3, 64, 8, 0, 0},
+    {4, 4, 8, 64, 1, 1},     {5, 5, 20, 24, 2, 1},    {6, 6, 3, 70, 0, 2},     {7, 7, 67, 35, 1, 1},
+    {9, 11, 130, 70, 2, 2},  {33, 17, 20, 24, 0, 1},  {12, 5, 96, 160, 1, 0},  {56, 56, 64, 64, 1, 1},
+    {8, 8, 256, 384, 1, 1},  {14, 14, 512, 64, 1, 1}, {20, 20, 64, 384, 1, 1}, {4, 4, 48, 1024, 1, 1},
+    {46, 46, 96, 159, 1, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -150,7 +152,7 @@ static double *by_sums(const data *t, int pass) {
 }
 
 Test(conv2d_winograd, is_near_sums_in_f64) {
-    for (int i = 0; i < SHAPES; i++) {
+    for (int i = 0; i < SHAPES - 1; i++) {
         data t = make(&shapes[i]);
         for (int pass = 0; pass < PASSES; pass++) {
             float *got = winograd(&t, pass, 0, IMAGES);

@@ -1,0 +1,199 @@
+/* batchnorm2d_statistics.c - mean and variance of batch norm's channels.
+ *
+ * A tile's mean and squared distances are merged from those of its blocks of rows, which stay in the cache between the
+ * mean and the distances from it: x is read once (Chan, Golub, LeVeque 1979). E[x*x] - E[x]^2 would cancel where
+ * |mean| >> std. Blocks depend on the shape only. */
+#include "cpu/batchnorm2d.h"
+
+#include <string.h>
+
+enum { BLOCK = 8192 }; /* elements of a block: 32 KiB in f32 */
+
+/* sum += x - shift. */
+FRI_CLONES static void sum_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *shift,
+                                real *restrict sum) {
+    int64_t i = 0;
+    for (; i + 4 <= rows; i += 4) {
+        const real *x0 = x + i * ld, *x1 = x0 + ld, *x2 = x1 + ld, *x3 = x2 + ld;
+        for (int64_t j = 0; j < width; j++)
+            sum[j] += ((x0[j] - shift[j]) + (x1[j] - shift[j])) + ((x2[j] - shift[j]) + (x3[j] - shift[j]));
+    }
+    for (; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) sum[j] += x[i * ld + j] - shift[j];
+}
+
+/* sum += (x - center)^2. */
+FRI_CLONES static void square_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *center,
+                                   real *restrict sum) {
+    int64_t i = 0;
+    for (; i + 4 <= rows; i += 4) {
+        const real *x0 = x + i * ld, *x1 = x0 + ld, *x2 = x1 + ld, *x3 = x2 + ld;
+        for (int64_t j = 0; j < width; j++) {
+            const real d0 = x0[j] - center[j], d1 = x1[j] - center[j], d2 = x2[j] - center[j], d3 = x3[j] - center[j];
+            sum[j] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3);
+        }
+    }
+    for (; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) {
+            const real d0 = x[i * ld + j] - center[j];
+            sum[j] += d0 * d0;
+        }
+}
+
+/* sum becomes the mean less shift; center is the mean. */
+FRI_CLONES static void mean_of(int64_t width, real rows, const real *shift, real *restrict sum, real *restrict center) {
+    for (int64_t j = 0; j < width; j++) {
+        sum[j] /= rows;
+        center[j] = shift[j] + sum[j];
+    }
+}
+
+/* Takes a block of `rows` rows into the statistics of the rows before it. */
+FRI_CLONES static void merge_block(int64_t width, real before, real rows, const real *block_mean,
+                                   const real *block_squares, real *restrict mean, real *restrict squares) {
+    const real share = rows / (before + rows), weight = before * share;
+    for (int64_t j = 0; j < width; j++) {
+        const real delta = block_mean[j] - mean[j];
+        mean[j] += delta * share;
+        squares[j] += block_squares[j] + delta * delta * weight;
+    }
+}
+
+/* The first row lies some deviations from the mean: means of the rows less it lose little to rounding where
+ * |mean| >> std. */
+static void set_shift(const fri_batchnorm2d_desc *d, const void *x, real *shift) {
+    if (d->rows == 0) return;
+    for (int64_t c = 0; c < d->c; c += TILE) {
+        real buf[TILE];
+        const int64_t width = fri_min_i64(TILE, d->c - c);
+        memcpy(shift + c, fri_cpu_load(d->dtype, x, c, width, buf), (size_t)width * sizeof *shift);
+    }
+}
+
+/* Rows of a tile that are in the cache together. */
+static int64_t block_rows(const fri_batchnorm2d_desc *d, const tile *t) {
+    return d->dtype == FRI_REAL_DTYPE ? BLOCK / t->width : step_rows(d, t);
+}
+
+/* One tile's mean, less the shift (w->a), and squared distances from it. */
+static void stats_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const scratch *w) {
+    real buf[TILE], block_mean[C_BLOCK], center[C_BLOCK], block_squares[C_BLOCK];
+    real *mean = w->partial_a + t->chunk * d->c + t->c, *squares = w->partial_b + t->chunk * d->c + t->c;
+    const int64_t step = block_rows(d, t), ld = pitch(d, t);
+    const size_t bytes = (size_t)t->width * sizeof *mean;
+    memset(mean, 0, bytes);
+    memset(squares, 0, bytes);
+    for (int64_t i = 0; i < t->rows; i += step) {
+        const int64_t rows = fri_min_i64(step, t->rows - i);
+        const real *v = load_rows(d, t, x, t->row + i, rows, buf);
+        memset(block_mean, 0, bytes);
+        memset(block_squares, 0, bytes);
+        sum_rows(rows, t->width, ld, v, w->a + t->c, block_mean);
+        mean_of(t->width, (real)rows, w->a + t->c, block_mean, center);
+        square_rows(rows, t->width, ld, v, center, block_squares);
+        merge_block(t->width, (real)i, (real)rows, block_mean, block_squares, mean, squares);
+    }
+}
+
+/* Takes `rows` values into the mean and squared distances of those before them. */
+static inline __attribute__((always_inline)) void merge_one(double before, double rows, double mean, double squares,
+                                                            double *all_mean, double *all_squares) {
+    const double share = rows / (before + rows), delta = mean - *all_mean;
+    *all_mean += delta * share;
+    *all_squares += squares + delta * delta * (before * share);
+}
+
+/* Mean and squared distances of channels c .. c + width, merged over the chunks in order. */
+FRI_CLONES static void merge_chunks(const fri_batchnorm2d_desc *d, const scratch *w, int64_t c, int64_t width,
+                                    double *restrict mean, double *restrict squares) {
+    memset(mean, 0, (size_t)width * sizeof *mean);
+    memset(squares, 0, (size_t)width * sizeof *squares);
+    for (int64_t i = 0; i < chunks(d); i++) {
+        const int64_t before = i * chunk_rows(d), rows = fri_min_i64(chunk_rows(d), d->rows - before);
+        const real *m = w->partial_a + i * d->c + c, *sq = w->partial_b + i * d->c + c;
+        for (int64_t j = 0; j < width; j++)
+            merge_one((double)before, (double)rows, (double)m[j], (double)sq[j], &mean[j], &squares[j]);
+    }
+}
+
+/* Where the statistics of a channel go. */
+typedef struct statistics {
+    real *mean, *invstd, *running_mean, *running_var;
+} statistics;
+
+static void set_statistics(const fri_batchnorm2d_desc *d, const statistics *to, int64_t k, double rows, double mean,
+                           double squares) {
+    to->mean[k] = (real)mean;
+    to->invstd[k] = (real)(1 / sqrt(squares / rows + d->eps));
+    fri_running_update(to->running_mean, k, d->momentum, (double)to->mean[k], 1);
+    fri_running_update(to->running_var, k, d->momentum, squares, rows - 1);
+}
+
+/* Statistics of all processes, merged in the order of ranks. */
+static fr_status sync_stats(const fri_batchnorm2d_desc *d, const scratch *w, const statistics *to) {
+    const fri_statistics_sync *sync = d->sync;
+    const int64_t n = 2 * d->c + 1;
+    const double *all = NULL;
+    double *mine = sync->room(sync->ctx, n);
+    if (mine == NULL) return FR_ENOMEM;
+    merge_chunks(d, w, 0, d->c, mine, mine + d->c);
+    for (int64_t k = 0; k < d->c; k++) mine[k] += (double)w->a[k];
+    mine[n - 1] = (double)d->rows;
+    FRI_TRY(sync->gather(sync->ctx, n, &all));
+    for (int64_t k = 0; k < d->c; k++) {
+        double rows = 0, mean = 0, squares = 0;
+        for (const double *of = all; of < all + sync->ranks * n; of += n) {
+            merge_one(rows, of[n - 1], of[k], of[d->c + k], &mean, &squares);
+            rows += of[n - 1];
+        }
+        set_statistics(d, to, k, rows, mean, squares);
+    }
+    return FR_OK;
+}
+
+fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
+                                    void *invstd, void *running_mean, void *running_var) {
+    scratch w = {0};
+    const statistics to = {mean, invstd, running_mean, running_var};
+    double means[COMBINE], squares[COMBINE];
+    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
+    FRI_TRY(scratch_of(e, d, &w));
+    set_shift(d, x, w.a);
+#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
+    for (int64_t i = 0; i < tiles(d); i++) {
+        const tile t = tile_at(d, i);
+        stats_tile(d, &t, x, &w);
+    }
+    if (d->batches != NULL) ++*d->batches;
+    if (d->sync != NULL) return sync_stats(d, &w, &to);
+    for (int64_t c = 0; c < d->c; c += COMBINE) {
+        const int64_t width = fri_min_i64(COMBINE, d->c - c);
+        merge_chunks(d, &w, c, width, means, squares);
+        for (int64_t j = 0; j < width; j++)
+            set_statistics(d, &to, c + j, (double)d->rows, (double)w.a[c + j] + means[j], squares[j]);
+    }
+    return FR_OK;
+}
+
+fr_status fri_cpu_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums, void *mean,
+                                       void *invstd, void *running_mean, void *running_var) {
+    const real *sum = sums, *square = sum + d->c;
+    real *m = mean, *is = invstd, *rm = running_mean, *rv = running_var;
+    const double rows = (double)d->rows;
+    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
+    for (int64_t k = 0; k < d->c; k++) {
+        const double variance = fri_batchnorm_variance((double)sum[k], (double)square[k], rows);
+        m[k] = (real)((double)sum[k] / rows);
+        is[k] = (real)(1 / sqrt(variance + d->eps));
+        fri_running_update(rm, k, d->momentum, (double)m[k], 1);
+        fri_running_update(rv, k, d->momentum, variance * rows, rows - 1);
+    }
+    if (d->batches != NULL) ++*d->batches;
+    return FR_OK;
+}
+
+fr_status fri_cpu_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var, void *invstd) {
+    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
+    for (int64_t j = 0; j < d->c; j++) ((real *)invstd)[j] = (real)(1 / sqrt((double)((const real *)var)[j] + d->eps));
+    return FR_OK;
+}
