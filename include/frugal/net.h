@@ -216,7 +216,6 @@ typedef enum fr_unit_option {
     FR_UNIT_REBUILD_OFFLOAD,
     FR_UNIT_OPTIONS
 } fr_unit_option;
-FR_API const char *fr_unit_option_name(fr_unit_option o); /* "keep" */
 
 /* Units first .. end - 1, of which only the values they read are kept: they run again in backward. */
 typedef struct fr_unit_range {

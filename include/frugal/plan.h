@@ -69,9 +69,6 @@ FR_API size_t fr_plan_largest_op(const fr_plan *plan);
 FR_API uint64_t fr_plan_state(const fr_plan *plan);
 /* Can plans for `target` ask its libraries for their workspaces in this build? */
 FR_API bool fr_plan_workspaces(fr_device target);
-/* What the numbers depend on: "cpu, 2 threads, oneDNN 2.6.3 avx512_core". Plans are comparable only where this is
- * equal. */
-FR_API const char *fr_plan_environment(const fr_plan *plan);
 
 /* Are the peaks of section i, requested, allocated, reserved and each category, what was measured on `device`? FR_OK:
  * to the byte. FR_EINVAL: the sentence names the first difference. FR_EUSAGE: the environment is not the plan's

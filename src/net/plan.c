@@ -17,19 +17,6 @@ fri_unit_watch fri_unit_watch_set(fri_unit_watch w) {
     return was;
 }
 
-const char *fr_unit_option_name(fr_unit_option o) {
-    static const char *const names[FR_UNIT_OPTIONS] = {
-        [FR_UNIT_AS_SET] = "as set",
-        [FR_UNIT_KEEP] = "keep",
-        [FR_UNIT_ENCODE] = "encode",
-        [FR_UNIT_INSIDE] = "inside",
-        [FR_UNIT_REBUILD] = "rebuild",
-        [FR_UNIT_OFFLOAD] = "offload",
-        [FR_UNIT_REBUILD_OFFLOAD] = "rebuild+offload",
-    };
-    return (int)o >= 0 && o < FR_UNIT_OPTIONS ? names[o] : "?";
-}
-
 /* A plan over its list, owned by the graph as long as a checkpoint may run again. */
 struct fri_schedule {
     int references;

@@ -104,10 +104,6 @@ int fr_plan_peak_section(const fr_plan *p) {
     return best;
 }
 
-const char *fr_plan_environment(const fr_plan *p) {
-    return p != NULL ? p->environment : NULL;
-}
-
 size_t fr_plan_step_memory(const fr_plan *p) {
     if (p == NULL) return 0;
     const fr_memory_stats *m = &p->sections[fr_plan_peak_section(p)].memory;

@@ -4,11 +4,33 @@
 #include <criterion/criterion.h>
 #include <frugal/tensor.h>
 #include <math.h>
+#include <string.h>
 
 #include "backend/arith.h"
 #include "base/half.h"
 #include "support/golden.h"
 #include "tensor/tensor.h"
+
+/* From the host to a device and back: the same bytes in memory of its own, outside any graph. */
+Test(tensor, to_device_moves_the_bytes) {
+    fr_tensor *x = NULL, *y = NULL, *z = NULL;
+    float there[6];
+    must(fr_tensor_from_host((const float[]){0, 1, 2, 3, 4, -0.0f}, 2, (int64_t[]){3, 2}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_tensor_to_device(x, test_device(), &y));
+    must(fr_tensor_to_device(y, FR_CPU, &z));
+    must(fr_tensor_to_host(z, there));
+    cr_expect_eq(fr_tensor_device(y), test_device());
+    cr_expect(fr_tensor_rank(z) == 2 && fr_tensor_dim(z, 0) == 3 && fr_tensor_dtype(z) == FR_F32);
+    cr_expect_eq(memcmp(there, fr_tensor_data(x), sizeof there), 0);
+    cr_expect(fr_tensor_data(z) != fr_tensor_data(x) && !fr_tensor_requires_grad(y) && !fr_tensor_requires_grad(z));
+    must(fr_tensor_to_device(x, FR_META, &y));
+    expect_refused(fr_tensor_to_device(y, FR_CPU, &z), FR_EUNSUPPORTED, "copy", "holds no data", NULL);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&z);
+    expect_nothing_left();
+}
 
 /* Rows of another tensor: those there are, and no others. */
 Test(tensor, narrow0_stays_inside) {
