@@ -1,4 +1,5 @@
-/* op_gflops.c - every convolution and matrix product of VGG-16 and ResNet-50 against the library's primitive alone.
+/* op_gflops.c - every convolution and matrix product of VGG-16 and ResNet-50, and MobileNetV2's convolutions of 1 x 1
+ * on maps from 14 pixels on, against the library's primitive alone.
  *
  *     build/benchmarks/op_gflops [f32|bf16|f16] [rounds] [layer]          (f32, 5 rounds, all layers)
  *
@@ -43,7 +44,14 @@ static const struct {
     {"ResNet-50", 8, 14, 1024, 256, 1, 1, 5},      {"ResNet-50", 8, 14, 1024, 512, 1, 1, 1},
     {"ResNet-50", 8, 14, 512, 512, 3, 2, 1},       {"ResNet-50", 8, 14, 1024, 2048, 1, 2, 1},
     {"ResNet-50", 8, 7, 512, 512, 3, 1, 2},        {"ResNet-50", 8, 7, 512, 2048, 1, 1, 3},
-    {"ResNet-50", 8, 7, 2048, 512, 1, 1, 2},
+    {"ResNet-50", 8, 7, 2048, 512, 1, 1, 2},       {"MobileNetV2", 32, 112, 32, 16, 1, 1, 1},
+    {"MobileNetV2", 32, 112, 16, 96, 1, 1, 1},     {"MobileNetV2", 32, 56, 96, 24, 1, 1, 1},
+    {"MobileNetV2", 32, 56, 24, 144, 1, 1, 2},     {"MobileNetV2", 32, 56, 144, 24, 1, 1, 1},
+    {"MobileNetV2", 32, 28, 144, 32, 1, 1, 1},     {"MobileNetV2", 32, 28, 32, 192, 1, 1, 3},
+    {"MobileNetV2", 32, 28, 192, 32, 1, 1, 2},     {"MobileNetV2", 32, 14, 192, 64, 1, 1, 1},
+    {"MobileNetV2", 32, 14, 64, 384, 1, 1, 4},     {"MobileNetV2", 32, 14, 384, 64, 1, 1, 3},
+    {"MobileNetV2", 32, 14, 384, 96, 1, 1, 1},     {"MobileNetV2", 32, 14, 96, 576, 1, 1, 3},
+    {"MobileNetV2", 32, 14, 576, 96, 1, 1, 2},
 };
 enum { LAYERS = sizeof layers / sizeof layers[0] };
 static const char *const pass_name[] = {"forward", "dx", "dw"};

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 5, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 6, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -55,18 +55,40 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
 
 /* What the network has of those layers whose results differ from those of earlier versions on the CPU. */
 typedef struct changed_layers {
-    int depthwise, norms;
+    int depthwise, narrow, norms;
 } changed_layers;
+enum { NARROW_CHANNELS = 32, NARROW_SIZE = 56 }; /* on one side; and of maps, so images have it, too */
 
-/* Weights [K, R, S, 1] are of a depthwise convolution, or of the first one, on gray images. */
+/* Weights [K, R, S, 1] are of a depthwise convolution, or of the first one, on gray images; [K, 1, 1, C] of a pointwise
+ * one. */
 static fr_status count_changed(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     changed_layers *of = ctx;
     const int64_t *shape = fr_tensor_shape(t);
     const char *name = strrchr(path, '.');
     if (fr_tensor_device(t) == FR_CUDA) return FR_OK;
     of->depthwise += is_parameter && fr_tensor_rank(t) == 4 && shape[3] == 1 && shape[1] > 1;
+    of->narrow += is_parameter && fr_tensor_rank(t) == 4 && shape[1] == 1 && shape[2] == 1 &&
+                  (shape[0] <= NARROW_CHANNELS || shape[3] <= NARROW_CHANNELS);
     of->norms += !is_parameter && name != NULL && strcmp(name, ".running_var") == 0;
     return FR_OK;
+}
+
+/* What of the network is computed otherwise than by earlier versions. Returns n, the settings so far, and these. */
+static size_t set_of_layers(parts *p, size_t n, const fri_session *r) {
+    changed_layers of = {0};
+    (void)fr_module_each_tensor(r->model, count_changed, &of);
+    const struct {
+        const char *name, *value, *before;
+        bool has;
+    } layers[] = {{"depthwise-gradients", "ours", "the library's", of.depthwise > 1},
+                  {"narrow-gradients", "convolutions", "products",
+                   of.narrow > 0 && r->config->opts.image_size >= NARROW_SIZE},
+                  {"batch-norm-statistics", "in one pass", "in two", of.norms > 0}};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        p->setting[n++] = (fr_state_setting){.name = layers[i].name,
+                                             .value = layers[i].value,
+                                             .lacking = layers[i].has ? layers[i].before : layers[i].value};
+    return n;
 }
 
 /* What this run's states hold; points into *p and the run. */
@@ -94,14 +116,7 @@ static void describe(fri_session *r, parts *p) {
     p->setting[n++] = (fr_state_setting){.name = "batch-norm",
                                          .value = o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE ? "whole" : "part",
                                          .lacking = "part"};
-    changed_layers of = {0};
-    (void)fr_module_each_tensor(r->model, count_changed, &of);
-    p->setting[n++] = (fr_state_setting){.name = "depthwise-gradients",
-                                         .value = "ours",
-                                         .lacking = of.depthwise > 1 ? "the library's" : "ours"};
-    p->setting[n++] = (fr_state_setting){.name = "batch-norm-statistics",
-                                         .value = "in one pass",
-                                         .lacking = of.norms > 0 ? "in two" : "in one pass"};
+    n = set_of_layers(p, n, r);
     set_normalization(p, n++, r->config);
     p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};

@@ -519,7 +519,7 @@ def cross_entropy():
         if shares:
             target = op.normal(rows, classes).softmax(1)
             target[0] = F.one_hot(torch.tensor(1), classes)
-        weight = op.normal(classes).exp() if weights else None
+        weight = op.normal(classes).double().exp().float() if weights else None
 
         def loss(x, target=target, weight=weight, smoothing=smoothing):
             return F.cross_entropy(x, target.double() if target.is_floating_point() else target,
@@ -556,7 +556,7 @@ def bce():
         if shares:
             target = op.normal(rows, classes).sigmoid()
             target[0] = 1
-        weight = op.normal(classes).exp() if weights else None
+        weight = op.normal(classes).double().exp().float() if weights else None
 
         def loss(x, target=target, weight=weight, gamma=gamma, alpha=alpha):
             rows = slice(None) if target.is_floating_point() else target >= 0

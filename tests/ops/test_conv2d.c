@@ -1,7 +1,9 @@
 /* test_conv2d.c - convolution: golden values, gradients, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
+#include <string.h>
 
+#include "cpu/dnnl.h"
 #include "support/op_suite.h"
 
 static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
@@ -64,4 +66,71 @@ Test(conv2d, rejects_bad_args) {
     fr_tensor_release(&flat);
     fr_tensor_release(&meta);
     expect_nothing_left();
+}
+
+static fr_tensor *small_numbers(int64_t n, int64_t h, int64_t w, int64_t c, unsigned state) {
+    static float v[2 * 56 * 56 * 40];
+    fr_tensor *x = NULL;
+    for (int64_t i = 0; i < n * h * w * c; i++) {
+        state = state * 1664525u + 1013904223u;
+        v[i] = (float)((int)(state >> 16) % 3 - 1);
+    }
+    must(fr_tensor_from_host(v, 4, (int64_t[]){n, h, w, c}, FR_F32, test_device(), &x));
+    return x;
+}
+
+/* dw [K, C] of a 1 x 1 convolution: sums of -1, 0 and 1 over 6272 pixels, which f32 holds exactly. */
+Test(conv2d, narrow_weight_gradient) {
+    enum { PIXELS = 2 * 56 * 56, C = 24, K = 40 };
+    static float x_of[PIXELS * C], dy_of[PIXELS * K], dw_of[K * C];
+    fr_tensor *x = small_numbers(2, 56, 56, C, 1), *dy = small_numbers(2, 56, 56, K, 2), *y = NULL;
+    fr_tensor *w = small_numbers(K, 1, 1, C, 3);
+    must(fr_tensor_set_requires_grad(w, true));
+    must(fr_conv2d(x, w, NULL, NULL, &y));
+    must(fr_backward(y, dy));
+    must(fr_tensor_to_host(x, x_of));
+    must(fr_tensor_to_host(dy, dy_of));
+    must(fr_tensor_to_host(fr_tensor_get_grad(w), dw_of));
+    for (int k = 0; k < K; k++)
+        for (int c = 0; c < C; c++) {
+            float sum = 0;
+            for (int i = 0; i < PIXELS; i++) sum += dy_of[i * K + k] * x_of[i * C + c];
+            cr_assert_eq(dw_of[k * C + c], sum, "dw[%d, %d]: %g, not %g", k, c, (double)dw_of[k * C + c], (double)sum);
+        }
+    fr_tensor_release(&x);
+    fr_tensor_release(&w);
+    fr_tensor_release(&y);
+    fr_tensor_release(&dy);
+    expect_nothing_left();
+}
+
+/* By the layer, never by batch: on large maps that are narrow on one side no matrix product makes dw. */
+Test(conv2d, narrow_weight_gradients_are_convolutions) {
+    static const struct {
+        int64_t size, c, k;
+        bool narrow;
+    } layers[] = {{56, 32, 96, true},  {56, 96, 32, true},   {112, 16, 96, true}, {56, 33, 33, false},
+                  {55, 24, 96, false}, {56, 64, 256, false}, {7, 16, 96, false}};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (int64_t n = 1; n <= 100; n *= 10) {
+            const int64_t size = layers[i].size;
+            const fri_conv2d_desc d = {.dtype = FR_F32,
+                                       .bias_dtype = FR_F32,
+                                       .n = n,
+                                       .h = size,
+                                       .w = size,
+                                       .c = layers[i].c,
+                                       .k = layers[i].k,
+                                       .r = 1,
+                                       .s = 1,
+                                       .p = size,
+                                       .q = size,
+                                       .stride_h = 1,
+                                       .stride_w = 1,
+                                       .dilation_h = 1,
+                                       .dilation_w = 1,
+                                       .groups = 1};
+            const char *impl = fri_cpu_conv2d_impl(&d, FRI_PASS_BACKWARD_WEIGHT);
+            cr_expect_eq(strncmp(impl, "im2col", 6) != 0, layers[i].narrow, "layer %zu: %s", i, impl);
+        }
 }
