@@ -57,7 +57,9 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
 typedef struct changed_layers {
     int depthwise, narrow, norms;
 } changed_layers;
-enum { NARROW_CHANNELS = 32, NARROW_SIZE = 56 }; /* on one side; and of maps, so images have it, too */
+/* When a state lacks "narrow-gradients", these layers were products: channels on one side at most, and pixels of a map
+ * at least, so of an image. What is computed now src/cpu/conv2d_engine.c says; this stays as it was then. */
+enum { NARROW_CHANNELS = 32, NARROW_SIZE = 56 };
 
 /* Weights [K, R, S, 1] are of a depthwise convolution, or of the first one, on gray images; [K, 1, 1, C] of a pointwise
  * one. */
