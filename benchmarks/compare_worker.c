@@ -2,9 +2,9 @@
  *
  *     compare_worker MODEL BATCH IMAGE_SIZE CLASSES DTYPE CONFIG SEGMENTS
  *
- * DTYPE f32, bf16 or f16 (autocast; f16 with a loss scaler). CONFIG plain (all switches off), inplace, default or all
- * (every lossless switch); SEGMENTS 0: no checkpoints. Reads commands from standard input, a line each, and answers
- * each by one line of standard output:
+ * DTYPE f32, bf16 or f16 (autocast; f16 with a loss scaler). CONFIG plain (all switches off), inplace, default, all
+ * (every lossless switch) or rebuild-N (the default, and its first N units rebuild); SEGMENTS 0: no checkpoints. Reads
+ * commands from standard input, a line each, and answers each by one line of standard output:
  *
  *     ready          (at the start)          "ready PARAMETERS"
  *     steps N        N training steps        their milliseconds
@@ -25,7 +25,8 @@ typedef struct worker {
     fr_tensor *images, *targets;
     fr_dtype autocast; /* FR_F32: none */
     int segments;
-    size_t saved; /* bytes held for backward behind the forward pass */
+    int units, rebuilt; /* of the units, the first ones that rebuild; 0: as the switches say */
+    size_t saved;       /* bytes held for backward behind the forward pass */
 } worker;
 
 static void must(fr_status s, const char *what) {
@@ -56,10 +57,15 @@ static int64_t resident(const char *field) {
     return kib * 1024;
 }
 
+static int rebuilt_units(const char *config) {
+    int n = 0;
+    return sscanf(config, "rebuild-%d", &n) == 1 && n > 0 ? n : 0;
+}
+
 static fr_switches switches_of(const char *config) {
     fr_switches s = fr_switches_all_off();
     if (strcmp(config, "plain") == 0) return s;
-    if (strcmp(config, "default") == 0) return fr_switches_default();
+    if (strcmp(config, "default") == 0 || rebuilt_units(config) > 0) return fr_switches_default();
     if (strcmp(config, "inplace") != 0 && strcmp(config, "all") != 0) usage("configuration", config);
     s.inplace = true;
     if (strcmp(config, "inplace") == 0) return s;
@@ -89,6 +95,14 @@ static void make_batch(worker *w, const char *name, int64_t batch, int64_t size,
     free(t);
 }
 
+static fr_status forward(worker *w, fr_tensor **y) {
+    if (w->segments > 0) return fr_checkpoint_sequential(w->model, w->segments, w->images, y);
+    if (w->rebuilt == 0) return fr_module_forward(w->model, w->images, y);
+    fr_unit_option option[FR_MAX_UNITS];
+    for (int i = 0; i < w->units; i++) option[i] = i < w->rebuilt ? FR_UNIT_REBUILD : FR_UNIT_AS_SET;
+    return fr_checkpoint_plan(w->model, &(fr_unit_plan){.units = w->units, .option = option}, w->images, y);
+}
+
 static void step(worker *w) {
     fr_step_scope scope;
     fr_autocast_state was;
@@ -97,10 +111,7 @@ static void step(worker *w) {
     double value = 0;
     must(fr_step_begin(&scope), "step");
     if (w->autocast != FR_F32) must(fr_autocast_begin(w->autocast, &was), "autocast");
-    if (w->segments > 0)
-        must(fr_checkpoint_sequential(w->model, w->segments, w->images, &y), "forward");
-    else
-        must(fr_module_forward(w->model, w->images, &y), "forward");
+    must(forward(w, &y), "forward");
     must(fr_cross_entropy(y, w->targets, NULL, &loss), "loss");
     fr_tensor_release(&y);
     if (w->autocast != FR_F32) fr_autocast_end(was);
@@ -140,15 +151,16 @@ static void answer(worker *w, const char *line, int64_t idle) {
 int main(int argc, char **argv) {
     if (argc != 8) {
         fprintf(stderr, "usage: compare_worker MODEL BATCH IMAGE_SIZE CLASSES f32|bf16|f16 "
-                        "plain|inplace|default|all SEGMENTS\n");
+                        "plain|inplace|default|all|rebuild-N SEGMENTS\n");
         return 2;
     }
-    worker w = {.autocast = dtype_of(argv[5]), .segments = atoi(argv[7])};
+    worker w = {.autocast = dtype_of(argv[5]), .segments = atoi(argv[7]), .rebuilt = rebuilt_units(argv[6])};
     int64_t batch = atoll(argv[2]), size = atoll(argv[3]), classes = atoll(argv[4]), idle = resident("VmRSS");
     char line[64];
     fr_switches_set(switches_of(argv[6]));
     must(fr_model(argv[1], FR_MODEL_OPTS(.classes = classes, .image_size = size, .batch_norm = true), &w.model),
          "model");
+    w.units = fr_module_units(w.model, NULL, 0);
     must(fr_sgd(w.model, FR_SGD_OPTS(.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4), &w.optimizer), "optimizer");
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = w.autocast == FR_F16), FR_CPU, &w.scaler), "scaler");
     make_batch(&w, argv[1], batch, size, classes);

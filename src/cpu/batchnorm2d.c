@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "cpu/stream.h"
+
 /* [chunks][c] twice and [c] twice. */
 size_t fri_cpu_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
     return (size_t)(2 * (chunks(d) + 1) * d->c) * sizeof(real);
@@ -38,7 +40,7 @@ FRI_CLONES static void combine(int64_t n, int64_t c, int64_t width, int64_t ld, 
 #define ROW static inline __attribute__((always_inline)) void
 
 static inline void ahead(const real *row, int64_t width) {
-    fri_cpu_prefetch(FRI_REAL_DTYPE, row, 0, width);
+    fri_cpu_prefetch_bytes(row, (size_t)width * sizeof *row);
 }
 
 /* silu's exponential and what is made of it are two loops: in one, a chain of forty instructions fills the processor's
@@ -105,11 +107,18 @@ static void scale_of(const tile *t, const real *invstd, const real *gamma, real 
     for (int64_t j = 0; j < t->width; j++) scale[j] = fri_norm_scale(invstd, gamma, t->c + j);
 }
 
+/* Is y written past the caches? In place it is there already. */
+static bool streams(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const void *addend, const void *y) {
+    return d->dtype == FRI_REAL_DTYPE && t->width == d->c && y != x && y != addend &&
+           fri_may_stream(y, (size_t)d->c * sizeof(real), d->rows * d->c * (int64_t)sizeof(real));
+}
+
 static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
                        const real *invstd, const real *gamma, const real *beta, const void *addend, fri_activation act,
                        void *y) {
     real scale[C_BLOCK], shift[C_BLOCK], xbuf[TILE], ybuf[TILE];
-    int64_t step = step_rows(d, t), ld = pitch(d, t);
+    const bool stream = streams(d, t, x, addend, y);
+    int64_t step = stream ? TILE / t->width : step_rows(d, t), ld = pitch(d, t);
     const bool once =
         d->dtype == FRI_REAL_DTYPE || (addend == NULL && !fri_bends(act)); /* nothing is rounded between */
     scale_of(t, invstd, gamma, scale);
@@ -117,7 +126,7 @@ static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
     for (int64_t i = 0; i < t->rows; i += step) {
         int64_t rows = fri_min_i64(step, t->rows - i);
         const real *v = load_rows(d, t, x, t->row + i, rows, xbuf);
-        real *out = target_rows(d, t, y, t->row + i, ybuf);
+        real *out = stream ? ybuf : target_rows(d, t, y, t->row + i, ybuf);
         if (once) {
             const real *plus = load_rows(d, t, addend, t->row + i, rows, xbuf);
             apply_rows(rows, t->width, ld, v, mean + t->c, scale, shift, plus, act, out);
@@ -126,8 +135,12 @@ static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
             round_values(d, rows * t->width, out);
             finish_values(rows * t->width, load_rows(d, t, addend, t->row + i, rows, xbuf), act, out);
         }
-        store_rows(d, t, y, t->row + i, rows, out);
+        if (stream)
+            fri_stream_copy((real *)y + (t->row + i) * d->c, out, (size_t)(rows * d->c) * sizeof *out);
+        else
+            store_rows(d, t, y, t->row + i, rows, out);
     }
+    fri_stream_end(stream);
 }
 
 fr_status fri_cpu_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const void *mean,

@@ -15,6 +15,7 @@ FRI_CLONES static void sum_rows(int64_t rows, int64_t width, int64_t ld, const r
     int64_t i = 0;
     for (; i + 4 <= rows; i += 4) {
         const real *x0 = x + i * ld, *x1 = x0 + ld, *x2 = x1 + ld, *x3 = x2 + ld;
+        for (int64_t k = 0; k < 4; k++) fri_cpu_prefetch_bytes(x0 + k * ld, (size_t)width * sizeof *x);
         for (int64_t j = 0; j < width; j++)
             sum[j] += ((x0[j] - shift[j]) + (x1[j] - shift[j])) + ((x2[j] - shift[j]) + (x3[j] - shift[j]));
     }

@@ -260,6 +260,7 @@ const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
         return fri_dnnl_name(p.engine.direct, p.widened ? FRI_DNNL_WIDENED : FRI_DNNL_PLAIN);
     if (p.engine.method == FRI_CONV2D_WINOGRAD) return fri_dnnl_name(p.engine.op[0], FRI_DNNL_WINOGRAD);
     if (p.engine.method == FRI_CONV2D_DEPTHWISE) return p.widened ? "widened:depthwise" : "depthwise";
+    if (p.engine.method == FRI_CONV2D_POINTWISE) return p.widened ? "widened:pointwise" : "pointwise";
     if (p.engine.method == FRI_CONV2D_IM2COL && p.engine.op[0] == NULL)
         return p.widened ? "widened:im2col+loops" : "im2col+loops";
     if (p.engine.method == FRI_CONV2D_IM2COL)

@@ -1,196 +1,268 @@
-/* conv2d_depthwise.c - the weights' gradient of a convolution in which each channel has a filter of its own
- * (groups = C = K), where the library is slow; mostly it pads each channel to a block of them there, with 256 times the
- * weights as scratch.
+/* conv2d_depthwise.c - convolutions in which each channel has a filter of its own (groups = C = K): forward and the
+ * gradient of x. The weights' gradient is in conv2d_depthwise_weight.c.
  *
- *   dw[c, r, s] = sum over images, p, q of dy[p, q, c] x[p stride - pad + r dilation, q stride - pad + s, c]
+ *   forward          y[p, q, c] = b[c] + sum over r, s of x[p st - pad + r, q st - pad + s, c] w[c, r, s]
+ *   backward input   stride 1: the same on dy, with w turned by 180 degrees and padding R - 1 - pad
+ *                    stride 2: a row and a column of dx meet every second row and column of w; pairs of columns
  *
- * Channels are the vectors. Half data is widened as it is read, sums are made in f32. They are made over output rows in
- * parts that follow the shape; parts are added in order: same bits on any number of threads. */
+ * Channels are the vectors; a task is a row of the result. TOGETHER neighbours share the columns that they read, and
+ * what the next row reads beside this one's is asked for in advance: a map is read from memory once. An element is
+ * summed in an order of its own, whatever the batch and the threads are. */
 #include "cpu/conv2d_engine.h"
-
-#include <string.h>
-
-#include "cpu/cpu.h"
+#include "cpu/lanes.h"
 
 enum {
-    LANES = 16,           /* channels of a vector */
-    TOGETHER = 4,         /* gradients that share the columns of x in registers */
-    MOST_SIZE = 7,        /* of a filter, in each direction */
-    GROUP = 4,            /* vectors of channels that a part reads side by side: 256 bytes of a pixel in f32 */
-    PARTS = 16,           /* at least, where there are so many rows: work for as many threads */
-    STRIP_BYTES = 1 << 14 /* of a vector's channels in x and dy; a part reads them once for each row of the filter */
+    TOGETHER = 4, /* elements of a row whose sums are in registers: pairs of them for stride 2's gradient */
+    MOST_TAPS = 7,
+    LEAST_WIDTH = 14, /* of the result: below, most elements touch an edge */
 };
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-typedef uint32_t words __attribute__((vector_size(LANES * 4)));
-typedef uint16_t halves __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
+/* One direction as the loops see it: of `in` [n, h, w, c] and weights [vectors, R S, lanes] is made
+ * `out` [n, p, q, c]. */
+typedef struct loops {
+    int64_t n, h, w, p, q, c, r, s, pad_h, pad_w;
+    int stride;
+    bool spread; /* out is the larger map: the gradient where stride is 2 */
+    bool stream;
+    const float *in, *weight, *bias;
+    float *out;
+    int64_t left, right; /* columns of out (pairs where spread) all of whose taps are in `in` */
+} loops;
 
-/* The library has a kernel of its own for 3 x 3 filters on maps that are larger; with bf16 ours takes 0.65 of its time
- * (benchmarks/op_bandwidth bf16 7 depthwise). */
-static bool library_is_slow(const fri_conv2d_desc *d) {
-    return d->dtype == FR_BF16 || d->r > 3 || d->s > 3 || d->h <= 3 || d->w <= 3;
+static bool turned(const fri_conv2d_engine *e) {
+    return e->pass == FRI_PASS_BACKWARD_INPUT && e->d.stride_w == 1;
 }
 
 bool fri_conv2d_depthwise_pays(const fri_conv2d_desc *d, fri_pass pass) {
-    return pass == FRI_PASS_BACKWARD_WEIGHT && d->groups == d->c && d->k == d->c && d->c >= LANES &&
-           d->r <= MOST_SIZE && (d->s == 3 || d->s == 5 || d->s == 7) && d->stride_w <= 2 && d->dilation_w == 1 &&
-           library_is_slow(d);
-}
-
-/* ---- one row of the filters of LANES channels ------------------------------------------------------------ */
-
-/* Rows `from` to `to` of dy. */
-typedef struct strip {
-    const fri_conv2d_desc *d;
-    const char *x, *dy;
-    int64_t from, to;
-    int64_t next;        /* rows from here to those that are read next */
-    int64_t left, right; /* the columns of dy all of whose taps are in x */
-} strip;
-
-ALWAYS_INLINE void load(bool half, const char *p, lanes *v) {
-    if (half)
-        *v = (lanes)(__builtin_convertvector(*(const halves *)p, words) << 16);
-    else
-        *v = *(const lanes *)p;
-}
-
-/* sum[s] += dy x for channels from c on. Gradients inside are taken TOGETHER, and every second one is added elsewhere,
- * so that additions wait less for each other. */
-ALWAYS_INLINE void filter_row(bool half, const int taps, const int stride, const strip *t, int64_t r, int64_t c,
-                              float *sum) {
-    const fri_conv2d_desc *d = t->d;
-    const int64_t bytes = half ? 2 : 4, pixel = d->c * bytes;
-    lanes total[2][MOST_SIZE] = {0}, g[TOGETHER], v;
-    for (int64_t i = t->from; i < t->to; i++) {
-        const int64_t h = i % d->p * d->stride_h - d->pad_h + r * d->dilation_h;
-        if (h < 0 || h >= d->h) continue;
-        const char *dy = t->dy + i * d->q * pixel + c * bytes;
-        const char *x = t->x + (i / d->p * d->h + h) * d->w * pixel + c * bytes;
-        for (int64_t q = 0; q < d->q;) {
-            const int64_t first = q * stride - d->pad_w;
-            if (q < t->left || q + TOGETHER > t->right) {
-                load(half, dy + q++ * pixel, &g[0]);
-#pragma GCC unroll 16
-                for (int s = 0; s < taps; s++) {
-                    if (first + s < 0 || first + s >= d->w) continue;
-                    load(half, x + (first + s) * pixel, &v);
-                    total[0][s] += g[0] * v;
-                }
-                continue;
-            }
-            for (int k = 0; k < TOGETHER && r == 0; k++) {
-                __builtin_prefetch(dy + (t->next * d->q + q + k) * pixel, 0, 2);
-                __builtin_prefetch(x + (t->next * d->stride_h * d->w + first + k * stride) * pixel, 0, 2);
-            }
-#pragma GCC unroll 16
-            for (int k = 0; k < TOGETHER; k++) load(half, dy + (q + k) * pixel, &g[k]);
-#pragma GCC unroll 16
-            for (int column = 0; column < (TOGETHER - 1) * stride + taps; column++) {
-                load(half, x + (first + column) * pixel, &v);
-#pragma GCC unroll 16
-                for (int k = 0; k < TOGETHER; k++)
-                    if (column >= k * stride && column < k * stride + taps)
-                        total[k % 2][column - k * stride] += g[k] * v;
-            }
-            q += TOGETHER;
-        }
-    }
-#pragma GCC unroll 16
-    for (int s = 0; s < taps; s++) *(lanes *)(sum + s * LANES) += total[0][s] + total[1][s];
-}
-
-ALWAYS_INLINE void filter_any_row(bool half, const strip *t, int64_t r, int64_t c, float *sum) {
-    switch (10 * t->d->s + t->d->stride_w) {
-    case 31: filter_row(half, 3, 1, t, r, c, sum); break;
-    case 32: filter_row(half, 3, 2, t, r, c, sum); break;
-    case 51: filter_row(half, 5, 1, t, r, c, sum); break;
-    case 52: filter_row(half, 5, 2, t, r, c, sum); break;
-    case 71: filter_row(half, 7, 1, t, r, c, sum); break;
-    default: filter_row(half, 7, 2, t, r, c, sum);
-    }
-}
-
-FRI_CLONES static void filter_row_f32(const strip *t, int64_t r, int64_t c, float *sum) {
-    filter_any_row(false, t, r, c, sum);
-}
-
-FRI_CLONES static void filter_row_bf16(const strip *t, int64_t r, int64_t c, float *sum) {
-    filter_any_row(true, t, r, c, sum);
-}
-
-/* ---- all of them ----------------------------------------------------------------------------------------- */
-
-static int64_t vectors_of(const fri_conv2d_desc *d) {
-    return fri_ceil_div(d->c, LANES);
-}
-
-/* The last vector overlaps the one before, where channels are no multiple of LANES. */
-static int64_t channel_of(const fri_conv2d_desc *d, int64_t vector) {
-    return fri_min_i64(vector * LANES, d->c - LANES);
-}
-
-/* Rows from .. to for the vectors of channels first .. end. sum: [vectors, R S, LANES]. */
-static void filter_part(strip t, int64_t first, int64_t end, float *sum) {
-    const fri_conv2d_desc *d = t.d;
-    const int64_t to = t.to, taps = d->r * d->s * LANES;
-    const int64_t row = (d->q + d->w * d->stride_h) * LANES * (int64_t)fr_dtype_size(d->dtype);
-    t.next = fri_max_i64(1, STRIP_BYTES / row);
-    memset(sum + first * taps, 0, (size_t)((end - first) * taps) * sizeof *sum);
-    for (; t.from < to; t.from = t.to) {
-        t.to = fri_min_i64(to, t.from + t.next);
-        for (int64_t v = first; v < end; v++)
-            for (int64_t r = 0; r < d->r; r++) {
-                float *place = sum + v * taps + r * d->s * LANES;
-                if (d->dtype == FR_F32)
-                    filter_row_f32(&t, r, channel_of(d, v), place);
-                else
-                    filter_row_bf16(&t, r, channel_of(d, v), place);
-            }
-    }
-}
-
-/* part: [parts][vectors, R S, LANES]. */
-static void add_parts(const fri_conv2d_engine *e, const float *part, void *dw) {
-    const fri_conv2d_desc *d = &e->d;
-    const int64_t taps = d->r * d->s, vectors = vectors_of(d);
-    for (int64_t v = 0; v < vectors; v++)
-        for (int64_t lane = 0; lane < LANES; lane++) {
-            float buf[MOST_SIZE * MOST_SIZE];
-            const int64_t at = (channel_of(d, v) + lane) * taps;
-            float *sum = fri_cpu_target(d->dtype, dw, at, buf);
-            memset(sum, 0, (size_t)taps * sizeof *sum);
-            for (int64_t i = 0; i < e->parts; i++)
-                for (int64_t t = 0; t < taps; t++) sum[t] += part[((i * vectors + v) * taps + t) * LANES + lane];
-            fri_cpu_store(d->dtype, dw, at, taps, sum);
-        }
+    if (d->groups != d->c || d->k != d->c || d->c < FRI_VECTOR) return false;
+    if (pass == FRI_PASS_BACKWARD_WEIGHT) return fri_conv2d_depthwise_weight_pays(d);
+    return d->dtype == FR_F32 && d->dilation_h == 1 && d->dilation_w == 1 && d->stride_h == d->stride_w &&
+           d->stride_w <= 2 && d->r <= MOST_TAPS && (d->s == 3 || d->s == 5 || d->s == 7) && d->pad_h < d->r &&
+           d->pad_w < d->s && d->q >= LEAST_WIDTH;
 }
 
 void fri_conv2d_depthwise_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
-    e->method = FRI_CONV2D_DEPTHWISE;
-    e->parts = fri_min_i64(d->n * d->p, fri_ceil_div(PARTS, fri_ceil_div(vectors_of(d), GROUP)));
-    e->sum_at = fri_part(&e->bytes, (size_t)(e->parts * vectors_of(d) * LANES * d->r * d->s) * sizeof(float));
+    if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
+        fri_conv2d_depthwise_weight_plan(e);
+        return;
+    }
+    const int64_t lanes = fri_vectors(d->c) * FRI_VECTOR;
+    e->weight_at = fri_part(&e->bytes, (size_t)(lanes * d->r * d->s) * sizeof(float));
+    e->bias_at = fri_part(&e->bytes, (size_t)d->c * sizeof(float));
 }
 
-void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace) {
+/* w [C, R, S] to [vectors, R S, lanes], and zeros where there is no bias. */
+void fri_conv2d_depthwise_prepare(const fri_conv2d_engine *e, const float *w, char *workspace) {
     const fri_conv2d_desc *d = &e->d;
-    const int64_t rows = d->n * d->p, vectors = vectors_of(d), groups = fri_ceil_div(vectors, GROUP);
-    const int64_t room = d->w + d->pad_w - d->s; /* where the last column begins whose taps are inside */
-    const int64_t right = room < 0 ? 0 : fri_min_i64(d->q, room / d->stride_w + 1);
-    float *part = (float *)(void *)(workspace + e->sum_at);
-#pragma omp parallel for schedule(static)
-    for (int64_t task = 0; task < e->parts * groups; task++) {
-        const int64_t i = task / groups, first = task % groups * GROUP;
-        const strip t = {.d = d,
-                         .x = x,
-                         .dy = dy,
-                         .from = i * rows / e->parts,
-                         .to = (i + 1) * rows / e->parts,
-                         .left = fri_ceil_div(d->pad_w, d->stride_w),
-                         .right = right};
-        filter_part(t, first, fri_min_i64(vectors, first + GROUP), part + i * vectors * LANES * d->r * d->s);
+    const int64_t taps = d->r * d->s;
+    float *weight = (float *)(void *)(workspace + e->weight_at), *bias = (float *)(void *)(workspace + e->bias_at);
+    for (int64_t v = 0; v < fri_vectors(d->c); v++)
+        for (int64_t t = 0; t < taps; t++)
+            for (int64_t lane = 0; lane < FRI_VECTOR; lane++)
+                weight[(v * taps + (turned(e) ? taps - 1 - t : t)) * FRI_VECTOR + lane] =
+                    w[(fri_vector_at(d->c, v) + lane) * taps + t];
+    for (int64_t c = 0; c < d->c; c++) bias[c] = 0;
+}
+
+/* ---- a row of the result ----------------------------------------------------------------------------------- */
+
+/* Rows from + first .. from + end of `in` are under a row of out whose window begins at `from`. */
+typedef struct window {
+    int64_t from, first, end;
+} window;
+
+static window window_of(const loops *l, int64_t row) {
+    const int64_t from = row * l->stride - l->pad_h;
+    return (window){from, fri_max_i64(0, -from), fri_min_i64(l->r, l->h - from)};
+}
+
+/* One element near an edge: the taps that are in x. */
+FRI_INLINE void edge(const loops *l, const window *t, const float *x, int64_t first, const float *w, fri_lanes *sum) {
+    for (int64_t r = t->first; r < t->end; r++)
+        for (int64_t s = fri_max_i64(0, -first); s < fri_min_i64(l->s, l->w - first); s++)
+            *sum += FRI_LANES_AT(x + ((t->from + r) * l->w + first + s) * l->c) *
+                    FRI_LANES_AT(w + (r * l->s + s) * FRI_VECTOR);
+}
+
+/* x, y, w, bias: of the vector's channels; y: of the row. */
+FRI_INLINE void inner(const int taps, const int stride, const loops *l, const window *t, const float *x, int64_t first,
+                      const float *w, const fri_lanes *bias, float *y) {
+    const int64_t c = l->c;
+    fri_lanes sum[TOGETHER], weight[MOST_TAPS];
+#pragma GCC unroll 4
+    for (int k = 0; k < TOGETHER; k++) sum[k] = *bias;
+    for (int64_t r = t->first; r < t->end; r++) {
+        const float *row = x + ((t->from + r) * l->w + first) * c;
+#pragma GCC unroll 7
+        for (int s = 0; s < taps; s++) weight[s] = FRI_LANES_AT(w + (r * taps + s) * FRI_VECTOR);
+#pragma GCC unroll 16
+        for (int column = 0; column < (TOGETHER - 1) * stride + taps; column++) {
+            const fri_lanes v = FRI_LANES_AT(row + column * c);
+#pragma GCC unroll 4
+            for (int k = 0; k < TOGETHER; k++)
+                if (column >= k * stride && column < k * stride + taps) sum[k] += weight[column - k * stride] * v;
+        }
     }
-    add_parts(e, part, dw);
+#pragma GCC unroll 4
+    for (int k = 0; k < TOGETHER; k++) fri_lanes_put(y + k * c, &sum[k], l->stream);
+}
+
+/* The rows that the next row's window adds, at the columns that are read now. */
+FRI_INLINE void ask_ahead(const int taps, const int stride, const loops *l, const window *t, const float *x,
+                          int64_t first) {
+    for (int i = 0; i < stride; i++) {
+        const int64_t h = t->from + l->r + i;
+        if (h >= l->h) return;
+        const float *next = x + (h * l->w + first + taps / 2) * l->c;
+#pragma GCC unroll 8
+        for (int k = 0; k < TOGETHER * stride; k++) __builtin_prefetch(next + k * l->c, 0, 2);
+    }
+}
+
+FRI_INLINE void row_of(const int taps, const int stride, const loops *l, int64_t n, int64_t p) {
+    const window t = window_of(l, p);
+    const int64_t vectors = fri_vectors(l->c);
+    const float *image = l->in + n * l->h * l->w * l->c;
+    float *line = l->out + (n * l->p + p) * l->q * l->c;
+    for (int64_t q = 0; q < l->q;) {
+        const int64_t first = q * stride - l->pad_w;
+        const bool together = q >= l->left && q + TOGETHER <= l->right;
+        for (int64_t v = 0; v < vectors; v++) {
+            const int64_t c = fri_vector_at(l->c, v);
+            const float *x = image + c, *w = l->weight + v * l->r * taps * FRI_VECTOR;
+            fri_lanes bias = FRI_LANES_AT(l->bias + c);
+            float *y = line + q * l->c + c;
+            if (!together) {
+                edge(l, &t, x, first, w, &bias);
+                fri_lanes_put(y, &bias, l->stream);
+                continue;
+            }
+            ask_ahead(taps, stride, l, &t, x, first);
+            inner(taps, stride, l, &t, x, first, w, &bias, y);
+        }
+        q += together ? TOGETHER : 1;
+    }
+}
+
+/* ---- a row of the gradient of x where stride is 2 ------------------------------------------------------------ */
+
+/* A pair j are the columns 2j - pad and 2j + 1 - pad of dx. One column f (0, 1) of a pair near an edge: */
+FRI_INLINE void put_edge(const loops *l, int64_t place, const float *dy, int64_t j, int64_t f, const float *w,
+                         float *dx) {
+    fri_lanes sum = {0};
+    for (int64_t r = place % 2; r < l->r; r += 2) {
+        const int64_t p = (place - r) / 2;
+        if (place < r || p >= l->h) continue;
+        for (int64_t s = f; s < l->s; s += 2) {
+            const int64_t q = j - (s - f) / 2;
+            if (q >= 0 && q < l->w)
+                sum += FRI_LANES_AT(dy + (p * l->w + q) * l->c) * FRI_LANES_AT(w + (r * l->s + s) * FRI_VECTOR);
+        }
+    }
+    fri_lanes_put(dx, &sum, l->stream);
+}
+
+/* place: the row of dx plus the padding; dx: the first column of pair j. */
+FRI_INLINE void inner_pairs(const int taps, const loops *l, int64_t place, const float *dy, int64_t j, const float *w,
+                            float *dx) {
+    const int back = (taps - 1) / 2;
+    fri_lanes sum[2 * TOGETHER], weight[MOST_TAPS];
+#pragma GCC unroll 8
+    for (int k = 0; k < 2 * TOGETHER; k++) sum[k] = (fri_lanes){0};
+    for (int64_t r = place % 2; r < l->r; r += 2) {
+        const int64_t p = (place - r) / 2;
+        if (place < r || p >= l->h) continue;
+        const float *row = dy + (p * l->w + j - back) * l->c;
+#pragma GCC unroll 7
+        for (int s = 0; s < taps; s++) weight[s] = FRI_LANES_AT(w + (r * taps + s) * FRI_VECTOR);
+#pragma GCC unroll 8
+        for (int column = 0; column < TOGETHER + back; column++) {
+            const fri_lanes v = FRI_LANES_AT(row + column * l->c);
+#pragma GCC unroll 4
+            for (int k = 0; k < TOGETHER; k++)
+#pragma GCC unroll 7
+                for (int s = 0; s < taps; s++)
+                    if (k - s / 2 == column - back) sum[2 * k + s % 2] += weight[s] * v;
+        }
+    }
+#pragma GCC unroll 8
+    for (int k = 0; k < 2 * TOGETHER; k++) fri_lanes_put(dx + k * l->c, &sum[k], l->stream);
+}
+
+FRI_INLINE void row_of_pairs(const int taps, const loops *l, int64_t n, int64_t h) {
+    const int64_t place = h + l->pad_h, pairs = (l->q + l->pad_w + 1) / 2, vectors = fri_vectors(l->c);
+    const float *image = l->in + n * l->h * l->w * l->c;
+    float *line = l->out + (n * l->p + h) * l->q * l->c;
+    for (int64_t j = 0; j < pairs;) {
+        const bool together = j >= l->left && j + TOGETHER <= l->right;
+        for (int64_t v = 0; v < vectors; v++) {
+            const int64_t c = fri_vector_at(l->c, v), first = 2 * j - l->pad_w;
+            const float *dy = image + c, *w = l->weight + v * l->r * taps * FRI_VECTOR;
+            float *dx = line + first * l->c + c;
+            if (together) {
+                inner_pairs(taps, l, place, dy, j, w, dx);
+                continue;
+            }
+            for (int64_t f = fri_max_i64(0, -first); f < fri_min_i64(2, l->q - first); f++)
+                put_edge(l, place, dy, j, f, w, dx + f * l->c);
+        }
+        j += together ? TOGETHER : 1;
+    }
+}
+
+/* ---- all rows ---------------------------------------------------------------------------------------------- */
+
+FRI_CLONES static void any_row(const loops *l, int64_t n, int64_t row) {
+    switch (l->s * 10 + (l->spread ? 0 : l->stride)) {
+    case 31: row_of(3, 1, l, n, row); break;
+    case 32: row_of(3, 2, l, n, row); break;
+    case 30: row_of_pairs(3, l, n, row); break;
+    case 51: row_of(5, 1, l, n, row); break;
+    case 52: row_of(5, 2, l, n, row); break;
+    case 50: row_of_pairs(5, l, n, row); break;
+    case 71: row_of(7, 1, l, n, row); break;
+    case 72: row_of(7, 2, l, n, row); break;
+    default: row_of_pairs(7, l, n, row);
+    }
+}
+
+/* Which columns, or pairs of them, touch no edge. */
+static void set_inside(loops *l) {
+    const int64_t room = l->w + l->pad_w - l->s;
+    l->left = fri_ceil_div(l->pad_w, l->stride);
+    l->right = room < 0 ? 0 : fri_min_i64(l->q, room / l->stride + 1);
+    if (!l->spread) return;
+    l->left = fri_max_i64((l->s - 1) / 2, fri_ceil_div(l->pad_w, 2));
+    l->right = fri_min_i64(l->w, (l->q + l->pad_w) / 2);
+}
+
+void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const float *in, const float *bias, float *out,
+                              const char *workspace) {
+    const fri_conv2d_desc *d = &e->d;
+    const bool forward = e->pass == FRI_PASS_FORWARD;
+    const float *none = (const float *)(const void *)(workspace + e->bias_at);
+    loops l = {.n = d->n,
+               .h = forward ? d->h : d->p,
+               .w = forward ? d->w : d->q,
+               .p = forward ? d->p : d->h,
+               .q = forward ? d->q : d->w,
+               .c = d->c,
+               .r = d->r,
+               .s = d->s,
+               .pad_h = turned(e) ? d->r - 1 - d->pad_h : d->pad_h,
+               .pad_w = turned(e) ? d->s - 1 - d->pad_w : d->pad_w,
+               .stride = (int)d->stride_w,
+               .spread = !forward && d->stride_w == 2,
+               .in = in,
+               .weight = (const float *)(const void *)(workspace + e->weight_at),
+               .bias = bias != NULL ? bias : none,
+               .out = out};
+    set_inside(&l);
+    l.stream = fri_lanes_may_stream(out, l.c, l.n * l.p * l.q);
+#pragma omp parallel for schedule(static)
+    for (int64_t row = 0; row < l.n * l.p; row++) {
+        any_row(&l, row / l.p, row % l.p);
+        fri_stream_end(l.stream);
+    }
 }

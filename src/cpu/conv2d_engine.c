@@ -13,7 +13,7 @@ typedef struct area_limits {
 } area_limits;
 
 static const area_limits spatial_f32 = {{16, 4, 9}}, spatial_bf16 = {{25, 9, 49}};
-static const area_limits pointwise = {{49, 49, INT64_MAX}};
+static const area_limits spatial_1x1 = {{49, 49, INT64_MAX}};
 /* And from which on, in 1x1 layers with at most so many channels on one side, a weight gradient's is slower again: its
  * sum runs over all pixels, and its result is a few rows. Measured on 1 and 2 threads, f32 and bf16, MobileNetV2's
  * layers (AMD Zen 4): 0.4 to 0.85 of the product's time. */
@@ -28,7 +28,7 @@ static bool prefers_im2col(const fri_conv2d_desc *d, fri_pass pass) {
     bool strided = d->stride_h > 1 || d->stride_w > 1;
     if (strided && pass == FRI_PASS_BACKWARD_INPUT && d->dtype != FR_F32) return false;
     if (area >= NARROW_AREA && (d->c <= NARROW_CHANNELS || d->k <= NARROW_CHANNELS)) return false;
-    return area <= pointwise.limit[pass];
+    return area <= spatial_1x1.limit[pass];
 }
 
 static fr_status plan_direct(fri_conv2d_engine *e) {
@@ -48,6 +48,22 @@ static fr_status plan_im2col(fri_conv2d_engine *e) {
     return fri_conv2d_im2col_plan(e);
 }
 
+/* Loops of our own. in: x or dy. */
+typedef struct own_way {
+    void (*plan)(fri_conv2d_engine *e);
+    void (*prepare)(const fri_conv2d_engine *e, const float *w, char *workspace);
+    void (*run)(const fri_conv2d_engine *e, const float *in, const float *bias, float *out, const char *workspace);
+    void (*run_weight)(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace);
+} own_way;
+
+static const own_way *own_way_of(fri_conv2d_method method) {
+    static const own_way depthwise = {fri_conv2d_depthwise_plan, fri_conv2d_depthwise_prepare, fri_conv2d_depthwise_run,
+                                      fri_conv2d_depthwise_weight_run};
+    static const own_way pointwise = {fri_conv2d_pointwise_plan, fri_conv2d_pointwise_prepare, fri_conv2d_pointwise_run,
+                                      fri_conv2d_pointwise_weight_run};
+    return method == FRI_CONV2D_DEPTHWISE ? &depthwise : method == FRI_CONV2D_POINTWISE ? &pointwise : NULL;
+}
+
 fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method,
                                  fri_conv2d_engine *e) {
     memset(e, 0, sizeof *e);
@@ -56,8 +72,14 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     if (method == FRI_CONV2D_DIRECT) return plan_direct(e);
     if (method == FRI_CONV2D_IM2COL) return plan_im2col(e);
     if (method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_plan(e);
-    if (fri_conv2d_depthwise_pays(d, pass)) {
-        fri_conv2d_depthwise_plan(e);
+    if (method == FRI_CONV2D_AUTO)
+        method = fri_conv2d_depthwise_pays(d, pass) ? FRI_CONV2D_DEPTHWISE
+                 : fri_conv2d_pointwise_pays(d)     ? FRI_CONV2D_POINTWISE
+                                                    : method;
+    const own_way *own = own_way_of(method);
+    if (own != NULL) {
+        e->method = method;
+        own->plan(e);
         return FR_OK;
     }
 
@@ -75,7 +97,12 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
 }
 
 fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace) {
-    if (e->method == FRI_CONV2D_WINOGRAD || e->method == FRI_CONV2D_DEPTHWISE) return FR_OK;
+    if (e->method == FRI_CONV2D_WINOGRAD) return FR_OK;
+    const own_way *own = own_way_of(e->method);
+    if (own != NULL) {
+        if (e->pass != FRI_PASS_BACKWARD_WEIGHT) own->prepare(e, w, workspace);
+        return FR_OK;
+    }
     if (e->pass == FRI_PASS_FORWARD) memset(workspace + e->bias_at, 0, (size_t)e->d.k * fr_dtype_size(e->d.bias_dtype));
     if (e->method != FRI_CONV2D_DIRECT || e->pass == FRI_PASS_BACKWARD_WEIGHT || fri_dnnl_packed_bytes(e->direct) == 0)
         return FR_OK;
@@ -85,8 +112,12 @@ fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, c
 fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                 char *workspace) {
     if (e->method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_run(e, a, b, bias, out, workspace);
-    if (e->method == FRI_CONV2D_DEPTHWISE) {
-        fri_conv2d_depthwise_run(e, a, b, out, workspace);
+    const own_way *own = own_way_of(e->method);
+    if (own != NULL) {
+        if (e->pass == FRI_PASS_BACKWARD_WEIGHT)
+            own->run_weight(e, a, b, out, workspace);
+        else
+            own->run(e, a, bias, out, workspace);
         return FR_OK;
     }
     if (e->pass == FRI_PASS_FORWARD && bias == NULL) bias = workspace + e->bias_at;

@@ -1,9 +1,9 @@
 /* conv2d_engine.h - one convolution pass on f32 or bf16 data: the way it is made, in how much scratch, and making it.
  *
- * Four ways: the library's convolution, im2col with the library's matrix product in a bounded buffer, for f32 unless
- * exact convolutions are asked for Winograd's minimal filtering with the same product, and loops of our own for the
- * gradient of depthwise weights. The choice depends on the layer's shape, the element type and the pass, never on the
- * batch size: a batch cut in two computes the same bits.
+ * Five ways: the library's convolution, im2col with the library's matrix product in a bounded buffer, for f32 unless
+ * exact convolutions are asked for Winograd's minimal filtering with the same product, and loops of our own for
+ * depthwise convolutions and for 1 x 1 ones of few channels. The choice depends on the layer's shape, the element type
+ * and the pass, never on the batch size: a batch cut in two computes the same bits.
  * src/cpu/conv2d.c cuts what the engine cannot compute as stored (f16) into pieces that it can. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H
@@ -12,11 +12,12 @@
 
 typedef enum fri_conv2d_method {
     FRI_CONV2D_NONE, /* nothing but reference code computes this type here */
-    FRI_CONV2D_AUTO, /* one of the next two, or depthwise where that pays */
+    FRI_CONV2D_AUTO, /* one of the next two, or one of the last two where that pays */
     FRI_CONV2D_DIRECT,
     FRI_CONV2D_IM2COL,
     FRI_CONV2D_WINOGRAD,
     FRI_CONV2D_DEPTHWISE,
+    FRI_CONV2D_POINTWISE,
 } fri_conv2d_method;
 
 typedef struct fri_conv2d_engine {
@@ -42,7 +43,7 @@ typedef struct fri_conv2d_engine {
     bool apart; /* each of the 36 products is a call on one thread */
     size_t v_at, u_at, m_at;
 
-    int64_t parts; /* depthwise: sums of rows, at sum_at, which are then added */
+    int64_t parts; /* depthwise weights: sums of rows, at sum_at, which are then added */
 } fri_conv2d_engine;
 
 /* How an instance is planned. method: what was asked for, mostly FRI_CONV2D_AUTO; e->method says what was taken. */
@@ -67,10 +68,26 @@ fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                   char *workspace);
 
-/* conv2d_depthwise.c: where it pays, f32 or bf16; a = x, b = dy. */
+/* conv2d_depthwise.c, conv2d_depthwise_weight.c: where it pays, f32, dw bf16 too. `in`: x or dy; prepared weights are
+ * in the workspace. */
 bool fri_conv2d_depthwise_pays(const fri_conv2d_desc *d, fri_pass pass);
 void fri_conv2d_depthwise_plan(fri_conv2d_engine *e);
-void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace);
+void fri_conv2d_depthwise_prepare(const fri_conv2d_engine *e, const float *w, char *workspace);
+void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const float *in, const float *bias, float *out,
+                              const char *workspace);
+bool fri_conv2d_depthwise_weight_pays(const fri_conv2d_desc *d);
+void fri_conv2d_depthwise_weight_plan(fri_conv2d_engine *e);
+void fri_conv2d_depthwise_weight_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw,
+                                     char *workspace);
+
+/* conv2d_pointwise.c: the same for f32. */
+bool fri_conv2d_pointwise_pays(const fri_conv2d_desc *d);
+void fri_conv2d_pointwise_plan(fri_conv2d_engine *e);
+void fri_conv2d_pointwise_prepare(const fri_conv2d_engine *e, const float *w, char *workspace);
+void fri_conv2d_pointwise_run(const fri_conv2d_engine *e, const float *x, const float *bias, float *y,
+                              const char *workspace);
+void fri_conv2d_pointwise_weight_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw,
+                                     char *workspace);
 
 /* Parts of a workspace: each starts on a cache line. */
 static inline size_t fri_part(size_t *total, size_t bytes) {

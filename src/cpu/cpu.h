@@ -71,13 +71,17 @@ static inline const void *fri_cpu_at(fr_dtype t, const void *base, int64_t first
     return (const char *)base + (size_t)first * fr_dtype_size(t);
 }
 
-/* Asks for what lies FRI_AHEAD bytes behind elements first .. first+n. Where a kernel reads several rows of short
- * pixels in turn, the processor does not see the streams by itself. Addresses behind the end do no harm. */
-enum { FRI_AHEAD = 2048, FRI_LINE = 64 };
+/* Asks for what lies FRI_AHEAD bytes behind what is read now, for the second cache. Where a kernel reads several rows
+ * of short pixels in turn, the processor does not see the streams by itself. Addresses behind the end do no harm. */
+enum { FRI_AHEAD = 8192, FRI_LINE = 64 };
+static inline void fri_cpu_prefetch_bytes(const void *from, size_t bytes) {
+    uintptr_t p = (uintptr_t)from + FRI_AHEAD, end = p + bytes;
+    for (; p < end; p += FRI_LINE) __builtin_prefetch((const void *)p, 0, 2);
+}
+
+/* The same behind elements first .. first+n. */
 static inline void fri_cpu_prefetch(fr_dtype t, const void *base, int64_t first, int64_t n) {
-    uintptr_t p = (uintptr_t)base + (size_t)first * fr_dtype_size(t) + FRI_AHEAD,
-              end = p + (size_t)n * fr_dtype_size(t);
-    for (; p < end; p += FRI_LINE) __builtin_prefetch((const void *)p);
+    fri_cpu_prefetch_bytes(fri_cpu_at(t, base, first), (size_t)n * fr_dtype_size(t));
 }
 
 /* Elements first .. first+n of base as real: in place where that is the storage type, else converted into buf. */

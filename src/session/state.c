@@ -57,9 +57,9 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
 typedef struct changed_layers {
     int depthwise, narrow, norms;
 } changed_layers;
-/* When a state lacks "narrow-gradients", these layers were products: channels on one side at most, and pixels of a map
- * at least, so of an image. What is computed now src/cpu/conv2d_engine.c says; this stays as it was then. */
-enum { NARROW_CHANNELS = 32, NARROW_SIZE = 56 };
+/* Layers that states without "narrow-convolutions" left to the library: channels on one side at most, and pixels of a
+ * map at least, so of an image. What is computed now src/cpu/conv2d_engine.c says; this stays as it was then. */
+enum { NARROW_CHANNELS = 32, NARROW_SIZE = 28 };
 
 /* Weights [K, R, S, 1] are of a depthwise convolution, or of the first one, on gray images; [K, 1, 1, C] of a pointwise
  * one. */
@@ -82,8 +82,8 @@ static size_t set_of_layers(parts *p, size_t n, const fri_session *r) {
     const struct {
         const char *name, *value, *before;
         bool has;
-    } layers[] = {{"depthwise-gradients", "ours", "the library's", of.depthwise > 1},
-                  {"narrow-gradients", "convolutions", "products",
+    } layers[] = {{"depthwise-convolutions", "ours", "the library's", of.depthwise > 1},
+                  {"narrow-convolutions", "ours", "the library's",
                    of.narrow > 0 && r->config->opts.image_size >= NARROW_SIZE},
                   {"batch-norm-statistics", "in one pass", "in two", of.norms > 0}};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)

@@ -2,6 +2,8 @@
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "support/op_suite.h"
 
@@ -96,6 +98,39 @@ Test(batchnorm2d, statistics_are_those_of_all_rows) {
     expect_statistics(70001, 12); /* of 1,024 rows, in one block and a part of one */
     expect_statistics(2051, 300); /* blocks of 27 rows */
     expect_statistics(700, 1100); /* three blocks of channels */
+    expect_nothing_left();
+}
+
+/* A result larger than the caches is written past them, and has the bits of its images one by one, which are not. */
+Test(batchnorm2d, large_results) {
+    enum { IMAGES = 8, SIZE = 224 };
+    static const int64_t channels[] = {16, 20, 17}; /* lines of 64, 80 and 68 bytes: the last ones are not written so */
+    for (int i = 0; i < 3; i++) {
+        const int64_t c = channels[i], pixels = SIZE * SIZE * c;
+        float *of[2] = {malloc((size_t)(IMAGES * pixels) * sizeof **of), malloc((size_t)pixels * sizeof **of)};
+        fr_tensor *x = NULL, *mean = NULL, *var = NULL, *y = NULL;
+        must(fr_tensor_uniform(4, (int64_t[]){IMAGES, SIZE, SIZE, c}, -1, 1, FR_F32, test_device(), &x));
+        must(fr_tensor_uniform(1, (int64_t[]){c}, -1, 1, FR_F32, test_device(), &mean));
+        must(fr_tensor_uniform(1, (int64_t[]){c}, 1, 2, FR_F32, test_device(), &var));
+        must(fr_batchnorm2d(x, NULL, NULL, mean, var, FR_BATCHNORM2D_OPTS(.train = false), &y));
+        must(fr_tensor_to_host(y, of[0]));
+        for (int64_t n = 0; n < IMAGES; n++) {
+            fr_tensor *image = NULL, *z = NULL;
+            must(fr_tensor_narrow0(x, n, 1, &image));
+            must(fr_batchnorm2d(image, NULL, NULL, mean, var, FR_BATCHNORM2D_OPTS(.train = false), &z));
+            must(fr_tensor_to_host(z, of[1]));
+            cr_expect_eq(memcmp(of[0] + n * pixels, of[1], (size_t)pixels * sizeof **of), 0, "%d channels, image %d",
+                         (int)c, (int)n);
+            fr_tensor_release(&image);
+            fr_tensor_release(&z);
+        }
+        fr_tensor_release(&x);
+        fr_tensor_release(&mean);
+        fr_tensor_release(&var);
+        fr_tensor_release(&y);
+        free(of[0]);
+        free(of[1]);
+    }
     expect_nothing_left();
 }
 

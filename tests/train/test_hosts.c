@@ -436,12 +436,12 @@ static void resume_without(const char *size, const char *setting, const char *no
         cr_expect_null(strstr(o.out, "note: other settings"), "%s", o.out);
 }
 
-Test(hosts, older_weight_gradients_were_other_kernels) {
-    resume_without("8", "depthwise-gradients",
-                   "\nnote: other settings than when it was saved: depthwise-gradients ours was the library's\n");
-    resume_without("56", "narrow-gradients",
-                   "\nnote: other settings than when it was saved: narrow-gradients convolutions was products\n");
-    resume_without("55", "narrow-gradients", NULL);
+Test(hosts, older_convolutions_were_other_kernels) {
+    resume_without("8", "depthwise-convolutions",
+                   "\nnote: other settings than when it was saved: depthwise-convolutions ours was the library's\n");
+    resume_without("28", "narrow-convolutions",
+                   "\nnote: other settings than when it was saved: narrow-convolutions ours was the library's\n");
+    resume_without("27", "narrow-convolutions", NULL);
 }
 
 /* As soon as the run has begun to write its trace it knows the state that it goes on from, and builds its model. */

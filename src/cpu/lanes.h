@@ -1,0 +1,39 @@
+/* lanes.h - sixteen channels as one vector, for loops that keep their sums in registers.
+ *
+ * Files that include it are compiled with multiplications and additions contracted (src/cpu/meson.build): what they
+ * compute has, as the library's convolutions have, the bits of one processor and compiler. */
+#ifndef FRI_CPU_LANES_H
+#define FRI_CPU_LANES_H
+
+#include "cpu/cpu.h"
+#include "cpu/stream.h"
+
+#define FRI_INLINE static inline __attribute__((always_inline))
+
+enum { FRI_VECTOR = 16 };
+typedef float fri_lanes __attribute__((vector_size(FRI_VECTOR * 4), aligned(4), may_alias));
+
+static inline int64_t fri_vectors(int64_t channels) {
+    return fri_ceil_div(channels, FRI_VECTOR);
+}
+
+/* Where a vector begins: the last one overlaps the one before, where channels are no multiple of FRI_VECTOR. */
+static inline int64_t fri_vector_at(int64_t channels, int64_t vector) {
+    return fri_min_i64(vector * FRI_VECTOR, channels - FRI_VECTOR);
+}
+
+#define FRI_LANES_AT(p) (*(const fri_lanes *)(p))
+
+/* May rows of `channels` be streamed? Whole vectors only: they must not overlap. */
+static inline bool fri_lanes_may_stream(const float *y, int64_t channels, int64_t rows) {
+    return channels % FRI_VECTOR == 0 && fri_may_stream(y, sizeof(fri_lanes), rows * channels * (int64_t)sizeof *y);
+}
+
+FRI_INLINE void fri_lanes_put(float *y, const fri_lanes *v, bool stream) {
+    if (stream)
+        fri_stream_copy(y, v, sizeof *v);
+    else
+        *(fri_lanes *)y = *v;
+}
+
+#endif
