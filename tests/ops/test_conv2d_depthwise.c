@@ -17,7 +17,7 @@ static const shape shapes[] = {
     {40, 50, 19, 5, 5, 1, 2, 2}, {7, 7, 768, 7, 7, 1, 3, 3},  {8, 8, 96, 7, 7, 1, 3, 3},    {15, 9, 20, 7, 7, 2, 3, 3},
     {2, 2, 16, 7, 7, 1, 3, 3},   {6, 12, 130, 5, 3, 1, 2, 1}, {12, 6, 16, 3, 7, 2, 1, 0},   {9, 9, 70, 1, 5, 1, 0, 2},
     {5, 40, 31, 7, 3, 2, 6, 2},  {9, 25, 16, 7, 7, 2, 3, 3},  {16, 33, 48, 3, 3, 1, 1, 1},  {17, 30, 32, 3, 3, 2, 1, 1},
-    {16, 31, 40, 3, 3, 2, 0, 0}, {20, 30, 17, 5, 5, 2, 2, 2}, {15, 15, 300, 3, 3, 1, 2, 0}, {10, 29, 16, 3, 3, 2, 2, 1},
+    {16, 31, 40, 3, 3, 2, 0, 0}, {20, 30, 17, 5, 5, 2, 2, 2}, {15, 15, 300, 3, 3, 1, 2, 0}, {10, 31, 16, 3, 3, 2, 1, 2},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -67,13 +67,16 @@ Test(conv2d_depthwise, bits_do_not_depend_on_threads_or_batch) {
 
 /* Results larger than the caches are written past them: every byte of them arrives. */
 Test(conv2d_depthwise, large_results) {
-    for (int stride = 1; stride <= 2; stride++) {
-        const shape s = {224, 224, 48, 3, 3, stride, 1, 1};
-        const fri_conv2d_desc d = desc_of(&s, FR_F32);
+    /* Lines of 17 channels begin where such a store may not. */
+    static const shape large[] = {{224, 224, 48, 3, 3, 1, 1, 1},
+                                  {224, 224, 48, 3, 3, 2, 1, 1},
+                                  {360, 400, 17, 3, 3, 1, 1, 1}};
+    for (int i = 0; i < 3; i++) {
+        const fri_conv2d_desc d = desc_of(&large[i], FR_F32);
         for (fri_pass pass = FRI_PASS_FORWARD; pass <= FRI_PASS_BACKWARD_INPUT; pass++) {
             ways_data t = ways_make(&d, pass);
             const double off = ways_off(&t, FRI_CONV2D_DEPTHWISE);
-            cr_expect(off <= 1e-6, "stride %d, pass %d: off by %.3g of the largest", stride, pass, off);
+            cr_expect(off <= 1e-6, "case %d, pass %d: off by %.3g of the largest", i, pass, off);
             ways_drop(&t);
         }
     }
