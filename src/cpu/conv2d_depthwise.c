@@ -12,8 +12,7 @@
 #include "cpu/lanes.h"
 
 enum {
-    TOGETHER = 4, /* elements of a row whose sums are in registers: pairs of them for stride 2's gradient */
-    MOST_TAPS = 7,
+    TOGETHER = 4,     /* elements of a row whose sums are in registers: pairs of them for stride 2's gradient */
     LEAST_WIDTH = 14, /* of the result: below, most elements touch an edge */
 };
 
@@ -34,11 +33,12 @@ static bool turned(const fri_conv2d_engine *e) {
 }
 
 bool fri_conv2d_depthwise_pays(const fri_conv2d_desc *d, fri_pass pass) {
-    if (d->groups != d->c || d->k != d->c || d->c < FRI_VECTOR) return false;
-    if (pass == FRI_PASS_BACKWARD_WEIGHT) return fri_conv2d_depthwise_weight_pays(d);
-    return d->dtype == FR_F32 && d->dilation_h == 1 && d->dilation_w == 1 && d->stride_h == d->stride_w &&
-           d->stride_w <= 2 && d->r <= MOST_TAPS && (d->s == 3 || d->s == 5 || d->s == 7) && d->pad_h < d->r &&
-           d->pad_w < d->s && d->q >= LEAST_WIDTH;
+    if (d->groups != d->c || d->k != d->c || d->c < FRI_VECTOR || d->r > FRI_DEPTHWISE_TAPS ||
+        (d->s != 3 && d->s != 5 && d->s != FRI_DEPTHWISE_TAPS) || d->stride_w > 2 || d->dilation_w != 1)
+        return false;
+    return pass == FRI_PASS_BACKWARD_WEIGHT ||
+           (d->dtype == FR_F32 && d->dilation_h == 1 && d->stride_h == d->stride_w && d->pad_h < d->r &&
+            d->pad_w < d->s && d->q >= LEAST_WIDTH);
 }
 
 void fri_conv2d_depthwise_plan(fri_conv2d_engine *e) {
@@ -89,7 +89,7 @@ FRI_INLINE void edge(const loops *l, const window *t, const float *x, int64_t fi
 FRI_INLINE void inner(const int taps, const int stride, const loops *l, const window *t, const float *x, int64_t first,
                       const float *w, const fri_lanes *bias, float *y) {
     const int64_t c = l->c;
-    fri_lanes sum[TOGETHER], weight[MOST_TAPS];
+    fri_lanes sum[TOGETHER], weight[FRI_DEPTHWISE_TAPS];
 #pragma GCC unroll 4
     for (int k = 0; k < TOGETHER; k++) sum[k] = *bias;
     for (int64_t r = t->first; r < t->end; r++) {
@@ -167,7 +167,7 @@ FRI_INLINE void put_edge(const loops *l, int64_t place, const float *dy, int64_t
 FRI_INLINE void inner_pairs(const int taps, const loops *l, int64_t place, const float *dy, int64_t j, const float *w,
                             float *dx) {
     const int back = (taps - 1) / 2;
-    fri_lanes sum[2 * TOGETHER], weight[MOST_TAPS];
+    fri_lanes sum[2 * TOGETHER], weight[FRI_DEPTHWISE_TAPS];
 #pragma GCC unroll 8
     for (int k = 0; k < 2 * TOGETHER; k++) sum[k] = (fri_lanes){0};
     for (int64_t r = place % 2; r < l->r; r += 2) {

@@ -15,8 +15,8 @@
 
 enum {
     LANES = FRI_VECTOR,
-    TOGETHER = 4,          /* gradients that share the columns of x in registers */
-    MOST_SIZE = 7,         /* of a filter, in each direction */
+    TOGETHER = 4, /* gradients that share the columns of x in registers */
+    MOST_SIZE = FRI_DEPTHWISE_TAPS,
     GROUP = 4,             /* vectors of channels that a part reads side by side: 256 bytes of a pixel in f32 */
     SQUARE_GROUP = 16,     /* the same, of filters that are summed whole */
     PARTS = 16,            /* at least, where there are so many rows: work for as many threads */
@@ -34,10 +34,6 @@ static bool is_square(const fri_conv2d_desc *d) {
 
 static int64_t group_of(const fri_conv2d_desc *d) {
     return is_square(d) ? SQUARE_GROUP : GROUP;
-}
-
-bool fri_conv2d_depthwise_weight_pays(const fri_conv2d_desc *d) {
-    return d->r <= MOST_SIZE && (d->s == 3 || d->s == 5 || d->s == 7) && d->stride_w <= 2 && d->dilation_w == 1;
 }
 
 /* ---- one row of the filters of LANES channels ------------------------------------------------------------ */

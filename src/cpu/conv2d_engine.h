@@ -70,12 +70,12 @@ fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, con
 
 /* conv2d_depthwise.c, conv2d_depthwise_weight.c: where it pays, f32, dw bf16 too. `in`: x or dy; prepared weights are
  * in the workspace. */
+enum { FRI_DEPTHWISE_TAPS = 7 }; /* of a filter, in each direction, at most */
 bool fri_conv2d_depthwise_pays(const fri_conv2d_desc *d, fri_pass pass);
 void fri_conv2d_depthwise_plan(fri_conv2d_engine *e);
 void fri_conv2d_depthwise_prepare(const fri_conv2d_engine *e, const float *w, char *workspace);
 void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const float *in, const float *bias, float *out,
                               const char *workspace);
-bool fri_conv2d_depthwise_weight_pays(const fri_conv2d_desc *d);
 void fri_conv2d_depthwise_weight_plan(fri_conv2d_engine *e);
 void fri_conv2d_depthwise_weight_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw,
                                      char *workspace);
