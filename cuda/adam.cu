@@ -4,6 +4,7 @@
  *
  * All but the gradient is read and written: 28 n bytes in f32. Where the loss scaler found an overflow nothing is read
  * or written; the decision is made on the device. */
+#include "backend/arith_optim.h"
 #include "multi.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

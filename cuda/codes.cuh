@@ -3,6 +3,7 @@
 #ifndef FRI_CUDA_CODES_CUH
 #define FRI_CUDA_CODES_CUH
 
+#include "backend/arith_optim.h"
 #include "multi.cuh"
 
 enum { FRI_CODES_BLOCKS = 32 /* of elements per block of threads, which reads the maps once and walks over them */ };

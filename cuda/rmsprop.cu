@@ -4,6 +4,7 @@
  *
  * All but the gradient is read and written: 20 n bytes in f32 with one state. Where the loss scaler found an overflow
  * nothing is read or written; the decision is made on the device. */
+#include "backend/arith_optim.h"
 #include "multi.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  * Parameter and momentum are read and written, 20 n bytes in f32; without momentum n * (2 * p + g), at the first step
  * n * (3 * p + g). Where the loss scaler found an overflow nothing is read or written; the decision is made on the
  * device. */
+#include "backend/arith_optim.h"
 #include "multi.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
 /* adam.c - torch.optim.Adam and AdamW in one pass. m and v are real (f32 for half parameters). */
+#include "backend/arith_optim.h"
 #include "cpu/cpu.h"
 
 FRI_CLONES static void adam_row(fri_adam_coef c, int64_t n, const real *grad, real *param, real *m, real *v) {

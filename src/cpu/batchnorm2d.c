@@ -35,62 +35,53 @@ FRI_CLONES static void combine(int64_t n, int64_t c, int64_t width, int64_t ld, 
 
 /* ---- forward --------------------------------------------------------------------------------------------- */
 
-/* Each activation has loops of its own, which vectorize: a row function inlined with constants. A row has at most
- * C_BLOCK channels. */
-#define ROW static inline __attribute__((always_inline)) void
+/* Each activation has loops of its own, which vectorize: functions inlined with constants. A row has at most C_BLOCK
+ * channels. */
+#define ROWS static inline __attribute__((always_inline)) void
 
 static inline void ahead(const real *row, int64_t width) {
     fri_cpu_prefetch_bytes(row, (size_t)width * sizeof *row);
 }
 
-/* silu's exponential and what is made of it are two loops: in one, a chain of forty instructions fills the processor's
- * window before the next chain has begun. */
-ROW apply_row(int64_t width, const real *x, const real *mean, const real *scale, const real *beta, const real *addend,
-              fri_activation act, real *y) {
-    real divisor[C_BLOCK];
-    ahead(x, width);
+ROWS apply(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean, const real *scale,
+           const real *beta, const real *addend, fri_activation act, real *y) {
+    for (int64_t i = 0; i < rows * ld; i += ld) {
+        ahead(x + i, width);
 #pragma GCC ivdep
-    for (int64_t j = 0; j < width; j++) {
-        real v = fri_batchnorm_apply(x[j], mean[j], scale[j], beta[j]);
-        v = addend != NULL ? v + addend[j] : v;
-        if (act == FRI_ACTIVATION_SILU) divisor[j] = fri_silu_divisor(v);
-        y[j] = act == FRI_ACTIVATION_SILU ? v : fri_activate(act, v);
+        for (int64_t j = 0; j < width; j++) {
+            const real v = fri_batchnorm_apply(x[i + j], mean[j], scale[j], beta[j]);
+            y[i + j] = fri_activate(act, addend != NULL ? v + addend[i + j] : v);
+        }
+        ahead(y + i, width);
     }
-    ahead(y, width);
-    if (act != FRI_ACTIVATION_SILU) return;
-#pragma GCC ivdep
-    for (int64_t j = 0; j < width; j++) y[j] = y[j] / divisor[j];
 }
 
 /* y = act(apply(x) + addend), addend or NULL, for data that is read and written in place. */
 FRI_CLONES static void apply_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean,
                                   const real *scale, const real *beta, const real *addend, fri_activation act,
                                   real *y) {
-    for (int64_t i = 0; i < rows * ld; i += ld) switch (act) {
-#define APPLY_ROW(word)                                                                           \
-    case FRI_ACTIVATION_##word:                                                                   \
-        if (addend != NULL)                                                                       \
-            apply_row(width, x + i, mean, scale, beta, addend + i, FRI_ACTIVATION_##word, y + i); \
-        else                                                                                      \
-            apply_row(width, x + i, mean, scale, beta, NULL, FRI_ACTIVATION_##word, y + i);       \
+    switch (act) {
+#define APPLY(word)                                                                                     \
+    case FRI_ACTIVATION_##word:                                                                         \
+        addend != NULL ? apply(rows, width, ld, x, mean, scale, beta, addend, FRI_ACTIVATION_##word, y) \
+                       : apply(rows, width, ld, x, mean, scale, beta, NULL, FRI_ACTIVATION_##word, y);  \
         break;
-            FRI_FUSED_ACTIVATIONS(APPLY_ROW)
-        }
+        FRI_FUSED_ACTIVATIONS(APPLY)
+    }
 }
 
-ROW finish_row(int64_t n, const real *addend, fri_activation act, real *y) {
+ROWS finish(int64_t n, const real *addend, fri_activation act, real *y) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) y[i] = fri_activate(act, addend != NULL ? y[i] + addend[i] : y[i]);
 }
 
 FRI_CLONES static void finish_values(int64_t n, const real *addend, fri_activation act, real *y) {
     switch (act) {
-#define FINISH_ROW(word)                                                 \
-    case FRI_ACTIVATION_##word:                                          \
-        addend != NULL ? finish_row(n, addend, FRI_ACTIVATION_##word, y) \
-                       : finish_row(n, NULL, FRI_ACTIVATION_##word, y);  \
+#define FINISH(word)                                                                                              \
+    case FRI_ACTIVATION_##word:                                                                                   \
+        addend != NULL ? finish(n, addend, FRI_ACTIVATION_##word, y) : finish(n, NULL, FRI_ACTIVATION_##word, y); \
         break;
-        FRI_FUSED_ACTIVATIONS(FINISH_ROW)
+        FRI_FUSED_ACTIVATIONS(FINISH)
     }
 }
 
@@ -116,7 +107,7 @@ static bool streams(const fri_batchnorm2d_desc *d, const tile *t, const void *x,
 static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
                        const real *invstd, const real *gamma, const real *beta, const void *addend, fri_activation act,
                        void *y) {
-    real scale[C_BLOCK], shift[C_BLOCK], xbuf[TILE], ybuf[TILE];
+    _Alignas(FRI_LINE) real scale[C_BLOCK], shift[C_BLOCK], xbuf[TILE], ybuf[TILE];
     const bool stream = streams(d, t, x, addend, y);
     int64_t step = stream ? TILE / t->width : step_rows(d, t), ld = pitch(d, t);
     const bool once =
@@ -176,8 +167,9 @@ FRI_CLONES static void reduce_rows(int64_t rows, int64_t width, int64_t ld, cons
 
 /* Where an activation follows: what it makes of a tile's dy follows from x. */
 typedef struct gate {
+    _Alignas(FRI_LINE) real scale[C_BLOCK], shift[C_BLOCK];
     fri_activation act;
-    real scale[C_BLOCK], shift[C_BLOCK], zero;
+    real zero;
 } gate;
 
 static void gate_of(const fri_batchnorm2d_desc *d, const tile *t, const real *invstd, const real *gamma,
@@ -188,58 +180,47 @@ static void gate_of(const fri_batchnorm2d_desc *d, const tile *t, const real *in
     for (int64_t j = 0; j < t->width; j++) p->shift[j] = beta != NULL ? beta[t->c + j] : 0;
 }
 
-ROW pass_row(int64_t width, const real *x, const real *dy, const real *mean, const gate *p, fri_activation act,
-             real *out) {
-    real z[C_BLOCK], divisor[C_BLOCK];
-    ahead(x, width);
-    if (act == FRI_ACTIVATION_SILU) {
-#pragma GCC ivdep
-        for (int64_t j = 0; j < width; j++) {
-            z[j] = fri_batchnorm_apply(x[j], mean[j], p->scale[j], p->shift[j]);
-            divisor[j] = fri_silu_divisor(z[j]);
-        }
+ROWS gate_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy, const real *mean, const gate *p,
+               fri_activation act, int64_t ld_out, real *out) {
+    for (int64_t i = 0; i < rows; i++, x += ld, dy += ld, out += ld_out) {
+        ahead(x, width);
         ahead(dy, width);
 #pragma GCC ivdep
-        for (int64_t j = 0; j < width; j++) out[j] = fri_silu_gradient_of(z[j], divisor[j], dy[j]);
-        return;
+        for (int64_t j = 0; j < width; j++)
+            out[j] =
+                act == FRI_ACTIVATION_RELU
+                    ? fri_batchnorm_relu_gradient(x[j], dy[j], mean[j], p->scale[j], p->shift[j], p->zero)
+                    : fri_activate_gradient(act, fri_batchnorm_apply(x[j], mean[j], p->scale[j], p->shift[j]), dy[j]);
     }
-    ahead(dy, width);
-#pragma GCC ivdep
-    for (int64_t j = 0; j < width; j++)
-        out[j] = act == FRI_ACTIVATION_RELU
-                     ? fri_batchnorm_relu_gradient(x[j], dy[j], mean[j], p->scale[j], p->shift[j], p->zero)
-                     : fri_activate_gradient(act, fri_batchnorm_apply(x[j], mean[j], p->scale[j], p->shift[j]), dy[j]);
 }
 
 /* x and dy in rows of ld; out, which may be dy, in rows of ld_out. */
 FRI_CLONES static void pass_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
                                  const real *mean, const gate *p, int64_t ld_out, real *out) {
-    for (int64_t i = 0; i < rows; i++) switch (p->act) {
-#define PASS_ROW(word)                                                                              \
-    case FRI_ACTIVATION_##word:                                                                     \
-        pass_row(width, x + i * ld, dy + i * ld, mean, p, FRI_ACTIVATION_##word, out + i * ld_out); \
-        break;
-            FRI_FUSED_ACTIVATIONS(PASS_ROW)
-        }
+    switch (p->act) {
+#define GATE_ROWS(word) \
+    case FRI_ACTIVATION_##word: gate_rows(rows, width, ld, x, dy, mean, p, FRI_ACTIVATION_##word, ld_out, out); break;
+        FRI_FUSED_ACTIVATIONS(GATE_ROWS)
+    }
 }
 
-ROW bend_row(int64_t n, const real *z, const real *dy, fri_activation act, real *dz) {
+ROWS bend(int64_t n, const real *z, const real *dy, fri_activation act, real *dz) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) dz[i] = fri_activate_gradient(act, z[i], dy[i]);
 }
 
 FRI_CLONES static void bend_values(int64_t n, const real *z, const real *dy, fri_activation act, real *dz) {
     switch (act) {
-#define BEND_ROW(word) \
-    case FRI_ACTIVATION_##word: bend_row(n, z, dy, FRI_ACTIVATION_##word, dz); break;
-        FRI_FUSED_ACTIVATIONS(BEND_ROW)
+#define BEND(word) \
+    case FRI_ACTIVATION_##word: bend(n, z, dy, FRI_ACTIVATION_##word, dz); break;
+        FRI_FUSED_ACTIVATIONS(BEND)
     }
 }
 
 /* The same for any data: z and dz are as if they had been stored. */
 static void pass(const fri_batchnorm2d_desc *d, int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
                  const real *mean, const gate *p, int64_t ld_out, real *out) {
-    real z[TILE];
+    _Alignas(FRI_LINE) real z[TILE];
     if (d->dtype == FRI_REAL_DTYPE || p->act == FRI_ACTIVATION_RELU) {
         pass_rows(rows, width, ld, x, dy, mean, p, ld_out, out);
         return;
@@ -258,7 +239,7 @@ static int64_t pass_step(const fri_batchnorm2d_desc *d, const tile *t) {
 /* p or NULL: no activation follows. dz or NULL: what it makes of dy is written there; it may be dy. */
 static void reduce_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean, const gate *p,
                         const void *dy, const scratch *w, void *dz) {
-    real xbuf[TILE], dybuf[TILE];
+    _Alignas(FRI_LINE) real xbuf[TILE], dybuf[TILE];
     real *sum_dy = w->partial_a + t->chunk * d->c + t->c, *sum_dyx = w->partial_b + t->chunk * d->c + t->c;
     int64_t step = p != NULL ? pass_step(d, t) : step_rows(d, t), ld = pitch(d, t);
     int64_t ld_dy = p != NULL && dz == NULL ? t->width : ld;
@@ -348,7 +329,7 @@ FRI_CLONES static void scale_rows(int64_t rows, int64_t width, int64_t ld_dy, co
 /* w NULL: eval mode, the statistics are constants. p or NULL: no activation follows. */
 static void gradient_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
                           const real *scale, const gate *p, const scratch *w, const void *dy, void *dx) {
-    real xbuf[TILE], dybuf[TILE];
+    _Alignas(FRI_LINE) real xbuf[TILE], dybuf[TILE];
     int64_t step = p != NULL ? pass_step(d, t) : step_rows(d, t), ld = pitch(d, t), ld_dy = p != NULL ? t->width : ld;
     for (int64_t i = 0; i < t->rows; i += step) {
         int64_t rows = fri_min_i64(step, t->rows - i);

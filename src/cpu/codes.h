@@ -6,6 +6,7 @@
 #ifndef FRI_CPU_CODES_H
 #define FRI_CPU_CODES_H
 
+#include "backend/arith_optim.h"
 #include "cpu/cpu.h"
 
 typedef struct fri_code_map {

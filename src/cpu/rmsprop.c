@@ -1,4 +1,5 @@
 /* rmsprop.c - torch.optim.RMSprop in one pass. The states are real (f32 for half parameters). */
+#include "backend/arith_optim.h"
 #include "cpu/cpu.h"
 
 FRI_CLONES static void rmsprop_row(fri_rmsprop_coef c, int64_t n, const real *grad, real *param, real *square,

@@ -1,4 +1,5 @@
 /* sgd.c - torch.optim.SGD in one pass over parameter, gradient and momentum, one parameter after the other. */
+#include "backend/arith_optim.h"
 #include "cpu/cpu.h"
 
 FRI_CLONES static void plain_row(fri_sgd_coef c, int64_t n, const real *grad, real *param) {
