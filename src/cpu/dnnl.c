@@ -171,6 +171,7 @@ struct fri_dnnl_op {
     md_ref packed_md;
     md_own krsc_md;
     size_t scratch_bytes, packed_bytes;
+    int threads;                          /* that it was planned for */
     char name[FRI_DNNL_USES][NAME_BYTES]; /* by fri_dnnl_use */
 };
 
@@ -306,6 +307,7 @@ static void op_free(fri_dnnl_op *op) {
 }
 
 static void op_finish(fri_dnnl_op *op) {
+    op->threads = omp_get_max_threads();
     op->scratch_md = dnnl_primitive_desc_query_md(op->pd, dnnl_query_scratchpad_md, 0);
     op->scratch_bytes = md_bytes(op->scratch_md);
     if (op->reorder_pd != NULL) {
@@ -512,8 +514,11 @@ size_t fri_dnnl_packed_bytes(const fri_dnnl_op *op) {
     return op->packed_bytes;
 }
 
-/* The machine code of a primitive, generated at most once. */
-static dnnl_status_t compiled(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, dnnl_primitive_t *out) {
+/* The machine code of a primitive, generated at most once, for as many threads as it was planned for: by their number
+ * the library finds one that it made before, and one for more threads writes past the end of this one's scratchpad. */
+static dnnl_status_t compiled(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, int threads,
+                              dnnl_primitive_t *out) {
+    const int before = omp_get_max_threads();
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     dnnl_status_t r = dnnl_success;
     *out = atomic_load_explicit(slot, memory_order_acquire);
@@ -521,7 +526,9 @@ static dnnl_status_t compiled(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primit
     pthread_mutex_lock(&lock);
     *out = atomic_load_explicit(slot, memory_order_relaxed);
     if (*out == NULL) {
+        omp_set_num_threads(threads);
         r = dnnl_primitive_create(out, pd);
+        omp_set_num_threads(before);
         if (r == dnnl_success) atomic_store_explicit(slot, *out, memory_order_release);
     }
     pthread_mutex_unlock(&lock);
@@ -535,13 +542,14 @@ typedef struct tensor_arg {
 } tensor_arg;
 
 /* Memory objects and the stream are handles of some hundred bytes; being private to the call, they need no lock. */
-static fr_status execute(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, int n, const tensor_arg *t) {
+static fr_status execute(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, int threads, int n,
+                         const tensor_arg *t) {
     fr_status s = FR_OK;
     dnnl_exec_arg_t args[TENSORS + 1];
     dnnl_primitive_t primitive = NULL;
     dnnl_stream_t stream = NULL;
     int count = 0;
-    DNNL_TRY(s, "primitive_create", compiled(slot, pd, &primitive));
+    DNNL_TRY(s, "primitive_create", compiled(slot, pd, threads, &primitive));
     for (int i = 0; i < n; i++) {
         if (t[i].arg == 0 || md_bytes(t[i].md) == 0) continue;
         args[count].arg = t[i].arg;
@@ -562,7 +570,7 @@ static fr_status reorder(const fri_dnnl_op *op, md_ref from_md, const void *from
     const tensor_arg t[] = {{DNNL_ARG_FROM, from_md, (void *)(uintptr_t)from},
                             {DNNL_ARG_TO, to_md, to},
                             {DNNL_ARG_SCRATCHPAD, op->reorder_scratch_md, scratch}};
-    return execute(&((fri_dnnl_op *)(uintptr_t)op)->reorder, op->reorder_pd, 3, t);
+    return execute(&((fri_dnnl_op *)(uintptr_t)op)->reorder, op->reorder_pd, op->threads, 3, t);
 }
 
 fr_status fri_dnnl_pack(const fri_dnnl_op *op, const void *krsc, void *packed, void *scratch) {
@@ -582,7 +590,7 @@ fr_status fri_dnnl_repack(const fri_dnnl_op *from_op, const void *from, const fr
     dnnl_primitive_desc_t pd = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, make_reorder(from_md, to_md, &pd));
-    FR_TRY(s, execute(&run, pd, 2, t));
+    FR_TRY(s, execute(&run, pd, omp_get_max_threads(), 2, t));
 done:
     if (run != NULL) dnnl_primitive_destroy(run);
     if (pd != NULL) dnnl_primitive_desc_destroy(pd);
@@ -596,7 +604,7 @@ fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, cons
                             {op->arg[2], op->md[2], (void *)(uintptr_t)bias},
                             {op->arg[3], op->md[3], out},
                             {DNNL_ARG_SCRATCHPAD, op->scratch_md, scratch}};
-    return execute(&((fri_dnnl_op *)(uintptr_t)op)->run, op->pd, TENSORS + 1, t);
+    return execute(&((fri_dnnl_op *)(uintptr_t)op)->run, op->pd, op->threads, TENSORS + 1, t);
 }
 
 static const char *isa_name(void) {

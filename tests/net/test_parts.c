@@ -243,6 +243,7 @@ static size_t peak_of(const char *name, int parts, bool rebuild) {
 
 Test(parts, less_is_alive_than_of_the_whole_batch) {
     cpu_only("parts meet on the CPU");
+    must(fr_threads_set(2)); /* each has workspace: of many, that would be the peak */
     static const char *const names[] = {"inverted", "unet2", "densenet_bc22_k4", "resnet18_small"};
     for (size_t i = 0; i < COUNT(names); i++)
         for (int rebuild = 0; rebuild < 2; rebuild++) {

@@ -124,9 +124,11 @@ Test(prefix_parts, every_size_of_part_gives_the_bits_of_the_whole) {
     expect_nothing_left();
 }
 
-/* A part's activations and all of the pooled features; in evaluation up to the dropout. */
+/* A part's activations and all of the pooled features; in evaluation up to the dropout. Workspace grows with threads:
+ * of many, it would be what is alive. */
 Test(prefix_parts, less_is_alive_the_smaller_the_part) {
     static const form forms[] = {PLAIN, EVALUATED};
+    must(fr_threads_set(2));
     for (size_t f = 0; f < COUNT(forms); f++) {
         size_t peak[3];
         for (int k = 0; k < 3; k++) {

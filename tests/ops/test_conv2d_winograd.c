@@ -10,7 +10,7 @@
 #include "support/golden.h"
 
 static const char *const pass_name[] = {"forward", "dx", "dw"};
-enum { PASSES = 3, IMAGES = 3, MOST_BYTES = 8 << 20 };
+enum { PASSES = 3, IMAGES = 3, MOST_BYTES = 8 << 20, GUARD = 4096 };
 
 typedef struct shape {
     int h, w, c, k, pad_h, pad_w;
@@ -105,9 +105,12 @@ static float *run(const data *t, int pass, fri_conv2d_method method, int64_t fir
     cr_expect(method != FRI_CONV2D_WINOGRAD || e.bytes <= MOST_BYTES, "%zu bytes of workspace", e.bytes);
     int64_t in = first * t->elements[pass == 1 ? 0 : 1] / t->d.n;
     float *out = room((size_t)t->elements[pass] * sizeof *out);
-    char *workspace = room(e.bytes);
+    char *workspace = room(e.bytes + GUARD);
     must(fri_conv2d_engine_prepare(&e, t->b[pass], workspace));
     must(fri_conv2d_engine_run(&e, t->a[pass] + in, t->b[pass], pass == 0 ? t->bias : NULL, out, workspace));
+    for (size_t i = e.bytes; i < e.bytes + GUARD; i++)
+        cr_assert_eq((unsigned char)workspace[i], 0xff, "%s, %lldx%lld %lld->%lld: byte %zu behind the workspace",
+                     pass_name[pass], (long long)d.h, (long long)d.w, (long long)d.c, (long long)d.k, i - e.bytes);
     free(workspace);
     return out;
 }
@@ -167,6 +170,16 @@ Test(conv2d_winograd, is_near_sums_in_f64) {
             free(got);
             free(expected);
         }
+        drop(&t);
+    }
+}
+
+/* The library has made a product for all threads when the same one is needed for a thread alone. */
+Test(conv2d_winograd, three_threads_stay_in_their_workspace) {
+    must(fr_threads_set(3));
+    for (int i = 0; i < SHAPES; i++) {
+        data t = make(&shapes[i]);
+        for (int pass = 0; pass < PASSES; pass++) free(winograd(&t, pass, 0, IMAGES));
         drop(&t);
     }
 }
