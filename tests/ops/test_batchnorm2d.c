@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/backend.h"
 #include "support/op_suite.h"
 
 static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
@@ -132,6 +133,21 @@ Test(batchnorm2d, large_results) {
         free(of[1]);
     }
     expect_nothing_left();
+}
+
+/* More channels than a tile has: where relu's gradient is not kept, its rows are as short as the tile. */
+Test(batchnorm2d, relus_gradient_of_many_channels) {
+    enum { ROWS = 6, MANY = 1032 };
+    static float x[ROWS * MANY], dy[ROWS * MANY], dx[ROWS * MANY], mean[MANY], invstd[MANY];
+    const fri_kernels *k = &fri_backend_get(FR_CPU)->kernels;
+    const fri_batchnorm2d_desc d = {.dtype = FR_F32, .rows = ROWS, .c = MANY};
+    for (int i = 0; i < MANY; i++) mean[i] = (float)(i % 7) / 8, invstd[i] = 1 + (float)(i % 3) / 2;
+    for (int i = 0; i < ROWS * MANY; i++) x[i] = (float)(i * 31 % 61) / 16 - 1, dy[i] = (float)(i * 17 % 53) / 32 + 1;
+    must(k->batchnorm2d_backward(FRI_EXEC, &d, false, x, mean, invstd, NULL, NULL, FRI_ACTIVATION_RELU, dy, dx, NULL,
+                                 NULL));
+    for (int i = 0; i < ROWS * MANY; i++)
+        cr_expect_eq(dx[i], x[i] > mean[i % MANY] ? dy[i] * invstd[i % MANY] : 0, "row %d, channel %d", i / MANY,
+                     i % MANY);
 }
 
 Test(batchnorm2d, rejects_bad_args) {

@@ -180,6 +180,7 @@ Test(conv2d_winograd, three_threads_stay_in_their_workspace) {
     for (int i = 0; i < SHAPES; i++) {
         data t = make(&shapes[i]);
         for (int pass = 0; pass < PASSES; pass++) free(winograd(&t, pass, 0, IMAGES));
+        cr_expect_eq(fr_threads_get(), 3);
         drop(&t);
     }
 }
