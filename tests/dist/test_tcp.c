@@ -75,8 +75,9 @@ static void exchange_all(rank *r, int turn) {
     for (int i = 0; i <= n; i++) first[i] = i * PIECES;
     for (int i = 0; i < n * PIECES; i++) {
         const int peer = i / PIECES;
-        out[i] = (fr_piece){malloc(LARGE), size_of(me, peer, i % PIECES)};
-        in[i] = (fr_piece){calloc(LARGE, 1), size_of(peer, me, i % PIECES)};
+        const size_t sent = size_of(me, peer, i % PIECES), read = size_of(peer, me, i % PIECES);
+        out[i] = (fr_piece){malloc(sent + 1), sent};
+        in[i] = (fr_piece){calloc(read + 1, 1), read};
         for (size_t k = 0; k < out[i].bytes; k++)
             ((unsigned char *)out[i].data)[k] = byte_of(me, peer, k + (size_t)(turn + i % PIECES));
     }

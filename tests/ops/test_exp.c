@@ -29,22 +29,38 @@ Test(exp, ends) {
     cr_expect(isnan(fri_exp(NAN)));
 }
 
-/* Its x is off by 3e-9 of itself, 0.05 units of the result where that is e^-x. */
-Test(exp, of_silus_divisor) {
-    double worst = 0;
-    for (double x = -88.37; x < 87.3; x += 0.00037) {
-        double want = 1 + exp(-(double)(float)x), got = (double)fri_silu_divisor((float)x);
-        double off = fabs(got - want) / ulp((float)want);
-        if (off > worst) worst = off;
-        cr_assert_leq(off, 1.5 + (x < 0 ? -0.05 * x : 0), "1 + exp(-%g) = %.9g, not %.9g", x, got, want);
+/* In units of the last place of what is wanted; of s (1 + |x|) for a gradient, where 1 - s cancels. x is off by 3e-9
+ * of itself: for e^-x, 0.05 units times x. */
+Test(exp, of_silu) {
+    double worst[2] = {0};
+    for (double at = -87.3; at < 87.3; at += 0.00037) {
+        const double x = (double)(float)at, s = 1 / (1 + exp(-x)), bend = x * s * (1 - s),
+                     bound = x < 0 ? -0.05 * x : 0;
+        const double y = (double)fri_silu((float)x), dx = (double)fri_silu_gradient((float)x, 1);
+        const double off[2] = {fabs(y - x * s) / ulp(fabsf((float)(x * s))),
+                               fabs(dx - (s + bend)) / ulp((float)(s + s * fabs(x)))};
+        for (int i = 0; i < 2; i++)
+            if (off[i] > worst[i]) worst[i] = off[i];
+        cr_assert_leq(off[0], 3.5 + bound, "silu(%g) = %.9g, not %.9g", x, y, x * s);
+        cr_assert_leq(off[1], 3 + bound, "silu'(%g) = %.9g, not %.9g", x, dx, s + bend);
     }
-    cr_expect_gt(worst, 0.4, "the sweep looks at nothing: %g", worst);
-    cr_expect_eq(fri_silu_divisor(-0.0f), 2.0f);
-    cr_expect_eq(fri_silu_divisor(INFINITY), 1.0f);
-    cr_expect(isfinite(fri_silu_divisor(-88.37f)));
-    cr_expect_eq(fri_silu_divisor(-88.4f), INFINITY);
-    cr_expect_eq(fri_silu_divisor(-INFINITY), INFINITY);
+    for (int i = 0; i < 2; i++) cr_expect_gt(worst[i], 0.4, "the sweep looks at nothing: %g", worst[i]);
+}
+
+Test(exp, ends_of_silu) {
+    cr_expect_eq(fri_silu_share(-0.0f), 0.5f);
+    cr_expect_eq(fri_silu_share(INFINITY), 1.0f);
+    cr_expect_eq(fri_silu_share(-INFINITY), 0.0f);
+    cr_expect_eq(fri_silu(3e38f), 3e38f);
+    cr_expect_eq(fri_silu(INFINITY), INFINITY);
+    cr_expect_eq(fri_silu(-3e38f), 0.0f);
+    for (float x = -87.3f; x > -100; x -= 0.01f) {
+        const float y = fri_silu(x), dx = fri_silu_gradient(x, 1);
+        cr_expect(y <= 0 && y > -1.1e-36f, "silu(%g) = %g", (double)x, (double)y);
+        cr_expect(dx <= 0 && dx > -1.1e-36f, "silu'(%g) = %g", (double)x, (double)dx);
+    }
     cr_expect(isnan(fri_silu(NAN)));
     cr_expect(isnan(fri_silu(-NAN)));
     cr_expect(isnan(fri_silu_gradient(NAN, 1)));
+    cr_expect(isnan(fri_silu_gradient(1, NAN)));
 }
