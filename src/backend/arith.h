@@ -90,7 +90,7 @@ static inline FRI_HOST_DEVICE float fri_normalized(int v, double mean, double st
 static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
     return exp(x);
 }
-static inline FRI_HOST_DEVICE fri_real fri_silu_share(fri_real x) {
+static inline FRI_HOST_DEVICE fri_real fri_silu_sigmoid(fri_real x) {
     return x == x ? 1 / (1 + exp(-x)) : 1;
 }
 #else
@@ -130,7 +130,7 @@ static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
  * and what rounds also adds 127, so that the sum's lowest bits, shifted, are 2^n. Limits are those of integers:
  * x <= 87.33; then as unsigned numbers, where the negative ones are the larger, x >= -88.5. Below -87.68 it may be 0.
  */
-static inline FRI_HOST_DEVICE fri_real fri_silu_share(fri_real x) {
+static inline FRI_HOST_DEVICE fri_real fri_silu_sigmoid(fri_real x) {
     const float rounding = FRI_ROUNDING + 127;
     fri_float_bits from, sum, power;
     from.value = x;
@@ -245,12 +245,12 @@ static inline FRI_HOST_DEVICE fri_real fri_tanh_gradient(fri_real y, fri_real dy
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_silu(fri_real x) {
-    return x * fri_silu_share(x);
+    return x * fri_silu_sigmoid(x);
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_silu_gradient(fri_real x, fri_real dy) {
-    const fri_real s = fri_silu_share(x), share = dy * s;
-    return FRI_FMA(share, FRI_FMA(-x, s, x), share); /* s (1 + x (1 - s)) */
+    const fri_real s = fri_silu_sigmoid(x), t = dy * s;
+    return FRI_FMA(t, FRI_FMA(-x, s, x), t); /* dy s (1 + x (1 - s)) */
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_hardsigmoid(fri_real x) {

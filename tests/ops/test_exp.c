@@ -50,9 +50,9 @@ Test(exp, of_silu) {
 }
 
 Test(exp, ends_of_silu) {
-    cr_expect_eq(fri_silu_share(-0.0f), 0.5f);
-    cr_expect_eq(fri_silu_share(INFINITY), 1.0f);
-    cr_expect_eq(fri_silu_share(-INFINITY), 0.0f);
+    cr_expect_eq(fri_silu_sigmoid(-0.0f), 0.5f);
+    cr_expect_eq(fri_silu_sigmoid(INFINITY), 1.0f);
+    cr_expect_eq(fri_silu_sigmoid(-INFINITY), 0.0f);
     cr_expect_eq(fri_silu(3e38f), 3e38f);
     cr_expect_eq(fri_silu(INFINITY), INFINITY);
     cr_expect_eq(fri_silu(-3e38f), 0.0f);
