@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 6, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 7, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -53,10 +53,12 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
              now->value[0] != '\0' ? now->value : "unset", saved[0] != '\0' ? saved : "unset");
 }
 
-/* What the network has of those layers whose results differ from those of earlier versions on the CPU. */
+/* What the network has of those layers whose results differ from those of earlier versions, of silu on any device, of
+ * others on the CPU. */
 typedef struct changed_layers {
-    int depthwise, narrow, norms;
+    int depthwise, narrow, norms, silu;
 } changed_layers;
+
 /* Layers that states without "narrow-convolutions" left to the library: channels on one side at most, and pixels of a
  * map at least, so of an image. What is computed now src/cpu/conv2d_engine.c says; this stays as it was then. */
 enum { NARROW_CHANNELS = 32, NARROW_SIZE = 28 };
@@ -75,17 +77,26 @@ static fr_status count_changed(void *ctx, const char *path, fr_tensor *t, bool i
     return FR_OK;
 }
 
+/* m or NULL: there is no model yet. */
+static int count_silu(fr_module *m) {
+    int n = m != NULL && strcmp(fr_module_class_of(m)->name, "SiLU") == 0;
+    for (int i = 0; i < fr_module_children(m); i++) n += count_silu(fr_module_child(m, i));
+    return n;
+}
+
 /* What of the network is computed otherwise than by earlier versions. Returns n, the settings so far, and these. */
 static size_t set_of_layers(parts *p, size_t n, const fri_session *r) {
     changed_layers of = {0};
     (void)fr_module_each_tensor(r->model, count_changed, &of);
+    of.silu = count_silu(r->model);
     const struct {
         const char *name, *value, *before;
         bool has;
     } layers[] = {{"depthwise-convolutions", "ours", "the library's", of.depthwise > 1},
                   {"narrow-convolutions", "ours", "the library's",
                    of.narrow > 0 && r->config->opts.image_size >= NARROW_SIZE},
-                  {"batch-norm-statistics", "in one pass", "in two", of.norms > 0}};
+                  {"batch-norm-statistics", "in one pass", "in two", of.norms > 0},
+                  {"silu", "x * sigmoid(x)", "x / (1 + exp(-x))", of.silu > 0}};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         p->setting[n++] = (fr_state_setting){.name = layers[i].name,
                                              .value = layers[i].value,

@@ -415,20 +415,21 @@ Test(hosts, numbers_of_a_state_that_cannot_be_are_refused) {
     expect_sentence(&o, 1, "more", "--resume more: it counts 1e\\+308 right answers of 6");
 }
 
-/* What is computed otherwise now is named; of images below 56 px no map is large enough for another method. */
-static void resume_without(const char *size, const char *setting, const char *note) {
-    char text[700], key[64], saved[64];
-    snprintf(text, sizeof text, "--image-size %s --batch-size 2 --threads 1 --device cpu --eval-every 0 --steps 1",
-             size);
+/* What is computed otherwise now is named; of images below 28 px no map is large enough for another method. */
+static void resume_without(const char *program, const char *flags, const char *setting, const char *note) {
+    static int runs;
+    char text[700], key[64], folder[16], saved[64];
+    snprintf(folder, sizeof folder, "run%d", runs++);
+    snprintf(text, sizeof text, "%s --batch-size 2 --threads 1 --device cpu --eval-every 0 --steps 1", flags);
     snprintf(key, sizeof key, "\"%s\"", setting);
     const size_t common = strlen(text);
-    snprintf(text + common, sizeof text - common, " --save %s", files_path(size));
-    outcome o = program_run("train_mobilenet", text);
+    snprintf(text + common, sizeof text - common, " --save %s", files_path(folder));
+    outcome o = program_run(program, text);
     cr_assert_eq(o.status, 0, "%s", o.err);
-    snprintf(saved, sizeof saved, "%s/state-00000001-step-1.safetensors", size);
+    snprintf(saved, sizeof saved, "%s/state-00000001-step-1.safetensors", folder);
     rewrite(saved, "older", key, "\"was\"");
     snprintf(text + common, sizeof text - common, " --resume %s", files_path("older"));
-    o = program_run("train_mobilenet", text);
+    o = program_run(program, text);
     cr_assert_eq(o.status, 0, "%s", o.err);
     if (note != NULL)
         EXPECT_MATCH(o.out, note);
@@ -436,12 +437,16 @@ static void resume_without(const char *size, const char *setting, const char *no
         cr_expect_null(strstr(o.out, "note: other settings"), "%s", o.out);
 }
 
-Test(hosts, older_convolutions_were_other_kernels) {
-    resume_without("8", "depthwise-convolutions",
+Test(hosts, older_programs_computed_some_layers_otherwise) {
+    resume_without("train_mobilenet", "--image-size 8", "depthwise-convolutions",
                    "\nnote: other settings than when it was saved: depthwise-convolutions ours was the library's\n");
-    resume_without("28", "narrow-convolutions",
+    resume_without("train_mobilenet", "--image-size 28", "narrow-convolutions",
                    "\nnote: other settings than when it was saved: narrow-convolutions ours was the library's\n");
-    resume_without("27", "narrow-convolutions", NULL);
+    resume_without("train_mobilenet", "--image-size 27", "narrow-convolutions", NULL);
+    resume_without("finetune", "--dataset digits --model efficientnet_b0_w0.25 --image-size 32", "silu",
+                   "\nnote: other settings than when it was saved: silu x \\* sigmoid\\(x\\) was x / \\(1 \\+ "
+                   "exp\\(-x\\)\\)\n");
+    resume_without("train_mobilenet", "--image-size 8", "silu", NULL);
 }
 
 /* As soon as the run has begun to write its trace it knows the state that it goes on from, and builds its model. */
