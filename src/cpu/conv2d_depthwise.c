@@ -32,8 +32,8 @@ static bool turned(const fri_conv2d_engine *e) {
     return e->pass == FRI_PASS_BACKWARD_INPUT && e->d.stride_w == 1;
 }
 
-bool fri_conv2d_depthwise_pays(const fri_conv2d_desc *d, fri_pass pass) {
-    if (d->groups != d->c || d->k != d->c || d->c < FRI_VECTOR || d->r > FRI_DEPTHWISE_TAPS ||
+static bool pays(const fri_conv2d_desc *d, fri_pass pass) {
+    if (d->groups != d->c || d->k != d->c || d->c < FRI_LANES_LEAST || d->r > FRI_DEPTHWISE_TAPS ||
         (d->s != 3 && d->s != 5 && d->s != FRI_DEPTHWISE_TAPS) || d->stride_w > 2 || d->dilation_w != 1)
         return false;
     return pass == FRI_PASS_BACKWARD_WEIGHT ||
@@ -41,10 +41,10 @@ bool fri_conv2d_depthwise_pays(const fri_conv2d_desc *d, fri_pass pass) {
             d->pad_w < d->s && d->q >= LEAST_WIDTH);
 }
 
-void fri_conv2d_depthwise_plan(fri_conv2d_engine *e) {
+static void plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
-        fri_conv2d_depthwise_weight_plan(e);
+        FRI_FOR(fri_conv2d_depthwise_weight_plan)(e);
         return;
     }
     const int64_t lanes = fri_vectors(d->c) * FRI_VECTOR;
@@ -53,7 +53,7 @@ void fri_conv2d_depthwise_plan(fri_conv2d_engine *e) {
 }
 
 /* w [C, R, S] to [vectors, R S, lanes], and zeros where there is no bias. */
-void fri_conv2d_depthwise_prepare(const fri_conv2d_engine *e, const float *w, char *workspace) {
+static void prepare(const fri_conv2d_engine *e, const float *w, char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     const int64_t taps = d->r * d->s;
     float *weight = (float *)(void *)(workspace + e->weight_at), *bias = (float *)(void *)(workspace + e->bias_at);
@@ -213,7 +213,7 @@ FRI_INLINE void row_of_pairs(const int taps, const loops *l, int64_t n, int64_t 
 
 /* ---- all rows ---------------------------------------------------------------------------------------------- */
 
-FRI_CLONES static void any_row(const loops *l, int64_t n, int64_t row) {
+static void any_row(const loops *l, int64_t n, int64_t row) {
     switch (l->s * 10 + (l->spread ? 0 : l->stride)) {
     case 31: row_of(3, 1, l, n, row); break;
     case 32: row_of(3, 2, l, n, row); break;
@@ -237,8 +237,7 @@ static void set_inside(loops *l) {
     l->right = fri_min_i64(l->w, (l->q + l->pad_w) / 2);
 }
 
-void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const float *in, const float *bias, float *out,
-                              const char *workspace) {
+static void run(const fri_conv2d_engine *e, const float *in, const float *bias, float *out, const char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     const bool forward = e->pass == FRI_PASS_FORWARD;
     const float *none = (const float *)(const void *)(workspace + e->bias_at);
@@ -266,3 +265,6 @@ void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const float *in, const
         fri_stream_end(l.stream);
     }
 }
+
+const fri_conv2d_own FRI_FOR(fri_conv2d_depthwise) = {pays, plan, prepare, run,
+                                                      FRI_FOR(fri_conv2d_depthwise_weight_run)};

@@ -17,9 +17,9 @@ enum {
     LANES = FRI_VECTOR,
     TOGETHER = 4, /* gradients that share the columns of x in registers */
     MOST_SIZE = FRI_DEPTHWISE_TAPS,
-    GROUP = 4,             /* vectors of channels that a part reads side by side: 256 bytes of a pixel in f32 */
-    SQUARE_GROUP = 16,     /* the same, of filters that are summed whole */
-    PARTS = 16,            /* at least, where there are so many rows: work for as many threads */
+    GROUP = 64 / LANES,         /* vectors of channels that a part reads side by side: 256 bytes of a pixel in f32 */
+    SQUARE_GROUP = 256 / LANES, /* the same, of filters that are summed whole */
+    PARTS = 16,                 /* at least, where there are so many rows: work for as many threads */
     STRIP_BYTES = 1 << 14, /* of a vector's channels in x and dy; a part reads them once for each row of the filter */
 };
 
@@ -110,11 +110,11 @@ FRI_INLINE void filter_any_row(bool half, const strip *t, int64_t r, int64_t c, 
     }
 }
 
-FRI_CLONES static void filter_row_f32(const strip *t, int64_t r, int64_t c, float *sum) {
+static void filter_row_f32(const strip *t, int64_t r, int64_t c, float *sum) {
     filter_any_row(false, t, r, c, sum);
 }
 
-FRI_CLONES static void filter_row_bf16(const strip *t, int64_t r, int64_t c, float *sum) {
+static void filter_row_bf16(const strip *t, int64_t r, int64_t c, float *sum) {
     filter_any_row(true, t, r, c, sum);
 }
 
@@ -165,11 +165,11 @@ FRI_INLINE void filter_square(bool half, const int stride, const strip *t, int64
     for (int i = 0; i < 9; i++) *(lanes *)(sum + i * LANES) += total[i / 3][i % 3];
 }
 
-FRI_CLONES static void filter_square_f32(const strip *t, int64_t c, float *sum) {
+static void filter_square_f32(const strip *t, int64_t c, float *sum) {
     t->d->stride_w == 1 ? filter_square(false, 1, t, c, sum) : filter_square(false, 2, t, c, sum);
 }
 
-FRI_CLONES static void filter_square_bf16(const strip *t, int64_t c, float *sum) {
+static void filter_square_bf16(const strip *t, int64_t c, float *sum) {
     t->d->stride_w == 1 ? filter_square(true, 1, t, c, sum) : filter_square(true, 2, t, c, sum);
 }
 
@@ -218,14 +218,14 @@ static void add_parts(const fri_conv2d_engine *e, const float *part, void *dw) {
         }
 }
 
-void fri_conv2d_depthwise_weight_plan(fri_conv2d_engine *e) {
+void FRI_FOR(fri_conv2d_depthwise_weight_plan)(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     e->parts = fri_min_i64(d->n * d->p, fri_ceil_div(PARTS, fri_ceil_div(fri_vectors(d->c), group_of(d))));
     e->sum_at = fri_part(&e->bytes, (size_t)(e->parts * fri_vectors(d->c) * LANES * d->r * d->s) * sizeof(float));
 }
 
-void fri_conv2d_depthwise_weight_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw,
-                                     char *workspace) {
+void FRI_FOR(fri_conv2d_depthwise_weight_run)(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw,
+                                              char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     const int64_t rows = d->n * d->p, vectors = fri_vectors(d->c), group = group_of(d);
     const int64_t groups = fri_ceil_div(vectors, group);

@@ -48,20 +48,24 @@ static fr_status plan_im2col(fri_conv2d_engine *e) {
     return fri_conv2d_im2col_plan(e);
 }
 
-/* Loops of our own. in: x or dy. */
-typedef struct own_way {
-    void (*plan)(fri_conv2d_engine *e);
-    void (*prepare)(const fri_conv2d_engine *e, const float *w, char *workspace);
-    void (*run)(const fri_conv2d_engine *e, const float *in, const float *bias, float *out, const char *workspace);
-    void (*run_weight)(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace);
-} own_way;
-
-static const own_way *own_way_of(fri_conv2d_method method) {
-    static const own_way depthwise = {fri_conv2d_depthwise_plan, fri_conv2d_depthwise_prepare, fri_conv2d_depthwise_run,
-                                      fri_conv2d_depthwise_weight_run};
-    static const own_way pointwise = {fri_conv2d_pointwise_plan, fri_conv2d_pointwise_prepare, fri_conv2d_pointwise_run,
-                                      fri_conv2d_pointwise_weight_run};
-    return method == FRI_CONV2D_DEPTHWISE ? &depthwise : method == FRI_CONV2D_POINTWISE ? &pointwise : NULL;
+/* Loops of our own, as wide as this processor's vectors. */
+static const fri_conv2d_own *own_of(fri_conv2d_method method) {
+    static const fri_conv2d_own *const depthwise[] =
+    { [FRI_LANES_BASELINE] = &fri_conv2d_depthwise,
+#if defined(__x86_64__)
+      [FRI_LANES_AVX2] = &fri_conv2d_depthwise_v3,
+      [FRI_LANES_AVX512] = &fri_conv2d_depthwise_v4,
+#endif
+    };
+    static const fri_conv2d_own *const pointwise[] =
+    { [FRI_LANES_BASELINE] = &fri_conv2d_pointwise,
+#if defined(__x86_64__)
+      [FRI_LANES_AVX2] = &fri_conv2d_pointwise_v3,
+      [FRI_LANES_AVX512] = &fri_conv2d_pointwise_v4,
+#endif
+    };
+    if (method != FRI_CONV2D_DEPTHWISE && method != FRI_CONV2D_POINTWISE) return NULL;
+    return (method == FRI_CONV2D_DEPTHWISE ? depthwise : pointwise)[fri_dnnl_lanes()];
 }
 
 fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method,
@@ -73,13 +77,13 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     if (method == FRI_CONV2D_IM2COL) return plan_im2col(e);
     if (method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_plan(e);
     if (method == FRI_CONV2D_AUTO)
-        method = fri_conv2d_depthwise_pays(d, pass) ? FRI_CONV2D_DEPTHWISE
-                 : fri_conv2d_pointwise_pays(d)     ? FRI_CONV2D_POINTWISE
-                                                    : method;
-    const own_way *own = own_way_of(method);
-    if (own != NULL) {
+        method = own_of(FRI_CONV2D_DEPTHWISE)->pays(d, pass)   ? FRI_CONV2D_DEPTHWISE
+                 : own_of(FRI_CONV2D_POINTWISE)->pays(d, pass) ? FRI_CONV2D_POINTWISE
+                                                               : method;
+    e->own = own_of(method);
+    if (e->own != NULL) {
         e->method = method;
-        own->plan(e);
+        e->own->plan(e);
         return FR_OK;
     }
 
@@ -98,9 +102,8 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
 
 fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace) {
     if (e->method == FRI_CONV2D_WINOGRAD) return FR_OK;
-    const own_way *own = own_way_of(e->method);
-    if (own != NULL) {
-        if (e->pass != FRI_PASS_BACKWARD_WEIGHT) own->prepare(e, w, workspace);
+    if (e->own != NULL) {
+        if (e->pass != FRI_PASS_BACKWARD_WEIGHT) e->own->prepare(e, w, workspace);
         return FR_OK;
     }
     if (e->pass == FRI_PASS_FORWARD) memset(workspace + e->bias_at, 0, (size_t)e->d.k * fr_dtype_size(e->d.bias_dtype));
@@ -112,12 +115,11 @@ fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, c
 fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                 char *workspace) {
     if (e->method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_run(e, a, b, bias, out, workspace);
-    const own_way *own = own_way_of(e->method);
-    if (own != NULL) {
+    if (e->own != NULL) {
         if (e->pass == FRI_PASS_BACKWARD_WEIGHT)
-            own->run_weight(e, a, b, out, workspace);
+            e->own->run_weight(e, a, b, out, workspace);
         else
-            own->run(e, a, bias, out, workspace);
+            e->own->run(e, a, bias, out, workspace);
         return FR_OK;
     }
     if (e->pass == FRI_PASS_FORWARD && bias == NULL) bias = workspace + e->bias_at;

@@ -43,7 +43,8 @@ typedef struct fri_conv2d_engine {
     bool apart; /* each of the 36 products is a call on one thread */
     size_t v_at, u_at, m_at;
 
-    int64_t parts; /* depthwise weights: sums of rows, at sum_at, which are then added */
+    const struct fri_conv2d_own *own; /* loops of our own, or NULL */
+    int64_t parts;                    /* of them, for weights: sums of rows, at sum_at, which are then added */
 } fri_conv2d_engine;
 
 /* How an instance is planned. method: what was asked for, mostly FRI_CONV2D_AUTO; e->method says what was taken. */
@@ -68,26 +69,28 @@ fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                   char *workspace);
 
-/* conv2d_depthwise.c, conv2d_depthwise_weight.c: where it pays, f32, dw bf16 too. `in`: x or dy; prepared weights are
- * in the workspace. */
-enum { FRI_DEPTHWISE_TAPS = 7 }; /* of a filter, in each direction, at most */
-bool fri_conv2d_depthwise_pays(const fri_conv2d_desc *d, fri_pass pass);
-void fri_conv2d_depthwise_plan(fri_conv2d_engine *e);
-void fri_conv2d_depthwise_prepare(const fri_conv2d_engine *e, const float *w, char *workspace);
-void fri_conv2d_depthwise_run(const fri_conv2d_engine *e, const float *in, const float *bias, float *out,
-                              const char *workspace);
-void fri_conv2d_depthwise_weight_plan(fri_conv2d_engine *e);
-void fri_conv2d_depthwise_weight_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw,
-                                     char *workspace);
+/* Loops of our own, f32, depthwise weights' gradients in bf16 too: where they pay, what they need, and how they run.
+ * in: x or dy; prepared weights are in the workspace. */
+typedef struct fri_conv2d_own {
+    bool (*pays)(const fri_conv2d_desc *d, fri_pass pass);
+    void (*plan)(fri_conv2d_engine *e);
+    void (*prepare)(const fri_conv2d_engine *e, const float *w, char *workspace);
+    void (*run)(const fri_conv2d_engine *e, const float *in, const float *bias, float *out, const char *workspace);
+    void (*run_weight)(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace);
+} fri_conv2d_own;
 
-/* conv2d_pointwise.c: the same for f32. */
-bool fri_conv2d_pointwise_pays(const fri_conv2d_desc *d);
-void fri_conv2d_pointwise_plan(fri_conv2d_engine *e);
-void fri_conv2d_pointwise_prepare(const fri_conv2d_engine *e, const float *w, char *workspace);
-void fri_conv2d_pointwise_run(const fri_conv2d_engine *e, const float *x, const float *bias, float *y,
-                              const char *workspace);
-void fri_conv2d_pointwise_weight_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw,
-                                     char *workspace);
+/* conv2d_depthwise.c, conv2d_depthwise_weight.c, conv2d_pointwise.c, each for every width of a vector (lanes.h). */
+enum { FRI_DEPTHWISE_TAPS = 7 }; /* of a filter, in each direction, at most */
+#define FRI_CONV2D_OWN(suffix)                                                                                        \
+    extern const fri_conv2d_own fri_conv2d_depthwise##suffix, fri_conv2d_pointwise##suffix;                           \
+    void fri_conv2d_depthwise_weight_plan##suffix(fri_conv2d_engine *e);                                              \
+    void fri_conv2d_depthwise_weight_run##suffix(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, \
+                                                 char *workspace);
+FRI_CONV2D_OWN()
+#if defined(__x86_64__)
+FRI_CONV2D_OWN(_v3)
+FRI_CONV2D_OWN(_v4)
+#endif
 
 /* Parts of a workspace: each starts on a cache line. */
 static inline size_t fri_part(size_t *total, size_t bytes) {

@@ -21,14 +21,15 @@ enum {
     AHEAD_ROWS = 32,      /* rows that are asked for in advance, for the second cache */
     MOST_VECTORS = 3,     /* of a tile; few rows, so that they and the weights stay in the first cache */
     MOST_ROWS = 6,
-    PARTS = 16,        /* of the rows, for dw */
-    BLOCK_ROWS = 32,   /* of x and dy that stay in the caches while dw's tiles go over them */
-    TILE_CHANNELS = 8, /* of the narrow side, in a tile of dw */
+    PARTS = 16,                              /* of the rows, for dw */
+    BLOCK_ROWS = 32,                         /* of x and dy that stay in the caches while dw's tiles go over them */
+    TILE_CHANNELS = FRI_LANES_REGISTERS / 4, /* of the narrow side, in a tile of dw */
 };
 
-bool fri_conv2d_pointwise_pays(const fri_conv2d_desc *d) {
+static bool pays(const fri_conv2d_desc *d, fri_pass pass) {
+    (void)pass;
     return d->dtype == FR_F32 && d->groups == 1 && d->r == 1 && d->s == 1 && d->stride_h == 1 && d->stride_w == 1 &&
-           d->pad_h == 0 && d->pad_w == 0 && d->p * d->q >= LEAST_AREA && fri_min_i64(d->c, d->k) >= FRI_VECTOR &&
+           d->pad_h == 0 && d->pad_w == 0 && d->p * d->q >= LEAST_AREA && fri_min_i64(d->c, d->k) >= FRI_LANES_LEAST &&
            fri_min_i64(d->c, d->k) <= NARROW && fri_max_i64(d->c, d->k) <= WIDE;
 }
 
@@ -42,7 +43,7 @@ static int64_t width_of(const fri_conv2d_engine *e) {
     return e->pass == FRI_PASS_FORWARD ? e->d.k : e->d.c;
 }
 
-void fri_conv2d_pointwise_plan(fri_conv2d_engine *e) {
+static void plan(fri_conv2d_engine *e) {
     const int64_t width = width_of(e);
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
         const int64_t wide = fri_vectors(fri_max_i64(e->d.c, e->d.k)) * FRI_VECTOR;
@@ -55,7 +56,7 @@ void fri_conv2d_pointwise_plan(fri_conv2d_engine *e) {
 }
 
 /* w [K, C] to [depth, vectors, lanes], and zeros where there is no bias. */
-void fri_conv2d_pointwise_prepare(const fri_conv2d_engine *e, const float *w, char *workspace) {
+static void prepare(const fri_conv2d_engine *e, const float *w, char *workspace) {
     const int64_t depth = depth_of(e), width = width_of(e), vectors = fri_vectors(width);
     float *weight = (float *)(void *)(workspace + e->weight_at), *bias = (float *)(void *)(workspace + e->bias_at);
     for (int64_t i = 0; i < depth; i++)
@@ -110,7 +111,7 @@ FRI_INLINE void rows_of(const int rows, const int taken, const product *p, int64
         for (int64_t v = 0; v < p->vectors; v += taken) tile(1, taken, p, x + i * p->depth, v, y + i * p->width);
 }
 
-FRI_CLONES static void multiply(const product *p, int64_t m, const float *x, float *y) {
+static void multiply(const product *p, int64_t m, const float *x, float *y) {
     if (p->vectors % 3 == 0)
         rows_of(4, 3, p, m, x, y);
     else if (p->vectors % 2 == 0)
@@ -119,8 +120,7 @@ FRI_CLONES static void multiply(const product *p, int64_t m, const float *x, flo
         rows_of(6, 1, p, m, x, y);
 }
 
-void fri_conv2d_pointwise_run(const fri_conv2d_engine *e, const float *x, const float *bias, float *y,
-                              const char *workspace) {
+static void run(const fri_conv2d_engine *e, const float *x, const float *bias, float *y, const char *workspace) {
     const int64_t m = e->d.n * e->d.p * e->d.q;
     const float *none = (const float *)(const void *)(workspace + e->bias_at);
     product p = {.depth = depth_of(e),
@@ -184,7 +184,7 @@ FRI_INLINE void sum_block(const int taken, const gradient *g, int64_t rows, cons
 }
 
 /* Rows from .. to; sum: [narrow, vectors, lanes]. */
-FRI_CLONES static void sum_part(const gradient *g, int64_t from, int64_t to, float *sum) {
+static void sum_part(const gradient *g, int64_t from, int64_t to, float *sum) {
     memset(sum, 0, (size_t)(g->narrow * g->vectors * FRI_VECTOR) * sizeof *sum);
     for (int64_t m = from, rows; m < to; m += rows) {
         const float *a = g->a + m * g->narrow, *b = g->b + m * g->wide;
@@ -211,8 +211,7 @@ static void add_parts(const fri_conv2d_engine *e, const gradient *g, bool narrow
         }
 }
 
-void fri_conv2d_pointwise_weight_run(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw,
-                                     char *workspace) {
+static void run_weight(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     const int64_t m = d->n * d->p * d->q;
     const bool narrow_x = d->c <= d->k;
@@ -227,3 +226,5 @@ void fri_conv2d_pointwise_weight_run(const fri_conv2d_engine *e, const void *x, 
         sum_part(&g, i * m / e->parts, (i + 1) * m / e->parts, part + i * g.narrow * g.vectors * FRI_VECTOR);
     add_parts(e, &g, narrow_x, part, dw);
 }
+
+const fri_conv2d_own FRI_FOR(fri_conv2d_pointwise) = {pays, plan, prepare, run, run_weight};

@@ -607,6 +607,15 @@ fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, cons
     return execute(&((fri_dnnl_op *)(uintptr_t)op)->run, op->pd, op->threads, TENSORS + 1, t);
 }
 
+fri_lanes_width fri_dnnl_lanes(void) {
+#if defined(__x86_64__)
+    const int isa = (int)dnnl_get_effective_cpu_isa();
+    if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core) return FRI_LANES_AVX512;
+    if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 && __builtin_cpu_supports("fma")) return FRI_LANES_AVX2;
+#endif
+    return FRI_LANES_BASELINE;
+}
+
 static const char *isa_name(void) {
     switch ((int)dnnl_get_effective_cpu_isa()) {
     case dnnl_cpu_isa_sse41: return "sse41";

@@ -61,6 +61,10 @@ fr_status fri_dnnl_unpack(const fri_dnnl_op *op, const void *packed, void *krsc,
  * matmul: A, B, C. bias is read by operations that have one. */
 fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, const void *bias, void *out, void *scratch);
 
+/* How wide our own loops' vectors are (lanes.h): as wide as the library's, so ONEDNN_MAX_CPU_ISA holds for both. */
+typedef enum fri_lanes_width { FRI_LANES_BASELINE, FRI_LANES_AVX2, FRI_LANES_AVX512 } fri_lanes_width;
+fri_lanes_width fri_dnnl_lanes(void);
+
 /* "oneDNN 2.6.3, avx512_core_bf16": the version and the instruction set in effect. */
 void fri_dnnl_version(char *buf, size_t n);
 

@@ -1,7 +1,9 @@
-/* lanes.h - sixteen channels as one vector, for loops that keep their sums in registers.
+/* lanes.h - channels as vectors, for loops that keep their sums in registers.
  *
- * Files that include it are compiled with multiplications and additions contracted (src/cpu/meson.build): what they
- * compute has, as the library's convolutions have, the bits of one processor and compiler. */
+ * A compiler keeps a vector that is wider than the processor's in memory, where these loops take fifty times as long.
+ * So files that include it are compiled once for each width (src/cpu/meson.build), and export what FRI_FOR names; the
+ * engine takes the widest that the processor has. They are compiled with multiplications and additions contracted: what
+ * they compute has, as the library's convolutions have, the bits of one processor and compiler. */
 #ifndef FRI_CPU_LANES_H
 #define FRI_CPU_LANES_H
 
@@ -10,7 +12,22 @@
 
 #define FRI_INLINE static inline __attribute__((always_inline))
 
+#if defined(FRI_LANES_V4) /* AVX-512 */
 enum { FRI_VECTOR = 16 };
+#define FRI_FOR(name) name##_v4
+#elif defined(FRI_LANES_V3) /* AVX2 and FMA */
+enum { FRI_VECTOR = 8 };
+#define FRI_FOR(name) name##_v3
+#else /* SSE2, NEON */
+enum { FRI_VECTOR = 4 };
+#define FRI_FOR(name) name
+#endif
+#if defined(FRI_LANES_V4) || defined(__aarch64__)
+enum { FRI_LANES_REGISTERS = 32 };
+#else
+enum { FRI_LANES_REGISTERS = 16 };
+#endif
+enum { FRI_LANES_LEAST = 16 }; /* channels of the layers that these loops take, on every processor */
 typedef float fri_lanes __attribute__((vector_size(FRI_VECTOR * 4), aligned(4), may_alias));
 
 static inline int64_t fri_vectors(int64_t channels) {

@@ -62,6 +62,27 @@ Test(conv2d_pointwise, large_results) {
 }
 
 /* By shape and type, never by batch. */
+/* A width that the processor lacks crashes; a narrower one has the same bits and a fraction of the speed. */
+Test(conv2d_pointwise, vectors_are_as_wide_as_the_librarys) {
+    char library[64];
+    fri_dnnl_version(library, sizeof library);
+    const fri_lanes_width width = fri_dnnl_lanes();
+    cr_expect_eq(width == FRI_LANES_AVX512, strstr(library, "avx512") != NULL, "%s", library);
+    cr_expect_eq(width == FRI_LANES_AVX2, strstr(library, "avx2") != NULL, "%s", library);
+#if defined(__x86_64__)
+    const fri_conv2d_own *const depthwise[] = {&fri_conv2d_depthwise, &fri_conv2d_depthwise_v3,
+                                               &fri_conv2d_depthwise_v4};
+    const fri_conv2d_own *const pointwise[] = {&fri_conv2d_pointwise, &fri_conv2d_pointwise_v3,
+                                               &fri_conv2d_pointwise_v4};
+    const fri_conv2d_desc d = desc_of(1, 28, 28, 16, 16);
+    fri_conv2d_engine e;
+    cr_assert_eq(fri_conv2d_engine_plan(&d, FRI_PASS_FORWARD, FRI_CONV2D_POINTWISE, &e), FR_OK);
+    cr_expect_eq(e.own, pointwise[width]);
+    cr_assert_eq(fri_conv2d_engine_plan(&d, FRI_PASS_FORWARD, FRI_CONV2D_DEPTHWISE, &e), FR_OK);
+    cr_expect_eq(e.own, depthwise[width]);
+#endif
+}
+
 Test(conv2d_pointwise, is_taken_where_narrow_maps_are_large) {
     static const struct {
         int h, c, k;
