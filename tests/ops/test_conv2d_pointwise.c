@@ -62,7 +62,7 @@ Test(conv2d_pointwise, large_results) {
 }
 
 /* By shape and type, never by batch. */
-/* A width that the processor lacks crashes; a narrower one has the same bits and a fraction of the speed. */
+/* A width that the processor lacks crashes; a narrower one shows in no result, but takes longer. */
 Test(conv2d_pointwise, vectors_are_as_wide_as_the_librarys) {
     char library[64];
     fri_dnnl_version(library, sizeof library);
