@@ -616,6 +616,10 @@ fri_lanes_width fri_dnnl_lanes(void) {
     return FRI_LANES_BASELINE;
 }
 
+bool fri_dnnl_rows_depend(const fri_dnnl_op *op) {
+    return fri_dnnl_lanes() < FRI_LANES_AVX512 && strcmp(fri_dnnl_name(op, FRI_DNNL_PLAIN), "gemm:jit") == 0;
+}
+
 static const char *isa_name(void) {
     switch ((int)dnnl_get_effective_cpu_isa()) {
     case dnnl_cpu_isa_sse41: return "sse41";

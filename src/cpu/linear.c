@@ -6,7 +6,10 @@
  *
  * f32, and bf16 where the library has code for it, are one product in place. Else half data is widened: the product is
  * cut into tiles whose f32 copies fit the target, along the summed dimension only when a tile of one row and column
- * does not fit otherwise; such sums are added in order, in f32. Tiles follow the shape only. */
+ * does not fit otherwise; such sums are added in order, in f32. Tiles follow the shape only.
+ *
+ * The library's products for processors without AVX-512 compute the last rows of a few in another order. There y is
+ * made ROWS rows at a time, the last ones with zeros behind them, so that a batch cut in two gives the same y. */
 #include "cpu/dnnl.h"
 
 #include <string.h>
@@ -14,7 +17,7 @@
 #include "cpu/conv2d_engine.h"
 #include "cpu/half_rows.h"
 
-enum { TILE_BYTES = 32 << 20 };
+enum { TILE_BYTES = 32 << 20, ROWS = 16 };
 
 static const char *const pass_name[] = {
     [FRI_PASS_FORWARD] = "linear_forward",
@@ -33,6 +36,7 @@ typedef struct plan {
     product p;
     bool widened;
     const fri_dnnl_op *op;
+    bool by_rows;    /* op is for ROWS rows */
     int64_t m, n, k; /* of a tile */
     size_t bias_at, a_at, b_at, c_at, scratch_at, bytes;
 } plan;
@@ -125,6 +129,15 @@ static fr_status make_plan(const fri_linear_desc *d, fri_pass pass, plan *p) {
     if (s < 0 || d->n == 0) return s;
     if (d->dtype != FR_F16) {
         FRI_TRY(get_op(q, d->dtype, d->bias_dtype, q->m, q->n, q->k, q->a_pitch, q->b_pitch, q->n, FRI_SET, &p->op));
+        p->by_rows = pass == FRI_PASS_FORWARD && p->op != NULL && fri_dnnl_rows_depend(p->op);
+        if (p->by_rows) {
+            FRI_TRY(
+                get_op(q, d->dtype, d->bias_dtype, ROWS, q->n, q->k, q->a_pitch, q->b_pitch, q->n, FRI_SET, &p->op));
+            if (p->op != NULL && q->m % ROWS != 0) {
+                p->a_at = fri_part(&p->bytes, (size_t)(ROWS * q->k) * fr_dtype_size(d->dtype));
+                p->c_at = fri_part(&p->bytes, (size_t)(ROWS * q->n) * fr_dtype_size(d->dtype));
+            }
+        }
         if (p->op != NULL) {
             if (q->bias) p->bias_at = fri_part(&p->bytes, (size_t)q->n * fr_dtype_size(d->bias_dtype));
             p->scratch_at = fri_part(&p->bytes, fri_dnnl_scratch_bytes(p->op));
@@ -168,6 +181,20 @@ static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const voi
     return FR_OK;
 }
 
+static fr_status run_by_rows(fr_dtype t, const plan *p, const char *x, const void *w, const void *bias, char *y,
+                             char *workspace) {
+    const size_t in = (size_t)p->p.k * fr_dtype_size(t), out = (size_t)p->p.n * fr_dtype_size(t);
+    char *scratch = workspace + p->scratch_at, *rows = workspace + p->a_at, *result = workspace + p->c_at;
+    const size_t whole = (size_t)(p->p.m / ROWS * ROWS), rest = (size_t)p->p.m - whole;
+    for (size_t i = 0; i < whole; i += ROWS) FRI_TRY(fri_dnnl_run(p->op, x + i * in, w, bias, y + i * out, scratch));
+    if (rest == 0) return FR_OK;
+    memcpy(rows, x + whole * in, rest * in);
+    memset(rows + rest * in, 0, (ROWS - rest) * in);
+    FRI_TRY(fri_dnnl_run(p->op, rows, w, bias, result, scratch));
+    memcpy(y + whole * out, result, rest * out);
+    return FR_OK;
+}
+
 static fr_status run(const fri_exec *e, const fri_linear_desc *d, fri_pass pass, const void *a, const void *b,
                      const void *bias, void *c) {
     plan p;
@@ -184,6 +211,7 @@ static fr_status run(const fri_exec *e, const fri_linear_desc *d, fri_pass pass,
         bias = workspace + p.bias_at;
     }
     if (p.widened) return run_widened(d->dtype, &p, a, b, bias, c, workspace);
+    if (p.by_rows) return run_by_rows(d->dtype, &p, a, b, bias, c, workspace);
     return fri_dnnl_run(p.op, a, b, bias, c, workspace + p.scratch_at);
 }
 
