@@ -208,7 +208,7 @@ NETWORKS = {"vgg11": Network(lambda: SmallVGG(torchvision.models.vgg11), 2, 0.1,
                                        3, 1.0, 16, ("norms",)),
             "squeezenet1_1": Network(lambda: torchvision.models.squeezenet1_1(num_classes=CLASSES, dropout=0), 3, 0.01,
                                      16),
-            "resnet18_frozen": Network(lambda: torchvision.models.resnet18(num_classes=CLASSES), 10, 0.05, 16,
+            "resnet18_frozen": Network(lambda: torchvision.models.resnet18(num_classes=CLASSES), 14, 0.05, 16,
                                        ("conv1", "layer1"))}
 
 
