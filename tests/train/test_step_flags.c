@@ -228,8 +228,10 @@ Test(step_flags, evaluation_and_what_is_outside) {
 }
 
 Test(step_flags, a_choice_that_saves_nothing_says_so) {
-    outcome o = program_run("train_densenet", TINY "--plan --checkpoint-segments 1 --fused-step --rebuild");
+    /* The peak is in the forward pass of what is frozen, whatever workspaces the processor's kernels need. */
+    outcome o = program_run("train_densenet", TINY "--plan --train-only head --fused-step");
     EXPECT_MATCH(o.out, "note: --fused-step saves nothing here: the peak of [0-9]+ bytes is the same without");
+    o = program_run("train_densenet", TINY "--plan --checkpoint-segments 1 --fused-step --rebuild");
     EXPECT_MATCH(o.out, "note: --checkpoint-segments 1 saves nothing here");
     cr_expect_null(strstr(o.out, "note: --rebuild"), "rebuilding saves something: %s", o.out);
     /* Recomputing each unit of a VGG keeps every unit's input, which was not kept before. */
