@@ -17,7 +17,7 @@
 #include "cpu/conv2d_engine.h"
 #include "cpu/half_rows.h"
 
-enum { TILE_BYTES = 32 << 20, ROWS = 16 };
+enum { TILE_BYTES = 32 << 20, ROWS = 12 }; /* ROWS: of a multiple of six, see conv2d_winograd.c */
 
 static const char *const pass_name[] = {
     [FRI_PASS_FORWARD] = "linear_forward",

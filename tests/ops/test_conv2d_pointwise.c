@@ -61,7 +61,6 @@ Test(conv2d_pointwise, large_results) {
     }
 }
 
-/* By shape and type, never by batch. */
 /* A width that the processor lacks crashes; a narrower one shows in no result, but takes longer. */
 Test(conv2d_pointwise, vectors_are_as_wide_as_the_librarys) {
     char library[64];
@@ -83,6 +82,7 @@ Test(conv2d_pointwise, vectors_are_as_wide_as_the_librarys) {
 #endif
 }
 
+/* By shape and type, never by batch. */
 Test(conv2d_pointwise, is_taken_where_narrow_maps_are_large) {
     static const struct {
         int h, c, k;
