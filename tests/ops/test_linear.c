@@ -1,6 +1,7 @@
 /* test_linear.c - fully connected: golden values, gradients, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
+#include <string.h>
 
 #include "support/op_suite.h"
 
@@ -54,4 +55,32 @@ Test(linear, rejects_bad_args) {
     fr_tensor_release(&integer);
     fr_tensor_release(&meta);
     expect_nothing_left();
+}
+
+/* Rows of any piece of a batch are those of the whole, wherever the piece begins. */
+Test(linear, y_does_not_depend_on_the_batch) {
+    static const int64_t outs[] = {9, 64, 1000}, ins[] = {7, 128, 512};
+    enum { ROWS = 37 };
+    for (int i = 0; i < 9; i++) {
+        const int64_t out = outs[i / 3], in = ins[i % 3];
+        fr_tensor *w = NULL, *x = NULL, *y = NULL;
+        cr_assert_eq(fr_tensor_uniform(2, (int64_t[]){out, in}, -1, 1, FR_F32, FR_CPU, &w), FR_OK);
+        cr_assert_eq(fr_tensor_uniform(2, (int64_t[]){ROWS, in}, -1, 1, FR_F32, FR_CPU, &x), FR_OK);
+        cr_assert_eq(fr_linear(x, w, NULL, &y), FR_OK);
+        for (int64_t at = 0; at < ROWS; at += 5)
+            for (int64_t n = 1; n <= 7 && at + n <= ROWS; n++) {
+                fr_tensor *piece = NULL;
+                cr_assert_eq(fr_tensor_uniform(2, (int64_t[]){n, in}, 0, 1, FR_F32, FR_CPU, &piece), FR_OK);
+                memcpy(fr_tensor_data(piece), (const float *)fr_tensor_data(x) + at * in, fr_tensor_nbytes(piece));
+                cr_assert_eq(fr_linear(piece, w, NULL, &piece), FR_OK);
+                cr_expect_eq(memcmp(fr_tensor_data(piece), (const float *)fr_tensor_data(y) + at * out,
+                                    fr_tensor_nbytes(piece)),
+                             0, "%lld x %lld, rows %lld + %lld", (long long)in, (long long)out, (long long)at,
+                             (long long)n);
+                fr_tensor_release(&piece);
+            }
+        fr_tensor_release(&y);
+        fr_tensor_release(&x);
+        fr_tensor_release(&w);
+    }
 }
