@@ -50,22 +50,17 @@ static fr_status plan_im2col(fri_conv2d_engine *e) {
 
 /* Loops of our own, as wide as this processor's vectors. */
 static const fri_conv2d_own *own_of(fri_conv2d_method method) {
-    static const fri_conv2d_own *const depthwise[] =
-    { [FRI_LANES_BASELINE] = &fri_conv2d_depthwise,
+    static const struct {
+        const fri_conv2d_own *depthwise, *pointwise;
+    } own[] =
+    { [FRI_LANES_BASELINE] = {&fri_conv2d_depthwise, &fri_conv2d_pointwise},
 #if defined(__x86_64__)
-      [FRI_LANES_AVX2] = &fri_conv2d_depthwise_v3,
-      [FRI_LANES_AVX512] = &fri_conv2d_depthwise_v4,
+      [FRI_LANES_AVX2] = {&fri_conv2d_depthwise_v3, &fri_conv2d_pointwise_v3},
+      [FRI_LANES_AVX512] = {&fri_conv2d_depthwise_v4, &fri_conv2d_pointwise_v4},
 #endif
     };
-    static const fri_conv2d_own *const pointwise[] =
-    { [FRI_LANES_BASELINE] = &fri_conv2d_pointwise,
-#if defined(__x86_64__)
-      [FRI_LANES_AVX2] = &fri_conv2d_pointwise_v3,
-      [FRI_LANES_AVX512] = &fri_conv2d_pointwise_v4,
-#endif
-    };
-    if (method != FRI_CONV2D_DEPTHWISE && method != FRI_CONV2D_POINTWISE) return NULL;
-    return (method == FRI_CONV2D_DEPTHWISE ? depthwise : pointwise)[fri_dnnl_lanes()];
+    if (method == FRI_CONV2D_DEPTHWISE) return own[fri_dnnl_lanes()].depthwise;
+    return method == FRI_CONV2D_POINTWISE ? own[fri_dnnl_lanes()].pointwise : NULL;
 }
 
 fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method,

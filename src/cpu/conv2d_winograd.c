@@ -10,13 +10,13 @@
  * row of a product does not depend on the number of rows, and S is summed over chunks in order. That is so in two of
  * the library's kernels; others are not taken.
  *   brg       the 36 products are one call
- *   gemm:jit  (AVX2 and Arm in 2.6) a call a product, each on one thread, with zeros up to a multiple of ROWS rows: it
- *             adds up in another order what is over six rows, and what threads cut off */
+ *   gemm:jit  (AVX2 and Arm in 2.6) a call a product, each on one thread, with zeros up to a multiple of
+ *             FRI_DNNL_ROWS rows */
 #include "base/status.h"
 #include "cpu/conv2d_engine.h"
 #include "cpu/cpu.h"
+#include "cpu/team.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -24,7 +24,6 @@ enum {
     LANES = 64,                       /* channels that a transform takes at a time */
     LIMIT = 8 << 20,                  /* bytes of workspace */
     ROOM = LIMIT / 4 / PLACES - 2048, /* floats of U, V, M per place; the rest is for the library's scratchpad */
-    ROWS = 12,
 };
 
 static const float zeros[LANES];
@@ -326,7 +325,7 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
 
 /* Rows of V and M of a chunk. */
 static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
-    return e->apart && e->pass != FRI_PASS_BACKWARD_WEIGHT ? fri_ceil_div(tiles, ROWS) * ROWS : tiles;
+    return e->apart && e->pass != FRI_PASS_BACKWARD_WEIGHT ? fri_ceil_div(tiles, FRI_DNNL_ROWS) * FRI_DNNL_ROWS : tiles;
 }
 
 /* Blocks of channels whose products outweigh the transforms that they repeat, and as many tiles as `room` floats per
@@ -347,7 +346,7 @@ static int64_t choose_blocks(fri_conv2d_engine *e, int64_t room, int64_t widest)
     int64_t fit = fri_max_i64(0, room - e->in_block * e->out_block) / (e->in_block + e->out_block);
     if (fit < least) return 0;
     int64_t tiles = fri_min_i64(fit, most);
-    return rows_of(e, tiles) > tiles ? tiles / ROWS * ROWS : tiles;
+    return rows_of(e, tiles) > tiles ? tiles / FRI_DNNL_ROWS * FRI_DNNL_ROWS : tiles;
 }
 
 /* Threads that share chunks wait for each other twice a chunk, which takes long where other programs take a processor
@@ -459,36 +458,17 @@ typedef struct run {
     float *y, *v, *u, *m;
 } run;
 
-/* What went wrong in a team; the library's sentence is its thread's. */
-typedef struct failure {
-    fr_status status;
-    char sentence[256];
-} failure;
-
-static void note(failure *f, fr_status s) {
-    if (s >= 0) return;
-#pragma omp critical(fri_winograd_failed)
-    {
-        f->status = s;
-        snprintf(f->sentence, sizeof f->sentence, "%s", fr_last_error());
-    }
-}
-
-static fr_status told(const failure *f) {
-    return f->status < 0 ? fr_fail(f->status, "%s", f->sentence) : FR_OK;
-}
-
 static fr_status multiply(const run *r, const fri_dnnl_op *op, const step *now, char *scratch) {
     const fri_conv2d_engine *e = r->e;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
     const float *a = dw ? r->u : r->v, *b = dw ? r->v : r->u;
     if (!e->apart) return fri_dnnl_run(op, a, b, NULL, r->m, scratch);
     fri_matmul_desc p = product(e, now->tiles, FRI_SET);
-    failure f = {FR_OK, ""};
+    fri_team_failure f = {FR_OK, ""};
 #pragma omp parallel for schedule(static) if (e->workers == 0)
     for (int64_t i = 0; i < PLACES; i++)
-        note(&f, fri_dnnl_run(op, a + i * p.a_batch, b + i * p.b_batch, NULL, r->m + i * p.c_batch, scratch));
-    return told(&f);
+        fri_team_note(&f, fri_dnnl_run(op, a + i * p.a_batch, b + i * p.b_batch, NULL, r->m + i * p.c_batch, scratch));
+    return fri_team_told(&f);
 }
 
 /* What lies between two products, for all threads: results of the step behind are written (done, or NULL), and what
@@ -568,8 +548,8 @@ fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, con
     r.in = dx ? map_of(d, true, 2 - d->pad_h, 2 - d->pad_w, false) : map_of(d, false, d->pad_h, d->pad_w, true);
     r.out = map_of(d, !dx, 0, 0, !dx);
     if (e->workers == 0) return run_part(r, (step){0}, (step){.tile = e->tiles, .out = e->out}, workspace);
-    failure f = {FR_OK, ""};
+    fri_team_failure f = {FR_OK, ""};
 #pragma omp parallel for schedule(static, 1) num_threads((int)e->workers)
-    for (int64_t i = 0; i < e->workers; i++) note(&f, run_worker(&r, i, workspace));
-    return told(&f);
+    for (int64_t i = 0; i < e->workers; i++) fri_team_note(&f, run_worker(&r, i, workspace));
+    return fri_team_told(&f);
 }

@@ -65,8 +65,10 @@ fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, cons
 typedef enum fri_lanes_width { FRI_LANES_BASELINE, FRI_LANES_AVX2, FRI_LANES_AVX512 } fri_lanes_width;
 fri_lanes_width fri_dnnl_lanes(void);
 
-/* Do the bits of a product's row depend on how many rows there are? Without AVX-512 the library computes the last few
- * in another order. */
+/* Do the bits of a product's row depend on how many rows there are? gemm:jit, which the library takes without AVX-512,
+ * adds up in another order what is over a multiple of six rows, and what its threads cut off. They do not on one thread
+ * in a product of a multiple of FRI_DNNL_ROWS rows. */
+enum { FRI_DNNL_ROWS = 12 };
 bool fri_dnnl_rows_depend(const fri_dnnl_op *op);
 
 /* "oneDNN 2.6.3, avx512_core_bf16": the version and the instruction set in effect. */

@@ -6,18 +6,16 @@
  *
  * f32, and bf16 where the library has code for it, are one product in place. Else half data is widened: the product is
  * cut into tiles whose f32 copies fit the target, along the summed dimension only when a tile of one row and column
- * does not fit otherwise; such sums are added in order, in f32. Tiles follow the shape only.
- *
- * The library's products for processors without AVX-512 compute the last rows of a few in another order. There y is
- * made ROWS rows at a time, the last ones with zeros behind them, so that a batch cut in two gives the same y. */
-#include "cpu/dnnl.h"
+ * does not fit otherwise; such sums are added in order, in f32. Tiles follow the shape only. A batch cut in two gives
+ * the same y and dx (product.h). */
+#include "cpu/product.h"
 
 #include <string.h>
 
 #include "cpu/conv2d_engine.h"
 #include "cpu/half_rows.h"
 
-enum { TILE_BYTES = 32 << 20, ROWS = 12 }; /* ROWS: of a multiple of six, see conv2d_winograd.c */
+enum { TILE_BYTES = 32 << 20 };
 
 static const char *const pass_name[] = {
     [FRI_PASS_FORWARD] = "linear_forward",
@@ -35,10 +33,9 @@ typedef struct product {
 typedef struct plan {
     product p;
     bool widened;
-    const fri_dnnl_op *op;
-    bool by_rows;    /* op is for ROWS rows */
+    fri_product whole;
     int64_t m, n, k; /* of a tile */
-    size_t bias_at, a_at, b_at, c_at, scratch_at, bytes;
+    size_t bias_at, a_at, b_at, c_at, product_at, bytes;
 } plan;
 
 static product product_of(const fri_linear_desc *d, fri_pass pass) {
@@ -53,29 +50,29 @@ static product product_of(const fri_linear_desc *d, fri_pass pass) {
     }
 }
 
-static fr_status get_op(const product *p, fr_dtype t, fr_dtype bias_t, int64_t m, int64_t n, int64_t k, int64_t a_pitch,
-                        int64_t b_pitch, int64_t c_pitch, fri_accum accum, const fri_dnnl_op **op) {
-    return fri_dnnl_matmul(&(fri_matmul_desc){.a_dtype = t,
-                                              .b_dtype = t,
-                                              .c_dtype = t,
-                                              .bias_dtype = bias_t,
-                                              .m = m,
-                                              .n = n,
-                                              .k = k,
-                                              .a_row = p->a_turned ? 1 : a_pitch,
-                                              .a_col = p->a_turned ? a_pitch : 1,
-                                              .b_row = p->b_turned ? 1 : b_pitch,
-                                              .b_col = p->b_turned ? b_pitch : 1,
-                                              .c_row = c_pitch,
-                                              .bias = p->bias && accum == FRI_SET,
-                                              .accum = accum},
-                           op);
+static fr_status plan_product(const product *p, fr_dtype t, fr_dtype bias_t, int64_t m, int64_t n, int64_t k,
+                              int64_t a_pitch, int64_t b_pitch, int64_t c_pitch, fri_accum accum, fri_product *made) {
+    return fri_product_plan(&(fri_matmul_desc){.a_dtype = t,
+                                               .b_dtype = t,
+                                               .c_dtype = t,
+                                               .bias_dtype = bias_t,
+                                               .m = m,
+                                               .n = n,
+                                               .k = k,
+                                               .a_row = p->a_turned ? 1 : a_pitch,
+                                               .a_col = p->a_turned ? a_pitch : 1,
+                                               .b_row = p->b_turned ? 1 : b_pitch,
+                                               .b_col = p->b_turned ? b_pitch : 1,
+                                               .c_row = c_pitch,
+                                               .bias = p->bias && accum == FRI_SET,
+                                               .accum = accum},
+                            made);
 }
 
 /* The f32 product of a tile of m x n x k; its copies are dense. */
-static fr_status tile_op(const product *p, int64_t m, int64_t n, int64_t k, fri_accum accum, const fri_dnnl_op **op) {
-    fr_status s = get_op(p, FR_F32, FR_F32, m, n, k, p->a_turned ? m : k, p->b_turned ? k : n, n, accum, op);
-    if (s >= 0 && *op == NULL)
+static fr_status plan_tile(const product *p, int64_t m, int64_t n, int64_t k, fri_accum accum, fri_product *made) {
+    fr_status s = plan_product(p, FR_F32, FR_F32, m, n, k, p->a_turned ? m : k, p->b_turned ? k : n, n, accum, made);
+    if (s >= 0 && made->op == NULL)
         return fr_fail(FR_EUNSUPPORTED, "linear: oneDNN has nothing but reference code for f32 data on the cpu");
     return s;
 }
@@ -93,9 +90,9 @@ static fr_status tile_scratch(const plan *p, size_t *scratch) {
         for (int j = 0; j < 3; j++) dim[j] = i >> j & 1 ? rest[j] : size[j];
         if (dim[0] == 0 || dim[1] == 0 || dim[2] == 0) continue;
         for (int add = 0; add <= (p->k < p->p.k); add++) {
-            const fri_dnnl_op *op = NULL;
-            FRI_TRY(tile_op(&p->p, dim[0], dim[1], dim[2], add ? FRI_ADD : FRI_SET, &op));
-            if (fri_dnnl_scratch_bytes(op) > *scratch) *scratch = fri_dnnl_scratch_bytes(op);
+            fri_product tile;
+            FRI_TRY(plan_tile(&p->p, dim[0], dim[1], dim[2], add ? FRI_ADD : FRI_SET, &tile));
+            if (tile.bytes > *scratch) *scratch = tile.bytes;
         }
     }
     return FR_OK;
@@ -117,7 +114,7 @@ static fr_status plan_widened(const fri_linear_desc *d, plan *p) {
     p->b_at = fri_part(&p->bytes, (size_t)(p->k * p->n) * sizeof(float));
     p->c_at = fri_part(&p->bytes, (size_t)(p->m * p->n) * sizeof(float));
     FRI_TRY(tile_scratch(p, &scratch));
-    p->scratch_at = fri_part(&p->bytes, scratch);
+    p->product_at = fri_part(&p->bytes, scratch);
     return FR_OK;
 }
 
@@ -128,19 +125,11 @@ static fr_status make_plan(const fri_linear_desc *d, fri_pass pass, plan *p) {
     fr_status s = fri_cpu_accepts(pass_name[pass], d->dtype);
     if (s < 0 || d->n == 0) return s;
     if (d->dtype != FR_F16) {
-        FRI_TRY(get_op(q, d->dtype, d->bias_dtype, q->m, q->n, q->k, q->a_pitch, q->b_pitch, q->n, FRI_SET, &p->op));
-        p->by_rows = pass == FRI_PASS_FORWARD && p->op != NULL && fri_dnnl_rows_depend(p->op);
-        if (p->by_rows) {
-            FRI_TRY(
-                get_op(q, d->dtype, d->bias_dtype, ROWS, q->n, q->k, q->a_pitch, q->b_pitch, q->n, FRI_SET, &p->op));
-            if (p->op != NULL && q->m % ROWS != 0) {
-                p->a_at = fri_part(&p->bytes, (size_t)(ROWS * q->k) * fr_dtype_size(d->dtype));
-                p->c_at = fri_part(&p->bytes, (size_t)(ROWS * q->n) * fr_dtype_size(d->dtype));
-            }
-        }
-        if (p->op != NULL) {
+        FRI_TRY(plan_product(q, d->dtype, d->bias_dtype, q->m, q->n, q->k, q->a_pitch, q->b_pitch, q->n, FRI_SET,
+                             &p->whole));
+        if (p->whole.op != NULL) {
             if (q->bias) p->bias_at = fri_part(&p->bytes, (size_t)q->n * fr_dtype_size(d->bias_dtype));
-            p->scratch_at = fri_part(&p->bytes, fri_dnnl_scratch_bytes(p->op));
+            p->product_at = fri_part(&p->bytes, p->whole.bytes);
             return FR_OK;
         }
         if (d->dtype == FR_F32)
@@ -168,30 +157,16 @@ static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const voi
             int64_t m = fri_min_i64(p->m, q->m - i);
             for (int64_t l = 0; l < q->k; l += p->k) {
                 int64_t k = fri_min_i64(p->k, q->k - l);
-                const fri_dnnl_op *op = NULL;
-                FRI_TRY(tile_op(q, m, n, k, l > 0 ? FRI_ADD : FRI_SET, &op));
+                fri_product tile;
+                FRI_TRY(plan_tile(q, m, n, k, l > 0 ? FRI_ADD : FRI_SET, &tile));
                 bool new_a = p->m < q->m || p->k < q->k || j == 0, new_b = p->k < q->k || i == 0;
                 if (new_a) widen_tile(t, a, q->a_pitch, q->a_turned, i, m, l, k, at);
                 if (new_b) widen_tile(t, b, q->b_pitch, q->b_turned, l, k, j, n, bt);
-                FRI_TRY(fri_dnnl_run(op, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->scratch_at));
+                FRI_TRY(fri_product_run(&tile, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->product_at));
             }
             fri_cpu_narrow_rows(t, m, n, ct, (char *)c + (size_t)(i * q->n + j) * fr_dtype_size(t), q->n);
         }
     }
-    return FR_OK;
-}
-
-static fr_status run_by_rows(fr_dtype t, const plan *p, const char *x, const void *w, const void *bias, char *y,
-                             char *workspace) {
-    const size_t in = (size_t)p->p.k * fr_dtype_size(t), out = (size_t)p->p.n * fr_dtype_size(t);
-    char *scratch = workspace + p->scratch_at, *rows = workspace + p->a_at, *result = workspace + p->c_at;
-    const size_t whole = (size_t)(p->p.m / ROWS * ROWS), rest = (size_t)p->p.m - whole;
-    for (size_t i = 0; i < whole; i += ROWS) FRI_TRY(fri_dnnl_run(p->op, x + i * in, w, bias, y + i * out, scratch));
-    if (rest == 0) return FR_OK;
-    memcpy(rows, x + whole * in, rest * in);
-    memset(rows + rest * in, 0, (ROWS - rest) * in);
-    FRI_TRY(fri_dnnl_run(p->op, rows, w, bias, result, scratch));
-    memcpy(y + whole * out, result, rest * out);
     return FR_OK;
 }
 
@@ -211,8 +186,7 @@ static fr_status run(const fri_exec *e, const fri_linear_desc *d, fri_pass pass,
         bias = workspace + p.bias_at;
     }
     if (p.widened) return run_widened(d->dtype, &p, a, b, bias, c, workspace);
-    if (p.by_rows) return run_by_rows(d->dtype, &p, a, b, bias, c, workspace);
-    return fri_dnnl_run(p.op, a, b, bias, c, workspace + p.scratch_at);
+    return fri_product_run(&p.whole, a, b, bias, c, workspace + p.product_at);
 }
 
 static fr_status workspace_of(const fri_linear_desc *d, fri_pass pass, size_t *bytes) {

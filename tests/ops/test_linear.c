@@ -57,30 +57,77 @@ Test(linear, rejects_bad_args) {
     expect_nothing_left();
 }
 
-/* Rows of any piece of a batch are those of the whole, wherever the piece begins. */
-Test(linear, y_does_not_depend_on_the_batch) {
-    static const int64_t outs[] = {9, 64, 1000}, ins[] = {7, 128, 512};
-    enum { ROWS = 37 };
-    for (int i = 0; i < 9; i++) {
-        const int64_t out = outs[i / 3], in = ins[i % 3];
-        fr_tensor *w = NULL, *x = NULL, *y = NULL;
-        cr_assert_eq(fr_tensor_uniform(2, (int64_t[]){out, in}, -1, 1, FR_F32, FR_CPU, &w), FR_OK);
-        cr_assert_eq(fr_tensor_uniform(2, (int64_t[]){ROWS, in}, -1, 1, FR_F32, FR_CPU, &x), FR_OK);
-        cr_assert_eq(fr_linear(x, w, NULL, &y), FR_OK);
-        for (int64_t at = 0; at < ROWS; at += 5)
-            for (int64_t n = 1; n <= 7 && at + n <= ROWS; n++) {
-                fr_tensor *piece = NULL;
-                cr_assert_eq(fr_tensor_uniform(2, (int64_t[]){n, in}, 0, 1, FR_F32, FR_CPU, &piece), FR_OK);
-                memcpy(fr_tensor_data(piece), (const float *)fr_tensor_data(x) + at * in, fr_tensor_nbytes(piece));
-                cr_assert_eq(fr_linear(piece, w, NULL, &piece), FR_OK);
-                cr_expect_eq(memcmp(fr_tensor_data(piece), (const float *)fr_tensor_data(y) + at * out,
-                                    fr_tensor_nbytes(piece)),
-                             0, "%lld x %lld, rows %lld + %lld", (long long)in, (long long)out, (long long)at,
-                             (long long)n);
-                fr_tensor_release(&piece);
-            }
-        fr_tensor_release(&y);
-        fr_tensor_release(&x);
-        fr_tensor_release(&w);
+/* Rows first .. first + n of t, or all of it, as an operand of its own. */
+static fr_tensor *rows_of(fr_tensor *t, int64_t first, int64_t n) {
+    const size_t row = fr_tensor_nbytes(t) / (size_t)fr_tensor_shape(t)[0];
+    fr_tensor *piece = NULL;
+    must(fr_tensor_empty(2, (int64_t[]){n, fr_tensor_shape(t)[1]}, fr_tensor_dtype(t), FR_CPU, &piece));
+    memcpy(fr_tensor_data(piece), (const char *)fr_tensor_data(t) + (size_t)first * row, (size_t)n * row);
+    return piece;
+}
+
+typedef struct results {
+    fr_tensor *y, *x; /* x holds dx */
+} results;
+
+static results both_passes(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor *dy, int64_t first, int64_t n) {
+    results r = {.x = rows_of(x, first, n)};
+    fr_tensor *seed = rows_of(dy, first, n);
+    must(fr_tensor_set_requires_grad(r.x, true));
+    must(fr_linear(r.x, w, b, &r.y));
+    must(fr_backward(r.y, seed));
+    fr_tensor_release(&seed);
+    return r;
+}
+
+static void expect_rows(fr_tensor *whole, fr_tensor *piece, int64_t first, const char *what) {
+    const size_t row = fr_tensor_nbytes(piece) / (size_t)fr_tensor_shape(piece)[0];
+    const char *at = (const char *)fr_tensor_data(whole) + (size_t)first * row;
+    cr_expect_eq(memcmp(fr_tensor_data(piece), at, fr_tensor_nbytes(piece)), 0, "%s, %lld columns, rows %lld + %lld",
+                 what, (long long)fr_tensor_shape(whole)[1], (long long)first, (long long)fr_tensor_shape(piece)[0]);
+}
+
+/* Every column of the last row. */
+static void expect_last_row(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor *y) {
+    const int64_t in = fr_tensor_shape(w)[1], out = fr_tensor_shape(w)[0], row = fr_tensor_shape(x)[0] - 1;
+    const float *from = (const float *)fr_tensor_data(x) + row * in, *weight = fr_tensor_data(w);
+    const float *bias = fr_tensor_data(b), *made = (const float *)fr_tensor_data(y) + row * out;
+    for (int64_t j = 0; j < out; j++) {
+        double sum = bias[j];
+        for (int64_t i = 0; i < in; i++) sum += (double)from[i] * weight[j * in + i];
+        cr_expect_float_eq(made[j], sum, 1e-4, "y[%lld][%lld]", (long long)row, (long long)j);
     }
+}
+
+/* Rows of any piece of a batch are those of the whole, wherever the piece begins. */
+static void pieces_of_a_batch(fr_dtype t, int64_t rows, int64_t in, int64_t out) {
+    fr_tensor *w = NULL, *b = NULL, *x = NULL, *dy = NULL;
+    must(fr_tensor_uniform(2, (int64_t[]){out, in}, -1, 1, t, FR_CPU, &w));
+    must(fr_tensor_uniform(1, &out, -1, 1, t, FR_CPU, &b));
+    must(fr_tensor_uniform(2, (int64_t[]){rows, in}, -1, 1, t, FR_CPU, &x));
+    must(fr_tensor_uniform(2, (int64_t[]){rows, out}, -1, 1, t, FR_CPU, &dy));
+    results whole = both_passes(x, w, b, dy, 0, rows);
+    if (t == FR_F32) expect_last_row(x, w, b, whole.y);
+    for (int64_t at = 0; at < rows; at += 5)
+        for (int64_t n = 1; n <= 15 && at + n <= rows; n += n == 7 ? 4 : 1) {
+            results piece = both_passes(x, w, b, dy, at, n);
+            expect_rows(whole.y, piece.y, at, "y");
+            expect_rows(fr_tensor_get_grad(whole.x), fr_tensor_get_grad(piece.x), at, "dx");
+            fr_tensor_release(&piece.y);
+            fr_tensor_release(&piece.x);
+        }
+    fr_tensor *const all[] = {whole.y, whole.x, dy, x, b, w};
+    for (int i = 0; i < 6; i++) fr_tensor_release(&(fr_tensor *){all[i]});
+}
+
+Test(linear, y_and_dx_do_not_depend_on_the_batch) {
+    static const int64_t sizes[] = {1, 9, 17, 128, 1000};
+    for (int threads = 2; threads <= 8; threads += 6) {
+        must(fr_threads_set(threads));
+        for (int i = 0; i < 25; i++) pieces_of_a_batch(FR_F32, 37, sizes[i / 5], sizes[i % 5]);
+        pieces_of_a_batch(FR_F16, 37, 128, 1000);
+        pieces_of_a_batch(FR_BF16, 37, 1000, 128);
+    }
+    pieces_of_a_batch(FR_F16, 2, 2500000, 2); /* its sums are cut */
+    expect_nothing_left();
 }

@@ -1,0 +1,28 @@
+/* team.h - a failure inside a parallel region: kept by whatever thread meets one, passed on after the region. */
+#ifndef FRI_CPU_TEAM_H
+#define FRI_CPU_TEAM_H
+
+#include <stdio.h>
+
+#include "base/status.h"
+
+/* What went wrong in a team; the library's sentence is its thread's. */
+typedef struct fri_team_failure {
+    fr_status status;
+    char sentence[256];
+} fri_team_failure;
+
+static inline void fri_team_note(fri_team_failure *f, fr_status s) {
+    if (s >= 0) return;
+#pragma omp critical(fri_team_failed)
+    {
+        f->status = s;
+        snprintf(f->sentence, sizeof f->sentence, "%s", fr_last_error());
+    }
+}
+
+static inline fr_status fri_team_told(const fri_team_failure *f) {
+    return f->status < 0 ? fr_fail(f->status, "%s", f->sentence) : FR_OK;
+}
+
+#endif
