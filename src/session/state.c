@@ -14,13 +14,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 7, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 8, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
     fr_state_setting setting[SETTINGS];
     fr_state_number number[NUMBERS];
     fr_state state;
+    char computed_by[160];
     char changes[CHANGES_TEXT]; /* "lr 0.02 was 0.1, clip unset was 1" */
 } parts;
 
@@ -51,6 +52,17 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
     size_t at = strlen(p->changes);
     snprintf(p->changes + at, sizeof p->changes - at, "%s%s %s was %s", at > 0 ? ", " : "", now->name,
              now->value[0] != '\0' ? now->value : "unset", saved[0] != '\0' ? saved : "unset");
+}
+
+/* The threads, library and processor that bits depend on; how convolutions are made is a flag's. States of before do
+ * not say them; without AVX-512 a linear layer's results were other ones then. */
+static void set_computed_by(parts *p, size_t i, fr_device device) {
+    fr_device_describe(device, p->computed_by, sizeof p->computed_by);
+    char *convolutions = strstr(p->computed_by, ", Winograd");
+    if (convolutions != NULL) *convolutions = '\0';
+    const bool changed = device == FR_CPU && strstr(p->computed_by, "avx512") == NULL;
+    p->setting[i] =
+        (fr_state_setting){.name = "computed-by", .value = p->computed_by, .lacking = changed ? "" : p->computed_by};
 }
 
 /* What the network has of those layers whose results differ from those of earlier versions, of silu on any device, of
@@ -130,6 +142,7 @@ static void describe(fri_session *r, parts *p) {
                                          .value = o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE ? "whole" : "part",
                                          .lacking = "part"};
     n = set_of_layers(p, n, r);
+    set_computed_by(p, n++, o->device);
     set_normalization(p, n++, r->config);
     p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};

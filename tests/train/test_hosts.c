@@ -353,6 +353,9 @@ Test(hosts, a_resumed_run_keeps_its_seed_and_says_what_else_changed) {
     cr_expect_eq(o.status, 0, "%s", o.err);
     EXPECT_MATCH(o.out, "\nnote: other settings than when it was saved: steps 5 was 3, lr 0.02 was 0.05, "
                         "momentum 0.8 was 0.9, clip unset was 1, exact-convolutions on was off\n");
+    o = run(TINY "--steps 6 --threads 2 --resume s");
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "computed-by 2 threads, [^\n]* was 1 threads, ");
     picture("a.png");
     good(TINY "--quiet --resume s --seed 2 --predict a.png"); /* no matter there */
 }
@@ -438,15 +441,18 @@ static void resume_without(const char *program, const char *flags, const char *s
 }
 
 Test(hosts, older_programs_computed_some_layers_otherwise) {
-    resume_without("train_mobilenet", "--image-size 8", "depthwise-convolutions",
+    resume_without("train_mobilenet", "--width 0.25 --image-size 8", "depthwise-convolutions",
                    "\nnote: other settings than when it was saved: depthwise-convolutions ours was the library's\n");
-    resume_without("train_mobilenet", "--image-size 28", "narrow-convolutions",
+    resume_without("train_mobilenet", "--width 0.25 --image-size 28", "narrow-convolutions",
                    "\nnote: other settings than when it was saved: narrow-convolutions ours was the library's\n");
-    resume_without("train_mobilenet", "--image-size 27", "narrow-convolutions", NULL);
+    resume_without("train_mobilenet", "--width 0.25 --image-size 27", "narrow-convolutions", NULL);
     resume_without("finetune", "--dataset digits --model efficientnet_b0_w0.25 --image-size 32", "silu",
                    "\nnote: other settings than when it was saved: silu x \\* sigmoid\\(x\\) was x / \\(1 \\+ "
                    "exp\\(-x\\)\\)\n");
-    resume_without("train_mobilenet", "--image-size 8", "silu", NULL);
+    resume_without("train_mobilenet", "--width 0.25 --image-size 8", "silu", NULL);
+    cr_assert_eq(setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1), 0);
+    resume_without("train_mobilenet", "--width 0.25 --image-size 8", "computed-by",
+                   "\nnote: other settings than when it was saved: computed-by 1 threads, [^\n]* was unset\n");
 }
 
 /* As soon as the run has begun to write its trace it knows the state that it goes on from, and builds its model. */
