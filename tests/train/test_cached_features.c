@@ -11,7 +11,7 @@
 TestSuite(cached_features, .init = files_begin, .fini = files_end);
 
 #define DENSENET                                                                                                     \
-    "--depth 22 --dataset digits --image-size 8 --batch-size 64 --no-augment --train-only head --seed 3 --schedule " \
+    "--depth 16 --dataset digits --image-size 8 --batch-size 64 --no-augment --train-only head --seed 3 --schedule " \
     "constant "                                                                                                      \
     "--threads 2 "
 
@@ -99,9 +99,9 @@ Test(cached_features, takes_the_bytes_that_it_says) {
         if (k > 0) bytes[k] = report_number(r, "features", "bytes");
         cJSON_Delete(r);
     }
-    cr_expect_eq(bytes[1], 1797 * (69 * 4 + 8));
+    cr_expect_eq(bytes[1], 1797 * (48 * 4 + 8));
     cr_expect_eq(bytes[2], bytes[1]);
-    cr_expect_eq(lasting[1] - lasting[2], bytes[1] + 512 - 1797 * 284 % 512, "%.0f in memory", lasting[1] - lasting[2]);
+    cr_expect_eq(lasting[1] - lasting[2], bytes[1] + 512 - 1797 * 200 % 512, "%.0f in memory", lasting[1] - lasting[2]);
 }
 
 /* A run that goes on makes them from the weights of the state. */
@@ -163,7 +163,7 @@ Test(cached_features, refusals_are_sentences) {
 /* Whatever their bits depend on. */
 Test(cached_features, a_file_of_another_run_is_refused) {
     static const char *const others[] = {"--seed 4", "--image-size 12",
-                                         "--train-only features.denseblock3.denselayer3 head", "--depth 28",
+                                         "--train-only features.denseblock3.denselayer2 head", "--depth 28",
                                          "--inplace-abn"};
     char arguments[2048];
     snprintf(arguments, sizeof arguments, DENSENET "--steps 1 --cache-features %s", files_path("features"));

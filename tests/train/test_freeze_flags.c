@@ -163,7 +163,8 @@ Test(freeze_flags, a_prefix_in_parts_trains_the_same_weights) {
         char arguments[512];
         for (int plan = 1; plan >= 0; plan--) {
             snprintf(arguments, sizeof arguments,
-                     RESNET "--image-size 32 --batch-size 16 --steps 2 --train-only head %s --report %s %s %s",
+                     RESNET
+                     "--width 0.25 --image-size 16 --batch-size 16 --steps 2 --train-only head %s --report %s %s %s",
                      flags[i], files_path("r.json"), plan ? "--plan" : "--export",
                      plan ? "" : files_path((const char *[]){"whole", "three", "auto"}[i]));
             run(out, arguments);
