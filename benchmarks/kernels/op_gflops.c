@@ -51,7 +51,11 @@ static const struct {
     {"MobileNetV2", 32, 28, 192, 32, 1, 1, 2},     {"MobileNetV2", 32, 14, 192, 64, 1, 1, 1},
     {"MobileNetV2", 32, 14, 64, 384, 1, 1, 4},     {"MobileNetV2", 32, 14, 384, 64, 1, 1, 3},
     {"MobileNetV2", 32, 14, 384, 96, 1, 1, 1},     {"MobileNetV2", 32, 14, 96, 576, 1, 1, 3},
-    {"MobileNetV2", 32, 14, 576, 96, 1, 1, 2},
+    {"MobileNetV2", 32, 14, 576, 96, 1, 1, 2},     {"DenseNet-121", 8, 56, 160, 128, 1, 1, 6},
+    {"DenseNet-121", 8, 28, 320, 128, 1, 1, 12},   {"DenseNet-121", 8, 14, 640, 128, 1, 1, 24},
+    {"DenseNet-121", 8, 7, 768, 128, 1, 1, 16},    {"DenseNet-121", 8, 56, 128, 32, 3, 1, 6},
+    {"DenseNet-121", 8, 28, 128, 32, 3, 1, 12},    {"DenseNet-121", 8, 14, 128, 32, 3, 1, 24},
+    {"DenseNet-121", 8, 7, 128, 32, 3, 1, 16},
 };
 enum { LAYERS = sizeof layers / sizeof layers[0] };
 static const char *const pass_name[] = {"forward", "dx", "dw"};

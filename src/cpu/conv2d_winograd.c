@@ -313,14 +313,22 @@ static bool fits(const fri_conv2d_desc *d) {
  *   6, 256 -> 256     1.11 0.86 0.73      (a tile has 9 outputs inside of the map, not 16)
  *   14, 128 -> 32     1.27 1.08 1.18      (transforms outweigh the product)
  *   28, 96 -> 48      0.45 0.40 0.49
+ *   56, 128 -> 32     0.57 0.50 0.53                           0.55 0.50 0.57   (this and the next: Zen 4)
+ *   28, 128 -> 32     0.60 0.56 0.57                           0.66 0.53 0.50
+ *   28, 64 -> 32      0.53 0.56 0.57                           0.81 0.61 0.61
+ *   28, 32 -> 32      0.53 0.50 0.79                           0.94 0.99 0.94
+ *   56, 32 -> 32      0.65 0.61 0.83                           0.61 0.59 0.90
+ *   20, 32 -> 32      0.51 0.53 0.77                           1.25 1.28 1.16
  * (*: while the machine had other work, which costs these many short loops more than the library's one.) Transforming
  * the filters costs what some ten tiles cost, so single images of small maps lose; the rule is made for 8 and more.
  * With ONEDNN_MAX_CPU_ISA=AVX2, in the order of the table: 0.48 0.43 0.38, 0.49 0.46 0.41, 0.43 0.40 0.39, 0.65 0.66
- * 0.48, 0.81 0.79 0.76 *, 0.77 0.70 0.66 *, 1.09 1.04 0.89 *, -, 1.21 1.10 0.94 *, 0.93 0.90 0.84, 0.45 0.45 0.53. */
+ * 0.48, 0.81 0.79 0.76 *, 0.77 0.70 0.66 *, 1.09 1.04 0.89 *, -, 1.21 1.10 0.94 *, 0.93 0.90 0.84, 0.45 0.45 0.53,
+ * 0.28 0.48 0.31, 0.44 0.63 0.40, 0.57 0.68 0.48, 0.79 0.75 0.61 (one image: 1.35 1.31 0.96), 0.70 0.65 0.52. */
 bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     bool dx = pass == FRI_PASS_BACKWARD_INPUT;
     int64_t h = dx ? d->h : d->p, w = dx ? d->w : d->q, tiles = fri_ceil_div(h, 4) * fri_ceil_div(w, 4);
-    return fits(d) && tiles >= 4 && h * w >= 10 * tiles && d->c * d->k >= 32 * (d->c + d->k);
+    int64_t least = tiles >= 196 ? 16 : tiles >= 49 ? 20 : 32;
+    return fits(d) && tiles >= 4 && h * w >= 10 * tiles && d->c * d->k >= least * (d->c + d->k);
 }
 
 /* Rows of V and M of a chunk. */

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 8, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 9, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -68,12 +68,21 @@ static void set_computed_by(parts *p, size_t i, fr_device device) {
 /* What the network has of those layers whose results differ from those of earlier versions, of silu on any device, of
  * others on the CPU. */
 typedef struct changed_layers {
-    int depthwise, narrow, norms, silu;
+    int64_t image_size;
+    int depthwise, narrow, narrow_3x3, norms, silu;
 } changed_layers;
 
 /* Layers that states without "narrow-convolutions" left to the library: channels on one side at most, and pixels of a
  * map at least, so of an image. What is computed now src/cpu/conv2d_engine.c says; this stays as it was then. */
 enum { NARROW_CHANNELS = 32, NARROW_SIZE = 28 };
+
+/* And those without "narrow-3x3-convolutions" computed 3 x 3 layers of few channels by the direct sum: by Winograd's
+ * way only from C K >= 32 (C + K) on. */
+static bool is_narrow_3x3(const int64_t *shape, int64_t image_size) {
+    const int64_t product = shape[0] * shape[3], sum = shape[0] + shape[3];
+    return shape[1] == 3 && shape[2] == 3 && image_size > 24 && product >= (image_size > 52 ? 16 : 20) * sum &&
+           product < 32 * sum;
+}
 
 /* Weights [K, R, S, 1] are of a depthwise convolution, or of the first one, on gray images; [K, 1, 1, C] of a pointwise
  * one. */
@@ -85,6 +94,7 @@ static fr_status count_changed(void *ctx, const char *path, fr_tensor *t, bool i
     of->depthwise += is_parameter && fr_tensor_rank(t) == 4 && shape[3] == 1 && shape[1] > 1;
     of->narrow += is_parameter && fr_tensor_rank(t) == 4 && shape[1] == 1 && shape[2] == 1 &&
                   (shape[0] <= NARROW_CHANNELS || shape[3] <= NARROW_CHANNELS);
+    of->narrow_3x3 += is_parameter && fr_tensor_rank(t) == 4 && is_narrow_3x3(shape, of->image_size);
     of->norms += !is_parameter && name != NULL && strcmp(name, ".running_var") == 0;
     return FR_OK;
 }
@@ -98,15 +108,16 @@ static int count_silu(fr_module *m) {
 
 /* What of the network is computed otherwise than by earlier versions. Returns n, the settings so far, and these. */
 static size_t set_of_layers(parts *p, size_t n, const fri_session *r) {
-    changed_layers of = {0};
+    const fr_train_opts *o = &r->config->opts;
+    changed_layers of = {.image_size = o->image_size};
     (void)fr_module_each_tensor(r->model, count_changed, &of);
     of.silu = count_silu(r->model);
     const struct {
         const char *name, *value, *before;
         bool has;
     } layers[] = {{"depthwise-convolutions", "ours", "the library's", of.depthwise > 1},
-                  {"narrow-convolutions", "ours", "the library's",
-                   of.narrow > 0 && r->config->opts.image_size >= NARROW_SIZE},
+                  {"narrow-convolutions", "ours", "the library's", of.narrow > 0 && o->image_size >= NARROW_SIZE},
+                  {"narrow-3x3-convolutions", "Winograd's", "direct", of.narrow_3x3 > 0 && !o->exact_convolutions},
                   {"batch-norm-statistics", "in one pass", "in two", of.norms > 0},
                   {"silu", "x * sigmoid(x)", "x / (1 + exp(-x))", of.silu > 0}};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)

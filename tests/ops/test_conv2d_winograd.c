@@ -269,10 +269,13 @@ Test(conv2d_winograd, is_taken_by_shape_not_by_batch_or_memory) {
     } layers[] = {
         {{56, 56, 64, 64, 1, 1}, {true, true, true}},     {{7, 7, 512, 512, 1, 1}, {true, true, true}},
         {{8, 8, 256, 256, 1, 1}, {true, true, true}},     {{28, 28, 96, 48, 1, 1}, {true, true, true}},
-        {{4, 4, 512, 512, 1, 1}, {false, false, false}},  /* one tile an image */
-        {{6, 6, 256, 256, 1, 1}, {false, false, false}},  /* tiles stick out */
-        {{6, 6, 256, 256, 2, 2}, {true, false, true}},    /* of y, 8 x 8, they do not */
-        {{56, 56, 128, 32, 1, 1}, {false, false, false}}, /* few channels */
+        {{4, 4, 512, 512, 1, 1}, {false, false, false}}, /* one tile an image */
+        {{6, 6, 256, 256, 1, 1}, {false, false, false}}, /* tiles stick out */
+        {{6, 6, 256, 256, 2, 2}, {true, false, true}},   /* of y, 8 x 8, they do not */
+        {{56, 56, 32, 32, 1, 1}, {true, true, true}},     {{28, 28, 64, 32, 1, 1}, {true, true, true}},
+        {{28, 28, 32, 32, 1, 1}, {false, false, false}}, /* few channels for as many tiles */
+        {{52, 52, 32, 32, 1, 1}, {false, false, false}},  {{56, 56, 32, 24, 1, 1}, {false, false, false}},
+        {{24, 24, 64, 32, 1, 1}, {false, false, false}},  {{28, 28, 48, 32, 1, 1}, {false, false, false}},
         {{224, 224, 3, 64, 1, 1}, {false, false, false}}, {{56, 56, 64, 64, 3, 3}, {false, false, false}},
     };
     data t = make(&shapes[0]);
