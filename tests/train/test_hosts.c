@@ -446,12 +446,12 @@ Test(hosts, older_programs_computed_some_layers_otherwise) {
     resume_without("train_mobilenet", "--width 0.25 --image-size 28", "narrow-convolutions",
                    "\nnote: other settings than when it was saved: narrow-convolutions ours was the library's\n");
     resume_without("train_mobilenet", "--width 0.25 --image-size 27", "narrow-convolutions", NULL);
-    resume_without("train_resnet", "--width 0.75 --image-size 28", "narrow-3x3-convolutions",
+    resume_without("train_densenet", "--depth 10 --growth 32 --image-size 28", "narrow-3x3-convolutions",
                    "\nnote: other settings than when it was saved: narrow-3x3-convolutions Winograd's was direct\n");
-    resume_without("train_resnet", "--width 0.75 --image-size 24", "narrow-3x3-convolutions", NULL);
+    resume_without("train_densenet", "--depth 10 --growth 32 --image-size 24", "narrow-3x3-convolutions", NULL);
     resume_without("train_densenet", "--depth 10 --growth 48 --image-size 28", "narrow-3x3-convolutions", NULL);
-    resume_without("train_resnet", "--width 0.75 --image-size 28 --exact-convolutions", "narrow-3x3-convolutions",
-                   NULL);
+    resume_without("train_densenet", "--depth 10 --growth 32 --image-size 28 --exact-convolutions",
+                   "narrow-3x3-convolutions", NULL);
     resume_without("finetune", "--dataset digits --model efficientnet_b0_w0.25 --image-size 32", "silu",
                    "\nnote: other settings than when it was saved: silu x \\* sigmoid\\(x\\) was x / \\(1 \\+ "
                    "exp\\(-x\\)\\)\n");
