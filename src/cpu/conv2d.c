@@ -259,6 +259,10 @@ const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
     if (p.engine.method == FRI_CONV2D_DIRECT)
         return fri_dnnl_name(p.engine.direct, p.widened ? FRI_DNNL_WIDENED : FRI_DNNL_PLAIN);
     if (p.engine.method == FRI_CONV2D_WINOGRAD) return fri_dnnl_name(p.engine.op[0], FRI_DNNL_WINOGRAD);
+    if (p.engine.method == FRI_CONV2D_PIXELS) {
+        const fri_product *product = &p.engine.product[p.engine.product[0][0].op == NULL][0];
+        return fri_dnnl_name(product->op, p.widened ? FRI_DNNL_PIXELS_WIDENED : FRI_DNNL_PIXELS);
+    }
     if (p.engine.method == FRI_CONV2D_DEPTHWISE) return p.widened ? "widened:depthwise" : "depthwise";
     if (p.engine.method == FRI_CONV2D_POINTWISE) return p.widened ? "widened:pointwise" : "pointwise";
     if (p.engine.method == FRI_CONV2D_IM2COL && p.engine.op[0] == NULL)

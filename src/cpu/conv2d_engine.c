@@ -71,6 +71,7 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     if (method == FRI_CONV2D_DIRECT) return plan_direct(e);
     if (method == FRI_CONV2D_IM2COL) return plan_im2col(e);
     if (method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_plan(e);
+    if (method == FRI_CONV2D_PIXELS) return fri_conv2d_pixels_plan(e);
     if (method == FRI_CONV2D_AUTO)
         method = own_of(FRI_CONV2D_DEPTHWISE)->pays(d, pass)   ? FRI_CONV2D_DEPTHWISE
                  : own_of(FRI_CONV2D_POINTWISE)->pays(d, pass) ? FRI_CONV2D_POINTWISE
@@ -82,6 +83,10 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
         return FR_OK;
     }
 
+    if (fri_conv2d_pixels_pays(d)) {
+        FRI_TRY(fri_conv2d_pixels_plan(e));
+        if (e->method != FRI_CONV2D_NONE) return FR_OK;
+    }
     FRI_TRY(prefers_im2col(d, pass) ? plan_im2col(e) : plan_direct(e));
     /* A batch cut in two gives the same y and dx. */
     if (e->method == FRI_CONV2D_IM2COL && pass != FRI_PASS_BACKWARD_WEIGHT && e->op[0] != NULL &&
@@ -125,6 +130,7 @@ fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const
         return FR_OK;
     }
     if (e->pass == FRI_PASS_FORWARD && bias == NULL) bias = workspace + e->bias_at;
+    if (e->method == FRI_CONV2D_PIXELS) return fri_conv2d_pixels_run(e, a, b, bias, out, workspace);
     if (e->method == FRI_CONV2D_IM2COL) return fri_conv2d_im2col_run(e, a, b, bias, out, workspace);
     bool packed = fri_dnnl_packed_bytes(e->direct) > 0;
     void *weight = workspace + e->weight_at, *scratch = workspace + e->scratch_at;

@@ -1,24 +1,34 @@
 /* conv2d_engine.h - one convolution pass on f32 or bf16 data: the way it is made, in how much scratch, and making it.
  *
- * Five ways: the library's convolution, im2col with the library's matrix product in a bounded buffer, for f32 unless
- * exact convolutions are asked for Winograd's minimal filtering with the same product, and loops of our own for
- * depthwise convolutions and for 1 x 1 ones of few channels. The choice depends on the layer's shape, the element type
+ * Six ways: the library's convolution; its matrix product on columns in a bounded buffer, on pairs of pixels of the
+ * smallest maps, or, for f32 unless exact convolutions are asked for, between Winograd's transforms; and loops of our
+ * own for depthwise convolutions and for 1 x 1 ones of few channels. The choice depends on the layer's shape, the element type
  * and the pass, never on the batch size: a batch cut in two computes the same bits.
  * src/cpu/conv2d.c cuts what the engine cannot compute as stored (f16) into pieces that it can. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H
 
 #include "cpu/dnnl.h"
+#include "cpu/product.h"
 
 typedef enum fri_conv2d_method {
     FRI_CONV2D_NONE, /* nothing but reference code computes this type here */
-    FRI_CONV2D_AUTO, /* one of the next two, or one of the last two where that pays */
+    FRI_CONV2D_AUTO, /* any of the others but Winograd's */
     FRI_CONV2D_DIRECT,
     FRI_CONV2D_IM2COL,
     FRI_CONV2D_WINOGRAD,
+    FRI_CONV2D_PIXELS,
     FRI_CONV2D_DEPTHWISE,
     FRI_CONV2D_POINTWISE,
 } fri_conv2d_method;
+
+/* What threads of a Winograd convolution do alone. */
+typedef enum fri_conv2d_split {
+    FRI_SPLIT_NONE, /* nothing: they share each chunk of tiles */
+    FRI_SPLIT_TILES,
+    FRI_SPLIT_OUT, /* channels that are made; dw: output channels */
+    FRI_SPLIT_IN,  /* dw: input channels */
+} fri_conv2d_split;
 
 typedef struct fri_conv2d_engine {
     fri_conv2d_desc d;
@@ -38,10 +48,13 @@ typedef struct fri_conv2d_engine {
 
     /* Winograd: op[0 .. 2] as above, over chunks of tiles and blocks of the channels that are read and made. */
     int64_t tiles, chunk, in, in_block, out, out_block;
-    int64_t workers; /* threads that go each through tiles (dw: output channels) of their own; 0: they share a chunk */
-    size_t worker_bytes;
-    bool apart; /* each of the 36 products is a call on one thread */
+    fri_conv2d_split split;
+    int64_t workers;
+    size_t worker_bytes; /* of each of them; pixels too */
+    bool apart;          /* each of the 36 products is a call on one thread */
     size_t v_at, u_at, m_at;
+
+    fri_product product[2][2]; /* pixels: [is of the last, narrower block][adds] */
 
     const struct fri_conv2d_own *own; /* loops of our own, or NULL */
     int64_t parts;                    /* of them, for weights: sums of rows, at sum_at, which are then added */
@@ -68,6 +81,12 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass);
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                   char *workspace);
+
+/* conv2d_pixels.c, likewise. */
+bool fri_conv2d_pixels_pays(const fri_conv2d_desc *d);
+fr_status fri_conv2d_pixels_plan(fri_conv2d_engine *e);
+fr_status fri_conv2d_pixels_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias,
+                                float *out, char *workspace);
 
 /* Loops of our own, f32, depthwise weights' gradients in bf16 too: where they pay, what they need, and how they run.
  * in: x or dy; prepared weights are in the workspace. */

@@ -16,6 +16,7 @@
 #include "cpu/conv2d_engine.h"
 #include "cpu/cpu.h"
 #include "cpu/team.h"
+#include "cpu/transpose.h"
 
 #include <string.h>
 
@@ -125,8 +126,10 @@ ALWAYS_INLINE void weight_line(int64_t n, sources x, targets y) {
         }                                                                 \
     }                                                                     \
     FRI_CLONES static void name##_tile(int64_t n, sources x, targets y) { \
-        if (n == LANES) /* most: a loop whose length is known */          \
+        if (n == LANES) /* loops whose length is known */                 \
             name##_2d(LANES, x, y);                                       \
+        else if (n == LANES / 2)                                          \
+            name##_2d(LANES / 2, x, y);                                   \
         else                                                              \
             name##_2d(n, x, y);                                           \
     }
@@ -221,7 +224,7 @@ static void put_tiles(const fri_conv2d_desc *d, const map *m, const float *from,
 /* ---- filters ----------------------------------------------------------------------------------------------- */
 
 /* U [36, C, count] of output channels first .. first + count. A task transposes a cache line of input channels of up
- * to LANES filters: in w those lines are a power of two apart, too often, so they are copied together first. */
+ * to LANES filters. */
 static void take_filters(const fri_conv2d_desc *d, const float *w, int64_t first, int64_t count, float *u) {
     enum { LINE = 16 };
     int64_t blocks = fri_ceil_div(count, LANES);
@@ -229,15 +232,11 @@ static void take_filters(const fri_conv2d_desc *d, const float *w, int64_t first
     for (int64_t task = 0; task < fri_ceil_div(d->c, LINE) * blocks; task++) {
         int64_t k = task % blocks * LANES, n = fri_min_i64(LANES, count - k);
         int64_t from = task / blocks * LINE, channels = fri_min_i64(LINE, d->c - from);
-        float lines[9][LANES][LINE], taps[9][LANES], *out[PLACES];
-        const float *in[9];
-        for (int64_t j = 0; j < n; j++)
-            for (int64_t i = 0; i < 9; i++)
-                memcpy(lines[i][j], w + ((first + k + j) * 9 + i) * d->c + from, (size_t)channels * sizeof(float));
-        for (int64_t i = 0; i < 9; i++) in[i] = taps[i];
+        float taps[9][LINE][LANES], *out[PLACES];
+        const float *in[9], *filter = w + (first + k) * 9 * d->c + from;
+        for (int64_t i = 0; i < 9; i++) fri_transpose(n, channels, filter + i * d->c, 9 * d->c, taps[i][0], LANES);
         for (int64_t c = 0; c < channels; c++) {
-            for (int64_t i = 0; i < 9; i++)
-                for (int64_t j = 0; j < n; j++) taps[i][j] = lines[i][j][c];
+            for (int64_t i = 0; i < 9; i++) in[i] = taps[i][c];
             for (int64_t i = 0; i < PLACES; i++) out[i] = u + (i * d->c + from + c) * count + k;
             filter_tile(n, in, out);
         }
@@ -309,7 +308,9 @@ static bool fits(const fri_conv2d_desc *d) {
  *   7, 512 -> 512     0.85 0.60 0.57      0.88 0.50 0.52 *    3.3 2.3 3.5 *
  *   8, 256 -> 256     0.84 0.72 0.75 *    0.68 0.61 0.66 *    1.9 1.5 0.7
  *   8, 64 -> 64       0.75 0.62 0.62
- *   4, 512 -> 512     1.8 1.3 1.7 *       0.44 0.37 0.39      8 4 5 *         (one tile)
+ *   4, 512 -> 512     0.81 0.85 0.63      0.52 0.55 0.37      3.8 3.3 1.6     (one tile; this and the next: Zen 4)
+ *   4, 256 -> 256     0.70 0.89 0.52      0.48 0.53 0.37      1.5 3.0 0.9
+ *   4, 128 -> 256     1.04 0.82 0.48
  *   6, 256 -> 256     1.11 0.86 0.73      (a tile has 9 outputs inside of the map, not 16)
  *   14, 128 -> 32     1.27 1.08 1.18      (transforms outweigh the product)
  *   28, 96 -> 48      0.45 0.40 0.49
@@ -327,8 +328,8 @@ static bool fits(const fri_conv2d_desc *d) {
 bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     bool dx = pass == FRI_PASS_BACKWARD_INPUT;
     int64_t h = dx ? d->h : d->p, w = dx ? d->w : d->q, tiles = fri_ceil_div(h, 4) * fri_ceil_div(w, 4);
-    int64_t least = tiles >= 196 ? 16 : tiles >= 49 ? 20 : 32;
-    return fits(d) && tiles >= 4 && h * w >= 10 * tiles && d->c * d->k >= least * (d->c + d->k);
+    int64_t least = tiles >= 196 ? 16 : tiles >= 49 ? 20 : tiles >= 4 ? 32 : 128, filled = tiles >= 4 ? 10 : 16;
+    return fits(d) && h * w >= filled * tiles && d->c * d->k >= least * (d->c + d->k);
 }
 
 /* Rows of V and M of a chunk. */
@@ -336,53 +337,70 @@ static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
     return e->apart && e->pass != FRI_PASS_BACKWARD_WEIGHT ? fri_ceil_div(tiles, FRI_DNNL_ROWS) * FRI_DNNL_ROWS : tiles;
 }
 
-/* Blocks of channels whose products outweigh the transforms that they repeat, and as many tiles as `room` floats per
- * place leave, at most `most`: 0 where no such block is worth it. dw's chunks are of one size, since their order is
+/* Blocks of channels whose products outweigh the transforms that they repeat, and as many tiles as the room of each
+ * worker leaves, at most `most`: 0 where no such block is worth it. dw's chunks are of one size, since their order is
  * that of its sums, and small for brg, which transposes D in scratch of each thread. */
-static int64_t choose_blocks(fri_conv2d_engine *e, int64_t room, int64_t widest) {
+static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t widest_in, int64_t widest_out) {
     enum { LEAST = 16, WEIGHT_CHUNK = 64 };
-    int64_t in = e->in, out = e->out, least = 1, most = 256;
+    int64_t in = e->in, out = e->out, least = 1, most = 256, room = ROOM / workers;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
-        e->in_block = divisor(in, widest);
-        e->out_block = divisor(out, widest);
+        e->in_block = divisor(in, widest_in);
+        e->out_block = divisor(out, widest_out);
         if (!e->apart) least = most = WEIGHT_CHUNK;
     } else {
         e->in_block = in;
-        e->out_block = divisor(out, fri_min_i64(fri_max_i64(64, 16384 / in), room * 2 / 3 / in));
+        e->out_block =
+            divisor(out, fri_min_i64(fri_min_i64(fri_max_i64(64, 16384 / in), room * 2 / 3 / in), widest_out));
     }
     if (e->out_block < fri_min_i64(LEAST, out) || e->in_block < fri_min_i64(LEAST, in)) return 0;
     int64_t fit = fri_max_i64(0, room - e->in_block * e->out_block) / (e->in_block + e->out_block);
     if (fit < least) return 0;
     int64_t tiles = fri_min_i64(fit, most);
-    return rows_of(e, tiles) > tiles ? tiles / FRI_DNNL_ROWS * FRI_DNNL_ROWS : tiles;
+    if (e->apart) return rows_of(e, tiles) > tiles ? tiles / FRI_DNNL_ROWS * FRI_DNNL_ROWS : tiles;
+    /* An odd number of rows: an even one would put many of the 36 places in the same sets of the caches. */
+    return e->pass == FRI_PASS_BACKWARD_WEIGHT ? tiles : (tiles - 1) | 1;
 }
 
-/* Threads that share chunks wait for each other twice a chunk, which takes long where other programs take a processor
- * away for a while. So each has its own where the room is enough for that: then forward and dx transform all filters
- * once a thread, dw all of x. Bits are the same; in gemm:jit only where the blocks are. */
-static bool choose_workers(fri_conv2d_engine *e) {
-    enum { WORTH = 32 };
-    int64_t workers = fr_threads_get(), widest = 64, block = e->out_block;
-    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
-    if (workers == 1 || (dw ? e->apart : e->tiles < 4 * WORTH * workers)) return false;
-    if (dw) widest = fri_min_i64(widest, e->out / workers);
-    int64_t fit = choose_blocks(e, ROOM / workers, widest);
-    if (fit < WORTH || e->out_block < WORTH || e->in_block < WORTH || (dw && e->out / e->out_block % workers != 0))
-        return false;
+/* Threads that share a chunk wait for each other twice a chunk, and read what the other ones have just written: up to
+ * twice the time where they lie under different caches, or where other programs take one of them away for a while. So
+ * each works alone where the room is enough: on tiles, with all filters, or on channels, with all inputs, which in
+ * layers of 512 channels takes a tenth more than sharing at its best. Bits are the same; in gemm:jit only where the
+ * blocks are: `block` channels. */
+static bool try_split(fri_conv2d_engine *e, fri_conv2d_split split, int64_t worth, int64_t block) {
+    enum { NARROWEST = 32, ENOUGH = 72 }; /* channels; tiles of a chunk: from 48 to 256 of them take the same time */
+    const bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
+    const int64_t workers = fr_threads_get();
+    const int64_t out = split == FRI_SPLIT_OUT ? e->out / workers : e->out;
+    const int64_t in = split == FRI_SPLIT_IN ? e->in / workers : e->in;
+    int64_t fit = choose_blocks(e, workers, fri_min_i64(128, in), dw ? fri_min_i64(64, out) : out);
+    if (fit < fri_min_i64(worth, e->tiles) || e->out_block < NARROWEST || e->in_block < NARROWEST) return false;
+    if (split == FRI_SPLIT_OUT && e->out / e->out_block % workers != 0) return false;
+    if (split == FRI_SPLIT_IN && e->in / e->in_block % workers != 0) return false;
     if (e->apart && e->out_block != block) return false;
-    e->workers = workers;
-    if (dw) {
-        e->chunk = fri_min_i64(fit, e->tiles);
-    } else {
-        int64_t share = fri_ceil_div(e->tiles, workers), chunks = fri_ceil_div(share, fit);
-        e->chunk = rows_of(e, fri_ceil_div(share, chunks));
+    e->split = split;
+    int64_t tiles = split == FRI_SPLIT_TILES ? fri_ceil_div(e->tiles, workers) : e->tiles;
+    if (!dw) {
+        fit = fri_min_i64(fit, e->apart ? ENOUGH : ENOUGH - 1);
+        tiles = rows_of(e, fri_ceil_div(tiles, fri_ceil_div(tiles, fit)));
+        if (!e->apart) tiles |= 1;
     }
+    e->chunk = fri_min_i64(fit, tiles);
     return true;
+}
+
+static bool choose_split(fri_conv2d_engine *e) {
+    enum { WORTH = 32, WORTH_OUT = 16 }; /* tiles of a chunk */
+    const int64_t threads = fr_threads_get(), block = e->out_block;
+    if (threads == 1) return false;
+    if (e->pass == FRI_PASS_BACKWARD_WEIGHT)
+        return !e->apart && (try_split(e, FRI_SPLIT_OUT, WORTH, block) || try_split(e, FRI_SPLIT_IN, WORTH, block));
+    return (e->tiles >= 4 * WORTH * threads && try_split(e, FRI_SPLIT_TILES, WORTH, block)) ||
+           try_split(e, FRI_SPLIT_OUT, WORTH_OUT, block);
 }
 
 static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum) {
     fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = e->apart ? 0 : PLACES, .accum = accum};
-    p.alone = e->apart || e->workers > 0;
+    p.alone = e->apart || e->split != FRI_SPLIT_NONE;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
         p.m = e->out_block, p.k = tiles, p.n = e->in_block;
         p.a_row = 1, p.a_col = e->out_block, p.b_row = e->in_block, p.b_col = 1, p.c_row = e->in_block;
@@ -419,7 +437,8 @@ static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
     e->m_at = fri_part(&e->bytes, place * (size_t)((dw ? e->in_block : rows) * e->out_block));
     e->scratch_at = fri_part(&e->bytes, scratch);
     e->worker_bytes = e->bytes;
-    if (e->workers > 0) e->bytes *= (size_t)e->workers;
+    e->workers = e->split == FRI_SPLIT_NONE ? 1 : fr_threads_get();
+    e->bytes *= (size_t)e->workers;
     return e->bytes;
 }
 
@@ -437,13 +456,13 @@ fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     e->tiles = d->n * m.grid_h * m.grid_w;
     for (int apart = 0; full == NULL && apart < 2; apart++) {
         e->apart = apart;
-        e->chunk = choose_blocks(e, ROOM, 128);
+        e->chunk = choose_blocks(e, 1, 128, dw ? 128 : e->out);
         if (e->chunk == 0) return FR_OK;
         FR_TRY(s, plan_product(e, e->chunk, dw ? FRI_ADD : FRI_SET, &scratch, &full));
     }
     if (full == NULL || lay_out(e, scratch) > LIMIT) return FR_OK;
 
-    if (!choose_workers(e)) e->chunk = fri_min_i64(choose_blocks(e, ROOM, 128), e->tiles);
+    if (!choose_split(e)) e->chunk = fri_min_i64(choose_blocks(e, 1, 128, dw ? 128 : e->out), e->tiles);
     int64_t tiles[3] = {e->chunk, dw && e->tiles > e->chunk ? e->chunk : 0, e->tiles % e->chunk};
     scratch = 0;
     for (int i = 0; i < 3; i++) {
@@ -473,7 +492,7 @@ static fr_status multiply(const run *r, const fri_dnnl_op *op, const step *now, 
     if (!e->apart) return fri_dnnl_run(op, a, b, NULL, r->m, scratch);
     fri_matmul_desc p = product(e, now->tiles, FRI_SET);
     fri_team_failure f = {FR_OK, ""};
-#pragma omp parallel for schedule(static) if (e->workers == 0)
+#pragma omp parallel for schedule(static) if (e->split == FRI_SPLIT_NONE)
     for (int64_t i = 0; i < PLACES; i++)
         fri_team_note(&f, fri_dnnl_run(op, a + i * p.a_batch, b + i * p.b_batch, NULL, r->m + i * p.c_batch, scratch));
     return fri_team_told(&f);
@@ -489,7 +508,7 @@ static void between(const run *r, const step *done, const step *next) {
     bool same_v = same_tiles && done->in == next->in;
     bool same_u = done != NULL && next != NULL && done->out == next->out && (!dw || same_tiles);
     bool complete = done != NULL && (!dw || done->tile + done->tiles == e->tiles);
-#pragma omp parallel if (e->workers == 0)
+#pragma omp parallel if (e->split == FRI_SPLIT_NONE)
     {
         if (complete && dw)
             put_weights(d, r->m, done->out, e->out_block, done->in, e->in_block, r->y);
@@ -509,7 +528,7 @@ static void between(const run *r, const step *done, const step *next) {
     }
 }
 
-/* Tiles from.tile .. to.tile and output channels from.out .. to.out, in workspace. */
+/* What lies from `from` to `to`, of tiles and channels, in a worker's workspace. */
 static fr_status run_part(run r, step from, step to, char *workspace) {
     const fri_conv2d_engine *e = r.e;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
@@ -519,7 +538,7 @@ static fr_status run_part(run r, step from, step to, char *workspace) {
     step now = {0}, before;
     const step *done = NULL;
     for (now.out = from.out; now.out < to.out; now.out += e->out_block) {
-        for (now.in = 0; now.in < e->in; now.in += e->in_block) {
+        for (now.in = from.in; now.in < to.in; now.in += e->in_block) {
             for (now.tile = from.tile; now.tile < to.tile; now.tile += now.tiles) {
                 now.tiles = fri_min_i64(e->chunk, to.tile - now.tile);
                 between(&r, done, &now);
@@ -535,15 +554,17 @@ done:
     return s;
 }
 
-/* Worker i's part. Whole chunks, so that only the last one has a shorter one. */
+/* Worker i's part. Of tiles whole chunks, so that only the last one has a shorter one. */
 static fr_status run_worker(const run *r, int64_t i, char *workspace) {
     const fri_conv2d_engine *e = r->e;
-    step from = {0}, to = {.tile = e->tiles, .out = e->out};
-    if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
-        from.out = i * (e->out / e->workers), to.out = from.out + e->out / e->workers;
-    } else {
-        int64_t share = fri_ceil_div(fri_ceil_div(e->tiles, e->chunk), e->workers) * e->chunk;
-        from.tile = i * share, to.tile = fri_min_i64(from.tile + share, e->tiles);
+    const int64_t out = e->out / e->workers, in = e->in / e->workers;
+    const int64_t tiles = fri_ceil_div(fri_ceil_div(e->tiles, e->chunk), e->workers) * e->chunk;
+    step from = {0}, to = {.tile = e->tiles, .in = e->in, .out = e->out};
+    switch (e->split) {
+    case FRI_SPLIT_NONE: break;
+    case FRI_SPLIT_TILES: from.tile = i * tiles, to.tile = fri_min_i64(from.tile + tiles, e->tiles); break;
+    case FRI_SPLIT_OUT: from.out = i * out, to.out = from.out + out; break;
+    case FRI_SPLIT_IN: from.in = i * in, to.in = from.in + in; break;
     }
     return run_part(*r, from, to, workspace + (size_t)i * e->worker_bytes);
 }
@@ -555,7 +576,7 @@ fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, con
     run r = {.e = e, .a = a, .b = b, .bias = bias, .y = out};
     r.in = dx ? map_of(d, true, 2 - d->pad_h, 2 - d->pad_w, false) : map_of(d, false, d->pad_h, d->pad_w, true);
     r.out = map_of(d, !dx, 0, 0, !dx);
-    if (e->workers == 0) return run_part(r, (step){0}, (step){.tile = e->tiles, .out = e->out}, workspace);
+    if (e->split == FRI_SPLIT_NONE) return run_worker(&r, 0, workspace);
     fri_team_failure f = {FR_OK, ""};
 #pragma omp parallel for schedule(static, 1) num_threads((int)e->workers)
     for (int64_t i = 0; i < e->workers; i++) fri_team_note(&f, run_worker(&r, i, workspace));

@@ -36,15 +36,17 @@ fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnn
 fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op);
 
 /* What an operation is called in reports: by the library, behind an im2col, on widened data, between
- * Winograd's transforms. */
+ * Winograd's transforms, for pairs of pixels and taps. */
 typedef enum fri_dnnl_use {
     FRI_DNNL_PLAIN,
     FRI_DNNL_IM2COL,
     FRI_DNNL_WIDENED,
     FRI_DNNL_IM2COL_WIDENED,
     FRI_DNNL_WINOGRAD,
+    FRI_DNNL_PIXELS,
+    FRI_DNNL_PIXELS_WIDENED,
 } fri_dnnl_use;
-enum { FRI_DNNL_USES = FRI_DNNL_WINOGRAD + 1 };
+enum { FRI_DNNL_USES = FRI_DNNL_PIXELS_WIDENED + 1 };
 const char *fri_dnnl_name(const fri_dnnl_op *op, fri_dnnl_use use);
 
 size_t fri_dnnl_scratch_bytes(const fri_dnnl_op *op); /* for run, pack and unpack alike */

@@ -36,7 +36,7 @@ static fr_status plan_part(fri_product *p, bool last, bool copied) {
 
 static fr_status plan_blocks(fri_product *p) {
     const fri_matmul_desc *d = &p->d;
-    p->block = fri_ceil_div(fri_ceil_div(d->n, fr_threads_get()), COLUMNS) * COLUMNS;
+    p->block = d->alone ? d->n : fri_ceil_div(fri_ceil_div(d->n, fr_threads_get()), COLUMNS) * COLUMNS;
     p->blocks = fri_ceil_div(d->n, p->block);
     if (p->blocks > 1 && columns_of(p, true) < COLUMNS) p->blocks--;
     for (int i = 0; i < 4; i++) FRI_TRY(plan_part(p, i / 2, i % 2));
@@ -95,6 +95,7 @@ fr_status fri_product_run(const fri_product *p, const void *a, const void *b, co
         else
             memset(to, 0, line);
     }
+    if (d->alone) return run_block(p, 0, a, b, bias, c, workspace);
     fri_team_failure f = {FR_OK, ""};
 #pragma omp parallel num_threads((int)p->blocks)
     {

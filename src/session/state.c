@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 9, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 10, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -69,7 +69,7 @@ static void set_computed_by(parts *p, size_t i, fr_device device) {
  * others on the CPU. */
 typedef struct changed_layers {
     int64_t image_size;
-    int depthwise, narrow, narrow_3x3, norms, silu;
+    int depthwise, narrow, narrow_3x3, wide, norms, silu;
 } changed_layers;
 
 /* Layers that states without "narrow-convolutions" left to the library: channels on one side at most, and pixels of a
@@ -84,6 +84,14 @@ static bool is_narrow_3x3(const int64_t *shape, int64_t image_size) {
            product < 32 * sum;
 }
 
+/* And those without "small-map-convolutions" left wide layers to it where a map has 4 x 4 pixels, or up to 4: at most a
+ * 32nd of the image's side, in networks of the usual strides. */
+enum { SMALL_MAP_IMAGE = 5 * 32 - 1 };
+
+static bool is_wide(const int64_t *shape) {
+    return shape[1] * shape[2] > 1 && shape[0] * shape[3] >= 64 * (shape[0] + shape[3]);
+}
+
 /* Weights [K, R, S, 1] are of a depthwise convolution, or of the first one, on gray images; [K, 1, 1, C] of a pointwise
  * one. */
 static fr_status count_changed(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
@@ -95,6 +103,7 @@ static fr_status count_changed(void *ctx, const char *path, fr_tensor *t, bool i
     of->narrow += is_parameter && fr_tensor_rank(t) == 4 && shape[1] == 1 && shape[2] == 1 &&
                   (shape[0] <= NARROW_CHANNELS || shape[3] <= NARROW_CHANNELS);
     of->narrow_3x3 += is_parameter && fr_tensor_rank(t) == 4 && is_narrow_3x3(shape, of->image_size);
+    of->wide += is_parameter && fr_tensor_rank(t) == 4 && is_wide(shape);
     of->norms += !is_parameter && name != NULL && strcmp(name, ".running_var") == 0;
     return FR_OK;
 }
@@ -118,6 +127,7 @@ static size_t set_of_layers(parts *p, size_t n, const fri_session *r) {
     } layers[] = {{"depthwise-convolutions", "ours", "the library's", of.depthwise > 1},
                   {"narrow-convolutions", "ours", "the library's", of.narrow > 0 && o->image_size >= NARROW_SIZE},
                   {"narrow-3x3-convolutions", "Winograd's", "direct", of.narrow_3x3 > 0 && !o->exact_convolutions},
+                  {"small-map-convolutions", "ours", "the library's", of.wide > 0 && o->image_size <= SMALL_MAP_IMAGE},
                   {"batch-norm-statistics", "in one pass", "in two", of.norms > 0},
                   {"silu", "x * sigmoid(x)", "x / (1 + exp(-x))", of.silu > 0}};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)

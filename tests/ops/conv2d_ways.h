@@ -127,7 +127,8 @@ static inline void ways_expect_same_bits(const fri_conv2d_desc *d, fri_conv2d_me
         if (pass != FRI_PASS_BACKWARD_WEIGHT) {
             const size_t image = (size_t)(t.results / d->n) * sizeof(float);
             char *first = ways_run_images(&t, method, 0, 1), *rest = ways_run_images(&t, method, 1, d->n - 1);
-            cr_expect_eq(memcmp(first, one, image), 0, "pass %d: the first image alone", pass);
+            cr_expect_eq(memcmp(first, one, image), 0, "%dx%d %d->%d, pass %d: the first image alone", (int)d->h,
+                         (int)d->w, (int)d->c, (int)d->k, pass);
             cr_expect_eq(memcmp(rest, one + image, image * (size_t)(d->n - 1)), 0, "pass %d: the rest", pass);
             free(first);
             free(rest);

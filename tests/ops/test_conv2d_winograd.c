@@ -17,15 +17,15 @@ typedef struct shape {
 } shape;
 
 /* Maps of 1 x 1 to 7 x 7, then maps that are no multiples of a tile, channels beside the transforms' 64, several chunks
- * (56 x 56), several blocks of channels (256 and more), and room for some threads' chunks of their own, not for more
- * (20 x 20, 56 x 56); the last, of which three threads
- * would have blocks of 53 channels and shorter chunks, is for bits only. */
+ * (56 x 56), several blocks of channels (256 and more), and room for some threads to work alone, not for more, on tiles
+ * (56 x 56), output channels (8 x 8, 4 x 4), and, in dw, input channels (20 x 20 to 32); the last, of which three
+ * threads would have blocks of 53 channels and shorter chunks, is for bits only. */
 static const shape shapes[] = {
-    {1, 1, 5, 7, 1, 1},      {1, 1, 16, 16, 2, 2},    {2, 2, 16, 3, 1, 1},     {3, 3, 64, 8, 0, 0},
-    {4, 4, 8, 64, 1, 1},     {5, 5, 20, 24, 2, 1},    {6, 6, 3, 70, 0, 2},     {7, 7, 67, 35, 1, 1},
-    {9, 11, 130, 70, 2, 2},  {33, 17, 20, 24, 0, 1},  {12, 5, 96, 160, 1, 0},  {56, 56, 64, 64, 1, 1},
-    {8, 8, 256, 384, 1, 1},  {14, 14, 512, 64, 1, 1}, {20, 20, 64, 384, 1, 1}, {4, 4, 48, 1024, 1, 1},
-    {46, 46, 96, 159, 1, 1},
+    {1, 1, 5, 7, 1, 1},     {1, 1, 16, 16, 2, 2},    {2, 2, 16, 3, 1, 1},     {3, 3, 64, 8, 0, 0},
+    {4, 4, 8, 64, 1, 1},    {5, 5, 20, 24, 2, 1},    {6, 6, 3, 70, 0, 2},     {7, 7, 67, 35, 1, 1},
+    {9, 11, 130, 70, 2, 2}, {33, 17, 20, 24, 0, 1},  {12, 5, 96, 160, 1, 0},  {56, 56, 64, 64, 1, 1},
+    {8, 8, 256, 384, 1, 1}, {14, 14, 512, 64, 1, 1}, {20, 20, 64, 384, 1, 1}, {4, 4, 48, 1024, 1, 1},
+    {4, 4, 512, 128, 1, 1}, {20, 20, 128, 32, 1, 1}, {46, 46, 96, 159, 1, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -242,6 +242,40 @@ Test(conv2d_winograd, keeps_its_limit_on_any_number_of_threads) {
     must(fr_threads_set(before));
 }
 
+/* Two threads work alone where that is possible; on channels where there are few tiles. */
+Test(conv2d_winograd, threads_work_alone) {
+    static const struct {
+        shape s;
+        int64_t n;
+        fri_conv2d_split split[PASSES]; /* with AVX-512; without, dw is always shared, and blocks stay as they are */
+    } layers[] = {
+        {{56, 56, 64, 64, 1, 1}, 8, {FRI_SPLIT_TILES, FRI_SPLIT_TILES, FRI_SPLIT_OUT}},
+        {{56, 56, 64, 64, 1, 1}, 1, {FRI_SPLIT_OUT, FRI_SPLIT_OUT, FRI_SPLIT_OUT}},
+        {{28, 28, 512, 512, 1, 1}, 8, {FRI_SPLIT_OUT, FRI_SPLIT_OUT, FRI_SPLIT_OUT}},
+        {{56, 56, 128, 32, 1, 1}, 8, {FRI_SPLIT_TILES, FRI_SPLIT_TILES, FRI_SPLIT_IN}},
+        {{56, 56, 32, 32, 1, 1}, 8, {FRI_SPLIT_TILES, FRI_SPLIT_TILES, FRI_SPLIT_NONE}},
+        {{14, 14, 1024, 512, 1, 1}, 8, {FRI_SPLIT_NONE, FRI_SPLIT_OUT, FRI_SPLIT_OUT}},
+    };
+    const int before = fr_threads_get();
+    for (int threads = 1; threads <= 2; threads++) {
+        must(fr_threads_set(threads));
+        for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+            for (int pass = 0; pass < PASSES; pass++) {
+                const fri_conv2d_desc d = desc_of(&layers[i].s, layers[i].n);
+                fri_conv2d_engine e;
+                must(fri_conv2d_engine_plan(&d, (fri_pass)pass, FRI_CONV2D_WINOGRAD, &e));
+                if (e.method == FRI_CONV2D_NONE) continue;
+                const bool alone = threads > 1 && (pass < 2 || !e.apart);
+                const fri_conv2d_split expected = alone ? layers[i].split[pass] : FRI_SPLIT_NONE;
+                if (e.apart && expected == FRI_SPLIT_OUT) continue;
+                cr_expect_eq(e.split, expected, "layer %zu, %s, %d threads: %d", i, pass_name[pass], threads, e.split);
+                cr_expect_eq(e.workers, e.split == FRI_SPLIT_NONE ? 1 : threads);
+            }
+        }
+    }
+    must(fr_threads_set(before));
+}
+
 Test(conv2d_winograd, a_product_for_one_thread_is_another_one) {
     const int before = fr_threads_get();
     fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .m = 8, .n = 16, .k = 4, .a_row = 4, .a_col = 1, .b_row = 16};
@@ -269,7 +303,10 @@ Test(conv2d_winograd, is_taken_by_shape_not_by_batch_or_memory) {
     } layers[] = {
         {{56, 56, 64, 64, 1, 1}, {true, true, true}},     {{7, 7, 512, 512, 1, 1}, {true, true, true}},
         {{8, 8, 256, 256, 1, 1}, {true, true, true}},     {{28, 28, 96, 48, 1, 1}, {true, true, true}},
-        {{4, 4, 512, 512, 1, 1}, {false, false, false}}, /* one tile an image */
+        {{4, 4, 512, 512, 1, 1}, {true, true, true}},     {{4, 4, 256, 256, 1, 1}, {true, true, true}},
+        {{4, 4, 128, 256, 1, 1}, {false, false, false}},  {{4, 3, 512, 512, 1, 1}, {false, false, false}},
+        {{4, 8, 512, 512, 1, 1}, {true, true, true}},     {{4, 7, 512, 512, 1, 1}, {false, false, false}},
+        {{3, 3, 512, 512, 1, 1}, {false, false, false}},  {{2, 2, 512, 512, 1, 1}, {false, false, false}},
         {{6, 6, 256, 256, 1, 1}, {false, false, false}}, /* tiles stick out */
         {{6, 6, 256, 256, 2, 2}, {true, false, true}},   /* of y, 8 x 8, they do not */
         {{56, 56, 32, 32, 1, 1}, {true, true, true}},     {{28, 28, 64, 32, 1, 1}, {true, true, true}},
