@@ -2,8 +2,8 @@
  *
  * Six ways: the library's convolution; its matrix product on columns in a bounded buffer, on pairs of pixels of the
  * smallest maps, or, for f32 unless exact convolutions are asked for, between Winograd's transforms; and loops of our
- * own for depthwise convolutions and for 1 x 1 ones of few channels. The choice depends on the layer's shape, the element type
- * and the pass, never on the batch size: a batch cut in two computes the same bits.
+ * own for depthwise convolutions and for 1 x 1 ones of few channels. The choice depends on the layer's shape, the
+ * element type and the pass, never on the batch size: a batch cut in two computes the same bits.
  * src/cpu/conv2d.c cuts what the engine cannot compute as stored (f16) into pieces that it can. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H

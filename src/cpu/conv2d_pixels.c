@@ -18,7 +18,8 @@
 
 enum { BLOCK = 64, MOST = 64 }; /* channels of a block; results (pixels, in dw taps) that `seen` can hold */
 
-/* Time over that of columns and of the library's convolution, forward, dx, dw; 2 threads, AMD Zen 4, oneDNN 2.6.3, pad 1.
+/* Time over that of columns and of the library's convolution, forward, dx, dw; 2 threads, AMD Zen 4, oneDNN 2.6.3,
+ * pad 1.
  *
  *   map, channels     64 images                            8 images
  *   1, 512 -> 512     0.12 0.12 0.14   0.18 0.26 0.10      0.17 0.16 0.30   0.09 0.08 0.23
@@ -26,14 +27,14 @@ enum { BLOCK = 64, MOST = 64 }; /* channels of a block; results (pixels, in dw t
  *   2, 512 -> 512     0.50 0.52 0.41   0.43 0.55 0.41      0.64 0.61 0.57   0.24 0.26 0.50
  *   2, 256 -> 256     0.46 0.54 0.44   0.46 0.54 0.44      0.74 0.87 0.67   0.26 0.35 0.44
  *   2, 128 -> 128     0.46 0.62 0.44   0.74 0.73 0.37      0.98 1.19 1.28   0.53 0.55 0.80
- *   2, 64 -> 64       1.06 1.00 0.33   0.93 0.88 0.50      1.48 1.69 0.73   1.43 0.65 0.64      (calls outweigh products)
+ *   2, 64 -> 64       1.06 1.00 0.33   0.93 0.88 0.50      1.48 1.69 0.73   1.43 0.65 0.64   (calls weigh more)
  *   2 -> 1, 256 -> 512, stride 2
  *                     0.55 0.50 0.54   0.37 0.32 0.17      0.83 0.60 0.81   0.38 0.27 0.15
  *   4 -> 2, 256 -> 512, stride 2
  *                     0.86 0.80 0.86   0.74 0.68 0.52      1.32 0.99 1.31   0.82 0.73 0.54
  *   3, 256 -> 256     0.64 0.71 0.46   0.70 1.04 0.62      0.93 1.01 1.10   0.61 0.80 1.17
- * With ONEDNN_MAX_CPU_ISA=AVX2 2, 512 -> 512 takes 0.54 0.52 1.2 to 1.5 of columns; it is not taken there, since resnet18's
- * golden run, whose norms see one pixel of each image, multiplies any last bit by a thousand and then misses its bound. */
+ * With ONEDNN_MAX_CPU_ISA=AVX2 2, 512 -> 512 takes 0.54 0.52 1.2 to 1.5 of columns; it is not taken there: resnet18's
+ * golden run, whose norms see one pixel of each image, multiplies any last bit by a thousand and misses its bound. */
 bool fri_conv2d_pixels_pays(const fri_conv2d_desc *d) {
     const bool f32 = d->dtype == FR_F32 && d->bias_dtype == FR_F32;
     if (fri_dnnl_lanes() < FRI_LANES_AVX512 || !f32 || d->groups != 1 || d->r * d->s == 1 || d->r * d->s > MOST ||
