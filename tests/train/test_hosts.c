@@ -452,11 +452,9 @@ Test(hosts, older_programs_computed_some_layers_otherwise) {
     resume_without("train_densenet", "--depth 10 --growth 48 --image-size 28", "narrow-3x3-convolutions", NULL);
     resume_without("train_densenet", "--depth 10 --growth 32 --image-size 28 --exact-convolutions",
                    "narrow-3x3-convolutions", NULL);
-    resume_without("train_vgg", "--depth 11 --image-size 32", "small-map-convolutions",
+    resume_without("train_densenet", "--depth 10 --growth 128 --image-size 8", "small-map-convolutions",
                    "\nnote: other settings than when it was saved: small-map-convolutions ours was the library's\n");
-    resume_without("train_mobilenet", "--width 0.25 --image-size 32", "small-map-convolutions", NULL);
-    resume_without("train_densenet", "--depth 10 --growth 48 --image-size 160", "small-map-convolutions", NULL);
-    resume_without("train_densenet", "--depth 10 --growth 12 --image-size 28", "small-map-convolutions", NULL);
+    resume_without("train_densenet", "--depth 10 --growth 12 --image-size 8", "small-map-convolutions", NULL);
     resume_without("finetune", "--dataset digits --model efficientnet_b0_w0.25 --image-size 32", "silu",
                    "\nnote: other settings than when it was saved: silu x \\* sigmoid\\(x\\) was x / \\(1 \\+ "
                    "exp\\(-x\\)\\)\n");
