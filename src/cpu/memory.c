@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { COPY_PIECE = 256 * 1024 }; /* bytes per task */
+enum { COPY_PIECE = 64 * 1024 }; /* bytes per task */
 
 fr_status fri_cpu_workspace(const fri_exec *e, const char *op, size_t need, void **out) {
     if (need > 0 && (e == NULL || e->workspace == NULL || e->workspace_bytes < need))
@@ -75,7 +75,7 @@ fr_status fri_cpu_copy_rows(const fri_exec *e, int64_t rows, size_t row_bytes, c
     int64_t pieces = (int64_t)((row_bytes + COPY_PIECE - 1) / COPY_PIECE);
     int64_t group = fri_max_i64(1, COPY_PIECE / (int64_t)row_bytes);
     int64_t groups = fri_ceil_div(rows, group);
-#pragma omp parallel for schedule(static) collapse(2) if (rows * (int64_t)row_bytes > COPY_PIECE)
+#pragma omp parallel for schedule(static) collapse(2) if (rows * (int64_t)row_bytes >= 2 * COPY_PIECE)
     for (int64_t i = 0; i < groups; i++)
         for (int64_t j = 0; j < pieces; j++) {
             size_t at = (size_t)j * COPY_PIECE, first = (size_t)(i * group);
