@@ -51,6 +51,7 @@ typedef struct fri_conv2d_engine {
     fri_conv2d_split split;
     int64_t workers;
     size_t worker_bytes; /* of each of them; pixels too */
+    bool shared;         /* with FRI_SPLIT_OUT: all tiles are a chunk, whose V is made by all threads, once */
     bool apart;          /* each of the 36 products is a call on one thread */
     size_t v_at, u_at, m_at;
 

@@ -312,9 +312,12 @@ static bool fits(const fri_conv2d_desc *d) {
  *   4, 256 -> 256     0.70 0.89 0.52      0.48 0.53 0.37      1.5 3.0 0.9
  *   4, 128 -> 256     1.04 0.82 0.48
  *   6, 256 -> 256     1.11 0.86 0.73      (a tile has 9 outputs inside of the map, not 16)
- *   14, 128 -> 32     1.27 1.08 1.18      (transforms outweigh the product)
+ *   14, 128 -> 32     0.59 0.53 0.62      0.51 0.53 0.52      0.81 0.88 0.68
+ *   7, 128 -> 32      0.91 0.75 0.63
+ *   4, 128 -> 32      1.26 1.15 0.59      0.67 0.62 0.45      (dw alone is taken)
+ *   14, 64 -> 32      1.47 0.76 0.85      (transforms outweigh the product)
  *   28, 96 -> 48      0.45 0.40 0.49
- *   56, 128 -> 32     0.57 0.50 0.53                           0.55 0.50 0.57   (this and the next: Zen 4)
+ *   56, 128 -> 32     0.57 0.50 0.53                           0.55 0.50 0.57   (this, the next, and -> 32: Zen 4)
  *   28, 128 -> 32     0.60 0.56 0.57                           0.66 0.53 0.50
  *   28, 64 -> 32      0.53 0.56 0.57                           0.81 0.61 0.61
  *   28, 32 -> 32      0.53 0.50 0.79                           0.94 0.99 0.94
@@ -328,13 +331,16 @@ static bool fits(const fri_conv2d_desc *d) {
 bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     bool dx = pass == FRI_PASS_BACKWARD_INPUT;
     int64_t h = dx ? d->h : d->p, w = dx ? d->w : d->q, tiles = fri_ceil_div(h, 4) * fri_ceil_div(w, 4);
-    int64_t least = tiles >= 196 ? 16 : tiles >= 49 ? 20 : tiles >= 4 ? 32 : 128, filled = tiles >= 4 ? 10 : 16;
+    const bool dw = pass == FRI_PASS_BACKWARD_WEIGHT;
+    int64_t least = tiles >= 196 ? 16 : tiles >= 49 ? 20 : tiles >= 4 || dw ? 24 : 128, filled = tiles >= 4 ? 10 : 16;
     return fits(d) && h * w >= filled * tiles && d->c * d->k >= least * (d->c + d->k);
 }
 
-/* Rows of V and M of a chunk. */
+/* Rows of V and M of a chunk. An odd number of them: an even one would put many of the 36 places in the same sets of
+ * the caches. */
 static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
-    return e->apart && e->pass != FRI_PASS_BACKWARD_WEIGHT ? fri_ceil_div(tiles, FRI_DNNL_ROWS) * FRI_DNNL_ROWS : tiles;
+    if (e->pass == FRI_PASS_BACKWARD_WEIGHT) return tiles;
+    return e->apart ? fri_ceil_div(tiles, FRI_DNNL_ROWS) * FRI_DNNL_ROWS : tiles | 1;
 }
 
 /* Blocks of channels whose products outweigh the transforms that they repeat, and as many tiles as the room of each
@@ -357,7 +363,6 @@ static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t wide
     if (fit < least) return 0;
     int64_t tiles = fri_min_i64(fit, most);
     if (e->apart) return rows_of(e, tiles) > tiles ? tiles / FRI_DNNL_ROWS * FRI_DNNL_ROWS : tiles;
-    /* An odd number of rows: an even one would put many of the 36 places in the same sets of the caches. */
     return e->pass == FRI_PASS_BACKWARD_WEIGHT ? tiles : (tiles - 1) | 1;
 }
 
@@ -382,10 +387,21 @@ static bool try_split(fri_conv2d_engine *e, fri_conv2d_split split, int64_t wort
     if (!dw) {
         fit = fri_min_i64(fit, e->apart ? ENOUGH : ENOUGH - 1);
         tiles = rows_of(e, fri_ceil_div(tiles, fri_ceil_div(tiles, fit)));
-        if (!e->apart) tiles |= 1;
     }
     e->chunk = fri_min_i64(fit, tiles);
     return true;
+}
+
+/* Threads on channels of their own, each of which would make V of several chunks again for each of many blocks: they
+ * make V of all tiles together, once, where the room leaves blocks that are wide enough. */
+static void try_shared(fri_conv2d_engine *e) {
+    enum { MANY = 4, NARROWEST = 16 };
+    const int64_t workers = fr_threads_get(), rows = rows_of(e, e->tiles), room = (ROOM - rows * e->in) / workers;
+    if (e->apart || e->chunk >= e->tiles || e->out < MANY * workers * e->out_block || room <= 0) return;
+    const int64_t fit = fri_min_i64(room / (e->in + rows), e->out / workers), block = divisor(e->out, fit);
+    if (block < NARROWEST || e->out / block % workers != 0) return;
+    e->shared = true;
+    e->out_block = block, e->chunk = e->tiles;
 }
 
 static bool choose_split(fri_conv2d_engine *e) {
@@ -394,8 +410,10 @@ static bool choose_split(fri_conv2d_engine *e) {
     if (threads == 1) return false;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT)
         return !e->apart && (try_split(e, FRI_SPLIT_OUT, WORTH, block) || try_split(e, FRI_SPLIT_IN, WORTH, block));
-    return (e->tiles >= 4 * WORTH * threads && try_split(e, FRI_SPLIT_TILES, WORTH, block)) ||
-           try_split(e, FRI_SPLIT_OUT, WORTH_OUT, block);
+    if (e->tiles >= 4 * WORTH * threads && try_split(e, FRI_SPLIT_TILES, WORTH, block)) return true;
+    if (!try_split(e, FRI_SPLIT_OUT, WORTH_OUT, block)) return false;
+    try_shared(e);
+    return true;
 }
 
 static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum) {
@@ -433,12 +451,13 @@ static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
     int64_t rows = rows_of(e, e->chunk);
     e->bytes = 0;
     e->v_at = fri_part(&e->bytes, place * (size_t)(rows * e->in_block));
+    const size_t common = e->shared ? e->bytes : 0;
     e->u_at = fri_part(&e->bytes, place * (size_t)((dw ? e->chunk : e->in_block) * e->out_block));
     e->m_at = fri_part(&e->bytes, place * (size_t)((dw ? e->in_block : rows) * e->out_block));
     e->scratch_at = fri_part(&e->bytes, scratch);
-    e->worker_bytes = e->bytes;
+    e->worker_bytes = e->bytes - common;
     e->workers = e->split == FRI_SPLIT_NONE ? 1 : fr_threads_get();
-    e->bytes *= (size_t)e->workers;
+    e->bytes = common + (size_t)e->workers * e->worker_bytes;
     return e->bytes;
 }
 
@@ -515,7 +534,7 @@ static void between(const run *r, const step *done, const step *next) {
         else if (complete)
             put_tiles(d, &r->out, r->m, done->tile, done->tiles, rows_of(e, done->tiles), done->out, e->out_block,
                       r->bias, r->y);
-        if (next != NULL && !same_v)
+        if (next != NULL && !same_v && !e->shared)
             take_tiles(&r->in, 6, input_tile, r->a, next->tile, next->tiles, rows_of(e, next->tiles), next->in,
                        e->in_block, r->v);
         if (next != NULL && !same_u && dw)
@@ -533,7 +552,8 @@ static fr_status run_part(run r, step from, step to, char *workspace) {
     const fri_conv2d_engine *e = r.e;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
     fr_status s = FR_OK;
-    r.v = (float *)(void *)(workspace + e->v_at), r.u = (float *)(void *)(workspace + e->u_at);
+    if (!e->shared) r.v = (float *)(void *)(workspace + e->v_at);
+    r.u = (float *)(void *)(workspace + e->u_at);
     r.m = (float *)(void *)(workspace + e->m_at);
     step now = {0}, before;
     const step *done = NULL;
@@ -578,7 +598,15 @@ fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, con
     r.out = map_of(d, !dx, 0, 0, !dx);
     if (e->split == FRI_SPLIT_NONE) return run_worker(&r, 0, workspace);
     fri_team_failure f = {FR_OK, ""};
-#pragma omp parallel for schedule(static, 1) num_threads((int)e->workers)
-    for (int64_t i = 0; i < e->workers; i++) fri_team_note(&f, run_worker(&r, i, workspace));
+    r.v = (float *)(void *)(workspace + e->v_at);
+#pragma omp parallel num_threads((int)e->workers)
+    {
+        if (e->shared) {
+            take_tiles(&r.in, 6, input_tile, r.a, 0, e->tiles, rows_of(e, e->tiles), 0, e->in, r.v);
+#pragma omp barrier
+        }
+#pragma omp for schedule(static, 1)
+        for (int64_t i = 0; i < e->workers; i++) fri_team_note(&f, run_worker(&r, i, workspace));
+    }
     return fri_team_told(&f);
 }

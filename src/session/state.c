@@ -69,24 +69,33 @@ static void set_computed_by(parts *p, size_t i, fr_device device) {
  * others on the CPU. */
 typedef struct changed_layers {
     int64_t image_size;
-    int depthwise, narrow, narrow_3x3, wide, norms, silu;
+    int depthwise, narrow, narrow_3x3, middle_3x3, wide, square, norms, silu;
 } changed_layers;
 
 /* Layers that states without "narrow-convolutions" left to the library: channels on one side at most, and pixels of a
  * map at least, so of an image. What is computed now src/cpu/conv2d_engine.c says; this stays as it was then. */
 enum { NARROW_CHANNELS = 32, NARROW_SIZE = 28 };
 
-/* And those without "narrow-3x3-convolutions" computed 3 x 3 layers of few channels by the direct sum: by Winograd's
- * way only from C K >= 32 (C + K) on. */
-static bool is_narrow_3x3(const int64_t *shape, int64_t image_size) {
+/* Does a 3 x 3 layer have from `least` to `below` channels, as C K / (C + K) counts them? */
+static bool is_3x3(const int64_t *shape, int64_t least, int64_t below) {
     const int64_t product = shape[0] * shape[3], sum = shape[0] + shape[3];
-    return shape[1] == 3 && shape[2] == 3 && image_size > 24 && product >= (image_size > 52 ? 16 : 20) * sum &&
-           product < 32 * sum;
+    return shape[1] == 3 && shape[2] == 3 && product >= least * sum && product < below * sum;
+}
+
+/* And those without "narrow-3x3-convolutions" computed 3 x 3 layers of few channels by the direct sum, by Winograd's
+ * way only from MIDDLE on; those in which it is NARROW_BEFORE do so on small maps. */
+enum { MIDDLE = 32 };
+#define NARROW_BEFORE "Winograd's"
+
+static bool is_narrow_3x3(const int64_t *shape, int64_t image_size) {
+    return image_size > 24 && is_3x3(shape, image_size > 52 ? 16 : 20, MIDDLE);
 }
 
 /* And those without "small-map-convolutions" left wide layers to it where a map has 4 x 4 pixels, or up to 4: at most a
- * 32nd of the image's side, in networks of the usual strides. */
+ * 32nd of the image's side, in networks of the usual strides. Those in which it is SMALL_MAP_BEFORE left it the weight
+ * gradients of other layers on 4 x 4 pixels. */
 enum { SMALL_MAP_IMAGE = 5 * 32 - 1 };
+#define SMALL_MAP_BEFORE "ours"
 
 static bool is_wide(const int64_t *shape) {
     return shape[1] * shape[2] > 1 && shape[0] * shape[3] >= 64 * (shape[0] + shape[3]);
@@ -103,7 +112,9 @@ static fr_status count_changed(void *ctx, const char *path, fr_tensor *t, bool i
     of->narrow += is_parameter && fr_tensor_rank(t) == 4 && shape[1] == 1 && shape[2] == 1 &&
                   (shape[0] <= NARROW_CHANNELS || shape[3] <= NARROW_CHANNELS);
     of->narrow_3x3 += is_parameter && fr_tensor_rank(t) == 4 && is_narrow_3x3(shape, of->image_size);
+    of->middle_3x3 += is_parameter && fr_tensor_rank(t) == 4 && is_3x3(shape, 24, MIDDLE);
     of->wide += is_parameter && fr_tensor_rank(t) == 4 && is_wide(shape);
+    of->square += is_parameter && fr_tensor_rank(t) == 4 && is_3x3(shape, 24, 128);
     of->norms += !is_parameter && name != NULL && strcmp(name, ".running_var") == 0;
     return FR_OK;
 }
@@ -121,13 +132,16 @@ static size_t set_of_layers(parts *p, size_t n, const fri_session *r) {
     changed_layers of = {.image_size = o->image_size};
     (void)fr_module_each_tensor(r->model, count_changed, &of);
     of.silu = count_silu(r->model);
+    const bool winograd = !o->exact_convolutions, small = o->image_size <= SMALL_MAP_IMAGE;
+    const char *narrow = winograd && of.middle_3x3 > 0 ? "Winograd's on small maps too" : NARROW_BEFORE;
+    const char *maps = winograd && small && of.square > 0 ? "ours, all weight gradients" : SMALL_MAP_BEFORE;
     const struct {
         const char *name, *value, *before;
         bool has;
     } layers[] = {{"depthwise-convolutions", "ours", "the library's", of.depthwise > 1},
                   {"narrow-convolutions", "ours", "the library's", of.narrow > 0 && o->image_size >= NARROW_SIZE},
-                  {"narrow-3x3-convolutions", "Winograd's", "direct", of.narrow_3x3 > 0 && !o->exact_convolutions},
-                  {"small-map-convolutions", "ours", "the library's", of.wide > 0 && o->image_size <= SMALL_MAP_IMAGE},
+                  {"narrow-3x3-convolutions", narrow, "direct", winograd && of.narrow_3x3 + of.middle_3x3 > 0},
+                  {"small-map-convolutions", maps, "the library's", small && of.wide + (winograd ? of.square : 0) > 0},
                   {"batch-norm-statistics", "in one pass", "in two", of.norms > 0},
                   {"silu", "x * sigmoid(x)", "x / (1 + exp(-x))", of.silu > 0}};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)

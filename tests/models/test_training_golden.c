@@ -183,7 +183,8 @@ typedef fr_status model_fn(int depth, const fr_model_opts *opts, fr_module **m);
 /* Tolerance: ten times what PyTorch's own f32 run differs from f64 after three steps (tests/golden/README.md). For
  * densenet_bc those runs differ by 1.8e-4 where a rectifier's input crosses zero; one such crossing is allowed, no
  * multiple of it. usual: with Winograd's convolutions. After the first step of vgg11_bn (8e-6) a rectifier's input of
- * its first layer crosses zero, and four images average over little: 2.7e-3 was seen, and 5.2e-4 of resnet18.
+ * its first layer crosses zero, and four images average over little: 2.7e-3 was seen. resnet18's seed is one where both
+ * ways stay within 2.2e-4 with AVX-512 and AVX2.
  * frozen: names of layers, or NULL where the norms train, too. Which input crosses zero hangs on the order of sums, so
  * on the number of threads: it is always two. */
 static void golden_run(const char *net, model_fn *make, int depth, bool batch_norm, const char *const *frozen,
@@ -218,7 +219,7 @@ Test(training_golden, vgg11_bn, .timeout = 120) {
 }
 
 Test(training_golden, resnet18, .timeout = 120) {
-    golden_run("resnet18", fr_resnet, 18, false, NULL, 4.2e-4, 1e-3);
+    golden_run("resnet18", fr_resnet, 18, false, NULL, 4.2e-4, 4.2e-4);
 }
 
 Test(training_golden, densenet_bc, .timeout = 120) {
