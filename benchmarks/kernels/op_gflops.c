@@ -1,12 +1,16 @@
-/* op_gflops.c - every convolution and matrix product of VGG-16 and ResNet-50, and MobileNetV2's convolutions of 1 x 1
- * on maps from 14 pixels on, against the library's primitive alone.
+/* op_gflops.c - every convolution and matrix product of VGG-16 and ResNet-50, MobileNetV2's convolutions of 1 x 1 on
+ * maps from 14 pixels on, DenseNet-121's, and U-Net's, against the library's primitive alone.
  *
  *     build/benchmarks/op_gflops [f32|bf16|f16] [rounds] [layer]          (f32, 5 rounds, all layers)
+ *     build/benchmarks/op_gflops exact [rounds] [batch]                   (5 rounds, each layer's own batch)
  *
  * A row is one layer and direction: our kernel as a step calls it (weights in KRSC, packing and widening included)
  * beside one oneDNN primitive whose weights are already packed (dw stays packed). Where the library has no primitive of
  * a type (f16; bf16 without hardware) it is given f32 data. Both run in turn; the share is the median of the rounds'
- * ratios, 100 % is the library's time, more is faster than it. Before a row is timed the two results are compared. */
+ * ratios, 100 % is the library's time, more is faster than it. Before a row is timed the two results are compared.
+ *
+ * `exact` runs all f32 layers of 3 x 3 with stride 1 beside themselves under --exact-convolutions, and says how the
+ * times compare: their median, and which are above 1.02. GFLOP/s count the direct sum's operations. */
 #include "backend/backend.h"
 #include "cpu/dnnl.h"
 
@@ -55,7 +59,20 @@ static const struct {
     {"DenseNet-121", 8, 28, 320, 128, 1, 1, 12},   {"DenseNet-121", 8, 14, 640, 128, 1, 1, 24},
     {"DenseNet-121", 8, 7, 768, 128, 1, 1, 16},    {"DenseNet-121", 8, 56, 128, 32, 3, 1, 6},
     {"DenseNet-121", 8, 28, 128, 32, 3, 1, 12},    {"DenseNet-121", 8, 14, 128, 32, 3, 1, 24},
-    {"DenseNet-121", 8, 7, 128, 32, 3, 1, 16},
+    {"DenseNet-121", 8, 7, 128, 32, 3, 1, 16},     {"ResNet-18 32px", 64, 8, 64, 64, 3, 1, 4},
+    {"ResNet-18 32px", 64, 4, 128, 128, 3, 1, 3},  {"ResNet-18 32px", 64, 2, 256, 256, 3, 1, 3},
+    {"ResNet-18 32px", 64, 1, 512, 512, 3, 1, 3},  {"U-Net 64px", 16, 64, 32, 32, 3, 1, 2},
+    {"U-Net 64px", 16, 64, 96, 32, 3, 1, 1},       {"U-Net 64px", 16, 32, 32, 64, 3, 1, 1},
+    {"U-Net 64px", 16, 32, 64, 64, 3, 1, 2},       {"U-Net 64px", 16, 32, 192, 64, 3, 1, 1},
+    {"U-Net 64px", 16, 16, 64, 128, 3, 1, 1},      {"U-Net 64px", 16, 16, 128, 128, 3, 1, 2},
+    {"U-Net 64px", 16, 16, 384, 128, 3, 1, 1},     {"U-Net 64px", 16, 8, 128, 256, 3, 1, 1},
+    {"U-Net 64px", 16, 8, 256, 256, 3, 1, 2},      {"U-Net 64px", 16, 8, 768, 256, 3, 1, 1},
+    {"U-Net 64px", 16, 4, 256, 512, 3, 1, 1},      {"U-Net 64px", 16, 4, 512, 512, 3, 1, 1},
+    {"U-Net 224px", 4, 224, 32, 32, 3, 1, 2},      {"U-Net 224px", 4, 224, 96, 32, 3, 1, 1},
+    {"U-Net 224px", 4, 112, 64, 64, 3, 1, 2},      {"U-Net 224px", 4, 112, 192, 64, 3, 1, 1},
+    {"U-Net 224px", 4, 56, 128, 128, 3, 1, 2},     {"U-Net 224px", 4, 56, 384, 128, 3, 1, 1},
+    {"U-Net 224px", 4, 28, 256, 256, 3, 1, 2},     {"U-Net 224px", 4, 28, 768, 256, 3, 1, 1},
+    {"U-Net 224px", 4, 14, 512, 512, 3, 1, 1},
 };
 enum { LAYERS = sizeof layers / sizeof layers[0] };
 static const char *const pass_name[] = {"forward", "dx", "dw"};
@@ -148,7 +165,8 @@ static void numbers(const bed *b, fr_dtype t, int64_t n, uint64_t stream, double
         must(kernels()->cast(&b->exec, t, FR_F32, n, *ours, *wide), "cast");
 }
 
-static void bed_make(bed *b, int i, fr_dtype t) {
+/* batch: 0 for the layer's own. */
+static void bed_make(bed *b, int i, int64_t batch, fr_dtype t) {
     *b = (bed){.is_linear = layers[i].size == 0};
     if (b->is_linear) {
         b->linear = (fri_linear_desc){.dtype = t,
@@ -161,6 +179,7 @@ static void bed_make(bed *b, int i, fr_dtype t) {
         b->elements[2] = b->linear.n * b->linear.out;
     } else {
         b->conv = conv_of(i, t);
+        if (batch > 0) b->conv.n = batch;
         b->elements[0] = b->conv.n * b->conv.h * b->conv.w * b->conv.c;
         b->elements[1] = b->conv.k * b->conv.r * b->conv.s * b->conv.c;
         b->elements[2] = b->conv.n * b->conv.p * b->conv.q * b->conv.k;
@@ -288,7 +307,7 @@ typedef struct total {
 static void row(int i, int pass, fr_dtype t, int rounds, total *sum) {
     double ms[MAX_ROUNDS], alone[MAX_ROUNDS], share[MAX_ROUNDS];
     bed b;
-    bed_make(&b, i, t);
+    bed_make(&b, i, 0, t);
     b.exec.workspace_bytes = workspace_of(&b, pass);
     b.exec.workspace = room(b.exec.workspace_bytes + 64);
     library_make(&b, pass, t);
@@ -319,20 +338,80 @@ static void row(int i, int pass, fr_dtype t, int rounds, total *sum) {
     bed_free(&b);
 }
 
+/* ---- beside exact convolutions --------------------------------------------------------------------------------- */
+
+typedef struct comparison {
+    double ratio[3 * LAYERS];
+    int n, above;
+} comparison;
+
+/* Time of a turn with a workspace of its own. */
+static double turn(bed *b, int pass, bool exact, void *const workspace[2], const size_t bytes[2]) {
+    fr_exact_convolutions_set(exact);
+    b->exec.workspace = workspace[exact], b->exec.workspace_bytes = bytes[exact];
+    const double begin = milliseconds();
+    run_ours(b, pass);
+    return milliseconds() - begin;
+}
+
+static void exact_row(int i, int pass, int rounds, int64_t batch, comparison *all) {
+    double ms[MAX_ROUNDS], exact[MAX_ROUNDS], ratio[MAX_ROUNDS];
+    void *workspace[2];
+    size_t bytes[2];
+    bed b;
+    bed_make(&b, i, batch, FR_F32);
+    for (int e = 0; e < 2; e++) {
+        fr_exact_convolutions_set(e);
+        bytes[e] = workspace_of(&b, pass);
+        workspace[e] = room(bytes[e] + 64);
+        (void)turn(&b, pass, e, workspace, bytes);
+    }
+    for (int r = 0; r < rounds; r++) {
+        ms[r] = turn(&b, pass, false, workspace, bytes);
+        exact[r] = turn(&b, pass, true, workspace, bytes);
+        ratio[r] = ms[r] / exact[r];
+    }
+    fr_exact_convolutions_set(false);
+    const double mine = median(ms, rounds), of = median(ratio, rounds);
+    printf("| %s | %lld x %lld x %lld | %lld | %s | %.3f | %.0f | %.3f | %.2f | %s |\n", layers[i].name,
+           (long long)b.conv.n, (long long)layers[i].size, (long long)layers[i].c, (long long)layers[i].k,
+           pass_name[pass], mine, gflop(&b) / mine * 1e3, median(exact, rounds), of,
+           fri_cpu_conv2d_impl(&b.conv, pass));
+    fflush(stdout);
+    all->ratio[all->n++] = of;
+    all->above += of > 1.02;
+    for (int e = 0; e < 2; e++) free(workspace[e]);
+    bed_free(&b);
+}
+
+static int beside_exact(int rounds, int64_t batch) {
+    comparison all = {.n = 0};
+    printf("| network | n x size x c | k | pass | ms | GFLOP/s | exact ms | time over exact | ours |\n"
+           "|---|---|---|---|---|---|---|---|---|\n");
+    for (int i = 0; i < LAYERS; i++)
+        for (int pass = 0; pass < 3 && layers[i].kernel == 3 && layers[i].stride == 1 && layers[i].c > 3; pass++)
+            exact_row(i, pass, rounds, batch, &all);
+    printf("\n%d layers and directions: median %.2f, above 1.02: %d\n", all.n, median(all.ratio, all.n), all.above);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "f32";
+    const bool exact = strcmp(name, "exact") == 0;
     int rounds = argc > 2 ? atoi(argv[2]) : 5, only = argc > 3 ? atoi(argv[3]) : -1;
-    fr_dtype t = strcmp(name, "f32") == 0    ? FR_F32
-                 : strcmp(name, "bf16") == 0 ? FR_BF16
-                 : strcmp(name, "f16") == 0  ? FR_F16
-                                             : FR_I64;
-    if (t == FR_I64 || rounds < 1 || rounds > MAX_ROUNDS || only >= LAYERS) {
-        fprintf(stderr, "usage: op_gflops [f32|bf16|f16] [rounds, 1..%d] [layer, 0..%d]\n", MAX_ROUNDS, LAYERS - 1);
+    fr_dtype t = exact || strcmp(name, "f32") == 0 ? FR_F32
+                 : strcmp(name, "bf16") == 0       ? FR_BF16
+                 : strcmp(name, "f16") == 0        ? FR_F16
+                                                   : FR_I64;
+    if (t == FR_I64 || rounds < 1 || rounds > MAX_ROUNDS || (!exact && only >= LAYERS)) {
+        fprintf(stderr, "usage: op_gflops [f32|bf16|f16] [rounds, 1..%d] [layer, 0..%d], or exact [rounds] [batch]\n",
+                MAX_ROUNDS, LAYERS - 1);
         return 2;
     }
     char library[128];
     fri_dnnl_version(library, sizeof library);
     printf("%s, %s, %d threads, %d rounds\n\n", name, library, omp_get_max_threads(), rounds);
+    if (exact) return beside_exact(rounds, argc > 3 ? only : 0);
     printf(
         "| network | n x size x c | k, kernel / stride | pass | ms | GFLOP/s | library ms | GFLOP/s | share | ours |\n"
         "|---|---|---|---|---|---|---|---|---|---|\n");
