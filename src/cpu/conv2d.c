@@ -48,8 +48,25 @@ static fr_status unsupported(const fri_conv2d_desc *d, fri_pass pass) {
                    fr_dtype_name(d->dtype));
 }
 
+/* Does f32 data go Winograd's way, and so f32 copies of half data? */
+static bool winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
+    fri_conv2d_desc wide = *d;
+    wide.dtype = wide.bias_dtype = FR_F32;
+    return !fr_exact_convolutions_get() && fri_conv2d_winograd_pays(&wide, pass);
+}
+
+/* The engine of a piece: Winograd's way, or where that cannot be done any other. */
+static fr_status plan_piece(const fri_conv2d_desc *piece, fri_pass pass, bool winograd, fri_conv2d_engine *e) {
+    if (winograd) FRI_TRY(fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_WINOGRAD, e));
+    if (winograd && e->method != FRI_CONV2D_NONE) return FR_OK;
+    FRI_TRY(fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_AUTO, e));
+    return e->method == FRI_CONV2D_NONE ? unsupported(piece, pass) : FR_OK;
+}
+
 static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
+    enum { TILE = 4 }; /* rows of Winograd's: pieces of whole ones have the same */
     fr_status s = FR_OK;
+    const bool winograd = winograd_pays(d, pass);
     size_t target = PIECE_BYTES;
     if (d->workspace_limit > 0 && d->workspace_limit < target) target = d->workspace_limit;
     int64_t fit = (int64_t)(target / sizeof(float));
@@ -63,10 +80,10 @@ static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) 
         p->images = 1;
         int64_t rows = (fit - (p->reach - d->stride_h) * x_row) / (d->stride_h * x_row + y_row);
         p->rows = fri_min_i64(d->p, fri_max_i64(1, rows));
+        if (winograd && p->rows < d->p && p->rows > TILE) p->rows -= p->rows % TILE;
     }
     fri_conv2d_desc piece = piece_desc(d, p, p->images, p->rows);
-    FR_TRY(s, fri_conv2d_engine_plan(&piece, pass, FRI_CONV2D_AUTO, &p->engine));
-    if (p->engine.method == FRI_CONV2D_NONE) return unsupported(&piece, pass);
+    FR_TRY(s, plan_piece(&piece, pass, winograd, &p->engine));
     size_t engine_bytes = p->engine.bytes;
     int64_t tail_images = d->n % p->images, tail_rows = d->p % p->rows;
     if (tail_images > 0 || tail_rows > 0) {
@@ -92,7 +109,7 @@ static fr_status make_plan(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
     memset(p, 0, sizeof *p);
     fr_status s = fri_cpu_accepts(pass_name[pass], d->dtype);
     if (s < 0 || d->n == 0) return s;
-    if (d->dtype == FR_F32 && !fr_exact_convolutions_get() && fri_conv2d_winograd_pays(d, pass)) {
+    if (d->dtype == FR_F32 && winograd_pays(d, pass)) {
         s = fri_conv2d_engine_plan(d, pass, FRI_CONV2D_WINOGRAD, &p->engine);
         p->bytes = p->engine.bytes;
         if (s < 0 || p->engine.method != FRI_CONV2D_NONE) return s;
@@ -258,7 +275,8 @@ const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
     if (make_plan(d, (fri_pass)pass, &p) < 0) return fr_last_error();
     if (p.engine.method == FRI_CONV2D_DIRECT)
         return fri_dnnl_name(p.engine.direct, p.widened ? FRI_DNNL_WIDENED : FRI_DNNL_PLAIN);
-    if (p.engine.method == FRI_CONV2D_WINOGRAD) return fri_dnnl_name(p.engine.op[0], FRI_DNNL_WINOGRAD);
+    if (p.engine.method == FRI_CONV2D_WINOGRAD)
+        return fri_dnnl_name(p.engine.op[0], p.widened ? FRI_DNNL_WINOGRAD_WIDENED : FRI_DNNL_WINOGRAD);
     if (p.engine.method == FRI_CONV2D_PIXELS) {
         const fri_product *product = &p.engine.product[p.engine.product[0][0].op == NULL][0];
         return fri_dnnl_name(product->op, p.widened ? FRI_DNNL_PIXELS_WIDENED : FRI_DNNL_PIXELS);

@@ -317,7 +317,8 @@ static void op_finish(fri_dnnl_op *op) {
         if (more > op->scratch_bytes) op->scratch_bytes = more;
     }
     static const char *const use[FRI_DNNL_USES] =
-        {"", "im2col+", "widened:", "widened:im2col+", "winograd:f4x3+", "pixels+", "widened:pixels+"};
+        {"",        "im2col+",        "widened:", "widened:im2col+", "winograd:f4x3+", "widened:winograd:f4x3+",
+         "pixels+", "widened:pixels+"};
     for (int i = 0; i < FRI_DNNL_USES; i++) snprintf(op->name[i], NAME_BYTES, "%s%s", use[i], impl_name(op->pd));
 }
 

@@ -43,6 +43,7 @@ typedef enum fri_dnnl_use {
     FRI_DNNL_WIDENED,
     FRI_DNNL_IM2COL_WIDENED,
     FRI_DNNL_WINOGRAD,
+    FRI_DNNL_WINOGRAD_WIDENED,
     FRI_DNNL_PIXELS,
     FRI_DNNL_PIXELS_WIDENED,
 } fri_dnnl_use;

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 10, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 11, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -69,7 +69,7 @@ static void set_computed_by(parts *p, size_t i, fr_device device) {
  * others on the CPU. */
 typedef struct changed_layers {
     int64_t image_size;
-    int depthwise, narrow, narrow_3x3, middle_3x3, wide, square, norms, silu;
+    int depthwise, narrow, narrow_3x3, middle_3x3, any_3x3, wide, square, norms, silu;
 } changed_layers;
 
 /* Layers that states without "narrow-convolutions" left to the library: channels on one side at most, and pixels of a
@@ -113,6 +113,7 @@ static fr_status count_changed(void *ctx, const char *path, fr_tensor *t, bool i
                   (shape[0] <= NARROW_CHANNELS || shape[3] <= NARROW_CHANNELS);
     of->narrow_3x3 += is_parameter && fr_tensor_rank(t) == 4 && is_narrow_3x3(shape, of->image_size);
     of->middle_3x3 += is_parameter && fr_tensor_rank(t) == 4 && is_3x3(shape, 24, MIDDLE);
+    of->any_3x3 += is_parameter && fr_tensor_rank(t) == 4 && is_3x3(shape, 16, INT64_MAX / (shape[0] + shape[3]));
     of->wide += is_parameter && fr_tensor_rank(t) == 4 && is_wide(shape);
     of->square += is_parameter && fr_tensor_rank(t) == 4 && is_3x3(shape, 24, 128);
     of->norms += !is_parameter && name != NULL && strcmp(name, ".running_var") == 0;
@@ -124,6 +125,13 @@ static int count_silu(fr_module *m) {
     int n = m != NULL && strcmp(fr_module_class_of(m)->name, "SiLU") == 0;
     for (int i = 0; i < fr_module_children(m); i++) n += count_silu(fr_module_child(m, i));
     return n;
+}
+
+/* Are convolutions of this type computed on f32 copies of its data? oneDNN has kernels of the half types where the
+ * instruction set has. */
+static bool widens(fr_dtype dtype, const char *computed_by) {
+    if (dtype == FR_F32 || strstr(computed_by, "fp16") != NULL) return false;
+    return dtype == FR_F16 || (strstr(computed_by, "bf16") == NULL && strstr(computed_by, "amx") == NULL);
 }
 
 /* What of the network is computed otherwise than by earlier versions. Returns n, the settings so far, and these. */
@@ -142,6 +150,8 @@ static size_t set_of_layers(parts *p, size_t n, const fri_session *r) {
                   {"narrow-convolutions", "ours", "the library's", of.narrow > 0 && o->image_size >= NARROW_SIZE},
                   {"narrow-3x3-convolutions", narrow, "direct", winograd && of.narrow_3x3 + of.middle_3x3 > 0},
                   {"small-map-convolutions", maps, "the library's", small && of.wide + (winograd ? of.square : 0) > 0},
+                  {"half-convolutions", "Winograd's", "direct",
+                   winograd && of.any_3x3 > 0 && widens(fri_compute_dtype(o), p->computed_by)},
                   {"batch-norm-statistics", "in one pass", "in two", of.norms > 0},
                   {"silu", "x * sigmoid(x)", "x / (1 + exp(-x))", of.silu > 0}};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
@@ -176,8 +186,8 @@ static void describe(fri_session *r, parts *p) {
     p->setting[n++] = (fr_state_setting){.name = "batch-norm",
                                          .value = o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE ? "whole" : "part",
                                          .lacking = "part"};
-    n = set_of_layers(p, n, r);
     set_computed_by(p, n++, o->device);
+    n = set_of_layers(p, n, r);
     set_normalization(p, n++, r->config);
     p->changes[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};

@@ -226,9 +226,13 @@ Test(conv2d_winograd, a_batch_cut_in_two_gives_the_same_y_and_dx) {
 
 /* The library asks for scratch for each thread. */
 Test(conv2d_winograd, keeps_its_limit_on_any_number_of_threads) {
-    static const shape layers[] = {{56, 56, 64, 64, 1, 1}, {28, 28, 128, 128, 1, 1}, {14, 14, 1024, 512, 1, 1}};
+    static const shape layers[] = {{56, 56, 64, 64, 1, 1},
+                                   {28, 28, 128, 128, 1, 1},
+                                   {14, 14, 1024, 512, 1, 1},
+                                   {12, 12, 512, 512, 1, 1},
+                                   {13, 13, 512, 512, 1, 1}};
     const int before = fr_threads_get();
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (int pass = 0; pass < PASSES; pass++)
             for (int threads = 1; threads <= 64; threads *= 4) {
                 fri_conv2d_desc d = desc_of(&layers[i], 8);
@@ -236,7 +240,7 @@ Test(conv2d_winograd, keeps_its_limit_on_any_number_of_threads) {
                 must(fr_threads_set(threads));
                 must(fri_conv2d_engine_plan(&d, (fri_pass)pass, FRI_CONV2D_WINOGRAD, &e));
                 cr_expect_eq(fr_threads_get(), threads);
-                cr_expect(e.method == FRI_CONV2D_NONE || e.bytes <= MOST_BYTES, "layer %d, %s, %d threads: %zu bytes",
+                cr_expect(e.method == FRI_CONV2D_NONE || e.bytes <= MOST_BYTES, "layer %zu, %s, %d threads: %zu bytes",
                           i, pass_name[pass], threads, e.bytes);
             }
     must(fr_threads_set(before));
@@ -367,4 +371,91 @@ Test(conv2d_winograd, exact_convolutions_are_those_of_the_library) {
     }
     fr_exact_convolutions_set(false);
     drop(&t);
+}
+
+/* ---- half data --------------------------------------------------------------------------------------------- */
+
+static void cast(fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y) {
+    must(fri_backend_get(FR_CPU)->kernels.cast(&(fri_exec){0}, from, to, n, x, y));
+}
+
+/* n values of the type; v becomes what they are. */
+static void *rounded(fr_dtype t, int64_t n, float *v) {
+    void *half = room((size_t)n * fr_dtype_size(t));
+    cast(FR_F32, t, n, v, half);
+    cast(t, FR_F32, n, half, v);
+    return half;
+}
+
+/* A pass by the kernels, as f32. bias: of forward. */
+static float *by_kernel(const fri_conv2d_desc *d, int pass, int64_t n, const void *a, const void *b,
+                        const float *bias) {
+    const fri_kernels *k = &fri_backend_get(FR_CPU)->kernels;
+    fri_conv2d_workspace_fn *const workspace[] = {k->conv2d_forward_workspace, k->conv2d_backward_input_workspace,
+                                                  k->conv2d_backward_weight_workspace};
+    void *half = room((size_t)n * fr_dtype_size(d->dtype));
+    float *out = room((size_t)n * sizeof *out);
+    size_t bytes = 0;
+    must(workspace[pass](d, &bytes));
+    fri_exec exec = {.workspace = room(bytes), .workspace_bytes = bytes};
+    if (pass == 0) must(k->conv2d_forward(&exec, d, a, b, bias, half));
+    if (pass == 1) must(k->conv2d_backward_input(&exec, d, b, a, half));
+    if (pass == 2) must(k->conv2d_backward_weight(&exec, d, a, b, half));
+    cast(d->dtype, FR_F32, n, half, out);
+    free(exec.workspace);
+    free(half);
+    return out;
+}
+
+/* Types that the library has no code for are computed on f32 copies: of all images, or, where the caller's limit is
+ * small, of rows of tiles, whose y is the same. */
+static void expect_halves(fr_dtype dtype) {
+    data t = make(&(shape){20, 20, 64, 64, 1, 1});
+    const int64_t *n = t.elements;
+    void *x = rounded(dtype, n[1], t.a[0]), *w = rounded(dtype, n[2], t.b[0]), *dy = rounded(dtype, n[0], t.a[1]);
+    const void *a[] = {x, dy, x}, *b[] = {w, w, dy};
+    const size_t rows_of_ten = (10 + 1) * 2 * 20 * 64 * sizeof(float);
+    fri_conv2d_desc d = t.d;
+    d.dtype = dtype;
+    for (int pass = 0; pass < PASSES; pass++) {
+        float *expected = winograd(&t, pass, 0, IMAGES);
+        void *half = rounded(dtype, n[pass], expected);
+        double largest = 0;
+        for (int64_t i = 0; i < n[pass]; i++) largest = fmax(largest, fabs(expected[i]));
+        for (int cut = 0; cut < 2; cut++) {
+            d.workspace_limit = cut ? rows_of_ten : 0;
+            cr_expect_eq(strncmp(fri_cpu_conv2d_impl(&d, pass), "widened:winograd:f4x3+", 22), 0, "%s, %s: %s",
+                         fr_dtype_name(dtype), pass_name[pass], fri_cpu_conv2d_impl(&d, pass));
+            float *got = by_kernel(&d, pass, n[pass], a[pass], b[pass], t.bias);
+            if (!cut || pass == 0) {
+                expect_same(&t, pass, got, expected, n[pass], "cut in rows", cut);
+            } else {
+                for (int64_t i = 0; i < n[pass]; i++)
+                    cr_assert(fabs(got[i] - expected[i]) <= ldexp(largest, dtype == FR_BF16 ? -7 : -10),
+                              "%s, element %lld: %g, not %g", pass_name[pass], (long long)i, got[i], expected[i]);
+            }
+            free(got);
+        }
+        free(half);
+        free(expected);
+    }
+    fr_exact_convolutions_set(true);
+    cr_expect_null(strstr(fri_cpu_conv2d_impl(&d, 0), "winograd"));
+    fr_exact_convolutions_set(false);
+    free(x);
+    free(w);
+    free(dy);
+    drop(&t);
+}
+
+Test(conv2d_winograd, halves_are_widened_and_go_the_same_way) {
+    int widened = 0;
+    for (int i = 0; i < 2; i++) {
+        fri_conv2d_desc d = desc_of(&(shape){20, 20, 64, 64, 1, 1}, 1);
+        d.dtype = i == 0 ? FR_F16 : FR_BF16;
+        if (strncmp(fri_cpu_conv2d_impl(&d, 0), "widened:", 8) != 0) continue;
+        expect_halves(d.dtype);
+        widened++;
+    }
+    if (widened == 0) cr_skip_test("the library has code for both half types on this processor");
 }

@@ -467,12 +467,20 @@ Test(hosts, older_programs_computed_some_layers_otherwise) {
                    "\nnote: [^:\n]*: small-map-convolutions ours, all weight gradients was the library's\n");
     resume_older("train_densenet", "--depth 10 --growth 48 --image-size 8", "\"ours, all weight gradients\"",
                  "\"ours\"", "\nnote: [^:\n]*: small-map-convolutions ours, all weight gradients was ours\n");
+    resume_without("finetune", "--dataset digits --model squeezenet1_1 --image-size 159", "small-map-convolutions",
+                   "\nnote: [^:\n]*: small-map-convolutions ours, all weight gradients was the library's\n");
+    resume_without("finetune", "--dataset digits --model squeezenet1_1 --image-size 160", "small-map-convolutions",
+                   NULL);
     resume_without("train_densenet", "--depth 10 --growth 12 --image-size 8", "small-map-convolutions", NULL);
     resume_without("finetune", "--dataset digits --model efficientnet_b0_w0.25 --image-size 32", "silu",
                    "\nnote: other settings than when it was saved: silu x \\* sigmoid\\(x\\) was x / \\(1 \\+ "
                    "exp\\(-x\\)\\)\n");
     resume_without("train_mobilenet", "--width 0.25 --image-size 8", "silu", NULL);
     cr_assert_eq(setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1), 0);
+    resume_without("train_densenet", "--depth 10 --growth 32 --image-size 8 --amp=bf16", "half-convolutions",
+                   "\nnote: other settings than when it was saved: half-convolutions Winograd's was direct\n");
+    resume_without("train_densenet", "--depth 10 --growth 32 --image-size 8", "half-convolutions", NULL);
+    resume_without("train_densenet", "--depth 10 --growth 12 --image-size 8 --amp=bf16", "half-convolutions", NULL);
     resume_without("train_mobilenet", "--width 0.25 --image-size 8", "computed-by",
                    "\nnote: other settings than when it was saved: computed-by 1 threads, [^\n]* was unset\n");
 }
