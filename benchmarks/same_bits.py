@@ -3,6 +3,8 @@
 
     benchmarks/same_bits.py BUILD > before.json      5 networks x 13 sets of flags trained, 60 plans
     benchmarks/same_bits.py --compare before.json after.json
+    benchmarks/same_bits.py --exact BUILD            planned peaks of 10 networks x 13 sets of flags on the CPU, with
+                                                     and without --exact-convolutions; ends with 1 above 8 MiB
 
 A record holds, per training, the losses of all steps, a hash of the exported weights and the report's numbers of
 memory; per plan (for cpu and, where the build has it, cuda) the numbers of memory. The comparison names each cell that
@@ -120,14 +122,37 @@ def compare(before, after):
     return bad > 0 or cells == 0
 
 
+def beside_exact(build):
+    """Winograd's convolutions have up to 8 MiB of workspace of their own."""
+    cells = []
+    with tempfile.TemporaryDirectory() as folder:
+        for network, (program, base) in (NETWORKS | {f"{n} 224": p for n, p in PLANS.items()}).items():
+            for flags in FLAGS:
+                both = [plan(build, program, f"{base} {flags} {exact}", "cpu", folder)
+                        for exact in ("", "--exact-convolutions")]
+                if all("memory" in p for p in both):
+                    usual, exact = (p["memory"]["peak_allocated"] for p in both)
+                    cells.append((usual - exact, f"{network} {flags}"))
+                else:
+                    print(f"{network} {flags}: {both[0].get('refused')}")
+    cells.sort(reverse=True)
+    for more, cell in cells[:5] + cells[-1:]:
+        print(f"{more / 2 ** 20:+.2f} MiB {cell}")
+    print(f"{len(cells)} cells")
+    return not cells or cells[0][0] > 8 << 20
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", nargs="?")
+    parser.add_argument("--exact", metavar="BUILD")
     parser.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"))
     arguments = parser.parse_args()
     if arguments.compare is not None:
         with open(arguments.compare[0]) as a, open(arguments.compare[1]) as b:
             return compare(json.load(a), json.load(b))
+    if arguments.exact is not None:
+        return beside_exact(arguments.exact)
     if arguments.build is None:
         parser.error("a build folder is needed")
     json.dump(record(arguments.build), sys.stdout, indent=1)

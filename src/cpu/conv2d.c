@@ -10,7 +10,8 @@
 
 #include "cpu/half_rows.h"
 
-enum { PIECE_BYTES = 32 << 20 }; /* target for the f32 copies of x and y */
+/* Target for the f32 copies of x and y, and what lies beside them. */
+enum { PIECE_BYTES = 32 << 20 };
 
 static const char *const pass_name[] = {
     [FRI_PASS_FORWARD] = "conv2d_forward",
@@ -67,7 +68,7 @@ static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) 
     enum { TILE = 4 }; /* rows of Winograd's: pieces of whole ones have the same */
     fr_status s = FR_OK;
     const bool winograd = winograd_pays(d, pass);
-    size_t target = PIECE_BYTES;
+    size_t target = winograd ? PIECE_BYTES - FRI_WINOGRAD_BYTES : PIECE_BYTES;
     if (d->workspace_limit > 0 && d->workspace_limit < target) target = d->workspace_limit;
     int64_t fit = (int64_t)(target / sizeof(float));
     int64_t x_row = d->w * d->c, y_row = d->q * d->k, weights = d->k * d->r * d->s * (d->c / d->groups);

@@ -78,6 +78,7 @@ fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const
                                 char *workspace);
 
 /* conv2d_winograd.c: where it pays; and its plan, whose method is FRI_CONV2D_NONE where it cannot be done. */
+enum { FRI_WINOGRAD_BYTES = 8 << 20 }; /* of workspace, at most */
 bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass);
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,

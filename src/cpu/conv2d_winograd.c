@@ -6,9 +6,9 @@
  *   forward          y = A^T M A + b,  M [36, tiles, K] = V U,  V [36, tiles, C] = B^T x B,  U [36, C, K] = G w G^T
  *   backward input   the same on dy, with w turned by 180 degrees, its channels swapped, and padding 2 - pad
  *   backward weight  dw = G^T S G,  S [36, K, C] = sum over tiles of D^T V,  D [36, tiles, K] = A dy A^T
- * Chunks of tiles and blocks of channels keep U, V, M (D, V, S) within LIMIT; they change no bit of y and dx, since a
- * row of a product does not depend on the number of rows, and S is summed over chunks in order. That is so in two of
- * the library's kernels; others are not taken.
+ * Chunks of tiles and blocks of channels keep U, V, M (D, V, S) within FRI_WINOGRAD_BYTES; they change no bit of y and
+ * dx, since a row of a product does not depend on the number of rows, and S is summed over chunks in order. That is so
+ * in two of the library's kernels; others are not taken.
  *   brg       the 36 products are one call
  *   gemm:jit  (AVX2 and Arm in 2.6) a call a product, each on one thread, with zeros up to a multiple of
  *             FRI_DNNL_ROWS rows */
@@ -22,9 +22,8 @@
 
 enum {
     PLACES = 36,
-    LANES = 64,                       /* channels that a transform takes at a time */
-    LIMIT = 8 << 20,                  /* bytes of workspace */
-    ROOM = LIMIT / 4 / PLACES - 2048, /* floats of U, V, M per place; the rest is for the library's scratchpad */
+    LANES = 64, /* channels that a transform takes at a time */
+    ROOM = FRI_WINOGRAD_BYTES / 4 / PLACES - 2048, /* floats of U, V, M per place; the rest is for the scratchpad */
 };
 
 static const float zeros[LANES];
@@ -479,7 +478,7 @@ fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
         if (e->chunk == 0) return FR_OK;
         FR_TRY(s, plan_product(e, e->chunk, dw ? FRI_ADD : FRI_SET, &scratch, &full));
     }
-    if (full == NULL || lay_out(e, scratch) > LIMIT) return FR_OK;
+    if (full == NULL || lay_out(e, scratch) > FRI_WINOGRAD_BYTES) return FR_OK;
 
     if (!choose_split(e)) e->chunk = fri_min_i64(choose_blocks(e, 1, 128, dw ? 128 : e->out), e->tiles);
     int64_t tiles[3] = {e->chunk, dw && e->tiles > e->chunk ? e->chunk : 0, e->tiles % e->chunk};
