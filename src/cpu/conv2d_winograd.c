@@ -22,7 +22,7 @@
 
 enum {
     PLACES = 36,
-    LANES = 64, /* channels that a transform takes at a time */
+    LANES = 64,                                    /* channels that a transform takes at a time */
     ROOM = FRI_WINOGRAD_BYTES / 4 / PLACES - 2048, /* floats of U, V, M per place; the rest is for the scratchpad */
 };
 
