@@ -18,14 +18,15 @@ typedef struct shape {
 
 /* Maps of 1 x 1 to 7 x 7, then maps that are no multiples of a tile, channels beside the transforms' 64, several chunks
  * (56 x 56), several blocks of channels (256 and more), and room for some threads to work alone, not for more, on tiles
- * (56 x 56), output channels (8 x 8, 4 x 4), and, in dw, input channels (20 x 20 to 32); the last, of which three
- * threads would have blocks of 53 channels and shorter chunks, is for bits only. */
+ * (56 x 56), output channels (8 x 8, 4 x 4), and, in dw, input channels (20 x 20 to 32). The last two are for bits
+ * only: of 16 x 16 threads make tiles together, but not three of them, whose blocks would be of 36 channels, 32 of
+ * them; of 46 x 46 three threads would have blocks of 53 channels and shorter chunks. */
 static const shape shapes[] = {
-    {1, 1, 5, 7, 1, 1},     {1, 1, 16, 16, 2, 2},    {2, 2, 16, 3, 1, 1},     {3, 3, 64, 8, 0, 0},
-    {4, 4, 8, 64, 1, 1},    {5, 5, 20, 24, 2, 1},    {6, 6, 3, 70, 0, 2},     {7, 7, 67, 35, 1, 1},
-    {9, 11, 130, 70, 2, 2}, {33, 17, 20, 24, 0, 1},  {12, 5, 96, 160, 1, 0},  {56, 56, 64, 64, 1, 1},
-    {8, 8, 256, 384, 1, 1}, {14, 14, 512, 64, 1, 1}, {20, 20, 64, 384, 1, 1}, {4, 4, 48, 1024, 1, 1},
-    {4, 4, 512, 128, 1, 1}, {20, 20, 128, 32, 1, 1}, {9, 9, 512, 512, 1, 1},  {46, 46, 96, 159, 1, 1},
+    {1, 1, 5, 7, 1, 1},     {1, 1, 16, 16, 2, 2},    {2, 2, 16, 3, 1, 1},       {3, 3, 64, 8, 0, 0},
+    {4, 4, 8, 64, 1, 1},    {5, 5, 20, 24, 2, 1},    {6, 6, 3, 70, 0, 2},       {7, 7, 67, 35, 1, 1},
+    {9, 11, 130, 70, 2, 2}, {33, 17, 20, 24, 0, 1},  {12, 5, 96, 160, 1, 0},    {56, 56, 64, 64, 1, 1},
+    {8, 8, 256, 384, 1, 1}, {14, 14, 512, 64, 1, 1}, {20, 20, 64, 384, 1, 1},   {4, 4, 48, 1024, 1, 1},
+    {4, 4, 512, 128, 1, 1}, {20, 20, 128, 32, 1, 1}, {16, 16, 256, 1152, 1, 1}, {46, 46, 96, 159, 1, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -317,6 +318,7 @@ Test(conv2d_winograd, is_taken_by_shape_not_by_batch_or_memory) {
         {{14, 14, 128, 32, 1, 1}, {true, true, true}},    {{7, 7, 128, 32, 1, 1}, {true, true, true}},
         {{14, 14, 64, 32, 1, 1}, {false, false, false}},  {{4, 4, 64, 32, 1, 1}, {false, false, false}},
         {{4, 4, 128, 32, 1, 1}, {false, false, true}},    {{4, 4, 64, 48, 1, 1}, {false, false, true}},
+        {{14, 14, 48, 48, 1, 1}, {true, true, true}},     {{14, 14, 64, 36, 1, 1}, {false, false, false}},
         {{4, 8, 512, 512, 1, 1}, {true, true, true}},     {{4, 7, 512, 512, 1, 1}, {false, false, false}},
         {{3, 3, 512, 512, 1, 1}, {false, false, false}},  {{2, 2, 512, 512, 1, 1}, {false, false, false}},
         {{6, 6, 256, 256, 1, 1}, {false, false, false}}, /* tiles stick out */
