@@ -65,7 +65,7 @@ static fr_status plan_piece(const fri_conv2d_desc *piece, fri_pass pass, bool wi
 }
 
 static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
-    enum { TILE = 4 }; /* rows of Winograd's: pieces of whole ones have the same */
+    enum { TILE = 4 }; /* rows of Winograd's: pieces of whole tiles make the same y under any limit */
     fr_status s = FR_OK;
     const bool winograd = winograd_pays(d, pass);
     size_t target = winograd ? PIECE_BYTES - FRI_WINOGRAD_BYTES : PIECE_BYTES;
@@ -81,7 +81,7 @@ static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) 
         p->images = 1;
         int64_t rows = (fit - (p->reach - d->stride_h) * x_row) / (d->stride_h * x_row + y_row);
         p->rows = fri_min_i64(d->p, fri_max_i64(1, rows));
-        if (winograd && p->rows < d->p && p->rows > TILE) p->rows -= p->rows % TILE;
+        if (winograd && p->rows < d->p) p->rows = fri_min_i64(d->p, fri_max_i64(TILE, p->rows - p->rows % TILE));
     }
     fri_conv2d_desc piece = piece_desc(d, p, p->images, p->rows);
     FR_TRY(s, plan_piece(&piece, pass, winograd, &p->engine));
