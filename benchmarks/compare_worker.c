@@ -3,8 +3,9 @@
  *     compare_worker MODEL BATCH IMAGE_SIZE CLASSES DTYPE CONFIG SEGMENTS
  *
  * DTYPE f32, bf16 or f16 (autocast; f16 with a loss scaler). CONFIG plain (all switches off), inplace, default, all
- * (every lossless switch) or rebuild-N (the default, and its first N units rebuild); SEGMENTS 0: no checkpoints. Reads
- * commands from standard input, a line each, and answers each by one line of standard output:
+ * (every lossless switch), rebuild-N (the default, and its first N units rebuild) or exact (the default, with exact
+ * convolutions); SEGMENTS 0: no checkpoints. Reads commands from standard input, a line each, and answers each by one
+ * line of standard output:
  *
  *     ready          (at the start)          "ready PARAMETERS"
  *     steps N        N training steps        their milliseconds
@@ -65,7 +66,8 @@ static int rebuilt_units(const char *config) {
 static fr_switches switches_of(const char *config) {
     fr_switches s = fr_switches_all_off();
     if (strcmp(config, "plain") == 0) return s;
-    if (strcmp(config, "default") == 0 || rebuilt_units(config) > 0) return fr_switches_default();
+    if (strcmp(config, "default") == 0 || strcmp(config, "exact") == 0 || rebuilt_units(config) > 0)
+        return fr_switches_default();
     if (strcmp(config, "inplace") != 0 && strcmp(config, "all") != 0) usage("configuration", config);
     s.inplace = true;
     if (strcmp(config, "inplace") == 0) return s;
@@ -151,13 +153,14 @@ static void answer(worker *w, const char *line, int64_t idle) {
 int main(int argc, char **argv) {
     if (argc != 8) {
         fprintf(stderr, "usage: compare_worker MODEL BATCH IMAGE_SIZE CLASSES f32|bf16|f16 "
-                        "plain|inplace|default|all|rebuild-N SEGMENTS\n");
+                        "plain|inplace|default|all|rebuild-N|exact SEGMENTS\n");
         return 2;
     }
     worker w = {.autocast = dtype_of(argv[5]), .segments = atoi(argv[7]), .rebuilt = rebuilt_units(argv[6])};
     int64_t batch = atoll(argv[2]), size = atoll(argv[3]), classes = atoll(argv[4]), idle = resident("VmRSS");
     char line[64];
     fr_switches_set(switches_of(argv[6]));
+    fr_exact_convolutions_set(strcmp(argv[6], "exact") == 0);
     must(fr_model(argv[1], FR_MODEL_OPTS(.classes = classes, .image_size = size, .batch_norm = true), &w.model),
          "model");
     w.units = fr_module_units(w.model, NULL, 0);
