@@ -403,8 +403,9 @@ int main(int argc, char **argv) {
                  : strcmp(name, "bf16") == 0       ? FR_BF16
                  : strcmp(name, "f16") == 0        ? FR_F16
                                                    : FR_I64;
-    if (t == FR_I64 || rounds < 1 || rounds > MAX_ROUNDS || (!exact && only >= LAYERS)) {
-        fprintf(stderr, "usage: op_gflops [f32|bf16|f16] [rounds, 1..%d] [layer, 0..%d], or exact [rounds] [batch]\n",
+    if (t == FR_I64 || rounds < 1 || rounds > MAX_ROUNDS || (exact ? argc > 3 && only < 1 : only >= LAYERS)) {
+        fprintf(stderr,
+                "usage: op_gflops [f32|bf16|f16] [rounds, 1..%d] [layer, 0..%d], or exact [rounds] [batch, from 1]\n",
                 MAX_ROUNDS, LAYERS - 1);
         return 2;
     }
