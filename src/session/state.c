@@ -108,15 +108,15 @@ static fr_status count_changed(void *ctx, const char *path, fr_tensor *t, bool i
     const int64_t *shape = fr_tensor_shape(t);
     const char *name = strrchr(path, '.');
     if (fr_tensor_device(t) == FR_CUDA) return FR_OK;
-    of->depthwise += is_parameter && fr_tensor_rank(t) == 4 && shape[3] == 1 && shape[1] > 1;
-    of->narrow += is_parameter && fr_tensor_rank(t) == 4 && shape[1] == 1 && shape[2] == 1 &&
-                  (shape[0] <= NARROW_CHANNELS || shape[3] <= NARROW_CHANNELS);
-    of->narrow_3x3 += is_parameter && fr_tensor_rank(t) == 4 && is_narrow_3x3(shape, of->image_size);
-    of->middle_3x3 += is_parameter && fr_tensor_rank(t) == 4 && is_3x3(shape, 24, MIDDLE);
-    of->any_3x3 += is_parameter && fr_tensor_rank(t) == 4 && is_3x3(shape, 16, INT64_MAX / (shape[0] + shape[3]));
-    of->wide += is_parameter && fr_tensor_rank(t) == 4 && is_wide(shape);
-    of->square += is_parameter && fr_tensor_rank(t) == 4 && is_3x3(shape, 24, 128);
     of->norms += !is_parameter && name != NULL && strcmp(name, ".running_var") == 0;
+    if (!is_parameter || fr_tensor_rank(t) != 4) return FR_OK;
+    of->depthwise += shape[3] == 1 && shape[1] > 1;
+    of->narrow += shape[1] == 1 && shape[2] == 1 && (shape[0] <= NARROW_CHANNELS || shape[3] <= NARROW_CHANNELS);
+    of->narrow_3x3 += is_narrow_3x3(shape, of->image_size);
+    of->middle_3x3 += is_3x3(shape, 24, MIDDLE);
+    of->any_3x3 += is_3x3(shape, 16, INT32_MAX);
+    of->wide += is_wide(shape);
+    of->square += is_3x3(shape, 24, 128);
     return FR_OK;
 }
 
