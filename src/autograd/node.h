@@ -134,6 +134,8 @@ void fri_slot_drop(fri_slot *slot);                                             
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out);
 /* On an asynchronous device: begins to bring back what lies in the offload file. Without memory it is left there. */
 fr_status fri_slot_fetch(fri_slot *slot);
+/* May x, the value of that slot, be written over? The slot is given up where it is the last to hold the bytes. */
+bool fri_slot_yields(fr_node *n, int index, const fr_tensor *x);
 /* The slot behind an INDEX slot where the segment has been recomputed, else that slot. */
 fri_slot *fri_slot_found(fr_node *n, int index);
 /* The slot behind an INDEX slot, recomputing the segment if need be. */
@@ -161,6 +163,8 @@ fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *d
 void fri_settle(fri_storage *s);
 /* A slot of a settled storage was given up early: where the others need signs only, bits take the storage's place. */
 void fri_settle_signs(fri_storage *s);
+/* n's output y was made again for somebody else: signs that n itself will want are taken from it. */
+void fri_settle_own_signs(fr_node *n, const fr_tensor *y);
 /* Can n's output be made again, holding at most `freed` bytes more than are held anyway? */
 bool fri_rebuildable(fr_node *n, size_t freed);
 fr_status fri_rebuild_hold(fr_node *n);                   /* takes slots on inputs that only live elsewhere */

@@ -12,8 +12,8 @@
 #include "memory/event.h"
 
 /* A chain of rebuilt residual blocks costs its length at every use. Beyond this many ops the value is kept, so that the
- * work stays linear in depth (six blocks of add + relu). */
-enum { MAX_DEPTH = 12, MAX_INPUTS = 64 };
+ * work stays linear in depth (a norm, then add and relu of six blocks). */
+enum { MAX_DEPTH = 13, MAX_INPUTS = 64 };
 
 static bool alive(const fr_node *n) {
     return n->output != NULL && n->output->version == n->output_version;
@@ -94,27 +94,82 @@ fr_status fri_rebuild_hold(fr_node *n) {
     return FR_OK;
 }
 
-/* The node before n that makes n's output in one pass with its own; NULL if there is none, or its output is at hand. */
-static fr_node *makes_next(fr_node *n) {
-    fr_node *up = n->n_inputs == 1 ? n->edges[0].node : NULL;
-    if (up == NULL || up->op->rebuild_next == NULL || up->op->rebuild_next(up, n->op, NULL) != FR_OK) return NULL;
-    return kept(n, 0)->kind == FRI_SLOT_EMPTY && !alive(up) && !(up->executed && up->rebuild_users == 0) ? up : NULL;
+/* ---- running it -------------------------------------------------------------------------------------------------- */
+
+/* The node that has to run for n's input i; NULL if that is at hand, or was used up. */
+static fr_node *missing(fr_node *n, int i) {
+    fr_node *up = n->edges[i].node;
+    return up != NULL && kept(n, i)->kind == FRI_SLOT_EMPTY && !alive(up) && !(up->executed && up->rebuild_users == 0)
+               ? up
+               : NULL;
 }
 
-static fr_status value_of_next(fr_node *up, const fr_op *next, fr_tensor **out) {
-    bool was = fr_no_grad_begin();
-    const char *op = fri_scope_op_push(up->op->name);
-    const char *module = fri_scope_module_set(up->module);
-    fr_status s = up->op->rebuild_next(up, next, out);
-    fri_scope_op_pop(op);
-    fri_scope_module_pop(module);
-    fr_no_grad_end(was);
+static bool makes(const fr_node *up, const fr_op *next) {
+    return up != NULL && up->op->rebuild_next != NULL && up->op->rebuild_next((fr_node *)up, NULL, next, NULL) == FR_OK;
+}
+
+/* A batch norm, a residual sum and an activation in one pass, as forward ran them; `sum` and `next` may be NULL. */
+typedef struct pass {
+    fr_node *norm; /* NULL: there is no such pass */
+    fr_node *sum;
+    int other; /* sum's input that is not the norm */
+    const fr_op *next;
+} pass;
+
+static bool of_one_shape(fr_node *sum, int i) {
+    const fr_node *up = sum->edges[i].node;
+    return fri_shape_equal(up != NULL ? &up->shape : &kept(sum, i)->shape, &sum->shape);
+}
+
+/* The pass that makes n's output. */
+static pass pass_of(fr_node *n) {
+    fr_node *up = n->op->rebuild_sums ? n : n->n_inputs == 1 ? missing(n, 0) : NULL;
+    const fr_op *next = up != n ? n->op : NULL;
+    if (up != n && makes(up, next)) return (pass){.norm = up, .next = next};
+    if (up == NULL || !up->op->rebuild_sums || !of_one_shape(up, 0) || !of_one_shape(up, 1)) return (pass){0};
+    for (int i = 0; i < 2; i++)
+        if (makes(missing(up, i), next))
+            return (pass){.norm = up->edges[i].node, .sum = up, .other = 1 - i, .next = next};
+    return (pass){0};
+}
+
+static fr_status input_value(fr_node *n, int i, fr_tensor **out) {
+    if (kept(n, i)->kind != FRI_SLOT_EMPTY) return fri_slot_value(kept(n, i), out);
+    fr_status s = fri_rebuild_value(n->edges[i].node, out);
+    if (s == FR_OK) fri_settle_own_signs(n->edges[i].node, *out);
+    return s;
+}
+
+static fr_status run_pass(const pass *p, fr_tensor **out) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *addend = NULL;
+    if (p->sum != NULL) FRI_TRY(input_value(p->sum, p->other, &addend));
+    return p->norm->op->rebuild_next(p->norm, p->sum != NULL ? &addend : NULL, p->next, out);
+}
+
+/* The longest chain runs first, while no other input is there yet: of a residual network's blocks one value is alive,
+ * not one of each. */
+static fr_status run(fr_node *n, fr_tensor **out) {
+    fr_tensor *in[MAX_INPUTS] = {0};
+    fr_status s = FR_OK;
+    int first = 0, deepest = -1;
+    for (int i = 0; i < n->n_inputs; i++) {
+        const fr_node *up = needs(n, i) ? missing(n, i) : NULL;
+        if (up == NULL || up->rebuild_depth <= deepest) continue;
+        first = i;
+        deepest = up->rebuild_depth;
+    }
+    for (int k = 0; k < n->n_inputs; k++) {
+        const int i = k == 0 ? first : k <= first ? k - 1 : k;
+        if (needs(n, i)) FR_TRY(s, input_value(n, i, &in[i]));
+    }
+    FR_TRY(s, n->op->rebuild(n, in, out));
+done:
+    for (int i = 0; i < n->n_inputs; i++) fr_tensor_release(&in[i]);
     return s;
 }
 
 fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
-    fr_tensor *in[MAX_INPUTS] = {0}, *y = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL;
     if (alive(n)) return fri_tensor_on_storage(n->output, n->output_offset, &n->shape, n->dtype, out);
     if (n->executed && n->rebuild_users == 0)
         return fr_fail(FR_EUSAGE,
@@ -123,27 +178,17 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
                        n->op->name);
     if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
         return fr_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
-    fr_node *fused = makes_next(n);
-    if (fused != NULL) return value_of_next(fused, n->op, out);
+    const pass p = pass_of(n);
+    const fr_node *of = p.norm != NULL ? p.norm : n;
     bool was = fr_no_grad_begin();
-    const char *op = fri_scope_op_push(n->op->name);
-    const char *module = fri_scope_module_set(n->module);
+    const char *op = fri_scope_op_push(of->op->name);
+    const char *module = fri_scope_module_set(of->module);
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
-    for (int i = 0; i < n->n_inputs; i++) {
-        if (!needs(n, i)) continue;
-        if (kept(n, i)->kind != FRI_SLOT_EMPTY)
-            FR_TRY(s, fri_slot_value(kept(n, i), &in[i]));
-        else
-            FR_TRY(s, fri_rebuild_value(n->edges[i].node, &in[i]));
-    }
-    FR_TRY(s, n->op->rebuild(n, in, &y));
-    fri_tensor_put(&y, out);
-done:
-    for (int i = 0; i < n->n_inputs; i++) fr_tensor_release(&in[i]);
-    fr_tensor_release(&y);
+    fr_status s = p.norm != NULL ? run_pass(&p, &y) : run(n, &y);
     fri_event_mark(FR_EVENT_ASIDE_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     fr_no_grad_end(was);
+    if (s == FR_OK) fri_tensor_put(&y, out);
     return s;
 }

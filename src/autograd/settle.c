@@ -6,7 +6,8 @@
  *   1. If every slot needs only a sign and encode is on: the single consumer takes the mask over if it can (a max pool
  *      marks its one-byte codes), otherwise 1 bit per element is kept.
  *   2. Else, if its producer can make it again cheaply and rebuild is on, every slot becomes "rebuild from the
- *      producer"; slots that need only a sign become 1 bit per element if encode is on.
+ *      producer". With encode on, slots of others that need only a sign become 1 bit per element; the producer's own
+ *      (a relu's) waits for the first that makes the value again in backward, and takes its sign from there.
  *   3. Else the storage stays as it is, or with offload on goes to a file until backward asks for it.
  * A storage that stayed because one slot needs its values (a relu's output, input of the next convolution) is asked
  * once more when early release gives that slot up: if the rest need signs, the batch norm before the relu takes its
@@ -29,12 +30,12 @@ static fri_mask_rule rule_of(unsigned flags) {
     return flags == FR_SAVE_MASK ? FRI_MASK_RELU : flags == FR_SAVE_RELU6 ? FRI_MASK_RELU6 : FRI_MASK_POSITIVE;
 }
 
-/* Runs under the scope of the slot's owner, so that reports show whose bits these are. */
-static fr_status encode_bits(fri_slot *slot) {
+/* Bits of `value`, which is the slot's. Runs under the scope of the slot's owner, so that reports show whose bits these
+ * are. */
+static fr_status bits_of(fri_slot *slot, const fri_backend *b, const void *value) {
     fr_tensor *bits = NULL;
     fr_status s = FR_OK;
     fr_node *owner = slot->owner;
-    const fri_backend *b = slot->storage->backend;
     int64_t n = fri_shape_numel(&slot->shape);
     fr_shape shape = FRI_SHAPE((n + 7) / 8);
     const char *op = fri_scope_op_push(owner->op->name);
@@ -43,9 +44,7 @@ static fr_status encode_bits(fri_slot *slot) {
     fri_exec e = {0};
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
     FR_TRY(s, fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits));
-    FR_TRY(s, FRI_KERNEL(b, slot->dtype, relu_encode,
-                         (&e, slot->dtype, n, rule_of(flags), (char *)slot->storage->block->data + slot->offset,
-                          fri_data(bits))));
+    FR_TRY(s, FRI_KERNEL(b, slot->dtype, relu_encode, (&e, slot->dtype, n, rule_of(flags), value, fri_data(bits))));
     fri_slot_drop(slot);
     fri_slot_hold(slot, owner, bits, flags);
     slot->kind = FRI_SLOT_BITS;
@@ -56,6 +55,10 @@ done:
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     return s;
+}
+
+static fr_status encode_bits(fri_slot *slot) {
+    return bits_of(slot, slot->storage->backend, (char *)fri_storage_data(slot->storage) + slot->offset);
 }
 
 /* The one whose backward runs. */
@@ -121,6 +124,11 @@ static void to_rebuild(fri_slot *slot, fr_node *source) {
     fri_autograd()->stats.rebuilt++;
 }
 
+/* While the rest is made again from p. */
+static bool becomes_bits(const fri_slot *slot, const fr_node *p) {
+    return fri_switches()->encode && (slot->flags & FR_SAVE_SIGN) && slot->owner != p;
+}
+
 static bool may_rebuild(const fri_storage *s) {
     fr_node *p = s->producer;
     size_t freed = s->block->requested;
@@ -130,7 +138,7 @@ static bool may_rebuild(const fri_storage *s) {
             fri_shape_numel(&slot->shape) != fri_shape_numel(&p->shape))
             return false;
         size_t bits = fri_round_bytes((size_t)(fri_shape_numel(&slot->shape) + 7) / 8);
-        if (fri_switches()->encode && (slot->flags & FR_SAVE_SIGN)) freed = freed > bits ? freed - bits : 0;
+        if (becomes_bits(slot, p)) freed = freed > bits ? freed - bits : 0;
     }
     return fri_rebuildable(p, freed);
 }
@@ -170,8 +178,7 @@ void fri_settle(fri_storage *s) {
         if (fri_rebuild_hold(p) < 0) return;
         for (fri_slot *slot = s->savers, *next; slot != NULL; slot = next) {
             next = slot->next;
-            bool sign = encode && (slot->flags & FR_SAVE_SIGN);
-            if (!sign || encode_bits(slot) < 0) to_rebuild(slot, p);
+            if (!becomes_bits(slot, p) || encode_bits(slot) < 0) to_rebuild(slot, p);
         }
     } else if (fri_switches()->offload) {
         send_away(s);
@@ -183,5 +190,14 @@ void fri_settle_signs(fri_storage *s) {
     for (fri_slot *slot = s->savers, *next; slot != NULL; slot = next) {
         next = slot->next;
         if (!try_leave(slot) && encode_bits(slot) < 0) return;
+    }
+}
+
+void fri_settle_own_signs(fr_node *n, const fr_tensor *y) {
+    if (!fri_switches()->encode) return;
+    for (int i = 0; i < n->n_saves; i++) {
+        fri_slot *slot = &n->slots[i];
+        if (slot->kind == FRI_SLOT_REBUILD && slot->source == n && (slot->flags & FR_SAVE_SIGN) && !try_leave(slot))
+            (void)bits_of(slot, fri_backend_of(y), fri_data(y)); /* without memory it is made again once more */
     }
 }

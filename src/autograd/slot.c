@@ -100,6 +100,7 @@ fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
         return fri_tensor_on_storage(slot->storage, slot->offset, &slot->shape, slot->dtype, out);
     case FRI_SLOT_REBUILD:
         FR_TRY(s, fri_rebuild_value(slot->source, &value));
+        if (slot->source != slot->owner) fri_settle_own_signs(slot->source, value);
         FR_TRY(s, fri_tensor_view(value, &slot->shape, &view));
         fri_tensor_put(&view, out);
         break;
@@ -167,6 +168,14 @@ void fr_node_release_saved(fr_node *node, int index) {
     fri_slot_drop(slot);
     fri_settle_signs(s);
     fri_storage_release_slot(s);
+}
+
+bool fri_slot_yields(fr_node *n, int index, const fr_tensor *x) {
+    const fri_slot *slot = fri_slot_found(n, index);
+    const fri_storage *s = x->storage;
+    if (slot->kind == FRI_SLOT_TENSOR && slot->storage == s && s->slots == 1 && s->handles == 1)
+        fr_node_release_saved(n, index);
+    return fr_tensor_reusable(x);
 }
 
 /* ---- masks ------------------------------------------------------------------------------------------------- */

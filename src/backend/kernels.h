@@ -256,8 +256,9 @@ typedef fr_status fri_batchnorm2d_apply_fn(const fri_exec *e, const fri_batchnor
                                            const void *mean, const void *invstd, const void *gamma, const void *beta,
                                            const void *addend, fri_activation act, void *y);
 /* dgamma, dbeta [c] (real) or NULL; dx or NULL. Train: dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));
- * eval (train false): dx = gamma * invstd * dy. dx may be dy, not x. act: dy is the gradient of act(y), and what that
- * makes of it where y is as apply stores it, rounded to its type, stands for it; only then beta is read. */
+ * eval (train false): dx = gamma * invstd * dy. dx may be dy, and x unless act bends. act: dy is the gradient of act(y),
+ * and what that makes of it where y is as apply stores it, rounded to its type, stands for it; only then beta is
+ * read. */
 typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
                                               const void *x, const void *mean, const void *invstd, const void *gamma,
                                               const void *beta, fri_activation act, const void *dy, void *dx,
@@ -327,7 +328,7 @@ typedef fr_status fri_group_norm_forward_fn(const fri_exec *e, const fri_group_n
                                             const void *gamma, const void *beta, void *y, void *mean, void *invstd);
 /* With xhat = (x - mean) * invstd and g = gamma * dy: dx = invstd * (g - mean(g) - xhat * mean(g * xhat)), means over
  * the group; dgamma = sum dy * xhat, dbeta = sum dy over n and hw. What is NULL is not computed; dgamma and dbeta are
- * both there or neither. dx may be dy. */
+ * both there or neither. dx may be dy or x. */
 typedef fr_status fri_group_norm_backward_fn(const fri_exec *e, const fri_group_norm_desc *d, const void *x,
                                              const void *gamma, const void *mean, const void *invstd, const void *dy,
                                              void *dx, void *dgamma, void *dbeta);

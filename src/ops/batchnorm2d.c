@@ -4,7 +4,7 @@
  *              train dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));  eval dx = gamma * invstd * dy
  *   saves      x (in eval mode only if gamma wants a gradient, or hardswish or silu is its tail), gamma, beta, and [C]
  *              values mean and invstd (small: kept inside checkpoints)
- *   in-place   forward where x is not saved; backward yes (dx may be dy)
+ *   in-place   forward where x is not saved; backward yes (dx over dy, else over x at its last use)
  *   rebuild    from the saved x and statistics, by the forward's own kernel; not where x is not saved
  *   recompute  statistics are read from the first forward's node; running values are never touched */
 #include "ops/batchnorm2d.h"
@@ -136,7 +136,8 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
     FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
     if (p->half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
-    if (fr_node_wants(node, 0)) FRI_TRY(fri_gradient_like(*dy, &dx));
+    if (fr_node_wants(node, 0) && fri_bends(p->act)) FRI_TRY(fri_gradient_like(*dy, &dx)); /* dz first, then x again */
+    if (fr_node_wants(node, 0) && !fri_bends(p->act)) FRI_TRY(fri_gradient_over(node, SAVED_X, x, *dy, &dx));
     if (p->half != NULL) {
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
                            (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
@@ -161,14 +162,17 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     return fr_node_grad(node, 0, &dx);
 }
 
-static fr_status rebuild_as(fr_node *node, fri_activation act, fr_tensor **y) {
+static fr_status rebuild_as(fr_node *node, fr_tensor *addend, fri_activation act, fr_tensor **y) {
     const params *p = fr_node_params(node);
     fr_tensor *saved[SAVED_COUNT] = {0}, *out = NULL;
     fr_status s = FR_OK;
     for (int i = 0; i < SAVED_COUNT; i++) FR_TRY(s, fr_node_saved(node, i, &saved[i]));
-    FR_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &out));
+    if (fr_tensor_reusable(addend))
+        out = fr_tensor_retain(addend);
+    else
+        FR_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &out));
     FR_TRY(s, apply(&p->desc, saved[SAVED_X], saved[SAVED_MEAN], saved[SAVED_INVSTD], saved[SAVED_GAMMA],
-                    saved[SAVED_BETA], NULL, act, out));
+                    saved[SAVED_BETA], addend, act, out));
     fri_tensor_put(&out, y);
 done:
     for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
@@ -178,14 +182,17 @@ done:
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     (void)in;
-    return rebuild_as(node, FRI_ACTIVATION_NONE, y);
+    return rebuild_as(node, NULL, FRI_ACTIVATION_NONE, y);
 }
 
-/* Most batch norms feed an activation, and rebuilding is bound by memory traffic. */
-static fr_status rebuild_next(fr_node *node, const fr_op *next, fr_tensor **y) {
-    const fri_activation act = fri_activation_of(next);
-    if (act == FRI_ACTIVATION_NONE) return FR_EUNSUPPORTED;
-    return y == NULL ? FR_OK : rebuild_as(node, act, y);
+/* Most batch norms feed an activation, or a residual sum and one, and rebuilding is bound by memory traffic. */
+static fr_status rebuild_next(fr_node *node, fr_tensor **addend, const fr_op *next, fr_tensor **y) {
+    const fri_activation act = next != NULL ? fri_activation_of(next) : FRI_ACTIVATION_NONE;
+    if (next != NULL && act == FRI_ACTIVATION_NONE) return FR_EUNSUPPORTED;
+    if (y == NULL) return FR_OK;
+    fr_status s = rebuild_as(node, addend != NULL ? *addend : NULL, act, y);
+    if (addend != NULL) fr_tensor_release(addend);
+    return s;
 }
 
 /* y is made again in registers, by the forward's arithmetic, and its sign examined as it would be after rounding. */
@@ -371,20 +378,24 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
 /* Can the pass that normalizes write the sum? */
 static bool can_add(const fri_norm_tail *tail, const fr_tensor *x) {
     fr_tensor *a = tail->addend != NULL ? *tail->addend : NULL;
-    if (a == NULL || a->dtype != x->dtype || fri_device_of(a) != fri_device_of(x) ||
-        !fri_shape_equal(&a->shape, &x->shape))
-        return false;
-    if (!tail->over) return true;
+    return a != NULL && a->dtype == x->dtype && fri_device_of(a) == fri_device_of(x) &&
+           fri_shape_equal(&a->shape, &x->shape);
+}
+
+/* Can it write it over the addend? */
+static bool can_overwrite(const fri_norm_tail *tail, const fr_tensor *x) {
+    const fr_tensor *a = *tail->addend;
     const bool leaf = a->requires_grad && fri_node_of(a) == NULL;
-    return !leaf && a->storage != x->storage && fr_tensor_reusable(a); /* x will be saved */
+    if (leaf || a->storage == x->storage) return false; /* x will be saved */
+    return fr_tensor_reusable(a);
 }
 
 /* *y += the addend, either over the other. The other's handle goes at once. */
-static fr_status add_tail(const fri_norm_tail *tail, bool there, bool relu, fr_tensor **y) {
-    fr_tensor **sum = tail->over ? tail->addend : y, **other = tail->over ? y : tail->addend;
+static fr_status add_tail(const fri_norm_tail *tail, bool over, bool there, bool relu, fr_tensor **y) {
+    fr_tensor **sum = over ? tail->addend : y, **other = over ? y : tail->addend;
     FRI_TRY(fri_add_tail(*sum, *other, there, relu, sum));
     fr_tensor_release(other);
-    if (tail->over) fri_tensor_put(sum, y);
+    if (over) fri_tensor_put(sum, y);
     return FR_OK;
 }
 
@@ -405,14 +416,15 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     if (tail == NULL) tail = &none;
     const bool without_x = fri_bends(tail->act) && twin != NULL && twin->op == &batchnorm2d_without_x;
     const bool fuse = tail != &none && fri_fusion_permitted() && !without_x;
-    const bool adds = fuse && can_add(tail, x), acts = fuse && tail->act;
+    const bool reaches = fuse && can_add(tail, x), over = reaches && can_overwrite(tail, x);
+    const bool adds = reaches && (over || !tail->over), acts = fuse && tail->act;
     const bool activated = acts && (adds || tail->addend == NULL); /* by the norm's own pass */
     fr_tensor *addend = adds ? *tail->addend : NULL;
-    FR_TRY(s, normalize(x, norm, addend, tail->over ? addend : NULL, activated ? tail->act : FRI_ACTIVATION_NONE, y));
+    FR_TRY(s, normalize(x, norm, addend, over ? addend : NULL, activated ? tail->act : FRI_ACTIVATION_NONE, y));
     fr_node *norm_node = adds && fr_grad_enabled() ? fri_node_of(*y) : NULL;
     const char *was = fri_scope_module();
     if (tail->module != NULL) (void)fri_scope_module_set(tail->module);
-    if (tail->addend != NULL) s = add_tail(tail, adds, acts, y);
+    if (tail->addend != NULL) s = add_tail(tail, over || tail->over, adds, acts, y);
     if (tail->act_module != NULL) (void)fri_scope_module_set(tail->act_module);
     if (s == FR_OK && tail->act) s = fri_act_tail(tail->act, *y, there_of(tail->act, acts, norm, *y), y);
     if (s == FR_OK && tail->act == FRI_ACTIVATION_RELU && acts && norm_node != NULL) {

@@ -50,7 +50,9 @@ fr_status fri_norm_parts_add(fri_norm_parts *p, const fr_tensor *dgamma, const f
 /* What is done to its result: relu?(batch_norm(x) + addend), or act(batch_norm(x)). */
 typedef struct fri_norm_tail {
     fr_tensor **addend; /* its reference is taken; NULL: nothing is added */
-    bool over; /* the sum goes over the addend, as fr_add(*addend, norm, addend) would put it; else over norm */
+    /* The sum goes over the addend, as fr_add(*addend, norm, addend) would put it; else over norm, or over an addend
+     * that nobody else holds. */
+    bool over;
     fri_activation act;              /* with an addend NONE or RELU */
     const char *module, *act_module; /* paths of the nodes of add and activation, interned; NULL: the current one */
 } fri_norm_tail;

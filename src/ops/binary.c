@@ -179,7 +179,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
 
 #define SHARES   .autocast = FR_AUTOCAST_PROMOTE, .backward = backward
 #define REBUILDS .rebuild = rebuild, .rebuild_inputs = UINT64_MAX
-static const fr_op ops[] = {[FRI_BINARY_ADD] = {.name = "add", SHARES, REBUILDS},
+static const fr_op ops[] = {[FRI_BINARY_ADD] = {.name = "add", SHARES, REBUILDS, .rebuild_sums = true},
                             [FRI_BINARY_SUB] = {.name = "sub", SHARES, REBUILDS},
                             [FRI_BINARY_MUL] = {.name = "mul", SHARES},
                             [FRI_BINARY_DIV] = {.name = "div", SHARES}};

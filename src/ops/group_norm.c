@@ -4,7 +4,7 @@
  *   backward   dbeta = sum dy;  dgamma = sum dy * xhat;
  *              dx = invstd * (g - mean(g) - xhat * mean(g * xhat)) with g = gamma * dy, means over the group
  *   saves      x, gamma (references), mean and invstd
- *   in-place   backward only (dx over dy)
+ *   in-place   backward only (dx over dy, else over x at its last use)
  *   rebuild    no
  *   order      deterministic
  *   autocast   f32 */
@@ -37,7 +37,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
         FR_TRY(s, fri_tensor_new(&vector, fri_real_of(*dy), fri_device_of(*dy), FR_MEM_TEMPORARY, &dgamma));
         FR_TRY(s, fri_tensor_new(&vector, fri_real_of(*dy), fri_device_of(*dy), FR_MEM_TEMPORARY, &dbeta));
     }
-    if (fr_node_wants(node, 0)) FR_TRY(s, fri_gradient_like(*dy, &dx));
+    if (fr_node_wants(node, 0)) FR_TRY(s, fri_gradient_over(node, SAVED_X, t[SAVED_X], *dy, &dx));
     FR_TRY(s, run_backward(d, t, *dy, dx, dgamma, dbeta));
     fr_tensor_release(&t[SAVED_X]);
     fr_node_release_saved(node, SAVED_X);

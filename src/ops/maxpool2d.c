@@ -4,7 +4,7 @@
  *   saves      the argmax: one byte per output (position in the window; i32 above 255 positions); with encode off
  *              PyTorch's set: an index of type switches.pool_index, and x itself
  *   in-place   no
- *   rebuild    no (its input would have to be kept)
+ *   rebuild    from x, where that is made again too: behind a batch norm and relu one map stays for all three
  *   masks      takes over the mask of a relu before it: where y <= 0 the code says "none", and the relu keeps nothing
  *   order      deterministic */
 #include "ops/pool.h"
@@ -41,7 +41,21 @@ static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
                       (FRI_EXEC, &p->desc, fri_data(y), p->index, fri_storage_data(slot->storage)));
 }
 
-static const fr_op maxpool2d = {.name = "maxpool2d", .backward = backward, .absorb_mask = absorb_mask};
+static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
+    const params *p = fr_node_params(node);
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_TRY(fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(in[0]), p->desc.dtype, maxpool2d_forward,
+                       (FRI_EXEC, &p->desc, fri_data(in[0]), fri_data(out), p->index, NULL)));
+    fri_tensor_put(&out, y);
+    return FR_OK;
+}
+
+static const fr_op maxpool2d = {.name = "maxpool2d",
+                                .backward = backward,
+                                .rebuild = rebuild,
+                                .rebuild_inputs = 1,
+                                .absorb_mask = absorb_mask};
 
 static fr_dtype index_type(const fri_pool2d_desc *d) {
     const fr_switches *switches = fri_switches();

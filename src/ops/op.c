@@ -160,6 +160,14 @@ fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx) {
     return fri_new_like(dy, FR_MEM_TEMPORARY, dx);
 }
 
+fr_status fri_gradient_over(fr_node *node, int index, fr_tensor *x, fr_tensor *dy, fr_tensor **dx) {
+    if (x == NULL || x->dtype != dy->dtype || fr_tensor_reusable(dy) || !fri_slot_yields(node, index, x))
+        return fri_gradient_like(dy, dx);
+    fri_bump_version(x);
+    *dx = fr_tensor_retain(x);
+    return FR_OK;
+}
+
 /* ---- elementwise, one input -------------------------------------------------------------------------------- */
 
 fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {

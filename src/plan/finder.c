@@ -256,6 +256,7 @@ static fr_status bisect(finder *f, const fri_solution *solution, int low, int gu
         int middle = guess >= low && guess <= high ? guess : low + (high - low) / 2;
         guess = -1;
         FRI_TRY(try_slots(f, solution, middle, &ok));
+        if (ok && f->opts->any) return FR_OK;
         if (ok)
             low = middle + 1;
         else
@@ -380,7 +381,7 @@ static fr_status try_budget(finder *f, size_t *smallest) {
 
 static fr_status find(finder *f, fr_fit *out) {
     FRI_TRY(measure(f, out));
-    if (!f->opts->any) FRI_TRY(search(f));
+    if (!f->opts->any || !f->best.ok) FRI_TRY(search(f));
     if (!f->opts->any) FRI_TRY(align(f));
     if (f->opts->any && !f->best.ok) FRI_TRY(each_lean(f, try_budget, NULL));
     out->fits = f->best.ok;

@@ -99,6 +99,41 @@ Test(switch_bytes, inplace_saves_one_map_forward_and_one_backward) {
     nothing_left();
 }
 
+/* norm(conv(x)) + conv(x): the sum's gradient is both inputs', so dx cannot take its place; it takes the place of what
+ * the norm saved, which nobody reads again, if early release lets go of that. */
+static size_t norm_over_x(bool group, bool inplace, bool early) {
+    fr_switches s = fr_switches_all_off();
+    s.inplace = inplace;
+    s.early_release = early;
+    fr_switches_set(s);
+    fr_tensor *x = image(3), *y = fr_tensor_retain(x), *w = weight(C, 1, 3), *w2 = weight(C, 1, 3);
+    fr_tensor *ones = NULL;
+    must(fr_tensor_full(1, (int64_t[]){C}, 1, FR_F32, FR_META, &ones));
+    conv(&y, w);
+    conv(&x, w2);
+    must(group ? fr_group_norm(y, 4, ones, ones, 1e-5, &y) : fr_batchnorm2d(y, NULL, NULL, NULL, NULL, NULL, &y));
+    must(fr_add(y, x, &y));
+    fr_tensor_release(&x);
+    must(fr_sum(y, &y));
+    size_t before = begin();
+    must(fr_backward(y, NULL));
+    size_t bytes = rise(before);
+    fr_tensor_release(&ones);
+    fr_tensor_release(&y);
+    fr_tensor_release(&w);
+    fr_tensor_release(&w2);
+    return bytes;
+}
+
+Test(switch_bytes, norm_over_x) {
+    const size_t map = map_bytes(C), dw = rounded((int64_t)4 * C * 3);
+    for (int i = 0; i < 8; i++)
+        expect_bytes(norm_over_x(i & 1, i & 2, i & 4), (i & 6) == 6 ? map + dw : 2 * map,
+                     "%s, in-place %d, early release %d", i & 1 ? "group norm" : "batch norm", (i & 2) / 2,
+                     (i & 4) / 4);
+    nothing_left();
+}
+
 /* The defaults save what costs no time; all off is PyTorch's set, whose autocast caches its casts. */
 Test(switch_bytes, defaults_and_all_off) {
     static const struct {
