@@ -104,8 +104,10 @@ static fr_node *missing(fr_node *n, int i) {
                : NULL;
 }
 
-static bool makes(const fr_node *up, const fr_op *next) {
-    return up != NULL && up->op->rebuild_next != NULL && up->op->rebuild_next((fr_node *)up, NULL, next, NULL) == FR_OK;
+static bool makes(fr_node *up, bool sum, const fr_op *next) {
+    fr_tensor *none = NULL;
+    return up != NULL && up->op->rebuild_next != NULL &&
+           up->op->rebuild_next(up, sum ? &none : NULL, next, NULL) == FR_OK;
 }
 
 /* A batch norm, a residual sum and an activation in one pass, as forward ran them; `sum` and `next` may be NULL. */
@@ -125,10 +127,10 @@ static bool of_one_shape(fr_node *sum, int i) {
 static pass pass_of(fr_node *n) {
     fr_node *up = n->op->rebuild_sums ? n : n->n_inputs == 1 ? missing(n, 0) : NULL;
     const fr_op *next = up != n ? n->op : NULL;
-    if (up != n && makes(up, next)) return (pass){.norm = up, .next = next};
+    if (up != n && makes(up, false, next)) return (pass){.norm = up, .next = next};
     if (up == NULL || !up->op->rebuild_sums || !of_one_shape(up, 0) || !of_one_shape(up, 1)) return (pass){0};
     for (int i = 0; i < 2; i++)
-        if (makes(missing(up, i), next))
+        if (makes(missing(up, i), true, next))
             return (pass){.norm = up->edges[i].node, .sum = up, .other = 1 - i, .next = next};
     return (pass){0};
 }

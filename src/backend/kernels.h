@@ -256,9 +256,9 @@ typedef fr_status fri_batchnorm2d_apply_fn(const fri_exec *e, const fri_batchnor
                                            const void *mean, const void *invstd, const void *gamma, const void *beta,
                                            const void *addend, fri_activation act, void *y);
 /* dgamma, dbeta [c] (real) or NULL; dx or NULL. Train: dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));
- * eval (train false): dx = gamma * invstd * dy. dx may be dy, and x unless act bends. act: dy is the gradient of act(y),
- * and what that makes of it where y is as apply stores it, rounded to its type, stands for it; only then beta is
- * read. */
+ * eval (train false): dx = gamma * invstd * dy. dx may be dy, and x unless act bends. act: dy is the gradient of
+ * act(y), and what that makes of it where y is as apply stores it, rounded to its type, stands for it; only then beta
+ * is read. */
 typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
                                               const void *x, const void *mean, const void *invstd, const void *gamma,
                                               const void *beta, fri_activation act, const void *dy, void *dx,

@@ -185,10 +185,11 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     return rebuild_as(node, NULL, FRI_ACTIVATION_NONE, y);
 }
 
-/* Most batch norms feed an activation, or a residual sum and one, and rebuilding is bound by memory traffic. */
+/* Most batch norms feed an activation, or a residual sum and relu, and rebuilding is bound by memory traffic. Of a sum
+ * in a half type that pass would hand on what is not rounded yet. */
 static fr_status rebuild_next(fr_node *node, fr_tensor **addend, const fr_op *next, fr_tensor **y) {
     const fri_activation act = next != NULL ? fri_activation_of(next) : FRI_ACTIVATION_NONE;
-    if (next != NULL && act == FRI_ACTIVATION_NONE) return FR_EUNSUPPORTED;
+    if ((next != NULL && act == FRI_ACTIVATION_NONE) || (addend != NULL && fri_bends(act))) return FR_EUNSUPPORTED;
     if (y == NULL) return FR_OK;
     fr_status s = rebuild_as(node, addend != NULL ? *addend : NULL, act, y);
     if (addend != NULL) fr_tensor_release(addend);
@@ -383,11 +384,9 @@ static bool can_add(const fri_norm_tail *tail, const fr_tensor *x) {
 }
 
 /* Can it write it over the addend? */
-static bool can_overwrite(const fri_norm_tail *tail, const fr_tensor *x) {
-    const fr_tensor *a = *tail->addend;
-    const bool leaf = a->requires_grad && fri_node_of(a) == NULL;
-    if (leaf || a->storage == x->storage) return false; /* x will be saved */
-    return fr_tensor_reusable(a);
+static bool can_overwrite(const fr_tensor *addend) {
+    const bool leaf = addend->requires_grad && fri_node_of(addend) == NULL;
+    return !leaf && fr_tensor_reusable(addend);
 }
 
 /* *y += the addend, either over the other. The other's handle goes at once. */
@@ -416,7 +415,7 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     if (tail == NULL) tail = &none;
     const bool without_x = fri_bends(tail->act) && twin != NULL && twin->op == &batchnorm2d_without_x;
     const bool fuse = tail != &none && fri_fusion_permitted() && !without_x;
-    const bool reaches = fuse && can_add(tail, x), over = reaches && can_overwrite(tail, x);
+    const bool reaches = fuse && can_add(tail, x), over = reaches && can_overwrite(*tail->addend);
     const bool adds = reaches && (over || !tail->over), acts = fuse && tail->act;
     const bool activated = acts && (adds || tail->addend == NULL); /* by the norm's own pass */
     fr_tensor *addend = adds ? *tail->addend : NULL;

@@ -102,22 +102,30 @@ Test(rebuild, pooling_behind_them_costs_its_index) {
 
 enum { BLOCKS = 6 };
 
-/* x = relu(norm(conv(x)) + x), or the sum the other way round, or of two norms. */
-static fr_status block(int kind, fr_tensor *const *w, fr_tensor *const *norm, fr_tensor **x) {
+/* x = relu(norm(conv(x)) + x), or the sum the other way round, or of two norms, or without relu, or with hardswish, or
+ * of half the norm, or of one vector of channels. */
+typedef enum sum_kind { AHEAD, BEHIND, TWO_NORMS, NO_RELU, HARDSWISH, SCALED, VECTOR, BLOCK_KINDS } sum_kind;
+
+static fr_status block(sum_kind kind, fr_tensor *const *w, fr_tensor *const *norm, fr_tensor **x) {
     fr_tensor *y = NULL, *z = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, conv(*x, w[0], &y));
     FR_TRY(s, fr_batchnorm2d(y, norm[0], norm[1], NULL, NULL, NULL, &y));
-    if (kind == 2) {
+    if (kind == TWO_NORMS) {
         FR_TRY(s, conv(*x, w[1], &z));
         FR_TRY(s, fr_batchnorm2d(z, norm[1], norm[0], NULL, NULL, NULL, &z));
         fr_tensor_release(x);
         FR_TRY(s, fr_add(y, z, x));
+    } else if (kind == VECTOR) {
+        fr_tensor_release(x);
+        FR_TRY(s, fr_scale(norm[1], 0.5, &z));
+        FR_TRY(s, fr_add(y, z, x));
     } else {
-        FR_TRY(s, kind == 1 ? fr_add(*x, y, x) : fr_add(y, *x, x));
+        if (kind == SCALED) FR_TRY(s, fr_scale(y, 0.5, &y));
+        FR_TRY(s, kind == BEHIND ? fr_add(*x, y, x) : fr_add(y, *x, x));
     }
     fr_tensor_release(&y);
-    FR_TRY(s, fr_relu(*x, x));
+    if (kind != NO_RELU) FR_TRY(s, kind == HARDSWISH ? fr_hardswish(*x, x) : fr_relu(*x, x));
 done:
     fr_tensor_release(&y);
     fr_tensor_release(&z);
@@ -129,7 +137,7 @@ typedef struct residual {
     size_t kept, peak; /* activations before backward; what backward needs beyond what was there */
 } residual;
 
-static residual residual_net(fr_device d, fr_dtype t, int blocks, int kind, fr_switches switches) {
+static residual residual_net(fr_device d, fr_dtype t, int blocks, sum_kind kind, fr_switches switches) {
     residual r = {0};
     fr_memory_stats m;
     fr_tensor *f = NULL, *x = NULL, *w[2] = {0}, *norm[2] = {0};
@@ -173,8 +181,9 @@ static residual residual_net(fr_device d, fr_dtype t, int blocks, int kind, fr_s
 /* The sum and the relu behind it are made in the norm's pass, whichever side of the sum that is on. */
 Test(rebuild, residual_blocks_have_the_bits_of_kept_ones) {
     static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16};
-    for (int i = 0; i < 3 * 3; i++) {
+    for (int i = 0; i < 3 * BLOCK_KINDS; i++) {
         fr_switches s = fr_switches_default();
+        if (i / 3 == VECTOR && types[i % 3] != FR_F32) continue; /* the vector is f32 */
         const residual kept = residual_net(test_device(), types[i % 3], BLOCKS, i / 3, s);
         s.rebuild = true;
         for (int k = 0; k < 4; k++) {
@@ -192,12 +201,18 @@ Test(rebuild, residual_blocks_have_the_bits_of_kept_ones) {
 /* Of a chain of blocks one value is alive, however long it is: the sums' other sides wait for it, not it for them. What
  * is more are the masks that are taken on the way. */
 Test(rebuild, a_chain_of_blocks_needs_one_value) {
+    static const sum_kind kinds[] = {AHEAD, BEHIND, SCALED};
     fr_switches s = fr_switches_default();
     s.rebuild = true;
-    const residual two = residual_net(FR_META, FR_F32, 2, 0, s), six = residual_net(FR_META, FR_F32, BLOCKS, 0, s);
-    cr_expect_eq(six.kept - two.kept, (size_t)4 * (IMAGE + 2 * 512), "each block keeps what its convolution made");
-    cr_expect_eq(six.peak - two.peak, (size_t)4 * IMAGE / 32, "%zu bytes for six blocks, %zu for two", six.peak,
-                 two.peak);
+    for (int i = 0; i < 3; i++) {
+        const int most = kinds[i] == SCALED ? BLOCKS - 1 : BLOCKS; /* a chain has 13 ops at most */
+        const residual few = residual_net(FR_META, FR_F32, 3, kinds[i], s);
+        const residual all = residual_net(FR_META, FR_F32, most, kinds[i], s);
+        const size_t more = (size_t)most - 3;
+        cr_expect_eq(all.kept - few.kept, more * (IMAGE + 2 * 512), "each block keeps what its convolution made");
+        cr_expect_eq(all.peak - few.peak, more * IMAGE / 32, "%zu bytes for %d blocks, %zu for three", all.peak, most,
+                     few.peak);
+    }
     expect_nothing_left();
 }
 
