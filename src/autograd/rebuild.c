@@ -150,7 +150,7 @@ static fr_status run_pass(const pass *p, fr_tensor **out) {
 
 /* The longest chain runs first, while no other input is there yet: of a residual network's blocks one value is alive,
  * not one of each. */
-static fr_status run(fr_node *n, fr_tensor **out) {
+static fr_status run_op(fr_node *n, fr_tensor **out) {
     fr_tensor *in[MAX_INPUTS] = {0};
     fr_status s = FR_OK;
     int first = 0, deepest = -1;
@@ -186,7 +186,7 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
     const char *op = fri_scope_op_push(of->op->name);
     const char *module = fri_scope_module_set(of->module);
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
-    fr_status s = p.norm != NULL ? run_pass(&p, &y) : run(n, &y);
+    fr_status s = p.norm != NULL ? run_pass(&p, &y) : run_op(n, &y);
     fri_event_mark(FR_EVENT_ASIDE_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
