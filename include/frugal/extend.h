@@ -40,6 +40,7 @@ typedef struct fr_op {
      * these. y NULL: only the answer is wanted, and *addend is NULL. NULL: for none. */
     fr_status (*rebuild_next)(fr_node *node, fr_tensor **addend, const struct fr_op *next, fr_tensor **y);
     bool rebuild_sums;      /* the output is in[0] + in[1], where these have its shape */
+    bool rebuild_alone;     /* reads much more than it makes: only for ops that saved the output, in no other chain */
     bool rebuild_from_leaf; /* rebuilt even with the switch off when all its inputs are leaves (casts of weights) */
 
     /* Takes the mask of a relu beside it over, so that the relu neither keeps nor applies one. FR_OK only if the

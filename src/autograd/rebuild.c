@@ -30,6 +30,7 @@ static fri_slot *kept(fr_node *n, int i) {
 /* Depth of the chain that would be run: 0 if it cannot be. `level` ops are between n and the one asked about: beyond
  * MAX_DEPTH there is nothing to find. */
 static int depth(fr_node *n, int level) {
+    if (level > 0 && n->op->rebuild_alone) return 0;
     if (n->rebuild_depth > 0) return n->executed ? 0 : n->rebuild_depth;
     if (n->op->rebuild == NULL || n->executed || n->segment != NULL || n->n_inputs > MAX_INPUTS) return 0;
     if (level >= MAX_DEPTH) return 0;
@@ -63,7 +64,7 @@ static size_t newly_held(fr_node *n) {
     for (int i = 0; i < n->n_inputs; i++) {
         if (!needs(n, i) || kept(n, i)->kind != FRI_SLOT_EMPTY) continue;
         fr_node *up = n->edges[i].node;
-        if (depth(up, 0) > 0)
+        if (depth(up, 1) > 0)
             bytes += newly_held(up);
         else if (alive(up) && !held_anyway(up->output))
             bytes += up->output->block->requested;
@@ -81,7 +82,7 @@ fr_status fri_rebuild_hold(fr_node *n) {
     for (int i = 0; i < n->n_inputs; i++) {
         if (!needs(n, i) || kept(n, i)->kind != FRI_SLOT_EMPTY) continue;
         fr_node *up = n->edges[i].node;
-        if (depth(up, 0) > 0) {
+        if (depth(up, 1) > 0) {
             FRI_TRY(fri_rebuild_hold(up));
         } else {
             fr_tensor *value = NULL;

@@ -137,6 +137,7 @@ static bool may_rebuild(const fri_storage *s) {
         if (slot->offset != p->output_offset || slot->version != s->version || slot->dtype != p->dtype ||
             fri_shape_numel(&slot->shape) != fri_shape_numel(&p->shape))
             return false;
+        if (p->op->rebuild_alone && slot >= slot->owner->slots + slot->owner->n_saves) return false;
         size_t bits = fri_round_bytes((size_t)(fri_shape_numel(&slot->shape) + 7) / 8);
         if (becomes_bits(slot, p)) freed = freed > bits ? freed - bits : 0;
     }

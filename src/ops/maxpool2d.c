@@ -4,7 +4,8 @@
  *   saves      the argmax: one byte per output (position in the window; i32 above 255 positions); with encode off
  *              PyTorch's set: an index of type switches.pool_index, and x itself
  *   in-place   no
- *   rebuild    from x, where that is made again too: behind a batch norm and relu one map stays for all three
+ *   rebuild    from x, where that is made again too, for those that saved y: behind a batch norm and relu one map stays
+ *              for all three
  *   masks      takes over the mask of a relu before it: where y <= 0 the code says "none", and the relu keeps nothing
  *   order      deterministic */
 #include "ops/pool.h"
@@ -55,6 +56,7 @@ static const fr_op maxpool2d = {.name = "maxpool2d",
                                 .backward = backward,
                                 .rebuild = rebuild,
                                 .rebuild_inputs = 1,
+                                .rebuild_alone = true,
                                 .absorb_mask = absorb_mask};
 
 static fr_dtype index_type(const fri_pool2d_desc *d) {

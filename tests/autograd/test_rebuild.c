@@ -98,6 +98,30 @@ Test(rebuild, pooling_behind_them_costs_its_index) {
     cr_expect_eq(memcmp(gradient[0], gradient[1], sizeof gradient[0]), 0);
 }
 
+/* Where the pooled map is read by a chain (a concat that is made again for each of its readers), it stays: to make it
+ * again reads four times as much as it has, each time. */
+Test(rebuild, a_pooled_map_in_a_chain_stays) {
+    fr_tensor *w1 = kernel(), *w2 = parameter(4, (int64_t[]){C, 3, 3, 2 * C}), *y = image(), *both = NULL;
+    fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
+    rebuild_on(true);
+    must(conv(y, w1, &y));
+    must(fr_batchnorm2d(y, gamma, beta, NULL, NULL, NULL, &y));
+    must(fr_relu(y, &y));
+    must(fr_maxpool2d(y, 2, NULL, &y));
+    must(fr_concat((fr_tensor *[]){y, y}, 2, &both));
+    must(conv(both, w2, &both)); /* the concat settles while the pooled map can still be seen */
+    fr_tensor_release(&y);
+    must(fr_sum(both, &both));
+    cr_expect_eq(activations(), (size_t)IMAGE + 2 * 512 + IMAGE / 16 + IMAGE / 4, "%zu", activations());
+    must(fr_backward(both, NULL));
+    fr_tensor_release(&w1);
+    fr_tensor_release(&w2);
+    fr_tensor_release(&gamma);
+    fr_tensor_release(&beta);
+    fr_tensor_release(&both);
+    expect_nothing_left();
+}
+
 /* ---- residual blocks --------------------------------------------------------------------------------------------- */
 
 enum { BLOCKS = 6 };
