@@ -168,8 +168,7 @@ static void send_away(fri_storage *s) {
 }
 
 void fri_settle(fri_storage *s) {
-    bool encode = fri_switches()->encode;
-    if (encode && all_signs(s)) {
+    if (fri_switches()->encode && all_signs(s)) {
         for (fri_slot *slot = s->savers, *next; slot != NULL; slot = next) {
             next = slot->next;
             if (!try_absorb(slot) && encode_bits(slot) < 0) return;

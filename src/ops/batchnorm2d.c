@@ -136,8 +136,8 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
     FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
     if (p->half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
-    if (fr_node_wants(node, 0) && fri_bends(p->act)) FRI_TRY(fri_gradient_like(*dy, &dx)); /* dz first, then x again */
-    if (fr_node_wants(node, 0) && !fri_bends(p->act)) FRI_TRY(fri_gradient_over(node, SAVED_X, x, *dy, &dx));
+    if (fr_node_wants(node, 0)) /* of an act that bends dx first holds what it makes of dy, and x is read again */
+        FRI_TRY(fri_gradient_over(node, SAVED_X, fri_bends(p->act) ? NULL : x, *dy, &dx));
     if (p->half != NULL) {
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
                            (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),

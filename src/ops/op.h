@@ -53,7 +53,7 @@ fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);
 
 /* dy itself if it may be written over, else a new tensor like it. Also for a rebuilt input that only this op reads. */
 fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx);
-/* The same, or over x, which slot `index` saved and nobody reads again. */
+/* The same, or over x (or NULL), which slot `index` saved and nobody reads again. */
 fr_status fri_gradient_over(fr_node *node, int index, fr_tensor *x, fr_tensor *dy, fr_tensor **dx);
 
 /* An elementwise op of one input: its result may lie over x, and is rebuilt from x. `op` comes first: a node's op leads

@@ -47,79 +47,55 @@ static fr_status conv(fr_tensor *x, fr_tensor *w, fr_tensor **y) {
     return fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.padding = 1), y);
 }
 
-/* conv - batch norm - relu - conv: the second conv's input is not kept, nor is a mask: in backward the sign is taken
- * from the value that is made again for the convolution. */
-Test(rebuild, batch_norm_and_relu_between_convolutions_cost_nothing) {
-    for (int encode = 0; encode < 2; encode++) {
-        fr_tensor *w1 = kernel(), *w2 = kernel(), *y = image();
-        fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
-        rebuild_on(encode);
-        must(conv(y, w1, &y));
-        must(fr_batchnorm2d(y, gamma, beta, NULL, NULL, NULL, &y));
-        must(fr_relu(y, &y));
-        must(conv(y, w2, &y));
-        must(fr_sum(y, &y));
-        cr_expect_eq(activations(), (size_t)IMAGE + 2 * 512, "%zu", activations());
-        must(fr_backward(y, NULL));
-        fr_tensor_release(&w1);
-        fr_tensor_release(&w2);
-        fr_tensor_release(&gamma);
-        fr_tensor_release(&beta);
-        fr_tensor_release(&y);
-        expect_nothing_left();
-    }
-}
+/* conv - batch norm - relu - conv, with a max pool, or that and a concat of twice the same, before the second conv. The
+ * bytes kept for backward, and the gradient of the second conv's weight. */
+typedef enum between { NOTHING, POOL, POOL_TWICE } between;
 
-/* A max pool behind them is made again, too: its index remains, one byte for each of the pooled. */
-Test(rebuild, pooling_behind_them_costs_its_index) {
-    float gradient[2][C * 3 * 3 * C];
-    for (int on = 0; on < 2; on++) {
-        fr_seed(3);
-        fr_tensor *w1 = kernel(), *w2 = kernel(), *y = image();
-        fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
-        rebuild_on(true);
-        if (!on) fr_switches_set(fr_switches_default());
-        must(conv(y, w1, &y));
-        must(fr_batchnorm2d(y, gamma, beta, NULL, NULL, NULL, &y));
-        must(fr_relu(y, &y));
-        must(fr_maxpool2d(y, 2, NULL, &y));
-        must(conv(y, w2, &y));
-        must(fr_sum(y, &y));
-        cr_expect_eq(activations(), (size_t)IMAGE + 2 * 512 + IMAGE / 16 + (on ? 0 : IMAGE / 4), "%zu", activations());
-        must(fr_backward(y, NULL));
-        must(fr_tensor_to_host(fr_tensor_get_grad(w2), gradient[on]));
-        fr_tensor_release(&w1);
-        fr_tensor_release(&w2);
-        fr_tensor_release(&gamma);
-        fr_tensor_release(&beta);
-        fr_tensor_release(&y);
-        expect_nothing_left();
-    }
-    cr_expect_eq(memcmp(gradient[0], gradient[1], sizeof gradient[0]), 0);
-}
-
-/* Where the pooled map is read by a chain (a concat that is made again for each of its readers), it stays: to make it
- * again reads four times as much as it has, each time. */
-Test(rebuild, a_pooled_map_in_a_chain_stays) {
-    fr_tensor *w1 = kernel(), *w2 = parameter(4, (int64_t[]){C, 3, 3, 2 * C}), *y = image(), *both = NULL;
+static size_t two_convs(between what, bool rebuild, bool encode, float *gradient) {
+    fr_seed(3);
+    fr_tensor *w1 = kernel(), *x = image(), *y = NULL;
+    fr_tensor *w2 = what == POOL_TWICE ? parameter(4, (int64_t[]){C, 3, 3, 2 * C}) : kernel();
     fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
-    rebuild_on(true);
-    must(conv(y, w1, &y));
-    must(fr_batchnorm2d(y, gamma, beta, NULL, NULL, NULL, &y));
-    must(fr_relu(y, &y));
-    must(fr_maxpool2d(y, 2, NULL, &y));
-    must(fr_concat((fr_tensor *[]){y, y}, 2, &both));
-    must(conv(both, w2, &both)); /* the concat settles while the pooled map can still be seen */
-    fr_tensor_release(&y);
-    must(fr_sum(both, &both));
-    cr_expect_eq(activations(), (size_t)IMAGE + 2 * 512 + IMAGE / 16 + IMAGE / 4, "%zu", activations());
-    must(fr_backward(both, NULL));
+    rebuild_on(encode);
+    if (!rebuild) fr_switches_set(fr_switches_default());
+    must(conv(x, w1, &x));
+    must(fr_batchnorm2d(x, gamma, beta, NULL, NULL, NULL, &x));
+    must(fr_relu(x, &x));
+    if (what != NOTHING) must(fr_maxpool2d(x, 2, NULL, &x));
+    if (what == POOL_TWICE) {
+        must(fr_concat((fr_tensor *[]){x, x}, 2, &y));
+        must(conv(y, w2, &y)); /* the concat settles while the pooled map can still be seen */
+        fr_tensor_release(&x);
+    } else {
+        must(conv(x, w2, &x));
+        FRI_MOVE(&y, x);
+    }
+    must(fr_sum(y, &y));
+    const size_t kept = activations();
+    must(fr_backward(y, NULL));
+    must(fr_tensor_to_host(fr_tensor_get_grad(w2), gradient));
     fr_tensor_release(&w1);
     fr_tensor_release(&w2);
     fr_tensor_release(&gamma);
     fr_tensor_release(&beta);
-    fr_tensor_release(&both);
+    fr_tensor_release(&y);
     expect_nothing_left();
+    return kept;
+}
+
+/* The second conv's input is not kept, nor is a mask: in backward the sign is taken from the value that is made again
+ * for the convolution. Of a max pool its index remains, one byte for each of the pooled. The pooled map stays where a
+ * longer chain reads it: to make it again reads four times as much as it has, each time. */
+Test(rebuild, what_is_between_convolutions_costs_little) {
+    static const size_t bytes[] = {[NOTHING] = 0, [POOL] = IMAGE / 16, [POOL_TWICE] = IMAGE / 16 + IMAGE / 4};
+    float kept[2 * C * 3 * 3 * C], made[2 * C * 3 * 3 * C];
+    for (int i = 0; i < 3; i++) {
+        const size_t more = two_convs((between)i, false, true, kept), less = two_convs((between)i, true, true, made);
+        cr_expect_eq(less, (size_t)IMAGE + 2 * 512 + bytes[i], "%d: %zu", i, less);
+        cr_expect_gt(more, less);
+        cr_expect_eq(memcmp(kept, made, (i == POOL_TWICE ? 2 : 1) * sizeof kept / 2), 0, "%d", i);
+    }
+    cr_expect_eq(two_convs(NOTHING, true, false, made), (size_t)IMAGE + 2 * 512, "without encode, too");
 }
 
 /* ---- residual blocks --------------------------------------------------------------------------------------------- */

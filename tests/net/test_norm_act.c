@@ -324,39 +324,6 @@ static void checkpointed(fri_activation act, bool inner, bool frozen, bool forwa
 }
 
 /* The first run of a segment fuses and the second does not, or the other way round. */
-/* act(batch norm(2 x)) + 3 x: the gradient of the sum is both sides', so dx goes over what the norm saved, unless the
- * activation's gradient has to be made of that first. */
-Test(norm_act, a_gradient_that_others_read_stays) {
-    for (int i = 0; i < 3 * 5; i++) {
-        fr_tensor *grad[2] = {0};
-        for (int inplace = 0; inplace < 2; inplace++) {
-            fr_switches s = fr_switches_default();
-            fr_module *bn = NULL;
-            fr_tensor *none = NULL, *x = image(types[i % 3], 1, false), *dy = image(types[i % 3], 7, false);
-            fr_tensor *y = NULL, *z = NULL;
-            s.inplace = inplace;
-            fr_switches_set(s);
-            must(fr_nn_batchnorm2d(C, test_device(), &bn));
-            must(fr_tensor_set_requires_grad(x, true));
-            must(fr_scale(x, 3, &z));
-            must(fr_scale(x, 2, &y));
-            must(fused(bn, &none, false, (fri_activation)(i / 3), &y));
-            must(fr_add(y, z, &y));
-            fr_tensor_release(&z);
-            must(fr_backward(y, dy));
-            grad[inplace] = fr_tensor_retain(fr_tensor_get_grad(x));
-            fr_tensor_release(&x);
-            fr_tensor_release(&y);
-            fr_tensor_release(&dy);
-            fr_module_release(&bn);
-        }
-        expect_equal(grad[1], grad[0], "dx");
-        fr_tensor_release(&grad[0]);
-        fr_tensor_release(&grad[1]);
-    }
-    expect_nothing_left();
-}
-
 Test(norm_act, anomaly_detection_may_begin_and_end_between_forward_and_backward) {
     for (int i = 0; i < 3 * 16; i++) {
         const fri_activation act = (fri_activation)(FRI_ACTIVATION_RELU6 + i / 16);

@@ -309,6 +309,43 @@ Test(relu_gradient, batch_norm_masks_nothing_that_the_program_may_ask_for) {
     expect_nothing_left();
 }
 
+/* ---- where batch norm writes its own ------------------------------------------------------------------------- */
+
+/* act(batch norm(2 x)) + 3 x: the gradient of the sum is both sides', so dx goes over what the norm saved, unless the
+ * activation's gradient has to be made of that first. */
+static fr_tensor *gradient_beside(fri_activation act, fr_dtype t, bool inplace) {
+    fr_switches s = fr_switches_default();
+    fr_module *bn = NULL;
+    fr_tensor *x = image(t, 1, false), *dy = image(t, 7, false), *y = NULL, *z = NULL;
+    s.inplace = inplace;
+    fr_switches_set(s);
+    must(fr_nn_batchnorm2d(C, test_device(), &bn));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_scale(x, 3, &z));
+    must(fr_scale(x, 2, &y));
+    must(fri_layer_run(bn, NULL, &(fri_layer_args){.tail = &(fri_norm_tail){.act = act}}, &y));
+    must(fr_add(y, z, &y));
+    fr_tensor_release(&z);
+    must(fr_backward(y, dy));
+    fr_tensor *dx = fr_tensor_retain(fr_tensor_get_grad(x));
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&dy);
+    fr_module_release(&bn);
+    return dx;
+}
+
+Test(relu_gradient, a_gradient_that_others_read_stays) {
+    for (int i = 0; i < 3 * 5; i++) {
+        fr_tensor *over = gradient_beside((fri_activation)(i / 3), types[i % 3], true);
+        fr_tensor *apart = gradient_beside((fri_activation)(i / 3), types[i % 3], false);
+        expect_equal(over, apart, "dx");
+        fr_tensor_release(&over);
+        fr_tensor_release(&apart);
+    }
+    expect_nothing_left();
+}
+
 /* ---- a batch norm behind the sum whose gradients meet ------------------------------------------------------------ */
 
 enum { BLOCK_LEAVES = 5 };
