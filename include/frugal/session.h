@@ -64,7 +64,7 @@ typedef struct fr_session_opts {
     const char *const *metric_names;
     int64_t n_metrics;
 
-    FILE *out;               /* what a trainer would print; NULL: nothing */
+    FILE *out;               /* notes and warnings of the run; NULL: nothing */
     size_t *smallest_budget; /* written where create returns FR_ENOMEM for a memory_budget: what would do. Or NULL */
 } fr_session_opts;
 FR_API fr_session_opts fr_session_opts_default(void);

@@ -1,8 +1,8 @@
 /* commands.c - see commands.h. */
 #include "cli/commands.h"
 
-#include "app/app.h"
-#include "budget/fit.h"
+#include "session/fit.h"
+#include "session/prepare.h"
 
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /* main.c - a training program from its arguments to its exit status. */
 #include "cli/commands.h"
 #include "cli/parse.h"
-#include "app/app.h"
-#include "budget/fit.h"
+#include "cli/progress.h"
+#include "session/fit.h"
+#include "session/prepare.h"
 
 #include <errno.h>
 #include <math.h>
@@ -24,7 +25,13 @@ static void advise(const fri_session *r) {
 }
 
 int fr_train_main(const fr_train_program *p, int argc, char **argv) {
-    fri_config config = {.program = p, .opts = p->defaults, .argc = argc, .argv = argv, .out = stdout, .err = stderr};
+    fri_config config = {.program = p,
+                         .opts = p->defaults,
+                         .argc = argc,
+                         .argv = argv,
+                         .out = stdout,
+                         .err = stderr,
+                         .progress = &fri_progress_view};
     fri_session r = {.config = &config, .saved_step = -1};
     fri_views *views = NULL;
     bool advises = true;

@@ -2,7 +2,7 @@
  * network, or makes its peak larger, is named before the run. */
 #include "cli/commands.h"
 #include "session/flags.h"
-#include "budget/dry.h"
+#include "session/dry.h"
 
 #include <string.h>
 

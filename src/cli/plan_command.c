@@ -1,7 +1,7 @@
 /* plan_command.c - --plan: the dry run as a table, and as a report of the run that was not made. */
 #include "cli/commands.h"
-#include "budget/fit.h"
-#include "views/views.h"
+#include "session/fit.h"
+#include "cli/progress.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* summary.c - --summary: the layers of the network, from a dry run of the step that the flags ask for. */
 #include "cli/commands.h"
-#include "budget/dry.h"
+#include "session/dry.h"
 
 #include <inttypes.h>
 

@@ -1,6 +1,6 @@
 /* arena.h - a run in an arena: planned, reserved exactly, followed part by part.
  *
- * Before anything is on the device, the run is planned on meta (budget/arena.c), its blocks get their places, and one
+ * Before anything is on the device, the run is planned on meta (arena_begin.c), its blocks get their places, and one
  * segment of that size is reserved. From the first parameter on every allocation goes to its place; the device's
  * allocator is not called again. What departs from the plan is served by the caching allocator and counted. */
 #ifndef FRI_SESSION_ARENA_H

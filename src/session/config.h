@@ -1,6 +1,6 @@
 /* config.h - what a run is asked for, and what follows from that.
  *
- * A config is const once app/prepare.c has checked it. A trial (a plan, a fit, a line of advice) is a copy of it with
+ * A config is const once prepare.c has checked it. A trial (a plan, a fit, a line of advice) is a copy of it with
  * other options. What can be computed from the options has one function here and is stored nowhere. */
 #ifndef FRI_SESSION_CONFIG_H
 #define FRI_SESSION_CONFIG_H
@@ -30,8 +30,9 @@ typedef struct fri_config {
     fr_train_opts opts; /* resolved: device, image_size, classes and lr hold values */
     fr_device target;   /* of the command: opts.device, or what that, meta, stands for in a dry run */
     int argc;
-    char *const *argv; /* the command, for what was asked for by name */
-    FILE *out, *err;   /* what was asked for, and what went wrong without ending the run */
+    char *const *argv;               /* the command, for what was asked for by name */
+    FILE *out, *err;                 /* what was asked for, and what went wrong without ending the run */
+    const struct fri_view *progress; /* the terminal's view of the run (views.h); NULL: none */
     /* A session's network and data in place of the program's; NULL: there is no session. */
     fr_status (*model)(void *ctx, fr_device device, int64_t classes, fr_module **out);
     void *model_ctx;

@@ -1,6 +1,6 @@
 /* confusion.c - --confusion: the confusion matrix of the last evaluation as a picture. A row per class of targets; a
  * field is the darker the larger its share of the row. */
-#include "views/views.h"
+#include "session/views.h"
 
 #include <inttypes.h>
 #include <math.h>

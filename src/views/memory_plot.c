@@ -1,5 +1,5 @@
 /* memory_plot.c - --memory-plot: the step that needs most memory, of a run or of a plan, as a picture. */
-#include "views/views.h"
+#include "session/views.h"
 
 #include <inttypes.h>
 

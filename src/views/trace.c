@@ -2,7 +2,7 @@
  *
  * Ops are slices ("B", "E") in the order of the event log, bytes per category are counters ("C"), steps are slices
  * around their ops. Times are microseconds since the first event. */
-#include "views/views.h"
+#include "session/views.h"
 
 enum { STEPS = 3 };
 

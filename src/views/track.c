@@ -1,5 +1,5 @@
 /* track.c - --track: what each phase of the first step adds and frees, in the lines of memory/tracker.h. */
-#include "views/views.h"
+#include "session/views.h"
 
 #include <stdlib.h>
 #include <string.h>

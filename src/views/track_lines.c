@@ -1,5 +1,5 @@
 /* track_lines.c - --track-lines: what each source line allocates, frees and holds, from the model to the last step. */
-#include "views/views.h"
+#include "session/views.h"
 
 typedef struct track_lines {
     fri_view_file output;

@@ -1,7 +1,7 @@
 /* test_flags.c - numbers as people write them, and the command line by the table. */
 #include "cli/parse.h"
 #include "cli/size.h"
-#include "views/views.h"
+#include "cli/progress.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

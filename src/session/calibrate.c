@@ -1,6 +1,6 @@
 /* calibrate.c - --calibrate: kernel times from the run's second step, for predictions. */
-#include "budget/dry.h"
-#include "budget/fit.h"
+#include "session/dry.h"
+#include "session/fit.h"
 
 fr_status fri_calibration_begin(const fri_config *c, fr_calibration **out) {
     fri_train_plan p = {0};

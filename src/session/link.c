@@ -5,7 +5,7 @@
  * the last round's backward. A message costs a fixed time on top of its bytes. On a CPU the lane's own work, copies and
  * sums, follows the wire's: a piece is added when all of it has come. What it takes from kernels on the same cores is
  * not counted. */
-#include "budget/fit.h"
+#include "session/fit.h"
 
 #define MESSAGE_SECONDS  20e-6 /* over TCP */
 #define DATA_OF_LINK     0.95  /* what the headers of TCP/IP in Ethernet's frames of 1,500 bytes leave */

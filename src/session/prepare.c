@@ -1,7 +1,7 @@
-/* prepare.c - see app.h. */
-#include "app/app.h"
+/* prepare.c - see prepare.h. */
+#include "session/prepare.h"
 
-#include "budget/fit.h"
+#include "session/fit.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
  * step before. The allocator is deterministic: once a step leaves it in the state in which it found it, all further
  * steps are copies of that step, and the dry run leaves them out. The same holds for the batches of an evaluation and
  * for whole epochs. */
-#include "budget/dry.h"
+#include "session/dry.h"
 
 #include "session/driver.h"
 

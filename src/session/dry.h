@@ -16,8 +16,8 @@
  * To the byte: every number of `training` and `evaluation` equals the run's, if the run has the same environment
  * (threads, instruction set, library versions). An allocator's state after a step decides what the next one gets, so
  * steps are repeated until that state repeats; `settled` says that it did. */
-#ifndef FRI_BUDGET_DRY_H
-#define FRI_BUDGET_DRY_H
+#ifndef FRI_SESSION_DRY_H
+#define FRI_SESSION_DRY_H
 
 #include "session/session.h"
 
@@ -47,7 +47,7 @@ void fri_train_plan_release(fri_train_plan *p); /* accepts what holds nothing */
 /* Places the plan's blocks; from now on its numbers are those of a run with --arena (see fr_plan_use_arena). */
 fr_status fri_train_plan_use_arena(fri_train_plan *p, fr_placement *out);
 
-/* arena.c: plans and reserves. A run that cannot have an arena goes on without; the reason is kept. */
+/* arena_begin.c: plans and reserves. A run that cannot have an arena goes on without; the reason is kept. */
 void fri_train_arena_begin(fri_session *r);
 
 #endif

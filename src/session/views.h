@@ -2,8 +2,8 @@
  *
  * The driver emits events and knows no view. A view reads the run, keeps what it needs in a state of its own, and
  * writes: lines, a report, a picture. */
-#ifndef FRI_VIEWS_VIEWS_H
-#define FRI_VIEWS_VIEWS_H
+#ifndef FRI_SESSION_VIEWS_H
+#define FRI_SESSION_VIEWS_H
 
 #include "session/session.h"
 
@@ -20,7 +20,7 @@ typedef struct fri_view {
 } fri_view;
 
 extern const fri_view fri_track_view, fri_track_lines_view, fri_trace_view, fri_memory_plot_view, fri_watch_view,
-    fri_progress_view, fri_report_view, fri_log_view, fri_confusion_view;
+    fri_report_view, fri_log_view, fri_confusion_view;
 
 typedef struct fri_views fri_views;
 /* Begins the views that the flags ask for. What *out holds is to be ended, also after a failure. */
@@ -38,12 +38,8 @@ typedef struct fri_view_file {
 fr_status fri_view_open(const char *flag, const char *path, fri_view_file *f);
 fr_status fri_view_commit(fri_view_file *f);
 
-/* progress.c: before a line of its own, over the one that is redrawn; and the lines about the arena. */
-void fri_progress_line_begin(const fri_session *r);
-void fri_progress_arena(const fri_session *r);
-/* "2 min 13 s", "4.2 s", "1 h 5 min". Returns buf. */
-enum { FRI_DURATION_TEXT = 40 };
-const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]);
+/* views.c: before a line of its own, over the progress line that is redrawn. */
+void fri_view_line_begin(const fri_session *r);
 /* watch.c: what the process holds (on the CPU its resident set) without what the engine reserved, in bytes; 0 where
  * nobody counts it, in a plan, or where it is less. *use as the backend says. */
 size_t fri_watch_outside(const fri_session *r, fr_memory_use *use, size_t *reserved);

@@ -1,5 +1,5 @@
 /* watch.c - lines about a step that is skipped and about a graph that grows; memory that the engine does not see. */
-#include "views/views.h"
+#include "session/views.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,7 +8,7 @@ enum { GROWING_STEPS = 3 };
 
 static void overflow_line(const fri_session *r) {
     char text[FRI_ANOMALY_TEXT];
-    fri_progress_line_begin(r);
+    fri_view_line_begin(r);
     fprintf(r->config->out, "step %" PRId64 " is skipped: ", r->known);
     if (!isfinite(r->overflow_loss))
         fprintf(r->config->out, "the forward pass overflowed, its loss is %g; ", fri_unsigned_nan(r->overflow_loss));
@@ -25,7 +25,7 @@ static void growth_line(const fri_session *r) {
     fr_memory_stats m = {0};
     char text[FR_BYTES_TEXT];
     (void)fr_memory_stats_get(r->config->opts.device, &m);
-    fri_progress_line_begin(r);
+    fri_view_line_begin(r);
     fprintf(r->config->out,
             "warning: the graph grew in each of the last %d steps: %" PRIu64 " nodes live between steps, with %s of "
             "activations. Is something summed over steps that requires a gradient, a loss without fr_tensor_item?\n",

@@ -1,7 +1,7 @@
 /* plan_all.c - --plan --all: every combination of switches and equal segments, and fitted budgets between the smallest
  * and the largest of them, each a dry run. Printed are those that no other beats in both memory and time, and, beside
  * them, the run with all switches off; with --all=every all of them, and a star at the former. */
-#include "budget/fit.h"
+#include "session/fit.h"
 
 #include <inttypes.h>
 #include <math.h>

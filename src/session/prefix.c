@@ -1,5 +1,5 @@
 /* prefix.c - --prefix-parts auto: how many images of the frozen prefix run at a time. */
-#include "budget/fit.h"
+#include "session/fit.h"
 
 /* The largest power of two whose run fits into the budget; without one, or where none does, the largest whose planned
  * peak is within 2 % of the smallest, since smaller parts only cost time then. */

@@ -4,7 +4,7 @@
  * biases of the last `bias`. As many layers as fit come first, since they learn most; what is left takes norms, which
  * keep their input for backward, then biases, which keep nothing of their own (Cai et al. 2020, TinyTL). More of each
  * never needs less, so each number is found by bisection; every trial is a dry run. */
-#include "budget/fit.h"
+#include "session/fit.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

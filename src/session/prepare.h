@@ -1,9 +1,9 @@
-/* app.h - a run from its options to its steps, for those that have one: the trainers' shell (cli/) and fr_session. */
-#ifndef FRI_APP_APP_H
-#define FRI_APP_APP_H
+/* prepare.h - a run from its options to its steps, for the trainers' shell (cli/) and for fr_session. */
+#ifndef FRI_SESSION_PREPARE_H
+#define FRI_SESSION_PREPARE_H
 
 #include "session/session.h"
-#include "views/views.h"
+#include "session/views.h"
 
 /* Everything that can be found out before training, cheap things first. The thread is in the run's pool after it,
  * unless the options ask for a plan or a summary. */

@@ -1,5 +1,5 @@
-/* arena.c - plans a run that begins, and reserves what the plan needs (session/arena.h). */
-#include "budget/dry.h"
+/* arena_begin.c - plans a run that begins, and reserves what the plan needs (session/arena.h). */
+#include "session/dry.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  *
  * A log that cannot be written does not stop the training: it is said once, each next line is tried again, and the run
  * fails at its end. */
-#include "views/views.h"
+#include "session/views.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* progress.c - what a run says: one line that is redrawn on a terminal, plain lines elsewhere. */
-#include "views/views.h"
+#include "cli/progress.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -143,10 +143,6 @@ static void print_begin(const fri_session *r) {
             r->config->opts.classes, r->config->targets == FR_TARGET_VECTOR ? "numbers" : "classes",
             r->config->opts.image_size, r->config->opts.batch_size, fri_steps_per_epoch(r->config));
     fflush(r->config->out);
-}
-
-void fri_progress_line_begin(const fri_session *r) {
-    if (live(r)) fputs("\r\033[K", r->config->out);
 }
 
 static void print_step(const fri_session *r, double *last) {

@@ -1,5 +1,5 @@
 /* fit.c - --memory-budget and --fit-batch. */
-#include "budget/fit.h"
+#include "session/fit.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

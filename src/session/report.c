@@ -1,7 +1,7 @@
 /* report.c - the JSON of --report. docs/train.md lists its keys. */
-#include "budget/fit.h"
+#include "session/fit.h"
 #include "session/flags.h"
-#include "views/views.h"
+#include "session/views.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* fit.h - a run inside a budget: what to keep, what batch, what advice. Everything here is made of dry runs. */
-#ifndef FRI_BUDGET_FIT_H
-#define FRI_BUDGET_FIT_H
+#ifndef FRI_SESSION_FIT_H
+#define FRI_SESSION_FIT_H
 
-#include "budget/dry.h"
+#include "session/dry.h"
 
 /* fit.c: --memory-budget and --fit-batch. Sets batch_size, unit_plan (which shows *fit) and memory_limit of c->opts so
  * that the run fits, and prints what was chosen. FR_ENOMEM: nothing fits; the sentence names the smallest budget and

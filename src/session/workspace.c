@@ -1,5 +1,5 @@
 /* workspace.c - what scratch the kernels of a GPU may take where --workspace-limit does not say. */
-#include "budget/fit.h"
+#include "session/fit.h"
 
 /* Plans the run within the limit: what it reserves, and the peak of what is requested. */
 static bool fits(const fri_config *c, size_t limit, size_t *reserved, size_t *peak) {

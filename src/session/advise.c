@@ -2,8 +2,8 @@
  *
  * Every line was tried: a dry run of the same command with these flags added, under the same limit. "fits" means that
  * it ended, so the run will; the peak is to the byte. */
-#include "budget/fit.h"
-#include "budget/dry.h"
+#include "session/fit.h"
+#include "session/dry.h"
 
 #include <inttypes.h>
 #include <string.h>

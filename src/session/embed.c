@@ -1,7 +1,7 @@
-/* session.c - see frugal/session.h. */
+/* embed.c - sessions of programs that are no trainers: see frugal/session.h. */
 #include <frugal/session.h>
 
-#include "app/app.h"
+#include "session/prepare.h"
 
 #include <math.h>
 #include <stdatomic.h>
