@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
     program.defaults.optimizer = FR_TRAIN_ADAMW;
     program.defaults.momentum = 0;
     program.defaults.weight_decay = 0.01;
-    program.defaults.batch_norm = FR_TRAIN_BATCH_NORM_OFF;
+    program.defaults.batch_norm = false;
     program.defaults.train_only = head;
     program.defaults.n_train_only = 1;
     return fr_train_main(&program, argc, argv);

@@ -178,17 +178,6 @@ FR_API fr_status fr_module_forward_cut(fr_module *m, int layer, fr_tensor *x, fr
  * `layer` do not run. 0: it takes its input. */
 FR_API int fr_module_begin_at(fr_module *m, int layer);
 
-/* Batch norms at or below m, in-place ones too, that normalize by their batch: in train mode and not frozen. */
-FR_API int fr_module_batch_norms(fr_module *m);
-/* y[i] = m(x[i]) for `parts` parts of one batch, which advance together: batch norms normalize by the mean and variance
- * of all parts (merged after Chan et al. 1979, in the order of parts), and move their running values once. Of all parts
- * those values are kept that are alive where a batch norm begins; what lies between two of them runs again in backward,
- * or with rebuild on is made again where that keeps less. Each x[i] is taken, also on failure; y may be x. One
- * fr_backward, from a sum of the losses of all parts, goes back through them: gradients are those of the batch but for
- * rounding. Random numbers are drawn from norm to norm, then part after part. FR_EINVAL: m has other than one input, or
- * a batch norm that is in place or no layer of m itself. FR_EUNSUPPORTED: on CUDA. */
-FR_API fr_status fr_module_forward_parts(fr_module *m, fr_tensor **x, int parts, fr_tensor **y);
-
 /* *m, a network of f32 layers, becomes one that only infers: a batch norm behind a convolution is folded into its
  * weights, w gamma / sqrt(var + eps) by the running values; one call convolves, adds what the next layer adds, and
  * rectifies; weights are laid out once, at the first forward, as the kernel reads them. Results are the evaluation's

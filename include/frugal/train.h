@@ -61,17 +61,10 @@ typedef enum fr_train_all { FR_TRAIN_ALL_OFF, FR_TRAIN_ALL_BEST, FR_TRAIN_ALL_EV
 
 typedef enum fr_train_amp { FR_TRAIN_AMP_OFF, FR_TRAIN_AMP_FP16, FR_TRAIN_AMP_BF16 } fr_train_amp;
 
-/* What batch norms of --split-batch normalize by. WHOLE: fr_module_forward_parts. */
-typedef enum fr_train_batch_norm {
-    FR_TRAIN_BATCH_NORM_OFF, /* the network has none */
-    FR_TRAIN_BATCH_NORM_PART,
-    FR_TRAIN_BATCH_NORM_WHOLE
-} fr_train_batch_norm;
-
 /* One field per flag of the same name; `train_vgg --help all` explains them. */
 typedef struct fr_train_opts {
     int64_t depth;
-    fr_train_batch_norm batch_norm;
+    bool batch_norm;
     fr_head head;
     double dropout;   /* VGG */
     int64_t growth;   /* DenseNet-BC */

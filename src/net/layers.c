@@ -155,22 +155,14 @@ static fri_norm norm_of(fr_module *m, fr_tensor **sums, const fr_batchnorm2d_opt
 
 static fr_status batchnorm2d_call(fr_module *m, const fri_layer_args *args, fr_tensor **x) {
     const fri_norm_state *n = m->state;
-    fri_norm norm = norm_of(m, args->sums,
-                            FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
-    norm.parts = args->parts;
-    norm.part = args->part;
+    const fri_norm norm =
+        norm_of(m, args->sums,
+                FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
     return fri_norm_act(*x, &norm, args->tail, x);
 }
 
 static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
     return batchnorm2d_call(m, &(fri_layer_args){0}, x);
-}
-
-fr_status fri_batchnorm2d_together(fr_module *m, fr_tensor *const *x, int n, fri_norm_parts **out) {
-    const fri_norm_state *of = m->state;
-    const fri_norm norm =
-        norm_of(m, NULL, FR_BATCHNORM2D_OPTS(.train = true, .eps = of->eps, .momentum = of->momentum));
-    return fri_norm_together(x, n, &norm, out);
 }
 
 static fr_status inplace_abn_with(fr_module *m, fr_tensor **sums, fr_tensor **x) {

@@ -105,10 +105,8 @@ fri_fused fri_fuse(const fri_list *l, int i, int end);
 /* One pass over a list, or a part of it. */
 typedef struct fri_net_pass {
     const fri_list *list;
-    fr_tensor **value;     /* [values]: what is alive */
-    fr_tensor **sums;      /* from a convolution to the norm behind it */
-    fri_norm_parts *parts; /* the pass is of part number `part`: of the next batch norm that trains; borrowed */
-    int part;
+    fr_tensor **value; /* [values]: what is alive */
+    fr_tensor **sums;  /* from a convolution to the norm behind it */
 } fri_net_pass;
 fr_status fri_net_pass_begin(const fri_list *l, fr_tensor **sums, fri_net_pass *out);
 void fri_net_pass_end(fri_net_pass *p);
@@ -117,11 +115,6 @@ fr_status fri_net_pass_run(fri_net_pass *p, int first, int end);
 /* prefix.c: the frozen prefix, where it runs in parts. Layers in front of *end have run; 0: none. border: the layers
  * where it may end; NULL: any. */
 fr_status fri_net_pass_prefix(fri_net_pass *p, const int *border, int borders, int *end);
-/* plan.c: a plan of which single ranges run, each as a checkpoint, on passes that share it. */
-typedef struct fri_schedule fri_schedule;
-fr_status fri_schedule_new(fr_module *m, const fr_unit_plan *plan, fri_schedule **out);
-fr_status fri_schedule_run(fri_schedule *c, int range, fri_net_pass *p);
-void fri_schedule_release(fri_schedule **c);
 /* Bytes of what is handed on at a cut. */
 size_t fri_net_pass_handed(const fri_net_pass *p, int at);
 

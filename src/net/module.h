@@ -67,16 +67,11 @@ fr_status fri_module_add_own(fr_module *m, fr_tensor **t);
 /* fr_nn_batchnorm2d with eps and momentum; opts may be NULL. */
 fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, fr_device device, fr_module **m);
 
-/* fri_norm_together of a BatchNorm2d that trains. */
-fr_status fri_batchnorm2d_together(fr_module *m, fr_tensor *const *x, int n, fri_norm_parts **out);
-
 /* What a layer is asked to do beside its own work. */
 typedef struct fri_layer_args {
     bool wants_sums;           /* a convolution leaves the sums of its result in *sums: a norm is next */
     fr_tensor **sums;          /* a norm takes them */
     const fri_norm_tail *tail; /* of a batch norm */
-    fri_norm_parts *parts;     /* of a batch norm that trains: it normalizes part number `part`; NULL: the batch */
-    int part;
 } fri_layer_args;
 
 /* What a layer can be in the table of fused calls. */

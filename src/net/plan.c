@@ -18,7 +18,7 @@ fri_unit_watch fri_unit_watch_set(fri_unit_watch w) {
 }
 
 /* A plan over its list, owned by the graph as long as a checkpoint may run again. */
-struct fri_schedule {
+typedef struct schedule {
     int references;
     fr_module *whole; /* retained: keeps the layers alive */
     fri_one_layer one;
@@ -29,8 +29,7 @@ struct fri_schedule {
     int units, ranges;
     fr_tensor *sums; /* on their way from a convolution to the norm behind it, over a border too, where no part runs
                         again */
-};
-typedef struct fri_schedule schedule;
+} schedule;
 
 /* What one checkpoint runs, and the values that it reads and makes. */
 typedef struct piece {
@@ -39,11 +38,9 @@ typedef struct piece {
     int *in, *out; /* one block */
     /* as in the pass that it is a piece of */
     fr_tensor **sums; /* of the schedule, or NULL */
-    fri_norm_parts *parts;
-    int part;
 } piece;
 
-void fri_schedule_release(schedule **p) {
+static void schedule_release(schedule **p) {
     schedule *s = *p;
     *p = NULL;
     if (s == NULL || --s->references > 0) return;
@@ -57,8 +54,7 @@ void fri_schedule_release(schedule **p) {
 
 static void piece_free(void *p) {
     piece *c = p;
-    fri_schedule_release(&c->schedule);
-    fri_norm_parts_release(&c->parts);
+    schedule_release(&c->schedule);
     free(c->in);
     free(c);
 }
@@ -146,12 +142,7 @@ static fr_status piece_make(schedule *c, int range, const fri_net_pass *of, piec
         free(id);
         return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     }
-    *p = (piece){.schedule = c,
-                 .range = range,
-                 .in = id,
-                 .sums = of->sums,
-                 .parts = fri_norm_parts_retain(of->parts),
-                 .part = of->part};
+    *p = (piece){.schedule = c, .range = range, .in = id, .sums = of->sums};
     p->n_in = fri_reads_of(l, first, end, p->in);
     p->out = p->in + p->n_in;
     p->n_out = fri_makes_of(l, first, end, p->out);
@@ -160,7 +151,7 @@ static fr_status piece_make(schedule *c, int range, const fri_net_pass *of, piec
     return FR_OK;
 }
 
-fr_status fri_schedule_run(schedule *c, int range, fri_net_pass *p) {
+static fr_status run_range(schedule *c, int range, fri_net_pass *p) {
     const int end = c->first[c->range[range].end];
     piece *run = NULL;
     fr_tensor **slot = NULL;
@@ -194,7 +185,7 @@ static fr_status run_units(schedule *c, int first, int end, int r, fri_net_pass 
     for (int i = first; i < end;) {
         while (r < c->ranges && c->range[r].first < i) r++; /* inside the range that just ran */
         if (r < c->ranges && c->range[r].first == i && c->range[r].end <= end) {
-            FRI_TRY(fri_schedule_run(c, r, p));
+            FRI_TRY(run_range(c, r, p));
             i = c->range[r].end;
         } else {
             const int next = joined(c, i, end, r);
@@ -211,8 +202,6 @@ static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor 
     fri_net_pass p = {0};
     fr_status s = FR_OK;
     FR_TRY(s, fri_net_pass_begin(c->schedule->list, c->sums, &p));
-    p.parts = c->parts;
-    p.part = c->part;
     for (int i = 0; i < n_in; i++) p.value[c->in[i]] = fr_tensor_retain(in[i]);
     s = run_units(c->schedule, range->first, range->end, c->range + 1, &p);
     if (fri_recomputing()) fr_tensor_release(&c->schedule->sums); /* the norm behind the range has had them */
@@ -273,7 +262,7 @@ static fr_status check(const fr_unit_plan *p, int units, int layers) {
     return FR_OK;
 }
 
-fr_status fri_schedule_new(fr_module *m, const fr_unit_plan *p, schedule **out) {
+static fr_status schedule_new(fr_module *m, const fr_unit_plan *p, schedule **out) {
     schedule *c = calloc(1, sizeof *c);
     if (c == NULL) return fr_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
     c->references = 1;
@@ -285,7 +274,7 @@ fr_status fri_schedule_new(fr_module *m, const fr_unit_plan *p, schedule **out) 
     c->units = p->units;
     c->ranges = p->ranges;
     if (c->first == NULL || c->option == NULL || c->range == NULL) {
-        fri_schedule_release(&c);
+        schedule_release(&c);
         return fr_fail(FR_ENOMEM, "checkpoint plan: out of host memory");
     }
     if (p->first == NULL) (void)fr_module_units(m, c->first, p->units);
@@ -306,7 +295,7 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
     int done_units = 0;
     fr_status s = FR_OK;
     FR_TRY(s, check(plan, fr_module_units(m, NULL, 0), fr_module_layers(m)));
-    FR_TRY(s, fri_schedule_new(m, plan, &c));
+    FR_TRY(s, schedule_new(m, plan, &c));
     if (c->list->inputs != 1) {
         s = fr_fail(FR_EINVAL, "checkpoint plan: the network has %d inputs; 1 is needed", c->list->inputs);
         goto done;
@@ -318,6 +307,6 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
     fri_tensor_put(&p.value[c->list->result[0]], y);
 done:
     if (c != NULL && p.value != NULL) fri_net_pass_end(&p);
-    fri_schedule_release(&c);
+    schedule_release(&c);
     return s;
 }

@@ -84,12 +84,7 @@ static fr_status run_fused(fri_net_pass *p, int i, const fri_fused *f) {
     fri_norm_tail tail = {.addend = f->add ? &addend : NULL, .over = f->over, .act = f->act};
     if (f->add) tail.module = path_of(p, f->add_layer);
     if (f->act) tail.act_module = path_of(p, f->act_layer);
-    const bool trains = fri_layer_kind_of(l, i) == FRI_LAYER_NORM && fri_norm_trains(a->module);
-    const fri_layer_args args = {.wants_sums = f->sums,
-                                 .sums = p->sums,
-                                 .tail = f->layers > 1 ? &tail : NULL,
-                                 .parts = trains ? p->parts : NULL,
-                                 .part = p->part};
+    const fri_layer_args args = {.wants_sums = f->sums, .sums = p->sums, .tail = f->layers > 1 ? &tail : NULL};
     fr_status s = fri_layer_run(a->module, a->name, &args, &x);
     for (int k = 1; s == FR_OK && k < f->layers; k++) fri_module_ran(l->layer[i + k].module, l->layer[i + k].name, x);
     fr_tensor_release(&addend);

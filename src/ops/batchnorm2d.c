@@ -18,8 +18,7 @@
 typedef struct params {
     fri_batchnorm2d_desc desc;
     bool train;
-    fri_activation act;    /* the one behind it has left its gradient to this op: absorb_mask, fri_norm_bends */
-    fri_norm_parts *parts; /* of a part's norm; else NULL */
+    fri_activation act; /* the one behind it has left its gradient to this op: absorb_mask, fri_norm_bends */
     /* Of the backward that the pass over dy has begun (begin): else NULL. */
     fr_tensor *dgamma, *dbeta, *half;
 } params;
@@ -42,9 +41,7 @@ static void forget_begun(params *p) {
 }
 
 static void params_free(void *of) {
-    params *p = of;
-    forget_begun(p);
-    fri_norm_parts_release(&p->parts);
+    forget_begun(of);
 }
 
 /* The gradients of gamma and beta that are wanted, for a node's backward on dy. */
@@ -72,7 +69,7 @@ static fr_status begin(fr_node *node, const uint8_t *bits, const fr_tensor *a, c
     fri_workspace ws = {0};
     fr_shape half = FRI_SHAPE(2, d->c);
     fr_status s = FR_OK;
-    if (!p->train || d->sync != NULL || p->parts != NULL || !fr_node_wants(node, 0) || slot->kind != FRI_SLOT_TENSOR ||
+    if (!p->train || d->sync != NULL || !fr_node_wants(node, 0) || slot->kind != FRI_SLOT_TENSOR ||
         slot->version != slot->storage->version)
         return FR_OK;
     const char *data = slot->storage->block->data, *x = data != NULL ? data + slot->offset : NULL;
@@ -95,32 +92,6 @@ done:
     return s;
 }
 
-/* Note [Parts]: the sums; dy goes on as it is. */
-static fr_status backward_of_part(fr_node *node, fr_tensor **dy) {
-    params *p = node->params;
-    const fri_batchnorm2d_desc *d = &p->desc;
-    const fri_backend *be = fri_backend_of(*dy);
-    const fr_shape vector = FRI_SHAPE(d->c);
-    FRI_OWNED(fr_tensor_release) fr_tensor *dbeta = NULL, *dgamma = NULL, *invstd = NULL, *mean = NULL, *x = NULL;
-    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
-    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
-    FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
-    FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
-    FRI_TRY(fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, &dgamma));
-    FRI_TRY(fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, &dbeta));
-    FRI_TRY(fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                       (&ws.exec, d, true, fri_data(x), fri_data(mean), fri_data(invstd), NULL, NULL,
-                        FRI_ACTIVATION_NONE, fri_data(*dy), NULL, fri_data(dgamma), fri_data(dbeta))));
-    fri_workspace_end(&ws);
-    fr_tensor_release(&x);
-    fr_node_release_saved(node, SAVED_X);
-    if (fr_node_wants(node, 0)) FRI_TRY(fri_norm_parts_add(p->parts, dgamma, dbeta));
-    if (fr_node_inputs(node) > 1) FRI_TRY(fr_node_grad(node, 1, &dgamma));
-    if (fr_node_inputs(node) > 1) FRI_TRY(fr_node_grad(node, 2, &dbeta));
-    return fr_node_grad(node, 0, dy);
-}
-
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     params *p = node->params;
     const fri_batchnorm2d_desc *d = &p->desc;
@@ -129,7 +100,6 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     const fri_backend *be = fri_backend_of(*dy);
     bool affine = fr_node_inputs(node) > 1;
-    if (p->parts != NULL) return backward_of_part(node, dy);
     FRI_TRY(fr_node_saved(node, SAVED_X, &x));
     FRI_TRY(fr_node_saved(node, SAVED_GAMMA, &gamma));
     if (p->act) FRI_TRY(fr_node_saved(node, SAVED_BETA, &beta));
@@ -199,7 +169,7 @@ static fr_status rebuild_next(fr_node *node, fr_tensor **addend, const fr_op *ne
 /* y is made again in registers, by the forward's arithmetic, and its sign examined as it would be after rounding. */
 static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
     const fri_slot *beta = &node->slots[SAVED_BETA];
-    if (y != NULL || ((const params *)node->params)->parts != NULL) return FR_EUNSUPPORTED;
+    if (y != NULL) return FR_EUNSUPPORTED;
     if (beta->kind != FRI_SLOT_EMPTY && (beta->kind != FRI_SLOT_TENSOR || beta->version != beta->storage->version))
         return FR_EUNSUPPORTED;
     ((params *)node->params)->act = FRI_ACTIVATION_RELU;
@@ -208,7 +178,7 @@ static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
 
 bool fri_norm_bends(fr_node *norm, fri_activation act) {
     params *p = norm->params;
-    if (p->parts != NULL || fri_results_examined()) return false;
+    if (fri_results_examined()) return false;
     p->act = act;
     return true;
 }
@@ -316,9 +286,9 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     if (!isfinite(o->momentum))
         return fr_fail(FR_EINVAL, "%s: momentum is %g; it must be finite", op->name, o->momentum);
     if (desc->sync != NULL && fri_device_of(x) != FR_CPU && fri_device_of(x) != FR_META)
-        return fr_fail(FR_EUNSUPPORTED, "%s: statistics of several processes or parts are made on cpu, not on %s",
-                       op->name, fr_device_name(fri_device_of(x)));
-    if (o->train && desc->rows == 1 && desc->sync == NULL && norm->parts == NULL)
+        return fr_fail(FR_EUNSUPPORTED, "%s: statistics of several processes are made on cpu, not on %s", op->name,
+                       fr_device_name(fri_device_of(x)));
+    if (o->train && desc->rows == 1 && desc->sync == NULL)
         return fr_fail(FR_EINVAL, "%s: training needs more than 1 value per channel, x has batch 1 and 1 pixel",
                        op->name);
     return FR_OK;
@@ -343,16 +313,13 @@ static bool keeps(const params *p, fr_tensor *const *in, fri_activation act) {
 static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over,
                            fri_activation act, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
-    FRI_OWNED(fr_tensor_release) fr_tensor *invstd = NULL, *mean = NULL, *out = NULL, *x_of_part = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *invstd = NULL, *mean = NULL, *out = NULL;
     fr_tensor *in[] = {x, norm->gamma, norm->beta};
     params p = {.train = norm->opts == NULL || norm->opts->train};
     bool wanted = true;
     FRI_TRY(fri_call_begin(&c, &batchnorm2d, 1, in, 3));
     FRI_TRY(fri_batchnorm2d_describe(&batchnorm2d, x, norm, &p.desc));
-    if (norm->parts != NULL && !fri_recomputing())
-        fri_norm_parts_take(norm->parts, norm->part, &x_of_part, &mean, &invstd);
-    else
-        FRI_TRY(statistics(&p, x, norm, &mean, &invstd));
+    FRI_TRY(statistics(&p, x, norm, &mean, &invstd));
     const bool keeps_x = keeps(&p, c.in, act);
     if (over != NULL) {
         wanted = !fri_recompute_ends(c.in, c.n_in);
@@ -368,8 +335,6 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
                                   {in[2], FR_SAVE_SMALL},
                                   {mean, FR_SAVE_SMALL},
                                   {invstd, FR_SAVE_SMALL}};
-    if (x_of_part != NULL) in[0] = x_of_part;
-    p.parts = fri_norm_parts_retain(norm->parts);
     FRI_TRY(fr_op_record(keeps_x ? &batchnorm2d : &batchnorm2d_without_x, &p, sizeof p, in, in[1] != NULL ? 3 : 1,
                          saves, SAVED_COUNT, out));
     fri_result_put(&out, y);
@@ -399,13 +364,11 @@ static fr_status add_tail(const fri_norm_tail *tail, bool over, bool there, bool
 }
 
 /* Is the activation's gradient left to the norm that made y? relu's is decided later: see Note [The mask of a relu]. */
-static fri_there there_of(fri_activation act, bool acts, const fri_norm *norm, const fr_tensor *y) {
+static fri_there there_of(fri_activation act, bool acts, const fr_tensor *y) {
     const fr_node *node = fr_grad_enabled() && y->requires_grad ? fri_node_of(y) : NULL;
     if (!acts) return FRI_NOT_THERE;
     if (fri_bends(act)) return FRI_THERE_LEFT;
-    return act == FRI_ACTIVATION_RELU6 && norm->parts == NULL && node != NULL && node->op == &batchnorm2d
-               ? FRI_THERE_LEFT
-               : FRI_THERE;
+    return act == FRI_ACTIVATION_RELU6 && node != NULL && node->op == &batchnorm2d ? FRI_THERE_LEFT : FRI_THERE;
 }
 
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y) {
@@ -425,7 +388,7 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     if (tail->module != NULL) (void)fri_scope_module_set(tail->module);
     if (tail->addend != NULL) s = add_tail(tail, over || tail->over, adds, acts, y);
     if (tail->act_module != NULL) (void)fri_scope_module_set(tail->act_module);
-    if (s == FR_OK && tail->act) s = fri_act_tail(tail->act, *y, there_of(tail->act, acts, norm, *y), y);
+    if (s == FR_OK && tail->act) s = fri_act_tail(tail->act, *y, there_of(tail->act, acts, *y), y);
     if (s == FR_OK && tail->act == FRI_ACTIVATION_RELU && acts && norm_node != NULL) {
         fri_node_of(*y)->reader = norm_node;
         fri_node_of(*y)->begin = begin;

@@ -4,17 +4,12 @@
 
 #include "ops/op.h"
 
-/* norm_parts.c: parts of one batch that a batch norm normalizes together. */
-typedef struct fri_norm_parts fri_norm_parts;
-
 /* What batch norm reads beside x. */
 typedef struct fri_norm {
     fr_tensor *gamma, *beta, *running_mean, *running_var;
     fr_tensor *batches;              /* i64 [], counted up where the running values move; or NULL */
     const fr_batchnorm2d_opts *opts; /* NULL: the defaults */
-    fr_tensor **sums;      /* of x, from fri_conv2d_sums, taken; NULL or to NULL: statistics are made from x */
-    fri_norm_parts *parts; /* of which x is number `part`; NULL: x is the batch */
-    int part;
+    fr_tensor **sums; /* of x, from fri_conv2d_sums, taken; NULL or to NULL: statistics are made from x */
 } fri_norm;
 
 /* Checks every tensor against x and fills the descriptor. */
@@ -30,22 +25,6 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
 /* The same from the running values (eval mode). */
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
                                  fr_tensor **mean, fr_tensor **invstd);
-
-/* Note [Parts]
- * Forward: the statistics of all parts are there before the first one is normalized. Each part gets a node in front of
- * its batch norm, and all of these are older than the norms. Backward runs young nodes first: so each part's batch norm
- * adds its two sums (dy, and dy * xhat) to those of the other parts and hands dy on, and when the first of the older
- * nodes makes dx from dy, the sums are those of the batch. One backward goes through all parts at once.
- *
- * Mean and inverse std of n parts (train mode), running values and their counter moved once, and these nodes. CPU and
- * meta. *out is for fri_norm.parts, once for each part, then for fri_norm_parts_release. */
-fr_status fri_norm_together(fr_tensor *const *x, int n, const fri_norm *norm, fri_norm_parts **out);
-fri_norm_parts *fri_norm_parts_retain(fri_norm_parts *p);
-void fri_norm_parts_release(fri_norm_parts **p);
-/* The result of the part's node, and the statistics; the caller's references. */
-void fri_norm_parts_take(fri_norm_parts *p, int part, fr_tensor **x, fr_tensor **mean, fr_tensor **invstd);
-/* In a part's backward: its sums of dy * xhat and of dy, [c]. */
-fr_status fri_norm_parts_add(fri_norm_parts *p, const fr_tensor *dgamma, const fr_tensor *dbeta);
 
 /* What is done to its result: relu?(batch_norm(x) + addend), or act(batch_norm(x)). */
 typedef struct fri_norm_tail {

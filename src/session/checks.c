@@ -109,21 +109,6 @@ static fr_status check_step(const fri_config *c) {
     return CHECK(c, rows);
 }
 
-static fr_status check_whole(const fri_config *c) {
-    const fr_train_opts *o = &c->opts;
-    const conflict rows[] = {
-        {o->split_batch == 1, "--batch-norm whole goes with --split-batch K: a batch in one part is whole"},
-        {o->device == FR_CUDA, "--batch-norm whole with --device cuda: parts meet at their norms on CPUs"},
-        {o->inplace_abn, "--batch-norm whole with --inplace-abn: that overwrites what a part waits with"},
-        {o->checkpoint_segments != FR_TRAIN_AUTO,
-         "--batch-norm whole with --checkpoint-segments: parts are cut at their norms"},
-        {o->cache_features != NULL, "--batch-norm whole with --cache-features: parts begin with images"},
-        {o->memory_budget != SIZE_MAX || o->plan_all,
-         "--batch-norm whole with --memory-budget or --all: these choose cuts, and parts are cut at their norms"},
-    };
-    return o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE ? CHECK(c, rows) : FR_OK;
-}
-
 static fr_status check_cuda_graph(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const conflict rows[] = {
@@ -301,10 +286,9 @@ static fr_status check_unfreeze(const fri_config *c) {
 }
 
 fr_status fri_check_flags(const fri_config *c) {
-    fr_status (*const check_each[])(const fri_config *) = {check_model,    check_step,       check_ranks,
-                                                           check_whole,    check_cuda_graph, check_fused_step,
-                                                           check_files,    check_views,      check_budget,
-                                                           check_features, check_unfreeze};
+    fr_status (*const check_each[])(
+        const fri_config *) = {check_model, check_step,  check_ranks,  check_cuda_graph, check_fused_step,
+                               check_files, check_views, check_budget, check_features,   check_unfreeze};
     for (size_t i = 0; i < sizeof check_each / sizeof *check_each; i++) FRI_TRY(check_each[i](c));
     return FR_OK;
 }

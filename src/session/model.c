@@ -202,15 +202,6 @@ fr_status fri_model_images(const fri_session *r, fr_tensor **images) {
     return fr_images_normalize(*images, c->mean, c->std, fri_model_dtype(r), images);
 }
 
-fr_status fri_model_forward_parts(const fri_session *r, fr_tensor **x, int parts) {
-    const fr_train_opts *o = &r->config->opts;
-    for (int i = 0; i < parts; i++) {
-        FRI_TRY(fri_model_images(r, &x[i]));
-        if (o->half != FR_TRAIN_AMP_OFF) FRI_TRY(fr_cast(x[i], fri_compute_dtype(o), &x[i]));
-    }
-    return fr_module_forward_parts(r->model, x, parts, x);
-}
-
 /* *x in the types of --half and features, which *y then holds. */
 static fr_status input_of(const fri_session *r, fr_tensor **x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;

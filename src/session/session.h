@@ -240,8 +240,6 @@ fr_dtype fri_model_dtype(const fri_session *r);
 /* Images that are bytes become normalized. */
 fr_status fri_model_images(const fri_session *r, fr_tensor **images);
 fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y);
-/* x[i], images of a part, become its logits (fr_module_forward_parts). */
-fr_status fri_model_forward_parts(const fri_session *r, fr_tensor **x, int parts);
 
 fr_status fri_groups_build(fri_session *r); /* groups.c: of the optimizer, and its averages */
 

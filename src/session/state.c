@@ -182,10 +182,6 @@ static void describe(fri_session *r, parts *p) {
     }
     /* Not a flag: how a running value of batch norm moves (fri_running_update). */
     p->setting[n++] = (fr_state_setting){.name = "running-values", .value = "in f32", .lacking = "in f64"};
-    /* Only what it says of parts: whether there are batch norms stands in the names of the tensors. */
-    p->setting[n++] = (fr_state_setting){.name = "batch-norm",
-                                         .value = o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE ? "whole" : "part",
-                                         .lacking = "part"};
     set_computed_by(p, n++, o->device);
     n = set_of_layers(p, n, r);
     set_normalization(p, n++, r->config);

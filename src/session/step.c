@@ -189,60 +189,13 @@ static fr_status apart(fri_session *r, fr_tensor **images, fr_tensor **targets, 
     return FR_OK;
 }
 
-/* *total = the loss of parts y[i], which go. */
-static fr_status loss_of_parts(fri_session *r, fr_tensor **y, fr_tensor **t, const double *share, int64_t parts,
-                               fri_step_values *v, fr_tensor **total) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *l = NULL;
-    fri_step_part *part = NULL;
-    for (int64_t i = 0; i < parts; i++) {
-        FRI_TRY(loss_of(r, &y[i], &t[i], share[i], v, &part, &l));
-        FRI_TRY(fr_readback_begin(l, &part->loss));
-        if (*total != NULL) FRI_TRY(fr_add(*total, l, &l));
-        fr_tensor_release(total);
-        *total = l;
-        l = NULL;
-    }
-    return FR_OK;
-}
-
-/* --batch-norm whole: the parts advance from norm to norm, and one backward goes through all of them. */
-static fr_status together(fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t parts, double share,
-                          fri_step_values *v) {
-    fr_tensor **x = calloc(2 * (size_t)parts, sizeof *x), **t = x + parts, *total = NULL, *scaled = NULL;
-    double *of = calloc((size_t)parts, sizeof *of);
-    fr_autocast_state was;
-    fr_status s = fri_precision_begin(&r->config->opts, &was);
-    if (s == FR_OK && (x == NULL || of == NULL))
-        s = fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " parts", parts);
-    for (int64_t i = 0; i < parts && s == FR_OK; i++) {
-        s = part_of(*images, *targets, i, parts, &x[i], &t[i], &of[i]);
-        of[i] *= share;
-    }
-    fr_tensor_release(images);
-    fr_tensor_release(targets);
-    if (s == FR_OK) s = fri_model_forward_parts(r, x, (int)parts);
-    if (s == FR_OK) s = loss_of_parts(r, x, t, of, parts, v, &total);
-    fri_precision_end(&r->config->opts, was);
-    FR_TRY(s, s);
-    FR_TRY(s, fr_grad_scaler_scale(r->scaler, total, &scaled));
-    FR_TRY(s, fr_backward(scaled, NULL));
-done:
-    for (int64_t i = 0; x != NULL && i < 2 * parts; i++) fr_tensor_release(&x[i]);
-    fr_tensor_release(&total);
-    fr_tensor_release(&scaled);
-    free(x);
-    free(of);
-    return s;
-}
-
 /* The batch in --split-batch parts of equal size, up to one image. */
 static fr_status in_parts(fri_session *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
     const fr_train_opts *o = &r->config->opts;
-    const bool whole = o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE && fr_module_batch_norms(r->model) > 0;
     int64_t parts = o->split_batch, n = fr_tensor_dim(*images, 0);
     if (parts > n) parts = n;
     if (parts == 1) return forward_backward(r, images, targets, share, v);
-    fr_status s = (whole ? together : apart)(r, images, targets, parts, share, v);
+    fr_status s = apart(r, images, targets, parts, share, v);
     fr_tensor_release(images);
     fr_tensor_release(targets);
     return s;

@@ -66,15 +66,6 @@ static const fr_flag_choice alls[] = {{"best", FR_TRAIN_ALL_BEST},
 static const fr_flag_choice alone[] = {{"off", 1}, {NULL, 0}};
 static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
-static const fr_flag_choice batch_norms[] = {{"part", FR_TRAIN_BATCH_NORM_PART},
-                                             {"whole", FR_TRAIN_BATCH_NORM_WHOLE},
-                                             {"off", FR_TRAIN_BATCH_NORM_OFF},
-                                             {0}};
-
-static void no_batch_norm(fr_train_opts *o) {
-    o->batch_norm = FR_TRAIN_BATCH_NORM_OFF;
-}
-
 static void all_off(fr_train_opts *o) {
     o->switches = fr_switches_all_off();
     o->switches.workspace_limit = SIZE_MAX;
@@ -85,7 +76,6 @@ static void all_off(fr_train_opts *o) {
     o->offload = NULL;
     o->grad_zero = false;
     o->split_batch = 1;
-    if (o->batch_norm == FR_TRAIN_BATCH_NORM_WHOLE) o->batch_norm = FR_TRAIN_BATCH_NORM_PART;
     o->inplace_abn = false;
     o->empty_cache_every = 0;
 }
@@ -103,11 +93,7 @@ const char *const fri_flag_group_names[FR_GROUP_COUNT] = {"Model",           "Da
 const fr_flag fri_flags[] = {
     /* ---- model ---- */
     {"depth", ROW(INT, MODEL, depth), "N", "Which member of the family.", COUNT, .brief = ""},
-    {"batch-norm", ROW(CHOICE, MODEL, batch_norm), "HOW",
-     "Batch normalization after convolutions. With --split-batch: 'part' normalizes each part by itself; with 'whole' "
-     "the parts advance together from norm to norm, and are normalized by the whole batch.",
-     .implied = "part", .choices = batch_norms},
-    {"no-batch-norm", FR_FLAG_ACT, FR_GROUP_MODEL, .help = "--batch-norm=off.", .act = no_batch_norm},
+    {"batch-norm", ROW(BOOL, MODEL, batch_norm), NULL, "Batch normalization after convolutions."},
     {"head", ROW(CHOICE, MODEL, head), "NAME",
      "The classifier: global average pool and one linear layer, torchvision's, or by image size: below 64 pixels "
      "pooled, else torchvision's.",
@@ -347,7 +333,7 @@ const fr_flag fri_flags[] = {
      "A saved tensor goes at its last use inside an op's backward."},
     {"split-batch", ROW(INT, MEMORY, split_batch), "K",
      "Train on a batch in K parts, one after the other; losses are averaged. Batch norm sees each part alone, so its "
-     "statistics are those of the smaller batch, unless --batch-norm whole.",
+     "statistics are those of the smaller batch.",
      COUNT},
     {"grad-zero", ROW(SET, MEMORY, grad_zero), NULL,
      "Keep gradients between steps and clear them (zero_grad(set_to_none=False)), instead of releasing them."},
@@ -475,7 +461,7 @@ fr_train_opts fr_train_opts_default(void) {
     switches.workspace_limit = SIZE_MAX;
     return (fr_train_opts){
         .depth = FR_TRAIN_AUTO,
-        .batch_norm = FR_TRAIN_BATCH_NORM_PART,
+        .batch_norm = true,
         .dropout = 0.5,
         .growth = 12,
         .width = 1,

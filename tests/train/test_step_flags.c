@@ -102,35 +102,6 @@ Test(step_flags, parts_and_accumulation_average) {
     cr_expect(fabs(last[2] - last[0]) < 1e-5, "accumulated %.9g, at once %.9g", last[2], last[0]);
 }
 
-/* Parts that advance together are the whole batch; parts of a network whose batch norms are frozen are any parts. */
-Test(step_flags, batch_norm_of_parts) {
-    static const char *const flags[] = {"--no-augment", "--no-augment --split-batch 3 --batch-norm whole",
-                                        "--no-augment --split-batch 3"};
-    double last[3];
-    for (int i = 0; i < 3; i++) {
-        cJSON *r = run(flags[i]);
-        last[i] = report_number(r, "loss", "last");
-        cr_expect_str_eq(cJSON_GetObjectItem(report_at(r, "flags", NULL), "batch-norm")->valuestring,
-                         i == 1 ? "whole" : "part");
-        cJSON_Delete(r);
-    }
-    cr_expect(fabs(last[1] - last[0]) < 1e-5, "together %.9g, at once %.9g", last[1], last[0]);
-    cr_expect(fabs(last[2] - last[0]) > 1e-4, "apart %.9g, at once %.9g", last[2], last[0]);
-    expect_same("--split-batch 3 --train-only head --batch-norm whole", "--split-batch 3 --train-only head");
-    char arguments[512];
-    snprintf(arguments, sizeof arguments, TINY "--eval-every 0 --save %s --steps 2 --split-batch 2 --batch-norm whole",
-             files_path("states"));
-    cr_assert_eq(program_run("train_densenet", arguments).status, 0);
-    snprintf(arguments, sizeof arguments, TINY "--eval-every 0 --resume %s --steps 3 --split-batch 2",
-             files_path("states"));
-    outcome o = program_run("train_densenet", arguments);
-    EXPECT_MATCH(o.out, "other settings than when it was saved: .*batch-norm part was whole");
-    o = program_run("train_densenet", TINY "--plan --split-batch 4 --batch-norm whole");
-    EXPECT_MATCH(o.out, "a step runs [1-9][0-9]* pieces of the network forward once more in backward");
-    o = program_run("train_densenet", TINY "--plan --split-batch 4");
-    cr_expect_null(strstr(o.out, "once more"), "%s", o.out);
-}
-
 Test(step_flags, planned_is_measured) {
     static const char *const flags[] = {"--amp",
                                         "--amp=bf16 --checkpoint-segments sqrt",
@@ -141,9 +112,8 @@ Test(step_flags, planned_is_measured) {
                                         "--half --master-weights --optimizer rmsprop --rmsprop-centered",
                                         "--accumulate 3",
                                         "--split-batch 3",
-                                        "--split-batch 3 --batch-norm whole",
-                                        "--split-batch 4 --batch-norm whole --rebuild --amp",
-                                        "--split-batch 2 --batch-norm=whole --accumulate 2 --half --master-weights",
+                                        "--split-batch 4 --rebuild --amp",
+                                        "--split-batch 2 --accumulate 2 --half --master-weights",
                                         "--split-batch 2 --accumulate 2 --clip 1 --amp",
                                         "--fused-step --optimizer adam",
                                         "--fused-step=two-pass --amp",
@@ -261,14 +231,6 @@ Test(step_flags, refused) {
         {"--accumulate 1000", "--accumulate 1000: an epoch has 187 batches of 8"},
         {"--accumulate 2 --keep-last", "--keep-last with --accumulate"},
         {"--split-batch 9", "--split-batch 9: more parts than the 8 images"},
-        {"--batch-norm whole", "--batch-norm whole goes with --split-batch K"},
-        {"--batch-norm all", "unexpected argument 'all'"},
-        {"--batch-norm=all", "--batch-norm all: must be one of part, whole, off"},
-        {"--split-batch 2 --batch-norm whole --inplace-abn", "--batch-norm whole with --inplace-abn"},
-        {"--split-batch 2 --batch-norm whole --checkpoint-segments 2", "whole with --checkpoint-segments: parts are"},
-        {"--split-batch 2 --batch-norm whole --memory-budget 1GiB", "whole with --memory-budget or --all"},
-        {"--split-batch 2 --batch-norm whole --plan --all", "whole with --memory-budget or --all"},
-        {"--split-batch 2 --batch-norm whole --fused-step", "--fused-step with --split-batch"},
         {"--fused-step --accumulate 2", "--fused-step with --accumulate"},
         {"--fused-step --split-batch 2", "--fused-step with --split-batch"},
         {"--fused-step --clip 1", "--fused-step with --clip"},

@@ -302,8 +302,7 @@ Test(trainers, quiet_prints_one_line) {
 
 Test(trainers, help_lists_every_flag_of_the_interface) {
     static const char *const names[] = {"depth",
-                                        "batch-norm\\[=HOW\\]",
-                                        "no-batch-norm",
+                                        "batch-norm",
                                         "head",
                                         "device",
                                         "dataset",
