@@ -81,9 +81,6 @@ FR_OPTS_DEFAULT(fr_share_opts, FR_SHARE_OPTS())
  * what one batch of N B images would, up to rounding. Then results depend on N; FR_EINVAL: the micro-batches are not
  * one per rank. */
 FR_API fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_share_opts *opts, fr_share **out);
-/* Parameters and batch norms that have begun to train since (fr_module_freeze) are shared, too; what was shared before
- * stays where it is. Between steps. */
-FR_API fr_status fr_share_extend(fr_share *p);
 /* The optimizer keeps its part of the state and makes no step any more. */
 FR_API void fr_share_release(fr_share **p);
 

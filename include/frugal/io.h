@@ -128,7 +128,6 @@ FR_API fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skip
 /* The value of a setting (fr_state.settings) that the state was saved with; "" if it has none of that name, or it does
  * not fit into `bytes`. Reads the header alone. FR_EIO, FR_EFORMAT. */
 FR_API fr_status fr_state_setting_read(const char *path, const char *name, char *value, size_t bytes);
-FR_API fr_status fr_state_step_read(const char *path, int64_t *step); /* fr_state.step, likewise */
 
 /* Two datasets with the same text are taken for the same: "1347 images of 8 x 8 x 1, 10 classes, labels 1a2b3c4d, first
  * image 5e6f7a8b". Reads one image. errors: what reading it says. */

@@ -99,9 +99,6 @@ typedef struct fr_train_opts {
                                     * biases, all norms; "last=4", "norm=4", "bias=4": of the last 4 layers; "auto", as
                                     * the only one: as much as memory_budget and max_step_time allow. Borrowed */
     int64_t n_train_only;
-    const char *const *unfreeze; /* "3:last=4": from epoch 3 on, counted from 1, what train_only would call so trains,
-                                  * too. Borrowed */
-    int64_t n_unfreeze;
 
     fr_device device;                    /* AUTO, as a value of this type: CUDA where it can be used, else the CPU */
     int64_t threads;                     /* AUTO: as the environment says */

@@ -10,7 +10,6 @@
 static void take(fri_session *r, const fri_train_plan *p) {
     r->training = p->training;
     r->evaluation = p->evaluation;
-    memcpy(r->phase_peak, p->phase_peak, sizeof r->phase_peak);
     r->largest_op = fr_plan_largest_op(p->plan);
     r->parameters = p->parameters;
     r->trained = p->trained;
@@ -30,19 +29,6 @@ static void print_exchange(const fri_session *r) {
     fprintf(r->config->out, "\n");
 }
 
-static void print_phases(const fri_config *c, const fri_train_plan *p) {
-    const int64_t epochs = fri_epochs_total(c);
-    char peak[FR_BYTES_TEXT];
-    if (c->opts.n_unfreeze == 0) return;
-    for (fri_phase f = {.next = 0}; f.next < epochs;) {
-        f = fri_phase_of(c, f.next);
-        const size_t bytes = p->phase_peak[f.number]; /* 0: a resumed run is behind it */
-        if (bytes > 0)
-            fprintf(c->out, "epochs %" PRId64 " to %" PRId64 ": peak %s (%zu bytes)\n", f.first + 1,
-                    f.next < epochs ? f.next : epochs, fr_bytes_text(bytes, peak), bytes);
-    }
-}
-
 static fr_status print(const fri_session *r, const fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
     char peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT];
@@ -59,7 +45,6 @@ static fr_status print(const fri_session *r, const fri_train_plan *p) {
             fprintf(r->config->out,
                     "the allocator had not settled: allocated and reserved bytes of later steps may differ\n");
     }
-    if (!o->quiet) print_phases(r->config, p);
     if (!o->quiet) fri_progress_arena(r);
     if (!o->quiet && r->config->ranks > 1) print_exchange(r);
     if (!o->quiet && p->again > 0)

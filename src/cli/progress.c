@@ -291,9 +291,6 @@ static fr_status event(void *state, const fri_session *r, fri_run_event e) {
     if (e == FRI_RUN_BEGIN) print_begin(r);
     if (e == FRI_RUN_STEP) print_step(r, &p->last);
     if (e == FRI_RUN_EPOCH) print_epoch(r);
-    if (e == FRI_RUN_THAWED)
-        fprintf(r->config->out, "epoch %2" PRId64 "/%" PRId64 "  trains %" PRId64 " of %" PRId64 " parameters\n",
-                r->epoch + 1, fri_epochs_total(r->config), r->trained, r->parameters);
     return FR_OK;
 }
 

@@ -281,13 +281,6 @@ static fr_status make_parts(fr_share *p) {
     return set_hooks(p, true);
 }
 
-fr_status fr_share_extend(fr_share *p) {
-    FRI_NOT_NULL(p);
-    if (p->round >= 0) return fr_fail(FR_EUSAGE, "ranks: a step has begun; parameters are added between steps");
-    release_memory(p);
-    return make_parts(p);
-}
-
 static fr_status make(fr_share *p) {
     FRI_TRY(make_parts(p));
     p->sharing = fri_share_calls;

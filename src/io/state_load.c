@@ -231,15 +231,6 @@ fr_status fr_state_setting_read(const char *path, const char *name, char *value,
     return FR_OK;
 }
 
-fr_status fr_state_step_read(const char *path, int64_t *step) {
-    fri_state_record record;
-    FRI_NOT_NULL(path, step);
-    FRI_TRY(open_record(path, FRI_SAFETENSORS_COPIED, &record));
-    *step = record.step;
-    fri_state_record_free(&record);
-    return FR_OK;
-}
-
 static fr_status check_file(const char *path) {
     fri_state_record record;
     fr_status s = open_record(path, FRI_SAFETENSORS_CHECKED, &record);

@@ -26,7 +26,7 @@ fr_status fri_train_arena_part(fri_session *r, fri_part part) {
     }
     if (!a->used) return FR_OK;
     if (fr_plan_departed(r->config->opts.device)) a->departures++;
-    return fr_plan_follow(r->config->opts.device, a->section[r->phase][part]);
+    return fr_plan_follow(r->config->opts.device, a->section[part]);
 }
 
 void fri_train_arena_end(fri_session *r) {

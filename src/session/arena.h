@@ -17,8 +17,7 @@ typedef enum fri_part {
     FRI_PART_FEATURES_BATCH, /* each further one */
     FRI_PART_FEATURES_SHORT, /* the short last one */
     FRI_PART_FEATURES_DONE,  /* the loader of features */
-    FRI_PART_THAW,           /* --unfreeze: a phase begins */
-    FRI_PART_FIRST_STEP,     /* of the run, and of each phase */
+    FRI_PART_FIRST_STEP,     /* of the run */
     FRI_PART_STEP,
     FRI_PART_SHORT_STEP,       /* on the short last batch of an epoch */
     FRI_PART_EVALUATION,       /* its loader and first batch */
@@ -27,18 +26,18 @@ typedef enum fri_part {
     FRI_PART_COUNT,
 } fri_part;
 
-enum { FRI_ARENA_REASON = 256, FRI_PHASES_MOST = 16 };
+enum { FRI_ARENA_REASON = 256 };
 
 typedef struct fri_train_arena {
     bool used;
     char reason[FRI_ARENA_REASON]; /* why not, if --arena asked for it */
     fr_placement placement;
     double plan_seconds;
-    int section[FRI_PHASES_MOST][FRI_PART_COUNT]; /* -1: not in the plan */
-    int64_t departures;                           /* parts in which an allocation departed */
-    bool counting;                                /* the second step has begun */
-    uint64_t calls_before;                        /* to the device's allocator until then */
-    uint64_t calls;                               /* since */
+    int section[FRI_PART_COUNT]; /* -1: not in the plan */
+    int64_t departures;          /* parts in which an allocation departed */
+    bool counting;               /* the second step has begun */
+    uint64_t calls_before;       /* to the device's allocator until then */
+    uint64_t calls;              /* since */
 } fri_train_arena;
 
 struct fri_session;

@@ -268,27 +268,10 @@ static fr_status check_features(const fri_config *c) {
     return CHECK(c, rows);
 }
 
-static fr_status check_unfreeze(const fri_config *c) {
-    const fr_train_opts *o = &c->opts;
-    if (o->n_unfreeze == 0) return FR_OK;
-    const conflict rows[] = {
-        {o->n_freeze == 0 && o->n_train_only == 0,
-         "--unfreeze: nothing is frozen; --train-only or --freeze says what is"},
-        {fri_trains_auto(o), "--unfreeze with --train-only auto: what fits is found for one set of layers"},
-        {o->cache_features != NULL, "--unfreeze with --cache-features: the layers that make features stay frozen"},
-        {o->memory_budget != SIZE_MAX && o->fit_switches,
-         "--unfreeze with --memory-budget: units are fitted to one set of layers that train; --no-fit-switches says "
-         "whether the run as it is fits"},
-        {o->plan_all, "--unfreeze with --all: units are fitted to one set of layers that train"},
-    };
-    fr_status s = CHECK(c, rows);
-    return s < 0 ? s : fri_unfreeze_check(c);
-}
-
 fr_status fri_check_flags(const fri_config *c) {
-    fr_status (*const check_each[])(
-        const fri_config *) = {check_model, check_step,  check_ranks,  check_cuda_graph, check_fused_step,
-                               check_files, check_views, check_budget, check_features,   check_unfreeze};
+    fr_status (*const check_each[])(const fri_config *) = {check_model,      check_step,       check_ranks,
+                                                           check_cuda_graph, check_fused_step, check_files,
+                                                           check_views,      check_budget,     check_features};
     for (size_t i = 0; i < sizeof check_each / sizeof *check_each; i++) FRI_TRY(check_each[i](c));
     return FR_OK;
 }
@@ -309,9 +292,5 @@ fr_status fri_check_counts(const fri_config *c) {
     if (o->accumulate > batches)
         return fr_fail(FR_EINVAL, "--accumulate %lld: an epoch has %lld batches of %lld", (long long)o->accumulate,
                        (long long)batches, (long long)o->batch_size);
-    const fri_phase last = fri_phase_of(c, FRI_LAST_PHASE);
-    if (last.first >= fri_epochs_total(c))
-        return fr_fail(FR_EINVAL, "--unfreeze: names epoch %lld, the training has %lld", (long long)last.first + 1,
-                       (long long)fri_epochs_total(c));
     return FR_OK;
 }

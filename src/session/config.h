@@ -92,15 +92,6 @@ int64_t fri_save_every(const fri_config *c);
 bool fri_evaluation_due(const fri_config *c, int64_t epoch, bool last);
 fr_schedule fri_schedule(const fri_config *c);
 
-/* trained.c: epochs, from 0, in which --unfreeze lets the same train: the one that epoch `epoch` is in. */
-typedef struct fri_phase {
-    int number;          /* from 0 */
-    int64_t first, next; /* its first epoch, and the one behind it; INT64_MAX: none */
-} fri_phase;
-enum { FRI_LAST_PHASE = INT32_MAX }; /* an epoch that is in it */
-fri_phase fri_phase_of(const fri_config *c, int64_t epoch);
-fr_status fri_unfreeze_check(const fri_config *c); /* FR_EINVAL: a word is no E:PREFIX */
-
 /* The element type that --amp or --half asks for; f32 without. */
 fr_dtype fri_compute_dtype(const fr_train_opts *o);
 bool fri_loss_scaled(const fr_train_opts *o);

@@ -63,7 +63,7 @@ static fr_status steps(const drive *d, int64_t i, bool *more) {
     int64_t full = d->per_epoch - (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0);
     int64_t every = r->config->opts.empty_cache_every, done = 1;
     for (; *more && i < d->per_epoch; i += done) {
-        const bool first = r->step == r->first_step || r->step == r->thawed_at;
+        const bool first = r->step == r->first_step;
         fri_part part = first ? FRI_PART_FIRST_STEP : i >= full ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
         int64_t alike = part == FRI_PART_STEP ? smaller(full - i, d->steps - r->step) : 1;
         done = 1;
@@ -102,22 +102,10 @@ static fri_epoch describe(const drive *d) {
     const fri_config *c = d->r->config;
     bool rest = fri_batch_rest(c, FR_SPLIT_TRAIN) > 0, last = d->r->epoch == d->epochs - 1;
     int64_t left = d->steps - d->r->epoch * d->per_epoch;
-    const int64_t end = smaller(fri_phase_of(c, d->r->epoch).next, d->epochs);
     return (fri_epoch){.full = smaller(left, d->per_epoch - rest),
                        .shorter = rest && left >= d->per_epoch,
                        .evaluation = fri_evaluation_due(c, d->r->epoch, last),
-                       .to_last = end - 1 - d->r->epoch};
-}
-
-/* --unfreeze: what begins to train in this epoch. */
-static fr_status thaw_due(const drive *d) {
-    fri_session *r = d->r;
-    const int phase = fri_phase_of(r->config, r->epoch).number;
-    if (phase == r->phase) return FR_OK;
-    r->phase = phase;
-    FRI_TRY(call(d, d->how->thaw));
-    FRI_TRY(fri_thaw(r, r->epoch));
-    return fri_run_emit(r, FRI_RUN_THAWED);
+                       .to_last = d->epochs - 1 - d->r->epoch};
 }
 
 /* One epoch, or *skip of them without running any. */
@@ -125,7 +113,6 @@ static fr_status epoch(const drive *d, int64_t *skip, bool *more) {
     fri_session *r = d->r;
     fri_epoch e = describe(d);
     *skip = 0;
-    FRI_TRY(thaw_due(d));
     if (d->how->epoch_begin != NULL) FRI_TRY(d->how->epoch_begin(d->ctx, &e, skip));
     if (*skip > 0) return FR_OK;
     *more = r->step < d->steps;

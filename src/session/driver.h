@@ -24,7 +24,7 @@ typedef struct fri_epoch {
     int64_t full; /* steps on full batches */
     bool shorter; /* a step on the short batch */
     bool evaluation;
-    int64_t to_last; /* epochs after it up to the last one of its phase; 0: it is the last */
+    int64_t to_last; /* epochs after it; 0: it is the last */
 } fri_epoch;
 
 /* How a run is done. `alike` parts of one kind follow each other, the first of them is asked for, and *done of them are
@@ -32,7 +32,6 @@ typedef struct fri_epoch {
 typedef struct fri_execution {
     fr_status (*features)(void *ctx, fri_part part, int64_t alike, int64_t *done); /* of a batch of all images */
     fr_status (*features_over)(void *ctx, fr_status s); /* as evaluation_over; the epochs' loader is opened */
-    fr_status (*thaw)(void *ctx);                       /* next something begins to train: r->phase begins */
     fr_status (*epoch_begin)(void *ctx, const fri_epoch *e, int64_t *skip); /* so many epochs, this one first */
     fr_status (*step)(void *ctx, fri_part part, int64_t alike, int64_t *done);
     fr_status (*step_over)(void *ctx); /* r->step counts it */

@@ -86,25 +86,16 @@ static fr_status section(dry_run *d, fri_part part, bool again) {
                                [FRI_PART_FEATURES_BATCH] = {"features, next batch", "features, further batch"},
                                [FRI_PART_FEATURES_SHORT] = {"features, short batch"},
                                [FRI_PART_FEATURES_DONE] = {"features, done"},
-                               [FRI_PART_THAW] = {"unfreezing"},
                                [FRI_PART_FIRST_STEP] = {"first step"},
                                [FRI_PART_STEP] = {"steady step", "further step"},
                                [FRI_PART_SHORT_STEP] = {"step on the short batch", "step on the short batch"},
                                [FRI_PART_EVALUATION] = {"evaluation", "evaluation"},
                                [FRI_PART_EVALUATION_BATCH] = {"evaluation, next batch", "evaluation, further batch"},
                                [FRI_PART_EVALUATION_SHORT] = {"evaluation, short batch", "evaluation, short batch"}};
-    const char *name = again ? names[part].again : names[part].name;
-    char in_phase[64];
     int i = fr_plan_sections(d->out->plan);
-    if (d->run.phase > 0) {
-        snprintf(in_phase, sizeof in_phase, "epoch %" PRId64 " on: %s",
-                 fri_phase_of(&d->config, d->run.epoch).first + 1, name);
-        name = in_phase;
-    }
-    FRI_TRY(fr_plan_section(d->out->plan, name));
-    if (!again) d->out->section[d->run.phase][part] = i;
+    FRI_TRY(fr_plan_section(d->out->plan, again ? names[part].again : names[part].name));
+    if (!again) d->out->section[part] = i;
     d->out->is_evaluation[i] = part >= FRI_PART_EVALUATION;
-    d->out->phase[i] = d->run.phase;
     return FR_OK;
 }
 
@@ -118,13 +109,11 @@ static bool steps_differ(const dry_run *d) {
 static fr_status one_of(dry_run *d, fri_part part, int64_t alike, int64_t *done,
                         fr_status (*run)(dry_run *d, fri_part part)) {
     const bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH || part == FRI_PART_FEATURES_BATCH;
-    bool again = d->out->section[d->run.phase][part] >= 0;
-    const int phases_left = fri_phase_of(&d->config, FRI_LAST_PHASE).number - d->run.phase + 1;
+    bool again = d->out->section[part] >= 0;
     uint64_t before = fr_plan_state(d->out->plan);
     if (part == FRI_PART_EVALUATION || part == FRI_PART_FEATURES) d->in_a_row = 0;
     if (repeats && again &&
-        (d->in_a_row == STEPS_AT_MOST ||
-         fr_plan_sections(d->out->plan) + SECTIONS_LEFT * phases_left >= FR_PLAN_SECTIONS)) {
+        (d->in_a_row == STEPS_AT_MOST || fr_plan_sections(d->out->plan) + SECTIONS_LEFT >= FR_PLAN_SECTIONS)) {
         d->out->settled = false;
         *done = alike;
         return FR_OK;
@@ -213,14 +202,6 @@ static bool changes_nothing(const dry_run *d, const epoch_kind *e) {
     return false;
 }
 
-/* What was known of epochs is of others. */
-static fr_status thaw(void *ctx) {
-    dry_run *d = ctx;
-    d->n_fixed = d->epochs_run = 0;
-    d->unchanged = 0;
-    return section(d, FRI_PART_THAW, false);
-}
-
 static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
     dry_run *d = ctx;
     int64_t every = d->config.opts.eval_every, patience = (every > 0 ? every : 0) + 1;
@@ -248,7 +229,6 @@ static fr_status epoch_over(void *ctx) {
 static fr_status run(dry_run *d) {
     static const fri_execution on_meta = {.features = features,
                                           .features_over = features_over,
-                                          .thaw = thaw,
                                           .epoch_begin = epoch_begin,
                                           .step = step,
                                           .evaluate = evaluate,
@@ -276,13 +256,11 @@ done:
 /* The peaks of training and of evaluation, as a run keeps them. */
 static fr_status fold(fri_train_plan *p) {
     p->training = p->evaluation = (fr_memory_stats){0};
-    memset(p->phase_peak, 0, sizeof p->phase_peak);
     const int n = fr_plan_sections(p->plan);
     for (int i = 0; i < n; i++) {
         fr_plan_section_stats t;
         FRI_TRY(fr_plan_section_get(p->plan, i, &t));
         fri_peak_fold(&t.memory, p->is_evaluation[i] ? &p->evaluation : &p->training);
-        fri_phase_fold(&t.memory, &p->phase_peak[p->phase[i > 0 ? i : n - 1 > 0]]); /* setup is the first phase's */
     }
     return FR_OK;
 }

@@ -25,10 +25,8 @@
 
 typedef struct fri_train_plan {
     fr_plan *plan;
-    int section[FRI_PHASES_MOST][FRI_PART_COUNT]; /* of a part; -1: not in this run. Others only settle */
+    int section[FRI_PART_COUNT]; /* of a part; -1: not in this run. Others only settle */
     bool is_evaluation[FR_PLAN_SECTIONS];
-    int phase[FR_PLAN_SECTIONS];
-    size_t phase_peak[FRI_PHASES_MOST];   /* as fri_session's */
     fr_memory_stats training, evaluation; /* as fri_session's at the run's end; evaluation is all 0 if there is none */
     bool workspaces;                      /* false: this build cannot ask the device's libraries; they count 0 */
     bool settled;

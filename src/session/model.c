@@ -28,9 +28,9 @@ static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     return FR_OK;
 }
 
-static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES], int64_t epoch) {
+static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     fr_status s = make_module(r, name);
-    return s == FR_OK ? fri_freeze_parts(r, epoch) : s;
+    return s == FR_OK ? fri_freeze_parts(r) : s;
 }
 
 /* ---- trials ------------------------------------------------------------------------------------------------ */
@@ -80,7 +80,7 @@ fr_status fri_model_check(fri_config *c) {
         goto done;
     }
     FR_TRY(s, s);
-    FR_TRY(s, fri_freeze_parts(&trial, FRI_LAST_PHASE));
+    FR_TRY(s, fri_freeze_parts(&trial));
     FR_TRY(s, fri_segments_check(&trial));
     FR_TRY(s, try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy, &c->streams));
     if (rest > 0) FR_TRY(s, try_batch(&trial, rest, &c->accuracy, &c->streams));
@@ -101,7 +101,7 @@ fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *tr
     FR_TRY(s, fr_pool_begin(pool, &was));
     meta.opts.device = FR_META;
     fr_switches_set(c->opts.switches);
-    s = make_trained(&trial, meta.model_name, FRI_LAST_PHASE);
+    s = make_trained(&trial, meta.model_name);
     if (s == FR_OK) s = fn(&trial, ctx);
     fri_model_release(&trial);
     fr_switches_set(switches);
@@ -157,7 +157,7 @@ fr_status fri_model_build(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     char name[FR_TRAIN_NAME_BYTES];
     fr_seed((uint64_t)o->seed);
-    FRI_TRY(make_trained(r, name, 0));
+    FRI_TRY(make_trained(r, name));
     r->parameters = fr_module_parameter_count(r->model);
     FRI_TRY(build_optimizer(r));
     FRI_TRY(fri_groups_build(r));

@@ -77,7 +77,6 @@ static fr_status keep_peak(fri_session *r, fr_memory_stats *kept) {
     fr_memory_stats now = {0};
     FRI_TRY(fri_peak_keep(r->config->opts.device, &now));
     fri_peak_fold(&now, kept);
-    fri_phase_fold(&now, &r->phase_peak[r->phase]);
     return FR_OK;
 }
 
@@ -179,10 +178,6 @@ done:
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
-static fr_status phase_begin(void *ctx) {
-    return fri_train_arena_part(((real *)ctx)->r, FRI_PART_THAW);
-}
-
 static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
     fri_session *r = ((real *)ctx)->r;
     int64_t done = r->step - r->epoch * fri_steps_per_epoch(r->config);
@@ -214,9 +209,9 @@ fr_status fri_train_begin(fri_session *r) {
 }
 
 fr_status fri_train_go_on(fri_session *r) {
-    static const fri_execution on_device = {features,        features_over, phase_begin, epoch_begin, step,
-                                            step_over,       save,          prefetch,    steps_over,  evaluate,
-                                            evaluation_over, epoch_over};
+    static const fri_execution on_device = {features,  features_over, epoch_begin, step,     step_over,
+                                            save,      prefetch,      steps_over,  evaluate, evaluation_over,
+                                            epoch_over};
     real x = {.r = r, .began = fri_seconds_now() - r->seconds};
     fr_largest_op *largest = NULL;
     fr_status s = fr_largest_op_begin(r->config->opts.device, &largest);

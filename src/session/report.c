@@ -69,21 +69,6 @@ static void add_peak(cJSON *to, const fr_memory_stats *m) {
     cJSON_AddStringToObject(to, "peak_phase", fr_phase_name(m->peak_phase));
 }
 
-/* --unfreeze: the peak while the same trains. */
-static void add_phases(cJSON *memory, const fri_session *r) {
-    const fri_config *c = r->config;
-    if (c->opts.n_unfreeze == 0) return;
-    cJSON *phases = cJSON_AddArrayToObject(memory, "phases");
-    for (fri_phase f = {.next = 0}; f.next < fri_epochs_total(c);) {
-        f = fri_phase_of(c, f.next);
-        if (r->phase_peak[f.number] == 0) continue; /* a resumed run is behind it */
-        cJSON *one = cJSON_CreateObject();
-        cJSON_AddItemToArray(phases, one);
-        add_number(one, "from_epoch", (double)f.first + 1);
-        add_bytes(one, "peak_allocated", r->phase_peak[f.number]);
-    }
-}
-
 static void add_memory(cJSON *root, const fri_session *r) {
     const fr_memory_stats *m = &r->training;
     cJSON *memory = cJSON_AddObjectToObject(root, "memory");
@@ -92,7 +77,6 @@ static void add_memory(cJSON *root, const fri_session *r) {
               m->peak_allocated - m->at_peak_allocated[FR_MEM_PARAMETER] - m->at_peak_allocated[FR_MEM_OPTIMIZER]);
     add_bytes(memory, "floor", m->allocated_by[FR_MEM_PARAMETER] + m->allocated_by[FR_MEM_OPTIMIZER] + r->largest_op);
     add_bytes(memory, "largest_op", r->largest_op);
-    add_phases(memory, r);
     if (r->test_targets > 0 || (r->planned && r->evaluation.peak_allocated > 0))
         add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
 }

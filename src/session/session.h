@@ -22,7 +22,6 @@ typedef enum fri_run_event {
     FRI_RUN_SETUP,      /* the model is made next, on the run's device; for a plan on meta */
     FRI_RUN_BEGIN,      /* the model is there, steps and epochs are known */
     FRI_RUN_POSITION,   /* the first step is known: a saved state was read, if there is one */
-    FRI_RUN_THAWED,     /* at the beginning of an epoch something began to train */
     FRI_RUN_STEP,       /* the numbers of a step are known */
     FRI_RUN_EVALUATION, /* so are an evaluation's */
     FRI_RUN_EPOCH,      /* an epoch and its evaluation are over */
@@ -95,8 +94,6 @@ typedef struct fri_session {
     fri_rank_numbers *rank;   /* of each, at the run's end; NULL: one process */
     fr_schedule schedule;
     int64_t parameters, trained; /* elements; those that are not frozen */
-    int phase;                   /* of --unfreeze */
-    int64_t thawed_at;           /* the step, of this process, before which that phase began */
 
     /* features.c */
     fr_records *records;  /* NULL: none */
@@ -144,8 +141,7 @@ typedef struct fri_session {
 
     /* Peaks of the training steps and of the evaluations, each with its own snapshot by category. */
     fr_memory_stats training, evaluation;
-    size_t phase_peak[FRI_PHASES_MOST]; /* of both, allocated */
-    size_t largest_op;                  /* bytes, allocated */
+    size_t largest_op; /* bytes, allocated */
     fri_train_arena arena;
     fri_train_graph graph;
 
@@ -224,10 +220,8 @@ fr_status fri_model_check(fri_config *c); /* fills in its name */
  * pool and with an event log of its own, so nobody who watches a run or a plan sees it. */
 fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *trial, void *ctx), void *ctx);
 fr_status fri_model_units(const fri_config *c, int *out); /* how many it has */
-/* trained.c: --train-only, --freeze and --unfreeze. Layers with parameters are counted in the order of the network.
- * freeze_parts: what trains in an epoch (from 0), of a new model; thaw: what trains in it and did not before. */
-fr_status fri_freeze_parts(fri_session *r, int64_t epoch);
-fr_status fri_thaw(fri_session *r, int64_t epoch);
+/* trained.c: --train-only and --freeze. Layers with parameters are counted in the order of the network. */
+fr_status fri_freeze_parts(fri_session *r); /* of a new model */
 int64_t fri_layers(fr_module *m);
 /* The layer that a parameter's path is of goes to `layer`, "" at first; was it another one before? Tensors of a layer
  * come in a row. */
@@ -325,9 +319,6 @@ fr_status fri_sums_total(const fri_session *r, const fri_sums *sum, fri_batch_nu
 
 /* numbers.c. *kept = the larger of the two peaks, each part with its snapshot. */
 void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept);
-static inline void fri_phase_fold(const fr_memory_stats *now, size_t *peak) {
-    if (now->peak_allocated > *peak) *peak = now->peak_allocated;
-}
 /* The same with the device's peaks, which then start again. */
 fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept);
 

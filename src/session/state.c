@@ -390,21 +390,8 @@ static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
     return FR_OK;
 }
 
-/* With --unfreeze: what trained when the state was saved trains, so that its state has a place. What is wrong with the
- * file is said when it is loaded. */
-static fr_status thaw_as_saved(fri_session *r, const char *path, int64_t *step) {
-    if (r->config->opts.n_unfreeze == 0 || fr_state_step_read(path, step) < 0 || *step == 0) return FR_OK;
-    return fri_thaw(r, (*step - 1) / fri_steps_per_epoch(r->config));
-}
-
-/* Begins with the first epoch in which the same trains as in the next one of the run. */
 fr_status fri_resume_dry(fri_session *r) {
-    const int64_t per_epoch = fri_steps_per_epoch(r->config);
-    int64_t step = 0;
-    if (!resumes(r)) return FR_OK;
-    fr_status s = thaw_as_saved(r, r->config->resume_path, &step);
-    r->step = r->first_step = fri_phase_of(r->config, step / per_epoch).first * per_epoch;
-    return s < 0 ? s : fr_optimizer_set_state(r->optimizer, 1, any_state, NULL);
+    return resumes(r) ? fr_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
 }
 
 /* The numbers are added to: nonsense in them would stay in every accuracy of the epoch. */
@@ -416,18 +403,12 @@ static fr_status check_numbers(const fri_session *r, const char *path) {
                    r->epoch_targets);
 }
 
-static fr_status load_one(fri_session *r, const char *path, fr_state *state) {
-    int64_t step = 0;
-    fr_status s = thaw_as_saved(r, path, &step);
-    return s < 0 ? s : fr_state_load(path, state);
-}
-
 /* Another run that saves into the folder may have removed the state since it was found: it has a newer one then. */
 static fr_status load(fri_session *r, char path[FR_STATE_PATH_BYTES], fr_state *state) {
     strcpy(path, r->config->resume_path);
-    fr_status s = load_one(r, path, state);
+    fr_status s = fr_state_load(path, state);
     if (s != FR_EIO || access(path, F_OK) == 0) return s;
-    return find(r->config, path) == FR_OK ? load_one(r, path, state) : s;
+    return find(r->config, path) == FR_OK ? fr_state_load(path, state) : s;
 }
 
 fr_status fri_resume(fri_session *r) {

@@ -230,10 +230,6 @@ const fr_flag fri_flags[] = {
      "whole network; 'last=4', 'norm=4', 'bias=4' are those of the last 4 layers with parameters; 'auto': as many of "
      "them as fit into --memory-budget and --max-step-time.",
      .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
-    {"unfreeze", ROW(LIST, TRAINING, unfreeze), "E:PREFIX...",
-     "At the beginning of epoch E, counted from 1 as the lines of a run are, these begin to train: '3:last=4 5:all', "
-     "names as in --train-only. Until then nothing is kept for them; the optimizer's state of them begins at 0.",
-     .unset = "none", .course = true, .lacking = ""},
     {"cache-features", ROW(TEXT, TRAINING, cache_features), "WHERE",
      "What the layers in front of the first one that trains make of each image is made once, before the first step, "
      "and kept: in 'memory', or in the file WHERE, which another run with the same images and frozen weights reads "

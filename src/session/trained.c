@@ -1,4 +1,4 @@
-/* trained.c - what trains, from --train-only, --freeze and --unfreeze. */
+/* trained.c - what trains, from --train-only and --freeze. */
 #include "session/session.h"
 
 #include <stdlib.h>
@@ -75,63 +75,9 @@ static fr_status thaw(fr_module *m, const char *word) {
     return s == FR_END ? fr_module_freeze(m, word, false) : s;
 }
 
-/* ---- --unfreeze ------------------------------------------------------------------------------------------------ */
-
-/* "3:last=4": its word, and *epoch 2; NULL: it has not that form. */
-static const char *due(const char *value, int64_t *epoch) {
-    char *end = NULL;
-    if (value[0] < '0' || value[0] > '9') return NULL;
-    *epoch = strtoll(value, &end, 10) - 1;
-    return *epoch >= 0 && *end == ':' && end[1] != '\0' ? end + 1 : NULL;
-}
-
-fri_phase fri_phase_of(const fri_config *c, int64_t epoch) {
-    fri_phase p = {.number = -1, .next = 0};
-    while (p.next <= epoch && p.next < INT64_MAX) {
-        p = (fri_phase){p.number + 1, p.next, INT64_MAX};
-        for (int64_t i = 0; i < c->opts.n_unfreeze; i++) {
-            int64_t at = 0;
-            (void)due(c->opts.unfreeze[i], &at);
-            if (at > p.first && at < p.next) p.next = at;
-        }
-    }
-    return p;
-}
-
-fr_status fri_unfreeze_check(const fri_config *c) {
-    int64_t at = 0;
-    for (int64_t i = 0; i < c->opts.n_unfreeze; i++) {
-        const char *word = due(c->opts.unfreeze[i], &at);
-        if (word == NULL || at >= FRI_LAST_PHASE || strcmp(word, "auto") == 0)
-            return fr_fail(FR_EINVAL, "--unfreeze %.200s: is not of the form E:PREFIX, such as 3:last=4 or 5:all",
-                           c->opts.unfreeze[i]);
-    }
-    const int phases = fri_phase_of(c, FRI_LAST_PHASE).number;
-    return phases < FRI_PHASES_MOST ? FR_OK
-                                    : fr_fail(FR_EINVAL, "--unfreeze: names %d epochs behind the first, %d at most",
-                                              phases, FRI_PHASES_MOST - 1);
-}
-
-fr_status fri_thaw(fri_session *r, int64_t epoch) {
-    const fr_train_opts *o = &r->config->opts;
-    const fri_phase now = fri_phase_of(r->config, epoch);
-    fr_status s = FR_OK;
-    for (int64_t i = 0; i < o->n_unfreeze; i++) {
-        int64_t at = 0;
-        const char *word = due(o->unfreeze[i], &at);
-        if (at <= now.first) s = thaw(r->model, word);
-        if (s < 0) return fr_fail_prefix(s, "--unfreeze %s: ", o->unfreeze[i]);
-    }
-    r->phase = now.number;
-    r->thawed_at = r->step;
-    r->trained = fr_module_trained_count(r->model);
-    fri_train_graph_forget(r);
-    return r->share != NULL ? fr_share_extend(r->share) : FR_OK;
-}
-
 /* ---- a new model ----------------------------------------------------------------------------------------------- */
 
-fr_status fri_freeze_parts(fri_session *r, int64_t epoch) {
+fr_status fri_freeze_parts(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     fr_status s = o->n_train_only > 0 ? fr_module_freeze(r->model, NULL, true) : FR_OK;
     for (int64_t i = 0; i < o->n_train_only && s == FR_OK; i++) {
@@ -142,10 +88,9 @@ fr_status fri_freeze_parts(fri_session *r, int64_t epoch) {
         s = fr_module_freeze(r->model, o->freeze[i], true);
         if (s < 0) return fr_fail_prefix(s, "--freeze %s: ", o->freeze[i]);
     }
-    if (s == FR_OK) s = fri_thaw(r, 0);
+    r->trained = fr_module_trained_count(r->model);
     if (s == FR_OK && r->trained == 0)
         s = fr_fail(FR_EINVAL, "--%s: nothing is left that trains", o->n_freeze > 0 ? "freeze" : "train-only");
-    if (s == FR_OK && epoch > 0) s = fri_thaw(r, epoch);
     if (s == FR_OK && o->prefix_parts > 0) s = fr_module_prefix_parts(r->model, o->prefix_parts);
     return s;
 }

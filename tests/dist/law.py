@@ -36,16 +36,13 @@ WAYS = {
     "cached": (4, ["--train-only", "head", "--no-augment", "--optimizer", "adamw"], ["--cache-features", "memory"]),
     "half": (2, ["--half=bf16"], ["--fused-step"]),
     "sgd8": (4, ["--optimizer", "sgd8", "--clip", "1"], ["--check-replicas"]),
-    # a step is an epoch: the head, then norms, then all
-    "thawed": (4, ["--image-size", "8", "--batch-size", "375", "--train-only", "head", "--unfreeze", "3:all", "2:norm",
-                   "--optimizer", "adamw", "--ema", "0.9", "--clip", "1"], ["--check-replicas"]),
     "rmsprop": (3, ["--optimizer", "rmsprop", "--rmsprop-centered", "--half", "--master-weights"], []),
 }
 # Of the trainer itself: planted.c has a loss of its own.
 RECIPE = (4, ["--balanced-sampling", "--mixup", "0.4", "--cutmix", "1", "--random-erasing", "0.5", "--contrast", "0.4",
               "--hue", "0.1", "--rand-augment", "--class-weights", "auto", "--layer-decay", "0.75",
               "--label-smoothing", "0.1", "--per-class", "--eval-every", "1"], [])
-CI = ["vgg.recipe", "vgg.fused", "densenet.amp", "resnet.adam8", "unet.masters", "densenet.cached", "densenet.thawed"]
+CI = ["vgg.recipe", "vgg.fused", "densenet.amp", "resnet.adam8", "unet.masters", "densenet.cached"]
 
 
 def program(build, flags):

@@ -302,7 +302,7 @@ Test(trainers, quiet_prints_one_line) {
 
 Test(trainers, help_lists_every_flag_of_the_interface) {
     static const char *const names[] = {"depth",
-                                        "batch-norm",
+                                        "batch-norm, --no-batch-norm",
                                         "head",
                                         "device",
                                         "dataset",
