@@ -23,15 +23,15 @@ static const char *const examples[] = {
     "A new head on torchvision's weights, for photos/train/<class>/*.jpg and photos/test/<class>/*.jpg:",
     "--model resnet18 --weights resnet18.safetensors --data photos --train-only all --lr 1e-4 --lr-scale head=10",
     "The whole network, its head ten times as fast:",
-    "plan --model efficientnet_b0 --device meta --classes 5 --image-size 224",
+    "plan --model resnet50 --device meta --classes 5 --image-size 224",
     "What it would need, without weights and photos:",
     NULL,
 };
 
 static const fr_flag flags[] = {
     {"model", FR_FLAG_TEXT, FR_GROUP_MODEL, .value = "NAME",
-     .help = "The network by torchvision's name: 'resnet50', 'vgg16_bn', 'densenet121', 'mobilenet_v2', "
-             "'mobilenet_v3_small', 'mobilenet_v3_large', 'efficientnet_b0', 'convnext_tiny', "
+     .help = "The network by torchvision's name: 'resnet50', 'vgg16_bn', 'densenet121', 'mobilenet_v2'; with the "
+             "add-on zoo 'mobilenet_v3_small', 'mobilenet_v3_large', 'efficientnet_b0', 'convnext_tiny', "
              "'squeezenet1_1'; or timm's 'mobilenetv3_small_100', 'mobilenetv3_large_100'.",
      .unset = "mobilenet_v2", .course = true, .brief = "The network by torchvision's name", .own = &model},
     {0},

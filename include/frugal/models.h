@@ -52,27 +52,34 @@ FR_API fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m
  * stem and the second stage have stride 1, for 32-pixel images. abn_slope: instead of relu6. FR_EINVAL: another
  * version. */
 FR_API fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module **m);
-/* MobileNetV3, dropout 0.2. Howard et al. 2019; torchvision.models.mobilenet_v3_small, mobilenet_v3_large.
- * FR_EINVAL: small_stem or abn_slope, or an image below 32 pixels. */
-FR_API fr_status fr_mobilenet_v3(bool large, const fr_model_opts *opts, fr_module **m);
-/* version 0: EfficientNet-B0 with stochastic depth up to 0.2. Tan and Le 2019; torchvision.models.efficientnet_b0.
- * FR_EINVAL: another version, small_stem or abn_slope, or an image below 32 pixels. */
-FR_API fr_status fr_efficientnet(int version, const fr_model_opts *opts, fr_module **m);
-/* version 1: SqueezeNet 1.1. Iandola et al. 2016; torchvision.models.squeezenet1_1. FR_EINVAL: another version,
- * small_stem or abn_slope, or an image below 17 pixels. */
-FR_API fr_status fr_squeezenet(int version, const fr_model_opts *opts, fr_module **m);
-/* ConvNeXt-Tiny with stochastic depth up to 0.1. Liu et al. 2022; torchvision.models.convnext_tiny. FR_EINVAL:
- * small_stem or abn_slope, or an image below 32 pixels. */
-FR_API fr_status fr_convnext_tiny(const fr_model_opts *opts, fr_module **m);
 /* A small U-Net (Ronneberger et al. 2015) with batch norm, `depth` poolings (1..5) and 32 channels on top; classes per
  * pixel. image_size must be a multiple of 2^depth. */
 FR_API fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m);
 
-/* One of these by its name: "vgg16_bn", "resnet50", "densenet121", "densenet_bc40_k12", "mobilenet_v2",
- * "mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "convnext_tiny", "squeezenet1_1", "unet4", any depth;
- * "_small" behind another sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE; "_w0.5" at the end of any sets width.
- * timm's "mobilenetv3_small_100" and "mobilenetv3_large_100" set timm. FR_EINVAL: another name. */
+/* A network by its name: "vgg16_bn", "resnet50", "densenet121", "densenet_bc40_k12", "mobilenet_v2", "unet4", any
+ * depth, and the names of add-ons (zoo.h); "_small" behind another sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE;
+ * "_w0.5" at the end of any sets width. FR_EINVAL: another name. */
 FR_API fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m);
+
+/* ---- for families of one's own ---- */
+
+/* A family of networks that fr_model makes by name: a row of fr_addon.models, which ends with a NULL name. */
+typedef struct fr_model_family {
+    const char *name; /* "resnet": a number follows, and flags of fr_model_opts ("_small") */
+    bool alone;       /* the name is the whole name, `make` gets the number 0 */
+    fr_status (*make)(int number, const fr_model_opts *opts, fr_module **m);
+} fr_model_family;
+
+/* *out = opts or the defaults. FR_EINVAL, in a sentence about this model: classes, channels, abn_slope or width out of
+ * range, or an image of less than `stride` pixels. */
+FR_API fr_status fr_model_opts_check(const char *model, const fr_model_opts *opts, int64_t stride, fr_model_opts *out);
+/* Channels at the options' width; at width 1 any number stays as it is. */
+FR_API int64_t fr_model_channels(const fr_model_opts *opts, int64_t channels);
+/* The multiple of 8 next to x > 0, at least 0.9 x and so at least 8 (torchvision.models._utils._make_divisible; Sandler
+ * et al. 2018). */
+FR_API int64_t fr_model_divisible(double x);
+
+/* ---- a classifier from its file ---- */
 
 /* A classifier as its file of weights describes it: folded for inference (fr_net_fold), and what fr_predict takes.
  * Zeroed it is empty. */

@@ -53,7 +53,8 @@ static fr_status configure(int depth, const fr_model_opts *o, plan *p) {
     } imagenet[] = {{121, {6, 12, 24, 16}}, {169, {6, 12, 32, 32}}, {201, {6, 12, 48, 32}}};
     for (size_t i = 0; i < sizeof imagenet / sizeof *imagenet; i++) {
         if (imagenet[i].depth != depth) continue;
-        *p = (plan){.blocks = 4, .growth = fri_channels(o, 32), .stem = fri_channels(o, 64), .imagenet = true};
+        *p =
+            (plan){.blocks = 4, .growth = fr_model_channels(o, 32), .stem = fr_model_channels(o, 64), .imagenet = true};
         for (int b = 0; b < 4; b++) p->layers[b] = imagenet[i].layers[b];
         return FR_OK;
     }
@@ -63,7 +64,7 @@ static fr_status configure(int depth, const fr_model_opts *o, plan *p) {
                        depth, 6 * MAX_LAYERS + 4);
     if (o->growth < 1 || o->growth > MOST_GROWTH)
         return fr_fail(FR_EINVAL, "DenseNet: growth %lld; 1..%d is possible", (long long)o->growth, MOST_GROWTH);
-    const int64_t growth = fri_channels(o, o->growth);
+    const int64_t growth = fr_model_channels(o, o->growth);
     *p = (plan){.blocks = 3, .layers = {per_block, per_block, per_block}, .growth = growth, .stem = 2 * growth};
     return FR_OK;
 }
@@ -81,9 +82,9 @@ fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m) {
     fr_value x;
     plan p = {0};
     fr_status s = FR_OK;
-    FR_TRY(s, fri_model_opts("DenseNet", opts, 4, &o));
+    FR_TRY(s, fr_model_opts_check("DenseNet", opts, 4, &o));
     FR_TRY(s, configure(depth, &o, &p));
-    FR_TRY(s, fri_model_opts("DenseNet", opts, p.imagenet ? 32 : 4, &o));
+    FR_TRY(s, fr_model_opts_check("DenseNet", opts, p.imagenet ? 32 : 4, &o));
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_IN);
     fr_net_scope_begin(n, "features");

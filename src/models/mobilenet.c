@@ -41,20 +41,20 @@ fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module **m) {
     int at = 1;
     if (version != 2) return fr_fail(FR_EINVAL, "MobileNet: version %d; 2 exists", version);
     const bool small = opts != NULL && opts->small_stem;
-    fr_status s = fri_model_opts("MobileNet", opts, small ? 8 : 32, &o);
+    fr_status s = fr_model_opts_check("MobileNet", opts, small ? 8 : 32, &o);
     if (s < 0) return s;
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     fr_net_scope_begin(n, "features");
-    x = conv_norm_relu6(n, "0", x, fri_channels(&o, 32), 3, small ? 1 : 2, 1, &o);
+    x = conv_norm_relu6(n, "0", x, fr_model_channels(&o, 32), 3, small ? 1 : 2, 1, &o);
     for (int i = 0; i < (int)(sizeof stages / sizeof *stages); i++)
         for (int k = 0; k < stages[i].blocks; k++) {
             fr_net_scope_begin(n, "%d", at++);
-            x = inverted_residual(n, x, stages[i].expansion, fri_channels(&o, stages[i].channels),
+            x = inverted_residual(n, x, stages[i].expansion, fr_model_channels(&o, stages[i].channels),
                                   k > 0 || (small && i == 1) ? 1 : stages[i].stride, &o);
             fr_net_scope_end(n);
         }
-    x = conv_norm_relu6(n, "18", x, o.width > 1 ? fri_channels(&o, 1280) : 1280, 1, 1, 1, &o);
+    x = conv_norm_relu6(n, "18", x, o.width > 1 ? fr_model_channels(&o, 1280) : 1280, 1, 1, 1, &o);
     fr_net_scope_end(n);
     x = fr_net_dropout(n, "classifier.0", fri_pool_flatten(n, x, 1), 0.2);
     x = fri_dense(n, "classifier.1", x, o.classes);

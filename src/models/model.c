@@ -1,13 +1,31 @@
 /* model.c - a network by its name, and a classifier from its file. */
-#include <frugal/models.h>
-
 #include "models/models.h"
 
+#include <frugal/addon.h>
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-typedef fr_status make_fn(int depth, const fr_model_opts *opts, fr_module **m);
+static const fr_model_family families[] = {
+    {"vgg", false, fr_vgg},
+    {"resnet", false, fr_resnet},
+    {"densenet_bc", false, fr_densenet},
+    {"densenet", false, fr_densenet},
+    {"mobilenet_v", false, fr_mobilenet},
+    {"unet", false, fr_unet},
+    {0},
+};
+
+/* Names of networks that an add-on has, for a sentence where it was not built. */
+static const struct {
+    const char *begin, *addon;
+} elsewhere[] = {{"mobilenet_v3", "zoo"},
+                 {"mobilenetv3", "zoo"},
+                 {"efficientnet", "zoo"},
+                 {"squeezenet", "zoo"},
+                 {"convnext", "zoo"}};
 
 /* Takes "_w0.5" off the end of name, into *width; another name stays. The point is one in every locale. */
 static const char *cut_width(char *name, double *width) {
@@ -24,55 +42,70 @@ static const char *cut_width(char *name, double *width) {
     return name;
 }
 
+/* The family whose name is all of `name`, or what stands before a number in it; NULL: none of these. */
+static const fr_model_family *family_in(const fr_model_family *f, const char *name) {
+    for (; f != NULL && f->name != NULL; f++) {
+        const size_t n = strlen(f->name);
+        if (strncmp(name, f->name, n) != 0) continue;
+        if (f->alone ? name[n] == '\0' : name[n] >= '0' && name[n] <= '9') return f;
+    }
+    return NULL;
+}
+
+/* Add-ons come first: "mobilenet_v3_small" is no MobileNetV2. */
+static const fr_model_family *family_of(const char *name) {
+    for (const fr_addon *const *a = fr_addons(); *a != NULL; a++) {
+        const fr_model_family *f = family_in((*a)->models, name);
+        if (f != NULL) return f;
+    }
+    return family_in(families, name);
+}
+
+static fr_status unknown(const char *name) {
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (strncmp(name, elsewhere[i].begin, strlen(elsewhere[i].begin)) == 0 &&
+            fr_addon_find(elsewhere[i].addon) == NULL) {
+            char what[FR_WEIGHTS_NAME_BYTES + 16];
+            snprintf(what, sizeof what, "model '%.*s'", FR_WEIGHTS_NAME_BYTES, name);
+            return fr_addon_missing(what, elsewhere[i].addon);
+        }
+    return fr_fail(FR_EINVAL,
+                   "model '%s' is not known: vgg16, resnet18, densenet121, densenet_bc40_k12, mobilenet_v2, unet4 and "
+                   "more are, those of the add-on zoo (mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, "
+                   "convnext_tiny, squeezenet1_1), with _bn, _small, _abn and last _w0.5 behind them",
+                   name);
+}
+
+/* Reads the number and the flags behind the family's name. False: something else stands there. */
+static bool read_rest(const char *rest, int *number, fr_model_opts *o) {
+    char *end = NULL;
+    const long depth = strtol(rest, &end, 10);
+    if (strncmp(end, "_k", 2) == 0 && end[2] >= '0' && end[2] <= '9') o->growth = strtol(end + 2, &end, 10);
+    for (; end[0] == '_'; end += strcspn(end + 1, "_") + 1) {
+        const char *part = end + 1;
+        const size_t length = strcspn(part, "_");
+        const bool abn = length == 3 && memcmp(part, "abn", 3) == 0;
+        if (length == 5 && memcmp(part, "small", 5) == 0)
+            o->small_stem = true;
+        else if (abn || (length == 2 && memcmp(part, "bn", 2) == 0))
+            o->batch_norm = true;
+        else
+            break;
+        if (abn) o->abn_slope = FR_ABN_SLOPE;
+    }
+    *number = (int)depth;
+    return end[0] == '\0' && depth <= INT32_MAX;
+}
+
 static fr_status make(const char *name, const fr_model_opts *opts, fr_module **m) {
-    static const struct {
-        const char *name;
-        make_fn *make;
-    } family[] = {{"vgg", fr_vgg},
-                  {"resnet", fr_resnet},
-                  {"densenet_bc", fr_densenet},
-                  {"densenet", fr_densenet},
-                  {"mobilenet_v", fr_mobilenet},
-                  {"unet", fr_unet},
-                  {"efficientnet_b", fr_efficientnet},
-                  {"squeezenet1_", fr_squeezenet}};
     const char *const asked = name;
     fr_model_opts o = opts != NULL ? *opts : *FR_MODEL_OPTS();
     char base[FR_WEIGHTS_NAME_BYTES] = "";
+    int number = 0;
     if (strlen(name) < sizeof base) name = cut_width(memcpy(base, name, strlen(name)), &o.width);
-    static const char *const v3[] = {"mobilenet_v3_small", "mobilenet_v3_large", "mobilenetv3_small_100",
-                                     "mobilenetv3_large_100"};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(name, v3[i]) == 0) {
-            o.timm = o.timm || i >= 2;
-            return fr_mobilenet_v3(i % 2 == 1, &o, m);
-        }
-    if (strcmp(name, "convnext_tiny") == 0) return fr_convnext_tiny(&o, m);
-    for (size_t i = 0; i < sizeof family / sizeof *family; i++) {
-        const size_t n = strlen(family[i].name);
-        char *rest = NULL;
-        if (strncmp(name, family[i].name, n) != 0 || name[n] < '0' || name[n] > '9') continue;
-        const long depth = strtol(name + n, &rest, 10);
-        if (strncmp(rest, "_k", 2) == 0 && rest[2] >= '0' && rest[2] <= '9') o.growth = strtol(rest + 2, &rest, 10);
-        for (; rest[0] == '_'; rest += strcspn(rest + 1, "_") + 1) {
-            const char *part = rest + 1;
-            const size_t length = strcspn(part, "_");
-            const bool abn = length == 3 && memcmp(part, "abn", 3) == 0;
-            if (length == 5 && memcmp(part, "small", 5) == 0)
-                o.small_stem = true;
-            else if (abn || (length == 2 && memcmp(part, "bn", 2) == 0))
-                o.batch_norm = true;
-            else
-                break;
-            if (abn) o.abn_slope = FR_ABN_SLOPE;
-        }
-        if (rest[0] == '\0' && depth <= INT32_MAX) return family[i].make((int)depth, &o, m);
-    }
-    return fr_fail(FR_EINVAL,
-                   "model '%s' is not known: vgg16, resnet18, densenet121, densenet_bc40_k12, mobilenet_v2, "
-                   "mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, convnext_tiny, squeezenet1_1, unet4 and "
-                   "are, with _bn, _small, _abn and last _w0.5 behind them",
-                   asked);
+    const fr_model_family *f = family_of(name);
+    if (f == NULL || (!f->alone && !read_rest(name + strlen(f->name), &number, &o))) return unknown(asked);
+    return f->make(number, &o, m);
 }
 
 fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m) {

@@ -1,7 +1,9 @@
 /* models.c - see models.h. */
 #include "models/models.h"
 
-fr_status fri_model_opts(const char *model, const fr_model_opts *opts, int64_t stride, fr_model_opts *out) {
+fr_status fr_model_opts_check(const char *model, const fr_model_opts *opts, int64_t stride, fr_model_opts *out) {
+    if (model == NULL || out == NULL)
+        return fr_fail(FR_EINVAL, "fr_model_opts_check: %s is NULL", model == NULL ? "model" : "out");
     *out = opts != NULL ? *opts : *FR_MODEL_OPTS();
     if (out->classes < 1 || out->in_channels < 1)
         return fr_fail(FR_EINVAL, "%s: %lld classes, %lld input channels; both must be >= 1", model,
@@ -22,14 +24,15 @@ bool fri_global_head(const fr_model_opts *o) {
     return o->head == FR_HEAD_GLOBAL || (o->head == FR_HEAD_AUTO && o->image_size < SMALL_IMAGE);
 }
 
-int64_t fri_divisible(double x) {
+int64_t fr_model_divisible(double x) {
     enum { DIVISOR = 8 };
     const int64_t n = (int64_t)(x + DIVISOR / 2.0) / DIVISOR * DIVISOR;
     return (double)n < 0.9 * x ? n + DIVISOR : n;
 }
 
-int64_t fri_channels(const fr_model_opts *o, int64_t channels) {
-    return o->width == 1 ? channels : fri_divisible((double)channels * o->width);
+int64_t fr_model_channels(const fr_model_opts *o, int64_t channels) {
+    if (o == NULL) return 0;
+    return o->width == 1 ? channels : fr_model_divisible((double)channels * o->width);
 }
 
 fr_net *fri_model_begin(const fr_model_opts *o, fr_value *x) {
@@ -54,38 +57,11 @@ fr_value fri_pool_flatten(fr_net *n, fr_value x, int64_t size) {
     return fr_net_flatten(n, "flatten", fr_net_adaptive_avgpool2d(n, "avgpool", x, size, size), 1);
 }
 
-fr_value fri_conv_norm(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel, int64_t stride,
-                       int64_t groups, const fr_batchnorm2d_opts *norm, fri_net_activation *bend) {
-    fr_net_scope_begin(n, "%s", name);
-    x = fr_net_conv2d(n, NULL, x, out, kernel,
-                      FR_CONV2D_OPTS(.stride = stride, .padding = kernel / 2, .groups = groups), FR_NO_BIAS);
-    x = fr_net_batchnorm2d(n, NULL, x, norm);
-    if (bend != NULL) x = bend(n, NULL, x);
-    fr_net_scope_end(n);
-    return x;
-}
-
-fr_value fri_squeeze_excite(fr_net *n, const char *name, fr_value x, int64_t squeeze, fri_net_activation *bend,
-                            fri_net_activation *gate) {
-    const int64_t c = fr_net_dim(n, x, -1);
-    fr_net_scope_begin(n, "%s", name);
-    fr_value s = fr_net_adaptive_avgpool2d(n, "avgpool", x, 1, 1);
-    s = bend(n, "activation", fr_net_conv2d(n, "fc1", s, squeeze, 1, NULL, FR_BIAS));
-    s = gate(n, "scale_activation", fr_net_conv2d(n, "fc2", s, c, 1, NULL, FR_BIAS));
-    x = fr_net_mul(n, "scale", x, s);
-    fr_net_scope_end(n);
-    return x;
-}
-
-void fri_begin_normal(fr_net *n, fr_value x, double std) {
-    fr_module *m = fr_net_layer_of(n, x);
-    if (m == NULL) return;
-    fr_net_try(n, fr_init_normal(fr_module_tensor(m, "weight"), 0, std));
-    fr_net_try(n, fr_tensor_fill(fr_module_tensor(m, "bias"), 0));
-}
-
 fr_value fri_dense(fr_net *n, const char *name, fr_value x, int64_t out) {
     x = fr_net_linear(n, name, x, out, FR_BIAS);
-    fri_begin_normal(n, x, 0.01);
+    fr_module *m = fr_net_layer_of(n, x);
+    if (m == NULL) return x;
+    fr_net_try(n, fr_init_normal(fr_module_tensor(m, "weight"), 0, 0.01));
+    fr_net_try(n, fr_tensor_fill(fr_module_tensor(m, "bias"), 0));
     return x;
 }

@@ -49,7 +49,7 @@ static fr_value residual(fr_net *n, bool bottleneck, fr_value x, int64_t width, 
 
 static fr_value residual_stem(fr_net *n, fr_value x, const fr_model_opts *o) {
     const int64_t kernel = o->small_stem ? 3 : 7, stride = o->small_stem ? 1 : 2;
-    x = fr_net_conv2d(n, "conv1", x, fri_channels(o, 64), kernel,
+    x = fr_net_conv2d(n, "conv1", x, fr_model_channels(o, 64), kernel,
                       FR_CONV2D_OPTS(.stride = stride, .padding = kernel / 2), FR_NO_BIAS);
     x = fri_norm_relu(n, "bn1", "relu", x, o);
     return o->small_stem ? x : fr_net_maxpool2d(n, "maxpool", x, 3, FR_POOL2D_OPTS(.stride = 2, .padding = 1));
@@ -63,13 +63,13 @@ fr_status fr_resnet(int depth, const fr_model_opts *opts, fr_module **m) {
     for (int i = 0; i < (int)(sizeof variants / sizeof *variants); i++)
         if (variants[i].depth == depth) at = i;
     if (at < 0) return fr_fail(FR_EINVAL, "ResNet: depth %d; 18, 34, 50, 101 and 152 exist", depth);
-    fr_status s = fri_model_opts("ResNet", opts, opts != NULL && opts->small_stem ? 8 : 32, &o);
+    fr_status s = fr_model_opts_check("ResNet", opts, opts != NULL && opts->small_stem ? 8 : 32, &o);
     if (s < 0) return s;
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     x = residual_stem(n, x, &o);
     for (int i = 0; i < 4; i++) {
-        const int64_t width = fri_channels(&o, (int64_t)64 << i);
+        const int64_t width = fr_model_channels(&o, (int64_t)64 << i);
         for (int k = 0; k < variants[at].blocks[i]; k++) {
             fr_net_scope_begin(n, "layer%d.%d", i + 1, k);
             x = residual(n, variants[at].bottleneck, x, width, k == 0 && i > 0 ? 2 : 1, &o);

@@ -24,7 +24,7 @@ static fr_value features(fr_net *n, fr_value x, const int *layers, const fr_mode
             x = fr_net_maxpool2d(n, NULL, x, 2, NULL);
             continue;
         }
-        x = fr_net_conv2d(n, NULL, x, fri_channels(o, layers[i]), 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
+        x = fr_net_conv2d(n, NULL, x, fr_model_channels(o, layers[i]), 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
         x = o->batch_norm ? fri_norm_relu(n, NULL, NULL, x, o) : fr_net_relu(n, NULL, x);
     }
     fr_net_scope_end(n);
@@ -35,7 +35,7 @@ static fr_value classifier(fr_net *n, fr_value x, const fr_model_opts *o) {
     x = fri_pool_flatten(n, x, 7);
     fr_net_scope_begin(n, "classifier");
     for (int i = 0; i < 2; i++) {
-        x = fr_net_relu(n, NULL, fri_dense(n, NULL, x, fri_channels(o, 4096)));
+        x = fr_net_relu(n, NULL, fri_dense(n, NULL, x, fr_model_channels(o, 4096)));
         x = fr_net_dropout(n, NULL, x, o->dropout);
     }
     x = fri_dense(n, NULL, x, o->classes);
@@ -51,7 +51,7 @@ fr_status fr_vgg(int depth, const fr_model_opts *opts, fr_module **m) {
     for (size_t i = 0; i < sizeof configurations / sizeof *configurations; i++)
         if (configurations[i].depth == depth) layers = configurations[i].layers;
     if (layers == NULL) return fr_fail(FR_EINVAL, "VGG: depth %d; 11, 13, 16 and 19 exist", depth);
-    fr_status s = fri_model_opts("VGG", opts, 32, &o);
+    fr_status s = fr_model_opts_check("VGG", opts, 32, &o);
     if (s < 0) return s;
     if (o.abn_slope > 0 && !o.batch_norm)
         return fr_fail(FR_EINVAL, "VGG: abn_slope %g without batch_norm: there is no batch norm to activate in place",

@@ -137,6 +137,7 @@ def main():
                 found = list(declarations(f.read()))
             lines = [line for declaration in found for line in calls(*declaration)]
             if lines:
+                out.write(f"#include <frugal/{os.path.basename(header)}>\n")
                 name = os.path.basename(header).removesuffix(".h")
                 out.write(f"Test(null, {name}) {{\n" + "\n".join(lines) + "\n}\n\n")
 

@@ -21,6 +21,8 @@ BOUNDS = {"exact": 1e-5, "default": 2e-5}  # relative
 MODELS = ["vgg16_bn", "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
           "efficientnet_b0", "convnext_tiny", "squeezenet1_1"]
 # torchvision's width multiplier (_make_divisible); 0.35 * 24 and 0.35 * 32 are rounded up to keep 90 %
+if not os.path.isdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/addons/zoo")):
+    MODELS = MODELS[:4]
 WIDTHS = {"mobilenet_v2": (0.35, 1.4), "mobilenet_v3_small": (0.75,), "mobilenet_v3_large": (0.35,),
           "efficientnet_b0": (0.5,)}
 # timm's name of a network, and ours

@@ -32,7 +32,9 @@ class Mutant:
 
 
 def read(words, cuda):
-    for path in sorted(glob.glob(os.path.join(os.path.dirname(__file__), "*.mutants"))):
+    here = os.path.dirname(__file__)
+    found = [path for where in (".", "../addons/*") for path in glob.glob(os.path.join(here, where, "*.mutants"))]
+    for path in sorted(found):
         if os.path.basename(path) == "cuda.mutants" and not cuda:
             continue
         with open(path, encoding="utf-8") as f:

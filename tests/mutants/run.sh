@@ -1,5 +1,6 @@
 #!/bin/sh
-# Plants each fault of tests/mutants/*.mutants in a copy of the tree and expects the test it names to fail. A fault that
+# Plants each fault of tests/mutants/*.mutants and tests/addons/*/*.mutants in a copy of the tree and expects the test
+# it names to fail. A fault that
 # passes, and one whose old text is not in its file exactly once, are failures: the list ages with the code or says so.
 #
 #   sh tests/mutants/run.sh               all, in build-mutants/ (kept: the next run builds what changed)

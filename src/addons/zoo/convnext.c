@@ -7,12 +7,12 @@
  *            channels
  *   head     global average pooling, classifier.0 layer norm, classifier.2
  * Layer norm: eps 1e-6, over the channels, which lie last in memory: torchvision's permutations are no layers here. */
-#include "models/models.h"
+#include "addons/zoo/layers.h"
 
 #define EPS 1e-6
 
 static fr_value begun(fr_net *n, fr_value x) {
-    fri_begin_normal(n, x, 0.02);
+    fri_zoo_begin_normal(n, x, 0.02);
     return x;
 }
 
@@ -32,19 +32,17 @@ static fr_value cn_block(fr_net *n, fr_value x, double p) {
 }
 
 fr_status fr_convnext_tiny(const fr_model_opts *opts, fr_module **m) {
+    FRI_ZOO_SLOT(m);
     enum { STAGES = 4, BLOCKS = 18, CHANNELS = 96 };
     static const int blocks[STAGES] = {3, 3, 9, 3};
-    FRI_MODEL_SLOT(m);
     fr_model_opts o;
     fr_value x;
     int block = 0;
-    fr_status s = fri_model_opts("ConvNeXt", opts, 32, &o);
+    fr_status s = fri_zoo_opts("ConvNeXt", opts, 32, &o);
     if (s < 0) return s;
-    if (o.small_stem || o.abn_slope > 0)
-        return fr_fail(FR_EINVAL, "ConvNeXt: %s is not there for it", o.small_stem ? "small_stem" : "abn_slope");
-    fr_net *n = fri_model_begin(&o, &x);
+    fr_net *n = fri_zoo_begin(&o, &x);
     fr_net_scope_begin(n, "features");
-    x = fr_net_layer_norm(n, "0.1", cn_conv(n, "0.0", x, fri_channels(&o, CHANNELS), 4), EPS);
+    x = fr_net_layer_norm(n, "0.1", cn_conv(n, "0.0", x, fr_model_channels(&o, CHANNELS), 4), EPS);
     for (int i = 0; i < STAGES; i++) {
         for (int k = 0; k < blocks[i]; k++, block++) {
             fr_net_scope_begin(n, "%d.%d", 2 * i + 1, k);

@@ -4,7 +4,7 @@
  *   fires    features.3 ..: squeeze 1x1 to s channels, relu; expand1x1 and expand3x3 of that, relu, side by side; max
  *            pooling behind the second and the fourth
  *   head     dropout 0.5, classifier.1: 1x1 to the classes, relu, global average pooling */
-#include "models/models.h"
+#include "addons/zoo/layers.h"
 
 #include <math.h>
 
@@ -45,30 +45,28 @@ static fr_value pool(fr_net *n, int at, fr_value x) {
 }
 
 fr_status fr_squeezenet(int version, const fr_model_opts *opts, fr_module **m) {
-    FRI_MODEL_SLOT(m);
+    FRI_ZOO_SLOT(m);
     fr_model_opts o;
     fr_value x;
     if (version != 1) return fr_fail(FR_EINVAL, "SqueezeNet: 1.%d; 1.1 exists", version);
-    fr_status s = fri_model_opts("SqueezeNet", opts, 17, &o);
+    fr_status s = fri_zoo_opts("SqueezeNet", opts, 17, &o);
     if (s < 0) return s;
-    if (o.small_stem || o.abn_slope > 0)
-        return fr_fail(FR_EINVAL, "SqueezeNet: %s is not there for it", o.small_stem ? "small_stem" : "abn_slope");
-    fr_net *n = fri_model_begin(&o, &x);
+    fr_net *n = fri_zoo_begin(&o, &x);
     fr_net_scope_begin(n, "features");
-    x = fr_net_conv2d(n, "0", x, fri_channels(&o, 64), 3, FR_CONV2D_OPTS(.stride = 2), FR_BIAS);
+    x = fr_net_conv2d(n, "0", x, fr_model_channels(&o, 64), 3, FR_CONV2D_OPTS(.stride = 2), FR_BIAS);
     begin_as_torchvision(n, x);
     x = pool(n, 2, fr_net_relu(n, "1", x));
     for (size_t i = 0; i < sizeof fires / sizeof *fires; i++) {
         if (fires[i].pool) x = pool(n, fires[i].at - 1, x);
         fr_net_scope_begin(n, "%d", fires[i].at);
-        x = fire(n, x, fri_channels(&o, fires[i].squeeze), fri_channels(&o, fires[i].expand));
+        x = fire(n, x, fr_model_channels(&o, fires[i].squeeze), fr_model_channels(&o, fires[i].expand));
         fr_net_scope_end(n);
     }
     fr_net_scope_end(n);
     x = fr_net_dropout(n, "classifier.0", x, 0.5);
     x = fr_net_conv2d(n, "classifier.1", x, o.classes, 1, NULL, FR_BIAS);
     begin_as_torchvision(n, x);
-    fri_begin_normal(n, x, 0.01);
-    x = fri_pool_flatten(n, fr_net_relu(n, "classifier.2", x), 1);
+    fri_zoo_begin_normal(n, x, 0.01);
+    x = fri_zoo_pool(n, fr_net_relu(n, "classifier.2", x));
     return fr_net_end(&n, &x, 1, m);
 }

@@ -6,7 +6,7 @@
  *            shape stays stochastic depth, whose p grows from 0 to 0.2 over the blocks, and + x
  *   head     features.8: 1x1 to four times the channels, batch norm, silu; global average pooling, dropout 0.2,
  *            classifier.1 */
-#include "models/models.h"
+#include "addons/zoo/layers.h"
 
 #include <math.h>
 
@@ -22,10 +22,10 @@ static fr_value mbconv(fr_net *n, fr_value x, int expansion, int64_t kernel, int
     fr_value y = x;
     int at = 0;
     fr_net_scope_begin(n, "block");
-    if (expansion > 1) y = fri_conv_norm(n, names[at++], y, inner, 1, 1, 1, NULL, fr_net_silu);
-    y = fri_conv_norm(n, names[at++], y, inner, kernel, stride, inner, NULL, fr_net_silu);
-    y = fri_squeeze_excite(n, names[at++], y, in / 4, fr_net_silu, fr_net_sigmoid);
-    y = fri_conv_norm(n, names[at], y, out, 1, 1, 1, NULL, NULL);
+    if (expansion > 1) y = fri_zoo_conv_norm(n, names[at++], y, inner, 1, 1, 1, NULL, fr_net_silu);
+    y = fri_zoo_conv_norm(n, names[at++], y, inner, kernel, stride, inner, NULL, fr_net_silu);
+    y = fri_zoo_squeeze_excite(n, names[at++], y, in / 4, fr_net_silu, fr_net_sigmoid);
+    y = fri_zoo_conv_norm(n, names[at], y, out, 1, 1, 1, NULL, NULL);
     fr_net_scope_end(n);
     if (stride != 1 || in != out) return y;
     return fr_net_add(n, "add", fr_net_stochastic_depth(n, "stochastic_depth", y, p), x);
@@ -43,29 +43,27 @@ static fr_value uniform_head(fr_net *n, const char *name, fr_value x, int64_t cl
 }
 
 fr_status fr_efficientnet(int version, const fr_model_opts *opts, fr_module **m) {
-    FRI_MODEL_SLOT(m);
+    FRI_ZOO_SLOT(m);
     fr_model_opts o;
     fr_value x;
     int block = 0;
     if (version != 0) return fr_fail(FR_EINVAL, "EfficientNet: B%d; B0 exists", version);
-    fr_status s = fri_model_opts("EfficientNet", opts, 32, &o);
+    fr_status s = fri_zoo_opts("EfficientNet", opts, 32, &o);
     if (s < 0) return s;
-    if (o.small_stem || o.abn_slope > 0)
-        return fr_fail(FR_EINVAL, "EfficientNet: %s is not there for it", o.small_stem ? "small_stem" : "abn_slope");
-    fr_net *n = fri_model_begin(&o, &x);
+    fr_net *n = fri_zoo_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     fr_net_scope_begin(n, "features");
-    x = fri_conv_norm(n, "0", x, fri_channels(&o, 32), 3, 2, 1, NULL, fr_net_silu);
+    x = fri_zoo_conv_norm(n, "0", x, fr_model_channels(&o, 32), 3, 2, 1, NULL, fr_net_silu);
     for (int i = 0; i < MB_STAGES; i++)
         for (int k = 0; k < mb_stages[i].blocks; k++, block++) {
             fr_net_scope_begin(n, "%d.%d", i + 1, k);
             x = mbconv(n, x, mb_stages[i].expansion, mb_stages[i].kernel, k > 0 ? 1 : mb_stages[i].stride,
-                       fri_channels(&o, mb_stages[i].channels), 0.2 * block / MB_BLOCKS);
+                       fr_model_channels(&o, mb_stages[i].channels), 0.2 * block / MB_BLOCKS);
             fr_net_scope_end(n);
         }
-    x = fri_conv_norm(n, "8", x, 4 * fr_net_dim(n, x, -1), 1, 1, 1, NULL, fr_net_silu);
+    x = fri_zoo_conv_norm(n, "8", x, 4 * fr_net_dim(n, x, -1), 1, 1, 1, NULL, fr_net_silu);
     fr_net_scope_end(n);
-    x = fr_net_dropout(n, "classifier.0", fri_pool_flatten(n, x, 1), 0.2);
+    x = fr_net_dropout(n, "classifier.0", fri_zoo_pool(n, x), 0.2);
     x = uniform_head(n, "classifier.1", x, o.classes);
     return fr_net_end(&n, &x, 1, m);
 }

@@ -1,0 +1,35 @@
+/* checks.h - checks of a network that tests of several families share. */
+#ifndef FRI_TESTS_MODELS_CHECKS_H
+#define FRI_TESTS_MODELS_CHECKS_H
+
+#include <frugal/models.h>
+
+typedef fr_status model_fn(int depth, const fr_model_opts *opts, fr_module **m);
+
+/* Tensors of these names are there, in this order. */
+void expect_names(model_fn *make, int depth, const fr_model_opts *o, const char *const *names, int count);
+/* At width 2 every number of channels is twice the number at width 1: the even ones among the first and the last of a
+ * kernel's four dimensions, [out, height, width, in]; images have 3 channels, classes are 7, depthwise is 1. */
+void expect_doubled(const char *name);
+
+struct wanted {
+    const char *path;
+    double std; /* 0: every value is `mean` */
+    double mean;
+    bool seen;
+};
+
+/* Moments of initial values are as in the rows. */
+void expect_initial(model_fn *make, int depth, const fr_model_opts *o, struct wanted *rows, int n);
+/* The side of a layer's result, of an image of `size` pixels. */
+int64_t side_at(fr_module *m, const char *layer, int64_t size);
+
+/* Layers of the same names, classes, parameters and eps. */
+bool same_tree(fr_module *a, fr_module *b);
+
+/* train_golden.c: three SGD steps against PyTorch in f64, with tolerances `exact` and, with Winograd's convolutions,
+ * `usual`. frozen: names of layers, or NULL where the norms train, too. */
+void golden_run(const char *net, model_fn *make, int depth, bool batch_norm, const char *const *frozen, double exact,
+                double usual);
+
+#endif
