@@ -76,10 +76,6 @@ FR_API fr_status fr_dataset_tar(const char *pattern, fr_dataset **out);
 FR_API fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, int64_t width, int64_t channels,
                                       uint64_t seed, fr_dataset **out);
 
-/* The images of both, those of b behind those of a (torch's ConcatDataset); it keeps a reference to each. Sizes and
- * names are a's. FR_EINVAL: they differ in channels, element type, targets or classes. */
-FR_API fr_status fr_dataset_concat(fr_dataset *a, fr_dataset *b, fr_dataset **out);
-
 /* Drops the reference and clears the pointer; accepts a pointer to NULL. A loader keeps a reference of its own. */
 FR_API fr_dataset *fr_dataset_retain(fr_dataset *dataset); /* another reference; returns it. NULL stays NULL */
 FR_API void fr_dataset_release(fr_dataset **dataset);

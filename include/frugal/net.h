@@ -168,16 +168,6 @@ FR_API int fr_module_frozen_prefix(fr_module *m);
  * same bits; alive are the activations of one part instead of the batch's. 0: all at once. FR_EINVAL: m is no network,
  * images < 0. */
 FR_API fr_status fr_module_prefix_parts(fr_module *m, int64_t images);
-/* The last unit's first layer (fr_module_units) that has only these layers before it, where one value is handed on; 0:
- * there is none. */
-FR_API int fr_module_frozen_cut(fr_module *m);
-/* *y = that value, of the images x, without a graph: what the layers before `layer` make, in parts where those are set.
- * FR_EINVAL: `layer` is no such cut. */
-FR_API fr_status fr_module_forward_cut(fr_module *m, int layer, fr_tensor *x, fr_tensor **y);
-/* Until it is called with what it returned, the network takes that value in place of its input: the layers before
- * `layer` do not run. 0: it takes its input. */
-FR_API int fr_module_begin_at(fr_module *m, int layer);
-
 /* *m, a network of f32 layers, becomes one that only infers: a batch norm behind a convolution is folded into its
  * weights, w gamma / sqrt(var + eps) by the running values; one call convolves, adds what the next layer adds, and
  * rectifies; weights are laid out once, at the first forward, as the kernel reads them. Results are the evaluation's

@@ -9,7 +9,6 @@
 #include <frugal/unstable/event.h>
 #include <frugal/unstable/input.h>
 #include <frugal/unstable/readback.h>
-#include <frugal/unstable/records.h>
 #include <frugal/unstable/timeline.h>
 #include <frugal/unstable/tracker.h>
 

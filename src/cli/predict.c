@@ -78,7 +78,7 @@ static fr_status classifier(fri_session *r, fr_classifier *c) {
     FR_TRY(s, fri_resume(r));
     c->model = fr_module_retain(r->model);
     c->info.classes = r->config->outputs;
-    fri_data_loader_opts(r->config, FRI_SPLIT_ALL, &c->input);
+    fri_data_loader_opts(r->config, FR_SPLIT_TEST, &c->input);
 done:
     fr_weights_info_clear(&info);
     return s;

@@ -30,7 +30,6 @@ typedef struct fri_list {
     int *result;          /* values; taps are the last of them */
     int layers, values, results, inputs;
     int64_t prefix_images; /* in a part of the frozen prefix; 0: all at once */
-    int begins;            /* the layer that takes the input; 0: the first (fr_module_begin_at) */
 } fri_list;
 
 /* The list of a network; *one is filled and returned for any other module: that module as the only layer, between as

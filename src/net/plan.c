@@ -223,9 +223,9 @@ static fr_status run_prefix(const schedule *c, fri_net_pass *p, int *units) {
     for (int i = 0; i <= c->units; i++) {
         bool across = false;
         for (int r = 0; r < c->ranges; r++) across = across || (c->range[r].first < i && i < c->range[r].end);
-        if (!across || c->list->begins > 0) border[borders++] = c->first[i];
+        if (!across) border[borders++] = c->first[i];
     }
-    if (fri_here.units.fn == NULL || c->list->begins > 0) s = fri_net_pass_prefix(p, border, borders, &end);
+    if (fri_here.units.fn == NULL) s = fri_net_pass_prefix(p, border, borders, &end);
     free(border);
     for (*units = 0; *units < c->units && c->first[*units] < end;) (*units)++;
     return s;

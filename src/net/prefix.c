@@ -69,37 +69,6 @@ static fr_status run_part(fri_net_pass *p, int end, int64_t first, int64_t n) {
     return FR_OK;
 }
 
-/* The only value that is alive in front of layer `at`; -1: there are several, or results are made before it. */
-static int handed_at(const fri_list *l, int at) {
-    int only = -1;
-    for (int v = 0; v < l->values; v++) {
-        const bool result = l->value[v].made_by < at && l->value[v].last_reader == l->layers;
-        if (result || (fri_alive(l, v, at) && only >= 0)) return -1;
-        if (fri_alive(l, v, at)) only = v;
-    }
-    return only;
-}
-
-int fr_module_frozen_cut(fr_module *m) {
-    if (m == NULL || !fri_is_net(m) || fri_list_edit(m)->inputs != 1) return 0;
-    const fri_list *l = fri_list_edit(m);
-    const int units = fr_module_units(m, NULL, 0), most = prefix_of(l, true);
-    int *first = malloc((size_t)units * sizeof *first), cut = 0;
-    if (first == NULL) return 0;
-    (void)fr_module_units(m, first, units);
-    for (int i = 0; i < units && first[i] <= most; i++)
-        if (handed_at(l, first[i]) > 0) cut = first[i];
-    free(first);
-    return cut;
-}
-
-int fr_module_begin_at(fr_module *m, int layer) {
-    if (m == NULL || !fri_is_net(m)) return 0;
-    const int was = fri_list_edit(m)->begins;
-    fri_list_edit(m)->begins = layer;
-    return was;
-}
-
 /* Layers 0 .. end - 1 on parts of so many images, or on all at once. */
 static fr_status run_parts(fri_net_pass *p, int end, int64_t images) {
     const int64_t all = p->value[0]->shape.dim[0];
@@ -109,45 +78,10 @@ static fr_status run_parts(fri_net_pass *p, int end, int64_t images) {
     return s;
 }
 
-fr_status fr_module_forward_cut(fr_module *m, int layer, fr_tensor *x, fr_tensor **y) {
-    FRI_NOT_NULL(m, x, y);
-    const int most = fr_module_frozen_cut(m);
-    const int handed = layer > 0 && layer <= most ? handed_at(fri_list_edit(m), layer) : -1;
-    if (handed < 0 || x->shape.rank < 1)
-        return fr_fail(FR_EINVAL, "forward_cut: layer %d is no cut of %s where only frozen layers lie before", layer,
-                       m->class_->name);
-    const fri_list *l = fri_list_edit(m);
-    fri_net_pass p = {0};
-    const bool was = fr_no_grad_begin();
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_net_pass_begin(l, NULL, &p));
-    p.value[0] = fr_tensor_retain(x);
-    if (l->prefix_images > 0 && l->prefix_images < x->shape.dim[0])
-        FR_TRY(s, run_parts(&p, layer, l->prefix_images));
-    else
-        FR_TRY(s, fri_net_pass_run(&p, 0, layer));
-    fri_tensor_put(&p.value[handed], y);
-done:
-    if (p.value != NULL) fri_net_pass_end(&p);
-    fr_no_grad_end(was);
-    return s;
-}
-
 static bool is_border(const int *border, int borders, int at) {
     for (int i = 0; i < borders; i++)
         if (border[i] == at) return true;
     return border == NULL;
-}
-
-/* The input is what an earlier forward_cut gave. */
-static fr_status take_cut(fri_net_pass *p, const int *border, int borders, int *end) {
-    const int at = p->list->begins, value = handed_at(p->list, at);
-    if (value <= 0 || !is_border(border, borders, at))
-        return fr_fail(FR_EINVAL, "network: it begins at layer %d, which is no cut, or none of its units begins there",
-                       at);
-    FRI_MOVE(&p->value[value], p->value[0]);
-    *end = at;
-    return FR_OK;
 }
 
 fr_status fri_net_pass_prefix(fri_net_pass *p, const int *border, int borders, int *end) {
@@ -156,7 +90,6 @@ fr_status fri_net_pass_prefix(fri_net_pass *p, const int *border, int borders, i
     const bool grad = fr_grad_enabled();
     fr_status s = FR_OK;
     *end = 0;
-    if (l->begins > 0) return take_cut(p, border, borders, end);
     const int64_t images = l->prefix_images, all = x->shape.rank > 0 ? x->shape.dim[0] : 0;
     if (images == 0 || images >= all || l->inputs != 1 || (grad && x->requires_grad)) return s;
     int n = prefix_of(l, grad);

@@ -13,11 +13,7 @@
 /* What repeats in a run. Each is a section of its plan. */
 typedef enum fri_part {
     FRI_PART_SETUP,
-    FRI_PART_FEATURES,       /* --cache-features: the images' loader and first batch */
-    FRI_PART_FEATURES_BATCH, /* each further one */
-    FRI_PART_FEATURES_SHORT, /* the short last one */
-    FRI_PART_FEATURES_DONE,  /* the loader of features */
-    FRI_PART_FIRST_STEP,     /* of the run */
+    FRI_PART_FIRST_STEP, /* of the run */
     FRI_PART_STEP,
     FRI_PART_SHORT_STEP,       /* on the short last batch of an epoch */
     FRI_PART_EVALUATION,       /* its loader and first batch */

@@ -243,35 +243,9 @@ static fr_status check_budget(const fri_config *c) {
     return CHECK(c, rows);
 }
 
-static fr_status check_features(const fri_config *c) {
-    const fr_train_opts *o = &c->opts;
-    const bool colored = o->brightness > 0 || o->contrast > 0 || o->saturation > 0 || o->hue > 0;
-    if (o->cache_features == NULL) return FR_OK;
-    const conflict rows[] = {
-        {o->n_freeze == 0 && o->n_train_only == 0,
-         "--cache-features: nothing is frozen; --freeze or --train-only says what is"},
-        {o->augment, "--cache-features: images are varied, each time otherwise; --no-augment leaves them as they are"},
-        {o->native_crops, "--cache-features with --native-crops: crops are at other places each time"},
-        {o->mixup > 0 || o->cutmix > 0, "--cache-features with --mixup or --cutmix: images are mixed"},
-        {o->random_erasing > 0, "--cache-features with --random-erasing: images are varied"},
-        {o->rand_augment != NULL, "--cache-features with --rand-augment: images are varied"},
-        {colored, "--cache-features with --brightness, --contrast, --saturation or --hue: images are varied"},
-        {fri_trains_auto(o), "--cache-features with --train-only auto: what is frozen is not known before the plan"},
-        {o->memory_budget != SIZE_MAX && o->fit_switches,
-         "--cache-features with --memory-budget: units are not fitted to features; --no-fit-switches says whether the "
-         "run as it is fits"},
-        {o->plan_all, "--cache-features with --all: units are not fitted to features"},
-        {c->ranks > 1 && strcmp(o->cache_features, "memory") != 0,
-         "--cache-features {cache-features} on several ranks: each would write the file; 'memory' is each one's own"},
-        {o->predict != NULL, "--cache-features with --predict: images are looked at once"},
-    };
-    return CHECK(c, rows);
-}
-
 fr_status fri_check_flags(const fri_config *c) {
-    fr_status (*const check_each[])(const fri_config *) = {check_model,      check_step,       check_ranks,
-                                                           check_cuda_graph, check_fused_step, check_files,
-                                                           check_views,      check_budget,     check_features};
+    fr_status (*const check_each[])(const fri_config *) = {check_model,      check_step,  check_ranks, check_cuda_graph,
+                                                           check_fused_step, check_files, check_views, check_budget};
     for (size_t i = 0; i < sizeof check_each / sizeof *check_each; i++) FRI_TRY(check_each[i](c));
     return FR_OK;
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 static int64_t images(const fri_config *c, int split) {
-    return (split != FR_SPLIT_TEST ? c->train_count : 0) + (split != FR_SPLIT_TRAIN ? c->test_count : 0);
+    return split == FR_SPLIT_TRAIN ? c->train_count : c->test_count;
 }
 
 int64_t fri_batch_size(const fri_config *c, int split) {
@@ -32,23 +32,13 @@ bool fri_mixes(const fr_train_opts *o) {
     return o->mixup > 0 || o->cutmix > 0;
 }
 
-static bool featured(const fri_config *c, int split) {
-    return c->features.layer > 0 && split != FRI_SPLIT_ALL;
+fr_dtype fri_image_dtype(const fri_config *c) {
+    return c->bytes ? FR_U8 : FR_F32;
 }
 
-fr_dtype fri_image_dtype(const fri_config *c, int split) {
-    return c->bytes && !featured(c, split) ? FR_U8 : FR_F32;
-}
-
-/* Features lie as images of one channel, whose rows are those of the features where these have rows. */
-fr_shape fri_image_shape(const fri_config *c, int split, int64_t n) {
+fr_shape fri_image_shape(const fri_config *c, int64_t n) {
     const int64_t size = c->opts.image_size;
-    const fr_shape *f = &c->features.shape;
-    int64_t numbers = 1;
-    if (!featured(c, split)) return (fr_shape){4, {n, size, size, c->channels}};
-    for (int i = 1; i < f->rank; i++) numbers *= f->dim[i];
-    const int64_t rows = f->rank == 4 ? f->dim[1] : 1;
-    return (fr_shape){4, {n, rows, numbers / rows, 1}};
+    return (fr_shape){4, {n, size, size, c->channels}};
 }
 
 fr_dtype fri_target_dtype(const fri_config *c) {

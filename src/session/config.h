@@ -14,17 +14,6 @@
 
 enum { FRI_TRAIN_ONLY_WORDS = 3, FRI_TRAIN_ONLY_BYTES = 96 };
 
-/* --cache-features (features.c): what the network is fed with in place of images. */
-typedef struct fri_features {
-    int layer;      /* that takes them; 0: there are none */
-    fr_shape shape; /* of one image's, with a first dimension of 1 */
-    fr_dtype dtype;
-    bool there; /* their file is */
-} fri_features;
-
-/* The images of both splits, one after the other, as an evaluation lays them out: what features are made of. */
-enum { FRI_SPLIT_ALL = FR_SPLIT_TEST + 1 };
-
 typedef struct fri_config {
     const fr_train_program *program;
     fr_train_opts opts; /* resolved: device, image_size, classes and lr hold values */
@@ -54,7 +43,6 @@ typedef struct fri_config {
     bool bytes;                                         /* images reach the device as u8, and are normalized there */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* what images are normalized with */
 
-    fri_features features;
     bool workspace_auto;                        /* the run's plan decides what scratch kernels take (workspace.c) */
     char model_name[FR_TRAIN_NAME_BYTES];       /* model.c */
     bool accuracy;                              /* the model's results are classes, which can be counted */
@@ -77,9 +65,9 @@ static inline bool fri_counts_steps(const fri_config *c) {
     return c->accuracy && c->opts.mixup == 0 && c->opts.cutmix == 0;
 }
 bool fri_mixes(const fr_train_opts *o); /* training's targets are shares of classes */
-/* What the loader's images (or features) are, and n targets of a step, as tensors. */
-fr_dtype fri_image_dtype(const fri_config *c, int split);
-fr_shape fri_image_shape(const fri_config *c, int split, int64_t n);
+/* What the loader's images are, and n targets of a step, as tensors. */
+fr_dtype fri_image_dtype(const fri_config *c);
+fr_shape fri_image_shape(const fri_config *c, int64_t n);
 fr_dtype fri_target_dtype(const fri_config *c);
 fr_shape fri_target_shape(const fri_config *c, int64_t n);
 

@@ -209,25 +209,22 @@ static void vary(const fri_config *c, int split, fr_loader_opts *l) {
 
 void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
     const fr_train_opts *o = &c->opts;
-    const bool train = split == FR_SPLIT_TRAIN, features = c->features.layer > 0 && split != FRI_SPLIT_ALL;
-    const fr_shape shape = fri_image_shape(c, split, 1);
+    const bool train = split == FR_SPLIT_TRAIN;
     *l = fr_loader_opts_default();
     l->batch_size = fri_batch_size(c, split);
-    l->height = shape.dim[1];
-    l->width = shape.dim[2];
-    l->channels = shape.dim[3];
-    if (!features) memcpy(l->mean, c->mean, sizeof l->mean);
-    if (!features) memcpy(l->std, c->std, sizeof l->std);
+    l->height = l->width = o->image_size;
+    l->channels = c->channels;
+    memcpy(l->mean, c->mean, sizeof l->mean);
+    memcpy(l->std, c->std, sizeof l->std);
     l->shuffle = train;
     l->drop_last = train && !o->keep_last;
     l->seed = (uint64_t)o->seed;
     l->workers = (int)o->workers;
     l->prefetch = (int)o->prefetch;
     l->shuffle_window = o->shuffle_window;
-    l->dtype = fri_image_dtype(c, split);
+    l->dtype = fri_image_dtype(c);
     l->device = o->device == FR_META ? FR_META : FR_CPU;
-    if (l->device != FR_META && o->predict == NULL &&
-        split != FRI_SPLIT_ALL) { /* a dry run's data set is not the run's */
+    if (l->device != FR_META && o->predict == NULL) { /* a dry run's data set is not the run's */
         l->group = train ? o->accumulate : c->ranks;
         l->every = c->ranks;
         l->first = c->rank;
@@ -242,7 +239,7 @@ void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
     l->hue = train ? o->hue : 0;
     if (train && o->rand_augment != NULL)
         (void)fri_rand_augment_read(o->rand_augment, &l->rand_ops, &l->rand_magnitude);
-    if (!features) vary(c, split, l);
+    vary(c, split, l);
 }
 
 fr_status fri_data_loader(const fri_config *c, int split, fr_dataset *data, fr_loader **out) {

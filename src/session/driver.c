@@ -125,24 +125,6 @@ static fr_status epoch(const drive *d, int64_t *skip, bool *more) {
     return save_if_due(d, true); /* a signal may have come in the evaluation */
 }
 
-/* --cache-features: before the first step, unless they are there. */
-static fr_status features(const drive *d) {
-    const fri_config *c = d->r->config;
-    if (c->features.layer == 0 || d->r->features_made) return FR_OK;
-    const int64_t full = (c->train_count + c->test_count) / fri_batch_size(c, FRI_SPLIT_ALL);
-    const int64_t batches = full + (fri_batch_rest(c, FRI_SPLIT_ALL) > 0);
-    int64_t done = 1;
-    fri_evaluation_scope was = fri_evaluation_begin(d->r);
-    fr_status s = FR_OK;
-    for (int64_t i = 0; s == FR_OK && i < batches && !stopped(d); i += done) {
-        const fri_part part = i == 0 ? FRI_PART_FEATURES : i < full ? FRI_PART_FEATURES_BATCH : FRI_PART_FEATURES_SHORT;
-        done = 1;
-        s = d->how->features(d->ctx, part, part == FRI_PART_FEATURES_BATCH ? full - i : 1, &done);
-    }
-    fri_evaluation_end(d->r, was);
-    return d->how->features_over(d->ctx, s);
-}
-
 fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
     const drive d = {.r = r,
                      .how = how,
@@ -151,7 +133,7 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
                      .per_epoch = fri_steps_per_epoch(r->config),
                      .steps = fri_steps_total(r->config)};
     int64_t skip = 0;
-    fr_status s = features(&d);
+    fr_status s = FR_OK;
     bool more = r->signal == 0;
     r->epoch = r->step / d.per_epoch;
     if (r->step >= d.steps) r->epoch = d.epochs - 1; /* resumed at the end: it is evaluated again */

@@ -30,8 +30,6 @@ typedef struct fri_epoch {
 /* How a run is done. `alike` parts of one kind follow each other, the first of them is asked for, and *done of them are
  * over then: 1, unless a dry run knows that the others leave the allocator as they find it. NULL: nothing to do. */
 typedef struct fri_execution {
-    fr_status (*features)(void *ctx, fri_part part, int64_t alike, int64_t *done); /* of a batch of all images */
-    fr_status (*features_over)(void *ctx, fr_status s); /* as evaluation_over; the epochs' loader is opened */
     fr_status (*epoch_begin)(void *ctx, const fri_epoch *e, int64_t *skip); /* so many epochs, this one first */
     fr_status (*step)(void *ctx, fri_part part, int64_t alike, int64_t *done);
     fr_status (*step_over)(void *ctx); /* r->step counts it */

@@ -37,9 +37,9 @@ typedef struct dry_run {
 /* ---- batches ----------------------------------------------------------------------------------------------- */
 
 /* Copied from the host, of which meta reads nothing. */
-static fr_status filled(const dry_run *d, int split, int64_t n, fr_tensor **images, fr_tensor **targets) {
-    const fr_shape of_images = fri_image_shape(&d->config, split, n), shape = fri_target_shape(&d->config, n);
-    FRI_TRY(fr_tensor_from_host(d, of_images.rank, of_images.dim, fri_image_dtype(&d->config, split), FR_META, images));
+static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
+    const fr_shape of_images = fri_image_shape(&d->config, n), shape = fri_target_shape(&d->config, n);
+    FRI_TRY(fr_tensor_from_host(d, of_images.rank, of_images.dim, fri_image_dtype(&d->config), FR_META, images));
     fr_tensor_category_set(*images, FR_MEM_INPUT);
     FRI_TRY(fr_tensor_from_host(d, shape.rank, shape.dim, fri_target_dtype(&d->config), FR_META, targets));
     fr_tensor_category_set(*targets, FR_MEM_INPUT);
@@ -50,7 +50,7 @@ static fr_status filled(const dry_run *d, int split, int64_t n, fr_tensor **imag
 static fr_status next_batch(dry_run *d, int split, bool shorter, fr_tensor **images, fr_tensor **targets) {
     fr_loader *loader = split == FR_SPLIT_TRAIN ? d->run.loader : d->loader;
     if (loader == NULL)
-        return filled(d, split, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
+        return filled(d, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
                       targets);
     fr_status s = fr_loader_position_set(loader, 0, shorter ? 2 : 0);
     return s < 0 ? s : fr_input_next(d->run.input, loader, images, targets);
@@ -59,7 +59,7 @@ static fr_status next_batch(dry_run *d, int split, bool shorter, fr_tensor **ima
 /* A loader's buffers count where it fills them on the device itself. Elsewhere batches are copied there. */
 static fr_status open_loader(dry_run *d, int split, fr_loader **loader) {
     const fr_train_opts *o = &d->config.opts;
-    const fr_shape image = fri_image_shape(&d->config, split, 1);
+    const fr_shape image = fri_image_shape(&d->config, 1);
     int64_t images = 2 * fri_batch_size(&d->config, split) + fri_batch_rest(&d->config, split);
     fr_dataset **data = split == FR_SPLIT_TRAIN ? &d->run.train : &d->run.test;
     if (d->config.target == FR_CUDA) return FR_OK;
@@ -82,10 +82,6 @@ static fr_status section(dry_run *d, fri_part part, bool again) {
     static const struct {
         const char *name, *again;
     } names[FRI_PART_COUNT] = {[FRI_PART_SETUP] = {"setup"},
-                               [FRI_PART_FEATURES] = {"features"},
-                               [FRI_PART_FEATURES_BATCH] = {"features, next batch", "features, further batch"},
-                               [FRI_PART_FEATURES_SHORT] = {"features, short batch"},
-                               [FRI_PART_FEATURES_DONE] = {"features, done"},
                                [FRI_PART_FIRST_STEP] = {"first step"},
                                [FRI_PART_STEP] = {"steady step", "further step"},
                                [FRI_PART_SHORT_STEP] = {"step on the short batch", "step on the short batch"},
@@ -108,10 +104,10 @@ static bool steps_differ(const dry_run *d) {
  * did not within the steps and sections there are. */
 static fr_status one_of(dry_run *d, fri_part part, int64_t alike, int64_t *done,
                         fr_status (*run)(dry_run *d, fri_part part)) {
-    const bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH || part == FRI_PART_FEATURES_BATCH;
+    const bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH;
     bool again = d->out->section[part] >= 0;
     uint64_t before = fr_plan_state(d->out->plan);
-    if (part == FRI_PART_EVALUATION || part == FRI_PART_FEATURES) d->in_a_row = 0;
+    if (part == FRI_PART_EVALUATION) d->in_a_row = 0;
     if (repeats && again &&
         (d->in_a_row == STEPS_AT_MOST || fr_plan_sections(d->out->plan) + SECTIONS_LEFT >= FR_PLAN_SECTIONS)) {
         d->out->settled = false;
@@ -169,26 +165,6 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
     return s;
 }
 
-/* ---- features -------------------------------------------------------------------------------------------------- */
-
-static fr_status make_features(dry_run *d, fri_part part) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;
-    if (part == FRI_PART_FEATURES) FRI_TRY(open_loader(d, FRI_SPLIT_ALL, &d->loader));
-    FRI_TRY(next_batch(d, FRI_SPLIT_ALL, part == FRI_PART_FEATURES_SHORT, &images, &targets));
-    return fri_features_batch(&d->run, &images, &targets);
-}
-
-static fr_status features(void *ctx, fri_part part, int64_t alike, int64_t *done) {
-    return one_of(ctx, part, alike, done, make_features);
-}
-
-static fr_status features_over(void *ctx, fr_status s) {
-    dry_run *d = ctx;
-    fr_loader_release(&d->loader);
-    if (s == FR_OK) s = section(d, FRI_PART_FEATURES_DONE, false);
-    return s == FR_OK ? open_loader(d, FR_SPLIT_TRAIN, &d->run.loader) : s;
-}
-
 /* ---- epochs, as many as it takes to settle --------------------------------------------------------------------- */
 
 static bool same_epoch(const epoch_kind *a, const epoch_kind *b) {
@@ -227,9 +203,7 @@ static fr_status epoch_over(void *ctx) {
 }
 
 static fr_status run(dry_run *d) {
-    static const fri_execution on_meta = {.features = features,
-                                          .features_over = features_over,
-                                          .epoch_begin = epoch_begin,
+    static const fri_execution on_meta = {.epoch_begin = epoch_begin,
                                           .step = step,
                                           .evaluate = evaluate,
                                           .evaluation_over = evaluation_over,
@@ -238,12 +212,9 @@ static fr_status run(dry_run *d) {
     fr_status s = FR_OK;
     FR_TRY(s, section(d, FRI_PART_SETUP, false));
     FR_TRY(s, fri_model_build(r));
-    const bool cached = d->config.features.layer > 0;
-    if (!cached) FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->loader));
+    FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->loader));
     r->schedule = fri_schedule(r->config);
     FR_TRY(s, fri_resume_dry(r));
-    if (cached) FR_TRY(s, fri_features_begin(r));
-    if (r->features_made) FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->loader));
     FR_TRY(s, fri_drive(r, &on_meta, d));
     d->out->parameters = r->parameters;
     d->out->trained = r->trained;

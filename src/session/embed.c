@@ -132,8 +132,7 @@ static int interrupted(void *ctx) {
     const fr_session *s = ctx;
     int64_t step = s->run.step;
     bool stop = s->asked || step >= s->until || atomic_load_explicit(&s->cancel, memory_order_relaxed);
-    const bool between = s->config.features.layer > 0 && !s->run.features_made; /* no step yet of this process */
-    return stop && (between || step % fri_steps_per_epoch(&s->config) != 0 || s->epoch_ended == step) ? STOPPED : 0;
+    return stop && (step % fri_steps_per_epoch(&s->config) != 0 || s->epoch_ended == step) ? STOPPED : 0;
 }
 
 void fr_session_cancel(fr_session *session) {

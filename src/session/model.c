@@ -202,16 +202,6 @@ fr_status fri_model_images(const fri_session *r, fr_tensor **images) {
     return fr_images_normalize(*images, c->mean, c->std, fri_model_dtype(r), images);
 }
 
-/* *x in the types of --half and features, which *y then holds. */
-static fr_status input_of(const fri_session *r, fr_tensor **x, fr_tensor **y) {
-    const fr_train_opts *o = &r->config->opts;
-    const bool features = r->config->features.layer > 0;
-    if (!features && o->half == FR_TRAIN_AMP_OFF) return FR_OK;
-    fr_status s = features ? fri_features_forward(r, *x, y) : fr_cast(*x, fri_compute_dtype(o), y);
-    *x = *y;
-    return s;
-}
-
 static fr_status forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
     if (o->unit_plan != NULL && fr_grad_enabled()) return fr_checkpoint_plan(r->model, o->unit_plan, x, y);
@@ -220,10 +210,7 @@ static fr_status forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
 }
 
 fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
-    fr_status s = input_of(r, &x, y);
-    if (s < 0) return s;
-    const int was = fr_module_begin_at(r->model, r->config->features.layer);
-    s = forward(r, x, y);
-    (void)fr_module_begin_at(r->model, was);
-    return s;
+    const fr_train_opts *o = &r->config->opts;
+    if (o->half != FR_TRAIN_AMP_OFF) FRI_TRY(fr_cast(x, fri_compute_dtype(o), y));
+    return forward(r, o->half != FR_TRAIN_AMP_OFF ? *y : x, y);
 }

@@ -59,7 +59,6 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     if (c->rank > 0) FRI_TRY(fr_comm_follow_first(c->comm, o->device));
     FRI_TRY(fri_views_begin(r, views));
     FRI_TRY(fri_train_only_choose(c));
-    FRI_TRY(fri_features_find(c, r->train));
     FRI_TRY(fri_prefix_choose(c));
     FRI_TRY(fri_fit(c, &r->fit));
     fri_workspace_choose(c, &r->scratch);

@@ -6,7 +6,7 @@
 typedef struct real {
     fri_session *r;
     double began;      /* seconds */
-    fr_loader *loader; /* of the test images, only in an evaluation; of all of them while features are made */
+    fr_loader *loader; /* of the test images, only in an evaluation */
     fri_sums sum;
 } real;
 
@@ -96,8 +96,7 @@ static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done
     (void)alike, (void)done;
     FRI_TRY(fri_train_arena_part(r, part));
     if (part == FRI_PART_EVALUATION) FRI_TRY(fri_confusion_begin(r));
-    if (part == FRI_PART_EVALUATION)
-        FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TEST, fri_data_of(r, FR_SPLIT_TEST), &x->loader));
+    if (part == FRI_PART_EVALUATION) FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TEST, r->test, &x->loader));
     FRI_TRY(fr_input_next(r->input, x->loader, &images, &targets));
     return fri_evaluate_batch(r, &images, &targets, fr_input_count(r->input), &x->sum);
 }
@@ -138,44 +137,6 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
     return s == FR_OK ? fri_run_emit(r, FRI_RUN_EVALUATION) : s;
 }
 
-/* ---- features ---------------------------------------------------------------------------------------------------- */
-
-/* The images of both splits. */
-static fr_status open_all(real *x) {
-    fri_session *r = x->r;
-    fr_dataset *all = fr_dataset_retain(r->train);
-    fr_status s = r->test != NULL ? fr_dataset_concat(r->train, r->test, &all) : FR_OK;
-    if (s == FR_OK) s = fri_data_loader(r->config, FRI_SPLIT_ALL, all, &x->loader);
-    fr_dataset_release(&all);
-    return s;
-}
-
-static fr_status features(void *ctx, fri_part part, int64_t alike, int64_t *done) {
-    real *x = ctx;
-    fri_session *r = x->r;
-    FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;
-    (void)alike, (void)done;
-    FRI_TRY(fri_train_arena_part(r, part));
-    if (part == FRI_PART_FEATURES) FRI_TRY(open_all(x));
-    FRI_TRY(fr_input_next(r->input, x->loader, &images, &targets));
-    return fri_features_batch(r, &images, &targets);
-}
-
-/* Half of them, which a signal ended, are made again by a call that goes on. */
-static fr_status features_over(void *ctx, fr_status s) {
-    real *x = ctx;
-    fri_session *r = x->r;
-    fr_loader_release(&x->loader);
-    if (s < 0) return s;
-    if (r->signal != 0) return fr_records_restart(r->records);
-    FR_TRY(s, fri_train_arena_part(r, FRI_PART_FEATURES_DONE));
-    if (r->config->opts.device != FR_META) FR_TRY(s, fr_records_finish(r->records));
-    r->features_made = true;
-    s = fri_data_loader(r->config, FR_SPLIT_TRAIN, fri_data_of(r, FR_SPLIT_TRAIN), &r->loader);
-done:
-    return s;
-}
-
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
 static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
@@ -194,14 +155,10 @@ static fr_status epoch_over(void *ctx) {
 }
 
 fr_status fri_train_begin(fri_session *r) {
-    const bool features = r->config->features.layer > 0; /* made of weights that may be a state's */
-    if (!features) FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TRAIN, r->train, &r->loader));
+    FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TRAIN, r->train, &r->loader));
     r->schedule = fri_schedule(r->config);
     FRI_TRY(fri_run_emit(r, FRI_RUN_BEGIN));
     FRI_TRY(fri_resume(r));
-    if (features) FRI_TRY(fri_features_begin(r));
-    if (r->features_made)
-        FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TRAIN, fri_data_of(r, FR_SPLIT_TRAIN), &r->loader));
     r->known = r->first_step;
     for (int i = 0; i < FR_METRICS_MAX; i++) r->metric[i] = NAN;
     r->scale = fr_grad_scaler_scale_of(r->scaler);
@@ -209,9 +166,8 @@ fr_status fri_train_begin(fri_session *r) {
 }
 
 fr_status fri_train_go_on(fri_session *r) {
-    static const fri_execution on_device = {features,  features_over, epoch_begin, step,     step_over,
-                                            save,      prefetch,      steps_over,  evaluate, evaluation_over,
-                                            epoch_over};
+    static const fri_execution on_device = {epoch_begin, step,     step_over,       save,      prefetch,
+                                            steps_over,  evaluate, evaluation_over, epoch_over};
     real x = {.r = r, .began = fri_seconds_now() - r->seconds};
     fr_largest_op *largest = NULL;
     fr_status s = fr_largest_op_begin(r->config->opts.device, &largest);

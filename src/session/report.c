@@ -139,16 +139,6 @@ static void add_fit(cJSON *root, const fri_session *r) {
     add_number(fit, "search_ms", f->milliseconds);
 }
 
-/* What --cache-features keeps, and what it does not run. */
-static void add_features(cJSON *root, const fri_session *r) {
-    const fri_config *c = r->config;
-    if (c->features.layer == 0) return;
-    cJSON *features = cJSON_AddObjectToObject(root, "features");
-    add_number(features, "layers", c->features.layer);
-    add_bytes(features, "bytes", fri_features_bytes(c));
-    cJSON_AddBoolToObject(features, "in_memory", strcmp(c->opts.cache_features, "memory") == 0);
-}
-
 static void add_loss(cJSON *root, const fri_session *r) {
     cJSON *loss = cJSON_AddObjectToObject(root, "loss");
     int64_t n = r->step - r->first_step;
@@ -249,7 +239,6 @@ static cJSON *build(const fri_session *r) {
     add_exchange(root, r);
     add_cuda_graph(root, r);
     add_fit(root, r);
-    add_features(root, r);
     cJSON *time = cJSON_AddObjectToObject(root, "time");
     add_number(time, "step_ms_median", fri_median_step_ms(r));
     add_number(time, "images_per_second", fri_images_per_second(r));

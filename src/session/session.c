@@ -11,7 +11,6 @@ void fri_session_goes_on(const fri_session *r) {
 
 void fri_session_end(fri_session *r) {
     fr_loader_release(&r->loader);
-    fri_features_end(r);
     fri_model_release(r);
     fr_dataset_release(&r->train);
     fr_dataset_release(&r->test);

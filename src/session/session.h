@@ -67,14 +67,6 @@ typedef struct fri_exchange {
     double step, seconds, exposed; /* 0 without --link */
 } fri_exchange;
 
-/* A split's part of the records of --cache-features. */
-typedef struct fri_cached {
-    fr_dataset *data; /* NULL: none */
-    const fr_records *records;
-    int64_t first;
-    size_t features, target; /* bytes of a record's two parts */
-} fri_cached;
-
 typedef struct fri_session {
     const fri_config *config;
     fr_pool *pool; /* its memory on the device; NULL: none yet */
@@ -94,11 +86,6 @@ typedef struct fri_session {
     fri_rank_numbers *rank;   /* of each, at the run's end; NULL: one process */
     fr_schedule schedule;
     int64_t parameters, trained; /* elements; those that are not frozen */
-
-    /* features.c */
-    fr_records *records;  /* NULL: none */
-    fri_cached cached[2]; /* by fr_split */
-    bool features_made;   /* the records are complete */
 
     /* batch.c: scratch for segmentation targets */
     float *pixels;
@@ -200,18 +187,6 @@ void fri_session_goes_on(const fri_session *r);
 fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test);
 void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l);
 fr_status fri_data_loader(const fri_config *c, int split, fr_dataset *data, fr_loader **out);
-
-/* features.c: --cache-features. find fills in c->features, for a run on data like `train`; begin, when the weights are
- * known, opens what keeps them; batch adds those of a batch, which it releases. */
-fr_status fri_features_find(fri_config *c, const fr_dataset *train);
-size_t fri_features_bytes(const fri_config *c);
-fr_status fri_features_begin(fri_session *r);
-fr_status fri_features_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets);
-/* *y = a batch of the loader in the shape and type of features. */
-fr_status fri_features_forward(const fri_session *r, fr_tensor *x, fr_tensor **y);
-void fri_features_end(fri_session *r);
-/* What batches of a split are read from. */
-fr_dataset *fri_data_of(const fri_session *r, int split);
 
 /* model.c: check finds on meta a network that does not exist, images or batches that it cannot take, and segments that
  * it does not have; build makes the model, its optimizer and what else a step needs of the device. */

@@ -469,7 +469,7 @@ enum { MOST_NAMES = 4096 };
 static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_weights_info *out) {
     const fri_config *c = r->config;
     fr_loader_opts l;
-    fri_data_loader_opts(c, FRI_SPLIT_ALL, &l);
+    fri_data_loader_opts(c, FR_SPLIT_TEST, &l);
     *out = (fr_weights_info){.classes = c->outputs, .channels = l.channels, .height = l.height, .width = l.width};
     snprintf(out->model, sizeof out->model, "%s", c->model_name);
     snprintf(out->head, sizeof out->head, "%s", fr_head_name(c->opts.head));

@@ -230,11 +230,6 @@ const fr_flag fri_flags[] = {
      "whole network; 'last=4', 'norm=4', 'bias=4' are those of the last 4 layers with parameters; 'auto': as many of "
      "them as fit into --memory-budget and --max-step-time.",
      .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
-    {"cache-features", ROW(TEXT, TRAINING, cache_features), "WHERE",
-     "What the layers in front of the first one that trains make of each image is made once, before the first step, "
-     "and kept: in 'memory', or in the file WHERE, which another run with the same images and frozen weights reads "
-     "again. The same bits in less time; images must not be varied.",
-     .unset = "none"},
     {"lr-scale", ROW(LIST, TRAINING, lr_scale), "PREFIX=X...",
      "Layers and parameters of this name, or below it, learn X times as fast: 'head=10', 'layer1=0.1'; 'head', 'bias' "
      "and 'norm' as in --train-only.",

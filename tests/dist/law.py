@@ -33,7 +33,6 @@ WAYS = {
     "fused": (4, ["--optimizer", "adamw", "--ema", "0.9", "--lr-scale", "head=10", "--no-weight-decay", "bias", "norm"],
               ["--fused-step"]),
     "masters": (5, ["--half", "--master-weights", "--clip", "1", "--optimizer", "adamw", "--ema", "0.5"], []),
-    "cached": (4, ["--train-only", "head", "--no-augment", "--optimizer", "adamw"], ["--cache-features", "memory"]),
     "half": (2, ["--half=bf16"], ["--fused-step"]),
     "sgd8": (4, ["--optimizer", "sgd8", "--clip", "1"], ["--check-replicas"]),
     "rmsprop": (3, ["--optimizer", "rmsprop", "--rmsprop-centered", "--half", "--master-weights"], []),
@@ -42,7 +41,7 @@ WAYS = {
 RECIPE = (4, ["--balanced-sampling", "--mixup", "0.4", "--cutmix", "1", "--random-erasing", "0.5", "--contrast", "0.4",
               "--hue", "0.1", "--rand-augment", "--class-weights", "auto", "--layer-decay", "0.75",
               "--label-smoothing", "0.1", "--per-class", "--eval-every", "1"], [])
-CI = ["vgg.recipe", "vgg.fused", "densenet.amp", "resnet.adam8", "unet.masters", "densenet.cached"]
+CI = ["vgg.recipe", "vgg.fused", "densenet.amp", "resnet.adam8", "unet.masters"]
 
 
 def program(build, flags):

@@ -183,60 +183,6 @@ Test(prefix_parts, the_prefix_ends_where_images_meet) {
     cr_expect_eq(prefix_with(true, true, &each), 3);
 }
 
-/* Where the network is begun with what its frozen layers made, results and gradients are the whole one's. */
-Test(prefix_parts, the_rest_takes_what_the_prefix_gave) {
-    static const struct {
-        const char *thawed;
-        int cut;
-    } cases[] = {{"fc2", 12}, {"fc1", 12}, {"b", 3}, {"stem", 0}};
-    for (size_t c = 0; c < COUNT(cases); c++)
-        for (int64_t parts = 0; parts < 4; parts += 3) {
-            fr_module *m[2] = {branched(test_device()), branched(test_device())};
-            fr_tensor *y[2] = {NULL}, *x = images(test_device()), *cut = NULL;
-            for (int k = 0; k < 2; k++) {
-                must(fr_module_freeze(m[k], NULL, true));
-                must(fr_module_freeze(m[k], cases[c].thawed, false));
-                must(fr_module_prefix_parts(m[k], parts));
-            }
-            const int layer = fr_module_frozen_cut(m[1]);
-            cr_assert_eq(layer, cases[c].cut, "%s: cut at %d", cases[c].thawed, layer);
-            if (layer > 0) {
-                must(fr_module_forward_cut(m[1], layer, x, &cut));
-                cr_expect_not(fr_tensor_requires_grad(cut));
-                cr_expect(fr_grad_enabled());
-                for (int how = 0; how < 3; how++) { /* plain, two segments, in evaluation */
-                    const bool grad = how == 2 ? fr_no_grad_begin() : true;
-                    for (int k = 0; k < 2; k++) {
-                        fr_tensor *loss = NULL, *in = k == 0 ? x : cut;
-                        const int was = fr_module_begin_at(m[k], k == 0 ? 0 : layer);
-                        fr_seed(77);
-                        if (how == 1)
-                            must(fr_checkpoint_segments(m[k], FR_SEGMENTS_COUNT, 2, NULL, in, &y[k]));
-                        else
-                            must(fr_module_forward(m[k], in, &y[k]));
-                        cr_expect_eq(was, 0);
-                        cr_expect_eq(fr_module_begin_at(m[k], was), k == 0 ? 0 : layer);
-                        if (how == 2) continue;
-                        must(fr_sum(y[k], &loss));
-                        must(fr_backward(loss, NULL));
-                        fr_tensor_release(&loss);
-                    }
-                    if (how == 2) fr_no_grad_end(grad);
-                    cr_expect_eq(memcmp(host_of(y[0]), host_of(y[1]), fr_tensor_nbytes(y[0])), 0, "%s, form %d",
-                                 cases[c].thawed, how);
-                }
-                must(fr_module_each_tensor(m[0], same_gradient, m[1]));
-            }
-            for (int k = 0; k < 2; k++) {
-                fr_tensor_release(&y[k]);
-                fr_module_release(&m[k]);
-            }
-            fr_tensor_release(&x);
-            fr_tensor_release(&cut);
-        }
-    expect_nothing_left();
-}
-
 /* An input that wants a gradient has a graph. */
 Test(prefix_parts, a_gradient_of_the_input_is_that_of_the_whole) {
     fr_tensor *g[2] = {NULL};
@@ -267,30 +213,6 @@ Test(prefix_parts, refuses_what_it_cannot_do) {
     expect_refused(fr_module_prefix_parts(m, -1), FR_EINVAL, "-1", "at least 1", NULL);
     expect_refused(fr_module_prefix_parts(relu, 1), FR_EINVAL, "ReLU", "network", NULL);
     cr_expect_eq(fr_module_frozen_prefix(relu), 0);
-    cr_expect_eq(fr_module_frozen_cut(relu), 0);
-    cr_expect_eq(fr_module_begin_at(relu, 3), 0);
-    cr_expect_eq(fr_module_begin_at(relu, 0), 0, "a module that is no network begins at its beginning");
-    fr_tensor *x = images(FR_META), *y = NULL;
-    must(fr_module_freeze(m, NULL, true));
-    must(fr_module_freeze(m, "fc2", false));
-    for (int layer = 0; layer < 14; layer++) { /* inside of the branches two values are alive */
-        const bool good = (layer >= 1 && layer <= 3) || (layer >= 7 && layer != 9 && layer <= 12);
-        if (good) {
-            must(fr_module_forward_cut(m, layer, x, &y));
-        } else {
-            expect_refused(fr_module_forward_cut(m, layer, x, &y), FR_EINVAL, "no cut", "layer", NULL);
-        }
-    }
-    (void)fr_module_begin_at(m, 5);
-    expect_refused(fr_module_forward(m, x, &y), FR_EINVAL, "begins at layer 5", "no cut", NULL);
-    (void)fr_module_begin_at(m, 3);
-    expect_refused(fr_checkpoint_plan(m, &(fr_unit_plan){.units = 2, .first = (const int[]){0, 5}}, x, &y), FR_EINVAL,
-                   "begins at layer 3", "none of its units", NULL);
-    (void)fr_module_begin_at(m, 0);
-    must(fr_module_tap(m, "stem.relu"));
-    cr_expect_eq(fr_module_frozen_cut(m), 1, "no result lies before it");
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
     fr_module_release(&m);
     fr_module_release(&relu);
 }

@@ -206,39 +206,6 @@ Test(session, stopped_and_gone_on_with_is_the_same_run) {
     }
 }
 
-/* Features that a stop cut off are made again; the network is whole for its owner. */
-Test(session, cached_features_go_on_after_a_stop) {
-    uint64_t hash[4];
-    for (int k = 0; k < 4; k++) { /* without; with; stopped before the first image; in the middle of them */
-        app a = {0};
-        fr_session_opts o = options(&a);
-        o.train.augment = false;
-        o.train.train_only = (const char *const[]){"conv2", "bn2", "fc"};
-        o.train.n_train_only = 3;
-        o.train.cache_features = k > 0 ? "memory" : NULL;
-        fr_session *s = session(&a, &o, true);
-        if (k == 2) fr_session_cancel(s);
-        if (k == 3) a.cancel_read = a.reads + IMAGES / 2;
-        a.cancel = k == 3 ? s : NULL;
-        MUST(fr_session_run(s));
-        a.cancel = NULL; /* on_step's too */
-        cr_expect_eq(info(s).step, k >= 2 ? 0 : STEPS);
-        if (k >= 2) MUST(fr_session_run(s));
-        cr_expect_eq(info(s).step, STEPS);
-        if (k == 1) cr_expect_eq(a.reads, 2 * IMAGES + TESTS, "%d reads; one of each for the mean", a.reads);
-        hash[k] = weights(s);
-        fr_tensor *x = NULL, *y = NULL;
-        MUST(fr_tensor_zeros(4, (int64_t[]){2, SIZE, SIZE, 1}, FR_F32, FR_CPU, &x));
-        MUST(fr_module_forward(fr_session_module(s), x, &y));
-        fr_tensor_release(&x);
-        fr_tensor_release(&y);
-        fr_session_release(&s);
-    }
-    cr_expect_eq(hash[1], hash[0]);
-    cr_expect_eq(hash[2], hash[0]);
-    cr_expect_eq(hash[3], hash[0]);
-}
-
 Test(session, cancel_ends_after_the_step) {
     app a = {0};
     fr_session_opts o = options(&a);
