@@ -172,7 +172,6 @@ typedef struct fr_train_opts {
     bool balanced_sampling;            /* fr_loader_opts.balanced */
     double mixup, cutmix;              /* alphas; fr_loader_opts has them */
     double random_erasing;             /* fr_loader_opts.erasing */
-    double layer_decay;                /* a layer learns this much slower than the next one; 1: all learn alike */
     bool per_class;                    /* what evaluations say of each class */
     double rmsprop_alpha, rmsprop_eps; /* fr_rmsprop_opts has them, as the next */
     bool rmsprop_centered;

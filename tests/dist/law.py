@@ -39,7 +39,7 @@ WAYS = {
 }
 # Of the trainer itself: planted.c has a loss of its own.
 RECIPE = (4, ["--balanced-sampling", "--mixup", "0.4", "--cutmix", "1", "--random-erasing", "0.5", "--contrast", "0.4",
-              "--hue", "0.1", "--rand-augment", "--class-weights", "auto", "--layer-decay", "0.75",
+              "--hue", "0.1", "--rand-augment", "--class-weights", "auto",
               "--label-smoothing", "0.1", "--per-class", "--eval-every", "1"], [])
 CI = ["vgg.recipe", "vgg.fused", "densenet.amp", "resnet.adam8", "unet.masters"]
 

@@ -403,50 +403,6 @@ Test(recipes, mixed_and_balanced_trainings_run_as_planned) {
     refused(&o, FR_TARGET_CLASS, "--balanced-sampling with --shuffle-window 5");
 }
 
-/* ---- layer-wise decay ------------------------------------------------------------------------------------------ */
-
-/* Two blocks: a decay of 0.5 is a group of half the rate for the first. */
-Test(recipes, layer_decay_is_groups) {
-    static const char *const half[] = {"conv=0.5"}, *const both[] = {"conv=0.25"};
-    fr_session_info end;
-    fr_session_opts o = options();
-    const uint64_t none = trained(&o, &end);
-    o.train.layer_decay = 0.5;
-    const uint64_t decayed = trained(&o, &end);
-    cr_expect_neq(decayed, none);
-    o.train.layer_decay = 1;
-    o.train.lr_scale = half;
-    o.train.n_lr_scale = 1;
-    cr_expect_eq(trained(&o, &end), decayed);
-    o.train.lr_scale = both; /* what is said of a layer by name is what holds */
-    const uint64_t quarter = trained(&o, &end);
-    o.train.layer_decay = 0.5;
-    cr_expect_eq(trained(&o, &end), quarter);
-}
-
-/* More blocks than there can be groups. */
-static fr_status deep(void *ctx, fr_device device, int64_t classes, fr_module **out) {
-    (void)ctx;
-    fr_net *n = fr_net_begin(device);
-    fr_value x = fr_net_flatten(n, NULL, fr_net_input(n, FR_F32, 4, (int64_t[]){1, SIZE, SIZE, 1}), 1);
-    for (int i = 0; i < 40; i++) x = fr_net_linear(n, NULL, x, i < 39 ? 4 : classes, FR_BIAS);
-    return fr_net_end(&n, &x, 1, out);
-}
-
-Test(recipes, layer_decay_needs_a_group_for_each_block) {
-    fr_session *s = NULL;
-    fr_dataset *d = frames(FR_TARGET_CLASS);
-    fr_session_opts o = options();
-    o.model = deep;
-    o.train.layer_decay = 0.9;
-    fr_status status = fr_session_create(&o, d, NULL, &s);
-    if (status == FR_OK) status = fr_session_run(s);
-    cr_expect_eq(status, FR_EINVAL);
-    cr_expect_not_null(strstr(fr_last_error(), "--layer-decay 0.9: "), "%s", fr_last_error());
-    fr_session_release(&s);
-    fr_dataset_release(&d);
-}
-
 /* ---- classes --------------------------------------------------------------------------------------------------- */
 
 /* numpy's numbers of the matrix in the report; the test set is the training set, 20, 12 and 8 images. */
