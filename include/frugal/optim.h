@@ -60,9 +60,6 @@ FR_API fr_status fr_adamw(fr_module *m, const fr_adamw_opts *opts, fr_optimizer 
  * optimizer 2 KiB of maps. Parameters below 4,096 elements, and of f64, keep Adam's moments. Weight decay is decoupled
  * as in AdamW. A block shares its scale: what an inf gradient spoils is the block, not one element. */
 FR_API fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
-/* SGD with a momentum of 8 bits, as bitsandbytes' SGD8bit: the codes, scales and limits of fr_adam8, so n bytes and 4
- * per block, and 1 KiB for the map. FR_EINVAL: momentum is 0, and there is nothing to keep. */
-FR_API fr_status fr_sgd8(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out);
 /* torch.optim.RMSprop (Hinton's lecture 6e; centered: Graves 2013, arXiv 1308.0850), with g' = g + weight_decay p:
  *     v = alpha v + (1 - alpha) g'^2     a = a + (1 - alpha) (g' - a)     u = g' / (sqrt(v - a^2) + eps)
  *     b = momentum b + u                 p = p - lr b
@@ -110,7 +107,7 @@ FR_API double fr_optimizer_get_lr(const fr_optimizer *o);
 FR_API void fr_optimizer_set_lr(fr_optimizer *o, double lr); /* inf or NaN: the next step is FR_EINVAL */
 FR_API int64_t fr_optimizer_steps(const fr_optimizer *o);    /* steps that changed parameters */
 
-FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "sgd8", "rmsprop", "adam", "adamw", "adam8" */
+FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "rmsprop", "adam", "adamw", "adam8" */
 
 /* Visits the state that exists: per parameter "<path>.momentum_buffer", or "<path>.exp_avg" and "<path>.exp_avg_sq", or
  * "<path>.square_avg", "<path>.momentum_buffer" and "<path>.grad_avg"; in 8 bits they are codes (u8), and

@@ -32,7 +32,6 @@ typedef enum fr_train_optimizer {
     FR_TRAIN_ADAM,
     FR_TRAIN_ADAMW,
     FR_TRAIN_ADAM8,
-    FR_TRAIN_SGD8,
     FR_TRAIN_RMSPROP,
 } fr_train_optimizer;
 
@@ -85,7 +84,7 @@ typedef struct fr_train_opts {
     int64_t steps; /* AUTO: no limit but epochs */
     int64_t batch_size;
     fr_train_optimizer optimizer;
-    double lr; /* AUTO: fr_train_program.sgd_lr for SGD and sgd8, 0.001 for the others */
+    double lr; /* AUTO: fr_train_program.sgd_lr for SGD, 0.001 for the others */
     double momentum, weight_decay;
     bool nesterov;
     fr_schedule_kind schedule;

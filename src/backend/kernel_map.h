@@ -95,7 +95,7 @@
     X(unscale, fri_unscale_fn, REQUIRED) X(norm_squared, fri_norm_squared_fn, REQUIRED)                                \
     X(norm_squared_workspace, fri_norm_squared_workspace_fn, REQUIRED) X(count_up, fri_count_up_fn, REQUIRED)          \
     X(clip_factor, fri_clip_factor_fn, REQUIRED) X(loss_scale_update, fri_loss_scale_update_fn, REQUIRED)              \
-    X(sgd, fri_sgd_fn, REQUIRED) X(sgd8, fri_sgd8_fn, REQUIRED) X(rmsprop, fri_rmsprop_fn, REQUIRED)                   \
+    X(sgd, fri_sgd_fn, REQUIRED) X(rmsprop, fri_rmsprop_fn, REQUIRED)                   \
     X(adam, fri_adam_fn, REQUIRED) X(adam8, fri_adam8_fn, REQUIRED)
 
 /* Library calls: oneDNN, cuDNN, cuBLASLt. */

@@ -458,7 +458,7 @@ typedef struct fri_step_item {
     int64_t n;
     void *param;
     const void *grad;
-    void *state[4];    /* sgd: momentum or NULL; sgd8: its codes and scales; adam: m, v; adam8: m's codes and scales,
+    void *state[4];    /* sgd: momentum or NULL; adam: m, v; adam8: m's codes and scales,
                         * v's; rmsprop: the average of squares, then momentum and average, if there are any */
     const float *step; /* adam, adam8: [1], the parameter's count of steps after this one (1 at its first) */
 } fri_step_item;
@@ -476,11 +476,6 @@ typedef struct fri_sgd_desc {
  * it is not 0. inv_scale [1] f32 or NULL multiplies the gradient on the way in. */
 typedef fr_status fri_sgd_fn(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
                              const float *inv_scale, const float *found);
-
-/* The same step, momentum > 0, on a momentum of 8 bits: map[code] * absmax[block], as fri_adam8_fn says of m.
- * map [256] f32, ascending. */
-typedef fr_status fri_sgd8_fn(const fri_exec *e, const fri_sgd_desc *d, const float *map, int count,
-                              const fri_step_item *items, const float *inv_scale, const float *found);
 
 typedef struct fri_rmsprop_desc {
     fr_dtype dtype, grad_dtype;

@@ -1,4 +1,4 @@
-/* sgd.c - what a step of SGD costs, with a momentum of its type and of 8 bits. */
+/* sgd.c - what a step of SGD costs. */
 #include "meta/kernels.h"
 
 fr_status fri_meta_sgd(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
@@ -8,11 +8,4 @@ fr_status fri_meta_sgd(const fri_exec *e, const fri_sgd_desc *d, int count, cons
         2 * fri_meta_size(d->dtype) + fri_meta_size(d->grad_dtype) + (momentum ? 2 * fri_meta_size(d->dtype) : 0);
     int64_t n = fri_meta_elements(count, items);
     return FRI_META_CALL("sgd", d->dtype, 5 * (double)n, per * (double)n, n, count, momentum, d->first);
-}
-
-fr_status fri_meta_sgd8(const fri_exec *e, const fri_sgd_desc *d, const float *map, int count,
-                        const fri_step_item *items, const float *inv_scale, const float *found) {
-    double per = 2 * fri_meta_size(d->dtype) + fri_meta_size(d->grad_dtype) + 2;
-    int64_t n = fri_meta_elements(count, items);
-    return FRI_META_CALL("sgd8", d->dtype, 20 * (double)n, per * (double)n, n, count);
 }

@@ -69,25 +69,17 @@ static fr_status check(const char *name, const char *option, double value, bool 
     return fr_fail(FR_EINVAL, "%s: %s is %g, which is out of range", name, option, value);
 }
 
-static fr_status sgd(const char *name, fr_module *m, fr_sgd_opts o, bool eight, fr_optimizer **out) {
-    FRI_TRY(check(name, "lr", o.lr, o.lr >= 0));
-    FRI_TRY(check(name, "momentum", o.momentum, eight ? o.momentum > 0 : o.momentum >= 0));
-    FRI_TRY(check(name, "dampening", o.dampening, true));
-    FRI_TRY(check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
-    if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
-        return fr_fail(FR_EINVAL, "%s: Nesterov needs momentum > 0 and dampening 0, not %g and %g", name, o.momentum,
-                       o.dampening);
-    return create(m, (fr_optimizer){.kind = FRI_SGD, .sgd = o, .lr = o.lr, .eight = eight}, out);
-}
-
 fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
-    return sgd("SGD", m, opts != NULL ? *opts : *FR_SGD_OPTS(), false, out);
-}
-
-fr_status fr_sgd8(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
-    FRI_NOT_NULL(m, out);
-    return sgd("SGD8", m, opts != NULL ? *opts : *FR_SGD_OPTS(), true, out);
+    const fr_sgd_opts o = opts != NULL ? *opts : *FR_SGD_OPTS();
+    FRI_TRY(check("SGD", "lr", o.lr, o.lr >= 0));
+    FRI_TRY(check("SGD", "momentum", o.momentum, o.momentum >= 0));
+    FRI_TRY(check("SGD", "dampening", o.dampening, true));
+    FRI_TRY(check("SGD", "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
+        return fr_fail(FR_EINVAL, "SGD: Nesterov needs momentum > 0 and dampening 0, not %g and %g", o.momentum,
+                       o.dampening);
+    return create(m, (fr_optimizer){.kind = FRI_SGD, .sgd = o, .lr = o.lr}, out);
 }
 
 fr_status fr_rmsprop(fr_module *m, const fr_rmsprop_opts *opts, fr_optimizer **out) {
@@ -172,8 +164,7 @@ static fr_status make_maps(fr_optimizer *o, fr_device device) {
     FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     fri_dynamic_map(true, maps[0]);
     fri_dynamic_map(false, maps[1]);
-    FRI_TRY(fr_tensor_from_host(maps, 2, (const int64_t[]){o->kind == FRI_ADAM ? 2 : 1, FRI_MAP_VALUES}, FR_F32, device,
-                                &t));
+    FRI_TRY(fr_tensor_from_host(maps, 2, (const int64_t[]){2, FRI_MAP_VALUES}, FR_F32, device, &t));
     fr_tensor_category_set(t, FR_MEM_OPTIMIZER);
     fri_tensor_put(&t, &o->maps);
     return FR_OK;

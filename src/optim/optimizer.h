@@ -68,7 +68,7 @@ struct fr_optimizer {
     fr_rmsprop_opts rmsprop;
     fr_adam_opts adam;
     bool decoupled; /* AdamW, adam8 */
-    bool eight;     /* adam8, sgd8 */
+    bool eight;     /* adam8 */
     bool masters;   /* fr_optimizer_master_weights */
     double lr;
     fri_group group[FRI_GROUPS_MOST]; /* the first: what nothing else was said of */
@@ -81,7 +81,7 @@ struct fr_optimizer {
     int n;
     fr_tensor *counts;  /* of steps, on the device: see count.c; NULL until the first step */
     bool device_counts; /* `steps` is older than counts[0]: only the device knows which steps were skipped */
-    fr_tensor *maps; /* 8 bits: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment; sgd8: [1] */
+    fr_tensor *maps;    /* 8 bits: f32 [2, FRI_MAP_VALUES] on the device, of the first and the second moment */
     bool fused;
     uint64_t fused_step;        /* the training step that the fused update counted */
     fri_update_room room;       /* update.c: for n parameters; NULL until the first step */
@@ -106,8 +106,8 @@ typedef struct fri_state_slot {
 } fri_state_slot;
 
 /* The state a parameter has; returns how many tensors. SGD's momentum has the type of what is updated, as in PyTorch.
- * Adam has two moments and RMSprop up to three, f32 for half parameters. adam8 and sgd8 have codes (u8) and one f32
- * scale per block for each, but those of Adam and SGD for parameters that are small or f64. Then come the master and
+ * Adam has two moments and RMSprop up to three, f32 for half parameters. adam8 has codes (u8) and one f32 scale per
+ * block for each, but Adam's for parameters that are small or f64. Then come the master and
  * the average. */
 int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]);
 /* The same of the elements that this process updates: vectors, if they are not all. */

@@ -10,7 +10,7 @@ enum { SLOTS = FRI_STATE_SLOTS, NAME_BYTES = 600 };
 
 const char *fr_optimizer_name(const fr_optimizer *o) {
     if (o == NULL) return NULL;
-    if (o->kind == FRI_SGD) return o->eight ? "sgd8" : "sgd";
+    if (o->kind == FRI_SGD) return "sgd";
     if (o->kind == FRI_RMSPROP) return "rmsprop";
     return o->eight ? "adam8" : o->decoupled ? "adamw" : "adam";
 }
@@ -30,8 +30,7 @@ static int moments(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slo
     int n = 0;
     if (o->kind == FRI_SGD && o->sgd.momentum != 0) {
         const fr_dtype dtype = fri_optimizer_has_master(o, w) ? FR_F32 : w->dtype;
-        slots[n++] = (fri_state_slot){"momentum_buffer", eight ? FR_U8 : dtype, w->shape};
-        if (eight) slots[n++] = (fri_state_slot){"momentum_buffer_absmax", FR_F32, blocks};
+        slots[n++] = (fri_state_slot){"momentum_buffer", dtype, w->shape};
     } else if (o->kind == FRI_RMSPROP) {
         slots[n++] = (fri_state_slot){"square_avg", wide, w->shape};
         if (o->rmsprop.momentum != 0) slots[n++] = (fri_state_slot){"momentum_buffer", wide, w->shape};

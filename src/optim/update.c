@@ -110,8 +110,7 @@ static fr_status launch_sgd(const update *u, const fri_backend *b, const fri_upd
                             .maximize = o->sgd.maximize,
                             .first = key->first,
                             .device_lr = device_lr};
-    return key->eight ? FRI_KERNEL(b, key->dtype, sgd8, (FRI_EXEC, &d, fri_data(o->maps), LIST))
-                      : FRI_KERNEL(b, key->dtype, sgd, (FRI_EXEC, &d, LIST));
+    return FRI_KERNEL(b, key->dtype, sgd, (FRI_EXEC, &d, LIST));
 }
 
 static fr_status launch_rmsprop(const update *u, const fri_backend *b, const fri_update_key *key,

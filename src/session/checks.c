@@ -58,8 +58,7 @@ static bool given(const fri_config *c, const char *name) {
 static fr_status check_model(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const fr_train_program *p = c->program;
-    const bool sgd = o->optimizer == FR_TRAIN_SGD || o->optimizer == FR_TRAIN_SGD8,
-               rmsprop = o->optimizer == FR_TRAIN_RMSPROP;
+    const bool sgd = o->optimizer == FR_TRAIN_SGD, rmsprop = o->optimizer == FR_TRAIN_RMSPROP;
     bool metrics = p->metrics != NULL && p->metric_names != NULL;
     const conflict rows[] = {
         {p->n_metrics < 0 || p->n_metrics > FR_METRICS_MAX || (p->n_metrics > 0) != metrics,
@@ -71,11 +70,9 @@ static fr_status check_model(const fri_config *c) {
         {o->head != FR_HEAD_AUTO && p->pixel_classes != NULL,
          "--head {head}: {program} classifies pixels and has no classifier to choose"},
         {o->nesterov && (!sgd || o->momentum == 0),
-         "--nesterov needs --optimizer sgd or sgd8 with a --momentum above 0, not {optimizer} and {momentum}"},
+         "--nesterov needs --optimizer sgd with a --momentum above 0, not {optimizer} and {momentum}"},
         {!sgd && !rmsprop && o->momentum > 0 && given(c, "momentum"),
-         "--momentum {momentum}: is of --optimizer sgd, sgd8 and rmsprop; the others have their own"},
-        {o->optimizer == FR_TRAIN_SGD8 && o->momentum == 0,
-         "--optimizer sgd8 needs a --momentum above 0: it is what has 8 bits"},
+         "--momentum {momentum}: is of --optimizer sgd and rmsprop; the others have their own"},
         {!rmsprop && (given(c, "rmsprop-alpha") || given(c, "rmsprop-eps") || o->rmsprop_centered),
          "--rmsprop-alpha, --rmsprop-eps and --rmsprop-centered are of --optimizer rmsprop, not {optimizer}"},
     };

@@ -94,8 +94,7 @@ void fri_config_resolve(fri_config *c) {
     c->target = o->device;
     if (c->ranks == 0) c->ranks = 1; /* nobody has asked for more */
     if (o->image_size == FR_TRAIN_AUTO) o->image_size = fri_dataset_in_folders(o->dataset) ? 224 : 32;
-    const bool sgd = o->optimizer == FR_TRAIN_SGD || o->optimizer == FR_TRAIN_SGD8;
-    if (o->lr == FR_TRAIN_AUTO) o->lr = sgd ? c->program->sgd_lr : 1e-3;
+    if (o->lr == FR_TRAIN_AUTO) o->lr = o->optimizer == FR_TRAIN_SGD ? c->program->sgd_lr : 1e-3;
     if (o->offload != NULL) o->switches.offload = true;
     c->workspace_auto = o->device == FR_CUDA && o->switches.workspace_limit == SIZE_MAX;
     if (o->switches.workspace_limit == SIZE_MAX) o->switches.workspace_limit = fr_switches_default().workspace_limit;

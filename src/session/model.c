@@ -127,7 +127,6 @@ static fr_status build_optimizer(fri_session *r) {
         FR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .weight_decay = o->weight_decay, .nesterov = o->nesterov);
     switch (o->optimizer) {
     case FR_TRAIN_SGD: return fr_sgd(r->model, sgd, &r->optimizer);
-    case FR_TRAIN_SGD8: return fr_sgd8(r->model, sgd, &r->optimizer);
     case FR_TRAIN_RMSPROP:
         return fr_rmsprop(r->model,
                           FR_RMSPROP_OPTS(.lr = o->lr, .alpha = o->rmsprop_alpha, .eps = o->rmsprop_eps,

@@ -402,28 +402,6 @@ static buf make_maps(void) {
     return maps;
 }
 
-Test(twins, sgd8) {
-    buf maps = make_maps();
-    EACH_LIST({
-        for (int mode = 0; mode < 2; mode++) {
-            fri_sgd_desc d = {.dtype = t, .grad_dtype = g, .lr = 0.1, .momentum = 0.9, .first = mode == 1};
-            d.weight_decay = 0.01;
-            d.nesterov = mode == 0;
-            make(&all, count, t, g, 2, FR_U8);
-            buf scale = numbers_between(FR_F32, 1, 0, 0.1, 0.2, false);
-            buf found = blank(FR_F32, 1, 0);
-            for (int overflow = 0; overflow < 2; overflow++) {
-                set(&found, 0, overflow);
-                copy_in(&found);
-                BOTH(k->sgd8(ex(), &d, p(&maps), count, items_of(&all), p(&scale), p(&found)));
-                expect_parameters("sgd8", &all, on_gpu ? rounding(t) : 0, on_gpu ? 0.005 : 0); /* as adam8 */
-            }
-            forget(&all), drop(&scale), drop(&found);
-        }
-    })
-    drop(&maps);
-}
-
 Test(twins, adam8) {
     buf maps = make_maps();
     EACH_LIST({

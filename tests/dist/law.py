@@ -34,7 +34,6 @@ WAYS = {
               ["--fused-step"]),
     "masters": (5, ["--half", "--master-weights", "--clip", "1", "--optimizer", "adamw", "--ema", "0.5"], []),
     "half": (2, ["--half=bf16"], ["--fused-step"]),
-    "sgd8": (4, ["--optimizer", "sgd8", "--clip", "1"], ["--check-replicas"]),
     "rmsprop": (3, ["--optimizer", "rmsprop", "--rmsprop-centered", "--half", "--master-weights"], []),
 }
 # Of the trainer itself: planted.c has a loss of its own.

@@ -118,7 +118,7 @@ static void leave(void *ctx, bool broken) {
 
 /* ---- the training ------------------------------------------------------------------------------------------------ */
 
-typedef enum kind { SGD, ADAMW, ADAM8, SGD8, RMSPROP, KINDS } kind;
+typedef enum kind { SGD, ADAMW, ADAM8, RMSPROP, KINDS } kind;
 
 typedef struct training {
     kind optimizer;
@@ -246,8 +246,7 @@ done:
 static fr_status make_optimizer(const training *t, fr_module *m, fr_optimizer **o) {
     fr_status s = FR_OK;
     if (t->half) FR_TRY(s, fr_module_to_dtype(m, FR_BF16));
-    FR_TRY(s, t->optimizer == SGD    ? fr_sgd(m, FR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3), o)
-              : t->optimizer == SGD8 ? fr_sgd8(m, FR_SGD_OPTS(.lr = 0.05, .momentum = 0.9), o)
+    FR_TRY(s, t->optimizer == SGD ? fr_sgd(m, FR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3), o)
               : t->optimizer == RMSPROP
                   ? fr_rmsprop(m, FR_RMSPROP_OPTS(.lr = 1e-3, .momentum = 0.9, .centered = true), o)
               : t->optimizer == ADAMW ? fr_adamw(m, NULL, o)
@@ -344,8 +343,6 @@ static const training trainings[] = {
     {SGD, 5, .fused = true, .half = true, .window = 2},
     {ADAMW, 4, .averaged = true, .small = 50000, .window = 1},
     {SGD, 3, .averaged = true, .half = true, .fused = true, .window = 1},
-    {SGD8, 4, .small = 20000, .fused = true, .window = 1},
-    {SGD8, 3, .half = true, .small = 50000, .window = 1, .checks = true},
     {RMSPROP, 4, .clip = 0.1, .small = 50000, .window = 1},
     {RMSPROP, 3, .half = true, .scaled = true, .averaged = true, .window = 1},
 };

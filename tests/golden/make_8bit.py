@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/adam8.safetensors and sgd8.safetensors: steps of Adam and SGD with 8-bit moments, NumPy and f64.
+"""Makes tests/golden/adam8.safetensors: steps of Adam with 8-bit moments, NumPy and f64.
 
-    python3 tests/golden/make_8bit.py                   # writes the files beside this script
-    python3 tests/golden/make_8bit.py --check          # computes them and compares with the files
-    python3 tests/golden/make_8bit.py --bitsandbytes   # runs Adam8bit and SGD8bit over the same gradients
+    python3 tests/golden/make_8bit.py                   # writes the file beside this script
+    python3 tests/golden/make_8bit.py --check          # computes it and compares with the file
+    python3 tests/golden/make_8bit.py --bitsandbytes   # runs Adam8bit over the same gradients
 
 The formula is that of bitsandbytes (Dettmers et al. 2021, arXiv 2110.02861): elements in memory order form blocks of
-256; a moment is map[code] * absmax[block]; a step decodes, does AdamW's update or SGD's, and encodes the new moments by
+256; a moment is map[code] * absmax[block]; a step decodes, does AdamW's update, and encodes the new moments by
 the nearest value of the map after division by the block's new largest magnitude. Parameters below 4096 elements keep
-f32 moments. The signed map serves the first moment and the momentum, the unsigned one the second moment.
+f32 moments. The signed map serves the first moment, the unsigned one the second.
 
 A case "<case>.<field>" has p (before), g0 g1 ... (one gradient per step), lr beta1 beta2 eps weight_decay steps, and
 afterwards p_after, m_code v_code (u8), m_absmax v_absmax; a case in f32 has m_after and v_after instead of the latter
-four. sgd8 has momentum and nesterov in the place of the betas and eps, and no v. "maps.signed" and "maps.unsigned" are
-the two maps.
+four. "maps.signed" and "maps.unsigned" are the two maps.
 
 No f32 implementation can agree on the code of a value that lies on the border between two codes, so gradients that
 would put one nearer than MARGIN to a border are drawn again: every correct implementation has exactly these codes."""
@@ -72,12 +71,12 @@ def gradient(random, n):
     return g.astype(np.float32)
 
 
-def draw(random, n, moments, maps):
+def draw(random, n, moments):
     """A gradient whose moments(g) have codes that no rounding changes, these moments, and [(code, scale)]."""
     g = gradient(random, n)
     while True:
         after = moments(g.astype(np.float64))
-        encoded = [encode(x, values) for x, values in zip(after, maps)]
+        encoded = [encode(x, values) for x, values in zip(after, MAPS)]
         again = np.any([e[2] for e in encoded], axis=0)
         if n < LEAST or not again.any():
             return g, after, [e[:2] for e in encoded]
@@ -88,26 +87,19 @@ def run(name, n, steps, lr, weight_decay, **own):
     random = np.random.default_rng([ord(c) for c in name])
     p = random.standard_normal(n).astype(np.float32)
     out = {"p": p, "steps": steps, "lr": lr, **own, "weight_decay": weight_decay}
-    adam = "beta1" in own
-    maps = MAPS if adam else MAPS[:1]
-    held = [np.zeros(n) for _ in maps]
+    held = [np.zeros(n) for _ in MAPS]
     p = p.astype(np.float64)
 
     def moments(g):
-        if adam:
-            return [own[f"beta{k + 1}"] * held[k] + (1 - own[f"beta{k + 1}"]) * g ** (k + 1) for k in (0, 1)]
-        return [own["momentum"] * held[0] + g + weight_decay * p]
+        return [own[f"beta{k + 1}"] * held[k] + (1 - own[f"beta{k + 1}"]) * g ** (k + 1) for k in (0, 1)]
 
     for t in range(1, steps + 1):
-        g, after, encoded = draw(random, n, moments, maps)
+        g, after, encoded = draw(random, n, moments)
         out[f"g{t - 1}"] = g
-        if adam:
-            m, v = after
-            p = p * (1 - lr * weight_decay)
-            p = p - lr / (1 - own["beta1"] ** t) * m / (np.sqrt(v / (1 - own["beta2"] ** t)) + own["eps"])
-        else:
-            p = p - lr * (g + weight_decay * p + own["momentum"] * after[0] if own["nesterov"] else after[0])
-        held = [decode(*e, values) for e, values in zip(encoded, maps)] if n >= LEAST else after
+        m, v = after
+        p = p * (1 - lr * weight_decay)
+        p = p - lr / (1 - own["beta1"] ** t) * m / (np.sqrt(v / (1 - own["beta2"] ** t)) + own["eps"])
+        held = [decode(*e, values) for e, values in zip(encoded, MAPS)] if n >= LEAST else after
     out["p_after"] = p
     for letter, (code, scale), x in zip("mv", encoded, after):
         if n >= LEAST:
@@ -118,23 +110,15 @@ def run(name, n, steps, lr, weight_decay, **own):
 
 
 CASES = {
-    "adam8": {
-        "default": dict(n=4096 + 300, steps=3, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0),
-        "decay": dict(n=4096, steps=4, lr=0.02, beta1=0.8, beta2=0.95, eps=1e-6, weight_decay=0.05),
-        "small": dict(n=700, steps=3, lr=1e-2, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01),
-    },
-    "sgd8": {
-        "decay": dict(n=4096 + 300, steps=3, lr=0.02, momentum=0.9, nesterov=0, weight_decay=0.05),
-        "nesterov": dict(n=4096, steps=2, lr=0.01, momentum=0.8, nesterov=1, weight_decay=0.01),
-        "small": dict(n=300, steps=3, lr=0.01, momentum=0.9, nesterov=0, weight_decay=0.01),
-    },
+    "default": dict(n=4096 + 300, steps=3, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0),
+    "decay": dict(n=4096, steps=4, lr=0.02, beta1=0.8, beta2=0.95, eps=1e-6, weight_decay=0.05),
+    "small": dict(n=700, steps=3, lr=1e-2, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01),
 }
 
 
-def make(file):
-    maps = {"maps.signed": MAPS[0].astype(np.float32), "maps.unsigned": MAPS[1].astype(np.float32)}
-    tensors = maps if file == "adam8" else {}
-    for name, options in CASES[file].items():
+def make():
+    tensors = {"maps.signed": MAPS[0].astype(np.float32), "maps.unsigned": MAPS[1].astype(np.float32)}
+    for name, options in CASES.items():
         for field, value in run(name, **options).items():
             if not isinstance(value, np.ndarray):
                 value = np.array([value], dtype=np.int64 if isinstance(value, int) else np.float64)
@@ -144,7 +128,7 @@ def make(file):
     return tensors
 
 
-def check_bitsandbytes(tensors):
+def check_bitsandbytes(golden):
     import bitsandbytes
     import bitsandbytes.backends.cpu.ops as cpu
     import torch
@@ -161,19 +145,16 @@ def check_bitsandbytes(tensors):
     for k, signed in ((0, True), (1, False)):
         theirs = bitsandbytes.functional.create_dynamic_map(signed).double().numpy()
         print(f"map {'signed' if signed else 'unsigned'}: largest difference {np.abs(theirs - MAPS[k]).max():.2g}")
-    for file, name, o in [(f, n, o) for f in CASES for n, o in CASES[f].items() if not o.get("nesterov")]:
-        golden = tensors[file]
+    for name, o in CASES.items():
         p = torch.nn.Parameter(torch.from_numpy(golden[f"{name}.p"].copy()))
-        both = dict(lr=o["lr"], weight_decay=o["weight_decay"])
-        if file == "adam8":
-            optimizer = bitsandbytes.optim.Adam8bit([p], betas=(o["beta1"], o["beta2"]), eps=o["eps"], **both)
-        else:
-            optimizer = bitsandbytes.optim.SGD8bit([p], momentum=o["momentum"], **both)
+        optimizer = bitsandbytes.optim.Adam8bit(
+            [p], lr=o["lr"], betas=(o["beta1"], o["beta2"]), eps=o["eps"], weight_decay=o["weight_decay"]
+        )
         for t in range(o["steps"]):
             p.grad = torch.from_numpy(golden[f"{name}.g{t}"].copy())
             optimizer.step()
         state = optimizer.state[p]
-        line = f"{file} {name}: p differs by {np.abs(p.detach().numpy() - golden[f'{name}.p_after']).max():.2g}"
+        line = f"{name}: p differs by {np.abs(p.detach().numpy() - golden[f'{name}.p_after']).max():.2g}"
         for letter, own in (("m", "state1"), ("v", "state2")):
             if f"{name}.{letter}_code" in golden:
                 line += f", {(golden[f'{name}.{letter}_code'] != state[own].numpy()).sum()} codes of {o['n']} differ"
@@ -182,25 +163,21 @@ def check_bitsandbytes(tensors):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
+    parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
     parser.add_argument("--bitsandbytes", action="store_true", help="compare with the package (not needed otherwise)")
     arguments = parser.parse_args()
-    all_same = True
-    tensors = {file: make(file) for file in CASES}
+    tensors = make()
+    path = os.path.join(HERE, "adam8.safetensors")
     if arguments.bitsandbytes:
         check_bitsandbytes(tensors)
-        return
-    for file in CASES:
-        path = os.path.join(HERE, f"{file}.safetensors")
-        if arguments.check:
-            old, new = load_file(path), tensors[file]
-            same = old.keys() == new.keys() and all(np.array_equal(old[k], new[k]) for k in new)
-            print(f"{file}:", "the same" if same else "differs")
-            all_same = all_same and same
-        else:
-            save_file(tensors[file], path, metadata={"cases": " ".join(CASES[file])})
-            os.chmod(path, 0o644)
-    sys.exit(0 if all_same else 1)
+    elif arguments.check:
+        old = load_file(path)
+        same = old.keys() == tensors.keys() and all(np.array_equal(old[k], tensors[k]) for k in tensors)
+        print("adam8:", "the same" if same else "differs")
+        sys.exit(0 if same else 1)
+    else:
+        save_file(tensors, path, metadata={"cases": " ".join(CASES)})
+        os.chmod(path, 0o644)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-/* test_adam8.c - Adam and SGD with 8-bit moments: the steps of tests/golden/make_8bit.py to the code, its bytes, its
- * bounds. */
+/* test_adam8.c - Adam with 8-bit moments: the steps of tests/golden/make_8bit.py to the code, its bytes, its bounds. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/optim.h>
@@ -75,33 +74,6 @@ static void take_steps(golden *g, fr_module *m, fr_optimizer *o) {
         must(fr_optimizer_step(o));
     }
     golden_expect(g, "p_after", fr_module_tensor(m, "w"), FR_F32);
-}
-
-Test(sgd8, matches_the_golden_file) {
-    golden g = golden_open("sgd8");
-    int cases = 0;
-    while (golden_next(&g)) {
-        fr_module *m = bag(golden_tensor(&g, "p", FR_F32, test_device()));
-        fr_optimizer *o = NULL;
-        must(fr_sgd8(m,
-                     FR_SGD_OPTS(.lr = golden_real(&g, "lr"), .momentum = golden_real(&g, "momentum"),
-                                 .nesterov = golden_int(&g, "nesterov", 0) != 0,
-                                 .weight_decay = golden_real(&g, "weight_decay")),
-                     &o));
-        take_steps(&g, m, o);
-        if (golden_field(&g, "m_code") != NULL) {
-            expect_codes(&g, "m_code", state(o, "w.momentum_buffer"));
-            golden_expect(&g, "m_absmax", state(o, "w.momentum_buffer_absmax"), FR_F32);
-        } else {
-            golden_expect(&g, "m_after", state(o, "w.momentum_buffer"), FR_F32);
-            cr_expect_null(state(o, "w.momentum_buffer_absmax"));
-        }
-        fr_optimizer_release(&o);
-        fr_module_release(&m);
-        cases++;
-    }
-    cr_expect_eq(cases, 3);
-    expect_nothing_left();
 }
 
 Test(adam8, matches_the_golden_file) {
@@ -240,56 +212,24 @@ Test(adam8, first_step_is_adamw_and_moments_are_near) {
     expect_nothing_left();
 }
 
-/* A dampened momentum begins with the whole gradient; the momentum it leaves is off by half a gap of the map. */
-Test(sgd8, first_step_is_sgd_and_the_momentum_is_near) {
-    enum { N = 20 * BLOCK + 17 };
-    fr_module *m[2];
-    fr_optimizer *o[2] = {0};
-    float map[FRI_MAP_VALUES];
-    const fr_sgd_opts *opts = FR_SGD_OPTS(.momentum = 0.9, .dampening = 0.5, .weight_decay = 0.1);
-    for (int k = 0; k < 2; k++) {
-        fr_seed(5);
-        m[k] = bag(normal(N, FR_F32));
-        must((k == 0 ? fr_sgd : fr_sgd8)(m[k], opts, &o[k]));
-        give_gradient(m[k], normal(N, FR_F32));
-        must(fr_optimizer_step(o[k]));
-    }
-    cr_expect_eq(memcmp(host_of(fr_module_tensor(m[0], "w")), host_of(fr_module_tensor(m[1], "w")), 4 * N), 0);
-    const float *exact = host_of(state(o[0], "w.momentum_buffer"));
-    const uint8_t *code = host_of(state(o[1], "w.momentum_buffer"));
-    const float *absmax = host_of(state(o[1], "w.momentum_buffer_absmax"));
-    fri_dynamic_map(true, map);
-    for (int i = 0; i < N; i++) {
-        double scale = (double)absmax[i / BLOCK], off = fabs((double)map[code[i]] * scale - (double)exact[i]);
-        cr_expect(off <= (0.45 / 64 + 1e-6) * scale, "element %d is off by %g of the scale", i, off / scale);
-    }
-    for (int k = 0; k < 2; k++) {
-        fr_optimizer_release(&o[k]);
-        fr_module_release(&m[k]);
-    }
-    expect_nothing_left();
-}
-
-/* f16 and f64 parameters: the former in 8 bits, the latter as Adam and SGD. All move along the gradient. */
+/* f16 and f64 parameters: the former in 8 bits, the latter as Adam. All move along the gradient. */
 Test(adam8, serves_every_float_type) {
     static const fr_dtype types[] = {FR_F16, FR_BF16, FR_F64};
     const int kinds = test_device() == FR_CPU ? 3 : 2; /* CUDA has no arithmetic in f64 */
-    for (int i = 0; i < 2 * kinds; i++) {
-        const int k = i / 2, sgd = i % 2;
+    for (int k = 0; k < kinds; k++) {
         fr_module *m = bag(normal(5000, types[k]));
         fr_optimizer *o = NULL;
         fr_tensor *w = fr_module_tensor(m, "w");
         double *before = values_of(w);
-        must(sgd ? fr_sgd8(m, FR_SGD_OPTS(.lr = 0.25, .momentum = 0.9), &o)
-                 : fr_adam8(m, FR_ADAM_OPTS(.lr = 0.25), &o));
+        must(fr_adam8(m, FR_ADAM_OPTS(.lr = 0.25), &o));
         give_gradient(m, normal(5000, types[k]));
         must(fr_optimizer_step(o));
         double *after = values_of(w), *g = values_of(fr_tensor_get_grad(w));
-        cr_expect_eq(state(o, sgd ? "w.momentum_buffer_absmax" : "w.exp_avg_absmax") != NULL, types[k] != FR_F64);
-        /* 0.25 against g or its sign; rounding of |w| < 8 to 8 bits is 2^-6 at most */
+        cr_expect_eq(state(o, "w.exp_avg_absmax") != NULL, types[k] != FR_F64);
+        /* 0.25 against the sign of g; rounding of |w| < 8 to 8 bits is 2^-6 at most */
         for (int j = 0; j < 5000; j++)
-            cr_expect(fabs(after[j] - before[j] + (sgd ? 0.25 * g[j] : copysign(0.25, g[j]))) <= 0.016,
-                      "%s: element %d went from %g to %g", fr_dtype_name(types[k]), j, before[j], after[j]);
+            cr_expect(fabs(after[j] - before[j] + copysign(0.25, g[j])) <= 0.016, "%s: element %d went from %g to %g",
+                      fr_dtype_name(types[k]), j, before[j], after[j]);
         free(before);
         free(after);
         free(g);
@@ -342,9 +282,6 @@ Test(adam8, refuses_what_adam_refuses) {
     cr_expect_null(o);
     must(fr_adam8(m, NULL, &o));
     cr_expect_str_eq(fr_optimizer_name(o), "adam8");
-    expect_refused(fr_sgd8(m, NULL, &o), FR_EINVAL, "SGD8: momentum is 0", "out of range", NULL);
-    must(fr_sgd8(m, FR_SGD_OPTS(.momentum = 0.5), &o));
-    cr_expect_str_eq(fr_optimizer_name(o), "sgd8");
     fr_optimizer_release(&o);
     fr_module_release(&m);
 }

@@ -38,9 +38,6 @@ static fr_status adamw(fr_module *m, fr_optimizer **o) {
     return fr_adamw(m, NULL, o);
 }
 
-static fr_status sgd8(fr_module *m, fr_optimizer **o) {
-    return fr_sgd8(m, FR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3), o);
-}
 static fr_status rmsprop(fr_module *m, fr_optimizer **o) {
     return fr_rmsprop(m, FR_RMSPROP_OPTS(.momentum = 0.9), o);
 }
@@ -57,7 +54,6 @@ static const struct {
     size_t layer, extra;
 } kinds[] = {{"sgd", sgd, 0, 0},
              {"momentum", momentum, WEIGHT_BYTES + BIAS_BYTES, 0},
-             {"sgd8", sgd8, WEIGHT_BYTES / 4 + 512 + BIAS_BYTES, 1024},
              {"rmsprop", rmsprop, 2 * (WEIGHT_BYTES + BIAS_BYTES), 0},
              {"adam", adam, 2 * (WEIGHT_BYTES + BIAS_BYTES), 512},
              {"adamw", adamw, 2 * (WEIGHT_BYTES + BIAS_BYTES), 512},

@@ -13,7 +13,7 @@
 
 enum { WIDTH = 64, NUMBERS = WIDTH * WIDTH, STEPS = 4, OVERFLOWS_AT = 2 };
 
-/* One weight of 64 x 64: adam8 and sgd8 keep its moments in 8 bits. */
+/* One weight of 64 x 64: adam8 keeps its moments in 8 bits. */
 static fr_module *layer(fr_dtype dtype) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(test_device());
@@ -49,9 +49,6 @@ static fr_status momentum(fr_module *m, fr_optimizer **o) {
 static fr_status dampened(fr_module *m, fr_optimizer **o) {
     return fr_sgd(m, FR_SGD_OPTS(.lr = 0.001, .momentum = 0.9, .dampening = 0.5), o);
 }
-static fr_status sgd8(fr_module *m, fr_optimizer **o) {
-    return fr_sgd8(m, FR_SGD_OPTS(.lr = 0.001, .momentum = 0.9, .dampening = 0.5), o);
-}
 static fr_status rmsprop(fr_module *m, fr_optimizer **o) {
     return fr_rmsprop(m, FR_RMSPROP_OPTS(.lr = 1e-5, .centered = true), o);
 }
@@ -74,7 +71,6 @@ static const struct {
 } kinds[] = {{"sgd", sgd, 0},
              {"momentum", momentum, 4 * NUMBERS},
              {"dampened", dampened, 4 * NUMBERS},
-             {"sgd8", sgd8, NUMBERS + SCALES + MAPS / 2},
              {"rmsprop", rmsprop, 8 * NUMBERS},
              {"adam", adam, 8 * NUMBERS + COUNTS},
              {"adamw", adamw, 8 * NUMBERS + COUNTS},

@@ -530,7 +530,6 @@ Test(optim, rejects_bad_options) {
         cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.momentum = bad), &o), FR_EINVAL);
         cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.dampening = bad), &o), FR_EINVAL);
         cr_expect_eq(fr_sgd(m, FR_SGD_OPTS(.weight_decay = bad), &o), FR_EINVAL);
-        cr_expect_eq(fr_sgd8(m, FR_SGD_OPTS(.momentum = bad), &o), FR_EINVAL);
         cr_expect_eq(fr_rmsprop(m, FR_RMSPROP_OPTS(.lr = bad), &o), FR_EINVAL);
         cr_expect_eq(fr_rmsprop(m, FR_RMSPROP_OPTS(.alpha = bad), &o), FR_EINVAL);
         cr_expect_eq(fr_rmsprop(m, FR_RMSPROP_OPTS(.eps = bad), &o), FR_EINVAL);

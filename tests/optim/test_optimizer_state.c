@@ -11,7 +11,7 @@
 
 enum { WIDTH = 64, MOST = 32, BEFORE = 3, AFTER = 2 };
 
-/* 64 x 64 weights (8-bit moments under adam8 and sgd8) and biases (f32 moments). */
+/* 64 x 64 weights (8-bit moments under adam8) and biases (f32 moments). */
 static fr_module *chain(void) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(test_device());
@@ -44,9 +44,6 @@ static fr_status sgd(fr_module *m, fr_optimizer **o) {
 static fr_status momentum(fr_module *m, fr_optimizer **o) {
     return fr_sgd(m, FR_SGD_OPTS(.lr = 0.05, .momentum = 0.9), o);
 }
-static fr_status sgd8(fr_module *m, fr_optimizer **o) {
-    return fr_sgd8(m, FR_SGD_OPTS(.lr = 0.05, .momentum = 0.9), o);
-}
 static fr_status rmsprop(fr_module *m, fr_optimizer **o) {
     return fr_rmsprop(m, FR_RMSPROP_OPTS(.lr = 1e-3, .momentum = 0.9, .centered = true), o);
 }
@@ -67,7 +64,6 @@ static const struct {
     const char *first;
 } kinds[] = {{"sgd", sgd, 0, NULL},
              {"momentum", momentum, 4, "0.weight.momentum_buffer"},
-             {"sgd8", sgd8, 6, "0.weight.momentum_buffer"},
              {"rmsprop", rmsprop, 12, "0.weight.square_avg"},
              {"adam", adam, 8, "0.weight.exp_avg"},
              {"adamw", adamw, 8, "0.weight.exp_avg"},

@@ -120,9 +120,9 @@ static void draw_step(command *c, bool whole_epochs) {
 
 static void draw_training(command *c, bool whole_epochs) {
     static const char *const parts[] = {"head", "bias", "bias head", "norm head"};
-    static const char *const optimizers[] = {"sgd", "adam", "adamw", "sgd8", "rmsprop"}, *const losses[] = {"bce",
-                                                                                                            "focal",
-                                                                                                            "dice"};
+    static const char *const optimizers[] = {"sgd", "adam", "adamw", "adam8", "rmsprop"}, *const losses[] = {"bce",
+                                                                                                             "focal",
+                                                                                                             "dice"};
     if (whole_epochs)
         add(c, " --batch-size %d --epochs %d --eval-every %d", 200 + draw(1500), 1 + draw(4), draw(3));
     else

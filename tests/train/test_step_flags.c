@@ -108,7 +108,7 @@ Test(step_flags, planned_is_measured) {
                                         "--half",
                                         "--half --master-weights --optimizer adam8 --clip 1",
                                         "--half=bf16 --master-weights --fused-step",
-                                        "--fused-step --optimizer sgd8",
+                                        "--fused-step --optimizer adam8",
                                         "--half --master-weights --optimizer rmsprop --rmsprop-centered",
                                         "--accumulate 3",
                                         "--split-batch 3",
