@@ -96,7 +96,7 @@ typedef struct fr_train_opts {
     int64_t n_freeze;
     const char *const *train_only; /* all but these prefixes are frozen; "head", "bias", "norm": the last layer, all
                                     * biases, all norms; "last=4", "norm=4", "bias=4": of the last 4 layers; "auto", as
-                                    * the only one: as much as memory_budget and max_step_time allow. Borrowed */
+                                    * the only one: as much as memory_budget allows. Borrowed */
     int64_t n_train_only;
 
     fr_device device;                    /* AUTO, as a value of this type: CUDA where it can be used, else the CPU */
@@ -124,7 +124,6 @@ typedef struct fr_train_opts {
     bool arena; /* reserve exactly the planned peak, at fixed places */
     bool plan;  /* a dry run instead of a run */
 
-    double max_step_time;          /* of "auto": a predicted step over one of the whole network; AUTO: no limit */
     size_t memory_budget;          /* of reserved bytes, kept to by fitting; SIZE_MAX: none */
     bool fit_switches;             /* with memory_budget: choose what each unit saves and recomputes */
     bool fit_batch;                /* the largest batch for memory_budget */

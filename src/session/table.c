@@ -221,7 +221,7 @@ const fr_flag fri_flags[] = {
     {"train-only", ROW(LIST, TRAINING, train_only), "PREFIX...",
      "Freeze all but these; 'head' is the last layer with parameters, 'bias' all biases, 'norm' all norms, 'all' the "
      "whole network; 'last=4', 'norm=4', 'bias=4' are those of the last 4 layers with parameters; 'auto': as many of "
-     "them as fit into --memory-budget and --max-step-time.",
+     "them as fit into --memory-budget.",
      .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
     {"lr-scale", ROW(LIST, TRAINING, lr_scale), "PREFIX=X...",
      "Layers and parameters of this name, or below it, learn X times as fast: 'head=10', 'layer1=0.1'; 'head', 'bias' "
@@ -365,10 +365,6 @@ const fr_flag fri_flags[] = {
      .unset = "none", .brief = "Train within this, the fastest way: '512MiB', '2GiB'"},
     {"fit-switches", ROW(BOOL, MEMORY, fit_switches), NULL,
      "With --memory-budget, choose; --no-fit-switches takes the other flags as they are, and --all-off implies that."},
-    {"max-step-time", ROW(REAL, MEMORY, max_step_time), "X",
-     "With --train-only auto: a step takes at most X times as long as one that trains the whole network and keeps "
-     "everything, as predicted.",
-     .unset = "no limit", BELOW(1e-6, 1e6)},
     {"fit-batch", ROW(SET, MEMORY, fit_batch), NULL,
      "Train with the largest batch that fits into --memory-budget, instead of --batch-size.",
      .brief = "The largest batch that fits into it"},
@@ -485,7 +481,6 @@ fr_train_opts fr_train_opts_default(void) {
         .checkpoint_segments = FR_TRAIN_AUTO,
         .prefix_parts = FR_TRAIN_AUTO,
         .patience = FR_TRAIN_AUTO,
-        .max_step_time = FR_TRAIN_AUTO,
         .memory_budget = SIZE_MAX,
         .fit_switches = true,
     };

@@ -13,7 +13,6 @@
 typedef struct search {
     fri_config trial;
     int64_t layers, last, norm, bias;
-    double most; /* seconds of a step; 0: any */
     int trials;
 } search;
 
@@ -35,8 +34,8 @@ static fr_status fits(search *at, bool *yes) {
     set_words(at, &at->trial);
     at->trials++;
     if (c->opts.fit_switches) {
-        s = fri_fit_find(c, budget, at->most == 0, &fit);
-        *yes = s == FR_OK && fit.fits && (at->most == 0 || fit.seconds <= at->most);
+        s = fri_fit_find(c, budget, true, &fit);
+        *yes = s == FR_OK && fit.fits;
         fr_fit_release(&fit);
     } else {
         s = fri_fits(c, budget, &reserved);
@@ -67,17 +66,6 @@ static fr_status grow(search *at, int64_t *number) {
 static fr_status count(const fri_session *trial, void *ctx) {
     *(int64_t *)ctx = fri_layers(trial->model);
     return FR_OK;
-}
-
-/* Seconds of a step that trains everything and keeps everything. */
-static fr_status whole_step(const fri_config *c, double *seconds) {
-    fri_config all = *c;
-    fr_fit fit = {0};
-    fri_train_only_set(&all, "all");
-    fr_status s = fri_fit_find(&all, SIZE_MAX, true, &fit);
-    *seconds = fit.keep_seconds;
-    fr_fit_release(&fit);
-    return s;
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
@@ -161,18 +149,7 @@ fr_status fri_train_only_choose(fri_config *c) {
     if (at.trial.opts.prefix_parts == FR_TRAIN_PARTS_AUTO) /* chosen after this; an eighth is near the least */
         at.trial.opts.prefix_parts = (c->opts.batch_size + 7) / 8;
     FRI_TRY(fri_on_meta(c, count, &at.layers));
-    if (c->opts.max_step_time != FR_TRAIN_AUTO) {
-        FRI_TRY(whole_step(c, &at.most));
-        at.most *= c->opts.max_step_time;
-    }
     FRI_TRY(fits(&at, &yes));
-    if (!yes && at.most > 0) {
-        at.most = 0;
-        FRI_TRY(fits(&at, &yes));
-        if (yes)
-            return fr_fail(FR_EINVAL, "--max-step-time %g: a step that trains the last layer alone takes longer",
-                           c->opts.max_step_time);
-    }
     if (yes) { /* else --memory-budget says what the least one is */
         FRI_TRY(grow(&at, &at.last));
         at.norm = at.last;

@@ -55,13 +55,9 @@ Test(train_only, refusals_name_the_flag) {
                  {"norm=2x", "--train-only norm=2x: '2x' is not a number of layers"},
                  {"bias=", "--train-only bias=: '' is not a number of layers"},
                  {"last", "--train-only last: freeze: no layer or parameter is called 'last'"},
-                 {"auto", "--train-only auto needs a --memory-budget or a --max-step-time to fit into"},
+                 {"auto", "--train-only auto needs a --memory-budget to fit into"},
                  {"auto head --memory-budget 64MiB", "--train-only auto stands alone"},
-                 {"auto --fit-batch --memory-budget 64MiB", "--train-only auto with --fit-batch"},
-                 {"head --max-step-time 0.5", "--max-step-time goes with --train-only auto"},
-                 {"auto --max-step-time 0.5 --no-fit-switches", "--max-step-time: with --no-fit-switches"},
-                 {"auto --max-step-time 1e-5",
-                  "--max-step-time 1e-05: a step that trains the last layer alone takes longer"}};
+                 {"auto --fit-batch --memory-budget 64MiB", "--train-only auto with --fit-batch"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char arguments[512];
         snprintf(arguments, sizeof arguments, RESNET "--steps 1 --train-only %s", cases[i].flags);
@@ -144,15 +140,6 @@ Test(train_only, auto_takes_the_most_that_fits) {
                                           "--no-fit-switches --memory-budget 2000KiB", "--memory-budget 1660KiB"};
     for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) expect_most(budgets[i]);
     cr_expect_eq(strcmp(choose("--memory-budget 1GiB").words, "all"), 0);
-}
-
-/* A limit on time alone: more time, more layers; as much as the whole takes, all. */
-Test(train_only, auto_keeps_to_a_step_time) {
-    const choice half = choose("--max-step-time 0.5"), more = choose("--max-step-time 0.8"),
-                 whole = choose("--max-step-time 1");
-    cr_expect(half.last >= 1 && half.last < more.last && more.last < whole.last, "%d %d %d", half.last, more.last,
-              whole.last);
-    cr_expect_eq(whole.last, whole.layers);
 }
 
 static double loss_of(const char *flags) {
