@@ -32,7 +32,7 @@ FLAGS = [
     "--all-off --inplace",
     "--rebuild",
     "--checkpoint-segments sqrt --no-arena",
-    "--checkpoint-segments 1 --balance count --rebuild",
+    "--checkpoint-segments 1 --rebuild",
     "--amp",
     "--amp=bf16 --rebuild",
     "--half=bf16",

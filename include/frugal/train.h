@@ -50,7 +50,6 @@ enum { FR_TRAIN_AUTO = -1 };
 /* checkpoint_segments other than a number; see fr_segmentation. */
 enum { FR_TRAIN_SQRT = -2, FR_TRAIN_LOG = -3, FR_TRAIN_EACH = -4 };
 enum { FR_TRAIN_PARTS_AUTO = -2 }; /* of prefix_parts: what the plan chooses */
-typedef enum fr_train_balance { FR_TRAIN_BALANCE_BYTES, FR_TRAIN_BALANCE_COUNT } fr_train_balance;
 
 /* Parameters are updated inside backward; with a loss scale in a second pass, after one that looks for inf and NaN. */
 typedef enum fr_train_fused { FR_TRAIN_FUSED_OFF, FR_TRAIN_FUSED_ON, FR_TRAIN_FUSED_TWO_PASS } fr_train_fused;
@@ -118,8 +117,7 @@ typedef struct fr_train_opts {
     const char *offload;         /* NULL: off; "": a temporary file. Borrowed */
     int64_t empty_cache_every;   /* steps; 0: never */
     int64_t checkpoint_segments; /* AUTO: none */
-    fr_train_balance balance;
-    int64_t prefix_parts; /* images in a part of the frozen prefix, or FR_TRAIN_PARTS_AUTO; AUTO: all at once */
+    int64_t prefix_parts;        /* images in a part of the frozen prefix, or FR_TRAIN_PARTS_AUTO; AUTO: all at once */
 
     bool arena; /* reserve exactly the planned peak, at fixed places */
     bool plan;  /* a dry run instead of a run */

@@ -59,6 +59,6 @@ static fr_status make_weights(const fri_session *trial, void *ctx) {
 }
 
 fr_status fri_segment_weights(const fri_config *c, size_t **weight) {
-    if (c->opts.checkpoint_segments == FR_TRAIN_AUTO || c->opts.balance == FR_TRAIN_BALANCE_COUNT) return FR_OK;
+    if (c->opts.checkpoint_segments == FR_TRAIN_AUTO) return FR_OK;
     return fri_on_meta(c, make_weights, weight);
 }

@@ -54,7 +54,6 @@ static const fr_flag_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
                                                {"log", FR_TRAIN_LOG},
                                                {"each", FR_TRAIN_EACH},
                                                {0}};
-static const fr_flag_choice balances[] = {{"bytes", FR_TRAIN_BALANCE_BYTES}, {"count", FR_TRAIN_BALANCE_COUNT}, {0}};
 static const fr_flag_choice alls[] = {{"best", FR_TRAIN_ALL_BEST},
                                       {"every", FR_TRAIN_ALL_EVERY},
                                       {"off", FR_TRAIN_ALL_OFF},
@@ -347,9 +346,6 @@ const fr_flag fri_flags[] = {
      "Cut the network into N segments and compute the inside of all but the last again in backward; 'sqrt': as many as "
      "the root of its units, 'each': every unit, 'log': halves of halves.",
      .unset = "none", RANGE(1, 1000000000), .choices = segmentations},
-    {"balance", ROW(CHOICE, MEMORY, balance), "WHAT",
-     "What segments have the same amount of: bytes saved for backward, or units (as PyTorch cuts).",
-     .choices = balances},
 
     {"prefix-parts", ROW(INT, MEMORY, prefix_parts), "N",
      "Run the layers in front of the first one that trains (--train-only, --freeze) on N images after the other: the "

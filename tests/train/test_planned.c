@@ -92,7 +92,6 @@ static void draw_switches(command *c) {
         add(c, " --checkpoint-segments %d", strcmp(c->program, "train_unet") == 0 ? 1 : 1 + draw(4));
     else if (draw(4) == 0)
         add(c, " --checkpoint-segments %s", cuts[draw(3)]);
-    if (draw(4) == 0) add(c, " --balance count");
     if (draw(5) == 0 && strstr(c->flags, "--no-batch-norm") == NULL) add(c, " --inplace-abn");
     if (draw(8) == 0) add(c, " --offload");
     if (draw(10) == 0) add(c, " --empty-cache-every %d", 1 + draw(3));

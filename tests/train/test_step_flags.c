@@ -38,8 +38,7 @@ Test(step_flags, what_only_moves_bytes_changes_no_loss) {
     static const char *const same[] = {"--checkpoint-segments sqrt",
                                        "--checkpoint-segments log",
                                        "--checkpoint-segments each",
-                                       "--checkpoint-segments 3 --balance count",
-                                       "--checkpoint-segments 3 --balance bytes",
+                                       "--checkpoint-segments 3",
                                        "--offload",
                                        "--grad-zero",
                                        "--fused-step",
@@ -242,7 +241,6 @@ Test(step_flags, refused) {
         {"--checkpoint-segments 0", "--checkpoint-segments 0: must lie in 1"},
         {"--checkpoint-segments 99", "--checkpoint-segments 99: .* so at most"},
         {"--checkpoint-segments root", "--checkpoint-segments root: neither a whole number nor one of sqrt, log, each"},
-        {"--balance weight", "--balance weight: must be one of bytes, count"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char arguments[512];
